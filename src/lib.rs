@@ -1,0 +1,3 @@
+//! Tollgate.
+#[cfg(feature = "worker")]
+mod worker;
