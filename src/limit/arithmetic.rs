@@ -1,0 +1,410 @@
+//! The arithmetic: what a limit answers, and what that leaves in the bucket.
+
+use core::num::{NonZeroU64, NonZeroU128};
+
+use super::config::{Config, ConfigError, Kind, MAX_SPAN_MS, MAX_TOKENS};
+use super::decision::{Decision, Verb};
+use super::state::{MAX_DROPS, State};
+
+/// A checked limit, ready to decide. One may serve any number of keys; what differs by key is the [`State`].
+///
+/// Both kinds are one arithmetic. Levels are counted in *drops*, and a limit adds `refill` drops every *tick*, up to
+/// `full`:
+///
+/// * A token bucket ticks every millisecond. With `g = gcd(rate, period_ms)`, a token is `period_ms / g` drops and a
+///   tick adds `rate / g`, so every refill is a whole number. 3 per second is 3 drops a millisecond, 1000 to the token.
+/// * A fixed window ticks when a window opens. A token is one drop, a tick adds `rate`.
+///
+/// Moments (`now`) are Unix milliseconds and always an argument. Answers are exact for moments within ±2⁵² ms of the
+/// epoch, some 142 000 years; beyond, they saturate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limit {
+    pub(super) drops_per_token: NonZeroU64,
+    /// Drops added by one tick.
+    refill: i64,
+    tick_ms: NonZeroU64,
+    /// The longest refill that can matter: from the deepest level there is to full. Times `refill` it fits an `i64`.
+    fill_ticks: i64,
+    /// The capacity in drops.
+    pub(super) full: i64,
+    /// The largest debt in drops.
+    debt: i64,
+    config: Config,
+}
+
+/// A clock that steps back by no more than this is waited for; after a larger step the bucket follows the clock. One
+/// minute is far more than NTP corrects at once and far less than a client should have to wait for a wrong clock.
+pub const MAX_STEP_BACK_MS: i64 = 60_000;
+
+impl Limit {
+    /// Checks `config`. Afterwards nothing can overflow, and nothing is checked again.
+    ///
+    /// # Errors
+    /// A [`ConfigError`] for whatever could not be kept exact, with the largest value that could be.
+    pub fn new(config: &Config) -> Result<Self, ConfigError> {
+        let Config { kind, rate, period_ms, capacity, max_debt, initial, offset_ms } = *config;
+        if rate > MAX_TOKENS {
+            return Err(ConfigError::RateTooLarge { rate, max: MAX_TOKENS });
+        }
+        let Some(period) = NonZeroU64::new(period_ms) else {
+            return Err(ConfigError::PeriodZero);
+        };
+        if period_ms > MAX_SPAN_MS {
+            return Err(ConfigError::PeriodTooLong { period_ms, max_ms: MAX_SPAN_MS });
+        }
+        let (drops_per_token, refill, tick_ms) = match kind {
+            Kind::TokenBucket => {
+                let divisor = gcd(rate, period);
+                (NonZeroU64::new(period_ms / divisor).unwrap_or(NonZeroU64::MIN), rate / divisor, NonZeroU64::MIN)
+            }
+            Kind::FixedWindow => (NonZeroU64::MIN, rate, period),
+        };
+        let max_total = largest_total(drops_per_token, refill, tick_ms);
+        if capacity > max_total {
+            return Err(ConfigError::CapacityTooLarge { capacity, max: max_total });
+        }
+        let max_left = max_total.saturating_sub(capacity);
+        if max_debt > max_left {
+            return Err(ConfigError::MaxDebtTooLarge { max_debt, max: max_left });
+        }
+        if initial > capacity {
+            return Err(ConfigError::InitialTooLarge { initial, max: capacity });
+        }
+        match (offset_ms, kind) {
+            (Some(_), Kind::TokenBucket) => return Err(ConfigError::OffsetWithoutWindows),
+            (Some(offset_ms), Kind::FixedWindow) if offset_ms >= period_ms => {
+                return Err(ConfigError::OffsetTooLarge { offset_ms, max_ms: period_ms.saturating_sub(1) });
+            }
+            _ => {}
+        }
+        // From here on every product of tokens and drops is at most 2⁶¹, so signed and unsigned are alike.
+        let drops = |tokens: u64| tokens.saturating_mul(drops_per_token.get()).cast_signed();
+        let full = drops(capacity);
+        Ok(Self {
+            drops_per_token,
+            refill: refill.cast_signed(),
+            tick_ms,
+            fill_ticks: NonZeroU64::new(refill)
+                .map_or(0, |refill| full.saturating_add(MAX_DROPS).unsigned_abs().div_ceil(refill.get()).cast_signed()),
+            full,
+            debt: drops(max_debt),
+            config: *config,
+        })
+    }
+
+    /// The numbers this limit was made from.
+    #[must_use]
+    pub const fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// The state of a bucket first used at `now`. `phase` places the windows of a limit without an offset (any number;
+    /// take a hash of the key) and must be the same for a key each time; other limits ignore it.
+    #[must_use]
+    pub fn new_state(&self, now: i64, phase: u64) -> State {
+        State { level: self.drops(self.config.initial), at: self.tick_start(now, phase) }
+    }
+
+    /// Decides whether `cost` tokens are granted at `now`, and returns the bucket's next state. Use this where the old
+    /// state may still be needed; otherwise a verb by its name is shorter.
+    ///
+    /// A refusal, and a grant that moves nothing, return `state` as it was, bit for bit. The one exception: when the
+    /// clock has stepped back by more than [`MAX_STEP_BACK_MS`], the state is anchored to `now` with its level kept, or
+    /// an empty bucket would wait for the old clock. A smaller step counts as no time gone by.
+    ///
+    /// ```
+    /// use tollgate::limit::{Config, Decision, Limit, Verb};
+    ///
+    /// let limit = Limit::new(&Config::token_bucket(3, 1_000))?; // 3 per second, 3 at once
+    /// let full = limit.new_state(0, 0);
+    /// let (decision, empty) = limit.decide(full, 0, 3, Verb::Consume);
+    /// assert_eq!(decision, Decision::Allow { tokens: 3, ready_at: 0 });
+    /// // A token is 1000 drops and 3 come back every millisecond: the next is whole after 333⅓ ms.
+    /// let (decision, same) = limit.decide(empty, 100, 1, Verb::Consume);
+    /// assert_eq!(decision, Decision::Wait { retry_at: 334 });
+    /// assert_eq!(same, empty);
+    /// # Ok::<(), tollgate::limit::ConfigError>(())
+    /// ```
+    #[inline]
+    #[must_use]
+    pub fn decide(&self, state: State, now: i64, cost: u64, verb: Verb) -> (Decision, State) {
+        let current = self.refilled(state, now);
+        let takes = matches!(verb, Verb::Consume | Verb::Reserve { .. } | Verb::Borrow { .. } | Verb::ConsumeUpTo);
+        // One comparison for 1 ..= capacity: a cost of zero wraps round and is looked at without haste.
+        if takes && cost.wrapping_sub(1) < self.config.capacity {
+            let level = current.level.saturating_sub(self.drops(cost));
+            if level >= 0 {
+                return (Decision::Allow { tokens: cost, ready_at: now }, State { level, at: current.at });
+            }
+        }
+        self.decide_unhurried(state, current, now, cost, verb)
+    }
+
+    /// Takes `cost` tokens now or refuses. Use this to drop excess work; to delay it instead, use [`Limit::reserve`].
+    /// A cost of zero only looks, and is refused while the bucket is in debt.
+    #[inline]
+    pub fn consume(&self, state: &mut State, now: i64, cost: u64) -> Decision {
+        self.apply(state, now, cost, Verb::Consume)
+    }
+
+    /// The answer that [`Limit::consume`] would give, with nothing taken.
+    #[inline]
+    #[must_use]
+    pub fn peek(&self, state: &State, now: i64, cost: u64) -> Decision {
+        self.decide(*state, now, cost, Verb::Consume).0
+    }
+
+    /// Takes `cost` tokens in advance, to be used at `ready_at`. See [`Verb::Reserve`]; with a capacity of zero this
+    /// spaces admissions evenly.
+    #[inline]
+    pub fn reserve(&self, state: &mut State, now: i64, cost: u64, max_wait_ms: Option<u64>) -> Decision {
+        self.apply(state, now, cost, Verb::Reserve { max_wait_ms })
+    }
+
+    /// Starts as soon as earlier debt is paid and leaves this cost to the next caller, as Guava's `RateLimiter` does.
+    /// See [`Verb::Borrow`].
+    #[inline]
+    pub fn borrow(&self, state: &mut State, now: i64, cost: u64, max_wait_ms: Option<u64>) -> Decision {
+        self.apply(state, now, cost, Verb::Borrow { max_wait_ms })
+    }
+
+    /// Debits `cost` tokens that were already used, down to `-max_debt`. Use this for a cost known only afterwards.
+    #[inline]
+    pub fn charge(&self, state: &mut State, now: i64, cost: u64) -> Decision {
+        self.apply(state, now, cost, Verb::Charge)
+    }
+
+    /// Takes what is there, at most `cost`. See [`Verb::ConsumeUpTo`].
+    #[inline]
+    pub fn consume_up_to(&self, state: &mut State, now: i64, cost: u64) -> Decision {
+        self.apply(state, now, cost, Verb::ConsumeUpTo)
+    }
+
+    /// Gives `cost` tokens back, clipped to the capacity. Use this for work that was cancelled.
+    #[inline]
+    pub fn refund(&self, state: &mut State, now: i64, cost: u64) -> Decision {
+        self.apply(state, now, cost, Verb::Refund)
+    }
+
+    /// Makes the bucket full again.
+    #[inline]
+    pub fn reset(&self, state: &mut State, now: i64) -> Decision {
+        self.apply(state, now, 0, Verb::Reset)
+    }
+
+    /// Whole tokens that could be consumed at `now`, 0 when in debt.
+    #[must_use]
+    pub fn remaining(&self, state: &State, now: i64) -> u64 {
+        self.whole_tokens(self.refilled(*state, now).level)
+    }
+
+    /// Tokens owed at `now`, a part of one counted as one; 0 when not in debt.
+    #[must_use]
+    pub fn owed(&self, state: &State, now: i64) -> u64 {
+        let level = self.refilled(*state, now).level.min(0);
+        level.unsigned_abs().div_ceil(self.drops_per_token.get())
+    }
+
+    /// The first moment, `now` or later, at which the bucket holds its capacity; `None` when it never will.
+    #[must_use]
+    pub fn full_at(&self, state: &State, now: i64) -> Option<i64> {
+        self.reached(self.refilled(*state, now), now, self.full)
+    }
+
+    /// The first moment, `now` or later, from which the bucket answers everything as a new one would, so that it may
+    /// be forgotten. `None` when there is none: at rate 0 once anything was taken, and always where a new bucket holds
+    /// less than the capacity, since the older one is ahead of it for good.
+    #[must_use]
+    pub fn expires_at(&self, state: &State, now: i64) -> Option<i64> {
+        if self.config.initial < self.config.capacity { None } else { self.full_at(state, now) }
+    }
+
+    #[inline]
+    fn apply(&self, state: &mut State, now: i64, cost: u64, verb: Verb) -> Decision {
+        let (decision, next) = self.decide(*state, now, cost, verb);
+        *state = next;
+        decision
+    }
+
+    /// The state with everything credited that came back until `now`.
+    #[inline]
+    pub(super) fn refilled(&self, state: State, now: i64) -> State {
+        let elapsed_ms = now.saturating_sub(state.at);
+        let tick_ms = self.tick_ms.get().cast_signed();
+        if elapsed_ms < tick_ms {
+            return self.anchored(state, now);
+        }
+        let ticks = if tick_ms == 1 { elapsed_ms } else { (elapsed_ms.unsigned_abs() / self.tick_ms).cast_signed() };
+        // At most 2 · 2⁶¹ + refill by the choice of fill_ticks, so the product is exact.
+        let credit = ticks.min(self.fill_ticks).wrapping_mul(self.refill);
+        State {
+            level: state.level.saturating_add(credit).min(self.full),
+            at: state.at.saturating_add(ticks.saturating_mul(tick_ms)), // at most `now`
+        }
+    }
+
+    /// The state, moved to `now` with its level kept if the clock stepped back too far to wait for.
+    #[inline]
+    pub(super) fn anchored(&self, state: State, now: i64) -> State {
+        let ahead_ms = state.at.saturating_sub(now);
+        if ahead_ms <= MAX_STEP_BACK_MS {
+            return state;
+        }
+        // Whole ticks, so that windows stay where they are.
+        let back_ms = ahead_ms.unsigned_abs().div_ceil(self.tick_ms.get()).saturating_mul(self.tick_ms.get());
+        State { level: state.level, at: state.at.saturating_sub_unsigned(back_ms) }
+    }
+
+    /// Everything that is not "take what is there": refusals, reservations, and the verbs that are always granted.
+    #[cold]
+    fn decide_unhurried(&self, state: State, current: State, now: i64, cost: u64, verb: Verb) -> (Decision, State) {
+        match verb {
+            Verb::Consume => self.take(state, current, now, cost, &Terms::NOW),
+            Verb::Reserve { max_wait_ms } => {
+                self.take(state, current, now, cost, &Terms { prepaid: true, debt: self.debt, max_wait_ms })
+            }
+            Verb::Borrow { max_wait_ms } => {
+                self.take(state, current, now, cost, &Terms { prepaid: false, debt: self.debt, max_wait_ms })
+            }
+            Verb::ConsumeUpTo => {
+                let there = self.whole_tokens(current.level).min(cost);
+                self.take(state, current, now, there.max(cost.min(1)), &Terms::NOW)
+            }
+            Verb::Charge => {
+                let floor = current.level.min(self.debt.saturating_neg());
+                let level = current.level.saturating_sub(self.saturating_drops(cost)).max(floor);
+                self.moved(state, current, now, level)
+            }
+            Verb::Refund => {
+                let level = current.level.saturating_add(self.saturating_drops(cost)).min(self.full);
+                self.moved(state, current, now, level)
+            }
+            Verb::Reset => self.moved(state, current, now, self.full),
+        }
+    }
+
+    /// Takes `cost` on the given terms, now or later, or says when or that never.
+    fn take(&self, state: State, current: State, now: i64, cost: u64, terms: &Terms) -> (Decision, State) {
+        let unmoved = self.anchored(state, now);
+        let max = self.largest_cost(terms);
+        if cost > max {
+            return (Decision::Never { max }, unmoved);
+        }
+        let drops = self.drops(cost); // exact: at most full + debt
+        // The tokens are ready when the level has come up to this, and may be taken when it has come up to that.
+        let ready_level = if terms.prepaid { drops } else { 0 };
+        let debt_level = drops.saturating_sub(terms.debt);
+        let Some((debt_at, ready_at)) =
+            self.reached(current, now, debt_level).zip(self.reached(current, now, ready_level))
+        else {
+            return (Decision::Never { max: self.largest_cost_for_good(current.level, terms) }, unmoved);
+        };
+        let max_wait_ms = terms.max_wait_ms.map_or(i64::MAX, |ms| i64::try_from(ms).unwrap_or(i64::MAX));
+        if debt_at == now && ready_at.saturating_sub(now) <= max_wait_ms {
+            let level = current.level.saturating_sub(drops);
+            let next = if cost == 0 { unmoved } else { State { level, at: current.at } };
+            return (Decision::Allow { tokens: cost, ready_at }, next);
+        }
+        // The wait is measured from when the debt allows it: by then the bucket may have filled, and a reservation
+        // larger than the capacity waits for more windows than it seems from here.
+        let ready_at = self.reached(self.refilled(current, debt_at), debt_at, ready_level).unwrap_or(ready_at);
+        (Decision::Wait { retry_at: debt_at.max(ready_at.saturating_sub(max_wait_ms)) }, unmoved)
+    }
+
+    /// The largest cost that these terms could ever grant: what a full bucket grants.
+    fn largest_cost(&self, terms: &Terms) -> u64 {
+        let debt = if terms.prepaid {
+            // What comes back within the wait, in as many windows as can open in it.
+            let ticks = match terms.max_wait_ms {
+                Some(ms) => ms.div_ceil(self.tick_ms.get()),
+                None => u64::MAX,
+            };
+            terms.debt.unsigned_abs().min(ticks.saturating_mul(self.refill.unsigned_abs()))
+        } else {
+            terms.debt.unsigned_abs()
+        };
+        self.whole_tokens(self.full.saturating_add_unsigned(debt))
+    }
+
+    /// The same for a bucket that never refills and stands at `level`.
+    fn largest_cost_for_good(&self, level: i64, terms: &Terms) -> u64 {
+        if terms.prepaid || level < 0 {
+            self.whole_tokens(level)
+        } else {
+            self.whole_tokens(level.saturating_add(terms.debt))
+        }
+    }
+
+    /// A grant that changes the level to `level` and is never refused.
+    fn moved(&self, state: State, current: State, now: i64, level: i64) -> (Decision, State) {
+        let drops = level.abs_diff(current.level);
+        let tokens = drops / self.drops_per_token;
+        let next = if drops == 0 { self.anchored(state, now) } else { State { level, at: current.at } };
+        (Decision::Allow { tokens, ready_at: now }, next)
+    }
+
+    /// The first moment, `now` or later, at which a bucket that is `current` at `now` has come up to `level`.
+    fn reached(&self, current: State, now: i64, level: i64) -> Option<i64> {
+        if current.level >= level {
+            return Some(now);
+        }
+        let missing = level.saturating_sub(current.level).unsigned_abs();
+        let refill = NonZeroU64::new(self.refill.unsigned_abs())?;
+        let wait_ms = missing.div_ceil(refill.get()).saturating_mul(self.tick_ms.get());
+        Some(current.at.saturating_add_unsigned(wait_ms))
+    }
+
+    /// The start of the tick that holds `now`.
+    pub(super) fn tick_start(&self, now: i64, phase: u64) -> i64 {
+        let offset_ms = self.config.offset_ms.unwrap_or(phase) % self.tick_ms;
+        let tick_ms = self.tick_ms.get().cast_signed();
+        let into_ms = now.saturating_sub_unsigned(offset_ms).checked_rem_euclid(tick_ms).unwrap_or(0);
+        now.saturating_sub(into_ms)
+    }
+
+    /// Exact for costs of at most the capacity and the largest debt together.
+    #[inline]
+    const fn drops(&self, tokens: u64) -> i64 {
+        tokens.wrapping_mul(self.drops_per_token.get()).cast_signed()
+    }
+
+    fn saturating_drops(&self, tokens: u64) -> i64 {
+        i64::try_from(tokens.saturating_mul(self.drops_per_token.get())).unwrap_or(i64::MAX)
+    }
+
+    fn whole_tokens(&self, level: i64) -> u64 {
+        level.max(0).unsigned_abs() / self.drops_per_token
+    }
+}
+
+/// On what terms tokens are taken before they are there.
+struct Terms {
+    /// Whether the wait is for this cost, or only for the debt of others.
+    prepaid: bool,
+    /// The largest debt in drops.
+    debt: i64,
+    max_wait_ms: Option<u64>,
+}
+
+impl Terms {
+    const NOW: Self = Self { prepaid: true, debt: 0, max_wait_ms: Some(0) };
+}
+
+/// The largest capacity and debt together, in tokens, for which levels fit and the longest wait is at most
+/// [`MAX_SPAN_MS`].
+fn largest_total(drops_per_token: NonZeroU64, refill: u64, tick_ms: NonZeroU64) -> u64 {
+    let by_level = MAX_DROPS.unsigned_abs() / drops_per_token;
+    let by_span = match refill {
+        0 => u128::MAX, // nothing to wait for
+        _ => u128::from(MAX_SPAN_MS / tick_ms).saturating_mul(u128::from(refill)) / NonZeroU128::from(drops_per_token),
+    };
+    by_level.min(MAX_TOKENS).min(u64::try_from(by_span).unwrap_or(u64::MAX))
+}
+
+/// Euclid's; of 0 and n it is n.
+fn gcd(a: u64, b: NonZeroU64) -> NonZeroU64 {
+    match NonZeroU64::new(a % b) {
+        None => b,
+        Some(rest) => gcd(b.get(), rest),
+    }
+}

@@ -1,0 +1,64 @@
+//! What becomes of a bucket when its limit's numbers change.
+
+use super::arithmetic::Limit;
+use super::state::{MAX_DROPS, State};
+
+/// How the level of a bucket is carried over to a limit with other numbers. The names are bucket4j's
+/// (`TokensInheritanceStrategy`). Whatever the strategy, a level above the new capacity is cut to it, and a debt deeper
+/// than the new `max_debt` stays owed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Carry {
+    /// As many tokens as before.
+    #[default]
+    AsIs,
+    /// The same share of the capacity: half full stays half full. From a capacity of 0 it is as [`Carry::AsIs`].
+    Proportional,
+    /// What was spent stays spent: the level changes by as much as the capacity, and may become a debt.
+    Additive,
+    /// As a new bucket.
+    Reset,
+}
+
+impl Limit {
+    /// Takes over a bucket of the limit `old`: what came back until `now` is credited at the old rate first. Parts of
+    /// a token too small for the new limit to count are dropped. A limit of another kind starts as a new one; `phase`
+    /// is that of [`Limit::new_state`].
+    ///
+    /// ```
+    /// use tollgate::limit::{Carry, Config, Limit};
+    ///
+    /// let old = Limit::new(&Config::token_bucket(10, 1_000))?;
+    /// let new = Limit::new(&Config::token_bucket(100, 1_000))?;
+    /// let mut state = old.new_state(0, 0);
+    /// old.consume(&mut state, 0, 5);
+    /// let left = |how| new.remaining(&new.carry(&old, state, how, 0, 0), 0);
+    /// assert_eq!(left(Carry::AsIs), 5);
+    /// assert_eq!(left(Carry::Proportional), 50);
+    /// assert_eq!(left(Carry::Additive), 95);
+    /// assert_eq!(left(Carry::Reset), 100);
+    /// # Ok::<(), tollgate::limit::ConfigError>(())
+    /// ```
+    #[must_use]
+    pub fn carry(&self, old: &Self, state: State, how: Carry, now: i64, phase: u64) -> State {
+        let fresh = self.new_state(now, phase);
+        if how == Carry::Reset || self.config().kind != old.config().kind {
+            return fresh;
+        }
+        let level = i128::from(old.refilled(state, now).level);
+        let (new_token, old_token) = (i128::from(self.drops_per_token.get()), i128::from(old.drops_per_token.get()));
+        let (new_full, old_full) = (i128::from(self.full), i128::from(old.full));
+        let level = match how {
+            Carry::Proportional if old_full != 0 => scaled(level, new_full, old_full),
+            Carry::Additive => scaled(level.saturating_sub(old_full), new_token, old_token).saturating_add(new_full),
+            _ => scaled(level, new_token, old_token),
+        };
+        let deepest = i128::from(MAX_DROPS).saturating_neg();
+        // Between −2⁶¹ and the capacity, so it fits.
+        State { level: i64::try_from(level.clamp(deepest, new_full)).unwrap_or(0), at: fresh.at }
+    }
+}
+
+/// `level · new / old`, rounded down so that no token is made of a rest. Exact: each factor is at most 2⁶¹.
+fn scaled(level: i128, new: i128, old: i128) -> i128 {
+    level.saturating_mul(new).checked_div_euclid(old).unwrap_or(0)
+}

@@ -1,0 +1,117 @@
+//! What is asked of a limit, in plain numbers, and the ways to ask for something that cannot be exact.
+
+use core::fmt;
+
+/// The largest number of tokens anywhere: 2⁵³ − 1, the largest whole number that every JSON reader and every
+/// JavaScript number keeps exact.
+pub const MAX_TOKENS: u64 = (1 << 53) - 1;
+
+/// The longest period, and the longest time from the deepest debt to full: 2⁵¹ ms, some 71 000 years. Twice that after
+/// the last accepted moment is still a whole number in JavaScript.
+pub const MAX_SPAN_MS: u64 = 1 << 51;
+
+/// How tokens come back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Kind {
+    /// Continuously: `rate` tokens are spread evenly over each period.
+    TokenBucket,
+    /// At once: `rate` tokens appear when a window of one period opens.
+    FixedWindow,
+}
+
+/// One limit as its owner writes it: any numbers, not yet checked. [`Limit::new`](super::Limit::new) checks them.
+///
+/// ```
+/// use tollgate::limit::{Config, Limit};
+///
+/// // 100 per minute, at most 200 at once, and up to 50 more owed by reservations.
+/// let mut config = Config::token_bucket(100, 60_000);
+/// config.capacity = 200;
+/// config.max_debt = 50;
+/// assert!(Limit::new(&config).is_ok());
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Config {
+    /// How tokens come back.
+    pub kind: Kind,
+    /// Tokens that come back in each period, 0 to [`MAX_TOKENS`]. With 0 the limit is a budget that never refills.
+    pub rate: u64,
+    /// The period in milliseconds, 1 to [`MAX_SPAN_MS`].
+    pub period_ms: u64,
+    /// The most tokens a bucket holds: the largest burst. 0 to [`MAX_TOKENS`]; with 0 only reservations pass.
+    pub capacity: u64,
+    /// How far below zero reservations and charges may take a bucket, in tokens. 0 is none.
+    pub max_debt: u64,
+    /// Tokens in a bucket that was never used, 0 to `capacity`.
+    pub initial: u64,
+    /// Where windows begin: this many milliseconds after the Unix epoch, and every period before and after. 0 to
+    /// `period_ms` − 1, and only for a fixed window. `None` takes the phase that a new bucket is given, so that a
+    /// million keys do not all open at midnight.
+    pub offset_ms: Option<u64>,
+}
+
+impl Config {
+    /// A token bucket of `rate` tokens per `period_ms`, holding as many, full at first, with no debt.
+    #[must_use]
+    pub const fn token_bucket(rate: u64, period_ms: u64) -> Self {
+        Self::of(Kind::TokenBucket, rate, period_ms)
+    }
+
+    /// A fixed window of `rate` tokens per `period_ms`, holding as many, full at first, with no debt.
+    #[must_use]
+    pub const fn fixed_window(rate: u64, period_ms: u64) -> Self {
+        Self::of(Kind::FixedWindow, rate, period_ms)
+    }
+
+    const fn of(kind: Kind, rate: u64, period_ms: u64) -> Self {
+        Self { kind, rate, period_ms, capacity: rate, max_debt: 0, initial: rate, offset_ms: None }
+    }
+}
+
+/// Why a [`Config`] cannot be a limit that stays exact. Each carries the largest value that could be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ConfigError {
+    /// The rate is above [`MAX_TOKENS`].
+    RateTooLarge { rate: u64, max: u64 },
+    /// The period is zero: nothing can come back "every 0 ms".
+    PeriodZero,
+    /// The period is above [`MAX_SPAN_MS`].
+    PeriodTooLong { period_ms: u64, max_ms: u64 },
+    /// The capacity is too large for every refill at this rate and period to be an exact integer.
+    CapacityTooLarge { capacity: u64, max: u64 },
+    /// The debt is too large beside the capacity, for the same reason.
+    MaxDebtTooLarge { max_debt: u64, max: u64 },
+    /// A new bucket would hold more than its capacity.
+    InitialTooLarge { initial: u64, max: u64 },
+    /// The offset does not lie within one period.
+    OffsetTooLarge { offset_ms: u64, max_ms: u64 },
+    /// A token bucket has no windows, so an offset means nothing.
+    OffsetWithoutWindows,
+}
+
+impl fmt::Display for ConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Self::RateTooLarge { rate, max } => write!(f, "a rate of {rate} is too large: at most {max}"),
+            Self::PeriodZero => write!(f, "a period of 0 ms is too short: at least 1 ms"),
+            Self::PeriodTooLong { period_ms, max_ms } => {
+                write!(f, "a period of {period_ms} ms is too long: at most {max_ms} ms")
+            }
+            Self::CapacityTooLarge { capacity, max } => {
+                write!(f, "a capacity of {capacity} is too large to stay exact at this rate and period: at most {max}")
+            }
+            Self::MaxDebtTooLarge { max_debt, max } => {
+                write!(f, "a max_debt of {max_debt} is too large to stay exact with this capacity: at most {max}")
+            }
+            Self::InitialTooLarge { initial, max } => {
+                write!(f, "{initial} initial tokens are more than the capacity: at most {max}")
+            }
+            Self::OffsetTooLarge { offset_ms, max_ms } => {
+                write!(f, "an offset of {offset_ms} ms is not within one period: at most {max_ms} ms")
+            }
+            Self::OffsetWithoutWindows => write!(f, "a token bucket has no windows, so it takes no offset"),
+        }
+    }
+}
+
+impl core::error::Error for ConfigError {}

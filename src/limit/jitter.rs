@@ -1,0 +1,19 @@
+//! Spreading retries, so that those refused together do not come back together.
+
+/// Moves `retry_at` by 0 to `spread_ms`, only ever later, since earlier would break its promise. `random` is 64 random
+/// bits; every millisecond of the spread is equally likely to within 2⁻⁶⁴ · `spread_ms`. The multiplication instead of
+/// a remainder is Lemire's, "Fast Random Integer Generation in an Interval" (2019).
+///
+/// ```
+/// use tollgate::limit::jitter;
+///
+/// assert_eq!(jitter(1_000, 500, 0), 1_000);
+/// assert_eq!(jitter(1_000, 500, u64::MAX), 1_500);
+/// assert_eq!(jitter(1_000, 500, u64::MAX / 2), 1_250);
+/// ```
+#[must_use]
+pub fn jitter(retry_at: i64, spread_ms: u64, random: u64) -> i64 {
+    let choices = u128::from(spread_ms).saturating_add(1);
+    let later_ms = u128::from(random).saturating_mul(choices) >> 64;
+    retry_at.saturating_add_unsigned(u64::try_from(later_ms).unwrap_or(spread_ms)) // at most spread_ms
+}

@@ -1,0 +1,68 @@
+//! Several limits at once: all of them, or none.
+
+use super::arithmetic::Limit;
+use super::decision::{Decision, Verb};
+use super::state::State;
+
+/// One limit of a policy, the bucket that is asked, and what of it. Costs may differ: one request and 500 model tokens.
+#[derive(Clone, Copy, Debug)]
+pub struct Part<'a> {
+    pub limit: &'a Limit,
+    /// The bucket's state; changed only if all parts agree.
+    pub state: State,
+    /// Tokens asked of this limit.
+    pub cost: u64,
+    /// This limit's own answer, once decided. In a refusal, those that say [`Decision::Allow`] did not refuse.
+    pub decision: Decision,
+    /// The state if all agree.
+    next: State,
+}
+
+impl<'a> Part<'a> {
+    /// A part that nobody has decided yet.
+    #[must_use]
+    pub const fn new(limit: &'a Limit, state: State, cost: u64) -> Self {
+        Self { limit, state, cost, decision: Decision::Never { max: 0 }, next: state }
+    }
+}
+
+/// Decides for all parts at one moment, and takes from all of them or from none. The answer is the
+/// [conjunction](Decision::and) of theirs: the longest wait, the latest start.
+///
+/// [`Verb::ConsumeUpTo`] takes the same number from all, the least that any part with a cost can give; a part that was
+/// asked for less gives only what it was asked for.
+///
+/// ```
+/// use tollgate::limit::{Config, Decision, Limit, Part, Verb, decide_all};
+///
+/// let per_second = Limit::new(&Config::token_bucket(10, 1_000))?;
+/// let per_day = Limit::new(&Config::fixed_window(15, 86_400_000))?;
+/// let mut parts = [&per_second, &per_day].map(|limit| Part::new(limit, limit.new_state(0, 0), 10));
+/// assert!(decide_all(&mut parts, 0, Verb::Consume).is_allow());
+/// // A second later the first limit agrees again. The second does not, so neither is touched.
+/// assert_eq!(decide_all(&mut parts, 1_000, Verb::Consume), Decision::Wait { retry_at: 86_400_000 });
+/// assert!(parts[0].decision.is_allow());
+/// assert_eq!(per_second.remaining(&parts[0].state, 1_000), 10);
+/// # Ok::<(), tollgate::limit::ConfigError>(())
+/// ```
+pub fn decide_all(parts: &mut [Part<'_>], now: i64, verb: Verb) -> Decision {
+    let most = match verb {
+        Verb::ConsumeUpTo => least_there(parts, now),
+        _ => u64::MAX,
+    };
+    let mut answer = Decision::Allow { tokens: 0, ready_at: now };
+    for part in &mut *parts {
+        (part.decision, part.next) = part.limit.decide(part.state, now, part.cost.min(most), verb);
+        answer = answer.and(part.decision);
+    }
+    for part in parts {
+        part.state = if answer.is_allow() { part.next } else { part.limit.anchored(part.state, now) };
+    }
+    answer
+}
+
+/// Whole tokens that every part with a cost has, and at least one, so that an empty part refuses.
+fn least_there(parts: &[Part<'_>], now: i64) -> u64 {
+    let costly = parts.iter().filter(|part| part.cost > 0);
+    costly.map(|part| part.limit.remaining(&part.state, now)).min().unwrap_or(0).max(1)
+}
