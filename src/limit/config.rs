@@ -69,6 +69,7 @@ impl Config {
 }
 
 /// Why a [`Config`] cannot be a limit that stays exact. Each carries the largest value that could be.
+#[expect(missing_docs, reason = "the sentence of a variant says what its numbers are")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ConfigError {
     /// The rate is above [`MAX_TOKENS`].

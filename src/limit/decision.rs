@@ -9,10 +9,16 @@ pub enum Verb {
     /// Prepay: take them now for a start at `ready_at`, when they will have come back. Refused when that is more than
     /// `max_wait_ms` away (0 is now or not at all, `None` is however long) or would owe more than the limit's
     /// `max_debt`.
-    Reserve { max_wait_ms: Option<u64> },
+    Reserve {
+        /// The longest wait, in milliseconds.
+        max_wait_ms: Option<u64>,
+    },
     /// Pay later: start as soon as earlier debt is paid, so that this cost delays the *next* caller. Refused as
     /// [`Verb::Reserve`] is.
-    Borrow { max_wait_ms: Option<u64> },
+    Borrow {
+        /// The longest wait, in milliseconds.
+        max_wait_ms: Option<u64>,
+    },
     /// Debit what has already happened. Never refused; the level stops at `-max_debt`.
     Charge,
     /// Take what is there, at most the cost, in whole tokens. Refused, as for one token, when not even one is there.

@@ -7,6 +7,7 @@ use super::state::State;
 /// One limit of a policy, the bucket that is asked, and what of it. Costs may differ: one request and 500 model tokens.
 #[derive(Clone, Copy, Debug)]
 pub struct Part<'a> {
+    /// The limit that decides.
     pub limit: &'a Limit,
     /// The bucket's state; changed only if all parts agree.
     pub state: State,

@@ -82,6 +82,7 @@ impl<'a> Record<'a> {
 }
 
 /// Why bytes are not an encoded policy state.
+#[expect(missing_docs, reason = "the sentence of a variant says what its numbers are")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RecordError {
     /// Another format: written by a later version of this crate, or not by it at all.

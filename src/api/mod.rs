@@ -1,0 +1,32 @@
+//! Bytes to values and back: what HTTP says to Tollgate and what Tollgate answers. No clock, no storage, no runtime, so
+//! that all of it runs anywhere.
+//!
+//! The life of a request through this module: [`Credentials::allow`] knows who may ask, [`Ask::parse`] makes a body
+//! into a valid request or a [`Problem`], [`Credentials::object_name`] names the object that keeps the key's buckets,
+//! [`Answer`] is what that object decided, and [`Reply`] is status, headers and body.
+#![forbid(unsafe_code)]
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::arithmetic_side_effects,
+        clippy::expect_used,
+        clippy::indexing_slicing,
+        clippy::panic,
+        clippy::unreachable,
+        clippy::unwrap_used
+    )
+)]
+
+mod answer;
+mod ask;
+mod credentials;
+mod policy;
+mod problem;
+mod reply;
+
+pub use answer::Answer;
+pub use ask::{Ask, MAX_BODY_LEN, MAX_KEY_LEN, require_json};
+pub use credentials::{Credentials, CredentialsError};
+pub use policy::{Mistake, Policies, Policy};
+pub use problem::Problem;
+pub use reply::Reply;

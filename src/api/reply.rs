@@ -1,0 +1,59 @@
+//! An answer as HTTP has it.
+
+use serde::Serialize;
+
+/// Status, headers and body of a response, before any runtime.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reply {
+    /// The status code.
+    pub status: u16,
+    /// Names, in lower case, and values.
+    pub headers: Vec<(&'static str, String)>,
+    /// The body; empty if there is none.
+    pub body: String,
+}
+
+impl Reply {
+    /// A JSON answer. Nothing here may be cached, and any page may read it: credentials are in a header that a page
+    /// must have been given, not in a cookie that a browser would add by itself.
+    pub(super) fn json(status: u16, media_type: &str, body: &impl Serialize) -> Self {
+        let body = serde_json::to_string(body).unwrap_or_default(); // our own types cannot fail to serialize
+        let header = |name, value: &str| (name, value.to_owned());
+        let headers = vec![
+            header("content-type", media_type),
+            header("cache-control", "no-store"),
+            header("access-control-allow-origin", "*"),
+            header("access-control-expose-headers", "RateLimit, RateLimit-Policy, Retry-After"),
+        ];
+        Self { status, headers, body }
+    }
+
+    #[must_use]
+    pub(super) fn with(mut self, name: &'static str, value: impl Into<String>) -> Self {
+        self.headers.push((name, value.into()));
+        self
+    }
+
+    /// The answer to a browser that asks whether it may ask.
+    #[must_use]
+    pub fn preflight() -> Self {
+        let header = |name, value: &str| (name, value.to_owned());
+        let headers = vec![
+            header("access-control-allow-origin", "*"),
+            header("access-control-allow-methods", "GET, POST"),
+            header("access-control-allow-headers", "Authorization, Content-Type"),
+            header("access-control-max-age", "86400"), // a day: the longest that any browser keeps it
+        ];
+        Self { status: 204, headers, body: String::new() }
+    }
+
+    /// The answer to whoever watches that the service lives.
+    #[must_use]
+    pub fn healthy() -> Self {
+        #[derive(Serialize)]
+        struct Health {
+            status: &'static str,
+        }
+        Self::json(200, "application/json", &Health { status: "ok" })
+    }
+}
