@@ -134,12 +134,11 @@ mod tests {
         assert_eq!(errors.as_deref(), Some(&expected[..]));
     }
 
-    /// Whoever changes this loses every bucket there is. The digest is what any HMAC-SHA-256 gives.
+    /// Whoever changes this loses every bucket there is. The digest is what any other HMAC-SHA-256 gives.
     #[test]
     fn object_names_are_unchanged() {
         let name = credentials().object_name("alice");
-        assert_eq!(name.len(), 64);
-        assert_eq!(name, credentials().object_name("alice"));
+        assert_eq!(name, "55db67a2116548932fc4d6df88bed29c633ab1b55ea8ec6f5f06ad5276d79149");
         assert_ne!(name, credentials().object_name("Alice"));
     }
 }

@@ -23,6 +23,7 @@ mod credentials;
 mod policy;
 mod problem;
 mod reply;
+mod stored;
 
 pub use answer::Answer;
 pub use ask::{Ask, MAX_BODY_LEN, MAX_KEY_LEN, require_json};
@@ -30,3 +31,4 @@ pub use credentials::{Credentials, CredentialsError};
 pub use policy::{Mistake, Policies, Policy};
 pub use problem::Problem;
 pub use reply::Reply;
+pub use stored::{Stored, StoredError};

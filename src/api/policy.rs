@@ -7,6 +7,7 @@ use std::time::Duration;
 use serde_json::{Map, Value};
 use sfv::{Integer, KeyRef, ListSerializer, StringRef, key_ref};
 
+use super::stored::{numbers_of, version_of};
 use crate::limit::{Config, ConfigError, Kind, Limit, MAX_TOKENS};
 
 /// A named limit, ready to decide, with what never changes about its answers worked out once.
@@ -16,6 +17,9 @@ pub struct Policy {
     limit: Limit,
     /// The value of the `RateLimit-Policy` field.
     field: String,
+    /// The numbers as they are stored beside a bucket, and a hash of them.
+    numbers: String,
+    version: u64,
 }
 
 impl Policy {
@@ -38,8 +42,22 @@ impl Policy {
         &self.field
     }
 
+    /// The limit's numbers, as they are stored beside a bucket.
+    #[must_use]
+    pub fn numbers(&self) -> &str {
+        &self.numbers
+    }
+
+    /// Changes whenever the numbers do.
+    #[must_use]
+    pub const fn version(&self) -> u64 {
+        self.version
+    }
+
     fn new(name: &str, limit: Limit) -> Self {
-        Self { name: name.to_owned(), field: policy_field(name, limit.config()), limit }
+        let numbers = numbers_of(limit.config());
+        let version = version_of(&numbers);
+        Self { name: name.to_owned(), field: policy_field(name, limit.config()), limit, numbers, version }
     }
 }
 

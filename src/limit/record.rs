@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! byte 0       1: this format
-//! bytes 1..5   the policy's version, u32 little-endian
+//! bytes 1..9   the policy's version, u64 little-endian
 //! then for each limit, in the policy's order:
 //!   8 bytes    the level, i64 little-endian
 //!   8 bytes    the moment, i64 little-endian
@@ -17,20 +17,20 @@ use core::fmt;
 use super::state::{MAX_DROPS, State};
 
 /// Encodes the states of one policy, in the order of its limits. `policy_version` is any number that changes whenever
-/// the policy's numbers do.
+/// the policy's numbers do, such as a hash of them.
 ///
 /// ```
 /// use tollgate::limit::{Config, Limit, Record, encode};
 ///
 /// let limit = Limit::new(&Config::token_bucket(10, 1_000))?;
 /// let bytes: Vec<u8> = encode(7, [limit.new_state(0, 0)]).collect();
-/// assert_eq!(bytes.len(), 21);
+/// assert_eq!(bytes.len(), 25);
 /// let record = Record::parse(&bytes).unwrap();
 /// assert_eq!(record.policy_version(), 7);
 /// assert!(record.states().eq([limit.new_state(0, 0)]));
 /// # Ok::<(), tollgate::limit::ConfigError>(())
 /// ```
-pub fn encode(policy_version: u32, states: impl IntoIterator<Item = State>) -> impl Iterator<Item = u8> {
+pub fn encode(policy_version: u64, states: impl IntoIterator<Item = State>) -> impl Iterator<Item = u8> {
     let states = states.into_iter().flat_map(|state| [state.level.to_le_bytes(), state.at.to_le_bytes()]);
     [FORMAT].into_iter().chain(policy_version.to_le_bytes()).chain(states.flatten())
 }
@@ -38,7 +38,7 @@ pub fn encode(policy_version: u32, states: impl IntoIterator<Item = State>) -> i
 /// Checked bytes of an encoded policy state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Record<'a> {
-    policy_version: u32,
+    policy_version: u64,
     states: &'a [[[u8; 8]; 2]],
 }
 
@@ -61,7 +61,7 @@ impl<'a> Record<'a> {
         let (states, []) = integers.as_chunks() else {
             return Err(RecordError::Length { len });
         };
-        let record = Self { policy_version: u32::from_le_bytes(*version), states };
+        let record = Self { policy_version: u64::from_le_bytes(*version), states };
         match record.states().find(|state| state.level.unsigned_abs() > MAX_DROPS.unsigned_abs()) {
             Some(State { level, .. }) => Err(RecordError::Level { level }),
             None => Ok(record),
@@ -70,7 +70,7 @@ impl<'a> Record<'a> {
 
     /// The version of the numbers under which the states were written.
     #[must_use]
-    pub const fn policy_version(&self) -> u32 {
+    pub const fn policy_version(&self) -> u64 {
         self.policy_version
     }
 
@@ -87,7 +87,7 @@ impl<'a> Record<'a> {
 pub enum RecordError {
     /// Another format: written by a later version of this crate, or not by it at all.
     UnknownFormat { format: u8 },
-    /// Not 5 bytes and 16 for each state.
+    /// Not 9 bytes and 16 for each state.
     Length { len: usize },
     /// A level that no limit can reach.
     Level { level: i64 },
@@ -97,7 +97,7 @@ impl fmt::Display for RecordError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
             Self::UnknownFormat { format } => write!(f, "the state has format {format}; this version reads {FORMAT}"),
-            Self::Length { len } => write!(f, "a state of {len} bytes is not 5 and a multiple of 16"),
+            Self::Length { len } => write!(f, "a state of {len} bytes is not 9 and a multiple of 16"),
             Self::Level { level } => write!(f, "a level of {level} drops is beyond any limit"),
         }
     }

@@ -1,7 +1,7 @@
-// The module the runtime loads. worker-build exports a class that answers `fetch` but not RPC, because it does not
-// extend `DurableObject`; this one does, and forwards to it.
+// The module the runtime loads; .ci/build-worker puts it beside what worker-build made. The class that
+// worker-build exports does not extend `DurableObject`, so the runtime would not let it answer RPC; this one does.
 import { DurableObject } from "cloudflare:workers";
-import * as built from "../../build/index.js";
+import * as built from "./index.js";
 
 export default built.default;
 
@@ -11,7 +11,10 @@ export class KeyObject extends DurableObject {
     super(state, env);
     this.#inner = new built.KeyObject(state, env);
   }
-  fetch(request) {
-    return this.#inner.fetch(request);
+  consume(policy, cost) {
+    return this.#inner.consume(policy, cost);
+  }
+  peek(policy, cost) {
+    return this.#inner.peek(policy, cost);
   }
 }

@@ -1,18 +1,30 @@
-use worker::{Context, DurableObject, Env, Request, Response, Result, State, durable_object, event};
+//! Tollgate on Cloudflare Workers: the only code that reads the server's clock, its storage and its secrets.
+//!
+//! The front answers HTTP in whichever place a request arrives. The object of a key, a Durable Object of which there is
+//! one in the world, decides. `entry.mjs` is the module that the runtime loads.
 
+mod clock;
+mod front;
+mod object;
+mod settings;
+
+use worker::{Context, Env, Headers, Request, Response, ResponseBuilder, Result, event};
+
+use crate::api::Reply;
+
+/// The entry of every request.
 #[event(fetch)]
-async fn fetch(_request: Request, _env: Env, _context: Context) -> Result<Response> {
-    Response::ok("{\"status\":\"ok\"}")
+async fn fetch(request: Request, env: Env, _context: Context) -> Result<Response> {
+    #[cfg(feature = "test-clock")]
+    clock::set_by(&request);
+    response(front::reply(request, &env).await)
 }
 
-#[durable_object(fetch)]
-pub struct KeyObject {}
-
-impl DurableObject for KeyObject {
-    fn new(_state: State, _env: Env) -> Self {
-        Self {}
+fn response(reply: Reply) -> Result<Response> {
+    let headers = Headers::new();
+    for (name, value) in &reply.headers {
+        headers.set(name, value)?;
     }
-    async fn fetch(&self, _request: Request) -> Result<Response> {
-        Response::ok("object")
-    }
+    let builder = ResponseBuilder::new().with_status(reply.status).with_headers(headers);
+    if reply.body.is_empty() { Ok(builder.empty()) } else { Ok(builder.fixed(reply.body.into_bytes())) }
 }
