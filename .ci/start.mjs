@@ -1,0 +1,69 @@
+// Runs `wrangler dev`, says when it answers and how to try it, and shows what of its output matters.
+import { spawn } from "node:child_process";
+import { randomBytes } from "node:crypto";
+import { appendFileSync, existsSync, readFileSync } from "node:fs";
+import { createServer } from "node:net";
+import { createInterface } from "node:readline";
+
+const port = Number(process.env.PORT || 8787);
+const url = `http://localhost:${port}`;
+const secrets = keepSecrets(".dev.vars", ["TOLLGATE_TOKEN", "TOLLGATE_KEY_SECRET"]);
+
+if (!(await isFree(port))) {
+  console.error(`Cannot listen on port ${port}: it is taken or not a port. Choose another: PORT=8788 npm start`);
+  process.exit(1);
+}
+const wrangler = spawn(
+  "wrangler",
+  ["dev", "--port", port, "--persist-to", ".tollgate/state", "--show-interactive-dev-session=false"],
+  { stdio: ["ignore", "pipe", "pipe"] },
+);
+for (const stream of [wrangler.stdout, wrangler.stderr]) createInterface({ input: stream }).on("line", show);
+wrangler.on("exit", (code, signal) => process.exit(signal ? 0 : code));
+// Ctrl-C reaches Wrangler by itself. We stay until it has stopped, so that the shell's prompt means that all is over.
+process.on("SIGINT", () => {});
+process.on("SIGTERM", () => wrangler.kill());
+
+function show(line) {
+  const text = line.replace("[custom build] ", "").replace("[wrangler:info] ", "");
+  if (text.startsWith("Ready on ")) return introduce();
+  if (!NOISE.test(text)) console.log(text);
+}
+
+async function introduce() {
+  console.log(`\nTollgate runs at ${url}. Ctrl-C stops it; budgets stay in .tollgate/state. Its policies:\n`);
+  const health = await fetch(`${url}/healthz`); // the first request: on it the Worker logs its policies and what is wrong with them
+  await new Promise((done) => setTimeout(done, LOGS_ARRIVE_MS));
+  if (!health.ok) return console.error(`\n${url}/healthz answers ${health.status}: ${await health.text()}`);
+  const [, policy] = readFileSync("wrangler.toml", "utf8").match(/^\[vars\.POLICIES\.([\w-]+)\]/m);
+  console.log(`
+Try it:
+
+curl -i ${url}/v1/consume -H 'Authorization: Bearer ${secrets.TOLLGATE_TOKEN}' -H 'Content-Type: application/json' -d '{"policy":"${policy}","key":"alice","cost":1}'
+`);
+}
+
+/** The secrets in `file`, where Wrangler reads them; those not there yet are made up. */
+function keepSecrets(file, names) {
+  const read = () =>
+    existsSync(file) ? Object.fromEntries([...readFileSync(file, "utf8").matchAll(/^(\w+)\s*=\s*"?([^"\n]*)/gm)].map(([, ...pair]) => pair)) : {};
+  for (const name of names.filter((name) => !read()[name])) {
+    appendFileSync(file, `${name}=${randomBytes(32).toString("hex")}\n`, { mode: 0o600 });
+  }
+  return read();
+}
+
+async function isFree(port) {
+  const listens = (host) =>
+    new Promise((answer) => {
+      const server = createServer();
+      server.on("error", (error) => answer(error.code === "EADDRNOTAVAIL" || error.code === "EAFNOSUPPORT")); // no IPv6 here
+      server.listen(port, host, () => server.close(() => answer(true)));
+    });
+  return Number.isInteger(port) && port > 0 && port < 65536 && (await listens("127.0.0.1")) && (await listens("::1"));
+}
+
+// What Wrangler says and no user needs.
+const NOISE = /^\s*$|^Running: |^⎔ Starting|^Using secrets|^Your Worker has access|^Binding |^env\.|GET \/healthz/u;
+// Wrangler passes log lines on a moment after the answer.
+const LOGS_ARRIVE_MS = 300;
