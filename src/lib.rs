@@ -1,8 +1,46 @@
-//! Tollgate.
+//! An exact rate limiter: integer token buckets and fixed windows, for the edge and for plain Rust.
+//!
+//! [`limit`] is the arithmetic, on `core` alone; everything else is around it. A plain program needs nothing more:
+//!
+//! ```toml
+//! tollgate = { version = "0.1", default-features = false }
+//! ```
+//!
+//! ```
+//! use tollgate::limit::{Config, Decision, Limit};
+//!
+//! let limit = Limit::new(&Config::token_bucket(100, 60_000))?; // 100 per minute
+//! let now = 1_800_000_000_000; // Unix milliseconds, from whatever clock you trust
+//! let mut alice = limit.new_state(now, 0);
+//! match limit.consume(&mut alice, now, 1) {
+//!     Decision::Allow { .. } => println!("{} left", limit.remaining(&alice, now)),
+//!     Decision::Wait { retry_at } => println!("come back in {} ms", retry_at - now),
+//!     Decision::Never { max } => println!("never more than {max} at once"),
+//! }
+//! # Ok::<(), tollgate::limit::ConfigError>(())
+//! ```
+//!
+//! | module | what it is | feature |
+//! |---|---|---|
+//! | [`limit`] | the arithmetic | none |
+//! | [`unix_ms`] | `SystemTime` to the moments of [`limit`] | `std` |
+//! | `api` | what HTTP says and is told, without a runtime | `api` |
+//! | `worker` | the Cloudflare Worker and its Durable Object | `worker` |
+//! | `js` | the class for JavaScript | `js` |
 #![cfg_attr(not(feature = "std"), no_std)]
 
 #[cfg(feature = "api")]
 pub mod api;
 pub mod limit;
+#[cfg(feature = "std")]
+mod system_time;
 #[cfg(feature = "worker")]
-mod worker;
+pub mod worker;
+
+#[cfg(feature = "std")]
+pub use system_time::unix_ms;
+
+/// The README's Rust is compiled and run with the other examples.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+mod readme {}
