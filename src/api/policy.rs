@@ -209,7 +209,7 @@ impl Reader<'_> {
         let rate = self.required("rate", Self::tokens);
         let period_ms = self.required("period", Self::millis);
         let capacity = self.tokens("capacity").unwrap_or(rate);
-        let initial = self.tokens("initial").unwrap_or(capacity);
+        let initial = self.tokens("initial");
         Config { kind, rate, period_ms, capacity, initial, max_debt: 0, offset_ms: self.millis("offset") }
     }
 
@@ -308,7 +308,7 @@ mod tests {
         let json =
             r#"{"p":{"kind":"fixed_window","rate":5,"period":"1h 30m","capacity":9,"initial":2,"offset":"15m"}}"#;
         let mut expected = Config::fixed_window(5, 5_400_000);
-        (expected.capacity, expected.initial, expected.offset_ms) = (9, 2, Some(900_000));
+        (expected.capacity, expected.initial, expected.offset_ms) = (9, Some(2), Some(900_000));
         assert_eq!(Policies::parse(json).unwrap().get("p").unwrap().limit().config(), &expected);
     }
 

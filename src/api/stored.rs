@@ -83,7 +83,7 @@ struct Numbers {
     period_ms: u64,
     capacity: u64,
     max_debt: u64,
-    initial: u64,
+    initial: Option<u64>,
     offset_ms: Option<u64>,
 }
 
@@ -143,10 +143,10 @@ mod tests {
         let stored = Stored::new(policy, state);
         assert_eq!(
             stored.numbers,
-            r#"[{"kind":"token_bucket","rate":3,"period_ms":1000,"capacity":3,"max_debt":0,"initial":3,"offset_ms":null}]"#
+            r#"[{"kind":"token_bucket","rate":3,"period_ms":1000,"capacity":3,"max_debt":0,"initial":null,"offset_ms":null}]"#
         );
         let mut record = vec![1];
-        record.extend(0x7ac7_b61e_69c8_edde_u64.to_le_bytes());
+        record.extend(0xb3e5_671b_e023_1d1a_u64.to_le_bytes());
         record.extend(2_000_i64.to_le_bytes()); // 2 tokens of 1000 drops
         record.extend(1_700_000_000_000_i64.to_le_bytes());
         assert_eq!(stored.record, record);

@@ -67,7 +67,9 @@ impl Limit {
         if max_debt > max_left {
             return Err(ConfigError::MaxDebtTooLarge { max_debt, max: max_left });
         }
-        if initial > capacity {
+        if let Some(initial) = initial
+            && initial > capacity
+        {
             return Err(ConfigError::InitialTooLarge { initial, max: capacity });
         }
         match (offset_ms, kind) {
@@ -102,7 +104,8 @@ impl Limit {
     /// take a hash of the key) and must be the same for a key each time; other limits ignore it.
     #[must_use]
     pub fn new_state(&self, now: i64, phase: u64) -> State {
-        State { level: self.drops(self.config.initial), at: self.tick_start(now, phase) }
+        let level = self.config.initial.map_or(self.full, |tokens| self.drops(tokens));
+        State { level, at: self.tick_start(now, phase) }
     }
 
     /// Decides whether `cost` tokens are granted at `now`, and returns the bucket's next state. Use this where the old
@@ -216,7 +219,8 @@ impl Limit {
     /// less than the capacity, since the older one is ahead of it for good.
     #[must_use]
     pub fn expires_at(&self, state: &State, now: i64) -> Option<i64> {
-        if self.config.initial < self.config.capacity { None } else { self.full_at(state, now) }
+        let is_full_when_new = self.config.initial.is_none_or(|tokens| tokens == self.config.capacity);
+        if is_full_when_new { self.full_at(state, now) } else { None }
     }
 
     #[inline]

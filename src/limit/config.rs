@@ -42,8 +42,8 @@ pub struct Config {
     pub capacity: u64,
     /// How far below zero reservations and charges may take a bucket, in tokens. 0 is none.
     pub max_debt: u64,
-    /// Tokens in a bucket that was never used, 0 to `capacity`.
-    pub initial: u64,
+    /// Tokens in a bucket that was never used, 0 to `capacity`. `None` is the capacity.
+    pub initial: Option<u64>,
     /// Where windows begin: this many milliseconds after the Unix epoch, and every period before and after. 0 to
     /// `period_ms` − 1, and only for a fixed window. `None` takes the phase that a new bucket is given, so that a
     /// million keys do not all open at midnight.
@@ -64,7 +64,7 @@ impl Config {
     }
 
     const fn of(kind: Kind, rate: u64, period_ms: u64) -> Self {
-        Self { kind, rate, period_ms, capacity: rate, max_debt: 0, initial: rate, offset_ms: None }
+        Self { kind, rate, period_ms, capacity: rate, max_debt: 0, initial: None, offset_ms: None }
     }
 }
 
