@@ -29,8 +29,15 @@
 //! | `js` | the class for JavaScript | `js` |
 #![cfg_attr(not(feature = "std"), no_std)]
 
+// The crate is a `cdylib` too, and that needs a panic handler: where there is a std it lends its own, and nothing else
+// of it is used.
+#[cfg(all(not(feature = "std"), not(target_os = "none")))]
+extern crate std;
+
 #[cfg(feature = "api")]
 pub mod api;
+#[cfg(feature = "js")]
+pub mod js;
 pub mod limit;
 #[cfg(feature = "std")]
 mod system_time;
