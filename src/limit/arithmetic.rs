@@ -290,7 +290,8 @@ impl Limit {
     /// Takes `cost` on the given terms, now or later, or says when or that never.
     fn take(&self, state: State, current: State, now: i64, cost: u64, terms: &Terms) -> (Decision, State) {
         let unmoved = self.anchored(state, now);
-        let max = self.largest_cost(terms);
+        let max =
+            if self.refill == 0 { self.largest_cost_for_good(current.level, terms) } else { self.largest_cost(terms) };
         if cost > max {
             return (Decision::Never { max }, unmoved);
         }
@@ -301,7 +302,7 @@ impl Limit {
         let Some((debt_at, ready_at)) =
             self.reached(current, now, debt_level).zip(self.reached(current, now, ready_level))
         else {
-            return (Decision::Never { max: self.largest_cost_for_good(current.level, terms) }, unmoved);
+            return (Decision::Never { max }, unmoved); // in debt for good, so that even a cost of 0 is refused
         };
         let max_wait_ms = terms.max_wait_ms.map_or(i64::MAX, |ms| i64::try_from(ms).unwrap_or(i64::MAX));
         if debt_at == now && ready_at.saturating_sub(now) <= max_wait_ms {
@@ -330,7 +331,7 @@ impl Limit {
         self.whole_tokens(self.full.saturating_add_unsigned(debt))
     }
 
-    /// The same for a bucket that never refills and stands at `level`.
+    /// The same for a bucket that never refills and stands at `level`; 0 also when nothing can pass.
     fn largest_cost_for_good(&self, level: i64, terms: &Terms) -> u64 {
         if terms.prepaid || level < 0 {
             self.whole_tokens(level)
