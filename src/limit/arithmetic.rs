@@ -220,7 +220,9 @@ impl Limit {
     #[must_use]
     pub fn expires_at(&self, state: &State, now: i64) -> Option<i64> {
         let is_full_when_new = self.config.initial.is_none_or(|tokens| tokens == self.config.capacity);
-        if is_full_when_new { self.full_at(state, now) } else { None }
+        // A bucket that is ahead of a clock which stepped back is full before it refills as a new one does.
+        let full_at = self.full_at(state, now).filter(|_| is_full_when_new)?;
+        Some(full_at.max(self.refilled(*state, now).at))
     }
 
     #[inline]

@@ -5,7 +5,7 @@ use super::state::{MAX_DROPS, State};
 
 /// How the level of a bucket is carried over to a limit with other numbers. The names are bucket4j's
 /// (`TokensInheritanceStrategy`). Whatever the strategy, a level above the new capacity is cut to it, and a debt deeper
-/// than the new `max_debt` stays owed.
+/// than the new `max_debt` stays owed, down to 2⁶¹ drops.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Carry {
     /// As many tokens as before.

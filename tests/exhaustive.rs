@@ -1,0 +1,86 @@
+//! All small worlds: every limit with rate, period, capacity and debt of at most 6, every sequence of at most 6 requests
+//! with costs of at most 6 and every pause up to a period. Sequences that lead to the same bucket are followed only
+//! once, and a bucket looks the same however many periods ago it began: what comes after depends on its level and on
+//! where in a period it stands, so nothing is left out.
+
+mod oracle;
+
+use std::collections::HashSet;
+
+use oracle::{Model, tokens_of};
+use tollgate::limit::{Config, Kind, Limit, Verb};
+
+const MOST: u64 = 6;
+
+#[test]
+fn token_buckets_decide_as_exact_rationals_do_in_all_small_worlds() {
+    check_all(Kind::TokenBucket);
+}
+
+#[test]
+fn fixed_windows_decide_as_exact_rationals_do_in_all_small_worlds() {
+    check_all(Kind::FixedWindow);
+}
+
+fn check_all(kind: Kind) {
+    let mut decisions = 0_u64;
+    let mut worlds = 0_u64;
+    for rate in 0..=MOST {
+        for period_ms in 1..=MOST {
+            for capacity in 0..=MOST {
+                for max_debt in [0, 1, MOST] {
+                    let offset_ms = (kind == Kind::FixedWindow).then_some(1 % period_ms);
+                    let config = Config { kind, rate, period_ms, capacity, max_debt, initial: None, offset_ms };
+                    decisions += check(config);
+                    worlds += 1;
+                }
+            }
+        }
+    }
+    println!("{kind:?}: {decisions} decisions in {worlds} worlds agree");
+    assert_eq!(worlds, 7 * 6 * 7 * 3);
+}
+
+/// Checks every decision of one world and returns how many there were.
+fn check(config: Config) -> u64 {
+    let limit = Limit::new(&config).expect("small numbers are exact");
+    let mut decisions = 0;
+    let mut seen = HashSet::new();
+    let mut layer = vec![(0_i64, limit.new_state(0, 0), Model::<i128>::new(config, 0, 0))];
+    for _ in 0..MOST {
+        let mut next = Vec::new();
+        for (now, state, model) in layer {
+            for pause_ms in 0..=config.period_ms {
+                let at = now + i64::try_from(pause_ms).expect("small");
+                for (cost, verb) in asks() {
+                    let (decision, after) = limit.decide(state, at, cost, verb);
+                    let mut expected = model.clone();
+                    assert_eq!(
+                        decision,
+                        expected.ask(at, cost, verb),
+                        "{verb:?} of {cost} at {at} from {state:?} of {config:?}"
+                    );
+                    assert_eq!(tokens_of::<i128>(after, &config), expected.tokens);
+                    assert_eq!(limit.remaining(&after, at), expected.remaining(at));
+                    assert_eq!(limit.owed(&after, at), expected.owed(at));
+                    decisions += 1;
+                    let phase_ms = at.rem_euclid(i64::try_from(config.period_ms).expect("small"));
+                    if seen.insert((expected.tokens_at(at), phase_ms)) {
+                        next.push((at, after, expected));
+                    }
+                }
+            }
+        }
+        layer = next;
+    }
+    decisions
+}
+
+fn asks() -> impl Iterator<Item = (u64, Verb)> {
+    let waits = [None, Some(0), Some(1), Some(MOST)];
+    let reserve = waits.map(|max_wait_ms| Verb::Reserve { max_wait_ms });
+    let borrow = waits.map(|max_wait_ms| Verb::Borrow { max_wait_ms });
+    let plain = [Verb::Consume, Verb::Charge, Verb::ConsumeUpTo, Verb::Refund, Verb::Reset];
+    let verbs = plain.into_iter().chain(reserve).chain(borrow);
+    verbs.flat_map(|verb| (0..=MOST).map(move |cost| (cost, verb)))
+}

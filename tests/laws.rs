@@ -1,0 +1,403 @@
+//! Laws: what holds for every limit, every sequence of requests and every behaviour of the clock, tried on random ones
+//! that keep close to the boundaries.
+
+mod oracle;
+
+use num_bigint::BigInt;
+use oracle::{Model, tokens_of};
+use proptest::prelude::*;
+use proptest::sample::select;
+use tollgate::limit::{
+    Carry, Config, Decision, Kind, Limit, MAX_SPAN_MS, MAX_STEP_BACK_MS, MAX_TOKENS, Part, Record, State, Verb,
+    decide_all, encode, jitter,
+};
+
+/// What happens to a bucket.
+#[derive(Clone, Copy, Debug)]
+enum Event {
+    /// The clock moves by so many milliseconds, mostly forward.
+    Clock(i64),
+    Ask(u64, Verb),
+    /// The limit's numbers change.
+    Change(Config, Carry),
+}
+
+const START: i64 = 1_700_000_000_000;
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 1_500, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// The heart of it: same decision, same level, after any sequence of anything.
+    #[test]
+    fn decides_as_exact_rationals_do((config, phase, events) in (configs(), any::<u64>(), events())) {
+        let mut limit = Limit::new(&config).unwrap();
+        let mut now = START;
+        let mut state = limit.new_state(now, phase);
+        let mut model = Model::<BigInt>::new(config, now, phase);
+        for event in events {
+            match event {
+                Event::Clock(step_ms) => now += step_ms,
+                Event::Ask(cost, verb) => {
+                    let expected = model.ask(now, cost, verb);
+                    let (decision, next) = limit.decide(state, now, cost, verb);
+                    prop_assert_eq!(decision, expected, "{:?} of {} at {} from {:?} of {:?}", verb, cost, now, state, limit);
+                    state = next;
+                }
+                Event::Change(config, how) => {
+                    let new = Limit::new(&config).unwrap();
+                    state = new.carry(&limit, state, how, now, phase);
+                    model = model.carry(config, how, now, phase);
+                    limit = new;
+                }
+            }
+            prop_assert_eq!(tokens_of::<BigInt>(state, limit.config()), model.tokens.clone());
+            prop_assert_eq!(limit.remaining(&state, now), model.remaining(now));
+            prop_assert_eq!(limit.owed(&state, now), model.owed(now));
+            prop_assert_eq!(limit.full_at(&state, now), model.full_at(now));
+        }
+    }
+
+    #[test]
+    fn a_wait_is_refused_at_every_earlier_millisecond_and_granted_at_its_end(
+        (config, events, cost, verb, samples) in (configs(), events(), costs(), verbs(), prop::collection::vec(any::<u64>(), 20))
+    ) {
+        let limit = Limit::new(&config).unwrap();
+        let (state, now) = after(&limit, &events);
+        if let (Decision::Wait { retry_at }, unmoved) = limit.decide(state, now, cost, verb) {
+            prop_assert!(retry_at > now);
+            let wait_ms = retry_at.abs_diff(now);
+            for at in samples.iter().map(|sample| now + signed(sample % wait_ms)).chain([retry_at - 1]) {
+                prop_assert!(!limit.decide(unmoved, at, cost, verb).0.is_allow(), "granted early, at {}", at);
+            }
+            prop_assert!(limit.decide(unmoved, retry_at, cost, verb).0.is_allow());
+        }
+    }
+
+    #[test]
+    fn never_means_never_and_its_largest_cost_passes_once_full((config, events, cost, verb) in (configs(), events(), costs(), verbs())) {
+        let limit = Limit::new(&config).unwrap();
+        let (state, now) = after(&limit, &events);
+        if let (Decision::Never { max }, state) = limit.decide(state, now, cost, verb) {
+            prop_assert!(max < cost || limit.owed(&state, now) > 0 || config.capacity == 0);
+            if let Some(full_at) = limit.full_at(&state, now) {
+                // At all parts of a window, and at its last millisecond, which is when a short wait reaches the next.
+                let into_ms = (full_at - signed(config.offset_ms.unwrap_or(0))).rem_euclid(signed(config.period_ms));
+                let last = full_at - into_ms + signed(config.period_ms) - 1;
+                let passes = |at: i64, cost| at >= full_at && limit.decide(state, at, cost, verb).0.is_allow();
+                let best = |cost| (0..64).any(|part| passes(last - signed(config.period_ms) / 64 * part, cost));
+                prop_assert!(!best(cost));
+                prop_assert!(verb == Verb::ConsumeUpTo || best(max), "the largest cost {} does not pass", max);
+                prop_assert!(verb == Verb::ConsumeUpTo || !best(max + 1), "one more than {} passes", max);
+            }
+        }
+    }
+
+    #[test]
+    fn what_moves_nothing_changes_nothing((config, events, cost, verb) in (configs(), events(), costs(), verbs())) {
+        let limit = Limit::new(&config).unwrap();
+        let (state, now) = after(&limit, &events);
+        let state = limit.decide(state, now, 0, Verb::Refund).1; // follows a clock that stepped back too far
+        let (decision, next) = limit.decide(state, now, cost, verb);
+        match decision {
+            Decision::Allow { tokens, .. } if cost > 0 && tokens > 0 => prop_assert!(next != state),
+            Decision::Allow { .. } if cost > 0 || verb == Verb::Reset => {} // a part of a token may have moved
+            _ => prop_assert_eq!(next, state),
+        }
+    }
+
+    /// The promise of the design, over every pair of moments of a run.
+    #[test]
+    fn admits_at_most_the_capacity_and_what_comes_back(
+        (config, asks) in (configs(), prop::collection::vec((steps_forward(), costs()), 1..60))
+    ) {
+        let limit = Limit::new(&Config { initial: None, ..config }).unwrap();
+        let mut now = START;
+        let mut state = limit.new_state(now, 0);
+        let mut admitted: Vec<(i64, u128)> = Vec::new();
+        for (step_ms, cost) in asks {
+            now += step_ms;
+            if limit.consume(&mut state, now, cost).is_allow() {
+                admitted.push((now, u128::from(cost)));
+            }
+        }
+        for (first, (from, _)) in admitted.iter().enumerate() {
+            let mut sum = 0;
+            for (to, cost) in &admitted[first..] {
+                sum += cost;
+                let elapsed_ms = u128::from(to.abs_diff(*from));
+                let back = match config.kind {
+                    Kind::TokenBucket => u128::from(config.rate) * elapsed_ms / u128::from(config.period_ms),
+                    // At most so many windows can open in that time.
+                    Kind::FixedWindow => u128::from(config.rate) * elapsed_ms.div_ceil(u128::from(config.period_ms)),
+                };
+                prop_assert!(sum <= u128::from(config.capacity) + back);
+            }
+        }
+    }
+
+    #[test]
+    fn an_expired_bucket_is_a_new_one_and_a_millisecond_before_it_is_not((config, events) in (configs(), events())) {
+        let limit = Limit::new(&config).unwrap();
+        let (state, now) = after(&limit, &events);
+        let state = limit.decide(state, now, 0, Verb::Refund).1; // follows a clock that stepped back too far
+        let is_new = |at| {
+            let new = limit.new_state(at, 0);
+            [Verb::Consume, Verb::Reserve { max_wait_ms: None }].iter().all(|&verb| {
+                [0, 1, config.capacity, config.capacity + 1, config.capacity + config.max_debt]
+                    .iter()
+                    .all(|&cost| limit.decide(state, at, cost, verb).0 == limit.decide(new, at, cost, verb).0)
+            }) && limit.full_at(&state, at) == limit.full_at(&new, at)
+        };
+        if let Some(expires_at) = limit.expires_at(&state, now) {
+            prop_assert!(is_new(expires_at));
+            prop_assert!(is_new(expires_at + 1) && is_new(expires_at + 1_000_000_007));
+            // Where it is full at last, not where it was full and only ahead of the clock.
+            prop_assert!(expires_at == now || limit.remaining(&state, expires_at - 1) == config.capacity || !is_new(expires_at - 1));
+        } else {
+            prop_assert!(config.rate == 0 || config.initial.is_some());
+        }
+    }
+
+    #[test]
+    fn several_limits_take_from_all_or_from_none(
+        (configs, events, asks) in (prop::collection::vec(configs(), 1..5), events(), prop::collection::vec((steps_forward(), prop::collection::vec(costs(), 5), verbs()), 1..10))
+    ) {
+        let limits: Vec<_> = configs.iter().map(|config| Limit::new(config).unwrap()).collect();
+        let mut now = START;
+        let mut states: Vec<_> = limits.iter().map(|limit| after(limit, &events).0).collect();
+        for (step_ms, costs, verb) in asks {
+            now += step_ms;
+            let mut parts: Vec<_> =
+                limits.iter().zip(&states).zip(&costs).map(|((limit, &state), &cost)| Part::new(limit, state, cost)).collect();
+            let decision = decide_all(&mut parts, now, verb);
+            let alone: Vec<_> = parts.iter().zip(&states).map(|(part, &state)| part.limit.decide(state, now, part.cost, verb)).collect();
+            if verb != Verb::ConsumeUpTo {
+                for (part, (alone, _)) in parts.iter().zip(&alone) {
+                    prop_assert_eq!(part.decision, *alone);
+                }
+            }
+            prop_assert_eq!(decision.is_allow(), alone.iter().all(|(alone, _)| alone.is_allow()));
+            match decision {
+                Decision::Allow { ready_at, tokens } => {
+                    for (part, (alone, next)) in parts.iter().zip(&alone) {
+                        if verb == Verb::ConsumeUpTo {
+                            let Decision::Allow { tokens: own, .. } = part.decision else { panic!("{:?}", part.decision) };
+                            prop_assert_eq!(own, tokens.min(part.cost));
+                        } else {
+                            prop_assert_eq!(part.state, *next);
+                        }
+                        let Decision::Allow { ready_at: own, .. } = *alone else { panic!("{alone:?}") };
+                        prop_assert!(own <= ready_at);
+                    }
+                    let is_last = |part: &Part<'_>| matches!(part.decision, Decision::Allow { ready_at: own, .. } if own == ready_at);
+                    prop_assert!(parts.iter().any(is_last));
+                }
+                Decision::Wait { retry_at } => {
+                    // The longest wait is honest for all of them together, as if each were alone.
+                    let mut later = parts.clone();
+                    prop_assert!(decide_all(&mut later, retry_at, verb).is_allow());
+                    let mut earlier = parts.clone();
+                    prop_assert!(!decide_all(&mut earlier, retry_at - 1, verb).is_allow());
+                }
+                never @ Decision::Never { .. } => {
+                    let says_so = alone.iter().any(|(alone, _)| *alone == never);
+                    prop_assert!(says_so);
+                }
+            }
+            if !decision.is_allow() {
+                for (part, (limit, &state)) in parts.iter().zip(limits.iter().zip(&states)) {
+                    prop_assert_eq!(part.state, limit.decide(state, now, 0, Verb::Refund).1);
+                }
+            }
+            states = parts.iter().map(|part| part.state).collect();
+        }
+    }
+
+    #[test]
+    fn a_record_is_read_as_it_was_written((configs, events, version) in (prop::collection::vec(configs(), 0..4), events(), any::<u64>())) {
+        let states: Vec<State> = configs.iter().map(|config| after(&Limit::new(config).unwrap(), &events).0).collect();
+        let bytes: Vec<u8> = encode(version, states.iter().copied()).collect();
+        prop_assert_eq!(bytes.len(), 9 + 16 * states.len());
+        let record = Record::parse(&bytes).unwrap();
+        prop_assert_eq!(record.policy_version(), version);
+        prop_assert!(record.states().eq(states.iter().copied()));
+        for len in 0..bytes.len() {
+            prop_assert_eq!(Record::parse(&bytes[..len]).is_ok(), len >= 9 && (len - 9) % 16 == 0);
+        }
+    }
+
+    #[test]
+    fn jitter_only_ever_goes_up_and_no_further_than_asked((at, spread_ms, random) in (0..1_i64 << 53, 0..1_u64 << 40, any::<u64>())) {
+        let spread = jitter(at, spread_ms, random);
+        prop_assert!((at..=at + signed(spread_ms)).contains(&spread));
+        prop_assert_eq!(jitter(at, spread_ms, 0), at);
+        prop_assert_eq!(jitter(at, spread_ms, u64::MAX), at + signed(spread_ms));
+    }
+
+    #[test]
+    fn the_largest_value_that_an_error_names_passes_and_one_more_does_not(config in wild_configs()) {
+        use tollgate::limit::ConfigError::{
+            CapacityTooLarge, InitialTooLarge, MaxDebtTooLarge, OffsetTooLarge, OffsetWithoutWindows, PeriodTooLong, PeriodZero,
+            RateTooLarge,
+        };
+        let with = |change: &dyn Fn(&mut Config)| {
+            let mut config = Config { max_debt: 0, initial: None, offset_ms: None, capacity: 0, ..config };
+            change(&mut config);
+            Limit::new(&config)
+        };
+        match Limit::new(&config) {
+            Ok(limit) => prop_assert_eq!(limit.config(), &config),
+            Err(RateTooLarge { rate, max }) => prop_assert!(rate == config.rate && rate > max && max == MAX_TOKENS),
+            Err(PeriodZero) => prop_assert_eq!(config.period_ms, 0),
+            Err(PeriodTooLong { period_ms, max_ms }) => prop_assert!(period_ms > max_ms && max_ms == MAX_SPAN_MS),
+            Err(error @ CapacityTooLarge { capacity, max }) => {
+                prop_assert!(capacity == config.capacity && capacity > max);
+                prop_assert!(with(&|config| config.capacity = max).is_ok());
+                let one_more = with(&|config| config.capacity = max + 1);
+                prop_assert_eq!(one_more, Err(CapacityTooLarge { capacity: max + 1, max }), "{:?}", error);
+            }
+            Err(MaxDebtTooLarge { max, .. }) => {
+                let capacity = config.capacity;
+                prop_assert!(with(&|config| (config.capacity, config.max_debt) = (capacity, max)).is_ok());
+                prop_assert!(with(&|config| (config.capacity, config.max_debt) = (capacity, max + 1)).is_err());
+            }
+            Err(InitialTooLarge { initial, max }) => prop_assert!(initial > max && max == config.capacity),
+            Err(OffsetTooLarge { offset_ms, max_ms }) => prop_assert!(offset_ms > max_ms && max_ms + 1 == config.period_ms),
+            Err(OffsetWithoutWindows) => prop_assert!(config.kind == Kind::TokenBucket && config.offset_ms.is_some()),
+        }
+    }
+}
+
+#[test]
+fn jitter_is_even() {
+    let mut counts = [0_u32; 5];
+    for random in 0..5_000_u64 {
+        counts[usize::try_from(jitter(0, 4, random * (u64::MAX / 5_000))).unwrap()] += 1;
+    }
+    assert!(counts.iter().all(|&count| count.abs_diff(1_000) <= 2), "{counts:?}");
+}
+
+#[test]
+fn a_level_that_no_limit_reaches_is_no_record() {
+    for (level, is_record) in
+        [(1_i64 << 61, true), ((1 << 61) + 1, false), (-1 << 61, true), ((-1 << 61) - 1, false), (i64::MIN, false)]
+    {
+        let bytes = [&[1][..], &7_u64.to_le_bytes(), &level.to_le_bytes(), &0_i64.to_le_bytes()].concat();
+        assert_eq!(Record::parse(&bytes).is_ok(), is_record, "{level}");
+    }
+    assert!(Record::parse(&[2, 0, 0, 0, 0, 0, 0, 0, 0]).is_err(), "an unknown format");
+}
+
+fn signed(ms: u64) -> i64 {
+    i64::try_from(ms).expect("lengths of time fit")
+}
+
+/// The bucket, and the moment, after `events` that begin with a new one.
+fn after(limit: &Limit, events: &[Event]) -> (State, i64) {
+    let mut now = START;
+    let mut state = limit.new_state(now, 0);
+    for event in events {
+        match *event {
+            Event::Clock(step_ms) => now += step_ms,
+            Event::Ask(cost, verb) => state = limit.decide(state, now, cost, verb).1,
+            Event::Change(..) => {}
+        }
+    }
+    (state, now)
+}
+
+fn configs() -> impl Strategy<Value = Config> {
+    let small = (kinds(), 0..8_u64, 1..8_u64, 0..8_u64, prop_oneof![Just(0), 0..12_u64]);
+    let real = (
+        kinds(),
+        0..2_000_u64,
+        select(vec![1_000, 1_500, 60_000, 86_400_000]),
+        0..5_000_u64,
+        prop_oneof![Just(0), 0..5_000_u64],
+    );
+    prop_oneof![small, real].prop_flat_map(|(kind, rate, period_ms, capacity, max_debt)| {
+        let initial = prop_oneof![3 => Just(None), 1 => (0..=capacity).prop_map(Some)];
+        let offset_ms = match kind {
+            Kind::TokenBucket => Just(None).boxed(),
+            Kind::FixedWindow => prop_oneof![Just(None), (0..period_ms).prop_map(Some)].boxed(),
+        };
+        (initial, offset_ms).prop_map(move |(initial, offset_ms)| Config {
+            kind,
+            rate,
+            period_ms,
+            capacity,
+            max_debt,
+            initial,
+            offset_ms,
+        })
+    })
+}
+
+/// Any numbers at all, with the edges of what is accepted among them.
+fn wild_configs() -> impl Strategy<Value = Config> {
+    let edges = vec![
+        0,
+        1,
+        2,
+        7,
+        1_000,
+        86_400_000,
+        MAX_SPAN_MS - 1,
+        MAX_SPAN_MS,
+        MAX_SPAN_MS + 1,
+        MAX_TOKENS - 1,
+        MAX_TOKENS,
+        MAX_TOKENS + 1,
+        u64::MAX,
+    ];
+    let wild = move || prop_oneof![select(edges.clone()), 0..1_u64 << 54, 0..100_u64];
+    (kinds(), wild(), wild(), wild(), wild(), prop::option::of(wild()), prop::option::of(wild())).prop_map(
+        |(kind, rate, period_ms, capacity, max_debt, initial, offset_ms)| Config {
+            kind,
+            rate,
+            period_ms,
+            capacity,
+            max_debt,
+            initial,
+            offset_ms,
+        },
+    )
+}
+
+fn kinds() -> impl Strategy<Value = Kind> {
+    select(vec![Kind::TokenBucket, Kind::FixedWindow])
+}
+
+fn verbs() -> impl Strategy<Value = Verb> {
+    let max_wait_ms =
+        || prop_oneof![Just(None), Just(Some(0)), (0..20_u64).prop_map(Some), (0..200_000_000_u64).prop_map(Some)];
+    prop_oneof![
+        4 => Just(Verb::Consume),
+        2 => max_wait_ms().prop_map(|max_wait_ms| Verb::Reserve { max_wait_ms }),
+        2 => max_wait_ms().prop_map(|max_wait_ms| Verb::Borrow { max_wait_ms }),
+        1 => Just(Verb::Charge),
+        1 => Just(Verb::ConsumeUpTo),
+        1 => Just(Verb::Refund),
+        1 => Just(Verb::Reset),
+    ]
+}
+
+fn costs() -> impl Strategy<Value = u64> {
+    prop_oneof![4 => 0..10_u64, 2 => 0..5_000_u64, 1 => select(vec![MAX_TOKENS, u64::MAX])]
+}
+
+fn steps_forward() -> impl Strategy<Value = i64> {
+    prop_oneof![2 => Just(0), 4 => 0..10_i64, 3 => 0..2_000_i64, 1 => 0..200_000_000_i64]
+}
+
+fn events() -> impl Strategy<Value = Vec<Event>> {
+    let back = prop_oneof![-10..0_i64, select(vec![-MAX_STEP_BACK_MS, -MAX_STEP_BACK_MS - 1]), -200_000_000..0_i64];
+    let change = (configs(), select(vec![Carry::AsIs, Carry::Proportional, Carry::Additive, Carry::Reset]));
+    let event = prop_oneof![
+        8 => steps_forward().prop_map(Event::Clock),
+        1 => back.prop_map(Event::Clock),
+        10 => (costs(), verbs()).prop_map(|(cost, verb)| Event::Ask(cost, verb)),
+        1 => change.prop_map(|(config, how)| Event::Change(config, how)),
+    ];
+    prop::collection::vec(event, 0..30)
+}

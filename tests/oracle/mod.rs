@@ -1,0 +1,274 @@
+//! The obvious version: limits in exact rationals, one rule after the other as the documentation has them, with nothing
+//! made fast. It shares no arithmetic with the crate: tokens are fractions, there are no drops, and moments are found by
+//! asking the model at them.
+
+#![allow(dead_code, unreachable_pub, reason = "each test program uses its part of this")]
+
+use num_integer::Integer;
+use num_rational::Ratio;
+use num_traits::Signed;
+use tollgate::limit::{Carry, Config, Decision, Kind, State, Verb, encode};
+
+/// Any integer that is wide enough: `BigInt` always is, `i128` for small numbers.
+pub trait Whole:
+    Clone + Integer + Signed + From<i64> + From<u64> + TryInto<i64> + std::fmt::Debug + std::fmt::Display
+{
+}
+impl<T: Clone + Integer + Signed + From<i64> + From<u64> + TryInto<i64> + std::fmt::Debug + std::fmt::Display> Whole
+    for T
+{
+}
+
+/// One bucket of one limit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Model<T: Whole> {
+    pub config: Config,
+    /// Where windows begin, if the limit has some and no offset.
+    phase: u64,
+    /// Tokens, a fraction; below zero a debt.
+    pub tokens: Ratio<T>,
+    /// The moment up to which what came back is in `tokens`. For a fixed window, the start of a window.
+    at: i64,
+}
+
+/// From the documentation: a step back of the clock by more than this is not waited for.
+const MAX_STEP_BACK_MS: i64 = 60_000;
+
+/// Much further than any wait that a limit can have.
+const HORIZON_MS: u64 = 1 << 60;
+
+impl<T: Whole> Model<T> {
+    /// A bucket first used at `now`.
+    pub fn new(config: Config, now: i64, phase: u64) -> Self {
+        let initial = config.initial.unwrap_or(config.capacity);
+        let mut model = Self { config, phase, tokens: whole(initial), at: now };
+        model.at = model.tick_start(now);
+        model
+    }
+
+    /// Asks, and keeps what the answer changes: nothing for a refusal or a grant of nothing, but that a clock which
+    /// stepped back too far is followed.
+    pub fn ask(&mut self, now: i64, cost: u64, verb: Verb) -> Decision {
+        let decision = self.peek(now, cost, verb);
+        let settled = self.settled(now);
+        let tokens = self.tokens_after(&settled, cost, verb);
+        *self = if matches!(decision, Decision::Allow { .. }) && tokens != settled.tokens {
+            Self { tokens, ..settled }
+        } else {
+            self.anchored(now)
+        };
+        decision
+    }
+
+    /// The answer, with nothing changed.
+    pub fn peek(&self, now: i64, cost: u64, verb: Verb) -> Decision {
+        let this = self.anchored(now);
+        if this.passes(now, cost, verb) {
+            let settled = this.settled(now);
+            let moved = (this.tokens_after(&settled, cost, verb) - settled.tokens).abs();
+            return Decision::Allow { tokens: floor(&moved), ready_at: this.ready_at(now, cost, verb) };
+        }
+        // What is refused when a token is asked for, is refused for want of one.
+        let cost = if verb == Verb::ConsumeUpTo { cost.min(1) } else { cost };
+        // A full bucket just before a window opens is as good as it gets: whatever does not pass then never will.
+        let (best, best_at) = this.best(now);
+        if !best.passes(best_at, cost, verb) {
+            let too_large = partition(0, 1 << 54, |cost| best.passes(best_at, cost, verb));
+            return Decision::Never { max: too_large.saturating_sub(1) };
+        }
+        Decision::Wait { retry_at: this.first_pass(now, cost, verb) }
+    }
+
+    /// The first moment from `now` at which the request is granted. Within a window the wait for the next one gets ever
+    /// shorter, and from window to window the level rises; so first the window is found by its last millisecond, then
+    /// the millisecond. (In the next window the same request may be refused again, if the bucket was full before.)
+    fn first_pass(&self, now: i64, cost: u64, verb: Verb) -> i64 {
+        let window_ms = if self.config.kind == Kind::TokenBucket { 1 } else { self.config.period_ms };
+        let end = |index: u64| later(self.tick_start(now), window_ms * (index + 1)) - 1;
+        let index = partition(0, HORIZON_MS / window_ms, |index| !self.passes(end(index), cost, verb));
+        let earliest = now.max(end(index) + 1 - i64::try_from(window_ms).expect("a window's length fits"));
+        later(earliest, partition(0, end(index).abs_diff(earliest), |ms| !self.passes(later(earliest, ms), cost, verb)))
+    }
+
+    /// Whole tokens that are there at `now`.
+    pub fn remaining(&self, now: i64) -> u64 {
+        floor(&self.settled(now).tokens.max(whole(0)))
+    }
+
+    /// Tokens owed at `now`, rounded up.
+    pub fn owed(&self, now: i64) -> u64 {
+        floor(&(-self.settled(now).tokens).max(whole(0)).ceil())
+    }
+
+    /// The tokens at `now`, with their fraction.
+    pub fn tokens_at(&self, now: i64) -> Ratio<T> {
+        self.settled(now).tokens
+    }
+
+    /// The first moment from `now` at which the bucket is full, if there is one.
+    pub fn full_at(&self, now: i64) -> Option<i64> {
+        let capacity = whole(self.config.capacity);
+        self.anchored(now).first(now, |model| model.tokens >= capacity)
+    }
+
+    /// Takes the bucket over to other numbers.
+    pub fn carry(&self, config: Config, how: Carry, now: i64, phase: u64) -> Self {
+        let fresh = Self::new(config, now, phase);
+        if how == Carry::Reset || config.kind != self.config.kind {
+            return fresh;
+        }
+        let (old, new) = (whole::<T>(self.config.capacity), whole::<T>(config.capacity));
+        let tokens = self.settled(now).tokens;
+        let tokens = match how {
+            Carry::Proportional if self.config.capacity > 0 => tokens * new.clone() / old,
+            Carry::Additive => tokens + new.clone() - old,
+            _ => tokens,
+        };
+        // The smallest part of a token that the new limit can count.
+        let unit = match config.kind {
+            Kind::TokenBucket => Ratio::new(T::from(config.rate.gcd(&config.period_ms)), T::from(config.period_ms)),
+            Kind::FixedWindow => whole(1),
+        };
+        // A debt that would take longer to pay than there is time is cut, as documented.
+        let deepest = unit.clone() * Ratio::from_integer(T::from(-1_i64 << 61));
+        let tokens = (tokens / unit.clone()).floor() * unit;
+        Self { tokens: tokens.min(new).max(deepest), ..fresh }
+    }
+
+    /// The bucket after the clock has gone to `now`: the same, unless that was too far back to wait for.
+    fn anchored(&self, now: i64) -> Self {
+        let is_followed = self.at - now > MAX_STEP_BACK_MS;
+        Self { at: if is_followed { self.tick_start(now) } else { self.at }, ..self.clone() }
+    }
+
+    /// The bucket with what came back until `now`.
+    fn settled(&self, now: i64) -> Self {
+        if now < self.at {
+            return self.anchored(now);
+        }
+        let Config { kind, rate, period_ms, capacity, .. } = self.config;
+        let at = self.tick_start(now);
+        let elapsed_ms = at.abs_diff(self.at);
+        let back = match kind {
+            Kind::TokenBucket => whole(rate) * whole(elapsed_ms) / whole(period_ms),
+            Kind::FixedWindow => whole(rate) * whole(elapsed_ms / period_ms), // the rate for each window since
+        };
+        Self { tokens: (self.tokens.clone() + back).min(whole(capacity)), at, ..self.clone() }
+    }
+
+    /// Whether the request is granted at `now`.
+    fn passes(&self, now: i64, cost: u64, verb: Verb) -> bool {
+        let settled = self.settled(now);
+        match verb {
+            Verb::Consume => settled.tokens >= whole(cost),
+            Verb::ConsumeUpTo => settled.tokens >= whole(cost.min(1)),
+            Verb::Reserve { max_wait_ms } | Verb::Borrow { max_wait_ms } => {
+                let wait_ms = max_wait_ms.unwrap_or(HORIZON_MS).min(HORIZON_MS);
+                let awaited = settled.awaited(cost, verb).settled(later(now, wait_ms));
+                settled.tokens - whole(cost) >= -whole::<T>(self.config.max_debt) && awaited.tokens >= whole(0)
+            }
+            Verb::Charge | Verb::Refund | Verb::Reset => true,
+        }
+    }
+
+    /// From when the tokens may be used, if the request is granted at `now`.
+    fn ready_at(&self, now: i64, cost: u64, verb: Verb) -> i64 {
+        match verb {
+            Verb::Reserve { .. } | Verb::Borrow { .. } => {
+                let awaited = self.settled(now).awaited(cost, verb);
+                awaited.first(now, |awaited| awaited.tokens >= whole(0)).expect("what passes is ready some time")
+            }
+            _ => now,
+        }
+    }
+
+    /// The bucket that must come up to zero before a start: a reservation waits for its own tokens too, a borrower
+    /// only for those that others owe.
+    fn awaited(&self, cost: u64, verb: Verb) -> Self {
+        let own = if matches!(verb, Verb::Reserve { .. }) { cost } else { 0 };
+        Self { tokens: self.tokens.clone() - whole(own), ..self.clone() }
+    }
+
+    /// The tokens after a grant.
+    fn tokens_after(&self, settled: &Self, cost: u64, verb: Verb) -> Ratio<T> {
+        let (tokens, price) = (settled.tokens.clone(), whole(cost));
+        let (capacity, deepest) = (whole(self.config.capacity), -whole::<T>(self.config.max_debt));
+        match verb {
+            Verb::Consume | Verb::Reserve { .. } | Verb::Borrow { .. } => tokens - price,
+            Verb::ConsumeUpTo => tokens.clone() - tokens.floor().max(whole(0)).min(price),
+            // A debt that is deeper already, from other numbers, is not forgiven.
+            Verb::Charge => (tokens.clone() - price).max(deepest.min(tokens)),
+            Verb::Refund => (tokens + price).min(capacity),
+            Verb::Reset => capacity,
+        }
+    }
+
+    /// The bucket as full as it will ever be, and the last millisecond of a window.
+    fn best(&self, now: i64) -> (Self, i64) {
+        let Config { kind, rate, period_ms, capacity, .. } = self.config;
+        let tokens = if rate == 0 { self.tokens.clone() } else { whole(capacity) };
+        let at = self.tick_start(now);
+        let last = if kind == Kind::TokenBucket { at } else { later(at, period_ms) - 1 };
+        (Self { tokens, at, ..self.clone() }, last)
+    }
+
+    /// The first moment from `now` at which the bucket is as asked; from then on it must stay so.
+    fn first(&self, now: i64, is_so: impl Fn(&Self) -> bool) -> Option<i64> {
+        let first = later(now, partition(0, HORIZON_MS, |ms| !is_so(&self.settled(later(now, ms)))));
+        is_so(&self.settled(first)).then_some(first)
+    }
+
+    /// The start of the window that holds `now`; each millisecond is one for a token bucket.
+    fn tick_start(&self, now: i64) -> i64 {
+        match self.config.kind {
+            Kind::TokenBucket => now,
+            Kind::FixedWindow => {
+                let period = i128::from(self.config.period_ms);
+                let offset = i128::from(self.config.offset_ms.unwrap_or(self.phase % self.config.period_ms));
+                let now = i128::from(now);
+                i64::try_from(now - (now - offset).rem_euclid(period)).unwrap()
+            }
+        }
+    }
+}
+
+/// The tokens of a state as they are written down, with their fraction: what [`Model::tokens`] must be to the drop.
+pub fn tokens_of<T: Whole>(state: State, config: &Config) -> Ratio<T> {
+    let record: Vec<u8> = encode(0, [state]).collect();
+    let level = i64::from_le_bytes(record[9..17].try_into().expect("eight bytes"));
+    let drops_per_token = match config.kind {
+        Kind::TokenBucket => config.period_ms / config.rate.gcd(&config.period_ms),
+        Kind::FixedWindow => 1,
+    };
+    Ratio::new(T::from(level), T::from(drops_per_token))
+}
+
+/// The first number from `low` on for which `holds` is false, where it is true up to some number only; `high` if there
+/// is none below. Steps that double find the neighbourhood, halving finds the number.
+fn partition(mut low: u64, high: u64, holds: impl Fn(u64) -> bool) -> u64 {
+    let mut step = 1;
+    let mut above = low;
+    while above < high && holds(above) {
+        low = above + 1;
+        above = high.min(above.saturating_add(step));
+        step *= 2;
+    }
+    while low < above {
+        let middle = low + (above - low) / 2;
+        if holds(middle) { low = middle + 1 } else { above = middle }
+    }
+    low
+}
+
+fn later(at: i64, ms: u64) -> i64 {
+    at.checked_add_unsigned(ms).expect("moments fit")
+}
+
+fn whole<T: Whole>(number: u64) -> Ratio<T> {
+    Ratio::from_integer(T::from(number))
+}
+
+fn floor<T: Whole>(tokens: &Ratio<T>) -> u64 {
+    let tokens: i64 = tokens.floor().to_integer().try_into().ok().expect("tokens are below 2⁵⁴");
+    u64::try_from(tokens).expect("not negative")
+}
