@@ -21,8 +21,8 @@ use super::state::{MAX_DROPS, State};
 pub struct Limit {
     pub(super) drops_per_token: NonZeroU64,
     /// Drops added by one tick.
-    refill: i64,
-    tick_ms: NonZeroU64,
+    pub(super) refill: i64,
+    pub(super) tick_ms: NonZeroU64,
     /// The longest refill that can matter: from the deepest level there is to full. Times `refill` it fits an `i64`.
     fill_ticks: i64,
     /// The capacity in drops.

@@ -1,11 +1,12 @@
 //! What becomes of a bucket when its limit's numbers change.
 
 use super::arithmetic::Limit;
+use super::config::MAX_SPAN_MS;
 use super::state::{MAX_DROPS, State};
 
 /// How the level of a bucket is carried over to a limit with other numbers. The names are bucket4j's
 /// (`TokensInheritanceStrategy`). Whatever the strategy, a level above the new capacity is cut to it, and a debt deeper
-/// than the new `max_debt` stays owed, down to 2⁶¹ drops.
+/// than the new `max_debt` stays owed, down to what comes back in [`MAX_SPAN_MS`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Carry {
     /// As many tokens as before.
@@ -52,9 +53,19 @@ impl Limit {
             Carry::Additive => scaled(level.saturating_sub(old_full), new_token, old_token).saturating_add(new_full),
             _ => scaled(level, new_token, old_token),
         };
-        let deepest = i128::from(MAX_DROPS).saturating_neg();
         // Between −2⁶¹ and the capacity, so it fits.
-        State { level: i64::try_from(level.clamp(deepest, new_full)).unwrap_or(0), at: fresh.at }
+        State { level: i64::try_from(level.clamp(self.deepest(), new_full)).unwrap_or(0), at: fresh.at }
+    }
+}
+
+impl Limit {
+    /// The deepest debt that can be carried over, in drops: what comes back in [`MAX_SPAN_MS`].
+    fn deepest(&self) -> i128 {
+        let drops = match self.refill {
+            0 => MAX_DROPS,
+            refill => i64::try_from(MAX_SPAN_MS / self.tick_ms).map_or(MAX_DROPS, |ticks| ticks.saturating_mul(refill)),
+        };
+        i128::from(drops.min(MAX_DROPS)).saturating_neg()
     }
 }
 

@@ -7,7 +7,7 @@
 use num_integer::Integer;
 use num_rational::Ratio;
 use num_traits::Signed;
-use tollgate::limit::{Carry, Config, Decision, Kind, State, Verb, encode};
+use tollgate::limit::{Carry, Config, Decision, Kind, MAX_SPAN_MS, State, Verb, encode};
 
 /// Any integer that is wide enough: `BigInt` always is, `i128` for small numbers.
 pub trait Whole:
@@ -35,7 +35,7 @@ pub struct Model<T: Whole> {
 const MAX_STEP_BACK_MS: i64 = 60_000;
 
 /// Much further than any wait that a limit can have.
-const HORIZON_MS: u64 = 1 << 60;
+const HORIZON_MS: u64 = 1 << 54;
 
 impl<T: Whole> Model<T> {
     /// A bucket first used at `now`.
@@ -129,8 +129,14 @@ impl<T: Whole> Model<T> {
             Kind::TokenBucket => Ratio::new(T::from(config.rate.gcd(&config.period_ms)), T::from(config.period_ms)),
             Kind::FixedWindow => whole(1),
         };
-        // A debt that would take longer to pay than there is time is cut, as documented.
-        let deepest = unit.clone() * Ratio::from_integer(T::from(-1_i64 << 61));
+        // A debt is cut to what comes back in the longest span, or to what can be written down.
+        let span_ms = MAX_SPAN_MS / if config.kind == Kind::TokenBucket { 1 } else { config.period_ms };
+        let in_span = match config.kind {
+            Kind::TokenBucket => whole(config.rate) * whole(span_ms) / whole(config.period_ms),
+            Kind::FixedWindow => whole(config.rate) * whole(span_ms),
+        };
+        let written = unit.clone() * whole(1 << 61);
+        let deepest = if config.rate == 0 { -written } else { -written.min(in_span) };
         let tokens = (tokens / unit.clone()).floor() * unit;
         Self { tokens: tokens.min(new).max(deepest), ..fresh }
     }

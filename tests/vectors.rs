@@ -1,0 +1,128 @@
+//! The shared vectors, `tests/vectors/*.json`, natively. The browser and the service read the same files.
+
+use std::fs;
+use std::path::Path;
+
+use serde::Deserialize;
+use tollgate::limit::{Config, Decision, Kind, Limit, Verb};
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    #[serde(rename = "about")]
+    _about: String,
+    cases: Vec<Case>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Case {
+    name: String,
+    #[serde(default, rename = "why")]
+    _why: String,
+    limit: Numbers,
+    steps: Vec<Step>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Numbers {
+    kind: String,
+    rate: u64,
+    period_ms: u64,
+    capacity: Option<u64>,
+    #[serde(default)]
+    max_debt: u64,
+    initial: Option<u64>,
+    offset_ms: Option<u64>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Step {
+    at: i64,
+    verb: String,
+    cost: u64,
+    max_wait_ms: Option<u64>,
+    expect: Expected,
+    remaining: u64,
+    #[serde(default, rename = "why")]
+    _why: String,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "snake_case")]
+enum Expected {
+    Allow { tokens: u64, ready_at: i64 },
+    Wait { retry_at: i64 },
+    Never { max: u64 },
+}
+
+#[test]
+fn every_vector_is_answered_to_the_millisecond() {
+    let mut count = 0;
+    for entry in fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/vectors")).expect("the folder is there")
+    {
+        let path = entry.expect("the folder can be read").path();
+        let text = fs::read_to_string(&path).expect("the file can be read");
+        let file: File = serde_json::from_str(&text).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+        for case in &file.cases {
+            count += run(case);
+        }
+    }
+    assert!(count > 0, "no vectors");
+    println!("{count} steps");
+}
+
+fn run(case: &Case) -> usize {
+    let limit = case.limit.limit();
+    let mut state = limit.new_state(case.steps[0].at, 0);
+    for (index, step) in case.steps.iter().enumerate() {
+        let place = format!("{}, step {}", case.name, index + 1);
+        let verb = step.verb();
+        let (decision, next) = limit.decide(state, step.at, step.cost, verb);
+        assert_eq!(decision, step.decision(), "{place}");
+        if step.verb != "peek" {
+            state = next;
+        }
+        assert_eq!(limit.remaining(&state, step.at), step.remaining, "{place}: remaining");
+    }
+    case.steps.len()
+}
+
+impl Numbers {
+    fn limit(&self) -> Limit {
+        let kind = match self.kind.as_str() {
+            "token_bucket" => Kind::TokenBucket,
+            "fixed_window" => Kind::FixedWindow,
+            other => panic!("no kind {other}"),
+        };
+        let Self { rate, period_ms, capacity, max_debt, initial, offset_ms, .. } = *self;
+        let capacity = capacity.unwrap_or(rate);
+        Limit::new(&Config { kind, rate, period_ms, capacity, max_debt, initial, offset_ms }).expect("a valid limit")
+    }
+}
+
+impl Step {
+    fn verb(&self) -> Verb {
+        let max_wait_ms = self.max_wait_ms;
+        match self.verb.as_str() {
+            "consume" | "peek" => Verb::Consume,
+            "reserve" => Verb::Reserve { max_wait_ms },
+            "borrow" => Verb::Borrow { max_wait_ms },
+            "charge" => Verb::Charge,
+            "consume_up_to" => Verb::ConsumeUpTo,
+            "refund" => Verb::Refund,
+            "reset" => Verb::Reset,
+            other => panic!("no verb {other}"),
+        }
+    }
+
+    fn decision(&self) -> Decision {
+        match self.expect {
+            Expected::Allow { tokens, ready_at } => Decision::Allow { tokens, ready_at },
+            Expected::Wait { retry_at } => Decision::Wait { retry_at },
+            Expected::Never { max } => Decision::Never { max },
+        }
+    }
+}
