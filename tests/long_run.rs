@@ -38,12 +38,14 @@ fn main() -> ExitCode {
         let run =
             |worker: usize| move || (0..buckets).skip(worker).step_by(workers).find_map(|bucket| follow(seed, bucket));
         let runs: Vec<_> = (0..workers).map(|worker| scope.spawn(run(worker))).collect();
+        let mut next_report = steps / 20;
         while !runs.iter().all(thread::ScopedJoinHandle::is_finished) {
-            // The one wait in the tests: for progress to report, not for a result.
-            thread::sleep(Duration::from_millis(200));
+            // The one sleep in the tests: between reports of progress, of which a short run has none.
+            thread::sleep(Duration::from_millis(100));
             let done = DONE.load(Ordering::Relaxed);
-            if steps > DEFAULT_STEPS && done % (steps / 20).max(1) < steps / 100 {
+            if steps > DEFAULT_STEPS && done >= next_report {
                 println!("  {done} of {steps}");
+                next_report += steps / 20;
             }
         }
         runs.into_iter().find_map(|run| run.join().expect("a panic is printed above"))
