@@ -25,7 +25,7 @@ enum Event {
 const START: i64 = 1_700_000_000_000;
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 1_500, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 6_000, failure_persistence: None, ..ProptestConfig::default() })]
 
     /// The heart of it: same decision, same level, after any sequence of anything.
     #[test]
