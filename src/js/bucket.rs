@@ -2,8 +2,8 @@
 
 use wasm_bindgen::prelude::wasm_bindgen;
 
-use super::checked::{Checked, Fault};
-use super::host::{Bytes, byte_at, set_byte};
+use super::fault::{Fault, value_or_throw};
+use super::host::{Bytes, byte_at, set_byte, throw_faults};
 use super::number::{f64_from_i64, f64_from_u64, moment_from_f64, u8_from_f64, u64_from_f64};
 use crate::limit::{Config, Decision, Kind, Limit, Record, State, Verb, encode};
 
@@ -39,7 +39,7 @@ impl Bucket {
     ///
     /// `capacity` is the most it holds, and so the largest burst (as many as `rate`, if not given); `maxDebt`, how many
     /// tokens may be owed after `reserve`, `borrow` and `charge` (0); `initial`, how many are in it now (`capacity`).
-    #[wasm_bindgen(js_name = tokenBucket)]
+    #[wasm_bindgen(js_name = tokenBucket, unchecked_return_type = "Bucket")]
     pub fn token_bucket(
         now: f64,
         rate: f64,
@@ -47,9 +47,9 @@ impl Bucket {
         capacity: Option<f64>,
         #[wasm_bindgen(js_name = maxDebt)] max_debt: Option<f64>,
         initial: Option<f64>,
-    ) -> Checked<Bucket> {
+    ) -> Option<Bucket> {
         let numbers = Numbers { rate, period_ms, capacity, max_debt, initial, offset_ms: None };
-        Checked(numbers.bucket(Kind::TokenBucket, now))
+        value_or_throw(numbers.bucket(Kind::TokenBucket, now).map(Some), None)
     }
 
     /// A fixed window: `rate` tokens come at once when a window of `periodMs` milliseconds opens.
@@ -57,7 +57,7 @@ impl Bucket {
     /// `capacity`, `maxDebt` and `initial` are those of `tokenBucket`; with a `capacity` above `rate`, unused tokens
     /// roll over. Windows begin `offsetMs` after the Unix epoch (0) and every period from there. Give each client
     /// another `offsetMs`, such as a hash of its key modulo `periodMs`, or all of them come back at the same moment.
-    #[wasm_bindgen(js_name = fixedWindow)]
+    #[wasm_bindgen(js_name = fixedWindow, unchecked_return_type = "Bucket")]
     pub fn fixed_window(
         now: f64,
         rate: f64,
@@ -66,24 +66,24 @@ impl Bucket {
         #[wasm_bindgen(js_name = maxDebt)] max_debt: Option<f64>,
         initial: Option<f64>,
         #[wasm_bindgen(js_name = offsetMs)] offset_ms: Option<f64>,
-    ) -> Checked<Bucket> {
+    ) -> Option<Bucket> {
         let numbers = Numbers { rate, period_ms, capacity, max_debt, initial, offset_ms };
-        Checked(numbers.bucket(Kind::FixedWindow, now))
+        value_or_throw(numbers.bucket(Kind::FixedWindow, now).map(Some), None)
     }
 
     /// Takes `cost` tokens (1) now, or none. Use this to drop excess work; to delay it instead, `reserve`.
     ///
     /// A cost of 0 takes nothing, and is refused while the bucket is in debt.
-    pub fn consume(&mut self, now: f64, cost: Option<f64>) -> Checked<bool> {
-        Checked(self.ask(now, cost, Verb::Consume))
+    pub fn consume(&mut self, now: f64, cost: Option<f64>) -> bool {
+        value_or_throw(self.ask(now, cost, Verb::Consume), false)
     }
 
     /// Answers as `consume` would, and takes nothing.
-    pub fn peek(&mut self, now: f64, cost: Option<f64>) -> Checked<bool> {
+    pub fn peek(&mut self, now: f64, cost: Option<f64>) -> bool {
         let state = self.state;
         let answer = self.ask(now, cost, Verb::Consume);
         self.state = state;
-        Checked(answer)
+        value_or_throw(answer, false)
     }
 
     /// Takes `cost` tokens (1) in advance, to be used from `readyAt` on, when they will have come back.
@@ -95,9 +95,9 @@ impl Bucket {
         now: f64,
         cost: Option<f64>,
         #[wasm_bindgen(js_name = maxWaitMs)] max_wait_ms: Option<f64>,
-    ) -> Checked<bool> {
+    ) -> bool {
         let verb = optional("maxWaitMs", max_wait_ms).map(|max_wait_ms| Verb::Reserve { max_wait_ms });
-        Checked(verb.and_then(|verb| self.ask(now, cost, verb)))
+        value_or_throw(verb.and_then(|verb| self.ask(now, cost, verb)), false)
     }
 
     /// Takes `cost` tokens (1) to be used from `readyAt` on, which is as soon as earlier debt is paid: this cost delays
@@ -107,32 +107,32 @@ impl Bucket {
         now: f64,
         cost: Option<f64>,
         #[wasm_bindgen(js_name = maxWaitMs)] max_wait_ms: Option<f64>,
-    ) -> Checked<bool> {
+    ) -> bool {
         let verb = optional("maxWaitMs", max_wait_ms).map(|max_wait_ms| Verb::Borrow { max_wait_ms });
-        Checked(verb.and_then(|verb| self.ask(now, cost, verb)))
+        value_or_throw(verb.and_then(|verb| self.ask(now, cost, verb)), false)
     }
 
     /// Takes what is there, at most `cost` tokens (1); `tokens` says how many. Refused when there is not even one.
     #[wasm_bindgen(js_name = consumeUpTo)]
-    pub fn consume_up_to(&mut self, now: f64, cost: Option<f64>) -> Checked<bool> {
-        Checked(self.ask(now, cost, Verb::ConsumeUpTo))
+    pub fn consume_up_to(&mut self, now: f64, cost: Option<f64>) -> bool {
+        value_or_throw(self.ask(now, cost, Verb::ConsumeUpTo), false)
     }
 
     /// Debits `cost` tokens (1) that were already used, down to a debt of `maxDebt`. Use this for a cost that is known
     /// only afterwards. Never refused; `tokens` says how many were debited.
-    pub fn charge(&mut self, now: f64, cost: Option<f64>) -> Checked<()> {
-        Checked(self.ask(now, cost, Verb::Charge).map(drop))
+    pub fn charge(&mut self, now: f64, cost: Option<f64>) {
+        value_or_throw(self.ask(now, cost, Verb::Charge).map(drop), ());
     }
 
     /// Gives `cost` tokens (1) back, up to the capacity. Use this for work that was cancelled. Never refused; `tokens`
     /// says how many were given back.
-    pub fn refund(&mut self, now: f64, cost: Option<f64>) -> Checked<()> {
-        Checked(self.ask(now, cost, Verb::Refund).map(drop))
+    pub fn refund(&mut self, now: f64, cost: Option<f64>) {
+        value_or_throw(self.ask(now, cost, Verb::Refund).map(drop), ());
     }
 
     /// Makes the bucket full. Never refused; `tokens` says how many were missing.
-    pub fn reset(&mut self, now: f64) -> Checked<()> {
-        Checked(self.ask(now, None, Verb::Reset).map(drop))
+    pub fn reset(&mut self, now: f64) {
+        value_or_throw(self.ask(now, None, Verb::Reset).map(drop), ());
     }
 
     /// How many whole tokens were taken, or given back by `refund` and `reset`. `undefined` if the last answer was no.
@@ -178,35 +178,38 @@ impl Bucket {
     }
 
     /// How many whole tokens could be consumed; 0 when in debt.
-    pub fn remaining(&self, now: f64) -> Checked<f64> {
-        Checked(moment_from_f64(now).map(|now| f64_from_u64(self.limit.remaining(&self.state, now))))
+    #[must_use]
+    pub fn remaining(&self, now: f64) -> f64 {
+        value_or_throw(moment_from_f64(now).map(|now| f64_from_u64(self.limit.remaining(&self.state, now))), 0.0)
     }
 
     /// How many tokens are owed, a part of one counted as one; 0 when not in debt.
-    pub fn owed(&self, now: f64) -> Checked<f64> {
-        Checked(moment_from_f64(now).map(|now| f64_from_u64(self.limit.owed(&self.state, now))))
+    #[must_use]
+    pub fn owed(&self, now: f64) -> f64 {
+        value_or_throw(moment_from_f64(now).map(|now| f64_from_u64(self.limit.owed(&self.state, now))), 0.0)
     }
 
     /// The first moment, `now` or later, at which the bucket is full if nobody asks; `undefined` if it never will be.
     #[wasm_bindgen(js_name = fullAt)]
-    pub fn full_at(&self, now: f64) -> Checked<Option<f64>> {
-        Checked(moment_from_f64(now).map(|now| self.limit.full_at(&self.state, now).map(f64_from_i64)))
+    #[must_use]
+    pub fn full_at(&self, now: f64) -> Option<f64> {
+        value_or_throw(moment_from_f64(now).map(|now| self.limit.full_at(&self.state, now).map(f64_from_i64)), None)
     }
 
     /// Writes the state into `bytes`, a `Uint8Array` of 25, for `restore`.
     ///
     /// `version` is any number, 0 to `Number.MAX_SAFE_INTEGER`, that changes whenever the limit's numbers do: a level
     /// that was counted under other numbers means something else.
-    pub fn save(&self, bytes: &Bytes, version: f64) -> Checked<()> {
-        Checked(self.write(bytes, version))
+    pub fn save(&self, bytes: &Bytes, version: f64) {
+        value_or_throw(self.write(bytes, version), ());
     }
 
     /// Takes over a state that `save` wrote under the same `version`.
     ///
     /// Throws a `TypeError` for anything else, with the `code` `"state_version_mismatch"` if only the version is
     /// another, `"state_format_unknown"` if another version of this library wrote it, or `"state_malformed"`.
-    pub fn restore(&mut self, bytes: &Bytes, version: f64) -> Checked<()> {
-        Checked(read(bytes, version).map(|state| self.state = state))
+    pub fn restore(&mut self, bytes: &Bytes, version: f64) {
+        value_or_throw(read(bytes, version).map(|state| self.state = state), ());
     }
 
     fn ask(&mut self, now: f64, cost: Option<f64>, verb: Verb) -> Result<bool, Fault> {
@@ -226,6 +229,16 @@ impl Bucket {
         } else {
             Err(Fault::StateMalformed)
         }
+    }
+}
+
+/// Makes the methods of [`Bucket`] throw what is wrong with their arguments. Runs by itself when the module is
+/// initialised; only wasm-bindgen's test runner leaves that out, so there one calls it, once.
+#[wasm_bindgen(start, private)]
+pub fn start() {
+    let numbers = Numbers { rate: 0.0, period_ms: 1.0, capacity: None, max_debt: None, initial: None, offset_ms: None };
+    if let Ok(bucket) = numbers.bucket(Kind::TokenBucket, 0.0) {
+        throw_faults(bucket);
     }
 }
 
@@ -296,3 +309,64 @@ export type BucketParameter =
   | "now" | "cost" | "max_wait_ms" | "version"
   | "rate" | "period_ms" | "capacity" | "max_debt" | "initial" | "offset_ms";
 "#;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NUMBERS: Numbers =
+        Numbers { rate: 3.0, period_ms: 1000.0, capacity: None, max_debt: None, initial: None, offset_ms: None };
+
+    fn bucket() -> Bucket {
+        NUMBERS.bucket(Kind::TokenBucket, 0.0).unwrap()
+    }
+
+    #[test]
+    fn each_number_has_its_own_fault() {
+        let two_53 = 9_007_199_254_740_992.0;
+        let two_51 = 2_251_799_813_685_248.0;
+        let table = [
+            ("rate", 0.0, two_53 - 1.0, Numbers { rate: 0.5, ..NUMBERS }),
+            ("periodMs", 0.0, two_53 - 1.0, Numbers { period_ms: f64::INFINITY, ..NUMBERS }),
+            ("periodMs", 1.0, two_51, Numbers { period_ms: 0.0, ..NUMBERS }),
+            ("periodMs", 1.0, two_51, Numbers { period_ms: two_51 + 1.0, ..NUMBERS }),
+            ("capacity", 0.0, two_53 - 1.0, Numbers { capacity: Some(-1.0), ..NUMBERS }),
+            ("capacity", 0.0, 1.0, Numbers { rate: 1.0, period_ms: two_51, capacity: Some(2.0), ..NUMBERS }),
+            ("maxDebt", 0.0, two_53 - 1.0, Numbers { max_debt: Some(-1.0), ..NUMBERS }),
+            ("maxDebt", 0.0, 0.0, Numbers { rate: 1.0, period_ms: two_51, max_debt: Some(1.0), ..NUMBERS }),
+            ("initial", 0.0, 3.0, Numbers { initial: Some(4.0), ..NUMBERS }),
+            ("offsetMs", 0.0, 999.0, Numbers { offset_ms: Some(1000.0), ..NUMBERS }),
+        ];
+        for (name, min, max, numbers) in table {
+            match numbers.bucket(Kind::FixedWindow, 0.0) {
+                Err(Fault::Number { name: named, min: smallest, max: largest, .. }) => {
+                    assert_eq!((named, smallest, largest), (name, min, max));
+                }
+                other => panic!("{name}: {other:?}"),
+            }
+        }
+        assert!(matches!(NUMBERS.bucket(Kind::TokenBucket, 0.5), Err(Fault::Number { name: "now", .. })));
+    }
+
+    #[test]
+    fn an_answer_says_what_applies_and_nothing_else() {
+        let said = |bucket: &Bucket| (bucket.tokens(), bucket.ready_at(), bucket.retry_at(), bucket.max_cost());
+        let mut bucket = bucket();
+        assert_eq!(said(&bucket), (None, None, None, None));
+        assert_eq!(bucket.ask(0.0, Some(3.0), Verb::Consume), Ok(true));
+        assert_eq!(said(&bucket), (Some(3.0), Some(0.0), None, None));
+        assert_eq!(bucket.ask(0.0, None, Verb::Consume), Ok(false));
+        assert_eq!(said(&bucket), (None, None, Some(334.0), None));
+        assert_eq!(bucket.ask(0.0, Some(4.0), Verb::Consume), Ok(false));
+        assert_eq!(said(&bucket), (None, None, None, Some(3.0)));
+    }
+
+    #[test]
+    fn a_fault_leaves_the_bucket_and_the_last_answer_as_they_were() {
+        let mut bucket = bucket();
+        assert_eq!(bucket.ask(0.0, Some(2.0), Verb::Consume), Ok(true));
+        assert!(bucket.ask(f64::NAN, None, Verb::Reset).is_err());
+        assert!(bucket.ask(0.0, Some(1.5), Verb::Charge).is_err());
+        assert_eq!((bucket.tokens(), bucket.remaining(0.0)), (Some(2.0), 1.0));
+    }
+}

@@ -1,8 +1,10 @@
-//! What the class needs of JavaScript.
+//! What the class needs of JavaScript. Nothing here throws, or calls the class; `host.js` says why.
 
 use wasm_bindgen::prelude::wasm_bindgen;
 
-#[wasm_bindgen(module = "/src/js/host.mjs")]
+use super::bucket::Bucket;
+
+#[wasm_bindgen(module = "/src/js/host.js")]
 extern "C" {
     /// A `Uint8Array`, or whatever else JavaScript passes in its place.
     #[wasm_bindgen(typescript_type = "Uint8Array")]
@@ -16,11 +18,15 @@ extern "C" {
     #[wasm_bindgen(js_name = setByte)]
     pub(super) fn set_byte(bytes: &Bytes, i: u32, value: u8) -> bool;
 
-    /// Throws a `RangeError`.
-    #[wasm_bindgen(js_name = throwNumber)]
-    pub(super) fn throw_number(name: &str, given: f64, min: f64, max: f64);
+    /// Makes the method that is being called throw a `RangeError` once it has returned.
+    #[wasm_bindgen(js_name = faultNumber)]
+    pub(super) fn fault_number(name: &str, given: f64, min: f64, max: f64);
 
-    /// Throws a `TypeError`.
-    #[wasm_bindgen(js_name = throwState)]
-    pub(super) fn throw_state(code: &str, message: &str);
+    /// Makes the method that is being called throw a `TypeError` once it has returned.
+    #[wasm_bindgen(js_name = faultState)]
+    pub(super) fn fault_state(code: &str, message: &str);
+
+    /// Makes the methods of this bucket's class do so.
+    #[wasm_bindgen(js_name = throwFaults)]
+    pub(super) fn throw_faults(bucket: Bucket);
 }

@@ -1,6 +1,6 @@
 //! Between JavaScript's numbers and the core's: whole ones, exactly, or a fault.
 
-use super::checked::Fault;
+use super::fault::Fault;
 use crate::limit::MAX_TOKENS;
 
 /// A number of tokens, a length of time in milliseconds, or a version: 0 to 2⁵³ − 1.
