@@ -39,7 +39,15 @@ impl<'a> Ask<'a> {
         if body.len() > MAX_BODY_LEN {
             return Err(Problem::BodyTooLarge);
         }
-        serde_json::from_slice(body).map_err(|error| Problem::BadRequest { detail: error.to_string() })
+        // What serde derives would take an array for the fields without their names.
+        if body.trim_ascii_start().starts_with(b"[") {
+            let detail = "invalid type: sequence, expected a JSON object with \"policy\", \"key\" and perhaps \"cost\"";
+            return Err(Problem::BadRequest { detail: detail.to_owned() });
+        }
+        serde_json::from_slice(body).map_err(|error| {
+            let about = if error.is_data() { "" } else { "the body cannot be read as JSON: " };
+            Problem::BadRequest { detail: format!("{about}{error}") }
+        })
     }
 }
 
@@ -139,8 +147,10 @@ mod tests {
     #[test]
     fn every_mistake_is_named_with_what_would_be_right() {
         for (body, expected) in [
-            ("", "EOF while parsing a value at line 1 column 0"),
-            ("[]", "invalid length 0, expected a JSON object with \"policy\", \"key\" and perhaps \"cost\""),
+            ("", "the body cannot be read as JSON: EOF while parsing a value at line 1 column 0"),
+            ("null", "invalid type: null, expected a JSON object with \"policy\", \"key\" and perhaps \"cost\""),
+            ("[]", "invalid type: sequence, expected a JSON object with \"policy\", \"key\" and perhaps \"cost\""),
+            (r#" ["p","a",1]"#, "invalid type: sequence, expected a JSON object"),
             (r#"{"key":"a"}"#, "missing field `policy`"),
             (r#"{"policy":"p"}"#, "missing field `key`"),
             (
