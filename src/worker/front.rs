@@ -3,14 +3,14 @@
 use futures_util::StreamExt;
 use js_sys::Float64Array;
 use wasm_bindgen::prelude::{JsCast, JsValue, wasm_bindgen};
-use worker::{Env, Method, Request, console_error};
+use worker::{Env, Request, console_error};
 
 use super::settings::Settings;
 use crate::api::{Answer, Ask, MAX_BODY_LEN, Problem, Reply, require_json};
 
 /// The response to any request whatever.
 pub(super) async fn reply(request: Request, env: &Env) -> Reply {
-    if request.method() == Method::Options {
+    if method(&request) == "OPTIONS" {
         return Reply::preflight();
     }
     decided(request, env).await.unwrap_or_else(|problem| problem.reply())
@@ -20,7 +20,7 @@ async fn decided(mut request: Request, env: &Env) -> Result<Reply, Problem> {
     let settings = Settings::of(env)?;
     let path = request.path();
     if path == "/healthz" {
-        require_method(&request, &[Method::Get, Method::Head], "GET, HEAD")?;
+        require_method(&request, &["GET", "HEAD"], "GET, HEAD")?;
         return Ok(Reply::healthy());
     }
     settings.credentials.allow(header(&request, "authorization").as_deref())?;
@@ -29,7 +29,7 @@ async fn decided(mut request: Request, env: &Env) -> Result<Reply, Problem> {
         "/v1/peek" => Verb::Peek,
         _ => return Err(Problem::NotFound { path }),
     };
-    require_method(&request, &[Method::Post], "POST")?;
+    require_method(&request, &["POST"], "POST")?;
     require_json(header(&request, "content-type").as_deref())?;
     let body = body(&mut request).await?;
     let ask = Ask::parse(&body)?;
@@ -55,13 +55,14 @@ enum Verb {
     Peek,
 }
 
-fn require_method(request: &Request, methods: &[Method], allow: &'static str) -> Result<(), Problem> {
-    let method = request.method();
-    if methods.contains(&method) {
-        Ok(())
-    } else {
-        Err(Problem::MethodNotAllowed { method: method.to_string(), allow })
-    }
+fn require_method(request: &Request, methods: &[&str], allow: &'static str) -> Result<(), Problem> {
+    let method = method(request);
+    if methods.contains(&method.as_str()) { Ok(()) } else { Err(Problem::MethodNotAllowed { method, allow }) }
+}
+
+/// As the client sent it: [`Request::method`] calls every method that it does not know GET.
+fn method(request: &Request) -> String {
+    request.inner().method()
 }
 
 fn header(request: &Request, name: &str) -> Option<String> {
@@ -72,8 +73,8 @@ fn header(request: &Request, name: &str) -> Option<String> {
 /// without one the body is counted as it comes.
 async fn body(request: &mut Request) -> Result<Vec<u8>, Problem> {
     let unreadable = |error: worker::Error| Problem::BadRequest { detail: format!("the body cannot be read: {error}") };
-    match header(request, "content-length").and_then(|length| length.parse::<usize>().ok()) {
-        Some(length) if length > MAX_BODY_LEN => Err(Problem::BodyTooLarge),
+    match header(request, "content-length").and_then(|length| length.parse::<u64>().ok()) {
+        Some(length) if length > MAX_BODY_LEN as u64 => Err(Problem::BodyTooLarge),
         Some(_) => request.bytes().await.map_err(unreadable),
         None => {
             let mut stream = request.stream().map_err(unreadable)?;
