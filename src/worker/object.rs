@@ -81,31 +81,37 @@ impl KeyObject {
         let settings = Settings::of(&self.env).map_err(|_| Error::from("the settings have mistakes"))?;
         let policy = settings.policies.get(policy).ok_or_else(|| Error::from("this version has no such policy"))?;
         let now = clock::now();
-        let before = self.load(policy, now)?;
+        let (before, is_kept) = self.load(policy, now)?;
         let mut state = before;
         let decision = policy.limit().consume(&mut state, now, cost as u64);
-        let answer = if effect == Effect::Kept {
-            if state != before {
-                self.save(policy, state)?;
-            }
-            Answer::new(decision, policy.limit(), &state, now)
-        } else {
-            Answer::new(decision, policy.limit(), &before, now)
-        };
-        Ok(answer.to_numbers().to_vec())
+        // What a refusal leaves is kept whoever asked: it differs only after a clock has stepped back far, and then the
+        // moment to retry at is counted from there.
+        if effect == Effect::Dropped && decision.is_allow() {
+            state = before;
+        }
+        if !is_kept || state != before {
+            self.save(policy, state)?;
+        }
+        Ok(Answer::new(decision, policy.limit(), &state, now).to_numbers().to_vec())
     }
 
-    /// The state from memory, else from storage, else a new one.
-    fn load(&self, policy: &Policy, now: i64) -> Result<State> {
+    /// The state from memory, else from storage, else a new one, and whether a later load would find the same. If not,
+    /// it must be saved even by a refusal or a peek, or each would count its moment to retry at from a new beginning.
+    fn load(&self, policy: &Policy, now: i64) -> Result<(State, bool)> {
         if let Some(state) = self.states.borrow().get(policy.name()) {
-            return Ok(*state);
+            return Ok((*state, true));
         }
         let Some(stored) = self.stored(policy)? else {
-            return Ok(policy.limit().new_state(now, self.phase));
+            let state = policy.limit().new_state(now, self.phase);
+            // A new bucket that is full is as good later; one that is not fills from now on.
+            return Ok((state, policy.limit().expires_at(&state, now) == Some(now)));
         };
         let state = stored.state(policy, now, self.phase).map_err(|error| Error::from(error.to_string()))?;
+        if stored.numbers != policy.numbers() {
+            return Ok((state, false));
+        }
         self.states.borrow_mut().insert(policy.name().to_owned(), state);
-        Ok(state)
+        Ok((state, true))
     }
 
     fn stored(&self, policy: &Policy) -> Result<Option<Stored>> {
