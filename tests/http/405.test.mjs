@@ -1,0 +1,27 @@
+// The path is there, but not for this method.
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { assertAnswer, problem } from "./answers.mjs";
+import { start } from "./workerd.mjs";
+
+const tollgate = await start({ policies: { api: { rate: 10, period: "10s" } } });
+
+/** Those that the runtime passes on. PROPFIND, QUERY and so on are real ones that no library here has a name for. */
+const METHODS = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "TRACE", "PROPFIND", "QUERY", "PURGE", "REPORT"];
+
+test("every other method is told the right one, and changes nothing", async () => {
+  for (const [path, allow, right] of [
+    ["/v1/consume", "POST", ["POST"]],
+    ["/v1/peek", "POST", ["POST"]],
+    ["/healthz", "GET, HEAD", ["GET", "HEAD"]],
+  ]) {
+    for (const method of METHODS.filter((method) => !right.includes(method))) {
+      const detail = `${method} is not for this path; use ${allow}`;
+      const expected = problem(405, "method-not-allowed", "Method not allowed", detail, { headers: { allow } });
+      if (method === "HEAD") expected.body = ""; // the headers alone
+      const answer = await tollgate.send({ method, path, body: '{"policy":"api","key":"alice"}' });
+      assertAnswer(answer, expected, `${method} ${path}`);
+    }
+  }
+  assert.equal((await tollgate.peek({ policy: "api", key: "alice" })).body.remaining, 10);
+});

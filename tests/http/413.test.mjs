@@ -1,0 +1,44 @@
+// A body longer than 16 KiB, which no valid request needs.
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { assertAnswer, problem } from "./answers.mjs";
+import { start } from "./workerd.mjs";
+
+const tollgate = await start({ policies: { api: { rate: 10, period: "10s" } } });
+const MAX = 16 * 1_024;
+const tooLarge = problem(413, "body-too-large", "Body too large", "the body may have 16384 bytes at most");
+const remaining = async () => (await tollgate.peek({ policy: "api", key: "alice", cost: 0 })).body.remaining;
+
+/** A valid request, as long as it must be. */
+const padded = (length) => '{"policy":"api","key":"alice"}'.padEnd(length);
+const inPieces = (text, size) => Array.from({ length: Math.ceil(text.length / size) }, (_, i) => text.slice(i * size, (i + 1) * size));
+
+test("with its length: 16 384 bytes are read, one more is not", async () => {
+  assert.equal((await tollgate.send({ body: padded(MAX) })).status, 200);
+  for (const path of ["/v1/consume", "/v1/peek"]) {
+    assertAnswer(await tollgate.send({ path, body: padded(MAX + 1) }), tooLarge, path);
+  }
+  assert.equal(await remaining(), 9);
+});
+
+test("in pieces without a length: the same", async () => {
+  assert.equal((await tollgate.send({ body: inPieces(padded(MAX), 1_000) })).status, 200);
+  for (const size of [1_000, 20_000]) {
+    assertAnswer(await tollgate.send({ body: inPieces(padded(MAX + 1), size) }), tooLarge, `pieces of ${size}`);
+  }
+  assert.equal(await remaining(), 8);
+});
+
+test("is answered without waiting for the rest: a length is believed", async () => {
+  // 2³² + 5 is 5 to whoever counts in 32 bits.
+  for (const length of [MAX + 1, 10_000_000, 2 ** 32 + 5, 2 ** 53]) {
+    const headers = { "content-length": length };
+    assertAnswer(await tollgate.send({ body: [padded(100)], unfinished: true, headers }), tooLarge, `${length} bytes`);
+  }
+  assert.equal(await remaining(), 8);
+});
+
+test("is answered without waiting for the rest: an endless body is cut off", async () => {
+  assertAnswer(await tollgate.send({ body: inPieces(padded(64_000), 1_000), unfinished: true }), tooLarge);
+  assert.equal(await remaining(), 8);
+});

@@ -1,0 +1,35 @@
+// A body that is not said to be JSON: a form or a beacon sent by mistake must not count.
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { assertAnswer, problem } from "./answers.mjs";
+import { start } from "./workerd.mjs";
+
+const tollgate = await start({ policies: { api: { rate: 10, period: "10s" } } });
+
+test("any other media type, and none", async () => {
+  for (const [contentType, found] of [
+    [null, ""],
+    ["", ""],
+    [";charset=utf-8", ""],
+    ["text/plain", "text/plain"],
+    ["text/plain;charset=UTF-8", "text/plain"], // what fetch sends if nobody says otherwise
+    ["text/json", "text/json"],
+    ["application/jsonp", "application/jsonp"],
+    ["application/json-seq", "application/json-seq"],
+    ["application/problem+json", "application/problem+json"],
+    ["application/json, text/plain", "application/json, text/plain"],
+    ["application/x-www-form-urlencoded", "application/x-www-form-urlencoded"],
+    ["multipart/form-data; boundary=x", "multipart/form-data"],
+    ["json", "json"],
+    ["*/*", "*/*"],
+  ]) {
+    const instead = found && `, not ${JSON.stringify(found)}`;
+    const detail = `send JSON, with \`Content-Type: application/json\`${instead}`;
+    const expected = problem(415, "unsupported-media-type", "Unsupported media type", detail);
+    for (const path of ["/v1/consume", "/v1/peek"]) {
+      const request = { path, body: '{"policy":"api","key":"alice"}', headers: { "content-type": contentType } };
+      assertAnswer(await tollgate.send(request), expected, `${contentType} to ${path}`);
+    }
+  }
+  assert.equal((await tollgate.peek({ policy: "api", key: "alice" })).body.remaining, 10);
+});

@@ -1,0 +1,104 @@
+// The deployment has mistakes: its log names every one of them, its answers none.
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { assertAnswer, problem } from "./answers.mjs";
+import { KEY_SECRET, start } from "./workerd.mjs";
+
+const detail = "this deployment has mistakes in its settings; its log names them";
+const misconfigured = problem(500, "misconfigured", "Misconfigured", detail);
+const policies = { api: { rate: 10, period: "10s" } };
+
+const rows = {
+  "every field of every policy": {
+    settings: {
+      policies: {
+        fine: { rate: 1, period: "1s" },
+        a: { rate: -1, period: 60, burst: 5, capacity: 1.5 },
+        "b c": { rate: 1, period: "1s" },
+        d: { kind: "leaky", period: "1us", initial: "2" },
+        e: 7,
+        f: { rate: 1 },
+        g: { rate: 1, period: "0s" },
+        h: { rate: 7, period: "1day", capacity: 9_007_199_254_740_991 },
+        i: { rate: 1, period: "1s", offset: "1s" },
+        j: { kind: "fixed_window", rate: 1, period: "1s", offset: "1s" },
+        k: { rate: 1, period: "1s", initial: 2 },
+        l: { rate: 2 ** 53, period: "1s" },
+        m: null,
+        __proto__x: [],
+        ["n".repeat(65)]: { rate: 1, period: "1s" },
+      },
+    },
+    log: [
+      "mistake in POLICIES.a.burst: is not a field of a policy; those are kind, rate, period, capacity, initial, offset",
+      "mistake in POLICIES.a.rate: must be a whole number from 0 to 9007199254740991, not -1",
+      'mistake in POLICIES.a.period: must be text with a unit, such as "90s", not 60',
+      "mistake in POLICIES.a.capacity: must be a whole number from 0 to 9007199254740991, not 1.5",
+      "mistake in POLICIES.b c: a name has 1 to 64 letters, digits, '_', '-' or '.', all ASCII",
+      'mistake in POLICIES.d.kind: must be "token_bucket" or "fixed_window"',
+      "mistake in POLICIES.d.rate: is missing",
+      'mistake in POLICIES.d.period: must be whole milliseconds, not "1us"',
+      'mistake in POLICIES.d.initial: must be a whole number from 0 to 9007199254740991, not "2"',
+      "mistake in POLICIES.e: is not a table of rate, period, ...",
+      "mistake in POLICIES.f.period: is missing",
+      "mistake in POLICIES.g.period: a period of 0 ms is too short: at least 1 ms",
+      "mistake in POLICIES.h.capacity: a capacity of 9007199254740991 is too large to stay exact at this rate and period: " +
+        "at most 182437484",
+      "mistake in POLICIES.i.offset: a token bucket has no windows, so it takes no offset",
+      "mistake in POLICIES.j.offset: an offset of 1000 ms is not within one period: at most 999 ms",
+      "mistake in POLICIES.k.initial: 2 initial tokens are more than the capacity: at most 1",
+      "mistake in POLICIES.l.rate: must be a whole number from 0 to 9007199254740991, not 9007199254740992",
+      "mistake in POLICIES.m: is not a table of rate, period, ...",
+      "mistake in POLICIES.__proto__x: is not a table of rate, period, ...",
+      `mistake in POLICIES.${"n".repeat(65)}: a name has 1 to 64 letters, digits, '_', '-' or '.', all ASCII`,
+    ],
+  },
+  "no policy": { settings: { policies: {} }, log: ["mistake in POLICIES: names no policy"] },
+  "no policies": { settings: { policies: null }, log: ["mistake in POLICIES: is not an object of policies by name: "] },
+  "a list of policies": { settings: { policies: [] }, log: ["mistake in POLICIES: is not an object of policies by name: "] },
+  "policies as text": { settings: { policies: "{}" }, log: ["mistake in POLICIES: is not an object of policies by name: "] },
+  "no secrets": {
+    settings: { policies, token: null, keySecret: null },
+    log: [
+      "mistake: the secret TOLLGATE_TOKEN is missing: set it with `wrangler secret put TOLLGATE_TOKEN`",
+      "mistake: the secret TOLLGATE_KEY_SECRET is missing: set it with `wrangler secret put TOLLGATE_KEY_SECRET`",
+    ],
+  },
+  "secrets that are too short": {
+    settings: { policies, token: "t0ken-of-15-by!", keySecret: "" },
+    log: [
+      "mistake: the secret TOLLGATE_TOKEN has 15 bytes: it needs 16, from a random generator",
+      "mistake: the secret TOLLGATE_KEY_SECRET has 0 bytes: it needs 16, from a random generator",
+    ],
+  },
+  "policies and secrets at once": {
+    settings: { policies: { p: {} }, token: null },
+    log: [
+      "mistake in POLICIES.p.rate: is missing",
+      "mistake in POLICIES.p.period: is missing",
+      "mistake: the secret TOLLGATE_TOKEN is missing: set it with `wrangler secret put TOLLGATE_TOKEN`",
+    ],
+  },
+};
+
+for (const [name, { settings, log }] of Object.entries(rows)) {
+  test(name, async () => {
+    const tollgate = await start({ policies, ...settings });
+    const body = '{"policy":"fine","key":"alice"}';
+    for (const request of [
+      { body },
+      { path: "/v1/peek", body },
+      { method: "GET", path: "/healthz" },
+      { body, headers: { authorization: null } },
+      { body, headers: { authorization: "Bearer " } }, // equal to a token that is not there
+      { path: "/nothing" },
+    ]) {
+      assertAnswer(await tollgate.send(request), misconfigured, JSON.stringify(request));
+    }
+    for (const line of log) await tollgate.logged(line);
+    await tollgate.stop(); // everything is in the log now
+    const lines = tollgate.log.split("\n").filter((line) => line.includes("mistake"));
+    assert.equal(lines.length, log.length, `each mistake once, and no other:\n${tollgate.log}`);
+    for (const secret of [settings.token, KEY_SECRET]) assert.ok(!secret || !tollgate.log.includes(secret));
+  });
+}

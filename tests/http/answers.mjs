@@ -1,0 +1,107 @@
+// What the Worker should answer, whole: every test compares status, all headers that are its own, and the whole body.
+import assert from "node:assert/strict";
+
+/**
+ * Compares an answer with `{ status, body, headers, rateLimit, rateLimitPolicy }`. `headers` are those that not every
+ * answer has; the two last are structured fields, as {@link parseList} reads them.
+ */
+export function assertAnswer(answer, expected, message = "") {
+  const { ratelimit, "ratelimit-policy": ratelimitPolicy, ...headers } = ownHeaders(answer);
+  const actual = { status: answer.status, headers, body: answer.body };
+  if (ratelimit !== undefined) actual.rateLimit = parseList(ratelimit);
+  if (ratelimitPolicy !== undefined) actual.rateLimitPolicy = parseList(ratelimitPolicy);
+  const { headers: more, ...rest } = expected;
+  const where = message && `${message}\n${answer.text}`;
+  assert.deepEqual(actual, { ...rest, headers: { ...ALWAYS, ...more } }, where);
+  if (typeof answer.body === "object") assert.equal(answer.text, JSON.stringify(answer.body), "no member twice, no spaces");
+}
+
+/** 200 for `{ policy, cost, limit, remaining, now, reset_at }`; `t` is when the budget is full again, in seconds, if ever. */
+export function allowed(verdict, rateLimitPolicy, t) {
+  return {
+    status: 200,
+    headers: { "content-type": "application/json" },
+    body: { allowed: true, ...verdict },
+    ...rateLimitFields(verdict, rateLimitPolicy, t),
+  };
+}
+
+/** 429 for the same and the moment to retry at; without one, for a budget that never comes back. */
+export function refused(verdict, rateLimitPolicy, retryAfter) {
+  const { policy, cost, limit, remaining, now, retry_at } = verdict;
+  const again = retry_at === undefined ? {} : { retry_at, retry_after_ms: retry_at - now };
+  const when = retry_at === undefined ? "none will come back" : `enough will have come back in ${retry_at - now} ms`;
+  if (retryAfter !== undefined) assert.match(String(retryAfter), /^[1-9]\d*$/, "Retry-After is whole seconds, at least one");
+  return {
+    status: 429,
+    headers: {
+      "content-type": "application/problem+json",
+      ...(retryAfter === undefined ? {} : { "retry-after": String(retryAfter) }),
+    },
+    body: {
+      type: "https://iana.org/assignments/http-problem-types#quota-exceeded",
+      title: "Quota exceeded",
+      status: 429,
+      detail: `policy ${policy} has ${remaining} of ${limit} tokens left and the cost is ${cost}; ${when}`,
+      "violated-policies": [policy],
+      allowed: false,
+      ...verdict,
+      ...again,
+    },
+    ...rateLimitFields(verdict, rateLimitPolicy, retryAfter),
+  };
+}
+
+/** Any other answer: `kind` is the last part of the problem's type. */
+export function problem(status, kind, title, detail, { headers, ...members } = {}) {
+  return {
+    status,
+    headers: { "content-type": "application/problem+json", ...headers },
+    body: { type: `urn:problem-type:tollgate:${kind}`, title, status, detail, ...members },
+  };
+}
+
+function rateLimitFields({ policy, remaining }, rateLimitPolicy, t) {
+  return {
+    rateLimit: [[policy, { r: remaining, ...(t === undefined ? {} : { t }) }]],
+    rateLimitPolicy: [[policy, rateLimitPolicy]],
+  };
+}
+
+/** Those that the Worker sets, and not the connection. */
+export function ownHeaders({ headers }) {
+  const own = { ...headers };
+  for (const name of ["connection", "content-length", "transfer-encoding"]) delete own[name];
+  return own;
+}
+
+const ALWAYS = {
+  "access-control-allow-origin": "*",
+  "access-control-expose-headers": "RateLimit, RateLimit-Policy, Retry-After",
+  "cache-control": "no-store",
+};
+
+/**
+ * Reads a list of strings with whole numbers as parameters, RFC 9651: `"api";r=9;t=1` is `[["api", { r: 9, t: 1 }]]`.
+ * Throws for whatever is not one.
+ */
+export function parseList(field) {
+  const items = [];
+  let rest = field;
+  const take = (pattern, what) => {
+    const found = pattern.exec(rest);
+    if (!found) throw new Error(`${field}: expected ${what} at ${JSON.stringify(rest)}`);
+    rest = rest.slice(found[0].length);
+    return found[1];
+  };
+  do {
+    const item = take(/^"((?:[ !#-[\]-~]|\\["\\])*)"/, "a string").replaceAll(/\\(["\\])/g, "$1");
+    const parameters = {};
+    while (rest.startsWith(";")) {
+      const name = take(/^; *([a-z*][a-z0-9_.*-]*)=/, "a parameter's name");
+      parameters[name] = Number(take(/^(-?\d{1,15})(?![\d.])/, "an integer of 15 digits at most"));
+    }
+    items.push([item, parameters]);
+  } while (rest && take(/^([ \t]*,[ \t]*)/, "a comma"));
+  return items;
+}

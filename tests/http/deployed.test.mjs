@@ -1,0 +1,27 @@
+// The build that is deployed has no clock that callers can set: who could would have as much as they like.
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { NOW, start } from "./workerd.mjs";
+
+const policies = { api: { rate: 1, period: "1day", capacity: 2 } };
+const ask = { policy: "api", key: "alice" };
+const YEAR = 365 * 86_400_000;
+
+test("a header that sets the clock of the tests does nothing there", async () => {
+  const tollgate = await start({ policies, build: "deployed" });
+  const statuses = [];
+  for (const now of [NOW, NOW + YEAR, NOW - YEAR, Date.now() + YEAR, null]) {
+    const before = Date.now();
+    const { status, body } = await tollgate.consume(ask, { now });
+    assert.ok(before - 1 <= body.now && body.now <= Date.now() + 1, `${body.now} is the moment, not ${now}`);
+    statuses.push(status);
+  }
+  assert.deepEqual(statuses, [200, 200, 429, 429, 429]);
+  await tollgate.stop();
+});
+
+test("and in the build that the tests use it does, so that this shows something", async () => {
+  const tollgate = await start({ policies });
+  for (const now of [NOW, NOW + YEAR, NOW - YEAR]) assert.equal((await tollgate.consume(ask, { now })).body.now, now);
+  await tollgate.stop();
+});

@@ -1,0 +1,198 @@
+// What was spent stays spent: over kill -9, over new numbers; and it is found only with the same key secret.
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { NOW, start } from "./workerd.mjs";
+
+const DAY = 86_400_000;
+const ask = { policy: "api", key: "alice" };
+const remaining = async (tollgate, options) => (await tollgate.peek({ ...ask, cost: 0 }, options)).body.remaining;
+
+test("after kill -9 and a restart the budget is as the last answer said", async () => {
+  const tollgate = await start({ policies: { api: { rate: 3, period: "1s", capacity: 10 } } });
+  const first = await tollgate.consume({ ...ask, cost: 9 });
+  for (const [at, cost, status, left] of [
+    [0, 2, 429, 1],
+    [0, 1, 200, 0],
+    [333, 1, 429, 0], // 999 drops
+    [334, 1, 200, 0], // and 2 are left over, which are kept too
+    [999, 2, 429, 1],
+    [1_000, 2, 200, 0],
+  ]) {
+    await tollgate.kill();
+    await tollgate.restart();
+    const { status: found, body } = await tollgate.consume({ ...ask, cost }, { now: NOW + at });
+    assert.deepEqual([found, body.remaining], [status, left], `cost ${cost} at ${at} ms`);
+  }
+  assert.equal(first.body.remaining, 1);
+  await tollgate.stop();
+});
+
+test("killed in the middle of load, again and again: never more than the limit, and nothing answered is forgotten", async () => {
+  const CAPACITY = 1_000;
+  const CALLERS = 64;
+  const tollgate = await start({ policies: { api: { rate: 1, period: "1day", capacity: CAPACITY } } });
+  let admitted = 0;
+  let unanswered = 0;
+  for (let kill = 0; kill < 4; kill++) {
+    let answered = 0;
+    let killed;
+    const caller = async () => {
+      while (!killed) {
+        try {
+          const { status, body } = await tollgate.consume(ask);
+          assert.equal(status, 200, JSON.stringify(body));
+          admitted++;
+        } catch (error) {
+          if (!killed) throw error;
+          unanswered++;
+        }
+        if (++answered === 80) killed = tollgate.kill();
+      }
+      await killed;
+    };
+    await Promise.all(Array.from({ length: CALLERS }, caller));
+    assert.ok(unanswered > kill, "requests were on their way when it was killed");
+    await tollgate.restart();
+    const left = await remaining(tollgate);
+    assert.ok(admitted + left <= CAPACITY, `${admitted} were admitted and ${left} of ${CAPACITY} are left`);
+    assert.ok(admitted + unanswered + left >= CAPACITY, `lost: ${admitted} admitted, ${unanswered} not answered, ${left} left`);
+  }
+  const left = await remaining(tollgate);
+  assert.equal((await tollgate.consume({ ...ask, cost: left })).status, 200);
+  assert.equal((await tollgate.consume(ask)).status, 429);
+  await tollgate.stop();
+});
+
+test("a policy with other numbers keeps the tokens, and the old state is never read under the new numbers", async () => {
+  const bucket = (rate, period, capacity) => ({ rate, period, capacity });
+  const window = (rate, period, capacity) => ({ kind: "fixed_window", rate, period, capacity, offset: "0s" });
+  const rows = [
+    ["larger drops", bucket(10, "10s", 10), 6, bucket(1, "1m", 100), 0, 4],
+    ["smaller drops", bucket(1, "1m", 100), 96, bucket(10, "10s", 10), 0, 4],
+    ["a larger capacity", bucket(1, "1m", 10), 7, bucket(1, "1m", 1_000), 0, 3],
+    ["a smaller capacity", bucket(1, "1m", 100), 10, bucket(1, "1m", 50), 0, 50],
+    ["an empty bucket stays empty", bucket(1, "1m", 10), 10, bucket(1, "1m", 5), 0, 0],
+    ["what came back before is credited at the old rate", bucket(10, "10s", 10), 10, bucket(1, "1day", 10), 3_999, 3],
+    ["a faster rate is not credited for the time before", bucket(1, "1day", 10), 10, bucket(10, "10s", 10), 3_999, 0],
+    ["a larger window", window(5, "10s", 5), 4, window(50, "1m", 50), 0, 1],
+    ["another kind starts full", bucket(10, "10s", 10), 10, window(7, "1day", 7), 0, 7],
+    ["the same numbers", bucket(10, "10s", 10), 6, bucket(10, "10s", 10), 0, 4],
+    ["the same rate in other words", bucket(10, "10s", 10), 6, bucket(1, "1s", 10), 0, 4],
+  ];
+  const policies = (column) => Object.fromEntries(rows.map((row, index) => [`policy-${index}`, row[column]]));
+  const tollgate = await start({ policies: policies(1) });
+  const eachRow = async (check) => {
+    for (const [index, [name, , spent, , at, left]] of rows.entries()) {
+      await check(name, { policy: `policy-${index}`, key: "alice" }, { spent, left, now: NOW + at });
+    }
+  };
+  await eachRow(async (name, ask, { spent }) => {
+    assert.equal((await tollgate.consume({ ...ask, cost: spent })).status, 200, name);
+  });
+  await tollgate.kill();
+  await tollgate.restart({ policies: policies(3) });
+  await eachRow(async (name, ask, { left, now }) => {
+    assert.equal((await tollgate.peek({ ...ask, cost: 0 }, { now })).body.remaining, left, name);
+    // What it says is there is what can be taken, and that is kept too.
+    assert.equal((await tollgate.consume({ ...ask, cost: left }, { now })).status, 200, name);
+  });
+  await tollgate.kill();
+  await tollgate.restart();
+  await eachRow(async (name, ask, { now }) => {
+    assert.equal((await tollgate.peek({ ...ask, cost: 0 }, { now })).body.remaining, 0, name);
+  });
+  await tollgate.stop();
+});
+
+test("after a change of numbers retry_at holds, though the object sleeps in between", async () => {
+  // At the old rate a token takes a day. If the change were forgotten with each sleep, so would be the new rate.
+  const tollgate = await start({ policies: { api: { rate: 1, period: "1day" } } });
+  await tollgate.consume(ask);
+  for (const [verb, policy, wait] of [
+    ["consume", { rate: 1, period: "10s" }, 10_000],
+    ["peek", { rate: 1, period: "20s" }, 20_000],
+  ]) {
+    await tollgate.kill();
+    await tollgate.restart({ policies: { api: policy } });
+    const { status, body } = await tollgate[verb](ask, { now: NOW + 1 });
+    assert.deepEqual([status, body.retry_after_ms], [429, wait], verb);
+    await tollgate.kill();
+    await tollgate.restart();
+    assert.equal((await tollgate[verb](ask, { now: body.retry_at - 1 })).status, 429, verb);
+    assert.equal((await tollgate.peek(ask, { now: body.retry_at })).status, 200, verb);
+    await tollgate.consume(ask, { now: body.retry_at });
+    await tollgate.kill();
+    await tollgate.restart({ policies: { api: { rate: 1, period: "1day" } } });
+    await tollgate.consume(ask, { now: NOW });
+  }
+  await tollgate.stop();
+});
+
+test("a bucket that is not full at first fills from when it was first asked, though the object sleeps in between", async () => {
+  const tollgate = await start({ policies: { api: { rate: 1, period: "10s", capacity: 5, initial: 0 } } });
+  for (const [key, verb] of [
+    ["alice", "consume"],
+    ["bob", "peek"],
+  ]) {
+    const { status, body } = await tollgate[verb]({ policy: "api", key });
+    assert.deepEqual([status, body.retry_at], [429, NOW + 10_000], verb);
+    for (const [at, status] of [
+      [9_999, 429],
+      [10_000, 200],
+    ]) {
+      await tollgate.kill();
+      await tollgate.restart();
+      assert.equal((await tollgate.consume({ policy: "api", key }, { now: NOW + at })).status, status, `${verb}, ${at} ms later`);
+    }
+  }
+  await tollgate.stop();
+});
+
+test("a clock that stepped back is followed for good, though the object sleeps in between", async () => {
+  const tollgate = await start({ policies: { api: { rate: 1, period: "10s" } } });
+  for (const [key, verb] of [
+    ["alice", "consume"],
+    ["bob", "peek"],
+  ]) {
+    await tollgate.consume({ policy: "api", key });
+    const now = NOW - DAY;
+    const { body } = await tollgate[verb]({ policy: "api", key }, { now });
+    assert.equal(body.retry_at, now + 10_000);
+    await tollgate.kill();
+    await tollgate.restart();
+    assert.equal((await tollgate.consume({ policy: "api", key }, { now: now + 9_999 })).status, 429, verb);
+    assert.equal((await tollgate.consume({ policy: "api", key }, { now: now + 10_000 })).status, 200, verb);
+  }
+  await tollgate.stop();
+});
+
+test("windows without an offset open at a moment of the key's own, the same after a restart", async () => {
+  const tollgate = await start({ policies: { api: { kind: "fixed_window", rate: 1, period: "1day" } } });
+  const keys = Array.from({ length: 12 }, (_, i) => `user ${i}`);
+  const opens = async (key) => (await tollgate.consume({ policy: "api", key })).body.reset_at;
+  const before = [];
+  for (const key of keys) before.push(await opens(key));
+  assert.ok(new Set(before).size > 10, "they do not all open at once");
+  assert.ok(before.every((at) => at > NOW && at <= NOW + DAY));
+  await tollgate.kill();
+  await tollgate.restart();
+  const after = [];
+  for (const key of keys) after.push(await opens(key));
+  assert.deepEqual(after, before);
+  await tollgate.stop();
+});
+
+test("another key secret finds other buckets, another token the same ones", async () => {
+  const tollgate = await start({ policies: { api: { rate: 1, period: "1day", capacity: 10 } } });
+  await tollgate.consume({ ...ask, cost: 4 });
+  for (const [changes, left] of [
+    [{ token: "quite another bearer token" }, 6],
+    [{ keySecret: "quite another key secret" }, 10],
+    [{ keySecret: "the-key-secret-of-the-tests" }, 6],
+  ]) {
+    await tollgate.kill();
+    await tollgate.restart(changes);
+    assert.equal(await remaining(tollgate), left, JSON.stringify(changes));
+  }
+  await tollgate.stop();
+});

@@ -1,0 +1,125 @@
+// What is in the files of the objects and in the log: what must survive, and nothing that tells whose it is.
+import assert from "node:assert/strict";
+import { createHash } from "node:crypto";
+import { readFileSync } from "node:fs";
+import { DatabaseSync } from "node:sqlite";
+import { test } from "node:test";
+import { KEY_SECRET, NOW, TOKEN, start } from "./workerd.mjs";
+
+const POLICIES = { api: { rate: 10, period: "10s" }, waiting: { rate: 1, period: "1s", initial: 0 } };
+
+/** The rows of all objects that have a table; the Worker must be down. */
+function rows(tollgate) {
+  return tollgate.databaseFiles().flatMap((file) => {
+    const database = new DatabaseSync(file);
+    const tables = database.prepare("SELECT name FROM sqlite_master WHERE name NOT LIKE '\\_cf%' ESCAPE '\\'").all();
+    const found = tables.map(({ name }) => database.prepare(`SELECT * FROM ${name}`).all());
+    database.close();
+    return found;
+  });
+}
+
+test("who only asks leaves no row and no table", async () => {
+  const tollgate = await start({ policies: POLICIES });
+  const ask = { policy: "api", key: "alice" };
+  for (let i = 0; i < 3; i++) {
+    await tollgate.peek(ask);
+    await tollgate.peek({ ...ask, cost: 10 });
+    await tollgate.consume({ ...ask, cost: 0 });
+    await tollgate.consume({ ...ask, cost: 11 });
+    await tollgate.consume({ ...ask, cost: -1 });
+    await tollgate.consume({ ...ask, policy: "other" });
+    await tollgate.consume(ask, { headers: { authorization: null } });
+    await tollgate.send({ path: "/v1/other", body: JSON.stringify(ask) });
+  }
+  await tollgate.kill();
+  assert.deepEqual(rows(tollgate), []);
+
+  // The same look finds what is there.
+  await tollgate.restart();
+  await tollgate.consume({ ...ask, cost: 4 });
+  await tollgate.peek({ ...ask, key: "bob" });
+  await tollgate.kill();
+  const [[row], ...others] = rows(tollgate);
+  assert.deepEqual(others, []);
+  const numbers =
+    '[{"kind":"token_bucket","rate":10,"period_ms":10000,"capacity":10,"max_debt":0,"initial":null,"offset_ms":null}]';
+  assert.deepEqual([row.policy, row.numbers], ["api", numbers]);
+  const record = Buffer.from(row.record);
+  assert.equal(record.length, 25);
+  assert.deepEqual([record[0], record.readBigInt64LE(9), record.readBigInt64LE(17)], [1, 6_000n, BigInt(NOW)]);
+  await tollgate.stop();
+});
+
+test("refusals and peeks write nothing, however many", async () => {
+  const tollgate = await start({ policies: POLICIES });
+  await tollgate.consume({ policy: "api", key: "alice", cost: 10 });
+  await tollgate.consume({ policy: "waiting", key: "alice" });
+  const hash = (file) => createHash("sha256").update(readFileSync(file)).digest("hex");
+  const contents = () => tollgate.stateFiles().map((file) => [file, hash(file)]);
+  const before = contents();
+  for (let i = 0; i < 100; i++) {
+    const now = NOW + i;
+    for (const policy of ["api", "waiting"]) {
+      assert.equal((await tollgate.consume({ policy, key: "alice" }, { now })).status, 429);
+      assert.equal((await tollgate.peek({ policy, key: "alice" }, { now })).status, 429);
+    }
+  }
+  assert.deepEqual(contents(), before);
+  await tollgate.consume({ policy: "api", key: "alice" }, { now: NOW + 1_000 });
+  assert.notDeepEqual(contents(), before, "a grant does");
+  await tollgate.stop();
+});
+
+test("neither the files nor the log have a key in them, nor a secret", async () => {
+  const keys = ["alice@example.com", "203.0.113.195", "2001:db8::ff00:42:8329", "Привет, мир", "k".repeat(512)];
+  const tollgate = await start({ policies: POLICIES });
+  const all = async () => {
+    for (const key of keys) {
+      for (const policy of ["api", "waiting"]) {
+        await tollgate.consume({ policy, key, cost: 1 });
+        await tollgate.consume({ policy, key, cost: 10 });
+        await tollgate.consume({ policy, key, cost: -1 });
+        await tollgate.peek({ policy, key });
+      }
+      await tollgate.consume({ policy: "api", key, more: key });
+      await tollgate.send({ path: `/v1/${encodeURIComponent(key)}`, body: key });
+    }
+  };
+  await all();
+  await tollgate.kill();
+  // Errors are where keys get into logs: the next time no bucket can be read.
+  for (const file of tollgate.databaseFiles()) {
+    const database = new DatabaseSync(file);
+    database.exec("UPDATE bucket SET record = x'02'");
+    database.close();
+  }
+  await tollgate.restart();
+  await all();
+  await tollgate.kill();
+  assert.match(tollgate.log, /did not answer/);
+
+  const files = tollgate.stateFiles();
+  const places = [
+    ...files.map((file) => [file, readFileSync(file)]),
+    ["the names of the files", Buffer.from(files.join("\n"))],
+    ["the log", Buffer.from(tollgate.log)],
+  ];
+  const isAnywhere = (bytes) => places.find(([, content]) => content.includes(bytes))?.[0];
+  assert.ok(isAnywhere("token_bucket") && isAnywhere("did not answer"), "this search finds what is there");
+  for (const text of [...keys, TOKEN, KEY_SECRET]) {
+    const bytes = Buffer.from(text);
+    const forms = {
+      "as it is": bytes,
+      "in UTF-16": Buffer.from(text, "utf16le"),
+      "in hexadecimal": bytes.toString("hex"),
+      "in base64": bytes.toString("base64").replaceAll("=", ""),
+      "as JSON has it": JSON.stringify(text).slice(1, -1),
+      // A hash without a secret is no better: all addresses and many e-mails can be tried.
+      "as its SHA-256": createHash("sha256").update(bytes).digest(),
+      "as its SHA-256 in hexadecimal": createHash("sha256").update(bytes).digest("hex"),
+    };
+    for (const [form, sought] of Object.entries(forms)) assert.equal(isAnywhere(sought), undefined, `${text} ${form}`);
+  }
+  await tollgate.stop();
+});
