@@ -80,6 +80,8 @@ proptest! {
         if let (Decision::Never { max }, state) = limit.decide(state, now, cost, verb) {
             prop_assert!(max < cost || limit.owed(&state, now) > 0 || config.capacity == 0);
             if let Some(full_at) = limit.full_at(&state, now) {
+                // Once it is no longer ahead of a clock that stepped back, which a wait would have to wait for as well.
+                let full_at = full_at + MAX_STEP_BACK_MS;
                 // At all parts of a window, and at its last millisecond, which is when a short wait reaches the next.
                 let into_ms = (full_at - signed(config.offset_ms.unwrap_or(0))).rem_euclid(signed(config.period_ms));
                 let last = full_at - into_ms + signed(config.period_ms) - 1;
