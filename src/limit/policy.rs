@@ -28,7 +28,9 @@ impl<'a> Part<'a> {
 }
 
 /// Decides for all parts at one moment, and takes from all of them or from none. The answer is the
-/// [conjunction](Decision::and) of theirs: the longest wait, the latest start.
+/// [conjunction](Decision::and) of theirs: the longest wait, the latest start. At the end of that wait all agree, with one
+/// exception: a reservation of more than a fixed window's capacity, within a longest wait, is granted only towards the
+/// end of a window, and when the others agree it may be too early in the next.
 ///
 /// [`Verb::ConsumeUpTo`] takes the same number from all, the least that any part with a cost can give; a part that was
 /// asked for less gives only what it was asked for.
