@@ -131,16 +131,9 @@ impl Limit {
     #[inline]
     #[must_use]
     pub fn decide(&self, state: State, now: i64, cost: u64, verb: Verb) -> (Decision, State) {
-        let current = self.refilled(state, now);
-        let takes = matches!(verb, Verb::Consume | Verb::Reserve { .. } | Verb::Borrow { .. } | Verb::ConsumeUpTo);
-        // One comparison for 1 ..= capacity: a cost of zero wraps round and is looked at without haste.
-        if takes && cost.wrapping_sub(1) < self.config.capacity {
-            let level = current.level.saturating_sub(self.drops(cost));
-            if level >= 0 {
-                return (Decision::Allow { tokens: cost, ready_at: now }, State { level, at: current.at });
-            }
-        }
-        self.decide_unhurried(state, current, now, cost, verb)
+        let mut next = state;
+        let decision = self.apply(&mut next, now, cost, verb);
+        (decision, next)
     }
 
     /// Takes `cost` tokens now or refuses. Use this to drop excess work; to delay it instead, use [`Limit::reserve`].
@@ -225,28 +218,63 @@ impl Limit {
         Some(full_at.max(self.refilled(*state, now).at))
     }
 
+    /// Decides in place. Nearly every request is answered here: granted without a division, refused without a write.
     #[inline]
     fn apply(&self, state: &mut State, now: i64, cost: u64, verb: Verb) -> Decision {
-        let (decision, next) = self.decide(*state, now, cost, verb);
-        *state = next;
-        decision
+        let takes = matches!(verb, Verb::Consume | Verb::Reserve { .. } | Verb::Borrow { .. } | Verb::ConsumeUpTo);
+        // One comparison for 1 ..= capacity: a cost of zero wraps round and is looked at without haste.
+        if takes
+            && cost.wrapping_sub(1) < self.config.capacity
+            && let Some(current) = self.refilled_in_haste(*state, now)
+        {
+            let drops = self.drops(cost);
+            if current.level >= drops {
+                *state = State { level: current.level.wrapping_sub(drops), at: current.at };
+                return Decision::Allow { tokens: cost, ready_at: now };
+            }
+            if verb == Verb::Consume
+                && let Some(retry_at) = self.reached(current, now, drops)
+            {
+                return Decision::Wait { retry_at };
+            }
+        }
+        self.apply_unhurried(state, now, cost, verb)
     }
 
     /// The state with everything credited that came back until `now`.
     #[inline]
     pub(super) fn refilled(&self, state: State, now: i64) -> State {
+        self.refilled_in_haste(state, now).unwrap_or_else(|| self.refilled_unhurried(state, now))
+    }
+
+    /// The same, unless a window has opened or the clock stepped back.
+    #[inline]
+    fn refilled_in_haste(&self, state: State, now: i64) -> Option<State> {
+        let elapsed_ms = now.checked_sub(state.at).filter(|&ms| ms >= 0)?;
+        if self.tick_ms == NonZeroU64::MIN {
+            return Some(self.credited(state, elapsed_ms, now));
+        }
+        (elapsed_ms < self.tick_ms.get().cast_signed()).then_some(state)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn refilled_unhurried(&self, state: State, now: i64) -> State {
         let elapsed_ms = now.saturating_sub(state.at);
         let tick_ms = self.tick_ms.get().cast_signed();
         if elapsed_ms < tick_ms {
             return self.anchored(state, now);
         }
-        let ticks = if tick_ms == 1 { elapsed_ms } else { (elapsed_ms.unsigned_abs() / self.tick_ms).cast_signed() };
-        // At most 2 · 2⁶¹ + refill by the choice of fill_ticks, so the product is exact.
+        let ticks = (elapsed_ms.unsigned_abs() / self.tick_ms).cast_signed();
+        self.credited(state, ticks, state.at.saturating_add(ticks.saturating_mul(tick_ms))) // at most `now`
+    }
+
+    /// The state once `ticks` are over, the last of them at `at`.
+    #[inline]
+    fn credited(&self, state: State, ticks: i64, at: i64) -> State {
+        // At most 2 · 2⁶¹ + refill by the choice of fill_ticks, so that the product is exact, and so is the sum.
         let credit = ticks.min(self.fill_ticks).wrapping_mul(self.refill);
-        State {
-            level: state.level.saturating_add(credit).min(self.full),
-            at: state.at.saturating_add(ticks.saturating_mul(tick_ms)), // at most `now`
-        }
+        State { level: state.level.wrapping_add(credit).min(self.full), at }
     }
 
     /// The state, moved to `now` with its level kept if the clock stepped back too far to wait for.
@@ -261,9 +289,12 @@ impl Limit {
         State { level: state.level, at: state.at.saturating_sub_unsigned(back_ms) }
     }
 
-    /// Everything that is not "take what is there": refusals, reservations, and the verbs that are always granted.
+    /// Everything else: reservations, the verbs that are always granted, odd costs and odd clocks.
     #[cold]
-    fn decide_unhurried(&self, state: State, current: State, now: i64, cost: u64, verb: Verb) -> (Decision, State) {
+    #[inline(never)]
+    fn apply_unhurried(&self, state: &mut State, now: i64, cost: u64, verb: Verb) -> Decision {
+        let current = self.refilled(*state, now);
+        *state = self.anchored(*state, now);
         match verb {
             Verb::Consume => self.take(state, current, now, cost, &Terms::NOW),
             Verb::Reserve { max_wait_ms } => {
@@ -289,13 +320,12 @@ impl Limit {
         }
     }
 
-    /// Takes `cost` on the given terms, now or later, or says when or that never.
-    fn take(&self, state: State, current: State, now: i64, cost: u64, terms: &Terms) -> (Decision, State) {
-        let unmoved = self.anchored(state, now);
+    /// Takes `cost` on the given terms, now or later, or says when or that never. `state` is as a refusal leaves it.
+    fn take(&self, state: &mut State, current: State, now: i64, cost: u64, terms: &Terms) -> Decision {
         let max =
             if self.refill == 0 { self.largest_cost_for_good(current.level, terms) } else { self.largest_cost(terms) };
         if cost > max {
-            return (Decision::Never { max }, unmoved);
+            return Decision::Never { max };
         }
         let drops = self.drops(cost); // exact: at most full + debt
         // The tokens are ready when the level has come up to this, and may be taken when it has come up to that.
@@ -304,18 +334,19 @@ impl Limit {
         let Some((debt_at, ready_at)) =
             self.reached(current, now, debt_level).zip(self.reached(current, now, ready_level))
         else {
-            return (Decision::Never { max }, unmoved); // in debt for good, so that even a cost of 0 is refused
+            return Decision::Never { max }; // in debt for good, so that even a cost of 0 is refused
         };
         let max_wait_ms = terms.max_wait_ms.map_or(i64::MAX, |ms| i64::try_from(ms).unwrap_or(i64::MAX));
         if debt_at == now && ready_at.saturating_sub(now) <= max_wait_ms {
-            let level = current.level.saturating_sub(drops);
-            let next = if cost == 0 { unmoved } else { State { level, at: current.at } };
-            return (Decision::Allow { tokens: cost, ready_at }, next);
+            if cost > 0 {
+                *state = State { level: current.level.saturating_sub(drops), at: current.at };
+            }
+            return Decision::Allow { tokens: cost, ready_at };
         }
         // The wait is measured from when the debt allows it: by then the bucket may have filled, and a reservation
         // larger than the capacity waits for more windows than it seems from here.
         let ready_at = self.reached(self.refilled(current, debt_at), debt_at, ready_level).unwrap_or(ready_at);
-        (Decision::Wait { retry_at: debt_at.max(ready_at.saturating_sub(max_wait_ms)) }, unmoved)
+        Decision::Wait { retry_at: debt_at.max(ready_at.saturating_sub(max_wait_ms)) }
     }
 
     /// The largest cost that these terms could ever grant: what a full bucket grants.
@@ -343,20 +374,22 @@ impl Limit {
     }
 
     /// A grant that changes the level to `level` and is never refused.
-    fn moved(&self, state: State, current: State, now: i64, level: i64) -> (Decision, State) {
+    fn moved(&self, state: &mut State, current: State, now: i64, level: i64) -> Decision {
         let drops = level.abs_diff(current.level);
-        let tokens = drops / self.drops_per_token;
-        let next = if drops == 0 { self.anchored(state, now) } else { State { level, at: current.at } };
-        (Decision::Allow { tokens, ready_at: now }, next)
+        if drops > 0 {
+            *state = State { level, at: current.at };
+        }
+        Decision::Allow { tokens: drops / self.drops_per_token, ready_at: now }
     }
 
     /// The first moment, `now` or later, at which a bucket that is `current` at `now` has come up to `level`.
+    #[inline]
     fn reached(&self, current: State, now: i64, level: i64) -> Option<i64> {
         if current.level >= level {
             return Some(now);
         }
-        let missing = level.saturating_sub(current.level).unsigned_abs();
-        let refill = NonZeroU64::new(self.refill.unsigned_abs())?;
+        let missing = level.abs_diff(current.level);
+        let refill = NonZeroU64::new(self.refill.cast_unsigned())?; // never negative
         let wait_ms = missing.div_ceil(refill.get()).saturating_mul(self.tick_ms.get());
         Some(current.at.saturating_add_unsigned(wait_ms))
     }
