@@ -224,5 +224,7 @@ const ANSWER_TIMEOUT_MS = 20_000;
 
 const all = new Set();
 after(() => Promise.all([...all].map((tollgate) => tollgate.stop())));
-process.on("exit", () => [...all].forEach((tollgate) => tollgate.abandon()));
+const abandonAll = () => [...all].forEach((tollgate) => tollgate.abandon());
+process.on("exit", abandonAll);
+process.on("uncaughtExceptionMonitor", abandonAll); // the test runner ends without "exit" when a file throws outside its tests
 for (const signal of ["SIGINT", "SIGTERM", "SIGHUP"]) process.on(signal, () => process.exit(1));
