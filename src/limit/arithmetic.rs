@@ -24,7 +24,7 @@ pub struct Limit {
     pub(super) refill: i64,
     pub(super) tick_ms: NonZeroU64,
     /// The longest refill that can matter: from the deepest level there is to full. Times `refill` it fits an `i64`.
-    fill_ticks: i64,
+    fill_ticks: u64,
     /// The capacity in drops.
     pub(super) full: i64,
     /// The largest debt in drops.
@@ -87,7 +87,7 @@ impl Limit {
             refill: refill.cast_signed(),
             tick_ms,
             fill_ticks: NonZeroU64::new(refill)
-                .map_or(0, |refill| full.saturating_add(MAX_DROPS).unsigned_abs().div_ceil(refill.get()).cast_signed()),
+                .map_or(0, |refill| full.saturating_add(MAX_DROPS).unsigned_abs().div_ceil(refill.get())),
             full,
             debt: drops(max_debt),
             config: *config,
@@ -250,30 +250,32 @@ impl Limit {
     /// The same, unless a window has opened or the clock stepped back.
     #[inline]
     fn refilled_in_haste(&self, state: State, now: i64) -> Option<State> {
-        let elapsed_ms = now.checked_sub(state.at).filter(|&ms| ms >= 0)?;
+        if now < state.at {
+            return None;
+        }
+        let elapsed_ms = now.abs_diff(state.at);
         if self.tick_ms == NonZeroU64::MIN {
             return Some(self.credited(state, elapsed_ms, now));
         }
-        (elapsed_ms < self.tick_ms.get().cast_signed()).then_some(state)
+        (elapsed_ms < self.tick_ms.get()).then_some(state)
     }
 
     #[cold]
     #[inline(never)]
     fn refilled_unhurried(&self, state: State, now: i64) -> State {
-        let elapsed_ms = now.saturating_sub(state.at);
-        let tick_ms = self.tick_ms.get().cast_signed();
-        if elapsed_ms < tick_ms {
+        if now < state.at {
             return self.anchored(state, now);
         }
-        let ticks = (elapsed_ms.unsigned_abs() / self.tick_ms).cast_signed();
-        self.credited(state, ticks, state.at.saturating_add(ticks.saturating_mul(tick_ms))) // at most `now`
+        let ticks = now.abs_diff(state.at) / self.tick_ms;
+        let at = state.at.saturating_add_unsigned(ticks.saturating_mul(self.tick_ms.get())); // at most `now`
+        self.credited(state, ticks, at)
     }
 
     /// The state once `ticks` are over, the last of them at `at`.
     #[inline]
-    fn credited(&self, state: State, ticks: i64, at: i64) -> State {
+    fn credited(&self, state: State, ticks: u64, at: i64) -> State {
         // At most 2 · 2⁶¹ + refill by the choice of fill_ticks, so that the product is exact, and so is the sum.
-        let credit = ticks.min(self.fill_ticks).wrapping_mul(self.refill);
+        let credit = ticks.min(self.fill_ticks).cast_signed().wrapping_mul(self.refill);
         State { level: state.level.wrapping_add(credit).min(self.full), at }
     }
 
