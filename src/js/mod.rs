@@ -10,16 +10,14 @@
 //! Returned as a `Result`, it would make every call seven times as long, because engines hand over several values as an
 //! array. So it waits in `host.js`, where the methods of the class are made to look for it.
 //!
-//! The module goes to every browser, so it is small: it formats no text (that is for `host.js` to do), it brings an
-//! allocator a fraction of the usual one's size, and nothing in it can panic. Measure what is added, with
+//! The module goes to every browser, so it is small: it formats no text (that is for `host.js` to do), and nothing in it
+//! can panic. Measure what is added, with
 //! `wasm-pack build --release --target web -- --no-default-features --features js`: a single `Vec` that grows brings
 //! 2 KB of panic messages.
 
 mod bucket;
 mod fault;
 mod host;
-#[cfg(all(target_arch = "wasm32", not(target_feature = "atomics"), not(feature = "worker")))]
-mod memory;
 mod number;
 
 pub use bucket::{Bucket, start};

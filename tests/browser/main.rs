@@ -5,7 +5,6 @@
 
 #[cfg(all(target_arch = "wasm32", feature = "js"))]
 mod in_browser {
-    use core::alloc::Layout;
     use std::sync::Once;
 
     use tollgate::js::Bucket;
@@ -71,35 +70,6 @@ mod in_browser {
         let before = core::arch::wasm32::memory_size(0);
         make_and_free(bucket(), 10_000);
         assert_eq!(core::arch::wasm32::memory_size(0), before);
-    }
-
-    /// Of all sizes and alignments, in an order that mixes taking and giving back.
-    #[wasm_bindgen_test]
-    fn blocks_in_use_lie_apart_and_keep_what_is_in_them() {
-        let mut random = 1_u32;
-        let mut next = |below: usize| {
-            random = random.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-            (random >> 8) as usize % below
-        };
-        let mut blocks: Vec<(*mut u8, Layout, u8)> = Vec::new();
-        for mark in (0..=250).cycle().take(5_000) {
-            if blocks.len() < 100 || next(2) == 0 {
-                let layout = Layout::from_size_align(1 + next(5_000), 1 << next(13)).unwrap();
-                let block = unsafe { std::alloc::alloc(layout) };
-                assert_eq!(block.addr() % layout.align(), 0);
-                unsafe { block.write_bytes(mark, layout.size()) };
-                blocks.push((block, layout, mark));
-            } else {
-                let (block, layout, mark) = blocks.swap_remove(next(blocks.len()));
-                let bytes = unsafe { core::slice::from_raw_parts(block, layout.size()) };
-                assert!(bytes.iter().all(|byte| *byte == mark), "{layout:?}");
-                unsafe { std::alloc::dealloc(block, layout) };
-            }
-        }
-        // More than a page at once, and growing.
-        let mut large = vec![7_u8; 200_000];
-        large.resize(1_000_000, 7);
-        assert!(large.iter().all(|byte| *byte == 7));
     }
 
     fn bucket() -> Bucket {
