@@ -1,0 +1,249 @@
+//! Who is measured, what each is asked, and the loop in which it is asked.
+//!
+//! Everyone gets the same keys at the same moments. No clock is read: moments are numbers made beforehand, in the form
+//! that the contestant wants, and those that insist on a clock of their own get one that reads a number. Every
+//! contestant answers whether one token is granted and, if not, when to come back; the naive designs cannot say when.
+
+use std::fmt;
+use std::hint::black_box;
+use std::time::{Duration, Instant};
+
+mod gcra;
+mod governor;
+mod map;
+mod naive;
+mod ratelimit;
+mod tollgate;
+
+/// Something that can be asked for a token.
+trait Contestant: Sized {
+    /// A moment in the form that is wanted.
+    type Moment: Copy;
+    /// When to come back, in the form that is given.
+    type Later;
+    /// What is kept for a key.
+    type Bucket;
+
+    /// With `quota` for each of the keys `0..keys`, which are all full. Direct contestants have one key.
+    fn new(quota: &Quota, keys: u32) -> Self;
+
+    /// `ms` milliseconds after the beginning.
+    fn moment(ms: u64) -> Self::Moment;
+
+    /// Takes one token of `key`, or says when to come back.
+    fn decide(&mut self, key: u64, now: Self::Moment) -> Result<(), Self::Later>;
+
+    /// Of `decisions` over `keys`, as many as are measured at once.
+    fn at_once(decisions: usize, _keys: u32) -> usize {
+        decisions
+    }
+}
+
+/// The numbers of a limit.
+#[derive(Clone, Copy)]
+pub(crate) struct Quota {
+    rate: u32,
+    period_ms: u64,
+    capacity: u32,
+}
+
+impl Quota {
+    /// How long one token takes, rounded down to nanoseconds, as all the others count.
+    fn per_token(&self) -> Duration {
+        Duration::from_millis(self.period_ms) / self.rate
+    }
+}
+
+/// What is asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Case {
+    /// Always granted: one request each millisecond, and more than that comes back.
+    Allowed,
+    /// Always refused: the bucket is empty, time passes and not enough comes back.
+    Refused,
+    /// Granted or refused, about 2 to 3: requests come at random, two and a half times as fast as tokens.
+    Mixed,
+}
+
+impl Case {
+    pub(crate) const ALL: [Self; 3] = [Self::Allowed, Self::Refused, Self::Mixed];
+
+    pub(crate) fn quota(self, keys: u32) -> Quota {
+        match self {
+            Self::Allowed => Quota { rate: 1_000, period_ms: 1_000, capacity: 100 },
+            // 11 is prime to a week, so the refill is not one drop a millisecond, by which to divide would be easy.
+            // To spend the tokens of a million buckets takes long.
+            Self::Refused => Quota { rate: 11, period_ms: 604_800_000, capacity: if keys > 1_000 { 1 } else { 100 } },
+            // 5/4 ms to the token, whole in nanoseconds too, so that all decide alike.
+            Self::Mixed => Quota { rate: 4, period_ms: 5 * u64::from(keys), capacity: 2 },
+        }
+    }
+
+    /// The next `n` requests after `since_ms`, which becomes the moment of the last.
+    pub(crate) fn requests(self, keys: u32, since_ms: &mut u64, n: usize, random: &mut Random) -> Vec<Request> {
+        let mut request = || {
+            *since_ms += if self == Self::Mixed { random.below(2) } else { 1 };
+            Request { key: random.below(keys), ms: *since_ms }
+        };
+        (0..n).map(|_| request()).collect()
+    }
+}
+
+impl fmt::Display for Case {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Allowed => "allowed",
+            Self::Refused => "refused",
+            Self::Mixed => "mixed",
+        })
+    }
+}
+
+#[derive(Clone, Copy)]
+pub(crate) struct Request {
+    key: u64,
+    ms: u64,
+}
+
+/// The one with whom all are compared, and the first.
+pub(crate) const OURS: &str = "tollgate";
+
+/// Everyone, for `keys` keys; one key is asked "direct", without a map.
+pub(crate) fn all(keys: u32) -> Vec<Entry> {
+    match keys {
+        1 => vec![
+            Entry::of::<tollgate::Direct>(OURS),
+            Entry::of::<tollgate::Locked>("tollgate in a Mutex"),
+            Entry::of::<governor::Direct>("governor"),
+            Entry::of::<governor::DirectInCell>("governor in a Cell"),
+            Entry::of::<ratelimit::Direct>("ratelimit"),
+            Entry::of::<gcra::Direct>("gcra"),
+            Entry::of::<naive::EventLog>("naive: event log"),
+            Entry::of::<naive::Scheduler>("naive: scheduler"),
+            Entry::of::<map::NoLimit>("no limit, the loop alone"),
+        ],
+        _ => vec![
+            Entry::of::<tollgate::Keyed>(OURS),
+            Entry::of::<tollgate::LockedKeyed>("tollgate in a Mutex"),
+            Entry::of::<governor::KeyedDashMap>("governor, DashMap"),
+            Entry::of::<governor::KeyedHashMap>("governor, HashMap"),
+            Entry::of::<governor::KeyedInCells>("governor in Cells"),
+            Entry::of::<ratelimit::Keyed>("ratelimit"),
+            Entry::of::<gcra::Keyed>("gcra"),
+            Entry::of::<naive::EventLogs>("naive: event log"),
+            Entry::of::<naive::Schedulers>("naive: scheduler"),
+            Entry::of::<map::NoLimits>("no limit, the map alone"),
+        ],
+    }
+}
+
+/// A contestant by its name.
+pub(crate) struct Entry {
+    pub(crate) name: &'static str,
+    /// Bytes of what is kept for a key.
+    pub(crate) bucket: usize,
+    /// Bytes of the same in the map, with its key and the map's own byte.
+    pub(crate) in_map: usize,
+    pub(crate) make: fn(Case, u32) -> Box<dyn Asked>,
+}
+
+impl Entry {
+    fn of<C: Contestant + 'static>(name: &'static str) -> Self {
+        fn make<C: Contestant + 'static>(case: Case, keys: u32) -> Box<dyn Asked> {
+            let quota = case.quota(keys);
+            let mut contestant = C::new(&quota, keys);
+            let mut random = Random::default();
+            for key in 0..u64::from(keys) {
+                let tokens = match case {
+                    Case::Allowed => 1,
+                    Case::Refused => u64::from(quota.capacity),
+                    Case::Mixed => random.below(quota.capacity + 1),
+                };
+                for _ in 0..tokens {
+                    let _ = contestant.decide(key, C::moment(START_MS));
+                }
+            }
+            Box::new(Prepared { contestant, keys, requests: Vec::new(), left_out_ms: 0 })
+        }
+        Self { name, bucket: size_of::<C::Bucket>(), in_map: size_of::<(u64, C::Bucket)>() + 1, make: make::<C> }
+    }
+}
+
+/// When buckets are made and drained. Not zero, which some take for "never".
+pub(crate) const START_MS: u64 = 1_000;
+
+/// A contestant whose buckets are as the case wants them.
+pub(crate) trait Asked {
+    /// Makes `requests` ready to be asked, and reports how many of them will be.
+    fn prepare(&mut self, requests: &[Request]) -> usize;
+
+    /// Asks what was prepared.
+    fn ask(&mut self) -> Answers;
+}
+
+pub(crate) struct Answers {
+    pub(crate) took: Duration,
+    pub(crate) allowed: usize,
+}
+
+struct Prepared<C: Contestant> {
+    contestant: C,
+    keys: u32,
+    requests: Vec<(u64, C::Moment)>,
+    /// The time of the requests that it was spared, which for it did not pass.
+    left_out_ms: u64,
+}
+
+impl<C: Contestant> Asked for Prepared<C> {
+    fn prepare(&mut self, requests: &[Request]) -> usize {
+        let (asked, left_out) = requests.split_at(C::at_once(requests.len(), self.keys));
+        let moment = |request: &Request| C::moment(request.ms - self.left_out_ms);
+        self.requests.clear();
+        self.requests.extend(asked.iter().map(|request| (request.key, moment(request))));
+        if let (Some(from), Some(to)) = (asked.last(), left_out.last()) {
+            self.left_out_ms += to.ms - from.ms;
+        }
+        asked.len()
+    }
+
+    #[expect(clippy::disallowed_methods, reason = "here the time that passes is what is asked for")]
+    fn ask(&mut self) -> Answers {
+        let began = Instant::now();
+        let allowed = measured(&mut self.contestant, &self.requests);
+        Answers { took: began.elapsed(), allowed }
+    }
+}
+
+/// The loop that is measured; `instructions` finds it by its name. The contestant goes through a black box each time,
+/// or the compiler would keep a bucket in registers from one request to the next.
+#[inline(never)]
+fn measured<C: Contestant>(contestant: &mut C, requests: &[(u64, C::Moment)]) -> usize {
+    let mut allowed = 0;
+    for &(key, now) in requests {
+        match black_box(&mut *contestant).decide(key, now) {
+            Ok(()) => allowed += 1,
+            Err(later) => _ = black_box(later),
+        }
+    }
+    allowed
+}
+
+/// Xorshift64*: the same requests in every run.
+pub(crate) struct Random(u64);
+
+impl Default for Random {
+    fn default() -> Self {
+        Self(0x9e37_79b9_7f4a_7c15)
+    }
+}
+
+impl Random {
+    /// From 0 to `n` − 1.
+    pub(crate) fn below(&mut self, n: u32) -> u64 {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        let high = self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 32;
+        (high * u64::from(n)) >> 32
+    }
+}

@@ -1,0 +1,132 @@
+//! Tollgate: a state is a plain value that its owner keeps where he likes. The Durable Object and the browser have one
+//! thread; for several there is a `Mutex` around it, as the others have their own.
+
+use std::sync::{Mutex, PoisonError};
+
+use tollgate::limit::{Config, Decision, Limit, State};
+
+use super::map::{Map, filled, with};
+use super::{Contestant, Quota, START_MS};
+
+fn limit(quota: &Quota) -> Limit {
+    let mut config = Config::token_bucket(u64::from(quota.rate), quota.period_ms);
+    config.capacity = u64::from(quota.capacity);
+    Limit::new(&config).expect("an exact limit")
+}
+
+/// Unix milliseconds, of some year.
+fn unix_ms(ms: u64) -> i64 {
+    1_800_000_000_000 + ms.cast_signed()
+}
+
+#[inline]
+fn decide(limit: &Limit, state: &mut State, now: i64) -> Result<(), i64> {
+    match limit.consume(state, now, 1) {
+        Decision::Allow { .. } => Ok(()),
+        Decision::Wait { retry_at } => Err(retry_at),
+        Decision::Never { .. } => Err(i64::MAX),
+    }
+}
+
+pub(super) struct Direct {
+    limit: Limit,
+    state: State,
+}
+
+impl Contestant for Direct {
+    type Moment = i64;
+    type Later = i64;
+    type Bucket = State;
+
+    fn new(quota: &Quota, _: u32) -> Self {
+        let limit = limit(quota);
+        Self { limit, state: limit.new_state(unix_ms(START_MS), 0) }
+    }
+
+    fn moment(ms: u64) -> i64 {
+        unix_ms(ms)
+    }
+
+    #[inline]
+    fn decide(&mut self, _: u64, now: i64) -> Result<(), i64> {
+        decide(&self.limit, &mut self.state, now)
+    }
+}
+
+pub(super) struct Locked {
+    limit: Limit,
+    state: Mutex<State>,
+}
+
+impl Contestant for Locked {
+    type Moment = i64;
+    type Later = i64;
+    type Bucket = State;
+
+    fn new(quota: &Quota, keys: u32) -> Self {
+        let Direct { limit, state } = Direct::new(quota, keys);
+        Self { limit, state: Mutex::new(state) }
+    }
+
+    fn moment(ms: u64) -> i64 {
+        unix_ms(ms)
+    }
+
+    #[inline]
+    fn decide(&mut self, _: u64, now: i64) -> Result<(), i64> {
+        decide(&self.limit, &mut self.state.lock().unwrap_or_else(PoisonError::into_inner), now)
+    }
+}
+
+pub(super) struct Keyed {
+    limit: Limit,
+    states: Map<State>,
+}
+
+impl Contestant for Keyed {
+    type Moment = i64;
+    type Later = i64;
+    type Bucket = State;
+
+    fn new(quota: &Quota, keys: u32) -> Self {
+        let limit = limit(quota);
+        Self { limit, states: filled(keys, || limit.new_state(unix_ms(START_MS), 0)) }
+    }
+
+    fn moment(ms: u64) -> i64 {
+        unix_ms(ms)
+    }
+
+    #[inline]
+    fn decide(&mut self, key: u64, now: i64) -> Result<(), i64> {
+        let limit = &self.limit;
+        with(&mut self.states, key, || limit.new_state(now, key), |state| decide(limit, state, now))
+    }
+}
+
+pub(super) struct LockedKeyed {
+    limit: Limit,
+    states: Mutex<Map<State>>,
+}
+
+impl Contestant for LockedKeyed {
+    type Moment = i64;
+    type Later = i64;
+    type Bucket = State;
+
+    fn new(quota: &Quota, keys: u32) -> Self {
+        let Keyed { limit, states } = Keyed::new(quota, keys);
+        Self { limit, states: Mutex::new(states) }
+    }
+
+    fn moment(ms: u64) -> i64 {
+        unix_ms(ms)
+    }
+
+    #[inline]
+    fn decide(&mut self, key: u64, now: i64) -> Result<(), i64> {
+        let mut states = self.states.lock().unwrap_or_else(PoisonError::into_inner);
+        let limit = &self.limit;
+        with(&mut states, key, || limit.new_state(now, key), |state| decide(limit, state, now))
+    }
+}

@@ -1,0 +1,76 @@
+//! How long a decision takes, how many instructions, and what a bucket occupies: Tollgate beside the best crates and
+//! beside the naive designs that it replaces.
+//!
+//! ```sh
+//! cargo bench --bench decisions                         # all: about a minute
+//! cargo bench --bench decisions -- time direct          # only what has these words in its title
+//! cargo bench --bench decisions -- instructions keyed   # needs valgrind and objdump
+//! ```
+//!
+//! It fails if a decision of Tollgate's allocates, or divides to grant, or more than once to refuse.
+#![cfg_attr(target_arch = "wasm32", allow(dead_code, reason = "compiled with the rest, and not run there"))]
+
+use std::error::Error;
+use std::process::ExitCode;
+
+mod contestants;
+mod counting;
+mod instructions;
+mod memory;
+mod time;
+
+use contestants::Case;
+
+type Result<T> = std::result::Result<T, Box<dyn Error>>;
+
+#[cfg(not(target_arch = "wasm32"))] // where the class for JavaScript has its own
+#[global_allocator]
+static HEAP: counting::Counting = counting::Counting;
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    match instructions::be_counted(&arguments).unwrap_or_else(|| measure(&arguments)) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("\n{error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn measure(arguments: &[String]) -> Result<()> {
+    let words: Vec<&String> = arguments.iter().filter(|word| !word.starts_with('-')).collect();
+    let is_wanted = |title: &str| words.iter().all(|&word| title.contains(word));
+    for (case, keys) in asked_of(&[1, 1_000, 1_000_000]) {
+        let title = format!("time: {}", title(case, keys));
+        if is_wanted(&title) {
+            println!("\n{title}");
+            time::compare(case, keys)?;
+        }
+    }
+    let title_of_memory = "memory: bytes per key";
+    if is_wanted(title_of_memory) {
+        println!("\n{title_of_memory}");
+        memory::compare();
+    }
+    // A larger map takes longer, not more instructions.
+    for (case, keys) in asked_of(&[1, 1_000]) {
+        let title = format!("instructions: {}", title(case, keys));
+        if is_wanted(&title) {
+            println!("\n{title}");
+            instructions::compare(case, keys)?;
+        }
+    }
+    Ok(())
+}
+
+fn asked_of(keys: &[u32]) -> impl Iterator<Item = (Case, u32)> {
+    keys.iter().flat_map(|&keys| Case::ALL.map(|case| (case, keys)))
+}
+
+fn title(case: Case, keys: u32) -> String {
+    match keys {
+        1 => format!("{case}, direct"),
+        _ => format!("{case}, keyed, {keys} keys"),
+    }
+}

@@ -1,0 +1,22 @@
+//! Memory: what is kept for a key, as a value, in a map, and on the heap as the allocator is asked for it.
+
+use super::contestants::{self, Asked, Case, Entry};
+use super::counting;
+
+pub(crate) fn compare() {
+    println!("{:26}{:>12}{:>12}{:>16}{:>20}", "", "bucket", "map entry", "of 1000000 keys", "with 100 spent");
+    for Entry { name, bucket, in_map, make } in contestants::all(1_000_000) {
+        let many = heap_each(make, Case::Allowed, 1_000_000);
+        let spent = heap_each(make, Case::Refused, 1_000);
+        println!("{name:26}{bucket:12}{in_map:12}{many:16.1}{spent:20.1}");
+    }
+}
+
+/// Bytes on the heap for each of the keys.
+fn heap_each(make: fn(Case, u32) -> Box<dyn Asked>, case: Case, keys: u32) -> f64 {
+    let before = counting::live_bytes();
+    let asked = make(case, keys);
+    let bytes = u32::try_from(counting::live_bytes() - before).expect("less than 4 GB");
+    drop(asked);
+    f64::from(bytes) / f64::from(keys)
+}

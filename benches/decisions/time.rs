@@ -1,0 +1,92 @@
+//! Time. All are asked in turn, round after round in one process, so that a machine that slows down slows all of them.
+//! What is compared is the ratio within each round: its median, and the quartiles between which half of the rounds lie.
+
+use std::time::Duration;
+
+use super::contestants::{self, Asked, Case, Entry, Random, Request, START_MS};
+use super::{Result, counting};
+
+/// Prints what each takes, and fails if Tollgate allocates.
+pub(crate) fn compare(case: Case, keys: u32) -> Result<()> {
+    let (requests, rounds) = size(keys);
+    let mut lanes: Vec<Lane> = contestants::all(keys).iter().map(|entry| Lane::new(entry, case, keys)).collect();
+    let mut random = Random::default();
+    let mut now_ms = START_MS;
+    for round in 0..rounds {
+        let requests = case.requests(keys, &mut now_ms, requests, &mut random);
+        let turn = round % lanes.len();
+        let (last, first) = lanes.split_at_mut(turn);
+        for lane in first.iter_mut().chain(last) {
+            lane.run(&requests);
+        }
+    }
+    report(&lanes)
+}
+
+/// Requests in a round, and rounds: few enough for most rounds not to be interrupted, enough to touch much of the map.
+const fn size(keys: u32) -> (usize, usize) {
+    match keys {
+        1 => (20_000, 301),
+        2..=1_000 => (20_000, 101),
+        _ => (200_000, 31),
+    }
+}
+
+struct Lane {
+    name: &'static str,
+    asked: Box<dyn Asked>,
+    /// Nanoseconds per decision, round by round.
+    ns: Vec<f64>,
+    decisions: usize,
+    allowed: usize,
+    allocations: u64,
+}
+
+impl Lane {
+    fn new(entry: &Entry, case: Case, keys: u32) -> Self {
+        let asked = (entry.make)(case, keys);
+        Self { name: entry.name, asked, ns: Vec::new(), decisions: 0, allowed: 0, allocations: 0 }
+    }
+
+    fn run(&mut self, requests: &[Request]) {
+        let decisions = self.asked.prepare(requests);
+        let allocations = counting::allocations();
+        let answers = self.asked.ask();
+        self.allocations += counting::allocations() - allocations;
+        self.allowed += answers.allowed;
+        self.decisions += decisions;
+        self.ns.push(nanos_each(answers.took, decisions));
+    }
+}
+
+fn report(lanes: &[Lane]) -> Result<()> {
+    let ours = &lanes[0];
+    println!("{:26}{:>12}{:>10}{:>13}  Tollgate's time to theirs", "", "ns", "allowed", "allocations");
+    for lane in lanes {
+        let [_, ns, _] = quartiles(lane.ns.clone());
+        let percent = 100.0 * share(lane.allowed, lane.decisions);
+        let [low, median, high] = quartiles(ours.ns.iter().zip(&lane.ns).map(|(ours, theirs)| ours / theirs).collect());
+        print!("{:26}{ns:12.2}{percent:9.1}%{:13}", lane.name, lane.allocations);
+        println!("  {median:.2} ({low:.2} to {high:.2})");
+        if lane.name.starts_with("governor") && lane.allowed != ours.allowed {
+            return Err("governor, whose nanoseconds are exact here, has not granted the same".into());
+        }
+    }
+    if ours.allocations > 0 { Err("Tollgate has allocated".into()) } else { Ok(()) }
+}
+
+/// The values below which a quarter, a half and three quarters of all lie.
+fn quartiles(mut values: Vec<f64>) -> [f64; 3] {
+    values.sort_by(f64::total_cmp);
+    [1, 2, 3].map(|quarter| values[(values.len() - 1) * quarter / 4])
+}
+
+#[expect(clippy::cast_precision_loss, reason = "for people to read")]
+fn nanos_each(took: Duration, n: usize) -> f64 {
+    took.as_secs_f64() * 1e9 / n as f64
+}
+
+#[expect(clippy::cast_precision_loss, reason = "for people to read")]
+fn share(part: usize, whole: usize) -> f64 {
+    part as f64 / whole as f64
+}
