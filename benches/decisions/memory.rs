@@ -4,11 +4,11 @@ use super::contestants::{self, Asked, Case, Entry};
 use super::counting;
 
 pub(crate) fn compare() {
-    println!("{:26}{:>12}{:>12}{:>16}{:>20}", "", "bucket", "map entry", "of 1000000 keys", "with 100 spent");
+    println!("{:26}{:>12}{:>12}{:>20}{:>20}", "", "bucket", "map entry", "heap, 1000000 keys", "heap, 100 spent");
     for Entry { name, bucket, in_map, make } in contestants::all(1_000_000) {
         let many = heap_each(make, Case::Allowed, 1_000_000);
         let spent = heap_each(make, Case::Refused, 1_000);
-        println!("{name:26}{bucket:12}{in_map:12}{many:16.1}{spent:20.1}");
+        println!("{name:26}{bucket:12}{in_map:12}{many:20.1}{spent:20.1}");
     }
 }
 
