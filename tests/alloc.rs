@@ -1,5 +1,4 @@
 //! No decision allocates, whatever is asked: no verb, no kind of limit, no number of limits, no answer.
-#![cfg(not(target_arch = "wasm32"))] // the class for JavaScript has an allocator of its own
 
 #[path = "../benches/decisions/counting.rs"]
 mod counting;

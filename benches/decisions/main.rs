@@ -8,7 +8,6 @@
 //! ```
 //!
 //! It fails if a decision of Tollgate's allocates, or divides to grant, or more than once to refuse.
-#![cfg_attr(target_arch = "wasm32", allow(dead_code, reason = "compiled with the rest, and not run there"))]
 
 use std::error::Error;
 use std::process::ExitCode;
@@ -23,7 +22,6 @@ use contestants::Case;
 
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
-#[cfg(not(target_arch = "wasm32"))] // where the class for JavaScript has its own
 #[global_allocator]
 static HEAP: counting::Counting = counting::Counting;
 
