@@ -25,6 +25,7 @@
 //! | [`limit`] | the arithmetic | none |
 //! | [`unix_ms`] | `SystemTime` to the moments of [`limit`] | `std` |
 //! | `api` | what HTTP says and is told, without a runtime | `api` |
+//! | `ledger` | what is kept for a key, and when it is written | `api` |
 //! | `worker` | the Cloudflare Worker and its Durable Object | `worker` |
 //! | `js` | the class for JavaScript | `js` |
 #![cfg_attr(not(feature = "std"), no_std)]
@@ -38,6 +39,8 @@ extern crate std;
 pub mod api;
 #[cfg(feature = "js")]
 pub mod js;
+#[cfg(feature = "api")]
+pub mod ledger;
 pub mod limit;
 #[cfg(feature = "std")]
 mod system_time;

@@ -1,247 +1,465 @@
-//! What an object decided: as numbers on the way to the front, as a response from there on.
+//! What was asked and what was decided, as a response.
 
 use serde::Serialize;
-use sfv::{KeyRef, ListSerializer, StringRef, key_ref};
 
-use super::policy::{Policy, field_integer};
+use super::ask::{Ask, Endpoint, RESERVATION_ID_LEN};
+use super::fields::limit_field;
+use super::policy::{NamedLimit, Policy};
+use super::problem::{Cause, Problem};
+use super::question::{Act, Decided, LimitAnswer, Outcome};
 use super::reply::Reply;
-use crate::limit::{Decision, Limit, State};
+use super::written::Policies;
+use crate::limit::{Config, Decision, Kind, Verb};
 
-/// A decision with all that its response says. All moments are Unix milliseconds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Answer {
-    decision: Decision,
-    /// The moment of the decision.
-    now: i64,
-    /// Whole tokens left after it.
-    remaining: u64,
-    /// When the bucket is full again, if ever.
-    reset_at: Option<i64>,
+/// A request whose policies are known and whose costs fit them.
+#[derive(Clone, Debug)]
+pub struct Asked<'p> {
+    endpoint: Endpoint,
+    act: Act,
+    /// One, or those of a batch.
+    items: Vec<AskedItem<'p>>,
 }
 
-impl Answer {
-    /// What `decision`, which left `state`, means to its client.
-    #[must_use]
-    pub fn new(decision: Decision, limit: &Limit, state: &State, now: i64) -> Self {
-        Self { decision, now, remaining: limit.remaining(state, now), reset_at: limit.full_at(state, now) }
+/// One budget that is asked.
+#[derive(Clone, Debug)]
+pub struct AskedItem<'p> {
+    /// The policy.
+    pub policy: &'p Policy,
+    /// The cost of each of its limits.
+    pub costs: Vec<u64>,
+}
+
+impl<'p> Asked<'p> {
+    /// Finds the policies that `ask` names.
+    ///
+    /// # Errors
+    /// [`Problem::UnknownPolicy`], and what is wrong with the costs: see [`Cost::of`](super::Cost::of).
+    pub fn new(endpoint: Endpoint, ask: &Ask<'_>, policies: &'p Policies) -> Result<Self, Problem> {
+        let verb = match ask.act {
+            Act::Look(verb) | Act::Take(verb) | Act::Reserve(verb) => verb,
+            Act::Hold => Verb::Consume,
+            Act::Settle(_) | Act::Cancel(_) => Verb::Charge,
+        };
+        let items = ask.items.iter().map(|item| {
+            let Some(policy) = policies.get(&item.policy) else {
+                return Err(Problem::UnknownPolicy { policy: item.policy.clone().into_owned() });
+            };
+            let costs = match (&item.cost, endpoint) {
+                (Some(cost), _) => cost.of(policy, verb)?,
+                (None, Endpoint::Settle) => {
+                    let detail = "missing field `cost`: what the work did cost in the end".to_owned();
+                    return Err(Problem::BadRequest { detail });
+                }
+                (None, Endpoint::Reset | Endpoint::Inspect | Endpoint::Cancel) => vec![0; policy.limits().len()],
+                (None, _) => super::Cost::Each(1).of(policy, verb)?,
+            };
+            Ok(AskedItem { policy, costs })
+        });
+        Ok(Self { endpoint, act: ask.act, items: items.collect::<Result<_, _>>()? })
     }
 
-    /// The answer as numbers that JavaScript keeps exact: the kind of decision, its one or two numbers, the moment, the
-    /// tokens left, and the reset or −1.
+    /// What is to be done.
     #[must_use]
-    #[expect(
-        clippy::cast_precision_loss,
-        reason = "tokens are at most 2⁵³ − 1, and so are moments until the year 287 000"
-    )]
-    pub fn to_numbers(self) -> [f64; 6] {
-        let (kind, first, second) = match self.decision {
-            Decision::Allow { tokens, ready_at } => (0, tokens, ready_at),
-            Decision::Wait { retry_at } => (1, 0, retry_at),
-            Decision::Never { max } => (2, max, 0),
-        };
-        [
-            f64::from(kind),
-            first as f64,
-            second as f64,
-            self.now as f64,
-            self.remaining as f64,
-            self.reset_at.unwrap_or(-1) as f64,
-        ]
+    pub const fn act(&self) -> Act {
+        self.act
     }
 
-    /// The answer that [`Answer::to_numbers`] was made of, or `None` for numbers that are none.
+    /// The budgets that are asked: at least one.
     #[must_use]
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "the numbers were whole")]
-    pub fn from_numbers(numbers: &[f64]) -> Option<Self> {
-        let &[kind, first, second, now, remaining, reset_at] = numbers else {
-            return None;
-        };
-        let decision = match kind as u8 {
-            0 => Decision::Allow { tokens: first as u64, ready_at: second as i64 },
-            1 => Decision::Wait { retry_at: second as i64 },
-            2 => Decision::Never { max: first as u64 },
-            _ => return None,
-        };
-        let reset_at = if reset_at < 0.0 { None } else { Some(reset_at as i64) };
-        Some(Self { decision, now: now as i64, remaining: remaining as u64, reset_at })
+    pub fn items(&self) -> &[AskedItem<'p>] {
+        &self.items
     }
 
-    /// The response: 200 when allowed, else 429 with `Retry-After` if there is a time to retry at.
-    #[must_use]
-    pub fn reply(&self, policy: &Policy, cost: u64) -> Reply {
-        let retry_at = match self.decision {
-            Decision::Wait { retry_at } => Some(retry_at),
-            _ => None,
+    /// The response to all but batches.
+    ///
+    /// # Errors
+    /// The problem that the outcome is.
+    pub fn reply(&self, outcome: &Outcome) -> Result<Reply, Problem> {
+        let decided = decided(outcome)?;
+        let [item] = self.items.as_slice() else {
+            return Err(Problem::Unavailable { cause: Cause::Failed });
         };
-        let verdict = Verdict {
-            allowed: self.decision.is_allow(),
-            policy: policy.name(),
-            cost,
-            limit: policy.limit().config().capacity,
-            remaining: self.remaining,
-            now: self.now,
-            reset_at: self.reset_at,
-            retry_at,
-            retry_after_ms: retry_at.map(|at| self.until_ms(at)),
+        let answers = item.answers(&decided.limits)?;
+        if self.endpoint == Endpoint::Inspect {
+            return Ok(inspection(item.policy, decided));
+        }
+        let verdict = self.verdict(item, &answers, decided);
+        let refused = (!verdict.allowed).then(|| Refusal {
+            detail: verdict.refusal(),
+            violated: violated(&answers),
+            retry_after_ms: verdict.retry_after_ms,
+        });
+        let retry_after_s = refused.as_ref().and_then(Refusal::retry_after_s);
+        let next_s = |answer: &LimitAnswer| match answer.decision {
+            Decision::Wait { retry_at } => Some(until_s(decided.now, retry_at).max(1)),
+            _ => retry_after_s.or_else(|| answer.reset_at.map(|at| until_s(decided.now, at))),
         };
-        let retry_after_s = retry_at.map(|at| self.until_s(at).max(1));
-        let reply = match retry_after_s {
-            _ if verdict.allowed => Reply::json(200, "application/json", &verdict),
-            Some(seconds) => refusal(&verdict).with("retry-after", seconds.to_string()),
-            None => refusal(&verdict),
-        };
-        let next_s = retry_after_s.or_else(|| self.reset_at.map(|at| self.until_s(at)));
-        reply.with("ratelimit-policy", policy.field()).with("ratelimit", self.field(policy, next_s))
+        let field = limit_field(
+            answers.iter().map(|(limit, _, answer)| (limit.full_name(), answer.remaining, next_s(answer))),
+        );
+        let reply = respond(refused, &verdict);
+        Ok(reply.with("ratelimit-policy", item.policy.field()).with("ratelimit", field))
     }
 
-    /// The value of the `RateLimit` response field: tokens left, and the seconds until more can be had: until the retry
-    /// when refused, until full otherwise.
-    fn field(&self, policy: &Policy, next_s: Option<u64>) -> String {
-        const R: &KeyRef = key_ref("r");
-        const T: &KeyRef = key_ref("t");
-        let mut list = ListSerializer::new();
-        if let Ok(name) = StringRef::from_str(policy.name()) {
-            let item = list.bare_item(name).parameter(R, field_integer(self.remaining));
-            if let Some(seconds) = next_s {
-                _ = item.parameter(T, field_integer(seconds));
+    /// The response to a batch, given what each object decided and which of the items it was asked for.
+    ///
+    /// # Errors
+    /// The problem that one of the outcomes is.
+    pub fn batch_reply(&self, calls: &[(&[usize], Outcome)]) -> Result<Reply, Problem> {
+        #[derive(Serialize)]
+        struct Body<'a> {
+            allowed: bool,
+            now: i64,
+            #[serde(skip_serializing_if = "Option::is_none")]
+            retry_at: Option<i64>,
+            #[serde(skip_serializing_if = "Option::is_none")]
+            retry_after_ms: Option<u64>,
+            #[serde(skip_serializing_if = "is_false")]
+            replayed: bool,
+            results: Vec<Verdict<'a>>,
+        }
+        let mut decisions = Vec::new();
+        for (indices, outcome) in calls {
+            let decided = decided(outcome)?;
+            let mut rest = decided.limits.as_slice();
+            for &index in *indices {
+                let Some(item) = self.items.get(index) else { continue };
+                let (own, others) = rest.split_at_checked(item.policy.limits().len()).unwrap_or_default();
+                decisions.push((index, item, item.answers(own)?, decided));
+                rest = others;
             }
         }
-        list.finish().unwrap_or_default()
+        decisions.sort_by_key(|(index, ..)| *index);
+        let verdict = |(_, item, answers, decided): &(usize, &'_ AskedItem<'p>, Vec<Answered<'p>>, &Decided)| Verdict {
+            reservation: None,
+            expires_at: None,
+            replayed: false,
+            ..self.verdict(item, answers, decided)
+        };
+        let results: Vec<Verdict<'_>> = decisions.iter().map(verdict).collect();
+        let now = results.iter().map(|verdict| verdict.now).max().unwrap_or_default();
+        let mut refused = results.iter().filter(|verdict| !verdict.allowed);
+        let retry_at = match refused.clone().any(|verdict| verdict.retry_at.is_none()) {
+            true => None,
+            false => refused.clone().filter_map(|verdict| verdict.retry_at).max(),
+        };
+        let retry_after_ms = retry_at.map(|at| until_ms(now, at));
+        let refusal = refused.next().map(|first| Refusal {
+            detail: format!("nothing was taken: {}", first.refusal()),
+            violated: decisions.iter().flat_map(|(_, _, answers, _)| violated(answers)).collect(),
+            retry_after_ms,
+        });
+        let replayed = decisions.iter().all(|(_, _, _, decided)| decided.is_replayed);
+        let allowed = refusal.is_none();
+        Ok(respond(refusal, &Body { allowed, now, retry_at, retry_after_ms, replayed, results }))
     }
 
-    fn until_ms(&self, at: i64) -> u64 {
-        u64::try_from(at.saturating_sub(self.now)).unwrap_or(0)
+    fn verdict(&self, item: &AskedItem<'p>, answers: &[Answered<'p>], decided: &Decided) -> Verdict<'p> {
+        let now = decided.now;
+        let details: Vec<_> = answers.iter().map(|answered| self.details(answered, now)).collect();
+        let mut decisive = details.iter();
+        let first = decisive.next();
+        let decisive = decisive.fold(first, |most, next| match most {
+            Some(most) if most.outweighs(next) => Some(most),
+            _ => Some(next),
+        });
+        let near_limit = details.iter().any(|details| details.near_limit);
+        let top = decisive.cloned().unwrap_or_default();
+        Verdict {
+            allowed: details.iter().all(|details| details.allowed),
+            policy: item.policy.name(),
+            cost: top.cost,
+            tokens: top.tokens,
+            limit: top.limit,
+            remaining: top.remaining,
+            owed: top.owed,
+            near_limit,
+            now,
+            reset_at: top.reset_at,
+            ready_at: details.iter().filter_map(|details| details.ready_at).max(),
+            retry_at: top.retry_at,
+            retry_after_ms: top.retry_after_ms,
+            reservation: decided.reservation.map(|reserved| format!("{:0RESERVATION_ID_LEN$x}", reserved.id)),
+            expires_at: decided.reservation.map(|reserved| reserved.expires_at),
+            replayed: decided.is_replayed,
+            full_name: top.full_name,
+            limits: if item.policy.limits().iter().any(|limit| limit.name().is_some()) { details } else { Vec::new() },
+        }
     }
 
-    /// Rounded up, since a client that came back a moment too early would be refused again.
-    fn until_s(&self, at: i64) -> u64 {
-        self.until_ms(at).div_ceil(1_000)
+    fn details(&self, &(limit, cost, answer): &Answered<'p>, now: i64) -> Details<'p> {
+        let capacity = limit.limit().config().capacity;
+        let (verb, is_reserved) = match self.act {
+            Act::Look(verb) | Act::Take(verb) | Act::Reserve(verb) => (verb, true),
+            Act::Cancel(_) => (Verb::Refund, true),
+            Act::Hold | Act::Settle(_) => (Verb::Consume, false),
+        };
+        let (moved, ready_at, retry_at) = match answer.decision {
+            Decision::Allow { tokens, ready_at } => (Some(tokens), Some(ready_at), None),
+            Decision::Wait { retry_at } => (None, None, Some(retry_at)),
+            Decision::Never { .. } => (None, None, None),
+        };
+        let waits = matches!(verb, Verb::Reserve { .. } | Verb::Borrow { .. });
+        let clips = matches!(verb, Verb::ConsumeUpTo | Verb::Charge | Verb::Refund | Verb::Reset);
+        Details {
+            name: limit.name(),
+            allowed: answer.decision.is_allow(),
+            cost,
+            tokens: moved.filter(|_| clips),
+            limit: capacity,
+            remaining: answer.remaining,
+            owed: answer.owed,
+            near_limit: is_near(answer.remaining, capacity),
+            reset_at: answer.reset_at,
+            ready_at: ready_at.filter(|_| waits && is_reserved),
+            retry_at,
+            retry_after_ms: retry_at.map(|at| until_ms(now, at)),
+            full_name: limit.full_name(),
+        }
     }
 }
 
-/// The body of a response, allowed or refused.
+/// A limit, what was asked of it, and its answer.
+type Answered<'a> = (&'a NamedLimit, u64, LimitAnswer);
+
+impl<'p> AskedItem<'p> {
+    fn answers(&self, answers: &[LimitAnswer]) -> Result<Vec<Answered<'p>>, Problem> {
+        let limits = self.policy.limits();
+        if answers.len() != limits.len() {
+            return Err(Problem::Unavailable { cause: Cause::Failed }); // an object of another version, for a moment
+        }
+        let all = limits.iter().zip(&self.costs).zip(answers);
+        Ok(all.map(|((limit, &cost), &answer)| (limit, cost, answer)).collect())
+    }
+}
+
+/// The response where a policy lets pass what cannot be decided.
+#[must_use]
+pub fn degraded_reply(policies: &[&str], cause: Cause) -> Reply {
+    #[derive(Serialize)]
+    struct Body<'a> {
+        allowed: bool,
+        policy: &'a str,
+        degraded: &'static str,
+    }
+    #[derive(Serialize)]
+    struct Batch<'a> {
+        allowed: bool,
+        degraded: &'static str,
+        results: Vec<Body<'a>>,
+    }
+    let degraded = cause.word();
+    let body = |policy| Body { allowed: true, policy, degraded };
+    match policies {
+        [policy] => Reply::json(200, "application/json", &body(policy)),
+        _ => {
+            let results = policies.iter().map(|policy| body(policy)).collect();
+            Reply::json(200, "application/json", &Batch { allowed: true, degraded, results })
+        }
+    }
+}
+
+fn decided(outcome: &Outcome) -> Result<&Decided, Problem> {
+    match outcome {
+        Outcome::Decided(decided) => Ok(decided),
+        Outcome::NoReservation => Err(Problem::UnknownReservation),
+        Outcome::MemoReused => Err(Problem::IdempotencyKeyReused),
+        Outcome::TooManyReservations { max } => Err(Problem::TooManyReservations { max: *max }),
+    }
+}
+
+/// Less than a fifth is left: time to slow down.
+const fn is_near(remaining: u64, capacity: u64) -> bool {
+    remaining.saturating_mul(5) < capacity
+}
+
+/// What a decision says to its client.
 #[derive(Serialize)]
 struct Verdict<'a> {
     allowed: bool,
     policy: &'a str,
     cost: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tokens: Option<u64>,
     limit: u64,
     remaining: u64,
+    #[serde(skip_serializing_if = "is_zero")]
+    owed: u64,
+    near_limit: bool,
     now: i64,
     reset_at: Option<i64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ready_at: Option<i64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     retry_at: Option<i64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     retry_after_ms: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reservation: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    expires_at: Option<i64>,
+    #[serde(skip_serializing_if = "is_false")]
+    replayed: bool,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    limits: Vec<Details<'a>>,
+    #[serde(skip)]
+    full_name: &'a str,
 }
 
-fn refusal(verdict: &Verdict<'_>) -> Reply {
+impl Verdict<'_> {
+    fn refusal(&self) -> String {
+        let Self { full_name, cost, limit, remaining, owed, retry_after_ms, .. } = self;
+        let when = match retry_after_ms {
+            Some(ms) => format!("enough will have come back in {ms} ms"),
+            None => "none will come back".to_owned(),
+        };
+        match owed {
+            0 => format!("policy {full_name} has {remaining} of {limit} tokens left and the cost is {cost}; {when}"),
+            _ => format!("policy {full_name} owes {owed} tokens, of {limit}, and the cost is {cost}; {when}"),
+        }
+    }
+}
+
+/// The same of one limit.
+#[derive(Clone, Default, Serialize)]
+struct Details<'a> {
+    name: Option<&'a str>,
+    allowed: bool,
+    cost: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tokens: Option<u64>,
+    limit: u64,
+    remaining: u64,
+    #[serde(skip_serializing_if = "is_zero")]
+    owed: u64,
+    near_limit: bool,
+    reset_at: Option<i64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ready_at: Option<i64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    retry_at: Option<i64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    retry_after_ms: Option<u64>,
+    #[serde(skip)]
+    full_name: &'a str,
+}
+
+impl Details<'_> {
+    /// Whether this limit tells more of the whole than `other`: it refused, for longer, or has the smaller share left.
+    fn outweighs(&self, other: &Self) -> bool {
+        let never = |details: &Self| !details.allowed && details.retry_at.is_none();
+        let rank = |details: &Self| (never(details), !details.allowed, details.retry_at);
+        match rank(self).cmp(&rank(other)) {
+            std::cmp::Ordering::Equal => {
+                let share = |a: &Self, b: &Self| u128::from(a.remaining).saturating_mul(u128::from(b.limit));
+                share(self, other) <= share(other, self)
+            }
+            order => order.is_gt(),
+        }
+    }
+}
+
+/// Why and until when: what a 429 has beside its verdict.
+struct Refusal<'a> {
+    detail: String,
+    violated: Vec<&'a str>,
+    retry_after_ms: Option<u64>,
+}
+
+impl Refusal<'_> {
+    /// Rounded up, since a client that came back a moment too early would be refused again.
+    fn retry_after_s(&self) -> Option<u64> {
+        self.retry_after_ms.map(|ms| ms.div_ceil(1_000).max(1))
+    }
+}
+
+fn respond(refused: Option<Refusal<'_>>, verdict: &impl Serialize) -> Reply {
     #[derive(Serialize)]
-    struct Body<'a> {
+    struct Body<'a, V> {
         #[serde(rename = "type")]
         kind: &'static str,
         title: &'static str,
         status: u16,
         detail: String,
         #[serde(rename = "violated-policies")]
-        violated_policies: [&'a str; 1],
+        violated_policies: Vec<&'a str>,
         #[serde(flatten)]
-        verdict: &'a Verdict<'a>,
+        verdict: &'a V,
     }
-    let Verdict { policy, cost, limit, remaining, retry_after_ms, .. } = verdict;
-    let when = match retry_after_ms {
-        Some(ms) => format!("enough will have come back in {ms} ms"),
-        None => "none will come back".to_owned(),
+    let Some(refusal) = refused else {
+        return Reply::json(200, "application/json", verdict);
     };
+    let retry_after_s = refusal.retry_after_s();
     let body = Body {
         kind: "https://iana.org/assignments/http-problem-types#quota-exceeded",
         title: "Quota exceeded",
         status: 429,
-        detail: format!("policy {policy} has {remaining} of {limit} tokens left and the cost is {cost}; {when}"),
-        violated_policies: [policy],
+        detail: refusal.detail,
+        violated_policies: refusal.violated,
         verdict,
     };
-    Reply::json(429, "application/problem+json", &body)
+    let reply = Reply::json(429, "application/problem+json", &body);
+    match retry_after_s {
+        Some(seconds) => reply.with("retry-after", seconds.to_string()),
+        None => reply,
+    }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::api::Policies;
+fn violated<'a>(answers: &[Answered<'a>]) -> Vec<&'a str> {
+    let refused = answers.iter().filter(|(_, _, answer)| !answer.decision.is_allow());
+    refused.map(|(limit, ..)| limit.full_name()).collect()
+}
 
-    fn header<'a>(reply: &'a Reply, name: &str) -> Option<&'a str> {
-        reply.headers.iter().find(|(key, _)| *key == name).map(|(_, value)| value.as_str())
+/// How the buckets of a policy stand.
+fn inspection(policy: &Policy, decided: &Decided) -> Reply {
+    #[derive(Serialize)]
+    struct Body<'a> {
+        policy: &'a str,
+        now: i64,
+        open_reservations: u64,
+        limits: Vec<Standing<'a>>,
     }
+    #[derive(Serialize)]
+    struct Standing<'a> {
+        #[serde(skip_serializing_if = "Option::is_none")]
+        name: Option<&'a str>,
+        kind: &'static str,
+        rate: u64,
+        period_ms: u64,
+        capacity: u64,
+        max_debt: u64,
+        remaining: u64,
+        owed: u64,
+        reset_at: Option<i64>,
+    }
+    let limits = policy.limits().iter().zip(&decided.limits).map(|(limit, answer)| {
+        let Config { kind, rate, period_ms, capacity, max_debt, .. } = *limit.limit().config();
+        let kind = match kind {
+            Kind::TokenBucket => "token_bucket",
+            Kind::FixedWindow => "fixed_window",
+        };
+        let LimitAnswer { remaining, owed, reset_at, .. } = *answer;
+        Standing { name: limit.name(), kind, rate, period_ms, capacity, max_debt, remaining, owed, reset_at }
+    });
+    let Decided { now, open_reservations, .. } = *decided;
+    let body = Body { policy: policy.name(), now, open_reservations, limits: limits.collect() };
+    Reply::json(200, "application/json", &body)
+}
 
-    /// Takes the costs one after the other at their moments from a fresh bucket, and returns the last reply.
-    fn reply(policy: &str, asks: &[(i64, u64)]) -> Reply {
-        let policies = Policies::parse(&format!(r#"{{"p":{policy}}}"#)).unwrap();
-        let policy = policies.get("p").unwrap();
-        let mut state = policy.limit().new_state(asks[0].0, 0);
-        let mut last = None;
-        for &(now, cost) in asks {
-            let decision = policy.limit().consume(&mut state, now, cost);
-            let answer = Answer::new(decision, policy.limit(), &state, now);
-            assert_eq!(Answer::from_numbers(&answer.to_numbers()), Some(answer));
-            last = Some(answer.reply(policy, cost));
-        }
-        last.unwrap()
-    }
+fn until_ms(now: i64, at: i64) -> u64 {
+    u64::try_from(at.saturating_sub(now)).unwrap_or(0)
+}
 
-    #[test]
-    fn allowed_is_200_with_what_is_left_and_when_it_is_full() {
-        let reply = reply(r#"{"rate":10,"period":"10s"}"#, &[(5_000, 3)]);
-        assert_eq!(reply.status, 200);
-        assert_eq!(
-            reply.body,
-            r#"{"allowed":true,"policy":"p","cost":3,"limit":10,"remaining":7,"now":5000,"reset_at":8000}"#
-        );
-        assert_eq!(header(&reply, "ratelimit-policy"), Some(r#""p";q=10;w=10;tollgate-capacity=10"#));
-        assert_eq!(header(&reply, "ratelimit"), Some(r#""p";r=7;t=3"#));
-        assert_eq!(header(&reply, "retry-after"), None);
-        assert_eq!(header(&reply, "content-type"), Some("application/json"));
-    }
+fn until_s(now: i64, at: i64) -> u64 {
+    until_ms(now, at).div_ceil(1_000)
+}
 
-    #[test]
-    fn refused_is_429_and_retry_after_is_rounded_up_to_whole_seconds() {
-        // 3 per second: after taking all at 0, one is back at 334 ms.
-        let policy = r#"{"rate":3,"period":"1s"}"#;
-        let reply = reply(policy, &[(0, 3), (0, 1)]);
-        assert_eq!(reply.status, 429);
-        assert_eq!(header(&reply, "retry-after"), Some("1"));
-        assert_eq!(header(&reply, "ratelimit"), Some(r#""p";r=0;t=1"#));
-        assert_eq!(header(&reply, "content-type"), Some("application/problem+json"));
-        assert_eq!(header(&reply, "cache-control"), Some("no-store"));
-        assert_eq!(
-            reply.body,
-            r#"{"type":"https://iana.org/assignments/http-problem-types#quota-exceeded","title":"Quota exceeded","#
-                .to_owned()
-                + r#""status":429,"detail":"policy p has 0 of 3 tokens left and the cost is 1; enough will have come "#
-                + r#"back in 334 ms","violated-policies":["p"],"allowed":false,"policy":"p","cost":1,"limit":3,"#
-                + r#""remaining":0,"now":0,"reset_at":1000,"retry_at":334,"retry_after_ms":334}"#
-        );
-    }
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it so")]
+const fn is_zero(value: &u64) -> bool {
+    *value == 0
+}
 
-    #[test]
-    fn retry_after_is_exact_at_whole_seconds() {
-        let policy = r#"{"rate":1,"period":"2s"}"#;
-        assert_eq!(header(&reply(policy, &[(0, 1), (0, 1)]), "retry-after"), Some("2"));
-        assert_eq!(header(&reply(policy, &[(0, 1), (999, 1)]), "retry-after"), Some("2"));
-        assert_eq!(header(&reply(policy, &[(0, 1), (1_000, 1)]), "retry-after"), Some("1"));
-    }
-
-    #[test]
-    fn a_budget_that_never_refills_is_refused_without_a_time_to_retry() {
-        let reply = reply(r#"{"rate":0,"period":"1s","capacity":5}"#, &[(0, 5), (0, 1)]);
-        assert_eq!(reply.status, 429);
-        assert_eq!(header(&reply, "retry-after"), None);
-        assert_eq!(header(&reply, "ratelimit"), Some(r#""p";r=0"#));
-        assert!(reply.body.contains("none will come back"));
-    }
-
-    #[test]
-    fn numbers_that_are_no_answer_are_none() {
-        assert_eq!(Answer::from_numbers(&[0.0; 5]), None);
-        assert_eq!(Answer::from_numbers(&[3.0, 0.0, 0.0, 0.0, 0.0, 0.0]), None);
-    }
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it so")]
+const fn is_false(value: &bool) -> bool {
+    !*value
 }

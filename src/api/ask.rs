@@ -3,51 +3,204 @@
 use std::borrow::Cow;
 use std::fmt;
 
-use serde::de::{Deserializer, Error, Unexpected, Visitor};
+use serde::Deserialize;
+use serde::de::{Deserializer, Error, MapAccess, Unexpected, Visitor};
 
+use super::policy::Policy;
 use super::problem::Problem;
-use crate::limit::MAX_TOKENS;
+use super::question::Act;
+use super::written::MAX_LIMITS;
+use crate::limit::{MAX_TOKENS, Verb};
 
-/// The longest body that is read, in bytes. The longest valid one, with a key of escapes, has about 4 KiB.
+/// The longest body that is read, in bytes. The longest valid one, a batch with keys of escapes, is four times as long;
+/// whoever has such keys sends fewer at once.
 pub const MAX_BODY_LEN: usize = 16 * 1024;
 
 /// The longest key in bytes of UTF-8. Room for a URL or an e-mail address with a tenant before it; whoever has longer
 /// ones hashes them.
 pub const MAX_KEY_LEN: usize = 512;
 
-/// What a client asks: `cost` tokens of a key's bucket.
-#[derive(Debug, PartialEq, Eq, serde::Deserialize)]
-#[serde(deny_unknown_fields, expecting = "a JSON object with \"policy\", \"key\" and perhaps \"cost\"")]
+/// The most requests in a batch. Each key of it is a call to another object, and all of them are held until the last
+/// has answered.
+pub const MAX_BATCH: usize = 16;
+
+/// What can be asked, by its path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Endpoint {
+    /// `/v1/consume`: take tokens now or in advance.
+    Consume,
+    /// `/v1/peek`: the same answer, nothing taken.
+    Peek,
+    /// `/v1/charge`: debit what has already happened.
+    Charge,
+    /// `/v1/refund`: give back.
+    Refund,
+    /// `/v1/reset`: full again.
+    Reset,
+    /// `/v1/inspect`: how the buckets stand.
+    Inspect,
+    /// `/v1/settle`: close a reservation at its real cost.
+    Settle,
+    /// `/v1/cancel`: close a reservation and give everything back.
+    Cancel,
+    /// `/v1/batch`: several at once, all or none.
+    Batch,
+}
+
+impl Endpoint {
+    /// The paths of all endpoints.
+    pub const PATHS: [&str; 9] = [
+        "/v1/consume",
+        "/v1/peek",
+        "/v1/charge",
+        "/v1/refund",
+        "/v1/reset",
+        "/v1/inspect",
+        "/v1/settle",
+        "/v1/cancel",
+        "/v1/batch",
+    ];
+
+    /// The endpoint at `path`.
+    #[must_use]
+    pub fn of(path: &str) -> Option<Self> {
+        const ALL: [Endpoint; 9] = [
+            Endpoint::Consume,
+            Endpoint::Peek,
+            Endpoint::Charge,
+            Endpoint::Refund,
+            Endpoint::Reset,
+            Endpoint::Inspect,
+            Endpoint::Settle,
+            Endpoint::Cancel,
+            Endpoint::Batch,
+        ];
+        Self::PATHS.iter().zip(ALL).find_map(|(known, endpoint)| (*known == path).then_some(endpoint))
+    }
+
+    /// Those of the fields that not every request has which this one may have.
+    const fn optional_fields(self) -> &'static [&'static str] {
+        match self {
+            Self::Consume | Self::Peek => &["cost", "mode", "max_wait_ms"],
+            Self::Charge | Self::Refund | Self::Batch => &["cost"],
+            Self::Reset | Self::Inspect => &[],
+            Self::Settle => &["reservation", "cost"],
+            Self::Cancel => &["reservation"],
+        }
+    }
+}
+
+/// A request: what is to be done, and with which budgets.
+#[derive(Debug, PartialEq, Eq)]
 pub struct Ask<'a> {
+    /// The same for all items.
+    pub act: Act,
+    /// One, or those of a batch: 1 to [`MAX_BATCH`], no two with the same policy and key.
+    pub items: Vec<Item<'a>>,
+}
+
+/// One budget that is asked, and for how much.
+#[derive(Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, expecting = "an object with \"policy\", \"key\" and perhaps \"cost\"")]
+pub struct Item<'a> {
     /// The policy's name, not yet known to exist.
     #[serde(borrow)]
     pub policy: Cow<'a, str>,
     /// Whose budget it is: 1 to [`MAX_KEY_LEN`] bytes of any text.
     #[serde(borrow, deserialize_with = "key")]
     pub key: Cow<'a, str>,
-    /// 0 to [`MAX_TOKENS`].
-    #[serde(default = "one", deserialize_with = "cost")]
-    pub cost: u64,
+    /// `None` if none was given.
+    #[serde(borrow, default, deserialize_with = "cost")]
+    pub cost: Option<Cost<'a>>,
+}
+
+/// How many tokens are asked for.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Cost<'a> {
+    /// So many of each limit: 0 to [`MAX_TOKENS`].
+    Each(u64),
+    /// So many of the limit of this name.
+    ByLimit(Vec<(Cow<'a, str>, u64)>),
 }
 
 impl<'a> Ask<'a> {
-    /// Parses a body such as `{"policy":"api","key":"alice","cost":1}`; `cost` is 1 if it is not there.
+    /// Parses the body of a request to `endpoint`, such as `{"policy":"api","key":"alice","cost":1}`.
     ///
     /// # Errors
     /// [`Problem::BodyTooLarge`] and [`Problem::BadRequest`], which says what was wrong and where.
-    pub fn parse(body: &'a [u8]) -> Result<Self, Problem> {
+    pub fn parse(endpoint: Endpoint, body: &'a [u8]) -> Result<Self, Problem> {
         if body.len() > MAX_BODY_LEN {
             return Err(Problem::BodyTooLarge);
         }
-        // What serde derives would take an array for the fields without their names.
-        if body.trim_ascii_start().starts_with(b"[") {
-            let detail = "invalid type: sequence, expected a JSON object with \"policy\", \"key\" and perhaps \"cost\"";
-            return Err(Problem::BadRequest { detail: detail.to_owned() });
+        if endpoint == Endpoint::Batch {
+            return batch(body);
         }
-        serde_json::from_slice(body).map_err(|error| {
-            let about = if error.is_data() { "" } else { "the body cannot be read as JSON: " };
-            Problem::BadRequest { detail: format!("{about}{error}") }
-        })
+        let body: Body<'a> = from_json(body, BODY)?;
+        let given = [
+            ("cost", body.cost.is_some()),
+            ("mode", body.mode.is_some()),
+            ("max_wait_ms", body.max_wait_ms.is_some()),
+            ("reservation", body.reservation.is_some()),
+        ];
+        let known = endpoint.optional_fields();
+        if let Some((field, _)) = given.iter().find(|(field, is_given)| *is_given && !known.contains(field)) {
+            return bad_request(format!("`{field}` has no meaning here; fields are {}", fields(known)));
+        }
+        let Body { policy, key, cost, mode, max_wait_ms, reservation } = body;
+        let verb = verb(mode.unwrap_or(Mode::Take), max_wait_ms)?;
+        let act = match endpoint {
+            Endpoint::Consume if matches!(mode, Some(Mode::Reserve)) => Act::Reserve(verb),
+            Endpoint::Consume => Act::Take(verb),
+            Endpoint::Peek => Act::Look(verb),
+            Endpoint::Charge => Act::Take(Verb::Charge),
+            Endpoint::Refund => Act::Take(Verb::Refund),
+            Endpoint::Reset => Act::Take(Verb::Reset),
+            Endpoint::Inspect | Endpoint::Batch => Act::Look(Verb::Consume),
+            Endpoint::Settle => Act::Settle(reservation_id(reservation.as_deref())?),
+            Endpoint::Cancel => Act::Cancel(reservation_id(reservation.as_deref())?),
+        };
+        Ok(Self { act, items: vec![Item { policy, key, cost }] })
+    }
+}
+
+impl Cost<'_> {
+    /// The cost of each limit of `policy`, in its order.
+    ///
+    /// # Errors
+    /// [`Problem::BadRequest`] when a limit is named that is not there, or one is not named, and
+    /// [`Problem::CostTooLarge`] for more than `verb` could ever grant.
+    pub fn of(&self, policy: &Policy, verb: Verb) -> Result<Vec<u64>, Problem> {
+        let costs = self.by_limit(policy)?;
+        for (limit, &cost) in policy.limits().iter().zip(&costs) {
+            let max = limit.limit().largest(verb);
+            if cost > max {
+                return Err(Problem::CostTooLarge { limit: limit.full_name().to_owned(), cost, max });
+            }
+        }
+        Ok(costs)
+    }
+
+    fn by_limit(&self, policy: &Policy) -> Result<Vec<u64>, Problem> {
+        let limits = policy.limits();
+        let named = match self {
+            Self::Each(cost) => return Ok(vec![*cost; limits.len()]),
+            Self::ByLimit(named) => named,
+        };
+        let names = || limits.iter().filter_map(|limit| limit.name()).collect::<Vec<_>>().join(", ");
+        if let Some((name, _)) = named.iter().find(|(name, _)| limits.iter().all(|limit| limit.name() != Some(name))) {
+            return bad_request(match names() {
+                none if none.is_empty() => {
+                    format!("policy {} has one limit, without a name: its cost is a number", policy.name())
+                }
+                names => format!("policy {} has no limit {name:?}; its limits are {names}", policy.name()),
+            });
+        }
+        let cost_of = |name: Option<&str>| named.iter().find(|(named, _)| Some(&**named) == name);
+        let costs = limits.iter().map(|limit| cost_of(limit.name()).map(|(_, cost)| *cost)).collect();
+        match costs {
+            Some(costs) => Ok(costs),
+            None => bad_request(format!("the cost must name every limit of policy {}: {}", policy.name(), names())),
+        }
     }
 }
 
@@ -64,9 +217,102 @@ pub fn require_json(content_type: Option<&str>) -> Result<(), Problem> {
     }
 }
 
-fn one() -> u64 {
-    1
+/// The body of all requests but batches.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Body<'a> {
+    #[serde(borrow)]
+    policy: Cow<'a, str>,
+    #[serde(borrow, deserialize_with = "key")]
+    key: Cow<'a, str>,
+    #[serde(borrow, default, deserialize_with = "cost")]
+    cost: Option<Cost<'a>>,
+    #[serde(default, deserialize_with = "mode")]
+    mode: Option<Mode>,
+    #[serde(default, deserialize_with = "max_wait_ms")]
+    max_wait_ms: Option<u64>,
+    #[serde(default, deserialize_with = "reservation")]
+    reservation: Option<String>,
 }
+
+const BODY: &str = "a JSON object with \"policy\", \"key\" and perhaps more";
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct BatchBody<'a> {
+    #[serde(borrow)]
+    requests: Vec<Item<'a>>,
+}
+
+const BATCH_BODY: &str = "a JSON object with \"requests\", a list";
+
+#[derive(Clone, Copy, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Mode {
+    Take,
+    Reserve,
+    Borrow,
+    UpTo,
+}
+
+fn batch(body: &[u8]) -> Result<Ask<'_>, Problem> {
+    let BatchBody { requests } = from_json(body, BATCH_BODY)?;
+    if requests.is_empty() || requests.len() > MAX_BATCH {
+        return bad_request(format!("a batch has 1 to {MAX_BATCH} requests, not {}", requests.len()));
+    }
+    for (index, item) in requests.iter().enumerate() {
+        let mut earlier = requests.iter().take(index);
+        if let Some(first) = earlier.position(|other| other.policy == item.policy && other.key == item.key) {
+            let both = format!("requests {first} and {index} have the same policy and key");
+            return bad_request(format!("{both}: make them one, with the sum of their costs"));
+        }
+    }
+    Ok(Ask { act: Act::Hold, items: requests })
+}
+
+fn from_json<'a, T: Deserialize<'a>>(body: &'a [u8], expected: &str) -> Result<T, Problem> {
+    // What serde derives would take an array for the fields without their names.
+    match body.trim_ascii_start().first() {
+        Some(b'[') => bad_request(format!("invalid type: sequence, expected {expected}")),
+        _ => serde_json::from_slice(body).or_else(|error| {
+            let about = if error.is_data() { "" } else { "the body cannot be read as JSON: " };
+            bad_request(format!("{about}{error}"))
+        }),
+    }
+}
+
+fn bad_request<T>(detail: String) -> Result<T, Problem> {
+    Err(Problem::BadRequest { detail })
+}
+
+fn fields(optional: &[&str]) -> String {
+    [&["policy", "key"], optional].concat().join(", ")
+}
+
+fn verb(mode: Mode, max_wait_ms: Option<u64>) -> Result<Verb, Problem> {
+    match (mode, max_wait_ms) {
+        (Mode::Reserve, _) => Ok(Verb::Reserve { max_wait_ms }),
+        (Mode::Borrow, _) => Ok(Verb::Borrow { max_wait_ms }),
+        (_, Some(_)) => bad_request("`max_wait_ms` goes with a `mode` of \"reserve\" or \"borrow\"".to_owned()),
+        (Mode::Take, None) => Ok(Verb::Consume),
+        (Mode::UpTo, None) => Ok(Verb::ConsumeUpTo),
+    }
+}
+
+/// A reservation's id as clients have it: hexadecimal digits.
+fn reservation_id(text: Option<&str>) -> Result<u64, Problem> {
+    let Some(text) = text else {
+        return bad_request("missing field `reservation`: the id that the reserving answer gave".to_owned());
+    };
+    let is_id = !text.is_empty() && text.len() <= RESERVATION_ID_LEN && text.bytes().all(|b| b.is_ascii_hexdigit());
+    match u64::from_str_radix(text, 16) {
+        Ok(id) if is_id => Ok(id),
+        _ => bad_request(format!("{text:.20?} is no id of a reservation, which has {RESERVATION_ID_LEN} hex digits")),
+    }
+}
+
+/// 52 bits, so that an id is exact as a JavaScript number.
+pub(super) const RESERVATION_ID_LEN: usize = 13;
 
 fn key<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Cow<'de, str>, D::Error> {
     /// `Cow` alone would always copy; this borrows whatever has no escapes.
@@ -96,35 +342,90 @@ fn checked_key<E: Error>(key: &str) -> Result<&str, E> {
     }
 }
 
-fn cost<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
-    struct Cost;
-    impl Visitor<'_> for Cost {
-        type Value = u64;
-        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-            write!(f, "a cost that is a whole number from 0 to {MAX_TOKENS}")
-        }
-        fn visit_u64<E: Error>(self, cost: u64) -> Result<u64, E> {
-            if cost <= MAX_TOKENS { Ok(cost) } else { Err(E::invalid_value(Unexpected::Unsigned(cost), &self)) }
-        }
-        fn visit_i64<E: Error>(self, cost: i64) -> Result<u64, E> {
-            u64::try_from(cost).map_err(|_| E::invalid_value(Unexpected::Signed(cost), &self))
-        }
-        /// Some clients write every number with a point: 1.0 is 1.
-        #[expect(
-            clippy::cast_possible_truncation,
-            clippy::cast_precision_loss,
-            clippy::cast_sign_loss,
-            reason = "whole numbers of up to 2⁵³ are exact as f64"
-        )]
-        fn visit_f64<E: Error>(self, cost: f64) -> Result<u64, E> {
-            if cost.fract() == 0.0 && (0.0..=MAX_TOKENS as f64).contains(&cost) {
-                Ok(cost as u64)
-            } else {
-                Err(E::invalid_value(Unexpected::Float(cost), &self))
-            }
+
+fn mode<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Mode>, D::Error> {
+    Mode::deserialize(deserializer).map(Some)
+}
+
+fn max_wait_ms<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D::Error> {
+    deserializer.deserialize_any(Whole("a wait in milliseconds")).map(Some)
+}
+
+fn reservation<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
+    String::deserialize(deserializer).map(Some)
+}
+
+/// A whole number from 0 to [`MAX_TOKENS`] of what it says.
+struct Whole(&'static str);
+
+impl Visitor<'_> for Whole {
+    type Value = u64;
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} that is a whole number from 0 to {MAX_TOKENS}", self.0)
+    }
+    fn visit_u64<E: Error>(self, cost: u64) -> Result<u64, E> {
+        if cost <= MAX_TOKENS { Ok(cost) } else { Err(E::invalid_value(Unexpected::Unsigned(cost), &self)) }
+    }
+    fn visit_i64<E: Error>(self, cost: i64) -> Result<u64, E> {
+        u64::try_from(cost).map_err(|_| E::invalid_value(Unexpected::Signed(cost), &self))
+    }
+    /// Some clients write every number with a point: 1.0 is 1.
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_precision_loss,
+        clippy::cast_sign_loss,
+        reason = "whole numbers of up to 2⁵³ are exact as f64"
+    )]
+    fn visit_f64<E: Error>(self, cost: f64) -> Result<u64, E> {
+        if cost.fract() == 0.0 && (0.0..=MAX_TOKENS as f64).contains(&cost) {
+            Ok(cost as u64)
+        } else {
+            Err(E::invalid_value(Unexpected::Float(cost), &self))
         }
     }
-    deserializer.deserialize_any(Cost)
+}
+
+const COST: Whole = Whole("a cost");
+
+fn cost<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Cost<'de>>, D::Error> {
+    struct AnyCost;
+    impl<'de> Visitor<'de> for AnyCost {
+        type Value = Cost<'de>;
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            write!(f, "a cost that is a whole number from 0 to {MAX_TOKENS}, or an object with one for each limit")
+        }
+        fn visit_u64<E: Error>(self, cost: u64) -> Result<Self::Value, E> {
+            COST.visit_u64(cost).map(Cost::Each)
+        }
+        fn visit_i64<E: Error>(self, cost: i64) -> Result<Self::Value, E> {
+            COST.visit_i64(cost).map(Cost::Each)
+        }
+        fn visit_f64<E: Error>(self, cost: f64) -> Result<Self::Value, E> {
+            COST.visit_f64(cost).map(Cost::Each)
+        }
+        fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+            let mut named = Vec::new();
+            while let Some(name) = map.next_key::<Cow<'de, str>>()? {
+                if named.len() == MAX_LIMITS {
+                    return Err(A::Error::custom(format_args!("a policy has at most {MAX_LIMITS} limits")));
+                }
+                if named.iter().any(|(other, _)| *other == name) {
+                    return Err(A::Error::custom(format_args!("the cost of {name:?} is given twice")));
+                }
+                named.push((name, map.next_value::<Tokens>()?.0));
+            }
+            Ok(Cost::ByLimit(named))
+        }
+    }
+    deserializer.deserialize_any(AnyCost).map(Some)
+}
+
+struct Tokens(u64);
+
+impl<'de> Deserialize<'de> for Tokens {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(COST).map(Self)
+    }
 }
 
 #[cfg(test)]
@@ -132,7 +433,7 @@ mod tests {
     use super::*;
 
     fn detail(body: &str) -> String {
-        match Ask::parse(body.as_bytes()) {
+        match Ask::parse(Endpoint::Consume, body.as_bytes()) {
             Err(Problem::BadRequest { detail }) => detail,
             other => format!("{other:?}"),
         }
@@ -194,7 +495,7 @@ mod tests {
     fn a_cost_may_be_written_with_a_point_if_it_is_whole() {
         for (cost, expected) in [("1.0", 1), ("1e3", 1000), ("-0.0", 0), ("9007199254740991.0", MAX_TOKENS), ("0", 0)] {
             let body = format!(r#"{{"policy":"p","key":"a","cost":{cost}}}"#);
-            assert_eq!(Ask::parse(body.as_bytes()).map(|ask| ask.cost), Ok(expected), "{cost}");
+            assert_eq!(Ask::parse(Endpoint::Consume, body.as_bytes()).map(|ask| ask.cost), Ok(expected), "{cost}");
         }
     }
 

@@ -58,6 +58,14 @@ impl Credentials {
         let digest = self.names.clone().chain_update(key).finalize().into_bytes();
         digest.iter().flat_map(|byte| [hex_digit(byte >> 4), hex_digit(byte & 15)]).collect()
     }
+
+    /// The id of a client's `Idempotency-Key`: 128 bits of HMAC-SHA-256, so that what a client puts into it is not kept.
+    #[must_use]
+    pub fn memo_id(&self, idempotency_key: &str) -> u128 {
+        // The byte 0 and the word keep it apart from every name: no key has both.
+        let digest = self.names.clone().chain_update(b"\0idempotency\0").chain_update(idempotency_key);
+        digest.finalize().into_bytes().first_chunk().map_or(0, |bytes| u128::from_le_bytes(*bytes))
+    }
 }
 
 /// Why a secret cannot be used.

@@ -20,15 +20,20 @@
 mod answer;
 mod ask;
 mod credentials;
+mod fields;
+mod numbers;
 mod policy;
 mod problem;
+mod question;
 mod reply;
-mod stored;
+mod written;
 
-pub use answer::Answer;
-pub use ask::{Ask, MAX_BODY_LEN, MAX_KEY_LEN, require_json};
+pub use answer::{Asked, AskedItem, degraded_reply};
+pub use ask::{Ask, Cost, Endpoint, Item, MAX_BATCH, MAX_BODY_LEN, MAX_KEY_LEN, require_json};
 pub use credentials::{Credentials, CredentialsError};
-pub use policy::{Mistake, Policies, Policy};
-pub use problem::Problem;
+pub use numbers::{NumbersError, stored_limits};
+pub use policy::{NamedLimit, OnError, Policy, Terms, Unsettled};
+pub use problem::{Cause, Problem};
+pub use question::{Act, Decided, LimitAnswer, Memo, Outcome, Question, Reserved};
 pub use reply::Reply;
-pub use stored::{Stored, StoredError};
+pub use written::{MAX_LIMITS, Mistake, Policies};

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::ask::MAX_BODY_LEN;
+use super::ask::{Endpoint, MAX_BODY_LEN};
 use super::reply::Reply;
 
 /// Why a request gets no decision. A refusal is not a problem in this sense but an [`Answer`](super::Answer).
@@ -11,14 +11,20 @@ use super::reply::Reply;
 pub enum Problem {
     /// The body is not a valid request.
     BadRequest { detail: String },
-    /// More tokens than the policy could ever grant at once.
-    CostTooLarge { policy: String, cost: u64, max: u64 },
+    /// More tokens than the limit could ever grant at once.
+    CostTooLarge { limit: String, cost: u64, max: u64 },
     /// No credentials, or wrong ones.
     Unauthorized,
     /// No such path.
     NotFound { path: String },
     /// No such policy.
     UnknownPolicy { policy: String },
+    /// No such reservation, or no more.
+    UnknownReservation,
+    /// As many reservations of the key are open as there can be.
+    TooManyReservations { max: u64 },
+    /// The `Idempotency-Key` came before, with another request.
+    IdempotencyKeyReused,
     /// The path is there, but not for this method.
     MethodNotAllowed { method: String, allow: &'static str },
     /// The body is longer than [`MAX_BODY_LEN`].
@@ -27,8 +33,41 @@ pub enum Problem {
     UnsupportedMediaType { found: String },
     /// The deployment has mistakes; they are in its log.
     Misconfigured,
-    /// The object that keeps the key's buckets did not answer; why is in the log.
-    Unavailable,
+    /// The object that keeps the key's buckets did not answer; more of why is in the log.
+    Unavailable { cause: Cause },
+}
+
+/// Why an object did not answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cause {
+    /// It has more requests than it can answer.
+    Overloaded,
+    /// It took too long.
+    Timeout,
+    /// It, or the way to it, failed.
+    Failed,
+}
+
+impl Cause {
+    /// One word.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Overloaded => "overloaded",
+            Self::Timeout => "timeout",
+            Self::Failed => "failed",
+        }
+    }
+
+    /// The cause of that name; what is unknown has failed.
+    #[must_use]
+    pub fn of(word: &str) -> Self {
+        match word {
+            "overloaded" => Self::Overloaded,
+            "timeout" => Self::Timeout,
+            _ => Self::Failed,
+        }
+    }
 }
 
 impl Problem {
@@ -40,12 +79,18 @@ impl Problem {
             Self::CostTooLarge { max, .. } => Some(*max),
             _ => None,
         };
-        let body = Body { kind, title, status, detail: self.detail(), max_cost };
+        let cause = match self {
+            Self::Unavailable { cause } => Some(cause.word()),
+            _ => None,
+        };
+        let body = Body { kind, title, status, detail: self.detail(), max_cost, cause };
         let reply = Reply::json(status, "application/problem+json", &body);
         match self {
             // RFC 6750 §3: a missing or wrong token is answered with the scheme that would be right.
             Self::Unauthorized => reply.with("www-authenticate", "Bearer realm=\"tollgate\""),
             Self::MethodNotAllowed { allow, .. } => reply.with("allow", *allow),
+            // It is back in a moment or not for long: nobody knows, and a second is not worth waiting less than.
+            Self::Unavailable { .. } => reply.with("retry-after", "1"),
             _ => reply,
         }
     }
@@ -57,6 +102,15 @@ impl Problem {
             Self::Unauthorized => (401, "urn:problem-type:tollgate:unauthorized", "Unauthorized"),
             Self::NotFound { .. } => (404, "urn:problem-type:tollgate:not-found", "Not found"),
             Self::UnknownPolicy { .. } => (404, "urn:problem-type:tollgate:unknown-policy", "Unknown policy"),
+            Self::UnknownReservation => {
+                (404, "urn:problem-type:tollgate:unknown-reservation", "Unknown reservation")
+            }
+            Self::TooManyReservations { .. } => {
+                (409, "urn:problem-type:tollgate:too-many-reservations", "Too many reservations")
+            }
+            Self::IdempotencyKeyReused => {
+                (422, "urn:problem-type:tollgate:idempotency-key-reused", "Idempotency key reused")
+            }
             Self::MethodNotAllowed { .. } => {
                 (405, "urn:problem-type:tollgate:method-not-allowed", "Method not allowed")
             }
@@ -65,7 +119,7 @@ impl Problem {
                 (415, "urn:problem-type:tollgate:unsupported-media-type", "Unsupported media type")
             }
             Self::Misconfigured => (500, "urn:problem-type:tollgate:misconfigured", "Misconfigured"),
-            Self::Unavailable => {
+            Self::Unavailable { .. } => {
                 (503, "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity", "Unavailable")
             }
         }
@@ -74,14 +128,24 @@ impl Problem {
     fn detail(&self) -> String {
         match self {
             Self::BadRequest { detail } => detail.clone(),
-            Self::CostTooLarge { policy, cost, max } => {
-                format!("policy {policy} can never grant {cost} tokens at once; at most {max}")
+            Self::CostTooLarge { limit, cost, max } => {
+                format!("policy {limit} can never grant {cost} tokens at once; at most {max}")
             }
             Self::Unauthorized => "send the token as `Authorization: Bearer <token>`".to_owned(),
             Self::NotFound { path } => {
-                format!("there is nothing at {path}; there are POST /v1/consume, POST /v1/peek and GET /healthz")
+                format!("there is nothing at {path:.80?}; there are {} and GET /healthz", Endpoint::PATHS.join(", "))
             }
-            Self::UnknownPolicy { policy } => format!("there is no policy named {policy:?}"),
+            Self::UnknownPolicy { policy } => format!("there is no policy named {policy:.80?}"),
+            Self::UnknownReservation => {
+                "no such reservation of this policy and key is open: it was settled or cancelled, or its time is over"
+                    .to_owned()
+            }
+            Self::TooManyReservations { max } => {
+                format!("this key has {max} open reservations, and can have no more: settle or cancel some")
+            }
+            Self::IdempotencyKeyReused => {
+                "this Idempotency-Key came before with another request; each request needs one of its own".to_owned()
+            }
             Self::MethodNotAllowed { method, allow } => format!("{method} is not for this path; use {allow}"),
             Self::BodyTooLarge => format!("the body may have {MAX_BODY_LEN} bytes at most"),
             Self::UnsupportedMediaType { found } if found.is_empty() => {
@@ -91,7 +155,14 @@ impl Problem {
                 format!("send JSON, with `Content-Type: application/json`, not {found:?}")
             }
             Self::Misconfigured => "this deployment has mistakes in its settings; its log names them".to_owned(),
-            Self::Unavailable => "no decision could be made just now; nothing was refused, try again".to_owned(),
+            Self::Unavailable { cause } => {
+                let why = match cause {
+                    Cause::Overloaded => "this key gets more requests than can be answered",
+                    Cause::Timeout => "the answer took too long",
+                    Cause::Failed => "what keeps this key's budgets did not answer",
+                };
+                format!("no decision could be made: {why}. This is no refusal; try again")
+            }
         }
     }
 }
@@ -105,6 +176,8 @@ struct Body {
     detail: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     max_cost: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cause: Option<&'static str>,
 }
 
 #[cfg(test)]
@@ -113,7 +186,7 @@ mod tests {
 
     #[test]
     fn a_problem_is_json_with_its_status_and_what_would_be_right() {
-        let reply = Problem::CostTooLarge { policy: "api".into(), cost: 500, max: 200 }.reply();
+        let reply = Problem::CostTooLarge { limit: "api".into(), cost: 500, max: 200 }.reply();
         assert_eq!(reply.status, 400);
         assert!(reply.headers.contains(&("content-type", "application/problem+json".to_owned())));
         assert_eq!(

@@ -218,6 +218,19 @@ impl Limit {
         Some(full_at.max(self.refilled(*state, now).at))
     }
 
+    /// The largest cost that `verb` could ever grant, of a bucket that is full: more is refused for good. Charges,
+    /// refunds and resets grant whatever is asked, and to take what is there never asks too much.
+    #[must_use]
+    pub fn largest(&self, verb: Verb) -> u64 {
+        let terms = match verb {
+            Verb::Consume => Terms::NOW,
+            Verb::Reserve { max_wait_ms } => Terms { prepaid: true, debt: self.debt, max_wait_ms },
+            Verb::Borrow { max_wait_ms } => Terms { prepaid: false, debt: self.debt, max_wait_ms },
+            Verb::ConsumeUpTo | Verb::Charge | Verb::Refund | Verb::Reset => return MAX_TOKENS,
+        };
+        if self.refill == 0 { self.largest_cost_for_good(self.full, &terms) } else { self.largest_cost(&terms) }
+    }
+
     /// Decides in place. Nearly every request is answered here: granted without a division, refused without a write.
     #[inline]
     fn apply(&self, state: &mut State, now: i64, cost: u64, verb: Verb) -> Decision {
@@ -410,11 +423,11 @@ impl Limit {
         tokens.wrapping_mul(self.drops_per_token.get()).cast_signed()
     }
 
-    fn saturating_drops(&self, tokens: u64) -> i64 {
+    pub(super) fn saturating_drops(&self, tokens: u64) -> i64 {
         i64::try_from(tokens.saturating_mul(self.drops_per_token.get())).unwrap_or(i64::MAX)
     }
 
-    fn whole_tokens(&self, level: i64) -> u64 {
+    pub(super) fn whole_tokens(&self, level: i64) -> u64 {
         level.max(0).unsigned_abs() / self.drops_per_token
     }
 }

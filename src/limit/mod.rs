@@ -39,6 +39,7 @@
     clippy::unwrap_used
 )]
 
+mod ahead;
 mod arithmetic;
 mod carry;
 mod config;

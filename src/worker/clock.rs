@@ -16,6 +16,14 @@ pub(super) fn now() -> i64 {
     }
 }
 
+/// The moment of the wall clock that is as far away as `at` is from [`now`]: for alarms.
+#[expect(clippy::cast_precision_loss, reason = "moments are below 2⁵³")]
+pub(super) fn wall_clock_at(at: i64) -> f64 {
+    #[cfg(feature = "test-clock")]
+    let at = at.saturating_sub(now()).saturating_add(wall_clock());
+    at as f64
+}
+
 #[expect(clippy::disallowed_methods, reason = "this is the clock")]
 #[expect(clippy::cast_possible_truncation, reason = "whole milliseconds, and below 2⁵³")]
 fn wall_clock() -> i64 {
@@ -36,11 +44,12 @@ const WALL_CLOCK: i64 = i64::MIN;
 #[cfg(feature = "test-clock")]
 static TEST_NOW: AtomicI64 = AtomicI64::new(WALL_CLOCK);
 
-/// Sets the clock as `request` asks.
+/// Sets the clock as a request with these `headers` asks; whatever is no moment panics, for tests of what then happens.
 #[cfg(feature = "test-clock")]
-pub(super) fn set_by(request: &worker::Request) {
-    let header = request.headers().get(TEST_NOW_HEADER).ok().flatten();
-    if let Some(now) = header.and_then(|value| value.parse().ok()) {
+#[expect(clippy::panic, reason = "in tests only")]
+pub(super) fn set_by(headers: &worker::web_sys::Headers) {
+    if let Ok(Some(value)) = headers.get(TEST_NOW_HEADER) {
+        let Ok(now) = value.parse() else { panic!("{value:?} is no moment") };
         TEST_NOW.store(now, Ordering::Relaxed);
     }
 }

@@ -1,116 +1,319 @@
-//! Where requests arrive: who asks, what, and which object decides.
+//! The front: what a request asks, of which objects, and what the answer is. `front.mjs` takes it there and back.
 
-use futures_util::StreamExt;
-use js_sys::Float64Array;
-use wasm_bindgen::prelude::{JsCast, JsValue, wasm_bindgen};
-use worker::{Env, Request, console_error};
+use std::collections::BTreeMap;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use sha2::{Digest, Sha256};
+use wasm_bindgen::prelude::{JsValue, wasm_bindgen};
+use worker::Env;
 
 use super::settings::Settings;
-use crate::api::{Answer, Ask, MAX_BODY_LEN, Problem, Reply, require_json};
+use crate::api::{
+    Act, Ask, Asked, Cause, Decided, Endpoint, MAX_BODY_LEN, Memo, OnError, Outcome, Problem, Question, Reply,
+    degraded_reply, require_json,
+};
+use crate::limit::{Decision, Verb};
 
-/// The response to any request whatever.
-pub(super) async fn reply(request: Request, env: &Env) -> Reply {
-    if method(&request) == "OPTIONS" {
-        return Reply::preflight();
-    }
-    decided(request, env).await.unwrap_or_else(|problem| problem.reply())
-}
-
-async fn decided(mut request: Request, env: &Env) -> Result<Reply, Problem> {
-    let settings = Settings::of(env)?;
-    let path = request.path();
-    if path == "/healthz" {
-        require_method(&request, &["GET", "HEAD"], "GET, HEAD")?;
-        return Ok(Reply::healthy());
-    }
-    settings.credentials.allow(header(&request, "authorization").as_deref())?;
-    let verb = match path.as_str() {
-        "/v1/consume" => Verb::Consume,
-        "/v1/peek" => Verb::Peek,
-        _ => return Err(Problem::NotFound { path }),
-    };
-    require_method(&request, &["POST"], "POST")?;
-    require_json(header(&request, "content-type").as_deref())?;
-    let body = body(&mut request).await?;
-    let ask = Ask::parse(&body)?;
-    let Some(policy) = settings.policies.get(&ask.policy) else {
-        return Err(Problem::UnknownPolicy { policy: ask.policy.into_owned() });
-    };
-    let max = policy.limit().config().capacity;
-    if ask.cost > max {
-        return Err(Problem::CostTooLarge { policy: policy.name().to_owned(), cost: ask.cost, max });
-    }
-    let object_name = settings.credentials.object_name(&ask.key);
-    let answer = ask_object(env, &object_name, verb, policy.name(), ask.cost).await.map_err(|error| {
-        // The name is a keyed hash, so the log tells which object without telling whose.
-        console_error!("object {object_name} did not answer: {error:?}");
-        Problem::Unavailable
-    })?;
-    Ok(answer.reply(policy, ask.cost))
-}
-
-#[derive(Clone, Copy)]
-enum Verb {
-    Consume,
-    Peek,
-}
-
-fn require_method(request: &Request, methods: &[&str], allow: &'static str) -> Result<(), Problem> {
-    let method = method(request);
-    if methods.contains(&method.as_str()) { Ok(()) } else { Err(Problem::MethodNotAllowed { method, allow }) }
-}
-
-/// As the client sent it: [`Request::method`] calls every method that it does not know GET.
-fn method(request: &Request) -> String {
-    request.inner().method()
-}
-
-fn header(request: &Request, name: &str) -> Option<String> {
-    request.headers().get(name).ok().flatten()
-}
-
-/// The body, if it is not too long. A length that is announced is believed, since the runtime holds a client to it;
-/// without one the body is counted as it comes.
-async fn body(request: &mut Request) -> Result<Vec<u8>, Problem> {
-    let unreadable = |error: worker::Error| Problem::BadRequest { detail: format!("the body cannot be read: {error}") };
-    match header(request, "content-length").and_then(|length| length.parse::<u64>().ok()) {
-        Some(length) if length > MAX_BODY_LEN as u64 => Err(Problem::BodyTooLarge),
-        Some(_) => request.bytes().await.map_err(unreadable),
-        None => {
-            let mut stream = request.stream().map_err(unreadable)?;
-            let mut body = Vec::new();
-            while let Some(chunk) = stream.next().await {
-                body.extend(chunk.map_err(unreadable)?);
-                if body.len() > MAX_BODY_LEN {
-                    return Err(Problem::BodyTooLarge);
-                }
-            }
-            Ok(body)
-        }
-    }
-}
-
-async fn ask_object(env: &Env, name: &str, verb: Verb, policy: &str, cost: u64) -> Result<Answer, JsValue> {
-    // A new stub each time: one that has failed stays broken.
-    let object: KeyObjectRpc = env.durable_object("KEYS")?.get_by_name(name)?.into_rpc();
-    #[expect(clippy::cast_precision_loss, reason = "a cost is at most 2⁵³ − 1")]
-    let cost = cost as f64;
-    let answer = match verb {
-        Verb::Consume => object.consume(policy, cost).await,
-        Verb::Peek => object.peek(policy, cost).await,
-    }?;
-    let numbers = answer.dyn_into::<Float64Array>()?.to_vec();
-    Answer::from_numbers(&numbers).ok_or_else(|| JsValue::from_str("numbers that are no answer"))
+/// Answers requests, as far as that needs nobody else. Replies are texts: see [`Reply::to_text`].
+#[wasm_bindgen]
+pub struct Front {
+    env: Env,
 }
 
 #[wasm_bindgen]
-extern "C" {
-    /// [`KeyObject`](super::object::KeyObject) as it is seen from outside.
-    type KeyObjectRpc;
+impl Front {
+    /// A front with the settings in `env`.
+    #[wasm_bindgen(constructor)]
+    #[must_use]
+    pub fn new(env: Env) -> Self {
+        Self { env }
+    }
 
-    #[wasm_bindgen(method, catch)]
-    async fn consume(this: &KeyObjectRpc, policy: &str, cost: f64) -> Result<JsValue, JsValue>;
+    /// The reply to a request that needs no look at its body; `undefined` when the body is to be read.
+    #[must_use]
+    pub fn head(
+        &self,
+        method: &str,
+        url: &str,
+        authorization: Option<String>,
+        content_type: Option<String>,
+        content_length: Option<String>,
+    ) -> Option<String> {
+        if method == "OPTIONS" {
+            return Some(Reply::preflight().to_text());
+        }
+        let reply = self.head_reply(
+            method,
+            path(url),
+            authorization.as_deref(),
+            content_type.as_deref(),
+            content_length.as_deref(),
+        );
+        reply.unwrap_or_else(|problem| Some(problem.reply())).map(|reply| reply.to_text())
+    }
 
-    #[wasm_bindgen(method, catch)]
-    async fn peek(this: &KeyObjectRpc, policy: &str, cost: f64) -> Result<JsValue, JsValue>;
+    /// What to do about a request that [`Front::head`] let pass: a [`Call`], or the text of a reply.
+    #[must_use]
+    pub fn ask(&self, url: &str, idempotency_key: Option<String>, body: &[u8]) -> JsValue {
+        match self.call(path(url), idempotency_key.as_deref(), body) {
+            Ok(call) => call.into(),
+            Err(problem) => problem.reply().to_text().into(),
+        }
+    }
+
+    /// The reply to a request whose body could not be read.
+    #[must_use]
+    pub fn unreadable(&self, error: &str) -> String {
+        Problem::BadRequest { detail: format!("the body cannot be read: {error}") }.reply().to_text()
+    }
+
+    /// The reply when something failed that cannot.
+    #[must_use]
+    pub fn failed(&self) -> String {
+        Problem::Unavailable { cause: Cause::Failed }.reply().to_text()
+    }
+
+    /// How many bytes of a body are worth reading.
+    #[wasm_bindgen(getter)]
+    #[must_use]
+    pub fn max_body_len(&self) -> usize {
+        MAX_BODY_LEN
+    }
+
+    /// Sets the clock as a test asks.
+    #[cfg(feature = "test-clock")]
+    pub fn set_clock(&self, headers: worker::web_sys::Headers) {
+        super::clock::set_by(&headers);
+    }
+}
+
+impl Front {
+    fn head_reply(
+        &self,
+        method: &str,
+        path: &str,
+        authorization: Option<&str>,
+        content_type: Option<&str>,
+        content_length: Option<&str>,
+    ) -> Result<Option<Reply>, Problem> {
+        let settings = Settings::of(&self.env)?;
+        if path == "/healthz" {
+            require_method(method, &["GET", "HEAD"], "GET, HEAD")?;
+            return Ok(Some(Reply::healthy()));
+        }
+        settings.credentials.allow(authorization)?;
+        if Endpoint::of(path).is_none() {
+            return Err(Problem::NotFound { path: path.to_owned() });
+        }
+        require_method(method, &["POST"], "POST")?;
+        require_json(content_type)?;
+        // A length that is announced is believed: the runtime holds a client to it.
+        match content_length.and_then(|length| length.parse::<u64>().ok()) {
+            Some(length) if length > MAX_BODY_LEN as u64 => Err(Problem::BodyTooLarge),
+            _ => Ok(None),
+        }
+    }
+
+    fn call(&self, path: &str, idempotency_key: Option<&str>, body: &[u8]) -> Result<Call, Problem> {
+        let settings = Settings::of(&self.env)?;
+        let endpoint = Endpoint::of(path).ok_or_else(|| Problem::NotFound { path: path.to_owned() })?;
+        let ask = Ask::parse(endpoint, body)?;
+        let asked = Asked::new(endpoint, &ask, &settings.policies)?;
+        let mut objects: BTreeMap<String, Vec<usize>> = BTreeMap::new();
+        for (index, item) in ask.items.iter().enumerate() {
+            objects.entry(settings.credentials.object_name(&item.key)).or_default().push(index);
+        }
+        let id = match idempotency_key {
+            Some(key) if key.is_empty() || key.len() > MAX_IDEMPOTENCY_KEY_LEN => {
+                let detail = format!("an Idempotency-Key has 1 to {MAX_IDEMPOTENCY_KEY_LEN} characters");
+                return Err(Problem::BadRequest { detail });
+            }
+            key => key.map(|key| settings.credentials.memo_id(key)),
+        };
+        let objects = objects.into_iter().map(|(name, items)| Object { name, items, outcome: None }).collect();
+        Ok(Call { asked, is_batch: endpoint == Endpoint::Batch, objects, id })
+    }
+}
+
+/// As long as the longest that the payment interfaces take.
+const MAX_IDEMPOTENCY_KEY_LEN: usize = 255;
+
+/// A request that objects decide: one, or for a batch one for each key.
+///
+/// A batch over several keys is asked twice, the objects in the order of their names so that two batches never wait for
+/// each other: first each holds what it can grant, and then, if all can, it stays taken.
+#[wasm_bindgen]
+pub struct Call {
+    asked: Asked<'static>,
+    is_batch: bool,
+    /// In the order of their names.
+    objects: Vec<Object>,
+    /// Of the client's `Idempotency-Key`.
+    id: Option<u128>,
+}
+
+struct Object {
+    name: String,
+    /// Which of the items are its.
+    items: Vec<usize>,
+    outcome: Option<Outcome>,
+}
+
+#[wasm_bindgen]
+impl Call {
+    /// How many objects decide.
+    #[wasm_bindgen(getter)]
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.objects.len()
+    }
+
+    /// The name of an object.
+    #[must_use]
+    pub fn name(&self, index: usize) -> String {
+        self.objects.get(index).map(|object| object.name.clone()).unwrap_or_default()
+    }
+
+    /// The names of the policies it is asked for.
+    #[must_use]
+    pub fn policies(&self, index: usize) -> String {
+        let names: Vec<_> = self.policies_of(index).collect();
+        names.join(",")
+    }
+
+    /// What it is asked, or first asked.
+    #[must_use]
+    pub fn question(&self, index: usize) -> Vec<f64> {
+        let act = match self.asked.act() {
+            Act::Hold if self.objects.len() == 1 => Act::Take(Verb::Consume),
+            act => act,
+        };
+        let costs: Vec<_> = self.items_of(index).map(|item| item.costs.clone()).collect();
+        let mut question = Question { act, memo: None, costs };
+        if !matches!(act, Act::Look(_)) {
+            let (id, is_lasting) = (self.id.unwrap_or_else(next_id), self.id.is_some());
+            question.memo = Some(Memo { id, fingerprint: self.fingerprint(index, &question), is_lasting });
+        }
+        question.to_numbers()
+    }
+
+    /// What it is asked when another has refused already: only what it would have said.
+    #[must_use]
+    pub fn look(&self, index: usize) -> Vec<f64> {
+        let costs = self.items_of(index).map(|item| item.costs.clone()).collect();
+        Question { act: Act::Look(Verb::Consume), memo: None, costs }.to_numbers()
+    }
+
+    /// What it is asked in the end if it holds anything: to take it, or to give it back.
+    #[must_use]
+    pub fn end(&self, index: usize, is_taken: bool) -> Option<Vec<f64>> {
+        let Some(Outcome::Decided(Decided { reservation: Some(reserved), .. })) = self.outcome(index) else {
+            return None;
+        };
+        let act = if is_taken { Act::Settle(reserved.id) } else { Act::Cancel(reserved.id) };
+        Some(Question { act, memo: None, costs: Vec::new() }.to_numbers())
+    }
+
+    /// Takes note of its answer; whether it granted.
+    ///
+    /// # Errors
+    /// When the numbers are no answer.
+    pub fn heard(&mut self, index: usize, numbers: &[f64]) -> Result<bool, JsValue> {
+        let outcome = Outcome::from_numbers(numbers).ok_or_else(|| JsValue::from_str("numbers that are no answer"))?;
+        let is_granted = match &outcome {
+            Outcome::Decided(decided) => matches!(decided.decision(), Decision::Allow { .. }),
+            _ => false,
+        };
+        if let Some(object) = self.objects.get_mut(index) {
+            object.outcome = Some(outcome);
+        }
+        Ok(is_granted)
+    }
+
+    /// The reply once all have answered.
+    #[must_use]
+    pub fn reply(&self) -> String {
+        let all = self.objects.iter().map(|object| Some((object.items.as_slice(), object.outcome.clone()?)));
+        let reply = match all.collect::<Option<Vec<_>>>() {
+            Some(outcomes) if self.is_batch => self.asked.batch_reply(&outcomes),
+            Some(outcomes) => match outcomes.as_slice() {
+                [(_, outcome)] => self.asked.reply(outcome),
+                _ => Err(Problem::Unavailable { cause: Cause::Failed }),
+            },
+            None => Err(Problem::Unavailable { cause: Cause::Failed }),
+        };
+        reply.unwrap_or_else(|problem| problem.reply()).to_text()
+    }
+
+    /// The reply when one has not answered, for the reason of that name: see [`Cause::of`].
+    #[must_use]
+    pub fn unanswered(&self, cause: &str) -> String {
+        let cause = Cause::of(cause);
+        let policies: Vec<_> = self.asked.items().iter().map(|item| item.policy).collect();
+        // To let pass is for those that would take tokens; who looks, settles or gives back wants to know that it failed.
+        let may_pass = matches!(self.asked.act(), Act::Take(_) | Act::Hold)
+            && policies.iter().all(|policy| policy.on_error() == OnError::Open);
+        let reply = if may_pass {
+            let names: Vec<_> = policies.iter().map(|policy| policy.name()).collect();
+            degraded_reply(&names, cause)
+        } else {
+            Problem::Unavailable { cause }.reply()
+        };
+        reply.to_text()
+    }
+}
+
+impl Call {
+    fn items_of(&self, index: usize) -> impl Iterator<Item = &crate::api::AskedItem<'static>> {
+        let items = self.objects.get(index).map(|object| object.items.as_slice()).unwrap_or_default();
+        items.iter().filter_map(|&item| self.asked.items().get(item))
+    }
+
+    fn policies_of(&self, index: usize) -> impl Iterator<Item = &str> {
+        self.items_of(index).map(|item| item.policy.name())
+    }
+
+    fn outcome(&self, index: usize) -> Option<&Outcome> {
+        self.objects.get(index).and_then(|object| object.outcome.as_ref())
+    }
+
+    /// 64 bits of all that is asked. Only for a client's own key: the front never gives one id to two questions.
+    fn fingerprint(&self, index: usize, question: &Question) -> u64 {
+        if self.id.is_none() {
+            return 0;
+        }
+        let mut hash = Sha256::new_with_prefix(self.policies(index));
+        for number in question.to_numbers() {
+            hash.update(number.to_le_bytes());
+        }
+        hash.finalize().first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes))
+    }
+}
+
+/// An id that no other question has: a random half, made once, and a count.
+fn next_id() -> u128 {
+    static HALF: OnceLock<u64> = OnceLock::new();
+    static COUNT: AtomicU64 = AtomicU64::new(0);
+    let half = *HALF.get_or_init(random);
+    (u128::from(half) << 64) | u128::from(COUNT.fetch_add(1, Ordering::Relaxed))
+}
+
+/// 64 random bits. Every runtime for Workers has them.
+pub(super) fn random() -> u64 {
+    getrandom::u64().unwrap_or_default()
+}
+
+/// The path of an absolute URL, without the query.
+fn path(url: &str) -> &str {
+    let after_scheme = url.find("://").and_then(|at| url.get(at + 3..)).unwrap_or(url);
+    let path = after_scheme.find('/').and_then(|at| after_scheme.get(at..)).unwrap_or("/");
+    path.split(['?', '#']).next().unwrap_or(path)
+}
+
+fn require_method(method: &str, methods: &[&str], allow: &'static str) -> Result<(), Problem> {
+    if methods.contains(&method) {
+        return Ok(());
+    }
+    Err(Problem::MethodNotAllowed { method: method.to_owned(), allow })
 }

@@ -1,151 +1,168 @@
-//! The object of one key: keeps its buckets, one for each policy, and decides.
+//! The object of one key: brings together the key's [`Ledger`], the clock and the storage. `object.mjs` is its other half,
+//! which answers calls and reaches storage.
 //!
-//! Every call reads, decides and writes without an await in between, so nothing can come between them; the runtime
-//! holds the answer back until the write is on disk, and resets the object if it fails.
+//! Every call reads, decides and writes without an await in between; the runtime holds the answer back until what was due
+//! is on disk, and resets the object if that fails.
 
 use std::cell::{Cell, RefCell};
-use std::collections::HashMap;
 
-use wasm_bindgen::prelude::{JsValue, wasm_bindgen};
-use worker::worker_sys::DurableObjectState;
-use worker::{Env, Error, Result, SqlStorage, SqlStorageValue, State as ObjectState};
+use js_sys::{Array, JsString, Uint8Array};
+use wasm_bindgen::prelude::{JsCast, JsError, JsValue, wasm_bindgen};
+use worker::Env;
 
 use super::clock;
+use super::front::random;
 use super::settings::Settings;
-use crate::api::{Answer, Policy, Stored};
-use crate::limit::State;
+use crate::api::{Policies, Question};
+use crate::ledger::{Ledger, Writes};
 
-/// What `entry.mjs` wraps into a class that answers RPC.
+/// What `object.mjs` wraps into a class that answers RPC.
 #[wasm_bindgen]
 pub struct KeyObject {
     env: Env,
-    /// Places the windows of limits without an offset: some bits of the object's name, so the same for a key always.
+    host: Host,
+    /// Places the windows of limits without an offset: some bits of the object's id, so the same for a key always.
     phase: u64,
-    sql: SqlStorage,
-    /// Whether the table is there. An object that never wrote has none, and so leaves nothing behind.
-    has_table: Cell<bool>,
-    /// The states under the numbers of today, as far as they have been asked for.
-    states: RefCell<HashMap<String, State>>,
+    /// `None` until it is read, and again after a failure, since nobody knows then how far it got.
+    ledger: RefCell<Option<Ledger>>,
+    /// Whether [`KeyObject::calm`] will be called.
+    is_calming: Cell<bool>,
 }
 
 #[wasm_bindgen]
 impl KeyObject {
-    /// Called by the runtime when the object wakes.
+    /// Called when the object wakes, with its id in hexadecimal.
+    #[wasm_bindgen(constructor)]
+    #[must_use]
+    pub fn new(id: &str, env: Env, host: Host) -> Self {
+        Self { env, host, phase: phase_of(id), ledger: RefCell::default(), is_calming: Cell::new(false) }
+    }
+
+    /// Answers a [`Question`] about the buckets of `policies`, with the numbers of an
+    /// [`Outcome`](crate::api::Outcome).
     ///
     /// # Errors
-    /// When the storage cannot be read.
-    #[wasm_bindgen(constructor)]
-    pub fn new(state: DurableObjectState, env: Env) -> std::result::Result<Self, JsValue> {
-        let state = ObjectState::from(state);
-        let sql = state.storage().sql();
-        let tables = sql.exec("SELECT 1 FROM sqlite_master WHERE name = 'bucket'", None)?;
-        Ok(Self {
-            env,
-            phase: phase_of(&state.id().to_string()),
-            has_table: Cell::new(tables.raw().next().is_some()),
-            sql,
-            states: RefCell::default(),
+    /// When no decision can be made: the question is not understood here, or the storage fails.
+    pub fn decide(&self, policies: &str, question: &[f64]) -> Result<Vec<f64>, JsValue> {
+        let question = Question::from_numbers(question).ok_or_else(|| JsError::new("this version asks otherwise"))?;
+        self.with_ledger(|ledger, known, now| {
+            let (outcome, writes) = ledger.ask(known, policies, &question, now, random)?;
+            Ok((outcome.to_numbers(), writes))
         })
     }
 
-    /// Takes `cost` tokens of the bucket of `policy` or refuses: the numbers of an [`Answer`].
+    /// Forgets what need not be kept.
     ///
     /// # Errors
-    /// When no decision can be made: the policy is not known here, or the storage fails. Nothing has changed then.
-    pub fn consume(&self, policy: &str, cost: f64) -> std::result::Result<Vec<f64>, JsValue> {
-        Ok(self.decide(policy, cost, Effect::Kept)?)
+    /// When the storage fails.
+    pub fn clean(&self) -> Result<(), JsValue> {
+        self.with_ledger(|ledger, known, now| Ok(((), ledger.clean(known, now)?)))
     }
 
-    /// The answer that [`KeyObject::consume`] would give, with nothing taken.
+    /// Takes note that a row is in storage for good.
+    pub fn confirm(&self, name: &str, ticket: u32) {
+        if let Some(ledger) = &mut *self.ledger.borrow_mut() {
+            ledger.confirm(name, ticket);
+        }
+    }
+
+    /// Writes what is not written if spending has paused.
     ///
     /// # Errors
-    /// As [`KeyObject::consume`].
-    pub fn peek(&self, policy: &str, cost: f64) -> std::result::Result<Vec<f64>, JsValue> {
-        Ok(self.decide(policy, cost, Effect::Dropped)?)
+    /// When the storage fails.
+    pub fn calm(&self) -> Result<(), JsValue> {
+        self.is_calming.set(false);
+        if self.ledger.borrow().is_none() {
+            return Ok(()); // it was reset in the meantime: storage has all there is
+        }
+        self.with_ledger(|ledger, known, now| Ok(((), ledger.calm(known, now))))
     }
 }
 
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Effect {
-    Kept,
-    Dropped,
-}
+type Step<T> = Result<(T, Writes), crate::ledger::LedgerError>;
 
 impl KeyObject {
-    #[expect(
-        clippy::cast_possible_truncation,
-        clippy::cast_sign_loss,
-        reason = "the front sends a cost that it checked"
-    )]
-    fn decide(&self, policy: &str, cost: f64, effect: Effect) -> Result<Vec<f64>> {
-        let settings = Settings::of(&self.env).map_err(|_| Error::from("the settings have mistakes"))?;
-        let policy = settings.policies.get(policy).ok_or_else(|| Error::from("this version has no such policy"))?;
+    /// Takes a step and writes what that makes necessary. If anything fails, the ledger is read anew the next time.
+    fn with_ledger<T>(&self, step: impl FnOnce(&mut Ledger, &'static Policies, i64) -> Step<T>) -> Result<T, JsValue> {
+        let settings = Settings::of(&self.env).map_err(|_| JsError::new("the settings have mistakes"))?;
         let now = clock::now();
-        let (before, is_kept) = self.load(policy, now)?;
-        let mut state = before;
-        let decision = policy.limit().consume(&mut state, now, cost as u64);
-        // What a refusal leaves is kept whoever asked: it differs only after a clock has stepped back far, and then the
-        // moment to retry at is counted from there.
-        if effect == Effect::Dropped && decision.is_allow() {
-            state = before;
-        }
-        if !is_kept || state != before {
-            self.save(policy, state)?;
-        }
-        Ok(Answer::new(decision, policy.limit(), &state, now).to_numbers().to_vec())
+        let mut slot = self.ledger.borrow_mut();
+        let mut ledger = match slot.take() {
+            Some(ledger) => ledger,
+            None => Ledger::new(self.rows()?, self.phase).map_err(JsError::from)?,
+        };
+        let (result, writes) = step(&mut ledger, &settings.policies, now).map_err(JsError::from)?;
+        self.write(writes)?;
+        *slot = Some(ledger);
+        Ok(result)
     }
 
-    /// The state from memory, else from storage, else a new one, and whether a later load would find the same. If not,
-    /// it must be saved even by a refusal or a peek, or each would count its moment to retry at from a new beginning.
-    fn load(&self, policy: &Policy, now: i64) -> Result<(State, bool)> {
-        if let Some(state) = self.states.borrow().get(policy.name()) {
-            return Ok((*state, true));
-        }
-        let Some(stored) = self.stored(policy)? else {
-            let state = policy.limit().new_state(now, self.phase);
-            // A new bucket that is full is as good later; one that is not fills from now on.
-            return Ok((state, policy.limit().expires_at(&state, now) == Some(now)));
-        };
-        let state = stored.state(policy, now, self.phase).map_err(|error| Error::from(error.to_string()))?;
-        if stored.numbers != policy.numbers() {
-            return Ok((state, false));
-        }
-        self.states.borrow_mut().insert(policy.name().to_owned(), state);
-        Ok((state, true))
-    }
-
-    fn stored(&self, policy: &Policy) -> Result<Option<Stored>> {
-        if !self.has_table.get() {
-            return Ok(None);
-        }
-        let query = "SELECT numbers, record FROM bucket WHERE policy = ? LIMIT 1";
-        let Some(row) = self.sql.exec(query, vec![policy.name().into()])?.raw().next().transpose()? else {
-            return Ok(None);
-        };
-        match <[SqlStorageValue; 2]>::try_from(row) {
-            Ok([SqlStorageValue::String(numbers), SqlStorageValue::Blob(record)]) => {
-                Ok(Some(Stored { numbers, record }))
+    fn rows(&self) -> Result<Vec<(String, Vec<u8>)>, JsValue> {
+        let rows = self.host.rows()?;
+        let pairs = (0..rows.length()).step_by(2).map(|index| {
+            let (name, row) = (rows.get(index), rows.get(index + 1));
+            match (name.as_string(), row.dyn_into::<Uint8Array>()) {
+                (Some(name), Ok(row)) => Ok((name, row.to_vec())),
+                _ => Err(JsError::new("a stored row is not bytes under a name").into()),
             }
-            _ => Err(Error::from("a stored bucket is not a text and a blob")),
-        }
+        });
+        pairs.collect()
     }
 
-    /// Writes first, so that memory is never ahead of a write that failed.
-    fn save(&self, policy: &Policy, state: State) -> Result<()> {
-        if !self.has_table.get() {
-            // WITHOUT ROWID: the row is its own index, and one row is written, not two.
-            let table = "CREATE TABLE IF NOT EXISTS bucket \
-                         (policy TEXT PRIMARY KEY, numbers TEXT NOT NULL, record BLOB NOT NULL) WITHOUT ROWID";
-            self.sql.exec(table, None)?;
-            self.has_table.set(true);
+    fn write(&self, writes: Writes) -> Result<(), JsValue> {
+        if writes.clear {
+            return self.host.clear();
         }
-        let Stored { numbers, record } = Stored::new(policy, state);
-        let upsert = "INSERT INTO bucket VALUES (?, ?, ?) \
-                      ON CONFLICT (policy) DO UPDATE SET numbers = excluded.numbers, record = excluded.record";
-        self.sql.exec(upsert, vec![policy.name().into(), numbers.into(), record.into()])?;
-        self.states.borrow_mut().insert(policy.name().to_owned(), state);
+        if !writes.due.is_empty() {
+            let rows = Array::new();
+            for (name, row) in &writes.due {
+                rows.push(&JsString::from(name.as_str()));
+                rows.push(&row.as_ref().map_or(JsValue::UNDEFINED, |row| Uint8Array::from(row.as_slice()).into()));
+            }
+            self.host.write(&rows)?;
+        }
+        for early in writes.early {
+            self.host.write_early(&early.name, Uint8Array::from(early.row.as_slice()), early.ticket)?;
+        }
+        if let Some(at) = writes.alarm_at {
+            self.host.wake_at(clock::wall_clock_at(at))?;
+        }
+        if writes.wants_calm && !self.is_calming.replace(true) {
+            #[expect(clippy::cast_precision_loss, reason = "a second")]
+            self.host.calm_in(Writes::CALM_MS as f64)?;
+        }
         Ok(())
     }
+}
+
+#[wasm_bindgen]
+extern "C" {
+    /// The other half, in `object.mjs`: storage, alarms and timers.
+    pub type Host;
+
+    /// All rows: name, bytes, name, bytes, ...
+    #[wasm_bindgen(method, catch)]
+    fn rows(this: &Host) -> Result<Array, JsValue>;
+
+    /// Writes rows given in the same way, all or none; without bytes a row is deleted.
+    #[wasm_bindgen(method, catch)]
+    fn write(this: &Host, rows: &Array) -> Result<(), JsValue>;
+
+    /// Writes a row while nobody waits, and calls [`KeyObject::confirm`] when it is there, unless the ticket is 0.
+    #[wasm_bindgen(method, catch)]
+    fn write_early(this: &Host, name: &str, row: Uint8Array, ticket: u32) -> Result<(), JsValue>;
+
+    /// Deletes everything, alarms too.
+    #[wasm_bindgen(method, catch)]
+    fn clear(this: &Host) -> Result<(), JsValue>;
+
+    /// Has [`KeyObject::clean`] called at a moment of the wall clock.
+    #[wasm_bindgen(method, catch)]
+    fn wake_at(this: &Host, at: f64) -> Result<(), JsValue>;
+
+    /// Has [`KeyObject::calm`] called after so many milliseconds.
+    #[wasm_bindgen(method, catch)]
+    fn calm_in(this: &Host, ms: f64) -> Result<(), JsValue>;
 }
 
 /// The first 64 of the 256 bits of an object's id, which is made of its name.

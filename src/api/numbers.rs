@@ -1,0 +1,135 @@
+//! The numbers of a policy's limits as they are kept beside its buckets: what gives a stored level its meaning.
+//!
+//! A deployment with other numbers reads what an earlier one wrote. So a bucket is stored with the numbers it was written
+//! under, and is carried over to those of today when it is read, never read as if it had always had them.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+
+use super::policy::NamedLimit;
+use crate::limit::{Config, ConfigError, Kind, Limit};
+
+/// The limits that were stored, with their names.
+///
+/// # Errors
+/// [`NumbersError`] for what is no list of numbers that make limits.
+pub fn stored_limits(numbers: &str) -> Result<Vec<(Option<String>, Limit)>, NumbersError> {
+    let numbers: Vec<Numbers> = serde_json::from_str(numbers).map_err(|_| NumbersError::Unreadable)?;
+    let limits = numbers.into_iter().map(|numbers| {
+        let limit = Limit::new(&numbers.config()).map_err(NumbersError::NoLimit)?;
+        Ok((numbers.name, limit))
+    });
+    limits.collect()
+}
+
+/// Why stored numbers are of no use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NumbersError {
+    /// They cannot be read.
+    Unreadable,
+    /// They make no limit.
+    NoLimit(ConfigError),
+}
+
+impl fmt::Display for NumbersError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unreadable => write!(f, "the numbers beside the record cannot be read"),
+            Self::NoLimit(error) => write!(f, "the numbers beside the record make no limit: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for NumbersError {}
+
+/// The numbers of `limits`: JSON, one object for each.
+pub(super) fn numbers_of(limits: &[NamedLimit]) -> String {
+    let numbers: Vec<Numbers> = limits.iter().map(Numbers::of).collect();
+    serde_json::to_string(&numbers).unwrap_or_default() // our own type cannot fail to serialize
+}
+
+/// 64 bits of a cryptographic hash: that two policies should share them is out of the question.
+pub(super) fn version_of(numbers: &str) -> u64 {
+    let digest = Sha256::digest(numbers);
+    digest.first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes))
+}
+
+/// [`Config`] with the names that are stored.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Numbers {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    name: Option<String>,
+    kind: StoredKind,
+    rate: u64,
+    period_ms: u64,
+    capacity: u64,
+    max_debt: u64,
+    initial: Option<u64>,
+    offset_ms: Option<u64>,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum StoredKind {
+    TokenBucket,
+    FixedWindow,
+}
+
+impl Numbers {
+    fn of(named: &NamedLimit) -> Self {
+        let Config { kind, rate, period_ms, capacity, max_debt, initial, offset_ms } = *named.limit().config();
+        let kind = match kind {
+            Kind::TokenBucket => StoredKind::TokenBucket,
+            Kind::FixedWindow => StoredKind::FixedWindow,
+        };
+        Self { name: named.name().map(str::to_owned), kind, rate, period_ms, capacity, max_debt, initial, offset_ms }
+    }
+
+    fn config(&self) -> Config {
+        let Self { rate, period_ms, capacity, max_debt, initial, offset_ms, .. } = *self;
+        let kind = match self.kind {
+            StoredKind::TokenBucket => Kind::TokenBucket,
+            StoredKind::FixedWindow => Kind::FixedWindow,
+        };
+        Config { kind, rate, period_ms, capacity, max_debt, initial, offset_ms }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::Policies;
+
+    /// What lies in the storage of every deployment. If this changes, old buckets must still be read.
+    #[test]
+    fn the_stored_format_is_unchanged() {
+        let json = r#"{"p":{"rate":3,"period":"1s"},"q":{"limits":[{"name":"a","rate":1,"period":"1m","offset":"5s",
+            "kind":"fixed_window","capacity":7,"max_debt":3,"initial":2}]}}"#;
+        let policies = Policies::parse(json).unwrap();
+        let [p, q] = ["p", "q"].map(|name| policies.get(name).unwrap());
+        assert_eq!(
+            p.numbers(),
+            r#"[{"kind":"token_bucket","rate":3,"period_ms":1000,"capacity":3,"max_debt":0,"initial":null,"offset_ms":null}]"#
+        );
+        assert_eq!(p.version(), 0xb3e5_671b_e023_1d1a);
+        assert_eq!(
+            q.numbers(),
+            r#"[{"name":"a","kind":"fixed_window","rate":1,"period_ms":60000,"capacity":7,"max_debt":3,"initial":2,"offset_ms":5000}]"#
+        );
+        assert_eq!(stored_limits(p.numbers()), Ok(vec![(None, *p.limits()[0].limit())]));
+        assert_eq!(stored_limits(q.numbers()), Ok(vec![(Some("a".to_owned()), *q.limits()[0].limit())]));
+    }
+
+    #[test]
+    fn what_was_not_written_here_is_an_error() {
+        let good = r#"[{"kind":"token_bucket","rate":3,"period_ms":1000,"capacity":3,"max_debt":0,"initial":null,"offset_ms":null}]"#;
+        assert!(stored_limits(good).is_ok());
+        assert_eq!(stored_limits(""), Err(NumbersError::Unreadable));
+        assert_eq!(stored_limits(&good.replace('}', ",\"x\":1}")), Err(NumbersError::Unreadable));
+        let no_limit = good.replace("1000", "0");
+        assert_eq!(stored_limits(&no_limit), Err(NumbersError::NoLimit(ConfigError::PeriodZero)));
+    }
+}

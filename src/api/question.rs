@@ -1,0 +1,382 @@
+//! What the front asks an object, and what the object answers: values here, numbers on the way.
+//!
+//! Numbers, because they are the cheapest that JavaScript carries from one to the other; each of them is whole and below
+//! 2⁵³, so that it stays exact. While a deployment spreads, a front may meet an object of another version: the first
+//! number is the [`FORMAT`], and numbers of another format are no question and no answer.
+
+use crate::limit::{Decision, Verb};
+
+/// A question to the object of one key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Question {
+    /// What is to be done.
+    pub act: Act,
+    /// By what a repetition of this question is known.
+    pub memo: Option<Memo>,
+    /// For each policy the cost of each of its limits. The names of the policies travel beside the numbers.
+    pub costs: Vec<Vec<u64>>,
+}
+
+/// What is to be done with the buckets of a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Act {
+    /// Say what the verb would do.
+    Look(Verb),
+    /// Do what the verb does.
+    Take(Verb),
+    /// That, and open a reservation that can be settled later.
+    Reserve(Verb),
+    /// Consume, until somebody says whether it is to stay: the first half of a batch over several keys.
+    Hold,
+    /// Close a reservation: at its real costs, or, with no costs, at those reserved.
+    Settle(u64),
+    /// Close a reservation and give everything back.
+    Cancel(u64),
+}
+
+/// By what a repetition is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Memo {
+    /// The same for each repetition: from the client's `Idempotency-Key`, or made up by the front for its own retry.
+    pub id: u128,
+    /// Of everything that is asked: the same id with another one is a mistake.
+    pub fingerprint: u64,
+    /// Whether the answer must be remembered over a crash.
+    pub is_lasting: bool,
+}
+
+/// What an object answers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// Done, or refused.
+    Decided(Decided),
+    /// There is no such reservation, or no more.
+    NoReservation,
+    /// The id was used for another question.
+    MemoReused,
+    /// As many reservations of the key are open as there can be.
+    TooManyReservations {
+        /// How many that is.
+        max: u64,
+    },
+}
+
+/// A decision with all that its response says. All moments are Unix milliseconds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Decided {
+    /// The moment of the decision.
+    pub now: i64,
+    /// Whether this is the answer to an earlier, equal question.
+    pub is_replayed: bool,
+    /// How many reservations of the key are open.
+    pub open_reservations: u64,
+    /// The reservation that was opened.
+    pub reservation: Option<Reserved>,
+    /// One for each limit of each policy.
+    pub limits: Vec<LimitAnswer>,
+}
+
+/// A reservation as its owner sees it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Reserved {
+    /// Below 2⁵².
+    pub id: u64,
+    /// When it ends unless it is settled.
+    pub expires_at: i64,
+}
+
+/// The answer of one limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LimitAnswer {
+    /// Its own decision.
+    pub decision: Decision,
+    /// Whole tokens left after it.
+    pub remaining: u64,
+    /// Tokens owed after it.
+    pub owed: u64,
+    /// When the bucket is full again, if ever.
+    pub reset_at: Option<i64>,
+}
+
+impl Decided {
+    /// The answer of all limits together.
+    #[must_use]
+    pub fn decision(&self) -> Decision {
+        let start = Decision::Allow { tokens: 0, ready_at: self.now };
+        self.limits.iter().fold(start, |all, limit| all.and(limit.decision))
+    }
+}
+
+impl Question {
+    /// The question as numbers.
+    #[must_use]
+    pub fn to_numbers(&self) -> Vec<f64> {
+        let (act, (verb, max_wait_ms), id) = match self.act {
+            Act::Look(verb) => (0, verb_to_numbers(verb), 0),
+            Act::Take(verb) => (1, verb_to_numbers(verb), 0),
+            Act::Reserve(verb) => (2, verb_to_numbers(verb), 0),
+            Act::Hold => (3, (0, None), 0),
+            Act::Settle(id) => (4, (0, None), id),
+            Act::Cancel(id) => (5, (0, None), id),
+        };
+        let mut numbers = vec![f64::from(FORMAT), f64::from(act), f64::from(verb), maybe(max_wait_ms), whole(id)];
+        match self.memo {
+            None => numbers.push(0.0),
+            Some(memo) => {
+                numbers.push(if memo.is_lasting { 2.0 } else { 1.0 });
+                let words = [memo.id >> 96, memo.id >> 64, memo.id >> 32, memo.id].map(low_word);
+                numbers.extend(words);
+                numbers.extend([u128::from(memo.fingerprint) >> 32, u128::from(memo.fingerprint)].map(low_word));
+            }
+        }
+        for costs in &self.costs {
+            numbers.push(whole(costs.len() as u64));
+            numbers.extend(costs.iter().copied().map(whole));
+        }
+        numbers
+    }
+
+    /// The question that [`Question::to_numbers`] was made of, or `None` for numbers that are none.
+    #[must_use]
+    pub fn from_numbers(numbers: &[f64]) -> Option<Self> {
+        let mut rest = Numbers::new(numbers)?;
+        let (act, verb, max_wait_ms, id) = (rest.whole()?, rest.whole()?, rest.maybe()?, rest.whole()?);
+        let verb = || verb_from_numbers(verb, max_wait_ms);
+        let act = match act {
+            0 => Act::Look(verb()?),
+            1 => Act::Take(verb()?),
+            2 => Act::Reserve(verb()?),
+            3 => Act::Hold,
+            4 => Act::Settle(id),
+            5 => Act::Cancel(id),
+            _ => return None,
+        };
+        let memo = match rest.whole()? {
+            0 => None,
+            kind => {
+                let mut word = || rest.whole().map(u128::from);
+                let id = (word()? << 96) | (word()? << 64) | (word()? << 32) | word()?;
+                let fingerprint = (rest.whole()? << 32) | rest.whole()?;
+                Some(Memo { id, fingerprint, is_lasting: kind == 2 })
+            }
+        };
+        let mut costs = Vec::new();
+        while !rest.is_empty() {
+            let count = rest.whole()?;
+            costs.push((0..count).map(|_| rest.whole()).collect::<Option<_>>()?);
+        }
+        Some(Self { act, memo, costs })
+    }
+}
+
+impl Outcome {
+    /// The answer as numbers.
+    #[must_use]
+    pub fn to_numbers(&self) -> Vec<f64> {
+        let kind = |kind: u8| vec![f64::from(FORMAT), f64::from(kind)];
+        let decided = match self {
+            Self::Decided(decided) => decided,
+            Self::NoReservation => return kind(1),
+            Self::MemoReused => return kind(2),
+            Self::TooManyReservations { max } => return [kind(3), vec![whole(*max)]].concat(),
+        };
+        let Decided { now, is_replayed, open_reservations, reservation, ref limits } = *decided;
+        let mut numbers = Vec::with_capacity(HEAD.saturating_add(limits.len().saturating_mul(PER_LIMIT)));
+        numbers.extend(kind(0));
+        numbers.extend([moment(now), f64::from(u8::from(is_replayed)), whole(open_reservations)]);
+        numbers.push(maybe(reservation.map(|reserved| reserved.id)));
+        numbers.push(moment(reservation.map_or(0, |reserved| reserved.expires_at)));
+        for LimitAnswer { decision, remaining, owed, reset_at } in limits {
+            numbers.extend(match *decision {
+                Decision::Allow { tokens, ready_at } => [0.0, whole(tokens), moment(ready_at)],
+                Decision::Wait { retry_at } => [1.0, 0.0, moment(retry_at)],
+                Decision::Never { max } => [2.0, whole(max), 0.0],
+            });
+            numbers.push(if *owed > 0 { -whole(*owed) } else { whole(*remaining) });
+            numbers.push(reset_at.map_or(NEVER, moment));
+        }
+        numbers
+    }
+
+    /// The answer that [`Outcome::to_numbers`] was made of, or `None` for numbers that are none.
+    #[must_use]
+    pub fn from_numbers(numbers: &[f64]) -> Option<Self> {
+        let mut rest = Numbers::new(numbers)?;
+        match rest.whole()? {
+            0 => {}
+            1 => return Some(Self::NoReservation),
+            2 => return Some(Self::MemoReused),
+            3 => return Some(Self::TooManyReservations { max: rest.whole()? }),
+            _ => return None,
+        }
+        let (now, is_replayed, open_reservations) = (rest.moment()?, rest.whole()? == 1, rest.whole()?);
+        let (id, expires_at) = (rest.maybe()?, rest.moment()?);
+        let mut limits = Vec::new();
+        while !rest.is_empty() {
+            let (kind, tokens, at) = (rest.whole()?, rest.whole()?, rest.moment()?);
+            let decision = match kind {
+                0 => Decision::Allow { tokens, ready_at: at },
+                1 => Decision::Wait { retry_at: at },
+                2 => Decision::Never { max: tokens },
+                _ => return None,
+            };
+            let left = rest.moment()?;
+            let (remaining, owed) = if left < 0 { (0, left.unsigned_abs()) } else { (left.unsigned_abs(), 0) };
+            let reset_at = rest.moment_or_never()?;
+            limits.push(LimitAnswer { decision, remaining, owed, reset_at });
+        }
+        let reservation = id.map(|id| Reserved { id, expires_at });
+        Some(Self::Decided(Decided { now, is_replayed, open_reservations, reservation, limits }))
+    }
+}
+
+/// The version of this way to write questions and answers.
+const FORMAT: u8 = 1;
+
+/// How many numbers come before those of the limits, and how many each of these has.
+const HEAD: usize = 7;
+const PER_LIMIT: usize = 5;
+
+/// For a moment that never comes: no moment is so early.
+const NEVER: f64 = -9_007_199_254_740_991.0;
+
+const fn verb_to_numbers(verb: Verb) -> (u8, Option<u64>) {
+    match verb {
+        Verb::Consume => (0, None),
+        Verb::Reserve { max_wait_ms } => (1, max_wait_ms),
+        Verb::Borrow { max_wait_ms } => (2, max_wait_ms),
+        Verb::Charge => (3, None),
+        Verb::ConsumeUpTo => (4, None),
+        Verb::Refund => (5, None),
+        Verb::Reset => (6, None),
+    }
+}
+
+const fn verb_from_numbers(verb: u64, max_wait_ms: Option<u64>) -> Option<Verb> {
+    Some(match verb {
+        0 => Verb::Consume,
+        1 => Verb::Reserve { max_wait_ms },
+        2 => Verb::Borrow { max_wait_ms },
+        3 => Verb::Charge,
+        4 => Verb::ConsumeUpTo,
+        5 => Verb::Refund,
+        6 => Verb::Reset,
+        _ => return None,
+    })
+}
+
+#[expect(clippy::cast_precision_loss, reason = "tokens, waits and ids are at most 2⁵³ − 1")]
+const fn whole(value: u64) -> f64 {
+    value as f64
+}
+
+#[expect(clippy::cast_precision_loss, reason = "moments are below 2⁵³ until the year 287 000")]
+const fn moment(at: i64) -> f64 {
+    at as f64
+}
+
+fn maybe(value: Option<u64>) -> f64 {
+    value.map_or(-1.0, whole)
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "the lowest 32 bits are meant")]
+fn low_word(value: u128) -> f64 {
+    f64::from(value as u32)
+}
+
+/// Numbers that are being read.
+struct Numbers<'a>(&'a [f64]);
+
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "the numbers were whole")]
+impl<'a> Numbers<'a> {
+    fn new(numbers: &'a [f64]) -> Option<Self> {
+        let mut rest = Self(numbers);
+        (rest.whole()? == u64::from(FORMAT)).then_some(rest)
+    }
+
+    fn next(&mut self) -> Option<f64> {
+        let (&first, rest) = self.0.split_first()?;
+        self.0 = rest;
+        Some(first)
+    }
+
+    fn whole(&mut self) -> Option<u64> {
+        self.next().map(|number| number as u64)
+    }
+
+    fn maybe(&mut self) -> Option<Option<u64>> {
+        self.next().map(|number| (number >= 0.0).then_some(number as u64))
+    }
+
+    fn moment(&mut self) -> Option<i64> {
+        self.next().map(|number| number as i64)
+    }
+
+    fn moment_or_never(&mut self) -> Option<Option<i64>> {
+        self.next().map(|number| (number > NEVER).then_some(number as i64))
+    }
+
+    const fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::limit::MAX_TOKENS;
+
+    #[test]
+    fn a_question_comes_back_as_it_was() {
+        let verbs = [
+            Verb::Consume,
+            Verb::Reserve { max_wait_ms: None },
+            Verb::Reserve { max_wait_ms: Some(0) },
+            Verb::Borrow { max_wait_ms: Some(MAX_TOKENS) },
+            Verb::Charge,
+            Verb::ConsumeUpTo,
+            Verb::Refund,
+            Verb::Reset,
+        ];
+        let acts = verbs.iter().flat_map(|&verb| [Act::Look(verb), Act::Take(verb), Act::Reserve(verb)]);
+        let memo = |is_lasting| Some(Memo { id: u128::MAX - 5, fingerprint: u64::MAX - 7, is_lasting });
+        for act in acts.chain([Act::Hold, Act::Settle(0), Act::Settle((1 << 52) - 1), Act::Cancel(7)]) {
+            for memo in [None, memo(false), memo(true)] {
+                for costs in [vec![], vec![vec![]], vec![vec![0, MAX_TOKENS], vec![1]]] {
+                    let question = Question { act, memo, costs };
+                    assert_eq!(Question::from_numbers(&question.to_numbers()), Some(question));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn an_answer_comes_back_as_it_was() {
+        let limit = |decision, remaining, owed, reset_at| LimitAnswer { decision, remaining, owed, reset_at };
+        let limits = vec![
+            limit(Decision::Allow { tokens: MAX_TOKENS, ready_at: -5 }, 3, 0, Some(-1)),
+            limit(Decision::Wait { retry_at: 1_700_000_000_000 }, 0, 9, None),
+            limit(Decision::Never { max: 2 }, 0, 0, Some(0)),
+        ];
+        for reservation in [None, Some(Reserved { id: 0, expires_at: -1 })] {
+            let limits = limits.clone();
+            let decided = Decided { now: -7, is_replayed: true, open_reservations: 4, reservation, limits };
+            let outcome = Outcome::Decided(decided);
+            assert_eq!(Outcome::from_numbers(&outcome.to_numbers()), Some(outcome));
+        }
+        for outcome in [Outcome::NoReservation, Outcome::MemoReused, Outcome::TooManyReservations { max: 9 }] {
+            assert_eq!(Outcome::from_numbers(&outcome.to_numbers()), Some(outcome));
+        }
+    }
+
+    #[test]
+    fn numbers_of_another_format_are_none() {
+        let question = Question { act: Act::Hold, memo: None, costs: vec![vec![1]] }.to_numbers();
+        assert_eq!(Question::from_numbers(&[&[2.0], &question[1..]].concat()), None);
+        assert_eq!(Question::from_numbers(&question[..3]), None);
+        assert_eq!(Question::from_numbers(&question[..question.len() - 1]), None);
+        assert_eq!(Outcome::from_numbers(&[2.0, 1.0]), None);
+        assert_eq!(Outcome::from_numbers(&[1.0, 4.0]), None);
+        assert_eq!(Outcome::from_numbers(&[]), None);
+    }
+}

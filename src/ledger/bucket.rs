@@ -1,0 +1,292 @@
+//! One bucket: in memory as it is, in storage as little below that as will do.
+//!
+//! ```text
+//! byte 0     1: this format
+//! 2 bytes    the length of the numbers
+//! then       the numbers under which the states were written, JSON
+//! 1 byte     how many states there are
+//! then       their record: see `tollgate::limit::encode`
+//! then       what is remembered: see `memory.rs`
+//! ```
+
+use std::fmt;
+
+use super::bytes::Bytes;
+use super::memory::Memory;
+use crate::api::{NumbersError, Policy, stored_limits};
+use crate::limit::{Carry, Limit, Record, RecordError, State, encode};
+
+/// The bucket of one policy for the key.
+///
+/// `kept <= states <= kept + write_ahead`, limit by limit and at every moment once [`Bucket::row`] was asked: a crash may
+/// cost tokens, at most a block, and never gives any back. The same holds while the runtime, in spite of its promise,
+/// has two objects of one key: the older can spend only what the newer does not have.
+#[derive(Clone, Debug)]
+pub(super) struct Bucket {
+    /// As it is; one for each limit of the policy.
+    pub(super) states: Vec<State>,
+    pub(super) memory: Memory,
+    /// As it would be after a crash. `None` when storage has nothing, or something under other numbers.
+    kept: Option<Vec<State>>,
+    /// Whether `kept` lags behind on purpose.
+    is_ahead: bool,
+    /// A row that is being written while nobody waits for it.
+    under_way: Option<(u32, Vec<State>)>,
+    last_ticket: u32,
+    spent_at: Option<i64>,
+    /// Whether anything was spent since the last look.
+    is_busy: bool,
+    need: Need,
+}
+
+/// What makes a row necessary.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Need {
+    Nothing,
+    /// Tokens moved: it depends on how many.
+    Spent,
+    /// Something must outlast a crash.
+    Lasting,
+    /// The states themselves must, just as they are: new numbers, or a clock that stepped back.
+    Exact,
+}
+
+/// What is to be done with storage.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Row {
+    Nothing,
+    /// To be written before anybody is told.
+    Due(Vec<u8>),
+    /// To be written now while nobody waits; see [`Bucket::confirm`].
+    Early(Vec<u8>, u32),
+}
+
+/// Spending that pauses for so long is over: short enough that an object is still awake, long enough that a client with
+/// one request a second writes each of its grants once and not twice.
+pub(super) const QUIET_MS: u64 = 1_000;
+
+impl Bucket {
+    /// The bucket of a key that has none.
+    pub(super) fn new(policy: &Policy, now: i64, phase: u64) -> Self {
+        let states: Vec<_> = policy.limits().iter().map(|limit| limit.limit().new_state(now, phase)).collect();
+        // One that is full is as good later; one that is not fills from now on.
+        let is_full = expires_at(policy, &states, now) == Some(now);
+        Self::of(states, None, Memory::default(), if is_full { Need::Nothing } else { Need::Exact })
+    }
+
+    /// The bucket in a stored row, carried over if it was written under other numbers.
+    pub(super) fn read(policy: &Policy, row: &[u8], now: i64, phase: u64) -> Result<Self, RowError> {
+        let stored = Stored::read(row)?;
+        if stored.record.policy_version() == policy.version() {
+            let states: Vec<_> = stored.record.states().collect();
+            if states.len() != policy.limits().len() {
+                return Err(RowError::Count);
+            }
+            return Ok(Self::of(states.clone(), Some(states), stored.memory, Need::Nothing));
+        }
+        let old = stored.limits()?;
+        let carried = policy.limits().iter().map(|limit| {
+            let same = old.iter().find(|(name, ..)| name.as_deref() == limit.name());
+            same.map_or_else(
+                || limit.limit().new_state(now, phase),
+                |(_, old, state)| limit.limit().carry(old, *state, Carry::AsIs, now, phase),
+            )
+        });
+        Ok(Self::of(carried.collect(), None, stored.memory, Need::Exact))
+    }
+
+    const fn of(states: Vec<State>, kept: Option<Vec<State>>, memory: Memory, need: Need) -> Self {
+        let (under_way, spent_at) = (None, None);
+        Self { states, memory, kept, is_ahead: false, under_way, last_ticket: 0, spent_at, is_busy: false, need }
+    }
+
+    /// Asks for a row, or for none: the greatest need counts.
+    pub(super) fn need(&mut self, need: Need) {
+        self.need = self.need.max(need);
+    }
+
+    /// What storage must be told now. Afterwards it is taken to have been told.
+    pub(super) fn row(&mut self, policy: &Policy, now: i64) -> Row {
+        let need = std::mem::replace(&mut self.need, Need::Nothing);
+        if need == Need::Nothing {
+            return Row::Nothing;
+        }
+        let was_busy = self.spent_at.is_some_and(|at| now.abs_diff(at) < QUIET_MS);
+        if need != Need::Exact {
+            self.spent_at = Some(now);
+            self.is_busy = true;
+        }
+        let slack = match need {
+            Need::Spent => self.slack(policy, now),
+            _ => Slack::None,
+        };
+        match slack {
+            Slack::Enough => Row::Nothing,
+            Slack::Little if self.under_way.is_some() => Row::Nothing,
+            Slack::Little => {
+                let next = self.lowered(policy);
+                let row = self.encode(policy, &next, now);
+                self.last_ticket = self.last_ticket.wrapping_add(1);
+                self.under_way = Some((self.last_ticket, next));
+                Row::Early(row, self.last_ticket)
+            }
+            Slack::None => {
+                // What is spent now and then is written as it is: there is no next token to write for.
+                self.is_ahead = was_busy && need != Need::Exact && policy.limits().iter().any(|l| l.write_ahead() > 0);
+                let next = if self.is_ahead { self.lowered(policy) } else { self.states.clone() };
+                let row = self.encode(policy, &next, now);
+                self.kept = Some(next);
+                self.under_way = None;
+                Row::Due(row)
+            }
+        }
+    }
+
+    /// Takes note that the row with this ticket is in storage for good.
+    pub(super) fn confirm(&mut self, ticket: u32) {
+        if let Some((_, states)) = self.under_way.take_if(|(of, _)| *of == ticket) {
+            self.kept = Some(states);
+        }
+    }
+
+    /// Whether storage lags behind on purpose, so that [`Bucket::calm`] should be asked when [`QUIET_MS`] are over.
+    pub(super) const fn is_ahead(&self) -> bool {
+        self.is_ahead
+    }
+
+    /// The row of the exact states, if nothing was spent since this was last asked.
+    pub(super) fn calm(&mut self, policy: &Policy, now: i64) -> Option<Vec<u8>> {
+        if std::mem::replace(&mut self.is_busy, false) || !self.is_ahead {
+            return None;
+        }
+        // Until this row is in storage, what is there is lower still: to spend less than that allows is safe.
+        self.is_ahead = false;
+        self.under_way = None;
+        self.kept = Some(self.states.clone());
+        Some(self.encode(policy, &self.states, now))
+    }
+
+    /// Whether storage has a row of this bucket.
+    pub(super) const fn has_row(&self) -> bool {
+        self.kept.is_some()
+    }
+
+    /// From when on the bucket may be forgotten, if ever.
+    pub(super) fn expires_at(&self, policy: &Policy, now: i64) -> Option<i64> {
+        let full_at = expires_at(policy, &self.states, now)?;
+        Some(self.memory.expires_at().map_or(full_at, |at| at.max(full_at)))
+    }
+
+    /// How far the bucket is above what storage has, as the limit with the least sees it.
+    fn slack(&self, policy: &Policy, now: i64) -> Slack {
+        let Some(kept) = &self.kept else {
+            return Slack::None;
+        };
+        let mut slack = Slack::Enough;
+        for ((limit, state), kept) in policy.limits().iter().zip(&self.states).zip(kept) {
+            let block = limit.write_ahead();
+            match limit.limit().lead(state, kept, now) {
+                // Below it; or so far above, after a refund, that a crash would cost more than a block.
+                None => return Slack::None,
+                Some(lead) if lead > block => return Slack::None,
+                Some(lead) if self.is_ahead && lead < block.div_ceil(2) => slack = Slack::Little,
+                Some(_) => {}
+            }
+        }
+        slack
+    }
+
+    fn lowered(&self, policy: &Policy) -> Vec<State> {
+        let limits = policy.limits().iter().zip(&self.states);
+        limits.map(|(limit, state)| limit.limit().lowered(state, limit.write_ahead())).collect()
+    }
+
+    fn encode(&self, policy: &Policy, states: &[State], now: i64) -> Vec<u8> {
+        let numbers = policy.numbers();
+        let mut row = vec![FORMAT];
+        // 8 limits of about 200 bytes at most.
+        row.extend(u16::try_from(numbers.len()).unwrap_or(u16::MAX).to_le_bytes());
+        row.extend(numbers.as_bytes());
+        row.push(u8::try_from(states.len()).unwrap_or(u8::MAX));
+        row.extend(encode(policy.version(), states.iter().copied()));
+        self.memory.encode(now, &mut row);
+        row
+    }
+}
+
+enum Slack {
+    Enough,
+    Little,
+    None,
+}
+
+/// From when on a stored bucket may be forgotten under the numbers it was stored with, if ever.
+pub(super) fn row_expires_at(row: &[u8], now: i64) -> Option<i64> {
+    let stored = Stored::read(row).ok()?;
+    let limits = stored.limits().ok()?;
+    let all = limits.iter().map(|(_, limit, state)| limit.expires_at(state, now));
+    all.chain([Some(stored.memory.expires_at().unwrap_or(now))]).try_fold(now, |latest, at| Some(latest.max(at?)))
+}
+
+fn expires_at(policy: &Policy, states: &[State], now: i64) -> Option<i64> {
+    let mut all = policy.limits().iter().zip(states).map(|(limit, state)| limit.limit().expires_at(state, now));
+    all.try_fold(now, |latest, at| Some(latest.max(at?)))
+}
+
+/// A row, read.
+struct Stored<'a> {
+    numbers: &'a str,
+    record: Record<'a>,
+    memory: Memory,
+}
+
+impl<'a> Stored<'a> {
+    fn read(row: &'a [u8]) -> Result<Self, RowError> {
+        let mut bytes = Bytes(row);
+        match bytes.byte() {
+            Some(FORMAT) => {}
+            Some(format) => return Err(RowError::Format { format }),
+            None => return Err(RowError::Short),
+        }
+        let len = bytes.array().map(u16::from_le_bytes).ok_or(RowError::Short)?;
+        let numbers = bytes.text(len.into()).ok_or(RowError::Short)?;
+        let count = bytes.byte().ok_or(RowError::Short)?;
+        let record_len = 9_usize.saturating_add(usize::from(count).saturating_mul(16));
+        let record = bytes.slice(record_len).ok_or(RowError::Short)?;
+        let record = Record::parse(record).map_err(RowError::Record)?;
+        let memory = Memory::decode(&mut bytes).ok_or(RowError::Short)?;
+        Ok(Self { numbers, record, memory })
+    }
+
+    fn limits(&self) -> Result<Vec<(Option<String>, Limit, State)>, RowError> {
+        let limits = stored_limits(self.numbers).map_err(RowError::Numbers)?;
+        if limits.len() != self.record.states().len() {
+            return Err(RowError::Count);
+        }
+        Ok(limits.into_iter().zip(self.record.states()).map(|((name, limit), state)| (name, limit, state)).collect())
+    }
+}
+
+/// Why a stored row cannot be read. It must not be taken for a fresh bucket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum RowError {
+    Format { format: u8 },
+    Short,
+    Count,
+    Record(RecordError),
+    Numbers(NumbersError),
+}
+
+impl fmt::Display for RowError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Format { format } => write!(f, "the row has format {format}; this version reads {FORMAT}"),
+            Self::Short => write!(f, "the row ends too early"),
+            Self::Count => write!(f, "the record holds more or fewer states than there are limits"),
+            Self::Record(error) => write!(f, "{error}"),
+            Self::Numbers(error) => write!(f, "{error}"),
+        }
+    }
+}
+
+const FORMAT: u8 = 1;

@@ -1,0 +1,620 @@
+//! What is kept for one key: its buckets, its open reservations, what it was answered; and when storage hears of it.
+//!
+//! A row for every request would cost more than the request, and each would wait for it. So memory is ahead of storage,
+//! by a bounded number of tokens and always on the safe side (see `bucket.rs`). What a client was promised to outlast a
+//! crash, a reservation or the answer to an `Idempotency-Key`, is written before it is told.
+//!
+//! Nothing here knows where rows are kept. Time is an argument, and so is what was stored; what is to be stored is a
+//! result, [`Writes`]. So a crash is a matter of dropping a [`Ledger`] and making another from the rows, which the tests
+//! do thousands of times a second.
+#![forbid(unsafe_code)]
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::arithmetic_side_effects,
+        clippy::expect_used,
+        clippy::indexing_slicing,
+        clippy::panic,
+        clippy::unreachable,
+        clippy::unwrap_used
+    )
+)]
+
+mod bucket;
+mod bytes;
+mod memory;
+mod reservation;
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use self::bucket::{Bucket, Need, QUIET_MS, Row, row_expires_at};
+use self::memory::Remembered;
+use self::reservation::Reservation;
+use crate::api::{Act, Decided, LimitAnswer, Memo, Outcome, Policies, Policy, Question, Reserved, Unsettled};
+use crate::limit::{Decision, Limit, Part, State, Verb, decide_all};
+
+/// All that is kept for one key.
+#[derive(Debug)]
+pub struct Ledger {
+    /// Places the windows of limits without an offset; the same for the key always.
+    phase: u64,
+    /// By the policy's name.
+    buckets: BTreeMap<String, Slot>,
+    /// By their id.
+    reservations: BTreeMap<u64, Reservation>,
+    /// Whether somebody will ask [`Ledger::clean`] without being told to.
+    has_alarm: bool,
+}
+
+#[derive(Debug)]
+enum Slot {
+    /// As it was found, not yet asked for.
+    Stored(Vec<u8>),
+    Open(Bucket),
+}
+
+/// What storage must be told.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Writes {
+    /// Rows by name, to be written together or not at all before the answer is given; `None` deletes one.
+    pub due: Vec<(String, Option<Vec<u8>>)>,
+    /// Rows that may be written while nobody waits. Once they are there for good, say so to [`Ledger::confirm`].
+    pub early: Vec<Early>,
+    /// Everything goes, and this is all.
+    pub clear: bool,
+    /// The moment at which to ask [`Ledger::clean`], unless there is one already.
+    pub alarm_at: Option<i64>,
+    /// Whether to ask [`Ledger::calm`] in [`Writes::CALM_MS`].
+    pub wants_calm: bool,
+}
+
+/// A row that nobody waits for.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Early {
+    /// Its name.
+    pub name: String,
+    /// What to write.
+    pub row: Vec<u8>,
+    /// What to say to [`Ledger::confirm`].
+    pub ticket: u32,
+}
+
+impl Writes {
+    /// After how many milliseconds a pause in spending is noticed.
+    pub const CALM_MS: u64 = QUIET_MS;
+}
+
+/// Why nothing can be decided. Nothing has changed then.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LedgerError(String);
+
+impl fmt::Display for LedgerError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for LedgerError {}
+
+/// The most open reservations of a key. Each is a row and some hundred bytes of memory, of which an object has 128 MB
+/// at most.
+pub const MAX_RESERVATIONS: usize = 1_000;
+
+/// For how long the first half of a batch is held while its other keys are asked: much longer than that takes, and no
+/// longer than a budget may be short of it when the one who asked has vanished.
+const HOLD_MS: u64 = 10_000;
+
+/// Nothing is cleaned up sooner: to be woken and to set the next alarm costs more than to keep a row for an hour.
+const LINGER_MS: i64 = 3_600_000;
+
+/// Nor is it looked after later, even if it can never be forgotten.
+const LOOK_MS: i64 = 30 * 86_400_000;
+
+impl Ledger {
+    /// The ledger of a key for which storage has `rows`. `phase` is that of
+    /// [`Limit::new_state`](crate::limit::Limit::new_state).
+    ///
+    /// # Errors
+    /// When there is a row that no version of this could have written. Nothing may be decided then.
+    pub fn new(rows: impl IntoIterator<Item = (String, Vec<u8>)>, phase: u64) -> Result<Self, LedgerError> {
+        let (mut buckets, mut reservations) = (BTreeMap::new(), BTreeMap::new());
+        for (name, row) in rows {
+            if let Some(policy) = name.strip_prefix(BUCKET) {
+                buckets.insert(policy.to_owned(), Slot::Stored(row));
+                continue;
+            }
+            let id = name.strip_prefix(RESERVATION).and_then(|id| u64::from_str_radix(id, 16).ok());
+            match id.zip(Reservation::decode(&row)) {
+                Some((id, reservation)) => _ = reservations.insert(id, reservation),
+                None => return Err(LedgerError(format!("the row {name:.40?} cannot be read"))),
+            }
+        }
+        // The first row is never written without an alarm, and the last alarm never leaves one behind.
+        let has_alarm = !buckets.is_empty() || !reservations.is_empty();
+        Ok(Self { phase, buckets, reservations, has_alarm })
+    }
+
+    /// Answers a question about the buckets of the policies `names`, separated by commas. `random` gives the ids of
+    /// reservations.
+    ///
+    /// # Errors
+    /// When the question does not fit the policies, or a stored bucket cannot be read.
+    pub fn ask(
+        &mut self,
+        policies: &Policies,
+        names: &str,
+        question: &Question,
+        now: i64,
+        random: impl FnMut() -> u64,
+    ) -> Result<(Outcome, Writes), LedgerError> {
+        let find = |name| policies.get(name).ok_or_else(|| LedgerError(format!("this version has no policy {name:?}")));
+        let asked = names.split(',').map(find).collect::<Result<Vec<_>, _>>()?;
+        for policy in &asked {
+            self.open(policy, now)?;
+        }
+        let mut writes = Writes::default();
+        self.end_expired(policies, now, &mut writes)?;
+        let outcome = match question.act {
+            Act::Look(verb) => {
+                let (limits, _) = self.decide(&asked, verb, &question.costs, now, false)?;
+                Outcome::Decided(self.decided(now, limits))
+            }
+            Act::Take(verb) => self.take(&asked, verb, question, now)?,
+            Act::Reserve(verb) => self.reserve(&asked, verb, question, now, random, &mut writes)?,
+            Act::Hold => self.reserve(&asked, Verb::Consume, question, now, random, &mut writes)?,
+            Act::Settle(id) => self.settle(&asked, id, question, now, &mut writes)?,
+            Act::Cancel(id) => self.cancel(&asked, id, question, now, &mut writes)?,
+        };
+        self.keep(policies, now, &mut writes);
+        if !self.has_alarm && !writes.due.is_empty() {
+            writes.alarm_at = Some(self.next_alarm(policies, now));
+            self.has_alarm = true;
+        }
+        Ok((outcome, writes))
+    }
+
+    /// Takes note that an [`Early`] row is in storage for good.
+    pub fn confirm(&mut self, name: &str, ticket: u32) {
+        if let Some(Slot::Open(bucket)) = name.strip_prefix(BUCKET).and_then(|policy| self.buckets.get_mut(policy)) {
+            bucket.confirm(ticket);
+        }
+    }
+
+    /// What to write when spending has paused: the exact levels, so that nothing is lost when the object is put to sleep.
+    pub fn calm(&mut self, policies: &Policies, now: i64) -> Writes {
+        let mut writes = Writes::default();
+        for (name, slot) in &mut self.buckets {
+            if let (Slot::Open(bucket), Some(policy)) = (slot, policies.get(name)) {
+                if let Some(row) = bucket.calm(policy, now) {
+                    writes.early.push(Early { name: format!("{BUCKET}{name}"), row, ticket: 0 });
+                }
+                writes.wants_calm |= bucket.is_ahead();
+            }
+        }
+        writes
+    }
+
+    /// Forgets what is as good as never having been: buckets that are full again, reservations that have ended.
+    ///
+    /// # Errors
+    /// When a stored bucket cannot be read that a reservation has to be given back to.
+    pub fn clean(&mut self, policies: &Policies, now: i64) -> Result<Writes, LedgerError> {
+        let mut writes = Writes::default();
+        self.has_alarm = false;
+        self.end_expired(policies, now, &mut writes)?;
+        let names: Vec<String> = self.buckets.keys().cloned().collect();
+        for name in names {
+            let has_ended = self.expires_at(policies, &name, now).is_some_and(|at| at <= now);
+            let is_reserved = self.reservations.values().any(|open| open.parts.iter().any(|(part, _)| *part == name));
+            if has_ended && !is_reserved {
+                self.buckets.remove(&name);
+                writes.due.push((format!("{BUCKET}{name}"), None));
+            }
+        }
+        if self.buckets.is_empty() && self.reservations.is_empty() {
+            return Ok(Writes { clear: true, ..Writes::default() });
+        }
+        self.keep(policies, now, &mut writes);
+        writes.alarm_at = Some(self.next_alarm(policies, now));
+        self.has_alarm = true;
+        Ok(writes)
+    }
+}
+
+impl Ledger {
+    /// Makes sure that the bucket of `policy` is open.
+    fn open(&mut self, policy: &Policy, now: i64) -> Result<(), LedgerError> {
+        let bucket = match self.buckets.get(policy.name()) {
+            Some(Slot::Open(_)) => return Ok(()),
+            Some(Slot::Stored(row)) => Bucket::read(policy, row, now, self.phase)
+                .map_err(|error| LedgerError(format!("the bucket of policy {}: {error}", policy.name())))?,
+            None => Bucket::new(policy, now, self.phase),
+        };
+        self.buckets.insert(policy.name().to_owned(), Slot::Open(bucket));
+        Ok(())
+    }
+
+    fn bucket(&mut self, policy: &Policy) -> Result<&mut Bucket, LedgerError> {
+        match self.buckets.get_mut(policy.name()) {
+            Some(Slot::Open(bucket)) => Ok(bucket),
+            _ => Err(LedgerError(format!("the bucket of policy {} is not open", policy.name()))),
+        }
+    }
+
+    /// Asks all limits of all policies together, all or none. What a refusal leaves is kept whoever asked: it differs only
+    /// after a clock has stepped back far, and then the moment to retry at is counted from there.
+    fn decide(
+        &mut self,
+        asked: &[&Policy],
+        verb: Verb,
+        costs: &[Vec<u64>],
+        now: i64,
+        is_kept: bool,
+    ) -> Result<(Vec<LimitAnswer>, Decision), LedgerError> {
+        let fits = costs.len() == asked.len()
+            && asked.iter().zip(costs).all(|(policy, costs)| policy.limits().len() == costs.len());
+        if !fits {
+            return Err(LedgerError("this version has other limits".to_owned()));
+        }
+        let mut parts = Vec::new();
+        for (policy, costs) in asked.iter().zip(costs) {
+            let bucket = self.bucket(policy)?;
+            let limits = policy.limits().iter().zip(&bucket.states).zip(costs);
+            parts.extend(limits.map(|((limit, state), cost)| Part::new(limit.limit(), *state, *cost)));
+        }
+        let decision = decide_all(&mut parts, now, verb);
+        let mut decided = parts.iter();
+        let mut answers = Vec::with_capacity(parts.len());
+        for policy in asked {
+            let bucket = self.bucket(policy)?;
+            let mut need = Need::Nothing;
+            for (state, part) in bucket.states.iter_mut().zip(decided.by_ref()) {
+                let after = match decision {
+                    Decision::Allow { .. } if !is_kept => *state,
+                    _ => part.state,
+                };
+                answers.push(answer(part.limit, part.decision, &after, now));
+                if after != *state {
+                    *state = after;
+                    need = if decision.is_allow() { Need::Spent } else { Need::Exact };
+                }
+            }
+            bucket.need(need);
+        }
+        Ok((answers, decision))
+    }
+
+    fn take(
+        &mut self,
+        asked: &[&Policy],
+        verb: Verb,
+        question: &Question,
+        now: i64,
+    ) -> Result<Outcome, LedgerError> {
+        if let Some(outcome) = self.remembered(asked, question.memo, now)? {
+            return Ok(outcome);
+        }
+        let (limits, decision) = self.decide(asked, verb, &question.costs, now, true)?;
+        if decision.is_allow() {
+            self.remember(asked, question.memo, now, None, &limits)?;
+        }
+        Ok(Outcome::Decided(self.decided(now, limits)))
+    }
+
+    fn reserve(
+        &mut self,
+        asked: &[&Policy],
+        verb: Verb,
+        question: &Question,
+        now: i64,
+        mut random: impl FnMut() -> u64,
+        writes: &mut Writes,
+    ) -> Result<Outcome, LedgerError> {
+        if let Some(outcome) = self.remembered(asked, question.memo, now)? {
+            return Ok(outcome);
+        }
+        if let Some(outcome) = self.held(asked, question.memo, now)? {
+            return Ok(outcome);
+        }
+        if self.reservations.len() >= MAX_RESERVATIONS {
+            return Ok(Outcome::TooManyReservations { max: MAX_RESERVATIONS as u64 });
+        }
+        let (limits, decision) = self.decide(asked, verb, &question.costs, now, true)?;
+        let Decision::Allow { ready_at, .. } = decision else {
+            return Ok(Outcome::Decided(self.decided(now, limits)));
+        };
+        let is_hold = question.act == Act::Hold;
+        let (ttl_ms, unsettled) = match asked.first().map(|policy| policy.reservations()) {
+            Some(terms) if !is_hold => (terms.ttl_ms, terms.unsettled),
+            _ => (HOLD_MS, Unsettled::Refund),
+        };
+        let mut id = random() & MAX_ID;
+        while self.reservations.contains_key(&id) {
+            id = random() & MAX_ID;
+        }
+        let expires_at = ready_at.saturating_add_unsigned(ttl_ms);
+        let mut taken = limits.iter().map(tokens);
+        let parts = asked.iter().map(|policy| {
+            (policy.name().to_owned(), taken.by_ref().take(policy.limits().len()).collect())
+        });
+        let reservation = Reservation {
+            opened_at: now,
+            expires_at,
+            gives_back: unsettled == Unsettled::Refund,
+            memo: question.memo.filter(|_| is_hold),
+            parts: parts.collect(),
+        };
+        writes.due.push((reservation_row(id), Some(reservation.encode())));
+        self.reservations.insert(id, reservation);
+        let reserved = Some(Reserved { id, expires_at });
+        if !is_hold {
+            self.remember(asked, question.memo, now, reserved, &limits)?;
+        }
+        Ok(Outcome::Decided(Decided { reservation: reserved, ..self.decided(now, limits) }))
+    }
+
+    /// Closes a reservation at its real costs.
+    fn settle(
+        &mut self,
+        asked: &[&Policy],
+        id: u64,
+        question: &Question,
+        now: i64,
+        writes: &mut Writes,
+    ) -> Result<Outcome, LedgerError> {
+        if let Some(outcome) = self.remembered(asked, question.memo, now)? {
+            return Ok(outcome);
+        }
+        let Some(reservation) = self.close(asked, id, writes) else {
+            return Ok(Outcome::NoReservation);
+        };
+        let mut limits = Vec::new();
+        for (index, (policy, (_, taken))) in asked.iter().zip(&reservation.parts).enumerate() {
+            let real = question.costs.get(index).filter(|costs| costs.len() == taken.len()).unwrap_or(taken);
+            let changes = taken.iter().zip(real).map(|(taken, real)| match real.checked_sub(*taken) {
+                Some(more) => (Verb::Charge, more),
+                None => (Verb::Refund, taken.saturating_sub(*real)),
+            });
+            limits.extend(self.adjust(policy, changes, now)?);
+        }
+        self.remember(asked, question.memo, now, None, &limits)?;
+        if let Some(memo) = reservation.memo {
+            let at = reservation.opened_at;
+            let grants = reservation.parts.iter().flat_map(|(_, taken)| taken).map(|&tokens| (tokens, at)).collect();
+            self.push(asked, Remembered { memo, decided_at: at, reservation: None, grants })?;
+        }
+        Ok(Outcome::Decided(self.decided(now, limits)))
+    }
+
+    /// Closes a reservation and gives back all that was taken, clipped to what fits. What others were told about when
+    /// theirs is ready stays true.
+    fn cancel(
+        &mut self,
+        asked: &[&Policy],
+        id: u64,
+        question: &Question,
+        now: i64,
+        writes: &mut Writes,
+    ) -> Result<Outcome, LedgerError> {
+        if let Some(outcome) = self.remembered(asked, question.memo, now)? {
+            return Ok(outcome);
+        }
+        let Some(reservation) = self.close(asked, id, writes) else {
+            return Ok(Outcome::NoReservation);
+        };
+        let mut limits = Vec::new();
+        for (policy, (_, taken)) in asked.iter().zip(&reservation.parts) {
+            limits.extend(self.adjust(policy, taken.iter().map(|taken| (Verb::Refund, *taken)), now)?);
+        }
+        self.remember(asked, question.memo, now, None, &limits)?;
+        Ok(Outcome::Decided(self.decided(now, limits)))
+    }
+
+    /// Takes the reservation off the list, if it is one of these policies.
+    fn close(&mut self, asked: &[&Policy], id: u64, writes: &mut Writes) -> Option<Reservation> {
+        let open = self.reservations.get(&id)?;
+        let is_theirs = open.parts.iter().map(|(policy, _)| policy.as_str()).eq(asked.iter().map(|policy| policy.name()));
+        let fits = open.parts.iter().zip(asked).all(|((_, taken), policy)| taken.len() == policy.limits().len());
+        if !is_theirs || !fits {
+            return None;
+        }
+        writes.due.push((reservation_row(id), None));
+        self.reservations.remove(&id)
+    }
+
+    /// Ends the reservations whose time is over. It makes no difference that this is late: tokens given back now leave the
+    /// bucket as if they had been then.
+    fn end_expired(&mut self, policies: &Policies, now: i64, writes: &mut Writes) -> Result<(), LedgerError> {
+        if self.reservations.values().all(|open| open.expires_at > now) {
+            return Ok(());
+        }
+        let mut expired: Vec<_> = self.reservations.iter().filter(|(_, open)| open.expires_at <= now).collect();
+        expired.sort_by_key(|(_, open)| open.expires_at);
+        let expired: Vec<u64> = expired.into_iter().map(|(id, _)| *id).collect();
+        for id in expired {
+            for (name, taken) in self.reservations.get(&id).filter(|open| open.gives_back).map_or(vec![], |open| open.parts.clone()) {
+                // Of a policy that is no more, there is nothing to give back to.
+                if let Some(policy) = policies.get(&name).filter(|policy| policy.limits().len() == taken.len()) {
+                    self.open(policy, now)?;
+                    self.adjust(policy, taken.iter().map(|taken| (Verb::Refund, *taken)), now)?;
+                }
+            }
+            self.reservations.remove(&id);
+            writes.due.push((reservation_row(id), None));
+        }
+        Ok(())
+    }
+
+    /// Charges or refunds each limit of `policy`. Neither is ever refused.
+    fn adjust(
+        &mut self,
+        policy: &Policy,
+        changes: impl Iterator<Item = (Verb, u64)>,
+        now: i64,
+    ) -> Result<Vec<LimitAnswer>, LedgerError> {
+        let bucket = self.bucket(policy)?;
+        let mut answers = Vec::new();
+        let before = bucket.states.clone();
+        for ((limit, state), (verb, cost)) in policy.limits().iter().zip(&mut bucket.states).zip(changes) {
+            let (decision, after) = limit.limit().decide(*state, now, cost, verb);
+            *state = after;
+            answers.push(answer(limit.limit(), decision, state, now));
+        }
+        if bucket.states != before {
+            bucket.need(Need::Spent);
+        }
+        Ok(answers)
+    }
+
+    /// The first answer to a question that is asked again.
+    fn remembered(
+        &mut self,
+        asked: &[&Policy],
+        memo: Option<Memo>,
+        now: i64,
+    ) -> Result<Option<Outcome>, LedgerError> {
+        let (Some(memo), Some(first)) = (memo, asked.first()) else {
+            return Ok(None);
+        };
+        let Some(grant) = self.bucket(first)?.memory.get(memo.id) else {
+            return Ok(None);
+        };
+        if grant.memo.fingerprint != memo.fingerprint {
+            return Ok(Some(Outcome::MemoReused));
+        }
+        let Remembered { grants, reservation, .. } = grant.clone();
+        Ok(Some(self.replay(asked, &grants, reservation, now)?))
+    }
+
+    /// The first answer to the first half of a batch that is asked again before the second.
+    fn held(&mut self, asked: &[&Policy], memo: Option<Memo>, now: i64) -> Result<Option<Outcome>, LedgerError> {
+        let Some(memo) = memo else {
+            return Ok(None);
+        };
+        let same = |open: &Reservation| open.memo.is_some_and(|other| other.id == memo.id);
+        let Some((&id, open)) = self.reservations.iter().find(|(_, open)| same(open)) else {
+            return Ok(None);
+        };
+        if open.memo.is_some_and(|other| other.fingerprint != memo.fingerprint) {
+            return Ok(Some(Outcome::MemoReused));
+        }
+        let (at, expires_at) = (open.opened_at, open.expires_at);
+        let grants: Vec<_> = open.parts.iter().flat_map(|(_, taken)| taken).map(|&tokens| (tokens, at)).collect();
+        Ok(Some(self.replay(asked, &grants, Some(Reserved { id, expires_at }), now)?))
+    }
+
+    /// A grant of before, with what is left now.
+    fn replay(
+        &mut self,
+        asked: &[&Policy],
+        grants: &[(u64, i64)],
+        reservation: Option<Reserved>,
+        now: i64,
+    ) -> Result<Outcome, LedgerError> {
+        let mut limits = Vec::new();
+        let mut grants = grants.iter();
+        for policy in asked {
+            let bucket = self.bucket(policy)?;
+            for ((limit, state), &(tokens, ready_at)) in policy.limits().iter().zip(&bucket.states).zip(grants.by_ref()) {
+                limits.push(answer(limit.limit(), Decision::Allow { tokens, ready_at }, state, now));
+            }
+        }
+        let decided = self.decided(now, limits);
+        Ok(Outcome::Decided(Decided { is_replayed: true, reservation, ..decided }))
+    }
+
+    fn remember(
+        &mut self,
+        asked: &[&Policy],
+        memo: Option<Memo>,
+        now: i64,
+        reservation: Option<Reserved>,
+        limits: &[LimitAnswer],
+    ) -> Result<(), LedgerError> {
+        let Some(memo) = memo else {
+            return Ok(());
+        };
+        let grants = limits.iter().filter_map(|limit| match limit.decision {
+            Decision::Allow { tokens, ready_at } => Some((tokens, ready_at)),
+            _ => None,
+        });
+        self.push(asked, Remembered { memo, decided_at: now, reservation, grants: grants.collect() })
+    }
+
+    /// Remembers a grant in the bucket of the first policy that was asked, where a repetition looks for it.
+    fn push(&mut self, asked: &[&Policy], grant: Remembered) -> Result<(), LedgerError> {
+        if let Some(first) = asked.first() {
+            let bucket = self.bucket(first)?;
+            if grant.memo.is_lasting {
+                bucket.need(Need::Lasting);
+            }
+            bucket.memory.push(grant);
+        }
+        Ok(())
+    }
+
+    fn decided(&self, now: i64, limits: Vec<LimitAnswer>) -> Decided {
+        let open_reservations = self.reservations.len() as u64;
+        Decided { now, is_replayed: false, open_reservations, reservation: None, limits }
+    }
+
+    /// Collects what storage must be told of the buckets.
+    fn keep(&mut self, policies: &Policies, now: i64, writes: &mut Writes) {
+        for (name, slot) in &mut self.buckets {
+            if let (Slot::Open(bucket), Some(policy)) = (slot, policies.get(name)) {
+                match bucket.row(policy, now) {
+                    Row::Nothing => {}
+                    Row::Due(row) => writes.due.push((format!("{BUCKET}{name}"), Some(row))),
+                    Row::Early(row, ticket) => {
+                        writes.early.push(Early { name: format!("{BUCKET}{name}"), row, ticket });
+                    }
+                }
+                writes.wants_calm |= bucket.is_ahead();
+            }
+        }
+    }
+
+    fn expires_at(&self, policies: &Policies, name: &str, now: i64) -> Option<i64> {
+        match self.buckets.get(name)? {
+            Slot::Stored(row) => row_expires_at(row, now),
+            Slot::Open(bucket) if bucket.has_row() => bucket.expires_at(policies.get(name)?, now),
+            Slot::Open(_) => Some(now),
+        }
+    }
+
+    /// When there will be something to forget.
+    fn next_alarm(&self, policies: &Policies, now: i64) -> i64 {
+        let buckets = self.buckets.keys().filter_map(|name| self.expires_at(policies, name, now));
+        let all = buckets.chain(self.reservations.values().map(|open| open.expires_at));
+        let first = all.min().unwrap_or(i64::MAX);
+        first.clamp(now.saturating_add(LINGER_MS), now.saturating_add(LOOK_MS))
+    }
+}
+
+/// The rows of storage: `b:` and a policy's name, `r:` and a reservation's id.
+const BUCKET: &str = "b:";
+const RESERVATION: &str = "r:";
+
+/// 52 bits: exact as a JavaScript number.
+const MAX_ID: u64 = (1 << 52) - 1;
+
+fn reservation_row(id: u64) -> String {
+    format!("{RESERVATION}{id:013x}")
+}
+
+fn tokens(answer: &LimitAnswer) -> u64 {
+    match answer.decision {
+        Decision::Allow { tokens, .. } => tokens,
+        _ => 0,
+    }
+}
+
+fn answer(limit: &Limit, decision: Decision, state: &State, now: i64) -> LimitAnswer {
+    LimitAnswer {
+        decision,
+        remaining: limit.remaining(state, now),
+        owed: limit.owed(state, now),
+        reset_at: limit.full_at(state, now),
+    }
+}

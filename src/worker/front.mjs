@@ -1,0 +1,132 @@
+// The front, in JavaScript: reads requests, calls objects, waits for them and gives up waiting. What is said and what it
+// means is decided in front.rs; texts of replies are made there and taken apart here.
+import * as built from "./index.js";
+
+export const front = {
+  async fetch(request, env) {
+    try {
+      rust ??= new built.Front(env);
+      return response(await reply(request, env));
+    } catch (error) {
+      console.error("the front failed:", error);
+      return response(new built.Front(env).failed());
+    }
+  },
+};
+
+/** One for the isolate: `env` is the same for all its requests. */
+let rust;
+
+async function reply(request, env) {
+  const { method, url, headers } = request;
+  rust.set_clock?.(headers);
+  const early = rust.head(method, url, headers.get("authorization"), headers.get("content-type"), headers.get("content-length"));
+  if (early !== undefined) return early;
+  let body;
+  try {
+    body = await bytes(request);
+  } catch (error) {
+    return rust.unreadable(String(error));
+  }
+  const call = rust.ask(url, headers.get("idempotency-key"), body);
+  if (typeof call === "string") return call;
+  try {
+    await (call.count === 1 ? one(call, env) : several(call, env));
+    return call.reply();
+  } catch (error) {
+    return call.unanswered(causeOf(error));
+  } finally {
+    call.free();
+  }
+}
+
+/** The body, or as much of it as shows that it is too long. */
+async function bytes(request) {
+  if (request.headers.has("content-length") || !request.body) return new Uint8Array(await request.arrayBuffer());
+  const max = rust.max_body_len;
+  const body = new Uint8Array(max + 1);
+  let length = 0;
+  for await (const chunk of request.body) {
+    const rest = chunk.subarray(0, body.length - length);
+    body.set(rest, length);
+    length += rest.length;
+    if (length > max) break;
+  }
+  return body.subarray(0, length);
+}
+
+async function one(call, env) {
+  call.heard(0, await ask(env, call.name(0), call.policies(0), call.question(0)));
+}
+
+/** Two phases: whoever vanishes in between leaves tokens held, which the objects take back by themselves. */
+async function several(call, env) {
+  let isGranted = true;
+  let failure;
+  const indices = Array.from({ length: call.count }, (_, index) => index);
+  for (const index of indices) {
+    const question = isGranted ? call.question(index) : call.look(index);
+    try {
+      isGranted = call.heard(index, await ask(env, call.name(index), call.policies(index), question)) && isGranted;
+    } catch (error) {
+      failure = error;
+      isGranted = false;
+      break;
+    }
+  }
+  const ended = indices.map(async (index) => {
+    const question = call.end(index, isGranted);
+    if (question) await ask(env, call.name(index), call.policies(index), question);
+  });
+  // What cannot be given back now gives itself back; what cannot be kept must be known not to be.
+  const results = await Promise.allSettled(ended);
+  failure ??= isGranted ? results.find(({ status }) => status === "rejected")?.reason : undefined;
+  if (failure) throw failure;
+}
+
+/** The object's answer within the deadline. What the runtime calls retryable is asked once more: it is known by its id. */
+async function ask(env, name, policies, question) {
+  for (let isLast = false; ; isLast = true) {
+    try {
+      // A new stub each time: one that has failed stays broken.
+      return await withinDeadline(env.KEYS.getByName(name).decide(policies, question));
+    } catch (error) {
+      // The name is a keyed hash, so the log tells which object without telling whose.
+      console.error(`object ${name} did not answer:`, error);
+      if (isLast || !error.retryable || error.overloaded) throw error;
+    }
+  }
+}
+
+async function withinDeadline(answer) {
+  let timer;
+  const deadline = new Promise((_, reject) => {
+    timer = setTimeout(() => reject(new Timeout(`no answer within ${DEADLINE_MS} ms`)), DEADLINE_MS);
+  });
+  try {
+    return await Promise.race([answer, deadline]);
+  } finally {
+    clearTimeout(timer);
+  }
+}
+
+class Timeout extends Error {}
+
+/** Longer than it takes to wake an object at the other end of the world, and no longer than a client likes to wait. */
+const DEADLINE_MS = 2_000;
+
+function causeOf(error) {
+  if (error instanceof Timeout) return "timeout";
+  return error.overloaded ? "overloaded" : "failed";
+}
+
+/** The status, a line for each header, an empty line, the body. */
+function response(text) {
+  const end = text.indexOf("\n\n");
+  const [status, ...lines] = text.slice(0, end).split("\n");
+  const headers = lines.map((line) => {
+    const colon = line.indexOf(": ");
+    return [line.slice(0, colon), line.slice(colon + 2)];
+  });
+  return new Response(text.slice(end + 2) || null, { status: Number(status), headers });
+}

@@ -1,0 +1,62 @@
+// The object, in JavaScript: answers calls, and gives object.rs what it needs of the runtime: storage, alarms, timers.
+import { DurableObject } from "cloudflare:workers";
+import * as built from "./index.js";
+
+/** The class that worker-build exports does not extend `DurableObject`, so the runtime would not let it answer RPC. */
+export class KeyObject extends DurableObject {
+  #rust;
+
+  constructor(context, env) {
+    super(context, env);
+    this.#rust = new built.KeyObject(String(context.id), env, new Host(context.storage, () => this.#rust));
+  }
+
+  decide(policies, question) {
+    return this.#rust.decide(policies, question);
+  }
+
+  alarm() {
+    this.#rust.clean();
+  }
+}
+
+/** Rows are values of the key-value interface, not of SQL: only there can a write go on while nobody waits for it. */
+class Host {
+  #storage;
+  #rust;
+
+  constructor(storage, rust) {
+    this.#storage = storage;
+    this.#rust = rust;
+  }
+
+  rows() {
+    return [...this.#storage.kv.list()].flat();
+  }
+
+  write(rows) {
+    const { kv } = this.#storage;
+    const put = (at) => (rows[at + 1] === undefined ? kv.delete(rows[at]) : kv.put(rows[at], rows[at + 1]));
+    if (rows.length === 2) return void put(0);
+    this.#storage.transactionSync(() => {
+      for (let at = 0; at < rows.length; at += 2) put(at);
+    });
+  }
+
+  write_early(name, row, ticket) {
+    this.#storage.put(name, row, { allowUnconfirmed: true });
+    if (ticket !== 0) this.#storage.sync().then(() => this.#rust().confirm(name, ticket));
+  }
+
+  clear() {
+    this.#storage.deleteAll();
+  }
+
+  wake_at(at) {
+    this.#storage.setAlarm(at);
+  }
+
+  calm_in(ms) {
+    setTimeout(() => this.#rust().calm(), ms);
+  }
+}
