@@ -219,7 +219,7 @@ pub fn require_json(content_type: Option<&str>) -> Result<(), Problem> {
 
 /// The body of all requests but batches.
 #[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, expecting = "a JSON object with \"policy\", \"key\" and perhaps more")]
 struct Body<'a> {
     #[serde(borrow)]
     policy: Cow<'a, str>,
@@ -439,24 +439,116 @@ mod tests {
         }
     }
 
+    fn parse(endpoint: Endpoint, body: &str) -> Result<Ask<'_>, Problem> {
+        Ask::parse(endpoint, body.as_bytes())
+    }
+
+    fn item<'a>(policy: &'a str, key: &'a str, cost: Option<Cost<'a>>) -> Item<'a> {
+        Item { policy: policy.into(), key: key.into(), cost }
+    }
+
     #[test]
-    fn a_request_is_three_fields_and_cost_is_1_if_absent() {
-        let ask = Ask::parse(br#"{"policy":"api","key":"alice"}"#);
-        assert_eq!(ask, Ok(Ask { policy: "api".into(), key: "alice".into(), cost: 1 }));
+    fn a_request_is_a_policy_a_key_and_perhaps_more() {
+        let one = |act, cost| Ok(Ask { act, items: vec![item("api", "alice", cost)] });
+        let reserve = |max_wait_ms| Act::Reserve(Verb::Reserve { max_wait_ms });
+        let by_limit = Cost::ByLimit(vec![("a".into(), 2), ("b".into(), 0)]);
+        for (endpoint, more, expected) in [
+            (Endpoint::Consume, "", one(Act::Take(Verb::Consume), None)),
+            (Endpoint::Consume, r#","mode":"take","cost":3"#, one(Act::Take(Verb::Consume), Some(Cost::Each(3)))),
+            (Endpoint::Consume, r#","mode":"reserve""#, one(reserve(None), None)),
+            (Endpoint::Consume, r#","mode":"reserve","max_wait_ms":0"#, one(reserve(Some(0)), None)),
+            (Endpoint::Consume, r#","mode":"borrow","max_wait_ms":5"#, one(Act::Take(Verb::Borrow { max_wait_ms: Some(5) }), None)),
+            (Endpoint::Consume, r#","mode":"up_to","cost":9"#, one(Act::Take(Verb::ConsumeUpTo), Some(Cost::Each(9)))),
+            (Endpoint::Peek, r#","mode":"reserve""#, one(Act::Look(Verb::Reserve { max_wait_ms: None }), None)),
+            (Endpoint::Charge, r#","cost":{"a":2,"b":0}"#, one(Act::Take(Verb::Charge), Some(by_limit))),
+            (Endpoint::Refund, "", one(Act::Take(Verb::Refund), None)),
+            (Endpoint::Reset, "", one(Act::Take(Verb::Reset), None)),
+            (Endpoint::Inspect, "", one(Act::Look(Verb::Consume), None)),
+            (Endpoint::Settle, r#","reservation":"00000000000ff","cost":1"#, one(Act::Settle(255), Some(Cost::Each(1)))),
+            (Endpoint::Cancel, r#","reservation":"fffffffffffff""#, one(Act::Cancel((1 << 52) - 1), None)),
+        ] {
+            let body = format!(r#"{{"policy":"api","key":"alice"{more}}}"#);
+            assert_eq!(parse(endpoint, &body), expected, "{endpoint:?} {body}");
+        }
+    }
+
+    #[test]
+    fn a_batch_is_a_list_of_them() {
+        let body = r#"{"requests":[{"policy":"a","key":"x"},{"policy":"a","key":"y","cost":2}]}"#;
+        let items = vec![item("a", "x", None), item("a", "y", Some(Cost::Each(2)))];
+        assert_eq!(parse(Endpoint::Batch, body), Ok(Ask { act: Act::Hold, items }));
+        let many = |count: usize| {
+            let items: Vec<_> = (0..count).map(|i| format!(r#"{{"policy":"a","key":"{i}"}}"#)).collect();
+            format!(r#"{{"requests":[{}]}}"#, items.join(","))
+        };
+        assert!(parse(Endpoint::Batch, &many(16)).is_ok());
+        for (body, expected) in [
+            (many(0), "a batch has 1 to 16 requests, not 0"),
+            (many(17), "a batch has 1 to 16 requests, not 17"),
+            (r#"{"requests":[{"policy":"a","key":"x"},{"policy":"b","key":"x"},{"policy":"a","key":"x"}]}"#.into(),
+             "requests 0 and 2 have the same policy and key: make them one, with the sum of their costs"),
+            ("[]".into(), "invalid type: sequence, expected a JSON object with \"requests\", a list"),
+            ("{}".into(), "missing field `requests`"),
+        ] {
+            let Err(Problem::BadRequest { detail }) = parse(Endpoint::Batch, &body) else { panic!("{body}") };
+            assert!(detail.contains(expected), "{body}\n{detail}");
+        }
+    }
+
+    #[test]
+    fn what_has_no_meaning_for_a_path_is_not_ignored() {
+        for (endpoint, more, expected) in [
+            (Endpoint::Refund, r#","mode":"reserve""#, "`mode` has no meaning here; fields are policy, key, cost"),
+            (Endpoint::Reset, r#","cost":1"#, "`cost` has no meaning here; fields are policy, key"),
+            (Endpoint::Consume, r#","reservation":"1""#, "`reservation` has no meaning here; fields are policy, key, cost, mode, max_wait_ms"),
+            (Endpoint::Consume, r#","max_wait_ms":1"#, "`max_wait_ms` goes with a `mode` of \"reserve\" or \"borrow\""),
+            (Endpoint::Consume, r#","mode":"lend""#, "unknown variant `lend`, expected one of `take`, `reserve`, `borrow`, `up_to`"),
+            (Endpoint::Consume, r#","mode":"reserve","max_wait_ms":-1"#, "integer `-1`, expected a wait in milliseconds that is a whole number"),
+            (Endpoint::Settle, r#","cost":1"#, "missing field `reservation`"),
+            (Endpoint::Cancel, r#","reservation":"xyz""#, "\"xyz\" is no id of a reservation"),
+            (Endpoint::Cancel, r#","reservation":"10000000000000""#, "is no id of a reservation, which has 13 hex digits"),
+            (Endpoint::Cancel, r#","reservation":7"#, "invalid type: integer `7`, expected a string"),
+            (Endpoint::Consume, r#","cost":{"a":1,"a":2}"#, "the cost of \"a\" is given twice"),
+            (Endpoint::Consume, r#","cost":{"a":1.5}"#, "floating point `1.5`, expected a cost that is a whole number"),
+            (Endpoint::Consume, r#","cost":{"a":1,"b":1,"c":1,"d":1,"e":1,"f":1,"g":1,"h":1,"i":1}"#, "a policy has at most 8 limits"),
+        ] {
+            let body = format!(r#"{{"policy":"api","key":"alice"{more}}}"#);
+            let Err(Problem::BadRequest { detail }) = parse(endpoint, &body) else { panic!("{body}") };
+            assert!(detail.contains(expected), "{body}\n{detail}");
+        }
+    }
+
+    #[test]
+    fn a_cost_by_limit_names_every_limit_and_no_other() {
+        let json = r#"{"two":{"limits":[{"name":"a","rate":5,"period":"1s"},{"name":"b","rate":9,"period":"1s"}]},
+            "one":{"rate":5,"period":"1s"}}"#;
+        let policies = crate::api::Policies::parse(json).unwrap();
+        let [one, two] = ["one", "two"].map(|name| policies.get(name).unwrap());
+        let named = |costs: &[(&'static str, u64)]| Cost::ByLimit(costs.iter().map(|&(name, cost)| (name.into(), cost)).collect());
+        assert_eq!(Cost::Each(3).of(two, Verb::Consume), Ok(vec![3, 3]));
+        assert_eq!(named(&[("b", 9), ("a", 0)]).of(two, Verb::Consume), Ok(vec![0, 9]));
+        let too_large = |limit: &str, cost, max| Err(Problem::CostTooLarge { limit: limit.into(), cost, max });
+        assert_eq!(named(&[("b", 10), ("a", 0)]).of(two, Verb::Consume), too_large("two/b", 10, 9));
+        assert_eq!(Cost::Each(6).of(one, Verb::Consume), too_large("one", 6, 5));
+        assert_eq!(Cost::Each(6).of(one, Verb::Charge), Ok(vec![6]));
+        let wrong = |detail: &str| bad_request::<Vec<u64>>(detail.to_owned());
+        assert_eq!(named(&[("a", 1)]).of(two, Verb::Consume), wrong("the cost must name every limit of policy two: a, b"));
+        assert_eq!(named(&[("a", 1), ("c", 1)]).of(two, Verb::Consume), wrong("policy two has no limit \"c\"; its limits are a, b"));
+        assert_eq!(named(&[("a", 1)]).of(one, Verb::Consume), wrong("policy one has one limit, without a name: its cost is a number"));
     }
 
     #[test]
     fn every_mistake_is_named_with_what_would_be_right() {
         for (body, expected) in [
             ("", "the body cannot be read as JSON: EOF while parsing a value at line 1 column 0"),
-            ("null", "invalid type: null, expected a JSON object with \"policy\", \"key\" and perhaps \"cost\""),
-            ("[]", "invalid type: sequence, expected a JSON object with \"policy\", \"key\" and perhaps \"cost\""),
+            ("null", "invalid type: null, expected a JSON object with \"policy\", \"key\" and perhaps more"),
+            ("[]", "invalid type: sequence, expected a JSON object with \"policy\", \"key\" and perhaps more"),
             (r#" ["p","a",1]"#, "invalid type: sequence, expected a JSON object"),
             (r#"{"key":"a"}"#, "missing field `policy`"),
             (r#"{"policy":"p"}"#, "missing field `key`"),
             (
                 r#"{"policy":"p","key":"a","amount":1}"#,
-                "unknown field `amount`, expected one of `policy`, `key`, `cost`",
+                "unknown field `amount`, expected one of `policy`, `key`, `cost`, `mode`, `max_wait_ms`, `reservation`",
             ),
             (r#"{"policy":"p","key":"a","key":"b"}"#, "duplicate field `key`"),
             (r#"{"policy":"p","key":""}"#, "an empty key: it must have 1 to 512 bytes"),
@@ -480,7 +572,7 @@ mod tests {
     #[test]
     fn a_key_of_512_bytes_passes_and_one_of_513_does_not() {
         let body = |len: usize| format!(r#"{{"policy":"p","key":"{}"}}"#, "k".repeat(len));
-        assert_eq!(Ask::parse(body(512).as_bytes()).map(|ask| ask.key.len()), Ok(512));
+        assert_eq!(Ask::parse(Endpoint::Consume, body(512).as_bytes()).map(|ask| ask.items[0].key.len()), Ok(512));
         assert!(detail(&body(513)).contains("a key of 513 bytes is too long: it must have 1 to 512"));
         // 171 characters of three bytes are 513 bytes: bytes are counted, not characters.
         assert!(detail(&format!(r#"{{"policy":"p","key":"{}"}}"#, "語".repeat(171))).contains("a key of 513 bytes"));
@@ -488,22 +580,22 @@ mod tests {
 
     #[test]
     fn a_key_with_invalid_utf_8_is_refused_rather_than_mended() {
-        assert!(matches!(Ask::parse(b"{\"policy\":\"p\",\"key\":\"\xff\"}"), Err(Problem::BadRequest { .. })));
+        assert!(matches!(Ask::parse(Endpoint::Consume, b"{\"policy\":\"p\",\"key\":\"\xff\"}"), Err(Problem::BadRequest { .. })));
     }
 
     #[test]
     fn a_cost_may_be_written_with_a_point_if_it_is_whole() {
         for (cost, expected) in [("1.0", 1), ("1e3", 1000), ("-0.0", 0), ("9007199254740991.0", MAX_TOKENS), ("0", 0)] {
             let body = format!(r#"{{"policy":"p","key":"a","cost":{cost}}}"#);
-            assert_eq!(Ask::parse(Endpoint::Consume, body.as_bytes()).map(|ask| ask.cost), Ok(expected), "{cost}");
+            assert_eq!(Ask::parse(Endpoint::Consume, body.as_bytes()).map(|mut ask| ask.items.remove(0).cost), Ok(Some(Cost::Each(expected))), "{cost}");
         }
     }
 
     #[test]
     fn a_body_of_the_largest_size_is_read_and_one_byte_more_is_not() {
         let body = |len: usize| format!("{:len$}", r#"{"policy":"p","key":"a"}"#);
-        assert!(Ask::parse(body(MAX_BODY_LEN).as_bytes()).is_ok());
-        assert_eq!(Ask::parse(body(MAX_BODY_LEN + 1).as_bytes()), Err(Problem::BodyTooLarge));
+        assert!(Ask::parse(Endpoint::Consume, body(MAX_BODY_LEN).as_bytes()).is_ok());
+        assert_eq!(Ask::parse(Endpoint::Consume, body(MAX_BODY_LEN + 1).as_bytes()), Err(Problem::BodyTooLarge));
     }
 
     #[test]

@@ -286,17 +286,54 @@ mod tests {
     #[test]
     fn a_policy_needs_only_a_rate_and_a_period() {
         let policies = Policies::parse(r#"{"api":{"rate":100,"period":"1m"}}"#).unwrap();
-        assert_eq!(policies.get("api").unwrap().limit().config(), &Config::token_bucket(100, 60_000));
+        let [limit] = policies.get("api").unwrap().limits() else { panic!("one limit") };
+        assert_eq!(limit.limit().config(), &Config::token_bucket(100, 60_000));
+        assert_eq!((limit.name(), limit.full_name(), limit.write_ahead()), (None, "api", 5));
         assert!(policies.get("other").is_none());
     }
 
     #[test]
     fn every_field_is_read() {
-        let json =
-            r#"{"p":{"kind":"fixed_window","rate":5,"period":"1h 30m","capacity":9,"initial":2,"offset":"15m"}}"#;
+        let json = r#"{"p":{"kind":"fixed_window","rate":5,"period":"1h 30m","capacity":9,"max_debt":3,"initial":2,
+            "offset":"15m","write_ahead":4,"on_error":"open","reservation_ttl":"2m","unsettled":"refund"}}"#;
         let mut expected = Config::fixed_window(5, 5_400_000);
-        (expected.capacity, expected.initial, expected.offset_ms) = (9, Some(2), Some(900_000));
-        assert_eq!(Policies::parse(json).unwrap().get("p").unwrap().limit().config(), &expected);
+        (expected.capacity, expected.max_debt, expected.initial, expected.offset_ms) = (9, 3, Some(2), Some(900_000));
+        let policies = Policies::parse(json).unwrap();
+        let policy = policies.get("p").unwrap();
+        assert_eq!(policy.limits()[0].limit().config(), &expected);
+        assert_eq!(policy.limits()[0].write_ahead(), 4);
+        assert_eq!(policy.on_error(), OnError::Open);
+        assert_eq!(policy.reservations(), Terms { ttl_ms: 120_000, unsettled: Unsettled::Refund });
+    }
+
+    #[test]
+    fn a_policy_of_several_limits_has_them_in_a_list_with_names() {
+        let json = r#"{"llm":{"limits":[{"name":"requests","rate":60,"period":"1m"},
+            {"name":"tokens","rate":100000,"period":"1day","kind":"fixed_window","write_ahead":0}],"on_error":"open"}}"#;
+        let policies = Policies::parse(json).unwrap();
+        let policy = policies.get("llm").unwrap();
+        let names: Vec<_> = policy.limits().iter().map(|limit| (limit.name(), limit.full_name())).collect();
+        assert_eq!(names, [(Some("requests"), "llm/requests"), (Some("tokens"), "llm/tokens")]);
+        assert_eq!(policy.limits().iter().map(NamedLimit::write_ahead).collect::<Vec<_>>(), [3, 0]);
+        assert_eq!(
+            policy.to_string(),
+            "llm: requests token bucket, 60 per 1m, at most 60 at once and 120 within any 1m AND tokens fixed window, \
+             100000 per 1day, at most 100000 at once and 200000 within any 1day; lets pass what cannot be decided"
+        );
+    }
+
+    #[test]
+    fn a_crash_costs_at_most_a_twentieth_and_nothing_of_a_budget_that_never_comes_back() {
+        for (fields, expected) in [
+            (r#""rate":19"#, 0),
+            (r#""rate":20"#, 1),
+            (r#""rate":1,"capacity":1000"#, 50),
+            (r#""rate":0,"capacity":1000"#, 0),
+            (r#""rate":0,"capacity":1000,"write_ahead":7"#, 7),
+        ] {
+            let policies = Policies::parse(&format!(r#"{{"p":{{{fields},"period":"1m"}}}}"#)).unwrap();
+            assert_eq!(policies.get("p").unwrap().limits()[0].write_ahead(), expected, "{fields}");
+        }
     }
 
     #[test]
@@ -309,10 +346,15 @@ mod tests {
             "f": {"rate": 1, "period": "soon"},
             "g": {"rate": 1, "period": "0s"},
             "h": {"rate": 7, "period": "1day", "capacity": 9007199254740991},
-            "i": {"rate": 7, "period": "1day", "offset": "1h"}
+            "i": {"rate": 7, "period": "1day", "offset": "1h"},
+            "j": {"rate": 7, "period": "1day", "max_debt": 9007199254740991},
+            "k": {"rate": 7, "period": "1day", "on_error": "ajar", "unsettled": 1, "reservation_ttl": 5},
+            "l": {"limits": [], "rate": 7},
+            "m": {"limits": [{"rate": 7, "period": "1s"}, {"name": "a b"}, {"name": "a"}, {"name": "a"}, 5]}
         }"#;
         let expected = [
-            "POLICIES.a.burst: is not a field of a policy; those are kind, rate, period, capacity, initial, offset",
+            "POLICIES.a.burst: is not a field here; those are kind, rate, period, capacity, max_debt, initial, offset, \
+             write_ahead, on_error, reservation_ttl, unsettled, limits",
             "POLICIES.a.rate: must be a whole number from 0 to 9007199254740991, not -1",
             "POLICIES.a.period: must be text with a unit, such as \"90s\", not 60",
             "POLICIES.b c: a name has 1 to 64 letters, digits, '_', '-' or '.', all ASCII",
@@ -324,6 +366,19 @@ mod tests {
             "POLICIES.h.capacity: a capacity of 9007199254740991 is too large to stay exact at this rate and period: at \
              most 182437484",
             "POLICIES.i.offset: a token bucket has no windows, so it takes no offset",
+            "POLICIES.j.max_debt: a max_debt of 9007199254740991 is too large to stay exact with this capacity: at most \
+             182437477",
+            "POLICIES.k.on_error: must be \"closed\" or \"open\"",
+            "POLICIES.k.unsettled: must be \"keep\" or \"refund\"",
+            "POLICIES.k.reservation_ttl: must be text with a unit, such as \"90s\", not 5",
+            "POLICIES.l.rate: is not a field here; those are limits, on_error, reservation_ttl, unsettled",
+            "POLICIES.l.limits: must be a list of 1 to 8 limits",
+            "POLICIES.m.limits[0]: must have a name, by which answers and costs refer to it",
+            "POLICIES.m.limits[1]: name: a name has 1 to 64 letters, digits, '_', '-' or '.', all ASCII",
+            "POLICIES.m.limits[2].rate: is missing",
+            "POLICIES.m.limits[2].period: is missing",
+            "POLICIES.m.limits[3]: is the second limit named a",
+            "POLICIES.m.limits[4]: is not a table of name, rate, period, ...",
         ];
         assert_eq!(mistakes(json), expected);
     }

@@ -182,14 +182,23 @@ impl Bucket {
         let Some(kept) = &self.kept else {
             return Slack::None;
         };
+        let next = self.under_way.as_ref().map(|(_, states)| states);
         let mut slack = Slack::Enough;
-        for ((limit, state), kept) in policy.limits().iter().zip(&self.states).zip(kept) {
-            let block = limit.write_ahead();
-            match limit.limit().lead(state, kept, now) {
-                // Below it; or so far above, after a refund, that a crash would cost more than a block.
+        for (index, limit) in policy.limits().iter().enumerate() {
+            let (limit, block) = (limit.limit(), limit.write_ahead());
+            let (Some(state), Some(stored)) = (self.states.get(index), kept.get(index)) else {
+                return Slack::None;
+            };
+            // After a refund a crash might cost more than a block, now or when the row under way has arrived.
+            let least = limit.lowered(state, block);
+            let is_too_low = |stored: &State| limit.lead(stored, &least, now).is_none();
+            if is_too_low(stored) || next.and_then(|states| states.get(index)).is_some_and(is_too_low) {
+                return Slack::None;
+            }
+            match limit.lead(state, stored, now) {
                 None => return Slack::None,
-                Some(lead) if lead > block => return Slack::None,
-                Some(lead) if self.is_ahead && lead < block.div_ceil(2) => slack = Slack::Little,
+                // A quarter is left to be spent while the next row is written. More would cost more rows.
+                Some(lead) if self.is_ahead && lead < block.div_ceil(4) => slack = Slack::Little,
                 Some(_) => {}
             }
         }
