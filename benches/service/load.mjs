@@ -21,48 +21,58 @@ export function get(path) {
   return Buffer.from(`GET ${path} HTTP/1.1\r\nHost: localhost\r\n\r\n`);
 }
 
+/** Opens its connections anew each time: the runtime closes one that was idle for 5 seconds. */
 export class Client {
+  #port;
   #connections;
 
-  static async connect(port, count) {
-    const client = new Client();
-    client.#connections = await Promise.all(Array.from({ length: count }, () => Connection.to(port)));
-    return client;
+  constructor(port, connections) {
+    this.#port = port;
+    this.#connections = connections;
   }
 
   /** Sends one request and returns the whole answer. */
   async ask(request) {
+    const [connection] = await this.#open(1);
     let answer;
-    await this.#connections[0].run([request].values(), (text) => (answer = text));
+    await all([connection], [request].values(), (text) => (answer = text));
     return answer;
   }
 
   /** Sends each request once; `status` is what every answer must have. */
   async each(requests, status) {
-    const rest = requests.values();
-    await Promise.all(this.#connections.map((connection) => connection.run(rest, expect(status))));
+    await all(await this.#open(this.#connections), requests.values(), expect(status));
   }
 
   /**
    * Sends the requests in turn, over and over, for so many seconds; `status` is what every answer must have. Returns how
-   * long each answer took, in milliseconds, and how many there were in each second.
+   * long each answer took, in milliseconds, and how many there were in a second.
    */
   async load(requests, status, seconds) {
+    const connections = await this.#open(this.#connections);
+    const check = expect(status);
+    const took = [];
     const began = performance.now();
     const ends = began + seconds * 1_000;
-    const took = [];
-    const check = expect(status);
-    const onAnswer = (answer, ms) => {
+    const inTurn = endless(requests, () => performance.now() < ends);
+    await all(connections, inTurn, (answer, ms) => {
       check(answer);
       took.push(ms);
-    };
-    const inTurn = endless(requests, () => performance.now() < ends);
-    await Promise.all(this.#connections.map((connection) => connection.run(inTurn, onAnswer)));
+    });
     return { took, perSecond: (took.length / (performance.now() - began)) * 1_000 };
   }
 
-  close() {
-    for (const connection of this.#connections) connection.close();
+  #open(count) {
+    return Promise.all(Array.from({ length: count }, () => Connection.to(this.#port)));
+  }
+}
+
+/** Each connection takes the next request as soon as its last was answered. */
+async function all(connections, requests, onAnswer) {
+  try {
+    await Promise.all(connections.map((connection) => connection.run(requests, onAnswer)));
+  } finally {
+    for (const connection of connections) connection.close();
   }
 }
 
@@ -84,7 +94,7 @@ class Connection {
   #sentAt;
   #requests;
   #onAnswer;
-  #done;
+  #done = Promise.withResolvers();
 
   static async to(port) {
     const connection = new Connection();
@@ -92,19 +102,17 @@ class Connection {
     const socket = connect({ port, host: "127.0.0.1", noDelay: true, onread: { buffer: Buffer.alloc(MAX_ANSWER_LEN), callback } });
     connection.#socket = socket;
     await once(socket, "connect");
-    socket.on("error", (error) => connection.#done?.reject(error));
-    socket.on("close", () => connection.#done?.reject(new Error("the connection was closed before an answer")));
+    socket.on("error", connection.#done.reject);
+    socket.on("close", () => connection.#done.reject(new Error("the connection was closed before an answer")));
     return connection;
   }
 
-  /** Sends what the iterator gives, one after another, and passes on each whole answer and the milliseconds it took. */
+  /** Once: sends what the iterator gives, one after another, and passes on each whole answer and the milliseconds it took. */
   async run(requests, onAnswer) {
     this.#requests = requests;
     this.#onAnswer = onAnswer;
-    this.#done = Promise.withResolvers();
     this.#next();
     await this.#done.promise;
-    this.#done = undefined;
   }
 
   close() {

@@ -20,11 +20,13 @@ const POLICIES = {
 };
 const SETTINGS = { policies: POLICIES, token: TOKEN, keySecret: "the-key-secret-of-the-benchmarks" };
 
+/** Each object has three files open, and many systems allow a process no more than 1 024. */
+const MANY = 200;
 const SCENARIOS = [
   { title: "one key, allowed", keys: 1, policy: "endless", status: 200 },
   { title: "one key, refused", keys: 1, policy: "spent", status: 429 },
-  { title: "1000 keys, allowed", keys: 1_000, policy: "endless", status: 200 },
-  { title: "1000 keys, refused", keys: 1_000, policy: "spent", status: 429 },
+  { title: `${MANY} keys, allowed`, keys: MANY, policy: "endless", status: 200 },
+  { title: `${MANY} keys, refused`, keys: MANY, policy: "spent", status: 429 },
 ];
 
 const CONTESTANTS = [
@@ -53,7 +55,7 @@ async function main() {
 function options() {
   const { values } = parseArgs({
     options: {
-      rounds: { type: "string", default: "9" },
+      rounds: { type: "string", default: "7" },
       seconds: { type: "string", default: "1" },
       connections: { type: "string", default: "16" },
       only: { type: "string", default: "" },
@@ -85,7 +87,7 @@ class Lane {
     lane.#scenario = scenario;
     lane.#requests = Array.from({ length: scenario.keys }, (_, i) => consume(scenario.policy, `user-${i}@example.com`));
     await lane.#runtime.start({ ...worker, keepsObjects: true });
-    lane.#client = await Client.connect(lane.#runtime.port, connections);
+    lane.#client = new Client(lane.#runtime.port, connections);
     return lane;
   }
 
@@ -111,7 +113,6 @@ class Lane {
   }
 
   async stop() {
-    this.#client.close();
     await this.#runtime.remove();
   }
 }
