@@ -5,16 +5,11 @@
 //   await tollgate.kill(); await tollgate.restart(); // what was spent is still spent
 //
 // Whatever is started in a test file is stopped and removed when the file ends, however it ends.
-import { spawn } from "node:child_process";
-import { once } from "node:events";
-import { existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { readdirSync } from "node:fs";
 import { Agent, request } from "node:http";
-import { createRequire } from "node:module";
-import { tmpdir } from "node:os";
-import { join, relative } from "node:path";
-import { createInterface } from "node:readline";
+import { join } from "node:path";
 import { after } from "node:test";
-import { fileURLToPath } from "node:url";
+import { Runtime, tollgate } from "./runtime.mjs";
 
 /** The moment at which a test clock stands where a test does not care. */
 export const NOW = 1_700_000_000_000;
@@ -28,64 +23,41 @@ export const KEY_SECRET = "the-key-secret-of-the-tests";
  * `build` is "test-clock", whose clock stands at {@link NOW} unless a request says otherwise, or "deployed".
  */
 export async function start({ policies, token = TOKEN, keySecret = KEY_SECRET, build = "test-clock" }) {
-  const tollgate = new Tollgate({ policies, token, keySecret, build });
-  all.add(tollgate);
-  await tollgate.restart();
-  return tollgate;
+  const started = new Tollgate({ policies, token, keySecret, build });
+  await started.restart();
+  return started;
 }
 
 class Tollgate {
   #settings;
-  #folder = mkdtempSync(join(tmpdir(), "tollgate-http-"));
-  #process;
-  #closed;
-  #port;
+  #runtime = new Runtime();
   #agent;
-
-  /** All that the Worker and the runtime have printed, over all starts. */
-  log = "";
 
   constructor(settings) {
     this.#settings = settings;
-    mkdirSync(this.#stateFolder);
   }
 
   /** Starts on the same state, perhaps with other settings. */
   async restart(changes = {}) {
     this.#settings = { ...this.#settings, ...changes };
-    const config = join(this.#folder, "config.capnp");
-    writeFileSync(config, configText(this.#settings, this.#folder, this.#stateFolder));
-    // Not node_modules/.bin/workerd: that is a wrapper, and killing it would leave workerd alive.
-    const child = spawn(WORKERD, ["serve", config, "--control-fd=3"], { stdio: ["ignore", "pipe", "pipe", "pipe"] });
-    this.#process = child;
-    this.#closed = once(child, "close"); // after this nothing more is printed
-    for (const stream of [child.stdout, child.stderr]) {
-      stream.setEncoding("utf8").on("data", (text) => (this.log += text));
-    }
-    this.#port = await listening(child).catch(async (error) => {
-      await this.kill();
-      throw new Error(`workerd did not start: ${error.message}\n${this.log}`);
-    });
+    await this.#runtime.start(tollgate(this.#settings));
     this.#agent = new Agent({ keepAlive: true });
   }
 
   /** Ends the process as a power cut would. All of its output is in `log` afterwards. */
   async kill() {
-    this.#process?.kill("SIGKILL");
-    await this.#closed;
+    await this.#runtime.kill();
     this.#agent?.destroy();
   }
 
   async stop() {
     await this.kill();
-    rmSync(this.#folder, { recursive: true, force: true });
-    all.delete(this);
+    await this.#runtime.remove();
   }
 
-  /** As much of {@link stop} as a process can do that is ending. */
-  abandon() {
-    this.#process?.kill("SIGKILL");
-    rmSync(this.#folder, { recursive: true, force: true });
+  /** All that the Worker and the runtime have printed, over all starts. */
+  get log() {
+    return this.#runtime.log;
   }
 
   consume(ask, options) {
@@ -108,7 +80,7 @@ class Tollgate {
       "x-tollgate-test-now": now,
       ...headers,
     };
-    const options = { port: this.#port, agent: this.#agent, method, path };
+    const options = { port: this.#runtime.port, agent: this.#agent, method, path };
     options.headers = Object.fromEntries(Object.entries(all).filter(([, value]) => value !== null));
     try {
       return await exchange(options, body, unfinished);
@@ -127,17 +99,13 @@ class Tollgate {
 
   /** The files in which state is kept: their paths. */
   stateFiles() {
-    const entries = readdirSync(this.#stateFolder, { recursive: true, withFileTypes: true });
+    const entries = readdirSync(this.#runtime.stateFolder, { recursive: true, withFileTypes: true });
     return entries.filter((entry) => entry.isFile()).map((entry) => join(entry.parentPath, entry.name));
   }
 
   /** The databases of the objects that were ever asked. Open them only while the Worker is down. */
   databaseFiles() {
     return this.stateFiles().filter((path) => /\/[0-9a-f]{64}\.sqlite$/.test(path));
-  }
-
-  get #stateFolder() {
-    return join(this.#folder, "state");
   }
 }
 
@@ -162,69 +130,7 @@ function exchange(options, body, unfinished) {
   });
 }
 
-/** Waits for the line in which workerd says on which port it listens. */
-async function listening(child) {
-  const timer = setTimeout(() => child.kill("SIGKILL"), START_TIMEOUT_MS);
-  try {
-    for await (const line of createInterface({ input: child.stdio[3] })) {
-      const message = JSON.parse(line);
-      if (message.event === "listen") return message.port;
-    }
-  } finally {
-    clearTimeout(timer);
-  }
-  throw new Error("it ended before it listened");
-}
-
-function configText({ policies, token, keySecret, build }, folder, stateFolder) {
-  const bundle = fileURLToPath(new URL(`../../build/${BUNDLES[build]}`, import.meta.url));
-  const wasm = existsSync(bundle) && readdirSync(bundle).find((name) => name.endsWith(".wasm"));
-  if (!wasm) throw new Error(`There is no Worker in ${bundle}. Run: npm test -- http`);
-  const embed = (name) => `embed ${text(relative(folder, join(bundle, name)))}`;
-  const secrets = Object.entries({ TOLLGATE_TOKEN: token, TOLLGATE_KEY_SECRET: keySecret })
-    .filter(([, value]) => value !== null)
-    .map(([name, value]) => `(name = ${text(name)}, text = ${text(value)}),`);
-  const [, date] = readFileSync(new URL("../../wrangler.toml", import.meta.url), "utf8").match(/^compatibility_date = (".*")/m);
-  return `
-    using Workerd = import "/workerd/workerd.capnp";
-    const config :Workerd.Config = (
-      services = [
-        (name = "main", worker = .tollgate),
-        (name = "objects", disk = (path = ${text(stateFolder)}, writable = true)),
-      ],
-      sockets = [(name = "http", address = "127.0.0.1:0", http = (), service = "main")],
-    );
-    const tollgate :Workerd.Worker = (
-      modules = [
-        (name = "entry.js", esModule = ${embed("entry.js")}),
-        (name = ${text(wasm)}, wasm = ${embed(wasm)}),
-      ],
-      compatibilityDate = ${date},
-      bindings = [
-        (name = "KEYS", durableObjectNamespace = "KeyObject"),
-        ${policies === null ? "" : `(name = "POLICIES", json = ${text(JSON.stringify(policies))}),`}
-        ${secrets.join("\n        ")}
-      ],
-      durableObjectNamespaces = [(className = "KeyObject", uniqueKey = ${text(OBJECTS)}, enableSql = true)],
-      durableObjectStorage = (localDisk = "objects"),
-    );
-  `;
-}
-
-/** A string as Cap'n Proto's schema language has it; JSON's escapes of ASCII are the same. */
-const text = JSON.stringify;
-
-const BUNDLES = { deployed: "bundle", "test-clock": "bundle-test-clock" };
-const OBJECTS = "tollgate-KeyObject";
-const WORKERD = createRequire(import.meta.url)("workerd").default;
-/** It takes a tenth of a second where nothing else runs. */
-const START_TIMEOUT_MS = 30_000;
 /** It takes a few milliseconds. */
 const ANSWER_TIMEOUT_MS = 20_000;
 
-const all = new Set();
-after(() => Promise.all([...all].map((tollgate) => tollgate.stop())));
-const abandonAll = () => [...all].forEach((tollgate) => tollgate.abandon());
-process.on("exit", abandonAll);
-process.on("uncaughtExceptionMonitor", abandonAll); // the test runner ends without "exit" when a file throws outside its tests
-for (const signal of ["SIGINT", "SIGTERM", "SIGHUP"]) process.on(signal, () => process.exit(1));
+after(Runtime.removeAll);

@@ -1,0 +1,227 @@
+// How many requests the whole service answers in a second, how long each takes and how many rows it writes: Tollgate as it
+// is deployed, beside what one would write by hand. Each runs on workerd, in a process of its own with its objects on disk.
+//
+//   npm run bench                                            all: under three minutes, and a minute more for the first build
+//   npm run bench -- --rounds 5 --seconds 2 --only refused   only the scenarios with this in their titles
+//
+// All are asked in turn, round after round, so that a machine that slows down slows all of them; what is compared is the ratio
+// within each round. It fails if any answer is not the expected one, or the others do not answer what Tollgate does.
+import assert from "node:assert/strict";
+import { readFileSync } from "node:fs";
+import { fileURLToPath } from "node:url";
+import { parseArgs } from "node:util";
+import { Runtime, bindings, tollgate } from "../../tests/http/runtime.mjs";
+import { Client, get, post } from "./load.mjs";
+
+const TOKEN = "the-bearer-token-of-the-benchmarks";
+const POLICIES = {
+  endless: { rate: 1_000_000, period: "1s", capacity: 1_000_000 },
+  spent: { rate: 1, period: "1day", capacity: 1 },
+};
+const SETTINGS = { policies: POLICIES, token: TOKEN, keySecret: "the-key-secret-of-the-benchmarks" };
+
+/** Each object has three files open, and many systems allow a process no more than 1 024. */
+const MANY = 200;
+const SCENARIOS = [
+  { title: "one key, allowed", keys: 1, policy: "endless", status: 200 },
+  { title: "one key, refused", keys: 1, policy: "spent", status: 429 },
+  { title: `${MANY} keys, allowed`, keys: MANY, policy: "endless", status: 200 },
+  { title: `${MANY} keys, refused`, keys: MANY, policy: "spent", status: 429 },
+];
+
+const CONTESTANTS = [
+  { name: "Tollgate", worker: tollgate({ ...SETTINGS, build: "deployed" }) },
+  { name: "JavaScript, a row per call", worker: written("row-per-call.mjs") },
+  { name: "JavaScript, memory only", worker: written("memory.mjs") },
+];
+
+async function main() {
+  const { rounds, seconds, connections, only } = options();
+  const scenarios = SCENARIOS.filter(({ title }) => title.includes(only));
+  if (scenarios.length === 0) throw new Error(`No scenario has ${JSON.stringify(only)} in its title: ${SCENARIOS.map(({ title }) => title).join("; ")}`);
+  await checkThatAllAnswerTheSame();
+  for (const scenario of scenarios) {
+    const lanes = await Promise.all(CONTESTANTS.map((contestant) => Lane.start(contestant, scenario, connections)));
+    for (const lane of lanes) await lane.warmUp(seconds);
+    for (let round = 0; round < rounds; round++) {
+      const turn = round % lanes.length;
+      for (const lane of [...lanes.slice(turn), ...lanes.slice(0, turn)]) await lane.run(seconds);
+    }
+    for (const lane of lanes) await lane.stop();
+    report(scenario, lanes, await rowsPerThousand(scenario, connections));
+  }
+}
+
+function options() {
+  const { values } = parseArgs({
+    options: {
+      rounds: { type: "string", default: "7" },
+      seconds: { type: "string", default: "1" },
+      connections: { type: "string", default: "16" },
+      only: { type: "string", default: "" },
+    },
+  });
+  const numbers = Object.entries(values).filter(([name]) => name !== "only").map(([name, value]) => [name, Number(value)]);
+  for (const [name, number] of numbers) if (!(number > 0)) throw new Error(`--${name} takes a number above 0`);
+  return { ...Object.fromEntries(numbers), only: values.only };
+}
+
+/** A contestant in its process, with what it was seen to do, round by round. */
+class Lane {
+  #runtime = new Runtime();
+  #client;
+  #scenario;
+  #requests;
+
+  /** Requests answered per second. */
+  perSecond = [];
+  /** Of all answers of a round, the milliseconds that half of them and 99 of 100 took at most. */
+  p50 = [];
+  p99 = [];
+  /** Microseconds of processor time that the process took for a request; none where the system does not tell. */
+  cpu = [];
+
+  static async start({ name, worker }, scenario, connections) {
+    const lane = new Lane();
+    lane.name = name;
+    lane.#scenario = scenario;
+    lane.#requests = Array.from({ length: scenario.keys }, (_, i) => consume(scenario.policy, `user-${i}@example.com`));
+    await lane.#runtime.start({ ...worker, keepsObjects: true });
+    lane.#client = new Client(lane.#runtime.port, connections);
+    return lane;
+  }
+
+  async warmUp(seconds) {
+    await this.#client.each(this.#requests, 200); // wakes every object, and spends what is to be refused
+    await this.#client.load(this.#requests, this.#scenario.status, seconds);
+  }
+
+  async run(seconds) {
+    const cpuBefore = cpuMicros(this.#runtime.pid);
+    const { took, perSecond } = await this.#client.load(this.#requests, this.#scenario.status, seconds);
+    const cpuAfter = cpuMicros(this.#runtime.pid);
+    took.sort((a, b) => a - b);
+    this.perSecond.push(perSecond);
+    this.p50.push(took[Math.floor(took.length * 0.5)]);
+    this.p99.push(took[Math.floor(took.length * 0.99)]);
+    this.cpu.push((cpuAfter - cpuBefore) / took.length);
+    return took.length;
+  }
+
+  async ask(request) {
+    return this.#client.ask(request);
+  }
+
+  async stop() {
+    await this.#runtime.remove();
+  }
+}
+
+function consume(policy, key) {
+  return post("/v1/consume", TOKEN, { policy, key, cost: 1 });
+}
+
+/** A contestant written by hand. */
+function written(file) {
+  const modules = Object.fromEntries([file, "token-bucket.mjs"].map((name) => [name, path(`contestants/${name}`)]));
+  return { modules, bindings: bindings(SETTINGS) };
+}
+
+/** The same Worker, with its written rows counted. */
+function counting({ modules, bindings }) {
+  const [[, main], ...others] = Object.entries(modules);
+  return { modules: { "counting.mjs": path("counting.mjs"), "counted.mjs": main, ...Object.fromEntries(others) }, bindings };
+}
+
+/** For each contestant, the rows written for 1 000 decisions. */
+async function rowsPerThousand(scenario, connections) {
+  const perThousand = [];
+  for (const { name, worker } of CONTESTANTS) {
+    const lane = await Lane.start({ name, worker: counting(worker) }, scenario, connections);
+    const rows = async () => Number((await lane.ask(get("/rows"))).split("\r\n\r\n")[1]);
+    await lane.warmUp(0);
+    const before = await rows();
+    const decisions = await lane.run(COUNTED_SECONDS);
+    perThousand.push((1_000 * ((await rows()) - before)) / decisions);
+    await lane.stop();
+  }
+  return perThousand;
+}
+
+/** A grant and a refusal of each contestant: the same but for the moments. */
+async function checkThatAllAnswerTheSame() {
+  const scenario = { keys: 1, policy: "spent" };
+  const lanes = await Promise.all(CONTESTANTS.map((contestant) => Lane.start(contestant, scenario, 1)));
+  for (const status of [200, 429]) {
+    const answers = [];
+    for (const lane of lanes) answers.push(comparable(await lane.ask(consume("spent", "user"))));
+    const [ours, ...others] = answers;
+    assert.match(ours, new RegExp(`^HTTP/1.1 ${status} `));
+    others.forEach((answer, i) => assert.equal(answer, ours, `${lanes[i + 1].name} does not answer what Tollgate does`));
+  }
+  for (const lane of lanes) await lane.stop();
+}
+
+/** An answer with its headers in order and without the digits of moments and of times until them. */
+function comparable(answer) {
+  const [head, body] = answer.split("\r\n\r\n");
+  const [status, ...headers] = head.split("\r\n");
+  const lines = headers.map((line) => line.replace(/^[^:]+/, (name) => name.toLowerCase())).sort();
+  return [status, ...lines, "", body].join("\n").replace(/\d{5,}/g, "…");
+}
+
+/** The processor time that a process has taken so far, in microseconds. */
+function cpuMicros(pid) {
+  try {
+    const fields = readFileSync(`/proc/${pid}/stat`, "utf8").split(") ")[1].split(" ");
+    return (Number(fields[11]) + Number(fields[12])) * TICK_MICROS;
+  } catch {
+    return NaN; // not Linux
+  }
+}
+
+function report({ title }, lanes, rows) {
+  const [ours] = lanes;
+  console.log(`\n${title}`);
+  const head = ["requests/s", "p50 ms", "p99 ms", "CPU µs", "rows/1000"].map((text) => text.padStart(11)).join("");
+  console.log(`${"".padEnd(NAME_LEN)}${head}  Tollgate's requests/s to theirs; its CPU to theirs`);
+  lanes.forEach((lane, i) => {
+    const numbers = [
+      median(lane.perSecond).toFixed(0),
+      median(lane.p50).toFixed(2),
+      median(lane.p99).toFixed(2),
+      Number.isNaN(lane.cpu[0]) ? "?" : median(lane.cpu).toFixed(0),
+      rows[i].toFixed(rows[i] > 0 && rows[i] < 10 ? 2 : 0),
+    ];
+    const comparison = lane === ours ? "" : `${ratio(ours.perSecond, lane.perSecond)}; ${ratio(ours.cpu, lane.cpu)}`;
+    console.log(`${lane.name.padEnd(NAME_LEN)}${numbers.map((text) => text.padStart(11)).join("")}  ${comparison}`.trimEnd());
+  });
+}
+
+/** The median of the ratios within each round, and the quartiles between which half of them lie. */
+function ratio(ours, theirs) {
+  const [low, middle, high] = quartiles(ours.map((our, i) => our / theirs[i])).map((value) => value.toFixed(2));
+  return `${middle} (${low} to ${high})`;
+}
+
+function median(values) {
+  return quartiles(values)[1];
+}
+
+/** The values below which a quarter, a half and three quarters of all lie. */
+function quartiles(values) {
+  const sorted = values.toSorted((a, b) => a - b);
+  return [1, 2, 3].map((quarter) => sorted[Math.floor(((sorted.length - 1) * quarter) / 4)]);
+}
+
+function path(name) {
+  return fileURLToPath(new URL(name, import.meta.url));
+}
+
+/** Long enough that a write now and then is seen. */
+const COUNTED_SECONDS = 0.5;
+/** What Linux counts in, everywhere: a hundredth of a second. */
+const TICK_MICROS = 10_000;
+const NAME_LEN = 28;
+
+await main();

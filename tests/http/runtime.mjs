@@ -1,0 +1,165 @@
+// Runs Workers on workerd, the runtime itself, each in a process of its own with its objects in SQLite files in a folder of
+// its own. Knows nothing of what they answer.
+//
+//   const runtime = new Runtime();
+//   await runtime.start(tollgate({ policies, token, keySecret, build: "deployed" })); // now it answers on runtime.port
+//   await runtime.kill(); await runtime.start(worker); // on the same state
+//   await runtime.remove();
+//
+// Whatever was started is ended and removed when this process ends, however it ends.
+import { spawn } from "node:child_process";
+import { once } from "node:events";
+import { existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { createRequire } from "node:module";
+import { tmpdir } from "node:os";
+import { join, relative } from "node:path";
+import { createInterface } from "node:readline";
+import { fileURLToPath } from "node:url";
+
+export class Runtime {
+  #folder = mkdtempSync(join(tmpdir(), "tollgate-http-"));
+  #process;
+  #closed;
+
+  /** Where it listens. */
+  port;
+
+  /** All that the Worker and the runtime have printed, over all starts. */
+  log = "";
+
+  constructor() {
+    all.add(this);
+    mkdirSync(this.stateFolder);
+  }
+
+  /**
+   * Starts `{ modules, bindings, keepsObjects }` on the state that is there. `modules` are the paths of the files by the
+   * names by which they import each other; the first is the main one. A binding is what the schema of workerd says, but
+   * for its name. With `keepsObjects` no object is evicted, as it would be when nobody asks it for 10 seconds.
+   */
+  async start(worker) {
+    const config = join(this.#folder, "config.capnp");
+    writeFileSync(config, configText(worker, this.#folder, this.stateFolder));
+    // Not node_modules/.bin/workerd: that is a wrapper, and killing it would leave workerd alive.
+    const child = spawn(WORKERD, ["serve", config, "--control-fd=3"], { stdio: ["ignore", "pipe", "pipe", "pipe"] });
+    this.#process = child;
+    this.#closed = once(child, "close"); // after this nothing more is printed
+    for (const stream of [child.stdout, child.stderr]) {
+      stream.setEncoding("utf8").on("data", (text) => (this.log += text));
+    }
+    this.port = await listening(child).catch(async (error) => {
+      await this.kill();
+      throw new Error(`workerd did not start: ${error.message}\n${this.log}`);
+    });
+  }
+
+  /** The process's number. */
+  get pid() {
+    return this.#process.pid;
+  }
+
+  /** The folder in which the objects are kept. */
+  get stateFolder() {
+    return join(this.#folder, "state");
+  }
+
+  /** Ends the process as a power cut would. All of its output is in `log` afterwards. */
+  async kill() {
+    this.#process?.kill("SIGKILL");
+    await this.#closed;
+  }
+
+  async remove() {
+    await this.kill();
+    rmSync(this.#folder, { recursive: true, force: true });
+    all.delete(this);
+  }
+
+  /** As much of {@link remove} as a process can do that is ending. */
+  abandon() {
+    this.#process?.kill("SIGKILL");
+    rmSync(this.#folder, { recursive: true, force: true });
+  }
+
+  static removeAll() {
+    return Promise.all([...all].map((runtime) => runtime.remove()));
+  }
+}
+
+/** The built Worker; `build` is "deployed" or "test-clock". A `token` or `keySecret` of `null` is not set at all. */
+export function tollgate({ policies, token, keySecret, build }) {
+  const bundle = fileURLToPath(new URL(`../../build/${BUNDLES[build]}`, import.meta.url));
+  const wasm = existsSync(bundle) && readdirSync(bundle).find((name) => name.endsWith(".wasm"));
+  if (!wasm) throw new Error(`There is no Worker in ${bundle}. Run: npm test -- http`);
+  const modules = Object.fromEntries(["entry.js", wasm].map((name) => [name, join(bundle, name)]));
+  return { modules, bindings: bindings({ policies, token, keySecret }) };
+}
+
+/** What a Worker is given by `wrangler.toml` and `wrangler secret put`, without what is `null`. */
+export function bindings({ policies, token, keySecret }) {
+  const bindings = { KEYS: `durableObjectNamespace = "KeyObject"` };
+  if (policies !== null) bindings.POLICIES = `json = ${text(JSON.stringify(policies))}`;
+  if (token !== null) bindings.TOLLGATE_TOKEN = `text = ${text(token)}`;
+  if (keySecret !== null) bindings.TOLLGATE_KEY_SECRET = `text = ${text(keySecret)}`;
+  return bindings;
+}
+
+/** Waits for the line in which workerd says on which port it listens. */
+async function listening(child) {
+  const timer = setTimeout(() => child.kill("SIGKILL"), START_TIMEOUT_MS);
+  try {
+    for await (const line of createInterface({ input: child.stdio[3] })) {
+      const message = JSON.parse(line);
+      if (message.event === "listen") return message.port;
+    }
+  } finally {
+    clearTimeout(timer);
+  }
+  throw new Error("it ended before it listened");
+}
+
+function configText({ modules, bindings, keepsObjects = false }, folder, stateFolder) {
+  const module = ([name, path]) => {
+    const kind = name.endsWith(".wasm") ? "wasm" : "esModule";
+    return `(name = ${text(name)}, ${kind} = embed ${text(relative(folder, path))}),`;
+  };
+  const [, date] = readFileSync(new URL("../../wrangler.toml", import.meta.url), "utf8").match(/^compatibility_date = (".*")/m);
+  return `
+    using Workerd = import "/workerd/workerd.capnp";
+    const config :Workerd.Config = (
+      services = [
+        (name = "main", worker = .worker),
+        (name = "objects", disk = (path = ${text(stateFolder)}, writable = true)),
+      ],
+      sockets = [(name = "http", address = "127.0.0.1:0", http = (), service = "main")],
+    );
+    const worker :Workerd.Worker = (
+      modules = [
+        ${Object.entries(modules).map(module).join("\n        ")}
+      ],
+      compatibilityDate = ${date},
+      bindings = [
+        ${Object.entries(bindings).map(([name, value]) => `(name = ${text(name)}, ${value}),`).join("\n        ")}
+      ],
+      durableObjectNamespaces = [
+        (className = "KeyObject", uniqueKey = ${text(OBJECTS)}, enableSql = true, preventEviction = ${keepsObjects}),
+      ],
+      durableObjectStorage = (localDisk = "objects"),
+    );
+  `;
+}
+
+/** A string as Cap'n Proto's schema language has it; JSON's escapes of ASCII are the same. */
+const text = JSON.stringify;
+
+const BUNDLES = { deployed: "bundle", "test-clock": "bundle-test-clock" };
+const OBJECTS = "tollgate-KeyObject";
+const WORKERD = createRequire(import.meta.url)("workerd").default;
+/** It takes a tenth of a second where nothing else runs. */
+const START_TIMEOUT_MS = 30_000;
+
+const all = new Set();
+const abandonAll = () => [...all].forEach((runtime) => runtime.abandon());
+process.on("exit", abandonAll);
+process.on("uncaughtExceptionMonitor", abandonAll); // the test runner ends without "exit" when a file throws outside its tests
+for (const signal of ["SIGINT", "SIGTERM", "SIGHUP"]) process.on(signal, () => process.exit(1));
