@@ -76,7 +76,9 @@ async function several(call, env) {
   }
   const ended = indices.map(async (index) => {
     const question = call.end(index, isGranted);
-    if (question) await ask(env, call.name(index), call.policies(index), question);
+    if (!question) return;
+    const answer = await ask(env, call.name(index), call.policies(index), question);
+    if (!isGranted) call.heard(index, answer); // what is left now that it is given back
   });
   // What cannot be given back now gives itself back; what cannot be kept must be known not to be.
   const results = await Promise.allSettled(ended);

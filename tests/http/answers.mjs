@@ -21,7 +21,7 @@ export function allowed(verdict, rateLimitPolicy, t) {
   return {
     status: 200,
     headers: { "content-type": "application/json" },
-    body: { allowed: true, ...verdict },
+    body: { allowed: true, ...verdict, near_limit: isNear(verdict) },
     ...rateLimitFields(verdict, rateLimitPolicy, t),
   };
 }
@@ -46,6 +46,7 @@ export function refused(verdict, rateLimitPolicy, retryAfter) {
       "violated-policies": [policy],
       allowed: false,
       ...verdict,
+      near_limit: isNear(verdict),
       ...again,
     },
     ...rateLimitFields(verdict, rateLimitPolicy, retryAfter),
@@ -60,6 +61,8 @@ export function problem(status, kind, title, detail, { headers, ...members } = {
     body: { type: `urn:problem-type:tollgate:${kind}`, title, status, detail, ...members },
   };
 }
+
+const isNear = ({ remaining, limit }) => remaining * 5 < limit;
 
 function rateLimitFields({ policy, remaining }, rateLimitPolicy, t) {
   return {
