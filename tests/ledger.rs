@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use proptest::prelude::*;
-use tollgate::api::{Act, Decided, LimitAnswer, Memo, Outcome, Policies, Policy, Question, Reserved};
+use tollgate::api::{Act, Decided, LimitAnswer, Memo, NamedLimit, Outcome, Policies, Policy, Question, Reserved};
 use tollgate::ledger::{Early, Ledger, Writes};
 use tollgate::limit::{Decision, Limit, Part, State, Verb, decide_all};
 
@@ -68,7 +68,8 @@ impl<'p> World<'p> {
             *ids += 1;
             *ids
         };
-        let (outcome, writes) = self.ledger.ask(self.policies, self.policy.name(), &question, self.now, random).unwrap();
+        let (outcome, writes) =
+            self.ledger.ask(self.policies, self.policy.name(), &question, self.now, random).unwrap();
         self.write(writes);
         outcome
     }
@@ -152,7 +153,7 @@ struct Truth<'p> {
 
 impl<'p> Truth<'p> {
     fn new(policy: &'p Policy, now: i64) -> Self {
-        let limits: Vec<_> = policy.limits().iter().map(|limit| limit.limit()).collect();
+        let limits: Vec<_> = policy.limits().iter().map(NamedLimit::limit).collect();
         let states = limits.iter().map(|limit| limit.new_state(now, 0)).collect();
         Self { limits, states }
     }
@@ -419,8 +420,8 @@ proptest! {
     }
 }
 
-fn memo(id: u128, fingerprint: u64) -> Option<Memo> {
-    Some(Memo { id, fingerprint, is_lasting: true })
+const fn memo(id: u128, fingerprint: u64) -> Memo {
+    Memo { id, fingerprint, is_lasting: true }
 }
 
 #[test]
@@ -429,7 +430,7 @@ fn a_repeated_question_gets_its_first_answer_and_takes_nothing() {
     for policy in ["block", "each"] {
         let mut world = World::new(&policies, policy);
         let consume = Act::Take(Verb::Consume);
-        let Outcome::Decided(first) = world.ask(consume, Some(vec![3]), memo(1, 1)) else { panic!() };
+        let Outcome::Decided(first) = world.ask(consume, Some(vec![3]), Some(memo(1, 1))) else { panic!() };
         assert!(!first.is_replayed);
         for crash in [false, true] {
             if crash {
@@ -437,11 +438,11 @@ fn a_repeated_question_gets_its_first_answer_and_takes_nothing() {
             }
             world.now += 1;
             let levels = world.levels();
-            let Outcome::Decided(again) = world.ask(consume, Some(vec![3]), memo(1, 1)) else { panic!() };
+            let Outcome::Decided(again) = world.ask(consume, Some(vec![3]), Some(memo(1, 1))) else { panic!() };
             assert!(again.is_replayed);
             assert_eq!(again.limits[0].decision, first.limits[0].decision);
             assert_eq!(world.levels(), levels);
-            assert_eq!(world.ask(consume, Some(vec![4]), memo(1, 2)), Outcome::MemoReused);
+            assert_eq!(world.ask(consume, Some(vec![4]), Some(memo(1, 2))), Outcome::MemoReused);
         }
     }
 }
@@ -452,10 +453,10 @@ fn a_refusal_is_not_remembered() {
     let mut world = World::new(&policies, "each");
     let consume = Act::Take(Verb::Consume);
     world.decided(consume, vec![10]);
-    let Outcome::Decided(refused) = world.ask(consume, Some(vec![3]), memo(1, 1)) else { panic!() };
+    let Outcome::Decided(refused) = world.ask(consume, Some(vec![3]), Some(memo(1, 1))) else { panic!() };
     assert!(!refused.decision().is_allow());
     world.now += 1_000;
-    let Outcome::Decided(granted) = world.ask(consume, Some(vec![3]), memo(1, 1)) else { panic!() };
+    let Outcome::Decided(granted) = world.ask(consume, Some(vec![3]), Some(memo(1, 1))) else { panic!() };
     assert!(granted.decision().is_allow() && !granted.is_replayed);
 }
 
@@ -466,7 +467,7 @@ fn retries_are_charged_once_whatever_crashes() {
     let policies = Policies::parse(json).unwrap();
     let mut world = World::new(&policies, "p");
     for request in 0..100_000_u128 {
-        let ask = |world: &mut World<'_>| world.ask(Act::Take(Verb::Consume), Some(vec![1]), memo(request, 7));
+        let ask = |world: &mut World<'_>| world.ask(Act::Take(Verb::Consume), Some(vec![1]), Some(memo(request, 7)));
         let Outcome::Decided(first) = ask(&mut world) else { panic!() };
         if request % 97 == 0 {
             world.crash(0);
@@ -483,12 +484,14 @@ fn the_memory_of_a_key_is_bounded() {
     let mut world = World::new(&policies, "block");
     for id in 0..1_000 {
         world.now += 1_000;
-        world.ask(Act::Take(Verb::Consume), Some(vec![1]), memo(id, 0));
+        world.ask(Act::Take(Verb::Consume), Some(vec![1]), Some(memo(id, 0)));
     }
     let len = world.storage["b:block"].len();
     assert!(len < 5_000, "{len} bytes");
     world.now += 1_000;
-    let Outcome::Decided(recent) = world.ask(Act::Take(Verb::Consume), Some(vec![1]), memo(999 - 63, 0)) else { panic!() };
+    let Outcome::Decided(recent) = world.ask(Act::Take(Verb::Consume), Some(vec![1]), Some(memo(999 - 63, 0))) else {
+        panic!()
+    };
     assert!(recent.is_replayed, "the last 64 are remembered");
 }
 
@@ -548,11 +551,11 @@ fn a_key_has_a_thousand_open_reservations_at_most() {
 fn what_a_batch_holds_comes_back_by_itself() {
     let policies = policies();
     let mut world = World::new(&policies, "each");
-    let held = world.ask(Act::Hold, Some(vec![4]), memo(5, 5));
+    let held = world.ask(Act::Hold, Some(vec![4]), Some(memo(5, 5)));
     let Outcome::Decided(Decided { reservation: Some(reserved), .. }) = held else { panic!("{held:?}") };
     assert_eq!(world.levels(), [6]);
     // Asked again before the second half, it holds nothing more.
-    let Outcome::Decided(again) = world.ask(Act::Hold, Some(vec![4]), memo(5, 5)) else { panic!() };
+    let Outcome::Decided(again) = world.ask(Act::Hold, Some(vec![4]), Some(memo(5, 5))) else { panic!() };
     assert_eq!((again.is_replayed, again.reservation), (true, Some(reserved)));
     assert_eq!(world.levels(), [6]);
     world.crash(0);
@@ -560,11 +563,11 @@ fn what_a_batch_holds_comes_back_by_itself() {
     assert_eq!(world.levels(), [10]);
 
     // Settled, it stays taken and is remembered.
-    let Outcome::Decided(held) = world.ask(Act::Hold, Some(vec![4]), memo(6, 6)) else { panic!() };
+    let Outcome::Decided(held) = world.ask(Act::Hold, Some(vec![4]), Some(memo(6, 6))) else { panic!() };
     let id = held.reservation.unwrap().id;
     assert!(matches!(world.ask(Act::Settle(id), None, None), Outcome::Decided(_)));
     world.crash(0);
-    let Outcome::Decided(again) = world.ask(Act::Hold, Some(vec![4]), memo(6, 6)) else { panic!() };
+    let Outcome::Decided(again) = world.ask(Act::Hold, Some(vec![4]), Some(memo(6, 6))) else { panic!() };
     assert_eq!((again.is_replayed, again.reservation), (true, None));
     assert_eq!(world.levels(), [6]);
 }
@@ -632,10 +635,13 @@ fn an_alarm_is_set_once_for_any_number_of_writes() {
 /// Rows written per thousand grants on one key: what the README says.
 #[test]
 fn rows_are_written_by_the_block_when_a_key_is_busy_and_once_each_when_it_is_not() {
-    let json = r#"{"p":{"rate":1000,"period":"1s","capacity":1000},"exact":{"rate":1000,"period":"1s","write_ahead":0}}"#;
+    let json =
+        r#"{"p":{"rate":1000,"period":"1s","capacity":1000},"exact":{"rate":1000,"period":"1s","write_ahead":0}}"#;
     let policies = Policies::parse(json).unwrap();
     // Every so many milliseconds one request of one token, a thousand times.
-    for (policy, interval_ms, rows) in [("p", 0, 28), ("p", 1, 28), ("p", 10, 251), ("p", 1_000, 1_000), ("exact", 0, 1_000)] {
+    for (policy, interval_ms, rows) in
+        [("p", 0, 28), ("p", 1, 28), ("p", 10, 251), ("p", 1_000, 1_000), ("exact", 0, 1_000)]
+    {
         let mut world = World::new(&policies, policy);
         for _ in 0..1_000 {
             assert!(world.decided(Act::Take(Verb::Consume), vec![1]).decision().is_allow());

@@ -94,9 +94,8 @@ impl<'p> Asked<'p> {
             Decision::Wait { retry_at } => Some(until_s(decided.now, retry_at).max(1)),
             _ => retry_after_s.or_else(|| answer.reset_at.map(|at| until_s(decided.now, at))),
         };
-        let field = limit_field(
-            answers.iter().map(|(limit, _, answer)| (limit.full_name(), answer.remaining, next_s(answer))),
-        );
+        let field =
+            limit_field(answers.iter().map(|(limit, _, answer)| (limit.full_name(), answer.remaining, next_s(answer))));
         let reply = respond(refused, &verdict);
         Ok(reply.with("ratelimit-policy", item.policy.field()).with("ratelimit", field))
     }
@@ -139,10 +138,10 @@ impl<'p> Asked<'p> {
         let results: Vec<Verdict<'_>> = decisions.iter().map(verdict).collect();
         let now = results.iter().map(|verdict| verdict.now).max().unwrap_or_default();
         let mut refused = results.iter().filter(|verdict| !verdict.allowed);
-        let retry_at = match refused.clone().any(|verdict| verdict.retry_at.is_none()) {
-            true => None,
-            false => refused.clone().filter_map(|verdict| verdict.retry_at).max(),
-        };
+        // Never, if one of them never can.
+        let retry_at =
+            refused.clone().map(|verdict| verdict.retry_at).try_fold(now, |latest, at| Some(latest.max(at?)));
+        let retry_at = retry_at.filter(|_| refused.clone().next().is_some());
         let retry_after_ms = retry_at.map(|at| until_ms(now, at));
         let refusal = refused.next().map(|first| Refusal {
             detail: format!("nothing was taken: {}", first.refusal()),
@@ -250,13 +249,11 @@ pub fn degraded_reply(policies: &[&str], cause: Cause) -> Reply {
     }
     let degraded = cause.word();
     let body = |policy| Body { allowed: true, policy, degraded };
-    match policies {
-        [policy] => Reply::json(200, "application/json", &body(policy)),
-        _ => {
-            let results = policies.iter().map(|policy| body(policy)).collect();
-            Reply::json(200, "application/json", &Batch { allowed: true, degraded, results })
-        }
+    if let [policy] = policies {
+        return Reply::json(200, "application/json", &body(policy));
     }
+    let results = policies.iter().map(|policy| body(policy)).collect();
+    Reply::json(200, "application/json", &Batch { allowed: true, degraded, results })
 }
 
 fn decided(outcome: &Outcome) -> Result<&Decided, Problem> {
@@ -454,7 +451,7 @@ fn until_s(now: i64, at: i64) -> u64 {
     until_ms(now, at).div_ceil(1_000)
 }
 
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it so")]
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde calls it so; on wasm32 it is not even small")]
 const fn is_zero(value: &u64) -> bool {
     *value == 0
 }

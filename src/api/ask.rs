@@ -186,20 +186,20 @@ impl Cost<'_> {
             Self::Each(cost) => return Ok(vec![*cost; limits.len()]),
             Self::ByLimit(named) => named,
         };
-        let names = || limits.iter().filter_map(|limit| limit.name()).collect::<Vec<_>>().join(", ");
+        let known = || limits.iter().filter_map(|limit| limit.name()).collect::<Vec<_>>().join(", ");
         if let Some((name, _)) = named.iter().find(|(name, _)| limits.iter().all(|limit| limit.name() != Some(name))) {
-            return bad_request(match names() {
+            return bad_request(match known() {
                 none if none.is_empty() => {
                     format!("policy {} has one limit, without a name: its cost is a number", policy.name())
                 }
-                names => format!("policy {} has no limit {name:?}; its limits are {names}", policy.name()),
+                known => format!("policy {} has no limit {name:?}; its limits are {known}", policy.name()),
             });
         }
         let cost_of = |name: Option<&str>| named.iter().find(|(named, _)| Some(&**named) == name);
         let costs = limits.iter().map(|limit| cost_of(limit.name()).map(|(_, cost)| *cost)).collect();
         match costs {
             Some(costs) => Ok(costs),
-            None => bad_request(format!("the cost must name every limit of policy {}: {}", policy.name(), names())),
+            None => bad_request(format!("the cost must name every limit of policy {}: {}", policy.name(), known())),
         }
     }
 }
@@ -342,7 +342,6 @@ fn checked_key<E: Error>(key: &str) -> Result<&str, E> {
     }
 }
 
-
 fn mode<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Mode>, D::Error> {
     Mode::deserialize(deserializer).map(Some)
 }
@@ -457,14 +456,22 @@ mod tests {
             (Endpoint::Consume, r#","mode":"take","cost":3"#, one(Act::Take(Verb::Consume), Some(Cost::Each(3)))),
             (Endpoint::Consume, r#","mode":"reserve""#, one(reserve(None), None)),
             (Endpoint::Consume, r#","mode":"reserve","max_wait_ms":0"#, one(reserve(Some(0)), None)),
-            (Endpoint::Consume, r#","mode":"borrow","max_wait_ms":5"#, one(Act::Take(Verb::Borrow { max_wait_ms: Some(5) }), None)),
+            (
+                Endpoint::Consume,
+                r#","mode":"borrow","max_wait_ms":5"#,
+                one(Act::Take(Verb::Borrow { max_wait_ms: Some(5) }), None),
+            ),
             (Endpoint::Consume, r#","mode":"up_to","cost":9"#, one(Act::Take(Verb::ConsumeUpTo), Some(Cost::Each(9)))),
             (Endpoint::Peek, r#","mode":"reserve""#, one(Act::Look(Verb::Reserve { max_wait_ms: None }), None)),
             (Endpoint::Charge, r#","cost":{"a":2,"b":0}"#, one(Act::Take(Verb::Charge), Some(by_limit))),
             (Endpoint::Refund, "", one(Act::Take(Verb::Refund), None)),
             (Endpoint::Reset, "", one(Act::Take(Verb::Reset), None)),
             (Endpoint::Inspect, "", one(Act::Look(Verb::Consume), None)),
-            (Endpoint::Settle, r#","reservation":"00000000000ff","cost":1"#, one(Act::Settle(255), Some(Cost::Each(1)))),
+            (
+                Endpoint::Settle,
+                r#","reservation":"00000000000ff","cost":1"#,
+                one(Act::Settle(255), Some(Cost::Each(1))),
+            ),
             (Endpoint::Cancel, r#","reservation":"fffffffffffff""#, one(Act::Cancel((1 << 52) - 1), None)),
         ] {
             let body = format!(r#"{{"policy":"api","key":"alice"{more}}}"#);
@@ -485,8 +492,10 @@ mod tests {
         for (body, expected) in [
             (many(0), "a batch has 1 to 16 requests, not 0"),
             (many(17), "a batch has 1 to 16 requests, not 17"),
-            (r#"{"requests":[{"policy":"a","key":"x"},{"policy":"b","key":"x"},{"policy":"a","key":"x"}]}"#.into(),
-             "requests 0 and 2 have the same policy and key: make them one, with the sum of their costs"),
+            (
+                r#"{"requests":[{"policy":"a","key":"x"},{"policy":"b","key":"x"},{"policy":"a","key":"x"}]}"#.into(),
+                "requests 0 and 2 have the same policy and key: make them one, with the sum of their costs",
+            ),
             ("[]".into(), "invalid type: sequence, expected a JSON object with \"requests\", a list"),
             ("{}".into(), "missing field `requests`"),
         ] {
@@ -500,17 +509,37 @@ mod tests {
         for (endpoint, more, expected) in [
             (Endpoint::Refund, r#","mode":"reserve""#, "`mode` has no meaning here; fields are policy, key, cost"),
             (Endpoint::Reset, r#","cost":1"#, "`cost` has no meaning here; fields are policy, key"),
-            (Endpoint::Consume, r#","reservation":"1""#, "`reservation` has no meaning here; fields are policy, key, cost, mode, max_wait_ms"),
+            (
+                Endpoint::Consume,
+                r#","reservation":"1""#,
+                "`reservation` has no meaning here; fields are policy, key, cost, mode, max_wait_ms",
+            ),
             (Endpoint::Consume, r#","max_wait_ms":1"#, "`max_wait_ms` goes with a `mode` of \"reserve\" or \"borrow\""),
-            (Endpoint::Consume, r#","mode":"lend""#, "unknown variant `lend`, expected one of `take`, `reserve`, `borrow`, `up_to`"),
-            (Endpoint::Consume, r#","mode":"reserve","max_wait_ms":-1"#, "integer `-1`, expected a wait in milliseconds that is a whole number"),
+            (
+                Endpoint::Consume,
+                r#","mode":"lend""#,
+                "unknown variant `lend`, expected one of `take`, `reserve`, `borrow`, `up_to`",
+            ),
+            (
+                Endpoint::Consume,
+                r#","mode":"reserve","max_wait_ms":-1"#,
+                "integer `-1`, expected a wait in milliseconds that is a whole number",
+            ),
             (Endpoint::Settle, r#","cost":1"#, "missing field `reservation`"),
             (Endpoint::Cancel, r#","reservation":"xyz""#, "\"xyz\" is no id of a reservation"),
-            (Endpoint::Cancel, r#","reservation":"10000000000000""#, "is no id of a reservation, which has 13 hex digits"),
+            (
+                Endpoint::Cancel,
+                r#","reservation":"10000000000000""#,
+                "is no id of a reservation, which has 13 hex digits",
+            ),
             (Endpoint::Cancel, r#","reservation":7"#, "invalid type: integer `7`, expected a string"),
             (Endpoint::Consume, r#","cost":{"a":1,"a":2}"#, "the cost of \"a\" is given twice"),
             (Endpoint::Consume, r#","cost":{"a":1.5}"#, "floating point `1.5`, expected a cost that is a whole number"),
-            (Endpoint::Consume, r#","cost":{"a":1,"b":1,"c":1,"d":1,"e":1,"f":1,"g":1,"h":1,"i":1}"#, "a policy has at most 8 limits"),
+            (
+                Endpoint::Consume,
+                r#","cost":{"a":1,"b":1,"c":1,"d":1,"e":1,"f":1,"g":1,"h":1,"i":1}"#,
+                "a policy has at most 8 limits",
+            ),
         ] {
             let body = format!(r#"{{"policy":"api","key":"alice"{more}}}"#);
             let Err(Problem::BadRequest { detail }) = parse(endpoint, &body) else { panic!("{body}") };
@@ -524,7 +553,9 @@ mod tests {
             "one":{"rate":5,"period":"1s"}}"#;
         let policies = crate::api::Policies::parse(json).unwrap();
         let [one, two] = ["one", "two"].map(|name| policies.get(name).unwrap());
-        let named = |costs: &[(&'static str, u64)]| Cost::ByLimit(costs.iter().map(|&(name, cost)| (name.into(), cost)).collect());
+        let named = |costs: &[(&'static str, u64)]| {
+            Cost::ByLimit(costs.iter().map(|&(name, cost)| (name.into(), cost)).collect())
+        };
         assert_eq!(Cost::Each(3).of(two, Verb::Consume), Ok(vec![3, 3]));
         assert_eq!(named(&[("b", 9), ("a", 0)]).of(two, Verb::Consume), Ok(vec![0, 9]));
         let too_large = |limit: &str, cost, max| Err(Problem::CostTooLarge { limit: limit.into(), cost, max });
@@ -532,9 +563,18 @@ mod tests {
         assert_eq!(Cost::Each(6).of(one, Verb::Consume), too_large("one", 6, 5));
         assert_eq!(Cost::Each(6).of(one, Verb::Charge), Ok(vec![6]));
         let wrong = |detail: &str| bad_request::<Vec<u64>>(detail.to_owned());
-        assert_eq!(named(&[("a", 1)]).of(two, Verb::Consume), wrong("the cost must name every limit of policy two: a, b"));
-        assert_eq!(named(&[("a", 1), ("c", 1)]).of(two, Verb::Consume), wrong("policy two has no limit \"c\"; its limits are a, b"));
-        assert_eq!(named(&[("a", 1)]).of(one, Verb::Consume), wrong("policy one has one limit, without a name: its cost is a number"));
+        assert_eq!(
+            named(&[("a", 1)]).of(two, Verb::Consume),
+            wrong("the cost must name every limit of policy two: a, b")
+        );
+        assert_eq!(
+            named(&[("a", 1), ("c", 1)]).of(two, Verb::Consume),
+            wrong("policy two has no limit \"c\"; its limits are a, b")
+        );
+        assert_eq!(
+            named(&[("a", 1)]).of(one, Verb::Consume),
+            wrong("policy one has one limit, without a name: its cost is a number")
+        );
     }
 
     #[test]
@@ -580,14 +620,21 @@ mod tests {
 
     #[test]
     fn a_key_with_invalid_utf_8_is_refused_rather_than_mended() {
-        assert!(matches!(Ask::parse(Endpoint::Consume, b"{\"policy\":\"p\",\"key\":\"\xff\"}"), Err(Problem::BadRequest { .. })));
+        assert!(matches!(
+            Ask::parse(Endpoint::Consume, b"{\"policy\":\"p\",\"key\":\"\xff\"}"),
+            Err(Problem::BadRequest { .. })
+        ));
     }
 
     #[test]
     fn a_cost_may_be_written_with_a_point_if_it_is_whole() {
         for (cost, expected) in [("1.0", 1), ("1e3", 1000), ("-0.0", 0), ("9007199254740991.0", MAX_TOKENS), ("0", 0)] {
             let body = format!(r#"{{"policy":"p","key":"a","cost":{cost}}}"#);
-            assert_eq!(Ask::parse(Endpoint::Consume, body.as_bytes()).map(|mut ask| ask.items.remove(0).cost), Ok(Some(Cost::Each(expected))), "{cost}");
+            assert_eq!(
+                Ask::parse(Endpoint::Consume, body.as_bytes()).map(|mut ask| ask.items.remove(0).cost),
+                Ok(Some(Cost::Each(expected))),
+                "{cost}"
+            );
         }
     }
 

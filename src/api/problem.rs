@@ -102,9 +102,7 @@ impl Problem {
             Self::Unauthorized => (401, "urn:problem-type:tollgate:unauthorized", "Unauthorized"),
             Self::NotFound { .. } => (404, "urn:problem-type:tollgate:not-found", "Not found"),
             Self::UnknownPolicy { .. } => (404, "urn:problem-type:tollgate:unknown-policy", "Unknown policy"),
-            Self::UnknownReservation => {
-                (404, "urn:problem-type:tollgate:unknown-reservation", "Unknown reservation")
-            }
+            Self::UnknownReservation => (404, "urn:problem-type:tollgate:unknown-reservation", "Unknown reservation"),
             Self::TooManyReservations { .. } => {
                 (409, "urn:problem-type:tollgate:too-many-reservations", "Too many reservations")
             }

@@ -140,7 +140,7 @@ impl Question {
     #[must_use]
     pub fn from_numbers(numbers: &[f64]) -> Option<Self> {
         let mut rest = Numbers::new(numbers)?;
-        let (act, verb, max_wait_ms, id) = (rest.whole()?, rest.whole()?, rest.maybe()?, rest.whole()?);
+        let (act, verb, max_wait_ms, id) = (rest.whole()?, rest.whole()?, rest.maybe().ok()?, rest.whole()?);
         let verb = || verb_from_numbers(verb, max_wait_ms);
         let act = match act {
             0 => Act::Look(verb()?),
@@ -210,7 +210,7 @@ impl Outcome {
             _ => return None,
         }
         let (now, is_replayed, open_reservations) = (rest.moment()?, rest.whole()? == 1, rest.whole()?);
-        let (id, expires_at) = (rest.maybe()?, rest.moment()?);
+        let (id, expires_at) = (rest.maybe().ok()?, rest.moment()?);
         let mut limits = Vec::new();
         while !rest.is_empty() {
             let (kind, tokens, at) = (rest.whole()?, rest.whole()?, rest.moment()?);
@@ -222,7 +222,7 @@ impl Outcome {
             };
             let left = rest.moment()?;
             let (remaining, owed) = if left < 0 { (0, left.unsigned_abs()) } else { (left.unsigned_abs(), 0) };
-            let reset_at = rest.moment_or_never()?;
+            let reset_at = rest.moment_or_never().ok()?;
             limits.push(LimitAnswer { decision, remaining, owed, reset_at });
         }
         let reservation = id.map(|id| Reserved { id, expires_at });
@@ -284,6 +284,9 @@ fn low_word(value: u128) -> f64 {
     f64::from(value as u32)
 }
 
+/// There is no further number.
+struct Ended;
+
 /// Numbers that are being read.
 struct Numbers<'a>(&'a [f64]);
 
@@ -304,16 +307,20 @@ impl<'a> Numbers<'a> {
         self.next().map(|number| number as u64)
     }
 
-    fn maybe(&mut self) -> Option<Option<u64>> {
-        self.next().map(|number| (number >= 0.0).then_some(number as u64))
+    /// `Err` when there is no number, `Ok(None)` when it says that there is no value.
+    fn maybe(&mut self) -> Result<Option<u64>, Ended> {
+        let number = self.next().ok_or(Ended)?;
+        Ok((number >= 0.0).then_some(number as u64))
     }
 
     fn moment(&mut self) -> Option<i64> {
         self.next().map(|number| number as i64)
     }
 
-    fn moment_or_never(&mut self) -> Option<Option<i64>> {
-        self.next().map(|number| (number > NEVER).then_some(number as i64))
+    /// The same.
+    fn moment_or_never(&mut self) -> Result<Option<i64>, Ended> {
+        let number = self.next().ok_or(Ended)?;
+        Ok((number > NEVER).then_some(number as i64))
     }
 
     const fn is_empty(&self) -> bool {

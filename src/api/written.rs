@@ -92,8 +92,7 @@ pub const MAX_LIMITS: usize = 8;
 /// The longest name of a policy or a limit. Names go into headers and logs; a longer one is no name.
 const MAX_NAME_LEN: usize = 64;
 
-const LIMIT_FIELDS: [&str; 8] =
-    ["kind", "rate", "period", "capacity", "max_debt", "initial", "offset", "write_ahead"];
+const LIMIT_FIELDS: [&str; 8] = ["kind", "rate", "period", "capacity", "max_debt", "initial", "offset", "write_ahead"];
 const POLICY_FIELDS: [&str; 3] = ["on_error", "reservation_ttl", "unsettled"];
 
 /// A model's answer of ten minutes is a very long one.

@@ -285,13 +285,7 @@ impl Ledger {
         Ok((answers, decision))
     }
 
-    fn take(
-        &mut self,
-        asked: &[&Policy],
-        verb: Verb,
-        question: &Question,
-        now: i64,
-    ) -> Result<Outcome, LedgerError> {
+    fn take(&mut self, asked: &[&Policy], verb: Verb, question: &Question, now: i64) -> Result<Outcome, LedgerError> {
         if let Some(outcome) = self.remembered(asked, question.memo, now)? {
             return Ok(outcome);
         }
@@ -335,9 +329,8 @@ impl Ledger {
         }
         let expires_at = ready_at.saturating_add_unsigned(ttl_ms);
         let mut taken = limits.iter().map(tokens);
-        let parts = asked.iter().map(|policy| {
-            (policy.name().to_owned(), taken.by_ref().take(policy.limits().len()).collect())
-        });
+        let parts =
+            asked.iter().map(|policy| (policy.name().to_owned(), taken.by_ref().take(policy.limits().len()).collect()));
         let reservation = Reservation {
             opened_at: now,
             expires_at,
@@ -414,7 +407,8 @@ impl Ledger {
     /// Takes the reservation off the list, if it is one of these policies.
     fn close(&mut self, asked: &[&Policy], id: u64, writes: &mut Writes) -> Option<Reservation> {
         let open = self.reservations.get(&id)?;
-        let is_theirs = open.parts.iter().map(|(policy, _)| policy.as_str()).eq(asked.iter().map(|policy| policy.name()));
+        let is_theirs =
+            open.parts.iter().map(|(policy, _)| policy.as_str()).eq(asked.iter().map(|policy| policy.name()));
         let fits = open.parts.iter().zip(asked).all(|((_, taken), policy)| taken.len() == policy.limits().len());
         if !is_theirs || !fits {
             return None;
@@ -433,7 +427,9 @@ impl Ledger {
         expired.sort_by_key(|(_, open)| open.expires_at);
         let expired: Vec<u64> = expired.into_iter().map(|(id, _)| *id).collect();
         for id in expired {
-            for (name, taken) in self.reservations.get(&id).filter(|open| open.gives_back).map_or(vec![], |open| open.parts.clone()) {
+            for (name, taken) in
+                self.reservations.get(&id).filter(|open| open.gives_back).map_or(vec![], |open| open.parts.clone())
+            {
                 // Of a policy that is no more, there is nothing to give back to.
                 if let Some(policy) = policies.get(&name).filter(|policy| policy.limits().len() == taken.len()) {
                     self.open(policy, now)?;
@@ -468,12 +464,7 @@ impl Ledger {
     }
 
     /// The first answer to a question that is asked again.
-    fn remembered(
-        &mut self,
-        asked: &[&Policy],
-        memo: Option<Memo>,
-        now: i64,
-    ) -> Result<Option<Outcome>, LedgerError> {
+    fn remembered(&mut self, asked: &[&Policy], memo: Option<Memo>, now: i64) -> Result<Option<Outcome>, LedgerError> {
         let (Some(memo), Some(first)) = (memo, asked.first()) else {
             return Ok(None);
         };
@@ -516,7 +507,8 @@ impl Ledger {
         let mut grants = grants.iter();
         for policy in asked {
             let bucket = self.bucket(policy)?;
-            for ((limit, state), &(tokens, ready_at)) in policy.limits().iter().zip(&bucket.states).zip(grants.by_ref()) {
+            for ((limit, state), &(tokens, ready_at)) in policy.limits().iter().zip(&bucket.states).zip(grants.by_ref())
+            {
                 limits.push(answer(limit.limit(), Decision::Allow { tokens, ready_at }, state, now));
             }
         }

@@ -101,7 +101,13 @@ mod tests {
 
     #[test]
     fn what_was_not_encoded_here_is_none() {
-        let good = Reservation { opened_at: 1, expires_at: 2, gives_back: false, memo: None, parts: vec![("p".into(), vec![3])] };
+        let good = Reservation {
+            opened_at: 1,
+            expires_at: 2,
+            gives_back: false,
+            memo: None,
+            parts: vec![("p".into(), vec![3])],
+        };
         let good = good.encode();
         assert!(Reservation::decode(&good).is_some());
         assert_eq!(Reservation::decode(&[]), None);

@@ -22,6 +22,8 @@ pub struct Front {
 }
 
 #[wasm_bindgen]
+#[expect(clippy::needless_pass_by_value, reason = "wasm-bindgen has no optional texts by reference")]
+#[expect(clippy::unused_self, reason = "only calls on an object revive an instance that has panicked")]
 impl Front {
     /// A front with the settings in `env`.
     #[wasm_bindgen(constructor)]

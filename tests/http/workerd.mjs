@@ -55,6 +55,11 @@ class Tollgate {
     await this.#runtime.remove();
   }
 
+  /** Where it listens. */
+  get port() {
+    return this.#runtime.port;
+  }
+
   /** All that the Worker and the runtime have printed, over all starts. */
   get log() {
     return this.#runtime.log;
