@@ -26,7 +26,7 @@ test("a preflight is answered without a token, wherever it is sent", async () =>
         headers: {
           "access-control-allow-origin": "*",
           "access-control-allow-methods": "GET, POST",
-          "access-control-allow-headers": "Authorization, Content-Type",
+          "access-control-allow-headers": "Authorization, Content-Type, Idempotency-Key",
           "access-control-max-age": "86400",
         },
         text: "",
