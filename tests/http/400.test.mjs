@@ -20,12 +20,12 @@ const tollgate = await start({
   },
 });
 
-/** Sends a body to both paths, and sees that alice's budget is what it was. */
-async function assertRefusedUnchanged(body, expected, headers) {
+/** Sends a body to all of `paths`, and sees that alice's budget is what it was. */
+async function assertRefusedUnchanged(body, expected, headers, paths = ["/v1/consume", "/v1/peek"]) {
   const look = async () => (await tollgate.peek({ policy: "api", key: "alice", cost: 0 })).body;
   const before = await look();
   assert.equal(before.remaining, 13, "neither empty nor full, so that a change shows");
-  for (const path of ["/v1/consume", "/v1/peek"]) {
+  for (const path of paths) {
     assertAnswer(await tollgate.send({ path, body, headers }), expected, `${body} to ${path}`);
   }
   assert.deepEqual(await look(), before);
@@ -162,6 +162,69 @@ test("a body that is no request", async (t) => {
       }
     });
   }
+});
+
+test("what has no meaning for a path, or is missing there", async () => {
+  const takes = (field, known) => `\`${field}\` has no meaning here; fields are ${known}`;
+  const item = '"policy":"api","key":"alice"';
+  const many = (count) => Array.from({ length: count }, (_, i) => `{"policy":"api","key":"key ${i}"}`).join(",");
+  for (const [path, body, detail] of [
+    ["/v1/charge", `{${item},"mode":"take"}`, takes("mode", "policy, key, cost")],
+    ["/v1/refund", `{${item},"max_wait_ms":1}`, takes("max_wait_ms", "policy, key, cost")],
+    ["/v1/reset", `{${item},"cost":1}`, takes("cost", "policy, key")],
+    ["/v1/inspect", `{${item},"cost":0}`, takes("cost", "policy, key")],
+    ["/v1/cancel", `{${item},"reservation":"ff","cost":1}`, takes("cost", "policy, key, reservation")],
+    ["/v1/settle", `{${item},"reservation":"ff","cost":1,"mode":"take"}`, takes("mode", "policy, key, reservation, cost")],
+    ["/v1/settle", `{${item},"reservation":"ff"}`, "missing field `cost`: what the work did cost in the end"],
+    ["/v1/settle", `{${item},"cost":1}`, "missing field `reservation`: the id that the reserving answer gave"],
+    ["/v1/cancel", `{${item}}`, "missing field `reservation`: the id that the reserving answer gave"],
+    ["/v1/cancel", `{${item},"reservation":""}`, '"" is no id of a reservation, which has 13 hex digits'],
+    ["/v1/cancel", `{${item},"reservation":"+f"}`, '"+f" is no id of a reservation, which has 13 hex digits'],
+    ["/v1/cancel", `{${item},"reservation":"10000000000000"}`, '"10000000000000" is no id of a reservation, which has 13 hex digits'],
+    ["/v1/batch", `{${item}}`, "unknown field `policy`, expected `requests` at line 1 column 9"],
+    ["/v1/batch", '{"requests":[]}', "a batch has 1 to 16 requests, not 0"],
+    ["/v1/batch", `{"requests":[${many(17)}]}`, "a batch has 1 to 16 requests, not 17"],
+    [
+      "/v1/batch",
+      `{"requests":[{${item}},{"policy":"daily","key":"alice"},{${item},"cost":2}]}`,
+      "requests 0 and 2 have the same policy and key: make them one, with the sum of their costs",
+    ],
+    [
+      "/v1/batch",
+      `{"requests":[{${item},"mode":"reserve"}]}`,
+      "unknown field `mode`, expected one of `policy`, `key`, `cost` at line 1 column 49",
+    ],
+    ["/v1/batch", "[]", 'invalid type: sequence, expected a JSON object with "requests", a list'],
+  ]) {
+    await assertRefusedUnchanged(body, problem(400, "bad-request", "Bad request", detail), undefined, [path]);
+  }
+});
+
+test("a batch that is no object: what it should be", async () => {
+  for (const [body, found, column] of [
+    ["null", "null", 4],
+    ["7", "integer `7`", 1],
+    ['"api"', 'string "api"', 5],
+  ]) {
+    const detail = `invalid type: ${found}, expected a JSON object with "requests", a list at line 1 column ${column}`;
+    await assertRefusedUnchanged(body, problem(400, "bad-request", "Bad request", detail), undefined, ["/v1/batch"]);
+  }
+});
+
+test("a batch with a list for a request: its fields have names", async () => {
+  const what = 'invalid type: sequence, expected an object with "policy", "key" and perhaps "cost"';
+  const expected = problem(400, "bad-request", "Bad request", `${what} at line 1 column 14`);
+  assertAnswer(await tollgate.send({ path: "/v1/batch", body: '{"requests":[["api","erin",1]]}' }), expected);
+});
+
+test("an Idempotency-Key that is empty or longer than 255 characters", async () => {
+  const detail = "an Idempotency-Key has 1 to 255 characters";
+  for (const id of ["", "i".repeat(256), "i".repeat(4_000)]) {
+    const headers = { "idempotency-key": id };
+    await assertRefusedUnchanged('{"policy":"api","key":"alice"}', problem(400, "bad-request", "Bad request", detail), headers);
+  }
+  const longest = { headers: { "idempotency-key": "i".repeat(255) } };
+  assert.equal((await tollgate.consume({ policy: "api", key: "bob" }, longest)).status, 200);
 });
 
 test("a mode of another type: that it is, since the body is JSON", async () => {
