@@ -33,7 +33,8 @@ export function parseBucket(row) {
     return [bytes.readBigInt64LE(statesAt + 16 * i), bytes.readBigInt64LE(statesAt + 16 * i + 8)];
   });
   const numbers = bytes.subarray(3, recordAt).toString();
-  return { format: bytes[0], numbers, recordFormat: bytes[recordAt + 1], version, states, memory: bytes.subarray(statesAt + 16 * count) };
+  const memory = bytes.subarray(statesAt + 16 * count);
+  return { format: bytes[0], numbers, recordFormat: bytes[recordAt + 1], version, states, memory };
 }
 
 /** The row of these parts. */

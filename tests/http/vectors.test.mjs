@@ -72,13 +72,13 @@ function ask(bucket, { verb, cost, max_wait_ms }) {
 /** The decision in an answer. */
 function decision({ status, headers, body }) {
   const { allowed, cost, tokens, ready_at, retry_at, retry_after_ms, now, max_cost } = body;
-  return { status, allowed, cost, tokens, ready_at, retry_at, retry_after_ms, retry_after: headers["retry-after"], now, max_cost };
+  const retry_after = headers["retry-after"];
+  return { status, allowed, cost, tokens, ready_at, retry_at, retry_after_ms, retry_after, now, max_cost };
 }
 
 /** The decision that answers a step. */
 function expected({ at, verb, cost, expect: { allow, wait, never } }, capacity) {
-  const all = ["status", "allowed", "cost", "tokens", "ready_at", "retry_at", "retry_after_ms", "retry_after", "now", "max_cost"];
-  const nothing = Object.fromEntries(all.map((name) => [name, undefined]));
+  const nothing = decision({ status: undefined, headers: {}, body: {} });
   // More than the policy can ever grant: that is known without a look at the bucket.
   if (never && never.max >= capacity && verb !== "consume_up_to") return { ...nothing, status: 400, max_cost: never.max };
   const decided = { ...nothing, cost: verb === "reset" ? 0 : cost, now: at };
