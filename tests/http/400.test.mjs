@@ -10,15 +10,22 @@ const tollgate = await start({
     none: { rate: 1, period: "1s", capacity: 0 },
     once: { rate: 0, period: "1s", capacity: 5 },
     daily: { kind: "fixed_window", rate: 100, period: "1day", capacity: 250 },
+    debtor: { rate: 10, period: "10s", capacity: 20, max_debt: 5 },
+    llm: {
+      limits: [
+        { name: "requests", rate: 5, period: "1s" },
+        { name: "tokens", rate: 100, period: "1s" },
+      ],
+    },
   },
 });
 
-/** Sends a body to both paths, and sees that alice's budget is what it was. */
-async function assertRefusedUnchanged(body, expected, headers) {
+/** Sends a body to all of `paths`, and sees that alice's budget is what it was. */
+async function assertRefusedUnchanged(body, expected, headers, paths = ["/v1/consume", "/v1/peek"]) {
   const look = async () => (await tollgate.peek({ policy: "api", key: "alice", cost: 0 })).body;
   const before = await look();
   assert.equal(before.remaining, 13, "neither empty nor full, so that a change shows");
-  for (const path of ["/v1/consume", "/v1/peek"]) {
+  for (const path of paths) {
     assertAnswer(await tollgate.send({ path, body, headers }), expected, `${body} to ${path}`);
   }
   assert.deepEqual(await look(), before);
@@ -33,10 +40,15 @@ test("a body that is no request", async (t) => {
   const cost = (text) => `{"policy":"api","key":"alice","cost":${text}}`;
   const keyOf = (...bytes) => Buffer.concat([Buffer.from('{"policy":"api","key":"'), Buffer.from(bytes), Buffer.from('"}')]);
   const unread = (what) => `the body cannot be read as JSON: ${what}`;
-  const notObject = (found) => `invalid type: ${found}, expected a JSON object with "policy", "key" and perhaps "cost"`;
-  const notField = (name) => `unknown field \`${name}\`, expected one of \`policy\`, \`key\`, \`cost\``;
+  const notObject = (found) => `invalid type: ${found}, expected a JSON object with "policy", "key" and perhaps more`;
+  const known = "`policy`, `key`, `cost`, `mode`, `max_wait_ms`, `reservation`";
+  const notField = (name) => `unknown field \`${name}\`, expected one of ${known}`;
   const notKey = (found) => `invalid type: ${found}, expected a key of 1 to 512 bytes of text`;
-  const notCost = (found) => `invalid ${found}, expected a cost that is a whole number from 0 to 9007199254740991`;
+  const notNumber = (found) => `invalid value: ${found}, expected ${COST}`;
+  const notCost = (found) => `invalid type: ${found}, expected ${COST}, or an object with one for each limit`;
+  const more = (text) => `{"policy":"api","key":"alice",${text}}`;
+  const notWait = (found) => `invalid ${found}, expected ${COST.replace("a cost", "a wait in milliseconds")}`;
+  const notMode = (name) => `unknown variant \`${name}\`, expected one of \`take\`, \`reserve\`, \`borrow\`, \`up_to\``;
   const tables = {
     "not JSON: where, and what was expected there": [
       ["", unread("EOF while parsing a value"), 0],
@@ -94,16 +106,16 @@ test("a body that is no request", async (t) => {
       [keyOf(0xf4, 0x90, 0x80, 0x80), unread("invalid unicode code point"), 24], // beyond U+10FFFF
     ],
     "a cost that is none": [
-      [cost("-1"), notCost("value: integer `-1`"), 39],
-      [cost("-9223372036854775808"), notCost("value: integer `-9223372036854775808`"), 57],
-      [cost("-1e30"), notCost("value: floating point `-1e+30`"), 42],
-      [cost("0.5"), notCost("value: floating point `0.5`"), 40],
-      [cost("1.0000000000000002"), notCost("value: floating point `1.0000000000000002`"), 55],
-      [cost("5e-324"), notCost("value: floating point `5e-324`"), 43],
-      [cost("9007199254740992"), notCost("value: integer `9007199254740992`"), 53],
-      [cost("9007199254740992.0"), notCost("value: floating point `9007199254740992.0`"), 55],
-      [cost("18446744073709551616"), notCost("value: floating point `1.8446744073709552e+19`"), 57],
-      [cost("1e300"), notCost("value: floating point `1e+300`"), 42],
+      [cost("-1"), notNumber("integer `-1`"), 39],
+      [cost("-9223372036854775808"), notNumber("integer `-9223372036854775808`"), 57],
+      [cost("-1e30"), notNumber("floating point `-1e+30`"), 42],
+      [cost("0.5"), notNumber("floating point `0.5`"), 40],
+      [cost("1.0000000000000002"), notNumber("floating point `1.0000000000000002`"), 55],
+      [cost("5e-324"), notNumber("floating point `5e-324`"), 43],
+      [cost("9007199254740992"), notNumber("integer `9007199254740992`"), 53],
+      [cost("9007199254740992.0"), notNumber("floating point `9007199254740992.0`"), 55],
+      [cost("18446744073709551616"), notNumber("floating point `1.8446744073709552e+19`"), 57],
+      [cost("1e300"), notNumber("floating point `1e+300`"), 42],
       [cost("1e999"), unread("number out of range"), 42],
       [cost("9".repeat(400)), unread("number out of range"), 437],
       [cost("NaN"), unread("expected value"), 38],
@@ -112,11 +124,34 @@ test("a body that is no request", async (t) => {
       [cost("+1"), unread("expected value"), 38],
       [cost("01"), unread("invalid number"), 39],
       [cost("0x1"), unread("expected `,` or `}`"), 39],
-      [cost('"1"'), notCost('type: string "1"'), 40],
-      [cost("null"), notCost("type: null"), 41],
-      [cost("true"), notCost("type: boolean `true`"), 41],
-      [cost("[1]"), notCost("type: sequence"), 38],
-      [cost("{}"), notCost("type: map"), 39],
+      [cost('"1"'), notCost('string "1"'), 40],
+      [cost("null"), notCost("null"), 41],
+      [cost("true"), notCost("boolean `true`"), 41],
+      [cost("[1]"), notCost("sequence"), 38],
+    ],
+    "a cost for each limit that does not fit the policy": [
+      [cost('{"api":1}'), "policy api has one limit, without a name: its cost is a number"],
+    ],
+    "a mode that is none, or a wait that is none or goes with another mode": [
+      [more('"mode":"lend"'), notMode("lend"), 43],
+      [more('"mode":"Take"'), notMode("Take"), 43],
+      [more('"mode":""'), notMode(""), 39],
+      [more('"mode":"take","mode":"take"'), "duplicate field `mode`", 50],
+      [more('"mode":"reserve","max_wait_ms":-1'), notWait("value: integer `-1`"), 63],
+      [more('"mode":"reserve","max_wait_ms":0.5'), notWait("value: floating point `0.5`"), 64],
+      [more('"mode":"reserve","max_wait_ms":9007199254740992'), notWait("value: integer `9007199254740992`"), 77],
+      [more('"mode":"borrow","max_wait_ms":null'), notWait("type: null"), 64],
+      [more('"mode":"borrow","max_wait_ms":"1s"'), notWait('type: string "1s"'), 64],
+      [more('"max_wait_ms":1'), '`max_wait_ms` goes with a `mode` of "reserve" or "borrow"'],
+      [more('"max_wait_ms":0'), '`max_wait_ms` goes with a `mode` of "reserve" or "borrow"'],
+      [more('"mode":"take","max_wait_ms":1'), '`max_wait_ms` goes with a `mode` of "reserve" or "borrow"'],
+      [more('"mode":"up_to","max_wait_ms":1'), '`max_wait_ms` goes with a `mode` of "reserve" or "borrow"'],
+    ],
+    "a reservation, which is for settling": [
+      [more('"reservation":"00000000000ff"'), "`reservation` has no meaning here; fields are policy, key, cost, mode, max_wait_ms"],
+      [more('"reservation":"x"'), "`reservation` has no meaning here; fields are policy, key, cost, mode, max_wait_ms"],
+      [more('"reservation":7'), "invalid type: integer `7`, expected a string", 45],
+      [more('"reservation":null'), "invalid type: null, expected a string", 48],
     ],
   };
   for (const [name, rows] of Object.entries(tables)) {
@@ -129,6 +164,111 @@ test("a body that is no request", async (t) => {
   }
 });
 
+test("what has no meaning for a path, or is missing there", async () => {
+  const takes = (field, known) => `\`${field}\` has no meaning here; fields are ${known}`;
+  const item = '"policy":"api","key":"alice"';
+  const many = (count) => Array.from({ length: count }, (_, i) => `{"policy":"api","key":"key ${i}"}`).join(",");
+  for (const [path, body, detail] of [
+    ["/v1/charge", `{${item},"mode":"take"}`, takes("mode", "policy, key, cost")],
+    ["/v1/refund", `{${item},"max_wait_ms":1}`, takes("max_wait_ms", "policy, key, cost")],
+    ["/v1/reset", `{${item},"cost":1}`, takes("cost", "policy, key")],
+    ["/v1/inspect", `{${item},"cost":0}`, takes("cost", "policy, key")],
+    ["/v1/cancel", `{${item},"reservation":"ff","cost":1}`, takes("cost", "policy, key, reservation")],
+    ["/v1/settle", `{${item},"reservation":"ff","cost":1,"mode":"take"}`, takes("mode", "policy, key, reservation, cost")],
+    ["/v1/settle", `{${item},"reservation":"ff"}`, "missing field `cost`: what the work did cost in the end"],
+    ["/v1/settle", `{${item},"cost":1}`, "missing field `reservation`: the id that the reserving answer gave"],
+    ["/v1/cancel", `{${item}}`, "missing field `reservation`: the id that the reserving answer gave"],
+    ["/v1/cancel", `{${item},"reservation":""}`, '"" is no id of a reservation, which has 13 hex digits'],
+    ["/v1/cancel", `{${item},"reservation":"+f"}`, '"+f" is no id of a reservation, which has 13 hex digits'],
+    ["/v1/cancel", `{${item},"reservation":"10000000000000"}`, '"10000000000000" is no id of a reservation, which has 13 hex digits'],
+    ["/v1/batch", `{${item}}`, "unknown field `policy`, expected `requests` at line 1 column 9"],
+    ["/v1/batch", '{"requests":[]}', "a batch has 1 to 16 requests, not 0"],
+    ["/v1/batch", `{"requests":[${many(17)}]}`, "a batch has 1 to 16 requests, not 17"],
+    [
+      "/v1/batch",
+      `{"requests":[{${item}},{"policy":"daily","key":"alice"},{${item},"cost":2}]}`,
+      "requests 0 and 2 have the same policy and key: make them one, with the sum of their costs",
+    ],
+    [
+      "/v1/batch",
+      `{"requests":[{${item},"mode":"reserve"}]}`,
+      "unknown field `mode`, expected one of `policy`, `key`, `cost` at line 1 column 49",
+    ],
+    ["/v1/batch", "[]", 'invalid type: sequence, expected a JSON object with "requests", a list'],
+  ]) {
+    await assertRefusedUnchanged(body, problem(400, "bad-request", "Bad request", detail), undefined, [path]);
+  }
+});
+
+test("a batch that is no object: what it should be", async () => {
+  for (const [body, found, column] of [
+    ["null", "null", 4],
+    ["7", "integer `7`", 1],
+    ['"api"', 'string "api"', 5],
+  ]) {
+    const detail = `invalid type: ${found}, expected a JSON object with "requests", a list at line 1 column ${column}`;
+    await assertRefusedUnchanged(body, problem(400, "bad-request", "Bad request", detail), undefined, ["/v1/batch"]);
+  }
+});
+
+test("a batch with a list for a request: its fields have names", async () => {
+  const what = 'invalid type: sequence, expected an object with "policy", "key" and perhaps "cost"';
+  const expected = problem(400, "bad-request", "Bad request", `${what} at line 1 column 14`);
+  assertAnswer(await tollgate.send({ path: "/v1/batch", body: '{"requests":[["api","erin",1]]}' }), expected);
+});
+
+test("an Idempotency-Key that is empty or longer than 255 characters", async () => {
+  const detail = "an Idempotency-Key has 1 to 255 characters";
+  for (const id of ["", "i".repeat(256), "i".repeat(4_000)]) {
+    const headers = { "idempotency-key": id };
+    await assertRefusedUnchanged('{"policy":"api","key":"alice"}', problem(400, "bad-request", "Bad request", detail), headers);
+  }
+  const longest = { headers: { "idempotency-key": "i".repeat(255) } };
+  assert.equal((await tollgate.consume({ policy: "api", key: "bob" }, longest)).status, 200);
+});
+
+test("a mode of another type: that it is, since the body is JSON", async () => {
+  for (const [mode, found] of [
+    ["null", "null"],
+    ["1", "integer `1`"],
+    ["true", "boolean `true`"],
+    ['["take"]', "sequence"],
+    ['{"take":null}', "map"],
+    ['{"reserve":null}', "map"],
+  ]) {
+    const body = `{"policy":"api","key":"alice","cost":0,"mode":${mode}}`;
+    for (const path of ["/v1/consume", "/v1/peek"]) {
+      const answer = await tollgate.send({ path, body });
+      const { detail } = answer.body;
+      assertAnswer(answer, problem(400, "bad-request", "Bad request", detail), `${body} to ${path}`);
+      assert.ok(detail.startsWith(`invalid type: ${found}, expected `), detail);
+    }
+  }
+});
+
+test("a cost that names no limit, where there is one without a name", async () => {
+  const detail = "policy api has one limit, without a name: its cost is a number";
+  await assertRefusedUnchanged('{"policy":"api","key":"alice","cost":{}}', problem(400, "bad-request", "Bad request", detail));
+});
+
+test("a cost by limit that does not fit: which limits the policy has", async () => {
+  for (const [cost, detail] of [
+    ["{}", "the cost must name every limit of policy llm: requests, tokens"],
+    ['{"requests":1}', "the cost must name every limit of policy llm: requests, tokens"],
+    ['{"requests":1,"token":1}', 'policy llm has no limit "token"; its limits are requests, tokens'],
+    ['{"requests":1,"tokens":1,"":1}', 'policy llm has no limit ""; its limits are requests, tokens'],
+    ['{"requests":1,"requests":1}', 'the cost of "requests" is given twice at line 1 column 61'],
+    ['{"requests":1,"tokens":null}', `invalid type: null, expected ${COST} at line 1 column 64`],
+    ['{"requests":1,"tokens":-1}', `invalid value: integer \`-1\`, expected ${COST} at line 1 column 62`],
+    ['{"a":1,"b":1,"c":1,"d":1,"e":1,"f":1,"g":1,"h":1,"i":1}', "a policy has at most 8 limits at line 1 column 89"],
+  ]) {
+    const body = `{"policy":"llm","key":"alice","cost":${cost}}`;
+    await assertRefusedUnchanged(body, problem(400, "bad-request", "Bad request", detail));
+  }
+});
+
+const COST = "a cost that is a whole number from 0 to 9007199254740991";
+
 test("no body at all", async () => {
   const headers = { "content-type": "application/json", "transfer-encoding": "chunked" };
   const detail = "the body cannot be read as JSON: EOF while parsing a value at line 1 column 0";
@@ -136,17 +276,25 @@ test("no body at all", async () => {
 });
 
 test("a cost that the policy can never grant: the most that it can", async () => {
-  for (const [policy, cost, max_cost] of [
+  for (const [limit, cost, max_cost, more] of [
     ["api", 21, 20],
     ["api", Number.MAX_SAFE_INTEGER, 20],
     ["none", 1, 0],
     ["once", 6, 5],
     ["daily", 251, 250],
+    ["api", 21, 20, { mode: "reserve" }],
+    ["debtor", 21, 20],
+    ["debtor", 26, 25, { mode: "reserve" }],
+    ["debtor", 24, 23, { mode: "reserve", max_wait_ms: 3_000 }], // what comes back by then
+    ["debtor", 26, 25, { mode: "borrow" }],
+    ["llm/requests", 6, 5],
   ]) {
-    const detail = `policy ${policy} can never grant ${cost} tokens at once; at most ${max_cost}`;
+    const [policy] = limit.split("/");
+    const detail = `policy ${limit} can never grant ${cost} tokens at once; at most ${max_cost}`;
     const expected = problem(400, "cost-too-large", "Cost too large", detail, { max_cost });
-    await assertRefusedUnchanged(JSON.stringify({ policy, key: "alice", cost }), expected);
+    await assertRefusedUnchanged(JSON.stringify({ policy, key: "alice", cost, ...more }), expected);
     // And that much is granted.
-    assert.equal((await tollgate.consume({ policy, key: `cost ${cost}`, cost: max_cost })).status, 200);
+    const key = `${cost} ${JSON.stringify(more)}`;
+    assert.equal((await tollgate.consume({ policy, key, cost: max_cost, ...more })).status, 200);
   }
 });

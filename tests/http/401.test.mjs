@@ -1,7 +1,7 @@
 // No token, or a wrong one: nothing is served, not even what there is.
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { assertAnswer, problem } from "./answers.mjs";
+import { PATHS, assertAnswer, problem } from "./answers.mjs";
 import { TOKEN, start } from "./workerd.mjs";
 
 const tollgate = await start({ policies: { api: { rate: 10, period: "10s" } } });
@@ -29,7 +29,7 @@ test("whatever is not the whole token, and it changes nothing", async () => {
     "Bearer tökén", // as Latin-1, the only text that a header can have
   ]) {
     const request = { body: '{"policy":"api","key":"alice"}', headers: { authorization } };
-    for (const path of ["/v1/consume", "/v1/peek"]) {
+    for (const path of PATHS) {
       assertAnswer(await tollgate.send({ path, ...request }), unauthorized, `${authorization} to ${path}`);
     }
   }

@@ -1,10 +1,12 @@
 // No such path, no such policy.
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { assertAnswer, problem } from "./answers.mjs";
-import { start } from "./workerd.mjs";
+import { PATHS, assertAnswer, problem } from "./answers.mjs";
+import { NOW, start } from "./workerd.mjs";
 
 const tollgate = await start({ policies: { api: { rate: 10, period: "10s" }, "a.b-c_D9": { rate: 1, period: "1s" } } });
+
+const nothingAt = (path) => `there is nothing at "${path}"; there are ${PATHS.join(", ")} and GET /healthz`;
 
 test("a path that is not there, and which are", async () => {
   for (const path of [
@@ -23,9 +25,8 @@ test("a path that is not there, and which are", async () => {
     "/.dev.vars",
     "/%2e%2e/etc/passwd",
     "/v1/%22%3Cscript%3E",
-    `/${"x".repeat(2_000)}`,
   ]) {
-    const detail = `there is nothing at ${path}; there are POST /v1/consume, POST /v1/peek and GET /healthz`;
+    const detail = nothingAt(path);
     for (const method of ["POST", "GET"]) {
       const answer = await tollgate.send({ method, path, body: '{"policy":"api","key":"alice"}' });
       assertAnswer(answer, problem(404, "not-found", "Not found", detail), `${method} ${path}`);
@@ -47,12 +48,53 @@ test("a policy that is not there", async () => {
     ["api\0", '"api\\0"'],
     ["\u202eipa", '"\\u{202e}ipa"'], // turns the text after it around, so it is not shown as it is
     ["'; DROP TABLE bucket; --", "\"'; DROP TABLE bucket; --\""],
-    ["p".repeat(10_000), `"${"p".repeat(10_000)}"`],
+    ["p".repeat(80), `"${"p".repeat(80)}"`],
   ]) {
     const expected = problem(404, "unknown-policy", "Unknown policy", `there is no policy named ${shown}`);
-    for (const verb of ["consume", "peek"]) {
-      assertAnswer(await tollgate[verb]({ policy, key: "alice" }), expected, `${verb} ${policy}`);
+    const item = { policy, key: "alice" };
+    const fine = { policy: "api", key: "bob" };
+    const more = { "/v1/settle": { reservation: "0", cost: 1 }, "/v1/cancel": { reservation: "0" } };
+    for (const path of PATHS) {
+      const ask = path === "/v1/batch" ? { requests: [fine, item] } : { ...item, ...more[path] };
+      assertAnswer(await tollgate.send({ path, body: JSON.stringify(ask) }), expected, `${policy} to ${path}`);
     }
   }
-  assert.equal((await tollgate.peek({ policy: "api", key: "alice" })).body.remaining, 10);
+  for (const key of ["alice", "bob"]) assert.equal((await tollgate.peek({ policy: "api", key })).body.remaining, 10);
+});
+
+test("what is not there is shown with 80 characters at most", async () => {
+  const path = `/${"x".repeat(79)}`;
+  for (const more of ["", "x", "x".repeat(2_000)]) {
+    const answer = await tollgate.send({ path: path + more, body: '{"policy":"api","key":"alice"}' });
+    assertAnswer(answer, problem(404, "not-found", "Not found", nothingAt(path)), path + more);
+  }
+  const policy = "p".repeat(80);
+  for (const more of ["", "p", "p".repeat(10_000)]) {
+    const expected = problem(404, "unknown-policy", "Unknown policy", `there is no policy named "${policy}"`);
+    assertAnswer(await tollgate.consume({ policy: policy + more, key: "alice" }), expected, policy + more);
+  }
+});
+
+test("a reservation that is not there, or not of this policy and key", async () => {
+  const detail = "no such reservation of this policy and key is open: it was settled or cancelled, or its time is over";
+  const expected = problem(404, "unknown-reservation", "Unknown reservation", detail);
+  const carol = { policy: "api", key: "carol" };
+  const { reservation } = (await tollgate.consume({ ...carol, cost: 4, mode: "reserve" })).body;
+  for (const [ask, now] of [
+    [{ ...carol, reservation: "0" }],
+    [{ ...carol, reservation: "fffffffffffff" }],
+    [{ ...carol, key: "dave", reservation }],
+    [{ ...carol, policy: "a.b-c_D9", reservation }],
+    [{ ...carol, reservation }, NOW + 600_000], // its time is over
+  ]) {
+    for (const [path, more] of [
+      ["/v1/cancel", {}],
+      ["/v1/settle", { cost: 1 }],
+    ]) {
+      const answer = await tollgate.send({ path, body: JSON.stringify({ ...ask, ...more }), now });
+      assertAnswer(answer, expected, `${JSON.stringify(ask)} to ${path}`);
+    }
+  }
+  const { body } = await tollgate.send({ path: "/v1/inspect", body: JSON.stringify(carol), now: NOW + 1 });
+  assert.deepEqual([body.open_reservations, body.limits[0].remaining], [0, 6], "what was reserved stays taken");
 });

@@ -1,7 +1,7 @@
 // The path is there, but not for this method.
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { assertAnswer, problem } from "./answers.mjs";
+import { PATHS, assertAnswer, problem } from "./answers.mjs";
 import { start } from "./workerd.mjs";
 
 const tollgate = await start({ policies: { api: { rate: 10, period: "10s" } } });
@@ -11,8 +11,7 @@ const METHODS = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "TRACE", "PROP
 
 test("every other method is told the right one, and changes nothing", async () => {
   for (const [path, allow, right] of [
-    ["/v1/consume", "POST", ["POST"]],
-    ["/v1/peek", "POST", ["POST"]],
+    ...PATHS.map((path) => [path, "POST", ["POST"]]),
     ["/healthz", "GET, HEAD", ["GET", "HEAD"]],
   ]) {
     for (const method of METHODS.filter((method) => !right.includes(method))) {

@@ -1,7 +1,7 @@
 // A body longer than 16 KiB, which no valid request needs.
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { assertAnswer, problem } from "./answers.mjs";
+import { PATHS, assertAnswer, problem } from "./answers.mjs";
 import { start } from "./workerd.mjs";
 
 const tollgate = await start({ policies: { api: { rate: 10, period: "10s" } } });
@@ -15,7 +15,7 @@ const inPieces = (text, size) => Array.from({ length: Math.ceil(text.length / si
 
 test("with its length: 16 384 bytes are read, one more is not", async () => {
   assert.equal((await tollgate.send({ body: padded(MAX) })).status, 200);
-  for (const path of ["/v1/consume", "/v1/peek"]) {
+  for (const path of PATHS) {
     assertAnswer(await tollgate.send({ path, body: padded(MAX + 1) }), tooLarge, path);
   }
   assert.equal(await remaining(), 9);

@@ -1,7 +1,7 @@
 // A body that is not said to be JSON: a form or a beacon sent by mistake must not count.
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { assertAnswer, problem } from "./answers.mjs";
+import { PATHS, assertAnswer, problem } from "./answers.mjs";
 import { start } from "./workerd.mjs";
 
 const tollgate = await start({ policies: { api: { rate: 10, period: "10s" } } });
@@ -26,7 +26,7 @@ test("any other media type, and none", async () => {
     const instead = found && `, not ${JSON.stringify(found)}`;
     const detail = `send JSON, with \`Content-Type: application/json\`${instead}`;
     const expected = problem(415, "unsupported-media-type", "Unsupported media type", detail);
-    for (const path of ["/v1/consume", "/v1/peek"]) {
+    for (const path of PATHS) {
       const request = { path, body: '{"policy":"api","key":"alice"}', headers: { "content-type": contentType } };
       assertAnswer(await tollgate.send(request), expected, `${contentType} to ${path}`);
     }

@@ -1,25 +1,27 @@
 // No decision can be made. That is not a refusal, and never a grant: a bucket that cannot be read is no fresh one.
 import assert from "node:assert/strict";
 import { mkdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
-import { DatabaseSync } from "node:sqlite";
 import { test } from "node:test";
 import { assertAnswer } from "./answers.mjs";
-import { start } from "./workerd.mjs";
+import { bucketRow, execute, parseBucket, readRows, writeRow } from "./rows.mjs";
+import { NOW, start } from "./workerd.mjs";
 
 const policies = { api: { rate: 10, period: "10s" }, other: { rate: 5, period: "1m" } };
 const unavailable = {
   status: 503,
-  headers: { "content-type": "application/problem+json" },
+  headers: { "content-type": "application/problem+json", "retry-after": "1" },
   body: {
     type: "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity",
     title: "Unavailable",
     status: 503,
-    detail: "no decision could be made just now; nothing was refused, try again",
+    detail:
+      "no decision could be made: what keeps this key's budgets did not answer. This is no refusal; try again",
+    cause: "failed",
   },
 };
 const ask = { policy: "api", key: "alice@example.com", cost: 1 };
 
-/** A Worker that is down, with 3 of alice's 10 spent; `edit` works on her database. */
+/** A Worker that is down, with 3 of alice's 10 spent; `edit` works on her file. */
 async function down(edit) {
   const tollgate = await start({ policies });
   await tollgate.consume({ ...ask, cost: 3 });
@@ -27,55 +29,66 @@ async function down(edit) {
   await tollgate.kill();
   const [file, ...others] = tollgate.databaseFiles();
   assert.deepEqual(others, []);
-  edit(tollgate, file);
+  edit(file);
   return tollgate;
-}
-
-function sql(...statements) {
-  return (_, file) => {
-    const database = new DatabaseSync(file);
-    for (const [statement, ...values] of statements) database.prepare(statement).run(...values);
-    database.close();
-  };
 }
 
 async function assertUnavailable(tollgate) {
   for (const verb of ["consume", "peek", "consume"]) assertAnswer(await tollgate[verb](ask), unavailable, verb);
 }
 
-const record = Buffer.alloc(25);
-record[0] = 1; // the format; then a version that is none, and a level and a moment of 0
-const set = (column, value) => sql([`UPDATE bucket SET ${column} = ? WHERE policy = 'api'`, value]);
-const withRecord = (edit) => {
-  const copy = Buffer.from(record);
-  edit(copy);
-  return set("record", copy);
+/** Changes the bytes of her bucket's row. */
+const row = (change) => (file) => writeRow(file, "b:api", change(Buffer.from(readRows(file)["b:api"])));
+/** Changes its parts: what is remembered is left away, and the version is one that is none, so the numbers are read. */
+const parts = (change) => {
+  return row((bytes) => {
+    const fine = { ...parseBucket(bytes), version: 0n, memory: Buffer.alloc(0) };
+    return bucketRow({ ...fine, ...change(fine) });
+  });
 };
+const numbers = (change) => parts((fine) => ({ numbers: change(fine.numbers) }));
+const set = (at, byte) => row((bytes) => bytes.fill(byte, at, at + 1));
+
+test("a row of these parts is read, so that what follows is the fault of one", async () => {
+  const tollgate = await down(parts(() => ({})));
+  await tollgate.restart();
+  assert.equal((await tollgate.peek({ ...ask, cost: 0 })).body.remaining, 7);
+  await tollgate.stop();
+});
 
 const rows = {
-  "a record of a later format": [withRecord((bytes) => (bytes[0] = 2)), "the state has format 2; this version reads 1"],
-  "a record of nothing": [set("record", Buffer.alloc(0)), "a state of 0 bytes is not 9 and a multiple of 16"],
-  "half a record": [set("record", record.subarray(0, 17)), "a state of 17 bytes is not 9 and a multiple of 16"],
-  "a record without a state": [set("record", record.subarray(0, 9)), "the record holds more or less than one state"],
+  "a row of a later format": [set(0, 2), "the row has format 2; this version reads 1"],
+  "a row of nothing": [row(() => Buffer.alloc(0)), "the row ends too early"],
+  "a row that ends within the numbers": [row((bytes) => bytes.subarray(0, 50)), "the row ends too early"],
+  "a row that ends within the record": [row((bytes) => bytes.subarray(0, 3 + bytes[1] + 20)), "the row ends too early"],
+  "a row that ends within what is remembered": [row((bytes) => bytes.subarray(0, -1)), "the row ends too early"],
+  "a row that goes on where it should end": [row((bytes) => Buffer.concat([bytes, Buffer.alloc(1)])), "the row ends too early"],
+  "a record of a later format": [parts(() => ({ recordFormat: 2 })), "the state has format 2; this version reads 1"],
+  "a record without a state": [parts(() => ({ states: [] })), "the record holds more or fewer states than there are limits"],
   "a record of two states": [
-    set("record", Buffer.concat([record, Buffer.alloc(16)])),
-    "the record holds more or less than one state",
+    parts(({ states }) => ({ states: [...states, ...states] })),
+    "the record holds more or fewer states than there are limits",
+  ],
+  "a record of two states under the numbers of today": [
+    row((bytes) => {
+      const { states, ...others } = parseBucket(bytes);
+      return bucketRow({ ...others, states: [...states, ...states] });
+    }),
+    "the record holds more or fewer states than there are limits",
   ],
   "a level beyond any limit": [
-    withRecord((bytes) => bytes.writeBigInt64LE(2n ** 62n, 9)),
+    parts(() => ({ states: [[2n ** 62n, BigInt(NOW)]] })),
     "a level of 4611686018427387904 drops is beyond any limit",
   ],
-  "a record that is text": [set("record", "1234567890123456789012345"), "a stored bucket is not a text and a blob"],
-  "numbers that are none": [
-    sql(["UPDATE bucket SET record = ?, numbers = '[]' WHERE policy = 'api'", record]),
-    "the numbers beside the record cannot be read",
-  ],
+  "numbers that are none": [numbers(() => "[]"), "the record holds more or fewer states than there are limits"],
+  "numbers that are no JSON": [numbers((text) => text.slice(1)), "the numbers beside the record cannot be read"],
+  "numbers that are no text": [set(10, 0xff), "the row ends too early"],
   "numbers with a field that this version does not know": [
-    sql(["UPDATE bucket SET record = ?, numbers = replace(numbers, '}', ',\"x\":1}') WHERE policy = 'api'", record]),
+    numbers((text) => text.replace("}", ',"x":1}')),
     "the numbers beside the record cannot be read",
   ],
   "numbers that make no limit": [
-    sql(["UPDATE bucket SET record = ?, numbers = replace(numbers, '10000', '0') WHERE policy = 'api'", record]),
+    numbers((text) => text.replace("10000", "0")),
     "the numbers beside the record make no limit: a period of 0 ms is too short",
   ],
 };
@@ -85,14 +98,46 @@ for (const [name, [edit, reason]] of Object.entries(rows)) {
     await tollgate.restart();
     await assertUnavailable(tollgate);
     assert.equal((await tollgate.peek({ ...ask, policy: "other" })).body.remaining, 4);
+    await tollgate.logged(`the bucket of policy api: ${reason}`);
+    await tollgate.stop();
+    assert.ok(!tollgate.log.includes(ask.key), tollgate.log);
+  });
+}
+
+const notBytes = "a stored row is not bytes under a name";
+const strangers = {
+  "a row that is text": [(file) => writeRow(file, "b:api", "1234567890123456789012345"), notBytes],
+  "a row that is a number": [(file) => writeRow(file, "b:api", 7), notBytes],
+  "a value that the runtime cannot read": [(file) => execute(file, ["UPDATE _cf_KV SET value = x'02' WHERE key = 'b:api'"]), ""],
+  "a row that is neither a bucket nor a reservation": [
+    (file) => writeRow(file, "x:api", readRows(file)["b:api"]),
+    'the row "x:api" cannot be read',
+  ],
+  "a reservation of a later format": [
+    (file) => writeRow(file, "r:00000000000ff", Buffer.alloc(19, 2)),
+    'the row "r:00000000000ff" cannot be read',
+  ],
+  "a reservation whose id is none": [
+    (file) => writeRow(file, "r:x", Buffer.from([1, ...Buffer.alloc(18)])),
+    'the row "r:x" cannot be read',
+  ],
+};
+for (const [name, [edit, reason]] of Object.entries(strangers)) {
+  test(`${name}: 503 for all policies of the key, since nobody knows what it means to them`, async () => {
+    const tollgate = await down(edit);
+    await tollgate.restart();
+    await assertUnavailable(tollgate);
+    assertAnswer(await tollgate.peek({ ...ask, policy: "other" }), unavailable);
+    await tollgate.logged("did not answer");
     await tollgate.logged(reason);
+    assert.equal((await tollgate.consume({ ...ask, key: "bob" })).status, 200, "other keys are served");
     await tollgate.stop();
     assert.ok(!tollgate.log.includes(ask.key), tollgate.log);
   });
 }
 
 test("a table with other columns", async () => {
-  const tollgate = await down(sql(["ALTER TABLE bucket RENAME COLUMN record TO state"]));
+  const tollgate = await down((file) => execute(file, ["ALTER TABLE _cf_KV RENAME COLUMN value TO worth"]));
   await tollgate.restart();
   await assertUnavailable(tollgate);
   await tollgate.stop();
@@ -100,8 +145,8 @@ test("a table with other columns", async () => {
 
 test("a database that is none, and once it is mended the budget is what it was", async () => {
   let intact;
-  const tollgate = await down((_, file) => {
-    sql(["VACUUM"])(_, file); // takes what is in the log beside the file into it
+  const tollgate = await down((file) => {
+    execute(file, ["VACUUM"]); // takes what is in the log beside the file into it
     intact = readFileSync(file);
     writeFileSync(file, "this is not a database".repeat(500));
   });
@@ -118,7 +163,7 @@ test("a database that is none, and once it is mended the budget is what it was",
 });
 
 test("a folder where the database was", async () => {
-  const tollgate = await down((_, file) => {
+  const tollgate = await down((file) => {
     rmSync(file);
     mkdirSync(file);
   });
@@ -128,8 +173,7 @@ test("a folder where the database was", async () => {
 });
 
 test("a write that fails takes nothing, in memory either; refusals and peeks are served", async () => {
-  const refuse = "CREATE TRIGGER full BEFORE UPDATE ON bucket BEGIN SELECT RAISE(ABORT, 'the disk is full'); END";
-  const tollgate = await down(sql([refuse]));
+  const tollgate = await down((file) => writable(file, "FALSE"));
   await tollgate.restart();
   assertAnswer(await tollgate.consume(ask), unavailable);
   await tollgate.logged("the disk is full");
@@ -137,8 +181,36 @@ test("a write that fails takes nothing, in memory either; refusals and peeks are
   assert.equal((await tollgate.consume({ ...ask, cost: 8 })).status, 429);
   assertAnswer(await tollgate.consume({ ...ask, cost: 7 }), unavailable);
   await tollgate.kill();
-  sql(["DROP TRIGGER full"])(tollgate, tollgate.databaseFiles()[0]);
+  writable(tollgate.databaseFiles()[0], "TRUE");
   await tollgate.restart();
   assert.equal((await tollgate.consume({ ...ask, cost: 7 })).body.remaining, 0);
   await tollgate.stop();
 });
+
+test("a reservation is written with the bucket it takes from, or neither is", async () => {
+  for (const condition of ["key < 'r'", "key > 'c'"]) {
+    const tollgate = await down((file) => writable(file, condition));
+    await tollgate.restart();
+    assertAnswer(await tollgate.consume({ ...ask, mode: "reserve" }), unavailable, condition);
+    await tollgate.logged("the disk is full");
+    const { body } = await tollgate.send({ path: "/v1/inspect", body: JSON.stringify({ policy: ask.policy, key: ask.key }) });
+    assert.deepEqual([body.open_reservations, body.limits[0].remaining], [0, 7], condition);
+    await tollgate.kill();
+    const rows = readRows(tollgate.databaseFiles()[0]);
+    assert.deepEqual(Object.keys(rows), ["b:api", "b:other"], condition);
+    assert.deepEqual(parseBucket(rows["b:api"]).states, [[7_000n, BigInt(NOW)]], condition);
+    await tollgate.stop();
+  }
+});
+
+/** From now on only rows for which the condition holds can be written; those that are there stay. */
+function writable(file, condition) {
+  execute(
+    file,
+    ["PRAGMA ignore_check_constraints = ON"],
+    ["ALTER TABLE _cf_KV RENAME TO old"],
+    [`CREATE TABLE _cf_KV (key TEXT PRIMARY KEY, value BLOB, CONSTRAINT "the disk is full" CHECK (${condition})) WITHOUT ROWID`],
+    ["INSERT INTO _cf_KV SELECT * FROM old"],
+    ["DROP TABLE old"],
+  );
+}

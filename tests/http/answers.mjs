@@ -1,6 +1,19 @@
 // What the Worker should answer, whole: every test compares status, all headers that are its own, and the whole body.
 import assert from "node:assert/strict";
 
+/** Where questions are sent. */
+export const PATHS = [
+  "/v1/consume",
+  "/v1/peek",
+  "/v1/charge",
+  "/v1/refund",
+  "/v1/reset",
+  "/v1/inspect",
+  "/v1/settle",
+  "/v1/cancel",
+  "/v1/batch",
+];
+
 /**
  * Compares an answer with `{ status, body, headers, rateLimit, rateLimitPolicy }`. `headers` are those that not every
  * answer has; the two last are structured fields, as {@link parseList} reads them.

@@ -1,14 +1,14 @@
 // A page on another origin may ask, and read every answer: what a browser checks before and after it does.
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { ownHeaders } from "./answers.mjs";
+import { PATHS, ownHeaders } from "./answers.mjs";
 import { start } from "./workerd.mjs";
 
 const tollgate = await start({ policies: { api: { rate: 1, period: "10s" } } });
 const origin = "https://app.example.com";
 
 test("a preflight is answered without a token, wherever it is sent", async () => {
-  for (const path of ["/v1/consume", "/v1/peek", "/healthz", "/nothing"]) {
+  for (const path of [...PATHS, "/healthz", "/nothing"]) {
     const answer = await tollgate.send({
       method: "OPTIONS",
       path,
@@ -26,7 +26,7 @@ test("a preflight is answered without a token, wherever it is sent", async () =>
         headers: {
           "access-control-allow-origin": "*",
           "access-control-allow-methods": "GET, POST",
-          "access-control-allow-headers": "Authorization, Content-Type",
+          "access-control-allow-headers": "Authorization, Content-Type, Idempotency-Key",
           "access-control-max-age": "86400",
         },
         text: "",
