@@ -36,9 +36,9 @@ proptest! {
 
     /// The heart of it: same decision, same level, after any sequence of anything.
     #[test]
-    fn decides_as_exact_rationals_do((config, phase, events) in (configs(), any::<u64>(), events())) {
+    fn decides_as_exact_rationals_do((config, start, phase, events) in (configs(), starts(), any::<u64>(), events())) {
         let mut limit = Limit::new(&config).unwrap();
-        let mut now = START;
+        let mut now = start;
         let mut state = limit.new_state(now, phase);
         let mut model = Model::<BigInt>::new(config, now, phase);
         for event in events {
@@ -450,6 +450,11 @@ fn wide_configs() -> impl Strategy<Value = Config> {
         }
         config
     })
+}
+
+/// Today, and around and before the epoch, where windows begin as they do after it.
+fn starts() -> impl Strategy<Value = i64> {
+    prop_oneof![4 => Just(START), 1 => -20..20_i64, 1 => -START..0]
 }
 
 /// Any moments at all, most of them where answers are exact.
