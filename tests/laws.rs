@@ -9,8 +9,8 @@ use proptest::prelude::*;
 use proptest::sample::select;
 use proptest::test_runner::RngSeed;
 use tollgate::limit::{
-    Carry, Config, Decision, Kind, Limit, MAX_SPAN_MS, MAX_STEP_BACK_MS, MAX_TOKENS, Part, Record, State, Verb,
-    decide_all, encode, jitter,
+    Carry, Config, ConfigError, Decision, Kind, Limit, MAX_SPAN_MS, MAX_STEP_BACK_MS, MAX_TOKENS, Part, Record, State,
+    Verb, decide_all, encode, jitter,
 };
 
 /// What happens to a bucket.
@@ -25,14 +25,20 @@ enum Event {
 
 const START: i64 = 1_700_000_000_000;
 
+/// Moments up to here, before and after the epoch, are answered exactly.
+const EXACT: u64 = 1 << 52;
+
+/// No bucket at [`START`] is full later: the longest time to pay a debt, and as long again to fill up.
+const FURTHEST: i64 = START + (2 << 51);
+
 proptest! {
     #![proptest_config(config())]
 
     /// The heart of it: same decision, same level, after any sequence of anything.
     #[test]
-    fn decides_as_exact_rationals_do((config, phase, events) in (configs(), any::<u64>(), events())) {
+    fn decides_as_exact_rationals_do((config, start, phase, events) in (configs(), starts(), any::<u64>(), events())) {
         let mut limit = Limit::new(&config).unwrap();
-        let mut now = START;
+        let mut now = start;
         let mut state = limit.new_state(now, phase);
         let mut model = Model::<BigInt>::new(config, now, phase);
         for event in events {
@@ -162,8 +168,62 @@ proptest! {
     }
 
     #[test]
+    fn carries_the_widest_numbers_over_as_exact_rationals_do(
+        (old, new, cost, how, later_ms, phase) in (wide_configs(), wide_configs(), costs(), carries(), 0..1_i64 << 51, any::<u64>())
+    ) {
+        let (limit, now) = (Limit::new(&old).unwrap(), START + later_ms);
+        let mut state = limit.new_state(START, phase);
+        let mut model = Model::<BigInt>::new(old, START, phase);
+        prop_assert_eq!(limit.charge(&mut state, START, cost), model.ask(START, cost, Verb::Charge));
+        let carried = Limit::new(&new).unwrap().carry(&limit, state, how, now, phase);
+        prop_assert_eq!(tokens_of::<BigInt>(carried, &new), model.carry(new, how, now, phase).tokens);
+    }
+
+    /// With the widest numbers that are accepted, after debts that only other numbers allowed, and for the longest times.
+    #[test]
+    fn a_bucket_is_full_from_the_promised_moment_for_good_and_not_a_millisecond_before(
+        (old, new, cost, how, later_ms) in (wide_configs(), wide_configs(), costs(), carries(), 0..i64::MAX - FURTHEST)
+    ) {
+        let (old, new) = (Limit::new(&old).unwrap(), Limit::new(&new).unwrap());
+        let mut spent = old.new_state(START, 0);
+        old.charge(&mut spent, START, cost);
+        let state = new.carry(&old, spent, how, START, 0);
+        if let Some(full_at) = new.full_at(&state, START) {
+            prop_assert!((START..=FURTHEST).contains(&full_at), "{}", full_at);
+            for at in [full_at, full_at + 1, full_at.max(later_ms), full_at + later_ms] {
+                prop_assert_eq!(new.remaining(&state, at), new.config().capacity);
+                prop_assert_eq!(new.full_at(&state, at), Some(at));
+            }
+            prop_assert!(full_at == START || new.full_at(&state, full_at - 1) == Some(full_at));
+        } else {
+            prop_assert_eq!(new.config().rate, 0);
+        }
+    }
+
+    /// Nothing overflows, which would panic here, and within the moments that are exact no wait is endless.
+    #[test]
+    fn no_clock_breaks_a_bucket_or_locks_it_up(
+        (config, asks) in (wide_configs(), prop::collection::vec((moments(), costs(), verbs()), 1..20))
+    ) {
+        let limit = Limit::new(&config).unwrap();
+        let mut state = limit.new_state(asks[0].0, u64::MAX);
+        let are_exact = asks.iter().all(|(now, ..)| now.unsigned_abs() <= EXACT);
+        for (now, cost, verb) in asks {
+            let (decision, next) = limit.decide(state, now, cost, verb);
+            state = next;
+            if let Decision::Wait { retry_at } = decision && are_exact {
+                // Until the clock is back, the debt is paid and the tokens are there.
+                let longest_ms = MAX_STEP_BACK_MS + 2 * signed(MAX_SPAN_MS);
+                prop_assert!(now < retry_at && retry_at <= now + longest_ms, "{}", retry_at);
+            }
+            prop_assert!(limit.remaining(&state, now) <= config.capacity);
+            prop_assert!(limit.owed(&state, now) <= config.max_debt || !are_exact);
+        }
+    }
+
+    #[test]
     fn several_limits_take_from_all_or_from_none(
-        (configs, events, asks) in (prop::collection::vec(configs(), 1..5), events(), prop::collection::vec((steps_forward(), prop::collection::vec(costs(), 5), verbs()), 1..10))
+        (configs, events, asks) in (prop::collection::vec(configs(), 0..5), events(), prop::collection::vec((steps_forward(), prop::collection::vec(costs(), 5), verbs()), 1..10))
     ) {
         let limits: Vec<_> = configs.iter().map(|config| Limit::new(config).unwrap()).collect();
         let mut now = START;
@@ -182,18 +242,27 @@ proptest! {
             prop_assert_eq!(decision.is_allow(), alone.iter().all(|(alone, _)| alone.is_allow()));
             match decision {
                 Decision::Allow { ready_at, tokens } => {
-                    for (part, (alone, next)) in parts.iter().zip(&alone) {
+                    for (part, (_, next)) in parts.iter().zip(&alone) {
                         if verb == Verb::ConsumeUpTo {
                             let Decision::Allow { tokens: own, .. } = part.decision else { panic!("{:?}", part.decision) };
                             prop_assert_eq!(own, tokens.min(part.cost));
                         } else {
                             prop_assert_eq!(part.state, *next);
                         }
-                        let Decision::Allow { ready_at: own, .. } = *alone else { panic!("{alone:?}") };
-                        prop_assert!(own <= ready_at);
                     }
-                    let is_last = |part: &Part<'_>| matches!(part.decision, Decision::Allow { ready_at: own, .. } if own == ready_at);
-                    prop_assert!(parts.iter().any(is_last));
+                    if verb == Verb::ConsumeUpTo {
+                        let had = parts.iter().zip(&states).filter(|(part, _)| part.cost > 0);
+                        let least = had.map(|(part, state)| part.limit.remaining(state, now)).min();
+                        let most_asked = parts.iter().map(|part| part.cost).max();
+                        prop_assert_eq!(Some(tokens), least.min(most_asked).or(Some(0)));
+                    }
+                    // The most tokens and the latest start; of no limits at all, nothing and now.
+                    let own = |part: &Part<'_>| match part.decision {
+                        Decision::Allow { tokens, ready_at } => (tokens, ready_at),
+                        other => panic!("{other:?}"),
+                    };
+                    prop_assert_eq!(tokens, parts.iter().map(|part| own(part).0).max().unwrap_or(0));
+                    prop_assert_eq!(ready_at, parts.iter().map(|part| own(part).1).max().unwrap_or(now));
                 }
                 Decision::Wait { retry_at } => {
                     // The longest wait is honest for all of them together, as if each were alone.
@@ -208,9 +277,12 @@ proptest! {
                     let mut earlier = parts.clone();
                     prop_assert!(!decide_all(&mut earlier, retry_at - 1, verb).is_allow());
                 }
-                never @ Decision::Never { .. } => {
-                    let says_so = alone.iter().any(|(alone, _)| *alone == never);
-                    prop_assert!(says_so);
+                Decision::Never { max } => {
+                    let own = |alone: &(Decision, State)| match alone.0 {
+                        Decision::Never { max } => Some(max),
+                        _ => None,
+                    };
+                    prop_assert_eq!(Some(max), alone.iter().filter_map(own).min());
                 }
             }
             if !decision.is_allow() {
@@ -379,13 +451,59 @@ fn wild_configs() -> impl Strategy<Value = Config> {
     )
 }
 
+/// Limits made of any numbers at all: one that is too large is cut to the largest that would do.
+fn wide_configs() -> impl Strategy<Value = Config> {
+    wild_configs().prop_map(|mut config| {
+        while let Err(error) = Limit::new(&config) {
+            match error {
+                ConfigError::RateTooLarge { max, .. } => config.rate = max,
+                ConfigError::PeriodZero => config.period_ms = 1,
+                ConfigError::PeriodTooLong { max_ms, .. } => config.period_ms = max_ms,
+                ConfigError::CapacityTooLarge { max, .. } => config.capacity = max,
+                ConfigError::MaxDebtTooLarge { max, .. } => config.max_debt = max,
+                ConfigError::InitialTooLarge { max, .. } => config.initial = Some(max),
+                ConfigError::OffsetTooLarge { max_ms, .. } => config.offset_ms = Some(max_ms),
+                ConfigError::OffsetWithoutWindows => config.offset_ms = None,
+            }
+        }
+        config
+    })
+}
+
+/// Today, and around and before the epoch, where windows begin as they do after it.
+fn starts() -> impl Strategy<Value = i64> {
+    prop_oneof![4 => Just(START), 1 => -20..20_i64, 1 => -START..0]
+}
+
+/// Any moments at all, most of them where answers are exact.
+fn moments() -> impl Strategy<Value = i64> {
+    let edge = i64::try_from(EXACT).expect("it fits");
+    prop_oneof![
+        4 => START..START + 1_000,
+        4 => -edge..=edge,
+        2 => select(vec![-edge, -1, 0, 1, edge]),
+        1 => select(vec![i64::MIN, i64::MIN + 1, i64::MAX - 1, i64::MAX]),
+    ]
+}
+
+fn carries() -> impl Strategy<Value = Carry> {
+    select(vec![Carry::AsIs, Carry::Proportional, Carry::Additive, Carry::Reset])
+}
+
 fn kinds() -> impl Strategy<Value = Kind> {
     select(vec![Kind::TokenBucket, Kind::FixedWindow])
 }
 
 fn verbs() -> impl Strategy<Value = Verb> {
-    let max_wait_ms =
-        || prop_oneof![Just(None), Just(Some(0)), (0..20_u64).prop_map(Some), (0..200_000_000_u64).prop_map(Some)];
+    let max_wait_ms = || {
+        prop_oneof![
+            4 => Just(None),
+            4 => Just(Some(0)),
+            4 => (0..20_u64).prop_map(Some),
+            4 => (0..200_000_000_u64).prop_map(Some),
+            1 => Just(Some(u64::MAX)),
+        ]
+    };
     prop_oneof![
         4 => Just(Verb::Consume),
         2 => max_wait_ms().prop_map(|max_wait_ms| Verb::Reserve { max_wait_ms }),
@@ -407,7 +525,7 @@ fn steps_forward() -> impl Strategy<Value = i64> {
 
 fn events() -> impl Strategy<Value = Vec<Event>> {
     let back = prop_oneof![-10..0_i64, select(vec![-MAX_STEP_BACK_MS, -MAX_STEP_BACK_MS - 1]), -200_000_000..0_i64];
-    let change = (configs(), select(vec![Carry::AsIs, Carry::Proportional, Carry::Additive, Carry::Reset]));
+    let change = (configs(), carries());
     let event = prop_oneof![
         8 => steps_forward().prop_map(Event::Clock),
         1 => back.prop_map(Event::Clock),
