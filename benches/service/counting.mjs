@@ -29,7 +29,8 @@ function watch(storage) {
   if (isWatched) return;
   isWatched = true;
   wrap(storage.sql, "exec", ({ rowsWritten }) => rowsWritten);
-  for (const verb of ["setAlarm", "put", "delete"]) wrap(storage, verb, () => 1);
+  for (const part of [storage, storage.kv]) for (const verb of ["put", "delete"]) wrap(part, verb, () => 1);
+  wrap(storage, "setAlarm", () => 1);
 }
 let isWatched = false;
 
