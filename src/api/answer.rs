@@ -92,7 +92,8 @@ impl<'p> Asked<'p> {
         let retry_after_s = refused.as_ref().and_then(Refusal::retry_after_s);
         let next_s = |answer: &LimitAnswer| match answer.decision {
             Decision::Wait { retry_at } => Some(until_s(decided.now, retry_at).max(1)),
-            _ => retry_after_s.or_else(|| answer.reset_at.map(|at| until_s(decided.now, at))),
+            Decision::Never { .. } => None,
+            Decision::Allow { .. } => retry_after_s.or_else(|| answer.reset_at.map(|at| until_s(decided.now, at))),
         };
         let field =
             limit_field(answers.iter().map(|(limit, _, answer)| (limit.full_name(), answer.remaining, next_s(answer))));

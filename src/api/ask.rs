@@ -4,7 +4,8 @@ use std::borrow::Cow;
 use std::fmt;
 
 use serde::Deserialize;
-use serde::de::{Deserializer, Error, MapAccess, Unexpected, Visitor};
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{Deserializer, Error, IntoDeserializer, MapAccess, SeqAccess, Unexpected, Visitor};
 
 use super::policy::Policy;
 use super::problem::Problem;
@@ -186,14 +187,18 @@ impl Cost<'_> {
             Self::Each(cost) => return Ok(vec![*cost; limits.len()]),
             Self::ByLimit(named) => named,
         };
+        if let [only] = limits
+            && only.name().is_none()
+        {
+            return bad_request(format!(
+                "policy {} has one limit, without a name: its cost is a number",
+                policy.name()
+            ));
+        }
         let known = || limits.iter().filter_map(|limit| limit.name()).collect::<Vec<_>>().join(", ");
         if let Some((name, _)) = named.iter().find(|(name, _)| limits.iter().all(|limit| limit.name() != Some(name))) {
-            return bad_request(match known() {
-                none if none.is_empty() => {
-                    format!("policy {} has one limit, without a name: its cost is a number", policy.name())
-                }
-                known => format!("policy {} has no limit {name:?}; its limits are {known}", policy.name()),
-            });
+            let name = shown(name);
+            return bad_request(format!("policy {} has no limit {name}; its limits are {}", policy.name(), known()));
         }
         let cost_of = |name: Option<&str>| named.iter().find(|(named, _)| Some(&**named) == name);
         let costs = limits.iter().map(|limit| cost_of(limit.name()).map(|(_, cost)| *cost)).collect();
@@ -238,9 +243,9 @@ struct Body<'a> {
 const BODY: &str = "a JSON object with \"policy\", \"key\" and perhaps more";
 
 #[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, expecting = "a JSON object with \"requests\", a list")]
 struct BatchBody<'a> {
-    #[serde(borrow)]
+    #[serde(borrow, deserialize_with = "items")]
     requests: Vec<Item<'a>>,
 }
 
@@ -307,7 +312,18 @@ fn reservation_id(text: Option<&str>) -> Result<u64, Problem> {
     let is_id = !text.is_empty() && text.len() <= RESERVATION_ID_LEN && text.bytes().all(|b| b.is_ascii_hexdigit());
     match u64::from_str_radix(text, 16) {
         Ok(id) if is_id => Ok(id),
-        _ => bad_request(format!("{text:.20?} is no id of a reservation, which has {RESERVATION_ID_LEN} hex digits")),
+        _ => {
+            bad_request(format!("{} is no id of a reservation, which has {RESERVATION_ID_LEN} hex digits", shown(text)))
+        }
+    }
+}
+
+/// A client's text in an answer to it: in quotes, escaped, and no longer than helps.
+pub(super) fn shown(text: &str) -> String {
+    const MOST: usize = 80;
+    match text.char_indices().nth(MOST) {
+        Some((end, _)) => format!("{:?}...", text.get(..end).unwrap_or_default()),
+        None => format!("{text:?}"),
     }
 }
 
@@ -343,7 +359,55 @@ fn checked_key<E: Error>(key: &str) -> Result<&str, E> {
 }
 
 fn mode<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Mode>, D::Error> {
-    Mode::deserialize(deserializer).map(Some)
+    /// A text and nothing else: what serde derives would take an object too.
+    struct Text;
+    impl Visitor<'_> for Text {
+        type Value = Mode;
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("a mode: \"take\", \"reserve\", \"borrow\" or \"up_to\"")
+        }
+        fn visit_str<E: Error>(self, text: &str) -> Result<Mode, E> {
+            Mode::deserialize(text.into_deserializer())
+        }
+    }
+    deserializer.deserialize_any(Text).map(Some)
+}
+
+fn items<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Item<'de>>, D::Error> {
+    struct List;
+    impl<'de> Visitor<'de> for List {
+        type Value = Vec<Item<'de>>;
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("a list of requests")
+        }
+        fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Self::Value, A::Error> {
+            let mut items = Vec::new();
+            while let Some(Object(item)) = list.next_element()? {
+                items.push(item);
+            }
+            Ok(items)
+        }
+    }
+    deserializer.deserialize_any(List)
+}
+
+/// An item, and no list of its fields without their names.
+struct Object<'a>(Item<'a>);
+
+impl<'de> Deserialize<'de> for Object<'de> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Fields;
+        impl<'de> Visitor<'de> for Fields {
+            type Value = Item<'de>;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object with \"policy\", \"key\" and perhaps \"cost\"")
+            }
+            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Self::Value, A::Error> {
+                Item::deserialize(MapAccessDeserializer::new(map))
+            }
+        }
+        deserializer.deserialize_any(Fields).map(Self)
+    }
 }
 
 fn max_wait_ms<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D::Error> {

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::ask::{Endpoint, MAX_BODY_LEN};
+use super::ask::{Endpoint, MAX_BODY_LEN, shown};
 use super::reply::Reply;
 
 /// Why a request gets no decision. A refusal is not a problem in this sense but an [`Answer`](super::Answer).
@@ -131,9 +131,13 @@ impl Problem {
             }
             Self::Unauthorized => "send the token as `Authorization: Bearer <token>`".to_owned(),
             Self::NotFound { path } => {
-                format!("there is nothing at {path:.80?}; there are {} and GET /healthz", Endpoint::PATHS.join(", "))
+                format!(
+                    "there is nothing at {}; there are {} and GET /healthz",
+                    shown(path),
+                    Endpoint::PATHS.join(", ")
+                )
             }
-            Self::UnknownPolicy { policy } => format!("there is no policy named {policy:.80?}"),
+            Self::UnknownPolicy { policy } => format!("there is no policy named {}", shown(policy)),
             Self::UnknownReservation => {
                 "no such reservation of this policy and key is open: it was settled or cancelled, or its time is over"
                     .to_owned()
@@ -144,13 +148,13 @@ impl Problem {
             Self::IdempotencyKeyReused => {
                 "this Idempotency-Key came before with another request; each request needs one of its own".to_owned()
             }
-            Self::MethodNotAllowed { method, allow } => format!("{method} is not for this path; use {allow}"),
+            Self::MethodNotAllowed { method, allow } => format!("{method:.20} is not for this path; use {allow}"),
             Self::BodyTooLarge => format!("the body may have {MAX_BODY_LEN} bytes at most"),
             Self::UnsupportedMediaType { found } if found.is_empty() => {
                 "send JSON, with `Content-Type: application/json`".to_owned()
             }
             Self::UnsupportedMediaType { found } => {
-                format!("send JSON, with `Content-Type: application/json`, not {found:?}")
+                format!("send JSON, with `Content-Type: application/json`, not {}", shown(found))
             }
             Self::Misconfigured => "this deployment has mistakes in its settings; its log names them".to_owned(),
             Self::Unavailable { cause } => {

@@ -13,11 +13,19 @@ pub struct Reply {
     pub body: String,
 }
 
+/// A refusal by a policy of one limit has about so many bytes: room for it from the start saves growing thrice.
+const TYPICAL_BODY_LEN: usize = 512;
+
 impl Reply {
     /// A JSON answer. Nothing here may be cached, and any page may read it: credentials are in a header that a page
     /// must have been given, not in a cookie that a browser would add by itself.
     pub(super) fn json(status: u16, media_type: &str, body: &impl Serialize) -> Self {
-        let body = serde_json::to_string(body).unwrap_or_default(); // our own types cannot fail to serialize
+        let mut bytes = Vec::with_capacity(TYPICAL_BODY_LEN);
+        // Our own types cannot fail to serialize, and JSON is UTF-8.
+        let body = match serde_json::to_writer(&mut bytes, body) {
+            Ok(()) => String::from_utf8(bytes).unwrap_or_default(),
+            Err(_) => String::new(),
+        };
         let header = |name, value: &str| (name, value.to_owned());
         let headers = vec![
             header("content-type", media_type),
@@ -32,7 +40,10 @@ impl Reply {
     /// line, the body.
     #[must_use]
     pub fn to_text(&self) -> String {
-        let mut text = self.status.to_string();
+        let headers = self.headers.iter().map(|(name, value)| name.len().saturating_add(value.len()).saturating_add(3));
+        let len = headers.fold(self.body.len().saturating_add(5), usize::saturating_add);
+        let mut text = String::with_capacity(len);
+        text.push_str(&self.status.to_string());
         for (name, value) in &self.headers {
             for part in ["\n", name, ": ", value] {
                 text.push_str(part);

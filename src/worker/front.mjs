@@ -124,11 +124,14 @@ function causeOf(error) {
 
 /** The status, a line for each header, an empty line, the body. */
 function response(text) {
-  const end = text.indexOf("\n\n");
-  const [status, ...lines] = text.slice(0, end).split("\n");
-  const headers = lines.map((line) => {
-    const colon = line.indexOf(": ");
-    return [line.slice(0, colon), line.slice(colon + 2)];
-  });
-  return new Response(text.slice(end + 2) || null, { status: Number(status), headers });
+  let at = text.indexOf("\n");
+  const status = Number(text.slice(0, at));
+  const headers = {};
+  for (at++; text[at] !== "\n"; at++) {
+    const colon = text.indexOf(": ", at);
+    const name = text.slice(at, colon);
+    at = text.indexOf("\n", colon);
+    headers[name] = text.slice(colon + 2, at);
+  }
+  return new Response(text.slice(at + 1) || null, { status, headers });
 }

@@ -63,14 +63,16 @@ test("a policy that is not there", async () => {
 });
 
 test("what is not there is shown with 80 characters at most", async () => {
+  const shown = (text, more) => `"${text}"${more ? "..." : ""}`;
   const path = `/${"x".repeat(79)}`;
   for (const more of ["", "x", "x".repeat(2_000)]) {
     const answer = await tollgate.send({ path: path + more, body: '{"policy":"api","key":"alice"}' });
-    assertAnswer(answer, problem(404, "not-found", "Not found", nothingAt(path)), path + more);
+    const detail = nothingAt(path).replace(`"${path}"`, shown(path, more));
+    assertAnswer(answer, problem(404, "not-found", "Not found", detail), path + more);
   }
   const policy = "p".repeat(80);
   for (const more of ["", "p", "p".repeat(10_000)]) {
-    const expected = problem(404, "unknown-policy", "Unknown policy", `there is no policy named "${policy}"`);
+    const expected = problem(404, "unknown-policy", "Unknown policy", `there is no policy named ${shown(policy, more)}`);
     assertAnswer(await tollgate.consume({ policy: policy + more, key: "alice" }), expected, policy + more);
   }
 });
