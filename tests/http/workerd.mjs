@@ -61,11 +61,16 @@ class Tollgate {
   }
 
   consume(ask, options) {
-    return this.send({ path: "/v1/consume", body: JSON.stringify(ask), ...options });
+    return this.post("consume", ask, options);
   }
 
   peek(ask, options) {
-    return this.send({ path: "/v1/peek", body: JSON.stringify(ask), ...options });
+    return this.post("peek", ask, options);
+  }
+
+  /** Any of the verbs: `post("charge", ...)` asks `/v1/charge`. */
+  post(verb, ask, options) {
+    return this.send({ path: `/v1/${verb}`, body: JSON.stringify(ask), ...options });
   }
 
   /**
