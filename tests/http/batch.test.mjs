@@ -9,6 +9,12 @@ const POLICIES = {
   slow: { rate: 5, period: "50s" },
   once: { rate: 0, period: "1s", capacity: 5 },
   debt: { rate: 1, period: "1s", capacity: 5, max_debt: 5 },
+  llm: {
+    limits: [
+      { name: "requests", rate: 10, period: "10s" },
+      { name: "tokens", rate: 0, period: "1s", capacity: 100 },
+    ],
+  },
   pool: { rate: 0, period: "1s", capacity: 60 },
 };
 const tollgate = await start({ policies: POLICIES });
@@ -190,6 +196,22 @@ test("several requests of one key and several keys in one batch keep their place
   assertAnswer(await batch(requests), refused(0, results(after), { detail }));
 });
 
+test("a policy of several limits has them in its result, and is violated by name", async () => {
+  const requests = [ask("llm", "l", { requests: 1, tokens: 60 }), ask("api", "m", 1)];
+  const first = await batch(requests);
+  assert.deepEqual([first.status, first.body.results[0].remaining], [200, 40], first.text);
+  const llm = { policy: "llm", cost: 60, limit: 100, remaining: 40, near_limit: false, now: NOW, reset_at: null };
+  const limits = [
+    { name: "requests", allowed: true, cost: 1, limit: 10, remaining: 9, near_limit: false, reset_at: NOW + 1_000 },
+    { name: "tokens", allowed: false, cost: 60, limit: 100, remaining: 40, near_limit: false, reset_at: null },
+  ];
+  const results = [{ allowed: false, ...llm, limits }, result(requests[1], 0, { left: 9, full: 1_000 })];
+  const detail = "nothing was taken: policy llm/tokens has 40 of 100 tokens left and the cost is 60; none will come back";
+  const expected = refused(0, results, { detail });
+  expected.body["violated-policies"] = ["llm/tokens"];
+  for (let i = 0; i < 2; i++) assertAnswer(await batch(requests), expected);
+});
+
 test("a budget in debt refuses a batch, even of nothing", async () => {
   await tollgate.post("charge", ask("debt", "owing", 8));
   const requests = [ask("api", "owing", 1), ask("debt", "owing", 0)];
@@ -246,4 +268,40 @@ test("64 overlapping batches at once never take more than there is, and every to
     }
   }
   assert.ok(grants > 6 && refusals > 6, `${grants} granted, ${refusals} refused`);
+});
+
+test("killed in the middle of batches: what was answered is taken, and nothing stays held", async () => {
+  const own = await start({ policies: POLICIES });
+  const keys = ["p", "q", "r"];
+  const granted = new Map(keys.map((key) => [key, 0]));
+  let sent = 0;
+  for (let kill = 1; kill <= 3; kill++) {
+    let answered = 0;
+    let killed;
+    const caller = async (index) => {
+      const chosen = keys.filter((_, at) => index % 3 !== at);
+      while (!killed) {
+        sent++;
+        try {
+          const answer = await own.post("batch", { requests: chosen.map((key) => ask("pool", key, 1)) });
+          assert.ok([200, 429].includes(answer.status), answer.text);
+          if (answer.status === 200) for (const key of chosen) granted.set(key, granted.get(key) + 1);
+        } catch (error) {
+          if (!killed) throw error;
+        }
+        if (++answered === 5) killed = own.kill();
+      }
+    };
+    await Promise.all(Array.from({ length: 9 }, (_, index) => caller(index)));
+    await killed;
+    await own.restart();
+    for (const key of keys) {
+      const { limits, open_reservations } = (await own.post("inspect", { policy: "pool", key }, { now: NOW + 10_000 })).body;
+      const taken = 60 - limits[0].remaining;
+      assert.equal(open_reservations, 0);
+      assert.ok(taken >= granted.get(key) && taken <= sent, `${key}: ${granted.get(key)} granted, ${taken} taken, ${sent} sent`);
+    }
+  }
+  assert.ok(keys.every((key) => granted.get(key) > 0) && sent < 60, `${sent} sent`);
+  await own.stop();
 });
