@@ -212,6 +212,13 @@ test("a policy of several limits has them in its result, and is violated by name
   for (let i = 0; i < 2; i++) assertAnswer(await batch(requests), expected);
 });
 
+test("a policy that several keys violate is named once", async () => {
+  const requests = ["n", "o"].map((key) => ask("once", key, 1));
+  for (const request of requests) await tollgate.post("charge", { ...request, cost: 5 });
+  const { status, body } = await batch(requests);
+  assert.deepEqual([status, body["violated-policies"]], [429, ["once"]]);
+});
+
 test("a budget in debt refuses a batch, even of nothing", async () => {
   await tollgate.post("charge", ask("debt", "owing", 8));
   const requests = [ask("api", "owing", 1), ask("debt", "owing", 0)];

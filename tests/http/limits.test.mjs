@@ -217,6 +217,11 @@ test("each verb asks all limits", async () => {
       { cost: 0, tokens: 0, left: 5, full: 0, t: 0 },
       { cost: 9, tokens: 9, left: -4, full: 4_500, t: 5, near: true },
     ]],
+    // Who owes has less than who has nothing.
+    [0, "charge", { cost: { a: 5, b: 0 } }, 1, [
+      { cost: 5, tokens: 5, left: 0, full: 5_000, t: 5, near: true },
+      { cost: 0, tokens: 0, left: -4, full: 4_500, t: 5, near: true },
+    ]],
   ];
   for (const [at, verb, more, top, parts, rest] of rows) {
     const answer = await tollgate.post(verb, { ...ask, ...more }, { now: NOW + at });
@@ -233,7 +238,7 @@ test("each verb asks all limits", async () => {
       now: NOW,
       open_reservations: 1,
       limits: [
-        { name: "a", ...numbers, rate: 1, remaining: 5, owed: 0, reset_at: NOW },
+        { name: "a", ...numbers, rate: 1, remaining: 0, owed: 0, reset_at: NOW + 5_000 },
         { name: "b", ...numbers, rate: 2, remaining: 0, owed: 4, reset_at: NOW + 4_500 },
       ],
     },
