@@ -41,8 +41,9 @@ export function allowed(verdict, rateLimitPolicy, t) {
 
 /** 429 for the same and the moment to retry at; without one, for a budget that never comes back. */
 export function refused(verdict, rateLimitPolicy, retryAfter) {
-  const { policy, cost, limit, remaining, now, retry_at } = verdict;
+  const { policy, cost, limit, remaining, owed, now, retry_at } = verdict;
   const again = retry_at === undefined ? {} : { retry_at, retry_after_ms: retry_at - now };
+  const has = owed ? `owes ${owed} tokens, of ${limit}, and` : `has ${remaining} of ${limit} tokens left and`;
   const when = retry_at === undefined ? "none will come back" : `enough will have come back in ${retry_at - now} ms`;
   if (retryAfter !== undefined) assert.match(String(retryAfter), /^[1-9]\d*$/, "Retry-After is whole seconds, at least one");
   return {
@@ -55,7 +56,7 @@ export function refused(verdict, rateLimitPolicy, retryAfter) {
       type: "https://iana.org/assignments/http-problem-types#quota-exceeded",
       title: "Quota exceeded",
       status: 429,
-      detail: `policy ${policy} has ${remaining} of ${limit} tokens left and the cost is ${cost}; ${when}`,
+      detail: `policy ${policy} ${has} the cost is ${cost}; ${when}`,
       "violated-policies": [policy],
       allowed: false,
       ...verdict,

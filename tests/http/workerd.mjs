@@ -20,10 +20,11 @@ export const KEY_SECRET = "the-key-secret-of-the-tests";
 
 /**
  * Starts a Worker. `policies` are those of `wrangler.toml`; a `token` or `keySecret` of `null` is not set at all.
- * `build` is "test-clock", whose clock stands at {@link NOW} unless a request says otherwise, or "deployed".
+ * `build` is "test-clock", whose clock stands at {@link NOW} unless a request says otherwise, or "deployed". `around` is
+ * the path of a module to be the main one in its place, which imports it as "./entry.js".
  */
-export async function start({ policies, token = TOKEN, keySecret = KEY_SECRET, build = "test-clock" }) {
-  const started = new Tollgate({ policies, token, keySecret, build });
+export async function start({ policies, token = TOKEN, keySecret = KEY_SECRET, build = "test-clock", around }) {
+  const started = new Tollgate({ policies, token, keySecret, build, around });
   await started.restart();
   return started;
 }
@@ -66,11 +67,16 @@ class Tollgate {
   }
 
   consume(ask, options) {
-    return this.send({ path: "/v1/consume", body: JSON.stringify(ask), ...options });
+    return this.post("consume", ask, options);
   }
 
   peek(ask, options) {
-    return this.send({ path: "/v1/peek", body: JSON.stringify(ask), ...options });
+    return this.post("peek", ask, options);
+  }
+
+  /** Any of the verbs: `post("charge", ...)` asks `/v1/charge`. */
+  post(verb, ask, options) {
+    return this.send({ path: `/v1/${verb}`, body: JSON.stringify(ask), ...options });
   }
 
   /**

@@ -1,0 +1,257 @@
+// Reservations: taken now, settled at the real cost later, once; and what becomes of them when nobody does.
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { allowed, assertAnswer, problem } from "./answers.mjs";
+import { NOW, start } from "./workerd.mjs";
+
+const POLICIES = {
+  // A budget that never comes back shows every token.
+  keep: { rate: 0, period: "1s", capacity: 20, max_debt: 10, reservation_ttl: "10s" },
+  back: { rate: 0, period: "1s", capacity: 20, max_debt: 10, reservation_ttl: "10s", unsettled: "refund" },
+  queue: { rate: 1, period: "1s", capacity: 5, max_debt: 10 },
+  short: { rate: 1, period: "1s", capacity: 5, max_debt: 10, reservation_ttl: "2s", unsettled: "refund" },
+  pair: {
+    limits: [
+      { name: "requests", rate: 0, period: "1s", capacity: 10 },
+      { name: "tokens", rate: 0, period: "1s", capacity: 100, max_debt: 50 },
+    ],
+  },
+  many: { rate: 0, period: "1s", capacity: 2_000 },
+};
+const FIELDS = { keep: { q: 0, w: 1, "tollgate-capacity": 20 }, back: { q: 0, w: 1, "tollgate-capacity": 20 } };
+const tollgate = await start({ policies: POLICIES });
+
+const unknown = problem(
+  404,
+  "unknown-reservation",
+  "Unknown reservation",
+  "no such reservation of this policy and key is open: it was settled or cancelled, or its time is over",
+);
+
+async function reserve(policy, key, cost, options) {
+  const { status, text, body } = await tollgate.consume({ policy, key, cost, mode: "reserve" }, options);
+  assert.equal(status, 200, text);
+  assert.match(body.reservation, /^[0-9a-f]{13}$/);
+  return body;
+}
+
+/** How the first limit stands, owed tokens negative, and how many reservations are open. */
+async function standing(policy, key, options) {
+  const { limits, open_reservations } = (await tollgate.post("inspect", { policy, key }, options)).body;
+  return [limits[0].remaining - limits[0].owed, open_reservations];
+}
+
+test("each has an id of its own, is ready in its turn, and may be settled for a while after that", async () => {
+  const ids = new Set();
+  for (const [cost, ready] of [
+    [4, 0],
+    [4, 3_000],
+    [0, 0],
+    [7, 10_000],
+  ]) {
+    const { reservation, ready_at, expires_at } = await reserve("queue", "alice", cost);
+    // Nothing waits for what is in debt already, and so does who asks for nothing.
+    assert.deepEqual([ready_at, expires_at], cost ? [NOW + ready, NOW + ready + 600_000] : [NOW + 3_000, NOW + 603_000]);
+    ids.add(reservation);
+  }
+  assert.equal(ids.size, 4);
+  assert.deepEqual(await standing("queue", "alice"), [-10, 4]);
+});
+
+test("settled at less, more or the same, the budget is as if that had been taken at once", async () => {
+  for (const [real, left] of [
+    [0, 20],
+    [4, 16],
+    [5, 15],
+    [6, 14],
+    [20, 0],
+    [25, -5],
+    [30, -10],
+    [99, -10], // the work is done: it stops at the largest debt
+  ]) {
+    const key = `real cost ${real}`;
+    const { reservation } = await reserve("keep", key, 5);
+    assert.deepEqual(await standing("keep", key), [15, 1]);
+    const answer = await tollgate.post("settle", { policy: "keep", key, reservation, cost: real });
+    const verdict = {
+      policy: "keep",
+      cost: real,
+      limit: 20,
+      remaining: Math.max(left, 0),
+      ...(left < 0 ? { owed: -left } : {}),
+      now: NOW,
+      reset_at: left === 20 ? NOW : null,
+    };
+    assertAnswer(answer, allowed(verdict, FIELDS.keep, left === 20 ? 0 : undefined), key);
+    assert.deepEqual(await standing("keep", key), [left, 0], key);
+  }
+});
+
+test("cancelled, everything is given back", async () => {
+  const { reservation } = await reserve("keep", "cancels", 5);
+  const verdict = { policy: "keep", cost: 0, tokens: 5, limit: 20, remaining: 20, now: NOW, reset_at: NOW };
+  const answer = await tollgate.post("cancel", { policy: "keep", key: "cancels", reservation });
+  assertAnswer(answer, allowed(verdict, FIELDS.keep, 0));
+  assert.deepEqual(await standing("keep", "cancels"), [20, 0]);
+});
+
+test("each id is good once, and only for its policy and key", async () => {
+  const of = { policy: "keep", key: "bob" };
+  const settle = (reservation, ask = of) => tollgate.post("settle", { ...ask, reservation, cost: 1 });
+  const cancel = (reservation, ask = of) => tollgate.post("cancel", { ...ask, reservation });
+  const ids = [];
+  for (let i = 0; i < 4; i++) ids.push((await reserve("keep", "bob", 4)).reservation);
+  await reserve("back", "bob", 1);
+  for (const other of [{ policy: "back", key: "bob" }, { policy: "keep", key: "carol" }]) {
+    for (const end of [settle, cancel]) assertAnswer(await end(ids[0], other), unknown, JSON.stringify(other));
+  }
+  for (const id of ["0000000000000", "fffffffffffff", "1"]) assertAnswer(await settle(id), unknown, id);
+  assert.deepEqual(await standing("keep", "bob"), [4, 5], "nothing has changed");
+  for (const [first, second, id, left] of [
+    [settle, settle, ids[0], 7],
+    [settle, cancel, ids[1], 10],
+    [cancel, settle, ids[2], 14],
+    [cancel, cancel, ids[3], 18],
+  ]) {
+    assert.equal((await first(id)).status, 200);
+    for (let i = 0; i < 2; i++) assertAnswer(await second(id), unknown, id);
+    assert.equal((await standing("keep", "bob"))[0], left);
+  }
+});
+
+test("of many who settle at once, one does", async () => {
+  const { reservation } = await reserve("keep", "race", 10);
+  const ends = Array.from({ length: 32 }, (_, index) => {
+    const ask = { policy: "keep", key: "race", reservation };
+    return index % 2 ? tollgate.post("cancel", ask) : tollgate.post("settle", { ...ask, cost: 0 });
+  });
+  const statuses = (await Promise.all(ends)).map(({ status }) => status).sort();
+  assert.deepEqual(statuses, [200, ...Array(31).fill(404)]);
+  assert.deepEqual(await standing("keep", "race"), [20, 0]);
+});
+
+test("what is cancelled goes to who asks next; nobody's ready time moves", async () => {
+  const key = "dave";
+  const send = (mode, cost, id, options) => {
+    const headers = { "idempotency-key": id };
+    return tollgate.consume({ policy: "queue", key, cost, mode }, { headers, ...options });
+  };
+  const told = [];
+  for (const [index, cost] of [5, 3, 2].entries()) told.push((await send("reserve", cost, `${index}`)).body);
+  assert.deepEqual(told.map(({ ready_at }) => ready_at - NOW), [0, 3_000, 5_000]);
+  await tollgate.post("cancel", { policy: "queue", key, reservation: told[1].reservation });
+  const again = (await send("reserve", 2, "2")).body;
+  assert.deepEqual([again.ready_at, again.expires_at, again.replayed], [NOW + 5_000, NOW + 605_000, true]);
+  const next = await reserve("queue", key, 3);
+  assert.equal(next.ready_at, NOW + 5_000, "8 s if nothing had been given back");
+  const settle = { policy: "queue", key, reservation: told[2].reservation, cost: 2 };
+  assert.equal((await tollgate.post("settle", settle, { now: NOW + 604_999 })).status, 200);
+});
+
+test("what is given back has room for no more than the capacity", async () => {
+  const { reservation } = await reserve("queue", "erin", 4);
+  const now = NOW + 3_000; // 3 of the 4 have come back already
+  const answer = await tollgate.post("cancel", { policy: "queue", key: "erin", reservation }, { now });
+  assert.deepEqual([answer.body.tokens, answer.body.remaining], [1, 5], answer.text);
+});
+
+test("a millisecond before its end it can be settled; at its end it has cost all or nothing", async () => {
+  for (const [policy, left] of [
+    ["keep", 15],
+    ["back", 20],
+  ]) {
+    const settle = (key, reservation, now) => tollgate.post("settle", { policy, key, reservation, cost: 2 }, { now });
+    const before = await reserve(policy, "before", 5);
+    assert.equal(before.expires_at, NOW + 10_000);
+    assert.deepEqual(await standing(policy, "before", { now: NOW + 9_999 }), [15, 1]);
+    assert.equal((await settle("before", before.reservation, NOW + 9_999)).status, 200);
+    assert.deepEqual(await standing(policy, "before", { now: NOW + 10_000 }), [18, 0], "settled is settled");
+    const at = await reserve(policy, "at", 5);
+    assertAnswer(await settle("at", at.reservation, NOW + 10_000), unknown);
+    assert.deepEqual(await standing(policy, "at", { now: NOW + 10_000 }), [left, 0]);
+  }
+});
+
+test("the time to settle begins when it is ready", async () => {
+  const first = await reserve("short", "frank", 5);
+  const second = await reserve("short", "frank", 4);
+  assert.deepEqual([first.expires_at, second.expires_at], [NOW + 2_000, NOW + 6_000]);
+  // The first gives back 5 at 2 000, as it was not settled: -4 + 2 + 5.
+  assert.deepEqual(await standing("short", "frank", { now: NOW + 1_999 }), [-3, 2]);
+  assert.deepEqual(await standing("short", "frank", { now: NOW + 2_000 }), [3, 1]);
+  assert.deepEqual(await standing("short", "frank", { now: NOW + 5_999 }), [5, 1]);
+  assert.deepEqual(await standing("short", "frank", { now: NOW + 6_000 }), [5, 0]);
+});
+
+test("several limits are settled each at its own real cost", async () => {
+  const ask = { policy: "pair", key: "grace" };
+  const { reservation, limits } = (await tollgate.consume({ ...ask, mode: "reserve", cost: { requests: 1, tokens: 60 } })).body;
+  assert.deepEqual(limits.map(({ remaining }) => remaining), [9, 40]);
+  const settled = await tollgate.post("settle", { ...ask, reservation, cost: { requests: 1, tokens: 130 } });
+  assert.deepEqual([settled.status, settled.body.allowed], [200, true]);
+  assert.deepEqual(settled.body.limits.map(({ name, cost, remaining, owed }) => [name, cost, remaining, owed]), [
+    ["requests", 1, 9, undefined],
+    ["tokens", 130, 0, 30],
+  ]);
+});
+
+test("a key has a thousand open reservations at most", async () => {
+  const detail = "this key has 1000 open reservations, and can have no more: settle or cancel some";
+  const tooMany = problem(409, "too-many-reservations", "Too many reservations", detail);
+  const ids = [];
+  for (let i = 0; i < 20; i++) {
+    const bodies = await Promise.all(Array.from({ length: 50 }, () => reserve("many", "henry", 1)));
+    ids.push(...bodies.map(({ reservation }) => reservation));
+  }
+  assert.equal(new Set(ids).size, 1_000);
+  const ask = { policy: "many", key: "henry" };
+  assertAnswer(await tollgate.consume({ ...ask, mode: "reserve" }), tooMany);
+  assert.deepEqual(await standing("many", "henry"), [1_000, 1_000], "and that takes nothing");
+  assert.equal((await tollgate.consume(ask)).status, 200, "other modes are served");
+  await tollgate.post("cancel", { ...ask, reservation: ids[0] });
+  await reserve("many", "henry", 1);
+});
+
+test("open reservations outlast kill -9, and so does their end", async () => {
+  const restart = async () => {
+    await tollgate.kill();
+    await tollgate.restart();
+  };
+  const open = [];
+  for (const policy of ["keep", "back"]) {
+    for (const end of ["settle", "cancel", "none"]) {
+      const of = { policy, key: `${policy}, ${end}` };
+      open.push({ of, end, reservation: (await reserve(policy, of.key, 5)).reservation });
+    }
+  }
+  await restart();
+  for (const { of, end, reservation } of open) {
+    assert.deepEqual(await standing(of.policy, of.key, { now: NOW + 9_999 }), [15, 1], of.key);
+    const cost = end === "settle" ? 1 : undefined;
+    if (end !== "none") assert.equal((await tollgate.post(end, { ...of, reservation, cost })).status, 200, of.key);
+  }
+  await restart(); // those that nobody ends end while nothing runs
+  for (const { of, end, reservation } of open) {
+    const left = { settle: 19, cancel: 20, none: of.policy === "keep" ? 15 : 20 }[end];
+    const options = { now: NOW + 10_000 };
+    assertAnswer(await tollgate.post("settle", { ...of, reservation, cost: 9 }, options), unknown, of.key);
+    assertAnswer(await tollgate.post("cancel", { ...of, reservation }, options), unknown, of.key);
+    assert.deepEqual(await standing(of.policy, of.key, options), [left, 0], of.key);
+  }
+});
+
+test("settle and cancel need what they need", async () => {
+  const bad = (detail) => problem(400, "bad-request", "Bad request", detail);
+  const of = { policy: "keep", key: "ivan" };
+  for (const [verb, more, detail] of [
+    ["settle", { cost: 1 }, "missing field `reservation`: the id that the reserving answer gave"],
+    ["settle", { reservation: "1" }, "missing field `cost`: what the work did cost in the end"],
+    ["settle", { reservation: "", cost: 1 }, '"" is no id of a reservation, which has 13 hex digits'],
+    ["settle", { reservation: "+1", cost: 1 }, '"+1" is no id of a reservation, which has 13 hex digits'],
+    ["cancel", { reservation: "10000000000000" }, '"10000000000000" is no id of a reservation, which has 13 hex digits'],
+    ["cancel", { reservation: "1", cost: 1 }, "`cost` has no meaning here; fields are policy, key, reservation"],
+    ["cancel", {}, "missing field `reservation`: the id that the reserving answer gave"],
+  ]) {
+    assertAnswer(await tollgate.post(verb, { ...of, ...more }), bad(detail), `${verb} ${JSON.stringify(more)}`);
+  }
+});
