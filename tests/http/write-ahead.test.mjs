@@ -1,0 +1,148 @@
+// Memory is ahead of the disk: a crash costs a block of tokens at most and never gives any back, nothing is lost once
+// spending has paused, and a busy key writes few rows.
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { setTimeout as sleep } from "node:timers/promises";
+import { commits, rows } from "./database.mjs";
+import { NOW, start } from "./workerd.mjs";
+
+const key = "alice";
+const remaining = async (tollgate, policy, options) => (await tollgate.peek({ policy, key, cost: 0 }, options)).body.remaining;
+
+test("killed again and again in the middle of load: no more than the exact model admits, and no more lost than a block", async (t) => {
+  const KILLS = 60;
+  const CALLERS = 16;
+  const POLICIES = {
+    filling: { rate: 3, period: "70ms", capacity: 90, write_ahead: 8 },
+    budget: { rate: 0, period: "70ms", capacity: 9_000, write_ahead: 10 },
+  };
+  const tollgate = await start({ policies: POLICIES });
+  const buckets = Object.entries(POLICIES).map(([policy, numbers]) => new Bounds(policy, 70, numbers));
+  let now = NOW;
+  for (let kill = 0; kill < KILLS; kill++) {
+    // Less comes back than is spent until the next kill, or more than there is room for.
+    const ms = [0, 1, 23, 331, 999, 1_000, 4_001][kill % 7];
+    now += ms;
+    for (const bucket of buckets) bucket.wait(ms);
+
+    const most = 1 + ((kill * 37) % 150);
+    let sent = 0;
+    let answered = 0;
+    let killed;
+    const caller = async () => {
+      while (!killed) {
+        const bucket = buckets[sent % 2];
+        const cost = [1, 1, 2, 3, 0][sent++ % 5];
+        try {
+          bucket.answered(await tollgate.consume({ policy: bucket.policy, key, cost }, { now }));
+        } catch (error) {
+          if (!killed) throw error;
+          bucket.unanswered(cost);
+        }
+        if (++answered === most) killed = tollgate.kill();
+      }
+      await killed;
+    };
+    await Promise.all(Array.from({ length: CALLERS }, caller));
+    await tollgate.restart();
+    for (const bucket of buckets) bucket.crashed(await remaining(tollgate, bucket.policy, { now }));
+  }
+  for (const bucket of buckets) {
+    const { policy, block, given, admitted, refusals, mayHave, lost } = bucket;
+    const left = await remaining(tollgate, policy, { now });
+    t.diagnostic(
+      `${policy}: ${KILLS} kills; of ${given.toFixed(1)} tokens ${admitted} were admitted and ${left} are left; ` +
+        `${mayHave} were not answered, ${lost} surely lost of ${KILLS * block} at most; ${refusals} requests were refused`,
+    );
+    assert.ok(lost > 0 && mayHave > 0 && admitted > 0, "there was something to lose");
+    assert.ok(admitted + left <= given);
+    assert.ok(admitted + left + 1 + mayHave + KILLS * block > given);
+    assert.equal((await tollgate.consume({ policy, key, cost: left }, { now })).status, 200, "what it says is left can be taken");
+    assert.equal((await tollgate.consume({ policy, key }, { now })).status, 429);
+  }
+  await tollgate.stop();
+});
+
+/** What is known of a bucket from outside. Levels are in the part of a token that a rate of 1 gives back in a millisecond. */
+class Bounds {
+  admitted = 0;
+  refusals = 0;
+  /** Tokens of requests whose answer was lost. */
+  mayHave = 0;
+  /** Whole tokens that were there, whatever became of those requests, and are there no more. */
+  lost = 0;
+
+  constructor(policy, periodMs, { rate, capacity, write_ahead: block }) {
+    Object.assign(this, { policy, periodMs, rate, block });
+    this.full = capacity * periodMs;
+    this.givenParts = this.full;
+    /** The exact model's, to which all that was admitted happened, and nothing else; then the most and the least it can be. */
+    this.exact = this.most = this.least = this.full;
+  }
+
+  /** The capacity and what came back to the exact model. */
+  get given() {
+    return this.givenParts / this.periodMs;
+  }
+
+  wait(ms) {
+    const filled = (level) => Math.min(this.full, level + this.rate * ms);
+    this.givenParts += filled(this.exact) - this.exact;
+    for (const level of ["exact", "most", "least"]) this[level] = filled(this[level]);
+  }
+
+  answered({ status, body }) {
+    assert.ok(status === 200 || status === 429, JSON.stringify(body));
+    if (status === 429) return void this.refusals++;
+    this.admitted += body.cost;
+    for (const level of ["exact", "most", "least"]) this[level] -= body.cost * this.periodMs;
+    assert.ok(this.exact >= 0 && this.most >= 0, `${this.policy} admitted what it did not have`);
+  }
+
+  unanswered(cost) {
+    this.mayHave += cost;
+    this.least -= cost * this.periodMs;
+  }
+
+  /** It was killed, and now it says that so many are left. */
+  crashed(left) {
+    const whole = (level) => Math.floor(level / this.periodMs);
+    const numbers = `${left} left, from ${this.least / this.periodMs} to ${this.most / this.periodMs} before`;
+    assert.ok(left <= whole(this.most), `${this.policy} was given some: ${numbers}`);
+    assert.ok(left >= whole(this.least) - this.block, `${this.policy} lost more than a block: ${numbers}`);
+    this.lost += Math.max(0, whole(this.least) - left);
+    this.least = left * this.periodMs;
+    this.most = Math.min(this.most, (left + 1) * this.periodMs - 1);
+  }
+}
+
+test("once spending has paused for a second the disk has the exact level, and a kill loses nothing", async () => {
+  const policies = { api: { rate: 0, period: "1s", capacity: 100, write_ahead: 20 } };
+  const tollgate = await start({ policies });
+  const spend = async (count) => {
+    for (let i = 0; i < count; i++) assert.equal((await tollgate.consume({ policy: "api", key })).status, 200);
+  };
+  await spend(8);
+  await tollgate.kill();
+  await tollgate.restart();
+  assert.equal(await remaining(tollgate, "api"), 100 - 2 - 20, "without a pause: the first is written as it is, with the second a block");
+
+  await spend(8);
+  const [file] = tollgate.databaseFiles();
+  const [[, ahead]] = rows(file);
+  await changed(() => rows(file)[0][1], ahead);
+  const written = commits(file);
+  await tollgate.kill();
+  await tollgate.restart();
+  assert.equal(await remaining(tollgate, "api"), 70);
+  assert.ok(written < 8);
+  await tollgate.stop();
+});
+
+/** Waits until it reads something else. */
+async function changed(read, before) {
+  for (const started = Date.now(); read().equals(before); ) {
+    if (Date.now() - started > 10_000) throw new Error("it has not changed in 10 seconds");
+    await sleep(20);
+  }
+}
