@@ -35,3 +35,16 @@ export function commits(file) {
 
 const HEADER_LEN = 32;
 const FRAME_HEADER_LEN = 24;
+
+/** When the object's alarm rings, in Unix milliseconds; `undefined` if it has none. */
+export function alarmAt(file) {
+  const database = new DatabaseSync(file, { readOnly: true });
+  try {
+    const isThere = database.prepare("SELECT 1 FROM sqlite_master WHERE name = '_cf_METADATA'").get();
+    // The first of the metadata, in nanoseconds.
+    const found = isThere && database.prepare("SELECT value / 1000000 AS ms FROM _cf_METADATA WHERE key = 1").get();
+    return found?.ms ?? undefined;
+  } finally {
+    database.close();
+  }
+}

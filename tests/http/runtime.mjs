@@ -12,7 +12,7 @@ import { once } from "node:events";
 import { existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { createRequire } from "node:module";
 import { tmpdir } from "node:os";
-import { join, relative } from "node:path";
+import { basename, join, relative } from "node:path";
 import { createInterface } from "node:readline";
 import { fileURLToPath } from "node:url";
 
@@ -86,12 +86,16 @@ export class Runtime {
   }
 }
 
-/** The built Worker; `build` is "deployed" or "test-clock". A `token` or `keySecret` of `null` is not set at all. */
-export function tollgate({ policies, token, keySecret, build }) {
+/**
+ * The built Worker; `build` is "deployed" or "test-clock". A `token` or `keySecret` of `null` is not set at all. With the
+ * path of a file `around`, that is the main module, and imports the built one as `./entry.js`.
+ */
+export function tollgate({ policies, token, keySecret, build, around = null }) {
   const bundle = fileURLToPath(new URL(`../../build/${BUNDLES[build]}`, import.meta.url));
   const wasm = existsSync(bundle) && readdirSync(bundle).find((name) => name.endsWith(".wasm"));
   if (!wasm) throw new Error(`There is no Worker in ${bundle}. Run: npm test -- http`);
-  const modules = Object.fromEntries(["entry.js", wasm].map((name) => [name, join(bundle, name)]));
+  const built = Object.fromEntries(["entry.js", wasm].map((name) => [name, join(bundle, name)]));
+  const modules = around === null ? built : { [basename(around)]: around, ...built };
   return { modules, bindings: bindings({ policies, token, keySecret }) };
 }
 

@@ -20,10 +20,11 @@ export const KEY_SECRET = "the-key-secret-of-the-tests";
 
 /**
  * Starts a Worker. `policies` are those of `wrangler.toml`; a `token` or `keySecret` of `null` is not set at all.
- * `build` is "test-clock", whose clock stands at {@link NOW} unless a request says otherwise, or "deployed".
+ * `build` is "test-clock", whose clock stands at {@link NOW} unless a request says otherwise, or "deployed". `around` is the
+ * path of a main module of the test's own, which imports `./entry.js`.
  */
-export async function start({ policies, token = TOKEN, keySecret = KEY_SECRET, build = "test-clock" }) {
-  const started = new Tollgate({ policies, token, keySecret, build });
+export async function start({ policies, token = TOKEN, keySecret = KEY_SECRET, build = "test-clock", around = null }) {
+  const started = new Tollgate({ policies, token, keySecret, build, around });
   await started.restart();
   return started;
 }
