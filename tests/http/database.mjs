@@ -5,7 +5,7 @@ import { deserialize } from "node:v8";
 
 /** The rows that the object keeps: `[name, bytes]`, in the order of their names. */
 export function rows(file) {
-  const database = new DatabaseSync(file, { readOnly: true });
+  const database = new DatabaseSync(file, { readOnly: true, timeout: TIMEOUT_MS });
   try {
     const isThere = database.prepare("SELECT 1 FROM sqlite_master WHERE name = '_cf_KV'").get();
     const found = isThere ? database.prepare("SELECT key, value FROM _cf_KV ORDER BY key").all() : [];
@@ -33,12 +33,9 @@ export function commits(file) {
   return count;
 }
 
-const HEADER_LEN = 32;
-const FRAME_HEADER_LEN = 24;
-
 /** When the object's alarm rings, in Unix milliseconds; `undefined` if it has none. */
 export function alarmAt(file) {
-  const database = new DatabaseSync(file, { readOnly: true });
+  const database = new DatabaseSync(file, { readOnly: true, timeout: TIMEOUT_MS });
   try {
     const isThere = database.prepare("SELECT 1 FROM sqlite_master WHERE name = '_cf_METADATA'").get();
     // The first of the metadata, in nanoseconds.
@@ -48,3 +45,9 @@ export function alarmAt(file) {
     database.close();
   }
 }
+
+/** The runtime locks a file for a moment when it opens or closes it. */
+const TIMEOUT_MS = 5_000;
+/** Of the write-ahead log, in bytes. */
+const HEADER_LEN = 32;
+const FRAME_HEADER_LEN = 24;

@@ -104,7 +104,7 @@ class Tollgate {
     return entries.filter((entry) => entry.isFile()).map((entry) => join(entry.parentPath, entry.name));
   }
 
-  /** The databases of the objects that were ever asked. Open them only while the Worker is down. */
+  /** The databases of the objects that were ever asked. While it runs they may only be read: see database.mjs. */
   databaseFiles() {
     return this.stateFiles().filter((path) => /\/[0-9a-f]{64}\.sqlite$/.test(path));
   }
