@@ -3,13 +3,16 @@ import { existsSync, readFileSync } from "node:fs";
 import { DatabaseSync } from "node:sqlite";
 import { deserialize } from "node:v8";
 
-/** The rows that the object keeps: `[name, bytes]`, in the order of their names. */
-export function rows(file) {
+/** The rows that the object keeps, `[name, bytes]` in the order of their names, and when its alarm rings, if it has one. */
+export function contents(file) {
   const database = new DatabaseSync(file, { readOnly: true, timeout: TIMEOUT_MS });
   try {
-    const isThere = database.prepare("SELECT 1 FROM sqlite_master WHERE name = '_cf_KV'").get();
-    const found = isThere ? database.prepare("SELECT key, value FROM _cf_KV ORDER BY key").all() : [];
-    return found.map(({ key, value }) => [key, Buffer.from(deserialize(value))]);
+    const tables = database.prepare("SELECT name FROM sqlite_master").all().map(({ name }) => name);
+    const all = (table, query) => (tables.includes(table) ? database.prepare(query).all() : []);
+    const rows = all("_cf_KV", "SELECT key, value FROM _cf_KV ORDER BY key");
+    // The first of the metadata, in nanoseconds.
+    const [alarm] = all("_cf_METADATA", "SELECT value / 1000000 AS ms FROM _cf_METADATA WHERE key = 1 AND value IS NOT NULL");
+    return { rows: rows.map(({ key, value }) => [key, Buffer.from(deserialize(value))]), alarmAt: alarm?.ms };
   } finally {
     database.close();
   }
@@ -31,19 +34,6 @@ export function commits(file) {
     if (isOfThisLog && log.readUInt32BE(at + 4) !== 0) count++;
   }
   return count;
-}
-
-/** When the object's alarm rings, in Unix milliseconds; `undefined` if it has none. */
-export function alarmAt(file) {
-  const database = new DatabaseSync(file, { readOnly: true, timeout: TIMEOUT_MS });
-  try {
-    const isThere = database.prepare("SELECT 1 FROM sqlite_master WHERE name = '_cf_METADATA'").get();
-    // The first of the metadata, in nanoseconds.
-    const found = isThere && database.prepare("SELECT value / 1000000 AS ms FROM _cf_METADATA WHERE key = 1").get();
-    return found?.ms ?? undefined;
-  } finally {
-    database.close();
-  }
 }
 
 /** The runtime locks a file for a moment when it opens or closes it. */

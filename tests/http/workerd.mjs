@@ -33,6 +33,7 @@ class Tollgate {
   #settings;
   #runtime = new Runtime();
   #agent;
+  #sentAt;
 
   constructor(settings) {
     this.#settings = settings;
@@ -42,7 +43,7 @@ class Tollgate {
   async restart(changes = {}) {
     this.#settings = { ...this.#settings, ...changes };
     await this.#runtime.start(tollgate(this.#settings));
-    this.#agent = new Agent({ keepAlive: true });
+    this.#sentAt = -Infinity;
   }
 
   /** Ends the process as a power cut would. All of its output is in `log` afterwards. */
@@ -81,13 +82,20 @@ class Tollgate {
       "x-tollgate-test-now": now,
       ...headers,
     };
-    const options = { port: this.#runtime.port, agent: this.#agent, method, path };
+    const options = { port: this.#runtime.port, agent: this.#connections(), method, path };
     options.headers = Object.fromEntries(Object.entries(all).filter(([, value]) => value !== null));
     try {
       return await exchange(options, body, unfinished);
     } catch (error) {
       throw new Error(`${method} ${path} was not answered (${error.message}); the log so far:\n${this.log}`, { cause: error });
     }
+  }
+
+  /** Connections that are kept, but new ones after a pause: the runtime closes one that was idle for 5 seconds. */
+  #connections() {
+    if (performance.now() - this.#sentAt > 2_000) this.#agent = new Agent({ keepAlive: true });
+    this.#sentAt = performance.now();
+    return this.#agent;
   }
 
   /** Waits until the log has `text`: it arrives a moment after the answer. */

@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { setTimeout as sleep } from "node:timers/promises";
-import { commits, rows } from "./database.mjs";
+import { commits, contents } from "./database.mjs";
 import { NOW, start } from "./workerd.mjs";
 
 const key = "alice";
@@ -134,8 +134,8 @@ test("once spending has paused for a second the disk has the exact level, and a 
 
   await spend(8);
   const [file] = tollgate.databaseFiles();
-  const [[, ahead]] = rows(file);
-  await changed(() => rows(file)[0][1], ahead);
+  const [[, ahead]] = contents(file).rows;
+  await changed(() => contents(file).rows[0][1], ahead);
   const written = commits(file);
   await tollgate.kill();
   await tollgate.restart();
