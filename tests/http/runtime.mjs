@@ -87,15 +87,15 @@ export class Runtime {
 }
 
 /**
- * The built Worker; `build` is "deployed" or "test-clock". A `token` or `keySecret` of `null` is not set at all. `around`
- * is the path of a main module to put before it, if there is one.
+ * The built Worker; `build` is "deployed" or "test-clock". A `token` or `keySecret` of `null` is not set at all. With the
+ * path of a file `around`, that is the main module, and imports the built one as `./entry.js`.
  */
-export function tollgate({ policies, token, keySecret, build, around }) {
+export function tollgate({ policies, token, keySecret, build, around = null }) {
   const bundle = fileURLToPath(new URL(`../../build/${BUNDLES[build]}`, import.meta.url));
   const wasm = existsSync(bundle) && readdirSync(bundle).find((name) => name.endsWith(".wasm"));
   if (!wasm) throw new Error(`There is no Worker in ${bundle}. Run: npm test -- http`);
   const built = Object.fromEntries(["entry.js", wasm].map((name) => [name, join(bundle, name)]));
-  const modules = { ...(around ? { [basename(around)]: around } : {}), ...built };
+  const modules = around === null ? built : { [basename(around)]: around, ...built };
   return { modules, bindings: bindings({ policies, token, keySecret }) };
 }
 

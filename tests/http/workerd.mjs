@@ -20,10 +20,10 @@ export const KEY_SECRET = "the-key-secret-of-the-tests";
 
 /**
  * Starts a Worker. `policies` are those of `wrangler.toml`; a `token` or `keySecret` of `null` is not set at all.
- * `build` is "test-clock", whose clock stands at {@link NOW} unless a request says otherwise, or "deployed". `around` is
- * the path of a module to be the main one in its place, which imports it as "./entry.js".
+ * `build` is "test-clock", whose clock stands at {@link NOW} unless a request says otherwise, or "deployed". `around` is the
+ * path of a main module of the test's own, which imports `./entry.js`.
  */
-export async function start({ policies, token = TOKEN, keySecret = KEY_SECRET, build = "test-clock", around }) {
+export async function start({ policies, token = TOKEN, keySecret = KEY_SECRET, build = "test-clock", around = null }) {
   const started = new Tollgate({ policies, token, keySecret, build, around });
   await started.restart();
   return started;
@@ -33,6 +33,7 @@ class Tollgate {
   #settings;
   #runtime = new Runtime();
   #agent;
+  #sentAt;
 
   constructor(settings) {
     this.#settings = settings;
@@ -42,7 +43,7 @@ class Tollgate {
   async restart(changes = {}) {
     this.#settings = { ...this.#settings, ...changes };
     await this.#runtime.start(tollgate(this.#settings));
-    this.#agent = new Agent({ keepAlive: true });
+    this.#sentAt = -Infinity;
   }
 
   /** Ends the process as a power cut would. All of its output is in `log` afterwards. */
@@ -91,13 +92,20 @@ class Tollgate {
       "x-tollgate-test-now": now,
       ...headers,
     };
-    const options = { port: this.#runtime.port, agent: this.#agent, method, path };
+    const options = { port: this.#runtime.port, agent: this.#connections(), method, path };
     options.headers = Object.fromEntries(Object.entries(all).filter(([, value]) => value !== null));
     try {
       return await exchange(options, body, unfinished);
     } catch (error) {
       throw new Error(`${method} ${path} was not answered (${error.message}); the log so far:\n${this.log}`, { cause: error });
     }
+  }
+
+  /** Connections that are kept, but new ones after a pause: the runtime closes one that was idle for 5 seconds. */
+  #connections() {
+    if (performance.now() - this.#sentAt > 2_000) this.#agent = new Agent({ keepAlive: true });
+    this.#sentAt = performance.now();
+    return this.#agent;
   }
 
   /** Waits until the log has `text`: it arrives a moment after the answer. */
@@ -114,7 +122,7 @@ class Tollgate {
     return entries.filter((entry) => entry.isFile()).map((entry) => join(entry.parentPath, entry.name));
   }
 
-  /** The databases of the objects that were ever asked. Open them only while the Worker is down. */
+  /** The databases of the objects that were ever asked. While it runs they may only be read: see database.mjs. */
   databaseFiles() {
     return this.stateFiles().filter((path) => /\/[0-9a-f]{64}\.sqlite$/.test(path));
   }

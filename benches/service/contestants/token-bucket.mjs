@@ -63,7 +63,8 @@ export class KeyObject extends DurableObject {
 
 function answer(policy, cost, { allowed, remaining, now, resetAt, retryAt }) {
   const { name, capacity, field } = policy;
-  const verdict = { allowed, policy: name, cost, limit: capacity, remaining, near_limit: remaining * 5 < capacity, now, reset_at: resetAt };
+  const near = remaining * 5 < capacity;
+  const verdict = { allowed, policy: name, cost, limit: capacity, remaining, near_limit: near, now, reset_at: resetAt };
   const nextS = Math.ceil(((allowed ? resetAt : retryAt) - now) / 1_000);
   const headers = {
     ...HEADERS,

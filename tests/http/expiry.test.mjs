@@ -1,0 +1,148 @@
+// What need not be kept is deleted by alarms: buckets that are full again, and then the whole storage of their object.
+import assert from "node:assert/strict";
+import { DatabaseSync } from "node:sqlite";
+import { test } from "node:test";
+import { setTimeout as sleep } from "node:timers/promises";
+import { fileURLToPath } from "node:url";
+import { contents } from "./database.mjs";
+import { NOW, start } from "./workerd.mjs";
+
+const around = fileURLToPath(new URL("alarmed.mjs", import.meta.url));
+const HOUR = 3_600_000;
+const DAY = 24 * HOUR;
+
+const idOf = (file) => file.match(/([0-9a-f]{64})\.sqlite$/)[1];
+/** One after another takes long, and all at once would take more files than many systems allow a process. */
+async function inGroups(asks, send) {
+  const answers = [];
+  for (let at = 0; at < asks.length; at += 20) answers.push(...(await Promise.all(asks.slice(at, at + 20).map(send))));
+  return answers;
+}
+
+/** Runs the alarms of these objects at this moment. */
+async function runAlarms(tollgate, files, now) {
+  const answer = await tollgate.send({ path: "/alarms", body: JSON.stringify(files.map(idOf)), now });
+  assert.equal(answer.status, 200, `${answer.text}\n${tollgate.log}`);
+}
+
+test("of 300 keys that were asked once nothing is left when their buckets are full again, and nothing is deleted before", async () => {
+  const tollgate = await start({ policies: { api: { rate: 10, period: "1s" } }, around });
+  const asks = Array.from({ length: 300 }, (_, i) => ({ policy: "api", key: `user ${i}` }));
+  const before = Date.now();
+  const first = await inGroups(asks, (ask) => tollgate.consume(ask));
+  const after = Date.now();
+  const files = tollgate.databaseFiles();
+  assert.equal(files.length, asks.length);
+  for (const file of files) {
+    const { rows, alarmAt } = contents(file);
+    assert.deepEqual(rows.map(([name]) => name), ["b:api"]);
+    assert.ok(alarmAt >= before + HOUR && alarmAt <= after + HOUR, "nobody is woken sooner than in an hour");
+  }
+
+  await runAlarms(tollgate, files, NOW + 99);
+  for (const file of files) assert.equal(contents(file).rows.length, 1);
+  await runAlarms(tollgate, files, NOW + 100);
+  for (const file of files) assert.deepEqual(contents(file), { rows: [], alarmAt: undefined });
+
+  const again = await inGroups(asks, (ask) => tollgate.consume(ask, { now: NOW + DAY }));
+  const moved = first.map(({ body }) => ({ ...body, now: NOW + DAY, reset_at: NOW + DAY + 100 }));
+  assert.deepEqual(again.map(({ body }) => body), moved, "they answer as new ones do");
+  for (const { rows, alarmAt } of files.map(contents)) assert.ok(rows.length === 1 && alarmAt >= after + HOUR, "and are kept");
+  await tollgate.stop();
+});
+
+test("what is still needed stays, to the millisecond", async () => {
+  const quick = { rate: 10, period: "1s", capacity: 10 };
+  const policies = {
+    quick,
+    owing: { ...quick, max_debt: 30 },
+    slow: { rate: 1, period: "1day", capacity: 2 },
+    budget: { rate: 0, period: "1s", capacity: 10 },
+    window: { kind: "fixed_window", rate: 10, period: "1h", offset: "0s" },
+    kept: { ...quick, reservation_ttl: "2m" },
+    refunded: { ...quick, reservation_ttl: "2m", unsettled: "refund" },
+  };
+  const tollgate = await start({ policies, around });
+  const NEVER = undefined;
+  const reserve = { cost: 4, mode: "reserve" };
+  const id = { headers: { "idempotency-key": "an order" } };
+  // What is asked, the rows that this leaves, until when, and those that are left then.
+  for (const [name, requests, names, until, then] of [
+    ["tokens that have not come back", [["consume", { policy: "quick", cost: 7 }]], ["b:quick"], NOW + 700, []],
+    ["a debt", [["charge", { policy: "owing", cost: 40 }]], ["b:owing"], NOW + 4_000, []],
+    ["a window", [["consume", { policy: "window" }]], ["b:window"], (Math.floor(NOW / HOUR) + 1) * HOUR, []],
+    ["a budget that never comes back", [["consume", { policy: "budget" }]], ["b:budget"], NEVER],
+    ["a budget of which nothing is spent", [["refund", { policy: "budget", cost: 1 }]], [], NOW, []],
+    ["a reservation", [["consume", { policy: "kept", ...reserve }]], ["b:kept", "r:"], NOW + 120_000, []],
+    ["one that is given back", [["consume", { policy: "refunded", ...reserve }]], ["b:refunded", "r:"], NOW + 120_000, []],
+    ["an answer that may be asked for again", [["consume", { policy: "quick" }, id]], ["b:quick"], NOW + DAY, []],
+    [
+      "beside a full one, one that is not",
+      [["consume", { policy: "quick" }], ["consume", { policy: "slow" }]],
+      ["b:quick", "b:slow"],
+      NOW + 100,
+      ["b:slow"],
+    ],
+  ]) {
+    const known = new Set(tollgate.databaseFiles());
+    const key = name;
+    for (const [verb, ask, options] of requests) {
+      const { status, text } = await tollgate.send({ path: `/v1/${verb}`, body: JSON.stringify({ key, ...ask }), ...options });
+      assert.equal(status, 200, `${name}: ${text}`);
+    }
+    const file = tollgate.databaseFiles().find((file) => !known.has(file));
+    const namesNow = () => contents(file).rows.map(([row]) => row.replace(/^r:[0-9a-f]{13}$/, "r:"));
+    const [[, { policy }]] = requests;
+    const inspect = async (now) => (await tollgate.send({ path: "/v1/inspect", body: JSON.stringify({ policy, key }), now })).text;
+    assert.deepEqual(namesNow(), names, name);
+
+    const last = until === NEVER ? NOW + 10_000 * DAY : until - 1;
+    const standing = await inspect(last);
+    await runAlarms(tollgate, [file], last);
+    assert.deepEqual(namesNow(), names, `${name}, a millisecond before`);
+    assert.equal(await inspect(last), standing, name);
+    const ringsIn = contents(file).alarmAt - Date.now();
+    if (names.length > 0) assert.ok(ringsIn > 0 && ringsIn <= 30 * DAY, `${name}: it is looked at again`);
+    if (until === NEVER) continue;
+    await runAlarms(tollgate, [file], until);
+    assert.deepEqual(namesNow(), then, name);
+    assert.equal(contents(file).alarmAt === undefined, then.length === 0, name);
+  }
+  await tollgate.stop();
+});
+
+test("an alarm rings by itself and empties the storage", async () => {
+  const tollgate = await start({ policies: { api: { rate: 1_000, period: "1s" } }, build: "deployed" });
+  await tollgate.consume({ policy: "api", key: "alice" });
+  await tollgate.kill();
+  const [file] = tollgate.databaseFiles();
+  assert.equal(contents(file).rows.length, 1);
+  // It is due in an hour. The runtime keeps that in two places, which have to agree.
+  const due = `${Date.now() - 1_000}000000`;
+  for (const [path, change] of [
+    [file, `UPDATE _cf_METADATA SET value = ${due} WHERE key = 1`],
+    [tollgate.stateFiles().find((path) => path.endsWith("/metadata.sqlite")), `UPDATE _cf_ALARM SET scheduled_time = ${due}`],
+  ]) {
+    const database = new DatabaseSync(path);
+    assert.equal(database.prepare(change).run().changes, 1);
+    database.close();
+  }
+
+  await tollgate.restart();
+  const isEmpty = () => {
+    try {
+      const { rows, alarmAt } = contents(file);
+      return rows.length === 0 && alarmAt === undefined;
+    } catch (error) {
+      if (/unable to open/.test(error.message)) return false; // it is just being replaced by an empty one
+      throw error;
+    }
+  };
+  for (let tries = 0; !isEmpty(); tries++) {
+    assert.ok(tries < 500, tollgate.log);
+    await sleep(20);
+  }
+  const { body } = await tollgate.consume({ policy: "api", key: "alice" });
+  assert.equal(body.remaining, 999, "and the key begins anew");
+  await tollgate.stop();
+});
