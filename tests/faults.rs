@@ -197,6 +197,19 @@ fn changed_numbers_go_on_refilling() {
     assert!(new.consume(&mut state, 600, 1).is_allow());
 }
 
+/// One of ours: new numbers took what had come back for not yet come back, just after the clock had stepped back.
+#[test]
+fn changed_numbers_credit_nothing_twice_after_a_step_back() {
+    let (bucket, window) = (token_bucket(60, 60_000), limit(&Config::fixed_window(10, 1_000)));
+    for (limit, emptied_at, now) in [(bucket, 60_000, 0), (window, 1_000, 999)] {
+        let mut state = limit.new_state(emptied_at, 0);
+        assert!(limit.consume(&mut state, emptied_at, limit.config().capacity).is_allow());
+        let carried = limit.carry(&limit, state, Carry::AsIs, now, 0);
+        assert_eq!(carried, state);
+        assert_eq!(limit.remaining(&carried, emptied_at), 0);
+    }
+}
+
 /// Convex' component reads the two numbers of one kind of limit as those of another when the kind changes; anything may
 /// read a state of a later version as a fresh one.
 #[test]

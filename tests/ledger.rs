@@ -121,7 +121,7 @@ impl<'p> World<'p> {
     }
 
     fn clean(&mut self) {
-        let writes = self.ledger.clean(self.policies, self.now).unwrap();
+        let writes = self.ledger.clean(self.policies, self.now);
         self.alarm_at = None;
         self.write(writes);
     }

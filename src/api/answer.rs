@@ -86,7 +86,7 @@ impl<'p> Asked<'p> {
         let verdict = self.verdict(item, &answers, decided);
         let refused = (!verdict.allowed).then(|| Refusal {
             detail: verdict.refusal(),
-            violated: violated(&answers),
+            violated: violated(answers.iter()),
             retry_after_ms: verdict.retry_after_ms,
         });
         let retry_after_s = refused.as_ref().and_then(Refusal::retry_after_s);
@@ -133,7 +133,6 @@ impl<'p> Asked<'p> {
         let verdict = |(_, item, answers, decided): &(usize, &'_ AskedItem<'p>, Vec<Answered<'p>>, &Decided)| Verdict {
             reservation: None,
             expires_at: None,
-            replayed: false,
             ..self.verdict(item, answers, decided)
         };
         let results: Vec<Verdict<'_>> = decisions.iter().map(verdict).collect();
@@ -145,8 +144,11 @@ impl<'p> Asked<'p> {
         let retry_at = retry_at.filter(|_| refused.clone().next().is_some());
         let retry_after_ms = retry_at.map(|at| until_ms(now, at));
         let refusal = refused.next().map(|first| Refusal {
-            detail: format!("nothing was taken: {}", first.refusal()),
-            violated: decisions.iter().flat_map(|(_, _, answers, _)| violated(answers)).collect(),
+            detail: match decisions.iter().any(|(.., decided)| decided.is_replayed) {
+                false => format!("nothing was taken: {}", first.refusal()),
+                true => format!("an earlier try took what is marked as replayed, and now: {}", first.refusal()),
+            },
+            violated: violated(decisions.iter().flat_map(|(_, _, answers, _)| answers)),
             retry_after_ms,
         });
         let replayed = decisions.iter().all(|(_, _, _, decided)| decided.is_replayed);
@@ -349,8 +351,8 @@ impl Details<'_> {
         let rank = |details: &Self| (never(details), !details.allowed, details.retry_at);
         match rank(self).cmp(&rank(other)) {
             std::cmp::Ordering::Equal => {
-                let share = |a: &Self, b: &Self| u128::from(a.remaining).saturating_mul(u128::from(b.limit));
-                share(self, other) <= share(other, self)
+                let level = |details: &Self| i128::from(details.remaining).saturating_sub(details.owed.into());
+                level(self).saturating_mul(other.limit.into()) <= level(other).saturating_mul(self.limit.into())
             }
             order => order.is_gt(),
         }
@@ -403,9 +405,14 @@ fn respond(refused: Option<Refusal<'_>>, verdict: &impl Serialize) -> Reply {
     }
 }
 
-fn violated<'a>(answers: &[Answered<'a>]) -> Vec<&'a str> {
-    let refused = answers.iter().filter(|(_, _, answer)| !answer.decision.is_allow());
-    refused.map(|(limit, ..)| limit.full_name()).collect()
+fn violated<'a, 'p: 'a>(answers: impl Iterator<Item = &'a Answered<'p>>) -> Vec<&'p str> {
+    let mut names = Vec::new();
+    for (limit, _, answer) in answers {
+        if !answer.decision.is_allow() && !names.contains(&limit.full_name()) {
+            names.push(limit.full_name());
+        }
+    }
+    names
 }
 
 /// How the buckets of a policy stand.

@@ -3,7 +3,8 @@
 //!
 //! The life of a request through this module: [`Credentials::allow`] knows who may ask, [`Ask::parse`] makes a body
 //! into a valid request or a [`Problem`], [`Credentials::object_name`] names the object that keeps the key's buckets,
-//! [`Answer`] is what that object decided, and [`Reply`] is status, headers and body.
+//! [`Question`] and [`Outcome`] are what that object is asked and answers, [`Asked`] makes of it a [`Reply`]: status, headers and
+//! body.
 #![forbid(unsafe_code)]
 #![cfg_attr(
     not(test),

@@ -5,7 +5,7 @@ use serde::Serialize;
 use super::ask::{Endpoint, MAX_BODY_LEN, shown};
 use super::reply::Reply;
 
-/// Why a request gets no decision. A refusal is not a problem in this sense but an [`Answer`](super::Answer).
+/// Why a request gets no decision. A refusal is not a problem in this sense but an answer.
 #[expect(missing_docs, reason = "the sentence of a variant says what its numbers are")]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Problem {

@@ -150,11 +150,16 @@ impl Ledger {
     ) -> Result<(Outcome, Writes), LedgerError> {
         let find = |name| policies.get(name).ok_or_else(|| LedgerError(format!("this version has no policy {name:?}")));
         let asked = names.split(',').map(find).collect::<Result<Vec<_>, _>>()?;
+        let limits = asked.iter().map(|policy| policy.limits().len());
+        // To settle or to cancel, costs may be left out.
+        if !question.costs.is_empty() && !limits.eq(question.costs.iter().map(Vec::len)) {
+            return Err(LedgerError("this version has other limits".to_owned()));
+        }
         for policy in &asked {
             self.open(policy, now)?;
         }
         let mut writes = Writes::default();
-        self.end_expired(policies, now, &mut writes)?;
+        self.end_expired(policies, now, &mut writes);
         let outcome = match question.act {
             Act::Look(verb) => {
                 let (limits, _) = self.decide(&asked, verb, &question.costs, now, false)?;
@@ -196,13 +201,10 @@ impl Ledger {
     }
 
     /// Forgets what is as good as never having been: buckets that are full again, reservations that have ended.
-    ///
-    /// # Errors
-    /// When a stored bucket cannot be read that a reservation has to be given back to.
-    pub fn clean(&mut self, policies: &Policies, now: i64) -> Result<Writes, LedgerError> {
+    pub fn clean(&mut self, policies: &Policies, now: i64) -> Writes {
         let mut writes = Writes::default();
         self.has_alarm = false;
-        self.end_expired(policies, now, &mut writes)?;
+        self.end_expired(policies, now, &mut writes);
         let names: Vec<String> = self.buckets.keys().cloned().collect();
         for name in names {
             let has_ended = self.expires_at(policies, &name, now).is_some_and(|at| at <= now);
@@ -213,12 +215,12 @@ impl Ledger {
             }
         }
         if self.buckets.is_empty() && self.reservations.is_empty() {
-            return Ok(Writes { clear: true, ..Writes::default() });
+            return Writes { clear: true, ..Writes::default() };
         }
         self.keep(policies, now, &mut writes);
         writes.alarm_at = Some(self.next_alarm(policies, now));
         self.has_alarm = true;
-        Ok(writes)
+        writes
     }
 }
 
@@ -252,10 +254,8 @@ impl Ledger {
         now: i64,
         is_kept: bool,
     ) -> Result<(Vec<LimitAnswer>, Decision), LedgerError> {
-        let fits = costs.len() == asked.len()
-            && asked.iter().zip(costs).all(|(policy, costs)| policy.limits().len() == costs.len());
-        if !fits {
-            return Err(LedgerError("this version has other limits".to_owned()));
+        if costs.len() != asked.len() {
+            return Err(LedgerError("a question without costs".to_owned()));
         }
         let mut parts = Vec::new();
         for (policy, costs) in asked.iter().zip(costs) {
@@ -371,11 +371,15 @@ impl Ledger {
             });
             limits.extend(self.adjust(policy, changes, now)?);
         }
-        self.remember(asked, question.memo, now, None, &limits)?;
-        if let Some(memo) = reservation.memo {
-            let at = reservation.opened_at;
-            let grants = reservation.parts.iter().flat_map(|(_, taken)| taken).map(|&tokens| (tokens, at)).collect();
-            self.push(asked, Remembered { memo, decided_at: at, reservation: None, grants })?;
+        match reservation.memo {
+            None => self.remember(asked, question.memo, now, None, &limits)?,
+            // What a batch has held is remembered as what it has taken.
+            Some(memo) => {
+                let at = reservation.opened_at;
+                let taken = reservation.parts.iter().flat_map(|(_, taken)| taken);
+                let grants = taken.map(|&tokens| (tokens, at)).collect();
+                self.push(asked, Remembered { memo, decided_at: at, reservation: None, grants })?;
+            }
         }
         Ok(Outcome::Decided(self.decided(now, limits)))
     }
@@ -419,25 +423,29 @@ impl Ledger {
 
     /// Ends the reservations whose time is over. It makes no difference that this is late: tokens given back now leave the
     /// bucket as if they had been then.
-    fn end_expired(&mut self, policies: &Policies, now: i64, writes: &mut Writes) -> Result<(), LedgerError> {
+    fn end_expired(&mut self, policies: &Policies, now: i64, writes: &mut Writes) {
         if self.reservations.values().all(|open| open.expires_at > now) {
-            return Ok(());
+            return;
         }
-        let mut expired: Vec<_> = self.reservations.iter().filter(|(_, open)| open.expires_at <= now).collect();
-        expired.sort_by_key(|(_, open)| open.expires_at);
-        let expired: Vec<u64> = expired.into_iter().map(|(id, _)| *id).collect();
-        for id in expired {
-            for (name, taken) in
-                self.reservations.get(&id).filter(|open| open.gives_back).map_or(vec![], |open| open.parts.clone())
-            {
-                // Of a policy that is no more, there is nothing to give back to.
-                if let Some(policy) = policies.get(&name).filter(|policy| policy.limits().len() == taken.len()) {
-                    self.open(policy, now)?;
-                    self.adjust(policy, taken.iter().map(|taken| (Verb::Refund, *taken)), now)?;
-                }
+        let expired = self.reservations.extract_if(.., |_, open| open.expires_at <= now);
+        for (id, reservation) in expired.collect::<Vec<_>>() {
+            if reservation.gives_back && self.give_back(policies, &reservation, now).is_err() {
+                self.reservations.insert(id, reservation); // until its bucket can be read
+                continue;
             }
-            self.reservations.remove(&id);
             writes.due.push((reservation_row(id), None));
+        }
+    }
+
+    fn give_back(&mut self, policies: &Policies, reservation: &Reservation, now: i64) -> Result<(), LedgerError> {
+        // Of a policy that is no more, or has other limits now, there is nothing to give back to.
+        let parts = reservation.parts.iter().filter_map(|(name, taken)| Some((policies.get(name)?, taken)));
+        let parts: Vec<_> = parts.filter(|(policy, taken)| policy.limits().len() == taken.len()).collect();
+        for (policy, _) in &parts {
+            self.open(policy, now)?;
+        }
+        for (policy, taken) in parts {
+            self.adjust(policy, taken.iter().map(|taken| (Verb::Refund, *taken)), now)?;
         }
         Ok(())
     }

@@ -45,7 +45,8 @@ impl Limit {
         if how == Carry::Reset || self.config().kind != old.config().kind {
             return fresh;
         }
-        let level = i128::from(old.refilled(state, now).level);
+        let old_state = old.refilled(state, now);
+        let level = i128::from(old_state.level);
         let (new_token, old_token) = (i128::from(self.drops_per_token.get()), i128::from(old.drops_per_token.get()));
         let (new_full, old_full) = (i128::from(self.full), i128::from(old.full));
         let level = match how {
@@ -54,7 +55,9 @@ impl Limit {
             _ => scaled(level, new_token, old_token),
         };
         // Between −2⁶¹ and the capacity, so it fits.
-        State { level: i64::try_from(level.clamp(self.deepest(), new_full)).unwrap_or(0), at: fresh.at }
+        let level = i64::try_from(level.clamp(self.deepest(), new_full)).unwrap_or(0);
+        // A clock that stepped back a little is still waited for, or what has come back would come back again.
+        State { level, at: self.tick_start(now.max(old_state.at), phase) }
     }
 }
 

@@ -28,15 +28,20 @@ async function reply(request, env) {
   } catch (error) {
     return rust.unreadable(String(error));
   }
-  const call = rust.ask(url, headers.get("idempotency-key"), body);
+  const idempotencyKey = headers.get("idempotency-key");
+  const call = rust.ask(url, idempotencyKey, body);
   if (typeof call === "string") return call;
   try {
     await (call.count === 1 ? one(call, env) : several(call, env));
     return call.reply();
   } catch (error) {
-    return call.unanswered(causeOf(error));
-  } finally {
-    call.free();
+    const cause = causeOf(error);
+    try {
+      return call.unanswered(cause);
+    } catch {
+      // Another request has panicked in the meantime, and this call went with the memory it was in.
+      return rust.ask(url, idempotencyKey, body).unanswered(cause);
+    }
   }
 }
 
@@ -56,34 +61,43 @@ async function bytes(request) {
 }
 
 async function one(call, env) {
-  call.heard(0, await ask(env, call.name(0), call.policies(0), call.question(0)));
+  call.heard(0, await askFor(call, 0, env, call.question(0)));
 }
 
 /** Two phases: whoever vanishes in between leaves tokens held, which the objects take back by themselves. */
 async function several(call, env) {
   let isGranted = true;
   let failure;
-  const indices = Array.from({ length: call.count }, (_, index) => index);
-  for (const index of indices) {
+  for (let index = 0; index < call.count && !failure; index++) {
     const question = isGranted ? call.question(index) : call.look(index);
     try {
-      isGranted = call.heard(index, await ask(env, call.name(index), call.policies(index), question)) && isGranted;
+      isGranted = call.heard(index, await askFor(call, index, env, question)) && isGranted;
     } catch (error) {
       failure = error;
-      isGranted = false;
-      break;
     }
   }
-  const ended = indices.map(async (index) => {
-    const question = call.end(index, isGranted);
-    if (!question) return;
-    const answer = await ask(env, call.name(index), call.policies(index), question);
-    if (!isGranted) call.heard(index, answer); // what is left now that it is given back
-  });
-  // What cannot be given back now gives itself back; what cannot be kept must be known not to be.
-  const results = await Promise.allSettled(ended);
-  failure ??= isGranted ? results.find(({ status }) => status === "rejected")?.reason : undefined;
+  // One after the other: what is not kept yet when one fails can still be given back.
+  let kept = 0;
+  for (; isGranted && !failure && kept < call.count; kept++) {
+    const question = call.keep(kept);
+    try {
+      if (question && !call.kept(await askFor(call, kept, env, question))) failure = new Error("what was held is no more");
+    } catch (error) {
+      failure = error;
+    }
+  }
+  if (isGranted && !failure) return;
+  const rest = Array.from({ length: call.count - kept }, (_, index) => kept + index);
+  // What cannot be given back now comes back by itself.
+  await Promise.allSettled(rest.map(async (index) => {
+    const question = call.give_back(index);
+    if (question) call.given_back(index, await askFor(call, index, env, question));
+  }));
   if (failure) throw failure;
+}
+
+function askFor(call, index, env, question) {
+  return ask(env, call.name(index), call.policies(index), question);
 }
 
 /** The object's answer within the deadline. What the runtime calls retryable is asked once more: it is known by its id. */

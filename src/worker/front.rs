@@ -10,8 +10,8 @@ use worker::Env;
 
 use super::settings::Settings;
 use crate::api::{
-    Act, Ask, Asked, Cause, Decided, Endpoint, MAX_BODY_LEN, Memo, OnError, Outcome, Problem, Question, Reply,
-    degraded_reply, require_json,
+    Act, Ask, Asked, Cause, Endpoint, MAX_BODY_LEN, Memo, OnError, Outcome, Problem, Question, Reply, degraded_reply,
+    require_json,
 };
 use crate::limit::{Decision, Verb};
 
@@ -128,13 +128,14 @@ impl Front {
         }
         let id = match idempotency_key {
             Some(key) if key.is_empty() || key.len() > MAX_IDEMPOTENCY_KEY_LEN => {
-                let detail = format!("an Idempotency-Key has 1 to {MAX_IDEMPOTENCY_KEY_LEN} characters");
+                let detail = format!("an Idempotency-Key has 1 to {MAX_IDEMPOTENCY_KEY_LEN} bytes");
                 return Err(Problem::BadRequest { detail });
             }
             key => key.map(|key| settings.credentials.memo_id(key)),
         };
         let objects = objects.into_iter().map(|(name, items)| Object { name, items, outcome: None }).collect();
-        Ok(Call { asked, is_batch: endpoint == Endpoint::Batch, objects, id })
+        let (id, is_lasting) = id.map_or_else(|| (next_id(), false), |id| (id, true));
+        Ok(Call { asked, is_batch: endpoint == Endpoint::Batch, objects, id, is_lasting })
     }
 }
 
@@ -144,15 +145,18 @@ const MAX_IDEMPOTENCY_KEY_LEN: usize = 255;
 /// A request that objects decide: one, or for a batch one for each key.
 ///
 /// A batch over several keys is asked twice, the objects in the order of their names so that two batches never wait for
-/// each other: first each holds what it can grant, and then, if all can, it stays taken.
+/// each other: first each holds what it can grant, and then, if all can, each keeps it taken. Until the last has kept it
+/// the batch is not granted: what the others hold can still be given back, and what they have kept is lost at worst.
 #[wasm_bindgen]
 pub struct Call {
     asked: Asked<'static>,
     is_batch: bool,
     /// In the order of their names.
     objects: Vec<Object>,
-    /// Of the client's `Idempotency-Key`.
-    id: Option<u128>,
+    /// By what the objects know this call: of the client's `Idempotency-Key`, or the front's own.
+    id: u128,
+    /// Whether it is the client's.
+    is_lasting: bool,
 }
 
 struct Object {
@@ -187,34 +191,29 @@ impl Call {
     /// What it is asked, or first asked.
     #[must_use]
     pub fn question(&self, index: usize) -> Vec<f64> {
-        let act = match self.asked.act() {
-            Act::Hold if self.objects.len() == 1 => Act::Take(Verb::Consume),
-            act => act,
-        };
-        let costs: Vec<_> = self.items_of(index).map(|item| item.costs.clone()).collect();
-        let mut question = Question { act, memo: None, costs };
-        if !matches!(act, Act::Look(_)) {
-            let (id, is_lasting) = (self.id.unwrap_or_else(next_id), self.id.is_some());
-            question.memo = Some(Memo { id, fingerprint: self.fingerprint(index, &question), is_lasting });
-        }
-        question.to_numbers()
+        let question = self.first_question(index);
+        let memo = (!matches!(question.act, Act::Look(_))).then(|| self.memo(index, &question));
+        Question { memo, ..question }.to_numbers()
     }
 
     /// What it is asked when another has refused already: only what it would have said.
     #[must_use]
     pub fn look(&self, index: usize) -> Vec<f64> {
-        let costs = self.items_of(index).map(|item| item.costs.clone()).collect();
-        Question { act: Act::Look(Verb::Consume), memo: None, costs }.to_numbers()
+        Question { act: Act::Look(Verb::Consume), ..self.first_question(index) }.to_numbers()
     }
 
-    /// What it is asked in the end if it holds anything: to take it, or to give it back.
+    /// What it is asked when all have granted, if it holds anything: to keep it taken. The same twice is the same once.
     #[must_use]
-    pub fn end(&self, index: usize, is_taken: bool) -> Option<Vec<f64>> {
-        let Some(Outcome::Decided(Decided { reservation: Some(reserved), .. })) = self.outcome(index) else {
-            return None;
-        };
-        let act = if is_taken { Act::Settle(reserved.id) } else { Act::Cancel(reserved.id) };
-        Some(Question { act, memo: None, costs: Vec::new() }.to_numbers())
+    pub fn keep(&self, index: usize) -> Option<Vec<f64>> {
+        let act = Act::Settle(self.held(index)?);
+        let memo = Some(self.memo(index, &self.first_question(index)));
+        Some(Question { act, memo, costs: Vec::new() }.to_numbers())
+    }
+
+    /// What it is asked when one has refused, if it holds anything: to give it back.
+    #[must_use]
+    pub fn give_back(&self, index: usize) -> Option<Vec<f64>> {
+        Some(Question { act: Act::Cancel(self.held(index)?), memo: None, costs: Vec::new() }.to_numbers())
     }
 
     /// Takes note of its answer; whether it granted.
@@ -222,7 +221,7 @@ impl Call {
     /// # Errors
     /// When the numbers are no answer.
     pub fn heard(&mut self, index: usize, numbers: &[f64]) -> Result<bool, JsValue> {
-        let outcome = Outcome::from_numbers(numbers).ok_or_else(|| JsValue::from_str("numbers that are no answer"))?;
+        let outcome = outcome(numbers)?;
         let is_granted = match &outcome {
             Outcome::Decided(decided) => matches!(decided.decision(), Decision::Allow { .. }),
             _ => false,
@@ -233,9 +232,29 @@ impl Call {
         Ok(is_granted)
     }
 
+    /// Whether it has kept what it held. If not, that had come back by itself, or another try has given it back.
+    ///
+    /// # Errors
+    /// When the numbers are no answer.
+    pub fn kept(&self, numbers: &[f64]) -> Result<bool, JsValue> {
+        Ok(matches!(outcome(numbers)?, Outcome::Decided(_)))
+    }
+
+    /// Takes note of what is left now that it has given back what it held.
+    ///
+    /// # Errors
+    /// When the numbers are no answer.
+    pub fn given_back(&mut self, index: usize, numbers: &[f64]) -> Result<(), JsValue> {
+        // Whatever else it says, nothing is held any more: a lost answer that was asked for once more, or another try.
+        if let (outcome @ Outcome::Decided(_), Some(object)) = (outcome(numbers)?, self.objects.get_mut(index)) {
+            object.outcome = Some(outcome);
+        }
+        Ok(())
+    }
+
     /// The reply once all have answered.
     #[must_use]
-    pub fn reply(&self) -> String {
+    pub fn reply(self) -> String {
         let all = self.objects.iter().map(|object| Some((object.items.as_slice(), object.outcome.clone()?)));
         let reply = match all.collect::<Option<Vec<_>>>() {
             Some(outcomes) if self.is_batch => self.asked.batch_reply(&outcomes),
@@ -245,18 +264,24 @@ impl Call {
             },
             None => Err(Problem::Unavailable { cause: Cause::Failed }),
         };
-        reply.unwrap_or_else(|problem| problem.reply()).to_text()
+        match reply {
+            Ok(reply) => reply.to_text(),
+            Err(Problem::Unavailable { cause }) => self.unanswered(cause.word()),
+            Err(problem) => problem.reply().to_text(),
+        }
     }
 
     /// The reply when one has not answered, for the reason of that name: see [`Cause::of`].
     #[must_use]
-    pub fn unanswered(&self, cause: &str) -> String {
+    pub fn unanswered(self, cause: &str) -> String {
         let cause = Cause::of(cause);
         let policies: Vec<_> = self.asked.items().iter().map(|item| item.policy).collect();
-        // To let pass is for those that would take tokens; who looks, settles or gives back wants to know that it failed.
-        let may_pass = matches!(self.asked.act(), Act::Take(_) | Act::Hold)
-            && policies.iter().all(|policy| policy.on_error() == OnError::Open);
-        let reply = if may_pass {
+        // To let pass is for those that would take tokens; who looks, reports or gives back wants to know that it failed.
+        let would_take = match self.asked.act() {
+            Act::Take(verb) => matches!(verb, Verb::Consume | Verb::Borrow { .. } | Verb::ConsumeUpTo),
+            act => act == Act::Hold,
+        };
+        let reply = if would_take && policies.iter().all(|policy| policy.on_error() == OnError::Open) {
             let names: Vec<_> = policies.iter().map(|policy| policy.name()).collect();
             degraded_reply(&names, cause)
         } else {
@@ -276,13 +301,29 @@ impl Call {
         self.items_of(index).map(|item| item.policy.name())
     }
 
-    fn outcome(&self, index: usize) -> Option<&Outcome> {
-        self.objects.get(index).and_then(|object| object.outcome.as_ref())
+    fn first_question(&self, index: usize) -> Question {
+        let act = match self.asked.act() {
+            Act::Hold if self.objects.len() == 1 => Act::Take(Verb::Consume),
+            act => act,
+        };
+        Question { act, memo: None, costs: self.items_of(index).map(|item| item.costs.clone()).collect() }
+    }
+
+    /// The reservation in which it holds its part of a batch.
+    fn held(&self, index: usize) -> Option<u64> {
+        match self.objects.get(index)?.outcome.as_ref()? {
+            Outcome::Decided(decided) => decided.reservation.map(|reserved| reserved.id),
+            _ => None,
+        }
+    }
+
+    fn memo(&self, index: usize, question: &Question) -> Memo {
+        Memo { id: self.id, fingerprint: self.fingerprint(index, question), is_lasting: self.is_lasting }
     }
 
     /// 64 bits of all that is asked. Only for a client's own key: the front never gives one id to two questions.
     fn fingerprint(&self, index: usize, question: &Question) -> u64 {
-        if self.id.is_none() {
+        if !self.is_lasting {
             return 0;
         }
         let mut hash = Sha256::new_with_prefix(self.policies(index));
@@ -291,6 +332,10 @@ impl Call {
         }
         hash.finalize().first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes))
     }
+}
+
+fn outcome(numbers: &[f64]) -> Result<Outcome, JsValue> {
+    Outcome::from_numbers(numbers).ok_or_else(|| JsValue::from_str("numbers that are no answer"))
 }
 
 /// An id that no other question has: a random half, made once, and a count.

@@ -16,9 +16,18 @@ export class KeyObject extends DurableObject {
   }
 
   alarm() {
-    this.#rust.clean();
+    try {
+      this.#rust.clean();
+    } catch (error) {
+      // The runtime would try again for some minutes and then never more.
+      console.error("not cleaned up:", error);
+      this.ctx.storage.setAlarm(Date.now() + RETRY_MS);
+    }
   }
 }
+
+/** An hour: whoever mends the settings or the storage needs some time. */
+const RETRY_MS = 3_600_000;
 
 /** Rows are values of the key-value interface, not of SQL: only there can a write go on while nobody waits for it. */
 class Host {
@@ -43,9 +52,9 @@ class Host {
     });
   }
 
-  write_early(name, row, ticket) {
+  write_early(name, row, ledger, ticket) {
     this.#storage.put(name, row, { allowUnconfirmed: true });
-    if (ticket !== 0) this.#storage.sync().then(() => this.#rust().confirm(name, ticket));
+    if (ticket !== 0) this.#storage.sync().then(() => this.#rust().confirm(name, ledger, ticket));
   }
 
   clear() {

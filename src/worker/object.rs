@@ -25,6 +25,8 @@ pub struct KeyObject {
     phase: u64,
     /// `None` until it is read, and again after a failure, since nobody knows then how far it got.
     ledger: RefCell<Option<Ledger>>,
+    /// How many times it was read: a row of an earlier one is no row of this.
+    ledger_number: Cell<u32>,
     /// Whether [`KeyObject::calm`] will be called.
     is_calming: Cell<bool>,
 }
@@ -35,7 +37,8 @@ impl KeyObject {
     #[wasm_bindgen(constructor)]
     #[must_use]
     pub fn new(id: &str, env: Env, host: Host) -> Self {
-        Self { env, host, phase: phase_of(id), ledger: RefCell::default(), is_calming: Cell::new(false) }
+        let (ledger, ledger_number, is_calming) = Default::default();
+        Self { env, host, phase: phase_of(id), ledger, ledger_number, is_calming }
     }
 
     /// Answers a [`Question`] about the buckets of `policies`, with the numbers of an
@@ -56,12 +59,14 @@ impl KeyObject {
     /// # Errors
     /// When the storage fails.
     pub fn clean(&self) -> Result<(), JsValue> {
-        self.with_ledger(|ledger, known, now| Ok(((), ledger.clean(known, now)?)))
+        self.with_ledger(|ledger, known, now| Ok(((), ledger.clean(known, now))))
     }
 
     /// Takes note that a row is in storage for good.
-    pub fn confirm(&self, name: &str, ticket: u32) {
-        if let Some(ledger) = &mut *self.ledger.borrow_mut() {
+    pub fn confirm(&self, name: &str, ledger_number: u32, ticket: u32) {
+        if let Some(ledger) = &mut *self.ledger.borrow_mut()
+            && ledger_number == self.ledger_number.get()
+        {
             ledger.confirm(name, ticket);
         }
     }
@@ -82,19 +87,26 @@ impl KeyObject {
 type Step<T> = Result<(T, Writes), crate::ledger::LedgerError>;
 
 impl KeyObject {
-    /// Takes a step and writes what that makes necessary. If anything fails, the ledger is read anew the next time.
+    /// Takes a step and writes what that makes necessary. If that fails, the ledger is read anew the next time.
     fn with_ledger<T>(&self, step: impl FnOnce(&mut Ledger, &'static Policies, i64) -> Step<T>) -> Result<T, JsValue> {
         let settings = Settings::of(&self.env).map_err(|_| JsError::new("the settings have mistakes"))?;
         let now = clock::now();
         let mut slot = self.ledger.borrow_mut();
         let mut ledger = match slot.take() {
             Some(ledger) => ledger,
-            None => Ledger::new(self.rows()?, self.phase).map_err(JsError::from)?,
+            None => self.read()?,
         };
-        let (result, writes) = step(&mut ledger, &settings.policies, now).map_err(JsError::from)?;
-        self.write(writes)?;
+        let done = step(&mut ledger, &settings.policies, now).map_err(JsError::from);
+        if let Ok((_, writes)) = &done {
+            self.write(writes)?;
+        }
         *slot = Some(ledger);
-        Ok(result)
+        Ok(done?.0)
+    }
+
+    fn read(&self) -> Result<Ledger, JsValue> {
+        self.ledger_number.update(|number| number.wrapping_add(1));
+        Ok(Ledger::new(self.rows()?, self.phase).map_err(JsError::from)?)
     }
 
     fn rows(&self) -> Result<Vec<(String, Vec<u8>)>, JsValue> {
@@ -109,7 +121,7 @@ impl KeyObject {
         pairs.collect()
     }
 
-    fn write(&self, writes: Writes) -> Result<(), JsValue> {
+    fn write(&self, writes: &Writes) -> Result<(), JsValue> {
         if writes.clear {
             return self.host.clear();
         }
@@ -121,8 +133,9 @@ impl KeyObject {
             }
             self.host.write(&rows)?;
         }
-        for early in writes.early {
-            self.host.write_early(&early.name, Uint8Array::from(early.row.as_slice()), early.ticket)?;
+        for early in &writes.early {
+            let row = Uint8Array::from(early.row.as_slice());
+            self.host.write_early(&early.name, row, self.ledger_number.get(), early.ticket)?;
         }
         if let Some(at) = writes.alarm_at {
             self.host.wake_at(clock::wall_clock_at(at))?;
@@ -150,7 +163,7 @@ extern "C" {
 
     /// Writes a row while nobody waits, and calls [`KeyObject::confirm`] when it is there, unless the ticket is 0.
     #[wasm_bindgen(method, catch)]
-    fn write_early(this: &Host, name: &str, row: Uint8Array, ticket: u32) -> Result<(), JsValue>;
+    fn write_early(this: &Host, name: &str, row: Uint8Array, ledger_number: u32, ticket: u32) -> Result<(), JsValue>;
 
     /// Deletes everything, alarms too.
     #[wasm_bindgen(method, catch)]

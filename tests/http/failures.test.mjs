@@ -329,7 +329,12 @@ test("a batch that was kept in part says nothing was taken only when nothing was
   // The second half gave itself back, and somebody else has taken it.
   const later = { now: NOW + 10_000 };
   await spend(keys[1], later);
-  const { status, text } = await batchOf(keys, { headers: id, ...later });
+  const { status, text, body } = await batchOf(keys, { headers: id, ...later });
   assert.equal(status, 429, text);
-  assert.deepEqual(await budgets(keys, later), [10, 0], text);
+  assert.match(body.detail, /^an earlier try took what is marked as replayed, and now: /);
+  assert.deepEqual(body.results.map(({ replayed = false, allowed }) => [replayed, allowed]), [
+    [true, true],
+    [false, false],
+  ]);
+  assert.deepEqual(await budgets(keys, later), [6, 0], text);
 });

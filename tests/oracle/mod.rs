@@ -118,7 +118,8 @@ impl<T: Whole> Model<T> {
             return fresh;
         }
         let (old, new) = (whole::<T>(self.config.capacity), whole::<T>(config.capacity));
-        let tokens = self.settled(now).tokens;
+        let settled = self.settled(now);
+        let tokens = settled.tokens;
         let tokens = match how {
             Carry::Proportional if self.config.capacity > 0 => tokens * new.clone() / old,
             Carry::Additive => tokens + new.clone() - old,
@@ -138,7 +139,9 @@ impl<T: Whole> Model<T> {
         let written = unit.clone() * whole(1 << 61);
         let deepest = if config.rate == 0 { -written } else { -written.min(in_span) };
         let tokens = (tokens / unit.clone()).floor() * unit;
-        Self { tokens: tokens.min(new).max(deepest), ..fresh }
+        // What has come back until a moment that is still waited for does not come back again.
+        let at = fresh.tick_start(now.max(settled.at));
+        Self { tokens: tokens.min(new).max(deepest), at, ..fresh }
     }
 
     /// The bucket after the clock has gone to `now`: the same, unless that was too far back to wait for.
