@@ -130,9 +130,11 @@ impl<'p> Asked<'p> {
             }
         }
         decisions.sort_by_key(|(index, ..)| *index);
+        let replayed = decisions.iter().all(|(.., decided)| decided.is_replayed);
         let verdict = |(_, item, answers, decided): &(usize, &'_ AskedItem<'p>, Vec<Answered<'p>>, &Decided)| Verdict {
             reservation: None,
             expires_at: None,
+            replayed: decided.is_replayed && !replayed,
             ..self.verdict(item, answers, decided)
         };
         let results: Vec<Verdict<'_>> = decisions.iter().map(verdict).collect();
@@ -151,7 +153,6 @@ impl<'p> Asked<'p> {
             violated: violated(decisions.iter().flat_map(|(_, _, answers, _)| answers)),
             retry_after_ms,
         });
-        let replayed = decisions.iter().all(|(_, _, _, decided)| decided.is_replayed);
         let allowed = refusal.is_none();
         Ok(respond(refusal, &Body { allowed, now, retry_at, retry_after_ms, replayed, results }))
     }

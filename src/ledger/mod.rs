@@ -127,7 +127,7 @@ impl Ledger {
             let id = name.strip_prefix(RESERVATION).and_then(|id| u64::from_str_radix(id, 16).ok());
             match id.zip(Reservation::decode(&row)) {
                 Some((id, reservation)) => _ = reservations.insert(id, reservation),
-                None => return Err(LedgerError(format!("the row {name:.80} cannot be read"))),
+                None => return Err(LedgerError(format!("the row {name:?} cannot be read"))),
             }
         }
         // The first row is never written without an alarm, and the last alarm never leaves one behind.

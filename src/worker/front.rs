@@ -213,7 +213,9 @@ impl Call {
     /// What it is asked when one has refused, if it holds anything: to give it back.
     #[must_use]
     pub fn give_back(&self, index: usize) -> Option<Vec<f64>> {
-        Some(Question { act: Act::Cancel(self.held(index)?), memo: None, costs: Vec::new() }.to_numbers())
+        // Known by an id that nothing else has, so that asking again after a lost answer says what is left.
+        let memo = Some(Memo { id: !self.id, fingerprint: 0, is_lasting: false });
+        Some(Question { act: Act::Cancel(self.held(index)?), memo, costs: Vec::new() }.to_numbers())
     }
 
     /// Takes note of its answer; whether it granted.
@@ -245,7 +247,7 @@ impl Call {
     /// # Errors
     /// When the numbers are no answer.
     pub fn given_back(&mut self, index: usize, numbers: &[f64]) -> Result<(), JsValue> {
-        // Whatever else it says, nothing is held any more: a lost answer that was asked for once more, or another try.
+        // Whatever else it says, nothing is held any more: it has come back, or another try has given it back.
         if let (outcome @ Outcome::Decided(_), Some(object)) = (outcome(numbers)?, self.objects.get_mut(index)) {
             object.outcome = Some(outcome);
         }

@@ -217,8 +217,8 @@ test("a batch with a list for a request: its fields have names", async () => {
   assertAnswer(await tollgate.send({ path: "/v1/batch", body: '{"requests":[["api","erin",1]]}' }), expected);
 });
 
-test("an Idempotency-Key that is empty or longer than 255 characters", async () => {
-  const detail = "an Idempotency-Key has 1 to 255 characters";
+test("an Idempotency-Key that is empty or longer than 255 bytes", async () => {
+  const detail = "an Idempotency-Key has 1 to 255 bytes";
   for (const id of ["", "i".repeat(256), "i".repeat(4_000)]) {
     const headers = { "idempotency-key": id };
     await assertRefusedUnchanged('{"policy":"api","key":"alice"}', problem(400, "bad-request", "Bad request", detail), headers);

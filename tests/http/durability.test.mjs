@@ -169,14 +169,16 @@ test("after a change of numbers retry_at holds, though the object sleeps in betw
   // At the old rate a token takes a day. If the change were forgotten with each sleep, so would be the new rate.
   const tollgate = await start({ policies: { api: { rate: 1, period: "1day" } } });
   await tollgate.consume(ask);
+  let now = NOW;
   for (const [verb, policy, wait] of [
     ["consume", { rate: 1, period: "10s" }, 10_000],
     ["peek", { rate: 1, period: "20s" }, 20_000],
   ]) {
     await tollgate.kill();
     await tollgate.restart({ policies: { api: policy } });
-    const { status, body } = await tollgate[verb](ask, { now: NOW + 1 });
+    const { status, body } = await tollgate[verb](ask, { now: ++now });
     assert.deepEqual([status, body.retry_after_ms], [429, wait], verb);
+    now = body.retry_at;
     await tollgate.kill();
     await tollgate.restart();
     assert.equal((await tollgate[verb](ask, { now: body.retry_at - 1 })).status, 429, verb);

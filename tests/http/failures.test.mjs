@@ -195,26 +195,26 @@ test("what a batch that failed holds is given back: at once where it is known, e
   assert.deepEqual(await standings(NOW + 10_000), Array(3).fill([10, 0]));
 });
 
-test("a batch of which one half could not be kept is known not to be, and is completed by asking again", async () => {
+test("a batch of which one part could not be kept is known not to be, and is completed by asking again", async () => {
   const keys = ["half 0", "half 1", "half 2"];
   const body = { requests: keys.map((key) => ({ policy: "closed", key, cost: 4 })) };
   const id = { "idempotency-key": "half" };
   const fails = withFault({ fault: "throws", act: "settle", times: 1 }, id);
   assertAnswer(await tollgate.post("batch", body, fails), unavailable("failed", 6));
   const again = await tollgate.post("batch", body, { headers: id });
-  assert.deepEqual([again.status, again.body.replayed], [200, true], again.text);
+  assert.equal(again.status, 200, again.text);
   for (const key of keys) assert.deepEqual(await remaining("closed", key), [6, 0]);
 });
 
-test("a batch whose settlements were lost on their way is settled once", async () => {
+test("a batch of which a settlement was lost on its way is settled once", async () => {
   const keys = ["settled 0", "settled 1"];
   const body = { requests: keys.map((key) => ({ policy: "closed", key, cost: 4 })) };
   for (const [after, left] of [
     [false, 6],
     [true, 2],
   ]) {
-    const answer = await tollgate.post("batch", body, withFault({ fault: "retryable", act: "settle", times: 2, after }));
-    assert.deepEqual([answer.status, answer.headers["x-asked"]], [200, "6"], answer.text);
+    const answer = await tollgate.post("batch", body, withFault({ fault: "retryable", act: "settle", times: 1, after }));
+    assert.deepEqual([answer.status, answer.headers["x-asked"]], [200, "5"], answer.text);
     for (const key of keys) assert.deepEqual(await remaining("closed", key), [left, 0]);
   }
 });
