@@ -86,6 +86,7 @@ proptest! {
         let (state, now) = after(&limit, &events);
         if let (Decision::Never { max }, state) = limit.decide(state, now, cost, verb) {
             prop_assert!(max < cost || limit.owed(&state, now) > 0 || config.capacity == 0);
+            prop_assert!(config.rate == 0 || verb == Verb::ConsumeUpTo || max == limit.largest(verb));
             if let Some(full_at) = limit.full_at(&state, now) {
                 // Once it is no longer ahead of a clock that stepped back, which a wait would have to wait for as well.
                 let full_at = full_at + MAX_STEP_BACK_MS;
@@ -99,6 +100,39 @@ proptest! {
                 prop_assert!(verb == Verb::ConsumeUpTo || !best(max + 1), "one more than {} passes", max);
             }
         }
+    }
+
+    #[test]
+    fn a_full_bucket_says_that_one_more_than_the_largest_cost_is_never((config, verb) in (configs(), verbs())) {
+        let limit = Limit::new(&Config { initial: None, ..config }).unwrap();
+        let (full, largest) = (limit.new_state(START, 0), limit.largest(verb));
+        match verb {
+            Verb::Consume | Verb::Reserve { .. } | Verb::Borrow { .. } => {
+                prop_assert_eq!(limit.decide(full, START, largest + 1, verb).0, Decision::Never { max: largest });
+                let is_never = matches!(limit.decide(full, START, largest, verb).0, Decision::Never { .. });
+                prop_assert!(!is_never);
+            }
+            _ => prop_assert_eq!(largest, MAX_TOKENS),
+        }
+    }
+
+    #[test]
+    fn what_is_above_stays_above_and_what_is_lowered_is_below(
+        (config, events, others, tokens, later_ms) in (configs(), events(), events(), 0..1_000_u64, steps_forward())
+    ) {
+        let limit = Limit::new(&config).unwrap();
+        let ((state, now), (other, _)) = (after(&limit, &events), after(&limit, &others));
+        if let Some(lead) = limit.lead(&state, &other, now) {
+            let later = now + later_ms;
+            prop_assert!(limit.lead(&state, &other, later).is_some());
+            prop_assert!(limit.remaining(&state, later) >= limit.remaining(&other, later));
+            prop_assert!(lead <= config.capacity + limit.owed(&other, now) + 1);
+        } else {
+            prop_assert!(limit.lead(&other, &state, now).is_some());
+        }
+        let lowered = limit.lowered(&state, tokens);
+        prop_assert!(limit.lead(&state, &lowered, now).is_some_and(|lead| lead <= tokens));
+        prop_assert_eq!(limit.lowered(&state, 0), state);
     }
 
     #[test]
@@ -347,6 +381,30 @@ proptest! {
             Err(OffsetWithoutWindows) => prop_assert!(config.kind == Kind::TokenBucket && config.offset_ms.is_some()),
         }
     }
+}
+
+#[test]
+fn a_lead_is_in_whole_tokens_from_the_moment_on_at_which_both_refill() {
+    let mut config = Config::token_bucket(1, 1_000);
+    config.capacity = 10;
+    let limit = Limit::new(&config).unwrap();
+    let full = limit.new_state(START, 0);
+    let ahead = limit.new_state(START + 4_000, 0);
+    for (state, other, now, lead) in [
+        (full, limit.lowered(&full, 3), START, Some(3)),
+        (full, limit.lowered(&full, 3), START + 1, Some(2)), // 2.999
+        (full, limit.lowered(&full, 3), START + 3_000, Some(0)),
+        (limit.lowered(&full, 1), full, START, None),
+        (full, full, START, Some(0)),
+        // The clock has stepped back behind the first, which is full until then, while the other comes nearer.
+        (ahead, limit.lowered(&full, 7), START, Some(3)),
+        (ahead, limit.lowered(&full, 2), START, Some(0)),
+        (limit.lowered(&ahead, 2), limit.lowered(&full, 5), START, None),
+    ] {
+        assert_eq!(limit.lead(&state, &other, now), lead);
+    }
+    let deep = limit.lowered(&full, u64::MAX);
+    assert_eq!(limit.owed(&deep, START), (1 << 61) / 1_000 + 1, "as deep as a level can be");
 }
 
 #[test]

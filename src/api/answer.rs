@@ -146,9 +146,10 @@ impl<'p> Asked<'p> {
         let retry_at = retry_at.filter(|_| refused.clone().next().is_some());
         let retry_after_ms = retry_at.map(|at| until_ms(now, at));
         let refusal = refused.next().map(|first| Refusal {
-            detail: match decisions.iter().any(|(.., decided)| decided.is_replayed) {
-                false => format!("nothing was taken: {}", first.refusal()),
-                true => format!("an earlier try took what is marked as replayed, and now: {}", first.refusal()),
+            detail: if decisions.iter().any(|(.., decided)| decided.is_replayed) {
+                format!("an earlier try took what is marked as replayed, and now: {}", first.refusal())
+            } else {
+                format!("nothing was taken: {}", first.refusal())
             },
             violated: violated(decisions.iter().flat_map(|(_, _, answers, _)| answers)),
             retry_after_ms,

@@ -299,3 +299,87 @@ impl fmt::Display for RowError {
 }
 
 const FORMAT: u8 = 1;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::{Memo, Policies, Reserved};
+    use crate::ledger::memory::Remembered;
+
+    const NOW: i64 = 1_700_000_000_000;
+
+    fn policies() -> Policies {
+        Policies::parse(r#"{"p":{"rate":3,"period":"1s"},"q":{"rate":1,"period":"1min","capacity":100}}"#).unwrap()
+    }
+
+    /// What lies in the storage of every deployment. If this changes, old buckets must still be read.
+    #[test]
+    fn the_stored_format_is_unchanged() {
+        let policies = policies();
+        let policy = policies.get("p").unwrap();
+        let mut bucket = Bucket::new(policy, NOW, 0);
+        assert!(policy.limits()[0].limit().consume(&mut bucket.states[0], NOW, 1).is_allow());
+        let memo = Memo { id: 7, fingerprint: 8, is_lasting: true };
+        let reservation = Some(Reserved { id: 9, expires_at: 10 });
+        bucket.memory.push(Remembered { memo, decided_at: NOW, reservation, grants: vec![(1, NOW)] });
+        bucket.need(Need::Lasting);
+        let Row::Due(row) = bucket.row(policy, NOW) else { panic!("a row is due") };
+
+        let numbers =
+            br#"[{"kind":"token_bucket","rate":3,"period_ms":1000,"capacity":3,"max_debt":0,"initial":null,"offset_ms":null}]"#;
+        let mut expected = vec![1, 109, 0];
+        expected.extend(numbers);
+        expected.extend([1, 1]); // states; then their record, of format 1
+        expected.extend(0xb3e5_671b_e023_1d1a_u64.to_le_bytes());
+        expected.extend(2_000_i64.to_le_bytes()); // 2 tokens of 1000 drops
+        expected.extend(NOW.to_le_bytes());
+        expected.extend(7_u128.to_le_bytes());
+        expected.extend(8_u64.to_le_bytes());
+        expected.push(1); // lasting
+        expected.extend(NOW.to_le_bytes());
+        expected.extend(9_u64.to_le_bytes());
+        expected.extend(10_i64.to_le_bytes());
+        expected.push(1); // grants
+        expected.extend(1_u64.to_le_bytes());
+        expected.extend(NOW.to_le_bytes());
+        assert_eq!(numbers.len(), 109);
+        assert_eq!(row, expected);
+
+        let read = Bucket::read(policy, &row, NOW, 0).unwrap();
+        assert_eq!((read.states, read.memory), (bucket.states, bucket.memory));
+    }
+
+    #[test]
+    fn tokens_are_kept_when_the_numbers_change_and_are_not_read_under_the_new_ones() {
+        let policies = policies();
+        let [old, new] = ["p", "q"].map(|name| policies.get(name).unwrap());
+        let mut bucket = Bucket::new(old, NOW, 0);
+        assert!(old.limits()[0].limit().consume(&mut bucket.states[0], NOW, 2).is_allow());
+        bucket.need(Need::Exact);
+        let Row::Due(row) = bucket.row(old, NOW) else { panic!("a row is due") };
+        let carried = Bucket::read(new, &row, NOW, 0).unwrap();
+        // 1 token is 1000 drops for the old limit and 60 000 for the new one.
+        assert_eq!(new.limits()[0].limit().remaining(&carried.states[0], NOW), 1);
+    }
+
+    #[test]
+    fn what_was_not_written_here_is_an_error_and_no_fresh_bucket() {
+        let policies = policies();
+        let policy = policies.get("p").unwrap();
+        let mut bucket = Bucket::new(policy, NOW, 0);
+        bucket.need(Need::Exact);
+        let Row::Due(good) = bucket.row(policy, NOW) else { panic!("a row is due") };
+        let read = |row: &[u8]| Bucket::read(policy, row, NOW, 0).map(|bucket| bucket.states);
+        assert!(read(&good).is_ok());
+        assert_eq!(read(&[]), Err(RowError::Short));
+        assert_eq!(read(&[&[2], &good[1..]].concat()), Err(RowError::Format { format: 2 }));
+        for len in 1..good.len() {
+            assert!(read(&good[..len]).is_err(), "{len} bytes");
+        }
+        assert_eq!(read(&[&good[..], &[0]].concat()), Err(RowError::Short), "half a grant");
+        let other_version = [&good[..115], &[0], &good[116..]].concat();
+        assert!(read(&other_version).is_ok(), "carried over from its own numbers");
+        let no_numbers = [&other_version[..3], b"x", &other_version[4..]].concat();
+        assert_eq!(read(&no_numbers), Err(RowError::Numbers(NumbersError::Unreadable)));
+    }
+}
