@@ -1,7 +1,7 @@
 // How many requests the whole service answers in a second, how long each takes and how many rows it writes: Tollgate as it
 // is deployed, beside what one would write by hand. Each runs on workerd, in a process of its own with its objects on disk.
 //
-//   npm run bench                                            all: under three minutes, and a minute more for the first build
+//   npm run bench                                            all: two or three minutes, and a minute more for the first build
 //   npm run bench -- --rounds 5 --seconds 2 --only refused   only the scenarios with this in their titles
 //
 // All are asked in turn, round after round, so that a machine that slows down slows all of them; what is compared is the ratio
@@ -155,10 +155,10 @@ async function rowsPerThousand(scenario, connections) {
     const lane = await Lane.start({ name, worker: counting(worker) }, scenario, connections);
     const rows = async () => Number((await lane.ask(get("/rows"))).split("\r\n\r\n")[1]);
     await lane.warmUp(0);
-    await lane.send(2 * MANY); // until each object knows how often it is asked
+    await lane.send(MANY); // now each object knows how often it is asked
     const before = await rows();
-    await lane.send(1_000);
-    perThousand.push((await rows()) - before);
+    await lane.send(COUNTED);
+    perThousand.push((1_000 * ((await rows()) - before)) / COUNTED);
     await lane.stop();
   }
   return perThousand;
@@ -213,7 +213,7 @@ function report({ title }, lanes, rows) {
       median(lane.p50).toFixed(2),
       median(lane.p99).toFixed(2),
       Number.isNaN(lane.cpu[0]) ? "?" : median(lane.cpu).toFixed(0),
-      String(rows[i]),
+      rows[i].toFixed(0),
     ];
     const comparison = lane === ours ? "" : `${ratio(ours.perSecond, lane.perSecond)}; ${ratio(ours.cpu, lane.cpu)}`;
     console.log(`${lane.name.padEnd(NAME_LEN)}${numbers.map((text) => text.padStart(11)).join("")}  ${comparison}`.trimEnd());
@@ -240,6 +240,8 @@ function path(name) {
   return fileURLToPath(new URL(name, import.meta.url));
 }
 
+/** Requests whose rows are counted: a few for each key. */
+const COUNTED = 3 * MANY;
 /** What Linux counts in, everywhere: a hundredth of a second. */
 const TICK_MICROS = 10_000;
 const NAME_LEN = 28;
