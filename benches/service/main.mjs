@@ -1,7 +1,7 @@
 // How many requests the whole service answers in a second, how long each takes and how many rows it writes: Tollgate as it
 // is deployed, beside what one would write by hand. Each runs on workerd, in a process of its own with its objects on disk.
 //
-//   npm run bench                                            all: two or three minutes, and a minute more for the first build
+//   npm run bench                                            all: under three minutes, and a minute more for the first build
 //   npm run bench -- --rounds 5 --seconds 2 --only refused   only the scenarios with this in their titles
 //
 // All are asked in turn, round after round, so that a machine that slows down slows all of them; what is compared is the ratio
@@ -48,8 +48,8 @@ async function main() {
       const turn = round % lanes.length;
       for (const lane of [...lanes.slice(turn), ...lanes.slice(0, turn)]) await lane.run(seconds);
     }
-    for (const lane of lanes) await lane.stop();
-    report(scenario, lanes, await rowsPerThousand(scenario, connections));
+    for (const lane of lanes) await lane.end();
+    report(scenario, lanes);
   }
 }
 
@@ -81,13 +81,16 @@ class Lane {
   p99 = [];
   /** Microseconds of processor time that the process took for a request; none where the system does not tell. */
   cpu = [];
+  /** Over all rounds. */
+  answers = 0;
+  rows = 0;
 
   static async start({ name, worker }, scenario, connections) {
     const lane = new Lane();
     lane.name = name;
     lane.#scenario = scenario;
     lane.#requests = Array.from({ length: scenario.keys }, (_, i) => consume(scenario.policy, `user-${i}@example.com`));
-    await lane.#runtime.start({ ...worker, keepsObjects: true });
+    await lane.#runtime.start({ ...counting(worker), keepsObjects: true });
     lane.#client = new Client(lane.#runtime.port, connections);
     return lane;
   }
@@ -95,6 +98,7 @@ class Lane {
   async warmUp(seconds) {
     await this.#client.each(this.#requests, 200).catch(this.#explain); // wakes every object, and spends what is to be refused
     await this.#load(seconds);
+    this.rows = -(await this.#rowsSoFar());
   }
 
   async run(seconds) {
@@ -106,20 +110,20 @@ class Lane {
     this.p50.push(took[Math.floor(took.length * 0.5)]);
     this.p99.push(took[Math.floor(took.length * 0.99)]);
     this.cpu.push((cpuAfter - cpuBefore) / took.length);
-  }
-
-  /** Sends so many requests without timing them. */
-  send(count) {
-    const requests = Array.from({ length: count }, (_, i) => this.#requests[i % this.#requests.length]);
-    return this.#client.each(requests, this.#scenario.status).catch(this.#explain);
+    this.answers += took.length;
   }
 
   ask(request) {
     return this.#client.ask(request).catch(this.#explain);
   }
 
-  stop() {
-    return this.#runtime.remove();
+  async end() {
+    this.rows += await this.#rowsSoFar();
+    await this.#runtime.remove();
+  }
+
+  async #rowsSoFar() {
+    return Number((await this.ask(get("/rows"))).split("\r\n\r\n")[1]);
   }
 
   #load(seconds) {
@@ -142,26 +146,10 @@ function written(file) {
   return { modules, bindings: bindings(SETTINGS) };
 }
 
-/** The same Worker, with its written rows counted. */
+/** The same Worker, with its written rows counted: for a microsecond or two of the hundreds that a request takes. */
 function counting({ modules, bindings }) {
   const [[, main], ...others] = Object.entries(modules);
   return { modules: { "counting.mjs": path("counting.mjs"), "counted.mjs": main, ...Object.fromEntries(others) }, bindings };
-}
-
-/** For each contestant, the rows written for 1 000 decisions. */
-async function rowsPerThousand(scenario, connections) {
-  const perThousand = [];
-  for (const { name, worker } of CONTESTANTS) {
-    const lane = await Lane.start({ name, worker: counting(worker) }, scenario, connections);
-    const rows = async () => Number((await lane.ask(get("/rows"))).split("\r\n\r\n")[1]);
-    await lane.warmUp(0);
-    await lane.send(MANY); // now each object knows how often it is asked
-    const before = await rows();
-    await lane.send(COUNTED);
-    perThousand.push((1_000 * ((await rows()) - before)) / COUNTED);
-    await lane.stop();
-  }
-  return perThousand;
 }
 
 /** A grant and a refusal: whatever the others say, Tollgate says the same. */
@@ -178,7 +166,7 @@ async function checkThatTheyAnswerAlike() {
       assert.deepEqual(same, theirs, `Tollgate does not answer as ${lanes[i + 1].name}`);
     });
   }
-  for (const lane of lanes) await lane.stop();
+  for (const lane of lanes) await lane.end();
 }
 
 /** The status, each header and each member of the body, without the digits of moments and of times until them. */
@@ -202,18 +190,18 @@ function cpuMicros(pid) {
   }
 }
 
-function report({ title }, lanes, rows) {
+function report({ title }, lanes) {
   const [ours] = lanes;
   console.log(`\n${title}`);
   const head = ["requests/s", "p50 ms", "p99 ms", "CPU µs", "rows/1000"].map((text) => text.padStart(11)).join("");
   console.log(`${"".padEnd(NAME_LEN)}${head}  Tollgate's requests/s to theirs; its CPU to theirs`);
-  lanes.forEach((lane, i) => {
+  lanes.forEach((lane) => {
     const numbers = [
       median(lane.perSecond).toFixed(0),
       median(lane.p50).toFixed(2),
       median(lane.p99).toFixed(2),
       Number.isNaN(lane.cpu[0]) ? "?" : median(lane.cpu).toFixed(0),
-      rows[i].toFixed(0),
+      ((1_000 * lane.rows) / lane.answers).toFixed(0),
     ];
     const comparison = lane === ours ? "" : `${ratio(ours.perSecond, lane.perSecond)}; ${ratio(ours.cpu, lane.cpu)}`;
     console.log(`${lane.name.padEnd(NAME_LEN)}${numbers.map((text) => text.padStart(11)).join("")}  ${comparison}`.trimEnd());
@@ -240,8 +228,6 @@ function path(name) {
   return fileURLToPath(new URL(name, import.meta.url));
 }
 
-/** Requests whose rows are counted: a few for each key. */
-const COUNTED = 3 * MANY;
 /** What Linux counts in, everywhere: a hundredth of a second. */
 const TICK_MICROS = 10_000;
 const NAME_LEN = 28;
