@@ -1,5 +1,4 @@
-// Around any of the contestants: counts the rows that its objects write, as the platform bills them, and tells at /rows. It
-// takes time, so whoever is counted is not timed.
+// Around each of the contestants: counts the rows that its objects write, as the platform bills them, and tells at /rows.
 import * as counted from "./counted.mjs";
 
 let rows = 0;
@@ -21,7 +20,7 @@ export default typeof front === "function"
     }
   : { fetch: (request, env, context) => (isForUs(request) ? told() : front.fetch(request, env, context)) };
 
-const isForUs = ({ url }) => new URL(url).pathname === "/rows";
+const isForUs = ({ url }) => url.endsWith("/rows");
 const told = () => new Response(String(rows));
 
 /** The methods of storage are on prototypes that all objects share. */
