@@ -127,8 +127,6 @@ proptest! {
             prop_assert!(limit.lead(&state, &other, later).is_some());
             prop_assert!(limit.remaining(&state, later) >= limit.remaining(&other, later));
             prop_assert!(lead <= config.capacity + limit.owed(&other, now) + 1);
-        } else {
-            prop_assert!(limit.lead(&other, &state, now).is_some());
         }
         let lowered = limit.lowered(&state, tokens);
         prop_assert!(limit.lead(&state, &lowered, now).is_some_and(|lead| lead <= tokens));

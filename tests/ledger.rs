@@ -636,7 +636,7 @@ fn an_alarm_is_set_once_for_any_number_of_writes() {
 #[test]
 fn rows_are_written_by_the_block_when_a_key_is_busy_and_once_each_when_it_is_not() {
     let json =
-        r#"{"p":{"rate":1000,"period":"1s","capacity":1000},"exact":{"rate":1000,"period":"1s","write_ahead":0}}"#;
+        r#"{"p":{"rate":1000,"period":"1s","write_ahead":50},"exact":{"rate":1000,"period":"1s","write_ahead":0}}"#;
     let policies = Policies::parse(json).unwrap();
     // Every so many milliseconds one request of one token, a thousand times.
     for (policy, interval_ms, rows) in

@@ -25,7 +25,7 @@ impl Policies {
     /// | `max_debt` | how far below zero reservations and charges may take it, in tokens | 0 |
     /// | `initial` | tokens of a key never seen before | `capacity` |
     /// | `offset` | where windows begin, after midnight UTC of 1 January 1970; only for fixed windows | by key |
-    /// | `write_ahead` | tokens that a crash may cost, for as many to be spent without a write; 0 writes each change | a twentieth of the capacity, 0 at rate 0 |
+    /// | `write_ahead` | tokens that a crash may cost, for as many to be spent without a write; 0 writes each change | what comes back in a second or a twentieth of the capacity, whichever is more; 0 at rate 0 |
     ///
     /// | field of a policy | meaning | default |
     /// |---|---|---|
@@ -98,8 +98,16 @@ const POLICY_FIELDS: [&str; 3] = ["on_error", "reservation_ttl", "unsettled"];
 /// A model's answer of ten minutes is a very long one.
 const RESERVATION_TTL_MS: u64 = 600_000;
 
-/// A key then loses at most a twentieth of its burst by a crash, and writes once for as many tokens.
-const WRITE_AHEAD_SHARE: u64 = 20;
+/// A crash then costs a key at most a twentieth of its burst, or what comes back in a second, in which it may not even be
+/// over: nobody notices either, and a busy key writes once for as many tokens.
+fn default_write_ahead(config: &Config) -> u64 {
+    let Config { rate, period_ms, capacity, .. } = *config;
+    let in_a_second = u128::from(rate).saturating_mul(1_000).checked_div(period_ms.into()).unwrap_or(0);
+    match rate {
+        0 => 0, // what it loses never comes back
+        _ => u64::try_from(in_a_second).unwrap_or(capacity).max(capacity / 20).min(capacity),
+    }
+}
 
 /// The policy, or `None` with at least one more mistake.
 fn policy(name: &str, value: &Value, mistakes: &mut Vec<Mistake>) -> Option<Policy> {
@@ -183,8 +191,8 @@ impl Reader<'_> {
         }
         match Limit::new(&config) {
             Ok(limit) => {
-                let share = if config.rate == 0 { 0 } else { config.capacity / WRITE_AHEAD_SHARE };
-                Some(NamedLimit::new(policy, name, limit, write_ahead.unwrap_or(share)))
+                let write_ahead = write_ahead.unwrap_or_else(|| default_write_ahead(&config));
+                Some(NamedLimit::new(policy, name, limit, write_ahead))
             }
             Err(error) => {
                 self.wrong(field_of(&error), &error.to_string());
@@ -322,15 +330,20 @@ mod tests {
     }
 
     #[test]
-    fn a_crash_costs_at_most_a_twentieth_and_nothing_of_a_budget_that_never_comes_back() {
+    fn a_crash_costs_a_second_or_a_twentieth_and_nothing_of_a_budget_that_never_comes_back() {
         for (fields, expected) in [
-            (r#""rate":19"#, 0),
-            (r#""rate":20"#, 1),
-            (r#""rate":1,"capacity":1000"#, 50),
-            (r#""rate":0,"capacity":1000"#, 0),
-            (r#""rate":0,"capacity":1000,"write_ahead":7"#, 7),
+            (r#""rate":19,"period":"1m""#, 0),
+            (r#""rate":20,"period":"1m""#, 1),
+            (r#""rate":59,"period":"1m","capacity":19"#, 0),
+            (r#""rate":60,"period":"1m","capacity":19"#, 1),
+            (r#""rate":1,"period":"1m","capacity":1000"#, 50),
+            (r#""rate":100,"period":"1s","capacity":1000"#, 100),
+            (r#""rate":100,"period":"1s","capacity":30"#, 30),
+            (r#""rate":3,"period":"1500ms""#, 2),
+            (r#""rate":0,"period":"1m","capacity":1000"#, 0),
+            (r#""rate":0,"period":"1m","capacity":1000,"write_ahead":7"#, 7),
         ] {
-            let policies = Policies::parse(&format!(r#"{{"p":{{{fields},"period":"1m"}}}}"#)).unwrap();
+            let policies = Policies::parse(&format!(r#"{{"p":{{{fields}}}}}"#)).unwrap();
             assert_eq!(policies.get("p").unwrap().limits()[0].write_ahead(), expected, "{fields}");
         }
     }

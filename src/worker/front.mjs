@@ -77,19 +77,17 @@ async function several(call, env) {
     }
   }
   // One after the other: what is not kept yet when one fails can still be given back.
-  let kept = 0;
-  for (; isGranted && !failure && kept < call.count; kept++) {
-    const question = call.keep(kept);
+  for (let index = 0; isGranted && !failure && index < call.count; index++) {
+    const question = call.keep(index);
     try {
-      if (question && !call.kept(await askFor(call, kept, env, question))) failure = new Error("what was held is no more");
+      if (question && !call.kept(index, await askFor(call, index, env, question))) failure = new Error("what was held is no more");
     } catch (error) {
       failure = error;
     }
   }
   if (isGranted && !failure) return;
-  const rest = Array.from({ length: call.count - kept }, (_, index) => kept + index);
   // What cannot be given back now comes back by itself.
-  await Promise.allSettled(rest.map(async (index) => {
+  await Promise.allSettled(Array.from({ length: call.count }, async (_, index) => {
     const question = call.give_back(index);
     if (question) call.given_back(index, await askFor(call, index, env, question));
   }));

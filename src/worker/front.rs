@@ -234,12 +234,18 @@ impl Call {
         Ok(is_granted)
     }
 
-    /// Whether it has kept what it held. If not, that had come back by itself, or another try has given it back.
+    /// Takes note that it has kept what it held, so that there is nothing to give back; or says that it has not, since
+    /// that had come back by itself, or another try has given it back.
     ///
     /// # Errors
     /// When the numbers are no answer.
-    pub fn kept(&self, numbers: &[f64]) -> Result<bool, JsValue> {
-        Ok(matches!(outcome(numbers)?, Outcome::Decided(_)))
+    pub fn kept(&mut self, index: usize, numbers: &[f64]) -> Result<bool, JsValue> {
+        let is_kept = matches!(outcome(numbers)?, Outcome::Decided(_));
+        if let Some(Outcome::Decided(decided)) = self.objects.get_mut(index).and_then(|object| object.outcome.as_mut())
+        {
+            decided.reservation = None;
+        }
+        Ok(is_kept)
     }
 
     /// Takes note of what is left now that it has given back what it held.

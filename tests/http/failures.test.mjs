@@ -200,7 +200,7 @@ test("a batch of which one part could not be kept is known not to be, and is com
   const body = { requests: keys.map((key) => ({ policy: "closed", key, cost: 4 })) };
   const id = { "idempotency-key": "half" };
   const fails = withFault({ fault: "throws", act: "settle", times: 1 }, id);
-  assertAnswer(await tollgate.post("batch", body, fails), unavailable("failed", 6));
+  assertAnswer(await tollgate.post("batch", body, fails), unavailable("failed", 7));
   const again = await tollgate.post("batch", body, { headers: id });
   assert.equal(again.status, 200, again.text);
   for (const key of keys) assert.deepEqual(await remaining("closed", key), [6, 0]);
@@ -325,8 +325,8 @@ test("a batch that was kept in part says nothing was taken only when nothing was
   const keys = await inOrder("part");
   const id = { "idempotency-key": "part" };
   const half = withFault({ fault: "throws", act: "settle", skip: 1 }, id);
-  assertAnswer(await batchOf(keys, half), unavailable("failed", 4));
-  // The second half gave itself back, and somebody else has taken it.
+  assertAnswer(await batchOf(keys, half), unavailable("failed", 5));
+  // The second half was given back, and somebody else has taken it.
   const later = { now: NOW + 10_000 };
   await spend(keys[1], later);
   const { status, text, body } = await batchOf(keys, { headers: id, ...later });

@@ -23,10 +23,20 @@ export const KEY_SECRET = "the-key-secret-of-the-tests";
  * `build` is "test-clock", whose clock stands at {@link NOW} unless a request says otherwise, or "deployed". `around` is the
  * path of a main module of the test's own, which imports `./entry.js`.
  */
-export async function start({ policies, token = TOKEN, keySecret = KEY_SECRET, build = "test-clock", around = null }) {
+export async function start({ policies: written, token = TOKEN, keySecret = KEY_SECRET, build = "test-clock", around = null }) {
+  const policies = exact(written);
   const started = new Tollgate({ policies, token, keySecret, build, around });
   await started.restart();
   return started;
+}
+
+/** The policies, with each change written before it is answered where they do not say otherwise. */
+function exact(policies) {
+  const isTable = (value) => typeof value === "object" && value !== null && !Array.isArray(value);
+  if (!isTable(policies)) return policies;
+  const one = (limit) => (isTable(limit) && limit.write_ahead === undefined ? { ...limit, write_ahead: 0 } : limit);
+  const each = (policy) => (Array.isArray(policy?.limits) ? { ...policy, limits: policy.limits.map(one) } : one(policy));
+  return Object.fromEntries(Object.entries(policies).map(([name, policy]) => [name, each(policy)]));
 }
 
 class Tollgate {
@@ -41,6 +51,7 @@ class Tollgate {
 
   /** Starts on the same state, perhaps with other settings. */
   async restart(changes = {}) {
+    if (changes.policies) changes = { ...changes, policies: exact(changes.policies) };
     this.#settings = { ...this.#settings, ...changes };
     await this.#runtime.start(tollgate(this.#settings));
     this.#sentAt = -Infinity;

@@ -153,7 +153,7 @@ async function changed(read, before) {
 }
 
 test("a busy key writes few rows, one that is asked now and then one for each grant, and refusals none", async (t) => {
-  const tollgate = await start({ policies: { api: { rate: 1_000, period: "1s", capacity: 1_000 } } });
+  const tollgate = await start({ policies: { api: { rate: 1_000, period: "1s", write_ahead: 50 } } });
   const REQUESTS = 200;
   // By the milliseconds from one request to the next: at least so many commits, and at most. A row is one.
   for (const [ms, cost, status, least, most] of [
