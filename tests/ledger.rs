@@ -12,6 +12,7 @@ use tollgate::limit::{Decision, Limit, Part, State, Verb, decide_all};
 
 const START: i64 = 1_700_000_000_000;
 const DAY_MS: i64 = 86_400_000;
+const LONG_MS: i64 = 2 * DAY_MS;
 
 /// Policies of all kinds; each name says what is special.
 const POLICIES: &str = r#"{
@@ -66,10 +67,10 @@ impl<'p> World<'p> {
         let ids = &mut self.ids;
         let random = || {
             *ids += 1;
-            *ids
+            Some(*ids)
         };
         let (outcome, writes) =
-            self.ledger.ask(self.policies, self.policy.name(), &question, self.now, random).unwrap();
+            self.ledger.ask(self.policies, self.policy.call_name(), &question, self.now, random).unwrap();
         self.write(writes);
         outcome
     }
@@ -294,11 +295,12 @@ fn follow(policy: &str, steps: &[Step]) {
             Step::Reserve(costs, max_wait_ms) => {
                 let verb = Verb::Reserve { max_wait_ms: *max_wait_ms };
                 let decided = world.decided(Act::Reserve(verb), costs[..count].to_vec());
-                assert_eq!(decided.reservation.is_some(), decided.decision().is_allow());
+                let is_something = costs[..count].iter().any(|&cost| cost > 0);
+                assert_eq!(decided.reservation.is_some(), decided.decision().is_allow() && is_something);
                 if let Some(reserved) = decided.reservation {
                     truth.grant(verb, &costs[..count], now);
                     open.push(Open { reserved, taken: costs[..count].to_vec() });
-                } else {
+                } else if !decided.decision().is_allow() {
                     truth.refuse(now);
                 }
             }
@@ -402,8 +404,8 @@ proptest! {
                 None => world.decided(Act::Take(Verb::Consume), costs.clone()).decision().is_allow(),
                 Some(mut ledger) => {
                     let question = Question { act: Act::Take(Verb::Consume), memo: None, costs: vec![costs.clone()] };
-                    let name = world.policy.name();
-                    let (outcome, writes) = ledger.ask(&policies, name, &question, world.now, || 0).unwrap();
+                    let name = world.policy.call_name();
+                    let (outcome, writes) = ledger.ask(&policies, name, &question, world.now, || Some(0)).unwrap();
                     let touches_storage = !writes.due.is_empty() || !writes.early.is_empty();
                     let Outcome::Decided(decided) = outcome else { unreachable!() };
                     // Where it would touch storage, the runtime ends it, and nobody gets this answer.
@@ -508,7 +510,7 @@ fn reservations_outlast_a_crash_and_end_as_the_policy_says() {
         let budget = world.levels();
         let mut other = Ledger::new(world.storage.clone(), 0).unwrap();
         let settle = Question { act: Act::Settle(reserved.id), memo: None, costs: vec![vec![cost]] };
-        let (outcome, _) = other.ask(&policies, policy, &settle, world.now, || 0).unwrap();
+        let (outcome, _) = other.ask(&policies, policy, &settle, world.now, || Some(0)).unwrap();
         assert!(matches!(outcome, Outcome::Decided(_)), "a millisecond before its end it can be settled");
         world.now = reserved.expires_at;
         assert_eq!(world.ask(Act::Settle(reserved.id), Some(vec![cost]), None), Outcome::NoReservation);
@@ -573,6 +575,171 @@ fn what_a_batch_holds_comes_back_by_itself() {
 }
 
 #[test]
+fn what_a_batch_holds_and_gives_back_leaves_no_more_than_if_it_had_never_been() {
+    let policies = policies();
+    for is_cancelled in [true, false] {
+        let mut world = World::new(&policies, "each");
+        let Outcome::Decided(held) = world.ask(Act::Hold, Some(vec![10]), Some(memo(7, 7))) else { panic!() };
+        let reserved = held.reservation.unwrap();
+        assert_eq!(held.limits[0].remaining, 0);
+        let consume = Act::Take(Verb::Consume);
+        assert!(!world.decided(consume, vec![1]).decision().is_allow(), "nobody else can have it");
+        world.now += 1_000;
+        // The bucket was full all the time: nothing has come back that could be taken besides.
+        assert!(!world.decided(consume, vec![1]).decision().is_allow());
+        if is_cancelled {
+            world.ask(Act::Cancel(reserved.id), None, None);
+        } else {
+            world.now = reserved.expires_at;
+        }
+        assert!(world.decided(consume, vec![10]).decision().is_allow());
+        assert!(!world.decided(consume, vec![1]).decision().is_allow());
+    }
+}
+
+#[test]
+fn a_second_try_of_a_refused_batch_gives_back_what_it_holds() {
+    let policies = policies();
+    let mut world = World::new(&policies, "each");
+    for id in [1, 2, 3] {
+        let Outcome::Decided(held) = world.ask(Act::Hold, Some(vec![4]), Some(memo(9, 9))) else { panic!() };
+        assert!(!held.is_replayed);
+        // Each try gives back under an id of its own.
+        world.ask(Act::Cancel(held.reservation.unwrap().id), None, Some(memo(100 + id, 0)));
+        assert_eq!(world.levels(), [10]);
+    }
+}
+
+#[test]
+fn a_reservation_goes_by_the_names_of_limits_when_those_change() {
+    let policy = |limits: [&str; 2]| {
+        let limit = |name: &&str| format!(r#"{{"name":"{name}","rate":1,"period":"1day","capacity":100}}"#);
+        let limits = limits.iter().map(limit).collect::<Vec<_>>().join(",");
+        Policies::parse(&format!(r#"{{"p":{{"limits":[{limits}],"unsettled":"refund"}}}}"#)).unwrap()
+    };
+    let before = policy(["a", "b"]);
+    let mut world = World::new(&before, "p");
+    let reserve = Act::Reserve(Verb::Reserve { max_wait_ms: Some(0) });
+    let reserved = world.decided(reserve, vec![5, 50]).reservation.unwrap();
+    for (limits, cancelled) in [(["b", "a"], [100, 100]), (["b", "c"], [100, 100]), (["c", "d"], [100, 100])] {
+        let after = policy(limits);
+        for is_cancelled in [true, false] {
+            let mut other = World::new(&after, "p");
+            other.storage = world.storage.clone();
+            other.alarm_at = world.alarm_at;
+            other.crash(0);
+            if is_cancelled {
+                assert!(matches!(other.ask(Act::Cancel(reserved.id), None, None), Outcome::Decided(_)));
+            } else {
+                other.now = reserved.expires_at;
+            }
+            assert_eq!(other.levels(), cancelled, "{limits:?}");
+        }
+    }
+}
+
+#[test]
+fn an_object_with_other_limits_does_not_answer() {
+    let policy = |names: [&str; 2]| {
+        let limits = names.map(|name| format!(r#"{{"name":"{name}","rate":1,"period":"1day"}}"#)).join(",");
+        Policies::parse(&format!(r#"{{"p":{{"limits":[{limits}]}}}}"#)).unwrap()
+    };
+    let (front, object) = (policy(["a", "b"]), policy(["b", "a"]));
+    let name = front.get("p").unwrap().call_name();
+    let question = Question { act: Act::Take(Verb::Consume), memo: None, costs: vec![vec![1, 0]] };
+    let mut ledger = Ledger::new([], 0).unwrap();
+    assert!(ledger.ask(&object, name, &question, START, || None).is_err());
+    assert!(ledger.ask(&front, name, &question, START, || None).is_ok());
+    // Nor one that has no numbers for the id of a reservation, which would be known by the same as another.
+    let reserve = Question { act: Act::Reserve(Verb::Reserve { max_wait_ms: None }), ..question };
+    assert!(ledger.ask(&front, name, &reserve, START, || None).is_err());
+}
+
+#[test]
+fn a_spent_bucket_is_not_forgotten_when_its_numbers_change() {
+    let policy = |rate: u32| {
+        let json = format!(
+            r#"{{"p":{{"rate":{rate},"period":"1day","capacity":100,"unsettled":"refund","reservation_ttl":"1m"}}}}"#
+        );
+        Policies::parse(&json).unwrap()
+    };
+    let before = policy(10);
+    let mut world = World::new(&before, "p");
+    world.decided(Act::Take(Verb::Consume), vec![98]);
+    world.decided(Act::Reserve(Verb::Reserve { max_wait_ms: Some(0) }), vec![1]);
+    let after = policy(11);
+    let mut other = World::new(&after, "p");
+    other.storage = world.storage.clone();
+    other.crash(0);
+    other.now = START + 3_600_000;
+    other.clean();
+    assert_eq!(other.levels(), [2]);
+    other.crash(0);
+    assert_eq!(other.levels(), [2], "and that is written");
+}
+
+#[test]
+fn a_refund_is_written_when_all_is_quiet() {
+    let policies = policies();
+    let mut world = World::new(&policies, "block");
+    world.decided(Act::Take(Verb::Consume), vec![8]);
+    world.now += 10;
+    world.decided(Act::Take(Verb::Refund), vec![8]);
+    assert!(world.wants_calm);
+    world.calm();
+    world.calm();
+    world.crash(usize::MAX);
+    assert_eq!(world.levels(), [60]);
+}
+
+#[test]
+fn a_row_of_a_forgotten_bucket_is_not_taken_for_one_of_the_next() {
+    let policies = policies();
+    let mut world = World::new(&policies, "block");
+    let busy = |world: &mut World<'_>| {
+        while world.in_flight.is_empty() {
+            world.decided(Act::Take(Verb::Consume), vec![1]);
+        }
+        world.in_flight.remove(0)
+    };
+    let old = busy(&mut world);
+    world.now += LONG_MS;
+    world.clean();
+    assert!(world.storage.is_empty());
+    let new = busy(&mut world);
+    assert_ne!(old.ticket, new.ticket);
+    world.ledger.confirm(&old.name, old.ticket);
+    let before = world.levels();
+    world.crash(0);
+    assert!(world.levels()[0] <= before[0]);
+}
+
+#[test]
+fn what_the_front_remembers_for_itself_does_not_drive_out_what_a_client_was_promised() {
+    let policies = policies();
+    let mut world = World::new(&policies, "block");
+    world.ask(Act::Take(Verb::Consume), Some(vec![1]), Some(memo(1, 1)));
+    for id in 1_000..1_200 {
+        world.now += 1_000;
+        let memo = Memo { is_lasting: false, ..memo(id, 0) };
+        world.ask(Act::Take(Verb::Consume), Some(vec![1]), Some(memo));
+    }
+    let Outcome::Decided(again) = world.ask(Act::Take(Verb::Consume), Some(vec![1]), Some(memo(1, 1))) else {
+        panic!()
+    };
+    assert!(again.is_replayed);
+}
+
+#[test]
+fn nothing_is_reserved_by_reserving_nothing() {
+    let policies = policies();
+    let mut world = World::new(&policies, "block");
+    let decided = world.decided(Act::Reserve(Verb::Reserve { max_wait_ms: None }), vec![0]);
+    assert!(decided.decision().is_allow());
+    assert_eq!((decided.reservation, world.rows_written), (None, 0));
+}
+
+#[test]
 fn a_full_bucket_is_forgotten_and_answers_as_a_new_one() {
     let policies = policies();
     for policy in ["block", "each", "window", "two"] {
@@ -621,14 +788,14 @@ fn an_alarm_is_set_once_for_any_number_of_writes() {
     let alarm_at = world.alarm_at.take().unwrap();
     for _ in 0..5 {
         let question = Question { act: Act::Take(Verb::Consume), memo: None, costs: vec![vec![1]] };
-        let (_, writes) = world.ledger.ask(&policies, "each", &question, world.now, || 0).unwrap();
+        let (_, writes) = world.ledger.ask(&policies, "each", &question, world.now, || Some(0)).unwrap();
         assert_eq!((writes.due.len(), writes.alarm_at), (1, None));
     }
     // Nor by an object that woke: where there is a row there is an alarm.
     world.alarm_at = Some(alarm_at);
     world.crash(0);
     let question = Question { act: Act::Take(Verb::Consume), memo: None, costs: vec![vec![1]] };
-    let (_, writes) = world.ledger.ask(&policies, "each", &question, world.now, || 0).unwrap();
+    let (_, writes) = world.ledger.ask(&policies, "each", &question, world.now, || Some(0)).unwrap();
     assert_eq!(writes.alarm_at, None);
 }
 

@@ -281,7 +281,7 @@ fn from_json<'a, T: Deserialize<'a>>(body: &'a [u8], expected: &str) -> Result<T
         Some(b'[') => bad_request(format!("invalid type: sequence, expected {expected}")),
         _ => serde_json::from_slice(body).or_else(|error| {
             let about = if error.is_data() { "" } else { "the body cannot be read as JSON: " };
-            bad_request(format!("{about}{error}"))
+            bad_request(shortened(&format!("{about}{error}")))
         }),
     }
 }
@@ -315,6 +315,19 @@ fn reservation_id(text: Option<&str>) -> Result<u64, Problem> {
         _ => {
             bad_request(format!("{} is no id of a reservation, which has {RESERVATION_ID_LEN} hex digits", shown(text)))
         }
+    }
+}
+
+/// A message of which a client's text may be a part: its beginning and its end, which say what was wrong and where.
+fn shortened(message: &str) -> String {
+    const MOST: usize = 200;
+    let mut all = message.char_indices();
+    match (all.nth(MOST), all.nth_back(MOST)) {
+        (Some((head, _)), Some((tail, _))) => {
+            let (head, tail) = (message.get(..head).unwrap_or_default(), message.get(tail..).unwrap_or_default());
+            format!("{head} ... {tail}")
+        }
+        _ => message.to_owned(),
     }
 }
 

@@ -19,6 +19,7 @@ pub struct Policy {
     /// The numbers as they are stored beside a bucket, and a hash of them.
     numbers: String,
     version: u64,
+    call_name: String,
 }
 
 /// One limit of a policy.
@@ -64,6 +65,13 @@ impl Policy {
         &self.name
     }
 
+    /// The name by which the front calls it when it asks an object: with a mark of the names of its limits, if they have
+    /// any. An object of another version, whose limits are others or in another order, does not know it by that name.
+    #[must_use]
+    pub fn call_name(&self) -> &str {
+        &self.call_name
+    }
+
     /// What it allows: at least one limit.
     #[must_use]
     pub fn limits(&self) -> &[NamedLimit] {
@@ -105,7 +113,10 @@ impl Policy {
         let numbers = numbers_of(&limits);
         let version = version_of(&numbers);
         let field = policy_field(&limits);
-        Self { name: name.to_owned(), limits, on_error, reservations, field, numbers, version }
+        let names: Vec<_> = limits.iter().filter_map(NamedLimit::name).collect();
+        let mark = if names.is_empty() { String::new() } else { format!("#{:016x}", version_of(&names.join(","))) };
+        let call_name = format!("{name}{mark}");
+        Self { name: name.to_owned(), limits, on_error, reservations, field, numbers, version, call_name }
     }
 }
 

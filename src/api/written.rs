@@ -64,6 +64,13 @@ impl Policies {
         self.0.get(name)
     }
 
+    /// The policy of that [call name](Policy::call_name).
+    #[must_use]
+    pub fn called(&self, call_name: &str) -> Option<&Policy> {
+        let name = call_name.split('#').next().unwrap_or_default();
+        self.get(name).filter(|policy| policy.call_name() == call_name)
+    }
+
     /// All of them, by name.
     pub fn iter(&self) -> impl Iterator<Item = &Policy> {
         self.0.values()

@@ -32,7 +32,6 @@ pub(super) struct Bucket {
     is_ahead: bool,
     /// A row that is being written while nobody waits for it.
     under_way: Option<(u32, Vec<State>)>,
-    last_ticket: u32,
     spent_at: Option<i64>,
     /// Whether anything was spent since the last look.
     is_busy: bool,
@@ -97,7 +96,7 @@ impl Bucket {
 
     const fn of(states: Vec<State>, kept: Option<Vec<State>>, memory: Memory, need: Need) -> Self {
         let (under_way, spent_at) = (None, None);
-        Self { states, memory, kept, is_ahead: false, under_way, last_ticket: 0, spent_at, is_busy: false, need }
+        Self { states, memory, kept, is_ahead: false, under_way, spent_at, is_busy: false, need }
     }
 
     /// Asks for a row, or for none: the greatest need counts.
@@ -105,8 +104,9 @@ impl Bucket {
         self.need = self.need.max(need);
     }
 
-    /// What storage must be told now. Afterwards it is taken to have been told.
-    pub(super) fn row(&mut self, policy: &Policy, now: i64) -> Row {
+    /// What storage must be told now. Afterwards it is taken to have been told. `ticket` is for a row that is early: one
+    /// that no other row has.
+    pub(super) fn row(&mut self, policy: &Policy, now: i64, ticket: u32) -> Row {
         let need = std::mem::replace(&mut self.need, Need::Nothing);
         if need == Need::Nothing {
             return Row::Nothing;
@@ -121,14 +121,16 @@ impl Bucket {
             _ => Slack::None,
         };
         match slack {
-            Slack::Enough => Row::Nothing,
+            Slack::Enough => {
+                self.is_ahead = true; // or a refund that needs no row now would never have one
+                Row::Nothing
+            }
             Slack::Little if self.under_way.is_some() => Row::Nothing,
             Slack::Little => {
                 let next = self.lowered(policy);
                 let row = self.encode(policy, &next, now);
-                self.last_ticket = self.last_ticket.wrapping_add(1);
-                self.under_way = Some((self.last_ticket, next));
-                Row::Early(row, self.last_ticket)
+                self.under_way = Some((ticket, next));
+                Row::Early(row, ticket)
             }
             Slack::None => {
                 // What is spent now and then is written as it is: there is no next token to write for.
@@ -164,11 +166,6 @@ impl Bucket {
         self.under_way = None;
         self.kept = Some(self.states.clone());
         Some(self.encode(policy, &self.states, now))
-    }
-
-    /// Whether storage has a row of this bucket.
-    pub(super) const fn has_row(&self) -> bool {
-        self.kept.is_some()
     }
 
     /// From when on the bucket may be forgotten, if ever.
@@ -323,7 +320,7 @@ mod tests {
         let reservation = Some(Reserved { id: 9, expires_at: 10 });
         bucket.memory.push(Remembered { memo, decided_at: NOW, reservation, grants: vec![(1, NOW)] });
         bucket.need(Need::Lasting);
-        let Row::Due(row) = bucket.row(policy, NOW) else { panic!("a row is due") };
+        let Row::Due(row) = bucket.row(policy, NOW, 1) else { panic!("a row is due") };
 
         let numbers =
             br#"[{"kind":"token_bucket","rate":3,"period_ms":1000,"capacity":3,"max_debt":0,"initial":null,"offset_ms":null}]"#;
@@ -356,7 +353,7 @@ mod tests {
         let mut bucket = Bucket::new(old, NOW, 0);
         assert!(old.limits()[0].limit().consume(&mut bucket.states[0], NOW, 2).is_allow());
         bucket.need(Need::Exact);
-        let Row::Due(row) = bucket.row(old, NOW) else { panic!("a row is due") };
+        let Row::Due(row) = bucket.row(old, NOW, 1) else { panic!("a row is due") };
         let carried = Bucket::read(new, &row, NOW, 0).unwrap();
         // 1 token is 1000 drops for the old limit and 60 000 for the new one.
         assert_eq!(new.limits()[0].limit().remaining(&carried.states[0], NOW), 1);
@@ -368,7 +365,7 @@ mod tests {
         let policy = policies.get("p").unwrap();
         let mut bucket = Bucket::new(policy, NOW, 0);
         bucket.need(Need::Exact);
-        let Row::Due(good) = bucket.row(policy, NOW) else { panic!("a row is due") };
+        let Row::Due(good) = bucket.row(policy, NOW, 1) else { panic!("a row is due") };
         let read = |row: &[u8]| Bucket::read(policy, row, NOW, 0).map(|bucket| bucket.states);
         assert!(read(&good).is_ok());
         assert_eq!(read(&[]), Err(RowError::Short));

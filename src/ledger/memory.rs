@@ -31,7 +31,7 @@ pub(super) struct Remembered {
     pub(super) grants: Vec<(u64, i64)>,
 }
 
-/// How many grants are remembered. Of a client that sends more than so many at once, the first may be forgotten before
+/// How many grants are remembered of each kind, clients' and the front's own. Of a client that sends more than so many at once, the first may be forgotten before
 /// it repeats them; each costs at least 66 bytes of the bucket's row.
 const MAX_REMEMBERED: usize = 64;
 
@@ -47,9 +47,10 @@ impl Memory {
     }
 
     pub(super) fn push(&mut self, grant: Remembered) {
-        if self.0.len() == MAX_REMEMBERED {
-            // Those of the front go first: they have served their purpose.
-            let oldest = self.0.iter().position(|grant| !grant.memo.is_lasting).unwrap_or(0);
+        // Each kind by itself: a client's own must not go for the sake of the front's, which serve for seconds.
+        let is_same_kind = |other: &Remembered| other.memo.is_lasting == grant.memo.is_lasting;
+        if self.0.iter().filter(|other| is_same_kind(other)).count() >= MAX_REMEMBERED {
+            let oldest = self.0.iter().position(is_same_kind).unwrap_or(0);
             self.0.remove(oldest);
         }
         self.0.push_back(grant);

@@ -30,7 +30,7 @@ use std::fmt;
 
 use self::bucket::{Bucket, Need, QUIET_MS, Row, row_expires_at};
 use self::memory::Remembered;
-use self::reservation::Reservation;
+use self::reservation::{End, Reservation};
 use crate::api::{Act, Decided, LimitAnswer, Memo, Outcome, Policies, Policy, Question, Reserved, Unsettled};
 use crate::limit::{Decision, Limit, Part, State, Verb, decide_all};
 
@@ -45,6 +45,8 @@ pub struct Ledger {
     reservations: BTreeMap<u64, Reservation>,
     /// Whether somebody will ask [`Ledger::clean`] without being told to.
     has_alarm: bool,
+    /// What the next early row is known by.
+    next_ticket: u32,
 }
 
 #[derive(Debug)]
@@ -132,29 +134,35 @@ impl Ledger {
         }
         // The first row is never written without an alarm, and the last alarm never leaves one behind.
         let has_alarm = !buckets.is_empty() || !reservations.is_empty();
-        Ok(Self { phase, buckets, reservations, has_alarm })
+        // 0 is for rows that nobody asks about.
+        Ok(Self { phase, buckets, reservations, has_alarm, next_ticket: 1 })
     }
 
-    /// Answers a question about the buckets of the policies `names`, separated by commas. `random` gives the ids of
-    /// reservations.
+    /// Answers a question about the buckets of the policies `names`, by their [call names](Policy::call_name), separated
+    /// by commas. `random` gives the ids of reservations.
     ///
     /// # Errors
-    /// When the question does not fit the policies, or a stored bucket cannot be read.
+    /// When the question does not fit the policies, a stored bucket cannot be read, or there is nothing random.
     pub fn ask(
         &mut self,
         policies: &Policies,
         names: &str,
         question: &Question,
         now: i64,
-        random: impl FnMut() -> u64,
+        random: impl FnMut() -> Option<u64>,
     ) -> Result<(Outcome, Writes), LedgerError> {
-        let find = |name| policies.get(name).ok_or_else(|| LedgerError(format!("this version has no policy {name:?}")));
+        let find =
+            |name| policies.called(name).ok_or_else(|| LedgerError(format!("this version has no policy {name:?}")));
         let asked = names.split(',').map(find).collect::<Result<Vec<_>, _>>()?;
         let limits = asked.iter().map(|policy| policy.limits().len());
-        // To settle or to cancel, costs may be left out.
-        if !question.costs.is_empty() && !limits.eq(question.costs.iter().map(Vec::len)) {
+        let may_omit_costs = matches!(question.act, Act::Settle(_) | Act::Cancel(_));
+        if !(may_omit_costs && question.costs.is_empty()) && !limits.eq(question.costs.iter().map(Vec::len)) {
             return Err(LedgerError("this version has other limits".to_owned()));
         }
+        let id = match question.act {
+            Act::Reserve(_) | Act::Hold => self.unused_id(random)?,
+            _ => 0,
+        };
         for policy in &asked {
             self.open(policy, now)?;
         }
@@ -166,8 +174,12 @@ impl Ledger {
                 Outcome::Decided(self.decided(now, limits))
             }
             Act::Take(verb) => self.take(&asked, verb, question, now)?,
-            Act::Reserve(verb) => self.reserve(&asked, verb, question, now, random, &mut writes)?,
-            Act::Hold => self.reserve(&asked, Verb::Consume, question, now, random, &mut writes)?,
+            // There is nothing to settle of nothing.
+            Act::Reserve(verb) if question.costs.iter().flatten().all(|&cost| cost == 0) => {
+                self.take(&asked, verb, question, now)?
+            }
+            Act::Reserve(verb) => self.reserve(&asked, verb, question, now, id, &mut writes)?,
+            Act::Hold => self.hold(&asked, question, now, id, &mut writes)?,
             Act::Settle(id) => self.settle(&asked, id, question, now, &mut writes)?,
             Act::Cancel(id) => self.cancel(&asked, id, question, now, &mut writes)?,
         };
@@ -208,7 +220,7 @@ impl Ledger {
         let names: Vec<String> = self.buckets.keys().cloned().collect();
         for name in names {
             let has_ended = self.expires_at(policies, &name, now).is_some_and(|at| at <= now);
-            let is_reserved = self.reservations.values().any(|open| open.parts.iter().any(|(part, _)| *part == name));
+            let is_reserved = self.reservations.values().any(|open| open.parts.iter().any(|part| part.policy == name));
             if has_ended && !is_reserved {
                 self.buckets.remove(&name);
                 writes.due.push((format!("{BUCKET}{name}"), None));
@@ -257,24 +269,32 @@ impl Ledger {
         if costs.len() != asked.len() {
             return Err(LedgerError("a question without costs".to_owned()));
         }
+        let held: Vec<Vec<u64>> = asked.iter().map(|policy| self.held(policy)).collect();
+        // What is held is not there for whoever takes; to give back or to charge it makes no difference.
+        let takes = matches!(verb, Verb::Consume | Verb::Reserve { .. } | Verb::Borrow { .. } | Verb::ConsumeUpTo);
         let mut parts = Vec::new();
-        for (policy, costs) in asked.iter().zip(costs) {
+        for ((policy, costs), held) in asked.iter().zip(costs).zip(&held) {
             let bucket = self.bucket(policy)?;
-            let limits = policy.limits().iter().zip(&bucket.states).zip(costs);
-            parts.extend(limits.map(|((limit, state), cost)| Part::new(limit.limit(), *state, *cost)));
+            for (((limit, state), &cost), &held) in policy.limits().iter().zip(&bucket.states).zip(costs).zip(held) {
+                let limit = limit.limit();
+                let there = if takes && held > 0 { limit.lowered(&limit.settled(state, now), held) } else { *state };
+                parts.push(Part::new(limit, there, cost));
+            }
         }
         let decision = decide_all(&mut parts, now, verb);
         let mut decided = parts.iter();
         let mut answers = Vec::with_capacity(parts.len());
-        for policy in asked {
+        for (policy, held) in asked.iter().zip(&held) {
             let bucket = self.bucket(policy)?;
             let mut need = Need::Nothing;
-            for (state, part) in bucket.states.iter_mut().zip(decided.by_ref()) {
+            for ((state, part), &held) in bucket.states.iter_mut().zip(decided.by_ref()).zip(held) {
                 let after = match decision {
                     Decision::Allow { .. } if !is_kept => *state,
+                    Decision::Allow { .. } if takes && held > 0 => part.limit.raised(&part.state, held),
+                    _ if takes && held > 0 => *state,
                     _ => part.state,
                 };
-                answers.push(answer(part.limit, part.decision, &after, now));
+                answers.push(answer(part.limit, part.decision, &after, held, now));
                 if after != *state {
                     *state = after;
                     need = if decision.is_allow() { Need::Spent } else { Need::Exact };
@@ -296,55 +316,96 @@ impl Ledger {
         Ok(Outcome::Decided(self.decided(now, limits)))
     }
 
+    /// Takes the tokens, and opens a reservation.
     fn reserve(
         &mut self,
         asked: &[&Policy],
         verb: Verb,
         question: &Question,
         now: i64,
-        mut random: impl FnMut() -> u64,
+        id: u64,
         writes: &mut Writes,
     ) -> Result<Outcome, LedgerError> {
         if let Some(outcome) = self.remembered(asked, question.memo, now)? {
             return Ok(outcome);
         }
-        if let Some(outcome) = self.held(asked, question.memo, now)? {
+        if let Some(outcome) = self.too_many(|end| end != End::Freed) {
             return Ok(outcome);
         }
-        if self.reservations.len() >= MAX_RESERVATIONS {
-            return Ok(Outcome::TooManyReservations { max: MAX_RESERVATIONS as u64 });
-        }
         let (limits, decision) = self.decide(asked, verb, &question.costs, now, true)?;
-        let Decision::Allow { ready_at, .. } = decision else {
+        let (Decision::Allow { ready_at, .. }, Some(first)) = (decision, asked.first()) else {
             return Ok(Outcome::Decided(self.decided(now, limits)));
         };
-        let is_hold = question.act == Act::Hold;
-        let (ttl_ms, unsettled) = match asked.first().map(|policy| policy.reservations()) {
-            Some(terms) if !is_hold => (terms.ttl_ms, terms.unsettled),
-            _ => (HOLD_MS, Unsettled::Refund),
+        let terms = first.reservations();
+        let end = match terms.unsettled {
+            Unsettled::Keep => End::Kept,
+            Unsettled::Refund => End::GivenBack,
         };
-        let mut id = random() & MAX_ID;
-        while self.reservations.contains_key(&id) {
-            id = random() & MAX_ID;
+        let expires_at = ready_at.saturating_add_unsigned(terms.ttl_ms);
+        let reserved = Reserved { id, expires_at };
+        self.open_reservation(asked, reserved, end, None, &limits, now, writes);
+        self.remember(asked, question.memo, now, Some(reserved), &limits)?;
+        Ok(Outcome::Decided(Decided { reservation: Some(reserved), ..self.decided(now, limits) }))
+    }
+
+    /// Takes nothing yet, but keeps others from taking it: the first half of a batch over several keys.
+    fn hold(
+        &mut self,
+        asked: &[&Policy],
+        question: &Question,
+        now: i64,
+        id: u64,
+        writes: &mut Writes,
+    ) -> Result<Outcome, LedgerError> {
+        if let Some(outcome) = self.remembered(asked, question.memo, now)? {
+            return Ok(outcome);
         }
-        let expires_at = ready_at.saturating_add_unsigned(ttl_ms);
+        if let Some(outcome) = self.held_before(asked, question.memo, now)? {
+            return Ok(outcome);
+        }
+        if let Some(outcome) = self.too_many(|end| end == End::Freed) {
+            return Ok(outcome);
+        }
+        let (mut limits, decision) = self.decide(asked, Verb::Consume, &question.costs, now, false)?;
+        if !decision.is_allow() {
+            return Ok(Outcome::Decided(self.decided(now, limits)));
+        }
+        let reserved = Reserved { id, expires_at: now.saturating_add_unsigned(HOLD_MS) };
+        self.open_reservation(asked, reserved, End::Freed, question.memo, &limits, now, writes);
+        let grants: Vec<_> = limits.iter().map(|limit| (tokens(limit), now)).collect();
+        limits = self.standing(asked, &grants, now)?;
+        Ok(Outcome::Decided(Decided { reservation: Some(reserved), ..self.decided(now, limits) }))
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "they are what a reservation has")]
+    fn open_reservation(
+        &mut self,
+        asked: &[&Policy],
+        Reserved { id, expires_at }: Reserved,
+        end: End,
+        memo: Option<Memo>,
+        limits: &[LimitAnswer],
+        now: i64,
+        writes: &mut Writes,
+    ) {
         let mut taken = limits.iter().map(tokens);
-        let parts =
-            asked.iter().map(|policy| (policy.name().to_owned(), taken.by_ref().take(policy.limits().len()).collect()));
-        let reservation = Reservation {
-            opened_at: now,
-            expires_at,
-            gives_back: unsettled == Unsettled::Refund,
-            memo: question.memo.filter(|_| is_hold),
-            parts: parts.collect(),
-        };
+        let part = |policy: &&Policy| reservation::Part::new(policy, taken.by_ref().take(policy.limits().len()));
+        let parts = asked.iter().map(part).collect();
+        let reservation = Reservation { opened_at: now, expires_at, end, memo, parts };
         writes.due.push((reservation_row(id), Some(reservation.encode())));
         self.reservations.insert(id, reservation);
-        let reserved = Some(Reserved { id, expires_at });
-        if !is_hold {
-            self.remember(asked, question.memo, now, reserved, &limits)?;
-        }
-        Ok(Outcome::Decided(Decided { reservation: reserved, ..self.decided(now, limits) }))
+    }
+
+    fn too_many(&self, is_same_kind: impl Fn(End) -> bool) -> Option<Outcome> {
+        let open = self.reservations.values().filter(|open| is_same_kind(open.end)).count();
+        (open >= MAX_RESERVATIONS).then_some(Outcome::TooManyReservations { max: MAX_RESERVATIONS as u64 })
+    }
+
+    fn unused_id(&self, mut random: impl FnMut() -> Option<u64>) -> Result<u64, LedgerError> {
+        // Of 2⁵² at most some thousand are in use: a second try is as rare as anything, and a fourth means that the
+        // numbers are not random.
+        let id = (0..4).map_while(|_| random()).map(|id| id & MAX_ID).find(|id| !self.reservations.contains_key(id));
+        id.ok_or_else(|| LedgerError("no random numbers for a reservation's id".to_owned()))
     }
 
     /// Closes a reservation at its real costs.
@@ -363,21 +424,26 @@ impl Ledger {
             return Ok(Outcome::NoReservation);
         };
         let mut limits = Vec::new();
-        for (index, (policy, (_, taken))) in asked.iter().zip(&reservation.parts).enumerate() {
-            let real = question.costs.get(index).filter(|costs| costs.len() == taken.len()).unwrap_or(taken);
+        let mut all_taken = Vec::new();
+        for (index, (policy, part)) in asked.iter().zip(&reservation.parts).enumerate() {
+            let taken = part.tokens(policy);
+            let real = question.costs.get(index).unwrap_or(&taken);
+            if reservation.end == End::Freed {
+                self.take_held(policy, &taken, now)?;
+            }
             let changes = taken.iter().zip(real).map(|(taken, real)| match real.checked_sub(*taken) {
                 Some(more) => (Verb::Charge, more),
                 None => (Verb::Refund, taken.saturating_sub(*real)),
             });
             limits.extend(self.adjust(policy, changes, now)?);
+            all_taken.extend(taken);
         }
         match reservation.memo {
             None => self.remember(asked, question.memo, now, None, &limits)?,
             // What a batch has held is remembered as what it has taken.
             Some(memo) => {
                 let at = reservation.opened_at;
-                let taken = reservation.parts.iter().flat_map(|(_, taken)| taken);
-                let grants = taken.map(|&tokens| (tokens, at)).collect();
+                let grants = all_taken.into_iter().map(|tokens| (tokens, at)).collect();
                 self.push(asked, Remembered { memo, decided_at: at, reservation: None, grants })?;
             }
         }
@@ -401,8 +467,10 @@ impl Ledger {
             return Ok(Outcome::NoReservation);
         };
         let mut limits = Vec::new();
-        for (policy, (_, taken)) in asked.iter().zip(&reservation.parts) {
-            limits.extend(self.adjust(policy, taken.iter().map(|taken| (Verb::Refund, *taken)), now)?);
+        for (policy, part) in asked.iter().zip(&reservation.parts) {
+            let taken =
+                if reservation.end == End::Freed { vec![0; policy.limits().len()] } else { part.tokens(policy) };
+            limits.extend(self.adjust(policy, taken.into_iter().map(|taken| (Verb::Refund, taken)), now)?);
         }
         self.remember(asked, question.memo, now, None, &limits)?;
         Ok(Outcome::Decided(self.decided(now, limits)))
@@ -411,10 +479,8 @@ impl Ledger {
     /// Takes the reservation off the list, if it is one of these policies.
     fn close(&mut self, asked: &[&Policy], id: u64, writes: &mut Writes) -> Option<Reservation> {
         let open = self.reservations.get(&id)?;
-        let is_theirs =
-            open.parts.iter().map(|(policy, _)| policy.as_str()).eq(asked.iter().map(|policy| policy.name()));
-        let fits = open.parts.iter().zip(asked).all(|((_, taken), policy)| taken.len() == policy.limits().len());
-        if !is_theirs || !fits {
+        let is_theirs = open.parts.iter().map(|part| part.policy.as_str()).eq(asked.iter().map(|policy| policy.name()));
+        if !is_theirs {
             return None;
         }
         writes.due.push((reservation_row(id), None));
@@ -429,7 +495,7 @@ impl Ledger {
         }
         let expired = self.reservations.extract_if(.., |_, open| open.expires_at <= now);
         for (id, reservation) in expired.collect::<Vec<_>>() {
-            if reservation.gives_back && self.give_back(policies, &reservation, now).is_err() {
+            if reservation.end == End::GivenBack && self.give_back(policies, &reservation, now).is_err() {
                 self.reservations.insert(id, reservation); // until its bucket can be read
                 continue;
             }
@@ -438,15 +504,39 @@ impl Ledger {
     }
 
     fn give_back(&mut self, policies: &Policies, reservation: &Reservation, now: i64) -> Result<(), LedgerError> {
-        // Of a policy that is no more, or has other limits now, there is nothing to give back to.
-        let parts = reservation.parts.iter().filter_map(|(name, taken)| Some((policies.get(name)?, taken)));
-        let parts: Vec<_> = parts.filter(|(policy, taken)| policy.limits().len() == taken.len()).collect();
+        // Of a policy that is no more, there is nothing to give back to.
+        let parts = reservation.parts.iter().filter_map(|part| policies.get(&part.policy).map(|policy| (policy, part)));
+        let parts: Vec<_> = parts.collect();
         for (policy, _) in &parts {
             self.open(policy, now)?;
         }
-        for (policy, taken) in parts {
-            self.adjust(policy, taken.iter().map(|taken| (Verb::Refund, *taken)), now)?;
+        for (policy, part) in parts {
+            self.adjust(policy, part.tokens(policy).into_iter().map(|taken| (Verb::Refund, taken)), now)?;
         }
+        Ok(())
+    }
+
+    /// How many tokens of each limit of `policy` are held for batches.
+    fn held(&self, policy: &Policy) -> Vec<u64> {
+        let mut held = vec![0_u64; policy.limits().len()];
+        let holds = self.reservations.values().filter(|open| open.end == End::Freed);
+        for part in holds.flat_map(|open| &open.parts).filter(|part| part.policy == policy.name()) {
+            for (held, tokens) in held.iter_mut().zip(part.tokens(policy)) {
+                *held = held.saturating_add(tokens);
+            }
+        }
+        held
+    }
+
+    /// Takes what was held. It is there: nobody could take it.
+    fn take_held(&mut self, policy: &Policy, held: &[u64], now: i64) -> Result<(), LedgerError> {
+        let bucket = self.bucket(policy)?;
+        for ((limit, state), &held) in policy.limits().iter().zip(&mut bucket.states).zip(held) {
+            if held > 0 {
+                *state = limit.limit().lowered(&limit.limit().settled(state, now), held);
+            }
+        }
+        bucket.need(Need::Spent);
         Ok(())
     }
 
@@ -457,13 +547,15 @@ impl Ledger {
         changes: impl Iterator<Item = (Verb, u64)>,
         now: i64,
     ) -> Result<Vec<LimitAnswer>, LedgerError> {
+        let held = self.held(policy);
         let bucket = self.bucket(policy)?;
         let mut answers = Vec::new();
         let before = bucket.states.clone();
-        for ((limit, state), (verb, cost)) in policy.limits().iter().zip(&mut bucket.states).zip(changes) {
+        let limits = policy.limits().iter().zip(&mut bucket.states).zip(held);
+        for (((limit, state), held), (verb, cost)) in limits.zip(changes) {
             let (decision, after) = limit.limit().decide(*state, now, cost, verb);
             *state = after;
-            answers.push(answer(limit.limit(), decision, state, now));
+            answers.push(answer(limit.limit(), decision, state, held, now));
         }
         if bucket.states != before {
             bucket.need(Need::Spent);
@@ -487,7 +579,7 @@ impl Ledger {
     }
 
     /// The first answer to the first half of a batch that is asked again before the second.
-    fn held(&mut self, asked: &[&Policy], memo: Option<Memo>, now: i64) -> Result<Option<Outcome>, LedgerError> {
+    fn held_before(&mut self, asked: &[&Policy], memo: Option<Memo>, now: i64) -> Result<Option<Outcome>, LedgerError> {
         let Some(memo) = memo else {
             return Ok(None);
         };
@@ -499,7 +591,8 @@ impl Ledger {
             return Ok(Some(Outcome::MemoReused));
         }
         let (at, expires_at) = (open.opened_at, open.expires_at);
-        let grants: Vec<_> = open.parts.iter().flat_map(|(_, taken)| taken).map(|&tokens| (tokens, at)).collect();
+        let taken = asked.iter().zip(&open.parts).flat_map(|(policy, part)| part.tokens(policy));
+        let grants: Vec<_> = taken.map(|tokens| (tokens, at)).collect();
         Ok(Some(self.replay(asked, &grants, Some(Reserved { id, expires_at }), now)?))
     }
 
@@ -511,17 +604,29 @@ impl Ledger {
         reservation: Option<Reserved>,
         now: i64,
     ) -> Result<Outcome, LedgerError> {
+        let limits = self.standing(asked, grants, now)?;
+        let decided = self.decided(now, limits);
+        Ok(Outcome::Decided(Decided { is_replayed: true, reservation, ..decided }))
+    }
+
+    /// What is left now, beside what was granted.
+    fn standing(
+        &mut self,
+        asked: &[&Policy],
+        grants: &[(u64, i64)],
+        now: i64,
+    ) -> Result<Vec<LimitAnswer>, LedgerError> {
         let mut limits = Vec::new();
         let mut grants = grants.iter();
         for policy in asked {
+            let held = self.held(policy);
             let bucket = self.bucket(policy)?;
-            for ((limit, state), &(tokens, ready_at)) in policy.limits().iter().zip(&bucket.states).zip(grants.by_ref())
-            {
-                limits.push(answer(limit.limit(), Decision::Allow { tokens, ready_at }, state, now));
+            let states = policy.limits().iter().zip(&bucket.states).zip(held);
+            for (((limit, state), held), &(tokens, ready_at)) in states.zip(grants.by_ref()) {
+                limits.push(answer(limit.limit(), Decision::Allow { tokens, ready_at }, state, held, now));
             }
         }
-        let decided = self.decided(now, limits);
-        Ok(Outcome::Decided(Decided { is_replayed: true, reservation, ..decided }))
+        Ok(limits)
     }
 
     fn remember(
@@ -539,7 +644,12 @@ impl Ledger {
             Decision::Allow { tokens, ready_at } => Some((tokens, ready_at)),
             _ => None,
         });
-        self.push(asked, Remembered { memo, decided_at: now, reservation, grants: grants.collect() })
+        let grants: Vec<_> = grants.collect();
+        // Who was granted nothing may be granted nothing again.
+        if grants.iter().all(|(tokens, _)| *tokens == 0) && reservation.is_none() {
+            return Ok(());
+        }
+        self.push(asked, Remembered { memo, decided_at: now, reservation, grants })
     }
 
     /// Remembers a grant in the bucket of the first policy that was asked, where a repetition looks for it.
@@ -563,11 +673,12 @@ impl Ledger {
     fn keep(&mut self, policies: &Policies, now: i64, writes: &mut Writes) {
         for (name, slot) in &mut self.buckets {
             if let (Slot::Open(bucket), Some(policy)) = (slot, policies.get(name)) {
-                match bucket.row(policy, now) {
+                match bucket.row(policy, now, self.next_ticket) {
                     Row::Nothing => {}
                     Row::Due(row) => writes.due.push((format!("{BUCKET}{name}"), Some(row))),
                     Row::Early(row, ticket) => {
                         writes.early.push(Early { name: format!("{BUCKET}{name}"), row, ticket });
+                        self.next_ticket = self.next_ticket.checked_add(1).unwrap_or(1);
                     }
                 }
                 writes.wants_calm |= bucket.is_ahead();
@@ -578,8 +689,7 @@ impl Ledger {
     fn expires_at(&self, policies: &Policies, name: &str, now: i64) -> Option<i64> {
         match self.buckets.get(name)? {
             Slot::Stored(row) => row_expires_at(row, now),
-            Slot::Open(bucket) if bucket.has_row() => bucket.expires_at(policies.get(name)?, now),
-            Slot::Open(_) => Some(now),
+            Slot::Open(bucket) => bucket.expires_at(policies.get(name)?, now),
         }
     }
 
@@ -610,11 +720,13 @@ fn tokens(answer: &LimitAnswer) -> u64 {
     }
 }
 
-fn answer(limit: &Limit, decision: Decision, state: &State, now: i64) -> LimitAnswer {
+/// What `limit` says, and how it stands when `held` tokens are not to be had.
+fn answer(limit: &Limit, decision: Decision, state: &State, held: u64, now: i64) -> LimitAnswer {
+    let there = if held == 0 { *state } else { limit.lowered(&limit.settled(state, now), held) };
     LimitAnswer {
         decision,
-        remaining: limit.remaining(state, now),
-        owed: limit.owed(state, now),
-        reset_at: limit.full_at(state, now),
+        remaining: limit.remaining(&there, now),
+        owed: limit.owed(&there, now),
+        reset_at: limit.full_at(&there, now),
     }
 }

@@ -2,18 +2,20 @@
 //!
 //! ```text
 //! byte 0     1: this format
-//! byte 1     1 if it gives everything back when it ends, else 0
+//! byte 1     when it ends: 0 if it is kept, 1 if it is given back, 2 if it was only held
 //! byte 2     2 if it has a memo that must outlast a crash, 1 for another memo, else 0
 //! 8 bytes    when it was opened
 //! 8 bytes    when it ends
 //! 24 bytes   the memo, if there is one: id and fingerprint
 //! then for each policy
 //!   1 byte   the length of its name, then the name
-//!   1 byte   how many limits it has, then 8 bytes for each: the tokens taken
+//!   1 byte   how many limits it has, then for each
+//!     1 byte   the length of its name, 0 if it has none, then the name
+//!     8 bytes  the tokens
 //! ```
 
 use super::bytes::Bytes;
-use crate::api::Memo;
+use crate::api::{Memo, Policy};
 
 /// An open reservation.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,29 +23,73 @@ pub(super) struct Reservation {
     pub(super) opened_at: i64,
     pub(super) expires_at: i64,
     /// What becomes of it when nobody settles it.
-    pub(super) gives_back: bool,
+    pub(super) end: End,
     /// For the first half of a batch: what is to be remembered once it is settled.
     pub(super) memo: Option<Memo>,
-    /// What was taken of each policy's limits.
-    pub(super) parts: Vec<(String, Vec<u64>)>,
+    /// The policies it is of.
+    pub(super) parts: Vec<Part>,
+}
+
+/// What becomes of a reservation that nobody settles.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum End {
+    /// Its tokens were taken, and that stays so.
+    Kept,
+    /// Its tokens were taken, and are given back.
+    GivenBack,
+    /// Its tokens were not taken, but nobody else could have them. To take them and give them back would not be the same:
+    /// in the meantime a full bucket would refill.
+    Freed,
+}
+
+/// What is reserved of one policy.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Part {
+    pub(super) policy: String,
+    /// The tokens of each limit, by its name: the policy may have other limits, or another order, when it ends.
+    tokens: Vec<(Option<String>, u64)>,
+}
+
+impl Part {
+    pub(super) fn new(policy: &Policy, tokens: impl IntoIterator<Item = u64>) -> Self {
+        let names = policy.limits().iter().map(|limit| limit.name().map(str::to_owned));
+        Self { policy: policy.name().to_owned(), tokens: names.zip(tokens).collect() }
+    }
+
+    /// The tokens of each limit that `policy` has now; 0 of one that was not there then.
+    pub(super) fn tokens(&self, policy: &Policy) -> Vec<u64> {
+        let of = |name: Option<&str>| self.tokens.iter().find(|(other, _)| other.as_deref() == name);
+        policy.limits().iter().map(|limit| of(limit.name()).map_or(0, |(_, tokens)| *tokens)).collect()
+    }
 }
 
 impl Reservation {
     pub(super) fn encode(&self) -> Vec<u8> {
         let memo = self.memo.map_or(0, |memo| if memo.is_lasting { 2 } else { 1 });
-        let mut bytes = vec![FORMAT, u8::from(self.gives_back), memo];
+        let end = match self.end {
+            End::Kept => 0,
+            End::GivenBack => 1,
+            End::Freed => 2,
+        };
+        let mut bytes = vec![FORMAT, end, memo];
         bytes.extend(self.opened_at.to_le_bytes());
         bytes.extend(self.expires_at.to_le_bytes());
         if let Some(memo) = self.memo {
             bytes.extend(memo.id.to_le_bytes());
             bytes.extend(memo.fingerprint.to_le_bytes());
         }
-        for (policy, tokens) in &self.parts {
-            // Names have 64 bytes at most, policies 8 limits.
-            bytes.push(u8::try_from(policy.len()).unwrap_or(u8::MAX));
+        // Names have 64 bytes at most, policies 8 limits.
+        let short = |len: usize| u8::try_from(len).unwrap_or(u8::MAX);
+        for Part { policy, tokens } in &self.parts {
+            bytes.push(short(policy.len()));
             bytes.extend(policy.as_bytes());
-            bytes.push(u8::try_from(tokens.len()).unwrap_or(u8::MAX));
-            bytes.extend(tokens.iter().flat_map(|tokens| tokens.to_le_bytes()));
+            bytes.push(short(tokens.len()));
+            for (name, tokens) in tokens {
+                let name = name.as_deref().unwrap_or_default();
+                bytes.push(short(name.len()));
+                bytes.extend(name.as_bytes());
+                bytes.extend(tokens.to_le_bytes());
+            }
         }
         bytes
     }
@@ -51,10 +97,16 @@ impl Reservation {
     /// `None` for bytes that were not encoded here.
     pub(super) fn decode(bytes: &[u8]) -> Option<Self> {
         let mut bytes = Bytes(bytes);
-        let [format, gives_back, memo] = bytes.array()?;
+        let [format, end, memo] = bytes.array()?;
         if format != FORMAT {
             return None;
         }
+        let end = match end {
+            0 => End::Kept,
+            1 => End::GivenBack,
+            2 => End::Freed,
+            _ => return None,
+        };
         let (opened_at, expires_at) = (bytes.i64()?, bytes.i64()?);
         let memo = match memo {
             0 => None,
@@ -65,9 +117,14 @@ impl Reservation {
             let len = bytes.byte()?;
             let policy = bytes.text(len.into())?.to_owned();
             let count = bytes.byte()?;
-            parts.push((policy, (0..count).map(|_| bytes.u64()).collect::<Option<_>>()?));
+            let limit = |_| {
+                let len = bytes.byte()?;
+                let name = bytes.text(len.into())?;
+                Some(((!name.is_empty()).then(|| name.to_owned()), bytes.u64()?))
+            };
+            parts.push(Part { policy, tokens: (0..count).map(limit).collect::<Option<_>>()? });
         }
-        Some(Self { opened_at, expires_at, gives_back: gives_back == 1, memo, parts })
+        Some(Self { opened_at, expires_at, end, memo, parts })
     }
 }
 
@@ -83,12 +140,13 @@ mod tests {
         let mut reservation = Reservation {
             opened_at: 1,
             expires_at: 2,
-            gives_back: true,
+            end: End::GivenBack,
             memo: None,
-            parts: vec![("api".to_owned(), vec![3, 4])],
+            parts: vec![Part { policy: "api".to_owned(), tokens: vec![(None, 3), (Some("b".to_owned()), 4)] }],
         };
         let mut bytes = vec![1, 1, 0, 1, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0];
-        bytes.extend([3, b'a', b'p', b'i', 2, 3, 0, 0, 0, 0, 0, 0, 0, 4, 0, 0, 0, 0, 0, 0, 0]);
+        bytes.extend([3, b'a', b'p', b'i', 2]);
+        bytes.extend([0, 3, 0, 0, 0, 0, 0, 0, 0, 1, b'b', 4, 0, 0, 0, 0, 0, 0, 0]);
         assert_eq!(reservation.encode(), bytes);
         assert_eq!(Reservation::decode(&bytes), Some(reservation.clone()));
 
@@ -104,9 +162,9 @@ mod tests {
         let good = Reservation {
             opened_at: 1,
             expires_at: 2,
-            gives_back: false,
+            end: End::Kept,
             memo: None,
-            parts: vec![("p".into(), vec![3])],
+            parts: vec![Part { policy: "p".into(), tokens: vec![(None, 3)] }],
         };
         let good = good.encode();
         assert!(Reservation::decode(&good).is_some());

@@ -16,6 +16,19 @@ impl Limit {
         State { level, at: state.at }
     }
 
+    /// The state with `tokens` more in it, whatever the capacity: undoes [`Limit::lowered`].
+    #[must_use]
+    pub fn raised(&self, state: &State, tokens: u64) -> State {
+        let level = state.level.saturating_add(self.saturating_drops(tokens)).min(MAX_DROPS);
+        State { level, at: state.at }
+    }
+
+    /// The state with everything in it that came back until `now`. No verb needs it; use this to lower what is there now.
+    #[must_use]
+    pub fn settled(&self, state: &State, now: i64) -> State {
+        self.refilled(*state, now)
+    }
+
     /// Whole tokens by which `state` is above `other` at `now`, and `None` when it is below. What it is not below at
     /// `now`, it is not below later.
     ///

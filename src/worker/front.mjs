@@ -66,15 +66,22 @@ async function one(call, env) {
 
 /** Two phases: whoever vanishes in between leaves tokens held, which the objects take back by themselves. */
 async function several(call, env) {
+  const began = Date.now();
   let isGranted = true;
   let failure;
-  for (let index = 0; index < call.count && !failure; index++) {
-    const question = isGranted ? call.question(index) : call.look(index);
+  let index = 0;
+  for (; index < call.count && isGranted && !failure; index++) {
     try {
-      isGranted = call.heard(index, await askFor(call, index, env, question)) && isGranted;
+      if (Date.now() - began > BATCH_MS) throw new Timeout(`a batch was not decided within ${BATCH_MS} ms`);
+      isGranted = call.heard(index, await askFor(call, index, env, call.question(index)));
     } catch (error) {
       failure = error;
     }
+  }
+  if (!isGranted && !failure) {
+    const rest = Array.from({ length: call.count - index }, (_, n) => index + n);
+    const looks = rest.map(async (other) => call.heard(other, await askFor(call, other, env, call.look(other))));
+    failure = (await Promise.allSettled(looks)).find(({ status }) => status === "rejected")?.reason;
   }
   // One after the other: what is not kept yet when one fails can still be given back.
   for (let index = 0; isGranted && !failure && index < call.count; index++) {
@@ -125,6 +132,9 @@ async function withinDeadline(answer) {
 }
 
 class Timeout extends Error {}
+
+/** What a batch holds comes back after ten seconds: half of them, to hold it all, leaves as much to take it. */
+const BATCH_MS = 5_000;
 
 /** Longer than it takes to wake an object at the other end of the world, and no longer than a client likes to wait. */
 const DEADLINE_MS = 2_000;

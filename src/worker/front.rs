@@ -134,8 +134,9 @@ impl Front {
             key => key.map(|key| settings.credentials.memo_id(key)),
         };
         let objects = objects.into_iter().map(|(name, items)| Object { name, items, outcome: None }).collect();
-        let (id, is_lasting) = id.map_or_else(|| (next_id(), false), |id| (id, true));
-        Ok(Call { asked, is_batch: endpoint == Endpoint::Batch, objects, id, is_lasting })
+        let (own_id, is_lasting) = (next_id()?, id.is_some());
+        let id = id.unwrap_or(own_id);
+        Ok(Call { asked, is_batch: endpoint == Endpoint::Batch, objects, id, is_lasting, own_id })
     }
 }
 
@@ -157,6 +158,8 @@ pub struct Call {
     id: u128,
     /// Whether it is the client's.
     is_lasting: bool,
+    /// An id that nothing else has.
+    own_id: u128,
 }
 
 struct Object {
@@ -192,7 +195,7 @@ impl Call {
     #[must_use]
     pub fn question(&self, index: usize) -> Vec<f64> {
         let question = self.first_question(index);
-        let memo = (!matches!(question.act, Act::Look(_))).then(|| self.memo(index, &question));
+        let memo = (!matches!(question.act, Act::Look(_))).then(|| self.memo());
         Question { memo, ..question }.to_numbers()
     }
 
@@ -206,15 +209,16 @@ impl Call {
     #[must_use]
     pub fn keep(&self, index: usize) -> Option<Vec<f64>> {
         let act = Act::Settle(self.held(index)?);
-        let memo = Some(self.memo(index, &self.first_question(index)));
+        let memo = Some(self.memo());
         Some(Question { act, memo, costs: Vec::new() }.to_numbers())
     }
 
     /// What it is asked when one has refused, if it holds anything: to give it back.
     #[must_use]
     pub fn give_back(&self, index: usize) -> Option<Vec<f64>> {
-        // Known by an id that nothing else has, so that asking again after a lost answer says what is left.
-        let memo = Some(Memo { id: !self.id, fingerprint: 0, is_lasting: false });
+        // So that asking again after a lost answer says what is left. The first question was known by another id, or the
+        // same if the client gave none: its memory is of what was kept, and nothing was.
+        let memo = Some(Memo { id: !self.own_id, fingerprint: 0, is_lasting: false });
         Some(Question { act: Act::Cancel(self.held(index)?), memo, costs: Vec::new() }.to_numbers())
     }
 
@@ -306,7 +310,7 @@ impl Call {
     }
 
     fn policies_of(&self, index: usize) -> impl Iterator<Item = &str> {
-        self.items_of(index).map(|item| item.policy.name())
+        self.items_of(index).map(|item| item.policy.call_name())
     }
 
     fn first_question(&self, index: usize) -> Question {
@@ -325,18 +329,23 @@ impl Call {
         }
     }
 
-    fn memo(&self, index: usize, question: &Question) -> Memo {
-        Memo { id: self.id, fingerprint: self.fingerprint(index, question), is_lasting: self.is_lasting }
+    fn memo(&self) -> Memo {
+        Memo { id: self.id, fingerprint: self.fingerprint(), is_lasting: self.is_lasting }
     }
 
-    /// 64 bits of all that is asked. Only for a client's own key: the front never gives one id to two questions.
-    fn fingerprint(&self, index: usize, question: &Question) -> u64 {
+    /// 64 bits of all that is asked, of whichever object. Only for a client's own key: the front never gives one id to two
+    /// requests.
+    fn fingerprint(&self) -> u64 {
         if !self.is_lasting {
             return 0;
         }
-        let mut hash = Sha256::new_with_prefix(self.policies(index));
-        for number in question.to_numbers() {
-            hash.update(number.to_le_bytes());
+        let mut hash = Sha256::new();
+        for (index, object) in self.objects.iter().enumerate() {
+            hash.update(&object.name);
+            hash.update(self.policies(index));
+            for number in self.first_question(index).to_numbers() {
+                hash.update(number.to_le_bytes());
+            }
         }
         hash.finalize().first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes))
     }
@@ -347,16 +356,16 @@ fn outcome(numbers: &[f64]) -> Result<Outcome, JsValue> {
 }
 
 /// An id that no other question has: a random half, made once, and a count.
-fn next_id() -> u128 {
-    static HALF: OnceLock<u64> = OnceLock::new();
+fn next_id() -> Result<u128, Problem> {
+    static HALF: OnceLock<Option<u64>> = OnceLock::new();
     static COUNT: AtomicU64 = AtomicU64::new(0);
-    let half = *HALF.get_or_init(random);
-    (u128::from(half) << 64) | u128::from(COUNT.fetch_add(1, Ordering::Relaxed))
+    let half = HALF.get_or_init(random).ok_or(Problem::Unavailable { cause: Cause::Failed })?;
+    Ok((u128::from(half) << 64) | u128::from(COUNT.fetch_add(1, Ordering::Relaxed)))
 }
 
-/// 64 random bits. Every runtime for Workers has them.
-pub(super) fn random() -> u64 {
-    getrandom::u64().unwrap_or_default()
+/// 64 random bits. Every runtime for Workers has them; where there are none, nothing may be made up.
+pub(super) fn random() -> Option<u64> {
+    getrandom::u64().ok()
 }
 
 /// The path of an absolute URL, without the query.

@@ -37,7 +37,9 @@ impl KeyObject {
     #[wasm_bindgen(constructor)]
     #[must_use]
     pub fn new(id: &str, env: Env, host: Host) -> Self {
-        let (ledger, ledger_number, is_calming) = Default::default();
+        // Not from the start: an object that is made anew after a panic must not take the rows of the one before for its own.
+        let ledger_number = Cell::new(random().map_or(0, |number| (number >> 32) as u32));
+        let (ledger, is_calming) = Default::default();
         Self { env, host, phase: phase_of(id), ledger, ledger_number, is_calming }
     }
 
