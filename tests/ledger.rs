@@ -659,7 +659,7 @@ fn an_object_with_other_limits_does_not_answer() {
 fn a_spent_bucket_is_not_forgotten_when_its_numbers_change() {
     let policy = |rate: u32| {
         let json = format!(
-            r#"{{"p":{{"rate":{rate},"period":"1day","capacity":100,"unsettled":"refund","reservation_ttl":"1m"}}}}"#
+            r#"{{"p":{{"rate":{rate},"period":"1day","capacity":100,"write_ahead":0,"unsettled":"refund","reservation_ttl":"1m"}}}}"#
         );
         Policies::parse(&json).unwrap()
     };

@@ -310,7 +310,9 @@ impl Ledger {
             return Ok(outcome);
         }
         let (limits, decision) = self.decide(asked, verb, &question.costs, now, true)?;
-        if decision.is_allow() {
+        // Who consumes nothing only looks, and may look again.
+        let takes = !matches!(verb, Verb::Charge | Verb::Refund | Verb::Reset);
+        if decision.is_allow() && !(takes && question.costs.iter().flatten().all(|&cost| cost == 0)) {
             self.remember(asked, question.memo, now, None, &limits)?;
         }
         Ok(Outcome::Decided(self.decided(now, limits)))
@@ -645,10 +647,6 @@ impl Ledger {
             _ => None,
         });
         let grants: Vec<_> = grants.collect();
-        // Who was granted nothing may be granted nothing again.
-        if grants.iter().all(|(tokens, _)| *tokens == 0) && reservation.is_none() {
-            return Ok(());
-        }
         self.push(asked, Remembered { memo, decided_at: now, reservation, grants })
     }
 

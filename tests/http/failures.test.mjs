@@ -190,8 +190,8 @@ test("what a batch that failed holds is given back: at once where it is known, e
   const lost = withFault({ fault: "retryable", act: "hold", after: true, skip: 1 });
   assertAnswer(await tollgate.post("batch", body, lost), unavailable("failed", 4));
   assert.deepEqual(await standings(NOW), [[10, 0], [10, 0], [6, 1]]);
-  // Six would have become ten by themselves.
-  assert.deepEqual(await standings(NOW + 9_999), [[10, 0], [10, 0], [10, 1]]);
+  // Nothing is taken, so nothing comes back: four are not to be had until they are free.
+  assert.deepEqual(await standings(NOW + 9_999), [[10, 0], [10, 0], [6, 1]]);
   assert.deepEqual(await standings(NOW + 10_000), Array(3).fill([10, 0]));
 });
 

@@ -34,7 +34,7 @@ const reset = ["reset", {}];
 /**
  * Asks about a new key, row by row: `[at, request, verdict]`. In a verdict `left` is what remains, or negative what is
  * owed; `full`, `ready` and `retry` are moments. All moments are in ms after NOW. With `retry` it is refused, for good if
- * that is `null`; a `reserve` that is granted opens a reservation.
+ * that is `null`; a `reserve` of anything that is granted opens a reservation.
  */
 async function follow(policy, key, rows) {
   for (const [at, [verb, ask], { left, full, ready, retry, tokens }] of rows) {
@@ -52,7 +52,7 @@ async function follow(policy, key, rows) {
       ...(ready === undefined ? {} : { ready_at: NOW + ready }),
       ...(retry == null ? {} : { retry_at: NOW + retry }),
     };
-    if (verb === "consume" && ask.mode === "reserve" && retry === undefined) {
+    if (verb === "consume" && ask.mode === "reserve" && ask.cost !== 0 && retry === undefined) {
       assert.match(answer.body.reservation, /^[0-9a-f]{13}$/, where);
       Object.assign(verdict, { reservation: answer.body.reservation, expires_at: NOW + ready + TTL });
     }
