@@ -155,8 +155,8 @@ impl Ledger {
             |name| policies.called(name).ok_or_else(|| LedgerError(format!("this version has no policy {name:?}")));
         let asked = names.split(',').map(find).collect::<Result<Vec<_>, _>>()?;
         let limits = asked.iter().map(|policy| policy.limits().len());
-        let may_omit_costs = matches!(question.act, Act::Settle(_) | Act::Cancel(_));
-        if !(may_omit_costs && question.costs.is_empty()) && !limits.eq(question.costs.iter().map(Vec::len)) {
+        let omits_costs = question.costs.is_empty() && matches!(question.act, Act::Settle(_) | Act::Cancel(_));
+        if !omits_costs && !limits.eq(question.costs.iter().map(Vec::len)) {
             return Err(LedgerError("this version has other limits".to_owned()));
         }
         let id = match question.act {

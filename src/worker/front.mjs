@@ -20,11 +20,12 @@ let rust;
 async function reply(request, env) {
   const { method, url, headers } = request;
   rust.set_clock?.(headers);
-  const early = rust.head(method, url, headers.get("authorization"), headers.get("content-type"), headers.get("content-length"));
+  const length = headers.get("content-length");
+  const early = rust.head(method, url, headers.get("authorization"), headers.get("content-type"), length);
   if (early !== undefined) return early;
   let body;
   try {
-    body = await bytes(request);
+    body = await bytes(request, length !== null);
   } catch (error) {
     return rust.unreadable(String(error));
   }
@@ -46,8 +47,8 @@ async function reply(request, env) {
 }
 
 /** The body, or as much of it as shows that it is too long. */
-async function bytes(request) {
-  if (request.headers.has("content-length") || !request.body) return new Uint8Array(await request.arrayBuffer());
+async function bytes(request, hasLength) {
+  if (hasLength || !request.body) return new Uint8Array(await request.arrayBuffer());
   const max = rust.max_body_len;
   const body = new Uint8Array(max + 1);
   let length = 0;
@@ -119,16 +120,15 @@ async function ask(env, name, policies, question) {
   }
 }
 
-async function withinDeadline(answer) {
-  let timer;
-  const deadline = new Promise((_, reject) => {
-    timer = setTimeout(() => reject(new Timeout(`no answer within ${DEADLINE_MS} ms`)), DEADLINE_MS);
+function withinDeadline(answer) {
+  return new Promise((resolve, reject) => {
+    const timer = setTimeout(() => reject(new Timeout(`no answer within ${DEADLINE_MS} ms`)), DEADLINE_MS);
+    const settle = (settled) => (value) => {
+      clearTimeout(timer);
+      settled(value);
+    };
+    answer.then(settle(resolve), settle(reject));
   });
-  try {
-    return await Promise.race([answer, deadline]);
-  } finally {
-    clearTimeout(timer);
-  }
 }
 
 class Timeout extends Error {}
