@@ -131,6 +131,13 @@ proptest! {
         let lowered = limit.lowered(&state, tokens);
         prop_assert!(limit.lead(&state, &lowered, now).is_some_and(|lead| lead <= tokens));
         prop_assert_eq!(limit.lowered(&state, 0), state);
+        let settled = limit.settled(&state, now);
+        prop_assert_eq!(limit.settled(&settled, now), settled);
+        let follows_clock = limit.decide(state, now, u64::MAX, Verb::Consume).1 != state;
+        for at in [now, now + later_ms].into_iter().filter(|_| !follows_clock) {
+            prop_assert_eq!(limit.remaining(&settled, at), limit.remaining(&state, at));
+            prop_assert_eq!(limit.owed(&settled, at), limit.owed(&state, at));
+        }
     }
 
     #[test]
@@ -401,6 +408,10 @@ fn a_lead_is_in_whole_tokens_from_the_moment_on_at_which_both_refill() {
     ] {
         assert_eq!(limit.lead(&state, &other, now), lead);
     }
+    for (state, tokens, left) in [(limit.lowered(&full, 7), 3, 6), (limit.lowered(&full, 3), 3, 10), (full, 3, 13)] {
+        assert_eq!(limit.remaining(&limit.raised(&state, tokens), START - 1), left, "whatever the capacity");
+    }
+    assert_eq!(limit.remaining(&limit.settled(&limit.lowered(&full, 7), START + 2_000), START), 5);
     let deep = limit.lowered(&full, u64::MAX);
     assert_eq!(limit.owed(&deep, START), (1 << 61) / 1_000 + 1, "as deep as a level can be");
 }
