@@ -193,10 +193,10 @@ impl<'p> Asked<'p> {
 
     fn details(&self, &(limit, cost, answer): &Answered<'p>, now: i64) -> Details<'p> {
         let capacity = limit.limit().config().capacity;
-        let (verb, is_reserved) = match self.act {
-            Act::Look(verb) | Act::Take(verb) | Act::Reserve(verb) => (verb, true),
-            Act::Cancel(_) => (Verb::Refund, true),
-            Act::Hold | Act::Settle(_) => (Verb::Consume, false),
+        let verb = match self.act {
+            Act::Look(verb) | Act::Take(verb) | Act::Reserve(verb) => verb,
+            Act::Cancel(_) => Verb::Refund,
+            Act::Hold | Act::Settle(_) => Verb::Consume,
         };
         let (moved, ready_at, retry_at) = match answer.decision {
             Decision::Allow { tokens, ready_at } => (Some(tokens), Some(ready_at), None),
@@ -215,7 +215,7 @@ impl<'p> Asked<'p> {
             owed: answer.owed,
             near_limit: is_near(answer.remaining, capacity),
             reset_at: answer.reset_at,
-            ready_at: ready_at.filter(|_| waits && is_reserved),
+            ready_at: ready_at.filter(|_| waits),
             retry_at,
             retry_after_ms: retry_at.map(|at| until_ms(now, at)),
             full_name: limit.full_name(),

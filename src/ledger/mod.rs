@@ -168,20 +168,9 @@ impl Ledger {
         }
         let mut writes = Writes::default();
         self.end_expired(policies, now, &mut writes);
-        let outcome = match question.act {
-            Act::Look(verb) => {
-                let (limits, _) = self.decide(&asked, verb, &question.costs, now, false)?;
-                Outcome::Decided(self.decided(now, limits))
-            }
-            Act::Take(verb) => self.take(&asked, verb, question, now)?,
-            // There is nothing to settle of nothing.
-            Act::Reserve(verb) if question.costs.iter().flatten().all(|&cost| cost == 0) => {
-                self.take(&asked, verb, question, now)?
-            }
-            Act::Reserve(verb) => self.reserve(&asked, verb, question, now, id, &mut writes)?,
-            Act::Hold => self.hold(&asked, question, now, id, &mut writes)?,
-            Act::Settle(id) => self.settle(&asked, id, question, now, &mut writes)?,
-            Act::Cancel(id) => self.cancel(&asked, id, question, now, &mut writes)?,
+        let outcome = match self.remembered(&asked, question.memo, now)? {
+            Some(outcome) => outcome,
+            None => self.act(&asked, question, now, id, &mut writes)?,
         };
         self.keep(policies, now, &mut writes);
         if !self.has_alarm && !writes.due.is_empty() {
@@ -237,6 +226,30 @@ impl Ledger {
 }
 
 impl Ledger {
+    /// Answers a question that was not asked before. `id` is for the reservation that it may open.
+    fn act(
+        &mut self,
+        asked: &[&Policy],
+        question: &Question,
+        now: i64,
+        id: u64,
+        writes: &mut Writes,
+    ) -> Result<Outcome, LedgerError> {
+        match question.act {
+            Act::Look(verb) => {
+                let (limits, _) = self.decide(asked, verb, &question.costs, now, false)?;
+                Ok(Outcome::Decided(self.decided(now, limits)))
+            }
+            // There is nothing to settle of nothing.
+            Act::Reserve(verb) if !asks_for_any(question) => self.take(asked, verb, question, now),
+            Act::Take(verb) => self.take(asked, verb, question, now),
+            Act::Reserve(verb) => self.reserve(asked, verb, question, now, id, writes),
+            Act::Hold => self.hold(asked, question, now, id, writes),
+            Act::Settle(id) => self.settle(asked, id, question, now, writes),
+            Act::Cancel(id) => self.cancel(asked, id, question, now, writes),
+        }
+    }
+
     /// Makes sure that the bucket of `policy` is open.
     fn open(&mut self, policy: &Policy, now: i64) -> Result<(), LedgerError> {
         let bucket = match self.buckets.get(policy.name()) {
@@ -266,12 +279,9 @@ impl Ledger {
         now: i64,
         is_kept: bool,
     ) -> Result<(Vec<LimitAnswer>, Decision), LedgerError> {
-        if costs.len() != asked.len() {
-            return Err(LedgerError("a question without costs".to_owned()));
-        }
         let held: Vec<Vec<u64>> = asked.iter().map(|policy| self.held(policy)).collect();
         // What is held is not there for whoever takes; to give back or to charge it makes no difference.
-        let takes = matches!(verb, Verb::Consume | Verb::Reserve { .. } | Verb::Borrow { .. } | Verb::ConsumeUpTo);
+        let takes = verb.takes();
         let mut parts = Vec::new();
         for ((policy, costs), held) in asked.iter().zip(costs).zip(&held) {
             let bucket = self.bucket(policy)?;
@@ -306,13 +316,9 @@ impl Ledger {
     }
 
     fn take(&mut self, asked: &[&Policy], verb: Verb, question: &Question, now: i64) -> Result<Outcome, LedgerError> {
-        if let Some(outcome) = self.remembered(asked, question.memo, now)? {
-            return Ok(outcome);
-        }
         let (limits, decision) = self.decide(asked, verb, &question.costs, now, true)?;
         // Who consumes nothing only looks, and may look again.
-        let takes = !matches!(verb, Verb::Charge | Verb::Refund | Verb::Reset);
-        if decision.is_allow() && !(takes && question.costs.iter().flatten().all(|&cost| cost == 0)) {
+        if decision.is_allow() && (asks_for_any(question) || !verb.takes()) {
             self.remember(asked, question.memo, now, None, &limits)?;
         }
         Ok(Outcome::Decided(self.decided(now, limits)))
@@ -328,9 +334,6 @@ impl Ledger {
         id: u64,
         writes: &mut Writes,
     ) -> Result<Outcome, LedgerError> {
-        if let Some(outcome) = self.remembered(asked, question.memo, now)? {
-            return Ok(outcome);
-        }
         if let Some(outcome) = self.too_many(|end| end != End::Freed) {
             return Ok(outcome);
         }
@@ -359,9 +362,6 @@ impl Ledger {
         id: u64,
         writes: &mut Writes,
     ) -> Result<Outcome, LedgerError> {
-        if let Some(outcome) = self.remembered(asked, question.memo, now)? {
-            return Ok(outcome);
-        }
         if let Some(outcome) = self.held_before(asked, question.memo, now)? {
             return Ok(outcome);
         }
@@ -419,9 +419,6 @@ impl Ledger {
         now: i64,
         writes: &mut Writes,
     ) -> Result<Outcome, LedgerError> {
-        if let Some(outcome) = self.remembered(asked, question.memo, now)? {
-            return Ok(outcome);
-        }
         let Some(reservation) = self.close(asked, id, writes) else {
             return Ok(Outcome::NoReservation);
         };
@@ -462,9 +459,6 @@ impl Ledger {
         now: i64,
         writes: &mut Writes,
     ) -> Result<Outcome, LedgerError> {
-        if let Some(outcome) = self.remembered(asked, question.memo, now)? {
-            return Ok(outcome);
-        }
         let Some(reservation) = self.close(asked, id, writes) else {
             return Ok(Outcome::NoReservation);
         };
@@ -706,6 +700,10 @@ const RESERVATION: &str = "r:";
 
 /// 52 bits: exact as a JavaScript number.
 const MAX_ID: u64 = (1 << 52) - 1;
+
+fn asks_for_any(question: &Question) -> bool {
+    question.costs.iter().flatten().any(|&cost| cost > 0)
+}
 
 fn reservation_row(id: u64) -> String {
     format!("{RESERVATION}{id:013x}")

@@ -234,9 +234,8 @@ impl Limit {
     /// Decides in place. Nearly every request is answered here: granted without a division, refused without a write.
     #[inline]
     fn apply(&self, state: &mut State, now: i64, cost: u64, verb: Verb) -> Decision {
-        let takes = matches!(verb, Verb::Consume | Verb::Reserve { .. } | Verb::Borrow { .. } | Verb::ConsumeUpTo);
         // One comparison for 1 ..= capacity: a cost of zero wraps round and is looked at without haste.
-        if takes
+        if verb.takes()
             && cost.wrapping_sub(1) < self.config.capacity
             && let Some(current) = self.refilled_in_haste(*state, now)
         {

@@ -29,6 +29,15 @@ pub enum Verb {
     Reset,
 }
 
+impl Verb {
+    /// Reports whether it takes tokens only where they are, or will be: it can be refused. The others cannot.
+    #[inline]
+    #[must_use]
+    pub const fn takes(self) -> bool {
+        matches!(self, Self::Consume | Self::Reserve { .. } | Self::Borrow { .. } | Self::ConsumeUpTo)
+    }
+}
+
 /// The answer of one limit, or of several together. All moments are Unix milliseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Decision {
