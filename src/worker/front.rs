@@ -134,9 +134,13 @@ impl Front {
             key => key.map(|key| settings.credentials.memo_id(key)),
         };
         let objects = objects.into_iter().map(|(name, items)| Object { name, items, outcome: None }).collect();
-        let (own_id, is_lasting) = (next_id()?, id.is_some());
-        let id = id.unwrap_or(own_id);
-        Ok(Call { asked, is_batch: endpoint == Endpoint::Batch, objects, id, is_lasting, own_id })
+        let own_id = next_id()?;
+        let memo = Memo { id: id.unwrap_or(own_id), fingerprint: 0, is_lasting: id.is_some() };
+        let mut call = Call { asked, is_batch: endpoint == Endpoint::Batch, objects, memo, own_id };
+        if memo.is_lasting {
+            call.memo.fingerprint = call.fingerprint();
+        }
+        Ok(call)
     }
 }
 
@@ -154,10 +158,8 @@ pub struct Call {
     is_batch: bool,
     /// In the order of their names.
     objects: Vec<Object>,
-    /// By what the objects know this call: of the client's `Idempotency-Key`, or the front's own.
-    id: u128,
-    /// Whether it is the client's.
-    is_lasting: bool,
+    /// By what the objects know this call: by the client's `Idempotency-Key`, or the front's own id.
+    memo: Memo,
     /// An id that nothing else has.
     own_id: u128,
 }
@@ -195,7 +197,7 @@ impl Call {
     #[must_use]
     pub fn question(&self, index: usize) -> Vec<f64> {
         let question = self.first_question(index);
-        let memo = (!matches!(question.act, Act::Look(_))).then(|| self.memo());
+        let memo = (!matches!(question.act, Act::Look(_))).then_some(self.memo);
         Question { memo, ..question }.to_numbers()
     }
 
@@ -209,7 +211,7 @@ impl Call {
     #[must_use]
     pub fn keep(&self, index: usize) -> Option<Vec<f64>> {
         let act = Act::Settle(self.held(index)?);
-        let memo = Some(self.memo());
+        let memo = Some(self.memo);
         Some(Question { act, memo, costs: Vec::new() }.to_numbers())
     }
 
@@ -329,16 +331,9 @@ impl Call {
         }
     }
 
-    fn memo(&self) -> Memo {
-        Memo { id: self.id, fingerprint: self.fingerprint(), is_lasting: self.is_lasting }
-    }
-
     /// 64 bits of all that is asked, of whichever object. Only for a client's own key: the front never gives one id to two
     /// requests.
     fn fingerprint(&self) -> u64 {
-        if !self.is_lasting {
-            return 0;
-        }
         let mut hash = Sha256::new();
         for (index, object) in self.objects.iter().enumerate() {
             hash.update(&object.name);
