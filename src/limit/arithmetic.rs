@@ -1,6 +1,6 @@
 //! The arithmetic: what a limit answers, and what that leaves in the bucket.
 
-use core::num::{NonZeroU64, NonZeroU128};
+use core::num::{NonZeroU64};
 
 use super::config::{Config, ConfigError, Kind, MAX_SPAN_MS, MAX_TOKENS};
 use super::decision::{Decision, Verb};
@@ -80,7 +80,7 @@ impl Limit {
             _ => {}
         }
         // From here on every product of tokens and drops is at most 2⁶¹, so signed and unsigned are alike.
-        let drops = |tokens: u64| tokens.saturating_mul(drops_per_token.get()).cast_signed();
+        let drops = |tokens: u64| tokens.wrapping_mul(drops_per_token.get()).cast_signed();
         let full = drops(capacity);
         Ok(Self {
             drops_per_token,
@@ -279,7 +279,7 @@ impl Limit {
             return self.anchored(state, now);
         }
         let ticks = now.abs_diff(state.at) / self.tick_ms;
-        let at = state.at.saturating_add_unsigned(ticks.saturating_mul(self.tick_ms.get())); // at most `now`
+        let at = state.at.saturating_add_unsigned(ticks.wrapping_mul(self.tick_ms.get())); // at most `now`
         self.credited(state, ticks, at)
     }
 
@@ -299,7 +299,7 @@ impl Limit {
             return state;
         }
         // Whole ticks, so that windows stay where they are.
-        let back_ms = ahead_ms.unsigned_abs().div_ceil(self.tick_ms.get()).saturating_mul(self.tick_ms.get());
+        let back_ms = product(ahead_ms.unsigned_abs().div_ceil(self.tick_ms.get()), self.tick_ms.get());
         State { level: state.level, at: state.at.saturating_sub_unsigned(back_ms) }
     }
 
@@ -371,7 +371,7 @@ impl Limit {
                 Some(ms) => ms.div_ceil(self.tick_ms.get()),
                 None => u64::MAX,
             };
-            terms.debt.unsigned_abs().min(ticks.saturating_mul(self.refill.unsigned_abs()))
+            terms.debt.unsigned_abs().min(product(ticks, self.refill.unsigned_abs()))
         } else {
             terms.debt.unsigned_abs()
         };
@@ -404,7 +404,7 @@ impl Limit {
         }
         let missing = level.abs_diff(current.level);
         let refill = NonZeroU64::new(self.refill.cast_unsigned())?; // never negative
-        let wait_ms = missing.div_ceil(refill.get()).saturating_mul(self.tick_ms.get());
+        let wait_ms = product(missing.div_ceil(refill.get()), self.tick_ms.get());
         Some(current.at.saturating_add_unsigned(wait_ms))
     }
 
@@ -423,7 +423,7 @@ impl Limit {
     }
 
     pub(super) fn saturating_drops(&self, tokens: u64) -> i64 {
-        i64::try_from(tokens.saturating_mul(self.drops_per_token.get())).unwrap_or(i64::MAX)
+        product(tokens, self.drops_per_token.get()).cast_signed()
     }
 
     pub(super) fn whole_tokens(&self, level: i64) -> u64 {
@@ -447,12 +447,19 @@ impl Terms {
 /// The largest capacity and debt together, in tokens, for which levels fit and the longest wait is at most
 /// [`MAX_SPAN_MS`].
 fn largest_total(drops_per_token: NonZeroU64, refill: u64, tick_ms: NonZeroU64) -> u64 {
-    let by_level = MAX_DROPS.unsigned_abs() / drops_per_token;
+    // Of two quotients by one divisor the smaller is that of the smaller dividend.
     let by_span = match refill {
-        0 => u128::MAX, // nothing to wait for
-        _ => u128::from(MAX_SPAN_MS / tick_ms).saturating_mul(u128::from(refill)) / NonZeroU128::from(drops_per_token),
+        0 => MAX_DROPS.unsigned_abs(), // nothing to wait for
+        _ => product(MAX_SPAN_MS / tick_ms, refill),
     };
-    by_level.min(MAX_TOKENS).min(u64::try_from(by_span).unwrap_or(u64::MAX))
+    (by_span.min(MAX_DROPS.unsigned_abs()) / drops_per_token).min(MAX_TOKENS)
+}
+
+/// The product where it fits an `i64`, and otherwise at least 2⁶² (which is more than any two levels are apart).
+#[inline]
+pub(super) const fn product(a: u64, b: u64) -> u64 {
+    // a < 2^(64 - leading zeros of a). A saturating multiplication has 128 bits in WebAssembly.
+    if a.leading_zeros().saturating_add(b.leading_zeros()) > 64 { a.wrapping_mul(b) } else { i64::MAX.cast_unsigned() }
 }
 
 /// Euclid's; of 0 and n it is n.

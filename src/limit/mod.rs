@@ -47,6 +47,7 @@ mod decision;
 mod jitter;
 mod policy;
 mod record;
+mod snapshot;
 mod state;
 
 pub use arithmetic::{Limit, MAX_STEP_BACK_MS};
@@ -56,4 +57,5 @@ pub use decision::{Decision, Verb};
 pub use jitter::jitter;
 pub use policy::{Part, decide_all};
 pub use record::{Record, RecordError, encode};
+pub use snapshot::Snapshot;
 pub use state::State;

@@ -1,0 +1,160 @@
+//! What the module exports. Each bucket lies where JavaScript says, at an address that it passes; `size` bytes from there
+//! are the bucket's alone. Beside addresses there are only numbers: moments within ±2⁵² and others from 0 to 2⁵³ − 1, all
+//! whole. Other numbers give wrong answers, and do no other harm.
+
+#![expect(unsafe_code, reason = "an export keeps its name; nothing else here is unsafe")]
+
+use core::mem::MaybeUninit;
+
+use super::number::{f64_from_i64, f64_from_u64, i64_from_f64, u64_from_f64};
+use crate::limit::{Config, ConfigError, Decision, Kind, Limit, Snapshot, State, Verb};
+
+/// One limit, how much of it one key has used, and what was answered last.
+#[derive(Debug)]
+pub struct Bucket {
+    limit: Limit,
+    state: State,
+    answer: Decision,
+}
+
+/// How many bytes a bucket takes, at an address that is a multiple of 8.
+#[unsafe(no_mangle)]
+pub extern "C" fn size() -> usize {
+    size_of::<Bucket>()
+}
+
+/// Makes a bucket at an address where none is. Returns 0, or the place of the parameter that is too large, counted from 1
+/// for `rate`; then `*max` is the largest it may be.
+#[unsafe(no_mangle)]
+pub extern "C" fn make(
+    bucket: &mut MaybeUninit<Bucket>,
+    max: &mut f64,
+    windows: bool,
+    now: f64,
+    rate: f64,
+    period_ms: f64,
+    capacity: f64,
+    max_debt: f64,
+    initial: f64,
+    offset_ms: f64,
+) -> u32 {
+    let config = Config {
+        kind: if windows { Kind::FixedWindow } else { Kind::TokenBucket },
+        rate: u64_from_f64(rate),
+        period_ms: u64_from_f64(period_ms),
+        capacity: u64_from_f64(capacity),
+        max_debt: u64_from_f64(max_debt),
+        initial: Some(u64_from_f64(initial)),
+        offset_ms: windows.then_some(u64_from_f64(offset_ms)),
+    };
+    let (wrong, largest) = match Limit::new(&config) {
+        Ok(limit) => {
+            let state = limit.new_state(i64_from_f64(now), 0);
+            bucket.write(Bucket { limit, state, answer: Decision::Never { max: 0 } });
+            return 0;
+        }
+        Err(ConfigError::RateTooLarge { max, .. }) => (1, max),
+        Err(ConfigError::PeriodZero) => (2, 0),
+        Err(ConfigError::PeriodTooLong { max_ms, .. }) => (2, max_ms),
+        Err(ConfigError::CapacityTooLarge { max, .. }) => (3, max),
+        Err(ConfigError::MaxDebtTooLarge { max, .. }) => (4, max),
+        Err(ConfigError::InitialTooLarge { max, .. }) => (5, max),
+        Err(ConfigError::OffsetTooLarge { max_ms, .. }) => (6, max_ms),
+        Err(ConfigError::OffsetWithoutWindows) => (6, 0), // not possible: it is left out
+    };
+    *max = f64_from_u64(largest);
+    wrong
+}
+
+/// [`Verb::Consume`], and nothing but whether it was granted: apart from the others because it is what is asked most.
+#[unsafe(no_mangle)]
+pub extern "C" fn consume(bucket: &mut Bucket, now: f64, cost: f64) -> bool {
+    bucket.limit.consume(&mut bucket.state, i64_from_f64(now), u64_from_f64(cost)).is_allow()
+}
+
+/// Asks; and, only if `keep`, takes what is granted. `verb` counts from 0 in the order of [`Verb`], and a `max_wait_ms`
+/// of infinity is none. Returns 0 for [`Decision::Allow`], 1 for [`Decision::Wait`], 2 for [`Decision::Never`].
+#[unsafe(no_mangle)]
+pub extern "C" fn decide(bucket: &mut Bucket, verb: u32, now: f64, cost: f64, max_wait_ms: f64, keep: bool) -> u32 {
+    let max_wait_ms = Some(u64_from_f64(max_wait_ms));
+    let verb = match verb {
+        0 => Verb::Consume,
+        1 => Verb::Reserve { max_wait_ms },
+        2 => Verb::Borrow { max_wait_ms },
+        3 => Verb::Charge,
+        4 => Verb::ConsumeUpTo,
+        5 => Verb::Refund,
+        _ => Verb::Reset,
+    };
+    let (answer, state) = bucket.limit.decide(bucket.state, i64_from_f64(now), u64_from_f64(cost), verb);
+    bucket.answer = answer;
+    if keep {
+        bucket.state = state;
+    }
+    match answer {
+        Decision::Allow { .. } => 0,
+        Decision::Wait { .. } => 1,
+        Decision::Never { .. } => 2,
+    }
+}
+
+/// How many tokens the last [`decide`] moved, or, if it said never, could.
+#[unsafe(no_mangle)]
+pub extern "C" fn tokens(bucket: &Bucket) -> f64 {
+    match bucket.answer {
+        Decision::Allow { tokens, .. } => f64_from_u64(tokens),
+        Decision::Never { max } => f64_from_u64(max),
+        Decision::Wait { .. } => 0.0,
+    }
+}
+
+/// From when the last [`decide`] grants: `ready_at` or `retry_at`.
+#[unsafe(no_mangle)]
+pub extern "C" fn at(bucket: &Bucket) -> f64 {
+    match bucket.answer {
+        Decision::Allow { ready_at: at, .. } | Decision::Wait { retry_at: at } => f64_from_i64(at),
+        Decision::Never { .. } => f64::INFINITY,
+    }
+}
+
+/// [`Limit::remaining`].
+#[unsafe(no_mangle)]
+pub extern "C" fn remaining(Bucket { limit, state, .. }: &Bucket, now: f64) -> f64 {
+    f64_from_u64(limit.remaining(state, i64_from_f64(now)))
+}
+
+/// [`Limit::owed`].
+#[unsafe(no_mangle)]
+pub extern "C" fn owed(Bucket { limit, state, .. }: &Bucket, now: f64) -> f64 {
+    f64_from_u64(limit.owed(state, i64_from_f64(now)))
+}
+
+/// [`Limit::full_at`]; infinity for never.
+#[unsafe(no_mangle)]
+pub extern "C" fn full_at(Bucket { limit, state, .. }: &Bucket, now: f64) -> f64 {
+    limit.full_at(state, i64_from_f64(now)).map_or(f64::INFINITY, f64_from_i64)
+}
+
+/// One number of the bucket's [`Snapshot`]: 0 for `tokens`, 1 for `drops`, 2 for `at`.
+#[unsafe(no_mangle)]
+pub extern "C" fn save(Bucket { limit, state, .. }: &Bucket, number: u32) -> f64 {
+    let snapshot = limit.snapshot(state);
+    match number {
+        0 => f64_from_i64(snapshot.tokens),
+        1 => f64_from_u64(snapshot.drops),
+        _ => f64_from_i64(snapshot.at),
+    }
+}
+
+/// Puts the bucket into the state of a [`Snapshot`], and reports whether it is one of this limit's.
+#[unsafe(no_mangle)]
+pub extern "C" fn restore(bucket: &mut Bucket, tokens: f64, drops: f64, at: f64) -> bool {
+    let snapshot = Snapshot { tokens: i64_from_f64(tokens), drops: u64_from_f64(drops), at: i64_from_f64(at) };
+    match bucket.limit.restored(&snapshot) {
+        Some(state) => {
+            bucket.state = state;
+            true
+        }
+        None => false,
+    }
+}

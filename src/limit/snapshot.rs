@@ -1,0 +1,53 @@
+//! A state in numbers that others can keep and read.
+
+use super::arithmetic::{Limit, product};
+use super::state::{MAX_DROPS, State};
+
+/// A [`State`] as three whole numbers, each of which JSON and JavaScript keep exact. It is what a browser is told of a
+/// bucket on the server, and what it stores of its own. As a state, it means something only to a limit with the same
+/// numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Snapshot {
+    /// Whole tokens, rounded down: below zero in debt.
+    pub tokens: i64,
+    /// Drops beside them, fewer than make a token.
+    pub drops: u64,
+    /// The moment up to which refills are in, in Unix milliseconds.
+    pub at: i64,
+}
+
+impl Limit {
+    /// The state as a snapshot.
+    ///
+    /// ```
+    /// use tollgate::limit::{Config, Limit, Snapshot};
+    ///
+    /// let limit = Limit::new(&Config::token_bucket(3, 1_000))?; // a token is 1000 drops, 3 come back each millisecond
+    /// let mut state = limit.new_state(0, 0);
+    /// limit.consume(&mut state, 0, 3);
+    /// limit.refund(&mut state, 500, 0);
+    /// assert_eq!(limit.snapshot(&limit.settled(&state, 500)), Snapshot { tokens: 1, drops: 500, at: 500 });
+    /// # Ok::<(), tollgate::limit::ConfigError>(())
+    /// ```
+    #[must_use]
+    pub fn snapshot(&self, state: &State) -> Snapshot {
+        let drops = self.drops_per_token.get().cast_signed();
+        let tokens = state.level.checked_div_euclid(drops).unwrap_or(0); // at least one drop makes a token
+        let rest = state.level.wrapping_sub(tokens.wrapping_mul(drops));
+        Snapshot { tokens, drops: rest.cast_unsigned(), at: state.at }
+    }
+
+    /// The state that `snapshot` was made of. `None` if no bucket of this limit can be in it: it holds more than the
+    /// capacity, owes more than could ever come back, or has drops that make a token.
+    #[must_use]
+    pub fn restored(&self, snapshot: &Snapshot) -> Option<State> {
+        let Snapshot { tokens, drops, at } = *snapshot;
+        let whole = product(tokens.unsigned_abs(), self.drops_per_token.get());
+        if drops >= self.drops_per_token.get() || whole > MAX_DROPS.unsigned_abs() {
+            return None;
+        }
+        let whole = if tokens < 0 { whole.cast_signed().wrapping_neg() } else { whole.cast_signed() };
+        let level = whole.wrapping_add(drops.cast_signed()); // within ±2⁶², since drops make less than a token
+        (level <= self.full).then_some(State { level, at })
+    }
+}
