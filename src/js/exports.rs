@@ -98,52 +98,34 @@ pub extern "C" fn decide(bucket: &mut Bucket, verb: u32, now: f64, cost: f64, ma
     }
 }
 
-/// How many tokens the last [`decide`] moved, or, if it said never, could.
+/// One number of what there is to know. Of the last [`decide`]: 0 for how many tokens it moved, or, if it said never,
+/// could; 1 for when it grants (infinity for never). Of the [`Snapshot`]: 2 for `tokens`, 3 for `drops`, 4 for `at`. And of
+/// `now`: 5 for [`Limit::remaining`], 6 for [`Limit::owed`], 7 for [`Limit::full_at`] (infinity for never). In one
+/// export, since each would bring the refill along.
 #[unsafe(no_mangle)]
-pub extern "C" fn tokens(bucket: &Bucket) -> f64 {
-    match bucket.answer {
-        Decision::Allow { tokens, .. } => f64_from_u64(tokens),
-        Decision::Never { max } => f64_from_u64(max),
-        Decision::Wait { .. } => 0.0,
-    }
-}
-
-/// From when the last [`decide`] grants: `ready_at` or `retry_at`.
-#[unsafe(no_mangle)]
-pub extern "C" fn at(bucket: &Bucket) -> f64 {
-    match bucket.answer {
-        Decision::Allow { ready_at: at, .. } | Decision::Wait { retry_at: at } => f64_from_i64(at),
-        Decision::Never { .. } => f64::INFINITY,
-    }
-}
-
-/// [`Limit::remaining`].
-#[unsafe(no_mangle)]
-pub extern "C" fn remaining(Bucket { limit, state, .. }: &Bucket, now: f64) -> f64 {
-    f64_from_u64(limit.remaining(state, i64_from_f64(now)))
-}
-
-/// [`Limit::owed`].
-#[unsafe(no_mangle)]
-pub extern "C" fn owed(Bucket { limit, state, .. }: &Bucket, now: f64) -> f64 {
-    f64_from_u64(limit.owed(state, i64_from_f64(now)))
-}
-
-/// [`Limit::full_at`]; infinity for never.
-#[unsafe(no_mangle)]
-pub extern "C" fn full_at(Bucket { limit, state, .. }: &Bucket, now: f64) -> f64 {
-    limit.full_at(state, i64_from_f64(now)).map_or(f64::INFINITY, f64_from_i64)
-}
-
-/// One number of the bucket's [`Snapshot`]: 0 for `tokens`, 1 for `drops`, 2 for `at`.
-#[unsafe(no_mangle)]
-pub extern "C" fn save(Bucket { limit, state, .. }: &Bucket, number: u32) -> f64 {
+pub extern "C" fn get(Bucket { limit, state, answer }: &Bucket, which: u32, now: f64) -> f64 {
+    let now = i64_from_f64(now);
     let snapshot = limit.snapshot(state);
-    match number {
-        0 => f64_from_i64(snapshot.tokens),
-        1 => f64_from_u64(snapshot.drops),
-        _ => f64_from_i64(snapshot.at),
-    }
+    let settled = limit.settled(state, now);
+    let at = match which {
+        0 => {
+            return f64_from_u64(match *answer {
+                Decision::Allow { tokens, .. } | Decision::Never { max: tokens } => tokens,
+                Decision::Wait { .. } => 0,
+            });
+        }
+        1 => match *answer {
+            Decision::Allow { ready_at: at, .. } | Decision::Wait { retry_at: at } => Some(at),
+            Decision::Never { .. } => None,
+        },
+        2 => Some(snapshot.tokens),
+        3 => Some(snapshot.drops.cast_signed()),
+        4 => Some(snapshot.at),
+        5 => Some(limit.remaining(&settled, now).cast_signed()),
+        6 => Some(limit.owed(&settled, now).cast_signed()),
+        _ => limit.full_at(&settled, now),
+    };
+    at.map_or(f64::INFINITY, f64_from_i64)
 }
 
 /// Puts the bucket into the state of a [`Snapshot`], and reports whether it is one of this limit's.

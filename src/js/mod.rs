@@ -11,4 +11,4 @@
 mod exports;
 mod number;
 
-pub use exports::{Bucket, at, consume, decide, full_at, make, owed, remaining, restore, save, size, tokens};
+pub use exports::{Bucket, consume, decide, get, make, restore, size};

@@ -1,0 +1,84 @@
+// Several limits for one key, all or none.
+import { Bucket, type Decision, type Limit, type Snapshot, type Verb } from "./bucket.js";
+import { TollgateError } from "./errors.js";
+
+/** How many tokens are asked: the same of each limit, or of each by its name. */
+export type Cost = number | Readonly<Record<string, number>>;
+
+/**
+ * The buckets of a policy for one key: its limits all grant, or none of them gives anything. Time is an argument.
+ *
+ * ```js
+ * const budget = new Budget(0, [{ rate: 10, periodMs: 1000 }, { rate: 15, periodMs: 60_000 }]);
+ * budget.decide(0, 10).allowed; // true
+ * budget.decide(1000, 10); // { allowed: false, retryAt: 20000 }: the first limit would, the second has 5 left
+ * ```
+ */
+export class Budget {
+  readonly limits: readonly Limit[];
+  readonly #buckets: readonly Bucket[];
+
+  constructor(now: number, limits: Limit | readonly Limit[]) {
+    this.limits = [limits].flat();
+    this.#buckets = this.limits.map((limit) => new Bucket(now, limit));
+  }
+
+  /** Asks all limits at one moment, as {@link Bucket.decide} asks one. The answer is the longest wait and the latest start of theirs. */
+  decide(now: number, cost: Cost = 1, verb: Verb = "consume", maxWaitMs = Infinity, keep = true): Decision {
+    let costs = this.costs(cost);
+    if (verb === "consumeUpTo") {
+      const there = this.#buckets.map((bucket, i) => (costs[i] ? bucket.remaining(now) : Infinity));
+      const most = Math.max(1, Math.min(...there)); // at least one, so that an empty bucket refuses
+      costs = costs.map((cost) => Math.min(cost, most));
+    }
+    const ask = (keep: boolean) => this.#buckets.map((bucket, i) => bucket.decide(now, costs[i], verb, maxWaitMs, keep)).reduce(both);
+    if (!keep || costs.length === 1) return ask(keep);
+    const decision = ask(false);
+    // A refusal moves nothing but a bucket that waits for a clock which was wrong.
+    return decision.allowed ? ask(true) : (this.#buckets.forEach((bucket) => bucket.consume(now, 0)), decision);
+  }
+
+  /** How many whole tokens every limit has. */
+  remaining(now: number): number {
+    return Math.min(...this.#buckets.map((bucket) => bucket.remaining(now)));
+  }
+
+  /** The first moment, `now` or later, at which all limits are full if nobody asks; `Infinity` if they never will be. */
+  fullAt(now: number): number {
+    return Math.max(...this.#buckets.map((bucket) => bucket.fullAt(now)));
+  }
+
+  /** The states of all limits, to be kept. */
+  save(): Snapshot[] {
+    return this.#buckets.map((bucket) => bucket.save());
+  }
+
+  /** Takes over what {@link save} gave of the same limits. */
+  restore(snapshots: readonly Snapshot[]): void {
+    const old = this.save();
+    try {
+      if (snapshots.length !== old.length) throw new TollgateError("snapshot_mismatched", `these are ${snapshots.length} snapshots for ${old.length} limits`);
+      this.#buckets.forEach((bucket, i) => bucket.restore(snapshots[i]!));
+    } catch (error) {
+      this.#buckets.forEach((bucket, i) => bucket.restore(old[i]!));
+      throw error;
+    }
+  }
+
+  /** The cost of each limit. */
+  costs(cost: Cost): number[] {
+    if (typeof cost === "number") return this.limits.map(() => cost);
+    const costs = this.limits.map(({ name }) => cost[name!]!);
+    if (Object.keys(cost).length === costs.length && costs.every((cost) => cost !== undefined)) return costs;
+    throw new TollgateError("cost_mismatched", `a cost is a number, or has one for each of ${this.limits.map(({ name }) => name)}`);
+  }
+}
+
+/** What both answers come to. */
+function both(a: Decision, b: Decision): Decision {
+  if (a.allowed && b.allowed) {
+    return { allowed: true, tokens: Math.max(a.tokens, b.tokens), readyAt: Math.max(a.readyAt, b.readyAt) };
+  }
+  if (a.allowed || b.allowed) return a.allowed ? b : a;
+  return a.retryAt > b.retryAt || (a.retryAt === b.retryAt && a.maxCost! < b.maxCost!) ? a : b;
+}

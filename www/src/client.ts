@@ -1,0 +1,198 @@
+// Tollgate's HTTP API.
+import type { Cost } from "./budget.js";
+import type { Limit, Snapshot } from "./bucket.js";
+import { TollgateError } from "./errors.js";
+
+/** Where Tollgate is, and what to show it. */
+export interface ClientOptions {
+  /** Where it answers, as `https://tollgate.example.com`. Through a service binding, any. */
+  readonly url: string;
+  /** The bearer token, or what gives one. */
+  readonly token: string | (() => string | Promise<string>);
+  /** Who carries requests: a service binding such as `env.TOLLGATE`. If left out, the network. */
+  readonly fetcher?: { fetch(url: string, init: RequestInit): Promise<Response> };
+}
+
+/** Whose budget is asked, and for what. The README of the service says what each member means. */
+export interface Request {
+  readonly policy: string;
+  readonly key: string;
+  readonly cost?: Cost;
+  readonly mode?: "take" | "reserve" | "borrow" | "up_to";
+  readonly maxWaitMs?: number;
+  readonly snapshot?: boolean;
+}
+
+/** What goes along with a request. */
+export interface CallOptions {
+  /** With it the same request may be sent again, and takes only once. */
+  readonly idempotencyKey?: string;
+  readonly signal?: AbortSignal;
+}
+
+/** What the server says of a budget. Moments are of the server's clock. */
+export interface Verdict {
+  readonly policy: string;
+  readonly cost: number;
+  /** Tokens that moved, where that may be fewer than the cost. */
+  readonly tokens?: number;
+  readonly limit: number;
+  readonly remaining: number;
+  readonly owed?: number;
+  readonly nearLimit: boolean;
+  readonly now: number;
+  readonly resetAt: number | null;
+  readonly readyAt?: number;
+  readonly reservation?: string;
+  readonly expiresAt?: number;
+  readonly replayed?: boolean;
+  readonly limits?: readonly (Omit<Verdict, "limits" | "policy" | "now"> & { readonly name: string; readonly allowed: boolean; readonly retryAt?: number })[];
+  /** The limits' numbers and states, if they were asked for. */
+  readonly snapshot?: readonly LimitSnapshot[];
+}
+
+/** A limit of the server, with the state of one key. */
+export type LimitSnapshot = Required<Pick<Limit, "kind" | "rate" | "periodMs" | "capacity" | "maxDebt">> & Pick<Limit, "name"> & Snapshot;
+
+/** 200. */
+export interface Granted extends Verdict {
+  readonly status: 200;
+  readonly allowed: true;
+  /** Why nothing could be decided, where the policy lets pass then; everything else is missing. */
+  readonly degraded?: "overloaded" | "timeout" | "failed";
+}
+
+/** 429. */
+export interface Refused extends Verdict {
+  readonly status: 429;
+  readonly allowed: false;
+  readonly title: string;
+  readonly detail: string;
+  /** The first moment at which the same request would be granted; missing if that is never. */
+  readonly retryAt?: number;
+  readonly retryAfterMs?: number;
+}
+
+/** Anything else: what is wrong, as RFC 9457 has it. */
+export interface Problem {
+  readonly status: 400 | 401 | 404 | 405 | 409 | 413 | 415 | 422 | 500 | 503;
+  readonly allowed?: undefined;
+  readonly now?: undefined;
+  readonly snapshot?: undefined;
+  readonly type: string;
+  readonly title: string;
+  readonly detail: string;
+  /** 400: the largest cost that could ever be granted. */
+  readonly maxCost?: number;
+  /** 503. */
+  readonly cause?: "overloaded" | "timeout" | "failed";
+}
+
+/** How the budgets of a key stand. */
+export interface Inspection {
+  readonly status: 200;
+  readonly policy: string;
+  readonly now: number;
+  readonly openReservations: number;
+  readonly limits: readonly (Omit<LimitSnapshot, keyof Snapshot> & { readonly remaining: number; readonly owed: number; readonly resetAt: number | null })[];
+  readonly snapshot?: readonly LimitSnapshot[];
+}
+
+/** All or none of several. */
+export interface Batch<Status extends 200 | 429> {
+  readonly status: Status;
+  readonly allowed: Status extends 200 ? true : false;
+  readonly now: number;
+  readonly retryAt?: number;
+  readonly retryAfterMs?: number;
+  readonly results: readonly (Verdict & { readonly allowed: boolean; readonly retryAt?: number })[];
+}
+
+/**
+ * Asks a Tollgate server. An answer is a value, whatever its status; only the network, and what is no answer, throws.
+ *
+ * ```js
+ * const tollgate = new Client({ url: "https://tollgate.example.com", token });
+ * const answer = await tollgate.consume({ policy: "api", key: "alice" });
+ * if (answer.status === 429) return wait(answer.retryAfterMs);
+ * ```
+ */
+export class Client {
+  readonly #options: ClientOptions;
+
+  constructor(options: ClientOptions) {
+    this.#options = options;
+  }
+
+  /** Takes tokens, or reserves or borrows them, as `mode` says. */
+  consume(request: Request, options?: CallOptions): Promise<Granted | Refused | Problem> {
+    return this.#post("consume", request, options);
+  }
+
+  /** The answer that {@link consume} would give, with nothing taken. */
+  peek(request: Request, options?: CallOptions): Promise<Granted | Refused | Problem> {
+    return this.#post("peek", request, options);
+  }
+
+  /** Debits what has already happened. */
+  charge(request: Request, options?: CallOptions): Promise<Granted | Problem> {
+    return this.#post("charge", request, options);
+  }
+
+  /** Gives back. */
+  refund(request: Request, options?: CallOptions): Promise<Granted | Problem> {
+    return this.#post("refund", request, options);
+  }
+
+  /** Fills up. */
+  reset(request: Request, options?: CallOptions): Promise<Granted | Problem> {
+    return this.#post("reset", request, options);
+  }
+
+  /** Says how the budgets of a key stand. */
+  inspect(request: Request, options?: CallOptions): Promise<Inspection | Problem> {
+    return this.#post("inspect", request, options);
+  }
+
+  /** Ends a reservation at its real cost. */
+  settle(request: Request & { readonly reservation: string }, options?: CallOptions): Promise<Granted | Problem> {
+    return this.#post("settle", request, options);
+  }
+
+  /** Ends a reservation at no cost. */
+  cancel(request: Request & { readonly reservation: string }, options?: CallOptions): Promise<Granted | Problem> {
+    return this.#post("cancel", request, options);
+  }
+
+  /** Consumes from several budgets, all or none. */
+  batch(requests: readonly Request[], options?: CallOptions): Promise<Batch<200> | Batch<429> | Problem> {
+    return this.#post("batch", { requests: requests.map(snake) }, options);
+  }
+
+  async #post<Answer>(endpoint: string, request: object, { idempotencyKey, signal }: CallOptions = {}): Promise<Answer> {
+    const { url, token, fetcher = globalThis } = this.#options;
+    const headers: Record<string, string> = {
+      authorization: `Bearer ${typeof token === "string" ? token : await token()}`,
+      "content-type": "application/json",
+    };
+    if (idempotencyKey !== undefined) headers["idempotency-key"] = idempotencyKey;
+    const response = await fetcher.fetch(`${url}/v1/${endpoint}`, { method: "POST", headers, body: JSON.stringify(snake(request)), signal: signal ?? null });
+    const text = await response.text();
+    try {
+      return { ...(camel(JSON.parse(text)) as object), status: response.status } as Answer;
+    } catch {
+      throw new TollgateError("answer_malformed", `${url} answered ${response.status} with what is no JSON`);
+    }
+  }
+}
+
+/** Names of members as the server has them. Names of limits, in a cost, stay as they are. */
+function snake(request: object): object {
+  return Object.fromEntries(Object.entries(request).map(([name, value]) => [name.replace(/[A-Z]/g, (letter) => "_" + letter.toLowerCase()), value]));
+}
+
+function camel(value: unknown): unknown {
+  if (Array.isArray(value)) return value.map(camel);
+  if (typeof value !== "object" || value === null) return value;
+  return Object.fromEntries(Object.entries(value).map(([name, value]) => [name.replace(/[-_](.)/g, (_, letter: string) => letter.toUpperCase()), camel(value)]));
+}

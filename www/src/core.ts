@@ -1,0 +1,76 @@
+// The WebAssembly module: Tollgate's core. Here its memory is shared out; in bucket.ts it is used.
+import { TollgateError } from "./errors.js";
+
+/** The exports of src/js/exports.rs, which says what they mean. An address is a number. */
+export interface Core {
+  readonly memory: WebAssembly.Memory;
+  size(): number;
+  make(
+    bucket: number, max: number, windows: number, now: number,
+    rate: number, periodMs: number, capacity: number, maxDebt: number, initial: number, offsetMs: number,
+  ): number;
+  consume(bucket: number, now: number, cost: number): number;
+  decide(bucket: number, verb: number, now: number, cost: number, maxWaitMs: number, keep: number): number;
+  get(bucket: number, which: number, now: number): number;
+  restore(bucket: number, tokens: number, drops: number, at: number): number;
+}
+
+/** The module: its bytes, compiled, or instantiated. */
+export type CoreSource = BufferSource | WebAssembly.Module | WebAssembly.Instance;
+
+/**
+ * Says where the WebAssembly module is. Whoever imports `tollgate` need not: it brings the module with it. Use this with
+ * `tollgate/slim`, which does not, where the module is a file of its own (`tollgate/core.wasm`). Only the first call counts.
+ *
+ * ```js
+ * init((await WebAssembly.instantiateStreaming(fetch("/core.wasm"))).instance);
+ * ```
+ */
+export function init(wasm: CoreSource | (() => CoreSource)): void {
+  source ??= wasm;
+}
+
+/** The module's exports. It is not compiled before somebody needs it. */
+export function instance(): Core {
+  if (core) return core;
+  if (!source) throw new TollgateError("not_initialised", "call init(module) of tollgate/slim first, or import tollgate instead");
+  const wasm = typeof source === "function" ? source() : source;
+  return (core = instantiated(wasm).exports as unknown as Core);
+}
+
+/**
+ * An address for one bucket, which is its owner's until that is collected, and behind it one for a number. Nobody
+ * else takes memory of the module.
+ */
+export function allocate(core: Core, owner: object): number {
+  const step = core.size() + NUMBER_BYTES;
+  let address = free.pop();
+  if (address === undefined) {
+    if (next + step > end) {
+      next = core.memory.grow(PAGES) * PAGE_BYTES;
+      end = next + PAGES * PAGE_BYTES;
+    }
+    address = next;
+    next += step;
+  }
+  registry.register(owner, address);
+  return address;
+}
+
+function instantiated(wasm: CoreSource): WebAssembly.Instance {
+  if ("exports" in wasm) return wasm;
+  return new WebAssembly.Instance(wasm instanceof WebAssembly.Module ? wasm : new WebAssembly.Module(wasm));
+}
+
+let source: CoreSource | (() => CoreSource) | undefined;
+let core: Core | undefined;
+
+let next = 0;
+let end = 0;
+const free: number[] = [];
+const registry = new FinalizationRegistry<number>((address) => free.push(address));
+
+const PAGE_BYTES = 65_536;
+/** 400 buckets: few pages have more. */
+const PAGES = 1;
+const NUMBER_BYTES = 8;

@@ -1,0 +1,50 @@
+// What this package throws.
+
+/** What was wrong, in a word that does not change. */
+export type TollgateErrorCode =
+  /** A number was not a whole one, or out of range: `min` and `max` say between which it has to be. */
+  | `${string}_not_whole` | `${string}_too_small` | `${string}_too_large`
+  /** A cost by limits did not name exactly the limits that there are. */
+  | "cost_mismatched"
+  /** A snapshot was not one of these limits. */
+  | "snapshot_mismatched"
+  /** The WebAssembly module was not given yet: see `init`. */
+  | "not_initialised"
+  /** More than could ever be granted: `maxCost` is the most. */
+  | "cost_never_granted"
+  /** It would take longer than `maxWaitMs`: `retryAt` is when it would be granted. */
+  | "wait_too_long"
+  /** Too many were waiting already, or it was dropped for one that came later. */
+  | "queue_full"
+  /** The server's answer was not one of Tollgate's. */
+  | "answer_malformed";
+
+/** The numbers that belong to a code. */
+export interface TollgateErrorDetails {
+  readonly min?: number;
+  readonly max?: number;
+  readonly maxCost?: number;
+  readonly retryAt?: number;
+}
+
+/** What this package throws, and what its promises are rejected with: see `code`. */
+export class TollgateError extends Error implements TollgateErrorDetails {
+  override readonly name = "TollgateError";
+  declare readonly min?: number;
+  declare readonly max?: number;
+  declare readonly maxCost?: number;
+  declare readonly retryAt?: number;
+
+  constructor(readonly code: TollgateErrorCode, message: string, details?: TollgateErrorDetails) {
+    super(message);
+    Object.assign(this, details);
+  }
+}
+
+/** The number itself if it is whole and in range. */
+export function whole(name: string, value: number, min = 0, max = Number.MAX_SAFE_INTEGER): number {
+  if (Number.isSafeInteger(value) && value >= min && value <= max) return value;
+  const wrong = value < min ? "too_small" : value > max ? "too_large" : "not_whole";
+  const snake = name.replace(/[A-Z]/g, (letter) => "_" + letter.toLowerCase());
+  throw new TollgateError(`${snake}_${wrong}`, `${name} must be a whole number from ${min} to ${max}, not ${value}`, { min, max });
+}
