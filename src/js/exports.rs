@@ -99,44 +99,32 @@ pub extern "C" fn decide(bucket: &mut Bucket, verb: u32, now: f64, cost: f64, ma
 }
 
 /// One number of what there is to know. Of the last [`decide`]: 0 for how many tokens it moved, or, if it said never,
-/// could; 1 for when it grants (infinity for never). Of the [`Snapshot`]: 2 for `tokens`, 3 for `drops`, 4 for `at`. And of
-/// `now`: 5 for [`Limit::remaining`], 6 for [`Limit::owed`], 7 for [`Limit::full_at`] (infinity for never). In one
-/// export, since each would bring the refill along.
+/// could; 1 for when it grants, infinity for never. Of the [`Snapshot`] at `now`: 2 for `tokens`, 3 for `drops`, 4 for `at`.
+/// 5 for [`Limit::full_at`], infinity for never.
 #[unsafe(no_mangle)]
 pub extern "C" fn get(Bucket { limit, state, answer }: &Bucket, which: u32, now: f64) -> f64 {
     let now = i64_from_f64(now);
-    let snapshot = limit.snapshot(state);
-    let settled = limit.settled(state, now);
-    let at = match which {
-        0 => {
-            return f64_from_u64(match *answer {
-                Decision::Allow { tokens, .. } | Decision::Never { max: tokens } => tokens,
-                Decision::Wait { .. } => 0,
-            });
-        }
-        1 => match *answer {
-            Decision::Allow { ready_at: at, .. } | Decision::Wait { retry_at: at } => Some(at),
-            Decision::Never { .. } => None,
-        },
-        2 => Some(snapshot.tokens),
-        3 => Some(snapshot.drops.cast_signed()),
-        4 => Some(snapshot.at),
-        5 => Some(limit.remaining(&settled, now).cast_signed()),
-        6 => Some(limit.owed(&settled, now).cast_signed()),
-        _ => limit.full_at(&settled, now),
+    let snapshot = limit.snapshot(&limit.settled(state, now));
+    let number = match (which, *answer) {
+        (0, Decision::Allow { tokens, .. } | Decision::Never { max: tokens }) => Some(tokens.cast_signed()),
+        (1, Decision::Allow { ready_at: at, .. } | Decision::Wait { retry_at: at }) => Some(at),
+        (0 | 1, _) => None,
+        (2, _) => Some(snapshot.tokens),
+        (3, _) => Some(snapshot.drops.cast_signed()),
+        (4, _) => Some(snapshot.at),
+        _ => limit.full_at(state, now),
     };
-    at.map_or(f64::INFINITY, f64_from_i64)
+    number.map_or(f64::INFINITY, f64_from_i64)
 }
 
-/// Puts the bucket into the state of a [`Snapshot`], and reports whether it is one of this limit's.
+/// Reports whether this is a [`Snapshot`] of this limit's, and, only if `keep`, puts the bucket into that state.
 #[unsafe(no_mangle)]
-pub extern "C" fn restore(bucket: &mut Bucket, tokens: f64, drops: f64, at: f64) -> bool {
+pub extern "C" fn restore(bucket: &mut Bucket, tokens: f64, drops: f64, at: f64, keep: bool) -> bool {
     let snapshot = Snapshot { tokens: i64_from_f64(tokens), drops: u64_from_f64(drops), at: i64_from_f64(at) };
     match bucket.limit.restored(&snapshot) {
-        Some(state) => {
-            bucket.state = state;
-            true
-        }
-        None => false,
+        Some(state) if keep => bucket.state = state,
+        Some(_) => {}
+        None => return false,
     }
+    true
 }

@@ -12,14 +12,14 @@ impl Limit {
     /// that is stored before the tokens are spent.
     #[must_use]
     pub fn lowered(&self, state: &State, tokens: u64) -> State {
-        let level = state.level.saturating_sub(self.saturating_drops(tokens)).max(MAX_DROPS.saturating_neg());
+        let level = state.level.wrapping_sub(self.clipped_drops(tokens)).max(MAX_DROPS.wrapping_neg());
         State { level, at: state.at }
     }
 
     /// The state with `tokens` more in it, whatever the capacity: undoes [`Limit::lowered`].
     #[must_use]
     pub fn raised(&self, state: &State, tokens: u64) -> State {
-        let level = state.level.saturating_add(self.saturating_drops(tokens)).min(MAX_DROPS);
+        let level = state.level.wrapping_add(self.clipped_drops(tokens)).min(MAX_DROPS);
         State { level, at: state.at }
     }
 

@@ -63,7 +63,7 @@ impl Limit {
         if capacity > max_total {
             return Err(ConfigError::CapacityTooLarge { capacity, max: max_total });
         }
-        let max_left = max_total.saturating_sub(capacity);
+        let max_left = max_total.wrapping_sub(capacity);
         if max_debt > max_left {
             return Err(ConfigError::MaxDebtTooLarge { max_debt, max: max_left });
         }
@@ -75,11 +75,12 @@ impl Limit {
         match (offset_ms, kind) {
             (Some(_), Kind::TokenBucket) => return Err(ConfigError::OffsetWithoutWindows),
             (Some(offset_ms), Kind::FixedWindow) if offset_ms >= period_ms => {
-                return Err(ConfigError::OffsetTooLarge { offset_ms, max_ms: period_ms.saturating_sub(1) });
+                return Err(ConfigError::OffsetTooLarge { offset_ms, max_ms: period_ms.wrapping_sub(1) });
             }
             _ => {}
         }
-        // From here on every product of tokens and drops is at most 2⁶¹, so signed and unsigned are alike.
+        // From here on every product of tokens and drops is at most 2⁶¹, so signed and unsigned are alike, and sums of
+        // levels fit: they lie within ±2⁶¹.
         let drops = |tokens: u64| tokens.wrapping_mul(drops_per_token.get()).cast_signed();
         let full = drops(capacity);
         Ok(Self {
@@ -87,7 +88,7 @@ impl Limit {
             refill: refill.cast_signed(),
             tick_ms,
             fill_ticks: NonZeroU64::new(refill)
-                .map_or(0, |refill| full.saturating_add(MAX_DROPS).unsigned_abs().div_ceil(refill.get())),
+                .map_or(0, |refill| full.wrapping_add(MAX_DROPS).unsigned_abs().div_ceil(refill.get())),
             full,
             debt: drops(max_debt),
             config: *config,
@@ -322,12 +323,12 @@ impl Limit {
                 self.take(state, current, now, there.max(cost.min(1)), &Terms::NOW)
             }
             Verb::Charge => {
-                let floor = current.level.min(self.debt.saturating_neg());
-                let level = current.level.saturating_sub(self.saturating_drops(cost)).max(floor);
+                let floor = current.level.min(self.debt.wrapping_neg());
+                let level = current.level.wrapping_sub(self.clipped_drops(cost)).max(floor);
                 self.moved(state, current, now, level)
             }
             Verb::Refund => {
-                let level = current.level.saturating_add(self.saturating_drops(cost)).min(self.full);
+                let level = current.level.wrapping_add(self.clipped_drops(cost)).min(self.full);
                 self.moved(state, current, now, level)
             }
             Verb::Reset => self.moved(state, current, now, self.full),
@@ -344,7 +345,7 @@ impl Limit {
         let drops = self.drops(cost); // exact: at most full + debt
         // The tokens are ready when the level has come up to this, and may be taken when it has come up to that.
         let ready_level = if terms.prepaid { drops } else { 0 };
-        let debt_level = drops.saturating_sub(terms.debt);
+        let debt_level = drops.wrapping_sub(terms.debt);
         let Some((debt_at, ready_at)) =
             self.reached(current, now, debt_level).zip(self.reached(current, now, ready_level))
         else {
@@ -353,7 +354,7 @@ impl Limit {
         let max_wait_ms = terms.max_wait_ms.map_or(i64::MAX, |ms| i64::try_from(ms).unwrap_or(i64::MAX));
         if debt_at == now && ready_at.saturating_sub(now) <= max_wait_ms {
             if cost > 0 {
-                *state = State { level: current.level.saturating_sub(drops), at: current.at };
+                *state = State { level: current.level.wrapping_sub(drops), at: current.at };
             }
             return Decision::Allow { tokens: cost, ready_at };
         }
@@ -375,7 +376,7 @@ impl Limit {
         } else {
             terms.debt.unsigned_abs()
         };
-        self.whole_tokens(self.full.saturating_add_unsigned(debt))
+        self.whole_tokens(self.full.wrapping_add_unsigned(debt))
     }
 
     /// The same for a bucket that never refills and stands at `level`; 0 also when nothing can pass.
@@ -383,7 +384,7 @@ impl Limit {
         if terms.prepaid || level < 0 {
             self.whole_tokens(level)
         } else {
-            self.whole_tokens(level.saturating_add(terms.debt))
+            self.whole_tokens(level.wrapping_add(terms.debt))
         }
     }
 
@@ -422,8 +423,9 @@ impl Limit {
         tokens.wrapping_mul(self.drops_per_token.get()).cast_signed()
     }
 
-    pub(super) fn saturating_drops(&self, tokens: u64) -> i64 {
-        product(tokens, self.drops_per_token.get()).cast_signed()
+    /// The same for any cost, where more than lies between two levels is as good as that.
+    pub(super) fn clipped_drops(&self, tokens: u64) -> i64 {
+        product(tokens, self.drops_per_token.get()).cast_signed().min(MAX_DROPS.wrapping_mul(2))
     }
 
     pub(super) fn whole_tokens(&self, level: i64) -> u64 {

@@ -118,28 +118,29 @@ export class Bucket {
 
   /** How many whole tokens could be consumed; 0 when in debt. */
   remaining(now: number): number {
-    return this.#get(5, now);
+    return Math.max(0, this.#get(2, now));
   }
 
   /** How many tokens are owed, a part of one counted as one; 0 when not in debt. */
   owed(now: number): number {
-    return this.#get(6, now);
+    return Math.max(0, -this.#get(2, now)); // rounded down, and so up
   }
 
   /** The first moment, `now` or later, at which the bucket is full if nobody asks; `Infinity` if it never will be. */
   fullAt(now: number): number {
-    return this.#get(7, now);
+    return this.#get(5, now);
   }
 
-  /** The state, to be kept. */
-  save(): Snapshot {
-    return { tokens: this.#get(2), drops: this.#get(3), at: this.#get(4) };
+  /** The state at `now`, to be kept. */
+  save(now: number): Snapshot {
+    return { tokens: this.#get(2, now), drops: this.#get(3, now), at: this.#get(4, now) };
   }
 
-  /** Takes over a state that {@link save} gave of a bucket with the same numbers. Throws for one that this limit cannot be in. */
-  restore({ tokens, drops, at }: Snapshot): void {
-    if (![tokens, drops, at].every(Number.isSafeInteger) || !this.#core.restore(this.#address, tokens, drops, at)) {
-      throw new TollgateError("snapshot_mismatched", "this is not the snapshot of a bucket with these numbers");
+  /** Takes over a state that {@link save} gave of a bucket with the same numbers. Throws for one that this limit cannot be in. With `keep` false it is only checked. */
+  restore(snapshot: Snapshot, keep = true): void {
+    const { tokens, drops, at } = snapshot ?? {};
+    if (![tokens, drops, at].every(Number.isSafeInteger) || !this.#core.restore(this.#address, tokens, drops, at, Number(keep))) {
+      throw new TollgateError("snapshot_mismatched", "this is not the state of a bucket with these numbers");
     }
   }
 

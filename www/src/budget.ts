@@ -48,21 +48,14 @@ export class Budget {
     return Math.max(...this.#buckets.map((bucket) => bucket.fullAt(now)));
   }
 
-  /** The states of all limits, to be kept. */
-  save(): Snapshot[] {
-    return this.#buckets.map((bucket) => bucket.save());
+  /** The states of all limits at `now`, to be kept. */
+  save(now: number): Snapshot[] {
+    return this.#buckets.map((bucket) => bucket.save(now));
   }
 
   /** Takes over what {@link save} gave of the same limits. */
   restore(snapshots: readonly Snapshot[]): void {
-    const old = this.save();
-    try {
-      if (snapshots.length !== old.length) throw new TollgateError("snapshot_mismatched", `these are ${snapshots.length} snapshots for ${old.length} limits`);
-      this.#buckets.forEach((bucket, i) => bucket.restore(snapshots[i]!));
-    } catch (error) {
-      this.#buckets.forEach((bucket, i) => bucket.restore(old[i]!));
-      throw error;
-    }
+    for (const keep of [false, true]) this.#buckets.forEach((bucket, i) => bucket.restore(snapshots[i]!, keep));
   }
 
   /** The cost of each limit. */

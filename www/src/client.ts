@@ -1,6 +1,6 @@
-// Tollgate's HTTP API.
+// Tollgate's HTTP API, typed. The names are those that go over the wire.
 import type { Cost } from "./budget.js";
-import type { Limit, Snapshot } from "./bucket.js";
+import type { Snapshot } from "./bucket.js";
 import { TollgateError } from "./errors.js";
 
 /** Where Tollgate is, and what to show it. */
@@ -13,13 +13,13 @@ export interface ClientOptions {
   readonly fetcher?: { fetch(url: string, init: RequestInit): Promise<Response> };
 }
 
-/** Whose budget is asked, and for what. The README of the service says what each member means. */
+/** Whose budget is asked, and for what, as the README of the service says. */
 export interface Request {
   readonly policy: string;
   readonly key: string;
   readonly cost?: Cost;
   readonly mode?: "take" | "reserve" | "borrow" | "up_to";
-  readonly maxWaitMs?: number;
+  readonly max_wait_ms?: number;
   readonly snapshot?: boolean;
 }
 
@@ -39,20 +39,30 @@ export interface Verdict {
   readonly limit: number;
   readonly remaining: number;
   readonly owed?: number;
-  readonly nearLimit: boolean;
+  readonly near_limit: boolean;
   readonly now: number;
-  readonly resetAt: number | null;
-  readonly readyAt?: number;
+  readonly reset_at: number | null;
+  readonly ready_at?: number;
   readonly reservation?: string;
-  readonly expiresAt?: number;
+  readonly expires_at?: number;
   readonly replayed?: boolean;
-  readonly limits?: readonly (Omit<Verdict, "limits" | "policy" | "now"> & { readonly name: string; readonly allowed: boolean; readonly retryAt?: number })[];
+  readonly limits?: readonly (Omit<Verdict, "limits" | "policy" | "now"> & { readonly name: string; readonly allowed: boolean; readonly retry_at?: number })[];
   /** The limits' numbers and states, if they were asked for. */
   readonly snapshot?: readonly LimitSnapshot[];
 }
 
+/** A limit of the server. */
+export interface LimitNumbers {
+  readonly name?: string;
+  readonly kind: "token_bucket" | "fixed_window";
+  readonly rate: number;
+  readonly period_ms: number;
+  readonly capacity: number;
+  readonly max_debt: number;
+}
+
 /** A limit of the server, with the state of one key. */
-export type LimitSnapshot = Required<Pick<Limit, "kind" | "rate" | "periodMs" | "capacity" | "maxDebt">> & Pick<Limit, "name"> & Snapshot;
+export type LimitSnapshot = LimitNumbers & Snapshot;
 
 /** 200. */
 export interface Granted extends Verdict {
@@ -69,8 +79,8 @@ export interface Refused extends Verdict {
   readonly title: string;
   readonly detail: string;
   /** The first moment at which the same request would be granted; missing if that is never. */
-  readonly retryAt?: number;
-  readonly retryAfterMs?: number;
+  readonly retry_at?: number;
+  readonly retry_after_ms?: number;
 }
 
 /** Anything else: what is wrong, as RFC 9457 has it. */
@@ -83,7 +93,7 @@ export interface Problem {
   readonly title: string;
   readonly detail: string;
   /** 400: the largest cost that could ever be granted. */
-  readonly maxCost?: number;
+  readonly max_cost?: number;
   /** 503. */
   readonly cause?: "overloaded" | "timeout" | "failed";
 }
@@ -93,8 +103,8 @@ export interface Inspection {
   readonly status: 200;
   readonly policy: string;
   readonly now: number;
-  readonly openReservations: number;
-  readonly limits: readonly (Omit<LimitSnapshot, keyof Snapshot> & { readonly remaining: number; readonly owed: number; readonly resetAt: number | null })[];
+  readonly open_reservations: number;
+  readonly limits: readonly (LimitNumbers & { readonly remaining: number; readonly owed: number; readonly reset_at: number | null })[];
   readonly snapshot?: readonly LimitSnapshot[];
 }
 
@@ -103,18 +113,18 @@ export interface Batch<Status extends 200 | 429> {
   readonly status: Status;
   readonly allowed: Status extends 200 ? true : false;
   readonly now: number;
-  readonly retryAt?: number;
-  readonly retryAfterMs?: number;
-  readonly results: readonly (Verdict & { readonly allowed: boolean; readonly retryAt?: number })[];
+  readonly retry_at?: number;
+  readonly retry_after_ms?: number;
+  readonly results: readonly (Verdict & { readonly allowed: boolean; readonly retry_at?: number })[];
 }
 
 /**
- * Asks a Tollgate server. An answer is a value, whatever its status; only the network, and what is no answer, throws.
+ * Asks a Tollgate server, by the names of its HTTP API. An answer is a value, whatever its status; only the network, and what is no answer, throws.
  *
  * ```js
  * const tollgate = new Client({ url: "https://tollgate.example.com", token });
  * const answer = await tollgate.consume({ policy: "api", key: "alice" });
- * if (answer.status === 429) return wait(answer.retryAfterMs);
+ * if (answer.status === 429) return wait(answer.retry_after_ms);
  * ```
  */
 export class Client {
@@ -166,7 +176,7 @@ export class Client {
 
   /** Consumes from several budgets, all or none. */
   batch(requests: readonly Request[], options?: CallOptions): Promise<Batch<200> | Batch<429> | Problem> {
-    return this.#post("batch", { requests: requests.map(snake) }, options);
+    return this.#post("batch", { requests }, options);
   }
 
   async #post<Answer>(endpoint: string, request: object, { idempotencyKey, signal }: CallOptions = {}): Promise<Answer> {
@@ -176,23 +186,12 @@ export class Client {
       "content-type": "application/json",
     };
     if (idempotencyKey !== undefined) headers["idempotency-key"] = idempotencyKey;
-    const response = await fetcher.fetch(`${url}/v1/${endpoint}`, { method: "POST", headers, body: JSON.stringify(snake(request)), signal: signal ?? null });
+    const response = await fetcher.fetch(`${url}/v1/${endpoint}`, { method: "POST", headers, body: JSON.stringify(request), signal: signal ?? null });
     const text = await response.text();
     try {
-      return { ...(camel(JSON.parse(text)) as object), status: response.status } as Answer;
+      return { ...(JSON.parse(text) as object), status: response.status } as Answer;
     } catch {
       throw new TollgateError("answer_malformed", `${url} answered ${response.status} with what is no JSON`);
     }
   }
-}
-
-/** Names of members as the server has them. Names of limits, in a cost, stay as they are. */
-function snake(request: object): object {
-  return Object.fromEntries(Object.entries(request).map(([name, value]) => [name.replace(/[A-Z]/g, (letter) => "_" + letter.toLowerCase()), value]));
-}
-
-function camel(value: unknown): unknown {
-  if (Array.isArray(value)) return value.map(camel);
-  if (typeof value !== "object" || value === null) return value;
-  return Object.fromEntries(Object.entries(value).map(([name, value]) => [name.replace(/[-_](.)/g, (_, letter: string) => letter.toUpperCase()), camel(value)]));
 }

@@ -12,7 +12,7 @@ export interface Core {
   consume(bucket: number, now: number, cost: number): number;
   decide(bucket: number, verb: number, now: number, cost: number, maxWaitMs: number, keep: number): number;
   get(bucket: number, which: number, now: number): number;
-  restore(bucket: number, tokens: number, drops: number, at: number): number;
+  restore(bucket: number, tokens: number, drops: number, at: number, keep: number): number;
 }
 
 /** The module: its bytes, compiled, or instantiated. */

@@ -2,6 +2,7 @@
 import type { Decision, Limit, Refusal, Snapshot, Verb } from "./bucket.js";
 import { Budget, type Cost } from "./budget.js";
 import { systemClock, type Clock } from "./clock.js";
+import { Events } from "./events.js";
 import { TollgateError } from "./errors.js";
 import { Queue, type AcquireOptions, type QueueEvent, type QueueOptions, type Waiting } from "./queue.js";
 
@@ -37,18 +38,18 @@ export type LimiterEvent =
  * const search = limiter.throttle(fetchResults);
  * ```
  */
-export class Limiter {
+export class Limiter extends Events<LimiterEvent> {
   readonly clock: Clock;
   readonly #budget: Budget;
   readonly #queue: Queue;
-  readonly #listeners = new Set<(event: LimiterEvent) => void>();
   #pausedUntil = -Infinity;
   #cancelTimer = () => {};
 
   constructor(limits: Limit | readonly Limit[], { clock = systemClock, ...queue }: LimiterOptions = {}) {
+    super();
     this.clock = clock;
     this.#budget = new Budget(clock.now(), limits);
-    this.#queue = new Queue(queue, () => this.#pump(), (event) => this.#emit(event));
+    this.#queue = new Queue(queue, () => this.#pump(), (event) => this.emit(event));
   }
 
   /** The limits, as they were given. */
@@ -128,37 +129,31 @@ export class Limiter {
   /** Admits nobody before `moment`, because somebody who knows said so. Never earlier than it was told before. */
   pause(moment: number): void {
     this.#pausedUntil = Math.max(this.#pausedUntil, moment);
-    this.#emit({ type: "change" });
+    this.emit({ type: "change" });
     this.#pump();
-  }
-
-  /** Calls `listener` whenever something happens. Returns what ends that. */
-  on(listener: (event: LimiterEvent) => void): () => void {
-    this.#listeners.add(listener);
-    return () => this.#listeners.delete(listener);
   }
 
   /** The states of all limits, to be kept. */
   save(): Snapshot[] {
-    return this.#budget.save();
+    return this.#budget.save(this.clock.now());
   }
 
   /** Takes over what {@link save} gave of the same limits. */
   restore(snapshots: readonly Snapshot[]): void {
     this.#budget.restore(snapshots);
-    this.#emit({ type: "change" });
+    this.emit({ type: "change" });
     this.#pump();
   }
 
   #ask(cost: Cost, verb: Verb, maxWaitMs?: number): Decision {
     const decision = this.#inLine(cost) ?? this.#budget.decide(this.clock.now(), cost, verb, maxWaitMs);
-    this.#emit(decision.allowed ? { type: "allow", cost, decision } : { type: "refuse", cost, decision });
+    this.emit(decision.allowed ? { type: "allow", cost, decision } : { type: "refuse", cost, decision });
     return decision;
   }
 
   #change(cost: Cost, verb: Verb): void {
     this.#budget.decide(this.clock.now(), cost, verb);
-    this.#emit({ type: "change" });
+    this.emit({ type: "change" });
     this.#pump();
   }
 
@@ -176,7 +171,7 @@ export class Limiter {
   #forecast(cost?: Cost): Decision | undefined {
     if (cost === undefined && !this.#queue.all.some(({ deadline }) => deadline < Infinity)) return undefined;
     const now = this.clock.now();
-    const state = this.#budget.save();
+    const state = this.#budget.save(now);
     let moment = Math.max(now, this.#pausedUntil);
     const admit = (cost: Cost, deadline = Infinity): Decision => {
       const decision = this.#budget.decide(moment, cost, "consume", 0, false);
@@ -212,13 +207,10 @@ export class Limiter {
         return;
       }
       first.admit(decision);
-      this.#emit({ type: "allow", cost: first.cost, decision });
+      this.emit({ type: "allow", cost: first.cost, decision });
     }
   }
 
-  #emit(event: LimiterEvent): void {
-    for (const listener of this.#listeners) listener(event);
-  }
 }
 
 /** {@link Limiter.throttle}, for any limiter. */

@@ -2,6 +2,7 @@
 import { Bucket, type Decision, type Limit, type Snapshot } from "./bucket.js";
 import type { Cost } from "./budget.js";
 import { systemClock, type Clock } from "./clock.js";
+import { Events } from "./events.js";
 import { inLine, transact, warn } from "./kept.js";
 import { Limiter, possible, throttled, tooLong, type LimiterEvent, type LimiterOptions, type ThrottleOptions } from "./limiter.js";
 import { Queue, type AcquireOptions } from "./queue.js";
@@ -20,7 +21,7 @@ import { Queue, type AcquireOptions } from "./queue.js";
  * if ((await limiter.consume()).allowed) send();
  * ```
  */
-export class SharedLimiter {
+export class SharedLimiter extends Events<LimiterEvent> {
   /** That of the tab, or of another that is ahead. */
   readonly clock: Clock;
   /** Resolves when what was kept has been read. */
@@ -30,7 +31,6 @@ export class SharedLimiter {
   readonly #mirror: Limiter;
   readonly #queue: Queue;
   readonly #channel = globalThis.BroadcastChannel && new BroadcastChannel("tollgate");
-  readonly #listeners = new Set<(event: LimiterEvent) => void>();
   /** When whoever is first in line will be admitted; what is there until then is kept for them. 0 if nobody waits. */
   #claimedUntil = 0;
   #pausedUntil = 0;
@@ -40,11 +40,12 @@ export class SharedLimiter {
   #wake = () => {};
 
   constructor(name: string, limits: Limit | readonly Limit[], { clock = systemClock, ...queue }: LimiterOptions = {}) {
+    super();
     this.clock = { now: () => clock.now() + this.#aheadMs, at: (moment, wake) => clock.at(moment - this.#aheadMs, wake) };
     this.#name = name;
     this.#mirror = new Limiter(limits, { clock: this.clock });
-    this.#mirror.on((event) => this.#emit(event));
-    this.#queue = new Queue(queue, () => void this.#serve(), (event) => this.#emit(event));
+    this.#mirror.on((event) => this.emit(event));
+    this.#queue = new Queue(queue, () => void this.#serve(), (event) => this.emit(event));
     (this.#channel as { unref?(): void } | undefined)?.unref?.(); // in Node it would keep the process
     // What is read first may be of yesterday's clock; of what comes later some tab is sure.
     this.ready = this.#alone(() => {}).then(() => {
@@ -124,12 +125,6 @@ export class SharedLimiter {
   /** Makes a function that waits in line before each call of `fn`. See {@link Limiter.throttle}. */
   throttle<Args extends unknown[], Result>(fn: (...args: Args) => Result, options?: ThrottleOptions<Args>): (...args: Args) => Promise<Awaited<Result>> {
     return throttled(this, fn, options);
-  }
-
-  /** Calls `listener` whenever something happens, in this tab or another. Returns what ends that. */
-  on(listener: (event: LimiterEvent) => void): () => void {
-    this.#listeners.add(listener);
-    return () => this.#listeners.delete(listener);
   }
 
   async #ask(ask: () => Decision): Promise<Decision> {
@@ -226,9 +221,6 @@ export class SharedLimiter {
     await this.#unclaim();
   }
 
-  #emit(event: LimiterEvent): void {
-    for (const listener of this.#listeners) listener(event);
-  }
 }
 
 /** What is kept. */
@@ -250,6 +242,6 @@ function carried(old: readonly Limit[], snapshots: readonly Snapshot[], limits: 
       bucket.decide(now, 0, "reset");
       bucket.decide(now, Math.max(0, bucket.remaining(now) - was.remaining(now)) + was.owed(now), "charge");
     }
-    return bucket.save();
+    return bucket.save(now);
   });
 }

@@ -3,6 +3,7 @@ import type { Decision, Refusal } from "./bucket.js";
 import { Budget, type Cost } from "./budget.js";
 import type { CallOptions, Client, Granted, Inspection, LimitSnapshot, Problem, Refused } from "./client.js";
 import { systemClock, type Clock } from "./clock.js";
+import { Events } from "./events.js";
 
 /** Whose budget a {@link Twin} follows, and how far it trusts itself. */
 export interface TwinOptions {
@@ -25,15 +26,14 @@ export interface TwinOptions {
  * const twin = new Twin(client, { policy: "api", key: "alice" });
  * await twin.sync();
  * const answer = await twin.consume(); // asks the server, or, where that would be in vain, does not
- * if (answer.status === 429) show(`again in ${answer.retryAfterMs} ms`);
+ * if (answer.status === 429) show(`again in ${answer.retry_after_ms} ms`);
  * ```
  */
-export class Twin {
+export class Twin extends Events<void> {
   readonly clock: Clock;
   readonly #client: Client;
   readonly #request: { readonly policy: string; readonly key: string };
   readonly #trustMs: number;
-  readonly #listeners = new Set<() => void>();
   /** What was asked, and is not answered yet. */
   readonly #underWay = new Set<{ readonly cost: Cost }>();
   #budget: Budget | undefined;
@@ -46,6 +46,7 @@ export class Twin {
   #roundTripMs = Infinity;
 
   constructor(client: Client, { policy, key, trustMs = 60_000, clock = systemClock }: TwinOptions) {
+    super();
     this.#client = client;
     this.#request = { policy, key };
     this.#trustMs = trustMs;
@@ -83,21 +84,15 @@ export class Twin {
   async consume(cost: Cost = 1, options?: CallOptions): Promise<Granted | Refused | Problem | Predicted> {
     const decision = this.peek(cost);
     const sentAt = this.clock.now();
-    if (!decision.allowed) return { ...decision, status: 429, retryAfterMs: decision.retryAt - sentAt, predicted: true };
+    if (!decision.allowed) return { ...decision, status: 429, retry_after_ms: decision.retryAt - sentAt, predicted: true };
     const asked = { cost };
     this.#underWay.add(asked);
     this.#debit(asked);
-    this.#tell();
+    this.emit();
     // If it fails, the server may have taken the tokens or not. So they stay debited here until it says.
     const answer = await this.#client.consume({ ...this.#request, cost, snapshot: true }, options).finally(() => this.#underWay.delete(asked));
     this.#learn(answer, sentAt);
     return answer;
-  }
-
-  /** Calls `listener` whenever something changes. Returns what ends that. */
-  on(listener: () => void): () => void {
-    this.#listeners.add(listener);
-    return () => this.#listeners.delete(listener);
   }
 
   #learn({ now, snapshot }: { readonly now?: number | undefined; readonly snapshot?: readonly LimitSnapshot[] | undefined }, sentAt: number): void {
@@ -113,18 +108,14 @@ export class Twin {
     if (!snapshot || now < this.#saidAt) return; // answers may overtake each other
     this.#saidAt = now;
     this.#heardAt = heardAt;
-    this.#budget = new Budget(now, snapshot);
+    this.#budget = new Budget(now, snapshot.map(({ period_ms, max_debt, ...limit }) => ({ ...limit, periodMs: period_ms, maxDebt: max_debt })));
     this.#budget.restore(snapshot);
     this.#underWay.forEach((asked) => this.#debit(asked));
-    this.#tell();
+    this.emit();
   }
 
   #debit({ cost }: { readonly cost: Cost }): void {
     this.#budget?.decide(this.#serverNow(), cost, "charge");
-  }
-
-  #tell(): void {
-    for (const listener of this.#listeners) listener();
   }
 
   #serverNow(): number {
@@ -135,6 +126,6 @@ export class Twin {
 /** A refusal that is known without asking. Moments are of the clock here. */
 export interface Predicted extends Refusal {
   readonly status: 429;
-  readonly retryAfterMs: number;
+  readonly retry_after_ms: number;
   readonly predicted: true;
 }
