@@ -1,6 +1,6 @@
 // One limit for one key, with time as an argument.
 import { allocate, instance, type Core } from "./core.js";
-import { TollgateError, whole } from "./errors.js";
+import { placeOf, TollgateError, whole } from "./errors.js";
 
 /** One rule: a token bucket or a fixed window. All numbers are whole. */
 export interface Limit {
@@ -90,13 +90,13 @@ export class Bucket {
     const values = Object.entries({ rate, periodMs, capacity, maxDebt, initial, offsetMs });
     const numbers = values.map(([name, value]) => whole(name, value, name === "periodMs" ? 1 : 0)) as [number, number, number, number, number, number];
     const max = address + core.size();
-    const wrong = values[core.make(address, max, Number(kind === "fixed_window"), moment(now), ...numbers) - 1];
+    const wrong = values[core.make(address, max, placeOf("kind", kind, KINDS), moment(now), ...numbers) - 1];
     if (wrong) whole(...wrong, 0, new Float64Array(core.memory.buffer, max, 1)[0]);
   }
 
   /** Takes `cost` tokens now, or none, and says which. {@link decide} says more. A cost of 0 takes nothing, and is refused in debt. */
   consume(now: number, cost = 1): boolean {
-    return this.#core.consume(this.#address, moment(now), whole("cost", cost)) === 1;
+    return this.#core.consume(this.#address, moment(now), whole("cost", cost)) > 0;
   }
 
   /** The answer that {@link consume} would give, with nothing taken. */
@@ -109,8 +109,9 @@ export class Bucket {
    * owe more than `maxDebt`. With `keep` false nothing is taken.
    */
   decide(now: number, cost = 1, verb: Verb = "consume", maxWaitMs = Infinity, keep = true): Decision {
-    if (maxWaitMs !== Infinity) whole("maxWaitMs", maxWaitMs);
-    const answer = this.#core.decide(this.#address, VERBS[verb], moment(now), whole("cost", cost), maxWaitMs, Number(keep));
+    const answer = this.#core.decide(
+      this.#address, placeOf("verb", verb, VERBS), moment(now), whole("cost", cost), whole("maxWaitMs", maxWaitMs, 0, Infinity), keep,
+    );
     const tokens = this.#get(0);
     const at = this.#get(1);
     return answer === 0 ? { allowed: true, tokens, readyAt: at } : answer === 1 ? { allowed: false, retryAt: at } : { allowed: false, retryAt: at, maxCost: tokens };
@@ -139,7 +140,7 @@ export class Bucket {
   /** Takes over a state that {@link save} gave of a bucket with the same numbers. Throws for one that this limit cannot be in. With `keep` false it is only checked. */
   restore(snapshot: Snapshot, keep = true): void {
     const { tokens, drops, at } = snapshot ?? {};
-    if (![tokens, drops, at].every(Number.isSafeInteger) || !this.#core.restore(this.#address, tokens, drops, at, Number(keep))) {
+    if (![tokens, drops, at].every(Number.isSafeInteger) || !this.#core.restore(this.#address, tokens, drops, at, keep)) {
       throw new TollgateError("snapshot_mismatched", "this is not the state of a bucket with these numbers");
     }
   }
@@ -158,4 +159,5 @@ function moment(now: number): number {
 const LAST_MOMENT = 2 ** 52;
 
 /** In the order of the core's. */
-const VERBS: Record<Verb, number> = { consume: 0, reserve: 1, borrow: 2, charge: 3, consumeUpTo: 4, refund: 5, reset: 6 };
+const KINDS = ["token_bucket", "fixed_window"];
+const VERBS: readonly Verb[] = ["consume", "reserve", "borrow", "charge", "consumeUpTo", "refund", "reset"];

@@ -23,6 +23,11 @@ export interface Request {
   readonly snapshot?: boolean;
 }
 
+/** Which reservation is to end. */
+export interface Reserved extends Request {
+  readonly reservation: string;
+}
+
 /** What goes along with a request. */
 export interface CallOptions {
   /** With it the same request may be sent again, and takes only once. */
@@ -128,70 +133,46 @@ export interface Batch<Status extends 200 | 429> {
  * ```
  */
 export class Client {
+  /** Takes tokens, or reserves or borrows them, as `mode` says. */
+  readonly consume = this.#asks<Request, Granted | Refused | Problem>("consume");
+  /** The answer that {@link consume} would give, with nothing taken. */
+  readonly peek = this.#asks<Request, Granted | Refused | Problem>("peek");
+  /** Debits what has already happened. */
+  readonly charge = this.#asks<Request, Granted | Problem>("charge");
+  /** Gives back. */
+  readonly refund = this.#asks<Request, Granted | Problem>("refund");
+  /** Fills up. */
+  readonly reset = this.#asks<Request, Granted | Problem>("reset");
+  /** Says how the budgets of a key stand. */
+  readonly inspect = this.#asks<Request, Inspection | Problem>("inspect");
+  /** Ends a reservation at its real cost. */
+  readonly settle = this.#asks<Reserved, Granted | Problem>("settle");
+  /** Ends a reservation at no cost. */
+  readonly cancel = this.#asks<Reserved, Granted | Problem>("cancel");
+  /** Consumes from several budgets, all or none. */
+  readonly batch = this.#asks<{ readonly requests: readonly Request[] }, Batch<200> | Batch<429> | Problem>("batch");
   readonly #options: ClientOptions;
 
   constructor(options: ClientOptions) {
     this.#options = options;
   }
 
-  /** Takes tokens, or reserves or borrows them, as `mode` says. */
-  consume(request: Request, options?: CallOptions): Promise<Granted | Refused | Problem> {
-    return this.#post("consume", request, options);
-  }
-
-  /** The answer that {@link consume} would give, with nothing taken. */
-  peek(request: Request, options?: CallOptions): Promise<Granted | Refused | Problem> {
-    return this.#post("peek", request, options);
-  }
-
-  /** Debits what has already happened. */
-  charge(request: Request, options?: CallOptions): Promise<Granted | Problem> {
-    return this.#post("charge", request, options);
-  }
-
-  /** Gives back. */
-  refund(request: Request, options?: CallOptions): Promise<Granted | Problem> {
-    return this.#post("refund", request, options);
-  }
-
-  /** Fills up. */
-  reset(request: Request, options?: CallOptions): Promise<Granted | Problem> {
-    return this.#post("reset", request, options);
-  }
-
-  /** Says how the budgets of a key stand. */
-  inspect(request: Request, options?: CallOptions): Promise<Inspection | Problem> {
-    return this.#post("inspect", request, options);
-  }
-
-  /** Ends a reservation at its real cost. */
-  settle(request: Request & { readonly reservation: string }, options?: CallOptions): Promise<Granted | Problem> {
-    return this.#post("settle", request, options);
-  }
-
-  /** Ends a reservation at no cost. */
-  cancel(request: Request & { readonly reservation: string }, options?: CallOptions): Promise<Granted | Problem> {
-    return this.#post("cancel", request, options);
-  }
-
-  /** Consumes from several budgets, all or none. */
-  batch(requests: readonly Request[], options?: CallOptions): Promise<Batch<200> | Batch<429> | Problem> {
-    return this.#post("batch", { requests }, options);
-  }
-
-  async #post<Answer>(endpoint: string, request: object, { idempotencyKey, signal }: CallOptions = {}): Promise<Answer> {
-    const { url, token, fetcher = globalThis } = this.#options;
-    const headers: Record<string, string> = {
-      authorization: `Bearer ${typeof token === "string" ? token : await token()}`,
-      "content-type": "application/json",
+  #asks<Asked, Answer>(endpoint: string): (request: Asked, options?: CallOptions) => Promise<Answer> {
+    return async (request, { idempotencyKey, signal } = {}) => {
+      const { url, token, fetcher = globalThis } = this.#options;
+      const headers: Record<string, string> = {
+        authorization: `Bearer ${typeof token === "string" ? token : await token()}`,
+        "content-type": "application/json",
+      };
+      if (idempotencyKey !== undefined) headers["idempotency-key"] = idempotencyKey;
+      const response = await fetcher.fetch(`${url}/v1/${endpoint}`, { method: "POST", headers, body: JSON.stringify(request), signal: signal ?? null });
+      const { status } = response;
+      const text = await response.text();
+      try {
+        return { ...(JSON.parse(text) as Answer), status };
+      } catch {
+        throw new TollgateError("answer_malformed", `${url} answered ${status} with what is no JSON`);
+      }
     };
-    if (idempotencyKey !== undefined) headers["idempotency-key"] = idempotencyKey;
-    const response = await fetcher.fetch(`${url}/v1/${endpoint}`, { method: "POST", headers, body: JSON.stringify(request), signal: signal ?? null });
-    const text = await response.text();
-    try {
-      return { ...(JSON.parse(text) as object), status: response.status } as Answer;
-    } catch {
-      throw new TollgateError("answer_malformed", `${url} answered ${response.status} with what is no JSON`);
-    }
   }
 }

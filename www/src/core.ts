@@ -6,13 +6,13 @@ export interface Core {
   readonly memory: WebAssembly.Memory;
   size(): number;
   make(
-    bucket: number, max: number, windows: number, now: number,
+    bucket: number, max: number, kind: number, now: number,
     rate: number, periodMs: number, capacity: number, maxDebt: number, initial: number, offsetMs: number,
   ): number;
   consume(bucket: number, now: number, cost: number): number;
-  decide(bucket: number, verb: number, now: number, cost: number, maxWaitMs: number, keep: number): number;
+  decide(bucket: number, verb: number, now: number, cost: number, maxWaitMs: number, keep: boolean): number;
   get(bucket: number, which: number, now: number): number;
-  restore(bucket: number, tokens: number, drops: number, at: number, keep: number): number;
+  restore(bucket: number, tokens: number, drops: number, at: number, keep: boolean): number;
 }
 
 /** The module: its bytes, compiled, or instantiated. */

@@ -160,45 +160,36 @@ export class Limiter extends Events<LimiterEvent> {
   /** The refusal of whoever would have to wait for others, or for a pause. */
   #inLine(cost: Cost): Refusal | undefined {
     if (this.waiting === 0 && this.#pausedUntil <= this.clock.now()) return undefined;
-    const last = this.#forecast(cost)!;
+    const last = this.#forecast([...this.#queue.all, { cost, deadline: Infinity }]).at(-1)!;
     return last.allowed ? { allowed: false, retryAt: last.readyAt } : last;
   }
 
-  /**
-   * Plays what is to come, if nobody else asks, and drops those who cannot be admitted in time. Returns what one more
-   * in line would be told, where `cost` is given.
-   */
-  #forecast(cost?: Cost): Decision | undefined {
-    if (cost === undefined && !this.#queue.all.some(({ deadline }) => deadline < Infinity)) return undefined;
+  /** What everybody in line will be told, and when, if nobody else asks. Whoever cannot be admitted in time takes nothing. */
+  #forecast(line: readonly Pick<Waiting, "cost" | "deadline">[]): Decision[] {
     const now = this.clock.now();
     const state = this.#budget.save(now);
     let moment = Math.max(now, this.#pausedUntil);
-    const admit = (cost: Cost, deadline = Infinity): Decision => {
+    const decisions = line.map(({ cost, deadline }) => {
       const decision = this.#budget.decide(moment, cost, "consume", 0, false);
-      if ((decision as Refusal).maxCost !== undefined) return decision;
       const admittedAt = decision.allowed ? moment : decision.retryAt;
       // A timer may be late, which is nobody's fault.
-      if (admittedAt > Math.max(deadline, now)) return { allowed: false, retryAt: admittedAt };
-      moment = admittedAt;
-      return this.#budget.decide(moment, cost);
-    };
-    const late: [Waiting, number][] = [];
-    for (const waiting of this.#queue.all) {
-      const decision = admit(waiting.cost, waiting.deadline);
-      if (!decision.allowed) late.push([waiting, decision.retryAt]);
-    }
-    const last = cost === undefined ? undefined : admit(cost);
+      if (admittedAt === Infinity || admittedAt > Math.max(deadline, now)) return { ...decision, allowed: false as const, retryAt: admittedAt };
+      return this.#budget.decide((moment = admittedAt), cost);
+    });
     this.#budget.restore(state);
-    for (const [waiting, retryAt] of late) {
-      waiting.drop(tooLong(retryAt));
-    }
-    return last;
+    return decisions;
   }
 
   /** Admits whoever is first in line as long as there is enough, and then sleeps until there is. */
   #pump(): void {
     this.#cancelTimer();
-    this.#forecast();
+    const line = [...this.#queue.all];
+    if (line.some(({ deadline }) => deadline < Infinity)) {
+      this.#forecast(line).forEach((decision, i) => {
+        const { deadline, drop } = line[i]!;
+        if (!decision.allowed && decision.retryAt > deadline) drop(tooLong(decision.retryAt));
+      });
+    }
     for (let first; (first = this.#queue.all[0]); ) {
       const now = this.clock.now();
       const decision: Decision = this.#pausedUntil > now ? { allowed: false, retryAt: this.#pausedUntil } : this.#budget.decide(now, first.cost);

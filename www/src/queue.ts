@@ -1,7 +1,7 @@
 // Who waits, and in what order.
 import type { Decision } from "./bucket.js";
 import type { Cost } from "./budget.js";
-import { TollgateError, whole } from "./errors.js";
+import { placeOf, TollgateError, whole } from "./errors.js";
 
 /** How many may wait, and who has to go. */
 export interface QueueOptions {
@@ -46,13 +46,13 @@ export interface Waiting {
 export class Queue {
   readonly all: Waiting[] = [];
   readonly #maxQueue: number;
-  readonly #overflow: QueueOptions["overflow"];
+  readonly #dropsOldest: boolean;
   readonly #changed: () => void;
   readonly #emit: (event: QueueEvent) => void;
 
-  constructor({ maxQueue = 1000, overflow }: QueueOptions, changed: () => void, emit: (event: QueueEvent) => void) {
+  constructor({ maxQueue = 1000, overflow = "reject" }: QueueOptions, changed: () => void, emit: (event: QueueEvent) => void) {
     this.#maxQueue = whole("maxQueue", maxQueue);
-    this.#overflow = overflow;
+    this.#dropsOldest = placeOf("overflow", overflow, ["reject", "drop_oldest"]) > 0;
     this.#changed = changed;
     this.#emit = emit;
   }
@@ -61,7 +61,6 @@ export class Queue {
   join(now: number, { cost = 1, signal, maxWaitMs = Infinity, priority = 0 }: AcquireOptions): Promise<Decision> {
     return new Promise((resolve, reject) => {
       signal?.throwIfAborted();
-      if (maxWaitMs !== Infinity) whole("maxWaitMs", maxWaitMs);
       const { all } = this;
       const leave = () => {
         signal?.removeEventListener("abort", abort);
@@ -72,7 +71,7 @@ export class Queue {
         this.#changed();
       };
       const waiting: Waiting = {
-        cost, priority, deadline: now + maxWaitMs,
+        cost, priority, deadline: now + whole("maxWaitMs", maxWaitMs, 0, Infinity),
         admit: (decision) => {
           leave();
           resolve(decision);
@@ -89,7 +88,7 @@ export class Queue {
       this.#changed();
       if (all.length > this.#maxQueue && all.includes(waiting)) {
         const lowest = all.at(-1)!.priority;
-        const out = this.#overflow === "drop_oldest" ? all.find((other) => other.priority === lowest)! : waiting;
+        const out = this.#dropsOldest ? all.find((other) => other.priority === lowest)! : waiting;
         out.drop(new TollgateError("queue_full", `${this.#maxQueue} wait already`));
         this.#changed();
       }

@@ -36,6 +36,7 @@ export class Twin extends Events<void> {
   readonly #trustMs: number;
   /** What was asked, and is not answered yet. */
   readonly #underWay = new Set<{ readonly cost: Cost }>();
+  /** What the server has, as if it went by the clock here and got each request in the moment it is sent. */
   #budget: Budget | undefined;
   /** When the server said so, by its clock. */
   #saidAt = -Infinity;
@@ -61,23 +62,21 @@ export class Twin extends Events<void> {
     return answer;
   }
 
-  /** What the server would answer, as far as is known. Before anything is known, and when that was too long ago, yes. */
+  /** What the server would answer, as far as is known. Yes, before anything is known, and when that was too long ago. */
   peek(cost: Cost = 1): Decision {
     const now = this.clock.now();
-    const isKnown = now - this.#heardAt < this.#trustMs;
-    const decision = isKnown && this.#budget?.decide(this.#serverNow(), cost, "consume", 0, false);
-    if (!decision) return { allowed: true, tokens: 0, readyAt: now };
-    return decision.allowed ? { ...decision, readyAt: now } : { ...decision, retryAt: decision.retryAt - this.#aheadMs };
+    const isKnown = this.#budget && now - this.#heardAt < this.#trustMs;
+    return isKnown ? this.#budget!.decide(now, cost, "consume", 0, false) : { allowed: true, tokens: 0, readyAt: now };
   }
 
   /** How many whole tokens there are, as far as is known. */
   remaining(): number {
-    return this.#budget?.remaining(this.#serverNow()) ?? 0;
+    return this.#budget?.remaining(this.clock.now()) ?? 0;
   }
 
   /** When the budget is full, as far as is known. */
   fullAt(): number {
-    return this.#budget ? this.#budget.fullAt(this.#serverNow()) - this.#aheadMs : Infinity;
+    return this.#budget?.fullAt(this.clock.now()) ?? Infinity;
   }
 
   /** Asks the server for `cost` tokens, unless it would refuse them: then that is the answer, and nobody was asked. */
@@ -108,18 +107,15 @@ export class Twin extends Events<void> {
     if (!snapshot || now < this.#saidAt) return; // answers may overtake each other
     this.#saidAt = now;
     this.#heardAt = heardAt;
-    this.#budget = new Budget(now, snapshot.map(({ period_ms, max_debt, ...limit }) => ({ ...limit, periodMs: period_ms, maxDebt: max_debt })));
-    this.#budget.restore(snapshot);
+    const limits = snapshot.map(({ period_ms, max_debt, at, ...limit }) => ({ ...limit, periodMs: period_ms, maxDebt: max_debt, at: at - this.#aheadMs }));
+    this.#budget = new Budget(heardAt, limits);
+    this.#budget.restore(limits);
     this.#underWay.forEach((asked) => this.#debit(asked));
     this.emit();
   }
 
   #debit({ cost }: { readonly cost: Cost }): void {
-    this.#budget?.decide(this.#serverNow(), cost, "charge");
-  }
-
-  #serverNow(): number {
-    return this.clock.now() + this.#aheadMs;
+    this.#budget?.decide(this.clock.now(), cost, "charge");
   }
 }
 

@@ -1,0 +1,19 @@
+// Prints the module `wasm.js` of the npm package: a WebAssembly file as text, and what makes bytes of it again.
+//
+// A character for nearly each byte, so that what repeats still does when it is compressed: a quarter smaller then than
+// base64 or hexadecimal. Characters are those from # to ~, 92 of them; a byte b is the one at b + 1, or, further on,
+// that after a `!` or a blank.
+import { readFileSync } from "node:fs";
+
+const COUNT = 92;
+const FIRST = 35;
+const PREFIXES = ["", "!", " "]; // 34 minus their codes is how often COUNT has to be added
+
+const text = Array.from(readFileSync(process.argv[2]), (byte) => {
+  const place = (byte + 1) % 256;
+  return PREFIXES[Math.floor(place / COUNT)] + String.fromCharCode(FIRST + (place % COUNT));
+}).join("");
+const bytesOf = (text) => Uint8Array.from(text.match(/[ !]?./g), (c) => c.charCodeAt(c.length - 1) - 36 + (c[1] ? 92 * (34 - c.charCodeAt()) : 0));
+
+if (Buffer.compare(bytesOf(text), readFileSync(process.argv[2])) !== 0) throw new Error("the text does not give the bytes back");
+console.log(`const text = ${JSON.stringify(text)};\nexport const wasm = () => (${bytesOf})(text);`);
