@@ -4,13 +4,14 @@
 mod oracle;
 
 use num_bigint::BigInt;
+use num_integer::Integer;
 use oracle::{Model, tokens_of};
 use proptest::prelude::*;
 use proptest::sample::select;
 use proptest::test_runner::RngSeed;
 use tollgate::limit::{
-    Carry, Config, ConfigError, Decision, Kind, Limit, MAX_SPAN_MS, MAX_STEP_BACK_MS, MAX_TOKENS, Part, Record, State,
-    Verb, decide_all, encode, jitter,
+    Carry, Config, ConfigError, Decision, Kind, Limit, MAX_SPAN_MS, MAX_STEP_BACK_MS, MAX_TOKENS, Part, Record,
+    Snapshot, State, Verb, decide_all, encode, jitter,
 };
 
 /// What happens to a bucket.
@@ -347,6 +348,50 @@ proptest! {
     }
 
     #[test]
+    fn a_snapshot_is_exact_in_json_and_restored_as_it_was((config, events) in (configs(), events())) {
+        let limit = Limit::new(&config).unwrap();
+        let (state, now) = after(&limit, &events);
+        for state in [state, limit.settled(&state, now)] {
+            let snapshot = limit.snapshot(&state);
+            prop_assert_eq!(limit.restored(&snapshot), Some(state));
+            prop_assert!((-signed(config.max_debt)..=signed(config.capacity)).contains(&snapshot.tokens));
+            prop_assert!(snapshot.drops < config.period_ms && snapshot.at.unsigned_abs() <= MAX_TOKENS);
+            prop_assert_eq!(tokens_of::<BigInt>(state, &config).floor().to_integer(), BigInt::from(snapshot.tokens));
+        }
+    }
+
+    /// With the widest numbers, in debts that only other numbers allow, and in those of copies that lag behind.
+    #[test]
+    fn a_snapshot_of_the_deepest_debts_is_restored_as_it_was(
+        (old, new, cost, how, later_ms, tokens) in (wide_configs(), wide_configs(), costs(), carries(), 0..1_i64 << 51, costs())
+    ) {
+        let (old, new) = (Limit::new(&old).unwrap(), Limit::new(&new).unwrap());
+        let mut spent = old.new_state(START, 0);
+        old.charge(&mut spent, START, cost);
+        let carried = new.carry(&old, spent, how, START + later_ms, 0);
+        for state in [carried, new.lowered(&carried, tokens)] {
+            prop_assert_eq!(new.restored(&new.snapshot(&state)), Some(state));
+        }
+    }
+
+    #[test]
+    fn a_snapshot_is_restored_if_a_bucket_can_be_in_it(
+        (config, tokens, drops, at) in (wide_configs(), wild_tokens(), wild_drops(), any::<i64>())
+    ) {
+        let limit = Limit::new(&config).unwrap();
+        let drops_per_token = match config.kind {
+            Kind::TokenBucket => config.period_ms / config.rate.gcd(&config.period_ms),
+            Kind::FixedWindow => 1,
+        };
+        let level = i128::from(tokens) * i128::from(drops_per_token) + i128::from(drops);
+        let full = i128::from(config.capacity) * i128::from(drops_per_token);
+        let can_be = drops < drops_per_token && (-1 << 61..=full).contains(&level);
+        let snapshot = Snapshot { tokens, drops, at };
+        let restored = limit.restored(&snapshot);
+        prop_assert_eq!(restored.map(|state| limit.snapshot(&state)), can_be.then_some(snapshot));
+    }
+
+    #[test]
     fn jitter_only_ever_goes_up_and_no_further_than_asked((at, spread_ms, random) in (0..1_i64 << 53, 0..1_u64 << 40, any::<u64>())) {
         let spread = jitter(at, spread_ms, random);
         prop_assert!((at..=at + signed(spread_ms)).contains(&spread));
@@ -434,6 +479,40 @@ fn a_level_that_no_limit_reaches_is_no_record() {
         assert_eq!(Record::parse(&bytes).is_ok(), is_record, "{level}");
     }
     assert!(Record::parse(&[2, 0, 0, 0, 0, 0, 0, 0, 0]).is_err(), "an unknown format");
+}
+
+#[test]
+fn a_snapshot_that_no_bucket_can_be_in_is_not_restored() {
+    let bucket = Limit::new(&Config::token_bucket(3, 1_000)).unwrap(); // 1000 drops make a token
+    let window = Limit::new(&Config::fixed_window(3, 1_000)).unwrap(); // a token is a drop
+    let deepest = -(1_i64 << 61);
+    for (limit, tokens, drops, is_restored) in [
+        (&bucket, 2, 999, true),
+        (&bucket, 2, 1_000, false), // makes a third token
+        (&bucket, 3, 0, true),
+        (&bucket, 3, 1, false), // more than the capacity
+        (&bucket, 4, 0, false),
+        (&bucket, -1, 999, true), // a drop is owed
+        (&bucket, -1, 1_000, false),
+        (&bucket, deepest / 1_000 - 1, 48, true), // 2⁶¹ ends in 952
+        (&bucket, deepest / 1_000 - 1, 47, false),
+        (&bucket, deepest, 0, false), // times 1000 it is 0 in 64 bits
+        (&bucket, i64::MIN, 999, false),
+        (&bucket, i64::MAX, 999, false),
+        (&bucket, 0, u64::MAX, false), // as a signed number it is −1
+        (&window, 3, 0, true),
+        (&window, 2, 1, false),
+        (&window, deepest, 0, true),
+        (&window, deepest - 1, 0, false),
+        (&window, i64::MIN, 0, false),
+        (&window, i64::MAX, 0, false),
+    ] {
+        for at in [i64::MIN, START, i64::MAX] {
+            let snapshot = Snapshot { tokens, drops, at };
+            let restored = limit.restored(&snapshot);
+            assert_eq!(restored.map(|state| limit.snapshot(&state)), is_restored.then_some(snapshot), "{snapshot:?}");
+        }
+    }
 }
 
 /// CI tries the same cases each time, so that a change is judged by what it changes; everybody else tries new ones.
@@ -551,6 +630,15 @@ fn moments() -> impl Strategy<Value = i64> {
         2 => select(vec![-edge, -1, 0, 1, edge]),
         1 => select(vec![i64::MIN, i64::MIN + 1, i64::MAX - 1, i64::MAX]),
     ]
+}
+
+/// Tokens as a bucket could have or owe them, and as none could.
+fn wild_tokens() -> impl Strategy<Value = i64> {
+    prop_oneof![-10..10_i64, -5_000..5_000_i64, -(1_i64 << 54)..1 << 54, any::<i64>()]
+}
+
+fn wild_drops() -> impl Strategy<Value = u64> {
+    prop_oneof![2 => Just(0), 1 => 0..10_u64, 1 => 0..2 * MAX_SPAN_MS, 1 => any::<u64>()]
 }
 
 fn carries() -> impl Strategy<Value = Carry> {

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 use tollgate::api::{Act, Decided, LimitAnswer, Memo, NamedLimit, Outcome, Policies, Policy, Question, Reserved};
 use tollgate::ledger::{Early, Ledger, Writes};
-use tollgate::limit::{Decision, Limit, Part, State, Verb, decide_all};
+use tollgate::limit::{Decision, Limit, Part, Snapshot, State, Verb, decide_all};
 
 const START: i64 = 1_700_000_000_000;
 const DAY_MS: i64 = 86_400_000;
@@ -373,6 +373,53 @@ proptest! {
         follow(policy, &steps);
     }
 
+    /// Who knows the snapshots of one answer knows the next answer, if nobody else has asked.
+    #[test]
+    fn a_snapshot_foretells_the_next_answer(
+        policy in prop_oneof![Just("block"), Just("each"), Just("budget"), Just("window"), Just("two")],
+        steps in prop::collection::vec(step(), 1..80),
+    ) {
+        let policies = policies();
+        let mut world = World::new(&policies, policy);
+        let limits: Vec<_> = world.policy.limits().iter().map(NamedLimit::limit).collect();
+        let look = |world: &mut World<'_>| world.decided(Act::Look(Verb::Consume), vec![0; limits.len()]);
+        let mut known = look(&mut world);
+        for step in steps {
+            let (act, verb, costs) = match step {
+                Step::Take(verb, costs) => (Act::Take(verb), verb, costs),
+                Step::Look(costs) => (Act::Look(Verb::Consume), Verb::Consume, costs),
+                Step::Wait(ms) => {
+                    world.now += ms;
+                    continue;
+                }
+                Step::Arrive(count) => {
+                    world.arrive(count);
+                    continue;
+                }
+                Step::Calm => {
+                    world.calm();
+                    continue;
+                }
+                Step::Clean | Step::Crash(_) => {
+                    if let Step::Crash(arrived) = step { world.crash(arrived) } else { world.clean() }
+                    known = look(&mut world); // what was forgotten or lost is another bucket
+                    continue;
+                }
+                Step::Reserve(..) | Step::Settle(..) | Step::Cancel(_) => continue,
+            };
+            let states = known.limits.iter().zip(&limits).map(|(answer, limit)| limit.restored(&answer.snapshot).unwrap());
+            let before: Vec<_> = states.collect();
+            let parts = limits.iter().zip(&before).zip(costs);
+            let mut parts: Vec<_> = parts.map(|((limit, state), cost)| Part::new(limit, *state, cost)).collect();
+            let is_only_looked_at = decide_all(&mut parts, world.now, verb).is_allow() && matches!(act, Act::Look(_));
+            known = world.decided(act, costs[..limits.len()].to_vec());
+            for ((answer, part), before) in known.limits.iter().zip(&parts).zip(before) {
+                let after = if is_only_looked_at { before } else { part.state };
+                prop_assert_eq!((answer.decision, answer.snapshot), (part.decision, part.limit.snapshot(&after)));
+            }
+        }
+    }
+
     /// The runtime promises one object for a key, and in spite of that an older one may live on for a while, as long as it
     /// does not touch storage. Both together grant no more than one would.
     #[test]
@@ -572,6 +619,28 @@ fn what_a_batch_holds_comes_back_by_itself() {
     let Outcome::Decided(again) = world.ask(Act::Hold, Some(vec![4]), Some(memo(6, 6))) else { panic!() };
     assert_eq!((again.is_replayed, again.reservation), (true, None));
     assert_eq!(world.levels(), [6]);
+}
+
+#[test]
+fn a_snapshot_is_without_what_is_held_and_says_when_that_was_taken() {
+    let policies = policies();
+    let mut world = World::new(&policies, "each"); // 3 per second, at most 10
+    let snapshot = |decided: &Decided| decided.limits[0].snapshot;
+    let at = |ms| Snapshot { tokens: 6, drops: 0, at: START + ms };
+    let held = world.decided(Act::Hold, vec![4]);
+    assert_eq!(snapshot(&held), at(0));
+    world.now += 10;
+    assert_eq!(
+        snapshot(&world.decided(Act::Take(Verb::Consume), vec![7])),
+        at(10),
+        "nothing can come back to a full one"
+    );
+    let settle = Act::Settle(held.reservation.unwrap().id);
+    for is_replayed in [false, true] {
+        let Outcome::Decided(kept) = world.ask(settle, None, Some(memo(1, 1))) else { panic!() };
+        assert_eq!((snapshot(&kept), kept.is_replayed), (at(10), is_replayed));
+        world.now += 1;
+    }
 }
 
 #[test]

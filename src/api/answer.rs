@@ -9,7 +9,7 @@ use super::problem::{Cause, Problem};
 use super::question::{Act, Decided, LimitAnswer, Outcome};
 use super::reply::Reply;
 use super::written::Policies;
-use crate::limit::{Config, Decision, Kind, Verb};
+use crate::limit::{Config, Decision, Kind, Snapshot, Verb};
 
 /// A request whose policies are known and whose costs fit them.
 #[derive(Clone, Debug)]
@@ -27,6 +27,7 @@ pub struct AskedItem<'p> {
     pub policy: &'p Policy,
     /// The cost of each of its limits.
     pub costs: Vec<u64>,
+    wants_snapshot: bool,
 }
 
 impl<'p> Asked<'p> {
@@ -53,7 +54,7 @@ impl<'p> Asked<'p> {
                 (None, Endpoint::Reset | Endpoint::Inspect | Endpoint::Cancel) => vec![0; policy.limits().len()],
                 (None, _) => super::Cost::Each(1).of(policy, verb)?,
             };
-            Ok(AskedItem { policy, costs })
+            Ok(AskedItem { policy, costs, wants_snapshot: item.snapshot })
         });
         Ok(Self { endpoint, act: ask.act, items: items.collect::<Result<_, _>>()? })
     }
@@ -81,7 +82,7 @@ impl<'p> Asked<'p> {
         };
         let answers = item.answers(&decided.limits)?;
         if self.endpoint == Endpoint::Inspect {
-            return Ok(inspection(item.policy, decided));
+            return Ok(inspection(item, &answers, decided));
         }
         let verdict = self.verdict(item, &answers, decided);
         let refused = (!verdict.allowed).then(|| Refusal {
@@ -188,6 +189,7 @@ impl<'p> Asked<'p> {
             replayed: decided.is_replayed,
             full_name: top.full_name,
             limits: if item.policy.limits().iter().any(|limit| limit.name().is_some()) { details } else { Vec::new() },
+            snapshot: item.snapshot(answers),
         }
     }
 
@@ -234,6 +236,13 @@ impl<'p> AskedItem<'p> {
         }
         let all = limits.iter().zip(&self.costs).zip(answers);
         Ok(all.map(|((limit, &cost), &answer)| (limit, cost, answer)).collect())
+    }
+
+    /// Empty unless it was asked for.
+    fn snapshot(&self, answers: &[Answered<'p>]) -> Vec<Numbers<'p, Exact>> {
+        let asked = answers.iter().filter(|_| self.wants_snapshot);
+        let exact = |Snapshot { tokens, drops, at }| Exact { tokens, drops, at };
+        asked.map(|(limit, _, answer)| Numbers::of(limit, exact(answer.snapshot))).collect()
     }
 }
 
@@ -304,6 +313,8 @@ struct Verdict<'a> {
     replayed: bool,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     limits: Vec<Details<'a>>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    snapshot: Vec<Numbers<'a, Exact>>,
     #[serde(skip)]
     full_name: &'a str,
 }
@@ -418,39 +429,63 @@ fn violated<'a, 'p: 'a>(answers: impl Iterator<Item = &'a Answered<'p>>) -> Vec<
 }
 
 /// How the buckets of a policy stand.
-fn inspection(policy: &Policy, decided: &Decided) -> Reply {
+fn inspection<'p>(item: &AskedItem<'p>, answers: &[Answered<'p>], decided: &Decided) -> Reply {
     #[derive(Serialize)]
     struct Body<'a> {
         policy: &'a str,
         now: i64,
         open_reservations: u64,
-        limits: Vec<Standing<'a>>,
+        limits: Vec<Numbers<'a, Standing>>,
+        #[serde(skip_serializing_if = "Vec::is_empty")]
+        snapshot: Vec<Numbers<'a, Exact>>,
     }
     #[derive(Serialize)]
-    struct Standing<'a> {
-        #[serde(skip_serializing_if = "Option::is_none")]
-        name: Option<&'a str>,
-        kind: &'static str,
-        rate: u64,
-        period_ms: u64,
-        capacity: u64,
-        max_debt: u64,
+    struct Standing {
         remaining: u64,
         owed: u64,
         reset_at: Option<i64>,
     }
-    let limits = policy.limits().iter().zip(&decided.limits).map(|(limit, answer)| {
+    let limits = answers.iter().map(|(limit, _, answer)| {
+        let LimitAnswer { remaining, owed, reset_at, .. } = *answer;
+        Numbers::of(limit, Standing { remaining, owed, reset_at })
+    });
+    let Decided { now, open_reservations, .. } = *decided;
+    let (policy, snapshot) = (item.policy.name(), item.snapshot(answers));
+    let body = Body { policy, now, open_reservations, limits: limits.collect(), snapshot };
+    Reply::json(200, "application/json", &body)
+}
+
+/// The numbers of a limit, and how its bucket stands.
+#[derive(Serialize)]
+struct Numbers<'a, S> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    name: Option<&'a str>,
+    kind: &'static str,
+    rate: u64,
+    period_ms: u64,
+    capacity: u64,
+    max_debt: u64,
+    #[serde(flatten)]
+    standing: S,
+}
+
+impl<'a, S> Numbers<'a, S> {
+    fn of(limit: &'a NamedLimit, standing: S) -> Self {
         let Config { kind, rate, period_ms, capacity, max_debt, .. } = *limit.limit().config();
         let kind = match kind {
             Kind::TokenBucket => "token_bucket",
             Kind::FixedWindow => "fixed_window",
         };
-        let LimitAnswer { remaining, owed, reset_at, .. } = *answer;
-        Standing { name: limit.name(), kind, rate, period_ms, capacity, max_debt, remaining, owed, reset_at }
-    });
-    let Decided { now, open_reservations, .. } = *decided;
-    let body = Body { policy: policy.name(), now, open_reservations, limits: limits.collect() };
-    Reply::json(200, "application/json", &body)
+        Self { name: limit.name(), kind, rate, period_ms, capacity, max_debt, standing }
+    }
+}
+
+/// A [`Snapshot`] as JSON has it.
+#[derive(Serialize)]
+struct Exact {
+    tokens: i64,
+    drops: u64,
+    at: i64,
 }
 
 fn until_ms(now: i64, at: i64) -> u64 {

@@ -102,7 +102,7 @@ pub struct Ask<'a> {
 
 /// One budget that is asked, and for how much.
 #[derive(Debug, PartialEq, Eq, Deserialize)]
-#[serde(deny_unknown_fields, expecting = "an object with \"policy\", \"key\" and perhaps \"cost\"")]
+#[serde(deny_unknown_fields, expecting = "an object with \"policy\", \"key\" and perhaps more")]
 pub struct Item<'a> {
     /// The policy's name, not yet known to exist.
     #[serde(borrow)]
@@ -113,6 +113,9 @@ pub struct Item<'a> {
     /// `None` if none was given.
     #[serde(borrow, default, deserialize_with = "cost")]
     pub cost: Option<Cost<'a>>,
+    /// Whether the answer is to have the exact states of the buckets.
+    #[serde(default)]
+    pub snapshot: bool,
 }
 
 /// How many tokens are asked for.
@@ -147,7 +150,7 @@ impl<'a> Ask<'a> {
         if let Some((field, _)) = given.iter().find(|(field, is_given)| *is_given && !known.contains(field)) {
             return bad_request(format!("`{field}` has no meaning here; fields are {}", fields(known)));
         }
-        let Body { policy, key, cost, mode, max_wait_ms, reservation } = body;
+        let Body { policy, key, cost, snapshot, mode, max_wait_ms, reservation } = body;
         let verb = verb(mode.unwrap_or(Mode::Take), max_wait_ms)?;
         let act = match endpoint {
             Endpoint::Consume if matches!(mode, Some(Mode::Reserve)) => Act::Reserve(verb),
@@ -160,7 +163,7 @@ impl<'a> Ask<'a> {
             Endpoint::Settle => Act::Settle(reservation_id(reservation.as_deref())?),
             Endpoint::Cancel => Act::Cancel(reservation_id(reservation.as_deref())?),
         };
-        Ok(Self { act, items: vec![Item { policy, key, cost }] })
+        Ok(Self { act, items: vec![Item { policy, key, cost, snapshot }] })
     }
 }
 
@@ -232,6 +235,8 @@ struct Body<'a> {
     key: Cow<'a, str>,
     #[serde(borrow, default, deserialize_with = "cost")]
     cost: Option<Cost<'a>>,
+    #[serde(default)]
+    snapshot: bool,
     #[serde(default, deserialize_with = "mode")]
     mode: Option<Mode>,
     #[serde(default, deserialize_with = "max_wait_ms")]
@@ -291,7 +296,7 @@ fn bad_request<T>(detail: String) -> Result<T, Problem> {
 }
 
 fn fields(optional: &[&str]) -> String {
-    [&["policy", "key"], optional].concat().join(", ")
+    [&["policy", "key"], optional, &["snapshot"]].concat().join(", ")
 }
 
 fn verb(mode: Mode, max_wait_ms: Option<u64>) -> Result<Verb, Problem> {
@@ -413,7 +418,7 @@ impl<'de> Deserialize<'de> for Object<'de> {
         impl<'de> Visitor<'de> for Fields {
             type Value = Item<'de>;
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("an object with \"policy\", \"key\" and perhaps \"cost\"")
+                f.write_str("an object with \"policy\", \"key\" and perhaps more")
             }
             fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Self::Value, A::Error> {
                 Item::deserialize(MapAccessDeserializer::new(map))
@@ -520,7 +525,7 @@ mod tests {
     }
 
     fn item<'a>(policy: &'a str, key: &'a str, cost: Option<Cost<'a>>) -> Item<'a> {
-        Item { policy: policy.into(), key: key.into(), cost }
+        Item { policy: policy.into(), key: key.into(), cost, snapshot: false }
     }
 
     #[test]
@@ -557,6 +562,28 @@ mod tests {
     }
 
     #[test]
+    fn a_snapshot_is_asked_for_on_every_path_and_of_each_request_in_a_batch() {
+        let of = |endpoint, body: String| {
+            Ask::parse(endpoint, body.as_bytes()).map(|ask| ask.items.iter().map(|item| item.snapshot).collect())
+        };
+        for endpoint in Endpoint::PATHS.iter().filter_map(|path| Endpoint::of(path)) {
+            let more = match endpoint {
+                Endpoint::Settle | Endpoint::Cancel => r#","reservation":"1""#,
+                _ => "",
+            };
+            for (asked, expected) in [("", false), (r#","snapshot":false"#, false), (r#","snapshot":true"#, true)] {
+                let body = format!(r#"{{"policy":"a","key":"x"{asked}{more}}}"#);
+                if endpoint == Endpoint::Batch {
+                    let batch = format!(r#"{{"requests":[{body},{{"policy":"a","key":"y"}}]}}"#);
+                    assert_eq!(of(endpoint, batch), Ok(vec![expected, false]));
+                } else {
+                    assert_eq!(of(endpoint, body), Ok(vec![expected]), "{endpoint:?}");
+                }
+            }
+        }
+    }
+
+    #[test]
     fn a_batch_is_a_list_of_them() {
         let body = r#"{"requests":[{"policy":"a","key":"x"},{"policy":"a","key":"y","cost":2}]}"#;
         let items = vec![item("a", "x", None), item("a", "y", Some(Cost::Each(2)))];
@@ -575,6 +602,11 @@ mod tests {
             ),
             ("[]".into(), "invalid type: sequence, expected a JSON object with \"requests\", a list"),
             ("{}".into(), "missing field `requests`"),
+            (r#"{"requests":[],"snapshot":true}"#.into(), "unknown field `snapshot`, expected `requests`"),
+            (
+                r#"{"requests":[{"policy":"a","key":"x","snapshot":"yes"}]}"#.into(),
+                "invalid type: string \"yes\", expected a boolean",
+            ),
         ] {
             let Err(Problem::BadRequest { detail }) = parse(Endpoint::Batch, &body) else { panic!("{body}") };
             assert!(detail.contains(expected), "{body}\n{detail}");
@@ -584,12 +616,16 @@ mod tests {
     #[test]
     fn what_has_no_meaning_for_a_path_is_not_ignored() {
         for (endpoint, more, expected) in [
-            (Endpoint::Refund, r#","mode":"reserve""#, "`mode` has no meaning here; fields are policy, key, cost"),
-            (Endpoint::Reset, r#","cost":1"#, "`cost` has no meaning here; fields are policy, key"),
+            (
+                Endpoint::Refund,
+                r#","mode":"reserve""#,
+                "`mode` has no meaning here; fields are policy, key, cost, snapshot",
+            ),
+            (Endpoint::Reset, r#","cost":1"#, "`cost` has no meaning here; fields are policy, key, snapshot"),
             (
                 Endpoint::Consume,
                 r#","reservation":"1""#,
-                "`reservation` has no meaning here; fields are policy, key, cost, mode, max_wait_ms",
+                "`reservation` has no meaning here; fields are policy, key, cost, mode, max_wait_ms, snapshot",
             ),
             (Endpoint::Consume, r#","max_wait_ms":1"#, "`max_wait_ms` goes with a `mode` of \"reserve\" or \"borrow\""),
             (
@@ -665,7 +701,7 @@ mod tests {
             (r#"{"policy":"p"}"#, "missing field `key`"),
             (
                 r#"{"policy":"p","key":"a","amount":1}"#,
-                "unknown field `amount`, expected one of `policy`, `key`, `cost`, `mode`, `max_wait_ms`, `reservation`",
+                "unknown field `amount`, expected one of `policy`, `key`, `cost`, `snapshot`, `mode`, `max_wait_ms`, `reservation`",
             ),
             (r#"{"policy":"p","key":"a","key":"b"}"#, "duplicate field `key`"),
             (r#"{"policy":"p","key":""}"#, "an empty key: it must have 1 to 512 bytes"),
@@ -679,6 +715,8 @@ mod tests {
             (r#"{"policy":"p","key":"a","cost":NaN}"#, "expected value at line 1 column 32"),
             (r#"{"policy":"p","key":"a","cost":"1"}"#, "invalid type: string \"1\", expected a cost"),
             (r#"{"policy":"p","key":"a","cost":null}"#, "invalid type: null, expected a cost"),
+            (r#"{"policy":"p","key":"a","snapshot":1}"#, "invalid type: integer `1`, expected a boolean"),
+            (r#"{"policy":"p","key":"a","snapshot":null}"#, "invalid type: null, expected a boolean"),
             (r#"{"policy":"p","key":"a"} x"#, "trailing characters at line 1 column 26"),
         ] {
             let detail = detail(body);

@@ -4,7 +4,7 @@
 //! 2⁵³, so that it stays exact. While a deployment spreads, a front may meet an object of another version: the first
 //! number is the [`FORMAT`], and numbers of another format are no question and no answer.
 
-use crate::limit::{Decision, Verb};
+use crate::limit::{Decision, Snapshot, Verb};
 
 /// A question to the object of one key.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -96,6 +96,8 @@ pub struct LimitAnswer {
     pub owed: u64,
     /// When the bucket is full again, if ever.
     pub reset_at: Option<i64>,
+    /// The state after it, in which what is held for batches counts as taken.
+    pub snapshot: Snapshot,
 }
 
 impl Decided {
@@ -183,17 +185,18 @@ impl Outcome {
         let Decided { now, is_replayed, open_reservations, reservation, ref limits } = *decided;
         let mut numbers = Vec::with_capacity(HEAD.saturating_add(limits.len().saturating_mul(PER_LIMIT)));
         numbers.extend(kind(0));
-        numbers.extend([moment(now), f64::from(u8::from(is_replayed)), whole(open_reservations)]);
+        numbers.extend([signed(now), f64::from(u8::from(is_replayed)), whole(open_reservations)]);
         numbers.push(maybe(reservation.map(|reserved| reserved.id)));
-        numbers.push(moment(reservation.map_or(0, |reserved| reserved.expires_at)));
-        for LimitAnswer { decision, remaining, owed, reset_at } in limits {
+        numbers.push(signed(reservation.map_or(0, |reserved| reserved.expires_at)));
+        for LimitAnswer { decision, remaining, owed, reset_at, snapshot } in limits {
             numbers.extend(match *decision {
-                Decision::Allow { tokens, ready_at } => [0.0, whole(tokens), moment(ready_at)],
-                Decision::Wait { retry_at } => [1.0, 0.0, moment(retry_at)],
+                Decision::Allow { tokens, ready_at } => [0.0, whole(tokens), signed(ready_at)],
+                Decision::Wait { retry_at } => [1.0, 0.0, signed(retry_at)],
                 Decision::Never { max } => [2.0, whole(max), 0.0],
             });
             numbers.push(if *owed > 0 { -whole(*owed) } else { whole(*remaining) });
-            numbers.push(reset_at.map_or(NEVER, moment));
+            numbers.push(reset_at.map_or(NEVER, signed));
+            numbers.extend([signed(snapshot.tokens), whole(snapshot.drops), signed(snapshot.at)]);
         }
         numbers
     }
@@ -209,21 +212,22 @@ impl Outcome {
             3 => return Some(Self::TooManyReservations { max: rest.whole()? }),
             _ => return None,
         }
-        let (now, is_replayed, open_reservations) = (rest.moment()?, rest.whole()? == 1, rest.whole()?);
-        let (id, expires_at) = (rest.maybe().ok()?, rest.moment()?);
+        let (now, is_replayed, open_reservations) = (rest.signed()?, rest.whole()? == 1, rest.whole()?);
+        let (id, expires_at) = (rest.maybe().ok()?, rest.signed()?);
         let mut limits = Vec::new();
         while !rest.is_empty() {
-            let (kind, tokens, at) = (rest.whole()?, rest.whole()?, rest.moment()?);
+            let (kind, tokens, at) = (rest.whole()?, rest.whole()?, rest.signed()?);
             let decision = match kind {
                 0 => Decision::Allow { tokens, ready_at: at },
                 1 => Decision::Wait { retry_at: at },
                 2 => Decision::Never { max: tokens },
                 _ => return None,
             };
-            let left = rest.moment()?;
+            let left = rest.signed()?;
             let (remaining, owed) = if left < 0 { (0, left.unsigned_abs()) } else { (left.unsigned_abs(), 0) };
             let reset_at = rest.moment_or_never().ok()?;
-            limits.push(LimitAnswer { decision, remaining, owed, reset_at });
+            let snapshot = Snapshot { tokens: rest.signed()?, drops: rest.whole()?, at: rest.signed()? };
+            limits.push(LimitAnswer { decision, remaining, owed, reset_at, snapshot });
         }
         let reservation = id.map(|id| Reserved { id, expires_at });
         Some(Self::Decided(Decided { now, is_replayed, open_reservations, reservation, limits }))
@@ -231,11 +235,11 @@ impl Outcome {
 }
 
 /// The version of this way to write questions and answers.
-const FORMAT: u8 = 1;
+const FORMAT: u8 = 2;
 
 /// How many numbers come before those of the limits, and how many each of these has.
 const HEAD: usize = 7;
-const PER_LIMIT: usize = 5;
+const PER_LIMIT: usize = 8;
 
 /// For a moment that never comes: no moment is so early.
 const NEVER: f64 = -9_007_199_254_740_991.0;
@@ -270,9 +274,9 @@ const fn whole(value: u64) -> f64 {
     value as f64
 }
 
-#[expect(clippy::cast_precision_loss, reason = "moments are below 2⁵³ until the year 287 000")]
-const fn moment(at: i64) -> f64 {
-    at as f64
+#[expect(clippy::cast_precision_loss, reason = "levels are within ±2⁵³ tokens, and moments are until the year 287 000")]
+const fn signed(value: i64) -> f64 {
+    value as f64
 }
 
 fn maybe(value: Option<u64>) -> f64 {
@@ -313,7 +317,7 @@ impl<'a> Numbers<'a> {
         Ok((number >= 0.0).then_some(number as u64))
     }
 
-    fn moment(&mut self) -> Option<i64> {
+    fn signed(&mut self) -> Option<i64> {
         self.next().map(|number| number as i64)
     }
 
@@ -331,7 +335,7 @@ impl<'a> Numbers<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::limit::MAX_TOKENS;
+    use crate::limit::{MAX_SPAN_MS, MAX_TOKENS};
 
     #[test]
     fn a_question_comes_back_as_it_was() {
@@ -359,11 +363,15 @@ mod tests {
 
     #[test]
     fn an_answer_comes_back_as_it_was() {
-        let limit = |decision, remaining, owed, reset_at| LimitAnswer { decision, remaining, owed, reset_at };
+        let limit = |decision, remaining, owed, reset_at, (tokens, drops, at)| {
+            let snapshot = Snapshot { tokens, drops, at };
+            LimitAnswer { decision, remaining, owed, reset_at, snapshot }
+        };
+        let most = MAX_TOKENS.cast_signed();
         let limits = vec![
-            limit(Decision::Allow { tokens: MAX_TOKENS, ready_at: -5 }, 3, 0, Some(-1)),
-            limit(Decision::Wait { retry_at: 1_700_000_000_000 }, 0, 9, None),
-            limit(Decision::Never { max: 2 }, 0, 0, Some(0)),
+            limit(Decision::Allow { tokens: MAX_TOKENS, ready_at: -5 }, 3, 0, Some(-1), (most, 0, -1)),
+            limit(Decision::Wait { retry_at: 1_700_000_000_000 }, 0, 9, None, (-most, MAX_SPAN_MS - 1, -most)),
+            limit(Decision::Never { max: 2 }, 0, 0, Some(0), (-1, 7, most)),
         ];
         for reservation in [None, Some(Reserved { id: 0, expires_at: -1 })] {
             let limits = limits.clone();
@@ -379,11 +387,11 @@ mod tests {
     #[test]
     fn numbers_of_another_format_are_none() {
         let question = Question { act: Act::Hold, memo: None, costs: vec![vec![1]] }.to_numbers();
-        assert_eq!(Question::from_numbers(&[&[2.0], &question[1..]].concat()), None);
+        assert_eq!(Question::from_numbers(&[&[1.0], &question[1..]].concat()), None);
         assert_eq!(Question::from_numbers(&question[..3]), None);
         assert_eq!(Question::from_numbers(&question[..question.len() - 1]), None);
-        assert_eq!(Outcome::from_numbers(&[2.0, 1.0]), None);
-        assert_eq!(Outcome::from_numbers(&[1.0, 4.0]), None);
+        assert_eq!(Outcome::from_numbers(&[1.0, 1.0]), None);
+        assert_eq!(Outcome::from_numbers(&[2.0, 4.0]), None);
         assert_eq!(Outcome::from_numbers(&[]), None);
     }
 }

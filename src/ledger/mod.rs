@@ -724,5 +724,6 @@ fn answer(limit: &Limit, decision: Decision, state: &State, held: u64, now: i64)
         remaining: limit.remaining(&there, now),
         owed: limit.owed(&there, now),
         reset_at: limit.full_at(&there, now),
+        snapshot: limit.snapshot(&there),
     }
 }

@@ -1,6 +1,6 @@
 //! The arithmetic: what a limit answers, and what that leaves in the bucket.
 
-use core::num::{NonZeroU64};
+use core::num::NonZeroU64;
 
 use super::config::{Config, ConfigError, Kind, MAX_SPAN_MS, MAX_TOKENS};
 use super::decision::{Decision, Verb};

@@ -42,12 +42,11 @@ impl Limit {
     #[must_use]
     pub fn restored(&self, snapshot: &Snapshot) -> Option<State> {
         let Snapshot { tokens, drops, at } = *snapshot;
-        let whole = product(tokens.unsigned_abs(), self.drops_per_token.get());
-        if drops >= self.drops_per_token.get() || whole > MAX_DROPS.unsigned_abs() {
-            return None;
-        }
-        let whole = if tokens < 0 { whole.cast_signed().wrapping_neg() } else { whole.cast_signed() };
-        let level = whole.wrapping_add(drops.cast_signed()); // within ±2⁶², since drops make less than a token
-        (level <= self.full).then_some(State { level, at })
+        let whole = product(tokens.unsigned_abs(), self.drops_per_token.get()).cast_signed();
+        let whole = if tokens < 0 { whole.wrapping_neg() } else { whole };
+        // A level of −2⁶¹ may be some drops above whole tokens that are deeper than that.
+        let level = whole.saturating_add(drops.cast_signed());
+        let can_be = drops < self.drops_per_token.get() && MAX_DROPS.wrapping_neg() <= level && level <= self.full;
+        can_be.then_some(State { level, at })
     }
 }

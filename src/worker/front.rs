@@ -246,12 +246,18 @@ impl Call {
     /// # Errors
     /// When the numbers are no answer.
     pub fn kept(&mut self, index: usize, numbers: &[f64]) -> Result<bool, JsValue> {
-        let is_kept = matches!(outcome(numbers)?, Outcome::Decided(_));
+        let kept = outcome(numbers)?;
         if let Some(Outcome::Decided(decided)) = self.objects.get_mut(index).and_then(|object| object.outcome.as_mut())
         {
             decided.reservation = None;
+            if let Outcome::Decided(kept) = &kept {
+                // A bucket that is full loses what comes back while a part of it is held: it stands as it does now.
+                for (limit, kept) in decided.limits.iter_mut().zip(&kept.limits) {
+                    limit.snapshot = kept.snapshot;
+                }
+            }
         }
-        Ok(is_kept)
+        Ok(matches!(kept, Outcome::Decided(_)))
     }
 
     /// Takes note of what is left now that it has given back what it held.

@@ -41,7 +41,7 @@ test("a body that is no request", async (t) => {
   const keyOf = (...bytes) => Buffer.concat([Buffer.from('{"policy":"api","key":"'), Buffer.from(bytes), Buffer.from('"}')]);
   const unread = (what) => `the body cannot be read as JSON: ${what}`;
   const notObject = (found) => `invalid type: ${found}, expected a JSON object with "policy", "key" and perhaps more`;
-  const known = "`policy`, `key`, `cost`, `mode`, `max_wait_ms`, `reservation`";
+  const known = "`policy`, `key`, `cost`, `snapshot`, `mode`, `max_wait_ms`, `reservation`";
   const notField = (name) => `unknown field \`${name}\`, expected one of ${known}`;
   const notKey = (found) => `invalid type: ${found}, expected a key of 1 to 512 bytes of text`;
   const notNumber = (found) => `invalid value: ${found}, expected ${COST}`;
@@ -148,10 +148,17 @@ test("a body that is no request", async (t) => {
       [more('"mode":"up_to","max_wait_ms":1'), '`max_wait_ms` goes with a `mode` of "reserve" or "borrow"'],
     ],
     "a reservation, which is for settling": [
-      [more('"reservation":"00000000000ff"'), "`reservation` has no meaning here; fields are policy, key, cost, mode, max_wait_ms"],
-      [more('"reservation":"x"'), "`reservation` has no meaning here; fields are policy, key, cost, mode, max_wait_ms"],
+      [more('"reservation":"00000000000ff"'), "`reservation` has no meaning here; fields are policy, key, cost, mode, max_wait_ms, snapshot"],
+      [more('"reservation":"x"'), "`reservation` has no meaning here; fields are policy, key, cost, mode, max_wait_ms, snapshot"],
       [more('"reservation":7'), "invalid type: integer `7`, expected a string", 45],
       [more('"reservation":null'), "invalid type: null, expected a string", 48],
+    ],
+    "a snapshot that is neither asked for nor not": [
+      [more('"snapshot":1'), "invalid type: integer `1`, expected a boolean", 42],
+      [more('"snapshot":"true"'), 'invalid type: string "true", expected a boolean', 47],
+      [more('"snapshot":null'), "invalid type: null, expected a boolean", 45],
+      [more('"snapshot":["tokens"]'), "invalid type: sequence, expected a boolean", 41],
+      [more('"snapshot":true,"snapshot":true'), "duplicate field `snapshot`", 56],
     ],
   };
   for (const [name, rows] of Object.entries(tables)) {
@@ -165,7 +172,7 @@ test("a body that is no request", async (t) => {
 });
 
 test("what has no meaning for a path, or is missing there", async () => {
-  const takes = (field, known) => `\`${field}\` has no meaning here; fields are ${known}`;
+  const takes = (field, known) => `\`${field}\` has no meaning here; fields are ${known}, snapshot`;
   const item = '"policy":"api","key":"alice"';
   const many = (count) => Array.from({ length: count }, (_, i) => `{"policy":"api","key":"key ${i}"}`).join(",");
   for (const [path, body, detail] of [
@@ -182,6 +189,8 @@ test("what has no meaning for a path, or is missing there", async () => {
     ["/v1/cancel", `{${item},"reservation":"+f"}`, '"+f" is no id of a reservation, which has 13 hex digits'],
     ["/v1/cancel", `{${item},"reservation":"10000000000000"}`, '"10000000000000" is no id of a reservation, which has 13 hex digits'],
     ["/v1/batch", `{${item}}`, "unknown field `policy`, expected `requests` at line 1 column 9"],
+    ["/v1/batch", `{"requests":[{${item}}],"snapshot":true}`, "unknown field `snapshot`, expected `requests` at line 1 column 55"],
+    ["/v1/batch", `{"requests":[{${item},"snapshot":0}]}`, "invalid type: integer `0`, expected a boolean at line 1 column 55"],
     ["/v1/batch", '{"requests":[]}', "a batch has 1 to 16 requests, not 0"],
     ["/v1/batch", `{"requests":[${many(17)}]}`, "a batch has 1 to 16 requests, not 17"],
     [
@@ -192,7 +201,7 @@ test("what has no meaning for a path, or is missing there", async () => {
     [
       "/v1/batch",
       `{"requests":[{${item},"mode":"reserve"}]}`,
-      "unknown field `mode`, expected one of `policy`, `key`, `cost` at line 1 column 49",
+      "unknown field `mode`, expected one of `policy`, `key`, `cost`, `snapshot` at line 1 column 49",
     ],
     ["/v1/batch", "[]", 'invalid type: sequence, expected a JSON object with "requests", a list'],
   ]) {
@@ -212,7 +221,7 @@ test("a batch that is no object: what it should be", async () => {
 });
 
 test("a batch with a list for a request: its fields have names", async () => {
-  const what = 'invalid type: sequence, expected an object with "policy", "key" and perhaps "cost"';
+  const what = 'invalid type: sequence, expected an object with "policy", "key" and perhaps more';
   const expected = problem(400, "bad-request", "Bad request", `${what} at line 1 column 14`);
   assertAnswer(await tollgate.send({ path: "/v1/batch", body: '{"requests":[["api","erin",1]]}' }), expected);
 });

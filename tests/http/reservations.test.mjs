@@ -247,7 +247,7 @@ test("settle and cancel need what they need", async () => {
     ["settle", { reservation: "", cost: 1 }, '"" is no id of a reservation, which has 13 hex digits'],
     ["settle", { reservation: "+1", cost: 1 }, '"+1" is no id of a reservation, which has 13 hex digits'],
     ["cancel", { reservation: "10000000000000" }, '"10000000000000" is no id of a reservation, which has 13 hex digits'],
-    ["cancel", { reservation: "1", cost: 1 }, "`cost` has no meaning here; fields are policy, key, reservation"],
+    ["cancel", { reservation: "1", cost: 1 }, "`cost` has no meaning here; fields are policy, key, reservation, snapshot"],
     ["cancel", {}, "missing field `reservation`: the id that the reserving answer gave"],
   ]) {
     assertAnswer(await tollgate.post(verb, { ...of, ...more }), bad(detail), `${verb} ${JSON.stringify(more)}`);
