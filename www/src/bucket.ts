@@ -141,7 +141,7 @@ export class Bucket {
   restore(snapshot: Snapshot, keep = true): void {
     const { tokens, drops, at } = snapshot ?? {};
     if (![tokens, drops, at].every(Number.isSafeInteger) || !this.#core.restore(this.#address, tokens, drops, at, keep)) {
-      throw new TollgateError("snapshot_mismatched", "this is not the state of a bucket with these numbers");
+      throw new TollgateError("snapshot_mismatched", "this is no state of these limits");
     }
   }
 

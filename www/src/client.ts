@@ -171,7 +171,7 @@ export class Client {
       try {
         return { ...(JSON.parse(text) as Answer), status };
       } catch {
-        throw new TollgateError("answer_malformed", `${url} answered ${status} with what is no JSON`);
+        throw new TollgateError("answer_malformed", `${url} answered ${status}, and no JSON`);
       }
     };
   }

@@ -33,7 +33,7 @@ export function init(wasm: CoreSource | (() => CoreSource)): void {
 /** The module's exports. It is not compiled before somebody needs it. */
 export function instance(): Core {
   if (core) return core;
-  if (!source) throw new TollgateError("not_initialised", "call init(module) of tollgate/slim first, or import tollgate instead");
+  if (!source) throw new TollgateError("not_initialised", "call init(module) first, or import tollgate, not tollgate/slim");
   const wasm = typeof source === "function" ? source() : source;
   return (core = instantiated(wasm).exports as unknown as Core);
 }

@@ -2,9 +2,9 @@
 
 /** What was wrong, in a word that does not change. */
 export type TollgateErrorCode =
-  /** A number was not a whole one, or out of range: `min` and `max` say between which it has to be. */
+  /** The number of that name was not a whole one, or out of range: `min` and `max` say between which it has to be. */
   | `${string}_not_whole` | `${string}_too_small` | `${string}_too_large`
-  /** A word was none of those that there are. */
+  /** The word of that name was none of those that there are. */
   | `${string}_unknown`
   /** A snapshot was not one of these limits. */
   | "snapshot_mismatched"
@@ -45,13 +45,12 @@ export class TollgateError extends Error implements TollgateErrorDetails {
 export function whole(name: string, value: number, min = 0, max = Number.MAX_SAFE_INTEGER): number {
   if ((Number.isSafeInteger(value) || value === max) && value >= min && value <= max) return value;
   const wrong = value < min ? "too_small" : value > max ? "too_large" : "not_whole";
-  const snake = name.replace(/[A-Z]/g, (letter) => "_" + letter.toLowerCase());
-  throw new TollgateError(`${snake}_${wrong}`, `${name} must be a whole number from ${min} to ${max}, not ${value}`, { min, max });
+  throw new TollgateError(`${name}_${wrong}`, `${name} must be a whole number from ${min} to ${max}, not ${value}`, { min, max });
 }
 
 /** The place of `value` among `values`. */
 export function placeOf(name: string, value: string, values: readonly string[]): number {
   const place = values.indexOf(value);
-  if (place < 0) throw new TollgateError(`${name}_unknown`, `${name} must be one of ${values.join(", ")}, not ${value}`);
+  if (place < 0) throw new TollgateError(`${name}_unknown`, `${name} must be one of ${values}, not ${value}`);
   return place;
 }

@@ -2,7 +2,7 @@
 import type { Cost } from "./budget.js";
 import type { Clock } from "./clock.js";
 import { TollgateError } from "./errors.js";
-import type { AcquireOptions } from "./queue.js";
+import type { AcquireOptions } from "./line.js";
 
 /** How {@link limitFetch} behaves, if not as usual. */
 export interface LimitFetchOptions extends Omit<AcquireOptions, "cost" | "signal"> {

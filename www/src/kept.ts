@@ -27,7 +27,7 @@ export async function inLine(name: string, turn: () => Promise<void>, options: L
 
 /** Says once that something is missing. */
 export function warn(what: unknown): void {
-  if (!hasWarned) console.warn("tollgate: tabs do not share their limits, or forget them:", what);
+  if (!hasWarned) console.warn("tollgate: limits are for this tab alone:", what);
   hasWarned = true;
 }
 

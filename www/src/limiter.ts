@@ -1,32 +1,7 @@
-// A policy for one key, with a clock and a queue.
+// A policy for one key, by the clock of this page.
 import type { Decision, Limit, Refusal, Snapshot, Verb } from "./bucket.js";
 import { Budget, type Cost } from "./budget.js";
-import { systemClock, type Clock } from "./clock.js";
-import { Events } from "./events.js";
-import { TollgateError } from "./errors.js";
-import { Queue, type AcquireOptions, type QueueEvent, type QueueOptions, type Waiting } from "./queue.js";
-
-/** How a {@link Limiter} behaves, if not as usual. */
-export interface LimiterOptions extends QueueOptions {
-  /** The time to go by. */
-  readonly clock?: Clock;
-}
-
-/** What {@link Limiter.throttle} is asked for. */
-export interface ThrottleOptions<Args extends unknown[]> extends Omit<AcquireOptions, "cost"> {
-  /** How many tokens a call costs. 1, if left out. */
-  readonly cost?: Cost | ((...args: Args) => Cost);
-}
-
-/** What happened to a {@link Limiter}. */
-export type LimiterEvent =
-  /** Tokens were taken. */
-  | { readonly type: "allow"; readonly cost: Cost; readonly decision: Decision }
-  /** Somebody was refused, at once. */
-  | { readonly type: "refuse"; readonly cost: Cost; readonly decision: Refusal }
-  | QueueEvent
-  /** Anything else that changes what {@link Limiter.peek} says: tokens given back, a pause. */
-  | { readonly type: "change" };
+import { Line, possible, tooLong, type AcquireOptions, type LimiterOptions, type Waiting } from "./line.js";
 
 /**
  * Limits for one key, by the clock of this page. Whoever cannot be admitted may wait in line.
@@ -38,28 +13,19 @@ export type LimiterEvent =
  * const search = limiter.throttle(fetchResults);
  * ```
  */
-export class Limiter extends Events<LimiterEvent> {
-  readonly clock: Clock;
+export class Limiter extends Line {
   readonly #budget: Budget;
-  readonly #queue: Queue;
   #pausedUntil = -Infinity;
   #cancelTimer = () => {};
 
-  constructor(limits: Limit | readonly Limit[], { clock = systemClock, ...queue }: LimiterOptions = {}) {
-    super();
-    this.clock = clock;
-    this.#budget = new Budget(clock.now(), limits);
-    this.#queue = new Queue(queue, () => this.#pump(), (event) => this.emit(event));
+  constructor(limits: Limit | readonly Limit[], options?: LimiterOptions) {
+    super(options);
+    this.#budget = new Budget(this.clock.now(), limits);
   }
 
   /** The limits, as they were given. */
   get limits(): readonly Limit[] {
     return this.#budget.limits;
-  }
-
-  /** How many `acquire` calls wait. */
-  get waiting(): number {
-    return this.#queue.all.length;
   }
 
   /** Takes `cost` tokens now, or none. While others wait in line it is refused, or they would wait for ever. */
@@ -82,7 +48,6 @@ export class Limiter extends Events<LimiterEvent> {
     this.#change(cost, "charge");
   }
 
-  /** Gives `cost` tokens back, up to the capacity. */
   refund(cost: Cost = 1): void {
     this.#change(cost, "refund");
   }
@@ -102,35 +67,16 @@ export class Limiter extends Events<LimiterEvent> {
     return this.#budget.fullAt(this.clock.now());
   }
 
-  /**
-   * Waits in line for `cost` tokens and takes them. Within a priority it is first come, first served, however much
-   * each asks, so that a large request is not starved by small ones.
-   *
-   * Rejects with the signal's reason, or with a {@link TollgateError}: `cost_never_granted`, `wait_too_long` or `queue_full`.
-   */
   async acquire(options: AcquireOptions = {}): Promise<Decision> {
-    const { cost = 1 } = options;
-    const now = this.clock.now();
-    possible(this.#budget.decide(now, cost, "consume", 0, false));
-    return this.#queue.join(now, options);
-  }
-
-  /**
-   * Makes a function that waits in line before each call of `fn`. `cost` may depend on the arguments.
-   *
-   * ```js
-   * const ask = limiter.throttle(fetch, { cost: (url, init) => init?.method === "POST" ? 5 : 1 });
-   * ```
-   */
-  throttle<Args extends unknown[], Result>(fn: (...args: Args) => Result, options?: ThrottleOptions<Args>): (...args: Args) => Promise<Awaited<Result>> {
-    return throttled(this, fn, options);
+    possible(this.#budget.decide(this.clock.now(), options.cost, "consume", 0, false));
+    return this.join(options);
   }
 
   /** Admits nobody before `moment`, because somebody who knows said so. Never earlier than it was told before. */
   pause(moment: number): void {
     this.#pausedUntil = Math.max(this.#pausedUntil, moment);
     this.emit({ type: "change" });
-    this.#pump();
+    this.serve();
   }
 
   /** The states of all limits, to be kept. */
@@ -142,25 +88,25 @@ export class Limiter extends Events<LimiterEvent> {
   restore(snapshots: readonly Snapshot[]): void {
     this.#budget.restore(snapshots);
     this.emit({ type: "change" });
-    this.#pump();
+    this.serve();
   }
 
   #ask(cost: Cost, verb: Verb, maxWaitMs?: number): Decision {
     const decision = this.#inLine(cost) ?? this.#budget.decide(this.clock.now(), cost, verb, maxWaitMs);
-    this.emit(decision.allowed ? { type: "allow", cost, decision } : { type: "refuse", cost, decision });
+    this.emit({ type: decision.allowed ? "allow" : "refuse", cost, decision });
     return decision;
   }
 
   #change(cost: Cost, verb: Verb): void {
     this.#budget.decide(this.clock.now(), cost, verb);
     this.emit({ type: "change" });
-    this.#pump();
+    this.serve();
   }
 
   /** The refusal of whoever would have to wait for others, or for a pause. */
   #inLine(cost: Cost): Refusal | undefined {
     if (this.waiting === 0 && this.#pausedUntil <= this.clock.now()) return undefined;
-    const last = this.#forecast([...this.#queue.all, { cost, deadline: Infinity }]).at(-1)!;
+    const last = this.#forecast([...this.line, { cost, deadline: Infinity }]).at(-1)!;
     return last.allowed ? { allowed: false, retryAt: last.readyAt } : last;
   }
 
@@ -180,21 +126,21 @@ export class Limiter extends Events<LimiterEvent> {
     return decisions;
   }
 
-  /** Admits whoever is first in line as long as there is enough, and then sleeps until there is. */
-  #pump(): void {
+  /** Admits whoever is first as long as there is enough, and then sleeps until there is. */
+  protected serve(): void {
     this.#cancelTimer();
-    const line = [...this.#queue.all];
+    const line = [...this.line];
     if (line.some(({ deadline }) => deadline < Infinity)) {
       this.#forecast(line).forEach((decision, i) => {
         const { deadline, drop } = line[i]!;
         if (!decision.allowed && decision.retryAt > deadline) drop(tooLong(decision.retryAt));
       });
     }
-    for (let first; (first = this.#queue.all[0]); ) {
+    for (let first; (first = this.line[0]); ) {
       const now = this.clock.now();
       const decision: Decision = this.#pausedUntil > now ? { allowed: false, retryAt: this.#pausedUntil } : this.#budget.decide(now, first.cost);
       if (!decision.allowed) {
-        if (decision.retryAt < Infinity) this.#cancelTimer = this.clock.at(decision.retryAt, () => this.#pump());
+        if (decision.retryAt < Infinity) this.#cancelTimer = this.clock.at(decision.retryAt, () => this.serve());
         return;
       }
       first.admit(decision);
@@ -203,29 +149,3 @@ export class Limiter extends Events<LimiterEvent> {
   }
 
 }
-
-/** {@link Limiter.throttle}, for any limiter. */
-export function throttled<Args extends unknown[], Result>(
-  limiter: { acquire(options: AcquireOptions): Promise<unknown>; refund(cost: Cost): unknown },
-  fn: (...args: Args) => Result,
-  { cost = 1, ...options }: ThrottleOptions<Args> = {},
-): (...args: Args) => Promise<Awaited<Result>> {
-  return async (...args): Promise<Awaited<Result>> => {
-    const asked = typeof cost === "function" ? cost(...args) : cost;
-    await limiter.acquire({ ...options, cost: asked });
-    if (options.signal?.aborted) {
-      await limiter.refund(asked); // it has not begun
-      throw options.signal.reason as unknown;
-    }
-    return await fn(...args);
-  };
-}
-
-/** Throws if it is never granted. */
-export function possible(decision: Decision): void {
-  const { maxCost } = decision as Refusal;
-  if (maxCost !== undefined) throw new TollgateError("cost_never_granted", `this cost is never granted: at most ${maxCost}`, { maxCost });
-}
-
-/** What is thrown where it would be granted only after the longest wait. */
-export const tooLong = (retryAt: number) => new TollgateError("wait_too_long", `it would be granted only at ${retryAt}`, { retryAt });

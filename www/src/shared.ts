@@ -1,11 +1,10 @@
 // One budget for all tabs of an origin, which outlasts them.
 import { Bucket, type Decision, type Limit, type Snapshot } from "./bucket.js";
 import type { Cost } from "./budget.js";
-import { systemClock, type Clock } from "./clock.js";
-import { Events } from "./events.js";
+import { systemClock } from "./clock.js";
 import { inLine, transact, warn } from "./kept.js";
-import { Limiter, possible, throttled, tooLong, type LimiterEvent, type LimiterOptions, type ThrottleOptions } from "./limiter.js";
-import { Queue, type AcquireOptions } from "./queue.js";
+import { Limiter } from "./limiter.js";
+import { Line, possible, tooLong, type AcquireOptions, type LimiterOptions } from "./line.js";
 
 /**
  * A {@link Limiter} whose budget all tabs of an origin share, by its name, and which is kept in IndexedDB, so that a reload
@@ -21,31 +20,29 @@ import { Queue, type AcquireOptions } from "./queue.js";
  * if ((await limiter.consume()).allowed) send();
  * ```
  */
-export class SharedLimiter extends Events<LimiterEvent> {
-  /** That of the tab, or of another that is ahead. */
-  readonly clock: Clock;
+export class SharedLimiter extends Line {
   /** Resolves when what was kept has been read. */
   readonly ready: Promise<void>;
   readonly #name: string;
   /** What is known here. It decides while a transaction is open, and alone where there are none. */
   readonly #mirror: Limiter;
-  readonly #queue: Queue;
   readonly #channel = globalThis.BroadcastChannel && new BroadcastChannel("tollgate");
+  /** How far the clock of some other tab is ahead. */
+  readonly #ahead: { ms: number };
   /** When whoever is first in line will be admitted; what is there until then is kept for them. 0 if nobody waits. */
   #claimedUntil = 0;
   #pausedUntil = 0;
-  #aheadMs = 0;
   #isServing = false;
   #isWatching = false;
   #wake = () => {};
 
-  constructor(name: string, limits: Limit | readonly Limit[], { clock = systemClock, ...queue }: LimiterOptions = {}) {
-    super();
-    this.clock = { now: () => clock.now() + this.#aheadMs, at: (moment, wake) => clock.at(moment - this.#aheadMs, wake) };
+  constructor(name: string, limits: Limit | readonly Limit[], { clock = systemClock, ...options }: LimiterOptions = {}) {
+    const ahead = { ms: 0 };
+    super({ ...options, clock: { now: () => clock.now() + ahead.ms, at: (moment, wake) => clock.at(moment - ahead.ms, wake) } });
+    this.#ahead = ahead;
     this.#name = name;
-    this.#mirror = new Limiter(limits, { clock: this.clock });
+    this.#mirror = new Limiter(limits, this);
     this.#mirror.on((event) => this.emit(event));
-    this.#queue = new Queue(queue, () => void this.#serve(), (event) => this.emit(event));
     (this.#channel as { unref?(): void } | undefined)?.unref?.(); // in Node it would keep the process
     // What is read first may be of yesterday's clock; of what comes later some tab is sure.
     this.ready = this.#alone(() => {}).then(() => {
@@ -103,11 +100,6 @@ export class SharedLimiter extends Events<LimiterEvent> {
     return this.#mirror.fullAt();
   }
 
-  /** How many `acquire` calls of this tab wait. */
-  get waiting(): number {
-    return this.#queue.all.length;
-  }
-
   /**
    * Waits in line for `cost` tokens and takes them. See {@link Limiter.acquire}. That `maxWaitMs` cannot be met is said at once
    * to whoever is first in line; to others when the time is over, since nobody knows what other tabs will ask.
@@ -119,12 +111,7 @@ export class SharedLimiter extends Events<LimiterEvent> {
     const now = this.clock.now();
     const ending = new AbortController();
     const cancel = maxWaitMs < Infinity ? this.clock.at(now + maxWaitMs + 1, () => ending.abort(tooLong(this.#claimedUntil))) : () => {};
-    return this.#queue.join(now, { ...options, signal: signal ? AbortSignal.any([signal, ending.signal]) : ending.signal }).finally(cancel);
-  }
-
-  /** Makes a function that waits in line before each call of `fn`. See {@link Limiter.throttle}. */
-  throttle<Args extends unknown[], Result>(fn: (...args: Args) => Result, options?: ThrottleOptions<Args>): (...args: Args) => Promise<Awaited<Result>> {
-    return throttled(this, fn, options);
+    return this.join({ ...options, signal: signal ? AbortSignal.any([signal, ending.signal]) : ending.signal }).finally(cancel);
   }
 
   async #ask(ask: () => Decision): Promise<Decision> {
@@ -161,7 +148,7 @@ export class SharedLimiter extends Events<LimiterEvent> {
         };
       }
       this.#mirror.pause(this.#pausedUntil);
-      const state = { limits: this.#mirror.limits, snapshots: this.#mirror.save(), claimedUntil: this.#claimedUntil, pausedUntil: this.#pausedUntil };
+      const state: State = [this.#mirror.limits, this.#mirror.save(), this.#claimedUntil, this.#pausedUntil];
       return JSON.stringify(state) === JSON.stringify(kept) ? undefined : (news = state);
     };
     await transact(this.#name, turn).catch(warn);
@@ -171,7 +158,7 @@ export class SharedLimiter extends Events<LimiterEvent> {
   }
 
   /** Takes over what another tab has left. */
-  #adopt({ limits, snapshots, claimedUntil, pausedUntil }: State): void {
+  #adopt([limits, snapshots, claimedUntil, pausedUntil]: State): void {
     const isSame = JSON.stringify(limits) === JSON.stringify(this.#mirror.limits);
     this.#claimedUntil = claimedUntil;
     this.#pausedUntil = pausedUntil;
@@ -184,11 +171,11 @@ export class SharedLimiter extends Events<LimiterEvent> {
   }
 
   /** Goes by the clock of the tab that is furthest ahead, or what came back would come back again here. */
-  #follow({ snapshots }: State): void {
-    this.#aheadMs += Math.max(0, ...snapshots.map(({ at }) => at - this.clock.now()));
+  #follow([, snapshots]: State): void {
+    this.#ahead.ms += Math.max(0, ...snapshots.map(({ at }) => at - this.clock.now()));
   }
 
-  async #serve(): Promise<void> {
+  protected async serve(): Promise<void> {
     this.#wake(); // there may be somebody more urgent
     if (this.#isServing) return;
     this.#isServing = true;
@@ -198,20 +185,20 @@ export class SharedLimiter extends Events<LimiterEvent> {
 
   /** Admits whoever is first, when that is possible. Only one, so that other tabs have their turn. */
   async #serveOne(): Promise<void> {
-    for (let first; (first = this.#queue.all[0]); ) {
+    for (let first; (first = this.line[0]); ) {
       const { cost, deadline } = first;
       const decision = await this.#alone(() => {
         const decision = this.#mirror.consume(cost);
         this.#claimedUntil = decision.allowed ? 0 : decision.retryAt;
         return decision;
       });
-      if (!this.#queue.all.includes(first)) {
+      if (!this.line.includes(first)) {
         if (decision.allowed) await this.refund(cost); // it gave up meanwhile
       } else if (decision.allowed) {
         return first.admit(decision);
       } else if (decision.retryAt > deadline) {
         first.drop(tooLong(decision.retryAt));
-      } else if (this.#queue.all[0] === first) {
+      } else if (this.line[0] === first) {
         await new Promise<void>((resolve) => {
           const cancel = decision.retryAt < Infinity ? this.clock.at(decision.retryAt, resolve) : () => {};
           this.#wake = () => (cancel(), resolve());
@@ -224,12 +211,7 @@ export class SharedLimiter extends Events<LimiterEvent> {
 }
 
 /** What is kept. */
-interface State {
-  readonly limits: readonly Limit[];
-  readonly snapshots: readonly Snapshot[];
-  readonly claimedUntil: number;
-  readonly pausedUntil: number;
-}
+type State = readonly [limits: readonly Limit[], snapshots: readonly Snapshot[], claimedUntil: number, pausedUntil: number];
 
 /** The states of `limits` when those of `old` become theirs: each has the tokens of the one with its name and kind, or is new. */
 function carried(old: readonly Limit[], snapshots: readonly Snapshot[], limits: readonly Limit[], now: number): Snapshot[] {
