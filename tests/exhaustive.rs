@@ -60,6 +60,10 @@ fn check(config: Config) -> u64 {
                         expected.ask(at, cost, verb),
                         "{verb:?} of {cost} at {at} from {state:?} of {config:?}"
                     );
+                    if verb == Verb::Consume {
+                        let mut hurried = state;
+                        assert_eq!((limit.consume(&mut hurried, at, cost), hurried), (decision, after));
+                    }
                     assert_eq!(tokens_of::<i128>(after, &config), expected.tokens);
                     assert_eq!(limit.remaining(&after, at), expected.remaining(at));
                     assert_eq!(limit.owed(&after, at), expected.owed(at));

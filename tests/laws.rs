@@ -49,6 +49,10 @@ proptest! {
                     let expected = model.ask(now, cost, verb);
                     let (decision, next) = limit.decide(state, now, cost, verb);
                     prop_assert_eq!(decision, expected, "{:?} of {} at {} from {:?} of {:?}", verb, cost, now, state, limit);
+                    if verb == Verb::Consume {
+                        let mut hurried = state;
+                        prop_assert_eq!((limit.consume(&mut hurried, now, cost), hurried), (decision, next));
+                    }
                     state = next;
                 }
                 Event::Change(config, how) => {

@@ -110,7 +110,7 @@ impl Limit {
     }
 
     /// Decides whether `cost` tokens are granted at `now`, and returns the bucket's next state. Use this where the old
-    /// state may still be needed; otherwise a verb by its name is shorter.
+    /// state may still be needed; otherwise a verb by its name is shorter, and [`Limit::consume`] is also faster.
     ///
     /// A refusal, and a grant that moves nothing, return `state` as it was, bit for bit. The one exception: when the
     /// clock has stepped back by more than [`MAX_STEP_BACK_MS`], the state is anchored to `now` with its level kept, or
@@ -129,7 +129,6 @@ impl Limit {
     /// assert_eq!(same, empty);
     /// # Ok::<(), tollgate::limit::ConfigError>(())
     /// ```
-    #[inline]
     #[must_use]
     pub fn decide(&self, state: State, now: i64, cost: u64, verb: Verb) -> (Decision, State) {
         let mut next = state;
@@ -141,11 +140,24 @@ impl Limit {
     /// A cost of zero only looks, and is refused while the bucket is in debt.
     #[inline]
     pub fn consume(&self, state: &mut State, now: i64, cost: u64) -> Decision {
+        // Nearly every request is answered here: granted without a division, refused without a write. One comparison for
+        // 1 ..= capacity: a cost of zero wraps round and is looked at without haste.
+        if cost.wrapping_sub(1) < self.config.capacity
+            && let Some(current) = self.refilled_in_haste(*state, now)
+        {
+            let drops = self.drops(cost);
+            if current.level >= drops {
+                *state = State { level: current.level.wrapping_sub(drops), at: current.at };
+                return Decision::Allow { tokens: cost, ready_at: now };
+            }
+            if let Some(retry_at) = self.reached(current, now, drops) {
+                return Decision::Wait { retry_at };
+            }
+        }
         self.apply(state, now, cost, Verb::Consume)
     }
 
     /// The answer that [`Limit::consume`] would give, with nothing taken.
-    #[inline]
     #[must_use]
     pub fn peek(&self, state: &State, now: i64, cost: u64) -> Decision {
         self.decide(*state, now, cost, Verb::Consume).0
@@ -153,38 +165,32 @@ impl Limit {
 
     /// Takes `cost` tokens in advance, to be used at `ready_at`. See [`Verb::Reserve`]; with a capacity of zero this
     /// spaces admissions evenly.
-    #[inline]
     pub fn reserve(&self, state: &mut State, now: i64, cost: u64, max_wait_ms: Option<u64>) -> Decision {
         self.apply(state, now, cost, Verb::Reserve { max_wait_ms })
     }
 
     /// Starts as soon as earlier debt is paid and leaves this cost to the next caller, as Guava's `RateLimiter` does.
     /// See [`Verb::Borrow`].
-    #[inline]
     pub fn borrow(&self, state: &mut State, now: i64, cost: u64, max_wait_ms: Option<u64>) -> Decision {
         self.apply(state, now, cost, Verb::Borrow { max_wait_ms })
     }
 
     /// Debits `cost` tokens that were already used, down to `-max_debt`. Use this for a cost known only afterwards.
-    #[inline]
     pub fn charge(&self, state: &mut State, now: i64, cost: u64) -> Decision {
         self.apply(state, now, cost, Verb::Charge)
     }
 
     /// Takes what is there, at most `cost`. See [`Verb::ConsumeUpTo`].
-    #[inline]
     pub fn consume_up_to(&self, state: &mut State, now: i64, cost: u64) -> Decision {
         self.apply(state, now, cost, Verb::ConsumeUpTo)
     }
 
     /// Gives `cost` tokens back, clipped to the capacity. Use this for work that was cancelled.
-    #[inline]
     pub fn refund(&self, state: &mut State, now: i64, cost: u64) -> Decision {
         self.apply(state, now, cost, Verb::Refund)
     }
 
     /// Makes the bucket full again.
-    #[inline]
     pub fn reset(&self, state: &mut State, now: i64) -> Decision {
         self.apply(state, now, 0, Verb::Reset)
     }
@@ -230,28 +236,6 @@ impl Limit {
             Verb::ConsumeUpTo | Verb::Charge | Verb::Refund | Verb::Reset => return MAX_TOKENS,
         };
         if self.refill == 0 { self.largest_cost_for_good(self.full, &terms) } else { self.largest_cost(&terms) }
-    }
-
-    /// Decides in place. Nearly every request is answered here: granted without a division, refused without a write.
-    #[inline]
-    fn apply(&self, state: &mut State, now: i64, cost: u64, verb: Verb) -> Decision {
-        // One comparison for 1 ..= capacity: a cost of zero wraps round and is looked at without haste.
-        if verb.takes()
-            && cost.wrapping_sub(1) < self.config.capacity
-            && let Some(current) = self.refilled_in_haste(*state, now)
-        {
-            let drops = self.drops(cost);
-            if current.level >= drops {
-                *state = State { level: current.level.wrapping_sub(drops), at: current.at };
-                return Decision::Allow { tokens: cost, ready_at: now };
-            }
-            if verb == Verb::Consume
-                && let Some(retry_at) = self.reached(current, now, drops)
-            {
-                return Decision::Wait { retry_at };
-            }
-        }
-        self.apply_unhurried(state, now, cost, verb)
     }
 
     /// The state with everything credited that came back until `now`.
@@ -304,10 +288,9 @@ impl Limit {
         State { level: state.level, at: state.at.saturating_sub_unsigned(back_ms) }
     }
 
-    /// Everything else: reservations, the verbs that are always granted, odd costs and odd clocks.
-    #[cold]
+    /// Decides in place.
     #[inline(never)]
-    fn apply_unhurried(&self, state: &mut State, now: i64, cost: u64, verb: Verb) -> Decision {
+    fn apply(&self, state: &mut State, now: i64, cost: u64, verb: Verb) -> Decision {
         let current = self.refilled(*state, now);
         *state = self.anchored(*state, now);
         match verb {
