@@ -239,7 +239,7 @@ impl Limit {
     }
 
     /// The state with everything credited that came back until `now`.
-    #[inline]
+    #[inline(never)] // many ask, nobody in haste, and each copy goes to every browser
     pub(super) fn refilled(&self, state: State, now: i64) -> State {
         self.refilled_in_haste(state, now).unwrap_or_else(|| self.refilled_unhurried(state, now))
     }
@@ -277,7 +277,7 @@ impl Limit {
     }
 
     /// The state, moved to `now` with its level kept if the clock stepped back too far to wait for.
-    #[inline]
+    #[inline(never)]
     pub(super) fn anchored(&self, state: State, now: i64) -> State {
         let ahead_ms = state.at.saturating_sub(now);
         if ahead_ms <= MAX_STEP_BACK_MS {
@@ -381,7 +381,8 @@ impl Limit {
     }
 
     /// The first moment, `now` or later, at which a bucket that is `current` at `now` has come up to `level`.
-    #[inline]
+    #[cfg_attr(target_family = "wasm", inline(never))] // to be downloaded once; elsewhere a refusal is in haste
+    #[cfg_attr(not(target_family = "wasm"), inline)]
     fn reached(&self, current: State, now: i64, level: i64) -> Option<i64> {
         if current.level >= level {
             return Some(now);
