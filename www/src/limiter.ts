@@ -38,7 +38,7 @@ export class Limiter extends Line {
     return this.#inLine(cost) ?? this.#budget.decide(this.clock.now(), cost, "consume", 0, false);
   }
 
-  /** Takes `cost` tokens in advance, to be used at `readyAt`. Refused if that is more than `maxWaitMs` away, or owes more than `maxDebt`. To cancel it, {@link refund}. */
+  /** Takes `cost` tokens in advance, to be used at `readyAt`. Refused if that is more than `maxWaitMs` away, owes more than `maxDebt`, or while others wait in line. To cancel it, {@link refund}. */
   reserve(cost: Cost = 1, maxWaitMs = Infinity): Decision {
     return this.#ask(cost, "reserve", maxWaitMs);
   }

@@ -51,7 +51,7 @@ export interface Waiting {
   /** After this moment it need not be admitted any more. */
   readonly deadline: number;
   /** Lets it go, with what was decided. */
-  admit(decision: Decision): void;
+  admit(decision: Decision): unknown;
   /** Lets it go with nothing. */
   drop(reason: unknown): void;
 }
@@ -117,8 +117,11 @@ export abstract class Line extends Events<LimiterEvent> {
       signal?.throwIfAborted();
       const { line } = this;
       const leave = () => {
+        const place = line.indexOf(waiting);
+        if (place < 0) return false; // whoever was told of something was quicker
+        line.splice(place, 1);
         signal?.removeEventListener("abort", abort);
-        line.splice(line.indexOf(waiting), 1);
+        return true;
       };
       const abort = () => {
         waiting.drop(signal!.reason);
@@ -126,12 +129,9 @@ export abstract class Line extends Events<LimiterEvent> {
       };
       const waiting: Waiting = {
         cost, priority, deadline: this.clock.now() + whole("maxWaitMs", maxWaitMs, 0, Infinity),
-        admit: (decision) => {
-          leave();
-          resolve(decision);
-        },
+        admit: (decision) => leave() && resolve(decision),
         drop: (reason) => {
-          leave();
+          if (!leave()) return;
           reject(reason);
           this.emit({ type: "drop", cost, reason });
         },
