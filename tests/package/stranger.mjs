@@ -20,9 +20,8 @@ export const modules = join(root, "node_modules");
 export async function stranger({ beside = [] } = {}) {
   const built = join(root, "build/package");
   if (!existsSync(join(built, "package.json"))) throw new Error(`There is no package in ${built}. Run: npm test -- package`);
-  const folder = realpathSync(mkdtempSync(join(tmpdir(), "tollgate-package-")));
-  process.on("exit", () => rmSync(folder, { recursive: true, force: true }));
-
+  const folder = join(home, "project");
+  mkdirSync(folder);
   const packed = await run("npm", ["pack", "--json", "--pack-destination", folder], built);
   const [{ filename, size, unpackedSize, files }] = JSON.parse(packed.stdout);
   writeFileSync(join(folder, "package.json"), `{ "private": true, "type": "module" }`);
@@ -40,7 +39,7 @@ export async function stranger({ beside = [] } = {}) {
 export async function run(command, args, cwd, { env = {}, input } = {}) {
   const running = promisify(execFile)(command, args, {
     cwd,
-    env: { ...(await environment(cwd)), ...env },
+    env: { ...ENVIRONMENT, ...env },
     maxBuffer: 2 ** 26,
     timeout: COMMAND_TIMEOUT_MS,
     killSignal: "SIGKILL",
@@ -63,22 +62,26 @@ export async function printed(...command) {
   }
 }
 
-/** Ours, without what npm tells its scripts: that is of this repository. What tools keep, they keep in the project. */
-function environment(cwd) {
-  const ours = Object.entries(process.env).filter(([name]) => !/^npm_|^NODE_/i.test(name));
-  return {
-    ...Object.fromEntries(ours),
-    PATH: `${join(modules, ".bin")}${delimiter}${process.env.PATH}`,
-    NO_COLOR: "1",
-    npm_config_cache: join(cwd, ".npm"),
-    npm_config_update_notifier: "false",
-    npm_config_loglevel: "error",
-    DENO_DIR: join(cwd, ".deno"),
-    DENO_NO_UPDATE_CHECK: "1",
-    WRANGLER_LOG_PATH: join(cwd, ".wrangler/logs"),
-    WRANGLER_SEND_METRICS: "false",
-  };
-}
+/** Where all of it is; what tools keep, too. */
+const home = realpathSync(mkdtempSync(join(tmpdir(), "tollgate-package-")));
+const remove = () => rmSync(home, { recursive: true, force: true });
+process.on("exit", remove);
+process.on("uncaughtExceptionMonitor", remove); // the test runner ends without "exit" when a file throws outside its tests
+for (const signal of ["SIGINT", "SIGTERM", "SIGHUP"]) process.on(signal, () => process.exit(1));
+
+/** Ours, without what npm tells its scripts: that is of this repository. */
+const ENVIRONMENT = {
+  ...Object.fromEntries(Object.entries(process.env).filter(([name]) => !/^npm_|^NODE_/i.test(name))),
+  PATH: `${join(modules, ".bin")}${delimiter}${process.env.PATH}`,
+  NO_COLOR: "1",
+  npm_config_cache: join(home, "npm"),
+  npm_config_update_notifier: "false",
+  npm_config_loglevel: "error",
+  DENO_DIR: join(home, "deno"),
+  DENO_NO_UPDATE_CHECK: "1",
+  WRANGLER_LOG_PATH: join(home, "wrangler"),
+  WRANGLER_SEND_METRICS: "false",
+};
 
 /** The slowest takes a few seconds. */
 const COMMAND_TIMEOUT_MS = 120_000;
