@@ -13,7 +13,7 @@ const { folder, tarball, size, unpackedSize, files } = await stranger();
 const installed = join(folder, "node_modules/tollgate");
 const manifest = JSON.parse(readFileSync(join(installed, "package.json")));
 
-test("has the modules that are in www/src, with their types, and nothing else", async (t) => {
+test("has the modules that are in www/src, with their types, and nothing else", (t) => {
   const modules = globSync("www/src/*.ts", { cwd: root }).map((path) => path.split("/").at(-1).slice(0, -".ts".length)).filter((name) => !/\.d(\.|$)/.test(name));
   assert.ok(modules.length > 10);
   const others = ["CHANGELOG.md", "LICENSE-APACHE", "LICENSE-MIT", "README.md", "core.wasm", "package.json", "wasm.js"];
@@ -48,12 +48,10 @@ test("publint finds nothing", async () => {
 });
 
 test("attw finds nothing", async () => {
-  // Without core.wasm: what that is when it is imported, each bundler says itself.
+  // Without core.wasm: what that is when it is imported, each bundler says itself. Of ES modules only: there are no others.
   const args = [tarball, "--profile", "esm-only", "--exclude-entrypoints", "core.wasm", "--format", "json"];
-  const { analysis, problems } = await printed("attw", args, folder);
+  const { analysis } = await printed("attw", args, folder); // which fails when it finds something
   assert.deepEqual(Object.keys(analysis.entrypoints), [".", "./slim", "./react", "./package.json"]);
-  const elsewhere = new Set(["node10", "node16-cjs"]); // the profile is about who can import ES modules
-  assert.deepEqual(Object.values(problems ?? {}).flat().filter(({ resolutionKind }) => !elsewhere.has(resolutionKind)), []);
 });
 
 describe("taken in parts", () => {
