@@ -1,14 +1,14 @@
 // The package does the same wherever JavaScript runs, installed as a stranger installs it: with no settings and no plug-ins.
 import assert from "node:assert/strict";
-import { existsSync, globSync, mkdirSync, readFileSync, readdirSync, writeFileSync } from "node:fs";
+import { globSync, mkdirSync, readFileSync, readdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { after, describe, test } from "node:test";
 import { build as viteBuild, createServer as createViteServer, preview as vitePreview } from "vite";
-import webpack from "webpack";
 import { Runtime } from "../http/runtime.mjs";
 import { page, serve, visit } from "./pages.mjs";
 import { EXPECTED } from "./programs/exercise.mjs";
 import { modules, printed, run, stranger } from "./stranger.mjs";
+import { webpackBuild } from "./webpack.mjs";
 
 const { folder } = await stranger({ beside: ["react", "react-dom"] });
 const write = (name, text) => {
@@ -81,8 +81,7 @@ describe("Deno and Bun", () => {
 describe("Vite", () => {
   write("vite/index.html", page("/page.mjs"));
   write("vite/slim.html", page("/slim-page.mjs"));
-  const programs = ["page.mjs", "exercise.mjs"];
-  for (const name of programs) write(`vite/${name}`, readFileSync(join(folder, name)));
+  for (const name of ["page.mjs", "exercise.mjs"]) write(`vite/${name}`, readFileSync(join(folder, name)));
   write("vite/slim-page.mjs", slimPage(`import url from "tollgate/core.wasm?url";`));
   const root = join(folder, "vite");
   const common = { root, configFile: false, logLevel: "error", clearScreen: false };
@@ -115,12 +114,7 @@ describe("Vite", () => {
 test("webpack builds it for production", async () => {
   write("webpack-slim.mjs", slimPage(`const url = new URL("tollgate/core.wasm", import.meta.url);`));
   const path = join(folder, "webpack");
-  const entry = { page: "./page.mjs", slim: "./webpack-slim.mjs" };
-  const compiler = webpack({ mode: "production", context: folder, entry, output: { path } });
-  const stats = await new Promise((resolve, reject) => compiler.run((error, stats) => (error ? reject(error) : resolve(stats))));
-  await new Promise((resolve) => compiler.close(resolve));
-  const { errors, warnings } = stats.toJson({ all: false, errors: true, warnings: true });
-  assert.deepEqual({ errors, warnings: warnings.filter(({ message }) => !/size limit|performance/.test(message)) }, { errors: [], warnings: [] });
+  assert.deepEqual(await webpackBuild(folder, { page: "./page.mjs", slim: "./webpack-slim.mjs" }, path), []);
   write("webpack/index.html", page("page.js", "text/javascript"));
   write("webpack/slim.html", page("slim.js", "text/javascript"));
   const { url } = await serve(path);
@@ -169,6 +163,7 @@ describe("a page without a bundler", () => {
 });
 
 describe("a Worker", () => {
+  /** What it answers on workerd, the runtime itself. */
   const workerd = async (out, main) => {
     const files = readdirSync(join(folder, out)).filter((name) => /\.(js|wasm)$/.test(name));
     const names = [main, ...files.filter((name) => name !== main)];
@@ -182,7 +177,8 @@ describe("a Worker", () => {
   /** The WebAssembly files of a bundle, and whether it has the bytes in its text too. */
   const wasmOf = (out, main) => {
     const files = readdirSync(join(folder, out)).filter((name) => name.endsWith(".wasm"));
-    return { files: files.map((name) => readFileSync(join(folder, out, name))), isInText: readFileSync(join(folder, out, main), "utf8").includes(core.toString("hex")) };
+    const text = readFileSync(join(folder, out, main), "utf8");
+    return { files: files.map((name) => readFileSync(join(folder, out, name))), isInText: text.includes(core.toString("hex")) };
   };
   const bundle = (program, ...args) => run("esbuild", [`${program}.mjs`, "--bundle", "--format=esm", `--outdir=${program}`, ...args], folder);
   after(Runtime.removeAll);

@@ -6,8 +6,8 @@ import { describe, test } from "node:test";
 import { gzipSync } from "node:zlib";
 import { publint } from "publint";
 import { build as viteBuild } from "vite";
-import webpack from "webpack";
 import { printed, root, run, stranger } from "./stranger.mjs";
+import { webpackBuild } from "./webpack.mjs";
 
 const { folder, tarball, size, unpackedSize, files } = await stranger();
 const installed = join(folder, "node_modules/tollgate");
@@ -68,10 +68,7 @@ describe("taken in parts", () => {
       await run("esbuild", [`${name}.mjs`, "--bundle", "--minify", "--format=esm", `--outfile=${out}/${name}.js`], folder);
     },
     async webpack(name, out) {
-      const compiler = webpack({ mode: "production", context: folder, entry: { [name]: `./${name}.mjs` }, output: { path: join(folder, out) } });
-      const stats = await new Promise((resolve, reject) => compiler.run((error, stats) => (error ? reject(error) : resolve(stats))));
-      await new Promise((resolve) => compiler.close(resolve));
-      assert.equal(stats.hasErrors(), false, stats.toString());
+      assert.deepEqual(await webpackBuild(folder, { [name]: `./${name}.mjs` }, join(folder, out)), []);
     },
     async vite(name, out) {
       const rollupOptions = { input: join(folder, `${name}.mjs`), output: { entryFileNames: "[name].js" } };
