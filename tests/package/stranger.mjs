@@ -36,7 +36,7 @@ export async function stranger({ beside = [] } = {}) {
 }
 
 /** Runs a command there, with the repository's tools at hand; rejects, with all that it printed, where it fails. */
-export async function run(command, args, cwd, { env = {}, input } = {}) {
+export async function run(command, args, cwd, { env = {} } = {}) {
   const running = promisify(execFile)(command, args, {
     cwd,
     env: { ...ENVIRONMENT, ...env },
@@ -44,7 +44,7 @@ export async function run(command, args, cwd, { env = {}, input } = {}) {
     timeout: COMMAND_TIMEOUT_MS,
     killSignal: "SIGKILL",
   });
-  running.child.stdin.end(input);
+  running.child.stdin.end(); // nobody is asked anything
   try {
     return await running;
   } catch (error) {

@@ -48,12 +48,13 @@ test("Node's own types are enough for a server", { todo: "RequestInfo, BufferSou
 
 test("Cloudflare's own types are enough for a Worker", async () => {
   writeFileSync(join(folder, "worker.ts"), "export default {};\n");
-  await run("wrangler", ["types", "types/cloudflare.d.ts", "--config", config("worker.ts")], folder);
-  const fetcher = `import { Client, Limiter, limitFetch } from "tollgate";\nimport wasm from "tollgate/core.wasm";\nimport { init } from "tollgate/slim";
+  writeFileSync(join(folder, "wrangler.toml"), `name = "worker"\nmain = "worker.ts"\ncompatibility_date = "2026-11-01"\n`);
+  await run("wrangler", ["types", "types/cloudflare.d.ts"], folder);
+  const bound = `import { Client, Limiter, limitFetch } from "tollgate";\nimport wasm from "tollgate/core.wasm";\nimport { init } from "tollgate/slim";
     export const client = (TOLLGATE: Fetcher) => new Client({ url: "https://tollgate", token: "token", fetcher: TOLLGATE });
     export const limited: typeof fetch = limitFetch(new Limiter({ rate: 1, periodMs: 1 }));
     init(wasm);\n`;
-  writeFileSync(join(folder, "types/bound.ts"), fetcher);
+  writeFileSync(join(folder, "types/bound.ts"), bound);
   await check({ lib: ["es2022"], types: [], ...RESOLUTIONS.bundler, skipLibCheck: false }, ["bound.ts", "cloudflare.d.ts"]);
 });
 
@@ -91,9 +92,4 @@ function exportsOf(module) {
   const listed = [...text.matchAll(/^export (?:type )?\{ (.*) \} from/gm)].flatMap(([, names]) => names.split(", ").map((name) => name.replace(/^type /, "")));
   const declared = [...text.matchAll(/^export (?:declare )?(?:class|const|function|interface|type) (\w+)/gm)].map(([, name]) => name);
   return [...from, ...listed, ...declared];
-}
-
-function config(main) {
-  writeFileSync(join(folder, "wrangler.toml"), `name = "worker"\nmain = "${main}"\ncompatibility_date = "2026-11-01"\n`);
-  return "wrangler.toml";
 }
