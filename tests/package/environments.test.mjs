@@ -1,0 +1,204 @@
+// The package does the same wherever JavaScript runs, installed as a stranger installs it: with no settings and no plug-ins.
+import assert from "node:assert/strict";
+import { globSync, mkdirSync, readFileSync, readdirSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { after, describe, test } from "node:test";
+import { build as viteBuild, createServer as createViteServer, preview as vitePreview } from "vite";
+import { Runtime } from "../http/runtime.mjs";
+import { page, serve, visit } from "./pages.mjs";
+import { EXPECTED } from "./programs/exercise.mjs";
+import { modules, printed, run, stranger } from "./stranger.mjs";
+import { webpackBuild } from "./webpack.mjs";
+
+const { folder } = await stranger({ beside: ["react", "react-dom"] });
+const write = (name, text) => {
+  mkdirSync(join(folder, name, ".."), { recursive: true });
+  writeFileSync(join(folder, name), text);
+};
+const core = readFileSync(join(folder, "node_modules/tollgate/core.wasm"));
+
+/** What programs/page.mjs comes to. */
+const PAGE = {
+  outcome: { isOne: true, hooked: ["true 3 0", "false 0 334", "false 0 334", "true 1 0"], exercise: EXPECTED },
+  instances: 1,
+};
+/** What programs/slim.mjs comes to. */
+const NOT_INITIALISED = { name: "TollgateError", code: "not_initialised", message: "call init(module) of tollgate/slim first, or import tollgate instead" };
+const SLIM = { before: [NOT_INITIALISED, NOT_INITIALISED], exercise: EXPECTED, again: EXPECTED };
+
+/** A page where the module is a file of its own; `wasm` is the statement that gives its `url`, as each bundler wants it. */
+const slimPage = (wasm) => `
+  ${wasm}
+  import * as tollgate from "tollgate/slim";
+  import { exercise } from "./exercise.mjs";
+  WebAssembly.instantiateStreaming(fetch(url)).then(async ({ instance }) => {
+    tollgate.init(instance);
+    globalThis.outcome = await exercise(tollgate);
+  });
+`;
+const SLIM_PAGE = { outcome: EXPECTED, instances: 0 };
+
+describe("Node", () => {
+  const node = (...args) => printed(process.execPath, args, folder);
+
+  test("imports it, and slim beside it is the same one", async () => {
+    assert.deepEqual(await node("whole.mjs"), { isOne: true, exercise: EXPECTED });
+  });
+  test("imports it from CommonJS", async () => {
+    assert.deepEqual(await node("import.cjs"), EXPECTED);
+  });
+  test("requires it, and its hook", { skip: !process.features.require_module && `Node ${process.version} cannot require an ES module` }, async () => {
+    assert.deepEqual(await node("require.cjs"), { html: "3 left", exercise: EXPECTED });
+  });
+  for (const form of ["bytes", "module", "instance", "function"]) {
+    test(`slim says what to call first, and takes the core as ${form}, once`, async () => {
+      assert.deepEqual(await node("slim.mjs", form), SLIM);
+    });
+  }
+  test("prints no warning", async () => {
+    assert.equal((await run(process.execPath, ["whole.mjs"], folder)).stderr, "");
+  });
+});
+
+describe("Deno and Bun", () => {
+  // Not node_modules/.bin: those are wrappers in Node.
+  const runtimes = [
+    { name: "Deno", pattern: "@deno/*/deno", whole: ["run", "--cached-only"], slim: ["run", "--cached-only", "--allow-read"] },
+    { name: "Bun", pattern: "@oven/bun-*/bin/bun", whole: ["--no-install"], slim: ["--no-install"] },
+  ];
+  for (const { name, pattern, whole, slim } of runtimes) {
+    const [binary] = globSync(pattern, { cwd: modules }).map((path) => join(modules, path));
+    const skip = !binary && `node_modules has no ${name} for ${process.platform} on ${process.arch}`;
+    test(`${name} imports it, with no permission`, { skip }, async () => {
+      assert.deepEqual(await printed(binary, [...whole, "whole.mjs"], folder), { isOne: true, exercise: EXPECTED });
+    });
+    test(`${name} imports slim`, { skip }, async () => {
+      assert.deepEqual(await printed(binary, [...slim, "slim.mjs", "bytes"], folder), SLIM);
+    });
+  }
+});
+
+describe("Vite", () => {
+  write("vite/index.html", page("/page.mjs"));
+  write("vite/slim.html", page("/slim-page.mjs"));
+  for (const name of ["page.mjs", "exercise.mjs"]) write(`vite/${name}`, readFileSync(join(folder, name)));
+  write("vite/slim-page.mjs", slimPage(`import url from "tollgate/core.wasm?url";`));
+  const root = join(folder, "vite");
+  const common = { root, configFile: false, logLevel: "error", clearScreen: false };
+
+  test("serves it in development", async () => {
+    const server = await createViteServer({ ...common, server: { host: "127.0.0.1", port: 0 } });
+    try {
+      await server.listen();
+      const [url] = server.resolvedUrls.local;
+      assert.deepEqual(await visit(url), PAGE);
+      assert.deepEqual(await visit(`${url}slim.html`), SLIM_PAGE);
+    } finally {
+      await server.close();
+    }
+  });
+  test("builds it", async () => {
+    const input = [join(root, "index.html"), join(root, "slim.html")];
+    await viteBuild({ ...common, build: { outDir: "dist", rollupOptions: { input } } });
+    const server = await vitePreview({ ...common, build: { outDir: "dist" }, preview: { host: "127.0.0.1", port: 0 } });
+    try {
+      const [url] = server.resolvedUrls.local;
+      assert.deepEqual(await visit(url), PAGE);
+      assert.deepEqual(await visit(`${url}slim.html`), SLIM_PAGE);
+    } finally {
+      await server.close();
+    }
+  });
+});
+
+test("webpack builds it for production", async () => {
+  write("webpack-slim.mjs", slimPage(`const url = new URL("tollgate/core.wasm", import.meta.url);`));
+  const path = join(folder, "webpack");
+  assert.deepEqual(await webpackBuild(folder, { page: "./page.mjs", slim: "./webpack-slim.mjs" }, path), []);
+  write("webpack/index.html", page("page.js", "text/javascript"));
+  write("webpack/slim.html", page("slim.js", "text/javascript"));
+  const { url } = await serve(path);
+  assert.deepEqual(await visit(`${url}/index.html`), PAGE);
+  assert.deepEqual(await visit(`${url}/slim.html`), SLIM_PAGE);
+});
+
+test("esbuild bundles it", async () => {
+  write("esbuild-slim.mjs", slimPage(`import url from "tollgate/core.wasm";`));
+  const args = ["--bundle", "--minify", "--format=esm", "--define:process.env.NODE_ENV=\"production\"", "--loader:.wasm=file", "--outdir=esbuild"];
+  const { stderr } = await run("esbuild", ["page.mjs", "esbuild-slim.mjs", "--log-level=warning", ...args], folder);
+  assert.equal(stderr, "");
+  write("esbuild/index.html", page("page.js"));
+  write("esbuild/slim.html", page("esbuild-slim.js"));
+  const { url } = await serve(join(folder, "esbuild"));
+  assert.deepEqual(await visit(`${url}/index.html`), PAGE);
+  assert.deepEqual(await visit(`${url}/slim.html`), SLIM_PAGE);
+});
+
+describe("a page without a bundler", () => {
+  const program = (from) => page(`/static.mjs?from=${from}`);
+  write("static.html", program("/node_modules/tollgate/index.js"));
+  write("refused.html", page("/refused.mjs"));
+
+  test("imports the files as they are", async () => {
+    const { url } = await serve(folder);
+    assert.deepEqual(await visit(`${url}/static.html`), { outcome: EXPECTED, instances: 1 });
+  });
+  test("imports them from another origin, as from a CDN", async () => {
+    const cdn = await serve(join(folder, "node_modules"), { "access-control-allow-origin": "*" });
+    const { url } = await serve(folder);
+    write("cdn.html", program(`${cdn.url}/tollgate/index.js`));
+    assert.deepEqual(await visit(`${url}/cdn.html`), { outcome: EXPECTED, instances: 1 });
+  });
+  test("may have a strict policy, with 'wasm-unsafe-eval'", async () => {
+    const { url } = await serve(folder, { "content-security-policy": "default-src 'none'; script-src 'self' 'wasm-unsafe-eval'" });
+    assert.deepEqual(await visit(`${url}/static.html`), { outcome: EXPECTED, instances: 1 });
+  });
+  test("hears of its policy at the first use, and at each, when that is missing", async () => {
+    const { url } = await serve(folder, { "content-security-policy": "default-src 'none'; script-src 'self'" });
+    const { outcome, instances } = await visit(`${url}/refused.html`);
+    assert.equal(instances, 0);
+    assert.equal(outcome.length, 3);
+    for (const error of outcome) assert.match(error, /^CompileError: WebAssembly\.Module\(\): .*Content Security Policy.*script-src 'self'/);
+  });
+});
+
+describe("a Worker", () => {
+  /** What it answers on workerd, the runtime itself. */
+  const workerd = async (out, main) => {
+    const files = readdirSync(join(folder, out)).filter((name) => /\.(js|wasm)$/.test(name));
+    const names = [main, ...files.filter((name) => name !== main)];
+    const runtime = new Runtime();
+    await runtime.start({ modules: Object.fromEntries(names.map((name) => [name, join(folder, out, name)])), bindings: {} });
+    const response = await fetch(`http://127.0.0.1:${runtime.port}/`);
+    const text = await response.text();
+    assert.equal(response.status, 200, `${text}\n${runtime.log}`);
+    return JSON.parse(text);
+  };
+  /** The WebAssembly files of a bundle, and whether it has the bytes in its text too. */
+  const wasmOf = (out, main) => {
+    const files = readdirSync(join(folder, out)).filter((name) => name.endsWith(".wasm"));
+    const text = readFileSync(join(folder, out, main), "utf8");
+    return { files: files.map((name) => readFileSync(join(folder, out, name))), isInText: text.includes(core.toString("hex")) };
+  };
+  const bundle = (program, ...args) => run("esbuild", [`${program}.mjs`, "--bundle", "--format=esm", `--outdir=${program}`, ...args], folder);
+  after(Runtime.removeAll);
+
+  test("is given the core as a module by Wrangler", async () => {
+    const date = ["--compatibility-date", "2026-11-01"];
+    await run("wrangler", ["deploy", "worker.mjs", "--name", "worker", ...date, "--dry-run", "--outdir", "wrangler"], folder);
+    assert.deepEqual(wasmOf("wrangler", "worker.js"), { files: [core], isInText: false });
+    assert.deepEqual(await workerd("wrangler", "worker.js"), { early: 3, exercise: EXPECTED });
+  });
+  test("that needs no code generation, which would be refused", async () => {
+    await bundle("worker-late");
+    assert.deepEqual(wasmOf("worker-late", "worker-late.js"), { files: [], isInText: true });
+    const error = "CompileError: WebAssembly.Module(): Wasm code generation disallowed by embedder";
+    assert.equal(await workerd("worker-late", "worker-late.js"), error);
+    await bundle("worker-late", "--conditions=workerd", "--loader:.wasm=copy");
+    assert.equal(await workerd("worker-late", "worker-late.js"), 3);
+  });
+  test("gives it to slim itself", async () => {
+    await bundle("worker-slim", "--conditions=workerd", "--loader:.wasm=copy");
+    assert.deepEqual(await workerd("worker-slim", "worker-slim.js"), { isModule: true, exercise: EXPECTED });
+  });
+});

@@ -1,0 +1,95 @@
+// What is tried in every environment: real numbers from the core, a wait by a clock that is set and by the real one, and errors.
+
+/** What {@link exercise} returns where all is well. */
+export const EXPECTED = {
+  burst: [true, false],
+  refusal: { allowed: false, retryAt: 334 },
+  never: { allowed: false, retryAt: "Infinity", maxCost: 3 },
+  promise: [false, true], // refused at 333, granted at 334
+  snapshot: { tokens: 0, drops: 2, at: 334 },
+  window: { allowed: false, retryAt: 60_000 },
+  buckets: 1000,
+  inLine: { waiting: 1, wakesAt: 334, decision: { allowed: true, tokens: 1, readyAt: 334 }, remaining: 0 },
+  waited: { decision: { allowed: true, tokens: 1 }, isEarly: false, isUnixTime: true },
+  wrongCost: { isError: true, name: "TollgateError", code: "cost_not_whole", min: 0, max: 2 ** 53 - 1 },
+  wrongLimit: { isError: true, name: "TollgateError", code: "capacity_too_large", min: 0, max: 2048 },
+  wrongAcquire: { isError: true, name: "TollgateError", code: "cost_never_granted", maxCost: 1 },
+};
+
+/** Tries the package, given by its exports. What it returns is JSON. */
+export async function exercise({ Bucket, Limiter, TollgateError }) {
+  const bucket = new Bucket(0, { rate: 3, periodMs: 1000 });
+  const window = new Bucket(0, { kind: "fixed_window", rate: 2, periodMs: 60_000 });
+  window.consume(1, 2);
+  const error = async (fail) => {
+    try {
+      await fail();
+    } catch (error) {
+      const { name, code, min, max, maxCost } = error;
+      return JSON.parse(JSON.stringify({ isError: error instanceof Error && error instanceof TollgateError, name, code, min, max, maxCost }));
+    }
+    return "nothing was thrown";
+  };
+  return {
+    burst: [3, 1].map((cost) => bucket.consume(0, cost)),
+    refusal: bucket.peek(0),
+    never: finite(bucket.peek(0, 4)),
+    promise: [333, 334].map((now) => bucket.consume(now)),
+    snapshot: bucket.save(334),
+    window: window.peek(59_999),
+    buckets: buckets(Bucket),
+    inLine: await inLine(Limiter),
+    waited: await waited(Limiter),
+    wrongCost: await error(() => bucket.consume(0, 1.5)),
+    wrongLimit: await error(() => new Bucket(0, { rate: 1, periodMs: 2 ** 40, capacity: 2049 })),
+    wrongAcquire: await error(() => new Limiter({ rate: 1, periodMs: 1 }).acquire({ cost: 2 })),
+  };
+}
+
+/** A clock that stands until it is set. */
+export function standingClock() {
+  let now = 0;
+  const sleepers = new Map();
+  return {
+    now: () => now,
+    at(moment, wake) {
+      const own = () => wake();
+      sleepers.set(own, moment);
+      return () => sleepers.delete(own);
+    },
+    moments: () => [...sleepers.values()],
+    set(moment) {
+      now = moment;
+      for (const [wake, at] of [...sleepers]) if (at <= now && sleepers.delete(wake)) wake();
+    },
+  };
+}
+
+/** How many of a thousand have what is theirs: more than one page of the core's memory has room for. */
+function buckets(Bucket) {
+  const all = Array.from({ length: 1000 }, (_, i) => new Bucket(0, { rate: i + 1, periodMs: 1000 }));
+  const granted = all.filter((bucket, i) => bucket.consume(0, i));
+  return granted.filter((bucket, i) => bucket.remaining(0) === 1 && bucket.peek(0, i + 2).maxCost === i + 1).length;
+}
+
+async function inLine(Limiter) {
+  const clock = standingClock();
+  const limiter = new Limiter({ rate: 3, periodMs: 1000 }, { clock });
+  limiter.consume(3);
+  const admitted = limiter.acquire();
+  const { waiting } = limiter;
+  const [wakesAt] = clock.moments();
+  clock.set(wakesAt);
+  return { waiting, wakesAt, decision: await admitted, remaining: limiter.remaining() };
+}
+
+async function waited(Limiter) {
+  const limiter = new Limiter({ rate: 1, periodMs: 50 });
+  limiter.consume();
+  const { retryAt } = limiter.peek();
+  const { readyAt, ...decision } = await limiter.acquire();
+  return { decision, isEarly: readyAt < retryAt, isUnixTime: Math.abs(limiter.clock.now() - Date.now()) < 1000 };
+}
+
+/** JSON has no infinity. */
+const finite = (refusal) => ({ ...refusal, retryAt: String(refusal.retryAt) });

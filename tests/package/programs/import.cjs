@@ -1,0 +1,4 @@
+import("tollgate").then(async (tollgate) => {
+  const { exercise } = await import("./exercise.mjs");
+  console.log(JSON.stringify(await exercise(tollgate)));
+});

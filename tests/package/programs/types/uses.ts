@@ -1,0 +1,120 @@
+// Every export in use, as its types allow.
+import {
+  Bucket, Budget, Client, Limiter, SharedLimiter, TollgateError, Twin, init, limitFetch, makeClock, systemClock, watch,
+  type AcquireOptions, type Batch, type CallOptions, type ClientOptions, type Clock, type CoreSource, type Cost, type Decision, type Grant, type Granted,
+  type Inspection, type Limit, type LimitFetchOptions, type LimitNumbers, type LimitSnapshot, type LimiterEvent, type LimiterOptions, type Pausable,
+  type Predicted, type Problem, type QueueEvent, type QueueOptions, type Refusal, type Refused, type Request as Question, type Snapshot, type Standing,
+  type Store, type ThrottleOptions, type TollgateErrorCode, type TollgateErrorDetails, type TwinOptions, type Verb, type Verdict, type Watchable,
+} from "tollgate";
+import { useRateLimit, type RateLimit } from "tollgate/react";
+import { Bucket as SlimBucket, init as slimInit } from "tollgate/slim";
+
+const limit: Limit = { kind: "fixed_window", name: "day", rate: 10, periodMs: 86_400_000, capacity: 20, maxDebt: 5, initial: 0, offsetMs: 3_600_000 };
+const verb: Verb = "reserve";
+const cost: Cost = { day: 2 };
+
+// One limit, with time as an argument. What slim has is the same.
+const bucket: Bucket = new SlimBucket(0, limit);
+const allowed: boolean = bucket.consume(0) && bucket.consume(0, 2);
+const decision: Decision = bucket.decide(0, 1, verb, 1000, false);
+if (decision.allowed) {
+  const grant: Grant = decision;
+  const numbers: number[] = [grant.tokens, grant.readyAt];
+  void numbers;
+} else {
+  const refusal: Refusal = decision;
+  const maxCost: number | undefined = refusal.maxCost;
+  void [refusal.retryAt.toFixed(), maxCost];
+}
+const snapshot: Snapshot = bucket.save(0);
+bucket.restore(JSON.parse(JSON.stringify(snapshot)) as Snapshot, false);
+const left: number = bucket.remaining(0) - bucket.owed(0) + bucket.fullAt(0);
+
+// Several.
+const budget = new Budget(0, [limit, { name: "burst", rate: 1, periodMs: 1 }] as const);
+const both: Decision = budget.decide(0, { day: 1, burst: 2 }, "borrow");
+const costs: number[] = budget.costs(1);
+budget.restore(budget.save(0));
+
+// With a clock and a queue.
+const clock: Clock = makeClock(() => Date.now(), () => performance.now());
+const queue: QueueOptions = { maxQueue: 10, overflow: "drop_oldest" };
+const options: LimiterOptions = { clock: Math.random() < 0.5 ? clock : systemClock, ...queue };
+const limiter = new Limiter([limit], options);
+const asked: AcquireOptions = { cost, signal: AbortSignal.timeout(1000), maxWaitMs: 1000, priority: 1 };
+const admitted: Promise<Decision> = limiter.acquire(asked);
+const off: () => void = limiter.on((event: LimiterEvent) => {
+  switch (event.type) {
+    case "allow": return void event.decision.allowed;
+    case "refuse": return void event.decision.retryAt;
+    case "queue": return void event.waiting;
+    case "drop": return void event.reason;
+    case "change": return;
+    default: return event satisfies never;
+  }
+});
+const queued: QueueEvent = { type: "queue", cost, waiting: 1 };
+const throttling: ThrottleOptions<[text: string, times: number]> = { cost: (text, times) => text.length * times };
+const throttled: (text: string, times: number) => Promise<string> = limiter.throttle((text: string, times: number) => text.repeat(times), throttling);
+const unwrapped: () => Promise<number> = limiter.throttle(async () => 1);
+
+// For all tabs.
+const shared = new SharedLimiter("search", limit, options);
+const ready: Promise<void> = shared.ready;
+const consumed: Promise<Decision> = shared.consume(2);
+
+// A fetch.
+const pausable: Pausable = Math.random() < 0.5 ? limiter : shared;
+const fetching: LimitFetchOptions = { fetch, cost: (input, init) => (init?.method === "POST" ? 2 : String(input).length), retries: 1, jitterMs: 0, priority: 2 };
+const limited: typeof fetch = limitFetch(pausable, fetching);
+
+// A server, and its twin.
+const where: ClientOptions = { url: "https://tollgate.example.com", token: async () => "token", fetcher: { fetch } };
+const client = new Client(where);
+const question: Question = { policy: "api", key: "alice", cost: 2, mode: "up_to", max_wait_ms: 10, snapshot: true };
+const call: CallOptions = { idempotencyKey: "1", signal: new AbortController().signal };
+async function ask(): Promise<string | number> {
+  const answer: Granted | Refused | Problem = await client.consume(question, call);
+  if (answer.status === 200) {
+    const verdict: Verdict = answer;
+    return answer.degraded ?? verdict.remaining;
+  }
+  if (answer.status === 429) return answer.retry_after_ms ?? answer.title;
+  const inspected: Inspection | Problem = await client.inspect(question);
+  if (inspected.status !== 200) return inspected.cause ?? inspected.detail;
+  const numbers: LimitNumbers | undefined = inspected.limits[0];
+  const stands: LimitSnapshot | undefined = inspected.snapshot?.[0];
+  const batch: Batch<200> | Batch<429> | Problem = await client.batch([question]);
+  const ended: Granted | Problem = await client.settle({ ...question, reservation: "r" });
+  return batch.status === 200 ? batch.results.length : `${numbers?.period_ms} ${stands?.drops} ${ended.status}`;
+}
+const following: TwinOptions = { policy: "api", key: "alice", trustMs: 1000, clock };
+const twin = new Twin(client, following);
+async function predicted(): Promise<boolean> {
+  const answer: Granted | Refused | Problem | Predicted = await twin.consume();
+  return answer.status === 429 && "predicted" in answer && answer.predicted;
+}
+
+// What is shown.
+const watchables: Watchable[] = [limiter, shared, twin];
+const store: Store = watch(watchables[0]!, 2);
+const standing: Standing = store.get();
+function Button(): boolean {
+  const hooked: RateLimit<Decision> = useRateLimit(limiter, { cost });
+  const later: RateLimit<Promise<Decision>> = useRateLimit(shared);
+  void later.consume().then((decision) => decision.allowed);
+  return hooked.ok && hooked.consume().allowed;
+}
+
+// The core, and errors.
+const sources: CoreSource[] = [new Uint8Array(8), new ArrayBuffer(8)];
+init(sources[0]!);
+slimInit(() => sources[1]!);
+const details: TollgateErrorDetails = { min: 0, max: 1, maxCost: 2, retryAt: 3 };
+const error: Error = new TollgateError("wait_too_long", "later", details);
+if (error instanceof TollgateError) {
+  const code: TollgateErrorCode = error.code;
+  void [code === "cost_too_small", code === "queue_full", error.retryAt];
+}
+
+export { Button, admitted, allowed, ask, both, consumed, costs, left, limited, off, predicted, queued, ready, standing, throttled, unwrapped };

@@ -1,0 +1,11 @@
+import wasm from "tollgate/core.wasm";
+import { Bucket, Limiter, TollgateError, init } from "tollgate/slim";
+import { exercise } from "./exercise.mjs";
+
+init(wasm);
+
+export default {
+  async fetch() {
+    return Response.json({ isModule: wasm instanceof WebAssembly.Module, exercise: await exercise({ Bucket, Limiter, TollgateError }) });
+  },
+};

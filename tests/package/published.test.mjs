@@ -1,0 +1,125 @@
+// What npm is given: these files and no others, found by what looks for them, in a package that can be taken in parts.
+import assert from "node:assert/strict";
+import { copyFileSync, existsSync, globSync, mkdirSync, readFileSync, rmSync, statSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { describe, test } from "node:test";
+import { gzipSync } from "node:zlib";
+import { publint } from "publint";
+import { build as viteBuild } from "vite";
+import { printed, root, run, stranger } from "./stranger.mjs";
+import { webpackBuild } from "./webpack.mjs";
+
+const { folder, tarball, size, unpackedSize, files } = await stranger();
+const installed = join(folder, "node_modules/tollgate");
+const manifest = JSON.parse(readFileSync(join(installed, "package.json")));
+
+test("has the modules that are in www/src, with their types, and nothing else", (t) => {
+  const modules = globSync("www/src/*.ts", { cwd: root }).map((path) => path.split("/").at(-1).slice(0, -".ts".length)).filter((name) => !/\.d(\.|$)/.test(name));
+  assert.ok(modules.length > 10);
+  const others = ["CHANGELOG.md", "LICENSE-APACHE", "LICENSE-MIT", "README.md", "core.wasm", "package.json", "wasm.js"];
+  assert.deepEqual(files.toSorted(), [...modules.flatMap((name) => [`${name}.js`, `${name}.d.ts`]), ...others].sort());
+  t.diagnostic(`${size} bytes packed, ${unpackedSize} unpacked, in ${files.length} files`);
+});
+
+test("brings no other package along", () => {
+  const { packages } = JSON.parse(readFileSync(join(folder, "package-lock.json")));
+  assert.deepEqual(Object.keys(packages), ["", "node_modules/tollgate"]);
+});
+
+test("has every file that its exports and side effects name, types before all else", () => {
+  const { exports, sideEffects } = manifest;
+  assert.deepEqual(Object.keys(exports), [".", "./slim", "./react", "./core.wasm", "./package.json"]);
+  const targets = Object.values(exports).flatMap((to) => (typeof to === "string" ? to : Object.values(to)));
+  for (const path of [...targets, ...sideEffects]) assert.ok(existsSync(join(installed, path)), path);
+  for (const to of Object.values(exports)) {
+    if (typeof to === "object") assert.deepEqual([Object.keys(to)[0], Object.keys(to).at(-1)], ["types", "default"]);
+  }
+});
+
+test("has one version with the crate", () => {
+  const [, version] = readFileSync(join(root, "Cargo.toml"), "utf8").match(/^version = "(.*)"$/m);
+  assert.equal(manifest.version, version);
+});
+
+test("publint finds nothing", async () => {
+  const { buffer, byteOffset, byteLength } = readFileSync(tarball);
+  const { messages } = await publint({ pack: { tarball: buffer.slice(byteOffset, byteOffset + byteLength) }, strict: true });
+  assert.deepEqual(messages, []);
+});
+
+test("attw finds nothing", async () => {
+  // Without core.wasm: what that is when it is imported, each bundler says itself. Of ES modules only: there are no others.
+  const args = [tarball, "--profile", "esm-only", "--exclude-entrypoints", "core.wasm", "--format", "json"];
+  const { analysis } = await printed("attw", args, folder); // which fails when it finds something
+  assert.deepEqual(Object.keys(analysis.entrypoints), [".", "./slim", "./react", "./package.json"]);
+});
+
+describe("taken in parts", () => {
+  const part = `import { Bucket } from "tollgate"; const bucket = new Bucket(0, { rate: 3, periodMs: 1000 }); bucket.consume(0, 3); console.log(bucket.peek(0).retryAt);`;
+  const whole = `import * as tollgate from "tollgate"; import * as slim from "tollgate/slim"; console.log(Object.keys(tollgate).length, slim);`;
+  writeFileSync(join(folder, "part.mjs"), part);
+  writeFileSync(join(folder, "whole.mjs"), whole);
+  const core = readFileSync(join(installed, "core.wasm")).toString("hex");
+  /** What nothing but these could need. */
+  const MARKS = { SharedLimiter: "BroadcastChannel", kept: "indexedDB", Client: "/v1/", limitFetch: "retry-after", Queue: "drop_oldest" };
+
+  const bundlers = {
+    async esbuild(name, out) {
+      await run("esbuild", [`${name}.mjs`, "--bundle", "--minify", "--format=esm", `--outfile=${out}/${name}.js`], folder);
+    },
+    async webpack(name, out) {
+      assert.deepEqual(await webpackBuild(folder, { [name]: `./${name}.mjs` }, join(folder, out)), []);
+    },
+    async vite(name, out) {
+      const rollupOptions = { input: join(folder, `${name}.mjs`), output: { entryFileNames: "[name].js" } };
+      await viteBuild({ root: folder, configFile: false, logLevel: "error", build: { outDir: out, emptyOutDir: false, rollupOptions } });
+    },
+  };
+  for (const [bundler, bundle] of Object.entries(bundlers)) {
+    test(`by ${bundler}: who uses only Bucket ships only that, and works`, async (t) => {
+      const out = `parts-${bundler}`;
+      const texts = {};
+      for (const name of ["part", "whole"]) {
+        await bundle(name, out);
+        const path = join(folder, out, `${name}.js`);
+        texts[name] = readFileSync(path, "utf8");
+        t.diagnostic(`${name}: ${statSync(path).size} bytes, ${gzipSync(texts[name]).length} compressed`);
+      }
+      for (const [what, mark] of Object.entries(MARKS)) {
+        assert.ok(texts.whole.includes(mark), `${what} is in the whole, so that this shows something`);
+        assert.ok(!texts.part.includes(mark), `${what} is not in the part`);
+      }
+      for (const text of Object.values(texts)) assert.equal(text.split(core).length - 1, 1, "the core is there once");
+      assert.equal(await printed(process.execPath, [join(out, "part.js")], folder), 334);
+    });
+  }
+});
+
+describe("its repository", () => {
+  /** What it says after .ci/name-repository in an environment. */
+  const named = async (env) => {
+    const copy = join(folder, "named");
+    rmSync(copy, { recursive: true, force: true });
+    mkdirSync(copy);
+    copyFileSync(join(root, "www/package.json"), join(copy, "package.json"));
+    await run(join(root, ".ci/name-repository"), [copy], folder, { env: { GITHUB_SERVER_URL: "", GITHUB_REPOSITORY: "", ...env } });
+    return JSON.parse(readFileSync(join(copy, "package.json")));
+  };
+  const source = JSON.parse(readFileSync(join(root, "www/package.json")));
+
+  test("is the one in which CI builds it, as provenance wants it", async () => {
+    const env = { GITHUB_SERVER_URL: "https://github.example", GITHUB_REPOSITORY: "somebody/something" };
+    const repository = { type: "git", url: "git+https://github.example/somebody/something.git", directory: "www" };
+    assert.deepEqual(await named(env), { ...source, repository });
+    assert.equal(source.publishConfig.provenance, true);
+  });
+  test("is not made up elsewhere", async () => {
+    assert.deepEqual(await named({}), source);
+    assert.equal(source.repository, undefined);
+  });
+  test("is in the package as it was built here", () => {
+    const { GITHUB_SERVER_URL, GITHUB_REPOSITORY } = process.env;
+    const isCI = GITHUB_SERVER_URL && GITHUB_REPOSITORY;
+    assert.equal(manifest.repository?.url, isCI ? `git+${GITHUB_SERVER_URL}/${GITHUB_REPOSITORY}.git` : undefined);
+  });
+});

@@ -1,0 +1,87 @@
+// A stranger's project: a folder outside of this repository, with the package as `npm pack` makes it, installed by npm without
+// network, and beside it what a stranger may have installed already.
+//
+//   const { folder, tarball } = await stranger({ beside: ["react"] });
+//   await run(process.execPath, ["whole.mjs"], folder);
+//
+// The folder has programs/. It is removed when the test file ends, however it ends.
+import { execFile } from "node:child_process";
+import { cpSync, existsSync, mkdirSync, mkdtempSync, realpathSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { delimiter, dirname, join } from "node:path";
+import { fileURLToPath } from "node:url";
+import { promisify } from "node:util";
+
+/** The repository, and its tools. */
+export const root = fileURLToPath(new URL("../../", import.meta.url));
+export const modules = join(root, "node_modules");
+
+/** Makes the project. `beside` are packages of this repository that it has too; not installed, since npm would ask its registry. */
+export async function stranger({ beside = [] } = {}) {
+  const built = join(root, "build/package");
+  if (!existsSync(join(built, "package.json"))) throw new Error(`There is no package in ${built}. Run: npm test -- package`);
+  const folder = join(home, "project");
+  mkdirSync(folder);
+  const packed = await run("npm", ["pack", "--json", "--pack-destination", folder], built);
+  const [{ filename, size, unpackedSize, files }] = JSON.parse(packed.stdout);
+  writeFileSync(join(folder, "package.json"), `{ "private": true, "type": "module" }`);
+  await run("npm", ["install", "--offline", "--no-audit", "--no-fund", `./${filename}`], folder);
+  for (const name of beside) {
+    const link = join(folder, "node_modules", name);
+    mkdirSync(dirname(link), { recursive: true });
+    symlinkSync(join(modules, name), link, "junction");
+  }
+  cpSync(fileURLToPath(new URL("programs", import.meta.url)), folder, { recursive: true });
+  return { folder, tarball: join(folder, filename), size, unpackedSize, files: files.map(({ path }) => path) };
+}
+
+/** Runs a command there, with the repository's tools at hand; rejects, with all that it printed, where it fails. */
+export async function run(command, args, cwd, { env = {} } = {}) {
+  const running = promisify(execFile)(command, args, {
+    cwd,
+    env: { ...ENVIRONMENT, ...env },
+    maxBuffer: 2 ** 26,
+    timeout: COMMAND_TIMEOUT_MS,
+    killSignal: "SIGKILL",
+  });
+  running.child.stdin.end(); // nobody is asked anything
+  try {
+    return await running;
+  } catch (error) {
+    throw new Error(`${error.message}\n${error.stdout}${error.stderr}`);
+  }
+}
+
+/** What it printed, as JSON. */
+export async function printed(...command) {
+  const { stdout, stderr } = await run(...command);
+  try {
+    return JSON.parse(stdout);
+  } catch {
+    throw new Error(`not JSON: ${stdout}${stderr}`);
+  }
+}
+
+/** Where all of it is; what tools keep, too. */
+const home = realpathSync(mkdtempSync(join(tmpdir(), "tollgate-package-")));
+const remove = () => rmSync(home, { recursive: true, force: true });
+process.on("exit", remove);
+process.on("uncaughtExceptionMonitor", remove); // the test runner ends without "exit" when a file throws outside its tests
+for (const signal of ["SIGINT", "SIGTERM", "SIGHUP"]) process.on(signal, () => process.exit(1));
+
+/** Ours, without what npm tells its scripts: that is of this repository. */
+const ENVIRONMENT = {
+  ...Object.fromEntries(Object.entries(process.env).filter(([name]) => !/^npm_|^NODE_/i.test(name))),
+  PATH: `${join(modules, ".bin")}${delimiter}${process.env.PATH}`,
+  NO_COLOR: "1",
+  npm_config_cache: join(home, "npm"),
+  npm_config_update_notifier: "false",
+  npm_config_loglevel: "error",
+  DENO_DIR: join(home, "deno"),
+  DENO_NO_UPDATE_CHECK: "1",
+  WRANGLER_LOG_PATH: join(home, "wrangler"),
+  WRANGLER_SEND_METRICS: "false",
+};
+
+/** The slowest takes a few seconds. */
+const COMMAND_TIMEOUT_MS = 120_000;
