@@ -91,7 +91,7 @@ export class Bucket {
     const numbers = values.map(([name, value]) => whole(name, value, name === "periodMs" ? 1 : 0)) as [number, number, number, number, number, number];
     const max = address + core.size();
     const wrong = values[core.make(address, max, placeOf("kind", kind, KINDS), moment(now), ...numbers) - 1];
-    if (wrong) whole(...wrong, 0, new Float64Array(core.memory.buffer, max, 1)[0]);
+    if (wrong) whole(...wrong, Number(wrong[0] === "periodMs"), new Float64Array(core.memory.buffer, max, 1)[0]);
   }
 
   /** Takes `cost` tokens now, or none, and says which. {@link decide} says more. A cost of 0 takes nothing, and is refused in debt. */

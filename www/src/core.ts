@@ -3,7 +3,7 @@ import { TollgateError } from "./errors.js";
 
 /** The exports of src/js/exports.rs, which says what they mean. An address is a number. */
 export interface Core {
-  readonly memory: WebAssembly.Memory;
+  readonly memory: { readonly buffer: ArrayBuffer; grow(pages: number): number };
   size(): number;
   make(
     bucket: number, max: number, kind: number, now: number,
@@ -15,8 +15,8 @@ export interface Core {
   restore(bucket: number, tokens: number, drops: number, at: number, keep: boolean): number;
 }
 
-/** The module: its bytes, compiled, or instantiated. */
-export type CoreSource = BufferSource | WebAssembly.Module | WebAssembly.Instance;
+/** The module: its bytes, a `WebAssembly.Module`, or a `WebAssembly.Instance`; no promise, and not what `instantiate` gives. */
+export type CoreSource = object & { readonly then?: never; readonly instance?: never };
 
 /**
  * Says where the WebAssembly module is. Whoever imports `tollgate` need not: it brings the module with it. Use this with
@@ -33,8 +33,8 @@ export function init(wasm: CoreSource | (() => CoreSource)): void {
 /** The module's exports. It is not compiled before somebody needs it. */
 export function instance(): Core {
   if (core) return core;
-  if (!source) throw new TollgateError("not_initialised", "call init(module) first, or import tollgate, not tollgate/slim");
-  const wasm = typeof source === "function" ? source() : source;
+  if (Object(source) !== source) throw new TollgateError("not_initialised", "call init(module) first, or import tollgate, not tollgate/slim");
+  const wasm = typeof source === "function" ? (source as () => CoreSource)() : source!;
   return (core = instantiated(wasm).exports as unknown as Core);
 }
 
@@ -53,13 +53,13 @@ export function allocate(core: Core, owner: object): number {
     address = next;
     next += step;
   }
-  registry.register(owner, address);
+  registry?.register(owner, address);
   return address;
 }
 
 function instantiated(wasm: CoreSource): WebAssembly.Instance {
-  if ("exports" in wasm) return wasm;
-  return new WebAssembly.Instance(wasm instanceof WebAssembly.Module ? wasm : new WebAssembly.Module(wasm));
+  if ("exports" in wasm) return wasm as WebAssembly.Instance;
+  return new WebAssembly.Instance(wasm instanceof WebAssembly.Module ? wasm : new WebAssembly.Module(wasm as BufferSource));
 }
 
 let source: CoreSource | (() => CoreSource) | undefined;
@@ -68,7 +68,8 @@ let core: Core | undefined;
 let next = 0;
 let end = 0;
 const free: number[] = [];
-const registry = new FinalizationRegistry<number>((address) => free.push(address));
+// Workers of before May 2025 have none, and keep what they have made.
+const registry = globalThis.FinalizationRegistry && new FinalizationRegistry<number>((address) => free.push(address));
 
 const PAGE_BYTES = 65_536;
 /** 400 buckets: few pages have more. */

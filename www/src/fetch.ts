@@ -37,7 +37,7 @@ export interface Pausable {
 export function limitFetch(
   limiter: Pausable,
   { fetch = (request) => globalThis.fetch(request), cost = 1, retries = 2, jitterMs = 1000, ...wait }: LimitFetchOptions = {},
-): (input: RequestInfo | URL, init?: RequestInit) => Promise<Response> {
+): (input: string | URL | Request, init?: RequestInit) => Promise<Response> {
   return async (input, init) => {
     const request = new Request(input, init);
     const { method, headers, signal } = request;

@@ -1,7 +1,7 @@
 // A policy for one key, by the clock of this page.
 import type { Decision, Limit, Refusal, Snapshot, Verb } from "./bucket.js";
 import { Budget, type Cost } from "./budget.js";
-import { Line, possible, tooLong, type AcquireOptions, type LimiterOptions, type Waiting } from "./line.js";
+import { Line, possible, tooLong, type AcquireOptions, type LimiterEvent, type LimiterOptions, type Waiting } from "./line.js";
 
 /**
  * Limits for one key, by the clock of this page. Whoever cannot be admitted may wait in line.
@@ -93,7 +93,7 @@ export class Limiter extends Line {
 
   #ask(cost: Cost, verb: Verb, maxWaitMs?: number): Decision {
     const decision = this.#inLine(cost) ?? this.#budget.decide(this.clock.now(), cost, verb, maxWaitMs);
-    this.emit({ type: decision.allowed ? "allow" : "refuse", cost, decision });
+    this.emit({ type: decision.allowed ? "allow" : "refuse", cost, decision } as LimiterEvent);
     return decision;
   }
 

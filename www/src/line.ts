@@ -1,5 +1,5 @@
 // Who waits, and in what order.
-import type { Decision, Refusal } from "./bucket.js";
+import type { Decision, Grant, Refusal } from "./bucket.js";
 import type { Cost } from "./budget.js";
 import { systemClock, type Clock } from "./clock.js";
 import { placeOf, TollgateError, whole } from "./errors.js";
@@ -35,8 +35,10 @@ export interface ThrottleOptions<Args extends unknown[]> extends Omit<AcquireOpt
 
 /** What happened to a limiter. */
 export type LimiterEvent =
-  /** Tokens were taken, or somebody was refused at once. */
-  | { readonly type: "allow" | "refuse"; readonly cost: Cost; readonly decision: Decision }
+  /** Tokens were taken. */
+  | { readonly type: "allow"; readonly cost: Cost; readonly decision: Grant }
+  /** Somebody was refused at once. */
+  | { readonly type: "refuse"; readonly cost: Cost; readonly decision: Refusal }
   /** Somebody waits from now on, `waiting` in all. */
   | { readonly type: "queue"; readonly cost: Cost; readonly waiting: number }
   /** Somebody waits no longer, and was given nothing. */

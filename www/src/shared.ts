@@ -195,7 +195,7 @@ export class SharedLimiter extends Line {
       if (!this.line.includes(first)) {
         if (decision.allowed) await this.refund(cost); // it gave up meanwhile
       } else if (decision.allowed) {
-        return first.admit(decision);
+        return void first.admit(decision);
       } else if (decision.retryAt > deadline) {
         first.drop(tooLong(decision.retryAt));
       } else if (this.line[0] === first) {

@@ -3,7 +3,7 @@ import {
   Bucket, Budget, Client, Limiter, SharedLimiter, TollgateError, Twin, init, limitFetch, makeClock, systemClock, watch,
   type AcquireOptions, type Batch, type CallOptions, type ClientOptions, type Clock, type CoreSource, type Cost, type Decision, type Grant, type Granted,
   type Inspection, type Limit, type LimitFetchOptions, type LimitNumbers, type LimitSnapshot, type LimiterEvent, type LimiterOptions, type Pausable,
-  type Predicted, type Problem, type QueueEvent, type QueueOptions, type Refusal, type Refused, type Request as Question, type Snapshot, type Standing,
+  type Predicted, type Problem, type Refusal, type Refused, type Request as Question, type Reserved, type Snapshot, type Standing,
   type Store, type ThrottleOptions, type TollgateErrorCode, type TollgateErrorDetails, type TwinOptions, type Verb, type Verdict, type Watchable,
 } from "tollgate";
 import { useRateLimit, type RateLimit } from "tollgate/react";
@@ -33,13 +33,11 @@ const left: number = bucket.remaining(0) - bucket.owed(0) + bucket.fullAt(0);
 // Several.
 const budget = new Budget(0, [limit, { name: "burst", rate: 1, periodMs: 1 }] as const);
 const both: Decision = budget.decide(0, { day: 1, burst: 2 }, "borrow");
-const costs: number[] = budget.costs(1);
 budget.restore(budget.save(0));
 
 // With a clock and a queue.
 const clock: Clock = makeClock(() => Date.now(), () => performance.now());
-const queue: QueueOptions = { maxQueue: 10, overflow: "drop_oldest" };
-const options: LimiterOptions = { clock: Math.random() < 0.5 ? clock : systemClock, ...queue };
+const options: LimiterOptions = { clock: Math.random() < 0.5 ? clock : systemClock, maxQueue: 10, overflow: "drop_oldest" };
 const limiter = new Limiter([limit], options);
 const asked: AcquireOptions = { cost, signal: AbortSignal.timeout(1000), maxWaitMs: 1000, priority: 1 };
 const admitted: Promise<Decision> = limiter.acquire(asked);
@@ -53,7 +51,6 @@ const off: () => void = limiter.on((event: LimiterEvent) => {
     default: return event satisfies never;
   }
 });
-const queued: QueueEvent = { type: "queue", cost, waiting: 1 };
 const throttling: ThrottleOptions<[text: string, times: number]> = { cost: (text, times) => text.length * times };
 const throttled: (text: string, times: number) => Promise<string> = limiter.throttle((text: string, times: number) => text.repeat(times), throttling);
 const unwrapped: () => Promise<number> = limiter.throttle(async () => 1);
@@ -65,7 +62,7 @@ const consumed: Promise<Decision> = shared.consume(2);
 
 // A fetch.
 const pausable: Pausable = Math.random() < 0.5 ? limiter : shared;
-const fetching: LimitFetchOptions = { fetch, cost: (input, init) => (init?.method === "POST" ? 2 : String(input).length), retries: 1, jitterMs: 0, priority: 2 };
+const fetching: LimitFetchOptions = { fetch, cost: ({ method, url }) => (method === "POST" ? 2 : url.length), retries: 1, jitterMs: 0, priority: 2 };
 const limited: typeof fetch = limitFetch(pausable, fetching);
 
 // A server, and its twin.
@@ -84,8 +81,9 @@ async function ask(): Promise<string | number> {
   if (inspected.status !== 200) return inspected.cause ?? inspected.detail;
   const numbers: LimitNumbers | undefined = inspected.limits[0];
   const stands: LimitSnapshot | undefined = inspected.snapshot?.[0];
-  const batch: Batch<200> | Batch<429> | Problem = await client.batch([question]);
-  const ended: Granted | Problem = await client.settle({ ...question, reservation: "r" });
+  const reserved: Reserved = { ...question, reservation: "r" };
+  const batch: Batch<200> | Batch<429> | Problem = await client.batch({ requests: [question] });
+  const ended: Granted | Problem = await client.settle(reserved);
   return batch.status === 200 ? batch.results.length : `${numbers?.period_ms} ${stands?.drops} ${ended.status}`;
 }
 const following: TwinOptions = { policy: "api", key: "alice", trustMs: 1000, clock };
@@ -117,4 +115,4 @@ if (error instanceof TollgateError) {
   void [code === "cost_too_small", code === "queue_full", error.retryAt];
 }
 
-export { Button, admitted, allowed, ask, both, consumed, costs, left, limited, off, predicted, queued, ready, standing, throttled, unwrapped };
+export { Button, admitted, allowed, ask, both, consumed, left, limited, off, predicted, ready, standing, throttled, unwrapped };
