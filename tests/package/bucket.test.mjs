@@ -84,26 +84,26 @@ test("every number has its own codes, its bounds are exact, and nothing was aske
     ["cost",         (cost) => token().consume(0, cost),                   0,       MAX],
     ["cost",         (cost) => token().peek(0, cost),                      0,       MAX],
     ...VERBS.map((verb) => ["cost", (cost) => token().decide(0, cost, verb), 0,     MAX]),
-    ["max_wait_ms",  (ms) => token().decide(0, 1, "reserve", ms),          0,       MAX],
-    ["max_wait_ms",  (ms) => token().decide(0, 1, "consume", ms),          0,       MAX],
+    ["maxWaitMs",    (ms) => token().decide(0, 1, "reserve", ms),          0,       Infinity],
+    ["maxWaitMs",    (ms) => token().decide(0, 1, "consume", ms),          0,       Infinity],
     ["rate",         (rate) => token({ rate, capacity: 1 }),               0,       MAX],
     ["rate",         (rate) => fixed({ rate, capacity: 1 }),               0,       MAX],
-    ["period_ms",    (periodMs) => token({ periodMs, capacity: 1 }),       1,       SPAN],
-    ["period_ms",    (periodMs) => fixed({ periodMs, capacity: 1 }),       1,       SPAN],
+    ["periodMs",     (periodMs) => token({ periodMs, capacity: 1 }),       1,       SPAN],
+    ["periodMs",     (periodMs) => fixed({ periodMs, capacity: 1 }),       1,       SPAN],
     ["capacity",     (capacity) => token({ capacity, rate: 1, periodMs: SPAN }), 0, 1],
     ["capacity",     (capacity) => token({ capacity, rate: 1, periodMs: 2 ** 50 }), 0, 2],
     ["capacity",     (capacity) => token({ capacity, rate: 0, periodMs: 1 }), 0,    MAX],
-    ["max_debt",     (maxDebt) => token({ maxDebt, rate: 1, periodMs: SPAN }), 0,   0],
-    ["max_debt",     (maxDebt) => token({ maxDebt, rate: 1, periodMs: 2 ** 50, capacity: 1 }), 0, 1],
+    ["maxDebt",      (maxDebt) => token({ maxDebt, rate: 1, periodMs: SPAN }), 0,   0],
+    ["maxDebt",      (maxDebt) => token({ maxDebt, rate: 1, periodMs: 2 ** 50, capacity: 1 }), 0, 1],
     ["initial",      (initial) => token({ initial, capacity: 7 }),         0,       7],
-    ["offset_ms",    (offsetMs) => fixed({ offsetMs }),                    0,       999],
+    ["offsetMs",     (offsetMs) => fixed({ offsetMs }),                    0,       999],
   ];
   for (const [name, call, min, max] of table) {
     for (const right of [min, max]) assert.doesNotThrow(() => call(right), `${name} ${right} ${call}`);
     assertRefused(() => call(min - 1), `${name}_too_small`, `${call}`);
-    assertRefused(() => call(max + 1), `${name}_too_large`, `${call}`);
+    if (max < Infinity) assertRefused(() => call(max + 1), `${name}_too_large`, `${call}`);
     assertRefused(() => call(-Infinity), `${name}_too_small`, `${call}`);
-    if (name !== "max_wait_ms") assertRefused(() => call(Infinity), `${name}_too_large`, `${call}`);
+    if (max < Infinity) assertRefused(() => call(Infinity), `${name}_too_large`, `${call}`);
     for (const not of [NaN, 0.5, "5", "x", {}, [5], true, 1n, null, () => {}]) {
       if (min > 0 && not < min) continue; // true is as good as 1, and so not too small
       assertRefused(() => call(not), `${name}_not_whole`, `${String(not)} for ${call}`);
@@ -130,11 +130,11 @@ test("what a refusal says of its bounds can be used", () => {
   const table = [
     // the limit                                               code                  min  max
     [{ rate: -1, periodMs: 1000 },                             "rate_too_small",     0, MAX],
-    [{ rate: 3, periodMs: 0 },                                 "period_ms_too_small", 1, MAX],
+    [{ rate: 3, periodMs: 0 },                                 "periodMs_too_small", 1, MAX],
     [{ rate: 1, periodMs: SPAN, capacity: 2 },                 "capacity_too_large", 0, 1],
-    [{ rate: 1, periodMs: SPAN, capacity: 1, maxDebt: 1 },     "max_debt_too_large", 0, 0],
+    [{ rate: 1, periodMs: SPAN, capacity: 1, maxDebt: 1 },     "maxDebt_too_large", 0, 0],
     [{ rate: 3, periodMs: 1000, initial: 4 },                  "initial_too_large",  0, 3],
-    [{ kind: "fixed_window", rate: 3, periodMs: 1000, offsetMs: 1000 }, "offset_ms_too_large", 0, 999],
+    [{ kind: "fixed_window", rate: 3, periodMs: 1000, offsetMs: 1000 }, "offsetMs_too_large", 0, 999],
   ];
   for (const [limit, code, min, max] of table) {
     const error = assertRefused(() => new Bucket(0, limit), code);
@@ -145,7 +145,7 @@ test("what a refusal says of its bounds can be used", () => {
 });
 
 test("a period that is too long is told the shortest as well", { todo: "it says from 0, which is refused" }, () => {
-  const { min, max } = assertRefused(() => new Bucket(0, { rate: 3, periodMs: SPAN + 1 }), "period_ms_too_large");
+  const { min, max } = assertRefused(() => new Bucket(0, { rate: 3, periodMs: SPAN + 1 }), "periodMs_too_large");
   assert.deepEqual([min, max], [1, SPAN]);
 });
 
@@ -155,17 +155,17 @@ test("a token bucket takes no notice of an offset, and of a window's it makes us
   assert.equal(new Bucket(5, { kind: "fixed_window", rate: 1, periodMs: 10, offsetMs: 6 }).save(5).at, -4);
 });
 
-test("a verb that there is not is refused", { todo: "it is taken for consume" }, () => {
+test("a verb that there is not is refused", () => {
   for (const verb of ["peek", "consume_up_to", "Consume", "", "toString", "__proto__", 0, null, {}]) {
     const bucket = new Bucket(0, { rate: 3, periodMs: 1000 });
-    assert.throws(() => bucket.decide(0, 1, verb), TollgateError, String(verb));
+    assertRefused(() => bucket.decide(0, 1, verb), "verb_unknown", String(verb));
     assert.equal(bucket.remaining(0), 3, String(verb));
   }
 });
 
-test("a kind that there is not is refused", { todo: "it is taken for a token bucket" }, () => {
+test("a kind that there is not is refused", () => {
   for (const kind of ["fixedWindow", "window", "", 1, null]) {
-    assert.throws(() => new Bucket(0, { kind, rate: 3, periodMs: 1000 }), TollgateError, String(kind));
+    assertRefused(() => new Bucket(0, { kind, rate: 3, periodMs: 1000 }), "kind_unknown", String(kind));
   }
 });
 
@@ -481,7 +481,7 @@ function assertSafe(call, row) {
     return call();
   } catch (error) {
     assert.ok(error.constructor === TollgateError || error.constructor === TypeError, `${describe(row)}: ${error.stack}`);
-    if (error.constructor === TollgateError) assert.match(error.code, /^([a-z_]+_(not_whole|too_small|too_large)|snapshot_mismatched)$/);
+    if (error.constructor === TollgateError) assert.match(error.code, /^([a-zA-Z]+_(not_whole|too_small|too_large)|snapshot_mismatched)$/);
     return undefined;
   }
 }
