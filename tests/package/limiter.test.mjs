@@ -155,7 +155,6 @@ test("what is no request is refused, and nobody waits for it", async () => {
   const table = [
     [{ cost: -1 }, "cost_too_small"],
     [{ cost: 1.5 }, "cost_not_whole"],
-    [{ cost: "1" }, undefined],
     [{ cost: NaN }, "cost_not_whole"],
     [{ cost: { a: 1.5 } }, "cost_not_whole"],
     [{ maxWaitMs: -1 }, "maxWaitMs_too_small"],
@@ -167,7 +166,6 @@ test("what is no request is refused, and nobody waits for it", async () => {
   ];
   for (const state of ["now", "in line"]) {
     for (const [options, code] of table) {
-      if (options?.cost === "1") continue; // has a test of its own
       const before = [limiter.save(), limiter.waiting, events.length];
       await assert.rejects(limiter.acquire(options), (error) => (code ? error.code === code : error instanceof TypeError), `${state}: ${JSON.stringify(options)}`);
       assert.deepEqual([limiter.save(), limiter.waiting, events.length], before, `${state}: ${JSON.stringify(options)}`);
