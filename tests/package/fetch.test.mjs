@@ -123,6 +123,7 @@ test("who is told that nothing is left waits, though this time it was let throug
     ['"api";r=0',                                 0],
     ['"api";r=1;t=4',                             0],
     ['"api";r=10;t=4',                            0],
+    ['"api";r=01;t=4',                            0],
     ['"api";t=4',                                 0],
     ['"a";r=5;t=9, "b";r=0;t=2',                  2000],
     ['"a";r=0;t=2,"b";r=0;t=9,"c";r=0;t=5',       9000],
