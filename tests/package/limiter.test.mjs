@@ -537,7 +537,7 @@ test("there is one timer at most, whatever a listener does", { todo: "one is for
   assert.equal(most, 1);
 });
 
-test("who is dropped while a listener hears of another drop takes nobody along", { todo: "whoever is last in line is gone, and its promise with it" }, async () => {
+test("who is dropped while a listener hears of another drop takes nobody along", async () => {
   const { limiter, acquire, admitted, to } = make({ ...SECOND, capacity: 5, initial: 0 });
   const group = new AbortController();
   acquire({ maxWaitMs: 1000, signal: group.signal });
