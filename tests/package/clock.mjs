@@ -1,0 +1,87 @@
+// A clock that stands still until a test moves it, and what a test needs beside it.
+import { setImmediate } from "node:timers/promises";
+
+/** 2023-11-14 22:13:20 UTC. */
+export const START = 1_700_000_000_000;
+
+/** Wakes in the order of moments, and at one moment in the order of asking; `lateMs` later than asked. */
+export class FakeClock {
+  #now;
+  #lateMs;
+  #timers = new Set();
+
+  constructor(now = START, lateMs = 0) {
+    this.#now = now;
+    this.#lateMs = lateMs;
+  }
+
+  now() {
+    return this.#now;
+  }
+
+  at(moment, wake) {
+    const timer = { moment, wake, firesAt: moment + this.#lateMs };
+    this.#timers.add(timer);
+    return () => this.#timers.delete(timer);
+  }
+
+  /** The moments that somebody is to be woken at, in order. */
+  get timers() {
+    return [...this.#timers].map(({ moment }) => moment).sort((a, b) => a - b);
+  }
+
+  /** Goes on to `moment`, waking all who are due; each has done what it could before the next. */
+  async to(moment) {
+    await setImmediate();
+    for (let next; (next = this.#next()) && next.firesAt <= moment; ) {
+      this.#timers.delete(next);
+      this.#now = Math.max(this.#now, next.firesAt);
+      next.wake();
+      await setImmediate();
+    }
+    this.#now = Math.max(this.#now, moment);
+  }
+
+  async advance(ms) {
+    await this.to(this.#now + ms);
+  }
+
+  /** Goes on from one who wakes to the next, until nobody is to be woken. */
+  async toTheEnd() {
+    await setImmediate();
+    for (let next; (next = this.#next()); ) await this.to(Math.max(this.#now, next.firesAt));
+  }
+
+  /** Jumps, also back, and wakes nobody. */
+  set(moment) {
+    this.#now = moment;
+  }
+
+  /** What becomes of a promise: `{ at, value }` or `{ at, error }` once it is settled, and nothing before. */
+  follow(promise) {
+    const fate = {};
+    promise.then(
+      (value) => Object.assign(fate, { at: this.#now, value }),
+      (error) => Object.assign(fate, { at: this.#now, error }),
+    );
+    return fate;
+  }
+
+  #next() {
+    let first;
+    for (const timer of this.#timers) if (!first || timer.firesAt < first.firesAt) first = timer;
+    return first;
+  }
+}
+
+/** A random generator that is the same everywhere, by Tommy Ettinger: `below(n)`, `pick(list)`, and `chance(p)`. */
+export function random(seed) {
+  const next = () => {
+    seed = (seed + 0x6d2b79f5) | 0;
+    let mixed = Math.imul(seed ^ (seed >>> 15), 1 | seed);
+    mixed = (mixed + Math.imul(mixed ^ (mixed >>> 7), 61 | mixed)) ^ mixed;
+    return ((mixed ^ (mixed >>> 14)) >>> 0) / 2 ** 32;
+  };
+  const below = (n) => Math.floor(next() * n);
+  return { below, pick: (list) => list[below(list.length)], chance: (p) => next() < p };
+}

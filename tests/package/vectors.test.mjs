@@ -1,0 +1,135 @@
+// The shared vectors, tests/vectors/*.json, through all of the package that decides.
+import assert from "node:assert/strict";
+import { readFileSync, readdirSync } from "node:fs";
+import { test } from "node:test";
+import { Bucket, Budget, Limiter } from "../../build/package/index.js";
+import { FakeClock } from "./clock.mjs";
+
+/** How the package calls them. */
+const VERBS = {
+  consume: "consume", peek: "consume", reserve: "reserve", borrow: "borrow",
+  charge: "charge", consume_up_to: "consumeUpTo", refund: "refund", reset: "reset",
+};
+
+const folder = new URL("../vectors/", import.meta.url);
+const cases = readdirSync(folder)
+  .filter((name) => name.endsWith(".json"))
+  .flatMap((file) => {
+    const { about, cases, ...others } = JSON.parse(readFileSync(new URL(file, folder), "utf8"));
+    assert.deepEqual([typeof about, others], ["string", {}], file);
+    return cases.map((each) => read(file, each));
+  });
+
+for (const { name, limit, steps } of cases) {
+  test(`Bucket: ${name}`, () => {
+    const bucket = new Bucket(steps[0].now, limit);
+    for (const { place, now, verb, kept, cost, maxWaitMs, expected, remaining } of steps) {
+      const before = bucket.save(now);
+      assert.deepEqual(bucket.decide(now, cost, verb, maxWaitMs, false), expected, `${place}, not kept`);
+      if (verb === "consume") assert.deepEqual(bucket.peek(now, cost), expected, `${place}, peek`);
+      assert.deepEqual(bucket.save(now), before, `${place}, not kept`);
+      if (kept) assert.deepEqual(bucket.decide(now, cost, verb, maxWaitMs), expected, place);
+      assert.equal(bucket.remaining(now), remaining, place);
+    }
+  });
+
+  test(`Bucket.consume: ${name}`, () => {
+    const bucket = new Bucket(steps[0].now, limit);
+    for (const { place, now, verb, kept, cost, maxWaitMs, expected, remaining } of steps) {
+      if (verb === "consume" && kept) assert.equal(bucket.consume(now, cost), expected.allowed, place);
+      else bucket.decide(now, cost, verb, maxWaitMs, kept);
+      assert.equal(bucket.remaining(now), remaining, place);
+    }
+  });
+
+  test(`a new Bucket in each step goes on from the last one's snapshot: ${name}`, () => {
+    let bucket = new Bucket(steps[0].now, limit);
+    for (const { place, now, verb, kept, cost, maxWaitMs, expected, remaining } of steps) {
+      const snapshot = JSON.parse(JSON.stringify(bucket.save(now)));
+      bucket = new Bucket(now, limit);
+      bucket.restore(snapshot);
+      assert.deepEqual(bucket.decide(now, cost, verb, maxWaitMs, kept), expected, place);
+      assert.equal(bucket.remaining(now), remaining, place);
+    }
+  });
+
+  // A limit beside itself changes no answer.
+  for (const [what, limits] of [["one limit", limit], ["a list of one limit", [limit]], ["the same limit twice", [limit, limit]]]) {
+    test(`Budget of ${what}: ${name}`, () => {
+      const budget = new Budget(steps[0].now, limits);
+      for (const { place, now, verb, kept, cost, maxWaitMs, expected, remaining } of steps) {
+        const before = budget.save(now);
+        assert.deepEqual(budget.decide(now, cost, verb, maxWaitMs, false), expected, `${place}, not kept`);
+        assert.deepEqual(budget.save(now), before, `${place}, not kept`);
+        if (kept) assert.deepEqual(budget.decide(now, cost, verb, maxWaitMs), expected, place);
+        assert.equal(budget.remaining(now), remaining, place);
+      }
+    });
+  }
+
+  if (steps.every(({ verb }) => verb !== "borrow" && verb !== "consumeUpTo")) {
+    test(`Limiter: ${name}`, () => {
+      const clock = new FakeClock(steps[0].now);
+      const limiter = new Limiter(limit, { clock });
+      for (const { place, now, verb, kept, cost, maxWaitMs, expected, remaining } of steps) {
+        clock.set(now);
+        if (verb === "consume") assert.deepEqual(limiter.peek(cost), expected, `${place}, peek`);
+        if (verb === "consume" && kept) assert.deepEqual(limiter.consume(cost), expected, place);
+        if (verb === "reserve") assert.deepEqual(limiter.reserve(cost, maxWaitMs), expected, place);
+        if (verb === "charge" || verb === "refund") assert.equal(limiter[verb](cost), undefined, place);
+        if (verb === "reset") assert.equal(limiter.reset(), undefined, place);
+        assert.equal(limiter.remaining(), remaining, place);
+      }
+      assert.deepEqual(clock.timers, []);
+    });
+
+    test(`Limiter.acquire, now or not at all: ${name}`, async () => {
+      const clock = new FakeClock(steps[0].now);
+      const limiter = new Limiter(limit, { clock });
+      for (const { place, now, verb, kept, cost, maxWaitMs, expected, remaining } of steps) {
+        clock.set(now);
+        if (verb === "consume" && kept) {
+          const answer = await limiter.acquire({ cost, maxWaitMs: 0 }).catch(({ code, retryAt, maxCost }) => ({ code, retryAt, maxCost }));
+          const { maxCost, retryAt } = expected;
+          if (expected.allowed) assert.deepEqual(answer, expected, place);
+          else if (maxCost !== undefined) assert.deepEqual(answer, { code: "cost_never_granted", retryAt: undefined, maxCost }, place);
+          else assert.deepEqual(answer, { code: "wait_too_long", retryAt, maxCost }, place);
+        } else if (verb === "reserve") limiter.reserve(cost, maxWaitMs);
+        else if (verb === "reset") limiter.reset();
+        else if (verb !== "consume") limiter[verb](cost);
+        assert.equal(limiter.remaining(), remaining, place);
+      }
+      assert.deepEqual([limiter.waiting, clock.timers], [0, []]);
+    });
+  }
+}
+
+test("every verb is in a vector, and every answer", () => {
+  const steps = cases.flatMap(({ steps }) => steps);
+  assert.deepEqual(new Set(steps.map(({ verb }) => verb)), new Set(Object.values(VERBS)));
+  assert.deepEqual(new Set(steps.map(({ expected }) => Object.keys(expected).join())), new Set(["allowed,tokens,readyAt", "allowed,retryAt", "allowed,retryAt,maxCost"]));
+  console.log(`${cases.length} cases, ${steps.length} steps`);
+});
+
+/** A case in the package's words. A field that nobody knows would be a test that nobody makes. */
+function read(file, { name, why, limit, steps, ...others }) {
+  assert.deepEqual(others, {}, `${file}: ${name}`);
+  const { kind, rate, period_ms, capacity, max_debt, initial, offset_ms, ...otherNumbers } = limit;
+  assert.deepEqual(otherNumbers, {}, `${file}: ${name}`);
+  assert.ok(kind === "token_bucket" || kind === "fixed_window", `${file}: ${name}`);
+  const numbers = { kind, rate, periodMs: period_ms, capacity, maxDebt: max_debt, initial, offsetMs: offset_ms };
+  return { name: `${file}: ${name}`, limit: numbers, steps: steps.map((step, index) => readStep(`step ${index + 1}`, step)) };
+}
+
+function readStep(place, { at, verb, cost, max_wait_ms, expect, remaining, why, ...others }) {
+  assert.deepEqual(others, {}, place);
+  assert.ok(Object.hasOwn(VERBS, verb), `${place}: ${verb}`);
+  const { allow, wait, never, ...otherAnswers } = expect;
+  assert.deepEqual([otherAnswers, Object.keys(expect).length], [{}, 1], place);
+  const numbers = { ...allow, ...wait, ...never };
+  assert.deepEqual(Object.keys(numbers), allow ? ["tokens", "ready_at"] : wait ? ["retry_at"] : ["max"], place);
+  const expected = allow
+    ? { allowed: true, tokens: allow.tokens, readyAt: allow.ready_at }
+    : wait ? { allowed: false, retryAt: wait.retry_at } : { allowed: false, retryAt: Infinity, maxCost: never.max };
+  return { place, now: at, verb: VERBS[verb], kept: verb !== "peek", cost, maxWaitMs: max_wait_ms, expected, remaining };
+}
