@@ -211,7 +211,7 @@ test("who waits while the laptop sleeps is woken when its page is looked at agai
   }
 });
 
-test("who is given up by another that wakes at the same look is not woken", { todo: "it is woken" }, async (t) => {
+test("who is given up by another that wakes at the same look is not woken", async (t) => {
   globalThis.document = new EventTarget();
   try {
     const { makeClock } = await import("../../build/package/clock.js?with-another-page");

@@ -12,7 +12,7 @@ export interface Limit {
   readonly rate: number;
   /** The period in milliseconds. */
   readonly periodMs: number;
-  /** The most there is at once, and so the largest burst. As many as `rate`, if left out. */
+  /** The most there is at once, and so the largest burst; with 0 only `reserve` and `borrow` are granted. As many as `rate`, if left out. */
   readonly capacity?: number;
   /** How many tokens may be owed after `reserve`, `borrow` and `charge`. 0, if left out. */
   readonly maxDebt?: number;
@@ -112,8 +112,8 @@ export class Bucket {
     const answer = this.#core.decide(
       this.#address, placeOf("verb", verb, VERBS), moment(now), whole("cost", cost), whole("maxWaitMs", maxWaitMs, 0, Infinity), keep,
     );
-    const tokens = this.#get(0);
-    const at = this.#get(1);
+    const tokens = this.#get(0, 0);
+    const at = this.#get(1, 0);
     return answer === 0 ? { allowed: true, tokens, readyAt: at } : answer === 1 ? { allowed: false, retryAt: at } : { allowed: false, retryAt: at, maxCost: tokens };
   }
 
@@ -140,23 +140,24 @@ export class Bucket {
   /** Takes over a state that {@link save} gave of a bucket with the same numbers. Throws for one that this limit cannot be in. With `keep` false it is only checked. */
   restore(snapshot: Snapshot, keep = true): void {
     const { tokens, drops, at } = snapshot ?? {};
-    if (![tokens, drops, at].every(Number.isSafeInteger) || !this.#core.restore(this.#address, tokens, drops, at, keep)) {
-      throw new TollgateError("snapshot_mismatched", "this is no state of these limits");
-    }
+    if (![tokens, drops, at].every(Number.isSafeInteger) || !this.#core.restore(this.#address, tokens, drops, at, keep)) throw mismatched();
   }
 
   /** One of the numbers that the core's `get` knows. */
-  #get(which: number, now = 0): number {
+  #get(which: number, now: number): number {
     return this.#core.get(this.#address, which, moment(now));
   }
 }
+
+/** What is thrown for a state that cannot be. */
+export const mismatched = () => new TollgateError("snapshot_mismatched", "this is no state of these limits");
 
 function moment(now: number): number {
   return whole("now", now, -LAST_MOMENT, LAST_MOMENT);
 }
 
 /** The core is exact about moments this far from the epoch, some 142 000 years. */
-const LAST_MOMENT = 2 ** 52;
+export const LAST_MOMENT = 2 ** 52;
 
 /** In the order of the core's. */
 const KINDS = ["token_bucket", "fixed_window"];

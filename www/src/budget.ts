@@ -1,5 +1,6 @@
 // Several limits for one key, all or none.
-import { Bucket, type Decision, type Limit, type Snapshot, type Verb } from "./bucket.js";
+import { Bucket, mismatched, type Decision, type Limit, type Snapshot, type Verb } from "./bucket.js";
+import { whole } from "./errors.js";
 
 /** How many tokens are asked: the same of each limit, or of each by its name. */
 export type Cost = number | Readonly<Record<string, number>>;
@@ -19,12 +20,13 @@ export class Budget {
 
   constructor(now: number, limits: Limit | readonly Limit[]) {
     this.limits = [limits].flat();
+    whole("limits", this.limits.length, 1);
     this.#buckets = this.limits.map((limit) => new Bucket(now, limit));
   }
 
   /** Asks all limits at one moment, as {@link Bucket.decide} asks one. The answer is the longest wait and the latest start of theirs. */
   decide(now: number, cost: Cost = 1, verb: Verb = "consume", maxWaitMs = Infinity, keep = true): Decision {
-    let costs = this.limits.map(({ name }) => (typeof cost === "number" ? cost : cost[name!]!)); // one that is missing is refused below
+    let costs = this.limits.map(({ name }) => whole("cost", typeof cost === "number" ? cost : Object(cost)[name!]));
     if (verb === "consumeUpTo") {
       const there = this.#buckets.map((bucket, i) => (costs[i] ? bucket.remaining(now) : Infinity));
       const most = Math.max(1, Math.min(...there)); // at least one, so that an empty bucket refuses
@@ -54,6 +56,7 @@ export class Budget {
 
   /** Takes over what {@link save} gave of the same limits. */
   restore(snapshots: readonly Snapshot[]): void {
+    if (snapshots.length !== this.limits.length) throw mismatched();
     for (const keep of [false, true]) this.#buckets.forEach((bucket, i) => bucket.restore(snapshots[i]!, keep));
   }
 }

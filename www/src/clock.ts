@@ -48,7 +48,7 @@ export function makeClock(wallMs: () => number = () => Date.now(), monotonicMs: 
 
 // A timer does not run while the laptop sleeps: those who wait look again when somebody looks at the page again.
 const sleepers = new Set<() => void>();
-const wakeAll = () => [...sleepers].forEach((look) => look());
+const wakeAll = () => sleepers.forEach((look) => look());
 globalThis.document?.addEventListener("visibilitychange", wakeAll);
 
 /** More than clocks are corrected by at once, and less than anybody would call a sleep. The core's step back is as long. */

@@ -12,6 +12,12 @@ export class Events<Event> {
   }
 
   protected emit(event: Event): void {
-    for (const listener of this.#listeners) listener(event);
+    for (const listener of this.#listeners) {
+      try {
+        listener(event);
+      } catch (error) {
+        void Promise.reject(error); // told as unhandled: whoever listens cannot stop what goes on
+      }
+    }
   }
 }

@@ -1,7 +1,7 @@
 // A `fetch` that keeps to a limit, and listens when the server says to wait.
 import type { Cost } from "./budget.js";
 import type { Clock } from "./clock.js";
-import { TollgateError } from "./errors.js";
+import { TollgateError, whole } from "./errors.js";
 import type { AcquireOptions } from "./line.js";
 
 /** How {@link limitFetch} behaves, if not as usual. */
@@ -38,6 +38,8 @@ export function limitFetch(
   limiter: Pausable,
   { fetch = (request) => globalThis.fetch(request), cost = 1, retries = 2, jitterMs = 1000, ...wait }: LimitFetchOptions = {},
 ): (input: string | URL | Request, init?: RequestInit) => Promise<Response> {
+  whole("retries", retries);
+  whole("jitterMs", jitterMs);
   return async (input, init) => {
     const request = new Request(input, init);
     const { method, headers, signal } = request;
@@ -48,18 +50,24 @@ export function limitFetch(
         await limiter.acquire({ ...wait, signal, cost: typeof cost === "function" ? cost(request) : cost });
       } catch (error) {
         if (response && error instanceof TollgateError) return response;
+        letGo(response);
         throw error;
       }
-      void response?.body?.cancel();
+      letGo(response);
       response = await fetch(again < retries ? request.clone() : request);
       const isRefused = response.status === 429;
       const isBusy = response.status === 503;
       const now = limiter.clock.now();
       const pauseMs = pauseOf(response.headers, now, isRefused || isBusy ? 1000 * 2 ** again : 0);
-      if (pauseMs > 0) void limiter.pause(now + Math.ceil(pauseMs + Math.random() * jitterMs));
+      if (pauseMs > 0) void limiter.pause(now + Math.ceil(Math.min(pauseMs, LONGEST_PAUSE_MS) + Math.random() * jitterMs));
       if (again >= retries || !(isRefused || (isBusy && isRepeatable))) return response;
     }
   };
+}
+
+/** Frees the connection of a response that nobody reads. */
+function letGo(response: Response | undefined): void {
+  response?.body?.cancel().catch(() => {});
 }
 
 /** For how long the server wants to be left alone; `refusedMs` if it refused and does not say. */
@@ -74,3 +82,6 @@ function pauseOf(headers: Headers, now: number, refusedMs: number): number {
   const spentMs = items.map((item) => (/;\s*r=0\b/.test(item) ? 1000 * Number(/;\s*t=(\d+)/.exec(item)?.[1] ?? 0) : 0));
   return Math.max(...spentMs) || refusedMs;
 }
+
+/** A year. What is longer is a mistake of the server, and must not be one here. */
+const LONGEST_PAUSE_MS = 366 * 24 * 3_600_000;

@@ -1,7 +1,8 @@
 // A policy for one key, by the clock of this page.
-import type { Decision, Limit, Refusal, Snapshot, Verb } from "./bucket.js";
+import { LAST_MOMENT, type Decision, type Limit, type Snapshot, type Verb } from "./bucket.js";
 import { Budget, type Cost } from "./budget.js";
-import { Line, possible, tooLong, type AcquireOptions, type LimiterEvent, type LimiterOptions, type Waiting } from "./line.js";
+import { whole } from "./errors.js";
+import { Line, never, possible, tooLong, type AcquireOptions, type LimiterEvent, type LimiterOptions, type Waiting } from "./line.js";
 
 /**
  * Limits for one key, by the clock of this page. Whoever cannot be admitted may wait in line.
@@ -35,7 +36,7 @@ export class Limiter extends Line {
 
   /** The answer that {@link consume} would give, with nothing taken. */
   peek(cost: Cost = 1): Decision {
-    return this.#inLine(cost) ?? this.#budget.decide(this.clock.now(), cost, "consume", 0, false);
+    return this.#decide(cost, "consume", 0, false);
   }
 
   /** Takes `cost` tokens in advance, to be used at `readyAt`. Refused if that is more than `maxWaitMs` away, owes more than `maxDebt`, or while others wait in line. To cancel it, {@link refund}. */
@@ -74,7 +75,7 @@ export class Limiter extends Line {
 
   /** Admits nobody before `moment`, because somebody who knows said so. Never earlier than it was told before. */
   pause(moment: number): void {
-    this.#pausedUntil = Math.max(this.#pausedUntil, moment);
+    this.#pausedUntil = Math.max(this.#pausedUntil, whole("moment", moment, -LAST_MOMENT, LAST_MOMENT));
     this.emit({ type: "change" });
     this.serve();
   }
@@ -92,7 +93,7 @@ export class Limiter extends Line {
   }
 
   #ask(cost: Cost, verb: Verb, maxWaitMs?: number): Decision {
-    const decision = this.#inLine(cost) ?? this.#budget.decide(this.clock.now(), cost, verb, maxWaitMs);
+    const decision = this.#decide(cost, verb, maxWaitMs, true);
     this.emit({ type: decision.allowed ? "allow" : "refuse", cost, decision } as LimiterEvent);
     return decision;
   }
@@ -103,49 +104,58 @@ export class Limiter extends Line {
     this.serve();
   }
 
-  /** The refusal of whoever would have to wait for others, or for a pause. */
-  #inLine(cost: Cost): Refusal | undefined {
-    if (this.waiting === 0 && this.#pausedUntil <= this.clock.now()) return undefined;
-    const last = this.#forecast([...this.line, { cost, deadline: Infinity }]).at(-1)!;
-    return last.allowed ? { allowed: false, retryAt: last.readyAt } : last;
+  /** The answer to one who is not in line: whoever is, or a pause, comes first. */
+  #decide(cost: Cost, verb: Verb, maxWaitMs: number | undefined, keep: boolean): Decision {
+    const now = this.clock.now();
+    if (this.waiting === 0 && this.#pausedUntil <= now) return this.#budget.decide(now, cost, verb, maxWaitMs, keep);
+    return this.#play((moment) => {
+      const decision = this.#budget.decide(moment, cost, verb, maxWaitMs);
+      return decision.allowed ? { allowed: false, retryAt: Math.max(moment, now + 1) } : decision;
+    });
   }
 
-  /** What everybody in line will be told, and when, if nobody else asks. Whoever cannot be admitted in time takes nothing. */
-  #forecast(line: readonly Pick<Waiting, "cost" | "deadline">[]): Decision[] {
+  /** Plays what is to come if nobody else asks, and `end` at its end. Whoever in line is then admitted in time takes; `late` gets the others. */
+  #play<Result>(end: (moment: number) => Result, late: [Waiting, retryAt: number][] = []): Result {
     const now = this.clock.now();
     const state = this.#budget.save(now);
     let moment = Math.max(now, this.#pausedUntil);
-    const decisions = line.map(({ cost, deadline }) => {
-      const decision = this.#budget.decide(moment, cost, "consume", 0, false);
-      const admittedAt = decision.allowed ? moment : decision.retryAt;
-      // A timer may be late, which is nobody's fault.
-      if (admittedAt === Infinity || admittedAt > Math.max(deadline, now)) return { ...decision, allowed: false as const, retryAt: admittedAt };
-      return this.#budget.decide((moment = admittedAt), cost);
-    });
-    this.#budget.restore(state);
-    return decisions;
+    try {
+      for (const waiting of this.line) {
+        const { cost, deadline } = waiting;
+        const decision = this.#budget.decide(moment, cost, "consume", 0, false);
+        const admittedAt = decision.allowed ? moment : decision.retryAt;
+        // A timer may be late, which is nobody's fault.
+        if (admittedAt > Math.min(Math.max(deadline, now), LAST_MOMENT)) late.push([waiting, admittedAt]);
+        else this.#budget.decide((moment = admittedAt), cost);
+      }
+      return end(moment);
+    } finally {
+      this.#budget.restore(state);
+    }
   }
 
   /** Admits whoever is first as long as there is enough, and then sleeps until there is. */
   protected serve(): void {
-    this.#cancelTimer();
-    const line = [...this.line];
-    if (line.some(({ deadline }) => deadline < Infinity)) {
-      this.#forecast(line).forEach((decision, i) => {
-        const { deadline, drop } = line[i]!;
-        if (!decision.allowed && decision.retryAt > deadline) drop(tooLong(decision.retryAt));
-      });
+    if (this.line.some(({ deadline }) => deadline < Infinity)) {
+      const late: [Waiting, number][] = [];
+      this.#play(() => {}, late);
+      for (const [{ deadline, drop }, retryAt] of late) if (retryAt > deadline) drop(tooLong(retryAt));
     }
+    this.#cancelTimer();
     for (let first; (first = this.line[0]); ) {
       const now = this.clock.now();
-      const decision: Decision = this.#pausedUntil > now ? { allowed: false, retryAt: this.#pausedUntil } : this.#budget.decide(now, first.cost);
-      if (!decision.allowed) {
-        if (decision.retryAt < Infinity) this.#cancelTimer = this.clock.at(decision.retryAt, () => this.serve());
+      const { cost } = first;
+      const decision: Decision = this.#pausedUntil > now ? { allowed: false, retryAt: this.#pausedUntil } : this.#budget.decide(now, cost);
+      if (decision.allowed) {
+        first.admit(decision);
+        this.emit({ type: "allow", cost, decision });
+      } else if (decision.maxCost !== undefined) {
+        first.drop(never(decision.maxCost)); // it was possible when it came
+      } else {
+        this.#cancelTimer(); // of whoever was told above, and made us serve
+        this.#cancelTimer = this.clock.at(decision.retryAt, () => this.serve());
         return;
       }
-      first.admit(decision);
-      this.emit({ type: "allow", cost: first.cost, decision });
     }
   }
-
 }

@@ -23,7 +23,7 @@ export interface AcquireOptions {
   readonly signal?: AbortSignal | null | undefined;
   /** The longest wait in milliseconds. If it would take longer, that is said at once. */
   readonly maxWaitMs?: number;
-  /** Higher ones are admitted first. 0, if left out. */
+  /** Higher ones are admitted first: a whole number. 0, if left out. */
   readonly priority?: number;
 }
 
@@ -49,6 +49,7 @@ export type LimiterEvent =
 /** One `acquire` call in line. */
 export interface Waiting {
   readonly cost: Cost;
+  readonly signal: AbortSignal | null | undefined;
   readonly priority: number;
   /** After this moment it need not be admitted any more. */
   readonly deadline: number;
@@ -99,14 +100,15 @@ export abstract class Line extends Events<LimiterEvent> {
     fn: (...args: Args) => Result,
     { cost = 1, ...options }: ThrottleOptions<Args> = {},
   ): (...args: Args) => Promise<Awaited<Result>> {
-    return async (...args): Promise<Awaited<Result>> => {
+    const limiter = this;
+    return async function (this: unknown, ...args): Promise<Awaited<Result>> {
       const asked = typeof cost === "function" ? cost(...args) : cost;
-      await this.acquire({ ...options, cost: asked });
+      await limiter.acquire({ ...options, cost: asked });
       if (options.signal?.aborted) {
-        await this.refund(asked); // it has not begun
+        await limiter.refund(asked); // it has not begun
         throw options.signal.reason as unknown;
       }
-      return await fn(...args);
+      return await fn.apply(this, args);
     };
   }
 
@@ -126,11 +128,12 @@ export abstract class Line extends Events<LimiterEvent> {
         return true;
       };
       const abort = () => {
-        waiting.drop(signal!.reason);
+        // All who have this signal, or one of them would be admitted in the place of the other.
+        for (const { signal, drop } of [...line]) if (signal?.aborted) drop(signal.reason);
         void this.serve();
       };
       const waiting: Waiting = {
-        cost, priority, deadline: this.clock.now() + whole("maxWaitMs", maxWaitMs, 0, Infinity),
+        cost, signal, priority: whole("priority", priority, Number.MIN_SAFE_INTEGER), deadline: this.clock.now() + whole("maxWaitMs", maxWaitMs, 0, Infinity),
         admit: (decision) => leave() && resolve(decision),
         drop: (reason) => {
           if (!leave()) return;
@@ -141,13 +144,15 @@ export abstract class Line extends Events<LimiterEvent> {
       signal?.addEventListener("abort", abort);
       const behind = line.findIndex((other) => other.priority < priority);
       line.splice(behind < 0 ? line.length : behind, 0, waiting);
-      void this.serve();
-      if (line.length > this.#maxQueue && line.includes(waiting)) {
+      const makeRoom = (most: number) => {
+        if (line.length <= most || !line.includes(waiting)) return;
         const lowest = line.at(-1)!.priority;
         const out = this.#dropsOldest ? line.find((other) => other.priority === lowest)! : waiting;
         out.drop(new TollgateError("queue_full", `${this.#maxQueue} wait already`));
-        void this.serve();
-      }
+      };
+      if (this.#dropsOldest) makeRoom(Math.max(1, this.#maxQueue)); // whoever is alone may yet be admitted at once
+      void this.serve();
+      makeRoom(this.#maxQueue);
       if (line.includes(waiting)) this.emit({ type: "queue", cost, waiting: line.length });
     });
   }
@@ -156,8 +161,11 @@ export abstract class Line extends Events<LimiterEvent> {
 /** Throws if it is never granted. */
 export function possible(decision: Decision): void {
   const { maxCost } = decision as Refusal;
-  if (maxCost !== undefined) throw new TollgateError("cost_never_granted", `never granted: at most ${maxCost}`, { maxCost });
+  if (maxCost !== undefined) throw never(maxCost);
 }
+
+/** What is thrown where no more than `maxCost` is ever granted. */
+export const never = (maxCost: number) => new TollgateError("cost_never_granted", `never granted: at most ${maxCost}`, { maxCost });
 
 /** What is thrown where it would be granted only after the longest wait. */
 export const tooLong = (retryAt: number) => new TollgateError("wait_too_long", `granted only at ${retryAt}`, { retryAt });

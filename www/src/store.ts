@@ -66,8 +66,8 @@ export function watch(limiter: Watchable, cost?: Cost): Store {
     subscribe(listener) {
       const own = () => listener();
       if (listeners.size === 0) off = limiter.on(update);
-      listeners.add(own);
       update();
+      listeners.add(own);
       return () => {
         if (!listeners.delete(own) || listeners.size > 0) return;
         off();
