@@ -6,7 +6,7 @@
 //!
 //! The module goes to every browser, so it is small: it formats nothing, allocates nothing, imports nothing, and nothing in
 //! it can panic. That is why it does without wasm-bindgen, whose glue alone would be as large. Measure what is added with
-//! `npm run bench -- package --sizes`: one `Vec` that grows brings 2 KB of panic messages.
+//! `npm run bench:package -- --sizes`: one `Vec` that grows brings 2 KB of panic messages.
 
 mod exports;
 mod number;

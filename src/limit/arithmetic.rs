@@ -441,7 +441,8 @@ fn largest_total(drops_per_token: NonZeroU64, refill: u64, tick_ms: NonZeroU64) 
     (by_span.min(MAX_DROPS.unsigned_abs()) / drops_per_token).min(MAX_TOKENS)
 }
 
-/// The product where it fits an `i64`, and otherwise at least 2⁶² (which is more than any two levels are apart).
+/// The product, or at least 2⁶² (which no two levels are further apart than) where it may not be below that. Neither factor
+/// is above `i64::MAX` where the other is 0.
 #[inline]
 pub(super) const fn product(a: u64, b: u64) -> u64 {
     // a < 2^(64 - leading zeros of a). A saturating multiplication has 128 bits in WebAssembly.
@@ -453,5 +454,30 @@ fn gcd(a: u64, b: NonZeroU64) -> NonZeroU64 {
     match NonZeroU64::new(a % b) {
         None => b,
         Some(rest) => gcd(b.get(), rest),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_product_is_exact_or_beyond_what_levels_are_apart() {
+        let beyond = i64::MAX.cast_unsigned();
+        let table = [
+            (0, beyond, 0),
+            (1, (1 << 62) - 1, (1 << 62) - 1),
+            (1, 1 << 62, beyond),
+            // The last that is sure to fit by the leading zeros, and the first that is not.
+            ((1 << 31) - 1, (1 << 32) - 1, 0x7fff_fffe_8000_0001),
+            (1 << 31, (1 << 32) - 1, beyond),
+            ((1 << 31) - 1, 1 << 32, beyond),
+            (1 << 31, 1 << 31, beyond), // 2⁶² itself
+            (u64::MAX, u64::MAX, beyond),
+        ];
+        for (a, b, expected) in table {
+            assert_eq!((product(a, b), product(b, a)), (expected, expected), "{a} · {b}");
+            assert!(u128::from(a) * u128::from(b) == u128::from(expected) || expected >= 1 << 62);
+        }
     }
 }
