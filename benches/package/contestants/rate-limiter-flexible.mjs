@@ -38,7 +38,7 @@ export const flexibleTogether = {
   },
 };
 
-/** By the same names, so that a window counts as a day and is not over while it is measured. */
+/** A window is a day, which is not over while it is measured; one of them has no points at all. */
 function windows() {
   return [PLENTY, SPENT].map(({ capacity, initial = capacity }) => new RateLimiterMemory({ points: initial, duration: 86_400 }));
 }

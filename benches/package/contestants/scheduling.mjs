@@ -1,6 +1,6 @@
-// Whoever calls a function as soon as it may be called, and promises its result: they never refuse, so they are asked only
-// for what is admitted at once: a hundred, and when all are done the next hundred, because bottleneck waits for timers, which
-// many share. All read their own clocks.
+// Whoever calls a function as soon as it may be called, and promises its result. They never refuse, so they are asked only for
+// what is admitted at once; up to a hundred together, because bottleneck waits for several timers with each call, even if
+// nothing is limited, and nearly all of its time is that. All read their own clocks.
 import Bottleneck from "bottleneck";
 import pThrottle from "p-throttle";
 import { Limiter } from "tollgate";
