@@ -1,0 +1,97 @@
+// What the npm package weighs and how long its decisions take, beside others and beside plain JavaScript, in Node and in
+// Chromium.
+//
+//   npm run bench:package                    all: half a minute
+//   npm run bench:package -- --sizes         only the sizes
+//   npm run bench:package -- --check         also fails where a promise is broken
+//   npm run bench:package -- --rounds 101    31, if left out
+import { parseArgs } from "node:util";
+import { bundled } from "./bundle.mjs";
+import { inChromium, inNode } from "./runtimes.mjs";
+import { sizes } from "./sizes.mjs";
+
+/** Bytes compressed with gzip. */
+const LARGEST = { "tollgate (Bucket)": 4096, tollgate: 8192 };
+/** How many times as long as theirs Tollgate's decision takes at most, by its Bucket with the time given. */
+const SLOWEST = {
+  "an empty call into wasm": 2,
+  "rate-limiter-flexible, one by one": 1 / 8,
+  "rate-limiter-flexible, together": 1 / 8,
+};
+
+async function main() {
+  const { values } = parseArgs({ options: { sizes: { type: "boolean" }, check: { type: "boolean" }, rounds: { type: "string", default: "31" } } });
+  const rounds = Number(values.rounds);
+  if (!(Number.isSafeInteger(rounds) && rounds > 0)) throw new Error("--rounds takes a whole number above 0");
+  const broken = reportSizes(await sizes());
+  if (!values.sizes) {
+    const source = await bundled(`export * from "./speed.mjs"`);
+    for (const [runtime, run] of Object.entries({ Node: inNode, Chromium: inChromium })) {
+      const { version, groups } = await run(source, { rounds });
+      broken.push(...reportSpeed(`${runtime} ${version}`, groups));
+    }
+  }
+  if (broken.length > 0) console.log(`\nBroken promises:\n${broken.map((line) => `  ${line}`).join("\n")}`);
+  process.exit(values.check && broken.length > 0 ? 1 : 0); // the others have timers that would keep us for a day
+}
+
+/** Returns the promises that are broken. */
+function reportSizes(rows) {
+  console.log(`${"bytes, bundled and minified".padEnd(NAME_LEN)}${cells(["raw", "gzip -9", "brotli"])}`);
+  for (const { name, raw, gzip, brotli } of rows) console.log(`${name.padEnd(NAME_LEN)}${cells([raw, gzip, brotli])}`);
+  return rows.filter(({ name, gzip }) => gzip > LARGEST[name]).map(({ name, gzip }) => `${name} is ${gzip} bytes compressed, more than ${LARGEST[name]}`);
+}
+
+/** Returns the promises that are broken. */
+function reportSpeed(runtime, groups) {
+  const broken = [];
+  const given = groups[0];
+  for (const { title, cases } of groups) {
+    for (const [name, lanes] of Object.entries(cases)) {
+      const [[ourName, ours], ...others] = Object.entries(lanes);
+      console.log(`\n${`${runtime}: ${title}, ${name}`.padEnd(NAME_LEN)}${cells(["ns", "least"])}  Tollgate's time to theirs`);
+      console.log(`${ourName.padEnd(NAME_LEN)}${nanos(ours)}`);
+      const bucket = given.cases[name][OURS];
+      for (const [theirName, theirs] of others) {
+        const besides = title === "own clock" ? `; with the time given ${ratio(bucket, theirs)}` : "";
+        console.log(`${theirName.padEnd(NAME_LEN)}${nanos(theirs)}  ${ratio(ours, theirs)}${besides}`);
+        const least = leastOf(bucket) / leastOf(theirs);
+        if (least > SLOWEST[theirName]) broken.push(`${runtime}, ${name}: a decision takes ${least.toFixed(2)} times as long as ${theirName}, more than ${SLOWEST[theirName]}`);
+      }
+    }
+  }
+  return broken;
+}
+
+/**
+ * The fastest round. What else a machine does only ever adds time, so this is what varies least from run to run; and taken
+ * of both before they are compared it favours nobody, where the least of the ratios within rounds would.
+ */
+function leastOf(ns) {
+  return Math.min(...ns);
+}
+
+function nanos(ns) {
+  return cells([quartiles(ns)[1], leastOf(ns)].map((value) => value.toFixed(value < 100 ? 1 : 0)));
+}
+
+/** The median of the ratios within each round, and the quartiles between which half of them lie. */
+function ratio(ours, theirs) {
+  const [low, middle, high] = quartiles(ours.map((our, i) => our / theirs[i])).map((value) => value.toPrecision(2));
+  return `${middle} (${low} to ${high})`;
+}
+
+/** The values below which a quarter, a half and three quarters of all lie. */
+function quartiles(values) {
+  const sorted = values.toSorted((a, b) => a - b);
+  return [1, 2, 3].map((quarter) => sorted[Math.floor(((sorted.length - 1) * quarter) / 4)]);
+}
+
+function cells(values) {
+  return values.map((value) => String(value).padStart(9)).join("");
+}
+
+const OURS = "Tollgate's Bucket";
+const NAME_LEN = 50;
+
+await main();

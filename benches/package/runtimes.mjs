@@ -1,0 +1,30 @@
+// Where it is measured: the same bundle of speed.mjs, in this Node and on a page in Chromium.
+import { chromium } from "playwright-core";
+
+/** `{ version, groups }`: what `measure` of the bundle returns. */
+export async function inNode(source, options) {
+  const { measure } = await import(`data:text/javascript;base64,${Buffer.from(source).toString("base64")}`);
+  return { version: process.versions.node, groups: await measure(options) };
+}
+
+export async function inChromium(source, options) {
+  if (!process.env.CHROMIUM) throw new Error("There is no Chromium: npm run setup, or set CHROMIUM to yours");
+  const browser = await chromium.launch({ executablePath: process.env.CHROMIUM, args: ["--no-sandbox"] });
+  try {
+    const page = await browser.newPage();
+    await page.route(`${ORIGIN}/**`, (route) => {
+      const isScript = route.request().url().endsWith(".mjs");
+      return route.fulfill({ headers: ISOLATED, contentType: isScript ? "text/javascript" : "text/html", body: isScript ? source : "" });
+    });
+    await page.goto(`${ORIGIN}/`);
+    const groups = await page.evaluate(async (options) => (await import("/speed.mjs")).measure(options), options);
+    return { version: browser.version(), groups };
+  } finally {
+    await browser.close();
+  }
+}
+
+/** Nothing listens there: every request is answered here. */
+const ORIGIN = "http://localhost:1";
+/** To a page that shares its process with nobody `performance.now()` tells 5 µs apart, to others 100. */
+const ISOLATED = { "cross-origin-opener-policy": "same-origin", "cross-origin-embedder-policy": "require-corp" };
