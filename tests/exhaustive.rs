@@ -63,6 +63,8 @@ fn check(config: Config) -> u64 {
                     if verb == Verb::Consume {
                         let mut hurried = state;
                         assert_eq!((limit.consume(&mut hurried, at, cost), hurried), (decision, after));
+                        let mut hurried = state;
+                        assert_eq!((limit.try_consume(&mut hurried, at, cost), hurried), (decision.is_allow(), after));
                     }
                     assert_eq!(tokens_of::<i128>(after, &config), expected.tokens);
                     assert_eq!(limit.remaining(&after, at), expected.remaining(at));

@@ -52,6 +52,8 @@ proptest! {
                     if verb == Verb::Consume {
                         let mut hurried = state;
                         prop_assert_eq!((limit.consume(&mut hurried, now, cost), hurried), (decision, next));
+                        let mut hurried = state;
+                        prop_assert_eq!((limit.try_consume(&mut hurried, now, cost), hurried), (decision.is_allow(), next));
                     }
                     state = next;
                 }

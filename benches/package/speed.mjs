@@ -5,6 +5,7 @@
 import { Bucket } from "tollgate";
 import { bucket, bucketWithClock, plain } from "./contestants/bucket.mjs";
 import { limiterConsume, pacer } from "./contestants/calling.mjs";
+import { core } from "./contestants/core.mjs";
 import { empty } from "./contestants/empty.mjs";
 import { limiter } from "./contestants/limiter.mjs";
 import { Bucket as PlainBucket } from "./contestants/plain.mjs";
@@ -16,7 +17,7 @@ const CASES = { allowed: () => 0, refused: () => 1, mixed: () => Math.floor(Math
 
 /** Those who do the same: Tollgate first, and then whom it is compared with. */
 const GROUPS = [
-  { title: "time given", all: [bucket, empty, plain], cases: ["allowed", "refused", "mixed"] },
+  { title: "time given", all: [bucket, core, empty, plain], cases: ["allowed", "refused", "mixed"] },
   { title: "own clock", all: [bucketWithClock, limiter, flexibleOneByOne, flexibleTogether], cases: ["allowed", "refused", "mixed"] },
   { title: "calls if allowed", all: [limiterConsume, pacer], cases: ["allowed", "refused", "mixed"] },
   { title: "calls as soon as allowed", all: [limiterThrottle, pThrottled, bottleneck], cases: ["allowed"] },

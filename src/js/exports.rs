@@ -66,10 +66,10 @@ pub extern "C" fn make(
     wrong
 }
 
-/// [`Verb::Consume`], and nothing but whether it was granted: apart from the others because it is what is asked most.
+/// [`Limit::try_consume`]: apart from the others because it is what is asked most.
 #[unsafe(no_mangle)]
 pub extern "C" fn consume(bucket: &mut Bucket, now: f64, cost: f64) -> bool {
-    bucket.limit.consume(&mut bucket.state, i64_from_f64(now), u64_from_f64(cost)).is_allow()
+    bucket.limit.try_consume(&mut bucket.state, i64_from_f64(now), u64_from_f64(cost))
 }
 
 /// Asks; and, only if `keep`, takes what is granted. `verb` counts from 0 in the order of [`Verb`], and a `max_wait_ms`

@@ -140,21 +140,21 @@ impl Limit {
     /// A cost of zero only looks, and is refused while the bucket is in debt.
     #[inline]
     pub fn consume(&self, state: &mut State, now: i64, cost: u64) -> Decision {
-        // Nearly every request is answered here: granted without a division, refused without a write. One comparison for
-        // 1 ..= capacity: a cost of zero wraps round and is looked at without haste.
-        if cost.wrapping_sub(1) < self.config.capacity
-            && let Some(current) = self.refilled_in_haste(*state, now)
-        {
-            let drops = self.drops(cost);
-            if current.level >= drops {
-                *state = State { level: current.level.wrapping_sub(drops), at: current.at };
-                return Decision::Allow { tokens: cost, ready_at: now };
-            }
-            if let Some(retry_at) = self.reached(current, now, drops) {
-                return Decision::Wait { retry_at };
-            }
+        match self.hurried(state, now, cost) {
+            Some(Hurried::Granted) => Decision::Allow { tokens: cost, ready_at: now },
+            Some(Hurried::Refused { current, drops }) => Decision::Wait { retry_at: self.risen(current, drops) },
+            None => self.apply(state, now, cost, Verb::Consume),
         }
-        self.apply(state, now, cost, Verb::Consume)
+    }
+
+    /// Does as [`Limit::consume`] does, and reports only whether it granted. Use this where nobody wants to know when it
+    /// would be: that takes a division.
+    #[inline]
+    pub fn try_consume(&self, state: &mut State, now: i64, cost: u64) -> bool {
+        match self.hurried(state, now, cost) {
+            Some(hurried) => matches!(hurried, Hurried::Granted),
+            None => self.applies(state, now, cost),
+        }
     }
 
     /// The answer that [`Limit::consume`] would give, with nothing taken.
@@ -236,6 +236,28 @@ impl Limit {
             Verb::ConsumeUpTo | Verb::Charge | Verb::Refund | Verb::Reset => return MAX_TOKENS,
         };
         if self.refill == 0 { self.largest_cost_for_good(self.full, &terms) } else { self.largest_cost(&terms) }
+    }
+
+    /// Consumes where that takes no time, as for nearly every request: granted without a division, refused without a write.
+    #[inline]
+    fn hurried(&self, state: &mut State, now: i64, cost: u64) -> Option<Hurried> {
+        // One comparison for 1 ..= capacity: a cost of zero wraps round and is looked at without haste.
+        if cost.wrapping_sub(1) >= self.config.capacity {
+            return None;
+        }
+        let current = self.refilled_in_haste(*state, now)?;
+        let drops = self.drops(cost);
+        if current.level >= drops {
+            *state = State { level: current.level.wrapping_sub(drops), at: current.at };
+            return Some(Hurried::Granted);
+        }
+        (self.refill > 0).then_some(Hurried::Refused { current, drops })
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn applies(&self, state: &mut State, now: i64, cost: u64) -> bool {
+        self.apply(state, now, cost, Verb::Consume).is_allow()
     }
 
     /// The state with everything credited that came back until `now`.
@@ -381,16 +403,23 @@ impl Limit {
     }
 
     /// The first moment, `now` or later, at which a bucket that is `current` at `now` has come up to `level`.
-    #[cfg_attr(target_family = "wasm", inline(never))] // to be downloaded once; elsewhere a refusal is in haste
-    #[cfg_attr(not(target_family = "wasm"), inline)]
+    #[inline(never)]
     fn reached(&self, current: State, now: i64, level: i64) -> Option<i64> {
         if current.level >= level {
             return Some(now);
         }
+        (self.refill > 0).then(|| self.risen(current, level))
+    }
+
+    /// The same for a level above that of `current`, where the limit refills at all. Whoever does not look at it, such as
+    /// one who asks only whether, does not pay for the division either.
+    #[cfg_attr(target_family = "wasm", inline(never))] // to be downloaded once; elsewhere a refusal is in haste
+    #[cfg_attr(not(target_family = "wasm"), inline)]
+    fn risen(&self, current: State, level: i64) -> i64 {
         let missing = level.abs_diff(current.level);
-        let refill = NonZeroU64::new(self.refill.cast_unsigned())?; // never negative
+        let refill = NonZeroU64::new(self.refill.cast_unsigned()).unwrap_or(NonZeroU64::MIN);
         let wait_ms = product(missing.div_ceil(refill.get()), self.tick_ms.get());
-        Some(current.at.saturating_add_unsigned(wait_ms))
+        current.at.saturating_add_unsigned(wait_ms)
     }
 
     /// The start of the tick that holds `now`.
@@ -415,6 +444,16 @@ impl Limit {
     pub(super) fn whole_tokens(&self, level: i64) -> u64 {
         level.max(0).unsigned_abs() / self.drops_per_token
     }
+}
+
+/// What was decided in haste.
+enum Hurried {
+    Granted,
+    /// Not before the level, which is that of `current`, has come up to `drops`.
+    Refused {
+        current: State,
+        drops: i64,
+    },
 }
 
 /// On what terms tokens are taken before they are there.

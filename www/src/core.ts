@@ -30,19 +30,22 @@ export function init(wasm: CoreSource | (() => CoreSource)): void {
   source ??= wasm;
 }
 
-/** The module's exports. It is not compiled before somebody needs it. */
-export function instance(): Core {
-  if (core) return core;
+/** The module's exports, once somebody has called {@link start}. */
+export let core: Core;
+
+/** Compiles the module. Whoever makes something in it calls this first. */
+export function start(): void {
+  if (core) return;
   if (Object(source) !== source) throw new TollgateError("not_initialised", "call init(module) first, or import tollgate, not tollgate/slim");
   const wasm = typeof source === "function" ? (source as () => CoreSource)() : source!;
-  return (core = instantiated(wasm).exports as unknown as Core);
+  core = instantiated(wasm).exports as unknown as Core;
 }
 
 /**
  * An address for one bucket, which is its owner's until that is collected, and behind it one for a number. Nobody
  * else takes memory of the module.
  */
-export function allocate(core: Core, owner: object): number {
+export function allocate(owner: object): number {
   const step = core.size() + NUMBER_BYTES;
   let address = free.pop();
   if (address === undefined) {
@@ -63,7 +66,6 @@ function instantiated(wasm: CoreSource): WebAssembly.Instance {
 }
 
 let source: CoreSource | (() => CoreSource) | undefined;
-let core: Core | undefined;
 
 let next = 0;
 let end = 0;
