@@ -425,7 +425,7 @@ test("100 000 buckets that nobody holds any more leave their memory to others, a
   const script = `
     import { setImmediate } from "node:timers/promises";
     import { Bucket } from "${url("index.js")}";
-    import { instance } from "${url("core.js")}";
+    import { core } from "${url("core.js")}";
     const held = Array.from({ length: 1000 }, (_, i) => new Bucket(0, { rate: 1, periodMs: 1000, capacity: i }));
     for (let i = 0; i < 100; i++) {
       for (let j = 0; j < 1000; j++) new Bucket(0, { rate: 1, periodMs: 1000 }).consume(0);
@@ -433,7 +433,7 @@ test("100 000 buckets that nobody holds any more leave their memory to others, a
       await setImmediate();
     }
     const right = held.every((bucket, i) => bucket.remaining(0) === i);
-    console.log(JSON.stringify({ right, bytes: instance().memory.buffer.byteLength }));`;
+    console.log(JSON.stringify({ right, bytes: core.memory.buffer.byteLength }));`;
   const { stdout, stderr } = spawnSync(process.execPath, ["--expose-gc", "--input-type=module", "--eval", script], { encoding: "utf8", cwd: fileURLToPath(new URL(".", import.meta.url)) });
   assert.equal(stderr, "");
   const { right, bytes } = JSON.parse(stdout);
