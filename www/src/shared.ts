@@ -155,28 +155,24 @@ export class SharedLimiter extends Line {
   /** Calls `op` on the newest state, alone among all tabs, keeps what it leaves and tells the others, unless it is a refusal. */
   async #turn<Result>(op: () => Result): Promise<Result> {
     let outcome: Promise<Result> | undefined;
-    let news: State | undefined;
+    let isNews: boolean;
+    let state: State;
     const turn = (kept?: State): State => {
       if (kept) this.#adopt(kept);
-      const state = () => ({
-        version: ++this.#version, limits: this.#mirror.limits, snapshots: this.#mirror.save(), claimedUntil: this.#claimedUntil, pausedUntil: this.#pausedUntil,
-      });
-      outcome = (async () => {
-        const result = op();
-        if ((result as Decision | undefined)?.allowed !== false) news = state();
-        return result;
-      })();
-      outcome.catch(() => {}); // that is for who called
-      return news ?? state();
+      let result: Result | undefined;
+      outcome = new Promise((resolve) => resolve((result = op())));
+      outcome.catch(() => {}); // it is for who called
+      isNews = (result as Decision | undefined)?.allowed !== false;
+      return (state = [++this.#version, this.#mirror.limits, this.#mirror.save(), this.#claimedUntil, this.#pausedUntil]);
     };
     await transact(this.#name, turn);
     if (!outcome) turn();
-    if (news && !isAlone) this.#channel?.postMessage(news);
+    if (isNews! && !isAlone) this.#channel!.postMessage(state!);
     return outcome!;
   }
 
   /** Takes over what another tab has left. */
-  #adopt({ version, limits, snapshots, claimedUntil, pausedUntil }: State): void {
+  #adopt([version, limits, snapshots, claimedUntil, pausedUntil]: State): void {
     if (version <= this.#version) return; // messages may be late
     // By the clock of the tab that is furthest ahead, or what came back would come back again here.
     if (this.#version > 0) this.#ahead.ms += Math.max(0, ...snapshots.map(({ at }) => at - this.clock.now()));
@@ -195,7 +191,7 @@ export class SharedLimiter extends Line {
 
   /** Admits whoever is first in line here, as soon as that is possible. Only one: each has its own place among all tabs. */
   async #admitOne(): Promise<void> {
-    for (;;) {
+    while (this.waiting || this.#claimedUntil) {
       const woken = new Promise<void>((resolve) => (this.#wake = resolve));
       await this.#turn(() => {
         this.#claimedUntil = 0;
@@ -215,22 +211,15 @@ export class SharedLimiter extends Line {
 }
 
 /** What is kept. */
-interface State {
-  readonly version: number;
-  readonly limits: readonly Limit[];
-  readonly snapshots: readonly Snapshot[];
-  readonly claimedUntil: number;
-  readonly pausedUntil: number;
-}
+type State = readonly [version: number, limits: readonly Limit[], snapshots: readonly Snapshot[], claimedUntil: number, pausedUntil: number];
 
-/** The states of `limits` when those of `old` become theirs: each has the tokens of the one with its name and kind, or is new. */
+/** The states of `limits` when those of `old` become theirs: each has the tokens of the one with its name, or its place, and kind; or is new. */
 function carried(old: readonly Limit[], snapshots: readonly Snapshot[], limits: readonly Limit[], now: number): Snapshot[] {
   return limits.map((limit, i) => {
     const { name, kind, rate, capacity = rate, maxDebt = 0 } = limit;
     const from = name ? old.findIndex((other) => other.name === name) : i;
-    const other = old[from];
-    if (!other || other.kind !== kind || other.name !== name) return new Bucket(now, limit).save(now);
-    const was = new Bucket(now, other);
+    if (!old[from] || old[from].kind !== kind) return new Bucket(now, limit).save(now);
+    const was = new Bucket(now, old[from]);
     was.restore(snapshots[from]!);
     return { tokens: Math.min(Math.max(was.save(now).tokens, -maxDebt), capacity), drops: 0, at: now };
   });
