@@ -4,7 +4,7 @@ import type { Cost } from "./budget.js";
 import { systemClock } from "./clock.js";
 import { beAlone, inLine, isAlone, transact } from "./kept.js";
 import { Limiter } from "./limiter.js";
-import { Line, possible, tooLong, type AcquireOptions, type LimiterOptions } from "./line.js";
+import { Line, never, possible, tooLong, type AcquireOptions, type LimiterOptions } from "./line.js";
 
 /**
  * A {@link Limiter} whose budget all tabs of an origin share, by its name, and which is kept in IndexedDB, so that a reload
@@ -198,7 +198,8 @@ export class SharedLimiter extends Line {
         for (let first; !this.#claimedUntil && (first = this.line[0]); ) {
           const decision = this.#mirror.peek(first.cost);
           if (decision.allowed) return void first.admit(this.#mirror.consume(first.cost));
-          if (decision.retryAt > first.deadline) first.drop(tooLong(decision.retryAt));
+          if (decision.maxCost !== undefined) first.drop(never(decision.maxCost));
+          else if (decision.retryAt > first.deadline) first.drop(tooLong(decision.retryAt));
           else this.#claimedUntil = decision.retryAt;
         }
       });
