@@ -128,3 +128,158 @@ pub extern "C" fn restore(bucket: &mut Bucket, tokens: f64, drops: f64, at: f64,
     }
     true
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MAX: f64 = 9_007_199_254_740_991.0; // 2⁵³ − 1
+    const MOMENT: f64 = 4_503_599_627_370_496.0; // 2⁵²
+    const SPAN: f64 = 2_251_799_813_685_248.0; // 2⁵¹
+    const NEVER: f64 = f64::INFINITY;
+
+    /// Makes a bucket of `rate`, `period_ms`, `capacity`, `max_debt`, `initial` and `offset_ms`, or says what is wrong with them.
+    fn made(windows: bool, now: f64, numbers: [f64; 6]) -> Result<Bucket, (u32, f64)> {
+        let [rate, period_ms, capacity, max_debt, initial, offset_ms] = numbers;
+        let (mut bucket, mut max) = (MaybeUninit::uninit(), f64::NAN);
+        match make(&mut bucket, &mut max, windows, now, rate, period_ms, capacity, max_debt, initial, offset_ms) {
+            // SAFETY: 0 says that there is a bucket now.
+            0 => Ok(unsafe { bucket.assume_init() }),
+            wrong => Err((wrong, max)),
+        }
+    }
+
+    #[test]
+    fn a_number_that_is_too_large_is_told_by_its_place_and_with_the_largest() {
+        let table = [
+            // windows  numbers                                      place  largest
+            (false, [MAX + 1.0, 1.0, 0.0, 0.0, 0.0, 0.0], 1, MAX),
+            (false, [1.0, 0.0, 1.0, 0.0, 1.0, 0.0], 2, 0.0), // none is large enough
+            (false, [1.0, SPAN + 1.0, 1.0, 0.0, 1.0, 0.0], 2, SPAN),
+            (false, [1.0, SPAN, 2.0, 0.0, 1.0, 0.0], 3, 1.0),
+            (false, [1.0, SPAN, 1.0, 1.0, 1.0, 0.0], 4, 0.0),
+            (false, [MAX, 1.0, MAX, 1.0, MAX, 0.0], 4, 0.0),
+            (false, [3.0, 1000.0, 3.0, 0.0, 4.0, 0.0], 5, 3.0),
+            (true, [3.0, 1000.0, 3.0, 0.0, 3.0, 1000.0], 6, 999.0),
+        ];
+        for (windows, numbers, place, largest) in table {
+            assert_eq!(made(windows, 0.0, numbers).err(), Some((place, largest)), "{numbers:?}");
+        }
+        // A token bucket has no windows that could begin somewhere.
+        assert!(made(false, 0.0, [3.0, 1000.0, 3.0, 0.0, 3.0, 5000.0]).is_ok());
+        for now in [-MOMENT, 0.0, MOMENT] {
+            assert!(made(false, now, [MAX, 1.0, MAX, 0.0, MAX, 0.0]).is_ok());
+            assert!(made(false, now, [1.0, SPAN, 0.0, 1.0, 0.0, 0.0]).is_ok());
+            assert!(made(true, now, [1.0, SPAN, 1.0, 0.0, 1.0, SPAN - 1.0]).is_ok());
+        }
+    }
+
+    // 3 per second and no more than 3 at once, up to 2 owed.
+    #[test]
+    fn each_verb_has_its_number_and_each_answer_too() {
+        let mut bucket = made(false, 0.0, [3.0, 1000.0, 3.0, 2.0, 3.0, 0.0]).unwrap();
+        let (allow, wait, never) = (0, 1, 2);
+        let table = [
+            // now  verb cost max wait keep   answer tokens at        then tokens drops full at
+            (0.0, 0, 2.0, NEVER, false, (allow, 2.0, 0.0), (3.0, 0.0, 0.0)), // asked only
+            (0.0, 0, 2.0, NEVER, true, (allow, 2.0, 0.0), (1.0, 0.0, 667.0)),
+            (0.0, 0, 2.0, NEVER, true, (wait, NEVER, 334.0), (1.0, 0.0, 667.0)),
+            (0.0, 0, 4.0, NEVER, true, (never, 3.0, NEVER), (1.0, 0.0, 667.0)),
+            (0.0, 4, 2.0, NEVER, true, (allow, 1.0, 0.0), (0.0, 0.0, 1000.0)),
+            (0.0, 1, 1.0, 0.0, true, (wait, NEVER, 334.0), (0.0, 0.0, 1000.0)), // a wait of 0 is not none
+            (0.0, 1, 1.0, 333.0, true, (wait, NEVER, 1.0), (0.0, 0.0, 1000.0)),
+            (0.0, 1, 1.0, 334.0, true, (allow, 1.0, 334.0), (-1.0, 0.0, 1334.0)),
+            (0.0, 1, 1.0, MAX, true, (allow, 1.0, 667.0), (-2.0, 0.0, 1667.0)),
+            (667.0, 2, 2.0, NEVER, true, (allow, 2.0, 667.0), (-2.0, 1.0, 2334.0)),
+            (667.0, 3, 1.0, NEVER, true, (allow, 0.0, 667.0), (-2.0, 0.0, 2334.0)), // a drop, and no deeper
+            (667.0, 5, 3.0, NEVER, true, (allow, 3.0, 667.0), (1.0, 0.0, 1334.0)),
+            (667.0, 3, 1.0, NEVER, true, (allow, 1.0, 667.0), (0.0, 0.0, 1667.0)),
+            (667.0, 6, 0.0, NEVER, true, (allow, 3.0, 667.0), (3.0, 0.0, 667.0)),
+        ];
+        for (row, (now, verb, cost, max_wait_ms, keep, answer, then)) in table.into_iter().enumerate() {
+            let got = decide(&mut bucket, verb, now, cost, max_wait_ms, keep);
+            let number = |which| get(&bucket, which, now);
+            assert_eq!((got, number(0), number(1)), answer, "row {row}");
+            assert_eq!((number(2), number(3), number(5)), then, "row {row}");
+            assert_eq!(number(4).to_bits(), now.to_bits(), "row {row}");
+        }
+        assert!(consume(&mut bucket, 667.0, 3.0));
+        assert!(!consume(&mut bucket, 667.0, 1.0));
+        assert!(consume(&mut bucket, 667.0, 0.0));
+    }
+
+    #[test]
+    fn the_largest_numbers_are_exact() {
+        for now in [-MOMENT, -1.0, 0.0, 1.0, MOMENT] {
+            let mut full = made(false, now, [MAX, 1.0, MAX, 0.0, MAX, 0.0]).unwrap();
+            assert_eq!((decide(&mut full, 0, now, MAX, NEVER, true), get(&full, 0, now)), (0, MAX));
+            assert_eq!((get(&full, 2, now), get(&full, 5, now)), (0.0, now + 1.0));
+            assert!(restore(&mut full, MAX, 0.0, now, true));
+            assert_eq!((get(&full, 2, now), get(&full, 5, now)), (MAX, now));
+
+            let mut owing = made(false, now, [MAX, 1.0, 0.0, MAX, 0.0, 0.0]).unwrap();
+            assert_eq!((decide(&mut owing, 1, now, MAX, NEVER, true), get(&owing, 1, now)), (0, now + 1.0));
+            assert_eq!((get(&owing, 2, now), get(&owing, 3, now)), (-MAX, 0.0));
+
+            let mut slow = made(false, now, [1.0, SPAN, 1.0, 0.0, 0.0, 0.0]).unwrap();
+            assert_eq!((decide(&mut slow, 0, now, 1.0, NEVER, true), get(&slow, 1, now)), (1, now + SPAN));
+            assert!(restore(&mut slow, 0.0, SPAN - 1.0, now, true));
+            assert_eq!((get(&slow, 3, now), get(&slow, 5, now)), (SPAN - 1.0, now + 1.0));
+
+            let mut budget = made(false, now, [0.0, 1.0, 1.0, 0.0, 0.0, 0.0]).unwrap();
+            assert_eq!((decide(&mut budget, 0, now, 1.0, NEVER, true), get(&budget, 0, now)), (2, 0.0));
+            assert_eq!((get(&budget, 1, now), get(&budget, 5, now)), (NEVER, NEVER));
+        }
+    }
+
+    #[test]
+    fn a_snapshot_is_checked_before_it_is_kept() {
+        let mut bucket = made(false, 0.0, [3.0, 1000.0, 3.0, 2.0, 3.0, 0.0]).unwrap();
+        let table = [
+            // tokens drops  at    keep   fits   then tokens drops at
+            (1.0, 999.0, 5.0, false, true, (3.0, 0.0, 0.0)), // checked only
+            (1.0, 999.0, 5.0, true, true, (1.0, 999.0, 5.0)),
+            (4.0, 0.0, 5.0, true, false, (1.0, 999.0, 5.0)), // more than the capacity
+            (3.0, 1.0, 5.0, true, false, (1.0, 999.0, 5.0)), // a drop more
+            (0.0, 1000.0, 5.0, true, false, (1.0, 999.0, 5.0)), // as many drops make a token
+            (0.0, -1.0, 5.0, true, false, (1.0, 999.0, 5.0)),
+            (-MAX, 0.0, 5.0, true, false, (1.0, 999.0, 5.0)),
+            (-2.0, 0.0, 5.0, true, true, (-2.0, 0.0, 5.0)),
+            (3.0, 0.0, -5.0, true, true, (3.0, 0.0, -5.0)),
+        ];
+        for (row, (tokens, drops, at, keep, fits, then)) in table.into_iter().enumerate() {
+            assert_eq!(restore(&mut bucket, tokens, drops, at, keep), fits, "row {row}");
+            let now = then.2;
+            assert_eq!((get(&bucket, 2, now), get(&bucket, 3, now), get(&bucket, 4, now)), then, "row {row}");
+        }
+    }
+
+    #[test]
+    fn a_bucket_lies_at_multiples_of_eight() {
+        assert_eq!((size() % 8, align_of::<Bucket>()), (0, 8));
+    }
+
+    /// What is no such number, which JavaScript never passes.
+    #[test]
+    fn other_numbers_do_no_harm() {
+        let odd = [f64::NAN, NEVER, -NEVER, -1.0, 0.5, 1e300, -1e300, 5e-324, MAX + 1.0, -MAX];
+        for a in odd {
+            for b in odd {
+                for numbers in [[a, b, 3.0, 2.0, 3.0, 0.0], [3.0, 1000.0, a, b, 1.0, b], [3.0, 1000.0, 3.0, 2.0, a, b]]
+                {
+                    for windows in [false, true] {
+                        let _ = made(windows, a, numbers);
+                    }
+                }
+                let mut bucket = made(false, 0.0, [3.0, 1000.0, 3.0, 2.0, 3.0, 0.0]).unwrap();
+                for verb in 0..9 {
+                    decide(&mut bucket, verb, a, b, a, true);
+                    restore(&mut bucket, a, b, a, true);
+                    for which in 0..9 {
+                        assert!(!get(&bucket, which, b).is_nan());
+                    }
+                }
+            }
+        }
+    }
+}

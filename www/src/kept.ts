@@ -1,34 +1,43 @@
 // What all tabs of an origin have in common: a place to keep things, and a line to stand in.
 
+/** Whether this tab is on its own, because something is missing or has failed. */
+export let isAlone = false;
+
+/** Says why this tab is on its own from now on; once. */
+export function beAlone(why: unknown): void {
+  if (!isAlone) console.warn("tollgate: limits are for this tab alone:", why);
+  isAlone = true;
+}
+
 /**
- * Calls `change` with what is kept under `name`, alone among all tabs, and keeps what it returns; nothing, if that is
- * `undefined`. Rejects where nothing can be kept; then `change` may have been called or not.
+ * Calls `change` with what is kept under `name`, alone among all tabs, and keeps what it returns. If that fails, the
+ * tab is on its own; then `change` may have been called or not.
  */
-export async function transact<State>(name: string, change: (kept: State | undefined) => State | undefined): Promise<void> {
-  const transaction = (await open()).transaction(STORE, "readwrite");
-  return new Promise((resolve, reject) => {
-    const store = transaction.objectStore(STORE);
-    const kept: IDBRequest<State | undefined> = store.get(name);
-    kept.onsuccess = () => {
-      const next = change(kept.result);
-      if (next !== undefined) store.put(next, name);
-    };
-    transaction.oncomplete = () => resolve();
-    transaction.onabort = () => reject(transaction.error);
-  });
+export async function transact<State>(name: string, change: (kept: State | undefined) => State): Promise<void> {
+  if (isAlone) return;
+  try {
+    const transaction = (await open()).transaction(STORE, "readwrite");
+    await new Promise<void>((resolve, reject) => {
+      const store = transaction.objectStore(STORE);
+      const kept: IDBRequest<State | undefined> = store.get(name);
+      kept.onsuccess = () => {
+        try {
+          store.put(change(kept.result), name);
+        } catch (error) {
+          reject(error); // it was kept by a version that this one does not know
+        }
+      };
+      transaction.oncomplete = () => resolve();
+      transaction.onabort = () => reject(transaction.error);
+    });
+  } catch (error) {
+    beAlone(error);
+  }
 }
 
 /** Calls `turn` when it is its turn among all tabs. A tab that is closed, or crashes, leaves the line. */
-export async function inLine(name: string, turn: () => Promise<void>, options: LockOptions = {}): Promise<void> {
-  const locks = globalThis.navigator?.locks;
-  if (!locks) return warn("Web Locks"), turn();
-  await locks.request(`tollgate:${name}`, options, (lock) => lock && turn());
-}
-
-/** Says once that something is missing. */
-export function warn(what: unknown): void {
-  if (!hasWarned) console.warn("tollgate: limits are for this tab alone:", what);
-  hasWarned = true;
+export function inLine<Result>(name: string, options: LockOptions, turn: (lock: Lock | null) => Promise<Result>): Promise<Result> {
+  return isAlone ? turn(null) : navigator.locks.request(`tollgate:${name}`, options, turn);
 }
 
 function open(): Promise<IDBDatabase> {
@@ -44,5 +53,4 @@ function open(): Promise<IDBDatabase> {
 }
 
 let database: Promise<IDBDatabase> | undefined;
-let hasWarned = false;
 const STORE = "limits";

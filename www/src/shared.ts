@@ -2,9 +2,9 @@
 import { Bucket, type Decision, type Limit, type Snapshot } from "./bucket.js";
 import type { Cost } from "./budget.js";
 import { systemClock } from "./clock.js";
-import { inLine, transact, warn } from "./kept.js";
+import { beAlone, inLine, isAlone, transact } from "./kept.js";
 import { Limiter } from "./limiter.js";
-import { Line, possible, tooLong, type AcquireOptions, type LimiterOptions } from "./line.js";
+import { Line, never, possible, tooLong, type AcquireOptions, type LimiterOptions } from "./line.js";
 
 /**
  * A {@link Limiter} whose budget all tabs of an origin share, by its name, and which is kept in IndexedDB, so that a reload
@@ -26,33 +26,37 @@ export class SharedLimiter extends Line {
   readonly #name: string;
   /** What is known here. It decides while a transaction is open, and alone where there are none. */
   readonly #mirror: Limiter;
-  readonly #channel = globalThis.BroadcastChannel && new BroadcastChannel("tollgate");
+  readonly #channel: BroadcastChannel | undefined;
   /** How far the clock of some other tab is ahead. */
   readonly #ahead: { ms: number };
+  /** How often what is kept was written, when it was last read. */
+  #version = 0;
   /** When whoever is first in line will be admitted; what is there until then is kept for them. 0 if nobody waits. */
   #claimedUntil = 0;
   #pausedUntil = 0;
-  #isServing = false;
-  #isWatching = false;
   #wake = () => {};
 
-  constructor(name: string, limits: Limit | readonly Limit[], { clock = systemClock, ...options }: LimiterOptions = {}) {
+  constructor(name: string, limits: Limit | readonly Limit[], { clock = systemClock, ...others }: LimiterOptions = {}) {
     const ahead = { ms: 0 };
-    super({ ...options, clock: { now: () => clock.now() + ahead.ms, at: (moment, wake) => clock.at(moment - ahead.ms, wake) } });
+    const options = { ...others, clock: { now: () => clock.now() + ahead.ms, at: (moment: number, wake: () => void) => clock.at(moment - ahead.ms, wake) } };
+    super(options);
     this.#ahead = ahead;
     this.#name = name;
-    this.#mirror = new Limiter(limits, this);
+    this.#mirror = new Limiter(limits, options);
     this.#mirror.on((event) => this.emit(event));
-    (this.#channel as { unref?(): void } | undefined)?.unref?.(); // in Node it would keep the process
-    // What is read first may be of yesterday's clock; of what comes later some tab is sure.
-    this.ready = this.#alone(() => {}).then(() => {
-      this.#channel?.addEventListener("message", ({ data: [name, state] }: MessageEvent<[string, State]>) => {
-        if (name !== this.#name) return;
-        this.#follow(state);
-        this.#adopt(state);
+    const { indexedDB, BroadcastChannel, navigator } = globalThis;
+    if (indexedDB && BroadcastChannel && navigator?.locks) {
+      this.#channel = new BroadcastChannel(`tollgate:${name}`);
+      this.#channel.onmessage = ({ data }: MessageEvent<State>) => {
+        if (isAlone) return;
+        this.#adopt(data);
         this.#wake();
-      });
-    });
+      };
+    } else {
+      beAlone("IndexedDB, Web Locks or BroadcastChannel is missing");
+    }
+    // What is read first may be of yesterday's clock: it goes on from today's.
+    this.ready = this.#turn(() => this.#mirror.restore(this.#mirror.save()));
   }
 
   /** Takes `cost` tokens now, or none. While somebody waits in line it is refused. */
@@ -87,7 +91,7 @@ export class SharedLimiter extends Line {
 
   /** Admits nobody in any tab before `moment`. Never earlier than it was told before. */
   pause(moment: number): Promise<void> {
-    return this.#change(() => (this.#pausedUntil = Math.max(this.#pausedUntil, moment)));
+    return this.#change(() => this.#mirror.pause((this.#pausedUntil = Math.max(this.#pausedUntil, moment))));
   }
 
   /** How many whole tokens there are, as far as is known in this tab. */
@@ -100,28 +104,47 @@ export class SharedLimiter extends Line {
     return this.#mirror.fullAt();
   }
 
+  /** How many `acquire` calls of this tab wait. */
+  override get waiting(): number {
+    return super.waiting + this.#mirror.waiting;
+  }
+
   /**
    * Waits in line for `cost` tokens and takes them. See {@link Limiter.acquire}. That `maxWaitMs` cannot be met is said at once
    * to whoever is first in line; to others when the time is over, since nobody knows what other tabs will ask.
    */
-  async acquire({ signal, ...options }: AcquireOptions = {}): Promise<Decision> {
+  async acquire(options: AcquireOptions = {}): Promise<Decision> {
     await this.ready;
+    if (isAlone) return this.#mirror.acquire(options);
     const { cost, maxWaitMs = Infinity } = options;
     possible(this.#mirror.peek(cost));
     const now = this.clock.now();
-    const ending = new AbortController();
-    const cancel = maxWaitMs < Infinity ? this.clock.at(now + maxWaitMs + 1, () => ending.abort(tooLong(this.#claimedUntil))) : () => {};
-    return this.join({ ...options, signal: signal ? AbortSignal.any([signal, ending.signal]) : ending.signal }).finally(cancel);
+    const admitted = this.join(options);
+    void inLine(this.#name, {}, () => this.#admitOne());
+    const cancel = this.clock.at(now + maxWaitMs + 1, () => {
+      for (const late of this.line.filter(({ deadline }) => deadline < this.clock.now())) late.drop(tooLong(this.#claimedUntil));
+      this.#wake();
+    });
+    return admitted.finally(cancel);
+  }
+
+  /** Somebody joined, or gave up: another may be first now. */
+  protected serve(): void {
+    this.#wake();
   }
 
   async #ask(ask: () => Decision): Promise<Decision> {
-    // Where the line is free, whoever claimed has crashed.
-    if (this.#claimedUntil > 0) await inLine(this.#name, () => this.#unclaim(), { mode: "shared", ifAvailable: true });
-    return this.#alone(() => this.#claim() ?? ask());
+    await this.ready;
+    return inLine(this.#name, { mode: "shared", ifAvailable: true }, (isFree) =>
+      this.#turn(() => {
+        if (isFree) this.#claimedUntil = 0; // whoever claimed has crashed
+        return this.#claim() ?? ask();
+      }),
+    );
   }
 
   async #change(change: () => void): Promise<void> {
-    await this.#alone(change);
+    await this.#turn(change);
     this.#wake();
   }
 
@@ -129,101 +152,76 @@ export class SharedLimiter extends Line {
     return this.#claimedUntil > 0 ? { allowed: false, retryAt: Math.max(this.#claimedUntil, this.clock.now() + 1) } : undefined;
   }
 
-  #unclaim(): Promise<void> {
-    return this.#alone(() => void (this.#claimedUntil = 0));
-  }
-
-  /** Calls `op` on the newest state, alone among all tabs, keeps what it changed and tells the others. */
-  async #alone<Result>(op: () => Result): Promise<Result> {
-    let outcome: (() => Result) | undefined;
-    let news: State | undefined;
-    const turn = (kept?: State) => {
+  /** Calls `op` on the newest state, alone among all tabs, keeps what it leaves and tells the others, unless it is a refusal. */
+  async #turn<Result>(op: () => Result): Promise<Result> {
+    let outcome: Promise<Result> | undefined;
+    let isNews: boolean;
+    let state: State;
+    const turn = (kept?: State): State => {
       if (kept) this.#adopt(kept);
-      try {
-        const result = op();
-        outcome = () => result;
-      } catch (error) {
-        outcome = () => {
-          throw error;
-        };
-      }
-      this.#mirror.pause(this.#pausedUntil);
-      const state: State = [this.#mirror.limits, this.#mirror.save(), this.#claimedUntil, this.#pausedUntil];
-      return JSON.stringify(state) === JSON.stringify(kept) ? undefined : (news = state);
+      let result: Result | undefined;
+      outcome = new Promise((resolve) => resolve((result = op())));
+      outcome.catch(() => {}); // it is for who called
+      isNews = (result as Decision | undefined)?.allowed !== false;
+      return (state = [++this.#version, this.#mirror.limits, this.#mirror.save(), this.#claimedUntil, this.#pausedUntil]);
     };
-    await transact(this.#name, turn).catch(warn);
+    await transact(this.#name, turn);
     if (!outcome) turn();
-    if (news) this.#channel?.postMessage([this.#name, news]);
-    return outcome!();
+    if (isNews! && !isAlone) this.#channel!.postMessage(state!);
+    return outcome!;
   }
 
   /** Takes over what another tab has left. */
-  #adopt([limits, snapshots, claimedUntil, pausedUntil]: State): void {
-    const isSame = JSON.stringify(limits) === JSON.stringify(this.#mirror.limits);
-    this.#claimedUntil = claimedUntil;
-    this.#pausedUntil = pausedUntil;
-    this.#mirror.restore(isSame ? snapshots : carried(limits, snapshots, this.#mirror.limits, this.clock.now()));
-    this.#mirror.pause(pausedUntil);
-    if (claimedUntil === 0 || this.#isServing || this.#isWatching) return;
+  #adopt([version, limits, snapshots, claimedUntil, pausedUntil]: State): void {
+    if (version <= this.#version) return; // messages may be late
+    // By the clock of the tab that is furthest ahead, or what came back would come back again here.
+    if (this.#version > 0) this.#ahead.ms += Math.max(0, ...snapshots.map(({ at }) => at - this.clock.now()));
+    this.#version = version;
     // When the line is free, nobody claims anything: that ends a claim whose tab has crashed.
-    this.#isWatching = true;
-    void inLine(this.#name, () => this.#unclaim(), { mode: "shared" }).finally(() => (this.#isWatching = false));
-  }
-
-  /** Goes by the clock of the tab that is furthest ahead, or what came back would come back again here. */
-  #follow([, snapshots]: State): void {
-    this.#ahead.ms += Math.max(0, ...snapshots.map(({ at }) => at - this.clock.now()));
-  }
-
-  protected async serve(): Promise<void> {
-    this.#wake(); // there may be somebody more urgent
-    if (this.#isServing) return;
-    this.#isServing = true;
-    while (this.waiting > 0) await inLine(this.#name, () => this.#serveOne());
-    this.#isServing = false;
-  }
-
-  /** Admits whoever is first, when that is possible. Only one, so that other tabs have their turn. */
-  async #serveOne(): Promise<void> {
-    for (let first; (first = this.line[0]); ) {
-      const { cost, deadline } = first;
-      const decision = await this.#alone(() => {
-        const decision = this.#mirror.consume(cost);
-        this.#claimedUntil = decision.allowed ? 0 : decision.retryAt;
-        return decision;
+    if (claimedUntil > 0 && this.#claimedUntil === 0) {
+      void inLine(this.#name, { mode: "shared" }, async () => {
+        this.#claimedUntil = 0;
+        this.emit({ type: "change" });
       });
-      if (!this.line.includes(first)) {
-        if (decision.allowed) await this.refund(cost); // it gave up meanwhile
-      } else if (decision.allowed) {
-        return void first.admit(decision);
-      } else if (decision.retryAt > deadline) {
-        first.drop(tooLong(decision.retryAt));
-      } else if (this.line[0] === first) {
-        await new Promise<void>((resolve) => {
-          const cancel = decision.retryAt < Infinity ? this.clock.at(decision.retryAt, resolve) : () => {};
-          this.#wake = () => (cancel(), resolve());
-        });
-      }
     }
-    await this.#unclaim();
+    this.#claimedUntil = claimedUntil;
+    this.#mirror.restore(JSON.stringify(limits) === JSON.stringify(this.#mirror.limits) ? snapshots : carried(limits, snapshots, this.#mirror.limits, this.clock.now()));
+    this.#mirror.pause((this.#pausedUntil = pausedUntil));
   }
 
+  /** Admits whoever is first in line here, as soon as that is possible. Only one: each has its own place among all tabs. */
+  async #admitOne(): Promise<void> {
+    while (this.waiting || this.#claimedUntil) {
+      const woken = new Promise<void>((resolve) => (this.#wake = resolve));
+      await this.#turn(() => {
+        this.#claimedUntil = 0;
+        for (let first; !this.#claimedUntil && (first = this.line[0]); ) {
+          const decision = this.#mirror.peek(first.cost);
+          if (decision.allowed) return void first.admit(this.#mirror.consume(first.cost));
+          if (decision.maxCost !== undefined) first.drop(never(decision.maxCost));
+          else if (decision.retryAt > first.deadline) first.drop(tooLong(decision.retryAt));
+          else this.#claimedUntil = decision.retryAt;
+        }
+      });
+      if (!this.#claimedUntil) return;
+      const cancel = this.clock.at(this.#claimedUntil, this.#wake);
+      await woken;
+      cancel();
+    }
+  }
 }
 
 /** What is kept. */
-type State = readonly [limits: readonly Limit[], snapshots: readonly Snapshot[], claimedUntil: number, pausedUntil: number];
+type State = readonly [version: number, limits: readonly Limit[], snapshots: readonly Snapshot[], claimedUntil: number, pausedUntil: number];
 
-/** The states of `limits` when those of `old` become theirs: each has the tokens of the one with its name and kind, or is new. */
+/** The states of `limits` when those of `old` become theirs: each has the tokens of the one with its name, or its place, and kind; or is new. */
 function carried(old: readonly Limit[], snapshots: readonly Snapshot[], limits: readonly Limit[], now: number): Snapshot[] {
-  return limits.map((limit) => {
-    const bucket = new Bucket(now, limit);
-    const i = old.findIndex(({ name, kind }) => name === limit.name && kind === limit.kind);
-    if (i >= 0) {
-      const was = new Bucket(now, old[i]!);
-      was.restore(snapshots[i]!);
-      bucket.decide(now, 0, "reset");
-      bucket.decide(now, Math.max(0, bucket.remaining(now) - was.remaining(now)) + was.owed(now), "charge");
-    }
-    return bucket.save(now);
+  return limits.map((limit, i) => {
+    const { name, kind, rate, capacity = rate, maxDebt = 0 } = limit;
+    const from = name ? old.findIndex((other) => other.name === name) : i;
+    if (!old[from] || old[from].kind !== kind) return new Bucket(now, limit).save(now);
+    const was = new Bucket(now, old[from]);
+    was.restore(snapshots[from]!);
+    return { tokens: Math.min(Math.max(was.save(now).tokens, -maxDebt), capacity), drops: 0, at: now };
   });
 }
