@@ -396,11 +396,15 @@ test("a policy's numbers that change are followed with the next answer, and cost
   const wire = new Wire(tollgate);
   const twin = wire.twin({ policy: "api", key: "alice" });
   await wire.until(twin.consume(4));
-  await tollgate.restart({ policies: { api: { rate: 1, period: "1m", capacity: 20 } } });
+  const change = async (policy) => {
+    await tollgate.kill();
+    await tollgate.restart({ policies: { api: policy } });
+  };
+  await change({ rate: 1, period: "1m", capacity: 20 });
   await wire.until(twin.consume(1));
   assert.deepEqual([twin.remaining(), twin.peek(6).retryAt], [5, wire.now - 50 + 57_000]); // a twentieth was there already
   const limits = [{ name: "requests", rate: 5, period: "1m" }, { name: "tokens", rate: 100, period: "1m" }];
-  await tollgate.restart({ policies: { api: { limits } } });
+  await change({ limits });
   const [one, named] = [twin.consume(1), twin.consume({ requests: 2, tokens: 40 })];
   assert.deepEqual([(await wire.until(one)).status, (await wire.until(named)).status], [200, 200]);
   assert.equal(twin.remaining(), 2);
@@ -409,7 +413,7 @@ test("a policy's numbers that change are followed with the next answer, and cost
   const { retry_at } = await wire.until(wire.client().peek({ policy: "api", key: "alice", cost: { requests: 1, tokens: 60 } }));
   assert.equal(retryAt, retry_at - 20);
   assert.equal((await wire.until(twin.consume({ requests: 1 }))).status, 400); // the server says what is wrong
-  await tollgate.restart({ policies: { api: { rate: 3, period: "1s" } } });
+  await change({ rate: 3, period: "1s" });
   const underWay = twin.consume({ requests: 1, tokens: 1 });
   await wire.until(twin.sync());
   assert.equal((await wire.until(underWay)).status, 400);
