@@ -209,10 +209,10 @@ export class Client {
       const { status } = response;
       const text = await response.text();
       try {
-        return { ...(JSON.parse(text) as Answer), status };
-      } catch {
-        throw new TollgateError("answer_malformed", `${url} answered ${status}, and no JSON`);
-      }
+        const answer = JSON.parse(text);
+        if (answer.policy ?? answer.results ?? answer.type) return { ...answer, status };
+      } catch {}
+      throw new TollgateError("answer_malformed", `${url} answered ${status}, but not as Tollgate does`);
     };
   }
 }
