@@ -63,8 +63,8 @@ export class Twin extends Events<void> {
    * asked for long, and for a cost that does not fit the limits it had then.
    */
   peek(cost: Cost = 1): Decision {
-    const now = this.clock.now();
-    return (now - this.#askedAt < this.#trustMs && this.#decide(now, cost, false)) || { allowed: true, tokens: 0, readyAt: now };
+    const sentAt = this.clock.now();
+    return (sentAt - this.#askedAt < this.#trustMs && this.#decide({ cost, sentAt }, false)) || { allowed: true, tokens: 0, readyAt: sentAt };
   }
 
   /** How many whole tokens there are, as far as is known. */
@@ -92,7 +92,7 @@ export class Twin extends Events<void> {
   async #ask<Answer extends Said>(cost: Cost, ask: () => Promise<Answer>): Promise<Answer> {
     const asked = { cost, sentAt: (this.#askedAt = this.clock.now()) };
     this.#underWay.add(asked);
-    this.#debit(asked);
+    this.#decide(asked, true);
     this.emit();
     try {
       const answer = await ask();
@@ -126,17 +126,13 @@ export class Twin extends Events<void> {
     } else if (status === 200 || status >= 500) return; // It may have taken the tokens or not: they stay debited until it says.
     underWay.delete(asked);
     this.#budget?.restore(this.#said);
-    underWay.forEach((other) => this.#debit(other));
+    underWay.forEach((other) => this.#decide(other, true));
     this.emit();
   }
 
-  #debit({ sentAt, cost }: Asked): void {
-    this.#decide(sentAt, cost, true);
-  }
-
-  #decide(now: number, cost: Cost, keep: boolean): Decision | undefined {
+  #decide({ cost, sentAt }: Asked, keep: boolean): Decision | undefined {
     try {
-      return this.#budget?.decide(now, cost, "consume", 0, keep);
+      return this.#budget?.decide(sentAt, cost, "consume", 0, keep);
     } catch {
       return undefined; // the policy may have other limits by now
     }
