@@ -104,17 +104,6 @@ export class Wire {
   }
 }
 
-/** A generator of whole numbers, the same for a seed: `below(n)`, `pick(list)`, and `chance(p)`. */
-export function randomOf(seed) {
-  let state = seed;
-  const next = () => {
-    state = (Math.imul(state, 1_664_525) + 1_013_904_223) >>> 0;
-    return state / 2 ** 32;
-  };
-  const below = (n) => Math.floor(next() * n);
-  return { below, pick: (list) => list[below(list.length)], chance: (p) => next() < p };
-}
-
 /** Another seed each time, but in CI; a test that fails has said it. */
 export const seedOf = (test) => {
   const seed = Number(process.env.SEED ?? (process.env.CI ? 7 : Date.now() % 1e6));

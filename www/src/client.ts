@@ -102,7 +102,7 @@ export interface Refused extends Verdict, Refusing {
 }
 
 /** What all that is refused has besides. */
-export interface Refusing {
+interface Refusing {
   readonly status: 429;
   readonly type: string;
   readonly title: string;
