@@ -240,6 +240,19 @@ test("an answer that is older than what is known teaches nothing", async () => {
   assert.deepEqual(statuses(wire), [200, 200, 200, 200]);
 });
 
+test("what may have overtaken a slow request is not debited twice when that is answered", async () => {
+  const { wire, twin } = await synced();
+  const ways = [{ upMs: 500, downMs: 10 }, { upMs: 20, downMs: 900 }];
+  wire.travel = () => ways.shift();
+  const slow = twin.consume(4);
+  await wire.pass(100);
+  const quick = twin.consume(3); // there 380 ms before
+  const { remaining } = await wire.until(slow);
+  assert.deepEqual([remaining, twin.remaining(), twin.peek(3).allowed], [3, 3, true]);
+  assert.equal((await wire.until(quick)).status, 200);
+  assert.equal(twin.remaining(), 3);
+});
+
 test("what was lost on the way is debited until the next answer, for it may have been taken", async () => {
   for (const [fate, left] of [["lost", 3], ["unheard", 0], ["doubled", 0]]) {
     const { wire, twin } = await synced({ policy: "one" });
