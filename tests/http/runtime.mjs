@@ -33,9 +33,10 @@ export class Runtime {
   }
 
   /**
-   * Starts `{ modules, bindings, keepsObjects }` on the state that is there. `modules` are the paths of the files by the
+   * Starts `{ modules, bindings, keepsObjects, before }` on the state that is there. `modules` are the paths of the files by the
    * names by which they import each other; the first is the main one. A binding is what the schema of workerd says, but
    * for its name. With `keepsObjects` no object is evicted, as it would be when nobody asks it for 10 seconds.
+   * `before` is another Worker, `{ modules, bindings }`, that is asked instead; `service = "main"` binds this one to it.
    */
   async start(worker) {
     const config = join(this.#folder, "config.capnp");
@@ -88,15 +89,16 @@ export class Runtime {
 
 /**
  * The built Worker; `build` is "deployed" or "test-clock". A `token` or `keySecret` of `null` is not set at all. With the
- * path of a file `around`, that is the main module, and imports the built one as `./entry.js`.
+ * path of a file `around`, that is the main module, and imports the built one as `./entry.js`. `before` is what
+ * {@link Runtime.start} says.
  */
-export function tollgate({ policies, token, keySecret, build, around = null }) {
+export function tollgate({ policies, token, keySecret, build, around = null, before }) {
   const bundle = fileURLToPath(new URL(`../../build/${BUNDLES[build]}`, import.meta.url));
   const wasm = existsSync(bundle) && readdirSync(bundle).find((name) => name.endsWith(".wasm"));
   if (!wasm) throw new Error(`There is no Worker in ${bundle}. Run: npm test -- http`);
   const built = Object.fromEntries(["entry.js", wasm].map((name) => [name, join(bundle, name)]));
   const modules = around === null ? built : { [basename(around)]: around, ...built };
-  return { modules, bindings: bindings({ policies, token, keySecret }) };
+  return { modules, bindings: bindings({ policies, token, keySecret }), before };
 }
 
 /** What a Worker is given by `wrangler.toml` and `wrangler secret put`, without what is `null`. */
@@ -122,22 +124,13 @@ async function listening(child) {
   throw new Error("it ended before it listened");
 }
 
-function configText({ modules, bindings, keepsObjects = false }, folder, stateFolder) {
+function configText({ modules, bindings, keepsObjects = false, before }, folder, stateFolder) {
   const module = ([name, path]) => {
     const kind = name.endsWith(".wasm") ? "wasm" : "esModule";
     return `(name = ${text(name)}, ${kind} = embed ${text(relative(folder, path))}),`;
   };
   const [, date] = readFileSync(new URL("../../wrangler.toml", import.meta.url), "utf8").match(/^compatibility_date = (".*")/m);
-  return `
-    using Workerd = import "/workerd/workerd.capnp";
-    const config :Workerd.Config = (
-      services = [
-        (name = "main", worker = .worker),
-        (name = "objects", disk = (path = ${text(stateFolder)}, writable = true)),
-      ],
-      sockets = [(name = "http", address = "127.0.0.1:0", http = (), service = "main")],
-    );
-    const worker :Workerd.Worker = (
+  const worker = ({ modules, bindings }) => `
       modules = [
         ${Object.entries(modules).map(module).join("\n        ")}
       ],
@@ -145,6 +138,18 @@ function configText({ modules, bindings, keepsObjects = false }, folder, stateFo
       bindings = [
         ${Object.entries(bindings).map(([name, value]) => `(name = ${text(name)}, ${value}),`).join("\n        ")}
       ],
+  `;
+  return `
+    using Workerd = import "/workerd/workerd.capnp";
+    const config :Workerd.Config = (
+      services = [
+        (name = "main", worker = .worker),
+        (name = "objects", disk = (path = ${text(stateFolder)}, writable = true)),
+        ${before ? `(name = "before", worker = (${worker(before)})),` : ""}
+      ],
+      sockets = [(name = "http", address = "127.0.0.1:0", http = (), service = "${before ? "before" : "main"}")],
+    );
+    const worker :Workerd.Worker = (${worker({ modules, bindings })}
       durableObjectNamespaces = [
         (className = "KeyObject", uniqueKey = ${text(OBJECTS)}, enableSql = true, preventEviction = ${keepsObjects}),
       ],

@@ -21,11 +21,12 @@ export const KEY_SECRET = "the-key-secret-of-the-tests";
 /**
  * Starts a Worker. `policies` are those of `wrangler.toml`; a `token` or `keySecret` of `null` is not set at all.
  * `build` is "test-clock", whose clock stands at {@link NOW} unless a request says otherwise, or "deployed". `around` is the
- * path of a main module of the test's own, which imports `./entry.js`.
+ * path of a main module of the test's own, which imports `./entry.js`. `before` is another Worker that is asked instead: see
+ * runtime.mjs.
  */
-export async function start({ policies: written, token = TOKEN, keySecret = KEY_SECRET, build = "test-clock", around = null }) {
+export async function start({ policies: written, token = TOKEN, keySecret = KEY_SECRET, build = "test-clock", around = null, before }) {
   const policies = exact(written);
-  const started = new Tollgate({ policies, token, keySecret, build, around });
+  const started = new Tollgate({ policies, token, keySecret, build, around, before });
   await started.restart();
   return started;
 }

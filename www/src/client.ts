@@ -35,9 +35,9 @@ export interface CallOptions {
   readonly signal?: AbortSignal;
 }
 
-/** What the server says of a budget. Moments are of the server's clock. */
-export interface Verdict {
-  readonly policy: string;
+/** What the server says of one limit. Moments are of the server's clock. */
+export interface LimitVerdict {
+  readonly allowed: boolean;
   readonly cost: number;
   /** Tokens that moved, where that may be fewer than the cost. */
   readonly tokens?: number;
@@ -45,13 +45,23 @@ export interface Verdict {
   readonly remaining: number;
   readonly owed?: number;
   readonly near_limit: boolean;
-  readonly now: number;
   readonly reset_at: number | null;
   readonly ready_at?: number;
+  /** The first moment at which the same request would be granted; missing if it was, or if that is never. */
+  readonly retry_at?: number;
+  readonly retry_after_ms?: number;
+}
+
+/** What the server says of a budget. */
+export interface Verdict extends LimitVerdict {
+  readonly policy: string;
+  readonly now: number;
   readonly reservation?: string;
   readonly expires_at?: number;
-  readonly replayed?: boolean;
-  readonly limits?: readonly (Omit<Verdict, "limits" | "policy" | "now"> & { readonly name: string; readonly allowed: boolean; readonly retry_at?: number })[];
+  readonly replayed?: true;
+  readonly degraded?: undefined;
+  /** Each of the limits, where they have names; what is above is of the one that decides. */
+  readonly limits?: readonly (LimitVerdict & { readonly name: string })[];
   /** The limits' numbers and states, if they were asked for. */
   readonly snapshot?: readonly LimitSnapshot[];
 }
@@ -73,19 +83,31 @@ export type LimitSnapshot = LimitNumbers & Snapshot;
 export interface Granted extends Verdict {
   readonly status: 200;
   readonly allowed: true;
-  /** Why nothing could be decided, where the policy lets pass then; everything else is missing. */
-  readonly degraded?: "overloaded" | "timeout" | "failed";
+}
+
+/** 200 too, where nothing could be decided and the policy lets pass then. */
+export interface Degraded {
+  readonly status: 200;
+  readonly allowed: true;
+  readonly policy: string;
+  readonly degraded: "overloaded" | "timeout" | "failed";
+  readonly now?: undefined;
+  readonly remaining?: undefined;
+  readonly snapshot?: undefined;
 }
 
 /** 429. */
-export interface Refused extends Verdict {
-  readonly status: 429;
+export interface Refused extends Verdict, Refusing {
   readonly allowed: false;
+}
+
+/** What all that is refused has besides. */
+interface Refusing {
+  readonly status: 429;
+  readonly type: string;
   readonly title: string;
   readonly detail: string;
-  /** The first moment at which the same request would be granted; missing if that is never. */
-  readonly retry_at?: number;
-  readonly retry_after_ms?: number;
+  readonly "violated-policies": readonly string[];
 }
 
 /** Anything else: what is wrong, as RFC 9457 has it. */
@@ -113,14 +135,32 @@ export interface Inspection {
   readonly snapshot?: readonly LimitSnapshot[];
 }
 
-/** All or none of several. */
-export interface Batch<Status extends 200 | 429> {
-  readonly status: Status;
-  readonly allowed: Status extends 200 ? true : false;
+/** 200: all of several. */
+export interface BatchGranted {
+  readonly status: 200;
+  readonly allowed: true;
+  readonly now: number;
+  readonly replayed?: true;
+  readonly degraded?: undefined;
+  readonly results: readonly Verdict[];
+}
+
+/** 200 too, where nothing could be decided and all policies let pass then. */
+export interface BatchDegraded {
+  readonly status: 200;
+  readonly allowed: true;
+  readonly degraded: "overloaded" | "timeout" | "failed";
+  readonly now?: undefined;
+  readonly results: readonly Omit<Degraded, "status">[];
+}
+
+/** 429: none of several. */
+export interface BatchRefused extends Refusing {
+  readonly allowed: false;
   readonly now: number;
   readonly retry_at?: number;
   readonly retry_after_ms?: number;
-  readonly results: readonly (Verdict & { readonly allowed: boolean; readonly retry_at?: number })[];
+  readonly results: readonly Verdict[];
 }
 
 /**
@@ -134,7 +174,7 @@ export interface Batch<Status extends 200 | 429> {
  */
 export class Client {
   /** Takes tokens, or reserves or borrows them, as `mode` says. */
-  readonly consume = this.#asks<Request, Granted | Refused | Problem>("consume");
+  readonly consume = this.#asks<Request, Granted | Degraded | Refused | Problem>("consume");
   /** The answer that {@link consume} would give, with nothing taken. */
   readonly peek = this.#asks<Request, Granted | Refused | Problem>("peek");
   /** Debits what has already happened. */
@@ -150,7 +190,7 @@ export class Client {
   /** Ends a reservation at no cost. */
   readonly cancel = this.#asks<Reserved, Granted | Problem>("cancel");
   /** Consumes from several budgets, all or none. */
-  readonly batch = this.#asks<{ readonly requests: readonly Request[] }, Batch<200> | Batch<429> | Problem>("batch");
+  readonly batch = this.#asks<{ readonly requests: readonly Request[] }, BatchGranted | BatchDegraded | BatchRefused | Problem>("batch");
   readonly #options: ClientOptions;
 
   constructor(options: ClientOptions) {
@@ -169,10 +209,10 @@ export class Client {
       const { status } = response;
       const text = await response.text();
       try {
-        return { ...(JSON.parse(text) as Answer), status };
-      } catch {
-        throw new TollgateError("answer_malformed", `${url} answered ${status}, and no JSON`);
-      }
+        const answer = JSON.parse(text);
+        if (answer.policy ?? answer.results ?? answer.type) return { ...answer, status };
+      } catch {}
+      throw new TollgateError("answer_malformed", `${url} answered ${status}, but not as Tollgate does`);
     };
   }
 }

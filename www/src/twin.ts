@@ -1,7 +1,7 @@
 // A server's budget, foreseen.
-import type { Decision, Refusal } from "./bucket.js";
+import type { Decision, Refusal, Snapshot } from "./bucket.js";
 import { Budget, type Cost } from "./budget.js";
-import type { CallOptions, Client, Granted, Inspection, LimitSnapshot, Problem, Refused } from "./client.js";
+import type { CallOptions, Client, Degraded, Granted, Inspection, LimitSnapshot, Problem, Refused, Request } from "./client.js";
 import { systemClock, type Clock } from "./clock.js";
 import { Events } from "./events.js";
 
@@ -9,7 +9,7 @@ import { Events } from "./events.js";
 export interface TwinOptions {
   readonly policy: string;
   readonly key: string;
-  /** How long what is known of the server is believed to be all there is to know, in milliseconds: others may have given back meanwhile. A minute, if left out. */
+  /** How long nothing is asked, in milliseconds, that would be refused as far as is known: others may have given back meanwhile. A minute, if left out. */
   readonly trustMs?: number;
   /** The time to go by. */
   readonly clock?: Clock;
@@ -32,41 +32,39 @@ export interface TwinOptions {
 export class Twin extends Events<void> {
   readonly clock: Clock;
   readonly #client: Client;
-  readonly #request: { readonly policy: string; readonly key: string };
+  readonly #request: Request;
   readonly #trustMs: number;
-  /** What was asked, and is not answered yet. */
-  readonly #underWay = new Set<{ readonly cost: Cost }>();
+  /** What was asked, in this order, and is neither answered nor in what the server said last. */
+  readonly #underWay = new Set<Asked>();
   /** What the server has, as if it went by the clock here and got each request in the moment it is sent. */
   #budget: Budget | undefined;
-  /** When the server said so, by its clock. */
+  /** What it said last, and the moment that it spoke of, both as if it went by the clock here. */
+  #said: readonly Snapshot[] = [];
   #saidAt = -Infinity;
-  /** When that was heard, by ours. */
-  #heardAt = -Infinity;
-  /** How far the server's clock will be ahead of ours when a request arrives that is sent now. */
-  #aheadMs = 0;
-  #roundTripMs = Infinity;
+  #askedAt = -Infinity;
+  /** How far the server's clock is ahead of ours when a request arrives, at the least. */
+  #aheadMs = Infinity;
 
   constructor(client: Client, { policy, key, trustMs = 60_000, clock = systemClock }: TwinOptions) {
     super();
     this.#client = client;
-    this.#request = { policy, key };
+    this.#request = { policy, key, snapshot: true };
     this.#trustMs = trustMs;
     this.clock = clock;
   }
 
   /** Asks the server how the budget stands. */
-  async sync(options?: CallOptions): Promise<Inspection | Problem> {
-    const sentAt = this.clock.now();
-    const answer = await this.#client.inspect({ ...this.#request, snapshot: true }, options);
-    this.#learn(answer, sentAt);
-    return answer;
+  sync(options?: CallOptions): Promise<Inspection | Problem> {
+    return this.#ask(0, () => this.#client.inspect(this.#request, options));
   }
 
-  /** What the server would answer, as far as is known. Yes, before anything is known, and when that was too long ago. */
+  /**
+   * What the server would answer, as far as is known. Yes, where nothing is: before it said anything, when it was not
+   * asked for long, and for a cost that does not fit the limits it had then.
+   */
   peek(cost: Cost = 1): Decision {
-    const now = this.clock.now();
-    const isKnown = this.#budget && now - this.#heardAt < this.#trustMs;
-    return isKnown ? this.#budget!.decide(now, cost, "consume", 0, false) : { allowed: true, tokens: 0, readyAt: now };
+    const sentAt = this.clock.now();
+    return (sentAt - this.#askedAt < this.#trustMs && this.#decide({ cost, sentAt }, false)) || { allowed: true, tokens: 0, readyAt: sentAt };
   }
 
   /** How many whole tokens there are, as far as is known. */
@@ -79,44 +77,79 @@ export class Twin extends Events<void> {
     return this.#budget?.fullAt(this.clock.now()) ?? Infinity;
   }
 
-  /** Asks the server for `cost` tokens, unless it would refuse them: then that is the answer, and nobody was asked. */
-  async consume(cost: Cost = 1, options?: CallOptions): Promise<Granted | Refused | Problem | Predicted> {
+  /**
+   * Asks the server for `cost` tokens, unless it would refuse them: then that is the answer, and nobody was asked. With
+   * an idempotency key it always is, because it may have granted that before.
+   */
+  async consume(cost: Cost = 1, options?: CallOptions): Promise<Granted | Degraded | Refused | Problem | Predicted> {
     const decision = this.peek(cost);
-    const sentAt = this.clock.now();
-    if (!decision.allowed) return { ...decision, status: 429, retry_after_ms: decision.retryAt - sentAt, predicted: true };
-    const asked = { cost };
-    this.#underWay.add(asked);
-    this.#debit(asked);
-    this.emit();
-    // If it fails, the server may have taken the tokens or not. So they stay debited here until it says.
-    const answer = await this.#client.consume({ ...this.#request, cost, snapshot: true }, options).finally(() => this.#underWay.delete(asked));
-    this.#learn(answer, sentAt);
-    return answer;
-  }
-
-  #learn({ now, snapshot }: { readonly now?: number | undefined; readonly snapshot?: readonly LimitSnapshot[] | undefined }, sentAt: number): void {
-    if (now === undefined) return;
-    const heardAt = this.clock.now();
-    const roundTripMs = heardAt - sentAt;
-    // The smallest round trip says best how long a request is on its way; unless what it said cannot be true any more,
-    // because a request was there sooner, or the server's clock is further ahead than any request takes.
-    if (roundTripMs <= this.#roundTripMs || now - sentAt < this.#aheadMs || now - heardAt > this.#aheadMs) {
-      this.#roundTripMs = roundTripMs;
-      this.#aheadMs = now - sentAt;
+    if (!decision.allowed && !options?.idempotencyKey) {
+      return { ...decision, status: 429, retry_after_ms: decision.retryAt - this.clock.now(), predicted: true };
     }
-    if (!snapshot || now < this.#saidAt) return; // answers may overtake each other
-    this.#saidAt = now;
-    this.#heardAt = heardAt;
-    const limits = snapshot.map(({ period_ms, max_debt, at, ...limit }) => ({ ...limit, periodMs: period_ms, maxDebt: max_debt, at: at - this.#aheadMs }));
-    this.#budget = new Budget(heardAt, limits);
-    this.#budget.restore(limits);
-    this.#underWay.forEach((asked) => this.#debit(asked));
+    return this.#ask(cost, () => this.#client.consume({ ...this.#request, cost }, options));
+  }
+
+  async #ask<Answer extends Said>(cost: Cost, ask: () => Promise<Answer>): Promise<Answer> {
+    const asked = { cost, sentAt: (this.#askedAt = this.clock.now()) };
+    this.#underWay.add(asked);
+    this.#decide(asked, true);
+    this.emit();
+    try {
+      const answer = await ask();
+      this.#learn(answer, asked);
+      return answer;
+    } finally {
+      this.#underWay.delete(asked);
+    }
+  }
+
+  #learn({ status, now, snapshot }: Said, asked: Asked): void {
+    const underWay = this.#underWay;
+    if (snapshot) {
+      const heardAt = this.clock.now();
+      const aheadMs = now! - asked.sentAt;
+      // The quickest request says it best; unless the server's clock is now ahead by more, even if the answer took no time.
+      if (aheadMs < this.#aheadMs || now! - heardAt > this.#aheadMs) this.#aheadMs = aheadMs;
+      const saidAt = now! - this.#aheadMs;
+      let isIn = underWay.has(asked);
+      if (isIn || saidAt > this.#saidAt) { // answers may overtake each other
+        this.#saidAt = saidAt;
+        // What was sent before is in it, and so is perhaps what may have overtaken it.
+        for (const other of underWay) {
+          if (isIn || other.sentAt < saidAt) underWay.delete(other);
+          if (other === asked) isIn = false;
+        }
+        const limits = snapshot.map(({ period_ms, max_debt, at, ...limit }) => ({ ...limit, periodMs: period_ms, maxDebt: max_debt, at: at - this.#aheadMs }));
+        this.#said = limits;
+        this.#budget = new Budget(heardAt, limits);
+      }
+    } else if (status === 200 || status >= 500) return; // It may have taken the tokens or not: they stay debited until it says.
+    underWay.delete(asked);
+    this.#budget?.restore(this.#said);
+    underWay.forEach((other) => this.#decide(other, true));
     this.emit();
   }
 
-  #debit({ cost }: { readonly cost: Cost }): void {
-    this.#budget?.decide(this.clock.now(), cost, "charge");
+  #decide({ cost, sentAt }: Asked, keep: boolean): Decision | undefined {
+    try {
+      return this.#budget?.decide(sentAt, cost, "consume", 0, keep);
+    } catch {
+      return undefined; // the policy may have other limits by now
+    }
   }
+}
+
+/** A request. */
+interface Asked {
+  readonly cost: Cost;
+  readonly sentAt: number;
+}
+
+/** What of an answer teaches something. */
+interface Said {
+  readonly status: number;
+  readonly now?: number | undefined;
+  readonly snapshot?: readonly LimitSnapshot[] | undefined;
 }
 
 /** A refusal that is known without asking. Moments are of the clock here. */

@@ -1,8 +1,8 @@
 // Every export in use, as its types allow.
 import {
   Bucket, Budget, Client, Limiter, SharedLimiter, TollgateError, Twin, init, limitFetch, makeClock, systemClock, watch,
-  type AcquireOptions, type Batch, type CallOptions, type ClientOptions, type Clock, type CoreSource, type Cost, type Decision, type Grant, type Granted,
-  type Inspection, type Limit, type LimitFetchOptions, type LimitNumbers, type LimitSnapshot, type LimiterEvent, type LimiterOptions, type Pausable,
+  type AcquireOptions, type BatchDegraded, type BatchGranted, type BatchRefused, type CallOptions, type ClientOptions, type Clock, type CoreSource, type Cost, type Decision, type Degraded, type Grant, type Granted,
+  type Inspection, type Limit, type LimitFetchOptions, type LimitNumbers, type LimitSnapshot, type LimitVerdict, type LimiterEvent, type LimiterOptions, type Pausable,
   type Predicted, type Problem, type Refusal, type Refused, type Request as Question, type Reserved, type Snapshot, type Standing,
   type Store, type ThrottleOptions, type TollgateErrorCode, type TollgateErrorDetails, type TwinOptions, type Verb, type Verdict, type Watchable,
 } from "tollgate";
@@ -71,10 +71,12 @@ const client = new Client(where);
 const question: Question = { policy: "api", key: "alice", cost: 2, mode: "up_to", max_wait_ms: 10, snapshot: true };
 const call: CallOptions = { idempotencyKey: "1", signal: new AbortController().signal };
 async function ask(): Promise<string | number> {
-  const answer: Granted | Refused | Problem = await client.consume(question, call);
+  const answer: Granted | Degraded | Refused | Problem = await client.consume(question, call);
   if (answer.status === 200) {
+    if (answer.degraded) return answer.degraded;
     const verdict: Verdict = answer;
-    return answer.degraded ?? verdict.remaining;
+    const first: LimitVerdict | undefined = verdict.limits?.[0];
+    return first?.remaining ?? verdict.remaining;
   }
   if (answer.status === 429) return answer.retry_after_ms ?? answer.title;
   const inspected: Inspection | Problem = await client.inspect(question);
@@ -82,14 +84,14 @@ async function ask(): Promise<string | number> {
   const numbers: LimitNumbers | undefined = inspected.limits[0];
   const stands: LimitSnapshot | undefined = inspected.snapshot?.[0];
   const reserved: Reserved = { ...question, reservation: "r" };
-  const batch: Batch<200> | Batch<429> | Problem = await client.batch({ requests: [question] });
+  const batch: BatchGranted | BatchDegraded | BatchRefused | Problem = await client.batch({ requests: [question] });
   const ended: Granted | Problem = await client.settle(reserved);
   return batch.status === 200 ? batch.results.length : `${numbers?.period_ms} ${stands?.drops} ${ended.status}`;
 }
 const following: TwinOptions = { policy: "api", key: "alice", trustMs: 1000, clock };
 const twin = new Twin(client, following);
 async function predicted(): Promise<boolean> {
-  const answer: Granted | Refused | Problem | Predicted = await twin.consume();
+  const answer: Granted | Degraded | Refused | Problem | Predicted = await twin.consume();
   return answer.status === 429 && "predicted" in answer && answer.predicted;
 }
 

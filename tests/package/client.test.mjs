@@ -1,0 +1,289 @@
+// The client: each method against the Worker itself, and each answer of the type that it is declared to have.
+import assert from "node:assert/strict";
+import { execFileSync } from "node:child_process";
+import { createServer } from "node:http";
+import { mkdtempSync, readdirSync, rmSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { after, test } from "node:test";
+import { fileURLToPath } from "node:url";
+import { Client, TollgateError } from "../../build/package/index.js";
+import { NOW, TOKEN, start } from "../http/workerd.mjs";
+
+const POLICIES = {
+  api: { rate: 10, period: "10s", max_debt: 5 },
+  one: { rate: 1, period: "1h" },
+  open: { rate: 1, period: "1h", on_error: "open" },
+  debt: { rate: 1, period: "1h", capacity: 10, max_debt: 2_000 },
+  llm: {
+    limits: [
+      { name: "requests", rate: 10, period: "10s", max_debt: 5 },
+      { name: "tokens", rate: 100, period: "1m", kind: "fixed_window", offset: "0s", max_debt: 50 },
+    ],
+  },
+};
+const tollgate = await start({ policies: POLICIES, around: fileURLToPath(new URL("../http/faulty.mjs", import.meta.url)) });
+const url = `http://127.0.0.1:${tollgate.port}`;
+
+/** Every answer that a test got, by the method that gave it: what the last test compares with the declarations. */
+const answers = [];
+
+/** A client that sends `headers` besides, and whose answers are remembered. */
+function clientOf({ headers: more = {}, method, ...options } = {}) {
+  const fetcher = {
+    fetch: (url, init) => fetch(url, { ...init, ...(method && { method, body: null }), headers: { ...init.headers, "x-tollgate-test-now": NOW, ...more } }),
+  };
+  const client = new Client({ url, token: TOKEN, fetcher, ...options });
+  const remembered = Object.entries(client).map(([name, ask]) => [
+    name,
+    async (...args) => {
+      const answer = await ask(...args);
+      answers.push({ name, answer });
+      return answer;
+    },
+  ]);
+  return Object.fromEntries(remembered);
+}
+
+const client = clientOf();
+const broken = (fault = "throws") => clientOf({ headers: { "x-fault": JSON.stringify({ fault }) } });
+
+/** An answer, less what every one of its kind has. */
+const brief = ({ policy, cost, limit, near_limit, now, reset_at, ...rest }) => rest;
+
+test("each method asks what it is named after", async () => {
+  const ask = { policy: "api", key: "alice" };
+  const { reservation, ...reserved } = await client.consume({ ...ask, mode: "reserve", cost: 2, max_wait_ms: 0 });
+  assert.match(reservation, /^[0-9a-f]+$/);
+  assert.deepEqual(brief(reserved), { status: 200, allowed: true, remaining: 8, ready_at: NOW, expires_at: NOW + 600_000 });
+  const other = await client.consume({ ...ask, mode: "reserve" });
+  for (const [method, more, expected] of [
+    ["consume", { cost: 2 }, { remaining: 5 }],
+    ["consume", {}, { remaining: 4 }],
+    ["consume", { cost: 9, mode: "up_to" }, { remaining: 0, tokens: 4 }],
+    ["consume", { mode: "borrow" }, { remaining: 0, owed: 1, ready_at: NOW }],
+    ["charge", { cost: 9 }, { remaining: 0, owed: 5, tokens: 4 }],
+    ["refund", { cost: 6 }, { remaining: 1, tokens: 6 }],
+    ["peek", {}, { remaining: 1 }],
+    ["settle", { reservation, cost: 1 }, { remaining: 2 }],
+    ["cancel", { reservation: other.reservation }, { remaining: 3, tokens: 1 }],
+    ["reset", {}, { remaining: 10, tokens: 7 }],
+  ]) {
+    const answer = await client[method]({ ...ask, ...more });
+    assert.deepEqual(brief(answer), { status: 200, allowed: true, ...expected }, `${method} ${JSON.stringify(more)}`);
+  }
+  const { now, limits, ...stands } = await client.inspect(ask);
+  assert.deepEqual(stands, { status: 200, policy: "api", open_reservations: 0 });
+  assert.deepEqual([now, limits.map(({ remaining, owed }) => [remaining, owed])], [NOW, [[10, 0]]]);
+  const batch = await client.batch({ requests: [ask, { policy: "one", key: "alice" }] });
+  assert.deepEqual([batch.status, batch.allowed, batch.results.map(({ remaining }) => remaining)], [200, true, [9, 0]]);
+});
+
+test("a refusal is a value", async () => {
+  const ask = { policy: "api", key: "bob", cost: 4 };
+  await client.consume({ ...ask, cost: 8 });
+  const again = { remaining: 2, retry_at: NOW + 2_000, retry_after_ms: 2_000 };
+  for (const method of ["consume", "peek"]) {
+    const { type, title, detail, ...rest } = brief(await client[method](ask));
+    assert.deepEqual(rest, { status: 429, allowed: false, "violated-policies": ["api"], ...again });
+    assert.deepEqual([type, title].map((text) => typeof text), ["string", "string"]);
+    assert.match(detail, /2 of 10 tokens left and the cost is 4/);
+  }
+  const batch = await client.batch({ requests: [{ policy: "one", key: "bob" }, ask] });
+  assert.deepEqual([batch.status, batch.allowed, batch.retry_at, batch.retry_after_ms], [429, false, NOW + 2_000, 2_000]);
+  assert.deepEqual(batch.results.map(({ allowed, remaining }) => [allowed, remaining]), [[true, 1], [false, 2]]);
+});
+
+test("and so is a problem, whatever its status", async () => {
+  const ask = { policy: "api", key: "carol" };
+  const settle = { ...ask, reservation: "0".repeat(13) };
+  const idempotencyKey = "one for both";
+  await client.consume(ask, { idempotencyKey });
+  const many = { policy: "debt", key: "carol", mode: "reserve" };
+  await Promise.all(Array.from({ length: 1_000 }, () => tollgate.consume(many)));
+  const misconfigured = await start({ policies: { api: { rate: -1 } } });
+  const problems = [
+    [400, await client.consume({ ...ask, cost: 11 }), { max_cost: 10 }],
+    [400, await client.consume({ ...ask, cost: -1 })],
+    [400, await client.batch({ requests: [] })],
+    [401, await clientOf({ token: "a wrong one of some length" }).consume(ask)],
+    [404, await client.consume({ ...ask, policy: "nobody" })],
+    [404, await client.settle({ ...settle, cost: 1 })],
+    [404, await client.cancel(settle)],
+    [404, await clientOf({ url: `${url}/elsewhere` }).reset(ask)],
+    [405, await clientOf({ method: "GET" }).inspect(ask)],
+    [409, await client.consume(many)],
+    [413, await client.consume({ ...ask, key: "x".repeat(20_000) })],
+    [415, await clientOf({ headers: { "content-type": "text/plain" } }).refund(ask)],
+    [422, await client.consume({ ...ask, cost: 2 }, { idempotencyKey })],
+    [500, await clientOf({ url: `http://127.0.0.1:${misconfigured.port}` }).charge(ask)],
+    [503, await broken().consume(ask), { cause: "failed" }],
+    [503, await broken("overloaded").peek(ask), { cause: "overloaded" }],
+    [503, await broken().batch({ requests: [ask] }), { cause: "failed" }],
+  ];
+  for (const [status, { type, title, detail, ...rest }, more] of problems) {
+    assert.deepEqual(rest, { status, ...more }, detail);
+    for (const text of [type, title, detail]) assert.ok(typeof text === "string" && text !== "");
+  }
+  await misconfigured.stop();
+});
+
+test("where a policy lets pass what cannot be decided it says so, and nothing else", async () => {
+  const ask = { policy: "open", key: "dave" };
+  const degraded = { status: 200, allowed: true, degraded: "failed" };
+  assert.deepEqual(await broken().consume(ask), { ...degraded, policy: "open" });
+  const requests = [ask, { ...ask, key: "erin" }];
+  const results = [{ allowed: true, policy: "open", degraded: "failed" }, { allowed: true, policy: "open", degraded: "failed" }];
+  assert.deepEqual(await broken().batch({ requests }), { ...degraded, results });
+});
+
+test("limits that have names are all said, and snapshots if they are asked for", async () => {
+  const ask = { policy: "llm", key: "frank", snapshot: true };
+  const names = (answer) => [answer.limits, answer.snapshot].map((limits) => limits.map(({ name }) => name));
+  const each = ["requests", "tokens"];
+  for (const [method, more, status] of [
+    ["consume", { cost: { requests: 1, tokens: 90 } }, 200],
+    ["consume", { cost: { requests: 1, tokens: 90 } }, 429],
+    ["consume", { cost: { requests: 16, tokens: 0 }, mode: "reserve" }, 400],
+    ["consume", { cost: { requests: 2, tokens: 20 }, mode: "reserve" }, 200],
+    ["charge", { cost: 4 }, 200],
+    ["consume", {}, 429],
+    ["inspect", {}, 200],
+  ]) {
+    const answer = await client[method]({ ...ask, ...more });
+    assert.equal(answer.status, status, JSON.stringify(answer));
+    if (status !== 400) assert.deepEqual(names(answer), [each, each]);
+  }
+});
+
+test("what is asked again under its key is a replay, and takes nothing", async () => {
+  const ask = { policy: "one", key: "grace" };
+  const first = await client.consume(ask, { idempotencyKey: "k" });
+  assert.deepEqual(await client.consume(ask, { idempotencyKey: "k" }), { ...first, replayed: true });
+  assert.equal((await client.consume(ask, { idempotencyKey: "another" })).status, 429);
+  const requests = { requests: [{ policy: "api", key: "grace" }, { policy: "api", key: "henry" }] };
+  const batch = await client.batch(requests, { idempotencyKey: "b" });
+  assert.deepEqual(await client.batch(requests, { idempotencyKey: "b" }), { ...batch, replayed: true });
+});
+
+test("a token may be given when it is needed, and is asked for each time", async () => {
+  const tokens = [];
+  for (const token of [TOKEN, () => (tokens.push("now"), TOKEN), async () => (tokens.push("later"), TOKEN)]) {
+    const client = clientOf({ token });
+    for (let times = 0; times < 2; times++) assert.equal((await client.peek({ policy: "api", key: "irene" })).status, 200);
+  }
+  assert.deepEqual(tokens, ["now", "now", "later", "later"]);
+  const error = new Error("signed out");
+  await assert.rejects(clientOf({ token: () => Promise.reject(error) }).peek({ policy: "api", key: "irene" }), error);
+});
+
+test("a signal ends the wait", async () => {
+  const ask = { policy: "api", key: "jack" };
+  await assert.rejects(client.consume(ask, { signal: AbortSignal.abort() }), { name: "AbortError" });
+  assert.equal((await client.peek(ask)).remaining, 10);
+  const reason = new Error("no longer wanted");
+  const abort = new AbortController();
+  const waiting = broken("hangs").consume(ask, { signal: abort.signal });
+  setTimeout(() => abort.abort(reason), 20);
+  await assert.rejects(waiting, reason);
+});
+
+test("what is no answer of Tollgate's is thrown, and so is what the network throws", async () => {
+  const bodies = ["", "<h1>502 Bad gateway</h1>", '{"allowed":tru', "null", "17", '"fine"', "[]", "{}", '{"error":"no upstream"}'];
+  const server = createServer((request, response) => {
+    response.statusCode = Number(request.url.split("/")[1]);
+    response.end(bodies[Number(request.url.split("/")[2])]);
+  });
+  await new Promise((done) => server.listen(0, "127.0.0.1", done));
+  const base = `http://127.0.0.1:${server.address().port}`;
+  for (const status of [200, 429, 502]) {
+    for (const [i, body] of bodies.entries()) {
+      const url = `${base}/${status}/${i}`;
+      const message = `${url} answered ${status}, but not as Tollgate does`;
+      await assert.rejects(new Client({ url, token: TOKEN }).consume({ policy: "api", key: "karl" }), (error) => {
+        assert.ok(error instanceof TollgateError, body);
+        assert.deepEqual([error.code, error.message], ["answer_malformed", message], body);
+        return true;
+      });
+    }
+  }
+  server.closeAllConnections();
+  await new Promise((done) => server.close(done));
+  await assert.rejects(new Client({ url: base, token: TOKEN }).consume({ policy: "api", key: "karl" }), TypeError);
+});
+
+test("a Worker asks through a service binding", async () => {
+  const built = fileURLToPath(new URL("../../build/package/", import.meta.url));
+  const files = readdirSync(built).filter((name) => /\.(js|wasm)$/.test(name) && name !== "react.js");
+  const modules = { "before.mjs": fileURLToPath(new URL("before.mjs", import.meta.url)), ...Object.fromEntries(files.map((name) => [name, join(built, name)])) };
+  const bindings = { TOLLGATE: `service = "main"`, TOKEN: `text = "${TOKEN}"` };
+  const worker = await start({ policies: POLICIES, build: "deployed", before: { modules, bindings } });
+  const post = async (body) => (await worker.send({ path: "/", body: JSON.stringify(body) })).body;
+  const ask = { policy: "one", key: "lisa" };
+  const seen = [];
+  for (const [verb, more, options] of [
+    ["consume", {}, { idempotencyKey: "k" }],
+    ["consume", {}, { idempotencyKey: "k" }],
+    ["peek"],
+    ["reset"],
+    ["inspect", { snapshot: true }],
+  ]) {
+    const { status, replayed, remaining, snapshot } = await post({ verb, ask: { ...ask, ...more }, options });
+    seen.push([verb, status, replayed, remaining, snapshot?.[0].tokens]);
+  }
+  assert.deepEqual(seen, [
+    ["consume", 200, undefined, 0, undefined],
+    ["consume", 200, true, 0, undefined],
+    ["peek", 429, undefined, 0, undefined],
+    ["reset", 200, undefined, 1, undefined],
+    ["inspect", 200, undefined, undefined, 1],
+  ]);
+  await worker.stop();
+});
+
+test("all members that the server sends are declared, as they are, and all that are declared are sent", async () => {
+  const isProblem = ({ status }) => status !== 200 && status !== 429;
+  const all = answers.map(({ answer }) => answer);
+  const decided = all.filter((answer) => !isProblem(answer));
+  const batches = decided.filter(({ results }) => results);
+  const inspections = decided.filter(({ results, allowed }) => !results && allowed === undefined);
+  const verdicts = decided.filter((answer) => !batches.includes(answer) && !inspections.includes(answer));
+  const members = {
+    "Granted | Degraded | Refused": verdicts,
+    Problem: all.filter(isProblem),
+    Inspection: inspections,
+    'Inspection["limits"][number]': inspections.flatMap(({ limits }) => limits),
+    "BatchGranted | BatchDegraded | BatchRefused": batches,
+    'BatchDegraded["results"][number]': batches.filter(({ degraded }) => degraded).flatMap(({ results }) => results),
+    'NonNullable<Verdict["limits"]>[number]': verdicts.flatMap(({ limits = [] }) => limits),
+    LimitSnapshot: verdicts.flatMap(({ snapshot = [] }) => snapshot),
+  };
+  const unseen = (type, values) => {
+    const names = [...new Set(values.flatMap(Object.keys))].map((name) => JSON.stringify(name));
+    return `{ const unseen: NameOfNone<Exclude<Members<${type}>, ${names.join(" | ")}>> = "none"; }`;
+  };
+  const lines = [
+    'import type { BatchDegraded, BatchGranted, BatchRefused, Client, Degraded, Granted } from "../package/index.js";',
+    'import type { Inspection, LimitSnapshot, Problem, Refused, Verdict } from "../package/index.js";',
+    "type Answer<Method extends keyof Client> = Awaited<ReturnType<Client[Method]>>;",
+    "type Members<T> = T extends unknown ? { [K in keyof T]-?: [Exclude<T[K], undefined>] extends [never] ? never : K }[keyof T] : never;",
+    `type NameOfNone<Names> = [Names] extends [never] ? "none" : Names;`,
+    ...answers.map(({ name, answer }) => `{ const answer: Answer<"${name}"> = ${JSON.stringify(answer)}; }`),
+    ...Object.entries(members).map(([type, values]) => unseen(type, values)),
+    `{ const statuses: NameOfNone<Exclude<Problem["status"], ${[...new Set(members.Problem.map(({ status }) => status))].join(" | ")}>> = "none"; }`,
+    "// @ts-expect-error: so that this shows something",
+    `{ const answer: Answer<"consume"> = ${JSON.stringify({ ...verdicts[0], undeclared: 1 })}; }`,
+    "// @ts-expect-error: the same",
+    unseen("Granted", [{ allowed: true }]),
+  ];
+  const folder = mkdtempSync(fileURLToPath(new URL("../../build/types-", import.meta.url)));
+  after(() => rmSync(folder, { recursive: true }));
+  const file = join(folder, "answers.mts");
+  writeFileSync(file, [...new Set(lines)].join("\n"));
+  const options = "--noEmit --strict --exactOptionalPropertyTypes --module nodenext --target es2022 --lib es2022,dom".split(" ");
+  const tsc = fileURLToPath(new URL("../../node_modules/.bin/tsc", import.meta.url));
+  try {
+    execFileSync(tsc, [...options, file], { encoding: "utf8" });
+  } catch ({ stdout }) {
+    assert.fail(stdout);
+  }
+});

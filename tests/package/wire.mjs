@@ -1,0 +1,112 @@
+// A network between clients and a real Tollgate, on which time passes only when a test says so.
+//
+//   const wire = new Wire(tollgate, { upMs: 20, downMs: 30, theirsMs: 5_000 }); // the server's clock is 5 s ahead
+//   const twin = wire.twin({ policy: "api", key: "alice" });
+//   const answer = twin.consume();
+//   await wire.pass(50); // now it is there
+//
+// `wire.sent` has all requests in the order in which they were sent, and `wire.travel` says how the next one fares.
+import { setImmediate } from "node:timers/promises";
+import { Client, Twin } from "../../build/package/index.js";
+import { NOW, TOKEN } from "../http/workerd.mjs";
+
+export class Wire {
+  /** The time that is nobody's clock. */
+  now = NOW;
+  /** How far clocks are ahead of it: that of the clients, and that of the server. */
+  oursMs;
+  theirsMs;
+  /** Every request: `{ path, body, sentAt, arrivedAt, status }`; moments are those of `now`. */
+  sent = [];
+  /** Those of them that arrived, in the order in which they did. */
+  arrived = [];
+  /** How the next request travels: `{ upMs, downMs, fate }`. A `fate` of "lost" never arrives, of "unheard" is answered in vain, of "doubled" arrives twice, or it is the answer. */
+  travel;
+  clock = {
+    now: () => this.now + this.oursMs,
+    at: (moment, wake) => this.#at(moment - this.oursMs, wake),
+  };
+  #tollgate;
+  #events = [];
+
+  constructor(tollgate, { upMs = 20, downMs = 30, oursMs = 0, theirsMs = 0 } = {}) {
+    this.#tollgate = tollgate;
+    this.travel = () => ({ upMs, downMs });
+    this.oursMs = oursMs;
+    this.theirsMs = theirsMs;
+  }
+
+  client() {
+    return new Client({ url: "http://tollgate", token: TOKEN, fetcher: this });
+  }
+
+  twin(options) {
+    return new Twin(this.client(), { clock: this.clock, ...options });
+  }
+
+  fetch(url, { method, headers, body }) {
+    const request = { path: new URL(url).pathname, body: JSON.parse(body), sentAt: this.now };
+    this.sent.push(request);
+    const { upMs, downMs, fate } = { fate: "", ...this.travel(request) };
+    return new Promise((resolve, reject) => {
+      const lose = () => this.#at(this.now + downMs, () => reject(new TypeError("the connection broke")));
+      const arrive = async () => {
+        const send = () => this.#tollgate.send({ method, path: request.path, headers, body, now: this.now + this.theirsMs });
+        request.arrivedAt = this.now;
+        this.arrived.push(request);
+        if (fate === "doubled") await send();
+        const { status, text } = typeof fate === "object" ? { status: fate.status, text: JSON.stringify(fate) } : await send();
+        request.status = status;
+        if (fate === "unheard") lose();
+        else this.#at(this.now + downMs, () => resolve(new Response(text, { status })));
+      };
+      this.#at(this.now + upMs, fate === "lost" ? lose : arrive);
+    });
+  }
+
+  /** Goes on by `ms`: what is due happens in its order, each when all that the one before led to has been done. */
+  async pass(ms) {
+    await this.to(this.now + ms);
+  }
+
+  async to(moment) {
+    for (;;) {
+      await setImmediate();
+      const due = this.#events.filter(({ at }) => at <= moment);
+      if (due.length === 0) break;
+      const next = due.reduce((first, other) => (other.at < first.at ? other : first));
+      this.#events.splice(this.#events.indexOf(next), 1);
+      this.now = Math.max(this.now, next.at);
+      await next.happen();
+    }
+    this.now = Math.max(this.now, moment);
+  }
+
+  /** Goes on until `promise` is settled, and gives what it comes to. */
+  async until(promise) {
+    let isSettled = false;
+    const settle = () => (isSettled = true);
+    promise.then(settle, settle);
+    await setImmediate();
+    while (!isSettled) {
+      if (this.#events.length === 0) throw new Error("nothing is under way that could settle it");
+      await this.to(Math.min(...this.#events.map(({ at }) => at)));
+    }
+    return promise;
+  }
+
+  #at(at, happen) {
+    const event = { at, happen };
+    this.#events.push(event);
+    return () => {
+      if (this.#events.includes(event)) this.#events.splice(this.#events.indexOf(event), 1);
+    };
+  }
+}
+
+/** Another seed each time, but in CI; a test that fails has said it. */
+export const seedOf = (test) => {
+  const seed = Number(process.env.SEED ?? (process.env.CI ? 7 : Date.now() % 1e6));
+  test.diagnostic(`SEED=${seed}`);
+  return seed;
+};
