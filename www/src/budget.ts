@@ -66,6 +66,5 @@ function both(a: Decision, b: Decision): Decision {
   if (a.allowed && b.allowed) {
     return { allowed: true, tokens: Math.max(a.tokens, b.tokens), readyAt: Math.max(a.readyAt, b.readyAt) };
   }
-  if (a.allowed || b.allowed) return a.allowed ? b : a;
-  return a.retryAt > b.retryAt || (a.retryAt === b.retryAt && a.maxCost! < b.maxCost!) ? a : b;
+  return !b.allowed && (a.allowed || b.retryAt > a.retryAt || b.maxCost! < a.maxCost!) ? b : a;
 }

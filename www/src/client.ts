@@ -212,7 +212,7 @@ export class Client {
         const answer = JSON.parse(text);
         if (answer.policy ?? answer.results ?? answer.type) return { ...answer, status };
       } catch {}
-      throw new TollgateError("answer_malformed", `${url} answered ${status}, but not as Tollgate does`);
+      throw new TollgateError("answer_malformed", `${url} answered ${status}, not as Tollgate does`);
     };
   }
 }

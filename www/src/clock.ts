@@ -25,22 +25,21 @@ export function makeClock(wallMs: () => number = () => Date.now(), monotonicMs: 
     now,
     at(moment, wake) {
       let timer: ReturnType<typeof setTimeout>;
-      const look = () => {
+      const sleep = () => {
         clearTimeout(timer);
-        const leftMs = moment - now();
-        if (leftMs > 0) {
-          timer = setTimeout(look, Math.min(leftMs, LONGEST_TIMER_MS));
-        } else {
-          cancel();
-          wake();
-        }
+        timer = setTimeout(look, Math.min(moment - now(), LONGEST_TIMER_MS));
+      };
+      const look = () => {
+        if (moment > now()) return sleep();
+        cancel();
+        wake();
       };
       const cancel = () => {
         clearTimeout(timer);
         sleepers.delete(look);
       };
       sleepers.add(look);
-      timer = setTimeout(look, Math.min(moment - now(), LONGEST_TIMER_MS));
+      sleep();
       return cancel;
     },
   };

@@ -36,7 +36,7 @@ export let core: Core;
 /** Compiles the module. Whoever makes something in it calls this first. */
 export function start(): void {
   if (core) return;
-  if (Object(source) !== source) throw new TollgateError("not_initialised", "call init(module) first, or import tollgate, not tollgate/slim");
+  if (Object(source) !== source) throw new TollgateError("not_initialised", "call init(module) first");
   const wasm = typeof source === "function" ? (source as () => CoreSource)() : source!;
   core = instantiated(wasm).exports as unknown as Core;
 }

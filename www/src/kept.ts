@@ -5,7 +5,7 @@ export let isAlone = false;
 
 /** Says why this tab is on its own from now on; once. */
 export function beAlone(why: unknown): void {
-  if (!isAlone) console.warn("tollgate: limits are for this tab alone:", why);
+  if (!isAlone) console.warn("tollgate: this tab is alone:", why);
   isAlone = true;
 }
 
@@ -45,7 +45,6 @@ function open(): Promise<IDBDatabase> {
     const request = indexedDB.open("tollgate");
     request.onupgradeneeded = () => request.result.createObjectStore(STORE);
     request.onsuccess = () => {
-      request.result.onclose = () => (database = undefined); // somebody cleared the site's data
       resolve(request.result);
     };
     request.onerror = () => reject(request.error);

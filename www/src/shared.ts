@@ -53,7 +53,7 @@ export class SharedLimiter extends Line {
         this.#wake();
       };
     } else {
-      beAlone("IndexedDB, Web Locks or BroadcastChannel is missing");
+      beAlone("no IndexedDB, Web Locks or BroadcastChannel");
     }
     // What is read first may be of yesterday's clock: it goes on from today's.
     this.ready = this.#turn(() => this.#mirror.restore(this.#mirror.save()));
@@ -218,10 +218,11 @@ type State = readonly [version: number, limits: readonly Limit[], snapshots: rea
 function carried(old: readonly Limit[], snapshots: readonly Snapshot[], limits: readonly Limit[], now: number): Snapshot[] {
   return limits.map((limit, i) => {
     const { name, kind, rate, capacity = rate, maxDebt = 0 } = limit;
+    const fresh = new Bucket(now, limit).save(now);
     const from = name ? old.findIndex((other) => other.name === name) : i;
-    if (!old[from] || old[from].kind !== kind) return new Bucket(now, limit).save(now);
+    if (!old[from] || old[from].kind !== kind) return fresh;
     const was = new Bucket(now, old[from]);
     was.restore(snapshots[from]!);
-    return { tokens: Math.min(Math.max(was.save(now).tokens, -maxDebt), capacity), drops: 0, at: now };
+    return { ...fresh, tokens: Math.min(Math.max(was.save(now).tokens, -maxDebt), capacity) };
   });
 }
