@@ -229,13 +229,10 @@ impl Limit {
     /// refunds and resets grant whatever is asked, and to take what is there never asks too much.
     #[must_use]
     pub fn largest(&self, verb: Verb) -> u64 {
-        let terms = match verb {
-            Verb::Consume => Terms::NOW,
-            Verb::Reserve { max_wait_ms } => Terms { prepaid: true, debt: self.debt, max_wait_ms },
-            Verb::Borrow { max_wait_ms } => Terms { prepaid: false, debt: self.debt, max_wait_ms },
-            Verb::ConsumeUpTo | Verb::Charge | Verb::Refund | Verb::Reset => return MAX_TOKENS,
-        };
-        if self.refill == 0 { self.largest_cost_for_good(self.full, &terms) } else { self.largest_cost(&terms) }
+        if !verb.takes() || verb == Verb::ConsumeUpTo {
+            return MAX_TOKENS;
+        }
+        self.largest_cost(self.full, &self.terms(verb))
     }
 
     /// Consumes where that takes no time, as for nearly every request: granted without a division, refused without a write.
@@ -315,35 +312,42 @@ impl Limit {
     fn apply(&self, state: &mut State, now: i64, cost: u64, verb: Verb) -> Decision {
         let current = self.refilled(*state, now);
         *state = self.anchored(*state, now);
-        match verb {
-            Verb::Consume => self.take(state, current, now, cost, &Terms::NOW),
-            Verb::Reserve { max_wait_ms } => {
-                self.take(state, current, now, cost, &Terms { prepaid: true, debt: self.debt, max_wait_ms })
-            }
-            Verb::Borrow { max_wait_ms } => {
-                self.take(state, current, now, cost, &Terms { prepaid: false, debt: self.debt, max_wait_ms })
-            }
-            Verb::ConsumeUpTo => {
-                let there = self.whole_tokens(current.level).min(cost);
-                self.take(state, current, now, there.max(cost.min(1)), &Terms::NOW)
-            }
+        let cost = match verb {
+            Verb::Consume | Verb::Reserve { .. } | Verb::Borrow { .. } => cost,
+            // At least one, so that an empty bucket refuses.
+            Verb::ConsumeUpTo => self.whole_tokens(current.level).min(cost).max(cost.min(1)),
             Verb::Charge => {
                 let floor = current.level.min(self.debt.wrapping_neg());
                 let level = current.level.wrapping_sub(self.clipped_drops(cost)).max(floor);
-                self.moved(state, current, now, level)
+                return self.moved(state, current, now, level);
             }
             Verb::Refund => {
                 let level = current.level.wrapping_add(self.clipped_drops(cost)).min(self.full);
-                self.moved(state, current, now, level)
+                return self.moved(state, current, now, level);
             }
-            Verb::Reset => self.moved(state, current, now, self.full),
-        }
+            Verb::Reset => return self.moved(state, current, now, self.full),
+        };
+        self.take(state, current, now, cost, &self.terms(verb))
+    }
+
+    /// On what terms `verb` takes.
+    const fn terms(&self, verb: Verb) -> Terms {
+        let (prepaid, debt, max_wait_ms) = match verb {
+            Verb::Reserve { max_wait_ms } => (true, self.debt, max_wait_ms),
+            Verb::Borrow { max_wait_ms } => (false, self.debt, max_wait_ms),
+            _ => (true, 0, Some(0)),
+        };
+        let longest = i64::MAX.cast_unsigned(); // than any wait there is
+        let max_wait_ms = match max_wait_ms {
+            Some(ms) if ms < longest => ms,
+            _ => longest,
+        };
+        Terms { prepaid, debt, max_wait_ms }
     }
 
     /// Takes `cost` on the given terms, now or later, or says when or that never. `state` is as a refusal leaves it.
     fn take(&self, state: &mut State, current: State, now: i64, cost: u64, terms: &Terms) -> Decision {
-        let max =
-            if self.refill == 0 { self.largest_cost_for_good(current.level, terms) } else { self.largest_cost(terms) };
+        let max = self.largest_cost(current.level, terms);
         if cost > max {
             return Decision::Never { max };
         }
@@ -356,8 +360,7 @@ impl Limit {
         else {
             return Decision::Never { max }; // in debt for good, so that even a cost of 0 is refused
         };
-        let max_wait_ms = terms.max_wait_ms.map_or(i64::MAX, |ms| i64::try_from(ms).unwrap_or(i64::MAX));
-        if debt_at == now && ready_at.saturating_sub(now) <= max_wait_ms {
+        if debt_at == now && ready_at.abs_diff(now) <= terms.max_wait_ms {
             if cost > 0 {
                 *state = State { level: current.level.wrapping_sub(drops), at: current.at };
             }
@@ -366,31 +369,21 @@ impl Limit {
         // The wait is measured from when the debt allows it: by then the bucket may have filled, and a reservation
         // larger than the capacity waits for more windows than it seems from here.
         let ready_at = self.reached(self.refilled(current, debt_at), debt_at, ready_level).unwrap_or(ready_at);
-        Decision::Wait { retry_at: debt_at.max(ready_at.saturating_sub(max_wait_ms)) }
+        Decision::Wait { retry_at: debt_at.max(ready_at.saturating_sub_unsigned(terms.max_wait_ms)) }
     }
 
-    /// The largest cost that these terms could ever grant: what a full bucket grants.
-    fn largest_cost(&self, terms: &Terms) -> u64 {
-        let debt = if terms.prepaid {
+    /// The largest cost that these terms could ever grant: what a full bucket grants, or, where none comes back, one that
+    /// stands at `level`; 0 also when nothing can pass.
+    fn largest_cost(&self, level: i64, terms: &Terms) -> u64 {
+        let level = if self.refill == 0 { level } else { self.full };
+        let debt = if !terms.prepaid && level >= 0 {
+            terms.debt
+        } else {
             // What comes back within the wait, in as many windows as can open in it.
-            let ticks = match terms.max_wait_ms {
-                Some(ms) => ms.div_ceil(self.tick_ms.get()),
-                None => u64::MAX,
-            };
-            terms.debt.unsigned_abs().min(product(ticks, self.refill.unsigned_abs()))
-        } else {
-            terms.debt.unsigned_abs()
+            let ticks = terms.max_wait_ms.div_ceil(self.tick_ms.get());
+            product(ticks, self.refill.unsigned_abs()).min(terms.debt.unsigned_abs()).cast_signed()
         };
-        self.whole_tokens(self.full.wrapping_add_unsigned(debt))
-    }
-
-    /// The same for a bucket that never refills and stands at `level`; 0 also when nothing can pass.
-    fn largest_cost_for_good(&self, level: i64, terms: &Terms) -> u64 {
-        if terms.prepaid || level < 0 {
-            self.whole_tokens(level)
-        } else {
-            self.whole_tokens(level.wrapping_add(terms.debt))
-        }
+        self.whole_tokens(level.wrapping_add(debt))
     }
 
     /// A grant that changes the level to `level` and is never refused.
@@ -462,11 +455,7 @@ struct Terms {
     prepaid: bool,
     /// The largest debt in drops.
     debt: i64,
-    max_wait_ms: Option<u64>,
-}
-
-impl Terms {
-    const NOW: Self = Self { prepaid: true, debt: 0, max_wait_ms: Some(0) };
+    max_wait_ms: u64,
 }
 
 /// The largest capacity and debt together, in tokens, for which levels fit and the longest wait is at most
