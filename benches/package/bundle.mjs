@@ -14,6 +14,7 @@ export async function bundled(source, { external = [], minify = true } = {}) {
     format: "esm",
     platform: "browser",
     target: "es2022",
+    define: { "process.env.NODE_ENV": '"production"' }, // which esbuild takes for granted only where it minifies
     external,
     plugins: [TOLLGATE],
     write: false,

@@ -44,8 +44,8 @@ async function main() {
 
 /** Returns the promises that are broken. */
 function reportSizes(rows) {
-  console.log(`${"bytes, bundled and minified".padEnd(NAME_LEN)}${cells(["raw", "gzip -9", "brotli"])}`);
-  for (const { name, raw, gzip, brotli } of rows) console.log(`${name.padEnd(NAME_LEN)}${cells([raw, gzip, brotli])}`);
+  console.log(`${"bytes, bundled and minified".padEnd(NAME_LEN)}${cells(["raw", "gzip -9", "brotli", "esbuild"])}`);
+  for (const { name, raw, gzip, brotli, esbuild } of rows) console.log(`${name.padEnd(NAME_LEN)}${cells([raw, gzip, brotli, esbuild])}`);
   return rows.filter(({ name, gzip }) => gzip > LARGEST[name]).map(({ name, gzip }) => `${name} is ${gzip} bytes compressed, more than ${LARGEST[name]}`);
 }
 
