@@ -7,7 +7,7 @@ import { build as viteBuild, createServer as createViteServer, preview as vitePr
 import { Runtime } from "../http/runtime.mjs";
 import { page, serve, visit } from "./pages.mjs";
 import { EXPECTED } from "./programs/exercise.mjs";
-import { modules, printed, run, stranger } from "./stranger.mjs";
+import { coreText, modules, printed, run, stranger } from "./stranger.mjs";
 import { webpackBuild } from "./webpack.mjs";
 
 const { folder } = await stranger({ beside: ["react", "react-dom"] });
@@ -23,7 +23,7 @@ const PAGE = {
   instances: 1,
 };
 /** What programs/slim.mjs comes to. */
-const NOT_INITIALISED = { name: "TollgateError", code: "not_initialised", message: "call init(module) of tollgate/slim first, or import tollgate instead" };
+const NOT_INITIALISED = { name: "TollgateError", code: "not_initialised", message: "call init(module) first" };
 const SLIM = { before: [NOT_INITIALISED, NOT_INITIALISED], exercise: EXPECTED, again: EXPECTED };
 
 /** A page where the module is a file of its own; `wasm` is the statement that gives its `url`, as each bundler wants it. */
@@ -178,7 +178,7 @@ describe("a Worker", () => {
   const wasmOf = (out, main) => {
     const files = readdirSync(join(folder, out)).filter((name) => name.endsWith(".wasm"));
     const text = readFileSync(join(folder, out, main), "utf8");
-    return { files: files.map((name) => readFileSync(join(folder, out, name))), isInText: text.includes(core.toString("hex")) };
+    return { files: files.map((name) => readFileSync(join(folder, out, name))), isInText: text.includes(coreText(folder)) };
   };
   const bundle = (program, ...args) => run("esbuild", [`${program}.mjs`, "--bundle", "--format=esm", `--outdir=${program}`, ...args], folder);
   after(Runtime.removeAll);

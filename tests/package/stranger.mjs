@@ -6,7 +6,7 @@
 //
 // The folder has programs/. It is removed when the test file ends, however it ends.
 import { execFile } from "node:child_process";
-import { cpSync, existsSync, mkdirSync, mkdtempSync, realpathSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
+import { cpSync, existsSync, mkdirSync, mkdtempSync, readFileSync, realpathSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { delimiter, dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
@@ -33,6 +33,12 @@ export async function stranger({ beside = [] } = {}) {
   }
   cpSync(fileURLToPath(new URL("programs", import.meta.url)), folder, { recursive: true });
   return { folder, tarball: join(folder, filename), size, unpackedSize, files: files.map(({ path }) => path) };
+}
+
+/** A piece of the core as the package has it in its text: the longest that every bundler leaves as it is. */
+export function coreText(folder) {
+  const [, text] = readFileSync(join(folder, "node_modules/tollgate/wasm.js"), "utf8").match(/^const text = "(.*)";$/m);
+  return text.split(/[^A-Za-z0-9 !#()*+,.:;<=>?@[\]^_{|}~%&-]/).reduce((longest, piece) => (piece.length > longest.length ? piece : longest));
 }
 
 /** Runs a command there, with the repository's tools at hand; rejects, with all that it printed, where it fails. */

@@ -5,7 +5,7 @@ export let isAlone = false;
 
 /** Says why this tab is on its own from now on; once. */
 export function beAlone(why: unknown): void {
-  if (!isAlone) console.warn("tollgate: this tab is alone:", why);
+  if (!isAlone) console.warn("tollgate: limits are for this tab alone:", why);
   isAlone = true;
 }
 
