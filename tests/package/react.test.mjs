@@ -284,9 +284,15 @@ for (const strict of [false, true]) {
         await rendered();
         const outcome = { isSame: taken === shown.element.querySelector("p"), errors: shown.errors, text: shown.element.textContent };
         await shown.end();
+        const spent = limited(fakeClock());
+        spent.consume(3);
+        const later = scene({ limiter: spent }, { strict, html });
+        await rendered();
+        Object.assign(outcome, { errorsLater: later.errors, isRight: later.element.textContent.startsWith("false 0 ") });
+        await later.end();
         return outcome;
       }, [html, strict]);
-      assert.deepEqual(outcome, { isSame: true, errors: [], text: "true 3 0" });
+      assert.deepEqual(outcome, { isSame: true, errors: [], text: "true 3 0", errorsLater: [], isRight: true });
     });
   });
 }

@@ -59,6 +59,11 @@ export class SharedLimiter extends Line {
     this.ready = this.#turn(() => this.#mirror.restore(this.#mirror.save()));
   }
 
+  /** The limits, as they were given. */
+  get limits(): readonly Limit[] {
+    return this.#mirror.limits;
+  }
+
   /** Takes `cost` tokens now, or none. While somebody waits in line it is refused. */
   consume(cost?: Cost): Promise<Decision> {
     return this.#ask(() => this.#mirror.consume(cost));

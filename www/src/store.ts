@@ -1,11 +1,13 @@
 // What a user interface shows of a limit, for any framework.
-import type { Decision } from "./bucket.js";
+import type { Decision, Limit } from "./bucket.js";
 import type { Cost } from "./budget.js";
 import type { Clock } from "./clock.js";
 
 /** What can be watched: a `Limiter`, a `SharedLimiter`, a `Twin`. */
 export interface Watchable {
   readonly clock: Clock;
+  /** Where they are known. */
+  readonly limits?: readonly Limit[];
   peek(cost?: Cost): Decision;
   remaining(): number;
   fullAt(): number;
