@@ -114,9 +114,9 @@ impl Question {
     #[must_use]
     pub fn to_numbers(&self) -> Vec<f64> {
         let (act, (verb, max_wait_ms), id) = match self.act {
-            Act::Look(verb) => (0, verb_to_numbers(verb), 0),
-            Act::Take(verb) => (1, verb_to_numbers(verb), 0),
-            Act::Reserve(verb) => (2, verb_to_numbers(verb), 0),
+            Act::Look(verb) => (0, verb.to_number(), 0),
+            Act::Take(verb) => (1, verb.to_number(), 0),
+            Act::Reserve(verb) => (2, verb.to_number(), 0),
             Act::Hold => (3, (0, None), 0),
             Act::Settle(id) => (4, (0, None), id),
             Act::Cancel(id) => (5, (0, None), id),
@@ -143,7 +143,7 @@ impl Question {
     pub fn from_numbers(numbers: &[f64]) -> Option<Self> {
         let mut rest = Numbers::new(numbers)?;
         let (act, verb, max_wait_ms, id) = (rest.whole()?, rest.whole()?, rest.maybe().ok()?, rest.whole()?);
-        let verb = || verb_from_numbers(verb, max_wait_ms);
+        let verb = || Verb::from_number(verb, max_wait_ms);
         let act = match act {
             0 => Act::Look(verb()?),
             1 => Act::Take(verb()?),
@@ -243,31 +243,6 @@ const PER_LIMIT: usize = 8;
 
 /// For a moment that never comes: no moment is so early.
 const NEVER: f64 = -9_007_199_254_740_991.0;
-
-const fn verb_to_numbers(verb: Verb) -> (u8, Option<u64>) {
-    match verb {
-        Verb::Consume => (0, None),
-        Verb::Reserve { max_wait_ms } => (1, max_wait_ms),
-        Verb::Borrow { max_wait_ms } => (2, max_wait_ms),
-        Verb::Charge => (3, None),
-        Verb::ConsumeUpTo => (4, None),
-        Verb::Refund => (5, None),
-        Verb::Reset => (6, None),
-    }
-}
-
-const fn verb_from_numbers(verb: u64, max_wait_ms: Option<u64>) -> Option<Verb> {
-    Some(match verb {
-        0 => Verb::Consume,
-        1 => Verb::Reserve { max_wait_ms },
-        2 => Verb::Borrow { max_wait_ms },
-        3 => Verb::Charge,
-        4 => Verb::ConsumeUpTo,
-        5 => Verb::Refund,
-        6 => Verb::Reset,
-        _ => return None,
-    })
-}
 
 #[expect(clippy::cast_precision_loss, reason = "tokens, waits and ids are at most 2⁵³ − 1")]
 const fn whole(value: u64) -> f64 {

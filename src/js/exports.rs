@@ -72,20 +72,12 @@ pub extern "C" fn consume(bucket: &mut Bucket, now: f64, cost: f64) -> bool {
     bucket.limit.try_consume(&mut bucket.state, i64_from_f64(now), u64_from_f64(cost))
 }
 
-/// Asks; and, only if `keep`, takes what is granted. `verb` counts from 0 in the order of [`Verb`], and a `max_wait_ms`
-/// of infinity is none. Returns 0 for [`Decision::Allow`], 1 for [`Decision::Wait`], 2 for [`Decision::Never`].
+/// Asks; and, only if `keep`, takes what is granted. `verb` is its number by [`Verb::to_number`], and a `max_wait_ms` of
+/// infinity is none. Returns 0 for [`Decision::Allow`], 1 for [`Decision::Wait`], 2 for [`Decision::Never`].
 #[unsafe(no_mangle)]
 pub extern "C" fn decide(bucket: &mut Bucket, verb: u32, now: f64, cost: f64, max_wait_ms: f64, keep: bool) -> u32 {
     let max_wait_ms = Some(u64_from_f64(max_wait_ms));
-    let verb = match verb {
-        0 => Verb::Consume,
-        1 => Verb::Reserve { max_wait_ms },
-        2 => Verb::Borrow { max_wait_ms },
-        3 => Verb::Charge,
-        4 => Verb::ConsumeUpTo,
-        5 => Verb::Refund,
-        _ => Verb::Reset,
-    };
+    let verb = Verb::from_number(verb.into(), max_wait_ms).unwrap_or(Verb::Reset);
     let (answer, state) = bucket.limit.decide(bucket.state, i64_from_f64(now), u64_from_f64(cost), verb);
     bucket.answer = answer;
     if keep {

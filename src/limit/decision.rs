@@ -36,6 +36,44 @@ impl Verb {
     pub const fn takes(self) -> bool {
         matches!(self, Self::Consume | Self::Reserve { .. } | Self::Borrow { .. } | Self::ConsumeUpTo)
     }
+
+    /// The verb as a number, counted from 0 in the order in which they stand here, and the longest wait of one that waits.
+    /// Use this where nothing but numbers can pass.
+    #[must_use]
+    pub const fn to_number(self) -> (u8, Option<u64>) {
+        match self {
+            Self::Consume => (0, None),
+            Self::Reserve { max_wait_ms } => (1, max_wait_ms),
+            Self::Borrow { max_wait_ms } => (2, max_wait_ms),
+            Self::Charge => (3, None),
+            Self::ConsumeUpTo => (4, None),
+            Self::Refund => (5, None),
+            Self::Reset => (6, None),
+        }
+    }
+
+    /// The verb that [`Verb::to_number`] made a number of; `None` for a number that is none's. One that does not wait
+    /// ignores `max_wait_ms`.
+    ///
+    /// ```
+    /// use tollgate::limit::Verb;
+    ///
+    /// assert_eq!(Verb::from_number(3, None), Some(Verb::Charge));
+    /// assert_eq!(Verb::from_number(7, None), None);
+    /// ```
+    #[must_use]
+    pub const fn from_number(number: u64, max_wait_ms: Option<u64>) -> Option<Self> {
+        Some(match number {
+            0 => Self::Consume,
+            1 => Self::Reserve { max_wait_ms },
+            2 => Self::Borrow { max_wait_ms },
+            3 => Self::Charge,
+            4 => Self::ConsumeUpTo,
+            5 => Self::Refund,
+            6 => Self::Reset,
+            _ => return None,
+        })
+    }
 }
 
 /// The answer of one limit, or of several together. All moments are Unix milliseconds.
