@@ -62,7 +62,7 @@ mod in_browser {
 
 macro_rules! vectors {
     ($($name:literal)*) => {
-        #[cfg_attr(not(all(target_arch = "wasm32", feature = "js")), allow(dead_code))]
+        #[cfg_attr(not(all(target_arch = "wasm32", feature = "js")), allow(dead_code, reason = "elsewhere only the list is held"))]
         const VECTORS: &[(&str, &str)] = &[$(($name, include_str!(concat!("../vectors/", $name)))),*];
     };
 }

@@ -87,10 +87,10 @@ export class Bucket {
     start();
     const address = (this.#address = allocate(this));
     const values = Object.entries({ rate, periodMs, capacity, maxDebt, initial, offsetMs });
-    const numbers = values.map(([name, value]) => whole(name, value, name === "periodMs" ? 1 : 0)) as [number, number, number, number, number, number];
+    const numbers = values.map(([name, value]) => whole(name, value, leastOf(name))) as [number, number, number, number, number, number];
     const max = address + core.size();
     const wrong = values[core.make(address, max, placeOf("kind", kind, KINDS), moment(now), ...numbers) - 1];
-    if (wrong) whole(...wrong, Number(wrong[0] === "periodMs"), new Float64Array(core.memory.buffer, max, 1)[0]);
+    if (wrong) whole(...wrong, leastOf(wrong[0]), new Float64Array(core.memory.buffer, max, 1)[0]);
   }
 
   /** Takes `cost` tokens now, or none, and says which. {@link decide} says more. A cost of 0 takes nothing, and is refused in debt. */
@@ -155,6 +155,9 @@ export class Bucket {
 
 /** What is thrown for a state that cannot be. */
 export const mismatched = () => new TollgateError("snapshot_mismatched", "this is no state of these limits");
+
+/** Nothing can come back every 0 ms. */
+const leastOf = (name: string) => Number(name === "periodMs");
 
 function moment(now: number): number {
   return whole("now", now, -LAST_MOMENT, LAST_MOMENT);

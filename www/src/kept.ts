@@ -44,9 +44,7 @@ function open(): Promise<IDBDatabase> {
   return (database ??= new Promise((resolve, reject) => {
     const request = indexedDB.open("tollgate");
     request.onupgradeneeded = () => request.result.createObjectStore(STORE);
-    request.onsuccess = () => {
-      resolve(request.result);
-    };
+    request.onsuccess = () => resolve(request.result);
     request.onerror = () => reject(request.error);
   }));
 }
