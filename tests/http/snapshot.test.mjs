@@ -2,6 +2,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { fileURLToPath } from "node:url";
+import { random as randomOf, seedOf } from "../random.mjs";
 import { allowed, assertAnswer, refused } from "./answers.mjs";
 import { parseBucket, readRows } from "./rows.mjs";
 import { NOW, start } from "./workerd.mjs";
@@ -161,9 +162,7 @@ test("who is told the state is answered as who is not, and so much is written", 
 });
 
 test("a copy foretells each answer from the one before", async (t) => {
-  const seed = process.env.CI ? 7 : Date.now() % 1e6;
-  t.diagnostic(`seed ${seed}`);
-  const random = randomOf(seed);
+  const { below: random } = randomOf(seedOf(t));
   for (const policy of ["api", "ahead", "window", "phased", "budget", "llm"]) {
     const ask = { policy, key: "nora", snapshot: true };
     let now = NOW;
@@ -222,12 +221,3 @@ const greatestCommonDivisor = (a, b) => (b === 0n ? a : greatestCommonDivisor(b,
 
 /** The quotient, rounded up. */
 const up = (a, b) => (a + b - 1n) / b;
-
-/** Whole numbers from 0 to below `n`, the same for a seed. */
-function randomOf(seed) {
-  let state = seed;
-  return (n) => {
-    state = (Math.imul(state, 1_664_525) + 1_013_904_223) >>> 0;
-    return Math.floor((state / 2 ** 32) * n);
-  };
-}

@@ -4,7 +4,8 @@ import { spawnSync } from "node:child_process";
 import { test } from "node:test";
 import { fileURLToPath } from "node:url";
 import { Bucket, TollgateError } from "../../build/package/index.js";
-import { START, random } from "./clock.mjs";
+import { random } from "../random.mjs";
+import { START } from "./clock.mjs";
 import { Model } from "./model.mjs";
 
 const MAX = Number.MAX_SAFE_INTEGER;

@@ -2,7 +2,8 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { Bucket, Budget, TollgateError } from "../../build/package/index.js";
-import { START, random } from "./clock.mjs";
+import { random } from "../random.mjs";
+import { START } from "./clock.mjs";
 
 const VERBS = ["consume", "reserve", "borrow", "charge", "consumeUpTo", "refund", "reset"];
 const allow = (tokens, readyAt) => ({ allowed: true, tokens, readyAt });

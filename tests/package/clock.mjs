@@ -1,4 +1,4 @@
-// A clock that stands still until a test moves it, and what a test needs beside it.
+// A clock that stands still until a test moves it.
 import { setImmediate } from "node:timers/promises";
 
 /** 2023-11-14 22:13:20 UTC. */
@@ -72,16 +72,4 @@ export class FakeClock {
     for (const timer of this.#timers) if (!first || timer.firesAt < first.firesAt) first = timer;
     return first;
   }
-}
-
-/** A random generator that is the same everywhere, by Tommy Ettinger: `below(n)`, `pick(list)`, and `chance(p)`. */
-export function random(seed) {
-  const next = () => {
-    seed = (seed + 0x6d2b79f5) | 0;
-    let mixed = Math.imul(seed ^ (seed >>> 15), 1 | seed);
-    mixed = (mixed + Math.imul(mixed ^ (mixed >>> 7), 61 | mixed)) ^ mixed;
-    return ((mixed ^ (mixed >>> 14)) >>> 0) / 2 ** 32;
-  };
-  const below = (n) => Math.floor(next() * n);
-  return { below, pick: (list) => list[below(list.length)], chance: (p) => next() < p };
 }

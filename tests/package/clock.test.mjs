@@ -2,7 +2,8 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { makeClock, systemClock } from "../../build/package/index.js";
-import { START, random } from "./clock.mjs";
+import { random } from "../random.mjs";
+import { START } from "./clock.mjs";
 
 const LONGEST_TIMER_MS = 2 ** 31 - 1;
 const MINUTE = 60_000;

@@ -6,7 +6,8 @@ import { setImmediate } from "node:timers/promises";
 import { test } from "node:test";
 import { promisify } from "node:util";
 import { Limiter, TollgateError } from "../../build/package/index.js";
-import { FakeClock, START, random } from "./clock.mjs";
+import { random } from "../random.mjs";
+import { FakeClock, START } from "./clock.mjs";
 
 const SECOND = { rate: 1, periodMs: 1000 };
 const allow = (tokens, readyAt) => ({ allowed: true, tokens, readyAt: START + readyAt });

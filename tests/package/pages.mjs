@@ -3,13 +3,18 @@
 //   const { url } = await serve(folder);
 //   const { outcome } = await visit(`${url}/index.html`); // what the page has put into globalThis.outcome
 //
-// Browser and servers end with the test file.
+// That browser and the servers end with the test file.
 import { readFile } from "node:fs/promises";
 import { once } from "node:events";
 import { createServer } from "node:http";
 import { extname, join } from "node:path";
 import { after } from "node:test";
 import { chromium } from "playwright-core";
+
+/** Starts a browser of one's own; whoever does also closes it. */
+export function launch() {
+  return chromium.launch({ executablePath: process.env.CHROMIUM, args: ["--no-sandbox"] });
+}
 
 /** Serves the files of a folder; `headers` go with each. */
 export async function serve(folder, headers = {}) {
@@ -35,7 +40,7 @@ export const page = (script, type = "module") => `<!doctype html><meta charset="
  * constructor. Throws where anything on the page was thrown and not caught.
  */
 export async function visit(url) {
-  browser ??= chromium.launch({ executablePath: process.env.CHROMIUM, args: ["--no-sandbox"] });
+  browser ??= launch();
   const context = await (await browser).newContext();
   const shown = await context.newPage();
   const errors = [];

@@ -7,12 +7,11 @@ import { join } from "node:path";
 import { after, afterEach, before, describe, test } from "node:test";
 import { fileURLToPath } from "node:url";
 import { build } from "esbuild";
-import { chromium } from "playwright-core";
 import { createElement } from "react";
 import { renderToString } from "react-dom/server";
 import { Limiter, watch } from "../../build/package/index.js";
 import { useRateLimit } from "../../build/package/react.js";
-import { serve } from "./pages.mjs";
+import { launch, serve } from "./pages.mjs";
 
 const root = fileURLToPath(new URL("../../", import.meta.url));
 const folder = mkdtempSync(join(tmpdir(), "tollgate-react-"));
@@ -31,7 +30,7 @@ const { url } = await serve(folder);
 let browser, page, said;
 
 before(async () => {
-  browser = await chromium.launch({ executablePath: process.env.CHROMIUM, args: ["--no-sandbox"] });
+  browser = await launch();
   page = await browser.newPage();
   page.on("console", (message) => /React DevTools/.test(message.text()) || said.push(message.text()));
   page.on("pageerror", (error) => said.push(error.stack));

@@ -3,7 +3,8 @@ import assert from "node:assert/strict";
 import { setImmediate } from "node:timers/promises";
 import { test } from "node:test";
 import { Limiter, watch } from "../../build/package/index.js";
-import { FakeClock, START, random } from "./clock.mjs";
+import { random } from "../random.mjs";
+import { FakeClock, START } from "./clock.mjs";
 
 /** A limiter whose listeners are counted, a store of it, and when the store's listener was called and what it saw. */
 function make(limits, cost) {

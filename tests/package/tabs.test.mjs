@@ -9,8 +9,7 @@ import { after, afterEach, before, describe, test } from "node:test";
 import { fileURLToPath, pathToFileURL } from "node:url";
 import { promisify } from "node:util";
 import { build } from "esbuild";
-import { chromium } from "playwright-core";
-import { serve } from "./pages.mjs";
+import { launch, serve } from "./pages.mjs";
 
 const index = fileURLToPath(new URL("../../build/package/index.js", import.meta.url));
 const folder = mkdtempSync(join(tmpdir(), "tollgate-tabs-"));
@@ -20,7 +19,7 @@ await build({ entryPoints: [index], bundle: true, format: "esm", outfile: join(f
 const { url } = await serve(folder, { "access-control-allow-origin": "*" }); // a frame without an origin imports it, too
 let browser, context;
 
-before(async () => (browser = await chromium.launch({ executablePath: process.env.CHROMIUM, args: ["--no-sandbox"] })));
+before(async () => (browser = await launch()));
 after(() => browser.close());
 afterEach(async () => {
   await context?.close();

@@ -3,8 +3,8 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { Budget, makeClock, watch } from "../../build/package/index.js";
 import { NOW, start } from "../http/workerd.mjs";
-import { random as randomOf } from "./clock.mjs";
-import { Wire, seedOf } from "./wire.mjs";
+import { random as randomOf, seedOf } from "../random.mjs";
+import { Wire } from "./wire.mjs";
 
 const HOUR = 3_600_000;
 const DAY = 24 * HOUR;

@@ -103,10 +103,3 @@ export class Wire {
     };
   }
 }
-
-/** Another seed each time, but in CI; a test that fails has said it. */
-export const seedOf = (test) => {
-  const seed = Number(process.env.SEED ?? (process.env.CI ? 7 : Date.now() % 1e6));
-  test.diagnostic(`SEED=${seed}`);
-  return seed;
-};
