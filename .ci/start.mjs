@@ -46,7 +46,11 @@ curl -i ${url}/v1/consume -H 'Authorization: Bearer ${secrets.TOLLGATE_TOKEN}' -
 /** The secrets in `file`, where Wrangler reads them; those not there yet are made up. */
 function keepSecrets(file, names) {
   const read = () =>
-    existsSync(file) ? Object.fromEntries([...readFileSync(file, "utf8").matchAll(/^(\w+)\s*=\s*"?([^"\n]*)/gm)].map(([, ...pair]) => pair)) : {};
+    existsSync(file)
+      ? Object.fromEntries(
+          [...readFileSync(file, "utf8").matchAll(/^(\w+)\s*=\s*"?([^"\n]*)/gm)].map(([, ...pair]) => pair),
+        )
+      : {};
   for (const name of names.filter((name) => !read()[name])) {
     appendFileSync(file, `${name}=${randomBytes(32).toString("hex")}\n`, { mode: 0o600 });
   }

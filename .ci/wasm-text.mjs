@@ -13,7 +13,12 @@ const text = Array.from(readFileSync(process.argv[2]), (byte) => {
   const place = (byte + 1) % 256;
   return PREFIXES[Math.floor(place / COUNT)] + String.fromCharCode(FIRST + (place % COUNT));
 }).join("");
-const bytesOf = (text) => Uint8Array.from(text.match(/[ !]?./g), (c) => c.charCodeAt(c.length - 1) - 36 + (c[1] ? 92 * (34 - c.charCodeAt()) : 0));
+const bytesOf = (text) =>
+  Uint8Array.from(
+    text.match(/[ !]?./g),
+    (c) => c.charCodeAt(c.length - 1) - 36 + (c[1] ? 92 * (34 - c.charCodeAt()) : 0),
+  );
 
-if (Buffer.compare(bytesOf(text), readFileSync(process.argv[2])) !== 0) throw new Error("the text does not give the bytes back");
+if (Buffer.compare(bytesOf(text), readFileSync(process.argv[2])) !== 0)
+  throw new Error("the text does not give the bytes back");
 console.log(`const text = ${JSON.stringify(text)};\nexport const wasm = () => (${bytesOf})(text);`);

@@ -17,12 +17,24 @@ const SLOWEST = [
   // Like with like: both are called with nothing around them. Not where the answers are mixed at random, for there most of the
   // time is the processor's wrong guesses.
   { ours: "Tollgate's core, unchecked", theirs: "an empty call into wasm", most: 2, cases: ["allowed", "refused"] },
-  { ours: "Tollgate's Bucket", theirs: "rate-limiter-flexible, one by one", most: 1 / 8, cases: ["allowed", "refused", "mixed"] },
-  { ours: "Tollgate's Bucket", theirs: "rate-limiter-flexible, together", most: 1 / 8, cases: ["allowed", "refused", "mixed"] },
+  {
+    ours: "Tollgate's Bucket",
+    theirs: "rate-limiter-flexible, one by one",
+    most: 1 / 8,
+    cases: ["allowed", "refused", "mixed"],
+  },
+  {
+    ours: "Tollgate's Bucket",
+    theirs: "rate-limiter-flexible, together",
+    most: 1 / 8,
+    cases: ["allowed", "refused", "mixed"],
+  },
 ];
 
 async function main() {
-  const { values } = parseArgs({ options: { sizes: { type: "boolean" }, check: { type: "boolean" }, rounds: { type: "string", default: "31" } } });
+  const { values } = parseArgs({
+    options: { sizes: { type: "boolean" }, check: { type: "boolean" }, rounds: { type: "string", default: "31" } },
+  });
   const rounds = Number(values.rounds);
   if (!(Number.isSafeInteger(rounds) && rounds > 0)) throw new Error("--rounds takes a whole number above 0");
   const broken = reportSizes(await sizes());
@@ -45,8 +57,11 @@ async function main() {
 /** Returns the promises that are broken. */
 function reportSizes(rows) {
   console.log(`${"bytes, bundled and minified".padEnd(NAME_LEN)}${cells(["raw", "gzip -9", "brotli", "esbuild"])}`);
-  for (const { name, raw, gzip, brotli, esbuild } of rows) console.log(`${name.padEnd(NAME_LEN)}${cells([raw, gzip, brotli, esbuild])}`);
-  return rows.filter(({ name, gzip }) => gzip > LARGEST[name]).map(({ name, gzip }) => `${name} is ${gzip} bytes compressed, more than ${LARGEST[name]}`);
+  for (const { name, raw, gzip, brotli, esbuild } of rows)
+    console.log(`${name.padEnd(NAME_LEN)}${cells([raw, gzip, brotli, esbuild])}`);
+  return rows
+    .filter(({ name, gzip }) => gzip > LARGEST[name])
+    .map(({ name, gzip }) => `${name} is ${gzip} bytes compressed, more than ${LARGEST[name]}`);
 }
 
 /** Returns the promises that are broken. */
@@ -55,7 +70,9 @@ function reportSpeed(runtime, groups) {
   for (const { title, cases } of groups) {
     for (const [name, lanes] of Object.entries(cases)) {
       const [[ourName, ours], ...others] = Object.entries(lanes);
-      console.log(`\n${`${runtime}: ${title}, ${name}`.padEnd(NAME_LEN)}${cells(["ns", "least"])}  Tollgate's time to theirs`);
+      console.log(
+        `\n${`${runtime}: ${title}, ${name}`.padEnd(NAME_LEN)}${cells(["ns", "least"])}  Tollgate's time to theirs`,
+      );
       console.log(`${ourName.padEnd(NAME_LEN)}${nanos(ours)}`);
       const bucket = given.cases[name][OURS];
       for (const [theirName, theirs] of others) {
@@ -72,7 +89,10 @@ function reportSpeed(runtime, groups) {
   );
   return promised
     .filter(({ least, most }) => !(least <= most))
-    .map(({ ours, theirs, most, name, least }) => `${runtime}, ${name}: ${ours} takes ${least.toFixed(2)} times as long as ${theirs}, more than ${most}`);
+    .map(
+      ({ ours, theirs, most, name, least }) =>
+        `${runtime}, ${name}: ${ours} takes ${least.toFixed(2)} times as long as ${theirs}, more than ${most}`,
+    );
 }
 
 /**

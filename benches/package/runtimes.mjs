@@ -14,7 +14,11 @@ export async function inChromium(source, options) {
     const page = await browser.newPage();
     await page.route(`${ORIGIN}/**`, (route) => {
       const isScript = route.request().url().endsWith(".mjs");
-      return route.fulfill({ headers: ISOLATED, contentType: isScript ? "text/javascript" : "text/html", body: isScript ? source : "" });
+      return route.fulfill({
+        headers: ISOLATED,
+        contentType: isScript ? "text/javascript" : "text/html",
+        body: isScript ? source : "",
+      });
     });
     await page.goto(`${ORIGIN}/`);
     const groups = await page.evaluate(async (options) => (await import("/speed.mjs")).measure(options), options);

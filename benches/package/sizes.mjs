@@ -15,8 +15,14 @@ const IMPORTS = [
   { name: "plain JavaScript, no more than consume and peek", source: `export * from "./contestants/plain.mjs"` },
   { name: "limiter (TokenBucket)", source: `export { TokenBucket } from "limiter"` },
   { name: "limiter", source: `export * from "limiter"` },
-  { name: "rate-limiter-flexible (RateLimiterMemory)", source: `export { RateLimiterMemory } from "rate-limiter-flexible"` },
-  { name: "rate-limiter-flexible/lib/RateLimiterMemory.js", source: `export { default } from "rate-limiter-flexible/lib/RateLimiterMemory.js"` },
+  {
+    name: "rate-limiter-flexible (RateLimiterMemory)",
+    source: `export { RateLimiterMemory } from "rate-limiter-flexible"`,
+  },
+  {
+    name: "rate-limiter-flexible/lib/RateLimiterMemory.js",
+    source: `export { default } from "rate-limiter-flexible/lib/RateLimiterMemory.js"`,
+  },
   { name: "p-throttle", source: `export { default } from "p-throttle"` },
   { name: "bottleneck", source: `export { default } from "bottleneck"` },
   { name: "bottleneck/light", source: `export { default } from "bottleneck/light.js"` },
@@ -28,7 +34,10 @@ const IMPORTS = [
 export async function sizes() {
   const bundles = await Promise.all(
     IMPORTS.map(async ({ name, source, external }) => {
-      const { code } = await minify(await bundled(source, { external, minify: false }), { module: true, compress: { passes: 2 } });
+      const { code } = await minify(await bundled(source, { external, minify: false }), {
+        module: true,
+        compress: { passes: 2 },
+      });
       return { name, bytes: Buffer.from(code), esbuild: gzip(await bundled(source, { external })) };
     }),
   );

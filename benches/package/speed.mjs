@@ -18,7 +18,11 @@ const CASES = { allowed: () => 0, refused: () => 1, mixed: () => Math.floor(Math
 /** Those who do the same: Tollgate first, and then whom it is compared with. */
 const GROUPS = [
   { title: "time given", all: [bucket, core, empty, plain], cases: ["allowed", "refused", "mixed"] },
-  { title: "own clock", all: [bucketWithClock, limiter, flexibleOneByOne, flexibleTogether], cases: ["allowed", "refused", "mixed"] },
+  {
+    title: "own clock",
+    all: [bucketWithClock, limiter, flexibleOneByOne, flexibleTogether],
+    cases: ["allowed", "refused", "mixed"],
+  },
   { title: "calls if allowed", all: [limiterConsume, pacer], cases: ["allowed", "refused", "mixed"] },
   { title: "calls as soon as allowed", all: [limiterThrottle, pThrottled, bottleneck], cases: ["allowed"] },
 ];
@@ -43,7 +47,10 @@ export async function measure({ rounds }) {
     for (const lane of [...lanes.slice(turn), ...lanes.slice(0, turn)]) await lane.run();
   }
   const nsOf = (own) => Object.fromEntries(own.map(({ name, ns }) => [name, ns]));
-  return groups.map(({ title, cases }) => ({ title, cases: Object.fromEntries(Object.entries(cases).map(([name, own]) => [name, nsOf(own)])) }));
+  return groups.map(({ title, cases }) => ({
+    title,
+    cases: Object.fromEntries(Object.entries(cases).map(([name, own]) => [name, nsOf(own)])),
+  }));
 }
 
 /** A contestant in a case, with what it was seen to take. */
@@ -102,7 +109,9 @@ function checkThatPlainAnswersAlike() {
       const [{ allowed, retryAt }, their] = [ours.peek(now, cost), theirs.peek(now, cost)];
       const taken = [ours.consume(now, cost), theirs.consume(now, cost)];
       if (allowed === their.allowed && retryAt === their.retryAt && taken.every((one) => one === allowed)) continue;
-      throw new Error(`Of ${JSON.stringify(limit)} at ${now - START}: Tollgate says ${JSON.stringify({ allowed, retryAt })}, plain JavaScript ${JSON.stringify(their)}`);
+      throw new Error(
+        `Of ${JSON.stringify(limit)} at ${now - START}: Tollgate says ${JSON.stringify({ allowed, retryAt })}, plain JavaScript ${JSON.stringify(their)}`,
+      );
     }
   }
 }

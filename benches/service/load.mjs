@@ -99,7 +99,12 @@ class Connection {
   static async to(port) {
     const connection = new Connection();
     const callback = (length, buffer) => connection.#received(buffer.latin1Slice(0, length));
-    const socket = connect({ port, host: "127.0.0.1", noDelay: true, onread: { buffer: Buffer.alloc(MAX_ANSWER_LEN), callback } });
+    const socket = connect({
+      port,
+      host: "127.0.0.1",
+      noDelay: true,
+      onread: { buffer: Buffer.alloc(MAX_ANSWER_LEN), callback },
+    });
     connection.#socket = socket;
     await once(socket, "connect");
     socket.on("error", connection.#done.reject);

@@ -41,7 +41,10 @@ const CONTESTANTS = [
 async function main() {
   const { rounds, seconds, connections, only } = options();
   const scenarios = SCENARIOS.filter(({ title }) => title.includes(only));
-  if (scenarios.length === 0) throw new Error(`No scenario has ${JSON.stringify(only)} in its title: ${SCENARIOS.map(({ title }) => title).join("; ")}`);
+  if (scenarios.length === 0)
+    throw new Error(
+      `No scenario has ${JSON.stringify(only)} in its title: ${SCENARIOS.map(({ title }) => title).join("; ")}`,
+    );
   await checkThatTheyAnswerAlike();
   for (const scenario of scenarios) {
     const lanes = await Promise.all(CONTESTANTS.map((contestant) => Lane.start(contestant, scenario, connections)));
@@ -64,7 +67,9 @@ function options() {
       only: { type: "string", default: "" },
     },
   });
-  const numbers = Object.entries(values).filter(([name]) => name !== "only").map(([name, value]) => [name, Number(value)]);
+  const numbers = Object.entries(values)
+    .filter(([name]) => name !== "only")
+    .map(([name, value]) => [name, Number(value)]);
   for (const [name, number] of numbers) if (!(number > 0)) throw new Error(`--${name} takes a number above 0`);
   return { ...Object.fromEntries(numbers), only: values.only };
 }
@@ -151,7 +156,10 @@ function written(file) {
 /** The same Worker, with its written rows counted: for a microsecond or two of the hundreds that a request takes. */
 function counting({ modules, bindings }) {
   const [[, main], ...others] = Object.entries(modules);
-  return { modules: { "counting.mjs": path("counting.mjs"), "counted.mjs": main, ...Object.fromEntries(others) }, bindings };
+  return {
+    modules: { "counting.mjs": path("counting.mjs"), "counted.mjs": main, ...Object.fromEntries(others) },
+    bindings,
+  };
 }
 
 /** A grant and a refusal: whatever the others say, Tollgate says the same. */
@@ -176,7 +184,8 @@ function partsOf(answer) {
   const [head, body] = answer.replace(/\d{5,}/g, "…").split("\r\n\r\n");
   const [status, ...headers] = head.split("\r\n");
   const parts = { status };
-  for (const [, name, value] of headers.map((header) => header.match(/^([^:]+): *(.*)/))) parts[`header ${name.toLowerCase()}`] = value;
+  for (const [, name, value] of headers.map((header) => header.match(/^([^:]+): *(.*)/)))
+    parts[`header ${name.toLowerCase()}`] = value;
   for (const [name, value] of Object.entries(JSON.parse(body.replaceAll("…", "0")))) parts[`member ${name}`] = value;
   delete parts["header content-length"];
   return parts;
@@ -206,7 +215,9 @@ function report({ title }, lanes) {
       ((1_000 * lane.rows) / lane.answers).toFixed(0),
     ];
     const comparison = lane === ours ? "" : `${ratio(ours.perSecond, lane.perSecond)}; ${ratio(ours.cpu, lane.cpu)}`;
-    console.log(`${lane.name.padEnd(NAME_LEN)}${numbers.map((text) => text.padStart(11)).join("")}  ${comparison}`.trimEnd());
+    console.log(
+      `${lane.name.padEnd(NAME_LEN)}${numbers.map((text) => text.padStart(11)).join("")}  ${comparison}`.trimEnd(),
+    );
   });
 }
 

@@ -88,17 +88,20 @@ async function several(call, env) {
   for (let index = 0; isGranted && !failure && index < call.count; index++) {
     const question = call.keep(index);
     try {
-      if (question && !call.kept(index, await askFor(call, index, env, question))) failure = new Error("what was held is no more");
+      if (question && !call.kept(index, await askFor(call, index, env, question)))
+        failure = new Error("what was held is no more");
     } catch (error) {
       failure = error;
     }
   }
   if (isGranted && !failure) return;
   // What cannot be given back now comes back by itself.
-  await Promise.allSettled(Array.from({ length: call.count }, async (_, index) => {
-    const question = call.give_back(index);
-    if (question) call.given_back(index, await askFor(call, index, env, question));
-  }));
+  await Promise.allSettled(
+    Array.from({ length: call.count }, async (_, index) => {
+      const question = call.give_back(index);
+      if (question) call.given_back(index, await askFor(call, index, env, question));
+    }),
+  );
   if (failure) throw failure;
 }
 

@@ -2,13 +2,19 @@
 // The server of wasm-bindgen's runner has all of the checkout. The package is one file there: of many it forgets some.
 import { Bucket, init, TollgateError } from "/build/browser/slim.js";
 
-const MAX = Number.MAX_SAFE_INTEGER, MOMENT = 2 ** 52, SPAN = 2 ** 51;
+const MAX = Number.MAX_SAFE_INTEGER,
+  MOMENT = 2 ** 52,
+  SPAN = 2 ** 51;
 
 /** Runs the cases of one file of tests/vectors and returns how many steps they had. */
 export function runVectors(exports, json) {
   init(watched(exports));
   let count = 0;
-  for (const { name, limit: { period_ms: periodMs, max_debt: maxDebt, offset_ms: offsetMs, ...limit }, steps } of JSON.parse(json).cases) {
+  for (const {
+    name,
+    limit: { period_ms: periodMs, max_debt: maxDebt, offset_ms: offsetMs, ...limit },
+    steps,
+  } of JSON.parse(json).cases) {
     const make = () => new Bucket(steps[0].at, { periodMs, maxDebt, offsetMs, ...limit });
     const [bucket, other] = [make(), make()]; // the other one is asked in the short ways
     for (const { at, verb, cost, max_wait_ms: maxWaitMs, expect, remaining, why, ...rest } of steps) {
@@ -16,7 +22,9 @@ export function runVectors(exports, json) {
       const { allow, wait, never } = expect;
       const expected = allow
         ? { allowed: true, tokens: allow.tokens, readyAt: allow.ready_at }
-        : wait ? { allowed: false, retryAt: wait.retry_at } : { allowed: false, retryAt: Infinity, maxCost: never.max };
+        : wait
+          ? { allowed: false, retryAt: wait.retry_at }
+          : { allowed: false, retryAt: Infinity, maxCost: never.max };
       const words = verb === "peek" ? "consume" : verb.replace(/_./g, ([, letter]) => letter.toUpperCase());
       const ask = (bucket) => bucket.decide(at, cost, words, maxWaitMs, verb !== "peek");
       equal(ask(bucket), expected, row);
@@ -38,24 +46,26 @@ export function numbersCrossUnchanged(exports) {
   init(watched(exports));
   for (const now of [-MOMENT, -1, 0, 1, MOMENT]) {
     // All tokens that there can be, in the bucket or owed.
-    const full = { rate: MAX, periodMs: 1 }, owing = { rate: MAX, periodMs: 1, capacity: 0, maxDebt: MAX };
+    const full = { rate: MAX, periodMs: 1 },
+      owing = { rate: MAX, periodMs: 1, capacity: 0, maxDebt: MAX };
     const table = [
       // limit  verb           then                                            remaining  owed  full at
-      [full,    "consume",     { allowed: true, tokens: MAX, readyAt: now },   0,         0,    now + 1],
-      [full,    "consume",     { allowed: false, retryAt: now + 1 },           0,         0,    now + 1],
-      [full,    "refund",      { allowed: true, tokens: MAX, readyAt: now },   MAX,       0,    now],
-      [full,    "consumeUpTo", { allowed: true, tokens: MAX, readyAt: now },   0,         0,    now + 1],
-      [full,    "reset",       { allowed: true, tokens: MAX, readyAt: now },   MAX,       0,    now],
-      [owing,   "consume",     { allowed: false, retryAt: Infinity, maxCost: 0 }, 0,      0,    now],
-      [owing,   "borrow",      { allowed: true, tokens: MAX, readyAt: now },   0,         MAX,  now + 1],
-      [owing,   "refund",      { allowed: true, tokens: MAX, readyAt: now },   0,         0,    now],
-      [owing,   "reserve",     { allowed: true, tokens: MAX, readyAt: now + 1 }, 0,       MAX,  now + 1],
-      [owing,   "reset",       { allowed: true, tokens: MAX, readyAt: now },   0,         0,    now],
-      [owing,   "charge",      { allowed: true, tokens: MAX, readyAt: now },   0,         MAX,  now + 1],
+      [full, "consume", { allowed: true, tokens: MAX, readyAt: now }, 0, 0, now + 1],
+      [full, "consume", { allowed: false, retryAt: now + 1 }, 0, 0, now + 1],
+      [full, "refund", { allowed: true, tokens: MAX, readyAt: now }, MAX, 0, now],
+      [full, "consumeUpTo", { allowed: true, tokens: MAX, readyAt: now }, 0, 0, now + 1],
+      [full, "reset", { allowed: true, tokens: MAX, readyAt: now }, MAX, 0, now],
+      [owing, "consume", { allowed: false, retryAt: Infinity, maxCost: 0 }, 0, 0, now],
+      [owing, "borrow", { allowed: true, tokens: MAX, readyAt: now }, 0, MAX, now + 1],
+      [owing, "refund", { allowed: true, tokens: MAX, readyAt: now }, 0, 0, now],
+      [owing, "reserve", { allowed: true, tokens: MAX, readyAt: now + 1 }, 0, MAX, now + 1],
+      [owing, "reset", { allowed: true, tokens: MAX, readyAt: now }, 0, 0, now],
+      [owing, "charge", { allowed: true, tokens: MAX, readyAt: now }, 0, MAX, now + 1],
     ];
     const buckets = new Map([full, owing].map((limit) => [limit, new Bucket(now, limit)]));
     for (const [limit, verb, decision, ...then] of table) {
-      const bucket = buckets.get(limit), row = `${now} ${limit.capacity} ${verb}`;
+      const bucket = buckets.get(limit),
+        row = `${now} ${limit.capacity} ${verb}`;
       equal(bucket.peek(now, MAX), bucket.decide(now, MAX, "consume", 0, false), row);
       equal(bucket.decide(now, MAX, verb), decision, row);
       equal([bucket.remaining(now), bucket.owed(now), bucket.fullAt(now)], then, row);
@@ -65,35 +75,47 @@ export function numbersCrossUnchanged(exports) {
     equal(buckets.get(full).remaining(now), MAX);
 
     const slowest = new Bucket(now, { rate: 1, periodMs: SPAN });
-    equal([slowest.consume(now), slowest.peek(now), slowest.fullAt(now)], [true, { allowed: false, retryAt: now + SPAN }, now + SPAN]);
+    equal(
+      [slowest.consume(now), slowest.peek(now), slowest.fullAt(now)],
+      [true, { allowed: false, retryAt: now + SPAN }, now + SPAN],
+    );
     const before = now === MOMENT ? now : now + 1;
     equal(slowest.save(before), { tokens: 0, drops: before - now, at: before });
     slowest.restore({ tokens: 0, drops: SPAN - 1, at: now });
     equal(slowest.peek(now), { allowed: false, retryAt: now + 1 }, "a drop is missing");
 
     const budget = new Bucket(now, { rate: 0, periodMs: 1, capacity: MAX });
-    equal([budget.fullAt(now), budget.consume(now), budget.fullAt(now), budget.remaining(now)], [now, true, Infinity, MAX - 1]);
+    equal(
+      [budget.fullAt(now), budget.consume(now), budget.fullAt(now), budget.remaining(now)],
+      [now, true, Infinity, MAX - 1],
+    );
     equal(budget.peek(now, MAX), { allowed: false, retryAt: Infinity, maxCost: MAX - 1 });
 
-    const wait = (maxWaitMs) => new Bucket(now, { rate: 1, periodMs: 1000, initial: 0, maxDebt: 1 }).decide(now, 1, "reserve", maxWaitMs);
-    for (const maxWaitMs of [1000, MAX, Infinity, undefined]) equal(wait(maxWaitMs), { allowed: true, tokens: 1, readyAt: now + 1000 });
+    const wait = (maxWaitMs) =>
+      new Bucket(now, { rate: 1, periodMs: 1000, initial: 0, maxDebt: 1 }).decide(now, 1, "reserve", maxWaitMs);
+    for (const maxWaitMs of [1000, MAX, Infinity, undefined])
+      equal(wait(maxWaitMs), { allowed: true, tokens: 1, readyAt: now + 1000 });
     for (const maxWaitMs of [0, 999]) equal(wait(maxWaitMs), { allowed: false, retryAt: now + 1000 - maxWaitMs });
   }
   const window = new Bucket(-1, { kind: "fixed_window", rate: 1, periodMs: SPAN, offsetMs: SPAN - 1 });
   equal([window.consume(-1), window.peek(-1)], [true, { allowed: false, retryAt: SPAN - 1 }]);
-  equal(new Bucket(0, { rate: 0, periodMs: 1 }).peek(0), { allowed: false, retryAt: Infinity, maxCost: 0 }, "0 is not absent");
+  equal(
+    new Bucket(0, { rate: 0, periodMs: 1 }).peek(0),
+    { allowed: false, retryAt: Infinity, maxCost: 0 },
+    "0 is not absent",
+  );
 }
 
 export function whatIsTooLargeIsSaidWithTheLargest(exports) {
   init(watched(exports));
   const table = [
     // too large, by one
-    ["rate",     MAX,     { rate: MAX + 1, periodMs: 1 }],
-    ["periodMs", SPAN,    { rate: 1, periodMs: SPAN + 1 }],
-    ["capacity", 1,       { rate: 1, periodMs: SPAN, capacity: 2 }],
-    ["maxDebt",  0,       { rate: 1, periodMs: SPAN, maxDebt: 1 }],
-    ["initial",  3,       { rate: 3, periodMs: 1000, initial: 4 }],
-    ["offsetMs", 999,     { kind: "fixed_window", rate: 3, periodMs: 1000, offsetMs: 1000 }],
+    ["rate", MAX, { rate: MAX + 1, periodMs: 1 }],
+    ["periodMs", SPAN, { rate: 1, periodMs: SPAN + 1 }],
+    ["capacity", 1, { rate: 1, periodMs: SPAN, capacity: 2 }],
+    ["maxDebt", 0, { rate: 1, periodMs: SPAN, maxDebt: 1 }],
+    ["initial", 3, { rate: 3, periodMs: 1000, initial: 4 }],
+    ["offsetMs", 999, { kind: "fixed_window", rate: 3, periodMs: 1000, offsetMs: 1000 }],
   ];
   for (const [name, max, limit] of table) {
     let error;
@@ -110,9 +132,60 @@ export function whatIsTooLargeIsSaidWithTheLargest(exports) {
 /** Throws anything at everything. Returns how many calls there were. */
 export function survivesAnything(exports) {
   init(watched(exports));
-  const NUMBERS = [0, -0, 1, 2, 3, 7, 100, 333, 334, 1000, 59_999, 60_001, 1e6, 1e12, 1.7e12, 2 ** 31, 2 ** 32, SPAN, MOMENT, MAX];
-  const HOSTILE = [NaN, Infinity, -Infinity, -1, -60_001, -MOMENT, -MOMENT - 1, MOMENT + 1, 2 ** 53, -(2 ** 53), 2 ** 63, 2 ** 64, 1e300, 5e-324, 1.5, -0.5,
-    undefined, null, "", "7", "x", true, false, [], [3], {}, () => {}, 1n, Symbol("x"), new Date(5)];
+  const NUMBERS = [
+    0,
+    -0,
+    1,
+    2,
+    3,
+    7,
+    100,
+    333,
+    334,
+    1000,
+    59_999,
+    60_001,
+    1e6,
+    1e12,
+    1.7e12,
+    2 ** 31,
+    2 ** 32,
+    SPAN,
+    MOMENT,
+    MAX,
+  ];
+  const HOSTILE = [
+    NaN,
+    Infinity,
+    -Infinity,
+    -1,
+    -60_001,
+    -MOMENT,
+    -MOMENT - 1,
+    MOMENT + 1,
+    2 ** 53,
+    -(2 ** 53),
+    2 ** 63,
+    2 ** 64,
+    1e300,
+    5e-324,
+    1.5,
+    -0.5,
+    undefined,
+    null,
+    "",
+    "7",
+    "x",
+    true,
+    false,
+    [],
+    [3],
+    {},
+    () => {},
+    1n,
+    Symbol("x"),
+    new Date(5),
+  ];
   const random = mulberry32(20261120);
   const pick = (list) => list[Math.floor(random() * list.length)];
   const any = () => (random() < 0.7 ? pick(NUMBERS) : pick(HOSTILE));
@@ -120,28 +193,47 @@ export function survivesAnything(exports) {
   const calls = {
     consume: (bucket) => bucket.consume(any(), any()),
     peek: (bucket) => bucket.peek(any(), any()),
-    decide: (bucket) => bucket.decide(any(), any(), pick(["consume", "reserve", "borrow", "charge", "consumeUpTo", "refund", "reset"]), any(), pick([true, false])),
+    decide: (bucket) =>
+      bucket.decide(
+        any(),
+        any(),
+        pick(["consume", "reserve", "borrow", "charge", "consumeUpTo", "refund", "reset"]),
+        any(),
+        pick([true, false]),
+      ),
     remaining: (bucket) => bucket.remaining(any()),
     owed: (bucket) => bucket.owed(any()),
     fullAt: (bucket) => bucket.fullAt(any()),
     save: (bucket) => bucket.save(any()),
-    restore: (bucket) => bucket.restore(pick([bucket.save(pick([0, 1.7e12])), { tokens: any(), drops: any(), at: any() }, any()]), pick([true, false])),
+    restore: (bucket) =>
+      bucket.restore(
+        pick([bucket.save(pick([0, 1.7e12])), { tokens: any(), drops: any(), at: any() }, any()]),
+        pick([true, false]),
+      ),
   };
-  let count = 0, made = 0;
+  let count = 0,
+    made = 0;
   const coded = (call, place) => {
     count += 1;
     try {
       return call();
     } catch (error) {
-      const isOurs = error instanceof TollgateError && /^([a-zA-Z]+_(not_whole|too_small|too_large)|snapshot_mismatched)$/.test(error.code);
+      const isOurs =
+        error instanceof TollgateError &&
+        /^([a-zA-Z]+_(not_whole|too_small|too_large)|snapshot_mismatched)$/.test(error.code);
       // What no number can be made of at all is refused by JavaScript itself.
       if (!isOurs && !(error instanceof TypeError)) throw new Error(`${place}: ${error.stack}`);
     }
   };
   for (let round = 0; round < 400; round++) {
     const limit = {
-      kind: pick(["token_bucket", "fixed_window"]), rate: pick([0, 1, 3, 100, any()]), periodMs: pick([1, 1000, 60_000, any()]),
-      ...maybe({ capacity: pick([0, 3, 100, any()]) }), ...maybe({ maxDebt: pick([0, 50, any()]) }), ...maybe({ initial: any() }), ...maybe({ offsetMs: any() }),
+      kind: pick(["token_bucket", "fixed_window"]),
+      rate: pick([0, 1, 3, 100, any()]),
+      periodMs: pick([1, 1000, 60_000, any()]),
+      ...maybe({ capacity: pick([0, 3, 100, any()]) }),
+      ...maybe({ maxDebt: pick([0, 50, any()]) }),
+      ...maybe({ initial: any() }),
+      ...maybe({ offsetMs: any() }),
     };
     const bucket = coded(() => new Bucket(pick([0, 1.7e12, any()]), limit), "new");
     if (!bucket) continue;
@@ -151,7 +243,8 @@ export function survivesAnything(exports) {
       const method = pick(Object.keys(calls));
       coded(() => calls[method](bucket), method);
       const left = bucket.remaining(0);
-      if (!(left <= capacity && (left === 0 || bucket.owed(0) === 0))) throw new Error(`${left} left of ${capacity} after ${method}`);
+      if (!(left <= capacity && (left === 0 || bucket.owed(0) === 0)))
+        throw new Error(`${left} left of ${capacity} after ${method}`);
     }
   }
   if (made < 50) throw new Error(`only ${made} were made`);
@@ -172,19 +265,28 @@ export function decidingTakesNoMemory(exports) {
 /** The same exports, which let nothing through but whole numbers, yes and no, and a longest wait that is none. */
 function watched(exports) {
   const names = ["size", "make", "consume", "decide", "get", "restore"];
-  const watch = (name) => (...args) => {
-    args.forEach((arg, i) => {
-      if (!Number.isSafeInteger(arg) && typeof arg !== "boolean" && !(name === "decide" && i === 4 && arg === Infinity)) throw new Error(`${String(arg)} went into ${name}`);
-    });
-    const result = exports[name](...args);
-    if (!Number.isSafeInteger(result) && !(name === "get" && result === Infinity)) throw new Error(`${result} came out of ${name}`);
-    return result;
-  };
+  const watch =
+    (name) =>
+    (...args) => {
+      args.forEach((arg, i) => {
+        if (
+          !Number.isSafeInteger(arg) &&
+          typeof arg !== "boolean" &&
+          !(name === "decide" && i === 4 && arg === Infinity)
+        )
+          throw new Error(`${String(arg)} went into ${name}`);
+      });
+      const result = exports[name](...args);
+      if (!Number.isSafeInteger(result) && !(name === "get" && result === Infinity))
+        throw new Error(`${result} came out of ${name}`);
+      return result;
+    };
   return { exports: { memory: exports.memory, ...Object.fromEntries(names.map((name) => [name, watch(name)])) } };
 }
 
 function equal(got, expected, row = "") {
-  const text = (value) => JSON.stringify(value, (_, value) => (typeof value === "number" && !Number.isFinite(value) ? String(value) : value));
+  const text = (value) =>
+    JSON.stringify(value, (_, value) => (typeof value === "number" && !Number.isFinite(value) ? String(value) : value));
   if (text(got) !== text(expected)) throw new Error(`${row}: got ${text(got)}, expected ${text(expected)}`);
 }
 

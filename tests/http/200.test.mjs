@@ -70,7 +70,14 @@ test("each grant says what is left and when the budget is full again", async (t)
         const now = NOW + at;
         const answer = await tollgate.consume({ policy, key: "alice", cost }, { now });
         const reset_at = full === null ? null : NOW + full;
-        const verdict = { policy, cost, limit: POLICIES[policy].capacity ?? POLICIES[policy].rate, remaining, now, reset_at };
+        const verdict = {
+          policy,
+          cost,
+          limit: POLICIES[policy].capacity ?? POLICIES[policy].rate,
+          remaining,
+          now,
+          reset_at,
+        };
         assertAnswer(answer, allowed(verdict, rateLimitPolicy, seconds), `cost ${cost} at ${at}`);
       }
     });
@@ -87,7 +94,14 @@ test("a cost is 1 if it is not given, and may have a point if it is whole", asyn
     [',"cost":-0', 0, 3],
   ]) {
     const answer = await tollgate.send({ body: ask(cost) });
-    const verdict = { policy: "api", cost: taken, limit: 10, remaining, now: NOW, reset_at: NOW + (10 - remaining) * 1_000 };
+    const verdict = {
+      policy: "api",
+      cost: taken,
+      limit: 10,
+      remaining,
+      now: NOW,
+      reset_at: NOW + (10 - remaining) * 1_000,
+    };
     assertAnswer(answer, allowed(verdict, field(10, 10, 10), 10 - remaining), cost);
   }
 });
@@ -99,7 +113,8 @@ test("a peek takes nothing", async () => {
     return allowed(verdict, field(10, 10, 10), missing);
   };
   const ask = (cost) => ({ policy: "api", key: "carol", cost });
-  for (const cost of [0, 1, 10]) assertAnswer(await tollgate.peek(ask(cost)), expected(cost, 10), `fresh, cost ${cost}`);
+  for (const cost of [0, 1, 10])
+    assertAnswer(await tollgate.peek(ask(cost)), expected(cost, 10), `fresh, cost ${cost}`);
   assertAnswer(await tollgate.consume(ask(4)), expected(4, 6));
   for (const cost of [0, 6, 6]) assertAnswer(await tollgate.peek(ask(cost)), expected(cost, 6), `spent, cost ${cost}`);
   assertAnswer(await tollgate.consume(ask(6)), expected(6, 0));
@@ -119,7 +134,7 @@ test("what HTTP and JSON leave open makes no difference", async () => {
     "in pieces": { body: [...body] },
     "a query": { body, path: "/v1/consume?trace=1" },
     "media type": { body, headers: { "content-type": "Application/JSON; charset=utf-8" } },
-    "scheme": { body, headers: { authorization: `bearer ${TOKEN}` } },
+    scheme: { body, headers: { authorization: `bearer ${TOKEN}` } },
   };
   let remaining = 10;
   for (const [name, request] of Object.entries(requests)) {

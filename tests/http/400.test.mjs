@@ -38,7 +38,8 @@ test("takes 7 of alice's 20, for the tests after this one", async () => {
 test("a body that is no request", async (t) => {
   const key = (text) => `{"policy":"api","key":${text}}`;
   const cost = (text) => `{"policy":"api","key":"alice","cost":${text}}`;
-  const keyOf = (...bytes) => Buffer.concat([Buffer.from('{"policy":"api","key":"'), Buffer.from(bytes), Buffer.from('"}')]);
+  const keyOf = (...bytes) =>
+    Buffer.concat([Buffer.from('{"policy":"api","key":"'), Buffer.from(bytes), Buffer.from('"}')]);
   const unread = (what) => `the body cannot be read as JSON: ${what}`;
   const notObject = (found) => `invalid type: ${found}, expected a JSON object with "policy", "key" and perhaps more`;
   const known = "`policy`, `key`, `cost`, `snapshot`, `mode`, `max_wait_ms`, `reservation`";
@@ -148,8 +149,14 @@ test("a body that is no request", async (t) => {
       [more('"mode":"up_to","max_wait_ms":1'), '`max_wait_ms` goes with a `mode` of "reserve" or "borrow"'],
     ],
     "a reservation, which is for settling": [
-      [more('"reservation":"00000000000ff"'), "`reservation` has no meaning here; fields are policy, key, cost, mode, max_wait_ms, snapshot"],
-      [more('"reservation":"x"'), "`reservation` has no meaning here; fields are policy, key, cost, mode, max_wait_ms, snapshot"],
+      [
+        more('"reservation":"00000000000ff"'),
+        "`reservation` has no meaning here; fields are policy, key, cost, mode, max_wait_ms, snapshot",
+      ],
+      [
+        more('"reservation":"x"'),
+        "`reservation` has no meaning here; fields are policy, key, cost, mode, max_wait_ms, snapshot",
+      ],
       [more('"reservation":7'), "invalid type: integer `7`, expected a string", 45],
       [more('"reservation":null'), "invalid type: null, expected a string", 48],
     ],
@@ -181,16 +188,32 @@ test("what has no meaning for a path, or is missing there", async () => {
     ["/v1/reset", `{${item},"cost":1}`, takes("cost", "policy, key")],
     ["/v1/inspect", `{${item},"cost":0}`, takes("cost", "policy, key")],
     ["/v1/cancel", `{${item},"reservation":"ff","cost":1}`, takes("cost", "policy, key, reservation")],
-    ["/v1/settle", `{${item},"reservation":"ff","cost":1,"mode":"take"}`, takes("mode", "policy, key, reservation, cost")],
+    [
+      "/v1/settle",
+      `{${item},"reservation":"ff","cost":1,"mode":"take"}`,
+      takes("mode", "policy, key, reservation, cost"),
+    ],
     ["/v1/settle", `{${item},"reservation":"ff"}`, "missing field `cost`: what the work did cost in the end"],
     ["/v1/settle", `{${item},"cost":1}`, "missing field `reservation`: the id that the reserving answer gave"],
     ["/v1/cancel", `{${item}}`, "missing field `reservation`: the id that the reserving answer gave"],
     ["/v1/cancel", `{${item},"reservation":""}`, '"" is no id of a reservation, which has 13 hex digits'],
     ["/v1/cancel", `{${item},"reservation":"+f"}`, '"+f" is no id of a reservation, which has 13 hex digits'],
-    ["/v1/cancel", `{${item},"reservation":"10000000000000"}`, '"10000000000000" is no id of a reservation, which has 13 hex digits'],
+    [
+      "/v1/cancel",
+      `{${item},"reservation":"10000000000000"}`,
+      '"10000000000000" is no id of a reservation, which has 13 hex digits',
+    ],
     ["/v1/batch", `{${item}}`, "unknown field `policy`, expected `requests` at line 1 column 9"],
-    ["/v1/batch", `{"requests":[{${item}}],"snapshot":true}`, "unknown field `snapshot`, expected `requests` at line 1 column 55"],
-    ["/v1/batch", `{"requests":[{${item},"snapshot":0}]}`, "invalid type: integer `0`, expected a boolean at line 1 column 55"],
+    [
+      "/v1/batch",
+      `{"requests":[{${item}}],"snapshot":true}`,
+      "unknown field `snapshot`, expected `requests` at line 1 column 55",
+    ],
+    [
+      "/v1/batch",
+      `{"requests":[{${item},"snapshot":0}]}`,
+      "invalid type: integer `0`, expected a boolean at line 1 column 55",
+    ],
     ["/v1/batch", '{"requests":[]}', "a batch has 1 to 16 requests, not 0"],
     ["/v1/batch", `{"requests":[${many(17)}]}`, "a batch has 1 to 16 requests, not 17"],
     [
@@ -230,7 +253,11 @@ test("an Idempotency-Key that is empty or longer than 255 bytes", async () => {
   const detail = "an Idempotency-Key has 1 to 255 bytes";
   for (const id of ["", "i".repeat(256), "i".repeat(4_000)]) {
     const headers = { "idempotency-key": id };
-    await assertRefusedUnchanged('{"policy":"api","key":"alice"}', problem(400, "bad-request", "Bad request", detail), headers);
+    await assertRefusedUnchanged(
+      '{"policy":"api","key":"alice"}',
+      problem(400, "bad-request", "Bad request", detail),
+      headers,
+    );
   }
   const longest = { headers: { "idempotency-key": "i".repeat(255) } };
   assert.equal((await tollgate.consume({ policy: "api", key: "bob" }, longest)).status, 200);
@@ -257,7 +284,10 @@ test("a mode of another type: that it is, since the body is JSON", async () => {
 
 test("a cost that names no limit, where there is one without a name", async () => {
   const detail = "policy api has one limit, without a name: its cost is a number";
-  await assertRefusedUnchanged('{"policy":"api","key":"alice","cost":{}}', problem(400, "bad-request", "Bad request", detail));
+  await assertRefusedUnchanged(
+    '{"policy":"api","key":"alice","cost":{}}',
+    problem(400, "bad-request", "Bad request", detail),
+  );
 });
 
 test("a cost by limit that does not fit: which limits the policy has", async () => {

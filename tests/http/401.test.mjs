@@ -39,7 +39,11 @@ test("whatever is not the whole token, and it changes nothing", async () => {
 test("the token in another place", async () => {
   const body = '{"policy":"api","key":"alice"}';
   const cookie = `token=${TOKEN}`;
-  const request = { body, path: `/v1/consume?access_token=${TOKEN}`, headers: { authorization: null, "x-api-key": TOKEN, cookie } };
+  const request = {
+    body,
+    path: `/v1/consume?access_token=${TOKEN}`,
+    headers: { authorization: null, "x-api-key": TOKEN, cookie },
+  };
   assertAnswer(await tollgate.send(request), unauthorized);
 });
 

@@ -47,7 +47,7 @@ test("a policy that is not there", async () => {
     ["toString", '"toString"'],
     ["api\0", '"api\\0"'],
     ["\u202eipa", '"\\u{202e}ipa"'], // turns the text after it around, so it is not shown as it is
-    ["'; DROP TABLE bucket; --", "\"'; DROP TABLE bucket; --\""],
+    ["'; DROP TABLE bucket; --", '"\'; DROP TABLE bucket; --"'],
     ["p".repeat(80), `"${"p".repeat(80)}"`],
   ]) {
     const expected = problem(404, "unknown-policy", "Unknown policy", `there is no policy named ${shown}`);
@@ -72,7 +72,12 @@ test("what is not there is shown with 80 characters at most", async () => {
   }
   const policy = "p".repeat(80);
   for (const more of ["", "p", "p".repeat(10_000)]) {
-    const expected = problem(404, "unknown-policy", "Unknown policy", `there is no policy named ${shown(policy, more)}`);
+    const expected = problem(
+      404,
+      "unknown-policy",
+      "Unknown policy",
+      `there is no policy named ${shown(policy, more)}`,
+    );
     assertAnswer(await tollgate.consume({ policy: policy + more, key: "alice" }), expected, policy + more);
   }
 });

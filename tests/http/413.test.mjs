@@ -11,7 +11,8 @@ const remaining = async () => (await tollgate.peek({ policy: "api", key: "alice"
 
 /** A valid request, as long as it must be. */
 const padded = (length) => '{"policy":"api","key":"alice"}'.padEnd(length);
-const inPieces = (text, size) => Array.from({ length: Math.ceil(text.length / size) }, (_, i) => text.slice(i * size, (i + 1) * size));
+const inPieces = (text, size) =>
+  Array.from({ length: Math.ceil(text.length / size) }, (_, i) => text.slice(i * size, (i + 1) * size));
 
 test("with its length: 16 384 bytes are read, one more is not", async () => {
   assert.equal((await tollgate.send({ body: padded(MAX) })).status, 200);

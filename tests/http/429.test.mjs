@@ -88,7 +88,14 @@ for (const [policy, [[first, spent], ...rows]] of Object.entries(tables)) {
     assert.equal((await tollgate.consume(ask(spent), { now: NOW + first })).status, 200);
     const [q, w, capacity] = FIELDS[policy];
     for (const [at, cost, remaining, full, retry, seconds] of rows) {
-      const verdict = { policy, cost, limit: capacity, remaining, now: NOW + at, reset_at: full === null ? null : NOW + full };
+      const verdict = {
+        policy,
+        cost,
+        limit: capacity,
+        remaining,
+        now: NOW + at,
+        reset_at: full === null ? null : NOW + full,
+      };
       if (retry !== undefined) verdict.retry_at = NOW + retry;
       const expected = refused(verdict, { q, w, "tollgate-capacity": capacity }, seconds);
       for (const verb of ["consume", "peek", "consume"]) {

@@ -78,8 +78,14 @@ const rows = {
   },
   "no policy": { settings: { policies: {} }, log: ["mistake in POLICIES: names no policy"] },
   "no policies": { settings: { policies: null }, log: ["mistake in POLICIES: is not an object of policies by name: "] },
-  "a list of policies": { settings: { policies: [] }, log: ["mistake in POLICIES: is not an object of policies by name: "] },
-  "policies as text": { settings: { policies: "{}" }, log: ["mistake in POLICIES: is not an object of policies by name: "] },
+  "a list of policies": {
+    settings: { policies: [] },
+    log: ["mistake in POLICIES: is not an object of policies by name: "],
+  },
+  "policies as text": {
+    settings: { policies: "{}" },
+    log: ["mistake in POLICIES: is not an object of policies by name: "],
+  },
   "no secrets": {
     settings: { policies, token: null, keySecret: null },
     log: [

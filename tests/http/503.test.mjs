@@ -14,8 +14,7 @@ const unavailable = {
     type: "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity",
     title: "Unavailable",
     status: 503,
-    detail:
-      "no decision could be made: what keeps this key's budgets did not answer. This is no refusal; try again",
+    detail: "no decision could be made: what keeps this key's budgets did not answer. This is no refusal; try again",
     cause: "failed",
   },
 };
@@ -62,9 +61,15 @@ const rows = {
   "a row that ends within the numbers": [row((bytes) => bytes.subarray(0, 50)), "the row ends too early"],
   "a row that ends within the record": [row((bytes) => bytes.subarray(0, 3 + bytes[1] + 20)), "the row ends too early"],
   "a row that ends within what is remembered": [row((bytes) => bytes.subarray(0, -1)), "the row ends too early"],
-  "a row that goes on where it should end": [row((bytes) => Buffer.concat([bytes, Buffer.alloc(1)])), "the row ends too early"],
+  "a row that goes on where it should end": [
+    row((bytes) => Buffer.concat([bytes, Buffer.alloc(1)])),
+    "the row ends too early",
+  ],
   "a record of a later format": [parts(() => ({ recordFormat: 2 })), "the state has format 2; this version reads 1"],
-  "a record without a state": [parts(() => ({ states: [] })), "the record holds more or fewer states than there are limits"],
+  "a record without a state": [
+    parts(() => ({ states: [] })),
+    "the record holds more or fewer states than there are limits",
+  ],
   "a record of two states": [
     parts(({ states }) => ({ states: [...states, ...states] })),
     "the record holds more or fewer states than there are limits",
@@ -108,7 +113,10 @@ const notBytes = "a stored row is not bytes under a name";
 const strangers = {
   "a row that is text": [(file) => writeRow(file, "b:api", "1234567890123456789012345"), notBytes],
   "a row that is a number": [(file) => writeRow(file, "b:api", 7), notBytes],
-  "a value that the runtime cannot read": [(file) => execute(file, ["UPDATE _cf_KV SET value = x'02' WHERE key = 'b:api'"]), ""],
+  "a value that the runtime cannot read": [
+    (file) => execute(file, ["UPDATE _cf_KV SET value = x'02' WHERE key = 'b:api'"]),
+    "",
+  ],
   "a row that is neither a bucket nor a reservation": [
     (file) => writeRow(file, "x:api", readRows(file)["b:api"]),
     'the row "x:api" cannot be read',
@@ -193,7 +201,10 @@ test("a reservation is written with the bucket it takes from, or neither is", as
     await tollgate.restart();
     assertAnswer(await tollgate.consume({ ...ask, mode: "reserve" }), unavailable, condition);
     await tollgate.logged("the disk is full");
-    const { body } = await tollgate.send({ path: "/v1/inspect", body: JSON.stringify({ policy: ask.policy, key: ask.key }) });
+    const { body } = await tollgate.send({
+      path: "/v1/inspect",
+      body: JSON.stringify({ policy: ask.policy, key: ask.key }),
+    });
     assert.deepEqual([body.open_reservations, body.limits[0].remaining], [0, 7], condition);
     await tollgate.kill();
     const rows = readRows(tollgate.databaseFiles()[0]);
@@ -209,7 +220,9 @@ function writable(file, condition) {
     file,
     ["PRAGMA ignore_check_constraints = ON"],
     ["ALTER TABLE _cf_KV RENAME TO old"],
-    [`CREATE TABLE _cf_KV (key TEXT PRIMARY KEY, value BLOB, CONSTRAINT "the disk is full" CHECK (${condition})) WITHOUT ROWID`],
+    [
+      `CREATE TABLE _cf_KV (key TEXT PRIMARY KEY, value BLOB, CONSTRAINT "the disk is full" CHECK (${condition})) WITHOUT ROWID`,
+    ],
     ["INSERT INTO _cf_KV SELECT * FROM old"],
     ["DROP TABLE old"],
   );

@@ -26,7 +26,8 @@ export function assertAnswer(answer, expected, message = "") {
   const { headers: more, ...rest } = expected;
   const where = message && `${message}\n${answer.text}`;
   assert.deepEqual(actual, { ...rest, headers: { ...ALWAYS, ...more } }, where);
-  if (typeof answer.body === "object") assert.equal(answer.text, JSON.stringify(answer.body), "no member twice, no spaces");
+  if (typeof answer.body === "object")
+    assert.equal(answer.text, JSON.stringify(answer.body), "no member twice, no spaces");
 }
 
 /** 200 for `{ policy, cost, limit, remaining, now, reset_at }`; `t` is when the budget is full again, in seconds, if ever. */
@@ -45,7 +46,8 @@ export function refused(verdict, rateLimitPolicy, retryAfter) {
   const again = retry_at === undefined ? {} : { retry_at, retry_after_ms: retry_at - now };
   const has = owed ? `owes ${owed} tokens, of ${limit}, and` : `has ${remaining} of ${limit} tokens left and`;
   const when = retry_at === undefined ? "none will come back" : `enough will have come back in ${retry_at - now} ms`;
-  if (retryAfter !== undefined) assert.match(String(retryAfter), /^[1-9]\d*$/, "Retry-After is whole seconds, at least one");
+  if (retryAfter !== undefined)
+    assert.match(String(retryAfter), /^[1-9]\d*$/, "Retry-After is whole seconds, at least one");
   return {
     status: 429,
     headers: {

@@ -75,47 +75,114 @@ async function left(policy, key, options) {
 // Each of these is asked with all requests on one key and with each on a key of its own; the answers are the same.
 const tables = {
   "what can be granted is, and every request has its result": [
-    [0, [ask("api", "a", 3), ask("slow", "b"), ask("once", "c", 2)], [
-      { left: 7, full: 3_000 },
-      { left: 4, full: 10_000 },
-      { left: 3, full: null },
-    ]],
-    [1_000, [ask("once", "c", 0), ask("api", "a", 8)], [{ left: 3, full: null }, { left: 0, full: 11_000 }]],
+    [
+      0,
+      [ask("api", "a", 3), ask("slow", "b"), ask("once", "c", 2)],
+      [
+        { left: 7, full: 3_000 },
+        { left: 4, full: 10_000 },
+        { left: 3, full: null },
+      ],
+    ],
+    [
+      1_000,
+      [ask("once", "c", 0), ask("api", "a", 8)],
+      [
+        { left: 3, full: null },
+        { left: 0, full: 11_000 },
+      ],
+    ],
   ],
   "one that cannot be granted refuses all, and says when it could": [
-    [0, [ask("api", "a", 4), ask("slow", "b", 5)], [{ left: 6, full: 4_000 }, { left: 0, full: 50_000 }]],
-    [0, [ask("slow", "b"), ask("api", "a", 6)], [{ left: 0, full: 50_000, retry: 10_000 }, { left: 6, full: 4_000 }], {
-      retry: 10_000,
-      retryAfter: "10",
-      detail: "nothing was taken: policy slow has 0 of 5 tokens left and the cost is 1; enough will have come back in 10000 ms",
-    }],
-    [0, [ask("api", "a", 6), ask("slow", "b")], [{ left: 6, full: 4_000 }, { left: 0, full: 50_000, retry: 10_000 }], {
-      retry: 10_000,
-      retryAfter: "10",
-      detail: "nothing was taken: policy slow has 0 of 5 tokens left and the cost is 1; enough will have come back in 10000 ms",
-    }],
+    [
+      0,
+      [ask("api", "a", 4), ask("slow", "b", 5)],
+      [
+        { left: 6, full: 4_000 },
+        { left: 0, full: 50_000 },
+      ],
+    ],
+    [
+      0,
+      [ask("slow", "b"), ask("api", "a", 6)],
+      [
+        { left: 0, full: 50_000, retry: 10_000 },
+        { left: 6, full: 4_000 },
+      ],
+      {
+        retry: 10_000,
+        retryAfter: "10",
+        detail:
+          "nothing was taken: policy slow has 0 of 5 tokens left and the cost is 1; enough will have come back in 10000 ms",
+      },
+    ],
+    [
+      0,
+      [ask("api", "a", 6), ask("slow", "b")],
+      [
+        { left: 6, full: 4_000 },
+        { left: 0, full: 50_000, retry: 10_000 },
+      ],
+      {
+        retry: 10_000,
+        retryAfter: "10",
+        detail:
+          "nothing was taken: policy slow has 0 of 5 tokens left and the cost is 1; enough will have come back in 10000 ms",
+      },
+    ],
     // The longest of the waits; the sentence is about the first.
-    [500, [ask("api", "a", 8), ask("slow", "b", 2)], [
-      { left: 6, full: 4_000, retry: 2_000 },
-      { left: 0, full: 50_000, retry: 20_000 },
-    ], {
-      retry: 20_000,
-      retryAfter: "20",
-      detail: "nothing was taken: policy api has 6 of 10 tokens left and the cost is 8; enough will have come back in 1500 ms",
-    }],
-    [10_000, [ask("api", "a", 10), ask("slow", "b")], [{ left: 0, full: 20_000 }, { left: 0, full: 60_000 }]],
+    [
+      500,
+      [ask("api", "a", 8), ask("slow", "b", 2)],
+      [
+        { left: 6, full: 4_000, retry: 2_000 },
+        { left: 0, full: 50_000, retry: 20_000 },
+      ],
+      {
+        retry: 20_000,
+        retryAfter: "20",
+        detail:
+          "nothing was taken: policy api has 6 of 10 tokens left and the cost is 8; enough will have come back in 1500 ms",
+      },
+    ],
+    [
+      10_000,
+      [ask("api", "a", 10), ask("slow", "b")],
+      [
+        { left: 0, full: 20_000 },
+        { left: 0, full: 60_000 },
+      ],
+    ],
   ],
   "what can never be granted is not worth a wait": [
-    [0, [ask("once", "a", 5), ask("api", "b", 10)], [{ left: 0, full: null }, { left: 0, full: 10_000 }]],
-    [0, [ask("api", "b", 1), ask("once", "a")], [
-      { left: 0, full: 10_000, retry: 1_000 },
-      { left: 0, full: null, retry: null },
-    ], {
-      detail: "nothing was taken: policy api has 0 of 10 tokens left and the cost is 1; enough will have come back in 1000 ms",
-    }],
-    [0, [ask("once", "a", 2)], [{ left: 0, full: null, retry: null }], {
-      detail: "nothing was taken: policy once has 0 of 5 tokens left and the cost is 2; none will come back",
-    }],
+    [
+      0,
+      [ask("once", "a", 5), ask("api", "b", 10)],
+      [
+        { left: 0, full: null },
+        { left: 0, full: 10_000 },
+      ],
+    ],
+    [
+      0,
+      [ask("api", "b", 1), ask("once", "a")],
+      [
+        { left: 0, full: 10_000, retry: 1_000 },
+        { left: 0, full: null, retry: null },
+      ],
+      {
+        detail:
+          "nothing was taken: policy api has 0 of 10 tokens left and the cost is 1; enough will have come back in 1000 ms",
+      },
+    ],
+    [
+      0,
+      [ask("once", "a", 2)],
+      [{ left: 0, full: null, retry: null }],
+      {
+        detail: "nothing was taken: policy once has 0 of 5 tokens left and the cost is 2; none will come back",
+      },
+    ],
   ],
 };
 for (const [name, rows] of Object.entries(tables)) {
@@ -143,8 +210,14 @@ test("whichever of the keys refuses, the others have what they had, in memory an
     const answer = await send("batch", { requests: keys.map((key) => ask("pool", key, 2)) });
     assert.equal(answer.status, 429, answer.text);
     const remaining = keys.map((key) => (key === empty ? 0 : 50));
-    assert.deepEqual(answer.body.results.map((result) => result.remaining), remaining);
-    assert.deepEqual(answer.body.results.map((result) => result.allowed), keys.map((key) => key !== empty));
+    assert.deepEqual(
+      answer.body.results.map((result) => result.remaining),
+      remaining,
+    );
+    assert.deepEqual(
+      answer.body.results.map((result) => result.allowed),
+      keys.map((key) => key !== empty),
+    );
     await send("refund", ask("pool", empty, 50));
   }
   for (const isRestarted of [false, true]) {
@@ -178,7 +251,13 @@ test("a granted batch over several keys is still taken after kill -9, and nothin
 });
 
 test("several requests of one key and several keys in one batch keep their places", async () => {
-  const requests = [ask("api", "x", 1), ask("slow", "y", 2), ask("once", "x", 3), ask("api", "y", 4), ask("debt", "z", 5)];
+  const requests = [
+    ask("api", "x", 1),
+    ask("slow", "y", 2),
+    ask("once", "x", 3),
+    ask("api", "y", 4),
+    ask("debt", "z", 5),
+  ];
   const verdicts = [
     { left: 9, full: 1_000 },
     { left: 3, full: 20_000 },
@@ -206,7 +285,8 @@ test("a policy of several limits has them in its result, and is violated by name
     { name: "tokens", allowed: false, cost: 60, limit: 100, remaining: 40, near_limit: false, reset_at: null },
   ];
   const results = [{ allowed: false, ...llm, limits }, result(requests[1], 0, { left: 9, full: 1_000 })];
-  const detail = "nothing was taken: policy llm/tokens has 40 of 100 tokens left and the cost is 60; none will come back";
+  const detail =
+    "nothing was taken: policy llm/tokens has 40 of 100 tokens left and the cost is 60; none will come back";
   const expected = refused(0, results, { detail });
   expected.body["violated-policies"] = ["llm/tokens"];
   for (let i = 0; i < 2; i++) assertAnswer(await batch(requests), expected);
@@ -222,8 +302,12 @@ test("a policy that several keys violate is named once", async () => {
 test("a budget in debt refuses a batch, even of nothing", async () => {
   await tollgate.post("charge", ask("debt", "owing", 8));
   const requests = [ask("api", "owing", 1), ask("debt", "owing", 0)];
-  const results = [result(requests[0], 0, { left: 10, full: 0 }), result(requests[1], 0, { left: -3, full: 8_000, retry: 3_000 })];
-  const detail = "nothing was taken: policy debt owes 3 tokens, of 5, and the cost is 0; enough will have come back in 3000 ms";
+  const results = [
+    result(requests[0], 0, { left: 10, full: 0 }),
+    result(requests[1], 0, { left: -3, full: 8_000, retry: 3_000 }),
+  ];
+  const detail =
+    "nothing was taken: policy debt owes 3 tokens, of 5, and the cost is 0; enough will have come back in 3000 ms";
   assertAnswer(await batch(requests), refused(0, results, { retry: 3_000, retryAfter: "3", detail }));
 });
 
@@ -246,7 +330,8 @@ test("a batch has 1 to 16 requests, no two of them with the same policy and key"
   const large = "policy api can never grant 11 tokens at once; at most 10";
   const tooLarge = problem(400, "cost-too-large", "Cost too large", large, { max_cost: 10 });
   assertAnswer(await batch([ask("slow", "u", 1), ask("api", "u", 11)]), tooLarge);
-  for (const policy of ["api", "slow"]) assert.equal(await left(policy, "u"), POLICIES[policy].rate, "nothing was taken");
+  for (const policy of ["api", "slow"])
+    assert.equal(await left(policy, "u"), POLICIES[policy].rate, "nothing was taken");
 });
 
 test("64 overlapping batches at once never take more than there is, and every token is accounted for", async () => {
@@ -303,10 +388,14 @@ test("killed in the middle of batches: what was answered is taken, and nothing s
     await killed;
     await own.restart();
     for (const key of keys) {
-      const { limits, open_reservations } = (await own.post("inspect", { policy: "pool", key }, { now: NOW + 10_000 })).body;
+      const { limits, open_reservations } = (await own.post("inspect", { policy: "pool", key }, { now: NOW + 10_000 }))
+        .body;
       const taken = 60 - limits[0].remaining;
       assert.equal(open_reservations, 0);
-      assert.ok(taken >= granted.get(key) && taken <= sent, `${key}: ${granted.get(key)} granted, ${taken} taken, ${sent} sent`);
+      assert.ok(
+        taken >= granted.get(key) && taken <= sent,
+        `${key}: ${granted.get(key)} granted, ${taken} taken, ${sent} sent`,
+      );
     }
   }
   assert.ok(keys.every((key) => granted.get(key) > 0) && sent < 60, `${sent} sent`);

@@ -37,10 +37,17 @@ test("on one key while the clock stands: as often as there are tokens, and each 
   for (let round = 0; round < 10; round++) {
     const policy = round % 2 ? "daily" : "api";
     const asks = Array(2 * CALLERS).fill({ policy, key: `round ${round}` });
-    const answers = await callers(CALLERS, each(asks, (ask) => tollgate.consume(ask)));
+    const answers = await callers(
+      CALLERS,
+      each(asks, (ask) => tollgate.consume(ask)),
+    );
     assert.equal(answers.length, 2 * CALLERS);
     const left = granted(answers).map(({ body }) => body.remaining);
-    assert.deepEqual(left.sort((a, b) => b - a), Array.from({ length: 50 }, (_, i) => 49 - i), `round ${round}`);
+    assert.deepEqual(
+      left.sort((a, b) => b - a),
+      Array.from({ length: 50 }, (_, i) => 49 - i),
+      `round ${round}`,
+    );
     const others = answers.filter(({ status }) => status !== 200);
     for (const { status, body } of others) assert.deepEqual([status, body.remaining], [429, 0]);
   }
@@ -52,7 +59,10 @@ test("on one key while the clock goes on: in each second exactly what has come b
   for (let second = 0; second < 10; second++) {
     const now = NOW + second * 1_000;
     const asks = Array(CALLERS).fill({ policy: "api", key: "alice" });
-    const answers = await callers(CALLERS, each(asks, (ask) => tollgate.consume(ask, { now })));
+    const answers = await callers(
+      CALLERS,
+      each(asks, (ask) => tollgate.consume(ask, { now })),
+    );
     assert.equal(granted(answers).length, second === 0 ? 50 : 10, `second ${second}`);
   }
   await tollgate.stop();
@@ -62,7 +72,11 @@ test("on one key with many costs and peeks: nothing is granted twice, nothing re
   const tollgate = await start({ policies: POLICIES });
   for (let round = 0; round < 10; round++) {
     const key = `round ${round}`;
-    const asks = Array.from({ length: 2 * CALLERS }, (_, i) => ({ policy: "api", key, cost: ((i * (round + 3)) % 9) + 1 }));
+    const asks = Array.from({ length: 2 * CALLERS }, (_, i) => ({
+      policy: "api",
+      key,
+      cost: ((i * (round + 3)) % 9) + 1,
+    }));
     let taken = 0;
     const send = async (ask) => {
       const verb = ask.cost === 4 ? "peek" : "consume";
@@ -75,7 +89,8 @@ test("on one key with many costs and peeks: nothing is granted twice, nothing re
     assert.equal(taken + end.remaining, 50);
     for (const { status, body } of answers) {
       // Tokens only become fewer, so who was refused wanted more than there are at the end.
-      if (status === 429) assert.ok(body.cost > body.remaining && body.remaining >= end.remaining, JSON.stringify(body));
+      if (status === 429)
+        assert.ok(body.cost > body.remaining && body.remaining >= end.remaining, JSON.stringify(body));
     }
   }
   await tollgate.stop();
@@ -84,7 +99,10 @@ test("on one key with many costs and peeks: nothing is granted twice, nothing re
 test("on many keys at once: each exactly as often as its own limit allows", async () => {
   const tollgate = await start({ policies: POLICIES });
   const keys = Array.from({ length: 50 }, (_, i) => `user ${i}`);
-  const asks = Array(4).fill(keys).flat().map((key) => ({ policy: "pair", key }));
+  const asks = Array(4)
+    .fill(keys)
+    .flat()
+    .map((key) => ({ policy: "pair", key }));
   const admitted = new Map(keys.map((key) => [key, 0]));
   await callers(
     CALLERS,

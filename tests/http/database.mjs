@@ -7,11 +7,17 @@ import { deserialize } from "node:v8";
 export function contents(file) {
   const database = new DatabaseSync(file, { readOnly: true, timeout: TIMEOUT_MS });
   try {
-    const tables = database.prepare("SELECT name FROM sqlite_master").all().map(({ name }) => name);
+    const tables = database
+      .prepare("SELECT name FROM sqlite_master")
+      .all()
+      .map(({ name }) => name);
     const all = (table, query) => (tables.includes(table) ? database.prepare(query).all() : []);
     const rows = all("_cf_KV", "SELECT key, value FROM _cf_KV ORDER BY key");
     // The first of the metadata, in nanoseconds.
-    const [alarm] = all("_cf_METADATA", "SELECT value / 1000000 AS ms FROM _cf_METADATA WHERE key = 1 AND value IS NOT NULL");
+    const [alarm] = all(
+      "_cf_METADATA",
+      "SELECT value / 1000000 AS ms FROM _cf_METADATA WHERE key = 1 AND value IS NOT NULL",
+    );
     return { rows: rows.map(({ key, value }) => [key, Buffer.from(deserialize(value))]), alarmAt: alarm?.ms };
   } finally {
     database.close();

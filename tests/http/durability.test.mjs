@@ -62,7 +62,10 @@ for (const [name, write_ahead] of [
       const left = await remaining(tollgate);
       assert.ok(admitted + left <= CAPACITY, `${admitted} were admitted and ${left} of ${CAPACITY} are left`);
       const lost = CAPACITY - (admitted + unanswered + left);
-      assert.ok(lost <= write_ahead * (kill + 1), `${lost} lost: ${admitted} admitted, ${unanswered} not answered, ${left} left`);
+      assert.ok(
+        lost <= write_ahead * (kill + 1),
+        `${lost} lost: ${admitted} admitted, ${unanswered} not answered, ${left} left`,
+      );
     }
     const left = await remaining(tollgate);
     assert.equal((await tollgate.consume({ ...ask, cost: left })).status, 200);
@@ -205,7 +208,11 @@ test("a bucket that is not full at first fills from when it was first asked, tho
     ]) {
       await tollgate.kill();
       await tollgate.restart();
-      assert.equal((await tollgate.consume({ policy: "api", key }, { now: NOW + at })).status, status, `${verb}, ${at} ms later`);
+      assert.equal(
+        (await tollgate.consume({ policy: "api", key }, { now: NOW + at })).status,
+        status,
+        `${verb}, ${at} ms later`,
+      );
     }
   }
   await tollgate.stop();

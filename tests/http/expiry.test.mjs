@@ -35,7 +35,10 @@ test("of 300 keys that were asked once nothing is left when their buckets are fu
   assert.equal(files.length, asks.length);
   for (const file of files) {
     const { rows, alarmAt } = contents(file);
-    assert.deepEqual(rows.map(([name]) => name), ["b:api"]);
+    assert.deepEqual(
+      rows.map(([name]) => name),
+      ["b:api"],
+    );
     assert.ok(alarmAt >= before + HOUR && alarmAt <= after + HOUR, "nobody is woken sooner than in an hour");
   }
 
@@ -46,8 +49,13 @@ test("of 300 keys that were asked once nothing is left when their buckets are fu
 
   const again = await inGroups(asks, (ask) => tollgate.consume(ask, { now: NOW + DAY }));
   const moved = first.map(({ body }) => ({ ...body, now: NOW + DAY, reset_at: NOW + DAY + 100 }));
-  assert.deepEqual(again.map(({ body }) => body), moved, "they answer as new ones do");
-  for (const { rows, alarmAt } of files.map(contents)) assert.ok(rows.length === 1 && alarmAt >= after + HOUR, "and are kept");
+  assert.deepEqual(
+    again.map(({ body }) => body),
+    moved,
+    "they answer as new ones do",
+  );
+  for (const { rows, alarmAt } of files.map(contents))
+    assert.ok(rows.length === 1 && alarmAt >= after + HOUR, "and are kept");
   await tollgate.stop();
 });
 
@@ -74,11 +82,20 @@ test("what is still needed stays, to the millisecond", async () => {
     ["a budget that never comes back", [["consume", { policy: "budget" }]], ["b:budget"], NEVER],
     ["a budget of which nothing is spent", [["refund", { policy: "budget", cost: 1 }]], [], NOW, []],
     ["a reservation", [["consume", { policy: "kept", ...reserve }]], ["b:kept", "r:"], NOW + 120_000, []],
-    ["one that is given back", [["consume", { policy: "refunded", ...reserve }]], ["b:refunded", "r:"], NOW + 120_000, []],
+    [
+      "one that is given back",
+      [["consume", { policy: "refunded", ...reserve }]],
+      ["b:refunded", "r:"],
+      NOW + 120_000,
+      [],
+    ],
     ["an answer that may be asked for again", [["consume", { policy: "quick" }, id]], ["b:quick"], NOW + DAY, []],
     [
       "beside a full one, one that is not",
-      [["consume", { policy: "quick" }], ["consume", { policy: "slow" }]],
+      [
+        ["consume", { policy: "quick" }],
+        ["consume", { policy: "slow" }],
+      ],
       ["b:quick", "b:slow"],
       NOW + 100,
       ["b:slow"],
@@ -87,13 +104,18 @@ test("what is still needed stays, to the millisecond", async () => {
     const known = new Set(tollgate.databaseFiles());
     const key = name;
     for (const [verb, ask, options] of requests) {
-      const { status, text } = await tollgate.send({ path: `/v1/${verb}`, body: JSON.stringify({ key, ...ask }), ...options });
+      const { status, text } = await tollgate.send({
+        path: `/v1/${verb}`,
+        body: JSON.stringify({ key, ...ask }),
+        ...options,
+      });
       assert.equal(status, 200, `${name}: ${text}`);
     }
     const file = tollgate.databaseFiles().find((file) => !known.has(file));
     const namesNow = () => contents(file).rows.map(([row]) => row.replace(/^r:[0-9a-f]{13}$/, "r:"));
     const [[, { policy }]] = requests;
-    const inspect = async (now) => (await tollgate.send({ path: "/v1/inspect", body: JSON.stringify({ policy, key }), now })).text;
+    const inspect = async (now) =>
+      (await tollgate.send({ path: "/v1/inspect", body: JSON.stringify({ policy, key }), now })).text;
     assert.deepEqual(namesNow(), names, name);
 
     const last = until === NEVER ? NOW + 10_000 * DAY : until - 1;
@@ -121,7 +143,10 @@ test("an alarm rings by itself and empties the storage", async () => {
   const due = `${Date.now() - 1_000}000000`;
   for (const [path, change] of [
     [file, `UPDATE _cf_METADATA SET value = ${due} WHERE key = 1`],
-    [tollgate.stateFiles().find((path) => path.endsWith("/metadata.sqlite")), `UPDATE _cf_ALARM SET scheduled_time = ${due}`],
+    [
+      tollgate.stateFiles().find((path) => path.endsWith("/metadata.sqlite")),
+      `UPDATE _cf_ALARM SET scheduled_time = ${due}`,
+    ],
   ]) {
     const database = new DatabaseSync(path);
     assert.equal(database.prepare(change).run().changes, 1);

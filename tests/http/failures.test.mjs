@@ -25,7 +25,11 @@ const REASONS = {
 
 const unavailable = (cause, times) => ({
   status: 503,
-  headers: { "content-type": "application/problem+json", "retry-after": "1", ...(times === undefined ? {} : asked(times)) },
+  headers: {
+    "content-type": "application/problem+json",
+    "retry-after": "1",
+    ...(times === undefined ? {} : asked(times)),
+  },
   body: {
     type: "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity",
     title: "Unavailable",
@@ -136,7 +140,11 @@ test("a settlement whose answer was lost is known when it is asked for again", a
     const of = { policy: "closed", key: verb };
     const { reservation } = (await tollgate.consume({ ...of, mode: "reserve", cost: 4 })).body;
     const cost = verb === "settle" ? 1 : undefined;
-    const answer = await tollgate.post(verb, { ...of, reservation, cost }, withFault({ fault: "retryable", after: true, times: 1 }));
+    const answer = await tollgate.post(
+      verb,
+      { ...of, reservation, cost },
+      withFault({ fault: "retryable", after: true, times: 1 }),
+    );
     assert.equal(answer.status, 200, answer.text);
     assert.deepEqual(await remaining("closed", verb), [verb === "settle" ? 9 : 10, 0]);
   }
@@ -162,7 +170,9 @@ test("with an Idempotency-Key, who got 503 asks again and is charged once", asyn
 });
 
 test("a batch passes only if every policy in it is open", async () => {
-  const requests = (...policies) => ({ requests: policies.map((policy, index) => ({ policy, key: `batch ${index}` })) });
+  const requests = (...policies) => ({
+    requests: policies.map((policy, index) => ({ policy, key: `batch ${index}` })),
+  });
   const throws = withFault({ fault: "throws" });
   // The first object is asked, fails, and no other is asked.
   assertAnswer(await tollgate.post("batch", requests("open", "closed"), throws), unavailable("failed", 1));
@@ -170,7 +180,10 @@ test("a batch passes only if every policy in it is open", async () => {
     { allowed: true, policy: "open", degraded: "failed" },
     { allowed: true, policy: "open", degraded: "failed" },
   ];
-  assertAnswer(await tollgate.post("batch", requests("open", "open"), throws), degraded({ degraded: "failed", results }, 1));
+  assertAnswer(
+    await tollgate.post("batch", requests("open", "open"), throws),
+    degraded({ degraded: "failed", results }, 1),
+  );
   for (const key of ["batch 0", "batch 1"]) assert.deepEqual(await remaining("open", key), [10, 0]);
 });
 
@@ -189,9 +202,17 @@ test("what a batch that failed holds is given back: at once where it is known, e
   // Its hold was made and the answer was lost: nobody knows its id.
   const lost = withFault({ fault: "retryable", act: "hold", after: true, skip: 1 });
   assertAnswer(await tollgate.post("batch", body, lost), unavailable("failed", 4));
-  assert.deepEqual(await standings(NOW), [[10, 0], [10, 0], [6, 1]]);
+  assert.deepEqual(await standings(NOW), [
+    [10, 0],
+    [10, 0],
+    [6, 1],
+  ]);
   // Nothing is taken, so nothing comes back: four are not to be had until they are free.
-  assert.deepEqual(await standings(NOW + 9_999), [[10, 0], [10, 0], [6, 1]]);
+  assert.deepEqual(await standings(NOW + 9_999), [
+    [10, 0],
+    [10, 0],
+    [6, 1],
+  ]);
   assert.deepEqual(await standings(NOW + 10_000), Array(3).fill([10, 0]));
 });
 
@@ -213,7 +234,11 @@ test("a batch of which a settlement was lost on its way is settled once", async 
     [false, 6],
     [true, 2],
   ]) {
-    const answer = await tollgate.post("batch", body, withFault({ fault: "retryable", act: "settle", times: 1, after }));
+    const answer = await tollgate.post(
+      "batch",
+      body,
+      withFault({ fault: "retryable", act: "settle", times: 1, after }),
+    );
     assert.deepEqual([answer.status, answer.headers["x-asked"]], [200, "5"], answer.text);
     for (const key of keys) assert.deepEqual(await remaining("closed", key), [left, 0]);
   }
@@ -279,10 +304,13 @@ test("a refused batch is refused, though the answer to its giving back was lost"
   await spend(keys[1]);
   const answer = await batchOf(keys, withFault({ fault: "retryable", act: "cancel", after: true, times: 1 }));
   assert.equal(answer.status, 429, answer.text);
-  assert.deepEqual(answer.body.results.map(({ allowed, remaining }) => [allowed, remaining]), [
-    [true, 10],
-    [false, 0],
-  ]);
+  assert.deepEqual(
+    answer.body.results.map(({ allowed, remaining }) => [allowed, remaining]),
+    [
+      [true, 10],
+      [false, 0],
+    ],
+  );
   assert.deepEqual(await budgets(keys), [10, 0]);
 });
 
@@ -293,7 +321,11 @@ test("a refused batch that was sent twice at once is refused twice", async () =>
   const first = batchOf(keys, withFault({ fault: "slow", act: "cancel", ms: 400 }, id));
   await pause(150);
   const answers = [await batchOf(keys, { headers: id }), await first];
-  assert.deepEqual(answers.map(({ status }) => status), [429, 429], answers.map(({ text }) => text).join("\n"));
+  assert.deepEqual(
+    answers.map(({ status }) => status),
+    [429, 429],
+    answers.map(({ text }) => text).join("\n"),
+  );
   assert.deepEqual(await budgets(keys), [10, 0]);
 });
 
@@ -332,9 +364,12 @@ test("a batch that was kept in part says nothing was taken only when nothing was
   const { status, text, body } = await batchOf(keys, { headers: id, ...later });
   assert.equal(status, 429, text);
   assert.match(body.detail, /^an earlier try took what is marked as replayed, and now: /);
-  assert.deepEqual(body.results.map(({ replayed = false, allowed }) => [replayed, allowed]), [
-    [true, true],
-    [false, false],
-  ]);
+  assert.deepEqual(
+    body.results.map(({ replayed = false, allowed }) => [replayed, allowed]),
+    [
+      [true, true],
+      [false, false],
+    ],
+  );
   assert.deepEqual(await budgets(keys, later), [6, 0], text);
 });

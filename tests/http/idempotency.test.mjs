@@ -125,9 +125,16 @@ test("the same with another request is a mistake, and takes nothing; in other wo
       ["refund", { cost: 1 }],
       ["reset", {}],
     ]) {
-      assertAnswer(await tollgate.post(verb, { ...of, ...more }, withId("e")), reused, `${verb} ${JSON.stringify(more)}`);
+      assertAnswer(
+        await tollgate.post(verb, { ...of, ...more }, withId("e")),
+        reused,
+        `${verb} ${JSON.stringify(more)}`,
+      );
     }
-    for (const body of ['{"key":"erin", "policy":"api"}', '{"policy":"api","key":"er\\u0069n","cost":1.0,"mode":"take"}']) {
+    for (const body of [
+      '{"key":"erin", "policy":"api"}',
+      '{"policy":"api","key":"er\\u0069n","cost":1.0,"mode":"take"}',
+    ]) {
       const answer = await tollgate.send({ path: "/v1/consume?again", body, ...withId("e") });
       assert.deepEqual([answer.status, answer.body.replayed], [200, true], answer.text);
     }
@@ -231,7 +238,11 @@ test("2 000 requests, each sent twice at once: each is charged once", async () =
     for (let n = next++; n < PAIRS; n = next++) {
       const ask = { policy: "once", key: keyOf(n) };
       const pair = await Promise.all([0, 1].map(() => tollgate.consume(ask, withId(`pair ${n}`))));
-      assert.deepEqual(pair.map(({ status }) => status), [200, 200], pair[0].text);
+      assert.deepEqual(
+        pair.map(({ status }) => status),
+        [200, 200],
+        pair[0].text,
+      );
       const replays = pair.filter(({ body }) => body.replayed);
       assert.equal(replays.length, 1, `pair ${n}: one is the replay of the other`);
       charged.set(ask.key, (charged.get(ask.key) ?? 0) + 1);
@@ -247,7 +258,11 @@ test("batches sent twice at once are taken once", async () => {
   const requests = keys.map((key) => ({ policy: "once", key, cost: 2 }));
   for (let round = 1; round <= 40; round++) {
     const pair = await Promise.all([0, 1].map(() => tollgate.post("batch", { requests }, withId(`twice ${round}`))));
-    assert.deepEqual(pair.map(({ status }) => status), [200, 200], pair.map(({ text }) => text).join("\n"));
+    assert.deepEqual(
+      pair.map(({ status }) => status),
+      [200, 200],
+      pair.map(({ text }) => text).join("\n"),
+    );
     const levels = await Promise.all(keys.map((key) => left("once", key)));
     assert.deepEqual(levels, Array(3).fill(10_000 - 2 * round), `round ${round}`);
   }
@@ -276,7 +291,10 @@ test("killed in the middle, and all sent again: each is charged once", async () 
     await Promise.all(Array.from({ length: 16 }, caller));
     await killed;
     await tollgate.restart();
-    assert.ok(next > answered.size && next < REQUESTS, `${next} were sent and ${answered.size} answered when it was killed`);
+    assert.ok(
+      next > answered.size && next < REQUESTS,
+      `${next} were sent and ${answered.size} answered when it was killed`,
+    );
     for (let n = 0; n < REQUESTS; n++) {
       const { status, body } = await send(n);
       assert.equal(status, 200);

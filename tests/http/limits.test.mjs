@@ -15,11 +15,24 @@ const LIMITS = {
   eight: [1, 2, 3, 4, 5, 6, 7, 8].map((n) => limit(`l${n}`, n, "1s", { capacity: 10 * n })),
 };
 const FIELDS = {
-  llm: [{ q: 10, w: 10 }, { q: 100, w: 60 }],
-  ahead: [{ q: 1, w: 1 }, { q: 2, w: 1 }],
-  capped: [{ q: 0, w: 1 }, { q: 1, w: 1 }],
+  llm: [
+    { q: 10, w: 10 },
+    { q: 100, w: 60 },
+  ],
+  ahead: [
+    { q: 1, w: 1 },
+    { q: 2, w: 1 },
+  ],
+  capped: [
+    { q: 0, w: 1 },
+    { q: 1, w: 1 },
+  ],
   only: [{ q: 1, w: 1 }],
-  waits: [{ q: 1, w: 1 }, { q: 1, w: 30 }, { q: 1, w: 10 }],
+  waits: [
+    { q: 1, w: 1 },
+    { q: 1, w: 30 },
+    { q: 1, w: 10 },
+  ],
   eight: [1, 2, 3, 4, 5, 6, 7, 8].map((q) => ({ q, w: 1 })),
 };
 const policies = Object.fromEntries(Object.entries(LIMITS).map(([name, limits]) => [name, { limits }]));
@@ -88,54 +101,104 @@ test("all limits are taken from or none, and the answer is led by the one that m
   const ask = { policy: "llm", key: "alice" };
   const rows = [
     // The smaller share is what is left of the whole. Exactly a fifth is not yet near the limit; one less is.
-    [0, { requests: 1, tokens: 80 }, 1, [
-      { cost: 1, left: 9, full: 1_000, t: 1 },
-      { cost: 80, left: 20, full: 40_000, t: 40 },
-    ]],
-    [0, { tokens: 1, requests: 1 }, 1, [
-      { cost: 1, left: 8, full: 2_000, t: 2 },
-      { cost: 1, left: 19, full: 40_000, t: 40, near: true },
-    ]],
+    [
+      0,
+      { requests: 1, tokens: 80 },
+      1,
+      [
+        { cost: 1, left: 9, full: 1_000, t: 1 },
+        { cost: 80, left: 20, full: 40_000, t: 40 },
+      ],
+    ],
+    [
+      0,
+      { tokens: 1, requests: 1 },
+      1,
+      [
+        { cost: 1, left: 8, full: 2_000, t: 2 },
+        { cost: 1, left: 19, full: 40_000, t: 40, near: true },
+      ],
+    ],
     // One refuses: the other keeps what it has, and is of no use before that one is.
-    [0, { requests: 1, tokens: 20 }, 1, [
-      { cost: 1, left: 8, full: 2_000, t: 40 },
-      { cost: 20, left: 19, full: 40_000, retry: 40_000, t: 40, near: true },
-    ], {
-      retryAfter: "40",
-      detail: "policy llm/tokens has 19 of 100 tokens left and the cost is 20; enough will have come back in 40000 ms",
-    }],
-    [0, { requests: 9, tokens: 19 }, 0, [
-      { cost: 9, left: 8, full: 2_000, retry: 1_000, t: 1 },
-      { cost: 19, left: 19, full: 40_000, t: 1, near: true },
-    ], {
-      retryAfter: "1",
-      detail: "policy llm/requests has 8 of 10 tokens left and the cost is 9; enough will have come back in 1000 ms",
-    }],
+    [
+      0,
+      { requests: 1, tokens: 20 },
+      1,
+      [
+        { cost: 1, left: 8, full: 2_000, t: 40 },
+        { cost: 20, left: 19, full: 40_000, retry: 40_000, t: 40, near: true },
+      ],
+      {
+        retryAfter: "40",
+        detail:
+          "policy llm/tokens has 19 of 100 tokens left and the cost is 20; enough will have come back in 40000 ms",
+      },
+    ],
+    [
+      0,
+      { requests: 9, tokens: 19 },
+      0,
+      [
+        { cost: 9, left: 8, full: 2_000, retry: 1_000, t: 1 },
+        { cost: 19, left: 19, full: 40_000, t: 1, near: true },
+      ],
+      {
+        retryAfter: "1",
+        detail: "policy llm/requests has 8 of 10 tokens left and the cost is 9; enough will have come back in 1000 ms",
+      },
+    ],
     // Both refuse: the longer wait counts.
-    [500, { requests: 10, tokens: 100 }, 1, [
-      { cost: 10, left: 8, full: 2_000, retry: 2_000, t: 2 },
-      { cost: 100, left: 19, full: 40_000, retry: 40_000, t: 40, near: true },
-    ], {
-      retryAfter: "40",
-      detail: "policy llm/tokens has 19 of 100 tokens left and the cost is 100; enough will have come back in 39500 ms",
-    }],
+    [
+      500,
+      { requests: 10, tokens: 100 },
+      1,
+      [
+        { cost: 10, left: 8, full: 2_000, retry: 2_000, t: 2 },
+        { cost: 100, left: 19, full: 40_000, retry: 40_000, t: 40, near: true },
+      ],
+      {
+        retryAfter: "40",
+        detail:
+          "policy llm/tokens has 19 of 100 tokens left and the cost is 100; enough will have come back in 39500 ms",
+      },
+    ],
     // A number is the cost of each, and it is 1 if there is none.
-    [2_000, 5, 1, [
-      { cost: 5, left: 5, full: 7_000, t: 5 },
-      { cost: 5, left: 14, full: 40_000, t: 38, near: true },
-    ]],
-    [2_000, undefined, 1, [
-      { cost: 1, left: 4, full: 8_000, t: 6 },
-      { cost: 1, left: 13, full: 40_000, t: 38, near: true },
-    ]],
-    [2_000, { requests: 0, tokens: 13 }, 1, [
-      { cost: 0, left: 4, full: 8_000, t: 6 },
-      { cost: 13, left: 0, full: 40_000, t: 38, near: true },
-    ]],
-    [40_000, { requests: 9, tokens: 1 }, 0, [
-      { cost: 9, left: 1, full: 49_000, t: 9, near: true },
-      { cost: 1, left: 99, full: 100_000, t: 60 },
-    ]],
+    [
+      2_000,
+      5,
+      1,
+      [
+        { cost: 5, left: 5, full: 7_000, t: 5 },
+        { cost: 5, left: 14, full: 40_000, t: 38, near: true },
+      ],
+    ],
+    [
+      2_000,
+      undefined,
+      1,
+      [
+        { cost: 1, left: 4, full: 8_000, t: 6 },
+        { cost: 1, left: 13, full: 40_000, t: 38, near: true },
+      ],
+    ],
+    [
+      2_000,
+      { requests: 0, tokens: 13 },
+      1,
+      [
+        { cost: 0, left: 4, full: 8_000, t: 6 },
+        { cost: 13, left: 0, full: 40_000, t: 38, near: true },
+      ],
+    ],
+    [
+      40_000,
+      { requests: 9, tokens: 1 },
+      0,
+      [
+        { cost: 9, left: 1, full: 49_000, t: 9, near: true },
+        { cost: 1, left: 99, full: 100_000, t: 60 },
+      ],
+    ],
   ];
   for (const [at, cost, top, parts, more] of rows) {
     const expected = answerOf("llm", at, top, parts, more);
@@ -165,21 +228,36 @@ test("never outweighs any wait", async () => {
   const ask = { policy: "capped", key: "alice" };
   await tollgate.consume({ ...ask, cost: 2 });
   const rows = [
-    [{ total: 1, burst: 2 }, 1, [
-      { cost: 1, left: 1, full: null, t: 1 },
-      { cost: 2, left: 1, full: 2_000, retry: 1_000, t: 1 },
-    ], {
-      retryAfter: "1",
-      detail: "policy capped/burst has 1 of 3 tokens left and the cost is 2; enough will have come back in 1000 ms",
-    }],
-    [{ total: 2, burst: 3 }, 0, [
-      { cost: 2, left: 1, full: null, retry: null },
-      { cost: 3, left: 1, full: 2_000, retry: 2_000, t: 2 },
-    ], { detail: "policy capped/total has 1 of 3 tokens left and the cost is 2; none will come back" }],
-    [{ total: 2, burst: 1 }, 0, [
-      { cost: 2, left: 1, full: null, retry: null },
-      { cost: 1, left: 1, full: 2_000, t: 2 },
-    ], { detail: "policy capped/total has 1 of 3 tokens left and the cost is 2; none will come back" }],
+    [
+      { total: 1, burst: 2 },
+      1,
+      [
+        { cost: 1, left: 1, full: null, t: 1 },
+        { cost: 2, left: 1, full: 2_000, retry: 1_000, t: 1 },
+      ],
+      {
+        retryAfter: "1",
+        detail: "policy capped/burst has 1 of 3 tokens left and the cost is 2; enough will have come back in 1000 ms",
+      },
+    ],
+    [
+      { total: 2, burst: 3 },
+      0,
+      [
+        { cost: 2, left: 1, full: null, retry: null },
+        { cost: 3, left: 1, full: 2_000, retry: 2_000, t: 2 },
+      ],
+      { detail: "policy capped/total has 1 of 3 tokens left and the cost is 2; none will come back" },
+    ],
+    [
+      { total: 2, burst: 1 },
+      0,
+      [
+        { cost: 2, left: 1, full: null, retry: null },
+        { cost: 1, left: 1, full: 2_000, t: 2 },
+      ],
+      { detail: "policy capped/total has 1 of 3 tokens left and the cost is 2; none will come back" },
+    ],
   ];
   for (const [cost, top, parts, more] of rows) {
     const answer = await tollgate.consume({ ...ask, cost });
@@ -190,44 +268,91 @@ test("never outweighs any wait", async () => {
 test("each verb asks all limits", async () => {
   const ask = { policy: "ahead", key: "alice" };
   const rows = [
-    [0, "consume", { mode: "reserve", cost: 8 }, 0, [
-      { cost: 8, left: -3, full: 8_000, ready: 3_000, t: 8, near: true }, // ready when the last of them is
-      { cost: 8, left: -3, full: 4_000, ready: 1_500, t: 4, near: true },
-    ]],
-    [0, "consume", { mode: "borrow", cost: 2, max_wait_ms: 2_999 }, 0, [
-      { cost: 2, left: -3, full: 8_000, retry: 1, t: 1, near: true },
-      { cost: 2, left: -3, full: 4_000, ready: 1_500, t: 1, near: true },
-    ], {
-      retryAfter: "1",
-      detail: "policy ahead/a owes 3 tokens, of 5, and the cost is 2; enough will have come back in 1 ms",
-    }],
-    [0, "refund", { cost: { a: 4, b: 6 } }, 0, [
-      { cost: 4, tokens: 4, left: 1, full: 4_000, t: 4 },
-      { cost: 6, tokens: 6, left: 3, full: 1_000, t: 1 },
-    ]],
-    [0, "consume", { mode: "up_to", cost: 5 }, 0, [
-      { cost: 5, tokens: 1, left: 0, full: 5_000, t: 5, near: true }, // as much as all of them have
-      { cost: 5, tokens: 1, left: 2, full: 1_500, t: 2 },
-    ]],
-    [0, "reset", {}, 0, [
-      { cost: 0, tokens: 5, left: 5, full: 0, t: 0 },
-      { cost: 0, tokens: 3, left: 5, full: 0, t: 0 },
-    ]],
-    [0, "charge", { cost: { a: 0, b: 9 } }, 1, [
-      { cost: 0, tokens: 0, left: 5, full: 0, t: 0 },
-      { cost: 9, tokens: 9, left: -4, full: 4_500, t: 5, near: true },
-    ]],
+    [
+      0,
+      "consume",
+      { mode: "reserve", cost: 8 },
+      0,
+      [
+        { cost: 8, left: -3, full: 8_000, ready: 3_000, t: 8, near: true }, // ready when the last of them is
+        { cost: 8, left: -3, full: 4_000, ready: 1_500, t: 4, near: true },
+      ],
+    ],
+    [
+      0,
+      "consume",
+      { mode: "borrow", cost: 2, max_wait_ms: 2_999 },
+      0,
+      [
+        { cost: 2, left: -3, full: 8_000, retry: 1, t: 1, near: true },
+        { cost: 2, left: -3, full: 4_000, ready: 1_500, t: 1, near: true },
+      ],
+      {
+        retryAfter: "1",
+        detail: "policy ahead/a owes 3 tokens, of 5, and the cost is 2; enough will have come back in 1 ms",
+      },
+    ],
+    [
+      0,
+      "refund",
+      { cost: { a: 4, b: 6 } },
+      0,
+      [
+        { cost: 4, tokens: 4, left: 1, full: 4_000, t: 4 },
+        { cost: 6, tokens: 6, left: 3, full: 1_000, t: 1 },
+      ],
+    ],
+    [
+      0,
+      "consume",
+      { mode: "up_to", cost: 5 },
+      0,
+      [
+        { cost: 5, tokens: 1, left: 0, full: 5_000, t: 5, near: true }, // as much as all of them have
+        { cost: 5, tokens: 1, left: 2, full: 1_500, t: 2 },
+      ],
+    ],
+    [
+      0,
+      "reset",
+      {},
+      0,
+      [
+        { cost: 0, tokens: 5, left: 5, full: 0, t: 0 },
+        { cost: 0, tokens: 3, left: 5, full: 0, t: 0 },
+      ],
+    ],
+    [
+      0,
+      "charge",
+      { cost: { a: 0, b: 9 } },
+      1,
+      [
+        { cost: 0, tokens: 0, left: 5, full: 0, t: 0 },
+        { cost: 9, tokens: 9, left: -4, full: 4_500, t: 5, near: true },
+      ],
+    ],
     // Who owes has less than who has nothing.
-    [0, "charge", { cost: { a: 5, b: 0 } }, 1, [
-      { cost: 5, tokens: 5, left: 0, full: 5_000, t: 5, near: true },
-      { cost: 0, tokens: 0, left: -4, full: 4_500, t: 5, near: true },
-    ]],
+    [
+      0,
+      "charge",
+      { cost: { a: 5, b: 0 } },
+      1,
+      [
+        { cost: 5, tokens: 5, left: 0, full: 5_000, t: 5, near: true },
+        { cost: 0, tokens: 0, left: -4, full: 4_500, t: 5, near: true },
+      ],
+    ],
   ];
   for (const [at, verb, more, top, parts, rest] of rows) {
     const answer = await tollgate.post(verb, { ...ask, ...more }, { now: NOW + at });
     const { reservation } = answer.body;
     assert.equal(reservation !== undefined, more.mode === "reserve", answer.text);
-    assertAnswer(answer, answerOf("ahead", at, top, parts, { reservation, ...rest }), `${verb} ${JSON.stringify(more)}`);
+    assertAnswer(
+      answer,
+      answerOf("ahead", at, top, parts, { reservation, ...rest }),
+      `${verb} ${JSON.stringify(more)}`,
+    );
   }
   const numbers = { kind: "token_bucket", period_ms: 1_000, capacity: 5, max_debt: 5 };
   assertAnswer(await tollgate.post("inspect", ask), {
@@ -246,7 +371,9 @@ test("each verb asks all limits", async () => {
 });
 
 test("near_limit is true from one less than a fifth, whatever does not divide by five", async () => {
-  const near = await start({ policies: Object.fromEntries([1, 4, 5, 7, 10, 101].map((n) => [`of-${n}`, { rate: n, period: "1day" }])) });
+  const near = await start({
+    policies: Object.fromEntries([1, 4, 5, 7, 10, 101].map((n) => [`of-${n}`, { rate: n, period: "1day" }])),
+  });
   for (const [capacity, left, isNear] of [
     [1, 1, false],
     [1, 0, true],
@@ -281,9 +408,15 @@ test("headers have one item for each limit, of one and of eight", async () => {
 test("a cost names every limit and no other, and is one that each could grant", async () => {
   const bad = (detail) => problem(400, "bad-request", "Bad request", detail);
   const large = (name, cost, max) =>
-    problem(400, "cost-too-large", "Cost too large", `policy ${name} can never grant ${cost} tokens at once; at most ${max}`, {
-      max_cost: max,
-    });
+    problem(
+      400,
+      "cost-too-large",
+      "Cost too large",
+      `policy ${name} can never grant ${cost} tokens at once; at most ${max}`,
+      {
+        max_cost: max,
+      },
+    );
   for (const [cost, expected] of [
     [{ requests: 1 }, bad("the cost must name every limit of policy llm: requests, tokens")],
     [{}, bad("the cost must name every limit of policy llm: requests, tokens")],
@@ -293,7 +426,11 @@ test("a cost names every limit and no other, and is one that each could grant", 
     [11, large("llm/requests", 11, 10)], // of each, though one of them could
   ]) {
     const ask = { policy: "llm", key: "bob", cost };
-    for (const verb of ["consume", "peek"]) assertAnswer(await tollgate.post(verb, ask), expected, JSON.stringify(cost));
+    for (const verb of ["consume", "peek"])
+      assertAnswer(await tollgate.post(verb, ask), expected, JSON.stringify(cost));
   }
-  assert.equal((await tollgate.consume({ policy: "llm", key: "bob", cost: { requests: 10, tokens: 100 } })).status, 200);
+  assert.equal(
+    (await tollgate.consume({ policy: "llm", key: "bob", cost: { requests: 10, tokens: 100 } })).status,
+    200,
+  );
 });

@@ -10,23 +10,32 @@ import { TOKEN, start } from "./workerd.mjs";
 
 const root = new URL("../../", import.meta.url).pathname;
 const readme = readFileSync(join(root, "README.md"), "utf8");
-const blocks = (language) => [...readme.matchAll(new RegExp(`^\`\`\`${language}\\n(.*?)^\`\`\``, "gms"))].map(([, text]) => text);
+const blocks = (language) =>
+  [...readme.matchAll(new RegExp(`^\`\`\`${language}\\n(.*?)^\`\`\``, "gms"))].map(([, text]) => text);
 const folder = mkdtempSync(join(tmpdir(), "tollgate-readme-"));
 after(() => rmSync(folder, { recursive: true }));
 
 test("every request succeeds with the policies of wrangler.toml", async () => {
   const { POLICIES } = readConfig({ config: join(root, "wrangler.toml") }).vars;
   const tollgate = await start({ policies: POLICIES, build: "deployed" });
-  const script = blocks("sh").filter((text) => /headers$|curl/m.test(text)).join("\n");
+  const script = blocks("sh")
+    .filter((text) => /headers$|curl/m.test(text))
+    .join("\n");
   const verbs = ["consume", "peek", "inspect", "settle", "cancel", "charge", "refund", "reset", "batch"];
   for (const verb of verbs) assert.ok(script.includes(`/v1/${verb} `), `${verb} is shown`);
   const bash = `set -euo pipefail
     curl() { command curl --silent --show-error --fail-with-body "$@"; echo; }
     ${script.replaceAll("localhost:8787", `localhost:${tollgate.port}`)}`;
   const output = execFileSync("bash", ["-c", bash], { cwd: folder, env: { ...process.env, TOKEN }, encoding: "utf8" });
-  const answers = output.trim().split(/\n+/).map((line) => JSON.parse(line));
+  const answers = output
+    .trim()
+    .split(/\n+/)
+    .map((line) => JSON.parse(line));
   assert.equal(answers.length, script.match(/^curl/gm).length);
-  assert.deepEqual(answers.filter(({ allowed }) => allowed === false), []);
+  assert.deepEqual(
+    answers.filter(({ allowed }) => allowed === false),
+    [],
+  );
   assert.equal(answers.at(-1).replayed, true, "the repeated request was shown last");
   await tollgate.stop();
 });

@@ -100,7 +100,10 @@ test("each id is good once, and only for its policy and key", async () => {
   const ids = [];
   for (let i = 0; i < 4; i++) ids.push((await reserve("keep", "bob", 4)).reservation);
   await reserve("back", "bob", 1);
-  for (const other of [{ policy: "back", key: "bob" }, { policy: "keep", key: "carol" }]) {
+  for (const other of [
+    { policy: "back", key: "bob" },
+    { policy: "keep", key: "carol" },
+  ]) {
     for (const end of [settle, cancel]) assertAnswer(await end(ids[0], other), unknown, JSON.stringify(other));
   }
   for (const id of ["0000000000000", "fffffffffffff", "1"]) assertAnswer(await settle(id), unknown, id);
@@ -136,7 +139,10 @@ test("what is cancelled goes to who asks next; nobody's ready time moves", async
   };
   const told = [];
   for (const [index, cost] of [5, 3, 2].entries()) told.push((await send("reserve", cost, `${index}`)).body);
-  assert.deepEqual(told.map(({ ready_at }) => ready_at - NOW), [0, 3_000, 5_000]);
+  assert.deepEqual(
+    told.map(({ ready_at }) => ready_at - NOW),
+    [0, 3_000, 5_000],
+  );
   await tollgate.post("cancel", { policy: "queue", key, reservation: told[1].reservation });
   const again = (await send("reserve", 2, "2")).body;
   assert.deepEqual([again.ready_at, again.expires_at, again.replayed], [NOW + 5_000, NOW + 605_000, true]);
@@ -183,14 +189,22 @@ test("the time to settle begins when it is ready", async () => {
 
 test("several limits are settled each at its own real cost", async () => {
   const ask = { policy: "pair", key: "grace" };
-  const { reservation, limits } = (await tollgate.consume({ ...ask, mode: "reserve", cost: { requests: 1, tokens: 60 } })).body;
-  assert.deepEqual(limits.map(({ remaining }) => remaining), [9, 40]);
+  const { reservation, limits } = (
+    await tollgate.consume({ ...ask, mode: "reserve", cost: { requests: 1, tokens: 60 } })
+  ).body;
+  assert.deepEqual(
+    limits.map(({ remaining }) => remaining),
+    [9, 40],
+  );
   const settled = await tollgate.post("settle", { ...ask, reservation, cost: { requests: 1, tokens: 130 } });
   assert.deepEqual([settled.status, settled.body.allowed], [200, true]);
-  assert.deepEqual(settled.body.limits.map(({ name, cost, remaining, owed }) => [name, cost, remaining, owed]), [
-    ["requests", 1, 9, undefined],
-    ["tokens", 130, 0, 30],
-  ]);
+  assert.deepEqual(
+    settled.body.limits.map(({ name, cost, remaining, owed }) => [name, cost, remaining, owed]),
+    [
+      ["requests", 1, 9, undefined],
+      ["tokens", 130, 0, 30],
+    ],
+  );
 });
 
 test("a key has a thousand open reservations at most", async () => {
@@ -246,8 +260,16 @@ test("settle and cancel need what they need", async () => {
     ["settle", { reservation: "1" }, "missing field `cost`: what the work did cost in the end"],
     ["settle", { reservation: "", cost: 1 }, '"" is no id of a reservation, which has 13 hex digits'],
     ["settle", { reservation: "+1", cost: 1 }, '"+1" is no id of a reservation, which has 13 hex digits'],
-    ["cancel", { reservation: "10000000000000" }, '"10000000000000" is no id of a reservation, which has 13 hex digits'],
-    ["cancel", { reservation: "1", cost: 1 }, "`cost` has no meaning here; fields are policy, key, reservation, snapshot"],
+    [
+      "cancel",
+      { reservation: "10000000000000" },
+      '"10000000000000" is no id of a reservation, which has 13 hex digits',
+    ],
+    [
+      "cancel",
+      { reservation: "1", cost: 1 },
+      "`cost` has no meaning here; fields are policy, key, reservation, snapshot",
+    ],
     ["cancel", {}, "missing field `reservation`: the id that the reserving answer gave"],
   ]) {
     assertAnswer(await tollgate.post(verb, { ...of, ...more }), bad(detail), `${verb} ${JSON.stringify(more)}`);

@@ -129,14 +129,18 @@ function configText({ modules, bindings, keepsObjects = false, before }, folder,
     const kind = name.endsWith(".wasm") ? "wasm" : "esModule";
     return `(name = ${text(name)}, ${kind} = embed ${text(relative(folder, path))}),`;
   };
-  const [, date] = readFileSync(new URL("../../wrangler.toml", import.meta.url), "utf8").match(/^compatibility_date = (".*")/m);
+  const [, date] = readFileSync(new URL("../../wrangler.toml", import.meta.url), "utf8").match(
+    /^compatibility_date = (".*")/m,
+  );
   const worker = ({ modules, bindings }) => `
       modules = [
         ${Object.entries(modules).map(module).join("\n        ")}
       ],
       compatibilityDate = ${date},
       bindings = [
-        ${Object.entries(bindings).map(([name, value]) => `(name = ${text(name)}, ${value}),`).join("\n        ")}
+        ${Object.entries(bindings)
+          .map(([name, value]) => `(name = ${text(name)}, ${value}),`)
+          .join("\n        ")}
       ],
   `;
   return `

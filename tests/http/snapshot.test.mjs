@@ -76,17 +76,44 @@ test("every verb says what it leaves", async () => {
 
 test("a policy of several limits has one for each, with its name", async () => {
   const snapshot = [
-    { name: "requests", kind: "token_bucket", rate: 10, period_ms: 10_000, capacity: 10, max_debt: 0, tokens: 9, drops: 0, at: NOW },
-    { name: "tokens", kind: "fixed_window", rate: 100, period_ms: 60_000, capacity: 100, max_debt: 0, tokens: 60, drops: 0, at: NOW - 20_000 },
+    {
+      name: "requests",
+      kind: "token_bucket",
+      rate: 10,
+      period_ms: 10_000,
+      capacity: 10,
+      max_debt: 0,
+      tokens: 9,
+      drops: 0,
+      at: NOW,
+    },
+    {
+      name: "tokens",
+      kind: "fixed_window",
+      rate: 100,
+      period_ms: 60_000,
+      capacity: 100,
+      max_debt: 0,
+      tokens: 60,
+      drops: 0,
+      at: NOW - 20_000,
+    },
   ];
   const ask = { policy: "llm", key: "erin", snapshot: true };
-  for (const [verb, cost] of [["consume", { requests: 1, tokens: 40 }], ["consume", { requests: 1, tokens: 61 }], ["inspect"]]) {
+  for (const [verb, cost] of [
+    ["consume", { requests: 1, tokens: 40 }],
+    ["consume", { requests: 1, tokens: 61 }],
+    ["inspect"],
+  ]) {
     assert.deepEqual((await tollgate.post(verb, { ...ask, cost })).body.snapshot, snapshot, verb);
   }
 });
 
 test("in a batch those have one that ask for it, whether it is granted or refused", async () => {
-  for (const keys of [["frank", "frank"], ["grace", "henry"]]) {
+  for (const keys of [
+    ["frank", "frank"],
+    ["grace", "henry"],
+  ]) {
     const requests = [
       { policy: "api", key: keys[0], cost: 2, snapshot: true },
       { policy: "budget", key: keys[1], cost: 2 },
@@ -108,7 +135,10 @@ test("a batch over several keys has the states of when it was taken: a full buck
   }
   await tollgate.send({ method: "GET", path: "/healthz", now: NOW + 500 });
   const { body } = await answered;
-  assert.deepEqual(body.results.map(({ now, snapshot }) => [now, snapshot]), Array(2).fill([NOW, api(1, 0, 500)]));
+  assert.deepEqual(
+    body.results.map(({ now, snapshot }) => [now, snapshot]),
+    Array(2).fill([NOW, api(1, 0, 500)]),
+  );
   for (const { key } of requests) {
     const { body } = await tollgate.consume({ policy: "api", key, cost: 2 }, { now: NOW + 501 });
     assert.equal(body.retry_at, NOW + 500 + 334);
@@ -117,10 +147,15 @@ test("a batch over several keys has the states of when it was taken: a full buck
 
 test("a replay has the state of now, and is one whatever it asks of a snapshot", async () => {
   const ask = { policy: "api", key: "karl" };
-  const consume = (at, more) => tollgate.consume({ ...ask, ...more }, { headers: { "idempotency-key": "k" }, now: NOW + at });
+  const consume = (at, more) =>
+    tollgate.consume({ ...ask, ...more }, { headers: { "idempotency-key": "k" }, now: NOW + at });
   assert.equal((await consume(0)).body.snapshot, undefined);
   await tollgate.consume(ask, { now: NOW + 1 });
-  for (const [more, snapshot] of [[{ snapshot: true }, api(1, 3, 1)], [{ snapshot: false }, undefined], [{}, undefined]]) {
+  for (const [more, snapshot] of [
+    [{ snapshot: true }, api(1, 3, 1)],
+    [{ snapshot: false }, undefined],
+    [{}, undefined],
+  ]) {
     const { body } = await consume(2, more);
     assert.deepEqual([body.replayed, body.snapshot], [true, snapshot]);
   }
@@ -152,10 +187,12 @@ test("who is told the state is answered as who is not, and so much is written", 
     assert.deepEqual(body, (await other.consume(ask, { now })).body);
     assert.equal(snapshot?.length, body.status === 400 ? undefined : (body.limits ?? [0]).length);
   }
-  const [rows, others] = await Promise.all([one, other].map(async (worker) => {
-    await worker.kill();
-    return worker.databaseFiles().map(readRows).flatMap(Object.entries);
-  }));
+  const [rows, others] = await Promise.all(
+    [one, other].map(async (worker) => {
+      await worker.kill();
+      return worker.databaseFiles().map(readRows).flatMap(Object.entries);
+    }),
+  );
   const states = (rows) => rows.map(([name, row]) => [name, parseBucket(row).states]);
   assert.equal(rows.length, 4);
   assert.deepEqual(states(rows), states(others));

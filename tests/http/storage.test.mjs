@@ -12,7 +12,10 @@ const IDEMPOTENCY_KEY = "order 4711 of alice@example.com";
 
 /** The rows of all objects that have any; the Worker must be down. */
 function rows(tollgate) {
-  return tollgate.databaseFiles().map(readRows).filter((found) => Object.keys(found).length > 0);
+  return tollgate
+    .databaseFiles()
+    .map(readRows)
+    .filter((found) => Object.keys(found).length > 0);
 }
 
 test("who only asks leaves no row", async () => {
@@ -32,7 +35,10 @@ test("who only asks leaves no row", async () => {
     await tollgate.send({ path: "/v1/inspect", body: JSON.stringify(ask) });
     const unknown = { ...ask, reservation: "00000000000ff" };
     assert.equal((await tollgate.send({ path: "/v1/cancel", body: JSON.stringify(unknown) })).status, 404);
-    assert.equal((await tollgate.send({ path: "/v1/settle", body: JSON.stringify({ ...unknown, cost: 1 }) })).status, 404);
+    assert.equal(
+      (await tollgate.send({ path: "/v1/settle", body: JSON.stringify({ ...unknown, cost: 1 }) })).status,
+      404,
+    );
   }
   await tollgate.kill();
   assert.deepEqual(rows(tollgate), []);
@@ -84,15 +90,23 @@ test("neither the files nor the log have a key in them, nor a secret", async () 
         await tollgate.consume({ policy, key, cost: -1 });
         await tollgate.peek({ policy, key });
       }
-      await tollgate.consume({ policy: "api", key, mode: "reserve" }, { headers: { "idempotency-key": IDEMPOTENCY_KEY } });
+      await tollgate.consume(
+        { policy: "api", key, mode: "reserve" },
+        { headers: { "idempotency-key": IDEMPOTENCY_KEY } },
+      );
       await tollgate.consume({ policy: "api", key, more: key });
       await tollgate.send({ path: `/v1/${encodeURIComponent(key)}`, body: key });
     }
   };
   await all();
   await tollgate.kill();
-  const names = rows(tollgate).map((found) => Object.keys(found).map((name) => name.replace(/^r:[0-9a-f]{13}$/, "r:id")));
-  assert.deepEqual(names, keys.map(() => ["b:api", "b:waiting", "r:id"]));
+  const names = rows(tollgate).map((found) =>
+    Object.keys(found).map((name) => name.replace(/^r:[0-9a-f]{13}$/, "r:id")),
+  );
+  assert.deepEqual(
+    names,
+    keys.map(() => ["b:api", "b:waiting", "r:id"]),
+  );
   // Errors are where keys get into logs: the next time no bucket can be read.
   for (const file of tollgate.databaseFiles()) {
     for (const [name, row] of Object.entries(readRows(file))) {

@@ -7,7 +7,9 @@ import { start } from "./workerd.mjs";
 const folder = new URL("../vectors/", import.meta.url);
 const cases = readdirSync(folder)
   .filter((name) => name.endsWith(".json"))
-  .flatMap((name) => JSON.parse(readFileSync(new URL(name, folder), "utf8")).cases.map((each) => ({ ...each, file: name })));
+  .flatMap((name) =>
+    JSON.parse(readFileSync(new URL(name, folder), "utf8")).cases.map((each) => ({ ...each, file: name })),
+  );
 
 /** The limit as POLICIES has it. */
 function policy({ kind, rate, period_ms, capacity, max_debt, initial, offset_ms, ...others }) {
@@ -30,7 +32,9 @@ const VERBS = {
   reset: { path: "/v1/reset", says: ["tokens"] },
 };
 
-const tollgate = await start({ policies: Object.fromEntries(cases.map(({ limit }, i) => [`case-${i}`, policy(limit)])) });
+const tollgate = await start({
+  policies: Object.fromEntries(cases.map(({ limit }, i) => [`case-${i}`, policy(limit)])),
+});
 const send = (path, ask, now) => tollgate.send({ path, body: JSON.stringify(ask), now });
 
 for (const [index, { file, name, limit, steps }] of cases.entries()) {
@@ -40,8 +44,13 @@ for (const [index, { file, name, limit, steps }] of cases.entries()) {
     for (const [number, step] of steps.entries()) {
       const answer = await send(VERBS[step.verb].path, ask(bucket, step), step.at);
       const place = `step ${number + 1}: ${answer.text}`;
-      const { remaining } = answer.status === 400 ? (await send("/v1/peek", { ...bucket, cost: 0 }, step.at)).body : answer.body;
-      assert.deepEqual({ ...decision(answer), remaining }, { ...expected(step, capacity), remaining: step.remaining }, place);
+      const { remaining } =
+        answer.status === 400 ? (await send("/v1/peek", { ...bucket, cost: 0 }, step.at)).body : answer.body;
+      assert.deepEqual(
+        { ...decision(answer), remaining },
+        { ...expected(step, capacity), remaining: step.remaining },
+        place,
+      );
       if (answer.status !== 400) assert.equal(answer.body.limit, capacity, place);
       // Never, though it was not too much to ask: no more will ever come than is left.
       const { never } = step.expect;
@@ -59,7 +68,11 @@ for (const [index, { file, name, limit, steps }] of cases.entries()) {
       const requests = path === "/v1/consume" ? ["/v1/peek", "/v1/peek", path] : [path];
       for (const path of requests) {
         const answer = await send(path, ask(bucket, step), step.at);
-        assert.deepEqual(decision(answer), expected(step, capacity), `step ${number + 1}, ${path} ${mode}: ${answer.text}`);
+        assert.deepEqual(
+          decision(answer),
+          expected(step, capacity),
+          `step ${number + 1}, ${path} ${mode}: ${answer.text}`,
+        );
       }
     }
   });
@@ -80,7 +93,8 @@ function decision({ status, headers, body }) {
 function expected({ at, verb, cost, expect: { allow, wait, never } }, capacity) {
   const nothing = decision({ status: undefined, headers: {}, body: {} });
   // More than the policy can ever grant: that is known without a look at the bucket.
-  if (never && never.max >= capacity && verb !== "consume_up_to") return { ...nothing, status: 400, max_cost: never.max };
+  if (never && never.max >= capacity && verb !== "consume_up_to")
+    return { ...nothing, status: 400, max_cost: never.max };
   const decided = { ...nothing, cost: verb === "reset" ? 0 : cost, now: at };
   if (never) return { ...decided, status: 429, allowed: false };
   if (wait) {

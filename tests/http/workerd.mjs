@@ -24,7 +24,14 @@ export const KEY_SECRET = "the-key-secret-of-the-tests";
  * path of a main module of the test's own, which imports `./entry.js`. `before` is another Worker that is asked instead: see
  * runtime.mjs.
  */
-export async function start({ policies: written, token = TOKEN, keySecret = KEY_SECRET, build = "test-clock", around = null, before }) {
+export async function start({
+  policies: written,
+  token = TOKEN,
+  keySecret = KEY_SECRET,
+  build = "test-clock",
+  around = null,
+  before,
+}) {
   const policies = exact(written);
   const started = new Tollgate({ policies, token, keySecret, build, around, before });
   await started.restart();
@@ -36,7 +43,8 @@ function exact(policies) {
   const isTable = (value) => typeof value === "object" && value !== null && !Array.isArray(value);
   if (!isTable(policies)) return policies;
   const one = (limit) => (isTable(limit) && limit.write_ahead === undefined ? { ...limit, write_ahead: 0 } : limit);
-  const each = (policy) => (Array.isArray(policy?.limits) ? { ...policy, limits: policy.limits.map(one) } : one(policy));
+  const each = (policy) =>
+    Array.isArray(policy?.limits) ? { ...policy, limits: policy.limits.map(one) } : one(policy);
   return Object.fromEntries(Object.entries(policies).map(([name, policy]) => [name, each(policy)]));
 }
 
@@ -109,7 +117,9 @@ class Tollgate {
     try {
       return await exchange(options, body, unfinished);
     } catch (error) {
-      throw new Error(`${method} ${path} was not answered (${error.message}); the log so far:\n${this.log}`, { cause: error });
+      throw new Error(`${method} ${path} was not answered (${error.message}); the log so far:\n${this.log}`, {
+        cause: error,
+      });
     }
   }
 

@@ -62,7 +62,12 @@ test("killed again and again in the middle of load: no more than the exact model
     assert.ok(lost > 0 && mayHave > 0 && admitted > 0, "there was something to lose");
     assert.ok(admitted + left <= given);
     assert.ok(admitted + left + 1 + mayHave + KILLS * block > given);
-    if (left > 0) assert.equal((await tollgate.consume({ policy, key, cost: left }, { now })).status, 200, "what it says is left can be taken");
+    if (left > 0)
+      assert.equal(
+        (await tollgate.consume({ policy, key, cost: left }, { now })).status,
+        200,
+        "what it says is left can be taken",
+      );
     assert.equal((await tollgate.consume({ policy, key }, { now })).status, 429);
   }
   await tollgate.stop();
@@ -130,7 +135,11 @@ test("once spending has paused for a second the disk has the exact level, and a 
   await spend(8);
   await tollgate.kill();
   await tollgate.restart();
-  assert.equal(await levelOf(tollgate, "api"), 100 - 2 - 20, "without a pause: the first is written as it is, with the second a block");
+  assert.equal(
+    await levelOf(tollgate, "api"),
+    100 - 2 - 20,
+    "without a pause: the first is written as it is, with the second a block",
+  );
 
   await spend(8);
   const [file] = tollgate.databaseFiles();

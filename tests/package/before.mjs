@@ -5,7 +5,11 @@ export default {
   async fetch(request, env) {
     const fetcher = { fetch: (url, init) => env.TOLLGATE.fetch(url, init) };
     const isBound = new URL(request.url).pathname === "/bound";
-    const client = new Client({ url: "https://tollgate.example", token: () => env.TOKEN, fetcher: isBound ? env.TOLLGATE : fetcher });
+    const client = new Client({
+      url: "https://tollgate.example",
+      token: () => env.TOKEN,
+      fetcher: isBound ? env.TOLLGATE : fetcher,
+    });
     const { verb, ask, options } = await request.json();
     return Response.json(await client[verb](ask, options));
   },

@@ -20,22 +20,22 @@ test("each verb does what it says", () => {
   const never = (maxCost) => ({ allowed: false, retryAt: Infinity, maxCost });
   const table = [
     // now  cost  verb         answer            remaining owed fullAt  maxWaitMs
-    [0,     2,    "consume",     allow(2, 0),      1, 0, 667],
-    [0,     2,    "consume",     wait(334),        1, 0, 667],
-    [0,     4,    "consume",     never(3),         1, 0, 667],
-    [0,     2,    "consumeUpTo", allow(1, 0),      0, 0, 1000],
-    [0,     2,    "consumeUpTo", wait(334),        0, 0, 1000],
-    [0,     1,    "reserve",     wait(334),        0, 0, 1000, 0],
-    [0,     1,    "reserve",     wait(1),          0, 0, 1000, 333],
-    [0,     1,    "reserve",     allow(1, 334),    0, 1, 1334, 334],
-    [0,     1,    "reserve",     allow(1, 667),    0, 2, 1667],
-    [0,     1,    "reserve",     wait(334),        0, 2, 1667],
-    [667,   2,    "borrow",      allow(2, 667),    0, 2, 2334],
-    [667,   1,    "charge",      allow(0, 667),    0, 2, 2334],
-    [667,   3,    "refund",      allow(3, 667),    1, 0, 1334],
-    [667,   1,    "charge",      allow(1, 667),    0, 0, 1667],
-    [667,   0,    "reset",       allow(3, 667),    3, 0, 667],
-    [667,   3,    "consume",     allow(3, 667),    0, 0, 1667],
+    [0, 2, "consume", allow(2, 0), 1, 0, 667],
+    [0, 2, "consume", wait(334), 1, 0, 667],
+    [0, 4, "consume", never(3), 1, 0, 667],
+    [0, 2, "consumeUpTo", allow(1, 0), 0, 0, 1000],
+    [0, 2, "consumeUpTo", wait(334), 0, 0, 1000],
+    [0, 1, "reserve", wait(334), 0, 0, 1000, 0],
+    [0, 1, "reserve", wait(1), 0, 0, 1000, 333],
+    [0, 1, "reserve", allow(1, 334), 0, 1, 1334, 334],
+    [0, 1, "reserve", allow(1, 667), 0, 2, 1667],
+    [0, 1, "reserve", wait(334), 0, 2, 1667],
+    [667, 2, "borrow", allow(2, 667), 0, 2, 2334],
+    [667, 1, "charge", allow(0, 667), 0, 2, 2334],
+    [667, 3, "refund", allow(3, 667), 1, 0, 1334],
+    [667, 1, "charge", allow(1, 667), 0, 0, 1667],
+    [667, 0, "reset", allow(3, 667), 3, 0, 667],
+    [667, 3, "consume", allow(3, 667), 0, 0, 1667],
   ];
   for (const [now, cost, verb, answer, remaining, owed, fullAt, maxWaitMs] of table) {
     const row = `${now} ${verb} ${cost}`;
@@ -56,7 +56,11 @@ test("what is left out is not zero", () => {
   assert.equal(bucket.remaining(0), 3);
   assert.equal(new Bucket(0, { rate: 5, periodMs: 1000, initial: 0 }).remaining(0), 0, "initial 0");
   const empty = new Bucket(0, { rate: 5, periodMs: 1000, capacity: 0, maxDebt: 5 });
-  assert.deepEqual(empty.decide(0), { allowed: false, retryAt: Infinity, maxCost: 0 }, "a largest cost of 0 is not none");
+  assert.deepEqual(
+    empty.decide(0),
+    { allowed: false, retryAt: Infinity, maxCost: 0 },
+    "a largest cost of 0 is not none",
+  );
   assert.equal(empty.decide(0, 1, "reserve", 0).allowed, false, "a wait of 0 is now or never");
   assert.equal(empty.decide(0, 1, "reserve").allowed, true, "no longest wait");
   const budget = new Bucket(0, { rate: 0, periodMs: 1000, capacity: 5 });
@@ -74,30 +78,30 @@ test("every number has its own codes, its bounds are exact, and nothing was aske
   const fixed = (limit) => token({ kind: "fixed_window", ...limit });
   const table = [
     // parameter     with                                                  lowest   highest
-    ["now",          (now) => bucket.consume(now, 0),                      -MOMENT, MOMENT],
-    ["now",          (now) => bucket.peek(now, 0),                         -MOMENT, MOMENT],
-    ["now",          (now) => bucket.decide(now, 0, "consume", 0, false),  -MOMENT, MOMENT],
-    ["now",          (now) => bucket.remaining(now),                       -MOMENT, MOMENT],
-    ["now",          (now) => bucket.owed(now),                            -MOMENT, MOMENT],
-    ["now",          (now) => bucket.fullAt(now),                          -MOMENT, MOMENT],
-    ["now",          (now) => bucket.save(now),                            -MOMENT, MOMENT],
-    ["now",          (now) => new Bucket(now, { rate: 3, periodMs: 1000 }), -MOMENT, MOMENT],
-    ["cost",         (cost) => token().consume(0, cost),                   0,       MAX],
-    ["cost",         (cost) => token().peek(0, cost),                      0,       MAX],
-    ...VERBS.map((verb) => ["cost", (cost) => token().decide(0, cost, verb), 0,     MAX]),
-    ["maxWaitMs",    (ms) => token().decide(0, 1, "reserve", ms),          0,       Infinity],
-    ["maxWaitMs",    (ms) => token().decide(0, 1, "consume", ms),          0,       Infinity],
-    ["rate",         (rate) => token({ rate, capacity: 1 }),               0,       MAX],
-    ["rate",         (rate) => fixed({ rate, capacity: 1 }),               0,       MAX],
-    ["periodMs",     (periodMs) => token({ periodMs, capacity: 1 }),       1,       SPAN],
-    ["periodMs",     (periodMs) => fixed({ periodMs, capacity: 1 }),       1,       SPAN],
-    ["capacity",     (capacity) => token({ capacity, rate: 1, periodMs: SPAN }), 0, 1],
-    ["capacity",     (capacity) => token({ capacity, rate: 1, periodMs: 2 ** 50 }), 0, 2],
-    ["capacity",     (capacity) => token({ capacity, rate: 0, periodMs: 1 }), 0,    MAX],
-    ["maxDebt",      (maxDebt) => token({ maxDebt, rate: 1, periodMs: SPAN }), 0,   0],
-    ["maxDebt",      (maxDebt) => token({ maxDebt, rate: 1, periodMs: 2 ** 50, capacity: 1 }), 0, 1],
-    ["initial",      (initial) => token({ initial, capacity: 7 }),         0,       7],
-    ["offsetMs",     (offsetMs) => fixed({ offsetMs }),                    0,       999],
+    ["now", (now) => bucket.consume(now, 0), -MOMENT, MOMENT],
+    ["now", (now) => bucket.peek(now, 0), -MOMENT, MOMENT],
+    ["now", (now) => bucket.decide(now, 0, "consume", 0, false), -MOMENT, MOMENT],
+    ["now", (now) => bucket.remaining(now), -MOMENT, MOMENT],
+    ["now", (now) => bucket.owed(now), -MOMENT, MOMENT],
+    ["now", (now) => bucket.fullAt(now), -MOMENT, MOMENT],
+    ["now", (now) => bucket.save(now), -MOMENT, MOMENT],
+    ["now", (now) => new Bucket(now, { rate: 3, periodMs: 1000 }), -MOMENT, MOMENT],
+    ["cost", (cost) => token().consume(0, cost), 0, MAX],
+    ["cost", (cost) => token().peek(0, cost), 0, MAX],
+    ...VERBS.map((verb) => ["cost", (cost) => token().decide(0, cost, verb), 0, MAX]),
+    ["maxWaitMs", (ms) => token().decide(0, 1, "reserve", ms), 0, Infinity],
+    ["maxWaitMs", (ms) => token().decide(0, 1, "consume", ms), 0, Infinity],
+    ["rate", (rate) => token({ rate, capacity: 1 }), 0, MAX],
+    ["rate", (rate) => fixed({ rate, capacity: 1 }), 0, MAX],
+    ["periodMs", (periodMs) => token({ periodMs, capacity: 1 }), 1, SPAN],
+    ["periodMs", (periodMs) => fixed({ periodMs, capacity: 1 }), 1, SPAN],
+    ["capacity", (capacity) => token({ capacity, rate: 1, periodMs: SPAN }), 0, 1],
+    ["capacity", (capacity) => token({ capacity, rate: 1, periodMs: 2 ** 50 }), 0, 2],
+    ["capacity", (capacity) => token({ capacity, rate: 0, periodMs: 1 }), 0, MAX],
+    ["maxDebt", (maxDebt) => token({ maxDebt, rate: 1, periodMs: SPAN }), 0, 0],
+    ["maxDebt", (maxDebt) => token({ maxDebt, rate: 1, periodMs: 2 ** 50, capacity: 1 }), 0, 1],
+    ["initial", (initial) => token({ initial, capacity: 7 }), 0, 7],
+    ["offsetMs", (offsetMs) => fixed({ offsetMs }), 0, 999],
   ];
   for (const [name, call, min, max] of table) {
     for (const right of [min, max]) assert.doesNotThrow(() => call(right), `${name} ${right} ${call}`);
@@ -130,11 +134,11 @@ test("no longest wait is Infinity, or left out", () => {
 test("what a refusal says of its bounds can be used", () => {
   const table = [
     // the limit                                               code                  min  max
-    [{ rate: -1, periodMs: 1000 },                             "rate_too_small",     0, MAX],
-    [{ rate: 3, periodMs: 0 },                                 "periodMs_too_small", 1, MAX],
-    [{ rate: 1, periodMs: SPAN, capacity: 2 },                 "capacity_too_large", 0, 1],
-    [{ rate: 1, periodMs: SPAN, capacity: 1, maxDebt: 1 },     "maxDebt_too_large", 0, 0],
-    [{ rate: 3, periodMs: 1000, initial: 4 },                  "initial_too_large",  0, 3],
+    [{ rate: -1, periodMs: 1000 }, "rate_too_small", 0, MAX],
+    [{ rate: 3, periodMs: 0 }, "periodMs_too_small", 1, MAX],
+    [{ rate: 1, periodMs: SPAN, capacity: 2 }, "capacity_too_large", 0, 1],
+    [{ rate: 1, periodMs: SPAN, capacity: 1, maxDebt: 1 }, "maxDebt_too_large", 0, 0],
+    [{ rate: 3, periodMs: 1000, initial: 4 }, "initial_too_large", 0, 3],
     [{ kind: "fixed_window", rate: 3, periodMs: 1000, offsetMs: 1000 }, "offsetMs_too_large", 0, 999],
   ];
   for (const [limit, code, min, max] of table) {
@@ -183,11 +187,65 @@ test("what is no limit is a TypeError or a TollgateError", () => {
 
 test("whatever is given to whichever method, it answers or throws its own error, and then nothing has changed", () => {
   const { pick, chance } = random(20261120);
-  const NUMBERS = [0, -0, 1, 2, 3, 7, 100, 333, 334, 1000, 59_999, 60_001, 1e6, 1e12, 1.7e12, 2 ** 31, 2 ** 32, 2 ** 51, 2 ** 52, 2 ** 53 - 1];
+  const NUMBERS = [
+    0,
+    -0,
+    1,
+    2,
+    3,
+    7,
+    100,
+    333,
+    334,
+    1000,
+    59_999,
+    60_001,
+    1e6,
+    1e12,
+    1.7e12,
+    2 ** 31,
+    2 ** 32,
+    2 ** 51,
+    2 ** 52,
+    2 ** 53 - 1,
+  ];
   const HOSTILE = [
-    NaN, Infinity, -Infinity, -1, -60_001, -(2 ** 52), 2 ** 53, -(2 ** 53), 2 ** 63, 2 ** 64, 1e300, 5e-324, 1.5, -0.5, undefined, null,
-    "", "7", "x", true, false, [], [3], {}, () => {}, new Date(5), 1n, 2n ** 70n, Symbol("x"), Object.create(null),
-    new Proxy({}, {}), { valueOf: () => 3 }, { toString: () => "3" }, /x/, new Map(), new Uint8Array(8),
+    NaN,
+    Infinity,
+    -Infinity,
+    -1,
+    -60_001,
+    -(2 ** 52),
+    2 ** 53,
+    -(2 ** 53),
+    2 ** 63,
+    2 ** 64,
+    1e300,
+    5e-324,
+    1.5,
+    -0.5,
+    undefined,
+    null,
+    "",
+    "7",
+    "x",
+    true,
+    false,
+    [],
+    [3],
+    {},
+    () => {},
+    new Date(5),
+    1n,
+    2n ** 70n,
+    Symbol("x"),
+    Object.create(null),
+    new Proxy({}, {}),
+    { valueOf: () => 3 },
+    { toString: () => "3" },
+    /x/,
+    new Map(),
+    new Uint8Array(8),
   ];
   const any = () => (chance(0.7) ? pick(NUMBERS) : pick(HOSTILE));
   let made = 0;
@@ -196,8 +254,13 @@ test("whatever is given to whichever method, it answers or throws its own error,
   for (let round = 0; round < 2000; round++) {
     const likely = (value) => (chance(0.8) ? value : any());
     const limit = {
-      kind: pick(["token_bucket", "fixed_window"]), rate: likely(pick([0, 1, 3, 100])), periodMs: likely(pick([1, 1000, 60_000])),
-      capacity: likely(pick([undefined, 0, 3, 100])), maxDebt: likely(pick([undefined, 0, 50])), initial: likely(undefined), offsetMs: likely(undefined),
+      kind: pick(["token_bucket", "fixed_window"]),
+      rate: likely(pick([0, 1, 3, 100])),
+      periodMs: likely(pick([1, 1000, 60_000])),
+      capacity: likely(pick([undefined, 0, 3, 100])),
+      maxDebt: likely(pick([undefined, 0, 50])),
+      initial: likely(undefined),
+      offsetMs: likely(undefined),
     };
     const bucket = assertSafe(() => new Bucket(likely(pick([0, START])), limit), limit);
     if (!bucket) {
@@ -209,7 +272,8 @@ test("whatever is given to whichever method, it answers or throws its own error,
     for (let call = 0; call < 20; call++) {
       const method = pick(["consume", "peek", "decide", "remaining", "owed", "fullAt", "save", "restore"]);
       const args = [likely(pick([0, 1, START])), any(), pick(VERBS), any(), pick([true, false])];
-      if (method === "restore") args.splice(0, 5, chance(0.3) ? any() : { tokens: any(), drops: any(), at: any() }, args[4]);
+      if (method === "restore")
+        args.splice(0, 5, chance(0.3) ? any() : { tokens: any(), drops: any(), at: any() }, args[4]);
       // What the bucket is in at a moment that no clock steps back from.
       const before = JSON.stringify(bucket.save(MOMENT));
       if (args[0] === undefined) continue; // has a test of its own
@@ -225,7 +289,8 @@ test("whatever is given to whichever method, it answers or throws its own error,
       const now = args[0];
       if (method === "consume") assert.equal(typeof answer.was, "boolean", describe(row));
       if (method === "peek" || method === "decide") assertDecision(answer.was, now, describe(row));
-      if (method === "remaining" || method === "owed") assert.ok(Number.isSafeInteger(answer.was) && answer.was >= 0, describe(row));
+      if (method === "remaining" || method === "owed")
+        assert.ok(Number.isSafeInteger(answer.was) && answer.was >= 0, describe(row));
       if (method === "fullAt") assert.ok(answer.was === Infinity || answer.was >= now, describe(row));
       const left = bucket.remaining(now);
       assert.ok(left <= capacity, `${left} left after ${describe(row)}`);
@@ -239,8 +304,26 @@ test("an argument that asks the bucket itself while it is read does no harm", ()
   const bucket = new Bucket(0, { rate: 3, periodMs: 1000 });
   const asks = { valueOf: () => (bucket.consume(0), 1), toString: () => (bucket.consume(0), "1") };
   assert.throws(() => bucket.consume(0, asks), TollgateError);
-  assert.throws(() => bucket.restore({ get tokens() { throw new TypeError("no"); } }), TypeError);
-  assert.deepEqual(new Bucket(0, { rate: 3, periodMs: 1000, get capacity() { bucket.decide(0, 0, "reset"); return 3; } }).remaining(0), 3);
+  assert.throws(
+    () =>
+      bucket.restore({
+        get tokens() {
+          throw new TypeError("no");
+        },
+      }),
+    TypeError,
+  );
+  assert.deepEqual(
+    new Bucket(0, {
+      rate: 3,
+      periodMs: 1000,
+      get capacity() {
+        bucket.decide(0, 0, "reset");
+        return 3;
+      },
+    }).remaining(0),
+    3,
+  );
   assert.deepEqual([bucket.remaining(0), bucket.consume(0, 3), bucket.consume(0)], [3, true, false]);
 });
 
@@ -262,7 +345,11 @@ test("a state goes on where it was saved, whatever it is", () => {
       const ask = [now, below(8), pick(VERBS), pick([0, 500, Infinity])];
       assert.deepEqual(other.decide(...ask), bucket.decide(...ask), describe([limit, ask]));
       assert.deepEqual(other.save(now), bucket.save(now), describe([limit, ask]));
-      assert.deepEqual([other.owed(now), other.fullAt(now)], [bucket.owed(now), bucket.fullAt(now)], describe([limit, ask]));
+      assert.deepEqual(
+        [other.owed(now), other.fullAt(now)],
+        [bucket.owed(now), bucket.fullAt(now)],
+        describe([limit, ask]),
+      );
     }
   }
 });
@@ -282,7 +369,10 @@ test("what is no snapshot of this limit is refused and changes nothing", () => {
     [{ drops: 999 }, { drops: 1000 }], // as many as make a token
     [{ drops: 0 }, { drops: -1 }],
     [{ tokens: 3 }, { tokens: 4 }],
-    [{ tokens: 2, drops: 999 }, { tokens: 3, drops: 1 }], // more than the capacity by a part of a token
+    [
+      { tokens: 2, drops: 999 },
+      { tokens: 3, drops: 1 },
+    ], // more than the capacity by a part of a token
     [{ at: MAX }, { at: MAX + 1 }],
     [{ at: -MAX }, { at: -MAX - 1 }],
     [{ at: 0 }, { at: 0.5 }],
@@ -301,19 +391,23 @@ test("what is no snapshot of this limit is refused and changes nothing", () => {
   }
   assertRefused(() => bucket.restore({ ...good, tokens: -(2 ** 53 - 1) }), "snapshot_mismatched");
   assertRefused(() => bucket.restore(), "snapshot_mismatched");
-  assert.deepEqual([bucket.save(0), bucket.consume(0), bucket.peek(0).retryAt], [good, true, 334], "and the bucket goes on");
+  assert.deepEqual(
+    [bucket.save(0), bucket.consume(0), bucket.peek(0).retryAt],
+    [good, true, 334],
+    "and the bucket goes on",
+  );
 });
 
 test("a snapshot from a clock that was far ahead locks nobody out", () => {
   const table = [
     // at          then, at START, a token comes back at
-    [START - 1,    START],
-    [START,        START + 334],
-    [START + 1,    START + 335],
+    [START - 1, START],
+    [START, START + 334],
+    [START + 1, START + 335],
     [START + 60_000, START + 60_334], // as after any step back by up to a minute
     [START + 60_001, START + 334],
-    [2 ** 52,      START + 334],
-    [MAX,          START + 334],
+    [2 ** 52, START + 334],
+    [MAX, START + 334],
   ];
   for (const [at, retryAt] of table) {
     const bucket = new Bucket(START, { rate: 3, periodMs: 1000 });
@@ -331,8 +425,13 @@ test("a bucket is the same as the obvious one that counts each millisecond", () 
     const periodMs = pick([1, 2, 3, 5, 7, 12]);
     const capacity = below(6);
     const limit = {
-      kind, rate: pick([0, 1, 2, 3, 5]), periodMs, capacity,
-      maxDebt: pick([0, 0, 1, 4]), initial: below(capacity + 1), offsetMs: kind === "fixed_window" ? below(periodMs) : 0,
+      kind,
+      rate: pick([0, 1, 2, 3, 5]),
+      periodMs,
+      capacity,
+      maxDebt: pick([0, 0, 1, 4]),
+      initial: below(capacity + 1),
+      offsetMs: kind === "fixed_window" ? below(periodMs) : 0,
     };
     let now = pick([0, -20, START]);
     const bucket = new Bucket(now, limit);
@@ -346,7 +445,11 @@ test("a bucket is the same as the obvious one that counts each millisecond", () 
       assert.deepEqual(answer, model.decide(...ask, false), place);
       const keep = chance(0.8);
       assert.deepEqual(bucket.decide(...ask, keep), model.decide(...ask, keep), place);
-      assert.deepEqual([bucket.remaining(now), bucket.owed(now), bucket.fullAt(now)], [model.remaining(now), model.owed(now), model.fullAt(now)], place);
+      assert.deepEqual(
+        [bucket.remaining(now), bucket.owed(now), bucket.fullAt(now)],
+        [model.remaining(now), model.owed(now), model.fullAt(now)],
+        place,
+      );
     }
   }
   assert.deepEqual(Object.keys(seen).sort(), ["allow", "never", "wait"]);
@@ -354,7 +457,8 @@ test("a bucket is the same as the obvious one that counts each millisecond", () 
 
 test("a bucket of the largest numbers there are is exact to the millisecond", () => {
   const { below, pick } = random(11);
-  const large = () => pick([1, 2 ** below(52), 2 ** below(52) - 1, 10 ** below(15), below(2 ** 52), below(2 ** 30)]) || 1;
+  const large = () =>
+    pick([1, 2 ** below(52), 2 ** below(52) - 1, 10 ** below(15), below(2 ** 52), below(2 ** 30)]) || 1;
   let counted = 0;
   for (let round = 0; round < 4000 && counted < 1500; round++) {
     const kind = pick(["token_bucket", "fixed_window"]);
@@ -366,7 +470,11 @@ test("a bucket of the largest numbers there are is exact to the millisecond", ()
       // As much as it says would have been possible, and no more.
       if (error.code === "capacity_too_large" && error.max >= 0) {
         new Bucket(START, { ...limit, capacity: error.max });
-        assertRefused(() => new Bucket(START, { ...limit, capacity: error.max + 1 }), "capacity_too_large", describe(limit));
+        assertRefused(
+          () => new Bucket(START, { ...limit, capacity: error.max + 1 }),
+          "capacity_too_large",
+          describe(limit),
+        );
       }
       continue;
     }
@@ -391,7 +499,13 @@ test("a bucket of the largest numbers there are is exact to the millisecond", ()
 
 test("over any interval no more is admitted than the capacity and what came back, and nothing that exact arithmetic would admit is refused", () => {
   const { below, pick } = random(3);
-  for (const [rate, periodMs, capacity] of [[3, 1000, 3], [7, 60_000, 20], [1000, 7, 50], [1, 1, 1], [2, 3, 9]]) {
+  for (const [rate, periodMs, capacity] of [
+    [3, 1000, 3],
+    [7, 60_000, 20],
+    [1000, 7, 50],
+    [1, 1, 1],
+    [2, 3, 9],
+  ]) {
     const bucket = new Bucket(START, { rate, periodMs, capacity });
     const model = new Model(START, { rate, periodMs, capacity });
     const admitted = [];
@@ -435,7 +549,10 @@ test("100 000 buckets that nobody holds any more leave their memory to others, a
     }
     const right = held.every((bucket, i) => bucket.remaining(0) === i);
     console.log(JSON.stringify({ right, bytes: core.memory.buffer.byteLength }));`;
-  const { stdout, stderr } = spawnSync(process.execPath, ["--expose-gc", "--input-type=module", "--eval", script], { encoding: "utf8", cwd: fileURLToPath(new URL(".", import.meta.url)) });
+  const { stdout, stderr } = spawnSync(process.execPath, ["--expose-gc", "--input-type=module", "--eval", script], {
+    encoding: "utf8",
+    cwd: fileURLToPath(new URL(".", import.meta.url)),
+  });
   assert.equal(stderr, "");
   const { right, bytes } = JSON.parse(stdout);
   assert.equal(right, true);
@@ -446,7 +563,14 @@ test("100 000 buckets that nobody holds any more leave their memory to others, a
 function randomLimit({ below, pick }) {
   const periodMs = pick([1, 7, 333, 1000]);
   const kind = pick(["token_bucket", "fixed_window"]);
-  return { kind, rate: pick([0, 1, 3, 7]), periodMs, capacity: below(12), maxDebt: pick([0, 5]), offsetMs: kind === "fixed_window" ? below(periodMs) : 0 };
+  return {
+    kind,
+    rate: pick([0, 1, 3, 7]),
+    periodMs,
+    capacity: below(12),
+    maxDebt: pick([0, 5]),
+    offsetMs: kind === "fixed_window" ? below(periodMs) : 0,
+  };
 }
 
 /** That a call throws a TollgateError of this code, which it returns. */
@@ -457,7 +581,8 @@ function assertRefused(call, code, where = code) {
     assert.equal(error.constructor, TollgateError, `${where}: ${error.stack}`);
     assert.equal(error.code, code, where);
     assert.deepEqual([error instanceof Error, error.name], [true, "TollgateError"], where);
-    if (error.min !== undefined) assert.ok(error.min <= error.max && error.message.includes(`from ${error.min} to ${error.max}`), error.message);
+    if (error.min !== undefined)
+      assert.ok(error.min <= error.max && error.message.includes(`from ${error.min} to ${error.max}`), error.message);
     return error;
   }
   assert.fail(`${where} did not throw`);
@@ -468,19 +593,34 @@ function assertSafe(call, row) {
   try {
     return call();
   } catch (error) {
-    assert.ok(error.constructor === TollgateError || error.constructor === TypeError, `${describe(row)}: ${error.stack}`);
-    if (error.constructor === TollgateError) assert.match(error.code, /^([a-zA-Z]+_(not_whole|too_small|too_large)|snapshot_mismatched)$/);
+    assert.ok(
+      error.constructor === TollgateError || error.constructor === TypeError,
+      `${describe(row)}: ${error.stack}`,
+    );
+    if (error.constructor === TollgateError)
+      assert.match(error.code, /^([a-zA-Z]+_(not_whole|too_small|too_large)|snapshot_mismatched)$/);
     return undefined;
   }
 }
 
 function assertDecision({ allowed, tokens, readyAt, retryAt, maxCost, ...others }, now, row) {
   assert.deepEqual(others, {}, row);
-  if (allowed) assert.ok(Number.isSafeInteger(tokens) && tokens >= 0 && readyAt >= now && retryAt === undefined && maxCost === undefined, row);
-  else if (retryAt === Infinity) assert.ok(Number.isSafeInteger(maxCost) && maxCost >= 0 && tokens === undefined && readyAt === undefined, row);
+  if (allowed)
+    assert.ok(
+      Number.isSafeInteger(tokens) && tokens >= 0 && readyAt >= now && retryAt === undefined && maxCost === undefined,
+      row,
+    );
+  else if (retryAt === Infinity)
+    assert.ok(Number.isSafeInteger(maxCost) && maxCost >= 0 && tokens === undefined && readyAt === undefined, row);
   else assert.ok(retryAt > now && maxCost === undefined && tokens === undefined && readyAt === undefined, row);
 }
 
 function describe(value) {
-  return JSON.stringify(value, (_, part) => (Object.is(part, -0) ? "-0" : ["object", "boolean", "string"].includes(typeof part) || Number.isFinite(part) ? part : String(part)));
+  return JSON.stringify(value, (_, part) =>
+    Object.is(part, -0)
+      ? "-0"
+      : ["object", "boolean", "string"].includes(typeof part) || Number.isFinite(part)
+        ? part
+        : String(part),
+  );
 }

@@ -11,31 +11,41 @@ const wait = (retryAt) => ({ allowed: false, retryAt });
 const never = (maxCost) => ({ allowed: false, retryAt: Infinity, maxCost });
 
 test("all limits grant, or none gives anything, and the longest wait is the answer", () => {
-  const budget = new Budget(0, [{ rate: 10, periodMs: 1000 }, { rate: 15, periodMs: 60_000 }]);
+  const budget = new Budget(0, [
+    { rate: 10, periodMs: 1000 },
+    { rate: 15, periodMs: 60_000 },
+  ]);
   const table = [
     // now   cost  answer           left  in each
-    [0,      11,   never(10),       10,   [10, 15]],
-    [0,      16,   never(10),       10,   [10, 15]], // the least of those that could ever be
-    [0,      10,   allow(10, 0),    0,    [0, 5]],
-    [0,      1,    wait(100),       0,    [0, 5]],
-    [1000,   10,   wait(20_000),    5,    [10, 5]], // the first limit would, the second has 5 left
-    [1000,   5,    allow(5, 1000),  0,    [5, 0]],
-    [1000,   1,    wait(4000),      0,    [5, 0]],
-    [3999,   1,    wait(4000),      0,    [10, 0]],
-    [4000,   1,    allow(1, 4000),  0,    [9, 0]],
+    [0, 11, never(10), 10, [10, 15]],
+    [0, 16, never(10), 10, [10, 15]], // the least of those that could ever be
+    [0, 10, allow(10, 0), 0, [0, 5]],
+    [0, 1, wait(100), 0, [0, 5]],
+    [1000, 10, wait(20_000), 5, [10, 5]], // the first limit would, the second has 5 left
+    [1000, 5, allow(5, 1000), 0, [5, 0]],
+    [1000, 1, wait(4000), 0, [5, 0]],
+    [3999, 1, wait(4000), 0, [10, 0]],
+    [4000, 1, allow(1, 4000), 0, [9, 0]],
   ];
   for (const [now, cost, answer, remaining, each] of table) {
     assert.deepEqual(budget.decide(now, cost, "consume", Infinity, false), answer, `${now} ${cost}`);
     assert.deepEqual(budget.decide(now, cost), answer, `${now} ${cost}`);
     assert.equal(budget.remaining(now), remaining, `${now} ${cost}`);
-    assert.deepEqual(budget.save(now).map(({ tokens }) => tokens), each, `${now} ${cost}`);
+    assert.deepEqual(
+      budget.save(now).map(({ tokens }) => tokens),
+      each,
+      `${now} ${cost}`,
+    );
   }
   assert.equal(budget.fullAt(4000), 64_000, "the last to be full");
   assert.equal(budget.fullAt(70_000), 70_000);
 });
 
 test("it is full when all are, and never if one never is", () => {
-  const budget = new Budget(0, [{ rate: 1, periodMs: 1000 }, { rate: 0, periodMs: 1000, capacity: 3 }]);
+  const budget = new Budget(0, [
+    { rate: 1, periodMs: 1000 },
+    { rate: 0, periodMs: 1000, capacity: 3 },
+  ]);
   assert.equal(budget.fullAt(7), 7);
   budget.decide(7, 1);
   assert.equal(budget.fullAt(7), Infinity);
@@ -43,7 +53,10 @@ test("it is full when all are, and never if one never is", () => {
 
 test("one limit is a budget of one", () => {
   const budget = new Budget(0, { rate: 3, periodMs: 1000 });
-  assert.deepEqual([budget.limits, budget.decide(0, 3), budget.decide(0)], [[{ rate: 3, periodMs: 1000 }], allow(3, 0), wait(334)]);
+  assert.deepEqual(
+    [budget.limits, budget.decide(0, 3), budget.decide(0)],
+    [[{ rate: 3, periodMs: 1000 }], allow(3, 0), wait(334)],
+  );
   assert.deepEqual(budget.save(0), [{ tokens: 0, drops: 0, at: 0 }]);
 });
 
@@ -52,64 +65,98 @@ test("a budget of no limits is refused when it is made", () => {
 });
 
 test("a limit that is wrong is refused when it is made", () => {
-  assert.throws(() => new Budget(0, [{ rate: 1, periodMs: 1 }, { rate: -1, periodMs: 1 }]), { code: "rate_too_small" });
+  assert.throws(
+    () =>
+      new Budget(0, [
+        { rate: 1, periodMs: 1 },
+        { rate: -1, periodMs: 1 },
+      ]),
+    { code: "rate_too_small" },
+  );
   assert.throws(() => new Budget(0.5, [{ rate: 1, periodMs: 1 }]), { code: "now_not_whole" });
 });
 
 test("a reservation starts when the last limit lets it, and owes to each", () => {
-  const limits = [{ rate: 1, periodMs: 1000, maxDebt: 3 }, { rate: 1, periodMs: 5000, maxDebt: 1 }];
+  const limits = [
+    { rate: 1, periodMs: 1000, maxDebt: 3 },
+    { rate: 1, periodMs: 5000, maxDebt: 1 },
+  ];
   const budget = new Budget(0, limits);
   const table = [
     // verb      cost maxWaitMs  answer           tokens in each
-    ["reserve",  1,   0,         allow(1, 0),     [0, 0]],
-    ["reserve",  1,   4999,      wait(1),         [0, 0]],
-    ["reserve",  1,   5000,      allow(1, 5000),  [-1, -1]],
-    ["reserve",  1,   Infinity,  wait(5000),      [-1, -1]], // the second owes all that it may
-    ["borrow",   1,   Infinity,  wait(5000),      [-1, -1]],
-    ["charge",   5,   0,         allow(2, 0),     [-3, -1]], // each as far down as it may
-    ["refund",   2,   0,         allow(2, 0),     [-1, 1]],
-    ["consume",  0,   0,         wait(1000),      [-1, 1]],
-    ["reset",    0,   0,         allow(2, 0),     [1, 1]],
+    ["reserve", 1, 0, allow(1, 0), [0, 0]],
+    ["reserve", 1, 4999, wait(1), [0, 0]],
+    ["reserve", 1, 5000, allow(1, 5000), [-1, -1]],
+    ["reserve", 1, Infinity, wait(5000), [-1, -1]], // the second owes all that it may
+    ["borrow", 1, Infinity, wait(5000), [-1, -1]],
+    ["charge", 5, 0, allow(2, 0), [-3, -1]], // each as far down as it may
+    ["refund", 2, 0, allow(2, 0), [-1, 1]],
+    ["consume", 0, 0, wait(1000), [-1, 1]],
+    ["reset", 0, 0, allow(2, 0), [1, 1]],
   ];
   for (const [verb, cost, maxWaitMs, answer, each] of table) {
     assert.deepEqual(budget.decide(0, cost, verb, maxWaitMs, false), answer, `${verb} ${cost}`);
     assert.deepEqual(budget.decide(0, cost, verb, maxWaitMs), answer, `${verb} ${cost}`);
-    assert.deepEqual(budget.save(0).map(({ tokens }) => tokens), each, `${verb} ${cost}`);
+    assert.deepEqual(
+      budget.save(0).map(({ tokens }) => tokens),
+      each,
+      `${verb} ${cost}`,
+    );
   }
 });
 
 test("of several it takes what all have, and at most what of each was asked", () => {
-  const limits = [{ name: "requests", rate: 10, periodMs: 1000 }, { name: "tokens", rate: 100, periodMs: 1000, initial: 7 }];
+  const limits = [
+    { name: "requests", rate: 10, periodMs: 1000 },
+    { name: "tokens", rate: 100, periodMs: 1000, initial: 7 },
+  ];
   const table = [
     // cost                          answer       then in each
-    [20,                             allow(7, 0), [3, 0]],
-    [3,                              allow(3, 0), [7, 4]],
-    [{ requests: 2, tokens: 50 },    allow(7, 0), [8, 0]], // the same from all, but where less was asked
-    [{ requests: 50, tokens: 2 },    allow(7, 0), [3, 5]],
-    [{ requests: 50, tokens: 0 },    allow(10, 0), [0, 7]], // who is not asked does not count
-    [{ requests: 0, tokens: 50 },    allow(7, 0), [10, 0]],
-    [{ requests: 0, tokens: 0 },     allow(0, 0), [10, 7]],
-    [0,                              allow(0, 0), [10, 7]],
+    [20, allow(7, 0), [3, 0]],
+    [3, allow(3, 0), [7, 4]],
+    [{ requests: 2, tokens: 50 }, allow(7, 0), [8, 0]], // the same from all, but where less was asked
+    [{ requests: 50, tokens: 2 }, allow(7, 0), [3, 5]],
+    [{ requests: 50, tokens: 0 }, allow(10, 0), [0, 7]], // who is not asked does not count
+    [{ requests: 0, tokens: 50 }, allow(7, 0), [10, 0]],
+    [{ requests: 0, tokens: 0 }, allow(0, 0), [10, 7]],
+    [0, allow(0, 0), [10, 7]],
   ];
   for (const [cost, answer, each] of table) {
     const budget = new Budget(0, limits);
     const row = JSON.stringify(cost);
     assert.deepEqual(budget.decide(0, cost, "consumeUpTo", Infinity, false), answer, row);
     assert.deepEqual(budget.decide(0, cost, "consumeUpTo"), answer, row);
-    assert.deepEqual(budget.save(0).map(({ tokens }) => tokens), each, row);
+    assert.deepEqual(
+      budget.save(0).map(({ tokens }) => tokens),
+      each,
+      row,
+    );
   }
   const empty = new Budget(0, [limits[0], { ...limits[1], initial: 0 }]);
   assert.deepEqual(empty.decide(0, 20, "consumeUpTo"), wait(10), "as for one token");
-  assert.deepEqual(empty.save(0).map(({ tokens }) => tokens), [10, 0]);
+  assert.deepEqual(
+    empty.save(0).map(({ tokens }) => tokens),
+    [10, 0],
+  );
 });
 
 test("a cost that is no number of tokens is refused by every verb", () => {
-  for (const limits of [[{ name: "a", rate: 1, periodMs: 1000 }], [{ name: "a", rate: 1, periodMs: 1000 }, { name: "b", rate: 9, periodMs: 1000 }]]) {
+  for (const limits of [
+    [{ name: "a", rate: 1, periodMs: 1000 }],
+    [
+      { name: "a", rate: 1, periodMs: 1000 },
+      { name: "b", rate: 9, periodMs: 1000 },
+    ],
+  ]) {
     for (const verb of VERBS) {
       for (const not of [1.5, NaN, Infinity, 2 ** 53, -1]) {
         const budget = new Budget(0, limits);
         assert.throws(() => budget.decide(0, not, verb), TollgateError, `${verb} ${not}`);
-        assert.throws(() => budget.decide(0, Object.fromEntries(limits.map(({ name }) => [name, not])), verb), TollgateError, `${verb} ${not} by name`);
+        assert.throws(
+          () => budget.decide(0, Object.fromEntries(limits.map(({ name }) => [name, not])), verb),
+          TollgateError,
+          `${verb} ${not} by name`,
+        );
         assert.deepEqual(budget.save(0), new Budget(0, limits).save(0), `${verb} ${not}`);
       }
     }
@@ -117,7 +164,10 @@ test("a cost that is no number of tokens is refused by every verb", () => {
 });
 
 test("a cost by names has one for each limit", () => {
-  const budget = new Budget(0, [{ name: "requests", rate: 10, periodMs: 1000 }, { name: "tokens", rate: 100, periodMs: 1000 }]);
+  const budget = new Budget(0, [
+    { name: "requests", rate: 10, periodMs: 1000 },
+    { name: "tokens", rate: 100, periodMs: 1000 },
+  ]);
   const wrong = [{}, { requests: 1 }, { tokens: 1 }, { requests: 1, token: 1 }, { requests: 1, Tokens: 1 }];
   for (const cost of [...wrong, [1, 1], [], "1", "requests", true, () => {}, 1n, Symbol("x")]) {
     for (const verb of VERBS) {
@@ -127,28 +177,50 @@ test("a cost by names has one for each limit", () => {
 });
 
 test("a cost by names has whole numbers, and those of each limit are taken of it", () => {
-  const budget = new Budget(0, [{ name: "requests", rate: 10, periodMs: 1000 }, { name: "tokens", rate: 100, periodMs: 1000 }]);
+  const budget = new Budget(0, [
+    { name: "requests", rate: 10, periodMs: 1000 },
+    { name: "tokens", rate: 100, periodMs: 1000 },
+  ]);
   const before = budget.save(0);
-  assert.throws(() => budget.decide(0, null), (error) => error instanceof TypeError || error instanceof TollgateError);
-  for (const [cost, code] of [[{ requests: 1, tokens: 1.5 }, "cost_not_whole"], [{ requests: -1, tokens: 1 }, "cost_too_small"], [{ requests: 1, tokens: "1" }, "cost_not_whole"]]) {
+  assert.throws(
+    () => budget.decide(0, null),
+    (error) => error instanceof TypeError || error instanceof TollgateError,
+  );
+  for (const [cost, code] of [
+    [{ requests: 1, tokens: 1.5 }, "cost_not_whole"],
+    [{ requests: -1, tokens: 1 }, "cost_too_small"],
+    [{ requests: 1, tokens: "1" }, "cost_not_whole"],
+  ]) {
     assert.throws(() => budget.decide(0, cost), { name: "TollgateError", code }, JSON.stringify(cost));
   }
   assert.deepEqual(budget.save(0), before, "nothing was taken");
   assert.deepEqual(budget.decide(0, { tokens: 50, requests: 1 }), allow(50, 0), "in any order");
   assert.deepEqual(budget.decide(0, { tokens: 51, requests: 1 }), wait(10));
   assert.deepEqual(budget.decide(0, { tokens: 101, requests: 1 }), never(100));
-  assert.deepEqual(budget.save(0).map(({ tokens }) => tokens), [9, 50]);
+  assert.deepEqual(
+    budget.save(0).map(({ tokens }) => tokens),
+    [9, 50],
+  );
 });
 
 test("names that objects have of themselves are names as others", () => {
-  const budget = new Budget(0, [{ name: "constructor", rate: 10, periodMs: 1000 }, { name: "length", rate: 10, periodMs: 1000 }]);
+  const budget = new Budget(0, [
+    { name: "constructor", rate: 10, periodMs: 1000 },
+    { name: "length", rate: 10, periodMs: 1000 },
+  ]);
   assert.deepEqual(budget.decide(0, { constructor: 1, length: 2 }), allow(2, 0));
   assert.throws(() => budget.decide(0, { length: 2 }), TollgateError);
-  assert.deepEqual(budget.save(0).map(({ tokens }) => tokens), [9, 8]);
+  assert.deepEqual(
+    budget.save(0).map(({ tokens }) => tokens),
+    [9, 8],
+  );
 });
 
 test("a refusal moves nothing but the limit that waits for a clock which was wrong", () => {
-  const limits = [{ rate: 1, periodMs: 1000 }, { rate: 3, periodMs: 1000 }];
+  const limits = [
+    { rate: 1, periodMs: 1000 },
+    { rate: 3, periodMs: 1000 },
+  ];
   const budget = new Budget(START, limits);
   budget.decide(START, 1);
   const before = budget.save(START);
@@ -162,7 +234,10 @@ test("a refusal moves nothing but the limit that waits for a clock which was wro
 });
 
 test("all limits are restored or none", () => {
-  const limits = [{ rate: 3, periodMs: 1000 }, { rate: 5, periodMs: 1000 }];
+  const limits = [
+    { rate: 3, periodMs: 1000 },
+    { rate: 5, periodMs: 1000 },
+  ];
   const budget = new Budget(0, limits);
   budget.decide(0, 2);
   const good = budget.save(0);
@@ -179,10 +254,18 @@ test("all limits are restored or none", () => {
     "xx",
   ];
   for (const snapshots of wrong) {
-    assert.throws(() => budget.restore(snapshots), { name: "TollgateError", code: "snapshot_mismatched" }, JSON.stringify(snapshots));
+    assert.throws(
+      () => budget.restore(snapshots),
+      { name: "TollgateError", code: "snapshot_mismatched" },
+      JSON.stringify(snapshots),
+    );
     assert.deepEqual(budget.save(0), good, JSON.stringify(snapshots));
   }
-  for (const not of [null, undefined]) assert.throws(() => budget.restore(not), (error) => error instanceof TypeError || error instanceof TollgateError);
+  for (const not of [null, undefined])
+    assert.throws(
+      () => budget.restore(not),
+      (error) => error instanceof TypeError || error instanceof TollgateError,
+    );
   budget.restore([{ ...empty, tokens: 3 }, empty]);
   assert.deepEqual(budget.save(0), [{ ...empty, tokens: 3 }, empty]);
 });
@@ -194,7 +277,10 @@ test("a snapshot of more limits than there are is refused", () => {
 });
 
 test("a snapshot of a clock that was far ahead locks nobody out", () => {
-  const limits = [{ rate: 3, periodMs: 1000 }, { kind: "fixed_window", rate: 3, periodMs: 1000 }];
+  const limits = [
+    { rate: 3, periodMs: 1000 },
+    { kind: "fixed_window", rate: 3, periodMs: 1000 },
+  ];
   for (const aheadMs of [61_000, 1e9, 2 ** 52]) {
     const ahead = new Budget(Math.min(START + aheadMs, 2 ** 52), limits);
     ahead.decide(Math.min(START + aheadMs, 2 ** 52), 3);
@@ -212,7 +298,12 @@ test("it answers as its buckets do, taken together", () => {
   let refusals = 0;
   for (let round = 0; round < 300; round++) {
     const limits = Array.from({ length: 1 + below(4) }, (_, i) => ({
-      name: `limit ${i}`, kind: pick(["token_bucket", "fixed_window"]), rate: pick([0, 1, 3, 7]), periodMs: pick([1, 7, 1000]), capacity: below(9), maxDebt: pick([0, 5]),
+      name: `limit ${i}`,
+      kind: pick(["token_bucket", "fixed_window"]),
+      rate: pick([0, 1, 3, 7]),
+      periodMs: pick([1, 7, 1000]),
+      capacity: below(9),
+      maxDebt: pick([0, 5]),
     }));
     const budget = new Budget(START, limits);
     const buckets = limits.map((limit) => new Bucket(START, limit));
@@ -228,16 +319,24 @@ test("it answers as its buckets do, taken together", () => {
       const row = JSON.stringify([limits, now, verb, cost, maxWaitMs]);
       const refused = each.filter(({ allowed }) => !allowed);
       const maxCosts = refused.flatMap(({ maxCost }) => maxCost ?? []);
-      const expected = maxCosts.length > 0 ? never(Math.min(...maxCosts))
-        : refused.length > 0 ? wait(Math.max(...refused.map(({ retryAt }) => retryAt)))
-        : allow(Math.max(...each.map(({ tokens }) => tokens)), Math.max(...each.map(({ readyAt }) => readyAt)));
+      const expected =
+        maxCosts.length > 0
+          ? never(Math.min(...maxCosts))
+          : refused.length > 0
+            ? wait(Math.max(...refused.map(({ retryAt }) => retryAt)))
+            : allow(Math.max(...each.map(({ tokens }) => tokens)), Math.max(...each.map(({ readyAt }) => readyAt)));
       assert.deepEqual(budget.decide(now, cost, verb, maxWaitMs), expected, row);
-      if (refused.length === 0) buckets.forEach((bucket, i) => bucket.decide(now, same ? costs[0] : costs[i], verb, maxWaitMs));
+      if (refused.length === 0)
+        buckets.forEach((bucket, i) => bucket.decide(now, same ? costs[0] : costs[i], verb, maxWaitMs));
       else {
         refusals += 1;
         buckets.forEach((bucket) => bucket.consume(now, 0));
       }
-      assert.deepEqual(budget.save(now), buckets.map((bucket) => bucket.save(now)), row);
+      assert.deepEqual(
+        budget.save(now),
+        buckets.map((bucket) => bucket.save(now)),
+        row,
+      );
       if (verb === "consume" && expected.retryAt < Infinity) {
         const ask = (moment) => budget.decide(moment, cost, verb, maxWaitMs, false).allowed;
         assert.deepEqual([ask(expected.retryAt - 1), ask(expected.retryAt)], [false, true], row);

@@ -21,7 +21,10 @@ const POLICIES = {
     ],
   },
 };
-const tollgate = await start({ policies: POLICIES, around: fileURLToPath(new URL("../http/faulty.mjs", import.meta.url)) });
+const tollgate = await start({
+  policies: POLICIES,
+  around: fileURLToPath(new URL("../http/faulty.mjs", import.meta.url)),
+});
 const url = `http://127.0.0.1:${tollgate.port}`;
 
 /** Every answer that a test got, by the method that gave it: what the last test compares with the declarations. */
@@ -30,7 +33,12 @@ const answers = [];
 /** A client that sends `headers` besides, and whose answers are remembered. */
 function clientOf({ headers: more = {}, method, ...options } = {}) {
   const fetcher = {
-    fetch: (url, init) => fetch(url, { ...init, ...(method && { method, body: null }), headers: { ...init.headers, "x-tollgate-test-now": NOW, ...more } }),
+    fetch: (url, init) =>
+      fetch(url, {
+        ...init,
+        ...(method && { method, body: null }),
+        headers: { ...init.headers, "x-tollgate-test-now": NOW, ...more },
+      }),
   };
   const client = new Client({ url, token: TOKEN, fetcher, ...options });
   const remembered = Object.entries(client).map(([name, ask]) => [
@@ -54,7 +62,13 @@ test("each method asks what it is named after", async () => {
   const ask = { policy: "api", key: "alice" };
   const { reservation, ...reserved } = await client.consume({ ...ask, mode: "reserve", cost: 2, max_wait_ms: 0 });
   assert.match(reservation, /^[0-9a-f]+$/);
-  assert.deepEqual(brief(reserved), { status: 200, allowed: true, remaining: 8, ready_at: NOW, expires_at: NOW + 600_000 });
+  assert.deepEqual(brief(reserved), {
+    status: 200,
+    allowed: true,
+    remaining: 8,
+    ready_at: NOW,
+    expires_at: NOW + 600_000,
+  });
   const other = await client.consume({ ...ask, mode: "reserve" });
   for (const [method, more, expected] of [
     ["consume", { cost: 2 }, { remaining: 5 }],
@@ -85,12 +99,24 @@ test("a refusal is a value", async () => {
   for (const method of ["consume", "peek"]) {
     const { type, title, detail, ...rest } = brief(await client[method](ask));
     assert.deepEqual(rest, { status: 429, allowed: false, "violated-policies": ["api"], ...again });
-    assert.deepEqual([type, title].map((text) => typeof text), ["string", "string"]);
+    assert.deepEqual(
+      [type, title].map((text) => typeof text),
+      ["string", "string"],
+    );
     assert.match(detail, /2 of 10 tokens left and the cost is 4/);
   }
   const batch = await client.batch({ requests: [{ policy: "one", key: "bob" }, ask] });
-  assert.deepEqual([batch.status, batch.allowed, batch.retry_at, batch.retry_after_ms], [429, false, NOW + 2_000, 2_000]);
-  assert.deepEqual(batch.results.map(({ allowed, remaining }) => [allowed, remaining]), [[true, 1], [false, 2]]);
+  assert.deepEqual(
+    [batch.status, batch.allowed, batch.retry_at, batch.retry_after_ms],
+    [429, false, NOW + 2_000, 2_000],
+  );
+  assert.deepEqual(
+    batch.results.map(({ allowed, remaining }) => [allowed, remaining]),
+    [
+      [true, 1],
+      [false, 2],
+    ],
+  );
 });
 
 test("and so is a problem, whatever its status", async () => {
@@ -132,7 +158,10 @@ test("where a policy lets pass what cannot be decided it says so, and nothing el
   const degraded = { status: 200, allowed: true, degraded: "failed" };
   assert.deepEqual(await broken().consume(ask), { ...degraded, policy: "open" });
   const requests = [ask, { ...ask, key: "erin" }];
-  const results = [{ allowed: true, policy: "open", degraded: "failed" }, { allowed: true, policy: "open", degraded: "failed" }];
+  const results = [
+    { allowed: true, policy: "open", degraded: "failed" },
+    { allowed: true, policy: "open", degraded: "failed" },
+  ];
   assert.deepEqual(await broken().batch({ requests }), { ...degraded, results });
 });
 
@@ -160,7 +189,12 @@ test("what is asked again under its key is a replay, and takes nothing", async (
   const first = await client.consume(ask, { idempotencyKey: "k" });
   assert.deepEqual(await client.consume(ask, { idempotencyKey: "k" }), { ...first, replayed: true });
   assert.equal((await client.consume(ask, { idempotencyKey: "another" })).status, 429);
-  const requests = { requests: [{ policy: "api", key: "grace" }, { policy: "api", key: "henry" }] };
+  const requests = {
+    requests: [
+      { policy: "api", key: "grace" },
+      { policy: "api", key: "henry" },
+    ],
+  };
   const batch = await client.batch(requests, { idempotencyKey: "b" });
   assert.deepEqual(await client.batch(requests, { idempotencyKey: "b" }), { ...batch, replayed: true });
 });
@@ -169,7 +203,8 @@ test("a token may be given when it is needed, and is asked for each time", async
   const tokens = [];
   for (const token of [TOKEN, () => (tokens.push("now"), TOKEN), async () => (tokens.push("later"), TOKEN)]) {
     const client = clientOf({ token });
-    for (let times = 0; times < 2; times++) assert.equal((await client.peek({ policy: "api", key: "irene" })).status, 200);
+    for (let times = 0; times < 2; times++)
+      assert.equal((await client.peek({ policy: "api", key: "irene" })).status, 200);
   }
   assert.deepEqual(tokens, ["now", "now", "later", "later"]);
   const error = new Error("signed out");
@@ -188,7 +223,17 @@ test("a signal ends the wait", async () => {
 });
 
 test("what is no answer of Tollgate's is thrown, and so is what the network throws", async () => {
-  const bodies = ["", "<h1>502 Bad gateway</h1>", '{"allowed":tru', "null", "17", '"fine"', "[]", "{}", '{"error":"no upstream"}'];
+  const bodies = [
+    "",
+    "<h1>502 Bad gateway</h1>",
+    '{"allowed":tru',
+    "null",
+    "17",
+    '"fine"',
+    "[]",
+    "{}",
+    '{"error":"no upstream"}',
+  ];
   const server = createServer((request, response) => {
     response.statusCode = Number(request.url.split("/")[1]);
     response.end(bodies[Number(request.url.split("/")[2])]);
@@ -215,7 +260,10 @@ test("what is no answer of Tollgate's is thrown, and so is what the network thro
 test("a Worker asks through a service binding", async () => {
   const built = fileURLToPath(new URL("../../build/package/", import.meta.url));
   const files = readdirSync(built).filter((name) => /\.(js|wasm)$/.test(name) && name !== "react.js");
-  const modules = { "before.mjs": fileURLToPath(new URL("before.mjs", import.meta.url)), ...Object.fromEntries(files.map((name) => [name, join(built, name)])) };
+  const modules = {
+    "before.mjs": fileURLToPath(new URL("before.mjs", import.meta.url)),
+    ...Object.fromEntries(files.map((name) => [name, join(built, name)])),
+  };
   const bindings = { TOLLGATE: `service = "main"`, TOKEN: `text = "${TOKEN}"` };
   const worker = await start({ policies: POLICIES, build: "deployed", before: { modules, bindings } });
   const post = async (body) => (await worker.send({ path: "/", body: JSON.stringify(body) })).body;
@@ -280,7 +328,8 @@ test("all members that the server sends are declared, as they are, and all that 
   after(() => rmSync(folder, { recursive: true }));
   const file = join(folder, "answers.mts");
   writeFileSync(file, [...new Set(lines)].join("\n"));
-  const options = "--noEmit --strict --exactOptionalPropertyTypes --module nodenext --target es2022 --lib es2022,dom".split(" ");
+  const options =
+    "--noEmit --strict --exactOptionalPropertyTypes --module nodenext --target es2022 --lib es2022,dom".split(" ");
   const tsc = fileURLToPath(new URL("../../node_modules/.bin/tsc", import.meta.url));
   try {
     execFileSync(tsc, [...options, file], { encoding: "utf8" });

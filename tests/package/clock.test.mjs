@@ -11,7 +11,10 @@ const MINUTE = 60_000;
 /** A clock of a wall's and a monotonic one, both set at will; `pass` moves both. */
 function make(wall = START, monotonic = 0) {
   const it = { wall, monotonic, pass: (ms) => ((it.wall += ms), (it.monotonic += ms)) };
-  it.clock = makeClock(() => it.wall, () => it.monotonic);
+  it.clock = makeClock(
+    () => it.wall,
+    () => it.monotonic,
+  );
   return it;
 }
 
@@ -42,14 +45,14 @@ test("it starts with the wall's time, and goes on with the monotonic one", () =>
 test("a wall that jumps by up to a minute is not followed, and by more only ahead", () => {
   const table = [
     // the wall jumps by  and the clock by
-    [1,            0],
-    [-1,           0],
-    [MINUTE,       0],
-    [MINUTE + 1,   MINUTE + 1],
-    [3_600_000,    3_600_000], // a laptop that slept for an hour
-    [-MINUTE,      0],
-    [-MINUTE - 1,  0],
-    [-3_600_000,   0],
+    [1, 0],
+    [-1, 0],
+    [MINUTE, 0],
+    [MINUTE + 1, MINUTE + 1],
+    [3_600_000, 3_600_000], // a laptop that slept for an hour
+    [-MINUTE, 0],
+    [-MINUTE - 1, 0],
+    [-3_600_000, 0],
   ];
   for (const [jump, follows] of table) {
     const it = make();
@@ -136,10 +139,10 @@ test("a timer that fires early is set again", (t) => {
 test("a wait longer than any timer is one of several", (t) => {
   const table = [
     // how long                   timers
-    [LONGEST_TIMER_MS - 1,        [LONGEST_TIMER_MS - 1]],
-    [LONGEST_TIMER_MS,            [LONGEST_TIMER_MS]],
-    [LONGEST_TIMER_MS + 1,        [LONGEST_TIMER_MS, 1]],
-    [2 * LONGEST_TIMER_MS + 5,    [LONGEST_TIMER_MS, LONGEST_TIMER_MS, 5]],
+    [LONGEST_TIMER_MS - 1, [LONGEST_TIMER_MS - 1]],
+    [LONGEST_TIMER_MS, [LONGEST_TIMER_MS]],
+    [LONGEST_TIMER_MS + 1, [LONGEST_TIMER_MS, 1]],
+    [2 * LONGEST_TIMER_MS + 5, [LONGEST_TIMER_MS, LONGEST_TIMER_MS, 5]],
   ];
   for (const [ms, expected] of table) {
     const it = make();
@@ -191,7 +194,10 @@ test("who waits while the laptop sleeps is woken when its page is looked at agai
   try {
     const { makeClock } = await import("../../build/package/clock.js?with-a-page");
     const it = { wall: START, monotonic: 0, pass() {} };
-    const clock = makeClock(() => it.wall, () => it.monotonic);
+    const clock = makeClock(
+      () => it.wall,
+      () => it.monotonic,
+    );
     timers(t, it);
     const woken = [];
     const look = () => document.dispatchEvent(new Event("visibilitychange"));
@@ -217,7 +223,10 @@ test("who is given up by another that wakes at the same look is not woken", asyn
   try {
     const { makeClock } = await import("../../build/package/clock.js?with-another-page");
     const it = { wall: START, monotonic: 0, pass() {} };
-    const clock = makeClock(() => it.wall, () => it.monotonic);
+    const clock = makeClock(
+      () => it.wall,
+      () => it.monotonic,
+    );
     const { fire } = timers(t, it);
     const woken = [];
     clock.at(START + 1e6, () => (woken.push("first"), second(), third()));

@@ -27,7 +27,10 @@ test("of fifty at once ten are granted, and nobody asks for the others", async (
   await twin.sync();
   const answers = await Promise.all(Array.from({ length: 50 }, () => twin.consume()));
   assert.deepEqual(seen, { sent: 1 + 10, granted: 10 });
-  assert.deepEqual(answers.map(({ status, predicted = false }) => [status, predicted]), [...Array(10).fill([200, false]), ...Array(40).fill([429, true])]);
+  assert.deepEqual(
+    answers.map(({ status, predicted = false }) => [status, predicted]),
+    [...Array(10).fill([200, false]), ...Array(40).fill([429, true])],
+  );
 });
 
 test("twenty that come back when they are told to are all granted, as fast as the policy has it, and few ask in vain", async () => {

@@ -47,7 +47,9 @@ describe("Node", () => {
   test("imports it from CommonJS", async () => {
     assert.deepEqual(await node("import.cjs"), EXPECTED);
   });
-  test("requires it, and its hook", { skip: !process.features.require_module && `Node ${process.version} cannot require an ES module` }, async () => {
+  test("requires it, and its hook", {
+    skip: !process.features.require_module && `Node ${process.version} cannot require an ES module`,
+  }, async () => {
     assert.deepEqual(await node("require.cjs"), { html: "3 left", exercise: EXPECTED });
   });
   for (const form of ["bytes", "module", "instance", "function"]) {
@@ -63,7 +65,12 @@ describe("Node", () => {
 describe("Deno and Bun", () => {
   // Not node_modules/.bin: those are wrappers in Node.
   const runtimes = [
-    { name: "Deno", pattern: "@deno/*/deno", whole: ["run", "--cached-only"], slim: ["run", "--cached-only", "--allow-read"] },
+    {
+      name: "Deno",
+      pattern: "@deno/*/deno",
+      whole: ["run", "--cached-only"],
+      slim: ["run", "--cached-only", "--allow-read"],
+    },
     { name: "Bun", pattern: "@oven/bun-*/bin/bun", whole: ["--no-install"], slim: ["--no-install"] },
   ];
   for (const { name, pattern, whole, slim } of runtimes) {
@@ -124,7 +131,14 @@ test("webpack builds it for production", async () => {
 
 test("esbuild bundles it", async () => {
   write("esbuild-slim.mjs", slimPage(`import url from "tollgate/core.wasm";`));
-  const args = ["--bundle", "--minify", "--format=esm", "--define:process.env.NODE_ENV=\"production\"", "--loader:.wasm=file", "--outdir=esbuild"];
+  const args = [
+    "--bundle",
+    "--minify",
+    "--format=esm",
+    '--define:process.env.NODE_ENV="production"',
+    "--loader:.wasm=file",
+    "--outdir=esbuild",
+  ];
   const { stderr } = await run("esbuild", ["page.mjs", "esbuild-slim.mjs", "--log-level=warning", ...args], folder);
   assert.equal(stderr, "");
   write("esbuild/index.html", page("page.js"));
@@ -150,7 +164,9 @@ describe("a page without a bundler", () => {
     assert.deepEqual(await visit(`${url}/cdn.html`), { outcome: EXPECTED, instances: 1 });
   });
   test("may have a strict policy, with 'wasm-unsafe-eval'", async () => {
-    const { url } = await serve(folder, { "content-security-policy": "default-src 'none'; script-src 'self' 'wasm-unsafe-eval'" });
+    const { url } = await serve(folder, {
+      "content-security-policy": "default-src 'none'; script-src 'self' 'wasm-unsafe-eval'",
+    });
     assert.deepEqual(await visit(`${url}/static.html`), { outcome: EXPECTED, instances: 1 });
   });
   test("hears of its policy at the first use, and at each, when that is missing", async () => {
@@ -158,7 +174,8 @@ describe("a page without a bundler", () => {
     const { outcome, instances } = await visit(`${url}/refused.html`);
     assert.equal(instances, 0);
     assert.equal(outcome.length, 3);
-    for (const error of outcome) assert.match(error, /^CompileError: WebAssembly\.Module\(\): .*Content Security Policy.*script-src 'self'/);
+    for (const error of outcome)
+      assert.match(error, /^CompileError: WebAssembly\.Module\(\): .*Content Security Policy.*script-src 'self'/);
   });
 });
 
@@ -168,7 +185,10 @@ describe("a Worker", () => {
     const files = readdirSync(join(folder, out)).filter((name) => /\.(js|wasm)$/.test(name));
     const names = [main, ...files.filter((name) => name !== main)];
     const runtime = new Runtime();
-    await runtime.start({ modules: Object.fromEntries(names.map((name) => [name, join(folder, out, name)])), bindings: {} });
+    await runtime.start({
+      modules: Object.fromEntries(names.map((name) => [name, join(folder, out, name)])),
+      bindings: {},
+    });
     const response = await fetch(`http://127.0.0.1:${runtime.port}/`);
     const text = await response.text();
     assert.equal(response.status, 200, `${text}\n${runtime.log}`);
@@ -178,14 +198,22 @@ describe("a Worker", () => {
   const wasmOf = (out, main) => {
     const files = readdirSync(join(folder, out)).filter((name) => name.endsWith(".wasm"));
     const text = readFileSync(join(folder, out, main), "utf8");
-    return { files: files.map((name) => readFileSync(join(folder, out, name))), isInText: text.includes(coreText(folder)) };
+    return {
+      files: files.map((name) => readFileSync(join(folder, out, name))),
+      isInText: text.includes(coreText(folder)),
+    };
   };
-  const bundle = (program, ...args) => run("esbuild", [`${program}.mjs`, "--bundle", "--format=esm", `--outdir=${program}`, ...args], folder);
+  const bundle = (program, ...args) =>
+    run("esbuild", [`${program}.mjs`, "--bundle", "--format=esm", `--outdir=${program}`, ...args], folder);
   after(Runtime.removeAll);
 
   test("is given the core as a module by Wrangler", async () => {
     const date = ["--compatibility-date", "2026-11-01"];
-    await run("wrangler", ["deploy", "worker.mjs", "--name", "worker", ...date, "--dry-run", "--outdir", "wrangler"], folder);
+    await run(
+      "wrangler",
+      ["deploy", "worker.mjs", "--name", "worker", ...date, "--dry-run", "--outdir", "wrangler"],
+      folder,
+    );
     assert.deepEqual(wasmOf("wrangler", "worker.js"), { files: [core], isInText: false });
     assert.deepEqual(await workerd("wrangler", "worker.js"), { early: 3, exercise: EXPECTED });
   });

@@ -43,7 +43,10 @@ function make(serves, options, limits = { rate: 100, periodMs: 100 }) {
   /** Lets time pass when nothing else happens, until the promise is settled. */
   const settle = async (promise) => {
     let isSettled = false;
-    promise.then(() => (isSettled = true), () => (isSettled = true));
+    promise.then(
+      () => (isSettled = true),
+      () => (isSettled = true),
+    );
     for (;;) {
       await setImmediate();
       if (isSettled) return promise;
@@ -66,9 +69,22 @@ test("requests wait in line, and are what they were", async () => {
   ];
   const responses = await settle(Promise.all(inputs.map((args) => api(...args))));
   assert.deepEqual(sentAt, [0, 1000, 2000, 3000]);
-  assert.deepEqual(seen().map(({ method, body }) => [method, body]), [["GET", ""], ["POST", "text"], ["PUT", "of the request"], ["PATCH", "of the options"]]);
+  assert.deepEqual(
+    seen().map(({ method, body }) => [method, body]),
+    [
+      ["GET", ""],
+      ["POST", "text"],
+      ["PUT", "of the request"],
+      ["PATCH", "of the options"],
+    ],
+  );
   assert.equal(seen()[1].headers["x-own"], "1");
-  assert.deepEqual(await Promise.all(responses.map((response) => response.text())), ["answer 1", "answer 2", "answer 3", "answer 4"]);
+  assert.deepEqual(await Promise.all(responses.map((response) => response.text())), [
+    "answer 1",
+    "answer 2",
+    "answer 3",
+    "answer 4",
+  ]);
 });
 
 test("where nobody says who sends, it is the page's fetch, as it is by then", async (t) => {
@@ -83,26 +99,30 @@ test("who is refused comes back when the server said", async () => {
   const server = START - 86_400_000; // whose clock is a day behind
   const table = [
     // status  headers                                                          sent again after
-    [429, { "retry-after": "3" },                                               3000],
-    [503, { "retry-after": "3" },                                               3000],
-    [429, { "retry-after": "0" },                                               0],
-    [429, { "retry-after": "007" },                                             7000],
-    [429, { "retry-after": seconds(server + 7000), date: seconds(server) },     7000],
-    [503, { "retry-after": seconds(server + 7000), date: seconds(server) },     7000],
-    [429, { "retry-after": seconds(server), date: seconds(server) },            0],
-    [429, { "retry-after": seconds(server - 1000), date: seconds(server) },     1000], // has passed: as if it did not say
-    [429, { "retry-after": seconds(START + 5000) },                             5000], // by our clock, where it does not tell its own
-    [429, { "retry-after": seconds(START + 5000), date: "yesterday" },          5000],
-    [429, {},                                                                   1000],
-    [503, {},                                                                   1000],
-    ...["soon", "", "-5", "1.5", "5, 5", "1e3", "Infinity", "NaN", "0x10", "5s", "٣"].map((text) => [429, { "retry-after": Buffer.from(text).toString("latin1") }, 1000]),
-    [429, { ratelimit: '"api";r=0;t=4' },                                       4000],
-    [429, { ratelimit: '"api";r=0;t=4', "retry-after": "3" },                   3000],
-    [429, { ratelimit: '"api";r=0;t=4', "retry-after": "soon" },                4000],
-    [503, { ratelimit: '"api";r=0;t=4' },                                       4000],
-    [429, { ratelimit: '"api";r=5;t=4' },                                       1000],
-    [429, { ratelimit: '"api";r=0' },                                           1000],
-    [429, { ratelimit: "r=0;t=4, nonsense" },                                   1000],
+    [429, { "retry-after": "3" }, 3000],
+    [503, { "retry-after": "3" }, 3000],
+    [429, { "retry-after": "0" }, 0],
+    [429, { "retry-after": "007" }, 7000],
+    [429, { "retry-after": seconds(server + 7000), date: seconds(server) }, 7000],
+    [503, { "retry-after": seconds(server + 7000), date: seconds(server) }, 7000],
+    [429, { "retry-after": seconds(server), date: seconds(server) }, 0],
+    [429, { "retry-after": seconds(server - 1000), date: seconds(server) }, 1000], // has passed: as if it did not say
+    [429, { "retry-after": seconds(START + 5000) }, 5000], // by our clock, where it does not tell its own
+    [429, { "retry-after": seconds(START + 5000), date: "yesterday" }, 5000],
+    [429, {}, 1000],
+    [503, {}, 1000],
+    ...["soon", "", "-5", "1.5", "5, 5", "1e3", "Infinity", "NaN", "0x10", "5s", "٣"].map((text) => [
+      429,
+      { "retry-after": Buffer.from(text).toString("latin1") },
+      1000,
+    ]),
+    [429, { ratelimit: '"api";r=0;t=4' }, 4000],
+    [429, { ratelimit: '"api";r=0;t=4', "retry-after": "3" }, 3000],
+    [429, { ratelimit: '"api";r=0;t=4', "retry-after": "soon" }, 4000],
+    [503, { ratelimit: '"api";r=0;t=4' }, 4000],
+    [429, { ratelimit: '"api";r=5;t=4' }, 1000],
+    [429, { ratelimit: '"api";r=0' }, 1000],
+    [429, { ratelimit: "r=0;t=4, nonsense" }, 1000],
   ];
   for (const [status, headers, after] of table) {
     const row = `${status} ${JSON.stringify(headers)}`;
@@ -115,29 +135,29 @@ test("who is refused comes back when the server said", async () => {
 test("who is told that nothing is left waits, though this time it was let through", async () => {
   const table = [
     // RateLimit                                  pause
-    ['"api";r=0;t=4',                             4000],
-    ['"api"; r=0; t=4',                           4000],
-    ['"api";t=4;r=0',                             4000],
-    ['"api";pk=:a2V5:;r=0;t=4;w=9',               4000],
-    ['"api";r=0;t=0',                             0],
-    ['"api";r=0',                                 0],
-    ['"api";r=1;t=4',                             0],
-    ['"api";r=10;t=4',                            0],
-    ['"api";r=01;t=4',                            0],
-    ['"api";t=4',                                 0],
-    ['"a";r=5;t=9, "b";r=0;t=2',                  2000],
-    ['"a";r=0;t=2,"b";r=0;t=9,"c";r=0;t=5',       9000],
-    ['"a, b";r=0;t=2',                            2000],
-    ['"a;r=0;t=99, b";r=3;t=2',                   0],
-    ['"a\\", \\"b;r=0;t=99";r=3;t=2',             0],
-    ['"a\\\\";r=0;t=2, "b";r=3;t=9',              2000],
-    ['"api";xr=0;t=4',                            0],
-    ['"api";r=0;xt=4',                            0],
-    ['"api";r=0;t=soon',                          0],
-    ['"api";r=none;t=4',                          0],
-    ["",                                          0],
-    [",;,;=\"",                                   0],
-    ["limit=100, remaining=0, reset=50",          0], // what the drafts before had
+    ['"api";r=0;t=4', 4000],
+    ['"api"; r=0; t=4', 4000],
+    ['"api";t=4;r=0', 4000],
+    ['"api";pk=:a2V5:;r=0;t=4;w=9', 4000],
+    ['"api";r=0;t=0', 0],
+    ['"api";r=0', 0],
+    ['"api";r=1;t=4', 0],
+    ['"api";r=10;t=4', 0],
+    ['"api";r=01;t=4', 0],
+    ['"api";t=4', 0],
+    ['"a";r=5;t=9, "b";r=0;t=2', 2000],
+    ['"a";r=0;t=2,"b";r=0;t=9,"c";r=0;t=5', 9000],
+    ['"a, b";r=0;t=2', 2000],
+    ['"a;r=0;t=99, b";r=3;t=2', 0],
+    ['"a\\", \\"b;r=0;t=99";r=3;t=2', 0],
+    ['"a\\\\";r=0;t=2, "b";r=3;t=9', 2000],
+    ['"api";xr=0;t=4', 0],
+    ['"api";r=0;xt=4', 0],
+    ['"api";r=0;t=soon', 0],
+    ['"api";r=none;t=4', 0],
+    ["", 0],
+    [',;,;="', 0],
+    ["limit=100, remaining=0, reset=50", 0], // what the drafts before had
   ];
   for (const [ratelimit, pauseMs] of table) {
     const { api, url, settle, pausedMs } = make([[200, { ratelimit }]]);
@@ -163,16 +183,16 @@ test("what is neither 429 nor 503 is not sent again, and its Retry-After is not 
 test("a 503 is sent again where that does no harm, and a 429 always", async () => {
   const table = [
     // method    headers                      of 503
-    ["GET",      {},                          true],
-    ["HEAD",     {},                          true],
-    ["PUT",      {},                          true],
-    ["DELETE",   {},                          true],
-    ["OPTIONS",  {},                          true],
-    ["delete",   {},                          true],
-    ["POST",     {},                          false],
-    ["PATCH",    {},                          false],
-    ["POST",     { "Idempotency-Key": "1" },  true],
-    ["PATCH",    { "idempotency-key": "1" },  true],
+    ["GET", {}, true],
+    ["HEAD", {}, true],
+    ["PUT", {}, true],
+    ["DELETE", {}, true],
+    ["OPTIONS", {}, true],
+    ["delete", {}, true],
+    ["POST", {}, false],
+    ["PATCH", {}, false],
+    ["POST", { "Idempotency-Key": "1" }, true],
+    ["PATCH", { "idempotency-key": "1" }, true],
   ];
   for (const [method, headers, isRepeatable] of table) {
     for (const status of [429, 503]) {
@@ -182,7 +202,11 @@ test("a 503 is sent again where that does no harm, and a 429 always", async () =
       assert.deepEqual([response.status, seen().length], again ? [200, 2] : [503, 1], `${method} ${status}`);
       if (!again) assert.equal(pausedMs(), 1000, "and all wait nevertheless");
       const request = make([[status, { "retry-after": "1" }]]);
-      assert.equal((await request.settle(request.api(new Request(request.url, { method, headers })))).status, again ? 200 : 503, `Request ${method} ${status}`);
+      assert.equal(
+        (await request.settle(request.api(new Request(request.url, { method, headers })))).status,
+        again ? 200 : 503,
+        `Request ${method} ${status}`,
+      );
     }
   }
 });
@@ -190,10 +214,10 @@ test("a 503 is sent again where that does no harm, and a 429 always", async () =
 test("it is sent as often as it may, waits longer each time, and then the response is the last", async () => {
   const table = [
     // retries   sent at                    pause then
-    [undefined,  [0, 1000, 3000],           4000],
-    [0,          [0],                       1000],
-    [1,          [0, 1000],                 2000],
-    [4,          [0, 1000, 3000, 7000, 15_000], 16_000],
+    [undefined, [0, 1000, 3000], 4000],
+    [0, [0], 1000],
+    [1, [0, 1000], 2000],
+    [4, [0, 1000, 3000, 7000, 15_000], 16_000],
   ];
   for (const [retries, expected, pauseMs] of table) {
     const { api, url, settle, sentAt, pausedMs } = make(Array(9).fill([429]), { retries });
@@ -204,23 +228,39 @@ test("it is sent as often as it may, waits longer each time, and then the respon
 });
 
 test("each time it is sent it is counted", async () => {
-  const { api, url, settle, sentAt, limiter } = make([[429, { "retry-after": "1" }], [503, { "retry-after": "25" }]], { cost: 2 }, { rate: 2, periodMs: 10_000 });
+  const { api, url, settle, sentAt, limiter } = make(
+    [
+      [429, { "retry-after": "1" }],
+      [503, { "retry-after": "25" }],
+    ],
+    { cost: 2 },
+    { rate: 2, periodMs: 10_000 },
+  );
   assert.equal((await settle(api(url))).status, 200);
   assert.deepEqual([sentAt, limiter.remaining()], [[0, 10_000, 35_000], 0]);
 });
 
 test("the cost is a number, what a function says of the request, or a number by each name", async () => {
-  const limits = [{ name: "requests", rate: 10, periodMs: 1000 }, { name: "bytes", rate: 100, periodMs: 1000 }];
+  const limits = [
+    { name: "requests", rate: 10, periodMs: 1000 },
+    { name: "bytes", rate: 100, periodMs: 1000 },
+  ];
   const table = [
     [undefined, [9, 99]],
     [3, [7, 97]],
     [{ requests: 1, bytes: 50 }, [9, 50]],
-    [({ method, headers }) => ({ requests: method === "POST" ? 2 : 1, bytes: Number(headers.get("x-bytes")) }), [8, 93]],
+    [
+      ({ method, headers }) => ({ requests: method === "POST" ? 2 : 1, bytes: Number(headers.get("x-bytes")) }),
+      [8, 93],
+    ],
   ];
   for (const [cost, left] of table) {
     const { api, url, settle, limiter } = make([], { cost }, limits);
     await settle(api(url, { method: "POST", headers: { "x-bytes": "7" }, body: "x" }));
-    assert.deepEqual(limiter.save().map(({ tokens }) => tokens), left);
+    assert.deepEqual(
+      limiter.save().map(({ tokens }) => tokens),
+      left,
+    );
   }
   const { api, url, seen } = make([], { cost: 101 });
   await assert.rejects(api(url), { code: "cost_never_granted", maxCost: 100 });
@@ -230,12 +270,12 @@ test("the cost is a number, what a function says of the request, or a number by 
 test("a pause holds up all who use the limiter, and a little longer than was said", async (t) => {
   const table = [
     // random  jitterMs   longer by
-    [0,        1000,      0],
-    [0.5,      1000,      500],
-    [0.9999,   1000,      1000],
-    [0.5,      undefined, 500],
-    [0.5,      0,         0],
-    [0.5,      7,         4],
+    [0, 1000, 0],
+    [0.5, 1000, 500],
+    [0.9999, 1000, 1000],
+    [0.5, undefined, 500],
+    [0.5, 0, 0],
+    [0.5, 7, 4],
   ];
   for (const [random, jitterMs, longerMs] of table) {
     t.mock.method(Math, "random", () => random);
@@ -266,7 +306,12 @@ test("what is sent again is the same, whatever the body is", async () => {
     data.set("file", new Blob(["of the file"]), "name.txt");
     return data;
   };
-  const stream = () => new ReadableStream({ start: (out) => (out.enqueue(new TextEncoder().encode("of the ")), out.enqueue(new TextEncoder().encode("stream")), out.close()) });
+  const stream = () =>
+    new ReadableStream({
+      start: (out) => (
+        out.enqueue(new TextEncoder().encode("of the ")), out.enqueue(new TextEncoder().encode("stream")), out.close()
+      ),
+    });
   const table = [
     ["text", () => "of the text", /^of the text$/],
     ["parameters", () => new URLSearchParams({ a: "of the query" }), /^a=of\+the\+query$/],
@@ -278,14 +323,21 @@ test("what is sent again is the same, whatever the body is", async () => {
   ];
   for (const [what, body, expected] of table) {
     for (const isRequest of [false, true]) {
-      const { api, url, settle, seen } = make([[429, { "retry-after": "1" }], [503, { "retry-after": "1" }]]);
+      const { api, url, settle, seen } = make([
+        [429, { "retry-after": "1" }],
+        [503, { "retry-after": "1" }],
+      ]);
       const init = { method: "PUT", body: body(), duplex: "half", headers: { "x-own": "1" } };
       const response = await settle(isRequest ? api(new Request(url, init)) : api(url, init));
       assert.equal(response.status, 200, what);
       assert.equal(seen().length, 3, what);
       for (const { method, body, headers } of seen()) {
         assert.match(body, expected, what);
-        assert.deepEqual([method, headers["x-own"], headers["content-type"]], ["PUT", "1", seen()[0].headers["content-type"]], what);
+        assert.deepEqual(
+          [method, headers["x-own"], headers["content-type"]],
+          ["PUT", "1", seen()[0].headers["content-type"]],
+          what,
+        );
       }
     }
   }
@@ -293,7 +345,11 @@ test("what is sent again is the same, whatever the body is", async () => {
 
 test("a signal ends the wait, at first and before it is sent again", async () => {
   for (const isRequest of [false, true]) {
-    const { api, url, limiter, settle, sentAt, seen } = make([[429, { "retry-after": "5" }]], {}, { rate: 1, periodMs: 1000 });
+    const { api, url, limiter, settle, sentAt, seen } = make(
+      [[429, { "retry-after": "5" }]],
+      {},
+      { rate: 1, periodMs: 1000 },
+    );
     const reason = new Error("not any more");
     const send = (signal) => (isRequest ? api(new Request(url, { signal })) : api(url, { signal }));
     await assert.rejects(send(AbortSignal.abort(reason)), (error) => error === reason, "before");
@@ -322,7 +378,10 @@ test("a signal ends the wait, at first and before it is sent again", async () =>
 test("a request may be aborted on its way", async () => {
   const { limiter } = make([]);
   const controller = new AbortController();
-  const api = limitFetch(limiter, { fetch: (request) => new Promise((_, reject) => request.signal.addEventListener("abort", () => reject(request.signal.reason))) });
+  const api = limitFetch(limiter, {
+    fetch: (request) =>
+      new Promise((_, reject) => request.signal.addEventListener("abort", () => reject(request.signal.reason))),
+  });
   const sent = api(origin, { signal: controller.signal });
   await setImmediate();
   controller.abort("on its way");
@@ -332,10 +391,10 @@ test("a request may be aborted on its way", async () => {
 test("if there is no time left, the response is what the server said last", async () => {
   const table = [
     // maxWaitMs  server says   sent at        status
-    [2999,        "3",          [0],           429],
-    [3000,        "3",          [0, 3000],     200],
-    [0,           "1",          [0],           429],
-    [0,           "0",          [0, 0],        200],
+    [2999, "3", [0], 429],
+    [3000, "3", [0, 3000], 200],
+    [0, "1", [0], 429],
+    [0, "0", [0, 0], 200],
   ];
   for (const [maxWaitMs, after, expected, status] of table) {
     const { api, url, settle, sentAt, clock } = make([[429, { "retry-after": after }]], { maxWaitMs });
@@ -398,7 +457,9 @@ test("a response is let go as well when a signal ends the wait", async () => {
   const controller = new AbortController();
   let gone = 0;
   const body = new ReadableStream({ cancel: () => void (gone += 1) });
-  const sent = limitFetch(limiter, { fetch: () => Promise.resolve(new Response(body, { status: 429 })) })(origin, { signal: controller.signal });
+  const sent = limitFetch(limiter, { fetch: () => Promise.resolve(new Response(body, { status: 429 })) })(origin, {
+    signal: controller.signal,
+  });
   sent.catch(() => {});
   while (limiter.waiting === 0) await setImmediate();
   controller.abort("over");
@@ -408,7 +469,11 @@ test("a response is let go as well when a signal ends the wait", async () => {
 });
 
 test("a server that says something absurd does not end the limiter", async () => {
-  for (const headers of [{ "retry-after": "9".repeat(20) }, { "retry-after": "9".repeat(400) }, { ratelimit: `"api";r=0;t=${"9".repeat(20)}` }]) {
+  for (const headers of [
+    { "retry-after": "9".repeat(20) },
+    { "retry-after": "9".repeat(400) },
+    { ratelimit: `"api";r=0;t=${"9".repeat(20)}` },
+  ]) {
     const { api, url, settle, limiter } = make([[429, headers]], { maxWaitMs: 1000 });
     assert.equal((await settle(api(url))).status, 429);
     await assert.rejects(limiter.acquire({ maxWaitMs: 1000 }), { code: "wait_too_long" });
@@ -419,7 +484,15 @@ test("a server that says something absurd does not end the limiter", async () =>
 
 test("options that are no numbers are refused", async () => {
   const { limiter } = make([]);
-  for (const options of [{ retries: NaN }, { retries: -1 }, { retries: 0.5 }, { retries: "2" }, { jitterMs: NaN }, { jitterMs: -1 }, { jitterMs: "1000" }]) {
+  for (const options of [
+    { retries: NaN },
+    { retries: -1 },
+    { retries: 0.5 },
+    { retries: "2" },
+    { jitterMs: NaN },
+    { jitterMs: -1 },
+    { jitterMs: "1000" },
+  ]) {
     assert.throws(() => limitFetch(limiter, options), { name: "TollgateError" }, JSON.stringify(options));
   }
 });

@@ -38,7 +38,13 @@ test("who does not have to wait does not", async () => {
   const all = acquire({ cost: 2 });
   assert.equal(limiter.waiting, 0);
   await setImmediate();
-  assert.deepEqual([fate, all], [{ at: START, value: allow(1, 0) }, { at: START, value: allow(2, 0) }]);
+  assert.deepEqual(
+    [fate, all],
+    [
+      { at: START, value: allow(1, 0) },
+      { at: START, value: allow(2, 0) },
+    ],
+  );
   const next = acquire();
   assert.equal(limiter.waiting, 1);
   await to(333);
@@ -81,7 +87,12 @@ test("who asks while others wait is told exactly when it would be granted", asyn
   const { limiter, acquire, to } = make({ rate: 1, periodMs: 1000, capacity: 3, initial: 0 });
   acquire({ cost: 2 });
   acquire({ cost: 1 });
-  for (const [cost, retryAt] of [[0, 3000], [1, 4000], [2, 5000], [3, 6000]]) {
+  for (const [cost, retryAt] of [
+    [0, 3000],
+    [1, 4000],
+    [2, 5000],
+    [3, 6000],
+  ]) {
     assert.deepEqual([limiter.peek(cost), limiter.consume(cost)], [wait(retryAt), wait(retryAt)], `${cost}`);
   }
   assert.deepEqual([limiter.peek(4), limiter.consume(4)], [never(3), never(3)]);
@@ -103,21 +114,34 @@ test("a longest wait is kept to the millisecond", async () => {
   const { limiter, events, acquire, admitted, to } = make({ rate: 3, periodMs: 1000, initial: 0 });
   const table = [
     // maxWaitMs  becomes
-    [0,    "wait_too_long"],
-    [333,  "wait_too_long"],
-    [334,  334],
-    [666,  "wait_too_long"],
-    [667,  667],
+    [0, "wait_too_long"],
+    [333, "wait_too_long"],
+    [334, 334],
+    [666, "wait_too_long"],
+    [667, 667],
     [Infinity, 1000],
     [undefined, 1334],
   ];
   for (const [maxWaitMs] of table) acquire({ maxWaitMs });
   await setImmediate();
-  assert.deepEqual(admitted(), ["wait_too_long", "wait_too_long", undefined, "wait_too_long", undefined, undefined, undefined], "at once");
+  assert.deepEqual(
+    admitted(),
+    ["wait_too_long", "wait_too_long", undefined, "wait_too_long", undefined, undefined, undefined],
+    "at once",
+  );
   await to(2000);
-  assert.deepEqual(admitted(), table.map(([, becomes]) => becomes));
-  const reasons = events.filter(({ type }) => type === "drop").map(({ reason }) => [reason.constructor, reason.code, reason.retryAt]);
-  assert.deepEqual(reasons, [[TollgateError, "wait_too_long", START + 334], [TollgateError, "wait_too_long", START + 334], [TollgateError, "wait_too_long", START + 667]]);
+  assert.deepEqual(
+    admitted(),
+    table.map(([, becomes]) => becomes),
+  );
+  const reasons = events
+    .filter(({ type }) => type === "drop")
+    .map(({ reason }) => [reason.constructor, reason.code, reason.retryAt]);
+  assert.deepEqual(reasons, [
+    [TollgateError, "wait_too_long", START + 334],
+    [TollgateError, "wait_too_long", START + 334],
+    [TollgateError, "wait_too_long", START + 667],
+  ]);
   assert.equal(limiter.waiting, 0);
 });
 
@@ -126,7 +150,11 @@ test("who can be admitted in time no more is told at once", async () => {
     ["somebody of a higher priority comes", ({ acquire }) => acquire({ priority: 1 }), ["wait_too_long", 2000, 1000]],
     ["a pause", ({ limiter }) => limiter.pause(START + 1001), ["wait_too_long", 1001]], // and the next need not wait for two
     ["a charge", ({ limiter }) => limiter.charge(1), ["wait_too_long", 2000]],
-    ["an older state", ({ limiter }) => limiter.restore([{ tokens: 0, drops: 0, at: START + 1 }]), ["wait_too_long", 1001]],
+    [
+      "an older state",
+      ({ limiter }) => limiter.restore([{ tokens: 0, drops: 0, at: START + 1 }]),
+      ["wait_too_long", 1001],
+    ],
     ["no more", () => {}, [1000, 2000]],
     ["a pause that is over in time", ({ limiter }) => limiter.pause(START + 1000), [1000, 2000]],
   ];
@@ -144,13 +172,19 @@ test("who can be admitted in time no more is told at once", async () => {
 });
 
 test("what can never be granted is refused at once, and says what could", async () => {
-  const { limiter, events, acquire, admitted } = make([{ name: "a", rate: 3, periodMs: 1000 }, { name: "b", rate: 5, periodMs: 1000 }]);
+  const { limiter, events, acquire, admitted } = make([
+    { name: "a", rate: 3, periodMs: 1000 },
+    { name: "b", rate: 5, periodMs: 1000 },
+  ]);
   for (const cost of [4, { a: 1, b: 6 }, { a: 3, b: 5 }]) acquire({ cost });
   await setImmediate();
   assert.deepEqual(admitted(), ["cost_never_granted", "cost_never_granted", 0]);
   await assert.rejects(limiter.acquire({ cost: 4 }), { name: "TollgateError", code: "cost_never_granted", maxCost: 3 });
   await assert.rejects(limiter.acquire({ cost: { a: 1, b: 6 } }), { code: "cost_never_granted", maxCost: 5 });
-  assert.deepEqual(events.map(({ type }) => type), ["allow"]);
+  assert.deepEqual(
+    events.map(({ type }) => type),
+    ["allow"],
+  );
 });
 
 test("what is no request is refused, and nobody waits for it", async () => {
@@ -170,15 +204,30 @@ test("what is no request is refused, and nobody waits for it", async () => {
   for (const state of ["now", "in line"]) {
     for (const [options, code] of table) {
       const before = [limiter.save(), limiter.waiting, events.length];
-      await assert.rejects(limiter.acquire(options), (error) => (code ? error.code === code : error instanceof TypeError), `${state}: ${JSON.stringify(options)}`);
-      assert.deepEqual([limiter.save(), limiter.waiting, events.length], before, `${state}: ${JSON.stringify(options)}`);
+      await assert.rejects(
+        limiter.acquire(options),
+        (error) => (code ? error.code === code : error instanceof TypeError),
+        `${state}: ${JSON.stringify(options)}`,
+      );
+      assert.deepEqual(
+        [limiter.save(), limiter.waiting, events.length],
+        before,
+        `${state}: ${JSON.stringify(options)}`,
+      );
     }
     acquire({ cost: 3 });
     acquire({ cost: 3 });
   }
   await to(10_000);
   assert.deepEqual([limiter.waiting, clock.timers], [0, []]);
-  for (const options of [{ maxQueue: -1 }, { maxQueue: 0.5 }, { maxQueue: NaN }, { maxQueue: Infinity }, { overflow: "drop" }, { overflow: null }]) {
+  for (const options of [
+    { maxQueue: -1 },
+    { maxQueue: 0.5 },
+    { maxQueue: NaN },
+    { maxQueue: Infinity },
+    { overflow: "drop" },
+    { overflow: null },
+  ]) {
     assert.throws(() => new Limiter(SECOND, { clock, ...options }), TollgateError, JSON.stringify(options));
   }
 });
@@ -267,15 +316,15 @@ test("nobody is admitted whose signal was aborted", async () => {
 test("as many wait as may, and one more is refused or has the oldest go", async () => {
   const table = [
     // overflow      maxQueue  priorities  then
-    [undefined,      2,        [0, 0, 0, 0],       [1000, 2000, "queue_full", "queue_full"]],
-    ["reject",       2,        [0, 0, 9],          [1000, 2000, "queue_full"]],
-    ["reject",       0,        [0, 9],             ["queue_full", "queue_full"]],
-    ["drop_oldest",  2,        [0, 0, 0, 0],       ["queue_full", "queue_full", 1000, 2000]],
-    ["drop_oldest",  2,        [1, 0, 0],          [1000, "queue_full", 2000]],
-    ["drop_oldest",  2,        [0, 1, 2, 3],       ["queue_full", "queue_full", 2000, 1000]],
-    ["drop_oldest",  2,        [1, 1, 0],          [1000, 2000, "queue_full"]], // nobody of its own priority waits longer
-    ["drop_oldest",  0,        [0, 9],             ["queue_full", "queue_full"]],
-    ["drop_oldest",  1,        [0, 0],             ["queue_full", 1000]],
+    [undefined, 2, [0, 0, 0, 0], [1000, 2000, "queue_full", "queue_full"]],
+    ["reject", 2, [0, 0, 9], [1000, 2000, "queue_full"]],
+    ["reject", 0, [0, 9], ["queue_full", "queue_full"]],
+    ["drop_oldest", 2, [0, 0, 0, 0], ["queue_full", "queue_full", 1000, 2000]],
+    ["drop_oldest", 2, [1, 0, 0], [1000, "queue_full", 2000]],
+    ["drop_oldest", 2, [0, 1, 2, 3], ["queue_full", "queue_full", 2000, 1000]],
+    ["drop_oldest", 2, [1, 1, 0], [1000, 2000, "queue_full"]], // nobody of its own priority waits longer
+    ["drop_oldest", 0, [0, 9], ["queue_full", "queue_full"]],
+    ["drop_oldest", 1, [0, 0], ["queue_full", 1000]],
   ];
   for (const [overflow, maxQueue, priorities, expected] of table) {
     const row = `${overflow} ${maxQueue} ${priorities}`;
@@ -285,7 +334,11 @@ test("as many wait as may, and one more is refused or has the oldest go", async 
       assert.ok(limiter.waiting <= maxQueue, row);
     }
     await setImmediate();
-    assert.deepEqual(admitted().map((then) => then === "queue_full"), expected.map((then) => then === "queue_full"), `${row}: at once`);
+    assert.deepEqual(
+      admitted().map((then) => then === "queue_full"),
+      expected.map((then) => then === "queue_full"),
+      `${row}: at once`,
+    );
     await to(10_000);
     assert.deepEqual([admitted(), limiter.waiting, clock.timers], [expected, 0, []], row);
   }
@@ -366,7 +419,10 @@ test("a pause until what is no moment is refused", async () => {
 });
 
 test("a reservation of more than the capacity is only put off by a pause", async () => {
-  for (const limit of [{ ...SECOND, capacity: 0, maxDebt: 5 }, { ...SECOND, capacity: 1, maxDebt: 5 }]) {
+  for (const limit of [
+    { ...SECOND, capacity: 0, maxDebt: 5 },
+    { ...SECOND, capacity: 1, maxDebt: 5 },
+  ]) {
     const { limiter, to } = make(limit);
     limiter.pause(START + 500);
     const { retryAt } = limiter.reserve(2);
@@ -394,7 +450,12 @@ test("what is given back wakes those who wait", async () => {
     ["nothing", () => {}, [1000, 2000, 3000]],
   ];
   for (const [what, happens, expected] of table) {
-    const { clock, limiter, events, acquire, admitted, to } = make({ rate: 1, periodMs: 1000, capacity: 3, initial: 0 });
+    const { clock, limiter, events, acquire, admitted, to } = make({
+      rate: 1,
+      periodMs: 1000,
+      capacity: 3,
+      initial: 0,
+    });
     for (let i = 0; i < 3; i++) acquire();
     await to(500);
     happens(limiter);
@@ -455,7 +516,13 @@ test("events come in order, and say all", async () => {
   expect({ type: "change" });
   await to(1500);
   expect({ type: "allow", cost: 1, decision: allow(1, 1500) });
-  for (const change of [() => limiter.charge(), () => limiter.refund(), () => limiter.reset(), () => limiter.restore(limiter.save()), () => limiter.pause(0)]) {
+  for (const change of [
+    () => limiter.charge(),
+    () => limiter.refund(),
+    () => limiter.reset(),
+    () => limiter.restore(limiter.save()),
+    () => limiter.pause(0),
+  ]) {
     change();
     expect({ type: "change" });
   }
@@ -474,7 +541,14 @@ test("who has the oldest go hears of that first", () => {
   const { events, acquire } = make({ ...SECOND, initial: 0 }, { maxQueue: 1, overflow: "drop_oldest" });
   acquire({ cost: 1 });
   acquire({ cost: 0 });
-  assert.deepEqual(events.map(({ type, cost, waiting }) => [type, cost, waiting]), [["queue", 1, 1], ["drop", 1, undefined], ["allow", 0, undefined]]);
+  assert.deepEqual(
+    events.map(({ type, cost, waiting }) => [type, cost, waiting]),
+    [
+      ["queue", 1, 1],
+      ["drop", 1, undefined],
+      ["allow", 0, undefined],
+    ],
+  );
 });
 
 test("a listener hears until it does not want to, twice if it listens twice", () => {
@@ -544,7 +618,14 @@ test("a listener that throws stops nobody who waits, and what it threw is not lo
     limiter.on(({ type }) => { if (type === "allow") throw new Error("of the listener"); });
     for (let i = 1; i <= 3; i++) limiter.acquire().then(() => console.log(i));`;
   const { stdout } = await promisify(execFile)(process.execPath, ["--input-type=module", "--eval", program]);
-  assert.deepEqual(stdout.trim().split("\n").sort(), ["1", "2", "3", "of the listener", "of the listener", "of the listener"]);
+  assert.deepEqual(stdout.trim().split("\n").sort(), [
+    "1",
+    "2",
+    "3",
+    "of the listener",
+    "of the listener",
+    "of the listener",
+  ]);
 });
 
 test("who waits for what has become impossible is let go, and blocks nobody", async () => {
@@ -568,7 +649,10 @@ test("a budget that never refills is spent once, and what is given back goes to 
 test("with a capacity of nothing, reservations are spaced evenly", () => {
   const { limiter } = make({ rate: 2, periodMs: 1000, capacity: 0, maxDebt: 3 });
   assert.deepEqual([limiter.consume(), limiter.consume(0)], [never(0), allow(0, 0)]);
-  assert.deepEqual([1, 1, 1].map((cost) => limiter.reserve(cost)), [allow(1, 500), allow(1, 1000), allow(1, 1500)]);
+  assert.deepEqual(
+    [1, 1, 1].map((cost) => limiter.reserve(cost)),
+    [allow(1, 500), allow(1, 1000), allow(1, 1500)],
+  );
   assert.deepEqual([limiter.reserve(), limiter.reserve(4), limiter.consume(0)], [wait(500), never(3), wait(1500)]);
   limiter.refund(3);
   assert.deepEqual([limiter.reserve(1, 499), limiter.reserve(1, 500)], [never(0), allow(1, 500)]);
@@ -591,7 +675,10 @@ test("when a window opens, as many are admitted as it has tokens", async () => {
 });
 
 test("several limits are all asked, each for its own cost", async () => {
-  const { limiter, events, acquire, admitted, to } = make([{ name: "requests", rate: 2, periodMs: 1000 }, { name: "tokens", rate: 100, periodMs: 10_000 }]);
+  const { limiter, events, acquire, admitted, to } = make([
+    { name: "requests", rate: 2, periodMs: 1000 },
+    { name: "tokens", rate: 100, periodMs: 10_000 },
+  ]);
   const cost = { requests: 1, tokens: 50 };
   assert.deepEqual(limiter.consume(cost), allow(50, 0));
   for (let i = 0; i < 3; i++) acquire({ cost });
@@ -599,8 +686,14 @@ test("several limits are all asked, each for its own cost", async () => {
   assert.deepEqual(limiter.peek({ requests: 0, tokens: 1 }), wait(10_100));
   await to(30_000);
   assert.deepEqual(admitted(), [0, 5000, 10_000, 10_000]);
-  assert.deepEqual(events.filter(({ type }) => type === "queue").map(({ cost }) => cost), [cost, cost, { requests: 1, tokens: 0 }]);
-  assert.deepEqual(limiter.limits.map(({ name }) => name), ["requests", "tokens"]);
+  assert.deepEqual(
+    events.filter(({ type }) => type === "queue").map(({ cost }) => cost),
+    [cost, cost, { requests: 1, tokens: 0 }],
+  );
+  assert.deepEqual(
+    limiter.limits.map(({ name }) => name),
+    ["requests", "tokens"],
+  );
 });
 
 test("a wait may be longer than any timer", async () => {
@@ -664,12 +757,18 @@ test("what is thrown in a throttled function, and what it returns, is the caller
   assert.deepEqual(calls, [[0, 1, 2, 3]]);
   await to(5000);
   assert.deepEqual(calls, [[0, 1, 2, 3], [1000, "throw"], [2000, "reject"], [3000]]);
-  assert.deepEqual(fates.map(({ value, error }) => value ?? error.message), [3, "thrown", "rejected", 0]);
+  assert.deepEqual(
+    fates.map(({ value, error }) => value ?? error.message),
+    [3, "thrown", "rejected", 0],
+  );
   assert.equal(limiter.remaining(), 1, "what was thrown is not given back, and only time brings more");
 });
 
 test("a throttled function costs a number, what a function says, or a number by each name", async () => {
-  const limits = [{ name: "requests", rate: 10, periodMs: 1000 }, { name: "tokens", rate: 100, periodMs: 1000 }];
+  const limits = [
+    { name: "requests", rate: 10, periodMs: 1000 },
+    { name: "tokens", rate: 100, periodMs: 1000 },
+  ];
   const table = [
     [undefined, [9, 99]],
     [{}, [9, 99]],
@@ -682,11 +781,19 @@ test("a throttled function costs a number, what a function says, or a number by 
   for (const [options, left] of table) {
     const { limiter } = make(limits);
     assert.equal(await limiter.throttle((text) => text, options)("abc", 5), "abc");
-    assert.deepEqual(limiter.save().map(({ tokens }) => tokens), left, String(options?.cost));
+    assert.deepEqual(
+      limiter.save().map(({ tokens }) => tokens),
+      left,
+      String(options?.cost),
+    );
   }
   const { limiter } = make(limits);
   let called = 0;
-  const broken = limiter.throttle(() => called++, { cost: () => { throw new Error("no price"); } });
+  const broken = limiter.throttle(() => called++, {
+    cost: () => {
+      throw new Error("no price");
+    },
+  });
   await assert.rejects(broken(), { message: "no price" });
   await assert.rejects(limiter.throttle(() => called++, { cost: () => 1.5 })(), { code: "cost_not_whole" });
   await assert.rejects(limiter.throttle(() => called++, { cost: 11 })(), { code: "cost_never_granted", maxCost: 10 });
@@ -716,13 +823,21 @@ test("a throttled function whose signal is aborted between its turn and the call
   const controller = new AbortController();
   let called = 0;
   limiter.on(({ type }) => type === "allow" && controller.abort("just now"));
-  await assert.rejects(limiter.throttle(() => ++called, { cost: 3, signal: controller.signal })(), (reason) => reason === "just now");
+  await assert.rejects(
+    limiter.throttle(() => ++called, { cost: 3, signal: controller.signal })(),
+    (reason) => reason === "just now",
+  );
   assert.deepEqual([called, limiter.remaining()], [0, 5]);
 });
 
 test("a throttled method is called on its object", async () => {
   const { limiter } = make({ rate: 5, periodMs: 1000 });
-  const object = { name: "it", say: limiter.throttle(function () { return this?.name; }) };
+  const object = {
+    name: "it",
+    say: limiter.throttle(function () {
+      return this?.name;
+    }),
+  };
   assert.equal(await object.say(), "it");
 });
 
@@ -732,7 +847,11 @@ const laws = {
   limits(most) {
     const { pick, below } = this.random;
     return Array.from({ length: 1 + below(3) }, (_, i) => ({
-      name: `limit ${i}`, kind: pick(["token_bucket", "fixed_window"]), rate: pick([1, 2, 3, 7]), periodMs: pick([10, 100, 333, 1000]), capacity: most + below(4),
+      name: `limit ${i}`,
+      kind: pick(["token_bucket", "fixed_window"]),
+      rate: pick([1, 2, 3, 7]),
+      periodMs: pick([10, 100, 333, 1000]),
+      capacity: most + below(4),
     }));
   },
 };
@@ -757,12 +876,20 @@ test("whoever gives the forecast as the longest wait is admitted then, and with 
         const waiting = limiter.waiting;
         const early = acquire({ cost, maxWaitMs: at - clock.now() - 1 });
         await setImmediate();
-        assert.deepEqual([early.error?.code, early.error?.retryAt, limiter.waiting], ["wait_too_long", at, waiting], row);
+        assert.deepEqual(
+          [early.error?.code, early.error?.retryAt, limiter.waiting],
+          ["wait_too_long", at, waiting],
+          row,
+        );
       }
       asked.push({ cost, at, fate: acquire({ cost, maxWaitMs: at - clock.now() }) });
     }
     await clock.toTheEnd();
-    assert.deepEqual(asked.map(({ fate }) => [fate.value?.allowed, fate.at]), asked.map(({ at }) => [true, at]), JSON.stringify([round, limits, asked]));
+    assert.deepEqual(
+      asked.map(({ fate }) => [fate.value?.allowed, fate.at]),
+      asked.map(({ at }) => [true, at]),
+      JSON.stringify([round, limits, asked]),
+    );
     assert.deepEqual([limiter.waiting, clock.timers], [0, []]);
   }
   assert.ok(waits > 200, `${waits}`);
@@ -791,7 +918,11 @@ for (const lateMs of [0, 7]) {
     const { below, pick, chance } = laws.random;
     for (let round = 0; round < 40; round++) {
       const limits = laws.limits(3).map((limit) => ({ ...limit, kind: "token_bucket" }));
-      const { clock, limiter, events, acquire } = make(limits, { maxQueue: pick([2, 1000]), overflow: pick(["reject", "drop_oldest"]) }, lateMs);
+      const { clock, limiter, events, acquire } = make(
+        limits,
+        { maxQueue: pick([2, 1000]), overflow: pick(["reject", "drop_oldest"]) },
+        lateMs,
+      );
       const admitted = [];
       limiter.on(({ type, cost }) => type === "allow" && admitted.push([clock.now(), cost]));
       const pending = [];
@@ -799,14 +930,20 @@ for (const lateMs of [0, 7]) {
         const controller = new AbortController();
         const cost = below(4);
         const ask = below(6);
-        if (ask < 3) pending.push(acquire({ cost, priority: below(2), maxWaitMs: pick([0, 200, Infinity]), signal: controller.signal }));
+        if (ask < 3)
+          pending.push(
+            acquire({ cost, priority: below(2), maxWaitMs: pick([0, 200, Infinity]), signal: controller.signal }),
+          );
         else if (ask < 5) limiter.consume(cost);
         else if (chance(0.2)) limiter.pause(clock.now() + below(100));
         if (chance(0.1)) controller.abort("given up");
         if (chance(0.4)) await clock.advance(below(200));
       }
       await clock.toTheEnd();
-      assert.ok(pending.every(({ at }) => at !== undefined), "nobody is forgotten");
+      assert.ok(
+        pending.every(({ at }) => at !== undefined),
+        "nobody is forgotten",
+      );
       assert.equal(limiter.waiting, 0);
       for (const { rate, periodMs, capacity } of limits) {
         for (let i = 0; i < admitted.length; i++) {

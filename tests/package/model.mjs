@@ -2,9 +2,17 @@
 
 /** Keeps `level` in parts of a token: `periodMs` of them make one. A window's parts all come back when it opens. */
 export class Model {
-  constructor(now, { kind = "token_bucket", rate, periodMs, capacity = rate, maxDebt = 0, initial = capacity, offsetMs = 0 }) {
+  constructor(
+    now,
+    { kind = "token_bucket", rate, periodMs, capacity = rate, maxDebt = 0, initial = capacity, offsetMs = 0 },
+  ) {
     this.opens = kind === "fixed_window";
-    Object.assign(this, { rate: BigInt(rate), periodMs: BigInt(periodMs), maxDebt: BigInt(maxDebt), full: BigInt(capacity) * BigInt(periodMs) });
+    Object.assign(this, {
+      rate: BigInt(rate),
+      periodMs: BigInt(periodMs),
+      maxDebt: BigInt(maxDebt),
+      full: BigInt(capacity) * BigInt(periodMs),
+    });
     this.level = BigInt(initial) * this.periodMs;
     const into = modulo(BigInt(now) - BigInt(offsetMs), this.periodMs);
     this.at = this.opens ? BigInt(now) - into : BigInt(now);
@@ -14,7 +22,8 @@ export class Model {
   consume(now, cost) {
     const granted = this.grants(now, cost);
     this.#anchor(now);
-    if (granted && cost > 0) Object.assign(this, { level: this.#levelAt(now) - BigInt(cost) * this.periodMs, at: this.#refilledAt(now) });
+    if (granted && cost > 0)
+      Object.assign(this, { level: this.#levelAt(now) - BigInt(cost) * this.periodMs, at: this.#refilledAt(now) });
     return granted;
   }
 
@@ -73,11 +82,14 @@ export class Model {
     const asked = BigInt(cost) * this.periodMs;
     const debt = this.maxDebt * this.periodMs;
     switch (verb) {
-      case "consume": return level >= asked ? { parts: asked, readyAt: now } : undefined;
+      case "consume":
+        return level >= asked ? { parts: asked, readyAt: now } : undefined;
       case "reserve":
       case "borrow": {
         const readyAt = this.#reachedAt(now, verb === "reserve" ? asked : 0n);
-        return level - asked >= -debt && readyAt - now <= maxWaitMs && readyAt < Infinity ? { parts: asked, readyAt } : undefined;
+        return level - asked >= -debt && readyAt - now <= maxWaitMs && readyAt < Infinity
+          ? { parts: asked, readyAt }
+          : undefined;
       }
       case "consumeUpTo": {
         if (cost === 0) return level >= 0n ? { parts: 0n, readyAt: now } : undefined;
@@ -88,8 +100,10 @@ export class Model {
         const floor = level < -debt ? level : -debt;
         return { parts: level - (level - asked < floor ? floor : level - asked), readyAt: now };
       }
-      case "refund": return { parts: level - (level + asked > this.full ? this.full : level + asked), readyAt: now };
-      case "reset": return { parts: level - this.full, readyAt: now };
+      case "refund":
+        return { parts: level - (level + asked > this.full ? this.full : level + asked), readyAt: now };
+      case "reset":
+        return { parts: level - this.full, readyAt: now };
     }
   }
 
@@ -125,7 +139,10 @@ export class Model {
     if (elapsedMs <= 0n) return { level, at };
     const windows = elapsedMs / this.periodMs;
     const back = this.opens ? windows * this.periodMs * this.rate : elapsedMs * this.rate;
-    return { level: level + back > this.full ? this.full : level + back, at: this.opens ? at + windows * this.periodMs : BigInt(now) };
+    return {
+      level: level + back > this.full ? this.full : level + back,
+      at: this.opens ? at + windows * this.periodMs : BigInt(now),
+    };
   }
 
   /** A clock that stepped back by more than a minute is followed, in whole windows. */
@@ -133,7 +150,10 @@ export class Model {
     const { level, at } = this;
     const aheadMs = at - BigInt(now);
     if (aheadMs <= 60_000n) return { level, at };
-    return { level, at: this.opens ? at - ((aheadMs + this.periodMs - 1n) / this.periodMs) * this.periodMs : BigInt(now) };
+    return {
+      level,
+      at: this.opens ? at - ((aheadMs + this.periodMs - 1n) / this.periodMs) * this.periodMs : BigInt(now),
+    };
   }
 
   #anchor(now) {

@@ -21,7 +21,10 @@ export async function serve(folder, headers = {}) {
   const server = createServer(async ({ url }, response) => {
     const path = new URL(url, "http://localhost").pathname;
     const bytes = await readFile(join(folder, path)).catch(() => undefined);
-    response.writeHead(bytes ? 200 : 404, { ...headers, "content-type": TYPES[extname(path)] ?? "application/octet-stream" });
+    response.writeHead(bytes ? 200 : 404, {
+      ...headers,
+      "content-type": TYPES[extname(path)] ?? "application/octet-stream",
+    });
     response.end(bytes);
   });
   await once(server.listen(0, "127.0.0.1"), "listening");
@@ -33,7 +36,8 @@ export async function serve(folder, headers = {}) {
 }
 
 /** The text of a page that runs a script. */
-export const page = (script, type = "module") => `<!doctype html><meta charset="utf-8"><body><script type="${type}" src="${script}" defer></script></body>`;
+export const page = (script, type = "module") =>
+  `<!doctype html><meta charset="utf-8"><body><script type="${type}" src="${script}" defer></script></body>`;
 
 /**
  * Opens a page and waits for its outcome. `instances` says how often it has instantiated a WebAssembly module with the
@@ -54,7 +58,9 @@ export async function visit(url) {
     WebAssembly.Instance = new Proxy(WebAssembly.Instance, { construct });
   });
   try {
-    const happened = shown.goto(url).then(() => shown.waitForFunction(() => globalThis.outcome, null, { timeout: PAGE_TIMEOUT_MS }));
+    const happened = shown
+      .goto(url)
+      .then(() => shown.waitForFunction(() => globalThis.outcome, null, { timeout: PAGE_TIMEOUT_MS }));
     await Promise.race([happened, failed]);
     return await shown.evaluate(() => ({ outcome: globalThis.outcome, instances: globalThis.instances }));
   } catch (error) {
@@ -67,6 +73,11 @@ export async function visit(url) {
 let browser;
 after(async () => (await browser)?.close());
 
-const TYPES = { ".html": "text/html", ".js": "text/javascript", ".mjs": "text/javascript", ".wasm": "application/wasm" };
+const TYPES = {
+  ".html": "text/html",
+  ".js": "text/javascript",
+  ".mjs": "text/javascript",
+  ".wasm": "application/wasm",
+};
 /** It takes a second, with a cold cache. */
 const PAGE_TIMEOUT_MS = 60_000;

@@ -14,7 +14,9 @@ const installed = join(folder, "node_modules/tollgate");
 const manifest = JSON.parse(readFileSync(join(installed, "package.json")));
 
 test("has the modules that are in www/src, with their types, and nothing else", (t) => {
-  const modules = globSync("www/src/*.ts", { cwd: root }).map((path) => path.split("/").at(-1).slice(0, -".ts".length)).filter((name) => !/\.d(\.|$)/.test(name));
+  const modules = globSync("www/src/*.ts", { cwd: root })
+    .map((path) => path.split("/").at(-1).slice(0, -".ts".length))
+    .filter((name) => !/\.d(\.|$)/.test(name));
   assert.ok(modules.length > 10);
   const others = ["CHANGELOG.md", "LICENSE-APACHE", "LICENSE-MIT", "README.md", "core.wasm", "package.json", "wasm.js"];
   assert.deepEqual(files.toSorted(), [...modules.flatMap((name) => [`${name}.js`, `${name}.d.ts`]), ...others].sort());
@@ -43,7 +45,10 @@ test("has one version with the crate", () => {
 
 test("publint finds nothing", async () => {
   const { buffer, byteOffset, byteLength } = readFileSync(tarball);
-  const { messages } = await publint({ pack: { tarball: buffer.slice(byteOffset, byteOffset + byteLength) }, strict: true });
+  const { messages } = await publint({
+    pack: { tarball: buffer.slice(byteOffset, byteOffset + byteLength) },
+    strict: true,
+  });
   assert.deepEqual(messages, []);
 });
 
@@ -60,18 +65,33 @@ describe("taken in parts", () => {
   writeFileSync(join(folder, "part.mjs"), part);
   writeFileSync(join(folder, "whole.mjs"), whole);
   /** What nothing but these could need. */
-  const MARKS = { SharedLimiter: "BroadcastChannel", kept: "indexedDB", Client: "/v1/", limitFetch: "retry-after", Queue: "drop_oldest" };
+  const MARKS = {
+    SharedLimiter: "BroadcastChannel",
+    kept: "indexedDB",
+    Client: "/v1/",
+    limitFetch: "retry-after",
+    Queue: "drop_oldest",
+  };
 
   const bundlers = {
     async esbuild(name, out) {
-      await run("esbuild", [`${name}.mjs`, "--bundle", "--minify", "--format=esm", `--outfile=${out}/${name}.js`], folder);
+      await run(
+        "esbuild",
+        [`${name}.mjs`, "--bundle", "--minify", "--format=esm", `--outfile=${out}/${name}.js`],
+        folder,
+      );
     },
     async webpack(name, out) {
       assert.deepEqual(await webpackBuild(folder, { [name]: `./${name}.mjs` }, join(folder, out)), []);
     },
     async vite(name, out) {
       const rollupOptions = { input: join(folder, `${name}.mjs`), output: { entryFileNames: "[name].js" } };
-      await viteBuild({ root: folder, configFile: false, logLevel: "error", build: { outDir: out, emptyOutDir: false, rollupOptions } });
+      await viteBuild({
+        root: folder,
+        configFile: false,
+        logLevel: "error",
+        build: { outDir: out, emptyOutDir: false, rollupOptions },
+      });
     },
   };
   for (const [bundler, bundle] of Object.entries(bundlers)) {
@@ -88,7 +108,8 @@ describe("taken in parts", () => {
         assert.ok(texts.whole.includes(mark), `${what} is in the whole, so that this shows something`);
         assert.ok(!texts.part.includes(mark), `${what} is not in the part`);
       }
-      for (const text of Object.values(texts)) assert.equal(text.split(coreText(folder)).length - 1, 1, "the core is there once");
+      for (const text of Object.values(texts))
+        assert.equal(text.split(coreText(folder)).length - 1, 1, "the core is there once");
       assert.equal(await printed(process.execPath, [join(out, "part.js")], folder), 334);
     });
   }
@@ -101,7 +122,9 @@ describe("its repository", () => {
     rmSync(copy, { recursive: true, force: true });
     mkdirSync(copy);
     copyFileSync(join(root, "www/package.json"), join(copy, "package.json"));
-    await run(join(root, ".ci/name-repository"), [copy], folder, { env: { GITHUB_SERVER_URL: "", GITHUB_REPOSITORY: "", ...env } });
+    await run(join(root, ".ci/name-repository"), [copy], folder, {
+      env: { GITHUB_SERVER_URL: "", GITHUB_REPOSITORY: "", ...env },
+    });
     return JSON.parse(readFileSync(join(copy, "package.json")));
   };
   const source = JSON.parse(readFileSync(join(root, "www/package.json")));

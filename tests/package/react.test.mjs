@@ -23,9 +23,17 @@ const entry = `
   import { useRateLimit } from "./build/package/react.js";
   Object.assign(globalThis, react, client, tollgate, { useRateLimit });
 `;
-const bundle = { bundle: true, format: "esm", define: { "process.env.NODE_ENV": '"development"' }, outfile: join(folder, "page.js") };
+const bundle = {
+  bundle: true,
+  format: "esm",
+  define: { "process.env.NODE_ENV": '"development"' },
+  outfile: join(folder, "page.js"),
+};
 await build({ stdin: { contents: entry, resolveDir: root }, ...bundle });
-writeFileSync(join(folder, "page.html"), `<!doctype html><link rel="icon" href="data:,"><script type="module" src="page.js"></script>`);
+writeFileSync(
+  join(folder, "page.html"),
+  `<!doctype html><link rel="icon" href="data:,"><script type="module" src="page.js"></script>`,
+);
 const { url } = await serve(folder);
 let browser, page, said;
 
@@ -40,7 +48,8 @@ before(async () => {
   await page.evaluate(() => {
     /** Renders `Shown` with these props; `log` has when each render was, and of what. */
     globalThis.scene = (props, { strict = false, html } = {}) => {
-      const log = [], element = document.createElement("div");
+      const log = [],
+        element = document.createElement("div");
       const Shown = ({ id = "", limiter, cost }) => {
         const limit = useRateLimit(limiter, cost === undefined ? undefined : { cost });
         const { ok, remaining, readyAt } = limit;
@@ -57,7 +66,9 @@ before(async () => {
       const onRecoverableError = (error) => errors.push(error.message);
       const root = html === undefined ? createRoot(element) : hydrateRoot(element, tree(props), { onRecoverableError });
       const scene = {
-        log, element, errors,
+        log,
+        element,
+        errors,
         async show(props) {
           root.render(tree(props));
           await rendered();
@@ -132,8 +143,11 @@ for (const strict of [false, true]) {
 
     test("renders when somebody consumes, at the moment when it is granted again, when all is full, and never else", async () => {
       const { log, timers, texts } = await page.evaluate(async (strict) => {
-        const clock = fakeClock(), limiter = limited(clock), { log, element, show, end } = scene({ limiter }, { strict });
-        const timers = [], texts = [];
+        const clock = fakeClock(),
+          limiter = limited(clock),
+          { log, element, show, end } = scene({ limiter }, { strict });
+        const timers = [],
+          texts = [];
         const note = () => (timers.push(clock.timers.size), texts.push(element.textContent));
         await show({ limiter });
         note();
@@ -148,14 +162,28 @@ for (const strict of [false, true]) {
         note();
         return { log, timers, texts };
       }, strict);
-      assert.deepEqual(log, renders(["0", true, 3, 0], ["0", false, 0, 334], ["334", true, 1, 0], ["1000", true, 3, 0]));
-      assert.deepEqual(texts, ["true 3 0", "false 0 334", "false 0 334", "true 1 0", "true 1 0", "true 3 0", "true 3 0", ""]);
+      assert.deepEqual(
+        log,
+        renders(["0", true, 3, 0], ["0", false, 0, 334], ["334", true, 1, 0], ["1000", true, 3, 0]),
+      );
+      assert.deepEqual(texts, [
+        "true 3 0",
+        "false 0 334",
+        "false 0 334",
+        "true 1 0",
+        "true 1 0",
+        "true 3 0",
+        "true 3 0",
+        "",
+      ]);
       assert.deepEqual(timers, [0, 1, 1, 1, 1, 0, 0, 0]);
     });
 
     test("another cost is another question", async () => {
       const { log, left } = await page.evaluate(async (strict) => {
-        const clock = fakeClock(), limiter = limited(clock), { log, show, end } = scene({ limiter, cost: 1 }, { strict });
+        const clock = fakeClock(),
+          limiter = limited(clock),
+          { log, show, end } = scene({ limiter, cost: 1 }, { strict });
         await show({ limiter, cost: 1 });
         limiter.consume(2);
         await rendered();
@@ -165,15 +193,27 @@ for (const strict of [false, true]) {
         await end();
         return { log, left: [limiter.listening, clock.timers.size] };
       }, strict);
-      assert.deepEqual(log, renders(["0", true, 3, 0], ["0", true, 1, 0], ["0", false, 1, 334], ["334", true, 2, 0], ["334", false, 2, Infinity]));
+      assert.deepEqual(
+        log,
+        renders(
+          ["0", true, 3, 0],
+          ["0", true, 1, 0],
+          ["0", false, 1, 334],
+          ["334", true, 2, 0],
+          ["334", false, 2, Infinity],
+        ),
+      );
       assert.deepEqual(left, [0, 0]);
     });
 
     test("another limiter is asked from then on, and the first is left alone", async () => {
       const { log, listening, timers } = await page.evaluate(async (strict) => {
-        const clock = fakeClock(), first = limited(clock), second = limited(clock, { rate: 5, periodMs: 1000 });
+        const clock = fakeClock(),
+          first = limited(clock),
+          second = limited(clock, { rate: 5, periodMs: 1000 });
         const { log, show, end } = scene({ limiter: first }, { strict });
-        const listening = [], timers = [];
+        const listening = [],
+          timers = [];
         const note = () => (listening.push([first.listening, second.listening]), timers.push(clock.timers.size));
         await show({ limiter: first });
         first.consume(3);
@@ -190,16 +230,34 @@ for (const strict of [false, true]) {
         note();
         return { log, listening, timers };
       }, strict);
-      assert.deepEqual(log, renders(["0", true, 3, 0], ["0", false, 0, 334], ["0", true, 5, 0], ["334", false, 0, 534]));
-      assert.deepEqual([listening, timers], [[[1, 0], [0, 1], [0, 1], [0, 0]], [1, 0, 1, 0]]);
+      assert.deepEqual(
+        log,
+        renders(["0", true, 3, 0], ["0", false, 0, 334], ["0", true, 5, 0], ["334", false, 0, 534]),
+      );
+      assert.deepEqual(
+        [listening, timers],
+        [
+          [
+            [1, 0],
+            [0, 1],
+            [0, 1],
+            [0, 0],
+          ],
+          [1, 0, 1, 0],
+        ],
+      );
     });
 
     test("a cost by limits is the same cost in each render", async () => {
       const { subscribed, same } = await page.evaluate(async (strict) => {
-        const limiter = limited(fakeClock(), [{ name: "calls", rate: 3, periodMs: 1000 }, { name: "bytes", rate: 100, periodMs: 1000 }]);
+        const limiter = limited(fakeClock(), [
+          { name: "calls", rate: 3, periodMs: 1000 },
+          { name: "bytes", rate: 100, periodMs: 1000 },
+        ]);
         const shown = scene({ limiter, cost: { calls: 1, bytes: 10 } }, { strict });
         await shown.show({ limiter, cost: { calls: 1, bytes: 10 } });
-        const { subscribed } = limiter, { limit } = shown;
+        const { subscribed } = limiter,
+          { limit } = shown;
         await shown.show({ limiter, cost: { calls: 1, bytes: 10 } });
         const outcome = { subscribed: limiter.subscribed - subscribed, same: limit === shown.limit };
         await shown.end();
@@ -210,7 +268,12 @@ for (const strict of [false, true]) {
 
     test("components of one limiter show the same", async () => {
       const { log, left } = await page.evaluate(async (strict) => {
-        const clock = fakeClock(), limiter = limited(clock), both = [{ id: "a", limiter }, { id: "b", limiter, cost: 2 }];
+        const clock = fakeClock(),
+          limiter = limited(clock),
+          both = [
+            { id: "a", limiter },
+            { id: "b", limiter, cost: 2 },
+          ];
         const { log, show, end } = scene(both, { strict });
         await show(both);
         limiter.consume(2);
@@ -219,20 +282,27 @@ for (const strict of [false, true]) {
         await show(both.slice(0, 1));
         const alone = limiter.listening;
         await end();
-        return { log: log.slice(0, log.findLastIndex(([at]) => at.startsWith("b")) + 1), left: [alone, limiter.listening, clock.timers.size] };
+        return {
+          log: log.slice(0, log.findLastIndex(([at]) => at.startsWith("b")) + 1),
+          left: [alone, limiter.listening, clock.timers.size],
+        };
       }, strict);
       assert.deepEqual(log, [
-        ...renders(["a0", true, 3, 0]), ...renders(["b0", true, 3, 0]),
-        ...renders(["a0", true, 1, 0]), ...renders(["b0", false, 1, 334]),
+        ...renders(["a0", true, 3, 0]),
+        ...renders(["b0", true, 3, 0]),
+        ...renders(["a0", true, 1, 0]),
+        ...renders(["b0", false, 1, 334]),
         ...renders(["b334", true, 2, 0]), // the other one is as it was, to who asks for one
-        ...renders(["a667", true, 3, 0]), ...renders(["b667", true, 3, 0]),
+        ...renders(["a667", true, 3, 0]),
+        ...renders(["b667", true, 3, 0]),
       ]);
       assert.deepEqual(left, [1, 0, 0]);
     });
 
     test("its consume costs what was asked, if nothing else is said, and stays the same function", async () => {
       const outcome = await page.evaluate(async (strict) => {
-        const limiter = limited(fakeClock()), shown = scene({ limiter, cost: 2 }, { strict });
+        const limiter = limited(fakeClock()),
+          shown = scene({ limiter, cost: 2 }, { strict });
         await shown.show({ limiter, cost: 2 });
         const { consume } = shown.limit;
         const got = [consume(), consume(), consume(1)].map(({ allowed, tokens }) => [allowed, tokens]);
@@ -241,13 +311,22 @@ for (const strict of [false, true]) {
         await shown.end();
         return outcome;
       }, strict);
-      assert.deepEqual(outcome, { got: [[true, 2], [false, undefined], [true, 1]], same: true });
+      assert.deepEqual(outcome, {
+        got: [
+          [true, 2],
+          [false, undefined],
+          [true, 1],
+        ],
+        same: true,
+      });
     });
 
     test("a SharedLimiter's consume is a promise, and what another one takes is shown", async () => {
       const outcome = await page.evaluate(async (strict) => {
-        const limits = { rate: 0, periodMs: 1000, capacity: 3 }, name = `react ${strict}`;
-        const limiter = new SharedLimiter(name, limits), other = new SharedLimiter(name, limits);
+        const limits = { rate: 0, periodMs: 1000, capacity: 3 },
+          name = `react ${strict}`;
+        const limiter = new SharedLimiter(name, limits),
+          other = new SharedLimiter(name, limits);
         await Promise.all([limiter.ready, other.ready]);
         const shown = scene({ limiter }, { strict });
         await shown.show({ limiter });
@@ -264,11 +343,16 @@ for (const strict of [false, true]) {
         await shown.end();
         return { isPromise: promise instanceof Promise, allowed, texts };
       }, strict);
-      assert.deepEqual(outcome, { isPromise: true, allowed: true, texts: ["true 3 0", "true 2 0", "false 0 Infinity"] });
+      assert.deepEqual(outcome, {
+        isPromise: true,
+        allowed: true,
+        texts: ["true 3 0", "true 2 0", "false 0 Infinity"],
+      });
     });
 
     test("a page takes over what the server rendered", async () => {
-      const clock = fakeClock(), limiter = new Limiter({ rate: 3, periodMs: 1000 }, { clock });
+      const clock = fakeClock(),
+        limiter = new Limiter({ rate: 3, periodMs: 1000 }, { clock });
       const Shown = () => {
         const { ok, remaining, readyAt } = useRateLimit(limiter);
         return createElement("p", null, `${ok} ${remaining} ${readyAt}`);
@@ -277,20 +361,31 @@ for (const strict of [false, true]) {
       assert.equal(rendered, "<div><p>true 3 0</p></div>");
       assert.equal(clock.timers.size, 0);
       const html = strict ? rendered.replaceAll(/<\/?div>/g, "") : rendered;
-      const outcome = await page.evaluate(async ([html, strict]) => {
-        const limiter = limited(fakeClock()), shown = scene({ limiter }, { strict, html });
-        const taken = shown.element.querySelector("p");
-        await rendered();
-        const outcome = { isSame: taken === shown.element.querySelector("p"), errors: shown.errors, text: shown.element.textContent };
-        await shown.end();
-        const spent = limited(fakeClock());
-        spent.consume(3);
-        const later = scene({ limiter: spent }, { strict, html });
-        await rendered();
-        Object.assign(outcome, { errorsLater: later.errors, isRight: later.element.textContent.startsWith("false 0 ") });
-        await later.end();
-        return outcome;
-      }, [html, strict]);
+      const outcome = await page.evaluate(
+        async ([html, strict]) => {
+          const limiter = limited(fakeClock()),
+            shown = scene({ limiter }, { strict, html });
+          const taken = shown.element.querySelector("p");
+          await rendered();
+          const outcome = {
+            isSame: taken === shown.element.querySelector("p"),
+            errors: shown.errors,
+            text: shown.element.textContent,
+          };
+          await shown.end();
+          const spent = limited(fakeClock());
+          spent.consume(3);
+          const later = scene({ limiter: spent }, { strict, html });
+          await rendered();
+          Object.assign(outcome, {
+            errorsLater: later.errors,
+            isRight: later.element.textContent.startsWith("false 0 "),
+          });
+          await later.end();
+          return outcome;
+        },
+        [html, strict],
+      );
       assert.deepEqual(outcome, { isSame: true, errors: [], text: "true 3 0", errorsLater: [], isRight: true });
     });
   });
@@ -298,7 +393,8 @@ for (const strict of [false, true]) {
 
 describe("without React", () => {
   test("tells of each change, at the moment, and sleeps in between", async () => {
-    const clock = fakeClock(), limiter = new Limiter({ rate: 3, periodMs: 1000 }, { clock });
+    const clock = fakeClock(),
+      limiter = new Limiter({ rate: 3, periodMs: 1000 }, { clock });
     const { get, subscribe } = watch(limiter, 2);
     const seen = [];
     assert.deepEqual(get(), { ok: true, remaining: 3, readyAt: 0 });
@@ -324,8 +420,14 @@ describe("without React", () => {
   });
 
   test("who wakes at a moment finds it granted, at any rate", async () => {
-    for (const [rate, periodMs] of [[7, 100], [3, 1000], [1, 1], [1000, 999]]) {
-      const clock = fakeClock(), limiter = new Limiter({ rate, periodMs, capacity: 5 }, { clock });
+    for (const [rate, periodMs] of [
+      [7, 100],
+      [3, 1000],
+      [1, 1],
+      [1000, 999],
+    ]) {
+      const clock = fakeClock(),
+        limiter = new Limiter({ rate, periodMs, capacity: 5 }, { clock });
       const store = watch(limiter);
       const seen = [];
       store.get();
@@ -338,12 +440,17 @@ describe("without React", () => {
         await clock.to(readyAt);
         assert.equal(store.get().ok, true);
       }
-      assert.deepEqual(seen, Array.from({ length: 40 }, (_, i) => i % 2 === 1));
+      assert.deepEqual(
+        seen,
+        Array.from({ length: 40 }, (_, i) => i % 2 === 1),
+      );
     }
   });
 
   test("each listener ends for itself, and one that throws or ends another harms nobody else", () => {
-    const clock = fakeClock(), limiter = new Limiter({ rate: 3, periodMs: 1000 }, { clock }), store = watch(limiter);
+    const clock = fakeClock(),
+      limiter = new Limiter({ rate: 3, periodMs: 1000 }, { clock }),
+      store = watch(limiter);
     store.get();
     const seen = [];
     const one = () => seen.push("one");

@@ -19,27 +19,44 @@ let tollgate;
 before(async () => {
   mkdirSync(join(folder, "node_modules"));
   symlinkSync(join(root, "build/package"), join(folder, "node_modules/tollgate"));
-  tollgate = await start({ policies: readConfig({ config: join(root, "wrangler.toml") }).vars.POLICIES, build: "deployed" });
+  tollgate = await start({
+    policies: readConfig({ config: join(root, "wrangler.toml") }).vars.POLICIES,
+    build: "deployed",
+  });
 });
 after(async () => {
   await tollgate.stop();
   rmSync(folder, { recursive: true });
 });
 
-const blocks = [...readme.matchAll(/^( *)```js\n(.*?)^ *```$/gms)].map(([, indent, text]) => text.replaceAll(new RegExp(`^${indent}`, "gm"), ""));
+const blocks = [...readme.matchAll(/^( *)```js\n(.*?)^ *```$/gms)].map(([, indent, text]) =>
+  text.replaceAll(new RegExp(`^${indent}`, "gm"), ""),
+);
 
 test("there is a block for each thing that is exported for use", () => {
   for (const name of ["Limiter", "SharedLimiter", "limitFetch", "watch", "Client", "Twin", "Bucket", "init"]) {
-    assert.ok(blocks.some((text) => text.includes(name)), name);
+    assert.ok(
+      blocks.some((text) => text.includes(name)),
+      name,
+    );
   }
   assert.ok(blocks.join().match(/→/g).length >= 15);
 });
 
 for (const [i, text] of blocks.entries()) {
-  test(`block ${i + 1}: ${text.split("\n").find((line) => /new /.test(line))?.trim()}`, async () => {
-    const checked = text.replaceAll(/^(.+); \/\/ → (.+)$/gm, (_, expression, value) => `assert.deepEqual(${expression}, ${value});`);
+  test(`block ${i + 1}: ${text
+    .split("\n")
+    .find((line) => /new /.test(line))
+    ?.trim()}`, async () => {
+    const checked = text.replaceAll(
+      /^(.+); \/\/ → (.+)$/gm,
+      (_, expression, value) => `assert.deepEqual(${expression}, ${value});`,
+    );
     const program = join(folder, `block-${i}.mjs`);
-    writeFileSync(program, `import assert from "node:assert/strict";\n${checked.replaceAll("localhost:8787", `localhost:${tollgate.port}`)}`);
+    writeFileSync(
+      program,
+      `import assert from "node:assert/strict";\n${checked.replaceAll("localhost:8787", `localhost:${tollgate.port}`)}`,
+    );
     await promisify(execFile)(process.execPath, [program], { env: { ...process.env, TOKEN } });
   });
 }

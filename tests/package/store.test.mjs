@@ -66,18 +66,18 @@ test("whatever changes the answer is told, once, and whatever does not is not", 
   listen();
   const table = [
     // what happens                             then remaining, ready after
-    [() => limiter.consume(1),                  2, 0],
-    [() => limiter.consume(0),                  undefined],
-    [() => limiter.consume(3),                  undefined], // refused
-    [() => limiter.peek(3),                     undefined],
-    [() => limiter.consume(2),                  0, 1000],
-    [() => limiter.consume(1),                  undefined],
-    [() => limiter.charge(1),                   0, 2000],
-    [() => limiter.refund(2),                   1, 0],
-    [() => limiter.refund(0),                   undefined],
-    [() => limiter.reset(),                     3, 0],
-    [() => limiter.pause(START + 700),          3, 700],
-    [() => limiter.pause(START + 600),          undefined],
+    [() => limiter.consume(1), 2, 0],
+    [() => limiter.consume(0), undefined],
+    [() => limiter.consume(3), undefined], // refused
+    [() => limiter.peek(3), undefined],
+    [() => limiter.consume(2), 0, 1000],
+    [() => limiter.consume(1), undefined],
+    [() => limiter.charge(1), 0, 2000],
+    [() => limiter.refund(2), 1, 0],
+    [() => limiter.refund(0), undefined],
+    [() => limiter.reset(), 3, 0],
+    [() => limiter.pause(START + 700), 3, 700],
+    [() => limiter.pause(START + 600), undefined],
     [() => limiter.restore([{ tokens: 1, drops: 0, at: START }]), 1, 700],
   ];
   for (const [happens, remaining, after] of table) {
@@ -99,7 +99,13 @@ test("with others in line it is ready when they have gone", async () => {
   listen();
   void limiter.acquire();
   void limiter.acquire();
-  assert.deepEqual(told.map(([at, { readyAt }]) => [at, readyAt - START]), [[0, 2000], [0, 3000]]);
+  assert.deepEqual(
+    told.map(([at, { readyAt }]) => [at, readyAt - START]),
+    [
+      [0, 2000],
+      [0, 3000],
+    ],
+  );
   await clock.to(START + 2999);
   assert.equal(store.get().ok, false);
   await clock.to(START + 3000);
@@ -107,7 +113,10 @@ test("with others in line it is ready when they have gone", async () => {
 });
 
 test("what is never ready has no timer", () => {
-  for (const [limit, cost] of [[{ rate: 3, periodMs: 1000 }, 4], [{ rate: 0, periodMs: 1000, capacity: 1, initial: 0 }, 1]]) {
+  for (const [limit, cost] of [
+    [{ rate: 3, periodMs: 1000 }, 4],
+    [{ rate: 0, periodMs: 1000, capacity: 1, initial: 0 }, 1],
+  ]) {
     const { clock, limiter, store, listen } = make(limit, cost);
     listen();
     assert.deepEqual([store.get().ok, store.get().readyAt, clock.timers], [false, Infinity, []]);
@@ -190,13 +199,21 @@ test("what has changed before somebody listens is told to nobody: it has get", (
 });
 
 test("its functions need no this", () => {
-  const { store: { get, subscribe } } = make({ rate: 1, periodMs: 1000 });
+  const {
+    store: { get, subscribe },
+  } = make({ rate: 1, periodMs: 1000 });
   subscribe(() => {})();
   assert.equal(get().ok, true);
 });
 
 test("a cost by names is watched", async () => {
-  const { clock, limiter, store, listen } = make([{ name: "a", rate: 1, periodMs: 1000, capacity: 5 }, { name: "b", rate: 2, periodMs: 1000, capacity: 5 }], { a: 1, b: 3 });
+  const { clock, limiter, store, listen } = make(
+    [
+      { name: "a", rate: 1, periodMs: 1000, capacity: 5 },
+      { name: "b", rate: 2, periodMs: 1000, capacity: 5 },
+    ],
+    { a: 1, b: 3 },
+  );
   listen();
   limiter.consume(5);
   assert.deepEqual([store.get(), clock.timers], [{ ok: false, remaining: 0, readyAt: START + 1500 }, [START + 1500]]);
@@ -208,7 +225,10 @@ test("at every moment who listens knows what a look would tell, but for how many
   const { below, pick } = random(9);
   for (let round = 0; round < 30; round++) {
     const cost = 1 + below(3);
-    const { clock, limiter, store, listen } = make([{ rate: pick([1, 3]), periodMs: pick([100, 333]), capacity: 3 + below(4), maxDebt: 3 }], cost);
+    const { clock, limiter, store, listen } = make(
+      [{ rate: pick([1, 3]), periodMs: pick([100, 333]), capacity: 3 + below(4), maxDebt: 3 }],
+      cost,
+    );
     const off = listen();
     for (let step = 0; step < 40; step++) {
       const what = below(6);

@@ -6,7 +6,17 @@
 //
 // The folder has programs/. It is removed when the test file ends, however it ends.
 import { execFile } from "node:child_process";
-import { cpSync, existsSync, mkdirSync, mkdtempSync, readFileSync, realpathSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
+import {
+  cpSync,
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  readFileSync,
+  realpathSync,
+  rmSync,
+  symlinkSync,
+  writeFileSync,
+} from "node:fs";
 import { tmpdir } from "node:os";
 import { delimiter, dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
@@ -19,7 +29,8 @@ export const modules = join(root, "node_modules");
 /** Makes the project. `beside` are packages of this repository that it has too; not installed, since npm would ask its registry. */
 export async function stranger({ beside = [] } = {}) {
   const built = join(root, "build/package");
-  if (!existsSync(join(built, "package.json"))) throw new Error(`There is no package in ${built}. Run: npm test -- package`);
+  if (!existsSync(join(built, "package.json")))
+    throw new Error(`There is no package in ${built}. Run: npm test -- package`);
   const folder = join(home, "project");
   mkdirSync(folder);
   const packed = await run("npm", ["pack", "--json", "--pack-destination", folder], built);
@@ -38,7 +49,9 @@ export async function stranger({ beside = [] } = {}) {
 /** A piece of the core as the package has it in its text: the longest that every bundler leaves as it is. */
 export function coreText(folder) {
   const [, text] = readFileSync(join(folder, "node_modules/tollgate/wasm.js"), "utf8").match(/^const text = "(.*)";$/m);
-  return text.split(/[^A-Za-z0-9 !#()*+,.:;<=>?@[\]^_{|}~%&-]/).reduce((longest, piece) => (piece.length > longest.length ? piece : longest));
+  return text
+    .split(/[^A-Za-z0-9 !#()*+,.:;<=>?@[\]^_{|}~%&-]/)
+    .reduce((longest, piece) => (piece.length > longest.length ? piece : longest));
 }
 
 /** Runs a command there, with the repository's tools at hand; rejects, with all that it printed, where it fails. */

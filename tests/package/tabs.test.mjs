@@ -42,11 +42,14 @@ async function open(limits, { name = "a", before = () => {}, argument, aheadMs =
     Date.now = () => now() + aheadMs;
   }, aheadMs);
   tab.make = (limits, more = {}) =>
-    tab.evaluate(async ([name, limits, options]) => {
-      globalThis.tollgate = await import("/tollgate.js");
-      globalThis.limiter = new tollgate.SharedLimiter(name, limits, options);
-      await limiter.ready;
-    }, [more.name ?? name, limits, options]);
+    tab.evaluate(
+      async ([name, limits, options]) => {
+        globalThis.tollgate = await import("/tollgate.js");
+        globalThis.limiter = new tollgate.SharedLimiter(name, limits, options);
+        await limiter.ready;
+      },
+      [more.name ?? name, limits, options],
+    );
   await tab.goto(`${url}/tab.html`);
   await tab.make(limits);
   return tab;
@@ -55,35 +58,51 @@ async function open(limits, { name = "a", before = () => {}, argument, aheadMs =
 const consume = (tab, cost = 1) => tab.evaluate((cost) => limiter.consume(cost), cost);
 const remaining = (tab) => tab.evaluate(() => limiter.remaining());
 /** When a tab knows that so much is left. */
-const knows = (tab, expected) => tab.waitForFunction((expected) => limiter.remaining() === expected, expected, { polling: 5, timeout: 10_000 });
+const knows = (tab, expected) =>
+  tab.waitForFunction((expected) => limiter.remaining() === expected, expected, { polling: 5, timeout: 10_000 });
 /** Begins to wait in line; resolves when that is so. What comes of it is `landed`. */
 const queue = (tab, id, options = {}) =>
-  tab.evaluate(async ([id, options]) => {
-    globalThis.landed ??= {};
-    globalThis.ends ??= {};
-    ends[id] = new AbortController();
-    const before = limiter.waiting;
-    limiter.acquire({ ...options, signal: ends[id].signal }).then(
-      (decision) => (landed[id] = { decision, at: limiter.clock.now() }),
-      (error) => (landed[id] = { error: error.name === "TollgateError" ? error.code : error.name, retryAt: error.retryAt, at: limiter.clock.now() }),
-    );
-    while (limiter.waiting === before && !landed[id]) await new Promise((resolve) => setTimeout(resolve, 1));
-    await navigator.locks?.query(); // whoever asks now stands behind
-  }, [id, options]);
-const landed = (tab, id) => tab.waitForFunction((id) => globalThis.landed?.[id], id, { polling: 5, timeout: 20_000 }).then((handle) => handle.jsonValue());
+  tab.evaluate(
+    async ([id, options]) => {
+      globalThis.landed ??= {};
+      globalThis.ends ??= {};
+      ends[id] = new AbortController();
+      const before = limiter.waiting;
+      limiter.acquire({ ...options, signal: ends[id].signal }).then(
+        (decision) => (landed[id] = { decision, at: limiter.clock.now() }),
+        (error) =>
+          (landed[id] = {
+            error: error.name === "TollgateError" ? error.code : error.name,
+            retryAt: error.retryAt,
+            at: limiter.clock.now(),
+          }),
+      );
+      while (limiter.waiting === before && !landed[id]) await new Promise((resolve) => setTimeout(resolve, 1));
+      await navigator.locks?.query(); // whoever asks now stands behind
+    },
+    [id, options],
+  );
+const landed = (tab, id) =>
+  tab
+    .waitForFunction((id) => globalThis.landed?.[id], id, { polling: 5, timeout: 20_000 })
+    .then((handle) => handle.jsonValue());
 const hasLanded = (tab, id) => tab.evaluate((id) => id in (globalThis.landed ?? {}), id);
 /** Consumes as fast as it goes for so long, and tells the moments of what was granted and of the last refusal. */
 const hammer = (tab, ms, cost = 1) =>
-  tab.evaluate(async ([ms, cost]) => {
-    const end = performance.now() + ms, granted = [];
-    let refusedAt;
-    while (performance.now() < end) {
-      const now = limiter.clock.now();
-      if ((await limiter.consume(cost)).allowed) granted.push(limiter.clock.now());
-      else refusedAt = now;
-    }
-    return { granted, refusedAt };
-  }, [ms, cost]);
+  tab.evaluate(
+    async ([ms, cost]) => {
+      const end = performance.now() + ms,
+        granted = [];
+      let refusedAt;
+      while (performance.now() < end) {
+        const now = limiter.clock.now();
+        if ((await limiter.consume(cost)).allowed) granted.push(limiter.clock.now());
+        else refusedAt = now;
+      }
+      return { granted, refusedAt };
+    },
+    [ms, cost],
+  );
 async function crash(tab) {
   const gone = new Promise((resolve) => tab.on("crash", resolve));
   const session = await context.newCDPSession(tab);
@@ -95,7 +114,12 @@ const claimed = (tab) => tab.waitForFunction(() => !limiter.peek().allowed, null
 describe("one budget", () => {
   test("many calls at once in two tabs take exactly what is there, and both know it", async () => {
     const tabs = [await open(budget(100)), await open(budget(100))];
-    const many = (tab) => tab.evaluate(async () => (await Promise.all(Array.from({ length: 60 }, () => limiter.consume()))).filter(({ allowed }) => allowed).length);
+    const many = (tab) =>
+      tab.evaluate(
+        async () =>
+          (await Promise.all(Array.from({ length: 60 }, () => limiter.consume()))).filter(({ allowed }) => allowed)
+            .length,
+      );
     const [a, b] = await Promise.all(tabs.map(many));
     assert.equal(a + b, 100);
     for (const tab of tabs) await knows(tab, 0);
@@ -110,7 +134,8 @@ describe("one budget", () => {
     const granted = outcomes.flatMap(({ granted }) => granted);
     assert.ok(granted.length <= most, `${granted.length} of at most ${most}`);
     // Nothing was left when the last one was refused. It was full until the first; the bucket is full after no less than a second.
-    const first = Math.min(...granted), refusedAt = Math.max(...outcomes.map(({ refusedAt }) => refusedAt ?? 0));
+    const first = Math.min(...granted),
+      refusedAt = Math.max(...outcomes.map(({ refusedAt }) => refusedAt ?? 0));
     assert.ok(refusedAt > 0, "nobody was refused");
     const least = 40 + Math.floor((40 * (refusedAt - first)) / 1000) - 1;
     assert.ok(granted.length >= least, `${granted.length} of at least ${least}`);
@@ -157,7 +182,10 @@ describe("one budget", () => {
     await consume(a);
     await a.evaluate(() => limiter.refund());
     await b.waitForFunction(() => seen.at(-1).ok, null, { polling: 5 });
-    assert.deepEqual(await b.evaluate(() => seen.map(({ ok, remaining }) => [ok, remaining])), [[false, 0], [true, 1]]);
+    assert.deepEqual(await b.evaluate(() => seen.map(({ ok, remaining }) => [ok, remaining])), [
+      [false, 0],
+      [true, 1],
+    ]);
   });
 
   test("a reload forgets nothing, and a new tab knows it from the start", async () => {
@@ -228,8 +256,12 @@ describe("one line", () => {
     for (const [i, tab] of order.entries()) await queue(tab, i, { cost: i === 0 ? 10 : 1 });
     const moments = [];
     for (const [i, tab] of order.entries()) moments.push((await landed(tab, i)).at);
-    for (const [i, moment] of moments.entries()) assert.ok(moment >= emptiedAt + (10 + i) * 50, `${moments}, empty at ${emptiedAt}`);
-    assert.deepEqual(moments, moments.toSorted((x, y) => x - y));
+    for (const [i, moment] of moments.entries())
+      assert.ok(moment >= emptiedAt + (10 + i) * 50, `${moments}, empty at ${emptiedAt}`);
+    assert.deepEqual(
+      moments,
+      moments.toSorted((x, y) => x - y),
+    );
   });
 
   test("a large one is not starved by small ones of another tab", async () => {
@@ -241,11 +273,21 @@ describe("one line", () => {
     const claimedAt = await a.evaluate(() => limiter.clock.now());
     const { at } = await landed(a, "large");
     const { granted } = await hammering;
-    assert.deepEqual(granted.filter((moment) => moment > claimedAt && moment < at), []);
-    assert.ok(granted.some((moment) => moment > at), "and then the small ones have their turn");
+    assert.deepEqual(
+      granted.filter((moment) => moment > claimedAt && moment < at),
+      [],
+    );
+    assert.ok(
+      granted.some((moment) => moment > at),
+      "and then the small ones have their turn",
+    );
   });
 
-  for (const [what, leave] of [["closed", (tab) => tab.close()], ["reloaded", (tab) => tab.reload()], ["crashed", crash]]) {
+  for (const [what, leave] of [
+    ["closed", (tab) => tab.close()],
+    ["reloaded", (tab) => tab.reload()],
+    ["crashed", crash],
+  ]) {
     test(`a tab that is ${what} while it is first in line blocks nobody`, async () => {
       const hour = { rate: 10, periodMs: 3_600_000, initial: 5 };
       const [a, b, c] = [await open(hour), await open(hour), await open(hour)];
@@ -256,7 +298,10 @@ describe("one line", () => {
       assert.equal((await consume(c)).allowed, false);
       await leave(a);
       assert.equal((await landed(b, "second")).decision.allowed, true);
-      await c.waitForFunction(() => limiter.peek(3).allowed && !limiter.peek(4).allowed, null, { polling: 5, timeout: 10_000 });
+      await c.waitForFunction(() => limiter.peek(3).allowed && !limiter.peek(4).allowed, null, {
+        polling: 5,
+        timeout: 10_000,
+      });
       assert.equal((await consume(c, 3)).allowed, true);
     });
 
@@ -267,7 +312,8 @@ describe("one line", () => {
       for (const tab of [b, c]) await claimed(tab);
       await leave(a);
       // Whoever only looks comes to know it, and so does who opens a tab now.
-      for (const tab of [c, await open(hour)]) await tab.waitForFunction(() => limiter.peek(5).allowed, null, { polling: 5, timeout: 10_000 });
+      for (const tab of [c, await open(hour)])
+        await tab.waitForFunction(() => limiter.peek(5).allowed, null, { polling: 5, timeout: 10_000 });
       assert.equal((await consume(b, 5)).allowed, true);
     });
   }
@@ -280,7 +326,10 @@ describe("one line", () => {
     await queue(tab, "urgent", { cost: 1, priority: 1 });
     const moments = [];
     for (const id of ["urgent", "usual", "later"]) moments.push((await landed(tab, id)).at);
-    assert.deepEqual(moments, moments.toSorted((x, y) => x - y));
+    assert.deepEqual(
+      moments,
+      moments.toSorted((x, y) => x - y),
+    );
   });
 
   test("whoever gives up takes nothing, and lets the next one pass", async () => {
@@ -304,7 +353,10 @@ describe("one line", () => {
       tab.evaluate(async () => {
         const calls = Array.from({ length: 100 }, async (_, i) => {
           const end = new AbortController();
-          const admitted = limiter.acquire({ signal: end.signal }).then(() => 1, () => 0);
+          const admitted = limiter.acquire({ signal: end.signal }).then(
+            () => 1,
+            () => 0,
+          );
           setTimeout(() => end.abort(), (i * 7) % 60);
           return admitted;
         });
@@ -425,7 +477,8 @@ describe("where something is missing the tab has its own limit, and says so once
   };
   for (const [what, before] of Object.entries(table)) {
     test(what, async () => {
-      const other = /BroadcastChannel|Locks|no IndexedDB|open|full/.test(what) && (await open({ rate: 7, periodMs: 3_600_000 }));
+      const other =
+        /BroadcastChannel|Locks|no IndexedDB|open|full/.test(what) && (await open({ rate: 7, periodMs: 3_600_000 }));
       const tab = await open({ rate: 5, periodMs: 3_600_000 }, { before });
       const got = [];
       for (let i = 0; i < 4; i++) {
@@ -437,7 +490,11 @@ describe("where something is missing the tab has its own limit, and says so once
       await queue(tab, "small", { cost: 1 });
       got.push((await consume(tab)).allowed, await hasLanded(tab, "small"), await tab.evaluate(() => limiter.waiting));
       await tab.evaluate(() => limiter.refund(2));
-      got.push((await landed(tab, "large")).decision.allowed, (await landed(tab, "small")).decision.allowed, await remaining(tab));
+      got.push(
+        (await landed(tab, "large")).decision.allowed,
+        (await landed(tab, "small")).decision.allowed,
+        await remaining(tab),
+      );
       assert.deepEqual(got, [true, true, true, true, 1, false, false, 2, true, true, 0]);
       await tab.make(budget(5), { name: "b" });
       assert.equal((await consume(tab, 5)).allowed, true);
@@ -458,13 +515,17 @@ describe("where something is missing the tab has its own limit, and says so once
       for (let i = 0; i < 3; i++) answers.push((await limiter.consume()).allowed);
       parent.postMessage({ answers, warnings: warnings.length }, "*");
     </script>`;
-    const outcome = await tab.evaluate((text) => new Promise((resolve) => {
-      addEventListener("message", ({ data }) => resolve(data));
-      const frame = document.createElement("iframe");
-      frame.sandbox = "allow-scripts";
-      frame.srcdoc = text;
-      document.body.append(frame);
-    }), text);
+    const outcome = await tab.evaluate(
+      (text) =>
+        new Promise((resolve) => {
+          addEventListener("message", ({ data }) => resolve(data));
+          const frame = document.createElement("iframe");
+          frame.sandbox = "allow-scripts";
+          frame.srcdoc = text;
+          document.body.append(frame);
+        }),
+      text,
+    );
     assert.deepEqual(outcome, { answers: [true, true, false], warnings: 1 });
   });
 
@@ -476,7 +537,9 @@ describe("where something is missing the tab has its own limit, and says so once
       for (const limiter of limiters) for (let i = 0; i < 3; i++) answers.push((await limiter.consume()).allowed);
       console.log(JSON.stringify(answers));
     `;
-    const { stdout, stderr } = await promisify(execFile)(process.execPath, ["--input-type=module", "--eval", program], { timeout: 20_000 });
+    const { stdout, stderr } = await promisify(execFile)(process.execPath, ["--input-type=module", "--eval", program], {
+      timeout: 20_000,
+    });
     assert.deepEqual(JSON.parse(stdout), [true, true, false, true, true, false]);
     assert.match(stderr, WARNING);
     assert.equal(stderr.match(/tollgate:/g).length, 1);

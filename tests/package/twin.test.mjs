@@ -42,15 +42,31 @@ const statuses = (wire) => wire.sent.filter(({ path }) => path === "/v1/consume"
 test("before anything is known all is asked, and afterwards only what is granted", async () => {
   const wire = new Wire(tollgate);
   const twin = wire.twin({ policy: "api", key: "unknown" });
-  assert.deepEqual([twin.peek(), twin.remaining(), twin.fullAt()], [{ allowed: true, tokens: 0, readyAt: wire.now }, 0, Infinity]);
+  assert.deepEqual(
+    [twin.peek(), twin.remaining(), twin.fullAt()],
+    [{ allowed: true, tokens: 0, readyAt: wire.now }, 0, Infinity],
+  );
   const first = await wire.until(twin.consume(4));
   assert.equal(first.status, 200);
   assert.deepEqual([twin.remaining(), twin.fullAt()], [6, wire.now - 50 + 4_000]); // as if it had been taken when it was sent
   const sentAt = wire.now;
   const answers = await wire.until(Promise.all([4, 3, 2].map((cost) => twin.consume(cost))));
   const retryAt = sentAt - 50 + 1_000;
-  assert.deepEqual(answers.map(({ status, predicted }) => [status, predicted]), [[200, undefined], [429, true], [200, undefined]]);
-  assert.deepEqual(answers[1], { status: 429, predicted: true, allowed: false, retryAt, retry_after_ms: retryAt - sentAt });
+  assert.deepEqual(
+    answers.map(({ status, predicted }) => [status, predicted]),
+    [
+      [200, undefined],
+      [429, true],
+      [200, undefined],
+    ],
+  );
+  assert.deepEqual(answers[1], {
+    status: 429,
+    predicted: true,
+    allowed: false,
+    retryAt,
+    retry_after_ms: retryAt - sentAt,
+  });
   assert.equal(asked(wire), 3);
 });
 
@@ -71,13 +87,20 @@ test("alone on a key it foresees each answer, and each moment to come back, exac
     const most = Math.max(...(limits ?? [only]).map(({ rate, capacity = rate }) => capacity));
     const checks = [];
     for (let step = 0; step < 40; step++) {
-      await wire.pass(random.pick([0, 1, random.below(30), random.below(1_000), random.below(20_000), random.chance(0.1) ? HOUR : 0]));
-      if (random.chance(0.05)) { // somebody else takes, into debt too, and it is told
+      await wire.pass(
+        random.pick([0, 1, random.below(30), random.below(1_000), random.below(20_000), random.chance(0.1) ? HOUR : 0]),
+      );
+      if (random.chance(0.05)) {
+        // somebody else takes, into debt too, and it is told
         other.charge({ ...ask, cost: random.below(most + 1) });
         await wire.until(twin.sync());
       }
       const each = () => random.below(random.pick([2, 4, most + 1]));
-      const cost = random.chance(0.02) ? most + 1 : limits && random.chance(0.5) ? Object.fromEntries(limits.map(({ name }) => [name, each()])) : each();
+      const cost = random.chance(0.02)
+        ? most + 1
+        : limits && random.chance(0.5)
+          ? Object.fromEntries(limits.map(({ name }) => [name, each()]))
+          : each();
       const said = other.peek({ ...ask, cost });
       const foreseen = twin.peek(cost);
       const place = `${JSON.stringify({ policy: policies[policy], step, cost })} ${wire.now}`;
@@ -85,10 +108,15 @@ test("alone on a key it foresees each answer, and each moment to come back, exac
       checks.push(async () => {
         const { status, retry_at, max_cost } = await said;
         const { allowed, retryAt, maxCost } = foreseen;
-        const expected = status === 200 ? [true] : status === 429 ? [false, (retry_at ?? Infinity) - aheadMs] : [false, Infinity];
+        const expected =
+          status === 200 ? [true] : status === 429 ? [false, (retry_at ?? Infinity) - aheadMs] : [false, Infinity];
         assert.deepEqual([allowed, retryAt].slice(0, expected.length), expected, place);
         if (status === 400 && only.rate) assert.equal(maxCost, max_cost, place);
-        assert.deepEqual([(await answer).status, (await answer).predicted], allowed ? [200, undefined] : [429, true], place);
+        assert.deepEqual(
+          [(await answer).status, (await answer).predicted],
+          allowed ? [200, undefined] : [429, true],
+          place,
+        );
         seen[status === 200 ? "granted" : status === 400 ? "never" : retry_at ? "refused" : "neverAgain"]++;
       });
     }
@@ -106,7 +134,12 @@ function policyOf(random) {
   const limit = () => {
     const rate = random.chance(0.1) ? 0 : 1 + random.below(20);
     const capacity = Math.max(1, rate, random.below(60));
-    const limit = { rate, capacity, period: random.pick(["7ms", "100ms", "999ms", "3s", "1m", "1h"]), max_debt: random.pick([0, 0, 5, 40]) };
+    const limit = {
+      rate,
+      capacity,
+      period: random.pick(["7ms", "100ms", "999ms", "3s", "1m", "1h"]),
+      max_debt: random.pick([0, 0, 5, 40]),
+    };
     if (random.chance(0.3)) limit.initial = random.below(capacity + 1);
     if (random.chance(0.4)) limit.kind = "fixed_window";
     if (limit.kind && random.chance(0.5)) limit.offset = "5ms";
@@ -180,7 +213,11 @@ test("others who take are noticed with the next answer", async () => {
 });
 
 test("others who give back are noticed by one that asks when nobody has for trustMs", async () => {
-  for (const [policy, give] of [["one", "refund"], ["one", "reset"], ["llm", "reset"]]) {
+  for (const [policy, give] of [
+    ["one", "refund"],
+    ["one", "reset"],
+    ["llm", "reset"],
+  ]) {
     const { wire, twin, ask, other } = await synced({ policy, trustMs: 5_000 });
     const cost = policy === "one" ? 1 : { requests: 0, tokens: 100 };
     await wire.until(twin.consume(cost));
@@ -194,13 +231,21 @@ test("others who give back are noticed by one that asks when nobody has for trus
     assert.equal((await second).predicted, true, "one is enough to know");
     assert.equal((await wire.until(first)).status, 200);
     assert.equal((await twin.consume(cost)).predicted, true);
-    assert.deepEqual(statuses(wire).filter((status) => status !== 200), []);
+    assert.deepEqual(
+      statuses(wire).filter((status) => status !== 200),
+      [],
+    );
     assert.equal(asked(wire), 2);
   }
 });
 
 test("what is under way is debited, in whatever order the answers come", async () => {
-  for (const back of [[10, 20, 30, 40], [40, 30, 20, 10], [20, 40, 10, 30], [10, 10, 10, 10]]) {
+  for (const back of [
+    [10, 20, 30, 40],
+    [40, 30, 20, 10],
+    [20, 40, 10, 30],
+    [10, 10, 10, 10],
+  ]) {
     for (const apartMs of [0, 3]) {
       const { wire, twin } = await synced();
       const downs = [...back];
@@ -213,7 +258,8 @@ test("what is under way is debited, in whatever order the answers come", async (
         left.push(twin.remaining());
       }
       assert.deepEqual(left, [8, 6, 4, 2]);
-      for (; wire.now < began + 80; await wire.pass(1)) assert.equal(twin.remaining(), 2, `${back} at ${wire.now - began}`);
+      for (; wire.now < began + 80; await wire.pass(1))
+        assert.equal(twin.remaining(), 2, `${back} at ${wire.now - began}`);
       assert.equal(twin.peek(3).retryAt, began + 1_000);
       assert.deepEqual(statuses(wire), [200, 200, 200, 200]);
     }
@@ -222,7 +268,12 @@ test("what is under way is debited, in whatever order the answers come", async (
 
 test("an answer that is older than what is known teaches nothing", async () => {
   const { wire, twin } = await synced();
-  const ways = [[20, 500], [20, 30], [500, 30], [20, 30]]; // the first comes back last, the third arrives after the fourth
+  const ways = [
+    [20, 500],
+    [20, 30],
+    [500, 30],
+    [20, 30],
+  ]; // the first comes back last, the third arrives after the fourth
   wire.travel = () => {
     const [upMs, downMs] = ways.shift();
     return { upMs, downMs };
@@ -242,7 +293,10 @@ test("an answer that is older than what is known teaches nothing", async () => {
 
 test("what may have overtaken a slow request is not debited twice when that is answered", async () => {
   const { wire, twin } = await synced();
-  const ways = [{ upMs: 500, downMs: 10 }, { upMs: 20, downMs: 900 }];
+  const ways = [
+    { upMs: 500, downMs: 10 },
+    { upMs: 20, downMs: 900 },
+  ];
   wire.travel = () => ways.shift();
   const slow = twin.consume(4);
   await wire.pass(100);
@@ -254,15 +308,23 @@ test("what may have overtaken a slow request is not debited twice when that is a
 });
 
 test("what was lost on the way is debited until the next answer, for it may have been taken", async () => {
-  for (const [fate, left] of [["lost", 3], ["unheard", 0], ["doubled", 0]]) {
+  for (const [fate, left] of [
+    ["lost", 3],
+    ["unheard", 0],
+    ["doubled", 0],
+  ]) {
     const { wire, twin } = await synced({ policy: "one" });
     const all = { policy: "llm" };
     const { wire: wires, twin: several } = await synced(all);
-    for (const [each, subject, cost] of [[wire, twin, 1], [wires, several, { requests: 3, tokens: 3 }]]) {
+    for (const [each, subject, cost] of [
+      [wire, twin, 1],
+      [wires, several, { requests: 3, tokens: 3 }],
+    ]) {
       const { travel } = each;
       each.travel = () => ({ ...travel(), fate });
       const answer = each.until(subject.consume(cost));
-      if (fate === "doubled") assert.equal((await answer).status, 429, "the second was refused, and nobody heard of the first");
+      if (fate === "doubled")
+        assert.equal((await answer).status, 429, "the second was refused, and nobody heard of the first");
       else await assert.rejects(answer, TypeError);
       assert.equal(subject.remaining(), 0);
       assert.equal((await subject.consume(cost)).predicted, true);
@@ -278,7 +340,10 @@ test("a request that was wrong takes nothing, and is debited no longer than unti
   for (const status of [400, 401, 404, 405, 409, 413, 415, 422]) {
     const { wire, twin } = await synced({ policy: "one" });
     const { travel } = wire;
-    wire.travel = () => ({ ...travel(), fate: { type: "urn:problem-type:tollgate:some", title: "", status, detail: "" } });
+    wire.travel = () => ({
+      ...travel(),
+      fate: { type: "urn:problem-type:tollgate:some", title: "", status, detail: "" },
+    });
     const answer = twin.consume();
     assert.equal(twin.remaining(), 0);
     assert.equal((await wire.until(answer)).status, status);
@@ -333,7 +398,11 @@ test("the server's clock may be hours ahead or behind: moments are of the one he
 
 test("the quickest request says how long they take; one that took longer does not change it", async () => {
   const { wire, twin } = await synced({ upMs: 400, downMs: 100 });
-  const ways = [[20, 300], [100, 10], [20, 0]];
+  const ways = [
+    [20, 300],
+    [100, 10],
+    [20, 0],
+  ];
   const takenAt = []; // by a server that each request would reach in 20 ms
   for (const [upMs, downMs] of [[400, 100], ...ways]) {
     wire.travel = () => ({ upMs, downMs });
@@ -383,7 +452,15 @@ test("clocks that drift for a day are never apart by more than both ways take", 
 test("a clock that slept is set on, and what is known goes on from there", async () => {
   const { wire, ask } = await synced();
   let [asleepMs, slowMs] = [0, 0];
-  const clock = { ...wire.clock, ...{ now: makeClock(() => wire.now, () => wire.now - NOW - asleepMs - slowMs).now } };
+  const clock = {
+    ...wire.clock,
+    ...{
+      now: makeClock(
+        () => wire.now,
+        () => wire.now - NOW - asleepMs - slowMs,
+      ).now,
+    },
+  };
   const twin = wire.twin({ ...ask, clock });
   await wire.until(twin.consume(10));
   assert.equal(twin.remaining(), 0);
@@ -417,14 +494,19 @@ test("a policy's numbers that change are followed with the next answer, and cost
   await change({ rate: 1, period: "1m", capacity: 20 });
   await wire.until(twin.consume(1));
   assert.deepEqual([twin.remaining(), twin.peek(6).retryAt], [5, wire.now - 50 + 57_000]); // a twentieth was there already
-  const limits = [{ name: "requests", rate: 5, period: "1m" }, { name: "tokens", rate: 100, period: "1m" }];
+  const limits = [
+    { name: "requests", rate: 5, period: "1m" },
+    { name: "tokens", rate: 100, period: "1m" },
+  ];
   await change({ limits });
   const [one, named] = [twin.consume(1), twin.consume({ requests: 2, tokens: 40 })];
   assert.deepEqual([(await wire.until(one)).status, (await wire.until(named)).status], [200, 200]);
   assert.equal(twin.remaining(), 2);
   assert.equal((await twin.consume({ requests: 1, tokens: 60 })).predicted, true);
   const { retryAt } = twin.peek({ requests: 1, tokens: 60 });
-  const { retry_at } = await wire.until(wire.client().peek({ policy: "api", key: "alice", cost: { requests: 1, tokens: 60 } }));
+  const { retry_at } = await wire.until(
+    wire.client().peek({ policy: "api", key: "alice", cost: { requests: 1, tokens: 60 } }),
+  );
   assert.equal(retryAt, retry_at - 20);
   assert.equal((await wire.until(twin.consume({ requests: 1 }))).status, 400); // the server says what is wrong
   await change({ rate: 3, period: "1s" });
@@ -464,7 +546,10 @@ test("sync says how the budget stands, takes nothing, and debits what is under w
   const consumed = twin.consume({ requests: 1, tokens: 30 });
   const { limits, snapshot, ...rest } = await wire.until(twin.sync());
   assert.deepEqual(Object.keys(rest), ["policy", "now", "open_reservations", "status"]);
-  assert.deepEqual(limits.map(({ remaining }) => remaining), [2, 70]);
+  assert.deepEqual(
+    limits.map(({ remaining }) => remaining),
+    [2, 70],
+  );
   assert.equal(snapshot.length, 2);
   assert.equal(twin.remaining(), 2);
   assert.equal((await consumed).status, 200);

@@ -32,7 +32,12 @@ for (const [platform, has] of Object.entries(PLATFORMS)) {
 }
 
 test("a project that is as strict as can be may use it", async () => {
-  const strictest = { exactOptionalPropertyTypes: true, noUncheckedIndexedAccess: true, noPropertyAccessFromIndexSignature: true, verbatimModuleSyntax: true };
+  const strictest = {
+    exactOptionalPropertyTypes: true,
+    noUncheckedIndexedAccess: true,
+    noPropertyAccessFromIndexSignature: true,
+    verbatimModuleSyntax: true,
+  };
   await check({ ...PLATFORMS["a page"], ...RESOLUTIONS.bundler, ...strictest, skipLibCheck: false }, ["uses.ts"]);
 });
 
@@ -48,14 +53,20 @@ test("Node's own types are enough for a server", async () => {
 
 test("Cloudflare's own types are enough for a Worker", async () => {
   writeFileSync(join(folder, "worker.ts"), "export default {};\n");
-  writeFileSync(join(folder, "wrangler.toml"), `name = "worker"\nmain = "worker.ts"\ncompatibility_date = "2026-11-01"\n`);
+  writeFileSync(
+    join(folder, "wrangler.toml"),
+    `name = "worker"\nmain = "worker.ts"\ncompatibility_date = "2026-11-01"\n`,
+  );
   await run("wrangler", ["types", "types/cloudflare.d.ts"], folder);
   const bound = `import { Client, Limiter, limitFetch } from "tollgate";\nimport wasm from "tollgate/core.wasm";\nimport { init } from "tollgate/slim";
     export const client = (TOLLGATE: Fetcher) => new Client({ url: "https://tollgate", token: "token", fetcher: TOLLGATE });
     export const limited: typeof fetch = limitFetch(new Limiter({ rate: 1, periodMs: 1 }));
     init(wasm);\n`;
   writeFileSync(join(folder, "types/bound.ts"), bound);
-  await check({ lib: ["es2022"], types: [], ...RESOLUTIONS.bundler, skipLibCheck: false }, ["bound.ts", "cloudflare.d.ts"]);
+  await check({ lib: ["es2022"], types: [], ...RESOLUTIONS.bundler, skipLibCheck: false }, [
+    "bound.ts",
+    "cloudflare.d.ts",
+  ]);
 });
 
 test("these uses are of all exports", () => {
@@ -71,7 +82,9 @@ test("these uses are of all exports", () => {
 test("and each of the wrong ones is refused for what it says", async () => {
   const marks = wrong.match(/@ts-expect-error/g).length;
   writeFileSync(join(folder, "types/unmarked.ts"), wrong.replaceAll("@ts-expect-error", "not expected"));
-  const failed = await check({ ...PLATFORMS["a page"], ...RESOLUTIONS.bundler, skipLibCheck: true }, ["unmarked.ts"]).catch(({ message }) => message);
+  const failed = await check({ ...PLATFORMS["a page"], ...RESOLUTIONS.bundler, skipLibCheck: true }, [
+    "unmarked.ts",
+  ]).catch(({ message }) => message);
   const lines = [...failed.matchAll(/^types\/unmarked\.ts\((\d+),/gm)].map(([, line]) => Number(line));
   const expected = wrong.split("\n").flatMap((line, i) => (line.includes("@ts-expect-error") ? [i + 2] : []));
   assert.equal(expected.length, marks);
@@ -80,7 +93,10 @@ test("and each of the wrong ones is refused for what it says", async () => {
 
 /** Type-checks files of types/ in a project with these options; rejects with what is wrong. */
 async function check(options, files) {
-  const tsconfig = { compilerOptions: { target: "es2022", strict: true, noEmit: true, ...options }, files: files.map((name) => `types/${name}`) };
+  const tsconfig = {
+    compilerOptions: { target: "es2022", strict: true, noEmit: true, ...options },
+    files: files.map((name) => `types/${name}`),
+  };
   writeFileSync(join(folder, "tsconfig.json"), JSON.stringify(tsconfig));
   await run("tsc", ["-p", ".", "--pretty", "false"], folder);
 }
@@ -89,7 +105,11 @@ async function check(options, files) {
 function exportsOf(module) {
   const text = readFileSync(join(folder, `node_modules/tollgate/${module}.d.ts`), "utf8");
   const from = [...text.matchAll(/^export \* from "\.\/(.*)\.js";$/gm)].flatMap(([, other]) => exportsOf(other));
-  const listed = [...text.matchAll(/^export (?:type )?\{ (.*) \} from/gm)].flatMap(([, names]) => names.split(", ").map((name) => name.replace(/^type /, "")));
-  const declared = [...text.matchAll(/^export (?:declare )?(?:class|const|function|interface|type) (\w+)/gm)].map(([, name]) => name);
+  const listed = [...text.matchAll(/^export (?:type )?\{ (.*) \} from/gm)].flatMap(([, names]) =>
+    names.split(", ").map((name) => name.replace(/^type /, "")),
+  );
+  const declared = [...text.matchAll(/^export (?:declare )?(?:class|const|function|interface|type) (\w+)/gm)].map(
+    ([, name]) => name,
+  );
   return [...from, ...listed, ...declared];
 }

@@ -7,8 +7,14 @@ import { FakeClock } from "./clock.mjs";
 
 /** How the package calls them. */
 const VERBS = {
-  consume: "consume", peek: "consume", reserve: "reserve", borrow: "borrow",
-  charge: "charge", consume_up_to: "consumeUpTo", refund: "refund", reset: "reset",
+  consume: "consume",
+  peek: "consume",
+  reserve: "reserve",
+  borrow: "borrow",
+  charge: "charge",
+  consume_up_to: "consumeUpTo",
+  refund: "refund",
+  reset: "reset",
 };
 
 const folder = new URL("../vectors/", import.meta.url);
@@ -54,7 +60,11 @@ for (const { name, limit, steps } of cases) {
   });
 
   // A limit beside itself changes no answer.
-  for (const [what, limits] of [["one limit", limit], ["a list of one limit", [limit]], ["the same limit twice", [limit, limit]]]) {
+  for (const [what, limits] of [
+    ["one limit", limit],
+    ["a list of one limit", [limit]],
+    ["the same limit twice", [limit, limit]],
+  ]) {
     test(`Budget of ${what}: ${name}`, () => {
       const budget = new Budget(steps[0].now, limits);
       for (const { place, now, verb, kept, cost, maxWaitMs, expected, remaining } of steps) {
@@ -89,10 +99,13 @@ for (const { name, limit, steps } of cases) {
       for (const { place, now, verb, kept, cost, maxWaitMs, expected, remaining } of steps) {
         clock.set(now);
         if (verb === "consume" && kept) {
-          const answer = await limiter.acquire({ cost, maxWaitMs: 0 }).catch(({ code, retryAt, maxCost }) => ({ code, retryAt, maxCost }));
+          const answer = await limiter
+            .acquire({ cost, maxWaitMs: 0 })
+            .catch(({ code, retryAt, maxCost }) => ({ code, retryAt, maxCost }));
           const { maxCost, retryAt } = expected;
           if (expected.allowed) assert.deepEqual(answer, expected, place);
-          else if (maxCost !== undefined) assert.deepEqual(answer, { code: "cost_never_granted", retryAt: undefined, maxCost }, place);
+          else if (maxCost !== undefined)
+            assert.deepEqual(answer, { code: "cost_never_granted", retryAt: undefined, maxCost }, place);
           else assert.deepEqual(answer, { code: "wait_too_long", retryAt, maxCost }, place);
         } else if (verb === "reserve") limiter.reserve(cost, maxWaitMs);
         else if (verb === "reset") limiter.reset();
@@ -107,7 +120,10 @@ for (const { name, limit, steps } of cases) {
 test("every verb is in a vector, and every answer", () => {
   const steps = cases.flatMap(({ steps }) => steps);
   assert.deepEqual(new Set(steps.map(({ verb }) => verb)), new Set(Object.values(VERBS)));
-  assert.deepEqual(new Set(steps.map(({ expected }) => Object.keys(expected).join())), new Set(["allowed,tokens,readyAt", "allowed,retryAt", "allowed,retryAt,maxCost"]));
+  assert.deepEqual(
+    new Set(steps.map(({ expected }) => Object.keys(expected).join())),
+    new Set(["allowed,tokens,readyAt", "allowed,retryAt", "allowed,retryAt,maxCost"]),
+  );
   console.log(`${cases.length} cases, ${steps.length} steps`);
 });
 
@@ -118,7 +134,11 @@ function read(file, { name, why, limit, steps, ...others }) {
   assert.deepEqual(otherNumbers, {}, `${file}: ${name}`);
   assert.ok(kind === "token_bucket" || kind === "fixed_window", `${file}: ${name}`);
   const numbers = { kind, rate, periodMs: period_ms, capacity, maxDebt: max_debt, initial, offsetMs: offset_ms };
-  return { name: `${file}: ${name}`, limit: numbers, steps: steps.map((step, index) => readStep(`step ${index + 1}`, step)) };
+  return {
+    name: `${file}: ${name}`,
+    limit: numbers,
+    steps: steps.map((step, index) => readStep(`step ${index + 1}`, step)),
+  };
 }
 
 function readStep(place, { at, verb, cost, max_wait_ms, expect, remaining, why, ...others }) {
@@ -130,6 +150,17 @@ function readStep(place, { at, verb, cost, max_wait_ms, expect, remaining, why, 
   assert.deepEqual(Object.keys(numbers), allow ? ["tokens", "ready_at"] : wait ? ["retry_at"] : ["max"], place);
   const expected = allow
     ? { allowed: true, tokens: allow.tokens, readyAt: allow.ready_at }
-    : wait ? { allowed: false, retryAt: wait.retry_at } : { allowed: false, retryAt: Infinity, maxCost: never.max };
-  return { place, now: at, verb: VERBS[verb], kept: verb !== "peek", cost, maxWaitMs: max_wait_ms, expected, remaining };
+    : wait
+      ? { allowed: false, retryAt: wait.retry_at }
+      : { allowed: false, retryAt: Infinity, maxCost: never.max };
+  return {
+    place,
+    now: at,
+    verb: VERBS[verb],
+    kept: verb !== "peek",
+    cost,
+    maxWaitMs: max_wait_ms,
+    expected,
+    remaining,
+  };
 }

@@ -51,11 +51,13 @@ export class Wire {
     return new Promise((resolve, reject) => {
       const lose = () => this.#at(this.now + downMs, () => reject(new TypeError("the connection broke")));
       const arrive = async () => {
-        const send = () => this.#tollgate.send({ method, path: request.path, headers, body, now: this.now + this.theirsMs });
+        const send = () =>
+          this.#tollgate.send({ method, path: request.path, headers, body, now: this.now + this.theirsMs });
         request.arrivedAt = this.now;
         this.arrived.push(request);
         if (fate === "doubled") await send();
-        const { status, text } = typeof fate === "object" ? { status: fate.status, text: JSON.stringify(fate) } : await send();
+        const { status, text } =
+          typeof fate === "object" ? { status: fate.status, text: JSON.stringify(fate) } : await send();
         request.status = status;
         if (fate === "unheard") lose();
         else this.#at(this.now + downMs, () => resolve(new Response(text, { status })));

@@ -83,11 +83,21 @@ export class Bucket {
   readonly #address: number;
 
   /** A bucket first used at `now`. Throws a {@link TollgateError} for numbers that could not be kept exact. */
-  constructor(now: number, { kind = "token_bucket", rate, periodMs, capacity = rate, maxDebt = 0, initial = capacity, offsetMs = 0 }: Limit) {
+  constructor(
+    now: number,
+    { kind = "token_bucket", rate, periodMs, capacity = rate, maxDebt = 0, initial = capacity, offsetMs = 0 }: Limit,
+  ) {
     start();
     const address = (this.#address = allocate(this));
     const values = Object.entries({ rate, periodMs, capacity, maxDebt, initial, offsetMs });
-    const numbers = values.map(([name, value]) => whole(name, value, leastOf(name))) as [number, number, number, number, number, number];
+    const numbers = values.map(([name, value]) => whole(name, value, leastOf(name))) as [
+      number,
+      number,
+      number,
+      number,
+      number,
+      number,
+    ];
     const max = address + core.size();
     const wrong = values[core.make(address, max, placeOf("kind", kind, KINDS), moment(now), ...numbers) - 1];
     if (wrong) whole(...wrong, leastOf(wrong[0]), new Float64Array(core.memory.buffer, max, 1)[0]);
@@ -114,11 +124,20 @@ export class Bucket {
    */
   decide(now: number, cost = 1, verb: Verb = "consume", maxWaitMs = Infinity, keep = true): Decision {
     const answer = core.decide(
-      this.#address, placeOf("verb", verb, VERBS), moment(now), whole("cost", cost), whole("maxWaitMs", maxWaitMs, 0, Infinity), keep,
+      this.#address,
+      placeOf("verb", verb, VERBS),
+      moment(now),
+      whole("cost", cost),
+      whole("maxWaitMs", maxWaitMs, 0, Infinity),
+      keep,
     );
     const tokens = this.#get(0, 0);
     const at = this.#get(1, 0);
-    return answer === 0 ? { allowed: true, tokens, readyAt: at } : answer === 1 ? { allowed: false, retryAt: at } : { allowed: false, retryAt: at, maxCost: tokens };
+    return answer === 0
+      ? { allowed: true, tokens, readyAt: at }
+      : answer === 1
+        ? { allowed: false, retryAt: at }
+        : { allowed: false, retryAt: at, maxCost: tokens };
   }
 
   /** How many whole tokens could be consumed; 0 when in debt. */
@@ -144,7 +163,8 @@ export class Bucket {
   /** Takes over a state that {@link save} gave of a bucket with the same numbers. Throws for one that this limit cannot be in. With `keep` false it is only checked. */
   restore(snapshot: Snapshot, keep = true): void {
     const { tokens, drops, at } = snapshot ?? {};
-    if (![tokens, drops, at].every(Number.isSafeInteger) || !core.restore(this.#address, tokens, drops, at, keep)) throw mismatched();
+    if (![tokens, drops, at].every(Number.isSafeInteger) || !core.restore(this.#address, tokens, drops, at, keep))
+      throw mismatched();
   }
 
   /** One of the numbers that the core's `get` knows. */

@@ -28,8 +28,14 @@ export class Budget {
   decide(now: number, cost: Cost = 1, verb: Verb = "consume", maxWaitMs = Infinity, keep = true): Decision {
     const costs = this.limits.map(({ name }) => whole("cost", typeof cost === "number" ? cost : Object(cost)[name!]));
     // At least one, so that an empty bucket refuses.
-    const most = verb === "consumeUpTo" ? Math.max(1, Math.min(...this.#buckets.map((bucket, i) => (costs[i] ? bucket.remaining(now) : Infinity)))) : Infinity;
-    const ask = (keep: boolean) => this.#buckets.map((bucket, i) => bucket.decide(now, Math.min(costs[i]!, most), verb, maxWaitMs, keep)).reduce(both);
+    const most =
+      verb === "consumeUpTo"
+        ? Math.max(1, Math.min(...this.#buckets.map((bucket, i) => (costs[i] ? bucket.remaining(now) : Infinity))))
+        : Infinity;
+    const ask = (keep: boolean) =>
+      this.#buckets
+        .map((bucket, i) => bucket.decide(now, Math.min(costs[i]!, most), verb, maxWaitMs, keep))
+        .reduce(both);
     if (!keep || costs.length === 1) return ask(keep);
     const decision = ask(false);
     // A refusal moves nothing but a bucket that waits for a clock which was wrong.

@@ -131,7 +131,11 @@ export interface Inspection {
   readonly policy: string;
   readonly now: number;
   readonly open_reservations: number;
-  readonly limits: readonly (LimitNumbers & { readonly remaining: number; readonly owed: number; readonly reset_at: number | null })[];
+  readonly limits: readonly (LimitNumbers & {
+    readonly remaining: number;
+    readonly owed: number;
+    readonly reset_at: number | null;
+  })[];
   readonly snapshot?: readonly LimitSnapshot[];
 }
 
@@ -190,7 +194,10 @@ export class Client {
   /** Ends a reservation at no cost. */
   readonly cancel = this.#asks<Reserved, Granted | Problem>("cancel");
   /** Consumes from several budgets, all or none. */
-  readonly batch = this.#asks<{ readonly requests: readonly Request[] }, BatchGranted | BatchDegraded | BatchRefused | Problem>("batch");
+  readonly batch = this.#asks<
+    { readonly requests: readonly Request[] },
+    BatchGranted | BatchDegraded | BatchRefused | Problem
+  >("batch");
   readonly #options: ClientOptions;
 
   constructor(options: ClientOptions) {
@@ -205,7 +212,12 @@ export class Client {
         "content-type": "application/json",
       };
       if (idempotencyKey !== undefined) headers["idempotency-key"] = idempotencyKey;
-      const response = await fetcher.fetch(`${url}/v1/${endpoint}`, { method: "POST", headers, body: JSON.stringify(request), signal: signal ?? null });
+      const response = await fetcher.fetch(`${url}/v1/${endpoint}`, {
+        method: "POST",
+        headers,
+        body: JSON.stringify(request),
+        signal: signal ?? null,
+      });
       const { status } = response;
       const text = await response.text();
       try {

@@ -13,7 +13,10 @@ export interface Clock {
  * a monotonic one, which is neither. It is anchored to the wall's once, so it does not jump with it. Only when the wall's has
  * come to be ahead by more than a minute was that a sleep, and the clock follows. It never goes back.
  */
-export function makeClock(wallMs: () => number = () => Date.now(), monotonicMs: () => number = () => performance.now()): Clock {
+export function makeClock(
+  wallMs: () => number = () => Date.now(),
+  monotonicMs: () => number = () => performance.now(),
+): Clock {
   let offsetMs: number | undefined;
   const now = () => {
     const elapsedMs = monotonicMs();

@@ -6,8 +6,16 @@ export interface Core {
   readonly memory: { readonly buffer: ArrayBuffer; grow(pages: number): number };
   size(): number;
   make(
-    bucket: number, max: number, kind: number, now: number,
-    rate: number, periodMs: number, capacity: number, maxDebt: number, initial: number, offsetMs: number,
+    bucket: number,
+    max: number,
+    kind: number,
+    now: number,
+    rate: number,
+    periodMs: number,
+    capacity: number,
+    maxDebt: number,
+    initial: number,
+    offsetMs: number,
   ): number;
   consume(bucket: number, now: number, cost: number): number;
   decide(bucket: number, verb: number, now: number, cost: number, maxWaitMs: number, keep: boolean): number;
@@ -58,7 +66,9 @@ export function allocate(owner: object): number {
 
 function instantiated(wasm: CoreSource): WebAssembly.Instance {
   if ("exports" in wasm) return wasm as WebAssembly.Instance;
-  return new WebAssembly.Instance(wasm instanceof WebAssembly.Module ? wasm : new WebAssembly.Module(wasm as BufferSource));
+  return new WebAssembly.Instance(
+    wasm instanceof WebAssembly.Module ? wasm : new WebAssembly.Module(wasm as BufferSource),
+  );
 }
 
 let source: CoreSource | (() => CoreSource) | undefined;

@@ -3,7 +3,9 @@
 /** What was wrong, in a word that does not change. */
 export type TollgateErrorCode =
   /** The number of that name was not a whole one, or out of range: `min` and `max` say between which it has to be. */
-  | `${string}_not_whole` | `${string}_too_small` | `${string}_too_large`
+  | `${string}_not_whole`
+  | `${string}_too_small`
+  | `${string}_too_large`
   /** The word of that name was none of those that there are. */
   | `${string}_unknown`
   /** A snapshot was not one of these limits. */
@@ -35,7 +37,11 @@ export class TollgateError extends Error implements TollgateErrorDetails {
   declare readonly maxCost?: number;
   declare readonly retryAt?: number;
 
-  constructor(readonly code: TollgateErrorCode, message: string, details?: TollgateErrorDetails) {
+  constructor(
+    readonly code: TollgateErrorCode,
+    message: string,
+    details?: TollgateErrorDetails,
+  ) {
     super(message);
     Object.assign(this, details);
   }
@@ -45,7 +51,10 @@ export class TollgateError extends Error implements TollgateErrorDetails {
 export function whole(name: string, value: number, min = 0, max = Number.MAX_SAFE_INTEGER): number {
   if ((Number.isSafeInteger(value) || value === max) && value >= min && value <= max) return value;
   const wrong = value < min ? "too_small" : value > max ? "too_large" : "not_whole";
-  throw new TollgateError(`${name}_${wrong}`, `${name} must be a whole number from ${min} to ${max}, not ${value}`, { min, max });
+  throw new TollgateError(`${name}_${wrong}`, `${name} must be a whole number from ${min} to ${max}, not ${value}`, {
+    min,
+    max,
+  });
 }
 
 /** The place of `value` among `values`. */

@@ -36,7 +36,13 @@ export interface Pausable {
  */
 export function limitFetch(
   limiter: Pausable,
-  { fetch = (request) => globalThis.fetch(request), cost = 1, retries = 2, jitterMs = 1000, ...wait }: LimitFetchOptions = {},
+  {
+    fetch = (request) => globalThis.fetch(request),
+    cost = 1,
+    retries = 2,
+    jitterMs = 1000,
+    ...wait
+  }: LimitFetchOptions = {},
 ): (input: string | URL | Request, init?: RequestInit) => Promise<Response> {
   whole("retries", retries);
   whole("jitterMs", jitterMs);
@@ -59,7 +65,8 @@ export function limitFetch(
       const isBusy = response.status === 503;
       const now = limiter.clock.now();
       const pauseMs = pauseOf(response.headers, now, isRefused || isBusy ? 1000 * 2 ** again : 0);
-      if (pauseMs > 0) void limiter.pause(now + Math.ceil(Math.min(pauseMs, LONGEST_PAUSE_MS) + Math.random() * jitterMs));
+      if (pauseMs > 0)
+        void limiter.pause(now + Math.ceil(Math.min(pauseMs, LONGEST_PAUSE_MS) + Math.random() * jitterMs));
       if (again >= retries || !(isRefused || (isBusy && isRepeatable))) return response;
     }
   };
@@ -74,7 +81,9 @@ function letGo(response: Response | undefined): void {
 function pauseOf(headers: Headers, now: number, refusedMs: number): number {
   const after = headers.get("retry-after");
   if (refusedMs > 0 && after) {
-    const pauseMs = /^\d+$/.test(after) ? 1000 * Number(after) : Date.parse(after) - (Date.parse(headers.get("date")!) || now);
+    const pauseMs = /^\d+$/.test(after)
+      ? 1000 * Number(after)
+      : Date.parse(after) - (Date.parse(headers.get("date")!) || now);
     if (pauseMs >= 0) return pauseMs;
   }
   // A list of structured fields: with its strings gone, a comma parts the items. `r` is what remains, `t` until when, in seconds.

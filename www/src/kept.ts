@@ -36,7 +36,11 @@ export async function transact<State>(name: string, change: (kept: State | undef
 }
 
 /** Calls `turn` when it is its turn among all tabs. A tab that is closed, or crashes, leaves the line. */
-export function inLine<Result>(name: string, options: LockOptions, turn: (lock: Lock | null) => Promise<Result>): Promise<Result> {
+export function inLine<Result>(
+  name: string,
+  options: LockOptions,
+  turn: (lock: Lock | null) => Promise<Result>,
+): Promise<Result> {
   return isAlone ? turn(null) : navigator.locks.request(`tollgate:${name}`, options, turn);
 }
 

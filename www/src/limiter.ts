@@ -2,7 +2,16 @@
 import { LAST_MOMENT, type Decision, type Limit, type Snapshot, type Verb } from "./bucket.js";
 import { Budget, type Cost } from "./budget.js";
 import { whole } from "./errors.js";
-import { Line, never, possible, tooLong, type AcquireOptions, type LimiterEvent, type LimiterOptions, type Waiting } from "./line.js";
+import {
+  Line,
+  never,
+  possible,
+  tooLong,
+  type AcquireOptions,
+  type LimiterEvent,
+  type LimiterOptions,
+  type Waiting,
+} from "./line.js";
 
 /**
  * Limits for one key, by the clock of this page. Whoever cannot be admitted may wait in line.
@@ -145,7 +154,8 @@ export class Limiter extends Line {
     for (let first; (first = this.line[0]); ) {
       const now = this.clock.now();
       const { cost } = first;
-      const decision: Decision = this.#pausedUntil > now ? { allowed: false, retryAt: this.#pausedUntil } : this.#budget.decide(now, cost);
+      const decision: Decision =
+        this.#pausedUntil > now ? { allowed: false, retryAt: this.#pausedUntil } : this.#budget.decide(now, cost);
       if (decision.allowed) {
         first.admit(decision);
         this.emit({ type: "allow", cost, decision });

@@ -133,7 +133,10 @@ export abstract class Line extends Events<LimiterEvent> {
         void this.serve();
       };
       const waiting: Waiting = {
-        cost, signal, priority: whole("priority", priority, Number.MIN_SAFE_INTEGER), deadline: this.clock.now() + whole("maxWaitMs", maxWaitMs, 0, Infinity),
+        cost,
+        signal,
+        priority: whole("priority", priority, Number.MIN_SAFE_INTEGER),
+        deadline: this.clock.now() + whole("maxWaitMs", maxWaitMs, 0, Infinity),
         admit: (decision) => leave() && resolve(decision),
         drop: (reason) => {
           if (!leave()) return;
@@ -165,7 +168,9 @@ export function possible(decision: Decision): void {
 }
 
 /** What is thrown where no more than `maxCost` is ever granted. */
-export const never = (maxCost: number) => new TollgateError("cost_never_granted", `never granted: at most ${maxCost}`, { maxCost });
+export const never = (maxCost: number) =>
+  new TollgateError("cost_never_granted", `never granted: at most ${maxCost}`, { maxCost });
 
 /** What is thrown where it would be granted only after the longest wait. */
-export const tooLong = (retryAt: number) => new TollgateError("wait_too_long", `granted only at ${retryAt}`, { retryAt });
+export const tooLong = (retryAt: number) =>
+  new TollgateError("wait_too_long", `granted only at ${retryAt}`, { retryAt });

@@ -25,7 +25,10 @@ export function useRateLimit<Consumed>(
   const store = useMemo(() => watch(limiter, JSON.parse(asked) as Cost), [limiter, asked]);
   const unused = useMemo(() => ({ ok: true, remaining: tokensOf(limiter), readyAt: 0 }), [limiter]);
   const standing = useSyncExternalStore(store.subscribe, store.get, () => unused);
-  const consume = useCallback((other?: Cost) => limiter.consume(other ?? (JSON.parse(asked) as Cost)), [limiter, asked]);
+  const consume = useCallback(
+    (other?: Cost) => limiter.consume(other ?? (JSON.parse(asked) as Cost)),
+    [limiter, asked],
+  );
   return useMemo(() => ({ ...standing, consume }), [standing, consume]);
 }
 

@@ -38,7 +38,13 @@ export class SharedLimiter extends Line {
 
   constructor(name: string, limits: Limit | readonly Limit[], { clock = systemClock, ...others }: LimiterOptions = {}) {
     const ahead = { ms: 0 };
-    const options = { ...others, clock: { now: () => clock.now() + ahead.ms, at: (moment: number, wake: () => void) => clock.at(moment - ahead.ms, wake) } };
+    const options = {
+      ...others,
+      clock: {
+        now: () => clock.now() + ahead.ms,
+        at: (moment: number, wake: () => void) => clock.at(moment - ahead.ms, wake),
+      },
+    };
     super(options);
     this.#ahead = ahead;
     this.#name = name;
@@ -127,7 +133,8 @@ export class SharedLimiter extends Line {
     const admitted = this.join(options);
     void inLine(this.#name, {}, () => this.#admitOne());
     const cancel = this.clock.at(now + maxWaitMs + 1, () => {
-      for (const late of this.line.filter(({ deadline }) => deadline < this.clock.now())) late.drop(tooLong(this.#claimedUntil));
+      for (const late of this.line.filter(({ deadline }) => deadline < this.clock.now()))
+        late.drop(tooLong(this.#claimedUntil));
       this.#wake();
     });
     return admitted.finally(cancel);
@@ -154,7 +161,9 @@ export class SharedLimiter extends Line {
   }
 
   #claim(): Decision | undefined {
-    return this.#claimedUntil > 0 ? { allowed: false, retryAt: Math.max(this.#claimedUntil, this.clock.now() + 1) } : undefined;
+    return this.#claimedUntil > 0
+      ? { allowed: false, retryAt: Math.max(this.#claimedUntil, this.clock.now() + 1) }
+      : undefined;
   }
 
   /** Calls `op` on the newest state, alone among all tabs, keeps what it leaves and tells the others, unless it is a refusal. */
@@ -168,7 +177,13 @@ export class SharedLimiter extends Line {
       outcome = new Promise((resolve) => resolve((result = op())));
       outcome.catch(() => {}); // it is for who called
       isNews = (result as Decision | undefined)?.allowed !== false;
-      return (state = [++this.#version, this.#mirror.limits, this.#mirror.save(), this.#claimedUntil, this.#pausedUntil]);
+      return (state = [
+        ++this.#version,
+        this.#mirror.limits,
+        this.#mirror.save(),
+        this.#claimedUntil,
+        this.#pausedUntil,
+      ]);
     };
     await transact(this.#name, turn);
     if (!outcome) turn();
@@ -190,7 +205,11 @@ export class SharedLimiter extends Line {
       });
     }
     this.#claimedUntil = claimedUntil;
-    this.#mirror.restore(JSON.stringify(limits) === JSON.stringify(this.#mirror.limits) ? snapshots : carried(limits, snapshots, this.#mirror.limits, this.clock.now()));
+    this.#mirror.restore(
+      JSON.stringify(limits) === JSON.stringify(this.#mirror.limits)
+        ? snapshots
+        : carried(limits, snapshots, this.#mirror.limits, this.clock.now()),
+    );
     this.#mirror.pause((this.#pausedUntil = pausedUntil));
   }
 
@@ -217,10 +236,21 @@ export class SharedLimiter extends Line {
 }
 
 /** What is kept. */
-type State = readonly [version: number, limits: readonly Limit[], snapshots: readonly Snapshot[], claimedUntil: number, pausedUntil: number];
+type State = readonly [
+  version: number,
+  limits: readonly Limit[],
+  snapshots: readonly Snapshot[],
+  claimedUntil: number,
+  pausedUntil: number,
+];
 
 /** The states of `limits` when those of `old` become theirs: each has the tokens of the one with its name, or its place, and kind; or is new. */
-function carried(old: readonly Limit[], snapshots: readonly Snapshot[], limits: readonly Limit[], now: number): Snapshot[] {
+function carried(
+  old: readonly Limit[],
+  snapshots: readonly Snapshot[],
+  limits: readonly Limit[],
+  now: number,
+): Snapshot[] {
   return limits.map((limit, i) => {
     const { name, kind, rate, capacity = rate, maxDebt = 0 } = limit;
     const fresh = new Bucket(now, limit).save(now);

@@ -1,7 +1,17 @@
 // A server's budget, foreseen.
 import type { Decision, Refusal, Snapshot } from "./bucket.js";
 import { Budget, type Cost } from "./budget.js";
-import type { CallOptions, Client, Degraded, Granted, Inspection, LimitSnapshot, Problem, Refused, Request } from "./client.js";
+import type {
+  CallOptions,
+  Client,
+  Degraded,
+  Granted,
+  Inspection,
+  LimitSnapshot,
+  Problem,
+  Refused,
+  Request,
+} from "./client.js";
 import { systemClock, type Clock } from "./clock.js";
 import { Events } from "./events.js";
 
@@ -64,7 +74,13 @@ export class Twin extends Events<void> {
    */
   peek(cost: Cost = 1): Decision {
     const sentAt = this.clock.now();
-    return (sentAt - this.#askedAt < this.#trustMs && this.#decide({ cost, sentAt }, false)) || { allowed: true, tokens: 0, readyAt: sentAt };
+    return (
+      (sentAt - this.#askedAt < this.#trustMs && this.#decide({ cost, sentAt }, false)) || {
+        allowed: true,
+        tokens: 0,
+        readyAt: sentAt,
+      }
+    );
   }
 
   /** How many whole tokens there are, as far as is known. */
@@ -112,14 +128,20 @@ export class Twin extends Events<void> {
       if (aheadMs < this.#aheadMs || now! - heardAt > this.#aheadMs) this.#aheadMs = aheadMs;
       const saidAt = now! - this.#aheadMs;
       let isIn = underWay.has(asked);
-      if (isIn || saidAt > this.#saidAt) { // answers may overtake each other
+      if (isIn || saidAt > this.#saidAt) {
+        // answers may overtake each other
         this.#saidAt = saidAt;
         // What was sent before is in it, and so is perhaps what may have overtaken it.
         for (const other of underWay) {
           if (isIn || other.sentAt < saidAt) underWay.delete(other);
           if (other === asked) isIn = false;
         }
-        const limits = snapshot.map(({ period_ms, max_debt, at, ...limit }) => ({ ...limit, periodMs: period_ms, maxDebt: max_debt, at: at - this.#aheadMs }));
+        const limits = snapshot.map(({ period_ms, max_debt, at, ...limit }) => ({
+          ...limit,
+          periodMs: period_ms,
+          maxDebt: max_debt,
+          at: at - this.#aheadMs,
+        }));
         this.#said = limits;
         this.#budget = new Budget(heardAt, limits);
       }

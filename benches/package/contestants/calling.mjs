@@ -30,7 +30,9 @@ export const pacer = {
   make() {
     let calls = 0;
     const call = () => void calls++;
-    const limiters = [1, 2].map(() => new RateLimiter(call, { limit: COMMON.rate, window: COMMON.periodMs, windowType: "fixed" }));
+    const limiters = [1, 2].map(
+      () => new RateLimiter(call, { limit: COMMON.rate, window: COMMON.periodMs, windowType: "fixed" }),
+    );
     while (limiters[1].maybeExecute());
     return (asked) => {
       calls = 0;

@@ -11,7 +11,8 @@ export const core = {
     const page = exports.memory.grow(1) * 65_536;
     const addresses = [PLENTY, SPENT].map(({ rate, periodMs, capacity, initial = capacity }, i) => {
       const address = page + 8 + i * exports.size();
-      if (exports.make(address, page, 0, now, rate, periodMs, capacity, 0, initial, 0) !== 0) throw new Error("the core refuses a limit");
+      if (exports.make(address, page, 0, now, rate, periodMs, capacity, 0, initial, 0) !== 0)
+        throw new Error("the core refuses a limit");
       return address;
     });
     return (asked, now) => {

@@ -19,7 +19,8 @@ export class Bucket {
     this.#rate = rate / divisor;
     this.#period = periodMs / divisor;
     this.#full = capacity * this.#period;
-    if (periodMs === 0 || initial > capacity || !Number.isSafeInteger(this.#full)) throw new RangeError("the limit cannot be kept exact");
+    if (periodMs === 0 || initial > capacity || !Number.isSafeInteger(this.#full))
+      throw new RangeError("the limit cannot be kept exact");
     this.#level = initial * this.#period;
     this.#at = assertMoment(now);
   }

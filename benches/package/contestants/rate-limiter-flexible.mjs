@@ -30,7 +30,8 @@ export const flexibleTogether = {
       const no = () => {};
       for (let i = 0; i < asked.length; ) {
         let last;
-        for (const end = Math.min(i + TOGETHER, asked.length); i < end; i++) last = limiters[asked[i]].consume("alice", 1).then(yes, no);
+        for (const end = Math.min(i + TOGETHER, asked.length); i < end; i++)
+          last = limiters[asked[i]].consume("alice", 1).then(yes, no);
         await last; // they are settled in turn
       }
       return allowed;
@@ -40,7 +41,9 @@ export const flexibleTogether = {
 
 /** A window is a day, which is not over while it is measured; one of them has no points at all. */
 function windows() {
-  return [PLENTY, SPENT].map(({ capacity, initial = capacity }) => new RateLimiterMemory({ points: initial, duration: 86_400 }));
+  return [PLENTY, SPENT].map(
+    ({ capacity, initial = capacity }) => new RateLimiterMemory({ points: initial, duration: 86_400 }),
+  );
 }
 
 const TOGETHER = 1_000;

@@ -11,8 +11,10 @@ export default {
     if (!isAuthorized(request.headers.get("authorization"), env)) return problem(401, "Unauthorized");
     if (pathname !== "/v1/consume") return problem(404, "Not found");
     if (request.method !== "POST") return problem(405, "Method not allowed");
-    if (!/^application\/json\b/i.test(request.headers.get("content-type") ?? "")) return problem(415, "Unsupported media type");
-    if (!(Number(request.headers.get("content-length") ?? Infinity) <= MAX_BODY_LEN)) return problem(413, "Body too large");
+    if (!/^application\/json\b/i.test(request.headers.get("content-type") ?? ""))
+      return problem(415, "Unsupported media type");
+    if (!(Number(request.headers.get("content-length") ?? Infinity) <= MAX_BODY_LEN))
+      return problem(413, "Body too large");
     let ask;
     try {
       ask = await request.json();
@@ -55,7 +57,12 @@ export class KeyObject extends DurableObject {
     const left = level - cost;
     this.save(name, left, now);
     this.buckets.set(name, { level: left, at: now });
-    return { allowed: true, remaining: Math.floor(left), now, resetAt: now + Math.ceil(((capacity - left) * periodMs) / rate) };
+    return {
+      allowed: true,
+      remaining: Math.floor(left),
+      now,
+      resetAt: now + Math.ceil(((capacity - left) * periodMs) / rate),
+    };
   }
 
   save() {}
@@ -120,7 +127,13 @@ let policies;
 function policyOf(name, { rate, period, capacity = rate }) {
   const [, count, unit] = period.match(/^(\d+)([a-z]+)$/);
   const periodMs = Number(count) * UNITS_MS[unit];
-  return { name, rate, periodMs, capacity, field: `"${name}";q=${rate};w=${periodMs / 1_000};tollgate-capacity=${capacity}` };
+  return {
+    name,
+    rate,
+    periodMs,
+    capacity,
+    field: `"${name}";q=${rate};w=${periodMs / 1_000};tollgate-capacity=${capacity}`,
+  };
 }
 
 const HEADERS = {

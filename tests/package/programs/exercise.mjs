@@ -26,7 +26,16 @@ export async function exercise({ Bucket, Limiter, TollgateError }) {
       await fail();
     } catch (error) {
       const { name, code, min, max, maxCost } = error;
-      return JSON.parse(JSON.stringify({ isError: error instanceof Error && error instanceof TollgateError, name, code, min, max, maxCost }));
+      return JSON.parse(
+        JSON.stringify({
+          isError: error instanceof Error && error instanceof TollgateError,
+          name,
+          code,
+          min,
+          max,
+          maxCost,
+        }),
+      );
     }
     return "nothing was thrown";
   };

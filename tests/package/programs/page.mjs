@@ -18,7 +18,12 @@ function hook() {
   };
   const shown = (change) => (flushSync(change), element.textContent);
   const root = createRoot(element);
-  return [() => root.render(createElement(Shown)), () => limiter.consume(3), () => clock.set(333), () => clock.set(334)].map(shown);
+  return [
+    () => root.render(createElement(Shown)),
+    () => limiter.consume(3),
+    () => clock.set(333),
+    () => clock.set(334),
+  ].map(shown);
 }
 
 const isOne = Object.keys(tollgate).every((name) => tollgate[name] === slim[name]);

@@ -1,7 +1,11 @@
 // A page that may not compile WebAssembly: what it hears, and when.
 import { Bucket, Limiter } from "/node_modules/tollgate/index.js";
 
-const uses = [() => new Bucket(0, { rate: 1, periodMs: 1000 }), () => new Bucket(0, { rate: 1, periodMs: 1000 }), () => new Limiter({ rate: 1, periodMs: 1000 })];
+const uses = [
+  () => new Bucket(0, { rate: 1, periodMs: 1000 }),
+  () => new Bucket(0, { rate: 1, periodMs: 1000 }),
+  () => new Limiter({ rate: 1, periodMs: 1000 }),
+];
 globalThis.outcome = uses.map((use) => {
   try {
     use();

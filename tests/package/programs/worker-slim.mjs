@@ -6,6 +6,9 @@ init(wasm);
 
 export default {
   async fetch() {
-    return Response.json({ isModule: wasm instanceof WebAssembly.Module, exercise: await exercise({ Bucket, Limiter, TollgateError }) });
+    return Response.json({
+      isModule: wasm instanceof WebAssembly.Module,
+      exercise: await exercise({ Bucket, Limiter, TollgateError }),
+    });
   },
 };

@@ -1,15 +1,69 @@
 // Every export in use, as its types allow.
 import {
-  Bucket, Budget, Client, Limiter, SharedLimiter, TollgateError, Twin, init, limitFetch, makeClock, systemClock, watch,
-  type AcquireOptions, type BatchDegraded, type BatchGranted, type BatchRefused, type CallOptions, type ClientOptions, type Clock, type CoreSource, type Cost, type Decision, type Degraded, type Grant, type Granted,
-  type Inspection, type Limit, type LimitFetchOptions, type LimitNumbers, type LimitSnapshot, type LimitVerdict, type LimiterEvent, type LimiterOptions, type Pausable,
-  type Predicted, type Problem, type Refusal, type Refused, type Request as Question, type Reserved, type Snapshot, type Standing,
-  type Store, type ThrottleOptions, type TollgateErrorCode, type TollgateErrorDetails, type TwinOptions, type Verb, type Verdict, type Watchable,
+  Bucket,
+  Budget,
+  Client,
+  Limiter,
+  SharedLimiter,
+  TollgateError,
+  Twin,
+  init,
+  limitFetch,
+  makeClock,
+  systemClock,
+  watch,
+  type AcquireOptions,
+  type BatchDegraded,
+  type BatchGranted,
+  type BatchRefused,
+  type CallOptions,
+  type ClientOptions,
+  type Clock,
+  type CoreSource,
+  type Cost,
+  type Decision,
+  type Degraded,
+  type Grant,
+  type Granted,
+  type Inspection,
+  type Limit,
+  type LimitFetchOptions,
+  type LimitNumbers,
+  type LimitSnapshot,
+  type LimitVerdict,
+  type LimiterEvent,
+  type LimiterOptions,
+  type Pausable,
+  type Predicted,
+  type Problem,
+  type Refusal,
+  type Refused,
+  type Request as Question,
+  type Reserved,
+  type Snapshot,
+  type Standing,
+  type Store,
+  type ThrottleOptions,
+  type TollgateErrorCode,
+  type TollgateErrorDetails,
+  type TwinOptions,
+  type Verb,
+  type Verdict,
+  type Watchable,
 } from "tollgate";
 import { useRateLimit, type RateLimit } from "tollgate/react";
 import { Bucket as SlimBucket, init as slimInit } from "tollgate/slim";
 
-const limit: Limit = { kind: "fixed_window", name: "day", rate: 10, periodMs: 86_400_000, capacity: 20, maxDebt: 5, initial: 0, offsetMs: 3_600_000 };
+const limit: Limit = {
+  kind: "fixed_window",
+  name: "day",
+  rate: 10,
+  periodMs: 86_400_000,
+  capacity: 20,
+  maxDebt: 5,
+  initial: 0,
+  offsetMs: 3_600_000,
+};
 const verb: Verb = "reserve";
 const cost: Cost = { day: 2 };
 
@@ -36,23 +90,39 @@ const both: Decision = budget.decide(0, { day: 1, burst: 2 }, "borrow");
 budget.restore(budget.save(0));
 
 // With a clock and a queue.
-const clock: Clock = makeClock(() => Date.now(), () => performance.now());
-const options: LimiterOptions = { clock: Math.random() < 0.5 ? clock : systemClock, maxQueue: 10, overflow: "drop_oldest" };
+const clock: Clock = makeClock(
+  () => Date.now(),
+  () => performance.now(),
+);
+const options: LimiterOptions = {
+  clock: Math.random() < 0.5 ? clock : systemClock,
+  maxQueue: 10,
+  overflow: "drop_oldest",
+};
 const limiter = new Limiter([limit], options);
 const asked: AcquireOptions = { cost, signal: AbortSignal.timeout(1000), maxWaitMs: 1000, priority: 1 };
 const admitted: Promise<Decision> = limiter.acquire(asked);
 const off: () => void = limiter.on((event: LimiterEvent) => {
   switch (event.type) {
-    case "allow": return void event.decision.allowed;
-    case "refuse": return void event.decision.retryAt;
-    case "queue": return void event.waiting;
-    case "drop": return void event.reason;
-    case "change": return;
-    default: return event satisfies never;
+    case "allow":
+      return void event.decision.allowed;
+    case "refuse":
+      return void event.decision.retryAt;
+    case "queue":
+      return void event.waiting;
+    case "drop":
+      return void event.reason;
+    case "change":
+      return;
+    default:
+      return event satisfies never;
   }
 });
 const throttling: ThrottleOptions<[text: string, times: number]> = { cost: (text, times) => text.length * times };
-const throttled: (text: string, times: number) => Promise<string> = limiter.throttle((text: string, times: number) => text.repeat(times), throttling);
+const throttled: (text: string, times: number) => Promise<string> = limiter.throttle(
+  (text: string, times: number) => text.repeat(times),
+  throttling,
+);
 const unwrapped: () => Promise<number> = limiter.throttle(async () => 1);
 
 // For all tabs.
@@ -62,7 +132,13 @@ const consumed: Promise<Decision> = shared.consume(2);
 
 // A fetch.
 const pausable: Pausable = Math.random() < 0.5 ? limiter : shared;
-const fetching: LimitFetchOptions = { fetch, cost: ({ method, url }) => (method === "POST" ? 2 : url.length), retries: 1, jitterMs: 0, priority: 2 };
+const fetching: LimitFetchOptions = {
+  fetch,
+  cost: ({ method, url }) => (method === "POST" ? 2 : url.length),
+  retries: 1,
+  jitterMs: 0,
+  priority: 2,
+};
 const limited: typeof fetch = limitFetch(pausable, fetching);
 
 // A server, and its twin.
@@ -117,4 +193,19 @@ if (error instanceof TollgateError) {
   void [code === "cost_too_small", code === "queue_full", error.retryAt];
 }
 
-export { Button, admitted, allowed, ask, both, consumed, left, limited, off, predicted, ready, standing, throttled, unwrapped };
+export {
+  Button,
+  admitted,
+  allowed,
+  ask,
+  both,
+  consumed,
+  left,
+  limited,
+  off,
+  predicted,
+  ready,
+  standing,
+  throttled,
+  unwrapped,
+};

@@ -1,5 +1,18 @@
 // Wrong uses: each line after a mark does not compile.
-import { Bucket, Budget, Client, Limiter, SharedLimiter, TollgateError, Twin, init, limitFetch, watch, type Decision, type Verb } from "tollgate";
+import {
+  Bucket,
+  Budget,
+  Client,
+  Limiter,
+  SharedLimiter,
+  TollgateError,
+  Twin,
+  init,
+  limitFetch,
+  watch,
+  type Decision,
+  type Verb,
+} from "tollgate";
 import { useRateLimit } from "tollgate/react";
 // @ts-expect-error: what is not exported is nobody's
 import { instance } from "tollgate";
