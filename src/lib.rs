@@ -24,8 +24,11 @@
 //! |---|---|---|
 //! | [`limit`] | the arithmetic | none |
 //! | [`unix_ms`] | `SystemTime` to the moments of [`limit`] | `std` |
-//! | `api` | what HTTP says and is told, without a runtime | `api` |
-//! | `ledger` | what is kept for a key, and when it is written | `api` |
+//! | `policy` | named sets of limits, as people write them and as they are stored | `api` |
+//! | `protocol` | what a frontend and an object say to each other | `api` |
+//! | `access` | who may ask, and the names of objects | `api` |
+//! | `ledger` | what an object knows of its key, and when it is written | `api` |
+//! | `api` | HTTP's requests, answers and problems, without a runtime | `api` |
 //! | `worker` | the Cloudflare Worker and its Durable Object | `worker` |
 //! | `js` | the class for JavaScript | `js` |
 #![cfg_attr(not(feature = "std"), no_std)]
@@ -36,12 +39,18 @@
 extern crate std;
 
 #[cfg(feature = "api")]
+pub mod access;
+#[cfg(feature = "api")]
 pub mod api;
 #[cfg(feature = "js")]
 pub mod js;
 #[cfg(feature = "api")]
 pub mod ledger;
 pub mod limit;
+#[cfg(feature = "api")]
+pub mod policy;
+#[cfg(feature = "api")]
+pub mod protocol;
 #[cfg(feature = "std")]
 mod system_time;
 #[cfg(feature = "worker")]

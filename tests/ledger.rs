@@ -6,9 +6,11 @@
 use std::collections::BTreeMap;
 
 use proptest::prelude::*;
-use tollgate::api::{Act, Decided, LimitAnswer, Memo, NamedLimit, Outcome, Policies, Policy, Question, Reserved};
-use tollgate::ledger::{Early, Ledger, Writes};
+
+use tollgate::ledger::{Background, Ledger, Writes};
 use tollgate::limit::{Decision, Limit, Part, Snapshot, State, Verb, decide_all};
+use tollgate::policy::{NamedLimit, Policies, Policy, Unsettled};
+use tollgate::protocol::{Action, Decided, LimitAnswer, ObjectReply, ObjectRequest, RequestId, Reserved};
 
 const START: i64 = 1_700_000_000_000;
 const DAY_MS: i64 = 86_400_000;
@@ -36,12 +38,12 @@ struct World<'p> {
     policy: &'p Policy,
     storage: BTreeMap<String, Vec<u8>>,
     /// Rows that nobody waits for, not yet there for good.
-    in_flight: Vec<Early>,
+    in_flight: Vec<Background>,
     ledger: Ledger,
     now: i64,
     ids: u64,
     rows_written: u64,
-    wants_calm: bool,
+    wants_flush: bool,
     alarm_at: Option<i64>,
 }
 
@@ -57,43 +59,43 @@ impl<'p> World<'p> {
             now: START,
             ids: 0,
             rows_written: 0,
-            wants_calm: false,
+            wants_flush: false,
             alarm_at: None,
         }
     }
 
-    fn ask(&mut self, act: Act, costs: Option<Vec<u64>>, memo: Option<Memo>) -> Outcome {
-        let question = Question { act, memo, costs: costs.into_iter().collect() };
+    fn ask(&mut self, action: Action, costs: Option<Vec<u64>>, request_id: Option<RequestId>) -> ObjectReply {
+        let request = ObjectRequest { action, request_id, costs: costs.into_iter().collect() };
         let ids = &mut self.ids;
         let random = || {
             *ids += 1;
             Some(*ids)
         };
-        let (outcome, writes) =
-            self.ledger.ask(self.policies, self.policy.call_name(), &question, self.now, random).unwrap();
+        let (reply, writes) =
+            self.ledger.ask(self.policies, self.policy.wire_name(), &request, self.now, random).unwrap();
         self.write(writes);
-        outcome
+        reply
     }
 
     fn write(&mut self, writes: Writes) {
-        self.wants_calm = writes.wants_calm;
+        self.wants_flush = writes.wants_flush;
         self.alarm_at = writes.alarm_at.or(self.alarm_at);
         if writes.clear {
             self.storage.clear();
             self.in_flight.clear();
             self.alarm_at = None;
         }
-        self.rows_written += (writes.due.len() + writes.early.len()) as u64;
-        if !writes.due.is_empty() {
+        self.rows_written += (writes.before_reply.len() + writes.background.len()) as u64;
+        if !writes.before_reply.is_empty() {
             self.arrive(usize::MAX); // in order: what is due is told only when all before it is there
         }
-        for (name, row) in writes.due {
+        for (name, row) in writes.before_reply {
             match row {
                 Some(row) => _ = self.storage.insert(name, row),
                 None => _ = self.storage.remove(&name),
             }
         }
-        self.in_flight.extend(writes.early);
+        self.in_flight.extend(writes.background);
         assert!(self.storage.is_empty() || self.alarm_at.is_some(), "somebody will clean up");
     }
 
@@ -116,8 +118,8 @@ impl<'p> World<'p> {
         self.storage.contains_key(&format!("b:{}", self.policy.name()))
     }
 
-    fn calm(&mut self) {
-        let writes = self.ledger.calm(self.policies, self.now);
+    fn flush_idle(&mut self) {
+        let writes = self.ledger.flush_idle(self.policies, self.now);
         self.write(writes);
     }
 
@@ -127,9 +129,9 @@ impl<'p> World<'p> {
         self.write(writes);
     }
 
-    fn decided(&mut self, act: Act, costs: Vec<u64>) -> Decided {
-        match self.ask(act, Some(costs), None) {
-            Outcome::Decided(decided) => decided,
+    fn decided(&mut self, action: Action, costs: Vec<u64>) -> Decided {
+        match self.ask(action, Some(costs), None) {
+            ObjectReply::Decided(decided) => decided,
             other => panic!("{other:?}"),
         }
     }
@@ -138,7 +140,7 @@ impl<'p> World<'p> {
     fn levels(&mut self) -> Vec<i64> {
         let zeros = vec![0; self.policy.limits().len()];
         // To give back nothing is never refused, so this changes nothing.
-        self.decided(Act::Look(Verb::Refund), zeros).limits.iter().map(signed).collect()
+        self.decided(Action::Look(Verb::Refund), zeros).limits.iter().map(signed).collect()
     }
 }
 
@@ -247,7 +249,7 @@ fn follow(policy: &str, steps: &[Step]) {
     let mut world = World::new(&policies, policy);
     let policy = world.policy;
     let count = policy.limits().len();
-    let gives_back = policy.reservations().unsettled == tollgate::api::Unsettled::Refund;
+    let gives_back = policy.reservations().unsettled == Unsettled::Refund;
     let mut truth = Truth::new(policy, START);
     let mut is_new = true;
     let mut open: Vec<Open> = Vec::new();
@@ -272,7 +274,7 @@ fn follow(policy: &str, steps: &[Step]) {
         }
         match step {
             Step::Take(verb, costs) => {
-                let decided = world.decided(Act::Take(*verb), costs[..count].to_vec());
+                let decided = world.decided(Action::Take(*verb), costs[..count].to_vec());
                 if decided.decision().is_allow() {
                     let costs: Vec<u64> = match verb {
                         // The truth may have more there, or room for less.
@@ -288,13 +290,13 @@ fn follow(policy: &str, steps: &[Step]) {
                 }
             }
             Step::Look(costs) => {
-                if !world.decided(Act::Look(Verb::Consume), costs[..count].to_vec()).decision().is_allow() {
+                if !world.decided(Action::Look(Verb::Consume), costs[..count].to_vec()).decision().is_allow() {
                     truth.refuse(now);
                 }
             }
             Step::Reserve(costs, max_wait_ms) => {
                 let verb = Verb::Reserve { max_wait_ms: *max_wait_ms };
-                let decided = world.decided(Act::Reserve(verb), costs[..count].to_vec());
+                let decided = world.decided(Action::Reserve(verb), costs[..count].to_vec());
                 let is_something = costs[..count].iter().any(|&cost| cost > 0);
                 assert_eq!(decided.reservation.is_some(), decided.decision().is_allow() && is_something);
                 if let Some(reserved) = decided.reservation {
@@ -306,19 +308,19 @@ fn follow(policy: &str, steps: &[Step]) {
             }
             Step::Settle(which, costs) if *which < open.len() => {
                 let Open { reserved, taken } = open.remove(*which);
-                world.decided(Act::Settle(reserved.id), costs[..count].to_vec());
+                world.decided(Action::Settle(reserved.id), costs[..count].to_vec());
                 truth.adjust(&taken, &costs[..count], now);
-                let again = world.ask(Act::Settle(reserved.id), Some(costs[..count].to_vec()), None);
-                assert_eq!(again, Outcome::NoReservation, "each id settles once");
+                let again = world.ask(Action::Settle(reserved.id), Some(costs[..count].to_vec()), None);
+                assert_eq!(again, ObjectReply::NoReservation, "each id settles once");
             }
             Step::Cancel(which) if *which < open.len() => {
                 let Open { reserved, taken } = open.remove(*which);
-                world.ask(Act::Cancel(reserved.id), None, None);
+                world.ask(Action::Cancel(reserved.id), None, None);
                 truth.adjust(&taken, &vec![0; count], now);
             }
             Step::Settle(..) | Step::Cancel(_) | Step::Wait(_) => {}
             Step::Arrive(count) => world.arrive(*count),
-            Step::Calm => world.calm(),
+            Step::Calm => world.flush_idle(),
             Step::Clean => {
                 world.clean();
                 is_new = !world.has_row();
@@ -382,12 +384,12 @@ proptest! {
         let policies = policies();
         let mut world = World::new(&policies, policy);
         let limits: Vec<_> = world.policy.limits().iter().map(NamedLimit::limit).collect();
-        let look = |world: &mut World<'_>| world.decided(Act::Look(Verb::Consume), vec![0; limits.len()]);
+        let look = |world: &mut World<'_>| world.decided(Action::Look(Verb::Consume), vec![0; limits.len()]);
         let mut known = look(&mut world);
         for step in steps {
-            let (act, verb, costs) = match step {
-                Step::Take(verb, costs) => (Act::Take(verb), verb, costs),
-                Step::Look(costs) => (Act::Look(Verb::Consume), Verb::Consume, costs),
+            let (action, verb, costs) = match step {
+                Step::Take(verb, costs) => (Action::Take(verb), verb, costs),
+                Step::Look(costs) => (Action::Look(Verb::Consume), Verb::Consume, costs),
                 Step::Wait(ms) => {
                     world.now += ms;
                     continue;
@@ -397,7 +399,7 @@ proptest! {
                     continue;
                 }
                 Step::Calm => {
-                    world.calm();
+                    world.flush_idle();
                     continue;
                 }
                 Step::Clean | Step::Crash(_) => {
@@ -411,8 +413,8 @@ proptest! {
             let before: Vec<_> = states.collect();
             let parts = limits.iter().zip(&before).zip(costs);
             let mut parts: Vec<_> = parts.map(|((limit, state), cost)| Part::new(limit, *state, cost)).collect();
-            let is_only_looked_at = decide_all(&mut parts, world.now, verb).is_allow() && matches!(act, Act::Look(_));
-            known = world.decided(act, costs[..limits.len()].to_vec());
+            let is_only_looked_at = decide_all(&mut parts, world.now, verb).is_allow() && matches!(action, Action::Look(_));
+            known = world.decided(action, costs[..limits.len()].to_vec());
             for ((answer, part), before) in known.limits.iter().zip(&parts).zip(before) {
                 let after = if is_only_looked_at { before } else { part.state };
                 prop_assert_eq!((answer.decision, answer.snapshot), (part.decision, part.limit.snapshot(&after)));
@@ -436,7 +438,7 @@ proptest! {
         for (cost, wait_ms) in before {
             world.now += wait_ms;
             let costs = vec![cost; count];
-            if world.decided(Act::Take(Verb::Consume), costs.clone()).decision().is_allow() {
+            if world.decided(Action::Take(Verb::Consume), costs.clone()).decision().is_allow() {
                 truth.grant(Verb::Consume, &costs, world.now);
             }
         }
@@ -448,13 +450,13 @@ proptest! {
             world.now += wait_ms;
             let costs = vec![cost; count];
             let is_granted = match older.take_if(|_| is_older) {
-                None => world.decided(Act::Take(Verb::Consume), costs.clone()).decision().is_allow(),
+                None => world.decided(Action::Take(Verb::Consume), costs.clone()).decision().is_allow(),
                 Some(mut ledger) => {
-                    let question = Question { act: Act::Take(Verb::Consume), memo: None, costs: vec![costs.clone()] };
-                    let name = world.policy.call_name();
-                    let (outcome, writes) = ledger.ask(&policies, name, &question, world.now, || Some(0)).unwrap();
-                    let touches_storage = !writes.due.is_empty() || !writes.early.is_empty();
-                    let Outcome::Decided(decided) = outcome else { unreachable!() };
+                    let request = ObjectRequest { action: Action::Take(Verb::Consume), request_id: None, costs: vec![costs.clone()] };
+                    let name = world.policy.wire_name();
+                    let (reply, writes) = ledger.ask(&policies, name, &request, world.now, || Some(0)).unwrap();
+                    let touches_storage = !writes.before_reply.is_empty() || !writes.background.is_empty();
+                    let ObjectReply::Decided(decided) = reply else { unreachable!() };
                     // Where it would touch storage, the runtime ends it, and nobody gets this answer.
                     if !touches_storage {
                         older = Some(ledger);
@@ -469,8 +471,8 @@ proptest! {
     }
 }
 
-const fn memo(id: u128, fingerprint: u64) -> Memo {
-    Memo { id, fingerprint, is_lasting: true }
+const fn request_id(id: u128, fingerprint: u64) -> RequestId {
+    RequestId { id, fingerprint, is_lasting: true }
 }
 
 #[test]
@@ -478,8 +480,8 @@ fn a_repeated_question_gets_its_first_answer_and_takes_nothing() {
     let policies = policies();
     for policy in ["block", "each"] {
         let mut world = World::new(&policies, policy);
-        let consume = Act::Take(Verb::Consume);
-        let Outcome::Decided(first) = world.ask(consume, Some(vec![3]), Some(memo(1, 1))) else { panic!() };
+        let consume = Action::Take(Verb::Consume);
+        let ObjectReply::Decided(first) = world.ask(consume, Some(vec![3]), Some(request_id(1, 1))) else { panic!() };
         assert!(!first.is_replayed);
         for crash in [false, true] {
             if crash {
@@ -487,11 +489,13 @@ fn a_repeated_question_gets_its_first_answer_and_takes_nothing() {
             }
             world.now += 1;
             let levels = world.levels();
-            let Outcome::Decided(again) = world.ask(consume, Some(vec![3]), Some(memo(1, 1))) else { panic!() };
+            let ObjectReply::Decided(again) = world.ask(consume, Some(vec![3]), Some(request_id(1, 1))) else {
+                panic!()
+            };
             assert!(again.is_replayed);
             assert_eq!(again.limits[0].decision, first.limits[0].decision);
             assert_eq!(world.levels(), levels);
-            assert_eq!(world.ask(consume, Some(vec![4]), Some(memo(1, 2))), Outcome::MemoReused);
+            assert_eq!(world.ask(consume, Some(vec![4]), Some(request_id(1, 2))), ObjectReply::RequestIdReused);
         }
     }
 }
@@ -500,12 +504,12 @@ fn a_repeated_question_gets_its_first_answer_and_takes_nothing() {
 fn a_refusal_is_not_remembered() {
     let policies = policies();
     let mut world = World::new(&policies, "each");
-    let consume = Act::Take(Verb::Consume);
+    let consume = Action::Take(Verb::Consume);
     world.decided(consume, vec![10]);
-    let Outcome::Decided(refused) = world.ask(consume, Some(vec![3]), Some(memo(1, 1))) else { panic!() };
+    let ObjectReply::Decided(refused) = world.ask(consume, Some(vec![3]), Some(request_id(1, 1))) else { panic!() };
     assert!(!refused.decision().is_allow());
     world.now += 1_000;
-    let Outcome::Decided(granted) = world.ask(consume, Some(vec![3]), Some(memo(1, 1))) else { panic!() };
+    let ObjectReply::Decided(granted) = world.ask(consume, Some(vec![3]), Some(request_id(1, 1))) else { panic!() };
     assert!(granted.decision().is_allow() && !granted.is_replayed);
 }
 
@@ -516,12 +520,13 @@ fn retries_are_charged_once_whatever_crashes() {
     let policies = Policies::parse(json).unwrap();
     let mut world = World::new(&policies, "p");
     for request in 0..100_000_u128 {
-        let ask = |world: &mut World<'_>| world.ask(Act::Take(Verb::Consume), Some(vec![1]), Some(memo(request, 7)));
-        let Outcome::Decided(first) = ask(&mut world) else { panic!() };
+        let ask =
+            |world: &mut World<'_>| world.ask(Action::Take(Verb::Consume), Some(vec![1]), Some(request_id(request, 7)));
+        let ObjectReply::Decided(first) = ask(&mut world) else { panic!() };
         if request % 97 == 0 {
             world.crash(0);
         }
-        let Outcome::Decided(again) = ask(&mut world) else { panic!() };
+        let ObjectReply::Decided(again) = ask(&mut world) else { panic!() };
         assert!(first.decision().is_allow() && !first.is_replayed && again.is_replayed, "request {request}");
     }
     assert_eq!(world.levels(), [0]);
@@ -533,12 +538,14 @@ fn the_memory_of_a_key_is_bounded() {
     let mut world = World::new(&policies, "block");
     for id in 0..1_000 {
         world.now += 1_000;
-        world.ask(Act::Take(Verb::Consume), Some(vec![1]), Some(memo(id, 0)));
+        world.ask(Action::Take(Verb::Consume), Some(vec![1]), Some(request_id(id, 0)));
     }
     let len = world.storage["b:block"].len();
     assert!(len < 5_000, "{len} bytes");
     world.now += 1_000;
-    let Outcome::Decided(recent) = world.ask(Act::Take(Verb::Consume), Some(vec![1]), Some(memo(999 - 63, 0))) else {
+    let ObjectReply::Decided(recent) =
+        world.ask(Action::Take(Verb::Consume), Some(vec![1]), Some(request_id(999 - 63, 0)))
+    else {
         panic!()
     };
     assert!(recent.is_replayed, "the last 64 are remembered");
@@ -550,17 +557,17 @@ fn reservations_outlast_a_crash_and_end_as_the_policy_says() {
     for (policy, left) in [("block", 40), ("each", 10)] {
         let mut world = World::new(&policies, policy);
         let cost = if policy == "block" { 20 } else { 5 };
-        let reserve = Act::Reserve(Verb::Reserve { max_wait_ms: Some(0) });
+        let reserve = Action::Reserve(Verb::Reserve { max_wait_ms: Some(0) });
         let reserved = world.decided(reserve, vec![cost]).reservation.unwrap();
         world.crash(0);
         world.now = reserved.expires_at - 1;
         let budget = world.levels();
         let mut other = Ledger::new(world.storage.clone(), 0).unwrap();
-        let settle = Question { act: Act::Settle(reserved.id), memo: None, costs: vec![vec![cost]] };
-        let (outcome, _) = other.ask(&policies, policy, &settle, world.now, || Some(0)).unwrap();
-        assert!(matches!(outcome, Outcome::Decided(_)), "a millisecond before its end it can be settled");
+        let settle = ObjectRequest { action: Action::Settle(reserved.id), request_id: None, costs: vec![vec![cost]] };
+        let (reply, _) = other.ask(&policies, policy, &settle, world.now, || Some(0)).unwrap();
+        assert!(matches!(reply, ObjectReply::Decided(_)), "a millisecond before its end it can be settled");
         world.now = reserved.expires_at;
-        assert_eq!(world.ask(Act::Settle(reserved.id), Some(vec![cost]), None), Outcome::NoReservation);
+        assert_eq!(world.ask(Action::Settle(reserved.id), Some(vec![cost]), None), ObjectReply::NoReservation);
         assert!(world.levels()[0] >= budget[0] && world.levels()[0] >= left);
         assert!(!world.storage.contains_key("r:0000000000001"));
     }
@@ -569,12 +576,12 @@ fn reservations_outlast_a_crash_and_end_as_the_policy_says() {
 #[test]
 fn a_reservation_is_settled_at_its_real_cost() {
     let policies = policies();
-    let reserve = Act::Reserve(Verb::Reserve { max_wait_ms: Some(0) });
+    let reserve = Action::Reserve(Verb::Reserve { max_wait_ms: Some(0) });
     for (real, left) in [(0, 60), (15, 45), (20, 40), (25, 35), (75, -10)] {
         let mut world = World::new(&policies, "block");
         let reserved = world.decided(reserve, vec![20]).reservation.unwrap();
         assert_eq!(world.levels(), [40]);
-        world.decided(Act::Settle(reserved.id), vec![real]);
+        world.decided(Action::Settle(reserved.id), vec![real]);
         assert_eq!(world.levels(), [left], "75 is more than there is: it stops at the largest debt");
     }
 }
@@ -584,27 +591,27 @@ fn a_key_has_a_thousand_open_reservations_at_most() {
     let json = r#"{"p":{"rate":1,"period":"1s","capacity":2000}}"#;
     let policies = Policies::parse(json).unwrap();
     let mut world = World::new(&policies, "p");
-    let reserve = Act::Reserve(Verb::Reserve { max_wait_ms: Some(0) });
+    let reserve = Action::Reserve(Verb::Reserve { max_wait_ms: Some(0) });
     let first = world.decided(reserve, vec![1]).reservation.unwrap();
     for _ in 1..1_000 {
         world.decided(reserve, vec![1]);
     }
     let levels = world.levels();
-    assert_eq!(world.ask(reserve, Some(vec![1]), None), Outcome::TooManyReservations { max: 1_000 });
+    assert_eq!(world.ask(reserve, Some(vec![1]), None), ObjectReply::TooManyReservations { max: 1_000 });
     assert_eq!(world.levels(), levels, "and that takes nothing");
-    world.ask(Act::Cancel(first.id), None, None);
-    assert!(matches!(world.ask(reserve, Some(vec![1]), None), Outcome::Decided(_)));
+    world.ask(Action::Cancel(first.id), None, None);
+    assert!(matches!(world.ask(reserve, Some(vec![1]), None), ObjectReply::Decided(_)));
 }
 
 #[test]
 fn what_a_batch_holds_comes_back_by_itself() {
     let policies = policies();
     let mut world = World::new(&policies, "each");
-    let held = world.ask(Act::Hold, Some(vec![4]), Some(memo(5, 5)));
-    let Outcome::Decided(Decided { reservation: Some(reserved), .. }) = held else { panic!("{held:?}") };
+    let held = world.ask(Action::Hold, Some(vec![4]), Some(request_id(5, 5)));
+    let ObjectReply::Decided(Decided { reservation: Some(reserved), .. }) = held else { panic!("{held:?}") };
     assert_eq!(world.levels(), [6]);
-    // Asked again before the second half, it holds nothing more.
-    let Outcome::Decided(again) = world.ask(Act::Hold, Some(vec![4]), Some(memo(5, 5))) else { panic!() };
+    // ResolvedRequest again before the second half, it holds nothing more.
+    let ObjectReply::Decided(again) = world.ask(Action::Hold, Some(vec![4]), Some(request_id(5, 5))) else { panic!() };
     assert_eq!((again.is_replayed, again.reservation), (true, Some(reserved)));
     assert_eq!(world.levels(), [6]);
     world.crash(0);
@@ -612,11 +619,11 @@ fn what_a_batch_holds_comes_back_by_itself() {
     assert_eq!(world.levels(), [10]);
 
     // Settled, it stays taken and is remembered.
-    let Outcome::Decided(held) = world.ask(Act::Hold, Some(vec![4]), Some(memo(6, 6))) else { panic!() };
+    let ObjectReply::Decided(held) = world.ask(Action::Hold, Some(vec![4]), Some(request_id(6, 6))) else { panic!() };
     let id = held.reservation.unwrap().id;
-    assert!(matches!(world.ask(Act::Settle(id), None, None), Outcome::Decided(_)));
+    assert!(matches!(world.ask(Action::Settle(id), None, None), ObjectReply::Decided(_)));
     world.crash(0);
-    let Outcome::Decided(again) = world.ask(Act::Hold, Some(vec![4]), Some(memo(6, 6))) else { panic!() };
+    let ObjectReply::Decided(again) = world.ask(Action::Hold, Some(vec![4]), Some(request_id(6, 6))) else { panic!() };
     assert_eq!((again.is_replayed, again.reservation), (true, None));
     assert_eq!(world.levels(), [6]);
 }
@@ -627,17 +634,17 @@ fn a_snapshot_is_without_what_is_held_and_says_when_that_was_taken() {
     let mut world = World::new(&policies, "each"); // 3 per second, at most 10
     let snapshot = |decided: &Decided| decided.limits[0].snapshot;
     let at = |ms| Snapshot { tokens: 6, drops: 0, at: START + ms };
-    let held = world.decided(Act::Hold, vec![4]);
+    let held = world.decided(Action::Hold, vec![4]);
     assert_eq!(snapshot(&held), at(0));
     world.now += 10;
     assert_eq!(
-        snapshot(&world.decided(Act::Take(Verb::Consume), vec![7])),
+        snapshot(&world.decided(Action::Take(Verb::Consume), vec![7])),
         at(10),
         "nothing can come back to a full one"
     );
-    let settle = Act::Settle(held.reservation.unwrap().id);
+    let settle = Action::Settle(held.reservation.unwrap().id);
     for is_replayed in [false, true] {
-        let Outcome::Decided(kept) = world.ask(settle, None, Some(memo(1, 1))) else { panic!() };
+        let ObjectReply::Decided(kept) = world.ask(settle, None, Some(request_id(1, 1))) else { panic!() };
         assert_eq!((snapshot(&kept), kept.is_replayed), (at(10), is_replayed));
         world.now += 1;
     }
@@ -648,16 +655,18 @@ fn what_a_batch_holds_and_gives_back_leaves_no_more_than_if_it_had_never_been() 
     let policies = policies();
     for is_cancelled in [true, false] {
         let mut world = World::new(&policies, "each");
-        let Outcome::Decided(held) = world.ask(Act::Hold, Some(vec![10]), Some(memo(7, 7))) else { panic!() };
+        let ObjectReply::Decided(held) = world.ask(Action::Hold, Some(vec![10]), Some(request_id(7, 7))) else {
+            panic!()
+        };
         let reserved = held.reservation.unwrap();
         assert_eq!(held.limits[0].remaining, 0);
-        let consume = Act::Take(Verb::Consume);
+        let consume = Action::Take(Verb::Consume);
         assert!(!world.decided(consume, vec![1]).decision().is_allow(), "nobody else can have it");
         world.now += 1_000;
         // The bucket was full all the time: nothing has come back that could be taken besides.
         assert!(!world.decided(consume, vec![1]).decision().is_allow());
         if is_cancelled {
-            world.ask(Act::Cancel(reserved.id), None, None);
+            world.ask(Action::Cancel(reserved.id), None, None);
         } else {
             world.now = reserved.expires_at;
         }
@@ -671,10 +680,12 @@ fn a_second_try_of_a_refused_batch_gives_back_what_it_holds() {
     let policies = policies();
     let mut world = World::new(&policies, "each");
     for id in [1, 2, 3] {
-        let Outcome::Decided(held) = world.ask(Act::Hold, Some(vec![4]), Some(memo(9, 9))) else { panic!() };
+        let ObjectReply::Decided(held) = world.ask(Action::Hold, Some(vec![4]), Some(request_id(9, 9))) else {
+            panic!()
+        };
         assert!(!held.is_replayed);
         // Each try gives back under an id of its own.
-        world.ask(Act::Cancel(held.reservation.unwrap().id), None, Some(memo(100 + id, 0)));
+        world.ask(Action::Cancel(held.reservation.unwrap().id), None, Some(request_id(100 + id, 0)));
         assert_eq!(world.levels(), [10]);
     }
 }
@@ -688,7 +699,7 @@ fn a_reservation_goes_by_the_names_of_limits_when_those_change() {
     };
     let before = policy(["a", "b"]);
     let mut world = World::new(&before, "p");
-    let reserve = Act::Reserve(Verb::Reserve { max_wait_ms: Some(0) });
+    let reserve = Action::Reserve(Verb::Reserve { max_wait_ms: Some(0) });
     let reserved = world.decided(reserve, vec![5, 50]).reservation.unwrap();
     for (limits, cancelled) in [(["b", "a"], [100, 100]), (["b", "c"], [100, 100]), (["c", "d"], [100, 100])] {
         let after = policy(limits);
@@ -698,7 +709,7 @@ fn a_reservation_goes_by_the_names_of_limits_when_those_change() {
             other.alarm_at = world.alarm_at;
             other.crash(0);
             if is_cancelled {
-                assert!(matches!(other.ask(Act::Cancel(reserved.id), None, None), Outcome::Decided(_)));
+                assert!(matches!(other.ask(Action::Cancel(reserved.id), None, None), ObjectReply::Decided(_)));
             } else {
                 other.now = reserved.expires_at;
             }
@@ -714,13 +725,13 @@ fn an_object_with_other_limits_does_not_answer() {
         Policies::parse(&format!(r#"{{"p":{{"limits":[{limits}]}}}}"#)).unwrap()
     };
     let (front, object) = (policy(["a", "b"]), policy(["b", "a"]));
-    let name = front.get("p").unwrap().call_name();
-    let question = Question { act: Act::Take(Verb::Consume), memo: None, costs: vec![vec![1, 0]] };
+    let name = front.get("p").unwrap().wire_name();
+    let request = ObjectRequest { action: Action::Take(Verb::Consume), request_id: None, costs: vec![vec![1, 0]] };
     let mut ledger = Ledger::new([], 0).unwrap();
-    assert!(ledger.ask(&object, name, &question, START, || None).is_err());
-    assert!(ledger.ask(&front, name, &question, START, || None).is_ok());
+    assert!(ledger.ask(&object, name, &request, START, || None).is_err());
+    assert!(ledger.ask(&front, name, &request, START, || None).is_ok());
     // Nor one that has no numbers for the id of a reservation, which would be known by the same as another.
-    let reserve = Question { act: Act::Reserve(Verb::Reserve { max_wait_ms: None }), ..question };
+    let reserve = ObjectRequest { action: Action::Reserve(Verb::Reserve { max_wait_ms: None }), ..request };
     assert!(ledger.ask(&front, name, &reserve, START, || None).is_err());
 }
 
@@ -734,8 +745,8 @@ fn a_spent_bucket_is_not_forgotten_when_its_numbers_change() {
     };
     let before = policy(10);
     let mut world = World::new(&before, "p");
-    world.decided(Act::Take(Verb::Consume), vec![98]);
-    world.decided(Act::Reserve(Verb::Reserve { max_wait_ms: Some(0) }), vec![1]);
+    world.decided(Action::Take(Verb::Consume), vec![98]);
+    world.decided(Action::Reserve(Verb::Reserve { max_wait_ms: Some(0) }), vec![1]);
     let after = policy(11);
     let mut other = World::new(&after, "p");
     other.storage = world.storage.clone();
@@ -751,12 +762,12 @@ fn a_spent_bucket_is_not_forgotten_when_its_numbers_change() {
 fn a_refund_is_written_when_all_is_quiet() {
     let policies = policies();
     let mut world = World::new(&policies, "block");
-    world.decided(Act::Take(Verb::Consume), vec![8]);
+    world.decided(Action::Take(Verb::Consume), vec![8]);
     world.now += 10;
-    world.decided(Act::Take(Verb::Refund), vec![8]);
-    assert!(world.wants_calm);
-    world.calm();
-    world.calm();
+    world.decided(Action::Take(Verb::Refund), vec![8]);
+    assert!(world.wants_flush);
+    world.flush_idle();
+    world.flush_idle();
     world.crash(usize::MAX);
     assert_eq!(world.levels(), [60]);
 }
@@ -767,7 +778,7 @@ fn a_row_of_a_forgotten_bucket_is_not_taken_for_one_of_the_next() {
     let mut world = World::new(&policies, "block");
     let busy = |world: &mut World<'_>| {
         while world.in_flight.is_empty() {
-            world.decided(Act::Take(Verb::Consume), vec![1]);
+            world.decided(Action::Take(Verb::Consume), vec![1]);
         }
         world.in_flight.remove(0)
     };
@@ -787,13 +798,14 @@ fn a_row_of_a_forgotten_bucket_is_not_taken_for_one_of_the_next() {
 fn what_the_front_remembers_for_itself_does_not_drive_out_what_a_client_was_promised() {
     let policies = policies();
     let mut world = World::new(&policies, "block");
-    world.ask(Act::Take(Verb::Consume), Some(vec![1]), Some(memo(1, 1)));
+    world.ask(Action::Take(Verb::Consume), Some(vec![1]), Some(request_id(1, 1)));
     for id in 1_000..1_200 {
         world.now += 1_000;
-        let memo = Memo { is_lasting: false, ..memo(id, 0) };
-        world.ask(Act::Take(Verb::Consume), Some(vec![1]), Some(memo));
+        let request_id = RequestId { is_lasting: false, ..request_id(id, 0) };
+        world.ask(Action::Take(Verb::Consume), Some(vec![1]), Some(request_id));
     }
-    let Outcome::Decided(again) = world.ask(Act::Take(Verb::Consume), Some(vec![1]), Some(memo(1, 1))) else {
+    let ObjectReply::Decided(again) = world.ask(Action::Take(Verb::Consume), Some(vec![1]), Some(request_id(1, 1)))
+    else {
         panic!()
     };
     assert!(again.is_replayed);
@@ -803,7 +815,7 @@ fn what_the_front_remembers_for_itself_does_not_drive_out_what_a_client_was_prom
 fn nothing_is_reserved_by_reserving_nothing() {
     let policies = policies();
     let mut world = World::new(&policies, "block");
-    let decided = world.decided(Act::Reserve(Verb::Reserve { max_wait_ms: None }), vec![0]);
+    let decided = world.decided(Action::Reserve(Verb::Reserve { max_wait_ms: None }), vec![0]);
     assert!(decided.decision().is_allow());
     assert_eq!((decided.reservation, world.rows_written), (None, 0));
 }
@@ -814,7 +826,7 @@ fn a_full_bucket_is_forgotten_and_answers_as_a_new_one() {
     for policy in ["block", "each", "window", "two"] {
         let mut world = World::new(&policies, policy);
         let ones = vec![1; world.policy.limits().len()];
-        world.decided(Act::Take(Verb::Consume), ones);
+        world.decided(Action::Take(Verb::Consume), ones);
         assert_eq!(world.storage.len(), 1);
         world.now = world.alarm_at.unwrap();
         world.clean();
@@ -829,7 +841,7 @@ fn a_full_bucket_is_forgotten_and_answers_as_a_new_one() {
 fn a_bucket_that_is_not_full_or_never_will_be_is_kept() {
     let policies = policies();
     let mut world = World::new(&policies, "budget");
-    world.decided(Act::Take(Verb::Consume), vec![1]);
+    world.decided(Action::Take(Verb::Consume), vec![1]);
     for _ in 0..3 {
         world.now = world.alarm_at.unwrap();
         world.clean();
@@ -839,7 +851,7 @@ fn a_bucket_that_is_not_full_or_never_will_be_is_kept() {
     let json = r#"{"slow":{"rate":1,"period":"1day","capacity":10}}"#;
     let policies = Policies::parse(json).unwrap();
     let mut world = World::new(&policies, "slow");
-    world.decided(Act::Take(Verb::Consume), vec![1]);
+    world.decided(Action::Take(Verb::Consume), vec![1]);
     assert_eq!(world.alarm_at, Some(START + DAY_MS));
     world.now = START + DAY_MS - 1;
     world.clean();
@@ -853,18 +865,18 @@ fn a_bucket_that_is_not_full_or_never_will_be_is_kept() {
 fn an_alarm_is_set_once_for_any_number_of_writes() {
     let policies = policies();
     let mut world = World::new(&policies, "each");
-    world.decided(Act::Take(Verb::Consume), vec![1]);
+    world.decided(Action::Take(Verb::Consume), vec![1]);
     let alarm_at = world.alarm_at.take().unwrap();
     for _ in 0..5 {
-        let question = Question { act: Act::Take(Verb::Consume), memo: None, costs: vec![vec![1]] };
-        let (_, writes) = world.ledger.ask(&policies, "each", &question, world.now, || Some(0)).unwrap();
-        assert_eq!((writes.due.len(), writes.alarm_at), (1, None));
+        let request = ObjectRequest { action: Action::Take(Verb::Consume), request_id: None, costs: vec![vec![1]] };
+        let (_, writes) = world.ledger.ask(&policies, "each", &request, world.now, || Some(0)).unwrap();
+        assert_eq!((writes.before_reply.len(), writes.alarm_at), (1, None));
     }
     // Nor by an object that woke: where there is a row there is an alarm.
     world.alarm_at = Some(alarm_at);
     world.crash(0);
-    let question = Question { act: Act::Take(Verb::Consume), memo: None, costs: vec![vec![1]] };
-    let (_, writes) = world.ledger.ask(&policies, "each", &question, world.now, || Some(0)).unwrap();
+    let request = ObjectRequest { action: Action::Take(Verb::Consume), request_id: None, costs: vec![vec![1]] };
+    let (_, writes) = world.ledger.ask(&policies, "each", &request, world.now, || Some(0)).unwrap();
     assert_eq!(writes.alarm_at, None);
 }
 
@@ -880,7 +892,7 @@ fn rows_are_written_by_the_block_when_a_key_is_busy_and_once_each_when_it_is_not
     {
         let mut world = World::new(&policies, policy);
         for _ in 0..1_000 {
-            assert!(world.decided(Act::Take(Verb::Consume), vec![1]).decision().is_allow());
+            assert!(world.decided(Action::Take(Verb::Consume), vec![1]).decision().is_allow());
             world.arrive(usize::MAX);
             world.now += interval_ms;
         }
@@ -893,13 +905,13 @@ fn the_exact_level_is_written_when_spending_pauses() {
     let policies = policies();
     let mut world = World::new(&policies, "budget");
     for _ in 0..4 {
-        world.decided(Act::Take(Verb::Consume), vec![1]);
+        world.decided(Action::Take(Verb::Consume), vec![1]);
     }
-    assert!(world.wants_calm);
-    world.calm();
-    assert!(world.wants_calm, "something was spent since: not yet");
-    world.calm();
-    assert!(!world.wants_calm);
+    assert!(world.wants_flush);
+    world.flush_idle();
+    assert!(world.wants_flush, "something was spent since: not yet");
+    world.flush_idle();
+    assert!(!world.wants_flush);
     world.crash(usize::MAX);
     assert_eq!(world.levels(), [196]);
 }
@@ -913,7 +925,7 @@ fn a_change_of_numbers_carries_each_limit_over_by_its_name() {
     };
     let before = two(10, 20, ["a", "b"]);
     let mut world = World::new(&before, "p");
-    world.decided(Act::Take(Verb::Consume), vec![1, 2]);
+    world.decided(Action::Take(Verb::Consume), vec![1, 2]);
     let after = two(30, 100, ["b", "c"]);
     let mut other = World::new(&after, "p");
     other.storage = world.storage.clone();

@@ -2,27 +2,26 @@
 
 use serde::Serialize;
 
-use super::ask::{Ask, Endpoint, RESERVATION_ID_LEN};
-use super::fields::limit_field;
-use super::policy::{NamedLimit, Policy};
+use super::fields::{limit_field, policy_field};
 use super::problem::{Cause, Problem};
-use super::question::{Act, Decided, LimitAnswer, Outcome};
 use super::reply::Reply;
-use super::written::Policies;
+use super::request::{Endpoint, RESERVATION_ID_LEN, Request};
 use crate::limit::{Config, Decision, Kind, Snapshot, Verb};
+use crate::policy::{NamedLimit, Policies, Policy};
+use crate::protocol::{Action, Decided, LimitAnswer, ObjectReply};
 
 /// A request whose policies are known and whose costs fit them.
 #[derive(Clone, Debug)]
-pub struct Asked<'p> {
+pub struct ResolvedRequest<'p> {
     endpoint: Endpoint,
-    act: Act,
+    action: Action,
     /// One, or those of a batch.
-    items: Vec<AskedItem<'p>>,
+    items: Vec<ResolvedItem<'p>>,
 }
 
 /// One budget that is asked.
 #[derive(Clone, Debug)]
-pub struct AskedItem<'p> {
+pub struct ResolvedItem<'p> {
     /// The policy.
     pub policy: &'p Policy,
     /// The cost of each of its limits.
@@ -30,16 +29,16 @@ pub struct AskedItem<'p> {
     wants_snapshot: bool,
 }
 
-impl<'p> Asked<'p> {
+impl<'p> ResolvedRequest<'p> {
     /// Finds the policies that `ask` names.
     ///
     /// # Errors
     /// [`Problem::UnknownPolicy`], and what is wrong with the costs: see [`Cost::of`](super::Cost::of).
-    pub fn new(endpoint: Endpoint, ask: &Ask<'_>, policies: &'p Policies) -> Result<Self, Problem> {
-        let verb = match ask.act {
-            Act::Look(verb) | Act::Take(verb) | Act::Reserve(verb) => verb,
-            Act::Hold => Verb::Consume,
-            Act::Settle(_) | Act::Cancel(_) => Verb::Charge,
+    pub fn new(endpoint: Endpoint, ask: &Request<'_>, policies: &'p Policies) -> Result<Self, Problem> {
+        let verb = match ask.action {
+            Action::Look(verb) | Action::Take(verb) | Action::Reserve(verb) => verb,
+            Action::Hold => Verb::Consume,
+            Action::Settle(_) | Action::Cancel(_) => Verb::Charge,
         };
         let items = ask.items.iter().map(|item| {
             let Some(policy) = policies.get(&item.policy) else {
@@ -54,29 +53,29 @@ impl<'p> Asked<'p> {
                 (None, Endpoint::Reset | Endpoint::Inspect | Endpoint::Cancel) => vec![0; policy.limits().len()],
                 (None, _) => super::Cost::Each(1).of(policy, verb)?,
             };
-            Ok(AskedItem { policy, costs, wants_snapshot: item.snapshot })
+            Ok(ResolvedItem { policy, costs, wants_snapshot: item.snapshot })
         });
-        Ok(Self { endpoint, act: ask.act, items: items.collect::<Result<_, _>>()? })
+        Ok(Self { endpoint, action: ask.action, items: items.collect::<Result<_, _>>()? })
     }
 
     /// What is to be done.
     #[must_use]
-    pub const fn act(&self) -> Act {
-        self.act
+    pub const fn action(&self) -> Action {
+        self.action
     }
 
     /// The budgets that are asked: at least one.
     #[must_use]
-    pub fn items(&self) -> &[AskedItem<'p>] {
+    pub fn items(&self) -> &[ResolvedItem<'p>] {
         &self.items
     }
 
     /// The response to all but batches.
     ///
     /// # Errors
-    /// The problem that the outcome is.
-    pub fn reply(&self, outcome: &Outcome) -> Result<Reply, Problem> {
-        let decided = decided(outcome)?;
+    /// The problem that the object's reply is.
+    pub fn reply(&self, reply: &ObjectReply) -> Result<Reply, Problem> {
+        let decided = decided(reply)?;
         let [item] = self.items.as_slice() else {
             return Err(Problem::Unavailable { cause: Cause::Failed });
         };
@@ -99,14 +98,14 @@ impl<'p> Asked<'p> {
         let field =
             limit_field(answers.iter().map(|(limit, _, answer)| (limit.full_name(), answer.remaining, next_s(answer))));
         let reply = respond(refused, &verdict);
-        Ok(reply.with("ratelimit-policy", item.policy.field()).with("ratelimit", field))
+        Ok(reply.with("ratelimit-policy", policy_field(item.policy.limits())).with("ratelimit", field))
     }
 
     /// The response to a batch, given what each object decided and which of the items it was asked for.
     ///
     /// # Errors
-    /// The problem that one of the outcomes is.
-    pub fn batch_reply(&self, calls: &[(&[usize], Outcome)]) -> Result<Reply, Problem> {
+    /// The problem that one of the replies is.
+    pub fn batch_reply(&self, calls: &[(&[usize], ObjectReply)]) -> Result<Reply, Problem> {
         #[derive(Serialize)]
         struct Body<'a> {
             allowed: bool,
@@ -120,8 +119,8 @@ impl<'p> Asked<'p> {
             results: Vec<Verdict<'a>>,
         }
         let mut decisions = Vec::new();
-        for (indices, outcome) in calls {
-            let decided = decided(outcome)?;
+        for (indices, reply) in calls {
+            let decided = decided(reply)?;
             let mut rest = decided.limits.as_slice();
             for &index in *indices {
                 let Some(item) = self.items.get(index) else { continue };
@@ -132,12 +131,13 @@ impl<'p> Asked<'p> {
         }
         decisions.sort_by_key(|(index, ..)| *index);
         let replayed = decisions.iter().all(|(.., decided)| decided.is_replayed);
-        let verdict = |(_, item, answers, decided): &(usize, &'_ AskedItem<'p>, Vec<Answered<'p>>, &Decided)| Verdict {
-            reservation: None,
-            expires_at: None,
-            replayed: decided.is_replayed && !replayed,
-            ..self.verdict(item, answers, decided)
-        };
+        let verdict =
+            |(_, item, answers, decided): &(usize, &'_ ResolvedItem<'p>, Vec<Answered<'p>>, &Decided)| Verdict {
+                reservation: None,
+                expires_at: None,
+                replayed: decided.is_replayed && !replayed,
+                ..self.verdict(item, answers, decided)
+            };
         let results: Vec<Verdict<'_>> = decisions.iter().map(verdict).collect();
         let now = results.iter().map(|verdict| verdict.now).max().unwrap_or_default();
         let mut refused = results.iter().filter(|verdict| !verdict.allowed);
@@ -159,7 +159,7 @@ impl<'p> Asked<'p> {
         Ok(respond(refusal, &Body { allowed, now, retry_at, retry_after_ms, replayed, results }))
     }
 
-    fn verdict(&self, item: &AskedItem<'p>, answers: &[Answered<'p>], decided: &Decided) -> Verdict<'p> {
+    fn verdict(&self, item: &ResolvedItem<'p>, answers: &[Answered<'p>], decided: &Decided) -> Verdict<'p> {
         let now = decided.now;
         let details: Vec<_> = answers.iter().map(|answered| self.details(answered, now)).collect();
         let mut decisive = details.iter();
@@ -195,10 +195,10 @@ impl<'p> Asked<'p> {
 
     fn details(&self, &(limit, cost, answer): &Answered<'p>, now: i64) -> Details<'p> {
         let capacity = limit.limit().config().capacity;
-        let verb = match self.act {
-            Act::Look(verb) | Act::Take(verb) | Act::Reserve(verb) => verb,
-            Act::Cancel(_) => Verb::Refund,
-            Act::Hold | Act::Settle(_) => Verb::Consume,
+        let verb = match self.action {
+            Action::Look(verb) | Action::Take(verb) | Action::Reserve(verb) => verb,
+            Action::Cancel(_) => Verb::Refund,
+            Action::Hold | Action::Settle(_) => Verb::Consume,
         };
         let (moved, ready_at, retry_at) = match answer.decision {
             Decision::Allow { tokens, ready_at } => (Some(tokens), Some(ready_at), None),
@@ -228,7 +228,7 @@ impl<'p> Asked<'p> {
 /// A limit, what was asked of it, and its answer.
 type Answered<'a> = (&'a NamedLimit, u64, LimitAnswer);
 
-impl<'p> AskedItem<'p> {
+impl<'p> ResolvedItem<'p> {
     fn answers(&self, answers: &[LimitAnswer]) -> Result<Vec<Answered<'p>>, Problem> {
         let limits = self.policy.limits();
         if answers.len() != limits.len() {
@@ -239,10 +239,10 @@ impl<'p> AskedItem<'p> {
     }
 
     /// Empty unless it was asked for.
-    fn snapshot(&self, answers: &[Answered<'p>]) -> Vec<Numbers<'p, Exact>> {
+    fn snapshot(&self, answers: &[Answered<'p>]) -> Vec<LimitBody<'p, Exact>> {
         let asked = answers.iter().filter(|_| self.wants_snapshot);
         let exact = |Snapshot { tokens, drops, at }| Exact { tokens, drops, at };
-        asked.map(|(limit, _, answer)| Numbers::of(limit, exact(answer.snapshot))).collect()
+        asked.map(|(limit, _, answer)| LimitBody::of(limit, exact(answer.snapshot))).collect()
     }
 }
 
@@ -270,12 +270,12 @@ pub fn degraded_reply(policies: &[&str], cause: Cause) -> Reply {
     Reply::json(200, "application/json", &Batch { allowed: true, degraded, results })
 }
 
-fn decided(outcome: &Outcome) -> Result<&Decided, Problem> {
-    match outcome {
-        Outcome::Decided(decided) => Ok(decided),
-        Outcome::NoReservation => Err(Problem::UnknownReservation),
-        Outcome::MemoReused => Err(Problem::IdempotencyKeyReused),
-        Outcome::TooManyReservations { max } => Err(Problem::TooManyReservations { max: *max }),
+fn decided(reply: &ObjectReply) -> Result<&Decided, Problem> {
+    match reply {
+        ObjectReply::Decided(decided) => Ok(decided),
+        ObjectReply::NoReservation => Err(Problem::UnknownReservation),
+        ObjectReply::RequestIdReused => Err(Problem::IdempotencyKeyReused),
+        ObjectReply::TooManyReservations { max } => Err(Problem::TooManyReservations { max: *max }),
     }
 }
 
@@ -314,7 +314,7 @@ struct Verdict<'a> {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     limits: Vec<Details<'a>>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    snapshot: Vec<Numbers<'a, Exact>>,
+    snapshot: Vec<LimitBody<'a, Exact>>,
     #[serde(skip)]
     full_name: &'a str,
 }
@@ -323,8 +323,8 @@ impl Verdict<'_> {
     fn refusal(&self) -> String {
         let Self { full_name, cost, limit, remaining, owed, retry_after_ms, .. } = self;
         let when = match retry_after_ms {
-            Some(ms) => format!("enough will have come back in {ms} ms"),
-            None => "none will come back".to_owned(),
+            Some(ms) => format!("retry in {ms} ms"),
+            None => "this budget never refills".to_owned(),
         };
         match owed {
             0 => format!("policy {full_name} has {remaining} of {limit} tokens left and the cost is {cost}; {when}"),
@@ -429,15 +429,15 @@ fn violated<'a, 'p: 'a>(answers: impl Iterator<Item = &'a Answered<'p>>) -> Vec<
 }
 
 /// How the buckets of a policy stand.
-fn inspection<'p>(item: &AskedItem<'p>, answers: &[Answered<'p>], decided: &Decided) -> Reply {
+fn inspection<'p>(item: &ResolvedItem<'p>, answers: &[Answered<'p>], decided: &Decided) -> Reply {
     #[derive(Serialize)]
     struct Body<'a> {
         policy: &'a str,
         now: i64,
         open_reservations: u64,
-        limits: Vec<Numbers<'a, Standing>>,
+        limits: Vec<LimitBody<'a, Standing>>,
         #[serde(skip_serializing_if = "Vec::is_empty")]
-        snapshot: Vec<Numbers<'a, Exact>>,
+        snapshot: Vec<LimitBody<'a, Exact>>,
     }
     #[derive(Serialize)]
     struct Standing {
@@ -447,7 +447,7 @@ fn inspection<'p>(item: &AskedItem<'p>, answers: &[Answered<'p>], decided: &Deci
     }
     let limits = answers.iter().map(|(limit, _, answer)| {
         let LimitAnswer { remaining, owed, reset_at, .. } = *answer;
-        Numbers::of(limit, Standing { remaining, owed, reset_at })
+        LimitBody::of(limit, Standing { remaining, owed, reset_at })
     });
     let Decided { now, open_reservations, .. } = *decided;
     let (policy, snapshot) = (item.policy.name(), item.snapshot(answers));
@@ -457,7 +457,7 @@ fn inspection<'p>(item: &AskedItem<'p>, answers: &[Answered<'p>], decided: &Deci
 
 /// The numbers of a limit, and how its bucket stands.
 #[derive(Serialize)]
-struct Numbers<'a, S> {
+struct LimitBody<'a, S> {
     #[serde(skip_serializing_if = "Option::is_none")]
     name: Option<&'a str>,
     kind: &'static str,
@@ -469,7 +469,7 @@ struct Numbers<'a, S> {
     standing: S,
 }
 
-impl<'a, S> Numbers<'a, S> {
+impl<'a, S> LimitBody<'a, S> {
     fn of(limit: &'a NamedLimit, standing: S) -> Self {
         let Config { kind, rate, period_ms, capacity, max_debt, .. } = *limit.limit().config();
         let kind = match kind {

@@ -2,8 +2,8 @@
 
 use sfv::{Integer, KeyRef, ListSerializer, StringRef, key_ref};
 
-use super::policy::NamedLimit;
 use crate::limit::Config;
+use crate::policy::NamedLimit;
 
 /// What each limit allows: `"api";q=100;w=60;tollgate-capacity=200`.
 pub(super) fn policy_field(limits: &[NamedLimit]) -> String {
@@ -51,7 +51,8 @@ fn integer(value: u64) -> Integer {
 
 #[cfg(test)]
 mod tests {
-    use crate::api::Policies;
+    use super::policy_field;
+    use crate::policy::Policies;
 
     #[test]
     fn the_policy_field_has_whole_seconds() {
@@ -62,7 +63,7 @@ mod tests {
             (0, "1s", r#""p";q=0;w=1;tollgate-capacity=0"#),
         ] {
             let policies = Policies::parse(&format!(r#"{{"p":{{"rate":{rate},"period":"{period}"}}}}"#)).unwrap();
-            assert_eq!(policies.get("p").unwrap().field(), expected);
+            assert_eq!(policy_field(policies.get("p").unwrap().limits()), expected);
         }
     }
 }

@@ -2,8 +2,8 @@
 
 use serde::Serialize;
 
-use super::ask::{Endpoint, MAX_BODY_LEN, shown};
 use super::reply::Reply;
+use super::request::{Endpoint, MAX_BODY_LEN, shown};
 
 /// Why a request gets no decision. A refusal is not a problem in this sense but an answer.
 #[expect(missing_docs, reason = "the sentence of a variant says what its numbers are")]
@@ -31,7 +31,7 @@ pub enum Problem {
     BodyTooLarge,
     /// The body is not said to be JSON.
     UnsupportedMediaType { found: String },
-    /// The deployment has mistakes; they are in its log.
+    /// The deployment has errors; they are in its log.
     Misconfigured,
     /// The object that keeps the key's buckets did not answer; more of why is in the log.
     Unavailable { cause: Cause },
@@ -156,14 +156,14 @@ impl Problem {
             Self::UnsupportedMediaType { found } => {
                 format!("send JSON, with `Content-Type: application/json`, not {}", shown(found))
             }
-            Self::Misconfigured => "this deployment has mistakes in its settings; its log names them".to_owned(),
+            Self::Misconfigured => "this deployment has errors in its settings; its log names them".to_owned(),
             Self::Unavailable { cause } => {
                 let why = match cause {
                     Cause::Overloaded => "this key gets more requests than can be answered",
                     Cause::Timeout => "the answer took too long",
                     Cause::Failed => "what keeps this key's budgets did not answer",
                 };
-                format!("no decision could be made: {why}. This is no refusal; try again")
+                format!("no decision could be made: {why}. this is not a rate-limit refusal; retry")
             }
         }
     }

@@ -1,4 +1,4 @@
-//! One bucket: in memory as it is, in storage as little below that as will do.
+//! One bucket: exact in memory; in storage, slightly lower.
 //!
 //! ```text
 //! byte 0     1: this format
@@ -6,32 +6,32 @@
 //! then       the numbers under which the states were written, JSON
 //! 1 byte     how many states there are
 //! then       their record: see `tollgate::limit::encode`
-//! then       what is remembered: see `memory.rs`
+//! then       what is remembered: see `replays.rs`
 //! ```
 
 use std::fmt;
 
 use super::bytes::Bytes;
-use super::memory::Memory;
-use crate::api::{NumbersError, Policy, stored_limits};
+use super::replays::Replays;
 use crate::limit::{Carry, Limit, Record, RecordError, State, encode};
+use crate::policy::{Policy, StoredConfigError, stored_limits};
 
 /// The bucket of one policy for the key.
 ///
-/// `kept <= states <= kept + write_ahead`, limit by limit and at every moment once [`Bucket::row`] was asked: a crash may
+/// `persisted <= states <= persisted + write_ahead`, limit by limit and at every moment once [`Bucket::row`] was asked: a crash may
 /// cost tokens, at most a block, and never gives any back. The same holds while the runtime, in spite of its promise,
 /// has two objects of one key: the older can spend only what the newer does not have.
 #[derive(Clone, Debug)]
 pub(super) struct Bucket {
     /// As it is; one for each limit of the policy.
     pub(super) states: Vec<State>,
-    pub(super) memory: Memory,
+    pub(super) replays: Replays,
     /// As it would be after a crash. `None` when storage has nothing, or something under other numbers.
-    kept: Option<Vec<State>>,
-    /// Whether `kept` lags behind on purpose.
-    is_ahead: bool,
+    persisted: Option<Vec<State>>,
+    /// Whether `persisted` lags behind on purpose.
+    is_ahead_of_storage: bool,
     /// A row that is being written while nobody waits for it.
-    under_way: Option<(u32, Vec<State>)>,
+    in_flight: Option<(u32, Vec<State>)>,
     spent_at: Option<i64>,
     /// Whether anything was spent since the last look.
     is_busy: bool,
@@ -55,14 +55,14 @@ pub(super) enum Need {
 pub(super) enum Row {
     Nothing,
     /// To be written before anybody is told.
-    Due(Vec<u8>),
+    BeforeReply(Vec<u8>),
     /// To be written now while nobody waits; see [`Bucket::confirm`].
-    Early(Vec<u8>, u32),
+    Background(Vec<u8>, u32),
 }
 
-/// Spending that pauses for so long is over: short enough that an object is still awake, long enough that a client with
+/// Idle time that ends a burst: short enough that an object is still awake, long enough that a client with
 /// one request a second writes each of its grants once and not twice.
-pub(super) const QUIET_MS: u64 = 1_000;
+pub(super) const IDLE_MS: u64 = 1_000;
 
 impl Bucket {
     /// The bucket of a key that has none.
@@ -70,7 +70,7 @@ impl Bucket {
         let states: Vec<_> = policy.limits().iter().map(|limit| limit.limit().new_state(now, phase)).collect();
         // One that is full is as good later; one that is not fills from now on.
         let is_full = expires_at(policy, &states, now) == Some(now);
-        Self::of(states, None, Memory::default(), if is_full { Need::Nothing } else { Need::Exact })
+        Self::of(states, None, Replays::default(), if is_full { Need::Nothing } else { Need::Exact })
     }
 
     /// The bucket in a stored row, carried over if it was written under other numbers.
@@ -81,7 +81,7 @@ impl Bucket {
             if states.len() != policy.limits().len() {
                 return Err(RowError::Count);
             }
-            return Ok(Self::of(states.clone(), Some(states), stored.memory, Need::Nothing));
+            return Ok(Self::of(states.clone(), Some(states), stored.replays, Need::Nothing));
         }
         let old = stored.limits()?;
         let carried = policy.limits().iter().map(|limit| {
@@ -91,12 +91,12 @@ impl Bucket {
                 |(_, old, state)| limit.limit().carry(old, *state, Carry::AsIs, now, phase),
             )
         });
-        Ok(Self::of(carried.collect(), None, stored.memory, Need::Exact))
+        Ok(Self::of(carried.collect(), None, stored.replays, Need::Exact))
     }
 
-    const fn of(states: Vec<State>, kept: Option<Vec<State>>, memory: Memory, need: Need) -> Self {
-        let (under_way, spent_at) = (None, None);
-        Self { states, memory, kept, is_ahead: false, under_way, spent_at, is_busy: false, need }
+    const fn of(states: Vec<State>, persisted: Option<Vec<State>>, replays: Replays, need: Need) -> Self {
+        let (in_flight, spent_at) = (None, None);
+        Self { states, replays, persisted, is_ahead_of_storage: false, in_flight, spent_at, is_busy: false, need }
     }
 
     /// Asks for a row, or for none: the greatest need counts.
@@ -111,7 +111,7 @@ impl Bucket {
         if need == Need::Nothing {
             return Row::Nothing;
         }
-        let was_busy = self.spent_at.is_some_and(|at| now.abs_diff(at) < QUIET_MS);
+        let was_busy = self.spent_at.is_some_and(|at| now.abs_diff(at) < IDLE_MS);
         if need != Need::Exact {
             self.spent_at = Some(now);
             self.is_busy = true;
@@ -122,68 +122,69 @@ impl Bucket {
         };
         match slack {
             Slack::Enough => {
-                self.is_ahead = true; // or a refund that needs no row now would never have one
+                self.is_ahead_of_storage = true; // or a refund that needs no row now would never have one
                 Row::Nothing
             }
-            Slack::Little if self.under_way.is_some() => Row::Nothing,
+            Slack::Little if self.in_flight.is_some() => Row::Nothing,
             Slack::Little => {
                 let next = self.lowered(policy);
                 let row = self.encode(policy, &next, now);
-                self.under_way = Some((ticket, next));
-                Row::Early(row, ticket)
+                self.in_flight = Some((ticket, next));
+                Row::Background(row, ticket)
             }
             Slack::None => {
                 // What is spent now and then is written as it is: there is no next token to write for.
-                self.is_ahead = was_busy && need != Need::Exact && policy.limits().iter().any(|l| l.write_ahead() > 0);
-                let next = if self.is_ahead { self.lowered(policy) } else { self.states.clone() };
+                self.is_ahead_of_storage =
+                    was_busy && need != Need::Exact && policy.limits().iter().any(|l| l.write_ahead() > 0);
+                let next = if self.is_ahead_of_storage { self.lowered(policy) } else { self.states.clone() };
                 let row = self.encode(policy, &next, now);
-                self.kept = Some(next);
-                self.under_way = None;
-                Row::Due(row)
+                self.persisted = Some(next);
+                self.in_flight = None;
+                Row::BeforeReply(row)
             }
         }
     }
 
     /// Takes note that the row with this ticket is in storage for good.
     pub(super) fn confirm(&mut self, ticket: u32) {
-        if let Some((_, states)) = self.under_way.take_if(|(of, _)| *of == ticket) {
-            self.kept = Some(states);
+        if let Some((_, states)) = self.in_flight.take_if(|(of, _)| *of == ticket) {
+            self.persisted = Some(states);
         }
     }
 
-    /// Whether storage lags behind on purpose, so that [`Bucket::calm`] should be asked when [`QUIET_MS`] are over.
-    pub(super) const fn is_ahead(&self) -> bool {
-        self.is_ahead
+    /// Whether storage lags behind on purpose, so that [`Bucket::flush_idle`] should be asked when [`IDLE_MS`] are over.
+    pub(super) const fn is_ahead_of_storage(&self) -> bool {
+        self.is_ahead_of_storage
     }
 
     /// The row of the exact states, if nothing was spent since this was last asked.
-    pub(super) fn calm(&mut self, policy: &Policy, now: i64) -> Option<Vec<u8>> {
-        if std::mem::replace(&mut self.is_busy, false) || !self.is_ahead {
+    pub(super) fn flush_idle(&mut self, policy: &Policy, now: i64) -> Option<Vec<u8>> {
+        if std::mem::replace(&mut self.is_busy, false) || !self.is_ahead_of_storage {
             return None;
         }
         // Until this row is in storage, what is there is lower still: to spend less than that allows is safe.
-        self.is_ahead = false;
-        self.under_way = None;
-        self.kept = Some(self.states.clone());
+        self.is_ahead_of_storage = false;
+        self.in_flight = None;
+        self.persisted = Some(self.states.clone());
         Some(self.encode(policy, &self.states, now))
     }
 
     /// From when on the bucket may be forgotten, if ever.
     pub(super) fn expires_at(&self, policy: &Policy, now: i64) -> Option<i64> {
         let full_at = expires_at(policy, &self.states, now)?;
-        Some(self.memory.expires_at().map_or(full_at, |at| at.max(full_at)))
+        Some(self.replays.expires_at().map_or(full_at, |at| at.max(full_at)))
     }
 
     /// How far the bucket is above what storage has, as the limit with the least sees it.
     fn slack(&self, policy: &Policy, now: i64) -> Slack {
-        let Some(kept) = &self.kept else {
+        let Some(persisted) = &self.persisted else {
             return Slack::None;
         };
-        let next = self.under_way.as_ref().map(|(_, states)| states);
+        let next = self.in_flight.as_ref().map(|(_, states)| states);
         let mut slack = Slack::Enough;
         for (index, limit) in policy.limits().iter().enumerate() {
             let (limit, block) = (limit.limit(), limit.write_ahead());
-            let (Some(state), Some(stored)) = (self.states.get(index), kept.get(index)) else {
+            let (Some(state), Some(stored)) = (self.states.get(index), persisted.get(index)) else {
                 return Slack::None;
             };
             // After a refund a crash might cost more than a block, now or when the row under way has arrived.
@@ -195,7 +196,7 @@ impl Bucket {
             match limit.lead(state, stored, now) {
                 None => return Slack::None,
                 // A quarter is left to be spent while the next row is written. More would cost more rows.
-                Some(lead) if self.is_ahead && lead < block.div_ceil(4) => slack = Slack::Little,
+                Some(lead) if self.is_ahead_of_storage && lead < block.div_ceil(4) => slack = Slack::Little,
                 Some(_) => {}
             }
         }
@@ -215,7 +216,7 @@ impl Bucket {
         row.extend(numbers.as_bytes());
         row.push(u8::try_from(states.len()).unwrap_or(u8::MAX));
         row.extend(encode(policy.version(), states.iter().copied()));
-        self.memory.encode(now, &mut row);
+        self.replays.encode(now, &mut row);
         row
     }
 }
@@ -231,7 +232,7 @@ pub(super) fn row_expires_at(row: &[u8], now: i64) -> Option<i64> {
     let stored = Stored::read(row).ok()?;
     let limits = stored.limits().ok()?;
     let all = limits.iter().map(|(_, limit, state)| limit.expires_at(state, now));
-    all.chain([Some(stored.memory.expires_at().unwrap_or(now))]).try_fold(now, |latest, at| Some(latest.max(at?)))
+    all.chain([Some(stored.replays.expires_at().unwrap_or(now))]).try_fold(now, |latest, at| Some(latest.max(at?)))
 }
 
 fn expires_at(policy: &Policy, states: &[State], now: i64) -> Option<i64> {
@@ -243,7 +244,7 @@ fn expires_at(policy: &Policy, states: &[State], now: i64) -> Option<i64> {
 struct Stored<'a> {
     numbers: &'a str,
     record: Record<'a>,
-    memory: Memory,
+    replays: Replays,
 }
 
 impl<'a> Stored<'a> {
@@ -260,8 +261,8 @@ impl<'a> Stored<'a> {
         let record_len = 9_usize.saturating_add(usize::from(count).saturating_mul(16));
         let record = bytes.slice(record_len).ok_or(RowError::Short)?;
         let record = Record::parse(record).map_err(RowError::Record)?;
-        let memory = Memory::decode(&mut bytes).ok_or(RowError::Short)?;
-        Ok(Self { numbers, record, memory })
+        let replays = Replays::decode(&mut bytes).ok_or(RowError::Short)?;
+        Ok(Self { numbers, record, replays })
     }
 
     fn limits(&self) -> Result<Vec<(Option<String>, Limit, State)>, RowError> {
@@ -280,7 +281,7 @@ pub(super) enum RowError {
     Short,
     Count,
     Record(RecordError),
-    Numbers(NumbersError),
+    Numbers(StoredConfigError),
 }
 
 impl fmt::Display for RowError {
@@ -300,8 +301,9 @@ const FORMAT: u8 = 1;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::{Memo, Policies, Reserved};
-    use crate::ledger::memory::Remembered;
+    use crate::ledger::replays::Replay;
+    use crate::policy::Policies;
+    use crate::protocol::{RequestId, Reserved};
 
     const NOW: i64 = 1_700_000_000_000;
 
@@ -316,11 +318,11 @@ mod tests {
         let policy = policies.get("p").unwrap();
         let mut bucket = Bucket::new(policy, NOW, 0);
         assert!(policy.limits()[0].limit().consume(&mut bucket.states[0], NOW, 1).is_allow());
-        let memo = Memo { id: 7, fingerprint: 8, is_lasting: true };
+        let request_id = RequestId { id: 7, fingerprint: 8, is_lasting: true };
         let reservation = Some(Reserved { id: 9, expires_at: 10 });
-        bucket.memory.push(Remembered { memo, decided_at: NOW, reservation, grants: vec![(1, NOW)] });
+        bucket.replays.push(Replay { request_id, decided_at: NOW, reservation, grants: vec![(1, NOW)] });
         bucket.need(Need::Lasting);
-        let Row::Due(row) = bucket.row(policy, NOW, 1) else { panic!("a row is due") };
+        let Row::BeforeReply(row) = bucket.row(policy, NOW, 1) else { panic!("a row is due") };
 
         let numbers =
             br#"[{"kind":"token_bucket","rate":3,"period_ms":1000,"capacity":3,"max_debt":0,"initial":null,"offset_ms":null}]"#;
@@ -343,7 +345,7 @@ mod tests {
         assert_eq!(row, expected);
 
         let read = Bucket::read(policy, &row, NOW, 0).unwrap();
-        assert_eq!((read.states, read.memory), (bucket.states, bucket.memory));
+        assert_eq!((read.states, read.replays), (bucket.states, bucket.replays));
     }
 
     #[test]
@@ -353,7 +355,7 @@ mod tests {
         let mut bucket = Bucket::new(old, NOW, 0);
         assert!(old.limits()[0].limit().consume(&mut bucket.states[0], NOW, 2).is_allow());
         bucket.need(Need::Exact);
-        let Row::Due(row) = bucket.row(old, NOW, 1) else { panic!("a row is due") };
+        let Row::BeforeReply(row) = bucket.row(old, NOW, 1) else { panic!("a row is due") };
         let carried = Bucket::read(new, &row, NOW, 0).unwrap();
         // 1 token is 1000 drops for the old limit and 60 000 for the new one.
         assert_eq!(new.limits()[0].limit().remaining(&carried.states[0], NOW), 1);
@@ -365,7 +367,7 @@ mod tests {
         let policy = policies.get("p").unwrap();
         let mut bucket = Bucket::new(policy, NOW, 0);
         bucket.need(Need::Exact);
-        let Row::Due(good) = bucket.row(policy, NOW, 1) else { panic!("a row is due") };
+        let Row::BeforeReply(good) = bucket.row(policy, NOW, 1) else { panic!("a row is due") };
         let read = |row: &[u8]| Bucket::read(policy, row, NOW, 0).map(|bucket| bucket.states);
         assert!(read(&good).is_ok());
         assert_eq!(read(&[]), Err(RowError::Short));
@@ -377,6 +379,6 @@ mod tests {
         let other_version = [&good[..115], &[0], &good[116..]].concat();
         assert!(read(&other_version).is_ok(), "carried over from its own numbers");
         let no_numbers = [&other_version[..3], b"x", &other_version[4..]].concat();
-        assert_eq!(read(&no_numbers), Err(RowError::Numbers(NumbersError::Unreadable)));
+        assert_eq!(read(&no_numbers), Err(RowError::Numbers(StoredConfigError::Unreadable)));
     }
 }

@@ -22,17 +22,18 @@
 
 mod bucket;
 mod bytes;
-mod memory;
+mod replays;
 mod reservation;
 
 use std::collections::BTreeMap;
 use std::fmt;
 
-use self::bucket::{Bucket, Need, QUIET_MS, Row, row_expires_at};
-use self::memory::Remembered;
+use self::bucket::{Bucket, IDLE_MS, Need, Row, row_expires_at};
+use self::replays::Replay;
 use self::reservation::{End, Reservation};
-use crate::api::{Act, Decided, LimitAnswer, Memo, Outcome, Policies, Policy, Question, Reserved, Unsettled};
 use crate::limit::{Decision, Limit, Part, State, Verb, decide_all};
+use crate::policy::{Policies, Policy, Unsettled};
+use crate::protocol::{Action, Decided, LimitAnswer, ObjectReply, ObjectRequest, RequestId, Reserved};
 
 /// All that is kept for one key.
 #[derive(Debug)]
@@ -43,9 +44,9 @@ pub struct Ledger {
     buckets: BTreeMap<String, Slot>,
     /// By their id.
     reservations: BTreeMap<u64, Reservation>,
-    /// Whether somebody will ask [`Ledger::clean`] without being told to.
+    /// Whether an alarm is scheduled.
     has_alarm: bool,
-    /// What the next early row is known by.
+    /// The ticket of the next background row.
     next_ticket: u32,
 }
 
@@ -60,20 +61,20 @@ enum Slot {
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Writes {
     /// Rows by name, to be written together or not at all before the answer is given; `None` deletes one.
-    pub due: Vec<(String, Option<Vec<u8>>)>,
+    pub before_reply: Vec<(String, Option<Vec<u8>>)>,
     /// Rows that may be written while nobody waits. Once they are there for good, say so to [`Ledger::confirm`].
-    pub early: Vec<Early>,
+    pub background: Vec<Background>,
     /// Everything goes, and this is all.
     pub clear: bool,
     /// The moment at which to ask [`Ledger::clean`], unless there is one already.
     pub alarm_at: Option<i64>,
-    /// Whether to ask [`Ledger::calm`] in [`Writes::CALM_MS`].
-    pub wants_calm: bool,
+    /// Whether to ask [`Ledger::flush_idle`] in [`Writes::IDLE_MS`].
+    pub wants_flush: bool,
 }
 
 /// A row that nobody waits for.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Early {
+pub struct Background {
     /// Its name.
     pub name: String,
     /// What to write.
@@ -84,7 +85,7 @@ pub struct Early {
 
 impl Writes {
     /// After how many milliseconds a pause in spending is noticed.
-    pub const CALM_MS: u64 = QUIET_MS;
+    pub const IDLE_MS: u64 = IDLE_MS;
 }
 
 /// Why nothing can be decided. Nothing has changed then.
@@ -138,29 +139,30 @@ impl Ledger {
         Ok(Self { phase, buckets, reservations, has_alarm, next_ticket: 1 })
     }
 
-    /// Answers a question about the buckets of the policies `names`, by their [call names](Policy::call_name), separated
+    /// Answers a request about the buckets of the policies `names`, by their [wire names](Policy::wire_name), separated
     /// by commas. `random` gives the ids of reservations.
     ///
     /// # Errors
-    /// When the question does not fit the policies, a stored bucket cannot be read, or there is nothing random.
+    /// When the request does not fit the policies, a stored bucket cannot be read, or there is nothing random.
     pub fn ask(
         &mut self,
         policies: &Policies,
         names: &str,
-        question: &Question,
+        request: &ObjectRequest,
         now: i64,
         random: impl FnMut() -> Option<u64>,
-    ) -> Result<(Outcome, Writes), LedgerError> {
-        let find =
-            |name| policies.called(name).ok_or_else(|| LedgerError(format!("this version has no policy {name:?}")));
+    ) -> Result<(ObjectReply, Writes), LedgerError> {
+        let find = |name| {
+            policies.by_wire_name(name).ok_or_else(|| LedgerError(format!("this version has no policy {name:?}")))
+        };
         let asked = names.split(',').map(find).collect::<Result<Vec<_>, _>>()?;
         let limits = asked.iter().map(|policy| policy.limits().len());
-        let omits_costs = question.costs.is_empty() && matches!(question.act, Act::Settle(_) | Act::Cancel(_));
-        if !omits_costs && !limits.eq(question.costs.iter().map(Vec::len)) {
+        let omits_costs = request.costs.is_empty() && matches!(request.action, Action::Settle(_) | Action::Cancel(_));
+        if !omits_costs && !limits.eq(request.costs.iter().map(Vec::len)) {
             return Err(LedgerError("this version has other limits".to_owned()));
         }
-        let id = match question.act {
-            Act::Reserve(_) | Act::Hold => self.unused_id(random)?,
+        let id = match request.action {
+            Action::Reserve(_) | Action::Hold => self.unused_id(random)?,
             _ => 0,
         };
         for policy in &asked {
@@ -168,19 +170,19 @@ impl Ledger {
         }
         let mut writes = Writes::default();
         self.end_expired(policies, now, &mut writes);
-        let outcome = match self.remembered(&asked, question.memo, now)? {
-            Some(outcome) => outcome,
-            None => self.act(&asked, question, now, id, &mut writes)?,
+        let reply = match self.remembered(&asked, request.request_id, now)? {
+            Some(reply) => reply,
+            None => self.action(&asked, request, now, id, &mut writes)?,
         };
-        self.keep(policies, now, &mut writes);
-        if !self.has_alarm && !writes.due.is_empty() {
+        self.collect_writes(policies, now, &mut writes);
+        if !self.has_alarm && !writes.before_reply.is_empty() {
             writes.alarm_at = Some(self.next_alarm(policies, now));
             self.has_alarm = true;
         }
-        Ok((outcome, writes))
+        Ok((reply, writes))
     }
 
-    /// Takes note that an [`Early`] row is in storage for good.
+    /// Takes note that an [`Background`] row is in storage for good.
     pub fn confirm(&mut self, name: &str, ticket: u32) {
         if let Some(Slot::Open(bucket)) = name.strip_prefix(BUCKET).and_then(|policy| self.buckets.get_mut(policy)) {
             bucket.confirm(ticket);
@@ -188,14 +190,14 @@ impl Ledger {
     }
 
     /// What to write when spending has paused: the exact levels, so that nothing is lost when the object is put to sleep.
-    pub fn calm(&mut self, policies: &Policies, now: i64) -> Writes {
+    pub fn flush_idle(&mut self, policies: &Policies, now: i64) -> Writes {
         let mut writes = Writes::default();
         for (name, slot) in &mut self.buckets {
             if let (Slot::Open(bucket), Some(policy)) = (slot, policies.get(name)) {
-                if let Some(row) = bucket.calm(policy, now) {
-                    writes.early.push(Early { name: format!("{BUCKET}{name}"), row, ticket: 0 });
+                if let Some(row) = bucket.flush_idle(policy, now) {
+                    writes.background.push(Background { name: format!("{BUCKET}{name}"), row, ticket: 0 });
                 }
-                writes.wants_calm |= bucket.is_ahead();
+                writes.wants_flush |= bucket.is_ahead_of_storage();
             }
         }
         writes
@@ -212,13 +214,13 @@ impl Ledger {
             let is_reserved = self.reservations.values().any(|open| open.parts.iter().any(|part| part.policy == name));
             if has_ended && !is_reserved {
                 self.buckets.remove(&name);
-                writes.due.push((format!("{BUCKET}{name}"), None));
+                writes.before_reply.push((format!("{BUCKET}{name}"), None));
             }
         }
         if self.buckets.is_empty() && self.reservations.is_empty() {
             return Writes { clear: true, ..Writes::default() };
         }
-        self.keep(policies, now, &mut writes);
+        self.collect_writes(policies, now, &mut writes);
         writes.alarm_at = Some(self.next_alarm(policies, now));
         self.has_alarm = true;
         writes
@@ -226,27 +228,27 @@ impl Ledger {
 }
 
 impl Ledger {
-    /// Answers a question that was not asked before. `id` is for the reservation that it may open.
-    fn act(
+    /// Answers a request that was not asked before. `id` is for the reservation that it may open.
+    fn action(
         &mut self,
         asked: &[&Policy],
-        question: &Question,
+        request: &ObjectRequest,
         now: i64,
         id: u64,
         writes: &mut Writes,
-    ) -> Result<Outcome, LedgerError> {
-        match question.act {
-            Act::Look(verb) => {
-                let (limits, _) = self.decide(asked, verb, &question.costs, now, false)?;
-                Ok(Outcome::Decided(self.decided(now, limits)))
+    ) -> Result<ObjectReply, LedgerError> {
+        match request.action {
+            Action::Look(verb) => {
+                let (limits, _) = self.decide(asked, verb, &request.costs, now, false)?;
+                Ok(ObjectReply::Decided(self.decided(now, limits)))
             }
             // There is nothing to settle of nothing.
-            Act::Reserve(verb) if !asks_for_any(question) => self.take(asked, verb, question, now),
-            Act::Take(verb) => self.take(asked, verb, question, now),
-            Act::Reserve(verb) => self.reserve(asked, verb, question, now, id, writes),
-            Act::Hold => self.hold(asked, question, now, id, writes),
-            Act::Settle(id) => self.settle(asked, id, question, now, writes),
-            Act::Cancel(id) => self.cancel(asked, id, question, now, writes),
+            Action::Reserve(verb) if !asks_for_any(request) => self.take(asked, verb, request, now),
+            Action::Take(verb) => self.take(asked, verb, request, now),
+            Action::Reserve(verb) => self.reserve(asked, verb, request, now, id, writes),
+            Action::Hold => self.hold(asked, request, now, id, writes),
+            Action::Settle(id) => self.settle(asked, id, request, now, writes),
+            Action::Cancel(id) => self.cancel(asked, id, request, now, writes),
         }
     }
 
@@ -315,13 +317,19 @@ impl Ledger {
         Ok((answers, decision))
     }
 
-    fn take(&mut self, asked: &[&Policy], verb: Verb, question: &Question, now: i64) -> Result<Outcome, LedgerError> {
-        let (limits, decision) = self.decide(asked, verb, &question.costs, now, true)?;
+    fn take(
+        &mut self,
+        asked: &[&Policy],
+        verb: Verb,
+        request: &ObjectRequest,
+        now: i64,
+    ) -> Result<ObjectReply, LedgerError> {
+        let (limits, decision) = self.decide(asked, verb, &request.costs, now, true)?;
         // Who consumes nothing only looks, and may look again.
-        if decision.is_allow() && (asks_for_any(question) || !verb.takes()) {
-            self.remember(asked, question.memo, now, None, &limits)?;
+        if decision.is_allow() && (asks_for_any(request) || !verb.takes()) {
+            self.remember(asked, request.request_id, now, None, &limits)?;
         }
-        Ok(Outcome::Decided(self.decided(now, limits)))
+        Ok(ObjectReply::Decided(self.decided(now, limits)))
     }
 
     /// Takes the tokens, and opens a reservation.
@@ -329,54 +337,54 @@ impl Ledger {
         &mut self,
         asked: &[&Policy],
         verb: Verb,
-        question: &Question,
+        request: &ObjectRequest,
         now: i64,
         id: u64,
         writes: &mut Writes,
-    ) -> Result<Outcome, LedgerError> {
-        if let Some(outcome) = self.too_many(|end| end != End::Freed) {
-            return Ok(outcome);
+    ) -> Result<ObjectReply, LedgerError> {
+        if let Some(reply) = self.too_many(|end| end != End::Released) {
+            return Ok(reply);
         }
-        let (limits, decision) = self.decide(asked, verb, &question.costs, now, true)?;
+        let (limits, decision) = self.decide(asked, verb, &request.costs, now, true)?;
         let (Decision::Allow { ready_at, .. }, Some(first)) = (decision, asked.first()) else {
-            return Ok(Outcome::Decided(self.decided(now, limits)));
+            return Ok(ObjectReply::Decided(self.decided(now, limits)));
         };
         let terms = first.reservations();
         let end = match terms.unsettled {
-            Unsettled::Keep => End::Kept,
-            Unsettled::Refund => End::GivenBack,
+            Unsettled::Keep => End::Charged,
+            Unsettled::Refund => End::Refunded,
         };
         let expires_at = ready_at.saturating_add_unsigned(terms.ttl_ms);
         let reserved = Reserved { id, expires_at };
         self.open_reservation(asked, reserved, end, None, &limits, now, writes);
-        self.remember(asked, question.memo, now, Some(reserved), &limits)?;
-        Ok(Outcome::Decided(Decided { reservation: Some(reserved), ..self.decided(now, limits) }))
+        self.remember(asked, request.request_id, now, Some(reserved), &limits)?;
+        Ok(ObjectReply::Decided(Decided { reservation: Some(reserved), ..self.decided(now, limits) }))
     }
 
     /// Takes nothing yet, but keeps others from taking it: the first half of a batch over several keys.
     fn hold(
         &mut self,
         asked: &[&Policy],
-        question: &Question,
+        request: &ObjectRequest,
         now: i64,
         id: u64,
         writes: &mut Writes,
-    ) -> Result<Outcome, LedgerError> {
-        if let Some(outcome) = self.held_before(asked, question.memo, now)? {
-            return Ok(outcome);
+    ) -> Result<ObjectReply, LedgerError> {
+        if let Some(reply) = self.held_before(asked, request.request_id, now)? {
+            return Ok(reply);
         }
-        if let Some(outcome) = self.too_many(|end| end == End::Freed) {
-            return Ok(outcome);
+        if let Some(reply) = self.too_many(|end| end == End::Released) {
+            return Ok(reply);
         }
-        let (mut limits, decision) = self.decide(asked, Verb::Consume, &question.costs, now, false)?;
+        let (mut limits, decision) = self.decide(asked, Verb::Consume, &request.costs, now, false)?;
         if !decision.is_allow() {
-            return Ok(Outcome::Decided(self.decided(now, limits)));
+            return Ok(ObjectReply::Decided(self.decided(now, limits)));
         }
         let reserved = Reserved { id, expires_at: now.saturating_add_unsigned(HOLD_MS) };
-        self.open_reservation(asked, reserved, End::Freed, question.memo, &limits, now, writes);
+        self.open_reservation(asked, reserved, End::Released, request.request_id, &limits, now, writes);
         let grants: Vec<_> = limits.iter().map(|limit| (tokens(limit), now)).collect();
         limits = self.standing(asked, &grants, now)?;
-        Ok(Outcome::Decided(Decided { reservation: Some(reserved), ..self.decided(now, limits) }))
+        Ok(ObjectReply::Decided(Decided { reservation: Some(reserved), ..self.decided(now, limits) }))
     }
 
     #[expect(clippy::too_many_arguments, reason = "they are what a reservation has")]
@@ -385,22 +393,23 @@ impl Ledger {
         asked: &[&Policy],
         Reserved { id, expires_at }: Reserved,
         end: End,
-        memo: Option<Memo>,
+        request_id: Option<RequestId>,
         limits: &[LimitAnswer],
         now: i64,
         writes: &mut Writes,
     ) {
         let mut taken = limits.iter().map(tokens);
-        let part = |policy: &&Policy| reservation::Part::new(policy, taken.by_ref().take(policy.limits().len()));
+        let part =
+            |policy: &&Policy| reservation::ReservedPart::new(policy, taken.by_ref().take(policy.limits().len()));
         let parts = asked.iter().map(part).collect();
-        let reservation = Reservation { opened_at: now, expires_at, end, memo, parts };
-        writes.due.push((reservation_row(id), Some(reservation.encode())));
+        let reservation = Reservation { opened_at: now, expires_at, end, request_id, parts };
+        writes.before_reply.push((reservation_row(id), Some(reservation.encode())));
         self.reservations.insert(id, reservation);
     }
 
-    fn too_many(&self, is_same_kind: impl Fn(End) -> bool) -> Option<Outcome> {
+    fn too_many(&self, is_same_kind: impl Fn(End) -> bool) -> Option<ObjectReply> {
         let open = self.reservations.values().filter(|open| is_same_kind(open.end)).count();
-        (open >= MAX_RESERVATIONS).then_some(Outcome::TooManyReservations { max: MAX_RESERVATIONS as u64 })
+        (open >= MAX_RESERVATIONS).then_some(ObjectReply::TooManyReservations { max: MAX_RESERVATIONS as u64 })
     }
 
     fn unused_id(&self, mut random: impl FnMut() -> Option<u64>) -> Result<u64, LedgerError> {
@@ -415,19 +424,19 @@ impl Ledger {
         &mut self,
         asked: &[&Policy],
         id: u64,
-        question: &Question,
+        request: &ObjectRequest,
         now: i64,
         writes: &mut Writes,
-    ) -> Result<Outcome, LedgerError> {
+    ) -> Result<ObjectReply, LedgerError> {
         let Some(reservation) = self.close(asked, id, writes) else {
-            return Ok(Outcome::NoReservation);
+            return Ok(ObjectReply::NoReservation);
         };
         let mut limits = Vec::new();
         let mut all_taken = Vec::new();
         for (index, (policy, part)) in asked.iter().zip(&reservation.parts).enumerate() {
             let taken = part.tokens(policy);
-            let real = question.costs.get(index).unwrap_or(&taken);
-            if reservation.end == End::Freed {
+            let real = request.costs.get(index).unwrap_or(&taken);
+            if reservation.end == End::Released {
                 self.take_held(policy, &taken, now)?;
             }
             let changes = taken.iter().zip(real).map(|(taken, real)| match real.checked_sub(*taken) {
@@ -437,16 +446,16 @@ impl Ledger {
             limits.extend(self.adjust(policy, changes, now)?);
             all_taken.extend(taken);
         }
-        match reservation.memo {
-            None => self.remember(asked, question.memo, now, None, &limits)?,
+        match reservation.request_id {
+            None => self.remember(asked, request.request_id, now, None, &limits)?,
             // What a batch has held is remembered as what it has taken.
-            Some(memo) => {
+            Some(request_id) => {
                 let at = reservation.opened_at;
                 let grants = all_taken.into_iter().map(|tokens| (tokens, at)).collect();
-                self.push(asked, Remembered { memo, decided_at: at, reservation: None, grants })?;
+                self.push(asked, Replay { request_id, decided_at: at, reservation: None, grants })?;
             }
         }
-        Ok(Outcome::Decided(self.decided(now, limits)))
+        Ok(ObjectReply::Decided(self.decided(now, limits)))
     }
 
     /// Closes a reservation and gives back all that was taken, clipped to what fits. What others were told about when
@@ -455,21 +464,21 @@ impl Ledger {
         &mut self,
         asked: &[&Policy],
         id: u64,
-        question: &Question,
+        request: &ObjectRequest,
         now: i64,
         writes: &mut Writes,
-    ) -> Result<Outcome, LedgerError> {
+    ) -> Result<ObjectReply, LedgerError> {
         let Some(reservation) = self.close(asked, id, writes) else {
-            return Ok(Outcome::NoReservation);
+            return Ok(ObjectReply::NoReservation);
         };
         let mut limits = Vec::new();
         for (policy, part) in asked.iter().zip(&reservation.parts) {
             let taken =
-                if reservation.end == End::Freed { vec![0; policy.limits().len()] } else { part.tokens(policy) };
+                if reservation.end == End::Released { vec![0; policy.limits().len()] } else { part.tokens(policy) };
             limits.extend(self.adjust(policy, taken.into_iter().map(|taken| (Verb::Refund, taken)), now)?);
         }
-        self.remember(asked, question.memo, now, None, &limits)?;
-        Ok(Outcome::Decided(self.decided(now, limits)))
+        self.remember(asked, request.request_id, now, None, &limits)?;
+        Ok(ObjectReply::Decided(self.decided(now, limits)))
     }
 
     /// Takes the reservation off the list, if it is one of these policies.
@@ -479,7 +488,7 @@ impl Ledger {
         if !is_theirs {
             return None;
         }
-        writes.due.push((reservation_row(id), None));
+        writes.before_reply.push((reservation_row(id), None));
         self.reservations.remove(&id)
     }
 
@@ -491,11 +500,11 @@ impl Ledger {
         }
         let expired = self.reservations.extract_if(.., |_, open| open.expires_at <= now);
         for (id, reservation) in expired.collect::<Vec<_>>() {
-            if reservation.end == End::GivenBack && self.give_back(policies, &reservation, now).is_err() {
+            if reservation.end == End::Refunded && self.give_back(policies, &reservation, now).is_err() {
                 self.reservations.insert(id, reservation); // until its bucket can be read
                 continue;
             }
-            writes.due.push((reservation_row(id), None));
+            writes.before_reply.push((reservation_row(id), None));
         }
     }
 
@@ -515,7 +524,7 @@ impl Ledger {
     /// How many tokens of each limit of `policy` are held for batches.
     fn held(&self, policy: &Policy) -> Vec<u64> {
         let mut held = vec![0_u64; policy.limits().len()];
-        let holds = self.reservations.values().filter(|open| open.end == End::Freed);
+        let holds = self.reservations.values().filter(|open| open.end == End::Released);
         for part in holds.flat_map(|open| &open.parts).filter(|part| part.policy == policy.name()) {
             for (held, tokens) in held.iter_mut().zip(part.tokens(policy)) {
                 *held = held.saturating_add(tokens);
@@ -559,32 +568,42 @@ impl Ledger {
         Ok(answers)
     }
 
-    /// The first answer to a question that is asked again.
-    fn remembered(&mut self, asked: &[&Policy], memo: Option<Memo>, now: i64) -> Result<Option<Outcome>, LedgerError> {
-        let (Some(memo), Some(first)) = (memo, asked.first()) else {
+    /// The first answer to a request that is asked again.
+    fn remembered(
+        &mut self,
+        asked: &[&Policy],
+        request_id: Option<RequestId>,
+        now: i64,
+    ) -> Result<Option<ObjectReply>, LedgerError> {
+        let (Some(request_id), Some(first)) = (request_id, asked.first()) else {
             return Ok(None);
         };
-        let Some(grant) = self.bucket(first)?.memory.get(memo.id) else {
+        let Some(grant) = self.bucket(first)?.replays.get(request_id.id) else {
             return Ok(None);
         };
-        if grant.memo.fingerprint != memo.fingerprint {
-            return Ok(Some(Outcome::MemoReused));
+        if grant.request_id.fingerprint != request_id.fingerprint {
+            return Ok(Some(ObjectReply::RequestIdReused));
         }
-        let Remembered { grants, reservation, .. } = grant.clone();
+        let Replay { grants, reservation, .. } = grant.clone();
         Ok(Some(self.replay(asked, &grants, reservation, now)?))
     }
 
     /// The first answer to the first half of a batch that is asked again before the second.
-    fn held_before(&mut self, asked: &[&Policy], memo: Option<Memo>, now: i64) -> Result<Option<Outcome>, LedgerError> {
-        let Some(memo) = memo else {
+    fn held_before(
+        &mut self,
+        asked: &[&Policy],
+        request_id: Option<RequestId>,
+        now: i64,
+    ) -> Result<Option<ObjectReply>, LedgerError> {
+        let Some(request_id) = request_id else {
             return Ok(None);
         };
-        let same = |open: &Reservation| open.memo.is_some_and(|other| other.id == memo.id);
+        let same = |open: &Reservation| open.request_id.is_some_and(|other| other.id == request_id.id);
         let Some((&id, open)) = self.reservations.iter().find(|(_, open)| same(open)) else {
             return Ok(None);
         };
-        if open.memo.is_some_and(|other| other.fingerprint != memo.fingerprint) {
-            return Ok(Some(Outcome::MemoReused));
+        if open.request_id.is_some_and(|other| other.fingerprint != request_id.fingerprint) {
+            return Ok(Some(ObjectReply::RequestIdReused));
         }
         let (at, expires_at) = (open.opened_at, open.expires_at);
         let taken = asked.iter().zip(&open.parts).flat_map(|(policy, part)| part.tokens(policy));
@@ -599,10 +618,10 @@ impl Ledger {
         grants: &[(u64, i64)],
         reservation: Option<Reserved>,
         now: i64,
-    ) -> Result<Outcome, LedgerError> {
+    ) -> Result<ObjectReply, LedgerError> {
         let limits = self.standing(asked, grants, now)?;
         let decided = self.decided(now, limits);
-        Ok(Outcome::Decided(Decided { is_replayed: true, reservation, ..decided }))
+        Ok(ObjectReply::Decided(Decided { is_replayed: true, reservation, ..decided }))
     }
 
     /// What is left now, beside what was granted.
@@ -628,12 +647,12 @@ impl Ledger {
     fn remember(
         &mut self,
         asked: &[&Policy],
-        memo: Option<Memo>,
+        request_id: Option<RequestId>,
         now: i64,
         reservation: Option<Reserved>,
         limits: &[LimitAnswer],
     ) -> Result<(), LedgerError> {
-        let Some(memo) = memo else {
+        let Some(request_id) = request_id else {
             return Ok(());
         };
         let grants = limits.iter().filter_map(|limit| match limit.decision {
@@ -641,17 +660,17 @@ impl Ledger {
             _ => None,
         });
         let grants: Vec<_> = grants.collect();
-        self.push(asked, Remembered { memo, decided_at: now, reservation, grants })
+        self.push(asked, Replay { request_id, decided_at: now, reservation, grants })
     }
 
     /// Remembers a grant in the bucket of the first policy that was asked, where a repetition looks for it.
-    fn push(&mut self, asked: &[&Policy], grant: Remembered) -> Result<(), LedgerError> {
+    fn push(&mut self, asked: &[&Policy], grant: Replay) -> Result<(), LedgerError> {
         if let Some(first) = asked.first() {
             let bucket = self.bucket(first)?;
-            if grant.memo.is_lasting {
+            if grant.request_id.is_lasting {
                 bucket.need(Need::Lasting);
             }
-            bucket.memory.push(grant);
+            bucket.replays.push(grant);
         }
         Ok(())
     }
@@ -662,18 +681,18 @@ impl Ledger {
     }
 
     /// Collects what storage must be told of the buckets.
-    fn keep(&mut self, policies: &Policies, now: i64, writes: &mut Writes) {
+    fn collect_writes(&mut self, policies: &Policies, now: i64, writes: &mut Writes) {
         for (name, slot) in &mut self.buckets {
             if let (Slot::Open(bucket), Some(policy)) = (slot, policies.get(name)) {
                 match bucket.row(policy, now, self.next_ticket) {
                     Row::Nothing => {}
-                    Row::Due(row) => writes.due.push((format!("{BUCKET}{name}"), Some(row))),
-                    Row::Early(row, ticket) => {
-                        writes.early.push(Early { name: format!("{BUCKET}{name}"), row, ticket });
+                    Row::BeforeReply(row) => writes.before_reply.push((format!("{BUCKET}{name}"), Some(row))),
+                    Row::Background(row, ticket) => {
+                        writes.background.push(Background { name: format!("{BUCKET}{name}"), row, ticket });
                         self.next_ticket = self.next_ticket.checked_add(1).unwrap_or(1);
                     }
                 }
-                writes.wants_calm |= bucket.is_ahead();
+                writes.wants_flush |= bucket.is_ahead_of_storage();
             }
         }
     }
@@ -701,8 +720,8 @@ const RESERVATION: &str = "r:";
 /// 52 bits: exact as a JavaScript number.
 const MAX_ID: u64 = (1 << 52) - 1;
 
-fn asks_for_any(question: &Question) -> bool {
-    question.costs.iter().flatten().any(|&cost| cost > 0)
+fn asks_for_any(request: &ObjectRequest) -> bool {
+    request.costs.iter().flatten().any(|&cost| cost > 0)
 }
 
 fn reservation_row(id: u64) -> String {

@@ -2,11 +2,11 @@
 //!
 //! ```text
 //! byte 0     1: this format
-//! byte 1     when it ends: 0 if it is kept, 1 if it is given back, 2 if it was only held
-//! byte 2     2 if it has a memo that must outlast a crash, 1 for another memo, else 0
+//! byte 1     when it expires: 0 if it stays charged, 1 if it is refunded, 2 if it was only held
+//! byte 2     2 if it has a request id that must outlast a crash, 1 for another request id, else 0
 //! 8 bytes    when it was opened
 //! 8 bytes    when it ends
-//! 24 bytes   the memo, if there is one: id and fingerprint
+//! 24 bytes   the request id, if there is one: id and fingerprint
 //! then for each policy
 //!   1 byte   the length of its name, then the name
 //!   1 byte   how many limits it has, then for each
@@ -15,7 +15,8 @@
 //! ```
 
 use super::bytes::Bytes;
-use crate::api::{Memo, Policy};
+use crate::policy::Policy;
+use crate::protocol::RequestId;
 
 /// An open reservation.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,32 +26,32 @@ pub(super) struct Reservation {
     /// What becomes of it when nobody settles it.
     pub(super) end: End,
     /// For the first half of a batch: what is to be remembered once it is settled.
-    pub(super) memo: Option<Memo>,
+    pub(super) request_id: Option<RequestId>,
     /// The policies it is of.
-    pub(super) parts: Vec<Part>,
+    pub(super) parts: Vec<ReservedPart>,
 }
 
 /// What becomes of a reservation that nobody settles.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum End {
     /// Its tokens were taken, and that stays so.
-    Kept,
+    Charged,
     /// Its tokens were taken, and are given back.
-    GivenBack,
+    Refunded,
     /// Its tokens were not taken, but nobody else could have them. To take them and give them back would not be the same:
     /// in the meantime a full bucket would refill.
-    Freed,
+    Released,
 }
 
 /// What is reserved of one policy.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Part {
+pub(super) struct ReservedPart {
     pub(super) policy: String,
     /// The tokens of each limit, by its name: the policy may have other limits, or another order, when it ends.
     tokens: Vec<(Option<String>, u64)>,
 }
 
-impl Part {
+impl ReservedPart {
     pub(super) fn new(policy: &Policy, tokens: impl IntoIterator<Item = u64>) -> Self {
         let names = policy.limits().iter().map(|limit| limit.name().map(str::to_owned));
         Self { policy: policy.name().to_owned(), tokens: names.zip(tokens).collect() }
@@ -65,22 +66,22 @@ impl Part {
 
 impl Reservation {
     pub(super) fn encode(&self) -> Vec<u8> {
-        let memo = self.memo.map_or(0, |memo| if memo.is_lasting { 2 } else { 1 });
+        let request_id = self.request_id.map_or(0, |request_id| if request_id.is_lasting { 2 } else { 1 });
         let end = match self.end {
-            End::Kept => 0,
-            End::GivenBack => 1,
-            End::Freed => 2,
+            End::Charged => 0,
+            End::Refunded => 1,
+            End::Released => 2,
         };
-        let mut bytes = vec![FORMAT, end, memo];
+        let mut bytes = vec![FORMAT, end, request_id];
         bytes.extend(self.opened_at.to_le_bytes());
         bytes.extend(self.expires_at.to_le_bytes());
-        if let Some(memo) = self.memo {
-            bytes.extend(memo.id.to_le_bytes());
-            bytes.extend(memo.fingerprint.to_le_bytes());
+        if let Some(request_id) = self.request_id {
+            bytes.extend(request_id.id.to_le_bytes());
+            bytes.extend(request_id.fingerprint.to_le_bytes());
         }
         // Names have 64 bytes at most, policies 8 limits.
         let short = |len: usize| u8::try_from(len).unwrap_or(u8::MAX);
-        for Part { policy, tokens } in &self.parts {
+        for ReservedPart { policy, tokens } in &self.parts {
             bytes.push(short(policy.len()));
             bytes.extend(policy.as_bytes());
             bytes.push(short(tokens.len()));
@@ -97,20 +98,20 @@ impl Reservation {
     /// `None` for bytes that were not encoded here.
     pub(super) fn decode(bytes: &[u8]) -> Option<Self> {
         let mut bytes = Bytes(bytes);
-        let [format, end, memo] = bytes.array()?;
+        let [format, end, request_id] = bytes.array()?;
         if format != FORMAT {
             return None;
         }
         let end = match end {
-            0 => End::Kept,
-            1 => End::GivenBack,
-            2 => End::Freed,
+            0 => End::Charged,
+            1 => End::Refunded,
+            2 => End::Released,
             _ => return None,
         };
         let (opened_at, expires_at) = (bytes.i64()?, bytes.i64()?);
-        let memo = match memo {
+        let request_id = match request_id {
             0 => None,
-            kind => Some(Memo { id: bytes.u128()?, fingerprint: bytes.u64()?, is_lasting: kind == 2 }),
+            kind => Some(RequestId { id: bytes.u128()?, fingerprint: bytes.u64()?, is_lasting: kind == 2 }),
         };
         let mut parts = Vec::new();
         while !bytes.is_empty() {
@@ -122,9 +123,9 @@ impl Reservation {
                 let name = bytes.text(len.into())?;
                 Some(((!name.is_empty()).then(|| name.to_owned()), bytes.u64()?))
             };
-            parts.push(Part { policy, tokens: (0..count).map(limit).collect::<Option<_>>()? });
+            parts.push(ReservedPart { policy, tokens: (0..count).map(limit).collect::<Option<_>>()? });
         }
-        Some(Self { opened_at, expires_at, end, memo, parts })
+        Some(Self { opened_at, expires_at, end, request_id, parts })
     }
 }
 
@@ -140,9 +141,9 @@ mod tests {
         let mut reservation = Reservation {
             opened_at: 1,
             expires_at: 2,
-            end: End::GivenBack,
-            memo: None,
-            parts: vec![Part { policy: "api".to_owned(), tokens: vec![(None, 3), (Some("b".to_owned()), 4)] }],
+            end: End::Refunded,
+            request_id: None,
+            parts: vec![ReservedPart { policy: "api".to_owned(), tokens: vec![(None, 3), (Some("b".to_owned()), 4)] }],
         };
         let mut bytes = vec![1, 1, 0, 1, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0];
         bytes.extend([3, b'a', b'p', b'i', 2]);
@@ -150,7 +151,7 @@ mod tests {
         assert_eq!(reservation.encode(), bytes);
         assert_eq!(Reservation::decode(&bytes), Some(reservation.clone()));
 
-        reservation.memo = Some(Memo { id: 5, fingerprint: 6, is_lasting: true });
+        reservation.request_id = Some(RequestId { id: 5, fingerprint: 6, is_lasting: true });
         bytes[2] = 2;
         bytes.splice(19..19, [5, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 6, 0, 0, 0, 0, 0, 0, 0]);
         assert_eq!(reservation.encode(), bytes);
@@ -162,9 +163,9 @@ mod tests {
         let good = Reservation {
             opened_at: 1,
             expires_at: 2,
-            end: End::Kept,
-            memo: None,
-            parts: vec![Part { policy: "p".into(), tokens: vec![(None, 3)] }],
+            end: End::Charged,
+            request_id: None,
+            parts: vec![ReservedPart { policy: "p".into(), tokens: vec![(None, 3)] }],
         };
         let good = good.encode();
         assert!(Reservation::decode(&good).is_some());

@@ -40,7 +40,7 @@ const TEST_NOW_HEADER: &str = "x-tollgate-test-now";
 #[cfg(feature = "test-clock")]
 const WALL_CLOCK: i64 = i64::MIN;
 
-/// Front and objects share it, as they run in one isolate where tests run.
+/// Frontend and objects share it, as they run in one isolate where tests run.
 #[cfg(feature = "test-clock")]
 static TEST_NOW: AtomicI64 = AtomicI64::new(WALL_CLOCK);
 

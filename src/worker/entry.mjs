@@ -1,3 +1,3 @@
 // The module the runtime loads; .ci/build-worker puts it beside what worker-build made of the Rust.
-export { front as default } from "./front.mjs";
-export { KeyObject } from "./object.mjs";
+export { frontend as default } from "./frontend.mjs";
+export { KeyObject } from "./key_object.mjs";

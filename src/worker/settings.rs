@@ -4,9 +4,11 @@ use std::sync::OnceLock;
 
 use worker::{Env, console_error, console_log};
 
-use crate::api::{Credentials, Policies, Problem};
+use crate::access::Credentials;
+use crate::api::Problem;
+use crate::policy::Policies;
 
-/// The settings of this deployment, without mistakes.
+/// The settings of this deployment, without errors.
 pub(super) struct Settings {
     pub(super) policies: Policies,
     pub(super) credentials: Credentials,
@@ -14,7 +16,7 @@ pub(super) struct Settings {
 
 impl Settings {
     /// The settings in `env`, which are the same for the whole life of an isolate. The first call checks them, and logs
-    /// a line for each policy, or for each mistake.
+    /// a line for each policy, or for each error.
     pub(super) fn of(env: &Env) -> Result<&'static Self, Problem> {
         static SETTINGS: OnceLock<Option<Settings>> = OnceLock::new();
         SETTINGS.get_or_init(|| Self::read(env)).as_ref().ok_or(Problem::Misconfigured)
@@ -25,11 +27,11 @@ impl Settings {
         let secret = |name| env.secret(name).ok().map(|secret| secret.to_string());
         let policies = Policies::parse(&json);
         let credentials = Credentials::new(secret("TOLLGATE_TOKEN"), secret("TOLLGATE_KEY_SECRET"));
-        for mistake in policies.as_ref().err().into_iter().flatten() {
-            console_error!("mistake in {mistake}");
+        for error in policies.as_ref().err().into_iter().flatten() {
+            console_error!("error in {error}");
         }
         for error in credentials.as_ref().err().into_iter().flatten() {
-            console_error!("mistake: {error}");
+            console_error!("error: {error}");
         }
         let settings = Self { policies: policies.ok()?, credentials: credentials.ok()? };
         for policy in settings.policies.iter() {

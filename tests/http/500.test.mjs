@@ -1,10 +1,10 @@
-// The deployment has mistakes: its log names every one of them, its answers none.
+// The deployment has errors: its log names every one of them, its answers none.
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { assertAnswer, problem } from "./answers.mjs";
 import { KEY_SECRET, start } from "./workerd.mjs";
 
-const detail = "this deployment has mistakes in its settings; its log names them";
+const detail = "this deployment has errors in its settings; its log names them";
 const misconfigured = problem(500, "misconfigured", "Misconfigured", detail);
 const policies = { api: { rate: 10, period: "10s" } };
 
@@ -35,56 +35,56 @@ const rows = {
       },
     },
     log: [
-      "mistake in POLICIES.a.burst: is not a field here; those are kind, rate, period, capacity, max_debt, initial, offset, " +
+      "error in POLICIES.a.burst: is not a field here; those are kind, rate, period, capacity, max_debt, initial, offset, " +
         "write_ahead, on_error, reservation_ttl, unsettled, limits",
-      "mistake in POLICIES.a.rate: must be a whole number from 0 to 9007199254740991, not -1",
-      'mistake in POLICIES.a.period: must be text with a unit, such as "90s", not 60',
-      "mistake in POLICIES.a.capacity: must be a whole number from 0 to 9007199254740991, not 1.5",
-      "mistake in POLICIES.b c: a name has 1 to 64 letters, digits, '_', '-' or '.', all ASCII",
-      'mistake in POLICIES.d.kind: must be "token_bucket" or "fixed_window"',
-      "mistake in POLICIES.d.rate: is missing",
-      'mistake in POLICIES.d.period: must be whole milliseconds, not "1us"',
-      'mistake in POLICIES.d.initial: must be a whole number from 0 to 9007199254740991, not "2"',
-      "mistake in POLICIES.e: is not a table of rate, period, ...",
-      "mistake in POLICIES.f.period: is missing",
-      "mistake in POLICIES.g.period: a period of 0 ms is too short: at least 1 ms",
-      "mistake in POLICIES.h.capacity: a capacity of 9007199254740991 is too large to stay exact at this rate and period: " +
+      "error in POLICIES.a.rate: must be a whole number from 0 to 9007199254740991, not -1",
+      'error in POLICIES.a.period: must be text with a unit, such as "90s", not 60',
+      "error in POLICIES.a.capacity: must be a whole number from 0 to 9007199254740991, not 1.5",
+      "error in POLICIES.b c: a name has 1 to 64 letters, digits, '_', '-' or '.', all ASCII",
+      'error in POLICIES.d.kind: must be "token_bucket" or "fixed_window"',
+      "error in POLICIES.d.rate: is missing",
+      'error in POLICIES.d.period: must be whole milliseconds, not "1us"',
+      'error in POLICIES.d.initial: must be a whole number from 0 to 9007199254740991, not "2"',
+      "error in POLICIES.e: is not a table of rate, period, ...",
+      "error in POLICIES.f.period: is missing",
+      "error in POLICIES.g.period: a period of 0 ms is too short: at least 1 ms",
+      "error in POLICIES.h.capacity: a capacity of 9007199254740991 is too large to stay exact at this rate and period: " +
         "at most 182437484",
-      "mistake in POLICIES.i.offset: a token bucket has no windows, so it takes no offset",
-      "mistake in POLICIES.j.offset: an offset of 1000 ms is not within one period: at most 999 ms",
-      "mistake in POLICIES.k.initial: 2 initial tokens are more than the capacity: at most 1",
-      "mistake in POLICIES.l.rate: must be a whole number from 0 to 9007199254740991, not 9007199254740992",
-      "mistake in POLICIES.m: is not a table of rate, period, ...",
-      "mistake in POLICIES.o.max_debt: a max_debt of 9007199254740991 is too large to stay exact with this capacity: " +
+      "error in POLICIES.i.offset: a token bucket has no windows, so it takes no offset",
+      "error in POLICIES.j.offset: an offset of 1000 ms is not within one period: at most 999 ms",
+      "error in POLICIES.k.initial: 2 initial tokens are more than the capacity: at most 1",
+      "error in POLICIES.l.rate: must be a whole number from 0 to 9007199254740991, not 9007199254740992",
+      "error in POLICIES.m: is not a table of rate, period, ...",
+      "error in POLICIES.o.max_debt: a max_debt of 9007199254740991 is too large to stay exact with this capacity: " +
         "at most 182437477",
-      "mistake in POLICIES.p.write_ahead: must be a whole number from 0 to 9007199254740991, not -1",
-      'mistake in POLICIES.p.on_error: must be "closed" or "open"',
-      'mistake in POLICIES.p.unsettled: must be "keep" or "refund"',
-      'mistake in POLICIES.p.reservation_ttl: must be text with a unit, such as "90s", not 5',
-      "mistake in POLICIES.q.rate: is not a field here; those are limits, on_error, reservation_ttl, unsettled",
-      "mistake in POLICIES.q.limits: must be a list of 1 to 8 limits",
-      "mistake in POLICIES.r.limits[0]: must have a name, by which answers and costs refer to it",
-      "mistake in POLICIES.r.limits[1]: name: a name has 1 to 64 letters, digits, '_', '-' or '.', all ASCII",
-      "mistake in POLICIES.r.limits[2].on_error: is not a field here; those are name, kind, rate, period, capacity, " +
+      "error in POLICIES.p.write_ahead: must be a whole number from 0 to 9007199254740991, not -1",
+      'error in POLICIES.p.on_error: must be "closed" or "open"',
+      'error in POLICIES.p.unsettled: must be "keep" or "refund"',
+      'error in POLICIES.p.reservation_ttl: must be text with a unit, such as "90s", not 5',
+      "error in POLICIES.q.rate: is not a field here; those are limits, on_error, reservation_ttl, unsettled",
+      "error in POLICIES.q.limits: must be a list of 1 to 8 limits",
+      "error in POLICIES.r.limits[0]: must have a name, by which answers and costs refer to it",
+      "error in POLICIES.r.limits[1]: name: a name has 1 to 64 letters, digits, '_', '-' or '.', all ASCII",
+      "error in POLICIES.r.limits[2].on_error: is not a field here; those are name, kind, rate, period, capacity, " +
         "max_debt, initial, offset, write_ahead",
-      "mistake in POLICIES.r.limits[2].rate: is missing",
-      "mistake in POLICIES.r.limits[2].period: is missing",
-      "mistake in POLICIES.r.limits[3]: is the second limit named a",
-      "mistake in POLICIES.r.limits[4]: is not a table of name, rate, period, ...",
-      "mistake in POLICIES.s.limits: must be a list of 1 to 8 limits",
-      "mistake in POLICIES.__proto__x: is not a table of rate, period, ...",
-      `mistake in POLICIES.${"n".repeat(65)}: a name has 1 to 64 letters, digits, '_', '-' or '.', all ASCII`,
+      "error in POLICIES.r.limits[2].rate: is missing",
+      "error in POLICIES.r.limits[2].period: is missing",
+      "error in POLICIES.r.limits[3]: is the second limit named a",
+      "error in POLICIES.r.limits[4]: is not a table of name, rate, period, ...",
+      "error in POLICIES.s.limits: must be a list of 1 to 8 limits",
+      "error in POLICIES.__proto__x: is not a table of rate, period, ...",
+      `error in POLICIES.${"n".repeat(65)}: a name has 1 to 64 letters, digits, '_', '-' or '.', all ASCII`,
     ],
   },
-  "no policy": { settings: { policies: {} }, log: ["mistake in POLICIES: names no policy"] },
-  "no policies": { settings: { policies: null }, log: ["mistake in POLICIES: is not an object of policies by name: "] },
+  "no policy": { settings: { policies: {} }, log: ["error in POLICIES: names no policy"] },
+  "no policies": { settings: { policies: null }, log: ["error in POLICIES: is not an object of policies by name: "] },
   "a list of policies": {
     settings: { policies: [] },
-    log: ["mistake in POLICIES: is not an object of policies by name: "],
+    log: ["error in POLICIES: is not an object of policies by name: "],
   },
   "policies as text": {
     settings: { policies: "{}" },
-    log: ["mistake in POLICIES: is not an object of policies by name: "],
+    log: ["error in POLICIES: is not an object of policies by name: "],
   },
   "no secrets": {
     settings: { policies, token: null, keySecret: null },
@@ -103,8 +103,8 @@ const rows = {
   "policies and secrets at once": {
     settings: { policies: { p: {} }, token: null },
     log: [
-      "mistake in POLICIES.p.rate: is missing",
-      "mistake in POLICIES.p.period: is missing",
+      "error in POLICIES.p.rate: is missing",
+      "error in POLICIES.p.period: is missing",
       "mistake: the secret TOLLGATE_TOKEN is missing: set it with `wrangler secret put TOLLGATE_TOKEN`",
     ],
   },

@@ -7,11 +7,10 @@ use serde::Deserialize;
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{Deserializer, Error, IntoDeserializer, MapAccess, SeqAccess, Unexpected, Visitor};
 
-use super::policy::Policy;
 use super::problem::Problem;
-use super::question::Act;
-use super::written::MAX_LIMITS;
 use crate::limit::{MAX_TOKENS, Verb};
+use crate::policy::{MAX_LIMITS, Policy};
+use crate::protocol::Action;
 
 /// The longest body that is read, in bytes. The longest valid one, a batch with keys of escapes, is four times as long;
 /// whoever has such keys sends fewer at once.
@@ -79,7 +78,7 @@ impl Endpoint {
         Self::PATHS.iter().zip(ALL).find_map(|(known, endpoint)| (*known == path).then_some(endpoint))
     }
 
-    /// Those of the fields that not every request has which this one may have.
+    /// Optional fields that this endpoint accepts.
     const fn optional_fields(self) -> &'static [&'static str] {
         match self {
             Self::Consume | Self::Peek => &["cost", "mode", "max_wait_ms"],
@@ -93,9 +92,9 @@ impl Endpoint {
 
 /// A request: what is to be done, and with which budgets.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Ask<'a> {
+pub struct Request<'a> {
     /// The same for all items.
-    pub act: Act,
+    pub action: Action,
     /// One, or those of a batch: 1 to [`MAX_BATCH`], no two with the same policy and key.
     pub items: Vec<Item<'a>>,
 }
@@ -127,7 +126,7 @@ pub enum Cost<'a> {
     ByLimit(Vec<(Cow<'a, str>, u64)>),
 }
 
-impl<'a> Ask<'a> {
+impl<'a> Request<'a> {
     /// Parses the body of a request to `endpoint`, such as `{"policy":"api","key":"alice","cost":1}`.
     ///
     /// # Errors
@@ -152,18 +151,18 @@ impl<'a> Ask<'a> {
         }
         let Body { policy, key, cost, snapshot, mode, max_wait_ms, reservation } = body;
         let verb = verb(mode.unwrap_or(Mode::Take), max_wait_ms)?;
-        let act = match endpoint {
-            Endpoint::Consume if matches!(mode, Some(Mode::Reserve)) => Act::Reserve(verb),
-            Endpoint::Consume => Act::Take(verb),
-            Endpoint::Peek => Act::Look(verb),
-            Endpoint::Charge => Act::Take(Verb::Charge),
-            Endpoint::Refund => Act::Take(Verb::Refund),
-            Endpoint::Reset => Act::Take(Verb::Reset),
-            Endpoint::Inspect | Endpoint::Batch => Act::Look(Verb::Consume),
-            Endpoint::Settle => Act::Settle(reservation_id(reservation.as_deref())?),
-            Endpoint::Cancel => Act::Cancel(reservation_id(reservation.as_deref())?),
+        let action = match endpoint {
+            Endpoint::Consume if matches!(mode, Some(Mode::Reserve)) => Action::Reserve(verb),
+            Endpoint::Consume => Action::Take(verb),
+            Endpoint::Peek => Action::Look(verb),
+            Endpoint::Charge => Action::Take(Verb::Charge),
+            Endpoint::Refund => Action::Take(Verb::Refund),
+            Endpoint::Reset => Action::Take(Verb::Reset),
+            Endpoint::Inspect | Endpoint::Batch => Action::Look(Verb::Consume),
+            Endpoint::Settle => Action::Settle(reservation_id(reservation.as_deref())?),
+            Endpoint::Cancel => Action::Cancel(reservation_id(reservation.as_deref())?),
         };
-        Ok(Self { act, items: vec![Item { policy, key, cost, snapshot }] })
+        Ok(Self { action, items: vec![Item { policy, key, cost, snapshot }] })
     }
 }
 
@@ -265,7 +264,7 @@ enum Mode {
     UpTo,
 }
 
-fn batch(body: &[u8]) -> Result<Ask<'_>, Problem> {
+fn batch(body: &[u8]) -> Result<Request<'_>, Problem> {
     let BatchBody { requests } = from_json(body, BATCH_BODY)?;
     if requests.is_empty() || requests.len() > MAX_BATCH {
         return bad_request(format!("a batch has 1 to {MAX_BATCH} requests, not {}", requests.len()));
@@ -277,7 +276,7 @@ fn batch(body: &[u8]) -> Result<Ask<'_>, Problem> {
             return bad_request(format!("{both}: make them one, with the sum of their costs"));
         }
     }
-    Ok(Ask { act: Act::Hold, items: requests })
+    Ok(Request { action: Action::Hold, items: requests })
 }
 
 fn from_json<'a, T: Deserialize<'a>>(body: &'a [u8], expected: &str) -> Result<T, Problem> {
@@ -317,9 +316,7 @@ fn reservation_id(text: Option<&str>) -> Result<u64, Problem> {
     let is_id = !text.is_empty() && text.len() <= RESERVATION_ID_LEN && text.bytes().all(|b| b.is_ascii_hexdigit());
     match u64::from_str_radix(text, 16) {
         Ok(id) if is_id => Ok(id),
-        _ => {
-            bad_request(format!("{} is no id of a reservation, which has {RESERVATION_ID_LEN} hex digits", shown(text)))
-        }
+        _ => bad_request(format!("{} is not a reservation id ({RESERVATION_ID_LEN} hex digits)", shown(text))),
     }
 }
 
@@ -514,14 +511,14 @@ mod tests {
     use super::*;
 
     fn detail(body: &str) -> String {
-        match Ask::parse(Endpoint::Consume, body.as_bytes()) {
+        match Request::parse(Endpoint::Consume, body.as_bytes()) {
             Err(Problem::BadRequest { detail }) => detail,
             other => format!("{other:?}"),
         }
     }
 
-    fn parse(endpoint: Endpoint, body: &str) -> Result<Ask<'_>, Problem> {
-        Ask::parse(endpoint, body.as_bytes())
+    fn parse(endpoint: Endpoint, body: &str) -> Result<Request<'_>, Problem> {
+        Request::parse(endpoint, body.as_bytes())
     }
 
     fn item<'a>(policy: &'a str, key: &'a str, cost: Option<Cost<'a>>) -> Item<'a> {
@@ -530,31 +527,35 @@ mod tests {
 
     #[test]
     fn a_request_is_a_policy_a_key_and_perhaps_more() {
-        let one = |act, cost| Ok(Ask { act, items: vec![item("api", "alice", cost)] });
-        let reserve = |max_wait_ms| Act::Reserve(Verb::Reserve { max_wait_ms });
+        let one = |action, cost| Ok(Request { action, items: vec![item("api", "alice", cost)] });
+        let reserve = |max_wait_ms| Action::Reserve(Verb::Reserve { max_wait_ms });
         let by_limit = Cost::ByLimit(vec![("a".into(), 2), ("b".into(), 0)]);
         for (endpoint, more, expected) in [
-            (Endpoint::Consume, "", one(Act::Take(Verb::Consume), None)),
-            (Endpoint::Consume, r#","mode":"take","cost":3"#, one(Act::Take(Verb::Consume), Some(Cost::Each(3)))),
+            (Endpoint::Consume, "", one(Action::Take(Verb::Consume), None)),
+            (Endpoint::Consume, r#","mode":"take","cost":3"#, one(Action::Take(Verb::Consume), Some(Cost::Each(3)))),
             (Endpoint::Consume, r#","mode":"reserve""#, one(reserve(None), None)),
             (Endpoint::Consume, r#","mode":"reserve","max_wait_ms":0"#, one(reserve(Some(0)), None)),
             (
                 Endpoint::Consume,
                 r#","mode":"borrow","max_wait_ms":5"#,
-                one(Act::Take(Verb::Borrow { max_wait_ms: Some(5) }), None),
+                one(Action::Take(Verb::Borrow { max_wait_ms: Some(5) }), None),
             ),
-            (Endpoint::Consume, r#","mode":"up_to","cost":9"#, one(Act::Take(Verb::ConsumeUpTo), Some(Cost::Each(9)))),
-            (Endpoint::Peek, r#","mode":"reserve""#, one(Act::Look(Verb::Reserve { max_wait_ms: None }), None)),
-            (Endpoint::Charge, r#","cost":{"a":2,"b":0}"#, one(Act::Take(Verb::Charge), Some(by_limit))),
-            (Endpoint::Refund, "", one(Act::Take(Verb::Refund), None)),
-            (Endpoint::Reset, "", one(Act::Take(Verb::Reset), None)),
-            (Endpoint::Inspect, "", one(Act::Look(Verb::Consume), None)),
+            (
+                Endpoint::Consume,
+                r#","mode":"up_to","cost":9"#,
+                one(Action::Take(Verb::ConsumeUpTo), Some(Cost::Each(9))),
+            ),
+            (Endpoint::Peek, r#","mode":"reserve""#, one(Action::Look(Verb::Reserve { max_wait_ms: None }), None)),
+            (Endpoint::Charge, r#","cost":{"a":2,"b":0}"#, one(Action::Take(Verb::Charge), Some(by_limit))),
+            (Endpoint::Refund, "", one(Action::Take(Verb::Refund), None)),
+            (Endpoint::Reset, "", one(Action::Take(Verb::Reset), None)),
+            (Endpoint::Inspect, "", one(Action::Look(Verb::Consume), None)),
             (
                 Endpoint::Settle,
                 r#","reservation":"00000000000ff","cost":1"#,
-                one(Act::Settle(255), Some(Cost::Each(1))),
+                one(Action::Settle(255), Some(Cost::Each(1))),
             ),
-            (Endpoint::Cancel, r#","reservation":"fffffffffffff""#, one(Act::Cancel((1 << 52) - 1), None)),
+            (Endpoint::Cancel, r#","reservation":"fffffffffffff""#, one(Action::Cancel((1 << 52) - 1), None)),
         ] {
             let body = format!(r#"{{"policy":"api","key":"alice"{more}}}"#);
             assert_eq!(parse(endpoint, &body), expected, "{endpoint:?} {body}");
@@ -564,7 +565,7 @@ mod tests {
     #[test]
     fn a_snapshot_is_asked_for_on_every_path_and_of_each_request_in_a_batch() {
         let of = |endpoint, body: String| {
-            Ask::parse(endpoint, body.as_bytes()).map(|ask| ask.items.iter().map(|item| item.snapshot).collect())
+            Request::parse(endpoint, body.as_bytes()).map(|ask| ask.items.iter().map(|item| item.snapshot).collect())
         };
         for endpoint in Endpoint::PATHS.iter().filter_map(|path| Endpoint::of(path)) {
             let more = match endpoint {
@@ -587,7 +588,7 @@ mod tests {
     fn a_batch_is_a_list_of_them() {
         let body = r#"{"requests":[{"policy":"a","key":"x"},{"policy":"a","key":"y","cost":2}]}"#;
         let items = vec![item("a", "x", None), item("a", "y", Some(Cost::Each(2)))];
-        assert_eq!(parse(Endpoint::Batch, body), Ok(Ask { act: Act::Hold, items }));
+        assert_eq!(parse(Endpoint::Batch, body), Ok(Request { action: Action::Hold, items }));
         let many = |count: usize| {
             let items: Vec<_> = (0..count).map(|i| format!(r#"{{"policy":"a","key":"{i}"}}"#)).collect();
             format!(r#"{{"requests":[{}]}}"#, items.join(","))
@@ -664,7 +665,7 @@ mod tests {
     fn a_cost_by_limit_names_every_limit_and_no_other() {
         let json = r#"{"two":{"limits":[{"name":"a","rate":5,"period":"1s"},{"name":"b","rate":9,"period":"1s"}]},
             "one":{"rate":5,"period":"1s"}}"#;
-        let policies = crate::api::Policies::parse(json).unwrap();
+        let policies = crate::policy::Policies::parse(json).unwrap();
         let [one, two] = ["one", "two"].map(|name| policies.get(name).unwrap());
         let named = |costs: &[(&'static str, u64)]| {
             Cost::ByLimit(costs.iter().map(|&(name, cost)| (name.into(), cost)).collect())
@@ -727,7 +728,7 @@ mod tests {
     #[test]
     fn a_key_of_512_bytes_passes_and_one_of_513_does_not() {
         let body = |len: usize| format!(r#"{{"policy":"p","key":"{}"}}"#, "k".repeat(len));
-        assert_eq!(Ask::parse(Endpoint::Consume, body(512).as_bytes()).map(|ask| ask.items[0].key.len()), Ok(512));
+        assert_eq!(Request::parse(Endpoint::Consume, body(512).as_bytes()).map(|ask| ask.items[0].key.len()), Ok(512));
         assert!(detail(&body(513)).contains("a key of 513 bytes is too long: it must have 1 to 512"));
         // 171 characters of three bytes are 513 bytes: bytes are counted, not characters.
         assert!(detail(&format!(r#"{{"policy":"p","key":"{}"}}"#, "語".repeat(171))).contains("a key of 513 bytes"));
@@ -736,7 +737,7 @@ mod tests {
     #[test]
     fn a_key_with_invalid_utf_8_is_refused_rather_than_mended() {
         assert!(matches!(
-            Ask::parse(Endpoint::Consume, b"{\"policy\":\"p\",\"key\":\"\xff\"}"),
+            Request::parse(Endpoint::Consume, b"{\"policy\":\"p\",\"key\":\"\xff\"}"),
             Err(Problem::BadRequest { .. })
         ));
     }
@@ -746,7 +747,7 @@ mod tests {
         for (cost, expected) in [("1.0", 1), ("1e3", 1000), ("-0.0", 0), ("9007199254740991.0", MAX_TOKENS), ("0", 0)] {
             let body = format!(r#"{{"policy":"p","key":"a","cost":{cost}}}"#);
             assert_eq!(
-                Ask::parse(Endpoint::Consume, body.as_bytes()).map(|mut ask| ask.items.remove(0).cost),
+                Request::parse(Endpoint::Consume, body.as_bytes()).map(|mut ask| ask.items.remove(0).cost),
                 Ok(Some(Cost::Each(expected))),
                 "{cost}"
             );
@@ -756,8 +757,8 @@ mod tests {
     #[test]
     fn a_body_of_the_largest_size_is_read_and_one_byte_more_is_not() {
         let body = |len: usize| format!("{:len$}", r#"{"policy":"p","key":"a"}"#);
-        assert!(Ask::parse(Endpoint::Consume, body(MAX_BODY_LEN).as_bytes()).is_ok());
-        assert_eq!(Ask::parse(Endpoint::Consume, body(MAX_BODY_LEN + 1).as_bytes()), Err(Problem::BodyTooLarge));
+        assert!(Request::parse(Endpoint::Consume, body(MAX_BODY_LEN).as_bytes()).is_ok());
+        assert_eq!(Request::parse(Endpoint::Consume, body(MAX_BODY_LEN + 1).as_bytes()), Err(Problem::BodyTooLarge));
     }
 
     #[test]

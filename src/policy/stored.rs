@@ -8,17 +8,17 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use super::policy::NamedLimit;
+use super::named::NamedLimit;
 use crate::limit::{Config, ConfigError, Kind, Limit};
 
 /// The limits that were stored, with their names.
 ///
 /// # Errors
-/// [`NumbersError`] for what is no list of numbers that make limits.
-pub fn stored_limits(numbers: &str) -> Result<Vec<(Option<String>, Limit)>, NumbersError> {
-    let numbers: Vec<Numbers> = serde_json::from_str(numbers).map_err(|_| NumbersError::Unreadable)?;
+/// [`StoredConfigError`] for what is no list of numbers that make limits.
+pub fn stored_limits(numbers: &str) -> Result<Vec<(Option<String>, Limit)>, StoredConfigError> {
+    let numbers: Vec<StoredConfig> = serde_json::from_str(numbers).map_err(|_| StoredConfigError::Unreadable)?;
     let limits = numbers.into_iter().map(|numbers| {
-        let limit = Limit::new(&numbers.config()).map_err(NumbersError::NoLimit)?;
+        let limit = Limit::new(&numbers.config()).map_err(StoredConfigError::NoLimit)?;
         Ok((numbers.name, limit))
     });
     limits.collect()
@@ -26,14 +26,14 @@ pub fn stored_limits(numbers: &str) -> Result<Vec<(Option<String>, Limit)>, Numb
 
 /// Why stored numbers are of no use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum NumbersError {
+pub enum StoredConfigError {
     /// They cannot be read.
     Unreadable,
     /// They make no limit.
     NoLimit(ConfigError),
 }
 
-impl fmt::Display for NumbersError {
+impl fmt::Display for StoredConfigError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Unreadable => write!(f, "the numbers beside the record cannot be read"),
@@ -42,11 +42,11 @@ impl fmt::Display for NumbersError {
     }
 }
 
-impl std::error::Error for NumbersError {}
+impl std::error::Error for StoredConfigError {}
 
 /// The numbers of `limits`: JSON, one object for each.
 pub(super) fn numbers_of(limits: &[NamedLimit]) -> String {
-    let numbers: Vec<Numbers> = limits.iter().map(Numbers::of).collect();
+    let numbers: Vec<StoredConfig> = limits.iter().map(StoredConfig::of).collect();
     serde_json::to_string(&numbers).unwrap_or_default() // our own type cannot fail to serialize
 }
 
@@ -59,7 +59,7 @@ pub(super) fn version_of(numbers: &str) -> u64 {
 /// [`Config`] with the names that are stored.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Numbers {
+struct StoredConfig {
     #[serde(skip_serializing_if = "Option::is_none")]
     name: Option<String>,
     kind: StoredKind,
@@ -78,7 +78,7 @@ enum StoredKind {
     FixedWindow,
 }
 
-impl Numbers {
+impl StoredConfig {
     fn of(named: &NamedLimit) -> Self {
         let Config { kind, rate, period_ms, capacity, max_debt, initial, offset_ms } = *named.limit().config();
         let kind = match kind {
@@ -101,7 +101,7 @@ impl Numbers {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::Policies;
+    use crate::policy::Policies;
 
     /// What lies in the storage of every deployment. If this changes, old buckets must still be read.
     #[test]
@@ -127,9 +127,9 @@ mod tests {
     fn what_was_not_written_here_is_an_error() {
         let good = r#"[{"kind":"token_bucket","rate":3,"period_ms":1000,"capacity":3,"max_debt":0,"initial":null,"offset_ms":null}]"#;
         assert!(stored_limits(good).is_ok());
-        assert_eq!(stored_limits(""), Err(NumbersError::Unreadable));
-        assert_eq!(stored_limits(&good.replace('}', ",\"x\":1}")), Err(NumbersError::Unreadable));
+        assert_eq!(stored_limits(""), Err(StoredConfigError::Unreadable));
+        assert_eq!(stored_limits(&good.replace('}', ",\"x\":1}")), Err(StoredConfigError::Unreadable));
         let no_limit = good.replace("1000", "0");
-        assert_eq!(stored_limits(&no_limit), Err(NumbersError::NoLimit(ConfigError::PeriodZero)));
+        assert_eq!(stored_limits(&no_limit), Err(StoredConfigError::NoLimit(ConfigError::PeriodZero)));
     }
 }

@@ -6,8 +6,6 @@ use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
 use subtle::ConstantTimeEq;
 
-use super::problem::Problem;
-
 /// The two secrets of a deployment. Never printed, never compared in a time that tells anything.
 pub struct Credentials {
     token: String,
@@ -42,13 +40,11 @@ impl Credentials {
     }
 
     /// Checks an `Authorization` header against the bearer token, in a time that depends only on the lengths.
-    ///
-    /// # Errors
-    /// [`Problem::Unauthorized`], which does not tell a missing header from a wrong token.
-    pub fn allow(&self, authorization: Option<&str>) -> Result<(), Problem> {
+    #[must_use]
+    pub fn allow(&self, authorization: Option<&str>) -> bool {
         let (scheme, token) = authorization.and_then(|value| value.split_once(' ')).unwrap_or_default();
         let same = token.trim().as_bytes().ct_eq(self.token.as_bytes());
-        if scheme.eq_ignore_ascii_case("Bearer") && bool::from(same) { Ok(()) } else { Err(Problem::Unauthorized) }
+        scheme.eq_ignore_ascii_case("Bearer") && bool::from(same)
     }
 
     /// The name of the object that keeps all buckets of `key`: 64 hexadecimal digits of HMAC-SHA-256. Whoever sees it
@@ -61,7 +57,7 @@ impl Credentials {
 
     /// The id of a client's `Idempotency-Key`: 128 bits of HMAC-SHA-256, so that what a client puts into it is not kept.
     #[must_use]
-    pub fn memo_id(&self, idempotency_key: &str) -> u128 {
+    pub fn request_id_of(&self, idempotency_key: &str) -> u128 {
         // The byte 0 and the word keep it apart from every name: no key has both.
         let digest = self.names.clone().chain_update(b"\0idempotency\0").chain_update(idempotency_key);
         digest.finalize().into_bytes().first_chunk().map_or(0, |bytes| u128::from_le_bytes(*bytes))
@@ -127,7 +123,7 @@ mod tests {
             (Some(""), false),
             (None, false),
         ] {
-            assert_eq!(credentials().allow(authorization).is_ok(), allowed, "{authorization:?}");
+            assert_eq!(credentials().allow(authorization), allowed, "{authorization:?}");
         }
     }
 

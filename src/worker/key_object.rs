@@ -1,4 +1,4 @@
-//! The object of one key: brings together the key's [`Ledger`], the clock and the storage. `object.mjs` is its other half,
+//! The object of one key: brings together the key's [`Ledger`], the clock and the storage. `key_object.mjs` is its other half,
 //! which answers calls and reaches storage.
 //!
 //! Every call reads, decides and writes without an await in between; the runtime holds the answer back until what was due
@@ -11,12 +11,13 @@ use wasm_bindgen::prelude::{JsCast, JsError, JsValue, wasm_bindgen};
 use worker::Env;
 
 use super::clock;
-use super::front::random;
+use super::frontend::random;
 use super::settings::Settings;
-use crate::api::{Policies, Question};
 use crate::ledger::{Ledger, Writes};
+use crate::policy::Policies;
+use crate::protocol::ObjectRequest;
 
-/// What `object.mjs` wraps into a class that answers RPC.
+/// What `key_object.mjs` wraps into a class that answers RPC.
 #[wasm_bindgen]
 pub struct KeyObject {
     env: Env,
@@ -27,8 +28,8 @@ pub struct KeyObject {
     ledger: RefCell<Option<Ledger>>,
     /// How many times it was read: a row of an earlier one is no row of this.
     ledger_number: Cell<u32>,
-    /// Whether [`KeyObject::calm`] will be called.
-    is_calming: Cell<bool>,
+    /// Whether [`KeyObject::flush_idle`] is scheduled.
+    flush_scheduled: Cell<bool>,
 }
 
 #[wasm_bindgen]
@@ -39,20 +40,21 @@ impl KeyObject {
     pub fn new(id: &str, env: Env, host: Host) -> Self {
         // Not from the start: an object that is made anew after a panic must not take the rows of the one before for its own.
         let ledger_number = Cell::new(random().map_or(0, |number| (number >> 32) as u32));
-        let (ledger, is_calming) = Default::default();
-        Self { env, host, phase: phase_of(id), ledger, ledger_number, is_calming }
+        let (ledger, flush_scheduled) = Default::default();
+        Self { env, host, phase: phase_of(id), ledger, ledger_number, flush_scheduled }
     }
 
-    /// Answers a [`Question`] about the buckets of `policies`, with the numbers of an
-    /// [`Outcome`](crate::api::Outcome).
+    /// Answers a [`ObjectRequest`] about the buckets of `policies`, with the numbers of an
+    /// [`ObjectReply`](crate::protocol::ObjectReply).
     ///
     /// # Errors
-    /// When no decision can be made: the question is not understood here, or the storage fails.
-    pub fn decide(&self, policies: &str, question: &[f64]) -> Result<Vec<f64>, JsValue> {
-        let question = Question::from_numbers(question).ok_or_else(|| JsError::new("this version asks otherwise"))?;
+    /// When no decision can be made: the request is not understood here, or the storage fails.
+    pub fn decide(&self, policies: &str, request: &[f64]) -> Result<Vec<f64>, JsValue> {
+        let request = ObjectRequest::from_numbers(request)
+            .ok_or_else(|| JsError::new("unknown request format: frontend and object are of different versions"))?;
         self.with_ledger(|ledger, known, now| {
-            let (outcome, writes) = ledger.ask(known, policies, &question, now, random)?;
-            Ok((outcome.to_numbers(), writes))
+            let (reply, writes) = ledger.ask(known, policies, &request, now, random)?;
+            Ok((reply.to_numbers(), writes))
         })
     }
 
@@ -77,12 +79,12 @@ impl KeyObject {
     ///
     /// # Errors
     /// When the storage fails.
-    pub fn calm(&self) -> Result<(), JsValue> {
-        self.is_calming.set(false);
+    pub fn flush_idle(&self) -> Result<(), JsValue> {
+        self.flush_scheduled.set(false);
         if self.ledger.borrow().is_none() {
             return Ok(()); // it was reset in the meantime: storage has all there is
         }
-        self.with_ledger(|ledger, known, now| Ok(((), ledger.calm(known, now))))
+        self.with_ledger(|ledger, known, now| Ok(((), ledger.flush_idle(known, now))))
     }
 }
 
@@ -91,7 +93,7 @@ type Step<T> = Result<(T, Writes), crate::ledger::LedgerError>;
 impl KeyObject {
     /// Takes a step and writes what that makes necessary. If that fails, the ledger is read anew the next time.
     fn with_ledger<T>(&self, step: impl FnOnce(&mut Ledger, &'static Policies, i64) -> Step<T>) -> Result<T, JsValue> {
-        let settings = Settings::of(&self.env).map_err(|_| JsError::new("the settings have mistakes"))?;
+        let settings = Settings::of(&self.env).map_err(|_| JsError::new("the settings have errors"))?;
         let now = clock::now();
         let mut slot = self.ledger.borrow_mut();
         let mut ledger = match slot.take() {
@@ -127,24 +129,24 @@ impl KeyObject {
         if writes.clear {
             return self.host.clear();
         }
-        if !writes.due.is_empty() {
+        if !writes.before_reply.is_empty() {
             let rows = Array::new();
-            for (name, row) in &writes.due {
+            for (name, row) in &writes.before_reply {
                 rows.push(&JsString::from(name.as_str()));
                 rows.push(&row.as_ref().map_or(JsValue::UNDEFINED, |row| Uint8Array::from(row.as_slice()).into()));
             }
             self.host.write(&rows)?;
         }
-        for early in &writes.early {
+        for early in &writes.background {
             let row = Uint8Array::from(early.row.as_slice());
-            self.host.write_early(&early.name, row, self.ledger_number.get(), early.ticket)?;
+            self.host.write_background(&early.name, row, self.ledger_number.get(), early.ticket)?;
         }
         if let Some(at) = writes.alarm_at {
             self.host.wake_at(clock::wall_clock_at(at))?;
         }
-        if writes.wants_calm && !self.is_calming.replace(true) {
+        if writes.wants_flush && !self.flush_scheduled.replace(true) {
             #[expect(clippy::cast_precision_loss, reason = "a second")]
-            self.host.calm_in(Writes::CALM_MS as f64)?;
+            self.host.flush_in(Writes::IDLE_MS as f64)?;
         }
         Ok(())
     }
@@ -152,7 +154,7 @@ impl KeyObject {
 
 #[wasm_bindgen]
 extern "C" {
-    /// The other half, in `object.mjs`: storage, alarms and timers.
+    /// The other half, in `key_object.mjs`: storage, alarms and timers.
     pub type Host;
 
     /// All rows: name, bytes, name, bytes, ...
@@ -165,7 +167,13 @@ extern "C" {
 
     /// Writes a row while nobody waits, and calls [`KeyObject::confirm`] when it is there, unless the ticket is 0.
     #[wasm_bindgen(method, catch)]
-    fn write_early(this: &Host, name: &str, row: Uint8Array, ledger_number: u32, ticket: u32) -> Result<(), JsValue>;
+    fn write_background(
+        this: &Host,
+        name: &str,
+        row: Uint8Array,
+        ledger_number: u32,
+        ticket: u32,
+    ) -> Result<(), JsValue>;
 
     /// Deletes everything, alarms too.
     #[wasm_bindgen(method, catch)]
@@ -175,9 +183,9 @@ extern "C" {
     #[wasm_bindgen(method, catch)]
     fn wake_at(this: &Host, at: f64) -> Result<(), JsValue>;
 
-    /// Has [`KeyObject::calm`] called after so many milliseconds.
+    /// Has [`KeyObject::flush_idle`] called after so many milliseconds.
     #[wasm_bindgen(method, catch)]
-    fn calm_in(this: &Host, ms: f64) -> Result<(), JsValue>;
+    fn flush_in(this: &Host, ms: f64) -> Result<(), JsValue>;
 }
 
 /// The first 64 of the 256 bits of an object's id, which is made of its name.

@@ -1,15 +1,15 @@
-// The front, in JavaScript: reads requests, calls objects, waits for them and gives up waiting. What is said and what it
-// means is decided in front.rs; texts of replies are made there and taken apart here.
+// The frontend, in JavaScript: reads requests, calls objects, waits for them and gives up waiting. What is said and what it
+// means is decided in frontend.rs; texts of replies are made there and taken apart here.
 import * as built from "./index.js";
 
-export const front = {
+export const frontend = {
   async fetch(request, env) {
     try {
-      rust ??= new built.Front(env);
+      rust ??= new built.Frontend(env);
       return response(await reply(request, env));
     } catch (error) {
-      console.error("the front failed:", error);
-      return response(new built.Front(env).failed());
+      console.error("the frontend failed:", error);
+      return response(new built.Frontend(env).failed());
     }
   },
 };
@@ -62,7 +62,7 @@ async function bytes(request, hasLength) {
 }
 
 async function one(call, env) {
-  call.heard(0, await askFor(call, 0, env, call.question(0)));
+  call.heard(0, await askFor(call, 0, env, call.request(0)));
 }
 
 /** Two phases: whoever vanishes in between leaves tokens held, which the objects take back by themselves. */
@@ -74,7 +74,7 @@ async function several(call, env) {
   for (; index < call.count && isGranted && !failure; index++) {
     try {
       if (Date.now() - began > BATCH_MS) throw new Timeout(`a batch was not decided within ${BATCH_MS} ms`);
-      isGranted = call.heard(index, await askFor(call, index, env, call.question(index)));
+      isGranted = call.heard(index, await askFor(call, index, env, call.request(index)));
     } catch (error) {
       failure = error;
     }
@@ -86,9 +86,9 @@ async function several(call, env) {
   }
   // One after the other: what is not kept yet when one fails can still be given back.
   for (let index = 0; isGranted && !failure && index < call.count; index++) {
-    const question = call.keep(index);
+    const objectRequest = call.keep(index);
     try {
-      if (question && !call.kept(index, await askFor(call, index, env, question)))
+      if (objectRequest && !call.kept(index, await askFor(call, index, env, objectRequest)))
         failure = new Error("what was held is no more");
     } catch (error) {
       failure = error;
@@ -98,23 +98,23 @@ async function several(call, env) {
   // What cannot be given back now comes back by itself.
   await Promise.allSettled(
     Array.from({ length: call.count }, async (_, index) => {
-      const question = call.give_back(index);
-      if (question) call.given_back(index, await askFor(call, index, env, question));
+      const objectRequest = call.give_back(index);
+      if (objectRequest) call.given_back(index, await askFor(call, index, env, objectRequest));
     }),
   );
   if (failure) throw failure;
 }
 
-function askFor(call, index, env, question) {
-  return ask(env, call.name(index), call.policies(index), question);
+function askFor(call, index, env, objectRequest) {
+  return ask(env, call.name(index), call.policies(index), objectRequest);
 }
 
 /** The object's answer within the deadline. What the runtime calls retryable is asked once more: it is known by its id. */
-async function ask(env, name, policies, question) {
+async function ask(env, name, policies, objectRequest) {
   for (let isLast = false; ; isLast = true) {
     try {
       // A new stub each time: one that has failed stays broken.
-      return await withinDeadline(env.KEYS.getByName(name).decide(policies, question));
+      return await withinDeadline(env.KEYS.getByName(name).decide(policies, objectRequest));
     } catch (error) {
       // The name is a keyed hash, so the log tells which object without telling whose.
       console.error(`object ${name} did not answer:`, error);

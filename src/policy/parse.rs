@@ -5,7 +5,7 @@ use std::fmt;
 
 use serde_json::{Map, Value};
 
-use super::policy::{NamedLimit, OnError, Policy, Terms, Unsettled};
+use super::named::{NamedLimit, OnError, Policy, ReservationTerms, Unsettled};
 use crate::limit::{Config, ConfigError, Kind, Limit, MAX_TOKENS};
 
 /// All policies of a deployment, by name.
@@ -34,28 +34,28 @@ impl Policies {
     /// | `unsettled` | what a reservation that nobody settled costs: `"keep"` all of it, `"refund"` nothing | `"keep"` |
     ///
     /// ```
-    /// let policies = tollgate::api::Policies::parse(r#"{"api":{"rate":100,"period":"1m","capacity":200}}"#).unwrap();
+    /// let policies = tollgate::policy::Policies::parse(r#"{"api":{"rate":100,"period":"1m","capacity":200}}"#).unwrap();
     /// let api = policies.get("api").unwrap();
     /// assert_eq!(api.to_string(), "api: token bucket, 100 per 1m, at most 200 at once and 300 within any 1m");
     /// ```
     ///
     /// # Errors
-    /// Every [`Mistake`] there is, not only the first.
-    pub fn parse(json: &str) -> Result<Self, Vec<Mistake>> {
-        let whole = |problem: String| vec![Mistake { place: "POLICIES".to_owned(), problem }];
+    /// Every [`PolicyError`] there is, not only the first.
+    pub fn parse(json: &str) -> Result<Self, Vec<PolicyError>> {
+        let whole = |problem: String| vec![PolicyError { place: "POLICIES".to_owned(), problem }];
         let named: BTreeMap<String, Value> = serde_json::from_str(json)
             .map_err(|error| whole(format!("is not an object of policies by name: {error}")))?;
         if named.is_empty() {
             return Err(whole("names no policy".to_owned()));
         }
-        let mut mistakes = Vec::new();
+        let mut errors = Vec::new();
         let mut policies = BTreeMap::new();
         for (name, value) in named {
-            if let Some(policy) = policy(&name, &value, &mut mistakes) {
+            if let Some(policy) = policy(&name, &value, &mut errors) {
                 policies.insert(name, policy);
             }
         }
-        if mistakes.is_empty() { Ok(Self(policies)) } else { Err(mistakes) }
+        if errors.is_empty() { Ok(Self(policies)) } else { Err(errors) }
     }
 
     /// The policy of that name.
@@ -64,11 +64,11 @@ impl Policies {
         self.0.get(name)
     }
 
-    /// The policy of that [call name](Policy::call_name).
+    /// The policy of that [call name](Policy::wire_name).
     #[must_use]
-    pub fn called(&self, call_name: &str) -> Option<&Policy> {
-        let name = call_name.split('#').next().unwrap_or_default();
-        self.get(name).filter(|policy| policy.call_name() == call_name)
+    pub fn by_wire_name(&self, wire_name: &str) -> Option<&Policy> {
+        let name = wire_name.split('#').next().unwrap_or_default();
+        self.get(name).filter(|policy| policy.wire_name() == wire_name)
     }
 
     /// All of them, by name.
@@ -79,19 +79,19 @@ impl Policies {
 
 /// Something wrong with a policy as it is written.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Mistake {
+pub struct PolicyError {
     /// Where: `POLICIES.api.rate`.
     place: String,
     problem: String,
 }
 
-impl fmt::Display for Mistake {
+impl fmt::Display for PolicyError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}", self.place, self.problem)
     }
 }
 
-impl std::error::Error for Mistake {}
+impl std::error::Error for PolicyError {}
 
 /// The most limits of one policy. Each is decided and answered with every request; nobody has named more than four.
 pub const MAX_LIMITS: usize = 8;
@@ -116,19 +116,19 @@ fn default_write_ahead(config: &Config) -> u64 {
     }
 }
 
-/// The policy, or `None` with at least one more mistake.
-fn policy(name: &str, value: &Value, mistakes: &mut Vec<Mistake>) -> Option<Policy> {
-    let before = mistakes.len();
+/// The policy, or `None` with at least one more error.
+fn policy(name: &str, value: &Value, errors: &mut Vec<PolicyError>) -> Option<Policy> {
+    let before = errors.len();
     let place = format!("POLICIES.{name}");
     if !is_name(name) {
-        mistakes.push(Mistake { place, problem: name_rule() });
+        errors.push(PolicyError { place, problem: name_rule() });
         return None;
     }
     let Value::Object(fields) = value else {
-        mistakes.push(Mistake { place, problem: "is not a table of rate, period, ...".to_owned() });
+        errors.push(PolicyError { place, problem: "is not a table of rate, period, ...".to_owned() });
         return None;
     };
-    let mut reader = Reader { place, fields, mistakes };
+    let mut reader = Reader { place, fields, errors };
     let limits = if fields.contains_key("limits") {
         reader.only(&[&["limits"], &POLICY_FIELDS[..]].concat());
         reader.limits(name)
@@ -139,7 +139,7 @@ fn policy(name: &str, value: &Value, mistakes: &mut Vec<Mistake>) -> Option<Poli
     let on_error = reader.choice("on_error", &[("closed", OnError::Closed), ("open", OnError::Open)]);
     let unsettled = reader.choice("unsettled", &[("keep", Unsettled::Keep), ("refund", Unsettled::Refund)]);
     let ttl_ms = reader.millis("reservation_ttl").unwrap_or(RESERVATION_TTL_MS);
-    (mistakes.len() == before).then(|| Policy::new(name, limits, on_error, Terms { ttl_ms, unsettled }))
+    (errors.len() == before).then(|| Policy::new(name, limits, on_error, ReservationTerms { ttl_ms, unsettled }))
 }
 
 fn is_name(name: &str) -> bool {
@@ -155,7 +155,7 @@ fn name_rule() -> String {
 struct Reader<'a> {
     place: String,
     fields: &'a Map<String, Value>,
-    mistakes: &'a mut Vec<Mistake>,
+    errors: &'a mut Vec<PolicyError>,
 }
 
 impl Reader<'_> {
@@ -170,7 +170,7 @@ impl Reader<'_> {
         let mut limits = Vec::new();
         for (index, value) in list.iter().enumerate() {
             let place = format!("{place}[{index}]");
-            let mut wrong = |problem: String| self.mistakes.push(Mistake { place: place.clone(), problem });
+            let mut wrong = |problem: String| self.errors.push(PolicyError { place: place.clone(), problem });
             let Value::Object(fields) = value else {
                 wrong("is not a table of name, rate, period, ...".to_owned());
                 continue;
@@ -179,7 +179,7 @@ impl Reader<'_> {
                 Some(name) if !is_name(name) => wrong(format!("name: {}", name_rule())),
                 Some(name) if !names.insert(name) => wrong(format!("is the second limit named {name}")),
                 Some(name) => {
-                    let mut reader = Reader { place, fields, mistakes: self.mistakes };
+                    let mut reader = Reader { place, fields, errors: self.errors };
                     reader.only(&[&["name"], &LIMIT_FIELDS[..]].concat());
                     limits.extend(reader.limit(policy, Some(name)));
                 }
@@ -190,10 +190,10 @@ impl Reader<'_> {
     }
 
     fn limit(&mut self, policy: &str, name: Option<&str>) -> Option<NamedLimit> {
-        let before = self.mistakes.len();
+        let before = self.errors.len();
         let config = self.config();
         let write_ahead = self.tokens("write_ahead");
-        if self.mistakes.len() > before {
+        if self.errors.len() > before {
             return None;
         }
         match Limit::new(&config) {
@@ -273,7 +273,7 @@ impl Reader<'_> {
     }
 
     fn wrong(&mut self, field: &str, problem: &str) {
-        self.mistakes.push(Mistake { place: format!("{}.{field}", self.place), problem: problem.to_owned() });
+        self.errors.push(PolicyError { place: format!("{}.{field}", self.place), problem: problem.to_owned() });
     }
 }
 
@@ -293,7 +293,7 @@ const fn field_of(error: &ConfigError) -> &'static str {
 mod tests {
     use super::*;
 
-    fn mistakes(json: &str) -> Vec<String> {
+    fn errors(json: &str) -> Vec<String> {
         Policies::parse(json).err().unwrap_or_default().iter().map(ToString::to_string).collect()
     }
 
@@ -317,7 +317,7 @@ mod tests {
         assert_eq!(policy.limits()[0].limit().config(), &expected);
         assert_eq!(policy.limits()[0].write_ahead(), 4);
         assert_eq!(policy.on_error(), OnError::Open);
-        assert_eq!(policy.reservations(), Terms { ttl_ms: 120_000, unsettled: Unsettled::Refund });
+        assert_eq!(policy.reservations(), ReservationTerms { ttl_ms: 120_000, unsettled: Unsettled::Refund });
     }
 
     #[test]
@@ -399,13 +399,13 @@ mod tests {
             "POLICIES.m.limits[3]: is the second limit named a",
             "POLICIES.m.limits[4]: is not a table of name, rate, period, ...",
         ];
-        assert_eq!(mistakes(json), expected);
+        assert_eq!(errors(json), expected);
     }
 
     #[test]
     fn what_is_no_table_of_policies_is_said_so() {
-        assert_eq!(mistakes("{}"), ["POLICIES: names no policy"]);
-        assert!(mistakes("[]")[0].starts_with("POLICIES: is not an object of policies by name: "));
-        assert!(mistakes("")[0].starts_with("POLICIES: is not an object of policies by name: "));
+        assert_eq!(errors("{}"), ["POLICIES: names no policy"]);
+        assert!(errors("[]")[0].starts_with("POLICIES: is not an object of policies by name: "));
+        assert!(errors("")[0].starts_with("POLICIES: is not an object of policies by name: "));
     }
 }

@@ -1,4 +1,4 @@
-// The object, in JavaScript: answers calls, and gives object.rs what it needs of the runtime: storage, alarms, timers.
+// The object, in JavaScript: answers calls, and gives key_object.rs what it needs of the runtime: storage, alarms, timers.
 import { DurableObject } from "cloudflare:workers";
 import * as built from "./index.js";
 
@@ -11,8 +11,8 @@ export class KeyObject extends DurableObject {
     this.#rust = new built.KeyObject(String(context.id), env, new Host(context.storage, () => this.#rust));
   }
 
-  decide(policies, question) {
-    return this.#rust.decide(policies, question);
+  decide(policies, request) {
+    return this.#rust.decide(policies, request);
   }
 
   alarm() {
@@ -52,7 +52,7 @@ class Host {
     });
   }
 
-  write_early(name, row, ledger, ticket) {
+  write_background(name, row, ledger, ticket) {
     this.#storage.put(name, row, { allowUnconfirmed: true });
     if (ticket !== 0) this.#storage.sync().then(() => this.#rust().confirm(name, ledger, ticket));
   }
@@ -65,7 +65,7 @@ class Host {
     this.#storage.setAlarm(at);
   }
 
-  calm_in(ms) {
-    setTimeout(() => this.#rust().calm(), ms);
+  flush_in(ms) {
+    setTimeout(() => this.#rust().flush_idle(), ms);
   }
 }

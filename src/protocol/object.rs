@@ -1,25 +1,25 @@
 //! What the front asks an object, and what the object answers: values here, numbers on the way.
 //!
-//! Numbers, because they are the cheapest that JavaScript carries from one to the other; each of them is whole and below
+//! Reader, because they are the cheapest that JavaScript carries from one to the other; each of them is whole and below
 //! 2⁵³, so that it stays exact. While a deployment spreads, a front may meet an object of another version: the first
-//! number is the [`FORMAT`], and numbers of another format are no question and no answer.
+//! number is the [`FORMAT`], and numbers of another format are neither a request nor an answer.
 
 use crate::limit::{Decision, Snapshot, Verb};
 
-/// A question to the object of one key.
+/// A request to the object of one key.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Question {
+pub struct ObjectRequest {
     /// What is to be done.
-    pub act: Act,
-    /// By what a repetition of this question is known.
-    pub memo: Option<Memo>,
+    pub action: Action,
+    /// By what a repetition of this request is known.
+    pub request_id: Option<RequestId>,
     /// For each policy the cost of each of its limits. The names of the policies travel beside the numbers.
     pub costs: Vec<Vec<u64>>,
 }
 
 /// What is to be done with the buckets of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Act {
+pub enum Action {
     /// Say what the verb would do.
     Look(Verb),
     /// Do what the verb does.
@@ -36,7 +36,7 @@ pub enum Act {
 
 /// By what a repetition is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Memo {
+pub struct RequestId {
     /// The same for each repetition: from the client's `Idempotency-Key`, or made up by the front for its own retry.
     pub id: u128,
     /// Of everything that is asked: the same id with another one is a mistake.
@@ -47,13 +47,13 @@ pub struct Memo {
 
 /// What an object answers.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub enum ObjectReply {
     /// Done, or refused.
     Decided(Decided),
     /// There is no such reservation, or no more.
     NoReservation,
-    /// The id was used for another question.
-    MemoReused,
+    /// The id was used for another request.
+    RequestIdReused,
     /// As many reservations of the key are open as there can be.
     TooManyReservations {
         /// How many that is.
@@ -66,7 +66,7 @@ pub enum Outcome {
 pub struct Decided {
     /// The moment of the decision.
     pub now: i64,
-    /// Whether this is the answer to an earlier, equal question.
+    /// Whether this is the answer to an earlier, equal request.
     pub is_replayed: bool,
     /// How many reservations of the key are open.
     pub open_reservations: u64,
@@ -109,26 +109,29 @@ impl Decided {
     }
 }
 
-impl Question {
-    /// The question as numbers.
+impl ObjectRequest {
+    /// The request as numbers.
     #[must_use]
     pub fn to_numbers(&self) -> Vec<f64> {
-        let (act, (verb, max_wait_ms), id) = match self.act {
-            Act::Look(verb) => (0, verb.to_number(), 0),
-            Act::Take(verb) => (1, verb.to_number(), 0),
-            Act::Reserve(verb) => (2, verb.to_number(), 0),
-            Act::Hold => (3, (0, None), 0),
-            Act::Settle(id) => (4, (0, None), id),
-            Act::Cancel(id) => (5, (0, None), id),
+        let (action, (verb, max_wait_ms), id) = match self.action {
+            Action::Look(verb) => (0, verb.to_number(), 0),
+            Action::Take(verb) => (1, verb.to_number(), 0),
+            Action::Reserve(verb) => (2, verb.to_number(), 0),
+            Action::Hold => (3, (0, None), 0),
+            Action::Settle(id) => (4, (0, None), id),
+            Action::Cancel(id) => (5, (0, None), id),
         };
-        let mut numbers = vec![f64::from(FORMAT), f64::from(act), f64::from(verb), maybe(max_wait_ms), whole(id)];
-        match self.memo {
+        let mut numbers = vec![f64::from(FORMAT), f64::from(action), f64::from(verb), maybe(max_wait_ms), whole(id)];
+        match self.request_id {
             None => numbers.push(0.0),
-            Some(memo) => {
-                numbers.push(if memo.is_lasting { 2.0 } else { 1.0 });
-                let words = [memo.id >> 96, memo.id >> 64, memo.id >> 32, memo.id].map(low_word);
+            Some(request_id) => {
+                numbers.push(if request_id.is_lasting { 2.0 } else { 1.0 });
+                let words =
+                    [request_id.id >> 96, request_id.id >> 64, request_id.id >> 32, request_id.id].map(low_word);
                 numbers.extend(words);
-                numbers.extend([u128::from(memo.fingerprint) >> 32, u128::from(memo.fingerprint)].map(low_word));
+                numbers.extend(
+                    [u128::from(request_id.fingerprint) >> 32, u128::from(request_id.fingerprint)].map(low_word),
+                );
             }
         }
         for costs in &self.costs {
@@ -138,28 +141,28 @@ impl Question {
         numbers
     }
 
-    /// The question that [`Question::to_numbers`] was made of, or `None` for numbers that are none.
+    /// The request that [`ObjectRequest::to_numbers`] was made of, or `None` for numbers that are none.
     #[must_use]
     pub fn from_numbers(numbers: &[f64]) -> Option<Self> {
-        let mut rest = Numbers::new(numbers)?;
-        let (act, verb, max_wait_ms, id) = (rest.whole()?, rest.whole()?, rest.maybe().ok()?, rest.whole()?);
+        let mut rest = Reader::new(numbers)?;
+        let (action, verb, max_wait_ms, id) = (rest.whole()?, rest.whole()?, rest.maybe().ok()?, rest.whole()?);
         let verb = || Verb::from_number(verb, max_wait_ms);
-        let act = match act {
-            0 => Act::Look(verb()?),
-            1 => Act::Take(verb()?),
-            2 => Act::Reserve(verb()?),
-            3 => Act::Hold,
-            4 => Act::Settle(id),
-            5 => Act::Cancel(id),
+        let action = match action {
+            0 => Action::Look(verb()?),
+            1 => Action::Take(verb()?),
+            2 => Action::Reserve(verb()?),
+            3 => Action::Hold,
+            4 => Action::Settle(id),
+            5 => Action::Cancel(id),
             _ => return None,
         };
-        let memo = match rest.whole()? {
+        let request_id = match rest.whole()? {
             0 => None,
             kind => {
                 let mut word = || rest.whole().map(u128::from);
                 let id = (word()? << 96) | (word()? << 64) | (word()? << 32) | word()?;
                 let fingerprint = (rest.whole()? << 32) | rest.whole()?;
-                Some(Memo { id, fingerprint, is_lasting: kind == 2 })
+                Some(RequestId { id, fingerprint, is_lasting: kind == 2 })
             }
         };
         let mut costs = Vec::new();
@@ -167,11 +170,11 @@ impl Question {
             let count = rest.whole()?;
             costs.push((0..count).map(|_| rest.whole()).collect::<Option<_>>()?);
         }
-        Some(Self { act, memo, costs })
+        Some(Self { action, request_id, costs })
     }
 }
 
-impl Outcome {
+impl ObjectReply {
     /// The answer as numbers.
     #[must_use]
     pub fn to_numbers(&self) -> Vec<f64> {
@@ -179,7 +182,7 @@ impl Outcome {
         let decided = match self {
             Self::Decided(decided) => decided,
             Self::NoReservation => return kind(1),
-            Self::MemoReused => return kind(2),
+            Self::RequestIdReused => return kind(2),
             Self::TooManyReservations { max } => return [kind(3), vec![whole(*max)]].concat(),
         };
         let Decided { now, is_replayed, open_reservations, reservation, ref limits } = *decided;
@@ -201,14 +204,14 @@ impl Outcome {
         numbers
     }
 
-    /// The answer that [`Outcome::to_numbers`] was made of, or `None` for numbers that are none.
+    /// The answer that [`ObjectReply::to_numbers`] was made of, or `None` for numbers that are none.
     #[must_use]
     pub fn from_numbers(numbers: &[f64]) -> Option<Self> {
-        let mut rest = Numbers::new(numbers)?;
+        let mut rest = Reader::new(numbers)?;
         match rest.whole()? {
             0 => {}
             1 => return Some(Self::NoReservation),
-            2 => return Some(Self::MemoReused),
+            2 => return Some(Self::RequestIdReused),
             3 => return Some(Self::TooManyReservations { max: rest.whole()? }),
             _ => return None,
         }
@@ -266,11 +269,11 @@ fn low_word(value: u128) -> f64 {
 /// There is no further number.
 struct Ended;
 
-/// Numbers that are being read.
-struct Numbers<'a>(&'a [f64]);
+/// Reader that are being read.
+struct Reader<'a>(&'a [f64]);
 
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "the numbers were whole")]
-impl<'a> Numbers<'a> {
+impl<'a> Reader<'a> {
     fn new(numbers: &'a [f64]) -> Option<Self> {
         let mut rest = Self(numbers);
         (rest.whole()? == u64::from(FORMAT)).then_some(rest)
@@ -324,13 +327,14 @@ mod tests {
             Verb::Refund,
             Verb::Reset,
         ];
-        let acts = verbs.iter().flat_map(|&verb| [Act::Look(verb), Act::Take(verb), Act::Reserve(verb)]);
-        let memo = |is_lasting| Some(Memo { id: u128::MAX - 5, fingerprint: u64::MAX - 7, is_lasting });
-        for act in acts.chain([Act::Hold, Act::Settle(0), Act::Settle((1 << 52) - 1), Act::Cancel(7)]) {
-            for memo in [None, memo(false), memo(true)] {
+        let actions = verbs.iter().flat_map(|&verb| [Action::Look(verb), Action::Take(verb), Action::Reserve(verb)]);
+        let request_id = |is_lasting| Some(RequestId { id: u128::MAX - 5, fingerprint: u64::MAX - 7, is_lasting });
+        for action in actions.chain([Action::Hold, Action::Settle(0), Action::Settle((1 << 52) - 1), Action::Cancel(7)])
+        {
+            for request_id in [None, request_id(false), request_id(true)] {
                 for costs in [vec![], vec![vec![]], vec![vec![0, MAX_TOKENS], vec![1]]] {
-                    let question = Question { act, memo, costs };
-                    assert_eq!(Question::from_numbers(&question.to_numbers()), Some(question));
+                    let request = ObjectRequest { action, request_id, costs };
+                    assert_eq!(ObjectRequest::from_numbers(&request.to_numbers()), Some(request));
                 }
             }
         }
@@ -351,22 +355,24 @@ mod tests {
         for reservation in [None, Some(Reserved { id: 0, expires_at: -1 })] {
             let limits = limits.clone();
             let decided = Decided { now: -7, is_replayed: true, open_reservations: 4, reservation, limits };
-            let outcome = Outcome::Decided(decided);
-            assert_eq!(Outcome::from_numbers(&outcome.to_numbers()), Some(outcome));
+            let reply = ObjectReply::Decided(decided);
+            assert_eq!(ObjectReply::from_numbers(&reply.to_numbers()), Some(reply));
         }
-        for outcome in [Outcome::NoReservation, Outcome::MemoReused, Outcome::TooManyReservations { max: 9 }] {
-            assert_eq!(Outcome::from_numbers(&outcome.to_numbers()), Some(outcome));
+        for reply in
+            [ObjectReply::NoReservation, ObjectReply::RequestIdReused, ObjectReply::TooManyReservations { max: 9 }]
+        {
+            assert_eq!(ObjectReply::from_numbers(&reply.to_numbers()), Some(reply));
         }
     }
 
     #[test]
     fn numbers_of_another_format_are_none() {
-        let question = Question { act: Act::Hold, memo: None, costs: vec![vec![1]] }.to_numbers();
-        assert_eq!(Question::from_numbers(&[&[1.0], &question[1..]].concat()), None);
-        assert_eq!(Question::from_numbers(&question[..3]), None);
-        assert_eq!(Question::from_numbers(&question[..question.len() - 1]), None);
-        assert_eq!(Outcome::from_numbers(&[1.0, 1.0]), None);
-        assert_eq!(Outcome::from_numbers(&[2.0, 4.0]), None);
-        assert_eq!(Outcome::from_numbers(&[]), None);
+        let request = ObjectRequest { action: Action::Hold, request_id: None, costs: vec![vec![1]] }.to_numbers();
+        assert_eq!(ObjectRequest::from_numbers(&[&[1.0], &request[1..]].concat()), None);
+        assert_eq!(ObjectRequest::from_numbers(&request[..3]), None);
+        assert_eq!(ObjectRequest::from_numbers(&request[..request.len() - 1]), None);
+        assert_eq!(ObjectReply::from_numbers(&[1.0, 1.0]), None);
+        assert_eq!(ObjectReply::from_numbers(&[2.0, 4.0]), None);
+        assert_eq!(ObjectReply::from_numbers(&[]), None);
     }
 }

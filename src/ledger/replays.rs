@@ -15,16 +15,16 @@
 use std::collections::VecDeque;
 
 use super::bytes::Bytes;
-use crate::api::{Memo, Reserved};
+use crate::protocol::{RequestId, Reserved};
 
 /// The last grants of one bucket, oldest first. Refusals are not among them: who was refused asks anew.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Memory(VecDeque<Remembered>);
+pub(super) struct Replays(VecDeque<Replay>);
 
 /// One grant.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Remembered {
-    pub(super) memo: Memo,
+pub(super) struct Replay {
+    pub(super) request_id: RequestId,
     pub(super) decided_at: i64,
     pub(super) reservation: Option<Reserved>,
     /// For each limit the tokens that moved, and when they are ready.
@@ -33,23 +33,23 @@ pub(super) struct Remembered {
 
 /// How many grants are remembered of each kind, clients' and the front's own. Of a client that sends more than so many at once, the first may be forgotten before
 /// it repeats them; each costs at least 66 bytes of the bucket's row.
-const MAX_REMEMBERED: usize = 64;
+const MAX_REPLAYS: usize = 64;
 
 /// How long a row is kept for the sake of what it remembers: a day, as the best-known payment interface does.
-const REMEMBERED_MS: i64 = 86_400_000;
+const REPLAY_TTL_MS: i64 = 86_400_000;
 
 /// How long the front's own questions are worth keeping: it repeats them at once or never.
 const RETRIED_MS: u64 = 10_000;
 
-impl Memory {
-    pub(super) fn get(&self, id: u128) -> Option<&Remembered> {
-        self.0.iter().rev().find(|grant| grant.memo.id == id)
+impl Replays {
+    pub(super) fn get(&self, id: u128) -> Option<&Replay> {
+        self.0.iter().rev().find(|grant| grant.request_id.id == id)
     }
 
-    pub(super) fn push(&mut self, grant: Remembered) {
+    pub(super) fn push(&mut self, grant: Replay) {
         // Each kind by itself: a client's own must not go for the sake of the front's, which serve for seconds.
-        let is_same_kind = |other: &Remembered| other.memo.is_lasting == grant.memo.is_lasting;
-        if self.0.iter().filter(|other| is_same_kind(other)).count() >= MAX_REMEMBERED {
+        let is_same_kind = |other: &Replay| other.request_id.is_lasting == grant.request_id.is_lasting;
+        if self.0.iter().filter(|other| is_same_kind(other)).count() >= MAX_REPLAYS {
             let oldest = self.0.iter().position(is_same_kind).unwrap_or(0);
             self.0.remove(oldest);
         }
@@ -58,19 +58,19 @@ impl Memory {
 
     /// Until when the row must be kept.
     pub(super) fn expires_at(&self) -> Option<i64> {
-        let lasting = self.0.iter().filter(|grant| grant.memo.is_lasting);
-        lasting.map(|grant| grant.decided_at.saturating_add(REMEMBERED_MS)).max()
+        let lasting = self.0.iter().filter(|grant| grant.request_id.is_lasting);
+        lasting.map(|grant| grant.decided_at.saturating_add(REPLAY_TTL_MS)).max()
     }
 
     pub(super) fn encode(&self, now: i64, bytes: &mut Vec<u8>) {
-        for Remembered { memo, decided_at, reservation, grants } in &self.0 {
-            if !memo.is_lasting && now.abs_diff(*decided_at) > RETRIED_MS {
+        for Replay { request_id, decided_at, reservation, grants } in &self.0 {
+            if !request_id.is_lasting && now.abs_diff(*decided_at) > RETRIED_MS {
                 continue;
             }
             let Reserved { id, expires_at } = reservation.unwrap_or(Reserved { id: u64::MAX, expires_at: 0 });
-            bytes.extend(memo.id.to_le_bytes());
-            bytes.extend(memo.fingerprint.to_le_bytes());
-            bytes.push(u8::from(memo.is_lasting));
+            bytes.extend(request_id.id.to_le_bytes());
+            bytes.extend(request_id.fingerprint.to_le_bytes());
+            bytes.push(u8::from(request_id.is_lasting));
             bytes.extend(decided_at.to_le_bytes());
             bytes.extend(id.to_le_bytes());
             bytes.extend(expires_at.to_le_bytes());
@@ -90,8 +90,8 @@ impl Memory {
             let (id, fingerprint, is_lasting) = (bytes.u128()?, bytes.u64()?, bytes.byte()? == 1);
             let (decided_at, reservation, expires_at) = (bytes.i64()?, bytes.u64()?, bytes.i64()?);
             let count = bytes.byte()?;
-            grants.push_back(Remembered {
-                memo: Memo { id, fingerprint, is_lasting },
+            grants.push_back(Replay {
+                request_id: RequestId { id, fingerprint, is_lasting },
                 decided_at,
                 reservation: (reservation != u64::MAX).then_some(Reserved { id: reservation, expires_at }),
                 grants: (0..count).map(|_| Some((bytes.u64()?, bytes.i64()?))).collect::<Option<_>>()?,

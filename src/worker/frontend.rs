@@ -1,4 +1,4 @@
-//! The front: what a request asks, of which objects, and what the answer is. `front.mjs` takes it there and back.
+//! The frontend: what a request asks, of which objects, and what the answer is. `frontend.mjs` takes it there and back.
 
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
@@ -10,21 +10,22 @@ use worker::Env;
 
 use super::settings::Settings;
 use crate::api::{
-    Act, Ask, Asked, Cause, Endpoint, MAX_BODY_LEN, Memo, OnError, Outcome, Problem, Question, Reply, degraded_reply,
-    require_json,
+    Cause, Endpoint, MAX_BODY_LEN, Problem, Reply, Request, ResolvedItem, ResolvedRequest, degraded_reply, require_json,
 };
 use crate::limit::{Decision, Verb};
+use crate::policy::OnError;
+use crate::protocol::{Action, ObjectReply, ObjectRequest, RequestId};
 
 /// Answers requests, as far as that needs nobody else. Replies are texts: see [`Reply::to_text`].
 #[wasm_bindgen]
-pub struct Front {
+pub struct Frontend {
     env: Env,
 }
 
 #[wasm_bindgen]
 #[expect(clippy::needless_pass_by_value, reason = "wasm-bindgen has no optional texts by reference")]
 #[expect(clippy::unused_self, reason = "only calls on an object revive an instance that has panicked")]
-impl Front {
+impl Frontend {
     /// A front with the settings in `env`.
     #[wasm_bindgen(constructor)]
     #[must_use]
@@ -55,7 +56,7 @@ impl Front {
         reply.unwrap_or_else(|problem| Some(problem.reply())).map(|reply| reply.to_text())
     }
 
-    /// What to do about a request that [`Front::head`] let pass: a [`Call`], or the text of a reply.
+    /// What to do about a request that [`Frontend::head`] let pass: a [`Call`], or the text of a reply.
     #[must_use]
     pub fn ask(&self, url: &str, idempotency_key: Option<String>, body: &[u8]) -> JsValue {
         match self.call(path(url), idempotency_key.as_deref(), body) {
@@ -90,7 +91,7 @@ impl Front {
     }
 }
 
-impl Front {
+impl Frontend {
     fn head_reply(
         &self,
         method: &str,
@@ -104,7 +105,9 @@ impl Front {
             require_method(method, &["GET", "HEAD"], "GET, HEAD")?;
             return Ok(Some(Reply::healthy()));
         }
-        settings.credentials.allow(authorization)?;
+        if !settings.credentials.allow(authorization) {
+            return Err(Problem::Unauthorized);
+        }
         if Endpoint::of(path).is_none() {
             return Err(Problem::NotFound { path: path.to_owned() });
         }
@@ -120,8 +123,8 @@ impl Front {
     fn call(&self, path: &str, idempotency_key: Option<&str>, body: &[u8]) -> Result<Call, Problem> {
         let settings = Settings::of(&self.env)?;
         let endpoint = Endpoint::of(path).ok_or_else(|| Problem::NotFound { path: path.to_owned() })?;
-        let ask = Ask::parse(endpoint, body)?;
-        let asked = Asked::new(endpoint, &ask, &settings.policies)?;
+        let ask = Request::parse(endpoint, body)?;
+        let asked = ResolvedRequest::new(endpoint, &ask, &settings.policies)?;
         let mut objects: BTreeMap<String, Vec<usize>> = BTreeMap::new();
         for (index, item) in ask.items.iter().enumerate() {
             objects.entry(settings.credentials.object_name(&item.key)).or_default().push(index);
@@ -131,14 +134,14 @@ impl Front {
                 let detail = format!("an Idempotency-Key has 1 to {MAX_IDEMPOTENCY_KEY_LEN} bytes");
                 return Err(Problem::BadRequest { detail });
             }
-            key => key.map(|key| settings.credentials.memo_id(key)),
+            key => key.map(|key| settings.credentials.request_id_of(key)),
         };
-        let objects = objects.into_iter().map(|(name, items)| Object { name, items, outcome: None }).collect();
+        let objects = objects.into_iter().map(|(name, items)| Object { name, items, reply: None }).collect();
         let own_id = next_id()?;
-        let memo = Memo { id: id.unwrap_or(own_id), fingerprint: 0, is_lasting: id.is_some() };
-        let mut call = Call { asked, is_batch: endpoint == Endpoint::Batch, objects, memo, own_id };
-        if memo.is_lasting {
-            call.memo.fingerprint = call.fingerprint();
+        let request_id = RequestId { id: id.unwrap_or(own_id), fingerprint: 0, is_lasting: id.is_some() };
+        let mut call = Call { asked, is_batch: endpoint == Endpoint::Batch, objects, request_id, own_id };
+        if request_id.is_lasting {
+            call.request_id.fingerprint = call.fingerprint();
         }
         Ok(call)
     }
@@ -154,12 +157,12 @@ const MAX_IDEMPOTENCY_KEY_LEN: usize = 255;
 /// the batch is not granted: what the others hold can still be given back, and what they have kept is lost at worst.
 #[wasm_bindgen]
 pub struct Call {
-    asked: Asked<'static>,
+    asked: ResolvedRequest<'static>,
     is_batch: bool,
     /// In the order of their names.
     objects: Vec<Object>,
     /// By what the objects know this call: by the client's `Idempotency-Key`, or the front's own id.
-    memo: Memo,
+    request_id: RequestId,
     /// An id that nothing else has.
     own_id: u128,
 }
@@ -168,7 +171,7 @@ struct Object {
     name: String,
     /// Which of the items are its.
     items: Vec<usize>,
-    outcome: Option<Outcome>,
+    reply: Option<ObjectReply>,
 }
 
 #[wasm_bindgen]
@@ -195,33 +198,33 @@ impl Call {
 
     /// What it is asked, or first asked.
     #[must_use]
-    pub fn question(&self, index: usize) -> Vec<f64> {
-        let question = self.first_question(index);
-        let memo = (!matches!(question.act, Act::Look(_))).then_some(self.memo);
-        Question { memo, ..question }.to_numbers()
+    pub fn request(&self, index: usize) -> Vec<f64> {
+        let request = self.first_question(index);
+        let request_id = (!matches!(request.action, Action::Look(_))).then_some(self.request_id);
+        ObjectRequest { request_id, ..request }.to_numbers()
     }
 
     /// What it is asked when another has refused already: only what it would have said.
     #[must_use]
     pub fn look(&self, index: usize) -> Vec<f64> {
-        Question { act: Act::Look(Verb::Consume), ..self.first_question(index) }.to_numbers()
+        ObjectRequest { action: Action::Look(Verb::Consume), ..self.first_question(index) }.to_numbers()
     }
 
     /// What it is asked when all have granted, if it holds anything: to keep it taken. The same twice is the same once.
     #[must_use]
     pub fn keep(&self, index: usize) -> Option<Vec<f64>> {
-        let act = Act::Settle(self.held(index)?);
-        let memo = Some(self.memo);
-        Some(Question { act, memo, costs: Vec::new() }.to_numbers())
+        let action = Action::Settle(self.held(index)?);
+        let request_id = Some(self.request_id);
+        Some(ObjectRequest { action, request_id, costs: Vec::new() }.to_numbers())
     }
 
     /// What it is asked when one has refused, if it holds anything: to give it back.
     #[must_use]
     pub fn give_back(&self, index: usize) -> Option<Vec<f64>> {
-        // So that asking again after a lost answer says what is left. The first question was known by another id, or the
+        // So that asking again after a lost answer says what is left. The first request was known by another id, or the
         // same if the client gave none: its memory is of what was kept, and nothing was.
-        let memo = Some(Memo { id: !self.own_id, fingerprint: 0, is_lasting: false });
-        Some(Question { act: Act::Cancel(self.held(index)?), memo, costs: Vec::new() }.to_numbers())
+        let request_id = Some(RequestId { id: !self.own_id, fingerprint: 0, is_lasting: false });
+        Some(ObjectRequest { action: Action::Cancel(self.held(index)?), request_id, costs: Vec::new() }.to_numbers())
     }
 
     /// Takes note of its answer; whether it granted.
@@ -229,13 +232,13 @@ impl Call {
     /// # Errors
     /// When the numbers are no answer.
     pub fn heard(&mut self, index: usize, numbers: &[f64]) -> Result<bool, JsValue> {
-        let outcome = outcome(numbers)?;
-        let is_granted = match &outcome {
-            Outcome::Decided(decided) => matches!(decided.decision(), Decision::Allow { .. }),
+        let reply = reply(numbers)?;
+        let is_granted = match &reply {
+            ObjectReply::Decided(decided) => matches!(decided.decision(), Decision::Allow { .. }),
             _ => false,
         };
         if let Some(object) = self.objects.get_mut(index) {
-            object.outcome = Some(outcome);
+            object.reply = Some(reply);
         }
         Ok(is_granted)
     }
@@ -246,18 +249,19 @@ impl Call {
     /// # Errors
     /// When the numbers are no answer.
     pub fn kept(&mut self, index: usize, numbers: &[f64]) -> Result<bool, JsValue> {
-        let kept = outcome(numbers)?;
-        if let Some(Outcome::Decided(decided)) = self.objects.get_mut(index).and_then(|object| object.outcome.as_mut())
+        let kept = reply(numbers)?;
+        if let Some(ObjectReply::Decided(decided)) =
+            self.objects.get_mut(index).and_then(|object| object.reply.as_mut())
         {
             decided.reservation = None;
-            if let Outcome::Decided(kept) = &kept {
+            if let ObjectReply::Decided(kept) = &kept {
                 // A bucket that is full loses what comes back while a part of it is held: it stands as it does now.
                 for (limit, kept) in decided.limits.iter_mut().zip(&kept.limits) {
                     limit.snapshot = kept.snapshot;
                 }
             }
         }
-        Ok(matches!(kept, Outcome::Decided(_)))
+        Ok(matches!(kept, ObjectReply::Decided(_)))
     }
 
     /// Takes note of what is left now that it has given back what it held.
@@ -266,8 +270,8 @@ impl Call {
     /// When the numbers are no answer.
     pub fn given_back(&mut self, index: usize, numbers: &[f64]) -> Result<(), JsValue> {
         // Whatever else it says, nothing is held any more: it has come back, or another try has given it back.
-        if let (outcome @ Outcome::Decided(_), Some(object)) = (outcome(numbers)?, self.objects.get_mut(index)) {
-            object.outcome = Some(outcome);
+        if let (reply @ ObjectReply::Decided(_), Some(object)) = (reply(numbers)?, self.objects.get_mut(index)) {
+            object.reply = Some(reply);
         }
         Ok(())
     }
@@ -275,11 +279,11 @@ impl Call {
     /// The reply once all have answered.
     #[must_use]
     pub fn reply(self) -> String {
-        let all = self.objects.iter().map(|object| Some((object.items.as_slice(), object.outcome.clone()?)));
+        let all = self.objects.iter().map(|object| Some((object.items.as_slice(), object.reply.clone()?)));
         let reply = match all.collect::<Option<Vec<_>>>() {
-            Some(outcomes) if self.is_batch => self.asked.batch_reply(&outcomes),
-            Some(outcomes) => match outcomes.as_slice() {
-                [(_, outcome)] => self.asked.reply(outcome),
+            Some(replies) if self.is_batch => self.asked.batch_reply(&replies),
+            Some(replies) => match replies.as_slice() {
+                [(_, reply)] => self.asked.reply(reply),
                 _ => Err(Problem::Unavailable { cause: Cause::Failed }),
             },
             None => Err(Problem::Unavailable { cause: Cause::Failed }),
@@ -297,9 +301,9 @@ impl Call {
         let cause = Cause::of(cause);
         let policies: Vec<_> = self.asked.items().iter().map(|item| item.policy).collect();
         // To let pass is for those that would take tokens; who looks, reports or gives back wants to know that it failed.
-        let would_take = match self.asked.act() {
-            Act::Take(verb) => matches!(verb, Verb::Consume | Verb::Borrow { .. } | Verb::ConsumeUpTo),
-            act => act == Act::Hold,
+        let would_take = match self.asked.action() {
+            Action::Take(verb) => matches!(verb, Verb::Consume | Verb::Borrow { .. } | Verb::ConsumeUpTo),
+            action => action == Action::Hold,
         };
         let reply = if would_take && policies.iter().all(|policy| policy.on_error() == OnError::Open) {
             let names: Vec<_> = policies.iter().map(|policy| policy.name()).collect();
@@ -312,27 +316,27 @@ impl Call {
 }
 
 impl Call {
-    fn items_of(&self, index: usize) -> impl Iterator<Item = &crate::api::AskedItem<'static>> {
+    fn items_of(&self, index: usize) -> impl Iterator<Item = &ResolvedItem<'static>> {
         let items = self.objects.get(index).map(|object| object.items.as_slice()).unwrap_or_default();
         items.iter().filter_map(|&item| self.asked.items().get(item))
     }
 
     fn policies_of(&self, index: usize) -> impl Iterator<Item = &str> {
-        self.items_of(index).map(|item| item.policy.call_name())
+        self.items_of(index).map(|item| item.policy.wire_name())
     }
 
-    fn first_question(&self, index: usize) -> Question {
-        let act = match self.asked.act() {
-            Act::Hold if self.objects.len() == 1 => Act::Take(Verb::Consume),
-            act => act,
+    fn first_question(&self, index: usize) -> ObjectRequest {
+        let action = match self.asked.action() {
+            Action::Hold if self.objects.len() == 1 => Action::Take(Verb::Consume),
+            action => action,
         };
-        Question { act, memo: None, costs: self.items_of(index).map(|item| item.costs.clone()).collect() }
+        ObjectRequest { action, request_id: None, costs: self.items_of(index).map(|item| item.costs.clone()).collect() }
     }
 
     /// The reservation in which it holds its part of a batch.
     fn held(&self, index: usize) -> Option<u64> {
-        match self.objects.get(index)?.outcome.as_ref()? {
-            Outcome::Decided(decided) => decided.reservation.map(|reserved| reserved.id),
+        match self.objects.get(index)?.reply.as_ref()? {
+            ObjectReply::Decided(decided) => decided.reservation.map(|reserved| reserved.id),
             _ => None,
         }
     }
@@ -352,11 +356,11 @@ impl Call {
     }
 }
 
-fn outcome(numbers: &[f64]) -> Result<Outcome, JsValue> {
-    Outcome::from_numbers(numbers).ok_or_else(|| JsValue::from_str("numbers that are no answer"))
+fn reply(numbers: &[f64]) -> Result<ObjectReply, JsValue> {
+    ObjectReply::from_numbers(numbers).ok_or_else(|| JsValue::from_str("numbers that are no answer"))
 }
 
-/// An id that no other question has: a random half, made once, and a count.
+/// An id that no other request has: a random half, made once, and a count.
 fn next_id() -> Result<u128, Problem> {
     static HALF: OnceLock<Option<u64>> = OnceLock::new();
     static COUNT: AtomicU64 = AtomicU64::new(0);

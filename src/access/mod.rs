@@ -1,0 +1,17 @@
+//! Who may ask, and under what name the object of a key is found.
+#![forbid(unsafe_code)]
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::arithmetic_side_effects,
+        clippy::expect_used,
+        clippy::indexing_slicing,
+        clippy::panic,
+        clippy::unreachable,
+        clippy::unwrap_used
+    )
+)]
+
+mod credentials;
+
+pub use credentials::{Credentials, CredentialsError};

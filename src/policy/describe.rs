@@ -1,0 +1,50 @@
+//! What a policy allows, in words, and a warning where that is hardly what was meant.
+
+use std::fmt;
+use std::time::Duration;
+
+use super::named::{OnError, Policy};
+use crate::limit::{Config, Kind, Limit};
+
+/// One line for people: what the policy allows, on average and at worst.
+impl fmt::Display for Policy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: ", self.name())?;
+        for (index, limit) in self.limits().iter().enumerate() {
+            if index > 0 {
+                f.write_str(" AND ")?;
+            }
+            if let Some(name) = limit.name() {
+                write!(f, "{name} ")?;
+            }
+            describe(f, limit.limit())?;
+        }
+        match self.on_error() {
+            OnError::Closed => Ok(()),
+            OnError::Open => f.write_str("; lets pass what cannot be decided"),
+        }
+    }
+}
+
+/// Over any interval a bucket admits at most its capacity and what comes back in that time, so within one period it may
+/// be their sum: 200 at once and 100 more within the minute.
+fn describe(f: &mut fmt::Formatter<'_>, limit: &Limit) -> fmt::Result {
+    let Config { kind, rate, period_ms, capacity, max_debt, .. } = *limit.config();
+    let period = humantime::format_duration(Duration::from_millis(period_ms));
+    let kind = match kind {
+        Kind::TokenBucket => "token bucket",
+        Kind::FixedWindow => "fixed window",
+    };
+    write!(f, "{kind}, {rate} per {period}, at most {capacity} at once")?;
+    match (capacity, rate) {
+        (0, _) if max_debt == 0 => write!(f, "; WARNING: with a capacity of 0 every request is refused"),
+        (_, 0) => write!(f, "; WARNING: with a rate of 0 a spent budget never comes back"),
+        _ => {
+            let worst = match limit.config().kind {
+                Kind::TokenBucket => capacity.saturating_add(rate),
+                Kind::FixedWindow => capacity.saturating_add(rate.min(capacity)),
+            };
+            write!(f, " and {worst} within any {period}")
+        }
+    }
+}
