@@ -163,7 +163,7 @@ impl Problem {
                     Cause::Timeout => "the answer took too long",
                     Cause::Failed => "what keeps this key's budgets did not answer",
                 };
-                format!("no decision could be made: {why}. this is not a rate-limit refusal; retry")
+                format!("no decision could be made: {why}. This is not a rate-limit refusal; retry")
             }
         }
     }

@@ -1,5 +1,5 @@
 //! What crosses between a page and the core, in a real browser, with the core's debug assertions on:
-//! `wasm-pack test --headless --chrome -- --no-default-features --features js --test browser`, after `.ci/build-package`.
+//! `wasm-pack test --headless --chrome -- --no-default-features --features js --test browser`, after `scripts/build-package`.
 //!
 //! The tests themselves are JavaScript, `bucket.js`: they run the package's `Bucket` on the exports of this very module.
 

@@ -196,12 +196,12 @@ test("what has no meaning for a path, or is missing there", async () => {
     ["/v1/settle", `{${item},"reservation":"ff"}`, "missing field `cost`: what the work did cost in the end"],
     ["/v1/settle", `{${item},"cost":1}`, "missing field `reservation`: the id that the reserving answer gave"],
     ["/v1/cancel", `{${item}}`, "missing field `reservation`: the id that the reserving answer gave"],
-    ["/v1/cancel", `{${item},"reservation":""}`, '"" is no id of a reservation, which has 13 hex digits'],
-    ["/v1/cancel", `{${item},"reservation":"+f"}`, '"+f" is no id of a reservation, which has 13 hex digits'],
+    ["/v1/cancel", `{${item},"reservation":""}`, '"" is not a reservation id (13 hex digits)'],
+    ["/v1/cancel", `{${item},"reservation":"+f"}`, '"+f" is not a reservation id (13 hex digits)'],
     [
       "/v1/cancel",
       `{${item},"reservation":"10000000000000"}`,
-      '"10000000000000" is no id of a reservation, which has 13 hex digits',
+      '"10000000000000" is not a reservation id (13 hex digits)',
     ],
     ["/v1/batch", `{${item}}`, "unknown field `policy`, expected `requests` at line 1 column 9"],
     [

@@ -14,7 +14,7 @@ const unavailable = {
     type: "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity",
     title: "Unavailable",
     status: 503,
-    detail: "no decision could be made: what keeps this key's budgets did not answer. This is no refusal; try again",
+    detail: "no decision could be made: what keeps this key's budgets did not answer. This is not a rate-limit refusal; retry",
     cause: "failed",
   },
 };

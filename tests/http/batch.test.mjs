@@ -113,7 +113,7 @@ const tables = {
         retry: 10_000,
         retryAfter: "10",
         detail:
-          "nothing was taken: policy slow has 0 of 5 tokens left and the cost is 1; enough will have come back in 10000 ms",
+          "nothing was taken: policy slow has 0 of 5 tokens left and the cost is 1; retry in 10000 ms",
       },
     ],
     [
@@ -127,7 +127,7 @@ const tables = {
         retry: 10_000,
         retryAfter: "10",
         detail:
-          "nothing was taken: policy slow has 0 of 5 tokens left and the cost is 1; enough will have come back in 10000 ms",
+          "nothing was taken: policy slow has 0 of 5 tokens left and the cost is 1; retry in 10000 ms",
       },
     ],
     // The longest of the waits; the sentence is about the first.
@@ -142,7 +142,7 @@ const tables = {
         retry: 20_000,
         retryAfter: "20",
         detail:
-          "nothing was taken: policy api has 6 of 10 tokens left and the cost is 8; enough will have come back in 1500 ms",
+          "nothing was taken: policy api has 6 of 10 tokens left and the cost is 8; retry in 1500 ms",
       },
     ],
     [
@@ -172,7 +172,7 @@ const tables = {
       ],
       {
         detail:
-          "nothing was taken: policy api has 0 of 10 tokens left and the cost is 1; enough will have come back in 1000 ms",
+          "nothing was taken: policy api has 0 of 10 tokens left and the cost is 1; retry in 1000 ms",
       },
     ],
     [
@@ -180,7 +180,7 @@ const tables = {
       [ask("once", "a", 2)],
       [{ left: 0, full: null, retry: null }],
       {
-        detail: "nothing was taken: policy once has 0 of 5 tokens left and the cost is 2; none will come back",
+        detail: "nothing was taken: policy once has 0 of 5 tokens left and the cost is 2; this budget never refills",
       },
     ],
   ],
@@ -271,7 +271,7 @@ test("several requests of one key and several keys in one batch keep their place
   after[1] = { ...after[1] };
   after[2] = { ...after[2], retry: null };
   after[4] = { ...after[4], retry: 5_000 };
-  const detail = "nothing was taken: policy once has 2 of 5 tokens left and the cost is 3; none will come back";
+  const detail = "nothing was taken: policy once has 2 of 5 tokens left and the cost is 3; this budget never refills";
   assertAnswer(await batch(requests), refused(0, results(after), { detail }));
 });
 
@@ -286,7 +286,7 @@ test("a policy of several limits has them in its result, and is violated by name
   ];
   const results = [{ allowed: false, ...llm, limits }, result(requests[1], 0, { left: 9, full: 1_000 })];
   const detail =
-    "nothing was taken: policy llm/tokens has 40 of 100 tokens left and the cost is 60; none will come back";
+    "nothing was taken: policy llm/tokens has 40 of 100 tokens left and the cost is 60; this budget never refills";
   const expected = refused(0, results, { detail });
   expected.body["violated-policies"] = ["llm/tokens"];
   for (let i = 0; i < 2; i++) assertAnswer(await batch(requests), expected);
@@ -307,7 +307,7 @@ test("a budget in debt refuses a batch, even of nothing", async () => {
     result(requests[1], 0, { left: -3, full: 8_000, retry: 3_000 }),
   ];
   const detail =
-    "nothing was taken: policy debt owes 3 tokens, of 5, and the cost is 0; enough will have come back in 3000 ms";
+    "nothing was taken: policy debt owes 3 tokens, of 5, and the cost is 0; retry in 3000 ms";
   assertAnswer(await batch(requests), refused(0, results, { retry: 3_000, retryAfter: "3", detail }));
 });
 

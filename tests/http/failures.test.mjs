@@ -34,7 +34,7 @@ const unavailable = (cause, times) => ({
     type: "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity",
     title: "Unavailable",
     status: 503,
-    detail: `no decision could be made: ${REASONS[cause]}. This is no refusal; try again`,
+    detail: `no decision could be made: ${REASONS[cause]}. This is not a rate-limit refusal; retry`,
     cause,
   },
 });

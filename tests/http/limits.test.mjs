@@ -131,7 +131,7 @@ test("all limits are taken from or none, and the answer is led by the one that m
       {
         retryAfter: "40",
         detail:
-          "policy llm/tokens has 19 of 100 tokens left and the cost is 20; enough will have come back in 40000 ms",
+          "policy llm/tokens has 19 of 100 tokens left and the cost is 20; retry in 40000 ms",
       },
     ],
     [
@@ -144,7 +144,7 @@ test("all limits are taken from or none, and the answer is led by the one that m
       ],
       {
         retryAfter: "1",
-        detail: "policy llm/requests has 8 of 10 tokens left and the cost is 9; enough will have come back in 1000 ms",
+        detail: "policy llm/requests has 8 of 10 tokens left and the cost is 9; retry in 1000 ms",
       },
     ],
     // Both refuse: the longer wait counts.
@@ -159,7 +159,7 @@ test("all limits are taken from or none, and the answer is led by the one that m
       {
         retryAfter: "40",
         detail:
-          "policy llm/tokens has 19 of 100 tokens left and the cost is 100; enough will have come back in 39500 ms",
+          "policy llm/tokens has 19 of 100 tokens left and the cost is 100; retry in 39500 ms",
       },
     ],
     // A number is the cost of each, and it is 1 if there is none.
@@ -218,7 +218,7 @@ test("the longest of the waits is the one to wait for, wherever it stands in the
     { cost: 1, left: 0, full: 30_000, retry: 30_000, t: 30, near: true },
     { cost: 1, left: 0, full: 10_000, retry: 10_000, t: 10, near: true },
   ];
-  const detail = "policy waits/b has 0 of 1 tokens left and the cost is 1; enough will have come back in 30000 ms";
+  const detail = "policy waits/b has 0 of 1 tokens left and the cost is 1; retry in 30000 ms";
   assertAnswer(await tollgate.consume(ask), answerOf("waits", 0, 1, parts, { retryAfter: "30", detail }));
   assert.equal((await tollgate.consume(ask, { now: NOW + 29_999 })).status, 429);
   assert.equal((await tollgate.consume(ask, { now: NOW + 30_000 })).status, 200);
@@ -237,7 +237,7 @@ test("never outweighs any wait", async () => {
       ],
       {
         retryAfter: "1",
-        detail: "policy capped/burst has 1 of 3 tokens left and the cost is 2; enough will have come back in 1000 ms",
+        detail: "policy capped/burst has 1 of 3 tokens left and the cost is 2; retry in 1000 ms",
       },
     ],
     [
@@ -247,7 +247,7 @@ test("never outweighs any wait", async () => {
         { cost: 2, left: 1, full: null, retry: null },
         { cost: 3, left: 1, full: 2_000, retry: 2_000, t: 2 },
       ],
-      { detail: "policy capped/total has 1 of 3 tokens left and the cost is 2; none will come back" },
+      { detail: "policy capped/total has 1 of 3 tokens left and the cost is 2; this budget never refills" },
     ],
     [
       { total: 2, burst: 1 },
@@ -256,7 +256,7 @@ test("never outweighs any wait", async () => {
         { cost: 2, left: 1, full: null, retry: null },
         { cost: 1, left: 1, full: 2_000, t: 2 },
       ],
-      { detail: "policy capped/total has 1 of 3 tokens left and the cost is 2; none will come back" },
+      { detail: "policy capped/total has 1 of 3 tokens left and the cost is 2; this budget never refills" },
     ],
   ];
   for (const [cost, top, parts, more] of rows) {
@@ -289,7 +289,7 @@ test("each verb asks all limits", async () => {
       ],
       {
         retryAfter: "1",
-        detail: "policy ahead/a owes 3 tokens, of 5, and the cost is 2; enough will have come back in 1 ms",
+        detail: "policy ahead/a owes 3 tokens, of 5, and the cost is 2; retry in 1 ms",
       },
     ],
     [

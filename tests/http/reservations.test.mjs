@@ -258,12 +258,12 @@ test("settle and cancel need what they need", async () => {
   for (const [verb, more, detail] of [
     ["settle", { cost: 1 }, "missing field `reservation`: the id that the reserving answer gave"],
     ["settle", { reservation: "1" }, "missing field `cost`: what the work did cost in the end"],
-    ["settle", { reservation: "", cost: 1 }, '"" is no id of a reservation, which has 13 hex digits'],
-    ["settle", { reservation: "+1", cost: 1 }, '"+1" is no id of a reservation, which has 13 hex digits'],
+    ["settle", { reservation: "", cost: 1 }, '"" is not a reservation id (13 hex digits)'],
+    ["settle", { reservation: "+1", cost: 1 }, '"+1" is not a reservation id (13 hex digits)'],
     [
       "cancel",
       { reservation: "10000000000000" },
-      '"10000000000000" is no id of a reservation, which has 13 hex digits',
+      '"10000000000000" is not a reservation id (13 hex digits)',
     ],
     [
       "cancel",

@@ -116,13 +116,13 @@ describe("taken in parts", () => {
 });
 
 describe("its repository", () => {
-  /** What it says after .ci/name-repository in an environment. */
+  /** What it says after scripts/name-repository in an environment. */
   const named = async (env) => {
     const copy = join(folder, "named");
     rmSync(copy, { recursive: true, force: true });
     mkdirSync(copy);
     copyFileSync(join(root, "www/package.json"), join(copy, "package.json"));
-    await run(join(root, ".ci/name-repository"), [copy], folder, {
+    await run(join(root, "scripts/name-repository"), [copy], folder, {
       env: { GITHUB_SERVER_URL: "", GITHUB_REPOSITORY: "", ...env },
     });
     return JSON.parse(readFileSync(join(copy, "package.json")));

@@ -1,2 +1,2 @@
-/** The bytes of the module. Made by .ci/build-package. */
+/** The bytes of the module. Made by scripts/build-package. */
 export function wasm(): Uint8Array<ArrayBuffer>;
