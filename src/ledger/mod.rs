@@ -27,6 +27,7 @@ mod reservation;
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::Arc;
 
 use self::bucket::{Bucket, IDLE_MS, Need, Row, row_expires_at};
 use self::replays::Replay;
@@ -153,7 +154,10 @@ impl Ledger {
         random: impl FnMut() -> Option<u64>,
     ) -> Result<(ObjectReply, Writes), LedgerError> {
         let find = |name| {
-            policies.by_wire_name(name).ok_or_else(|| LedgerError(format!("this version has no policy {name:?}")))
+            policies
+                .by_wire_name(name)
+                .map(Arc::as_ref)
+                .ok_or_else(|| LedgerError(format!("this version has no policy {name:?}")))
         };
         let asked = names.split(',').map(find).collect::<Result<Vec<_>, _>>()?;
         let limits = asked.iter().map(|policy| policy.limits().len());
@@ -172,7 +176,7 @@ impl Ledger {
         self.end_expired(policies, now, &mut writes);
         let reply = match self.remembered(&asked, request.request_id, now)? {
             Some(reply) => reply,
-            None => self.action(&asked, request, now, id, &mut writes)?,
+            None => self.perform(&asked, request, now, id, &mut writes)?,
         };
         self.collect_writes(policies, now, &mut writes);
         if !self.has_alarm && !writes.before_reply.is_empty() {
@@ -229,7 +233,7 @@ impl Ledger {
 
 impl Ledger {
     /// Answers a request that was not asked before. `id` is for the reservation that it may open.
-    fn action(
+    fn perform(
         &mut self,
         asked: &[&Policy],
         request: &ObjectRequest,

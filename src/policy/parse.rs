@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::sync::Arc;
 
 use serde_json::{Map, Value};
 
@@ -10,7 +11,7 @@ use crate::limit::{Config, ConfigError, Kind, Limit, MAX_TOKENS};
 
 /// All policies of a deployment, by name.
 #[derive(Clone, Debug)]
-pub struct Policies(BTreeMap<String, Policy>);
+pub struct Policies(BTreeMap<String, Arc<Policy>>);
 
 impl Policies {
     /// Reads policies from the JSON of `POLICIES`, an object of names to policies. A policy of one limit has the fields
@@ -52,7 +53,7 @@ impl Policies {
         let mut policies = BTreeMap::new();
         for (name, value) in named {
             if let Some(policy) = policy(&name, &value, &mut errors) {
-                policies.insert(name, policy);
+                policies.insert(name, Arc::new(policy));
             }
         }
         if errors.is_empty() { Ok(Self(policies)) } else { Err(errors) }
@@ -60,19 +61,19 @@ impl Policies {
 
     /// The policy of that name.
     #[must_use]
-    pub fn get(&self, name: &str) -> Option<&Policy> {
+    pub fn get(&self, name: &str) -> Option<&Arc<Policy>> {
         self.0.get(name)
     }
 
     /// The policy of that [call name](Policy::wire_name).
     #[must_use]
-    pub fn by_wire_name(&self, wire_name: &str) -> Option<&Policy> {
+    pub fn by_wire_name(&self, wire_name: &str) -> Option<&Arc<Policy>> {
         let name = wire_name.split('#').next().unwrap_or_default();
         self.get(name).filter(|policy| policy.wire_name() == wire_name)
     }
 
     /// All of them, by name.
-    pub fn iter(&self) -> impl Iterator<Item = &Policy> {
+    pub fn iter(&self) -> impl Iterator<Item = &Arc<Policy>> {
         self.0.values()
     }
 }
