@@ -129,17 +129,17 @@ proptest! {
     ) {
         let limit = Limit::new(&config).unwrap();
         let ((state, now), (other, _)) = (after(&limit, &events), after(&limit, &others));
-        if let Some(lead) = limit.lead(&state, &other, now) {
+        if let Some(lead) = limit.surplus_over(&state, &other, now) {
             let later = now + later_ms;
-            prop_assert!(limit.lead(&state, &other, later).is_some());
+            prop_assert!(limit.surplus_over(&state, &other, later).is_some());
             prop_assert!(limit.remaining(&state, later) >= limit.remaining(&other, later));
             prop_assert!(lead <= config.capacity + limit.owed(&other, now) + 1);
         }
         let lowered = limit.lowered(&state, tokens);
-        prop_assert!(limit.lead(&state, &lowered, now).is_some_and(|lead| lead <= tokens));
+        prop_assert!(limit.surplus_over(&state, &lowered, now).is_some_and(|lead| lead <= tokens));
         prop_assert_eq!(limit.lowered(&state, 0), state);
-        let settled = limit.settled(&state, now);
-        prop_assert_eq!(limit.settled(&settled, now), settled);
+        let settled = limit.refilled(&state, now);
+        prop_assert_eq!(limit.refilled(&settled, now), settled);
         let follows_clock = limit.decide(state, now, u64::MAX, Verb::Consume).1 != state;
         for at in [now, now + later_ms].into_iter().filter(|_| !follows_clock) {
             prop_assert_eq!(limit.remaining(&settled, at), limit.remaining(&state, at));
@@ -357,7 +357,7 @@ proptest! {
     fn a_snapshot_is_exact_in_json_and_restored_as_it_was((config, events) in (configs(), events())) {
         let limit = Limit::new(&config).unwrap();
         let (state, now) = after(&limit, &events);
-        for state in [state, limit.settled(&state, now)] {
+        for state in [state, limit.refilled(&state, now)] {
             let snapshot = limit.snapshot(&state);
             prop_assert_eq!(limit.restored(&snapshot), Some(state));
             prop_assert!((-signed(config.max_debt)..=signed(config.capacity)).contains(&snapshot.tokens));
@@ -457,12 +457,12 @@ fn a_lead_is_in_whole_tokens_from_the_moment_on_at_which_both_refill() {
         (ahead, limit.lowered(&full, 2), START, Some(0)),
         (limit.lowered(&ahead, 2), limit.lowered(&full, 5), START, None),
     ] {
-        assert_eq!(limit.lead(&state, &other, now), lead);
+        assert_eq!(limit.surplus_over(&state, &other, now), lead);
     }
     for (state, tokens, left) in [(limit.lowered(&full, 7), 3, 6), (limit.lowered(&full, 3), 3, 10), (full, 3, 13)] {
         assert_eq!(limit.remaining(&limit.raised(&state, tokens), START - 1), left, "whatever the capacity");
     }
-    assert_eq!(limit.remaining(&limit.settled(&limit.lowered(&full, 7), START + 2_000), START), 5);
+    assert_eq!(limit.remaining(&limit.refilled(&limit.lowered(&full, 7), START + 2_000), START), 5);
     let deep = limit.lowered(&full, u64::MAX);
     assert_eq!(limit.owed(&deep, START), (1 << 61) / 1_000 + 1, "as deep as a level can be");
 }

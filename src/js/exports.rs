@@ -96,7 +96,7 @@ pub extern "C" fn decide(bucket: &mut Bucket, verb: u32, now: f64, cost: f64, ma
 #[unsafe(no_mangle)]
 pub extern "C" fn get(Bucket { limit, state, answer }: &Bucket, which: u32, now: f64) -> f64 {
     let now = i64_from_f64(now);
-    let snapshot = limit.snapshot(&limit.settled(state, now));
+    let snapshot = limit.snapshot(&limit.refilled(state, now));
     let number = match (which, *answer) {
         (0, Decision::Allow { tokens, .. } | Decision::Never { max: tokens }) => Some(tokens.cast_signed()),
         (1, Decision::Allow { ready_at: at, .. } | Decision::Wait { retry_at: at }) => Some(at),

@@ -23,12 +23,6 @@ impl Limit {
         State { level, at: state.at }
     }
 
-    /// The state with everything in it that came back until `now`. No verb needs it; use this to lower what is there now.
-    #[must_use]
-    pub fn settled(&self, state: &State, now: i64) -> State {
-        self.refilled(*state, now)
-    }
-
     /// Whole tokens by which `state` is above `other` at `now`, and `None` when it is below. What it is not below at
     /// `now`, it is not below later.
     ///
@@ -38,17 +32,17 @@ impl Limit {
     /// let limit = Limit::new(&Config::token_bucket(10, 1_000))?;
     /// let full = limit.new_state(0, 0);
     /// let stored = limit.lowered(&full, 3);
-    /// assert_eq!(limit.lead(&full, &stored, 0), Some(3));
+    /// assert_eq!(limit.surplus_over(&full, &stored, 0), Some(3));
     /// // The stored one has come up to the other, which could not become more than full.
-    /// assert_eq!(limit.lead(&full, &stored, 300), Some(0));
-    /// assert_eq!(limit.lead(&stored, &full, 0), None);
+    /// assert_eq!(limit.surplus_over(&full, &stored, 300), Some(0));
+    /// assert_eq!(limit.surplus_over(&stored, &full, 0), None);
     /// # Ok::<(), tollgate::limit::ConfigError>(())
     /// ```
     #[must_use]
-    pub fn lead(&self, state: &State, other: &State, now: i64) -> Option<u64> {
+    pub fn surplus_over(&self, state: &State, other: &State, now: i64) -> Option<u64> {
         // A state ahead of the clock refills from its own moment on: the other has come nearest by then.
         let at = now.max(state.at);
-        let drops = self.refilled(*state, at).level.saturating_sub(self.refilled(*other, at).level);
+        let drops = self.refilled(state, at).level.saturating_sub(self.refilled(other, at).level);
         u64::try_from(drops).ok().map(|drops| self.whole_tokens(drops.cast_signed()))
     }
 }

@@ -198,20 +198,20 @@ impl Limit {
     /// Whole tokens that could be consumed at `now`, 0 when in debt.
     #[must_use]
     pub fn remaining(&self, state: &State, now: i64) -> u64 {
-        self.whole_tokens(self.refilled(*state, now).level)
+        self.whole_tokens(self.refilled(state, now).level)
     }
 
     /// Tokens owed at `now`, a part of one counted as one; 0 when not in debt.
     #[must_use]
     pub fn owed(&self, state: &State, now: i64) -> u64 {
-        let level = self.refilled(*state, now).level.min(0);
+        let level = self.refilled(state, now).level.min(0);
         level.unsigned_abs().div_ceil(self.drops_per_token.get())
     }
 
     /// The first moment, `now` or later, at which the bucket holds its capacity; `None` when it never will.
     #[must_use]
     pub fn full_at(&self, state: &State, now: i64) -> Option<i64> {
-        self.reached(self.refilled(*state, now), now, self.full)
+        self.reached(self.refilled(state, now), now, self.full)
     }
 
     /// The first moment, `now` or later, from which the bucket answers everything as a new one would, so that it may
@@ -222,7 +222,7 @@ impl Limit {
         let is_full_when_new = self.config.initial.is_none_or(|tokens| tokens == self.config.capacity);
         // A bucket that is ahead of a clock which stepped back is full before it refills as a new one does.
         let full_at = self.full_at(state, now).filter(|_| is_full_when_new)?;
-        Some(full_at.max(self.refilled(*state, now).at))
+        Some(full_at.max(self.refilled(state, now).at))
     }
 
     /// The largest cost that `verb` could ever grant, of a bucket that is full: more is refused for good. Charges,
@@ -257,10 +257,11 @@ impl Limit {
         self.apply(state, now, cost, Verb::Consume).is_allow()
     }
 
-    /// The state with everything credited that came back until `now`.
-    #[inline(never)] // many ask, nobody in haste, and each copy goes to every browser
-    pub(super) fn refilled(&self, state: State, now: i64) -> State {
-        self.refilled_in_haste(state, now).unwrap_or_else(|| self.refilled_unhurried(state, now))
+    /// The state with all refills up to `now` credited. No verb needs it; use it to see or lower the level at `now`.
+    #[must_use]
+    #[inline(never)] // Many callers, none of them hot; inlining would only grow the wasm.
+    pub fn refilled(&self, state: &State, now: i64) -> State {
+        self.refilled_in_haste(*state, now).unwrap_or_else(|| self.refilled_unhurried(*state, now))
     }
 
     /// The same, unless a window has opened or the clock stepped back.
@@ -310,7 +311,7 @@ impl Limit {
     /// Decides in place.
     #[inline(never)]
     fn apply(&self, state: &mut State, now: i64, cost: u64, verb: Verb) -> Decision {
-        let current = self.refilled(*state, now);
+        let current = self.refilled(state, now);
         *state = self.anchored(*state, now);
         let cost = match verb {
             Verb::Consume | Verb::Reserve { .. } | Verb::Borrow { .. } => cost,
@@ -368,7 +369,7 @@ impl Limit {
         }
         // The wait is measured from when the debt allows it: by then the bucket may have filled, and a reservation
         // larger than the capacity waits for more windows than it seems from here.
-        let ready_at = self.reached(self.refilled(current, debt_at), debt_at, ready_level).unwrap_or(ready_at);
+        let ready_at = self.reached(self.refilled(&current, debt_at), debt_at, ready_level).unwrap_or(ready_at);
         Decision::Wait { retry_at: debt_at.max(ready_at.saturating_sub_unsigned(terms.max_wait_ms)) }
     }
 

@@ -45,7 +45,7 @@ impl Limit {
         if how == Carry::Reset || self.config().kind != old.config().kind {
             return fresh;
         }
-        let old_state = old.refilled(state, now);
+        let old_state = old.refilled(&state, now);
         let level = i128::from(old_state.level);
         let (new_token, old_token) = (i128::from(self.drops_per_token.get()), i128::from(old.drops_per_token.get()));
         let (new_full, old_full) = (i128::from(self.full), i128::from(old.full));

@@ -26,7 +26,7 @@ impl Limit {
     /// let mut state = limit.new_state(0, 0);
     /// limit.consume(&mut state, 0, 3);
     /// limit.refund(&mut state, 500, 0);
-    /// assert_eq!(limit.snapshot(&limit.settled(&state, 500)), Snapshot { tokens: 1, drops: 500, at: 500 });
+    /// assert_eq!(limit.snapshot(&limit.refilled(&state, 500)), Snapshot { tokens: 1, drops: 500, at: 500 });
     /// # Ok::<(), tollgate::limit::ConfigError>(())
     /// ```
     #[must_use]
