@@ -4,51 +4,43 @@ use std::sync::Arc;
 
 use super::{Ledger, LedgerError, Writes};
 use crate::limit::Verb;
-use crate::policy::{Policies, Policy};
+use crate::policy::Policy;
 use crate::protocol::{Action, ObjectReply, ObjectRequest};
 
 impl Ledger {
-    /// Answers a request about the buckets of the policies `names`, by their [wire names](Policy::wire_name), separated
-    /// by commas. `random` gives the ids of reservations.
+    /// Answers a request about the buckets of the policies `asked`; `random` gives the ids of reservations. A bucket that was
+    /// asked before under another [`Policy`] of that name is carried over to this one.
     ///
     /// # Errors
-    /// When the request does not fit the policies, a stored bucket cannot be read, or there is nothing random.
+    /// When the costs do not fit the limits, a stored bucket cannot be read, or there is nothing random.
     pub fn ask(
         &mut self,
-        policies: &Policies,
-        names: &str,
+        asked: &[Arc<Policy>],
         request: &ObjectRequest,
         now: i64,
         random: impl FnMut() -> Option<u64>,
     ) -> Result<(ObjectReply, Writes), LedgerError> {
-        let find = |name| {
-            policies
-                .by_wire_name(name)
-                .map(Arc::as_ref)
-                .ok_or_else(|| LedgerError(format!("this version has no policy {name:?}")))
-        };
-        let asked = names.split(',').map(find).collect::<Result<Vec<_>, _>>()?;
         let limits = asked.iter().map(|policy| policy.limits().len());
         let omits_costs = request.costs.is_empty() && matches!(request.action, Action::Settle(_) | Action::Cancel(_));
         if !omits_costs && !limits.eq(request.costs.iter().map(Vec::len)) {
-            return Err(LedgerError("this version has other limits".to_owned()));
+            return Err(LedgerError("the costs do not fit the limits of the policies".to_owned()));
         }
         let id = match request.action {
             Action::Reserve(_) | Action::Hold => self.unused_id(random)?,
             _ => 0,
         };
-        for policy in &asked {
+        for policy in asked {
             self.open(policy, now)?;
         }
         let mut writes = Writes::default();
-        self.end_expired(policies, now, &mut writes);
-        let reply = match self.remembered(&asked, request.request_id, now)? {
+        self.end_expired(now, &mut writes);
+        let reply = match self.remembered(asked, request.request_id, now)? {
             Some(reply) => reply,
-            None => self.perform(&asked, request, now, id, &mut writes)?,
+            None => self.perform(asked, request, now, id, &mut writes)?,
         };
-        self.collect_writes(policies, now, &mut writes);
+        self.collect_writes(now, &mut writes);
         if !self.has_alarm && !writes.before_reply.is_empty() {
-            writes.alarm_at = Some(self.next_alarm(policies, now));
+            writes.alarm_at = Some(self.next_alarm(now));
             self.has_alarm = true;
         }
         Ok((reply, writes))
@@ -57,7 +49,7 @@ impl Ledger {
     /// Answers a request that was not asked before. `id` is for the reservation that it may open.
     fn perform(
         &mut self,
-        asked: &[&Policy],
+        asked: &[Arc<Policy>],
         request: &ObjectRequest,
         now: i64,
         id: u64,
@@ -80,7 +72,7 @@ impl Ledger {
 
     fn take(
         &mut self,
-        asked: &[&Policy],
+        asked: &[Arc<Policy>],
         verb: Verb,
         request: &ObjectRequest,
         now: i64,

@@ -1,5 +1,7 @@
 //! What the limits of one or several policies say together.
 
+use std::sync::Arc;
+
 use super::bucket::{Bucket, Need};
 use super::reservation::End;
 use super::{Ledger, LedgerError, Slot};
@@ -8,10 +10,13 @@ use crate::policy::Policy;
 use crate::protocol::{Decided, LimitAnswer};
 
 impl Ledger {
-    /// Makes sure that the bucket of `policy` is open.
-    pub(super) fn open(&mut self, policy: &Policy, now: i64) -> Result<(), LedgerError> {
-        let bucket = match self.buckets.get(policy.name()) {
-            Some(Slot::Open(_)) => return Ok(()),
+    /// Makes sure that the bucket of `policy` is open under it.
+    pub(super) fn open(&mut self, policy: &Arc<Policy>, now: i64) -> Result<(), LedgerError> {
+        let bucket = match self.buckets.get_mut(policy.name()) {
+            Some(Slot::Open(bucket)) => {
+                bucket.move_to(policy, now, self.phase);
+                return Ok(());
+            }
             Some(Slot::Stored(row)) => Bucket::read(policy, row, now, self.phase)
                 .map_err(|error| LedgerError(format!("the bucket of policy {}: {error}", policy.name())))?,
             None => Bucket::new(policy, now, self.phase),
@@ -31,7 +36,7 @@ impl Ledger {
     /// after a clock has stepped back far, and then the moment to retry at is counted from there.
     pub(super) fn decide(
         &mut self,
-        asked: &[&Policy],
+        asked: &[Arc<Policy>],
         verb: Verb,
         costs: &[Vec<u64>],
         now: i64,
@@ -99,7 +104,7 @@ impl Ledger {
     /// What is left now, beside what was granted.
     pub(super) fn standing(
         &mut self,
-        asked: &[&Policy],
+        asked: &[Arc<Policy>],
         grants: &[(u64, i64)],
         now: i64,
     ) -> Result<Vec<LimitAnswer>, LedgerError> {

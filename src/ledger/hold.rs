@@ -1,5 +1,7 @@
 //! Tokens kept from others while a batch asks its other keys.
 
+use std::sync::Arc;
+
 use super::bucket::Need;
 use super::decide::tokens;
 use super::reservation::{End, Reservation};
@@ -16,7 +18,7 @@ impl Ledger {
     /// Takes nothing yet, but keeps others from taking it: the first half of a batch over several keys.
     pub(super) fn hold(
         &mut self,
-        asked: &[&Policy],
+        asked: &[Arc<Policy>],
         request: &ObjectRequest,
         now: i64,
         id: u64,
@@ -42,7 +44,7 @@ impl Ledger {
     /// The first answer to the first half of a batch that is asked again before the second.
     fn held_before(
         &mut self,
-        asked: &[&Policy],
+        asked: &[Arc<Policy>],
         request_id: Option<RequestId>,
         now: i64,
     ) -> Result<Option<ObjectReply>, LedgerError> {

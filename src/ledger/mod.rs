@@ -95,7 +95,7 @@ impl Ledger {
         }
         // The first row is never written without an alarm, and the last alarm never leaves one behind.
         let has_alarm = !buckets.is_empty() || !reservations.is_empty();
-        // 0 is for rows that nobody asks about.
+        // 0 would tell the runtime that no confirmation is wanted.
         Ok(Self { phase, buckets, reservations, has_alarm, next_ticket: 1 })
     }
 }

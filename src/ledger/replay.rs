@@ -1,5 +1,7 @@
 //! The first answer to a request, when it is repeated.
 
+use std::sync::Arc;
+
 use super::bucket::Need;
 use super::replays::Replay;
 use super::{Ledger, LedgerError};
@@ -11,7 +13,7 @@ impl Ledger {
     /// The first answer to a request that is asked again.
     pub(super) fn remembered(
         &mut self,
-        asked: &[&Policy],
+        asked: &[Arc<Policy>],
         request_id: Option<RequestId>,
         now: i64,
     ) -> Result<Option<ObjectReply>, LedgerError> {
@@ -31,7 +33,7 @@ impl Ledger {
     /// A grant of before, with what is left now.
     pub(super) fn replay(
         &mut self,
-        asked: &[&Policy],
+        asked: &[Arc<Policy>],
         grants: &[(u64, i64)],
         reservation: Option<Reserved>,
         now: i64,
@@ -43,7 +45,7 @@ impl Ledger {
 
     pub(super) fn remember(
         &mut self,
-        asked: &[&Policy],
+        asked: &[Arc<Policy>],
         request_id: Option<RequestId>,
         now: i64,
         reservation: Option<Reserved>,
@@ -61,7 +63,7 @@ impl Ledger {
     }
 
     /// Remembers a grant in the bucket of the first policy that was asked, where a repetition looks for it.
-    pub(super) fn push(&mut self, asked: &[&Policy], grant: Replay) -> Result<(), LedgerError> {
+    pub(super) fn push(&mut self, asked: &[Arc<Policy>], grant: Replay) -> Result<(), LedgerError> {
         if let Some(first) = asked.first() {
             let bucket = self.bucket(first)?;
             if grant.request_id.is_lasting {

@@ -1,11 +1,14 @@
 //! Tokens taken in advance: opened, settled at their real cost, cancelled, or ended by time.
 
+use std::sync::Arc;
+
+use super::bucket::policy_of_row;
 use super::decide::tokens;
 use super::replays::Replay;
 use super::reservation::{self, End, Reservation};
-use super::{Ledger, LedgerError, RESERVATION, Writes};
+use super::{Ledger, LedgerError, RESERVATION, Slot, Writes};
 use crate::limit::{Decision, Verb};
-use crate::policy::{Policies, Policy, Unsettled};
+use crate::policy::{Policy, Unsettled};
 use crate::protocol::{Decided, LimitAnswer, ObjectReply, ObjectRequest, RequestId, Reserved};
 
 /// The most open reservations of a key. Each is a row and some hundred bytes of memory, of which an object has 128 MB
@@ -16,7 +19,7 @@ impl Ledger {
     /// Takes the tokens, and opens a reservation.
     pub(super) fn reserve(
         &mut self,
-        asked: &[&Policy],
+        asked: &[Arc<Policy>],
         verb: Verb,
         request: &ObjectRequest,
         now: i64,
@@ -45,7 +48,7 @@ impl Ledger {
     #[expect(clippy::too_many_arguments, reason = "they are what a reservation has")]
     pub(super) fn open_reservation(
         &mut self,
-        asked: &[&Policy],
+        asked: &[Arc<Policy>],
         Reserved { id, expires_at }: Reserved,
         end: End,
         request_id: Option<RequestId>,
@@ -55,7 +58,7 @@ impl Ledger {
     ) {
         let mut taken = limits.iter().map(tokens);
         let part =
-            |policy: &&Policy| reservation::ReservedPart::new(policy, taken.by_ref().take(policy.limits().len()));
+            |policy: &Arc<Policy>| reservation::ReservedPart::new(policy, taken.by_ref().take(policy.limits().len()));
         let parts = asked.iter().map(part).collect();
         let reservation = Reservation { opened_at: now, expires_at, end, request_id, parts };
         writes.before_reply.push((reservation_row(id), Some(reservation.encode())));
@@ -77,7 +80,7 @@ impl Ledger {
     /// Closes a reservation at its real costs.
     pub(super) fn settle(
         &mut self,
-        asked: &[&Policy],
+        asked: &[Arc<Policy>],
         id: u64,
         request: &ObjectRequest,
         now: i64,
@@ -117,7 +120,7 @@ impl Ledger {
     /// theirs is ready stays true.
     pub(super) fn cancel(
         &mut self,
-        asked: &[&Policy],
+        asked: &[Arc<Policy>],
         id: u64,
         request: &ObjectRequest,
         now: i64,
@@ -137,7 +140,7 @@ impl Ledger {
     }
 
     /// Takes the reservation off the list, if it is one of these policies.
-    fn close(&mut self, asked: &[&Policy], id: u64, writes: &mut Writes) -> Option<Reservation> {
+    fn close(&mut self, asked: &[Arc<Policy>], id: u64, writes: &mut Writes) -> Option<Reservation> {
         let open = self.reservations.get(&id)?;
         let is_theirs = open.parts.iter().map(|part| part.policy.as_str()).eq(asked.iter().map(|policy| policy.name()));
         if !is_theirs {
@@ -149,13 +152,13 @@ impl Ledger {
 
     /// Ends the reservations whose time is over. It makes no difference that this is late: tokens given back now leave the
     /// bucket as if they had been then.
-    pub(super) fn end_expired(&mut self, policies: &Policies, now: i64, writes: &mut Writes) {
+    pub(super) fn end_expired(&mut self, now: i64, writes: &mut Writes) {
         if self.reservations.values().all(|open| open.expires_at > now) {
             return;
         }
         let expired = self.reservations.extract_if(.., |_, open| open.expires_at <= now);
         for (id, reservation) in expired.collect::<Vec<_>>() {
-            if reservation.end == End::Refunded && self.give_back(policies, &reservation, now).is_err() {
+            if reservation.end == End::Refunded && self.give_back(&reservation, now).is_err() {
                 self.reservations.insert(id, reservation); // until its bucket can be read
                 continue;
             }
@@ -163,15 +166,20 @@ impl Ledger {
         }
     }
 
-    fn give_back(&mut self, policies: &Policies, reservation: &Reservation, now: i64) -> Result<(), LedgerError> {
-        // Of a policy that is no more, there is nothing to give back to.
-        let parts = reservation.parts.iter().filter_map(|part| policies.get(&part.policy).map(|policy| (policy, part)));
-        let parts: Vec<_> = parts.collect();
-        for (policy, _) in &parts {
-            self.open(policy, now)?;
+    fn give_back(&mut self, reservation: &Reservation, now: i64) -> Result<(), LedgerError> {
+        let mut open = Vec::new();
+        for part in &reservation.parts {
+            let policy = match self.buckets.get(&part.policy) {
+                Some(Slot::Open(bucket)) => Arc::clone(bucket.policy()),
+                Some(Slot::Stored(row)) => policy_of_row(&part.policy, row)
+                    .map_err(|error| LedgerError(format!("the bucket of policy {}: {error}", part.policy)))?,
+                None => continue, // it is full
+            };
+            self.open(&policy, now)?;
+            open.push((policy, part));
         }
-        for (policy, part) in parts {
-            self.adjust(policy, part.tokens(policy).into_iter().map(|taken| (Verb::Refund, taken)), now)?;
+        for (policy, part) in open {
+            self.adjust(&policy, part.tokens(&policy).into_iter().map(|taken| (Verb::Refund, taken)), now)?;
         }
         Ok(())
     }

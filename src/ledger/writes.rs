@@ -2,7 +2,6 @@
 
 use super::bucket::{IDLE_MS, Row, row_expires_at};
 use super::{BUCKET, Ledger, Slot};
-use crate::policy::Policies;
 
 /// What storage must be told.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -30,6 +29,15 @@ pub struct Background {
     pub ticket: u32,
 }
 
+impl Background {
+    /// Uses up `next_ticket`.
+    fn of_bucket(policy: &str, row: Vec<u8>, next_ticket: &mut u32) -> Self {
+        let ticket = *next_ticket;
+        *next_ticket = ticket.checked_add(1).unwrap_or(1);
+        Self { name: format!("{BUCKET}{policy}"), row, ticket }
+    }
+}
+
 impl Writes {
     /// After how many milliseconds a pause in spending is noticed.
     pub const IDLE_MS: u64 = IDLE_MS;
@@ -44,12 +52,12 @@ impl Ledger {
     }
 
     /// What to write when spending has paused: the exact levels, so that nothing is lost when the object is put to sleep.
-    pub fn flush_idle(&mut self, policies: &Policies, now: i64) -> Writes {
+    pub fn flush_idle(&mut self, now: i64) -> Writes {
         let mut writes = Writes::default();
         for (name, slot) in &mut self.buckets {
-            if let (Slot::Open(bucket), Some(policy)) = (slot, policies.get(name)) {
-                if let Some(row) = bucket.flush_idle(policy, now) {
-                    writes.background.push(Background { name: format!("{BUCKET}{name}"), row, ticket: 0 });
+            if let Slot::Open(bucket) = slot {
+                if let Some(row) = bucket.flush_idle(now, self.next_ticket) {
+                    writes.background.push(Background::of_bucket(name, row, &mut self.next_ticket));
                 }
                 writes.wants_flush |= bucket.is_ahead_of_storage();
             }
@@ -58,13 +66,13 @@ impl Ledger {
     }
 
     /// Forgets what is as good as never having been: buckets that are full again, reservations that have ended.
-    pub fn clean(&mut self, policies: &Policies, now: i64) -> Writes {
+    pub fn clean(&mut self, now: i64) -> Writes {
         let mut writes = Writes::default();
         self.has_alarm = false;
-        self.end_expired(policies, now, &mut writes);
+        self.end_expired(now, &mut writes);
         let names: Vec<String> = self.buckets.keys().cloned().collect();
         for name in names {
-            let has_ended = self.expires_at(policies, &name, now).is_some_and(|at| at <= now);
+            let has_ended = self.expires_at(&name, now).is_some_and(|at| at <= now);
             let is_reserved = self.reservations.values().any(|open| open.parts.iter().any(|part| part.policy == name));
             if has_ended && !is_reserved {
                 self.buckets.remove(&name);
@@ -74,22 +82,21 @@ impl Ledger {
         if self.buckets.is_empty() && self.reservations.is_empty() {
             return Writes { clear: true, ..Writes::default() };
         }
-        self.collect_writes(policies, now, &mut writes);
-        writes.alarm_at = Some(self.next_alarm(policies, now));
+        self.collect_writes(now, &mut writes);
+        writes.alarm_at = Some(self.next_alarm(now));
         self.has_alarm = true;
         writes
     }
 
     /// Collects what storage must be told of the buckets.
-    pub(super) fn collect_writes(&mut self, policies: &Policies, now: i64, writes: &mut Writes) {
+    pub(super) fn collect_writes(&mut self, now: i64, writes: &mut Writes) {
         for (name, slot) in &mut self.buckets {
-            if let (Slot::Open(bucket), Some(policy)) = (slot, policies.get(name)) {
-                match bucket.row(policy, now, self.next_ticket) {
+            if let Slot::Open(bucket) = slot {
+                match bucket.row(now, self.next_ticket) {
                     Row::Nothing => {}
                     Row::BeforeReply(row) => writes.before_reply.push((format!("{BUCKET}{name}"), Some(row))),
-                    Row::Background(row, ticket) => {
-                        writes.background.push(Background { name: format!("{BUCKET}{name}"), row, ticket });
-                        self.next_ticket = self.next_ticket.checked_add(1).unwrap_or(1);
+                    Row::Background(row) => {
+                        writes.background.push(Background::of_bucket(name, row, &mut self.next_ticket));
                     }
                 }
                 writes.wants_flush |= bucket.is_ahead_of_storage();
@@ -97,16 +104,16 @@ impl Ledger {
         }
     }
 
-    fn expires_at(&self, policies: &Policies, name: &str, now: i64) -> Option<i64> {
+    fn expires_at(&self, name: &str, now: i64) -> Option<i64> {
         match self.buckets.get(name)? {
             Slot::Stored(row) => row_expires_at(row, now),
-            Slot::Open(bucket) => bucket.expires_at(policies.get(name)?, now),
+            Slot::Open(bucket) => bucket.expires_at(now),
         }
     }
 
     /// When there will be something to forget.
-    pub(super) fn next_alarm(&self, policies: &Policies, now: i64) -> i64 {
-        let buckets = self.buckets.keys().filter_map(|name| self.expires_at(policies, name, now));
+    pub(super) fn next_alarm(&self, now: i64) -> i64 {
+        let buckets = self.buckets.keys().filter_map(|name| self.expires_at(name, now));
         let all = buckets.chain(self.reservations.values().map(|open| open.expires_at));
         let first = all.min().unwrap_or(i64::MAX);
         first.clamp(now.saturating_add(LINGER_MS), now.saturating_add(LOOK_MS))

@@ -55,13 +55,14 @@ fn an_alarm_is_set_once_for_any_number_of_writes() {
     let alarm_at = world.alarm_at.take().unwrap();
     for _ in 0..5 {
         let request = ObjectRequest { action: Action::Take(Verb::Consume), request_id: None, costs: vec![vec![1]] };
-        let (_, writes) = world.ledger.ask(&policies, "each", &request, world.now, || Some(0)).unwrap();
+        let (_, writes) =
+            world.ledger.ask(std::slice::from_ref(&world.policy), &request, world.now, || Some(0)).unwrap();
         assert_eq!((writes.before_reply.len(), writes.alarm_at), (1, None));
     }
     // Nor by an object that woke: where there is a row there is an alarm.
     world.alarm_at = Some(alarm_at);
     world.crash(0);
     let request = ObjectRequest { action: Action::Take(Verb::Consume), request_id: None, costs: vec![vec![1]] };
-    let (_, writes) = world.ledger.ask(&policies, "each", &request, world.now, || Some(0)).unwrap();
+    let (_, writes) = world.ledger.ask(std::slice::from_ref(&world.policy), &request, world.now, || Some(0)).unwrap();
     assert_eq!(writes.alarm_at, None);
 }

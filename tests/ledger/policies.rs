@@ -1,5 +1,7 @@
 //! Policies that change under stored buckets.
 
+use std::sync::Arc;
+
 use tollgate::ledger::Ledger;
 use tollgate::limit::Verb;
 use tollgate::policy::Policies;
@@ -8,20 +10,21 @@ use tollgate::protocol::{Action, ObjectRequest};
 use crate::world::{START, World};
 
 #[test]
-fn an_object_with_other_limits_does_not_answer() {
-    let policy = |names: [&str; 2]| {
-        let limits = names.map(|name| format!(r#"{{"name":"{name}","rate":1,"period":"1day"}}"#)).join(",");
-        Policies::parse(&format!(r#"{{"p":{{"limits":[{limits}]}}}}"#)).unwrap()
-    };
-    let (front, object) = (policy(["a", "b"]), policy(["b", "a"]));
-    let name = front.get("p").unwrap().wire_name();
-    let request = ObjectRequest { action: Action::Take(Verb::Consume), request_id: None, costs: vec![vec![1, 0]] };
+fn costs_that_do_not_fit_the_limits_are_an_error() {
+    let two = Policies::parse(
+        r#"{"p":{"limits":[{"name":"a","rate":1,"period":"1day"},{"name":"b","rate":1,"period":"1day"}]}}"#,
+    );
+    let asked = [Arc::clone(two.unwrap().get("p").unwrap())];
+    let request = |costs| ObjectRequest { action: Action::Take(Verb::Consume), request_id: None, costs };
     let mut ledger = Ledger::new([], 0).unwrap();
-    assert!(ledger.ask(&object, name, &request, START, || None).is_err());
-    assert!(ledger.ask(&front, name, &request, START, || None).is_ok());
-    // Nor one that has no numbers for the id of a reservation, which would be known by the same as another.
-    let reserve = ObjectRequest { action: Action::Reserve(Verb::Reserve { max_wait_ms: None }), ..request };
-    assert!(ledger.ask(&front, name, &reserve, START, || None).is_err());
+    for costs in [vec![], vec![vec![1]], vec![vec![1, 0, 0]], vec![vec![1, 0], vec![1]]] {
+        assert!(ledger.ask(&asked, &request(costs), START, || None).is_err());
+    }
+    assert!(ledger.ask(&asked, &request(vec![vec![1, 0]]), START, || None).is_ok());
+    // Nor can a reservation be opened without a random id: another might have the same.
+    let reserve = Action::Reserve(Verb::Reserve { max_wait_ms: None });
+    let request = ObjectRequest { action: reserve, ..request(vec![vec![1, 0]]) };
+    assert!(ledger.ask(&asked, &request, START, || None).is_err());
 }
 
 #[test]

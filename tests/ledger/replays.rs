@@ -52,7 +52,7 @@ fn retries_are_charged_once_whatever_crashes() {
     let mut world = World::new(&policies, "p");
     for request in 0..100_000_u128 {
         let ask =
-            |world: &mut World<'_>| world.ask(Action::Take(Verb::Consume), Some(vec![1]), Some(request_id(request, 7)));
+            |world: &mut World| world.ask(Action::Take(Verb::Consume), Some(vec![1]), Some(request_id(request, 7)));
         let ObjectReply::Decided(first) = ask(&mut world) else { panic!() };
         if request % 97 == 0 {
             world.crash(0);

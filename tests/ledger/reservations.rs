@@ -20,7 +20,7 @@ fn reservations_outlast_a_crash_and_end_as_the_policy_says() {
         let budget = world.levels();
         let mut other = Ledger::new(world.storage.clone(), 0).unwrap();
         let settle = ObjectRequest { action: Action::Settle(reserved.id), request_id: None, costs: vec![vec![cost]] };
-        let (reply, _) = other.ask(&policies, policy, &settle, world.now, || Some(0)).unwrap();
+        let (reply, _) = other.ask(std::slice::from_ref(&world.policy), &settle, world.now, || Some(0)).unwrap();
         assert!(matches!(reply, ObjectReply::Decided(_)), "a millisecond before its end it can be settled");
         world.now = reserved.expires_at;
         assert_eq!(world.ask(Action::Settle(reserved.id), Some(vec![cost]), None), ObjectReply::NoReservation);

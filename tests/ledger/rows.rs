@@ -60,7 +60,7 @@ fn a_refund_is_written_when_all_is_quiet() {
 fn a_row_of_a_forgotten_bucket_is_not_taken_for_one_of_the_next() {
     let policies = policies();
     let mut world = World::new(&policies, "block");
-    let busy = |world: &mut World<'_>| {
+    let busy = |world: &mut World| {
         while world.in_flight.is_empty() {
             world.decided(Action::Take(Verb::Consume), vec![1]);
         }

@@ -1,6 +1,7 @@
 //! Storage, an object in front of it, and a clock that the tests move.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use tollgate::ledger::{Background, Ledger, Writes};
 use tollgate::limit::{Decision, Verb};
@@ -16,6 +17,7 @@ pub(crate) const POLICIES: &str = r#"{
     "block": {"rate": 100, "period": "10s", "capacity": 60, "write_ahead": 8, "max_debt": 10},
     "each": {"rate": 3, "period": "1s", "capacity": 10, "write_ahead": 0, "unsettled": "refund", "reservation_ttl": "2s"},
     "budget": {"rate": 0, "period": "1s", "capacity": 200, "write_ahead": 5},
+    "waiting": {"rate": 5, "period": "1s", "capacity": 20, "initial": 3, "write_ahead": 4, "max_debt": 6},
     "window": {"kind": "fixed_window", "rate": 20, "period": "5s", "capacity": 30, "write_ahead": 6, "max_debt": 20},
     "two": {"limits": [
         {"name": "a", "rate": 7, "period": "1s", "capacity": 20, "write_ahead": 3, "max_debt": 5},
@@ -28,9 +30,8 @@ pub(crate) fn policies() -> Policies {
 }
 
 /// Storage, and an object in front of it.
-pub(crate) struct World<'p> {
-    pub(crate) policies: &'p Policies,
-    pub(crate) policy: &'p Policy,
+pub(crate) struct World {
+    pub(crate) policy: Arc<Policy>,
     pub(crate) storage: BTreeMap<String, Vec<u8>>,
     /// Rows that nobody waits for, not yet there for good.
     pub(crate) in_flight: Vec<Background>,
@@ -42,11 +43,10 @@ pub(crate) struct World<'p> {
     pub(crate) alarm_at: Option<i64>,
 }
 
-impl<'p> World<'p> {
-    pub(crate) fn new(policies: &'p Policies, policy: &str) -> Self {
-        let policy = policies.get(policy).unwrap();
+impl World {
+    pub(crate) fn new(policies: &Policies, policy: &str) -> Self {
+        let policy = Arc::clone(policies.get(policy).unwrap());
         Self {
-            policies,
             policy,
             storage: BTreeMap::new(),
             in_flight: Vec::new(),
@@ -71,8 +71,7 @@ impl<'p> World<'p> {
             *ids += 1;
             Some(*ids)
         };
-        let (reply, writes) =
-            self.ledger.ask(self.policies, self.policy.wire_name(), &request, self.now, random).unwrap();
+        let (reply, writes) = self.ledger.ask(std::slice::from_ref(&self.policy), &request, self.now, random).unwrap();
         self.write(writes);
         reply
     }
@@ -119,12 +118,12 @@ impl<'p> World<'p> {
     }
 
     pub(crate) fn flush_idle(&mut self) {
-        let writes = self.ledger.flush_idle(self.policies, self.now);
+        let writes = self.ledger.flush_idle(self.now);
         self.write(writes);
     }
 
     pub(crate) fn clean(&mut self) {
-        let writes = self.ledger.clean(self.policies, self.now);
+        let writes = self.ledger.clean(self.now);
         self.alarm_at = None;
         self.write(writes);
     }
@@ -140,12 +139,17 @@ impl<'p> World<'p> {
     pub(crate) fn levels(&mut self) -> Vec<i64> {
         let zeros = vec![0; self.policy.limits().len()];
         // To give back nothing is never refused, so this changes nothing.
-        self.decided(Action::Look(Verb::Refund), zeros).limits.iter().map(signed).collect()
+        self.decided(Action::Look(Verb::Refund), zeros)
+            .limits
+            .iter()
+            .map(|limit| signed(limit.remaining, limit.owed))
+            .collect()
     }
 }
 
-fn signed(answer: &LimitAnswer) -> i64 {
-    i64::try_from(answer.remaining).unwrap() - i64::try_from(answer.owed).unwrap()
+/// A level in tokens, negative when in debt.
+pub(crate) fn signed(remaining: u64, owed: u64) -> i64 {
+    i64::try_from(remaining).unwrap() - i64::try_from(owed).unwrap()
 }
 
 pub(crate) fn tokens(answer: &LimitAnswer) -> u64 {
