@@ -244,7 +244,7 @@ test("what is no answer of Tollgate's is thrown, and so is what the network thro
   for (const status of [200, 429, 502]) {
     for (const [i, body] of bodies.entries()) {
       const url = `${base}/${status}/${i}`;
-      const message = `${url} answered ${status}, not as Tollgate does`;
+      const message = `${url} answered ${status}, but not as Tollgate does`;
       await assert.rejects(new Client({ url, token: TOKEN }).consume({ policy: "api", key: "karl" }), (error) => {
         assert.ok(error instanceof TollgateError, body);
         assert.deepEqual([error.code, error.message], ["answer_malformed", message], body);

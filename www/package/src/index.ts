@@ -1,4 +1,4 @@
-// The package where it brings its WebAssembly along.
+// The package with its WebAssembly included.
 import { init } from "./core.js";
 import { wasm } from "./wasm.js";
 

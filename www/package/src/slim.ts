@@ -1,4 +1,4 @@
-// All that the package has, without its WebAssembly.
+// The whole package without its WebAssembly.
 export { Bucket, type Decision, type Grant, type Limit, type Refusal, type Snapshot, type Verb } from "./bucket.js";
 export { Budget, type Cost } from "./budget.js";
 export * from "./client.js";
@@ -7,7 +7,7 @@ export { init, type CoreSource } from "./core.js";
 export { TollgateError, type TollgateErrorCode, type TollgateErrorDetails } from "./errors.js";
 export { limitFetch, type LimitFetchOptions, type Pausable } from "./fetch.js";
 export { Limiter } from "./limiter.js";
-export type { AcquireOptions, LimiterEvent, LimiterOptions, ThrottleOptions } from "./line.js";
-export { SharedLimiter } from "./shared.js";
+export type { AcquireOptions, LimiterEvent, LimiterOptions, ThrottleOptions } from "./queue.js";
+export { SharedLimiter } from "./shared-limiter.js";
 export { watch, type Standing, type Store, type Watchable } from "./store.js";
 export { Twin, type Predicted, type TwinOptions } from "./twin.js";

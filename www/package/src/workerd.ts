@@ -1,4 +1,4 @@
-// The package on Cloudflare Workers, where a module has to be there before the Worker starts.
+// The package on Cloudflare Workers, which cannot compile WebAssembly while they run: the module is part of the bundle.
 import wasm from "./core.wasm";
 import { init } from "./core.js";
 

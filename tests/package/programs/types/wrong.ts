@@ -17,7 +17,7 @@ import { useRateLimit } from "tollgate/react";
 // @ts-expect-error: what is not exported is nobody's
 import { instance } from "tollgate";
 // @ts-expect-error: nor are files that the package does not name
-import { Line } from "tollgate/line.js";
+import { Queue } from "tollgate/queue.js";
 
 const limit = { rate: 1, periodMs: 1000 };
 // @ts-expect-error: the time comes first
@@ -99,4 +99,4 @@ init(undefined);
 // @ts-expect-error: an error has one of the codes
 new TollgateError("some_code", "message");
 
-export { Line, instance, verb };
+export { Queue, instance, verb };
