@@ -43,16 +43,17 @@ test("it starts with the wall's time, and goes on with the monotonic one", () =>
 });
 
 test("a wall that jumps by up to a minute is not followed, and by more only ahead", () => {
+  // biome-ignore format: a table
   const table = [
     // the wall jumps by  and the clock by
-    [1, 0],
-    [-1, 0],
-    [MINUTE, 0],
-    [MINUTE + 1, MINUTE + 1],
-    [3_600_000, 3_600_000], // a laptop that slept for an hour
-    [-MINUTE, 0],
-    [-MINUTE - 1, 0],
-    [-3_600_000, 0],
+    [1,            0],
+    [-1,           0],
+    [MINUTE,       0],
+    [MINUTE + 1,   MINUTE + 1],
+    [3_600_000,    3_600_000], // a laptop that slept for an hour
+    [-MINUTE,      0],
+    [-MINUTE - 1,  0],
+    [-3_600_000,   0],
   ];
   for (const [jump, follows] of table) {
     const it = make();
@@ -137,12 +138,13 @@ test("a timer that fires early is set again", (t) => {
 });
 
 test("a wait longer than any timer is one of several", (t) => {
+  // biome-ignore format: a table
   const table = [
     // how long                   timers
-    [LONGEST_TIMER_MS - 1, [LONGEST_TIMER_MS - 1]],
-    [LONGEST_TIMER_MS, [LONGEST_TIMER_MS]],
-    [LONGEST_TIMER_MS + 1, [LONGEST_TIMER_MS, 1]],
-    [2 * LONGEST_TIMER_MS + 5, [LONGEST_TIMER_MS, LONGEST_TIMER_MS, 5]],
+    [LONGEST_TIMER_MS - 1,        [LONGEST_TIMER_MS - 1]],
+    [LONGEST_TIMER_MS,            [LONGEST_TIMER_MS]],
+    [LONGEST_TIMER_MS + 1,        [LONGEST_TIMER_MS, 1]],
+    [2 * LONGEST_TIMER_MS + 5,    [LONGEST_TIMER_MS, LONGEST_TIMER_MS, 5]],
   ];
   for (const [ms, expected] of table) {
     const it = make();

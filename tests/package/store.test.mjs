@@ -64,20 +64,21 @@ test("whatever changes the answer is told, once, and whatever does not is not", 
   const { clock, limiter, told, store, listen } = make({ rate: 1, periodMs: 1000, capacity: 3, maxDebt: 2 });
   store.get();
   listen();
+  // biome-ignore format: a table
   const table = [
     // what happens                             then remaining, ready after
-    [() => limiter.consume(1), 2, 0],
-    [() => limiter.consume(0), undefined],
-    [() => limiter.consume(3), undefined], // refused
-    [() => limiter.peek(3), undefined],
-    [() => limiter.consume(2), 0, 1000],
-    [() => limiter.consume(1), undefined],
-    [() => limiter.charge(1), 0, 2000],
-    [() => limiter.refund(2), 1, 0],
-    [() => limiter.refund(0), undefined],
-    [() => limiter.reset(), 3, 0],
-    [() => limiter.pause(START + 700), 3, 700],
-    [() => limiter.pause(START + 600), undefined],
+    [() => limiter.consume(1),                  2, 0],
+    [() => limiter.consume(0),                  undefined],
+    [() => limiter.consume(3),                  undefined], // refused
+    [() => limiter.peek(3),                     undefined],
+    [() => limiter.consume(2),                  0, 1000],
+    [() => limiter.consume(1),                  undefined],
+    [() => limiter.charge(1),                   0, 2000],
+    [() => limiter.refund(2),                   1, 0],
+    [() => limiter.refund(0),                   undefined],
+    [() => limiter.reset(),                     3, 0],
+    [() => limiter.pause(START + 700),          3, 700],
+    [() => limiter.pause(START + 600),          undefined],
     [() => limiter.restore([{ tokens: 1, drops: 0, at: START }]), 1, 700],
   ];
   for (const [happens, remaining, after] of table) {

@@ -6,15 +6,10 @@ import { Bucket, Budget, Limiter } from "../../build/package/index.js";
 import { FakeClock } from "./clock.mjs";
 
 /** How the package calls them. */
+// biome-ignore format: a table
 const VERBS = {
-  consume: "consume",
-  peek: "consume",
-  reserve: "reserve",
-  borrow: "borrow",
-  charge: "charge",
-  consume_up_to: "consumeUpTo",
-  refund: "refund",
-  reset: "reset",
+  consume: "consume", peek: "consume", reserve: "reserve", borrow: "borrow",
+  charge: "charge", consume_up_to: "consumeUpTo", refund: "refund", reset: "reset",
 };
 
 const folder = new URL("../vectors/", import.meta.url);
