@@ -255,7 +255,11 @@ test("whatever is given to whichever method, it answers or throws its own error,
 
 test("an argument that asks the bucket itself while it is read does no harm", () => {
   const bucket = new Bucket(0, { rate: 3, periodMs: 1000 });
-  const asks = { valueOf: () => (bucket.consume(0), 1), toString: () => (bucket.consume(0), "1") };
+  const asking = (value) => () => {
+    bucket.consume(0);
+    return value;
+  };
+  const asks = { valueOf: asking(1), toString: asking("1") };
   assert.throws(() => bucket.consume(0, asks), TollgateError);
   assert.throws(
     () =>
@@ -286,7 +290,10 @@ test("a state goes on where it was saved, whatever it is", () => {
     const limit = randomLimit({ below, pick, chance });
     const bucket = new Bucket(START, limit);
     let now = START;
-    for (let i = below(10); i > 0; i--) bucket.decide((now += below(1500)), below(8), pick(VERBS));
+    for (let i = below(10); i > 0; i--) {
+      now += below(1500);
+      bucket.decide(now, below(8), pick(VERBS));
+    }
     now += below(1500) - (chance(0.2) ? 30_000 : 0);
     const snapshot = bucket.save(now);
     assert.deepEqual(Object.keys(snapshot), ["tokens", "drops", "at"]);
@@ -436,7 +443,8 @@ test("a bucket of the largest numbers there are is exact to the millisecond", ()
     for (let step = 0; step < 12; step++) {
       const cost = Math.min(limit.capacity, pick([1, large(), limit.capacity, Math.floor(limit.capacity / 2)]));
       const answer = bucket.decide(now, cost);
-      assert.equal(bucket.remaining(now), (model.consume(now, cost), model.remaining(now)), describe([limit, step]));
+      model.consume(now, cost);
+      assert.equal(bucket.remaining(now), model.remaining(now), describe([limit, step]));
       if (!answer.allowed && answer.retryAt <= MOMENT) {
         assert.equal(model.grants(answer.retryAt - 1, cost), false, describe([limit, step, cost, answer]));
         assert.equal(model.grants(answer.retryAt, cost), true, describe([limit, step, cost, answer]));

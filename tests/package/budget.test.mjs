@@ -252,7 +252,7 @@ test("all limits are restored or none", () => {
     [],
     [empty, null],
     [empty, { ...empty, drops: 1000 }],
-    [, empty],
+    Object.assign([], { 1: empty }),
     {},
     "xx",
   ];
@@ -329,11 +329,10 @@ test("it answers as its buckets do, taken together", () => {
             ? wait(Math.max(...refused.map(({ retryAt }) => retryAt)))
             : allow(Math.max(...each.map(({ tokens }) => tokens)), Math.max(...each.map(({ readyAt }) => readyAt)));
       assert.deepEqual(budget.decide(now, cost, verb, maxWaitMs), expected, row);
-      if (refused.length === 0)
-        buckets.forEach((bucket, i) => bucket.decide(now, same ? costs[0] : costs[i], verb, maxWaitMs));
-      else {
-        refusals += 1;
-        buckets.forEach((bucket) => bucket.consume(now, 0));
+      if (refused.length > 0) refusals += 1;
+      for (const [i, bucket] of buckets.entries()) {
+        if (refused.length > 0) bucket.consume(now, 0);
+        else bucket.decide(now, same ? costs[0] : costs[i], verb, maxWaitMs);
       }
       assert.deepEqual(
         budget.save(now),

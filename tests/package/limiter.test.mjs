@@ -2,8 +2,8 @@
 import assert from "node:assert/strict";
 import { execFile } from "node:child_process";
 import { getEventListeners } from "node:events";
-import { setImmediate } from "node:timers/promises";
 import { test } from "node:test";
+import { setImmediate } from "node:timers/promises";
 import { promisify } from "node:util";
 import { Limiter, TollgateError } from "../../build/package/index.js";
 import { random } from "../random.mjs";
@@ -858,7 +858,7 @@ const laws = {
 };
 
 test("whoever gives the forecast as the longest wait is admitted then, and with a millisecond less is refused at once", async () => {
-  const { pick, below, chance } = laws.random;
+  const { below, chance } = laws.random;
   let waits = 0;
   for (let round = 0; round < 60; round++) {
     const limits = laws.limits(4);
@@ -904,7 +904,8 @@ test("the moment that a refused consume is told, with others in line, is exact",
     const cost = below(5);
     const { allowed, retryAt } = limiter.consume(cost);
     if (allowed) continue;
-    for (let moment; (moment = pick([retryAt - 1, START + below(retryAt - START)])) > clock.now(); ) {
+    const moments = () => pick([retryAt - 1, START + below(retryAt - START)]);
+    for (let moment = moments(); moment > clock.now(); moment = moments()) {
       await clock.to(moment);
       assert.deepEqual(limiter.consume(cost), { allowed: false, retryAt }, `${round}`);
       if (moment === retryAt - 1) break;

@@ -1,7 +1,7 @@
 // watch: what a user interface is told, and that nothing runs in between.
 import assert from "node:assert/strict";
-import { setImmediate } from "node:timers/promises";
 import { test } from "node:test";
+import { setImmediate } from "node:timers/promises";
 import { Limiter, watch } from "../../build/package/index.js";
 import { random } from "../random.mjs";
 import { FakeClock, START } from "./clock.mjs";
@@ -15,7 +15,10 @@ function make(limits, cost) {
   limiter.on = (listener) => {
     const off = on.call(limiter, listener);
     counted.listeners += 1;
-    return () => ((counted.listeners -= 1), off());
+    return () => {
+      counted.listeners -= 1;
+      off();
+    };
   };
   const store = watch(limiter, cost);
   const told = [];
@@ -180,7 +183,10 @@ test("who listens from within, or stops, does no harm", async () => {
   const off = store.subscribe(() => {
     told.push("outer");
     off();
-    const inner = store.subscribe(() => (told.push("inner"), inner()));
+    const inner = store.subscribe(() => {
+      told.push("inner");
+      inner();
+    });
   });
   limiter.consume();
   limiter.consume();

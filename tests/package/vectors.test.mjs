@@ -1,6 +1,6 @@
 // The shared vectors, tests/vectors/*.json, through all of the package that decides.
 import assert from "node:assert/strict";
-import { readFileSync, readdirSync } from "node:fs";
+import { readdirSync, readFileSync } from "node:fs";
 import { test } from "node:test";
 import { Bucket, Budget, Limiter } from "../../build/package/index.js";
 import { FakeClock } from "./clock.mjs";

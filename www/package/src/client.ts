@@ -1,6 +1,6 @@
 // Tollgate's HTTP API, typed. Names are those of the API.
-import type { Cost } from "./budget.js";
 import type { Snapshot } from "./bucket.js";
+import type { Cost } from "./budget.js";
 import { TollgateError } from "./errors.js";
 
 /** Where the server is, and the credentials for it. */

@@ -3,4 +3,5 @@ import { init } from "./core.js";
 import { wasm } from "./wasm.js";
 
 init(wasm);
+
 export * from "./slim.js";
