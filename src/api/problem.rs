@@ -2,8 +2,10 @@
 
 use serde::Serialize;
 
+use super::endpoint::Endpoint;
 use super::reply::Reply;
-use super::request::{Endpoint, MAX_BODY_LEN, shown};
+use super::request::MAX_BODY_LEN;
+use super::text::shown;
 
 /// Why a request gets no decision. A refusal is not a problem in this sense but an answer.
 #[expect(missing_docs, reason = "the sentence of a variant says what its numbers are")]
