@@ -11,7 +11,7 @@ use super::verdict::until_s;
 use crate::limit::Decision;
 use crate::protocol::{Decided, LimitAnswer, ObjectReply};
 
-impl ResolvedRequest<'_> {
+impl ResolvedRequest {
     /// The response to all but batches.
     ///
     /// # Errors

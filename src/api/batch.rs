@@ -10,14 +10,14 @@ use super::resolve::{Answered, ResolvedItem, ResolvedRequest};
 use super::verdict::{Verdict, is_false, until_ms};
 use crate::protocol::{Decided, ObjectReply};
 
-impl<'p> ResolvedRequest<'p> {
+impl ResolvedRequest {
     /// The response to a batch, given what each object decided and which of the items it was asked for.
     ///
     /// # Errors
     /// The problem that one of the replies is.
-    pub fn batch_reply(&self, calls: &[(&[usize], ObjectReply)]) -> Result<Reply, Problem> {
+    pub fn batch_reply<'a>(&'a self, calls: &[(&[usize], ObjectReply)]) -> Result<Reply, Problem> {
         #[derive(Serialize)]
-        struct Body<'a> {
+        struct Body<'b> {
             allowed: bool,
             now: i64,
             #[serde(skip_serializing_if = "Option::is_none")]
@@ -26,7 +26,7 @@ impl<'p> ResolvedRequest<'p> {
             retry_after_ms: Option<u64>,
             #[serde(skip_serializing_if = "is_false")]
             replayed: bool,
-            results: Vec<Verdict<'a>>,
+            results: Vec<Verdict<'b>>,
         }
         let mut decisions = Vec::new();
         for (indices, reply) in calls {
@@ -41,13 +41,12 @@ impl<'p> ResolvedRequest<'p> {
         }
         decisions.sort_by_key(|(index, ..)| *index);
         let replayed = decisions.iter().all(|(.., decided)| decided.is_replayed);
-        let verdict =
-            |(_, item, answers, decided): &(usize, &'_ ResolvedItem<'p>, Vec<Answered<'p>>, &Decided)| Verdict {
-                reservation: None,
-                expires_at: None,
-                replayed: decided.is_replayed && !replayed,
-                ..self.verdict(item, answers, decided)
-            };
+        let verdict = |(_, item, answers, decided): &(usize, &'a ResolvedItem, Vec<Answered<'a>>, &Decided)| Verdict {
+            reservation: None,
+            expires_at: None,
+            replayed: decided.is_replayed && !replayed,
+            ..self.verdict(item, answers, decided)
+        };
         let results: Vec<Verdict<'_>> = decisions.iter().map(verdict).collect();
         let now = results.iter().map(|verdict| verdict.now).max().unwrap_or_default();
         let mut refused = results.iter().filter(|verdict| !verdict.allowed);

@@ -8,7 +8,7 @@ use super::resolve::{Answered, ResolvedItem};
 use crate::protocol::{Decided, LimitAnswer};
 
 /// How the buckets of a policy stand.
-pub(super) fn inspection<'p>(item: &ResolvedItem<'p>, answers: &[Answered<'p>], decided: &Decided) -> Reply {
+pub(super) fn inspection(item: &ResolvedItem, answers: &[Answered<'_>], decided: &Decided) -> Reply {
     #[derive(Serialize)]
     struct Body<'a> {
         policy: &'a str,

@@ -39,9 +39,9 @@ pub(super) struct Exact {
     at: i64,
 }
 
-impl<'p> ResolvedItem<'p> {
+impl ResolvedItem {
     /// Empty unless it was asked for.
-    pub(super) fn snapshot(&self, answers: &[Answered<'p>]) -> Vec<LimitBody<'p, Exact>> {
+    pub(super) fn snapshot<'a>(&self, answers: &[Answered<'a>]) -> Vec<LimitBody<'a, Exact>> {
         let asked = answers.iter().filter(|_| self.wants_snapshot);
         let exact = |Snapshot { tokens, drops, at }| Exact { tokens, drops, at };
         asked.map(|(limit, _, answer)| LimitBody::of(limit, exact(answer.snapshot))).collect()

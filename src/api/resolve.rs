@@ -1,5 +1,7 @@
 //! A request whose policies are known and whose costs fit them.
 
+use std::sync::Arc;
+
 use super::cost::Cost;
 use super::endpoint::Endpoint;
 use super::problem::{Cause, Problem};
@@ -10,29 +12,29 @@ use crate::protocol::{Action, LimitAnswer};
 
 /// A request whose policies are known and whose costs fit them.
 #[derive(Clone, Debug)]
-pub struct ResolvedRequest<'p> {
+pub struct ResolvedRequest {
     pub(super) endpoint: Endpoint,
     pub(super) action: Action,
     /// One, or those of a batch.
-    pub(super) items: Vec<ResolvedItem<'p>>,
+    pub(super) items: Vec<ResolvedItem>,
 }
 
 /// One budget that is asked.
 #[derive(Clone, Debug)]
-pub struct ResolvedItem<'p> {
+pub struct ResolvedItem {
     /// The policy.
-    pub policy: &'p Policy,
+    pub policy: Arc<Policy>,
     /// The cost of each of its limits.
     pub costs: Vec<u64>,
     pub(super) wants_snapshot: bool,
 }
 
-impl<'p> ResolvedRequest<'p> {
+impl ResolvedRequest {
     /// Finds the policies that `ask` names.
     ///
     /// # Errors
     /// [`Problem::UnknownPolicy`], and what is wrong with the costs: see [`Cost::of`](super::Cost::of).
-    pub fn new(endpoint: Endpoint, ask: &Request<'_>, policies: &'p Policies) -> Result<Self, Problem> {
+    pub fn new(endpoint: Endpoint, ask: &Request<'_>, policies: &Policies) -> Result<Self, Problem> {
         let verb = match ask.action {
             Action::Look(verb) | Action::Take(verb) | Action::Reserve(verb) => verb,
             Action::Hold => Verb::Consume,
@@ -51,7 +53,7 @@ impl<'p> ResolvedRequest<'p> {
                 (None, Endpoint::Reset | Endpoint::Inspect | Endpoint::Cancel) => vec![0; policy.limits().len()],
                 (None, _) => Cost::Each(1).of(policy, verb)?,
             };
-            Ok(ResolvedItem { policy, costs, wants_snapshot: item.snapshot })
+            Ok(ResolvedItem { policy: Arc::clone(policy), costs, wants_snapshot: item.snapshot })
         });
         Ok(Self { endpoint, action: ask.action, items: items.collect::<Result<_, _>>()? })
     }
@@ -64,7 +66,7 @@ impl<'p> ResolvedRequest<'p> {
 
     /// The budgets that are asked: at least one.
     #[must_use]
-    pub fn items(&self) -> &[ResolvedItem<'p>] {
+    pub fn items(&self) -> &[ResolvedItem] {
         &self.items
     }
 }
@@ -72,8 +74,8 @@ impl<'p> ResolvedRequest<'p> {
 /// A limit, what was asked of it, and its answer.
 pub(super) type Answered<'a> = (&'a NamedLimit, u64, LimitAnswer);
 
-impl<'p> ResolvedItem<'p> {
-    pub(super) fn answers(&self, answers: &[LimitAnswer]) -> Result<Vec<Answered<'p>>, Problem> {
+impl ResolvedItem {
+    pub(super) fn answers(&self, answers: &[LimitAnswer]) -> Result<Vec<Answered<'_>>, Problem> {
         let limits = self.policy.limits();
         if answers.len() != limits.len() {
             return Err(Problem::Unavailable { cause: Cause::Failed }); // an object of another version, for a moment

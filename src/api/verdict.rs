@@ -67,8 +67,13 @@ pub(super) struct Details<'a> {
     full_name: &'a str,
 }
 
-impl<'p> ResolvedRequest<'p> {
-    pub(super) fn verdict(&self, item: &ResolvedItem<'p>, answers: &[Answered<'p>], decided: &Decided) -> Verdict<'p> {
+impl ResolvedRequest {
+    pub(super) fn verdict<'a>(
+        &self,
+        item: &'a ResolvedItem,
+        answers: &[Answered<'a>],
+        decided: &Decided,
+    ) -> Verdict<'a> {
         let now = decided.now;
         let details: Vec<_> = answers.iter().map(|answered| self.details(answered, now)).collect();
         let mut decisive = details.iter();
@@ -102,7 +107,7 @@ impl<'p> ResolvedRequest<'p> {
         }
     }
 
-    fn details(&self, &(limit, cost, answer): &Answered<'p>, now: i64) -> Details<'p> {
+    fn details<'a>(&self, &(limit, cost, answer): &Answered<'a>, now: i64) -> Details<'a> {
         let capacity = limit.limit().config().capacity;
         let verb = match self.action {
             Action::Look(verb) | Action::Take(verb) | Action::Reserve(verb) => verb,

@@ -157,7 +157,7 @@ const MAX_IDEMPOTENCY_KEY_LEN: usize = 255;
 /// the batch is not granted: what the others hold can still be given back, and what they have kept is lost at worst.
 #[wasm_bindgen]
 pub struct Call {
-    asked: ResolvedRequest<'static>,
+    asked: ResolvedRequest,
     is_batch: bool,
     /// In the order of their names.
     objects: Vec<Object>,
@@ -299,7 +299,7 @@ impl Call {
     #[must_use]
     pub fn unanswered(self, cause: &str) -> String {
         let cause = Cause::of(cause);
-        let policies: Vec<_> = self.asked.items().iter().map(|item| item.policy).collect();
+        let policies: Vec<_> = self.asked.items().iter().map(|item| &item.policy).collect();
         // To let pass is for those that would take tokens; who looks, reports or gives back wants to know that it failed.
         let would_take = match self.asked.action() {
             Action::Take(verb) => matches!(verb, Verb::Consume | Verb::Borrow { .. } | Verb::ConsumeUpTo),
@@ -316,7 +316,7 @@ impl Call {
 }
 
 impl Call {
-    fn items_of(&self, index: usize) -> impl Iterator<Item = &ResolvedItem<'static>> {
+    fn items_of(&self, index: usize) -> impl Iterator<Item = &ResolvedItem> {
         let items = self.objects.get(index).map(|object| object.items.as_slice()).unwrap_or_default();
         items.iter().filter_map(|&item| self.asked.items().get(item))
     }
