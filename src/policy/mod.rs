@@ -13,10 +13,13 @@
 )]
 
 mod describe;
+mod error;
 mod named;
 mod parse;
+mod reader;
 mod stored;
 
+pub use error::PolicyError;
 pub use named::{NamedLimit, OnError, Policy, ReservationTerms, Unsettled};
-pub use parse::{MAX_LIMITS, Policies, PolicyError};
+pub use parse::{MAX_LIMITS, Policies};
 pub use stored::{StoredConfigError, stored_limits};
