@@ -3,12 +3,13 @@
 use super::endpoint::Endpoint;
 use super::fields::{limit_field, policy_field};
 use super::inspect::inspection;
-use super::problem::{Cause, Problem};
+use super::problem::Problem;
 use super::refusal::{Refusal, respond, violated};
 use super::reply::Reply;
 use super::resolve::ResolvedRequest;
 use super::verdict::until_s;
 use crate::limit::Decision;
+use crate::policy::Cause;
 use crate::protocol::{Decided, LimitAnswer, ObjectReply};
 
 impl ResolvedRequest {

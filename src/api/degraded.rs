@@ -2,8 +2,8 @@
 
 use serde::Serialize;
 
-use super::problem::Cause;
 use super::reply::Reply;
+use crate::policy::Cause;
 
 /// The response where a policy lets pass what cannot be decided.
 #[must_use]

@@ -35,11 +35,12 @@ mod resolve;
 mod text;
 mod verdict;
 
+pub use crate::policy::Cause;
 pub use cost::Cost;
 pub use degraded::degraded_reply;
 pub use endpoint::Endpoint;
 pub use media_type::require_json;
-pub use problem::{Cause, Problem};
+pub use problem::Problem;
 pub use reply::Reply;
 pub use request::{Item, MAX_BATCH, MAX_BODY_LEN, MAX_KEY_LEN, Request};
 pub use resolve::{ResolvedItem, ResolvedRequest};

@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use super::cost::Cost;
 use super::endpoint::Endpoint;
-use super::problem::{Cause, Problem};
+use super::problem::Problem;
 use super::request::Request;
 use crate::limit::Verb;
-use crate::policy::{NamedLimit, Policies, Policy};
+use crate::policy::{Cause, NamedLimit, Policies, Policy};
 use crate::protocol::{Action, LimitAnswer};
 
 /// A request whose policies are known and whose costs fit them.

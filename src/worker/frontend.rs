@@ -6,14 +6,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use sha2::{Digest, Sha256};
 use wasm_bindgen::prelude::{JsValue, wasm_bindgen};
-use worker::Env;
+use worker::{Env, console_log};
 
 use super::settings::Settings;
 use crate::api::{
     Cause, Endpoint, MAX_BODY_LEN, Problem, Reply, Request, ResolvedItem, ResolvedRequest, degraded_reply, require_json,
 };
 use crate::limit::{Decision, Verb};
-use crate::policy::OnError;
 use crate::protocol::{Action, ObjectReply, ObjectRequest, RequestId};
 
 /// Answers requests, as far as that needs nobody else. Replies are texts: see [`Reply::to_text`].
@@ -105,7 +104,8 @@ impl Frontend {
             require_method(method, &["GET", "HEAD"], "GET, HEAD")?;
             return Ok(Some(Reply::healthy()));
         }
-        if !settings.credentials.allow(authorization) {
+        if let Err(denied) = settings.credentials.check(authorization) {
+            console_log!("401: {denied}"); // the client is not told which
             return Err(Problem::Unauthorized);
         }
         if Endpoint::of(path).is_none() {
@@ -305,7 +305,7 @@ impl Call {
             Action::Take(verb) => matches!(verb, Verb::Consume | Verb::Borrow { .. } | Verb::ConsumeUpTo),
             action => action == Action::Hold,
         };
-        let reply = if would_take && policies.iter().all(|policy| policy.on_error() == OnError::Open) {
+        let reply = if would_take && policies.iter().all(|policy| policy.on_error().opens(cause)) {
             let names: Vec<_> = policies.iter().map(|policy| policy.name()).collect();
             degraded_reply(&names, cause)
         } else {
