@@ -12,6 +12,7 @@
     )
 )]
 
+mod definition;
 mod describe;
 mod named;
 mod parse;
