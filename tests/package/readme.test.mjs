@@ -12,7 +12,7 @@ import { unstable_readConfig as readConfig } from "wrangler";
 import { TOKEN, start } from "../http/workerd.mjs";
 
 const root = fileURLToPath(new URL("../../", import.meta.url));
-const readme = readFileSync(join(root, "www/README.md"), "utf8");
+const readme = readFileSync(join(root, "www/package/README.md"), "utf8");
 const folder = mkdtempSync(join(tmpdir(), "tollgate-readme-"));
 let tollgate;
 
