@@ -14,7 +14,7 @@ use super::clock;
 use super::frontend::random;
 use super::settings::Settings;
 use crate::ledger::{Ledger, Writes};
-use crate::protocol::ObjectRequest;
+use crate::protocol::{Format, ObjectReply, ObjectRequest, Unreadable};
 
 /// What `key_object.mjs` wraps into a class that answers RPC.
 #[wasm_bindgen]
@@ -49,15 +49,22 @@ impl KeyObject {
     /// # Errors
     /// When no decision can be made: the request is not understood here, or the storage fails.
     pub fn decide(&self, policies: &str, request: &[f64]) -> Result<Vec<f64>, JsValue> {
-        let request = ObjectRequest::from_numbers(request)
-            .ok_or_else(|| JsError::new("unknown request format: frontend and object are of different versions"))?;
+        let (request, format) = match ObjectRequest::from_numbers(request) {
+            Ok(request) => request,
+            Err(Unreadable::Format) => {
+                let reply = ObjectReply::FormatUnknown { newest: Format::NEWEST.number().into() };
+                return Ok(reply.to_numbers(Format::NEWEST));
+            }
+            Err(Unreadable::Malformed) => return Err(JsError::new("the request's numbers are malformed").into()),
+        };
         let settings = Settings::of(&self.env).map_err(|_| JsError::new("the settings have errors"))?;
         let known = |name: &str| settings.policies.by_wire_name(name).cloned();
-        let asked: Option<Vec<_>> = policies.split(',').map(known).collect();
-        let asked = asked.ok_or_else(|| JsError::new(&format!("this version does not have all of {policies}")))?;
+        let Some(asked) = policies.split(',').map(known).collect::<Option<Vec<_>>>() else {
+            return Ok(ObjectReply::PolicyUnknown.to_numbers(format));
+        };
         self.with_ledger(|ledger, now| {
             let (reply, writes) = ledger.ask(&asked, &request, now, random)?;
-            Ok((reply.to_numbers(), writes))
+            Ok((reply.to_numbers(format), writes))
         })
     }
 
