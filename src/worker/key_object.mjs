@@ -64,7 +64,7 @@ class Host {
 
   write_background(name, row, ledger, ticket) {
     this.#storage.put(name, row, { allowUnconfirmed: true });
-    if (ticket !== 0) this.#storage.sync().then(() => this.#rust()?.confirm(name, ledger, ticket));
+    this.#storage.sync().then(() => this.#rust()?.confirm(name, ledger, ticket));
   }
 
   clear() {
