@@ -4,7 +4,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::named::{NamedLimit, OnError, Policy, ReservationTerms, Unsettled};
+use super::named::{NamedLimit, Policy, ReservationTerms, Unsettled};
+use super::on_error::OnError;
 use super::stored::{StoredConfig, StoredConfigError, limits_of};
 
 /// Readers ignore fields that they do not know, so that the next version can add one; but not within `numbers`, where
@@ -63,7 +64,7 @@ impl Policy {
             DefinedUnsettled::Refund => Unsettled::Refund,
         };
         let reservations = ReservationTerms { ttl_ms: reservation_ttl_ms, unsettled };
-        Ok(Self::new(&name, limits.collect(), OnError::Closed, reservations))
+        Ok(Self::new(&name, limits.collect(), OnError::CLOSED, reservations))
     }
 }
 

@@ -6,14 +6,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use sha2::{Digest, Sha256};
 use wasm_bindgen::prelude::{JsValue, wasm_bindgen};
-use worker::Env;
+use worker::{Env, console_log};
 
 use super::settings::Settings;
 use crate::api::{
     Cause, Endpoint, MAX_BODY_LEN, Problem, Reply, Request, ResolvedItem, ResolvedRequest, degraded_reply, require_json,
 };
 use crate::limit::{Decision, Verb};
-use crate::policy::OnError;
 use crate::protocol::{Action, Format, ObjectReply, ObjectRequest, RequestId};
 
 /// Answers requests, as far as that needs nobody else. Replies are texts: see [`Reply::to_text`].
@@ -105,7 +104,8 @@ impl Frontend {
             require_method(method, &["GET", "HEAD"], "GET, HEAD")?;
             return Ok(Some(Reply::healthy()));
         }
-        if !settings.credentials.allow(authorization) {
+        if let Err(denied) = settings.credentials.check(authorization) {
+            console_log!("401: {denied}"); // the client is not told which
             return Err(Problem::Unauthorized);
         }
         if Endpoint::of(path).is_none() {
@@ -157,7 +157,7 @@ const MAX_IDEMPOTENCY_KEY_LEN: usize = 255;
 /// the batch is not granted: what the others hold can still be given back, and what they have kept is lost at worst.
 #[wasm_bindgen]
 pub struct Call {
-    asked: ResolvedRequest<'static>,
+    asked: ResolvedRequest,
     is_batch: bool,
     /// In the order of their names.
     objects: Vec<Object>,
@@ -302,13 +302,13 @@ impl Call {
     #[must_use]
     pub fn unanswered(self, cause: &str) -> String {
         let cause = Cause::of(cause);
-        let policies: Vec<_> = self.asked.items().iter().map(|item| item.policy).collect();
+        let policies: Vec<_> = self.asked.items().iter().map(|item| &item.policy).collect();
         // To let pass is for those that would take tokens; who looks, reports or gives back wants to know that it failed.
         let would_take = match self.asked.action() {
             Action::Take(verb) => matches!(verb, Verb::Consume | Verb::Borrow { .. } | Verb::ConsumeUpTo),
             action => action == Action::Hold,
         };
-        let reply = if would_take && policies.iter().all(|policy| policy.on_error() == OnError::Open) {
+        let reply = if would_take && policies.iter().all(|policy| policy.on_error().opens(cause)) {
             let names: Vec<_> = policies.iter().map(|policy| policy.name()).collect();
             degraded_reply(&names, cause)
         } else {
@@ -319,7 +319,7 @@ impl Call {
 }
 
 impl Call {
-    fn items_of(&self, index: usize) -> impl Iterator<Item = &ResolvedItem<'static>> {
+    fn items_of(&self, index: usize) -> impl Iterator<Item = &ResolvedItem> {
         let items = self.objects.get(index).map(|object| object.items.as_slice()).unwrap_or_default();
         items.iter().filter_map(|&item| self.asked.items().get(item))
     }

@@ -1,8 +1,9 @@
 // The object, in JavaScript: answers calls, and gives key_object.rs what it needs of the runtime: storage, alarms, timers.
 import { DurableObject } from "cloudflare:workers";
-import * as built from "./index.js";
+import { lasting } from "./recovery.mjs";
+import * as built from "./rust/index.js";
 
-/** The class that worker-build exports does not extend `DurableObject`, so the runtime would not let it answer RPC. */
+/** Only a class that extends `DurableObject` may answer RPC, and what Rust exports cannot. */
 export class KeyObject extends DurableObject {
   #rust;
   #host;
@@ -11,19 +12,19 @@ export class KeyObject extends DurableObject {
     super(context, env);
     // Weakly: WebAssembly keeps the host until the Rust half is freed, and that is not before this object is.
     const self = new WeakRef(this);
-    this.#host = new Host(context.storage, () => self.deref()?.#rust);
-    this.#rust = new built.KeyObject(String(context.id), env, this.#host);
+    this.#host = new Host(context.storage, () => self.deref()?.#rust());
+    this.#rust = lasting(() => new built.KeyObject(String(context.id), env, this.#host));
   }
 
   decide(policies, request, definitions) {
-    return this.#rust.decide(policies, request, definitions);
+    return this.#rust().decide(policies, request, definitions);
   }
 
   /** Never throws: the runtime would try again for some minutes, and then never again. */
   alarm() {
     this.#host.alarmed();
     try {
-      this.#rust.clean();
+      this.#rust().clean();
       this.#host.cleaned();
     } catch (error) {
       console.error("not cleaned up:", error);

@@ -67,7 +67,7 @@ describe("taken in parts", () => {
   /** What nothing but these could need. */
   const MARKS = {
     SharedLimiter: "BroadcastChannel",
-    kept: "indexedDB",
+    tabs: "indexedDB",
     Client: "/v1/",
     limitFetch: "retry-after",
     Queue: "drop_oldest",

@@ -9,7 +9,7 @@ import { after, before, test } from "node:test";
 import { fileURLToPath } from "node:url";
 import { promisify } from "node:util";
 import { unstable_readConfig as readConfig } from "wrangler";
-import { TOKEN, start } from "../http/workerd.mjs";
+import { start, TOKEN } from "../http/workerd.mjs";
 
 const root = fileURLToPath(new URL("../../", import.meta.url));
 const readme = readFileSync(join(root, "www/package/README.md"), "utf8");

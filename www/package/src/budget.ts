@@ -1,17 +1,17 @@
-// Several limits for one key, all or none.
-import { Bucket, mismatched, type Decision, type Limit, type Snapshot, type Verb } from "./bucket.js";
-import { whole } from "./errors.js";
+// Several limits for one key: all grant, or nothing is taken.
+import { Bucket, type Decision, type Limit, type Snapshot, snapshotMismatched, type Verb } from "./bucket.js";
+import { checkWhole } from "./errors.js";
 
-/** How many tokens are asked: the same of each limit, or of each by its name. */
+/** How many tokens to ask for: one number for all limits, or one for each by its name. */
 export type Cost = number | Readonly<Record<string, number>>;
 
 /**
- * The buckets of a policy for one key: its limits all grant, or none of them gives anything. Time is an argument.
+ * A bucket for each limit of a policy, for one key: all of them grant, or nothing is taken. Time is an argument.
  *
  * ```js
  * const budget = new Budget(0, [{ rate: 10, periodMs: 1000 }, { rate: 15, periodMs: 60_000 }]);
  * budget.decide(0, 10).allowed; // true
- * budget.decide(1000, 10); // { allowed: false, retryAt: 20000 }: the first limit would, the second has 5 left
+ * budget.decide(1000, 10); // { allowed: false, retryAt: 20000 }: the first limit would grant, the second has 5 left
  * ```
  */
 export class Budget {
@@ -20,26 +20,30 @@ export class Budget {
 
   constructor(now: number, limits: Limit | readonly Limit[]) {
     this.limits = [limits].flat();
-    whole("limits", this.limits.length, 1);
+    checkWhole("limits", this.limits.length, 1);
     this.#buckets = this.limits.map((limit) => new Bucket(now, limit));
   }
 
-  /** Asks all limits at one moment, as {@link Bucket.decide} asks one. The answer is the longest wait and the latest start of theirs. */
-  decide(now: number, cost: Cost = 1, verb: Verb = "consume", maxWaitMs = Infinity, keep = true): Decision {
-    const costs = this.limits.map(({ name }) => whole("cost", typeof cost === "number" ? cost : Object(cost)[name!]));
-    // At least one, so that an empty bucket refuses.
+  /** Asks all limits at once, as {@link Bucket.decide} asks one. The answer has the longest wait and the latest start of them all. */
+  decide(now: number, cost: Cost = 1, verb: Verb = "consume", maxWaitMs = Infinity, apply = true): Decision {
+    const costs = this.limits.map(({ name }) =>
+      checkWhole("cost", typeof cost === "number" ? cost : Object(cost)[name!]),
+    );
+    // At least 1, so that an empty bucket refuses.
     const most =
       verb === "consumeUpTo"
         ? Math.max(1, Math.min(...this.#buckets.map((bucket, i) => (costs[i] ? bucket.remaining(now) : Infinity))))
         : Infinity;
-    const ask = (keep: boolean) =>
+    const ask = (apply: boolean) =>
       this.#buckets
-        .map((bucket, i) => bucket.decide(now, Math.min(costs[i]!, most), verb, maxWaitMs, keep))
-        .reduce(both);
-    if (!keep || costs.length === 1) return ask(keep);
+        .map((bucket, i) => bucket.decide(now, Math.min(costs[i]!, most), verb, maxWaitMs, apply))
+        .reduce(combine);
+    if (!apply || costs.length === 1) return ask(apply);
     const decision = ask(false);
-    // A refusal moves nothing but a bucket that waits for a clock which was wrong.
-    return decision.allowed ? ask(true) : (this.#buckets.forEach((bucket) => bucket.consume(now, 0)), decision);
+    if (decision.allowed) return ask(true);
+    // A refusal changes nothing, except that a bucket whose clock stepped back too far continues from the new time.
+    for (const bucket of this.#buckets) bucket.consume(now, 0);
+    return decision;
   }
 
   /** How many whole tokens every limit has. */
@@ -47,25 +51,27 @@ export class Budget {
     return Math.min(...this.#buckets.map((bucket) => bucket.remaining(now)));
   }
 
-  /** The first moment, `now` or later, at which all limits are full if nobody asks; `Infinity` if they never will be. */
+  /** The first moment, `now` or later, at which all limits are full if nothing is taken; `Infinity` if they never are. */
   fullAt(now: number): number {
     return Math.max(...this.#buckets.map((bucket) => bucket.fullAt(now)));
   }
 
-  /** The states of all limits at `now`, to be kept. */
+  /** The states of all limits at `now`, to store. */
   save(now: number): Snapshot[] {
     return this.#buckets.map((bucket) => bucket.save(now));
   }
 
-  /** Takes over what {@link save} gave of the same limits. */
+  /** Continues from what {@link save} returned for the same limits. */
   restore(snapshots: readonly Snapshot[]): void {
-    if (snapshots.length !== this.limits.length) throw mismatched();
-    for (const keep of [false, true]) this.#buckets.forEach((bucket, i) => bucket.restore(snapshots[i]!, keep));
+    if (snapshots.length !== this.limits.length) throw snapshotMismatched();
+    for (const apply of [false, true]) {
+      for (const [i, bucket] of this.#buckets.entries()) bucket.restore(snapshots[i]!, apply);
+    }
   }
 }
 
-/** What both answers come to. */
-function both(a: Decision, b: Decision): Decision {
+/** The answer of two limits together. */
+function combine(a: Decision, b: Decision): Decision {
   if (a.allowed && b.allowed) {
     return { allowed: true, tokens: Math.max(a.tokens, b.tokens), readyAt: Math.max(a.readyAt, b.readyAt) };
   }

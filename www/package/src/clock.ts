@@ -1,17 +1,18 @@
-// The time, and waking at one.
+// The clock, and timers by it.
 
-/** A time to go by. Where none is given it is {@link systemClock}; a test gives its own. */
+/** A source of time. The default is {@link systemClock}; a test passes its own. */
 export interface Clock {
-  /** Unix milliseconds, whole, never less than before. */
+  /** Unix milliseconds: a whole number that never decreases. */
   now(): number;
-  /** Calls `wake` once, as soon as {@link now} has come to `moment` and never before. Returns what prevents it. */
+  /** Calls `wake` once, as soon as {@link now} has reached `moment` and never before. Returns a function that cancels it. */
   at(moment: number, wake: () => void): () => void;
 }
 
 /**
- * Makes a clock of two that run: the wall's, which may be set and is the only one that goes on while a laptop sleeps, and
- * a monotonic one, which is neither. It is anchored to the wall's once, so it does not jump with it. Only when the wall's has
- * come to be ahead by more than a minute was that a sleep, and the clock follows. It never goes back.
+ * Makes a clock of two others: the wall clock, which can be set and keeps running while a laptop sleeps, and a monotonic
+ * clock, which cannot be set and may stop. It is anchored to the wall clock once and then follows the monotonic one, so it
+ * does not jump. Only when the wall clock has got more than a minute ahead, as after a sleep, does it catch up. It never
+ * goes back.
  */
 export function makeClock(
   wallMs: () => number = () => Date.now(),
@@ -20,43 +21,45 @@ export function makeClock(
   let offsetMs: number | undefined;
   const now = () => {
     const elapsedMs = monotonicMs();
-    const apartMs = wallMs() - elapsedMs;
-    if (offsetMs === undefined || apartMs - offsetMs > SLEEP_MS) offsetMs = apartMs;
+    const differenceMs = wallMs() - elapsedMs;
+    if (offsetMs === undefined || differenceMs - offsetMs > SLEEP_MS) offsetMs = differenceMs;
     return Math.floor(elapsedMs + offsetMs);
   };
   return {
     now,
     at(moment, wake) {
       let timer: ReturnType<typeof setTimeout>;
-      const sleep = () => {
+      const setTimer = () => {
         clearTimeout(timer);
-        timer = setTimeout(look, Math.min(moment - now(), LONGEST_TIMER_MS));
+        timer = setTimeout(check, Math.min(moment - now(), LONGEST_TIMER_MS));
       };
-      const look = () => {
-        if (moment > now()) return sleep();
+      const check = () => {
+        if (moment > now()) return setTimer();
         cancel();
         wake();
       };
       const cancel = () => {
         clearTimeout(timer);
-        sleepers.delete(look);
+        pending.delete(check);
       };
-      sleepers.add(look);
-      sleep();
+      pending.add(check);
+      setTimer();
       return cancel;
     },
   };
 }
 
-// A timer does not run while the laptop sleeps: those who wait look again when somebody looks at the page again.
-const sleepers = new Set<() => void>();
-const wakeAll = () => sleepers.forEach((look) => look());
-globalThis.document?.addEventListener("visibilitychange", wakeAll);
+// Timers stop while a laptop sleeps, so check them all when the page becomes visible.
+const pending = new Set<() => void>();
+const checkAll = () => {
+  for (const check of pending) check();
+};
+globalThis.document?.addEventListener("visibilitychange", checkAll);
 
-/** More than clocks are corrected by at once, and less than anybody would call a sleep. The core's step back is as long. */
+/** More than a clock is corrected by, and shorter than any real sleep. The core tolerates a step back of the same length. */
 const SLEEP_MS = 60_000;
-/** What a timer can wait: with more it fires at once. */
+/** The longest delay of `setTimeout`; with a longer one it fires at once. */
 const LONGEST_TIMER_MS = 2 ** 31 - 1;
 
-/** The clock of this page or process. */
+/** The clock of this page or process: see {@link makeClock}. */
 export const systemClock: Clock = makeClock();

@@ -1,27 +1,27 @@
-// What this package throws.
+// The errors that this package throws.
 
-/** What was wrong, in a word that does not change. */
+/** What went wrong. Codes do not change. */
 export type TollgateErrorCode =
-  /** The number of that name was not a whole one, or out of range: `min` and `max` say between which it has to be. */
+  /** The argument of that name is not a whole number, or is out of range; `min` and `max` are the bounds. */
   | `${string}_not_whole`
   | `${string}_too_small`
   | `${string}_too_large`
-  /** The word of that name was none of those that there are. */
+  /** The argument of that name is not one of the known words. */
   | `${string}_unknown`
-  /** A snapshot was not one of these limits. */
+  /** The snapshot does not match the limits. */
   | "snapshot_mismatched"
-  /** The WebAssembly module was not given yet: see `init`. */
+  /** There is no WebAssembly module yet: call `init` first. */
   | "not_initialised"
-  /** More than could ever be granted: `maxCost` is the most. */
+  /** The cost is more than could ever be granted; `maxCost` is the most that could. */
   | "cost_never_granted"
-  /** It would take longer than `maxWaitMs`: `retryAt` is when it would be granted. */
+  /** It would not be granted within `maxWaitMs`; `retryAt` is when it would be. */
   | "wait_too_long"
-  /** Too many were waiting already, or it was dropped for one that came later. */
+  /** The queue was full: this call was rejected, or dropped to make room for a newer one. */
   | "queue_full"
-  /** The server's answer was not one of Tollgate's. */
+  /** The response did not come from Tollgate. */
   | "answer_malformed";
 
-/** The numbers that belong to a code. */
+/** The numbers that go with a code. */
 export interface TollgateErrorDetails {
   readonly min?: number;
   readonly max?: number;
@@ -29,7 +29,7 @@ export interface TollgateErrorDetails {
   readonly retryAt?: number;
 }
 
-/** What this package throws, and what its promises are rejected with: see `code`. */
+/** Every error that this package throws or rejects with. Check `code`. */
 export class TollgateError extends Error implements TollgateErrorDetails {
   override readonly name = "TollgateError";
   declare readonly min?: number;
@@ -47,19 +47,19 @@ export class TollgateError extends Error implements TollgateErrorDetails {
   }
 }
 
-/** The number itself if it is whole and in range. `Infinity` is, where it is the largest. */
-export function whole(name: string, value: number, min = 0, max = Number.MAX_SAFE_INTEGER): number {
+/** Returns `value` if it is a whole number in range, and throws otherwise. `Infinity` passes where `max` is `Infinity`. */
+export function checkWhole(name: string, value: number, min = 0, max = Number.MAX_SAFE_INTEGER): number {
   if ((Number.isSafeInteger(value) || value === max) && value >= min && value <= max) return value;
-  const wrong = value < min ? "too_small" : value > max ? "too_large" : "not_whole";
-  throw new TollgateError(`${name}_${wrong}`, `${name} must be a whole number from ${min} to ${max}, not ${value}`, {
+  const fault = value < min ? "too_small" : value > max ? "too_large" : "not_whole";
+  throw new TollgateError(`${name}_${fault}`, `${name} must be a whole number from ${min} to ${max}, not ${value}`, {
     min,
     max,
   });
 }
 
-/** The place of `value` among `values`. */
-export function placeOf(name: string, value: string, values: readonly string[]): number {
-  const place = values.indexOf(value);
-  if (place < 0) throw new TollgateError(`${name}_unknown`, `${name} must be one of ${values}, not ${value}`);
-  return place;
+/** Returns the index of `value` in `values`, and throws if it is not there. */
+export function checkIndex(name: string, value: string, values: readonly string[]): number {
+  const index = values.indexOf(value);
+  if (index < 0) throw new TollgateError(`${name}_unknown`, `${name} must be one of ${values}, not ${value}`);
+  return index;
 }

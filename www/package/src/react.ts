@@ -1,16 +1,16 @@
 // The hook for React.
 import { useCallback, useMemo, useSyncExternalStore } from "react";
 import type { Cost } from "./budget.js";
-import { watch, type Standing, type Watchable } from "./store.js";
+import { type Standing, type Watchable, watch } from "./store.js";
 
-/** What {@link useRateLimit} gives: how the limit stands, and the limiter's own `consume`. */
+/** What {@link useRateLimit} returns: the state of the limit, and the limiter's own `consume`. */
 export interface RateLimit<Consumed> extends Standing {
   consume(cost?: Cost): Consumed;
 }
 
 /**
- * Shows how a limit stands, and renders again when that changes: when somebody consumes, and exactly at `readyAt`. On a
- * server, and until the page has taken over, it shows a limit that nobody has used: what a server sent cannot know better.
+ * Returns the state of a limit, and renders again when that changes: when tokens are taken or given back, and exactly at
+ * `readyAt`. It does not poll. On a server, and during hydration, it shows the limit as unused, so that both render the same.
  *
  * ```jsx
  * const { ok, readyAt, consume } = useRateLimit(limiter, { cost: 2 });
@@ -21,18 +21,18 @@ export function useRateLimit<Consumed>(
   limiter: Watchable & { consume(cost?: Cost): Consumed },
   { cost = 1 }: { readonly cost?: Cost } = {},
 ): RateLimit<Consumed> {
-  const asked = JSON.stringify(cost); // an object is another one in each render
-  const store = useMemo(() => watch(limiter, JSON.parse(asked) as Cost), [limiter, asked]);
-  const unused = useMemo(() => ({ ok: true, remaining: tokensOf(limiter), readyAt: 0 }), [limiter]);
+  const costText = JSON.stringify(cost); // a cost by names is a new object in each render
+  const store = useMemo(() => watch(limiter, JSON.parse(costText) as Cost), [limiter, costText]);
+  const unused = useMemo(() => ({ ok: true, remaining: initialTokens(limiter), readyAt: 0 }), [limiter]);
   const standing = useSyncExternalStore(store.subscribe, store.get, () => unused);
   const consume = useCallback(
-    (other?: Cost) => limiter.consume(other ?? (JSON.parse(asked) as Cost)),
-    [limiter, asked],
+    (other?: Cost) => limiter.consume(other ?? (JSON.parse(costText) as Cost)),
+    [limiter, costText],
   );
   return useMemo(() => ({ ...standing, consume }), [standing, consume]);
 }
 
-/** How many tokens there are at first; 0 where only a server knows. */
-function tokensOf({ limits }: Watchable): number {
+/** How many tokens an unused limit has; 0 where only a server knows. */
+function initialTokens({ limits }: Watchable): number {
   return limits ? Math.min(...limits.map(({ rate, capacity = rate, initial = capacity }) => initial)) : 0;
 }

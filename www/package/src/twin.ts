@@ -1,4 +1,4 @@
-// A server's budget, foreseen.
+// Predicts a server's answers.
 import type { Decision, Refusal, Snapshot } from "./bucket.js";
 import { Budget, type Cost } from "./budget.js";
 import type {
@@ -12,47 +12,47 @@ import type {
   Refused,
   Request,
 } from "./client.js";
-import { systemClock, type Clock } from "./clock.js";
-import { Events } from "./events.js";
+import { type Clock, systemClock } from "./clock.js";
+import { Emitter } from "./events.js";
 
-/** Whose budget a {@link Twin} follows, and how far it trusts itself. */
+/** Which budget a {@link Twin} follows, and for how long it trusts itself. */
 export interface TwinOptions {
   readonly policy: string;
   readonly key: string;
-  /** How long nothing is asked, in milliseconds, that would be refused as far as is known: others may have given back meanwhile. A minute, if left out. */
+  /** How many milliseconds after its last request the twin still withholds what it expects to be refused. Then it asks, because others may have given tokens back. Default: a minute. */
   readonly trustMs?: number;
-  /** The time to go by. */
+  /** Default: {@link systemClock}. */
   readonly clock?: Clock;
 }
 
 /**
- * Follows the budget of one key on a server, by the same arithmetic, so that nobody asks what is known already. Each
- * answer brings the exact state and the server's time; in between, what is asked is debited here at once. The server
- * decides: whoever the twin lets pass may still be refused there, if others used the budget.
+ * Follows the budget of one key on a server by the same arithmetic, so that a request that would be refused need not be
+ * sent. Each response brings the exact state and the server's time; in between, the twin debits each request as it is
+ * sent. The server decides: if others use the same budget, it may refuse what the twin lets through.
  *
- * Moments that the twin gives are of the clock here.
+ * Moments that the twin returns are by the local clock.
  *
  * ```js
  * const twin = new Twin(client, { policy: "api", key: "alice" });
  * await twin.sync();
- * const answer = await twin.consume(); // asks the server, or, where that would be in vain, does not
+ * const answer = await twin.consume(); // asks the server, unless it is known to refuse
  * if (answer.status === 429) show(`again in ${answer.retry_after_ms} ms`);
  * ```
  */
-export class Twin extends Events<void> {
+export class Twin extends Emitter<void> {
   readonly clock: Clock;
   readonly #client: Client;
   readonly #request: Request;
   readonly #trustMs: number;
-  /** What was asked, in this order, and is neither answered nor in what the server said last. */
-  readonly #underWay = new Set<Asked>();
-  /** What the server has, as if it went by the clock here and got each request in the moment it is sent. */
+  /** Requests, in the order sent, that are not yet in the state that the server reported last. */
+  readonly #inFlight = new Set<Call>();
+  /** The server's budget, as if the server used the local clock and received each request when it was sent. */
   #budget: Budget | undefined;
-  /** What it said last, and the moment that it spoke of, both as if it went by the clock here. */
-  #said: readonly Snapshot[] = [];
-  #saidAt = -Infinity;
-  #askedAt = -Infinity;
-  /** How far the server's clock is ahead of ours when a request arrives, at the least. */
+  /** The state that the server reported last, and its moment, both by the local clock. */
+  #reported: readonly Snapshot[] = [];
+  #reportedAt = -Infinity;
+  #sentAt = -Infinity;
+  /** The server's time on arrival minus the local time on sending, at its smallest. */
   #aheadMs = Infinity;
 
   constructor(client: Client, { policy, key, trustMs = 60_000, clock = systemClock }: TwinOptions) {
@@ -63,19 +63,19 @@ export class Twin extends Events<void> {
     this.clock = clock;
   }
 
-  /** Asks the server how the budget stands. */
+  /** Fetches the state of the budget from the server. */
   sync(options?: CallOptions): Promise<Inspection | Problem> {
-    return this.#ask(0, () => this.#client.inspect(this.#request, options));
+    return this.#send(0, () => this.#client.inspect(this.#request, options));
   }
 
   /**
-   * What the server would answer, as far as is known. Yes, where nothing is: before it said anything, when it was not
-   * asked for long, and for a cost that does not fit the limits it had then.
+   * Returns the answer that the server is expected to give. Granted, where the twin does not know: before the first
+   * response, `trustMs` after the last request, and for a cost that does not fit the limits it knows.
    */
   peek(cost: Cost = 1): Decision {
     const sentAt = this.clock.now();
     return (
-      (sentAt - this.#askedAt < this.#trustMs && this.#decide({ cost, sentAt }, false)) || {
+      (sentAt - this.#sentAt < this.#trustMs && this.#decide({ cost, sentAt }, false)) || {
         allowed: true,
         tokens: 0,
         readyAt: sentAt,
@@ -83,58 +83,60 @@ export class Twin extends Events<void> {
     );
   }
 
-  /** How many whole tokens there are, as far as is known. */
+  /** How many whole tokens there are, as far as the twin knows. */
   remaining(): number {
     return this.#budget?.remaining(this.clock.now()) ?? 0;
   }
 
-  /** When the budget is full, as far as is known. */
+  /** When the budget is full, as far as the twin knows. */
   fullAt(): number {
     return this.#budget?.fullAt(this.clock.now()) ?? Infinity;
   }
 
   /**
-   * Asks the server for `cost` tokens, unless it would refuse them: then that is the answer, and nobody was asked. With
-   * an idempotency key it always is, because it may have granted that before.
+   * Asks the server for `cost` tokens. If the server is expected to refuse, returns that answer without asking. With an
+   * idempotency key it always asks, because the server may have granted the same request before.
    */
   async consume(cost: Cost = 1, options?: CallOptions): Promise<Granted | Degraded | Refused | Problem | Predicted> {
     const decision = this.peek(cost);
     if (!decision.allowed && !options?.idempotencyKey) {
       return { ...decision, status: 429, retry_after_ms: decision.retryAt - this.clock.now(), predicted: true };
     }
-    return this.#ask(cost, () => this.#client.consume({ ...this.#request, cost }, options));
+    return this.#send(cost, () => this.#client.consume({ ...this.#request, cost }, options));
   }
 
-  async #ask<Answer extends Said>(cost: Cost, ask: () => Promise<Answer>): Promise<Answer> {
-    const asked = { cost, sentAt: (this.#askedAt = this.clock.now()) };
-    this.#underWay.add(asked);
-    this.#decide(asked, true);
+  async #send<Answer extends Report>(cost: Cost, send: () => Promise<Answer>): Promise<Answer> {
+    this.#sentAt = this.clock.now();
+    const call = { cost, sentAt: this.#sentAt };
+    this.#inFlight.add(call);
+    this.#decide(call, true);
     this.emit();
     try {
-      const answer = await ask();
-      this.#learn(answer, asked);
+      const answer = await send();
+      this.#learn(answer, call);
       return answer;
     } finally {
-      this.#underWay.delete(asked);
+      this.#inFlight.delete(call);
     }
   }
 
-  #learn({ status, now, snapshot }: Said, asked: Asked): void {
-    const underWay = this.#underWay;
+  #learn({ status, now, snapshot }: Report, call: Call): void {
+    const inFlight = this.#inFlight;
     if (snapshot) {
-      const heardAt = this.clock.now();
-      const aheadMs = now! - asked.sentAt;
-      // The quickest request says it best; unless the server's clock is now ahead by more, even if the answer took no time.
-      if (aheadMs < this.#aheadMs || now! - heardAt > this.#aheadMs) this.#aheadMs = aheadMs;
-      const saidAt = now! - this.#aheadMs;
-      let isIn = underWay.has(asked);
-      if (isIn || saidAt > this.#saidAt) {
-        // answers may overtake each other
-        this.#saidAt = saidAt;
-        // What was sent before is in it, and so is perhaps what may have overtaken it.
-        for (const other of underWay) {
-          if (isIn || other.sentAt < saidAt) underWay.delete(other);
-          if (other === asked) isIn = false;
+      const receivedAt = this.clock.now();
+      const aheadMs = now! - call.sentAt;
+      // The quickest round trip is the best estimate, unless the server's clock is now further ahead than even a reply that
+      // took no time would explain.
+      if (aheadMs < this.#aheadMs || now! - receivedAt > this.#aheadMs) this.#aheadMs = aheadMs;
+      const reportedAt = now! - this.#aheadMs;
+      let isIncluded = inFlight.has(call);
+      // Responses may overtake each other: an older state teaches nothing.
+      if (isIncluded || reportedAt > this.#reportedAt) {
+        this.#reportedAt = reportedAt;
+        // The state includes what was sent before this call, and may include what was sent later but could have overtaken it.
+        for (const other of inFlight) {
+          if (isIncluded || other.sentAt < reportedAt) inFlight.delete(other);
+          if (other === call) isIncluded = false;
         }
         const limits = snapshot.map(({ period_ms, max_debt, at, ...limit }) => ({
           ...limit,
@@ -142,39 +144,39 @@ export class Twin extends Events<void> {
           maxDebt: max_debt,
           at: at - this.#aheadMs,
         }));
-        this.#said = limits;
-        this.#budget = new Budget(heardAt, limits);
+        this.#reported = limits;
+        this.#budget = new Budget(receivedAt, limits);
       }
-    } else if (status === 200 || status >= 500) return; // It may have taken the tokens or not: they stay debited until it says.
-    underWay.delete(asked);
-    this.#budget?.restore(this.#said);
-    underWay.forEach((other) => this.#decide(other, true));
+    } else if (status === 200 || status >= 500) return; // the tokens may have been taken: they stay debited until the server reports
+    inFlight.delete(call);
+    this.#budget?.restore(this.#reported);
+    for (const other of inFlight) this.#decide(other, true);
     this.emit();
   }
 
-  #decide({ cost, sentAt }: Asked, keep: boolean): Decision | undefined {
+  #decide({ cost, sentAt }: Call, apply: boolean): Decision | undefined {
     try {
-      return this.#budget?.decide(sentAt, cost, "consume", 0, keep);
+      return this.#budget?.decide(sentAt, cost, "consume", 0, apply);
     } catch {
-      return undefined; // the policy may have other limits by now
+      return undefined; // the cost is not one for these limits: the policy may have others by now
     }
   }
 }
 
 /** A request. */
-interface Asked {
+interface Call {
   readonly cost: Cost;
   readonly sentAt: number;
 }
 
-/** What of an answer teaches something. */
-interface Said {
+/** The members of an answer that the twin learns from. */
+interface Report {
   readonly status: number;
   readonly now?: number | undefined;
   readonly snapshot?: readonly LimitSnapshot[] | undefined;
 }
 
-/** A refusal that is known without asking. Moments are of the clock here. */
+/** A refusal that was predicted, without asking the server. Moments are by the local clock. */
 export interface Predicted extends Refusal {
   readonly status: 429;
   readonly retry_after_ms: number;
