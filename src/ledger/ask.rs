@@ -26,7 +26,8 @@ impl Ledger {
             return Err(LedgerError("the costs do not fit the limits of the policies".to_owned()));
         }
         let id = match request.action {
-            Action::Reserve(_) | Action::Hold => self.unused_id(random)?,
+            Action::Reserve(_) | Action::Hold(0) => self.unused_id(random)?,
+            Action::Hold(id) => id,
             _ => 0,
         };
         for policy in asked {
@@ -64,7 +65,7 @@ impl Ledger {
             Action::Reserve(verb) if !asks_for_any(request) => self.take(asked, verb, request, now),
             Action::Take(verb) => self.take(asked, verb, request, now),
             Action::Reserve(verb) => self.reserve(asked, verb, request, now, id, writes),
-            Action::Hold => self.hold(asked, request, now, id, writes),
+            Action::Hold(_) => self.hold(asked, request, now, id, writes),
             Action::Settle(id) => self.settle(asked, id, request, now, writes),
             Action::Cancel(id) => self.cancel(asked, id, request, now, writes),
         }
