@@ -1,23 +1,25 @@
 // The object, in JavaScript: answers calls, and gives key_object.rs what it needs of the runtime: storage, alarms, timers.
 import { DurableObject } from "cloudflare:workers";
-import * as built from "./index.js";
+import { lasting } from "./recovery.mjs";
+import * as built from "./rust/index.js";
 
-/** The class that worker-build exports does not extend `DurableObject`, so the runtime would not let it answer RPC. */
+/** Only a class that extends `DurableObject` may answer RPC, and what Rust exports cannot. */
 export class KeyObject extends DurableObject {
   #rust;
 
   constructor(context, env) {
     super(context, env);
-    this.#rust = new built.KeyObject(String(context.id), env, new Host(context.storage, () => this.#rust));
+    const host = new Host(context.storage, () => this.#rust());
+    this.#rust = lasting(() => new built.KeyObject(String(context.id), env, host));
   }
 
   decide(policies, request) {
-    return this.#rust.decide(policies, request);
+    return this.#rust().decide(policies, request);
   }
 
   alarm() {
     try {
-      this.#rust.clean();
+      this.#rust().clean();
     } catch (error) {
       // The runtime would try again for some minutes and then never more.
       console.error("not cleaned up:", error);

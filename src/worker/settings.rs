@@ -31,10 +31,10 @@ impl Settings {
         let policies = Policies::parse(&json);
         let credentials = Credentials::new(secret("TOLLGATE_TOKEN"), secret("TOLLGATE_KEY_SECRET"));
         for error in policies.as_ref().err().into_iter().flatten() {
-            console_error!("error in {error}");
+            console_error!("settings: {error}");
         }
         for error in credentials.as_ref().err().into_iter().flatten() {
-            console_error!("error: {error}");
+            console_error!("settings: {error}");
         }
         let settings = Self { policies: policies.ok()?, credentials: credentials.ok()? };
         for policy in settings.policies.iter() {

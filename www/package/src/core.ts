@@ -1,7 +1,7 @@
-// The WebAssembly module: Tollgate's core. Here its memory is shared out; in bucket.ts it is used.
+// Loads the WebAssembly module, Tollgate's core, and hands out its memory. bucket.ts uses both.
 import { TollgateError } from "./errors.js";
 
-/** The exports of src/js/exports.rs, which says what they mean. An address is a number. */
+/** The exports of src/js/exports.rs, which documents them. An address is a number. */
 export interface Core {
   readonly memory: { readonly buffer: ArrayBuffer; grow(pages: number): number };
   size(): number;
@@ -18,17 +18,17 @@ export interface Core {
     offsetMs: number,
   ): number;
   consume(bucket: number, now: number, cost: number): number;
-  decide(bucket: number, verb: number, now: number, cost: number, maxWaitMs: number, keep: boolean): number;
+  decide(bucket: number, verb: number, now: number, cost: number, maxWaitMs: number, apply: boolean): number;
   get(bucket: number, which: number, now: number): number;
-  restore(bucket: number, tokens: number, drops: number, at: number, keep: boolean): number;
+  restore(bucket: number, tokens: number, drops: number, at: number, apply: boolean): number;
 }
 
-/** The module: its bytes, a `WebAssembly.Module`, or a `WebAssembly.Instance`; no promise, and not what `instantiate` gives. */
+/** The module: its bytes, a `WebAssembly.Module` or a `WebAssembly.Instance`. Not a promise, nor what `instantiate` resolves to. */
 export type CoreSource = object & { readonly then?: never; readonly instance?: never };
 
 /**
- * Says where the WebAssembly module is. Whoever imports `tollgate` need not: it brings the module with it. Use this with
- * `tollgate/slim`, which does not, where the module is a file of its own (`tollgate/core.wasm`). Only the first call counts.
+ * Sets the WebAssembly module. Only `tollgate/slim` needs this: `tollgate` brings the module with it. Call it with the
+ * module from `tollgate/core.wasm` before you make the first limiter. Only the first call counts.
  *
  * ```js
  * init((await WebAssembly.instantiateStreaming(fetch("/core.wasm"))).instance);
@@ -38,20 +38,20 @@ export function init(wasm: CoreSource | (() => CoreSource)): void {
   source ??= wasm;
 }
 
-/** The module's exports, once somebody has called {@link start}. */
+/** The module's exports, set by {@link load}. */
 export let core: Core;
 
-/** Compiles the module. Whoever makes something in it calls this first. */
-export function start(): void {
+/** Compiles the module on the first call. Call it before anything else uses {@link core}. */
+export function load(): void {
   if (core) return;
   if (Object(source) !== source) throw new TollgateError("not_initialised", "call init(module) first");
   const wasm = typeof source === "function" ? (source as () => CoreSource)() : source!;
-  core = instantiated(wasm).exports as unknown as Core;
+  core = instanceOf(wasm).exports as unknown as Core;
 }
 
 /**
- * An address for one bucket, which is its owner's until that is collected, and behind it one for a number. Nobody
- * else takes memory of the module.
+ * Returns the address of a new bucket, with room for one number behind it. Both belong to `owner` until it is garbage
+ * collected. Nothing else allocates memory in the module.
  */
 export function allocate(owner: object): number {
   const step = core.size() + NUMBER_BYTES;
@@ -64,7 +64,7 @@ export function allocate(owner: object): number {
   return address;
 }
 
-function instantiated(wasm: CoreSource): WebAssembly.Instance {
+function instanceOf(wasm: CoreSource): WebAssembly.Instance {
   if ("exports" in wasm) return wasm as WebAssembly.Instance;
   return new WebAssembly.Instance(
     wasm instanceof WebAssembly.Module ? wasm : new WebAssembly.Module(wasm as BufferSource),
@@ -74,9 +74,9 @@ function instantiated(wasm: CoreSource): WebAssembly.Instance {
 let source: CoreSource | (() => CoreSource) | undefined;
 
 const free: number[] = [];
-// Workers of before May 2025 have none, and keep what they have made.
+// Workers with a compatibility date before May 2025 have no registry; there memory is never reused.
 const registry = globalThis.FinalizationRegistry && new FinalizationRegistry<number>((address) => free.push(address));
 
-/** What a memory grows by: 390 buckets, more than most have. */
+/** Memory grows by whole pages. One holds 390 buckets, more than most programs make. */
 const PAGE_BYTES = 65_536;
 const NUMBER_BYTES = 8;

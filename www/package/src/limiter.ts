@@ -1,29 +1,29 @@
-// A policy for one key, by the clock of this page.
-import { LAST_MOMENT, type Decision, type Limit, type Snapshot, type Verb } from "./bucket.js";
+// A policy for one key, with a clock and a queue.
+import { type Decision, LAST_MOMENT, type Limit, type Snapshot, type Verb } from "./bucket.js";
 import { Budget, type Cost } from "./budget.js";
-import { whole } from "./errors.js";
+import { checkWhole } from "./errors.js";
 import {
-  Line,
-  never,
-  possible,
-  tooLong,
   type AcquireOptions,
   type LimiterEvent,
   type LimiterOptions,
-  type Waiting,
-} from "./line.js";
+  neverGranted,
+  Queue,
+  throwIfNever,
+  type Waiter,
+  waitTooLong,
+} from "./queue.js";
 
 /**
- * Limits for one key, by the clock of this page. Whoever cannot be admitted may wait in line.
+ * Limits for one key, by the clock of this page. Calls that cannot be admitted now may wait in a queue.
  *
  * ```js
  * const limiter = new Limiter([{ rate: 10, periodMs: 1000 }, { rate: 1000, periodMs: 3_600_000 }]);
  * if (limiter.consume().allowed) send();
- * await limiter.acquire({ maxWaitMs: 5000 }); // in line; throws at once if that would take longer
+ * await limiter.acquire({ maxWaitMs: 5000 }); // waits in the queue; rejects at once if that would take longer
  * const search = limiter.throttle(fetchResults);
  * ```
  */
-export class Limiter extends Line {
+export class Limiter extends Queue {
   readonly #budget: Budget;
   #pausedUntil = -Infinity;
   #cancelTimer = () => {};
@@ -33,22 +33,25 @@ export class Limiter extends Line {
     this.#budget = new Budget(this.clock.now(), limits);
   }
 
-  /** The limits, as they were given. */
+  /** The limits as they were given. */
   get limits(): readonly Limit[] {
     return this.#budget.limits;
   }
 
-  /** Takes `cost` tokens now, or none. While others wait in line it is refused, or they would wait for ever. */
+  /** Takes `cost` tokens now, or none. Refused while calls wait in the queue, so that they are not starved. */
   consume(cost: Cost = 1): Decision {
     return this.#ask(cost, "consume");
   }
 
-  /** The answer that {@link consume} would give, with nothing taken. */
+  /** Returns the answer that {@link consume} would give, and takes nothing. */
   peek(cost: Cost = 1): Decision {
     return this.#decide(cost, "consume", 0, false);
   }
 
-  /** Takes `cost` tokens in advance, to be used at `readyAt`. Refused if that is more than `maxWaitMs` away, owes more than `maxDebt`, or while others wait in line. To cancel it, {@link refund}. */
+  /**
+   * Takes `cost` tokens in advance, to be used at `readyAt`. Refused if that is more than `maxWaitMs` away, if it would owe
+   * more than `maxDebt`, and while calls wait in the queue. To cancel it, {@link refund}.
+   */
   reserve(cost: Cost = 1, maxWaitMs = Infinity): Decision {
     return this.#ask(cost, "reserve", maxWaitMs);
   }
@@ -62,7 +65,7 @@ export class Limiter extends Line {
     this.#change(cost, "refund");
   }
 
-  /** Makes all limits full. */
+  /** Fills all limits. */
   reset(): void {
     this.#change(0, "reset");
   }
@@ -72,29 +75,29 @@ export class Limiter extends Line {
     return this.#budget.remaining(this.clock.now());
   }
 
-  /** The first moment at which all limits are full if nobody asks; `Infinity` if they never will be. */
+  /** The first moment at which all limits are full if nothing is taken; `Infinity` if they never are. */
   fullAt(): number {
     return this.#budget.fullAt(this.clock.now());
   }
 
   async acquire(options: AcquireOptions = {}): Promise<Decision> {
-    possible(this.#budget.decide(this.clock.now(), options.cost, "consume", 0, false));
+    throwIfNever(this.#budget.decide(this.clock.now(), options.cost, "consume", 0, false));
     return this.join(options);
   }
 
-  /** Admits nobody before `moment`, because somebody who knows said so. Never earlier than it was told before. */
+  /** Admits nothing before `moment`, for example because a server said so. A later pause is never shortened. */
   pause(moment: number): void {
-    this.#pausedUntil = Math.max(this.#pausedUntil, whole("moment", moment, -LAST_MOMENT, LAST_MOMENT));
+    this.#pausedUntil = Math.max(this.#pausedUntil, checkWhole("moment", moment, -LAST_MOMENT, LAST_MOMENT));
     this.emit({ type: "change" });
     this.serve();
   }
 
-  /** The states of all limits, to be kept. */
+  /** The states of all limits, to store. */
   save(): Snapshot[] {
     return this.#budget.save(this.clock.now());
   }
 
-  /** Takes over what {@link save} gave of the same limits. */
+  /** Continues from what {@link save} returned for the same limits. */
   restore(snapshots: readonly Snapshot[]): void {
     this.#budget.restore(snapshots);
     this.emit({ type: "change" });
@@ -113,29 +116,35 @@ export class Limiter extends Line {
     this.serve();
   }
 
-  /** The answer to one who is not in line: whoever is, or a pause, comes first. */
-  #decide(cost: Cost, verb: Verb, maxWaitMs: number | undefined, keep: boolean): Decision {
+  /** The answer to a call that does not queue. The queue and a pause come first. */
+  #decide(cost: Cost, verb: Verb, maxWaitMs: number | undefined, apply: boolean): Decision {
     const now = this.clock.now();
-    if (this.waiting === 0 && this.#pausedUntil <= now) return this.#budget.decide(now, cost, verb, maxWaitMs, keep);
-    return this.#play((moment) => {
+    if (this.waiting === 0 && this.#pausedUntil <= now) return this.#budget.decide(now, cost, verb, maxWaitMs, apply);
+    return this.#simulate((moment) => {
       const decision = this.#budget.decide(moment, cost, verb, maxWaitMs);
       return decision.allowed ? { allowed: false, retryAt: Math.max(moment, now + 1) } : decision;
     });
   }
 
-  /** Plays what is to come if nobody else asks, and `end` at its end. Whoever in line is then admitted in time takes; `late` gets the others. */
-  #play<Result>(end: (moment: number) => Result, late: [Waiting, retryAt: number][] = []): Result {
+  /**
+   * Plays the queue ahead, as if nothing else were taken, calls `end` at the moment when it is empty, and puts the budget
+   * back. Waiters that miss their deadline take nothing; they are added to `late`.
+   */
+  #simulate<Result>(end: (moment: number) => Result, late: [Waiter, retryAt: number][] = []): Result {
     const now = this.clock.now();
     const state = this.#budget.save(now);
     let moment = Math.max(now, this.#pausedUntil);
     try {
-      for (const waiting of this.line) {
-        const { cost, deadline } = waiting;
+      for (const waiter of this.queue) {
+        const { cost, deadline } = waiter;
         const decision = this.#budget.decide(moment, cost, "consume", 0, false);
         const admittedAt = decision.allowed ? moment : decision.retryAt;
-        // A timer may be late, which is nobody's fault.
-        if (admittedAt > Math.min(Math.max(deadline, now), LAST_MOMENT)) late.push([waiting, admittedAt]);
-        else this.#budget.decide((moment = admittedAt), cost);
+        // If a timer fires late, a waiter whose deadline has just passed is still admitted.
+        if (admittedAt > Math.min(Math.max(deadline, now), LAST_MOMENT)) late.push([waiter, admittedAt]);
+        else {
+          moment = admittedAt;
+          this.#budget.decide(moment, cost);
+        }
       }
       return end(moment);
     } finally {
@@ -143,15 +152,15 @@ export class Limiter extends Line {
     }
   }
 
-  /** Admits whoever is first as long as there is enough, and then sleeps until there is. */
+  /** Admits the first waiter as long as there are tokens for it, then sets a timer for the next. */
   protected serve(): void {
-    if (this.line.some(({ deadline }) => deadline < Infinity)) {
-      const late: [Waiting, number][] = [];
-      this.#play(() => {}, late);
-      for (const [{ deadline, drop }, retryAt] of late) if (retryAt > deadline) drop(tooLong(retryAt));
+    if (this.queue.some(({ deadline }) => deadline < Infinity)) {
+      const late: [Waiter, number][] = [];
+      this.#simulate(() => {}, late);
+      for (const [{ deadline, drop }, retryAt] of late) if (retryAt > deadline) drop(waitTooLong(retryAt));
     }
     this.#cancelTimer();
-    for (let first; (first = this.line[0]); ) {
+    for (let first = this.queue[0]; first; first = this.queue[0]) {
       const now = this.clock.now();
       const { cost } = first;
       const decision: Decision =
@@ -160,9 +169,9 @@ export class Limiter extends Line {
         first.admit(decision);
         this.emit({ type: "allow", cost, decision });
       } else if (decision.maxCost !== undefined) {
-        first.drop(never(decision.maxCost)); // it was possible when it came
+        first.drop(neverGranted(decision.maxCost)); // it could have been granted when it joined
       } else {
-        this.#cancelTimer(); // of whoever was told above, and made us serve
+        this.#cancelTimer(); // a listener called above may have made us serve, and so set one
         this.#cancelTimer = this.clock.at(decision.retryAt, () => this.serve());
         return;
       }

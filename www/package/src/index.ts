@@ -1,6 +1,7 @@
-// The package where it brings its WebAssembly along.
+// The package with its WebAssembly included.
 import { init } from "./core.js";
 import { wasm } from "./wasm.js";
 
 init(wasm);
+
 export * from "./slim.js";

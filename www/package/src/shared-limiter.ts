@@ -1,37 +1,37 @@
-// One budget for all tabs of an origin, which outlasts them.
+// One budget for all tabs of an origin, which outlives them.
 import { Bucket, type Decision, type Limit, type Snapshot } from "./bucket.js";
 import type { Cost } from "./budget.js";
 import { systemClock } from "./clock.js";
-import { beAlone, inLine, isAlone, transact } from "./kept.js";
 import { Limiter } from "./limiter.js";
-import { Line, never, possible, tooLong, type AcquireOptions, type LimiterOptions } from "./line.js";
+import { type AcquireOptions, type LimiterOptions, neverGranted, Queue, throwIfNever, waitTooLong } from "./queue.js";
+import { goAlone, isAlone, transact, withLock } from "./tabs.js";
 
 /**
- * A {@link Limiter} whose budget all tabs of an origin share, by its name, and which is kept in IndexedDB, so that a reload
- * forgets nothing. Each decision is a transaction there, so what takes is a promise; what only looks tells what was
- * true when any tab last took. `acquire` waits in one line with all other tabs (a Web Lock), and in this tab by priority.
- * A tab that crashes leaves the line, and blocks nobody.
+ * A {@link Limiter} whose budget all tabs of an origin share by its name. It is stored in IndexedDB and so survives
+ * reloads. Each decision is a transaction there: methods that take return promises, methods that only look return
+ * what was true when any tab last took. Calls of `acquire` from all tabs wait in one queue (a Web Lock), and within a tab
+ * by priority. A tab that crashes leaves the queue and blocks no other.
  *
- * Where one of these is missing, as in some private windows and on servers, it is a limiter of this tab alone, and says
- * so once on the console. When the limits' numbers change, each keeps its tokens, by its name.
+ * Where one of these is missing, as in some private windows and on servers, it limits this tab alone and says so once on
+ * the console. When the numbers of the limits change, each limit keeps its tokens, matched by name.
  *
  * ```js
  * const limiter = new SharedLimiter("search", { rate: 10, periodMs: 60_000 });
  * if ((await limiter.consume()).allowed) send();
  * ```
  */
-export class SharedLimiter extends Line {
-  /** Resolves when what was kept has been read. */
+export class SharedLimiter extends Queue {
+  /** Resolves when the stored budget has been read. */
   readonly ready: Promise<void>;
   readonly #name: string;
-  /** What is known here. It decides while a transaction is open, and alone where there are none. */
+  /** The newest state that this tab knows. It decides while a transaction is open, and on its own where there are none. */
   readonly #mirror: Limiter;
   readonly #channel: BroadcastChannel | undefined;
-  /** How far the clock of some other tab is ahead. */
+  /** How far the furthest clock of another tab is ahead. */
   readonly #ahead: { ms: number };
-  /** How often what is kept was written, when it was last read. */
+  /** How many times the stored state had been written when it was last read. */
   #version = 0;
-  /** When whoever is first in line will be admitted; what is there until then is kept for them. 0 if nobody waits. */
+  /** When the first waiter of all tabs will be admitted; until then all tokens are kept for it. 0 if none waits. */
   #claimedUntil = 0;
   #pausedUntil = 0;
   #wake = () => {};
@@ -59,23 +59,23 @@ export class SharedLimiter extends Line {
         this.#wake();
       };
     } else {
-      beAlone("no IndexedDB, Web Locks or BroadcastChannel");
+      goAlone("no IndexedDB, Web Locks or BroadcastChannel");
     }
-    // What is read first may be of yesterday's clock: it goes on from today's.
-    this.ready = this.#turn(() => this.#mirror.restore(this.#mirror.save()));
+    // The stored state may come from a clock that was wrong yesterday: continue from today's.
+    this.ready = this.#transact(() => this.#mirror.restore(this.#mirror.save()));
   }
 
-  /** The limits, as they were given. */
+  /** The limits as they were given. */
   get limits(): readonly Limit[] {
     return this.#mirror.limits;
   }
 
-  /** Takes `cost` tokens now, or none. While somebody waits in line it is refused. */
+  /** Takes `cost` tokens now, or none. Refused while any tab waits in the queue. */
   consume(cost?: Cost): Promise<Decision> {
     return this.#ask(() => this.#mirror.consume(cost));
   }
 
-  /** What {@link consume} would answer, as far as is known in this tab. */
+  /** Returns the answer that {@link consume} would give, as far as this tab knows. */
   peek(cost?: Cost): Decision {
     return this.#claim() ?? this.#mirror.peek(cost);
   }
@@ -95,22 +95,25 @@ export class SharedLimiter extends Line {
     return this.#change(() => this.#mirror.refund(cost));
   }
 
-  /** Makes all limits full. */
+  /** Fills all limits. */
   reset(): Promise<void> {
     return this.#change(() => this.#mirror.reset());
   }
 
-  /** Admits nobody in any tab before `moment`. Never earlier than it was told before. */
+  /** Admits nothing in any tab before `moment`. A later pause is never shortened. */
   pause(moment: number): Promise<void> {
-    return this.#change(() => this.#mirror.pause((this.#pausedUntil = Math.max(this.#pausedUntil, moment))));
+    return this.#change(() => {
+      this.#pausedUntil = Math.max(this.#pausedUntil, moment);
+      this.#mirror.pause(this.#pausedUntil);
+    });
   }
 
-  /** How many whole tokens there are, as far as is known in this tab. */
+  /** How many whole tokens there are, as far as this tab knows. */
   remaining(): number {
     return this.#mirror.remaining();
   }
 
-  /** When all limits are full, as far as is known in this tab. */
+  /** When all limits are full, as far as this tab knows. */
   fullAt(): number {
     return this.#mirror.fullAt();
   }
@@ -121,42 +124,42 @@ export class SharedLimiter extends Line {
   }
 
   /**
-   * Waits in line for `cost` tokens and takes them. See {@link Limiter.acquire}. That `maxWaitMs` cannot be met is said at once
-   * to whoever is first in line; to others when the time is over, since nobody knows what other tabs will ask.
+   * Waits in the queue for `cost` tokens and takes them. See {@link Limiter.acquire}. A `maxWaitMs` that cannot be met
+   * rejects the first waiter of all tabs at once, and others when the time is up: no tab knows what the others wait for.
    */
   async acquire(options: AcquireOptions = {}): Promise<Decision> {
     await this.ready;
     if (isAlone) return this.#mirror.acquire(options);
     const { cost, maxWaitMs = Infinity } = options;
-    possible(this.#mirror.peek(cost));
+    throwIfNever(this.#mirror.peek(cost));
     const now = this.clock.now();
     const admitted = this.join(options);
-    void inLine(this.#name, {}, () => this.#admitOne());
+    void withLock(this.#name, {}, () => this.#admitOne());
     const cancel = this.clock.at(now + maxWaitMs + 1, () => {
-      for (const late of this.line.filter(({ deadline }) => deadline < this.clock.now()))
-        late.drop(tooLong(this.#claimedUntil));
+      for (const late of this.queue.filter(({ deadline }) => deadline < this.clock.now()))
+        late.drop(waitTooLong(this.#claimedUntil));
       this.#wake();
     });
     return admitted.finally(cancel);
   }
 
-  /** Somebody joined, or gave up: another may be first now. */
+  /** A waiter joined or left, so another may be first now. */
   protected serve(): void {
     this.#wake();
   }
 
   async #ask(ask: () => Decision): Promise<Decision> {
     await this.ready;
-    return inLine(this.#name, { mode: "shared", ifAvailable: true }, (isFree) =>
-      this.#turn(() => {
-        if (isFree) this.#claimedUntil = 0; // whoever claimed has crashed
+    return withLock(this.#name, { mode: "shared", ifAvailable: true }, (isFree) =>
+      this.#transact(() => {
+        if (isFree) this.#claimedUntil = 0; // the tab that claimed has crashed
         return this.#claim() ?? ask();
       }),
     );
   }
 
   async #change(change: () => void): Promise<void> {
-    await this.#turn(change);
+    await this.#transact(change);
     this.#wake();
   }
 
@@ -166,40 +169,38 @@ export class SharedLimiter extends Line {
       : undefined;
   }
 
-  /** Calls `op` on the newest state, alone among all tabs, keeps what it leaves and tells the others, unless it is a refusal. */
-  async #turn<Result>(op: () => Result): Promise<Result> {
+  /** Calls `op` on the newest state, in a transaction over all tabs, stores the outcome and, unless it is a refusal, tells the other tabs. */
+  async #transact<Result>(op: () => Result): Promise<Result> {
     let outcome: Promise<Result> | undefined;
     let isNews: boolean;
     let state: State;
-    const turn = (kept?: State): State => {
-      if (kept) this.#adopt(kept);
+    const change = (stored?: State): State => {
+      if (stored) this.#adopt(stored);
       let result: Result | undefined;
-      outcome = new Promise((resolve) => resolve((result = op())));
-      outcome.catch(() => {}); // it is for who called
+      outcome = new Promise((resolve) => {
+        result = op();
+        resolve(result);
+      });
+      outcome.catch(() => {}); // the caller handles it
       isNews = (result as Decision | undefined)?.allowed !== false;
-      return (state = [
-        ++this.#version,
-        this.#mirror.limits,
-        this.#mirror.save(),
-        this.#claimedUntil,
-        this.#pausedUntil,
-      ]);
+      state = [++this.#version, this.#mirror.limits, this.#mirror.save(), this.#claimedUntil, this.#pausedUntil];
+      return state;
     };
-    await transact(this.#name, turn);
-    if (!outcome) turn();
+    await transact(this.#name, change);
+    if (!outcome) change();
     if (isNews! && !isAlone) this.#channel!.postMessage(state!);
     return outcome!;
   }
 
-  /** Takes over what another tab has left. */
+  /** Continues from a state that another tab has stored or sent. */
   #adopt([version, limits, snapshots, claimedUntil, pausedUntil]: State): void {
-    if (version <= this.#version) return; // messages may be late
-    // By the clock of the tab that is furthest ahead, or what came back would come back again here.
+    if (version <= this.#version) return; // a message may come late
+    // Follow the clock that is furthest ahead: by a slower one, tokens that were refilled there would be refilled here again.
     if (this.#version > 0) this.#ahead.ms += Math.max(0, ...snapshots.map(({ at }) => at - this.clock.now()));
     this.#version = version;
-    // When the line is free, nobody claims anything: that ends a claim whose tab has crashed.
+    // When the lock is free, no tab claims anything: this ends the claim of a tab that has crashed.
     if (claimedUntil > 0 && this.#claimedUntil === 0) {
-      void inLine(this.#name, { mode: "shared" }, async () => {
+      void withLock(this.#name, { mode: "shared" }, async () => {
         this.#claimedUntil = 0;
         this.emit({ type: "change" });
       });
@@ -208,22 +209,25 @@ export class SharedLimiter extends Line {
     this.#mirror.restore(
       JSON.stringify(limits) === JSON.stringify(this.#mirror.limits)
         ? snapshots
-        : carried(limits, snapshots, this.#mirror.limits, this.clock.now()),
+        : carryOver(limits, snapshots, this.#mirror.limits, this.clock.now()),
     );
-    this.#mirror.pause((this.#pausedUntil = pausedUntil));
+    this.#pausedUntil = pausedUntil;
+    this.#mirror.pause(pausedUntil);
   }
 
-  /** Admits whoever is first in line here, as soon as that is possible. Only one: each has its own place among all tabs. */
+  /** Waits until the first waiter of this tab can be admitted, and admits it. Only one: each waits for the lock by itself. */
   async #admitOne(): Promise<void> {
     while (this.waiting || this.#claimedUntil) {
-      const woken = new Promise<void>((resolve) => (this.#wake = resolve));
-      await this.#turn(() => {
+      const woken = new Promise<void>((resolve) => {
+        this.#wake = resolve;
+      });
+      await this.#transact(() => {
         this.#claimedUntil = 0;
-        for (let first; !this.#claimedUntil && (first = this.line[0]); ) {
+        for (let first = this.queue[0]; first && !this.#claimedUntil; first = this.queue[0]) {
           const decision = this.#mirror.peek(first.cost);
           if (decision.allowed) return void first.admit(this.#mirror.consume(first.cost));
-          if (decision.maxCost !== undefined) first.drop(never(decision.maxCost));
-          else if (decision.retryAt > first.deadline) first.drop(tooLong(decision.retryAt));
+          if (decision.maxCost !== undefined) first.drop(neverGranted(decision.maxCost));
+          else if (decision.retryAt > first.deadline) first.drop(waitTooLong(decision.retryAt));
           else this.#claimedUntil = decision.retryAt;
         }
       });
@@ -235,7 +239,7 @@ export class SharedLimiter extends Line {
   }
 }
 
-/** What is kept. */
+/** What is stored, and sent to other tabs. */
 type State = readonly [
   version: number,
   limits: readonly Limit[],
@@ -244,8 +248,8 @@ type State = readonly [
   pausedUntil: number,
 ];
 
-/** The states of `limits` when those of `old` become theirs: each has the tokens of the one with its name, or its place, and kind; or is new. */
-function carried(
+/** The states of `limits` after they replace `old`. Each keeps the tokens of the old limit of the same name (without a name: the same position) and kind, or starts anew. */
+function carryOver(
   old: readonly Limit[],
   snapshots: readonly Snapshot[],
   limits: readonly Limit[],

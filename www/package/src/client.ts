@@ -1,19 +1,19 @@
-// Tollgate's HTTP API, typed. The names are those that go over the wire.
-import type { Cost } from "./budget.js";
+// Tollgate's HTTP API, typed. Names are those of the API.
 import type { Snapshot } from "./bucket.js";
+import type { Cost } from "./budget.js";
 import { TollgateError } from "./errors.js";
 
-/** Where Tollgate is, and what to show it. */
+/** Where the server is, and the credentials for it. */
 export interface ClientOptions {
-  /** Where it answers, as `https://tollgate.example.com`. Through a service binding, any. */
+  /** The server's address, such as `https://tollgate.example.com`. Through a service binding the host does not matter. */
   readonly url: string;
-  /** The bearer token, or what gives one. */
+  /** The bearer token, or a function that returns it. It is for backends only: never send it to a browser. */
   readonly token: string | (() => string | Promise<string>);
-  /** Who carries requests: a service binding such as `env.TOLLGATE`. If left out, the network. */
+  /** Sends the requests: a service binding such as `env.TOLLGATE`. Default: the global `fetch`. */
   readonly fetcher?: { fetch(url: string, init: RequestInit): Promise<Response> };
 }
 
-/** Whose budget is asked, and for what, as the README of the service says. */
+/** Which budget to ask, and for what. The service's HTTP reference explains the members. */
 export interface Request {
   readonly policy: string;
   readonly key: string;
@@ -23,23 +23,23 @@ export interface Request {
   readonly snapshot?: boolean;
 }
 
-/** Which reservation is to end. */
+/** Which reservation to settle or cancel. */
 export interface Reserved extends Request {
   readonly reservation: string;
 }
 
-/** What goes along with a request. */
+/** Options of a call. */
 export interface CallOptions {
-  /** With it the same request may be sent again, and takes only once. */
+  /** Makes the request safe to repeat: with the same key it takes only once. */
   readonly idempotencyKey?: string;
   readonly signal?: AbortSignal;
 }
 
-/** What the server says of one limit. Moments are of the server's clock. */
+/** The server's verdict on one limit. Moments are by the server's clock. */
 export interface LimitVerdict {
   readonly allowed: boolean;
   readonly cost: number;
-  /** Tokens that moved, where that may be fewer than the cost. */
+  /** How many tokens were taken or given back, where that may be fewer than the cost. */
   readonly tokens?: number;
   readonly limit: number;
   readonly remaining: number;
@@ -47,12 +47,12 @@ export interface LimitVerdict {
   readonly near_limit: boolean;
   readonly reset_at: number | null;
   readonly ready_at?: number;
-  /** The first moment at which the same request would be granted; missing if it was, or if that is never. */
+  /** The first moment at which the same request would be granted; absent if it was granted, or never would be. */
   readonly retry_at?: number;
   readonly retry_after_ms?: number;
 }
 
-/** What the server says of a budget. */
+/** The server's verdict on a budget. */
 export interface Verdict extends LimitVerdict {
   readonly policy: string;
   readonly now: number;
@@ -60,13 +60,13 @@ export interface Verdict extends LimitVerdict {
   readonly expires_at?: number;
   readonly replayed?: true;
   readonly degraded?: undefined;
-  /** Each of the limits, where they have names; what is above is of the one that decides. */
+  /** Each limit, where limits have names; the members above are those of the limit that decides. */
   readonly limits?: readonly (LimitVerdict & { readonly name: string })[];
-  /** The limits' numbers and states, if they were asked for. */
+  /** The limits' numbers and states, if the request asked for them. */
   readonly snapshot?: readonly LimitSnapshot[];
 }
 
-/** A limit of the server. */
+/** A limit as the server has it. */
 export interface LimitNumbers {
   readonly name?: string;
   readonly kind: "token_bucket" | "fixed_window";
@@ -76,16 +76,16 @@ export interface LimitNumbers {
   readonly max_debt: number;
 }
 
-/** A limit of the server, with the state of one key. */
+/** A limit as the server has it, with the state of one key. */
 export type LimitSnapshot = LimitNumbers & Snapshot;
 
-/** 200. */
+/** 200: granted. */
 export interface Granted extends Verdict {
   readonly status: 200;
   readonly allowed: true;
 }
 
-/** 200 too, where nothing could be decided and the policy lets pass then. */
+/** 200, but the server could not decide, and the policy lets requests pass in that case. */
 export interface Degraded {
   readonly status: 200;
   readonly allowed: true;
@@ -96,13 +96,13 @@ export interface Degraded {
   readonly snapshot?: undefined;
 }
 
-/** 429. */
-export interface Refused extends Verdict, Refusing {
+/** 429: refused. */
+export interface Refused extends Verdict, RefusedMembers {
   readonly allowed: false;
 }
 
-/** What all that is refused has besides. */
-interface Refusing {
+/** Additional members of every refusal. */
+interface RefusedMembers {
   readonly status: 429;
   readonly type: string;
   readonly title: string;
@@ -110,7 +110,7 @@ interface Refusing {
   readonly "violated-policies": readonly string[];
 }
 
-/** Anything else: what is wrong, as RFC 9457 has it. */
+/** Any other status: a problem, as RFC 9457 defines it. */
 export interface Problem {
   readonly status: 400 | 401 | 404 | 405 | 409 | 413 | 415 | 422 | 500 | 503;
   readonly allowed?: undefined;
@@ -121,11 +121,11 @@ export interface Problem {
   readonly detail: string;
   /** 400: the largest cost that could ever be granted. */
   readonly max_cost?: number;
-  /** 503. */
+  /** 503: why the server could not decide. */
   readonly cause?: "overloaded" | "timeout" | "failed";
 }
 
-/** How the budgets of a key stand. */
+/** 200: the state of a budget. */
 export interface Inspection {
   readonly status: 200;
   readonly policy: string;
@@ -139,7 +139,7 @@ export interface Inspection {
   readonly snapshot?: readonly LimitSnapshot[];
 }
 
-/** 200: all of several. */
+/** 200: all requests of a batch were granted. */
 export interface BatchGranted {
   readonly status: 200;
   readonly allowed: true;
@@ -149,7 +149,7 @@ export interface BatchGranted {
   readonly results: readonly Verdict[];
 }
 
-/** 200 too, where nothing could be decided and all policies let pass then. */
+/** 200, but the server could not decide, and all policies let requests pass in that case. */
 export interface BatchDegraded {
   readonly status: 200;
   readonly allowed: true;
@@ -158,8 +158,8 @@ export interface BatchDegraded {
   readonly results: readonly Omit<Degraded, "status">[];
 }
 
-/** 429: none of several. */
-export interface BatchRefused extends Refusing {
+/** 429: a request of the batch was refused, and so none took anything. */
+export interface BatchRefused extends RefusedMembers {
   readonly allowed: false;
   readonly now: number;
   readonly retry_at?: number;
@@ -168,7 +168,8 @@ export interface BatchRefused extends Refusing {
 }
 
 /**
- * Asks a Tollgate server, by the names of its HTTP API. An answer is a value, whatever its status; only the network, and what is no answer, throws.
+ * A client of Tollgate's HTTP API. An answer of any status is a value; only a network failure or a response that is not
+ * Tollgate's throws.
  *
  * ```js
  * const tollgate = new Client({ url: "https://tollgate.example.com", token });
@@ -178,23 +179,23 @@ export interface BatchRefused extends Refusing {
  */
 export class Client {
   /** Takes tokens, or reserves or borrows them, as `mode` says. */
-  readonly consume = this.#asks<Request, Granted | Degraded | Refused | Problem>("consume");
-  /** The answer that {@link consume} would give, with nothing taken. */
-  readonly peek = this.#asks<Request, Granted | Refused | Problem>("peek");
-  /** Debits what has already happened. */
-  readonly charge = this.#asks<Request, Granted | Problem>("charge");
-  /** Gives back. */
-  readonly refund = this.#asks<Request, Granted | Problem>("refund");
-  /** Fills up. */
-  readonly reset = this.#asks<Request, Granted | Problem>("reset");
-  /** Says how the budgets of a key stand. */
-  readonly inspect = this.#asks<Request, Inspection | Problem>("inspect");
-  /** Ends a reservation at its real cost. */
-  readonly settle = this.#asks<Reserved, Granted | Problem>("settle");
-  /** Ends a reservation at no cost. */
-  readonly cancel = this.#asks<Reserved, Granted | Problem>("cancel");
-  /** Consumes from several budgets, all or none. */
-  readonly batch = this.#asks<
+  readonly consume = this.#endpoint<Request, Granted | Degraded | Refused | Problem>("consume");
+  /** Returns the answer that {@link consume} would give, and takes nothing. */
+  readonly peek = this.#endpoint<Request, Granted | Refused | Problem>("peek");
+  /** Debits what was already used. */
+  readonly charge = this.#endpoint<Request, Granted | Problem>("charge");
+  /** Gives tokens back. */
+  readonly refund = this.#endpoint<Request, Granted | Problem>("refund");
+  /** Fills all limits. */
+  readonly reset = this.#endpoint<Request, Granted | Problem>("reset");
+  /** Returns the state of a budget. */
+  readonly inspect = this.#endpoint<Request, Inspection | Problem>("inspect");
+  /** Closes a reservation at its real cost. */
+  readonly settle = this.#endpoint<Reserved, Granted | Problem>("settle");
+  /** Closes a reservation at no cost. */
+  readonly cancel = this.#endpoint<Reserved, Granted | Problem>("cancel");
+  /** Consumes from several budgets: from all of them, or from none. */
+  readonly batch = this.#endpoint<
     { readonly requests: readonly Request[] },
     BatchGranted | BatchDegraded | BatchRefused | Problem
   >("batch");
@@ -204,7 +205,7 @@ export class Client {
     this.#options = options;
   }
 
-  #asks<Asked, Answer>(endpoint: string): (request: Asked, options?: CallOptions) => Promise<Answer> {
+  #endpoint<Body, Answer>(name: string): (request: Body, options?: CallOptions) => Promise<Answer> {
     return async (request, { idempotencyKey, signal } = {}) => {
       const { url, token, fetcher = globalThis } = this.#options;
       const headers: Record<string, string> = {
@@ -212,7 +213,7 @@ export class Client {
         "content-type": "application/json",
       };
       if (idempotencyKey !== undefined) headers["idempotency-key"] = idempotencyKey;
-      const response = await fetcher.fetch(`${url}/v1/${endpoint}`, {
+      const response = await fetcher.fetch(`${url}/v1/${name}`, {
         method: "POST",
         headers,
         body: JSON.stringify(request),
@@ -224,7 +225,7 @@ export class Client {
         const answer = JSON.parse(text);
         if (answer.policy ?? answer.results ?? answer.type) return { ...answer, status };
       } catch {}
-      throw new TollgateError("answer_malformed", `${url} answered ${status}, not as Tollgate does`);
+      throw new TollgateError("answer_malformed", `${url} answered ${status}, but not as Tollgate does`);
     };
   }
 }

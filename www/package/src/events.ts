@@ -1,12 +1,11 @@
-// Telling others what happened.
+// A minimal event emitter.
 
-/** Somebody who tells. */
-export class Events<Event> {
+export class Emitter<Event> {
   readonly #listeners = new Set<(event: Event) => void>();
 
-  /** Calls `listener` whenever something happens. Returns what ends that. */
+  /** Calls `listener` for every event. Returns a function that removes it. */
   on(listener: (event: Event) => void): () => void {
-    const own = (event: Event) => listener(event); // so that one listener may listen twice
+    const own = (event: Event) => listener(event); // so that the same function can be added twice
     this.#listeners.add(own);
     return () => this.#listeners.delete(own);
   }
@@ -16,7 +15,7 @@ export class Events<Event> {
       try {
         listener(event);
       } catch (error) {
-        void Promise.reject(error); // told as unhandled: whoever listens cannot stop what goes on
+        void Promise.reject(error); // an unhandled rejection: reported, but it stops neither the caller nor other listeners
       }
     }
   }

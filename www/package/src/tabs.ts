@@ -1,42 +1,42 @@
-// What all tabs of an origin have in common: a place to keep things, and a line to stand in.
+// What all tabs of an origin share: a database and a lock.
 
-/** Whether this tab is on its own, because something is missing or has failed. */
+/** Whether this tab limits alone, because something is missing or has failed. */
 export let isAlone = false;
 
-/** Says why this tab is on its own from now on; once. */
-export function beAlone(why: unknown): void {
+/** Limits this tab alone from now on. The first call says why on the console. */
+export function goAlone(why: unknown): void {
   if (!isAlone) console.warn("tollgate: limits are for this tab alone:", why);
   isAlone = true;
 }
 
 /**
- * Calls `change` with what is kept under `name`, alone among all tabs, and keeps what it returns. If that fails, the
- * tab is on its own; then `change` may have been called or not.
+ * Calls `change` with the value stored under `name` and stores what it returns, in one transaction over all tabs. If that
+ * fails, this tab goes alone; `change` may or may not have been called.
  */
-export async function transact<State>(name: string, change: (kept: State | undefined) => State): Promise<void> {
+export async function transact<State>(name: string, change: (stored: State | undefined) => State): Promise<void> {
   if (isAlone) return;
   try {
     const transaction = (await open()).transaction(STORE, "readwrite");
     await new Promise<void>((resolve, reject) => {
       const store = transaction.objectStore(STORE);
-      const kept: IDBRequest<State | undefined> = store.get(name);
-      kept.onsuccess = () => {
+      const stored: IDBRequest<State | undefined> = store.get(name);
+      stored.onsuccess = () => {
         try {
-          store.put(change(kept.result), name);
+          store.put(change(stored.result), name);
         } catch (error) {
-          reject(error); // it was kept by a version that this one does not know
+          reject(error); // stored by a version of this package that this one does not understand
         }
       };
       transaction.oncomplete = () => resolve();
       transaction.onabort = () => reject(transaction.error);
     });
   } catch (error) {
-    beAlone(error);
+    goAlone(error);
   }
 }
 
-/** Calls `turn` when it is its turn among all tabs. A tab that is closed, or crashes, leaves the line. */
-export function inLine<Result>(
+/** Calls `turn` once this tab holds the lock of that name. Tabs queue for it; one that is closed or crashes releases it. */
+export function withLock<Result>(
   name: string,
   options: LockOptions,
   turn: (lock: Lock | null) => Promise<Result>,
@@ -45,12 +45,13 @@ export function inLine<Result>(
 }
 
 function open(): Promise<IDBDatabase> {
-  return (database ??= new Promise((resolve, reject) => {
+  database ??= new Promise((resolve, reject) => {
     const request = indexedDB.open("tollgate");
     request.onupgradeneeded = () => request.result.createObjectStore(STORE);
     request.onsuccess = () => resolve(request.result);
     request.onerror = () => reject(request.error);
-  }));
+  });
+  return database;
 }
 
 let database: Promise<IDBDatabase> | undefined;

@@ -1,12 +1,12 @@
-// What a user interface shows of a limit, for any framework.
+// The state of a limit for a user interface, with any framework.
 import type { Decision, Limit } from "./bucket.js";
 import type { Cost } from "./budget.js";
 import type { Clock } from "./clock.js";
 
-/** What can be watched: a `Limiter`, a `SharedLimiter`, a `Twin`. */
+/** Anything that can be watched: a `Limiter`, a `SharedLimiter` or a `Twin`. */
 export interface Watchable {
   readonly clock: Clock;
-  /** Where they are known. */
+  /** Absent where only a server knows them. */
   readonly limits?: readonly Limit[];
   peek(cost?: Cost): Decision;
   remaining(): number;
@@ -14,26 +14,26 @@ export interface Watchable {
   on(listener: () => void): () => void;
 }
 
-/** How a limit stands. The same object until it stands otherwise. */
+/** The state of a limit. The same object until it changes. */
 export interface Standing {
   /** Whether the cost would be granted now. */
   readonly ok: boolean;
-  /** Whole tokens, as of the last change. */
+  /** Whole tokens, at the last change. */
   readonly remaining: number;
-  /** When it will be granted, if nobody else asks: Unix milliseconds, `Infinity` for never, and 0 while `ok`. */
+  /** When the cost will be granted if nothing else is taken: Unix milliseconds, `Infinity` for never, 0 while `ok`. */
   readonly readyAt: number;
 }
 
-/** A store as React's `useSyncExternalStore`, Svelte and others take it. Its functions need no `this`. */
+/** A store for React's `useSyncExternalStore`, Svelte and others. Its functions do not use `this`. */
 export interface Store {
   get(): Standing;
-  /** Calls `listener` whenever {@link Store.get} gives something else. Returns what ends that. */
+  /** Calls `listener` whenever {@link Store.get} returns something new. Returns a function that unsubscribes it. */
   subscribe(listener: () => void): () => void;
 }
 
 /**
- * Watches whether `cost` would be granted. While somebody listens it wakes at the moment `readyAt`, and when all is
- * full again; between them nothing runs.
+ * Watches whether `cost` would be granted. While it has listeners it wakes at the moment `readyAt`, and when all limits are
+ * full again; in between nothing runs.
  *
  * ```js
  * const store = watch(limiter);
@@ -46,25 +46,26 @@ export function watch(limiter: Watchable, cost?: Cost): Store {
   let off = () => {};
   let cancel = () => {};
 
-  const look = (): Standing => {
+  const read = (): Standing => {
     const decision = limiter.peek(cost);
     const ok = decision.allowed;
     const remaining = limiter.remaining();
     const readyAt = ok ? 0 : decision.retryAt;
     if (standing?.ok === ok && standing.remaining === remaining && standing.readyAt === readyAt) return standing;
-    return (standing = { ok, remaining, readyAt });
+    standing = { ok, remaining, readyAt };
+    return standing;
   };
   const update = () => {
     const before = standing;
-    const { ok, readyAt } = look();
+    const { ok, readyAt } = read();
     cancel();
     const wakeAt = ok ? limiter.fullAt() : readyAt;
     cancel = wakeAt > limiter.clock.now() && wakeAt < Infinity ? limiter.clock.at(wakeAt, update) : () => {};
     if (standing !== before) for (const listener of listeners) listener();
   };
   return {
-    // Whoever listens is told of every change; for others it may have changed with the time.
-    get: () => (listeners.size > 0 ? standing! : look()),
+    // While there are listeners, `standing` is up to date; otherwise it may have changed with time.
+    get: () => (listeners.size > 0 ? standing! : read()),
     subscribe(listener) {
       const own = () => listener();
       if (listeners.size === 0) off = limiter.on(update);
