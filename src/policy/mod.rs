@@ -12,6 +12,7 @@
     )
 )]
 
+mod definition;
 mod describe;
 mod error;
 mod named;

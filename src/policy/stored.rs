@@ -16,7 +16,10 @@ use crate::limit::{Config, ConfigError, Kind, Limit};
 /// # Errors
 /// [`StoredConfigError`] for text that is not a list of valid limits.
 pub fn stored_limits(numbers: &str) -> Result<Vec<(Option<String>, Limit)>, StoredConfigError> {
-    let numbers: Vec<StoredConfig> = serde_json::from_str(numbers).map_err(|_| StoredConfigError::Unreadable)?;
+    limits_of(serde_json::from_str(numbers).map_err(|_| StoredConfigError::Unreadable)?)
+}
+
+pub(super) fn limits_of(numbers: Vec<StoredConfig>) -> Result<Vec<(Option<String>, Limit)>, StoredConfigError> {
     let limits = numbers.into_iter().map(|numbers| {
         let limit = Limit::new(&numbers.config()).map_err(StoredConfigError::NoLimit)?;
         Ok((numbers.name, limit))
@@ -59,7 +62,7 @@ pub(super) fn version_of(numbers: &str) -> u64 {
 /// [`Config`] with the names that are stored.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct StoredConfig {
+pub(super) struct StoredConfig {
     #[serde(skip_serializing_if = "Option::is_none")]
     name: Option<String>,
     kind: StoredKind,
@@ -79,7 +82,7 @@ enum StoredKind {
 }
 
 impl StoredConfig {
-    fn of(named: &NamedLimit) -> Self {
+    pub(super) fn of(named: &NamedLimit) -> Self {
         let Config { kind, rate, period_ms, capacity, max_debt, initial, offset_ms } = *named.limit().config();
         let kind = match kind {
             Kind::TokenBucket => StoredKind::TokenBucket,

@@ -12,7 +12,7 @@ use crate::api::{
     Cause, Endpoint, MAX_BODY_LEN, Problem, Reply, Request, ResolvedItem, ResolvedRequest, degraded_reply, require_json,
 };
 use crate::limit::{Decision, Verb};
-use crate::protocol::{Action, ObjectReply, ObjectRequest, RequestId};
+use crate::protocol::{Action, Format, ObjectReply, ObjectRequest, RequestId};
 
 /// Answers requests, as far as that needs nobody else. Replies are texts: see [`Reply::to_text`].
 #[wasm_bindgen]
@@ -202,13 +202,13 @@ impl Call {
     pub fn request(&self, index: usize) -> Vec<f64> {
         let request = self.first_question(index);
         let request_id = (!matches!(request.action, Action::Look(_))).then_some(self.request_id);
-        ObjectRequest { request_id, ..request }.to_numbers()
+        ObjectRequest { request_id, ..request }.to_numbers(Format::NEWEST)
     }
 
     /// What it is asked when another has refused already: only what it would have said.
     #[must_use]
     pub fn look(&self, index: usize) -> Vec<f64> {
-        ObjectRequest { action: Action::Look(Verb::Consume), ..self.first_question(index) }.to_numbers()
+        ObjectRequest { action: Action::Look(Verb::Consume), ..self.first_question(index) }.to_numbers(Format::NEWEST)
     }
 
     /// What it is asked when all have granted, if it holds anything: to keep it taken. The same twice is the same once.
@@ -216,7 +216,7 @@ impl Call {
     pub fn keep(&self, index: usize) -> Option<Vec<f64>> {
         let action = Action::Settle(self.held(index)?);
         let request_id = Some(self.request_id);
-        Some(ObjectRequest { action, request_id, costs: Vec::new() }.to_numbers())
+        Some(ObjectRequest { action, request_id, costs: Vec::new() }.to_numbers(Format::NEWEST))
     }
 
     /// What it is asked when one has refused, if it holds anything: to give it back.
@@ -225,7 +225,10 @@ impl Call {
         // So that asking again after a lost answer says what is left. The first request was known by another id, or the
         // same if the client gave none: its memory is of what was kept, and nothing was.
         let request_id = Some(RequestId { id: !self.own_id, fingerprint: 0, is_lasting: false });
-        Some(ObjectRequest { action: Action::Cancel(self.held(index)?), request_id, costs: Vec::new() }.to_numbers())
+        Some(
+            ObjectRequest { action: Action::Cancel(self.held(index)?), request_id, costs: Vec::new() }
+                .to_numbers(Format::NEWEST),
+        )
     }
 
     /// Takes note of its answer; whether it granted.
@@ -345,7 +348,7 @@ impl Call {
 }
 
 fn reply(numbers: &[f64]) -> Result<ObjectReply, JsValue> {
-    ObjectReply::from_numbers(numbers).ok_or_else(|| JsValue::from_str("numbers that are no answer"))
+    ObjectReply::from_numbers(numbers).map_err(|_| JsValue::from_str("numbers that are no answer"))
 }
 
 /// An id that no other request has: a random half, made once, and a count.

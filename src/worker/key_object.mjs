@@ -9,7 +9,9 @@ export class KeyObject extends DurableObject {
 
   constructor(context, env) {
     super(context, env);
-    const host = new Host(context.storage, () => this.#rust());
+    // Weakly: WebAssembly keeps the host until the Rust half is freed, and that is not before this object is.
+    const self = new WeakRef(this);
+    const host = new Host(context.storage, () => self.deref()?.#rust());
     this.#rust = lasting(() => new built.KeyObject(String(context.id), env, host));
   }
 
@@ -56,7 +58,7 @@ class Host {
 
   write_background(name, row, ledger, ticket) {
     this.#storage.put(name, row, { allowUnconfirmed: true });
-    if (ticket !== 0) this.#storage.sync().then(() => this.#rust().confirm(name, ledger, ticket));
+    if (ticket !== 0) this.#storage.sync().then(() => this.#rust()?.confirm(name, ledger, ticket));
   }
 
   clear() {
@@ -68,6 +70,6 @@ class Host {
   }
 
   flush_in(ms) {
-    setTimeout(() => this.#rust().flush_idle(), ms);
+    setTimeout(() => this.#rust()?.flush_idle(), ms);
   }
 }
