@@ -1,4 +1,4 @@
-//! No decision allocates, whatever is asked: no verb, no kind of limit, no number of limits, no answer.
+//! No decision allocates: whatever the verb, the kind of limit, the number of limits and the answer.
 
 #[path = "../benches/decisions/counting.rs"]
 mod counting;
@@ -15,7 +15,7 @@ fn no_decision_allocates() {
     for config in [Config::token_bucket(3, 1_000), Config::fixed_window(3, 1_000)] {
         let limit = Limit::new(&Config { max_debt: 2, ..config }).unwrap();
         let mut state = limit.new_state(0, 0);
-        // Forward, not at all, back a little and back too far.
+        // Forward, standing still, back a little and back too far.
         for now in [0, 1, 1, 5_000, 0, 5_000, -100_000] {
             for verb in VERBS {
                 for cost in [0, 1, 2, 4, u64::MAX] {

@@ -1,4 +1,4 @@
-//! What is refused, and in which words: every error, with its numbers.
+//! Every error, with its numbers and its words.
 
 use tollgate::limit::ConfigError::{
     CapacityTooLarge, InitialTooLarge, MaxDebtTooLarge, OffsetTooLarge, OffsetWithoutWindows, PeriodTooLong,
@@ -9,7 +9,7 @@ use tollgate::limit::{Config, Limit, MAX_TOKENS, Record};
 
 const DAY_MS: u64 = 86_400_000;
 
-/// In each row a limit that is just accepted, and one that is just not.
+/// In each row a limit that is just accepted, and one that just is not.
 #[test]
 fn the_largest_numbers_are_accepted_and_one_more_is_refused_in_a_sentence_that_names_them() {
     let bucket = Config::token_bucket(10, 1_000);
@@ -35,7 +35,7 @@ fn the_largest_numbers_are_accepted_and_one_more_is_refused_in_a_sentence_that_n
             PeriodTooLong { period_ms: 2_251_799_813_685_249, max_ms: 2_251_799_813_685_248 },
             "a period of 2251799813685249 ms is too long: at most 2251799813685248 ms",
         ),
-        // A token comes back in 100 ms, so that no more than 2⁵¹ / 100 come back in the longest span.
+        // A token comes back every 100 ms, so at most 2⁵¹ / 100 come back in the longest span.
         (
             Config { capacity: 22_517_998_136_852, ..bucket },
             Config { capacity: 22_517_998_136_853, ..bucket },
@@ -56,14 +56,14 @@ fn the_largest_numbers_are_accepted_and_one_more_is_refused_in_a_sentence_that_n
             CapacityTooLarge { capacity: 26_687_997_792, max: 26_687_997_791 },
             "a capacity of 26687997792 is too large to stay exact at this rate and period: at most 26687997791",
         ),
-        // What never comes back is not waited for, and a budget is counted in whole tokens.
+        // Without refills there is no wait to limit, and drops are whole tokens.
         (
             Config { capacity: MAX_TOKENS, ..budget },
             Config { capacity: MAX_TOKENS + 1, ..budget },
             CapacityTooLarge { capacity: MAX_TOKENS + 1, max: MAX_TOKENS },
             "a capacity of 9007199254740992 is too large to stay exact at this rate and period: at most 9007199254740991",
         ),
-        // What the capacity of 10 leaves of the numbers above.
+        // The numbers above less the capacity of 10.
         (
             Config { max_debt: 260_624_960, ..daily },
             Config { max_debt: 260_624_961, ..daily },
@@ -97,7 +97,7 @@ fn the_largest_numbers_are_accepted_and_one_more_is_refused_in_a_sentence_that_n
 }
 
 #[test]
-fn bytes_that_are_no_record_are_refused_in_a_sentence_that_says_why() {
+fn bytes_that_are_not_a_record_are_refused_in_a_sentence_that_says_why() {
     let with_level = |level: i64| [&[1][..], &[0; 8], &level.to_le_bytes(), &[0; 8]].concat();
     let full = 1_i64 << 61;
     let rows = [
@@ -107,7 +107,7 @@ fn bytes_that_are_no_record_are_refused_in_a_sentence_that_says_why() {
         (vec![1; 24], Length { len: 24 }, "a state of 24 bytes is not 9 and a multiple of 16"),
         (vec![0; 9], UnknownFormat { format: 0 }, "the state has format 0; this version reads 1"),
         (vec![2; 9], UnknownFormat { format: 2 }, "the state has format 2; this version reads 1"),
-        // The format says what everything else is, so it is looked at first.
+        // The format is checked first, because everything else depends on it.
         (vec![2], UnknownFormat { format: 2 }, "the state has format 2; this version reads 1"),
         (with_level(full + 1), Level { level: full + 1 }, "a level of 2305843009213693953 drops is beyond any limit"),
         (

@@ -1,7 +1,7 @@
-//! All small worlds: every limit with rate, period, capacity and debt of at most 6, every sequence of at most 6 requests
-//! with costs of at most 6 and every pause up to a period. Sequences that lead to the same bucket are followed only
-//! once, and a bucket looks the same however many periods ago it began: what comes after depends on its level and on
-//! where in a period it stands, so nothing is left out.
+//! All small worlds: every limit with rate, period, capacity and debt of at most 6, every sequence of at most 6
+//! requests with costs of at most 6 and every pause up to a period. Sequences that reach the same bucket are followed
+//! only once, and the future of a bucket depends only on its level and its position within a period, so nothing is left
+//! out.
 
 mod oracle;
 
@@ -61,10 +61,10 @@ fn check(config: Config) -> u64 {
                         "{verb:?} of {cost} at {at} from {state:?} of {config:?}"
                     );
                     if verb == Verb::Consume {
-                        let mut hurried = state;
-                        assert_eq!((limit.consume(&mut hurried, at, cost), hurried), (decision, after));
-                        let mut hurried = state;
-                        assert_eq!((limit.try_consume(&mut hurried, at, cost), hurried), (decision.is_allow(), after));
+                        let mut used = state;
+                        assert_eq!((limit.consume(&mut used, at, cost), used), (decision, after));
+                        let mut used = state;
+                        assert_eq!((limit.try_consume(&mut used, at, cost), used), (decision.is_allow(), after));
                     }
                     assert_eq!(tokens_of::<i128>(after, &config), expected.tokens);
                     assert_eq!(limit.remaining(&after, at), expected.remaining(at));

@@ -1,5 +1,5 @@
-//! Faults seen in other limiters, each a claim that it is not here. Where it is short, the faulty arithmetic stands beside
-//! ours and fails the same claim, so that the test is known to see the fault.
+//! Faults seen in other limiters, each a claim that this one does not have it. Where it is short, the faulty arithmetic
+//! runs beside ours and fails the same claim, which shows that the test can see the fault.
 
 use tollgate::limit::{
     Carry, Config, Decision, Limit, MAX_STEP_BACK_MS, Part, Record, State, Verb, decide_all, encode,
@@ -20,8 +20,8 @@ fn admitted(moments: impl Iterator<Item = i64>, mut is_admitted: impl FnMut(i64)
     moments.filter(|&now| is_admitted(now)).count()
 }
 
-/// An article's `PostgreSQL` function moves its timestamp on every call and rounds the refill down to whole tokens, so a
-/// client that retries faster than a token comes back never gets one.
+/// An article's `PostgreSQL` function moves its timestamp on every call and rounds the refill down to whole tokens, so
+/// a client that retries faster than a token comes back never gets one.
 #[test]
 fn a_client_that_keeps_trying_is_not_starved() {
     let every_100_ms = || (0..10 * SECOND).step_by(100);
@@ -64,7 +64,7 @@ fn a_refused_client_is_not_credited_twice() {
     assert_eq!(admitted(every_100_ms(), |now| limit.consume(&mut state, now, 1).is_allow()), 10);
 }
 
-/// An article's Redis script lets its key expire after ten seconds, so a bucket that refills more slowly forgets that it
+/// An article's Redis script expires its key after ten seconds, so a bucket that refills more slowly forgets that it
 /// was spent.
 #[test]
 fn a_slow_bucket_does_not_forget_its_debt_after_ten_seconds() {
@@ -75,8 +75,8 @@ fn a_slow_bucket_does_not_forget_its_debt_after_ten_seconds() {
     assert_eq!(limit.consume(&mut state, 11 * SECOND, 1), Decision::Wait { retry_at: 60 * SECOND });
 }
 
-/// An article's reserving branch takes the cost from the value and then compares what is left with the cost once more,
-/// so a request for all that is there is refused or delayed.
+/// An article's reserve branch subtracts the cost and then compares the remainder with the cost once more, so a request
+/// for everything that is there is refused or delayed.
 #[test]
 fn a_cost_is_compared_once() {
     let mut config = Config::token_bucket(5, 1_000);
@@ -88,7 +88,7 @@ fn a_cost_is_compared_once() {
     }
 }
 
-/// In the same article, and in the library made of it, a largest reservation of 0 is falsy and reads as unlimited.
+/// In the same article, and in the library made from it, `maxReserved: 0` is falsy and reads as unlimited.
 #[test]
 fn no_debt_is_not_unlimited_debt_and_no_wait_is_not_any_wait() {
     let none = token_bucket(5, 1_000);
@@ -112,10 +112,10 @@ fn the_rate_is_the_rate_and_not_the_capacity() {
     assert_eq!(limit.remaining(&state, SECOND), 1);
 }
 
-/// Convex' component multiplies the rate with an elapsed time that is negative when the clock steps back, and so takes
-/// tokens away; and a bucket that only waits for its old clock locks its key out.
+/// Convex's component multiplies the rate by an elapsed time that is negative after the clock steps back, and so
+/// removes tokens; and a bucket that only waits for its old clock locks its key out.
 #[test]
-fn a_clock_that_steps_back_takes_no_tokens_and_locks_nobody_out() {
+fn a_clock_that_steps_back_removes_no_tokens_and_locks_no_key_out() {
     let limit = token_bucket(10, 1_000);
     let mut state = limit.new_state(0, 0);
     assert!(limit.consume(&mut state, 0, 4).is_allow());
@@ -138,7 +138,8 @@ fn a_refused_request_costs_nothing() {
     assert_eq!(state, spent);
 }
 
-/// governor keeps one interval in whole nanoseconds, and a third of a second is none; the sum drifts.
+/// governor keeps one interval in whole nanoseconds, but a third of a second is not a whole number of them; the sum
+/// drifts.
 #[test]
 fn three_per_second_are_three_per_second_for_ten_years() {
     let limit = token_bucket(3, 1_000);
@@ -157,10 +158,10 @@ fn three_per_second_are_three_per_second_for_ten_years() {
     assert_eq!(limit.peek(&state, ten_years, 1), Decision::Wait { retry_at: ten_years + 334 });
 }
 
-/// Go's `x/time/rate` gives back less than was reserved when others have reserved since (#56924, #69419). Its silent
-/// refund by a negative count (#54082) cannot be written here: a cost has no sign.
+/// Go's `x/time/rate` returns less than was reserved if others have reserved since (#56924, #69419). Its silent refund
+/// by a negative count (#54082) cannot happen here: a cost has no sign.
 #[test]
-fn a_cancelled_reservation_gives_back_all_that_it_took() {
+fn a_cancelled_reservation_returns_everything_it_took() {
     let mut config = Config::token_bucket(1, 1_000);
     config.max_debt = 10;
     let limit = limit(&config);
@@ -187,7 +188,7 @@ fn several_limits_take_nothing_when_one_refuses() {
 
 /// Bottleneck's refill stops when its settings change (#185).
 #[test]
-fn changed_numbers_go_on_refilling() {
+fn a_bucket_with_changed_numbers_keeps_refilling() {
     let (old, new) = (token_bucket(1, 1_000), token_bucket(5, 1_000));
     let mut state = old.new_state(0, 0);
     assert!(old.consume(&mut state, 0, 1).is_allow());
@@ -197,7 +198,7 @@ fn changed_numbers_go_on_refilling() {
     assert!(new.consume(&mut state, 600, 1).is_allow());
 }
 
-/// One of ours: new numbers took what had come back for not yet come back, just after the clock had stepped back.
+/// One of ours: after a small step back of the clock, a change of numbers credited the same refill twice.
 #[test]
 fn changed_numbers_credit_nothing_twice_after_a_step_back() {
     let (bucket, window) = (token_bucket(60, 60_000), limit(&Config::fixed_window(10, 1_000)));
@@ -210,8 +211,8 @@ fn changed_numbers_credit_nothing_twice_after_a_step_back() {
     }
 }
 
-/// Convex' component reads the two numbers of one kind of limit as those of another when the kind changes; anything may
-/// read a state of a later version as a fresh one.
+/// When the kind of a limit changes, Convex's component reads the two numbers of the old kind as those of the new; and
+/// a state of a later version is easily read as a fresh one.
 #[test]
 fn a_state_is_never_read_as_what_it_is_not() {
     let bucket = token_bucket(1, 86_400_000);

@@ -1,5 +1,5 @@
-//! Laws: what holds for every limit, every sequence of requests and every behaviour of the clock, tried on random ones
-//! that keep close to the boundaries.
+//! Laws: claims about every limit, every sequence of requests and every behaviour of the clock, tried on random ones
+//! close to the boundaries.
 
 mod oracle;
 
@@ -14,10 +14,10 @@ use tollgate::limit::{
     Snapshot, State, Verb, decide_all, encode, jitter,
 };
 
-/// What happens to a bucket.
+/// Something that happens to a bucket.
 #[derive(Clone, Copy, Debug)]
 enum Event {
-    /// The clock moves by so many milliseconds, mostly forward.
+    /// The clock moves by this many milliseconds, mostly forward.
     Clock(i64),
     Ask(u64, Verb),
     /// The limit's numbers change.
@@ -29,13 +29,13 @@ const START: i64 = 1_700_000_000_000;
 /// Moments up to here, before and after the epoch, are answered exactly.
 const EXACT: u64 = 1 << 52;
 
-/// No bucket at [`START`] is full later: the longest time to pay a debt, and as long again to fill up.
+/// By then every bucket of [`START`] is full: the longest time to pay a debt, and as long again to fill up.
 const FURTHEST: i64 = START + (2 << 51);
 
 proptest! {
     #![proptest_config(config())]
 
-    /// The heart of it: same decision, same level, after any sequence of anything.
+    /// The central law: the same decision and the same level after any sequence of events.
     #[test]
     fn decides_as_exact_rationals_do((config, start, phase, events) in (configs(), starts(), any::<u64>(), events())) {
         let mut limit = Limit::new(&config).unwrap();
@@ -50,10 +50,10 @@ proptest! {
                     let (decision, next) = limit.decide(state, now, cost, verb);
                     prop_assert_eq!(decision, expected, "{:?} of {} at {} from {:?} of {:?}", verb, cost, now, state, limit);
                     if verb == Verb::Consume {
-                        let mut hurried = state;
-                        prop_assert_eq!((limit.consume(&mut hurried, now, cost), hurried), (decision, next));
-                        let mut hurried = state;
-                        prop_assert_eq!((limit.try_consume(&mut hurried, now, cost), hurried), (decision.is_allow(), next));
+                        let mut used = state;
+                        prop_assert_eq!((limit.consume(&mut used, now, cost), used), (decision, next));
+                        let mut used = state;
+                        prop_assert_eq!((limit.try_consume(&mut used, now, cost), used), (decision.is_allow(), next));
                     }
                     state = next;
                 }
@@ -95,9 +95,9 @@ proptest! {
             prop_assert!(max < cost || limit.owed(&state, now) > 0 || config.capacity == 0);
             prop_assert!(config.rate == 0 || verb == Verb::ConsumeUpTo || max == limit.largest(verb));
             if let Some(full_at) = limit.full_at(&state, now) {
-                // Once it is no longer ahead of a clock that stepped back, which a wait would have to wait for as well.
+                // Once the bucket is no longer ahead of a clock that stepped back.
                 let full_at = full_at + MAX_STEP_BACK_MS;
-                // At all parts of a window, and at its last millisecond, which is when a short wait reaches the next.
+                // Throughout a window, including its last millisecond, when a short wait reaches the next one.
                 let into_ms = (full_at - signed(config.offset_ms.unwrap_or(0))).rem_euclid(signed(config.period_ms));
                 let last = full_at - into_ms + signed(config.period_ms) - 1;
                 let passes = |at: i64, cost| at >= full_at && limit.decide(state, at, cost, verb).0.is_allow();
@@ -124,31 +124,31 @@ proptest! {
     }
 
     #[test]
-    fn what_is_above_stays_above_and_what_is_lowered_is_below(
+    fn a_state_above_another_stays_above_and_a_lowered_one_is_below(
         (config, events, others, tokens, later_ms) in (configs(), events(), events(), 0..1_000_u64, steps_forward())
     ) {
         let limit = Limit::new(&config).unwrap();
         let ((state, now), (other, _)) = (after(&limit, &events), after(&limit, &others));
-        if let Some(lead) = limit.lead(&state, &other, now) {
+        if let Some(surplus) = limit.surplus_over(&state, &other, now) {
             let later = now + later_ms;
-            prop_assert!(limit.lead(&state, &other, later).is_some());
+            prop_assert!(limit.surplus_over(&state, &other, later).is_some());
             prop_assert!(limit.remaining(&state, later) >= limit.remaining(&other, later));
-            prop_assert!(lead <= config.capacity + limit.owed(&other, now) + 1);
+            prop_assert!(surplus <= config.capacity + limit.owed(&other, now) + 1);
         }
         let lowered = limit.lowered(&state, tokens);
-        prop_assert!(limit.lead(&state, &lowered, now).is_some_and(|lead| lead <= tokens));
+        prop_assert!(limit.surplus_over(&state, &lowered, now).is_some_and(|surplus| surplus <= tokens));
         prop_assert_eq!(limit.lowered(&state, 0), state);
-        let settled = limit.settled(&state, now);
-        prop_assert_eq!(limit.settled(&settled, now), settled);
+        let refilled = limit.refilled(&state, now);
+        prop_assert_eq!(limit.refilled(&refilled, now), refilled);
         let follows_clock = limit.decide(state, now, u64::MAX, Verb::Consume).1 != state;
         for at in [now, now + later_ms].into_iter().filter(|_| !follows_clock) {
-            prop_assert_eq!(limit.remaining(&settled, at), limit.remaining(&state, at));
-            prop_assert_eq!(limit.owed(&settled, at), limit.owed(&state, at));
+            prop_assert_eq!(limit.remaining(&refilled, at), limit.remaining(&state, at));
+            prop_assert_eq!(limit.owed(&refilled, at), limit.owed(&state, at));
         }
     }
 
     #[test]
-    fn what_moves_nothing_changes_nothing((config, events, cost, verb) in (configs(), events(), costs(), verbs())) {
+    fn a_decision_that_moves_nothing_leaves_the_state_as_it_was((config, events, cost, verb) in (configs(), events(), costs(), verbs())) {
         let limit = Limit::new(&config).unwrap();
         let (state, now) = after(&limit, &events);
         let state = limit.decide(state, now, 0, Verb::Refund).1; // follows a clock that stepped back too far
@@ -160,9 +160,9 @@ proptest! {
         }
     }
 
-    /// The promise of the design, over every pair of moments of a run.
+    /// The promise in the documentation, over every pair of moments of a run.
     #[test]
-    fn admits_at_most_the_capacity_and_what_comes_back(
+    fn admits_at_most_the_capacity_and_the_refill(
         (config, asks) in (configs(), prop::collection::vec((steps_forward(), costs()), 1..60))
     ) {
         let limit = Limit::new(&Config { initial: None, ..config }).unwrap();
@@ -206,7 +206,7 @@ proptest! {
         if let Some(expires_at) = limit.expires_at(&state, now) {
             prop_assert!(is_new(expires_at));
             prop_assert!(is_new(expires_at + 1) && is_new(expires_at + 1_000_000_007));
-            // Where it is full at last, not where it was full and only ahead of the clock.
+            // A millisecond earlier it was not like new, or it was only ahead of the clock.
             prop_assert!(expires_at == now || limit.remaining(&state, expires_at - 1) == config.capacity || !is_new(expires_at - 1));
         } else {
             prop_assert!(config.rate == 0 || config.initial.is_some());
@@ -225,9 +225,9 @@ proptest! {
         prop_assert_eq!(tokens_of::<BigInt>(carried, &new), model.carry(new, how, now, phase).tokens);
     }
 
-    /// With the widest numbers that are accepted, after debts that only other numbers allowed, and for the longest times.
+    /// With the widest accepted numbers, after debts that only other numbers allowed, and over the longest times.
     #[test]
-    fn a_bucket_is_full_from_the_promised_moment_for_good_and_not_a_millisecond_before(
+    fn a_bucket_is_full_from_the_promised_moment_on_and_not_a_millisecond_before(
         (old, new, cost, how, later_ms) in (wide_configs(), wide_configs(), costs(), carries(), 0..i64::MAX - FURTHEST)
     ) {
         let (old, new) = (Limit::new(&old).unwrap(), Limit::new(&new).unwrap());
@@ -246,7 +246,7 @@ proptest! {
         }
     }
 
-    /// Nothing overflows, which would panic here, and within the moments that are exact no wait is endless.
+    /// Nothing overflows, which would panic here, and within the exact moments no wait is endless.
     #[test]
     fn no_clock_breaks_a_bucket_or_locks_it_up(
         (config, asks) in (wide_configs(), prop::collection::vec((moments(), costs(), verbs()), 1..20))
@@ -258,7 +258,7 @@ proptest! {
             let (decision, next) = limit.decide(state, now, cost, verb);
             state = next;
             if let Decision::Wait { retry_at } = decision && are_exact {
-                // Until the clock is back, the debt is paid and the tokens are there.
+                // Until the clock has caught up, the debt is paid and the tokens are there.
                 let longest_ms = MAX_STEP_BACK_MS + 2 * signed(MAX_SPAN_MS);
                 prop_assert!(now < retry_at && retry_at <= now + longest_ms, "{}", retry_at);
             }
@@ -311,7 +311,7 @@ proptest! {
                     prop_assert_eq!(ready_at, parts.iter().map(|part| own(part).1).max().unwrap_or(now));
                 }
                 Decision::Wait { retry_at } => {
-                    // The longest wait is honest for all of them together, as if each were alone.
+                    // The longest wait is exact for all parts together, just as for each part alone.
                     let mut later = parts.clone();
                     let passes_for_good = |part: &Part<'_>| {
                         let is_bounded = matches!(verb, Verb::Reserve { max_wait_ms: Some(_) });
@@ -357,7 +357,7 @@ proptest! {
     fn a_snapshot_is_exact_in_json_and_restored_as_it_was((config, events) in (configs(), events())) {
         let limit = Limit::new(&config).unwrap();
         let (state, now) = after(&limit, &events);
-        for state in [state, limit.settled(&state, now)] {
+        for state in [state, limit.refilled(&state, now)] {
             let snapshot = limit.snapshot(&state);
             prop_assert_eq!(limit.restored(&snapshot), Some(state));
             prop_assert!((-signed(config.max_debt)..=signed(config.capacity)).contains(&snapshot.tokens));
@@ -366,7 +366,7 @@ proptest! {
         }
     }
 
-    /// With the widest numbers, in debts that only other numbers allow, and in those of copies that lag behind.
+    /// With the widest numbers, in debts that only other numbers allow, and in copies that lag behind.
     #[test]
     fn a_snapshot_of_the_deepest_debts_is_restored_as_it_was(
         (old, new, cost, how, later_ms, tokens) in (wide_configs(), wide_configs(), costs(), carries(), 0..1_i64 << 51, costs())
@@ -440,29 +440,29 @@ proptest! {
 }
 
 #[test]
-fn a_lead_is_in_whole_tokens_from_the_moment_on_at_which_both_refill() {
+fn a_surplus_counts_whole_tokens_once_both_states_refill() {
     let mut config = Config::token_bucket(1, 1_000);
     config.capacity = 10;
     let limit = Limit::new(&config).unwrap();
     let full = limit.new_state(START, 0);
     let ahead = limit.new_state(START + 4_000, 0);
-    for (state, other, now, lead) in [
+    for (state, other, now, surplus) in [
         (full, limit.lowered(&full, 3), START, Some(3)),
         (full, limit.lowered(&full, 3), START + 1, Some(2)), // 2.999
         (full, limit.lowered(&full, 3), START + 3_000, Some(0)),
         (limit.lowered(&full, 1), full, START, None),
         (full, full, START, Some(0)),
-        // The clock has stepped back behind the first, which is full until then, while the other comes nearer.
+        // The clock has stepped back: the first state is full until its own moment, while the other comes nearer.
         (ahead, limit.lowered(&full, 7), START, Some(3)),
         (ahead, limit.lowered(&full, 2), START, Some(0)),
         (limit.lowered(&ahead, 2), limit.lowered(&full, 5), START, None),
     ] {
-        assert_eq!(limit.lead(&state, &other, now), lead);
+        assert_eq!(limit.surplus_over(&state, &other, now), surplus);
     }
     for (state, tokens, left) in [(limit.lowered(&full, 7), 3, 6), (limit.lowered(&full, 3), 3, 10), (full, 3, 13)] {
         assert_eq!(limit.remaining(&limit.raised(&state, tokens), START - 1), left, "whatever the capacity");
     }
-    assert_eq!(limit.remaining(&limit.settled(&limit.lowered(&full, 7), START + 2_000), START), 5);
+    assert_eq!(limit.remaining(&limit.refilled(&limit.lowered(&full, 7), START + 2_000), START), 5);
     let deep = limit.lowered(&full, u64::MAX);
     assert_eq!(limit.owed(&deep, START), (1 << 61) / 1_000 + 1, "as deep as a level can be");
 }
@@ -477,7 +477,7 @@ fn jitter_is_even() {
 }
 
 #[test]
-fn a_level_that_no_limit_reaches_is_no_record() {
+fn a_record_with_a_level_beyond_any_limit_is_rejected() {
     for (level, is_record) in
         [(1_i64 << 61, true), ((1 << 61) + 1, false), (-1 << 61, true), ((-1 << 61) - 1, false), (i64::MIN, false)]
     {
@@ -494,7 +494,7 @@ fn a_snapshot_that_no_bucket_can_be_in_is_not_restored() {
     let deepest = -(1_i64 << 61);
     for (limit, tokens, drops, is_restored) in [
         (&bucket, 2, 999, true),
-        (&bucket, 2, 1_000, false), // makes a third token
+        (&bucket, 2, 1_000, false), // a third whole token
         (&bucket, 3, 0, true),
         (&bucket, 3, 1, false), // more than the capacity
         (&bucket, 4, 0, false),
@@ -502,7 +502,7 @@ fn a_snapshot_that_no_bucket_can_be_in_is_not_restored() {
         (&bucket, -1, 1_000, false),
         (&bucket, deepest / 1_000 - 1, 48, true), // 2⁶¹ ends in 952
         (&bucket, deepest / 1_000 - 1, 47, false),
-        (&bucket, deepest, 0, false), // times 1000 it is 0 in 64 bits
+        (&bucket, deepest, 0, false), // times 1000, it wraps to 0 in 64 bits
         (&bucket, i64::MIN, 999, false),
         (&bucket, i64::MAX, 999, false),
         (&bucket, 0, u64::MAX, false), // as a signed number it is −1
@@ -572,7 +572,7 @@ fn configs() -> impl Strategy<Value = Config> {
     })
 }
 
-/// Any numbers at all, with the edges of what is accepted among them.
+/// Any numbers at all, including the edges of what is accepted.
 fn wild_configs() -> impl Strategy<Value = Config> {
     let edges = vec![
         0,
@@ -603,7 +603,7 @@ fn wild_configs() -> impl Strategy<Value = Config> {
     )
 }
 
-/// Limits made of any numbers at all: one that is too large is cut to the largest that would do.
+/// Limits made from any numbers at all: one that is too large is clipped to the largest accepted.
 fn wide_configs() -> impl Strategy<Value = Config> {
     wild_configs().prop_map(|mut config| {
         while let Err(error) = Limit::new(&config) {
@@ -627,7 +627,7 @@ fn starts() -> impl Strategy<Value = i64> {
     prop_oneof![4 => Just(START), 1 => -20..20_i64, 1 => -START..0]
 }
 
-/// Any moments at all, most of them where answers are exact.
+/// Any moments at all, most of them in the exact range.
 fn moments() -> impl Strategy<Value = i64> {
     let edge = i64::try_from(EXACT).expect("it fits");
     prop_oneof![
@@ -638,7 +638,7 @@ fn moments() -> impl Strategy<Value = i64> {
     ]
 }
 
-/// Tokens as a bucket could have or owe them, and as none could.
+/// Tokens that a bucket could hold or owe, and impossible ones.
 fn wild_tokens() -> impl Strategy<Value = i64> {
     prop_oneof![-10..10_i64, -5_000..5_000_i64, -(1_i64 << 54)..1 << 54, any::<i64>()]
 }

@@ -1,11 +1,11 @@
-//! Random steps against the oracle, for as long as one likes:
+//! Random steps against the oracle, as many as you like:
 //!
 //! ```sh
 //! TOLLGATE_STEPS=100000000 cargo test --release --test long_run
 //! ```
 //!
-//! `TOLLGATE_SEED` repeats a run. Limits are small, ordinary or as wide as is accepted; requests, pauses and steps back of
-//! the clock keep close to what matters to the bucket at hand.
+//! `TOLLGATE_SEED` repeats a run. Limits are small, ordinary or the widest accepted; requests, pauses and steps back of
+//! the clock stay close to the bucket's boundaries.
 
 mod oracle;
 
@@ -23,7 +23,7 @@ use tollgate::limit::{
 /// A few seconds: what `cargo test` does.
 const DEFAULT_STEPS: u64 = 300_000;
 
-/// A bucket is followed for so long before another limit is tried.
+/// Steps with one bucket before another limit is tried.
 const STEPS_PER_BUCKET: u64 = 100;
 
 static DONE: AtomicU64 = AtomicU64::new(0);
@@ -40,7 +40,7 @@ fn main() -> ExitCode {
         let runs: Vec<_> = (0..workers).map(|worker| scope.spawn(run(worker))).collect();
         let mut next_report = steps / 20;
         while !runs.iter().all(thread::ScopedJoinHandle::is_finished) {
-            // The one sleep in the tests: between reports of progress, of which a short run has none.
+            // The only sleep in the tests: between reports of progress; a short run prints none.
             thread::sleep(Duration::from_millis(100));
             let done = DONE.load(Ordering::Relaxed);
             if steps > DEFAULT_STEPS && done >= next_report {
@@ -63,10 +63,10 @@ fn main() -> ExitCode {
     }
 }
 
-/// Follows one bucket; a report if it is not as the oracle has it.
+/// Follows one bucket; a report if it differs from the oracle.
 fn follow(seed: u64, bucket: u64) -> Option<String> {
     let mut random = Random(seed ^ bucket.wrapping_mul(0x9e37_79b9_7f4a_7c15));
-    // Wide numbers need a wide oracle, which is slow, so there are few of them.
+    // Wide numbers need a wide oracle, which is slow, so they are rare.
     if random.below(50) == 0 {
         follow_with::<BigInt>(&mut random, true)
     } else {
@@ -111,7 +111,7 @@ fn follow_with<T: Whole>(random: &mut Random, is_wide: bool) -> Option<String> {
     None
 }
 
-/// A wait is over when it says so, and not a millisecond before.
+/// A wait ends when it says, and not a millisecond before.
 fn is_honest(
     limit: &Limit,
     state: tollgate::limit::State,
@@ -145,7 +145,7 @@ impl Random {
         values[usize::try_from(self.below(N as u64)).expect("below a usize")]
     }
 
-    /// A limit that is accepted: numbers that are too large are cut to what the error says would do.
+    /// An accepted limit: numbers that are too large are clipped to the largest that the error names.
     fn config(&mut self, is_wide: bool) -> Config {
         let kind = self.one_of([Kind::TokenBucket, Kind::FixedWindow]);
         let mut numbers = |small: u64, ordinary: u64, widest: u64| match (is_wide, self.below(2)) {
@@ -183,7 +183,7 @@ impl Random {
         }
     }
 
-    /// Around what is there, what there can be, and what there can never be.
+    /// Around what is there, the most there can be, and more than that.
     fn cost(&mut self, config: &Config, remaining: u64) -> u64 {
         let near = |value: u64, distance: u64| value.saturating_add(distance).saturating_sub(1);
         match self.below(12) {

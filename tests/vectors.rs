@@ -95,7 +95,7 @@ impl Numbers {
         let kind = match self.kind.as_str() {
             "token_bucket" => Kind::TokenBucket,
             "fixed_window" => Kind::FixedWindow,
-            other => panic!("no kind {other}"),
+            other => panic!("unknown kind {other}"),
         };
         let Self { rate, period_ms, capacity, max_debt, initial, offset_ms, .. } = *self;
         let capacity = capacity.unwrap_or(rate);
@@ -114,7 +114,7 @@ impl Step {
             "consume_up_to" => Verb::ConsumeUpTo,
             "refund" => Verb::Refund,
             "reset" => Verb::Reset,
-            other => panic!("no verb {other}"),
+            other => panic!("unknown verb {other}"),
         }
     }
 

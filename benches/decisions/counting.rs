@@ -1,4 +1,4 @@
-//! An allocator that counts. `#[global_allocator] static HEAP: Counting = Counting;` in the program that wants it.
+//! An allocator that counts. To use it: `#[global_allocator] static HEAP: Counting = Counting;`.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -6,12 +6,12 @@ use std::cell::Cell;
 /// The system's allocator, with every call counted for the thread that makes it.
 pub(crate) struct Counting;
 
-/// Allocations that this thread has made. To let a block grow is one more.
+/// Allocations by this thread. Growing a block is one more.
 pub(crate) fn allocations() -> u64 {
     ALLOCATIONS.get()
 }
 
-/// Bytes that this thread has asked for, less those that it gave back. The allocator may take more than it is asked for.
+/// Bytes requested by this thread, less those it freed. The allocator may take more than was requested.
 pub(crate) fn live_bytes() -> i64 {
     LIVE_BYTES.get()
 }

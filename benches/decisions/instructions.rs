@@ -1,4 +1,5 @@
-//! Instructions, and how many of them divide: counted by valgrind, so the same on a busy machine as on an idle one.
+//! Instructions, and how many of them are divisions: counted by valgrind, so the same on a busy machine as on an idle
+//! one.
 
 use std::collections::HashSet;
 use std::env;
@@ -8,7 +9,7 @@ use std::process::{Command, Output};
 use super::Result;
 use super::contestants::{self, Case, Entry, OURS, Random, START_MS};
 
-/// Prints what each takes, and fails if Tollgate divides more than it may.
+/// Prints the counts of each contestant, and fails if Tollgate divides more than it may.
 pub(crate) fn compare(case: Case, keys: u32) -> Result<()> {
     let divisions = divisions()?;
     println!("{:26}{:>14}{:>14}", "", "instructions", "divisions");
@@ -45,8 +46,8 @@ fn count(name: &str, case: Case, keys: u32, divisions: &HashSet<u64>) -> Result<
     Ok([instructions, total(&|address| divisions.contains(&address))].map(each))
 }
 
-/// Each address that was executed, and how often. A line is `0xaddress line count`; the one after a `calls=` line is
-/// the cost of what was called, which is counted where it was spent.
+/// Each executed address, and how often it ran. A line is `0xaddress line count`; the one after a `calls=` line is the
+/// cost of the callee, which is counted at the callee's own addresses.
 fn self_costs(profile: &str) -> Vec<(u64, u64)> {
     let mut lines = profile.lines();
     let mut costs = Vec::new();
@@ -75,7 +76,7 @@ fn divisions() -> Result<HashSet<u64>> {
     };
     let addresses: HashSet<u64> = assembly.lines().filter_map(address_of_division).collect();
     if addresses.is_empty() {
-        return Err("objdump shows no division in this program, which has some: this count would find nothing".into());
+        return Err("objdump shows no division in this program, which has some: the count would always be 0".into());
     }
     Ok(addresses)
 }
@@ -83,7 +84,7 @@ fn divisions() -> Result<HashSet<u64>> {
 fn run(command: &mut Command) -> Result<Output> {
     let program = command.get_program().to_string_lossy().into_owned();
     let output = command.output().map_err(|error| match error.kind() {
-        ErrorKind::NotFound => format!("{program} is not installed, and nothing can be counted without it"),
+        ErrorKind::NotFound => format!("{program} is not installed, and counting instructions needs it"),
         _ => format!("{program}: {error}"),
     })?;
     if !output.status.success() {
@@ -92,7 +93,7 @@ fn run(command: &mut Command) -> Result<Output> {
     Ok(output)
 }
 
-/// What runs under valgrind, when the arguments say that this is it: one contestant, of whom the loop is counted.
+/// The part that runs under valgrind, if the arguments say so: one contestant's loop.
 pub(crate) fn be_counted(arguments: &[String]) -> Option<Result<()>> {
     let [flag, name, case, keys] = arguments else { return None };
     (flag == COUNTED).then(|| {
@@ -113,5 +114,5 @@ fn each(count: u64) -> f64 {
 
 const COUNTED: &str = "--counted";
 
-/// Fewer than any contestant is spared.
+/// Few enough that no contestant skips any.
 const DECISIONS: usize = 2_000;

@@ -1,13 +1,13 @@
-//! How long a decision takes, how many instructions, and what a bucket occupies: Tollgate beside the best crates and
-//! beside the naive designs that it replaces.
+//! The time of a decision, its instructions, and the memory of a bucket: Tollgate beside the best crates and beside the
+//! naive designs that it replaces.
 //!
 //! ```sh
 //! cargo bench --bench decisions                         # all: about a minute
-//! cargo bench --bench decisions -- time direct          # only what has these words in its title
+//! cargo bench --bench decisions -- time direct          # only sections with these words in the title
 //! cargo bench --bench decisions -- instructions keyed   # needs valgrind and objdump
 //! ```
 //!
-//! It fails if a decision of Tollgate's allocates, or divides to grant, or more than once to refuse.
+//! It fails if a decision of Tollgate's allocates, divides to grant, or divides more than once to refuse.
 
 use std::error::Error;
 use std::process::ExitCode;

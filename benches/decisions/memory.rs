@@ -1,4 +1,4 @@
-//! Memory: what is kept for a key, as a value, in a map, and on the heap as the allocator is asked for it.
+//! Memory: the size of a bucket as a value, in a map, and on the heap as requested from the allocator.
 
 use super::contestants::{self, Asked, Case, Entry};
 use super::counting;

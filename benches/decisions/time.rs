@@ -1,12 +1,12 @@
-//! Time. All are asked in turn, round after round in one process, so that a machine that slows down slows all of them.
-//! What is compared is the ratio within each round: its median, and the quartiles between which half of the rounds lie.
+//! Time. The contestants run in turn, round after round in one process, so that a machine that slows down slows them
+//! all. The ratio is taken within each round; reported are its median and its quartiles.
 
 use std::time::Duration;
 
 use super::contestants::{self, Asked, Case, Entry, Random, Request, START_MS};
 use super::{Result, counting};
 
-/// Prints what each takes, and fails if Tollgate allocates.
+/// Prints the time of each contestant, and fails if Tollgate allocates.
 pub(crate) fn compare(case: Case, keys: u32) -> Result<()> {
     let (requests, rounds) = size(keys);
     let mut lanes: Vec<Lane> = contestants::all(keys).iter().map(|entry| Lane::new(entry, case, keys)).collect();
@@ -23,7 +23,7 @@ pub(crate) fn compare(case: Case, keys: u32) -> Result<()> {
     report(&lanes)
 }
 
-/// Requests in a round, and rounds: few enough for most rounds not to be interrupted, enough to touch much of the map.
+/// Requests per round, and rounds: few enough that most rounds are not interrupted, enough to touch much of the map.
 const fn size(keys: u32) -> (usize, usize) {
     match keys {
         1 => (20_000, 301),
@@ -69,13 +69,13 @@ fn report(lanes: &[Lane]) -> Result<()> {
         print!("{:26}{ns:12.2}{percent:9.1}%{:13}", lane.name, lane.allocations);
         println!("  {median:.2} ({low:.2} to {high:.2})");
         if lane.name.starts_with("governor") && lane.allowed != ours.allowed {
-            return Err("governor, whose nanoseconds are exact here, has not granted the same".into());
+            return Err("governor, whose nanoseconds are exact here, did not grant the same requests".into());
         }
     }
     if ours.allocations > 0 { Err("Tollgate has allocated".into()) } else { Ok(()) }
 }
 
-/// The values below which a quarter, a half and three quarters of all lie.
+/// The lower quartile, the median and the upper quartile.
 fn quartiles(mut values: Vec<f64>) -> [f64; 3] {
     values.sort_by(f64::total_cmp);
     [1, 2, 3].map(|quarter| values[(values.len() - 1) * quarter / 4])

@@ -1,6 +1,6 @@
-//! What the module exports. Each bucket lies where JavaScript says, at an address that it passes; `size` bytes from there
-//! are the bucket's alone. Beside addresses there are only numbers: moments within ±2⁵² and others from 0 to 2⁵³ − 1, all
-//! whole. Other numbers give wrong answers, and do no other harm.
+//! What the module exports. JavaScript owns the memory and passes each bucket's address; the `size` bytes from there
+//! belong to the bucket alone. All other arguments are whole numbers: moments within ±2⁵², the rest from 0 to 2⁵³ − 1.
+//! Other numbers give wrong answers, and do no other harm.
 
 #![expect(unsafe_code, reason = "an export keeps its name; nothing else here is unsafe")]
 
@@ -9,7 +9,7 @@ use core::mem::MaybeUninit;
 use super::number::{f64_from_i64, f64_from_u64, i64_from_f64, u64_from_f64};
 use crate::limit::{Config, ConfigError, Decision, Kind, Limit, Snapshot, State, Verb};
 
-/// One limit, how much of it one key has used, and what was answered last.
+/// One limit, one key's state, and the last answer.
 #[derive(Debug)]
 pub struct Bucket {
     limit: Limit,
@@ -23,8 +23,8 @@ pub extern "C" fn size() -> usize {
     size_of::<Bucket>()
 }
 
-/// Makes a bucket at an address where none is. Returns 0, or the place of the parameter that is too large, counted from 1
-/// for `rate`; then `*max` is the largest it may be.
+/// Makes a bucket at an unused address. Returns 0, or the position of the parameter that is too large, counting from 1
+/// for `rate`; then `*max` is the largest value it may have.
 #[unsafe(no_mangle)]
 pub extern "C" fn make(
     bucket: &mut MaybeUninit<Bucket>,
@@ -47,7 +47,7 @@ pub extern "C" fn make(
         initial: Some(u64_from_f64(initial)),
         offset_ms: windows.then_some(u64_from_f64(offset_ms)),
     };
-    let (wrong, largest) = match Limit::new(&config) {
+    let (position, largest) = match Limit::new(&config) {
         Ok(limit) => {
             let state = limit.new_state(i64_from_f64(now), 0);
             bucket.write(Bucket { limit, state, answer: Decision::Never { max: 0 } });
@@ -60,27 +60,28 @@ pub extern "C" fn make(
         Err(ConfigError::MaxDebtTooLarge { max, .. }) => (4, max),
         Err(ConfigError::InitialTooLarge { max, .. }) => (5, max),
         Err(ConfigError::OffsetTooLarge { max_ms, .. }) => (6, max_ms),
-        Err(ConfigError::OffsetWithoutWindows) => (6, 0), // not possible: it is left out
+        Err(ConfigError::OffsetWithoutWindows) => (6, 0), // impossible: a token bucket gets none above
     };
     *max = f64_from_u64(largest);
-    wrong
+    position
 }
 
-/// [`Limit::try_consume`]: apart from the others because it is what is asked most.
+/// [`Limit::try_consume`]: an export of its own because it is called most.
 #[unsafe(no_mangle)]
 pub extern "C" fn consume(bucket: &mut Bucket, now: f64, cost: f64) -> bool {
     bucket.limit.try_consume(&mut bucket.state, i64_from_f64(now), u64_from_f64(cost))
 }
 
-/// Asks; and, only if `keep`, takes what is granted. `verb` is its number by [`Verb::to_number`], and a `max_wait_ms` of
-/// infinity is none. Returns 0 for [`Decision::Allow`], 1 for [`Decision::Wait`], 2 for [`Decision::Never`].
+/// Decides and, only if `apply`, takes what is granted. `verb` is a number from [`Verb::to_number`], and a
+/// `max_wait_ms` of infinity is any wait. Returns 0 for [`Decision::Allow`], 1 for [`Decision::Wait`], 2 for
+/// [`Decision::Never`].
 #[unsafe(no_mangle)]
-pub extern "C" fn decide(bucket: &mut Bucket, verb: u32, now: f64, cost: f64, max_wait_ms: f64, keep: bool) -> u32 {
+pub extern "C" fn decide(bucket: &mut Bucket, verb: u32, now: f64, cost: f64, max_wait_ms: f64, apply: bool) -> u32 {
     let max_wait_ms = Some(u64_from_f64(max_wait_ms));
     let verb = Verb::from_number(verb.into(), max_wait_ms).unwrap_or(Verb::Reset);
     let (answer, state) = bucket.limit.decide(bucket.state, i64_from_f64(now), u64_from_f64(cost), verb);
     bucket.answer = answer;
-    if keep {
+    if apply {
         bucket.state = state;
     }
     match answer {
@@ -90,13 +91,13 @@ pub extern "C" fn decide(bucket: &mut Bucket, verb: u32, now: f64, cost: f64, ma
     }
 }
 
-/// One number of what there is to know. Of the last [`decide`]: 0 for how many tokens it moved, or, if it said never,
-/// could; 1 for when it grants, infinity for never. Of the [`Snapshot`] at `now`: 2 for `tokens`, 3 for `drops`, 4 for `at`.
-/// 5 for [`Limit::full_at`], infinity for never.
+/// Reads one number. Of the last [`decide`]: 0 is how many tokens it granted, or the largest cost if it said never; 1
+/// is when it grants, infinity for never. Of the [`Snapshot`] at `now`: 2 is `tokens`, 3 is `drops`, 4 is `at`. 5 is
+/// [`Limit::full_at`], infinity for never.
 #[unsafe(no_mangle)]
 pub extern "C" fn get(Bucket { limit, state, answer }: &Bucket, which: u32, now: f64) -> f64 {
     let now = i64_from_f64(now);
-    let snapshot = limit.snapshot(&limit.settled(state, now));
+    let snapshot = limit.snapshot(&limit.refilled(state, now));
     let number = match (which, *answer) {
         (0, Decision::Allow { tokens, .. } | Decision::Never { max: tokens }) => Some(tokens.cast_signed()),
         (1, Decision::Allow { ready_at: at, .. } | Decision::Wait { retry_at: at }) => Some(at),
@@ -109,12 +110,12 @@ pub extern "C" fn get(Bucket { limit, state, answer }: &Bucket, which: u32, now:
     number.map_or(f64::INFINITY, f64_from_i64)
 }
 
-/// Reports whether this is a [`Snapshot`] of this limit's, and, only if `keep`, puts the bucket into that state.
+/// Reports whether a bucket of this limit can be in the state of this [`Snapshot`] and, only if `apply`, puts it there.
 #[unsafe(no_mangle)]
-pub extern "C" fn restore(bucket: &mut Bucket, tokens: f64, drops: f64, at: f64, keep: bool) -> bool {
+pub extern "C" fn restore(bucket: &mut Bucket, tokens: f64, drops: f64, at: f64, apply: bool) -> bool {
     let snapshot = Snapshot { tokens: i64_from_f64(tokens), drops: u64_from_f64(drops), at: i64_from_f64(at) };
     match bucket.limit.restored(&snapshot) {
-        Some(state) if keep => bucket.state = state,
+        Some(state) if apply => bucket.state = state,
         Some(_) => {}
         None => return false,
     }
@@ -130,23 +131,24 @@ mod tests {
     const SPAN: f64 = 2_251_799_813_685_248.0; // 2⁵¹
     const NEVER: f64 = f64::INFINITY;
 
-    /// Makes a bucket of `rate`, `period_ms`, `capacity`, `max_debt`, `initial` and `offset_ms`, or says what is wrong with them.
+    /// Makes a bucket of `rate`, `period_ms`, `capacity`, `max_debt`, `initial` and `offset_ms`, or returns the
+    /// position and the largest value.
     fn made(windows: bool, now: f64, numbers: [f64; 6]) -> Result<Bucket, (u32, f64)> {
         let [rate, period_ms, capacity, max_debt, initial, offset_ms] = numbers;
         let (mut bucket, mut max) = (MaybeUninit::uninit(), f64::NAN);
         match make(&mut bucket, &mut max, windows, now, rate, period_ms, capacity, max_debt, initial, offset_ms) {
-            // SAFETY: 0 says that there is a bucket now.
+            // SAFETY: 0 means that the bucket was written.
             0 => Ok(unsafe { bucket.assume_init() }),
-            wrong => Err((wrong, max)),
+            position => Err((position, max)),
         }
     }
 
     #[test]
-    fn a_number_that_is_too_large_is_told_by_its_place_and_with_the_largest() {
+    fn a_number_that_is_too_large_is_named_by_its_position_with_the_largest_allowed() {
         let table = [
-            // windows  numbers                                      place  largest
+            // windows  numbers                               position  largest
             (false, [MAX + 1.0, 1.0, 0.0, 0.0, 0.0, 0.0], 1, MAX),
-            (false, [1.0, 0.0, 1.0, 0.0, 1.0, 0.0], 2, 0.0), // none is large enough
+            (false, [1.0, 0.0, 1.0, 0.0, 1.0, 0.0], 2, 0.0), // no larger than 0, but at least 1
             (false, [1.0, SPAN + 1.0, 1.0, 0.0, 1.0, 0.0], 2, SPAN),
             (false, [1.0, SPAN, 2.0, 0.0, 1.0, 0.0], 3, 1.0),
             (false, [1.0, SPAN, 1.0, 1.0, 1.0, 0.0], 4, 0.0),
@@ -154,10 +156,10 @@ mod tests {
             (false, [3.0, 1000.0, 3.0, 0.0, 4.0, 0.0], 5, 3.0),
             (true, [3.0, 1000.0, 3.0, 0.0, 3.0, 1000.0], 6, 999.0),
         ];
-        for (windows, numbers, place, largest) in table {
-            assert_eq!(made(windows, 0.0, numbers).err(), Some((place, largest)), "{numbers:?}");
+        for (windows, numbers, position, largest) in table {
+            assert_eq!(made(windows, 0.0, numbers).err(), Some((position, largest)), "{numbers:?}");
         }
-        // A token bucket has no windows that could begin somewhere.
+        // A token bucket has no windows, so its offset is ignored.
         assert!(made(false, 0.0, [3.0, 1000.0, 3.0, 0.0, 3.0, 5000.0]).is_ok());
         for now in [-MOMENT, 0.0, MOMENT] {
             assert!(made(false, now, [MAX, 1.0, MAX, 0.0, MAX, 0.0]).is_ok());
@@ -166,30 +168,30 @@ mod tests {
         }
     }
 
-    // 3 per second and no more than 3 at once, up to 2 owed.
+    // 3 per second, at most 3 at once, up to 2 in debt.
     #[test]
-    fn each_verb_has_its_number_and_each_answer_too() {
+    fn every_verb_and_every_answer_has_its_number() {
         let mut bucket = made(false, 0.0, [3.0, 1000.0, 3.0, 2.0, 3.0, 0.0]).unwrap();
         let (allow, wait, never) = (0, 1, 2);
         let table = [
-            // now  verb cost max wait keep   answer tokens at        then tokens drops full at
-            (0.0, 0, 2.0, NEVER, false, (allow, 2.0, 0.0), (3.0, 0.0, 0.0)), // asked only
+            // now  verb cost max wait apply  answer tokens at        then tokens drops full at
+            (0.0, 0, 2.0, NEVER, false, (allow, 2.0, 0.0), (3.0, 0.0, 0.0)), // not applied
             (0.0, 0, 2.0, NEVER, true, (allow, 2.0, 0.0), (1.0, 0.0, 667.0)),
             (0.0, 0, 2.0, NEVER, true, (wait, NEVER, 334.0), (1.0, 0.0, 667.0)),
             (0.0, 0, 4.0, NEVER, true, (never, 3.0, NEVER), (1.0, 0.0, 667.0)),
             (0.0, 4, 2.0, NEVER, true, (allow, 1.0, 0.0), (0.0, 0.0, 1000.0)),
-            (0.0, 1, 1.0, 0.0, true, (wait, NEVER, 334.0), (0.0, 0.0, 1000.0)), // a wait of 0 is not none
+            (0.0, 1, 1.0, 0.0, true, (wait, NEVER, 334.0), (0.0, 0.0, 1000.0)), // a wait of 0 is not any wait
             (0.0, 1, 1.0, 333.0, true, (wait, NEVER, 1.0), (0.0, 0.0, 1000.0)),
             (0.0, 1, 1.0, 334.0, true, (allow, 1.0, 334.0), (-1.0, 0.0, 1334.0)),
             (0.0, 1, 1.0, MAX, true, (allow, 1.0, 667.0), (-2.0, 0.0, 1667.0)),
             (667.0, 2, 2.0, NEVER, true, (allow, 2.0, 667.0), (-2.0, 1.0, 2334.0)),
-            (667.0, 3, 1.0, NEVER, true, (allow, 0.0, 667.0), (-2.0, 0.0, 2334.0)), // a drop, and no deeper
+            (667.0, 3, 1.0, NEVER, true, (allow, 0.0, 667.0), (-2.0, 0.0, 2334.0)), // one drop, and no deeper
             (667.0, 5, 3.0, NEVER, true, (allow, 3.0, 667.0), (1.0, 0.0, 1334.0)),
             (667.0, 3, 1.0, NEVER, true, (allow, 1.0, 667.0), (0.0, 0.0, 1667.0)),
             (667.0, 6, 0.0, NEVER, true, (allow, 3.0, 667.0), (3.0, 0.0, 667.0)),
         ];
-        for (row, (now, verb, cost, max_wait_ms, keep, answer, then)) in table.into_iter().enumerate() {
-            let got = decide(&mut bucket, verb, now, cost, max_wait_ms, keep);
+        for (row, (now, verb, cost, max_wait_ms, apply, answer, then)) in table.into_iter().enumerate() {
+            let got = decide(&mut bucket, verb, now, cost, max_wait_ms, apply);
             let number = |which| get(&bucket, which, now);
             assert_eq!((got, number(0), number(1)), answer, "row {row}");
             assert_eq!((number(2), number(3), number(5)), then, "row {row}");
@@ -225,33 +227,33 @@ mod tests {
     }
 
     #[test]
-    fn a_snapshot_is_checked_before_it_is_kept() {
+    fn a_snapshot_is_checked_before_it_is_applied() {
         let mut bucket = made(false, 0.0, [3.0, 1000.0, 3.0, 2.0, 3.0, 0.0]).unwrap();
         let table = [
-            // tokens drops  at    keep   fits   then tokens drops at
-            (1.0, 999.0, 5.0, false, true, (3.0, 0.0, 0.0)), // checked only
+            // tokens drops  at    apply  fits   then tokens drops at
+            (1.0, 999.0, 5.0, false, true, (3.0, 0.0, 0.0)), // not applied
             (1.0, 999.0, 5.0, true, true, (1.0, 999.0, 5.0)),
             (4.0, 0.0, 5.0, true, false, (1.0, 999.0, 5.0)), // more than the capacity
             (3.0, 1.0, 5.0, true, false, (1.0, 999.0, 5.0)), // a drop more
-            (0.0, 1000.0, 5.0, true, false, (1.0, 999.0, 5.0)), // as many drops make a token
+            (0.0, 1000.0, 5.0, true, false, (1.0, 999.0, 5.0)), // a whole token's worth of drops
             (0.0, -1.0, 5.0, true, false, (1.0, 999.0, 5.0)),
             (-MAX, 0.0, 5.0, true, false, (1.0, 999.0, 5.0)),
             (-2.0, 0.0, 5.0, true, true, (-2.0, 0.0, 5.0)),
             (3.0, 0.0, -5.0, true, true, (3.0, 0.0, -5.0)),
         ];
-        for (row, (tokens, drops, at, keep, fits, then)) in table.into_iter().enumerate() {
-            assert_eq!(restore(&mut bucket, tokens, drops, at, keep), fits, "row {row}");
+        for (row, (tokens, drops, at, apply, fits, then)) in table.into_iter().enumerate() {
+            assert_eq!(restore(&mut bucket, tokens, drops, at, apply), fits, "row {row}");
             let now = then.2;
             assert_eq!((get(&bucket, 2, now), get(&bucket, 3, now), get(&bucket, 4, now)), then, "row {row}");
         }
     }
 
     #[test]
-    fn a_bucket_lies_at_multiples_of_eight() {
+    fn a_bucket_is_aligned_to_eight_bytes() {
         assert_eq!((size() % 8, align_of::<Bucket>()), (0, 8));
     }
 
-    /// What is no such number, which JavaScript never passes.
+    /// Numbers outside the contract, which JavaScript never passes.
     #[test]
     fn other_numbers_do_no_harm() {
         let odd = [f64::NAN, NEVER, -NEVER, -1.0, 0.5, 1e300, -1e300, 5e-324, MAX + 1.0, -MAX];

@@ -1,12 +1,12 @@
-//! The core for JavaScript: convert, call, convert. Nothing is decided and nothing is reckoned here.
+//! The core for JavaScript: convert, call, convert. It makes no decisions and does no arithmetic of its own.
 //!
-//! What crosses is numbers, so that a call costs what a call costs: there is no text, no object and no allocation on
-//! either side. The class that people use is `Bucket` in `www/src/bucket.ts`. It checks what it is given, and makes the errors;
-//! `core.ts` beside it owns the memory, and says at which address a bucket lies.
+//! Only numbers cross, so a call costs no more than a call: no text, no object, no allocation on either side. The class
+//! that people use is `Bucket` in `www/src/bucket.ts`. It checks its arguments and makes the errors;
+//! `core.ts` beside it owns the memory and knows each bucket's address.
 //!
-//! The module goes to every browser, so it is small: it formats nothing, allocates nothing, imports nothing, and nothing in
-//! it can panic. That is why it does without wasm-bindgen, whose glue alone would be as large. Measure what is added with
-//! `npm run bench:package -- --sizes`: one `Vec` that grows brings 2 KB of panic messages.
+//! Every browser downloads the module, so it is small: it formats nothing, allocates nothing, imports nothing and
+//! cannot panic. It does without wasm-bindgen, whose glue alone would be as large. Measure every addition with `npm run
+//! bench:package -- --sizes`: one growing `Vec` brings 2 KB of panic messages.
 
 mod exports;
 mod number;

@@ -1,4 +1,5 @@
-//! Between JavaScript's numbers and the core's. A `u64` parameter would be a `BigInt` to JavaScript, which allocates.
+//! Conversions between JavaScript's numbers and the core's. JavaScript would pass a `u64` as a `BigInt`, which
+//! allocates.
 
 /// Exact for whole numbers to ±2⁵³.
 #[expect(clippy::cast_possible_truncation, reason = "none to ±2⁵³; saturates beyond")]
@@ -7,8 +8,8 @@ pub(super) const fn i64_from_f64(value: f64) -> i64 {
     value as i64
 }
 
-/// Exact for whole numbers from 0 to 2⁵³; infinity is 2⁶³ − 1. By way of `i64`, which is one instruction where a `u64`
-/// is several.
+/// Exact for whole numbers from 0 to 2⁵³; infinity is 2⁶³ − 1. Through `i64`, which takes one instruction where `u64`
+/// takes several.
 #[inline]
 pub(super) const fn u64_from_f64(value: f64) -> u64 {
     i64_from_f64(value).cast_unsigned()

@@ -189,11 +189,11 @@ impl Bucket {
             };
             // After a refund a crash might cost more than a block, now or when the row under way has arrived.
             let least = limit.lowered(state, block);
-            let is_too_low = |stored: &State| limit.lead(stored, &least, now).is_none();
+            let is_too_low = |stored: &State| limit.surplus_over(stored, &least, now).is_none();
             if is_too_low(stored) || next.and_then(|states| states.get(index)).is_some_and(is_too_low) {
                 return Slack::None;
             }
-            match limit.lead(state, stored, now) {
+            match limit.surplus_over(state, stored, now) {
                 None => return Slack::None,
                 // A quarter is left to be spent while the next row is written. More would cost more rows.
                 Some(lead) if self.is_ahead_of_storage && lead < block.div_ceil(4) => slack = Slack::Little,

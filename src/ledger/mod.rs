@@ -293,7 +293,7 @@ impl Ledger {
             let bucket = self.bucket(policy)?;
             for (((limit, state), &cost), &held) in policy.limits().iter().zip(&bucket.states).zip(costs).zip(held) {
                 let limit = limit.limit();
-                let there = if takes && held > 0 { limit.lowered(&limit.settled(state, now), held) } else { *state };
+                let there = if takes && held > 0 { limit.lowered(&limit.refilled(state, now), held) } else { *state };
                 parts.push(Part::new(limit, there, cost));
             }
         }
@@ -542,7 +542,7 @@ impl Ledger {
         let bucket = self.bucket(policy)?;
         for ((limit, state), &held) in policy.limits().iter().zip(&mut bucket.states).zip(held) {
             if held > 0 {
-                *state = limit.limit().lowered(&limit.limit().settled(state, now), held);
+                *state = limit.limit().lowered(&limit.limit().refilled(state, now), held);
             }
         }
         bucket.need(Need::Spent);
@@ -741,7 +741,7 @@ fn tokens(answer: &LimitAnswer) -> u64 {
 
 /// What `limit` says, and how it stands when `held` tokens are not to be had.
 fn answer(limit: &Limit, decision: Decision, state: &State, held: u64, now: i64) -> LimitAnswer {
-    let there = if held == 0 { *state } else { limit.lowered(&limit.settled(state, now), held) };
+    let there = if held == 0 { *state } else { limit.lowered(&limit.refilled(state, now), held) };
     LimitAnswer {
         decision,
         remaining: limit.remaining(&there, now),

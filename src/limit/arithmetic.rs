@@ -1,4 +1,4 @@
-//! The arithmetic: what a limit answers, and what that leaves in the bucket.
+//! The arithmetic: a limit's answer, and the state it leaves.
 
 use core::num::NonZeroU64;
 
@@ -6,13 +6,13 @@ use super::config::{Config, ConfigError, Kind, MAX_SPAN_MS, MAX_TOKENS};
 use super::decision::{Decision, Verb};
 use super::state::{MAX_DROPS, State};
 
-/// A checked limit, ready to decide. One may serve any number of keys; what differs by key is the [`State`].
+/// A checked limit, ready to decide. One limit serves any number of keys; each key has its own [`State`].
 ///
 /// Both kinds are one arithmetic. Levels are counted in *drops*, and a limit adds `refill` drops every *tick*, up to
 /// `full`:
 ///
 /// * A token bucket ticks every millisecond. With `g = gcd(rate, period_ms)`, a token is `period_ms / g` drops and a
-///   tick adds `rate / g`, so every refill is a whole number. 3 per second is 3 drops a millisecond, 1000 to the token.
+///   tick adds `rate / g`, so every refill is a whole number. 3 per second: 3 drops a millisecond, 1000 drops a token.
 /// * A fixed window ticks when a window opens. A token is one drop, a tick adds `rate`.
 ///
 /// Moments (`now`) are Unix milliseconds and always an argument. Answers are exact for moments within ±2⁵² ms of the
@@ -23,7 +23,7 @@ pub struct Limit {
     /// Drops added by one tick.
     pub(super) refill: i64,
     pub(super) tick_ms: NonZeroU64,
-    /// The longest refill that can matter: from the deepest level there is to full. Times `refill` it fits an `i64`.
+    /// The longest refill that can matter: from the deepest level to full. `fill_ticks * refill` fits an `i64`.
     fill_ticks: u64,
     /// The capacity in drops.
     pub(super) full: i64,
@@ -32,15 +32,15 @@ pub struct Limit {
     config: Config,
 }
 
-/// A clock that steps back by no more than this is waited for; after a larger step the bucket follows the clock. One
-/// minute is far more than NTP corrects at once and far less than a client should have to wait for a wrong clock.
+/// The largest step back of the clock that counts as no time elapsed; after a larger one the bucket follows the clock.
+/// One minute is far more than NTP corrects at once, and far less than a client should wait for a wrong clock.
 pub const MAX_STEP_BACK_MS: i64 = 60_000;
 
 impl Limit {
-    /// Checks `config`. Afterwards nothing can overflow, and nothing is checked again.
+    /// Checks `config`. Afterwards nothing can overflow, and nothing needs checking again.
     ///
     /// # Errors
-    /// A [`ConfigError`] for whatever could not be kept exact, with the largest value that could be.
+    /// A [`ConfigError`] if the numbers could not be kept exact, with the largest value that could.
     pub fn new(config: &Config) -> Result<Self, ConfigError> {
         let Config { kind, rate, period_ms, capacity, max_debt, initial, offset_ms } = *config;
         if rate > MAX_TOKENS {
@@ -79,8 +79,8 @@ impl Limit {
             }
             _ => {}
         }
-        // From here on every product of tokens and drops is at most 2⁶¹, so signed and unsigned are alike, and sums of
-        // levels fit: they lie within ±2⁶¹.
+        // From here on every product of tokens and drops is at most 2⁶¹: it is the same number signed and unsigned, and
+        // sums of levels, which lie within ±2⁶¹, fit.
         let drops = |tokens: u64| tokens.wrapping_mul(drops_per_token.get()).cast_signed();
         let full = drops(capacity);
         Ok(Self {
@@ -101,20 +101,20 @@ impl Limit {
         &self.config
     }
 
-    /// The state of a bucket first used at `now`. `phase` places the windows of a limit without an offset (any number;
-    /// take a hash of the key) and must be the same for a key each time; other limits ignore it.
+    /// The state of a bucket first used at `now`. For windows without an offset, `phase` decides where they begin: any
+    /// number, such as a hash of the key, but the same one each time for one key. Other limits ignore it.
     #[must_use]
     pub fn new_state(&self, now: i64, phase: u64) -> State {
         let level = self.config.initial.map_or(self.full, |tokens| self.drops(tokens));
         State { level, at: self.tick_start(now, phase) }
     }
 
-    /// Decides whether `cost` tokens are granted at `now`, and returns the bucket's next state. Use this where the old
-    /// state may still be needed; otherwise a verb by its name is shorter, and [`Limit::consume`] is also faster.
+    /// Decides whether `cost` tokens are granted at `now`, and returns the bucket's next state. Use this when the old
+    /// state may still be needed; otherwise the verb's own method is shorter, and [`Limit::consume`] is also faster.
     ///
-    /// A refusal, and a grant that moves nothing, return `state` as it was, bit for bit. The one exception: when the
-    /// clock has stepped back by more than [`MAX_STEP_BACK_MS`], the state is anchored to `now` with its level kept, or
-    /// an empty bucket would wait for the old clock. A smaller step counts as no time gone by.
+    /// A refusal, and a grant of nothing, return `state` bit for bit. The one exception: when the clock has stepped
+    /// back by more than [`MAX_STEP_BACK_MS`], the state is anchored to `now` with its level kept, because an empty
+    /// bucket would otherwise wait for the old clock. A smaller step counts as no time elapsed.
     ///
     /// ```
     /// use tollgate::limit::{Config, Decision, Limit, Verb};
@@ -137,23 +137,23 @@ impl Limit {
     }
 
     /// Takes `cost` tokens now or refuses. Use this to drop excess work; to delay it instead, use [`Limit::reserve`].
-    /// A cost of zero only looks, and is refused while the bucket is in debt.
+    /// A cost of zero takes nothing, and is refused while the bucket is in debt.
     #[inline]
     pub fn consume(&self, state: &mut State, now: i64, cost: u64) -> Decision {
-        match self.hurried(state, now, cost) {
-            Some(Hurried::Granted) => Decision::Allow { tokens: cost, ready_at: now },
-            Some(Hurried::Refused { current, drops }) => Decision::Wait { retry_at: self.risen(current, drops) },
+        match self.fast_path(state, now, cost) {
+            Some(FastPath::Granted) => Decision::Allow { tokens: cost, ready_at: now },
+            Some(FastPath::Refused { current, drops }) => Decision::Wait { retry_at: self.rise_time(current, drops) },
             None => self.apply(state, now, cost, Verb::Consume),
         }
     }
 
-    /// Does as [`Limit::consume`] does, and reports only whether it granted. Use this where nobody wants to know when it
-    /// would be: that takes a division.
+    /// The same as [`Limit::consume`], but reports only whether it granted. Use this when the moment to retry does not
+    /// matter: working it out takes a division.
     #[inline]
     pub fn try_consume(&self, state: &mut State, now: i64, cost: u64) -> bool {
-        match self.hurried(state, now, cost) {
-            Some(hurried) => matches!(hurried, Hurried::Granted),
-            None => self.applies(state, now, cost),
+        match self.fast_path(state, now, cost) {
+            Some(answer) => matches!(answer, FastPath::Granted),
+            None => self.try_apply(state, now, cost),
         }
     }
 
@@ -169,13 +169,14 @@ impl Limit {
         self.apply(state, now, cost, Verb::Reserve { max_wait_ms })
     }
 
-    /// Starts as soon as earlier debt is paid and leaves this cost to the next caller, as Guava's `RateLimiter` does.
+    /// Starts as soon as earlier debt is paid and leaves this cost to the next caller, like Guava's `RateLimiter`.
     /// See [`Verb::Borrow`].
     pub fn borrow(&self, state: &mut State, now: i64, cost: u64, max_wait_ms: Option<u64>) -> Decision {
         self.apply(state, now, cost, Verb::Borrow { max_wait_ms })
     }
 
-    /// Debits `cost` tokens that were already used, down to `-max_debt`. Use this for a cost known only afterwards.
+    /// Debits `cost` tokens that were already used, down to `-max_debt`. Use this when the cost is known only
+    /// afterwards.
     pub fn charge(&self, state: &mut State, now: i64, cost: u64) -> Decision {
         self.apply(state, now, cost, Verb::Charge)
     }
@@ -198,74 +199,75 @@ impl Limit {
     /// Whole tokens that could be consumed at `now`, 0 when in debt.
     #[must_use]
     pub fn remaining(&self, state: &State, now: i64) -> u64 {
-        self.whole_tokens(self.refilled(*state, now).level)
+        self.whole_tokens(self.refilled(state, now).level)
     }
 
     /// Tokens owed at `now`, a part of one counted as one; 0 when not in debt.
     #[must_use]
     pub fn owed(&self, state: &State, now: i64) -> u64 {
-        let level = self.refilled(*state, now).level.min(0);
+        let level = self.refilled(state, now).level.min(0);
         level.unsigned_abs().div_ceil(self.drops_per_token.get())
     }
 
     /// The first moment, `now` or later, at which the bucket holds its capacity; `None` when it never will.
     #[must_use]
     pub fn full_at(&self, state: &State, now: i64) -> Option<i64> {
-        self.reached(self.refilled(*state, now), now, self.full)
+        self.time_at_level(self.refilled(state, now), now, self.full)
     }
 
     /// The first moment, `now` or later, from which the bucket answers everything as a new one would, so that it may
-    /// be forgotten. `None` when there is none: at rate 0 once anything was taken, and always where a new bucket holds
-    /// less than the capacity, since the older one is ahead of it for good.
+    /// be deleted. `None` if there is no such moment: at rate 0 once anything was taken, and always when a new bucket
+    /// holds less than the capacity, because the older one stays ahead of it.
     #[must_use]
     pub fn expires_at(&self, state: &State, now: i64) -> Option<i64> {
         let is_full_when_new = self.config.initial.is_none_or(|tokens| tokens == self.config.capacity);
-        // A bucket that is ahead of a clock which stepped back is full before it refills as a new one does.
+        // After the clock stepped back, the bucket may be full already, but refills only from its own moment on.
         let full_at = self.full_at(state, now).filter(|_| is_full_when_new)?;
-        Some(full_at.max(self.refilled(*state, now).at))
+        Some(full_at.max(self.refilled(state, now).at))
     }
 
-    /// The largest cost that `verb` could ever grant, of a bucket that is full: more is refused for good. Charges,
-    /// refunds and resets grant whatever is asked, and to take what is there never asks too much.
+    /// The largest cost that `verb` can ever grant, from a full bucket; a larger one is refused for good. Charges,
+    /// refunds, resets and [`Verb::ConsumeUpTo`] accept any cost.
     #[must_use]
     pub fn largest(&self, verb: Verb) -> u64 {
         if !verb.takes() || verb == Verb::ConsumeUpTo {
             return MAX_TOKENS;
         }
-        self.largest_cost(self.full, &self.terms(verb))
+        self.largest_cost(self.full, &self.advance(verb))
     }
 
-    /// Consumes where that takes no time, as for nearly every request: granted without a division, refused without a write.
+    /// The fast path, for nearly every request: grants without a division, and refuses without a write.
     #[inline]
-    fn hurried(&self, state: &mut State, now: i64, cost: u64) -> Option<Hurried> {
-        // One comparison for 1 ..= capacity: a cost of zero wraps round and is looked at without haste.
+    fn fast_path(&self, state: &mut State, now: i64, cost: u64) -> Option<FastPath> {
+        // One comparison for 1..=capacity: a cost of zero wraps around and takes the slow path.
         if cost.wrapping_sub(1) >= self.config.capacity {
             return None;
         }
-        let current = self.refilled_in_haste(*state, now)?;
+        let current = self.refill_fast(*state, now)?;
         let drops = self.drops(cost);
         if current.level >= drops {
             *state = State { level: current.level.wrapping_sub(drops), at: current.at };
-            return Some(Hurried::Granted);
+            return Some(FastPath::Granted);
         }
-        (self.refill > 0).then_some(Hurried::Refused { current, drops })
+        (self.refill > 0).then_some(FastPath::Refused { current, drops })
     }
 
     #[cold]
     #[inline(never)]
-    fn applies(&self, state: &mut State, now: i64, cost: u64) -> bool {
+    fn try_apply(&self, state: &mut State, now: i64, cost: u64) -> bool {
         self.apply(state, now, cost, Verb::Consume).is_allow()
     }
 
-    /// The state with everything credited that came back until `now`.
-    #[inline(never)] // many ask, nobody in haste, and each copy goes to every browser
-    pub(super) fn refilled(&self, state: State, now: i64) -> State {
-        self.refilled_in_haste(state, now).unwrap_or_else(|| self.refilled_unhurried(state, now))
+    /// The state with all refills up to `now` credited. No verb needs it; use it to see or lower the level at `now`.
+    #[must_use]
+    #[inline(never)] // Many callers, none of them hot; inlining would only grow the wasm.
+    pub fn refilled(&self, state: &State, now: i64) -> State {
+        self.refill_fast(*state, now).unwrap_or_else(|| self.refill_slow(*state, now))
     }
 
-    /// The same, unless a window has opened or the clock stepped back.
+    /// The same, or `None` if a window has opened or the clock stepped back.
     #[inline]
-    fn refilled_in_haste(&self, state: State, now: i64) -> Option<State> {
+    fn refill_fast(&self, state: State, now: i64) -> Option<State> {
         if now < state.at {
             return None;
         }
@@ -278,7 +280,7 @@ impl Limit {
 
     #[cold]
     #[inline(never)]
-    fn refilled_unhurried(&self, state: State, now: i64) -> State {
+    fn refill_slow(&self, state: State, now: i64) -> State {
         if now < state.at {
             return self.anchored(state, now);
         }
@@ -287,15 +289,15 @@ impl Limit {
         self.credited(state, ticks, at)
     }
 
-    /// The state once `ticks` are over, the last of them at `at`.
+    /// The state `ticks` later, the last of them at `at`.
     #[inline]
     fn credited(&self, state: State, ticks: u64, at: i64) -> State {
-        // At most 2 · 2⁶¹ + refill by the choice of fill_ticks, so that the product is exact, and so is the sum.
+        // Exact: `fill_ticks` is chosen so that the product is at most 2 · 2⁶¹ + refill, which leaves room for the sum.
         let credit = ticks.min(self.fill_ticks).cast_signed().wrapping_mul(self.refill);
         State { level: state.level.wrapping_add(credit).min(self.full), at }
     }
 
-    /// The state, moved to `now` with its level kept if the clock stepped back too far to wait for.
+    /// The state; moved to `now`, with its level kept, if the clock stepped back by more than [`MAX_STEP_BACK_MS`].
     #[inline(never)]
     pub(super) fn anchored(&self, state: State, now: i64) -> State {
         let ahead_ms = state.at.saturating_sub(now);
@@ -310,84 +312,84 @@ impl Limit {
     /// Decides in place.
     #[inline(never)]
     fn apply(&self, state: &mut State, now: i64, cost: u64, verb: Verb) -> Decision {
-        let current = self.refilled(*state, now);
+        let current = self.refilled(state, now);
         *state = self.anchored(*state, now);
         let cost = match verb {
             Verb::Consume | Verb::Reserve { .. } | Verb::Borrow { .. } => cost,
-            // At least one, so that an empty bucket refuses.
+            // At least one token, so that an empty bucket refuses.
             Verb::ConsumeUpTo => self.whole_tokens(current.level).min(cost).max(cost.min(1)),
             Verb::Charge => {
                 let floor = current.level.min(self.debt.wrapping_neg());
                 let level = current.level.wrapping_sub(self.clipped_drops(cost)).max(floor);
-                return self.moved(state, current, now, level);
+                return self.set_level(state, current, now, level);
             }
             Verb::Refund => {
                 let level = current.level.wrapping_add(self.clipped_drops(cost)).min(self.full);
-                return self.moved(state, current, now, level);
+                return self.set_level(state, current, now, level);
             }
-            Verb::Reset => return self.moved(state, current, now, self.full),
+            Verb::Reset => return self.set_level(state, current, now, self.full),
         };
-        self.take(state, current, now, cost, &self.terms(verb))
+        self.take(state, current, now, cost, &self.advance(verb))
     }
 
-    /// On what terms `verb` takes.
-    const fn terms(&self, verb: Verb) -> Terms {
+    /// How far ahead `verb` may take tokens.
+    const fn advance(&self, verb: Verb) -> Advance {
         let (prepaid, debt, max_wait_ms) = match verb {
             Verb::Reserve { max_wait_ms } => (true, self.debt, max_wait_ms),
             Verb::Borrow { max_wait_ms } => (false, self.debt, max_wait_ms),
             _ => (true, 0, Some(0)),
         };
-        let longest = i64::MAX.cast_unsigned(); // than any wait there is
+        let longest = i64::MAX.cast_unsigned(); // longer than any wait
         let max_wait_ms = match max_wait_ms {
             Some(ms) if ms < longest => ms,
             _ => longest,
         };
-        Terms { prepaid, debt, max_wait_ms }
+        Advance { prepaid, debt, max_wait_ms }
     }
 
-    /// Takes `cost` on the given terms, now or later, or says when or that never. `state` is as a refusal leaves it.
-    fn take(&self, state: &mut State, current: State, now: i64, cost: u64, terms: &Terms) -> Decision {
-        let max = self.largest_cost(current.level, terms);
+    /// Takes `cost`, perhaps in advance, or answers when, or never. `state` is already what a refusal leaves.
+    fn take(&self, state: &mut State, current: State, now: i64, cost: u64, advance: &Advance) -> Decision {
+        let max = self.largest_cost(current.level, advance);
         if cost > max {
             return Decision::Never { max };
         }
         let drops = self.drops(cost); // exact: at most full + debt
-        // The tokens are ready when the level has come up to this, and may be taken when it has come up to that.
-        let ready_level = if terms.prepaid { drops } else { 0 };
-        let debt_level = drops.wrapping_sub(terms.debt);
+        // The tokens are ready once the level reaches `ready_level`, and may be taken once it reaches `debt_level`.
+        let ready_level = if advance.prepaid { drops } else { 0 };
+        let debt_level = drops.wrapping_sub(advance.debt);
         let Some((debt_at, ready_at)) =
-            self.reached(current, now, debt_level).zip(self.reached(current, now, ready_level))
+            self.time_at_level(current, now, debt_level).zip(self.time_at_level(current, now, ready_level))
         else {
-            return Decision::Never { max }; // in debt for good, so that even a cost of 0 is refused
+            return Decision::Never { max }; // in debt for good: even a cost of 0 is refused
         };
-        if debt_at == now && ready_at.abs_diff(now) <= terms.max_wait_ms {
+        if debt_at == now && ready_at.abs_diff(now) <= advance.max_wait_ms {
             if cost > 0 {
                 *state = State { level: current.level.wrapping_sub(drops), at: current.at };
             }
             return Decision::Allow { tokens: cost, ready_at };
         }
-        // The wait is measured from when the debt allows it: by then the bucket may have filled, and a reservation
-        // larger than the capacity waits for more windows than it seems from here.
-        let ready_at = self.reached(self.refilled(current, debt_at), debt_at, ready_level).unwrap_or(ready_at);
-        Decision::Wait { retry_at: debt_at.max(ready_at.saturating_sub_unsigned(terms.max_wait_ms)) }
+        // The wait counts from when the debt allows it. By then the bucket may have filled up, so that a reservation
+        // larger than the capacity waits for more windows than it would from here.
+        let ready_at = self.time_at_level(self.refilled(&current, debt_at), debt_at, ready_level).unwrap_or(ready_at);
+        Decision::Wait { retry_at: debt_at.max(ready_at.saturating_sub_unsigned(advance.max_wait_ms)) }
     }
 
-    /// The largest cost that these terms could ever grant: what a full bucket grants, or, where none comes back, one that
-    /// stands at `level`; 0 also when nothing can pass.
-    fn largest_cost(&self, level: i64, terms: &Terms) -> u64 {
+    /// The largest cost that can ever be granted: from a full bucket or, without refills, from `level`. Also 0 when
+    /// nothing can pass.
+    fn largest_cost(&self, level: i64, advance: &Advance) -> u64 {
         let level = if self.refill == 0 { level } else { self.full };
-        let debt = if !terms.prepaid && level >= 0 {
-            terms.debt
+        let debt = if !advance.prepaid && level >= 0 {
+            advance.debt
         } else {
-            // What comes back within the wait, in as many windows as can open in it.
-            let ticks = terms.max_wait_ms.div_ceil(self.tick_ms.get());
-            product(ticks, self.refill.unsigned_abs()).min(terms.debt.unsigned_abs()).cast_signed()
+            // The refills within the wait: as many ticks as can fall into it.
+            let ticks = advance.max_wait_ms.div_ceil(self.tick_ms.get());
+            product(ticks, self.refill.unsigned_abs()).min(advance.debt.unsigned_abs()).cast_signed()
         };
         self.whole_tokens(level.wrapping_add(debt))
     }
 
-    /// A grant that changes the level to `level` and is never refused.
-    fn moved(&self, state: &mut State, current: State, now: i64, level: i64) -> Decision {
+    /// Sets the level, and never refuses.
+    fn set_level(&self, state: &mut State, current: State, now: i64, level: i64) -> Decision {
         let drops = level.abs_diff(current.level);
         if drops > 0 {
             *state = State { level, at: current.at };
@@ -395,20 +397,20 @@ impl Limit {
         Decision::Allow { tokens: drops / self.drops_per_token, ready_at: now }
     }
 
-    /// The first moment, `now` or later, at which a bucket that is `current` at `now` has come up to `level`.
+    /// The first moment, `now` or later, at which a bucket that is `current` at `now` has reached `level`.
     #[inline(never)]
-    fn reached(&self, current: State, now: i64, level: i64) -> Option<i64> {
+    fn time_at_level(&self, current: State, now: i64, level: i64) -> Option<i64> {
         if current.level >= level {
             return Some(now);
         }
-        (self.refill > 0).then(|| self.risen(current, level))
+        (self.refill > 0).then(|| self.rise_time(current, level))
     }
 
-    /// The same for a level above that of `current`, where the limit refills at all. Whoever does not look at it, such as
-    /// one who asks only whether, does not pay for the division either.
-    #[cfg_attr(target_family = "wasm", inline(never))] // to be downloaded once; elsewhere a refusal is in haste
+    /// The same for a level above that of `current`, if the limit refills at all. Inlined, so that a caller that
+    /// ignores the moment does not pay for the division.
+    #[cfg_attr(target_family = "wasm", inline(never))] // One copy, for the sake of the download.
     #[cfg_attr(not(target_family = "wasm"), inline)]
-    fn risen(&self, current: State, level: i64) -> i64 {
+    fn rise_time(&self, current: State, level: i64) -> i64 {
         let missing = level.abs_diff(current.level);
         let refill = NonZeroU64::new(self.refill.cast_unsigned()).unwrap_or(NonZeroU64::MIN);
         let wait_ms = product(missing.div_ceil(refill.get()), self.tick_ms.get());
@@ -429,7 +431,7 @@ impl Limit {
         tokens.wrapping_mul(self.drops_per_token.get()).cast_signed()
     }
 
-    /// The same for any cost, where more than lies between two levels is as good as that.
+    /// The same for any cost, clipped to the largest distance between two levels.
     pub(super) fn clipped_drops(&self, tokens: u64) -> i64 {
         product(tokens, self.drops_per_token.get()).cast_signed().min(MAX_DROPS.wrapping_mul(2))
     }
@@ -439,45 +441,45 @@ impl Limit {
     }
 }
 
-/// What was decided in haste.
-enum Hurried {
+/// An answer of the fast path.
+enum FastPath {
     Granted,
-    /// Not before the level, which is that of `current`, has come up to `drops`.
+    /// Not before the level, now that of `current`, has reached `drops`.
     Refused {
         current: State,
         drops: i64,
     },
 }
 
-/// On what terms tokens are taken before they are there.
-struct Terms {
-    /// Whether the wait is for this cost, or only for the debt of others.
+/// How far ahead of the refills tokens may be taken.
+struct Advance {
+    /// Whether the start waits for this cost, or only for earlier debt.
     prepaid: bool,
     /// The largest debt in drops.
     debt: i64,
     max_wait_ms: u64,
 }
 
-/// The largest capacity and debt together, in tokens, for which levels fit and the longest wait is at most
+/// The largest sum of capacity and debt, in tokens, for which levels fit and the longest wait is at most
 /// [`MAX_SPAN_MS`].
 fn largest_total(drops_per_token: NonZeroU64, refill: u64, tick_ms: NonZeroU64) -> u64 {
-    // Of two quotients by one divisor the smaller is that of the smaller dividend.
+    // The smaller of two quotients by one divisor is the quotient of the smaller dividend.
     let by_span = match refill {
-        0 => MAX_DROPS.unsigned_abs(), // nothing to wait for
+        0 => MAX_DROPS.unsigned_abs(), // no refill, so no wait
         _ => product(MAX_SPAN_MS / tick_ms, refill),
     };
     (by_span.min(MAX_DROPS.unsigned_abs()) / drops_per_token).min(MAX_TOKENS)
 }
 
-/// The product, or at least 2⁶² (which no two levels are further apart than) where it may not be below that. Neither factor
-/// is above `i64::MAX` where the other is 0.
+/// The product if it is below 2⁶²; otherwise some number of at least 2⁶², the largest distance between two levels. A
+/// factor beside 0 must be at most `i64::MAX`.
 #[inline]
 pub(super) const fn product(a: u64, b: u64) -> u64 {
-    // a < 2^(64 - leading zeros of a). A saturating multiplication has 128 bits in WebAssembly.
+    // a < 2^(64 - leading zeros of a). A saturating multiplication would be one of 128 bits in WebAssembly.
     if a.leading_zeros().saturating_add(b.leading_zeros()) > 64 { a.wrapping_mul(b) } else { i64::MAX.cast_unsigned() }
 }
 
-/// Euclid's; of 0 and n it is n.
+/// The greatest common divisor, by Euclid; `gcd(0, n)` is n.
 fn gcd(a: u64, b: NonZeroU64) -> NonZeroU64 {
     match NonZeroU64::new(a % b) {
         None => b,
@@ -490,13 +492,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_product_is_exact_or_beyond_what_levels_are_apart() {
+    fn a_product_is_exact_or_beyond_any_distance_between_levels() {
         let beyond = i64::MAX.cast_unsigned();
         let table = [
             (0, beyond, 0),
             (1, (1 << 62) - 1, (1 << 62) - 1),
             (1, 1 << 62, beyond),
-            // The last that is sure to fit by the leading zeros, and the first that is not.
+            // The largest factors whose leading zeros prove that the product fits, and the smallest that do not.
             ((1 << 31) - 1, (1 << 32) - 1, 0x7fff_fffe_8000_0001),
             (1 << 31, (1 << 32) - 1, beyond),
             ((1 << 31) - 1, 1 << 32, beyond),

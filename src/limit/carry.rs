@@ -1,29 +1,30 @@
-//! What becomes of a bucket when its limit's numbers change.
+//! What happens to a bucket when its limit's numbers change.
 
 use super::arithmetic::Limit;
 use super::config::MAX_SPAN_MS;
 use super::state::{MAX_DROPS, State};
 
 /// How the level of a bucket is carried over to a limit with other numbers. The names are bucket4j's
-/// (`TokensInheritanceStrategy`). Whatever the strategy, a level above the new capacity is cut to it, and a debt deeper
-/// than the new `max_debt` stays owed, down to what comes back in [`MAX_SPAN_MS`].
+/// (`TokensInheritanceStrategy`). Every strategy clips a level above the new capacity, and keeps a debt deeper than the
+/// new `max_debt`, down to what comes back in [`MAX_SPAN_MS`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Carry {
     /// As many tokens as before.
     #[default]
     AsIs,
-    /// The same share of the capacity: half full stays half full. From a capacity of 0 it is as [`Carry::AsIs`].
+    /// The same share of the capacity: half full stays half full. From a capacity of 0 it is the same as
+    /// [`Carry::AsIs`].
     Proportional,
-    /// What was spent stays spent: the level changes by as much as the capacity, and may become a debt.
+    /// Spent tokens stay spent: the level changes by as much as the capacity, and may become a debt.
     Additive,
-    /// As a new bucket.
+    /// A new bucket.
     Reset,
 }
 
 impl Limit {
-    /// Takes over a bucket of the limit `old`: what came back until `now` is credited at the old rate first. Parts of
-    /// a token too small for the new limit to count are dropped. A limit of another kind starts as a new one; `phase`
-    /// is that of [`Limit::new_state`].
+    /// Takes over a bucket of the limit `old`: refills up to `now` are credited at the old rate first. Parts of a token
+    /// too small for the new limit to count are dropped. A limit of another kind starts with a new bucket; `phase` is
+    /// that of [`Limit::new_state`].
     ///
     /// ```
     /// use tollgate::limit::{Carry, Config, Limit};
@@ -45,7 +46,7 @@ impl Limit {
         if how == Carry::Reset || self.config().kind != old.config().kind {
             return fresh;
         }
-        let old_state = old.refilled(state, now);
+        let old_state = old.refilled(&state, now);
         let level = i128::from(old_state.level);
         let (new_token, old_token) = (i128::from(self.drops_per_token.get()), i128::from(old.drops_per_token.get()));
         let (new_full, old_full) = (i128::from(self.full), i128::from(old.full));
@@ -54,9 +55,9 @@ impl Limit {
             Carry::Additive => scaled(level.saturating_sub(old_full), new_token, old_token).saturating_add(new_full),
             _ => scaled(level, new_token, old_token),
         };
-        // Between −2⁶¹ and the capacity, so it fits.
+        // Fits, because it lies between −2⁶¹ and the capacity.
         let level = i64::try_from(level.clamp(self.deepest(), new_full)).unwrap_or(0);
-        // A clock that stepped back a little is still waited for, or what has come back would come back again.
+        // Never before the old state's moment: after a small step back of the clock, refills would be credited twice.
         State { level, at: self.tick_start(now.max(old_state.at), phase) }
     }
 }
@@ -72,7 +73,7 @@ impl Limit {
     }
 }
 
-/// `level · new / old`, rounded down so that no token is made of a rest. Exact: each factor is at most 2⁶¹.
+/// `level · new / old`, rounded down so that no remainder becomes a token. Exact: each factor is at most 2⁶¹.
 fn scaled(level: i128, new: i128, old: i128) -> i128 {
     level.saturating_mul(new).checked_div_euclid(old).unwrap_or(0)
 }

@@ -1,4 +1,4 @@
-//! What is asked of a limit, in plain numbers, and the ways to ask for something that cannot be exact.
+//! A limit's numbers as its owner writes them, and every reason why they cannot be kept exact.
 
 use core::fmt;
 
@@ -6,8 +6,8 @@ use core::fmt;
 /// JavaScript number keeps exact.
 pub const MAX_TOKENS: u64 = (1 << 53) - 1;
 
-/// The longest period, and the longest time from the deepest debt to full: 2⁵¹ ms, some 71 000 years. Twice that after
-/// the last accepted moment is still a whole number in JavaScript.
+/// The longest period, and the longest time from the deepest debt to full: 2⁵¹ ms, some 71 000 years. A moment twice
+/// that far after the last accepted one is still a whole number in JavaScript.
 pub const MAX_SPAN_MS: u64 = 1 << 51;
 
 /// How tokens come back.
@@ -19,7 +19,7 @@ pub enum Kind {
     FixedWindow,
 }
 
-/// One limit as its owner writes it: any numbers, not yet checked. [`Limit::new`](super::Limit::new) checks them.
+/// One limit as its owner writes it, not yet checked. [`Limit::new`](super::Limit::new) checks them.
 ///
 /// ```
 /// use tollgate::limit::{Config, Limit};
@@ -45,8 +45,8 @@ pub struct Config {
     /// Tokens in a bucket that was never used, 0 to `capacity`. `None` is the capacity.
     pub initial: Option<u64>,
     /// Where windows begin: this many milliseconds after the Unix epoch, and every period before and after. 0 to
-    /// `period_ms` − 1, and only for a fixed window. `None` takes the phase that a new bucket is given, so that a
-    /// million keys do not all open at midnight.
+    /// `period_ms` − 1, and only for a fixed window. With `None` the phase of a new bucket decides, so that a million
+    /// keys do not all reset at midnight.
     pub offset_ms: Option<u64>,
 }
 
@@ -68,7 +68,7 @@ impl Config {
     }
 }
 
-/// Why a [`Config`] cannot be a limit that stays exact. Each carries the largest value that could be.
+/// Why a [`Config`] cannot be kept exact. Each variant carries the largest value that could.
 #[expect(missing_docs, reason = "the sentence of a variant says what its numbers are")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ConfigError {

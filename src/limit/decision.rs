@@ -1,4 +1,4 @@
-//! What can be asked of a limit, and what it can answer.
+//! The ways to ask a limit, and its answers.
 
 /// A way to ask for tokens. Each is a method of [`Limit`](super::Limit), which only forwards to
 /// [`Limit::decide`](super::Limit::decide); to *peek*, decide and drop the new state.
@@ -7,21 +7,20 @@ pub enum Verb {
     /// Take the tokens now, or refuse.
     Consume,
     /// Prepay: take them now for a start at `ready_at`, when they will have come back. Refused when that is more than
-    /// `max_wait_ms` away (0 is now or not at all, `None` is however long) or would owe more than the limit's
-    /// `max_debt`.
+    /// `max_wait_ms` away (0: now or not at all; `None`: any wait) or the debt would exceed the limit's `max_debt`.
     Reserve {
         /// The longest wait, in milliseconds.
         max_wait_ms: Option<u64>,
     },
-    /// Pay later: start as soon as earlier debt is paid, so that this cost delays the *next* caller. Refused as
-    /// [`Verb::Reserve`] is.
+    /// Pay later: start as soon as earlier debt is paid, so that this cost delays the *next* caller. Refused like
+    /// [`Verb::Reserve`].
     Borrow {
         /// The longest wait, in milliseconds.
         max_wait_ms: Option<u64>,
     },
     /// Debit what has already happened. Never refused; the level stops at `-max_debt`.
     Charge,
-    /// Take what is there, at most the cost, in whole tokens. Refused, as for one token, when not even one is there.
+    /// Take what is there, at most the cost, in whole tokens. Refused, with the wait for one token, when there is none.
     ConsumeUpTo,
     /// Give tokens back. Never refused; the level stops at the capacity.
     Refund,
@@ -30,15 +29,15 @@ pub enum Verb {
 }
 
 impl Verb {
-    /// Reports whether it takes tokens only where they are, or will be: it can be refused. The others cannot.
+    /// Reports whether this verb needs tokens that are there, or will be, and so can be refused. The others never are.
     #[inline]
     #[must_use]
     pub const fn takes(self) -> bool {
         matches!(self, Self::Consume | Self::Reserve { .. } | Self::Borrow { .. } | Self::ConsumeUpTo)
     }
 
-    /// The verb as a number, counted from 0 in the order in which they stand here, and the longest wait of one that waits.
-    /// Use this where nothing but numbers can pass.
+    /// The verb as a number, counted from 0 in the order of this list, and its longest wait if it has one. Use this
+    /// where only numbers can pass.
     #[must_use]
     pub const fn to_number(self) -> (u8, Option<u64>) {
         match self {
@@ -52,8 +51,8 @@ impl Verb {
         }
     }
 
-    /// The verb that [`Verb::to_number`] made a number of; `None` for a number that is none's. One that does not wait
-    /// ignores `max_wait_ms`.
+    /// The verb of a number from [`Verb::to_number`]; `None` for any other number. Verbs that do not wait ignore
+    /// `max_wait_ms`.
     ///
     /// ```
     /// use tollgate::limit::Verb;
@@ -81,17 +80,18 @@ impl Verb {
 pub enum Decision {
     /// Yes.
     Allow {
-        /// Whole tokens that moved: the cost, unless the verb clips it. Taken, or given back by a refund or a reset.
+        /// Whole tokens taken, or given back by a refund or a reset: the cost, unless the verb clips it.
         tokens: u64,
-        /// From when they may be used: `now`, or later for a reservation.
+        /// When they may be used: `now`, or later for a reservation.
         ready_at: i64,
     },
     /// Not now.
     Wait {
-        /// The same request is refused at every millisecond before this one and granted at it, if nobody else asks.
+        /// The same request is refused at every millisecond before this one and granted at it, if no other comes
+        /// between.
         retry_at: i64,
     },
-    /// Not ever: the cost is larger than anything this limit can grant.
+    /// Never: the cost is larger than anything this limit can grant.
     Never {
         /// The largest cost that could pass.
         max: u64,
@@ -105,8 +105,8 @@ impl Decision {
         matches!(self, Self::Allow { .. })
     }
 
-    /// The answer of two limits that must both agree: a `Never` outweighs a `Wait`, which outweighs an `Allow`; of two
-    /// alike the smaller `max`, the later `retry_at`, the more `tokens` and the later `ready_at` hold.
+    /// The answer of two limits that must both agree. `Never` outweighs `Wait`, which outweighs `Allow`; of two alike,
+    /// the smaller `max`, the later `retry_at`, the larger `tokens` and the later `ready_at` win.
     #[must_use]
     pub fn and(self, other: Self) -> Self {
         match (self, other) {

@@ -1,7 +1,7 @@
-//! Spreading retries, so that those refused together do not come back together.
+//! Spreading retries, so that clients refused together do not come back together.
 
-/// Moves `retry_at` by 0 to `spread_ms`, only ever later, since earlier would break its promise. `random` is 64 random
-/// bits; every millisecond of the spread is equally likely to within 2⁻⁶⁴ · `spread_ms`. The multiplication instead of
+/// Moves `retry_at` later by 0 to `spread_ms`; never earlier, which would break its promise. `random` is 64 random
+/// bits; every millisecond of the spread is equally likely to within 2⁻⁶⁴ · `spread_ms`. Multiplying instead of taking
 /// a remainder is Lemire's, "Fast Random Integer Generation in an Interval" (2019).
 ///
 /// ```

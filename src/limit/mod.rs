@@ -1,16 +1,16 @@
 //! The arithmetic of limits: exact, on two integers, on `core` alone.
 //!
-//! A bucket could keep a log of every event, and grow without bound; or have a timer add tokens, and burn time while
-//! nobody asks. It is enough to keep how many tokens there were at some moment, and to work out the rest when asked.
-//! What goes wrong then is the arithmetic: floating point drifts, and integers that round a refill down starve a
-//! client that keeps asking. Here one token is as many *drops* as make every millisecond's refill a whole number, so
-//! nothing is rounded, and nothing is lost.
+//! A bucket could keep a log of every event, and grow without bound; or let a timer add tokens, and burn CPU while
+//! idle. It is enough to store how many tokens there were at some moment, and to work out the rest when asked. Then the
+//! arithmetic becomes the weak point: floating point drifts, and integers that round a refill down starve a client that
+//! keeps asking. Here a token is divided into *drops*, so many that every millisecond's refill is a whole number of
+//! them: nothing is rounded, and nothing is lost.
 //!
 //! Over any `t` milliseconds a bucket admits at most `capacity + ⌊rate · t / period⌋` tokens by `consume`, and it never
 //! refuses a cost that the exact rational model would admit.
 //!
-//! Time is always an argument, in Unix milliseconds; nothing here reads a clock, allocates, or fails once a [`Limit`]
-//! is made.
+//! Time is always an argument, in Unix milliseconds. Nothing here reads a clock or allocates, and once a [`Limit`] is
+//! made, nothing fails.
 //!
 //! ```
 //! use tollgate::limit::{Config, Decision, Limit};
@@ -22,7 +22,7 @@
 //! assert_eq!(limit.consume(&mut alice, 0, 1), Decision::Wait { retry_at: 334 });
 //! assert_eq!(limit.consume(&mut alice, 333, 1), Decision::Wait { retry_at: 334 });
 //! assert!(limit.consume(&mut alice, 334, 1).is_allow());
-//! // More than the capacity will never pass, however long one waits.
+//! // A cost above the capacity can never pass, however long the wait.
 //! assert_eq!(limit.consume(&mut alice, 334, 4), Decision::Never { max: 3 });
 //! # Ok::<(), tollgate::limit::ConfigError>(())
 //! ```
@@ -40,22 +40,22 @@
 )]
 
 mod ahead;
+mod all;
 mod arithmetic;
 mod carry;
 mod config;
 mod decision;
 mod jitter;
-mod policy;
 mod record;
 mod snapshot;
 mod state;
 
+pub use all::{Part, decide_all};
 pub use arithmetic::{Limit, MAX_STEP_BACK_MS};
 pub use carry::Carry;
 pub use config::{Config, ConfigError, Kind, MAX_SPAN_MS, MAX_TOKENS};
 pub use decision::{Decision, Verb};
 pub use jitter::jitter;
-pub use policy::{Part, decide_all};
 pub use record::{Record, RecordError, encode};
 pub use snapshot::Snapshot;
 pub use state::State;

@@ -1,4 +1,4 @@
-//! How the states of a policy are kept as bytes.
+//! The stored bytes of a policy's states.
 //!
 //! ```text
 //! byte 0       1: this format
@@ -8,8 +8,8 @@
 //!   8 bytes    the moment, i64 little-endian
 //! ```
 //!
-//! A level alone means nothing: it counts drops, and how large a drop is depends on the limit's rate and period. So
-//! the record names the version of the numbers it was written under; one that reads it under other numbers must
+//! A level alone means nothing: it counts drops, and the size of a drop depends on the limit's rate and period. So
+//! the record names the version of the numbers it was written under; a reader with other numbers must
 //! [`carry`](super::Limit::carry) it over first.
 
 use core::fmt;
@@ -43,11 +43,11 @@ pub struct Record<'a> {
 }
 
 impl<'a> Record<'a> {
-    /// Checks `bytes`, which [`encode`] has made.
+    /// Checks `bytes` that [`encode`] made.
     ///
     /// # Errors
-    /// A [`RecordError`] for bytes that it cannot have made. They must not be taken for a fresh bucket: that would
-    /// give back everything that was spent.
+    /// A [`RecordError`] for bytes that it cannot have made. Do not treat them as a fresh bucket: that would give back
+    /// everything that was spent.
     pub fn parse(bytes: &'a [u8]) -> Result<Self, RecordError> {
         let len = bytes.len();
         let (&format, rest) = bytes.split_first().ok_or(RecordError::Length { len })?;
@@ -81,13 +81,13 @@ impl<'a> Record<'a> {
     }
 }
 
-/// Why bytes are not an encoded policy state.
+/// Why bytes are not a record.
 #[expect(missing_docs, reason = "the sentence of a variant says what its numbers are")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RecordError {
-    /// Another format: written by a later version of this crate, or not by it at all.
+    /// Another format: written by a later version of this crate, or by something else.
     UnknownFormat { format: u8 },
-    /// Not 9 bytes and 16 for each state.
+    /// Not 9 bytes plus 16 for each state.
     Length { len: usize },
     /// A level that no limit can reach.
     Level { level: i64 },

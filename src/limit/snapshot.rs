@@ -1,18 +1,17 @@
-//! A state in numbers that others can keep and read.
+//! A state as plain numbers, for storage and for other programs.
 
 use super::arithmetic::{Limit, product};
 use super::state::{MAX_DROPS, State};
 
-/// A [`State`] as three whole numbers, each of which JSON and JavaScript keep exact. It is what a browser is told of a
-/// bucket on the server, and what it stores of its own. As a state, it means something only to a limit with the same
-/// numbers.
+/// A [`State`] as three whole numbers that JSON and JavaScript keep exact. The server sends it to browsers, and a
+/// browser stores its own buckets as snapshots. Like a state, it means something only to a limit with the same numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Snapshot {
     /// Whole tokens, rounded down: below zero in debt.
     pub tokens: i64,
     /// Drops beside them, fewer than make a token.
     pub drops: u64,
-    /// The moment up to which refills are in, in Unix milliseconds.
+    /// The moment up to which refills are credited, in Unix milliseconds.
     pub at: i64,
 }
 
@@ -26,7 +25,7 @@ impl Limit {
     /// let mut state = limit.new_state(0, 0);
     /// limit.consume(&mut state, 0, 3);
     /// limit.refund(&mut state, 500, 0);
-    /// assert_eq!(limit.snapshot(&limit.settled(&state, 500)), Snapshot { tokens: 1, drops: 500, at: 500 });
+    /// assert_eq!(limit.snapshot(&limit.refilled(&state, 500)), Snapshot { tokens: 1, drops: 500, at: 500 });
     /// # Ok::<(), tollgate::limit::ConfigError>(())
     /// ```
     #[must_use]
@@ -37,14 +36,14 @@ impl Limit {
         Snapshot { tokens, drops: rest.cast_unsigned(), at: state.at }
     }
 
-    /// The state that `snapshot` was made of. `None` if no bucket of this limit can be in it: it holds more than the
-    /// capacity, owes more than could ever come back, or has drops that make a token.
+    /// The state that `snapshot` was made from. `None` if no bucket of this limit can be in it: it holds more than the
+    /// capacity, owes more than can ever come back, or has enough drops for another whole token.
     #[must_use]
     pub fn restored(&self, snapshot: &Snapshot) -> Option<State> {
         let Snapshot { tokens, drops, at } = *snapshot;
         let whole = product(tokens.unsigned_abs(), self.drops_per_token.get()).cast_signed();
         let whole = if tokens < 0 { whole.wrapping_neg() } else { whole };
-        // A level of −2⁶¹ may be some drops above whole tokens that are deeper than that.
+        // At a level of −2⁶¹ the whole tokens, rounded down, may lie a few drops below it.
         let level = whole.saturating_add(drops.cast_signed());
         let can_be = drops < self.drops_per_token.get() && MAX_DROPS.wrapping_neg() <= level && level <= self.full;
         can_be.then_some(State { level, at })

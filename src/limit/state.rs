@@ -1,14 +1,13 @@
-//! What is kept of a limit for one key: two integers.
+//! What a limit keeps for one key: two integers.
 
-/// The deepest debt a level can hold, and the fullest it can be, in drops: 2⁶¹. Two such levels and a refill on top
-/// still fit an `i64`.
+/// The deepest debt and the fullest level, in drops: 2⁶¹. Two such levels and a refill on top still fit an `i64`.
 pub(super) const MAX_DROPS: i64 = 1 << 61;
 
 /// The state of one limit for one key. It means something only to the [`Limit`](super::Limit) that made it; a limit
 /// with other numbers takes it over by [`Limit::carry`](super::Limit::carry).
 ///
 /// The level counts drops (see [`Limit`](super::Limit)), within ±2⁶¹; below zero it is a debt. `at` is the moment in
-/// Unix milliseconds up to which refills are in the level.
+/// Unix milliseconds up to which refills are credited.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct State {
     pub(super) level: i64,

@@ -1,6 +1,5 @@
-//! The obvious version: limits in exact rationals, one rule after the other as the documentation has them, with nothing
-//! made fast. It shares no arithmetic with the crate: tokens are fractions, there are no drops, and moments are found by
-//! asking the model at them.
+//! The obvious version: limits in exact rationals, rule by rule as documented, with nothing optimized. It shares no
+//! arithmetic with the crate: tokens are fractions, there are no drops, and moments are found by trying them.
 
 #![allow(dead_code, unreachable_pub, reason = "each test program uses its part of this")]
 
@@ -27,11 +26,11 @@ pub struct Model<T: Whole> {
     phase: u64,
     /// Tokens, a fraction; below zero a debt.
     pub tokens: Ratio<T>,
-    /// The moment up to which what came back is in `tokens`. For a fixed window, the start of a window.
+    /// The moment up to which refills are in `tokens`. For a fixed window, the start of a window.
     at: i64,
 }
 
-/// From the documentation: a step back of the clock by more than this is not waited for.
+/// From the documentation: after a larger step back, the bucket follows the clock.
 const MAX_STEP_BACK_MS: i64 = 60_000;
 
 /// Much further than any wait that a limit can have.
@@ -46,14 +45,14 @@ impl<T: Whole> Model<T> {
         model
     }
 
-    /// Asks, and keeps what the answer changes: nothing for a refusal or a grant of nothing, but that a clock which
-    /// stepped back too far is followed.
+    /// Decides and applies the answer. A refusal or a grant of nothing changes nothing, except that the bucket follows
+    /// a clock that stepped back too far.
     pub fn ask(&mut self, now: i64, cost: u64, verb: Verb) -> Decision {
         let decision = self.peek(now, cost, verb);
-        let settled = self.settled(now);
-        let tokens = self.tokens_after(&settled, cost, verb);
-        *self = if matches!(decision, Decision::Allow { .. }) && tokens != settled.tokens {
-            Self { tokens, ..settled }
+        let refilled = self.refilled(now);
+        let tokens = self.tokens_after(&refilled, cost, verb);
+        *self = if matches!(decision, Decision::Allow { .. }) && tokens != refilled.tokens {
+            Self { tokens, ..refilled }
         } else {
             self.anchored(now)
         };
@@ -64,8 +63,8 @@ impl<T: Whole> Model<T> {
     pub fn peek(&self, now: i64, cost: u64, verb: Verb) -> Decision {
         let this = self.anchored(now);
         if this.passes(now, cost, verb) {
-            let settled = this.settled(now);
-            let moved = (this.tokens_after(&settled, cost, verb) - settled.tokens).abs();
+            let refilled = this.refilled(now);
+            let moved = (this.tokens_after(&refilled, cost, verb) - refilled.tokens).abs();
             return Decision::Allow { tokens: floor(&moved), ready_at: this.ready_at(now, cost, verb) };
         }
         // What is refused when a token is asked for, is refused for want of one.
@@ -92,17 +91,17 @@ impl<T: Whole> Model<T> {
 
     /// Whole tokens that are there at `now`.
     pub fn remaining(&self, now: i64) -> u64 {
-        floor(&self.settled(now).tokens.max(whole(0)))
+        floor(&self.refilled(now).tokens.max(whole(0)))
     }
 
     /// Tokens owed at `now`, rounded up.
     pub fn owed(&self, now: i64) -> u64 {
-        floor(&(-self.settled(now).tokens).max(whole(0)).ceil())
+        floor(&(-self.refilled(now).tokens).max(whole(0)).ceil())
     }
 
     /// The tokens at `now`, with their fraction.
     pub fn tokens_at(&self, now: i64) -> Ratio<T> {
-        self.settled(now).tokens
+        self.refilled(now).tokens
     }
 
     /// The first moment from `now` at which the bucket is full, if there is one.
@@ -118,8 +117,8 @@ impl<T: Whole> Model<T> {
             return fresh;
         }
         let (old, new) = (whole::<T>(self.config.capacity), whole::<T>(config.capacity));
-        let settled = self.settled(now);
-        let tokens = settled.tokens;
+        let refilled = self.refilled(now);
+        let tokens = refilled.tokens;
         let tokens = match how {
             Carry::Proportional if self.config.capacity > 0 => tokens * new.clone() / old,
             Carry::Additive => tokens + new.clone() - old,
@@ -140,7 +139,7 @@ impl<T: Whole> Model<T> {
         let deepest = if config.rate == 0 { -written } else { -written.min(in_span) };
         let tokens = (tokens / unit.clone()).floor() * unit;
         // What has come back until a moment that is still waited for does not come back again.
-        let at = fresh.tick_start(now.max(settled.at));
+        let at = fresh.tick_start(now.max(refilled.at));
         Self { tokens: tokens.min(new).max(deepest), at, ..fresh }
     }
 
@@ -150,8 +149,8 @@ impl<T: Whole> Model<T> {
         Self { at: if is_followed { self.tick_start(now) } else { self.at }, ..self.clone() }
     }
 
-    /// The bucket with what came back until `now`.
-    fn settled(&self, now: i64) -> Self {
+    /// The bucket with all refills up to `now`.
+    fn refilled(&self, now: i64) -> Self {
         if now < self.at {
             return self.anchored(now);
         }
@@ -167,14 +166,14 @@ impl<T: Whole> Model<T> {
 
     /// Whether the request is granted at `now`.
     fn passes(&self, now: i64, cost: u64, verb: Verb) -> bool {
-        let settled = self.settled(now);
+        let refilled = self.refilled(now);
         match verb {
-            Verb::Consume => settled.tokens >= whole(cost),
-            Verb::ConsumeUpTo => settled.tokens >= whole(cost.min(1)),
+            Verb::Consume => refilled.tokens >= whole(cost),
+            Verb::ConsumeUpTo => refilled.tokens >= whole(cost.min(1)),
             Verb::Reserve { max_wait_ms } | Verb::Borrow { max_wait_ms } => {
                 let wait_ms = max_wait_ms.unwrap_or(HORIZON_MS).min(HORIZON_MS);
-                let awaited = settled.awaited(cost, verb).settled(later(now, wait_ms));
-                settled.tokens - whole(cost) >= -whole::<T>(self.config.max_debt) && awaited.tokens >= whole(0)
+                let awaited = refilled.awaited(cost, verb).refilled(later(now, wait_ms));
+                refilled.tokens - whole(cost) >= -whole::<T>(self.config.max_debt) && awaited.tokens >= whole(0)
             }
             Verb::Charge | Verb::Refund | Verb::Reset => true,
         }
@@ -184,7 +183,7 @@ impl<T: Whole> Model<T> {
     fn ready_at(&self, now: i64, cost: u64, verb: Verb) -> i64 {
         match verb {
             Verb::Reserve { .. } | Verb::Borrow { .. } => {
-                let awaited = self.settled(now).awaited(cost, verb);
+                let awaited = self.refilled(now).awaited(cost, verb);
                 awaited.first(now, |awaited| awaited.tokens >= whole(0)).expect("what passes is ready some time")
             }
             _ => now,
@@ -199,8 +198,8 @@ impl<T: Whole> Model<T> {
     }
 
     /// The tokens after a grant.
-    fn tokens_after(&self, settled: &Self, cost: u64, verb: Verb) -> Ratio<T> {
-        let (tokens, price) = (settled.tokens.clone(), whole(cost));
+    fn tokens_after(&self, refilled: &Self, cost: u64, verb: Verb) -> Ratio<T> {
+        let (tokens, price) = (refilled.tokens.clone(), whole(cost));
         let (capacity, deepest) = (whole(self.config.capacity), -whole::<T>(self.config.max_debt));
         match verb {
             Verb::Consume | Verb::Reserve { .. } | Verb::Borrow { .. } => tokens - price,
@@ -223,8 +222,8 @@ impl<T: Whole> Model<T> {
 
     /// The first moment from `now` at which the bucket is as asked; from then on it must stay so.
     fn first(&self, now: i64, is_so: impl Fn(&Self) -> bool) -> Option<i64> {
-        let first = later(now, partition(0, HORIZON_MS, |ms| !is_so(&self.settled(later(now, ms)))));
-        is_so(&self.settled(first)).then_some(first)
+        let first = later(now, partition(0, HORIZON_MS, |ms| !is_so(&self.refilled(later(now, ms)))));
+        is_so(&self.refilled(first)).then_some(first)
     }
 
     /// The start of the window that holds `now`; each millisecond is one for a token bucket.

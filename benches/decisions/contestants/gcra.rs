@@ -1,4 +1,4 @@
-//! `gcra` 0.6: GCRA as a plain value, with the moment as an argument: of all, the one built most like ours. A moment is
+//! `gcra` 0.6: GCRA as a plain value, with the moment as an argument: the contestant built most like ours. A moment is
 //! an `Instant`.
 
 use std::sync::LazyLock;
@@ -14,7 +14,7 @@ fn limit(quota: &Quota) -> RateLimit {
 }
 
 fn instant(ms: u64) -> Instant {
-    #[expect(clippy::disallowed_methods, reason = "no `Instant` can be made without")]
+    #[expect(clippy::disallowed_methods, reason = "the only way to make an `Instant`")]
     static START: LazyLock<Instant> = LazyLock::new(Instant::now);
     *START + Duration::from_millis(ms)
 }

@@ -1,8 +1,8 @@
-//! `governor` 0.10: GCRA on one atomic number of nanoseconds. It reads the time from a clock; ours is a plain integer
-//! in a `Cell`, which costs a store and a load. On a refusal it is asked when to come back, as its users do.
+//! `governor` 0.10: GCRA on one atomic number of nanoseconds. It reads the time from a clock; here that is a plain
+//! integer in a `Cell`, which costs a store and a load. On a refusal it is asked when to retry, as its users do.
 //!
-//! As it comes, it may be shared by threads, and pays for it: one compare-and-swap for each token it grants, and a lock
-//! around a map. So its arithmetic is measured without that too, with its states in plain cells.
+//! By default threads can share it, and it pays for that: a compare-and-swap for each grant, and a lock around a map.
+//! So its arithmetic is also measured without, with its states in plain cells.
 
 use std::cell::{Cell, UnsafeCell};
 
@@ -105,7 +105,7 @@ impl<S: KeyedStateStore<u64> + Filled> Contestant for KeyedOver<S> {
     }
 }
 
-/// What `InMemoryState` is, without atomics: zero is "never asked".
+/// `InMemoryState` without atomics: zero means "never asked".
 #[derive(Default)]
 pub(super) struct InCell(Cell<u64>);
 
@@ -131,7 +131,7 @@ impl StateStore for InCell {
     }
 }
 
-/// What `HashMapStateStore` is, without its lock.
+/// `HashMapStateStore` without its lock.
 pub(super) struct InCells(UnsafeCell<Map<InCell>>);
 
 impl Filled for InCells {
@@ -148,7 +148,7 @@ impl StateStore for InCells {
     where
         F: Fn(Option<Nanos>) -> Result<(T, Nanos), E>,
     {
-        // SAFETY: not `Sync`, and `f`, which is governor's, does not come back here.
+        // SAFETY: not `Sync`, and `f`, which is governor's, does not re-enter.
         let map = unsafe { &mut *self.0.get() };
         with(map, *key, InCell::default, |state| state.replace(f))
     }

@@ -1,4 +1,4 @@
-//! The map and the hasher of all who let us choose, and what the measurement itself costs.
+//! The map and the hasher, for every contestant that lets us choose, and two contestants that measure the harness.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
@@ -12,7 +12,7 @@ pub(super) fn filled<V>(keys: u32, value: impl Fn() -> V) -> Map<V> {
     (0..u64::from(keys)).map(|key| (key, value())).collect()
 }
 
-/// What `f` says of the value of `key`, which is made if it is not there.
+/// Applies `f` to the value of `key`, made first if it is not there.
 #[inline]
 pub(super) fn with<V, A>(map: &mut Map<V>, key: u64, make: impl FnOnce() -> V, f: impl FnOnce(&mut V) -> A) -> A {
     if let Some(value) = map.get_mut(&key) {
@@ -21,7 +21,7 @@ pub(super) fn with<V, A>(map: &mut Map<V>, key: u64, make: impl FnOnce() -> V, f
     f(map.entry(key).or_insert_with(make))
 }
 
-/// The last step of Murmur3. The standard library's hasher takes longer than a decision, and would hide it.
+/// The last step of Murmur3. The standard library's hasher takes longer than a decision and would hide it.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Mix(u64);
 

@@ -1,8 +1,8 @@
-//! Who is measured, what each is asked, and the loop in which it is asked.
+//! The contestants, the requests, and the measured loop.
 //!
-//! Everyone gets the same keys at the same moments. No clock is read: moments are numbers made beforehand, in the form
-//! that the contestant wants, and those that insist on a clock of their own get one that reads a number. Every
-//! contestant answers whether one token is granted and, if not, when to come back; the naive designs cannot say when.
+//! All get the same keys at the same moments. No clock is read: moments are made beforehand, in the contestant's own
+//! form, and a contestant that insists on a clock gets one that returns a number. Every contestant answers whether one
+//! token is granted and, if not, when to retry; the naive designs cannot say when.
 
 use std::fmt;
 use std::hint::black_box;
@@ -17,23 +17,23 @@ mod tollgate;
 
 /// Something that can be asked for a token.
 trait Contestant: Sized {
-    /// A moment in the form that is wanted.
+    /// A moment in the contestant's form.
     type Moment: Copy;
-    /// When to come back, in the form that is given.
+    /// When to retry, in the contestant's form.
     type Later;
-    /// What is kept for a key.
+    /// The state of one key.
     type Bucket;
 
-    /// With `quota` for each of the keys `0..keys`, which are all full. Direct contestants have one key.
+    /// With a full bucket of `quota` for each of the keys `0..keys`. Direct contestants have one key.
     fn new(quota: &Quota, keys: u32) -> Self;
 
     /// `ms` milliseconds after the beginning.
     fn moment(ms: u64) -> Self::Moment;
 
-    /// Takes one token of `key`, or says when to come back.
+    /// Takes one token of `key`, or says when to retry.
     fn decide(&mut self, key: u64, now: Self::Moment) -> Result<(), Self::Later>;
 
-    /// Of `decisions` over `keys`, as many as are measured at once.
+    /// How many of `decisions` over `keys` are measured at once.
     fn at_once(decisions: usize, _keys: u32) -> usize {
         decisions
     }
@@ -48,18 +48,18 @@ pub(crate) struct Quota {
 }
 
 impl Quota {
-    /// How long one token takes, rounded down to nanoseconds, as all the others count.
+    /// The time of one token, rounded down to nanoseconds, as all the others count.
     fn per_token(&self) -> Duration {
         Duration::from_millis(self.period_ms) / self.rate
     }
 }
 
-/// What is asked.
+/// The kinds of load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Case {
-    /// Always granted: one request each millisecond, and more than that comes back.
+    /// Always granted: one request and one token each millisecond.
     Allowed,
-    /// Always refused: the bucket is empty, time passes and not enough comes back.
+    /// Always refused: the bucket is empty, and in the time that passes not even one token comes back.
     Refused,
     /// Granted or refused, about 2 to 3: requests come at random, two and a half times as fast as tokens.
     Mixed,
@@ -71,10 +71,10 @@ impl Case {
     pub(crate) fn quota(self, keys: u32) -> Quota {
         match self {
             Self::Allowed => Quota { rate: 1_000, period_ms: 1_000, capacity: 100 },
-            // 11 is prime to a week, so the refill is not one drop a millisecond, by which to divide would be easy.
-            // To spend the tokens of a million buckets takes long.
+            // 11 is coprime to a week, so a refill is not one drop a millisecond, which would make the division easy.
+            // A capacity of 1 for a million keys, because spending their tokens takes long.
             Self::Refused => Quota { rate: 11, period_ms: 604_800_000, capacity: if keys > 1_000 { 1 } else { 100 } },
-            // 5/4 ms to the token, whole in nanoseconds too, so that all decide alike.
+            // 5/4 ms a token, whole in nanoseconds too, so that all contestants decide alike.
             Self::Mixed => Quota { rate: 4, period_ms: 5 * u64::from(keys), capacity: 2 },
         }
     }
@@ -105,10 +105,10 @@ pub(crate) struct Request {
     ms: u64,
 }
 
-/// The one with whom all are compared, and the first.
+/// The first contestant, which all others are compared with.
 pub(crate) const OURS: &str = "tollgate";
 
-/// Everyone, for `keys` keys; one key is asked "direct", without a map.
+/// All contestants for `keys` keys; one key is "direct", without a map.
 pub(crate) fn all(keys: u32) -> Vec<Entry> {
     match keys {
         1 => vec![
@@ -140,7 +140,7 @@ pub(crate) fn all(keys: u32) -> Vec<Entry> {
 /// A contestant by its name.
 pub(crate) struct Entry {
     pub(crate) name: &'static str,
-    /// Bytes of what is kept for a key.
+    /// Bytes of one key's state.
     pub(crate) bucket: usize,
     /// Bytes of the same in the map, with its key and the map's own byte.
     pub(crate) in_map: usize,
@@ -169,15 +169,15 @@ impl Entry {
     }
 }
 
-/// When buckets are made and drained. Not zero, which some take for "never".
+/// When buckets are made and drained. Not zero, which some contestants read as "never".
 pub(crate) const START_MS: u64 = 1_000;
 
-/// A contestant whose buckets are as the case wants them.
+/// A contestant whose buckets are prepared for a case.
 pub(crate) trait Asked {
-    /// Makes `requests` ready to be asked, and reports how many of them will be.
+    /// Converts `requests`, and returns how many of them will be asked.
     fn prepare(&mut self, requests: &[Request]) -> usize;
 
-    /// Asks what was prepared.
+    /// Asks the prepared requests.
     fn ask(&mut self) -> Answers;
 }
 
@@ -190,7 +190,7 @@ struct Prepared<C: Contestant> {
     contestant: C,
     keys: u32,
     requests: Vec<(u64, C::Moment)>,
-    /// The time of the requests that it was spared, which for it did not pass.
+    /// The time of the requests that it skipped, which for this contestant did not pass.
     left_out_ms: u64,
 }
 
@@ -206,7 +206,7 @@ impl<C: Contestant> Asked for Prepared<C> {
         asked.len()
     }
 
-    #[expect(clippy::disallowed_methods, reason = "here the time that passes is what is asked for")]
+    #[expect(clippy::disallowed_methods, reason = "a benchmark measures real time")]
     fn ask(&mut self) -> Answers {
         let began = Instant::now();
         let allowed = measured(&mut self.contestant, &self.requests);
@@ -214,8 +214,8 @@ impl<C: Contestant> Asked for Prepared<C> {
     }
 }
 
-/// The loop that is measured; `instructions` finds it by its name. The contestant goes through a black box each time,
-/// or the compiler would keep a bucket in registers from one request to the next.
+/// The measured loop; `instructions` finds it by its name. The contestant goes through a black box each time, or the
+/// compiler would keep a bucket in registers from one request to the next.
 #[inline(never)]
 fn measured<C: Contestant>(contestant: &mut C, requests: &[(u64, C::Moment)]) -> usize {
     let mut allowed = 0;

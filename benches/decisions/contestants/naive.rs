@@ -1,13 +1,13 @@
-//! What a token bucket replaces: a log of every event, and a scheduler that adds tokens. Neither can say when to come
-//! back. Both are written as kindly as possible: in one thread, without locks.
+//! The designs that a token bucket replaces: a log of every event, and a scheduler that adds tokens. Neither can say
+//! when to retry. Both get the best conditions: one thread, no locks.
 
 use std::collections::VecDeque;
 
 use super::map::{Map, filled, with};
 use super::{Contestant, Quota};
 
-/// Remembers the moment of every token of the last while, and grants while they are fewer than the capacity. Over the
-/// time that a bucket takes to fill, the same number passes; how it is spread may differ.
+/// Remembers the moment of every grant within the last window, and grants while they are fewer than the capacity. Over
+/// the time that a bucket takes to fill, the same number passes; how it is spread may differ.
 #[derive(Default)]
 pub(crate) struct Log {
     events: VecDeque<u64>,
@@ -91,8 +91,8 @@ impl Contestant for EventLog {
     }
 }
 
-/// Adds a token to every bucket each time that one is due. A real one has a thread or a timer for it; here it works
-/// when the next request comes, and what it takes is part of that request, since somebody pays for it.
+/// Adds a token to every bucket whenever one is due. A real one uses a thread or a timer; here the next request does
+/// the work, and its time counts as part of that request.
 pub(super) struct Schedulers {
     per_token_ns: u64,
     due_ns: u64,
@@ -130,7 +130,7 @@ impl Contestant for Schedulers {
         with(&mut self.levels, key, || self.capacity, take)
     }
 
-    /// It touches every key when a token is due.
+    /// It visits every key when a token is due.
     fn at_once(decisions: usize, keys: u32) -> usize {
         decisions.min(50_000_000 / usize::try_from(keys).expect("32 bits"))
     }

@@ -1,6 +1,6 @@
-//! `ratelimit` 2: a token bucket on atomics, in millionths of a token. Of the well-known crates beside governor it is
-//! the one whose clock can be replaced: `leaky-bucket` and `tower` wait on tokio's, `actix-limitation` and `redis-cell`
-//! need a server. Ours is a `Duration` in a `Cell`. Each bucket has its rate, its capacity and its clock with it.
+//! `ratelimit` 2: a token bucket on atomics, in millionths of a token. Beside governor it is the only well-known crate
+//! whose clock can be replaced: `leaky-bucket` and `tower` wait on tokio's, `actix-limitation` and `redis-cell` need a
+//! server. The clock here is a `Duration` in a `Cell`. Each bucket carries its rate, its capacity and its clock.
 
 use std::cell::Cell;
 use std::rc::Rc;

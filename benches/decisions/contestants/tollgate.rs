@@ -1,5 +1,5 @@
-//! Tollgate: a state is a plain value that its owner keeps where he likes. The Durable Object and the browser have one
-//! thread; for several there is a `Mutex` around it, as the others have their own.
+//! Tollgate: a state is a plain value, kept wherever its owner likes. The Durable Object and the browser have one
+//! thread; for several threads there is a `Mutex` around it, where the others bring their own synchronization.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -14,7 +14,7 @@ fn limit(quota: &Quota) -> Limit {
     Limit::new(&config).expect("an exact limit")
 }
 
-/// Unix milliseconds, of some year.
+/// Unix milliseconds in some year.
 fn unix_ms(ms: u64) -> i64 {
     1_800_000_000_000 + ms.cast_signed()
 }

@@ -4,23 +4,23 @@ use super::arithmetic::Limit;
 use super::decision::{Decision, Verb};
 use super::state::State;
 
-/// One limit of a policy, the bucket that is asked, and what of it. Costs may differ: one request and 500 model tokens.
+/// One limit of a policy, its bucket, and the cost asked of it. Costs may differ: one request and 500 model tokens.
 #[derive(Clone, Copy, Debug)]
 pub struct Part<'a> {
     /// The limit that decides.
     pub limit: &'a Limit,
-    /// The bucket's state; changed only if all parts agree.
+    /// The bucket's state; changes only if all parts agree.
     pub state: State,
     /// Tokens asked of this limit.
     pub cost: u64,
-    /// This limit's own answer, once decided. In a refusal, those that say [`Decision::Allow`] did not refuse.
+    /// This limit's own answer, once decided. After a refusal it tells which parts refused.
     pub decision: Decision,
-    /// The state if all agree.
+    /// The state if all parts agree.
     next: State,
 }
 
 impl<'a> Part<'a> {
-    /// A part that nobody has decided yet.
+    /// A part that is not decided yet.
     #[must_use]
     pub const fn new(limit: &'a Limit, state: State, cost: u64) -> Self {
         Self { limit, state, cost, decision: Decision::Never { max: 0 }, next: state }
@@ -28,12 +28,12 @@ impl<'a> Part<'a> {
 }
 
 /// Decides for all parts at one moment, and takes from all of them or from none. The answer is the
-/// [conjunction](Decision::and) of theirs: the longest wait, the latest start. At the end of that wait all agree, with one
-/// exception: a reservation of more than a fixed window's capacity, within a longest wait, is granted only towards the
-/// end of a window, and when the others agree it may be too early in the next.
+/// [conjunction](Decision::and) of theirs: the longest wait, the latest start. At the end of that wait all parts agree,
+/// with one exception: a reservation larger than a fixed window's capacity, with a limited wait, is granted only
+/// towards the end of a window; when the other parts agree, it may be too early in the next window.
 ///
-/// [`Verb::ConsumeUpTo`] takes the same number from all, the least that any part with a cost can give; a part that was
-/// asked for less gives only what it was asked for.
+/// [`Verb::ConsumeUpTo`] takes the same number from all parts: the least that any part with a cost can give. A part
+/// with a smaller cost gives only its cost.
 ///
 /// ```
 /// use tollgate::limit::{Config, Decision, Limit, Part, Verb, decide_all};
@@ -42,7 +42,7 @@ impl<'a> Part<'a> {
 /// let per_day = Limit::new(&Config::fixed_window(15, 86_400_000))?;
 /// let mut parts = [&per_second, &per_day].map(|limit| Part::new(limit, limit.new_state(0, 0), 10));
 /// assert!(decide_all(&mut parts, 0, Verb::Consume).is_allow());
-/// // A second later the first limit agrees again. The second does not, so neither is touched.
+/// // A second later the first limit would allow it. The second does not, so neither bucket changes.
 /// assert_eq!(decide_all(&mut parts, 1_000, Verb::Consume), Decision::Wait { retry_at: 86_400_000 });
 /// assert!(parts[0].decision.is_allow());
 /// assert_eq!(per_second.remaining(&parts[0].state, 1_000), 10);
@@ -50,7 +50,7 @@ impl<'a> Part<'a> {
 /// ```
 pub fn decide_all(parts: &mut [Part<'_>], now: i64, verb: Verb) -> Decision {
     let most = match verb {
-        Verb::ConsumeUpTo => least_there(parts, now),
+        Verb::ConsumeUpTo => most_from_all(parts, now),
         _ => u64::MAX,
     };
     let mut answer = Decision::Allow { tokens: 0, ready_at: now };
@@ -64,8 +64,8 @@ pub fn decide_all(parts: &mut [Part<'_>], now: i64, verb: Verb) -> Decision {
     answer
 }
 
-/// Whole tokens that every part with a cost has, and at least one, so that an empty part refuses.
-fn least_there(parts: &[Part<'_>], now: i64) -> u64 {
-    let costly = parts.iter().filter(|part| part.cost > 0);
-    costly.map(|part| part.limit.remaining(&part.state, now)).min().unwrap_or(0).max(1)
+/// The most whole tokens that every part with a cost can give; at least one, so that an empty part refuses.
+fn most_from_all(parts: &[Part<'_>], now: i64) -> u64 {
+    let with_cost = parts.iter().filter(|part| part.cost > 0);
+    with_cost.map(|part| part.limit.remaining(&part.state, now)).min().unwrap_or(0).max(1)
 }
