@@ -5,7 +5,7 @@ import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { brotliCompressSync } from "node:zlib";
 import { minify } from "terser";
-import { PACKAGE, bundled } from "./bundle.mjs";
+import { bundled, PACKAGE } from "./bundle.mjs";
 
 /** What is imported; in parentheses, the one class of it that decides. */
 const IMPORTS = [

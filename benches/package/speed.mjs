@@ -85,7 +85,8 @@ class Lane {
   async #time() {
     const asked = new Uint8Array(this.#asked).map(this.#limitOf);
     const answer = this.#run;
-    const now = (clock += asked.length);
+    clock += asked.length;
+    const now = clock;
     const began = performance.now();
     let allowed = answer(asked, now);
     if (typeof allowed !== "number") allowed = await allowed;

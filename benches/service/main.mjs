@@ -10,7 +10,7 @@ import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { fileURLToPath } from "node:url";
 import { parseArgs } from "node:util";
-import { Runtime, bindings, tollgate } from "../../tests/http/runtime.mjs";
+import { bindings, Runtime, tollgate } from "../../tests/http/runtime.mjs";
 import { Client, get, post } from "./load.mjs";
 
 const TOKEN = "the-bearer-token-of-the-benchmarks";

@@ -2,8 +2,11 @@
 
 use serde::Serialize;
 
+use super::endpoint::Endpoint;
 use super::reply::Reply;
-use super::request::{Endpoint, MAX_BODY_LEN, shown};
+use super::request::MAX_BODY_LEN;
+use super::text::shown;
+use crate::policy::Cause;
 
 /// Why a request gets no decision. A refusal is not a problem in this sense but an answer.
 #[expect(missing_docs, reason = "the sentence of a variant says what its numbers are")]
@@ -35,39 +38,6 @@ pub enum Problem {
     Misconfigured,
     /// The object that keeps the key's buckets did not answer; more of why is in the log.
     Unavailable { cause: Cause },
-}
-
-/// Why an object did not answer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Cause {
-    /// It has more requests than it can answer.
-    Overloaded,
-    /// It took too long.
-    Timeout,
-    /// It, or the way to it, failed.
-    Failed,
-}
-
-impl Cause {
-    /// One word.
-    #[must_use]
-    pub const fn word(self) -> &'static str {
-        match self {
-            Self::Overloaded => "overloaded",
-            Self::Timeout => "timeout",
-            Self::Failed => "failed",
-        }
-    }
-
-    /// The cause of that name; what is unknown has failed.
-    #[must_use]
-    pub fn of(word: &str) -> Self {
-        match word {
-            "overloaded" => Self::Overloaded,
-            "timeout" => Self::Timeout,
-            _ => Self::Failed,
-        }
-    }
 }
 
 impl Problem {

@@ -1,7 +1,7 @@
 //! The core for JavaScript: convert, call, convert. It makes no decisions and does no arithmetic of its own.
 //!
 //! Only numbers cross, so a call costs no more than a call: no text, no object, no allocation on either side. The class
-//! that people use is `Bucket` in `www/src/bucket.ts`. It checks its arguments and makes the errors;
+//! that people use is `Bucket` in `www/package/src/bucket.ts`. It checks its arguments and makes the errors;
 //! `core.ts` beside it owns the memory and knows each bucket's address.
 //!
 //! Every browser downloads the module, so it is small: it formats nothing, allocates nothing, imports nothing and

@@ -1,15 +1,16 @@
 // The frontend, in JavaScript: reads requests, calls objects, waits for them and gives up waiting. What is said and what it
 // means is decided in frontend.rs; texts of replies are made there and taken apart here.
-import * as built from "./index.js";
+import { lasting } from "./recovery.mjs";
+import * as built from "./rust/index.js";
 
 export const frontend = {
   async fetch(request, env) {
+    rust ??= lasting(() => new built.Frontend(env));
     try {
-      rust ??= new built.Frontend(env);
       return response(await reply(request, env));
     } catch (error) {
       console.error("the frontend failed:", error);
-      return response(new built.Frontend(env).failed());
+      return response(rust().failed());
     }
   },
 };
@@ -19,18 +20,18 @@ let rust;
 
 async function reply(request, env) {
   const { method, url, headers } = request;
-  rust.set_clock?.(headers);
+  rust().set_clock?.(headers);
   const length = headers.get("content-length");
-  const early = rust.head(method, url, headers.get("authorization"), headers.get("content-type"), length);
+  const early = rust().head(method, url, headers.get("authorization"), headers.get("content-type"), length);
   if (early !== undefined) return early;
   let body;
   try {
     body = await bytes(request, length !== null);
   } catch (error) {
-    return rust.unreadable(String(error));
+    return rust().unreadable(String(error));
   }
   const idempotencyKey = headers.get("idempotency-key");
-  const call = rust.ask(url, idempotencyKey, body);
+  const call = rust().ask(url, idempotencyKey, body);
   if (typeof call === "string") return call;
   try {
     await (call.count === 1 ? one(call, env) : several(call, env));
@@ -41,7 +42,7 @@ async function reply(request, env) {
       return call.unanswered(cause);
     } catch {
       // Another request has panicked in the meantime, and this call went with the memory it was in.
-      return rust.ask(url, idempotencyKey, body).unanswered(cause);
+      return rust().ask(url, idempotencyKey, body).unanswered(cause);
     }
   }
 }
@@ -49,7 +50,7 @@ async function reply(request, env) {
 /** The body, or as much of it as shows that it is too long. */
 async function bytes(request, hasLength) {
   if (hasLength || !request.body) return new Uint8Array(await request.arrayBuffer());
-  const max = rust.max_body_len;
+  const max = rust().max_body_len;
   const body = new Uint8Array(max + 1);
   let length = 0;
   for await (const chunk of request.body) {

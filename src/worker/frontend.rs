@@ -6,15 +6,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use sha2::{Digest, Sha256};
 use wasm_bindgen::prelude::{JsValue, wasm_bindgen};
-use worker::Env;
+use worker::{Env, console_log};
 
 use super::settings::Settings;
 use crate::api::{
     Cause, Endpoint, MAX_BODY_LEN, Problem, Reply, Request, ResolvedItem, ResolvedRequest, degraded_reply, require_json,
 };
 use crate::limit::{Decision, Verb};
-use crate::policy::OnError;
-use crate::protocol::{Action, ObjectReply, ObjectRequest, RequestId};
+use crate::protocol::{Action, Format, ObjectReply, ObjectRequest, RequestId};
 
 /// Answers requests, as far as that needs nobody else. Replies are texts: see [`Reply::to_text`].
 #[wasm_bindgen]
@@ -105,7 +104,8 @@ impl Frontend {
             require_method(method, &["GET", "HEAD"], "GET, HEAD")?;
             return Ok(Some(Reply::healthy()));
         }
-        if !settings.credentials.allow(authorization) {
+        if let Err(denied) = settings.credentials.check(authorization) {
+            console_log!("401: {denied}"); // the client is not told which
             return Err(Problem::Unauthorized);
         }
         if Endpoint::of(path).is_none() {
@@ -157,7 +157,7 @@ const MAX_IDEMPOTENCY_KEY_LEN: usize = 255;
 /// the batch is not granted: what the others hold can still be given back, and what they have kept is lost at worst.
 #[wasm_bindgen]
 pub struct Call {
-    asked: ResolvedRequest<'static>,
+    asked: ResolvedRequest,
     is_batch: bool,
     /// In the order of their names.
     objects: Vec<Object>,
@@ -201,13 +201,13 @@ impl Call {
     pub fn request(&self, index: usize) -> Vec<f64> {
         let request = self.first_question(index);
         let request_id = (!matches!(request.action, Action::Look(_))).then_some(self.request_id);
-        ObjectRequest { request_id, ..request }.to_numbers()
+        ObjectRequest { request_id, ..request }.to_numbers(Format::NEWEST)
     }
 
     /// What it is asked when another has refused already: only what it would have said.
     #[must_use]
     pub fn look(&self, index: usize) -> Vec<f64> {
-        ObjectRequest { action: Action::Look(Verb::Consume), ..self.first_question(index) }.to_numbers()
+        ObjectRequest { action: Action::Look(Verb::Consume), ..self.first_question(index) }.to_numbers(Format::NEWEST)
     }
 
     /// What it is asked when all have granted, if it holds anything: to keep it taken. The same twice is the same once.
@@ -215,7 +215,7 @@ impl Call {
     pub fn keep(&self, index: usize) -> Option<Vec<f64>> {
         let action = Action::Settle(self.held(index)?);
         let request_id = Some(self.request_id);
-        Some(ObjectRequest { action, request_id, costs: Vec::new() }.to_numbers())
+        Some(ObjectRequest { action, request_id, costs: Vec::new() }.to_numbers(Format::NEWEST))
     }
 
     /// What it is asked when one has refused, if it holds anything: to give it back.
@@ -224,7 +224,10 @@ impl Call {
         // So that asking again after a lost answer says what is left. The first request was known by another id, or the
         // same if the client gave none: its memory is of what was kept, and nothing was.
         let request_id = Some(RequestId { id: !self.own_id, fingerprint: 0, is_lasting: false });
-        Some(ObjectRequest { action: Action::Cancel(self.held(index)?), request_id, costs: Vec::new() }.to_numbers())
+        Some(
+            ObjectRequest { action: Action::Cancel(self.held(index)?), request_id, costs: Vec::new() }
+                .to_numbers(Format::NEWEST),
+        )
     }
 
     /// Takes note of its answer; whether it granted.
@@ -299,13 +302,13 @@ impl Call {
     #[must_use]
     pub fn unanswered(self, cause: &str) -> String {
         let cause = Cause::of(cause);
-        let policies: Vec<_> = self.asked.items().iter().map(|item| item.policy).collect();
+        let policies: Vec<_> = self.asked.items().iter().map(|item| &item.policy).collect();
         // To let pass is for those that would take tokens; who looks, reports or gives back wants to know that it failed.
         let would_take = match self.asked.action() {
             Action::Take(verb) => matches!(verb, Verb::Consume | Verb::Borrow { .. } | Verb::ConsumeUpTo),
             action => action == Action::Hold,
         };
-        let reply = if would_take && policies.iter().all(|policy| policy.on_error() == OnError::Open) {
+        let reply = if would_take && policies.iter().all(|policy| policy.on_error().opens(cause)) {
             let names: Vec<_> = policies.iter().map(|policy| policy.name()).collect();
             degraded_reply(&names, cause)
         } else {
@@ -316,7 +319,7 @@ impl Call {
 }
 
 impl Call {
-    fn items_of(&self, index: usize) -> impl Iterator<Item = &ResolvedItem<'static>> {
+    fn items_of(&self, index: usize) -> impl Iterator<Item = &ResolvedItem> {
         let items = self.objects.get(index).map(|object| object.items.as_slice()).unwrap_or_default();
         items.iter().filter_map(|&item| self.asked.items().get(item))
     }
@@ -348,7 +351,7 @@ impl Call {
         for (index, object) in self.objects.iter().enumerate() {
             hash.update(&object.name);
             hash.update(self.policies(index));
-            for number in self.first_question(index).to_numbers() {
+            for number in self.first_question(index).to_numbers(Format::NEWEST) {
                 hash.update(number.to_le_bytes());
             }
         }
@@ -357,7 +360,7 @@ impl Call {
 }
 
 fn reply(numbers: &[f64]) -> Result<ObjectReply, JsValue> {
-    ObjectReply::from_numbers(numbers).ok_or_else(|| JsValue::from_str("numbers that are no answer"))
+    ObjectReply::from_numbers(numbers).map_err(|_| JsValue::from_str("numbers that are no answer"))
 }
 
 /// An id that no other request has: a random half, made once, and a count.

@@ -1,23 +1,27 @@
 // The object, in JavaScript: answers calls, and gives key_object.rs what it needs of the runtime: storage, alarms, timers.
 import { DurableObject } from "cloudflare:workers";
-import * as built from "./index.js";
+import { lasting } from "./recovery.mjs";
+import * as built from "./rust/index.js";
 
-/** The class that worker-build exports does not extend `DurableObject`, so the runtime would not let it answer RPC. */
+/** Only a class that extends `DurableObject` may answer RPC, and what Rust exports cannot. */
 export class KeyObject extends DurableObject {
   #rust;
 
   constructor(context, env) {
     super(context, env);
-    this.#rust = new built.KeyObject(String(context.id), env, new Host(context.storage, () => this.#rust));
+    // Weakly: WebAssembly keeps the host until the Rust half is freed, and that is not before this object is.
+    const self = new WeakRef(this);
+    const host = new Host(context.storage, () => self.deref()?.#rust());
+    this.#rust = lasting(() => new built.KeyObject(String(context.id), env, host));
   }
 
   decide(policies, request) {
-    return this.#rust.decide(policies, request);
+    return this.#rust().decide(policies, request);
   }
 
   alarm() {
     try {
-      this.#rust.clean();
+      this.#rust().clean();
     } catch (error) {
       // The runtime would try again for some minutes and then never more.
       console.error("not cleaned up:", error);
@@ -54,7 +58,7 @@ class Host {
 
   write_background(name, row, ledger, ticket) {
     this.#storage.put(name, row, { allowUnconfirmed: true });
-    if (ticket !== 0) this.#storage.sync().then(() => this.#rust().confirm(name, ledger, ticket));
+    if (ticket !== 0) this.#storage.sync().then(() => this.#rust()?.confirm(name, ledger, ticket));
   }
 
   clear() {
@@ -66,6 +70,6 @@ class Host {
   }
 
   flush_in(ms) {
-    setTimeout(() => this.#rust().flush_idle(), ms);
+    setTimeout(() => this.#rust()?.flush_idle(), ms);
   }
 }

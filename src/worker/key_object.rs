@@ -15,7 +15,7 @@ use super::frontend::random;
 use super::settings::Settings;
 use crate::ledger::{Ledger, Writes};
 use crate::policy::Policies;
-use crate::protocol::ObjectRequest;
+use crate::protocol::{Format, ObjectReply, ObjectRequest, Unreadable};
 
 /// What `key_object.mjs` wraps into a class that answers RPC.
 #[wasm_bindgen]
@@ -50,11 +50,17 @@ impl KeyObject {
     /// # Errors
     /// When no decision can be made: the request is not understood here, or the storage fails.
     pub fn decide(&self, policies: &str, request: &[f64]) -> Result<Vec<f64>, JsValue> {
-        let request = ObjectRequest::from_numbers(request)
-            .ok_or_else(|| JsError::new("unknown request format: frontend and object are of different versions"))?;
+        let (request, format) = match ObjectRequest::from_numbers(request) {
+            Ok(request) => request,
+            Err(Unreadable::Format) => {
+                let reply = ObjectReply::FormatUnknown { newest: Format::NEWEST.number().into() };
+                return Ok(reply.to_numbers(Format::NEWEST));
+            }
+            Err(Unreadable::Malformed) => return Err(JsError::new("the request's numbers are malformed").into()),
+        };
         self.with_ledger(|ledger, known, now| {
             let (reply, writes) = ledger.ask(known, policies, &request, now, random)?;
-            Ok((reply.to_numbers(), writes))
+            Ok((reply.to_numbers(format), writes))
         })
     }
 

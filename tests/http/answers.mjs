@@ -45,7 +45,7 @@ export function refused(verdict, rateLimitPolicy, retryAfter) {
   const { policy, cost, limit, remaining, owed, now, retry_at } = verdict;
   const again = retry_at === undefined ? {} : { retry_at, retry_after_ms: retry_at - now };
   const has = owed ? `owes ${owed} tokens, of ${limit}, and` : `has ${remaining} of ${limit} tokens left and`;
-  const when = retry_at === undefined ? "this budget never refills" : `enough will have come back in ${retry_at - now} ms`;
+  const when = retry_at === undefined ? "this budget never refills" : `retry in ${retry_at - now} ms`;
   if (retryAfter !== undefined)
     assert.match(String(retryAfter), /^[1-9]\d*$/, "Retry-After is whole seconds, at least one");
   return {

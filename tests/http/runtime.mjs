@@ -42,7 +42,7 @@ export class Runtime {
     const config = join(this.#folder, "config.capnp");
     writeFileSync(config, configText(worker, this.#folder, this.stateFolder));
     // Not node_modules/.bin/workerd: that is a wrapper, and killing it would leave workerd alive.
-    const child = spawn(WORKERD, ["serve", config, "--control-fd=3"], { stdio: ["ignore", "pipe", "pipe", "pipe"] });
+    const child = spawn(WORKERD, ["serve", config, "--control-fd=3", "--experimental"], { stdio: ["ignore", "pipe", "pipe", "pipe"] });
     this.#process = child;
     this.#closed = once(child, "close"); // after this nothing more is printed
     for (const stream of [child.stdout, child.stderr]) {
@@ -92,13 +92,13 @@ export class Runtime {
  * path of a file `around`, that is the main module, and imports the built one as `./entry.js`. `before` is what
  * {@link Runtime.start} says.
  */
-export function tollgate({ policies, token, keySecret, build, around = null, before }) {
+export function tollgate({ policies, token, keySecret, build, around = null, flags, v8Flags, before }) {
   const bundle = fileURLToPath(new URL(`../../build/${BUNDLES[build]}`, import.meta.url));
   const wasm = existsSync(bundle) && readdirSync(bundle).find((name) => name.endsWith(".wasm"));
   if (!wasm) throw new Error(`There is no Worker in ${bundle}. Run: npm test -- http`);
   const built = Object.fromEntries(["entry.js", wasm].map((name) => [name, join(bundle, name)]));
   const modules = around === null ? built : { [basename(around)]: around, ...built };
-  return { modules, bindings: bindings({ policies, token, keySecret }), before };
+  return { modules, bindings: bindings({ policies, token, keySecret }), flags, v8Flags, before };
 }
 
 /** What a Worker is given by `wrangler.toml` and `wrangler secret put`, without what is `null`. */
@@ -124,7 +124,7 @@ async function listening(child) {
   throw new Error("it ended before it listened");
 }
 
-function configText({ modules, bindings, keepsObjects = false, before }, folder, stateFolder) {
+function configText({ modules, bindings, keepsObjects = false, flags, v8Flags = [], before }, folder, stateFolder) {
   const module = ([name, path]) => {
     const kind = name.endsWith(".wasm") ? "wasm" : "esModule";
     return `(name = ${text(name)}, ${kind} = embed ${text(relative(folder, path))}),`;
@@ -132,11 +132,12 @@ function configText({ modules, bindings, keepsObjects = false, before }, folder,
   const [, date] = readFileSync(new URL("../../wrangler.toml", import.meta.url), "utf8").match(
     /^compatibility_date = (".*")/m,
   );
-  const worker = ({ modules, bindings }) => `
+  const worker = ({ modules, bindings, flags = [] }) => `
       modules = [
         ${Object.entries(modules).map(module).join("\n        ")}
       ],
       compatibilityDate = ${date},
+      compatibilityFlags = [${flags.map(text).join(", ")}],
       bindings = [
         ${Object.entries(bindings)
           .map(([name, value]) => `(name = ${text(name)}, ${value}),`)
@@ -146,6 +147,7 @@ function configText({ modules, bindings, keepsObjects = false, before }, folder,
   return `
     using Workerd = import "/workerd/workerd.capnp";
     const config :Workerd.Config = (
+      v8Flags = [${v8Flags.map(text).join(", ")}],
       services = [
         (name = "main", worker = .worker),
         (name = "objects", disk = (path = ${text(stateFolder)}, writable = true)),
@@ -153,7 +155,7 @@ function configText({ modules, bindings, keepsObjects = false, before }, folder,
       ],
       sockets = [(name = "http", address = "127.0.0.1:0", http = (), service = "${before ? "before" : "main"}")],
     );
-    const worker :Workerd.Worker = (${worker({ modules, bindings })}
+    const worker :Workerd.Worker = (${worker({ modules, bindings, flags })}
       durableObjectNamespaces = [
         (className = "KeyObject", uniqueKey = ${text(OBJECTS)}, enableSql = true, preventEviction = ${keepsObjects}),
       ],

@@ -30,10 +30,12 @@ export async function start({
   keySecret = KEY_SECRET,
   build = "test-clock",
   around = null,
+  flags,
+  v8Flags,
   before,
 }) {
   const policies = exact(written);
-  const started = new Tollgate({ policies, token, keySecret, build, around, before });
+  const started = new Tollgate({ policies, token, keySecret, build, around, flags, v8Flags, before });
   await started.restart();
   return started;
 }

@@ -1,13 +1,13 @@
 // The client: each method against the Worker itself, and each answer of the type that it is declared to have.
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
-import { createServer } from "node:http";
 import { mkdtempSync, readdirSync, rmSync, writeFileSync } from "node:fs";
+import { createServer } from "node:http";
 import { join } from "node:path";
 import { after, test } from "node:test";
 import { fileURLToPath } from "node:url";
 import { Client, TollgateError } from "../../build/package/index.js";
-import { NOW, TOKEN, start } from "../http/workerd.mjs";
+import { NOW, start, TOKEN } from "../http/workerd.mjs";
 
 const POLICIES = {
   api: { rate: 10, period: "10s", max_debt: 5 },
@@ -201,7 +201,11 @@ test("what is asked again under its key is a replay, and takes nothing", async (
 
 test("a token may be given when it is needed, and is asked for each time", async () => {
   const tokens = [];
-  for (const token of [TOKEN, () => (tokens.push("now"), TOKEN), async () => (tokens.push("later"), TOKEN)]) {
+  const give = (when) => {
+    tokens.push(when);
+    return TOKEN;
+  };
+  for (const token of [TOKEN, () => give("now"), async () => give("later")]) {
     const client = clientOf({ token });
     for (let times = 0; times < 2; times++)
       assert.equal((await client.peek({ policy: "api", key: "irene" })).status, 200);
@@ -244,7 +248,7 @@ test("what is no answer of Tollgate's is thrown, and so is what the network thro
   for (const status of [200, 429, 502]) {
     for (const [i, body] of bodies.entries()) {
       const url = `${base}/${status}/${i}`;
-      const message = `${url} answered ${status}, not as Tollgate does`;
+      const message = `${url} answered ${status}, but not as Tollgate does`;
       await assert.rejects(new Client({ url, token: TOKEN }).consume({ policy: "api", key: "karl" }), (error) => {
         assert.ok(error instanceof TollgateError, body);
         assert.deepEqual([error.code, error.message], ["answer_malformed", message], body);

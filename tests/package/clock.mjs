@@ -33,7 +33,7 @@ export class FakeClock {
   /** Goes on to `moment`, waking all who are due; each has done what it could before the next. */
   async to(moment) {
     await setImmediate();
-    for (let next; (next = this.#next()) && next.firesAt <= moment; ) {
+    for (let next = this.#next(); next && next.firesAt <= moment; next = this.#next()) {
       this.#timers.delete(next);
       this.#now = Math.max(this.#now, next.firesAt);
       next.wake();
@@ -49,7 +49,7 @@ export class FakeClock {
   /** Goes on from one who wakes to the next, until nobody is to be woken. */
   async toTheEnd() {
     await setImmediate();
-    for (let next; (next = this.#next()); ) await this.to(Math.max(this.#now, next.firesAt));
+    for (let next = this.#next(); next; next = this.#next()) await this.to(Math.max(this.#now, next.firesAt));
   }
 
   /** Jumps, also back, and wakes nobody. */

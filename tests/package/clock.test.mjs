@@ -10,7 +10,11 @@ const MINUTE = 60_000;
 
 /** A clock of a wall's and a monotonic one, both set at will; `pass` moves both. */
 function make(wall = START, monotonic = 0) {
-  const it = { wall, monotonic, pass: (ms) => ((it.wall += ms), (it.monotonic += ms)) };
+  const pass = (ms) => {
+    it.wall += ms;
+    it.monotonic += ms;
+  };
+  const it = { wall, monotonic, pass };
   it.clock = makeClock(
     () => it.wall,
     () => it.monotonic,
@@ -23,7 +27,10 @@ function timers(t, it) {
   t.mock.timers.enable({ apis: ["setTimeout"] });
   const delays = [];
   const mocked = globalThis.setTimeout;
-  t.mock.method(globalThis, "setTimeout", (wake, ms) => (delays.push(ms), mocked(wake, ms)));
+  t.mock.method(globalThis, "setTimeout", (wake, ms) => {
+    delays.push(ms);
+    return mocked(wake, ms);
+  });
   /** Time passes, for the clocks and the timers, in steps that no timer is longer than. */
   const pass = (ms) => {
     for (let left = ms; left > 0; left -= LONGEST_TIMER_MS) {
@@ -43,16 +50,17 @@ test("it starts with the wall's time, and goes on with the monotonic one", () =>
 });
 
 test("a wall that jumps by up to a minute is not followed, and by more only ahead", () => {
+  // biome-ignore format: a table
   const table = [
     // the wall jumps by  and the clock by
-    [1, 0],
-    [-1, 0],
-    [MINUTE, 0],
-    [MINUTE + 1, MINUTE + 1],
-    [3_600_000, 3_600_000], // a laptop that slept for an hour
-    [-MINUTE, 0],
-    [-MINUTE - 1, 0],
-    [-3_600_000, 0],
+    [1,            0],
+    [-1,           0],
+    [MINUTE,       0],
+    [MINUTE + 1,   MINUTE + 1],
+    [3_600_000,    3_600_000], // a laptop that slept for an hour
+    [-MINUTE,      0],
+    [-MINUTE - 1,  0],
+    [-3_600_000,   0],
   ];
   for (const [jump, follows] of table) {
     const it = make();
@@ -137,12 +145,13 @@ test("a timer that fires early is set again", (t) => {
 });
 
 test("a wait longer than any timer is one of several", (t) => {
+  // biome-ignore format: a table
   const table = [
     // how long                   timers
-    [LONGEST_TIMER_MS - 1, [LONGEST_TIMER_MS - 1]],
-    [LONGEST_TIMER_MS, [LONGEST_TIMER_MS]],
-    [LONGEST_TIMER_MS + 1, [LONGEST_TIMER_MS, 1]],
-    [2 * LONGEST_TIMER_MS + 5, [LONGEST_TIMER_MS, LONGEST_TIMER_MS, 5]],
+    [LONGEST_TIMER_MS - 1,        [LONGEST_TIMER_MS - 1]],
+    [LONGEST_TIMER_MS,            [LONGEST_TIMER_MS]],
+    [LONGEST_TIMER_MS + 1,        [LONGEST_TIMER_MS, 1]],
+    [2 * LONGEST_TIMER_MS + 5,    [LONGEST_TIMER_MS, LONGEST_TIMER_MS, 5]],
   ];
   for (const [ms, expected] of table) {
     const it = make();
@@ -163,7 +172,10 @@ test("who does not want to be woken any more is not", (t) => {
   const { pass } = timers(t, it);
   const woken = [];
   const first = it.clock.at(START + 10, () => woken.push("first"));
-  const second = it.clock.at(START + 10, () => (woken.push("second"), third()));
+  const second = it.clock.at(START + 10, () => {
+    woken.push("second");
+    third();
+  });
   const third = it.clock.at(START + 10, () => woken.push("third"));
   const far = it.clock.at(START + 2 ** 40, () => woken.push("far"));
   first();
@@ -229,7 +241,11 @@ test("who is given up by another that wakes at the same look is not woken", asyn
     );
     const { fire } = timers(t, it);
     const woken = [];
-    clock.at(START + 1e6, () => (woken.push("first"), second(), third()));
+    clock.at(START + 1e6, () => {
+      woken.push("first");
+      second();
+      third();
+    });
     const second = clock.at(START + 1e6, () => woken.push("second"));
     const third = clock.at(START + 3e6, () => woken.push("third"));
     it.wall += 2e6;

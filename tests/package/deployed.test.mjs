@@ -3,7 +3,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { setTimeout } from "node:timers/promises";
 import { Client, Twin } from "../../build/package/index.js";
-import { TOKEN, start } from "../http/workerd.mjs";
+import { start, TOKEN } from "../http/workerd.mjs";
 
 const tollgate = await start({ policies: { api: { rate: 10, period: "2s" } }, build: "deployed" });
 

@@ -1,9 +1,9 @@
 // The package does the same wherever JavaScript runs, installed as a stranger installs it: with no settings and no plug-ins.
 import assert from "node:assert/strict";
-import { globSync, mkdirSync, readFileSync, readdirSync, writeFileSync } from "node:fs";
+import { globSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { after, describe, test } from "node:test";
-import { build as viteBuild, createServer as createViteServer, preview as vitePreview } from "vite";
+import { createServer as createViteServer, build as viteBuild, preview as vitePreview } from "vite";
 import { Runtime } from "../http/runtime.mjs";
 import { page, serve, visit } from "./pages.mjs";
 import { EXPECTED } from "./programs/exercise.mjs";

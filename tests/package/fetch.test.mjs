@@ -22,7 +22,10 @@ const server = createServer(async (request, response) => {
 });
 server.listen(0, "127.0.0.1");
 await once(server, "listening");
-after(() => (server.closeAllConnections(), server.close()));
+after(() => {
+  server.closeAllConnections();
+  server.close();
+});
 const origin = `http://127.0.0.1:${server.address().port}`;
 let paths = 0;
 
@@ -97,33 +100,32 @@ test("where nobody says who sends, it is the page's fetch, as it is by then", as
 
 test("who is refused comes back when the server said", async () => {
   const server = START - 86_400_000; // whose clock is a day behind
+  // biome-ignore format: a table
   const table = [
-    // status  headers                                                          sent again after
-    [429, { "retry-after": "3" }, 3000],
-    [503, { "retry-after": "3" }, 3000],
-    [429, { "retry-after": "0" }, 0],
-    [429, { "retry-after": "007" }, 7000],
-    [429, { "retry-after": seconds(server + 7000), date: seconds(server) }, 7000],
-    [503, { "retry-after": seconds(server + 7000), date: seconds(server) }, 7000],
-    [429, { "retry-after": seconds(server), date: seconds(server) }, 0],
-    [429, { "retry-after": seconds(server - 1000), date: seconds(server) }, 1000], // has passed: as if it did not say
-    [429, { "retry-after": seconds(START + 5000) }, 5000], // by our clock, where it does not tell its own
-    [429, { "retry-after": seconds(START + 5000), date: "yesterday" }, 5000],
-    [429, {}, 1000],
-    [503, {}, 1000],
-    ...["soon", "", "-5", "1.5", "5, 5", "1e3", "Infinity", "NaN", "0x10", "5s", "٣"].map((text) => [
-      429,
-      { "retry-after": Buffer.from(text).toString("latin1") },
-      1000,
-    ]),
-    [429, { ratelimit: '"api";r=0;t=4' }, 4000],
-    [429, { ratelimit: '"api";r=0;t=4', "retry-after": "3" }, 3000],
-    [429, { ratelimit: '"api";r=0;t=4', "retry-after": "soon" }, 4000],
-    [503, { ratelimit: '"api";r=0;t=4' }, 4000],
-    [429, { ratelimit: '"api";r=5;t=4' }, 1000],
-    [429, { ratelimit: '"api";r=0' }, 1000],
-    [429, { ratelimit: "r=0;t=4, nonsense" }, 1000],
+    // status  headers                                                          retried after
+    [429, { "retry-after": "3" },                                               3000],
+    [503, { "retry-after": "3" },                                               3000],
+    [429, { "retry-after": "0" },                                               0],
+    [429, { "retry-after": "007" },                                             7000],
+    [429, { "retry-after": seconds(server + 7000), date: seconds(server) },     7000],
+    [503, { "retry-after": seconds(server + 7000), date: seconds(server) },     7000],
+    [429, { "retry-after": seconds(server), date: seconds(server) },            0],
+    [429, { "retry-after": seconds(server - 1000), date: seconds(server) },     1000], // in the past, so ignored
+    [429, { "retry-after": seconds(START + 5000) },                             5000], // by our clock, for want of a Date
+    [429, { "retry-after": seconds(START + 5000), date: "yesterday" },          5000],
+    [429, {},                                                                   1000],
+    [503, {},                                                                   1000],
+    [429, { ratelimit: '"api";r=0;t=4' },                                       4000],
+    [429, { ratelimit: '"api";r=0;t=4', "retry-after": "3" },                   3000],
+    [429, { ratelimit: '"api";r=0;t=4', "retry-after": "soon" },                4000],
+    [503, { ratelimit: '"api";r=0;t=4' },                                       4000],
+    [429, { ratelimit: '"api";r=5;t=4' },                                       1000],
+    [429, { ratelimit: '"api";r=0' },                                           1000],
+    [429, { ratelimit: "r=0;t=4, nonsense" },                                   1000],
   ];
+  for (const text of ["soon", "", "-5", "1.5", "5, 5", "1e3", "Infinity", "NaN", "0x10", "5s", "٣"]) {
+    table.push([429, { "retry-after": Buffer.from(text).toString("latin1") }, 1000]);
+  }
   for (const [status, headers, after] of table) {
     const row = `${status} ${JSON.stringify(headers)}`;
     const { api, url, settle, sentAt } = make([[status, headers]]);
@@ -133,31 +135,32 @@ test("who is refused comes back when the server said", async () => {
 });
 
 test("who is told that nothing is left waits, though this time it was let through", async () => {
+  // biome-ignore format: a table
   const table = [
     // RateLimit                                  pause
-    ['"api";r=0;t=4', 4000],
-    ['"api"; r=0; t=4', 4000],
-    ['"api";t=4;r=0', 4000],
-    ['"api";pk=:a2V5:;r=0;t=4;w=9', 4000],
-    ['"api";r=0;t=0', 0],
-    ['"api";r=0', 0],
-    ['"api";r=1;t=4', 0],
-    ['"api";r=10;t=4', 0],
-    ['"api";r=01;t=4', 0],
-    ['"api";t=4', 0],
-    ['"a";r=5;t=9, "b";r=0;t=2', 2000],
-    ['"a";r=0;t=2,"b";r=0;t=9,"c";r=0;t=5', 9000],
-    ['"a, b";r=0;t=2', 2000],
-    ['"a;r=0;t=99, b";r=3;t=2', 0],
-    ['"a\\", \\"b;r=0;t=99";r=3;t=2', 0],
-    ['"a\\\\";r=0;t=2, "b";r=3;t=9', 2000],
-    ['"api";xr=0;t=4', 0],
-    ['"api";r=0;xt=4', 0],
-    ['"api";r=0;t=soon', 0],
-    ['"api";r=none;t=4', 0],
-    ["", 0],
-    [',;,;="', 0],
-    ["limit=100, remaining=0, reset=50", 0], // what the drafts before had
+    ['"api";r=0;t=4',                             4000],
+    ['"api"; r=0; t=4',                           4000],
+    ['"api";t=4;r=0',                             4000],
+    ['"api";pk=:a2V5:;r=0;t=4;w=9',               4000],
+    ['"api";r=0;t=0',                             0],
+    ['"api";r=0',                                 0],
+    ['"api";r=1;t=4',                             0],
+    ['"api";r=10;t=4',                            0],
+    ['"api";r=01;t=4',                            0],
+    ['"api";t=4',                                 0],
+    ['"a";r=5;t=9, "b";r=0;t=2',                  2000],
+    ['"a";r=0;t=2,"b";r=0;t=9,"c";r=0;t=5',       9000],
+    ['"a, b";r=0;t=2',                            2000],
+    ['"a;r=0;t=99, b";r=3;t=2',                   0],
+    ['"a\\", \\"b;r=0;t=99";r=3;t=2',             0],
+    ['"a\\\\";r=0;t=2, "b";r=3;t=9',              2000],
+    ['"api";xr=0;t=4',                            0],
+    ['"api";r=0;xt=4',                            0],
+    ['"api";r=0;t=soon',                          0],
+    ['"api";r=none;t=4',                          0],
+    ["",                                          0],
+    [",;,;=\"",                                   0],
+    ["limit=100, remaining=0, reset=50",          0], // what the drafts before had
   ];
   for (const [ratelimit, pauseMs] of table) {
     const { api, url, settle, pausedMs } = make([[200, { ratelimit }]]);
@@ -181,18 +184,19 @@ test("what is neither 429 nor 503 is not sent again, and its Retry-After is not 
 });
 
 test("a 503 is sent again where that does no harm, and a 429 always", async () => {
+  // biome-ignore format: a table
   const table = [
     // method    headers                      of 503
-    ["GET", {}, true],
-    ["HEAD", {}, true],
-    ["PUT", {}, true],
-    ["DELETE", {}, true],
-    ["OPTIONS", {}, true],
-    ["delete", {}, true],
-    ["POST", {}, false],
-    ["PATCH", {}, false],
-    ["POST", { "Idempotency-Key": "1" }, true],
-    ["PATCH", { "idempotency-key": "1" }, true],
+    ["GET",      {},                          true],
+    ["HEAD",     {},                          true],
+    ["PUT",      {},                          true],
+    ["DELETE",   {},                          true],
+    ["OPTIONS",  {},                          true],
+    ["delete",   {},                          true],
+    ["POST",     {},                          false],
+    ["PATCH",    {},                          false],
+    ["POST",     { "Idempotency-Key": "1" },  true],
+    ["PATCH",    { "idempotency-key": "1" },  true],
   ];
   for (const [method, headers, isRepeatable] of table) {
     for (const status of [429, 503]) {
@@ -212,12 +216,13 @@ test("a 503 is sent again where that does no harm, and a 429 always", async () =
 });
 
 test("it is sent as often as it may, waits longer each time, and then the response is the last", async () => {
+  // biome-ignore format: a table
   const table = [
     // retries   sent at                    pause then
-    [undefined, [0, 1000, 3000], 4000],
-    [0, [0], 1000],
-    [1, [0, 1000], 2000],
-    [4, [0, 1000, 3000, 7000, 15_000], 16_000],
+    [undefined,  [0, 1000, 3000],           4000],
+    [0,          [0],                       1000],
+    [1,          [0, 1000],                 2000],
+    [4,          [0, 1000, 3000, 7000, 15_000], 16_000],
   ];
   for (const [retries, expected, pauseMs] of table) {
     const { api, url, settle, sentAt, pausedMs } = make(Array(9).fill([429]), { retries });
@@ -268,14 +273,15 @@ test("the cost is a number, what a function says of the request, or a number by 
 });
 
 test("a pause holds up all who use the limiter, and a little longer than was said", async (t) => {
+  // biome-ignore format: a table
   const table = [
     // random  jitterMs   longer by
-    [0, 1000, 0],
-    [0.5, 1000, 500],
-    [0.9999, 1000, 1000],
-    [0.5, undefined, 500],
-    [0.5, 0, 0],
-    [0.5, 7, 4],
+    [0,        1000,      0],
+    [0.5,      1000,      500],
+    [0.9999,   1000,      1000],
+    [0.5,      undefined, 500],
+    [0.5,      0,         0],
+    [0.5,      7,         4],
   ];
   for (const [random, jitterMs, longerMs] of table) {
     t.mock.method(Math, "random", () => random);
@@ -306,18 +312,13 @@ test("what is sent again is the same, whatever the body is", async () => {
     data.set("file", new Blob(["of the file"]), "name.txt");
     return data;
   };
-  const stream = () =>
-    new ReadableStream({
-      start: (out) => (
-        out.enqueue(new TextEncoder().encode("of the ")), out.enqueue(new TextEncoder().encode("stream")), out.close()
-      ),
-    });
+  const stream = () => ReadableStream.from(["of the ", "stream"].map((text) => new TextEncoder().encode(text)));
   const table = [
     ["text", () => "of the text", /^of the text$/],
     ["parameters", () => new URLSearchParams({ a: "of the query" }), /^a=of\+the\+query$/],
     ["bytes", () => new TextEncoder().encode("of the bytes"), /^of the bytes$/],
     ["blob", () => new Blob(["of the blob"]), /^of the blob$/],
-    ["form", form, /of the form[^]*of the file/],
+    ["form", form, /of the form.*of the file/s],
     ["stream", stream, /^of the stream$/],
     ["nothing", () => undefined, /^$/],
   ];
@@ -389,12 +390,13 @@ test("a request may be aborted on its way", async () => {
 });
 
 test("if there is no time left, the response is what the server said last", async () => {
+  // biome-ignore format: a table
   const table = [
     // maxWaitMs  server says   sent at        status
-    [2999, "3", [0], 429],
-    [3000, "3", [0, 3000], 200],
-    [0, "1", [0], 429],
-    [0, "0", [0, 0], 200],
+    [2999,        "3",          [0],           429],
+    [3000,        "3",          [0, 3000],     200],
+    [0,           "1",          [0],           429],
+    [0,           "0",          [0, 0],        200],
   ];
   for (const [maxWaitMs, after, expected, status] of table) {
     const { api, url, settle, sentAt, clock } = make([[429, { "retry-after": after }]], { maxWaitMs });
@@ -431,7 +433,11 @@ test("whoever waits may have a priority", async () => {
 test("what goes wrong on the way is the caller's, and is not sent again", async () => {
   const { limiter } = make([]);
   let sent = 0;
-  const api = limitFetch(limiter, { fetch: () => (sent++, Promise.reject(new TypeError("fetch failed"))) });
+  const fetch = async () => {
+    sent += 1;
+    throw new TypeError("fetch failed");
+  };
+  const api = limitFetch(limiter, { fetch });
   await assert.rejects(api(origin), { message: "fetch failed" });
   assert.equal(sent, 1);
   await assert.rejects(api("no url"), TypeError);
@@ -456,7 +462,10 @@ test("a response is let go as well when a signal ends the wait", async () => {
   const { limiter } = make([]);
   const controller = new AbortController();
   let gone = 0;
-  const body = new ReadableStream({ cancel: () => void (gone += 1) });
+  const cancel = () => {
+    gone += 1;
+  };
+  const body = new ReadableStream({ cancel });
   const sent = limitFetch(limiter, { fetch: () => Promise.resolve(new Response(body, { status: 429 })) })(origin, {
     signal: controller.signal,
   });

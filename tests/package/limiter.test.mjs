@@ -2,8 +2,8 @@
 import assert from "node:assert/strict";
 import { execFile } from "node:child_process";
 import { getEventListeners } from "node:events";
-import { setImmediate } from "node:timers/promises";
 import { test } from "node:test";
+import { setImmediate } from "node:timers/promises";
 import { promisify } from "node:util";
 import { Limiter, TollgateError } from "../../build/package/index.js";
 import { random } from "../random.mjs";
@@ -112,13 +112,14 @@ test("higher priorities are admitted first, and of one priority whoever came fir
 
 test("a longest wait is kept to the millisecond", async () => {
   const { limiter, events, acquire, admitted, to } = make({ rate: 3, periodMs: 1000, initial: 0 });
+  // biome-ignore format: a table
   const table = [
     // maxWaitMs  becomes
-    [0, "wait_too_long"],
-    [333, "wait_too_long"],
-    [334, 334],
-    [666, "wait_too_long"],
-    [667, 667],
+    [0,    "wait_too_long"],
+    [333,  "wait_too_long"],
+    [334,  334],
+    [666,  "wait_too_long"],
+    [667,  667],
     [Infinity, 1000],
     [undefined, 1334],
   ];
@@ -146,17 +147,16 @@ test("a longest wait is kept to the millisecond", async () => {
 });
 
 test("who can be admitted in time no more is told at once", async () => {
+  const restored = [{ tokens: 0, drops: 0, at: START + 1 }];
+  // biome-ignore format: a table
   const table = [
-    ["somebody of a higher priority comes", ({ acquire }) => acquire({ priority: 1 }), ["wait_too_long", 2000, 1000]],
-    ["a pause", ({ limiter }) => limiter.pause(START + 1001), ["wait_too_long", 1001]], // and the next need not wait for two
-    ["a charge", ({ limiter }) => limiter.charge(1), ["wait_too_long", 2000]],
-    [
-      "an older state",
-      ({ limiter }) => limiter.restore([{ tokens: 0, drops: 0, at: START + 1 }]),
-      ["wait_too_long", 1001],
-    ],
-    ["no more", () => {}, [1000, 2000]],
-    ["a pause that is over in time", ({ limiter }) => limiter.pause(START + 1000), [1000, 2000]],
+    // what happens                                                               then
+    ["a higher priority joins",  ({ acquire }) => acquire({ priority: 1 }),      ["wait_too_long", 2000, 1000]],
+    ["a pause",                  ({ limiter }) => limiter.pause(START + 1001),   ["wait_too_long", 1001]], // the next one does not wait for two
+    ["a charge",                 ({ limiter }) => limiter.charge(1),             ["wait_too_long", 2000]],
+    ["an older state",           ({ limiter }) => limiter.restore(restored),     ["wait_too_long", 1001]],
+    ["nothing",                  () => {},                                       [1000, 2000]],
+    ["a pause that ends in time", ({ limiter }) => limiter.pause(START + 1000),  [1000, 2000]],
   ];
   for (const [what, happens, expected] of table) {
     const it = make({ rate: 1, periodMs: 1000, capacity: 1, initial: 0, maxDebt: 5 });
@@ -314,17 +314,18 @@ test("nobody is admitted whose signal was aborted", async () => {
 });
 
 test("as many wait as may, and one more is refused or has the oldest go", async () => {
+  // biome-ignore format: a table
   const table = [
-    // overflow      maxQueue  priorities  then
-    [undefined, 2, [0, 0, 0, 0], [1000, 2000, "queue_full", "queue_full"]],
-    ["reject", 2, [0, 0, 9], [1000, 2000, "queue_full"]],
-    ["reject", 0, [0, 9], ["queue_full", "queue_full"]],
-    ["drop_oldest", 2, [0, 0, 0, 0], ["queue_full", "queue_full", 1000, 2000]],
-    ["drop_oldest", 2, [1, 0, 0], [1000, "queue_full", 2000]],
-    ["drop_oldest", 2, [0, 1, 2, 3], ["queue_full", "queue_full", 2000, 1000]],
-    ["drop_oldest", 2, [1, 1, 0], [1000, 2000, "queue_full"]], // nobody of its own priority waits longer
-    ["drop_oldest", 0, [0, 9], ["queue_full", "queue_full"]],
-    ["drop_oldest", 1, [0, 0], ["queue_full", 1000]],
+    // overflow      maxQueue  priorities          then
+    [undefined,      2,        [0, 0, 0, 0],       [1000, 2000, "queue_full", "queue_full"]],
+    ["reject",       2,        [0, 0, 9],          [1000, 2000, "queue_full"]],
+    ["reject",       0,        [0, 9],             ["queue_full", "queue_full"]],
+    ["drop_oldest",  2,        [0, 0, 0, 0],       ["queue_full", "queue_full", 1000, 2000]],
+    ["drop_oldest",  2,        [1, 0, 0],          [1000, "queue_full", 2000]],
+    ["drop_oldest",  2,        [0, 1, 2, 3],       ["queue_full", "queue_full", 2000, 1000]],
+    ["drop_oldest",  2,        [1, 1, 0],          [1000, 2000, "queue_full"]], // it is the oldest of its own priority
+    ["drop_oldest",  0,        [0, 9],             ["queue_full", "queue_full"]],
+    ["drop_oldest",  1,        [0, 0],             ["queue_full", 1000]],
   ];
   for (const [overflow, maxQueue, priorities, expected] of table) {
     const row = `${overflow} ${maxQueue} ${priorities}`;
@@ -857,7 +858,7 @@ const laws = {
 };
 
 test("whoever gives the forecast as the longest wait is admitted then, and with a millisecond less is refused at once", async () => {
-  const { pick, below, chance } = laws.random;
+  const { below, chance } = laws.random;
   let waits = 0;
   for (let round = 0; round < 60; round++) {
     const limits = laws.limits(4);
@@ -903,7 +904,8 @@ test("the moment that a refused consume is told, with others in line, is exact",
     const cost = below(5);
     const { allowed, retryAt } = limiter.consume(cost);
     if (allowed) continue;
-    for (let moment; (moment = pick([retryAt - 1, START + below(retryAt - START)])) > clock.now(); ) {
+    const moments = () => pick([retryAt - 1, START + below(retryAt - START)]);
+    for (let moment = moments(); moment > clock.now(); moment = moments()) {
       await clock.to(moment);
       assert.deepEqual(limiter.consume(cost), { allowed: false, retryAt }, `${round}`);
       if (moment === retryAt - 1) break;

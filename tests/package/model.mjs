@@ -94,14 +94,12 @@ export class Model {
       case "consumeUpTo": {
         if (cost === 0) return level >= 0n ? { parts: 0n, readyAt: now } : undefined;
         const there = BigInt(this.remaining(now)) * this.periodMs;
-        return there > 0n ? { parts: there < asked ? there : asked, readyAt: now } : undefined;
+        return there > 0n ? { parts: smaller(there, asked), readyAt: now } : undefined;
       }
-      case "charge": {
-        const floor = level < -debt ? level : -debt;
-        return { parts: level - (level - asked < floor ? floor : level - asked), readyAt: now };
-      }
+      case "charge":
+        return { parts: smaller(asked, level + debt > 0n ? level + debt : 0n), readyAt: now };
       case "refund":
-        return { parts: level - (level + asked > this.full ? this.full : level + asked), readyAt: now };
+        return { parts: level - smaller(level + asked, this.full), readyAt: now };
       case "reset":
         return { parts: level - this.full, readyAt: now };
     }
@@ -140,7 +138,7 @@ export class Model {
     const windows = elapsedMs / this.periodMs;
     const back = this.opens ? windows * this.periodMs * this.rate : elapsedMs * this.rate;
     return {
-      level: level + back > this.full ? this.full : level + back,
+      level: smaller(level + back, this.full),
       at: this.opens ? at + windows * this.periodMs : BigInt(now),
     };
   }
@@ -159,6 +157,11 @@ export class Model {
   #anchor(now) {
     Object.assign(this, this.#anchored(now));
   }
+}
+
+function smaller(a, b) {
+  // biome-ignore lint/complexity/useMathMinMax: Math.min takes no bigint
+  return a < b ? a : b;
 }
 
 function modulo(a, b) {

@@ -4,8 +4,8 @@
 //   const { outcome } = await visit(`${url}/index.html`); // what the page has put into globalThis.outcome
 //
 // That browser and the servers end with the test file.
-import { readFile } from "node:fs/promises";
 import { once } from "node:events";
+import { readFile } from "node:fs/promises";
 import { createServer } from "node:http";
 import { extname, join } from "node:path";
 import { after } from "node:test";
@@ -54,7 +54,10 @@ export async function visit(url) {
   });
   await shown.addInitScript(() => {
     globalThis.instances = 0;
-    const construct = (target, args) => ((globalThis.instances += 1), Reflect.construct(target, args));
+    const construct = (target, args) => {
+      globalThis.instances += 1;
+      return Reflect.construct(target, args);
+    };
     WebAssembly.Instance = new Proxy(WebAssembly.Instance, { construct });
   });
   try {

@@ -13,8 +13,8 @@ const { folder, tarball, size, unpackedSize, files } = await stranger();
 const installed = join(folder, "node_modules/tollgate");
 const manifest = JSON.parse(readFileSync(join(installed, "package.json")));
 
-test("has the modules that are in www/src, with their types, and nothing else", (t) => {
-  const modules = globSync("www/src/*.ts", { cwd: root })
+test("has the modules that are in www/package/src, with their types, and nothing else", (t) => {
+  const modules = globSync("www/package/src/*.ts", { cwd: root })
     .map((path) => path.split("/").at(-1).slice(0, -".ts".length))
     .filter((name) => !/\.d(\.|$)/.test(name));
   assert.ok(modules.length > 10);
@@ -67,7 +67,7 @@ describe("taken in parts", () => {
   /** What nothing but these could need. */
   const MARKS = {
     SharedLimiter: "BroadcastChannel",
-    kept: "indexedDB",
+    tabs: "indexedDB",
     Client: "/v1/",
     limitFetch: "retry-after",
     Queue: "drop_oldest",
@@ -121,17 +121,21 @@ describe("its repository", () => {
     const copy = join(folder, "named");
     rmSync(copy, { recursive: true, force: true });
     mkdirSync(copy);
-    copyFileSync(join(root, "www/package.json"), join(copy, "package.json"));
+    copyFileSync(join(root, "www/package/package.json"), join(copy, "package.json"));
     await run(join(root, "scripts/name-repository"), [copy], folder, {
       env: { GITHUB_SERVER_URL: "", GITHUB_REPOSITORY: "", ...env },
     });
     return JSON.parse(readFileSync(join(copy, "package.json")));
   };
-  const source = JSON.parse(readFileSync(join(root, "www/package.json")));
+  const source = JSON.parse(readFileSync(join(root, "www/package/package.json")));
 
   test("is the one in which CI builds it, as provenance wants it", async () => {
     const env = { GITHUB_SERVER_URL: "https://github.example", GITHUB_REPOSITORY: "somebody/something" };
-    const repository = { type: "git", url: "git+https://github.example/somebody/something.git", directory: "www" };
+    const repository = {
+      type: "git",
+      url: "git+https://github.example/somebody/something.git",
+      directory: "www/package",
+    };
     assert.deepEqual(await named(env), { ...source, repository });
     assert.equal(source.publishConfig.provenance, true);
   });

@@ -111,6 +111,12 @@ before(async () => {
 after(() => browser.close());
 afterEach(() => assert.deepEqual(said.splice(0), [], "on the console"));
 
+/** What the server renders. */
+function Shown({ limiter }) {
+  const { ok, remaining, readyAt } = useRateLimit(limiter);
+  return createElement("p", null, `${ok} ${remaining} ${readyAt}`);
+}
+
 /** A clock that stands until it is moved, one millisecond after the other. Written into the page, too. */
 function fakeClock() {
   let now = 0;
@@ -148,7 +154,10 @@ for (const strict of [false, true]) {
           { log, element, show, end } = scene({ limiter }, { strict });
         const timers = [],
           texts = [];
-        const note = () => (timers.push(clock.timers.size), texts.push(element.textContent));
+        const note = () => {
+          timers.push(clock.timers.size);
+          texts.push(element.textContent);
+        };
         await show({ limiter });
         note();
         for (let i = 0; i < 4; i++) limiter.consume();
@@ -214,7 +223,10 @@ for (const strict of [false, true]) {
         const { log, show, end } = scene({ limiter: first }, { strict });
         const listening = [],
           timers = [];
-        const note = () => (listening.push([first.listening, second.listening]), timers.push(clock.timers.size));
+        const note = () => {
+          listening.push([first.listening, second.listening]);
+          timers.push(clock.timers.size);
+        };
         await show({ limiter: first });
         first.consume(3);
         await rendered();
@@ -353,11 +365,7 @@ for (const strict of [false, true]) {
     test("a page takes over what the server rendered", async () => {
       const clock = fakeClock(),
         limiter = new Limiter({ rate: 3, periodMs: 1000 }, { clock });
-      const Shown = () => {
-        const { ok, remaining, readyAt } = useRateLimit(limiter);
-        return createElement("p", null, `${ok} ${remaining} ${readyAt}`);
-      };
-      const rendered = renderToString(createElement("div", null, createElement(Shown)));
+      const rendered = renderToString(createElement("div", null, createElement(Shown, { limiter })));
       assert.equal(rendered, "<div><p>true 3 0</p></div>");
       assert.equal(clock.timers.size, 0);
       const html = strict ? rendered.replaceAll(/<\/?div>/g, "") : rendered;

@@ -9,10 +9,10 @@ import { after, before, test } from "node:test";
 import { fileURLToPath } from "node:url";
 import { promisify } from "node:util";
 import { unstable_readConfig as readConfig } from "wrangler";
-import { TOKEN, start } from "../http/workerd.mjs";
+import { start, TOKEN } from "../http/workerd.mjs";
 
 const root = fileURLToPath(new URL("../../", import.meta.url));
-const readme = readFileSync(join(root, "www/README.md"), "utf8");
+const readme = readFileSync(join(root, "www/package/README.md"), "utf8");
 const folder = mkdtempSync(join(tmpdir(), "tollgate-readme-"));
 let tollgate;
 

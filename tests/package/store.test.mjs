@@ -1,7 +1,7 @@
 // watch: what a user interface is told, and that nothing runs in between.
 import assert from "node:assert/strict";
-import { setImmediate } from "node:timers/promises";
 import { test } from "node:test";
+import { setImmediate } from "node:timers/promises";
 import { Limiter, watch } from "../../build/package/index.js";
 import { random } from "../random.mjs";
 import { FakeClock, START } from "./clock.mjs";
@@ -15,7 +15,10 @@ function make(limits, cost) {
   limiter.on = (listener) => {
     const off = on.call(limiter, listener);
     counted.listeners += 1;
-    return () => ((counted.listeners -= 1), off());
+    return () => {
+      counted.listeners -= 1;
+      off();
+    };
   };
   const store = watch(limiter, cost);
   const told = [];
@@ -64,20 +67,21 @@ test("whatever changes the answer is told, once, and whatever does not is not", 
   const { clock, limiter, told, store, listen } = make({ rate: 1, periodMs: 1000, capacity: 3, maxDebt: 2 });
   store.get();
   listen();
+  // biome-ignore format: a table
   const table = [
     // what happens                             then remaining, ready after
-    [() => limiter.consume(1), 2, 0],
-    [() => limiter.consume(0), undefined],
-    [() => limiter.consume(3), undefined], // refused
-    [() => limiter.peek(3), undefined],
-    [() => limiter.consume(2), 0, 1000],
-    [() => limiter.consume(1), undefined],
-    [() => limiter.charge(1), 0, 2000],
-    [() => limiter.refund(2), 1, 0],
-    [() => limiter.refund(0), undefined],
-    [() => limiter.reset(), 3, 0],
-    [() => limiter.pause(START + 700), 3, 700],
-    [() => limiter.pause(START + 600), undefined],
+    [() => limiter.consume(1),                  2, 0],
+    [() => limiter.consume(0),                  undefined],
+    [() => limiter.consume(3),                  undefined], // refused
+    [() => limiter.peek(3),                     undefined],
+    [() => limiter.consume(2),                  0, 1000],
+    [() => limiter.consume(1),                  undefined],
+    [() => limiter.charge(1),                   0, 2000],
+    [() => limiter.refund(2),                   1, 0],
+    [() => limiter.refund(0),                   undefined],
+    [() => limiter.reset(),                     3, 0],
+    [() => limiter.pause(START + 700),          3, 700],
+    [() => limiter.pause(START + 600),          undefined],
     [() => limiter.restore([{ tokens: 1, drops: 0, at: START }]), 1, 700],
   ];
   for (const [happens, remaining, after] of table) {
@@ -179,7 +183,10 @@ test("who listens from within, or stops, does no harm", async () => {
   const off = store.subscribe(() => {
     told.push("outer");
     off();
-    const inner = store.subscribe(() => (told.push("inner"), inner()));
+    const inner = store.subscribe(() => {
+      told.push("inner");
+      inner();
+    });
   });
   limiter.consume();
   limiter.consume();

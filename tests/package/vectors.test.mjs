@@ -1,20 +1,15 @@
 // The shared vectors, tests/vectors/*.json, through all of the package that decides.
 import assert from "node:assert/strict";
-import { readFileSync, readdirSync } from "node:fs";
+import { readdirSync, readFileSync } from "node:fs";
 import { test } from "node:test";
 import { Bucket, Budget, Limiter } from "../../build/package/index.js";
 import { FakeClock } from "./clock.mjs";
 
 /** How the package calls them. */
+// biome-ignore format: a table
 const VERBS = {
-  consume: "consume",
-  peek: "consume",
-  reserve: "reserve",
-  borrow: "borrow",
-  charge: "charge",
-  consume_up_to: "consumeUpTo",
-  refund: "refund",
-  reset: "reset",
+  consume: "consume", peek: "consume", reserve: "reserve", borrow: "borrow",
+  charge: "charge", consume_up_to: "consumeUpTo", refund: "refund", reset: "reset",
 };
 
 const folder = new URL("../vectors/", import.meta.url);

@@ -1,7 +1,7 @@
 // Tollgate's Bucket with the time given, with its own clock, and the same in plain JavaScript.
 import { Bucket, systemClock } from "tollgate";
-import { Bucket as PlainBucket } from "./plain.mjs";
 import { PLENTY, SPENT } from "../limits.mjs";
+import { Bucket as PlainBucket } from "./plain.mjs";
 
 export const bucket = {
   name: "Tollgate's Bucket",

@@ -8,7 +8,7 @@ const uses = [
 ];
 globalThis.outcome = uses.map((use) => {
   try {
-    use();
+    return typeof use();
   } catch (error) {
     return String(error);
   }

@@ -1,5 +1,5 @@
 import wasm from "tollgate/core.wasm";
-import { Bucket, Limiter, TollgateError, init } from "tollgate/slim";
+import { Bucket, init, Limiter, TollgateError } from "tollgate/slim";
 import { exercise } from "./exercise.mjs";
 
 init(wasm);

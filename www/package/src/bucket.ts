@@ -1,0 +1,196 @@
+// One limit for one key, with time as an argument.
+import { allocate, core, load } from "./core.js";
+import { checkIndex, checkWhole, TollgateError } from "./errors.js";
+
+/** One rule: a token bucket or a fixed window. All numbers are whole. */
+export interface Limit {
+  /** `token_bucket` (the default) refills evenly; `fixed_window` refills all at once when a window opens. */
+  readonly kind?: "token_bucket" | "fixed_window";
+  /** Names this limit in costs, where a policy has several limits. */
+  readonly name?: string;
+  /** How many tokens are added in each period. With 0 the budget never refills. */
+  readonly rate: number;
+  /** The period in milliseconds. */
+  readonly periodMs: number;
+  /** The most tokens it can hold, and so the largest burst. With 0 only `reserve` and `borrow` are granted. Default: `rate`. */
+  readonly capacity?: number;
+  /** How many tokens may be owed after `reserve`, `borrow` and `charge`. Default: 0. */
+  readonly maxDebt?: number;
+  /** How many tokens it starts with. Default: `capacity`. */
+  readonly initial?: number;
+  /** For a fixed window: how many milliseconds after the Unix epoch the first window opens. Default: 0. */
+  readonly offsetMs?: number;
+}
+
+/**
+ * What to do with the tokens.
+ *
+ * * `consume` takes them now or refuses.
+ * * `reserve` takes them in advance, to be used at `readyAt`, when they will have been refilled.
+ * * `borrow` starts as soon as earlier debt is paid; its own cost delays the next caller.
+ * * `consumeUpTo` takes what there is, at most `cost`.
+ * * `charge` debits what was already used, down to `-maxDebt`; never refused.
+ * * `refund` gives back, up to the capacity, and `reset` fills the bucket; never refused.
+ */
+export type Verb = "consume" | "reserve" | "borrow" | "charge" | "consumeUpTo" | "refund" | "reset";
+
+/** The answer. Moments are Unix milliseconds by the clock that was used to ask. */
+export type Decision = Grant | Refusal;
+
+/** Granted. */
+export interface Grant {
+  readonly allowed: true;
+  /** How many whole tokens were taken, or, by `refund` and `reset`, given back. */
+  readonly tokens: number;
+  /** When they may be used: now, except after `reserve` and `borrow`. */
+  readonly readyAt: number;
+}
+
+/** Not granted now, or never. */
+export interface Refusal {
+  readonly allowed: false;
+  /** The first moment at which the same call would be granted if nothing else is taken. `Infinity` means never. */
+  readonly retryAt: number;
+  /** Only if never: the largest cost that could be granted. */
+  readonly maxCost?: number;
+}
+
+/** The state of one limit: three whole numbers, safe to store as JSON. Only a limit with the same numbers can restore it. */
+export interface Snapshot {
+  /** Whole tokens; negative in debt. */
+  readonly tokens: number;
+  /** The fraction of the next token, in the core's own unit. */
+  readonly drops: number;
+  /** The moment up to which refills are included. */
+  readonly at: number;
+}
+
+/**
+ * One limit for one key. Time is an argument: Unix milliseconds from any clock. If the clock steps back by up to a
+ * minute, no time has passed; after a larger step the bucket continues from the new time.
+ *
+ * Over any `t` milliseconds it admits at most `capacity + ⌊rate · t / periodMs⌋` tokens by `consume`, and it never
+ * refuses what exact arithmetic would admit.
+ *
+ * ```js
+ * const bucket = new Bucket(0, { rate: 3, periodMs: 1000 }); // 3 per second
+ * bucket.consume(0, 3); // true
+ * bucket.consume(0); // false
+ * bucket.peek(0).retryAt; // 334: granted after a third of a second, refused at 333
+ * ```
+ */
+export class Bucket {
+  readonly #address: number;
+
+  /** Makes a bucket that is first used at `now`. Throws a {@link TollgateError} for numbers that cannot be kept exact. */
+  constructor(
+    now: number,
+    { kind = "token_bucket", rate, periodMs, capacity = rate, maxDebt = 0, initial = capacity, offsetMs = 0 }: Limit,
+  ) {
+    load();
+    const address = allocate(this);
+    this.#address = address;
+    const parameters = Object.entries({ rate, periodMs, capacity, maxDebt, initial, offsetMs });
+    const numbers = parameters.map(([name, value]) => checkWhole(name, value, minOf(name))) as [
+      number,
+      number,
+      number,
+      number,
+      number,
+      number,
+    ];
+    const max = address + core.size();
+    const tooLarge =
+      parameters[core.make(address, max, checkIndex("kind", kind, KINDS), checkMoment(now), ...numbers) - 1];
+    if (tooLarge) checkWhole(...tooLarge, minOf(tooLarge[0]), new Float64Array(core.memory.buffer, max, 1)[0]);
+  }
+
+  /**
+   * Takes `cost` tokens now and returns true, or takes none and returns false. {@link decide} returns the whole answer. A
+   * cost of 0 takes nothing, and is refused in debt.
+   */
+  consume(now: number, cost = 1): boolean {
+    // `checkMoment` and `checkWhole` inlined, because on this path it saves a quarter of the time.
+    if (!(Number.isSafeInteger(now) && Math.abs(now) <= LAST_MOMENT && Number.isSafeInteger(cost) && cost >= 0)) {
+      checkMoment(now);
+      checkWhole("cost", cost);
+    }
+    return core.consume(this.#address, now, cost) > 0;
+  }
+
+  /** Returns the answer that {@link consume} would give, and takes nothing. */
+  peek(now: number, cost = 1): Decision {
+    return this.decide(now, cost, "consume", 0, false);
+  }
+
+  /**
+   * Asks for `cost` tokens. `reserve` and `borrow` are refused where they would start more than `maxWaitMs` from now, or
+   * owe more than `maxDebt`. If `apply` is false, nothing is taken.
+   */
+  decide(now: number, cost = 1, verb: Verb = "consume", maxWaitMs = Infinity, apply = true): Decision {
+    const answer = core.decide(
+      this.#address,
+      checkIndex("verb", verb, VERBS),
+      checkMoment(now),
+      checkWhole("cost", cost),
+      checkWhole("maxWaitMs", maxWaitMs, 0, Infinity),
+      apply,
+    );
+    const tokens = this.#get(0, 0);
+    const at = this.#get(1, 0);
+    return answer === 0
+      ? { allowed: true, tokens, readyAt: at }
+      : answer === 1
+        ? { allowed: false, retryAt: at }
+        : { allowed: false, retryAt: at, maxCost: tokens };
+  }
+
+  /** How many whole tokens could be consumed; 0 in debt. */
+  remaining(now: number): number {
+    return Math.max(0, this.#get(2, now));
+  }
+
+  /** How many tokens are owed, rounded up; 0 when not in debt. */
+  owed(now: number): number {
+    return Math.max(0, -this.#get(2, now)); // the level is rounded down, so its negation is rounded up
+  }
+
+  /** The first moment, `now` or later, at which the bucket is full if nothing is taken; `Infinity` if it never is. */
+  fullAt(now: number): number {
+    return this.#get(5, now);
+  }
+
+  /** The state at `now`, to store. */
+  save(now: number): Snapshot {
+    return { tokens: this.#get(2, now), drops: this.#get(3, now), at: this.#get(4, now) };
+  }
+
+  /** Continues from what {@link save} returned for a bucket with the same numbers. Throws if this limit cannot be in that state. If `apply` is false, it only checks. */
+  restore(snapshot: Snapshot, apply = true): void {
+    const { tokens, drops, at } = snapshot ?? {};
+    if (![tokens, drops, at].every(Number.isSafeInteger) || !core.restore(this.#address, tokens, drops, at, apply))
+      throw snapshotMismatched();
+  }
+
+  /** Reads one of the core's numbers; see its `get`. */
+  #get(which: number, now: number): number {
+    return core.get(this.#address, which, checkMoment(now));
+  }
+}
+
+export const snapshotMismatched = () =>
+  new TollgateError("snapshot_mismatched", "the snapshot does not match these limits");
+
+/** A period of 0 ms has no rate. */
+const minOf = (name: string) => Number(name === "periodMs");
+
+function checkMoment(now: number): number {
+  return checkWhole("now", now, -LAST_MOMENT, LAST_MOMENT);
+}
+
+/** The core is exact for moments this far from the epoch: some 142 000 years. */
+export const LAST_MOMENT = 2 ** 52;
+
+/** In the order of the core's numbers. */
+const KINDS = ["token_bucket", "fixed_window"];
+const VERBS: readonly Verb[] = ["consume", "reserve", "borrow", "charge", "consumeUpTo", "refund", "reset"];

@@ -1,0 +1,65 @@
+// The clock, and timers by it.
+
+/** A source of time. The default is {@link systemClock}; a test passes its own. */
+export interface Clock {
+  /** Unix milliseconds: a whole number that never decreases. */
+  now(): number;
+  /** Calls `wake` once, as soon as {@link now} has reached `moment` and never before. Returns a function that cancels it. */
+  at(moment: number, wake: () => void): () => void;
+}
+
+/**
+ * Makes a clock of two others: the wall clock, which can be set and keeps running while a laptop sleeps, and a monotonic
+ * clock, which cannot be set and may stop. It is anchored to the wall clock once and then follows the monotonic one, so it
+ * does not jump. Only when the wall clock has got more than a minute ahead, as after a sleep, does it catch up. It never
+ * goes back.
+ */
+export function makeClock(
+  wallMs: () => number = () => Date.now(),
+  monotonicMs: () => number = () => performance.now(),
+): Clock {
+  let offsetMs: number | undefined;
+  const now = () => {
+    const elapsedMs = monotonicMs();
+    const differenceMs = wallMs() - elapsedMs;
+    if (offsetMs === undefined || differenceMs - offsetMs > SLEEP_MS) offsetMs = differenceMs;
+    return Math.floor(elapsedMs + offsetMs);
+  };
+  return {
+    now,
+    at(moment, wake) {
+      let timer: ReturnType<typeof setTimeout>;
+      const setTimer = () => {
+        clearTimeout(timer);
+        timer = setTimeout(check, Math.min(moment - now(), LONGEST_TIMER_MS));
+      };
+      const check = () => {
+        if (moment > now()) return setTimer();
+        cancel();
+        wake();
+      };
+      const cancel = () => {
+        clearTimeout(timer);
+        pending.delete(check);
+      };
+      pending.add(check);
+      setTimer();
+      return cancel;
+    },
+  };
+}
+
+// Timers stop while a laptop sleeps, so check them all when the page becomes visible.
+const pending = new Set<() => void>();
+const checkAll = () => {
+  for (const check of pending) check();
+};
+globalThis.document?.addEventListener("visibilitychange", checkAll);
+
+/** More than a clock is corrected by, and shorter than any real sleep. The core tolerates a step back of the same length. */
+const SLEEP_MS = 60_000;
+/** The longest delay of `setTimeout`; with a longer one it fires at once. */
+const LONGEST_TIMER_MS = 2 ** 31 - 1;
+
+/** The clock of this page or process: see {@link makeClock}. */
+export const systemClock: Clock = makeClock();

@@ -1,0 +1,82 @@
+// Loads the WebAssembly module, Tollgate's core, and hands out its memory. bucket.ts uses both.
+import { TollgateError } from "./errors.js";
+
+/** The exports of src/js/exports.rs, which documents them. An address is a number. */
+export interface Core {
+  readonly memory: { readonly buffer: ArrayBuffer; grow(pages: number): number };
+  size(): number;
+  make(
+    bucket: number,
+    max: number,
+    kind: number,
+    now: number,
+    rate: number,
+    periodMs: number,
+    capacity: number,
+    maxDebt: number,
+    initial: number,
+    offsetMs: number,
+  ): number;
+  consume(bucket: number, now: number, cost: number): number;
+  decide(bucket: number, verb: number, now: number, cost: number, maxWaitMs: number, apply: boolean): number;
+  get(bucket: number, which: number, now: number): number;
+  restore(bucket: number, tokens: number, drops: number, at: number, apply: boolean): number;
+}
+
+/** The module: its bytes, a `WebAssembly.Module` or a `WebAssembly.Instance`. Not a promise, nor what `instantiate` resolves to. */
+export type CoreSource = object & { readonly then?: never; readonly instance?: never };
+
+/**
+ * Sets the WebAssembly module. Only `tollgate/slim` needs this: `tollgate` brings the module with it. Call it with the
+ * module from `tollgate/core.wasm` before you make the first limiter. Only the first call counts.
+ *
+ * ```js
+ * init((await WebAssembly.instantiateStreaming(fetch("/core.wasm"))).instance);
+ * ```
+ */
+export function init(wasm: CoreSource | (() => CoreSource)): void {
+  source ??= wasm;
+}
+
+/** The module's exports, set by {@link load}. */
+export let core: Core;
+
+/** Compiles the module on the first call. Call it before anything else uses {@link core}. */
+export function load(): void {
+  if (core) return;
+  if (Object(source) !== source) throw new TollgateError("not_initialised", "call init(module) first");
+  const wasm = typeof source === "function" ? (source as () => CoreSource)() : source!;
+  core = instanceOf(wasm).exports as unknown as Core;
+}
+
+/**
+ * Returns the address of a new bucket, with room for one number behind it. Both belong to `owner` until it is garbage
+ * collected. Nothing else allocates memory in the module.
+ */
+export function allocate(owner: object): number {
+  const step = core.size() + NUMBER_BYTES;
+  if (free.length === 0) {
+    const page = core.memory.grow(1) * PAGE_BYTES;
+    for (let at = step; at <= PAGE_BYTES; at += step) free.push(page + at - step);
+  }
+  const address = free.pop()!;
+  registry?.register(owner, address);
+  return address;
+}
+
+function instanceOf(wasm: CoreSource): WebAssembly.Instance {
+  if ("exports" in wasm) return wasm as WebAssembly.Instance;
+  return new WebAssembly.Instance(
+    wasm instanceof WebAssembly.Module ? wasm : new WebAssembly.Module(wasm as BufferSource),
+  );
+}
+
+let source: CoreSource | (() => CoreSource) | undefined;
+
+const free: number[] = [];
+// Workers with a compatibility date before May 2025 have no registry; there memory is never reused.
+const registry = globalThis.FinalizationRegistry && new FinalizationRegistry<number>((address) => free.push(address));
+
+/** Memory grows by whole pages. One holds 390 buckets, more than most programs make. */
+const PAGE_BYTES = 65_536;
+const NUMBER_BYTES = 8;

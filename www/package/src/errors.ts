@@ -1,0 +1,65 @@
+// The errors that this package throws.
+
+/** What went wrong. Codes do not change. */
+export type TollgateErrorCode =
+  /** The argument of that name is not a whole number, or is out of range; `min` and `max` are the bounds. */
+  | `${string}_not_whole`
+  | `${string}_too_small`
+  | `${string}_too_large`
+  /** The argument of that name is not one of the known words. */
+  | `${string}_unknown`
+  /** The snapshot does not match the limits. */
+  | "snapshot_mismatched"
+  /** There is no WebAssembly module yet: call `init` first. */
+  | "not_initialised"
+  /** The cost is more than could ever be granted; `maxCost` is the most that could. */
+  | "cost_never_granted"
+  /** It would not be granted within `maxWaitMs`; `retryAt` is when it would be. */
+  | "wait_too_long"
+  /** The queue was full: this call was rejected, or dropped to make room for a newer one. */
+  | "queue_full"
+  /** The response did not come from Tollgate. */
+  | "answer_malformed";
+
+/** The numbers that go with a code. */
+export interface TollgateErrorDetails {
+  readonly min?: number;
+  readonly max?: number;
+  readonly maxCost?: number;
+  readonly retryAt?: number;
+}
+
+/** Every error that this package throws or rejects with. Check `code`. */
+export class TollgateError extends Error implements TollgateErrorDetails {
+  override readonly name = "TollgateError";
+  declare readonly min?: number;
+  declare readonly max?: number;
+  declare readonly maxCost?: number;
+  declare readonly retryAt?: number;
+
+  constructor(
+    readonly code: TollgateErrorCode,
+    message: string,
+    details?: TollgateErrorDetails,
+  ) {
+    super(message);
+    Object.assign(this, details);
+  }
+}
+
+/** Returns `value` if it is a whole number in range, and throws otherwise. `Infinity` passes where `max` is `Infinity`. */
+export function checkWhole(name: string, value: number, min = 0, max = Number.MAX_SAFE_INTEGER): number {
+  if ((Number.isSafeInteger(value) || value === max) && value >= min && value <= max) return value;
+  const fault = value < min ? "too_small" : value > max ? "too_large" : "not_whole";
+  throw new TollgateError(`${name}_${fault}`, `${name} must be a whole number from ${min} to ${max}, not ${value}`, {
+    min,
+    max,
+  });
+}
+
+/** Returns the index of `value` in `values`, and throws if it is not there. */
+export function checkIndex(name: string, value: string, values: readonly string[]): number {
+  const index = values.indexOf(value);
+  if (index < 0) throw new TollgateError(`${name}_unknown`, `${name} must be one of ${values}, not ${value}`);
+  return index;
+}

@@ -1,0 +1,22 @@
+// A minimal event emitter.
+
+export class Emitter<Event> {
+  readonly #listeners = new Set<(event: Event) => void>();
+
+  /** Calls `listener` for every event. Returns a function that removes it. */
+  on(listener: (event: Event) => void): () => void {
+    const own = (event: Event) => listener(event); // so that the same function can be added twice
+    this.#listeners.add(own);
+    return () => this.#listeners.delete(own);
+  }
+
+  protected emit(event: Event): void {
+    for (const listener of this.#listeners) {
+      try {
+        listener(event);
+      } catch (error) {
+        void Promise.reject(error); // an unhandled rejection: reported, but it stops neither the caller nor other listeners
+      }
+    }
+  }
+}

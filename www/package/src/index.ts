@@ -1,0 +1,7 @@
+// The package with its WebAssembly included.
+import { init } from "./core.js";
+import { wasm } from "./wasm.js";
+
+init(wasm);
+
+export * from "./slim.js";
