@@ -104,7 +104,7 @@ fn batch(body: &[u8]) -> Result<Request<'_>, Problem> {
             return bad_request(format!("{both}: make them one, with the sum of their costs"));
         }
     }
-    Ok(Request { action: Action::Hold, items: requests })
+    Ok(Request { action: Action::Take(Verb::Consume), items: requests })
 }
 
 fn fields(optional: &[&str]) -> String {
@@ -219,7 +219,7 @@ mod tests {
     fn a_batch_is_a_list_of_them() {
         let body = r#"{"requests":[{"policy":"a","key":"x"},{"policy":"a","key":"y","cost":2}]}"#;
         let items = vec![item("a", "x", None), item("a", "y", Some(Cost::Each(2)))];
-        assert_eq!(parse(Endpoint::Batch, body), Ok(Request { action: Action::Hold, items }));
+        assert_eq!(parse(Endpoint::Batch, body), Ok(Request { action: Action::Take(Verb::Consume), items }));
         let many = |count: usize| {
             let items: Vec<_> = (0..count).map(|i| format!(r#"{{"policy":"a","key":"{i}"}}"#)).collect();
             format!(r#"{{"requests":[{}]}}"#, items.join(","))

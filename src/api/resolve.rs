@@ -37,7 +37,7 @@ impl ResolvedRequest {
     pub fn new(endpoint: Endpoint, ask: &Request<'_>, policies: &Policies) -> Result<Self, Problem> {
         let verb = match ask.action {
             Action::Look(verb) | Action::Take(verb) | Action::Reserve(verb) => verb,
-            Action::Hold => Verb::Consume,
+            Action::Hold(_) => Verb::Consume,
             Action::Settle(_) | Action::Cancel(_) => Verb::Charge,
         };
         let items = ask.items.iter().map(|item| {

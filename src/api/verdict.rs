@@ -112,7 +112,7 @@ impl ResolvedRequest {
         let verb = match self.action {
             Action::Look(verb) | Action::Take(verb) | Action::Reserve(verb) => verb,
             Action::Cancel(_) => Verb::Refund,
-            Action::Hold | Action::Settle(_) => Verb::Consume,
+            Action::Hold(_) | Action::Settle(_) => Verb::Consume,
         };
         let (moved, ready_at, retry_at) = match answer.decision {
             Decision::Allow { tokens, ready_at } => (Some(tokens), Some(ready_at), None),

@@ -14,7 +14,6 @@ use super::clock;
 use super::frontend::random;
 use super::settings::Settings;
 use crate::ledger::{Ledger, Writes};
-use crate::policy::Policies;
 use crate::protocol::{Format, ObjectReply, ObjectRequest, Unreadable};
 
 /// What `key_object.mjs` wraps into a class that answers RPC.
@@ -58,8 +57,13 @@ impl KeyObject {
             }
             Err(Unreadable::Malformed) => return Err(JsError::new("the request's numbers are malformed").into()),
         };
-        self.with_ledger(|ledger, known, now| {
-            let (reply, writes) = ledger.ask(known, policies, &request, now, random)?;
+        let settings = Settings::of(&self.env).map_err(|_| JsError::new("the settings have errors"))?;
+        let known = |name: &str| settings.policies.by_wire_name(name).cloned();
+        let Some(asked) = policies.split(',').map(known).collect::<Option<Vec<_>>>() else {
+            return Ok(ObjectReply::PolicyUnknown.to_numbers(format));
+        };
+        self.with_ledger(|ledger, now| {
+            let (reply, writes) = ledger.ask(&asked, &request, now, random)?;
             Ok((reply.to_numbers(format), writes))
         })
     }
@@ -69,7 +73,7 @@ impl KeyObject {
     /// # Errors
     /// When the storage fails.
     pub fn clean(&self) -> Result<(), JsValue> {
-        self.with_ledger(|ledger, known, now| Ok(((), ledger.clean(known, now))))
+        self.with_ledger(|ledger, now| Ok(((), ledger.clean(now))))
     }
 
     /// Takes note that a row is in storage for good.
@@ -90,7 +94,7 @@ impl KeyObject {
         if self.ledger.borrow().is_none() {
             return Ok(()); // it was reset in the meantime: storage has all there is
         }
-        self.with_ledger(|ledger, known, now| Ok(((), ledger.flush_idle(known, now))))
+        self.with_ledger(|ledger, now| Ok(((), ledger.flush_idle(now))))
     }
 }
 
@@ -98,15 +102,14 @@ type Step<T> = Result<(T, Writes), crate::ledger::LedgerError>;
 
 impl KeyObject {
     /// Takes a step and writes what that makes necessary. If that fails, the ledger is read anew the next time.
-    fn with_ledger<T>(&self, step: impl FnOnce(&mut Ledger, &'static Policies, i64) -> Step<T>) -> Result<T, JsValue> {
-        let settings = Settings::of(&self.env).map_err(|_| JsError::new("the settings have errors"))?;
+    fn with_ledger<T>(&self, step: impl FnOnce(&mut Ledger, i64) -> Step<T>) -> Result<T, JsValue> {
         let now = clock::now();
         let mut slot = self.ledger.borrow_mut();
         let mut ledger = match slot.take() {
             Some(ledger) => ledger,
             None => self.read()?,
         };
-        let done = step(&mut ledger, &settings.policies, now).map_err(JsError::from);
+        let done = step(&mut ledger, now).map_err(JsError::from);
         if let Ok((_, writes)) = &done {
             self.write(writes)?;
         }
