@@ -1,14 +1,16 @@
 //! Laws: claims about every limit, every sequence of requests and every behaviour of the clock, tried on random ones
 //! close to the boundaries.
 
+mod anywhere;
+mod chance;
 mod oracle;
 
+use anywhere::test;
 use num_bigint::BigInt;
 use num_integer::Integer;
 use oracle::{Model, tokens_of};
 use proptest::prelude::*;
 use proptest::sample::select;
-use proptest::test_runner::RngSeed;
 use tollgate::limit::{
     Carry, Config, ConfigError, Decision, Kind, Limit, MAX_SPAN_MS, MAX_STEP_BACK_MS, MAX_TOKENS, Part, Record,
     Snapshot, State, Verb, decide_all, encode, jitter,
@@ -33,7 +35,7 @@ const EXACT: u64 = 1 << 52;
 const FURTHEST: i64 = START + (2 << 51);
 
 proptest! {
-    #![proptest_config(config())]
+    #![proptest_config(chance::config(6_000))]
 
     /// The central law: the same decision and the same level after any sequence of events.
     #[test]
@@ -519,12 +521,6 @@ fn a_snapshot_that_no_bucket_can_be_in_is_not_restored() {
             assert_eq!(restored.map(|state| limit.snapshot(&state)), is_restored.then_some(snapshot), "{snapshot:?}");
         }
     }
-}
-
-/// CI tries the same cases each time, so that a change is judged by what it changes; everybody else tries new ones.
-fn config() -> ProptestConfig {
-    let rng_seed = if std::env::var_os("CI").is_some() { RngSeed::Fixed(7) } else { RngSeed::Random };
-    ProptestConfig { cases: 6_000, failure_persistence: None, rng_seed, ..ProptestConfig::default() }
 }
 
 fn signed(ms: u64) -> i64 {

@@ -488,7 +488,11 @@ fn gcd(a: u64, b: NonZeroU64) -> NonZeroU64 {
 }
 
 #[cfg(test)]
+#[allow(clippy::arithmetic_side_effects, reason = "clippy takes a browser's tests for code")]
 mod tests {
+    #[cfg(target_family = "wasm")]
+    use wasm_bindgen_test::wasm_bindgen_test as test;
+
     use super::*;
 
     #[test]
