@@ -45,7 +45,7 @@ test("each verb does what it says", () => {
   }
 });
 
-test("what is left out is not zero", () => {
+test("an omitted value is not zero", () => {
   const bucket = new Bucket(0, { rate: 5, periodMs: 1000 });
   assert.equal(bucket.remaining(0), 5, "capacity is the rate, initial is the capacity");
   assert.equal(new Bucket(0, { rate: 5, periodMs: 1000, capacity: undefined, initial: undefined }).remaining(0), 5);
@@ -73,7 +73,7 @@ test("what is left out is not zero", () => {
   assert.deepEqual(early.decide(-1), { allowed: false, retryAt: 0 }, "a moment of 0 is a moment");
 });
 
-test("every number has its own codes, its bounds are exact, and nothing was asked", () => {
+test("every number has its own error codes and exact bounds, and an error changes nothing", () => {
   const bucket = new Bucket(0, { rate: 3, periodMs: 1000 });
   const token = (limit) => new Bucket(0, { rate: 3, periodMs: 1000, ...limit });
   const fixed = (limit) => token({ kind: "fixed_window", ...limit });
@@ -119,21 +119,21 @@ test("every number has its own codes, its bounds are exact, and nothing was aske
   assert.deepEqual(bucket.save(0), { tokens: 3, drops: 0, at: 0 });
 });
 
-test("a moment that is left out is refused", () => {
+test("a missing moment is rejected", () => {
   const bucket = new Bucket(0, { rate: 3, periodMs: 1000 });
   for (const method of ["consume", "peek", "decide", "remaining", "owed", "fullAt", "save"]) {
     assertRefused(() => bucket[method](), "now_not_whole", method);
   }
 });
 
-test("no longest wait is Infinity, or left out", () => {
+test("any wait is Infinity, or no maxWaitMs", () => {
   for (const ms of [undefined, Infinity]) {
     const bucket = new Bucket(0, { rate: 1, periodMs: SPAN / 2, capacity: 0, maxDebt: 1 });
     assert.deepEqual(bucket.decide(0, 1, "reserve", ms), { allowed: true, tokens: 1, readyAt: SPAN / 2 });
   }
 });
 
-test("what a refusal says of its bounds can be used", () => {
+test("the bounds that an error reports are accepted", () => {
   // biome-ignore format: a table
   const table = [
     // the limit                                               code                  min  max
@@ -152,18 +152,18 @@ test("what a refusal says of its bounds can be used", () => {
   assert.equal(error.message, "cost must be a whole number from 0 to 9007199254740991, not 1.5");
 });
 
-test("a period that is too long is told the shortest as well", () => {
+test("an error for a long period reports the shortest one too", () => {
   const { min, max } = assertRefused(() => new Bucket(0, { rate: 3, periodMs: SPAN + 1 }), "periodMs_too_large");
   assert.deepEqual([min, max], [1, SPAN]);
 });
 
-test("a token bucket takes no notice of an offset, and of a window's it makes use", () => {
+test("an offset moves windows and means nothing to a token bucket", () => {
   assert.equal(new Bucket(5, { rate: 1, periodMs: 10, offsetMs: 3 }).save(5).at, 5);
   assert.equal(new Bucket(5, { kind: "fixed_window", rate: 1, periodMs: 10, offsetMs: 3 }).save(5).at, 3);
   assert.equal(new Bucket(5, { kind: "fixed_window", rate: 1, periodMs: 10, offsetMs: 6 }).save(5).at, -4);
 });
 
-test("a verb that there is not is refused", () => {
+test("rejects an unknown verb", () => {
   for (const verb of ["peek", "consume_up_to", "Consume", "", "toString", "__proto__", 0, null, {}]) {
     const bucket = new Bucket(0, { rate: 3, periodMs: 1000 });
     assertRefused(() => bucket.decide(0, 1, verb), "verb_unknown", String(verb));
@@ -171,13 +171,13 @@ test("a verb that there is not is refused", () => {
   }
 });
 
-test("a kind that there is not is refused", () => {
+test("rejects an unknown kind", () => {
   for (const kind of ["fixedWindow", "window", "", 1, null]) {
     assertRefused(() => new Bucket(0, { kind, rate: 3, periodMs: 1000 }), "kind_unknown", String(kind));
   }
 });
 
-test("what is no limit is a TypeError or a TollgateError", () => {
+test("rejects anything that is not a limit, with a TypeError or a TollgateError", () => {
   for (const limit of [undefined, null, 5, "x", {}, [], { rate: 3 }, { periodMs: 3 }, Symbol("x"), () => {}]) {
     assertSafe(() => new Bucket(0, limit), "Bucket");
   }
@@ -188,7 +188,7 @@ test("what is no limit is a TypeError or a TollgateError", () => {
   assert.throws(() => Bucket.prototype.restore.call({}, { tokens: 0, drops: 0, at: 0 }), TypeError);
 });
 
-test("whatever is given to whichever method, it answers or throws its own error, and then nothing has changed", () => {
+test("any argument to any method gets an answer, or an error that changes nothing", () => {
   const { pick, chance } = random(20261120);
   // biome-ignore format: a table
   const NUMBERS = [
@@ -253,7 +253,7 @@ test("whatever is given to whichever method, it answers or throws its own error,
   assert.ok(Math.min(made, refused, calls.answered, calls.refused) > 100, JSON.stringify({ made, refused, calls }));
 });
 
-test("an argument that asks the bucket itself while it is read does no harm", () => {
+test("an argument may call the bucket while it is being read", () => {
   const bucket = new Bucket(0, { rate: 3, periodMs: 1000 });
   const asking = (value) => () => {
     bucket.consume(0);
@@ -284,7 +284,7 @@ test("an argument that asks the bucket itself while it is read does no harm", ()
   assert.deepEqual([bucket.remaining(0), bucket.consume(0, 3), bucket.consume(0)], [3, true, false]);
 });
 
-test("a state goes on where it was saved, whatever it is", () => {
+test("any saved state continues where it was saved", () => {
   const { below, pick, chance } = random(1);
   for (let round = 0; round < 500; round++) {
     const limit = randomLimit({ below, pick, chance });
@@ -314,14 +314,14 @@ test("a state goes on where it was saved, whatever it is", () => {
   }
 });
 
-test("a snapshot is what it was in the version before", () => {
+test("the snapshot format is pinned", () => {
   const bucket = new Bucket(START, { rate: 3, periodMs: 1000, maxDebt: 2 });
   bucket.decide(START, 4, "reserve");
   assert.equal(JSON.stringify(bucket.save(START)), '{"tokens":-1,"drops":0,"at":1700000000000}');
   assert.equal(JSON.stringify(bucket.save(START + 1)), '{"tokens":-1,"drops":3,"at":1700000000001}');
 });
 
-test("what is no snapshot of this limit is refused and changes nothing", () => {
+test("rejects a snapshot that does not match the limit, and changes nothing", () => {
   const bucket = new Bucket(0, { rate: 3, periodMs: 1000 });
   bucket.consume(0, 2);
   const good = bucket.save(0);
@@ -356,7 +356,7 @@ test("what is no snapshot of this limit is refused and changes nothing", () => {
   );
 });
 
-test("a snapshot from a clock that was far ahead locks nobody out", () => {
+test("a snapshot from a clock that was far ahead locks no one out", () => {
   // biome-ignore format: a table
   const table = [
     // at          then, at START, a token comes back at
@@ -376,7 +376,7 @@ test("a snapshot from a clock that was far ahead locks nobody out", () => {
   }
 });
 
-test("a bucket is the same as the obvious one that counts each millisecond", () => {
+test("agrees with the naive model that counts each millisecond", () => {
   const { below, pick, chance } = random(7);
   const seen = {};
   for (let round = 0; round < 700; round++) {
@@ -414,7 +414,7 @@ test("a bucket is the same as the obvious one that counts each millisecond", () 
   assert.deepEqual(Object.keys(seen).sort(), ["allow", "never", "wait"]);
 });
 
-test("a bucket of the largest numbers there are is exact to the millisecond", () => {
+test("is exact to the millisecond with the largest numbers", () => {
   const { below, pick } = random(11);
   const large = () =>
     pick([1, 2 ** below(52), 2 ** below(52) - 1, 10 ** below(15), below(2 ** 52), below(2 ** 30)]) || 1;
@@ -457,7 +457,7 @@ test("a bucket of the largest numbers there are is exact to the millisecond", ()
   assert.ok(counted > 300, `${counted}`);
 });
 
-test("over any interval no more is admitted than the capacity and what came back, and nothing that exact arithmetic would admit is refused", () => {
+test("over any interval admits at most the capacity plus the refill, and refuses nothing that exact arithmetic would admit", () => {
   const { below, pick } = random(3);
   for (const [rate, periodMs, capacity] of [
     [3, 1000, 3],
@@ -488,14 +488,14 @@ test("over any interval no more is admitted than the capacity and what came back
   }
 });
 
-test("faults leave nothing behind", () => {
+test("errors leave nothing behind", () => {
   const bucket = new Bucket(0, { rate: 3, periodMs: 1000 });
   for (let i = 0; i < 20_000; i++) assert.throws(() => bucket.consume(NaN));
   for (let i = 0; i < 5000; i++) assert.throws(() => new Bucket(0, { rate: 3, periodMs: 1000, initial: 4 }));
   assert.deepEqual([bucket.consume(0, 3), bucket.remaining(0)], [true, 0]);
 });
 
-test("100 000 buckets that nobody holds any more leave their memory to others, and 1000 that are held keep theirs", () => {
+test("the memory of 100 000 collected buckets is reused, and 1000 live ones keep theirs", () => {
   const url = (name) => new URL(`../../build/package/${name}`, import.meta.url).href;
   const script = `
     import { setImmediate } from "node:timers/promises";

@@ -10,7 +10,7 @@ const allow = (tokens, readyAt) => ({ allowed: true, tokens, readyAt });
 const wait = (retryAt) => ({ allowed: false, retryAt });
 const never = (maxCost) => ({ allowed: false, retryAt: Infinity, maxCost });
 
-test("all limits grant, or none gives anything, and the longest wait is the answer", () => {
+test("all limits grant or nothing is taken, and the answer has the longest wait", () => {
   const budget = new Budget(0, [
     { rate: 10, periodMs: 1000 },
     { rate: 15, periodMs: 60_000 },
@@ -42,7 +42,7 @@ test("all limits grant, or none gives anything, and the longest wait is the answ
   assert.equal(budget.fullAt(70_000), 70_000);
 });
 
-test("it is full when all are, and never if one never is", () => {
+test("is full when all limits are, and never if one never is", () => {
   const budget = new Budget(0, [
     { rate: 1, periodMs: 1000 },
     { rate: 0, periodMs: 1000, capacity: 3 },
@@ -52,7 +52,7 @@ test("it is full when all are, and never if one never is", () => {
   assert.equal(budget.fullAt(7), Infinity);
 });
 
-test("one limit is a budget of one", () => {
+test("a single limit is a budget of one", () => {
   const budget = new Budget(0, { rate: 3, periodMs: 1000 });
   assert.deepEqual(
     [budget.limits, budget.decide(0, 3), budget.decide(0)],
@@ -61,11 +61,11 @@ test("one limit is a budget of one", () => {
   assert.deepEqual(budget.save(0), [{ tokens: 0, drops: 0, at: 0 }]);
 });
 
-test("a budget of no limits is refused when it is made", () => {
+test("the constructor rejects an empty list of limits", () => {
   assert.throws(() => new Budget(0, []), TollgateError);
 });
 
-test("a limit that is wrong is refused when it is made", () => {
+test("the constructor rejects an invalid limit", () => {
   assert.throws(
     () =>
       new Budget(0, [
@@ -77,7 +77,7 @@ test("a limit that is wrong is refused when it is made", () => {
   assert.throws(() => new Budget(0.5, [{ rate: 1, periodMs: 1 }]), { code: "now_not_whole" });
 });
 
-test("a reservation starts when the last limit lets it, and owes to each", () => {
+test("a reservation starts when the last limit permits, and puts each in debt", () => {
   const limits = [
     { rate: 1, periodMs: 1000, maxDebt: 3 },
     { rate: 1, periodMs: 5000, maxDebt: 1 },
@@ -107,7 +107,7 @@ test("a reservation starts when the last limit lets it, and owes to each", () =>
   }
 });
 
-test("of several it takes what all have, and at most what of each was asked", () => {
+test("consumeUpTo takes what all limits have, and no more of each than was asked", () => {
   const limits = [
     { name: "requests", rate: 10, periodMs: 1000 },
     { name: "tokens", rate: 100, periodMs: 1000, initial: 7 },
@@ -143,7 +143,7 @@ test("of several it takes what all have, and at most what of each was asked", ()
   );
 });
 
-test("a cost that is no number of tokens is refused by every verb", () => {
+test("every verb rejects a cost that is not a number of tokens", () => {
   for (const limits of [
     [{ name: "a", rate: 1, periodMs: 1000 }],
     [
@@ -166,7 +166,7 @@ test("a cost that is no number of tokens is refused by every verb", () => {
   }
 });
 
-test("a cost by names has one for each limit", () => {
+test("a cost by names must name each limit", () => {
   const budget = new Budget(0, [
     { name: "requests", rate: 10, periodMs: 1000 },
     { name: "tokens", rate: 100, periodMs: 1000 },
@@ -179,7 +179,7 @@ test("a cost by names has one for each limit", () => {
   }
 });
 
-test("a cost by names has whole numbers, and those of each limit are taken of it", () => {
+test("a cost by names has whole numbers, and each limit takes its own", () => {
   const budget = new Budget(0, [
     { name: "requests", rate: 10, periodMs: 1000 },
     { name: "tokens", rate: 100, periodMs: 1000 },
@@ -206,7 +206,7 @@ test("a cost by names has whole numbers, and those of each limit are taken of it
   );
 });
 
-test("names that objects have of themselves are names as others", () => {
+test("names that every object has are ordinary names", () => {
   const budget = new Budget(0, [
     { name: "constructor", rate: 10, periodMs: 1000 },
     { name: "length", rate: 10, periodMs: 1000 },
@@ -219,7 +219,7 @@ test("names that objects have of themselves are names as others", () => {
   );
 });
 
-test("a refusal moves nothing but the limit that waits for a clock which was wrong", () => {
+test("a refusal changes nothing, except a limit whose clock stepped back too far", () => {
   const limits = [
     { rate: 1, periodMs: 1000 },
     { rate: 3, periodMs: 1000 },
@@ -236,7 +236,7 @@ test("a refusal moves nothing but the limit that waits for a clock which was wro
   assert.deepEqual(budget.decide(START - 59_001, 1), allow(1, START - 59_001));
 });
 
-test("all limits are restored or none", () => {
+test("restores all limits or none", () => {
   const limits = [
     { rate: 3, periodMs: 1000 },
     { rate: 5, periodMs: 1000 },
@@ -273,13 +273,13 @@ test("all limits are restored or none", () => {
   assert.deepEqual(budget.save(0), [{ ...empty, tokens: 3 }, empty]);
 });
 
-test("a snapshot of more limits than there are is refused", () => {
+test("rejects a snapshot of more limits than there are", () => {
   const budget = new Budget(0, [{ rate: 3, periodMs: 1000 }]);
   const { 0: one } = budget.save(0);
   assert.throws(() => budget.restore([one, one]), { code: "snapshot_mismatched" });
 });
 
-test("a snapshot of a clock that was far ahead locks nobody out", () => {
+test("a snapshot from a clock that was far ahead locks no one out", () => {
   const limits = [
     { rate: 3, periodMs: 1000 },
     { kind: "fixed_window", rate: 3, periodMs: 1000 },
@@ -296,7 +296,7 @@ test("a snapshot of a clock that was far ahead locks nobody out", () => {
   }
 });
 
-test("it answers as its buckets do, taken together", () => {
+test("answers as its buckets together do", () => {
   const { below, pick, chance } = random(23);
   let refusals = 0;
   for (let round = 0; round < 300; round++) {

@@ -42,14 +42,14 @@ function timers(t, it) {
   return { delays, pass, fire: (ms) => t.mock.timers.tick(ms) };
 }
 
-test("it starts with the wall's time, and goes on with the monotonic one", () => {
+test("starts at the wall clock's time and follows the monotonic clock", () => {
   const it = make(START, 123_456);
   assert.equal(it.clock.now(), START);
   it.pass(10);
   assert.equal(it.clock.now(), START + 10);
 });
 
-test("a wall that jumps by up to a minute is not followed, and by more only ahead", () => {
+test("a jump of the wall clock is followed only if it is forward and longer than a minute", () => {
   // biome-ignore format: a table
   const table = [
     // the wall jumps by  and the clock by
@@ -72,7 +72,7 @@ test("a wall that jumps by up to a minute is not followed, and by more only ahea
   }
 });
 
-test("a wall that is ahead bit by bit is followed when that is more than a minute", () => {
+test("a wall clock that gains bit by bit is followed once it is more than a minute ahead", () => {
   const it = make();
   it.clock.now();
   for (let i = 0; i < 60; i++) {
@@ -85,14 +85,14 @@ test("a wall that is ahead bit by bit is followed when that is more than a minut
   assert.equal(it.clock.now(), START + MINUTE + 1, "and not back");
 });
 
-test("it is anchored when it is first asked", () => {
+test("is anchored when it is first read", () => {
   const it = make();
   it.wall += 5000;
   it.monotonic += 1;
   assert.equal(it.clock.now(), START + 5000);
 });
 
-test("it is whole and never goes back, whatever the wall does", () => {
+test("is whole and never goes back, whatever the wall clock does", () => {
   const { below, pick } = random(5);
   const it = make(START + 0.25, 0.7);
   let last = it.clock.now();
@@ -106,7 +106,7 @@ test("it is whole and never goes back, whatever the wall does", () => {
   }
 });
 
-test("a part of a millisecond has not passed", () => {
+test("rounds down to whole milliseconds", () => {
   const it = make(START, 0);
   it.clock.now();
   it.monotonic += 0.999;
@@ -115,7 +115,7 @@ test("a part of a millisecond has not passed", () => {
   assert.equal(it.clock.now(), START + 1);
 });
 
-test("it wakes at the moment, once, and not a millisecond before", (t) => {
+test("wakes once, at the moment and not a millisecond before", (t) => {
   const it = make();
   const { delays, pass } = timers(t, it);
   const woken = [];
@@ -144,7 +144,7 @@ test("a timer that fires early is set again", (t) => {
   assert.equal(woken, 1);
 });
 
-test("a wait longer than any timer is one of several", (t) => {
+test("a wait longer than any timer is split into several", (t) => {
   // biome-ignore format: a table
   const table = [
     // how long                   timers
@@ -167,7 +167,7 @@ test("a wait longer than any timer is one of several", (t) => {
   }
 });
 
-test("who does not want to be woken any more is not", (t) => {
+test("a cancelled wake-up does not happen", (t) => {
   const it = make();
   const { pass } = timers(t, it);
   const woken = [];
@@ -187,7 +187,7 @@ test("who does not want to be woken any more is not", (t) => {
   second();
 });
 
-test("a moment that has passed wakes soon, and not before at returns", (t) => {
+test("a moment in the past wakes soon, but not before `at` returns", (t) => {
   for (const moment of [START, START - 1, 0, -Infinity]) {
     const it = make();
     const { fire } = timers(t, it);
@@ -201,7 +201,7 @@ test("a moment that has passed wakes soon, and not before at returns", (t) => {
   }
 });
 
-test("who waits while the laptop sleeps is woken when its page is looked at again", async (t) => {
+test("a wait that ended while the laptop slept ends when the page becomes visible", async (t) => {
   globalThis.document = new EventTarget();
   try {
     const { makeClock } = await import("../../build/package/clock.js?with-a-page");
@@ -230,7 +230,7 @@ test("who waits while the laptop sleeps is woken when its page is looked at agai
   }
 });
 
-test("who is given up by another that wakes at the same look is not woken", async (t) => {
+test("a wake-up cancelled by another in the same check does not happen", async (t) => {
   globalThis.document = new EventTarget();
   try {
     const { makeClock } = await import("../../build/package/clock.js?with-another-page");
@@ -258,7 +258,7 @@ test("who is given up by another that wakes at the same look is not woken", asyn
   }
 });
 
-test("the system's clock is the wall's, in whole milliseconds", () => {
+test("the system clock shows wall time in whole milliseconds", () => {
   assert.ok(Math.abs(systemClock.now() - Date.now()) < 1000);
   assert.ok(Number.isSafeInteger(systemClock.now()));
 });

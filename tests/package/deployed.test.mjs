@@ -22,7 +22,7 @@ function counted(key) {
   return { seen, twin: new Twin(client, { policy: "api", key }) };
 }
 
-test("of fifty at once ten are granted, and nobody asks for the others", async () => {
+test("of fifty calls at once ten are granted, and the others are not sent", async () => {
   const { seen, twin } = counted("alice");
   await twin.sync();
   const answers = await Promise.all(Array.from({ length: 50 }, () => twin.consume()));
@@ -33,7 +33,7 @@ test("of fifty at once ten are granted, and nobody asks for the others", async (
   );
 });
 
-test("twenty that come back when they are told to are all granted, as fast as the policy has it, and few ask in vain", async () => {
+test("twenty callers that retry when told to are granted at the policy's rate, with few requests wasted", async () => {
   const { seen, twin } = counted("bob");
   await twin.sync();
   const began = performance.now();

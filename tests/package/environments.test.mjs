@@ -41,7 +41,7 @@ const SLIM_PAGE = { outcome: EXPECTED, instances: 0 };
 describe("Node", () => {
   const node = (...args) => printed(process.execPath, args, folder);
 
-  test("imports it, and slim beside it is the same one", async () => {
+  test("imports it, and slim has the same exports", async () => {
     assert.deepEqual(await node("whole.mjs"), { isOne: true, exercise: EXPECTED });
   });
   test("imports it from CommonJS", async () => {
@@ -169,7 +169,7 @@ describe("a page without a bundler", () => {
     });
     assert.deepEqual(await visit(`${url}/static.html`), { outcome: EXPECTED, instances: 1 });
   });
-  test("hears of its policy at the first use, and at each, when that is missing", async () => {
+  test("without it, throws at each use and not on import", async () => {
     const { url } = await serve(folder, { "content-security-policy": "default-src 'none'; script-src 'self'" });
     const { outcome, instances } = await visit(`${url}/refused.html`);
     assert.equal(instances, 0);
@@ -207,7 +207,7 @@ describe("a Worker", () => {
     run("esbuild", [`${program}.mjs`, "--bundle", "--format=esm", `--outdir=${program}`, ...args], folder);
   after(Runtime.removeAll);
 
-  test("is given the core as a module by Wrangler", async () => {
+  test("gets the core as a module from Wrangler", async () => {
     const date = ["--compatibility-date", "2026-11-01"];
     await run(
       "wrangler",
@@ -217,7 +217,7 @@ describe("a Worker", () => {
     assert.deepEqual(wasmOf("wrangler", "worker.js"), { files: [core], isInText: false });
     assert.deepEqual(await workerd("wrangler", "worker.js"), { early: 3, exercise: EXPECTED });
   });
-  test("that needs no code generation, which would be refused", async () => {
+  test("does not compile at run time, which the platform refuses", async () => {
     await bundle("worker-late");
     assert.deepEqual(wasmOf("worker-late", "worker-late.js"), { files: [], isInText: true });
     const error = "CompileError: WebAssembly.Module(): Wasm code generation disallowed by embedder";
@@ -225,7 +225,7 @@ describe("a Worker", () => {
     await bundle("worker-late", "--conditions=workerd", "--loader:.wasm=copy");
     assert.equal(await workerd("worker-late", "worker-late.js"), 3);
   });
-  test("gives it to slim itself", async () => {
+  test("can pass the module to slim", async () => {
     await bundle("worker-slim", "--conditions=workerd", "--loader:.wasm=copy");
     assert.deepEqual(await workerd("worker-slim", "worker-slim.js"), { isModule: true, exercise: EXPECTED });
   });

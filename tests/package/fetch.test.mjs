@@ -62,7 +62,7 @@ function make(serves, options, limits = { rate: 100, periodMs: 100 }) {
 
 const seconds = (ms) => new Date(ms).toUTCString();
 
-test("requests wait in line, and are what they were", async () => {
+test("requests wait in the queue and arrive unchanged", async () => {
   const { api, url, settle, sentAt, seen } = make([], {}, { rate: 1, periodMs: 1000 });
   const inputs = [
     [url],
@@ -90,7 +90,7 @@ test("requests wait in line, and are what they were", async () => {
   ]);
 });
 
-test("where nobody says who sends, it is the page's fetch, as it is by then", async (t) => {
+test("by default sends with the global fetch of the moment", async (t) => {
   const { limiter, url } = make([]);
   const api = limitFetch(limiter);
   assert.equal(await (await api(url)).text(), "answer 1");
@@ -98,7 +98,7 @@ test("where nobody says who sends, it is the page's fetch, as it is by then", as
   assert.equal(await (await api(url)).text(), "mine");
 });
 
-test("who is refused comes back when the server said", async () => {
+test("a refused request is retried when the server said", async () => {
   const server = START - 86_400_000; // whose clock is a day behind
   // biome-ignore format: a table
   const table = [
@@ -134,7 +134,7 @@ test("who is refused comes back when the server said", async () => {
   }
 });
 
-test("who is told that nothing is left waits, though this time it was let through", async () => {
+test("a granted response that reports nothing left pauses the limiter", async () => {
   // biome-ignore format: a table
   const table = [
     // RateLimit                                  pause
@@ -169,13 +169,13 @@ test("who is told that nothing is left waits, though this time it was let throug
   }
 });
 
-test("of two header fields of one name both count", async () => {
+test("repeated header fields all count", async () => {
   const { api, url, settle, pausedMs } = make([[200, { ratelimit: ['"a";r=0;t=2', '"b";r=0;t=5'] }]]);
   await settle(api(url));
   assert.equal(pausedMs(), 5000);
 });
 
-test("what is neither 429 nor 503 is not sent again, and its Retry-After is not asked", async () => {
+test("other statuses are not retried, and their Retry-After is ignored", async () => {
   for (const status of [200, 201, 204, 301, 400, 403, 404, 408, 413, 500, 502, 504]) {
     const { api, url, settle, seen, pausedMs } = make([[status, { "retry-after": "5" }]]);
     const response = await settle(api(url));
@@ -183,7 +183,7 @@ test("what is neither 429 nor 503 is not sent again, and its Retry-After is not 
   }
 });
 
-test("a 503 is sent again where that does no harm, and a 429 always", async () => {
+test("a 503 is retried if the request is idempotent, and a 429 always", async () => {
   // biome-ignore format: a table
   const table = [
     // method    headers                      of 503
@@ -215,7 +215,7 @@ test("a 503 is sent again where that does no harm, and a 429 always", async () =
   }
 });
 
-test("it is sent as often as it may, waits longer each time, and then the response is the last", async () => {
+test("waits longer before each retry, and returns the last response", async () => {
   // biome-ignore format: a table
   const table = [
     // retries   sent at                    pause then
@@ -232,7 +232,7 @@ test("it is sent as often as it may, waits longer each time, and then the respon
   }
 });
 
-test("each time it is sent it is counted", async () => {
+test("every attempt costs tokens", async () => {
   const { api, url, settle, sentAt, limiter } = make(
     [
       [429, { "retry-after": "1" }],
@@ -245,7 +245,7 @@ test("each time it is sent it is counted", async () => {
   assert.deepEqual([sentAt, limiter.remaining()], [[0, 10_000, 35_000], 0]);
 });
 
-test("the cost is a number, what a function says of the request, or a number by each name", async () => {
+test("the cost is a number, a number for each name, or a function of the request", async () => {
   const limits = [
     { name: "requests", rate: 10, periodMs: 1000 },
     { name: "bytes", rate: 100, periodMs: 1000 },
@@ -272,7 +272,7 @@ test("the cost is a number, what a function says of the request, or a number by 
   assert.deepEqual(seen(), []);
 });
 
-test("a pause holds up all who use the limiter, and a little longer than was said", async (t) => {
+test("a pause holds for everything that uses the limiter, with jitter added", async (t) => {
   // biome-ignore format: a table
   const table = [
     // random  jitterMs   longer by
@@ -305,7 +305,7 @@ test("a pause holds up all who use the limiter, and a little longer than was sai
   assert.ok(waits.size > 5, "not all at once");
 });
 
-test("what is sent again is the same, whatever the body is", async () => {
+test("a retry sends the same request, whatever the body", async () => {
   const form = () => {
     const data = new FormData();
     data.set("field", "of the form");
@@ -344,7 +344,7 @@ test("what is sent again is the same, whatever the body is", async () => {
   }
 });
 
-test("a signal ends the wait, at first and before it is sent again", async () => {
+test("a signal aborts the first wait and the wait before a retry", async () => {
   for (const isRequest of [false, true]) {
     const { api, url, limiter, settle, sentAt, seen } = make(
       [[429, { "retry-after": "5" }]],
@@ -376,7 +376,7 @@ test("a signal ends the wait, at first and before it is sent again", async () =>
   }
 });
 
-test("a request may be aborted on its way", async () => {
+test("a request can be aborted in flight", async () => {
   const { limiter } = make([]);
   const controller = new AbortController();
   const api = limitFetch(limiter, {
@@ -389,7 +389,7 @@ test("a request may be aborted on its way", async () => {
   await assert.rejects(sent, (reason) => reason === "on its way");
 });
 
-test("if there is no time left, the response is what the server said last", async () => {
+test("if no time is left for a retry, returns the last response", async () => {
   // biome-ignore format: a table
   const table = [
     // maxWaitMs  server says   sent at        status
@@ -406,14 +406,14 @@ test("if there is no time left, the response is what the server said last", asyn
   }
 });
 
-test("who has no time to be sent at all is told", async () => {
+test("rejects a request that cannot be sent in time at all", async () => {
   const { api, url, limiter, seen } = make([], { maxWaitMs: 99 }, { rate: 1, periodMs: 100 });
   limiter.consume();
   await assert.rejects(api(url), { name: "TollgateError", code: "wait_too_long", retryAt: START + 100 });
   assert.deepEqual(seen(), []);
 });
 
-test("where the line is full the response is what the server said last as well", async () => {
+test("if the queue is full, returns the last response", async () => {
   const clock = new FakeClock();
   const limiter = new Limiter({ rate: 9, periodMs: 1000 }, { clock, maxQueue: 0 });
   const { url, seen } = make([[429, { "retry-after": "3" }]]);
@@ -422,7 +422,7 @@ test("where the line is full the response is what the server said last as well",
   assert.equal(seen().length, 1);
 });
 
-test("whoever waits may have a priority", async () => {
+test("a request may have a priority", async () => {
   const { api, url, limiter, clock, sentAt, settle } = make([], { priority: 1 }, { rate: 1, periodMs: 1000 });
   limiter.consume();
   const other = clock.follow(limiter.acquire());
@@ -430,7 +430,7 @@ test("whoever waits may have a priority", async () => {
   assert.deepEqual([sentAt, other], [[1000], {}]);
 });
 
-test("what goes wrong on the way is the caller's, and is not sent again", async () => {
+test("a network failure goes to the caller and is not retried", async () => {
   const { limiter } = make([]);
   let sent = 0;
   const fetch = async () => {
@@ -445,7 +445,7 @@ test("what goes wrong on the way is the caller's, and is not sent again", async 
   assert.deepEqual([sent, limiter.remaining()], [1, 99], "what is no request costs nothing");
 });
 
-test("a response that is not given to the caller is let go", async () => {
+test("a response that is not returned is cancelled", async () => {
   const it = make([]);
   const gone = [];
   let count = 0;
@@ -458,7 +458,7 @@ test("a response that is not given to the caller is let go", async () => {
   assert.deepEqual([response.status, gone, response.bodyUsed], [200, [0, 1], false]);
 });
 
-test("a response is let go as well when a signal ends the wait", async () => {
+test("a response is cancelled when a signal aborts the retry", async () => {
   const { limiter } = make([]);
   const controller = new AbortController();
   let gone = 0;
@@ -477,7 +477,7 @@ test("a response is let go as well when a signal ends the wait", async () => {
   assert.equal(gone, 1);
 });
 
-test("a server that says something absurd does not end the limiter", async () => {
+test("absurd headers do not break the limiter", async () => {
   for (const headers of [
     { "retry-after": "9".repeat(20) },
     { "retry-after": "9".repeat(400) },
@@ -491,7 +491,7 @@ test("a server that says something absurd does not end the limiter", async () =>
   }
 });
 
-test("options that are no numbers are refused", async () => {
+test("rejects options that are not whole numbers", async () => {
   const { limiter } = make([]);
   for (const options of [
     { retries: NaN },

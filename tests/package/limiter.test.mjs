@@ -32,7 +32,7 @@ function make(limits, options, lateMs = 0) {
   return { clock, limiter, events, acquire, admitted, to };
 }
 
-test("who does not have to wait does not", async () => {
+test("admits at once what need not wait", async () => {
   const { clock, limiter, acquire, to } = make({ rate: 3, periodMs: 1000 });
   const fate = acquire();
   const all = acquire({ cost: 2 });
@@ -54,7 +54,7 @@ test("who does not have to wait does not", async () => {
   assert.deepEqual([limiter.waiting, clock.timers], [0, []]);
 });
 
-test("a cost of nothing waits for its turn, and takes nothing", async () => {
+test("a cost of 0 waits its turn and takes nothing", async () => {
   const { limiter, acquire, admitted, to } = make(SECOND);
   acquire({ cost: 0 });
   acquire();
@@ -71,7 +71,7 @@ test("within a priority it is first come, first served", async () => {
   assert.deepEqual(admitted(), [1000, 4000, 5000, 7000, 8000]);
 });
 
-test("a large request is not starved by small ones, whether they wait in line or ask", async () => {
+test("a large request is not starved by small ones, queued or not", async () => {
   const { limiter, acquire, admitted, to } = make({ rate: 1, periodMs: 1000, capacity: 5, initial: 0 });
   acquire({ cost: 5 });
   for (let ms = 0; ms < 5000; ms += 250) {
@@ -83,7 +83,7 @@ test("a large request is not starved by small ones, whether they wait in line or
   assert.deepEqual(admitted(), [5000, 6000, 7000, 8000, 9000, 10_000]);
 });
 
-test("who asks while others wait is told exactly when it would be granted", async () => {
+test("a refusal while others wait has the exact moment of the grant", async () => {
   const { limiter, acquire, to } = make({ rate: 1, periodMs: 1000, capacity: 3, initial: 0 });
   acquire({ cost: 2 });
   acquire({ cost: 1 });
@@ -103,14 +103,14 @@ test("who asks while others wait is told exactly when it would be granted", asyn
   assert.deepEqual(limiter.consume(), allow(1, 4000));
 });
 
-test("higher priorities are admitted first, and of one priority whoever came first", async () => {
+test("higher priorities are admitted first, and equal ones in order of arrival", async () => {
   const { acquire, admitted, to } = make({ ...SECOND, initial: 0 });
   for (const priority of [undefined, 5, -1, 5, 0, 1, Number.MAX_SAFE_INTEGER]) acquire({ priority });
   await to(10_000);
   assert.deepEqual(admitted(), [5000, 2000, 7000, 3000, 6000, 4000, 1000]);
 });
 
-test("a longest wait is kept to the millisecond", async () => {
+test("maxWaitMs is exact to the millisecond", async () => {
   const { limiter, events, acquire, admitted, to } = make({ rate: 3, periodMs: 1000, initial: 0 });
   // biome-ignore format: a table
   const table = [
@@ -146,7 +146,7 @@ test("a longest wait is kept to the millisecond", async () => {
   assert.equal(limiter.waiting, 0);
 });
 
-test("who can be admitted in time no more is told at once", async () => {
+test("a waiter that can no longer be admitted in time is rejected at once", async () => {
   const restored = [{ tokens: 0, drops: 0, at: START + 1 }];
   // biome-ignore format: a table
   const table = [
@@ -171,7 +171,7 @@ test("who can be admitted in time no more is told at once", async () => {
   }
 });
 
-test("what can never be granted is refused at once, and says what could", async () => {
+test("a cost that can never be granted is rejected at once, with the largest that could", async () => {
   const { limiter, events, acquire, admitted } = make([
     { name: "a", rate: 3, periodMs: 1000 },
     { name: "b", rate: 5, periodMs: 1000 },
@@ -187,7 +187,7 @@ test("what can never be granted is refused at once, and says what could", async 
   );
 });
 
-test("what is no request is refused, and nobody waits for it", async () => {
+test("rejects invalid options, which leave nothing in the queue", async () => {
   const { clock, limiter, events, acquire, to } = make([{ name: "a", rate: 3, periodMs: 1000 }]);
   const table = [
     [{ cost: -1 }, "cost_too_small"],
@@ -232,14 +232,14 @@ test("what is no request is refused, and nobody waits for it", async () => {
   }
 });
 
-test("a priority that is no number is refused", async () => {
+test("rejects a priority that is not a number", async () => {
   for (const priority of [NaN, "high", null, {}]) {
     const { limiter } = make(SECOND);
     await assert.rejects(limiter.acquire({ priority }), TollgateError, String(priority));
   }
 });
 
-test("a question that is wrong changes nothing for those in line", async () => {
+test("an invalid cost changes nothing for the waiters", async () => {
   for (const wrong of [1.5, -1, NaN, { a: 1.5 }]) {
     const { limiter, acquire, admitted, to } = make([{ name: "a", rate: 1, periodMs: 1000, initial: 0 }]);
     acquire();
@@ -252,7 +252,7 @@ test("a question that is wrong changes nothing for those in line", async () => {
   }
 });
 
-test("a signal ends the wait, and leaves nothing behind", async () => {
+test("a signal aborts the wait and leaves nothing behind", async () => {
   const { clock, limiter, events, acquire, to } = make({ rate: 1, periodMs: 1000 });
   const reason = new Error("no more");
   const before = AbortSignal.abort(reason);
@@ -262,7 +262,7 @@ test("a signal ends the wait, and leaves nothing behind", async () => {
   assert.equal(limiter.remaining(), 1, "nothing was taken");
   const controller = new AbortController();
   acquire({ signal: controller.signal });
-  assert.equal(getEventListeners(controller.signal, "abort").length, 0, "who is admitted does not listen");
+  assert.equal(getEventListeners(controller.signal, "abort").length, 0, "an admitted call does not listen");
   const waits = acquire({ signal: controller.signal, cost: 1 });
   assert.equal(getEventListeners(controller.signal, "abort").length, 1);
   await to(500);
@@ -283,7 +283,7 @@ test("a signal ends the wait, and leaves nothing behind", async () => {
   assert.equal(acquire({ signal: null }).error, undefined, "null is none");
 });
 
-test("who gives up frees the line for those behind", async () => {
+test("an aborted waiter makes way for those behind it", async () => {
   const { limiter, acquire, admitted, to } = make({ rate: 1, periodMs: 1000, capacity: 3, initial: 0 });
   const first = new AbortController();
   acquire({ cost: 3, signal: first.signal });
@@ -303,7 +303,7 @@ test("who gives up frees the line for those behind", async () => {
   assert.deepEqual([admitted()[3], admitted()[5]], [3000, 4000]);
 });
 
-test("nobody is admitted whose signal was aborted", async () => {
+test("a waiter whose signal is aborted is never admitted", async () => {
   const { limiter, acquire, admitted } = make({ rate: 1, periodMs: 1000, capacity: 3, initial: 1 });
   const controller = new AbortController();
   acquire({ cost: 3, signal: controller.signal });
@@ -313,7 +313,7 @@ test("nobody is admitted whose signal was aborted", async () => {
   assert.deepEqual([admitted(), limiter.remaining(), limiter.waiting], [["over", "over"], 1, 0]);
 });
 
-test("as many wait as may, and one more is refused or has the oldest go", async () => {
+test("a full queue rejects the new call or drops the oldest", async () => {
   // biome-ignore format: a table
   const table = [
     // overflow      maxQueue  priorities          then
@@ -345,7 +345,7 @@ test("as many wait as may, and one more is refused or has the oldest go", async 
   }
 });
 
-test("who need not wait is admitted even where nobody may", async () => {
+test("with a queue of 0, calls that need not wait are admitted", async () => {
   const { limiter, acquire, admitted } = make({ rate: 2, periodMs: 1000 }, { maxQueue: 0 });
   acquire();
   acquire();
@@ -354,14 +354,14 @@ test("who need not wait is admitted even where nobody may", async () => {
   assert.deepEqual([admitted(), limiter.waiting], [[0, 0, "queue_full"], 0]);
 });
 
-test("a thousand may wait, if nobody says otherwise", async () => {
+test("by default a thousand calls may wait", async () => {
   const { limiter, acquire, admitted } = make({ ...SECOND, initial: 0 });
   for (let i = 0; i < 1001; i++) acquire();
   await setImmediate();
   assert.deepEqual([limiter.waiting, admitted()[999], admitted()[1000]], [1000, undefined, "queue_full"]);
 });
 
-test("who takes the place of the oldest is told by its own wait whether there is time", async () => {
+test("the deadline of a call that replaces the oldest counts without the oldest", async () => {
   const { acquire, admitted, to } = make({ ...SECOND, initial: 0 }, { maxQueue: 1, overflow: "drop_oldest" });
   acquire();
   acquire({ maxWaitMs: 1000 });
@@ -369,7 +369,7 @@ test("who takes the place of the oldest is told by its own wait whether there is
   assert.deepEqual(admitted(), ["queue_full", 1000]);
 });
 
-test("nobody is admitted while it is paused, and all who can be when it is over", async () => {
+test("a pause admits nothing until it ends", async () => {
   const { clock, limiter, events, acquire, admitted, to } = make({ rate: 3, periodMs: 1000 });
   limiter.pause(START + 5000);
   assert.deepEqual(events, [{ type: "change" }]);
@@ -398,7 +398,7 @@ test("nobody is admitted while it is paused, and all who can be when it is over"
   assert.deepEqual([limiter.consume().allowed, limiter.peek(2).retryAt], [true, START + 7334]);
 });
 
-test("a pause that is over is none", () => {
+test("a pause in the past has no effect", () => {
   const { limiter } = make(SECOND);
   for (const moment of [START, START - 1, 0, -(2 ** 52)]) {
     limiter.pause(moment);
@@ -408,7 +408,7 @@ test("a pause that is over is none", () => {
   assert.deepEqual(limiter.peek(), wait(1));
 });
 
-test("a pause until what is no moment is refused", async () => {
+test("rejects a pause until something that is not a moment", async () => {
   for (const not of [NaN, 1.5, "soon", undefined, Infinity, -Infinity, 2 ** 53, START + 0.5]) {
     const { limiter, acquire, admitted, to } = make(SECOND);
     assert.throws(() => limiter.pause(not), TollgateError, String(not));
@@ -419,7 +419,7 @@ test("a pause until what is no moment is refused", async () => {
   }
 });
 
-test("a reservation of more than the capacity is only put off by a pause", async () => {
+test("a pause only delays a reservation of more than the capacity", async () => {
   for (const limit of [
     { ...SECOND, capacity: 0, maxDebt: 5 },
     { ...SECOND, capacity: 1, maxDebt: 5 },
@@ -433,7 +433,7 @@ test("a reservation of more than the capacity is only put off by a pause", async
   }
 });
 
-test("a reservation that others in line put off is told when it would be granted", async () => {
+test("a reservation refused because of the queue has the moment of the grant", async () => {
   const { limiter, acquire, to } = make({ ...SECOND, initial: 0, maxDebt: 5 });
   acquire();
   const { retryAt } = limiter.reserve(1);
@@ -442,7 +442,7 @@ test("a reservation that others in line put off is told when it would be granted
   assert.deepEqual(limiter.reserve(1), allow(1, 2000));
 });
 
-test("what is given back wakes those who wait", async () => {
+test("returned tokens wake the waiters", async () => {
   const table = [
     ["refund", (limiter) => limiter.refund(2), [500, 500, 1000]],
     ["refund of less than they wait for", (limiter) => limiter.refund(1), [500, 1000, 2000]],
@@ -467,7 +467,7 @@ test("what is given back wakes those who wait", async () => {
   }
 });
 
-test("verbs that are never refused do what they say while others wait", () => {
+test("verbs that are never refused work while others wait", () => {
   const { limiter, acquire } = make({ rate: 1, periodMs: 1000, capacity: 3, initial: 0, maxDebt: 2 });
   acquire();
   limiter.charge(1);
@@ -477,7 +477,7 @@ test("verbs that are never refused do what they say while others wait", () => {
   assert.deepEqual([limiter.remaining(), limiter.fullAt()], [0, START + 5000]);
 });
 
-test("events come in order, and say all", async () => {
+test("events come in order and are complete", async () => {
   const { limiter, events, acquire, to } = make({ rate: 1, periodMs: 1000 }, { maxQueue: 1 });
   const controller = new AbortController();
   const said = [];
@@ -538,7 +538,7 @@ test("events come in order, and say all", async () => {
   expect({ type: "change" }, { type: "allow", cost: 1, decision: allow(1, 1500) });
 });
 
-test("who has the oldest go hears of that first", () => {
+test("the drop of the oldest is reported before the admission of the new call", () => {
   const { events, acquire } = make({ ...SECOND, initial: 0 }, { maxQueue: 1, overflow: "drop_oldest" });
   acquire({ cost: 1 });
   acquire({ cost: 0 });
@@ -552,7 +552,7 @@ test("who has the oldest go hears of that first", () => {
   );
 });
 
-test("a listener hears until it does not want to, twice if it listens twice", () => {
+test("a listener added twice is called twice, until it is removed", () => {
   const { limiter } = make(SECOND);
   let heard = 0;
   const listener = () => (heard += 1);
@@ -568,7 +568,7 @@ test("a listener hears until it does not want to, twice if it listens twice", ()
   assert.equal(heard, 3);
 });
 
-test("a listener may ask, wait and give back while it is told", async () => {
+test("a listener may use the limiter", async () => {
   const { clock, limiter, events, acquire, admitted, to } = make({ ...SECOND, capacity: 2, initial: 0 });
   let more = 3;
   limiter.on(({ type }) => {
@@ -583,7 +583,7 @@ test("a listener may ask, wait and give back while it is told", async () => {
   assert.deepEqual(events.filter(({ type }) => type === "allow").length, 5);
 });
 
-test("there is one timer at most, whatever a listener does", async () => {
+test("there is at most one timer, whatever a listener does", async () => {
   const { clock, limiter, acquire, to } = make({ ...SECOND, capacity: 2, initial: 0 });
   let most = 0;
   limiter.on(({ type }) => {
@@ -598,7 +598,7 @@ test("there is one timer at most, whatever a listener does", async () => {
   assert.equal(most, 1);
 });
 
-test("who is dropped while a listener hears of another drop takes nobody along", async () => {
+test("a drop caused by a listener of another drop affects no other waiter", async () => {
   const { limiter, acquire, admitted, to } = make({ ...SECOND, capacity: 5, initial: 0 });
   const group = new AbortController();
   acquire({ maxWaitMs: 1000, signal: group.signal });
@@ -611,7 +611,7 @@ test("who is dropped while a listener hears of another drop takes nobody along",
   assert.deepEqual(admitted().slice(2), [3000]);
 });
 
-test("a listener that throws stops nobody who waits, and what it threw is not lost", async () => {
+test("a listener that throws stops no waiter, and its error is reported", async () => {
   const program = `
     import { Limiter } from ${JSON.stringify(new URL("../../build/package/index.js", import.meta.url))};
     process.on("unhandledRejection", (error) => console.log(error.message));
@@ -629,7 +629,7 @@ test("a listener that throws stops nobody who waits, and what it threw is not lo
   ]);
 });
 
-test("who waits for what has become impossible is let go, and blocks nobody", async () => {
+test("a waiter that has become impossible is dropped and blocks no other", async () => {
   const { limiter, acquire, admitted, to } = make({ rate: 0, periodMs: 1000, capacity: 5 });
   limiter.pause(START + 1000);
   for (const cost of [3, 3, 2]) acquire({ cost });
@@ -637,7 +637,7 @@ test("who waits for what has become impossible is let go, and blocks nobody", as
   assert.deepEqual(admitted(), [1000, "cost_never_granted", 1000]);
 });
 
-test("a budget that never refills is spent once, and what is given back goes to whoever asks next", async () => {
+test("a budget that never refills is spent once, and a refund goes to the next call", async () => {
   const { clock, limiter, acquire, admitted } = make({ rate: 0, periodMs: 1000, capacity: 5 });
   for (const cost of [3, 3, 2, 1]) acquire({ cost });
   await setImmediate();
@@ -647,7 +647,7 @@ test("a budget that never refills is spent once, and what is given back goes to 
   assert.deepEqual([limiter.consume(2), limiter.consume(1)], [never(1), allow(1, 0)]);
 });
 
-test("with a capacity of nothing, reservations are spaced evenly", () => {
+test("with a capacity of 0, reservations are spaced evenly", () => {
   const { limiter } = make({ rate: 2, periodMs: 1000, capacity: 0, maxDebt: 3 });
   assert.deepEqual([limiter.consume(), limiter.consume(0)], [never(0), allow(0, 0)]);
   assert.deepEqual(
@@ -659,7 +659,7 @@ test("with a capacity of nothing, reservations are spaced evenly", () => {
   assert.deepEqual([limiter.reserve(1, 499), limiter.reserve(1, 500)], [never(0), allow(1, 500)]);
 });
 
-test("who waits for a debt is admitted when it is paid", async () => {
+test("a waiter is admitted when the debt is paid", async () => {
   const { limiter, acquire, admitted, to } = make({ rate: 1, periodMs: 1000, capacity: 2, maxDebt: 4 });
   limiter.charge(6);
   acquire({ cost: 0 });
@@ -668,7 +668,7 @@ test("who waits for a debt is admitted when it is paid", async () => {
   assert.deepEqual(admitted(), [4000, 6000]);
 });
 
-test("when a window opens, as many are admitted as it has tokens", async () => {
+test("an opening window admits as many waiters as it has tokens", async () => {
   const { acquire, admitted, to } = make({ kind: "fixed_window", rate: 2, periodMs: 1000, offsetMs: 300 });
   for (let i = 0; i < 7; i++) acquire();
   await to(9000);
@@ -710,7 +710,7 @@ test("a wait may be longer than any timer", async () => {
   assert.deepEqual(admitted(), [0, 2 ** 40, 2 ** 41, "wait_too_long"]);
 });
 
-test("a forecast beyond the last moment there is changes nothing", () => {
+test("a forecast beyond the last possible moment changes nothing", () => {
   const { clock, limiter, acquire } = make({ rate: 1, periodMs: 2 ** 51, initial: 0 });
   for (let i = 0; i < 3; i++) acquire();
   clock.set(START + 1e6);
@@ -723,7 +723,7 @@ test("a forecast beyond the last moment there is changes nothing", () => {
   assert.deepEqual(limiter.save(), before);
 });
 
-test("a timer that is late delays, and loses nobody", async () => {
+test("a late timer delays waiters but loses none", async () => {
   const { clock, limiter, acquire, admitted, to } = make({ ...SECOND, capacity: 3, initial: 0 }, {}, 30);
   for (let i = 0; i < 4; i++) acquire();
   acquire({ maxWaitMs: 5000 }); // the deadline is the forecast, and the timer's fault not ours
@@ -731,7 +731,7 @@ test("a timer that is late delays, and loses nobody", async () => {
   assert.deepEqual([admitted(), limiter.waiting, clock.timers], [[1030, 2030, 3030, 4030, 5030], 0, []]);
 });
 
-test("a state goes on in another limiter, and those who wait there are served by it", async () => {
+test("a restored state continues in another limiter and serves its waiters", async () => {
   const one = make({ rate: 3, periodMs: 1000 });
   one.limiter.consume(2);
   const other = make({ rate: 3, periodMs: 1000 });
@@ -745,7 +745,7 @@ test("a state goes on in another limiter, and those who wait there are served by
   assert.deepEqual(other.admitted(), [0]);
 });
 
-test("what is thrown in a throttled function, and what it returns, is the caller's", async () => {
+test("a throttled function returns or throws to its caller", async () => {
   const { limiter, to, clock } = make({ rate: 1, periodMs: 1000 });
   const calls = [];
   const fn = limiter.throttle((...args) => {
@@ -765,7 +765,7 @@ test("what is thrown in a throttled function, and what it returns, is the caller
   assert.equal(limiter.remaining(), 1, "what was thrown is not given back, and only time brings more");
 });
 
-test("a throttled function costs a number, what a function says, or a number by each name", async () => {
+test("the cost of a throttled function is a number, a number for each name, or a function of the arguments", async () => {
   const limits = [
     { name: "requests", rate: 10, periodMs: 1000 },
     { name: "tokens", rate: 100, periodMs: 1000 },
@@ -801,7 +801,7 @@ test("a throttled function costs a number, what a function says, or a number by 
   assert.deepEqual([called, limiter.remaining()], [0, 10]);
 });
 
-test("a throttled function waits as acquire does, and is not called if its signal is aborted by then", async () => {
+test("a throttled function waits like acquire, and is not called once its signal is aborted", async () => {
   const { limiter, clock, to } = make({ rate: 1, periodMs: 1000 });
   const controller = new AbortController();
   let called = 0;
@@ -819,7 +819,7 @@ test("a throttled function waits as acquire does, and is not called if its signa
   assert.deepEqual([called, fates[0].error, limiter.remaining()], [2, "over", 1]);
 });
 
-test("a throttled function whose signal is aborted between its turn and the call gives its tokens back", async () => {
+test("a throttled function aborted between admission and call gives its tokens back", async () => {
   const { limiter } = make({ rate: 5, periodMs: 1000 });
   const controller = new AbortController();
   let called = 0;
@@ -831,7 +831,7 @@ test("a throttled function whose signal is aborted between its turn and the call
   assert.deepEqual([called, limiter.remaining()], [0, 5]);
 });
 
-test("a throttled method is called on its object", async () => {
+test("a throttled method keeps its `this`", async () => {
   const { limiter } = make({ rate: 5, periodMs: 1000 });
   const object = {
     name: "it",
@@ -857,7 +857,7 @@ const laws = {
   },
 };
 
-test("whoever gives the forecast as the longest wait is admitted then, and with a millisecond less is refused at once", async () => {
+test("with the forecast wait as maxWaitMs a call is admitted on time, and with a millisecond less rejected at once", async () => {
   const { below, chance } = laws.random;
   let waits = 0;
   for (let round = 0; round < 60; round++) {
@@ -896,7 +896,7 @@ test("whoever gives the forecast as the longest wait is admitted then, and with 
   assert.ok(waits > 200, `${waits}`);
 });
 
-test("the moment that a refused consume is told, with others in line, is exact", async () => {
+test("the retryAt of a consume refused because of the queue is exact", async () => {
   const { below, pick } = laws.random;
   for (let round = 0; round < 150; round++) {
     const { clock, limiter, acquire } = make(laws.limits(4));
@@ -916,7 +916,7 @@ test("the moment that a refused consume is told, with others in line, is exact",
 });
 
 for (const lateMs of [0, 7]) {
-  test(`over any interval no more is admitted than the capacity and what came back, whoever asks how${lateMs ? ", and when timers are late" : ""}`, async () => {
+  test(`over any interval admits at most the capacity plus the refill, by any mix of calls${lateMs ? ", with late timers" : ""}`, async () => {
     const { below, pick, chance } = laws.random;
     for (let round = 0; round < 40; round++) {
       const limits = laws.limits(3).map((limit) => ({ ...limit, kind: "token_bucket" }));
@@ -944,7 +944,7 @@ for (const lateMs of [0, 7]) {
       await clock.toTheEnd();
       assert.ok(
         pending.every(({ at }) => at !== undefined),
-        "nobody is forgotten",
+        "every call is settled",
       );
       assert.equal(limiter.waiting, 0);
       for (const { rate, periodMs, capacity } of limits) {

@@ -147,7 +147,7 @@ for (const strict of [false, true]) {
     /** Each render, as often as React makes it: in StrictMode twice. */
     const renders = (...rows) => (strict ? rows.flatMap((row) => [row, row]) : rows);
 
-    test("renders when somebody consumes, at the moment when it is granted again, when all is full, and never else", async () => {
+    test("renders when tokens are taken, when the cost is granted again and when all is full, and never else", async () => {
       const { log, timers, texts } = await page.evaluate(async (strict) => {
         const clock = fakeClock(),
           limiter = limited(clock),
@@ -188,7 +188,7 @@ for (const strict of [false, true]) {
       assert.deepEqual(timers, [0, 1, 1, 1, 1, 0, 0, 0]);
     });
 
-    test("another cost is another question", async () => {
+    test("follows a new cost", async () => {
       const { log, left } = await page.evaluate(async (strict) => {
         const clock = fakeClock(),
           limiter = limited(clock),
@@ -215,7 +215,7 @@ for (const strict of [false, true]) {
       assert.deepEqual(left, [0, 0]);
     });
 
-    test("another limiter is asked from then on, and the first is left alone", async () => {
+    test("follows a new limiter and unsubscribes from the old one", async () => {
       const { log, listening, timers } = await page.evaluate(async (strict) => {
         const clock = fakeClock(),
           first = limited(clock),
@@ -260,7 +260,7 @@ for (const strict of [false, true]) {
       );
     });
 
-    test("a cost by limits is the same cost in each render", async () => {
+    test("an equal cost by names does not subscribe again", async () => {
       const { subscribed, same } = await page.evaluate(async (strict) => {
         const limiter = limited(fakeClock(), [
           { name: "calls", rate: 3, periodMs: 1000 },
@@ -278,7 +278,7 @@ for (const strict of [false, true]) {
       assert.deepEqual({ subscribed, same }, { subscribed: 0, same: true });
     });
 
-    test("components of one limiter show the same", async () => {
+    test("components with the same limiter agree", async () => {
       const { log, left } = await page.evaluate(async (strict) => {
         const clock = fakeClock(),
           limiter = limited(clock),
@@ -311,7 +311,7 @@ for (const strict of [false, true]) {
       assert.deepEqual(left, [1, 0, 0]);
     });
 
-    test("its consume costs what was asked, if nothing else is said, and stays the same function", async () => {
+    test("consume defaults to the hook's cost and stays the same function", async () => {
       const outcome = await page.evaluate(async (strict) => {
         const limiter = limited(fakeClock()),
           shown = scene({ limiter, cost: 2 }, { strict });
@@ -333,7 +333,7 @@ for (const strict of [false, true]) {
       });
     });
 
-    test("a SharedLimiter's consume is a promise, and what another one takes is shown", async () => {
+    test("with a SharedLimiter, consume returns a promise, and what another instance takes is shown", async () => {
       const outcome = await page.evaluate(async (strict) => {
         const limits = { rate: 0, periodMs: 1000, capacity: 3 },
           name = `react ${strict}`;
@@ -362,7 +362,7 @@ for (const strict of [false, true]) {
       });
     });
 
-    test("a page takes over what the server rendered", async () => {
+    test("hydrates what the server rendered", async () => {
       const clock = fakeClock(),
         limiter = new Limiter({ rate: 3, periodMs: 1000 }, { clock });
       const rendered = renderToString(createElement("div", null, createElement(Shown, { limiter })));
@@ -400,7 +400,7 @@ for (const strict of [false, true]) {
 }
 
 describe("without React", () => {
-  test("tells of each change, at the moment, and sleeps in between", async () => {
+  test("reports each change at its moment and sleeps in between", async () => {
     const clock = fakeClock(),
       limiter = new Limiter({ rate: 3, periodMs: 1000 }, { clock });
     const { get, subscribe } = watch(limiter, 2);
@@ -427,7 +427,7 @@ describe("without React", () => {
     assert.deepEqual(get(), { ok: true, remaining: 3, readyAt: 0 }); // whoever asks is told, without listening
   });
 
-  test("who wakes at a moment finds it granted, at any rate", async () => {
+  test("what wakes at readyAt is granted then, at any rate", async () => {
     for (const [rate, periodMs] of [
       [7, 100],
       [3, 1000],
@@ -455,7 +455,7 @@ describe("without React", () => {
     }
   });
 
-  test("each listener ends for itself, and one that throws or ends another harms nobody else", () => {
+  test("listeners are removed one by one, even by another listener", () => {
     const clock = fakeClock(),
       limiter = new Limiter({ rate: 3, periodMs: 1000 }, { clock }),
       store = watch(limiter);

@@ -33,7 +33,7 @@ const blocks = [...readme.matchAll(/^( *)```js\n(.*?)^ *```$/gms)].map(([, inden
   text.replaceAll(new RegExp(`^${indent}`, "gm"), ""),
 );
 
-test("there is a block for each thing that is exported for use", () => {
+test("has a block for each export", () => {
   for (const name of ["Limiter", "SharedLimiter", "limitFetch", "watch", "Client", "Twin", "Bucket", "init"]) {
     assert.ok(
       blocks.some((text) => text.includes(name)),

@@ -26,7 +26,7 @@ function make(limits, cost) {
   return { clock, limiter, store, counted, told, listen };
 }
 
-test("before anybody listens it follows time, and is the same object until it stands otherwise", async () => {
+test("without listeners it follows time, and is the same object until it changes", async () => {
   const { clock, limiter, store, counted } = make({ rate: 1, periodMs: 1000, capacity: 2 });
   const full = store.get();
   assert.deepEqual(full, { ok: true, remaining: 2, readyAt: 0 });
@@ -43,7 +43,7 @@ test("before anybody listens it follows time, and is the same object until it st
   assert.deepEqual([clock.timers, counted.listeners], [[], 0]);
 });
 
-test("who listens is told when it is ready and when it is full, at that moment, and nothing runs between", async () => {
+test("listeners are called when it is ready and when it is full, and nothing runs in between", async () => {
   const { clock, limiter, store, told, listen } = make({ rate: 1, periodMs: 1000, capacity: 5 }, 2);
   store.get();
   listen();
@@ -63,7 +63,7 @@ test("who listens is told when it is ready and when it is full, at that moment, 
   assert.deepEqual(clock.timers, []);
 });
 
-test("whatever changes the answer is told, once, and whatever does not is not", async () => {
+test("listeners are called once for each change of the answer, and for nothing else", async () => {
   const { clock, limiter, told, store, listen } = make({ rate: 1, periodMs: 1000, capacity: 3, maxDebt: 2 });
   store.get();
   listen();
@@ -97,7 +97,7 @@ test("whatever changes the answer is told, once, and whatever does not is not", 
   assert.deepEqual(told, [[700, { ok: true, remaining: 1, readyAt: 0 }]]);
 });
 
-test("with others in line it is ready when they have gone", async () => {
+test("is ready when the queue has been served", async () => {
   const { clock, limiter, told, store, listen } = make({ rate: 1, periodMs: 1000, initial: 0 });
   store.get();
   listen();
@@ -116,7 +116,7 @@ test("with others in line it is ready when they have gone", async () => {
   assert.deepEqual(told.at(-1), [3000, { ok: true, remaining: 1, readyAt: 0 }]);
 });
 
-test("what is never ready has no timer", () => {
+test("a cost that is never ready has no timer", () => {
   for (const [limit, cost] of [
     [{ rate: 3, periodMs: 1000 }, 4],
     [{ rate: 0, periodMs: 1000, capacity: 1, initial: 0 }, 1],
@@ -133,7 +133,7 @@ test("what is never ready has no timer", () => {
   assert.deepEqual([store.get().ok, clock.timers], [true, []], "never full again");
 });
 
-test("when the last has gone there is no timer and no listener, and another may come", async () => {
+test("without listeners there is no timer, and a new listener starts one", async () => {
   const { clock, limiter, store, counted, told, listen } = make({ rate: 1, periodMs: 1000 });
   limiter.consume();
   const offs = [listen(), listen(), listen()];
@@ -160,7 +160,7 @@ test("when the last has gone there is no timer and no listener, and another may 
   assert.deepEqual([counted.listeners, clock.timers], [0, []]);
 });
 
-test("one function may listen twice, and goes once at a time", () => {
+test("a function added twice is called twice, and removed once at a time", () => {
   const { limiter, store } = make({ rate: 5, periodMs: 1000 });
   store.get();
   let told = 0;
@@ -176,7 +176,7 @@ test("one function may listen twice, and goes once at a time", () => {
   assert.equal(told, 3);
 });
 
-test("who listens from within, or stops, does no harm", async () => {
+test("a listener may add and remove listeners", async () => {
   const { clock, limiter, store, counted } = make({ rate: 1, periodMs: 1000, capacity: 3 });
   store.get();
   const told = [];
@@ -196,7 +196,7 @@ test("who listens from within, or stops, does no harm", async () => {
   assert.deepEqual([told.filter((who) => who === "outer").length, counted.listeners, clock.timers], [1, 0, []]);
 });
 
-test("what has changed before somebody listens is told to nobody: it has get", () => {
+test("a change before the first listener is not reported", () => {
   const { limiter, store } = make({ rate: 5, periodMs: 1000 });
   let told = 0;
   store.subscribe(() => (told += 1));
@@ -205,7 +205,7 @@ test("what has changed before somebody listens is told to nobody: it has get", (
   assert.equal(told, 1);
 });
 
-test("its functions need no this", () => {
+test("its functions do not use `this`", () => {
   const {
     store: { get, subscribe },
   } = make({ rate: 1, periodMs: 1000 });
@@ -213,7 +213,7 @@ test("its functions need no this", () => {
   assert.equal(get().ok, true);
 });
 
-test("a cost by names is watched", async () => {
+test("watches a cost by names", async () => {
   const { clock, limiter, store, listen } = make(
     [
       { name: "a", rate: 1, periodMs: 1000, capacity: 5 },
@@ -228,7 +228,7 @@ test("a cost by names is watched", async () => {
   assert.deepEqual([store.get(), clock.timers], [{ ok: true, remaining: 1, readyAt: 0 }, [START + 5000]]);
 });
 
-test("at every moment who listens knows what a look would tell, but for how many are left", async () => {
+test("at every moment listeners know what a fresh look shows, except the number of tokens", async () => {
   const { below, pick } = random(9);
   for (let round = 0; round < 30; round++) {
     const cost = 1 + below(3);

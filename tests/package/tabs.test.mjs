@@ -112,7 +112,7 @@ async function crash(tab) {
 const claimed = (tab) => tab.waitForFunction(() => !limiter.peek().allowed, null, { polling: 5, timeout: 10_000 });
 
 describe("one budget", () => {
-  test("many calls at once in two tabs take exactly what is there, and both know it", async () => {
+  test("many simultaneous calls in two tabs take exactly what is there, and both know it", async () => {
     const tabs = [await open(budget(100)), await open(budget(100))];
     const many = (tab) =>
       tab.evaluate(
@@ -125,7 +125,7 @@ describe("one budget", () => {
     for (const tab of tabs) await knows(tab, 0);
   });
 
-  test("what refills is shared, and no more of it than there is", async () => {
+  test("the refill is shared, and no more than there is", async () => {
     const limit = { rate: 40, periodMs: 1000, capacity: 40 };
     const tabs = [await open(limit), await open(limit)];
     const began = Date.now();
@@ -136,12 +136,12 @@ describe("one budget", () => {
     // Nothing was left when the last one was refused. It was full until the first; the bucket is full after no less than a second.
     const first = Math.min(...granted),
       refusedAt = Math.max(...outcomes.map(({ refusedAt }) => refusedAt ?? 0));
-    assert.ok(refusedAt > 0, "nobody was refused");
+    assert.ok(refusedAt > 0, "a call was refused");
     const least = 40 + Math.floor((40 * (refusedAt - first)) / 1000) - 1;
     assert.ok(granted.length >= least, `${granted.length} of at least ${least}`);
   });
 
-  test("news that overtake each other leave the newest state", async () => {
+  test("messages that overtake each other leave the newest state", async () => {
     const tabs = [await open(budget(1000)), await open(budget(1000)), await open(budget(1000))];
     const outcomes = await Promise.all(tabs.map((tab) => hammer(tab, 300)));
     const left = 1000 - outcomes.reduce((sum, { granted }) => sum + granted.length, 0);
@@ -151,7 +151,7 @@ describe("one budget", () => {
     assert.deepEqual(await Promise.all(tabs.map(remaining)), [left, left, left]);
   });
 
-  test("every verb is for all tabs", async () => {
+  test("every verb acts on all tabs", async () => {
     const limit = { ...budget(10), maxDebt: 5 };
     const [a, b] = [await open(limit), await open(limit)];
     await a.evaluate(() => limiter.charge(4));
@@ -168,7 +168,7 @@ describe("one budget", () => {
     assert.equal(await remaining(b), 7);
   });
 
-  test("a store in another tab tells when it stands otherwise", async () => {
+  test("a store in another tab reports changes", async () => {
     const [a, b] = [await open(budget(2)), await open(budget(2))];
     await b.evaluate(() => {
       const store = tollgate.watch(limiter);
@@ -188,7 +188,7 @@ describe("one budget", () => {
     ]);
   });
 
-  test("a reload forgets nothing, and a new tab knows it from the start", async () => {
+  test("a reload forgets nothing, and a new tab knows the budget at once", async () => {
     const a = await open(budget(5));
     await consume(a, 3);
     await a.reload();
@@ -206,7 +206,7 @@ describe("one budget", () => {
     assert.deepEqual([await remaining(b), (await consume(b, 5)).allowed], [5, true]);
   });
 
-  test("other numbers after a reload keep the tokens", async () => {
+  test("new numbers after a reload keep the tokens", async () => {
     const table = [
       // was                                              consumed  is                                              left
       [budget(10), 4, budget(20), 6],
@@ -230,7 +230,7 @@ describe("one budget", () => {
     assert.equal(await remaining(tab), 1, "a debt of 3 was kept");
   });
 
-  test("a pause in one tab holds the others", async () => {
+  test("a pause in one tab holds in the others", async () => {
     const [a, b] = [await open(budget(5)), await open(budget(5))];
     const until = await a.evaluate(() => {
       const until = limiter.clock.now() + 300;
@@ -243,8 +243,8 @@ describe("one budget", () => {
   });
 });
 
-describe("one line", () => {
-  test("whoever came first is first, whichever tab it is", async () => {
+describe("one queue", () => {
+  test("tabs are served in order of arrival", async () => {
     const limit = { rate: 1, periodMs: 50, capacity: 10 };
     const [a, b] = [await open(limit), await open(limit)];
     const emptiedAt = await a.evaluate(() => {
@@ -264,7 +264,7 @@ describe("one line", () => {
     );
   });
 
-  test("a large one is not starved by small ones of another tab", async () => {
+  test("a large request is not starved by small ones from another tab", async () => {
     const limit = { rate: 10, periodMs: 400, initial: 0 };
     const [a, b] = [await open(limit), await open(limit)];
     const hammering = hammer(b, 1500);
@@ -288,7 +288,7 @@ describe("one line", () => {
     ["reloaded", (tab) => tab.reload()],
     ["crashed", crash],
   ]) {
-    test(`a tab that is ${what} while it is first in line blocks nobody`, async () => {
+    test(`a tab that is ${what} at the head of the queue blocks no other`, async () => {
       const hour = { rate: 10, periodMs: 3_600_000, initial: 5 };
       const [a, b, c] = [await open(hour), await open(hour), await open(hour)];
       await queue(a, "first", { cost: 10 });
@@ -305,7 +305,7 @@ describe("one line", () => {
       assert.equal((await consume(c, 3)).allowed, true);
     });
 
-    test(`a tab that is ${what} while it claims blocks nobody, where nobody else waits`, async () => {
+    test(`the claim of a tab that is ${what} ends, even if no other waits`, async () => {
       const hour = { rate: 10, periodMs: 3_600_000, initial: 5 };
       const [a, b, c] = [await open(hour), await open(hour), await open(hour)];
       await queue(a, "first", { cost: 10 });
@@ -318,7 +318,7 @@ describe("one line", () => {
     });
   }
 
-  test("within a tab the more urgent are first", async () => {
+  test("within a tab higher priorities are first", async () => {
     const tab = await open({ rate: 1, periodMs: 50, capacity: 10 });
     await tab.evaluate(() => limiter.charge(10));
     await queue(tab, "usual", { cost: 10 });
@@ -332,7 +332,7 @@ describe("one line", () => {
     );
   });
 
-  test("whoever gives up takes nothing, and lets the next one pass", async () => {
+  test("an aborted waiter takes nothing and makes way for the next", async () => {
     const limit = { rate: 10, periodMs: 3_600_000, initial: 5 };
     const [a, b] = [await open(limit), await open(limit)];
     await queue(a, "large", { cost: 6 });
@@ -347,7 +347,7 @@ describe("one line", () => {
     assert.equal(await a.evaluate(() => limiter.waiting), 0);
   });
 
-  test("many give up at any time, and nothing is lost", async () => {
+  test("nothing is lost when many waiters abort at any time", async () => {
     const [a, b] = [await open(budget(400)), await open(budget(400))];
     const some = (tab) =>
       tab.evaluate(async () => {
@@ -368,7 +368,7 @@ describe("one line", () => {
     assert.equal((await landed(a, "last")).decision.allowed, true);
   });
 
-  test("whoever would wait too long is told: at once if first, else when the time is over", async () => {
+  test("a waiter that would wait too long is rejected: the first at once, others when the time is up", async () => {
     const hour = { rate: 10, periodMs: 3_600_000, initial: 0 };
     const [a, b] = [await open(hour), await open(hour)];
     const told = await a.evaluate(async () => {
@@ -389,7 +389,7 @@ describe("one line", () => {
     assert.equal(await a.evaluate(() => limiter.acquire({ cost: 11 }).catch(({ code }) => code)), "cost_never_granted");
   });
 
-  test("what is given back in another tab admits whoever waits", async () => {
+  test("tokens returned in another tab admit a waiter", async () => {
     const hour = { rate: 5, periodMs: 3_600_000 };
     const [a, b] = [await open(hour), await open(hour)];
     await consume(b, 5);
@@ -399,7 +399,7 @@ describe("one line", () => {
     await knows(b, 0);
   });
 
-  test("whoever can never be admitted any more is told, and holds up nobody", async () => {
+  test("a waiter that can never be admitted is rejected and delays no other", async () => {
     const [a, b] = [await open({ ...budget(5), maxDebt: 5 }), await open({ ...budget(5), maxDebt: 5 })];
     await a.evaluate(() => limiter.pause(limiter.clock.now() + 300));
     await claimed(b);
@@ -411,7 +411,7 @@ describe("one line", () => {
     for (const tab of [a, b]) await knows(tab, 1);
   });
 
-  test("a line that is full refuses", async () => {
+  test("a full queue rejects", async () => {
     const tab = await open({ rate: 5, periodMs: 3_600_000 }, { options: { maxQueue: 1 } });
     await consume(tab, 5);
     await queue(tab, 1);
@@ -423,7 +423,7 @@ describe("one line", () => {
 
 describe("clocks", () => {
   for (const aheadMs of [-600_000, -30_000, 30_000, 600_000]) {
-    test(`a tab whose clock is ${aheadMs / 1000} s ahead makes no tokens`, async () => {
+    test(`a tab whose clock is ${aheadMs / 1000} s ahead creates no tokens`, async () => {
       const limit = { rate: 10, periodMs: 60_000 };
       const [a, b] = [await open(limit), await open(limit, { aheadMs })];
       const began = Date.now();
@@ -434,7 +434,7 @@ describe("clocks", () => {
     });
   }
 
-  test("a clock that was ahead yesterday locks nobody out today", async () => {
+  test("a clock that was ahead yesterday locks no one out today", async () => {
     const limit = { rate: 10, periodMs: 100 };
     const a = await open(limit, { aheadMs: 86_400_000 });
     await consume(a, 10);
@@ -445,7 +445,7 @@ describe("clocks", () => {
   });
 });
 
-describe("where something is missing the tab has its own limit, and says so once", () => {
+describe("if something is missing, the tab limits alone and says so once", () => {
   const WARNING = /^tollgate: limits are for this tab alone: /;
   const table = {
     "no IndexedDB": () => Object.defineProperty(globalThis, "indexedDB", { value: undefined }),
@@ -464,13 +464,13 @@ describe("where something is missing the tab has its own limit, and says so once
       indexedDB.deleteDatabase("tollgate");
       open.call(indexedDB, "tollgate", 5);
     },
-    "a database of somebody else": () => indexedDB.open("tollgate", 7),
+    "a database of another version": () => indexedDB.open("tollgate", 7),
     "a disk that is full": () => {
       IDBObjectStore.prototype.put = () => {
         throw new DOMException("full", "QuotaExceededError");
       };
     },
-    "a state that nobody understands": () => {
+    "a state that cannot be read": () => {
       const request = indexedDB.open("tollgate");
       request.onupgradeneeded = () => request.result.createObjectStore("limits").put("nonsense", "a");
     },
@@ -529,7 +529,7 @@ describe("where something is missing the tab has its own limit, and says so once
     assert.deepEqual(outcome, { answers: [true, true, false], warnings: 1 });
   });
 
-  test("Node, whose process it does not keep alive", async () => {
+  test("Node, whose process may end", async () => {
     const program = `
       import { SharedLimiter } from ${JSON.stringify(pathToFileURL(index).href)};
       const limiters = ["a", "b"].map((name) => new SharedLimiter(name, { rate: 0, periodMs: 1000, capacity: 2 }));
@@ -546,7 +546,7 @@ describe("where something is missing the tab has its own limit, and says so once
   });
 });
 
-test("all is said without a warning where nothing is missing", async () => {
+test("there is no warning if nothing is missing", async () => {
   const tab = await open(budget(5));
   await consume(tab);
   await queue(tab, 1);

@@ -39,7 +39,7 @@ const asked = (wire) => wire.sent.filter(({ path }) => path === "/v1/consume").l
 /** And which answers they got, those that arrived. */
 const statuses = (wire) => wire.sent.filter(({ path }) => path === "/v1/consume").map(({ status }) => status);
 
-test("before anything is known all is asked, and afterwards only what is granted", async () => {
+test("asks for everything until the first response, then only for what will be granted", async () => {
   const wire = new Wire(tollgate);
   const twin = wire.twin({ policy: "api", key: "unknown" });
   assert.deepEqual(
@@ -70,7 +70,7 @@ test("before anything is known all is asked, and afterwards only what is granted
   assert.equal(asked(wire), 3);
 });
 
-test("alone on a key it foresees each answer, and each moment to come back, exactly", async (t) => {
+test("alone on a key, predicts every answer and every retryAt exactly", async (t) => {
   const random = randomOf(seedOf(t));
   const policies = Object.fromEntries(Array.from({ length: 40 }, (_, i) => [`p${i}`, policyOf(random)]));
   const tollgate = await start({ policies });
@@ -149,7 +149,7 @@ function policyOf(random) {
   return { limits: ["a", "b", "c"].slice(0, 1 + random.below(3)).map((name) => ({ name, ...limit() })) };
 }
 
-test("whatever the network does, and others take, it withholds only what would be refused if all under way is granted", async (t) => {
+test("under any network and competition, withholds only what would be refused if everything in flight is granted", async (t) => {
   const random = randomOf(seedOf(t));
   const upMs = 5; // the quickest
   const seen = { 200: 0, 429: 0, withheld: 0 };
@@ -196,7 +196,7 @@ test("whatever the network does, and others take, it withholds only what would b
   assert.ok(Math.min(...Object.values(seen)) > 50, JSON.stringify(seen));
 });
 
-test("others who take are noticed with the next answer", async () => {
+test("what others take is known with the next response", async () => {
   const { wire, twin, ask, other } = await synced();
   await wire.until(other.consume({ ...ask, cost: 8 }));
   assert.equal(twin.peek(5).allowed, true);
@@ -212,7 +212,7 @@ test("others who take are noticed with the next answer", async () => {
   assert.deepEqual(statuses(wire), [200, 429, 200]);
 });
 
-test("others who give back are noticed by one that asks when nobody has for trustMs", async () => {
+test("what others give back is known once a request has been sent after trustMs", async () => {
   for (const [policy, give] of [
     ["one", "refund"],
     ["one", "reset"],
@@ -239,7 +239,7 @@ test("others who give back are noticed by one that asks when nobody has for trus
   }
 });
 
-test("what is under way is debited, in whatever order the answers come", async () => {
+test("requests in flight are debited, in whatever order responses come", async () => {
   for (const back of [
     [10, 20, 30, 40],
     [40, 30, 20, 10],
@@ -266,7 +266,7 @@ test("what is under way is debited, in whatever order the answers come", async (
   }
 });
 
-test("an answer that is older than what is known teaches nothing", async () => {
+test("a response older than the known state is ignored", async () => {
   const { wire, twin } = await synced();
   const ways = [
     [20, 500],
@@ -285,13 +285,13 @@ test("an answer that is older than what is known teaches nothing", async () => {
   assert.equal(twin.remaining(), 3);
   const late = twin.consume(1);
   await wire.until(twin.consume(1));
-  assert.equal(twin.remaining(), 2, "whoever asks later is taken to be there later"); // not so here: and it comes to be known
+  assert.equal(twin.remaining(), 2, "a later request is assumed to arrive later"); // not so here: and it comes to be known
   await wire.until(late);
   assert.equal(twin.remaining(), 2); // 1, and what has come back since the beginning
   assert.deepEqual(statuses(wire), [200, 200, 200, 200]);
 });
 
-test("what may have overtaken a slow request is not debited twice when that is answered", async () => {
+test("a request that may have overtaken a slow one is not debited twice", async () => {
   const { wire, twin } = await synced();
   const ways = [
     { upMs: 500, downMs: 10 },
@@ -307,7 +307,7 @@ test("what may have overtaken a slow request is not debited twice when that is a
   assert.equal(twin.remaining(), 3);
 });
 
-test("what was lost on the way is debited until the next answer, for it may have been taken", async () => {
+test("a lost request stays debited until the next response, since it may have been granted", async () => {
   for (const [fate, left] of [
     ["lost", 3],
     ["unheard", 0],
@@ -324,7 +324,7 @@ test("what was lost on the way is debited until the next answer, for it may have
       each.travel = () => ({ ...travel(), fate });
       const answer = each.until(subject.consume(cost));
       if (fate === "doubled")
-        assert.equal((await answer).status, 429, "the second was refused, and nobody heard of the first");
+        assert.equal((await answer).status, 429, "the second was refused, and the answer to the first was lost");
       else await assert.rejects(answer, TypeError);
       assert.equal(subject.remaining(), 0);
       assert.equal((await subject.consume(cost)).predicted, true);
@@ -336,7 +336,7 @@ test("what was lost on the way is debited until the next answer, for it may have
   }
 });
 
-test("a request that was wrong takes nothing, and is debited no longer than until that is said", async () => {
+test("an invalid request is debited only until the response", async () => {
   for (const status of [400, 401, 404, 405, 409, 413, 415, 422]) {
     const { wire, twin } = await synced({ policy: "one" });
     const { travel } = wire;
@@ -351,7 +351,7 @@ test("a request that was wrong takes nothing, and is debited no longer than unti
   }
 });
 
-test("where nothing was decided nothing is learned: it stays debited until the next answer", async () => {
+test("an undecided request stays debited until the next response", async () => {
   const open = { allowed: true, policy: "api", degraded: "timeout", status: 200 };
   for (const fate of [{ status: 503, cause: "failed" }, { status: 500 }, open]) {
     const { wire, twin } = await synced();
@@ -366,7 +366,7 @@ test("where nothing was decided nothing is learned: it stays debited until the n
   }
 });
 
-test("a request that is repeated under its key is sent, as it may have been granted before", async () => {
+test("a request with an idempotency key is always sent, since it may have been granted before", async () => {
   const { wire, twin } = await synced({ policy: "one" });
   const { travel } = wire;
   wire.travel = () => ({ ...travel(), fate: "unheard" });
@@ -379,7 +379,7 @@ test("a request that is repeated under its key is sent, as it may have been gran
   assert.equal((await twin.consume(1)).predicted, true);
 });
 
-test("the server's clock may be hours ahead or behind: moments are of the one here", async () => {
+test("moments are by the local clock, even if the server's is hours ahead or behind", async () => {
   for (const theirsMs of [-5 * HOUR, -1, 0, 7, 5 * HOUR]) {
     for (const oursMs of [0, -3 * HOUR, 2 * DAY]) {
       const { wire, twin } = await synced({ theirsMs, oursMs });
@@ -396,7 +396,7 @@ test("the server's clock may be hours ahead or behind: moments are of the one he
   }
 });
 
-test("the quickest request says how long they take; one that took longer does not change it", async () => {
+test("the clock offset is that of the quickest request", async () => {
   const { wire, twin } = await synced({ upMs: 400, downMs: 100 });
   const ways = [
     [20, 300],
@@ -414,7 +414,7 @@ test("the quickest request says how long they take; one that took longer does no
   assert.equal((await wire.until(twin.consume(10))).status, 200);
 });
 
-test("a server's clock that was set is followed with the next answer", async () => {
+test("a step of the server's clock is followed with the next response", async () => {
   for (const stepMs of [1_000, -1_000, 61_000, -61_000, 2 * HOUR, -2 * HOUR]) {
     const { wire, twin, ask, other } = await synced();
     await wire.until(twin.consume(10));
@@ -429,7 +429,7 @@ test("a server's clock that was set is followed with the next answer", async () 
   }
 });
 
-test("clocks that drift for a day are never apart by more than both ways take", async () => {
+test("after a day of drift the error is at most one round trip", async () => {
   for (const ppm of [100, -100]) {
     const { wire, twin, ask } = await synced();
     const began = wire.now;
@@ -449,7 +449,7 @@ test("clocks that drift for a day are never apart by more than both ways take", 
   }
 });
 
-test("a clock that slept is set on, and what is known goes on from there", async () => {
+test("after the clock has slept, the known state continues from the new time", async () => {
   const { wire, ask } = await synced();
   let [asleepMs, slowMs] = [0, 0];
   const clock = {
@@ -482,7 +482,7 @@ test("a clock that slept is set on, and what is known goes on from there", async
   assert.equal(retryAt, retry_at - 20);
 });
 
-test("a policy's numbers that change are followed with the next answer, and costs that do not fit what is known are asked", async () => {
+test("a changed policy is followed with the next response, and costs that do not fit the known one are sent", async () => {
   const tollgate = await start({ policies: { api: { rate: 10, period: "10s" } } });
   const wire = new Wire(tollgate);
   const twin = wire.twin({ policy: "api", key: "alice" });
@@ -517,7 +517,7 @@ test("a policy's numbers that change are followed with the next answer, and cost
   await tollgate.stop();
 });
 
-test("watch wakes exactly at readyAt, and with each answer that changes something", async () => {
+test("watch wakes exactly at readyAt, and with every response that changes something", async () => {
   const { wire, twin, ask, other } = await synced({ theirsMs: HOUR });
   const store = watch(twin, 3);
   assert.deepEqual(store.get(), { ok: true, remaining: 10, readyAt: 0 });
@@ -541,7 +541,7 @@ test("watch wakes exactly at readyAt, and with each answer that changes somethin
   assert.equal(asked(wire), 3);
 });
 
-test("sync says how the budget stands, takes nothing, and debits what is under way", async () => {
+test("sync returns the state, takes nothing, and keeps what is in flight debited", async () => {
   const { wire, twin, ask } = await synced({ policy: "llm" });
   const consumed = twin.consume({ requests: 1, tokens: 30 });
   const { limits, snapshot, ...rest } = await wire.until(twin.sync());

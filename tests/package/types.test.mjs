@@ -23,7 +23,7 @@ for (const [platform, has] of Object.entries(PLATFORMS)) {
   describe(`in ${platform}`, () => {
     for (const [resolution, resolves] of Object.entries(RESOLUTIONS)) {
       for (const skipLibCheck of [true, false]) {
-        test(`with ${resolution} resolution, ${skipLibCheck ? "without" : "with"} a look at the package's own files`, async () => {
+        test(`with ${resolution} resolution, ${skipLibCheck ? "without" : "with"} checking the package's own declarations`, async () => {
           await check({ ...has, ...resolves, skipLibCheck }, ["uses.ts", "compiled.ts", "wrong.ts"]);
         });
       }
@@ -31,7 +31,7 @@ for (const [platform, has] of Object.entries(PLATFORMS)) {
   });
 }
 
-test("a project that is as strict as can be may use it", async () => {
+test("works in the strictest project", async () => {
   const strictest = {
     exactOptionalPropertyTypes: true,
     noUncheckedIndexedAccess: true,
@@ -41,17 +41,17 @@ test("a project that is as strict as can be may use it", async () => {
   await check({ ...PLATFORMS["a page"], ...RESOLUTIONS.bundler, ...strictest, skipLibCheck: false }, ["uses.ts"]);
 });
 
-test("CommonJS may require it", async () => {
+test("works with require in CommonJS", async () => {
   const required = `import tollgate = require("tollgate");\nexport const allowed: boolean = new tollgate.Bucket(0, { rate: 1, periodMs: 1 }).consume(0);\n`;
   writeFileSync(join(folder, "types/required.cts"), required);
   await check({ ...PLATFORMS["a page"], ...RESOLUTIONS.nodenext, skipLibCheck: false }, ["required.cts"]);
 });
 
-test("Node's own types are enough for a server", async () => {
+test("needs only Node's types on a server", async () => {
   await check({ lib: ["es2022"], types: ["node"], ...RESOLUTIONS.nodenext, skipLibCheck: false }, ["uses.ts"]);
 });
 
-test("Cloudflare's own types are enough for a Worker", async () => {
+test("needs only Cloudflare's types in a Worker", async () => {
   writeFileSync(join(folder, "worker.ts"), "export default {};\n");
   writeFileSync(
     join(folder, "wrangler.toml"),
@@ -69,7 +69,7 @@ test("Cloudflare's own types are enough for a Worker", async () => {
   ]);
 });
 
-test("these uses are of all exports", () => {
+test("types/uses.ts uses every export", () => {
   const names = ["index", "react"].flatMap(exportsOf);
   assert.ok(names.includes("Bucket") && names.includes("RateLimit") && names.length > 40);
   const [, body] = uses.split(/^import .* from "tollgate\/slim";$/m);
@@ -79,7 +79,7 @@ test("these uses are of all exports", () => {
   }
 });
 
-test("and each of the wrong ones is refused for what it says", async () => {
+test("every mark in types/wrong.ts is an error", async () => {
   const marks = wrong.match(/@ts-expect-error/g).length;
   writeFileSync(join(folder, "types/unmarked.ts"), wrong.replaceAll("@ts-expect-error", "not expected"));
   const failed = await check({ ...PLATFORMS["a page"], ...RESOLUTIONS.bundler, skipLibCheck: true }, [

@@ -43,7 +43,7 @@ for (const { name, limit, steps } of cases) {
     }
   });
 
-  test(`a new Bucket in each step goes on from the last one's snapshot: ${name}`, () => {
+  test(`a new Bucket for each step continues from the previous snapshot: ${name}`, () => {
     let bucket = new Bucket(steps[0].now, limit);
     for (const { place, now, verb, kept, cost, maxWaitMs, expected, remaining } of steps) {
       const snapshot = JSON.parse(JSON.stringify(bucket.save(now)));
@@ -88,7 +88,7 @@ for (const { name, limit, steps } of cases) {
       assert.deepEqual(clock.timers, []);
     });
 
-    test(`Limiter.acquire, now or not at all: ${name}`, async () => {
+    test(`Limiter.acquire without waiting: ${name}`, async () => {
       const clock = new FakeClock(steps[0].now);
       const limiter = new Limiter(limit, { clock });
       for (const { place, now, verb, kept, cost, maxWaitMs, expected, remaining } of steps) {
@@ -112,7 +112,7 @@ for (const { name, limit, steps } of cases) {
   }
 }
 
-test("every verb is in a vector, and every answer", () => {
+test("the vectors have every verb and every kind of answer", () => {
   const steps = cases.flatMap(({ steps }) => steps);
   assert.deepEqual(new Set(steps.map(({ verb }) => verb)), new Set(Object.values(VERBS)));
   assert.deepEqual(
