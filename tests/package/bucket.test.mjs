@@ -112,7 +112,7 @@ test("every number has its own error codes and exact bounds, and an error change
     assertRefused(() => call(-Infinity), `${name}_too_small`, `${call}`);
     if (max < Infinity) assertRefused(() => call(Infinity), `${name}_too_large`, `${call}`);
     for (const not of [NaN, 0.5, "5", "x", {}, [5], true, 1n, null, () => {}]) {
-      if (min > 0 && not < min) continue; // true is as good as 1, and so not too small
+      if (min > 0 && not < min) continue; // true counts as 1, and is not too small
       assertRefused(() => call(not), `${name}_not_whole`, `${String(not)} for ${call}`);
     }
   }
@@ -227,9 +227,9 @@ test("any argument to any method gets an answer, or an error that changes nothin
       const args = [likely(pick([0, 1, START])), any(), pick(VERBS), any(), pick([true, false])];
       if (method === "restore")
         args.splice(0, 5, chance(0.3) ? any() : { tokens: any(), drops: any(), at: any() }, args[4]);
-      // What the bucket is in at a moment that no clock steps back from.
+      // Its state at the last moment, from which no clock steps back.
       const before = JSON.stringify(bucket.save(MOMENT));
-      if (args[0] === undefined) continue; // has a test of its own
+      if (args[0] === undefined) continue; // tested above
       const row = [limit, method, args];
       const answer = assertSafe(() => ({ was: bucket[method](...args) }), row);
       if (!answer) {
@@ -327,10 +327,10 @@ test("rejects a snapshot that does not match the limit, and changes nothing", ()
   const good = bucket.save(0);
   // biome-ignore format: a table
   const table = [
-    [{ drops: 999 }, { drops: 1000 }], // as many as make a token
+    [{ drops: 999 }, { drops: 1000 }], // a whole token's worth
     [{ drops: 0 }, { drops: -1 }],
     [{ tokens: 3 }, { tokens: 4 }],
-    [{ tokens: 2, drops: 999 }, { tokens: 3, drops: 1 }], // more than the capacity by a part of a token
+    [{ tokens: 2, drops: 999 }, { tokens: 3, drops: 1 }], // more than the capacity by a fraction of a token
     [{ at: MAX }, { at: MAX + 1 }],
     [{ at: -MAX }, { at: -MAX - 1 }],
     [{ at: 0 }, { at: 0.5 }],
@@ -359,11 +359,11 @@ test("rejects a snapshot that does not match the limit, and changes nothing", ()
 test("a snapshot from a clock that was far ahead locks no one out", () => {
   // biome-ignore format: a table
   const table = [
-    // at          then, at START, a token comes back at
+    // at          at START, the next token is there at
     [START - 1,    START],
     [START,        START + 334],
     [START + 1,    START + 335],
-    [START + 60_000, START + 60_334], // as after any step back by up to a minute
+    [START + 60_000, START + 60_334], // a step back of up to a minute is waited for
     [START + 60_001, START + 334],
     [2 ** 52,      START + 334],
     [MAX,          START + 334],
@@ -426,7 +426,7 @@ test("is exact to the millisecond with the largest numbers", () => {
     try {
       bucket = new Bucket(START, limit);
     } catch (error) {
-      // As much as it says would have been possible, and no more.
+      // The maximum that it reports is accepted, and one more is not.
       if (error.code === "capacity_too_large" && error.max >= 0) {
         new Bucket(START, { ...limit, capacity: error.max });
         assertRefused(
@@ -519,7 +519,7 @@ test("the memory of 100 000 collected buckets is reused, and 1000 live ones keep
   assert.ok(bytes < 3 * 2 ** 20, `${bytes} bytes: 100 000 buckets at once are 16 MB`);
 });
 
-/** Some limit whose numbers are small enough for something to happen. */
+/** A random limit with numbers small enough to matter. */
 function randomLimit({ below, pick }) {
   const periodMs = pick([1, 7, 333, 1000]);
   const kind = pick(["token_bucket", "fixed_window"]);
@@ -533,7 +533,7 @@ function randomLimit({ below, pick }) {
   };
 }
 
-/** That a call throws a TollgateError of this code, which it returns. */
+/** Asserts that `call` throws a TollgateError with this code, and returns it. */
 function assertRefused(call, code, where = code) {
   try {
     call();
@@ -548,7 +548,7 @@ function assertRefused(call, code, where = code) {
   assert.fail(`${where} did not throw`);
 }
 
-/** What a call returns; nothing, if it threw what it may: an error of ours with a code, or JavaScript's for what no number can be made of. */
+/** Returns what `call` returns, or undefined if it throws a TollgateError, or the TypeError of a failed conversion. Any other error fails. */
 function assertSafe(call, row) {
   try {
     return call();

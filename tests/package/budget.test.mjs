@@ -19,10 +19,10 @@ test("all limits grant or nothing is taken, and the answer has the longest wait"
   const table = [
     // now   cost  answer           left  in each
     [0,      11,   never(10),       10,   [10, 15]],
-    [0,      16,   never(10),       10,   [10, 15]], // the least of those that could ever be
+    [0,      16,   never(10),       10,   [10, 15]], // the smaller of both
     [0,      10,   allow(10, 0),    0,    [0, 5]],
     [0,      1,    wait(100),       0,    [0, 5]],
-    [1000,   10,   wait(20_000),    5,    [10, 5]], // the first limit would, the second has 5 left
+    [1000,   10,   wait(20_000),    5,    [10, 5]], // the first limit would grant, the second has 5 left
     [1000,   5,    allow(5, 1000),  0,    [5, 0]],
     [1000,   1,    wait(4000),      0,    [5, 0]],
     [3999,   1,    wait(4000),      0,    [10, 0]],
@@ -89,9 +89,9 @@ test("a reservation starts when the last limit permits, and puts each in debt", 
     ["reserve",  1,   0,         allow(1, 0),     [0, 0]],
     ["reserve",  1,   4999,      wait(1),         [0, 0]],
     ["reserve",  1,   5000,      allow(1, 5000),  [-1, -1]],
-    ["reserve",  1,   Infinity,  wait(5000),      [-1, -1]], // the second owes all that it may
+    ["reserve",  1,   Infinity,  wait(5000),      [-1, -1]], // the second is at its maximum debt
     ["borrow",   1,   Infinity,  wait(5000),      [-1, -1]],
-    ["charge",   5,   0,         allow(2, 0),     [-3, -1]], // each as far down as it may
+    ["charge",   5,   0,         allow(2, 0),     [-3, -1]], // each down to its maximum debt
     ["refund",   2,   0,         allow(2, 0),     [-1, 1]],
     ["consume",  0,   0,         wait(1000),      [-1, 1]],
     ["reset",    0,   0,         allow(2, 0),     [1, 1]],
@@ -114,12 +114,12 @@ test("consumeUpTo takes what all limits have, and no more of each than was asked
   ];
   // biome-ignore format: a table
   const table = [
-    // cost                          answer       then in each
+    // cost                          answer       left in each
     [20,                             allow(7, 0), [3, 0]],
     [3,                              allow(3, 0), [7, 4]],
-    [{ requests: 2, tokens: 50 },    allow(7, 0), [8, 0]], // the same from all, but where less was asked
+    [{ requests: 2, tokens: 50 },    allow(7, 0), [8, 0]], // the same from each, unless less was asked of it
     [{ requests: 50, tokens: 2 },    allow(7, 0), [3, 5]],
-    [{ requests: 50, tokens: 0 },    allow(10, 0), [0, 7]], // who is not asked does not count
+    [{ requests: 50, tokens: 0 },    allow(10, 0), [0, 7]], // a limit that is not asked does not count
     [{ requests: 0, tokens: 50 },    allow(7, 0), [10, 0]],
     [{ requests: 0, tokens: 0 },     allow(0, 0), [10, 7]],
     [0,                              allow(0, 0), [10, 7]],

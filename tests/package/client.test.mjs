@@ -1,4 +1,4 @@
-// The client: each method against the Worker itself, and each answer of the type that it is declared to have.
+// Client: each method against the real Worker, and each answer against its declared type.
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
 import { mkdtempSync, readdirSync, rmSync, writeFileSync } from "node:fs";
@@ -27,10 +27,10 @@ const tollgate = await start({
 });
 const url = `http://127.0.0.1:${tollgate.port}`;
 
-/** Every answer that a test got, by the method that gave it: what the last test compares with the declarations. */
+/** Every answer that a test got, with the method that returned it. The last test compares them with the declarations. */
 const answers = [];
 
-/** A client that sends `headers` besides, and whose answers are remembered. */
+/** A client that sends additional `headers` and records its answers. */
 function clientOf({ headers: more = {}, method, ...options } = {}) {
   const fetcher = {
     fetch: (url, init) =>
@@ -55,7 +55,7 @@ function clientOf({ headers: more = {}, method, ...options } = {}) {
 const client = clientOf();
 const broken = (fault = "throws") => clientOf({ headers: { "x-fault": JSON.stringify({ fault }) } });
 
-/** An answer, less what every one of its kind has. */
+/** An answer without the members that all of its kind have. */
 const brief = ({ policy, cost, limit, near_limit, now, reset_at, ...rest }) => rest;
 
 test("each method calls the endpoint of its name", async () => {
@@ -323,9 +323,9 @@ test("the declared types have exactly the members that the server sends", async 
     ...answers.map(({ name, answer }) => `{ const answer: Answer<"${name}"> = ${JSON.stringify(answer)}; }`),
     ...Object.entries(members).map(([type, values]) => unseen(type, values)),
     `{ const statuses: NameOfNone<Exclude<Problem["status"], ${[...new Set(members.Problem.map(({ status }) => status))].join(" | ")}>> = "none"; }`,
-    "// @ts-expect-error: so that this shows something",
+    "// @ts-expect-error: shows that an undeclared member is found",
     `{ const answer: Answer<"consume"> = ${JSON.stringify({ ...verdicts[0], undeclared: 1 })}; }`,
-    "// @ts-expect-error: the same",
+    "// @ts-expect-error: shows that a missing member is found",
     unseen("Granted", [{ allowed: true }]),
   ];
   const folder = mkdtempSync(fileURLToPath(new URL("../../build/types-", import.meta.url)));

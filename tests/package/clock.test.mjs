@@ -1,4 +1,4 @@
-// The clock, made of two that the test moves, and timers that it fires.
+// makeClock, with a wall clock, a monotonic clock and timers that the test controls.
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { makeClock, systemClock } from "../../build/package/index.js";
@@ -8,7 +8,7 @@ import { START } from "./clock.mjs";
 const LONGEST_TIMER_MS = 2 ** 31 - 1;
 const MINUTE = 60_000;
 
-/** A clock of a wall's and a monotonic one, both set at will; `pass` moves both. */
+/** A clock made of a wall clock and a monotonic one. The test sets either; `pass` advances both. */
 function make(wall = START, monotonic = 0) {
   const pass = (ms) => {
     it.wall += ms;
@@ -22,7 +22,7 @@ function make(wall = START, monotonic = 0) {
   return it;
 }
 
-/** Timers that go by `it`, and the delays that were asked for. Node fires at once whatever is longer than a timer can be. */
+/** Mocked timers that advance with `it`, and the delays that were asked for. */
 function timers(t, it) {
   t.mock.timers.enable({ apis: ["setTimeout"] });
   const delays = [];
@@ -31,7 +31,7 @@ function timers(t, it) {
     delays.push(ms);
     return mocked(wake, ms);
   });
-  /** Time passes, for the clocks and the timers, in steps that no timer is longer than. */
+  /** Advances clocks and timers together, in steps of at most the longest timer. */
   const pass = (ms) => {
     for (let left = ms; left > 0; left -= LONGEST_TIMER_MS) {
       const step = Math.min(left, LONGEST_TIMER_MS);
@@ -52,12 +52,12 @@ test("starts at the wall clock's time and follows the monotonic clock", () => {
 test("a jump of the wall clock is followed only if it is forward and longer than a minute", () => {
   // biome-ignore format: a table
   const table = [
-    // the wall jumps by  and the clock by
+    // wall clock jumps  clock jumps
     [1,            0],
     [-1,           0],
     [MINUTE,       0],
     [MINUTE + 1,   MINUTE + 1],
-    [3_600_000,    3_600_000], // a laptop that slept for an hour
+    [3_600_000,    3_600_000], // a laptop has slept for an hour
     [-MINUTE,      0],
     [-MINUTE - 1,  0],
     [-3_600_000,   0],
@@ -147,7 +147,7 @@ test("a timer that fires early is set again", (t) => {
 test("a wait longer than any timer is split into several", (t) => {
   // biome-ignore format: a table
   const table = [
-    // how long                   timers
+    // wait                       timers
     [LONGEST_TIMER_MS - 1,        [LONGEST_TIMER_MS - 1]],
     [LONGEST_TIMER_MS,            [LONGEST_TIMER_MS]],
     [LONGEST_TIMER_MS + 1,        [LONGEST_TIMER_MS, 1]],
@@ -217,10 +217,10 @@ test("a wait that ended while the laptop slept ends when the page becomes visibl
     clock.at(START + 7_200_000, () => woken.push("later"));
     look();
     assert.deepEqual(woken, []);
-    it.wall += 3_600_000 - 1; // and the monotonic clock stands still
+    it.wall += 3_600_000 - 1; // while the monotonic clock stands still
     look();
     assert.deepEqual(woken, []);
-    it.wall += MINUTE + 1; // what is less than a minute ahead is no sleep
+    it.wall += MINUTE + 1; // less than a minute does not count as sleep
     look();
     assert.deepEqual(woken, ["in time"]);
     look();

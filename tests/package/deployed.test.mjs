@@ -1,4 +1,4 @@
-// The package and the Worker as they are deployed, each with its real clock.
+// The package and the Worker as they are deployed, with their real clocks.
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { setTimeout } from "node:timers/promises";
@@ -7,7 +7,7 @@ import { start, TOKEN } from "../http/workerd.mjs";
 
 const tollgate = await start({ policies: { api: { rate: 10, period: "2s" } }, build: "deployed" });
 
-/** A twin, and how often its server was asked. */
+/** A twin, and the number of requests that it sent and that were granted. */
 function counted(key) {
   const seen = { sent: 0, granted: 0 };
   const fetcher = {

@@ -1,4 +1,4 @@
-// limitFetch: real requests to a real server, which wait by a clock that stands still.
+// limitFetch: which requests are sent, and when.
 import assert from "node:assert/strict";
 import { once } from "node:events";
 import { createServer } from "node:http";
@@ -7,7 +7,7 @@ import { setImmediate } from "node:timers/promises";
 import { Limiter, limitFetch } from "../../build/package/index.js";
 import { FakeClock, START } from "./clock.mjs";
 
-/** What the server answers next by path, `[status, headers]` each; 200 when there is no more. What it was asked by path. */
+/** For each path: the next answers, as `[status, headers]`, then 200; and the requests that it has seen. */
 const answers = new Map();
 const asked = new Map();
 const server = createServer(async (request, response) => {
@@ -29,7 +29,7 @@ after(() => {
 const origin = `http://127.0.0.1:${server.address().port}`;
 let paths = 0;
 
-/** A limiter, a `fetch` by it, and a path where the server answers so. Moments count from the start. */
+/** A limiter, a `fetch` limited by it, and a path where the server gives these answers. Moments count from the start. */
 function make(serves, options, limits = { rate: 100, periodMs: 100 }) {
   const path = `/${paths++}`;
   answers.set(path, serves);
@@ -43,7 +43,7 @@ function make(serves, options, limits = { rate: 100, periodMs: 100 }) {
     return globalThis.fetch(request).finally(() => (flying -= 1));
   };
   const api = limitFetch(limiter, { jitterMs: 0, fetch, ...options });
-  /** Lets time pass when nothing else happens, until the promise is settled. */
+  /** Advances the clock whenever no request is in flight, until the promise is settled. */
   const settle = async (promise) => {
     let isSettled = false;
     promise.then(
@@ -160,7 +160,7 @@ test("a granted response that reports nothing left pauses the limiter", async ()
     ['"api";r=none;t=4',                          0],
     ["",                                          0],
     [",;,;=\"",                                   0],
-    ["limit=100, remaining=0, reset=50",          0], // what the drafts before had
+    ["limit=100, remaining=0, reset=50",          0], // the syntax of earlier drafts
   ];
   for (const [ratelimit, pauseMs] of table) {
     const { api, url, settle, pausedMs } = make([[200, { ratelimit }]]);
@@ -186,7 +186,7 @@ test("other statuses are not retried, and their Retry-After is ignored", async (
 test("a 503 is retried if the request is idempotent, and a 429 always", async () => {
   // biome-ignore format: a table
   const table = [
-    // method    headers                      of 503
+    // method    headers                      503 is retried
     ["GET",      {},                          true],
     ["HEAD",     {},                          true],
     ["PUT",      {},                          true],
@@ -356,12 +356,12 @@ test("a signal aborts the first wait and the wait before a retry", async () => {
     await assert.rejects(send(AbortSignal.abort(reason)), (error) => error === reason, "before");
     limiter.consume();
     const first = new AbortController();
-    const inLine = send(first.signal);
-    inLine.catch(() => {});
+    const queued = send(first.signal);
+    queued.catch(() => {});
     await setImmediate();
     assert.equal(limiter.waiting, 1);
     first.abort(reason);
-    await assert.rejects(inLine, (error) => error === reason, "in line");
+    await assert.rejects(queued, (error) => error === reason, "queued");
     assert.deepEqual([limiter.waiting, seen()], [0, []]);
     limiter.reset();
     const second = new AbortController();

@@ -1,4 +1,4 @@
-// Limiter: the line, by a clock that the test moves.
+// Limiter
 import assert from "node:assert/strict";
 import { execFile } from "node:child_process";
 import { getEventListeners } from "node:events";
@@ -14,7 +14,7 @@ const allow = (tokens, readyAt) => ({ allowed: true, tokens, readyAt: START + re
 const wait = (retryAt) => ({ allowed: false, retryAt: START + retryAt });
 const never = (maxCost) => ({ allowed: false, retryAt: Infinity, maxCost });
 
-/** A limiter, its clock, what happened to it, and `acquire` followed: moments count from the start. */
+/** A limiter, its clock, its events, and its `acquire`, whose outcomes are recorded. Moments count from the start. */
 function make(limits, options, lateMs = 0) {
   const clock = new FakeClock(START, lateMs);
   const limiter = new Limiter(limits, { clock, ...options });
@@ -26,7 +26,7 @@ function make(limits, options, lateMs = 0) {
     fates.push(fate);
     return fate;
   };
-  /** When each was admitted, in the order of asking: the code of its error, or nothing if it still waits. */
+  /** For each `acquire` call: when it was admitted, or the code of its error, or undefined while it waits. */
   const admitted = () => fates.map(({ at, value, error }) => (value ? at - START : (error?.code ?? error)));
   const to = (ms) => clock.to(START + ms);
   return { clock, limiter, events, acquire, admitted, to };
@@ -114,7 +114,7 @@ test("maxWaitMs is exact to the millisecond", async () => {
   const { limiter, events, acquire, admitted, to } = make({ rate: 3, periodMs: 1000, initial: 0 });
   // biome-ignore format: a table
   const table = [
-    // maxWaitMs  becomes
+    // maxWaitMs  outcome
     [0,    "wait_too_long"],
     [333,  "wait_too_long"],
     [334,  334],
@@ -150,7 +150,7 @@ test("a waiter that can no longer be admitted in time is rejected at once", asyn
   const restored = [{ tokens: 0, drops: 0, at: START + 1 }];
   // biome-ignore format: a table
   const table = [
-    // what happens                                                               then
+    // what happens                                                              outcomes
     ["a higher priority joins",  ({ acquire }) => acquire({ priority: 1 }),      ["wait_too_long", 2000, 1000]],
     ["a pause",                  ({ limiter }) => limiter.pause(START + 1001),   ["wait_too_long", 1001]], // the next one does not wait for two
     ["a charge",                 ({ limiter }) => limiter.charge(1),             ["wait_too_long", 2000]],
@@ -201,7 +201,7 @@ test("rejects invalid options, which leave nothing in the queue", async () => {
     [{ signal: {} }, undefined],
     [null, undefined],
   ];
-  for (const state of ["now", "in line"]) {
+  for (const state of ["now", "queued"]) {
     for (const [options, code] of table) {
       const before = [limiter.save(), limiter.waiting, events.length];
       await assert.rejects(
@@ -316,7 +316,7 @@ test("a waiter whose signal is aborted is never admitted", async () => {
 test("a full queue rejects the new call or drops the oldest", async () => {
   // biome-ignore format: a table
   const table = [
-    // overflow      maxQueue  priorities          then
+    // overflow      maxQueue  priorities          outcomes
     [undefined,      2,        [0, 0, 0, 0],       [1000, 2000, "queue_full", "queue_full"]],
     ["reject",       2,        [0, 0, 9],          [1000, 2000, "queue_full"]],
     ["reject",       0,        [0, 9],             ["queue_full", "queue_full"]],
@@ -382,7 +382,7 @@ test("a pause admits nothing until it ends", async () => {
   await to(4999);
   assert.deepEqual(admitted(), [undefined, undefined, "wait_too_long"]);
   assert.deepEqual(limiter.peek(), wait(5667));
-  limiter.pause(START + 4999); // never earlier than it was told before
+  limiter.pause(START + 4999); // a later pause is never shortened
   limiter.pause(0);
   await setImmediate();
   assert.deepEqual([admitted()[0], clock.timers], [undefined, [START + 5000]]);
@@ -603,7 +603,7 @@ test("a drop caused by a listener of another drop affects no other waiter", asyn
   const group = new AbortController();
   acquire({ maxWaitMs: 1000, signal: group.signal });
   acquire({ maxWaitMs: 2000, signal: group.signal });
-  acquire(); // has nothing to do with them
+  acquire(); // belongs to no group
   limiter.on(({ type }) => type === "drop" && group.abort("all or none"));
   limiter.pause(START + 3000);
   assert.equal(limiter.waiting, 1);
@@ -718,7 +718,7 @@ test("a forecast beyond the last possible moment changes nothing", () => {
   try {
     limiter.peek();
   } catch {
-    // may be an answer as well
+    // an answer would be fine, too
   }
   assert.deepEqual(limiter.save(), before);
 });
@@ -726,7 +726,7 @@ test("a forecast beyond the last possible moment changes nothing", () => {
 test("a late timer delays waiters but loses none", async () => {
   const { clock, limiter, acquire, admitted, to } = make({ ...SECOND, capacity: 3, initial: 0 }, {}, 30);
   for (let i = 0; i < 4; i++) acquire();
-  acquire({ maxWaitMs: 5000 }); // the deadline is the forecast, and the timer's fault not ours
+  acquire({ maxWaitMs: 5000 }); // admitted although the late timer makes it miss its deadline
   await to(9000);
   assert.deepEqual([admitted(), limiter.waiting, clock.timers], [[1030, 2030, 3030, 4030, 5030], 0, []]);
 });
@@ -844,7 +844,7 @@ test("a throttled method keeps its `this`", async () => {
 
 const laws = {
   random: random(20_261_122),
-  /** Some limits with which something happens, each of which grants costs up to `most`. */
+  /** Random limits, each of which grants costs up to `most`. */
   limits(most) {
     const { pick, below } = this.random;
     return Array.from({ length: 1 + below(3) }, (_, i) => ({
@@ -957,7 +957,7 @@ for (const lateMs of [0, 7]) {
           }
         }
       }
-      // Each who joined was told what became of it, once.
+      // Every rejected call had its event.
       const count = (wanted) => events.filter(({ type }) => type === wanted).length;
       assert.ok(count("drop") >= pending.filter(({ error }) => error && error !== "given up").length);
       assert.equal(new Set(pending).size, pending.length);

@@ -1,4 +1,4 @@
-// What npm is given: these files and no others, found by what looks for them, in a package that can be taken in parts.
+// The published package: its files, its entries, and what bundlers make of it.
 import assert from "node:assert/strict";
 import { copyFileSync, existsSync, globSync, mkdirSync, readFileSync, rmSync, statSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
@@ -53,9 +53,9 @@ test("publint finds nothing", async () => {
 });
 
 test("attw finds nothing", async () => {
-  // Without core.wasm: what that is when it is imported, each bundler says itself. Of ES modules only: there are no others.
+  // Without core.wasm, whose type each bundler defines. ES modules only: the package has no others.
   const args = [tarball, "--profile", "esm-only", "--exclude-entrypoints", "core.wasm", "--format", "json"];
-  const { analysis } = await printed("attw", args, folder); // which fails when it finds something
+  const { analysis } = await printed("attw", args, folder); // fails if it finds a problem
   assert.deepEqual(Object.keys(analysis.entrypoints), [".", "./slim", "./react", "./package.json"]);
 });
 
@@ -64,7 +64,7 @@ describe("tree shaking", () => {
   const whole = `import * as tollgate from "tollgate"; import * as slim from "tollgate/slim"; console.log(Object.keys(tollgate).length, slim);`;
   writeFileSync(join(folder, "part.mjs"), part);
   writeFileSync(join(folder, "whole.mjs"), whole);
-  /** What nothing but these could need. */
+  /** Text that only these parts contain. */
   const MARKS = {
     SharedLimiter: "BroadcastChannel",
     tabs: "indexedDB",
@@ -105,7 +105,7 @@ describe("tree shaking", () => {
         t.diagnostic(`${name}: ${statSync(path).size} bytes, ${gzipSync(texts[name]).length} compressed`);
       }
       for (const [what, mark] of Object.entries(MARKS)) {
-        assert.ok(texts.whole.includes(mark), `${what} is in the whole, so that this shows something`);
+        assert.ok(texts.whole.includes(mark), `${what} is in the whole bundle`);
         assert.ok(!texts.part.includes(mark), `${what} is not in the part`);
       }
       for (const text of Object.values(texts))
@@ -116,7 +116,7 @@ describe("tree shaking", () => {
 });
 
 describe("its repository", () => {
-  /** What it says after scripts/name-repository in an environment. */
+  /** The manifest after scripts/name-repository has run with this environment. */
   const named = async (env) => {
     const copy = join(folder, "named");
     rmSync(copy, { recursive: true, force: true });

@@ -1,5 +1,5 @@
-// The React hook in a real browser, with and without StrictMode, by a clock that the test moves: what is rendered, when, and how
-// often. Then the same without React.
+// The React hook in a real browser, with and without StrictMode, by a clock that the test moves: what it renders, when, and
+// how often. Then the same without React.
 import assert from "node:assert/strict";
 import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
@@ -46,7 +46,7 @@ before(async () => {
   await page.addInitScript(`globalThis.fakeClock = ${fakeClock};`);
   await page.goto(`${url}/page.html`);
   await page.evaluate(() => {
-    /** Renders `Shown` with these props; `log` has when each render was, and of what. */
+    /** Renders `Shown` with these props; `log` records the moment and the state of each render. */
     globalThis.scene = (props, { strict = false, html } = {}) => {
       const log = [],
         element = document.createElement("div");
@@ -80,7 +80,7 @@ before(async () => {
       };
       return scene;
     };
-    /** React has nothing more to do: it does its work in tasks of a MessageChannel, and this one is behind them. */
+    /** Resolves when React is idle: it works in tasks of a MessageChannel, and this one queues behind them. */
     globalThis.rendered = async () => {
       for (let i = 0; i < 5; i++) {
         await new Promise((resolve) => {
@@ -90,7 +90,7 @@ before(async () => {
         });
       }
     };
-    /** A limiter of 3 per second, which says how many listen to it. */
+    /** A limiter of 3 per second that counts its listeners. */
     globalThis.limited = (clock, limits = { rate: 3, periodMs: 1000 }) => {
       const limiter = new Limiter(limits, { clock });
       const on = limiter.on.bind(limiter);
@@ -117,7 +117,7 @@ function Shown({ limiter }) {
   return createElement("p", null, `${ok} ${remaining} ${readyAt}`);
 }
 
-/** A clock that stands until it is moved, one millisecond after the other. Written into the page, too. */
+/** A clock that moves only on request, millisecond by millisecond. Its text is also part of the page. */
 function fakeClock() {
   let now = 0;
   const timers = new Set();
@@ -144,7 +144,7 @@ function fakeClock() {
 
 for (const strict of [false, true]) {
   describe(strict ? "in StrictMode" : "not in StrictMode", () => {
-    /** Each render, as often as React makes it: in StrictMode twice. */
+    /** Each render as often as React makes it: twice in StrictMode. */
     const renders = (...rows) => (strict ? rows.flatMap((row) => [row, row]) : rows);
 
     test("renders when tokens are taken, when the cost is granted again and when all is full, and never else", async () => {
@@ -304,7 +304,7 @@ for (const strict of [false, true]) {
         ...renders(["b0", true, 3, 0]),
         ...renders(["a0", true, 1, 0]),
         ...renders(["b0", false, 1, 334]),
-        ...renders(["b334", true, 2, 0]), // the other one is as it was, to who asks for one
+        ...renders(["b334", true, 2, 0]), // a still shows the same
         ...renders(["a667", true, 3, 0]),
         ...renders(["b667", true, 3, 0]),
       ]);
@@ -424,7 +424,7 @@ describe("without React", () => {
     limiter.consume();
     await clock.to(3000);
     assert.equal(seen.length, 4);
-    assert.deepEqual(get(), { ok: true, remaining: 3, readyAt: 0 }); // whoever asks is told, without listening
+    assert.deepEqual(get(), { ok: true, remaining: 3, readyAt: 0 }); // also without listeners
   });
 
   test("what wakes at readyAt is granted then, at any rate", async () => {

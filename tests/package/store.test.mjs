@@ -1,4 +1,4 @@
-// watch: what a user interface is told, and that nothing runs in between.
+// watch: when listeners are called, and that nothing runs in between.
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { setImmediate } from "node:timers/promises";
@@ -6,7 +6,7 @@ import { Limiter, watch } from "../../build/package/index.js";
 import { random } from "../random.mjs";
 import { FakeClock, START } from "./clock.mjs";
 
-/** A limiter whose listeners are counted, a store of it, and when the store's listener was called and what it saw. */
+/** A limiter whose listeners are counted, its store, and each call of the store's listener: when, and what it saw. */
 function make(limits, cost) {
   const clock = new FakeClock();
   const limiter = new Limiter(limits, { clock });
@@ -69,7 +69,7 @@ test("listeners are called once for each change of the answer, and for nothing e
   listen();
   // biome-ignore format: a table
   const table = [
-    // what happens                             then remaining, ready after
+    // what happens                             remaining, ready after
     [() => limiter.consume(1),                  2, 0],
     [() => limiter.consume(0),                  undefined],
     [() => limiter.consume(3),                  undefined], // refused
@@ -139,7 +139,7 @@ test("without listeners there is no timer, and a new listener starts one", async
   const offs = [listen(), listen(), listen()];
   assert.deepEqual([counted.listeners, clock.timers], [1, [START + 1000]]);
   offs[0]();
-  offs[0](); // twice is once
+  offs[0](); // idempotent
   offs[1]();
   assert.deepEqual([counted.listeners, clock.timers], [1, [START + 1000]]);
   offs[2]();

@@ -1,5 +1,5 @@
-// One budget for all tabs: real tabs of a real browser, each with a renderer process of its own, and real time. Nothing here
-// depends on how fast the machine is: what is asserted is what must hold.
+// SharedLimiter in real tabs of a real browser, each with its own renderer process, and in real time. Nothing here depends on
+// the speed of the machine.
 import assert from "node:assert/strict";
 import { execFile } from "node:child_process";
 import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
@@ -16,7 +16,7 @@ const folder = mkdtempSync(join(tmpdir(), "tollgate-tabs-"));
 process.on("exit", () => rmSync(folder, { recursive: true, force: true }));
 writeFileSync(join(folder, "tab.html"), `<!doctype html><link rel="icon" href="data:,">`);
 await build({ entryPoints: [index], bundle: true, format: "esm", outfile: join(folder, "tollgate.js") });
-const { url } = await serve(folder, { "access-control-allow-origin": "*" }); // a frame without an origin imports it, too
+const { url } = await serve(folder, { "access-control-allow-origin": "*" }); // a frame without an origin imports from it, too
 let browser, context;
 
 before(async () => (browser = await launch()));
@@ -26,10 +26,10 @@ afterEach(async () => {
   context = undefined;
 });
 
-/** A budget that never refills: what is taken of it is exact at any speed. */
+/** A budget that never refills, so that its level is exact at any speed. */
 const budget = (capacity) => ({ rate: 0, periodMs: 1000, capacity });
 
-/** Opens a tab, all of one test sharing what tabs share, and makes a limiter in it. `before` runs there before all else. */
+/** Opens a tab and makes a limiter in it. The tabs of one test share an origin. `before` runs in the tab before anything else. */
 async function open(limits, { name = "a", before = () => {}, argument, aheadMs = 0, options = {} } = {}) {
   context ??= await browser.newContext();
   const tab = await context.newPage();
@@ -57,10 +57,10 @@ async function open(limits, { name = "a", before = () => {}, argument, aheadMs =
 
 const consume = (tab, cost = 1) => tab.evaluate((cost) => limiter.consume(cost), cost);
 const remaining = (tab) => tab.evaluate(() => limiter.remaining());
-/** When a tab knows that so much is left. */
+/** Resolves when a tab knows that so much is left. */
 const knows = (tab, expected) =>
   tab.waitForFunction((expected) => limiter.remaining() === expected, expected, { polling: 5, timeout: 10_000 });
-/** Begins to wait in line; resolves when that is so. What comes of it is `landed`. */
+/** Calls `acquire` and resolves when it waits in the queue, or has ended. Its outcome is in `landed`. */
 const queue = (tab, id, options = {}) =>
   tab.evaluate(
     async ([id, options]) => {
@@ -78,7 +78,7 @@ const queue = (tab, id, options = {}) =>
           }),
       );
       while (limiter.waiting === before && !landed[id]) await new Promise((resolve) => setTimeout(resolve, 1));
-      await navigator.locks?.query(); // whoever asks now stands behind
+      await navigator.locks?.query(); // a lock requested from now on queues behind it
     },
     [id, options],
   );
@@ -87,7 +87,7 @@ const landed = (tab, id) =>
     .waitForFunction((id) => globalThis.landed?.[id], id, { polling: 5, timeout: 20_000 })
     .then((handle) => handle.jsonValue());
 const hasLanded = (tab, id) => tab.evaluate((id) => id in (globalThis.landed ?? {}), id);
-/** Consumes as fast as it goes for so long, and tells the moments of what was granted and of the last refusal. */
+/** Consumes as fast as possible for `ms`; returns the moments of the grants and of the last refusal. */
 const hammer = (tab, ms, cost = 1) =>
   tab.evaluate(
     async ([ms, cost]) => {
@@ -133,7 +133,7 @@ describe("one budget", () => {
     const most = 40 + Math.floor((40 * (Date.now() - began)) / 1000);
     const granted = outcomes.flatMap(({ granted }) => granted);
     assert.ok(granted.length <= most, `${granted.length} of at most ${most}`);
-    // Nothing was left when the last one was refused. It was full until the first; the bucket is full after no less than a second.
+    // The bucket was full until the first grant and empty at the last refusal, so all that was refilled in between was granted.
     const first = Math.min(...granted),
       refusedAt = Math.max(...outcomes.map(({ refusedAt }) => refusedAt ?? 0));
     assert.ok(refusedAt > 0, "a call was refused");
@@ -147,7 +147,7 @@ describe("one budget", () => {
     const left = 1000 - outcomes.reduce((sum, { granted }) => sum + granted.length, 0);
     assert.ok(left > 0);
     for (const tab of tabs) await knows(tab, left);
-    await new Promise((resolve) => setTimeout(resolve, 100)); // nothing may come after it
+    await new Promise((resolve) => setTimeout(resolve, 100)); // a late message must change nothing
     assert.deepEqual(await Promise.all(tabs.map(remaining)), [left, left, left]);
   });
 
@@ -208,7 +208,7 @@ describe("one budget", () => {
 
   test("new numbers after a reload keep the tokens", async () => {
     const table = [
-      // was                                              consumed  is                                              left
+      // old limits, consumed, new limits, left
       [budget(10), 4, budget(20), 6],
       [budget(10), 4, budget(3), 3],
       [[budget(10), budget(100)], 4, [budget(11), budget(100)], 6],
@@ -311,7 +311,7 @@ describe("one queue", () => {
       await queue(a, "first", { cost: 10 });
       for (const tab of [b, c]) await claimed(tab);
       await leave(a);
-      // Whoever only looks comes to know it, and so does who opens a tab now.
+      // Both a tab that only looks and a new one notice.
       for (const tab of [c, await open(hour)])
         await tab.waitForFunction(() => limiter.peek(5).allowed, null, { polling: 5, timeout: 10_000 });
       assert.equal((await consume(b, 5)).allowed, true);

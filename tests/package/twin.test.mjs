@@ -1,4 +1,4 @@
-// A twin foresees what the server will say: alone on a key exactly, and otherwise only ever errs by asking.
+// Twin
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { Budget, makeClock, watch } from "../../build/package/index.js";
@@ -25,7 +25,7 @@ const tollgate = await start({
 });
 
 let keys = 0;
-/** A network of its own, and a twin that has asked once for a key that nobody had. */
+/** A network, and a twin on it that has synced once on an unused key. */
 async function synced({ policy = "api", trustMs, ...options } = {}) {
   const wire = new Wire(tollgate, options);
   const ask = { policy, key: `key ${keys++}` };
@@ -34,9 +34,9 @@ async function synced({ policy = "api", trustMs, ...options } = {}) {
   return { wire, twin, ask, other: wire.client() };
 }
 
-/** How many requests to consume have been sent. */
+/** How many consume requests were sent. */
 const asked = (wire) => wire.sent.filter(({ path }) => path === "/v1/consume").length;
-/** And which answers they got, those that arrived. */
+/** The statuses of those that arrived. */
 const statuses = (wire) => wire.sent.filter(({ path }) => path === "/v1/consume").map(({ status }) => status);
 
 test("asks for everything until the first response, then only for what will be granted", async () => {
@@ -48,7 +48,7 @@ test("asks for everything until the first response, then only for what will be g
   );
   const first = await wire.until(twin.consume(4));
   assert.equal(first.status, 200);
-  assert.deepEqual([twin.remaining(), twin.fullAt()], [6, wire.now - 50 + 4_000]); // as if it had been taken when it was sent
+  assert.deepEqual([twin.remaining(), twin.fullAt()], [6, wire.now - 50 + 4_000]); // taken when the request was sent
   const sentAt = wire.now;
   const answers = await wire.until(Promise.all([4, 3, 2].map((cost) => twin.consume(cost))));
   const retryAt = sentAt - 50 + 1_000;
@@ -78,7 +78,7 @@ test("alone on a key, predicts every answer and every retryAt exactly", async (t
   for (const [policy, { limits, ...only }] of Object.entries(policies)) {
     const upMs = random.below(200);
     const wire = new Wire(tollgate, { upMs, theirsMs: random.below(2 * HOUR) - HOUR });
-    wire.travel = () => ({ upMs, downMs: random.below(400) }); // answers may overtake each other
+    wire.travel = () => ({ upMs, downMs: random.below(400) }); // responses may overtake each other
     const ask = { policy, key: "alice" };
     const twin = wire.twin({ ...ask, trustMs: Infinity });
     const other = wire.client();
@@ -91,7 +91,7 @@ test("alone on a key, predicts every answer and every retryAt exactly", async (t
         random.pick([0, 1, random.below(30), random.below(1_000), random.below(20_000), random.chance(0.1) ? HOUR : 0]),
       );
       if (random.chance(0.05)) {
-        // somebody else takes, into debt too, and it is told
+        // another client takes, into debt too, and the twin syncs
         other.charge({ ...ask, cost: random.below(most + 1) });
         await wire.until(twin.sync());
       }
@@ -102,12 +102,12 @@ test("alone on a key, predicts every answer and every retryAt exactly", async (t
           ? Object.fromEntries(limits.map(({ name }) => [name, each()]))
           : each();
       const said = other.peek({ ...ask, cost });
-      const foreseen = twin.peek(cost);
+      const expectedAnswer = twin.peek(cost);
       const place = `${JSON.stringify({ policy: policies[policy], step, cost })} ${wire.now}`;
       const answer = twin.consume(cost);
       checks.push(async () => {
         const { status, retry_at, max_cost } = await said;
-        const { allowed, retryAt, maxCost } = foreseen;
+        const { allowed, retryAt, maxCost } = expectedAnswer;
         const expected =
           status === 200 ? [true] : status === 429 ? [false, (retry_at ?? Infinity) - aheadMs] : [false, Infinity];
         assert.deepEqual([allowed, retryAt].slice(0, expected.length), expected, place);
@@ -129,7 +129,7 @@ test("alone on a key, predicts every answer and every retryAt exactly", async (t
   await tollgate.stop();
 });
 
-/** A policy of one limit, or of up to three. */
+/** A policy of one to three limits. */
 function policyOf(random) {
   const limit = () => {
     const rate = random.chance(0.1) ? 0 : 1 + random.below(20);
@@ -151,7 +151,7 @@ function policyOf(random) {
 
 test("under any network and competition, withholds only what would be refused if everything in flight is granted", async (t) => {
   const random = randomOf(seedOf(t));
-  const upMs = 5; // the quickest
+  const upMs = 5; // the quickest way up
   const seen = { 200: 0, 429: 0, withheld: 0 };
   for (let round = 0; round < 24; round++) {
     const policy = random.pick(["api", "debt"]);
@@ -184,8 +184,8 @@ test("under any network and competition, withholds only what would be refused if
       }
       const own = wire.sent.slice(0, sent).filter(({ body }) => body.snapshot && body.cost);
       for (const request of own) {
-        const isUnderWay = !isThere(request) || (request.status === 429 && request.heardAt > now);
-        if (isUnderWay) budget.decide(arrivesAt, request.body.cost, "charge");
+        const isInFlight = !isThere(request) || (request.status === 429 && request.heardAt > now);
+        if (isInFlight) budget.decide(arrivesAt, request.body.cost, "charge");
       }
       assert.equal(budget.decide(arrivesAt, cost).allowed, false, `round ${round}, ${cost} at ${now - began}`);
     }
@@ -202,9 +202,9 @@ test("what others take is known with the next response", async () => {
   assert.equal(twin.peek(5).allowed, true);
   const answer = await wire.until(twin.consume(5));
   assert.deepEqual([answer.status, answer.remaining], [429, 2]);
-  const retryAt = wire.now - 100 + 3_000; // 8 were taken 100 ms ago, for both ways are 50 ms
+  const retryAt = wire.now - 100 + 3_000; // 8 were taken a round trip of 100 ms ago
   assert.deepEqual(twin.peek(5), { allowed: false, retryAt });
-  assert.equal(answer.retry_at, retryAt + 20); // when what is sent then arrives
+  assert.equal(answer.retry_at, retryAt + 20); // when a request sent then arrives
   await wire.to(retryAt - 1);
   assert.equal((await twin.consume(5)).predicted, true);
   await wire.to(retryAt);
@@ -273,7 +273,7 @@ test("a response older than the known state is ignored", async () => {
     [20, 30],
     [500, 30],
     [20, 30],
-  ]; // the first comes back last, the third arrives after the fourth
+  ]; // the first response comes last, and the third request arrives after the fourth
   wire.travel = () => {
     const [upMs, downMs] = ways.shift();
     return { upMs, downMs };
@@ -285,9 +285,9 @@ test("a response older than the known state is ignored", async () => {
   assert.equal(twin.remaining(), 3);
   const late = twin.consume(1);
   await wire.until(twin.consume(1));
-  assert.equal(twin.remaining(), 2, "a later request is assumed to arrive later"); // not so here: and it comes to be known
+  assert.equal(twin.remaining(), 2, "a later request is assumed to arrive later"); // wrong here, which the next response corrects
   await wire.until(late);
-  assert.equal(twin.remaining(), 2); // 1, and what has come back since the beginning
+  assert.equal(twin.remaining(), 2); // 1, plus the refill since the beginning
   assert.deepEqual(statuses(wire), [200, 200, 200, 200]);
 });
 
@@ -300,7 +300,7 @@ test("a request that may have overtaken a slow one is not debited twice", async 
   wire.travel = () => ways.shift();
   const slow = twin.consume(4);
   await wire.pass(100);
-  const quick = twin.consume(3); // there 380 ms before
+  const quick = twin.consume(3); // arrives 380 ms earlier
   const { remaining } = await wire.until(slow);
   assert.deepEqual([remaining, twin.remaining(), twin.peek(3).allowed], [3, 3, true]);
   assert.equal((await wire.until(quick)).status, 200);
@@ -403,7 +403,7 @@ test("the clock offset is that of the quickest request", async () => {
     [100, 10],
     [20, 0],
   ];
-  const takenAt = []; // by a server that each request would reach in 20 ms
+  const takenAt = []; // as if each request took 20 ms
   for (const [upMs, downMs] of [[400, 100], ...ways]) {
     wire.travel = () => ({ upMs, downMs });
     takenAt.push(wire.now + upMs - 20);
@@ -434,17 +434,17 @@ test("after a day of drift the error is at most one round trip", async () => {
     const { wire, twin, ask } = await synced();
     const began = wire.now;
     wire.theirsMs = 0;
-    let inVain = 0;
+    let wasted = 0;
     for (let hour = 1; hour <= 96; hour++) {
       await wire.to(began + hour * (HOUR / 4));
       wire.theirsMs = Math.round(((wire.now - began) * ppm) / 1e6);
-      if ((await wire.until(twin.consume(10))).status !== 200) inVain++;
+      if ((await wire.until(twin.consume(10))).status !== 200) wasted++;
       const { retryAt } = twin.peek(1);
       const { retry_at } = await wire.until(wire.client().peek({ ...ask, cost: 1 }));
-      const exactly = retry_at - wire.theirsMs - 20; // the true time at which to send it
+      const exactly = retry_at - wire.theirsMs - 20; // the right moment to send it
       assert.ok(Math.abs(retryAt - exactly) <= 50, `${retryAt - exactly} ms off after ${hour} quarters of an hour`);
     }
-    assert.equal(inVain, 0);
+    assert.equal(wasted, 0);
     assert.ok(Math.abs(wire.theirsMs) === 8_640);
   }
 });
@@ -465,15 +465,15 @@ test("after the clock has slept, the known state continues from the new time", a
   await wire.until(twin.consume(10));
   assert.equal(twin.remaining(), 0);
   await wire.pass(HOUR);
-  asleepMs = HOUR; // nothing ran
+  asleepMs = HOUR; // no time on the monotonic clock
   assert.deepEqual([twin.remaining(), clock.now()], [10, wire.now]);
   assert.equal((await wire.until(twin.consume(10))).status, 200);
-  slowMs = 50_000; // within what a clock may be corrected by: it is not followed
+  slowMs = 50_000; // too little to be followed
   await wire.until(twin.sync());
   assert.equal(clock.now(), wire.now - 50_000);
   await wire.until(twin.consume(1));
   await wire.pass(20_000);
-  asleepMs += 15_000; // a short sleep, and now it is
+  asleepMs += 15_000; // a short sleep makes it enough
   assert.equal(clock.now(), wire.now);
   await wire.until(twin.consume(10));
   await wire.pass(1);
@@ -493,7 +493,7 @@ test("a changed policy is followed with the next response, and costs that do not
   };
   await change({ rate: 1, period: "1m", capacity: 20 });
   await wire.until(twin.consume(1));
-  assert.deepEqual([twin.remaining(), twin.peek(6).retryAt], [5, wire.now - 50 + 57_000]); // a twentieth was there already
+  assert.deepEqual([twin.remaining(), twin.peek(6).retryAt], [5, wire.now - 50 + 57_000]); // a twentieth of a token was there already
   const limits = [
     { name: "requests", rate: 5, period: "1m" },
     { name: "tokens", rate: 100, period: "1m" },
@@ -508,11 +508,11 @@ test("a changed policy is followed with the next response, and costs that do not
     wire.client().peek({ policy: "api", key: "alice", cost: { requests: 1, tokens: 60 } }),
   );
   assert.equal(retryAt, retry_at - 20);
-  assert.equal((await wire.until(twin.consume({ requests: 1 }))).status, 400); // the server says what is wrong
+  assert.equal((await wire.until(twin.consume({ requests: 1 }))).status, 400); // the server reports the error
   await change({ rate: 3, period: "1s" });
-  const underWay = twin.consume({ requests: 1, tokens: 1 });
+  const inFlight = twin.consume({ requests: 1, tokens: 1 });
   await wire.until(twin.sync());
-  assert.equal((await wire.until(underWay)).status, 400);
+  assert.equal((await wire.until(inFlight)).status, 400);
   assert.deepEqual([twin.remaining(), twin.peek(4)], [3, { allowed: false, retryAt: Infinity, maxCost: 3 }]);
   await tollgate.stop();
 });
@@ -525,7 +525,7 @@ test("watch wakes exactly at readyAt, and with every response that changes somet
   const began = wire.now;
   const end = store.subscribe(() => seen.push([wire.now - began, store.get()]));
   twin.consume(9);
-  await wire.pass(1_000); // others take one
+  await wire.pass(1_000); // another client takes one
   await wire.until(other.consume(ask));
   assert.equal((await wire.until(twin.consume(1))).status, 200);
   await wire.pass(30_000);
@@ -534,7 +534,7 @@ test("watch wakes exactly at readyAt, and with every response that changes somet
   assert.deepEqual(seen, [
     [0, { ok: false, remaining: 1, readyAt: now(2_000) }],
     [1_050, { ok: false, remaining: 1, readyAt: now(3_000) }], // debited
-    [1_100, { ok: false, remaining: 0, readyAt: now(4_000) }], // and what the other took
+    [1_100, { ok: false, remaining: 0, readyAt: now(4_000) }], // and what the other client took
     [4_000, { ok: true, remaining: 3, readyAt: 0 }],
     [11_000, { ok: true, remaining: 10, readyAt: 0 }],
   ]);

@@ -1,4 +1,4 @@
-// The types say what the package does, in each kind of TypeScript project.
+// The types, in each kind of TypeScript project.
 import assert from "node:assert/strict";
 import { readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
@@ -9,7 +9,7 @@ const { folder } = await stranger({ beside: ["react", "@types/react", "@types/no
 const uses = readFileSync(join(folder, "types/uses.ts"), "utf8");
 const wrong = readFileSync(join(folder, "types/wrong.ts"), "utf8");
 
-/** Where the types of the platform come from. */
+/** Where the platform's types come from. */
 const PLATFORMS = {
   "a page": { lib: ["es2022", "dom", "dom.iterable"], types: [] },
   "Node with the types of a page": { lib: ["es2022", "dom"], types: ["node"] },
@@ -74,7 +74,7 @@ test("types/uses.ts uses every export", () => {
   assert.ok(names.includes("Bucket") && names.includes("RateLimit") && names.length > 40);
   const [, body] = uses.split(/^import .* from "tollgate\/slim";$/m);
   for (const name of names) {
-    const local = name === "Request" ? "Question" : name; // the page has a Request too
+    const local = name === "Request" ? "Question" : name; // the DOM has a Request, too
     assert.match(body, new RegExp(`\\b${local}\\b`), `${name} is used`);
   }
 });
@@ -91,7 +91,7 @@ test("every mark in types/wrong.ts is an error", async () => {
   assert.deepEqual([...new Set(lines)], expected);
 });
 
-/** Type-checks files of types/ in a project with these options; rejects with what is wrong. */
+/** Type-checks files of types/ in a project with these options. Rejects with the errors. */
 async function check(options, files) {
   const tsconfig = {
     compilerOptions: { target: "es2022", strict: true, noEmit: true, ...options },
@@ -101,7 +101,7 @@ async function check(options, files) {
   await run("tsc", ["-p", ".", "--pretty", "false"], folder);
 }
 
-/** The names that a module exports, types too, read from its declarations. */
+/** The names that a module exports, types included, from its declarations. */
 function exportsOf(module) {
   const text = readFileSync(join(folder, `node_modules/tollgate/${module}.d.ts`), "utf8");
   const from = [...text.matchAll(/^export \* from "\.\/(.*)\.js";$/gm)].flatMap(([, other]) => exportsOf(other));

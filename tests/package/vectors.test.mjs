@@ -1,11 +1,11 @@
-// The shared vectors, tests/vectors/*.json, through all of the package that decides.
+// The shared vectors, tests/vectors/*.json, through every class of the package that decides.
 import assert from "node:assert/strict";
 import { readdirSync, readFileSync } from "node:fs";
 import { test } from "node:test";
 import { Bucket, Budget, Limiter } from "../../build/package/index.js";
 import { FakeClock } from "./clock.mjs";
 
-/** How the package calls them. */
+/** The package's names for them. */
 // biome-ignore format: a table
 const VERBS = {
   consume: "consume", peek: "consume", reserve: "reserve", borrow: "borrow",
@@ -54,7 +54,7 @@ for (const { name, limit, steps } of cases) {
     }
   });
 
-  // A limit beside itself changes no answer.
+  // The same limit twice changes no answer.
   for (const [what, limits] of [
     ["one limit", limit],
     ["a list of one limit", [limit]],
@@ -122,7 +122,7 @@ test("the vectors have every verb and every kind of answer", () => {
   console.log(`${cases.length} cases, ${steps.length} steps`);
 });
 
-/** A case in the package's words. A field that nobody knows would be a test that nobody makes. */
+/** A case in the package's words. Unknown members are errors: they would go untested. */
 function read(file, { name, why, limit, steps, ...others }) {
   assert.deepEqual(others, {}, `${file}: ${name}`);
   const { kind, rate, period_ms, capacity, max_debt, initial, offset_ms, ...otherNumbers } = limit;
