@@ -32,12 +32,19 @@ export function law(name, { seed: usualSeed, cases: usualCases }, check, enough 
       try {
         await check(random(seed + i), seen);
       } catch (error) {
-        throw new Error(`after ${i} of ${cases} cases; to repeat this one: ${repeat(seed + i, name)}`, { cause: error });
+        throw new Error(`after ${i} of ${cases} cases; to repeat this one: ${repeat(seed + i, name)}`, {
+          cause: error,
+        });
       }
     }
     t.diagnostic(`TOLLGATE_SEED=${seed} TOLLGATE_CASES=${cases} ${JSON.stringify(seen)}`);
     if (TOLLGATE_SEED === undefined && TOLLGATE_CASES === undefined) enough(seen);
   });
+}
+
+/** Counts in `seen` that `what` was come across. */
+export function count(seen, what, times = 1) {
+  seen[what] = (seen[what] ?? 0) + times;
 }
 
 /** The seed of a test that makes its cases by itself: always the same one, unless TOLLGATE_SEED is set. */

@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { Bucket, Budget, TollgateError } from "../../build/package/index.js";
-import { random } from "../random.mjs";
+import { count, law } from "../random.mjs";
 import { START } from "./clock.mjs";
 
 const VERBS = ["consume", "reserve", "borrow", "charge", "consumeUpTo", "refund", "reset"];
@@ -296,10 +296,10 @@ test("a snapshot from a clock that was far ahead locks no one out", () => {
   }
 });
 
-test("answers as its buckets together do", () => {
-  const { below, pick, chance } = random(23);
-  let refusals = 0;
-  for (let round = 0; round < 300; round++) {
+law(
+  "answers as its buckets together do",
+  { seed: 23, cases: 300 },
+  ({ below, pick, chance }, seen) => {
     const limits = Array.from({ length: 1 + below(4) }, (_, i) => ({
       name: `limit ${i}`,
       kind: pick(["token_bucket", "fixed_window"]),
@@ -329,7 +329,7 @@ test("answers as its buckets together do", () => {
             ? wait(Math.max(...refused.map(({ retryAt }) => retryAt)))
             : allow(Math.max(...each.map(({ tokens }) => tokens)), Math.max(...each.map(({ readyAt }) => readyAt)));
       assert.deepEqual(budget.decide(now, cost, verb, maxWaitMs), expected, row);
-      if (refused.length > 0) refusals += 1;
+      if (refused.length > 0) count(seen, "refusals");
       for (const [i, bucket] of buckets.entries()) {
         if (refused.length > 0) bucket.consume(now, 0);
         else bucket.decide(now, same ? costs[0] : costs[i], verb, maxWaitMs);
@@ -344,6 +344,6 @@ test("answers as its buckets together do", () => {
         assert.deepEqual([ask(expected.retryAt - 1), ask(expected.retryAt)], [false, true], row);
       }
     }
-  }
-  assert.ok(refusals > 500);
-});
+  },
+  ({ refusals }) => assert.ok(refusals > 500),
+);

@@ -3,7 +3,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { setImmediate } from "node:timers/promises";
 import { Limiter, watch } from "../../build/package/index.js";
-import { random } from "../random.mjs";
+import { law } from "../random.mjs";
 import { FakeClock, START } from "./clock.mjs";
 
 /** A limiter whose listeners are counted, its store, and each call of the store's listener: when, and what it saw. */
@@ -228,9 +228,10 @@ test("watches a cost by names", async () => {
   assert.deepEqual([store.get(), clock.timers], [{ ok: true, remaining: 1, readyAt: 0 }, [START + 5000]]);
 });
 
-test("at every moment listeners know what a fresh look shows, except the number of tokens", async () => {
-  const { below, pick } = random(9);
-  for (let round = 0; round < 30; round++) {
+law(
+  "at every moment listeners know what a fresh look shows, except the number of tokens",
+  { seed: 9, cases: 30 },
+  async ({ below, pick }) => {
     const cost = 1 + below(3);
     const { clock, limiter, store, listen } = make(
       [{ rate: pick([1, 3]), periodMs: pick([100, 333]), capacity: 3 + below(4), maxDebt: 3 }],
@@ -248,11 +249,11 @@ test("at every moment listeners know what a fresh look shows, except the number 
       await setImmediate();
       const { ok, readyAt } = store.get();
       const look = watch(limiter, cost).get();
-      assert.deepEqual({ ok, readyAt }, { ok: look.ok, readyAt: look.readyAt }, `${round} ${step}`);
+      assert.deepEqual({ ok, readyAt }, { ok: look.ok, readyAt: look.readyAt }, `step ${step}`);
       assert.ok(store.get().remaining <= look.remaining);
     }
     off();
     await clock.toTheEnd();
     assert.deepEqual(clock.timers, []);
-  }
-});
+  },
+);
