@@ -99,8 +99,12 @@ async function batch(law) {
 
 /** Runs a law's command to its end, or to the end of patience. */
 function run([program, ...args], seed, cases, patienceMs) {
-  const env = { ...process.env, TOLLGATE_SEED: String(seed), TOLLGATE_CASES: String(cases) };
-  const child = spawn(program, args, { env, stdio: ["ignore", "pipe", "pipe"] });
+  const chance = { TOLLGATE_SEED: String(seed), TOLLGATE_CASES: String(cases) };
+  const child = spawn(program, args, {
+    env: { ...process.env, ...chance, RUST_BACKTRACE: "0" }, // shrinking panics thousands of times
+    stdio: ["ignore", "pipe", "pipe"],
+    detached: true, // Ctrl-C is for this process, which ends the others
+  });
   running.add(child);
   let output = "";
   const hear = (text) => {
