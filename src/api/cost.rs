@@ -22,6 +22,9 @@ pub enum Cost<'a> {
 }
 
 impl Cost<'_> {
+    /// What an operation asks for where its request does not say.
+    pub(super) const DEFAULT: Self = Self::Each(1);
+
     /// The cost of each limit of `policy`, in its order.
     ///
     /// # Errors
@@ -48,7 +51,7 @@ impl Cost<'_> {
             && only.name().is_none()
         {
             return bad_request(format!(
-                "policy {} has one limit, without a name: its cost is a number",
+                "policy {} has one limit, without a name, so its cost is a number",
                 policy.name()
             ));
         }
@@ -139,7 +142,7 @@ mod tests {
         );
         assert_eq!(
             named(&[("a", 1)]).of(one, Verb::Consume),
-            wrong("policy one has one limit, without a name: its cost is a number")
+            wrong("policy one has one limit, without a name, so its cost is a number")
         );
     }
 }

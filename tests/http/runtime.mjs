@@ -42,7 +42,9 @@ export class Runtime {
     const config = join(this.#folder, "config.capnp");
     writeFileSync(config, configText(worker, this.#folder, this.stateFolder));
     // Not node_modules/.bin/workerd: that is a wrapper, and killing it would leave workerd alive.
-    const child = spawn(WORKERD, ["serve", config, "--control-fd=3", "--experimental"], { stdio: ["ignore", "pipe", "pipe", "pipe"] });
+    const child = spawn(WORKERD, ["serve", config, "--control-fd=3", "--experimental"], {
+      stdio: ["ignore", "pipe", "pipe", "pipe"],
+    });
     this.#process = child;
     this.#closed = once(child, "close"); // after this nothing more is printed
     for (const stream of [child.stdout, child.stderr]) {

@@ -1,5 +1,5 @@
-// What the package's README shows is what happens: each block of JavaScript is run as a stranger would run it, and what
-// stands after an arrow is what the expression before it gives.
+// The README is true: each block of JavaScript runs as a stranger would run it, and an expression with an arrow has the value
+// behind the arrow.
 import assert from "node:assert/strict";
 import { execFile } from "node:child_process";
 import { mkdirSync, mkdtempSync, readFileSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
@@ -33,7 +33,7 @@ const blocks = [...readme.matchAll(/^( *)```js\n(.*?)^ *```$/gms)].map(([, inden
   text.replaceAll(new RegExp(`^${indent}`, "gm"), ""),
 );
 
-test("there is a block for each thing that is exported for use", () => {
+test("has a block for each export", () => {
   for (const name of ["Limiter", "SharedLimiter", "limitFetch", "watch", "Client", "Twin", "Bucket", "init"]) {
     assert.ok(
       blocks.some((text) => text.includes(name)),
