@@ -22,6 +22,9 @@ pub enum Cost<'a> {
 }
 
 impl Cost<'_> {
+    /// What an operation asks for where its request does not say.
+    pub(super) const DEFAULT: Self = Self::Each(1);
+
     /// The cost of each limit of `policy`, in its order.
     ///
     /// # Errors

@@ -28,7 +28,9 @@ pub const MAX_BATCH: usize = 16;
 /// A request: what is to be done, and with which budgets.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Request<'a> {
-    /// The same for all items.
+    /// Where it was sent.
+    pub endpoint: Endpoint,
+    /// What is to be done: the same for all items.
     pub action: Action,
     /// One, or those of a batch: 1 to [`MAX_BATCH`], no two with the same policy and key.
     pub items: Vec<Item<'a>>,
@@ -88,7 +90,7 @@ impl<'a> Request<'a> {
             Endpoint::Settle => Action::Settle(reservation_id(reservation.as_deref())?),
             Endpoint::Cancel => Action::Cancel(reservation_id(reservation.as_deref())?),
         };
-        Ok(Self { action, items: vec![Item { policy, key, cost, snapshot }] })
+        Ok(Self { endpoint, action, items: vec![Item { policy, key, cost, snapshot }] })
     }
 }
 
@@ -104,7 +106,7 @@ fn batch(body: &[u8]) -> Result<Request<'_>, Problem> {
             return bad_request(format!("{both}: make them one, with the sum of their costs"));
         }
     }
-    Ok(Request { action: Action::Hold, items: requests })
+    Ok(Request { endpoint: Endpoint::Batch, action: Action::Take(Verb::Consume), items: requests })
 }
 
 fn fields(optional: &[&str]) -> String {
@@ -158,38 +160,34 @@ mod tests {
 
     #[test]
     fn a_request_is_a_policy_a_key_and_perhaps_more() {
-        let one = |action, cost| Ok(Request { action, items: vec![item("api", "alice", cost)] });
         let reserve = |max_wait_ms| Action::Reserve(Verb::Reserve { max_wait_ms });
         let by_limit = Cost::ByLimit(vec![("a".into(), 2), ("b".into(), 0)]);
-        for (endpoint, more, expected) in [
-            (Endpoint::Consume, "", one(Action::Take(Verb::Consume), None)),
-            (Endpoint::Consume, r#","mode":"take","cost":3"#, one(Action::Take(Verb::Consume), Some(Cost::Each(3)))),
-            (Endpoint::Consume, r#","mode":"reserve""#, one(reserve(None), None)),
-            (Endpoint::Consume, r#","mode":"reserve","max_wait_ms":0"#, one(reserve(Some(0)), None)),
+        for (endpoint, more, (action, cost)) in [
+            (Endpoint::Consume, "", (Action::Take(Verb::Consume), None)),
+            (Endpoint::Consume, r#","mode":"take","cost":3"#, (Action::Take(Verb::Consume), Some(Cost::Each(3)))),
+            (Endpoint::Consume, r#","mode":"reserve""#, (reserve(None), None)),
+            (Endpoint::Consume, r#","mode":"reserve","max_wait_ms":0"#, (reserve(Some(0)), None)),
             (
                 Endpoint::Consume,
                 r#","mode":"borrow","max_wait_ms":5"#,
-                one(Action::Take(Verb::Borrow { max_wait_ms: Some(5) }), None),
+                (Action::Take(Verb::Borrow { max_wait_ms: Some(5) }), None),
             ),
-            (
-                Endpoint::Consume,
-                r#","mode":"up_to","cost":9"#,
-                one(Action::Take(Verb::ConsumeUpTo), Some(Cost::Each(9))),
-            ),
-            (Endpoint::Peek, r#","mode":"reserve""#, one(Action::Look(Verb::Reserve { max_wait_ms: None }), None)),
-            (Endpoint::Charge, r#","cost":{"a":2,"b":0}"#, one(Action::Take(Verb::Charge), Some(by_limit))),
-            (Endpoint::Refund, "", one(Action::Take(Verb::Refund), None)),
-            (Endpoint::Reset, "", one(Action::Take(Verb::Reset), None)),
-            (Endpoint::Inspect, "", one(Action::Look(Verb::Consume), None)),
+            (Endpoint::Consume, r#","mode":"up_to","cost":9"#, (Action::Take(Verb::ConsumeUpTo), Some(Cost::Each(9)))),
+            (Endpoint::Peek, r#","mode":"reserve""#, (Action::Look(Verb::Reserve { max_wait_ms: None }), None)),
+            (Endpoint::Charge, r#","cost":{"a":2,"b":0}"#, (Action::Take(Verb::Charge), Some(by_limit))),
+            (Endpoint::Refund, "", (Action::Take(Verb::Refund), None)),
+            (Endpoint::Reset, "", (Action::Take(Verb::Reset), None)),
+            (Endpoint::Inspect, "", (Action::Look(Verb::Consume), None)),
             (
                 Endpoint::Settle,
                 r#","reservation":"00000000000ff","cost":1"#,
-                one(Action::Settle(255), Some(Cost::Each(1))),
+                (Action::Settle(255), Some(Cost::Each(1))),
             ),
-            (Endpoint::Cancel, r#","reservation":"fffffffffffff""#, one(Action::Cancel((1 << 52) - 1), None)),
+            (Endpoint::Cancel, r#","reservation":"fffffffffffff""#, (Action::Cancel((1 << 52) - 1), None)),
         ] {
             let body = format!(r#"{{"policy":"api","key":"alice"{more}}}"#);
-            assert_eq!(parse(endpoint, &body), expected, "{endpoint:?} {body}");
+            let items = vec![item("api", "alice", cost)];
+            assert_eq!(parse(endpoint, &body), Ok(Request { endpoint, action, items }), "{endpoint:?} {body}");
         }
     }
 
@@ -198,7 +196,7 @@ mod tests {
         let of = |endpoint, body: String| {
             Request::parse(endpoint, body.as_bytes()).map(|ask| ask.items.iter().map(|item| item.snapshot).collect())
         };
-        for endpoint in Endpoint::PATHS.iter().filter_map(|path| Endpoint::of(path)) {
+        for endpoint in Endpoint::ALL {
             let more = match endpoint {
                 Endpoint::Settle | Endpoint::Cancel => r#","reservation":"1""#,
                 _ => "",
@@ -219,7 +217,10 @@ mod tests {
     fn a_batch_is_a_list_of_them() {
         let body = r#"{"requests":[{"policy":"a","key":"x"},{"policy":"a","key":"y","cost":2}]}"#;
         let items = vec![item("a", "x", None), item("a", "y", Some(Cost::Each(2)))];
-        assert_eq!(parse(Endpoint::Batch, body), Ok(Request { action: Action::Hold, items }));
+        assert_eq!(
+            parse(Endpoint::Batch, body),
+            Ok(Request { endpoint: Endpoint::Batch, action: Action::Take(Verb::Consume), items })
+        );
         let many = |count: usize| {
             let items: Vec<_> = (0..count).map(|i| format!(r#"{{"policy":"a","key":"{i}"}}"#)).collect();
             format!(r#"{{"requests":[{}]}}"#, items.join(","))

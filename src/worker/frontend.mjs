@@ -21,8 +21,8 @@ let rust;
 async function reply(request, env) {
   const { method, url, headers } = request;
   rust().set_clock?.(headers);
-  const length = headers.get("content-length");
-  const early = rust().head(method, url, headers.get("authorization"), headers.get("content-type"), length);
+  const [authorization, type, encoding, length] = HEADERS.map((name) => headers.get(name));
+  const early = rust().head(method, url, authorization, type, encoding, length);
   if (early !== undefined) return early;
   let body;
   try {
@@ -46,6 +46,8 @@ async function reply(request, env) {
     }
   }
 }
+
+const HEADERS = ["authorization", "content-type", "content-encoding", "content-length"];
 
 /** The body, or as much of it as shows that it is too long. */
 async function bytes(request, hasLength) {

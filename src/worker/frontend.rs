@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use sha2::{Digest, Sha256};
 use wasm_bindgen::prelude::{JsValue, wasm_bindgen};
 use worker::{Env, console_log};
 
@@ -40,6 +39,7 @@ impl Frontend {
         url: &str,
         authorization: Option<String>,
         content_type: Option<String>,
+        content_encoding: Option<String>,
         content_length: Option<String>,
     ) -> Option<String> {
         if method == "OPTIONS" {
@@ -50,6 +50,7 @@ impl Frontend {
             path(url),
             authorization.as_deref(),
             content_type.as_deref(),
+            content_encoding.as_deref(),
             content_length.as_deref(),
         );
         reply.unwrap_or_else(|problem| Some(problem.reply())).map(|reply| reply.to_text())
@@ -97,6 +98,7 @@ impl Frontend {
         path: &str,
         authorization: Option<&str>,
         content_type: Option<&str>,
+        content_encoding: Option<&str>,
         content_length: Option<&str>,
     ) -> Result<Option<Reply>, Problem> {
         let settings = Settings::of(&self.env)?;
@@ -112,7 +114,7 @@ impl Frontend {
             return Err(Problem::NotFound { path: path.to_owned() });
         }
         require_method(method, &["POST"], "POST")?;
-        require_json(content_type)?;
+        require_json(content_type, content_encoding)?;
         // A length that is announced is believed: the runtime holds a client to it.
         match content_length.and_then(|length| length.parse::<u64>().ok()) {
             Some(length) if length > MAX_BODY_LEN as u64 => Err(Problem::BodyTooLarge),
@@ -123,11 +125,12 @@ impl Frontend {
     fn call(&self, path: &str, idempotency_key: Option<&str>, body: &[u8]) -> Result<Call, Problem> {
         let settings = Settings::of(&self.env)?;
         let endpoint = Endpoint::of(path).ok_or_else(|| Problem::NotFound { path: path.to_owned() })?;
-        let ask = Request::parse(endpoint, body)?;
-        let asked = ResolvedRequest::new(endpoint, &ask, &settings.policies)?;
+        let request = Request::parse(endpoint, body)?;
+        let asked = ResolvedRequest::new(&request, &settings.policies)?;
+        let names: Vec<_> = request.items.iter().map(|item| settings.credentials.object_name(&item.key)).collect();
         let mut objects: BTreeMap<String, Vec<usize>> = BTreeMap::new();
-        for (index, item) in ask.items.iter().enumerate() {
-            objects.entry(settings.credentials.object_name(&item.key)).or_default().push(index);
+        for (index, name) in names.iter().enumerate() {
+            objects.entry(name.clone()).or_default().push(index);
         }
         let id = match idempotency_key {
             Some(key) if key.is_empty() || key.len() > MAX_IDEMPOTENCY_KEY_LEN => {
@@ -138,12 +141,10 @@ impl Frontend {
         };
         let objects = objects.into_iter().map(|(name, items)| Object { name, items, reply: None }).collect();
         let own_id = next_id()?;
-        let request_id = RequestId { id: id.unwrap_or(own_id), fingerprint: 0, is_lasting: id.is_some() };
-        let mut call = Call { asked, is_batch: endpoint == Endpoint::Batch, objects, request_id, own_id };
-        if request_id.is_lasting {
-            call.request_id.fingerprint = call.fingerprint();
-        }
-        Ok(call)
+        // The frontend never gives one id to two requests, but a client may.
+        let fingerprint = id.map_or(0, |_| request.fingerprint(&names));
+        let request_id = RequestId { id: id.unwrap_or(own_id), fingerprint, is_lasting: id.is_some() };
+        Ok(Call { asked, is_batch: endpoint == Endpoint::Batch, objects, request_id, own_id })
     }
 }
 
@@ -282,11 +283,11 @@ impl Call {
     /// The reply once all have answered.
     #[must_use]
     pub fn reply(self) -> String {
-        let all = self.objects.iter().map(|object| Some((object.items.as_slice(), object.reply.clone()?)));
+        let all = self.objects.iter().map(|object| Some((object.items.as_slice(), Ok(object.reply.clone()?))));
         let reply = match all.collect::<Option<Vec<_>>>() {
             Some(replies) if self.is_batch => self.asked.batch_reply(&replies),
             Some(replies) => match replies.as_slice() {
-                [(_, reply)] => self.asked.reply(reply),
+                [(_, Ok(reply))] => self.asked.reply(reply),
                 _ => Err(Problem::Unavailable { cause: Cause::Failed }),
             },
             None => Err(Problem::Unavailable { cause: Cause::Failed }),
@@ -303,10 +304,10 @@ impl Call {
     pub fn unanswered(self, cause: &str) -> String {
         let cause = Cause::of(cause);
         let policies: Vec<_> = self.asked.items().iter().map(|item| &item.policy).collect();
-        // To let pass is for those that would take tokens; who looks, reports or gives back wants to know that it failed.
+        // Only a request that would take tokens is let pass; a caller who looks, reports or gives back must hear of the failure.
         let would_take = match self.asked.action() {
             Action::Take(verb) => matches!(verb, Verb::Consume | Verb::Borrow { .. } | Verb::ConsumeUpTo),
-            action => action == Action::Hold,
+            _ => false,
         };
         let reply = if would_take && policies.iter().all(|policy| policy.on_error().opens(cause)) {
             let names: Vec<_> = policies.iter().map(|policy| policy.name()).collect();
@@ -330,10 +331,11 @@ impl Call {
 
     fn first_question(&self, index: usize) -> ObjectRequest {
         let action = match self.asked.action() {
-            Action::Hold if self.objects.len() == 1 => Action::Take(Verb::Consume),
+            Action::Take(Verb::Consume) if self.objects.len() > 1 => Action::Hold,
             action => action,
         };
-        ObjectRequest { action, request_id: None, costs: self.items_of(index).map(|item| item.costs.clone()).collect() }
+        let costs = self.items_of(index).map(|item| item.costs.clone()).filter(|costs| !costs.is_empty());
+        ObjectRequest { action, request_id: None, costs: costs.collect() }
     }
 
     /// The reservation in which it holds its part of a batch.
@@ -342,20 +344,6 @@ impl Call {
             ObjectReply::Decided(decided) => decided.reservation.map(|reserved| reserved.id),
             _ => None,
         }
-    }
-
-    /// 64 bits of all that is asked, of whichever object. Only for a client's own key: the front never gives one id to two
-    /// requests.
-    fn fingerprint(&self) -> u64 {
-        let mut hash = Sha256::new();
-        for (index, object) in self.objects.iter().enumerate() {
-            hash.update(&object.name);
-            hash.update(self.policies(index));
-            for number in self.first_question(index).to_numbers(Format::NEWEST) {
-                hash.update(number.to_le_bytes());
-            }
-        }
-        hash.finalize().first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes))
     }
 }
 
