@@ -331,7 +331,7 @@ impl Call {
 
     fn first_question(&self, index: usize) -> ObjectRequest {
         let action = match self.asked.action() {
-            Action::Take(Verb::Consume) if self.objects.len() > 1 => Action::Hold,
+            Action::Take(Verb::Consume) if self.objects.len() > 1 => Action::Hold(0),
             action => action,
         };
         let costs = self.items_of(index).map(|item| item.costs.clone()).filter(|costs| !costs.is_empty());
