@@ -607,11 +607,13 @@ fn a_key_has_a_thousand_open_reservations_at_most() {
 fn what_a_batch_holds_comes_back_by_itself() {
     let policies = policies();
     let mut world = World::new(&policies, "each");
-    let held = world.ask(Action::Hold, Some(vec![4]), Some(request_id(5, 5)));
+    let held = world.ask(Action::Hold(0), Some(vec![4]), Some(request_id(5, 5)));
     let ObjectReply::Decided(Decided { reservation: Some(reserved), .. }) = held else { panic!("{held:?}") };
     assert_eq!(world.levels(), [6]);
     // ResolvedRequest again before the second half, it holds nothing more.
-    let ObjectReply::Decided(again) = world.ask(Action::Hold, Some(vec![4]), Some(request_id(5, 5))) else { panic!() };
+    let ObjectReply::Decided(again) = world.ask(Action::Hold(0), Some(vec![4]), Some(request_id(5, 5))) else {
+        panic!()
+    };
     assert_eq!((again.is_replayed, again.reservation), (true, Some(reserved)));
     assert_eq!(world.levels(), [6]);
     world.crash(0);
@@ -619,11 +621,15 @@ fn what_a_batch_holds_comes_back_by_itself() {
     assert_eq!(world.levels(), [10]);
 
     // Settled, it stays taken and is remembered.
-    let ObjectReply::Decided(held) = world.ask(Action::Hold, Some(vec![4]), Some(request_id(6, 6))) else { panic!() };
+    let ObjectReply::Decided(held) = world.ask(Action::Hold(0), Some(vec![4]), Some(request_id(6, 6))) else {
+        panic!()
+    };
     let id = held.reservation.unwrap().id;
     assert!(matches!(world.ask(Action::Settle(id), None, None), ObjectReply::Decided(_)));
     world.crash(0);
-    let ObjectReply::Decided(again) = world.ask(Action::Hold, Some(vec![4]), Some(request_id(6, 6))) else { panic!() };
+    let ObjectReply::Decided(again) = world.ask(Action::Hold(0), Some(vec![4]), Some(request_id(6, 6))) else {
+        panic!()
+    };
     assert_eq!((again.is_replayed, again.reservation), (true, None));
     assert_eq!(world.levels(), [6]);
 }
@@ -634,7 +640,7 @@ fn a_snapshot_is_without_what_is_held_and_says_when_that_was_taken() {
     let mut world = World::new(&policies, "each"); // 3 per second, at most 10
     let snapshot = |decided: &Decided| decided.limits[0].snapshot;
     let at = |ms| Snapshot { tokens: 6, drops: 0, at: START + ms };
-    let held = world.decided(Action::Hold, vec![4]);
+    let held = world.decided(Action::Hold(0), vec![4]);
     assert_eq!(snapshot(&held), at(0));
     world.now += 10;
     assert_eq!(
@@ -655,7 +661,7 @@ fn what_a_batch_holds_and_gives_back_leaves_no_more_than_if_it_had_never_been() 
     let policies = policies();
     for is_cancelled in [true, false] {
         let mut world = World::new(&policies, "each");
-        let ObjectReply::Decided(held) = world.ask(Action::Hold, Some(vec![10]), Some(request_id(7, 7))) else {
+        let ObjectReply::Decided(held) = world.ask(Action::Hold(0), Some(vec![10]), Some(request_id(7, 7))) else {
             panic!()
         };
         let reserved = held.reservation.unwrap();
@@ -680,7 +686,7 @@ fn a_second_try_of_a_refused_batch_gives_back_what_it_holds() {
     let policies = policies();
     let mut world = World::new(&policies, "each");
     for id in [1, 2, 3] {
-        let ObjectReply::Decided(held) = world.ask(Action::Hold, Some(vec![4]), Some(request_id(9, 9))) else {
+        let ObjectReply::Decided(held) = world.ask(Action::Hold(0), Some(vec![4]), Some(request_id(9, 9))) else {
             panic!()
         };
         assert!(!held.is_replayed);

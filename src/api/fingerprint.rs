@@ -43,7 +43,7 @@ impl Request<'_> {
                 Verb::Consume | Verb::Charge | Verb::Refund | Verb::Reset => ("", None),
             },
             Action::Settle(id) | Action::Cancel(id) => ("", Some(id)),
-            Action::Hold => ("", None),
+            Action::Hold(_) => ("", None),
         };
         let mut bytes = text(mode);
         bytes.extend(number.map_or(0, |number| number.saturating_add(1)).to_le_bytes());

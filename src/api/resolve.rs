@@ -39,7 +39,7 @@ impl ResolvedRequest {
         let verb = match action {
             Action::Look(verb) | Action::Take(verb) | Action::Reserve(verb) => verb,
             Action::Settle(_) | Action::Cancel(_) => Verb::Charge,
-            Action::Hold => Verb::Consume,
+            Action::Hold(_) => Verb::Consume,
         };
         let items = request.items.iter().map(|item| {
             let Some(policy) = policies.get(&item.policy) else {

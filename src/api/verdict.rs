@@ -113,7 +113,7 @@ impl ResolvedRequest {
             Action::Look(verb) | Action::Take(verb) | Action::Reserve(verb) => verb,
             Action::Settle(_) => Verb::Charge,
             Action::Cancel(_) => Verb::Refund,
-            Action::Hold => Verb::Consume,
+            Action::Hold(_) => Verb::Consume,
         };
         let (moved, ready_at, retry_at) = match answer.decision {
             Decision::Allow { tokens, ready_at } => (Some(tokens), Some(ready_at), None),

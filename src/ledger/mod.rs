@@ -166,7 +166,8 @@ impl Ledger {
             return Err(LedgerError("this version has other limits".to_owned()));
         }
         let id = match request.action {
-            Action::Reserve(_) | Action::Hold => self.unused_id(random)?,
+            Action::Reserve(_) | Action::Hold(0) => self.unused_id(random)?,
+            Action::Hold(id) => id,
             _ => 0,
         };
         for policy in &asked {
@@ -250,7 +251,7 @@ impl Ledger {
             Action::Reserve(verb) if !asks_for_any(request) => self.take(asked, verb, request, now),
             Action::Take(verb) => self.take(asked, verb, request, now),
             Action::Reserve(verb) => self.reserve(asked, verb, request, now, id, writes),
-            Action::Hold => self.hold(asked, request, now, id, writes),
+            Action::Hold(_) => self.hold(asked, request, now, id, writes),
             Action::Settle(id) => self.settle(asked, id, request, now, writes),
             Action::Cancel(id) => self.cancel(asked, id, request, now, writes),
         }

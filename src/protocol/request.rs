@@ -4,7 +4,7 @@
 //! action         0 look, 1 take, 2 reserve, 3 hold, 4 settle, 5 cancel
 //! verb           0 but for the first three
 //! max_wait_ms    -1 for none
-//! reservation    0 but for the last two
+//! reservation    0 but for the last three; of a hold, an older version ignores it and chooses its own
 //! request id     0 for none; 1, or 2 for a lasting one, then the id in 4 words and the fingerprint in 2
 //! then for each policy
 //!   how many costs it has, then the costs
@@ -33,8 +33,9 @@ pub enum Action {
     Take(Verb),
     /// Do what the verb does, and open a reservation that can be settled later.
     Reserve(Verb),
-    /// Keep the tokens from others until they are settled or cancelled: the first phase of a batch over several keys.
-    Hold,
+    /// Keep the tokens from others until they are settled or cancelled: the first phase of a batch over several keys. The
+    /// frontend chooses the id, so that it can cancel even a hold whose answer was lost; 0 leaves it to the object.
+    Hold(u64),
     /// Close a reservation at its real costs, or, with no costs, at the reserved ones.
     Settle(u64),
     /// Close a reservation and give everything back.
@@ -60,7 +61,7 @@ impl ObjectRequest {
             Action::Look(verb) => (0, verb.to_number(), 0),
             Action::Take(verb) => (1, verb.to_number(), 0),
             Action::Reserve(verb) => (2, verb.to_number(), 0),
-            Action::Hold => (3, (0, None), 0),
+            Action::Hold(id) => (3, (0, None), id),
             Action::Settle(id) => (4, (0, None), id),
             Action::Cancel(id) => (5, (0, None), id),
         };
@@ -98,7 +99,7 @@ impl ObjectRequest {
             0 => Action::Look(verb()?),
             1 => Action::Take(verb()?),
             2 => Action::Reserve(verb()?),
-            3 => Action::Hold,
+            3 => Action::Hold(reservation),
             4 => Action::Settle(reservation),
             5 => Action::Cancel(reservation),
             _ => return Err(Unreadable::Malformed),
@@ -139,7 +140,7 @@ mod tests {
             Verb::Refund,
             Verb::Reset,
         ];
-        let mut actions = vec![Action::Hold, Action::Settle(0), Action::Settle((1 << 52) - 1), Action::Cancel(7)];
+        let mut actions = vec![Action::Hold(3), Action::Settle(0), Action::Settle((1 << 52) - 1), Action::Cancel(7)];
         actions.extend(verbs.iter().flat_map(|&verb| [Action::Look(verb), Action::Take(verb), Action::Reserve(verb)]));
         let id = |is_lasting| Some(RequestId { id: u128::MAX - 5, fingerprint: u64::MAX - 7, is_lasting });
         let ids = [None, id(false), id(true)];
@@ -194,7 +195,7 @@ mod tests {
 
     #[test]
     fn rejects_unknown_formats_and_malformed_numbers() {
-        let request = ObjectRequest { action: Action::Hold, request_id: None, costs: vec![vec![1]] };
+        let request = ObjectRequest { action: Action::Hold(7), request_id: None, costs: vec![vec![1]] };
         let numbers = request.to_numbers(Format::OLDEST);
         let read = |numbers: &[f64]| ObjectRequest::from_numbers(numbers).map(|(request, _)| request);
         for format in [1.0, f64::from(Format::NEWEST.number()) + 1.0, 1e15, -2.0] {

@@ -98,7 +98,7 @@ type Step<T> = Result<(T, Writes), crate::ledger::LedgerError>;
 
 impl KeyObject {
     /// Takes a step and writes what that makes necessary. If that fails, the ledger is read anew the next time.
-    fn with_ledger<T>(&self, step: impl FnOnce(&mut Ledger, &'static Policies, i64) -> Step<T>) -> Result<T, JsValue> {
+    fn with_ledger<T>(&self, step: impl FnOnce(&mut Ledger, &Policies, i64) -> Step<T>) -> Result<T, JsValue> {
         let settings = Settings::of(&self.env).map_err(|_| JsError::new("the settings have errors"))?;
         let now = clock::now();
         let mut slot = self.ledger.borrow_mut();
