@@ -51,7 +51,7 @@ impl Cost<'_> {
             && only.name().is_none()
         {
             return bad_request(format!(
-                "policy {} has one limit, without a name: its cost is a number",
+                "policy {} has one limit, without a name, so its cost is a number",
                 policy.name()
             ));
         }
@@ -142,7 +142,7 @@ mod tests {
         );
         assert_eq!(
             named(&[("a", 1)]).of(one, Verb::Consume),
-            wrong("policy one has one limit, without a name: its cost is a number")
+            wrong("policy one has one limit, without a name, so its cost is a number")
         );
     }
 }

@@ -14,7 +14,7 @@ pub(super) fn from_json<'a, T: Deserialize<'a>>(body: &'a [u8], expected: &str) 
     match body.trim_ascii_start().first() {
         Some(b'[') => bad_request(format!("invalid type: sequence, expected {expected}")),
         _ => serde_json::from_slice(body).or_else(|error| {
-            let about = if error.is_data() { "" } else { "the body cannot be read as JSON: " };
+            let about = if error.is_data() { "" } else { "the body is not valid JSON: " };
             bad_request(shortened(&format!("{about}{error}")))
         }),
     }

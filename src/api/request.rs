@@ -38,7 +38,7 @@ pub struct Request<'a> {
 
 /// One budget that is asked, and for how much.
 #[derive(Debug, PartialEq, Eq, Deserialize)]
-#[serde(deny_unknown_fields, expecting = "an object with \"policy\", \"key\" and perhaps more")]
+#[serde(deny_unknown_fields, expecting = "an object with \"policy\", \"key\" and optional fields")]
 pub struct Item<'a> {
     /// The policy's name, not yet known to exist.
     #[serde(borrow)]
@@ -75,7 +75,7 @@ impl<'a> Request<'a> {
         ];
         let known = endpoint.optional_fields();
         if let Some((field, _)) = given.iter().find(|(field, is_given)| *is_given && !known.contains(field)) {
-            return bad_request(format!("`{field}` has no meaning here; fields are {}", fields(known)));
+            return bad_request(format!("`{field}` is not a field of this endpoint; its fields are {}", fields(known)));
         }
         let Body { policy, key, cost, snapshot, mode, max_wait_ms, reservation } = body;
         let verb = verb(mode.unwrap_or(Mode::Take), max_wait_ms)?;
@@ -103,7 +103,7 @@ fn batch(body: &[u8]) -> Result<Request<'_>, Problem> {
         let mut earlier = requests.iter().take(index);
         if let Some(first) = earlier.position(|other| other.policy == item.policy && other.key == item.key) {
             let both = format!("requests {first} and {index} have the same policy and key");
-            return bad_request(format!("{both}: make them one, with the sum of their costs"));
+            return bad_request(format!("{both}: combine them, with the sum of their costs"));
         }
     }
     Ok(Request { endpoint: Endpoint::Batch, action: Action::Take(Verb::Consume), items: requests })
@@ -117,7 +117,7 @@ fn verb(mode: Mode, max_wait_ms: Option<u64>) -> Result<Verb, Problem> {
     match (mode, max_wait_ms) {
         (Mode::Reserve, _) => Ok(Verb::Reserve { max_wait_ms }),
         (Mode::Borrow, _) => Ok(Verb::Borrow { max_wait_ms }),
-        (_, Some(_)) => bad_request("`max_wait_ms` goes with a `mode` of \"reserve\" or \"borrow\"".to_owned()),
+        (_, Some(_)) => bad_request("`max_wait_ms` needs a `mode` of \"reserve\" or \"borrow\"".to_owned()),
         (Mode::Take, None) => Ok(Verb::Consume),
         (Mode::UpTo, None) => Ok(Verb::ConsumeUpTo),
     }
@@ -126,7 +126,7 @@ fn verb(mode: Mode, max_wait_ms: Option<u64>) -> Result<Verb, Problem> {
 /// A reservation's id as clients have it: hexadecimal digits.
 fn reservation_id(text: Option<&str>) -> Result<u64, Problem> {
     let Some(text) = text else {
-        return bad_request("missing field `reservation`: the id that the reserving answer gave".to_owned());
+        return bad_request("missing field `reservation`: the id in the answer that reserved the tokens".to_owned());
     };
     let is_id = !text.is_empty() && text.len() <= RESERVATION_ID_LEN && text.bytes().all(|b| b.is_ascii_hexdigit());
     match u64::from_str_radix(text, 16) {
@@ -231,9 +231,9 @@ mod tests {
             (many(17), "a batch has 1 to 16 requests, not 17"),
             (
                 r#"{"requests":[{"policy":"a","key":"x"},{"policy":"b","key":"x"},{"policy":"a","key":"x"}]}"#.into(),
-                "requests 0 and 2 have the same policy and key: make them one, with the sum of their costs",
+                "requests 0 and 2 have the same policy and key: combine them, with the sum of their costs",
             ),
-            ("[]".into(), "invalid type: sequence, expected a JSON object with \"requests\", a list"),
+            ("[]".into(), "invalid type: sequence, expected a JSON object with a list \"requests\""),
             ("{}".into(), "missing field `requests`"),
             (r#"{"requests":[],"snapshot":true}"#.into(), "unknown field `snapshot`, expected `requests`"),
             (
@@ -252,15 +252,19 @@ mod tests {
             (
                 Endpoint::Refund,
                 r#","mode":"reserve""#,
-                "`mode` has no meaning here; fields are policy, key, cost, snapshot",
+                "`mode` is not a field of this endpoint; its fields are policy, key, cost, snapshot",
             ),
-            (Endpoint::Reset, r#","cost":1"#, "`cost` has no meaning here; fields are policy, key, snapshot"),
+            (
+                Endpoint::Reset,
+                r#","cost":1"#,
+                "`cost` is not a field of this endpoint; its fields are policy, key, snapshot",
+            ),
             (
                 Endpoint::Consume,
                 r#","reservation":"1""#,
-                "`reservation` has no meaning here; fields are policy, key, cost, mode, max_wait_ms, snapshot",
+                "`reservation` is not a field of this endpoint; its fields are policy, key, cost, mode, max_wait_ms, snapshot",
             ),
-            (Endpoint::Consume, r#","max_wait_ms":1"#, "`max_wait_ms` goes with a `mode` of \"reserve\" or \"borrow\""),
+            (Endpoint::Consume, r#","max_wait_ms":1"#, "`max_wait_ms` needs a `mode` of \"reserve\" or \"borrow\""),
             (
                 Endpoint::Consume,
                 r#","mode":"lend""#,
@@ -292,9 +296,9 @@ mod tests {
     #[test]
     fn every_mistake_is_named_with_what_would_be_right() {
         for (body, expected) in [
-            ("", "the body cannot be read as JSON: EOF while parsing a value at line 1 column 0"),
-            ("null", "invalid type: null, expected a JSON object with \"policy\", \"key\" and perhaps more"),
-            ("[]", "invalid type: sequence, expected a JSON object with \"policy\", \"key\" and perhaps more"),
+            ("", "the body is not valid JSON: EOF while parsing a value at line 1 column 0"),
+            ("null", "invalid type: null, expected a JSON object with \"policy\", \"key\" and optional fields"),
+            ("[]", "invalid type: sequence, expected a JSON object with \"policy\", \"key\" and optional fields"),
             (r#" ["p","a",1]"#, "invalid type: sequence, expected a JSON object"),
             (r#"{"key":"a"}"#, "missing field `policy`"),
             (r#"{"policy":"p"}"#, "missing field `key`"),
@@ -303,7 +307,7 @@ mod tests {
                 "unknown field `amount`, expected one of `policy`, `key`, `cost`, `snapshot`, `mode`, `max_wait_ms`, `reservation`",
             ),
             (r#"{"policy":"p","key":"a","key":"b"}"#, "duplicate field `key`"),
-            (r#"{"policy":"p","key":""}"#, "an empty key: it must have 1 to 512 bytes"),
+            (r#"{"policy":"p","key":""}"#, "the key is empty: it must have 1 to 512 bytes"),
             (r#"{"policy":"p","key":7}"#, "invalid type: integer `7`, expected a key of 1 to 512 bytes of text"),
             (r#"{"policy":"p","key":"\ud800"}"#, "unexpected end of hex escape at line 1 column 28"),
             (r#"{"policy":"p","key":"a","cost":-1}"#, "integer `-1`, expected a cost that is a whole number from 0 to"),
@@ -327,7 +331,7 @@ mod tests {
     fn a_key_of_512_bytes_passes_and_one_of_513_does_not() {
         let body = |len: usize| format!(r#"{{"policy":"p","key":"{}"}}"#, "k".repeat(len));
         assert_eq!(Request::parse(Endpoint::Consume, body(512).as_bytes()).map(|ask| ask.items[0].key.len()), Ok(512));
-        assert!(detail(&body(513)).contains("a key of 513 bytes is too long: it must have 1 to 512"));
+        assert!(detail(&body(513)).contains("a key of 513 bytes is too long: at most 512"));
         // 171 characters of three bytes are 513 bytes: bytes are counted, not characters.
         assert!(detail(&format!(r#"{{"policy":"p","key":"{}"}}"#, "語".repeat(171))).contains("a key of 513 bytes"));
     }

@@ -149,7 +149,7 @@ impl Verdict<'_> {
         };
         match owed {
             0 => format!("policy {full_name} has {remaining} of {limit} tokens left and the cost is {cost}; {when}"),
-            _ => format!("policy {full_name} owes {owed} tokens, of {limit}, and the cost is {cost}; {when}"),
+            _ => format!("policy {full_name} owes {owed} tokens and the cost is {cost}; {when}"),
         }
     }
 }

@@ -55,7 +55,7 @@ const degraded = (body, times) => ({
 const grant = (policy, remaining, times, more) => {
   const missing = 10 - remaining;
   const verdict = { policy, cost: 1, limit: 10, remaining, now: NOW, reset_at: NOW + missing * 1_000, ...more };
-  const expected = allowed(verdict, FIELD, missing);
+  const expected = allowed(verdict, FIELD, 1);
   return { ...expected, headers: { ...expected.headers, ...asked(times) } };
 };
 
