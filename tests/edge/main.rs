@@ -1,6 +1,7 @@
 //! Batches over several keys: all or none, whatever is lost, late or crashes.
 
 mod chance;
+mod steps;
 mod world;
 
 use std::collections::BTreeMap;

@@ -168,8 +168,8 @@ impl<'c> World<'c> {
         let ended = match outcome {
             Outcome::Decided(replies) if replies.iter().all(is_grant) => Ended::Granted,
             Outcome::Decided(_) => Ended::Refused,
-            Outcome::Failed { may_be_done, .. } => {
-                assert!(*may_be_done || !one.was_commit_sent);
+            Outcome::Failed { cause, .. } => {
+                assert!(*cause != Cause::Overloaded || !one.was_commit_sent, "that would say that nothing was done");
                 Ended::Failed
             }
         };
