@@ -83,7 +83,7 @@ class Host {
     setTimeout(() => this.#rust()?.flush_idle(), ms);
   }
 
-  /** The alarm that rings is none any more; what comes of it sets the next. */
+  /** The alarm rings: now there is none, until this call has set the next. */
   alarmed() {
     this.#isAlarmKnown = true;
   }
