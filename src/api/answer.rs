@@ -1,16 +1,14 @@
 //! What an object decided, as a response.
 
 use super::endpoint::Endpoint;
-use super::fields::{limit_field, policy_field};
 use super::inspect::inspection;
 use super::problem::Problem;
+use super::rate_limit::{limit_field, policy_field};
 use super::refusal::{Refusal, respond, violated};
 use super::reply::Reply;
 use super::resolve::ResolvedRequest;
-use super::verdict::until_s;
-use crate::limit::Decision;
 use crate::policy::Cause;
-use crate::protocol::{Decided, LimitAnswer, ObjectReply};
+use crate::protocol::{Decided, ObjectReply};
 
 impl ResolvedRequest {
     /// The response to all but batches.
@@ -33,15 +31,9 @@ impl ResolvedRequest {
             retry_after_ms: verdict.retry_after_ms,
         });
         let retry_after_s = refused.as_ref().and_then(Refusal::retry_after_s);
-        let next_s = |answer: &LimitAnswer| match answer.decision {
-            Decision::Wait { retry_at } => Some(until_s(decided.now, retry_at).max(1)),
-            Decision::Never { .. } => None,
-            Decision::Allow { .. } => retry_after_s.or_else(|| answer.reset_at.map(|at| until_s(decided.now, at))),
-        };
-        let field =
-            limit_field(answers.iter().map(|(limit, _, answer)| (limit.full_name(), answer.remaining, next_s(answer))));
+        let current = limit_field(&answers, decided.now, retry_after_s);
         let reply = respond(refused, &verdict);
-        Ok(reply.with("ratelimit-policy", policy_field(item.policy.limits())).with("ratelimit", field))
+        Ok(reply.with("ratelimit-policy", policy_field(item.policy.limits())).with("ratelimit", current))
     }
 }
 

@@ -88,6 +88,11 @@ class Tollgate {
     await this.#runtime.remove();
   }
 
+  /** The process's number. */
+  get pid() {
+    return this.#runtime.pid;
+  }
+
   /** Where it listens. */
   get port() {
     return this.#runtime.port;
@@ -141,9 +146,9 @@ class Tollgate {
     return this.#agent;
   }
 
-  /** Waits until the log has `text`: it arrives a moment after the answer. */
-  async logged(text) {
-    for (let tries = 0; !this.log.includes(text); tries++) {
+  /** Waits until the log has `text` at or after `from`: it arrives a moment after the answer. */
+  async logged(text, from = 0) {
+    for (let tries = 0; !this.log.includes(text, from); tries++) {
       if (tries === 500) throw new Error(`not in the log: ${text}\nbut this:\n${this.log}`);
       await new Promise((done) => setTimeout(done, 10));
     }
