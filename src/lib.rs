@@ -1,3 +1,5 @@
+// The documentation's examples run natively: the runner for browsers finds no test in them, and calls that a success.
+#![cfg(not(all(doctest, target_family = "wasm")))]
 //! An exact rate limiter: integer token buckets and fixed windows, for the edge and for plain Rust.
 //!
 //! [`limit`] is the arithmetic, on `core` alone; everything else is around it. A plain program needs nothing more:
@@ -61,6 +63,9 @@ pub mod worker;
 
 #[cfg(feature = "std")]
 pub use system_time::unix_ms;
+
+#[cfg(all(test, target_family = "wasm"))]
+wasm_bindgen_test::wasm_bindgen_test_configure!(run_in_browser);
 
 /// The README's Rust is compiled and run with the other examples.
 #[cfg(doctest)]

@@ -17,7 +17,7 @@ use std::mem;
 
 use crate::limit::Verb;
 use crate::policy::Cause;
-use crate::protocol::{Action, Format, ObjectReply, ObjectRequest};
+use crate::protocol::{Action, Decided, Format, ObjectReply, ObjectRequest};
 
 /// The calls to the objects of one request, from the first to the last. Ask [`Batch::next`] for calls until there are none,
 /// at first and after each [`Batch::answered`].
@@ -278,6 +278,9 @@ impl Object {
             Ok(ObjectReply::FormatUnknown { .. } | ObjectReply::PolicyUnknown) => {
                 return self.failure = Some(Cause::Failed);
             }
+            Ok(ObjectReply::Decided(decided)) if step != Step::Ask && !self.fits(&decided) => {
+                return self.failure = Some(Cause::Failed);
+            }
             Ok(reply) => reply,
             Err(failure) => return self.failure = Some(failure.cause),
         };
@@ -298,6 +301,11 @@ impl Object {
             (Step::Commit, ObjectReply::NoReservation) => (self.hold, self.failure) = (None, Some(Cause::Failed)),
             _ => self.reply = Some(reply),
         }
+    }
+
+    /// Whether a decision is about all limits that were asked: one about none of them refuses nothing.
+    fn fits(&self, decided: &Decided) -> bool {
+        decided.limits.len() == self.request.costs.iter().map(Vec::len).sum::<usize>()
     }
 
     /// Whether it has said no, in whatever way.

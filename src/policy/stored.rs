@@ -8,7 +8,8 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use super::named::NamedLimit;
+use super::named::{NamedLimit, Policy, ReservationTerms, Unsettled};
+use super::on_error::OnError;
 use crate::limit::{Config, ConfigError, Kind, Limit};
 
 /// The limits that were stored, with their names.
@@ -25,6 +26,19 @@ pub(super) fn limits_of(numbers: Vec<StoredConfig>) -> Result<Vec<(Option<String
         Ok((numbers.name, limit))
     });
     limits.collect()
+}
+
+impl Policy {
+    /// A policy of stored numbers, for a bucket that is opened before its policy is known. It writes every change.
+    ///
+    /// # Errors
+    /// [`StoredConfigError`] for what is no list of numbers that make limits.
+    pub fn from_numbers(name: &str, numbers: &str) -> Result<Self, StoredConfigError> {
+        let limits = stored_limits(numbers)?;
+        let limits = limits.into_iter().map(|(limit, config)| NamedLimit::new(name, limit.as_deref(), config, 0));
+        let reservations = ReservationTerms { ttl_ms: 0, unsettled: Unsettled::Keep };
+        Ok(Self::new(name, limits.collect(), OnError::CLOSED, reservations))
+    }
 }
 
 /// Why stored numbers cannot be used.

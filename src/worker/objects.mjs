@@ -7,10 +7,11 @@ import { Timeout, within } from "./deadline.mjs";
  */
 export function replyTo(call, env, context) {
   const { promise, resolve, reject } = Promise.withResolvers();
+  const next = () => call.next(Date.now());
   let isDecided = false;
   const follow = async () => {
     const answers = [];
-    for (let index; (index = call.next(Date.now())) !== undefined; ) answers.push(ask(call, index, env).then(follow));
+    for (let index = next(); index !== undefined; index = next()) answers.push(ask(call, index, env).then(follow));
     if (!isDecided && call.is_decided) {
       isDecided = true;
       resolve(call.reply());

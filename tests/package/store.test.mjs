@@ -1,12 +1,12 @@
-// watch: what a user interface is told, and that nothing runs in between.
+// watch: when listeners are called, and that nothing runs in between.
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { setImmediate } from "node:timers/promises";
 import { Limiter, watch } from "../../build/package/index.js";
-import { random } from "../random.mjs";
+import { law } from "../random.mjs";
 import { FakeClock, START } from "./clock.mjs";
 
-/** A limiter whose listeners are counted, a store of it, and when the store's listener was called and what it saw. */
+/** A limiter whose listeners are counted, its store, and each call of the store's listener: when, and what it saw. */
 function make(limits, cost) {
   const clock = new FakeClock();
   const limiter = new Limiter(limits, { clock });
@@ -26,7 +26,7 @@ function make(limits, cost) {
   return { clock, limiter, store, counted, told, listen };
 }
 
-test("before anybody listens it follows time, and is the same object until it stands otherwise", async () => {
+test("without listeners it follows time, and is the same object until it changes", async () => {
   const { clock, limiter, store, counted } = make({ rate: 1, periodMs: 1000, capacity: 2 });
   const full = store.get();
   assert.deepEqual(full, { ok: true, remaining: 2, readyAt: 0 });
@@ -43,7 +43,7 @@ test("before anybody listens it follows time, and is the same object until it st
   assert.deepEqual([clock.timers, counted.listeners], [[], 0]);
 });
 
-test("who listens is told when it is ready and when it is full, at that moment, and nothing runs between", async () => {
+test("listeners are called when it is ready and when it is full, and nothing runs in between", async () => {
   const { clock, limiter, store, told, listen } = make({ rate: 1, periodMs: 1000, capacity: 5 }, 2);
   store.get();
   listen();
@@ -63,13 +63,13 @@ test("who listens is told when it is ready and when it is full, at that moment, 
   assert.deepEqual(clock.timers, []);
 });
 
-test("whatever changes the answer is told, once, and whatever does not is not", async () => {
+test("listeners are called once for each change of the answer, and for nothing else", async () => {
   const { clock, limiter, told, store, listen } = make({ rate: 1, periodMs: 1000, capacity: 3, maxDebt: 2 });
   store.get();
   listen();
   // biome-ignore format: a table
   const table = [
-    // what happens                             then remaining, ready after
+    // what happens                             remaining, ready after
     [() => limiter.consume(1),                  2, 0],
     [() => limiter.consume(0),                  undefined],
     [() => limiter.consume(3),                  undefined], // refused
@@ -97,7 +97,7 @@ test("whatever changes the answer is told, once, and whatever does not is not", 
   assert.deepEqual(told, [[700, { ok: true, remaining: 1, readyAt: 0 }]]);
 });
 
-test("with others in line it is ready when they have gone", async () => {
+test("is ready when the queue has been served", async () => {
   const { clock, limiter, told, store, listen } = make({ rate: 1, periodMs: 1000, initial: 0 });
   store.get();
   listen();
@@ -116,7 +116,7 @@ test("with others in line it is ready when they have gone", async () => {
   assert.deepEqual(told.at(-1), [3000, { ok: true, remaining: 1, readyAt: 0 }]);
 });
 
-test("what is never ready has no timer", () => {
+test("a cost that is never ready has no timer", () => {
   for (const [limit, cost] of [
     [{ rate: 3, periodMs: 1000 }, 4],
     [{ rate: 0, periodMs: 1000, capacity: 1, initial: 0 }, 1],
@@ -133,13 +133,13 @@ test("what is never ready has no timer", () => {
   assert.deepEqual([store.get().ok, clock.timers], [true, []], "never full again");
 });
 
-test("when the last has gone there is no timer and no listener, and another may come", async () => {
+test("without listeners there is no timer, and a new listener starts one", async () => {
   const { clock, limiter, store, counted, told, listen } = make({ rate: 1, periodMs: 1000 });
   limiter.consume();
   const offs = [listen(), listen(), listen()];
   assert.deepEqual([counted.listeners, clock.timers], [1, [START + 1000]]);
   offs[0]();
-  offs[0](); // twice is once
+  offs[0](); // idempotent
   offs[1]();
   assert.deepEqual([counted.listeners, clock.timers], [1, [START + 1000]]);
   offs[2]();
@@ -160,7 +160,7 @@ test("when the last has gone there is no timer and no listener, and another may 
   assert.deepEqual([counted.listeners, clock.timers], [0, []]);
 });
 
-test("one function may listen twice, and goes once at a time", () => {
+test("a function added twice is called twice, and removed once at a time", () => {
   const { limiter, store } = make({ rate: 5, periodMs: 1000 });
   store.get();
   let told = 0;
@@ -176,7 +176,7 @@ test("one function may listen twice, and goes once at a time", () => {
   assert.equal(told, 3);
 });
 
-test("who listens from within, or stops, does no harm", async () => {
+test("a listener may add and remove listeners", async () => {
   const { clock, limiter, store, counted } = make({ rate: 1, periodMs: 1000, capacity: 3 });
   store.get();
   const told = [];
@@ -196,7 +196,7 @@ test("who listens from within, or stops, does no harm", async () => {
   assert.deepEqual([told.filter((who) => who === "outer").length, counted.listeners, clock.timers], [1, 0, []]);
 });
 
-test("what has changed before somebody listens is told to nobody: it has get", () => {
+test("a change before the first listener is not reported", () => {
   const { limiter, store } = make({ rate: 5, periodMs: 1000 });
   let told = 0;
   store.subscribe(() => (told += 1));
@@ -205,7 +205,7 @@ test("what has changed before somebody listens is told to nobody: it has get", (
   assert.equal(told, 1);
 });
 
-test("its functions need no this", () => {
+test("its functions do not use `this`", () => {
   const {
     store: { get, subscribe },
   } = make({ rate: 1, periodMs: 1000 });
@@ -213,7 +213,7 @@ test("its functions need no this", () => {
   assert.equal(get().ok, true);
 });
 
-test("a cost by names is watched", async () => {
+test("watches a cost by names", async () => {
   const { clock, limiter, store, listen } = make(
     [
       { name: "a", rate: 1, periodMs: 1000, capacity: 5 },
@@ -228,9 +228,10 @@ test("a cost by names is watched", async () => {
   assert.deepEqual([store.get(), clock.timers], [{ ok: true, remaining: 1, readyAt: 0 }, [START + 5000]]);
 });
 
-test("at every moment who listens knows what a look would tell, but for how many are left", async () => {
-  const { below, pick } = random(9);
-  for (let round = 0; round < 30; round++) {
+law(
+  "at every moment listeners know what a fresh look shows, except the number of tokens",
+  { seed: 9, cases: 30 },
+  async ({ below, pick }) => {
     const cost = 1 + below(3);
     const { clock, limiter, store, listen } = make(
       [{ rate: pick([1, 3]), periodMs: pick([100, 333]), capacity: 3 + below(4), maxDebt: 3 }],
@@ -248,11 +249,11 @@ test("at every moment who listens knows what a look would tell, but for how many
       await setImmediate();
       const { ok, readyAt } = store.get();
       const look = watch(limiter, cost).get();
-      assert.deepEqual({ ok, readyAt }, { ok: look.ok, readyAt: look.readyAt }, `${round} ${step}`);
+      assert.deepEqual({ ok, readyAt }, { ok: look.ok, readyAt: look.readyAt }, `step ${step}`);
       assert.ok(store.get().remaining <= look.remaining);
     }
     off();
     await clock.toTheEnd();
     assert.deepEqual(clock.timers, []);
-  }
-});
+  },
+);

@@ -1,11 +1,11 @@
-// The shared vectors, tests/vectors/*.json, through all of the package that decides.
+// The shared vectors, tests/vectors/*.json, through every class of the package that decides.
 import assert from "node:assert/strict";
 import { readdirSync, readFileSync } from "node:fs";
 import { test } from "node:test";
 import { Bucket, Budget, Limiter } from "../../build/package/index.js";
 import { FakeClock } from "./clock.mjs";
 
-/** How the package calls them. */
+/** The package's names for them. */
 // biome-ignore format: a table
 const VERBS = {
   consume: "consume", peek: "consume", reserve: "reserve", borrow: "borrow",
@@ -43,7 +43,7 @@ for (const { name, limit, steps } of cases) {
     }
   });
 
-  test(`a new Bucket in each step goes on from the last one's snapshot: ${name}`, () => {
+  test(`a new Bucket for each step continues from the previous snapshot: ${name}`, () => {
     let bucket = new Bucket(steps[0].now, limit);
     for (const { place, now, verb, kept, cost, maxWaitMs, expected, remaining } of steps) {
       const snapshot = JSON.parse(JSON.stringify(bucket.save(now)));
@@ -54,7 +54,7 @@ for (const { name, limit, steps } of cases) {
     }
   });
 
-  // A limit beside itself changes no answer.
+  // The same limit twice changes no answer.
   for (const [what, limits] of [
     ["one limit", limit],
     ["a list of one limit", [limit]],
@@ -88,7 +88,7 @@ for (const { name, limit, steps } of cases) {
       assert.deepEqual(clock.timers, []);
     });
 
-    test(`Limiter.acquire, now or not at all: ${name}`, async () => {
+    test(`Limiter.acquire without waiting: ${name}`, async () => {
       const clock = new FakeClock(steps[0].now);
       const limiter = new Limiter(limit, { clock });
       for (const { place, now, verb, kept, cost, maxWaitMs, expected, remaining } of steps) {
@@ -112,7 +112,7 @@ for (const { name, limit, steps } of cases) {
   }
 }
 
-test("every verb is in a vector, and every answer", () => {
+test("the vectors have every verb and every kind of answer", () => {
   const steps = cases.flatMap(({ steps }) => steps);
   assert.deepEqual(new Set(steps.map(({ verb }) => verb)), new Set(Object.values(VERBS)));
   assert.deepEqual(
@@ -122,7 +122,7 @@ test("every verb is in a vector, and every answer", () => {
   console.log(`${cases.length} cases, ${steps.length} steps`);
 });
 
-/** A case in the package's words. A field that nobody knows would be a test that nobody makes. */
+/** A case in the package's words. Unknown members are errors: they would go untested. */
 function read(file, { name, why, limit, steps, ...others }) {
   assert.deepEqual(others, {}, `${file}: ${name}`);
   const { kind, rate, period_ms, capacity, max_debt, initial, offset_ms, ...otherNumbers } = limit;
