@@ -27,8 +27,8 @@ const groupOf = (program) => (program in SHARES ? program : "core");
 
 /** A batch takes about so long: its seed is soon printed, and starting a process costs nothing beside it. */
 const BATCH_MS = 15_000;
-/** So few cases the first time, when nothing is known of the speed. */
-const FIRST_CASES = 50;
+/** So few cases the first time, when nothing is known of the speed: some take seconds. */
+const FIRST_CASES = 2;
 /** A batch that takes so many times longer than expected, and this long at least, will not end. */
 const PATIENCE = 20;
 const PATIENCE_MS = 300_000;
