@@ -73,6 +73,35 @@ proptest! {
         }
     }
 
+    /// With the widest numbers, levels above the capacity and far below zero, costs whose drops do not fit, and any clock.
+    #[test]
+    fn consume_answers_as_decide_does(
+        (config, steps) in (wide_configs(), prop::collection::vec((moments(), wild_costs(), prop::option::of(wild_costs()), any::<bool>()), 1..20))
+    ) {
+        // Beyond the exact moments, sums saturate in a different order.
+        let within = |now: i64, decision| match decision {
+            Decision::Wait { .. } if now.unsigned_abs() > EXACT => Decision::Wait { retry_at: i64::MAX },
+            Decision::Wait { retry_at } => Decision::Wait { retry_at: retry_at.min(1 << 60) },
+            other => other,
+        };
+        let limit = Limit::new(&config).unwrap();
+        let mut state = limit.new_state(steps[0].0, u64::MAX);
+        for (now, cost, tokens, is_raised) in steps {
+            if let Some(tokens) = tokens {
+                state = if is_raised { limit.raised(&state, tokens) } else { limit.lowered(&state, tokens) };
+            }
+            let capacity = config.capacity;
+            for cost in [cost, limit.remaining(&state, now), limit.remaining(&state, now) + 1, capacity, capacity + 1] {
+                let (decision, next) = limit.decide(state, now, cost, Verb::Consume);
+                let (mut used, mut tried) = (state, state);
+                let consumed = limit.consume(&mut used, now, cost);
+                prop_assert_eq!((within(now, consumed), used), (within(now, decision), next), "{} at {} of {:?}", cost, now, limit);
+                prop_assert_eq!((limit.try_consume(&mut tried, now, cost), tried), (decision.is_allow(), next));
+            }
+            state = limit.decide(state, now, cost, Verb::Consume).1;
+        }
+    }
+
     #[test]
     fn a_wait_is_refused_at_every_earlier_millisecond_and_granted_at_its_end(
         (config, events, cost, verb, samples) in (configs(), events(), costs(), verbs(), prop::collection::vec(any::<u64>(), 20))
@@ -637,6 +666,11 @@ fn moments() -> impl Strategy<Value = i64> {
 /// Tokens that a bucket could hold or owe, and impossible ones.
 fn wild_tokens() -> impl Strategy<Value = i64> {
     prop_oneof![-10..10_i64, -5_000..5_000_i64, -(1_i64 << 54)..1 << 54, any::<i64>()]
+}
+
+/// Costs of every size, up to those that no limit could count.
+fn wild_costs() -> impl Strategy<Value = u64> {
+    prop_oneof![2 => 0..10_u64, 1 => 0..MAX_TOKENS, 1 => any::<u64>(), 1 => select(vec![1 << 62, 1 << 63, u64::MAX])]
 }
 
 fn wild_drops() -> impl Strategy<Value = u64> {

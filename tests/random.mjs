@@ -23,7 +23,7 @@ export function random(seed) {
  *   law("a bucket agrees with its model", { seed: 7, cases: 700 }, ({ below }, seen) => { ... }, (seen) => { ... });
  */
 export function law(name, { seed: usualSeed, cases: usualCases }, check, enough = () => {}) {
-  test(name, async (t) => {
+  test(`law: ${name}`, async (t) => {
     const { TOLLGATE_SEED, TOLLGATE_CASES } = process.env;
     const seed = Number(TOLLGATE_SEED ?? usualSeed);
     const cases = Number(TOLLGATE_CASES ?? usualCases);
@@ -57,5 +57,5 @@ export const seedOf = (test) => {
 function repeat(seed, name) {
   const file = relative(process.cwd(), process.argv[1]);
   const pattern = name.replaceAll(/[^\w ,:]/g, ".");
-  return `TOLLGATE_SEED=${seed} TOLLGATE_CASES=1 node --test --test-name-pattern="^${pattern}$" ${file}`;
+  return `TOLLGATE_SEED=${seed} TOLLGATE_CASES=1 node --test --test-name-pattern="^law: ${pattern}$" ${file}`;
 }

@@ -35,6 +35,8 @@ pub enum Problem {
     IdempotencyKeyReused,
     /// The path exists, but not for this method.
     MethodNotAllowed { method: String, allow: &'static str },
+    /// The body did not arrive in time.
+    RequestTimeout,
     /// The body is longer than [`MAX_BODY_LEN`].
     BodyTooLarge,
     /// The body's `Content-Type` is not JSON.
@@ -88,6 +90,7 @@ impl Problem {
             Self::MethodNotAllowed { .. } => {
                 (405, "urn:problem-type:tollgate:method-not-allowed", "Method not allowed")
             }
+            Self::RequestTimeout => (408, "urn:problem-type:tollgate:request-timeout", "Request timeout"),
             Self::ReservationClosed => (409, "urn:problem-type:tollgate:reservation-closed", "Reservation closed"),
             Self::TooManyReservations { .. } => {
                 (409, "urn:problem-type:tollgate:too-many-reservations", "Too many reservations")
@@ -145,6 +148,7 @@ impl Problem {
                 "this Idempotency-Key was used for another request; use a new one for each request".to_owned()
             }
             Self::MethodNotAllowed { method, allow } => format!("{method:.20} is not allowed here; use {allow}"),
+            Self::RequestTimeout => "the body did not arrive in time".to_owned(),
             Self::BodyTooLarge => format!("the body may have at most {MAX_BODY_LEN} bytes"),
             Self::UnsupportedMediaType { found } if found.is_empty() => {
                 "send JSON, with `Content-Type: application/json`".to_owned()

@@ -151,7 +151,7 @@ export abstract class Queue extends Emitter<LimiterEvent> {
         if (queue.length <= most || !queue.includes(waiter)) return;
         const lowest = queue.at(-1)!.priority;
         const dropped = this.#dropsOldest ? queue.find((other) => other.priority === lowest)! : waiter;
-        dropped.drop(new TollgateError("queue_full", `the queue is full: ${this.#maxQueue} calls wait`));
+        dropped.drop(new TollgateError("queue_full", `${this.#maxQueue} calls wait already`));
       };
       if (this.#dropsOldest) makeRoom(Math.max(1, this.#maxQueue)); // a lone waiter may be admitted below at once
       void this.serve();
@@ -168,7 +168,7 @@ export function throwIfNever(decision: Decision): void {
 }
 
 export const neverGranted = (maxCost: number) =>
-  new TollgateError("cost_never_granted", `can never be granted: the most is ${maxCost}`, { maxCost });
+  new TollgateError("cost_never_granted", `never granted: at most ${maxCost}`, { maxCost });
 
 export const waitTooLong = (retryAt: number) =>
-  new TollgateError("wait_too_long", `would be granted only at ${retryAt}`, { retryAt });
+  new TollgateError("wait_too_long", `granted only at ${retryAt}`, { retryAt });
