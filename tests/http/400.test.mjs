@@ -251,7 +251,7 @@ test("a batch with a list for a request: its fields have names", async () => {
 });
 
 test("an Idempotency-Key that is empty or longer than 255 bytes", async () => {
-  const detail = "an Idempotency-Key has 1 to 255 bytes";
+  const detail = "an Idempotency-Key has 1 to 255 bytes of UTF-8";
   for (const id of ["", "i".repeat(256), "i".repeat(4_000)]) {
     const headers = { "idempotency-key": id };
     await assertRefusedUnchanged(

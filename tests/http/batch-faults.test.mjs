@@ -281,6 +281,40 @@ test("a batch that is sent twice at once is taken once, and not undone when one 
   }
 });
 
+test("a batch whose holds have ended by themselves is not granted, and takes nothing", async () => {
+  const requests = of("ended", ["closed", "budget"]);
+  const answering = batch(requests, withFaults({ fault: "slow", ms: 400, act: "settle" }));
+  await pause(200);
+  for (const one of requests) await tollgate.post("inspect", one, { now: NOW + 10_000 });
+  const answer = await answering;
+  assert.deepEqual([answer.status, answer.body.cause], [503, "failed"], answer.text);
+  await assertLevels(requests, [10, 10]);
+});
+
+test("a batch of which a part could be neither committed nor undone says so when it is refused, and else completes it", async () => {
+  const requests = of("in part", ["closed", "budget"]);
+  const headers = { "idempotency-key": "in part" };
+  const faults = [
+    { fault: "throws", act: "settle", policy: "budget" },
+    { fault: "throws", act: "cancel", policy: "closed" },
+  ];
+  const half = await batch(requests, { headers: { ...headers, "x-fault": JSON.stringify(faults) } });
+  assert.equal(half.status, 503, half.text);
+  await assertLevels(requests, [9, 10]);
+  await spend(requests[1]);
+  const refused = await batch(requests, { headers });
+  assert.equal(refused.status, 429, refused.text);
+  assert.match(refused.body.detail, /^an earlier attempt took what is marked as replayed; now policy budget /);
+  const said = ({ replayed, allowed }) => [replayed, allowed];
+  assert.deepEqual(refused.body.results.map(said), [
+    [true, true],
+    [undefined, false],
+  ]);
+  await tollgate.post("reset", requests[1]);
+  assert.equal((await batch(requests, { headers })).status, 200);
+  assert.deepEqual(await levels(requests), [9, 9]);
+});
+
 test("an overloaded key opens nothing, not even other keys of its batch, unless every policy says so by name", async () => {
   for (const [policies, status] of [
     [["open"], 503],

@@ -157,7 +157,7 @@ test("it is remembered with the budget that was asked: of others it says nothing
 });
 
 test("it has 1 to 255 bytes", async () => {
-  const bad = problem(400, "bad-request", "Bad request", "an Idempotency-Key has 1 to 255 bytes");
+  const bad = problem(400, "bad-request", "Bad request", "an Idempotency-Key has 1 to 255 bytes of UTF-8");
   const ask = { policy: "other", key: "henry" };
   for (const [id, remaining] of [
     ["x", 9],

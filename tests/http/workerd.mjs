@@ -88,6 +88,11 @@ class Tollgate {
     await this.#runtime.remove();
   }
 
+  /** The process's number. */
+  get pid() {
+    return this.#runtime.pid;
+  }
+
   /** Where it listens. */
   get port() {
     return this.#runtime.port;
