@@ -32,6 +32,8 @@ const FIRST_CASES = 2;
 /** A batch that takes so many times longer than expected, and this long at least, will not end. */
 const PATIENCE = 20;
 const PATIENCE_MS = 300_000;
+/** What began before the end may go on for so long after it. */
+const GRACE_MS = 30_000;
 
 const FAILURES = "build/soak/failures.txt";
 /** Of a failure's output, the end: above it are the panics of shrinking. */
@@ -78,10 +80,11 @@ async function batch(law) {
   const seed = randomInt(law.seeds);
   law.usedMs += expectedMs; // for the other lanes, until it is known
   const start = Date.now();
-  const { code, output } = await run(law.command, seed, cases, Math.max(PATIENCE_MS, PATIENCE * expectedMs));
+  const patienceMs = Math.max(PATIENCE_MS, PATIENCE * expectedMs);
+  const { code, output } = await run(law.command, seed, cases, Math.min(patienceMs, ends + GRACE_MS - Date.now()));
   const tookMs = Date.now() - start;
   law.usedMs += tookMs - expectedMs;
-  if (interrupted) return;
+  if (interrupted || Date.now() >= ends + GRACE_MS) return; // not to its end, so it does not count
   const place = `${law.group} ${law.name}`;
   if (code !== 0 || !isLaw(output)) {
     law.failed = true;
