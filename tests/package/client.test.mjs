@@ -132,7 +132,7 @@ test("a problem is a value, whatever its status", async () => {
     [400, await client.consume({ ...ask, cost: -1 })],
     [400, await client.batch({ requests: [] })],
     [401, await clientOf({ token: "a wrong one of some length" }).consume(ask)],
-    [404, await client.consume({ ...ask, policy: "nobody" })],
+    [404, await client.consume({ ...ask, policy: "unknown" })],
     [404, await client.settle({ ...settle, cost: 1 })],
     [404, await client.cancel(settle)],
     [404, await clientOf({ url: `${url}/elsewhere` }).reset(ask)],

@@ -8,7 +8,7 @@ import { make } from "./fetching.mjs";
 const seconds = (ms) => new Date(ms).toUTCString();
 
 test("a refused request is retried when the server said", async () => {
-  const server = START - 86_400_000; // whose clock is a day behind
+  const server = START - 86_400_000; // its clock is a day behind
   // biome-ignore format: a table
   const table = [
     // status  headers                                                          retried after

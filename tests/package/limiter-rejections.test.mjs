@@ -151,7 +151,7 @@ test("an invalid cost changes nothing for the waiters", async () => {
 
 test("a signal aborts the wait and leaves nothing behind", async () => {
   const { clock, limiter, events, acquire, to } = make({ rate: 1, periodMs: 1000 });
-  const reason = new Error("no more");
+  const reason = new Error("given up");
   const before = AbortSignal.abort(reason);
   const fate = acquire({ signal: before });
   await setImmediate();

@@ -130,10 +130,10 @@ describe("its repository", () => {
   const source = JSON.parse(readFileSync(join(root, "www/package/package.json")));
 
   test("is the one that CI builds from, as provenance requires", async () => {
-    const env = { GITHUB_SERVER_URL: "https://github.example", GITHUB_REPOSITORY: "somebody/something" };
+    const env = { GITHUB_SERVER_URL: "https://github.example", GITHUB_REPOSITORY: "owner/repository" };
     const repository = {
       type: "git",
-      url: "git+https://github.example/somebody/something.git",
+      url: "git+https://github.example/owner/repository.git",
       directory: "www/package",
     };
     assert.deepEqual(await named(env), { ...source, repository });

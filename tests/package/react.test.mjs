@@ -35,14 +35,14 @@ writeFileSync(
   `<!doctype html><link rel="icon" href="data:,"><script type="module" src="page.js"></script>`,
 );
 const { url } = await serve(folder);
-let browser, page, said;
+let browser, page, printed;
 
 before(async () => {
   browser = await launch();
   page = await browser.newPage();
-  page.on("console", (message) => /React DevTools/.test(message.text()) || said.push(message.text()));
-  page.on("pageerror", (error) => said.push(error.stack));
-  said = [];
+  page.on("console", (message) => /React DevTools/.test(message.text()) || printed.push(message.text()));
+  page.on("pageerror", (error) => printed.push(error.stack));
+  printed = [];
   await page.addInitScript(`globalThis.fakeClock = ${fakeClock};`);
   await page.goto(`${url}/page.html`);
   await page.evaluate(() => {
@@ -109,7 +109,7 @@ before(async () => {
   });
 });
 after(() => browser.close());
-afterEach(() => assert.deepEqual(said.splice(0), [], "on the console"));
+afterEach(() => assert.deepEqual(printed.splice(0), [], "on the console"));
 
 /** What the server renders. */
 function Shown({ limiter }) {

@@ -164,7 +164,7 @@ test("sync returns the state, takes nothing, and keeps what is in flight debited
   assert.equal(snapshot.length, 2);
   assert.equal(twin.remaining(), 2);
   assert.equal((await consumed).status, 200);
-  const nobody = wire.twin({ ...ask, policy: "nobody" });
-  assert.equal((await wire.until(nobody.sync())).status, 404);
-  assert.equal(nobody.peek(1_000).allowed, true);
+  const unknown = wire.twin({ ...ask, policy: "unknown" });
+  assert.equal((await wire.until(unknown.sync())).status, 404);
+  assert.equal(unknown.peek(1_000).allowed, true);
 });
