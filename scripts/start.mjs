@@ -19,6 +19,8 @@ const wrangler = spawn(
   { stdio: ["ignore", "pipe", "pipe"] },
 );
 for (const stream of [wrangler.stdout, wrangler.stderr]) createInterface({ input: stream }).on("line", show);
+const began = Date.now();
+const progress = setInterval(() => console.log(`starting: ${Math.round((Date.now() - began) / 1_000)} s`), 5_000);
 wrangler.on("exit", (code, signal) => process.exit(signal ? 0 : code));
 // Ctrl-C reaches Wrangler by itself. We stay until it has stopped, so that the shell's prompt means that all is over.
 process.on("SIGINT", () => {});
@@ -31,6 +33,7 @@ function show(line) {
 }
 
 async function introduce() {
+  clearInterval(progress);
   console.log(`\nTollgate runs at ${url}. Ctrl-C stops it; budgets stay in .tollgate/state. Its policies:\n`);
   const health = await fetch(`${url}/healthz`); // the first request: on it the Worker logs its policies and what is wrong with them
   await new Promise((done) => setTimeout(done, LOGS_ARRIVE_MS));

@@ -1,4 +1,4 @@
-//! The secrets: who may ask, and under what name a key's object is found.
+//! The secrets of a deployment: the token that callers send, and the key of the hash that names objects.
 
 use std::fmt;
 
@@ -6,7 +6,7 @@ use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
 use subtle::ConstantTimeEq;
 
-/// The two secrets of a deployment. Never printed, never compared in a time that tells anything.
+/// The two secrets of a deployment: never printed, and compared in constant time.
 pub struct Credentials {
     token: String,
     /// HMAC with its key already taken in: half the work of each [`Credentials::object_name`].
@@ -17,7 +17,7 @@ impl Credentials {
     /// Checks the secrets `TOLLGATE_TOKEN` and `TOLLGATE_KEY_SECRET`.
     ///
     /// # Errors
-    /// Every one that is missing or shorter than 16 bytes.
+    /// One for each secret that is missing or shorter than 16 bytes, and for a token that no caller could send.
     pub fn new(token: Option<String>, key_secret: Option<String>) -> Result<Self, Vec<CredentialsError>> {
         let mut errors = Vec::new();
         let mut long_enough = |name, secret: Option<String>| match secret {
@@ -31,8 +31,11 @@ impl Credentials {
                 String::new()
             }
         };
-        let token = long_enough("TOLLGATE_TOKEN", token);
+        let token = long_enough(TOKEN, token);
         let key_secret = long_enough("TOLLGATE_KEY_SECRET", key_secret);
+        if token.trim().len() < token.len() || !token.bytes().all(|byte| matches!(byte, b' '..=b'~')) {
+            errors.push(CredentialsError::Unsendable { name: TOKEN });
+        }
         match Hmac::new_from_slice(key_secret.as_bytes()) {
             Ok(names) if errors.is_empty() => Ok(Self { token, names }),
             _ => Err(errors), // HMAC takes keys of any length, so `errors` is not empty
@@ -40,29 +43,58 @@ impl Credentials {
     }
 
     /// Checks an `Authorization` header against the bearer token, in a time that depends only on the lengths.
-    #[must_use]
-    pub fn allow(&self, authorization: Option<&str>) -> bool {
-        let (scheme, token) = authorization.and_then(|value| value.split_once(' ')).unwrap_or_default();
-        let same = token.trim().as_bytes().ct_eq(self.token.as_bytes());
-        scheme.eq_ignore_ascii_case("Bearer") && bool::from(same)
+    ///
+    /// # Errors
+    /// [`Denied`], which is for the log: the client is told the same in all cases.
+    pub fn check(&self, authorization: Option<&str>) -> Result<(), Denied> {
+        let authorization = authorization.ok_or(Denied::NoHeader)?;
+        let (scheme, token) = authorization.split_once(' ').unwrap_or_default();
+        if !scheme.eq_ignore_ascii_case("Bearer") {
+            return Err(Denied::NotBearer);
+        }
+        let is_same = token.trim().as_bytes().ct_eq(self.token.as_bytes());
+        if bool::from(is_same) { Ok(()) } else { Err(Denied::WrongToken) }
     }
 
-    /// The name of the object that keeps all buckets of `key`: 64 hexadecimal digits of HMAC-SHA-256. Whoever sees it
-    /// learns nothing of the key, not even by trying all IP addresses.
+    /// The name of the object that keeps all buckets of `key`: 64 hexadecimal digits of HMAC-SHA-256. It does not give the
+    /// key away, not even to an attacker who tries all IP addresses.
     #[must_use]
     pub fn object_name(&self, key: &str) -> String {
         let digest = self.names.clone().chain_update(key).finalize().into_bytes();
         digest.iter().flat_map(|byte| [hex_digit(byte >> 4), hex_digit(byte & 15)]).collect()
     }
 
-    /// The id of a client's `Idempotency-Key`: 128 bits of HMAC-SHA-256, so that what a client puts into it is not kept.
+    /// The id of a client's `Idempotency-Key`: 128 bits of HMAC-SHA-256, so that its text is not stored.
     #[must_use]
     pub fn request_id_of(&self, idempotency_key: &str) -> u128 {
-        // The byte 0 and the word keep it apart from every name: no key has both.
+        // The prefix keeps it apart from the name of every key that anyone would use.
         let digest = self.names.clone().chain_update(b"\0idempotency\0").chain_update(idempotency_key);
         digest.finalize().into_bytes().first_chunk().map_or(0, |bytes| u128::from_le_bytes(*bytes))
     }
 }
+
+/// Why a request is not let in. Says nothing of the token that was sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Denied {
+    /// There is no `Authorization` header.
+    NoHeader,
+    /// The header is not `Bearer` and a token.
+    NotBearer,
+    /// The token is not ours.
+    WrongToken,
+}
+
+impl fmt::Display for Denied {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::NoHeader => "no Authorization header",
+            Self::NotBearer => "the Authorization header is not `Bearer <token>`",
+            Self::WrongToken => "wrong token",
+        })
+    }
+}
+
+impl std::error::Error for Denied {}
 
 /// Why a secret cannot be used.
 #[expect(missing_docs, reason = "the sentence of a variant says what its numbers are")]
@@ -72,6 +104,8 @@ pub enum CredentialsError {
     Missing { name: &'static str },
     /// It is shorter than 16 bytes.
     TooShort { name: &'static str, len: usize },
+    /// It has white space at an end or a character that is not printable ASCII, which an HTTP header cannot carry.
+    Unsendable { name: &'static str },
 }
 
 impl fmt::Display for CredentialsError {
@@ -81,7 +115,11 @@ impl fmt::Display for CredentialsError {
                 write!(f, "the secret {name} is missing: set it with `wrangler secret put {name}`")
             }
             Self::TooShort { name, len } => {
-                write!(f, "the secret {name} has {len} bytes: it needs {MIN_SECRET_LEN}, from a random generator")
+                write!(f, "the secret {name} has {len} bytes: it needs {MIN_SECRET_LEN} random ones")
+            }
+            Self::Unsendable { name } => {
+                write!(f, "the secret {name} cannot be sent in a header: ")?;
+                f.write_str("it must be printable ASCII, with no white space at either end")
             }
         }
     }
@@ -89,8 +127,10 @@ impl fmt::Display for CredentialsError {
 
 impl std::error::Error for CredentialsError {}
 
-/// 16 random bytes are out of reach of any guessing; a text of 16 characters may hold less, but never a word.
+/// 16 random bytes cannot be guessed. A text of 16 characters holds less, but is longer than any word.
 const MIN_SECRET_LEN: usize = 16;
+
+const TOKEN: &str = "TOLLGATE_TOKEN";
 
 fn hex_digit(nibble: u8) -> char {
     char::from_digit(u32::from(nibble), 16).unwrap_or('0') // a nibble is below 16
@@ -108,27 +148,27 @@ mod tests {
     }
 
     #[test]
-    fn only_the_whole_token_with_its_scheme_is_allowed() {
-        for (authorization, allowed) in [
-            (Some("Bearer a token of length"), true),
-            (Some("bearer a token of length"), true), // the scheme's case does not matter, RFC 9110 §11.1
-            (Some("Bearer  a token of length "), true),
-            (Some("Bearer a token of lengt"), false),
-            (Some("Bearer a token of length!"), false),
-            (Some("Bearer A token of length"), false),
-            (Some("Bearer "), false),
-            (Some("Bearer"), false),
-            (Some("Basic a token of length"), false),
-            (Some("a token of length"), false),
-            (Some(""), false),
-            (None, false),
+    fn only_the_whole_token_with_its_scheme_is_let_in() {
+        for (authorization, expected) in [
+            (Some("Bearer a token of length"), Ok(())),
+            (Some("bearer a token of length"), Ok(())), // the scheme's case does not matter, RFC 9110 §11.1
+            (Some("Bearer  a token of length "), Ok(())),
+            (Some("Bearer a token of lengt"), Err(Denied::WrongToken)),
+            (Some("Bearer a token of length!"), Err(Denied::WrongToken)),
+            (Some("Bearer A token of length"), Err(Denied::WrongToken)),
+            (Some("Bearer "), Err(Denied::WrongToken)),
+            (Some("Bearer"), Err(Denied::NotBearer)),
+            (Some("Basic a token of length"), Err(Denied::NotBearer)),
+            (Some("a token of length"), Err(Denied::NotBearer)),
+            (Some(""), Err(Denied::NotBearer)),
+            (None, Err(Denied::NoHeader)),
         ] {
-            assert_eq!(credentials().allow(authorization), allowed, "{authorization:?}");
+            assert_eq!(credentials().check(authorization), expected, "{authorization:?}");
         }
     }
 
     #[test]
-    fn secrets_of_16_bytes_pass_and_every_one_that_does_not_is_named() {
+    fn every_secret_that_cannot_be_used_is_named() {
         assert!(Credentials::new(Some("t".repeat(16)), Some("k".repeat(16))).is_ok());
         let errors = Credentials::new(Some("t".repeat(15)), None).err();
         let expected = [
@@ -138,7 +178,26 @@ mod tests {
         assert_eq!(errors.as_deref(), Some(&expected[..]));
     }
 
-    /// Whoever changes this loses every bucket there is. The digest is what any other HMAC-SHA-256 gives.
+    #[test]
+    fn a_token_that_no_header_can_carry_is_an_error() {
+        let errors = |token: &str| Credentials::new(Some(token.to_owned()), Some("k".repeat(16))).err();
+        assert_eq!(errors("inner white space is fine"), None);
+        assert_eq!(errors(&"!~".repeat(8)), None);
+        let unsendable = Some(vec![CredentialsError::Unsendable { name: "TOLLGATE_TOKEN" }]);
+        for token in [
+            "a token of length ",
+            " a token of length",
+            "a token of length\n",
+            "a token\nof length",
+            "ein Schlüssel dafür",
+        ] {
+            assert_eq!(errors(token), unsendable, "{token:?}");
+        }
+        // The other secret is never sent, and a line break at its end does no harm.
+        assert!(Credentials::new(Some("t".repeat(16)), Some("k".repeat(16) + "\n")).is_ok());
+    }
+
+    /// To change this is to lose every stored bucket. The digest is what any other HMAC-SHA-256 gives.
     #[test]
     fn object_names_are_unchanged() {
         let name = credentials().object_name("alice");

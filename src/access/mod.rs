@@ -1,4 +1,4 @@
-//! Who may ask, and under what name the object of a key is found.
+//! Who may ask, and the names of objects.
 #![forbid(unsafe_code)]
 #![cfg_attr(
     not(test),
@@ -14,4 +14,4 @@
 
 mod credentials;
 
-pub use credentials::{Credentials, CredentialsError};
+pub use credentials::{Credentials, CredentialsError, Denied};

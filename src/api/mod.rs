@@ -17,12 +17,31 @@
 )]
 
 mod answer;
-mod fields;
+mod batch;
+mod body;
+mod cost;
+mod degraded;
+mod endpoint;
+mod fingerprint;
+mod inspect;
+mod json;
+mod limit_body;
+mod media_type;
 mod problem;
+mod rate_limit;
+mod refusal;
 mod reply;
 mod request;
+mod resolve;
+mod text;
+mod verdict;
 
-pub use answer::{ResolvedItem, ResolvedRequest, degraded_reply};
-pub use problem::{Cause, Problem};
+pub use crate::policy::Cause;
+pub use cost::Cost;
+pub use degraded::degraded_reply;
+pub use endpoint::Endpoint;
+pub use media_type::require_json;
+pub use problem::Problem;
 pub use reply::Reply;
-pub use request::{Cost, Endpoint, Item, MAX_BATCH, MAX_BODY_LEN, MAX_KEY_LEN, Request, require_json};
+pub use request::{Item, MAX_BATCH, MAX_BODY_LEN, MAX_KEY_LEN, Request};
+pub use resolve::{ResolvedItem, ResolvedRequest};

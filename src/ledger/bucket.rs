@@ -10,11 +10,12 @@
 //! ```
 
 use std::fmt;
+use std::sync::Arc;
 
 use super::bytes::Bytes;
 use super::replays::Replays;
 use crate::limit::{Carry, Limit, Record, RecordError, State, encode};
-use crate::policy::{Policy, StoredConfigError, stored_limits};
+use crate::policy::{NamedLimit, Policy, StoredConfigError, stored_limits};
 
 /// The bucket of one policy for the key.
 ///
@@ -23,6 +24,8 @@ use crate::policy::{Policy, StoredConfigError, stored_limits};
 /// has two objects of one key: the older can spend only what the newer does not have.
 #[derive(Clone, Debug)]
 pub(super) struct Bucket {
+    /// Under which it was opened, and under whose numbers its states are.
+    policy: Arc<Policy>,
     /// As it is; one for each limit of the policy.
     pub(super) states: Vec<State>,
     pub(super) replays: Replays,
@@ -57,7 +60,7 @@ pub(super) enum Row {
     /// To be written before anybody is told.
     BeforeReply(Vec<u8>),
     /// To be written now while nobody waits; see [`Bucket::confirm`].
-    Background(Vec<u8>, u32),
+    Background(Vec<u8>),
 }
 
 /// Idle time that ends a burst: short enough that an object is still awake, long enough that a client with
@@ -66,37 +69,78 @@ pub(super) const IDLE_MS: u64 = 1_000;
 
 impl Bucket {
     /// The bucket of a key that has none.
-    pub(super) fn new(policy: &Policy, now: i64, phase: u64) -> Self {
+    pub(super) fn new(policy: &Arc<Policy>, now: i64, phase: u64) -> Self {
         let states: Vec<_> = policy.limits().iter().map(|limit| limit.limit().new_state(now, phase)).collect();
         // One that is full is as good later; one that is not fills from now on.
         let is_full = expires_at(policy, &states, now) == Some(now);
-        Self::of(states, None, Replays::default(), if is_full { Need::Nothing } else { Need::Exact })
+        Self::of(
+            Arc::clone(policy),
+            states,
+            None,
+            Replays::default(),
+            if is_full { Need::Nothing } else { Need::Exact },
+        )
     }
 
     /// The bucket in a stored row, carried over if it was written under other numbers.
-    pub(super) fn read(policy: &Policy, row: &[u8], now: i64, phase: u64) -> Result<Self, RowError> {
+    pub(super) fn read(policy: &Arc<Policy>, row: &[u8], now: i64, phase: u64) -> Result<Self, RowError> {
         let stored = Stored::read(row)?;
         if stored.record.policy_version() == policy.version() {
             let states: Vec<_> = stored.record.states().collect();
             if states.len() != policy.limits().len() {
                 return Err(RowError::Count);
             }
-            return Ok(Self::of(states.clone(), Some(states), stored.replays, Need::Nothing));
+            return Ok(Self::of(Arc::clone(policy), states.clone(), Some(states), stored.replays, Need::Nothing));
         }
         let old = stored.limits()?;
-        let carried = policy.limits().iter().map(|limit| {
-            let same = old.iter().find(|(name, ..)| name.as_deref() == limit.name());
-            same.map_or_else(
-                || limit.limit().new_state(now, phase),
-                |(_, old, state)| limit.limit().carry(old, *state, Carry::AsIs, now, phase),
-            )
-        });
-        Ok(Self::of(carried.collect(), None, stored.replays, Need::Exact))
+        let old: Vec<_> = old.iter().map(|(name, limit, state)| (name.as_deref(), limit, *state)).collect();
+        Ok(Self::of(Arc::clone(policy), carried(&old, policy, now, phase), None, stored.replays, Need::Exact))
     }
 
-    const fn of(states: Vec<State>, persisted: Option<Vec<State>>, replays: Replays, need: Need) -> Self {
+    /// Goes on under `policy`, which may have other numbers than the one before: a deployment, or a frontend that has
+    /// another one. Tokens are carried over as if the bucket had been read from its row.
+    pub(super) fn move_to(&mut self, policy: &Arc<Policy>, now: i64, phase: u64) {
+        if Arc::ptr_eq(&self.policy, policy) {
+            return;
+        }
+        let before = std::mem::replace(&mut self.policy, Arc::clone(policy));
+        if before.version() == policy.version() {
+            // A smaller block may need a row that the larger one did not.
+            if !write_aheads(&before).eq(write_aheads(policy)) {
+                self.need(Need::Spent);
+            }
+            return;
+        }
+        let old = before.limits().iter().zip(&self.states).map(|(limit, state)| (limit.name(), limit.limit(), *state));
+        self.states = carried(&old.collect::<Vec<_>>(), policy, now, phase);
+        self.persisted = None; // what is there has other numbers
+        self.in_flight = None;
+        self.need(Need::Exact);
+    }
+
+    const fn of(
+        policy: Arc<Policy>,
+        states: Vec<State>,
+        persisted: Option<Vec<State>>,
+        replays: Replays,
+        need: Need,
+    ) -> Self {
         let (in_flight, spent_at) = (None, None);
-        Self { states, replays, persisted, is_ahead_of_storage: false, in_flight, spent_at, is_busy: false, need }
+        Self {
+            policy,
+            states,
+            replays,
+            persisted,
+            is_ahead_of_storage: false,
+            in_flight,
+            spent_at,
+            is_busy: false,
+            need,
+        }
+    }
+
+    pub(super) const fn policy(&self) -> &Arc<Policy> {
+        &self.policy
     }
 
     /// Asks for a row, or for none: the greatest need counts.
@@ -106,7 +150,7 @@ impl Bucket {
 
     /// What storage must be told now. Afterwards it is taken to have been told. `ticket` is for a row that is early: one
     /// that no other row has.
-    pub(super) fn row(&mut self, policy: &Policy, now: i64, ticket: u32) -> Row {
+    pub(super) fn row(&mut self, now: i64, ticket: u32) -> Row {
         let need = std::mem::replace(&mut self.need, Need::Nothing);
         if need == Need::Nothing {
             return Row::Nothing;
@@ -117,7 +161,7 @@ impl Bucket {
             self.is_busy = true;
         }
         let slack = match need {
-            Need::Spent => self.slack(policy, now),
+            Need::Spent => self.slack(now),
             _ => Slack::None,
         };
         match slack {
@@ -127,17 +171,17 @@ impl Bucket {
             }
             Slack::Little if self.in_flight.is_some() => Row::Nothing,
             Slack::Little => {
-                let next = self.lowered(policy);
-                let row = self.encode(policy, &next, now);
+                let next = self.lowered();
+                let row = self.encode(&next, now);
                 self.in_flight = Some((ticket, next));
-                Row::Background(row, ticket)
+                Row::Background(row)
             }
             Slack::None => {
                 // What is spent now and then is written as it is: there is no next token to write for.
                 self.is_ahead_of_storage =
-                    was_busy && need != Need::Exact && policy.limits().iter().any(|l| l.write_ahead() > 0);
-                let next = if self.is_ahead_of_storage { self.lowered(policy) } else { self.states.clone() };
-                let row = self.encode(policy, &next, now);
+                    was_busy && need != Need::Exact && self.policy.limits().iter().any(|l| l.write_ahead() > 0);
+                let next = if self.is_ahead_of_storage { self.lowered() } else { self.states.clone() };
+                let row = self.encode(&next, now);
                 self.persisted = Some(next);
                 self.in_flight = None;
                 Row::BeforeReply(row)
@@ -157,65 +201,69 @@ impl Bucket {
         self.is_ahead_of_storage
     }
 
-    /// The row of the exact states, if nothing was spent since this was last asked.
-    pub(super) fn flush_idle(&mut self, policy: &Policy, now: i64) -> Option<Vec<u8>> {
-        if std::mem::replace(&mut self.is_busy, false) || !self.is_ahead_of_storage {
+    /// The row of the exact states, if nothing was spent since this was last asked. `ticket` is as for [`Bucket::row`].
+    pub(super) fn flush_idle(&mut self, now: i64, ticket: u32) -> Option<Vec<u8>> {
+        let is_busy = std::mem::replace(&mut self.is_busy, false);
+        if is_busy || !self.is_ahead_of_storage || self.in_flight.is_some() {
             return None;
         }
-        // Until this row is in storage, what is there is lower still: to spend less than that allows is safe.
         self.is_ahead_of_storage = false;
-        self.in_flight = None;
-        self.persisted = Some(self.states.clone());
-        Some(self.encode(policy, &self.states, now))
+        self.in_flight = Some((ticket, self.states.clone()));
+        Some(self.encode(&self.states, now))
     }
 
     /// From when on the bucket may be forgotten, if ever.
-    pub(super) fn expires_at(&self, policy: &Policy, now: i64) -> Option<i64> {
-        let full_at = expires_at(policy, &self.states, now)?;
+    pub(super) fn expires_at(&self, now: i64) -> Option<i64> {
+        let full_at = expires_at(&self.policy, &self.states, now)?;
         Some(self.replays.expires_at().map_or(full_at, |at| at.max(full_at)))
     }
 
-    /// How far the bucket is above what storage has, as the limit with the least sees it.
-    fn slack(&self, policy: &Policy, now: i64) -> Slack {
+    /// How far the bucket is above what storage has, as the limit with the least sees it. A row in flight may arrive or
+    /// not: whichever of the two a crash leaves must be neither above the bucket nor more than a block below it.
+    fn slack(&self, now: i64) -> Slack {
         let Some(persisted) = &self.persisted else {
             return Slack::None;
         };
-        let next = self.in_flight.as_ref().map(|(_, states)| states);
+        let in_flight = self.in_flight.as_ref().map(|(_, states)| states);
         let mut slack = Slack::Enough;
-        for (index, limit) in policy.limits().iter().enumerate() {
+        for (index, limit) in self.policy.limits().iter().enumerate() {
             let (limit, block) = (limit.limit(), limit.write_ahead());
-            let (Some(state), Some(stored)) = (self.states.get(index), persisted.get(index)) else {
+            let Some(state) = self.states.get(index) else {
                 return Slack::None;
             };
-            // After a refund a crash might cost more than a block, now or when the row under way has arrived.
             let least = limit.lowered(state, block);
-            let is_too_low = |stored: &State| limit.surplus_over(stored, &least, now).is_none();
-            if is_too_low(stored) || next.and_then(|states| states.get(index)).is_some_and(is_too_low) {
-                return Slack::None;
-            }
-            match limit.surplus_over(state, stored, now) {
-                None => return Slack::None,
-                // A quarter is left to be spent while the next row is written. More would cost more rows.
-                Some(lead) if self.is_ahead_of_storage && lead < block.div_ceil(4) => slack = Slack::Little,
-                Some(_) => {}
+            for (stored, is_there) in [(Some(persisted), true), (in_flight, false)] {
+                let Some(stored) = stored.and_then(|states| states.get(index)) else {
+                    continue;
+                };
+                let is_too_low = limit.surplus_over(stored, &least, now).is_none();
+                match limit.surplus_over(state, stored, now) {
+                    Some(surplus) if !is_too_low => {
+                        // A quarter is left to be spent while the next row is written. More would cost more rows.
+                        if is_there && self.is_ahead_of_storage && surplus < block.div_ceil(4) {
+                            slack = Slack::Little;
+                        }
+                    }
+                    _ => return Slack::None,
+                }
             }
         }
         slack
     }
 
-    fn lowered(&self, policy: &Policy) -> Vec<State> {
-        let limits = policy.limits().iter().zip(&self.states);
+    fn lowered(&self) -> Vec<State> {
+        let limits = self.policy.limits().iter().zip(&self.states);
         limits.map(|(limit, state)| limit.limit().lowered(state, limit.write_ahead())).collect()
     }
 
-    fn encode(&self, policy: &Policy, states: &[State], now: i64) -> Vec<u8> {
-        let numbers = policy.numbers();
+    fn encode(&self, states: &[State], now: i64) -> Vec<u8> {
+        let numbers = self.policy.numbers();
         let mut row = vec![FORMAT];
         // 8 limits of about 200 bytes at most.
         row.extend(u16::try_from(numbers.len()).unwrap_or(u16::MAX).to_le_bytes());
         row.extend(numbers.as_bytes());
         row.push(u8::try_from(states.len()).unwrap_or(u8::MAX));
-        row.extend(encode(policy.version(), states.iter().copied()));
+        row.extend(encode(self.policy.version(), states.iter().copied()));
         self.replays.encode(now, &mut row);
         row
     }
@@ -225,6 +273,11 @@ enum Slack {
     Enough,
     Little,
     None,
+}
+
+/// The policy under whose numbers a row was written: enough to give tokens back to a bucket that no request asked for.
+pub(super) fn policy_of_row(name: &str, row: &[u8]) -> Result<Arc<Policy>, RowError> {
+    Policy::from_numbers(name, Stored::read(row)?.numbers).map(Arc::new).map_err(RowError::Numbers)
 }
 
 /// From when on a stored bucket may be forgotten under the numbers it was stored with, if ever.
@@ -238,6 +291,22 @@ pub(super) fn row_expires_at(row: &[u8], now: i64) -> Option<i64> {
 fn expires_at(policy: &Policy, states: &[State], now: i64) -> Option<i64> {
     let mut all = policy.limits().iter().zip(states).map(|(limit, state)| limit.limit().expires_at(state, now));
     all.try_fold(now, |latest, at| Some(latest.max(at?)))
+}
+
+/// The states of these limits, which go by their names, under the numbers of `policy`.
+fn carried(old: &[(Option<&str>, &Limit, State)], policy: &Policy, now: i64, phase: u64) -> Vec<State> {
+    let state = |limit: &NamedLimit| {
+        let same = old.iter().find(|(name, ..)| *name == limit.name());
+        same.map_or_else(
+            || limit.limit().new_state(now, phase),
+            |(_, old, state)| limit.limit().carry(old, *state, Carry::AsIs, now, phase),
+        )
+    };
+    policy.limits().iter().map(state).collect()
+}
+
+fn write_aheads(policy: &Policy) -> impl Iterator<Item = u64> {
+    policy.limits().iter().map(NamedLimit::write_ahead)
 }
 
 /// A row, read.
@@ -322,7 +391,7 @@ mod tests {
         let reservation = Some(Reserved { id: 9, expires_at: 10 });
         bucket.replays.push(Replay { request_id, decided_at: NOW, reservation, grants: vec![(1, NOW)] });
         bucket.need(Need::Lasting);
-        let Row::BeforeReply(row) = bucket.row(policy, NOW, 1) else { panic!("a row is due") };
+        let Row::BeforeReply(row) = bucket.row(NOW, 1) else { panic!("a row is due") };
 
         let numbers =
             br#"[{"kind":"token_bucket","rate":3,"period_ms":1000,"capacity":3,"max_debt":0,"initial":null,"offset_ms":null}]"#;
@@ -355,7 +424,7 @@ mod tests {
         let mut bucket = Bucket::new(old, NOW, 0);
         assert!(old.limits()[0].limit().consume(&mut bucket.states[0], NOW, 2).is_allow());
         bucket.need(Need::Exact);
-        let Row::BeforeReply(row) = bucket.row(old, NOW, 1) else { panic!("a row is due") };
+        let Row::BeforeReply(row) = bucket.row(NOW, 1) else { panic!("a row is due") };
         let carried = Bucket::read(new, &row, NOW, 0).unwrap();
         // 1 token is 1000 drops for the old limit and 60 000 for the new one.
         assert_eq!(new.limits()[0].limit().remaining(&carried.states[0], NOW), 1);
@@ -367,7 +436,7 @@ mod tests {
         let policy = policies.get("p").unwrap();
         let mut bucket = Bucket::new(policy, NOW, 0);
         bucket.need(Need::Exact);
-        let Row::BeforeReply(good) = bucket.row(policy, NOW, 1) else { panic!("a row is due") };
+        let Row::BeforeReply(good) = bucket.row(NOW, 1) else { panic!("a row is due") };
         let read = |row: &[u8]| Bucket::read(policy, row, NOW, 0).map(|bucket| bucket.states);
         assert!(read(&good).is_ok());
         assert_eq!(read(&[]), Err(RowError::Short));

@@ -1,9 +1,10 @@
-//! What a policy allows, in words, and a warning where that is hardly what was meant.
+//! What a policy allows, in words, with a warning where that is unlikely to be intended.
 
 use std::fmt;
 use std::time::Duration;
 
-use super::named::{OnError, Policy};
+use super::named::Policy;
+use super::on_error::OnError;
 use crate::limit::{Config, Kind, Limit};
 
 /// One line for people: what the policy allows, on average and at worst.
@@ -20,14 +21,14 @@ impl fmt::Display for Policy {
             describe(f, limit.limit())?;
         }
         match self.on_error() {
-            OnError::Closed => Ok(()),
-            OnError::Open => f.write_str("; lets pass what cannot be decided"),
+            OnError::CLOSED => Ok(()),
+            open => write!(f, "; fails open on {open}"),
         }
     }
 }
 
-/// Over any interval a bucket admits at most its capacity and what comes back in that time, so within one period it may
-/// be their sum: 200 at once and 100 more within the minute.
+/// Over any interval a bucket admits at most its capacity and what is refilled in that time. Within one period that may be
+/// their sum: 200 at once and 100 more within the minute.
 fn describe(f: &mut fmt::Formatter<'_>, limit: &Limit) -> fmt::Result {
     let Config { kind, rate, period_ms, capacity, max_debt, .. } = *limit.config();
     let period = humantime::format_duration(Duration::from_millis(period_ms));
@@ -38,7 +39,7 @@ fn describe(f: &mut fmt::Formatter<'_>, limit: &Limit) -> fmt::Result {
     write!(f, "{kind}, {rate} per {period}, at most {capacity} at once")?;
     match (capacity, rate) {
         (0, _) if max_debt == 0 => write!(f, "; WARNING: with a capacity of 0 every request is refused"),
-        (_, 0) => write!(f, "; WARNING: with a rate of 0 a spent budget never comes back"),
+        (_, 0) => write!(f, "; WARNING: with a rate of 0 a spent budget never refills"),
         _ => {
             let worst = match limit.config().kind {
                 Kind::TokenBucket => capacity.saturating_add(rate),

@@ -1,4 +1,4 @@
-//! Policies: named sets of limits, how people write them, and what is stored of their numbers beside a bucket.
+//! Policies: named sets of limits, as people write them and as they are stored beside a bucket.
 #![forbid(unsafe_code)]
 #![cfg_attr(
     not(test),
@@ -12,11 +12,17 @@
     )
 )]
 
+mod definition;
 mod describe;
+mod error;
 mod named;
+mod on_error;
 mod parse;
+mod reader;
 mod stored;
 
-pub use named::{NamedLimit, OnError, Policy, ReservationTerms, Unsettled};
-pub use parse::{MAX_LIMITS, Policies, PolicyError};
+pub use error::PolicyError;
+pub use named::{NamedLimit, Policy, ReservationTerms, Unsettled};
+pub use on_error::{Cause, OnError};
+pub use parse::{MAX_LIMITS, Policies};
 pub use stored::{StoredConfigError, stored_limits};

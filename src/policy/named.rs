@@ -1,5 +1,6 @@
-//! A policy, ready to decide, with what never changes about its answers worked out once.
+//! A policy, ready to decide, with the unchanging parts of its answers precomputed.
 
+use super::on_error::OnError;
 use super::stored::{numbers_of, version_of};
 use crate::limit::Limit;
 
@@ -25,25 +26,16 @@ pub struct NamedLimit {
     write_ahead: u64,
 }
 
-/// What a client is told when nothing can be decided.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum OnError {
-    /// 503: what the limit protects matters more than the request.
-    Closed,
-    /// 200, marked as degraded: the request matters more.
-    Open,
-}
-
-/// How long reservations are open, and what becomes of those that nobody settled.
+/// How long reservations stay open, and what an unsettled one costs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReservationTerms {
     /// From the moment at which the tokens are ready, in milliseconds.
     pub ttl_ms: u64,
-    /// What then.
+    /// What becomes of one that is still open then.
     pub unsettled: Unsettled,
 }
 
-/// What becomes of a reservation that nobody settled or cancelled in time.
+/// What becomes of a reservation that was neither settled nor cancelled in time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unsettled {
     /// It costs what was reserved: the work may have been done.
@@ -59,8 +51,8 @@ impl Policy {
         &self.name
     }
 
-    /// The name by which the front calls it when it asks an object: with a mark of the names of its limits, if they have
-    /// any. An object of another version, whose limits are others or in another order, does not know it by that name.
+    /// The name that a frontend sends to an object: the policy's, with a hash of its limits' names if they have any. So an
+    /// object of another deployment, whose limits differ or stand in another order, does not mistake it for its own.
     #[must_use]
     pub fn wire_name(&self) -> &str {
         &self.wire_name
@@ -72,7 +64,7 @@ impl Policy {
         &self.limits
     }
 
-    /// What is answered when nothing can be decided.
+    /// For which causes it fails open.
     #[must_use]
     pub const fn on_error(&self) -> OnError {
         self.on_error
@@ -113,7 +105,7 @@ impl NamedLimit {
         self.name.as_deref()
     }
 
-    /// The name by which answers call it: `policy/limit`, or the policy's.
+    /// The name in answers: `policy/limit`, or the policy's.
     #[must_use]
     pub fn full_name(&self) -> &str {
         &self.full_name
@@ -125,7 +117,7 @@ impl NamedLimit {
         &self.limit
     }
 
-    /// Tokens that may be spent without a write, and that a crash may cost.
+    /// Tokens that may be spent without a write, and so the most that a crash may cost.
     #[must_use]
     pub const fn write_ahead(&self) -> u64 {
         self.write_ahead

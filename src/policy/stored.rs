@@ -1,22 +1,26 @@
-//! The numbers of a policy's limits as they are kept beside its buckets: what gives a stored level its meaning.
+//! The numbers of a policy's limits as they are stored beside its buckets: without them a stored level means nothing.
 //!
-//! A deployment with other numbers reads what an earlier one wrote. So a bucket is stored with the numbers it was written
-//! under, and is carried over to those of today when it is read, never read as if it had always had them.
+//! A deployment may read what an earlier one wrote under other numbers. So a bucket is stored with the numbers it was
+//! written under, and is carried over to today's when it is read.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use super::named::NamedLimit;
+use super::named::{NamedLimit, Policy, ReservationTerms, Unsettled};
+use super::on_error::OnError;
 use crate::limit::{Config, ConfigError, Kind, Limit};
 
 /// The limits that were stored, with their names.
 ///
 /// # Errors
-/// [`StoredConfigError`] for what is no list of numbers that make limits.
+/// [`StoredConfigError`] for text that is not a list of valid limits.
 pub fn stored_limits(numbers: &str) -> Result<Vec<(Option<String>, Limit)>, StoredConfigError> {
-    let numbers: Vec<StoredConfig> = serde_json::from_str(numbers).map_err(|_| StoredConfigError::Unreadable)?;
+    limits_of(serde_json::from_str(numbers).map_err(|_| StoredConfigError::Unreadable)?)
+}
+
+pub(super) fn limits_of(numbers: Vec<StoredConfig>) -> Result<Vec<(Option<String>, Limit)>, StoredConfigError> {
     let limits = numbers.into_iter().map(|numbers| {
         let limit = Limit::new(&numbers.config()).map_err(StoredConfigError::NoLimit)?;
         Ok((numbers.name, limit))
@@ -24,12 +28,25 @@ pub fn stored_limits(numbers: &str) -> Result<Vec<(Option<String>, Limit)>, Stor
     limits.collect()
 }
 
-/// Why stored numbers are of no use.
+impl Policy {
+    /// A policy of stored numbers, for a bucket that is opened before its policy is known. It writes every change.
+    ///
+    /// # Errors
+    /// [`StoredConfigError`] for what is no list of numbers that make limits.
+    pub fn from_numbers(name: &str, numbers: &str) -> Result<Self, StoredConfigError> {
+        let limits = stored_limits(numbers)?;
+        let limits = limits.into_iter().map(|(limit, config)| NamedLimit::new(name, limit.as_deref(), config, 0));
+        let reservations = ReservationTerms { ttl_ms: 0, unsettled: Unsettled::Keep };
+        Ok(Self::new(name, limits.collect(), OnError::CLOSED, reservations))
+    }
+}
+
+/// Why stored numbers cannot be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StoredConfigError {
     /// They cannot be read.
     Unreadable,
-    /// They make no limit.
+    /// They are not a valid limit.
     NoLimit(ConfigError),
 }
 
@@ -37,7 +54,7 @@ impl fmt::Display for StoredConfigError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Unreadable => write!(f, "the numbers beside the record cannot be read"),
-            Self::NoLimit(error) => write!(f, "the numbers beside the record make no limit: {error}"),
+            Self::NoLimit(error) => write!(f, "the numbers beside the record are not a valid limit: {error}"),
         }
     }
 }
@@ -50,7 +67,7 @@ pub(super) fn numbers_of(limits: &[NamedLimit]) -> String {
     serde_json::to_string(&numbers).unwrap_or_default() // our own type cannot fail to serialize
 }
 
-/// 64 bits of a cryptographic hash: that two policies should share them is out of the question.
+/// 64 bits of a cryptographic hash, so that no two policies share them.
 pub(super) fn version_of(numbers: &str) -> u64 {
     let digest = Sha256::digest(numbers);
     digest.first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes))
@@ -59,7 +76,7 @@ pub(super) fn version_of(numbers: &str) -> u64 {
 /// [`Config`] with the names that are stored.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct StoredConfig {
+pub(super) struct StoredConfig {
     #[serde(skip_serializing_if = "Option::is_none")]
     name: Option<String>,
     kind: StoredKind,
@@ -79,7 +96,7 @@ enum StoredKind {
 }
 
 impl StoredConfig {
-    fn of(named: &NamedLimit) -> Self {
+    pub(super) fn of(named: &NamedLimit) -> Self {
         let Config { kind, rate, period_ms, capacity, max_debt, initial, offset_ms } = *named.limit().config();
         let kind = match kind {
             Kind::TokenBucket => StoredKind::TokenBucket,
@@ -103,7 +120,7 @@ mod tests {
     use super::*;
     use crate::policy::Policies;
 
-    /// What lies in the storage of every deployment. If this changes, old buckets must still be read.
+    /// Every deployment has stored this. If it changes, old buckets must still be read.
     #[test]
     fn the_stored_format_is_unchanged() {
         let json = r#"{"p":{"rate":3,"period":"1s"},"q":{"limits":[{"name":"a","rate":1,"period":"1m","offset":"5s",
@@ -124,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_written_here_is_an_error() {
+    fn rejects_what_was_not_written_here() {
         let good = r#"[{"kind":"token_bucket","rate":3,"period_ms":1000,"capacity":3,"max_debt":0,"initial":null,"offset_ms":null}]"#;
         assert!(stored_limits(good).is_ok());
         assert_eq!(stored_limits(""), Err(StoredConfigError::Unreadable));

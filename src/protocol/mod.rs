@@ -1,4 +1,20 @@
 //! What a frontend and an object say to each other: values on both sides, numbers on the way.
+//!
+//! Numbers are the cheapest that JavaScript carries from one to the other. A frontend calls
+//! `decide(names, request, definitions)` of an object: the [wire names](crate::policy::Policy::wire_name) of the policies,
+//! separated by commas; an [`ObjectRequest`] as numbers; and nothing else, at first. It gets an [`ObjectReply`] as numbers.
+//!
+//! While a deployment spreads, frontends and objects of neighbouring versions and settings meet:
+//!
+//! * Numbers begin with their [`Format`]. An object answers in the format of the request. It answers a request in a format
+//!   newer than its own with [`ObjectReply::FormatUnknown`], and the frontend repeats it in one that the object knows.
+//! * Numbers end with sections, each with its kind and its length, and readers skip those that they do not know. So an
+//!   addition that an older version may ignore needs no new format.
+//! * An object decides under its own policies. It answers names that it does not have with
+//!   [`ObjectReply::PolicyUnknown`], and the frontend repeats the request with the
+//!   [definitions](crate::policy::Policy::definition) of the policies, one to a line. The object then decides under those.
+//!
+//! Neither of these two replies has done anything.
 #![forbid(unsafe_code)]
 #![cfg_attr(
     not(test),
@@ -12,6 +28,12 @@
     )
 )]
 
-mod object;
+mod numbers;
+mod policies;
+mod reply;
+mod request;
 
-pub use object::{Action, Decided, LimitAnswer, ObjectReply, ObjectRequest, RequestId, Reserved};
+pub use numbers::{Format, Unreadable};
+pub use policies::policies_asked;
+pub use reply::{Decided, LimitAnswer, ObjectReply, Reserved};
+pub use request::{Action, ObjectRequest, RequestId};

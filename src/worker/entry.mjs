@@ -1,3 +1,3 @@
-// The module the runtime loads; scripts/build-worker puts it beside what worker-build made of the Rust.
+// The module the runtime loads; scripts/build-worker puts it beside the Rust, which is in the folder `rust`.
 export { frontend as default } from "./frontend.mjs";
 export { KeyObject } from "./key_object.mjs";

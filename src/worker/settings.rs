@@ -1,7 +1,8 @@
-//! What a deployment is set to: its policies and secrets, read once for each isolate.
+//! The settings of a deployment: its policies and secrets, read once for each isolate.
 
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
+use js_sys::{JSON, Reflect};
 use worker::{Env, console_error, console_log};
 
 use crate::access::Credentials;
@@ -15,23 +16,25 @@ pub(super) struct Settings {
 }
 
 impl Settings {
-    /// The settings in `env`, which are the same for the whole life of an isolate. The first call checks them, and logs
-    /// a line for each policy, or for each error.
-    pub(super) fn of(env: &Env) -> Result<&'static Self, Problem> {
-        static SETTINGS: OnceLock<Option<Settings>> = OnceLock::new();
-        SETTINGS.get_or_init(|| Self::read(env)).as_ref().ok_or(Problem::Misconfigured)
+    /// The settings in `env`: those of this moment, for as long as a call needs them. The first call checks them, and logs a
+    /// line for each policy, or for each error.
+    pub(super) fn of(env: &Env) -> Result<Arc<Self>, Problem> {
+        static SETTINGS: OnceLock<Option<Arc<Settings>>> = OnceLock::new();
+        SETTINGS.get_or_init(|| Self::read(env).map(Arc::new)).clone().ok_or(Problem::Misconfigured)
     }
 
     fn read(env: &Env) -> Option<Self> {
-        let json = env.object_var::<serde_json::Value>("POLICIES").unwrap_or_default().to_string();
+        // Not `Env::object_var`: it takes the object's own member `constructor`, should a policy have that name, for its class.
+        let policies = Reflect::get(env, &"POLICIES".into()).and_then(|value| JSON::stringify(&value));
+        let json = policies.ok().and_then(|text| text.as_string()).unwrap_or_else(|| "null".to_owned());
         let secret = |name| env.secret(name).ok().map(|secret| secret.to_string());
         let policies = Policies::parse(&json);
         let credentials = Credentials::new(secret("TOLLGATE_TOKEN"), secret("TOLLGATE_KEY_SECRET"));
         for error in policies.as_ref().err().into_iter().flatten() {
-            console_error!("error in {error}");
+            console_error!("settings: {error}");
         }
         for error in credentials.as_ref().err().into_iter().flatten() {
-            console_error!("error: {error}");
+            console_error!("settings: {error}");
         }
         let settings = Self { policies: policies.ok()?, credentials: credentials.ok()? };
         for policy in settings.policies.iter() {

@@ -14,7 +14,9 @@ const unavailable = {
     type: "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity",
     title: "Unavailable",
     status: 503,
-    detail: "no decision could be made: what keeps this key's budgets did not answer. This is not a rate-limit refusal; retry",
+    detail:
+      "this is not a rate-limit refusal: what keeps the budgets of this key did not answer. The request may have been " +
+      "carried out; only an Idempotency-Key makes it safe to repeat",
     cause: "failed",
   },
 };
@@ -94,7 +96,7 @@ const rows = {
   ],
   "numbers that make no limit": [
     numbers((text) => text.replace("10000", "0")),
-    "the numbers beside the record make no limit: a period of 0 ms is too short",
+    "the numbers beside the record are not a valid limit: a period of 0 ms is too short",
   ],
 };
 for (const [name, [edit, reason]] of Object.entries(rows)) {

@@ -1,7 +1,7 @@
 // A page on another origin may ask, and read every answer: what a browser checks before and after it does.
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { PATHS, ownHeaders } from "./answers.mjs";
+import { ownHeaders, PATHS } from "./answers.mjs";
 import { start } from "./workerd.mjs";
 
 const tollgate = await start({ policies: { api: { rate: 1, period: "10s" } } });

@@ -4,7 +4,8 @@ import { DatabaseSync } from "node:sqlite";
 import { test } from "node:test";
 import { setTimeout as sleep } from "node:timers/promises";
 import { fileURLToPath } from "node:url";
-import { contents } from "./database.mjs";
+import { commits, contents } from "./database.mjs";
+import { execute } from "./rows.mjs";
 import { NOW, start } from "./workerd.mjs";
 
 const around = fileURLToPath(new URL("alarmed.mjs", import.meta.url));
@@ -19,9 +20,12 @@ async function inGroups(asks, send) {
   return answers;
 }
 
+/** Where the runtime keeps all alarms: in an object's own file there is a copy. */
+const alarms = (tollgate) => tollgate.stateFiles().find((path) => path.endsWith("/metadata.sqlite"));
+
 /** Runs the alarms of these objects at this moment. */
-async function runAlarms(tollgate, files, now) {
-  const answer = await tollgate.send({ path: "/alarms", body: JSON.stringify(files.map(idOf)), now });
+async function runAlarms(tollgate, files, now, headers) {
+  const answer = await tollgate.send({ path: "/alarms", body: JSON.stringify(files.map(idOf)), now, headers });
   assert.equal(answer.status, 200, `${answer.text}\n${tollgate.log}`);
 }
 
@@ -143,10 +147,7 @@ test("an alarm rings by itself and empties the storage", async () => {
   const due = `${Date.now() - 1_000}000000`;
   for (const [path, change] of [
     [file, `UPDATE _cf_METADATA SET value = ${due} WHERE key = 1`],
-    [
-      tollgate.stateFiles().find((path) => path.endsWith("/metadata.sqlite")),
-      `UPDATE _cf_ALARM SET scheduled_time = ${due}`,
-    ],
+    [alarms(tollgate), `UPDATE _cf_ALARM SET scheduled_time = ${due}`],
   ]) {
     const database = new DatabaseSync(path);
     assert.equal(database.prepare(change).run().changes, 1);
@@ -169,5 +170,84 @@ test("an alarm rings by itself and empties the storage", async () => {
   }
   const { body } = await tollgate.consume({ policy: "api", key: "alice" });
   assert.equal(body.remaining, 999, "and the key begins anew");
+  await tollgate.stop();
+});
+
+/** Deletes the alarm, as the runtime does after it has failed for some minutes; the Worker must be down. */
+function giveUpAlarm(tollgate, file) {
+  execute(file, ["DELETE FROM _cf_METADATA WHERE key = 1"]);
+  execute(alarms(tollgate), ["DELETE FROM _cf_ALARM"]);
+}
+
+test("an alarm that the runtime gave up is set again by the next request, even one that writes nothing", async () => {
+  const tollgate = await start({ policies: { api: { rate: 1, period: "1day" } }, build: "deployed" });
+  const ask = { policy: "api", key: "alice" };
+  await tollgate.consume(ask);
+  await tollgate.kill();
+  const [file] = tollgate.databaseFiles();
+  const { rows, alarmAt } = contents(file);
+
+  await tollgate.restart();
+  await tollgate.peek(ask);
+  await tollgate.kill();
+  assert.deepEqual(contents(file), { rows, alarmAt }, "one that is there is left alone");
+
+  giveUpAlarm(tollgate, file);
+  assert.equal(contents(file).alarmAt, undefined);
+  await tollgate.restart();
+  const before = Date.now();
+  await tollgate.peek(ask);
+  const isThere = () => contents(file).alarmAt !== undefined;
+  for (let tries = 0; !isThere(); tries++) {
+    assert.ok(tries < 500, tollgate.log);
+    await sleep(20);
+  }
+  const found = contents(file);
+  assert.deepEqual(found.rows, rows);
+  assert.ok(found.alarmAt >= before + HOUR && found.alarmAt <= Date.now() + HOUR);
+  const written = commits(file);
+  await tollgate.peek(ask);
+  await tollgate.peek(ask);
+  assert.equal(commits(file), written, "once");
+  await tollgate.stop();
+});
+
+test("an alarm that fails is tried again in an hour, and then in twice as long each time, up to 30 days", async () => {
+  const tollgate = await start({ policies: { api: { rate: 1, period: "1s" } }, around });
+  await tollgate.consume({ policy: "api", key: "alice" });
+  const [file] = tollgate.databaseFiles();
+  const ringsIn = async (headers) => {
+    const before = Date.now();
+    await runAlarms(tollgate, [file], NOW, headers);
+    const { alarmAt } = contents(file);
+    assert.ok(alarmAt >= before && alarmAt <= Date.now() + 30 * DAY);
+    return Math.floor((alarmAt - before) / HOUR);
+  };
+  // As after any sleep: what is in memory is not asked again whether it can be read.
+  const failing = { "x-storage": "broken" };
+  const broken = async () => {
+    await tollgate.kill();
+    await tollgate.restart();
+    return ringsIn(failing);
+  };
+  const hours = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 720, 720];
+  for (const expected of hours) assert.equal(await broken(), expected);
+  await tollgate.kill();
+  assert.equal(tollgate.log.match(/not cleaned up/g).length, hours.length, "one line each time");
+
+  // Nothing else notices, and once it succeeds it starts again.
+  await tollgate.restart();
+  assert.equal((await tollgate.peek({ policy: "api", key: "alice" })).status, 429);
+  assert.equal(await ringsIn(), 1);
+  assert.deepEqual(
+    contents(file).rows.map(([name]) => name),
+    ["b:api"],
+  );
+  assert.equal(await broken(), 1);
+  assert.equal(await broken(), 2);
+  await tollgate.kill();
+  await tollgate.restart();
+  await runAlarms(tollgate, [file], NOW + 1_000);
+  assert.deepEqual(contents(file), { rows: [], alarmAt: undefined }, "and leaves nothing behind");
   await tollgate.stop();
 });

@@ -50,7 +50,7 @@ const degraded = (body, times) => ({
 const grant = (policy, remaining, times, more) => {
   const missing = 10 - remaining;
   const verdict = { policy, cost: 1, limit: 10, remaining, now: NOW, reset_at: NOW + missing * 1_000, ...more };
-  const expected = allowed(verdict, FIELD, missing);
+  const expected = allowed(verdict, FIELD, 1);
   return { ...expected, headers: { ...expected.headers, ...asked(times) } };
 };
 
@@ -363,7 +363,7 @@ test("a batch that was kept in part says nothing was taken only when nothing was
   await spend(keys[1], later);
   const { status, text, body } = await batchOf(keys, { headers: id, ...later });
   assert.equal(status, 429, text);
-  assert.match(body.detail, /^an earlier try took what is marked as replayed, and now: /);
+  assert.match(body.detail, /^an earlier attempt took what is marked as replayed; now policy /);
   assert.deepEqual(
     body.results.map(({ replayed = false, allowed }) => [replayed, allowed]),
     [

@@ -6,7 +6,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, test } from "node:test";
 import { unstable_readConfig as readConfig } from "wrangler";
-import { TOKEN, start } from "./workerd.mjs";
+import { start, TOKEN } from "./workerd.mjs";
 
 const root = new URL("../../", import.meta.url).pathname;
 const readme = readFileSync(join(root, "README.md"), "utf8");

@@ -33,16 +33,20 @@ export class Runtime {
   }
 
   /**
-   * Starts `{ modules, bindings, keepsObjects, before }` on the state that is there. `modules` are the paths of the files by the
+   * Starts `{ modules, bindings, keepsObjects, before, beside }` on the state that is there. `modules` are the paths of the files by the
    * names by which they import each other; the first is the main one. A binding is what the schema of workerd says, but
    * for its name. With `keepsObjects` no object is evicted, as it would be when nobody asks it for 10 seconds.
    * `before` is another Worker, `{ modules, bindings }`, that is asked instead; `service = "main"` binds this one to it.
+   * `beside` are further Workers by their names, which `before` may ask too. `flags` are compatibility flags, `v8Flags` those of
+   * the JavaScript engine.
    */
   async start(worker) {
     const config = join(this.#folder, "config.capnp");
     writeFileSync(config, configText(worker, this.#folder, this.stateFolder));
     // Not node_modules/.bin/workerd: that is a wrapper, and killing it would leave workerd alive.
-    const child = spawn(WORKERD, ["serve", config, "--control-fd=3"], { stdio: ["ignore", "pipe", "pipe", "pipe"] });
+    const child = spawn(WORKERD, ["serve", config, "--control-fd=3", "--experimental"], {
+      stdio: ["ignore", "pipe", "pipe", "pipe"],
+    });
     this.#process = child;
     this.#closed = once(child, "close"); // after this nothing more is printed
     for (const stream of [child.stdout, child.stderr]) {
@@ -88,17 +92,17 @@ export class Runtime {
 }
 
 /**
- * The built Worker; `build` is "deployed" or "test-clock". A `token` or `keySecret` of `null` is not set at all. With the
- * path of a file `around`, that is the main module, and imports the built one as `./entry.js`. `before` is what
- * {@link Runtime.start} says.
+ * The built Worker; `build` is "deployed", "test-clock" or "next-format". A `token` or `keySecret` of `null` is not set at all. With the
+ * path of a file `around`, that is the main module, and imports the built one as `./entry.js`. `before`, `flags` and `v8Flags` are
+ * what {@link Runtime.start} says.
  */
-export function tollgate({ policies, token, keySecret, build, around = null, before }) {
+export function tollgate({ policies, token, keySecret, build, around = null, flags, v8Flags, before }) {
   const bundle = fileURLToPath(new URL(`../../build/${BUNDLES[build]}`, import.meta.url));
   const wasm = existsSync(bundle) && readdirSync(bundle).find((name) => name.endsWith(".wasm"));
   if (!wasm) throw new Error(`There is no Worker in ${bundle}. Run: npm test -- http`);
   const built = Object.fromEntries(["entry.js", wasm].map((name) => [name, join(bundle, name)]));
   const modules = around === null ? built : { [basename(around)]: around, ...built };
-  return { modules, bindings: bindings({ policies, token, keySecret }), before };
+  return { modules, bindings: bindings({ policies, token, keySecret }), flags, v8Flags, before };
 }
 
 /** What a Worker is given by `wrangler.toml` and `wrangler secret put`, without what is `null`. */
@@ -108,6 +112,18 @@ export function bindings({ policies, token, keySecret }) {
   if (token !== null) bindings.TOLLGATE_TOKEN = `text = ${text(token)}`;
   if (keySecret !== null) bindings.TOLLGATE_KEY_SECRET = `text = ${text(keySecret)}`;
   return bindings;
+}
+
+/**
+ * Two versions side by side: the objects of one, and the frontends of both. Each is what {@link tollgate} takes. Requests go to
+ * the frontend of `objects`, or, with the header `x-version: other`, to that of `other`.
+ */
+export function rollOut({ objects, other }) {
+  const frontend = tollgate(other);
+  frontend.bindings.KEYS = `durableObjectNamespace = (className = "KeyObject", serviceName = "main")`;
+  const router = { "router.mjs": fileURLToPath(new URL("router.mjs", import.meta.url)) };
+  const bindings = { MAIN: `service = "main"`, OTHER: `service = "other"` };
+  return { ...tollgate(objects), before: { modules: router, bindings }, beside: { other: frontend } };
 }
 
 /** Waits for the line in which workerd says on which port it listens. */
@@ -124,7 +140,11 @@ async function listening(child) {
   throw new Error("it ended before it listened");
 }
 
-function configText({ modules, bindings, keepsObjects = false, before }, folder, stateFolder) {
+function configText(
+  { modules, bindings, keepsObjects = false, flags, v8Flags = [], before, beside = {} },
+  folder,
+  stateFolder,
+) {
   const module = ([name, path]) => {
     const kind = name.endsWith(".wasm") ? "wasm" : "esModule";
     return `(name = ${text(name)}, ${kind} = embed ${text(relative(folder, path))}),`;
@@ -132,11 +152,12 @@ function configText({ modules, bindings, keepsObjects = false, before }, folder,
   const [, date] = readFileSync(new URL("../../wrangler.toml", import.meta.url), "utf8").match(
     /^compatibility_date = (".*")/m,
   );
-  const worker = ({ modules, bindings }) => `
+  const worker = ({ modules, bindings, flags = [] }) => `
       modules = [
         ${Object.entries(modules).map(module).join("\n        ")}
       ],
       compatibilityDate = ${date},
+      compatibilityFlags = [${flags.map(text).join(", ")}],
       bindings = [
         ${Object.entries(bindings)
           .map(([name, value]) => `(name = ${text(name)}, ${value}),`)
@@ -146,14 +167,16 @@ function configText({ modules, bindings, keepsObjects = false, before }, folder,
   return `
     using Workerd = import "/workerd/workerd.capnp";
     const config :Workerd.Config = (
+      v8Flags = [${v8Flags.map(text).join(", ")}],
       services = [
         (name = "main", worker = .worker),
         (name = "objects", disk = (path = ${text(stateFolder)}, writable = true)),
         ${before ? `(name = "before", worker = (${worker(before)})),` : ""}
+        ${Object.entries(beside).map(([name, other]) => `(name = ${text(name)}, worker = (${worker(other)})),`)}
       ],
       sockets = [(name = "http", address = "127.0.0.1:0", http = (), service = "${before ? "before" : "main"}")],
     );
-    const worker :Workerd.Worker = (${worker({ modules, bindings })}
+    const worker :Workerd.Worker = (${worker({ modules, bindings, flags })}
       durableObjectNamespaces = [
         (className = "KeyObject", uniqueKey = ${text(OBJECTS)}, enableSql = true, preventEviction = ${keepsObjects}),
       ],
@@ -165,14 +188,16 @@ function configText({ modules, bindings, keepsObjects = false, before }, folder,
 /** A string as Cap'n Proto's schema language has it; JSON's escapes of ASCII are the same. */
 const text = JSON.stringify;
 
-const BUNDLES = { deployed: "bundle", "test-clock": "bundle-test-clock" };
+const BUNDLES = { deployed: "bundle", "test-clock": "bundle-test-clock", "next-format": "bundle-next-format" };
 const OBJECTS = "tollgate-KeyObject";
 const WORKERD = createRequire(import.meta.url)("workerd").default;
 /** It takes a tenth of a second where nothing else runs. */
 const START_TIMEOUT_MS = 30_000;
 
 const all = new Set();
-const abandonAll = () => [...all].forEach((runtime) => runtime.abandon());
+const abandonAll = () => {
+  for (const runtime of all) runtime.abandon();
+};
 process.on("exit", abandonAll);
 process.on("uncaughtExceptionMonitor", abandonAll); // the test runner ends without "exit" when a file throws outside its tests
 for (const signal of ["SIGINT", "SIGTERM", "SIGHUP"]) process.on(signal, () => process.exit(1));

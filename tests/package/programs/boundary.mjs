@@ -1,14 +1,23 @@
-// What crosses between the package's Bucket and the core. Each test is given the exports of the module it is part of.
-// The server of wasm-bindgen's runner has all of the checkout. The package is one file there: of many it forgets some.
-import { Bucket, init, TollgateError } from "/build/browser/slim.js";
+// What crosses between the package's Bucket and the core, in Node and on a page. The core is built with debug assertions.
+import { Bucket, init, TollgateError } from "../../../build/package/slim.js";
 
 const MAX = Number.MAX_SAFE_INTEGER,
   MOMENT = 2 ** 52,
   SPAN = 2 ** 51;
 
-/** Runs the cases of one file of tests/vectors and returns how many steps they had. */
-export function runVectors(exports, json) {
+/** Tries everything, over this core and with these texts of vectors. Returns how much there was of it. */
+export function tryEverything(exports, vectors) {
   init(watched(exports));
+  const steps = vectors.map(runVectors);
+  numbersCrossUnchanged();
+  whatIsTooLargeIsSaidWithTheLargest();
+  const calls = survivesAnything();
+  decidingTakesNoMemory(exports);
+  return { steps, calls };
+}
+
+/** Runs the cases of one file of tests/vectors and returns how many steps they had. */
+function runVectors(json) {
   let count = 0;
   for (const {
     name,
@@ -42,8 +51,7 @@ export function runVectors(exports, json) {
   return count;
 }
 
-export function numbersCrossUnchanged(exports) {
-  init(watched(exports));
+function numbersCrossUnchanged() {
   for (const now of [-MOMENT, -1, 0, 1, MOMENT]) {
     // All tokens that there can be, in the bucket or owed.
     const full = { rate: MAX, periodMs: 1 },
@@ -106,8 +114,7 @@ export function numbersCrossUnchanged(exports) {
   );
 }
 
-export function whatIsTooLargeIsSaidWithTheLargest(exports) {
-  init(watched(exports));
+function whatIsTooLargeIsSaidWithTheLargest() {
   const table = [
     // too large, by one
     ["rate", MAX, { rate: MAX + 1, periodMs: 1 }],
@@ -130,8 +137,7 @@ export function whatIsTooLargeIsSaidWithTheLargest(exports) {
 }
 
 /** Throws anything at everything. Returns how many calls there were. */
-export function survivesAnything(exports) {
-  init(watched(exports));
+function survivesAnything() {
   const NUMBERS = [
     0,
     -0,
@@ -251,8 +257,7 @@ export function survivesAnything(exports) {
   return count;
 }
 
-export function decidingTakesNoMemory(exports) {
-  init(watched(exports));
+function decidingTakesNoMemory(exports) {
   const bucket = new Bucket(0, { rate: 3, periodMs: 1000 });
   const before = exports.memory.buffer.byteLength;
   for (let now = 0; now < 100_000; now++) {

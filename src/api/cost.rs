@@ -1,0 +1,148 @@
+//! How many tokens are asked for, and whether they fit the policy.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use serde::Deserialize;
+use serde::de::{Deserializer, Error, MapAccess, Visitor};
+
+use super::json::{Whole, bad_request};
+use super::problem::Problem;
+use super::text::shown;
+use crate::limit::{MAX_TOKENS, Verb};
+use crate::policy::{MAX_LIMITS, Policy};
+
+/// How many tokens are asked for.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Cost<'a> {
+    /// So many of each limit: 0 to [`MAX_TOKENS`].
+    Each(u64),
+    /// So many of the limit of this name.
+    ByLimit(Vec<(Cow<'a, str>, u64)>),
+}
+
+impl Cost<'_> {
+    /// What an operation asks for where its request does not say.
+    pub(super) const DEFAULT: Self = Self::Each(1);
+
+    /// The cost of each limit of `policy`, in its order.
+    ///
+    /// # Errors
+    /// [`Problem::BadRequest`] when a limit is named that is not there, or one is not named, and
+    /// [`Problem::CostTooLarge`] for more than `verb` could ever grant.
+    pub fn of(&self, policy: &Policy, verb: Verb) -> Result<Vec<u64>, Problem> {
+        let costs = self.by_limit(policy)?;
+        for (limit, &cost) in policy.limits().iter().zip(&costs) {
+            let max = limit.limit().largest(verb);
+            if cost > max {
+                return Err(Problem::CostTooLarge { limit: limit.full_name().to_owned(), cost, max });
+            }
+        }
+        Ok(costs)
+    }
+
+    fn by_limit(&self, policy: &Policy) -> Result<Vec<u64>, Problem> {
+        let limits = policy.limits();
+        let named = match self {
+            Self::Each(cost) => return Ok(vec![*cost; limits.len()]),
+            Self::ByLimit(named) => named,
+        };
+        if let [only] = limits
+            && only.name().is_none()
+        {
+            return bad_request(format!(
+                "policy {} has one limit, without a name, so its cost is a number",
+                policy.name()
+            ));
+        }
+        let known = || limits.iter().filter_map(|limit| limit.name()).collect::<Vec<_>>().join(", ");
+        if let Some((name, _)) = named.iter().find(|(name, _)| limits.iter().all(|limit| limit.name() != Some(name))) {
+            let name = shown(name);
+            return bad_request(format!("policy {} has no limit {name}; its limits are {}", policy.name(), known()));
+        }
+        let cost_of = |name: Option<&str>| named.iter().find(|(named, _)| Some(&**named) == name);
+        let costs = limits.iter().map(|limit| cost_of(limit.name()).map(|(_, cost)| *cost)).collect();
+        match costs {
+            Some(costs) => Ok(costs),
+            None => bad_request(format!("the cost must name every limit of policy {}: {}", policy.name(), known())),
+        }
+    }
+}
+
+pub(super) fn cost<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Cost<'de>>, D::Error> {
+    struct AnyCost;
+    impl<'de> Visitor<'de> for AnyCost {
+        type Value = Cost<'de>;
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            write!(f, "a cost that is a whole number from 0 to {MAX_TOKENS}, or an object with one for each limit")
+        }
+        fn visit_u64<E: Error>(self, cost: u64) -> Result<Self::Value, E> {
+            COST.visit_u64(cost).map(Cost::Each)
+        }
+        fn visit_i64<E: Error>(self, cost: i64) -> Result<Self::Value, E> {
+            COST.visit_i64(cost).map(Cost::Each)
+        }
+        fn visit_f64<E: Error>(self, cost: f64) -> Result<Self::Value, E> {
+            COST.visit_f64(cost).map(Cost::Each)
+        }
+        fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+            let mut named = Vec::new();
+            while let Some(name) = map.next_key::<Cow<'de, str>>()? {
+                if named.len() == MAX_LIMITS {
+                    return Err(A::Error::custom(format_args!("a policy has at most {MAX_LIMITS} limits")));
+                }
+                if named.iter().any(|(other, _)| *other == name) {
+                    return Err(A::Error::custom(format_args!("the cost of {name:?} is given twice")));
+                }
+                named.push((name, map.next_value::<Tokens>()?.0));
+            }
+            Ok(Cost::ByLimit(named))
+        }
+    }
+    deserializer.deserialize_any(AnyCost).map(Some)
+}
+
+struct Tokens(u64);
+
+impl<'de> Deserialize<'de> for Tokens {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(COST).map(Self)
+    }
+}
+
+const COST: Whole = Whole("a cost");
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cost_by_limit_names_every_limit_and_no_other() {
+        let json = r#"{"two":{"limits":[{"name":"a","rate":5,"period":"1s"},{"name":"b","rate":9,"period":"1s"}]},
+            "one":{"rate":5,"period":"1s"}}"#;
+        let policies = crate::policy::Policies::parse(json).unwrap();
+        let [one, two] = ["one", "two"].map(|name| policies.get(name).unwrap());
+        let named = |costs: &[(&'static str, u64)]| {
+            Cost::ByLimit(costs.iter().map(|&(name, cost)| (name.into(), cost)).collect())
+        };
+        assert_eq!(Cost::Each(3).of(two, Verb::Consume), Ok(vec![3, 3]));
+        assert_eq!(named(&[("b", 9), ("a", 0)]).of(two, Verb::Consume), Ok(vec![0, 9]));
+        let too_large = |limit: &str, cost, max| Err(Problem::CostTooLarge { limit: limit.into(), cost, max });
+        assert_eq!(named(&[("b", 10), ("a", 0)]).of(two, Verb::Consume), too_large("two/b", 10, 9));
+        assert_eq!(Cost::Each(6).of(one, Verb::Consume), too_large("one", 6, 5));
+        assert_eq!(Cost::Each(6).of(one, Verb::Charge), Ok(vec![6]));
+        let wrong = |detail: &str| bad_request::<Vec<u64>>(detail.to_owned());
+        assert_eq!(
+            named(&[("a", 1)]).of(two, Verb::Consume),
+            wrong("the cost must name every limit of policy two: a, b")
+        );
+        assert_eq!(
+            named(&[("a", 1), ("c", 1)]).of(two, Verb::Consume),
+            wrong("policy two has no limit \"c\"; its limits are a, b")
+        );
+        assert_eq!(
+            named(&[("a", 1)]).of(one, Verb::Consume),
+            wrong("policy one has one limit, without a name, so its cost is a number")
+        );
+    }
+}

@@ -1,0 +1,72 @@
+//! What can be asked, by its path.
+
+/// What can be asked, by its path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Endpoint {
+    /// `/v1/consume`: take tokens now or in advance.
+    Consume,
+    /// `/v1/peek`: the same answer, nothing taken.
+    Peek,
+    /// `/v1/charge`: debit what has already happened.
+    Charge,
+    /// `/v1/refund`: give back.
+    Refund,
+    /// `/v1/reset`: full again.
+    Reset,
+    /// `/v1/inspect`: the state of the buckets.
+    Inspect,
+    /// `/v1/settle`: close a reservation at its real cost.
+    Settle,
+    /// `/v1/cancel`: close a reservation and give everything back.
+    Cancel,
+    /// `/v1/batch`: several at once, all or none.
+    Batch,
+}
+
+impl Endpoint {
+    /// All of them.
+    pub const ALL: [Self; 9] = [
+        Self::Consume,
+        Self::Peek,
+        Self::Charge,
+        Self::Refund,
+        Self::Reset,
+        Self::Inspect,
+        Self::Settle,
+        Self::Cancel,
+        Self::Batch,
+    ];
+
+    /// The endpoint at `path`.
+    #[must_use]
+    pub fn of(path: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|endpoint| endpoint.path() == path)
+    }
+
+    /// Where it is.
+    #[must_use]
+    pub const fn path(self) -> &'static str {
+        match self {
+            Self::Consume => "/v1/consume",
+            Self::Peek => "/v1/peek",
+            Self::Charge => "/v1/charge",
+            Self::Refund => "/v1/refund",
+            Self::Reset => "/v1/reset",
+            Self::Inspect => "/v1/inspect",
+            Self::Settle => "/v1/settle",
+            Self::Cancel => "/v1/cancel",
+            Self::Batch => "/v1/batch",
+        }
+    }
+
+    /// The optional fields that it accepts.
+    pub(super) const fn optional_fields(self) -> &'static [&'static str] {
+        match self {
+            Self::Consume | Self::Peek => &["cost", "mode", "max_wait_ms"],
+            Self::Charge | Self::Refund | Self::Batch => &["cost"],
+            Self::Reset | Self::Inspect => &[],
+            Self::Settle => &["reservation", "cost"],
+            Self::Cancel => &["reservation"],
+        }
+    }
+}

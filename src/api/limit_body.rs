@@ -1,0 +1,49 @@
+//! The numbers of a limit and the state of its bucket, as JSON has them.
+
+use serde::Serialize;
+
+use super::resolve::{Answered, ResolvedItem};
+use crate::limit::{Config, Kind, Snapshot};
+use crate::policy::NamedLimit;
+
+/// The numbers of a limit, and how its bucket stands.
+#[derive(Serialize)]
+pub(super) struct LimitBody<'a, S> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    name: Option<&'a str>,
+    kind: &'static str,
+    rate: u64,
+    period_ms: u64,
+    capacity: u64,
+    max_debt: u64,
+    #[serde(flatten)]
+    standing: S,
+}
+
+impl<'a, S> LimitBody<'a, S> {
+    pub(super) fn of(limit: &'a NamedLimit, standing: S) -> Self {
+        let Config { kind, rate, period_ms, capacity, max_debt, .. } = *limit.limit().config();
+        let kind = match kind {
+            Kind::TokenBucket => "token_bucket",
+            Kind::FixedWindow => "fixed_window",
+        };
+        Self { name: limit.name(), kind, rate, period_ms, capacity, max_debt, standing }
+    }
+}
+
+/// A [`Snapshot`] as JSON has it.
+#[derive(Serialize)]
+pub(super) struct Exact {
+    tokens: i64,
+    drops: u64,
+    at: i64,
+}
+
+impl ResolvedItem {
+    /// Empty unless it was asked for.
+    pub(super) fn snapshot<'a>(&self, answers: &[Answered<'a>]) -> Vec<LimitBody<'a, Exact>> {
+        let asked = answers.iter().filter(|_| self.wants_snapshot);
+        let exact = |Snapshot { tokens, drops, at }| Exact { tokens, drops, at };
+        asked.map(|(limit, _, answer)| LimitBody::of(limit, exact(answer.snapshot))).collect()
+    }
+}

@@ -1,0 +1,48 @@
+//! What the headers must say about a body.
+
+use super::problem::Problem;
+
+/// Checks that the headers of a request say that its body is plain JSON.
+///
+/// # Errors
+/// [`Problem::UnsupportedMediaType`] for any other `Content-Type`, and for none: a form sent by mistake must not pass.
+/// [`Problem::UnsupportedContentEncoding`] for a body that is compressed.
+pub fn require_json(content_type: Option<&str>, content_encoding: Option<&str>) -> Result<(), Problem> {
+    let essence = content_type.unwrap_or_default().split(';').next().unwrap_or_default().trim();
+    if !essence.eq_ignore_ascii_case("application/json") {
+        return Err(Problem::UnsupportedMediaType { found: essence.to_owned() });
+    }
+    match content_encoding.map(str::trim) {
+        None | Some("") => Ok(()),
+        Some(encoding) if encoding.eq_ignore_ascii_case("identity") => Ok(()),
+        Some(encoding) => Err(Problem::UnsupportedContentEncoding { found: encoding.to_owned() }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_json_is_json() {
+        for accepted in ["application/json", "Application/JSON; charset=utf-8", " application/json "] {
+            assert_eq!(require_json(Some(accepted), None), Ok(()), "{accepted}");
+        }
+        for refused in [Some("text/plain"), Some("application/x-www-form-urlencoded"), Some("application/jsonp"), None]
+        {
+            assert!(matches!(require_json(refused, None), Err(Problem::UnsupportedMediaType { .. })), "{refused:?}");
+        }
+    }
+
+    #[test]
+    fn a_compressed_body_is_not_read() {
+        let json = Some("application/json");
+        for accepted in [None, Some(""), Some("identity"), Some(" Identity ")] {
+            assert_eq!(require_json(json, accepted), Ok(()), "{accepted:?}");
+        }
+        for refused in ["gzip", "br", "deflate", "zstd", "x-gzip", "identity, gzip"] {
+            let found = refused.to_owned();
+            assert_eq!(require_json(json, Some(refused)), Err(Problem::UnsupportedContentEncoding { found }));
+        }
+    }
+}

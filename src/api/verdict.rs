@@ -1,0 +1,189 @@
+//! What a decision says to its client.
+
+use serde::Serialize;
+
+use super::limit_body::{Exact, LimitBody};
+use super::request::RESERVATION_ID_LEN;
+use super::resolve::{Answered, ResolvedItem, ResolvedRequest};
+use crate::limit::{Decision, Verb};
+use crate::protocol::{Action, Decided};
+
+/// What a decision says to its client.
+#[derive(Serialize)]
+pub(super) struct Verdict<'a> {
+    pub(super) allowed: bool,
+    pub(super) policy: &'a str,
+    pub(super) cost: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) tokens: Option<u64>,
+    pub(super) limit: u64,
+    pub(super) remaining: u64,
+    #[serde(skip_serializing_if = "is_zero")]
+    pub(super) owed: u64,
+    pub(super) near_limit: bool,
+    pub(super) now: i64,
+    pub(super) reset_at: Option<i64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) ready_at: Option<i64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) retry_at: Option<i64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) retry_after_ms: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) reservation: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) expires_at: Option<i64>,
+    #[serde(skip_serializing_if = "is_false")]
+    pub(super) replayed: bool,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) limits: Vec<Details<'a>>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) snapshot: Vec<LimitBody<'a, Exact>>,
+    #[serde(skip)]
+    pub(super) full_name: &'a str,
+}
+
+/// The same of one limit.
+#[derive(Clone, Default, Serialize)]
+pub(super) struct Details<'a> {
+    name: Option<&'a str>,
+    allowed: bool,
+    cost: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tokens: Option<u64>,
+    limit: u64,
+    remaining: u64,
+    #[serde(skip_serializing_if = "is_zero")]
+    owed: u64,
+    near_limit: bool,
+    reset_at: Option<i64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ready_at: Option<i64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    retry_at: Option<i64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    retry_after_ms: Option<u64>,
+    #[serde(skip)]
+    full_name: &'a str,
+}
+
+impl ResolvedRequest {
+    pub(super) fn verdict<'a>(
+        &self,
+        item: &'a ResolvedItem,
+        answers: &[Answered<'a>],
+        decided: &Decided,
+    ) -> Verdict<'a> {
+        let now = decided.now;
+        let details: Vec<_> = answers.iter().map(|answered| self.details(answered, now)).collect();
+        let mut decisive = details.iter();
+        let first = decisive.next();
+        let decisive = decisive.fold(first, |most, next| match most {
+            Some(most) if most.outweighs(next) => Some(most),
+            _ => Some(next),
+        });
+        let near_limit = details.iter().any(|details| details.near_limit);
+        let top = decisive.cloned().unwrap_or_default();
+        Verdict {
+            allowed: details.iter().all(|details| details.allowed),
+            policy: item.policy.name(),
+            cost: top.cost,
+            tokens: top.tokens,
+            limit: top.limit,
+            remaining: top.remaining,
+            owed: top.owed,
+            near_limit,
+            now,
+            reset_at: top.reset_at,
+            ready_at: details.iter().filter_map(|details| details.ready_at).max(),
+            retry_at: top.retry_at,
+            retry_after_ms: top.retry_after_ms,
+            reservation: decided.reservation.map(|reserved| format!("{:0RESERVATION_ID_LEN$x}", reserved.id)),
+            expires_at: decided.reservation.map(|reserved| reserved.expires_at),
+            replayed: decided.is_replayed,
+            full_name: top.full_name,
+            limits: if item.policy.limits().iter().any(|limit| limit.name().is_some()) { details } else { Vec::new() },
+            snapshot: item.snapshot(answers),
+        }
+    }
+
+    fn details<'a>(&self, &(limit, cost, answer): &Answered<'a>, now: i64) -> Details<'a> {
+        let capacity = limit.limit().config().capacity;
+        let verb = match self.action {
+            Action::Look(verb) | Action::Take(verb) | Action::Reserve(verb) => verb,
+            Action::Settle(_) => Verb::Charge,
+            Action::Cancel(_) => Verb::Refund,
+            Action::Hold(_) => Verb::Consume,
+        };
+        let (moved, ready_at, retry_at) = match answer.decision {
+            Decision::Allow { tokens, ready_at } => (Some(tokens), Some(ready_at), None),
+            Decision::Wait { retry_at } => (None, None, Some(retry_at)),
+            Decision::Never { .. } => (None, None, None),
+        };
+        let waits = matches!(verb, Verb::Reserve { .. } | Verb::Borrow { .. });
+        let clips = matches!(verb, Verb::ConsumeUpTo | Verb::Charge | Verb::Refund | Verb::Reset);
+        Details {
+            name: limit.name(),
+            allowed: answer.decision.is_allow(),
+            cost,
+            tokens: moved.filter(|_| clips),
+            limit: capacity,
+            remaining: answer.remaining,
+            owed: answer.owed,
+            near_limit: is_near(answer.remaining, capacity),
+            reset_at: answer.reset_at,
+            ready_at: ready_at.filter(|_| waits),
+            retry_at,
+            retry_after_ms: retry_at.map(|at| until_ms(now, at)),
+            full_name: limit.full_name(),
+        }
+    }
+}
+
+impl Verdict<'_> {
+    pub(super) fn refusal(&self) -> String {
+        let Self { full_name, cost, limit, remaining, owed, retry_after_ms, .. } = self;
+        let when = match retry_after_ms {
+            Some(ms) => format!("retry in {ms} ms"),
+            None => "this budget never refills".to_owned(),
+        };
+        match owed {
+            0 => format!("policy {full_name} has {remaining} of {limit} tokens left and the cost is {cost}; {when}"),
+            _ => format!("policy {full_name} owes {owed} tokens and the cost is {cost}; {when}"),
+        }
+    }
+}
+
+impl Details<'_> {
+    /// Whether this limit tells more of the whole than `other`: it refused, for longer, or has the smaller share left.
+    fn outweighs(&self, other: &Self) -> bool {
+        let never = |details: &Self| !details.allowed && details.retry_at.is_none();
+        let rank = |details: &Self| (never(details), !details.allowed, details.retry_at);
+        match rank(self).cmp(&rank(other)) {
+            std::cmp::Ordering::Equal => {
+                let level = |details: &Self| i128::from(details.remaining).saturating_sub(details.owed.into());
+                level(self).saturating_mul(other.limit.into()) <= level(other).saturating_mul(self.limit.into())
+            }
+            order => order.is_gt(),
+        }
+    }
+}
+
+/// Less than a fifth is left: time to slow down.
+const fn is_near(remaining: u64, capacity: u64) -> bool {
+    remaining.saturating_mul(5) < capacity
+}
+
+pub(super) fn until_ms(now: i64, at: i64) -> u64 {
+    u64::try_from(at.saturating_sub(now)).unwrap_or(0)
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde calls it so; on wasm32 it is not even small")]
+const fn is_zero(value: &u64) -> bool {
+    *value == 0
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it so")]
+pub(super) const fn is_false(value: &bool) -> bool {
+    !*value
+}

@@ -1,0 +1,118 @@
+//! A policy as a frontend sends it to an object that does not have it, because one of them is of a newer deployment.
+//!
+//! What an object needs to decide and nothing else: what clients are told when it fails is the frontend's. It is never stored.
+
+use serde::{Deserialize, Serialize};
+
+use super::named::{NamedLimit, Policy, ReservationTerms, Unsettled};
+use super::on_error::OnError;
+use super::stored::{StoredConfig, StoredConfigError, limits_of};
+
+/// Readers ignore fields that they do not know, so that the next version can add one; but not within `numbers`, where
+/// each field changes the arithmetic.
+#[derive(Serialize, Deserialize)]
+struct Definition {
+    name: String,
+    numbers: Vec<StoredConfig>,
+    /// One for each limit.
+    write_ahead: Vec<u64>,
+    reservation_ttl_ms: u64,
+    unsettled: DefinedUnsettled,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum DefinedUnsettled {
+    Keep,
+    Refund,
+}
+
+impl Policy {
+    /// All that an object needs to decide under this policy: one line of JSON.
+    #[must_use]
+    pub fn definition(&self) -> String {
+        let ReservationTerms { ttl_ms, unsettled } = self.reservations();
+        let definition = Definition {
+            name: self.name().to_owned(),
+            numbers: self.limits().iter().map(StoredConfig::of).collect(),
+            write_ahead: self.limits().iter().map(NamedLimit::write_ahead).collect(),
+            reservation_ttl_ms: ttl_ms,
+            unsettled: match unsettled {
+                Unsettled::Keep => DefinedUnsettled::Keep,
+                Unsettled::Refund => DefinedUnsettled::Refund,
+            },
+        };
+        serde_json::to_string(&definition).unwrap_or_default() // our own type cannot fail to serialize
+    }
+
+    /// The policy of a [`Policy::definition`], perhaps of another version.
+    ///
+    /// # Errors
+    /// [`StoredConfigError`] for what defines no policy.
+    pub fn from_definition(definition: &str) -> Result<Self, StoredConfigError> {
+        let unreadable = StoredConfigError::Unreadable;
+        let Definition { name, numbers, write_ahead, reservation_ttl_ms, unsettled } =
+            serde_json::from_str(definition).map_err(|_| unreadable)?;
+        if numbers.is_empty() || numbers.len() != write_ahead.len() {
+            return Err(unreadable);
+        }
+        let limits = limits_of(numbers)?.into_iter().zip(write_ahead);
+        let limits =
+            limits.map(|((limit, config), write_ahead)| NamedLimit::new(&name, limit.as_deref(), config, write_ahead));
+        let unsettled = match unsettled {
+            DefinedUnsettled::Keep => Unsettled::Keep,
+            DefinedUnsettled::Refund => Unsettled::Refund,
+        };
+        let reservations = ReservationTerms { ttl_ms: reservation_ttl_ms, unsettled };
+        Ok(Self::new(&name, limits.collect(), OnError::CLOSED, reservations))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::policy::Policies;
+
+    fn policies() -> Policies {
+        let json = r#"{"p":{"rate":3,"period":"1s","reservation_ttl":"2m","unsettled":"refund"},"q":{"limits":[
+            {"name":"a","rate":1,"period":"1m","offset":"5s","kind":"fixed_window","capacity":7,"max_debt":3,"initial":2},
+            {"name":"b","rate":600,"period":"1m","write_ahead":0}]}}"#;
+        Policies::parse(json).unwrap()
+    }
+
+    #[test]
+    fn an_object_decides_under_a_definition_as_under_the_policy_itself() {
+        for policy in policies().iter() {
+            let defined = Policy::from_definition(&policy.definition()).unwrap();
+            assert_eq!(defined.wire_name(), policy.wire_name());
+            assert_eq!((defined.numbers(), defined.version()), (policy.numbers(), policy.version()));
+            assert_eq!(defined.reservations(), policy.reservations());
+            assert_eq!(defined.to_string(), policy.to_string());
+            let ahead = |policy: &Policy| policy.limits().iter().map(NamedLimit::write_ahead).collect::<Vec<_>>();
+            assert_eq!(ahead(&defined), ahead(policy));
+            assert!(!policy.definition().contains('\n'), "several travel together, one to a line");
+        }
+    }
+
+    /// The neighbouring versions write and read it too.
+    #[test]
+    fn the_format_is_unchanged() {
+        assert_eq!(
+            policies().get("p").unwrap().definition(),
+            r#"{"name":"p","numbers":[{"kind":"token_bucket","rate":3,"period_ms":1000,"capacity":3,"max_debt":0,"initial":null,"offset_ms":null}],"write_ahead":[3],"reservation_ttl_ms":120000,"unsettled":"refund"}"#
+        );
+    }
+
+    #[test]
+    fn a_newer_version_may_add_to_the_policy_but_not_to_the_arithmetic() {
+        let good = policies().get("p").unwrap().definition();
+        let read = |definition: &str| Policy::from_definition(definition).map(|policy| policy.definition());
+        assert_eq!(read(&good.replace("{\"name\"", "{\"colour\":1,\"name\"")), Ok(good.clone()));
+        let unreadable = Err(StoredConfigError::Unreadable);
+        assert_eq!(read(&good.replace("{\"kind\"", "{\"colour\":1,\"kind\"")), unreadable);
+        assert_eq!(read(""), unreadable);
+        assert_eq!(read(&good.replace("[3]", "[3,3]")), unreadable);
+        assert_eq!(read(&good.replace("[3]", "[]")), unreadable);
+        assert!(matches!(read(&good.replace("1000", "0")), Err(StoredConfigError::NoLimit(_))));
+    }
+}

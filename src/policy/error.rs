@@ -1,0 +1,19 @@
+//! What can be wrong with policies as people write them.
+
+use std::fmt;
+
+/// Something wrong with a policy as it is written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PolicyError {
+    /// Where: `POLICIES.api.rate`.
+    pub(super) place: String,
+    pub(super) problem: String,
+}
+
+impl fmt::Display for PolicyError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.place, self.problem)
+    }
+}
+
+impl std::error::Error for PolicyError {}

@@ -1,0 +1,218 @@
+//! One table of fields, read with everything that is wrong with them.
+
+use std::collections::BTreeSet;
+
+use serde_json::{Map, Value};
+
+use super::error::PolicyError;
+use super::named::NamedLimit;
+use super::on_error::{Cause, OnError};
+use super::parse::MAX_LIMITS;
+use crate::limit::{Config, ConfigError, Kind, Limit, MAX_SPAN_MS, MAX_TOKENS};
+
+/// Reads the fields of one table and collects what is wrong with them.
+pub(super) struct Reader<'a> {
+    pub(super) place: String,
+    pub(super) fields: &'a Map<String, Value>,
+    pub(super) errors: &'a mut Vec<PolicyError>,
+}
+
+impl Reader<'_> {
+    pub(super) fn limits(&mut self, policy: &str) -> Vec<NamedLimit> {
+        let place = format!("{}.limits", self.place);
+        let list = self.fields.get("limits").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+        if list.is_empty() || list.len() > MAX_LIMITS {
+            self.error("limits", format!("must be a list of 1 to {MAX_LIMITS} limits"));
+            return Vec::new();
+        }
+        let mut names = BTreeSet::new();
+        let mut limits = Vec::new();
+        for (index, value) in list.iter().enumerate() {
+            let place = format!("{place}[{index}]");
+            let mut error = |problem: String| self.errors.push(PolicyError { place: place.clone(), problem });
+            let Value::Object(fields) = value else {
+                error("must be a table of fields such as name, rate and period".to_owned());
+                continue;
+            };
+            match fields.get("name").and_then(Value::as_str) {
+                Some(name) if !is_name(name) => error(format!("name: {}", name_rule())),
+                Some(name) if !names.insert(name) => error(format!("a limit before it is named {name} too")),
+                Some(name) => {
+                    let mut reader = Reader { place, fields, errors: self.errors };
+                    reader.only(&[&["name"], &LIMIT_FIELDS[..]].concat());
+                    limits.extend(reader.limit(policy, Some(name)));
+                }
+                None => error("must have a name: costs and answers refer to a limit by its name".to_owned()),
+            }
+        }
+        limits
+    }
+
+    pub(super) fn limit(&mut self, policy: &str, name: Option<&str>) -> Option<NamedLimit> {
+        let before = self.errors.len();
+        let config = self.config();
+        let write_ahead = self.tokens("write_ahead");
+        if self.errors.len() > before {
+            return None;
+        }
+        let capacity = config.capacity;
+        if let Some(tokens) = write_ahead.filter(|&tokens| tokens > capacity) {
+            // Otherwise a crash would cost a key more than it can ever have, and leave it in debt.
+            self.error("write_ahead", format!("{tokens} tokens are more than the capacity: at most {capacity}"));
+        }
+        let limit = Limit::new(&config);
+        if let Err(error) = &limit {
+            self.error(field_of(error), error.to_string());
+        }
+        let write_ahead = write_ahead.unwrap_or_else(|| default_write_ahead(&config));
+        limit
+            .ok()
+            .filter(|_| self.errors.len() == before)
+            .map(|limit| NamedLimit::new(policy, name, limit, write_ahead))
+    }
+
+    fn config(&mut self) -> Config {
+        let kind = self.choice("kind", &[("token_bucket", Kind::TokenBucket), ("fixed_window", Kind::FixedWindow)]);
+        let rate = self.required("rate", Self::tokens);
+        let period_ms = self.required("period", Self::millis);
+        let capacity = self.tokens("capacity").unwrap_or(rate);
+        let max_debt = self.tokens("max_debt").unwrap_or(0);
+        let initial = self.tokens("initial");
+        Config { kind, rate, period_ms, capacity, initial, max_debt, offset_ms: self.millis("offset") }
+    }
+
+    pub(super) fn only(&mut self, known: &[&str]) {
+        for field in self.fields.keys().filter(|field| !known.contains(&field.as_str())) {
+            self.error(&shown_name(field), format!("is not a known field; known fields are {}", known.join(", ")));
+        }
+    }
+
+    /// One of the named values; the first if there is none.
+    pub(super) fn choice<T: Copy>(&mut self, field: &str, choices: &[(&str, T); 2]) -> T {
+        let [(first, default), (second, other)] = *choices;
+        match self.fields.get(field).map(Value::as_str) {
+            Some(Some(text)) if text == second => other,
+            Some(text) if text != Some(first) => {
+                self.error(field, format!("must be \"{first}\" or \"{second}\""));
+                default
+            }
+            _ => default,
+        }
+    }
+
+    pub(super) fn on_error(&mut self) -> OnError {
+        let on_error = match self.fields.get("on_error") {
+            None => Some(OnError::CLOSED),
+            Some(Value::String(word)) if word == "closed" => Some(OnError::CLOSED),
+            Some(Value::String(word)) if word == "open" => Some(OnError::OPEN),
+            Some(Value::Array(words)) if !words.is_empty() => words
+                .iter()
+                .map(|word| word.as_str().and_then(Cause::from_word))
+                .try_fold(OnError::CLOSED, |open, cause| Some(open.and(cause?))),
+            Some(_) => None,
+        };
+        if on_error.is_none() {
+            let causes = Cause::ALL.map(|cause| format!("\"{}\"", cause.word())).join(", ");
+            self.error("on_error", format!("must be \"closed\", \"open\", or a list of causes to open for: {causes}"));
+        }
+        on_error.unwrap_or_default()
+    }
+
+    fn required(&mut self, field: &str, read: fn(&mut Self, &str) -> Option<u64>) -> u64 {
+        if !self.fields.contains_key(field) {
+            self.error(field, "is missing".to_owned());
+        }
+        read(self, field).unwrap_or_default()
+    }
+
+    fn tokens(&mut self, field: &str) -> Option<u64> {
+        let value = self.fields.get(field)?;
+        let tokens = value.as_u64().filter(|&tokens| tokens <= MAX_TOKENS);
+        if tokens.is_none() {
+            self.error(field, format!("must be a whole number from 0 to {MAX_TOKENS}, not {}", shown_value(value)));
+        }
+        tokens
+    }
+
+    pub(super) fn millis(&mut self, field: &str) -> Option<u64> {
+        let value = self.fields.get(field)?;
+        let shown = shown_value(value);
+        let Some(text) = value.as_str() else {
+            self.error(field, format!("must be text with a unit, such as \"90s\", not {shown}"));
+            return None;
+        };
+        let problem = match humantime::parse_duration(text) {
+            Ok(length) => match u64::try_from(length.as_millis()) {
+                Ok(ms) if ms <= MAX_SPAN_MS && length.subsec_nanos().is_multiple_of(1_000_000) => return Some(ms),
+                Ok(ms) if ms <= MAX_SPAN_MS => format!("must be whole milliseconds, not {shown}"),
+                _ => format!("{shown} is too long: at most {}s, some 71 000 years", MAX_SPAN_MS / 1_000),
+            },
+            Err(error) => format!("must be a length of time such as \"90s\" or \"1h 30m\", not {shown}: {error}"),
+        };
+        self.error(field, problem);
+        None
+    }
+
+    fn error(&mut self, field: &str, problem: String) {
+        self.errors.push(PolicyError { place: format!("{}.{field}", self.place), problem });
+    }
+}
+
+/// The field that an error is about, as it is written.
+const fn field_of(error: &ConfigError) -> &'static str {
+    match error {
+        ConfigError::RateTooLarge { .. } => "rate",
+        ConfigError::PeriodZero | ConfigError::PeriodTooLong { .. } => "period",
+        ConfigError::CapacityTooLarge { .. } => "capacity",
+        ConfigError::MaxDebtTooLarge { .. } => "max_debt",
+        ConfigError::InitialTooLarge { .. } => "initial",
+        ConfigError::OffsetTooLarge { .. } | ConfigError::OffsetWithoutWindows => "offset",
+    }
+}
+
+pub(super) const LIMIT_FIELDS: [&str; 8] =
+    ["kind", "rate", "period", "capacity", "max_debt", "initial", "offset", "write_ahead"];
+
+/// The longest name of a policy or a limit. Names go into headers and logs; a longer one is no name.
+const MAX_NAME_LEN: usize = 64;
+
+/// A crash then costs a key at most a twentieth of its burst, or what comes back in a second, in which it may not even be
+/// over: nobody notices either, and a busy key writes once for as many tokens.
+fn default_write_ahead(config: &Config) -> u64 {
+    let Config { rate, period_ms, capacity, .. } = *config;
+    let in_a_second = u128::from(rate).saturating_mul(1_000).checked_div(period_ms.into()).unwrap_or(0);
+    match rate {
+        0 => 0, // what it loses never comes back
+        _ => u64::try_from(in_a_second).unwrap_or(capacity).max(capacity / 20).min(capacity),
+    }
+}
+
+pub(super) fn is_name(name: &str) -> bool {
+    let is_allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.');
+    !name.is_empty() && name.len() <= MAX_NAME_LEN && name.chars().all(is_allowed)
+}
+
+pub(super) fn name_rule() -> String {
+    format!("a name must be 1 to {MAX_NAME_LEN} ASCII letters, digits, '_', '-' or '.'")
+}
+
+/// A name in a line of the log: as it is, or, if it may not be a name, quoted, escaped and cut short.
+pub(super) fn shown_name(name: &str) -> String {
+    if is_name(name) { name.to_owned() } else { shortened(format!("{name:?}")) }
+}
+
+/// A value in a line of the log: JSON, which escapes line breaks, cut short.
+fn shown_value(value: &Value) -> String {
+    shortened(value.to_string())
+}
+
+fn shortened(mut text: String) -> String {
+    if let Some((end, _)) = text.char_indices().nth(MAX_SHOWN) {
+        text.truncate(end);
+        text.push_str("...");
+    }
+    text
+}
+
+/// Enough to find it by.
+const MAX_SHOWN: usize = 80;

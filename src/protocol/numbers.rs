@@ -1,0 +1,212 @@
+//! How values become numbers, and numbers values again.
+//!
+//! ```text
+//! format      as the format says, up to
+//! -kind       the first section: kinds are above 0
+//! length      of the section
+//! ...         so many numbers; then the next section
+//! ```
+//!
+//! Each number is whole and at most 2⁵³, so that a JavaScript number holds it exactly.
+
+/// A way to write requests and replies.
+///
+/// What an older version must not ignore takes a new one: another action, or another field before the sections. The version
+/// that brings it still reads and writes those before it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Format(u8);
+
+impl Format {
+    /// The oldest that this version reads and writes.
+    pub const OLDEST: Self = Self(2);
+
+    /// The newest that this version reads and writes. A frontend tries it first.
+    pub const NEWEST: Self = Self(if cfg!(feature = "test-next-format") { 3 } else { 2 });
+
+    /// The format of that number; `None` if this version does not know it.
+    #[must_use]
+    pub fn from_number(number: u64) -> Option<Self> {
+        let format = Self(u8::try_from(number).ok()?);
+        (Self::OLDEST..=Self::NEWEST).contains(&format).then_some(format)
+    }
+
+    /// Its number.
+    #[must_use]
+    pub const fn number(self) -> u8 {
+        self.0
+    }
+}
+
+/// Why numbers cannot be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unreadable {
+    /// They are of a format that this version does not know.
+    Format,
+    /// They are not what their format says.
+    Malformed,
+}
+
+/// Numbers that are being written.
+pub(super) struct Writer(Vec<f64>);
+
+impl Writer {
+    pub(super) fn new(format: Format, capacity: usize) -> Self {
+        let mut writer = Self(Vec::with_capacity(capacity));
+        writer.small(format.0);
+        if format.has_test_field() {
+            writer.small(TEST_FIELD);
+        }
+        writer
+    }
+
+    pub(super) fn small(&mut self, value: u8) {
+        self.0.push(f64::from(value));
+    }
+
+    #[expect(clippy::cast_precision_loss, reason = "tokens, waits and ids are at most 2⁵³ − 1")]
+    pub(super) fn whole(&mut self, value: u64) {
+        self.0.push(value as f64);
+    }
+
+    #[expect(
+        clippy::cast_precision_loss,
+        reason = "levels are within ±2⁵³ tokens, and moments are until the year 287 000"
+    )]
+    pub(super) fn signed(&mut self, value: i64) {
+        self.0.push(value as f64);
+    }
+
+    pub(super) fn optional(&mut self, value: Option<u64>) {
+        match value {
+            Some(value) => self.whole(value),
+            None => self.0.push(-1.0),
+        }
+    }
+
+    pub(super) fn moment_or_never(&mut self, moment: Option<i64>) {
+        match moment {
+            Some(moment) => self.signed(moment),
+            None => self.0.push(NEVER),
+        }
+    }
+
+    /// The value as words of 32 bits, the highest first: a number has only 53.
+    pub(super) fn words<const COUNT: u32>(&mut self, value: u128) {
+        for word in (0..COUNT).rev() {
+            let shift = word.saturating_mul(u32::BITS);
+            #[expect(clippy::cast_possible_truncation, reason = "the lowest 32 bits are meant")]
+            self.0.push(f64::from((value >> shift) as u32));
+        }
+    }
+
+    pub(super) fn finish(mut self) -> Vec<f64> {
+        if cfg!(feature = "test-next-format") {
+            self.0.extend(TEST_SECTION);
+        }
+        self.0
+    }
+}
+
+/// Numbers that are being read.
+pub(super) struct Reader<'a>(&'a [f64]);
+
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "the numbers were whole")]
+impl<'a> Reader<'a> {
+    pub(super) fn new(numbers: &'a [f64]) -> Result<(Self, Format), Unreadable> {
+        let mut rest = Self(numbers);
+        let format = Format::from_number(rest.whole()?).ok_or(Unreadable::Format)?;
+        if format.has_test_field() && rest.whole()? != u64::from(TEST_FIELD) {
+            return Err(Unreadable::Malformed);
+        }
+        Ok((rest, format))
+    }
+
+    pub(super) fn whole(&mut self) -> Result<u64, Unreadable> {
+        self.next().map(|number| number as u64)
+    }
+
+    pub(super) fn signed(&mut self) -> Result<i64, Unreadable> {
+        self.next().map(|number| number as i64)
+    }
+
+    pub(super) fn optional(&mut self) -> Result<Option<u64>, Unreadable> {
+        self.next().map(|number| (number >= 0.0).then_some(number as u64))
+    }
+
+    pub(super) fn moment_or_never(&mut self) -> Result<Option<i64>, Unreadable> {
+        self.next().map(|number| (number > NEVER).then_some(number as i64))
+    }
+
+    pub(super) fn words<const COUNT: u32>(&mut self) -> Result<u128, Unreadable> {
+        (0..COUNT).try_fold(0, |high: u128, _| Ok((high << u32::BITS) | u128::from(self.whole()?)))
+    }
+
+    /// Whether there is nothing more but sections.
+    pub(super) fn is_at_end(&self) -> bool {
+        self.0.first().is_none_or(|&next| next < 0.0)
+    }
+
+    fn next(&mut self) -> Result<f64, Unreadable> {
+        let (&first, rest) = self.0.split_first().ok_or(Unreadable::Malformed)?;
+        self.0 = rest;
+        Ok(first)
+    }
+}
+
+/// A moment that never comes: no moment is so early.
+const NEVER: f64 = -9_007_199_254_740_991.0;
+
+/// What the next version might add, so that tests can run two versions side by side: a field before all others, which needs
+/// a new format, and a section, which does not.
+const TEST_FIELD: u8 = 77;
+const TEST_SECTION: [f64; 4] = [-1.0, 2.0, 40.0, 2.0];
+
+impl Format {
+    const fn has_test_field(self) -> bool {
+        cfg!(feature = "test-next-format") && self.0 > Self::OLDEST.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_format_is_known_by_its_number() {
+        for format in [Format::OLDEST, Format::NEWEST] {
+            assert_eq!(Format::from_number(format.number().into()), Some(format));
+        }
+        let next = u64::from(Format::NEWEST.number()) + 1;
+        for unknown in [0, u64::from(Format::OLDEST.number()) - 1, next, next + 256, u64::MAX] {
+            assert_eq!(Format::from_number(unknown), None, "{unknown}");
+        }
+    }
+
+    #[test]
+    fn every_kind_of_number_reads_back_as_it_was_written() {
+        let most = (1 << 53) - 1;
+        let mut writer = Writer::new(Format::NEWEST, 0);
+        writer.small(255);
+        writer.whole(most);
+        writer.signed(-most.cast_signed());
+        writer.optional(Some(0));
+        writer.optional(None);
+        writer.moment_or_never(Some(1 - most.cast_signed()));
+        writer.moment_or_never(None);
+        writer.words::<4>(u128::MAX - 5);
+        writer.words::<2>(7 << 32);
+        let numbers = writer.finish();
+        let (mut reader, format) = Reader::new(&numbers).ok().unwrap();
+        assert_eq!(format, Format::NEWEST);
+        assert_eq!(reader.whole(), Ok(255));
+        assert_eq!(reader.whole(), Ok(most));
+        assert_eq!(reader.signed(), Ok(-most.cast_signed()));
+        assert_eq!(reader.optional(), Ok(Some(0)));
+        assert_eq!(reader.optional(), Ok(None));
+        assert_eq!(reader.moment_or_never(), Ok(Some(1 - most.cast_signed())));
+        assert_eq!(reader.moment_or_never(), Ok(None));
+        assert_eq!(reader.words::<4>(), Ok(u128::MAX - 5));
+        assert_eq!(reader.words::<2>(), Ok(7 << 32));
+        assert!(reader.is_at_end());
+    }
+}

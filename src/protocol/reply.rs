@@ -1,0 +1,286 @@
+//! What an object answers.
+//!
+//! ```text
+//! kind           0 decided, 1 no reservation, 2 request id reused, 3 too many reservations, 4 policy unknown, 5 format unknown
+//! of kind 3      how many there can be
+//! of kind 5      the newest format that the object knows
+//! of kind 0      now, whether it is replayed, how many reservations are open, the reservation's id or -1, when that ends
+//! then for each limit
+//!   decision     0 allow, 1 wait, 2 never
+//!   tokens       that moved, or the most that could
+//!   at           ready or to be retried
+//!   level        what remains, or, below zero, what is owed
+//!   reset_at     -2⁵³ + 1 for never
+//!   snapshot     tokens, drops, at
+//! ```
+
+use super::numbers::{Format, Reader, Unreadable, Writer};
+use crate::limit::{Decision, Snapshot};
+
+/// What an object answers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ObjectReply {
+    /// Done, or refused.
+    Decided(Decided),
+    /// The reservation does not exist, or no longer.
+    NoReservation,
+    /// The id was used for another request.
+    RequestIdReused,
+    /// The key has as many open reservations as it can have.
+    TooManyReservations {
+        /// How many that is.
+        max: u64,
+    },
+    /// The object does not have one of the policies. Nothing was done: repeat the request with their definitions.
+    PolicyUnknown,
+    /// The object does not know the request's format. Nothing was done: repeat the request in one that it knows.
+    FormatUnknown {
+        /// The number of the newest that it knows: see [`Format::from_number`].
+        newest: u64,
+    },
+}
+
+/// A decision with all that its response says. All moments are Unix milliseconds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Decided {
+    /// The moment of the decision.
+    pub now: i64,
+    /// Whether this is the answer to an earlier, equal request.
+    pub is_replayed: bool,
+    /// How many reservations of the key are open.
+    pub open_reservations: u64,
+    /// The reservation that was opened.
+    pub reservation: Option<Reserved>,
+    /// One for each limit of each policy.
+    pub limits: Vec<LimitAnswer>,
+}
+
+/// A reservation as its owner sees it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Reserved {
+    /// Below 2⁵².
+    pub id: u64,
+    /// When it ends unless it is settled.
+    pub expires_at: i64,
+}
+
+/// The answer of one limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LimitAnswer {
+    /// Its own decision.
+    pub decision: Decision,
+    /// Whole tokens left after it.
+    pub remaining: u64,
+    /// Tokens owed after it.
+    pub owed: u64,
+    /// When the bucket is full again, if ever.
+    pub reset_at: Option<i64>,
+    /// The state after it, in which what is held for batches counts as taken.
+    pub snapshot: Snapshot,
+}
+
+impl Decided {
+    /// The answer of all limits together.
+    #[must_use]
+    pub fn decision(&self) -> Decision {
+        let start = Decision::Allow { tokens: 0, ready_at: self.now };
+        self.limits.iter().fold(start, |all, limit| all.and(limit.decision))
+    }
+}
+
+impl ObjectReply {
+    /// The reply as numbers, in the format of the request.
+    #[must_use]
+    pub fn to_numbers(&self, format: Format) -> Vec<f64> {
+        let limits = if let Self::Decided(decided) = self { decided.limits.len() } else { 0 };
+        let mut writer = Writer::new(format, HEAD_LEN.saturating_add(limits.saturating_mul(LIMIT_LEN)));
+        match self {
+            Self::Decided(decided) => decided.write(&mut writer),
+            Self::NoReservation => writer.small(1),
+            Self::RequestIdReused => writer.small(2),
+            Self::TooManyReservations { max } => {
+                writer.small(3);
+                writer.whole(*max);
+            }
+            Self::PolicyUnknown => writer.small(4),
+            Self::FormatUnknown { newest } => {
+                writer.small(5);
+                writer.whole(*newest);
+            }
+        }
+        writer.finish()
+    }
+
+    /// The reply that [`ObjectReply::to_numbers`] wrote.
+    ///
+    /// # Errors
+    /// See [`Unreadable`].
+    pub fn from_numbers(numbers: &[f64]) -> Result<Self, Unreadable> {
+        let (mut rest, _) = Reader::new(numbers)?;
+        Ok(match rest.whole()? {
+            0 => Self::Decided(Decided::read(&mut rest)?),
+            1 => Self::NoReservation,
+            2 => Self::RequestIdReused,
+            3 => Self::TooManyReservations { max: rest.whole()? },
+            4 => Self::PolicyUnknown,
+            5 => Self::FormatUnknown { newest: rest.whole()? },
+            _ => return Err(Unreadable::Malformed),
+        })
+    }
+}
+
+impl Decided {
+    fn write(&self, writer: &mut Writer) {
+        let Self { now, is_replayed, open_reservations, reservation, limits } = self;
+        writer.small(0);
+        writer.signed(*now);
+        writer.small(u8::from(*is_replayed));
+        writer.whole(*open_reservations);
+        writer.optional(reservation.map(|reserved| reserved.id));
+        writer.signed(reservation.map_or(0, |reserved| reserved.expires_at));
+        for limit in limits {
+            limit.write(writer);
+        }
+    }
+
+    fn read(rest: &mut Reader<'_>) -> Result<Self, Unreadable> {
+        let (now, is_replayed, open_reservations) = (rest.signed()?, rest.whole()? == 1, rest.whole()?);
+        let (id, expires_at) = (rest.optional()?, rest.signed()?);
+        let mut limits = Vec::new();
+        while !rest.is_at_end() {
+            limits.push(LimitAnswer::read(rest)?);
+        }
+        let reservation = id.map(|id| Reserved { id, expires_at });
+        Ok(Self { now, is_replayed, open_reservations, reservation, limits })
+    }
+}
+
+impl LimitAnswer {
+    fn write(&self, writer: &mut Writer) {
+        let Self { decision, remaining, owed, reset_at, snapshot } = self;
+        let (kind, tokens, at) = match *decision {
+            Decision::Allow { tokens, ready_at } => (0, tokens, ready_at),
+            Decision::Wait { retry_at } => (1, 0, retry_at),
+            Decision::Never { max } => (2, max, 0),
+        };
+        writer.small(kind);
+        writer.whole(tokens);
+        writer.signed(at);
+        writer.signed(if *owed > 0 { owed.cast_signed().saturating_neg() } else { remaining.cast_signed() });
+        writer.moment_or_never(*reset_at);
+        writer.signed(snapshot.tokens);
+        writer.whole(snapshot.drops);
+        writer.signed(snapshot.at);
+    }
+
+    fn read(rest: &mut Reader<'_>) -> Result<Self, Unreadable> {
+        let (kind, tokens, at) = (rest.whole()?, rest.whole()?, rest.signed()?);
+        let decision = match kind {
+            0 => Decision::Allow { tokens, ready_at: at },
+            1 => Decision::Wait { retry_at: at },
+            2 => Decision::Never { max: tokens },
+            _ => return Err(Unreadable::Malformed),
+        };
+        let level = rest.signed()?;
+        let (remaining, owed) = if level < 0 { (0, level.unsigned_abs()) } else { (level.unsigned_abs(), 0) };
+        let reset_at = rest.moment_or_never()?;
+        let snapshot = Snapshot { tokens: rest.signed()?, drops: rest.whole()?, at: rest.signed()? };
+        Ok(Self { decision, remaining, owed, reset_at, snapshot })
+    }
+}
+
+/// How many numbers come before those of the limits, and how many each of these has.
+const HEAD_LEN: usize = 7;
+const LIMIT_LEN: usize = 8;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::limit::{MAX_SPAN_MS, MAX_TOKENS};
+
+    fn replies() -> Vec<ObjectReply> {
+        let limit = |decision, remaining, owed, reset_at, (tokens, drops, at)| {
+            let snapshot = Snapshot { tokens, drops, at };
+            LimitAnswer { decision, remaining, owed, reset_at, snapshot }
+        };
+        let most = MAX_TOKENS.cast_signed();
+        let limits = vec![
+            limit(Decision::Allow { tokens: MAX_TOKENS, ready_at: -5 }, 3, 0, Some(-1), (most, 0, -1)),
+            limit(Decision::Wait { retry_at: 1_700_000_000_000 }, 0, 9, None, (-most, MAX_SPAN_MS - 1, -most)),
+            limit(Decision::Never { max: 2 }, 0, 0, Some(0), (-1, 7, most)),
+        ];
+        let decided = |is_replayed, reservation| {
+            let limits = limits.clone();
+            ObjectReply::Decided(Decided { now: -7, is_replayed, open_reservations: 4, reservation, limits })
+        };
+        vec![
+            decided(false, None),
+            decided(true, Some(Reserved { id: 0, expires_at: -1 })),
+            ObjectReply::NoReservation,
+            ObjectReply::RequestIdReused,
+            ObjectReply::TooManyReservations { max: 9 },
+            ObjectReply::PolicyUnknown,
+            ObjectReply::FormatUnknown { newest: 3 },
+        ]
+    }
+
+    #[test]
+    fn a_reply_reads_back_as_it_was_written_in_every_format() {
+        for reply in replies() {
+            for format in [Format::OLDEST, Format::NEWEST] {
+                assert_eq!(ObjectReply::from_numbers(&reply.to_numbers(format)), Ok(reply.clone()));
+            }
+        }
+    }
+
+    #[test]
+    fn sections_that_are_not_known_are_skipped() {
+        for reply in replies() {
+            let numbers = reply.to_numbers(Format::OLDEST);
+            for sections in [&[-9.0, 0.0][..], &[-9.0, 3.0, 1.0, 0.0, -1.0], &[-1.0, 1.0, 5.0, -2.0, 1.0, 7.0]] {
+                assert_eq!(ObjectReply::from_numbers(&[&numbers, sections].concat()), Ok(reply.clone()));
+            }
+        }
+    }
+
+    /// What an object of the version before this one answers.
+    #[cfg(not(feature = "test-next-format"))]
+    #[test]
+    fn format_2_is_unchanged() {
+        let limits = vec![LimitAnswer {
+            decision: Decision::Wait { retry_at: 8 },
+            remaining: 0,
+            owed: 3,
+            reset_at: None,
+            snapshot: Snapshot { tokens: -3, drops: 4, at: 5 },
+        }];
+        let reservation = Some(Reserved { id: 6, expires_at: 7 });
+        let decided = Decided { now: 9, is_replayed: true, open_reservations: 2, reservation, limits };
+        let mut numbers = [2, 0, 9, 1, 2, 6, 7, 1, 0, 8, -3, 0, -3, 4, 5].map(f64::from);
+        numbers[11] = -9_007_199_254_740_991.0;
+        assert_eq!(ObjectReply::Decided(decided).to_numbers(Format::OLDEST), numbers);
+        for (reply, numbers) in [
+            (ObjectReply::NoReservation, vec![2.0, 1.0]),
+            (ObjectReply::RequestIdReused, vec![2.0, 2.0]),
+            (ObjectReply::TooManyReservations { max: 9 }, vec![2.0, 3.0, 9.0]),
+            (ObjectReply::PolicyUnknown, vec![2.0, 4.0]),
+            (ObjectReply::FormatUnknown { newest: 2 }, vec![2.0, 5.0, 2.0]),
+        ] {
+            assert_eq!(reply.to_numbers(Format::OLDEST), numbers);
+        }
+    }
+
+    #[test]
+    fn rejects_unknown_formats_and_malformed_numbers() {
+        let read = ObjectReply::from_numbers;
+        assert_eq!(read(&[1.0, 1.0]), Err(Unreadable::Format));
+        assert_eq!(read(&[f64::from(Format::NEWEST.number()) + 1.0, 1.0]), Err(Unreadable::Format));
+        for numbers in [&[][..], &[2.0], &[2.0, 6.0], &[2.0, 3.0], &[2.0, 5.0]] {
+            assert_eq!(read(numbers), Err(Unreadable::Malformed));
+        }
+        let decided = replies()[0].to_numbers(Format::OLDEST);
+        for len in (2..HEAD_LEN).chain(HEAD_LEN + 1..HEAD_LEN + LIMIT_LEN) {
+            assert_eq!(read(&decided[..len]), Err(Unreadable::Malformed), "{len} numbers");
+        }
+    }
+}

@@ -1,0 +1,214 @@
+//! What a frontend asks of an object.
+//!
+//! ```text
+//! action         0 look, 1 take, 2 reserve, 3 hold, 4 settle, 5 cancel
+//! verb           0 but for the first three
+//! max_wait_ms    -1 for none
+//! reservation    0 but for the last three; of a hold, an older version ignores it and chooses its own
+//! request id     0 for none; 1, or 2 for a lasting one, then the id in 4 words and the fingerprint in 2
+//! then for each policy
+//!   how many costs it has, then the costs
+//! ```
+
+use super::numbers::{Format, Reader, Unreadable, Writer};
+use crate::limit::Verb;
+
+/// A request to the object of one key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ObjectRequest {
+    /// What to do.
+    pub action: Action,
+    /// Identifies repetitions of this request.
+    pub request_id: Option<RequestId>,
+    /// For each policy the cost of each of its limits. The names of the policies travel beside the numbers.
+    pub costs: Vec<Vec<u64>>,
+}
+
+/// What to do with the buckets of a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// Say what the verb would do.
+    Look(Verb),
+    /// Do what the verb does.
+    Take(Verb),
+    /// Do what the verb does, and open a reservation that can be settled later.
+    Reserve(Verb),
+    /// Keep the tokens from others until they are settled or cancelled: the first phase of a batch over several keys. The
+    /// frontend chooses the id, so that it can cancel even a hold whose answer was lost; 0 leaves it to the object.
+    Hold(u64),
+    /// Close a reservation at its real costs, or, with no costs, at the reserved ones.
+    Settle(u64),
+    /// Close a reservation and give everything back.
+    Cancel(u64),
+}
+
+/// Identifies a request and its repetitions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RequestId {
+    /// The same in each repetition: made from the client's `Idempotency-Key`, or by the frontend for its own retry.
+    pub id: u128,
+    /// A hash of the request. The same id with another fingerprint is an error of the client's.
+    pub fingerprint: u64,
+    /// Whether the answer must survive a crash.
+    pub is_lasting: bool,
+}
+
+impl ObjectRequest {
+    /// The request as numbers.
+    #[must_use]
+    pub fn to_numbers(&self, format: Format) -> Vec<f64> {
+        let (action, (verb, max_wait_ms), reservation) = match self.action {
+            Action::Look(verb) => (0, verb.to_number(), 0),
+            Action::Take(verb) => (1, verb.to_number(), 0),
+            Action::Reserve(verb) => (2, verb.to_number(), 0),
+            Action::Hold(id) => (3, (0, None), id),
+            Action::Settle(id) => (4, (0, None), id),
+            Action::Cancel(id) => (5, (0, None), id),
+        };
+        let mut writer = Writer::new(format, USUAL_LEN);
+        writer.small(action);
+        writer.small(verb);
+        writer.optional(max_wait_ms);
+        writer.whole(reservation);
+        match self.request_id {
+            None => writer.small(0),
+            Some(RequestId { id, fingerprint, is_lasting }) => {
+                writer.small(if is_lasting { 2 } else { 1 });
+                writer.words::<4>(id);
+                writer.words::<2>(fingerprint.into());
+            }
+        }
+        for costs in &self.costs {
+            writer.whole(costs.len() as u64);
+            for &cost in costs {
+                writer.whole(cost);
+            }
+        }
+        writer.finish()
+    }
+
+    /// The request that [`ObjectRequest::to_numbers`] wrote, and the format in which to answer it.
+    ///
+    /// # Errors
+    /// See [`Unreadable`].
+    pub fn from_numbers(numbers: &[f64]) -> Result<(Self, Format), Unreadable> {
+        let (mut rest, format) = Reader::new(numbers)?;
+        let (action, verb, max_wait_ms, reservation) = (rest.whole()?, rest.whole()?, rest.optional()?, rest.whole()?);
+        let verb = || Verb::from_number(verb, max_wait_ms).ok_or(Unreadable::Malformed);
+        let action = match action {
+            0 => Action::Look(verb()?),
+            1 => Action::Take(verb()?),
+            2 => Action::Reserve(verb()?),
+            3 => Action::Hold(reservation),
+            4 => Action::Settle(reservation),
+            5 => Action::Cancel(reservation),
+            _ => return Err(Unreadable::Malformed),
+        };
+        let request_id = match rest.whole()? {
+            0 => None,
+            kind => {
+                let (id, fingerprint) = (rest.words::<4>()?, rest.words::<2>()?);
+                let fingerprint = u64::try_from(fingerprint).map_err(|_| Unreadable::Malformed)?;
+                Some(RequestId { id, fingerprint, is_lasting: kind == 2 })
+            }
+        };
+        let mut costs = Vec::new();
+        while !rest.is_at_end() {
+            let count = rest.whole()?;
+            costs.push((0..count).map(|_| rest.whole()).collect::<Result<_, _>>()?);
+        }
+        Ok((Self { action, request_id, costs }, format))
+    }
+}
+
+/// With a request id and one cost; more only need more room.
+const USUAL_LEN: usize = 14;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::limit::MAX_TOKENS;
+
+    fn requests() -> Vec<ObjectRequest> {
+        let verbs = [
+            Verb::Consume,
+            Verb::Reserve { max_wait_ms: None },
+            Verb::Reserve { max_wait_ms: Some(0) },
+            Verb::Borrow { max_wait_ms: Some(MAX_TOKENS) },
+            Verb::Charge,
+            Verb::ConsumeUpTo,
+            Verb::Refund,
+            Verb::Reset,
+        ];
+        let mut actions = vec![Action::Hold(3), Action::Settle(0), Action::Settle((1 << 52) - 1), Action::Cancel(7)];
+        actions.extend(verbs.iter().flat_map(|&verb| [Action::Look(verb), Action::Take(verb), Action::Reserve(verb)]));
+        let id = |is_lasting| Some(RequestId { id: u128::MAX - 5, fingerprint: u64::MAX - 7, is_lasting });
+        let ids = [None, id(false), id(true)];
+        let all_costs = [vec![], vec![vec![]], vec![vec![0, MAX_TOKENS], vec![1]]];
+        let mut requests = Vec::new();
+        for action in actions {
+            for request_id in ids {
+                requests.extend(all_costs.iter().map(|costs| ObjectRequest {
+                    action,
+                    request_id,
+                    costs: costs.clone(),
+                }));
+            }
+        }
+        requests
+    }
+
+    #[test]
+    fn a_request_reads_back_as_it_was_written_in_every_format() {
+        for request in requests() {
+            for format in [Format::OLDEST, Format::NEWEST] {
+                assert_eq!(ObjectRequest::from_numbers(&request.to_numbers(format)), Ok((request.clone(), format)));
+            }
+        }
+    }
+
+    /// A section may be of any length, also of none, and there may be several.
+    #[test]
+    fn sections_that_are_not_known_are_skipped() {
+        for request in requests() {
+            let numbers = request.to_numbers(Format::OLDEST);
+            for sections in [&[-9.0, 0.0][..], &[-9.0, 3.0, 1.0, 0.0, -1.0], &[-1.0, 1.0, 5.0, -2.0, 1.0, 7.0]] {
+                let read = ObjectRequest::from_numbers(&[&numbers, sections].concat());
+                assert_eq!(read, Ok((request.clone(), Format::OLDEST)));
+            }
+        }
+    }
+
+    /// What a frontend of the version before this one sends.
+    #[cfg(not(feature = "test-next-format"))]
+    #[test]
+    fn format_2_is_unchanged() {
+        let request_id =
+            Some(RequestId { id: (1 << 96) + (2 << 64) + (3 << 32) + 4, fingerprint: (5 << 32) + 6, is_lasting: true });
+        let action = Action::Reserve(Verb::Reserve { max_wait_ms: Some(9) });
+        let request = ObjectRequest { action, request_id, costs: vec![vec![7], vec![8, 0]] };
+        let numbers = [2, 2, 1, 9, 0, 2, 1, 2, 3, 4, 5, 6, 1, 7, 2, 8, 0].map(f64::from);
+        assert_eq!(request.to_numbers(Format::OLDEST), numbers);
+        let request = ObjectRequest { action: Action::Settle(5), request_id: None, costs: vec![] };
+        assert_eq!(request.to_numbers(Format::OLDEST), [2, 4, 0, -1, 5, 0].map(f64::from));
+    }
+
+    #[test]
+    fn rejects_unknown_formats_and_malformed_numbers() {
+        let request = ObjectRequest { action: Action::Hold(7), request_id: None, costs: vec![vec![1]] };
+        let numbers = request.to_numbers(Format::OLDEST);
+        let read = |numbers: &[f64]| ObjectRequest::from_numbers(numbers).map(|(request, _)| request);
+        for format in [1.0, f64::from(Format::NEWEST.number()) + 1.0, 1e15, -2.0] {
+            assert_eq!(read(&[&[format], &numbers[1..]].concat()), Err(Unreadable::Format), "{format}");
+        }
+        assert_eq!(read(&[]), Err(Unreadable::Malformed));
+        for len in (1..6).chain([7]) {
+            assert_eq!(read(&numbers[..len]), Err(Unreadable::Malformed), "{len} numbers");
+        }
+        for (at, value) in [(1, 6.0), (1, 0.0)] {
+            let mut numbers = numbers.clone();
+            (numbers[at], numbers[2]) = (value, 99.0);
+            assert_eq!(read(&numbers), Err(Unreadable::Malformed), "unknown action or verb");
+        }
+    }
+}

@@ -1,0 +1,14 @@
+//! What is kept of a key, over crashes.
+
+mod alarms;
+#[path = "../chance/mod.rs"]
+mod chance;
+mod crash_laws;
+mod holds;
+mod model;
+mod policies;
+mod replays;
+mod reservations;
+mod rows;
+mod steps;
+mod world;

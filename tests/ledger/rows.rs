@@ -1,0 +1,79 @@
+//! How many rows are written, and when.
+
+use tollgate::limit::Verb;
+use tollgate::policy::Policies;
+use tollgate::protocol::Action;
+
+use crate::world::{LONG_MS, World, policies};
+
+/// Rows written per thousand grants on one key: what the README says.
+#[test]
+fn rows_are_written_by_the_block_when_a_key_is_busy_and_once_each_when_it_is_not() {
+    let json =
+        r#"{"p":{"rate":1000,"period":"1s","write_ahead":50},"exact":{"rate":1000,"period":"1s","write_ahead":0}}"#;
+    let policies = Policies::parse(json).unwrap();
+    // Every so many milliseconds one request of one token, a thousand times.
+    for (policy, interval_ms, rows) in
+        [("p", 0, 28), ("p", 1, 28), ("p", 10, 251), ("p", 1_000, 1_000), ("exact", 0, 1_000)]
+    {
+        let mut world = World::new(&policies, policy);
+        for _ in 0..1_000 {
+            assert!(world.decided(Action::Take(Verb::Consume), vec![1]).decision().is_allow());
+            world.arrive(usize::MAX);
+            world.now += interval_ms;
+        }
+        assert_eq!(world.rows_written, rows, "{policy} every {interval_ms} ms");
+    }
+}
+
+#[test]
+fn the_exact_level_is_written_when_spending_pauses() {
+    let policies = policies();
+    let mut world = World::new(&policies, "budget");
+    for _ in 0..4 {
+        world.decided(Action::Take(Verb::Consume), vec![1]);
+    }
+    assert!(world.wants_flush);
+    world.flush_idle();
+    assert!(world.wants_flush, "something was spent since: not yet");
+    world.flush_idle();
+    assert!(!world.wants_flush);
+    world.crash(usize::MAX);
+    assert_eq!(world.levels(), [196]);
+}
+
+#[test]
+fn a_refund_is_written_when_all_is_quiet() {
+    let policies = policies();
+    let mut world = World::new(&policies, "block");
+    world.decided(Action::Take(Verb::Consume), vec![8]);
+    world.now += 10;
+    world.decided(Action::Take(Verb::Refund), vec![8]);
+    assert!(world.wants_flush);
+    world.flush_idle();
+    world.flush_idle();
+    world.crash(usize::MAX);
+    assert_eq!(world.levels(), [60]);
+}
+
+#[test]
+fn a_row_of_a_forgotten_bucket_is_not_taken_for_one_of_the_next() {
+    let policies = policies();
+    let mut world = World::new(&policies, "block");
+    let busy = |world: &mut World| {
+        while world.in_flight.is_empty() {
+            world.decided(Action::Take(Verb::Consume), vec![1]);
+        }
+        world.in_flight.remove(0)
+    };
+    let old = busy(&mut world);
+    world.now += LONG_MS;
+    world.clean();
+    assert!(world.storage.is_empty());
+    let new = busy(&mut world);
+    assert_ne!(old.ticket, new.ticket);
+    world.ledger.confirm(&old.name, old.ticket);
+    let before = world.levels();
+    world.crash(0);
+    assert!(world.levels()[0] <= before[0]);
+}

@@ -1,0 +1,164 @@
+//! Storage, an object in front of it, and a clock that the tests move.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use tollgate::ledger::{Background, Ledger, Writes};
+use tollgate::limit::{Decision, Verb};
+use tollgate::policy::{Policies, Policy};
+use tollgate::protocol::{Action, Decided, LimitAnswer, ObjectReply, ObjectRequest, RequestId};
+
+pub(crate) const START: i64 = 1_700_000_000_000;
+pub(crate) const DAY_MS: i64 = 86_400_000;
+pub(crate) const LONG_MS: i64 = 2 * DAY_MS;
+
+/// Policies of all kinds; each name says what is special.
+pub(crate) const POLICIES: &str = r#"{
+    "block": {"rate": 100, "period": "10s", "capacity": 60, "write_ahead": 8, "max_debt": 10},
+    "each": {"rate": 3, "period": "1s", "capacity": 10, "write_ahead": 0, "unsettled": "refund", "reservation_ttl": "2s"},
+    "budget": {"rate": 0, "period": "1s", "capacity": 200, "write_ahead": 5},
+    "waiting": {"rate": 5, "period": "1s", "capacity": 20, "initial": 3, "write_ahead": 4, "max_debt": 6},
+    "window": {"kind": "fixed_window", "rate": 20, "period": "5s", "capacity": 30, "write_ahead": 6, "max_debt": 20},
+    "two": {"limits": [
+        {"name": "a", "rate": 7, "period": "1s", "capacity": 20, "write_ahead": 3, "max_debt": 5},
+        {"name": "b", "kind": "fixed_window", "rate": 60, "period": "1m", "write_ahead": 10, "offset": "0s", "max_debt": 5}
+    ], "unsettled": "refund"}
+}"#;
+
+pub(crate) fn policies() -> Policies {
+    Policies::parse(POLICIES).unwrap()
+}
+
+/// Storage, and an object in front of it.
+pub(crate) struct World {
+    pub(crate) policy: Arc<Policy>,
+    pub(crate) storage: BTreeMap<String, Vec<u8>>,
+    /// Rows that nobody waits for, not yet there for good.
+    pub(crate) in_flight: Vec<Background>,
+    pub(crate) ledger: Ledger,
+    pub(crate) now: i64,
+    pub(crate) ids: u64,
+    pub(crate) rows_written: u64,
+    pub(crate) wants_flush: bool,
+    pub(crate) alarm_at: Option<i64>,
+}
+
+impl World {
+    pub(crate) fn new(policies: &Policies, policy: &str) -> Self {
+        let policy = Arc::clone(policies.get(policy).unwrap());
+        Self {
+            policy,
+            storage: BTreeMap::new(),
+            in_flight: Vec::new(),
+            ledger: Ledger::new([], 0).unwrap(),
+            now: START,
+            ids: 0,
+            rows_written: 0,
+            wants_flush: false,
+            alarm_at: None,
+        }
+    }
+
+    pub(crate) fn ask(
+        &mut self,
+        action: Action,
+        costs: Option<Vec<u64>>,
+        request_id: Option<RequestId>,
+    ) -> ObjectReply {
+        let request = ObjectRequest { action, request_id, costs: costs.into_iter().collect() };
+        let ids = &mut self.ids;
+        let random = || {
+            *ids += 1;
+            Some(*ids)
+        };
+        let (reply, writes) = self.ledger.ask(std::slice::from_ref(&self.policy), &request, self.now, random).unwrap();
+        self.write(writes);
+        reply
+    }
+
+    pub(crate) fn write(&mut self, writes: Writes) {
+        self.wants_flush = writes.wants_flush;
+        self.alarm_at = writes.alarm_at.or(self.alarm_at);
+        if writes.clear {
+            self.storage.clear();
+            self.in_flight.clear();
+            self.alarm_at = None;
+        }
+        self.rows_written += (writes.before_reply.len() + writes.background.len()) as u64;
+        if !writes.before_reply.is_empty() {
+            self.arrive(usize::MAX); // in order: what is due is told only when all before it is there
+        }
+        for (name, row) in writes.before_reply {
+            match row {
+                Some(row) => _ = self.storage.insert(name, row),
+                None => _ = self.storage.remove(&name),
+            }
+        }
+        self.in_flight.extend(writes.background);
+        assert!(self.storage.is_empty() || self.alarm_at.is_some(), "somebody will clean up");
+    }
+
+    /// The first `count` rows in flight are there for good.
+    pub(crate) fn arrive(&mut self, count: usize) {
+        for early in self.in_flight.drain(..count.min(self.in_flight.len())) {
+            self.ledger.confirm(&early.name, early.ticket);
+            self.storage.insert(early.name, early.row);
+        }
+    }
+
+    /// The process ends, and another finds what has arrived.
+    pub(crate) fn crash(&mut self, arrived: usize) {
+        self.arrive(arrived);
+        self.in_flight.clear();
+        self.ledger = Ledger::new(self.storage.clone(), 0).unwrap();
+    }
+
+    pub(crate) fn has_row(&self) -> bool {
+        self.storage.contains_key(&format!("b:{}", self.policy.name()))
+    }
+
+    pub(crate) fn flush_idle(&mut self) {
+        let writes = self.ledger.flush_idle(self.now);
+        self.write(writes);
+    }
+
+    pub(crate) fn clean(&mut self) {
+        let writes = self.ledger.clean(self.now);
+        self.alarm_at = None;
+        self.write(writes);
+    }
+
+    pub(crate) fn decided(&mut self, action: Action, costs: Vec<u64>) -> Decided {
+        match self.ask(action, Some(costs), None) {
+            ObjectReply::Decided(decided) => decided,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// What is left of each limit, in whole tokens rounded down; negative when in debt.
+    pub(crate) fn levels(&mut self) -> Vec<i64> {
+        let zeros = vec![0; self.policy.limits().len()];
+        // To give back nothing is never refused, so this changes nothing.
+        self.decided(Action::Look(Verb::Refund), zeros)
+            .limits
+            .iter()
+            .map(|limit| signed(limit.remaining, limit.owed))
+            .collect()
+    }
+}
+
+/// A level in tokens, negative when in debt.
+pub(crate) fn signed(remaining: u64, owed: u64) -> i64 {
+    i64::try_from(remaining).unwrap() - i64::try_from(owed).unwrap()
+}
+
+pub(crate) fn tokens(answer: &LimitAnswer) -> u64 {
+    match answer.decision {
+        Decision::Allow { tokens, .. } => tokens,
+        _ => 0,
+    }
+}
+
+pub(crate) const fn request_id(id: u128, fingerprint: u64) -> RequestId {
+    RequestId { id, fingerprint, is_lasting: true }
+}
