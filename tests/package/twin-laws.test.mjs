@@ -8,9 +8,9 @@ import { Wire } from "./wire.mjs";
 
 law(
   "alone on a key, predicts every answer and every retryAt exactly",
-  { seed: 7, cases: 1 },
+  { seed: 7, cases: 5 },
   async (random, seen) => {
-    const policies = Object.fromEntries(Array.from({ length: 40 }, (_, i) => [`p${i}`, policyOf(random)]));
+    const policies = Object.fromEntries(Array.from({ length: 8 }, (_, i) => [`p${i}`, policyOf(random)]));
     const tollgate = await start({ policies });
     for (const [policy, { limits, ...only }] of Object.entries(policies)) {
       const upMs = random.below(200);
