@@ -1,4 +1,5 @@
-// What crosses between Bucket and the core, in Node and in a browser: whole numbers, booleans, and an infinite longest wait.
+// What crosses between Bucket and the core, in Node and in a browser: whole numbers, booleans, and an infinite longest
+// wait.
 import assert from "node:assert/strict";
 import { mkdirSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
 import { test } from "node:test";

@@ -27,7 +27,9 @@ const tollgate = await start({
 });
 const url = `http://127.0.0.1:${tollgate.port}`;
 
-/** Every answer that a test got, with the method that returned it. The last test compares them with the declarations. */
+/**
+ * Every answer that a test got, with the method that returned it. The last test compares them with the declarations.
+ */
 const answers = [];
 
 /** A client that sends additional `headers` and records its answers. */

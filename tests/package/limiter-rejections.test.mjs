@@ -49,7 +49,7 @@ test("a waiter that can no longer be admitted in time is rejected at once", asyn
   const table = [
     // what happens                                                              outcomes
     ["a higher priority joins",  ({ acquire }) => acquire({ priority: 1 }),      ["wait_too_long", 2000, 1000]],
-    ["a pause",                  ({ limiter }) => limiter.pause(START + 1001),   ["wait_too_long", 1001]], // the next one does not wait for two
+    ["a pause",                  ({ limiter }) => limiter.pause(START + 1001),   ["wait_too_long", 1001]], // then only one waits
     ["a charge",                 ({ limiter }) => limiter.charge(1),             ["wait_too_long", 2000]],
     ["an older state",           ({ limiter }) => limiter.restore(restored),     ["wait_too_long", 1001]],
     ["nothing",                  () => {},                                       [1000, 2000]],
@@ -177,7 +177,7 @@ test("a signal aborts the wait and leaves nothing behind", async () => {
   await setImmediate();
   assert.deepEqual(admitted.value, allow(1, 1000), "after");
   await assert.rejects(limiter.acquire({ signal: AbortSignal.abort() }), { name: "AbortError" });
-  assert.equal(acquire({ signal: null }).error, undefined, "null is none");
+  assert.equal(acquire({ signal: null }).error, undefined, "null is no signal");
 });
 
 test("an aborted waiter makes way for those behind it", async () => {

@@ -1,5 +1,5 @@
-// The React hook in a real browser, with and without StrictMode, by a clock that the test moves: what it renders, when, and
-// how often. Then the same without React.
+// The React hook in a real browser, with and without StrictMode, by a clock that the test moves: what it renders, when,
+// and how often. Then the same without React.
 import assert from "node:assert/strict";
 import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
@@ -147,7 +147,7 @@ for (const strict of [false, true]) {
     /** Each render as often as React makes it: twice in StrictMode. */
     const renders = (...rows) => (strict ? rows.flatMap((row) => [row, row]) : rows);
 
-    test("renders when tokens are taken, when the cost is granted again and when all is full, and never else", async () => {
+    test("renders when tokens are taken, when the cost is granted again and when full, never else", async () => {
       const { log, timers, texts } = await page.evaluate(async (strict) => {
         const clock = fakeClock(),
           limiter = limited(clock),

@@ -47,7 +47,7 @@ test("listeners are called when it is ready and when it is full, and nothing run
   const { clock, limiter, store, calls, listen } = make({ rate: 1, periodMs: 1000, capacity: 5 }, 2);
   store.get();
   listen();
-  assert.deepEqual([calls, clock.timers], [[], []], "all is full: there is nothing to wake for");
+  assert.deepEqual([calls, clock.timers], [[], []], "the limiter is full, so there is no timer");
   limiter.consume(5);
   assert.deepEqual(clock.timers, [START + 2000]);
   await clock.to(START + 1999);
@@ -130,7 +130,7 @@ test("a cost that is never ready has no timer", () => {
   const { clock, limiter, store, listen } = make({ rate: 0, periodMs: 1000, capacity: 3 });
   listen();
   limiter.consume(1);
-  assert.deepEqual([store.get().ok, clock.timers], [true, []], "never full again");
+  assert.deepEqual([store.get().ok, clock.timers], [true, []], "a limit that never refills is never full again");
 });
 
 test("without listeners there is no timer, and a new listener starts one", async () => {

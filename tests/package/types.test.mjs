@@ -23,7 +23,7 @@ for (const [platform, has] of Object.entries(PLATFORMS)) {
   describe(`in ${platform}`, () => {
     for (const [resolution, resolves] of Object.entries(RESOLUTIONS)) {
       for (const skipLibCheck of [true, false]) {
-        test(`with ${resolution} resolution, ${skipLibCheck ? "without" : "with"} checking the package's own declarations`, async () => {
+        test(`with ${resolution} resolution, ${skipLibCheck ? "without" : "with"} checking its declarations`, async () => {
           await check({ ...has, ...resolves, skipLibCheck }, ["uses.ts", "compiled.ts", "wrong.ts"]);
         });
       }

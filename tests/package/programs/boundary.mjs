@@ -1,4 +1,5 @@
-// The boundary between the package's Bucket and the core, in Node and on a page. The core is built with debug assertions.
+// The boundary between the package's Bucket and the core, in Node and on a page. The core is built with debug
+// assertions.
 import { Bucket, init, TollgateError } from "../../../build/package/slim.js";
 
 const MAX = Number.MAX_SAFE_INTEGER,
