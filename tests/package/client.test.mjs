@@ -316,15 +316,17 @@ test("the declared types have exactly the members that the server sends", async 
     const names = [...new Set(values.flatMap(Object.keys))].map((name) => JSON.stringify(name));
     return `{ const unseen: NameOfNone<Exclude<Members<${type}>, ${names.join(" | ")}>> = "none"; }`;
   };
+  const statuses = [...new Set(members.Problem.map(({ status }) => status))].join(" | ");
   const lines = [
     'import type { BatchDegraded, BatchGranted, BatchRefused, Client, Degraded, Granted } from "../package/index.js";',
     'import type { Inspection, LimitSnapshot, Problem, Refused, Verdict } from "../package/index.js";',
     "type Answer<Method extends keyof Client> = Awaited<ReturnType<Client[Method]>>;",
-    "type Members<T> = T extends unknown ? { [K in keyof T]-?: [Exclude<T[K], undefined>] extends [never] ? never : K }[keyof T] : never;",
+    "type NameOf<T, K extends keyof T> = [Exclude<T[K], undefined>] extends [never] ? never : K;",
+    "type Members<T> = T extends unknown ? { [K in keyof T]-?: NameOf<T, K> }[keyof T] : never;",
     `type NameOfNone<Names> = [Names] extends [never] ? "none" : Names;`,
     ...answers.map(({ name, answer }) => `{ const answer: Answer<"${name}"> = ${JSON.stringify(answer)}; }`),
     ...Object.entries(members).map(([type, values]) => unseen(type, values)),
-    `{ const statuses: NameOfNone<Exclude<Problem["status"], ${[...new Set(members.Problem.map(({ status }) => status))].join(" | ")}>> = "none"; }`,
+    `{ const statuses: NameOfNone<Exclude<Problem["status"], ${statuses}>> = "none"; }`,
     "// @ts-expect-error: shows that an undeclared member is found",
     `{ const answer: Answer<"consume"> = ${JSON.stringify({ ...verdicts[0], undeclared: 1 })}; }`,
     "// @ts-expect-error: shows that a missing member is found",

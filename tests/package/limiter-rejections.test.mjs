@@ -47,13 +47,13 @@ test("a waiter that can no longer be admitted in time is rejected at once", asyn
   const restored = [{ tokens: 0, drops: 0, at: START + 1 }];
   // biome-ignore format: a table
   const table = [
-    // what happens                                                              outcomes
-    ["a higher priority joins",  ({ acquire }) => acquire({ priority: 1 }),      ["wait_too_long", 2000, 1000]],
-    ["a pause",                  ({ limiter }) => limiter.pause(START + 1001),   ["wait_too_long", 1001]], // then only one waits
-    ["a charge",                 ({ limiter }) => limiter.charge(1),             ["wait_too_long", 2000]],
-    ["an older state",           ({ limiter }) => limiter.restore(restored),     ["wait_too_long", 1001]],
-    ["nothing",                  () => {},                                       [1000, 2000]],
-    ["a pause that ends in time", ({ limiter }) => limiter.pause(START + 1000),  [1000, 2000]],
+    // what happens              outcomes
+    ["a higher priority joins",  ({ acquire }) => acquire({ priority: 1 }),     ["wait_too_long", 2000, 1000]],
+    ["a pause",                  ({ limiter }) => limiter.pause(START + 1001),  ["wait_too_long", 1001]],
+    ["a charge",                 ({ limiter }) => limiter.charge(1),            ["wait_too_long", 2000]],
+    ["an older state",           ({ limiter }) => limiter.restore(restored),    ["wait_too_long", 1001]],
+    ["nothing",                  () => {},                                      [1000, 2000]],
+    ["a pause that ends in time", ({ limiter }) => limiter.pause(START + 1000), [1000, 2000]],
   ];
   for (const [what, happens, expected] of table) {
     const it = make({ rate: 1, periodMs: 1000, capacity: 1, initial: 0, maxDebt: 5 });

@@ -60,8 +60,17 @@ test("attw finds nothing", async () => {
 });
 
 describe("tree shaking", () => {
-  const part = `import { Bucket } from "tollgate"; const bucket = new Bucket(0, { rate: 3, periodMs: 1000 }); bucket.consume(0, 3); console.log(bucket.peek(0).retryAt);`;
-  const whole = `import * as tollgate from "tollgate"; import * as slim from "tollgate/slim"; console.log(Object.keys(tollgate).length, slim);`;
+  const part = `
+    import { Bucket } from "tollgate";
+    const bucket = new Bucket(0, { rate: 3, periodMs: 1000 });
+    bucket.consume(0, 3);
+    console.log(bucket.peek(0).retryAt);
+  `;
+  const whole = `
+    import * as tollgate from "tollgate";
+    import * as slim from "tollgate/slim";
+    console.log(Object.keys(tollgate).length, slim);
+  `;
   writeFileSync(join(folder, "part.mjs"), part);
   writeFileSync(join(folder, "whole.mjs"), whole);
   /** Text that only these parts contain. */
