@@ -148,7 +148,8 @@ function survivesAnything() {
   // biome-ignore format: a table
   const HOSTILE = [
     NaN, Infinity, -Infinity, -1, -60_001, -MOMENT, -MOMENT - 1, MOMENT + 1, 2 ** 53, -(2 ** 53), 2 ** 63, 2 ** 64,
-    1e300, 5e-324, 1.5, -0.5, undefined, null, "", "7", "x", true, false, [], [3], {}, () => {}, 1n, Symbol("x"), new Date(5),
+    1e300, 5e-324, 1.5, -0.5, undefined, null, "", "7", "x", true, false, [], [3], {}, () => {},
+    1n, Symbol("x"), new Date(5),
   ];
   const random = mulberry32(20261120);
   const pick = (list) => list[Math.floor(random() * list.length)];
