@@ -1,3 +1,5 @@
+// The documentation's examples run natively: the runner for browsers finds no test in them, and calls that a success.
+#![cfg(not(all(doctest, target_family = "wasm")))]
 //! An exact rate limiter: integer token buckets and fixed windows, for the edge and for plain Rust.
 //!
 //! [`limit`] is the arithmetic, on `core` alone; everything else is around it. A plain program needs nothing more:
@@ -28,6 +30,7 @@
 //! | `protocol` | what a frontend and an object say to each other | `api` |
 //! | `access` | who may ask, and the names of objects | `api` |
 //! | `ledger` | what an object knows of its key, and when it is written | `api` |
+//! | `edge` | which objects an isolate calls, and when it gives up | `api` |
 //! | `api` | HTTP's requests, answers and problems, without a runtime | `api` |
 //! | `worker` | the Cloudflare Worker and its Durable Object | `worker` |
 //! | `js` | the class for JavaScript | `js` |
@@ -42,6 +45,8 @@ extern crate std;
 pub mod access;
 #[cfg(feature = "api")]
 pub mod api;
+#[cfg(feature = "api")]
+pub mod edge;
 #[cfg(feature = "js")]
 pub mod js;
 #[cfg(feature = "api")]
@@ -58,6 +63,9 @@ pub mod worker;
 
 #[cfg(feature = "std")]
 pub use system_time::unix_ms;
+
+#[cfg(all(test, target_family = "wasm"))]
+wasm_bindgen_test::wasm_bindgen_test_configure!(run_in_browser);
 
 /// The README's Rust is compiled and run with the other examples.
 #[cfg(doctest)]

@@ -1,8 +1,10 @@
 //! No decision allocates: whatever the verb, the kind of limit, the number of limits and the answer.
 
+mod anywhere;
 #[path = "../benches/decisions/counting.rs"]
 mod counting;
 
+use anywhere::test;
 use tollgate::limit::{Carry, Config, Decision, Limit, Part, Record, Verb, decide_all, encode};
 
 #[global_allocator]

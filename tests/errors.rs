@@ -1,5 +1,8 @@
 //! Every error, with its numbers and its words.
 
+mod anywhere;
+
+use anywhere::test;
 use tollgate::limit::ConfigError::{
     CapacityTooLarge, InitialTooLarge, MaxDebtTooLarge, OffsetTooLarge, OffsetWithoutWindows, PeriodTooLong,
     PeriodZero, RateTooLarge,

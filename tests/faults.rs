@@ -1,6 +1,9 @@
 //! Faults seen in other limiters, each a claim that this one does not have it. Where it is short, the faulty arithmetic
 //! runs beside ours and fails the same claim, which shows that the test can see the fault.
 
+mod anywhere;
+
+use anywhere::test;
 use tollgate::limit::{
     Carry, Config, Decision, Limit, MAX_STEP_BACK_MS, Part, Record, State, Verb, decide_all, encode,
 };

@@ -1,80 +1,40 @@
-//! Random steps against the oracle, as many as you like:
-//!
-//! ```sh
-//! TOLLGATE_STEPS=100000000 cargo test --release --test long_run
-//! ```
-//!
-//! `TOLLGATE_SEED` repeats a run. Limits are small, ordinary or the widest accepted; requests, pauses and steps back of
-//! the clock stay close to the bucket's boundaries.
+//! Random steps against the oracle. Limits are small, ordinary or as wide as is accepted; requests, pauses and steps back of
+//! the clock keep close to what matters to the bucket at hand.
 
+mod anywhere;
+mod chance;
 mod oracle;
 
-use std::process::ExitCode;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
-use std::{env, thread};
-
+use anywhere::test;
 use num_bigint::BigInt;
 use oracle::{Model, Whole, tokens_of};
 use tollgate::limit::{
     Carry, Config, ConfigError, Decision, Kind, Limit, MAX_SPAN_MS, MAX_STEP_BACK_MS, MAX_TOKENS, Verb,
 };
 
-/// A few seconds: what `cargo test` does.
-const DEFAULT_STEPS: u64 = 300_000;
-
-/// Steps with one bucket before another limit is tried.
+/// A bucket is followed for so long before another limit is tried.
 const STEPS_PER_BUCKET: u64 = 100;
 
-static DONE: AtomicU64 = AtomicU64::new(0);
-
-fn main() -> ExitCode {
-    let steps = number("TOLLGATE_STEPS").unwrap_or(DEFAULT_STEPS);
-    let seed = number("TOLLGATE_SEED").unwrap_or_else(seed_of_this_run);
-    let workers = thread::available_parallelism().map_or(1, usize::from);
-    println!("long run: {steps} steps on {workers} cores, TOLLGATE_SEED={seed}");
-    let buckets = steps.div_ceil(STEPS_PER_BUCKET);
-    let failed = thread::scope(|scope| {
-        let run =
-            |worker: usize| move || (0..buckets).skip(worker).step_by(workers).find_map(|bucket| follow(seed, bucket));
-        let runs: Vec<_> = (0..workers).map(|worker| scope.spawn(run(worker))).collect();
-        let mut next_report = steps / 20;
-        while !runs.iter().all(thread::ScopedJoinHandle::is_finished) {
-            // The only sleep in the tests: between reports of progress; a short run prints none.
-            thread::sleep(Duration::from_millis(100));
-            let done = DONE.load(Ordering::Relaxed);
-            if steps > DEFAULT_STEPS && done >= next_report {
-                println!("  {done} of {steps}");
-                next_report += steps / 20;
-            }
-        }
-        runs.into_iter().find_map(|run| run.join().expect("a panic is printed above"))
-    });
-    let done = DONE.load(Ordering::Relaxed);
-    match failed {
-        None => {
-            println!("long run: {done} decisions, levels and waits agree with exact rationals");
-            ExitCode::SUCCESS
-        }
-        Some(report) => {
-            println!("{report}\nrepeat with TOLLGATE_SEED={seed} TOLLGATE_STEPS={steps}");
-            ExitCode::FAILURE
-        }
+#[test]
+fn decisions_levels_and_waits_are_those_of_exact_rationals_in_the_long_run() {
+    let (seed, buckets) = chance::chosen(3_000);
+    for bucket in 0..buckets {
+        follow(seed, bucket);
     }
 }
 
-/// Follows one bucket; a report if it differs from the oracle.
-fn follow(seed: u64, bucket: u64) -> Option<String> {
-    let mut random = Random(seed ^ bucket.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+/// Follows one bucket beside the oracle.
+fn follow(seed: u64, bucket: u64) {
+    let mut random = Random(Random(seed).next() ^ Random(bucket).next());
     // Wide numbers need a wide oracle, which is slow, so they are rare.
     if random.below(50) == 0 {
-        follow_with::<BigInt>(&mut random, true)
+        follow_with::<BigInt>(&mut random, true);
     } else {
-        follow_with::<i128>(&mut random, false)
+        follow_with::<i128>(&mut random, false);
     }
 }
 
-fn follow_with<T: Whole>(random: &mut Random, is_wide: bool) -> Option<String> {
+fn follow_with<T: Whole>(random: &mut Random, is_wide: bool) {
     let mut config = random.config(is_wide);
     let mut limit = Limit::new(&config).expect("made to be accepted");
     let (mut now, phase) = (1_700_000_000_000, random.next());
@@ -99,16 +59,13 @@ fn follow_with<T: Whole>(random: &mut Random, is_wide: bool) -> Option<String> {
             && tokens_of::<T>(state, &config) == model.tokens
             && limit.remaining(&state, now) == model.remaining(now)
             && is_honest(&limit, state, now, cost, verb, decision);
-        if !is_same {
-            return Some(format!(
-                "MISMATCH at step {step}: {verb:?} of {cost} at {now}\n  limit    {config:?}\n  before   {before:?}\n  \
-                 said     {decision:?}, leaving {state:?}\n  expected {expected:?}, leaving {} tokens",
-                model.tokens
-            ));
-        }
-        DONE.fetch_add(1, Ordering::Relaxed);
+        assert!(
+            is_same,
+            "step {step}: {verb:?} of {cost} at {now}\n  limit    {config:?}\n  before   {before:?}\n  said     {decision:?}, \
+             leaving {state:?}\n  expected {expected:?}, leaving {} tokens",
+            model.tokens
+        );
     }
-    None
 }
 
 /// A wait ends when it says, and not a millisecond before.
@@ -214,18 +171,4 @@ impl Random {
             _ => Verb::Reset,
         }
     }
-}
-
-fn number(name: &str) -> Option<u64> {
-    let value = env::var(name).ok()?;
-    Some(value.parse().unwrap_or_else(|_| panic!("{name} must be a whole number, not {value:?}")))
-}
-
-/// Another one each time, but in CI, where a change is judged by what it changes.
-#[expect(clippy::disallowed_methods, reason = "a seed, not a moment; it is printed, and can be given again")]
-fn seed_of_this_run() -> u64 {
-    if env::var_os("CI").is_some() {
-        return 7;
-    }
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.subsec_nanos().into())
 }

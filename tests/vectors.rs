@@ -1,8 +1,10 @@
-//! The shared vectors, `tests/vectors/*.json`, natively. The browser and the service read the same files.
+//! The shared vectors, `tests/vectors/*.json`, on the core itself. The package and the service read the same files.
 
-use std::fs;
-use std::path::Path;
+mod anywhere;
+#[path = "vectors/files.rs"]
+mod files;
 
+use anywhere::test;
 use serde::Deserialize;
 use tollgate::limit::{Config, Decision, Kind, Limit, Verb};
 
@@ -61,11 +63,8 @@ enum Expected {
 #[test]
 fn every_vector_is_answered_to_the_millisecond() {
     let mut count = 0;
-    for entry in fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/vectors")).expect("the folder is there")
-    {
-        let path = entry.expect("the folder can be read").path();
-        let text = fs::read_to_string(&path).expect("the file can be read");
-        let file: File = serde_json::from_str(&text).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    for (name, text) in files::ALL {
+        let file: File = serde_json::from_str(text).unwrap_or_else(|error| panic!("{name}: {error}"));
         for case in &file.cases {
             count += run(case);
         }

@@ -7,7 +7,7 @@
 //! cargo bench --bench decisions -- instructions keyed   # needs valgrind and objdump
 //! ```
 //!
-//! It fails if a decision of Tollgate's allocates, divides to grant, or divides more than once to refuse.
+//! It fails if a decision of Tollgate's allocates or divides.
 
 use std::error::Error;
 use std::process::ExitCode;

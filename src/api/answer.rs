@@ -1,16 +1,14 @@
 //! What an object decided, as a response.
 
 use super::endpoint::Endpoint;
-use super::fields::{limit_field, policy_field};
 use super::inspect::inspection;
 use super::problem::Problem;
+use super::rate_limit::{limit_field, policy_field};
 use super::refusal::{Refusal, respond, violated};
 use super::reply::Reply;
 use super::resolve::ResolvedRequest;
-use super::verdict::until_s;
-use crate::limit::Decision;
 use crate::policy::Cause;
-use crate::protocol::{Decided, LimitAnswer, ObjectReply};
+use crate::protocol::{Decided, ObjectReply};
 
 impl ResolvedRequest {
     /// The response to all but batches.
@@ -33,15 +31,9 @@ impl ResolvedRequest {
             retry_after_ms: verdict.retry_after_ms,
         });
         let retry_after_s = refused.as_ref().and_then(Refusal::retry_after_s);
-        let next_s = |answer: &LimitAnswer| match answer.decision {
-            Decision::Wait { retry_at } => Some(until_s(decided.now, retry_at).max(1)),
-            Decision::Never { .. } => None,
-            Decision::Allow { .. } => retry_after_s.or_else(|| answer.reset_at.map(|at| until_s(decided.now, at))),
-        };
-        let field =
-            limit_field(answers.iter().map(|(limit, _, answer)| (limit.full_name(), answer.remaining, next_s(answer))));
+        let current = limit_field(&answers, decided.now, retry_after_s);
         let reply = respond(refused, &verdict);
-        Ok(reply.with("ratelimit-policy", policy_field(item.policy.limits())).with("ratelimit", field))
+        Ok(reply.with("ratelimit-policy", policy_field(item.policy.limits())).with("ratelimit", current))
     }
 }
 
@@ -56,5 +48,45 @@ pub(super) fn decided(reply: &ObjectReply) -> Result<&Decided, Problem> {
         | ObjectReply::FormatUnknown { .. }
         | ObjectReply::ReservationClosed
         | ObjectReply::TooManyRequestIds { .. } => Err(Problem::Unavailable { cause: Cause::Failed }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::Value;
+
+    use super::super::request::Request;
+    use super::*;
+    use crate::limit::{Decision, Snapshot};
+    use crate::policy::Policies;
+    use crate::protocol::LimitAnswer;
+
+    /// The settling of a reservation in which the work has cost `tokens` in the end: the costs that the object is asked for,
+    /// and the body of the reply.
+    fn settle(cost: &str, tokens: u64) -> (Vec<u64>, Value) {
+        let policies = Policies::parse(r#"{"api":{"rate":10,"period":"10s"}}"#).unwrap();
+        let body = format!(r#"{{"policy":"api","key":"alice","reservation":"1"{cost}}}"#);
+        let request = Request::parse(Endpoint::Settle, body.as_bytes()).unwrap();
+        let resolved = ResolvedRequest::new(&request, &policies).unwrap();
+        let decision = Decision::Allow { tokens, ready_at: 0 };
+        let snapshot = Snapshot { tokens: 0, drops: 0, at: 0 };
+        let limits = vec![LimitAnswer { decision, remaining: 0, owed: 0, reset_at: None, snapshot }];
+        let decided = Decided { now: 0, is_replayed: false, open_reservations: 0, reservation: None, limits };
+        let Reply { body, .. } = resolved.reply(&ObjectReply::Decided(decided)).unwrap();
+        (resolved.items[0].costs.clone(), serde_json::from_str(&body).unwrap())
+    }
+
+    #[test]
+    fn settle_says_what_was_asked_and_what_the_work_has_cost() {
+        let (costs, body) = settle(r#","cost":1000"#, 10);
+        assert_eq!(costs, [1_000]);
+        assert_eq!((&body["cost"], &body["tokens"]), (&1_000.into(), &10.into()));
+    }
+
+    #[test]
+    fn settle_without_a_cost_takes_what_was_reserved() {
+        let (costs, body) = settle("", 7);
+        assert_eq!(costs, [0_u64; 0]);
+        assert_eq!((&body["cost"], &body["tokens"]), (&7.into(), &7.into()));
     }
 }

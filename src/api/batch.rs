@@ -1,4 +1,4 @@
-//! What several objects decided on the items of a batch, as one response.
+//! What the objects of a batch decided, as one response.
 
 use serde::Serialize;
 
@@ -8,63 +8,187 @@ use super::refusal::{Refusal, respond, violated};
 use super::reply::Reply;
 use super::resolve::{Answered, ResolvedItem, ResolvedRequest};
 use super::verdict::{Verdict, is_false, until_ms};
+use crate::policy::Cause;
 use crate::protocol::{Decided, ObjectReply};
 
 impl ResolvedRequest {
-    /// The response to a batch, given what each object decided and which of the items it was asked for.
+    /// The response to a batch, given what each object was asked for (the indices of its items) and what it answered, or why
+    /// it did not. Once one has refused, the batch is refused whatever happened to the others: of theirs, the response says
+    /// only that they were not decided.
     ///
     /// # Errors
-    /// The problem that one of the replies is.
-    pub fn batch_reply<'a>(&'a self, calls: &[(&[usize], ObjectReply)]) -> Result<Reply, Problem> {
-        #[derive(Serialize)]
-        struct Body<'b> {
-            allowed: bool,
-            now: i64,
-            #[serde(skip_serializing_if = "Option::is_none")]
-            retry_at: Option<i64>,
-            #[serde(skip_serializing_if = "Option::is_none")]
-            retry_after_ms: Option<u64>,
-            #[serde(skip_serializing_if = "is_false")]
-            replayed: bool,
-            results: Vec<Verdict<'b>>,
-        }
-        let mut decisions = Vec::new();
+    /// The problem that one of the replies is, and [`Problem::Unavailable`] if none refused and one did not answer.
+    pub fn batch_reply(&self, calls: &[(&[usize], Result<ObjectReply, Cause>)]) -> Result<Reply, Problem> {
+        let mut items = Vec::new();
+        let mut unanswered = None;
         for (indices, reply) in calls {
-            let decided = decided(reply)?;
-            let mut rest = decided.limits.as_slice();
+            let decided = match reply {
+                Ok(reply) => Ok(decided(reply)?),
+                Err(cause) => {
+                    unanswered = Some(*cause);
+                    Err(*cause)
+                }
+            };
+            let mut rest = decided.map_or(&[][..], |decided| &decided.limits);
             for &index in *indices {
                 let Some(item) = self.items.get(index) else { continue };
                 let (own, others) = rest.split_at_checked(item.policy.limits().len()).unwrap_or_default();
-                decisions.push((index, item, item.answers(own)?, decided));
                 rest = others;
+                let decision = match decided {
+                    Ok(decided) => Ok((item.answers(own)?, decided)),
+                    Err(cause) => Err(cause),
+                };
+                items.push((index, item, decision));
             }
         }
-        decisions.sort_by_key(|(index, ..)| *index);
-        let replayed = decisions.iter().all(|(.., decided)| decided.is_replayed);
-        let verdict = |(_, item, answers, decided): &(usize, &'a ResolvedItem, Vec<Answered<'a>>, &Decided)| Verdict {
-            reservation: None,
-            expires_at: None,
-            replayed: decided.is_replayed && !replayed,
-            ..self.verdict(item, answers, decided)
+        items.sort_by_key(|(index, ..)| *index);
+        let response = self.response(&items);
+        match unanswered {
+            Some(cause) if response.allowed => Err(Problem::Unavailable { cause }),
+            _ => Ok(respond(response.refusal(&items), &response)),
+        }
+    }
+
+    fn response<'a>(&self, items: &[BatchItem<'a>]) -> Batch<'a> {
+        let replayed = decided_of(items).all(|(_, decided)| decided.is_replayed);
+        let result = |&(_, item, ref decision): &BatchItem<'a>| match decision {
+            Err(cause) => ItemResult::Undecided { policy: item.policy.name(), undecided: cause.word() },
+            Ok((answers, decided)) => ItemResult::Decided(Box::new(Verdict {
+                reservation: None,
+                expires_at: None,
+                replayed: decided.is_replayed && !replayed,
+                ..self.verdict(item, answers, decided)
+            })),
         };
-        let results: Vec<Verdict<'_>> = decisions.iter().map(verdict).collect();
-        let now = results.iter().map(|verdict| verdict.now).max().unwrap_or_default();
-        let mut refused = results.iter().filter(|verdict| !verdict.allowed);
-        // Never, if one of them never can.
-        let retry_at =
-            refused.clone().map(|verdict| verdict.retry_at).try_fold(now, |latest, at| Some(latest.max(at?)));
-        let retry_at = retry_at.filter(|_| refused.clone().next().is_some());
+        let results: Vec<_> = items.iter().map(result).collect();
+        let now = verdicts(&results).map(|verdict| verdict.now).max().unwrap_or_default();
+        let mut refused = verdicts(&results).filter(|verdict| !verdict.allowed).peekable();
+        let allowed = refused.peek().is_none();
+        // None if one of them can never pass.
+        let retry_at = refused.map(|verdict| verdict.retry_at).try_fold(now, |latest, at| Some(latest.max(at?)));
+        let retry_at = retry_at.filter(|_| !allowed);
         let retry_after_ms = retry_at.map(|at| until_ms(now, at));
-        let refusal = refused.next().map(|first| Refusal {
-            detail: if decisions.iter().any(|(.., decided)| decided.is_replayed) {
-                format!("an earlier try took what is marked as replayed, and now: {}", first.refusal())
-            } else {
-                format!("nothing was taken: {}", first.refusal())
-            },
-            violated: violated(decisions.iter().flat_map(|(_, _, answers, _)| answers)),
-            retry_after_ms,
-        });
-        let allowed = refusal.is_none();
-        Ok(respond(refusal, &Body { allowed, now, retry_at, retry_after_ms, replayed, results }))
+        Batch { allowed, now, retry_at, retry_after_ms, replayed, results }
+    }
+}
+
+/// The index of an item, the item, and its limits' answers beside what its object decided.
+type BatchItem<'a> = (usize, &'a ResolvedItem, Result<(Vec<Answered<'a>>, &'a Decided), Cause>);
+
+#[derive(Serialize)]
+struct Batch<'a> {
+    allowed: bool,
+    now: i64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    retry_at: Option<i64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    retry_after_ms: Option<u64>,
+    #[serde(skip_serializing_if = "is_false")]
+    replayed: bool,
+    results: Vec<ItemResult<'a>>,
+}
+
+#[derive(Serialize)]
+#[serde(untagged)]
+enum ItemResult<'a> {
+    Decided(Box<Verdict<'a>>),
+    Undecided { policy: &'a str, undecided: &'static str },
+}
+
+impl Batch<'_> {
+    fn refusal<'a>(&self, items: &'a [BatchItem<'a>]) -> Option<Refusal<'a>> {
+        let first = verdicts(&self.results).find(|verdict| !verdict.allowed)?.refusal();
+        let detail = if decided_of(items).any(|(_, decided)| decided.is_replayed) {
+            format!("an earlier attempt took what is marked as replayed; now {first}")
+        } else {
+            format!("nothing was taken: {first}")
+        };
+        let violated = violated(decided_of(items).flat_map(|(answers, _)| answers));
+        Some(Refusal { detail, violated, retry_after_ms: self.retry_after_ms })
+    }
+}
+
+fn decided_of<'i, 'a>(items: &'i [BatchItem<'a>]) -> impl Iterator<Item = &'i (Vec<Answered<'a>>, &'a Decided)> {
+    items.iter().filter_map(|(.., decision)| decision.as_ref().ok())
+}
+
+fn verdicts<'r, 'a>(results: &'r [ItemResult<'a>]) -> impl Iterator<Item = &'r Verdict<'a>> {
+    results.iter().filter_map(|result| match result {
+        ItemResult::Decided(verdict) => Some(&**verdict),
+        ItemResult::Undecided { .. } => None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::super::endpoint::Endpoint;
+    use super::super::request::Request;
+    use super::*;
+    use crate::limit::{Decision, Snapshot};
+    use crate::policy::Policies;
+    use crate::protocol::LimitAnswer;
+
+    const NOW: i64 = 1_000;
+
+    fn batch() -> ResolvedRequest {
+        let policies = Policies::parse(r#"{"api":{"rate":10,"period":"10s"}}"#).unwrap();
+        let body = r#"{"requests":[{"policy":"api","key":"a"},{"policy":"api","key":"b"},{"policy":"api","key":"c"}]}"#;
+        ResolvedRequest::new(&Request::parse(Endpoint::Batch, body.as_bytes()).unwrap(), &policies).unwrap()
+    }
+
+    fn object_reply(decision: Decision) -> ObjectReply {
+        let snapshot = Snapshot { tokens: 0, drops: 0, at: NOW };
+        let limits = vec![LimitAnswer { decision, remaining: 0, owed: 0, reset_at: None, snapshot }];
+        let reservation = None;
+        ObjectReply::Decided(Decided { now: NOW, is_replayed: false, open_reservations: 0, reservation, limits })
+    }
+
+    /// The reply when each key's object has answered so: its status, `Retry-After`, and body.
+    fn reply(replies: [Result<ObjectReply, Cause>; 3]) -> Result<(u16, Option<String>, Value), Problem> {
+        let calls: Vec<_> = [&[0][..], &[1], &[2]].into_iter().zip(replies).collect();
+        let Reply { status, headers, body } = batch().batch_reply(&calls)?;
+        let retry_after = headers.into_iter().find_map(|(name, value)| (name == "retry-after").then_some(value));
+        Ok((status, retry_after, serde_json::from_str(&body).unwrap()))
+    }
+
+    #[test]
+    fn a_refusal_is_final_whatever_became_of_the_others() {
+        let allow = || Ok(object_reply(Decision::Allow { tokens: 1, ready_at: NOW }));
+        let wait = || Ok(object_reply(Decision::Wait { retry_at: NOW + 1_500 }));
+        for (replies, undecided) in [
+            ([wait(), Err(Cause::Timeout), allow()], [None, Some("timeout"), None]),
+            ([Err(Cause::Failed), Err(Cause::Overloaded), wait()], [Some("failed"), Some("overloaded"), None]),
+        ] {
+            let (status, retry_after, body) = reply(replies).unwrap();
+            assert_eq!((status, retry_after.as_deref()), (429, Some("2")));
+            assert_eq!(
+                body["detail"],
+                "nothing was taken: policy api has 0 of 10 tokens left and the cost is 1; retry in 1500 ms"
+            );
+            for (result, undecided) in body["results"].as_array().unwrap().iter().zip(undecided) {
+                match undecided {
+                    Some(cause) => assert_eq!(*result, json!({"policy": "api", "undecided": cause})),
+                    None => assert!(result["allowed"].is_boolean()),
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn without_a_refusal_one_that_did_not_answer_leaves_it_undecided() {
+        let allow = || Ok(object_reply(Decision::Allow { tokens: 1, ready_at: NOW }));
+        assert_eq!(reply([allow(), Err(Cause::Timeout), allow()]), Err(Problem::Unavailable { cause: Cause::Timeout }));
+        assert_eq!(reply([allow(), allow(), allow()]).map(|(status, ..)| status), Ok(200));
+    }
+
+    #[test]
+    fn what_can_never_pass_has_no_time_to_retry_at() {
+        let wait = Ok(object_reply(Decision::Wait { retry_at: NOW + 1_500 }));
+        let never = Ok(object_reply(Decision::Never { max: 0 }));
+        let (status, retry_after, body) = reply([wait, never, Err(Cause::Failed)]).unwrap();
+        assert_eq!((status, retry_after), (429, None));
+        assert_eq!((body.get("retry_at"), body.get("retry_after_ms")), (None, None));
     }
 }

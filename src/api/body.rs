@@ -1,4 +1,4 @@
-//! The fields of bodies, one by one.
+//! The fields of bodies, each with its check.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -12,7 +12,7 @@ use super::json::Whole;
 use super::request::{Item, MAX_KEY_LEN};
 
 #[derive(Deserialize)]
-#[serde(deny_unknown_fields, expecting = "a JSON object with \"policy\", \"key\" and perhaps more")]
+#[serde(deny_unknown_fields, expecting = "a JSON object with \"policy\", \"key\" and optional fields")]
 pub(super) struct Body<'a> {
     #[serde(borrow)]
     pub(super) policy: Cow<'a, str>,
@@ -30,16 +30,16 @@ pub(super) struct Body<'a> {
     pub(super) reservation: Option<String>,
 }
 
-pub(super) const BODY: &str = "a JSON object with \"policy\", \"key\" and perhaps more";
+pub(super) const BODY: &str = "a JSON object with \"policy\", \"key\" and optional fields";
 
 #[derive(Deserialize)]
-#[serde(deny_unknown_fields, expecting = "a JSON object with \"requests\", a list")]
+#[serde(deny_unknown_fields, expecting = "a JSON object with a list \"requests\"")]
 pub(super) struct BatchBody<'a> {
     #[serde(borrow, deserialize_with = "items")]
     pub(super) requests: Vec<Item<'a>>,
 }
 
-pub(super) const BATCH_BODY: &str = "a JSON object with \"requests\", a list";
+pub(super) const BATCH_BODY: &str = "a JSON object with a list \"requests\"";
 
 #[derive(Clone, Copy, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -51,7 +51,7 @@ pub(super) enum Mode {
 }
 
 pub(super) fn key<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Cow<'de, str>, D::Error> {
-    /// `Cow` alone would always copy; this borrows whatever has no escapes.
+    /// `Cow` alone would always copy; this borrows text without escapes.
     struct Key;
     impl<'de> Visitor<'de> for Key {
         type Value = Cow<'de, str>;
@@ -70,16 +70,16 @@ pub(super) fn key<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Cow<'de,
 
 fn checked_key<E: Error>(key: &str) -> Result<&str, E> {
     match key.len() {
-        0 => Err(E::custom(format_args!("an empty key: it must have 1 to {MAX_KEY_LEN} bytes"))),
+        0 => Err(E::custom(format_args!("the key is empty: it must have 1 to {MAX_KEY_LEN} bytes"))),
         len if len > MAX_KEY_LEN => {
-            Err(E::custom(format_args!("a key of {len} bytes is too long: it must have 1 to {MAX_KEY_LEN}")))
+            Err(E::custom(format_args!("a key of {len} bytes is too long: at most {MAX_KEY_LEN}")))
         }
         _ => Ok(key),
     }
 }
 
 fn mode<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Mode>, D::Error> {
-    /// A text and nothing else: what serde derives would take an object too.
+    /// Text only: what serde derives would accept an object too.
     struct Text;
     impl Visitor<'_> for Text {
         type Value = Mode;
@@ -111,7 +111,7 @@ fn items<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Item<'de>>, D
     deserializer.deserialize_any(List)
 }
 
-/// An item, and no list of its fields without their names.
+/// An item as an object: what serde derives would accept an array of its fields too.
 struct Object<'a>(Item<'a>);
 
 impl<'de> Deserialize<'de> for Object<'de> {
@@ -120,7 +120,7 @@ impl<'de> Deserialize<'de> for Object<'de> {
         impl<'de> Visitor<'de> for Fields {
             type Value = Item<'de>;
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("an object with \"policy\", \"key\" and perhaps more")
+                f.write_str("an object with \"policy\", \"key\" and optional fields")
             }
             fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Self::Value, A::Error> {
                 Item::deserialize(MapAccessDeserializer::new(map))

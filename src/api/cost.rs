@@ -22,6 +22,9 @@ pub enum Cost<'a> {
 }
 
 impl Cost<'_> {
+    /// What an operation asks for where its request does not say.
+    pub(super) const DEFAULT: Self = Self::Each(1);
+
     /// The cost of each limit of `policy`, in its order.
     ///
     /// # Errors
@@ -48,7 +51,7 @@ impl Cost<'_> {
             && only.name().is_none()
         {
             return bad_request(format!(
-                "policy {} has one limit, without a name: its cost is a number",
+                "policy {} has one limit, without a name, so its cost is a number",
                 policy.name()
             ));
         }
@@ -114,7 +117,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_cost_by_limit_names_every_limit_and_no_other() {
+    fn a_cost_by_limit_must_name_exactly_the_limits() {
         let json = r#"{"two":{"limits":[{"name":"a","rate":5,"period":"1s"},{"name":"b","rate":9,"period":"1s"}]},
             "one":{"rate":5,"period":"1s"}}"#;
         let policies = crate::policy::Policies::parse(json).unwrap();
@@ -139,7 +142,7 @@ mod tests {
         );
         assert_eq!(
             named(&[("a", 1)]).of(one, Verb::Consume),
-            wrong("policy one has one limit, without a name: its cost is a number")
+            wrong("policy one has one limit, without a name, so its cost is a number")
         );
     }
 }

@@ -13,7 +13,7 @@ pub enum Endpoint {
     Refund,
     /// `/v1/reset`: full again.
     Reset,
-    /// `/v1/inspect`: how the buckets stand.
+    /// `/v1/inspect`: the state of the buckets.
     Inspect,
     /// `/v1/settle`: close a reservation at its real cost.
     Settle,
@@ -24,37 +24,42 @@ pub enum Endpoint {
 }
 
 impl Endpoint {
-    /// The paths of all endpoints.
-    pub const PATHS: [&str; 9] = [
-        "/v1/consume",
-        "/v1/peek",
-        "/v1/charge",
-        "/v1/refund",
-        "/v1/reset",
-        "/v1/inspect",
-        "/v1/settle",
-        "/v1/cancel",
-        "/v1/batch",
+    /// All of them.
+    pub const ALL: [Self; 9] = [
+        Self::Consume,
+        Self::Peek,
+        Self::Charge,
+        Self::Refund,
+        Self::Reset,
+        Self::Inspect,
+        Self::Settle,
+        Self::Cancel,
+        Self::Batch,
     ];
 
     /// The endpoint at `path`.
     #[must_use]
     pub fn of(path: &str) -> Option<Self> {
-        const ALL: [Endpoint; 9] = [
-            Endpoint::Consume,
-            Endpoint::Peek,
-            Endpoint::Charge,
-            Endpoint::Refund,
-            Endpoint::Reset,
-            Endpoint::Inspect,
-            Endpoint::Settle,
-            Endpoint::Cancel,
-            Endpoint::Batch,
-        ];
-        Self::PATHS.iter().zip(ALL).find_map(|(known, endpoint)| (*known == path).then_some(endpoint))
+        Self::ALL.into_iter().find(|endpoint| endpoint.path() == path)
     }
 
-    /// Optional fields that this endpoint accepts.
+    /// Where it is.
+    #[must_use]
+    pub const fn path(self) -> &'static str {
+        match self {
+            Self::Consume => "/v1/consume",
+            Self::Peek => "/v1/peek",
+            Self::Charge => "/v1/charge",
+            Self::Refund => "/v1/refund",
+            Self::Reset => "/v1/reset",
+            Self::Inspect => "/v1/inspect",
+            Self::Settle => "/v1/settle",
+            Self::Cancel => "/v1/cancel",
+            Self::Batch => "/v1/batch",
+        }
+    }
+
+    /// The optional fields that it accepts.
     pub(super) const fn optional_fields(self) -> &'static [&'static str] {
         match self {
             Self::Consume | Self::Peek => &["cost", "mode", "max_wait_ms"],

@@ -1,8 +1,9 @@
-//! Everything that can be wrong with a request, and how it is said: `application/problem+json`, RFC 9457.
+//! Everything that can be wrong with a request, as `application/problem+json`, RFC 9457.
 
 use serde::Serialize;
 
 use super::endpoint::Endpoint;
+use super::rate_limit::seconds;
 use super::reply::Reply;
 use super::request::MAX_BODY_LEN;
 use super::text::shown;
@@ -18,25 +19,33 @@ pub enum Problem {
     CostTooLarge { limit: String, cost: u64, max: u64 },
     /// No credentials, or wrong ones.
     Unauthorized,
-    /// No such path.
+    /// There is nothing at this path.
     NotFound { path: String },
-    /// No such policy.
-    UnknownPolicy { policy: String },
-    /// No such reservation, or no more.
+    /// There is no such policy; `known` are those that the caller may know.
+    UnknownPolicy { policy: String, known: Vec<String> },
+    /// The policy and key have no such reservation, or it has expired.
     UnknownReservation,
-    /// As many reservations of the key are open as there can be.
+    /// The reservation was settled at another cost, or cancelled.
+    ReservationClosed,
+    /// The key has as many open reservations as it can have.
     TooManyReservations { max: u64 },
+    /// The key remembers as many idempotency keys as it can; it forgets the first of them after `retry_after_ms`.
+    TooManyIdempotencyKeys { max: u64, retry_after_ms: u64 },
     /// The `Idempotency-Key` came before, with another request.
     IdempotencyKeyReused,
-    /// The path is there, but not for this method.
+    /// The path exists, but not for this method.
     MethodNotAllowed { method: String, allow: &'static str },
+    /// The body did not arrive in time.
+    RequestTimeout,
     /// The body is longer than [`MAX_BODY_LEN`].
     BodyTooLarge,
-    /// The body is not said to be JSON.
+    /// The body's `Content-Type` is not JSON.
     UnsupportedMediaType { found: String },
-    /// The deployment has errors; they are in its log.
+    /// The body has a `Content-Encoding`.
+    UnsupportedContentEncoding { found: String },
+    /// The deployment's settings have errors, which its log lists.
     Misconfigured,
-    /// The object that keeps the key's buckets did not answer; more of why is in the log.
+    /// The object that keeps the key's buckets did not answer; the log has the reason.
     Unavailable { cause: Cause },
 }
 
@@ -56,10 +65,15 @@ impl Problem {
         let body = Body { kind, title, status, detail: self.detail(), max_cost, cause };
         let reply = Reply::json(status, "application/problem+json", &body);
         match self {
-            // RFC 6750 §3: a missing or wrong token is answered with the scheme that would be right.
+            // RFC 6750 §3: the answer to a missing or wrong token names the scheme.
             Self::Unauthorized => reply.with("www-authenticate", "Bearer realm=\"tollgate\""),
             Self::MethodNotAllowed { allow, .. } => reply.with("allow", *allow),
-            // It is back in a moment or not for long: nobody knows, and a second is not worth waiting less than.
+            // RFC 9110 §12.5.3: what a body may be encoded with.
+            Self::UnsupportedContentEncoding { .. } => reply.with("accept-encoding", "identity"),
+            Self::TooManyIdempotencyKeys { retry_after_ms, .. } => {
+                reply.with("retry-after", seconds(*retry_after_ms).to_string())
+            }
+            // When it will be back is unknown, and less than a second is not worth saying.
             Self::Unavailable { .. } => reply.with("retry-after", "1"),
             _ => reply,
         }
@@ -73,18 +87,26 @@ impl Problem {
             Self::NotFound { .. } => (404, "urn:problem-type:tollgate:not-found", "Not found"),
             Self::UnknownPolicy { .. } => (404, "urn:problem-type:tollgate:unknown-policy", "Unknown policy"),
             Self::UnknownReservation => (404, "urn:problem-type:tollgate:unknown-reservation", "Unknown reservation"),
+            Self::MethodNotAllowed { .. } => {
+                (405, "urn:problem-type:tollgate:method-not-allowed", "Method not allowed")
+            }
+            Self::RequestTimeout => (408, "urn:problem-type:tollgate:request-timeout", "Request timeout"),
+            Self::ReservationClosed => (409, "urn:problem-type:tollgate:reservation-closed", "Reservation closed"),
             Self::TooManyReservations { .. } => {
                 (409, "urn:problem-type:tollgate:too-many-reservations", "Too many reservations")
             }
-            Self::IdempotencyKeyReused => {
-                (422, "urn:problem-type:tollgate:idempotency-key-reused", "Idempotency key reused")
-            }
-            Self::MethodNotAllowed { .. } => {
-                (405, "urn:problem-type:tollgate:method-not-allowed", "Method not allowed")
+            Self::TooManyIdempotencyKeys { .. } => {
+                (409, "urn:problem-type:tollgate:too-many-idempotency-keys", "Too many idempotency keys")
             }
             Self::BodyTooLarge => (413, "urn:problem-type:tollgate:body-too-large", "Body too large"),
             Self::UnsupportedMediaType { .. } => {
                 (415, "urn:problem-type:tollgate:unsupported-media-type", "Unsupported media type")
+            }
+            Self::UnsupportedContentEncoding { .. } => {
+                (415, "urn:problem-type:tollgate:unsupported-content-encoding", "Unsupported content encoding")
+            }
+            Self::IdempotencyKeyReused => {
+                (422, "urn:problem-type:tollgate:idempotency-key-reused", "Idempotency key reused")
             }
             Self::Misconfigured => (500, "urn:problem-type:tollgate:misconfigured", "Misconfigured"),
             Self::Unavailable { .. } => {
@@ -99,43 +121,74 @@ impl Problem {
             Self::CostTooLarge { limit, cost, max } => {
                 format!("policy {limit} can never grant {cost} tokens at once; at most {max}")
             }
-            Self::Unauthorized => "send the token as `Authorization: Bearer <token>`".to_owned(),
+            Self::Unauthorized => "send a valid token as `Authorization: Bearer <token>`".to_owned(),
             Self::NotFound { path } => {
-                format!(
-                    "there is nothing at {}; there are {} and GET /healthz",
-                    shown(path),
-                    Endpoint::PATHS.join(", ")
-                )
+                let endpoints = Endpoint::ALL.map(Endpoint::path).join(", ");
+                format!("there is no endpoint {}; send POST to {endpoints}, or GET to /healthz", shown(path))
             }
-            Self::UnknownPolicy { policy } => format!("there is no policy named {}", shown(policy)),
-            Self::UnknownReservation => {
-                "no such reservation of this policy and key is open: it was settled or cancelled, or its time is over"
-                    .to_owned()
+            Self::UnknownPolicy { policy, known } => {
+                let policies = list(known);
+                format!("there is no policy {}; there {policies}", shown(policy))
+            }
+            Self::UnknownReservation => "this policy and key have no such reservation, or it has expired".to_owned(),
+            Self::ReservationClosed => {
+                "this reservation was already closed in another way: settled at another cost, or cancelled".to_owned()
             }
             Self::TooManyReservations { max } => {
-                format!("this key has {max} open reservations, and can have no more: settle or cancel some")
+                format!("this key has {max} open reservations, the most it can have: settle or cancel some")
+            }
+            Self::TooManyIdempotencyKeys { max, retry_after_ms } => {
+                let seconds = seconds(*retry_after_ms);
+                format!(
+                    "nothing was done: this key has used {max} idempotency keys in the last hour, the most it can; \
+                     retry in {seconds} s"
+                )
             }
             Self::IdempotencyKeyReused => {
-                "this Idempotency-Key came before with another request; each request needs one of its own".to_owned()
+                "this Idempotency-Key was used for another request; use a new one for each request".to_owned()
             }
-            Self::MethodNotAllowed { method, allow } => format!("{method:.20} is not for this path; use {allow}"),
-            Self::BodyTooLarge => format!("the body may have {MAX_BODY_LEN} bytes at most"),
+            Self::MethodNotAllowed { method, allow } => format!("{method:.20} is not allowed here; use {allow}"),
+            Self::RequestTimeout => "the body did not arrive in time".to_owned(),
+            Self::BodyTooLarge => format!("the body may have at most {MAX_BODY_LEN} bytes"),
             Self::UnsupportedMediaType { found } if found.is_empty() => {
                 "send JSON, with `Content-Type: application/json`".to_owned()
             }
             Self::UnsupportedMediaType { found } => {
                 format!("send JSON, with `Content-Type: application/json`, not {}", shown(found))
             }
-            Self::Misconfigured => "this deployment has errors in its settings; its log names them".to_owned(),
+            Self::UnsupportedContentEncoding { found } => {
+                format!("send the body as it is, without `Content-Encoding`, not as {}", shown(found))
+            }
+            Self::Misconfigured => "the settings of this deployment have errors; its log lists them".to_owned(),
             Self::Unavailable { cause } => {
                 let why = match cause {
-                    Cause::Overloaded => "this key gets more requests than can be answered",
-                    Cause::Timeout => "the answer took too long",
-                    Cause::Failed => "what keeps this key's budgets did not answer",
+                    Cause::Overloaded => {
+                        "this key gets more requests than can be answered, and this one was not carried out"
+                    }
+                    Cause::Timeout => UNKNOWN_AFTER_TIMEOUT,
+                    Cause::Failed => UNKNOWN_AFTER_FAILURE,
                 };
-                format!("no decision could be made: {why}. This is not a rate-limit refusal; retry")
+                format!("this is not a rate-limit refusal: {why}")
             }
         }
+    }
+}
+
+const UNKNOWN_AFTER_TIMEOUT: &str = "no answer came in time. The request may have been carried out; only an \
+    Idempotency-Key makes it safe to repeat";
+
+const UNKNOWN_AFTER_FAILURE: &str = "what keeps the budgets of this key did not answer. The request may have been \
+    carried out; only an Idempotency-Key makes it safe to repeat";
+
+/// "are a, b and c", with the first of many.
+fn list(names: &[String]) -> String {
+    const MOST: usize = 20;
+    let shown = names.get(..MOST).unwrap_or(names).join(", ");
+    match names.len() {
+        0 => "are none".to_owned(),
+        1 => format!("is only {shown}"),
+        count if count > MOST => format!("are {count}, such as {shown}"),
+        _ => format!("are {shown}"),
     }
 }
 
@@ -157,7 +210,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_problem_is_json_with_its_status_and_what_would_be_right() {
+    fn a_problem_is_json_with_its_status_and_a_remedy() {
         let reply = Problem::CostTooLarge { limit: "api".into(), cost: 500, max: 200 }.reply();
         assert_eq!(reply.status, 400);
         assert!(reply.headers.contains(&("content-type", "application/problem+json".to_owned())));
@@ -169,10 +222,71 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_method_is_told_the_right_one_and_a_wrong_token_its_scheme() {
+    fn headers_say_what_would_be_right() {
         let reply = Problem::MethodNotAllowed { method: "PUT".into(), allow: "POST" }.reply();
         assert!(reply.headers.contains(&("allow", "POST".to_owned())));
         let reply = Problem::Unauthorized.reply();
         assert!(reply.headers.contains(&("www-authenticate", "Bearer realm=\"tollgate\"".to_owned())));
+        let reply = Problem::UnsupportedContentEncoding { found: "gzip".into() }.reply();
+        assert!(reply.headers.contains(&("accept-encoding", "identity".to_owned())));
+        let reply = Problem::TooManyIdempotencyKeys { max: 16_384, retry_after_ms: 1_001 }.reply();
+        assert!(reply.headers.contains(&("retry-after", "2".to_owned())));
+    }
+
+    #[test]
+    fn only_overloaded_says_that_nothing_was_done() {
+        for cause in Cause::ALL {
+            let Reply { status, headers, body } = Problem::Unavailable { cause }.reply();
+            assert_eq!(status, 503);
+            assert!(headers.contains(&("retry-after", "1".to_owned())), "{cause:?}");
+            assert!(body.contains("this is not a rate-limit refusal"), "{body}");
+            let may_be_done =
+                body.contains("may have been carried out; only an Idempotency-Key makes it safe to repeat");
+            assert_eq!(may_be_done, cause != Cause::Overloaded, "{body}");
+            assert_eq!(body.contains("was not carried out"), cause == Cause::Overloaded, "{body}");
+        }
+    }
+
+    #[test]
+    fn an_unknown_policy_is_told_those_there_are() {
+        let detail = |count: usize| {
+            let known = (0..count).map(|index| format!("p{index}")).collect();
+            Problem::UnknownPolicy { policy: "x\"".into(), known }.detail()
+        };
+        assert_eq!(detail(1), r#"there is no policy "x\""; there is only p0"#);
+        assert_eq!(detail(3), r#"there is no policy "x\""; there are p0, p1, p2"#);
+        assert!(detail(20).ends_with("p18, p19"));
+        assert!(detail(21).contains("; there are 21, such as p0, ") && detail(21).ends_with("p18, p19"));
+    }
+
+    /// docs/http.md lists every problem, with its status.
+    #[test]
+    fn every_problem_is_documented() {
+        let documented = include_str!("../../docs/http.md");
+        let text = String::new;
+        let problems = [
+            Problem::BadRequest { detail: text() },
+            Problem::CostTooLarge { limit: text(), cost: 0, max: 0 },
+            Problem::Unauthorized,
+            Problem::NotFound { path: text() },
+            Problem::UnknownPolicy { policy: text(), known: Vec::new() },
+            Problem::UnknownReservation,
+            Problem::MethodNotAllowed { method: text(), allow: "" },
+            Problem::RequestTimeout,
+            Problem::ReservationClosed,
+            Problem::TooManyReservations { max: 0 },
+            Problem::TooManyIdempotencyKeys { max: 0, retry_after_ms: 0 },
+            Problem::BodyTooLarge,
+            Problem::UnsupportedMediaType { found: text() },
+            Problem::UnsupportedContentEncoding { found: text() },
+            Problem::IdempotencyKeyReused,
+            Problem::Misconfigured,
+            Problem::Unavailable { cause: Cause::Failed },
+        ];
+        for problem in problems {
+            let (status, kind, _) = problem.class();
+            let kind = kind.trim_start_matches("urn:problem-type:tollgate:");
+            assert!(documented.contains(&format!("| {status} | `{kind}` |")), "{status} {kind}");
+        }
     }
 }

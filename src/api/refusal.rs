@@ -2,6 +2,7 @@
 
 use serde::Serialize;
 
+use super::rate_limit::seconds;
 use super::reply::Reply;
 use super::resolve::Answered;
 
@@ -15,7 +16,7 @@ pub(super) struct Refusal<'a> {
 impl Refusal<'_> {
     /// Rounded up, since a client that came back a moment too early would be refused again.
     pub(super) fn retry_after_s(&self) -> Option<u64> {
-        self.retry_after_ms.map(|ms| ms.div_ceil(1_000).max(1))
+        self.retry_after_ms.map(seconds)
     }
 }
 

@@ -13,22 +13,24 @@ use super::text::shown;
 use crate::limit::Verb;
 use crate::protocol::Action;
 
-/// The longest body that is read, in bytes. The longest valid one, a batch with keys of escapes, is four times as long;
-/// whoever has such keys sends fewer at once.
+/// The longest body that is read, in bytes. A batch of the longest keys, all of them escaped, would be four times as long;
+/// callers with such keys must send fewer at once.
 pub const MAX_BODY_LEN: usize = 16 * 1024;
 
-/// The longest key in bytes of UTF-8. Room for a URL or an e-mail address with a tenant before it; whoever has longer
-/// ones hashes them.
+/// The longest key in bytes of UTF-8: room for a URL, or an e-mail address after a tenant. Callers with longer ones must
+/// hash them.
 pub const MAX_KEY_LEN: usize = 512;
 
-/// The most requests in a batch. Each key of it is a call to another object, and all of them are held until the last
-/// has answered.
+/// The most requests in a batch. Each key is a call to another object, and all tokens are held until the last object has
+/// answered.
 pub const MAX_BATCH: usize = 16;
 
 /// A request: what is to be done, and with which budgets.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Request<'a> {
-    /// The same for all items.
+    /// Where it was sent.
+    pub endpoint: Endpoint,
+    /// What is to be done: the same for all items.
     pub action: Action,
     /// One, or those of a batch: 1 to [`MAX_BATCH`], no two with the same policy and key.
     pub items: Vec<Item<'a>>,
@@ -36,7 +38,7 @@ pub struct Request<'a> {
 
 /// One budget that is asked, and for how much.
 #[derive(Debug, PartialEq, Eq, Deserialize)]
-#[serde(deny_unknown_fields, expecting = "an object with \"policy\", \"key\" and perhaps more")]
+#[serde(deny_unknown_fields, expecting = "an object with \"policy\", \"key\" and optional fields")]
 pub struct Item<'a> {
     /// The policy's name, not yet known to exist.
     #[serde(borrow)]
@@ -73,7 +75,7 @@ impl<'a> Request<'a> {
         ];
         let known = endpoint.optional_fields();
         if let Some((field, _)) = given.iter().find(|(field, is_given)| *is_given && !known.contains(field)) {
-            return bad_request(format!("`{field}` has no meaning here; fields are {}", fields(known)));
+            return bad_request(format!("`{field}` is not a field of this endpoint; its fields are {}", fields(known)));
         }
         let Body { policy, key, cost, snapshot, mode, max_wait_ms, reservation } = body;
         let verb = verb(mode.unwrap_or(Mode::Take), max_wait_ms)?;
@@ -88,7 +90,7 @@ impl<'a> Request<'a> {
             Endpoint::Settle => Action::Settle(reservation_id(reservation.as_deref())?),
             Endpoint::Cancel => Action::Cancel(reservation_id(reservation.as_deref())?),
         };
-        Ok(Self { action, items: vec![Item { policy, key, cost, snapshot }] })
+        Ok(Self { endpoint, action, items: vec![Item { policy, key, cost, snapshot }] })
     }
 }
 
@@ -101,10 +103,10 @@ fn batch(body: &[u8]) -> Result<Request<'_>, Problem> {
         let mut earlier = requests.iter().take(index);
         if let Some(first) = earlier.position(|other| other.policy == item.policy && other.key == item.key) {
             let both = format!("requests {first} and {index} have the same policy and key");
-            return bad_request(format!("{both}: make them one, with the sum of their costs"));
+            return bad_request(format!("{both}: combine them, with the sum of their costs"));
         }
     }
-    Ok(Request { action: Action::Take(Verb::Consume), items: requests })
+    Ok(Request { endpoint: Endpoint::Batch, action: Action::Take(Verb::Consume), items: requests })
 }
 
 fn fields(optional: &[&str]) -> String {
@@ -115,7 +117,7 @@ fn verb(mode: Mode, max_wait_ms: Option<u64>) -> Result<Verb, Problem> {
     match (mode, max_wait_ms) {
         (Mode::Reserve, _) => Ok(Verb::Reserve { max_wait_ms }),
         (Mode::Borrow, _) => Ok(Verb::Borrow { max_wait_ms }),
-        (_, Some(_)) => bad_request("`max_wait_ms` goes with a `mode` of \"reserve\" or \"borrow\"".to_owned()),
+        (_, Some(_)) => bad_request("`max_wait_ms` needs a `mode` of \"reserve\" or \"borrow\"".to_owned()),
         (Mode::Take, None) => Ok(Verb::Consume),
         (Mode::UpTo, None) => Ok(Verb::ConsumeUpTo),
     }
@@ -124,7 +126,7 @@ fn verb(mode: Mode, max_wait_ms: Option<u64>) -> Result<Verb, Problem> {
 /// A reservation's id as clients have it: hexadecimal digits.
 fn reservation_id(text: Option<&str>) -> Result<u64, Problem> {
     let Some(text) = text else {
-        return bad_request("missing field `reservation`: the id that the reserving answer gave".to_owned());
+        return bad_request("missing field `reservation`: the id in the answer that reserved the tokens".to_owned());
     };
     let is_id = !text.is_empty() && text.len() <= RESERVATION_ID_LEN && text.bytes().all(|b| b.is_ascii_hexdigit());
     match u64::from_str_radix(text, 16) {
@@ -157,48 +159,45 @@ mod tests {
     }
 
     #[test]
-    fn a_request_is_a_policy_a_key_and_perhaps_more() {
-        let one = |action, cost| Ok(Request { action, items: vec![item("api", "alice", cost)] });
+    fn parses_a_policy_a_key_and_optional_fields() {
         let reserve = |max_wait_ms| Action::Reserve(Verb::Reserve { max_wait_ms });
         let by_limit = Cost::ByLimit(vec![("a".into(), 2), ("b".into(), 0)]);
-        for (endpoint, more, expected) in [
-            (Endpoint::Consume, "", one(Action::Take(Verb::Consume), None)),
-            (Endpoint::Consume, r#","mode":"take","cost":3"#, one(Action::Take(Verb::Consume), Some(Cost::Each(3)))),
-            (Endpoint::Consume, r#","mode":"reserve""#, one(reserve(None), None)),
-            (Endpoint::Consume, r#","mode":"reserve","max_wait_ms":0"#, one(reserve(Some(0)), None)),
+        for (endpoint, more, (action, cost)) in [
+            (Endpoint::Consume, "", (Action::Take(Verb::Consume), None)),
+            (Endpoint::Consume, r#","mode":"take","cost":3"#, (Action::Take(Verb::Consume), Some(Cost::Each(3)))),
+            (Endpoint::Consume, r#","mode":"reserve""#, (reserve(None), None)),
+            (Endpoint::Consume, r#","mode":"reserve","max_wait_ms":0"#, (reserve(Some(0)), None)),
             (
                 Endpoint::Consume,
                 r#","mode":"borrow","max_wait_ms":5"#,
-                one(Action::Take(Verb::Borrow { max_wait_ms: Some(5) }), None),
+                (Action::Take(Verb::Borrow { max_wait_ms: Some(5) }), None),
             ),
-            (
-                Endpoint::Consume,
-                r#","mode":"up_to","cost":9"#,
-                one(Action::Take(Verb::ConsumeUpTo), Some(Cost::Each(9))),
-            ),
-            (Endpoint::Peek, r#","mode":"reserve""#, one(Action::Look(Verb::Reserve { max_wait_ms: None }), None)),
-            (Endpoint::Charge, r#","cost":{"a":2,"b":0}"#, one(Action::Take(Verb::Charge), Some(by_limit))),
-            (Endpoint::Refund, "", one(Action::Take(Verb::Refund), None)),
-            (Endpoint::Reset, "", one(Action::Take(Verb::Reset), None)),
-            (Endpoint::Inspect, "", one(Action::Look(Verb::Consume), None)),
+            (Endpoint::Consume, r#","mode":"up_to","cost":9"#, (Action::Take(Verb::ConsumeUpTo), Some(Cost::Each(9)))),
+            (Endpoint::Peek, r#","mode":"reserve""#, (Action::Look(Verb::Reserve { max_wait_ms: None }), None)),
+            (Endpoint::Charge, r#","cost":{"a":2,"b":0}"#, (Action::Take(Verb::Charge), Some(by_limit))),
+            (Endpoint::Refund, "", (Action::Take(Verb::Refund), None)),
+            (Endpoint::Reset, "", (Action::Take(Verb::Reset), None)),
+            (Endpoint::Inspect, "", (Action::Look(Verb::Consume), None)),
             (
                 Endpoint::Settle,
                 r#","reservation":"00000000000ff","cost":1"#,
-                one(Action::Settle(255), Some(Cost::Each(1))),
+                (Action::Settle(255), Some(Cost::Each(1))),
             ),
-            (Endpoint::Cancel, r#","reservation":"fffffffffffff""#, one(Action::Cancel((1 << 52) - 1), None)),
+            (Endpoint::Cancel, r#","reservation":"fffffffffffff""#, (Action::Cancel((1 << 52) - 1), None)),
         ] {
             let body = format!(r#"{{"policy":"api","key":"alice"{more}}}"#);
-            assert_eq!(parse(endpoint, &body), expected, "{endpoint:?} {body}");
+            let items = vec![item("api", "alice", cost)];
+            assert_eq!(parse(endpoint, &body), Ok(Request { endpoint, action, items }), "{endpoint:?} {body}");
         }
     }
 
     #[test]
-    fn a_snapshot_is_asked_for_on_every_path_and_of_each_request_in_a_batch() {
+    fn every_endpoint_takes_snapshot_and_so_does_each_request_of_a_batch() {
         let of = |endpoint, body: String| {
-            Request::parse(endpoint, body.as_bytes()).map(|ask| ask.items.iter().map(|item| item.snapshot).collect())
+            Request::parse(endpoint, body.as_bytes())
+                .map(|request| request.items.iter().map(|item| item.snapshot).collect())
         };
-        for endpoint in Endpoint::PATHS.iter().filter_map(|path| Endpoint::of(path)) {
+        for endpoint in Endpoint::ALL {
             let more = match endpoint {
                 Endpoint::Settle | Endpoint::Cancel => r#","reservation":"1""#,
                 _ => "",
@@ -216,10 +215,13 @@ mod tests {
     }
 
     #[test]
-    fn a_batch_is_a_list_of_them() {
+    fn parses_a_batch() {
         let body = r#"{"requests":[{"policy":"a","key":"x"},{"policy":"a","key":"y","cost":2}]}"#;
         let items = vec![item("a", "x", None), item("a", "y", Some(Cost::Each(2)))];
-        assert_eq!(parse(Endpoint::Batch, body), Ok(Request { action: Action::Take(Verb::Consume), items }));
+        assert_eq!(
+            parse(Endpoint::Batch, body),
+            Ok(Request { endpoint: Endpoint::Batch, action: Action::Take(Verb::Consume), items })
+        );
         let many = |count: usize| {
             let items: Vec<_> = (0..count).map(|i| format!(r#"{{"policy":"a","key":"{i}"}}"#)).collect();
             format!(r#"{{"requests":[{}]}}"#, items.join(","))
@@ -230,9 +232,9 @@ mod tests {
             (many(17), "a batch has 1 to 16 requests, not 17"),
             (
                 r#"{"requests":[{"policy":"a","key":"x"},{"policy":"b","key":"x"},{"policy":"a","key":"x"}]}"#.into(),
-                "requests 0 and 2 have the same policy and key: make them one, with the sum of their costs",
+                "requests 0 and 2 have the same policy and key: combine them, with the sum of their costs",
             ),
-            ("[]".into(), "invalid type: sequence, expected a JSON object with \"requests\", a list"),
+            ("[]".into(), "invalid type: sequence, expected a JSON object with a list \"requests\""),
             ("{}".into(), "missing field `requests`"),
             (r#"{"requests":[],"snapshot":true}"#.into(), "unknown field `snapshot`, expected `requests`"),
             (
@@ -246,20 +248,24 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_meaning_for_a_path_is_not_ignored() {
+    fn rejects_fields_that_an_endpoint_does_not_take() {
         for (endpoint, more, expected) in [
             (
                 Endpoint::Refund,
                 r#","mode":"reserve""#,
-                "`mode` has no meaning here; fields are policy, key, cost, snapshot",
+                "`mode` is not a field of this endpoint; its fields are policy, key, cost, snapshot",
             ),
-            (Endpoint::Reset, r#","cost":1"#, "`cost` has no meaning here; fields are policy, key, snapshot"),
+            (
+                Endpoint::Reset,
+                r#","cost":1"#,
+                "`cost` is not a field of this endpoint; its fields are policy, key, snapshot",
+            ),
             (
                 Endpoint::Consume,
                 r#","reservation":"1""#,
-                "`reservation` has no meaning here; fields are policy, key, cost, mode, max_wait_ms, snapshot",
+                "`reservation` is not a field of this endpoint; its fields are policy, key, cost, mode, max_wait_ms, snapshot",
             ),
-            (Endpoint::Consume, r#","max_wait_ms":1"#, "`max_wait_ms` goes with a `mode` of \"reserve\" or \"borrow\""),
+            (Endpoint::Consume, r#","max_wait_ms":1"#, "`max_wait_ms` needs a `mode` of \"reserve\" or \"borrow\""),
             (
                 Endpoint::Consume,
                 r#","mode":"lend""#,
@@ -289,11 +295,11 @@ mod tests {
     }
 
     #[test]
-    fn every_mistake_is_named_with_what_would_be_right() {
+    fn says_what_is_wrong_and_what_would_be_right() {
         for (body, expected) in [
-            ("", "the body cannot be read as JSON: EOF while parsing a value at line 1 column 0"),
-            ("null", "invalid type: null, expected a JSON object with \"policy\", \"key\" and perhaps more"),
-            ("[]", "invalid type: sequence, expected a JSON object with \"policy\", \"key\" and perhaps more"),
+            ("", "the body is not valid JSON: EOF while parsing a value at line 1 column 0"),
+            ("null", "invalid type: null, expected a JSON object with \"policy\", \"key\" and optional fields"),
+            ("[]", "invalid type: sequence, expected a JSON object with \"policy\", \"key\" and optional fields"),
             (r#" ["p","a",1]"#, "invalid type: sequence, expected a JSON object"),
             (r#"{"key":"a"}"#, "missing field `policy`"),
             (r#"{"policy":"p"}"#, "missing field `key`"),
@@ -302,7 +308,7 @@ mod tests {
                 "unknown field `amount`, expected one of `policy`, `key`, `cost`, `snapshot`, `mode`, `max_wait_ms`, `reservation`",
             ),
             (r#"{"policy":"p","key":"a","key":"b"}"#, "duplicate field `key`"),
-            (r#"{"policy":"p","key":""}"#, "an empty key: it must have 1 to 512 bytes"),
+            (r#"{"policy":"p","key":""}"#, "the key is empty: it must have 1 to 512 bytes"),
             (r#"{"policy":"p","key":7}"#, "invalid type: integer `7`, expected a key of 1 to 512 bytes of text"),
             (r#"{"policy":"p","key":"\ud800"}"#, "unexpected end of hex escape at line 1 column 28"),
             (r#"{"policy":"p","key":"a","cost":-1}"#, "integer `-1`, expected a cost that is a whole number from 0 to"),
@@ -323,16 +329,19 @@ mod tests {
     }
 
     #[test]
-    fn a_key_of_512_bytes_passes_and_one_of_513_does_not() {
+    fn accepts_a_key_of_512_bytes_and_rejects_one_of_513() {
         let body = |len: usize| format!(r#"{{"policy":"p","key":"{}"}}"#, "k".repeat(len));
-        assert_eq!(Request::parse(Endpoint::Consume, body(512).as_bytes()).map(|ask| ask.items[0].key.len()), Ok(512));
-        assert!(detail(&body(513)).contains("a key of 513 bytes is too long: it must have 1 to 512"));
+        assert_eq!(
+            Request::parse(Endpoint::Consume, body(512).as_bytes()).map(|request| request.items[0].key.len()),
+            Ok(512)
+        );
+        assert!(detail(&body(513)).contains("a key of 513 bytes is too long: at most 512"));
         // 171 characters of three bytes are 513 bytes: bytes are counted, not characters.
         assert!(detail(&format!(r#"{{"policy":"p","key":"{}"}}"#, "語".repeat(171))).contains("a key of 513 bytes"));
     }
 
     #[test]
-    fn a_key_with_invalid_utf_8_is_refused_rather_than_mended() {
+    fn rejects_a_key_that_is_not_utf_8() {
         assert!(matches!(
             Request::parse(Endpoint::Consume, b"{\"policy\":\"p\",\"key\":\"\xff\"}"),
             Err(Problem::BadRequest { .. })
@@ -340,11 +349,11 @@ mod tests {
     }
 
     #[test]
-    fn a_cost_may_be_written_with_a_point_if_it_is_whole() {
+    fn accepts_whole_costs_with_a_decimal_point() {
         for (cost, expected) in [("1.0", 1), ("1e3", 1000), ("-0.0", 0), ("9007199254740991.0", MAX_TOKENS), ("0", 0)] {
             let body = format!(r#"{{"policy":"p","key":"a","cost":{cost}}}"#);
             assert_eq!(
-                Request::parse(Endpoint::Consume, body.as_bytes()).map(|mut ask| ask.items.remove(0).cost),
+                Request::parse(Endpoint::Consume, body.as_bytes()).map(|mut request| request.items.remove(0).cost),
                 Ok(Some(Cost::Each(expected))),
                 "{cost}"
             );
@@ -352,7 +361,7 @@ mod tests {
     }
 
     #[test]
-    fn a_body_of_the_largest_size_is_read_and_one_byte_more_is_not() {
+    fn accepts_a_body_of_the_largest_size_and_rejects_one_byte_more() {
         let body = |len: usize| format!("{:len$}", r#"{"policy":"p","key":"a"}"#);
         assert!(Request::parse(Endpoint::Consume, body(MAX_BODY_LEN).as_bytes()).is_ok());
         assert_eq!(Request::parse(Endpoint::Consume, body(MAX_BODY_LEN + 1).as_bytes()), Err(Problem::BodyTooLarge));

@@ -6,7 +6,7 @@ use super::cost::Cost;
 use super::endpoint::Endpoint;
 use super::problem::Problem;
 use super::request::Request;
-use crate::limit::Verb;
+use crate::limit::{Decision, Verb};
 use crate::policy::{Cause, NamedLimit, Policies, Policy};
 use crate::protocol::{Action, LimitAnswer};
 
@@ -24,38 +24,37 @@ pub struct ResolvedRequest {
 pub struct ResolvedItem {
     /// The policy.
     pub policy: Arc<Policy>,
-    /// The cost of each of its limits.
+    /// The cost of each of its limits. Empty to settle a reservation at the cost that was reserved.
     pub costs: Vec<u64>,
     pub(super) wants_snapshot: bool,
 }
 
 impl ResolvedRequest {
-    /// Finds the policies that `ask` names.
+    /// Finds the policies that `request` names.
     ///
     /// # Errors
-    /// [`Problem::UnknownPolicy`], and what is wrong with the costs: see [`Cost::of`](super::Cost::of).
-    pub fn new(endpoint: Endpoint, ask: &Request<'_>, policies: &Policies) -> Result<Self, Problem> {
-        let verb = match ask.action {
+    /// [`Problem::UnknownPolicy`], and what is wrong with the costs: see [`Cost::of`].
+    pub fn new(request: &Request<'_>, policies: &Policies) -> Result<Self, Problem> {
+        let Request { endpoint, action, .. } = *request;
+        let verb = match action {
             Action::Look(verb) | Action::Take(verb) | Action::Reserve(verb) => verb,
-            Action::Hold(_) => Verb::Consume,
             Action::Settle(_) | Action::Cancel(_) => Verb::Charge,
+            Action::Hold(_) => Verb::Consume,
         };
-        let items = ask.items.iter().map(|item| {
+        let items = request.items.iter().map(|item| {
             let Some(policy) = policies.get(&item.policy) else {
-                return Err(Problem::UnknownPolicy { policy: item.policy.clone().into_owned() });
+                let known = policies.iter().map(|policy| policy.name().to_owned()).collect();
+                return Err(Problem::UnknownPolicy { policy: item.policy.clone().into_owned(), known });
             };
             let costs = match (&item.cost, endpoint) {
                 (Some(cost), _) => cost.of(policy, verb)?,
-                (None, Endpoint::Settle) => {
-                    let detail = "missing field `cost`: what the work did cost in the end".to_owned();
-                    return Err(Problem::BadRequest { detail });
-                }
+                (None, Endpoint::Settle) => Vec::new(),
                 (None, Endpoint::Reset | Endpoint::Inspect | Endpoint::Cancel) => vec![0; policy.limits().len()],
-                (None, _) => Cost::Each(1).of(policy, verb)?,
+                (None, _) => Cost::DEFAULT.of(policy, verb)?,
             };
             Ok(ResolvedItem { policy: Arc::clone(policy), costs, wants_snapshot: item.snapshot })
         });
-        Ok(Self { endpoint, action: ask.action, items: items.collect::<Result<_, _>>()? })
+        Ok(Self { endpoint, action, items: items.collect::<Result<_, _>>()? })
     }
 
     /// What is to be done.
@@ -71,16 +70,21 @@ impl ResolvedRequest {
     }
 }
 
-/// A limit, what was asked of it, and its answer.
+/// A limit, the cost that was asked of it, and its answer.
 pub(super) type Answered<'a> = (&'a NamedLimit, u64, LimitAnswer);
 
 impl ResolvedItem {
     pub(super) fn answers(&self, answers: &[LimitAnswer]) -> Result<Vec<Answered<'_>>, Problem> {
         let limits = self.policy.limits();
         if answers.len() != limits.len() {
-            return Err(Problem::Unavailable { cause: Cause::Failed }); // an object of another version, for a moment
+            return Err(Problem::Unavailable { cause: Cause::Failed }); // from an object of another version
         }
-        let all = limits.iter().zip(&self.costs).zip(answers);
-        Ok(all.map(|((limit, &cost), &answer)| (limit, cost, answer)).collect())
+        let reserved = |answer: &LimitAnswer| match answer.decision {
+            Decision::Allow { tokens, .. } => tokens,
+            Decision::Wait { .. } | Decision::Never { .. } => 0,
+        };
+        let costs = (0..).map(|index| self.costs.get(index).copied());
+        let all = limits.iter().zip(costs).zip(answers);
+        Ok(all.map(|((limit, cost), answer)| (limit, cost.unwrap_or_else(|| reserved(answer)), *answer)).collect())
     }
 }

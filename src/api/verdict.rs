@@ -111,8 +111,9 @@ impl ResolvedRequest {
         let capacity = limit.limit().config().capacity;
         let verb = match self.action {
             Action::Look(verb) | Action::Take(verb) | Action::Reserve(verb) => verb,
+            Action::Settle(_) => Verb::Charge,
             Action::Cancel(_) => Verb::Refund,
-            Action::Hold(_) | Action::Settle(_) => Verb::Consume,
+            Action::Hold(_) => Verb::Consume,
         };
         let (moved, ready_at, retry_at) = match answer.decision {
             Decision::Allow { tokens, ready_at } => (Some(tokens), Some(ready_at), None),
@@ -148,7 +149,7 @@ impl Verdict<'_> {
         };
         match owed {
             0 => format!("policy {full_name} has {remaining} of {limit} tokens left and the cost is {cost}; {when}"),
-            _ => format!("policy {full_name} owes {owed} tokens, of {limit}, and the cost is {cost}; {when}"),
+            _ => format!("policy {full_name} owes {owed} tokens and the cost is {cost}; {when}"),
         }
     }
 }
@@ -175,10 +176,6 @@ const fn is_near(remaining: u64, capacity: u64) -> bool {
 
 pub(super) fn until_ms(now: i64, at: i64) -> u64 {
     u64::try_from(at.saturating_sub(now)).unwrap_or(0)
-}
-
-pub(super) fn until_s(now: i64, at: i64) -> u64 {
-    until_ms(now, at).div_ceil(1_000)
 }
 
 #[allow(clippy::trivially_copy_pass_by_ref, reason = "serde calls it so; on wasm32 it is not even small")]

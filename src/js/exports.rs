@@ -124,6 +124,9 @@ pub extern "C" fn restore(bucket: &mut Bucket, tokens: f64, drops: f64, at: f64,
 
 #[cfg(test)]
 mod tests {
+    #[cfg(target_family = "wasm")]
+    use wasm_bindgen_test::wasm_bindgen_test as test;
+
     use super::*;
 
     const MAX: f64 = 9_007_199_254_740_991.0; // 2⁵³ − 1

@@ -4,6 +4,7 @@ use core::num::NonZeroU64;
 
 use super::config::{Config, ConfigError, Kind, MAX_SPAN_MS, MAX_TOKENS};
 use super::decision::{Decision, Verb};
+use super::divisor::Divisor;
 use super::state::{MAX_DROPS, State};
 
 /// A checked limit, ready to decide. One limit serves any number of keys; each key has its own [`State`].
@@ -25,6 +26,13 @@ pub struct Limit {
     pub(super) tick_ms: NonZeroU64,
     /// The longest refill that can matter: from the deepest level to full. `fill_ticks * refill` fits an `i64`.
     fill_ticks: u64,
+    /// For how long after its moment a token bucket takes the fast path: the refill needs no clipping to be exact. 0 for
+    /// windows.
+    fast_ms: u64,
+    /// Divides by `refill`.
+    refill_divisor: Divisor,
+    /// The largest cost worth waiting for: the capacity, or 0 without refills.
+    max_wait_cost: u64,
     /// The capacity in drops.
     pub(super) full: i64,
     /// The largest debt in drops.
@@ -52,12 +60,13 @@ impl Limit {
         if period_ms > MAX_SPAN_MS {
             return Err(ConfigError::PeriodTooLong { period_ms, max_ms: MAX_SPAN_MS });
         }
-        let (drops_per_token, refill, tick_ms) = match kind {
+        let (drops_per_token, refill, tick_ms, max_fast_ms) = match kind {
             Kind::TokenBucket => {
                 let divisor = gcd(rate, period);
-                (NonZeroU64::new(period_ms / divisor).unwrap_or(NonZeroU64::MIN), rate / divisor, NonZeroU64::MIN)
+                let drops_per_token = NonZeroU64::new(period_ms / divisor).unwrap_or(NonZeroU64::MIN);
+                (drops_per_token, rate / divisor, NonZeroU64::MIN, u64::MAX)
             }
-            Kind::FixedWindow => (NonZeroU64::MIN, rate, period),
+            Kind::FixedWindow => (NonZeroU64::MIN, rate, period, 0),
         };
         let max_total = largest_total(drops_per_token, refill, tick_ms);
         if capacity > max_total {
@@ -83,12 +92,17 @@ impl Limit {
         // sums of levels, which lie within ±2⁶¹, fit.
         let drops = |tokens: u64| tokens.wrapping_mul(drops_per_token.get()).cast_signed();
         let full = drops(capacity);
+        let to_fill = full.wrapping_add(MAX_DROPS).unsigned_abs();
+        // Without refills, any number of ticks adds nothing.
+        let fill_ticks = to_fill.checked_div(refill).map_or(u64::MAX, |ticks| ticks.wrapping_add(1));
         Ok(Self {
             drops_per_token,
             refill: refill.cast_signed(),
             tick_ms,
-            fill_ticks: NonZeroU64::new(refill)
-                .map_or(0, |refill| full.wrapping_add(MAX_DROPS).unsigned_abs().div_ceil(refill.get())),
+            fill_ticks,
+            fast_ms: fill_ticks.min(max_fast_ms),
+            refill_divisor: Divisor::new(NonZeroU64::new(refill).unwrap_or(NonZeroU64::MIN)),
+            max_wait_cost: if refill == 0 { 0 } else { capacity },
             full,
             debt: drops(max_debt),
             config: *config,
@@ -138,18 +152,25 @@ impl Limit {
 
     /// Takes `cost` tokens now or refuses. Use this to drop excess work; to delay it instead, use [`Limit::reserve`].
     /// A cost of zero takes nothing, and is refused while the bucket is in debt.
-    #[inline]
+    #[expect(clippy::inline_always, reason = "a call that returns its answer in memory takes as long as the decision")]
+    #[inline(always)]
     pub fn consume(&self, state: &mut State, now: i64, cost: u64) -> Decision {
         match self.fast_path(state, now, cost) {
             Some(FastPath::Granted) => Decision::Allow { tokens: cost, ready_at: now },
-            Some(FastPath::Refused { current, drops }) => Decision::Wait { retry_at: self.rise_time(current, drops) },
-            None => self.apply(state, now, cost, Verb::Consume),
+            Some(FastPath::Refused { missing }) if cost <= self.max_wait_cost => {
+                Decision::Wait { retry_at: after(now, self.refill_divisor.div_ceil(missing)) }
+            }
+            Some(FastPath::RefusedInWindow { missing }) if cost <= self.max_wait_cost => {
+                Decision::Wait { retry_at: self.rise_time(state.at, missing) }
+            }
+            _ => self.apply(state, now, cost, Verb::Consume),
         }
     }
 
     /// The same as [`Limit::consume`], but reports only whether it granted. Use this when the moment to retry does not
-    /// matter: working it out takes a division.
-    #[inline]
+    /// matter: a refusal is faster without it.
+    #[expect(clippy::inline_always, reason = "a call that returns its answer in memory takes as long as the decision")]
+    #[inline(always)]
     pub fn try_consume(&self, state: &mut State, now: i64, cost: u64) -> bool {
         match self.fast_path(state, now, cost) {
             Some(answer) => matches!(answer, FastPath::Granted),
@@ -239,17 +260,54 @@ impl Limit {
     /// The fast path, for nearly every request: grants without a division, and refuses without a write.
     #[inline]
     fn fast_path(&self, state: &mut State, now: i64, cost: u64) -> Option<FastPath> {
-        // One comparison for 1..=capacity: a cost of zero wraps around and takes the slow path.
-        if cost.wrapping_sub(1) >= self.config.capacity {
+        let drops = self.fast_drops(cost)?;
+        if now < state.at {
             return None;
         }
-        let current = self.refill_fast(*state, now)?;
-        let drops = self.drops(cost);
-        if current.level >= drops {
-            *state = State { level: current.level.wrapping_sub(drops), at: current.at };
+        let elapsed_ms = now.abs_diff(state.at);
+        if elapsed_ms < self.fast_ms {
+            let level = self.unclipped_level(state, elapsed_ms);
+            // Two branches, and not a minimum: what a full bucket is left with does not depend on its last level, so the
+            // processor does not wait until the last request's store can be loaded.
+            if level >= self.full {
+                if self.full < drops {
+                    return None; // more than the capacity
+                }
+                *state = State { level: self.full.wrapping_sub(drops), at: now };
+                return Some(FastPath::Granted);
+            }
+            if level < drops {
+                return Some(FastPath::Refused { missing: drops.abs_diff(level) });
+            }
+            *state = State { level: level.wrapping_sub(drops), at: now };
             return Some(FastPath::Granted);
         }
-        (self.refill > 0).then_some(FastPath::Refused { current, drops })
+        if elapsed_ms >= self.tick_ms.get() || cost > self.config.capacity {
+            return None;
+        }
+        // The window is still open: no refill.
+        if state.level < drops {
+            return Some(FastPath::RefusedInWindow { missing: drops.abs_diff(state.level) });
+        }
+        state.level = state.level.wrapping_sub(drops);
+        Some(FastPath::Granted)
+    }
+
+    /// `cost` in drops; `None` for 0 and, at the latest when drops do not fit, for a cost above the capacity.
+    #[inline]
+    fn fast_drops(&self, cost: u64) -> Option<i64> {
+        let cost = NonZeroU64::new(cost)?;
+        // For a constant cost such as 1 the overflow check compiles to nothing; in wasm it would be a call.
+        #[cfg(not(target_family = "wasm"))]
+        return i64::try_from(cost.get()).ok()?.checked_mul(self.drops_per_token.get().cast_signed());
+        #[cfg(target_family = "wasm")]
+        return (cost.get() <= self.config.capacity).then(|| self.drops(cost.get()));
+    }
+
+    /// The level of a token bucket after less than `fast_ms`, possibly above its capacity.
+    #[inline]
+    const fn unclipped_level(&self, state: &State, elapsed_ms: u64) -> i64 {
+        state.level.wrapping_add(elapsed_ms.cast_signed().wrapping_mul(self.refill))
     }
 
     #[cold]
@@ -262,36 +320,18 @@ impl Limit {
     #[must_use]
     #[inline(never)] // Many callers, none of them hot; inlining would only grow the wasm.
     pub fn refilled(&self, state: &State, now: i64) -> State {
-        self.refill_fast(*state, now).unwrap_or_else(|| self.refill_slow(*state, now))
-    }
-
-    /// The same, or `None` if a window has opened or the clock stepped back.
-    #[inline]
-    fn refill_fast(&self, state: State, now: i64) -> Option<State> {
         if now < state.at {
-            return None;
+            return self.anchored(*state, now);
         }
         let elapsed_ms = now.abs_diff(state.at);
-        if self.tick_ms == NonZeroU64::MIN {
-            return Some(self.credited(state, elapsed_ms, now));
+        if elapsed_ms < self.fast_ms {
+            return State { level: self.unclipped_level(state, elapsed_ms).min(self.full), at: now };
         }
-        (elapsed_ms < self.tick_ms.get()).then_some(state)
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn refill_slow(&self, state: State, now: i64) -> State {
-        if now < state.at {
-            return self.anchored(state, now);
+        if elapsed_ms < self.tick_ms.get() {
+            return *state;
         }
-        let ticks = now.abs_diff(state.at) / self.tick_ms;
+        let ticks = elapsed_ms / self.tick_ms;
         let at = state.at.saturating_add_unsigned(ticks.wrapping_mul(self.tick_ms.get())); // at most `now`
-        self.credited(state, ticks, at)
-    }
-
-    /// The state `ticks` later, the last of them at `at`.
-    #[inline]
-    fn credited(&self, state: State, ticks: u64, at: i64) -> State {
         // Exact: `fill_ticks` is chosen so that the product is at most 2 · 2⁶¹ + refill, which leaves room for the sum.
         let credit = ticks.min(self.fill_ticks).cast_signed().wrapping_mul(self.refill);
         State { level: state.level.wrapping_add(credit).min(self.full), at }
@@ -313,7 +353,9 @@ impl Limit {
     #[inline(never)]
     fn apply(&self, state: &mut State, now: i64, cost: u64, verb: Verb) -> Decision {
         let current = self.refilled(state, now);
-        *state = self.anchored(*state, now);
+        if now < state.at {
+            *state = current; // nothing was credited: this is what a refusal leaves
+        }
         let cost = match verb {
             Verb::Consume | Verb::Reserve { .. } | Verb::Borrow { .. } => cost,
             // At least one token, so that an empty bucket refuses.
@@ -362,7 +404,7 @@ impl Limit {
         else {
             return Decision::Never { max }; // in debt for good: even a cost of 0 is refused
         };
-        if debt_at == now && ready_at.abs_diff(now) <= advance.max_wait_ms {
+        if current.level >= debt_level && ready_at.abs_diff(now) <= advance.max_wait_ms {
             if cost > 0 {
                 *state = State { level: current.level.wrapping_sub(drops), at: current.at };
             }
@@ -403,18 +445,13 @@ impl Limit {
         if current.level >= level {
             return Some(now);
         }
-        (self.refill > 0).then(|| self.rise_time(current, level))
+        (self.refill > 0).then(|| self.rise_time(current.at, level.abs_diff(current.level)))
     }
 
-    /// The same for a level above that of `current`, if the limit refills at all. Inlined, so that a caller that
-    /// ignores the moment does not pay for the division.
-    #[cfg_attr(target_family = "wasm", inline(never))] // One copy, for the sake of the download.
-    #[cfg_attr(not(target_family = "wasm"), inline)]
-    fn rise_time(&self, current: State, level: i64) -> i64 {
-        let missing = level.abs_diff(current.level);
-        let refill = NonZeroU64::new(self.refill.cast_unsigned()).unwrap_or(NonZeroU64::MIN);
-        let wait_ms = product(missing.div_ceil(refill.get()), self.tick_ms.get());
-        current.at.saturating_add_unsigned(wait_ms)
+    /// The moment at which `missing` drops, at least one, have come back since `at`, if the limit refills at all.
+    #[inline(never)]
+    fn rise_time(&self, at: i64, missing: u64) -> i64 {
+        after(at, product(self.refill_divisor.div_ceil(missing), self.tick_ms.get()))
     }
 
     /// The start of the tick that holds `now`.
@@ -444,10 +481,13 @@ impl Limit {
 /// An answer of the fast path.
 enum FastPath {
     Granted,
-    /// Not before the level, now that of `current`, has reached `drops`.
+    /// Not before `missing` drops have come back.
     Refused {
-        current: State,
-        drops: i64,
+        missing: u64,
+    },
+    /// The same, in a window that is still open.
+    RefusedInWindow {
+        missing: u64,
     },
 }
 
@@ -479,6 +519,12 @@ pub(super) const fn product(a: u64, b: u64) -> u64 {
     if a.leading_zeros().saturating_add(b.leading_zeros()) > 64 { a.wrapping_mul(b) } else { i64::MAX.cast_unsigned() }
 }
 
+/// The moment `ms` after `at`, for at most `i64::MAX` of them.
+#[inline]
+fn after(at: i64, ms: u64) -> i64 {
+    at.checked_add(ms.cast_signed()).unwrap_or(i64::MAX)
+}
+
 /// The greatest common divisor, by Euclid; `gcd(0, n)` is n.
 fn gcd(a: u64, b: NonZeroU64) -> NonZeroU64 {
     match NonZeroU64::new(a % b) {
@@ -488,7 +534,11 @@ fn gcd(a: u64, b: NonZeroU64) -> NonZeroU64 {
 }
 
 #[cfg(test)]
+#[allow(clippy::arithmetic_side_effects, reason = "clippy takes a browser's tests for code")]
 mod tests {
+    #[cfg(target_family = "wasm")]
+    use wasm_bindgen_test::wasm_bindgen_test as test;
+
     use super::*;
 
     #[test]

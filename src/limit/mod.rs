@@ -45,6 +45,7 @@ mod arithmetic;
 mod carry;
 mod config;
 mod decision;
+mod divisor;
 mod jitter;
 mod record;
 mod snapshot;

@@ -29,9 +29,11 @@
 )]
 
 mod numbers;
+mod policies;
 mod reply;
 mod request;
 
 pub use numbers::{Format, Unreadable};
+pub use policies::policies_asked;
 pub use reply::{Decided, LimitAnswer, ObjectReply, Reserved};
 pub use request::{Action, ObjectRequest, RequestId};

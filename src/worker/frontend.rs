@@ -1,21 +1,19 @@
-//! The frontend: what a request asks, of which objects, and what the answer is. `frontend.mjs` takes it there and back.
+//! The frontend: whether a request is valid, what it asks, and of which objects. `frontend.mjs` brings it here.
 
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use sha2::{Digest, Sha256};
 use wasm_bindgen::prelude::{JsValue, wasm_bindgen};
 use worker::{Env, console_log};
 
+use super::call::{Call, Object};
 use super::settings::Settings;
-use crate::api::{
-    Cause, Endpoint, MAX_BODY_LEN, Problem, Reply, Request, ResolvedItem, ResolvedRequest, degraded_reply, require_json,
-};
-use crate::limit::{Decision, Verb};
-use crate::protocol::{Action, Format, ObjectReply, ObjectRequest, RequestId};
+use crate::api::{Endpoint, MAX_BODY_LEN, Problem, Reply, Request, ResolvedRequest, require_json};
+use crate::policy::Cause;
+use crate::protocol::RequestId;
 
-/// Answers requests, as far as that needs nobody else. Replies are texts: see [`Reply::to_text`].
+/// Answers requests, as far as that needs no object. Replies are texts: see [`Reply::to_text`].
 #[wasm_bindgen]
 pub struct Frontend {
     env: Env,
@@ -25,7 +23,7 @@ pub struct Frontend {
 #[expect(clippy::needless_pass_by_value, reason = "wasm-bindgen has no optional texts by reference")]
 #[expect(clippy::unused_self, reason = "only calls on an object revive an instance that has panicked")]
 impl Frontend {
-    /// A front with the settings in `env`.
+    /// A frontend with the settings in `env`.
     #[wasm_bindgen(constructor)]
     #[must_use]
     pub fn new(env: Env) -> Self {
@@ -40,6 +38,7 @@ impl Frontend {
         url: &str,
         authorization: Option<String>,
         content_type: Option<String>,
+        content_encoding: Option<String>,
         content_length: Option<String>,
     ) -> Option<String> {
         if method == "OPTIONS" {
@@ -50,6 +49,7 @@ impl Frontend {
             path(url),
             authorization.as_deref(),
             content_type.as_deref(),
+            content_encoding.as_deref(),
             content_length.as_deref(),
         );
         reply.unwrap_or_else(|problem| Some(problem.reply())).map(|reply| reply.to_text())
@@ -57,11 +57,19 @@ impl Frontend {
 
     /// What to do about a request that [`Frontend::head`] let pass: a [`Call`], or the text of a reply.
     #[must_use]
-    pub fn ask(&self, url: &str, idempotency_key: Option<String>, body: &[u8]) -> JsValue {
-        match self.call(path(url), idempotency_key.as_deref(), body) {
+    pub fn ask(&self, url: &str, idempotency_key: Option<String>, body: &[u8], now: f64) -> JsValue {
+        #[expect(clippy::cast_possible_truncation, reason = "whole milliseconds, and below 2⁵³")]
+        let now = now as i64;
+        match self.call(path(url), idempotency_key.as_deref(), body, now) {
             Ok(call) => call.into(),
             Err(problem) => problem.reply().to_text().into(),
         }
+    }
+
+    /// The reply to a request whose body did not arrive in time.
+    #[must_use]
+    pub fn too_slow(&self) -> String {
+        Problem::RequestTimeout.reply().to_text()
     }
 
     /// The reply to a request whose body could not be read.
@@ -70,7 +78,7 @@ impl Frontend {
         Problem::BadRequest { detail: format!("the body cannot be read: {error}") }.reply().to_text()
     }
 
-    /// The reply when something failed that cannot.
+    /// The reply after an internal error that should be impossible.
     #[must_use]
     pub fn failed(&self) -> String {
         Problem::Unavailable { cause: Cause::Failed }.reply().to_text()
@@ -97,6 +105,7 @@ impl Frontend {
         path: &str,
         authorization: Option<&str>,
         content_type: Option<&str>,
+        content_encoding: Option<&str>,
         content_length: Option<&str>,
     ) -> Result<Option<Reply>, Problem> {
         let settings = Settings::of(&self.env)?;
@@ -112,7 +121,7 @@ impl Frontend {
             return Err(Problem::NotFound { path: path.to_owned() });
         }
         require_method(method, &["POST"], "POST")?;
-        require_json(content_type)?;
+        require_json(content_type, content_encoding)?;
         // A length that is announced is believed: the runtime holds a client to it.
         match content_length.and_then(|length| length.parse::<u64>().ok()) {
             Some(length) if length > MAX_BODY_LEN as u64 => Err(Problem::BodyTooLarge),
@@ -120,247 +129,47 @@ impl Frontend {
         }
     }
 
-    fn call(&self, path: &str, idempotency_key: Option<&str>, body: &[u8]) -> Result<Call, Problem> {
+    fn call(&self, path: &str, idempotency_key: Option<&str>, body: &[u8], now: i64) -> Result<Call, Problem> {
         let settings = Settings::of(&self.env)?;
         let endpoint = Endpoint::of(path).ok_or_else(|| Problem::NotFound { path: path.to_owned() })?;
-        let ask = Request::parse(endpoint, body)?;
-        let asked = ResolvedRequest::new(endpoint, &ask, &settings.policies)?;
+        let request = Request::parse(endpoint, body)?;
+        let asked = ResolvedRequest::new(&request, &settings.policies)?;
+        let names: Vec<_> = request.items.iter().map(|item| settings.credentials.object_name(&item.key)).collect();
         let mut objects: BTreeMap<String, Vec<usize>> = BTreeMap::new();
-        for (index, item) in ask.items.iter().enumerate() {
-            objects.entry(settings.credentials.object_name(&item.key)).or_default().push(index);
+        for (index, name) in names.iter().enumerate() {
+            objects.entry(name.clone()).or_default().push(index);
         }
-        let id = match idempotency_key {
-            Some(key) if key.is_empty() || key.len() > MAX_IDEMPOTENCY_KEY_LEN => {
-                let detail = format!("an Idempotency-Key has 1 to {MAX_IDEMPOTENCY_KEY_LEN} bytes");
-                return Err(Problem::BadRequest { detail });
-            }
-            key => key.map(|key| settings.credentials.request_id_of(key)),
+        let request_id = match idempotency_key {
+            Some(key) => RequestId {
+                id: settings.credentials.request_id_of(require_idempotency_key(key)?),
+                fingerprint: request.fingerprint(&names),
+                is_lasting: true,
+            },
+            None => RequestId { id: next_id()?, fingerprint: 0, is_lasting: false },
         };
-        let objects = objects.into_iter().map(|(name, items)| Object { name, items, reply: None }).collect();
-        let own_id = next_id()?;
-        let request_id = RequestId { id: id.unwrap_or(own_id), fingerprint: 0, is_lasting: id.is_some() };
-        let mut call = Call { asked, is_batch: endpoint == Endpoint::Batch, objects, request_id, own_id };
-        if request_id.is_lasting {
-            call.request_id.fingerprint = call.fingerprint();
-        }
-        Ok(call)
+        let is_over_several = objects.len() > 1;
+        let hold_ids = objects.keys().filter(|_| is_over_several).map(|_| hold_id()).collect::<Result<Vec<_>, _>>()?;
+        let objects = objects.into_iter().map(|(name, items)| Object { name, items, call: None }).collect();
+        Ok(Call::new(asked, endpoint == Endpoint::Batch, objects, request_id, &hold_ids, now))
     }
 }
 
 /// As long as the longest that the payment interfaces take.
 const MAX_IDEMPOTENCY_KEY_LEN: usize = 255;
 
-/// A request that objects decide: one, or for a batch one for each key.
-///
-/// A batch over several keys is asked twice, the objects in the order of their names so that two batches never wait for
-/// each other: first each holds what it can grant, and then, if all can, each keeps it taken. Until the last has kept it
-/// the batch is not granted: what the others hold can still be given back, and what they have kept is lost at worst.
-#[wasm_bindgen]
-pub struct Call {
-    asked: ResolvedRequest,
-    is_batch: bool,
-    /// In the order of their names.
-    objects: Vec<Object>,
-    /// By what the objects know this call: by the client's `Idempotency-Key`, or the front's own id.
-    request_id: RequestId,
-    /// An id that nothing else has.
-    own_id: u128,
+/// The key, if it can be told from every other. The runtime replaces bytes that are not UTF-8 by U+FFFD, one like the other.
+fn require_idempotency_key(key: &str) -> Result<&str, Problem> {
+    if key.is_empty() || key.len() > MAX_IDEMPOTENCY_KEY_LEN || key.contains(char::REPLACEMENT_CHARACTER) {
+        let detail = format!("an Idempotency-Key has 1 to {MAX_IDEMPOTENCY_KEY_LEN} bytes of UTF-8");
+        return Err(Problem::BadRequest { detail });
+    }
+    Ok(key)
 }
 
-struct Object {
-    name: String,
-    /// Which of the items are its.
-    items: Vec<usize>,
-    reply: Option<ObjectReply>,
-}
-
-#[wasm_bindgen]
-impl Call {
-    /// How many objects decide.
-    #[wasm_bindgen(getter)]
-    #[must_use]
-    pub fn count(&self) -> usize {
-        self.objects.len()
-    }
-
-    /// The name of an object.
-    #[must_use]
-    pub fn name(&self, index: usize) -> String {
-        self.objects.get(index).map(|object| object.name.clone()).unwrap_or_default()
-    }
-
-    /// The names of the policies it is asked for.
-    #[must_use]
-    pub fn policies(&self, index: usize) -> String {
-        let names: Vec<_> = self.policies_of(index).collect();
-        names.join(",")
-    }
-
-    /// What it is asked, or first asked.
-    #[must_use]
-    pub fn request(&self, index: usize) -> Vec<f64> {
-        let request = self.first_question(index);
-        let request_id = (!matches!(request.action, Action::Look(_))).then_some(self.request_id);
-        ObjectRequest { request_id, ..request }.to_numbers(Format::NEWEST)
-    }
-
-    /// What it is asked when another has refused already: only what it would have said.
-    #[must_use]
-    pub fn look(&self, index: usize) -> Vec<f64> {
-        ObjectRequest { action: Action::Look(Verb::Consume), ..self.first_question(index) }.to_numbers(Format::NEWEST)
-    }
-
-    /// What it is asked when all have granted, if it holds anything: to keep it taken. The same twice is the same once.
-    #[must_use]
-    pub fn keep(&self, index: usize) -> Option<Vec<f64>> {
-        let action = Action::Settle(self.held(index)?);
-        let request_id = Some(self.request_id);
-        Some(ObjectRequest { action, request_id, costs: Vec::new() }.to_numbers(Format::NEWEST))
-    }
-
-    /// What it is asked when one has refused, if it holds anything: to give it back.
-    #[must_use]
-    pub fn give_back(&self, index: usize) -> Option<Vec<f64>> {
-        // So that asking again after a lost answer says what is left. The first request was known by another id, or the
-        // same if the client gave none: its memory is of what was kept, and nothing was.
-        let request_id = Some(RequestId { id: !self.own_id, fingerprint: 0, is_lasting: false });
-        Some(
-            ObjectRequest { action: Action::Cancel(self.held(index)?), request_id, costs: Vec::new() }
-                .to_numbers(Format::NEWEST),
-        )
-    }
-
-    /// Takes note of its answer; whether it granted.
-    ///
-    /// # Errors
-    /// When the numbers are no answer.
-    pub fn heard(&mut self, index: usize, numbers: &[f64]) -> Result<bool, JsValue> {
-        let reply = reply(numbers)?;
-        let is_granted = match &reply {
-            ObjectReply::Decided(decided) => matches!(decided.decision(), Decision::Allow { .. }),
-            _ => false,
-        };
-        if let Some(object) = self.objects.get_mut(index) {
-            object.reply = Some(reply);
-        }
-        Ok(is_granted)
-    }
-
-    /// Takes note that it has kept what it held, so that there is nothing to give back; or says that it has not, since
-    /// that had come back by itself, or another try has given it back.
-    ///
-    /// # Errors
-    /// When the numbers are no answer.
-    pub fn kept(&mut self, index: usize, numbers: &[f64]) -> Result<bool, JsValue> {
-        let kept = reply(numbers)?;
-        if let Some(ObjectReply::Decided(decided)) =
-            self.objects.get_mut(index).and_then(|object| object.reply.as_mut())
-        {
-            decided.reservation = None;
-            if let ObjectReply::Decided(kept) = &kept {
-                // A bucket that is full loses what comes back while a part of it is held: it stands as it does now.
-                for (limit, kept) in decided.limits.iter_mut().zip(&kept.limits) {
-                    limit.snapshot = kept.snapshot;
-                }
-            }
-        }
-        Ok(matches!(kept, ObjectReply::Decided(_)))
-    }
-
-    /// Takes note of what is left now that it has given back what it held.
-    ///
-    /// # Errors
-    /// When the numbers are no answer.
-    pub fn given_back(&mut self, index: usize, numbers: &[f64]) -> Result<(), JsValue> {
-        // Whatever else it says, nothing is held any more: it has come back, or another try has given it back.
-        if let (reply @ ObjectReply::Decided(_), Some(object)) = (reply(numbers)?, self.objects.get_mut(index)) {
-            object.reply = Some(reply);
-        }
-        Ok(())
-    }
-
-    /// The reply once all have answered.
-    #[must_use]
-    pub fn reply(self) -> String {
-        let all = self.objects.iter().map(|object| Some((object.items.as_slice(), object.reply.clone()?)));
-        let reply = match all.collect::<Option<Vec<_>>>() {
-            Some(replies) if self.is_batch => self.asked.batch_reply(&replies),
-            Some(replies) => match replies.as_slice() {
-                [(_, reply)] => self.asked.reply(reply),
-                _ => Err(Problem::Unavailable { cause: Cause::Failed }),
-            },
-            None => Err(Problem::Unavailable { cause: Cause::Failed }),
-        };
-        match reply {
-            Ok(reply) => reply.to_text(),
-            Err(Problem::Unavailable { cause }) => self.unanswered(cause.word()),
-            Err(problem) => problem.reply().to_text(),
-        }
-    }
-
-    /// The reply when one has not answered, for the reason of that name: see [`Cause::of`].
-    #[must_use]
-    pub fn unanswered(self, cause: &str) -> String {
-        let cause = Cause::of(cause);
-        let policies: Vec<_> = self.asked.items().iter().map(|item| &item.policy).collect();
-        // To let pass is for those that would take tokens; who looks, reports or gives back wants to know that it failed.
-        let would_take = match self.asked.action() {
-            Action::Take(verb) => matches!(verb, Verb::Consume | Verb::Borrow { .. } | Verb::ConsumeUpTo),
-            action => action == Action::Hold,
-        };
-        let reply = if would_take && policies.iter().all(|policy| policy.on_error().opens(cause)) {
-            let names: Vec<_> = policies.iter().map(|policy| policy.name()).collect();
-            degraded_reply(&names, cause)
-        } else {
-            Problem::Unavailable { cause }.reply()
-        };
-        reply.to_text()
-    }
-}
-
-impl Call {
-    fn items_of(&self, index: usize) -> impl Iterator<Item = &ResolvedItem> {
-        let items = self.objects.get(index).map(|object| object.items.as_slice()).unwrap_or_default();
-        items.iter().filter_map(|&item| self.asked.items().get(item))
-    }
-
-    fn policies_of(&self, index: usize) -> impl Iterator<Item = &str> {
-        self.items_of(index).map(|item| item.policy.wire_name())
-    }
-
-    fn first_question(&self, index: usize) -> ObjectRequest {
-        let action = match self.asked.action() {
-            Action::Hold if self.objects.len() == 1 => Action::Take(Verb::Consume),
-            action => action,
-        };
-        ObjectRequest { action, request_id: None, costs: self.items_of(index).map(|item| item.costs.clone()).collect() }
-    }
-
-    /// The reservation in which it holds its part of a batch.
-    fn held(&self, index: usize) -> Option<u64> {
-        match self.objects.get(index)?.reply.as_ref()? {
-            ObjectReply::Decided(decided) => decided.reservation.map(|reserved| reserved.id),
-            _ => None,
-        }
-    }
-
-    /// 64 bits of all that is asked, of whichever object. Only for a client's own key: the front never gives one id to two
-    /// requests.
-    fn fingerprint(&self) -> u64 {
-        let mut hash = Sha256::new();
-        for (index, object) in self.objects.iter().enumerate() {
-            hash.update(&object.name);
-            hash.update(self.policies(index));
-            for number in self.first_question(index).to_numbers(Format::NEWEST) {
-                hash.update(number.to_le_bytes());
-            }
-        }
-        hash.finalize().first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes))
-    }
-}
-
-fn reply(numbers: &[f64]) -> Result<ObjectReply, JsValue> {
-    ObjectReply::from_numbers(numbers).map_err(|_| JsValue::from_str("numbers that are no answer"))
+/// An id for a hold: as long as those that objects make, and never 0, with which they would.
+fn hold_id() -> Result<u64, Problem> {
+    let id = random().ok_or(Problem::Unavailable { cause: Cause::Failed })?;
+    Ok((id >> 12).max(1))
 }
 
 /// An id that no other request has: a random half, made once, and a count.

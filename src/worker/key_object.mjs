@@ -6,37 +6,44 @@ import * as built from "./rust/index.js";
 /** Only a class that extends `DurableObject` may answer RPC, and what Rust exports cannot. */
 export class KeyObject extends DurableObject {
   #rust;
+  #host;
 
   constructor(context, env) {
     super(context, env);
-    // Weakly: WebAssembly keeps the host until the Rust half is freed, and that is not before this object is.
+    // Weakly: WebAssembly keeps the host until the Rust half is freed, and that is not before this object is. Functions that are
+    // made together keep whatever any of them uses, so neither of these may use `this`.
     const self = new WeakRef(this);
     const host = new Host(context.storage, () => self.deref()?.#rust());
     this.#rust = lasting(() => new built.KeyObject(String(context.id), env, host));
+    this.#host = host;
   }
 
-  decide(policies, request) {
-    return this.#rust().decide(policies, request);
+  decide(policies, request, definitions) {
+    return this.#rust().decide(policies, request, definitions);
   }
 
+  /** Never throws: the runtime would try again for some minutes, and then never again. */
   alarm() {
+    this.#host.alarmed();
     try {
       this.#rust().clean();
+      this.#host.cleaned();
     } catch (error) {
-      // The runtime would try again for some minutes and then never more.
       console.error("not cleaned up:", error);
-      this.ctx.storage.setAlarm(Date.now() + RETRY_MS);
+      this.#host.not_cleaned();
     }
   }
 }
 
-/** An hour: whoever mends the settings or the storage needs some time. */
-const RETRY_MS = 3_600_000;
-
-/** Rows are values of the key-value interface, not of SQL: only there can a write go on while nobody waits for it. */
+/**
+ * Storage, alarms and timers. Rows are values of the key-value interface, not of SQL: only there can a write go on in the
+ * background.
+ */
 class Host {
   #storage;
   #rust;
+  /** Whether there is an alarm, or whether that is being looked up. */
+  #isAlarmKnown = false;
 
   constructor(storage, rust) {
     this.#storage = storage;
@@ -44,7 +51,9 @@ class Host {
   }
 
   rows() {
-    return [...this.#storage.kv.list()].flat();
+    const rows = [...this.#storage.kv.list()].filter(([name]) => name !== FAILURES);
+    if (rows.length > 0 && !this.#isAlarmKnown) this.#ensureAlarm();
+    return rows.flat();
   }
 
   write(rows) {
@@ -58,7 +67,7 @@ class Host {
 
   write_background(name, row, ledger, ticket) {
     this.#storage.put(name, row, { allowUnconfirmed: true });
-    if (ticket !== 0) this.#storage.sync().then(() => this.#rust()?.confirm(name, ledger, ticket));
+    this.#storage.sync().then(() => this.#rust()?.confirm(name, ledger, ticket));
   }
 
   clear() {
@@ -66,10 +75,45 @@ class Host {
   }
 
   wake_at(at) {
+    this.#isAlarmKnown = true;
     this.#storage.setAlarm(at);
   }
 
   flush_in(ms) {
     setTimeout(() => this.#rust()?.flush_idle(), ms);
   }
+
+  /** The alarm rings: now there is none, until this call has set the next. */
+  alarmed() {
+    this.#isAlarmKnown = true;
+  }
+
+  cleaned() {
+    const { kv } = this.#storage;
+    if (kv.get(FAILURES) !== undefined) kv.delete(FAILURES);
+  }
+
+  not_cleaned() {
+    const { kv } = this.#storage;
+    const [failures] = kv.get(FAILURES) ?? [0];
+    kv.put(FAILURES, Uint8Array.of(failures + 1));
+    this.#storage.setAlarm(Date.now() + Math.min(RETRY_MS * 2 ** failures, MAX_RETRY_MS));
+  }
+
+  /**
+   * Where there are rows there is an alarm, unless the runtime gave it up: it tries one that fails six times. No answer
+   * waits for this.
+   */
+  async #ensureAlarm() {
+    this.#isAlarmKnown = true;
+    const at = await this.#storage.getAlarm();
+    if (at === null) this.#storage.setAlarm(Date.now() + RETRY_MS, { allowUnconfirmed: true });
+  }
 }
+
+/** The row that counts failures in succession: one byte. Rust does not see it. */
+const FAILURES = "alarm-failures";
+
+/** An hour at first: settings and storage take some time to mend. Then twice as long each time, up to 30 days. */
+const RETRY_MS = 3_600_000;
+const MAX_RETRY_MS = 30 * 24 * RETRY_MS;

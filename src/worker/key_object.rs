@@ -1,8 +1,8 @@
 //! The object of one key: brings together the key's [`Ledger`], the clock and the storage. `key_object.mjs` is its other half,
 //! which answers calls and reaches storage.
 //!
-//! Every call reads, decides and writes without an await in between; the runtime holds the answer back until what was due
-//! is on disk, and resets the object if that fails.
+//! Every call reads, decides and writes without an await in between. The runtime holds the answer back until the rows that
+//! were written for it are on disk, and resets the object if that fails.
 
 use std::cell::{Cell, RefCell};
 
@@ -14,7 +14,7 @@ use super::clock;
 use super::frontend::random;
 use super::settings::Settings;
 use crate::ledger::{Ledger, Writes};
-use crate::protocol::{Format, ObjectReply, ObjectRequest, Unreadable};
+use crate::protocol::{Format, ObjectReply, ObjectRequest, Unreadable, policies_asked};
 
 /// What `key_object.mjs` wraps into a class that answers RPC.
 #[wasm_bindgen]
@@ -23,9 +23,9 @@ pub struct KeyObject {
     host: Host,
     /// Places the windows of limits without an offset: some bits of the object's id, so the same for a key always.
     phase: u64,
-    /// `None` until it is read, and again after a failure, since nobody knows then how far it got.
+    /// `None` until it is read, and again after a failure: how far that got is unknown.
     ledger: RefCell<Option<Ledger>>,
-    /// How many times it was read: a row of an earlier one is no row of this.
+    /// Changes whenever it is read, so that rows of an earlier ledger are not confirmed to this one.
     ledger_number: Cell<u32>,
     /// Whether [`KeyObject::flush_idle`] is scheduled.
     flush_scheduled: Cell<bool>,
@@ -37,18 +37,19 @@ impl KeyObject {
     #[wasm_bindgen(constructor)]
     #[must_use]
     pub fn new(id: &str, env: Env, host: Host) -> Self {
-        // Not from the start: an object that is made anew after a panic must not take the rows of the one before for its own.
+        // Random, because a panic makes the object anew while rows of the one before are in flight.
         let ledger_number = Cell::new(random().map_or(0, |number| (number >> 32) as u32));
         let (ledger, flush_scheduled) = Default::default();
         Self { env, host, phase: phase_of(id), ledger, ledger_number, flush_scheduled }
     }
 
-    /// Answers a [`ObjectRequest`] about the buckets of `policies`, with the numbers of an
-    /// [`ObjectReply`](crate::protocol::ObjectReply).
+    /// Answers an [`ObjectRequest`] about the buckets of `policies` with an [`ObjectReply`]. See [`crate::protocol`] for the
+    /// arguments.
     ///
     /// # Errors
-    /// When no decision can be made: the request is not understood here, or the storage fails.
-    pub fn decide(&self, policies: &str, request: &[f64]) -> Result<Vec<f64>, JsValue> {
+    /// When no decision can be made: the request is malformed, or the storage fails.
+    #[expect(clippy::needless_pass_by_value, reason = "wasm-bindgen has no optional texts by reference")]
+    pub fn decide(&self, policies: &str, request: &[f64], definitions: Option<String>) -> Result<Vec<f64>, JsValue> {
         let (request, format) = match ObjectRequest::from_numbers(request) {
             Ok(request) => request,
             Err(Unreadable::Format) => {
@@ -58,8 +59,7 @@ impl KeyObject {
             Err(Unreadable::Malformed) => return Err(JsError::new("the request's numbers are malformed").into()),
         };
         let settings = Settings::of(&self.env).map_err(|_| JsError::new("the settings have errors"))?;
-        let known = |name: &str| settings.policies.by_wire_name(name).cloned();
-        let Some(asked) = policies.split(',').map(known).collect::<Option<Vec<_>>>() else {
+        let Some(asked) = policies_asked(&settings.policies, policies, definitions.as_deref()) else {
             return Ok(ObjectReply::PolicyUnknown.to_numbers(format));
         };
         self.with_ledger(|ledger, now| {
@@ -68,7 +68,7 @@ impl KeyObject {
         })
     }
 
-    /// Forgets what need not be kept.
+    /// Forgets what is no longer needed.
     ///
     /// # Errors
     /// When the storage fails.
@@ -76,7 +76,7 @@ impl KeyObject {
         self.with_ledger(|ledger, now| Ok(((), ledger.clean(now))))
     }
 
-    /// Takes note that a row is in storage for good.
+    /// Records that a row of that ledger is persisted.
     pub fn confirm(&self, name: &str, ledger_number: u32, ticket: u32) {
         if let Some(ledger) = &mut *self.ledger.borrow_mut()
             && ledger_number == self.ledger_number.get()
@@ -85,14 +85,14 @@ impl KeyObject {
         }
     }
 
-    /// Writes what is not written if spending has paused.
+    /// Writes the exact levels if spending has paused.
     ///
     /// # Errors
     /// When the storage fails.
     pub fn flush_idle(&self) -> Result<(), JsValue> {
         self.flush_scheduled.set(false);
         if self.ledger.borrow().is_none() {
-            return Ok(()); // it was reset in the meantime: storage has all there is
+            return Ok(()); // it was reset in the meantime: storage has everything
         }
         self.with_ledger(|ledger, now| Ok(((), ledger.flush_idle(now))))
     }
@@ -101,7 +101,7 @@ impl KeyObject {
 type Step<T> = Result<(T, Writes), crate::ledger::LedgerError>;
 
 impl KeyObject {
-    /// Takes a step and writes what that makes necessary. If that fails, the ledger is read anew the next time.
+    /// Takes a step and writes the rows it asks for. If that fails, the next step reads the ledger anew.
     fn with_ledger<T>(&self, step: impl FnOnce(&mut Ledger, i64) -> Step<T>) -> Result<T, JsValue> {
         let now = clock::now();
         let mut slot = self.ledger.borrow_mut();
@@ -146,9 +146,9 @@ impl KeyObject {
             }
             self.host.write(&rows)?;
         }
-        for early in &writes.background {
-            let row = Uint8Array::from(early.row.as_slice());
-            self.host.write_background(&early.name, row, self.ledger_number.get(), early.ticket)?;
+        for background in &writes.background {
+            let row = Uint8Array::from(background.row.as_slice());
+            self.host.write_background(&background.name, row, self.ledger_number.get(), background.ticket)?;
         }
         if let Some(at) = writes.alarm_at {
             self.host.wake_at(clock::wall_clock_at(at))?;
@@ -174,7 +174,7 @@ extern "C" {
     #[wasm_bindgen(method, catch)]
     fn write(this: &Host, rows: &Array) -> Result<(), JsValue>;
 
-    /// Writes a row while nobody waits, and calls [`KeyObject::confirm`] when it is there, unless the ticket is 0.
+    /// Writes a row in the background, and calls [`KeyObject::confirm`] when it is persisted.
     #[wasm_bindgen(method, catch)]
     fn write_background(
         this: &Host,

@@ -7,6 +7,7 @@
 //!
 //! `entry.mjs` is the module that the runtime loads.
 
+mod call;
 mod clock;
 mod frontend;
 mod key_object;

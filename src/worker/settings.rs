@@ -1,6 +1,6 @@
 //! The settings of a deployment: its policies and secrets, read once for each isolate.
 
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
 use js_sys::{JSON, Reflect};
 use worker::{Env, console_error, console_log};
@@ -16,11 +16,11 @@ pub(super) struct Settings {
 }
 
 impl Settings {
-    /// The settings in `env`, which are the same for the whole life of an isolate. The first call checks them, and logs
-    /// a line for each policy, or for each error.
-    pub(super) fn of(env: &Env) -> Result<&'static Self, Problem> {
-        static SETTINGS: OnceLock<Option<Settings>> = OnceLock::new();
-        SETTINGS.get_or_init(|| Self::read(env)).as_ref().ok_or(Problem::Misconfigured)
+    /// The settings in `env`: those of this moment, for as long as a call needs them. The first call checks them, and logs a
+    /// line for each policy, or for each error.
+    pub(super) fn of(env: &Env) -> Result<Arc<Self>, Problem> {
+        static SETTINGS: OnceLock<Option<Arc<Settings>>> = OnceLock::new();
+        SETTINGS.get_or_init(|| Self::read(env).map(Arc::new)).clone().ok_or(Problem::Misconfigured)
     }
 
     fn read(env: &Env) -> Option<Self> {

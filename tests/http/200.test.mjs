@@ -1,7 +1,7 @@
-// Granted: what is left, and when all of it is back.
+// Granted: what is left, when there is more, and when all of it is back.
 import { test } from "node:test";
 import { allowed, assertAnswer } from "./answers.mjs";
-import { NOW, TOKEN, start } from "./workerd.mjs";
+import { NOW, start, TOKEN } from "./workerd.mjs";
 
 const POLICIES = {
   api: { rate: 10, period: "10s" },
@@ -20,21 +20,22 @@ const tollgate = await start({ policies: POLICIES });
 const field = (q, w, capacity) => ({ q, w, "tollgate-capacity": capacity });
 
 test("each grant says what is left and when the budget is full again", async (t) => {
-  // In each table one key after another; `at` and `full` in ms after NOW, which is 22:13:20 UTC; t in s, rounded up.
+  // In each table one key after another; `at` and `full` in ms after NOW, which is 22:13:20 UTC; t, when
+  // there is more than what is left, in s, rounded up.
   const tables = {
     api: [
       field(10, 10, 10),
       // at         cost  remaining  full  t
-      [0, /*       */ 0, 10, /*   */ 0, 0], // nothing taken, nothing to come back
-      [0, /*       */ 3, 7, /* */ 3_000, 3],
-      [1, /*       */ 0, 7, /* */ 3_000, 3], // 2 999 ms are 3 s
-      [500, /*     */ 6, 1, /* */ 9_000, 9], // 7½ were there
-      [500, /*     */ 1, 0, /* */ 10_000, 10],
-      [1_000, /*   */ 1, 0, /* */ 11_000, 10],
-      [4_999, /*   */ 3, 0, /* */ 14_000, 10], // the 999 drops beyond three tokens are kept ...
-      [5_000, /*   */ 1, 0, /* */ 15_000, 10], // ... so this needs one more
-      [999_999, /* */ 10, 0, 1_009_999, 10], // no more than the capacity came back
-      [995_000, /* */ 0, 0, 1_009_999, 15], // the clock stepped back 5 s: no time has passed
+      [0, /*       */ 0, 10, /*   */ 0, 1], // nothing taken: whoever takes all ten has one more a second later
+      [0, /*       */ 3, 7, /* */ 3_000, 1],
+      [1, /*       */ 0, 7, /* */ 3_000, 1], // 999 ms are 1 s
+      [500, /*     */ 6, 1, /* */ 9_000, 1], // 7½ were there
+      [500, /*     */ 1, 0, /* */ 10_000, 1],
+      [1_000, /*   */ 1, 0, /* */ 11_000, 1], // the last one: the next comes in a second, not in ten
+      [4_999, /*   */ 3, 0, /* */ 14_000, 1], // the 999 drops beyond three tokens are kept ...
+      [5_000, /*   */ 1, 0, /* */ 15_000, 1], // ... so this needs one more
+      [999_999, /* */ 10, 0, 1_009_999, 1], // no more than the capacity came back
+      [995_000, /* */ 0, 0, 1_009_999, 6], // the clock stepped back 5 s: no time has passed
     ],
     thirds: [
       field(3, 1, 3),
@@ -43,7 +44,7 @@ test("each grant says what is left and when the budget is full again", async (t)
       [667, 1, 0, 1_667, 1],
       [1_000, 1, 0, 2_000, 1], // and after a second nothing was lost to rounding
     ],
-    minute: [field(100, 60, 200), [0, 200, 0, 120_000, 120], [600, 1, 0, 120_600, 120]],
+    minute: [field(100, 60, 200), [0, 200, 0, 120_000, 1], [600, 1, 0, 120_600, 1]],
     tenth: [field(10, 1, 1), [0, 1, 0, 100, 1], [100, 1, 0, 200, 1]], // 1 per 100 ms is 10 per second
     half: [field(4, 2, 3), [0, 1, 2, 500, 1]], // 3 per 1.5 s are 4 in whole 2 s
     daily: [
@@ -54,13 +55,13 @@ test("each grant says what is left and when the budget is full again", async (t)
     ],
     rollover: [
       field(5, 10, 12),
-      [0, 12, 0, 30_000, 30],
-      [10_000, 1, 4, 30_000, 20],
-      [20_000, 9, 0, 50_000, 30], // 4 rolled over
+      [0, 12, 0, 30_000, 10], // the next window brings 5, the third fills it
+      [10_000, 1, 4, 30_000, 10],
+      [20_000, 9, 0, 50_000, 10], // 4 rolled over
     ],
-    fresh: [field(1, 1, 10), [0, 1, 1, 9_000, 9]], // 2 of 10 at first
-    once: [field(0, 1, 5), [0, 4, 1, null], [1e12, 1, 0, null]],
-    none: [field(1, 1, 0), [0, 0, 0, 0, 0]],
+    fresh: [field(1, 1, 10), [0, 1, 1, 9_000, 1]], // 2 of 10 at first
+    once: [{ q: 5, "tollgate-capacity": 5 }, [0, 4, 1, null], [1e12, 1, 0, null]], // no window: nothing comes back
+    none: [field(1, 1, 0), [0, 0, 0, 0]], // it never has any
     // JSON has all digits; structured fields have 15.
     most: [field(999_999_999_999_999, 1, 999_999_999_999_999), [0, Number.MAX_SAFE_INTEGER, 0, 1_000, 1]],
   };
@@ -102,15 +103,14 @@ test("a cost is 1 if it is not given, and may have a point if it is whole", asyn
       now: NOW,
       reset_at: NOW + (10 - remaining) * 1_000,
     };
-    assertAnswer(answer, allowed(verdict, field(10, 10, 10), 10 - remaining), cost);
+    assertAnswer(answer, allowed(verdict, field(10, 10, 10), 1), cost);
   }
 });
 
 test("a peek takes nothing", async () => {
   const expected = (cost, remaining) => {
-    const missing = 10 - remaining;
-    const verdict = { policy: "api", cost, limit: 10, remaining, now: NOW, reset_at: NOW + missing * 1_000 };
-    return allowed(verdict, field(10, 10, 10), missing);
+    const reset_at = NOW + (10 - remaining) * 1_000;
+    return allowed({ policy: "api", cost, limit: 10, remaining, now: NOW, reset_at }, field(10, 10, 10), 1);
   };
   const ask = (cost) => ({ policy: "api", key: "carol", cost });
   for (const cost of [0, 1, 10])
@@ -124,7 +124,7 @@ test("policies of one key have budgets of their own", async () => {
   await tollgate.consume({ policy: "api", key: "dave", cost: 10 });
   const verdict = { policy: "minute", cost: 200, limit: 200, remaining: 0, now: NOW, reset_at: NOW + 120_000 };
   const answer = await tollgate.consume({ policy: "minute", key: "dave", cost: 200 });
-  assertAnswer(answer, allowed(verdict, field(100, 60, 200), 120));
+  assertAnswer(answer, allowed(verdict, field(100, 60, 200), 1));
 });
 
 test("what HTTP and JSON leave open makes no difference", async () => {
@@ -139,8 +139,8 @@ test("what HTTP and JSON leave open makes no difference", async () => {
   let remaining = 10;
   for (const [name, request] of Object.entries(requests)) {
     remaining -= 2;
-    const missing = 10 - remaining;
-    const verdict = { policy: "api", cost: 2, limit: 10, remaining, now: NOW, reset_at: NOW + missing * 1_000 };
-    assertAnswer(await tollgate.send(request), allowed(verdict, field(10, 10, 10), missing), name);
+    const reset_at = NOW + (10 - remaining) * 1_000;
+    const verdict = { policy: "api", cost: 2, limit: 10, remaining, now: NOW, reset_at };
+    assertAnswer(await tollgate.send(request), allowed(verdict, field(10, 10, 10), 1), name);
   }
 });

@@ -35,13 +35,14 @@ test("takes 7 of alice's 20, for the tests after this one", async () => {
   assert.equal((await tollgate.consume({ policy: "api", key: "alice", cost: 7 })).status, 200);
 });
 
-test("a body that is no request", async (t) => {
+test("a body that is not a request", async (t) => {
   const key = (text) => `{"policy":"api","key":${text}}`;
   const cost = (text) => `{"policy":"api","key":"alice","cost":${text}}`;
   const keyOf = (...bytes) =>
     Buffer.concat([Buffer.from('{"policy":"api","key":"'), Buffer.from(bytes), Buffer.from('"}')]);
-  const unread = (what) => `the body cannot be read as JSON: ${what}`;
-  const notObject = (found) => `invalid type: ${found}, expected a JSON object with "policy", "key" and perhaps more`;
+  const unread = (what) => `the body is not valid JSON: ${what}`;
+  const notObject = (found) =>
+    `invalid type: ${found}, expected a JSON object with "policy", "key" and optional fields`;
   const known = "`policy`, `key`, `cost`, `snapshot`, `mode`, `max_wait_ms`, `reservation`";
   const notField = (name) => `unknown field \`${name}\`, expected one of ${known}`;
   const notKey = (found) => `invalid type: ${found}, expected a key of 1 to 512 bytes of text`;
@@ -84,11 +85,11 @@ test("a body that is no request", async (t) => {
       ['{"policy":"api","key":"alice","cost":1,"cost":2}', "duplicate field `cost`", 45],
     ],
     "a key that is none": [
-      [key('""'), "an empty key: it must have 1 to 512 bytes", 24],
-      [key(`"${"k".repeat(513)}"`), "a key of 513 bytes is too long: it must have 1 to 512", 537],
-      [key(`"${"k".repeat(10_000)}"`), "a key of 10000 bytes is too long: it must have 1 to 512", 10_024],
-      [key(`"${"語".repeat(171)}"`), "a key of 513 bytes is too long: it must have 1 to 512", 537], // bytes, not characters
-      [key(`"${"\\u0000".repeat(513)}"`), "a key of 513 bytes is too long: it must have 1 to 512", 3_102],
+      [key('""'), "the key is empty: it must have 1 to 512 bytes", 24],
+      [key(`"${"k".repeat(513)}"`), "a key of 513 bytes is too long: at most 512", 537],
+      [key(`"${"k".repeat(10_000)}"`), "a key of 10000 bytes is too long: at most 512", 10_024],
+      [key(`"${"語".repeat(171)}"`), "a key of 513 bytes is too long: at most 512", 537], // bytes, not characters
+      [key(`"${"\\u0000".repeat(513)}"`), "a key of 513 bytes is too long: at most 512", 3_102],
       [key("7"), notKey("integer `7`"), 23],
       [key("null"), notKey("null"), 26],
       [key('["alice"]'), notKey("sequence"), 22],
@@ -131,7 +132,7 @@ test("a body that is no request", async (t) => {
       [cost("[1]"), notCost("sequence"), 38],
     ],
     "a cost for each limit that does not fit the policy": [
-      [cost('{"api":1}'), "policy api has one limit, without a name: its cost is a number"],
+      [cost('{"api":1}'), "policy api has one limit, without a name, so its cost is a number"],
     ],
     "a mode that is none, or a wait that is none or goes with another mode": [
       [more('"mode":"lend"'), notMode("lend"), 43],
@@ -143,19 +144,19 @@ test("a body that is no request", async (t) => {
       [more('"mode":"reserve","max_wait_ms":9007199254740992'), notWait("value: integer `9007199254740992`"), 77],
       [more('"mode":"borrow","max_wait_ms":null'), notWait("type: null"), 64],
       [more('"mode":"borrow","max_wait_ms":"1s"'), notWait('type: string "1s"'), 64],
-      [more('"max_wait_ms":1'), '`max_wait_ms` goes with a `mode` of "reserve" or "borrow"'],
-      [more('"max_wait_ms":0'), '`max_wait_ms` goes with a `mode` of "reserve" or "borrow"'],
-      [more('"mode":"take","max_wait_ms":1'), '`max_wait_ms` goes with a `mode` of "reserve" or "borrow"'],
-      [more('"mode":"up_to","max_wait_ms":1'), '`max_wait_ms` goes with a `mode` of "reserve" or "borrow"'],
+      [more('"max_wait_ms":1'), '`max_wait_ms` needs a `mode` of "reserve" or "borrow"'],
+      [more('"max_wait_ms":0'), '`max_wait_ms` needs a `mode` of "reserve" or "borrow"'],
+      [more('"mode":"take","max_wait_ms":1'), '`max_wait_ms` needs a `mode` of "reserve" or "borrow"'],
+      [more('"mode":"up_to","max_wait_ms":1'), '`max_wait_ms` needs a `mode` of "reserve" or "borrow"'],
     ],
     "a reservation, which is for settling": [
       [
         more('"reservation":"00000000000ff"'),
-        "`reservation` has no meaning here; fields are policy, key, cost, mode, max_wait_ms, snapshot",
+        "`reservation` is not a field of this endpoint; its fields are policy, key, cost, mode, max_wait_ms, snapshot",
       ],
       [
         more('"reservation":"x"'),
-        "`reservation` has no meaning here; fields are policy, key, cost, mode, max_wait_ms, snapshot",
+        "`reservation` is not a field of this endpoint; its fields are policy, key, cost, mode, max_wait_ms, snapshot",
       ],
       [more('"reservation":7'), "invalid type: integer `7`, expected a string", 45],
       [more('"reservation":null'), "invalid type: null, expected a string", 48],
@@ -178,8 +179,8 @@ test("a body that is no request", async (t) => {
   }
 });
 
-test("what has no meaning for a path, or is missing there", async () => {
-  const takes = (field, known) => `\`${field}\` has no meaning here; fields are ${known}, snapshot`;
+test("fields that an endpoint does not take, or misses", async () => {
+  const takes = (field, known) => `\`${field}\` is not a field of this endpoint; its fields are ${known}, snapshot`;
   const item = '"policy":"api","key":"alice"';
   const many = (count) => Array.from({ length: count }, (_, i) => `{"policy":"api","key":"key ${i}"}`).join(",");
   for (const [path, body, detail] of [
@@ -193,9 +194,8 @@ test("what has no meaning for a path, or is missing there", async () => {
       `{${item},"reservation":"ff","cost":1,"mode":"take"}`,
       takes("mode", "policy, key, reservation, cost"),
     ],
-    ["/v1/settle", `{${item},"reservation":"ff"}`, "missing field `cost`: what the work did cost in the end"],
-    ["/v1/settle", `{${item},"cost":1}`, "missing field `reservation`: the id that the reserving answer gave"],
-    ["/v1/cancel", `{${item}}`, "missing field `reservation`: the id that the reserving answer gave"],
+    ["/v1/settle", `{${item},"cost":1}`, "missing field `reservation`: the id in the answer that reserved the tokens"],
+    ["/v1/cancel", `{${item}}`, "missing field `reservation`: the id in the answer that reserved the tokens"],
     ["/v1/cancel", `{${item},"reservation":""}`, '"" is not a reservation id (13 hex digits)'],
     ["/v1/cancel", `{${item},"reservation":"+f"}`, '"+f" is not a reservation id (13 hex digits)'],
     [
@@ -219,38 +219,38 @@ test("what has no meaning for a path, or is missing there", async () => {
     [
       "/v1/batch",
       `{"requests":[{${item}},{"policy":"daily","key":"alice"},{${item},"cost":2}]}`,
-      "requests 0 and 2 have the same policy and key: make them one, with the sum of their costs",
+      "requests 0 and 2 have the same policy and key: combine them, with the sum of their costs",
     ],
     [
       "/v1/batch",
       `{"requests":[{${item},"mode":"reserve"}]}`,
       "unknown field `mode`, expected one of `policy`, `key`, `cost`, `snapshot` at line 1 column 49",
     ],
-    ["/v1/batch", "[]", 'invalid type: sequence, expected a JSON object with "requests", a list'],
+    ["/v1/batch", "[]", 'invalid type: sequence, expected a JSON object with a list "requests"'],
   ]) {
     await assertRefusedUnchanged(body, problem(400, "bad-request", "Bad request", detail), undefined, [path]);
   }
 });
 
-test("a batch that is no object: what it should be", async () => {
+test("a batch that is not an object: what it should be", async () => {
   for (const [body, found, column] of [
     ["null", "null", 4],
     ["7", "integer `7`", 1],
     ['"api"', 'string "api"', 5],
   ]) {
-    const detail = `invalid type: ${found}, expected a JSON object with "requests", a list at line 1 column ${column}`;
+    const detail = `invalid type: ${found}, expected a JSON object with a list "requests" at line 1 column ${column}`;
     await assertRefusedUnchanged(body, problem(400, "bad-request", "Bad request", detail), undefined, ["/v1/batch"]);
   }
 });
 
 test("a batch with a list for a request: its fields have names", async () => {
-  const what = 'invalid type: sequence, expected an object with "policy", "key" and perhaps more';
+  const what = 'invalid type: sequence, expected an object with "policy", "key" and optional fields';
   const expected = problem(400, "bad-request", "Bad request", `${what} at line 1 column 14`);
   assertAnswer(await tollgate.send({ path: "/v1/batch", body: '{"requests":[["api","erin",1]]}' }), expected);
 });
 
 test("an Idempotency-Key that is empty or longer than 255 bytes", async () => {
-  const detail = "an Idempotency-Key has 1 to 255 bytes";
+  const detail = "an Idempotency-Key has 1 to 255 bytes of UTF-8";
   for (const id of ["", "i".repeat(256), "i".repeat(4_000)]) {
     const headers = { "idempotency-key": id };
     await assertRefusedUnchanged(
@@ -263,7 +263,7 @@ test("an Idempotency-Key that is empty or longer than 255 bytes", async () => {
   assert.equal((await tollgate.consume({ policy: "api", key: "bob" }, longest)).status, 200);
 });
 
-test("a mode of another type: that it is, since the body is JSON", async () => {
+test("a mode of another type", async () => {
   for (const [mode, found] of [
     ["null", "null"],
     ["1", "integer `1`"],
@@ -283,7 +283,7 @@ test("a mode of another type: that it is, since the body is JSON", async () => {
 });
 
 test("a cost that names no limit, where there is one without a name", async () => {
-  const detail = "policy api has one limit, without a name: its cost is a number";
+  const detail = "policy api has one limit, without a name, so its cost is a number";
   await assertRefusedUnchanged(
     '{"policy":"api","key":"alice","cost":{}}',
     problem(400, "bad-request", "Bad request", detail),
@@ -310,11 +310,11 @@ const COST = "a cost that is a whole number from 0 to 9007199254740991";
 
 test("no body at all", async () => {
   const headers = { "content-type": "application/json", "transfer-encoding": "chunked" };
-  const detail = "the body cannot be read as JSON: EOF while parsing a value at line 1 column 0";
+  const detail = "the body is not valid JSON: EOF while parsing a value at line 1 column 0";
   await assertRefusedUnchanged(undefined, problem(400, "bad-request", "Bad request", detail), headers);
 });
 
-test("a cost that the policy can never grant: the most that it can", async () => {
+test("a cost that the policy can never grant: the largest that it can", async () => {
   for (const [limit, cost, max_cost, more] of [
     ["api", 21, 20],
     ["api", Number.MAX_SAFE_INTEGER, 20],

@@ -1,15 +1,15 @@
-// No token, or a wrong one: nothing is served, not even what there is.
+// No token, or a wrong one: nothing is served, and nothing is revealed.
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { PATHS, assertAnswer, problem } from "./answers.mjs";
-import { TOKEN, start } from "./workerd.mjs";
+import { assertAnswer, PATHS, problem } from "./answers.mjs";
+import { start, TOKEN } from "./workerd.mjs";
 
 const tollgate = await start({ policies: { api: { rate: 10, period: "10s" } } });
-const detail = "send the token as `Authorization: Bearer <token>`";
+const detail = "send a valid token as `Authorization: Bearer <token>`";
 const headers = { "www-authenticate": 'Bearer realm="tollgate"' };
 const unauthorized = problem(401, "unauthorized", "Unauthorized", detail, { headers });
 
-test("whatever is not the whole token, and it changes nothing", async () => {
+test("anything but the whole token is refused, and changes nothing", async () => {
   for (const authorization of [
     null,
     "",
@@ -62,4 +62,23 @@ test("comes before all else, so that a stranger learns nothing", async () => {
     const answer = await tollgate.send({ ...request, headers: { ...request.headers, ...headers } });
     assertAnswer(answer, unauthorized, JSON.stringify(request));
   }
+});
+
+test("the log says why, and never what was sent", async () => {
+  const denied = await start({ policies: { api: { rate: 10, period: "10s" } } });
+  const secret = "a-token-that-somebody-mistyped";
+  const rows = [
+    [null, "401: no Authorization header"],
+    [`Basic ${secret}`, "401: the Authorization header is not `Bearer <token>`"],
+    [secret, "401: the Authorization header is not `Bearer <token>`"],
+    [`Bearer ${secret}`, "401: wrong token"],
+  ];
+  for (const [authorization, line] of rows) {
+    const before = denied.log.length;
+    assertAnswer(await denied.send({ body: "{}", headers: { authorization } }), unauthorized, authorization);
+    await denied.logged(line, before);
+  }
+  await denied.stop();
+  assert.equal(denied.log.split("401: ").length - 1, rows.length);
+  for (const text of [secret, TOKEN]) assert.ok(!denied.log.includes(text), denied.log);
 });

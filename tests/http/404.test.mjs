@@ -1,14 +1,15 @@
-// No such path, no such policy.
+// Unknown paths, policies and reservations.
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { PATHS, assertAnswer, problem } from "./answers.mjs";
+import { assertAnswer, PATHS, problem } from "./answers.mjs";
 import { NOW, start } from "./workerd.mjs";
 
 const tollgate = await start({ policies: { api: { rate: 10, period: "10s" }, "a.b-c_D9": { rate: 1, period: "1s" } } });
 
-const nothingAt = (path) => `there is nothing at "${path}"; there are ${PATHS.join(", ")} and GET /healthz`;
+const nothingAt = (path) => `there is no endpoint "${path}"; send POST to ${PATHS.join(", ")}, or GET to /healthz`;
+const noPolicy = (shown) => `there is no policy ${shown}; there are a.b-c_D9, api`;
 
-test("a path that is not there, and which are", async () => {
+test("an unknown path is told those there are", async () => {
   for (const path of [
     "/",
     "/v1",
@@ -35,7 +36,7 @@ test("a path that is not there, and which are", async () => {
   assert.equal((await tollgate.peek({ policy: "api", key: "alice" })).body.remaining, 10);
 });
 
-test("a policy that is not there", async () => {
+test("an unknown policy is told those there are", async () => {
   for (const [policy, shown] of [
     ["", '""'],
     ["other", '"other"'],
@@ -50,7 +51,7 @@ test("a policy that is not there", async () => {
     ["'; DROP TABLE bucket; --", '"\'; DROP TABLE bucket; --"'],
     ["p".repeat(80), `"${"p".repeat(80)}"`],
   ]) {
-    const expected = problem(404, "unknown-policy", "Unknown policy", `there is no policy named ${shown}`);
+    const expected = problem(404, "unknown-policy", "Unknown policy", noPolicy(shown));
     const item = { policy, key: "alice" };
     const fine = { policy: "api", key: "bob" };
     const more = { "/v1/settle": { reservation: "0", cost: 1 }, "/v1/cancel": { reservation: "0" } };
@@ -62,7 +63,7 @@ test("a policy that is not there", async () => {
   for (const key of ["alice", "bob"]) assert.equal((await tollgate.peek({ policy: "api", key })).body.remaining, 10);
 });
 
-test("what is not there is shown with 80 characters at most", async () => {
+test("an unknown name is shown with at most 80 characters", async () => {
   const shown = (text, more) => `"${text}"${more ? "..." : ""}`;
   const path = `/${"x".repeat(79)}`;
   for (const more of ["", "x", "x".repeat(2_000)]) {
@@ -72,18 +73,13 @@ test("what is not there is shown with 80 characters at most", async () => {
   }
   const policy = "p".repeat(80);
   for (const more of ["", "p", "p".repeat(10_000)]) {
-    const expected = problem(
-      404,
-      "unknown-policy",
-      "Unknown policy",
-      `there is no policy named ${shown(policy, more)}`,
-    );
+    const expected = problem(404, "unknown-policy", "Unknown policy", noPolicy(shown(policy, more)));
     assertAnswer(await tollgate.consume({ policy: policy + more, key: "alice" }), expected, policy + more);
   }
 });
 
-test("a reservation that is not there, or not of this policy and key", async () => {
-  const detail = "no such reservation of this policy and key is open: it was settled or cancelled, or its time is over";
+test("an unknown reservation, or one of another policy or key", async () => {
+  const detail = "this policy and key have no such reservation, or it has expired";
   const expected = problem(404, "unknown-reservation", "Unknown reservation", detail);
   const carol = { policy: "api", key: "carol" };
   const { reservation } = (await tollgate.consume({ ...carol, cost: 4, mode: "reserve" })).body;

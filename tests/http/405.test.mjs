@@ -1,7 +1,7 @@
 // The path is there, but not for this method.
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { PATHS, assertAnswer, problem } from "./answers.mjs";
+import { assertAnswer, PATHS, problem } from "./answers.mjs";
 import { start } from "./workerd.mjs";
 
 const tollgate = await start({ policies: { api: { rate: 10, period: "10s" } } });
@@ -15,7 +15,7 @@ test("every other method is told the right one, and changes nothing", async () =
     ["/healthz", "GET, HEAD", ["GET", "HEAD"]],
   ]) {
     for (const method of METHODS.filter((method) => !right.includes(method))) {
-      const detail = `${method} is not for this path; use ${allow}`;
+      const detail = `${method} is not allowed here; use ${allow}`;
       const expected = problem(405, "method-not-allowed", "Method not allowed", detail, { headers: { allow } });
       if (method === "HEAD") expected.body = ""; // the headers alone
       const answer = await tollgate.send({ method, path, body: '{"policy":"api","key":"alice"}' });

@@ -1,12 +1,12 @@
 // A body longer than 16 KiB, which no valid request needs.
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { PATHS, assertAnswer, problem } from "./answers.mjs";
+import { assertAnswer, PATHS, problem } from "./answers.mjs";
 import { start } from "./workerd.mjs";
 
 const tollgate = await start({ policies: { api: { rate: 10, period: "10s" } } });
 const MAX = 16 * 1_024;
-const tooLarge = problem(413, "body-too-large", "Body too large", "the body may have 16384 bytes at most");
+const tooLarge = problem(413, "body-too-large", "Body too large", "the body may have at most 16384 bytes");
 const remaining = async () => (await tollgate.peek({ policy: "api", key: "alice", cost: 0 })).body.remaining;
 
 /** A valid request, as long as it must be. */

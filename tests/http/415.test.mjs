@@ -1,7 +1,8 @@
-// A body that is not said to be JSON: a form or a beacon sent by mistake must not count.
+// A body whose headers do not say that it is plain JSON: a form or a beacon sent by mistake must not count.
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { PATHS, assertAnswer, problem } from "./answers.mjs";
+import { brotliCompressSync, deflateSync, gzipSync } from "node:zlib";
+import { assertAnswer, PATHS, problem } from "./answers.mjs";
 import { start } from "./workerd.mjs";
 
 const tollgate = await start({ policies: { api: { rate: 10, period: "10s" } } });
@@ -32,4 +33,27 @@ test("any other media type, and none", async () => {
     }
   }
   assert.equal((await tollgate.peek({ policy: "api", key: "alice" })).body.remaining, 10);
+});
+
+test("a body with a content coding", async () => {
+  const json = '{"policy":"api","key":"bob"}';
+  for (const [encoding, body] of [
+    ["gzip", gzipSync(json)],
+    ["x-gzip", gzipSync(json)],
+    ["br", brotliCompressSync(json)],
+    ["deflate", deflateSync(json)],
+    ["zstd", json],
+    ["gzip", json], // whatever it says, it is not looked at
+    ["identity, gzip", json],
+  ]) {
+    const detail = `send the body as it is, without \`Content-Encoding\`, not as ${JSON.stringify(encoding)}`;
+    const headers = { "accept-encoding": "identity" };
+    const expected = problem(415, "unsupported-content-encoding", "Unsupported content encoding", detail, { headers });
+    for (const path of PATHS) {
+      const answer = await tollgate.send({ path, body, headers: { "content-encoding": encoding } });
+      assertAnswer(answer, expected, `${encoding} to ${path}`);
+    }
+  }
+  const plain = await tollgate.send({ body: json, headers: { "content-encoding": "identity" } });
+  assert.deepEqual([plain.status, plain.body.remaining], [200, 9]);
 });

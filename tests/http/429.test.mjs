@@ -1,4 +1,4 @@
-// Refused: when to come back, in words of RateLimit and Retry-After, and that then it is granted.
+// Refused: when to retry, in RateLimit and Retry-After, and that it is granted then.
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { assertAnswer, refused } from "./answers.mjs";
@@ -15,28 +15,28 @@ const POLICIES = {
   empty: { rate: 1, period: "1s", capacity: 10, initial: 0 },
 };
 const FIELDS = {
-  api: [10, 10, 10],
-  thirds: [3, 1, 3],
-  slow: [7, 86_400, 7],
-  fast: [2_000, 1, 2_000],
-  daily: [5, 86_400, 5],
-  rollover: [5, 10, 12],
-  once: [0, 1, 5],
-  empty: [1, 1, 10],
+  api: { q: 10, w: 10, "tollgate-capacity": 10 },
+  thirds: { q: 3, w: 1, "tollgate-capacity": 3 },
+  slow: { q: 7, w: 86_400, "tollgate-capacity": 7 },
+  fast: { q: 2_000, w: 1, "tollgate-capacity": 2_000 },
+  daily: { q: 5, w: 86_400, "tollgate-capacity": 5 },
+  rollover: { q: 5, w: 10, "tollgate-capacity": 12 },
+  once: { q: 5, "tollgate-capacity": 5 },
+  empty: { q: 1, w: 1, "tollgate-capacity": 10 },
 };
 const tollgate = await start({ policies: POLICIES });
 
-// What is taken first; then each row is refused: at, cost, tokens left, full again, retry at, Retry-After. All moments
-// in ms after NOW, which is 22:13:20 UTC.
+// What is taken first; then each row is refused: at, cost, tokens left, full again, retry at, Retry-After, and `t` where
+// there are more tokens before there are enough. All moments in ms after NOW, which is 22:13:20 UTC.
 const tables = {
   api: [
     [0, 10],
     [0, 1, 0, 10_000, 1_000, 1],
     [1, 1, 0, 10_000, 1_000, 1], // 999 ms are 1 s
     [999, 1, 0, 10_000, 1_000, 1], // and so is 1 ms
-    [999, 2, 0, 10_000, 2_000, 2], // 1 001 ms are 2 s
+    [999, 2, 0, 10_000, 2_000, 2, 1], // 1 001 ms are 2 s
     [1_000, 2, 1, 10_000, 2_000, 1],
-    [1_000, 10, 1, 10_000, 10_000, 9],
+    [1_000, 10, 1, 10_000, 10_000, 9, 1],
     [-59_999, 1, 0, 10_000, 1_000, 61], // a clock that stepped back is waited for
     [9_999, 10, 9, 10_000, 10_000, 1],
   ],
@@ -66,7 +66,7 @@ const tables = {
   rollover: [
     [0, 12],
     [0, 1, 0, 30_000, 10_000, 10],
-    [0, 11, 0, 30_000, 30_000, 30], // three windows, not one
+    [0, 11, 0, 30_000, 30_000, 30, 10], // three windows, not one
     [10_000, 6, 5, 30_000, 20_000, 10],
   ],
   once: [
@@ -78,7 +78,7 @@ const tables = {
     [0, 0],
     [0, 1, 0, 10_000, 1_000, 1],
     [999, 1, 0, 10_000, 1_000, 1], // it fills from when it was first asked, not from now
-    [1_000, 10, 1, 10_000, 10_000, 9],
+    [1_000, 10, 1, 10_000, 10_000, 9, 1],
   ],
 };
 
@@ -86,18 +86,17 @@ for (const [policy, [[first, spent], ...rows]] of Object.entries(tables)) {
   test(`${policy}: what each refusal says, and that it changes nothing`, async () => {
     const ask = (cost) => ({ policy, key: "alice", cost });
     assert.equal((await tollgate.consume(ask(spent), { now: NOW + first })).status, 200);
-    const [q, w, capacity] = FIELDS[policy];
-    for (const [at, cost, remaining, full, retry, seconds] of rows) {
+    for (const [at, cost, remaining, full, retry, ...seconds] of rows) {
       const verdict = {
         policy,
         cost,
-        limit: capacity,
+        limit: FIELDS[policy]["tollgate-capacity"],
         remaining,
         now: NOW + at,
         reset_at: full === null ? null : NOW + full,
       };
       if (retry !== undefined) verdict.retry_at = NOW + retry;
-      const expected = refused(verdict, { q, w, "tollgate-capacity": capacity }, seconds);
+      const expected = refused(verdict, FIELDS[policy], ...seconds);
       for (const verb of ["consume", "peek", "consume"]) {
         assertAnswer(await tollgate[verb](ask(cost), { now: NOW + at }), expected, `${verb} ${cost} at ${at}`);
       }
@@ -130,7 +129,7 @@ test("refused until retry_at, granted at it, however often one asks in between",
   }
 });
 
-test("who waits as long as Retry-After says is served", async () => {
+test("a client that waits as long as Retry-After says is served", async () => {
   for (const policy of ["api", "thirds", "slow", "fast", "daily", "rollover", "empty"]) {
     const { capacity, rate, initial } = POLICIES[policy];
     const ask = { policy, key: "carol" };
@@ -142,7 +141,7 @@ test("who waits as long as Retry-After says is served", async () => {
   }
 });
 
-test("a clock that stepped back by more than a minute is followed, so nobody is locked out", async () => {
+test("a clock that stepped back by more than a minute is followed, and locks no client out", async () => {
   const ask = { policy: "slow", key: "dave" };
   await tollgate.consume({ ...ask, cost: 7 });
   const wait = 12_342_858;

@@ -4,9 +4,10 @@ import { test } from "node:test";
 import { assertAnswer, problem } from "./answers.mjs";
 import { KEY_SECRET, start } from "./workerd.mjs";
 
-const detail = "this deployment has errors in its settings; its log names them";
+const detail = "the settings of this deployment have errors; its log lists them";
 const misconfigured = problem(500, "misconfigured", "Misconfigured", detail);
 const policies = { api: { rate: 10, period: "10s" } };
+const NAME_RULE = "a name must be 1 to 64 ASCII letters, digits, '_', '-' or '.'";
 
 const rows = {
   "every field of every policy": {
@@ -35,17 +36,17 @@ const rows = {
       },
     },
     log: [
-      "settings: POLICIES.a.burst: is not a field here; those are kind, rate, period, capacity, max_debt, initial, offset, " +
+      "settings: POLICIES.a.burst: is not a known field; known fields are kind, rate, period, capacity, max_debt, initial, offset, " +
         "write_ahead, on_error, reservation_ttl, unsettled, limits",
       "settings: POLICIES.a.rate: must be a whole number from 0 to 9007199254740991, not -1",
       'settings: POLICIES.a.period: must be text with a unit, such as "90s", not 60',
       "settings: POLICIES.a.capacity: must be a whole number from 0 to 9007199254740991, not 1.5",
-      "settings: POLICIES.b c: a name has 1 to 64 letters, digits, '_', '-' or '.', all ASCII",
+      `settings: POLICIES."b c": ${NAME_RULE}`,
       'settings: POLICIES.d.kind: must be "token_bucket" or "fixed_window"',
       "settings: POLICIES.d.rate: is missing",
       'settings: POLICIES.d.period: must be whole milliseconds, not "1us"',
       'settings: POLICIES.d.initial: must be a whole number from 0 to 9007199254740991, not "2"',
-      "settings: POLICIES.e: is not a table of rate, period, ...",
+      "settings: POLICIES.e: must be a table of fields such as rate and period",
       "settings: POLICIES.f.period: is missing",
       "settings: POLICIES.g.period: a period of 0 ms is too short: at least 1 ms",
       "settings: POLICIES.h.capacity: a capacity of 9007199254740991 is too large to stay exact at this rate and period: " +
@@ -54,37 +55,38 @@ const rows = {
       "settings: POLICIES.j.offset: an offset of 1000 ms is not within one period: at most 999 ms",
       "settings: POLICIES.k.initial: 2 initial tokens are more than the capacity: at most 1",
       "settings: POLICIES.l.rate: must be a whole number from 0 to 9007199254740991, not 9007199254740992",
-      "settings: POLICIES.m: is not a table of rate, period, ...",
+      "settings: POLICIES.m: must be a table of fields such as rate and period",
       "settings: POLICIES.o.max_debt: a max_debt of 9007199254740991 is too large to stay exact with this capacity: " +
         "at most 182437477",
       "settings: POLICIES.p.write_ahead: must be a whole number from 0 to 9007199254740991, not -1",
-      'settings: POLICIES.p.on_error: must be "closed" or "open"',
+      'settings: POLICIES.p.on_error: must be "closed", "open", or a list of causes to open for: "overloaded", "timeout", ' +
+        '"failed"',
       'settings: POLICIES.p.unsettled: must be "keep" or "refund"',
       'settings: POLICIES.p.reservation_ttl: must be text with a unit, such as "90s", not 5',
-      "settings: POLICIES.q.rate: is not a field here; those are limits, on_error, reservation_ttl, unsettled",
+      "settings: POLICIES.q.rate: is not a known field; known fields are limits, on_error, reservation_ttl, unsettled",
       "settings: POLICIES.q.limits: must be a list of 1 to 8 limits",
-      "settings: POLICIES.r.limits[0]: must have a name, by which answers and costs refer to it",
-      "settings: POLICIES.r.limits[1]: name: a name has 1 to 64 letters, digits, '_', '-' or '.', all ASCII",
-      "settings: POLICIES.r.limits[2].on_error: is not a field here; those are name, kind, rate, period, capacity, " +
+      "settings: POLICIES.r.limits[0]: must have a name: costs and answers refer to a limit by its name",
+      `settings: POLICIES.r.limits[1]: name: ${NAME_RULE}`,
+      "settings: POLICIES.r.limits[2].on_error: is not a known field; known fields are name, kind, rate, period, capacity, " +
         "max_debt, initial, offset, write_ahead",
       "settings: POLICIES.r.limits[2].rate: is missing",
       "settings: POLICIES.r.limits[2].period: is missing",
-      "settings: POLICIES.r.limits[3]: is the second limit named a",
-      "settings: POLICIES.r.limits[4]: is not a table of name, rate, period, ...",
+      "settings: POLICIES.r.limits[3]: a limit before it is named a too",
+      "settings: POLICIES.r.limits[4]: must be a table of fields such as name, rate and period",
       "settings: POLICIES.s.limits: must be a list of 1 to 8 limits",
-      "settings: POLICIES.__proto__x: is not a table of rate, period, ...",
-      `settings: POLICIES.${"n".repeat(65)}: a name has 1 to 64 letters, digits, '_', '-' or '.', all ASCII`,
+      "settings: POLICIES.__proto__x: must be a table of fields such as rate and period",
+      `settings: POLICIES."${"n".repeat(65)}": ${NAME_RULE}`,
     ],
   },
-  "no policy": { settings: { policies: {} }, log: ["settings: POLICIES: names no policy"] },
-  "no policies": { settings: { policies: null }, log: ["settings: POLICIES: is not an object of policies by name: "] },
+  "no policy": { settings: { policies: {} }, log: ["settings: POLICIES: defines no policy"] },
+  "no policies": { settings: { policies: null }, log: ["settings: POLICIES: must be a table of policies by name: "] },
   "a list of policies": {
     settings: { policies: [] },
-    log: ["settings: POLICIES: is not an object of policies by name: "],
+    log: ["settings: POLICIES: must be a table of policies by name: "],
   },
   "policies as text": {
     settings: { policies: "{}" },
-    log: ["settings: POLICIES: is not an object of policies by name: "],
+    log: ["settings: POLICIES: must be a table of policies by name: "],
   },
   "no secrets": {
     settings: { policies, token: null, keySecret: null },
@@ -96,8 +98,67 @@ const rows = {
   "secrets that are too short": {
     settings: { policies, token: "t0ken-of-15-by!", keySecret: "" },
     log: [
-      "settings: the secret TOLLGATE_TOKEN has 15 bytes: it needs 16, from a random generator",
-      "settings: the secret TOLLGATE_KEY_SECRET has 0 bytes: it needs 16, from a random generator",
+      "settings: the secret TOLLGATE_TOKEN has 15 bytes: it needs 16 random ones",
+      "settings: the secret TOLLGATE_KEY_SECRET has 0 bytes: it needs 16 random ones",
+    ],
+  },
+  "a crash that could cost more than a key can have": {
+    settings: { policies: { p: { rate: 100, period: "1m", capacity: 200, write_ahead: 100_000 } } },
+    log: ["settings: POLICIES.p.write_ahead: 100000 tokens are more than the capacity: at most 200"],
+  },
+  "lengths of time beyond what can be kept": {
+    settings: {
+      policies: {
+        a: { rate: 1, period: "1s", reservation_ttl: "20000000000000000s" },
+        b: { kind: "fixed_window", rate: 1, period: "1s", offset: "20000000000000000s" },
+        c: { rate: 1, period: "99999999999999999999s" },
+      },
+    },
+    log: [
+      'settings: POLICIES.a.reservation_ttl: "20000000000000000s" is too long: at most 2251799813685s, some 71 000 years',
+      'settings: POLICIES.b.offset: "20000000000000000s" is too long: at most 2251799813685s, some 71 000 years',
+      'settings: POLICIES.c.period: must be a length of time such as "90s" or "1h 30m", not "99999999999999999999s": ' +
+        "number is too large",
+    ],
+  },
+  "causes that are none": {
+    settings: {
+      policies: {
+        a: { rate: 1, period: "1s", on_error: [] },
+        b: { rate: 1, period: "1s", on_error: ["timeout", "late"] },
+        c: { rate: 1, period: "1s", on_error: ["timeout", "failed", "overloaded"] }, // right
+      },
+    },
+    log: ["a", "b"].map((name) => {
+      const causes = '"overloaded", "timeout", "failed"';
+      return `settings: POLICIES.${name}.on_error: must be "closed", "open", or a list of causes to open for: ${causes}`;
+    }),
+  },
+  "a mistake beside names that every JavaScript object has": {
+    settings: {
+      policies: Object.fromEntries([
+        ...["constructor", "__proto__", "toString", "hasOwnProperty"].map((name) => [name, { rate: 1, period: "1s" }]),
+        ["p", { period: "1s" }],
+        ["valueOf", 7],
+      ]),
+    },
+    log: [
+      "settings: POLICIES.p.rate: is missing",
+      "settings: POLICIES.valueOf: must be a table of fields such as rate and period",
+    ],
+  },
+  "names that would break the lines of the log": {
+    settings: { policies: { "a\nsettings: b": 7, p: { rate: 1, period: "1s", "x\r\ny": 1 } } },
+    log: [
+      `settings: POLICIES."a\\nsettings: b": ${NAME_RULE}`,
+      'settings: POLICIES.p."x\\r\\ny": is not a known field; known fields are kind, ',
+    ],
+  },
+  "a token that no caller could send": {
+    settings: { policies, token: "sixteen bytes, and a space " },
+    log: [
+      "settings: the secret TOLLGATE_TOKEN cannot be sent in a header: it must be printable ASCII, with no white space at " +
+        "either end",
     ],
   },
   "policies and secrets at once": {
@@ -119,7 +180,7 @@ for (const [name, { settings, log }] of Object.entries(rows)) {
       { path: "/v1/peek", body },
       { method: "GET", path: "/healthz" },
       { body, headers: { authorization: null } },
-      { body, headers: { authorization: "Bearer " } }, // equal to a token that is not there
+      { body, headers: { authorization: "Bearer " } }, // equal to a token that is not set
       { path: "/nothing" },
     ]) {
       assertAnswer(await tollgate.send(request), misconfigured, JSON.stringify(request));
@@ -131,3 +192,16 @@ for (const [name, { settings, log }] of Object.entries(rows)) {
     for (const secret of [settings.token, KEY_SECRET]) assert.ok(!secret || !tollgate.log.includes(secret));
   });
 }
+
+test("names that every JavaScript object has are names like others", async () => {
+  const names = ["constructor", "__proto__", "toString", "hasOwnProperty", "valueOf", "toJSON"];
+  const tollgate = await start({
+    policies: Object.fromEntries(names.map((name) => [name, { rate: 1, period: "1s", capacity: 5 }])),
+  });
+  assert.equal((await tollgate.send({ method: "GET", path: "/healthz" })).status, 200, tollgate.log);
+  for (const policy of names) {
+    const { status, body } = await tollgate.consume({ policy, key: "alice" });
+    assert.deepEqual([status, body.policy, body.remaining], [200, policy, 4]);
+  }
+  await tollgate.stop();
+});

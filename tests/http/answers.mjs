@@ -30,7 +30,7 @@ export function assertAnswer(answer, expected, message = "") {
     assert.equal(answer.text, JSON.stringify(answer.body), "no member twice, no spaces");
 }
 
-/** 200 for `{ policy, cost, limit, remaining, now, reset_at }`; `t` is when the budget is full again, in seconds, if ever. */
+/** 200 for `{ policy, cost, limit, remaining, now, reset_at }`; `t` is the seconds until more than `remaining` can be had, if ever. */
 export function allowed(verdict, rateLimitPolicy, t) {
   return {
     status: 200,
@@ -40,11 +40,11 @@ export function allowed(verdict, rateLimitPolicy, t) {
   };
 }
 
-/** 429 for the same and the moment to retry at; without one, for a budget that never comes back. */
-export function refused(verdict, rateLimitPolicy, retryAfter) {
+/** 429 for the same and the moment to retry at; without one, for a budget that never refills. */
+export function refused(verdict, rateLimitPolicy, retryAfter, t = retryAfter) {
   const { policy, cost, limit, remaining, owed, now, retry_at } = verdict;
   const again = retry_at === undefined ? {} : { retry_at, retry_after_ms: retry_at - now };
-  const has = owed ? `owes ${owed} tokens, of ${limit}, and` : `has ${remaining} of ${limit} tokens left and`;
+  const has = owed ? `owes ${owed} tokens and` : `has ${remaining} of ${limit} tokens left and`;
   const when = retry_at === undefined ? "this budget never refills" : `retry in ${retry_at - now} ms`;
   if (retryAfter !== undefined)
     assert.match(String(retryAfter), /^[1-9]\d*$/, "Retry-After is whole seconds, at least one");
@@ -65,7 +65,7 @@ export function refused(verdict, rateLimitPolicy, retryAfter) {
       near_limit: isNear(verdict),
       ...again,
     },
-    ...rateLimitFields(verdict, rateLimitPolicy, retryAfter),
+    ...rateLimitFields(verdict, rateLimitPolicy, t),
   };
 }
 

@@ -112,8 +112,7 @@ const tables = {
       {
         retry: 10_000,
         retryAfter: "10",
-        detail:
-          "nothing was taken: policy slow has 0 of 5 tokens left and the cost is 1; retry in 10000 ms",
+        detail: "nothing was taken: policy slow has 0 of 5 tokens left and the cost is 1; retry in 10000 ms",
       },
     ],
     [
@@ -126,8 +125,7 @@ const tables = {
       {
         retry: 10_000,
         retryAfter: "10",
-        detail:
-          "nothing was taken: policy slow has 0 of 5 tokens left and the cost is 1; retry in 10000 ms",
+        detail: "nothing was taken: policy slow has 0 of 5 tokens left and the cost is 1; retry in 10000 ms",
       },
     ],
     // The longest of the waits; the sentence is about the first.
@@ -141,8 +139,7 @@ const tables = {
       {
         retry: 20_000,
         retryAfter: "20",
-        detail:
-          "nothing was taken: policy api has 6 of 10 tokens left and the cost is 8; retry in 1500 ms",
+        detail: "nothing was taken: policy api has 6 of 10 tokens left and the cost is 8; retry in 1500 ms",
       },
     ],
     [
@@ -171,8 +168,7 @@ const tables = {
         { left: 0, full: null, retry: null },
       ],
       {
-        detail:
-          "nothing was taken: policy api has 0 of 10 tokens left and the cost is 1; retry in 1000 ms",
+        detail: "nothing was taken: policy api has 0 of 10 tokens left and the cost is 1; retry in 1000 ms",
       },
     ],
     [
@@ -306,8 +302,7 @@ test("a budget in debt refuses a batch, even of nothing", async () => {
     result(requests[0], 0, { left: 10, full: 0 }),
     result(requests[1], 0, { left: -3, full: 8_000, retry: 3_000 }),
   ];
-  const detail =
-    "nothing was taken: policy debt owes 3 tokens, of 5, and the cost is 0; retry in 3000 ms";
+  const detail = "nothing was taken: policy debt owes 3 tokens and the cost is 0; retry in 3000 ms";
   assertAnswer(await batch(requests), refused(0, results, { retry: 3_000, retryAfter: "3", detail }));
 });
 
@@ -321,7 +316,7 @@ test("a batch has 1 to 16 requests, no two of them with the same policy and key"
   for (const [requests, detail] of [
     [[], "a batch has 1 to 16 requests, not 0"],
     [many(17, "m"), "a batch has 1 to 16 requests, not 17"],
-    [twice, "requests 0 and 2 have the same policy and key: make them one, with the sum of their costs"],
+    [twice, "requests 0 and 2 have the same policy and key: combine them, with the sum of their costs"],
   ]) {
     assertAnswer(await batch(requests), problem(400, "bad-request", "Bad request", detail), detail);
   }

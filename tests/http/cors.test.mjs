@@ -1,7 +1,7 @@
 // A page on another origin may ask, and read every answer: what a browser checks before and after it does.
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { PATHS, ownHeaders } from "./answers.mjs";
+import { ownHeaders, PATHS } from "./answers.mjs";
 import { start } from "./workerd.mjs";
 
 const tollgate = await start({ policies: { api: { rate: 1, period: "10s" } } });
@@ -36,7 +36,7 @@ test("a preflight is answered without a token, wherever it is sent", async () =>
   }
 });
 
-test("every answer may be read, with the headers that say when to come back", async () => {
+test("every answer may be read, with the headers that say when to retry", async () => {
   const ask = { policy: "api", key: "alice" };
   const answers = {
     200: tollgate.consume(ask, { headers: { origin } }),

@@ -1,40 +1,56 @@
-// A main module before the built one: between its front and its objects happens what a request's header says.
+// A main module before the built one: between its frontend and its objects happens what a request's header says.
 //
 //   x-fault: {"fault":"throws"}                              every call fails in the object
 //   x-fault: {"fault":"retryable","after":true,"times":1}    the first call fails on the way back, after the decision
 //   x-fault: {"fault":"slow","ms":300,"act":"settle"}        only calls that settle are slow
 //   x-fault: {"fault":"throws","skip":2}                     all but the first two
+//   x-fault: {"fault":"throws","policy":"api"}               only calls about this policy
+//   x-fault: [{...},{...}]                                   several: for each call the first that is about it
 //
-// The answer's header `x-asked` says how often objects were asked.
+// The answer's header `x-asked` says how often objects were asked until then, and `x-acts` for what. Other calls, such as
+// those that give up holds after the answer, are logged: "asked late: cancel".
 import tollgate from "./entry.js";
+
 export { KeyObject } from "./entry.js";
 
 export default {
   async fetch(request, env, context) {
-    const { fault, skip = 0, times = Infinity, after, act, ms } = JSON.parse(request.headers.get("x-fault") ?? "{}");
-    let [asked, met] = [0, 0];
+    const faults = [JSON.parse(request.headers.get("x-fault") ?? "[]")].flat().map((fault) => ({ ...fault, met: 0 }));
+    const acts = [];
+    let isAnswered = false;
     const getByName = (name) => ({
-      async decide(policies, question) {
-        asked++;
+      async decide(policies, question, ...more) {
+        const act = ACTS[question[1]];
+        if (isAnswered) console.log(`asked late: ${act}`);
+        acts.push(act);
         const stub = env.KEYS.getByName(name);
-        const real = () => stub.decide(policies, question);
-        if (!fault || (act && question[1] !== ACTS[act])) return real();
-        const index = met++ - skip;
+        const real = () => stub.decide(policies, question, ...more);
+        const fault = faults.find((fault) => (fault.act ?? act) === act && (fault.policy ?? policies) === policies);
+        if (!fault) return real();
+        const { skip = 0, times = Infinity, after, ms } = fault;
+        const index = fault.met++ - skip;
         if (index < 0 || index >= times) return real();
         if (after) await real();
-        return FAULTS[fault](real, { stub, ms, question });
+        return FAULTS[fault.fault](real, { stub, ms, question });
       },
     });
     const response = await tollgate.fetch(request, { ...env, KEYS: { getByName } }, context);
-    response.headers.set("x-asked", asked);
+    isAnswered = true;
+    response.headers.set("x-asked", acts.length);
+    response.headers.set("x-acts", acts.join(" "));
     return response;
   },
 };
 
 const FAULTS = {
-  throws: (_, { stub, question }) => stub.decide("a policy that is not there", question),
+  throws: (_, { stub, question }) => stub.decide("a policy that is not there", question.slice(0, 1)),
   hangs: () => new Promise(() => {}),
   slow: (real, { ms }) => new Promise((done) => setTimeout(done, ms)).then(real),
+  late: async (real, { ms }) => {
+    const answer = await real();
+    await new Promise((done) => setTimeout(done, ms));
+    return answer;
+  },
   overloaded: () => fail({ overloaded: true }),
   "overloaded and retryable": () => fail({ overloaded: true, retryable: true }),
   retryable: () => fail({ retryable: true }),
@@ -49,5 +65,5 @@ function fail(properties) {
   throw Object.assign(new Error("the way to the object is blocked"), properties);
 }
 
-/** The numbers of acts in questions. */
-const ACTS = { look: 0, take: 1, reserve: 2, hold: 3, settle: 4, cancel: 5 };
+/** What objects are asked, by its number in the question. */
+const ACTS = ["look", "take", "reserve", "hold", "settle", "cancel"];

@@ -23,10 +23,7 @@ const FIELDS = {
     { q: 1, w: 1 },
     { q: 2, w: 1 },
   ],
-  capped: [
-    { q: 0, w: 1 },
-    { q: 1, w: 1 },
-  ],
+  capped: [{ q: 3 }, { q: 1, w: 1 }],
   only: [{ q: 1, w: 1 }],
   waits: [
     { q: 1, w: 1 },
@@ -97,7 +94,7 @@ function answerOf(policy, at, top, parts, { retryAfter, reservation, detail } = 
 
 const capacity = (policy, index) => LIMITS[policy][index].capacity ?? LIMITS[policy][index].rate;
 
-test("all limits are taken from or none, and the answer is led by the one that matters most", async () => {
+test("all limits are taken from or none; the one that decides is at the top of the answer", async () => {
   const ask = { policy: "llm", key: "alice" };
   const rows = [
     // The smaller share is what is left of the whole. Exactly a fifth is not yet near the limit; one less is.
@@ -115,23 +112,22 @@ test("all limits are taken from or none, and the answer is led by the one that m
       { tokens: 1, requests: 1 },
       1,
       [
-        { cost: 1, left: 8, full: 2_000, t: 2 },
+        { cost: 1, left: 8, full: 2_000, t: 1 },
         { cost: 1, left: 19, full: 40_000, t: 40, near: true },
       ],
     ],
-    // One refuses: the other keeps what it has, and is of no use before that one is.
+    // One refuses: the other keeps what it has.
     [
       0,
       { requests: 1, tokens: 20 },
       1,
       [
-        { cost: 1, left: 8, full: 2_000, t: 40 },
+        { cost: 1, left: 8, full: 2_000, t: 1 },
         { cost: 20, left: 19, full: 40_000, retry: 40_000, t: 40, near: true },
       ],
       {
         retryAfter: "40",
-        detail:
-          "policy llm/tokens has 19 of 100 tokens left and the cost is 20; retry in 40000 ms",
+        detail: "policy llm/tokens has 19 of 100 tokens left and the cost is 20; retry in 40000 ms",
       },
     ],
     [
@@ -153,13 +149,12 @@ test("all limits are taken from or none, and the answer is led by the one that m
       { requests: 10, tokens: 100 },
       1,
       [
-        { cost: 10, left: 8, full: 2_000, retry: 2_000, t: 2 },
+        { cost: 10, left: 8, full: 2_000, retry: 2_000, t: 1 },
         { cost: 100, left: 19, full: 40_000, retry: 40_000, t: 40, near: true },
       ],
       {
         retryAfter: "40",
-        detail:
-          "policy llm/tokens has 19 of 100 tokens left and the cost is 100; retry in 39500 ms",
+        detail: "policy llm/tokens has 19 of 100 tokens left and the cost is 100; retry in 39500 ms",
       },
     ],
     // A number is the cost of each, and it is 1 if there is none.
@@ -168,7 +163,7 @@ test("all limits are taken from or none, and the answer is led by the one that m
       5,
       1,
       [
-        { cost: 5, left: 5, full: 7_000, t: 5 },
+        { cost: 5, left: 5, full: 7_000, t: 1 },
         { cost: 5, left: 14, full: 40_000, t: 38, near: true },
       ],
     ],
@@ -177,7 +172,7 @@ test("all limits are taken from or none, and the answer is led by the one that m
       undefined,
       1,
       [
-        { cost: 1, left: 4, full: 8_000, t: 6 },
+        { cost: 1, left: 4, full: 8_000, t: 1 },
         { cost: 1, left: 13, full: 40_000, t: 38, near: true },
       ],
     ],
@@ -186,7 +181,7 @@ test("all limits are taken from or none, and the answer is led by the one that m
       { requests: 0, tokens: 13 },
       1,
       [
-        { cost: 0, left: 4, full: 8_000, t: 6 },
+        { cost: 0, left: 4, full: 8_000, t: 1 },
         { cost: 13, left: 0, full: 40_000, t: 38, near: true },
       ],
     ],
@@ -195,7 +190,7 @@ test("all limits are taken from or none, and the answer is led by the one that m
       { requests: 9, tokens: 1 },
       0,
       [
-        { cost: 9, left: 1, full: 49_000, t: 9, near: true },
+        { cost: 9, left: 1, full: 49_000, t: 1, near: true },
         { cost: 1, left: 99, full: 100_000, t: 60 },
       ],
     ],
@@ -210,7 +205,7 @@ test("all limits are taken from or none, and the answer is led by the one that m
   }
 });
 
-test("the longest of the waits is the one to wait for, wherever it stands in the list", async () => {
+test("the longest wait counts, wherever it is in the list", async () => {
   const ask = { policy: "waits", key: "alice" };
   await tollgate.consume(ask);
   const parts = [
@@ -232,7 +227,7 @@ test("never outweighs any wait", async () => {
       { total: 1, burst: 2 },
       1,
       [
-        { cost: 1, left: 1, full: null, t: 1 },
+        { cost: 1, left: 1, full: null },
         { cost: 2, left: 1, full: 2_000, retry: 1_000, t: 1 },
       ],
       {
@@ -245,7 +240,7 @@ test("never outweighs any wait", async () => {
       0,
       [
         { cost: 2, left: 1, full: null, retry: null },
-        { cost: 3, left: 1, full: 2_000, retry: 2_000, t: 2 },
+        { cost: 3, left: 1, full: 2_000, retry: 2_000, t: 1 },
       ],
       { detail: "policy capped/total has 1 of 3 tokens left and the cost is 2; this budget never refills" },
     ],
@@ -254,7 +249,7 @@ test("never outweighs any wait", async () => {
       0,
       [
         { cost: 2, left: 1, full: null, retry: null },
-        { cost: 1, left: 1, full: 2_000, t: 2 },
+        { cost: 1, left: 1, full: 2_000, t: 1 },
       ],
       { detail: "policy capped/total has 1 of 3 tokens left and the cost is 2; this budget never refills" },
     ],
@@ -274,8 +269,8 @@ test("each verb asks all limits", async () => {
       { mode: "reserve", cost: 8 },
       0,
       [
-        { cost: 8, left: -3, full: 8_000, ready: 3_000, t: 8, near: true }, // ready when the last of them is
-        { cost: 8, left: -3, full: 4_000, ready: 1_500, t: 4, near: true },
+        { cost: 8, left: -3, full: 8_000, ready: 3_000, t: 4, near: true }, // ready when the last of them is
+        { cost: 8, left: -3, full: 4_000, ready: 1_500, t: 2, near: true },
       ],
     ],
     [
@@ -289,7 +284,7 @@ test("each verb asks all limits", async () => {
       ],
       {
         retryAfter: "1",
-        detail: "policy ahead/a owes 3 tokens, of 5, and the cost is 2; retry in 1 ms",
+        detail: "policy ahead/a owes 3 tokens and the cost is 2; retry in 1 ms",
       },
     ],
     [
@@ -298,7 +293,7 @@ test("each verb asks all limits", async () => {
       { cost: { a: 4, b: 6 } },
       0,
       [
-        { cost: 4, tokens: 4, left: 1, full: 4_000, t: 4 },
+        { cost: 4, tokens: 4, left: 1, full: 4_000, t: 1 },
         { cost: 6, tokens: 6, left: 3, full: 1_000, t: 1 },
       ],
     ],
@@ -308,8 +303,8 @@ test("each verb asks all limits", async () => {
       { mode: "up_to", cost: 5 },
       0,
       [
-        { cost: 5, tokens: 1, left: 0, full: 5_000, t: 5, near: true }, // as much as all of them have
-        { cost: 5, tokens: 1, left: 2, full: 1_500, t: 2 },
+        { cost: 5, tokens: 1, left: 0, full: 5_000, t: 1, near: true }, // as much as all of them have
+        { cost: 5, tokens: 1, left: 2, full: 1_500, t: 1 },
       ],
     ],
     [
@@ -318,8 +313,8 @@ test("each verb asks all limits", async () => {
       {},
       0,
       [
-        { cost: 0, tokens: 5, left: 5, full: 0, t: 0 },
-        { cost: 0, tokens: 3, left: 5, full: 0, t: 0 },
+        { cost: 0, tokens: 5, left: 5, full: 0, t: 1 },
+        { cost: 0, tokens: 3, left: 5, full: 0, t: 1 },
       ],
     ],
     [
@@ -328,19 +323,19 @@ test("each verb asks all limits", async () => {
       { cost: { a: 0, b: 9 } },
       1,
       [
-        { cost: 0, tokens: 0, left: 5, full: 0, t: 0 },
-        { cost: 9, tokens: 9, left: -4, full: 4_500, t: 5, near: true },
+        { cost: 0, tokens: 0, left: 5, full: 0, t: 1 },
+        { cost: 9, tokens: 9, left: -4, full: 4_500, t: 3, near: true },
       ],
     ],
-    // Who owes has less than who has nothing.
+    // To owe is less than to have nothing.
     [
       0,
       "charge",
       { cost: { a: 5, b: 0 } },
       1,
       [
-        { cost: 5, tokens: 5, left: 0, full: 5_000, t: 5, near: true },
-        { cost: 0, tokens: 0, left: -4, full: 4_500, t: 5, near: true },
+        { cost: 5, tokens: 5, left: 0, full: 5_000, t: 1, near: true },
+        { cost: 0, tokens: 0, left: -4, full: 4_500, t: 3, near: true },
       ],
     ],
   ];
@@ -370,7 +365,7 @@ test("each verb asks all limits", async () => {
   });
 });
 
-test("near_limit is true from one less than a fifth, whatever does not divide by five", async () => {
+test("near_limit is true below a fifth, also of capacities that are not divisible by five", async () => {
   const near = await start({
     policies: Object.fromEntries([1, 4, 5, 7, 10, 101].map((n) => [`of-${n}`, { rate: n, period: "1day" }])),
   });
@@ -395,17 +390,19 @@ test("near_limit is true from one less than a fifth, whatever does not divide by
 });
 
 test("headers have one item for each limit, of one and of eight", async () => {
-  const one = [{ cost: 3, left: 1, full: 3_000, t: 3 }];
+  const one = [{ cost: 3, left: 1, full: 3_000, t: 1 }];
   assertAnswer(await tollgate.consume({ policy: "only", key: "alice", cost: 3 }), answerOf("only", 0, 0, one));
   // l1 has 3 of 10 left, the smallest share; each comes back within 7 s at most.
-  const eight = [1, 2, 3, 4, 5, 6, 7, 8].map((n) => {
-    const full = Math.ceil(7_000 / n);
-    return { cost: 7, left: 10 * n - 7, full, t: Math.ceil(full / 1_000) };
-  });
+  const eight = [1, 2, 3, 4, 5, 6, 7, 8].map((n) => ({
+    cost: 7,
+    left: 10 * n - 7,
+    full: Math.ceil(7_000 / n),
+    t: 1,
+  }));
   assertAnswer(await tollgate.consume({ policy: "eight", key: "alice", cost: 7 }), answerOf("eight", 0, 0, eight));
 });
 
-test("a cost names every limit and no other, and is one that each could grant", async () => {
+test("a cost must name exactly the limits, and be one that each could grant", async () => {
   const bad = (detail) => problem(400, "bad-request", "Bad request", detail);
   const large = (name, cost, max) =>
     problem(

@@ -1,4 +1,4 @@
-// Reservations: taken now, settled at the real cost later, once; and what becomes of them when nobody does.
+// Reservations: taken now, settled at the real cost later, once; and what an unsettled one costs.
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { allowed, assertAnswer, problem } from "./answers.mjs";
@@ -18,14 +18,14 @@ const POLICIES = {
   },
   many: { rate: 0, period: "1s", capacity: 2_000 },
 };
-const FIELDS = { keep: { q: 0, w: 1, "tollgate-capacity": 20 }, back: { q: 0, w: 1, "tollgate-capacity": 20 } };
+const FIELD = { q: 20, "tollgate-capacity": 20 }; // of keep and back
 const tollgate = await start({ policies: POLICIES });
 
 const unknown = problem(
   404,
   "unknown-reservation",
   "Unknown reservation",
-  "no such reservation of this policy and key is open: it was settled or cancelled, or its time is over",
+  "this policy and key have no such reservation, or it has expired",
 );
 
 async function reserve(policy, key, cost, options) {
@@ -56,7 +56,7 @@ test("each has an id of its own, is ready in its turn, and may be settled for a 
   assert.deepEqual(await standing("queue", "alice"), [-10, 3]);
 });
 
-test("settled at less, more or the same, the budget is as if that had been taken at once", async () => {
+test("after settle the budget is as if the real cost had been taken at once", async () => {
   for (const [real, left] of [
     [0, 20],
     [4, 16],
@@ -74,13 +74,14 @@ test("settled at less, more or the same, the budget is as if that had been taken
     const verdict = {
       policy: "keep",
       cost: real,
+      tokens: 20 - left, // what it has cost in the end
       limit: 20,
       remaining: Math.max(left, 0),
       ...(left < 0 ? { owed: -left } : {}),
       now: NOW,
       reset_at: left === 20 ? NOW : null,
     };
-    assertAnswer(answer, allowed(verdict, FIELDS.keep, left === 20 ? 0 : undefined), key);
+    assertAnswer(answer, allowed(verdict, FIELD), key);
     assert.deepEqual(await standing("keep", key), [left, 0], key);
   }
 });
@@ -89,7 +90,7 @@ test("cancelled, everything is given back", async () => {
   const { reservation } = await reserve("keep", "cancels", 5);
   const verdict = { policy: "keep", cost: 0, tokens: 5, limit: 20, remaining: 20, now: NOW, reset_at: NOW };
   const answer = await tollgate.post("cancel", { policy: "keep", key: "cancels", reservation });
-  assertAnswer(answer, allowed(verdict, FIELDS.keep, 0));
+  assertAnswer(answer, allowed(verdict, FIELD));
   assert.deepEqual(await standing("keep", "cancels"), [20, 0]);
 });
 
@@ -120,7 +121,7 @@ test("each id is good once, and only for its policy and key", async () => {
   }
 });
 
-test("of many who settle at once, one does", async () => {
+test("of many concurrent settles one succeeds", async () => {
   const { reservation } = await reserve("keep", "race", 10);
   const ends = Array.from({ length: 32 }, (_, index) => {
     const ask = { policy: "keep", key: "race", reservation };
@@ -131,7 +132,7 @@ test("of many who settle at once, one does", async () => {
   assert.deepEqual(await standing("keep", "race"), [20, 0]);
 });
 
-test("what is cancelled goes to who asks next; nobody's ready time moves", async () => {
+test("cancelled tokens go to the next caller; no promised ready_at moves", async () => {
   const key = "dave";
   const send = (mode, cost, id, options) => {
     const headers = { "idempotency-key": id };
@@ -152,14 +153,14 @@ test("what is cancelled goes to who asks next; nobody's ready time moves", async
   assert.equal((await tollgate.post("settle", settle, { now: NOW + 604_999 })).status, 200);
 });
 
-test("what is given back has room for no more than the capacity", async () => {
+test("tokens that are given back stop at the capacity", async () => {
   const { reservation } = await reserve("queue", "erin", 4);
   const now = NOW + 3_000; // 3 of the 4 have come back already
   const answer = await tollgate.post("cancel", { policy: "queue", key: "erin", reservation }, { now });
   assert.deepEqual([answer.body.tokens, answer.body.remaining], [1, 5], answer.text);
 });
 
-test("a millisecond before its end it can be settled; at its end it has cost all or nothing", async () => {
+test("it can be settled a millisecond before expires_at; at expires_at it has cost all or nothing", async () => {
   for (const [policy, left] of [
     ["keep", 15],
     ["back", 20],
@@ -187,7 +188,7 @@ test("the time to settle begins when it is ready", async () => {
   assert.deepEqual(await standing("short", "frank", { now: NOW + 6_000 }), [5, 0]);
 });
 
-test("several limits are settled each at its own real cost", async () => {
+test("each limit is settled at its own real cost", async () => {
   const ask = { policy: "pair", key: "grace" };
   const { reservation, limits } = (
     await tollgate.consume({ ...ask, mode: "reserve", cost: { requests: 1, tokens: 60 } })
@@ -199,16 +200,16 @@ test("several limits are settled each at its own real cost", async () => {
   const settled = await tollgate.post("settle", { ...ask, reservation, cost: { requests: 1, tokens: 130 } });
   assert.deepEqual([settled.status, settled.body.allowed], [200, true]);
   assert.deepEqual(
-    settled.body.limits.map(({ name, cost, remaining, owed }) => [name, cost, remaining, owed]),
+    settled.body.limits.map(({ name, cost, tokens, remaining, owed }) => [name, cost, tokens, remaining, owed]),
     [
-      ["requests", 1, 9, undefined],
-      ["tokens", 130, 0, 30],
+      ["requests", 1, 1, 9, undefined],
+      ["tokens", 130, 130, 0, 30],
     ],
   );
 });
 
 test("a key has a thousand open reservations at most", async () => {
-  const detail = "this key has 1000 open reservations, and can have no more: settle or cancel some";
+  const detail = "this key has 1000 open reservations, the most it can have: settle or cancel some";
   const tooMany = problem(409, "too-many-reservations", "Too many reservations", detail);
   const ids = [];
   for (let i = 0; i < 20; i++) {
@@ -252,25 +253,20 @@ test("open reservations outlast kill -9, and so does their end", async () => {
   }
 });
 
-test("settle and cancel need what they need", async () => {
+test("settle and cancel need a reservation's id", async () => {
   const bad = (detail) => problem(400, "bad-request", "Bad request", detail);
   const of = { policy: "keep", key: "ivan" };
   for (const [verb, more, detail] of [
-    ["settle", { cost: 1 }, "missing field `reservation`: the id that the reserving answer gave"],
-    ["settle", { reservation: "1" }, "missing field `cost`: what the work did cost in the end"],
+    ["settle", { cost: 1 }, "missing field `reservation`: the id in the answer that reserved the tokens"],
     ["settle", { reservation: "", cost: 1 }, '"" is not a reservation id (13 hex digits)'],
     ["settle", { reservation: "+1", cost: 1 }, '"+1" is not a reservation id (13 hex digits)'],
-    [
-      "cancel",
-      { reservation: "10000000000000" },
-      '"10000000000000" is not a reservation id (13 hex digits)',
-    ],
+    ["cancel", { reservation: "10000000000000" }, '"10000000000000" is not a reservation id (13 hex digits)'],
     [
       "cancel",
       { reservation: "1", cost: 1 },
-      "`cost` has no meaning here; fields are policy, key, reservation, snapshot",
+      "`cost` is not a field of this endpoint; its fields are policy, key, reservation, snapshot",
     ],
-    ["cancel", {}, "missing field `reservation`: the id that the reserving answer gave"],
+    ["cancel", {}, "missing field `reservation`: the id in the answer that reserved the tokens"],
   ]) {
     assertAnswer(await tollgate.post(verb, { ...of, ...more }), bad(detail), `${verb} ${JSON.stringify(more)}`);
   }

@@ -33,16 +33,20 @@ export class Runtime {
   }
 
   /**
-   * Starts `{ modules, bindings, keepsObjects, before }` on the state that is there. `modules` are the paths of the files by the
+   * Starts `{ modules, bindings, keepsObjects, before, beside }` on the state that is there. `modules` are the paths of the files by the
    * names by which they import each other; the first is the main one. A binding is what the schema of workerd says, but
    * for its name. With `keepsObjects` no object is evicted, as it would be when nobody asks it for 10 seconds.
    * `before` is another Worker, `{ modules, bindings }`, that is asked instead; `service = "main"` binds this one to it.
+   * `beside` are further Workers by their names, which `before` may ask too. `flags` are compatibility flags, `v8Flags` those of
+   * the JavaScript engine.
    */
   async start(worker) {
     const config = join(this.#folder, "config.capnp");
     writeFileSync(config, configText(worker, this.#folder, this.stateFolder));
     // Not node_modules/.bin/workerd: that is a wrapper, and killing it would leave workerd alive.
-    const child = spawn(WORKERD, ["serve", config, "--control-fd=3", "--experimental"], { stdio: ["ignore", "pipe", "pipe", "pipe"] });
+    const child = spawn(WORKERD, ["serve", config, "--control-fd=3", "--experimental"], {
+      stdio: ["ignore", "pipe", "pipe", "pipe"],
+    });
     this.#process = child;
     this.#closed = once(child, "close"); // after this nothing more is printed
     for (const stream of [child.stdout, child.stderr]) {
@@ -88,9 +92,9 @@ export class Runtime {
 }
 
 /**
- * The built Worker; `build` is "deployed" or "test-clock". A `token` or `keySecret` of `null` is not set at all. With the
- * path of a file `around`, that is the main module, and imports the built one as `./entry.js`. `before` is what
- * {@link Runtime.start} says.
+ * The built Worker; `build` is "deployed", "test-clock" or "next-format". A `token` or `keySecret` of `null` is not set at all. With the
+ * path of a file `around`, that is the main module, and imports the built one as `./entry.js`. `before`, `flags` and `v8Flags` are
+ * what {@link Runtime.start} says.
  */
 export function tollgate({ policies, token, keySecret, build, around = null, flags, v8Flags, before }) {
   const bundle = fileURLToPath(new URL(`../../build/${BUNDLES[build]}`, import.meta.url));
@@ -110,6 +114,18 @@ export function bindings({ policies, token, keySecret }) {
   return bindings;
 }
 
+/**
+ * Two versions side by side: the objects of one, and the frontends of both. Each is what {@link tollgate} takes. Requests go to
+ * the frontend of `objects`, or, with the header `x-version: other`, to that of `other`.
+ */
+export function rollOut({ objects, other }) {
+  const frontend = tollgate(other);
+  frontend.bindings.KEYS = `durableObjectNamespace = (className = "KeyObject", serviceName = "main")`;
+  const router = { "router.mjs": fileURLToPath(new URL("router.mjs", import.meta.url)) };
+  const bindings = { MAIN: `service = "main"`, OTHER: `service = "other"` };
+  return { ...tollgate(objects), before: { modules: router, bindings }, beside: { other: frontend } };
+}
+
 /** Waits for the line in which workerd says on which port it listens. */
 async function listening(child) {
   const timer = setTimeout(() => child.kill("SIGKILL"), START_TIMEOUT_MS);
@@ -124,7 +140,11 @@ async function listening(child) {
   throw new Error("it ended before it listened");
 }
 
-function configText({ modules, bindings, keepsObjects = false, flags, v8Flags = [], before }, folder, stateFolder) {
+function configText(
+  { modules, bindings, keepsObjects = false, flags, v8Flags = [], before, beside = {} },
+  folder,
+  stateFolder,
+) {
   const module = ([name, path]) => {
     const kind = name.endsWith(".wasm") ? "wasm" : "esModule";
     return `(name = ${text(name)}, ${kind} = embed ${text(relative(folder, path))}),`;
@@ -152,6 +172,7 @@ function configText({ modules, bindings, keepsObjects = false, flags, v8Flags = 
         (name = "main", worker = .worker),
         (name = "objects", disk = (path = ${text(stateFolder)}, writable = true)),
         ${before ? `(name = "before", worker = (${worker(before)})),` : ""}
+        ${Object.entries(beside).map(([name, other]) => `(name = ${text(name)}, worker = (${worker(other)})),`)}
       ],
       sockets = [(name = "http", address = "127.0.0.1:0", http = (), service = "${before ? "before" : "main"}")],
     );
@@ -167,14 +188,16 @@ function configText({ modules, bindings, keepsObjects = false, flags, v8Flags = 
 /** A string as Cap'n Proto's schema language has it; JSON's escapes of ASCII are the same. */
 const text = JSON.stringify;
 
-const BUNDLES = { deployed: "bundle", "test-clock": "bundle-test-clock" };
+const BUNDLES = { deployed: "bundle", "test-clock": "bundle-test-clock", "next-format": "bundle-next-format" };
 const OBJECTS = "tollgate-KeyObject";
 const WORKERD = createRequire(import.meta.url)("workerd").default;
 /** It takes a tenth of a second where nothing else runs. */
 const START_TIMEOUT_MS = 30_000;
 
 const all = new Set();
-const abandonAll = () => [...all].forEach((runtime) => runtime.abandon());
+const abandonAll = () => {
+  for (const runtime of all) runtime.abandon();
+};
 process.on("exit", abandonAll);
 process.on("uncaughtExceptionMonitor", abandonAll); // the test runner ends without "exit" when a file throws outside its tests
 for (const signal of ["SIGINT", "SIGTERM", "SIGHUP"]) process.on(signal, () => process.exit(1));

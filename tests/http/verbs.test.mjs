@@ -15,7 +15,7 @@ const FIELDS = {
   plain: { q: 1, w: 1, "tollgate-capacity": 5 },
   debt: { q: 1, w: 1, "tollgate-capacity": 5 },
   window: { q: 5, w: 10, "tollgate-capacity": 5 },
-  once: { q: 0, w: 1, "tollgate-capacity": 5 },
+  once: { q: 5, "tollgate-capacity": 5 },
   spaced: { q: 1, w: 1, "tollgate-capacity": 0 },
 };
 const TTL = 600_000;
@@ -56,13 +56,24 @@ async function follow(policy, key, rows) {
       assert.match(answer.body.reservation, /^[0-9a-f]{13}$/, where);
       Object.assign(verdict, { reservation: answer.body.reservation, expires_at: NOW + ready + TTL });
     }
-    const seconds = (moment) => (moment === null ? undefined : Math.ceil((moment - at) / 1_000));
+    const seconds = (moment) => (moment == null ? Infinity : Math.ceil((moment - at) / 1_000));
+    const finite = (value) => (value === Infinity ? undefined : value);
+    const t = finite(Math.min(seconds(nextToken(policy, { at, left, full })), seconds(retry)));
     const expected =
       retry === undefined
-        ? allowed(verdict, FIELDS[policy], seconds(full))
-        : refused(verdict, FIELDS[policy], seconds(retry));
+        ? allowed(verdict, FIELDS[policy], t)
+        : refused(verdict, FIELDS[policy], finite(seconds(retry)), t);
     assertAnswer(answer, expected, where);
   }
+}
+
+/** When there is more than what is left, in ms after NOW; never where nothing refills or there is no room. */
+function nextToken(policy, { at, left, full }) {
+  if (policy === "once" || policy === "spaced") return undefined;
+  // Windows of 5 open every 10 s. The others have a token a second.
+  const windows = Math.ceil((1 + Math.max(left, 0) - left) / 5);
+  if (policy === "window") return Math.floor(at / 10_000) * 10_000 + windows * 10_000;
+  return full === at ? at + 1_000 : full - (POLICIES[policy].capacity - Math.max(left, 0) - 1) * 1_000;
 }
 
 const tables = {

@@ -9,7 +9,7 @@ import { readdirSync } from "node:fs";
 import { Agent, request } from "node:http";
 import { join } from "node:path";
 import { after } from "node:test";
-import { Runtime, tollgate } from "./runtime.mjs";
+import { Runtime, rollOut, tollgate } from "./runtime.mjs";
 
 /** The moment at which a test clock stands where a test does not care. */
 export const NOW = 1_700_000_000_000;
@@ -20,12 +20,13 @@ export const KEY_SECRET = "the-key-secret-of-the-tests";
 
 /**
  * Starts a Worker. `policies` are those of `wrangler.toml`; a `token` or `keySecret` of `null` is not set at all.
- * `build` is "test-clock", whose clock stands at {@link NOW} unless a request says otherwise, or "deployed". `around` is the
- * path of a main module of the test's own, which imports `./entry.js`. `before` is another Worker that is asked instead: see
- * runtime.mjs.
+ * `build` is "test-clock", whose clock stands at {@link NOW} unless a request says otherwise, "next-format", which is that of a
+ * later version, or "deployed". `around` is the
+ * path of a main module of the test's own, which imports `./entry.js`. `before`, `flags`, `v8Flags`: see runtime.mjs. `other` is
+ * another version, `{ policies, build }`, whose frontends ask the same objects: see {@link rollOut}.
  */
 export async function start({
-  policies: written,
+  policies,
   token = TOKEN,
   keySecret = KEY_SECRET,
   build = "test-clock",
@@ -33,11 +34,19 @@ export async function start({
   flags,
   v8Flags,
   before,
+  other,
 }) {
-  const policies = exact(written);
-  const started = new Tollgate({ policies, token, keySecret, build, around, flags, v8Flags, before });
+  const settings = { policies, token, keySecret, build, around, flags, v8Flags, before, other };
+  const started = new Tollgate(withExactPolicies(settings));
   await started.restart();
   return started;
+}
+
+function withExactPolicies(settings) {
+  const { policies, other } = settings;
+  if (policies) settings = { ...settings, policies: exact(policies) };
+  if (other) settings = { ...settings, other: { ...other, policies: exact(other.policies) } };
+  return settings;
 }
 
 /** The policies, with each change written before it is answered where they do not say otherwise. */
@@ -62,9 +71,9 @@ class Tollgate {
 
   /** Starts on the same state, perhaps with other settings. */
   async restart(changes = {}) {
-    if (changes.policies) changes = { ...changes, policies: exact(changes.policies) };
-    this.#settings = { ...this.#settings, ...changes };
-    await this.#runtime.start(tollgate(this.#settings));
+    this.#settings = { ...this.#settings, ...withExactPolicies(changes) };
+    const { other, ...objects } = this.#settings;
+    await this.#runtime.start(other ? rollOut({ objects, other: { ...objects, ...other } }) : tollgate(objects));
     this.#sentAt = -Infinity;
   }
 
@@ -77,6 +86,11 @@ class Tollgate {
   async stop() {
     await this.kill();
     await this.#runtime.remove();
+  }
+
+  /** The process's number. */
+  get pid() {
+    return this.#runtime.pid;
   }
 
   /** Where it listens. */
@@ -132,9 +146,9 @@ class Tollgate {
     return this.#agent;
   }
 
-  /** Waits until the log has `text`: it arrives a moment after the answer. */
-  async logged(text) {
-    for (let tries = 0; !this.log.includes(text); tries++) {
+  /** Waits until the log has `text` at or after `from`: it arrives a moment after the answer. */
+  async logged(text, from = 0) {
+    for (let tries = 0; !this.log.includes(text, from); tries++) {
       if (tries === 500) throw new Error(`not in the log: ${text}\nbut this:\n${this.log}`);
       await new Promise((done) => setTimeout(done, 10));
     }

@@ -1,4 +1,4 @@
-// A Worker that has Tollgate as a service binding: what it is asked, it asks Tollgate with the package's client.
+// A Worker with Tollgate as a service binding: it passes each request on with the package's client.
 import { Client } from "./workerd.js";
 
 export default {

@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { Bucket, Budget, TollgateError } from "../../build/package/index.js";
-import { random } from "../random.mjs";
+import { count, law } from "../random.mjs";
 import { START } from "./clock.mjs";
 
 const VERBS = ["consume", "reserve", "borrow", "charge", "consumeUpTo", "refund", "reset"];
@@ -10,7 +10,7 @@ const allow = (tokens, readyAt) => ({ allowed: true, tokens, readyAt });
 const wait = (retryAt) => ({ allowed: false, retryAt });
 const never = (maxCost) => ({ allowed: false, retryAt: Infinity, maxCost });
 
-test("all limits grant, or none gives anything, and the longest wait is the answer", () => {
+test("all limits grant or nothing is taken, and the answer has the longest wait", () => {
   const budget = new Budget(0, [
     { rate: 10, periodMs: 1000 },
     { rate: 15, periodMs: 60_000 },
@@ -19,10 +19,10 @@ test("all limits grant, or none gives anything, and the longest wait is the answ
   const table = [
     // now   cost  answer           left  in each
     [0,      11,   never(10),       10,   [10, 15]],
-    [0,      16,   never(10),       10,   [10, 15]], // the least of those that could ever be
+    [0,      16,   never(10),       10,   [10, 15]], // the smaller of both
     [0,      10,   allow(10, 0),    0,    [0, 5]],
     [0,      1,    wait(100),       0,    [0, 5]],
-    [1000,   10,   wait(20_000),    5,    [10, 5]], // the first limit would, the second has 5 left
+    [1000,   10,   wait(20_000),    5,    [10, 5]], // the first limit would grant, the second has 5 left
     [1000,   5,    allow(5, 1000),  0,    [5, 0]],
     [1000,   1,    wait(4000),      0,    [5, 0]],
     [3999,   1,    wait(4000),      0,    [10, 0]],
@@ -38,11 +38,11 @@ test("all limits grant, or none gives anything, and the longest wait is the answ
       `${now} ${cost}`,
     );
   }
-  assert.equal(budget.fullAt(4000), 64_000, "the last to be full");
+  assert.equal(budget.fullAt(4000), 64_000, "when the last limit is full");
   assert.equal(budget.fullAt(70_000), 70_000);
 });
 
-test("it is full when all are, and never if one never is", () => {
+test("is full when all limits are, and never if one never is", () => {
   const budget = new Budget(0, [
     { rate: 1, periodMs: 1000 },
     { rate: 0, periodMs: 1000, capacity: 3 },
@@ -52,7 +52,7 @@ test("it is full when all are, and never if one never is", () => {
   assert.equal(budget.fullAt(7), Infinity);
 });
 
-test("one limit is a budget of one", () => {
+test("a single limit is a budget of one", () => {
   const budget = new Budget(0, { rate: 3, periodMs: 1000 });
   assert.deepEqual(
     [budget.limits, budget.decide(0, 3), budget.decide(0)],
@@ -61,11 +61,11 @@ test("one limit is a budget of one", () => {
   assert.deepEqual(budget.save(0), [{ tokens: 0, drops: 0, at: 0 }]);
 });
 
-test("a budget of no limits is refused when it is made", () => {
+test("the constructor rejects an empty list of limits", () => {
   assert.throws(() => new Budget(0, []), TollgateError);
 });
 
-test("a limit that is wrong is refused when it is made", () => {
+test("the constructor rejects an invalid limit", () => {
   assert.throws(
     () =>
       new Budget(0, [
@@ -77,7 +77,7 @@ test("a limit that is wrong is refused when it is made", () => {
   assert.throws(() => new Budget(0.5, [{ rate: 1, periodMs: 1 }]), { code: "now_not_whole" });
 });
 
-test("a reservation starts when the last limit lets it, and owes to each", () => {
+test("a reservation starts when the last limit permits, and puts each in debt", () => {
   const limits = [
     { rate: 1, periodMs: 1000, maxDebt: 3 },
     { rate: 1, periodMs: 5000, maxDebt: 1 },
@@ -89,9 +89,9 @@ test("a reservation starts when the last limit lets it, and owes to each", () =>
     ["reserve",  1,   0,         allow(1, 0),     [0, 0]],
     ["reserve",  1,   4999,      wait(1),         [0, 0]],
     ["reserve",  1,   5000,      allow(1, 5000),  [-1, -1]],
-    ["reserve",  1,   Infinity,  wait(5000),      [-1, -1]], // the second owes all that it may
+    ["reserve",  1,   Infinity,  wait(5000),      [-1, -1]], // the second is at its maximum debt
     ["borrow",   1,   Infinity,  wait(5000),      [-1, -1]],
-    ["charge",   5,   0,         allow(2, 0),     [-3, -1]], // each as far down as it may
+    ["charge",   5,   0,         allow(2, 0),     [-3, -1]], // each down to its maximum debt
     ["refund",   2,   0,         allow(2, 0),     [-1, 1]],
     ["consume",  0,   0,         wait(1000),      [-1, 1]],
     ["reset",    0,   0,         allow(2, 0),     [1, 1]],
@@ -107,19 +107,19 @@ test("a reservation starts when the last limit lets it, and owes to each", () =>
   }
 });
 
-test("of several it takes what all have, and at most what of each was asked", () => {
+test("consumeUpTo takes what all limits have, and no more of each than was asked", () => {
   const limits = [
     { name: "requests", rate: 10, periodMs: 1000 },
     { name: "tokens", rate: 100, periodMs: 1000, initial: 7 },
   ];
   // biome-ignore format: a table
   const table = [
-    // cost                          answer       then in each
+    // cost                          answer       left in each
     [20,                             allow(7, 0), [3, 0]],
     [3,                              allow(3, 0), [7, 4]],
-    [{ requests: 2, tokens: 50 },    allow(7, 0), [8, 0]], // the same from all, but where less was asked
+    [{ requests: 2, tokens: 50 },    allow(7, 0), [8, 0]], // the same from each, unless less was asked of it
     [{ requests: 50, tokens: 2 },    allow(7, 0), [3, 5]],
-    [{ requests: 50, tokens: 0 },    allow(10, 0), [0, 7]], // who is not asked does not count
+    [{ requests: 50, tokens: 0 },    allow(10, 0), [0, 7]], // a limit that is not asked does not count
     [{ requests: 0, tokens: 50 },    allow(7, 0), [10, 0]],
     [{ requests: 0, tokens: 0 },     allow(0, 0), [10, 7]],
     [0,                              allow(0, 0), [10, 7]],
@@ -136,14 +136,14 @@ test("of several it takes what all have, and at most what of each was asked", ()
     );
   }
   const empty = new Budget(0, [limits[0], { ...limits[1], initial: 0 }]);
-  assert.deepEqual(empty.decide(0, 20, "consumeUpTo"), wait(10), "as for one token");
+  assert.deepEqual(empty.decide(0, 20, "consumeUpTo"), wait(10), "like a cost of 1");
   assert.deepEqual(
     empty.save(0).map(({ tokens }) => tokens),
     [10, 0],
   );
 });
 
-test("a cost that is no number of tokens is refused by every verb", () => {
+test("every verb rejects a cost that is not a number of tokens", () => {
   for (const limits of [
     [{ name: "a", rate: 1, periodMs: 1000 }],
     [
@@ -166,7 +166,7 @@ test("a cost that is no number of tokens is refused by every verb", () => {
   }
 });
 
-test("a cost by names has one for each limit", () => {
+test("a cost by names must name each limit", () => {
   const budget = new Budget(0, [
     { name: "requests", rate: 10, periodMs: 1000 },
     { name: "tokens", rate: 100, periodMs: 1000 },
@@ -179,7 +179,7 @@ test("a cost by names has one for each limit", () => {
   }
 });
 
-test("a cost by names has whole numbers, and those of each limit are taken of it", () => {
+test("a cost by names has whole numbers, and each limit takes its own", () => {
   const budget = new Budget(0, [
     { name: "requests", rate: 10, periodMs: 1000 },
     { name: "tokens", rate: 100, periodMs: 1000 },
@@ -206,7 +206,7 @@ test("a cost by names has whole numbers, and those of each limit are taken of it
   );
 });
 
-test("names that objects have of themselves are names as others", () => {
+test("names that every object has are ordinary names", () => {
   const budget = new Budget(0, [
     { name: "constructor", rate: 10, periodMs: 1000 },
     { name: "length", rate: 10, periodMs: 1000 },
@@ -219,7 +219,7 @@ test("names that objects have of themselves are names as others", () => {
   );
 });
 
-test("a refusal moves nothing but the limit that waits for a clock which was wrong", () => {
+test("a refusal changes nothing, except a limit whose clock stepped back too far", () => {
   const limits = [
     { rate: 1, periodMs: 1000 },
     { rate: 3, periodMs: 1000 },
@@ -231,12 +231,16 @@ test("a refusal moves nothing but the limit that waits for a clock which was wro
     assert.equal(budget.decide(START + at, 1).allowed, false);
     assert.deepEqual(budget.save(START), before);
   }
-  assert.deepEqual(budget.decide(START - 60_000, 1), wait(START + 1000), "a minute is waited for");
-  assert.deepEqual(budget.decide(START - 60_001, 1), wait(START - 59_001), "and more is not");
+  assert.deepEqual(budget.decide(START - 60_000, 1), wait(START + 1000), "after a step back of a minute it waits");
+  assert.deepEqual(
+    budget.decide(START - 60_001, 1),
+    wait(START - 59_001),
+    "after a longer one it continues from the new time",
+  );
   assert.deepEqual(budget.decide(START - 59_001, 1), allow(1, START - 59_001));
 });
 
-test("all limits are restored or none", () => {
+test("restores all limits or none", () => {
   const limits = [
     { rate: 3, periodMs: 1000 },
     { rate: 5, periodMs: 1000 },
@@ -273,13 +277,13 @@ test("all limits are restored or none", () => {
   assert.deepEqual(budget.save(0), [{ ...empty, tokens: 3 }, empty]);
 });
 
-test("a snapshot of more limits than there are is refused", () => {
+test("rejects a snapshot of more limits than there are", () => {
   const budget = new Budget(0, [{ rate: 3, periodMs: 1000 }]);
   const { 0: one } = budget.save(0);
   assert.throws(() => budget.restore([one, one]), { code: "snapshot_mismatched" });
 });
 
-test("a snapshot of a clock that was far ahead locks nobody out", () => {
+test("a snapshot from a clock that was far ahead locks no one out", () => {
   const limits = [
     { rate: 3, periodMs: 1000 },
     { kind: "fixed_window", rate: 3, periodMs: 1000 },
@@ -296,10 +300,10 @@ test("a snapshot of a clock that was far ahead locks nobody out", () => {
   }
 });
 
-test("it answers as its buckets do, taken together", () => {
-  const { below, pick, chance } = random(23);
-  let refusals = 0;
-  for (let round = 0; round < 300; round++) {
+law(
+  "answers as its buckets together do",
+  { seed: 23, cases: 300 },
+  ({ below, pick, chance }, seen) => {
     const limits = Array.from({ length: 1 + below(4) }, (_, i) => ({
       name: `limit ${i}`,
       kind: pick(["token_bucket", "fixed_window"]),
@@ -329,7 +333,7 @@ test("it answers as its buckets do, taken together", () => {
             ? wait(Math.max(...refused.map(({ retryAt }) => retryAt)))
             : allow(Math.max(...each.map(({ tokens }) => tokens)), Math.max(...each.map(({ readyAt }) => readyAt)));
       assert.deepEqual(budget.decide(now, cost, verb, maxWaitMs), expected, row);
-      if (refused.length > 0) refusals += 1;
+      if (refused.length > 0) count(seen, "refusals");
       for (const [i, bucket] of buckets.entries()) {
         if (refused.length > 0) bucket.consume(now, 0);
         else bucket.decide(now, same ? costs[0] : costs[i], verb, maxWaitMs);
@@ -344,6 +348,6 @@ test("it answers as its buckets do, taken together", () => {
         assert.deepEqual([ask(expected.retryAt - 1), ask(expected.retryAt)], [false, true], row);
       }
     }
-  }
-  assert.ok(refusals > 500);
-});
+  },
+  ({ refusals }) => assert.ok(refusals > 500),
+);

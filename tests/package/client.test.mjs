@@ -1,4 +1,4 @@
-// The client: each method against the Worker itself, and each answer of the type that it is declared to have.
+// Client: each method against the real Worker, and each answer against its declared type.
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
 import { mkdtempSync, readdirSync, rmSync, writeFileSync } from "node:fs";
@@ -27,10 +27,12 @@ const tollgate = await start({
 });
 const url = `http://127.0.0.1:${tollgate.port}`;
 
-/** Every answer that a test got, by the method that gave it: what the last test compares with the declarations. */
+/**
+ * Every answer that a test got, with the method that returned it. The last test compares them with the declarations.
+ */
 const answers = [];
 
-/** A client that sends `headers` besides, and whose answers are remembered. */
+/** A client that sends additional `headers` and records its answers. */
 function clientOf({ headers: more = {}, method, ...options } = {}) {
   const fetcher = {
     fetch: (url, init) =>
@@ -55,10 +57,10 @@ function clientOf({ headers: more = {}, method, ...options } = {}) {
 const client = clientOf();
 const broken = (fault = "throws") => clientOf({ headers: { "x-fault": JSON.stringify({ fault }) } });
 
-/** An answer, less what every one of its kind has. */
+/** An answer without the members that all of its kind have. */
 const brief = ({ policy, cost, limit, near_limit, now, reset_at, ...rest }) => rest;
 
-test("each method asks what it is named after", async () => {
+test("each method calls the endpoint of its name", async () => {
   const ask = { policy: "api", key: "alice" };
   const { reservation, ...reserved } = await client.consume({ ...ask, mode: "reserve", cost: 2, max_wait_ms: 0 });
   assert.match(reservation, /^[0-9a-f]+$/);
@@ -119,7 +121,7 @@ test("a refusal is a value", async () => {
   );
 });
 
-test("and so is a problem, whatever its status", async () => {
+test("a problem is a value, whatever its status", async () => {
   const ask = { policy: "api", key: "carol" };
   const settle = { ...ask, reservation: "0".repeat(13) };
   const idempotencyKey = "one for both";
@@ -132,7 +134,7 @@ test("and so is a problem, whatever its status", async () => {
     [400, await client.consume({ ...ask, cost: -1 })],
     [400, await client.batch({ requests: [] })],
     [401, await clientOf({ token: "a wrong one of some length" }).consume(ask)],
-    [404, await client.consume({ ...ask, policy: "nobody" })],
+    [404, await client.consume({ ...ask, policy: "unknown" })],
     [404, await client.settle({ ...settle, cost: 1 })],
     [404, await client.cancel(settle)],
     [404, await clientOf({ url: `${url}/elsewhere` }).reset(ask)],
@@ -153,7 +155,7 @@ test("and so is a problem, whatever its status", async () => {
   await misconfigured.stop();
 });
 
-test("where a policy lets pass what cannot be decided it says so, and nothing else", async () => {
+test("a degraded answer says so, and nothing else", async () => {
   const ask = { policy: "open", key: "dave" };
   const degraded = { status: 200, allowed: true, degraded: "failed" };
   assert.deepEqual(await broken().consume(ask), { ...degraded, policy: "open" });
@@ -165,7 +167,7 @@ test("where a policy lets pass what cannot be decided it says so, and nothing el
   assert.deepEqual(await broken().batch({ requests }), { ...degraded, results });
 });
 
-test("limits that have names are all said, and snapshots if they are asked for", async () => {
+test("named limits are all reported, and so are snapshots on request", async () => {
   const ask = { policy: "llm", key: "frank", snapshot: true };
   const names = (answer) => [answer.limits, answer.snapshot].map((limits) => limits.map(({ name }) => name));
   const each = ["requests", "tokens"];
@@ -184,7 +186,7 @@ test("limits that have names are all said, and snapshots if they are asked for",
   }
 });
 
-test("what is asked again under its key is a replay, and takes nothing", async () => {
+test("a request repeated with its idempotency key is a replay, and takes nothing", async () => {
   const ask = { policy: "one", key: "grace" };
   const first = await client.consume(ask, { idempotencyKey: "k" });
   assert.deepEqual(await client.consume(ask, { idempotencyKey: "k" }), { ...first, replayed: true });
@@ -199,7 +201,7 @@ test("what is asked again under its key is a replay, and takes nothing", async (
   assert.deepEqual(await client.batch(requests, { idempotencyKey: "b" }), { ...batch, replayed: true });
 });
 
-test("a token may be given when it is needed, and is asked for each time", async () => {
+test("a token may be a function, which is called for each request", async () => {
   const tokens = [];
   const give = (when) => {
     tokens.push(when);
@@ -215,7 +217,7 @@ test("a token may be given when it is needed, and is asked for each time", async
   await assert.rejects(clientOf({ token: () => Promise.reject(error) }).peek({ policy: "api", key: "irene" }), error);
 });
 
-test("a signal ends the wait", async () => {
+test("a signal aborts the wait", async () => {
   const ask = { policy: "api", key: "jack" };
   await assert.rejects(client.consume(ask, { signal: AbortSignal.abort() }), { name: "AbortError" });
   assert.equal((await client.peek(ask)).remaining, 10);
@@ -226,7 +228,7 @@ test("a signal ends the wait", async () => {
   await assert.rejects(waiting, reason);
 });
 
-test("what is no answer of Tollgate's is thrown, and so is what the network throws", async () => {
+test("throws for a response that is not Tollgate's, and for a network failure", async () => {
   const bodies = [
     "",
     "<h1>502 Bad gateway</h1>",
@@ -293,7 +295,7 @@ test("a Worker asks through a service binding", async () => {
   await worker.stop();
 });
 
-test("all members that the server sends are declared, as they are, and all that are declared are sent", async () => {
+test("the declared types have exactly the members that the server sends", async () => {
   const isProblem = ({ status }) => status !== 200 && status !== 429;
   const all = answers.map(({ answer }) => answer);
   const decided = all.filter((answer) => !isProblem(answer));
@@ -314,18 +316,20 @@ test("all members that the server sends are declared, as they are, and all that 
     const names = [...new Set(values.flatMap(Object.keys))].map((name) => JSON.stringify(name));
     return `{ const unseen: NameOfNone<Exclude<Members<${type}>, ${names.join(" | ")}>> = "none"; }`;
   };
+  const statuses = [...new Set(members.Problem.map(({ status }) => status))].join(" | ");
   const lines = [
     'import type { BatchDegraded, BatchGranted, BatchRefused, Client, Degraded, Granted } from "../package/index.js";',
     'import type { Inspection, LimitSnapshot, Problem, Refused, Verdict } from "../package/index.js";',
     "type Answer<Method extends keyof Client> = Awaited<ReturnType<Client[Method]>>;",
-    "type Members<T> = T extends unknown ? { [K in keyof T]-?: [Exclude<T[K], undefined>] extends [never] ? never : K }[keyof T] : never;",
+    "type NameOf<T, K extends keyof T> = [Exclude<T[K], undefined>] extends [never] ? never : K;",
+    "type Members<T> = T extends unknown ? { [K in keyof T]-?: NameOf<T, K> }[keyof T] : never;",
     `type NameOfNone<Names> = [Names] extends [never] ? "none" : Names;`,
     ...answers.map(({ name, answer }) => `{ const answer: Answer<"${name}"> = ${JSON.stringify(answer)}; }`),
     ...Object.entries(members).map(([type, values]) => unseen(type, values)),
-    `{ const statuses: NameOfNone<Exclude<Problem["status"], ${[...new Set(members.Problem.map(({ status }) => status))].join(" | ")}>> = "none"; }`,
-    "// @ts-expect-error: so that this shows something",
+    `{ const statuses: NameOfNone<Exclude<Problem["status"], ${statuses}>> = "none"; }`,
+    "// @ts-expect-error: shows that an undeclared member is found",
     `{ const answer: Answer<"consume"> = ${JSON.stringify({ ...verdicts[0], undeclared: 1 })}; }`,
-    "// @ts-expect-error: the same",
+    "// @ts-expect-error: shows that a missing member is found",
     unseen("Granted", [{ allowed: true }]),
   ];
   const folder = mkdtempSync(fileURLToPath(new URL("../../build/types-", import.meta.url)));

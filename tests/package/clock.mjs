@@ -4,7 +4,9 @@ import { setImmediate } from "node:timers/promises";
 /** 2023-11-14 22:13:20 UTC. */
 export const START = 1_700_000_000_000;
 
-/** Wakes in the order of moments, and at one moment in the order of asking; `lateMs` later than asked. */
+/**
+ * Wakes callers in the order of their moments, and equal ones in the order of their calls; `lateMs` later than asked.
+ */
 export class FakeClock {
   #now;
   #lateMs;
@@ -25,12 +27,12 @@ export class FakeClock {
     return () => this.#timers.delete(timer);
   }
 
-  /** The moments that somebody is to be woken at, in order. */
+  /** The moments of the pending timers, in order. */
   get timers() {
     return [...this.#timers].map(({ moment }) => moment).sort((a, b) => a - b);
   }
 
-  /** Goes on to `moment`, waking all who are due; each has done what it could before the next. */
+  /** Advances to `moment` and fires the timers that are due. Each finishes its work before the next. */
   async to(moment) {
     await setImmediate();
     for (let next = this.#next(); next && next.firesAt <= moment; next = this.#next()) {
@@ -46,18 +48,18 @@ export class FakeClock {
     await this.to(this.#now + ms);
   }
 
-  /** Goes on from one who wakes to the next, until nobody is to be woken. */
+  /** Advances from timer to timer until there are none. */
   async toTheEnd() {
     await setImmediate();
     for (let next = this.#next(); next; next = this.#next()) await this.to(Math.max(this.#now, next.firesAt));
   }
 
-  /** Jumps, also back, and wakes nobody. */
+  /** Jumps, forward or back, and fires no timer. */
   set(moment) {
     this.#now = moment;
   }
 
-  /** What becomes of a promise: `{ at, value }` or `{ at, error }` once it is settled, and nothing before. */
+  /** The fate of a promise: `{ at, value }` or `{ at, error }` once it is settled, `{}` before. */
   follow(promise) {
     const fate = {};
     promise.then(

@@ -1,14 +1,14 @@
-// The clock, made of two that the test moves, and timers that it fires.
+// makeClock, with a wall clock, a monotonic clock and timers that the test controls.
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { makeClock, systemClock } from "../../build/package/index.js";
-import { random } from "../random.mjs";
+import { law } from "../random.mjs";
 import { START } from "./clock.mjs";
 
 const LONGEST_TIMER_MS = 2 ** 31 - 1;
 const MINUTE = 60_000;
 
-/** A clock of a wall's and a monotonic one, both set at will; `pass` moves both. */
+/** A clock made of a wall clock and a monotonic one. The test sets either; `pass` advances both. */
 function make(wall = START, monotonic = 0) {
   const pass = (ms) => {
     it.wall += ms;
@@ -22,7 +22,7 @@ function make(wall = START, monotonic = 0) {
   return it;
 }
 
-/** Timers that go by `it`, and the delays that were asked for. Node fires at once whatever is longer than a timer can be. */
+/** Mocked timers that advance with `it`, and the delays that were asked for. */
 function timers(t, it) {
   t.mock.timers.enable({ apis: ["setTimeout"] });
   const delays = [];
@@ -31,7 +31,7 @@ function timers(t, it) {
     delays.push(ms);
     return mocked(wake, ms);
   });
-  /** Time passes, for the clocks and the timers, in steps that no timer is longer than. */
+  /** Advances clocks and timers together, in steps of at most the longest timer. */
   const pass = (ms) => {
     for (let left = ms; left > 0; left -= LONGEST_TIMER_MS) {
       const step = Math.min(left, LONGEST_TIMER_MS);
@@ -42,22 +42,22 @@ function timers(t, it) {
   return { delays, pass, fire: (ms) => t.mock.timers.tick(ms) };
 }
 
-test("it starts with the wall's time, and goes on with the monotonic one", () => {
+test("starts at the wall clock's time and follows the monotonic clock", () => {
   const it = make(START, 123_456);
   assert.equal(it.clock.now(), START);
   it.pass(10);
   assert.equal(it.clock.now(), START + 10);
 });
 
-test("a wall that jumps by up to a minute is not followed, and by more only ahead", () => {
+test("a jump of the wall clock is followed only if it is forward and longer than a minute", () => {
   // biome-ignore format: a table
   const table = [
-    // the wall jumps by  and the clock by
+    // wall clock jumps  clock jumps
     [1,            0],
     [-1,           0],
     [MINUTE,       0],
     [MINUTE + 1,   MINUTE + 1],
-    [3_600_000,    3_600_000], // a laptop that slept for an hour
+    [3_600_000,    3_600_000], // a laptop has slept for an hour
     [-MINUTE,      0],
     [-MINUTE - 1,  0],
     [-3_600_000,   0],
@@ -72,7 +72,7 @@ test("a wall that jumps by up to a minute is not followed, and by more only ahea
   }
 });
 
-test("a wall that is ahead bit by bit is followed when that is more than a minute", () => {
+test("a wall clock that gains bit by bit is followed once it is more than a minute ahead", () => {
   const it = make();
   it.clock.now();
   for (let i = 0; i < 60; i++) {
@@ -82,22 +82,21 @@ test("a wall that is ahead bit by bit is followed when that is more than a minut
   it.wall += 1;
   assert.equal(it.clock.now(), START + MINUTE + 1);
   it.wall -= 30_000;
-  assert.equal(it.clock.now(), START + MINUTE + 1, "and not back");
+  assert.equal(it.clock.now(), START + MINUTE + 1, "it does not follow back");
 });
 
-test("it is anchored when it is first asked", () => {
+test("is anchored when it is first read", () => {
   const it = make();
   it.wall += 5000;
   it.monotonic += 1;
   assert.equal(it.clock.now(), START + 5000);
 });
 
-test("it is whole and never goes back, whatever the wall does", () => {
-  const { below, pick } = random(5);
+law("is whole and never goes back, whatever the wall clock does", { seed: 5, cases: 10 }, ({ below, pick }) => {
   const it = make(START + 0.25, 0.7);
   let last = it.clock.now();
   assert.ok(Number.isSafeInteger(last));
-  for (let i = 0; i < 5000; i++) {
+  for (let i = 0; i < 500; i++) {
     it.monotonic += below(1000) / 7;
     it.wall += pick([below(300) - 100, -below(1e6), below(70_000), 1e7 * below(2), 0.1]);
     const now = it.clock.now();
@@ -106,7 +105,7 @@ test("it is whole and never goes back, whatever the wall does", () => {
   }
 });
 
-test("a part of a millisecond has not passed", () => {
+test("rounds down to whole milliseconds", () => {
   const it = make(START, 0);
   it.clock.now();
   it.monotonic += 0.999;
@@ -115,7 +114,7 @@ test("a part of a millisecond has not passed", () => {
   assert.equal(it.clock.now(), START + 1);
 });
 
-test("it wakes at the moment, once, and not a millisecond before", (t) => {
+test("wakes once, at the moment and not a millisecond before", (t) => {
   const it = make();
   const { delays, pass } = timers(t, it);
   const woken = [];
@@ -126,7 +125,7 @@ test("it wakes at the moment, once, and not a millisecond before", (t) => {
   pass(1);
   assert.deepEqual(woken, [100]);
   pass(1000);
-  assert.deepEqual([woken, delays], [[100], [100]], "and then no timer runs");
+  assert.deepEqual([woken, delays], [[100], [100]], "no timer is left");
 });
 
 test("a timer that fires early is set again", (t) => {
@@ -138,16 +137,16 @@ test("a timer that fires early is set again", (t) => {
   fire(100);
   assert.deepEqual([woken, delays], [0, [100, 1]]);
   fire(1);
-  assert.deepEqual([woken, delays], [0, [100, 1, 1]], "it fires, and the time has not come");
+  assert.deepEqual([woken, delays], [0, [100, 1, 1]], "it fired before the moment");
   it.pass(0.5);
   fire(1);
   assert.equal(woken, 1);
 });
 
-test("a wait longer than any timer is one of several", (t) => {
+test("a wait longer than any timer is split into several", (t) => {
   // biome-ignore format: a table
   const table = [
-    // how long                   timers
+    // wait                       timers
     [LONGEST_TIMER_MS - 1,        [LONGEST_TIMER_MS - 1]],
     [LONGEST_TIMER_MS,            [LONGEST_TIMER_MS]],
     [LONGEST_TIMER_MS + 1,        [LONGEST_TIMER_MS, 1]],
@@ -167,7 +166,7 @@ test("a wait longer than any timer is one of several", (t) => {
   }
 });
 
-test("who does not want to be woken any more is not", (t) => {
+test("a cancelled wake-up does not happen", (t) => {
   const it = make();
   const { pass } = timers(t, it);
   const woken = [];
@@ -187,7 +186,7 @@ test("who does not want to be woken any more is not", (t) => {
   second();
 });
 
-test("a moment that has passed wakes soon, and not before at returns", (t) => {
+test("a moment in the past wakes soon, but not before `at` returns", (t) => {
   for (const moment of [START, START - 1, 0, -Infinity]) {
     const it = make();
     const { fire } = timers(t, it);
@@ -201,7 +200,7 @@ test("a moment that has passed wakes soon, and not before at returns", (t) => {
   }
 });
 
-test("who waits while the laptop sleeps is woken when its page is looked at again", async (t) => {
+test("a wait that ended while the laptop slept ends when the page becomes visible", async (t) => {
   globalThis.document = new EventTarget();
   try {
     const { makeClock } = await import("../../build/package/clock.js?with-a-page");
@@ -217,10 +216,10 @@ test("who waits while the laptop sleeps is woken when its page is looked at agai
     clock.at(START + 7_200_000, () => woken.push("later"));
     look();
     assert.deepEqual(woken, []);
-    it.wall += 3_600_000 - 1; // and the monotonic clock stands still
+    it.wall += 3_600_000 - 1; // while the monotonic clock stands still
     look();
     assert.deepEqual(woken, []);
-    it.wall += MINUTE + 1; // what is less than a minute ahead is no sleep
+    it.wall += MINUTE + 1; // less than a minute does not count as sleep
     look();
     assert.deepEqual(woken, ["in time"]);
     look();
@@ -230,7 +229,7 @@ test("who waits while the laptop sleeps is woken when its page is looked at agai
   }
 });
 
-test("who is given up by another that wakes at the same look is not woken", async (t) => {
+test("a wake-up cancelled by another in the same check does not happen", async (t) => {
   globalThis.document = new EventTarget();
   try {
     const { makeClock } = await import("../../build/package/clock.js?with-another-page");
@@ -258,7 +257,7 @@ test("who is given up by another that wakes at the same look is not woken", asyn
   }
 });
 
-test("the system's clock is the wall's, in whole milliseconds", () => {
+test("the system clock shows wall time in whole milliseconds", () => {
   assert.ok(Math.abs(systemClock.now() - Date.now()) < 1000);
   assert.ok(Number.isSafeInteger(systemClock.now()));
 });

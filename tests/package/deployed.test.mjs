@@ -1,4 +1,4 @@
-// The package and the Worker as they are deployed, each with its real clock.
+// The package and the Worker as they are deployed, with their real clocks.
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { setTimeout } from "node:timers/promises";
@@ -7,7 +7,7 @@ import { start, TOKEN } from "../http/workerd.mjs";
 
 const tollgate = await start({ policies: { api: { rate: 10, period: "2s" } }, build: "deployed" });
 
-/** A twin, and how often its server was asked. */
+/** A twin, and the number of requests that it sent and that were granted. */
 function counted(key) {
   const seen = { sent: 0, granted: 0 };
   const fetcher = {
@@ -22,7 +22,7 @@ function counted(key) {
   return { seen, twin: new Twin(client, { policy: "api", key }) };
 }
 
-test("of fifty at once ten are granted, and nobody asks for the others", async () => {
+test("of fifty calls at once ten are granted, and the others are not sent", async () => {
   const { seen, twin } = counted("alice");
   await twin.sync();
   const answers = await Promise.all(Array.from({ length: 50 }, () => twin.consume()));
@@ -33,7 +33,7 @@ test("of fifty at once ten are granted, and nobody asks for the others", async (
   );
 });
 
-test("twenty that come back when they are told to are all granted, as fast as the policy has it, and few ask in vain", async () => {
+test("twenty callers that retry when told to are granted at the policy's rate, with few requests wasted", async () => {
   const { seen, twin } = counted("bob");
   await twin.sync();
   const began = performance.now();

@@ -1,4 +1,4 @@
-// The package does the same wherever JavaScript runs, installed as a stranger installs it: with no settings and no plug-ins.
+// The package behaves the same wherever JavaScript runs, installed as a stranger would: without settings or plug-ins.
 import assert from "node:assert/strict";
 import { globSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
@@ -17,16 +17,19 @@ const write = (name, text) => {
 };
 const core = readFileSync(join(folder, "node_modules/tollgate/core.wasm"));
 
-/** What programs/page.mjs comes to. */
+/** The outcome of programs/page.mjs. */
 const PAGE = {
   outcome: { isOne: true, hooked: ["true 3 0", "false 0 334", "false 0 334", "true 1 0"], exercise: EXPECTED },
   instances: 1,
 };
-/** What programs/slim.mjs comes to. */
+/** The outcome of programs/slim.mjs. */
 const NOT_INITIALISED = { name: "TollgateError", code: "not_initialised", message: "call init(module) first" };
 const SLIM = { before: [NOT_INITIALISED, NOT_INITIALISED], exercise: EXPECTED, again: EXPECTED };
 
-/** A page where the module is a file of its own; `wasm` is the statement that gives its `url`, as each bundler wants it. */
+/**
+ * A page that loads the module as a file. `wasm` is the statement that gives its `url`, in the form that the bundler
+ * knows.
+ */
 const slimPage = (wasm) => `
   ${wasm}
   import * as tollgate from "tollgate/slim";
@@ -41,7 +44,7 @@ const SLIM_PAGE = { outcome: EXPECTED, instances: 0 };
 describe("Node", () => {
   const node = (...args) => printed(process.execPath, args, folder);
 
-  test("imports it, and slim beside it is the same one", async () => {
+  test("imports it, and slim has the same exports", async () => {
     assert.deepEqual(await node("whole.mjs"), { isOne: true, exercise: EXPECTED });
   });
   test("imports it from CommonJS", async () => {
@@ -63,7 +66,7 @@ describe("Node", () => {
 });
 
 describe("Deno and Bun", () => {
-  // Not node_modules/.bin: those are wrappers in Node.
+  // Not from node_modules/.bin, which has wrappers for Node.
   const runtimes = [
     {
       name: "Deno",
@@ -169,7 +172,7 @@ describe("a page without a bundler", () => {
     });
     assert.deepEqual(await visit(`${url}/static.html`), { outcome: EXPECTED, instances: 1 });
   });
-  test("hears of its policy at the first use, and at each, when that is missing", async () => {
+  test("without it, throws at each use and not on import", async () => {
     const { url } = await serve(folder, { "content-security-policy": "default-src 'none'; script-src 'self'" });
     const { outcome, instances } = await visit(`${url}/refused.html`);
     assert.equal(instances, 0);
@@ -180,7 +183,7 @@ describe("a page without a bundler", () => {
 });
 
 describe("a Worker", () => {
-  /** What it answers on workerd, the runtime itself. */
+  /** The answer of a built Worker on workerd, the real runtime. */
   const workerd = async (out, main) => {
     const files = readdirSync(join(folder, out)).filter((name) => /\.(js|wasm)$/.test(name));
     const names = [main, ...files.filter((name) => name !== main)];
@@ -194,7 +197,7 @@ describe("a Worker", () => {
     assert.equal(response.status, 200, `${text}\n${runtime.log}`);
     return JSON.parse(text);
   };
-  /** The WebAssembly files of a bundle, and whether it has the bytes in its text too. */
+  /** The WebAssembly files of a bundle, and whether its text contains the bytes too. */
   const wasmOf = (out, main) => {
     const files = readdirSync(join(folder, out)).filter((name) => name.endsWith(".wasm"));
     const text = readFileSync(join(folder, out, main), "utf8");
@@ -207,7 +210,7 @@ describe("a Worker", () => {
     run("esbuild", [`${program}.mjs`, "--bundle", "--format=esm", `--outdir=${program}`, ...args], folder);
   after(Runtime.removeAll);
 
-  test("is given the core as a module by Wrangler", async () => {
+  test("gets the core as a module from Wrangler", async () => {
     const date = ["--compatibility-date", "2026-11-01"];
     await run(
       "wrangler",
@@ -217,7 +220,7 @@ describe("a Worker", () => {
     assert.deepEqual(wasmOf("wrangler", "worker.js"), { files: [core], isInText: false });
     assert.deepEqual(await workerd("wrangler", "worker.js"), { early: 3, exercise: EXPECTED });
   });
-  test("that needs no code generation, which would be refused", async () => {
+  test("does not compile at run time, which the platform refuses", async () => {
     await bundle("worker-late");
     assert.deepEqual(wasmOf("worker-late", "worker-late.js"), { files: [], isInText: true });
     const error = "CompileError: WebAssembly.Module(): Wasm code generation disallowed by embedder";
@@ -225,7 +228,7 @@ describe("a Worker", () => {
     await bundle("worker-late", "--conditions=workerd", "--loader:.wasm=copy");
     assert.equal(await workerd("worker-late", "worker-late.js"), 3);
   });
-  test("gives it to slim itself", async () => {
+  test("can pass the module to slim", async () => {
     await bundle("worker-slim", "--conditions=workerd", "--loader:.wasm=copy");
     assert.deepEqual(await workerd("worker-slim", "worker-slim.js"), { isModule: true, exercise: EXPECTED });
   });

@@ -1,6 +1,6 @@
-// The obvious bucket: one rule after the other as the documentation has them, in exact integers, with nothing made fast.
+// The naive bucket: the documented rules one by one, in exact integers, without optimisation.
 
-/** Keeps `level` in parts of a token: `periodMs` of them make one. A window's parts all come back when it opens. */
+/** Keeps `level` in parts of a token, of which `periodMs` make one. A window adds all of its parts when it opens. */
 export class Model {
   constructor(
     now,
@@ -27,17 +27,17 @@ export class Model {
     return granted;
   }
 
-  /** Whether `cost` tokens are there at `now`. */
+  /** Whether there are `cost` tokens at `now`. */
   grants(now, cost) {
     return this.#levelAt(now) >= BigInt(cost) * this.periodMs;
   }
 
-  /** As the package's, moment by moment: for small numbers. */
-  decide(now, cost, verb, maxWaitMs, keep) {
+  /** Like the package's `decide`, but searches millisecond by millisecond: for small numbers. */
+  decide(now, cost, verb, maxWaitMs, apply) {
     const { level, at } = this;
     this.#anchor(now);
-    const answer = this.#decideAnchored(now, cost, verb, maxWaitMs, keep);
-    if (!keep) Object.assign(this, { level, at });
+    const answer = this.#decideAnchored(now, cost, verb, maxWaitMs, apply);
+    if (!apply) Object.assign(this, { level, at });
     return answer;
   }
 
@@ -55,14 +55,14 @@ export class Model {
     return this.#reachedAt(now, this.full);
   }
 
-  #decideAnchored(now, cost, verb, maxWaitMs, keep) {
+  #decideAnchored(now, cost, verb, maxWaitMs, apply) {
     const taken = this.#taken(now, cost, verb, maxWaitMs);
     if (taken) {
       const { parts, readyAt } = taken;
-      if (keep && parts !== 0n) Object.assign(this, { level: this.#levelAt(now) - parts, at: this.#refilledAt(now) });
+      if (apply && parts !== 0n) Object.assign(this, { level: this.#levelAt(now) - parts, at: this.#refilledAt(now) });
       return { allowed: true, tokens: Number((parts < 0n ? -parts : parts) / this.periodMs), readyAt };
     }
-    // What is refused when a token is asked for, is refused for want of one.
+    // consumeUpTo is refused only for want of a single token.
     const asked = verb === "consumeUpTo" ? Math.min(1, cost) : cost;
     const first = (cost) => {
       const end = this.#horizon(now);
@@ -76,7 +76,7 @@ export class Model {
     return { allowed: false, retryAt, maxCost };
   }
 
-  /** What is taken at `now` and when it may be used; nothing, if it is refused. */
+  /** What is taken at `now` and when it may be used; undefined if it is refused. */
   #taken(now, cost, verb, maxWaitMs) {
     const level = this.#levelAt(now);
     const asked = BigInt(cost) * this.periodMs;
@@ -105,11 +105,11 @@ export class Model {
     }
   }
 
-  /** The first moment, `now` or later, at which there is so much. */
+  /** The first moment, `now` or later, at which the level is reached. */
   #reachedAt(now, level) {
     if (this.#levelAt(now) >= level) return now;
     if (this.rate === 0n) return Infinity;
-    // As if there were no capacity: it is waited for even where it is more.
+    // As if there were no capacity: a reservation may wait for more than that.
     const perMs = this.opens ? undefined : this.rate;
     const { level: before, at } = this.#refilled(now);
     if (perMs) return Number(at + (level - before + perMs - 1n) / perMs);
@@ -117,7 +117,7 @@ export class Model {
     return Number(at + ((level - before + perWindow - 1n) / perWindow) * this.periodMs);
   }
 
-  /** A moment from which nothing more comes: all is full, and two windows after that have gone by. */
+  /** A moment after which nothing changes: the bucket is full, and two more windows have opened. */
   #horizon(now) {
     const fullAt = this.fullAt(now);
     return Math.max(fullAt === Infinity ? now : fullAt, Number(this.at)) + 2 * Number(this.periodMs);

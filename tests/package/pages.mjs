@@ -1,9 +1,9 @@
-// Pages in Chromium, and what serves them.
+// Pages in Chromium, and servers for them.
 //
 //   const { url } = await serve(folder);
-//   const { outcome } = await visit(`${url}/index.html`); // what the page has put into globalThis.outcome
+//   const { outcome } = await visit(`${url}/index.html`); // what the page has assigned to globalThis.outcome
 //
-// That browser and the servers end with the test file.
+// The browser and the servers end with the test file.
 import { once } from "node:events";
 import { readFile } from "node:fs/promises";
 import { createServer } from "node:http";
@@ -11,12 +11,12 @@ import { extname, join } from "node:path";
 import { after } from "node:test";
 import { chromium } from "playwright-core";
 
-/** Starts a browser of one's own; whoever does also closes it. */
+/** Starts a separate browser, which the caller closes. */
 export function launch() {
   return chromium.launch({ executablePath: process.env.CHROMIUM, args: ["--no-sandbox"] });
 }
 
-/** Serves the files of a folder; `headers` go with each. */
+/** Serves the files of a folder, each with `headers`. */
 export async function serve(folder, headers = {}) {
   const server = createServer(async ({ url }, response) => {
     const path = new URL(url, "http://localhost").pathname;
@@ -35,13 +35,13 @@ export async function serve(folder, headers = {}) {
   return { url: `http://127.0.0.1:${server.address().port}` };
 }
 
-/** The text of a page that runs a script. */
+/** A page that runs a script. */
 export const page = (script, type = "module") =>
   `<!doctype html><meta charset="utf-8"><body><script type="${type}" src="${script}" defer></script></body>`;
 
 /**
- * Opens a page and waits for its outcome. `instances` says how often it has instantiated a WebAssembly module with the
- * constructor. Throws where anything on the page was thrown and not caught.
+ * Opens a page and waits for its outcome. `instances` counts how often it called the constructor of
+ * WebAssembly.Instance. Rejects if the page throws an error that it does not catch.
  */
 export async function visit(url) {
   browser ??= launch();
@@ -82,5 +82,5 @@ const TYPES = {
   ".mjs": "text/javascript",
   ".wasm": "application/wasm",
 };
-/** It takes a second, with a cold cache. */
+/** A page takes a second with a cold cache. */
 const PAGE_TIMEOUT_MS = 60_000;

@@ -1,4 +1,4 @@
-// What npm is given: these files and no others, found by what looks for them, in a package that can be taken in parts.
+// The published package: its files, its entries, and what bundlers make of it.
 import assert from "node:assert/strict";
 import { copyFileSync, existsSync, globSync, mkdirSync, readFileSync, rmSync, statSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
@@ -13,7 +13,7 @@ const { folder, tarball, size, unpackedSize, files } = await stranger();
 const installed = join(folder, "node_modules/tollgate");
 const manifest = JSON.parse(readFileSync(join(installed, "package.json")));
 
-test("has the modules that are in www/package/src, with their types, and nothing else", (t) => {
+test("has the modules of www/package/src with their types, and nothing else", (t) => {
   const modules = globSync("www/package/src/*.ts", { cwd: root })
     .map((path) => path.split("/").at(-1).slice(0, -".ts".length))
     .filter((name) => !/\.d(\.|$)/.test(name));
@@ -23,12 +23,12 @@ test("has the modules that are in www/package/src, with their types, and nothing
   t.diagnostic(`${size} bytes packed, ${unpackedSize} unpacked, in ${files.length} files`);
 });
 
-test("brings no other package along", () => {
+test("has no dependencies", () => {
   const { packages } = JSON.parse(readFileSync(join(folder, "package-lock.json")));
   assert.deepEqual(Object.keys(packages), ["", "node_modules/tollgate"]);
 });
 
-test("has every file that its exports and side effects name, types before all else", () => {
+test("has every file that its exports and side effects name, with types first", () => {
   const { exports, sideEffects } = manifest;
   assert.deepEqual(Object.keys(exports), [".", "./slim", "./react", "./core.wasm", "./package.json"]);
   const targets = Object.values(exports).flatMap((to) => (typeof to === "string" ? to : Object.values(to)));
@@ -38,7 +38,7 @@ test("has every file that its exports and side effects name, types before all el
   }
 });
 
-test("has one version with the crate", () => {
+test("has the version of the crate", () => {
   const [, version] = readFileSync(join(root, "Cargo.toml"), "utf8").match(/^version = "(.*)"$/m);
   assert.equal(manifest.version, version);
 });
@@ -53,18 +53,27 @@ test("publint finds nothing", async () => {
 });
 
 test("attw finds nothing", async () => {
-  // Without core.wasm: what that is when it is imported, each bundler says itself. Of ES modules only: there are no others.
+  // Without core.wasm, whose type each bundler defines. ES modules only: the package has no others.
   const args = [tarball, "--profile", "esm-only", "--exclude-entrypoints", "core.wasm", "--format", "json"];
-  const { analysis } = await printed("attw", args, folder); // which fails when it finds something
+  const { analysis } = await printed("attw", args, folder); // fails if it finds a problem
   assert.deepEqual(Object.keys(analysis.entrypoints), [".", "./slim", "./react", "./package.json"]);
 });
 
-describe("taken in parts", () => {
-  const part = `import { Bucket } from "tollgate"; const bucket = new Bucket(0, { rate: 3, periodMs: 1000 }); bucket.consume(0, 3); console.log(bucket.peek(0).retryAt);`;
-  const whole = `import * as tollgate from "tollgate"; import * as slim from "tollgate/slim"; console.log(Object.keys(tollgate).length, slim);`;
+describe("tree shaking", () => {
+  const part = `
+    import { Bucket } from "tollgate";
+    const bucket = new Bucket(0, { rate: 3, periodMs: 1000 });
+    bucket.consume(0, 3);
+    console.log(bucket.peek(0).retryAt);
+  `;
+  const whole = `
+    import * as tollgate from "tollgate";
+    import * as slim from "tollgate/slim";
+    console.log(Object.keys(tollgate).length, slim);
+  `;
   writeFileSync(join(folder, "part.mjs"), part);
   writeFileSync(join(folder, "whole.mjs"), whole);
-  /** What nothing but these could need. */
+  /** Text that only these parts contain. */
   const MARKS = {
     SharedLimiter: "BroadcastChannel",
     tabs: "indexedDB",
@@ -95,7 +104,7 @@ describe("taken in parts", () => {
     },
   };
   for (const [bundler, bundle] of Object.entries(bundlers)) {
-    test(`by ${bundler}: who uses only Bucket ships only that, and works`, async (t) => {
+    test(`${bundler} ships only what is used`, async (t) => {
       const out = `parts-${bundler}`;
       const texts = {};
       for (const name of ["part", "whole"]) {
@@ -105,7 +114,7 @@ describe("taken in parts", () => {
         t.diagnostic(`${name}: ${statSync(path).size} bytes, ${gzipSync(texts[name]).length} compressed`);
       }
       for (const [what, mark] of Object.entries(MARKS)) {
-        assert.ok(texts.whole.includes(mark), `${what} is in the whole, so that this shows something`);
+        assert.ok(texts.whole.includes(mark), `${what} is in the whole bundle`);
         assert.ok(!texts.part.includes(mark), `${what} is not in the part`);
       }
       for (const text of Object.values(texts))
@@ -116,7 +125,7 @@ describe("taken in parts", () => {
 });
 
 describe("its repository", () => {
-  /** What it says after scripts/name-repository in an environment. */
+  /** The manifest after scripts/name-repository has run with this environment. */
   const named = async (env) => {
     const copy = join(folder, "named");
     rmSync(copy, { recursive: true, force: true });
@@ -129,21 +138,21 @@ describe("its repository", () => {
   };
   const source = JSON.parse(readFileSync(join(root, "www/package/package.json")));
 
-  test("is the one in which CI builds it, as provenance wants it", async () => {
-    const env = { GITHUB_SERVER_URL: "https://github.example", GITHUB_REPOSITORY: "somebody/something" };
+  test("is the one that CI builds from, as provenance requires", async () => {
+    const env = { GITHUB_SERVER_URL: "https://github.example", GITHUB_REPOSITORY: "owner/repository" };
     const repository = {
       type: "git",
-      url: "git+https://github.example/somebody/something.git",
+      url: "git+https://github.example/owner/repository.git",
       directory: "www/package",
     };
     assert.deepEqual(await named(env), { ...source, repository });
     assert.equal(source.publishConfig.provenance, true);
   });
-  test("is not made up elsewhere", async () => {
+  test("is absent elsewhere", async () => {
     assert.deepEqual(await named({}), source);
     assert.equal(source.repository, undefined);
   });
-  test("is in the package as it was built here", () => {
+  test("is in the package that was built here", () => {
     const { GITHUB_SERVER_URL, GITHUB_REPOSITORY } = process.env;
     const isCI = GITHUB_SERVER_URL && GITHUB_REPOSITORY;
     assert.equal(manifest.repository?.url, isCI ? `git+${GITHUB_SERVER_URL}/${GITHUB_REPOSITORY}.git` : undefined);

@@ -1,5 +1,5 @@
-// The React hook in a real browser, with and without StrictMode, by a clock that the test moves: what is rendered, when, and how
-// often. Then the same without React.
+// The React hook in a real browser, with and without StrictMode, by a clock that the test moves: what it renders, when,
+// and how often. Then the same without React.
 import assert from "node:assert/strict";
 import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
@@ -35,18 +35,18 @@ writeFileSync(
   `<!doctype html><link rel="icon" href="data:,"><script type="module" src="page.js"></script>`,
 );
 const { url } = await serve(folder);
-let browser, page, said;
+let browser, page, printed;
 
 before(async () => {
   browser = await launch();
   page = await browser.newPage();
-  page.on("console", (message) => /React DevTools/.test(message.text()) || said.push(message.text()));
-  page.on("pageerror", (error) => said.push(error.stack));
-  said = [];
+  page.on("console", (message) => /React DevTools/.test(message.text()) || printed.push(message.text()));
+  page.on("pageerror", (error) => printed.push(error.stack));
+  printed = [];
   await page.addInitScript(`globalThis.fakeClock = ${fakeClock};`);
   await page.goto(`${url}/page.html`);
   await page.evaluate(() => {
-    /** Renders `Shown` with these props; `log` has when each render was, and of what. */
+    /** Renders `Shown` with these props; `log` records the moment and the state of each render. */
     globalThis.scene = (props, { strict = false, html } = {}) => {
       const log = [],
         element = document.createElement("div");
@@ -80,7 +80,7 @@ before(async () => {
       };
       return scene;
     };
-    /** React has nothing more to do: it does its work in tasks of a MessageChannel, and this one is behind them. */
+    /** Resolves when React is idle: it works in tasks of a MessageChannel, and this one queues behind them. */
     globalThis.rendered = async () => {
       for (let i = 0; i < 5; i++) {
         await new Promise((resolve) => {
@@ -90,7 +90,7 @@ before(async () => {
         });
       }
     };
-    /** A limiter of 3 per second, which says how many listen to it. */
+    /** A limiter of 3 per second that counts its listeners. */
     globalThis.limited = (clock, limits = { rate: 3, periodMs: 1000 }) => {
       const limiter = new Limiter(limits, { clock });
       const on = limiter.on.bind(limiter);
@@ -109,7 +109,7 @@ before(async () => {
   });
 });
 after(() => browser.close());
-afterEach(() => assert.deepEqual(said.splice(0), [], "on the console"));
+afterEach(() => assert.deepEqual(printed.splice(0), [], "on the console"));
 
 /** What the server renders. */
 function Shown({ limiter }) {
@@ -117,7 +117,7 @@ function Shown({ limiter }) {
   return createElement("p", null, `${ok} ${remaining} ${readyAt}`);
 }
 
-/** A clock that stands until it is moved, one millisecond after the other. Written into the page, too. */
+/** A clock that moves only on request, millisecond by millisecond. Its text is also part of the page. */
 function fakeClock() {
   let now = 0;
   const timers = new Set();
@@ -144,10 +144,10 @@ function fakeClock() {
 
 for (const strict of [false, true]) {
   describe(strict ? "in StrictMode" : "not in StrictMode", () => {
-    /** Each render, as often as React makes it: in StrictMode twice. */
+    /** Each render as often as React makes it: twice in StrictMode. */
     const renders = (...rows) => (strict ? rows.flatMap((row) => [row, row]) : rows);
 
-    test("renders when somebody consumes, at the moment when it is granted again, when all is full, and never else", async () => {
+    test("renders when tokens are taken, when the cost is granted again and when full, never else", async () => {
       const { log, timers, texts } = await page.evaluate(async (strict) => {
         const clock = fakeClock(),
           limiter = limited(clock),
@@ -188,7 +188,7 @@ for (const strict of [false, true]) {
       assert.deepEqual(timers, [0, 1, 1, 1, 1, 0, 0, 0]);
     });
 
-    test("another cost is another question", async () => {
+    test("follows a new cost", async () => {
       const { log, left } = await page.evaluate(async (strict) => {
         const clock = fakeClock(),
           limiter = limited(clock),
@@ -215,7 +215,7 @@ for (const strict of [false, true]) {
       assert.deepEqual(left, [0, 0]);
     });
 
-    test("another limiter is asked from then on, and the first is left alone", async () => {
+    test("follows a new limiter and unsubscribes from the old one", async () => {
       const { log, listening, timers } = await page.evaluate(async (strict) => {
         const clock = fakeClock(),
           first = limited(clock),
@@ -260,7 +260,7 @@ for (const strict of [false, true]) {
       );
     });
 
-    test("a cost by limits is the same cost in each render", async () => {
+    test("an equal cost by names does not subscribe again", async () => {
       const { subscribed, same } = await page.evaluate(async (strict) => {
         const limiter = limited(fakeClock(), [
           { name: "calls", rate: 3, periodMs: 1000 },
@@ -278,7 +278,7 @@ for (const strict of [false, true]) {
       assert.deepEqual({ subscribed, same }, { subscribed: 0, same: true });
     });
 
-    test("components of one limiter show the same", async () => {
+    test("components with the same limiter agree", async () => {
       const { log, left } = await page.evaluate(async (strict) => {
         const clock = fakeClock(),
           limiter = limited(clock),
@@ -304,14 +304,14 @@ for (const strict of [false, true]) {
         ...renders(["b0", true, 3, 0]),
         ...renders(["a0", true, 1, 0]),
         ...renders(["b0", false, 1, 334]),
-        ...renders(["b334", true, 2, 0]), // the other one is as it was, to who asks for one
+        ...renders(["b334", true, 2, 0]), // a still shows the same
         ...renders(["a667", true, 3, 0]),
         ...renders(["b667", true, 3, 0]),
       ]);
       assert.deepEqual(left, [1, 0, 0]);
     });
 
-    test("its consume costs what was asked, if nothing else is said, and stays the same function", async () => {
+    test("consume defaults to the hook's cost and stays the same function", async () => {
       const outcome = await page.evaluate(async (strict) => {
         const limiter = limited(fakeClock()),
           shown = scene({ limiter, cost: 2 }, { strict });
@@ -333,7 +333,7 @@ for (const strict of [false, true]) {
       });
     });
 
-    test("a SharedLimiter's consume is a promise, and what another one takes is shown", async () => {
+    test("with a SharedLimiter, consume returns a promise, and what another instance takes is shown", async () => {
       const outcome = await page.evaluate(async (strict) => {
         const limits = { rate: 0, periodMs: 1000, capacity: 3 },
           name = `react ${strict}`;
@@ -362,7 +362,7 @@ for (const strict of [false, true]) {
       });
     });
 
-    test("a page takes over what the server rendered", async () => {
+    test("hydrates what the server rendered", async () => {
       const clock = fakeClock(),
         limiter = new Limiter({ rate: 3, periodMs: 1000 }, { clock });
       const rendered = renderToString(createElement("div", null, createElement(Shown, { limiter })));
@@ -400,7 +400,7 @@ for (const strict of [false, true]) {
 }
 
 describe("without React", () => {
-  test("tells of each change, at the moment, and sleeps in between", async () => {
+  test("reports each change at its moment and sleeps in between", async () => {
     const clock = fakeClock(),
       limiter = new Limiter({ rate: 3, periodMs: 1000 }, { clock });
     const { get, subscribe } = watch(limiter, 2);
@@ -424,10 +424,10 @@ describe("without React", () => {
     limiter.consume();
     await clock.to(3000);
     assert.equal(seen.length, 4);
-    assert.deepEqual(get(), { ok: true, remaining: 3, readyAt: 0 }); // whoever asks is told, without listening
+    assert.deepEqual(get(), { ok: true, remaining: 3, readyAt: 0 }); // also without listeners
   });
 
-  test("who wakes at a moment finds it granted, at any rate", async () => {
+  test("what wakes at readyAt is granted then, at any rate", async () => {
     for (const [rate, periodMs] of [
       [7, 100],
       [3, 1000],
@@ -455,7 +455,7 @@ describe("without React", () => {
     }
   });
 
-  test("each listener ends for itself, and one that throws or ends another harms nobody else", () => {
+  test("listeners are removed one by one, even by another listener", () => {
     const clock = fakeClock(),
       limiter = new Limiter({ rate: 3, periodMs: 1000 }, { clock }),
       store = watch(limiter);

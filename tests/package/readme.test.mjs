@@ -1,5 +1,5 @@
-// What the package's README shows is what happens: each block of JavaScript is run as a stranger would run it, and what
-// stands after an arrow is what the expression before it gives.
+// The README is true: each block of JavaScript runs as a stranger would run it, and an expression with an arrow has the
+// value behind the arrow.
 import assert from "node:assert/strict";
 import { execFile } from "node:child_process";
 import { mkdirSync, mkdtempSync, readFileSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
@@ -33,7 +33,7 @@ const blocks = [...readme.matchAll(/^( *)```js\n(.*?)^ *```$/gms)].map(([, inden
   text.replaceAll(new RegExp(`^${indent}`, "gm"), ""),
 );
 
-test("there is a block for each thing that is exported for use", () => {
+test("has a block for each export", () => {
   for (const name of ["Limiter", "SharedLimiter", "limitFetch", "watch", "Client", "Twin", "Bucket", "init"]) {
     assert.ok(
       blocks.some((text) => text.includes(name)),
@@ -44,19 +44,43 @@ test("there is a block for each thing that is exported for use", () => {
 });
 
 for (const [i, text] of blocks.entries()) {
-  test(`block ${i + 1}: ${text
-    .split("\n")
-    .find((line) => /new /.test(line))
-    ?.trim()}`, async () => {
-    const checked = text.replaceAll(
-      /^(.+); \/\/ → (.+)$/gm,
-      (_, expression, value) => `assert.deepEqual(${expression}, ${value});`,
-    );
-    const program = join(folder, `block-${i}.mjs`);
-    writeFileSync(
-      program,
-      `import assert from "node:assert/strict";\n${checked.replaceAll("localhost:8787", `localhost:${tollgate.port}`)}`,
-    );
-    await promisify(execFile)(process.execPath, [program], { env: { ...process.env, TOKEN } });
-  });
+  const [title] = text.split("\n").filter((line) => /new /.test(line));
+  test(`block ${i + 1}: ${title.trim()}`, () => runs(`block-${i}.mjs`, text));
+}
+
+test("the backend's recipe serves a twin in a page, and nothing but what it should", async () => {
+  const recipe = blocks.find((text) => text.includes("async function limit"));
+  await runs(
+    "proxy.mjs",
+    `${recipe}
+    const { Twin } = await import("tollgate");
+    const { fetch } = globalThis;
+    const sent = [];
+    globalThis.fetch = (url, init) => {
+      sent.push(JSON.parse(init.body));
+      return fetch(url, init);
+    };
+    const fetcher = { fetch: (url, init) => limit(new Request(url, init), 18) };
+    const page = new Client({ url: "https://example.com/limit", token: "", fetcher });
+    const twin = new Twin(page, { policy: "api", key: "user:17" });
+    assert.equal((await twin.sync()).status, 200);
+    assert.equal((await twin.consume(10)).status, 200);
+    assert.equal((await twin.consume(10)).predicted, true);
+    const fixed = { policy: "demo", key: "user:18", snapshot: true };
+    assert.deepEqual(sent, [fixed, { ...fixed, cost: 10 }]);
+    for (const verb of ["refund", "reset", "charge"]) {
+      await assert.rejects(page[verb]({ policy: "demo", key: "user:18" }), { code: "answer_malformed" }, verb);
+    }
+    assert.equal(sent.length, 2);`,
+  );
+});
+
+/** Runs a block as a program, with each arrow turned into an assertion. */
+async function runs(name, text) {
+  const checked = text
+    .replaceAll(/^(.+); \/\/ → (.+)$/gm, (_, expression, value) => `assert.deepEqual(${expression}, ${value});`)
+    .replaceAll("localhost:8787", `localhost:${tollgate.port}`);
+  const program = join(folder, name);
+  writeFileSync(program, `import assert from "node:assert/strict";\n${checked}`);
+  await promisify(execFile)(process.execPath, [program], { env: { ...process.env, TOKEN } });
 }

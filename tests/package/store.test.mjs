@@ -1,12 +1,12 @@
-// watch: what a user interface is told, and that nothing runs in between.
+// watch: when listeners are called, and that nothing runs in between.
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { setImmediate } from "node:timers/promises";
 import { Limiter, watch } from "../../build/package/index.js";
-import { random } from "../random.mjs";
+import { law } from "../random.mjs";
 import { FakeClock, START } from "./clock.mjs";
 
-/** A limiter whose listeners are counted, a store of it, and when the store's listener was called and what it saw. */
+/** A limiter whose listeners are counted, its store, and each call of the store's listener: when, and what it saw. */
 function make(limits, cost) {
   const clock = new FakeClock();
   const limiter = new Limiter(limits, { clock });
@@ -21,12 +21,12 @@ function make(limits, cost) {
     };
   };
   const store = watch(limiter, cost);
-  const told = [];
-  const listen = () => store.subscribe(() => told.push([clock.now() - START, store.get()]));
-  return { clock, limiter, store, counted, told, listen };
+  const calls = [];
+  const listen = () => store.subscribe(() => calls.push([clock.now() - START, store.get()]));
+  return { clock, limiter, store, counted, calls, listen };
 }
 
-test("before anybody listens it follows time, and is the same object until it stands otherwise", async () => {
+test("without listeners it follows time, and is the same object until it changes", async () => {
   const { clock, limiter, store, counted } = make({ rate: 1, periodMs: 1000, capacity: 2 });
   const full = store.get();
   assert.deepEqual(full, { ok: true, remaining: 2, readyAt: 0 });
@@ -43,11 +43,11 @@ test("before anybody listens it follows time, and is the same object until it st
   assert.deepEqual([clock.timers, counted.listeners], [[], 0]);
 });
 
-test("who listens is told when it is ready and when it is full, at that moment, and nothing runs between", async () => {
-  const { clock, limiter, store, told, listen } = make({ rate: 1, periodMs: 1000, capacity: 5 }, 2);
+test("listeners are called when it is ready and when it is full, and nothing runs in between", async () => {
+  const { clock, limiter, store, calls, listen } = make({ rate: 1, periodMs: 1000, capacity: 5 }, 2);
   store.get();
   listen();
-  assert.deepEqual([told, clock.timers], [[], []], "all is full: there is nothing to wake for");
+  assert.deepEqual([calls, clock.timers], [[], []], "the limiter is full, so there is no timer");
   limiter.consume(5);
   assert.deepEqual(clock.timers, [START + 2000]);
   await clock.to(START + 1999);
@@ -55,7 +55,7 @@ test("who listens is told when it is ready and when it is full, at that moment, 
   await clock.to(START + 2000);
   assert.deepEqual(clock.timers, [START + 5000]);
   await clock.to(START + 9000);
-  assert.deepEqual(told, [
+  assert.deepEqual(calls, [
     [0, { ok: false, remaining: 0, readyAt: START + 2000 }],
     [2000, { ok: true, remaining: 2, readyAt: 0 }],
     [5000, { ok: true, remaining: 5, readyAt: 0 }],
@@ -63,13 +63,13 @@ test("who listens is told when it is ready and when it is full, at that moment, 
   assert.deepEqual(clock.timers, []);
 });
 
-test("whatever changes the answer is told, once, and whatever does not is not", async () => {
-  const { clock, limiter, told, store, listen } = make({ rate: 1, periodMs: 1000, capacity: 3, maxDebt: 2 });
+test("listeners are called once for each change of the answer, and for nothing else", async () => {
+  const { clock, limiter, calls, store, listen } = make({ rate: 1, periodMs: 1000, capacity: 3, maxDebt: 2 });
   store.get();
   listen();
   // biome-ignore format: a table
   const table = [
-    // what happens                             then remaining, ready after
+    // what happens                             remaining, ready after
     [() => limiter.consume(1),                  2, 0],
     [() => limiter.consume(0),                  undefined],
     [() => limiter.consume(3),                  undefined], // refused
@@ -86,25 +86,25 @@ test("whatever changes the answer is told, once, and whatever does not is not", 
   ];
   for (const [happens, remaining, after] of table) {
     const before = store.get();
-    told.length = 0;
+    calls.length = 0;
     happens();
-    if (remaining === undefined) assert.deepEqual([told, store.get() === before], [[], true], `${happens}`);
-    else assert.deepEqual(told, [[0, { ok: after === 0, remaining, readyAt: after && START + after }]], `${happens}`);
+    if (remaining === undefined) assert.deepEqual([calls, store.get() === before], [[], true], `${happens}`);
+    else assert.deepEqual(calls, [[0, { ok: after === 0, remaining, readyAt: after && START + after }]], `${happens}`);
   }
   assert.deepEqual(clock.timers, [START + 700]);
-  told.length = 0;
+  calls.length = 0;
   await clock.to(START + 700);
-  assert.deepEqual(told, [[700, { ok: true, remaining: 1, readyAt: 0 }]]);
+  assert.deepEqual(calls, [[700, { ok: true, remaining: 1, readyAt: 0 }]]);
 });
 
-test("with others in line it is ready when they have gone", async () => {
-  const { clock, limiter, told, store, listen } = make({ rate: 1, periodMs: 1000, initial: 0 });
+test("is ready when the queue has been served", async () => {
+  const { clock, limiter, calls, store, listen } = make({ rate: 1, periodMs: 1000, initial: 0 });
   store.get();
   listen();
   void limiter.acquire();
   void limiter.acquire();
   assert.deepEqual(
-    told.map(([at, { readyAt }]) => [at, readyAt - START]),
+    calls.map(([at, { readyAt }]) => [at, readyAt - START]),
     [
       [0, 2000],
       [0, 3000],
@@ -113,10 +113,10 @@ test("with others in line it is ready when they have gone", async () => {
   await clock.to(START + 2999);
   assert.equal(store.get().ok, false);
   await clock.to(START + 3000);
-  assert.deepEqual(told.at(-1), [3000, { ok: true, remaining: 1, readyAt: 0 }]);
+  assert.deepEqual(calls.at(-1), [3000, { ok: true, remaining: 1, readyAt: 0 }]);
 });
 
-test("what is never ready has no timer", () => {
+test("a cost that is never ready has no timer", () => {
   for (const [limit, cost] of [
     [{ rate: 3, periodMs: 1000 }, 4],
     [{ rate: 0, periodMs: 1000, capacity: 1, initial: 0 }, 1],
@@ -130,27 +130,27 @@ test("what is never ready has no timer", () => {
   const { clock, limiter, store, listen } = make({ rate: 0, periodMs: 1000, capacity: 3 });
   listen();
   limiter.consume(1);
-  assert.deepEqual([store.get().ok, clock.timers], [true, []], "never full again");
+  assert.deepEqual([store.get().ok, clock.timers], [true, []], "a limit that never refills is never full again");
 });
 
-test("when the last has gone there is no timer and no listener, and another may come", async () => {
-  const { clock, limiter, store, counted, told, listen } = make({ rate: 1, periodMs: 1000 });
+test("without listeners there is no timer, and a new listener starts one", async () => {
+  const { clock, limiter, store, counted, calls, listen } = make({ rate: 1, periodMs: 1000 });
   limiter.consume();
   const offs = [listen(), listen(), listen()];
   assert.deepEqual([counted.listeners, clock.timers], [1, [START + 1000]]);
   offs[0]();
-  offs[0](); // twice is once
+  offs[0](); // idempotent
   offs[1]();
   assert.deepEqual([counted.listeners, clock.timers], [1, [START + 1000]]);
   offs[2]();
   assert.deepEqual([counted.listeners, clock.timers], [0, []]);
   offs[2]();
   assert.deepEqual([counted.listeners, clock.timers], [0, []]);
-  told.length = 0;
+  calls.length = 0;
   await clock.to(START + 500);
   limiter.refund(1);
   limiter.consume(1);
-  assert.deepEqual(told, []);
+  assert.deepEqual(calls, []);
   await clock.to(START + 800);
   const off = listen();
   assert.deepEqual([store.get().readyAt, counted.listeners, clock.timers], [START + 1500, 1, [START + 1500]]);
@@ -160,31 +160,31 @@ test("when the last has gone there is no timer and no listener, and another may 
   assert.deepEqual([counted.listeners, clock.timers], [0, []]);
 });
 
-test("one function may listen twice, and goes once at a time", () => {
+test("a function added twice is called twice, and removed once at a time", () => {
   const { limiter, store } = make({ rate: 5, periodMs: 1000 });
   store.get();
-  let told = 0;
-  const listener = () => (told += 1);
+  let calls = 0;
+  const listener = () => (calls += 1);
   const offs = [store.subscribe(listener), store.subscribe(listener)];
   limiter.consume();
-  assert.equal(told, 2);
+  assert.equal(calls, 2);
   offs[0]();
   limiter.consume();
-  assert.equal(told, 3);
+  assert.equal(calls, 3);
   offs[1]();
   limiter.consume();
-  assert.equal(told, 3);
+  assert.equal(calls, 3);
 });
 
-test("who listens from within, or stops, does no harm", async () => {
+test("a listener may add and remove listeners", async () => {
   const { clock, limiter, store, counted } = make({ rate: 1, periodMs: 1000, capacity: 3 });
   store.get();
-  const told = [];
+  const calls = [];
   const off = store.subscribe(() => {
-    told.push("outer");
+    calls.push("outer");
     off();
     const inner = store.subscribe(() => {
-      told.push("inner");
+      calls.push("inner");
       inner();
     });
   });
@@ -192,20 +192,20 @@ test("who listens from within, or stops, does no harm", async () => {
   limiter.consume();
   limiter.consume();
   await clock.toTheEnd();
-  assert.ok(told.includes("outer") && told.includes("inner"), `${told}`);
-  assert.deepEqual([told.filter((who) => who === "outer").length, counted.listeners, clock.timers], [1, 0, []]);
+  assert.ok(calls.includes("outer") && calls.includes("inner"), `${calls}`);
+  assert.deepEqual([calls.filter((who) => who === "outer").length, counted.listeners, clock.timers], [1, 0, []]);
 });
 
-test("what has changed before somebody listens is told to nobody: it has get", () => {
+test("a change before the first listener is not reported", () => {
   const { limiter, store } = make({ rate: 5, periodMs: 1000 });
-  let told = 0;
-  store.subscribe(() => (told += 1));
-  assert.equal(told, 0, "get was not called");
+  let calls = 0;
+  store.subscribe(() => (calls += 1));
+  assert.equal(calls, 0, "get was not called");
   limiter.consume();
-  assert.equal(told, 1);
+  assert.equal(calls, 1);
 });
 
-test("its functions need no this", () => {
+test("its functions do not use `this`", () => {
   const {
     store: { get, subscribe },
   } = make({ rate: 1, periodMs: 1000 });
@@ -213,7 +213,7 @@ test("its functions need no this", () => {
   assert.equal(get().ok, true);
 });
 
-test("a cost by names is watched", async () => {
+test("watches a cost by names", async () => {
   const { clock, limiter, store, listen } = make(
     [
       { name: "a", rate: 1, periodMs: 1000, capacity: 5 },
@@ -228,9 +228,10 @@ test("a cost by names is watched", async () => {
   assert.deepEqual([store.get(), clock.timers], [{ ok: true, remaining: 1, readyAt: 0 }, [START + 5000]]);
 });
 
-test("at every moment who listens knows what a look would tell, but for how many are left", async () => {
-  const { below, pick } = random(9);
-  for (let round = 0; round < 30; round++) {
+law(
+  "at every moment listeners know what a fresh look shows, except the number of tokens",
+  { seed: 9, cases: 30 },
+  async ({ below, pick }) => {
     const cost = 1 + below(3);
     const { clock, limiter, store, listen } = make(
       [{ rate: pick([1, 3]), periodMs: pick([100, 333]), capacity: 3 + below(4), maxDebt: 3 }],
@@ -248,11 +249,11 @@ test("at every moment who listens knows what a look would tell, but for how many
       await setImmediate();
       const { ok, readyAt } = store.get();
       const look = watch(limiter, cost).get();
-      assert.deepEqual({ ok, readyAt }, { ok: look.ok, readyAt: look.readyAt }, `${round} ${step}`);
+      assert.deepEqual({ ok, readyAt }, { ok: look.ok, readyAt: look.readyAt }, `step ${step}`);
       assert.ok(store.get().remaining <= look.remaining);
     }
     off();
     await clock.toTheEnd();
     assert.deepEqual(clock.timers, []);
-  }
-});
+  },
+);

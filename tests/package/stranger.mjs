@@ -1,10 +1,10 @@
-// A stranger's project: a folder outside of this repository, with the package as `npm pack` makes it, installed by npm without
-// network, and beside it what a stranger may have installed already.
+// A stranger's project: a folder outside this repository with the package as `npm pack` makes it, installed by npm
+// without network, next to what a stranger may have installed already.
 //
 //   const { folder, tarball } = await stranger({ beside: ["react"] });
 //   await run(process.execPath, ["whole.mjs"], folder);
 //
-// The folder has programs/. It is removed when the test file ends, however it ends.
+// The folder contains the files of programs/. It is removed when the test file ends, however it ends.
 import { execFile } from "node:child_process";
 import {
   cpSync,
@@ -22,11 +22,13 @@ import { delimiter, dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { promisify } from "node:util";
 
-/** The repository, and its tools. */
+/** The repository and its tools. */
 export const root = fileURLToPath(new URL("../../", import.meta.url));
 export const modules = join(root, "node_modules");
 
-/** Makes the project. `beside` are packages of this repository that it has too; not installed, since npm would ask its registry. */
+/**
+ * Makes the project. `beside` names packages to link from this repository: installing them, npm would ask its registry.
+ */
 export async function stranger({ beside = [] } = {}) {
   const built = join(root, "build/package");
   if (!existsSync(join(built, "package.json")))
@@ -46,7 +48,7 @@ export async function stranger({ beside = [] } = {}) {
   return { folder, tarball: join(folder, filename), size, unpackedSize, files: files.map(({ path }) => path) };
 }
 
-/** A piece of the core as the package has it in its text: the longest that every bundler leaves as it is. */
+/** A piece of the core's text in the package: the longest that every bundler leaves unchanged. */
 export function coreText(folder) {
   const [, text] = readFileSync(join(folder, "node_modules/tollgate/wasm.js"), "utf8").match(/^const text = "(.*)";$/m);
   return text
@@ -54,7 +56,7 @@ export function coreText(folder) {
     .reduce((longest, piece) => (piece.length > longest.length ? piece : longest));
 }
 
-/** Runs a command there, with the repository's tools at hand; rejects, with all that it printed, where it fails. */
+/** Runs a command there with the repository's tools on the PATH. If it fails, rejects with its output. */
 export async function run(command, args, cwd, { env = {} } = {}) {
   const running = promisify(execFile)(command, args, {
     cwd,
@@ -63,7 +65,7 @@ export async function run(command, args, cwd, { env = {} } = {}) {
     timeout: COMMAND_TIMEOUT_MS,
     killSignal: "SIGKILL",
   });
-  running.child.stdin.end(); // nobody is asked anything
+  running.child.stdin.end(); // no prompts
   try {
     return await running;
   } catch (error) {
@@ -71,7 +73,7 @@ export async function run(command, args, cwd, { env = {} } = {}) {
   }
 }
 
-/** What it printed, as JSON. */
+/** Runs a command and parses its output as JSON. */
 export async function printed(...command) {
   const { stdout, stderr } = await run(...command);
   try {
@@ -81,14 +83,14 @@ export async function printed(...command) {
   }
 }
 
-/** Where all of it is; what tools keep, too. */
+/** The root of everything, including the tools' caches. */
 const home = realpathSync(mkdtempSync(join(tmpdir(), "tollgate-package-")));
 const remove = () => rmSync(home, { recursive: true, force: true });
 process.on("exit", remove);
-process.on("uncaughtExceptionMonitor", remove); // the test runner ends without "exit" when a file throws outside its tests
+process.on("uncaughtExceptionMonitor", remove); // the runner ends without "exit" if a file throws outside its tests
 for (const signal of ["SIGINT", "SIGTERM", "SIGHUP"]) process.on(signal, () => process.exit(1));
 
-/** Ours, without what npm tells its scripts: that is of this repository. */
+/** Our environment without npm's variables, which describe this repository. */
 const ENVIRONMENT = {
   ...Object.fromEntries(Object.entries(process.env).filter(([name]) => !/^npm_|^NODE_/i.test(name))),
   PATH: `${join(modules, ".bin")}${delimiter}${process.env.PATH}`,

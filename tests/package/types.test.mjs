@@ -1,4 +1,4 @@
-// The types say what the package does, in each kind of TypeScript project.
+// The types, in each kind of TypeScript project.
 import assert from "node:assert/strict";
 import { readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
@@ -9,7 +9,7 @@ const { folder } = await stranger({ beside: ["react", "@types/react", "@types/no
 const uses = readFileSync(join(folder, "types/uses.ts"), "utf8");
 const wrong = readFileSync(join(folder, "types/wrong.ts"), "utf8");
 
-/** Where the types of the platform come from. */
+/** Where the platform's types come from. */
 const PLATFORMS = {
   "a page": { lib: ["es2022", "dom", "dom.iterable"], types: [] },
   "Node with the types of a page": { lib: ["es2022", "dom"], types: ["node"] },
@@ -23,7 +23,7 @@ for (const [platform, has] of Object.entries(PLATFORMS)) {
   describe(`in ${platform}`, () => {
     for (const [resolution, resolves] of Object.entries(RESOLUTIONS)) {
       for (const skipLibCheck of [true, false]) {
-        test(`with ${resolution} resolution, ${skipLibCheck ? "without" : "with"} a look at the package's own files`, async () => {
+        test(`${resolution} resolution, ${skipLibCheck ? "without" : "with"} checking its declarations`, async () => {
           await check({ ...has, ...resolves, skipLibCheck }, ["uses.ts", "compiled.ts", "wrong.ts"]);
         });
       }
@@ -31,7 +31,7 @@ for (const [platform, has] of Object.entries(PLATFORMS)) {
   });
 }
 
-test("a project that is as strict as can be may use it", async () => {
+test("works in the strictest project", async () => {
   const strictest = {
     exactOptionalPropertyTypes: true,
     noUncheckedIndexedAccess: true,
@@ -41,27 +41,34 @@ test("a project that is as strict as can be may use it", async () => {
   await check({ ...PLATFORMS["a page"], ...RESOLUTIONS.bundler, ...strictest, skipLibCheck: false }, ["uses.ts"]);
 });
 
-test("CommonJS may require it", async () => {
-  const required = `import tollgate = require("tollgate");\nexport const allowed: boolean = new tollgate.Bucket(0, { rate: 1, periodMs: 1 }).consume(0);\n`;
+test("works with require in CommonJS", async () => {
+  const required = `
+    import tollgate = require("tollgate");
+    export const allowed: boolean = new tollgate.Bucket(0, { rate: 1, periodMs: 1 }).consume(0);
+  `;
   writeFileSync(join(folder, "types/required.cts"), required);
   await check({ ...PLATFORMS["a page"], ...RESOLUTIONS.nodenext, skipLibCheck: false }, ["required.cts"]);
 });
 
-test("Node's own types are enough for a server", async () => {
+test("needs only Node's types on a server", async () => {
   await check({ lib: ["es2022"], types: ["node"], ...RESOLUTIONS.nodenext, skipLibCheck: false }, ["uses.ts"]);
 });
 
-test("Cloudflare's own types are enough for a Worker", async () => {
+test("needs only Cloudflare's types in a Worker", async () => {
   writeFileSync(join(folder, "worker.ts"), "export default {};\n");
   writeFileSync(
     join(folder, "wrangler.toml"),
     `name = "worker"\nmain = "worker.ts"\ncompatibility_date = "2026-11-01"\n`,
   );
   await run("wrangler", ["types", "types/cloudflare.d.ts"], folder);
-  const bound = `import { Client, Limiter, limitFetch } from "tollgate";\nimport wasm from "tollgate/core.wasm";\nimport { init } from "tollgate/slim";
-    export const client = (TOLLGATE: Fetcher) => new Client({ url: "https://tollgate", token: "token", fetcher: TOLLGATE });
+  const bound = `
+    import { Client, Limiter, limitFetch } from "tollgate";
+    import wasm from "tollgate/core.wasm";
+    import { init } from "tollgate/slim";
+    export const client = (fetcher: Fetcher) => new Client({ url: "https://tollgate", token: "token", fetcher });
     export const limited: typeof fetch = limitFetch(new Limiter({ rate: 1, periodMs: 1 }));
-    init(wasm);\n`;
+    init(wasm);
+  `;
   writeFileSync(join(folder, "types/bound.ts"), bound);
   await check({ lib: ["es2022"], types: [], ...RESOLUTIONS.bundler, skipLibCheck: false }, [
     "bound.ts",
@@ -69,17 +76,17 @@ test("Cloudflare's own types are enough for a Worker", async () => {
   ]);
 });
 
-test("these uses are of all exports", () => {
+test("types/uses.ts uses every export", () => {
   const names = ["index", "react"].flatMap(exportsOf);
   assert.ok(names.includes("Bucket") && names.includes("RateLimit") && names.length > 40);
   const [, body] = uses.split(/^import .* from "tollgate\/slim";$/m);
   for (const name of names) {
-    const local = name === "Request" ? "Question" : name; // the page has a Request too
+    const local = name === "Request" ? "Question" : name; // the DOM has a Request, too
     assert.match(body, new RegExp(`\\b${local}\\b`), `${name} is used`);
   }
 });
 
-test("and each of the wrong ones is refused for what it says", async () => {
+test("every mark in types/wrong.ts is an error", async () => {
   const marks = wrong.match(/@ts-expect-error/g).length;
   writeFileSync(join(folder, "types/unmarked.ts"), wrong.replaceAll("@ts-expect-error", "not expected"));
   const failed = await check({ ...PLATFORMS["a page"], ...RESOLUTIONS.bundler, skipLibCheck: true }, [
@@ -91,7 +98,7 @@ test("and each of the wrong ones is refused for what it says", async () => {
   assert.deepEqual([...new Set(lines)], expected);
 });
 
-/** Type-checks files of types/ in a project with these options; rejects with what is wrong. */
+/** Type-checks files of types/ in a project with these options. Rejects with the errors. */
 async function check(options, files) {
   const tsconfig = {
     compilerOptions: { target: "es2022", strict: true, noEmit: true, ...options },
@@ -101,7 +108,7 @@ async function check(options, files) {
   await run("tsc", ["-p", ".", "--pretty", "false"], folder);
 }
 
-/** The names that a module exports, types too, read from its declarations. */
+/** The names that a module exports, types included, from its declarations. */
 function exportsOf(module) {
   const text = readFileSync(join(folder, `node_modules/tollgate/${module}.d.ts`), "utf8");
   const from = [...text.matchAll(/^export \* from "\.\/(.*)\.js";$/gm)].flatMap(([, other]) => exportsOf(other));

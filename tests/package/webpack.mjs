@@ -1,7 +1,7 @@
-// webpack, for production and as it comes.
+// webpack in production mode, without configuration.
 import webpack from "webpack";
 
-/** Builds `entry`, which names each program, from one folder into another. Returns what it complained of. */
+/** Builds the programs in `entry`, an object by name, from one folder into another. Returns errors and warnings. */
 export async function webpackBuild(folder, entry, path) {
   const compiler = webpack({ mode: "production", context: folder, entry, output: { path } });
   const stats = await new Promise((resolve, reject) =>

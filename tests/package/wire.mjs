@@ -3,24 +3,27 @@
 //   const wire = new Wire(tollgate, { upMs: 20, downMs: 30, theirsMs: 5_000 }); // the server's clock is 5 s ahead
 //   const twin = wire.twin({ policy: "api", key: "alice" });
 //   const answer = twin.consume();
-//   await wire.pass(50); // now it is there
+//   await wire.pass(50); // now the response is there
 //
-// `wire.sent` has all requests in the order in which they were sent, and `wire.travel` says how the next one fares.
+// `wire.sent` has all requests in the order sent, and `wire.travel` decides how the next one travels.
 import { setImmediate } from "node:timers/promises";
 import { Client, Twin } from "../../build/package/index.js";
 import { NOW, TOKEN } from "../http/workerd.mjs";
 
 export class Wire {
-  /** The time that is nobody's clock. */
+  /** The true time. */
   now = NOW;
-  /** How far clocks are ahead of it: that of the clients, and that of the server. */
+  /** How far the clocks of the clients and of the server are ahead of it. */
   oursMs;
   theirsMs;
-  /** Every request: `{ path, body, sentAt, arrivedAt, status }`; moments are those of `now`. */
+  /** Every request: `{ path, body, sentAt, arrivedAt, status }`, with moments in true time. */
   sent = [];
-  /** Those of them that arrived, in the order in which they did. */
+  /** Those that arrived, in the order of arrival. */
   arrived = [];
-  /** How the next request travels: `{ upMs, downMs, fate }`. A `fate` of "lost" never arrives, of "unheard" is answered in vain, of "doubled" arrives twice, or it is the answer. */
+  /**
+   * How the next request travels: `{ upMs, downMs, fate }`. "lost": it never arrives; "unheard": the response is lost;
+   * "doubled": it arrives twice. An object is the response.
+   */
   travel;
   clock = {
     now: () => this.now + this.oursMs,
@@ -66,7 +69,7 @@ export class Wire {
     });
   }
 
-  /** Goes on by `ms`: what is due happens in its order, each when all that the one before led to has been done. */
+  /** Advances by `ms`. Events happen in order; each finishes its work before the next. */
   async pass(ms) {
     await this.to(this.now + ms);
   }
@@ -84,14 +87,14 @@ export class Wire {
     this.now = Math.max(this.now, moment);
   }
 
-  /** Goes on until `promise` is settled, and gives what it comes to. */
+  /** Advances until `promise` is settled, and returns it. */
   async until(promise) {
     let isSettled = false;
     const settle = () => (isSettled = true);
     promise.then(settle, settle);
     await setImmediate();
     while (!isSettled) {
-      if (this.#events.length === 0) throw new Error("nothing is under way that could settle it");
+      if (this.#events.length === 0) throw new Error("nothing is in flight that could settle it");
       await this.to(Math.min(...this.#events.map(({ at }) => at)));
     }
     return promise;

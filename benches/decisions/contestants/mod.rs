@@ -57,8 +57,11 @@ impl Quota {
 /// The kinds of load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Case {
-    /// Always granted: one request and one token each millisecond.
+    /// Always granted: one request and one token each millisecond, so that every request finds the bucket full.
     Allowed,
+    /// Always granted, from a bucket that is never full: twice as many requests as tokens. Every level depends on the
+    /// last, so a request waits until the processor has the last one's result.
+    Draining,
     /// Always refused: the bucket is empty, and in the time that passes not even one token comes back.
     Refused,
     /// Granted or refused, about 2 to 3: requests come at random, two and a half times as fast as tokens.
@@ -66,11 +69,21 @@ pub(crate) enum Case {
 }
 
 impl Case {
-    pub(crate) const ALL: [Self; 3] = [Self::Allowed, Self::Refused, Self::Mixed];
+    pub(crate) const ALL: [Self; 4] = [Self::Allowed, Self::Draining, Self::Refused, Self::Mixed];
 
     pub(crate) fn quota(self, keys: u32) -> Quota {
         match self {
             Self::Allowed => Quota { rate: 1_000, period_ms: 1_000, capacity: 100 },
+            // Enough that no key runs dry in all the rounds.
+            Self::Draining => Quota {
+                rate: 1_000,
+                period_ms: 1_000 * u64::from(keys),
+                capacity: match keys {
+                    1 => 10_000_000,
+                    2..=1_000 => 10_000,
+                    _ => 40,
+                },
+            },
             // 11 is coprime to a week, so a refill is not one drop a millisecond, which would make the division easy.
             // A capacity of 1 for a million keys, because spending their tokens takes long.
             Self::Refused => Quota { rate: 11, period_ms: 604_800_000, capacity: if keys > 1_000 { 1 } else { 100 } },
@@ -82,7 +95,7 @@ impl Case {
     /// The next `n` requests after `since_ms`, which becomes the moment of the last.
     pub(crate) fn requests(self, keys: u32, since_ms: &mut u64, n: usize, random: &mut Random) -> Vec<Request> {
         let mut request = || {
-            *since_ms += if self == Self::Mixed { random.below(2) } else { 1 };
+            *since_ms += if matches!(self, Self::Draining | Self::Mixed) { random.below(2) } else { 1 };
             Request { key: random.below(keys), ms: *since_ms }
         };
         (0..n).map(|_| request()).collect()
@@ -93,6 +106,7 @@ impl fmt::Display for Case {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {
             Self::Allowed => "allowed",
+            Self::Draining => "draining",
             Self::Refused => "refused",
             Self::Mixed => "mixed",
         })
@@ -113,6 +127,7 @@ pub(crate) fn all(keys: u32) -> Vec<Entry> {
     match keys {
         1 => vec![
             Entry::of::<tollgate::Direct>(OURS),
+            Entry::of::<tollgate::DirectTry>("tollgate, try_consume"),
             Entry::of::<tollgate::Locked>("tollgate in a Mutex"),
             Entry::of::<governor::Direct>("governor"),
             Entry::of::<governor::DirectInCell>("governor in a Cell"),
@@ -124,6 +139,7 @@ pub(crate) fn all(keys: u32) -> Vec<Entry> {
         ],
         _ => vec![
             Entry::of::<tollgate::Keyed>(OURS),
+            Entry::of::<tollgate::KeyedTry>("tollgate, try_consume"),
             Entry::of::<tollgate::LockedKeyed>("tollgate in a Mutex"),
             Entry::of::<governor::KeyedDashMap>("governor, DashMap"),
             Entry::of::<governor::KeyedHashMap>("governor, HashMap"),
@@ -156,6 +172,7 @@ impl Entry {
             for key in 0..u64::from(keys) {
                 let tokens = match case {
                     Case::Allowed => 1,
+                    Case::Draining => u64::from(quota.capacity / 4),
                     Case::Refused => u64::from(quota.capacity),
                     Case::Mixed => random.below(quota.capacity + 1),
                 };

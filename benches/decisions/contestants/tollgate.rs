@@ -53,6 +53,29 @@ impl Contestant for Direct {
     }
 }
 
+/// Without the moment to retry.
+pub(super) struct DirectTry(Direct);
+
+impl Contestant for DirectTry {
+    type Moment = i64;
+    type Later = ();
+    type Bucket = State;
+
+    fn new(quota: &Quota, keys: u32) -> Self {
+        Self(Direct::new(quota, keys))
+    }
+
+    fn moment(ms: u64) -> i64 {
+        unix_ms(ms)
+    }
+
+    #[inline]
+    fn decide(&mut self, _: u64, now: i64) -> Result<(), ()> {
+        let Direct { limit, state } = &mut self.0;
+        if limit.try_consume(state, now, 1) { Ok(()) } else { Err(()) }
+    }
+}
+
 pub(super) struct Locked {
     limit: Limit,
     state: Mutex<State>,
@@ -101,6 +124,30 @@ impl Contestant for Keyed {
     fn decide(&mut self, key: u64, now: i64) -> Result<(), i64> {
         let limit = &self.limit;
         with(&mut self.states, key, || limit.new_state(now, key), |state| decide(limit, state, now))
+    }
+}
+
+/// Without the moment to retry.
+pub(super) struct KeyedTry(Keyed);
+
+impl Contestant for KeyedTry {
+    type Moment = i64;
+    type Later = ();
+    type Bucket = State;
+
+    fn new(quota: &Quota, keys: u32) -> Self {
+        Self(Keyed::new(quota, keys))
+    }
+
+    fn moment(ms: u64) -> i64 {
+        unix_ms(ms)
+    }
+
+    #[inline]
+    fn decide(&mut self, key: u64, now: i64) -> Result<(), ()> {
+        let Keyed { limit, states } = &mut self.0;
+        let is_granted = with(states, key, || limit.new_state(now, key), |state| limit.try_consume(state, now, 1));
+        if is_granted { Ok(()) } else { Err(()) }
     }
 }
 

@@ -1,6 +1,6 @@
-// What is tried in every environment: real numbers from the core, a wait by a clock that is set and by the real one, and errors.
+// What every environment must do: exact numbers from the core, waits by a fake clock and by the real one, and errors.
 
-/** What {@link exercise} returns where all is well. */
+/** What {@link exercise} returns if all is well. */
 export const EXPECTED = {
   burst: [true, false],
   refusal: { allowed: false, retryAt: 334 },
@@ -9,14 +9,14 @@ export const EXPECTED = {
   snapshot: { tokens: 0, drops: 2, at: 334 },
   window: { allowed: false, retryAt: 60_000 },
   buckets: 1000,
-  inLine: { waiting: 1, wakesAt: 334, decision: { allowed: true, tokens: 1, readyAt: 334 }, remaining: 0 },
+  queued: { waiting: 1, wakesAt: 334, decision: { allowed: true, tokens: 1, readyAt: 334 }, remaining: 0 },
   waited: { decision: { allowed: true, tokens: 1 }, isEarly: false, isUnixTime: true },
   wrongCost: { isError: true, name: "TollgateError", code: "cost_not_whole", min: 0, max: 2 ** 53 - 1 },
   wrongLimit: { isError: true, name: "TollgateError", code: "capacity_too_large", min: 0, max: 2048 },
   wrongAcquire: { isError: true, name: "TollgateError", code: "cost_never_granted", maxCost: 1 },
 };
 
-/** Tries the package, given by its exports. What it returns is JSON. */
+/** Exercises the package, given its exports. Returns JSON. */
 export async function exercise({ Bucket, Limiter, TollgateError }) {
   const bucket = new Bucket(0, { rate: 3, periodMs: 1000 });
   const window = new Bucket(0, { kind: "fixed_window", rate: 2, periodMs: 60_000 });
@@ -47,7 +47,7 @@ export async function exercise({ Bucket, Limiter, TollgateError }) {
     snapshot: bucket.save(334),
     window: window.peek(59_999),
     buckets: buckets(Bucket),
-    inLine: await inLine(Limiter),
+    queued: await queued(Limiter),
     waited: await waited(Limiter),
     wrongCost: await error(() => bucket.consume(0, 1.5)),
     wrongLimit: await error(() => new Bucket(0, { rate: 1, periodMs: 2 ** 40, capacity: 2049 })),
@@ -55,7 +55,7 @@ export async function exercise({ Bucket, Limiter, TollgateError }) {
   };
 }
 
-/** A clock that stands until it is set. */
+/** A clock that moves only when it is set. */
 export function standingClock() {
   let now = 0;
   const sleepers = new Map();
@@ -74,14 +74,14 @@ export function standingClock() {
   };
 }
 
-/** How many of a thousand have what is theirs: more than one page of the core's memory has room for. */
+/** How many of a thousand buckets keep their own numbers: more than fit in one page of the core's memory. */
 function buckets(Bucket) {
   const all = Array.from({ length: 1000 }, (_, i) => new Bucket(0, { rate: i + 1, periodMs: 1000 }));
   const granted = all.filter((bucket, i) => bucket.consume(0, i));
   return granted.filter((bucket, i) => bucket.remaining(0) === 1 && bucket.peek(0, i + 2).maxCost === i + 1).length;
 }
 
-async function inLine(Limiter) {
+async function queued(Limiter) {
   const clock = standingClock();
   const limiter = new Limiter({ rate: 3, periodMs: 1000 }, { clock });
   limiter.consume(3);

@@ -1,4 +1,4 @@
-// What a bundler is given: all entries of the package in one page.
+// The input of the bundlers: all entries of the package in one page.
 import { createElement } from "react";
 import { flushSync } from "react-dom";
 import { createRoot } from "react-dom/client";

@@ -1,4 +1,4 @@
-// A page that may not compile WebAssembly: what it hears, and when.
+// A page that may not compile WebAssembly: which errors it gets, and when.
 import { Bucket, Limiter } from "/node_modules/tollgate/index.js";
 
 const uses = [

@@ -1,4 +1,4 @@
-// `tollgate/slim` alone, with the module read from its file and given in the form that the first argument names.
+// `tollgate/slim` alone, with the module read from its file and passed in the form that the first argument names.
 import { readFileSync } from "node:fs";
 import { fileURLToPath } from "node:url";
 import * as tollgate from "tollgate/slim";

@@ -1,4 +1,4 @@
-// A page without a bundler: modules are files. From another origin it is what a CDN does.
+// A page without a bundler, which imports the files as they are, also from another origin.
 const address = new URL(import.meta.url).searchParams.get("from");
 const tollgate = await import(address);
 const { exercise } = await import("./exercise.mjs");

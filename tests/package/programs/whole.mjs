@@ -1,4 +1,4 @@
-// `tollgate`, and that `tollgate/slim` is the same beside it: it needs no `init` then.
+// `tollgate` and `tollgate/slim` together, which have the same exports, so that slim needs no `init`.
 import * as tollgate from "tollgate";
 import * as slim from "tollgate/slim";
 import { exercise } from "./exercise.mjs";

@@ -1,4 +1,4 @@
-// With nothing done before the first request, and saying what went wrong then.
+// Makes its first bucket during a request, and answers with the error if that fails.
 import { Bucket } from "tollgate";
 
 export default {

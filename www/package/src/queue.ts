@@ -11,7 +11,10 @@ export interface LimiterOptions {
   readonly clock?: Clock;
   /** How many `acquire` calls may wait at once. Default: 1000. */
   readonly maxQueue?: number;
-  /** What to drop when the queue is full: the new call (`reject`, the default), or the oldest of the lowest priority (`drop_oldest`). */
+  /**
+   * What to drop when the queue is full: the new call (`reject`, the default), or the oldest of the lowest priority
+   * (`drop_oldest`).
+   */
   readonly overflow?: "reject" | "drop_oldest";
 }
 
@@ -82,7 +85,8 @@ export abstract class Queue extends Emitter<LimiterEvent> {
    * Waits in the queue for `cost` tokens and takes them. Within a priority it is first come, first served, whatever the
    * cost, so small requests cannot starve a large one.
    *
-   * Rejects with the signal's reason, or with a {@link TollgateError}: `cost_never_granted`, `wait_too_long` or `queue_full`.
+   * Rejects with the signal's reason, or with a {@link TollgateError}: `cost_never_granted`, `wait_too_long` or
+   * `queue_full`.
    */
   abstract acquire(options?: AcquireOptions): Promise<Decision>;
 
@@ -151,7 +155,7 @@ export abstract class Queue extends Emitter<LimiterEvent> {
         if (queue.length <= most || !queue.includes(waiter)) return;
         const lowest = queue.at(-1)!.priority;
         const dropped = this.#dropsOldest ? queue.find((other) => other.priority === lowest)! : waiter;
-        dropped.drop(new TollgateError("queue_full", `the queue is full: ${this.#maxQueue} calls wait`));
+        dropped.drop(new TollgateError("queue_full", `${this.#maxQueue} calls wait already`));
       };
       if (this.#dropsOldest) makeRoom(Math.max(1, this.#maxQueue)); // a lone waiter may be admitted below at once
       void this.serve();
@@ -168,7 +172,7 @@ export function throwIfNever(decision: Decision): void {
 }
 
 export const neverGranted = (maxCost: number) =>
-  new TollgateError("cost_never_granted", `can never be granted: the most is ${maxCost}`, { maxCost });
+  new TollgateError("cost_never_granted", `never granted: at most ${maxCost}`, { maxCost });
 
 export const waitTooLong = (retryAt: number) =>
-  new TollgateError("wait_too_long", `would be granted only at ${retryAt}`, { retryAt });
+  new TollgateError("wait_too_long", `granted only at ${retryAt}`, { retryAt });

@@ -1,4 +1,4 @@
-// Every export in use, as its types allow.
+// A use of every export.
 import {
   type AcquireOptions,
   type BatchDegraded,
@@ -67,7 +67,7 @@ const limit: Limit = {
 const verb: Verb = "reserve";
 const cost: Cost = { day: 2 };
 
-// One limit, with time as an argument. What slim has is the same.
+// One limit, with time as an argument. slim has the same types.
 const bucket: Bucket = new SlimBucket(0, limit);
 const allowed: boolean = bucket.consume(0) && bucket.consume(0, 2);
 const decision: Decision = bucket.decide(0, 1, verb, 1000, false);
@@ -84,12 +84,12 @@ const snapshot: Snapshot = bucket.save(0);
 bucket.restore(JSON.parse(JSON.stringify(snapshot)) as Snapshot, false);
 const left: number = bucket.remaining(0) - bucket.owed(0) + bucket.fullAt(0);
 
-// Several.
+// Several limits.
 const budget = new Budget(0, [limit, { name: "burst", rate: 1, periodMs: 1 }] as const);
 const both: Decision = budget.decide(0, { day: 1, burst: 2 }, "borrow");
 budget.restore(budget.save(0));
 
-// With a clock and a queue.
+// A clock and a queue.
 const clock: Clock = makeClock(
   () => Date.now(),
   () => performance.now(),
@@ -125,7 +125,7 @@ const throttled: (text: string, times: number) => Promise<string> = limiter.thro
 );
 const unwrapped: () => Promise<number> = limiter.throttle(async () => 1);
 
-// For all tabs.
+// All tabs.
 const shared = new SharedLimiter("search", limit, options);
 const ready: Promise<void> = shared.ready;
 const consumed: Promise<Decision> = shared.consume(2);
@@ -171,7 +171,7 @@ async function predicted(): Promise<boolean> {
   return answer.status === 429 && "predicted" in answer && answer.predicted;
 }
 
-// What is shown.
+// User interfaces.
 const watchables: Watchable[] = [limiter, shared, twin];
 const store: Store = watch(watchables[0]!, 2);
 const standing: Standing = store.get();
@@ -182,7 +182,7 @@ function Button(): boolean {
   return hooked.ok && hooked.consume().allowed;
 }
 
-// The core, and errors.
+// The core and errors.
 const sources: CoreSource[] = [new Uint8Array(8), new ArrayBuffer(8)];
 init(sources[0]!);
 slimInit(() => sources[1]!);

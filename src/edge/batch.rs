@@ -1,0 +1,349 @@
+//! A batch over several keys: all of its requests are granted, or none.
+//!
+//! Two-phase commit with a look before it, each step with all objects in parallel:
+//!
+//! 1. *Peek.* If one refuses, the batch is refused. Nothing was held, so nothing has to be given up, and no other caller was
+//!    refused for the sake of a batch that could not pass.
+//! 2. *Hold.* Each object keeps the tokens from others. If one refuses or fails, the others' holds are given up.
+//! 3. *Commit.* Each object takes what it held. If one fails, all are undone, those that have committed too.
+//!
+//! A refusal is final: it is the answer whatever else fails, before or after it. What is given up or undone need not be
+//! waited for; if that fails too, a hold ends by itself after ten seconds, and only a commit that can be neither confirmed nor
+//! undone leaves the batch taken from some keys and not from others.
+//!
+//! A request to one object is the simple case: it is one call.
+
+use std::mem;
+
+use crate::limit::Verb;
+use crate::policy::Cause;
+use crate::protocol::{Action, Decided, Format, ObjectReply, ObjectRequest};
+
+/// The calls to the objects of one request, from the first to the last. Ask [`Batch::next`] for calls until there are none,
+/// at first and after each [`Batch::answered`].
+#[derive(Debug)]
+pub struct Batch {
+    objects: Vec<Object>,
+    step: Step,
+    /// When the answer is due.
+    deadline: i64,
+    outcome: Option<Outcome>,
+}
+
+/// A call to make now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ObjectCall {
+    /// Which object, by its place in the batch.
+    pub object: usize,
+    /// What it is asked.
+    pub request: ObjectRequest,
+    /// How to write that.
+    pub dialect: Dialect,
+    /// For how long an answer is worth waiting for; then it is a [`Cause::Timeout`].
+    pub wait_ms: u64,
+}
+
+/// How to talk to an object of another version, or with other policies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Dialect {
+    /// The format of the request.
+    pub format: Format,
+    /// Whether the definitions of the policies go with it.
+    pub has_definitions: bool,
+}
+
+/// How a call failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Failure {
+    /// Why.
+    pub cause: Cause,
+    /// Whether the runtime says that the call may succeed if it is made again.
+    pub is_retryable: bool,
+}
+
+/// What came of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// A decision, with the reply of each object. A batch may be refused though objects failed.
+    Decided(Vec<Result<ObjectReply, Cause>>),
+    /// No decision.
+    Failed {
+        /// Why, each cause once.
+        causes: Vec<Cause>,
+        /// The one to tell: [`Cause::Overloaded`] only if nothing was done.
+        cause: Cause,
+    },
+}
+
+/// How long an answer may take in all: well below the ten seconds that a hold lasts, so that no commit comes too late.
+pub const BATCH_MS: u64 = 5_000;
+
+/// How long one call may take: longer than it takes to wake an object at the other end of the world, and no longer than a
+/// client likes to wait.
+pub const CALL_MS: u64 = 2_000;
+
+#[derive(Debug)]
+struct Object {
+    /// What it is asked in the end: of several objects, to hold.
+    request: ObjectRequest,
+    dialect: Dialect,
+    call: Option<Call>,
+    /// The hold that it may have: to be committed, given up or undone.
+    hold: Option<u64>,
+    /// What it said last about the request.
+    reply: Option<ObjectReply>,
+    failure: Option<Cause>,
+}
+
+/// A call to be made, or in flight.
+#[derive(Clone, Copy, Debug)]
+struct Call {
+    step: Step,
+    is_in_flight: bool,
+    is_repeated: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Step {
+    /// The request itself, of the only object.
+    Ask,
+    Peek,
+    Hold,
+    Commit,
+    /// Gives up a hold, or undoes its commit. Beside the other steps, and after the outcome.
+    Abort,
+}
+
+impl Batch {
+    /// Begins at `now` with a request for each object. The only one is sent as it is; several must be [`Action::Hold`], each
+    /// under an id that nothing else has.
+    #[must_use]
+    pub fn new(requests: Vec<ObjectRequest>, now: i64) -> Self {
+        let step = if requests.len() == 1 { Step::Ask } else { Step::Peek };
+        let call = Some(Call::new(step));
+        let dialect = Dialect { format: Format::NEWEST, has_definitions: false };
+        let object = |request| Object { request, dialect, call, hold: None, reply: None, failure: None };
+        let objects = requests.into_iter().map(object).collect();
+        Self { objects, step, deadline: now.saturating_add_unsigned(BATCH_MS), outcome: None }
+    }
+
+    /// The next call to make at `now`, which is in flight from then on; `None` when there is nothing to do but wait.
+    pub fn next(&mut self, now: i64) -> Option<ObjectCall> {
+        loop {
+            let waiting = |object: &Object| object.call.is_some_and(|call| !call.is_in_flight);
+            let index = self.objects.iter().position(waiting)?;
+            let object = self.objects.get_mut(index)?;
+            let call = object.call.as_mut()?;
+            let left_ms = u64::try_from(self.deadline.saturating_sub(now)).unwrap_or(0);
+            // To give up a hold is worth a call at any time.
+            let wait_ms = if call.step == Step::Abort { CALL_MS } else { left_ms.min(CALL_MS) };
+            if wait_ms > 0 {
+                call.is_in_flight = true;
+                let step = call.step;
+                let (dialect, request) = (object.dialect, object.request_of(step));
+                return Some(ObjectCall { object: index, request, dialect, wait_ms });
+            }
+            object.call = None;
+            object.failure = Some(Cause::Timeout);
+            self.advance();
+        }
+    }
+
+    /// Takes note of what came of the call in flight to an object.
+    pub fn answered(&mut self, object: usize, result: Result<ObjectReply, Failure>) {
+        let is_doomed = self.is_doomed();
+        let Some(object) = self.objects.get_mut(object) else { return };
+        let Some(call) = object.call.take_if(|call| call.is_in_flight) else { return };
+        let is_abort = call.step == Step::Abort;
+        let is_made_again = match &result {
+            Err(failure) => failure.is_worth_a_retry() && !call.is_repeated && (is_abort || !is_doomed),
+            Ok(reply) => object.dialect.learns_from(reply),
+        };
+        if is_made_again {
+            let is_repeated = call.is_repeated || result.is_err();
+            object.call = Some(Call { is_repeated, ..Call::new(call.step) });
+        } else if is_abort {
+            object.hold = None; // what could not be given up ends by itself
+        } else {
+            object.heard(call.step, result);
+        }
+        self.advance();
+    }
+
+    /// What came of it, as soon as that is known. There may be calls to make even so.
+    #[must_use]
+    pub const fn outcome(&self) -> Option<&Outcome> {
+        self.outcome.as_ref()
+    }
+
+    /// Whether the outcome is known and no call is in flight or to be made.
+    #[must_use]
+    pub fn is_over(&self) -> bool {
+        self.outcome.is_some() && self.objects.iter().all(|object| object.call.is_none())
+    }
+
+    /// Goes on to the next step once all objects have answered in this one.
+    fn advance(&mut self) {
+        if self.outcome.is_some() {
+            return;
+        }
+        if self.is_doomed() {
+            // At once, while others are still being asked: one of them may refuse, which is final.
+            let held = self.objects.iter_mut().filter(|object| object.hold.is_some() && object.call.is_none());
+            held.for_each(|object| object.call = Some(Call::new(Step::Abort)));
+        }
+        let is_asked = |object: &Object| object.call.is_some_and(|call| call.step == self.step);
+        if self.objects.iter().any(is_asked) {
+            return;
+        }
+        let is_any_held = self.objects.iter().any(|object| object.hold.is_some());
+        match self.step {
+            _ if self.is_doomed() => self.outcome = Some(self.failed_or_refused()),
+            Step::Peek => self.begin(Step::Hold),
+            Step::Hold if is_any_held => self.begin(Step::Commit),
+            // An earlier try had committed everywhere, or this one has.
+            Step::Ask | Step::Hold | Step::Commit | Step::Abort => self.outcome = Some(self.decided()),
+        }
+    }
+
+    fn begin(&mut self, step: Step) {
+        self.step = step;
+        for object in &mut self.objects {
+            if step != Step::Commit || object.hold.is_some() {
+                object.call = Some(Call::new(step));
+            }
+        }
+    }
+
+    fn is_doomed(&self) -> bool {
+        self.objects.iter().any(|object| object.failure.is_some() || object.is_refused())
+    }
+
+    fn decided(&mut self) -> Outcome {
+        let replies = self.objects.iter_mut().map(|object| {
+            let cause = object.failure.unwrap_or(Cause::Failed); // an object that has not answered has failed
+            object.reply.take().ok_or(cause)
+        });
+        Outcome::Decided(replies.collect())
+    }
+
+    fn failed_or_refused(&mut self) -> Outcome {
+        if self.objects.iter().any(Object::is_refused) {
+            return self.decided();
+        }
+        let mut causes = Vec::new();
+        for cause in self.objects.iter().filter_map(|object| object.failure) {
+            if !causes.contains(&cause) {
+                causes.push(cause);
+            }
+        }
+        // A commit may have been done, whatever became of the others.
+        let may_be_done = self.step == Step::Commit;
+        let is_told = |cause: &Cause| (*cause == Cause::Overloaded) != may_be_done;
+        let cause = causes.iter().copied().find(is_told).or_else(|| causes.first().copied().filter(|_| !may_be_done));
+        Outcome::Failed { causes, cause: cause.unwrap_or(Cause::Failed) }
+    }
+}
+
+impl Object {
+    fn request_of(&mut self, step: Step) -> ObjectRequest {
+        let request_id = self.request.request_id;
+        let of_hold = |action: fn(u64) -> Action, request_id| ObjectRequest {
+            action: action(self.hold.unwrap_or_default()),
+            request_id,
+            costs: Vec::new(),
+        };
+        match step {
+            Step::Ask => self.request.clone(),
+            // Only what a client repeats was perhaps done before.
+            Step::Peek => ObjectRequest {
+                action: Action::Look(Verb::Consume),
+                request_id: request_id.filter(|request_id| request_id.is_lasting),
+                costs: self.request.costs.clone(),
+            },
+            Step::Hold => {
+                if let Action::Hold(id) = self.request.action {
+                    self.hold = Some(id); // from now on there may be one
+                }
+                self.request.clone()
+            }
+            Step::Commit => of_hold(Action::Settle, request_id),
+            Step::Abort => of_hold(Action::Cancel, None),
+        }
+    }
+
+    /// Takes note of what came of a call that is not made again, in any step but the abort.
+    fn heard(&mut self, step: Step, result: Result<ObjectReply, Failure>) {
+        let reply = match result {
+            Ok(ObjectReply::FormatUnknown { .. } | ObjectReply::PolicyUnknown) => {
+                return self.failure = Some(Cause::Failed);
+            }
+            Ok(ObjectReply::Decided(decided)) if step != Step::Ask && !self.fits(&decided) => {
+                return self.failure = Some(Cause::Failed);
+            }
+            Ok(reply) => reply,
+            Err(failure) => return self.failure = Some(failure.cause),
+        };
+        let hold = match &reply {
+            ObjectReply::Decided(decided) => decided.reservation.map(|hold| hold.id),
+            _ => None,
+        };
+        match (step, &reply) {
+            // What it said to the look stays: there nothing is held.
+            (Step::Hold, _) if hold.is_some() => self.hold = hold,
+            // It was asked to hold more at once than it can, and holds nothing for us.
+            (Step::Hold, ObjectReply::TooManyReservations { .. }) => {
+                (self.hold, self.failure) = (None, Some(Cause::Overloaded));
+            }
+            // Refused, or an earlier try had committed.
+            (Step::Hold, _) => (self.hold, self.reply) = (None, Some(reply)),
+            // The hold had ended, or the object had lost it.
+            (Step::Commit, ObjectReply::NoReservation) => (self.hold, self.failure) = (None, Some(Cause::Failed)),
+            _ => self.reply = Some(reply),
+        }
+    }
+
+    /// Whether a decision is about all limits that were asked: one about none of them refuses nothing.
+    fn fits(&self, decided: &Decided) -> bool {
+        decided.limits.len() == self.request.costs.iter().map(Vec::len).sum::<usize>()
+    }
+
+    /// Whether it has said no, in whatever way.
+    fn is_refused(&self) -> bool {
+        match &self.reply {
+            None => false,
+            Some(ObjectReply::Decided(decided)) => !decided.decision().is_allow(),
+            Some(_) => true,
+        }
+    }
+}
+
+impl Call {
+    const fn new(step: Step) -> Self {
+        Self { step, is_in_flight: false, is_repeated: false }
+    }
+}
+
+impl Dialect {
+    /// Whether an object that gave this reply, and has done nothing, will understand the call made again.
+    fn learns_from(&mut self, reply: &ObjectReply) -> bool {
+        match *reply {
+            ObjectReply::FormatUnknown { newest } => match Format::from_number(newest) {
+                Some(older) if older < self.format => {
+                    self.format = older;
+                    true
+                }
+                _ => false,
+            },
+            ObjectReply::PolicyUnknown => !mem::replace(&mut self.has_definitions, true),
+            _ => false,
+        }
+    }
+}
+
+impl Failure {
+    /// An object with too many requests is not sent another.
+    fn is_worth_a_retry(self) -> bool {
+        self.is_retryable && self.cause != Cause::Overloaded
+    }
+}

@@ -1,0 +1,21 @@
+//! What an isolate decides while it answers a request: which objects to call, when to call again, and when to give up.
+//!
+//! Nothing here waits. A state machine takes events (an answer, a failure, a moment) and returns what to do next; JavaScript
+//! makes the calls and waits for them. So every order of answers, failures and crashes can be played in a test, many
+//! thousand times a second.
+#![forbid(unsafe_code)]
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::arithmetic_side_effects,
+        clippy::expect_used,
+        clippy::indexing_slicing,
+        clippy::panic,
+        clippy::unreachable,
+        clippy::unwrap_used
+    )
+)]
+
+mod batch;
+
+pub use batch::{BATCH_MS, Batch, CALL_MS, Dialect, Failure, ObjectCall, Outcome};

@@ -1,0 +1,184 @@
+//! One request while it is being answered: which objects to call, what to ask them, and what the answer is.
+//!
+//! What happens when is decided by [`Batch`]; here it meets the names of objects and the words of HTTP. `objects.mjs` makes
+//! the calls.
+
+use wasm_bindgen::prelude::wasm_bindgen;
+
+use crate::api::{Problem, Reply, ResolvedItem, ResolvedRequest, degraded_reply};
+use crate::edge::{Batch, Failure, ObjectCall, Outcome};
+use crate::limit::Verb;
+use crate::policy::Cause;
+use crate::protocol::{Action, ObjectReply, ObjectRequest, RequestId};
+
+/// A request that objects decide: one, or for a batch one for each key.
+#[wasm_bindgen]
+pub struct Call {
+    /// With the policies under which it began, whatever becomes of them in the meantime.
+    asked: ResolvedRequest,
+    is_batch: bool,
+    objects: Vec<Object>,
+    batch: Batch,
+}
+
+/// An object, and which of the items are its.
+pub(super) struct Object {
+    pub(super) name: String,
+    pub(super) items: Vec<usize>,
+    /// The call to it that is to be made.
+    pub(super) call: Option<ObjectCall>,
+}
+
+#[wasm_bindgen]
+impl Call {
+    /// How many objects decide.
+    #[wasm_bindgen(getter)]
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.objects.len()
+    }
+
+    /// The number of the object to call at `now`; `undefined` when there is nothing to do but wait. To be asked until then, at
+    /// first and after each answer.
+    pub fn next(&mut self, now: f64) -> Option<usize> {
+        #[expect(clippy::cast_possible_truncation, reason = "whole milliseconds, and below 2⁵³")]
+        let call = self.batch.next(now as i64)?;
+        let index = call.object;
+        self.objects.get_mut(index)?.call = Some(call);
+        Some(index)
+    }
+
+    /// The name of an object.
+    #[must_use]
+    pub fn name(&self, index: usize) -> String {
+        self.objects.get(index).map(|object| object.name.clone()).unwrap_or_default()
+    }
+
+    /// The names of the policies it is asked for.
+    #[must_use]
+    pub fn policies(&self, index: usize) -> String {
+        let names: Vec<_> = self.items_of(index).map(|item| item.policy.wire_name()).collect();
+        names.join(",")
+    }
+
+    /// What it is asked.
+    #[must_use]
+    pub fn request(&self, index: usize) -> Vec<f64> {
+        self.call(index).map(|call| call.request.to_numbers(call.dialect.format)).unwrap_or_default()
+    }
+
+    /// The definitions of the policies, if it does not have them.
+    #[must_use]
+    pub fn definitions(&self, index: usize) -> Option<String> {
+        self.call(index).filter(|call| call.dialect.has_definitions)?;
+        let definitions: Vec<_> = self.items_of(index).map(|item| item.policy.definition()).collect();
+        Some(definitions.join("\n"))
+    }
+
+    /// How many milliseconds its answer is worth waiting for.
+    #[must_use]
+    pub fn wait_ms(&self, index: usize) -> f64 {
+        #[expect(clippy::cast_precision_loss, reason = "seconds")]
+        self.call(index).map_or(0.0, |call| call.wait_ms as f64)
+    }
+
+    /// Takes note of its answer; whether that could be read.
+    pub fn answered(&mut self, index: usize, numbers: &[f64]) -> bool {
+        let reply = ObjectReply::from_numbers(numbers);
+        let is_readable = reply.is_ok();
+        self.batch.answered(index, reply.map_err(|_| Failure { cause: Cause::Failed, is_retryable: false }));
+        is_readable
+    }
+
+    /// Takes note that it did not answer, for the cause of that word: see [`Cause::of`].
+    pub fn failed(&mut self, index: usize, cause: &str, is_retryable: bool) {
+        self.batch.answered(index, Err(Failure { cause: Cause::of(cause), is_retryable }));
+    }
+
+    /// Whether [`Call::reply`] can be sent. There may be holds to give up even so.
+    #[wasm_bindgen(getter)]
+    #[must_use]
+    pub fn is_decided(&self) -> bool {
+        self.batch.outcome().is_some()
+    }
+
+    /// The reply: a text, see [`Reply::to_text`].
+    #[must_use]
+    pub fn reply(&self) -> String {
+        let replies = match self.batch.outcome() {
+            Some(Outcome::Decided(replies)) => replies,
+            Some(Outcome::Failed { causes, cause }) => return self.failure(causes, *cause).to_text(),
+            None => return self.unanswered(),
+        };
+        let items = self.objects.iter().map(|object| object.items.as_slice());
+        let reply = match replies.as_slice() {
+            [Ok(reply)] if !self.is_batch => self.asked.reply(reply),
+            replies => self.asked.batch_reply(&items.zip(replies.iter().cloned()).collect::<Vec<_>>()),
+        };
+        match reply {
+            Ok(reply) => reply.to_text(),
+            Err(Problem::Unavailable { cause }) => self.failure(&[cause], cause).to_text(),
+            Err(problem) => problem.reply().to_text(),
+        }
+    }
+
+    /// The reply when nothing is known of what objects have done.
+    #[must_use]
+    pub fn unanswered(&self) -> String {
+        self.failure(&[Cause::Failed], Cause::Failed).to_text()
+    }
+}
+
+impl Call {
+    /// Begins a request at `now`. `own_id` is one that nothing else has, `request_id` the one of a client's `Idempotency-Key`.
+    /// `hold_ids` are random.
+    pub(super) fn new(
+        asked: ResolvedRequest,
+        is_batch: bool,
+        objects: Vec<Object>,
+        request_id: RequestId,
+        hold_ids: &[u64],
+        now: i64,
+    ) -> Self {
+        let items =
+            |object: &Object| object.items.iter().filter_map(|&item| asked.items().get(item)).collect::<Vec<_>>();
+        let requests = objects.iter().enumerate().map(|(index, object)| {
+            let action = match hold_ids.get(index) {
+                Some(&id) => Action::Hold(id),
+                None => asked.action(),
+            };
+            // A look changes nothing, so it need not be told from its repetition.
+            let request_id = (!matches!(action, Action::Look(_))).then_some(request_id);
+            // None to settle at what was reserved.
+            let costs = items(object).into_iter().map(|item| item.costs.clone()).filter(|costs| !costs.is_empty());
+            ObjectRequest { action, request_id, costs: costs.collect() }
+        });
+        let batch = Batch::new(requests.collect(), now);
+        Self { asked, is_batch, objects, batch }
+    }
+
+    /// The reply when no decision could be made, for `causes`, of which `cause` is told.
+    fn failure(&self, causes: &[Cause], cause: Cause) -> Reply {
+        let policies = || self.asked.items().iter().map(|item| &item.policy);
+        // To let pass is for requests that would take tokens; others want to know that they failed.
+        let would_take = match self.asked.action() {
+            Action::Take(verb) => matches!(verb, Verb::Consume | Verb::Borrow { .. } | Verb::ConsumeUpTo),
+            _ => false,
+        };
+        if would_take && policies().all(|policy| causes.iter().all(|&cause| policy.on_error().opens(cause))) {
+            let names: Vec<_> = policies().map(|policy| policy.name()).collect();
+            degraded_reply(&names, cause)
+        } else {
+            Problem::Unavailable { cause }.reply()
+        }
+    }
+
+    fn items_of(&self, index: usize) -> impl Iterator<Item = &ResolvedItem> {
+        let items = self.objects.get(index).map(|object| object.items.as_slice()).unwrap_or_default();
+        items.iter().filter_map(|&item| self.asked.items().get(item))
+    }
+
+    fn call(&self, index: usize) -> Option<&ObjectCall> {
+        self.objects.get(index)?.call.as_ref()
+    }
+}

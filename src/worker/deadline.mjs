@@ -1,0 +1,15 @@
+// Waiting, but not for ever.
+
+/** What `promise` brings, if it does so within `ms` milliseconds; then it is a {@link Timeout}. */
+export function within(ms, promise) {
+  return new Promise((resolve, reject) => {
+    const timer = setTimeout(() => reject(new Timeout(`no answer within ${ms} ms`)), ms);
+    const settle = (settled) => (value) => {
+      clearTimeout(timer);
+      settled(value);
+    };
+    promise.then(settle(resolve), settle(reject));
+  });
+}
+
+export class Timeout extends Error {}

@@ -1,0 +1,48 @@
+// Calls to objects. Which, when and for how long is decided in Rust, by a `Call`; here they are made and waited for.
+import { Timeout, within } from "./deadline.mjs";
+
+/**
+ * The reply to `call`, a text. A batch may have holds to give up beyond it, and must come to its end even if the client goes
+ * away in the middle: the runtime is asked to wait for both.
+ */
+export function replyTo(call, env, context) {
+  const { promise, resolve, reject } = Promise.withResolvers();
+  const next = () => call.next(Date.now());
+  let isDecided = false;
+  const follow = async () => {
+    const answers = [];
+    for (let index = next(); index !== undefined; index = next()) answers.push(ask(call, index, env).then(follow));
+    if (!isDecided && call.is_decided) {
+      isDecided = true;
+      resolve(call.reply());
+    }
+    await Promise.all(answers);
+  };
+  const end = follow().then(() => call.free());
+  end.catch(reject);
+  if (call.count > 1) context.waitUntil(end.catch(() => {}));
+  return promise;
+}
+
+/** Asks one object and tells the call what came of it. */
+async function ask(call, index, env) {
+  const name = call.name(index);
+  // The name is a keyed hash, so the log tells which object without telling whose.
+  const log = (error) => console.error(`object ${name} did not answer:`, error);
+  let numbers;
+  try {
+    // A new stub each time: one that has failed stays broken.
+    const stub = env.KEYS.getByName(name);
+    const answer = stub.decide(call.policies(index), call.request(index), call.definitions(index));
+    numbers = await within(call.wait_ms(index), answer);
+  } catch (error) {
+    log(error);
+    return call.failed(index, causeOf(error), Boolean(error.retryable));
+  }
+  if (!call.answered(index, numbers)) log(new Error("its answer cannot be read"));
+}
+
+function causeOf(error) {
+  if (error instanceof Timeout) return "timeout";
+  return error.overloaded ? "overloaded" : "failed";
+}

@@ -1,0 +1,37 @@
+//! Batches over several keys: all or none, whatever is lost, late or crashes.
+
+#[path = "../chance/mod.rs"]
+mod chance;
+mod random;
+mod steps;
+mod world;
+
+use std::collections::BTreeMap;
+
+use world::{Ended, World};
+
+/// Every order of answers, failures of any call in any step, deadlines, crashes of objects and of frontends, several batches
+/// and several tries of one batch at once.
+#[test]
+fn a_batch_takes_all_or_none() {
+    let mut seen: BTreeMap<(Ended, bool), u64> = BTreeMap::new();
+    random::cases(20_000, |random| {
+        let (steps, clients) = (random.below(400), 1 + random.below(7));
+        let mut world = World::new(random);
+        world.send_new();
+        let mut sent = 1;
+        for step in 0..steps {
+            if step % 40 == 39 && sent < clients {
+                world.send_new();
+                sent += 1;
+            } else if step % 50 == 49 {
+                world.send_again();
+            }
+            world.step();
+        }
+        for tried in world.finish() {
+            *seen.entry(tried).or_default() += 1;
+        }
+    });
+    println!("{seen:?}");
+}

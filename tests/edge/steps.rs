@@ -1,0 +1,334 @@
+//! What is asked when, and what comes of it: step by step, with answers that the test makes up.
+
+use tollgate::edge::{BATCH_MS, Batch, CALL_MS, Failure, ObjectCall, Outcome};
+use tollgate::limit::{Decision, Snapshot, Verb};
+use tollgate::policy::Cause;
+use tollgate::protocol::{Action, Decided, Format, LimitAnswer, ObjectReply, ObjectRequest, RequestId, Reserved};
+
+const NOW: i64 = 1_700_000_000_000;
+const REQUEST_ID: RequestId = RequestId { id: 7, fingerprint: 8, is_lasting: false };
+
+fn request(action: Action) -> ObjectRequest {
+    ObjectRequest { action, request_id: Some(REQUEST_ID), costs: vec![vec![1]] }
+}
+
+/// A batch over objects that hold under 100, 101, ...
+fn batch(objects: u64) -> Batch {
+    Batch::new((0..objects).map(|object| request(Action::Hold(100 + object))).collect(), NOW)
+}
+
+fn decided(decision: Decision, reservation: Option<u64>) -> ObjectReply {
+    let snapshot = Snapshot { tokens: 0, drops: 0, at: NOW };
+    let limit = LimitAnswer { decision, remaining: 0, owed: 0, reset_at: None, snapshot };
+    let reservation = reservation.map(|id| Reserved { id, expires_at: NOW });
+    let limits = vec![limit];
+    ObjectReply::Decided(Decided { now: NOW, is_replayed: false, open_reservations: 0, reservation, limits })
+}
+
+fn grant() -> ObjectReply {
+    decided(Decision::Allow { tokens: 1, ready_at: NOW }, None)
+}
+
+fn held(id: u64) -> ObjectReply {
+    decided(Decision::Allow { tokens: 1, ready_at: NOW }, Some(id))
+}
+
+fn refusal() -> ObjectReply {
+    decided(Decision::Never { max: 0 }, None)
+}
+
+const fn failure(cause: Cause) -> Failure {
+    Failure { cause, is_retryable: false }
+}
+
+/// The calls that are due now, without what was said of them elsewhere.
+fn due(batch: &mut Batch, now: i64) -> Vec<(usize, Action)> {
+    std::iter::from_fn(|| batch.next(now)).map(|call| (call.object, call.request.action)).collect()
+}
+
+/// What two objects are asked and say, up to the step whose number is given.
+fn at_step(step: u64) -> Batch {
+    let mut batch = batch(2);
+    let answers = [|_| grant(), held];
+    for answer in answers.into_iter().take(usize::try_from(step).unwrap()) {
+        due(&mut batch, NOW);
+        for object in 0..2 {
+            batch.answered(object, Ok(answer(100 + object as u64)));
+        }
+    }
+    due(&mut batch, NOW);
+    batch
+}
+
+#[test]
+fn one_object_is_one_call() {
+    for action in [Action::Take(Verb::Refund), Action::Look(Verb::Consume), Action::Settle(5), Action::Cancel(6)] {
+        for reply in [grant(), refusal(), ObjectReply::NoReservation, ObjectReply::RequestIdReused] {
+            let mut batch = Batch::new(vec![request(action)], NOW);
+            let ObjectCall { object, request: asked, dialect, wait_ms } = batch.next(NOW).unwrap();
+            assert_eq!((object, &asked, wait_ms), (0, &request(action), CALL_MS));
+            assert_eq!((dialect.format, dialect.has_definitions), (Format::NEWEST, false));
+            assert_eq!((batch.next(NOW), batch.outcome()), (None, None));
+            batch.answered(0, Ok(reply.clone()));
+            assert_eq!(batch.next(NOW), None);
+            assert_eq!(batch.outcome(), Some(&Outcome::Decided(vec![Ok(reply)])));
+            assert!(batch.is_over());
+        }
+    }
+}
+
+#[test]
+fn a_call_that_may_succeed_is_made_once_more_unless_the_object_is_overloaded() {
+    for cause in Cause::ALL {
+        for is_retryable in [false, true] {
+            let failure = Failure { cause, is_retryable };
+            let mut batch = Batch::new(vec![request(Action::Take(Verb::Consume))], NOW);
+            let first = batch.next(NOW).unwrap();
+            batch.answered(0, Err(failure));
+            if is_retryable && cause != Cause::Overloaded {
+                assert_eq!(batch.next(NOW + 9), Some(first), "known by its id");
+                batch.answered(0, Err(failure));
+            }
+            assert_eq!(batch.next(NOW + 9), None);
+            assert_eq!(batch.outcome(), Some(&Outcome::Failed { causes: vec![cause], cause }));
+        }
+    }
+}
+
+#[test]
+fn all_objects_are_asked_at_once_in_each_step() {
+    let mut batch = batch(3);
+    let all = |action: fn(u64) -> Action| vec![(0, action(100)), (1, action(101)), (2, action(102))];
+    assert_eq!(due(&mut batch, NOW), all(|_| Action::Look(Verb::Consume)));
+    for object in [1, 2, 0] {
+        assert_eq!(due(&mut batch, NOW), []);
+        batch.answered(object, Ok(grant()));
+    }
+    assert_eq!(due(&mut batch, NOW), all(Action::Hold));
+    for object in [2, 0, 1] {
+        assert_eq!(due(&mut batch, NOW), []);
+        batch.answered(object, Ok(held(100 + object as u64)));
+    }
+    assert_eq!(due(&mut batch, NOW), all(Action::Settle));
+    for object in [0, 1, 2] {
+        assert_eq!(batch.outcome(), None);
+        batch.answered(object, Ok(grant()));
+    }
+    assert_eq!(batch.outcome(), Some(&Outcome::Decided(vec![Ok(grant()); 3])));
+    assert!(batch.is_over());
+}
+
+#[test]
+fn only_what_a_client_may_repeat_is_looked_for_among_what_was_done() {
+    for is_lasting in [false, true] {
+        let request_id = Some(RequestId { is_lasting, ..REQUEST_ID });
+        let requests = [1, 2].map(|id| ObjectRequest { request_id, ..request(Action::Hold(id)) });
+        let look = Batch::new(requests.to_vec(), NOW).next(NOW).unwrap().request;
+        assert_eq!(look.request_id, request_id.filter(|_| is_lasting));
+    }
+}
+
+#[test]
+fn a_refusal_is_final_whatever_else_fails_before_or_after_it() {
+    for cause in Cause::ALL {
+        for step in [0, 1] {
+            for refuses_first in [false, true] {
+                for is_retryable in [false, true] {
+                    let failure = Failure { cause, is_retryable };
+                    let mut batch = at_step(step);
+                    if refuses_first {
+                        batch.answered(1, Ok(refusal()));
+                    }
+                    batch.answered(0, Err(failure));
+                    // What was asked once more before the refusal fails again.
+                    if !refuses_first && batch.outcome().is_none() && batch.next(NOW).is_some() {
+                        batch.answered(0, Err(failure));
+                        due(&mut batch, NOW);
+                    }
+                    if !refuses_first {
+                        batch.answered(1, Ok(refusal()));
+                    }
+                    let first = if step == 0 { Err(cause) } else { Ok(grant()) };
+                    assert_eq!(batch.outcome(), Some(&Outcome::Decided(vec![first, Ok(refusal())])));
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_look_that_fails_is_waited_for_as_another_may_refuse() {
+    let mut batch = at_step(0);
+    batch.answered(0, Err(failure(Cause::Failed)));
+    assert_eq!((due(&mut batch, NOW), batch.outcome()), (vec![], None));
+    batch.answered(1, Ok(grant()));
+    let failed = Outcome::Failed { causes: vec![Cause::Failed], cause: Cause::Failed };
+    assert_eq!((due(&mut batch, NOW), batch.outcome()), (vec![], Some(&failed)));
+    assert!(batch.is_over(), "nothing was held");
+}
+
+#[test]
+fn holds_are_given_up_at_once_and_not_waited_for() {
+    let mut batch = batch(3);
+    due(&mut batch, NOW);
+    (0..3).for_each(|object| batch.answered(object, Ok(grant())));
+    due(&mut batch, NOW);
+    batch.answered(0, Ok(held(100)));
+    batch.answered(1, Ok(refusal()));
+    assert_eq!(due(&mut batch, NOW), [(0, Action::Cancel(100))], "while the last may still refuse");
+    assert_eq!(batch.outcome(), None);
+    batch.answered(2, Err(failure(Cause::Timeout)));
+    assert_eq!(due(&mut batch, NOW), [(2, Action::Cancel(102))], "it may have been done");
+    assert_eq!(batch.outcome(), Some(&Outcome::Decided(vec![Ok(grant()), Ok(refusal()), Ok(grant())])));
+    assert!(!batch.is_over());
+    batch.answered(0, Err(failure(Cause::Timeout)));
+    batch.answered(2, Err(Failure { cause: Cause::Failed, is_retryable: true }));
+    assert_eq!(due(&mut batch, NOW), [(2, Action::Cancel(102))]);
+    batch.answered(2, Ok(ObjectReply::NoReservation));
+    assert!(batch.is_over());
+}
+
+#[test]
+fn when_a_commit_fails_all_are_undone() {
+    for result in [Err(failure(Cause::Timeout)), Err(failure(Cause::Overloaded)), Ok(ObjectReply::NoReservation)] {
+        let mut batch = at_step(2);
+        let is_gone = result.is_ok();
+        batch.answered(0, Ok(grant()));
+        batch.answered(1, result);
+        let undone = [(0, Action::Cancel(100)), (1, Action::Cancel(101))];
+        assert_eq!(due(&mut batch, NOW + 10_000), undone[..if is_gone { 1 } else { 2 }], "even late");
+        assert!(matches!(batch.outcome(), Some(Outcome::Failed { .. })));
+    }
+}
+
+/// Each call has two seconds and all together five. What there is no time for is not asked.
+#[test]
+fn the_answer_is_due_after_five_seconds() {
+    let mut batch = batch(2);
+    let waits = |batch: &mut Batch, at: i64| -> Vec<u64> {
+        std::iter::from_fn(|| batch.next(NOW + at)).map(|call| call.wait_ms).collect()
+    };
+    assert_eq!(waits(&mut batch, 0), [2_000, 2_000]);
+    (0..2).for_each(|object| batch.answered(object, Ok(grant())));
+    assert_eq!(waits(&mut batch, 1_999), [2_000, 2_000]);
+    batch.answered(0, Ok(held(100)));
+    batch.answered(1, Err(Failure { cause: Cause::Failed, is_retryable: true }));
+    assert_eq!(waits(&mut batch, 3_500), [1_500]);
+    batch.answered(1, Ok(held(101)));
+    assert_eq!(waits(&mut batch, 4_999), [1, 1]);
+    let mut late = at_step(1);
+    (0..2).for_each(|object| late.answered(object, Ok(held(100 + object as u64))));
+    let timeout = Outcome::Failed { causes: vec![Cause::Timeout], cause: Cause::Timeout };
+    let end = NOW + i64::try_from(BATCH_MS).unwrap();
+    assert_eq!(due(&mut late, end), [(0, Action::Cancel(100)), (1, Action::Cancel(101))]);
+    assert_eq!(late.outcome(), Some(&timeout));
+}
+
+/// "Overloaded" says that nothing was done, so it is told where that is so, and not where a commit was sent.
+#[test]
+fn the_cause_that_is_told_never_denies_what_may_have_been_done() {
+    use Cause::{Failed, Overloaded, Timeout};
+    for (step, first, second, told) in [
+        (0, Timeout, Failed, Timeout),
+        (0, Timeout, Overloaded, Overloaded),
+        (1, Failed, Timeout, Failed),
+        (1, Overloaded, Failed, Overloaded),
+        (2, Overloaded, Timeout, Timeout),
+        (2, Overloaded, Overloaded, Failed),
+        (2, Failed, Overloaded, Failed),
+    ] {
+        let mut batch = at_step(step);
+        batch.answered(0, Err(failure(first)));
+        batch.answered(1, Err(failure(second)));
+        let causes = if first == second { vec![first] } else { vec![first, second] };
+        assert_eq!(batch.outcome(), Some(&Outcome::Failed { causes, cause: told }), "{step} {first:?} {second:?}");
+    }
+}
+
+#[test]
+fn a_decision_about_other_limits_is_none() {
+    let ObjectReply::Decided(none) = grant() else { unreachable!() };
+    let none = || ObjectReply::Decided(Decided { limits: vec![], ..none.clone() });
+    for step in 0..3 {
+        let mut batch = at_step(step);
+        batch.answered(0, Ok(none()));
+        batch.answered(1, Ok(if step == 1 { held(101) } else { grant() }));
+        let failed = Outcome::Failed { causes: vec![Cause::Failed], cause: Cause::Failed };
+        assert_eq!(batch.outcome(), Some(&failed), "step {step}");
+    }
+}
+
+#[test]
+fn a_key_of_too_many_batches_at_once_is_overloaded() {
+    let mut batch = at_step(1);
+    batch.answered(0, Ok(ObjectReply::TooManyReservations { max: 1_000 }));
+    batch.answered(1, Ok(held(101)));
+    let overloaded = Outcome::Failed { causes: vec![Cause::Overloaded], cause: Cause::Overloaded };
+    assert_eq!(batch.outcome(), Some(&overloaded));
+    assert_eq!(due(&mut batch, NOW), [(1, Action::Cancel(101))], "and there is no hold to give up");
+}
+
+#[test]
+fn an_earlier_try_that_committed_is_not_committed_again() {
+    let mut batch = at_step(1);
+    batch.answered(0, Ok(grant())); // without a hold
+    batch.answered(1, Ok(held(101)));
+    assert_eq!(due(&mut batch, NOW), [(1, Action::Settle(101))]);
+    batch.answered(1, Ok(grant()));
+    assert_eq!(batch.outcome(), Some(&Outcome::Decided(vec![Ok(grant()), Ok(grant())])));
+    let mut batch = at_step(1);
+    (0..2).for_each(|object| batch.answered(object, Ok(grant())));
+    assert_eq!(batch.outcome(), Some(&Outcome::Decided(vec![Ok(grant()), Ok(grant())])));
+    assert!(batch.is_over());
+}
+
+#[test]
+fn an_object_of_an_older_version_chooses_the_id_of_its_hold() {
+    let mut batch = at_step(1);
+    batch.answered(0, Ok(held(5)));
+    batch.answered(1, Ok(held(6)));
+    assert_eq!(due(&mut batch, NOW), [(0, Action::Settle(5)), (1, Action::Settle(6))]);
+}
+
+#[test]
+fn an_object_that_lacks_the_policy_is_sent_its_definition_from_then_on() {
+    let mut batch = batch(2);
+    let first = batch.next(NOW).unwrap();
+    due(&mut batch, NOW);
+    batch.answered(1, Ok(grant()));
+    batch.answered(0, Ok(ObjectReply::PolicyUnknown));
+    let again = batch.next(NOW).unwrap();
+    assert!(!first.dialect.has_definitions && again.dialect.has_definitions);
+    assert_eq!(again.request, first.request);
+    batch.answered(0, Ok(grant()));
+    let definitions = |batch: &mut Batch| -> Vec<bool> {
+        std::iter::from_fn(|| batch.next(NOW)).map(|call| call.dialect.has_definitions).collect()
+    };
+    assert_eq!(definitions(&mut batch), [true, false], "in the next step too");
+    batch.answered(0, Ok(ObjectReply::PolicyUnknown));
+    batch.answered(1, Ok(held(101)));
+    let failed = Outcome::Failed { causes: vec![Cause::Failed], cause: Cause::Failed };
+    assert_eq!(batch.outcome(), Some(&failed), "it cannot be helped");
+}
+
+#[test]
+fn a_format_that_cannot_be_agreed_on_is_a_failure() {
+    let newest = u64::from(Format::NEWEST.number());
+    for unknown in [0, newest, newest + 1, u64::MAX] {
+        let mut batch = Batch::new(vec![request(Action::Take(Verb::Consume))], NOW);
+        due(&mut batch, NOW);
+        batch.answered(0, Ok(ObjectReply::FormatUnknown { newest: unknown }));
+        let failed = Outcome::Failed { causes: vec![Cause::Failed], cause: Cause::Failed };
+        assert_eq!((batch.next(NOW), batch.outcome()), (None, Some(&failed)), "{unknown}");
+    }
+}
+
+#[test]
+fn answers_that_nobody_waits_for_change_nothing() {
+    let mut batch = at_step(0);
+    batch.answered(2, Ok(refusal()));
+    batch.answered(0, Ok(grant()));
+    batch.answered(0, Ok(refusal()));
+    batch.answered(1, Ok(grant()));
+    assert_eq!(due(&mut batch, NOW), [(0, Action::Hold(100)), (1, Action::Hold(101))]);
+}

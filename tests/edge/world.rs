@@ -1,0 +1,387 @@
+//! Several objects with storage of their own, frontends that send batches to them, and a network between that loses,
+//! delays and reorders whatever it carries. Objects and frontends crash between any two steps.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use tollgate::edge::{BATCH_MS, Batch, Failure, ObjectCall, Outcome};
+use tollgate::ledger::{Background, Ledger, Writes};
+use tollgate::limit::Verb;
+use tollgate::policy::{Cause, Policies, Policy};
+use tollgate::protocol::{Action, Decided, ObjectReply, ObjectRequest, RequestId};
+
+use super::random::Random;
+
+/// Nothing comes back, so that at the end it can be told what was taken. Of `tokens` each client takes an amount of its own
+/// (see [`share_of`]), of `gate` one: it refuses those that come late.
+const POLICIES: &str = r#"{"p": {"limits": [
+    {"name": "tokens", "rate": 0, "period": "1s", "capacity": 1048576, "write_ahead": 0},
+    {"name": "gate", "rate": 0, "period": "1s", "capacity": 3, "write_ahead": 0}
+]}}"#;
+const CAPACITY: u64 = 1 << 20;
+
+/// How long a hold lasts.
+const HOLD_MS: i64 = 10_000;
+
+const START: i64 = 1_700_000_000_000;
+
+pub(crate) struct World<'r> {
+    random: &'r mut Random,
+    policy: [Arc<Policy>; 1],
+    now: i64,
+    objects: Vec<Object>,
+    clients: Vec<Client>,
+    tries: Vec<Try>,
+    network: Vec<Message>,
+    ids: u64,
+}
+
+/// What one client wants of which keys, however often it tries.
+struct Client {
+    /// The objects of its keys.
+    keys: Vec<usize>,
+    /// With an `Idempotency-Key`, so that it may try again.
+    has_key: bool,
+}
+
+/// One try: what a frontend does for one HTTP request.
+pub(crate) struct Try {
+    client: usize,
+    batch: Batch,
+    began: i64,
+    /// By the place of the object: the number of the call and when it is given up.
+    in_flight: BTreeMap<usize, (u64, i64)>,
+    was_refused: bool,
+    was_commit_sent: bool,
+    has_commit_failed: bool,
+    /// Something beside the commit failed of which its undoing depends.
+    was_undo_lost: bool,
+    has_crashed: bool,
+    pub(crate) ended: Option<Ended>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Ended {
+    Granted,
+    Refused,
+    Failed,
+    Crashed,
+}
+
+struct Message {
+    of: usize,
+    place: usize,
+    number: u64,
+    object: usize,
+    content: Content,
+}
+
+enum Content {
+    Request(ObjectRequest),
+    Reply(Result<ObjectReply, Failure>),
+}
+
+struct Object {
+    ledger: Ledger,
+    storage: BTreeMap<String, Vec<u8>>,
+    in_flight: Vec<Background>,
+    /// The holds that were committed.
+    committed: BTreeSet<u64>,
+    /// Its clock is not that of the frontends.
+    ahead_ms: i64,
+}
+
+impl<'r> World<'r> {
+    pub(crate) fn new(random: &'r mut Random) -> Self {
+        let objects = (0..2 + random.below(3)).map(|_| Object::new(random.below(1_000))).collect();
+        let policy = [Arc::clone(Policies::parse(POLICIES).unwrap().get("p").unwrap())];
+        let (clients, tries, network) = Default::default();
+        Self { random, policy, now: START, objects, clients, tries, network, ids: 0 }
+    }
+
+    /// A new client with some of the keys, and its first try.
+    pub(crate) fn send_new(&mut self) {
+        let mut keys: Vec<usize> = (0..self.objects.len()).filter(|_| !self.random.once_in(4)).collect();
+        if keys.len() < 2 {
+            keys = vec![0, 1];
+        }
+        let has_key = self.random.once_in(2);
+        self.clients.push(Client { keys, has_key });
+        self.send(self.clients.len() - 1);
+    }
+
+    /// Another try of a client that may try again.
+    pub(crate) fn send_again(&mut self) {
+        let again: Vec<usize> = (0..self.clients.len()).filter(|&client| self.clients[client].has_key).collect();
+        if !again.is_empty() {
+            let client = again[self.random.below(again.len())];
+            self.send(client);
+        }
+    }
+
+    fn send(&mut self, client: usize) {
+        let Client { ref keys, has_key } = self.clients[client];
+        let id = u128::try_from(if has_key { client } else { 1_000 + self.tries.len() }).unwrap();
+        let request_id = Some(RequestId { id, fingerprint: 0, is_lasting: has_key });
+        let costs = vec![vec![share_of(client), 1]];
+        let requests = keys.iter().map(|_| {
+            self.ids += 1;
+            ObjectRequest { action: Action::Hold(self.ids), request_id, costs: costs.clone() }
+        });
+        let batch = Batch::new(requests.collect(), self.now);
+        self.tries.push(Try {
+            client,
+            batch,
+            began: self.now,
+            in_flight: BTreeMap::new(),
+            was_refused: false,
+            was_commit_sent: false,
+            has_commit_failed: false,
+            was_undo_lost: false,
+            has_crashed: false,
+            ended: None,
+        });
+        self.drive(self.tries.len() - 1);
+    }
+
+    /// Makes the calls that are due, and takes note of the outcome.
+    fn drive(&mut self, of: usize) {
+        let Self { tries, clients, network, ids, now, .. } = self;
+        let one = &mut tries[of];
+        while let Some(ObjectCall { object: place, request, wait_ms, .. }) = one.batch.next(*now) {
+            *ids += 1;
+            one.was_commit_sent |= matches!(request.action, Action::Settle(_));
+            let previous = one.in_flight.insert(place, (*ids, *now + i64::try_from(wait_ms).unwrap()));
+            assert_eq!(previous, None, "one call at a time");
+            let object = clients[one.client].keys[place];
+            network.push(Message { of, place, number: *ids, object, content: Content::Request(request) });
+        }
+        let Some(outcome) = one.batch.outcome() else {
+            assert!(!one.in_flight.is_empty(), "somebody will answer");
+            return;
+        };
+        assert_eq!(one.batch.is_over(), one.in_flight.is_empty());
+        if one.ended.is_some() {
+            return;
+        }
+        assert!(*now - one.began <= i64::try_from(BATCH_MS).unwrap(), "in time");
+        let is_grant = |reply: &Result<ObjectReply, Cause>| matches!(reply, Ok(ObjectReply::Decided(decided)) if decided.decision().is_allow());
+        let ended = match outcome {
+            Outcome::Decided(replies) if replies.iter().all(is_grant) => Ended::Granted,
+            Outcome::Decided(_) => Ended::Refused,
+            Outcome::Failed { cause, .. } => {
+                assert!(*cause != Cause::Overloaded || !one.was_commit_sent, "that would say that nothing was done");
+                Ended::Failed
+            }
+        };
+        assert_eq!(ended == Ended::Refused, one.was_refused, "a refusal is final");
+        one.ended = Some(ended);
+    }
+
+    /// Something happens.
+    pub(crate) fn step(&mut self) {
+        match self.random.below(100) {
+            0..60 => self.deliver(),
+            60..64 => _ = self.take_message(),
+            64..70 => self.fail_message(),
+            70..72 => self.crash_object(),
+            72 => self.crash_frontend(),
+            73..76 => {
+                let object = self.random.below(self.objects.len());
+                self.objects[object].arrive(1);
+            }
+            76..97 => {
+                let ms = self.random.below(120);
+                self.wait(ms);
+            }
+            _ => {
+                let ms = self.random.below(3_000);
+                self.wait(ms);
+            }
+        }
+    }
+
+    fn take_message(&mut self) -> Option<Message> {
+        let count = self.network.len();
+        (count > 0).then(|| self.network.swap_remove(self.random.below(count)))
+    }
+
+    fn deliver(&mut self) {
+        let Some(message) = self.take_message() else { return };
+        let Message { object, content, .. } = message;
+        match content {
+            Content::Request(request) => {
+                let reply = self.objects[object].ask(&self.policy, &request, self.now);
+                self.network.push(Message { content: Content::Reply(Ok(reply)), ..message });
+            }
+            Content::Reply(result) => self.hear(message.of, message.place, message.number, result),
+        }
+    }
+
+    /// A request fails before it is done, or its answer after.
+    fn fail_message(&mut self) {
+        let Some(message) = self.take_message() else { return };
+        let cause = if self.random.once_in(3) { Cause::Overloaded } else { Cause::Failed };
+        let failure = Failure { cause, is_retryable: self.random.once_in(2) };
+        self.hear(message.of, message.place, message.number, Err(failure));
+    }
+
+    fn hear(&mut self, of: usize, place: usize, number: u64, result: Result<ObjectReply, Failure>) {
+        let one = &mut self.tries[of];
+        if one.has_crashed || one.in_flight.get(&place).is_none_or(|&(expected, _)| expected != number) {
+            return; // nobody waits for it any more
+        }
+        one.in_flight.remove(&place);
+        let refuses = |reply: &ObjectReply| match reply {
+            ObjectReply::Decided(decided) => !decided.decision().is_allow(),
+            _ => false,
+        };
+        if one.ended.is_none() {
+            one.was_refused |= result.as_ref().is_ok_and(refuses);
+        }
+        match &result {
+            Ok(ObjectReply::NoReservation) | Err(_) if one.was_commit_sent => {
+                one.was_undo_lost |= one.has_commit_failed;
+                one.has_commit_failed = true;
+            }
+            _ => {}
+        }
+        one.batch.answered(place, result);
+        self.drive(of);
+    }
+
+    /// Time passes, and whoever waited for too long gives up.
+    fn wait(&mut self, ms: usize) {
+        let end = self.now + i64::try_from(ms).unwrap();
+        loop {
+            let alive = self.tries.iter().enumerate().filter(|(_, one)| !one.has_crashed);
+            let waiting = alive
+                .flat_map(|(of, one)| one.in_flight.iter().map(move |(&place, &(number, at))| (at, of, place, number)));
+            let Some((at, of, place, number)) = waiting.min().filter(|(at, ..)| *at <= end) else { break };
+            self.now = at;
+            self.hear(of, place, number, Err(Failure { cause: Cause::Timeout, is_retryable: false }));
+        }
+        self.now = end;
+    }
+
+    fn crash_object(&mut self) {
+        let index = self.random.below(self.objects.len());
+        let arrived = self.random.below(3);
+        self.objects[index].crash(arrived);
+        for one in self.tries.iter_mut().filter(|one| one.was_commit_sent && !one.batch.is_over()) {
+            one.was_undo_lost |= self.clients[one.client].keys.contains(&index);
+        }
+    }
+
+    fn crash_frontend(&mut self) {
+        let count = self.tries.len();
+        let one = &mut self.tries[self.random.below(count)];
+        if !one.has_crashed && !one.batch.is_over() {
+            one.has_crashed = true;
+            one.ended.get_or_insert(Ended::Crashed);
+            one.has_commit_failed |= one.was_commit_sent;
+            one.was_undo_lost |= one.was_commit_sent;
+        }
+    }
+
+    /// Plays to the end, and checks what was taken.
+    pub(crate) fn finish(mut self) -> Vec<(Ended, bool)> {
+        while !self.network.is_empty() || self.tries.iter().any(|one| one.ended.is_none()) {
+            self.step();
+        }
+        let batch_ms = usize::try_from(BATCH_MS).unwrap();
+        self.wait(batch_ms);
+        while !self.network.is_empty() {
+            self.deliver();
+        }
+        self.now += HOLD_MS;
+        let levels: Vec<u64> = (0..self.objects.len()).map(|object| self.level(object)).collect();
+        let counted = |client: usize, object: usize| (CAPACITY - levels[object]) / share_of(client) % 4;
+        for (client, Client { keys, has_key }) in self.clients.iter().enumerate() {
+            let taken: Vec<u64> = keys.iter().map(|&object| counted(client, object)).collect();
+            let tries: Vec<&Try> = self.tries.iter().filter(|one| one.client == client).collect();
+            let ended: Vec<Ended> = tries.iter().filter_map(|one| one.ended).collect();
+            let what = format!("client {client}, key: {has_key}, {ended:?}: {taken:?}");
+            assert!(taken.iter().all(|&count| count <= 1), "never twice: {what}");
+            if ended.contains(&Ended::Granted) {
+                assert!(taken.iter().all(|&count| count == 1), "what is granted is taken: {what}");
+            } else if ended.iter().all(|&ended| ended == Ended::Refused) {
+                assert!(taken.iter().all(|&count| count == 0), "what is refused is not: {what}");
+            }
+            let is_in_part = taken.iter().any(|count| *count != taken[0]);
+            let overlaps = tries.len() > 1;
+            let is_excused = tries.iter().any(|one| one.has_commit_failed && (one.was_undo_lost || overlaps));
+            assert!(!is_in_part || is_excused, "all or none: {what}");
+        }
+        let in_part = |one: &Try| {
+            let counts = self.clients[one.client].keys.iter().map(|&object| counted(one.client, object));
+            counts.clone().min() != counts.max()
+        };
+        self.tries.iter().filter_map(|one| Some((one.ended?, in_part(one)))).collect()
+    }
+
+    /// What is left of the tokens, with nothing held any more.
+    fn level(&mut self, object: usize) -> u64 {
+        let look = ObjectRequest { action: Action::Look(Verb::Refund), request_id: None, costs: vec![vec![0, 0]] };
+        match self.objects[object].ask(&self.policy, &look, self.now) {
+            ObjectReply::Decided(Decided { open_reservations: 0, limits, .. }) => limits[0].remaining,
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+/// The cost of a client: a power of four, so that each can be told from the sum of all.
+fn share_of(client: usize) -> u64 {
+    4_u64.pow(u32::try_from(client).unwrap())
+}
+
+impl Object {
+    fn new(ahead_ms: usize) -> Self {
+        let ledger = Ledger::new([], 0).unwrap();
+        let ahead_ms = i64::try_from(ahead_ms).unwrap() - 500;
+        Self { ledger, storage: BTreeMap::new(), in_flight: Vec::new(), committed: BTreeSet::new(), ahead_ms }
+    }
+
+    fn ask(&mut self, policy: &[Arc<Policy>], request: &ObjectRequest, now: i64) -> ObjectReply {
+        let (reply, writes) =
+            self.ledger.ask(policy, request, now + self.ahead_ms, || panic!("ids are given")).unwrap();
+        match request.action {
+            Action::Settle(id) if matches!(reply, ObjectReply::Decided(_)) => _ = self.committed.insert(id),
+            Action::Cancel(id) if self.committed.contains(&id) => {}
+            Action::Settle(_) => {}
+            _ => {
+                let Writes { before_reply, background, alarm_at, clear, .. } = &writes;
+                let is_quiet = before_reply.is_empty() && background.is_empty() && alarm_at.is_none() && !clear;
+                assert!(is_quiet, "{request:?} wrote {writes:?}");
+            }
+        }
+        self.write(writes);
+        reply
+    }
+
+    fn write(&mut self, writes: Writes) {
+        if !writes.before_reply.is_empty() {
+            self.arrive(usize::MAX); // in order
+        }
+        for (name, row) in writes.before_reply {
+            match row {
+                Some(row) => _ = self.storage.insert(name, row),
+                None => _ = self.storage.remove(&name),
+            }
+        }
+        self.in_flight.extend(writes.background);
+    }
+
+    fn arrive(&mut self, count: usize) {
+        for Background { name, row, ticket } in self.in_flight.drain(..count.min(self.in_flight.len())) {
+            self.ledger.confirm(&name, ticket);
+            self.storage.insert(name, row);
+        }
+    }
+
+    fn crash(&mut self, arrived: usize) {
+        self.arrive(arrived);
+        self.in_flight.clear();
+        self.ledger = Ledger::new(self.storage.clone(), 0).unwrap();
+    }
+}

@@ -1,0 +1,336 @@
+// Batches of which a part fails: a refusal is final, all or nothing is taken, and the answer comes in time.
+import assert from "node:assert/strict";
+import { request } from "node:http";
+import { test } from "node:test";
+import { fileURLToPath } from "node:url";
+import { assertAnswer } from "./answers.mjs";
+import { contents } from "./database.mjs";
+import { NOW, start, TOKEN } from "./workerd.mjs";
+
+const POLICIES = {
+  budget: { rate: 0, period: "1s", capacity: 10 },
+  closed: { rate: 0, period: "1s", capacity: 10 },
+  open: { rate: 0, period: "1s", capacity: 10, on_error: "open" },
+  flooded: { rate: 0, period: "1s", capacity: 10, on_error: ["overloaded"] },
+};
+const around = fileURLToPath(new URL("./faulty.mjs", import.meta.url));
+const tollgate = await start({ policies: POLICIES, around });
+
+const withFaults = (...faults) => ({ headers: { "x-fault": JSON.stringify(faults) } });
+const batch = (requests, options) => tollgate.post("batch", { requests }, options);
+const spend = (one) => tollgate.post("charge", { ...one, cost: 10 });
+/** One request for each policy, each for a key of its own. */
+const of = (name, policies) => policies.map((policy) => ({ policy, key: `${name}, ${policy}` }));
+const pause = (ms) => new Promise((done) => setTimeout(done, ms));
+
+/** What a batch says of a budget of 10 that it asked for one. */
+const verdict = (policy, remaining) => ({
+  allowed: remaining > 0,
+  policy,
+  cost: 1,
+  limit: 10,
+  remaining,
+  near_limit: remaining < 2,
+  now: NOW,
+  reset_at: remaining === 10 ? NOW : null,
+});
+
+const refused = (policy, results, acts) => ({
+  status: 429,
+  headers: {
+    "content-type": "application/problem+json",
+    "x-asked": String(acts.split(" ").length),
+    "x-acts": acts,
+  },
+  body: {
+    type: "https://iana.org/assignments/http-problem-types#quota-exceeded",
+    title: "Quota exceeded",
+    status: 429,
+    detail: `nothing was taken: policy ${policy} has 0 of 10 tokens left and the cost is 1; this budget never refills`,
+    "violated-policies": [policy],
+    allowed: false,
+    now: NOW,
+    results,
+  },
+});
+
+/** What is left of each, once nothing is held any more: what is given up after the answer takes a moment. */
+async function levels(requests) {
+  const left = [];
+  for (const { policy, key } of requests) {
+    for (let tries = 0; ; tries++) {
+      const { limits, open_reservations } = (await tollgate.post("inspect", { policy, key })).body;
+      if (open_reservations === 0 || tries === 100) {
+        left.push(open_reservations === 0 ? limits[0].remaining : "held");
+        break;
+      }
+      await pause(10);
+    }
+  }
+  return left;
+}
+
+/** Waits until what is left is this: what is undone after the answer takes a moment. */
+async function assertLevels(requests, expected, message) {
+  let left;
+  for (let tries = 0; tries < 100; tries++) {
+    left = await levels(requests);
+    if (left.join() === expected.join()) return;
+    await pause(10);
+  }
+  assert.deepEqual(left, expected, message);
+}
+
+const LOOKS = [
+  [{ fault: "throws" }, "failed"],
+  [{ fault: "retryable" }, "failed"],
+  [{ fault: "overloaded" }, "overloaded"],
+  [{ fault: "of no version" }, "failed"],
+  [{ fault: "of other limits" }, "failed"],
+  [{ fault: "hangs" }, "timeout"],
+];
+for (const [fault, cause] of LOOKS) {
+  for (const policy of ["closed", "open"]) {
+    test(`one policy refuses, and the look at a key of policy ${policy} ${JSON.stringify(fault)}: refused`, async () => {
+      const requests = of(JSON.stringify(fault), [policy, "budget"]);
+      await spend(requests[1]);
+      const answer = await batch(requests, withFaults({ ...fault, policy, act: "look" }));
+      const acts = fault.fault === "retryable" ? "look look look" : "look look";
+      const results = [{ policy, undecided: cause }, verdict("budget", 0)];
+      assertAnswer(answer, refused("budget", results, acts));
+      assert.deepEqual(await levels(requests), [10, 0]);
+    });
+  }
+}
+
+test("one policy refuses to hold what another caller has taken since the look, and another's hold fails: refused", async () => {
+  const requests = of("since the look", ["open", "budget", "closed"]);
+  for (const fault of ["throws", "overloaded", "retryable"]) {
+    const slow = { fault: "slow", ms: 300, act: "hold", policy: "budget" };
+    const answering = batch(requests, withFaults(slow, { fault, act: "hold", policy: "open" }));
+    await pause(150);
+    await spend(requests[1]);
+    const answer = await answering;
+    assert.equal(answer.status, 429, answer.text);
+    assert.deepEqual(answer.body.results, [verdict("open", 10), verdict("budget", 0), verdict("closed", 10)]);
+    await assertLevels(requests, [10, 0, 10]);
+    await tollgate.post("reset", requests[1]);
+  }
+});
+
+test("a batch costs a look, a hold and a settlement for each key; a refused one a look; one of one key is one call", async () => {
+  const requests = [1, 2, 3].map((n) => ({ policy: "closed", key: `cost ${n}` }));
+  const acts = async (requests) => (await batch(requests, withFaults())).headers["x-acts"];
+  assert.equal(await acts(requests), "look look look hold hold hold settle settle settle");
+  assert.equal(await acts([requests[0], { ...requests[0], policy: "open" }]), "take");
+  assert.equal(await acts(requests.slice(2)), "take");
+  await spend(requests[1]);
+  assert.equal(await acts(requests), "look look look");
+  assert.deepEqual(await levels(requests), [9 - 1, 0, 9 - 1]);
+});
+
+test("a refused batch writes no row and sets no alarm", async () => {
+  const own = await start({ policies: POLICIES, around });
+  // Each with keys of its own, since their order is that of their hashes.
+  for (let n = 0; n < 4; n++) {
+    const fresh = ["a", "b", "c"].map((key) => ({ policy: "budget", key: `${key} ${n}` }));
+    const spent = { policy: "closed", key: `spent ${n}`, cost: 10 };
+    await own.post("charge", spent);
+    assert.equal((await own.post("batch", { requests: [...fresh, spent] })).status, 429);
+    // Nor one that is refused after it has held.
+    const taken = { policy: "closed", key: `taken since ${n}`, cost: 10 };
+    const slow = withFaults({ fault: "slow", ms: 300, act: "hold", policy: "closed" });
+    const late = own.post("batch", { requests: [...fresh, taken] }, slow);
+    await pause(150);
+    await own.post("charge", taken);
+    assert.equal((await late).status, 429);
+  }
+  await own.kill();
+  const objects = own.databaseFiles().map(contents);
+  const written = objects.filter(({ rows, alarmAt }) => rows.length > 0 || alarmAt !== undefined);
+  assert.deepEqual([objects.length, written.length], [4 * 5, 4 * 2], "only those that were charged");
+  await own.stop();
+});
+
+test("keys are asked at once: 16 commits of 400 ms each take 400 ms", async () => {
+  const requests = Array.from({ length: 16 }, (_, n) => ({ policy: "closed", key: `at once ${n}` }));
+  const began = performance.now();
+  const { status, text } = await batch(requests, withFaults({ fault: "slow", ms: 400, act: "settle" }));
+  const took = performance.now() - began;
+  assert.equal(status, 200, text);
+  assert.ok(took > 400 && took < 3_000, `${took} ms`);
+  assert.deepEqual(await levels(requests), Array(16).fill(9));
+});
+
+test("a batch is answered within 5 s, and what it has done by then is undone", async () => {
+  const requests = ["late 0", "late 1"].map((key) => ({ policy: "closed", key }));
+  const slow = (act, ms) => ({ fault: "late", ms, act });
+  const began = performance.now();
+  const answer = await batch(requests, withFaults(slow("look", 1_900), slow("hold", 1_900), slow("settle", 1_900)));
+  const took = performance.now() - began;
+  assert.deepEqual([answer.status, answer.body.cause], [503, "timeout"], answer.text);
+  assert.ok(took > 4_900 && took < 6_000, `${took} ms`);
+  await assertLevels(requests, [10, 10]);
+});
+
+const COMMITS = [
+  [{ fault: "throws" }, "failed"],
+  [{ fault: "overloaded" }, "failed"], // others may have been done, and perhaps cannot be undone
+  [{ fault: "hangs" }, "timeout"],
+  [{ fault: "retryable" }, "failed"],
+  [{ fault: "retryable", after: true }, "failed"],
+  [{ fault: "of no version" }, "failed"],
+];
+for (const [fault, cause] of COMMITS) {
+  test(`a commit ${JSON.stringify(fault)}: what the others took is put back`, async () => {
+    const requests = of(`commit ${JSON.stringify(fault)}`, ["closed", "budget", "open"]);
+    const answer = await batch(requests, withFaults({ ...fault, act: "settle", policy: "closed" }));
+    assert.deepEqual([answer.status, answer.body.cause], [503, cause], answer.text);
+    await assertLevels(requests, [10, 10, 10]);
+  });
+}
+
+test("a hold whose answer was lost is given up too", async () => {
+  const requests = of("lost hold", ["closed", "budget"]);
+  for (const fault of ["throws", "retryable"]) {
+    const answer = await batch(requests, withFaults({ fault, after: true, act: "hold", policy: "closed" }));
+    assert.deepEqual([answer.status, answer.body.cause], [503, "failed"], answer.text);
+    await assertLevels(requests, [10, 10]);
+  }
+});
+
+test("what is given up is not waited for, and nothing of it is said", async () => {
+  const requests = of("not waited for", ["budget", "closed"]);
+  const slow = { fault: "slow", ms: 1_000, act: "cancel" };
+  for (const fault of [
+    slow,
+    { ...slow, fault: "late" },
+    { fault: "retryable", after: true, times: 1, act: "cancel" },
+  ]) {
+    const late = { fault: "slow", ms: 200, act: "hold", policy: "closed" };
+    const began = performance.now();
+    const answering = batch(requests, withFaults(fault, late));
+    await pause(100);
+    await spend(requests[1]);
+    const answer = await answering;
+    assert.ok(performance.now() - began < 900);
+    assert.deepEqual(answer.body.results, [verdict("budget", 10), verdict("closed", 0)], answer.text);
+    await tollgate.post("reset", requests[1]);
+    await pause(1_000);
+    await assertLevels(requests, [10, 10]);
+  }
+  await tollgate.logged("asked late: cancel");
+});
+
+test("a client that goes away in the middle leaves nothing half done", async () => {
+  for (const act of ["look", "hold", "settle"]) {
+    const requests = of(`goes away, ${act}`, ["closed", "budget"]);
+    const slow = { fault: "slow", ms: 300, act, policy: "budget" };
+    const headers = {
+      authorization: `Bearer ${TOKEN}`,
+      "content-type": "application/json",
+      "x-tollgate-test-now": NOW,
+      "x-fault": JSON.stringify(slow),
+    };
+    const sent = request({ port: tollgate.port, method: "POST", path: "/v1/batch", headers });
+    sent.on("error", () => {});
+    sent.end(JSON.stringify({ requests }));
+    await pause(150);
+    sent.destroy();
+    await pause(600);
+    assert.deepEqual(await levels(requests), [9, 9], act);
+  }
+});
+
+test("a batch that is sent again is answered again and taken once", async () => {
+  const requests = of("again", ["closed", "budget"]);
+  const id = { headers: { "idempotency-key": "again" } };
+  const first = await batch(requests, id);
+  assert.deepEqual([first.status, first.body.replayed], [200, undefined], first.text);
+  for (const one of requests) await tollgate.consume({ ...one, cost: 9 });
+  for (let i = 0; i < 3; i++) {
+    const again = await batch(requests, id);
+    assert.deepEqual([again.status, again.body.replayed], [200, true], again.text);
+    assert.equal(again.headers["x-acts"], "look look hold hold");
+  }
+  assert.deepEqual(await levels(requests), [0, 0]);
+});
+
+test("a batch that is sent twice at once is taken once, and not undone when one of the two fails", async () => {
+  const lost = [
+    { fault: "throws", after: true },
+    { fault: "retryable", after: true },
+  ];
+  for (const [n, fault] of [...lost, { fault: "late", ms: 300 }, { fault: "hangs" }].entries()) {
+    const requests = of(`twice ${n}`, ["closed", "budget"]);
+    const key = { "idempotency-key": `twice ${n}` };
+    const faults = JSON.stringify({ ...fault, act: "settle", policy: "budget" });
+    const first = batch(requests, { headers: { ...key, "x-fault": faults } });
+    await pause(100);
+    const second = await batch(requests, { headers: key });
+    const statuses = [(await first).status, second.status];
+    await pause(100);
+    const left = await levels(requests);
+    if (statuses.includes(200)) assert.deepEqual(left, [9, 9], `${fault} ${statuses}`);
+    assert.ok(
+      statuses.every((status) => status === 200 || status === 503),
+      `${fault} ${statuses}`,
+    );
+    assert.equal((await batch(requests, { headers: key })).status, 200);
+    assert.deepEqual(await levels(requests), [9, 9], fault);
+  }
+});
+
+test("a batch whose holds have ended by themselves is not granted, and takes nothing", async () => {
+  const requests = of("ended", ["closed", "budget"]);
+  const answering = batch(requests, withFaults({ fault: "slow", ms: 400, act: "settle" }));
+  await pause(200);
+  for (const one of requests) await tollgate.post("inspect", one, { now: NOW + 10_000 });
+  const answer = await answering;
+  assert.deepEqual([answer.status, answer.body.cause], [503, "failed"], answer.text);
+  await assertLevels(requests, [10, 10]);
+});
+
+test("a batch of which a part could be neither committed nor undone says so when it is refused, and else completes it", async () => {
+  const requests = of("in part", ["closed", "budget"]);
+  const headers = { "idempotency-key": "in part" };
+  const faults = [
+    { fault: "throws", act: "settle", policy: "budget" },
+    { fault: "throws", act: "cancel", policy: "closed" },
+  ];
+  const half = await batch(requests, { headers: { ...headers, "x-fault": JSON.stringify(faults) } });
+  assert.equal(half.status, 503, half.text);
+  await assertLevels(requests, [9, 10]);
+  await spend(requests[1]);
+  const refused = await batch(requests, { headers });
+  assert.equal(refused.status, 429, refused.text);
+  assert.match(refused.body.detail, /^an earlier attempt took what is marked as replayed; now policy budget /);
+  const said = ({ replayed, allowed }) => [replayed, allowed];
+  assert.deepEqual(refused.body.results.map(said), [
+    [true, true],
+    [undefined, false],
+  ]);
+  await tollgate.post("reset", requests[1]);
+  assert.equal((await batch(requests, { headers })).status, 200);
+  assert.deepEqual(await levels(requests), [9, 9]);
+});
+
+test("an overloaded key opens nothing, not even other keys of its batch, unless every policy says so by name", async () => {
+  for (const [policies, status] of [
+    [["open"], 503],
+    [["flooded"], 200],
+    [["open", "open"], 503],
+    [["flooded", "open"], 503],
+    [["flooded", "closed"], 503],
+    [["flooded", "flooded"], 200],
+  ]) {
+    const requests = policies.map((policy, n) => ({ policy, key: `flooded ${n}` }));
+    const answer = await batch(requests, withFaults({ fault: "overloaded", times: 1 }));
+    assert.equal(answer.status, status, `${policies}: ${answer.text}`);
+    assert.equal(status === 200 ? answer.body.degraded : answer.body.cause, "overloaded");
+    assert.deepEqual(await levels(requests), Array(policies.length).fill(10));
+  }
+  // Nor is another failure let pass by a policy that names this one.
+  const other = await batch([{ policy: "flooded", key: "other" }], withFaults({ fault: "throws" }));
+  assert.deepEqual([other.status, other.body.cause], [503, "failed"], other.text);
+});

@@ -1,0 +1,132 @@
+// limitFetch: how long it waits for what a server says.
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { setImmediate } from "node:timers/promises";
+import { START } from "./clock.mjs";
+import { make } from "./fetching.mjs";
+
+const seconds = (ms) => new Date(ms).toUTCString();
+
+test("a refused request is retried when the server said", async () => {
+  const server = START - 86_400_000; // its clock is a day behind
+  // biome-ignore format: a table
+  const table = [
+    // status  headers                                                          retried after
+    [429, { "retry-after": "3" },                                               3000],
+    [503, { "retry-after": "3" },                                               3000],
+    [429, { "retry-after": "0" },                                               0],
+    [429, { "retry-after": "007" },                                             7000],
+    [429, { "retry-after": seconds(server + 7000), date: seconds(server) },     7000],
+    [503, { "retry-after": seconds(server + 7000), date: seconds(server) },     7000],
+    [429, { "retry-after": seconds(server), date: seconds(server) },            0],
+    [429, { "retry-after": seconds(server - 1000), date: seconds(server) },     1000], // in the past, so ignored
+    [429, { "retry-after": seconds(START + 5000) },                             5000], // no Date: by our clock
+    [429, { "retry-after": seconds(START + 5000), date: "yesterday" },          5000],
+    [429, {},                                                                   1000],
+    [503, {},                                                                   1000],
+    [429, { ratelimit: '"api";r=0;t=4' },                                       4000],
+    [429, { ratelimit: '"api";r=0;t=4', "retry-after": "3" },                   3000],
+    [429, { ratelimit: '"api";r=0;t=4', "retry-after": "soon" },                4000],
+    [503, { ratelimit: '"api";r=0;t=4' },                                       4000],
+    [429, { ratelimit: '"api";r=5;t=4' },                                       1000],
+    [429, { ratelimit: '"api";r=0' },                                           1000],
+    [429, { ratelimit: "r=0;t=4, nonsense" },                                   1000],
+  ];
+  for (const text of ["soon", "", "-5", "1.5", "5, 5", "1e3", "Infinity", "NaN", "0x10", "5s", "٣"]) {
+    table.push([429, { "retry-after": Buffer.from(text).toString("latin1") }, 1000]);
+  }
+  for (const [status, headers, after] of table) {
+    const row = `${status} ${JSON.stringify(headers)}`;
+    const { api, url, settle, sentAt } = make([[status, headers]]);
+    const response = await settle(api(url));
+    assert.deepEqual([response.status, sentAt], [200, [0, after]], row);
+  }
+});
+
+test("a granted response that reports nothing left pauses the limiter", async () => {
+  // biome-ignore format: a table
+  const table = [
+    // RateLimit                                  pause
+    ['"api";r=0;t=4',                             4000],
+    ['"api"; r=0; t=4',                           4000],
+    ['"api";t=4;r=0',                             4000],
+    ['"api";pk=:a2V5:;r=0;t=4;w=9',               4000],
+    ['"api";r=0;t=0',                             0],
+    ['"api";r=0',                                 0],
+    ['"api";r=1;t=4',                             0],
+    ['"api";r=10;t=4',                            0],
+    ['"api";r=01;t=4',                            0],
+    ['"api";t=4',                                 0],
+    ['"a";r=5;t=9, "b";r=0;t=2',                  2000],
+    ['"a";r=0;t=2,"b";r=0;t=9,"c";r=0;t=5',       9000],
+    ['"a, b";r=0;t=2',                            2000],
+    ['"a;r=0;t=99, b";r=3;t=2',                   0],
+    ['"a\\", \\"b;r=0;t=99";r=3;t=2',             0],
+    ['"a\\\\";r=0;t=2, "b";r=3;t=9',              2000],
+    ['"api";xr=0;t=4',                            0],
+    ['"api";r=0;xt=4',                            0],
+    ['"api";r=0;t=soon',                          0],
+    ['"api";r=none;t=4',                          0],
+    ["",                                          0],
+    [",;,;=\"",                                   0],
+    ["limit=100, remaining=0, reset=50",          0], // the syntax of earlier drafts
+  ];
+  for (const [ratelimit, pauseMs] of table) {
+    const { api, url, settle, pausedMs } = make([[200, { ratelimit }]]);
+    assert.equal((await settle(api(url))).status, 200);
+    assert.equal(pausedMs(), pauseMs, ratelimit);
+  }
+});
+
+test("repeated header fields all count", async () => {
+  const { api, url, settle, pausedMs } = make([[200, { ratelimit: ['"a";r=0;t=2', '"b";r=0;t=5'] }]]);
+  await settle(api(url));
+  assert.equal(pausedMs(), 5000);
+});
+
+test("a pause holds for everything that uses the limiter, with jitter added", async (t) => {
+  // biome-ignore format: a table
+  const table = [
+    // random  jitterMs   longer by
+    [0,        1000,      0],
+    [0.5,      1000,      500],
+    [0.9999,   1000,      1000],
+    [0.5,      undefined, 500],
+    [0.5,      0,         0],
+    [0.5,      7,         4],
+  ];
+  for (const [random, jitterMs, longerMs] of table) {
+    t.mock.method(Math, "random", () => random);
+    const { api, url, limiter, settle, sentAt } = make([[429, { "retry-after": "3" }]], { jitterMs });
+    const first = api(url);
+    while (sentAt.length === 0 || limiter.peek().allowed) await setImmediate();
+    assert.deepEqual(limiter.consume(), { allowed: false, retryAt: START + 3000 + longerMs }, `${random} ${jitterMs}`);
+    const { allowed, readyAt } = await settle(limiter.acquire());
+    assert.deepEqual([allowed, readyAt], [true, START + 3000 + longerMs]);
+    assert.equal((await settle(first)).status, 200);
+    assert.deepEqual(sentAt, [0, 3000 + longerMs]);
+    t.mock.restoreAll();
+  }
+  const waits = new Set();
+  for (let i = 0; i < 20; i++) {
+    const { api, url, settle, sentAt } = make([[429, { "retry-after": "3" }]], { jitterMs: undefined });
+    await settle(api(url));
+    assert.ok(sentAt[1] >= 3000 && sentAt[1] <= 4000, `${sentAt}`);
+    waits.add(sentAt[1]);
+  }
+  assert.ok(waits.size > 5, "jitter spreads the retries");
+});
+
+test("absurd headers do not break the limiter", async () => {
+  for (const headers of [
+    { "retry-after": "9".repeat(20) },
+    { "retry-after": "9".repeat(400) },
+    { ratelimit: `"api";r=0;t=${"9".repeat(20)}` },
+  ]) {
+    const { api, url, settle, limiter } = make([[429, headers]], { maxWaitMs: 1000 });
+    assert.equal((await settle(api(url))).status, 429);
+    await assert.rejects(limiter.acquire({ maxWaitMs: 1000 }), { code: "wait_too_long" });
+    assert.equal(limiter.peek().allowed, false);
+    assert.equal(limiter.waiting, 0);
+  }
+});

@@ -1,0 +1,26 @@
+// What the tests of Limiter share.
+import { Limiter } from "../../build/package/index.js";
+import { FakeClock, START } from "./clock.mjs";
+
+export const SECOND = { rate: 1, periodMs: 1000 };
+export const allow = (tokens, readyAt) => ({ allowed: true, tokens, readyAt: START + readyAt });
+export const wait = (retryAt) => ({ allowed: false, retryAt: START + retryAt });
+export const never = (maxCost) => ({ allowed: false, retryAt: Infinity, maxCost });
+
+/** A limiter, its clock, its events, and its `acquire`, whose outcomes are recorded. Moments count from the start. */
+export function make(limits, options, lateMs = 0) {
+  const clock = new FakeClock(START, lateMs);
+  const limiter = new Limiter(limits, { clock, ...options });
+  const events = [];
+  limiter.on((event) => events.push(event));
+  const fates = [];
+  const acquire = (options) => {
+    const fate = clock.follow(limiter.acquire(options));
+    fates.push(fate);
+    return fate;
+  };
+  /** For each `acquire` call: when it was admitted, or the code of its error, or undefined while it waits. */
+  const admitted = () => fates.map(({ at, value, error }) => (value ? at - START : (error?.code ?? error)));
+  const to = (ms) => clock.to(START + ms);
+  return { clock, limiter, events, acquire, admitted, to };
+}

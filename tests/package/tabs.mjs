@@ -1,0 +1,128 @@
+// What the tests of SharedLimiter share: real tabs of a real browser, each with its own renderer process, and in real
+// time. Nothing here depends on the speed of the machine.
+import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { after, afterEach, before } from "node:test";
+import { fileURLToPath } from "node:url";
+import { build } from "esbuild";
+import { launch, serve } from "./pages.mjs";
+
+export const index = fileURLToPath(new URL("../../build/package/index.js", import.meta.url));
+const folder = mkdtempSync(join(tmpdir(), "tollgate-tabs-"));
+process.on("exit", () => rmSync(folder, { recursive: true, force: true }));
+writeFileSync(join(folder, "tab.html"), `<!doctype html><link rel="icon" href="data:,">`);
+await build({ entryPoints: [index], bundle: true, format: "esm", outfile: join(folder, "tollgate.js") });
+// A frame without an origin imports from it, too.
+export const { url } = await serve(folder, { "access-control-allow-origin": "*" });
+let browser, context;
+
+before(async () => (browser = await launch()));
+after(() => browser.close());
+afterEach(async () => {
+  await context?.close();
+  context = undefined;
+});
+
+/** A budget that never refills, so that its level is exact at any speed. */
+export const budget = (capacity) => ({ rate: 0, periodMs: 1000, capacity });
+
+/**
+ * Opens a tab and makes a limiter in it. The tabs of one test share an origin. `before` runs in the tab before anything
+ * else.
+ */
+export async function open(limits, { name = "a", before = () => {}, argument, aheadMs = 0, options = {} } = {}) {
+  context ??= await browser.newContext();
+  const tab = await context.newPage();
+  tab.warnings = [];
+  tab.on("console", (message) => tab.warnings.push(message.text()));
+  tab.on("pageerror", (error) => tab.warnings.push(error.stack));
+  await tab.addInitScript(before, argument);
+  await tab.addInitScript((aheadMs) => {
+    const { now } = Date;
+    Date.now = () => now() + aheadMs;
+  }, aheadMs);
+  tab.make = (limits, more = {}) =>
+    tab.evaluate(
+      async ([name, limits, options]) => {
+        globalThis.tollgate = await import("/tollgate.js");
+        globalThis.limiter = new tollgate.SharedLimiter(name, limits, options);
+        await limiter.ready;
+      },
+      [more.name ?? name, limits, options],
+    );
+  await tab.goto(`${url}/tab.html`);
+  await tab.make(limits);
+  return tab;
+}
+
+export const consume = (tab, cost = 1) => tab.evaluate((cost) => limiter.consume(cost), cost);
+export const remaining = (tab) => tab.evaluate(() => limiter.remaining());
+/** Resolves when a tab knows that so much is left. */
+export const knows = (tab, expected) =>
+  tab.waitForFunction((expected) => limiter.remaining() === expected, expected, { polling: 5, timeout: 10_000 });
+/** Calls `acquire` and resolves when it waits in the queue, or has ended. Its outcome is in `landed`. */
+export const queue = (tab, id, options = {}) =>
+  tab.evaluate(
+    async ([id, options]) => {
+      globalThis.landed ??= {};
+      globalThis.ends ??= {};
+      ends[id] = new AbortController();
+      const before = limiter.waiting;
+      limiter.acquire({ ...options, signal: ends[id].signal }).then(
+        (decision) => (landed[id] = { decision, at: limiter.clock.now() }),
+        (error) =>
+          (landed[id] = {
+            error: error.name === "TollgateError" ? error.code : error.name,
+            retryAt: error.retryAt,
+            at: limiter.clock.now(),
+          }),
+      );
+      while (limiter.waiting === before && !landed[id]) await new Promise((resolve) => setTimeout(resolve, 1));
+      await navigator.locks?.query(); // a lock requested from now on queues behind it
+    },
+    [id, options],
+  );
+export const landed = (tab, id) =>
+  tab
+    .waitForFunction((id) => globalThis.landed?.[id], id, { polling: 5, timeout: 20_000 })
+    .then((handle) => handle.jsonValue());
+export const hasLanded = (tab, id) => tab.evaluate((id) => id in (globalThis.landed ?? {}), id);
+/** Consumes as fast as possible until {@link relax}, and records the moments of the grants and of the last refusal. */
+export const hammer = (tab, cost = 1) =>
+  tab.evaluate((cost) => {
+    globalThis.hammered = { granted: [], refusedAt: 0 };
+    const loop = async () => {
+      while (!hammered.isOver) {
+        const now = limiter.clock.now();
+        if ((await limiter.consume(cost)).allowed) hammered.granted.push(limiter.clock.now());
+        else hammered.refusedAt = now;
+      }
+    };
+    hammered.ended = loop();
+  }, cost);
+/** Ends {@link hammer}, once what it recorded `isEnough`, and returns that. */
+export const relax = async (tab, isEnough, argument) => {
+  await tab.waitForFunction(isEnough, argument, { polling: 5, timeout: 20_000 });
+  return await tab.evaluate(async () => {
+    hammered.isOver = true;
+    await hammered.ended;
+    const { granted, refusedAt } = hammered;
+    return { granted, refusedAt };
+  });
+};
+/** What a laptop's sleep does: the wall clock is ahead by `ms` when the page is visible again. */
+export const sleep = (tab, ms) =>
+  tab.evaluate((ms) => {
+    const { now } = Date;
+    Date.now = () => now() + ms;
+    document.dispatchEvent(new Event("visibilitychange"));
+  }, ms);
+export async function crash(tab) {
+  const gone = new Promise((resolve) => tab.on("crash", resolve));
+  const session = await context.newCDPSession(tab);
+  session.send("Page.crash").catch(() => {});
+  await gone;
+}
+export const claimed = (tab) =>
+  tab.waitForFunction(() => !limiter.peek().allowed, null, { polling: 5, timeout: 10_000 });
