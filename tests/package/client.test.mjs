@@ -92,11 +92,7 @@ test("each method calls the endpoint of its name", async () => {
   }
   const { reservation: last } = await client.consume({ ...ask, mode: "reserve", cost: 3 });
   const settled = await client.settle({ ...ask, reservation: last });
-  assert.deepEqual(
-    [settled.status, settled.tokens, settled.remaining],
-    [200, 3, 7],
-    "without a cost, at the reserved one",
-  );
+  assert.deepEqual([settled.status, settled.remaining], [200, 7], "without a cost, at the reserved one");
   await client.reset(ask);
   const { now, limits, ...stands } = await client.inspect(ask);
   assert.deepEqual(stands, { status: 200, policy: "api", open_reservations: 0 });
