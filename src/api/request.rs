@@ -194,7 +194,8 @@ mod tests {
     #[test]
     fn every_endpoint_takes_snapshot_and_so_does_each_request_of_a_batch() {
         let of = |endpoint, body: String| {
-            Request::parse(endpoint, body.as_bytes()).map(|ask| ask.items.iter().map(|item| item.snapshot).collect())
+            Request::parse(endpoint, body.as_bytes())
+                .map(|request| request.items.iter().map(|item| item.snapshot).collect())
         };
         for endpoint in Endpoint::ALL {
             let more = match endpoint {
@@ -330,7 +331,10 @@ mod tests {
     #[test]
     fn accepts_a_key_of_512_bytes_and_rejects_one_of_513() {
         let body = |len: usize| format!(r#"{{"policy":"p","key":"{}"}}"#, "k".repeat(len));
-        assert_eq!(Request::parse(Endpoint::Consume, body(512).as_bytes()).map(|ask| ask.items[0].key.len()), Ok(512));
+        assert_eq!(
+            Request::parse(Endpoint::Consume, body(512).as_bytes()).map(|request| request.items[0].key.len()),
+            Ok(512)
+        );
         assert!(detail(&body(513)).contains("a key of 513 bytes is too long: at most 512"));
         // 171 characters of three bytes are 513 bytes: bytes are counted, not characters.
         assert!(detail(&format!(r#"{{"policy":"p","key":"{}"}}"#, "語".repeat(171))).contains("a key of 513 bytes"));
@@ -349,7 +353,7 @@ mod tests {
         for (cost, expected) in [("1.0", 1), ("1e3", 1000), ("-0.0", 0), ("9007199254740991.0", MAX_TOKENS), ("0", 0)] {
             let body = format!(r#"{{"policy":"p","key":"a","cost":{cost}}}"#);
             assert_eq!(
-                Request::parse(Endpoint::Consume, body.as_bytes()).map(|mut ask| ask.items.remove(0).cost),
+                Request::parse(Endpoint::Consume, body.as_bytes()).map(|mut request| request.items.remove(0).cost),
                 Ok(Some(Cost::Each(expected))),
                 "{cost}"
             );

@@ -1,6 +1,8 @@
 //! Batches over several keys: all or none, whatever is lost, late or crashes.
 
+#[path = "../chance/mod.rs"]
 mod chance;
+mod random;
 mod steps;
 mod world;
 
@@ -13,9 +15,9 @@ use world::{Ended, World};
 #[test]
 fn a_batch_takes_all_or_none() {
     let mut seen: BTreeMap<(Ended, bool), u64> = BTreeMap::new();
-    chance::cases(20_000, |chance| {
-        let (steps, clients) = (chance.below(400), 1 + chance.below(7));
-        let mut world = World::new(chance);
+    random::cases(20_000, |random| {
+        let (steps, clients) = (random.below(400), 1 + random.below(7));
+        let mut world = World::new(random);
         world.send_new();
         let mut sent = 1;
         for step in 0..steps {

@@ -2,14 +2,15 @@
 //! delays and reorders whatever it carries. Objects and frontends crash between any two steps.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use tollgate::edge::{BATCH_MS, Batch, Failure, ObjectCall, Outcome};
 use tollgate::ledger::{Background, Ledger, Writes};
 use tollgate::limit::Verb;
-use tollgate::policy::{Cause, Policies};
+use tollgate::policy::{Cause, Policies, Policy};
 use tollgate::protocol::{Action, Decided, ObjectReply, ObjectRequest, RequestId};
 
-use super::chance::Chance;
+use super::random::Random;
 
 /// Nothing comes back, so that at the end it can be told what was taken. Of `tokens` each client takes an amount of its own
 /// (see [`share_of`]), of `gate` one: it refuses those that come late.
@@ -24,9 +25,9 @@ const HOLD_MS: i64 = 10_000;
 
 const START: i64 = 1_700_000_000_000;
 
-pub struct World<'c> {
-    chance: &'c mut Chance,
-    policies: Policies,
+pub(crate) struct World<'r> {
+    random: &'r mut Random,
+    policy: [Arc<Policy>; 1],
     now: i64,
     objects: Vec<Object>,
     clients: Vec<Client>,
@@ -44,7 +45,7 @@ struct Client {
 }
 
 /// One try: what a frontend does for one HTTP request.
-pub struct Try {
+pub(crate) struct Try {
     client: usize,
     batch: Batch,
     began: i64,
@@ -56,11 +57,11 @@ pub struct Try {
     /// Something beside the commit failed of which its undoing depends.
     was_undo_lost: bool,
     has_crashed: bool,
-    pub ended: Option<Ended>,
+    pub(crate) ended: Option<Ended>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Ended {
+pub(crate) enum Ended {
     Granted,
     Refused,
     Failed,
@@ -90,30 +91,30 @@ struct Object {
     ahead_ms: i64,
 }
 
-impl<'c> World<'c> {
-    pub fn new(chance: &'c mut Chance) -> Self {
-        let objects = (0..2 + chance.below(3)).map(|_| Object::new(chance.below(1_000))).collect();
-        let policies = Policies::parse(POLICIES).unwrap();
+impl<'r> World<'r> {
+    pub(crate) fn new(random: &'r mut Random) -> Self {
+        let objects = (0..2 + random.below(3)).map(|_| Object::new(random.below(1_000))).collect();
+        let policy = [Arc::clone(Policies::parse(POLICIES).unwrap().get("p").unwrap())];
         let (clients, tries, network) = Default::default();
-        Self { chance, policies, now: START, objects, clients, tries, network, ids: 0 }
+        Self { random, policy, now: START, objects, clients, tries, network, ids: 0 }
     }
 
     /// A new client with some of the keys, and its first try.
-    pub fn send_new(&mut self) {
-        let mut keys: Vec<usize> = (0..self.objects.len()).filter(|_| !self.chance.once_in(4)).collect();
+    pub(crate) fn send_new(&mut self) {
+        let mut keys: Vec<usize> = (0..self.objects.len()).filter(|_| !self.random.once_in(4)).collect();
         if keys.len() < 2 {
             keys = vec![0, 1];
         }
-        let has_key = self.chance.once_in(2);
+        let has_key = self.random.once_in(2);
         self.clients.push(Client { keys, has_key });
         self.send(self.clients.len() - 1);
     }
 
     /// Another try of a client that may try again.
-    pub fn send_again(&mut self) {
+    pub(crate) fn send_again(&mut self) {
         let again: Vec<usize> = (0..self.clients.len()).filter(|&client| self.clients[client].has_key).collect();
         if !again.is_empty() {
-            let client = again[self.chance.below(again.len())];
+            let client = again[self.random.below(again.len())];
             self.send(client);
         }
     }
@@ -164,7 +165,7 @@ impl<'c> World<'c> {
             return;
         }
         assert!(*now - one.began <= i64::try_from(BATCH_MS).unwrap(), "in time");
-        let is_grant = |reply: &Option<ObjectReply>| matches!(reply, Some(ObjectReply::Decided(decided)) if decided.decision().is_allow());
+        let is_grant = |reply: &Result<ObjectReply, Cause>| matches!(reply, Ok(ObjectReply::Decided(decided)) if decided.decision().is_allow());
         let ended = match outcome {
             Outcome::Decided(replies) if replies.iter().all(is_grant) => Ended::Granted,
             Outcome::Decided(_) => Ended::Refused,
@@ -178,23 +179,23 @@ impl<'c> World<'c> {
     }
 
     /// Something happens.
-    pub fn step(&mut self) {
-        match self.chance.below(100) {
+    pub(crate) fn step(&mut self) {
+        match self.random.below(100) {
             0..60 => self.deliver(),
             60..64 => _ = self.take_message(),
             64..70 => self.fail_message(),
             70..72 => self.crash_object(),
             72 => self.crash_frontend(),
             73..76 => {
-                let object = self.chance.below(self.objects.len());
+                let object = self.random.below(self.objects.len());
                 self.objects[object].arrive(1);
             }
             76..97 => {
-                let ms = self.chance.below(120);
+                let ms = self.random.below(120);
                 self.wait(ms);
             }
             _ => {
-                let ms = self.chance.below(3_000);
+                let ms = self.random.below(3_000);
                 self.wait(ms);
             }
         }
@@ -202,7 +203,7 @@ impl<'c> World<'c> {
 
     fn take_message(&mut self) -> Option<Message> {
         let count = self.network.len();
-        (count > 0).then(|| self.network.swap_remove(self.chance.below(count)))
+        (count > 0).then(|| self.network.swap_remove(self.random.below(count)))
     }
 
     fn deliver(&mut self) {
@@ -210,7 +211,7 @@ impl<'c> World<'c> {
         let Message { object, content, .. } = message;
         match content {
             Content::Request(request) => {
-                let reply = self.objects[object].ask(&self.policies, &request, self.now);
+                let reply = self.objects[object].ask(&self.policy, &request, self.now);
                 self.network.push(Message { content: Content::Reply(Ok(reply)), ..message });
             }
             Content::Reply(result) => self.hear(message.of, message.place, message.number, result),
@@ -220,8 +221,8 @@ impl<'c> World<'c> {
     /// A request fails before it is done, or its answer after.
     fn fail_message(&mut self) {
         let Some(message) = self.take_message() else { return };
-        let cause = if self.chance.once_in(3) { Cause::Overloaded } else { Cause::Failed };
-        let failure = Failure { cause, is_retryable: self.chance.once_in(2) };
+        let cause = if self.random.once_in(3) { Cause::Overloaded } else { Cause::Failed };
+        let failure = Failure { cause, is_retryable: self.random.once_in(2) };
         self.hear(message.of, message.place, message.number, Err(failure));
     }
 
@@ -264,8 +265,8 @@ impl<'c> World<'c> {
     }
 
     fn crash_object(&mut self) {
-        let index = self.chance.below(self.objects.len());
-        let arrived = self.chance.below(3);
+        let index = self.random.below(self.objects.len());
+        let arrived = self.random.below(3);
         self.objects[index].crash(arrived);
         for one in self.tries.iter_mut().filter(|one| one.was_commit_sent && !one.batch.is_over()) {
             one.was_undo_lost |= self.clients[one.client].keys.contains(&index);
@@ -274,7 +275,7 @@ impl<'c> World<'c> {
 
     fn crash_frontend(&mut self) {
         let count = self.tries.len();
-        let one = &mut self.tries[self.chance.below(count)];
+        let one = &mut self.tries[self.random.below(count)];
         if !one.has_crashed && !one.batch.is_over() {
             one.has_crashed = true;
             one.ended.get_or_insert(Ended::Crashed);
@@ -284,7 +285,7 @@ impl<'c> World<'c> {
     }
 
     /// Plays to the end, and checks what was taken.
-    pub fn finish(mut self) -> Vec<(Ended, bool)> {
+    pub(crate) fn finish(mut self) -> Vec<(Ended, bool)> {
         while !self.network.is_empty() || self.tries.iter().any(|one| one.ended.is_none()) {
             self.step();
         }
@@ -322,7 +323,7 @@ impl<'c> World<'c> {
     /// What is left of the tokens, with nothing held any more.
     fn level(&mut self, object: usize) -> u64 {
         let look = ObjectRequest { action: Action::Look(Verb::Refund), request_id: None, costs: vec![vec![0, 0]] };
-        match self.objects[object].ask(&self.policies, &look, self.now) {
+        match self.objects[object].ask(&self.policy, &look, self.now) {
             ObjectReply::Decided(Decided { open_reservations: 0, limits, .. }) => limits[0].remaining,
             other => panic!("{other:?}"),
         }
@@ -341,10 +342,9 @@ impl Object {
         Self { ledger, storage: BTreeMap::new(), in_flight: Vec::new(), committed: BTreeSet::new(), ahead_ms }
     }
 
-    fn ask(&mut self, policies: &Policies, request: &ObjectRequest, now: i64) -> ObjectReply {
-        let name = policies.get("p").unwrap().wire_name();
+    fn ask(&mut self, policy: &[Arc<Policy>], request: &ObjectRequest, now: i64) -> ObjectReply {
         let (reply, writes) =
-            self.ledger.ask(policies, name, request, now + self.ahead_ms, || panic!("ids are given")).unwrap();
+            self.ledger.ask(policy, request, now + self.ahead_ms, || panic!("ids are given")).unwrap();
         match request.action {
             Action::Settle(id) if matches!(reply, ObjectReply::Decided(_)) => _ = self.committed.insert(id),
             Action::Cancel(id) if self.committed.contains(&id) => {}
