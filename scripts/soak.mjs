@@ -27,11 +27,13 @@ const groupOf = (program) => (program in SHARES ? program : "core");
 
 /** A batch takes about so long: its seed is soon printed, and starting a process costs nothing beside it. */
 const BATCH_MS = 15_000;
-/** So few cases the first time, when nothing is known of the speed. */
-const FIRST_CASES = 50;
+/** So few cases the first time, when nothing is known of the speed: some take seconds. */
+const FIRST_CASES = 2;
 /** A batch that takes so many times longer than expected, and this long at least, will not end. */
 const PATIENCE = 20;
 const PATIENCE_MS = 300_000;
+/** What began before the end may go on for so long after it. */
+const GRACE_MS = 30_000;
 
 const FAILURES = "build/soak/failures.txt";
 /** Of a failure's output, the end: above it are the panics of shrinking. */
@@ -45,7 +47,7 @@ for (const signal of ["SIGINT", "SIGTERM"])
     for (const child of running) child.kill("SIGKILL");
   });
 
-const laws = [...(await rustLaws()), ...packageLaws()].filter(
+const laws = [...(await rustLaws()), ...(await packageLaws())].filter(
   ({ group }) => chosen.length === 0 || chosen.includes(group),
 );
 if (laws.length === 0) throw new Error(`no laws in ${chosen.join(", ")}: there are ${Object.keys(SHARES).join(", ")}`);
@@ -78,10 +80,11 @@ async function batch(law) {
   const seed = randomInt(law.seeds);
   law.usedMs += expectedMs; // for the other lanes, until it is known
   const start = Date.now();
-  const { code, output } = await run(law.command, seed, cases, Math.max(PATIENCE_MS, PATIENCE * expectedMs));
+  const patienceMs = Math.max(PATIENCE_MS, PATIENCE * expectedMs);
+  const { code, output } = await run(law.command, seed, cases, Math.min(patienceMs, ends + GRACE_MS - Date.now()));
   const tookMs = Date.now() - start;
   law.usedMs += tookMs - expectedMs;
-  if (interrupted) return;
+  if (interrupted || Date.now() >= ends + GRACE_MS) return; // not to its end, so it does not count
   const place = `${law.group} ${law.name}`;
   if (code !== 0 || !isLaw(output)) {
     law.failed = true;
@@ -184,17 +187,26 @@ async function rustLaws() {
   return found;
 }
 
-/** Those of the package, which are in its tests by that name. */
-function packageLaws() {
-  const files = readdirSync("tests/package").filter((name) => name.endsWith(".test.mjs"));
-  return files.flatMap((file) => {
-    const path = `tests/package/${file}`;
-    const names = [...readFileSync(path, "utf8").matchAll(/^\s*law\(\s*"([^"]+)"/gm)].map(([, name]) => name);
-    return names.map((name) => {
-      const pattern = `^${name.replaceAll(/[^\w ,:]/g, ".")}$`;
-      const options = [`--test-name-pattern=${pattern}`, "--test-reporter=spec"];
-      const repeat = `node --test-name-pattern="${pattern}" ${path}`;
-      return law("package", name, 2 ** 31, [process.execPath, ...options, path], repeat);
-    });
-  });
+/** Those of the package. A law says so after its result. */
+async function packageLaws() {
+  if (chosen.length > 0 && !chosen.includes("package")) return [];
+  const paths = readdirSync("tests/package").map((name) => `tests/package/${name}`);
+  const files = paths.filter((path) => path.endsWith(".test.mjs") && readFileSync(path, "utf8").includes("law("));
+  const found = await Promise.all(files.map((path) => packageLawsIn(path)));
+  return found.flat();
+}
+
+async function packageLawsIn(path) {
+  const { output } = await run([process.execPath, "--test-reporter=tap", path], 1, 1, PATIENCE_MS);
+  const found = [];
+  let name;
+  for (const line of output.split("\n")) {
+    name = /^(?:not )?ok \d+ - (.*)$/.exec(line)?.[1] ?? name;
+    if (!isLaw(line)) continue;
+    const pattern = `^${name.replaceAll(/[^\w ,:]/g, ".")}$`;
+    const command = [process.execPath, `--test-name-pattern=${pattern}`, "--test-reporter=spec", path];
+    found.push(law("package", name, 2 ** 31, command, `node --test-name-pattern="${pattern}" ${path}`));
+  }
+  if (found.length === 0) throw new Error(`${path} has no law that passes:\n${output}`);
+  return found;
 }

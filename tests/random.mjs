@@ -15,10 +15,10 @@ export function random(seed) {
 }
 
 /**
- * A test of something that holds in every case. Calls `check(random, seen)` for `cases` cases, each with a generator of its
- * own. Every machine runs the same ones, unless TOLLGATE_SEED names the first case and TOLLGATE_CASES how many follow. A
- * case that fails prints the command that repeats it alone. `check` counts in `seen` what it came across; `enough(seen)`
- * asserts that the usual cases come across everything that matters.
+ * A test of something that holds in every case. Calls `check(random, seen)` for `cases` cases, each with a generator of
+ * its own. Every machine runs the same ones, unless TOLLGATE_SEED names the first case and TOLLGATE_CASES how many
+ * follow. A case that fails prints the command that repeats it alone. `check` counts in `seen` what it came across;
+ * `enough(seen)` asserts that the usual cases come across everything that matters.
  *
  *   law("a bucket agrees with its model", { seed: 7, cases: 700 }, ({ below }, seen) => { ... }, (seen) => { ... });
  */

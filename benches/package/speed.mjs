@@ -12,18 +12,15 @@ import { Bucket as PlainBucket } from "./contestants/plain.mjs";
 import { flexibleOneByOne, flexibleTogether } from "./contestants/rate-limiter-flexible.mjs";
 import { bottleneck, limiterThrottle, pThrottled } from "./contestants/scheduling.mjs";
 
-/** Which limit each question goes to: 0 to the one that grants, 1 to the one that refuses. */
+/** Which limit each call asks: 0 is the one that grants, 1 the one that refuses. */
 const CASES = { allowed: () => 0, refused: () => 1, mixed: () => Math.floor(Math.random() * 2) };
+const ALL_CASES = Object.keys(CASES);
 
-/** Those who do the same: Tollgate first, and then whom it is compared with. */
+/** Contestants that do the same: Tollgate first, then what it is compared with. */
 const GROUPS = [
-  { title: "time given", all: [bucket, core, empty, plain], cases: ["allowed", "refused", "mixed"] },
-  {
-    title: "own clock",
-    all: [bucketWithClock, limiter, flexibleOneByOne, flexibleTogether],
-    cases: ["allowed", "refused", "mixed"],
-  },
-  { title: "calls if allowed", all: [limiterConsume, pacer], cases: ["allowed", "refused", "mixed"] },
+  { title: "time given", all: [bucket, core, empty, plain], cases: ALL_CASES },
+  { title: "own clock", all: [bucketWithClock, limiter, flexibleOneByOne, flexibleTogether], cases: ALL_CASES },
+  { title: "calls if allowed", all: [limiterConsume, pacer], cases: ALL_CASES },
   { title: "calls as soon as allowed", all: [limiterThrottle, pThrottled, bottleneck], cases: ["allowed"] },
 ];
 

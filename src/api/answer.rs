@@ -49,3 +49,43 @@ pub(super) fn decided(reply: &ObjectReply) -> Result<&Decided, Problem> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::Value;
+
+    use super::super::request::Request;
+    use super::*;
+    use crate::limit::{Decision, Snapshot};
+    use crate::policy::Policies;
+    use crate::protocol::LimitAnswer;
+
+    /// The settling of a reservation in which the work has cost `tokens` in the end: the costs that the object is asked for,
+    /// and the body of the reply.
+    fn settle(cost: &str, tokens: u64) -> (Vec<u64>, Value) {
+        let policies = Policies::parse(r#"{"api":{"rate":10,"period":"10s"}}"#).unwrap();
+        let body = format!(r#"{{"policy":"api","key":"alice","reservation":"1"{cost}}}"#);
+        let request = Request::parse(Endpoint::Settle, body.as_bytes()).unwrap();
+        let resolved = ResolvedRequest::new(&request, &policies).unwrap();
+        let decision = Decision::Allow { tokens, ready_at: 0 };
+        let snapshot = Snapshot { tokens: 0, drops: 0, at: 0 };
+        let limits = vec![LimitAnswer { decision, remaining: 0, owed: 0, reset_at: None, snapshot }];
+        let decided = Decided { now: 0, is_replayed: false, open_reservations: 0, reservation: None, limits };
+        let Reply { body, .. } = resolved.reply(&ObjectReply::Decided(decided)).unwrap();
+        (resolved.items[0].costs.clone(), serde_json::from_str(&body).unwrap())
+    }
+
+    #[test]
+    fn settle_says_what_was_asked_and_what_the_work_has_cost() {
+        let (costs, body) = settle(r#","cost":1000"#, 10);
+        assert_eq!(costs, [1_000]);
+        assert_eq!((&body["cost"], &body["tokens"]), (&1_000.into(), &10.into()));
+    }
+
+    #[test]
+    fn settle_without_a_cost_takes_what_was_reserved() {
+        let (costs, body) = settle("", 7);
+        assert_eq!(costs, [0_u64; 0]);
+        assert_eq!((&body["cost"], &body["tokens"]), (&7.into(), &7.into()));
+    }
+}

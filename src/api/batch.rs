@@ -118,3 +118,77 @@ fn verdicts<'r, 'a>(results: &'r [ItemResult<'a>]) -> impl Iterator<Item = &'r V
         ItemResult::Undecided { .. } => None,
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::super::endpoint::Endpoint;
+    use super::super::request::Request;
+    use super::*;
+    use crate::limit::{Decision, Snapshot};
+    use crate::policy::Policies;
+    use crate::protocol::LimitAnswer;
+
+    const NOW: i64 = 1_000;
+
+    fn batch() -> ResolvedRequest {
+        let policies = Policies::parse(r#"{"api":{"rate":10,"period":"10s"}}"#).unwrap();
+        let body = r#"{"requests":[{"policy":"api","key":"a"},{"policy":"api","key":"b"},{"policy":"api","key":"c"}]}"#;
+        ResolvedRequest::new(&Request::parse(Endpoint::Batch, body.as_bytes()).unwrap(), &policies).unwrap()
+    }
+
+    fn object_reply(decision: Decision) -> ObjectReply {
+        let snapshot = Snapshot { tokens: 0, drops: 0, at: NOW };
+        let limits = vec![LimitAnswer { decision, remaining: 0, owed: 0, reset_at: None, snapshot }];
+        let reservation = None;
+        ObjectReply::Decided(Decided { now: NOW, is_replayed: false, open_reservations: 0, reservation, limits })
+    }
+
+    /// The reply when each key's object has answered so: its status, `Retry-After`, and body.
+    fn reply(replies: [Result<ObjectReply, Cause>; 3]) -> Result<(u16, Option<String>, Value), Problem> {
+        let calls: Vec<_> = [&[0][..], &[1], &[2]].into_iter().zip(replies).collect();
+        let Reply { status, headers, body } = batch().batch_reply(&calls)?;
+        let retry_after = headers.into_iter().find_map(|(name, value)| (name == "retry-after").then_some(value));
+        Ok((status, retry_after, serde_json::from_str(&body).unwrap()))
+    }
+
+    #[test]
+    fn a_refusal_is_final_whatever_became_of_the_others() {
+        let allow = || Ok(object_reply(Decision::Allow { tokens: 1, ready_at: NOW }));
+        let wait = || Ok(object_reply(Decision::Wait { retry_at: NOW + 1_500 }));
+        for (replies, undecided) in [
+            ([wait(), Err(Cause::Timeout), allow()], [None, Some("timeout"), None]),
+            ([Err(Cause::Failed), Err(Cause::Overloaded), wait()], [Some("failed"), Some("overloaded"), None]),
+        ] {
+            let (status, retry_after, body) = reply(replies).unwrap();
+            assert_eq!((status, retry_after.as_deref()), (429, Some("2")));
+            assert_eq!(
+                body["detail"],
+                "nothing was taken: policy api has 0 of 10 tokens left and the cost is 1; retry in 1500 ms"
+            );
+            for (result, undecided) in body["results"].as_array().unwrap().iter().zip(undecided) {
+                match undecided {
+                    Some(cause) => assert_eq!(*result, json!({"policy": "api", "undecided": cause})),
+                    None => assert!(result["allowed"].is_boolean()),
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn without_a_refusal_one_that_did_not_answer_leaves_it_undecided() {
+        let allow = || Ok(object_reply(Decision::Allow { tokens: 1, ready_at: NOW }));
+        assert_eq!(reply([allow(), Err(Cause::Timeout), allow()]), Err(Problem::Unavailable { cause: Cause::Timeout }));
+        assert_eq!(reply([allow(), allow(), allow()]).map(|(status, ..)| status), Ok(200));
+    }
+
+    #[test]
+    fn what_can_never_pass_has_no_time_to_retry_at() {
+        let wait = Ok(object_reply(Decision::Wait { retry_at: NOW + 1_500 }));
+        let never = Ok(object_reply(Decision::Never { max: 0 }));
+        let (status, retry_after, body) = reply([wait, never, Err(Cause::Failed)]).unwrap();
+        assert_eq!((status, retry_after), (429, None));
+        assert_eq!((body.get("retry_at"), body.get("retry_after_ms")), (None, None));
+    }
+}

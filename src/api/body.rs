@@ -1,4 +1,4 @@
-//! The fields of bodies, one by one.
+//! The fields of bodies, each with its check.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -51,7 +51,7 @@ pub(super) enum Mode {
 }
 
 pub(super) fn key<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Cow<'de, str>, D::Error> {
-    /// `Cow` alone would always copy; this borrows whatever has no escapes.
+    /// `Cow` alone would always copy; this borrows text without escapes.
     struct Key;
     impl<'de> Visitor<'de> for Key {
         type Value = Cow<'de, str>;
@@ -79,7 +79,7 @@ fn checked_key<E: Error>(key: &str) -> Result<&str, E> {
 }
 
 fn mode<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Mode>, D::Error> {
-    /// A text and nothing else: what serde derives would take an object too.
+    /// Text only: what serde derives would accept an object too.
     struct Text;
     impl Visitor<'_> for Text {
         type Value = Mode;
@@ -111,7 +111,7 @@ fn items<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Item<'de>>, D
     deserializer.deserialize_any(List)
 }
 
-/// An item, and no list of its fields without their names.
+/// An item as an object: what serde derives would accept an array of its fields too.
 struct Object<'a>(Item<'a>);
 
 impl<'de> Deserialize<'de> for Object<'de> {

@@ -117,7 +117,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_cost_by_limit_names_every_limit_and_no_other() {
+    fn a_cost_by_limit_must_name_exactly_the_limits() {
         let json = r#"{"two":{"limits":[{"name":"a","rate":5,"period":"1s"},{"name":"b","rate":9,"period":"1s"}]},
             "one":{"rate":5,"period":"1s"}}"#;
         let policies = crate::policy::Policies::parse(json).unwrap();

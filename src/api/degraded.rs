@@ -1,11 +1,11 @@
-//! The response where a policy lets pass what cannot be decided.
+//! The response where no decision could be made and the policy fails open.
 
 use serde::Serialize;
 
 use super::reply::Reply;
 use crate::policy::Cause;
 
-/// The response where a policy lets pass what cannot be decided.
+/// The response where no decision could be made for `cause`, and all `policies` fail open for it.
 #[must_use]
 pub fn degraded_reply(policies: &[&str], cause: Cause) -> Reply {
     #[derive(Serialize)]

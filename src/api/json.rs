@@ -1,4 +1,4 @@
-//! JSON to values, or to an error that its author understands.
+//! JSON to values, or to an error that a client can act on.
 
 use std::fmt;
 
@@ -10,7 +10,7 @@ use super::text::shortened;
 use crate::limit::MAX_TOKENS;
 
 pub(super) fn from_json<'a, T: Deserialize<'a>>(body: &'a [u8], expected: &str) -> Result<T, Problem> {
-    // What serde derives would take an array for the fields without their names.
+    // What serde derives would accept an array of the fields too.
     match body.trim_ascii_start().first() {
         Some(b'[') => bad_request(format!("invalid type: sequence, expected {expected}")),
         _ => serde_json::from_slice(body).or_else(|error| {

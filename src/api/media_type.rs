@@ -5,7 +5,7 @@ use super::problem::Problem;
 /// Checks that the headers of a request say that its body is plain JSON.
 ///
 /// # Errors
-/// [`Problem::UnsupportedMediaType`] for any other `Content-Type`, and for none: a form sent by mistake must not pass.
+/// [`Problem::UnsupportedMediaType`] for any other `Content-Type` or a missing one: a form sent by mistake must not pass.
 /// [`Problem::UnsupportedContentEncoding`] for a body that is compressed.
 pub fn require_json(content_type: Option<&str>, content_encoding: Option<&str>) -> Result<(), Problem> {
     let essence = content_type.unwrap_or_default().split(';').next().unwrap_or_default().trim();
@@ -24,7 +24,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_json_is_json() {
+    fn accepts_json_only() {
         for accepted in ["application/json", "Application/JSON; charset=utf-8", " application/json "] {
             assert_eq!(require_json(Some(accepted), None), Ok(()), "{accepted}");
         }
@@ -35,7 +35,7 @@ mod tests {
     }
 
     #[test]
-    fn a_compressed_body_is_not_read() {
+    fn rejects_compressed_bodies() {
         let json = Some("application/json");
         for accepted in [None, Some(""), Some("identity"), Some(" Identity ")] {
             assert_eq!(require_json(json, accepted), Ok(()), "{accepted:?}");

@@ -19,17 +19,17 @@ pub enum Problem {
     CostTooLarge { limit: String, cost: u64, max: u64 },
     /// No credentials, or wrong ones.
     Unauthorized,
-    /// No such path.
+    /// There is nothing at this path.
     NotFound { path: String },
-    /// No such policy; those that the caller may know.
+    /// There is no such policy; `known` are those that the caller may know.
     UnknownPolicy { policy: String, known: Vec<String> },
-    /// No such reservation, or it has expired.
+    /// The policy and key have no such reservation, or it has expired.
     UnknownReservation,
     /// The reservation was settled at another cost, or cancelled.
     ReservationClosed,
     /// The key has as many open reservations as it can have.
     TooManyReservations { max: u64 },
-    /// The key has as many replays as it can have, and the first expires after so many milliseconds.
+    /// The key remembers as many idempotency keys as it can; it forgets the first of them after `retry_after_ms`.
     TooManyIdempotencyKeys { max: u64, retry_after_ms: u64 },
     /// The `Idempotency-Key` came before, with another request.
     IdempotencyKeyReused,
@@ -257,5 +257,36 @@ mod tests {
         assert_eq!(detail(3), r#"there is no policy "x\""; there are p0, p1, p2"#);
         assert!(detail(20).ends_with("p18, p19"));
         assert!(detail(21).contains("; there are 21, such as p0, ") && detail(21).ends_with("p18, p19"));
+    }
+
+    /// docs/http.md lists every problem, with its status.
+    #[test]
+    fn every_problem_is_documented() {
+        let documented = include_str!("../../docs/http.md");
+        let text = String::new;
+        let problems = [
+            Problem::BadRequest { detail: text() },
+            Problem::CostTooLarge { limit: text(), cost: 0, max: 0 },
+            Problem::Unauthorized,
+            Problem::NotFound { path: text() },
+            Problem::UnknownPolicy { policy: text(), known: Vec::new() },
+            Problem::UnknownReservation,
+            Problem::MethodNotAllowed { method: text(), allow: "" },
+            Problem::RequestTimeout,
+            Problem::ReservationClosed,
+            Problem::TooManyReservations { max: 0 },
+            Problem::TooManyIdempotencyKeys { max: 0, retry_after_ms: 0 },
+            Problem::BodyTooLarge,
+            Problem::UnsupportedMediaType { found: text() },
+            Problem::UnsupportedContentEncoding { found: text() },
+            Problem::IdempotencyKeyReused,
+            Problem::Misconfigured,
+            Problem::Unavailable { cause: Cause::Failed },
+        ];
+        for problem in problems {
+            let (status, kind, _) = problem.class();
+            let kind = kind.trim_start_matches("urn:problem-type:tollgate:");
+            assert!(documented.contains(&format!("| {status} | `{kind}` |")), "{status} {kind}");
+        }
     }
 }

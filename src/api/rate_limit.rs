@@ -165,7 +165,7 @@ mod tests {
         let debtor = r#""rate":1,"period":"1m","capacity":5,"max_debt":10"#;
         let reserve = Verb::Reserve { max_wait_ms: None };
         for (fields, steps, expected) in [
-            // Full: whoever takes all of it gets the next token a second later, or a minute.
+            // Full: a caller who takes all of it gets the next token a second later, or a minute.
             (ten, &[(0, 0, Verb::Consume)][..], r#""p";r=10;t=1"#),
             (slow, &[(0, 0, Verb::Consume)], r#""p";r=5;t=60"#),
             // The last token: the next, not a full bucket.

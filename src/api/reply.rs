@@ -1,4 +1,4 @@
-//! An answer as HTTP has it.
+//! An HTTP response.
 
 use serde::Serialize;
 
@@ -13,12 +13,12 @@ pub struct Reply {
     pub body: String,
 }
 
-/// A refusal by a policy of one limit has about so many bytes: room for it from the start saves growing thrice.
+/// About the length of a refusal by a policy of one limit. To reserve it at once saves growing three times.
 const TYPICAL_BODY_LEN: usize = 512;
 
 impl Reply {
-    /// A JSON answer. Nothing here may be cached, and any page may read it: credentials are in a header that a page
-    /// must have been given, not in a cookie that a browser would add by itself.
+    /// A JSON answer. It must not be cached, and any page may read it: credentials are in a header, which a page must have
+    /// been given, not in a cookie, which a browser would add on its own.
     pub(super) fn json(status: u16, media_type: &str, body: &impl Serialize) -> Self {
         let mut bytes = Vec::with_capacity(TYPICAL_BODY_LEN);
         // Our own types cannot fail to serialize, and JSON is UTF-8.
@@ -36,8 +36,8 @@ impl Reply {
         Self { status, headers, body }
     }
 
-    /// The whole as one text, which costs less to hand over than its parts: the status, a line for each header, an empty
-    /// line, the body.
+    /// The whole as one text, which is cheaper to hand over to JavaScript than its parts: the status, a line for each header,
+    /// an empty line, the body.
     #[must_use]
     pub fn to_text(&self) -> String {
         let headers = self.headers.iter().map(|(name, value)| name.len().saturating_add(value.len()).saturating_add(3));
@@ -60,7 +60,7 @@ impl Reply {
         self
     }
 
-    /// The answer to a browser that asks whether it may ask.
+    /// The answer to a browser's CORS preflight.
     #[must_use]
     pub fn preflight() -> Self {
         let header = |name, value: &str| (name, value.to_owned());
@@ -73,7 +73,7 @@ impl Reply {
         Self { status: 204, headers, body: String::new() }
     }
 
-    /// The answer to whoever watches that the service lives.
+    /// The answer to a health check.
     #[must_use]
     pub fn healthy() -> Self {
         #[derive(Serialize)]

@@ -13,16 +13,16 @@ use super::text::shown;
 use crate::limit::Verb;
 use crate::protocol::Action;
 
-/// The longest body that is read, in bytes. The longest valid one, a batch with keys of escapes, is four times as long;
-/// whoever has such keys sends fewer at once.
+/// The longest body that is read, in bytes. A batch of the longest keys, all of them escaped, would be four times as long;
+/// callers with such keys must send fewer at once.
 pub const MAX_BODY_LEN: usize = 16 * 1024;
 
-/// The longest key in bytes of UTF-8. Room for a URL or an e-mail address with a tenant before it; whoever has longer
-/// ones hashes them.
+/// The longest key in bytes of UTF-8: room for a URL, or an e-mail address after a tenant. Callers with longer ones must
+/// hash them.
 pub const MAX_KEY_LEN: usize = 512;
 
-/// The most requests in a batch. Each key of it is a call to another object, and all of them are held until the last
-/// has answered.
+/// The most requests in a batch. Each key is a call to another object, and all tokens are held until the last object has
+/// answered.
 pub const MAX_BATCH: usize = 16;
 
 /// A request: what is to be done, and with which budgets.
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_is_a_policy_a_key_and_perhaps_more() {
+    fn parses_a_policy_a_key_and_optional_fields() {
         let reserve = |max_wait_ms| Action::Reserve(Verb::Reserve { max_wait_ms });
         let by_limit = Cost::ByLimit(vec![("a".into(), 2), ("b".into(), 0)]);
         for (endpoint, more, (action, cost)) in [
@@ -192,9 +192,10 @@ mod tests {
     }
 
     #[test]
-    fn a_snapshot_is_asked_for_on_every_path_and_of_each_request_in_a_batch() {
+    fn every_endpoint_takes_snapshot_and_so_does_each_request_of_a_batch() {
         let of = |endpoint, body: String| {
-            Request::parse(endpoint, body.as_bytes()).map(|ask| ask.items.iter().map(|item| item.snapshot).collect())
+            Request::parse(endpoint, body.as_bytes())
+                .map(|request| request.items.iter().map(|item| item.snapshot).collect())
         };
         for endpoint in Endpoint::ALL {
             let more = match endpoint {
@@ -214,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn a_batch_is_a_list_of_them() {
+    fn parses_a_batch() {
         let body = r#"{"requests":[{"policy":"a","key":"x"},{"policy":"a","key":"y","cost":2}]}"#;
         let items = vec![item("a", "x", None), item("a", "y", Some(Cost::Each(2)))];
         assert_eq!(
@@ -247,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_meaning_for_a_path_is_not_ignored() {
+    fn rejects_fields_that_an_endpoint_does_not_take() {
         for (endpoint, more, expected) in [
             (
                 Endpoint::Refund,
@@ -294,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn every_mistake_is_named_with_what_would_be_right() {
+    fn says_what_is_wrong_and_what_would_be_right() {
         for (body, expected) in [
             ("", "the body is not valid JSON: EOF while parsing a value at line 1 column 0"),
             ("null", "invalid type: null, expected a JSON object with \"policy\", \"key\" and optional fields"),
@@ -328,16 +329,19 @@ mod tests {
     }
 
     #[test]
-    fn a_key_of_512_bytes_passes_and_one_of_513_does_not() {
+    fn accepts_a_key_of_512_bytes_and_rejects_one_of_513() {
         let body = |len: usize| format!(r#"{{"policy":"p","key":"{}"}}"#, "k".repeat(len));
-        assert_eq!(Request::parse(Endpoint::Consume, body(512).as_bytes()).map(|ask| ask.items[0].key.len()), Ok(512));
+        assert_eq!(
+            Request::parse(Endpoint::Consume, body(512).as_bytes()).map(|request| request.items[0].key.len()),
+            Ok(512)
+        );
         assert!(detail(&body(513)).contains("a key of 513 bytes is too long: at most 512"));
         // 171 characters of three bytes are 513 bytes: bytes are counted, not characters.
         assert!(detail(&format!(r#"{{"policy":"p","key":"{}"}}"#, "語".repeat(171))).contains("a key of 513 bytes"));
     }
 
     #[test]
-    fn a_key_with_invalid_utf_8_is_refused_rather_than_mended() {
+    fn rejects_a_key_that_is_not_utf_8() {
         assert!(matches!(
             Request::parse(Endpoint::Consume, b"{\"policy\":\"p\",\"key\":\"\xff\"}"),
             Err(Problem::BadRequest { .. })
@@ -345,11 +349,11 @@ mod tests {
     }
 
     #[test]
-    fn a_cost_may_be_written_with_a_point_if_it_is_whole() {
+    fn accepts_whole_costs_with_a_decimal_point() {
         for (cost, expected) in [("1.0", 1), ("1e3", 1000), ("-0.0", 0), ("9007199254740991.0", MAX_TOKENS), ("0", 0)] {
             let body = format!(r#"{{"policy":"p","key":"a","cost":{cost}}}"#);
             assert_eq!(
-                Request::parse(Endpoint::Consume, body.as_bytes()).map(|mut ask| ask.items.remove(0).cost),
+                Request::parse(Endpoint::Consume, body.as_bytes()).map(|mut request| request.items.remove(0).cost),
                 Ok(Some(Cost::Each(expected))),
                 "{cost}"
             );
@@ -357,7 +361,7 @@ mod tests {
     }
 
     #[test]
-    fn a_body_of_the_largest_size_is_read_and_one_byte_more_is_not() {
+    fn accepts_a_body_of_the_largest_size_and_rejects_one_byte_more() {
         let body = |len: usize| format!("{:len$}", r#"{"policy":"p","key":"a"}"#);
         assert!(Request::parse(Endpoint::Consume, body(MAX_BODY_LEN).as_bytes()).is_ok());
         assert_eq!(Request::parse(Endpoint::Consume, body(MAX_BODY_LEN + 1).as_bytes()), Err(Problem::BodyTooLarge));

@@ -1,6 +1,6 @@
-//! A client's text in a message: escaped, and no longer than helps.
+//! A client's text in a message: escaped and cut short.
 
-/// A message of which a client's text may be a part: its beginning and its end, which say what was wrong and where.
+/// The beginning and the end of a message that contains a client's text: they say what was wrong and where.
 pub(super) fn shortened(message: &str) -> String {
     const MOST: usize = 200;
     let mut all = message.char_indices();
@@ -13,7 +13,7 @@ pub(super) fn shortened(message: &str) -> String {
     }
 }
 
-/// A client's text in an answer to it: in quotes, escaped, and no longer than helps.
+/// A client's text for an answer to that client: quoted, escaped and cut short.
 pub(super) fn shown(text: &str) -> String {
     const MOST: usize = 80;
     match text.char_indices().nth(MOST) {

@@ -1,4 +1,4 @@
-//! What a client is told when no decision can be made.
+//! Whether a policy fails open or closed when no decision can be made.
 
 use std::fmt;
 
@@ -36,7 +36,7 @@ impl Cause {
         }
     }
 
-    /// The cause of that word; a word that is none is [`Cause::Failed`].
+    /// The cause of that word; [`Cause::Failed`] for an unknown word.
     #[must_use]
     pub fn of(word: &str) -> Self {
         Self::from_word(word).unwrap_or(Self::Failed)

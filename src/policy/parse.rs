@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn a_policy_of_several_limits_has_them_in_a_list_with_names() {
+    fn reads_several_limits_with_their_names() {
         let json = r#"{"llm":{"limits":[{"name":"requests","rate":60,"period":"1m"},
             {"name":"tokens","rate":100000,"period":"1day","kind":"fixed_window","write_ahead":0}],"on_error":"open"}}"#;
         let policies = Policies::parse(json).unwrap();
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn a_crash_costs_a_second_or_a_twentieth_and_nothing_of_a_budget_that_never_comes_back() {
+    fn write_ahead_is_a_second_or_a_twentieth_and_nothing_for_a_budget_that_never_refills() {
         for (fields, expected) in [
             (r#""rate":19,"period":"1m""#, 0),
             (r#""rate":20,"period":"1m""#, 1),

@@ -87,7 +87,7 @@ impl Reader<'_> {
         }
     }
 
-    /// One of the named values; the first if there is none.
+    /// One of the named values; the first if the field is absent.
     pub(super) fn choice<T: Copy>(&mut self, field: &str, choices: &[(&str, T); 2]) -> T {
         let [(first, default), (second, other)] = *choices;
         match self.fields.get(field).map(Value::as_str) {
@@ -173,16 +173,16 @@ const fn field_of(error: &ConfigError) -> &'static str {
 pub(super) const LIMIT_FIELDS: [&str; 8] =
     ["kind", "rate", "period", "capacity", "max_debt", "initial", "offset", "write_ahead"];
 
-/// The longest name of a policy or a limit. Names go into headers and logs; a longer one is no name.
+/// The longest name of a policy or a limit: names go into headers and logs.
 const MAX_NAME_LEN: usize = 64;
 
-/// A crash then costs a key at most a twentieth of its burst, or what comes back in a second, in which it may not even be
-/// over: nobody notices either, and a busy key writes once for as many tokens.
+/// A twentieth of the burst, or what is refilled in a second if that is more. A crash that costs a key so little goes
+/// unnoticed, and a busy key writes only once for so many tokens.
 fn default_write_ahead(config: &Config) -> u64 {
     let Config { rate, period_ms, capacity, .. } = *config;
     let in_a_second = u128::from(rate).saturating_mul(1_000).checked_div(period_ms.into()).unwrap_or(0);
     match rate {
-        0 => 0, // what it loses never comes back
+        0 => 0, // lost tokens would never be refilled
         _ => u64::try_from(in_a_second).unwrap_or(capacity).max(capacity / 20).min(capacity),
     }
 }

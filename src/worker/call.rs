@@ -149,10 +149,9 @@ impl Call {
             };
             // A look changes nothing, so it need not be told from its repetition.
             let request_id = (!matches!(action, Action::Look(_))).then_some(request_id);
-            // Those of a settlement may be left out.
-            let costs =
-                items(object).into_iter().map(|item| item.costs.clone()).filter(|costs| !costs.is_empty()).collect();
-            ObjectRequest { action, request_id, costs }
+            // None to settle at what was reserved.
+            let costs = items(object).into_iter().map(|item| item.costs.clone()).filter(|costs| !costs.is_empty());
+            ObjectRequest { action, request_id, costs: costs.collect() }
         });
         let batch = Batch::new(requests.collect(), now);
         Self { asked, is_batch, objects, batch }

@@ -10,10 +10,12 @@ export class KeyObject extends DurableObject {
 
   constructor(context, env) {
     super(context, env);
-    // Weakly: WebAssembly keeps the host until the Rust half is freed, and that is not before this object is.
+    // Weakly: WebAssembly keeps the host until the Rust half is freed, and that is not before this object is. Functions that are
+    // made together keep whatever any of them uses, so neither of these may use `this`.
     const self = new WeakRef(this);
-    this.#host = new Host(context.storage, () => self.deref()?.#rust());
-    this.#rust = lasting(() => new built.KeyObject(String(context.id), env, this.#host));
+    const host = new Host(context.storage, () => self.deref()?.#rust());
+    this.#rust = lasting(() => new built.KeyObject(String(context.id), env, host));
+    this.#host = host;
   }
 
   decide(policies, request, definitions) {
@@ -81,7 +83,7 @@ class Host {
     setTimeout(() => this.#rust()?.flush_idle(), ms);
   }
 
-  /** The alarm that rings is none any more; what comes of it sets the next. */
+  /** The alarm rings: now there is none, until this call has set the next. */
   alarmed() {
     this.#isAlarmKnown = true;
   }

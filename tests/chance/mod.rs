@@ -12,7 +12,7 @@ use proptest::test_runner::{Config, RngSeed};
 /// What every machine tries.
 const SEED: u64 = 7;
 
-/// In a browser a law is a short form of itself, and one for a build whose every step is checked: so many times fewer cases.
+/// A browser tries a short form of each law: one case in so many.
 const IN_BROWSER: u64 = 5;
 
 /// The seed, and how many cases to try where it is up to the law.

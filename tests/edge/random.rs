@@ -4,7 +4,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use super::chance;
 
-/// SplitMix64: small, and every seed is a good one.
+/// `SplitMix64`: small, and every seed is a good one.
 pub(crate) struct Random(u64);
 
 impl Random {

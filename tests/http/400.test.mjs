@@ -35,7 +35,7 @@ test("takes 7 of alice's 20, for the tests after this one", async () => {
   assert.equal((await tollgate.consume({ policy: "api", key: "alice", cost: 7 })).status, 200);
 });
 
-test("a body that is no request", async (t) => {
+test("a body that is not a request", async (t) => {
   const key = (text) => `{"policy":"api","key":${text}}`;
   const cost = (text) => `{"policy":"api","key":"alice","cost":${text}}`;
   const keyOf = (...bytes) =>
@@ -179,7 +179,7 @@ test("a body that is no request", async (t) => {
   }
 });
 
-test("what has no meaning for a path, or is missing there", async () => {
+test("fields that an endpoint does not take, or misses", async () => {
   const takes = (field, known) => `\`${field}\` is not a field of this endpoint; its fields are ${known}, snapshot`;
   const item = '"policy":"api","key":"alice"';
   const many = (count) => Array.from({ length: count }, (_, i) => `{"policy":"api","key":"key ${i}"}`).join(",");
@@ -194,7 +194,6 @@ test("what has no meaning for a path, or is missing there", async () => {
       `{${item},"reservation":"ff","cost":1,"mode":"take"}`,
       takes("mode", "policy, key, reservation, cost"),
     ],
-    ["/v1/settle", `{${item},"reservation":"ff"}`, "missing field `cost`: what the work did cost in the end"],
     ["/v1/settle", `{${item},"cost":1}`, "missing field `reservation`: the id in the answer that reserved the tokens"],
     ["/v1/cancel", `{${item}}`, "missing field `reservation`: the id in the answer that reserved the tokens"],
     ["/v1/cancel", `{${item},"reservation":""}`, '"" is not a reservation id (13 hex digits)'],
@@ -233,7 +232,7 @@ test("what has no meaning for a path, or is missing there", async () => {
   }
 });
 
-test("a batch that is no object: what it should be", async () => {
+test("a batch that is not an object: what it should be", async () => {
   for (const [body, found, column] of [
     ["null", "null", 4],
     ["7", "integer `7`", 1],
@@ -264,7 +263,7 @@ test("an Idempotency-Key that is empty or longer than 255 bytes", async () => {
   assert.equal((await tollgate.consume({ policy: "api", key: "bob" }, longest)).status, 200);
 });
 
-test("a mode of another type: that it is, since the body is JSON", async () => {
+test("a mode of another type", async () => {
   for (const [mode, found] of [
     ["null", "null"],
     ["1", "integer `1`"],
@@ -315,7 +314,7 @@ test("no body at all", async () => {
   await assertRefusedUnchanged(undefined, problem(400, "bad-request", "Bad request", detail), headers);
 });
 
-test("a cost that the policy can never grant: the most that it can", async () => {
+test("a cost that the policy can never grant: the largest that it can", async () => {
   for (const [limit, cost, max_cost, more] of [
     ["api", 21, 20],
     ["api", Number.MAX_SAFE_INTEGER, 20],

@@ -1,4 +1,4 @@
-// No token, or a wrong one: nothing is served, not even what there is.
+// No token, or a wrong one: nothing is served, and nothing is revealed.
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { assertAnswer, PATHS, problem } from "./answers.mjs";

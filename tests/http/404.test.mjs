@@ -1,4 +1,4 @@
-// No such path, no such policy.
+// Unknown paths, policies and reservations.
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { assertAnswer, PATHS, problem } from "./answers.mjs";

@@ -50,7 +50,7 @@ const parts = (change) => {
 const numbers = (change) => parts((fine) => ({ numbers: change(fine.numbers) }));
 const set = (at, byte) => row((bytes) => bytes.fill(byte, at, at + 1));
 
-test("a row of these parts is read, so that what follows is the fault of one", async () => {
+test("the row that the tests below break is readable before", async () => {
   const tollgate = await down(parts(() => ({})));
   await tollgate.restart();
   assert.equal((await tollgate.peek({ ...ask, cost: 0 })).body.remaining, 7);
@@ -133,7 +133,7 @@ const strangers = {
   ],
 };
 for (const [name, [edit, reason]] of Object.entries(strangers)) {
-  test(`${name}: 503 for all policies of the key, since nobody knows what it means to them`, async () => {
+  test(`${name}: 503 for all policies of the key, since any of them might depend on it`, async () => {
     const tollgate = await down(edit);
     await tollgate.restart();
     await assertUnavailable(tollgate);
@@ -153,7 +153,7 @@ test("a table with other columns", async () => {
   await tollgate.stop();
 });
 
-test("a database that is none, and once it is mended the budget is what it was", async () => {
+test("a damaged database; once it is repaired the budget is as before", async () => {
   let intact;
   const tollgate = await down((file) => {
     execute(file, ["VACUUM"]); // takes what is in the log beside the file into it

@@ -36,7 +36,7 @@ test("a preflight is answered without a token, wherever it is sent", async () =>
   }
 });
 
-test("every answer may be read, with the headers that say when to come back", async () => {
+test("every answer may be read, with the headers that say when to retry", async () => {
   const ask = { policy: "api", key: "alice" };
   const answers = {
     200: tollgate.consume(ask, { headers: { origin } }),

@@ -1,4 +1,4 @@
-// What was spent stays spent: over kill -9, over new numbers; and it is found only with the same key secret.
+// Spent tokens stay spent: over kill -9 and over new numbers; and only the same key secret finds the bucket.
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { parseBucket, readRows } from "./rows.mjs";
@@ -15,7 +15,7 @@ test("after kill -9 and a restart the budget is as the last answer said", async 
     [0, 2, 429, 1],
     [0, 1, 200, 0],
     [333, 1, 429, 0], // 999 drops
-    [334, 1, 200, 0], // and 2 are left over, which are kept too
+    [334, 1, 200, 0], // and the 2 left over are kept too
     [999, 2, 429, 1],
     [1_000, 2, 200, 0],
   ]) {
@@ -30,7 +30,7 @@ test("after kill -9 and a restart the budget is as the last answer said", async 
 
 for (const [name, write_ahead] of [
   ["nothing answered is forgotten", 0],
-  ["of what was not taken no more is lost than is written ahead", 50],
+  ["at most what is written ahead is lost", 50],
 ]) {
   test(`killed in the middle of load, again and again: never more than the limit, and ${name}`, async () => {
     const CAPACITY = 1_000;
@@ -57,7 +57,7 @@ for (const [name, write_ahead] of [
         await killed;
       };
       await Promise.all(Array.from({ length: CALLERS }, caller));
-      assert.ok(unanswered > kill, "requests were on their way when it was killed");
+      assert.ok(unanswered > kill, "requests were in flight when it was killed");
       await tollgate.restart();
       const left = await remaining(tollgate);
       assert.ok(admitted + left <= CAPACITY, `${admitted} were admitted and ${left} of ${CAPACITY} are left`);
@@ -74,7 +74,7 @@ for (const [name, write_ahead] of [
   });
 }
 
-test("once spending has paused for a moment, a kill costs nothing of what is written ahead", async () => {
+test("once spending has paused for a moment, a kill costs nothing", async () => {
   const tollgate = await start({ policies: { api: { rate: 1, period: "1day", capacity: 1_000, write_ahead: 50 } } });
   for (let i = 0; i < 5; i++) await tollgate.consume(ask);
   const stored = () => {
@@ -88,7 +88,7 @@ test("once spending has paused for a moment, a kill costs nothing of what is wri
   assert.equal(BigInt(await remaining(tollgate)), ahead);
   const before = Number(ahead);
   for (let i = 0; i < 5; i++) await tollgate.consume(ask);
-  await new Promise((done) => setTimeout(done, 3_500)); // it is noticed after one second or two
+  await new Promise((done) => setTimeout(done, 3_500)); // the flush comes after one second or two
   await tollgate.kill();
   assert.equal(stored(), BigInt(before - 5));
   await tollgate.restart();
@@ -112,7 +112,7 @@ test("a reservation outlives a kill, and is settled after it", async () => {
   await tollgate.stop();
 });
 
-test("an answer to an Idempotency-Key is given again after a kill, and nothing is taken for it", async () => {
+test("the answer to an Idempotency-Key is replayed after a kill, and takes nothing", async () => {
   const tollgate = await start({ policies: { api: { rate: 1, period: "1day", capacity: 1_000 } } });
   const request = { ...ask, cost: 10 };
   const options = { headers: { "idempotency-key": "order 4711" } };
@@ -136,8 +136,15 @@ test("a policy with other numbers keeps the tokens, and the old state is never r
     ["a larger capacity", bucket(1, "1m", 10), 7, bucket(1, "1m", 1_000), 0, 3],
     ["a smaller capacity", bucket(1, "1m", 100), 10, bucket(1, "1m", 50), 0, 50],
     ["an empty bucket stays empty", bucket(1, "1m", 10), 10, bucket(1, "1m", 5), 0, 0],
-    ["what came back before is credited at the old rate", bucket(10, "10s", 10), 10, bucket(1, "1day", 10), 3_999, 3],
-    ["a faster rate is not credited for the time before", bucket(1, "1day", 10), 10, bucket(10, "10s", 10), 3_999, 0],
+    ["the refill until then is credited at the old rate", bucket(10, "10s", 10), 10, bucket(1, "1day", 10), 3_999, 3],
+    [
+      "a faster rate is not credited for the time until then",
+      bucket(1, "1day", 10),
+      10,
+      bucket(10, "10s", 10),
+      3_999,
+      0,
+    ],
     ["a larger window", window(5, "10s", 5), 4, window(50, "1m", 50), 0, 1],
     ["another kind starts full", bucket(10, "10s", 10), 10, window(7, "1day", 7), 0, 7],
     ["the same numbers", bucket(10, "10s", 10), 6, bucket(10, "10s", 10), 0, 4],
@@ -157,7 +164,7 @@ test("a policy with other numbers keeps the tokens, and the old state is never r
   await tollgate.restart({ policies: policies(3) });
   await eachRow(async (name, ask, { left, now }) => {
     assert.equal((await tollgate.peek({ ...ask, cost: 0 }, { now })).body.remaining, left, name);
-    // What it says is there is what can be taken, and that is kept too.
+    // The tokens it reports can be taken, and that is kept too.
     assert.equal((await tollgate.consume({ ...ask, cost: left }, { now })).status, 200, name);
   });
   await tollgate.kill();
@@ -168,8 +175,8 @@ test("a policy with other numbers keeps the tokens, and the old state is never r
   await tollgate.stop();
 });
 
-test("after a change of numbers retry_at holds, though the object sleeps in between", async () => {
-  // At the old rate a token takes a day. If the change were forgotten with each sleep, so would be the new rate.
+test("after a change of numbers retry_at holds, even if the object sleeps in between", async () => {
+  // At the old rate a token takes a day. If each sleep forgot the change, the new rate would never count.
   const tollgate = await start({ policies: { api: { rate: 1, period: "1day" } } });
   await tollgate.consume(ask);
   let now = NOW;
@@ -194,7 +201,7 @@ test("after a change of numbers retry_at holds, though the object sleeps in betw
   await tollgate.stop();
 });
 
-test("a bucket that is not full at first fills from when it was first asked, though the object sleeps in between", async () => {
+test("a bucket that starts below full fills from the first request on, even if the object sleeps in between", async () => {
   const tollgate = await start({ policies: { api: { rate: 1, period: "10s", capacity: 5, initial: 0 } } });
   for (const [key, verb] of [
     ["alice", "consume"],
@@ -218,7 +225,7 @@ test("a bucket that is not full at first fills from when it was first asked, tho
   await tollgate.stop();
 });
 
-test("a clock that stepped back is followed for good, though the object sleeps in between", async () => {
+test("a clock that stepped back is followed, even if the object sleeps in between", async () => {
   const tollgate = await start({ policies: { api: { rate: 1, period: "10s" } } });
   for (const [key, verb] of [
     ["alice", "consume"],
@@ -236,7 +243,7 @@ test("a clock that stepped back is followed for good, though the object sleeps i
   await tollgate.stop();
 });
 
-test("windows without an offset open at a moment of the key's own, the same after a restart", async () => {
+test("windows without an offset open at a phase derived from the key, the same after a restart", async () => {
   const tollgate = await start({ policies: { api: { kind: "fixed_window", rate: 1, period: "1day" } } });
   const keys = Array.from({ length: 12 }, (_, i) => `user ${i}`);
   const opens = async (key) => (await tollgate.consume({ policy: "api", key })).body.reset_at;

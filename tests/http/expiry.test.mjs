@@ -1,4 +1,4 @@
-// What need not be kept is deleted by alarms: buckets that are full again, and then the whole storage of their object.
+// Alarms delete what is no longer needed: buckets that are full again, and at last the whole storage of their object.
 import assert from "node:assert/strict";
 import { DatabaseSync } from "node:sqlite";
 import { test } from "node:test";
@@ -13,7 +13,7 @@ const HOUR = 3_600_000;
 const DAY = 24 * HOUR;
 
 const idOf = (file) => file.match(/([0-9a-f]{64})\.sqlite$/)[1];
-/** One after another takes long, and all at once would take more files than many systems allow a process. */
+/** In groups: one by one takes long, and all at once open more files than many systems allow a process. */
 async function inGroups(asks, send) {
   const answers = [];
   for (let at = 0; at < asks.length; at += 20) answers.push(...(await Promise.all(asks.slice(at, at + 20).map(send))));
@@ -29,7 +29,7 @@ async function runAlarms(tollgate, files, now, headers) {
   assert.equal(answer.status, 200, `${answer.text}\n${tollgate.log}`);
 }
 
-test("of 300 keys that were asked once nothing is left when their buckets are full again, and nothing is deleted before", async () => {
+test("300 keys that were used once leave nothing when their buckets are full again, and nothing is deleted before", async () => {
   const tollgate = await start({ policies: { api: { rate: 10, period: "1s" } }, around });
   const asks = Array.from({ length: 300 }, (_, i) => ({ policy: "api", key: `user ${i}` }));
   const before = Date.now();
@@ -43,7 +43,7 @@ test("of 300 keys that were asked once nothing is left when their buckets are fu
       rows.map(([name]) => name),
       ["b:api"],
     );
-    assert.ok(alarmAt >= before + HOUR && alarmAt <= after + HOUR, "nobody is woken sooner than in an hour");
+    assert.ok(alarmAt >= before + HOUR && alarmAt <= after + HOUR, "no object wakes sooner than in an hour");
   }
 
   await runAlarms(tollgate, files, NOW + 99);
@@ -56,7 +56,7 @@ test("of 300 keys that were asked once nothing is left when their buckets are fu
   assert.deepEqual(
     again.map(({ body }) => body),
     moved,
-    "they answer as new ones do",
+    "they answer like new ones",
   );
   for (const { rows, alarmAt } of files.map(contents))
     assert.ok(rows.length === 1 && alarmAt >= after + HOUR, "and are kept");
@@ -78,24 +78,24 @@ test("what is still needed stays, to the millisecond", async () => {
   const NEVER = undefined;
   const reserve = { cost: 4, mode: "reserve" };
   const id = { headers: { "idempotency-key": "an order" } };
-  // What is asked, the rows that this leaves, until when, and those that are left then.
+  // The requests, the rows they leave, until when, and the rows that are left then.
   for (const [name, requests, names, until, then] of [
-    ["tokens that have not come back", [["consume", { policy: "quick", cost: 7 }]], ["b:quick"], NOW + 700, []],
+    ["a bucket that is not full yet", [["consume", { policy: "quick", cost: 7 }]], ["b:quick"], NOW + 700, []],
     ["a debt", [["charge", { policy: "owing", cost: 40 }]], ["b:owing"], NOW + 4_000, []],
     ["a window", [["consume", { policy: "window" }]], ["b:window"], (Math.floor(NOW / HOUR) + 1) * HOUR, []],
-    ["a budget that never comes back", [["consume", { policy: "budget" }]], ["b:budget"], NEVER],
-    ["a budget of which nothing is spent", [["refund", { policy: "budget", cost: 1 }]], [], NOW, []],
+    ["a budget that never refills", [["consume", { policy: "budget" }]], ["b:budget"], NEVER],
+    ["an unspent budget that never refills", [["refund", { policy: "budget", cost: 1 }]], [], NOW, []],
     ["a reservation", [["consume", { policy: "kept", ...reserve }]], ["b:kept", "r:"], NOW + 120_000, []],
     [
-      "one that is given back",
+      "a reservation that is given back",
       [["consume", { policy: "refunded", ...reserve }]],
       ["b:refunded", "r:"],
       NOW + 120_000,
       [],
     ],
-    ["an answer that may be asked for again", [["consume", { policy: "quick" }, id]], ["b:quick"], NOW + DAY, []],
+    ["an answer that may be replayed", [["consume", { policy: "quick" }, id]], ["b:quick"], NOW + DAY, []],
     [
-      "beside a full one, one that is not",
+      "a full bucket beside one that is not",
       [
         ["consume", { policy: "quick" }],
         ["consume", { policy: "slow" }],
@@ -128,7 +128,7 @@ test("what is still needed stays, to the millisecond", async () => {
     assert.deepEqual(namesNow(), names, `${name}, a millisecond before`);
     assert.equal(await inspect(last), standing, name);
     const ringsIn = contents(file).alarmAt - Date.now();
-    if (names.length > 0) assert.ok(ringsIn > 0 && ringsIn <= 30 * DAY, `${name}: it is looked at again`);
+    if (names.length > 0) assert.ok(ringsIn > 0 && ringsIn <= 30 * DAY, `${name}: it is looked at again later`);
     if (until === NEVER) continue;
     await runAlarms(tollgate, [file], until);
     assert.deepEqual(namesNow(), then, name);
@@ -143,7 +143,7 @@ test("an alarm rings by itself and empties the storage", async () => {
   await tollgate.kill();
   const [file] = tollgate.databaseFiles();
   assert.equal(contents(file).rows.length, 1);
-  // It is due in an hour. The runtime keeps that in two places, which have to agree.
+  // Make it due now. The runtime keeps the moment in two places, which must agree.
   const due = `${Date.now() - 1_000}000000`;
   for (const [path, change] of [
     [file, `UPDATE _cf_METADATA SET value = ${due} WHERE key = 1`],
@@ -169,7 +169,7 @@ test("an alarm rings by itself and empties the storage", async () => {
     await sleep(20);
   }
   const { body } = await tollgate.consume({ policy: "api", key: "alice" });
-  assert.equal(body.remaining, 999, "and the key begins anew");
+  assert.equal(body.remaining, 999, "and the key starts afresh");
   await tollgate.stop();
 });
 
@@ -223,7 +223,7 @@ test("an alarm that fails is tried again in an hour, and then in twice as long e
     assert.ok(alarmAt >= before && alarmAt <= Date.now() + 30 * DAY);
     return Math.floor((alarmAt - before) / HOUR);
   };
-  // As after any sleep: what is in memory is not asked again whether it can be read.
+  // A restart, since rows are listed only when an object wakes.
   const failing = { "x-storage": "broken" };
   const broken = async () => {
     await tollgate.kill();
@@ -235,7 +235,7 @@ test("an alarm that fails is tried again in an hour, and then in twice as long e
   await tollgate.kill();
   assert.equal(tollgate.log.match(/not cleaned up/g).length, hours.length, "one line each time");
 
-  // Nothing else notices, and once it succeeds it starts again.
+  // Requests do not notice, and a success resets it.
   await tollgate.restart();
   assert.equal((await tollgate.peek({ policy: "api", key: "alice" })).status, 429);
   assert.equal(await ringsIn(), 1);

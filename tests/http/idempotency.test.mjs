@@ -88,7 +88,7 @@ test("every verb that moves tokens moves them once", async () => {
   }
 });
 
-test("a refusal is not remembered: who was refused asks anew", async () => {
+test("a refusal is not remembered: the same request is decided anew", async () => {
   const ask = { policy: "api", key: "carol", cost: 3 };
   await tollgate.consume({ ...ask, cost: 10 });
   for (let i = 0; i < 2; i++) {
@@ -101,7 +101,7 @@ test("a refusal is not remembered: who was refused asks anew", async () => {
   }
 });
 
-test("what only looks is not remembered", async () => {
+test("peeks are not remembered", async () => {
   const ask = { policy: "api", key: "dave", cost: 1 };
   for (const verb of ["peek", "peek", "consume", "peek"]) {
     assert.equal((await tollgate.post(verb, ask, withId("d"))).body.replayed, undefined, verb);
@@ -109,7 +109,7 @@ test("what only looks is not remembered", async () => {
   assert.equal((await tollgate.consume(ask, withId("d"))).body.replayed, true);
 });
 
-test("the same with another request is a mistake, and takes nothing; in other words it is the same", async () => {
+test("another request under the same key is 422 and takes nothing; other words for the same request are a replay", async () => {
   const detail = "this Idempotency-Key was used for another request; use a new one for each request";
   const reused = problem(422, "idempotency-key-reused", "Idempotency key reused", detail);
   const of = { policy: "api", key: "erin" };
@@ -205,7 +205,7 @@ test("a batch is replayed as a whole, over one key or several, over kill -9 as w
   }
 });
 
-test("a refused batch is not remembered, and one that is a mistake leaves nothing behind", async () => {
+test("a refused batch is not remembered, and a 422 leaves nothing behind", async () => {
   const once = (key, cost) => ({ policy: "once", key, cost });
   const send = (requests, id) => tollgate.post("batch", { requests }, withId(id));
   const requests = [once("b1", 10), once("b2", 10)];

@@ -1,4 +1,4 @@
-// Keys are taken as they are: whatever text, each has a budget of its own, and never another's.
+// Keys are taken as they are: any two different texts have two budgets.
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { start } from "./workerd.mjs";
@@ -7,7 +7,7 @@ const policy = "api";
 const CAPACITY = 7;
 const tollgate = await start({ policies: { [policy]: { rate: 1, period: "1day", capacity: CAPACITY } } });
 
-/** No two are equal, but for whoever trims, folds, normalizes, cuts, splits, or reads them as something else. */
+/** No two are equal unless one trims, folds, normalizes, cuts, splits or parses them. */
 const KEYS = [
   ...["alice", "Alice", "ALICE", "alice ", " alice", "alice\n", "alice\t", "alice\0", "alice\0bob", "alice\u00a0"],
   ...["é", "e\u0301", "É", "ﬁ", "fi", "ß", "ss", "ẞ", "I", "İ", "ı", "i", "Å", "\u212b", "A\u030a"],

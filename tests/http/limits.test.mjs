@@ -94,7 +94,7 @@ function answerOf(policy, at, top, parts, { retryAfter, reservation, detail } = 
 
 const capacity = (policy, index) => LIMITS[policy][index].capacity ?? LIMITS[policy][index].rate;
 
-test("all limits are taken from or none, and the answer is led by the one that matters most", async () => {
+test("all limits are taken from or none; the one that decides is at the top of the answer", async () => {
   const ask = { policy: "llm", key: "alice" };
   const rows = [
     // The smaller share is what is left of the whole. Exactly a fifth is not yet near the limit; one less is.
@@ -205,7 +205,7 @@ test("all limits are taken from or none, and the answer is led by the one that m
   }
 });
 
-test("the longest of the waits is the one to wait for, wherever it stands in the list", async () => {
+test("the longest wait counts, wherever it is in the list", async () => {
   const ask = { policy: "waits", key: "alice" };
   await tollgate.consume(ask);
   const parts = [
@@ -365,7 +365,7 @@ test("each verb asks all limits", async () => {
   });
 });
 
-test("near_limit is true from one less than a fifth, whatever does not divide by five", async () => {
+test("near_limit is true below a fifth, also of capacities that are not divisible by five", async () => {
   const near = await start({
     policies: Object.fromEntries([1, 4, 5, 7, 10, 101].map((n) => [`of-${n}`, { rate: n, period: "1day" }])),
   });
@@ -402,7 +402,7 @@ test("headers have one item for each limit, of one and of eight", async () => {
   assertAnswer(await tollgate.consume({ policy: "eight", key: "alice", cost: 7 }), answerOf("eight", 0, 0, eight));
 });
 
-test("a cost names every limit and no other, and is one that each could grant", async () => {
+test("a cost must name exactly the limits, and be one that each could grant", async () => {
   const bad = (detail) => problem(400, "bad-request", "Bad request", detail);
   const large = (name, cost, max) =>
     problem(

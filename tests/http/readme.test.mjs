@@ -1,4 +1,4 @@
-// What README.md shows works as it is written: its requests one after the other, and its policies.
+// What README.md and docs/http.md show works as it is written: their requests one after the other, and their policies.
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
@@ -6,42 +6,60 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, test } from "node:test";
 import { unstable_readConfig as readConfig } from "wrangler";
+import { PATHS } from "./answers.mjs";
 import { start, TOKEN } from "./workerd.mjs";
 
 const root = new URL("../../", import.meta.url).pathname;
-const readme = readFileSync(join(root, "README.md"), "utf8");
-const blocks = (language) =>
-  [...readme.matchAll(new RegExp(`^\`\`\`${language}\\n(.*?)^\`\`\``, "gms"))].map(([, text]) => text);
 const folder = mkdtempSync(join(tmpdir(), "tollgate-readme-"));
 after(() => rmSync(folder, { recursive: true }));
 
-test("every request succeeds with the policies of wrangler.toml", async () => {
+/** The code of a document in one language. */
+function blocks(document, language) {
+  const text = readFileSync(join(root, document), "utf8");
+  return [...text.matchAll(new RegExp(`^\`\`\`${language}\\n(.*?)^\`\`\``, "gms"))].map(([, code]) => code);
+}
+
+/** Runs all requests of a document with the policies of wrangler.toml: its script, and the answers. */
+async function run(document) {
   const { POLICIES } = readConfig({ config: join(root, "wrangler.toml") }).vars;
   const tollgate = await start({ policies: POLICIES, build: "deployed" });
-  const script = blocks("sh")
+  const script = blocks(document, "sh")
     .filter((text) => /headers$|curl/m.test(text))
     .join("\n");
-  const verbs = ["consume", "peek", "inspect", "settle", "cancel", "charge", "refund", "reset", "batch"];
-  for (const verb of verbs) assert.ok(script.includes(`/v1/${verb} `), `${verb} is shown`);
   const bash = `set -euo pipefail
     curl() { command curl --silent --show-error --fail-with-body "$@"; echo; }
     ${script.replaceAll("localhost:8787", `localhost:${tollgate.port}`)}`;
   const output = execFileSync("bash", ["-c", bash], { cwd: folder, env: { ...process.env, TOKEN }, encoding: "utf8" });
-  const answers = output
-    .trim()
-    .split(/\n+/)
-    .map((line) => JSON.parse(line));
-  assert.equal(answers.length, script.match(/^curl/gm).length);
-  assert.deepEqual(
-    answers.filter(({ allowed }) => allowed === false),
-    [],
-  );
-  assert.equal(answers.at(-1).replayed, true, "the repeated request was shown last");
   await tollgate.stop();
+  const answers = output.split("\n").filter(Boolean);
+  assert.equal(answers.length, script.match(/^curl/gm).length);
+  return { script, answers };
+}
+
+for (const document of ["README.md", "docs/http.md"]) {
+  test(`every request of ${document} succeeds with the policies of wrangler.toml`, async () => {
+    const { answers } = await run(document);
+    for (const answer of answers) assert.notEqual(JSON.parse(answer).allowed, false, answer);
+  });
+}
+
+test("docs/http.md shows every endpoint, and answers with the members that they have", async () => {
+  const { script, answers } = await run("docs/http.md");
+  for (const path of PATHS) assert.ok(script.includes(`${path} `), `${path} is shown`);
+  const names = (text) => new Set(text.match(/"\w+"(?=:)/g));
+  let answer;
+  let shown = 0;
+  for (const line of script.split("\n")) {
+    if (line.startsWith("curl")) answer = answers.shift();
+    if (!/^# +[{"]/.test(line)) continue;
+    shown++;
+    for (const name of names(line)) assert.ok(names(answer).has(name), `${name} is not in ${answer}`);
+  }
+  assert.ok(shown >= 5, `${shown} answers are shown`);
 });
 
-test("its policies have no mistakes", async () => {
-  const toml = blocks("toml").find((text) => text.includes("[vars.POLICIES"));
+test("the README's policies have no errors", async () => {
+  const toml = blocks("README.md", "toml").find((text) => text.includes("[vars.POLICIES"));
   const config = join(folder, "wrangler.toml");
   writeFileSync(config, `name = "readme"\nmain = "none.mjs"\ncompatibility_date = "2026-11-01"\n${toml}`);
   const tollgate = await start({ policies: readConfig({ config }).vars.POLICIES });

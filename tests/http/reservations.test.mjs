@@ -1,4 +1,4 @@
-// Reservations: taken now, settled at the real cost later, once; and what becomes of them when nobody does.
+// Reservations: taken now, settled at the real cost later, once; and what an unsettled one costs.
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { allowed, assertAnswer, problem } from "./answers.mjs";
@@ -56,7 +56,7 @@ test("each has an id of its own, is ready in its turn, and may be settled for a 
   assert.deepEqual(await standing("queue", "alice"), [-10, 3]);
 });
 
-test("settled at less, more or the same, the budget is as if that had been taken at once", async () => {
+test("after settle the budget is as if the real cost had been taken at once", async () => {
   for (const [real, left] of [
     [0, 20],
     [4, 16],
@@ -121,7 +121,7 @@ test("each id is good once, and only for its policy and key", async () => {
   }
 });
 
-test("of many who settle at once, one does", async () => {
+test("of many concurrent settles one succeeds", async () => {
   const { reservation } = await reserve("keep", "race", 10);
   const ends = Array.from({ length: 32 }, (_, index) => {
     const ask = { policy: "keep", key: "race", reservation };
@@ -132,7 +132,7 @@ test("of many who settle at once, one does", async () => {
   assert.deepEqual(await standing("keep", "race"), [20, 0]);
 });
 
-test("what is cancelled goes to who asks next; nobody's ready time moves", async () => {
+test("cancelled tokens go to the next caller; no promised ready_at moves", async () => {
   const key = "dave";
   const send = (mode, cost, id, options) => {
     const headers = { "idempotency-key": id };
@@ -153,14 +153,14 @@ test("what is cancelled goes to who asks next; nobody's ready time moves", async
   assert.equal((await tollgate.post("settle", settle, { now: NOW + 604_999 })).status, 200);
 });
 
-test("what is given back has room for no more than the capacity", async () => {
+test("tokens that are given back stop at the capacity", async () => {
   const { reservation } = await reserve("queue", "erin", 4);
   const now = NOW + 3_000; // 3 of the 4 have come back already
   const answer = await tollgate.post("cancel", { policy: "queue", key: "erin", reservation }, { now });
   assert.deepEqual([answer.body.tokens, answer.body.remaining], [1, 5], answer.text);
 });
 
-test("a millisecond before its end it can be settled; at its end it has cost all or nothing", async () => {
+test("it can be settled a millisecond before expires_at; at expires_at it has cost all or nothing", async () => {
   for (const [policy, left] of [
     ["keep", 15],
     ["back", 20],
@@ -188,7 +188,7 @@ test("the time to settle begins when it is ready", async () => {
   assert.deepEqual(await standing("short", "frank", { now: NOW + 6_000 }), [5, 0]);
 });
 
-test("several limits are settled each at its own real cost", async () => {
+test("each limit is settled at its own real cost", async () => {
   const ask = { policy: "pair", key: "grace" };
   const { reservation, limits } = (
     await tollgate.consume({ ...ask, mode: "reserve", cost: { requests: 1, tokens: 60 } })

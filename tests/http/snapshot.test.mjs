@@ -1,4 +1,4 @@
-// A snapshot: the numbers of limits and the exact states of their buckets, from which a copy foretells the next answer.
+// A snapshot: the numbers of limits and the exact states of their buckets, from which a copy predicts the next answer.
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { fileURLToPath } from "node:url";
@@ -30,11 +30,11 @@ const api = (tokens, drops, at) => [
 ];
 const asked = { "x-asked": "1" };
 
-test("a grant and a refusal have the state that they leave, and are otherwise what they are without one", async () => {
+test("a grant and a refusal carry the state they leave, and are otherwise the same as without it", async () => {
   const field = { q: 3, w: 1, "tollgate-capacity": 3 };
   for (const [at, remaining, full, retry, snapshot] of [
     [0, 1, 667, undefined, api(1, 0, 0)],
-    [333, 1, 667, 334, api(1, 0, 0)], // refused: what has come back is not in it yet
+    [333, 1, 667, 334, api(1, 0, 0)], // refused: the refill is not in it yet
     [334, 0, 1_334, undefined, api(0, 2, 334)],
     [335, 0, 1_334, 1_000, api(0, 2, 334)],
   ]) {
@@ -50,14 +50,14 @@ test("a grant and a refusal have the state that they leave, and are otherwise wh
   }
 });
 
-test("every verb says what it leaves", async () => {
+test("every verb reports the state it leaves", async () => {
   const ask = { policy: "api", key: "dave", snapshot: true };
   const ids = [];
   for (const [verb, more, at, snapshot] of [
     ["consume", { cost: 0 }, 0, api(3, 0, 0)],
     ["consume", { mode: "reserve", cost: 1 }, 0, api(2, 0, 0)],
     ["consume", { mode: "reserve", cost: 1 }, 1, api(1, 3, 1)],
-    ["peek", { cost: 1 }, 2, api(1, 3, 1)], // nothing is moved, nor what it refills from
+    ["peek", { cost: 1 }, 2, api(1, 3, 1)], // neither the level nor its moment changes
     ["inspect", {}, 2, api(1, 3, 1)],
     ["consume", { mode: "up_to", cost: 3 }, 2, api(0, 6, 2)],
     ["consume", { mode: "borrow", cost: 1 }, 2, api(-1, 6, 2)], // 994 drops are owed
@@ -74,7 +74,7 @@ test("every verb says what it leaves", async () => {
   }
 });
 
-test("a policy of several limits has one for each, with its name", async () => {
+test("a policy of several limits has a state for each, with its name", async () => {
   const snapshot = [
     {
       name: "requests",
@@ -109,7 +109,7 @@ test("a policy of several limits has one for each, with its name", async () => {
   }
 });
 
-test("in a batch those have one that ask for it, whether it is granted or refused", async () => {
+test("in a batch, the requests that ask for a snapshot get one, granted or refused", async () => {
   for (const keys of [
     ["frank", "frank"],
     ["grace", "henry"],
@@ -126,7 +126,7 @@ test("in a batch those have one that ask for it, whether it is granted or refuse
   }
 });
 
-test("a batch over several keys has the states of when it was taken: a full bucket loses what comes back until then", async () => {
+test("a batch over several keys reports the states of the moment of commit: a full bucket loses its refill until then", async () => {
   const requests = ["irene", "jack"].map((key) => ({ policy: "api", key, cost: 2, snapshot: true }));
   const slow = { "x-fault": JSON.stringify({ fault: "slow", ms: 1_500, act: "settle", times: 1 }) };
   const answered = tollgate.post("batch", { requests }, { headers: slow });
@@ -145,7 +145,7 @@ test("a batch over several keys has the states of when it was taken: a full buck
   }
 });
 
-test("a replay has the state of now, and is one whatever it asks of a snapshot", async () => {
+test("a replay carries today's state, and is a replay whether or not it asks for a snapshot", async () => {
   const ask = { policy: "api", key: "karl" };
   const consume = (at, more) =>
     tollgate.consume({ ...ask, ...more }, { headers: { "idempotency-key": "k" }, now: NOW + at });
@@ -161,7 +161,7 @@ test("a replay has the state of now, and is one whatever it asks of a snapshot",
   }
 });
 
-test("what is not decided has none", async () => {
+test("an answer without a decision has none", async () => {
   const fault = { "x-fault": JSON.stringify({ fault: "throws" }) };
   for (const [verb, ask, status, headers] of [
     ["consume", { policy: "open" }, 200, fault], // degraded
@@ -175,7 +175,7 @@ test("what is not decided has none", async () => {
   }
 });
 
-test("who is told the state is answered as who is not, and so much is written", async () => {
+test("asking for a snapshot changes neither the answer nor what is written", async () => {
   const one = await start({ policies: POLICIES });
   const other = await start({ policies: POLICIES });
   let now = NOW;
@@ -198,7 +198,7 @@ test("who is told the state is answered as who is not, and so much is written", 
   assert.deepEqual(states(rows), states(others));
 });
 
-test("a copy foretells each answer from the one before", async (t) => {
+test("a copy predicts each answer from the one before", async (t) => {
   const { below: random } = randomOf(seedOf(t));
   for (const policy of ["api", "ahead", "window", "phased", "budget", "llm"]) {
     const ask = { policy, key: "nora", snapshot: true };
@@ -223,7 +223,7 @@ test("a copy foretells each answer from the one before", async (t) => {
   }
 });
 
-/** What is answered to who consumes `cost` of each limit, in plain whole numbers. */
+/** The answer to consuming `cost` of each limit, in plain whole numbers. */
 function foretell(snapshot, now, cost) {
   const parts = snapshot.map((limit) => consume(limit, BigInt(now), BigInt(cost)));
   const allowed = parts.every(({ missing }) => missing <= 0n);
@@ -237,7 +237,7 @@ function foretell(snapshot, now, cost) {
   return { allowed, retry_at: retryAt, snapshot: after };
 }
 
-/** Levels are in drops, `token` of which make one; `refill` of them come back each `tick`. */
+/** Levels are in drops, `token` drops to a token; each `tick` adds `refill` of them. */
 function consume(limit, now, cost) {
   const [rate, period, tokens, drops] = [limit.rate, limit.period_ms, limit.tokens, limit.drops].map(BigInt);
   const parts = greatestCommonDivisor(rate, period);

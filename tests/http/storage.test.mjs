@@ -1,10 +1,10 @@
-// What is in the files of the objects and in the log: what must survive, and nothing that tells whose it is.
+// What the files of the objects and the log contain: what must survive, and nothing that identifies a caller.
 import assert from "node:assert/strict";
 import { createHash } from "node:crypto";
 import { readFileSync } from "node:fs";
 import { test } from "node:test";
 import { parseBucket, readRows, writeRow } from "./rows.mjs";
-import { KEY_SECRET, NOW, TOKEN, start } from "./workerd.mjs";
+import { KEY_SECRET, NOW, start, TOKEN } from "./workerd.mjs";
 
 const POLICIES = { api: { rate: 10, period: "10s" }, waiting: { rate: 1, period: "1s", initial: 0 } };
 
@@ -18,7 +18,7 @@ function rows(tollgate) {
     .filter((found) => Object.keys(found).length > 0);
 }
 
-test("who only asks leaves no row", async () => {
+test("a request that takes nothing leaves no row", async () => {
   const tollgate = await start({ policies: POLICIES });
   const ask = { policy: "api", key: "alice" };
   for (let i = 0; i < 3; i++) {
@@ -43,7 +43,7 @@ test("who only asks leaves no row", async () => {
   await tollgate.kill();
   assert.deepEqual(rows(tollgate), []);
 
-  // The same look finds what is there.
+  // The same search finds rows that are there.
   await tollgate.restart();
   await tollgate.consume({ ...ask, cost: 4 });
   await tollgate.peek({ ...ask, key: "bob" });
@@ -75,11 +75,11 @@ test("refusals and peeks write nothing, however many", async () => {
   }
   assert.deepEqual(contents(), before);
   await tollgate.consume({ policy: "api", key: "alice" }, { now: NOW + 1_000 });
-  assert.notDeepEqual(contents(), before, "a grant does");
+  assert.notDeepEqual(contents(), before, "a grant writes");
   await tollgate.stop();
 });
 
-test("neither the files nor the log have a key in them, nor a secret", async () => {
+test("neither the files nor the log contain a key or a secret", async () => {
   const keys = ["alice@example.com", "203.0.113.195", "2001:db8::ff00:42:8329", "Привет, мир", "k".repeat(512)];
   const tollgate = await start({ policies: POLICIES });
   const all = async () => {
@@ -107,7 +107,7 @@ test("neither the files nor the log have a key in them, nor a secret", async () 
     names,
     keys.map(() => ["b:api", "b:waiting", "r:id"]),
   );
-  // Errors are where keys get into logs: the next time no bucket can be read.
+  // Keys get into logs with errors: from now on no bucket can be read.
   for (const file of tollgate.databaseFiles()) {
     for (const [name, row] of Object.entries(readRows(file))) {
       if (name.startsWith("b:")) writeRow(file, name, row.fill(2, 0, 1));
@@ -125,7 +125,7 @@ test("neither the files nor the log have a key in them, nor a secret", async () 
     ["the log", Buffer.from(tollgate.log)],
   ];
   const isAnywhere = (bytes) => places.find(([, content]) => content.includes(bytes))?.[0];
-  assert.ok(isAnywhere("token_bucket") && isAnywhere("did not answer"), "this search finds what is there");
+  assert.ok(isAnywhere("token_bucket") && isAnywhere("did not answer"), "this search finds text that is there");
   for (const text of [...keys, IDEMPOTENCY_KEY, TOKEN, KEY_SECRET]) {
     const bytes = Buffer.from(text);
     const forms = {
@@ -134,7 +134,7 @@ test("neither the files nor the log have a key in them, nor a secret", async () 
       "in hexadecimal": bytes.toString("hex"),
       "in base64": bytes.toString("base64").replaceAll("=", ""),
       "as JSON has it": JSON.stringify(text).slice(1, -1),
-      // A hash without a secret is no better: all addresses and many e-mails can be tried.
+      // A hash without a secret hides nothing: all addresses and many e-mails can be tried.
       "as its SHA-256": createHash("sha256").update(bytes).digest(),
       "as its SHA-256 in hexadecimal": createHash("sha256").update(bytes).digest("hex"),
     };

@@ -1,4 +1,4 @@
-// Memory is ahead of the disk: a crash costs a block of tokens at most and never gives any back, nothing is lost once
+// Memory is ahead of storage: a crash costs at most a block of tokens and never gives any back, nothing is lost once
 // spending has paused, and a busy key writes few rows.
 import assert from "node:assert/strict";
 import { test } from "node:test";
@@ -7,7 +7,7 @@ import { commits, contents } from "./database.mjs";
 import { NOW, start } from "./workerd.mjs";
 
 const key = "alice";
-/** In whole tokens, rounded down: what a crash costs may be more than there is, and is owed then. */
+/** In whole tokens, rounded down: a crash may cost more than is left, and the rest is owed. */
 const levelOf = async (tollgate, policy, options) => {
   const { remaining, owed = 0 } = (await tollgate.peek({ policy, key, cost: 0 }, options)).body;
   return remaining - owed;
@@ -23,12 +23,12 @@ test("killed again and again in the middle of load: no more than the exact model
   const buckets = Object.entries(POLICIES).map(([policy, numbers]) => new Bounds(policy, 70, numbers));
   let now = NOW;
   for (let kill = 0; kill < KILLS; kill++) {
-    // Less comes back than is spent until the next kill, or more than there is room for.
+    // Between two kills the refill is less than what is spent, or more than the bucket holds.
     const ms = [0, 1, 23, 331, 999, 1_000, 4_001][kill % 7];
     now += ms;
     for (const bucket of buckets) bucket.wait(ms);
 
-    // Few callers, so that it is killed between any two rows, and many, so that it is while one is being written.
+    // Few callers, so that kills fall between two rows, and many, so that they fall while one is in flight.
     const callers = [1, 3, 16][kill % 3];
     const most = 1 + ((kill * 37) % (14 + 6 * callers));
     let sent = 0;
@@ -59,38 +59,38 @@ test("killed again and again in the middle of load: no more than the exact model
       `${policy}: ${KILLS} kills; of ${given.toFixed(1)} tokens ${admitted} were admitted and the level is ${left}; ` +
         `${mayHave} were not answered, ${lost} surely lost of ${KILLS * block} at most; ${refusals} requests were refused`,
     );
-    assert.ok(lost > 0 && mayHave > 0 && admitted > 0, "there was something to lose");
+    assert.ok(lost > 0 && mayHave > 0 && admitted > 0, "the test had something to lose");
     assert.ok(admitted + left <= given);
     assert.ok(admitted + left + 1 + mayHave + KILLS * block > given);
     if (left > 0)
       assert.equal(
         (await tollgate.consume({ policy, key, cost: left }, { now })).status,
         200,
-        "what it says is left can be taken",
+        "the tokens it reports can be taken",
       );
     assert.equal((await tollgate.consume({ policy, key }, { now })).status, 429);
   }
   await tollgate.stop();
 });
 
-/** What is known of a bucket from outside. Levels are in the part of a token that a rate of 1 gives back in a millisecond. */
+/** What a caller knows of a bucket. Levels are in drops, of which a rate of 1 adds one each millisecond. */
 class Bounds {
   admitted = 0;
   refusals = 0;
   /** Tokens of requests whose answer was lost. */
   mayHave = 0;
-  /** Whole tokens that were there, whatever became of those requests, and are there no more. */
+  /** Whole tokens that a kill has cost, whatever became of those requests. */
   lost = 0;
 
   constructor(policy, periodMs, { rate, capacity, write_ahead: block }) {
     Object.assign(this, { policy, periodMs, rate, block });
     this.full = capacity * periodMs;
     this.givenParts = this.full;
-    /** The exact model's, to which all that was admitted happened, and nothing else; then the most and the least it can be. */
+    /** The level of the exact model, which counts admitted requests only; then the highest and the lowest it can be. */
     this.exact = this.most = this.least = this.full;
   }
 
-  /** The capacity and what came back to the exact model. */
+  /** The capacity and the refill of the exact model. */
   get given() {
     return this.givenParts / this.periodMs;
   }
@@ -114,7 +114,7 @@ class Bounds {
     this.least -= cost * this.periodMs;
   }
 
-  /** It was killed, and now it says that so many are left. */
+  /** After a kill it reports so many left. */
   crashed(left) {
     const whole = (level) => Math.floor(level / this.periodMs);
     const numbers = `${left} left, from ${this.least / this.periodMs} to ${this.most / this.periodMs} before`;
@@ -126,7 +126,7 @@ class Bounds {
   }
 }
 
-test("once spending has paused for a second the disk has the exact level, and a kill loses nothing", async () => {
+test("once spending has paused for a second, storage has the exact level, and a kill loses nothing", async () => {
   const policies = { api: { rate: 0, period: "1s", capacity: 100, write_ahead: 20 } };
   const tollgate = await start({ policies });
   const spend = async (count) => {
@@ -153,7 +153,7 @@ test("once spending has paused for a second the disk has the exact level, and a 
   await tollgate.stop();
 });
 
-/** Waits until it reads something else. */
+/** Waits until it reads another value. */
 async function changed(read, before) {
   for (const started = Date.now(); read().equals(before); ) {
     if (Date.now() - started > 10_000) throw new Error("it has not changed in 10 seconds");
@@ -161,10 +161,10 @@ async function changed(read, before) {
   }
 }
 
-test("a busy key writes few rows, one that is asked now and then one for each grant, and refusals none", async (t) => {
+test("a busy key writes few rows, a quiet one a row for each grant, and refusals write none", async (t) => {
   const tollgate = await start({ policies: { api: { rate: 1_000, period: "1s", write_ahead: 50 } } });
   const REQUESTS = 200;
-  // By the milliseconds from one request to the next: at least so many commits, and at most. A row is one.
+  // Milliseconds between requests, then the least and the most commits. Each row is a commit.
   for (const [ms, cost, status, least, most] of [
     [0, 1, 200, REQUESTS / 50, 20],
     [1_000, 1, 200, REQUESTS, REQUESTS],

@@ -1,6 +1,7 @@
-// What crosses between Bucket and the core, in Node and in a browser: whole numbers, yes and no, and a longest wait of infinity.
+// What crosses between Bucket and the core, in Node and in a browser: whole numbers, booleans, and an infinite longest
+// wait.
 import assert from "node:assert/strict";
-import { mkdirSync, readFileSync, readdirSync, writeFileSync } from "node:fs";
+import { mkdirSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
 import { test } from "node:test";
 import { fileURLToPath } from "node:url";
 import { page, serve, visit } from "./pages.mjs";

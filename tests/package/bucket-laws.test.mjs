@@ -88,7 +88,7 @@ law(
 );
 
 law(
-  "over any interval admits at most the capacity plus the refill, and refuses nothing that exact arithmetic would admit",
+  "over any interval admits at most the capacity plus the refill, and refuses nothing that would fit",
   { seed: 3, cases: 10 },
   ({ below, pick }) => {
     const limits = [

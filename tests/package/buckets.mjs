@@ -36,7 +36,10 @@ export function assertRefused(call, code, where = code) {
   assert.fail(`${where} did not throw`);
 }
 
-/** Returns what `call` returns, or undefined if it throws a TollgateError, or the TypeError of a failed conversion. Any other error fails. */
+/**
+ * Returns what `call` returns, or undefined if it throws a TollgateError, or the TypeError of a failed conversion. Any
+ * other error fails.
+ */
 export function assertSafe(call, row) {
   try {
     return call();

@@ -38,7 +38,7 @@ test("all limits grant or nothing is taken, and the answer has the longest wait"
       `${now} ${cost}`,
     );
   }
-  assert.equal(budget.fullAt(4000), 64_000, "the last to be full");
+  assert.equal(budget.fullAt(4000), 64_000, "when the last limit is full");
   assert.equal(budget.fullAt(70_000), 70_000);
 });
 
@@ -136,7 +136,7 @@ test("consumeUpTo takes what all limits have, and no more of each than was asked
     );
   }
   const empty = new Budget(0, [limits[0], { ...limits[1], initial: 0 }]);
-  assert.deepEqual(empty.decide(0, 20, "consumeUpTo"), wait(10), "as for one token");
+  assert.deepEqual(empty.decide(0, 20, "consumeUpTo"), wait(10), "like a cost of 1");
   assert.deepEqual(
     empty.save(0).map(({ tokens }) => tokens),
     [10, 0],
@@ -231,8 +231,12 @@ test("a refusal changes nothing, except a limit whose clock stepped back too far
     assert.equal(budget.decide(START + at, 1).allowed, false);
     assert.deepEqual(budget.save(START), before);
   }
-  assert.deepEqual(budget.decide(START - 60_000, 1), wait(START + 1000), "a minute is waited for");
-  assert.deepEqual(budget.decide(START - 60_001, 1), wait(START - 59_001), "and more is not");
+  assert.deepEqual(budget.decide(START - 60_000, 1), wait(START + 1000), "after a step back of a minute it waits");
+  assert.deepEqual(
+    budget.decide(START - 60_001, 1),
+    wait(START - 59_001),
+    "after a longer one it continues from the new time",
+  );
   assert.deepEqual(budget.decide(START - 59_001, 1), allow(1, START - 59_001));
 });
 

@@ -27,7 +27,9 @@ const tollgate = await start({
 });
 const url = `http://127.0.0.1:${tollgate.port}`;
 
-/** Every answer that a test got, with the method that returned it. The last test compares them with the declarations. */
+/**
+ * Every answer that a test got, with the method that returned it. The last test compares them with the declarations.
+ */
 const answers = [];
 
 /** A client that sends additional `headers` and records its answers. */
@@ -132,7 +134,7 @@ test("a problem is a value, whatever its status", async () => {
     [400, await client.consume({ ...ask, cost: -1 })],
     [400, await client.batch({ requests: [] })],
     [401, await clientOf({ token: "a wrong one of some length" }).consume(ask)],
-    [404, await client.consume({ ...ask, policy: "nobody" })],
+    [404, await client.consume({ ...ask, policy: "unknown" })],
     [404, await client.settle({ ...settle, cost: 1 })],
     [404, await client.cancel(settle)],
     [404, await clientOf({ url: `${url}/elsewhere` }).reset(ask)],
@@ -314,15 +316,17 @@ test("the declared types have exactly the members that the server sends", async 
     const names = [...new Set(values.flatMap(Object.keys))].map((name) => JSON.stringify(name));
     return `{ const unseen: NameOfNone<Exclude<Members<${type}>, ${names.join(" | ")}>> = "none"; }`;
   };
+  const statuses = [...new Set(members.Problem.map(({ status }) => status))].join(" | ");
   const lines = [
     'import type { BatchDegraded, BatchGranted, BatchRefused, Client, Degraded, Granted } from "../package/index.js";',
     'import type { Inspection, LimitSnapshot, Problem, Refused, Verdict } from "../package/index.js";',
     "type Answer<Method extends keyof Client> = Awaited<ReturnType<Client[Method]>>;",
-    "type Members<T> = T extends unknown ? { [K in keyof T]-?: [Exclude<T[K], undefined>] extends [never] ? never : K }[keyof T] : never;",
+    "type NameOf<T, K extends keyof T> = [Exclude<T[K], undefined>] extends [never] ? never : K;",
+    "type Members<T> = T extends unknown ? { [K in keyof T]-?: NameOf<T, K> }[keyof T] : never;",
     `type NameOfNone<Names> = [Names] extends [never] ? "none" : Names;`,
     ...answers.map(({ name, answer }) => `{ const answer: Answer<"${name}"> = ${JSON.stringify(answer)}; }`),
     ...Object.entries(members).map(([type, values]) => unseen(type, values)),
-    `{ const statuses: NameOfNone<Exclude<Problem["status"], ${[...new Set(members.Problem.map(({ status }) => status))].join(" | ")}>> = "none"; }`,
+    `{ const statuses: NameOfNone<Exclude<Problem["status"], ${statuses}>> = "none"; }`,
     "// @ts-expect-error: shows that an undeclared member is found",
     `{ const answer: Answer<"consume"> = ${JSON.stringify({ ...verdicts[0], undeclared: 1 })}; }`,
     "// @ts-expect-error: shows that a missing member is found",

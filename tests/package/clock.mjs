@@ -4,7 +4,9 @@ import { setImmediate } from "node:timers/promises";
 /** 2023-11-14 22:13:20 UTC. */
 export const START = 1_700_000_000_000;
 
-/** Wakes callers in the order of their moments, and equal ones in the order of their calls; `lateMs` later than asked. */
+/**
+ * Wakes callers in the order of their moments, and equal ones in the order of their calls; `lateMs` later than asked.
+ */
 export class FakeClock {
   #now;
   #lateMs;

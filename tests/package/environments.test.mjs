@@ -26,7 +26,10 @@ const PAGE = {
 const NOT_INITIALISED = { name: "TollgateError", code: "not_initialised", message: "call init(module) first" };
 const SLIM = { before: [NOT_INITIALISED, NOT_INITIALISED], exercise: EXPECTED, again: EXPECTED };
 
-/** A page that loads the module as a file. `wasm` is the statement that gives its `url`, in the form that the bundler knows. */
+/**
+ * A page that loads the module as a file. `wasm` is the statement that gives its `url`, in the form that the bundler
+ * knows.
+ */
 const slimPage = (wasm) => `
   ${wasm}
   import * as tollgate from "tollgate/slim";

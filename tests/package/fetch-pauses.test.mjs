@@ -8,7 +8,7 @@ import { make } from "./fetching.mjs";
 const seconds = (ms) => new Date(ms).toUTCString();
 
 test("a refused request is retried when the server said", async () => {
-  const server = START - 86_400_000; // whose clock is a day behind
+  const server = START - 86_400_000; // its clock is a day behind
   // biome-ignore format: a table
   const table = [
     // status  headers                                                          retried after
@@ -20,7 +20,7 @@ test("a refused request is retried when the server said", async () => {
     [503, { "retry-after": seconds(server + 7000), date: seconds(server) },     7000],
     [429, { "retry-after": seconds(server), date: seconds(server) },            0],
     [429, { "retry-after": seconds(server - 1000), date: seconds(server) },     1000], // in the past, so ignored
-    [429, { "retry-after": seconds(START + 5000) },                             5000], // by our clock, for want of a Date
+    [429, { "retry-after": seconds(START + 5000) },                             5000], // no Date: by our clock
     [429, { "retry-after": seconds(START + 5000), date: "yesterday" },          5000],
     [429, {},                                                                   1000],
     [503, {},                                                                   1000],
@@ -114,7 +114,7 @@ test("a pause holds for everything that uses the limiter, with jitter added", as
     assert.ok(sentAt[1] >= 3000 && sentAt[1] <= 4000, `${sentAt}`);
     waits.add(sentAt[1]);
   }
-  assert.ok(waits.size > 5, "not all at once");
+  assert.ok(waits.size > 5, "jitter spreads the retries");
 });
 
 test("absurd headers do not break the limiter", async () => {

@@ -35,7 +35,7 @@ test("a 503 is retried if the request is idempotent, and a 429 always", async ()
       const response = await settle(api(url, { method, headers }));
       const again = status === 429 || isRepeatable;
       assert.deepEqual([response.status, seen().length], again ? [200, 2] : [503, 1], `${method} ${status}`);
-      if (!again) assert.equal(pausedMs(), 1000, "and all wait nevertheless");
+      if (!again) assert.equal(pausedMs(), 1000, "but everything waits");
       const request = make([[status, { "retry-after": "1" }]]);
       assert.equal(
         (await request.settle(request.api(new Request(request.url, { method, headers })))).status,
@@ -59,7 +59,7 @@ test("waits longer before each retry, and returns the last response", async () =
     const { api, url, settle, sentAt, pausedMs } = make(Array(9).fill([429]), { retries });
     const response = await settle(api(url));
     assert.deepEqual([response.status, sentAt, pausedMs()], [429, expected, pauseMs], `${retries}`);
-    assert.equal(await response.text(), `answer ${expected.length}`, "it can be read");
+    assert.equal(await response.text(), `answer ${expected.length}`, "its body is readable");
   }
 });
 
@@ -128,7 +128,7 @@ test("if no time is left for a retry, returns the last response", async () => {
     const { api, url, settle, sentAt, clock } = make([[429, { "retry-after": after }]], { maxWaitMs });
     const response = await settle(api(url));
     assert.deepEqual([response.status, sentAt, clock.timers], [status, expected, []], `${maxWaitMs}`);
-    assert.equal(await response.text(), `answer ${expected.length}`, "it can be read");
+    assert.equal(await response.text(), `answer ${expected.length}`, "its body is readable");
   }
 });
 
@@ -153,7 +153,7 @@ test("a network failure goes to the caller and is not retried", async () => {
   assert.equal(sent, 1);
   await assert.rejects(api("no url"), TypeError);
   await assert.rejects(api(origin, { method: "GET", body: "x" }), TypeError);
-  assert.deepEqual([sent, limiter.remaining()], [1, 99], "what is no request costs nothing");
+  assert.deepEqual([sent, limiter.remaining()], [1, 99], "an invalid request costs nothing");
 });
 
 test("a response that is not returned is cancelled", async () => {

@@ -123,7 +123,7 @@ test("a signal aborts the first wait and the wait before a retry", async () => {
     while (limiter.waiting === 0) await setImmediate();
     assert.deepEqual(sentAt, [0]);
     second.abort(reason);
-    await assert.rejects(again, (error) => error === reason, "before it is sent again");
+    await assert.rejects(again, (error) => error === reason, "before the retry");
     assert.deepEqual([limiter.waiting, seen().length], [0, 1]);
     await settle(setImmediate());
   }

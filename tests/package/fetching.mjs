@@ -28,7 +28,9 @@ after(() => {
 export const origin = `http://127.0.0.1:${server.address().port}`;
 let paths = 0;
 
-/** A limiter, a `fetch` limited by it, and a path where the server gives these answers. Moments count from the start. */
+/**
+ * A limiter, a `fetch` limited by it, and a path where the server gives these answers. Moments count from the start.
+ */
 export function make(serves, options, limits = { rate: 100, periodMs: 100 }) {
   const path = `/${paths++}`;
   answers.set(path, serves);

@@ -12,7 +12,7 @@ test("a pause admits nothing until it ends", async () => {
   assert.deepEqual(events, [{ type: "change" }]);
   assert.deepEqual([limiter.peek(), limiter.consume(), limiter.reserve()], [wait(5000), wait(5000), wait(5000)]);
   assert.deepEqual([limiter.peek(4), limiter.consume(4)], [never(3), never(3)]);
-  assert.equal(limiter.remaining(), 3, "they are there, and not to be had");
+  assert.equal(limiter.remaining(), 3, "the tokens are there, but on hold");
   acquire({ cost: 2 });
   acquire({ cost: 2 });
   acquire({ maxWaitMs: 4999 });
@@ -122,7 +122,7 @@ test("a restored state continues in another limiter and serves its waiters", asy
   assert.deepEqual([other.limiter.remaining(), other.limiter.fullAt()], [1, START + 667]);
   other.acquire({ cost: 3 });
   assert.throws(() => other.limiter.restore([{ tokens: 4, drops: 0, at: START }]), { code: "snapshot_mismatched" });
-  assert.equal(other.limiter.waiting, 1, "what is refused changes nothing");
+  assert.equal(other.limiter.waiting, 1, "a rejected snapshot changes nothing");
   other.limiter.restore([{ tokens: 3, drops: 0, at: START }]);
   await setImmediate();
   assert.deepEqual(other.admitted(), [0]);

@@ -9,10 +9,10 @@ import { allow, make, never, SECOND, wait } from "./limiters.mjs";
 test("events come in order and are complete", async () => {
   const { limiter, events, acquire, to } = make({ rate: 1, periodMs: 1000 }, { maxQueue: 1 });
   const controller = new AbortController();
-  const said = [];
+  const expectedEvents = [];
   const expect = (...expected) => {
-    said.push(...expected);
-    assert.deepEqual(events, said);
+    expectedEvents.push(...expected);
+    assert.deepEqual(events, expectedEvents);
   };
   limiter.peek();
   expect();

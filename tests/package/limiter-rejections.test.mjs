@@ -47,13 +47,13 @@ test("a waiter that can no longer be admitted in time is rejected at once", asyn
   const restored = [{ tokens: 0, drops: 0, at: START + 1 }];
   // biome-ignore format: a table
   const table = [
-    // what happens                                                              outcomes
-    ["a higher priority joins",  ({ acquire }) => acquire({ priority: 1 }),      ["wait_too_long", 2000, 1000]],
-    ["a pause",                  ({ limiter }) => limiter.pause(START + 1001),   ["wait_too_long", 1001]], // the next one does not wait for two
-    ["a charge",                 ({ limiter }) => limiter.charge(1),             ["wait_too_long", 2000]],
-    ["an older state",           ({ limiter }) => limiter.restore(restored),     ["wait_too_long", 1001]],
-    ["nothing",                  () => {},                                       [1000, 2000]],
-    ["a pause that ends in time", ({ limiter }) => limiter.pause(START + 1000),  [1000, 2000]],
+    // what happens              outcomes
+    ["a higher priority joins",  ({ acquire }) => acquire({ priority: 1 }),     ["wait_too_long", 2000, 1000]],
+    ["a pause",                  ({ limiter }) => limiter.pause(START + 1001),  ["wait_too_long", 1001]],
+    ["a charge",                 ({ limiter }) => limiter.charge(1),            ["wait_too_long", 2000]],
+    ["an older state",           ({ limiter }) => limiter.restore(restored),    ["wait_too_long", 1001]],
+    ["nothing",                  () => {},                                      [1000, 2000]],
+    ["a pause that ends in time", ({ limiter }) => limiter.pause(START + 1000), [1000, 2000]],
   ];
   for (const [what, happens, expected] of table) {
     const it = make({ rate: 1, periodMs: 1000, capacity: 1, initial: 0, maxDebt: 5 });
@@ -151,7 +151,7 @@ test("an invalid cost changes nothing for the waiters", async () => {
 
 test("a signal aborts the wait and leaves nothing behind", async () => {
   const { clock, limiter, events, acquire, to } = make({ rate: 1, periodMs: 1000 });
-  const reason = new Error("no more");
+  const reason = new Error("given up");
   const before = AbortSignal.abort(reason);
   const fate = acquire({ signal: before });
   await setImmediate();
@@ -177,7 +177,7 @@ test("a signal aborts the wait and leaves nothing behind", async () => {
   await setImmediate();
   assert.deepEqual(admitted.value, allow(1, 1000), "after");
   await assert.rejects(limiter.acquire({ signal: AbortSignal.abort() }), { name: "AbortError" });
-  assert.equal(acquire({ signal: null }).error, undefined, "null is none");
+  assert.equal(acquire({ signal: null }).error, undefined, "null is no signal");
 });
 
 test("an aborted waiter makes way for those behind it", async () => {

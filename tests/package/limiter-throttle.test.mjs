@@ -22,10 +22,10 @@ test("a throttled function returns or throws to its caller", async () => {
     fates.map(({ value, error }) => value ?? error.message),
     [3, "thrown", "rejected", 0],
   );
-  assert.equal(limiter.remaining(), 1, "what was thrown is not given back, and only time brings more");
+  assert.equal(limiter.remaining(), 1, "an error gives no tokens back");
 });
 
-test("the cost of a throttled function is a number, a number for each name, or a function of the arguments", async () => {
+test("a throttled function costs a number, a number for each name, or what a function returns", async () => {
   const limits = [
     { name: "requests", rate: 10, periodMs: 1000 },
     { name: "tokens", rate: 100, periodMs: 1000 },

@@ -33,11 +33,11 @@ export class Model {
   }
 
   /** Like the package's `decide`, but searches millisecond by millisecond: for small numbers. */
-  decide(now, cost, verb, maxWaitMs, keep) {
+  decide(now, cost, verb, maxWaitMs, apply) {
     const { level, at } = this;
     this.#anchor(now);
-    const answer = this.#decideAnchored(now, cost, verb, maxWaitMs, keep);
-    if (!keep) Object.assign(this, { level, at });
+    const answer = this.#decideAnchored(now, cost, verb, maxWaitMs, apply);
+    if (!apply) Object.assign(this, { level, at });
     return answer;
   }
 
@@ -55,11 +55,11 @@ export class Model {
     return this.#reachedAt(now, this.full);
   }
 
-  #decideAnchored(now, cost, verb, maxWaitMs, keep) {
+  #decideAnchored(now, cost, verb, maxWaitMs, apply) {
     const taken = this.#taken(now, cost, verb, maxWaitMs);
     if (taken) {
       const { parts, readyAt } = taken;
-      if (keep && parts !== 0n) Object.assign(this, { level: this.#levelAt(now) - parts, at: this.#refilledAt(now) });
+      if (apply && parts !== 0n) Object.assign(this, { level: this.#levelAt(now) - parts, at: this.#refilledAt(now) });
       return { allowed: true, tokens: Number((parts < 0n ? -parts : parts) / this.periodMs), readyAt };
     }
     // consumeUpTo is refused only for want of a single token.

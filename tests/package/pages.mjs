@@ -40,8 +40,8 @@ export const page = (script, type = "module") =>
   `<!doctype html><meta charset="utf-8"><body><script type="${type}" src="${script}" defer></script></body>`;
 
 /**
- * Opens a page and waits for its outcome. `instances` counts how often it called the constructor of WebAssembly.Instance.
- * Rejects if the page throws an error that it does not catch.
+ * Opens a page and waits for its outcome. `instances` counts how often it called the constructor of
+ * WebAssembly.Instance. Rejects if the page throws an error that it does not catch.
  */
 export async function visit(url) {
   browser ??= launch();

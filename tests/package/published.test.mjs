@@ -60,8 +60,17 @@ test("attw finds nothing", async () => {
 });
 
 describe("tree shaking", () => {
-  const part = `import { Bucket } from "tollgate"; const bucket = new Bucket(0, { rate: 3, periodMs: 1000 }); bucket.consume(0, 3); console.log(bucket.peek(0).retryAt);`;
-  const whole = `import * as tollgate from "tollgate"; import * as slim from "tollgate/slim"; console.log(Object.keys(tollgate).length, slim);`;
+  const part = `
+    import { Bucket } from "tollgate";
+    const bucket = new Bucket(0, { rate: 3, periodMs: 1000 });
+    bucket.consume(0, 3);
+    console.log(bucket.peek(0).retryAt);
+  `;
+  const whole = `
+    import * as tollgate from "tollgate";
+    import * as slim from "tollgate/slim";
+    console.log(Object.keys(tollgate).length, slim);
+  `;
   writeFileSync(join(folder, "part.mjs"), part);
   writeFileSync(join(folder, "whole.mjs"), whole);
   /** Text that only these parts contain. */
@@ -130,10 +139,10 @@ describe("its repository", () => {
   const source = JSON.parse(readFileSync(join(root, "www/package/package.json")));
 
   test("is the one that CI builds from, as provenance requires", async () => {
-    const env = { GITHUB_SERVER_URL: "https://github.example", GITHUB_REPOSITORY: "somebody/something" };
+    const env = { GITHUB_SERVER_URL: "https://github.example", GITHUB_REPOSITORY: "owner/repository" };
     const repository = {
       type: "git",
-      url: "git+https://github.example/somebody/something.git",
+      url: "git+https://github.example/owner/repository.git",
       directory: "www/package",
     };
     assert.deepEqual(await named(env), { ...source, repository });

@@ -1,5 +1,5 @@
-// The React hook in a real browser, with and without StrictMode, by a clock that the test moves: what it renders, when, and
-// how often. Then the same without React.
+// The React hook in a real browser, with and without StrictMode, by a clock that the test moves: what it renders, when,
+// and how often. Then the same without React.
 import assert from "node:assert/strict";
 import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
@@ -35,14 +35,14 @@ writeFileSync(
   `<!doctype html><link rel="icon" href="data:,"><script type="module" src="page.js"></script>`,
 );
 const { url } = await serve(folder);
-let browser, page, said;
+let browser, page, printed;
 
 before(async () => {
   browser = await launch();
   page = await browser.newPage();
-  page.on("console", (message) => /React DevTools/.test(message.text()) || said.push(message.text()));
-  page.on("pageerror", (error) => said.push(error.stack));
-  said = [];
+  page.on("console", (message) => /React DevTools/.test(message.text()) || printed.push(message.text()));
+  page.on("pageerror", (error) => printed.push(error.stack));
+  printed = [];
   await page.addInitScript(`globalThis.fakeClock = ${fakeClock};`);
   await page.goto(`${url}/page.html`);
   await page.evaluate(() => {
@@ -109,7 +109,7 @@ before(async () => {
   });
 });
 after(() => browser.close());
-afterEach(() => assert.deepEqual(said.splice(0), [], "on the console"));
+afterEach(() => assert.deepEqual(printed.splice(0), [], "on the console"));
 
 /** What the server renders. */
 function Shown({ limiter }) {
@@ -147,7 +147,7 @@ for (const strict of [false, true]) {
     /** Each render as often as React makes it: twice in StrictMode. */
     const renders = (...rows) => (strict ? rows.flatMap((row) => [row, row]) : rows);
 
-    test("renders when tokens are taken, when the cost is granted again and when all is full, and never else", async () => {
+    test("renders when tokens are taken, when the cost is granted again and when full, never else", async () => {
       const { log, timers, texts } = await page.evaluate(async (strict) => {
         const clock = fakeClock(),
           limiter = limited(clock),

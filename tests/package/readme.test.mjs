@@ -1,5 +1,5 @@
-// The README is true: each block of JavaScript runs as a stranger would run it, and an expression with an arrow has the value
-// behind the arrow.
+// The README is true: each block of JavaScript runs as a stranger would run it, and an expression with an arrow has the
+// value behind the arrow.
 import assert from "node:assert/strict";
 import { execFile } from "node:child_process";
 import { mkdirSync, mkdtempSync, readFileSync, rmSync, symlinkSync, writeFileSync } from "node:fs";

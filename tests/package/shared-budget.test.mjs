@@ -27,7 +27,8 @@ describe("one budget", () => {
     const most = 10 + Math.floor((10 * (Date.now() - began)) / 500);
     const granted = outcomes.flatMap(({ granted }) => granted);
     assert.ok(granted.length <= most, `${granted.length} of at most ${most}`);
-    // The bucket was full until the first grant and empty at the last refusal, so all that was refilled in between was granted.
+    // The bucket was full until the first grant and empty at the last refusal, so all that was refilled in between was
+    // granted.
     const first = Math.min(...granted);
     const refusedAt = Math.max(...outcomes.map(({ refusedAt }) => refusedAt));
     const least = 10 + Math.floor((10 * (refusedAt - first)) / 500) - 1;
@@ -121,7 +122,7 @@ describe("one budget", () => {
     }
     await tab.make({ ...budget(30), maxDebt: 5 }, { name: "row 4" });
     await tab.evaluate(() => limiter.refund(4));
-    assert.equal(await remaining(tab), 1, "a debt of 3 was kept");
+    assert.equal(await remaining(tab), 1, "the debt of 3 was carried over");
   });
 
   test("a pause in one tab holds in the others", async () => {

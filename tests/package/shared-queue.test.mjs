@@ -139,13 +139,13 @@ describe("one queue", () => {
   test("a waiter that would wait too long is rejected: the first at once, others when the time is up", async () => {
     const hour = { rate: 10, periodMs: 3_600_000, initial: 0 };
     const [a, b] = [await open(hour), await open(hour)];
-    const told = await a.evaluate(async () => {
+    const outcome = await a.evaluate(async () => {
       const began = limiter.clock.now();
       const error = await limiter.acquire({ maxWaitMs: 300_000 }).catch((error) => error);
       return { code: error.code, afterMs: limiter.clock.now() - began, waitMs: error.retryAt - began };
     });
-    assert.equal(told.code, "wait_too_long");
-    assert.ok(told.waitMs <= 360_000 && told.afterMs < 300_000, JSON.stringify(told));
+    assert.equal(outcome.code, "wait_too_long");
+    assert.ok(outcome.waitMs <= 360_000 && outcome.afterMs < 300_000, JSON.stringify(outcome));
     await queue(a, "first", { cost: 10 });
     await claimed(b);
     const began = await b.evaluate(() => limiter.clock.now());

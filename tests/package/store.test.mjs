@@ -21,9 +21,9 @@ function make(limits, cost) {
     };
   };
   const store = watch(limiter, cost);
-  const told = [];
-  const listen = () => store.subscribe(() => told.push([clock.now() - START, store.get()]));
-  return { clock, limiter, store, counted, told, listen };
+  const calls = [];
+  const listen = () => store.subscribe(() => calls.push([clock.now() - START, store.get()]));
+  return { clock, limiter, store, counted, calls, listen };
 }
 
 test("without listeners it follows time, and is the same object until it changes", async () => {
@@ -44,10 +44,10 @@ test("without listeners it follows time, and is the same object until it changes
 });
 
 test("listeners are called when it is ready and when it is full, and nothing runs in between", async () => {
-  const { clock, limiter, store, told, listen } = make({ rate: 1, periodMs: 1000, capacity: 5 }, 2);
+  const { clock, limiter, store, calls, listen } = make({ rate: 1, periodMs: 1000, capacity: 5 }, 2);
   store.get();
   listen();
-  assert.deepEqual([told, clock.timers], [[], []], "all is full: there is nothing to wake for");
+  assert.deepEqual([calls, clock.timers], [[], []], "the limiter is full, so there is no timer");
   limiter.consume(5);
   assert.deepEqual(clock.timers, [START + 2000]);
   await clock.to(START + 1999);
@@ -55,7 +55,7 @@ test("listeners are called when it is ready and when it is full, and nothing run
   await clock.to(START + 2000);
   assert.deepEqual(clock.timers, [START + 5000]);
   await clock.to(START + 9000);
-  assert.deepEqual(told, [
+  assert.deepEqual(calls, [
     [0, { ok: false, remaining: 0, readyAt: START + 2000 }],
     [2000, { ok: true, remaining: 2, readyAt: 0 }],
     [5000, { ok: true, remaining: 5, readyAt: 0 }],
@@ -64,7 +64,7 @@ test("listeners are called when it is ready and when it is full, and nothing run
 });
 
 test("listeners are called once for each change of the answer, and for nothing else", async () => {
-  const { clock, limiter, told, store, listen } = make({ rate: 1, periodMs: 1000, capacity: 3, maxDebt: 2 });
+  const { clock, limiter, calls, store, listen } = make({ rate: 1, periodMs: 1000, capacity: 3, maxDebt: 2 });
   store.get();
   listen();
   // biome-ignore format: a table
@@ -86,25 +86,25 @@ test("listeners are called once for each change of the answer, and for nothing e
   ];
   for (const [happens, remaining, after] of table) {
     const before = store.get();
-    told.length = 0;
+    calls.length = 0;
     happens();
-    if (remaining === undefined) assert.deepEqual([told, store.get() === before], [[], true], `${happens}`);
-    else assert.deepEqual(told, [[0, { ok: after === 0, remaining, readyAt: after && START + after }]], `${happens}`);
+    if (remaining === undefined) assert.deepEqual([calls, store.get() === before], [[], true], `${happens}`);
+    else assert.deepEqual(calls, [[0, { ok: after === 0, remaining, readyAt: after && START + after }]], `${happens}`);
   }
   assert.deepEqual(clock.timers, [START + 700]);
-  told.length = 0;
+  calls.length = 0;
   await clock.to(START + 700);
-  assert.deepEqual(told, [[700, { ok: true, remaining: 1, readyAt: 0 }]]);
+  assert.deepEqual(calls, [[700, { ok: true, remaining: 1, readyAt: 0 }]]);
 });
 
 test("is ready when the queue has been served", async () => {
-  const { clock, limiter, told, store, listen } = make({ rate: 1, periodMs: 1000, initial: 0 });
+  const { clock, limiter, calls, store, listen } = make({ rate: 1, periodMs: 1000, initial: 0 });
   store.get();
   listen();
   void limiter.acquire();
   void limiter.acquire();
   assert.deepEqual(
-    told.map(([at, { readyAt }]) => [at, readyAt - START]),
+    calls.map(([at, { readyAt }]) => [at, readyAt - START]),
     [
       [0, 2000],
       [0, 3000],
@@ -113,7 +113,7 @@ test("is ready when the queue has been served", async () => {
   await clock.to(START + 2999);
   assert.equal(store.get().ok, false);
   await clock.to(START + 3000);
-  assert.deepEqual(told.at(-1), [3000, { ok: true, remaining: 1, readyAt: 0 }]);
+  assert.deepEqual(calls.at(-1), [3000, { ok: true, remaining: 1, readyAt: 0 }]);
 });
 
 test("a cost that is never ready has no timer", () => {
@@ -130,11 +130,11 @@ test("a cost that is never ready has no timer", () => {
   const { clock, limiter, store, listen } = make({ rate: 0, periodMs: 1000, capacity: 3 });
   listen();
   limiter.consume(1);
-  assert.deepEqual([store.get().ok, clock.timers], [true, []], "never full again");
+  assert.deepEqual([store.get().ok, clock.timers], [true, []], "a limit that never refills is never full again");
 });
 
 test("without listeners there is no timer, and a new listener starts one", async () => {
-  const { clock, limiter, store, counted, told, listen } = make({ rate: 1, periodMs: 1000 });
+  const { clock, limiter, store, counted, calls, listen } = make({ rate: 1, periodMs: 1000 });
   limiter.consume();
   const offs = [listen(), listen(), listen()];
   assert.deepEqual([counted.listeners, clock.timers], [1, [START + 1000]]);
@@ -146,11 +146,11 @@ test("without listeners there is no timer, and a new listener starts one", async
   assert.deepEqual([counted.listeners, clock.timers], [0, []]);
   offs[2]();
   assert.deepEqual([counted.listeners, clock.timers], [0, []]);
-  told.length = 0;
+  calls.length = 0;
   await clock.to(START + 500);
   limiter.refund(1);
   limiter.consume(1);
-  assert.deepEqual(told, []);
+  assert.deepEqual(calls, []);
   await clock.to(START + 800);
   const off = listen();
   assert.deepEqual([store.get().readyAt, counted.listeners, clock.timers], [START + 1500, 1, [START + 1500]]);
@@ -163,28 +163,28 @@ test("without listeners there is no timer, and a new listener starts one", async
 test("a function added twice is called twice, and removed once at a time", () => {
   const { limiter, store } = make({ rate: 5, periodMs: 1000 });
   store.get();
-  let told = 0;
-  const listener = () => (told += 1);
+  let calls = 0;
+  const listener = () => (calls += 1);
   const offs = [store.subscribe(listener), store.subscribe(listener)];
   limiter.consume();
-  assert.equal(told, 2);
+  assert.equal(calls, 2);
   offs[0]();
   limiter.consume();
-  assert.equal(told, 3);
+  assert.equal(calls, 3);
   offs[1]();
   limiter.consume();
-  assert.equal(told, 3);
+  assert.equal(calls, 3);
 });
 
 test("a listener may add and remove listeners", async () => {
   const { clock, limiter, store, counted } = make({ rate: 1, periodMs: 1000, capacity: 3 });
   store.get();
-  const told = [];
+  const calls = [];
   const off = store.subscribe(() => {
-    told.push("outer");
+    calls.push("outer");
     off();
     const inner = store.subscribe(() => {
-      told.push("inner");
+      calls.push("inner");
       inner();
     });
   });
@@ -192,17 +192,17 @@ test("a listener may add and remove listeners", async () => {
   limiter.consume();
   limiter.consume();
   await clock.toTheEnd();
-  assert.ok(told.includes("outer") && told.includes("inner"), `${told}`);
-  assert.deepEqual([told.filter((who) => who === "outer").length, counted.listeners, clock.timers], [1, 0, []]);
+  assert.ok(calls.includes("outer") && calls.includes("inner"), `${calls}`);
+  assert.deepEqual([calls.filter((who) => who === "outer").length, counted.listeners, clock.timers], [1, 0, []]);
 });
 
 test("a change before the first listener is not reported", () => {
   const { limiter, store } = make({ rate: 5, periodMs: 1000 });
-  let told = 0;
-  store.subscribe(() => (told += 1));
-  assert.equal(told, 0, "get was not called");
+  let calls = 0;
+  store.subscribe(() => (calls += 1));
+  assert.equal(calls, 0, "get was not called");
   limiter.consume();
-  assert.equal(told, 1);
+  assert.equal(calls, 1);
 });
 
 test("its functions do not use `this`", () => {

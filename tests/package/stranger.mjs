@@ -1,5 +1,5 @@
-// A stranger's project: a folder outside this repository with the package as `npm pack` makes it, installed by npm without
-// network, next to what a stranger may have installed already.
+// A stranger's project: a folder outside this repository with the package as `npm pack` makes it, installed by npm
+// without network, next to what a stranger may have installed already.
 //
 //   const { folder, tarball } = await stranger({ beside: ["react"] });
 //   await run(process.execPath, ["whole.mjs"], folder);
@@ -26,7 +26,9 @@ import { promisify } from "node:util";
 export const root = fileURLToPath(new URL("../../", import.meta.url));
 export const modules = join(root, "node_modules");
 
-/** Makes the project. `beside` names packages to link from this repository: installing them, npm would ask its registry. */
+/**
+ * Makes the project. `beside` names packages to link from this repository: installing them, npm would ask its registry.
+ */
 export async function stranger({ beside = [] } = {}) {
   const built = join(root, "build/package");
   if (!existsSync(join(built, "package.json")))

@@ -1,5 +1,5 @@
-// What the tests of SharedLimiter share: real tabs of a real browser, each with its own renderer process, and in real time.
-// Nothing here depends on the speed of the machine.
+// What the tests of SharedLimiter share: real tabs of a real browser, each with its own renderer process, and in real
+// time. Nothing here depends on the speed of the machine.
 import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -13,7 +13,8 @@ const folder = mkdtempSync(join(tmpdir(), "tollgate-tabs-"));
 process.on("exit", () => rmSync(folder, { recursive: true, force: true }));
 writeFileSync(join(folder, "tab.html"), `<!doctype html><link rel="icon" href="data:,">`);
 await build({ entryPoints: [index], bundle: true, format: "esm", outfile: join(folder, "tollgate.js") });
-export const { url } = await serve(folder, { "access-control-allow-origin": "*" }); // a frame without an origin imports from it, too
+// A frame without an origin imports from it, too.
+export const { url } = await serve(folder, { "access-control-allow-origin": "*" });
 let browser, context;
 
 before(async () => (browser = await launch()));
@@ -26,7 +27,10 @@ afterEach(async () => {
 /** A budget that never refills, so that its level is exact at any speed. */
 export const budget = (capacity) => ({ rate: 0, periodMs: 1000, capacity });
 
-/** Opens a tab and makes a limiter in it. The tabs of one test share an origin. `before` runs in the tab before anything else. */
+/**
+ * Opens a tab and makes a limiter in it. The tabs of one test share an origin. `before` runs in the tab before anything
+ * else.
+ */
 export async function open(limits, { name = "a", before = () => {}, argument, aheadMs = 0, options = {} } = {}) {
   context ??= await browser.newContext();
   const tab = await context.newPage();

@@ -48,8 +48,8 @@ test("a step of the server's clock is followed with the next response", async ()
     const { status, now } = await wire.until(twin.consume(10, { idempotencyKey: "asks in any case" }));
     assert.deepEqual([status, now], [stepMs > 10_000 ? 200 : 429, wire.now - 30 + stepMs]);
     const { retryAt } = twin.peek(10);
-    const said = await wire.until(other.peek({ ...ask, cost: 10 }));
-    assert.equal(retryAt, said.retry_at - 20 - stepMs);
+    const answer = await wire.until(other.peek({ ...ask, cost: 10 }));
+    assert.equal(retryAt, answer.retry_at - 20 - stepMs);
     await wire.to(retryAt);
     assert.equal((await wire.until(twin.consume(10))).status, 200);
   }

@@ -8,9 +8,9 @@ import { Wire } from "./wire.mjs";
 
 law(
   "alone on a key, predicts every answer and every retryAt exactly",
-  { seed: 7, cases: 1 },
+  { seed: 7, cases: 5 },
   async (random, seen) => {
-    const policies = Object.fromEntries(Array.from({ length: 40 }, (_, i) => [`p${i}`, policyOf(random)]));
+    const policies = Object.fromEntries(Array.from({ length: 8 }, (_, i) => [`p${i}`, policyOf(random)]));
     const tollgate = await start({ policies });
     for (const [policy, { limits, ...only }] of Object.entries(policies)) {
       const upMs = random.below(200);
@@ -45,12 +45,12 @@ law(
           : limits && random.chance(0.5)
             ? Object.fromEntries(limits.map(({ name }) => [name, each()]))
             : each();
-        const said = other.peek({ ...ask, cost });
+        const peeked = other.peek({ ...ask, cost });
         const prediction = twin.peek(cost);
         const place = `${JSON.stringify({ policy: policies[policy], step, cost })} ${wire.now}`;
         const answer = twin.consume(cost);
         checks.push(async () => {
-          const { status, retry_at, max_cost } = await said;
+          const { status, retry_at, max_cost } = await peeked;
           const { allowed, retryAt, maxCost } = prediction;
           const expected =
             status === 200 ? [true] : status === 429 ? [false, (retry_at ?? Infinity) - aheadMs] : [false, Infinity];

@@ -49,7 +49,7 @@ test("a response older than the known state is ignored", async () => {
   assert.equal(twin.remaining(), 3);
   const late = twin.consume(1);
   await wire.until(twin.consume(1));
-  assert.equal(twin.remaining(), 2, "a later request is assumed to arrive later"); // wrong here, which the next response corrects
+  assert.equal(twin.remaining(), 2, "assumes that a later request arrives later"); // wrong, until the next response
   await wire.until(late);
   assert.equal(twin.remaining(), 2); // 1, plus the refill since the beginning
   assert.deepEqual(statuses(wire), [200, 200, 200, 200]);

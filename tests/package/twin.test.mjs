@@ -69,7 +69,7 @@ test("what others give back is known once a request has been sent after trustMs"
     await wire.pass(1);
     assert.deepEqual(twin.peek(cost), { allowed: true, tokens: 0, readyAt: wire.now });
     const [first, second] = [twin.consume(cost), twin.consume(cost)];
-    assert.equal((await second).predicted, true, "one is enough to know");
+    assert.equal((await second).predicted, true, "one request is enough");
     assert.equal((await wire.until(first)).status, 200);
     assert.equal((await twin.consume(cost)).predicted, true);
     assert.deepEqual(
@@ -93,7 +93,7 @@ test("a request with an idempotency key is always sent, since it may have been g
   assert.equal((await twin.consume(1)).predicted, true);
 });
 
-test("a changed policy is followed with the next response, and costs that do not fit the known one are sent", async () => {
+test("a changed policy is followed with the next response, and unknown costs are sent", async () => {
   const tollgate = await start({ policies: { api: { rate: 10, period: "10s" } } });
   const wire = new Wire(tollgate);
   const twin = wire.twin({ policy: "api", key: "alice" });
@@ -104,7 +104,7 @@ test("a changed policy is followed with the next response, and costs that do not
   };
   await change({ rate: 1, period: "1m", capacity: 20 });
   await wire.until(twin.consume(1));
-  assert.deepEqual([twin.remaining(), twin.peek(6).retryAt], [5, wire.now - 50 + 57_000]); // a twentieth of a token was there already
+  assert.deepEqual([twin.remaining(), twin.peek(6).retryAt], [5, wire.now - 50 + 57_000]); // 1/20 was there
   const limits = [
     { name: "requests", rate: 5, period: "1m" },
     { name: "tokens", rate: 100, period: "1m" },
@@ -164,7 +164,7 @@ test("sync returns the state, takes nothing, and keeps what is in flight debited
   assert.equal(snapshot.length, 2);
   assert.equal(twin.remaining(), 2);
   assert.equal((await consumed).status, 200);
-  const nobody = wire.twin({ ...ask, policy: "nobody" });
-  assert.equal((await wire.until(nobody.sync())).status, 404);
-  assert.equal(nobody.peek(1_000).allowed, true);
+  const unknown = wire.twin({ ...ask, policy: "unknown" });
+  assert.equal((await wire.until(unknown.sync())).status, 404);
+  assert.equal(unknown.peek(1_000).allowed, true);
 });

@@ -23,7 +23,7 @@ for (const [platform, has] of Object.entries(PLATFORMS)) {
   describe(`in ${platform}`, () => {
     for (const [resolution, resolves] of Object.entries(RESOLUTIONS)) {
       for (const skipLibCheck of [true, false]) {
-        test(`with ${resolution} resolution, ${skipLibCheck ? "without" : "with"} checking the package's own declarations`, async () => {
+        test(`${resolution} resolution, ${skipLibCheck ? "without" : "with"} checking its declarations`, async () => {
           await check({ ...has, ...resolves, skipLibCheck }, ["uses.ts", "compiled.ts", "wrong.ts"]);
         });
       }
@@ -42,7 +42,10 @@ test("works in the strictest project", async () => {
 });
 
 test("works with require in CommonJS", async () => {
-  const required = `import tollgate = require("tollgate");\nexport const allowed: boolean = new tollgate.Bucket(0, { rate: 1, periodMs: 1 }).consume(0);\n`;
+  const required = `
+    import tollgate = require("tollgate");
+    export const allowed: boolean = new tollgate.Bucket(0, { rate: 1, periodMs: 1 }).consume(0);
+  `;
   writeFileSync(join(folder, "types/required.cts"), required);
   await check({ ...PLATFORMS["a page"], ...RESOLUTIONS.nodenext, skipLibCheck: false }, ["required.cts"]);
 });
@@ -58,10 +61,14 @@ test("needs only Cloudflare's types in a Worker", async () => {
     `name = "worker"\nmain = "worker.ts"\ncompatibility_date = "2026-11-01"\n`,
   );
   await run("wrangler", ["types", "types/cloudflare.d.ts"], folder);
-  const bound = `import { Client, Limiter, limitFetch } from "tollgate";\nimport wasm from "tollgate/core.wasm";\nimport { init } from "tollgate/slim";
-    export const client = (TOLLGATE: Fetcher) => new Client({ url: "https://tollgate", token: "token", fetcher: TOLLGATE });
+  const bound = `
+    import { Client, Limiter, limitFetch } from "tollgate";
+    import wasm from "tollgate/core.wasm";
+    import { init } from "tollgate/slim";
+    export const client = (fetcher: Fetcher) => new Client({ url: "https://tollgate", token: "token", fetcher });
     export const limited: typeof fetch = limitFetch(new Limiter({ rate: 1, periodMs: 1 }));
-    init(wasm);\n`;
+    init(wasm);
+  `;
   writeFileSync(join(folder, "types/bound.ts"), bound);
   await check({ lib: ["es2022"], types: [], ...RESOLUTIONS.bundler, skipLibCheck: false }, [
     "bound.ts",

@@ -24,32 +24,32 @@ const cases = readdirSync(folder)
 for (const { name, limit, steps } of cases) {
   test(`Bucket: ${name}`, () => {
     const bucket = new Bucket(steps[0].now, limit);
-    for (const { place, now, verb, kept, cost, maxWaitMs, expected, remaining } of steps) {
+    for (const { place, now, verb, applied, cost, maxWaitMs, expected, remaining } of steps) {
       const before = bucket.save(now);
-      assert.deepEqual(bucket.decide(now, cost, verb, maxWaitMs, false), expected, `${place}, not kept`);
+      assert.deepEqual(bucket.decide(now, cost, verb, maxWaitMs, false), expected, `${place}, not applied`);
       if (verb === "consume") assert.deepEqual(bucket.peek(now, cost), expected, `${place}, peek`);
-      assert.deepEqual(bucket.save(now), before, `${place}, not kept`);
-      if (kept) assert.deepEqual(bucket.decide(now, cost, verb, maxWaitMs), expected, place);
+      assert.deepEqual(bucket.save(now), before, `${place}, not applied`);
+      if (applied) assert.deepEqual(bucket.decide(now, cost, verb, maxWaitMs), expected, place);
       assert.equal(bucket.remaining(now), remaining, place);
     }
   });
 
   test(`Bucket.consume: ${name}`, () => {
     const bucket = new Bucket(steps[0].now, limit);
-    for (const { place, now, verb, kept, cost, maxWaitMs, expected, remaining } of steps) {
-      if (verb === "consume" && kept) assert.equal(bucket.consume(now, cost), expected.allowed, place);
-      else bucket.decide(now, cost, verb, maxWaitMs, kept);
+    for (const { place, now, verb, applied, cost, maxWaitMs, expected, remaining } of steps) {
+      if (verb === "consume" && applied) assert.equal(bucket.consume(now, cost), expected.allowed, place);
+      else bucket.decide(now, cost, verb, maxWaitMs, applied);
       assert.equal(bucket.remaining(now), remaining, place);
     }
   });
 
   test(`a new Bucket for each step continues from the previous snapshot: ${name}`, () => {
     let bucket = new Bucket(steps[0].now, limit);
-    for (const { place, now, verb, kept, cost, maxWaitMs, expected, remaining } of steps) {
+    for (const { place, now, verb, applied, cost, maxWaitMs, expected, remaining } of steps) {
       const snapshot = JSON.parse(JSON.stringify(bucket.save(now)));
       bucket = new Bucket(now, limit);
       bucket.restore(snapshot);
-      assert.deepEqual(bucket.decide(now, cost, verb, maxWaitMs, kept), expected, place);
+      assert.deepEqual(bucket.decide(now, cost, verb, maxWaitMs, applied), expected, place);
       assert.equal(bucket.remaining(now), remaining, place);
     }
   });
@@ -62,11 +62,11 @@ for (const { name, limit, steps } of cases) {
   ]) {
     test(`Budget of ${what}: ${name}`, () => {
       const budget = new Budget(steps[0].now, limits);
-      for (const { place, now, verb, kept, cost, maxWaitMs, expected, remaining } of steps) {
+      for (const { place, now, verb, applied, cost, maxWaitMs, expected, remaining } of steps) {
         const before = budget.save(now);
-        assert.deepEqual(budget.decide(now, cost, verb, maxWaitMs, false), expected, `${place}, not kept`);
-        assert.deepEqual(budget.save(now), before, `${place}, not kept`);
-        if (kept) assert.deepEqual(budget.decide(now, cost, verb, maxWaitMs), expected, place);
+        assert.deepEqual(budget.decide(now, cost, verb, maxWaitMs, false), expected, `${place}, not applied`);
+        assert.deepEqual(budget.save(now), before, `${place}, not applied`);
+        if (applied) assert.deepEqual(budget.decide(now, cost, verb, maxWaitMs), expected, place);
         assert.equal(budget.remaining(now), remaining, place);
       }
     });
@@ -76,10 +76,10 @@ for (const { name, limit, steps } of cases) {
     test(`Limiter: ${name}`, () => {
       const clock = new FakeClock(steps[0].now);
       const limiter = new Limiter(limit, { clock });
-      for (const { place, now, verb, kept, cost, maxWaitMs, expected, remaining } of steps) {
+      for (const { place, now, verb, applied, cost, maxWaitMs, expected, remaining } of steps) {
         clock.set(now);
         if (verb === "consume") assert.deepEqual(limiter.peek(cost), expected, `${place}, peek`);
-        if (verb === "consume" && kept) assert.deepEqual(limiter.consume(cost), expected, place);
+        if (verb === "consume" && applied) assert.deepEqual(limiter.consume(cost), expected, place);
         if (verb === "reserve") assert.deepEqual(limiter.reserve(cost, maxWaitMs), expected, place);
         if (verb === "charge" || verb === "refund") assert.equal(limiter[verb](cost), undefined, place);
         if (verb === "reset") assert.equal(limiter.reset(), undefined, place);
@@ -91,9 +91,9 @@ for (const { name, limit, steps } of cases) {
     test(`Limiter.acquire without waiting: ${name}`, async () => {
       const clock = new FakeClock(steps[0].now);
       const limiter = new Limiter(limit, { clock });
-      for (const { place, now, verb, kept, cost, maxWaitMs, expected, remaining } of steps) {
+      for (const { place, now, verb, applied, cost, maxWaitMs, expected, remaining } of steps) {
         clock.set(now);
-        if (verb === "consume" && kept) {
+        if (verb === "consume" && applied) {
           const answer = await limiter
             .acquire({ cost, maxWaitMs: 0 })
             .catch(({ code, retryAt, maxCost }) => ({ code, retryAt, maxCost }));
@@ -152,7 +152,7 @@ function readStep(place, { at, verb, cost, max_wait_ms, expect, remaining, why, 
     place,
     now: at,
     verb: VERBS[verb],
-    kept: verb !== "peek",
+    applied: verb !== "peek",
     cost,
     maxWaitMs: max_wait_ms,
     expected,

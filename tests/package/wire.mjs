@@ -20,7 +20,10 @@ export class Wire {
   sent = [];
   /** Those that arrived, in the order of arrival. */
   arrived = [];
-  /** How the next request travels: `{ upMs, downMs, fate }`. "lost": it never arrives; "unheard": the response is lost; "doubled": it arrives twice. An object is the response. */
+  /**
+   * How the next request travels: `{ upMs, downMs, fate }`. "lost": it never arrives; "unheard": the response is lost;
+   * "doubled": it arrives twice. An object is the response.
+   */
   travel;
   clock = {
     now: () => this.now + this.oursMs,

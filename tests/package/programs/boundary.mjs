@@ -1,16 +1,17 @@
-// What crosses between the package's Bucket and the core, in Node and on a page. The core is built with debug assertions.
+// The boundary between the package's Bucket and the core, in Node and on a page. The core is built with debug
+// assertions.
 import { Bucket, init, TollgateError } from "../../../build/package/slim.js";
 
 const MAX = Number.MAX_SAFE_INTEGER,
   MOMENT = 2 ** 52,
   SPAN = 2 ** 51;
 
-/** Tries everything, over this core and with these texts of vectors. Returns how much there was of it. */
+/** Runs every check with this core and these files of vectors. Returns how many steps and calls there were. */
 export function tryEverything(exports, vectors) {
   init(watched(exports));
   const steps = vectors.map(runVectors);
   numbersCrossUnchanged();
-  whatIsTooLargeIsSaidWithTheLargest();
+  errorsReportTheLargestValidNumber();
   const calls = survivesAnything();
   decidingTakesNoMemory(exports);
   return { steps, calls };
@@ -25,7 +26,7 @@ function runVectors(json) {
     steps,
   } of JSON.parse(json).cases) {
     const make = () => new Bucket(steps[0].at, { periodMs, maxDebt, offsetMs, ...limit });
-    const [bucket, other] = [make(), make()]; // the other one is asked in the short ways
+    const [bucket, other] = [make(), make()]; // `other` uses the shorthands
     for (const { at, verb, cost, max_wait_ms: maxWaitMs, expect, remaining, why, ...rest } of steps) {
       const row = `${name}: ${at} ${verb} ${cost}`;
       const { allow, wait, never } = expect;
@@ -53,22 +54,23 @@ function runVectors(json) {
 
 function numbersCrossUnchanged() {
   for (const now of [-MOMENT, -1, 0, 1, MOMENT]) {
-    // All tokens that there can be, in the bucket or owed.
+    // The most tokens that can be there, or owed.
     const full = { rate: MAX, periodMs: 1 },
       owing = { rate: MAX, periodMs: 1, capacity: 0, maxDebt: MAX };
+    // biome-ignore format: a table
     const table = [
       // limit  verb           then                                            remaining  owed  full at
-      [full, "consume", { allowed: true, tokens: MAX, readyAt: now }, 0, 0, now + 1],
-      [full, "consume", { allowed: false, retryAt: now + 1 }, 0, 0, now + 1],
-      [full, "refund", { allowed: true, tokens: MAX, readyAt: now }, MAX, 0, now],
-      [full, "consumeUpTo", { allowed: true, tokens: MAX, readyAt: now }, 0, 0, now + 1],
-      [full, "reset", { allowed: true, tokens: MAX, readyAt: now }, MAX, 0, now],
-      [owing, "consume", { allowed: false, retryAt: Infinity, maxCost: 0 }, 0, 0, now],
-      [owing, "borrow", { allowed: true, tokens: MAX, readyAt: now }, 0, MAX, now + 1],
-      [owing, "refund", { allowed: true, tokens: MAX, readyAt: now }, 0, 0, now],
-      [owing, "reserve", { allowed: true, tokens: MAX, readyAt: now + 1 }, 0, MAX, now + 1],
-      [owing, "reset", { allowed: true, tokens: MAX, readyAt: now }, 0, 0, now],
-      [owing, "charge", { allowed: true, tokens: MAX, readyAt: now }, 0, MAX, now + 1],
+      [full,    "consume",     { allowed: true, tokens: MAX, readyAt: now },   0,         0,    now + 1],
+      [full,    "consume",     { allowed: false, retryAt: now + 1 },           0,         0,    now + 1],
+      [full,    "refund",      { allowed: true, tokens: MAX, readyAt: now },   MAX,       0,    now],
+      [full,    "consumeUpTo", { allowed: true, tokens: MAX, readyAt: now },   0,         0,    now + 1],
+      [full,    "reset",       { allowed: true, tokens: MAX, readyAt: now },   MAX,       0,    now],
+      [owing,   "consume",     { allowed: false, retryAt: Infinity, maxCost: 0 }, 0,      0,    now],
+      [owing,   "borrow",      { allowed: true, tokens: MAX, readyAt: now },   0,         MAX,  now + 1],
+      [owing,   "refund",      { allowed: true, tokens: MAX, readyAt: now },   0,         0,    now],
+      [owing,   "reserve",     { allowed: true, tokens: MAX, readyAt: now + 1 }, 0,       MAX,  now + 1],
+      [owing,   "reset",       { allowed: true, tokens: MAX, readyAt: now },   0,         0,    now],
+      [owing,   "charge",      { allowed: true, tokens: MAX, readyAt: now },   0,         MAX,  now + 1],
     ];
     const buckets = new Map([full, owing].map((limit) => [limit, new Bucket(now, limit)]));
     for (const [limit, verb, decision, ...then] of table) {
@@ -90,7 +92,7 @@ function numbersCrossUnchanged() {
     const before = now === MOMENT ? now : now + 1;
     equal(slowest.save(before), { tokens: 0, drops: before - now, at: before });
     slowest.restore({ tokens: 0, drops: SPAN - 1, at: now });
-    equal(slowest.peek(now), { allowed: false, retryAt: now + 1 }, "a drop is missing");
+    equal(slowest.peek(now), { allowed: false, retryAt: now + 1 }, "one drop short");
 
     const budget = new Bucket(now, { rate: 0, periodMs: 1, capacity: MAX });
     equal(
@@ -114,15 +116,16 @@ function numbersCrossUnchanged() {
   );
 }
 
-function whatIsTooLargeIsSaidWithTheLargest() {
+function errorsReportTheLargestValidNumber() {
+  // biome-ignore format: a table
   const table = [
-    // too large, by one
-    ["rate", MAX, { rate: MAX + 1, periodMs: 1 }],
-    ["periodMs", SPAN, { rate: 1, periodMs: SPAN + 1 }],
-    ["capacity", 1, { rate: 1, periodMs: SPAN, capacity: 2 }],
-    ["maxDebt", 0, { rate: 1, periodMs: SPAN, maxDebt: 1 }],
-    ["initial", 3, { rate: 3, periodMs: 1000, initial: 4 }],
-    ["offsetMs", 999, { kind: "fixed_window", rate: 3, periodMs: 1000, offsetMs: 1000 }],
+    // name    largest  a limit with one more
+    ["rate",     MAX,     { rate: MAX + 1, periodMs: 1 }],
+    ["periodMs", SPAN,    { rate: 1, periodMs: SPAN + 1 }],
+    ["capacity", 1,       { rate: 1, periodMs: SPAN, capacity: 2 }],
+    ["maxDebt",  0,       { rate: 1, periodMs: SPAN, maxDebt: 1 }],
+    ["initial",  3,       { rate: 3, periodMs: 1000, initial: 4 }],
+    ["offsetMs", 999,     { kind: "fixed_window", rate: 3, periodMs: 1000, offsetMs: 1000 }],
   ];
   for (const [name, max, limit] of table) {
     let error;
@@ -136,65 +139,21 @@ function whatIsTooLargeIsSaidWithTheLargest() {
   }
 }
 
-/** Throws anything at everything. Returns how many calls there were. */
+/** Calls every method with any argument. Returns the number of calls. */
 function survivesAnything() {
-  const NUMBERS = [
-    0,
-    -0,
-    1,
-    2,
-    3,
-    7,
-    100,
-    333,
-    334,
-    1000,
-    59_999,
-    60_001,
-    1e6,
-    1e12,
-    1.7e12,
-    2 ** 31,
-    2 ** 32,
-    SPAN,
-    MOMENT,
-    MAX,
+  // biome-ignore format: a table
+  const ORDINARY = [
+    0, -0, 1, 2, 3, 7, 100, 333, 334, 1000, 59_999, 60_001, 1e6, 1e12, 1.7e12, 2 ** 31, 2 ** 32, SPAN, MOMENT, MAX,
   ];
+  // biome-ignore format: a table
   const HOSTILE = [
-    NaN,
-    Infinity,
-    -Infinity,
-    -1,
-    -60_001,
-    -MOMENT,
-    -MOMENT - 1,
-    MOMENT + 1,
-    2 ** 53,
-    -(2 ** 53),
-    2 ** 63,
-    2 ** 64,
-    1e300,
-    5e-324,
-    1.5,
-    -0.5,
-    undefined,
-    null,
-    "",
-    "7",
-    "x",
-    true,
-    false,
-    [],
-    [3],
-    {},
-    () => {},
-    1n,
-    Symbol("x"),
-    new Date(5),
+    NaN, Infinity, -Infinity, -1, -60_001, -MOMENT, -MOMENT - 1, MOMENT + 1, 2 ** 53, -(2 ** 53), 2 ** 63, 2 ** 64,
+    1e300, 5e-324, 1.5, -0.5, undefined, null, "", "7", "x", true, false, [], [3], {}, () => {},
+    1n, Symbol("x"), new Date(5),
   ];
   const random = mulberry32(20261120);
   const pick = (list) => list[Math.floor(random() * list.length)];
-  const any = () => (random() < 0.7 ? pick(NUMBERS) : pick(HOSTILE));
+  const any = () => (random() < 0.7 ? pick(ORDINARY) : pick(HOSTILE));
   const maybe = (value) => (random() < 0.5 ? {} : value);
   const calls = {
     consume: (bucket) => bucket.consume(any(), any()),
@@ -227,7 +186,7 @@ function survivesAnything() {
       const isOurs =
         error instanceof TollgateError &&
         /^([a-zA-Z]+_(not_whole|too_small|too_large)|snapshot_mismatched)$/.test(error.code);
-      // What no number can be made of at all is refused by JavaScript itself.
+      // JavaScript itself rejects what cannot be converted to a number.
       if (!isOurs && !(error instanceof TypeError)) throw new Error(`${place}: ${error.stack}`);
     }
   };
@@ -253,7 +212,7 @@ function survivesAnything() {
         throw new Error(`${left} left of ${capacity} after ${method}`);
     }
   }
-  if (made < 50) throw new Error(`only ${made} were made`);
+  if (made < 50) throw new Error(`only ${made} buckets were made`);
   return count;
 }
 
@@ -267,7 +226,7 @@ function decidingTakesNoMemory(exports) {
   equal(exports.memory.buffer.byteLength, before);
 }
 
-/** The same exports, which let nothing through but whole numbers, yes and no, and a longest wait that is none. */
+/** The exports, wrapped to let only whole numbers and booleans through, and an infinite longest wait. */
 function watched(exports) {
   const names = ["size", "make", "consume", "decide", "get", "restore"];
   const watch =
@@ -295,7 +254,7 @@ function equal(got, expected, row = "") {
   if (text(got) !== text(expected)) throw new Error(`${row}: got ${text(got)}, expected ${text(expected)}`);
 }
 
-/** Numbers that look random and are the same each time. */
+/** A random generator that gives the same numbers each time. */
 function mulberry32(seed) {
   return () => {
     seed = (seed + 0x6d2b79f5) | 0;

@@ -12,7 +12,10 @@ export interface Limit {
   readonly rate: number;
   /** The period in milliseconds. */
   readonly periodMs: number;
-  /** The most tokens it can hold, and so the largest burst. With 0 only `reserve` and `borrow` are granted. Default: `rate`. */
+  /**
+   * The most tokens it can hold, and so the largest burst. With 0 only `reserve` and `borrow` are granted. Default:
+   * `rate`.
+   */
   readonly capacity?: number;
   /** How many tokens may be owed after `reserve`, `borrow` and `charge`. Default: 0. */
   readonly maxDebt?: number;
@@ -55,7 +58,10 @@ export interface Refusal {
   readonly maxCost?: number;
 }
 
-/** The state of one limit: three whole numbers, safe to store as JSON. Only a limit with the same numbers can restore it. */
+/**
+ * The state of one limit: three whole numbers, safe to store as JSON. Only a limit with the same numbers can restore
+ * it.
+ */
 export interface Snapshot {
   /** Whole tokens; negative in debt. */
   readonly tokens: number;
@@ -82,7 +88,9 @@ export interface Snapshot {
 export class Bucket {
   readonly #address: number;
 
-  /** Makes a bucket that is first used at `now`. Throws a {@link TollgateError} for numbers that cannot be kept exact. */
+  /**
+   * Makes a bucket that is first used at `now`. Throws a {@link TollgateError} for numbers that cannot be kept exact.
+   */
   constructor(
     now: number,
     { kind = "token_bucket", rate, periodMs, capacity = rate, maxDebt = 0, initial = capacity, offsetMs = 0 }: Limit,
@@ -106,8 +114,8 @@ export class Bucket {
   }
 
   /**
-   * Takes `cost` tokens now and returns true, or takes none and returns false. {@link decide} returns the whole answer. A
-   * cost of 0 takes nothing, and is refused in debt.
+   * Takes `cost` tokens now and returns true, or takes none and returns false. {@link decide} returns the whole answer.
+   * A cost of 0 takes nothing, and is refused in debt.
    */
   consume(now: number, cost = 1): boolean {
     // `checkMoment` and `checkWhole` inlined, because on this path it saves a quarter of the time.
@@ -124,8 +132,8 @@ export class Bucket {
   }
 
   /**
-   * Asks for `cost` tokens. `reserve` and `borrow` are refused where they would start more than `maxWaitMs` from now, or
-   * owe more than `maxDebt`. If `apply` is false, nothing is taken.
+   * Asks for `cost` tokens. `reserve` and `borrow` are refused where they would start more than `maxWaitMs` from now,
+   * or owe more than `maxDebt`. If `apply` is false, nothing is taken.
    */
   decide(now: number, cost = 1, verb: Verb = "consume", maxWaitMs = Infinity, apply = true): Decision {
     const answer = core.decide(
@@ -165,7 +173,10 @@ export class Bucket {
     return { tokens: this.#get(2, now), drops: this.#get(3, now), at: this.#get(4, now) };
   }
 
-  /** Continues from what {@link save} returned for a bucket with the same numbers. Throws if this limit cannot be in that state. If `apply` is false, it only checks. */
+  /**
+   * Continues from what {@link save} returned for a bucket with the same numbers. Throws if this limit cannot be in
+   * that state. If `apply` is false, it only checks.
+   */
   restore(snapshot: Snapshot, apply = true): void {
     const { tokens, drops, at } = snapshot ?? {};
     if (![tokens, drops, at].every(Number.isSafeInteger) || !core.restore(this.#address, tokens, drops, at, apply))

@@ -24,7 +24,10 @@ export class Budget {
     this.#buckets = this.limits.map((limit) => new Bucket(now, limit));
   }
 
-  /** Asks all limits at once, as {@link Bucket.decide} asks one. The answer has the longest wait and the latest start of them all. */
+  /**
+   * Asks all limits at once, as {@link Bucket.decide} asks one. The answer has the longest wait and the latest start of
+   * them all.
+   */
   decide(now: number, cost: Cost = 1, verb: Verb = "consume", maxWaitMs = Infinity, apply = true): Decision {
     const costs = this.limits.map(({ name }) =>
       checkWhole("cost", typeof cost === "number" ? cost : Object(cost)[name!]),
@@ -51,7 +54,9 @@ export class Budget {
     return Math.min(...this.#buckets.map((bucket) => bucket.remaining(now)));
   }
 
-  /** The first moment, `now` or later, at which all limits are full if nothing is taken; `Infinity` if they never are. */
+  /**
+   * The first moment, `now` or later, at which all limits are full if nothing is taken; `Infinity` if they never are.
+   */
   fullAt(now: number): number {
     return Math.max(...this.#buckets.map((bucket) => bucket.fullAt(now)));
   }

@@ -5,7 +5,9 @@ import { TollgateError } from "./errors.js";
 
 /** Where the server is, and the credentials for it. */
 export interface ClientOptions {
-  /** The server's address, such as `https://tollgate.example.com`. Through a service binding the host does not matter. */
+  /**
+   * The server's address, such as `https://tollgate.example.com`. Through a service binding the host does not matter.
+   */
   readonly url: string;
   /** The bearer token, or a function that returns it. It is for backends only: never send it to a browser. */
   readonly token: string | (() => string | Promise<string>);

@@ -4,15 +4,18 @@
 export interface Clock {
   /** Unix milliseconds: a whole number that never decreases. */
   now(): number;
-  /** Calls `wake` once, as soon as {@link now} has reached `moment` and never before. Returns a function that cancels it. */
+  /**
+   * Calls `wake` once, as soon as {@link now} has reached `moment` and never before. Returns a function that cancels
+   * it.
+   */
   at(moment: number, wake: () => void): () => void;
 }
 
 /**
- * Makes a clock of two others: the wall clock, which can be set and keeps running while a laptop sleeps, and a monotonic
- * clock, which cannot be set and may stop. It is anchored to the wall clock once and then follows the monotonic one, so it
- * does not jump. Only when the wall clock has got more than a minute ahead, as after a sleep, does it catch up. It never
- * goes back.
+ * Makes a clock of two others: the wall clock, which can be set and keeps running while a laptop sleeps, and a
+ * monotonic clock, which cannot be set and may stop. It is anchored to the wall clock once and then follows the
+ * monotonic one, so it does not jump. Only when the wall clock has got more than a minute ahead, as after a sleep, does
+ * it catch up. It never goes back.
  */
 export function makeClock(
   wallMs: () => number = () => Date.now(),
@@ -56,7 +59,10 @@ const checkAll = () => {
 };
 globalThis.document?.addEventListener("visibilitychange", checkAll);
 
-/** More than a clock is corrected by, and shorter than any real sleep. The core tolerates a step back of the same length. */
+/**
+ * More than a clock is corrected by, and shorter than any real sleep. The core tolerates a step back of the same
+ * length.
+ */
 const SLEEP_MS = 60_000;
 /** The longest delay of `setTimeout`; with a longer one it fires at once. */
 const LONGEST_TIMER_MS = 2 ** 31 - 1;

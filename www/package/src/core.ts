@@ -23,7 +23,10 @@ export interface Core {
   restore(bucket: number, tokens: number, drops: number, at: number, apply: boolean): number;
 }
 
-/** The module: its bytes, a `WebAssembly.Module` or a `WebAssembly.Instance`. Not a promise, nor what `instantiate` resolves to. */
+/**
+ * The module: its bytes, a `WebAssembly.Module` or a `WebAssembly.Instance`. Not a promise, nor what `instantiate`
+ * resolves to.
+ */
 export type CoreSource = object & { readonly then?: never; readonly instance?: never };
 
 /**

@@ -15,7 +15,7 @@ export class Emitter<Event> {
       try {
         listener(event);
       } catch (error) {
-        void Promise.reject(error); // an unhandled rejection: reported, but it stops neither the caller nor other listeners
+        void Promise.reject(error); // reported as an unhandled rejection, which stops no other listener
       }
     }
   }

@@ -12,7 +12,10 @@ export interface LimitFetchOptions extends Omit<AcquireOptions, "cost" | "signal
   readonly cost?: Cost | ((request: Request) => Cost);
   /** How many times a request is retried. Default: 2. */
   readonly retries?: number;
-  /** Each pause is longer by a random part of this, so that clients refused together do not retry together. Default: 1000. */
+  /**
+   * Each pause is longer by a random part of this, so that clients refused together do not retry together. Default:
+   * 1000.
+   */
   readonly jitterMs?: number;
 }
 
@@ -26,8 +29,9 @@ export interface Pausable {
 /**
  * Makes a `fetch` whose requests wait in the limiter's queue. When the server says to come back later (429, 503,
  * `Retry-After`, or a `RateLimit` with nothing left), it pauses the limiter, and so everything that uses it. A 429 is
- * retried, and so is a 503 if the request is idempotent (GET, HEAD, PUT, DELETE, OPTIONS, or with an `Idempotency-Key`);
- * every retry costs tokens. If a retry cannot be admitted within `maxWaitMs`, the last response is returned.
+ * retried, and so is a 503 if the request is idempotent (GET, HEAD, PUT, DELETE, OPTIONS, or with an
+ * `Idempotency-Key`); every retry costs tokens. If a retry cannot be admitted within `maxWaitMs`, the last response is
+ * returned.
  *
  * ```js
  * const api = limitFetch(new Limiter({ rate: 10, periodMs: 1000 }), { maxWaitMs: 10_000 });
@@ -86,7 +90,8 @@ function pauseMsOf(headers: Headers, now: number, defaultMs: number): number {
       : Date.parse(after) - (Date.parse(headers.get("date")!) || now);
     if (pauseMs >= 0) return pauseMs;
   }
-  // A list of structured fields. Without their strings, commas separate the items. `r` tokens remain; `t` is a time in seconds.
+  // A list of structured fields. Without their strings, commas separate the items. `r` tokens remain; `t` is a time in
+  // seconds.
   const items = (headers.get("ratelimit") ?? "").replace(/"(\\.|[^"\\])*"/g, "").split(",");
   const waitsMs = items.map((item) => (/;\s*r=0\b/.test(item) ? 1000 * Number(/;\s*t=(\d+)/.exec(item)?.[1] ?? 0) : 0));
   return Math.max(...waitsMs) || defaultMs;

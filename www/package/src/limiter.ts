@@ -49,8 +49,8 @@ export class Limiter extends Queue {
   }
 
   /**
-   * Takes `cost` tokens in advance, to be used at `readyAt`. Refused if that is more than `maxWaitMs` away, if it would owe
-   * more than `maxDebt`, and while calls wait in the queue. To cancel it, {@link refund}.
+   * Takes `cost` tokens in advance, to be used at `readyAt`. Refused if that is more than `maxWaitMs` away, if it would
+   * owe more than `maxDebt`, and while calls wait in the queue. To cancel it, {@link refund}.
    */
   reserve(cost: Cost = 1, maxWaitMs = Infinity): Decision {
     return this.#ask(cost, "reserve", maxWaitMs);
@@ -127,8 +127,8 @@ export class Limiter extends Queue {
   }
 
   /**
-   * Plays the queue ahead, as if nothing else were taken, calls `end` at the moment when it is empty, and puts the budget
-   * back. Waiters that miss their deadline take nothing; they are added to `late`.
+   * Plays the queue ahead, as if nothing else were taken, calls `end` at the moment when it is empty, and puts the
+   * budget back. Waiters that miss their deadline take nothing; they are added to `late`.
    */
   #simulate<Result>(end: (moment: number) => Result, late: [Waiter, retryAt: number][] = []): Result {
     const now = this.clock.now();

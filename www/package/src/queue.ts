@@ -11,7 +11,10 @@ export interface LimiterOptions {
   readonly clock?: Clock;
   /** How many `acquire` calls may wait at once. Default: 1000. */
   readonly maxQueue?: number;
-  /** What to drop when the queue is full: the new call (`reject`, the default), or the oldest of the lowest priority (`drop_oldest`). */
+  /**
+   * What to drop when the queue is full: the new call (`reject`, the default), or the oldest of the lowest priority
+   * (`drop_oldest`).
+   */
   readonly overflow?: "reject" | "drop_oldest";
 }
 
@@ -82,7 +85,8 @@ export abstract class Queue extends Emitter<LimiterEvent> {
    * Waits in the queue for `cost` tokens and takes them. Within a priority it is first come, first served, whatever the
    * cost, so small requests cannot starve a large one.
    *
-   * Rejects with the signal's reason, or with a {@link TollgateError}: `cost_never_granted`, `wait_too_long` or `queue_full`.
+   * Rejects with the signal's reason, or with a {@link TollgateError}: `cost_never_granted`, `wait_too_long` or
+   * `queue_full`.
    */
   abstract acquire(options?: AcquireOptions): Promise<Decision>;
 

@@ -9,8 +9,9 @@ export interface RateLimit<Consumed> extends Standing {
 }
 
 /**
- * Returns the state of a limit, and renders again when that changes: when tokens are taken or given back, and exactly at
- * `readyAt`. It does not poll. On a server, and during hydration, it shows the limit as unused, so that both render the same.
+ * Returns the state of a limit, and renders again when that changes: when tokens are taken or given back, and exactly
+ * at `readyAt`. It does not poll. On a server, and during hydration, it shows the limit as unused, so that both render
+ * the same.
  *
  * ```jsx
  * const { ok, readyAt, consume } = useRateLimit(limiter, { cost: 2 });

@@ -8,12 +8,12 @@ import { goAlone, isAlone, transact, withLock } from "./tabs.js";
 
 /**
  * A {@link Limiter} whose budget all tabs of an origin share by its name. It is stored in IndexedDB and so survives
- * reloads. Each decision is a transaction there: methods that take return promises, methods that only look return
- * what was true when any tab last took. Calls of `acquire` from all tabs wait in one queue (a Web Lock), and within a tab
- * by priority. A tab that crashes leaves the queue and blocks no other.
+ * reloads. Each decision is a transaction there: methods that take return promises, methods that only look return what
+ * was true when any tab last took. Calls of `acquire` from all tabs wait in one queue (a Web Lock), and within a tab by
+ * priority. A tab that crashes leaves the queue and blocks no other.
  *
- * Where one of these is missing, as in some private windows and on servers, it limits this tab alone and says so once on
- * the console. When the numbers of the limits change, each limit keeps its tokens, matched by name.
+ * Where one of these is missing, as in some private windows and on servers, it limits this tab alone and says so once
+ * on the console. When the numbers of the limits change, each limit keeps its tokens, matched by name.
  *
  * ```js
  * const limiter = new SharedLimiter("search", { rate: 10, periodMs: 60_000 });
@@ -24,7 +24,9 @@ export class SharedLimiter extends Queue {
   /** Resolves when the stored budget has been read. */
   readonly ready: Promise<void>;
   readonly #name: string;
-  /** The newest state that this tab knows. It decides while a transaction is open, and on its own where there are none. */
+  /**
+   * The newest state that this tab knows. It decides while a transaction is open, and on its own where there are none.
+   */
   readonly #mirror: Limiter;
   readonly #channel: BroadcastChannel | undefined;
   /** How far the furthest clock of another tab is ahead. */
@@ -125,7 +127,8 @@ export class SharedLimiter extends Queue {
 
   /**
    * Waits in the queue for `cost` tokens and takes them. See {@link Limiter.acquire}. A `maxWaitMs` that cannot be met
-   * rejects the first waiter of all tabs at once, and others when the time is up: no tab knows what the others wait for.
+   * rejects the first waiter of all tabs at once, and others when the time is up: no tab knows what the others wait
+   * for.
    */
   async acquire(options: AcquireOptions = {}): Promise<Decision> {
     await this.ready;
@@ -169,7 +172,10 @@ export class SharedLimiter extends Queue {
       : undefined;
   }
 
-  /** Calls `op` on the newest state, in a transaction over all tabs, stores the outcome and, unless it is a refusal, tells the other tabs. */
+  /**
+   * Calls `op` on the newest state, in a transaction over all tabs, stores the outcome and, unless it is a refusal,
+   * tells the other tabs.
+   */
   async #transact<Result>(op: () => Result): Promise<Result> {
     let outcome: Promise<Result> | undefined;
     let isNews: boolean;
@@ -195,7 +201,8 @@ export class SharedLimiter extends Queue {
   /** Continues from a state that another tab has stored or sent. */
   #adopt([version, limits, snapshots, claimedUntil, pausedUntil]: State): void {
     if (version <= this.#version) return; // a message may come late
-    // Follow the clock that is furthest ahead: by a slower one, tokens that were refilled there would be refilled here again.
+    // Follow the clock that is furthest ahead: by a slower one, tokens that were refilled there would be refilled here
+    // again.
     if (this.#version > 0) this.#ahead.ms += Math.max(0, ...snapshots.map(({ at }) => at - this.clock.now()));
     this.#version = version;
     // When the lock is free, no tab claims anything: this ends the claim of a tab that has crashed.
@@ -215,7 +222,10 @@ export class SharedLimiter extends Queue {
     this.#mirror.pause(pausedUntil);
   }
 
-  /** Waits until the first waiter of this tab can be admitted, and admits it. Only one: each waits for the lock by itself. */
+  /**
+   * Waits until the first waiter of this tab can be admitted, and admits it. Only one: each waits for the lock by
+   * itself.
+   */
   async #admitOne(): Promise<void> {
     while (this.waiting || this.#claimedUntil) {
       const woken = new Promise<void>((resolve) => {
@@ -248,7 +258,10 @@ type State = readonly [
   pausedUntil: number,
 ];
 
-/** The states of `limits` after they replace `old`. Each keeps the tokens of the old limit of the same name (without a name: the same position) and kind, or starts anew. */
+/**
+ * The states of `limits` after they replace `old`. Each keeps the tokens of the old limit of the same name (without a
+ * name: the same position) and kind, or starts anew.
+ */
 function carryOver(
   old: readonly Limit[],
   snapshots: readonly Snapshot[],

@@ -32,8 +32,8 @@ export interface Store {
 }
 
 /**
- * Watches whether `cost` would be granted. While it has listeners it wakes at the moment `readyAt`, and when all limits are
- * full again; in between nothing runs.
+ * Watches whether `cost` would be granted. While it has listeners it wakes at the moment `readyAt`, and when all limits
+ * are full again; in between nothing runs.
  *
  * ```js
  * const store = watch(limiter);

@@ -10,8 +10,8 @@ export function goAlone(why: unknown): void {
 }
 
 /**
- * Calls `change` with the value stored under `name` and stores what it returns, in one transaction over all tabs. If that
- * fails, this tab goes alone; `change` may or may not have been called.
+ * Calls `change` with the value stored under `name` and stores what it returns, in one transaction over all tabs. If
+ * that fails, this tab goes alone; `change` may or may not have been called.
  */
 export async function transact<State>(name: string, change: (stored: State | undefined) => State): Promise<void> {
   if (isAlone) return;
@@ -35,7 +35,9 @@ export async function transact<State>(name: string, change: (stored: State | und
   }
 }
 
-/** Calls `turn` once this tab holds the lock of that name. Tabs queue for it; one that is closed or crashes releases it. */
+/**
+ * Calls `turn` once this tab holds the lock of that name. Tabs queue for it; one that is closed or crashes releases it.
+ */
 export function withLock<Result>(
   name: string,
   options: LockOptions,

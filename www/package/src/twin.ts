@@ -19,7 +19,10 @@ import { Emitter } from "./events.js";
 export interface TwinOptions {
   readonly policy: string;
   readonly key: string;
-  /** How many milliseconds after its last request the twin still withholds what it expects to be refused. Then it asks, because others may have given tokens back. Default: a minute. */
+  /**
+   * How many milliseconds after its last request the twin still withholds what it expects to be refused. Then it asks,
+   * because others may have given tokens back. Default: a minute.
+   */
   readonly trustMs?: number;
   /** Default: {@link systemClock}. */
   readonly clock?: Clock;
@@ -125,15 +128,16 @@ export class Twin extends Emitter<void> {
     if (snapshot) {
       const receivedAt = this.clock.now();
       const aheadMs = now! - call.sentAt;
-      // The quickest round trip is the best estimate, unless the server's clock is now further ahead than even a reply that
-      // took no time would explain.
+      // The quickest round trip is the best estimate, unless the server's clock is now further ahead than even a reply
+      // that took no time would explain.
       if (aheadMs < this.#aheadMs || now! - receivedAt > this.#aheadMs) this.#aheadMs = aheadMs;
       const reportedAt = now! - this.#aheadMs;
       let isIncluded = inFlight.has(call);
       // Responses may overtake each other: an older state teaches nothing.
       if (isIncluded || reportedAt > this.#reportedAt) {
         this.#reportedAt = reportedAt;
-        // The state includes what was sent before this call, and may include what was sent later but could have overtaken it.
+        // The state includes what was sent before this call, and may include what was sent later but could have
+        // overtaken it.
         for (const other of inFlight) {
           if (isIncluded || other.sentAt < reportedAt) inFlight.delete(other);
           if (other === call) isIncluded = false;
@@ -147,7 +151,7 @@ export class Twin extends Emitter<void> {
         this.#reported = limits;
         this.#budget = new Budget(receivedAt, limits);
       }
-    } else if (status === 200 || status >= 500) return; // the tokens may have been taken: they stay debited until the server reports
+    } else if (status === 200 || status >= 500) return; // perhaps taken: debited until the server reports its state
     inFlight.delete(call);
     this.#budget?.restore(this.#reported);
     for (const other of inFlight) this.#decide(other, true);
