@@ -37,7 +37,10 @@ impl Ledger {
         self.end_holds(now);
         self.end_expired(now, &mut writes);
         let reply = match self.replayed(asked, request, now)? {
-            Some(reply) => reply,
+            Some(reply) => {
+                self.rely_on(request, &reply);
+                reply
+            }
             None => self.perform(asked, request, now, id, &mut writes)?,
         };
         self.collect_writes(now, &mut writes);

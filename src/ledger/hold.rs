@@ -6,6 +6,9 @@
 //!
 //! For as long, a hold that was committed can still be aborted: another key's commit may have failed. That gives the tokens
 //! back, and forgets that the request was answered. A crash in between leaves them taken.
+//!
+//! Each attempt at a batch has a hold of its own, whose id its frontend has chosen. Attempts of one request id meet at the
+//! commit: the first takes the tokens, and others are told that this was done.
 
 use std::sync::Arc;
 
@@ -18,7 +21,7 @@ use super::reserve::MAX_RESERVATIONS;
 use super::{Ledger, LedgerError};
 use crate::limit::{Decision, Verb};
 use crate::policy::Policy;
-use crate::protocol::{Decided, LimitAnswer, ObjectReply, ObjectRequest, RequestId, Reserved};
+use crate::protocol::{Action, Decided, LimitAnswer, ObjectReply, ObjectRequest, RequestId, Reserved};
 
 /// For how long tokens are held while a batch asks its other keys: longer than a batch may take, and no longer than a budget
 /// should lack them when a frontend is gone.
@@ -43,6 +46,10 @@ impl Hold {
     const fn ends_at(&self) -> i64 {
         self.since.saturating_add_unsigned(HOLD_MS)
     }
+
+    fn is_of(&self, request_id: Option<RequestId>) -> bool {
+        self.request_id.zip(request_id).is_some_and(|(one, other)| one.id == other.id)
+    }
 }
 
 impl Ledger {
@@ -54,7 +61,7 @@ impl Ledger {
         now: i64,
         id: u64,
     ) -> Result<ObjectReply, LedgerError> {
-        if let Some(reply) = self.prepared(asked, request.request_id, id, now)? {
+        if let Some(reply) = self.prepared(asked, request, id, now)? {
             return Ok(reply);
         }
         if let Some(reply) = self.no_room_for(request.request_id, now) {
@@ -75,17 +82,18 @@ impl Ledger {
         Ok(ObjectReply::Decided(Decided { reservation: Some(reserved), ..self.decided(now, limits) }))
     }
 
-    /// The reply to a retry: the same hold.
+    /// The reply to a retry: the same hold. A frontend that has left its id to the object knows it by its request id.
     fn prepared(
         &mut self,
         asked: &[Arc<Policy>],
-        request_id: Option<RequestId>,
+        request: &ObjectRequest,
         id: u64,
         now: i64,
     ) -> Result<Option<ObjectReply>, LedgerError> {
-        let same = |hold: &Hold| hold.request_id.zip(request_id).is_some_and(|(one, other)| one.id == other.id);
-        let prepared = self.holds.iter().find(|&(&other, hold)| !hold.is_committed && (other == id || same(hold)));
-        let Some((&id, hold)) = prepared else {
+        let request_id = request.request_id;
+        let is_unnamed = request.action == Action::Hold(0);
+        let same = |&(&other, hold): &(&u64, &Hold)| if is_unnamed { hold.is_of(request_id) } else { other == id };
+        let Some((&id, hold)) = self.holds.iter().filter(|(_, hold)| !hold.is_committed).find(same) else {
             return Ok(None);
         };
         if hold.request_id.map(|id| id.fingerprint) != request_id.map(|id| id.fingerprint) {
@@ -95,6 +103,15 @@ impl Ledger {
         let limits = self.standing_of_hold(asked, id, now)?;
         let decided = Decided { is_replayed: true, reservation: Some(reserved), ..self.decided(now, limits) };
         Ok(Some(ObjectReply::Decided(decided)))
+    }
+
+    /// Takes note that an attempt is told what another has committed. It relies on that, so it cannot be aborted any more; and
+    /// what is held for this request id is not needed.
+    pub(super) fn rely_on(&mut self, request: &ObjectRequest, reply: &ObjectReply) {
+        let (Action::Hold(own) | Action::Settle(own), ObjectReply::Decided(_)) = (request.action, reply) else {
+            return;
+        };
+        self.holds.retain(|&id, hold| !hold.is_of(request.request_id) || (id == own && hold.is_committed));
     }
 
     /// Takes what is held, or says again that it was taken.

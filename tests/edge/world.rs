@@ -354,7 +354,7 @@ fn share_of(client: usize) -> u64 {
 
 impl Object {
     fn new(ahead_ms: usize) -> Self {
-        let ledger = Ledger::new([], 0).unwrap();
+        let ledger = Ledger::new([], 0);
         let ahead_ms = i64::try_from(ahead_ms).unwrap() - 500;
         Self { ledger, storage: BTreeMap::new(), in_flight: Vec::new(), committed: BTreeSet::new(), ahead_ms }
     }
@@ -399,6 +399,6 @@ impl Object {
     fn crash(&mut self, arrived: usize) {
         self.arrive(arrived);
         self.in_flight.clear();
-        self.ledger = Ledger::new(self.storage.clone(), 0).unwrap();
+        self.ledger = Ledger::new(self.storage.clone(), 0);
     }
 }

@@ -93,6 +93,44 @@ fn a_committed_hold_can_be_undone_for_ten_seconds() {
     }
 }
 
+/// Otherwise the second would be told that it is granted, and the first would give the tokens back.
+#[test]
+fn a_commit_that_another_attempt_was_told_of_cannot_be_undone() {
+    let policies = policies();
+    for first_then in [Action::Hold(4), Action::Settle(4)] {
+        let mut world = World::new(&policies, "budget");
+        world.decided_once(Action::Hold(3), vec![5], 6);
+        if first_then == Action::Settle(4) {
+            world.decided_once(Action::Hold(4), vec![5], 6);
+            assert_eq!(world.levels(), [190], "each has a hold of its own");
+        }
+        world.ask(Action::Settle(3), None, Some(request_id(6, 0)));
+        let costs = Some(vec![5]).filter(|_| first_then == Action::Hold(4));
+        let told = decided(world.ask(first_then, costs, Some(request_id(6, 0))));
+        assert_eq!((told.is_replayed, told.reservation), (true, None));
+        assert_eq!(world.levels(), [195], "and the second is not needed any more");
+        for hold in [3, 4] {
+            assert_eq!(world.ask(Action::Cancel(hold), None, None), ObjectReply::NoReservation);
+        }
+        assert_eq!(world.levels(), [195]);
+    }
+}
+
+#[test]
+fn a_retried_commit_and_a_look_can_still_be_undone() {
+    let policies = policies();
+    let mut world = World::new(&policies, "budget");
+    world.decided_once(Action::Hold(3), vec![5], 6);
+    for is_replayed in [false, true] {
+        let committed = decided(world.ask(Action::Settle(3), None, Some(request_id(6, 0))));
+        assert_eq!(committed.is_replayed, is_replayed);
+    }
+    assert!(world.decided_once(Action::Look(Verb::Consume), vec![5], 6).is_replayed);
+    world.ask(Action::Cancel(3), None, None);
+    assert_eq!(world.levels(), [200]);
+    assert!(!world.decided_once(Action::Look(Verb::Consume), vec![5], 6).is_replayed);
+}
+
 #[test]
 fn a_commit_after_the_abort_takes_nothing() {
     let policies = policies();
