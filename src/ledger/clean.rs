@@ -46,6 +46,16 @@ impl Ledger {
         writes
     }
 
+    /// Sets an alarm if there is something to look after: for when storage is found to have rows and no alarm, because the
+    /// runtime gave up after the last one had failed.
+    pub fn alarm_is_missing(&mut self, now: i64) -> Writes {
+        let mut writes = Writes::default();
+        if std::mem::replace(&mut self.has_alarm, false) {
+            self.set_alarm(now, &mut writes);
+        }
+        writes
+    }
+
     /// Schedules an alarm unless there is one.
     pub(super) fn set_alarm(&mut self, now: i64, writes: &mut Writes) {
         if !std::mem::replace(&mut self.has_alarm, true) {

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use tollgate::ledger::Writes;
 use tollgate::limit::Verb;
 use tollgate::policy::Policies;
 use tollgate::protocol::{Action, ObjectReply, ObjectRequest};
@@ -89,6 +90,18 @@ fn a_key_that_comes_back_within_a_day_pays_for_no_new_alarm() {
     }
     // Every other day one is deleted, and made anew.
     assert_eq!((alarms, world.rows_written), (14, 30));
+}
+
+#[test]
+fn an_alarm_that_is_missing_is_set_again() {
+    let policies = policies();
+    let mut world = World::new(&policies, "each");
+    assert_eq!(world.ledger.alarm_is_missing(START), Writes::default(), "there is nothing to look after");
+    world.decided(Action::Take(Verb::Consume), vec![1]);
+    world.crash(0);
+    let at = START + 10 * DAY_MS;
+    assert_eq!(world.ledger.alarm_is_missing(at), Writes { alarm_at: Some(at + DAY_MS), ..Writes::default() });
+    assert_eq!(world.ledger.alarm_is_missing(at), Writes { alarm_at: Some(at + DAY_MS), ..Writes::default() });
 }
 
 #[test]
