@@ -8,7 +8,8 @@
 //! back, and forgets that the request was answered. A crash in between leaves them taken.
 //!
 //! A client that repeats a batch under its `Idempotency-Key` begins another try, perhaps while the aborts of the first are
-//! still on their way. Both tries share the hold, each under its own id, and it is undone only when both have aborted it.
+//! still on their way. Both tries share the hold, each under its own id. Uncommitted, it ends when both have aborted it. Committed,
+//! it is undone when every try that has committed it has aborted it: one whose frontend crashed before its commit never aborts.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -36,6 +37,8 @@ pub(super) struct Hold {
     /// When they were held, or taken.
     since: i64,
     is_committed: bool,
+    /// The ids of the tries that have committed it and not aborted since.
+    committed_by: BTreeSet<u64>,
     request_id: Option<RequestId>,
     parts: Vec<ReservedPart>,
 }
@@ -44,6 +47,11 @@ impl Hold {
     /// A clock that stepped back must not prolong it by more than a step that counts as no time.
     const fn is_over(&self, now: i64) -> bool {
         now.abs_diff(self.since) >= HOLD_MS
+    }
+
+    /// Whether no try needs it any more.
+    fn is_aborted(&self) -> bool {
+        if self.is_committed { self.committed_by.is_empty() } else { self.ids.is_empty() }
     }
 
     const fn ends_at(&self) -> i64 {
@@ -72,7 +80,14 @@ impl Ledger {
         }
         let parts = ReservedPart::all(asked.iter().map(Arc::as_ref), limits.iter().map(tokens));
         let request_id = request.request_id;
-        self.holds.push(Hold { ids: BTreeSet::from([id]), since: now, is_committed: false, request_id, parts });
+        self.holds.push(Hold {
+            ids: BTreeSet::from([id]),
+            since: now,
+            is_committed: false,
+            committed_by: BTreeSet::new(),
+            request_id,
+            parts,
+        });
         self.hold_reply(asked, id, false, now)
     }
 
@@ -101,6 +116,7 @@ impl Ledger {
             return Ok(ObjectReply::NoReservation);
         };
         let is_replayed = std::mem::replace(&mut hold.is_committed, true);
+        hold.committed_by.insert(id);
         if !is_replayed {
             hold.since = now;
             let (request_id, parts) = (hold.request_id, hold.parts.clone());
@@ -118,12 +134,13 @@ impl Ledger {
         Ok(ObjectReply::Decided(Decided { is_replayed, ..self.decided(now, limits) }))
     }
 
-    /// Ends a hold for this try. The last of them ends it; if it was committed, that gives the tokens back.
+    /// Ends a hold for this try. The last one that needs it ends it; if it was committed, that gives the tokens back.
     pub(super) fn abort(&mut self, asked: &[Arc<Policy>], id: u64, now: i64) -> Result<ObjectReply, LedgerError> {
         for hold in &mut self.holds {
             hold.ids.remove(&id);
+            hold.committed_by.remove(&id);
         }
-        let ended = self.holds.extract_if(.., |hold| hold.ids.is_empty()).next();
+        let ended = self.holds.extract_if(.., |hold| hold.is_aborted()).next();
         let undone = ended.filter(|hold| hold.is_committed);
         let mut limits = Vec::new();
         for policy in asked {
