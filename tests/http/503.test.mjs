@@ -40,7 +40,7 @@ async function assertUnavailable(tollgate) {
 
 /** Changes the bytes of her bucket's row. */
 const row = (change) => (file) => writeRow(file, "b:api", change(Buffer.from(readRows(file)["b:api"])));
-/** Changes its parts: what is remembered is left away, and the version is one that is none, so the numbers are read. */
+/** Changes its parts, and its version to one that does not exist, so that the numbers are read. */
 const parts = (change) => {
   return row((bytes) => {
     const fine = { ...parseBucket(bytes), version: 0n, rest: Buffer.alloc(0) };
@@ -64,6 +64,10 @@ const rows = {
   "a row of nothing": [row(() => Buffer.alloc(0)), "the row ends too early"],
   "a row that ends within the numbers": [row((bytes) => bytes.subarray(0, 50)), "the row ends too early"],
   "a row that ends within the record": [row((bytes) => bytes.subarray(0, 3 + bytes[1] + 20)), "the row ends too early"],
+  "a row of format 1 that goes on where it should end": [
+    row((bytes) => Buffer.concat([bytes.fill(1, 0, 1), Buffer.alloc(1)])),
+    "the row ends too early",
+  ],
   "a row without its last byte": [row((bytes) => bytes.subarray(0, -1)), "the row ends too early"],
   "a record of a later format": [parts(() => ({ recordFormat: 2 })), "the state has format 2; this version reads 1"],
   "a record without a state": [

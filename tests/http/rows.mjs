@@ -41,7 +41,7 @@ export function parseBucket(row) {
 export function bucketRow({ format, numbers, recordFormat, version, states, rest }) {
   const integers = Buffer.alloc(8 + 16 * states.length);
   integers.writeBigUInt64LE(version);
-  states.flat().forEach((integer, i) => integers.writeBigInt64LE(integer, 8 + 8 * i));
+  for (const [i, integer] of states.flat().entries()) integers.writeBigInt64LE(integer, 8 + 8 * i);
   const text = Buffer.from(numbers);
   const head = Buffer.from([format, text.length & 255, text.length >> 8]);
   return Buffer.concat([head, text, Buffer.from([states.length, recordFormat]), integers, rest]);
