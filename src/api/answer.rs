@@ -47,6 +47,10 @@ pub(super) fn decided(reply: &ObjectReply) -> Result<&Decided, Problem> {
         ObjectReply::PolicyUnknown | ObjectReply::FormatUnknown { .. } => {
             Err(Problem::Unavailable { cause: Cause::Failed })
         }
+        ObjectReply::ReservationClosed => Err(Problem::ReservationClosed),
+        ObjectReply::TooManyRequestIds { max, retry_after_ms } => {
+            Err(Problem::TooManyIdempotencyKeys { max: *max, retry_after_ms: *retry_after_ms })
+        }
     }
 }
 

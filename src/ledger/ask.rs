@@ -12,7 +12,7 @@ impl Ledger {
     /// asked before under another [`Policy`] of that name is carried over to this one.
     ///
     /// # Errors
-    /// When the costs do not fit the limits, a stored bucket cannot be read, or there is nothing random.
+    /// When the costs do not fit the limits, a row that matters here cannot be read, or there is nothing random.
     pub fn ask(
         &mut self,
         asked: &[Arc<Policy>],
@@ -27,27 +27,35 @@ impl Ledger {
         }
         let id = match request.action {
             Action::Reserve(_) | Action::Hold(0) => self.unused_id(random)?,
-            Action::Hold(id) => id,
-            _ => 0,
+            Action::Hold(id) | Action::Settle(id) | Action::Cancel(id) => id,
+            Action::Look(_) | Action::Take(_) => 0,
         };
         for policy in asked {
             self.open(policy, now)?;
         }
+        self.check_rows(request, now)?; // while nothing has changed
         let mut writes = Writes::default();
+        self.end_holds(now);
         self.end_expired(now, &mut writes);
-        let reply = match self.remembered(asked, request.request_id, now)? {
+        let prepared = match request.action {
+            Action::Hold(_) => self.prepared(asked, request.request_id, id, now)?,
+            _ => None,
+        };
+        let reply = match prepared {
             Some(reply) => reply,
-            None => self.perform(asked, request, now, id, &mut writes)?,
+            None => match self.replayed(asked, request, now)? {
+                Some(reply) => reply,
+                None => self.perform(asked, request, now, id, &mut writes)?,
+            },
         };
         self.collect_writes(now, &mut writes);
-        if !self.has_alarm && !writes.before_reply.is_empty() {
-            writes.alarm_at = Some(self.next_alarm(now));
-            self.has_alarm = true;
+        if !writes.before_reply.is_empty() {
+            self.set_alarm(now, &mut writes);
         }
         Ok((reply, writes))
     }
 
-    /// Answers a request that was not asked before. `id` is for the reservation that it may open.
+    /// Answers a request that was not asked before. `id` is of the reservation or hold that it opens or closes.
     fn perform(
         &mut self,
         asked: &[Arc<Policy>],
@@ -56,18 +64,24 @@ impl Ledger {
         id: u64,
         writes: &mut Writes,
     ) -> Result<ObjectReply, LedgerError> {
+        if must_be_remembered(request)
+            && let Some(reply) = self.no_room_for(request.request_id, now)
+        {
+            return Ok(reply);
+        }
         match request.action {
             Action::Look(verb) => {
                 let (limits, _) = self.decide(asked, verb, &request.costs, now, false)?;
                 Ok(ObjectReply::Decided(self.decided(now, limits)))
             }
             // There is nothing to settle of nothing.
-            Action::Reserve(verb) if !asks_for_any(request) => self.take(asked, verb, request, now),
-            Action::Take(verb) => self.take(asked, verb, request, now),
-            Action::Reserve(verb) => self.reserve(asked, verb, request, now, id, writes),
-            Action::Hold(_) => self.hold(asked, request, now, id, writes),
-            Action::Settle(id) => self.settle(asked, id, request, now, writes),
-            Action::Cancel(id) => self.cancel(asked, id, request, now, writes),
+            Action::Reserve(verb) if asks_for_any(request) => self.reserve(asked, verb, request, now, id, writes),
+            Action::Take(verb) | Action::Reserve(verb) => self.take(asked, verb, request, now),
+            Action::Hold(_) => self.prepare(asked, request, now, id),
+            Action::Settle(_) if self.is_held(id) => self.commit(asked, id, now),
+            Action::Cancel(_) if self.is_held(id) => self.abort(asked, id, now),
+            Action::Settle(_) => self.settle(asked, id, request, now, writes),
+            Action::Cancel(_) => self.cancel(asked, id, request, now, writes),
         }
     }
 
@@ -79,9 +93,8 @@ impl Ledger {
         now: i64,
     ) -> Result<ObjectReply, LedgerError> {
         let (limits, decision) = self.decide(asked, verb, &request.costs, now, true)?;
-        // Who consumes nothing only looks, and may look again.
-        if decision.is_allow() && (asks_for_any(request) || !verb.takes()) {
-            self.remember(asked, request.request_id, now, None, &limits)?;
+        if decision.is_allow() && must_be_remembered(request) {
+            self.remember(asked, request.request_id, now, None, &limits);
         }
         Ok(ObjectReply::Decided(self.decided(now, limits)))
     }
@@ -89,4 +102,13 @@ impl Ledger {
 
 fn asks_for_any(request: &ObjectRequest) -> bool {
     request.costs.iter().flatten().any(|&cost| cost > 0)
+}
+
+/// Whether a grant must be remembered. A request that takes nothing only looks, and may look again. A hold is remembered
+/// once it is committed; what closes a reservation is remembered with that, whether or not there is room for its request id.
+fn must_be_remembered(request: &ObjectRequest) -> bool {
+    match request.action {
+        Action::Look(_) | Action::Hold(_) | Action::Settle(_) | Action::Cancel(_) => false,
+        Action::Take(verb) | Action::Reserve(verb) => asks_for_any(request) || !verb.takes(),
+    }
 }

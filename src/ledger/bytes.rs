@@ -19,6 +19,12 @@ impl<'a> Bytes<'a> {
         self.slice(len).and_then(|bytes| std::str::from_utf8(bytes).ok())
     }
 
+    /// Text after a byte that says how long it is.
+    pub(super) fn short_text(&mut self) -> Option<&'a str> {
+        let len = self.byte()?;
+        self.text(len.into())
+    }
+
     pub(super) fn byte(&mut self) -> Option<u8> {
         self.array::<1>().map(|[byte]| byte)
     }

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use super::bucket::{Bucket, Need};
-use super::reservation::End;
 use super::{Ledger, LedgerError, Slot};
 use crate::limit::{Decision, Limit, Part, State, Verb, decide_all};
 use crate::policy::Policy;
@@ -32,42 +31,54 @@ impl Ledger {
         }
     }
 
-    /// Asks all limits of all policies together, all or none. What a refusal leaves is kept whoever asked: it differs only
-    /// after a clock has stepped back far, and then the moment to retry at is counted from there.
+    /// Asks all limits of all policies together, all or none. With `apply` unset nothing is taken. What a refusal leaves is
+    /// kept in any case: it differs only after a clock has stepped back far, and then the moment to retry at is counted
+    /// from there.
     pub(super) fn decide(
         &mut self,
         asked: &[Arc<Policy>],
         verb: Verb,
         costs: &[Vec<u64>],
         now: i64,
-        is_kept: bool,
+        apply: bool,
     ) -> Result<(Vec<LimitAnswer>, Decision), LedgerError> {
-        let held: Vec<Vec<u64>> = asked.iter().map(|policy| self.held(policy)).collect();
-        // What is held is not there for whoever takes; to give back or to charge it makes no difference.
+        let holds: Vec<Holds> = asked.iter().map(|policy| Holds::of(self, policy)).collect();
+        // Only a request that takes has to leave what is held; refunds and charges may touch it.
         let takes = verb.takes();
         let mut parts = Vec::new();
-        for ((policy, costs), held) in asked.iter().zip(costs).zip(&held) {
+        for ((policy, costs), holds) in asked.iter().zip(costs).zip(&holds) {
             let bucket = self.bucket(policy)?;
-            for (((limit, state), &cost), &held) in policy.limits().iter().zip(&bucket.states).zip(costs).zip(held) {
-                let limit = limit.limit();
-                let there = if takes && held > 0 { limit.lowered(&limit.refilled(state, now), held) } else { *state };
-                parts.push(Part::new(limit, there, cost));
+            for (((limit, state), &cost), &held) in
+                policy.limits().iter().zip(&bucket.states).zip(costs).zip(&holds.held)
+            {
+                let available = if takes { without(limit.limit(), state, held, now) } else { *state };
+                parts.push(Part::new(limit.limit(), available, cost));
             }
         }
         let decision = decide_all(&mut parts, now, verb);
         let mut decided = parts.iter();
         let mut answers = Vec::with_capacity(parts.len());
-        for (policy, held) in asked.iter().zip(&held) {
+        for (policy, holds) in asked.iter().zip(&holds) {
             let bucket = self.bucket(policy)?;
             let mut need = Need::Nothing;
-            for ((state, part), &held) in bucket.states.iter_mut().zip(decided.by_ref()).zip(held) {
-                let after = match decision {
-                    Decision::Allow { .. } if !is_kept => *state,
-                    Decision::Allow { .. } if takes && held > 0 => part.limit.raised(&part.state, held),
-                    _ if takes && held > 0 => *state,
-                    _ => part.state,
+            for (index, ((state, part), &held)) in
+                bucket.states.iter_mut().zip(decided.by_ref()).zip(&holds.held).enumerate()
+            {
+                let after = if !takes || held == 0 {
+                    if decision.is_allow() && !apply { *state } else { part.state }
+                } else if apply && tokens_of(part.decision) > 0 && decision.is_allow() {
+                    part.limit.raised(&part.state, held)
+                } else {
+                    *state
                 };
-                answers.push(answer(part.limit, part.decision, &after, held, now));
+                let own = if takes && !part.decision.is_allow() {
+                    holds.sooner(part.decision, index, |left| {
+                        part.limit.decide(without(part.limit, state, left, now), now, part.cost, verb).0
+                    })
+                } else {
+                    part.decision
+                };
+                answers.push(answer(part.limit, own, &after, held, now));
                 if after != *state {
                     *state = after;
                     need = if decision.is_allow() { Need::Spent } else { Need::Exact };
@@ -85,7 +96,7 @@ impl Ledger {
         changes: impl Iterator<Item = (Verb, u64)>,
         now: i64,
     ) -> Result<Vec<LimitAnswer>, LedgerError> {
-        let held = self.held(policy);
+        let held = Holds::of(self, policy).held;
         let bucket = self.bucket(policy)?;
         let mut answers = Vec::new();
         let before = bucket.states.clone();
@@ -101,36 +112,24 @@ impl Ledger {
         Ok(answers)
     }
 
-    /// What is left now, beside what was granted.
+    /// What is left now, beside decisions made before.
     pub(super) fn standing(
         &mut self,
         asked: &[Arc<Policy>],
-        grants: &[(u64, i64)],
+        decisions: impl Iterator<Item = Decision>,
         now: i64,
     ) -> Result<Vec<LimitAnswer>, LedgerError> {
+        let mut decisions = decisions.fuse();
         let mut limits = Vec::new();
-        let mut grants = grants.iter();
         for policy in asked {
-            let held = self.held(policy);
+            let held = Holds::of(self, policy).held;
             let bucket = self.bucket(policy)?;
             let states = policy.limits().iter().zip(&bucket.states).zip(held);
-            for (((limit, state), held), &(tokens, ready_at)) in states.zip(grants.by_ref()) {
-                limits.push(answer(limit.limit(), Decision::Allow { tokens, ready_at }, state, held, now));
+            for (((limit, state), held), decision) in states.zip(decisions.by_ref()) {
+                limits.push(answer(limit.limit(), decision, state, held, now));
             }
         }
         Ok(limits)
-    }
-
-    /// How many tokens of each limit of `policy` are held for batches.
-    pub(super) fn held(&self, policy: &Policy) -> Vec<u64> {
-        let mut held = vec![0_u64; policy.limits().len()];
-        let holds = self.reservations.values().filter(|open| open.end == End::Released);
-        for part in holds.flat_map(|open| &open.parts).filter(|part| part.policy == policy.name()) {
-            for (held, tokens) in held.iter_mut().zip(part.tokens(policy)) {
-                *held = held.saturating_add(tokens);
-            }
-        }
-        held
     }
 
     pub(super) fn decided(&self, now: i64, limits: Vec<LimitAnswer>) -> Decided {
@@ -139,21 +138,75 @@ impl Ledger {
     }
 }
 
+/// What is held of one policy.
+struct Holds {
+    /// Of each limit.
+    held: Vec<u64>,
+    /// When a hold ends, and what it holds of each limit; soonest first.
+    ends: Vec<(i64, Vec<u64>)>,
+}
+
+impl Holds {
+    fn of(ledger: &Ledger, policy: &Policy) -> Self {
+        let ends = ledger.holds_of(policy);
+        let mut held = vec![0_u64; policy.limits().len()];
+        for (_, tokens) in &ends {
+            for (held, tokens) in held.iter_mut().zip(tokens) {
+                *held = held.saturating_add(*tokens);
+            }
+        }
+        Self { held, ends }
+    }
+
+    /// A refusal as it is told: a hold may end without taking anything, so tokens that are only held are worth waiting for, at
+    /// most until enough holds have ended. `decide` says what would be decided if so many tokens were held.
+    fn sooner(&self, refusal: Decision, limit: usize, decide: impl Fn(u64) -> Decision) -> Decision {
+        let Some(mut left) = self.held.get(limit).copied().filter(|&held| held > 0) else {
+            return refusal;
+        };
+        let mut soonest = refusal;
+        for (end, tokens) in &self.ends {
+            left = left.saturating_sub(tokens.get(limit).copied().unwrap_or(0));
+            let at = match decide(left) {
+                Decision::Allow { .. } => *end,
+                Decision::Wait { retry_at } => retry_at.max(*end),
+                // Without any hold it would be the same, and this says with the largest cost that could pass.
+                never @ Decision::Never { .. } if left == 0 => return never,
+                Decision::Never { .. } => continue,
+            };
+            soonest = match soonest {
+                Decision::Wait { retry_at } => Decision::Wait { retry_at: retry_at.min(at) },
+                _ => Decision::Wait { retry_at: at },
+            };
+        }
+        soonest
+    }
+}
+
 pub(super) fn tokens(answer: &LimitAnswer) -> u64 {
-    match answer.decision {
+    tokens_of(answer.decision)
+}
+
+const fn tokens_of(decision: Decision) -> u64 {
+    match decision {
         Decision::Allow { tokens, .. } => tokens,
         _ => 0,
     }
 }
 
-/// What `limit` says, and how it stands when `held` tokens are not to be had.
+/// The state without tokens that are held, or with them taken.
+pub(super) fn without(limit: &Limit, state: &State, held: u64, now: i64) -> State {
+    if held == 0 { *state } else { limit.lowered(&limit.refilled(state, now), held) }
+}
+
+/// What `limit` says, and how it stands while `held` tokens are held.
 fn answer(limit: &Limit, decision: Decision, state: &State, held: u64, now: i64) -> LimitAnswer {
-    let there = if held == 0 { *state } else { limit.lowered(&limit.refilled(state, now), held) };
+    let available = without(limit, state, held, now);
     LimitAnswer {
         decision,
-        remaining: limit.remaining(&there, now),
-        owed: limit.owed(&there, now),
-        reset_at: limit.full_at(&there, now),
-        snapshot: limit.snapshot(&there),
+        remaining: limit.remaining(&available, now),
+        owed: limit.owed(&available, now),
+        reset_at: limit.full_at(&available, now),
+        snapshot: limit.snapshot(&available),
     }
 }

@@ -1,76 +1,201 @@
-//! Tokens kept from others while a batch asks its other keys.
+//! Tokens kept from others while a batch asks its other keys: prepare, commit, abort.
+//!
+//! Holds live in memory only. They end by themselves after [`HOLD_MS`], so a crash that forgets them only ends them sooner:
+//! the tokens were not taken yet. A commit that comes after it finds no hold and takes nothing, and the batch fails as a whole.
+//! So a refused batch writes no row and sets no alarm.
+//!
+//! For as long, a hold that was committed can still be aborted: another key's commit may have failed. That gives the tokens
+//! back, and forgets that the request was answered. A crash in between leaves them taken.
+//!
+//! A client that repeats a batch under its `Idempotency-Key` begins another try, perhaps while the aborts of the first are
+//! still on their way. Both tries share the hold, each under its own id, and it is undone only when both have aborted it.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::bucket::Need;
-use super::decide::tokens;
-use super::reservation::{End, Reservation};
-use super::{Ledger, LedgerError, Writes};
-use crate::limit::Verb;
+use super::decide::{self, tokens};
+use super::page::Replay;
+use super::replay::grants_of;
+use super::reservation::ReservedPart;
+use super::reserve::MAX_RESERVATIONS;
+use super::{Ledger, LedgerError};
+use crate::limit::{Decision, Verb};
 use crate::policy::Policy;
-use crate::protocol::{Decided, ObjectReply, ObjectRequest, RequestId, Reserved};
+use crate::protocol::{Decided, LimitAnswer, ObjectReply, ObjectRequest, RequestId, Reserved};
 
-/// For how long the first half of a batch is held while its other keys are asked: much longer than that takes, and no
-/// longer than a budget may be short of it when the one who asked has vanished.
+/// For how long tokens are held while a batch asks its other keys: longer than a batch may take, and no longer than a budget
+/// should lack them when a frontend is gone.
 const HOLD_MS: u64 = 10_000;
 
+/// Tokens that are held, or were until they were taken.
+#[derive(Debug)]
+pub(super) struct Hold {
+    /// The ids of the tries that share it.
+    ids: BTreeSet<u64>,
+    /// When they were held, or taken.
+    since: i64,
+    is_committed: bool,
+    request_id: Option<RequestId>,
+    parts: Vec<ReservedPart>,
+}
+
+impl Hold {
+    /// A clock that stepped back must not prolong it by more than a step that counts as no time.
+    const fn is_over(&self, now: i64) -> bool {
+        now.abs_diff(self.since) >= HOLD_MS
+    }
+
+    const fn ends_at(&self) -> i64 {
+        self.since.saturating_add_unsigned(HOLD_MS)
+    }
+}
+
 impl Ledger {
-    /// Takes nothing yet, but keeps others from taking it: the first half of a batch over several keys.
-    pub(super) fn hold(
+    /// Holds the tokens under this id if they could be taken.
+    pub(super) fn prepare(
         &mut self,
         asked: &[Arc<Policy>],
         request: &ObjectRequest,
         now: i64,
         id: u64,
-        writes: &mut Writes,
     ) -> Result<ObjectReply, LedgerError> {
-        if let Some(reply) = self.held_before(asked, request.request_id, now)? {
+        if let Some(reply) = self.no_room_for(request.request_id, now) {
             return Ok(reply);
         }
-        if let Some(reply) = self.too_many(|end| end == End::Released) {
-            return Ok(reply);
+        if self.holds.len() >= MAX_RESERVATIONS {
+            return Ok(ObjectReply::TooManyReservations { max: MAX_RESERVATIONS as u64 });
         }
-        let (mut limits, decision) = self.decide(asked, Verb::Consume, &request.costs, now, false)?;
+        let (limits, decision) = self.decide(asked, Verb::Consume, &request.costs, now, false)?;
         if !decision.is_allow() {
             return Ok(ObjectReply::Decided(self.decided(now, limits)));
         }
-        let reserved = Reserved { id, expires_at: now.saturating_add_unsigned(HOLD_MS) };
-        self.open_reservation(asked, reserved, End::Released, request.request_id, &limits, now, writes);
-        let grants: Vec<_> = limits.iter().map(|limit| (tokens(limit), now)).collect();
-        limits = self.standing(asked, &grants, now)?;
-        Ok(ObjectReply::Decided(Decided { reservation: Some(reserved), ..self.decided(now, limits) }))
+        let parts = ReservedPart::all(asked.iter().map(Arc::as_ref), limits.iter().map(tokens));
+        let request_id = request.request_id;
+        self.holds.push(Hold { ids: BTreeSet::from([id]), since: now, is_committed: false, request_id, parts });
+        self.hold_reply(asked, id, false, now)
     }
 
-    /// The first answer to the first half of a batch that is asked again before the second.
-    fn held_before(
+    /// The reply to a try of a batch of which an earlier one, or this one, holds the tokens already.
+    pub(super) fn prepared(
         &mut self,
         asked: &[Arc<Policy>],
         request_id: Option<RequestId>,
+        id: u64,
         now: i64,
     ) -> Result<Option<ObjectReply>, LedgerError> {
-        let Some(request_id) = request_id else {
+        let same = |hold: &Hold| hold.request_id.zip(request_id).is_some_and(|(one, other)| one.id == other.id);
+        let Some(hold) = self.holds.iter_mut().find(|hold| hold.ids.contains(&id) || same(hold)) else {
             return Ok(None);
         };
-        let same = |open: &Reservation| open.request_id.is_some_and(|other| other.id == request_id.id);
-        let Some((&id, open)) = self.reservations.iter().find(|(_, open)| same(open)) else {
-            return Ok(None);
-        };
-        if open.request_id.is_some_and(|other| other.fingerprint != request_id.fingerprint) {
+        if hold.request_id.map(|id| id.fingerprint) != request_id.map(|id| id.fingerprint) {
             return Ok(Some(ObjectReply::RequestIdReused));
         }
-        let (at, expires_at) = (open.opened_at, open.expires_at);
-        let taken = asked.iter().zip(&open.parts).flat_map(|(policy, part)| part.tokens(policy));
-        let grants: Vec<_> = taken.map(|tokens| (tokens, at)).collect();
-        Ok(Some(self.replay(asked, &grants, Some(Reserved { id, expires_at }), now)?))
+        hold.ids.insert(id);
+        self.hold_reply(asked, id, true, now).map(Some)
     }
 
-    /// Takes what was held. It is there: nobody could take it.
-    pub(super) fn take_held(&mut self, policy: &Policy, held: &[u64], now: i64) -> Result<(), LedgerError> {
+    /// Takes what is held, or says again that it was taken.
+    pub(super) fn commit(&mut self, asked: &[Arc<Policy>], id: u64, now: i64) -> Result<ObjectReply, LedgerError> {
+        let Some(hold) = self.holds.iter_mut().find(|hold| hold.ids.contains(&id)) else {
+            return Ok(ObjectReply::NoReservation);
+        };
+        let is_replayed = std::mem::replace(&mut hold.is_committed, true);
+        if !is_replayed {
+            hold.since = now;
+            let (request_id, parts) = (hold.request_id, hold.parts.clone());
+            for policy in asked {
+                if let Some(part) = parts.iter().find(|part| part.policy == policy.name()) {
+                    self.take_held(policy, &part.tokens(policy), now)?;
+                }
+            }
+            let limits = self.standing_of_hold(asked, id, now)?;
+            let grants = grants_of(asked, &limits);
+            let replay = Replay { request_id: None, decided_at: now, opened: None, closed: None, grants };
+            self.replays.push(request_id, replay, now);
+        }
+        let limits = self.standing_of_hold(asked, id, now)?;
+        Ok(ObjectReply::Decided(Decided { is_replayed, ..self.decided(now, limits) }))
+    }
+
+    /// Ends a hold for this try. The last of them ends it; if it was committed, that gives the tokens back.
+    pub(super) fn abort(&mut self, asked: &[Arc<Policy>], id: u64, now: i64) -> Result<ObjectReply, LedgerError> {
+        for hold in &mut self.holds {
+            hold.ids.remove(&id);
+        }
+        let ended = self.holds.extract_if(.., |hold| hold.ids.is_empty()).next();
+        let undone = ended.filter(|hold| hold.is_committed);
+        let mut limits = Vec::new();
+        for policy in asked {
+            let parts = undone.iter().flat_map(|hold| &hold.parts);
+            let part = parts.into_iter().find(|part| part.policy == policy.name());
+            let taken = part.map_or_else(|| vec![0; policy.limits().len()], |part| part.tokens(policy));
+            limits.extend(self.adjust(policy, taken.into_iter().map(|taken| (Verb::Refund, taken)), now)?);
+            if let Some(part) = part {
+                self.bucket(policy)?.refund_dormant(part, now);
+            }
+        }
+        if let Some(request_id) = undone.and_then(|hold| hold.request_id) {
+            self.replays.forget(request_id.id);
+        }
+        Ok(ObjectReply::Decided(self.decided(now, limits)))
+    }
+
+    pub(super) fn is_held(&self, id: u64) -> bool {
+        self.holds.iter().any(|hold| hold.ids.contains(&id))
+    }
+
+    /// Ends the holds whose time is over.
+    pub(super) fn end_holds(&mut self, now: i64) {
+        self.holds.retain(|hold| !hold.is_over(now));
+    }
+
+    /// How many request ids that must outlast a crash are held for batches that may be committed.
+    pub(super) fn expected_request_ids(&self) -> usize {
+        let is_lasting = |hold: &&Hold| !hold.is_committed && hold.request_id.is_some_and(|id| id.is_lasting);
+        self.holds.iter().filter(is_lasting).count()
+    }
+
+    /// What is held of each limit of `policy`, and when that ends, soonest first.
+    pub(super) fn holds_of(&self, policy: &Policy) -> Vec<(i64, Vec<u64>)> {
+        let mut holds: Vec<_> = self.holds.iter().filter(|hold| !hold.is_committed).collect();
+        holds.sort_by_key(|hold| hold.since);
+        let parts = holds.iter().flat_map(|hold| hold.parts.iter().map(|part| (hold.ends_at(), part)));
+        parts.filter(|(_, part)| part.policy == policy.name()).map(|(at, part)| (at, part.tokens(policy))).collect()
+    }
+
+    fn hold_reply(
+        &mut self,
+        asked: &[Arc<Policy>],
+        id: u64,
+        is_replayed: bool,
+        now: i64,
+    ) -> Result<ObjectReply, LedgerError> {
+        let limits = self.standing_of_hold(asked, id, now)?;
+        let expires_at = self.holds.iter().find(|hold| hold.ids.contains(&id)).map_or(now, Hold::ends_at);
+        let reservation = Some(Reserved { id, expires_at });
+        Ok(ObjectReply::Decided(Decided { is_replayed, reservation, ..self.decided(now, limits) }))
+    }
+
+    /// What is left now, beside what the hold holds or has taken.
+    fn standing_of_hold(&mut self, asked: &[Arc<Policy>], id: u64, now: i64) -> Result<Vec<LimitAnswer>, LedgerError> {
+        let Some(hold) = self.holds.iter().find(|hold| hold.ids.contains(&id)) else {
+            return Ok(Vec::new());
+        };
+        let (since, parts) = (hold.since, hold.parts.clone());
+        let tokens = asked.iter().flat_map(|policy| {
+            let part = parts.iter().find(|part| part.policy == policy.name());
+            part.map_or_else(|| vec![0; policy.limits().len()], |part| part.tokens(policy))
+        });
+        let decisions = tokens.map(|tokens| Decision::Allow { tokens, ready_at: since });
+        self.standing(asked, decisions, now)
+    }
+
+    /// Takes what was held. It is there: no other request could take it.
+    fn take_held(&mut self, policy: &Policy, held: &[u64], now: i64) -> Result<(), LedgerError> {
         let bucket = self.bucket(policy)?;
         for ((limit, state), &held) in policy.limits().iter().zip(&mut bucket.states).zip(held) {
-            if held > 0 {
-                *state = limit.limit().lowered(&limit.limit().refilled(state, now), held);
-            }
+            *state = decide::without(limit.limit(), state, held, now);
         }
         bucket.need(Need::Spent);
         Ok(())

@@ -1,4 +1,4 @@
-//! What is kept for one key: its buckets, its open reservations, what it was answered; and when storage hears of it.
+//! What is kept for one key: its buckets, its open reservations, what it was answered; and what storage hears of it, when.
 //!
 //! A row for every request would cost more than the request, and each would wait for it. So memory is ahead of storage,
 //! by a bounded number of tokens and always on the safe side (see `bucket.rs`). What a client was promised to outlast a
@@ -7,6 +7,27 @@
 //! Nothing here knows where rows are kept. Time is an argument, and so is what was stored; what is to be stored is a
 //! result, [`Writes`]. So a crash is a matter of dropping a [`Ledger`] and making another from the rows, which the tests
 //! do thousands of times a second.
+//!
+//! # What crashes and clocks may cost and give
+//!
+//! * While an object lives, its buckets are exact, whatever the clock does.
+//! * A crash costs at most one block of each limit and gives nothing. After a step back of the clock it may cost what comes back
+//!   in that step besides: the row of a later moment does not refill before that moment.
+//! * A bucket is forgotten when it is full, and one that was never below full is not stored. A clock that steps back behind
+//!   that moment finds a new bucket, full at once, where the old one would refill again only from the later moment on. So the
+//!   milliseconds that a clock shows twice may be credited twice: with all steps back together as long as `S`, a key gets
+//!   at most what comes back in `S` more, and never more than the capacity at once. Without a step back, it gets nothing more.
+//!
+//! # Rows
+//!
+//! | row | what | when |
+//! |---|---|---|
+//! | `b:` and a policy | its bucket | when a block is spent; on a quiet key with each grant |
+//! | `r:` and an id | an open reservation | when it is opened, and deleted when it is closed |
+//! | `i:` and a moment | a page of replays | with each grant under an `Idempotency-Key`, and when a reservation is closed |
+//!
+//! A row that cannot be read breaks what needs it and nothing else: a bucket's breaks its policy, a reservation's breaks that
+//! reservation, a page of replays breaks requests under an `Idempotency-Key` until all in it would be forgotten.
 #![forbid(unsafe_code)]
 #![cfg_attr(
     not(test),
@@ -23,20 +44,28 @@
 mod ask;
 mod bucket;
 mod bytes;
+mod clean;
 mod decide;
 mod hold;
+mod legacy;
+mod page;
 mod replay;
 mod replays;
 mod reservation;
 mod reserve;
+mod row;
 mod writes;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use self::bucket::Bucket;
-use self::reservation::Reservation;
+use self::hold::Hold;
+use self::replays::Replays;
+use self::reservation::{Reservation, Stored};
+use self::row::StoredRow;
 
+pub use self::replays::{MAX_REQUEST_IDS, REPLAY_TTL_MS};
 pub use self::reserve::MAX_RESERVATIONS;
 pub use self::writes::{Background, Writes};
 
@@ -49,6 +78,12 @@ pub struct Ledger {
     buckets: BTreeMap<String, Slot>,
     /// By their id.
     reservations: BTreeMap<u64, Reservation>,
+    holds: Vec<Hold>,
+    replays: Replays,
+    /// Rows that cannot be read, besides those of buckets and replays. They stay as they are.
+    unreadable: BTreeSet<String>,
+    /// Rows of an earlier version that mean nothing any more. They are deleted when others are written.
+    stale_rows: Vec<String>,
     /// Whether an alarm is scheduled.
     has_alarm: bool,
     /// The ticket of the next background row.
@@ -77,29 +112,46 @@ impl std::error::Error for LedgerError {}
 impl Ledger {
     /// The ledger of a key for which storage has `rows`. `phase` is that of
     /// [`Limit::new_state`](crate::limit::Limit::new_state).
-    ///
-    /// # Errors
-    /// When there is a row that no version of this could have written. Nothing may be decided then.
-    pub fn new(rows: impl IntoIterator<Item = (String, Vec<u8>)>, phase: u64) -> Result<Self, LedgerError> {
-        let (mut buckets, mut reservations) = (BTreeMap::new(), BTreeMap::new());
+    pub fn new(rows: impl IntoIterator<Item = (String, Vec<u8>)>, phase: u64) -> Self {
+        let mut ledger = Self {
+            phase,
+            buckets: BTreeMap::new(),
+            reservations: BTreeMap::new(),
+            holds: Vec::new(),
+            replays: Replays::default(),
+            unreadable: BTreeSet::new(),
+            stale_rows: Vec::new(),
+            has_alarm: false,
+            // 0 would tell the runtime that no confirmation is wanted.
+            next_ticket: 1,
+        };
+        let mut legacy = Vec::new();
         for (name, row) in rows {
+            // The first row is never written without an alarm, and the last alarm never leaves one behind.
+            ledger.has_alarm = true;
             if let Some(policy) = name.strip_prefix(BUCKET) {
-                buckets.insert(policy.to_owned(), Slot::Stored(row));
+                let stored = StoredRow::read(&row).map(|stored| stored.replays).unwrap_or_default();
+                legacy.extend((!stored.is_empty()).then(|| (policy.to_owned(), stored)));
+                ledger.buckets.insert(policy.to_owned(), Slot::Stored(row));
+                continue;
+            }
+            if ledger.replays.load(&name, &row) {
                 continue;
             }
             let id = name.strip_prefix(RESERVATION).and_then(|id| u64::from_str_radix(id, 16).ok());
             match id.zip(Reservation::decode(&row)) {
-                Some((id, reservation)) => _ = reservations.insert(id, reservation),
-                None => return Err(LedgerError(format!("the row {name:?} cannot be read"))),
+                Some((id, Stored::Open(reservation))) => _ = ledger.reservations.insert(id, reservation),
+                Some((_, Stored::Hold)) => ledger.stale_rows.push(name),
+                None => _ = ledger.unreadable.insert(name),
             }
         }
-        // The first row is never written without an alarm, and the last alarm never leaves one behind.
-        let has_alarm = !buckets.is_empty() || !reservations.is_empty();
-        // 0 would tell the runtime that no confirmation is wanted.
-        Ok(Self { phase, buckets, reservations, has_alarm, next_ticket: 1 })
+        for (policy, replays) in legacy {
+            ledger.replays.load_legacy(&policy, replays);
+        }
+        ledger
     }
 }
 
-/// The rows of storage: `b:` and a policy's name, `r:` and a reservation's id.
+/// The rows of storage: `b:` and a policy's name, `r:` and a reservation's id. Those of replays are in `replays.rs`.
 const BUCKET: &str = "b:";
 const RESERVATION: &str = "r:";

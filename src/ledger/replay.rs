@@ -2,45 +2,77 @@
 
 use std::sync::Arc;
 
-use super::bucket::Need;
-use super::replays::Replay;
+use super::page::{Grant, Replay};
+use super::replays::MAX_REQUEST_IDS;
+use super::reserve::reservation_row;
 use super::{Ledger, LedgerError};
 use crate::limit::Decision;
 use crate::policy::Policy;
-use crate::protocol::{Decided, LimitAnswer, ObjectReply, RequestId, Reserved};
+use crate::protocol::{Action, Decided, LimitAnswer, ObjectReply, ObjectRequest, RequestId, Reserved};
 
 impl Ledger {
     /// The first answer to a request that is asked again.
-    pub(super) fn remembered(
+    pub(super) fn replayed(
         &mut self,
         asked: &[Arc<Policy>],
-        request_id: Option<RequestId>,
+        request: &ObjectRequest,
         now: i64,
     ) -> Result<Option<ObjectReply>, LedgerError> {
-        let (Some(request_id), Some(first)) = (request_id, asked.first()) else {
+        let Some(request_id) = request.request_id else {
             return Ok(None);
         };
-        let Some(grant) = self.bucket(first)?.replays.get(request_id.id) else {
+        let Some(replay) = self.replays.by_request_id(request_id.id, now) else {
             return Ok(None);
         };
-        if grant.request_id.fingerprint != request_id.fingerprint {
+        if replay.request_id.is_some_and(|(_, fingerprint)| fingerprint != request_id.fingerprint) {
             return Ok(Some(ObjectReply::RequestIdReused));
         }
-        let Replay { grants, reservation, .. } = grant.clone();
-        Ok(Some(self.replay(asked, &grants, reservation, now)?))
+        let replay = replay.clone();
+        Ok(Some(self.reply_again(asked, &replay, now)?))
     }
 
-    /// A grant of before, with what is left now.
-    pub(super) fn replay(
+    /// Fails if a row that cannot be read might change the answer.
+    pub(super) fn check_rows(&self, request: &ObjectRequest, now: i64) -> Result<(), LedgerError> {
+        if let Some(request_id) = request.request_id.filter(|id| id.is_lasting)
+            && self.replays.is_incomplete(now)
+            && self.replays.by_request_id(request_id.id, now).is_none()
+        {
+            return Err(LedgerError("cannot read whether this request was answered before".to_owned()));
+        }
+        if let Action::Settle(id) | Action::Cancel(id) = request.action
+            && self.unreadable.contains(&reservation_row(id))
+        {
+            return Err(LedgerError(format!("cannot read the reservation {id:013x}")));
+        }
+        Ok(())
+    }
+
+    /// The answer of before, with what is left now. A limit that was not there then moved nothing.
+    pub(super) fn reply_again(
         &mut self,
         asked: &[Arc<Policy>],
-        grants: &[(u64, i64)],
-        reservation: Option<Reserved>,
+        replay: &Replay,
         now: i64,
     ) -> Result<ObjectReply, LedgerError> {
-        let limits = self.standing(asked, grants, now)?;
+        let nothing = (0, replay.decided_at);
+        let moved = asked.iter().flat_map(|policy| {
+            let grant = replay.grants.iter().find(|grant| grant.policy == policy.name());
+            let mut moved = grant.map(|grant| grant.limits.clone()).unwrap_or_default();
+            moved.resize(policy.limits().len(), nothing);
+            moved
+        });
+        let decisions = moved.map(|(tokens, ready_at)| Decision::Allow { tokens, ready_at });
+        let limits = self.standing(asked, decisions, now)?;
         let decided = self.decided(now, limits);
-        Ok(ObjectReply::Decided(Decided { is_replayed: true, reservation, ..decided }))
+        Ok(ObjectReply::Decided(Decided { is_replayed: true, reservation: replay.opened, ..decided }))
+    }
+
+    /// Refuses a request that could not be remembered, before anything is done.
+    pub(super) fn no_room_for(&mut self, request_id: Option<RequestId>, now: i64) -> Option<ObjectReply> {
+        request_id.filter(|id| id.is_lasting)?;
+        let retry_at = self.replays.full_until(self.expected_request_ids(), now)?;
+        let retry_after_ms = retry_at.abs_diff(now);
+        Some(ObjectReply::TooManyRequestIds { max: MAX_REQUEST_IDS as u64, retry_after_ms })
     }
 
     pub(super) fn remember(
@@ -48,29 +80,29 @@ impl Ledger {
         asked: &[Arc<Policy>],
         request_id: Option<RequestId>,
         now: i64,
-        reservation: Option<Reserved>,
+        opened: Option<Reserved>,
         limits: &[LimitAnswer],
-    ) -> Result<(), LedgerError> {
-        let Some(request_id) = request_id else {
-            return Ok(());
-        };
-        let grants = limits.iter().filter_map(|limit| match limit.decision {
-            Decision::Allow { tokens, ready_at } => Some((tokens, ready_at)),
-            _ => None,
-        });
-        let grants: Vec<_> = grants.collect();
-        self.push(asked, Replay { request_id, decided_at: now, reservation, grants })
-    }
-
-    /// Remembers a grant in the bucket of the first policy that was asked, where a repetition looks for it.
-    pub(super) fn push(&mut self, asked: &[Arc<Policy>], grant: Replay) -> Result<(), LedgerError> {
-        if let Some(first) = asked.first() {
-            let bucket = self.bucket(first)?;
-            if grant.request_id.is_lasting {
-                bucket.need(Need::Lasting);
-            }
-            bucket.replays.push(grant);
+    ) {
+        if request_id.is_some() {
+            let grants = grants_of(asked, limits);
+            self.replays.push(
+                request_id,
+                Replay { request_id: None, decided_at: now, opened, closed: None, grants },
+                now,
+            );
         }
-        Ok(())
     }
+}
+
+/// What moved, by the names of the policies: a repetition may name them in another order.
+pub(super) fn grants_of(asked: &[Arc<Policy>], limits: &[LimitAnswer]) -> Vec<Grant> {
+    let mut limits = limits.iter();
+    let grant = |policy: &Arc<Policy>| {
+        let moved = limits.by_ref().take(policy.limits().len()).map(|limit| match limit.decision {
+            Decision::Allow { tokens, ready_at } => (tokens, ready_at),
+            _ => (0, 0),
+        });
+        Grant { policy: policy.name().to_owned(), limits: moved.collect(), costs: Vec::new() }
+    };
+    asked.iter().map(grant).collect()
 }

@@ -1,102 +1,317 @@
-//! What was answered before, for questions that are asked again.
+//! What was answered, for requests that are repeated.
 //!
-//! ```text
-//! 16 bytes   the id
-//! 8 bytes    the fingerprint
-//! 1 byte     1 if it must outlast a crash, else 0
-//! 8 bytes    the moment of the decision
-//! 8 bytes    the reservation that was opened, or all ones
-//! 8 bytes    when that ends
-//! 1 byte     how many limits decided, then for each
-//!   8 bytes  the tokens that moved
-//!   8 bytes  when they are ready
-//! ```
+//! Replays with an `Idempotency-Key`, and those of closed reservations, outlast a crash: they lie in pages, each a row. A
+//! page is open for [`PAGE_MS`] or until it holds [`PAGE_LEN`] replays, and is deleted as a whole when the last of them is
+//! forgotten. So a replay costs one row, and a fraction of another.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
-use super::bytes::Bytes;
-use crate::protocol::{RequestId, Reserved};
+use super::legacy::LegacyReplay;
+use super::page::{Grant, Replay, decode_page, encode_page};
+use crate::protocol::RequestId;
 
-/// The last grants of one bucket, oldest first. Refusals are not among them: who was refused asks anew.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Replays(VecDeque<Replay>);
+/// For how long a replay that outlasts crashes is kept.
+pub const REPLAY_TTL_MS: u64 = 3_600_000;
 
-/// One grant.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Replay {
-    pub(super) request_id: RequestId,
-    pub(super) decided_at: i64,
-    pub(super) reservation: Option<Reserved>,
-    /// For each limit the tokens that moved, and when they are ready.
-    pub(super) grants: Vec<(u64, i64)>,
+/// How many request ids are kept that outlast crashes: 4 a second for an hour. In memory they take about 4 MB, in storage 1 MB.
+/// Further requests are refused until the oldest is forgotten.
+pub const MAX_REQUEST_IDS: usize = 16_384;
+
+/// How many closed reservations are kept besides. The oldest go first: a request that closes one again is then told that the
+/// reservation does not exist.
+const MAX_CLOSED: usize = 4_096;
+
+/// How long the frontend's own request ids are worth keeping: it retries at once or never.
+const RETRY_MS: u64 = 10_000;
+
+/// How many of those are kept. The oldest go first.
+const MAX_RECENT: usize = 16_384;
+
+/// Small enough to be written again with each of its replays: 3 KB.
+const PAGE_LEN: usize = 64;
+
+/// A page that cannot be read blocks repeatable requests until all that it can hold is forgotten, so it must not be open
+/// for long.
+const PAGE_MS: u64 = 600_000;
+
+/// The row of the page that was opened at some moment: `i:`, and that moment in hexadecimal.
+pub(super) const PAGE: &str = "i:";
+
+/// Grants, and closed reservations. Refusals are not among them: a refused request that is repeated is decided anew.
+#[derive(Debug, Default)]
+pub(super) struct Replays {
+    /// By the moment at which they were opened; of two at one moment the second is a millisecond later.
+    pages: BTreeMap<i64, Page>,
+    /// The page to which replays are added.
+    current: Option<i64>,
+    /// Where the replays with a request id are.
+    by_request_id: BTreeMap<u128, Place>,
+    /// Where the replays of closed reservations are.
+    by_reservation: BTreeMap<u64, Place>,
+    /// The frontend's own, which do not outlast a crash, oldest first.
+    recent: VecDeque<(i64, u128)>,
+    recent_by_id: BTreeMap<u128, Replay>,
+    /// Pages that cannot be read.
+    unreadable: Vec<i64>,
 }
 
-/// How many grants are remembered of each kind, clients' and the front's own. Of a client that sends more than so many at once, the first may be forgotten before
-/// it repeats them; each costs at least 66 bytes of the bucket's row.
-const MAX_REPLAYS: usize = 64;
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    page: i64,
+    index: usize,
+}
 
-/// How long a row is kept for the sake of what it remembers: a day, as the best-known payment interface does.
-const REPLAY_TTL_MS: i64 = 86_400_000;
+#[derive(Debug, Default)]
+struct Page {
+    /// `None` where one was forgotten before the others.
+    replays: Vec<Option<Replay>>,
+    has_row: bool,
+    change: Change,
+}
 
-/// How long the front's own questions are worth keeping: it repeats them at once or never.
-const RETRIED_MS: u64 = 10_000;
+/// Rows by name; `None` deletes one.
+type Rows = Vec<(String, Option<Vec<u8>>)>;
+
+/// Whether a page differs from its row.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+enum Change {
+    #[default]
+    None,
+    MayWait,
+    Due,
+}
+
+impl Page {
+    fn row(&mut self, opened_at: i64) -> (String, Option<Vec<u8>>) {
+        (self.has_row, self.change) = (true, Change::None);
+        (row_name(opened_at), Some(encode_page(self.replays.iter().flatten())))
+    }
+}
 
 impl Replays {
-    pub(super) fn get(&self, id: u128) -> Option<&Replay> {
-        self.0.iter().rev().find(|grant| grant.request_id.id == id)
-    }
-
-    pub(super) fn push(&mut self, grant: Replay) {
-        // Each kind by itself: a client's own must not go for the sake of the front's, which serve for seconds.
-        let is_same_kind = |other: &Replay| other.request_id.is_lasting == grant.request_id.is_lasting;
-        if self.0.iter().filter(|other| is_same_kind(other)).count() >= MAX_REPLAYS {
-            let oldest = self.0.iter().position(is_same_kind).unwrap_or(0);
-            self.0.remove(oldest);
+    /// Takes over the page in a row, whether or not it can be read. `false` if that is not the name of a page.
+    pub(super) fn load(&mut self, name: &str, row: &[u8]) -> bool {
+        let moment = name.strip_prefix(PAGE).filter(|digits| digits.len() == 16);
+        let Some(opened_at) = moment.and_then(|digits| u64::from_str_radix(digits, 16).ok()) else {
+            return false;
+        };
+        let opened_at = opened_at.cast_signed();
+        let Some(replays) = decode_page(row) else {
+            self.unreadable.push(opened_at);
+            return true;
+        };
+        for (index, replay) in replays.iter().enumerate() {
+            self.index(replay, Place { page: opened_at, index });
         }
-        self.0.push_back(grant);
+        let replays = replays.into_iter().map(Some).collect();
+        self.pages.insert(opened_at, Page { replays, has_row: true, change: Change::None });
+        self.current = self.current.max(Some(opened_at));
+        true
     }
 
-    /// Until when the row must be kept.
+    /// Takes over replays from the bucket of `policy`. They are written with the next row: the bucket's has no room for them.
+    pub(super) fn load_legacy(&mut self, policy: &str, replays: Vec<LegacyReplay>) {
+        for LegacyReplay { request_id, decided_at, opened, grants } in replays {
+            if request_id.is_lasting && !self.by_request_id.contains_key(&request_id.id) {
+                let grants = vec![Grant { policy: policy.to_owned(), limits: grants, costs: Vec::new() }];
+                let request_id = Some((request_id.id, request_id.fingerprint));
+                self.push_lasting(
+                    Replay { request_id, decided_at, opened, closed: None, grants },
+                    decided_at,
+                    Change::MayWait,
+                );
+            }
+        }
+    }
+
+    pub(super) fn by_request_id(&self, id: u128, now: i64) -> Option<&Replay> {
+        let recent = || self.recent_by_id.get(&id).filter(|replay| now.abs_diff(replay.decided_at) < RETRY_MS);
+        self.by_request_id.get(&id).and_then(|place| self.at(*place, now)).or_else(recent)
+    }
+
+    pub(super) fn by_reservation(&self, id: u64, now: i64) -> Option<&Replay> {
+        self.by_reservation.get(&id).and_then(|place| self.at(*place, now))
+    }
+
+    /// Whether there may be replays that cannot be read, so that a repetition cannot be told from a new request.
+    pub(super) fn is_incomplete(&self, now: i64) -> bool {
+        self.unreadable.iter().any(|opened_at| page_expires_at(*opened_at) > now)
+    }
+
+    /// When there is room for another request id that outlasts a crash, if `more` are expected already; `None` for now.
+    pub(super) fn full_until(&mut self, more: usize, now: i64) -> Option<i64> {
+        self.forget_expired(now);
+        if self.by_request_id.len().saturating_add(more) < MAX_REQUEST_IDS {
+            return None;
+        }
+        let oldest =
+            self.pages.values().flat_map(|page| &page.replays).flatten().find(|replay| replay.request_id.is_some());
+        Some(oldest.map_or(now, |replay| expires_at(replay.decided_at)).max(now.saturating_add(1)))
+    }
+
+    /// Keeps a replay. `request_id` is that of the request, if it has one.
+    pub(super) fn push(&mut self, request_id: Option<RequestId>, mut replay: Replay, now: i64) {
+        let ids = |id: RequestId| (id.id, id.fingerprint);
+        replay.request_id = request_id.filter(|id| id.is_lasting).map(ids);
+        if replay.request_id.is_some() || replay.closed.is_some() {
+            self.push_lasting(replay, now, Change::Due);
+        } else if let Some(request_id) = request_id {
+            self.push_recent(Replay { request_id: Some(ids(request_id)), ..replay }, request_id.id, now);
+        }
+    }
+
+    /// Forgets the replay of a request that was undone.
+    pub(super) fn forget(&mut self, id: u128) {
+        self.recent_by_id.remove(&id);
+        if let Some(Place { page, index }) = self.by_request_id.remove(&id)
+            && let Some(page) = self.pages.get_mut(&page)
+            && let Some(replay) = page.replays.get_mut(index)
+        {
+            *replay = None;
+            page.change = Change::Due;
+        }
+    }
+
+    /// Adds the rows of pages that must be written before the reply.
+    pub(super) fn collect_writes(&mut self, rows: &mut Rows) {
+        for (&opened_at, page) in self.pages.iter_mut().filter(|(_, page)| page.change == Change::Due) {
+            rows.push(page.row(opened_at));
+        }
+    }
+
+    /// Adds what may wait until something else is written: the deletion of pages of which all is forgotten, and replays that
+    /// still lie in a bucket's row, which must not be overwritten before.
+    pub(super) fn collect_late_writes(&mut self, now: i64, rows: &mut Rows) {
+        self.forget_expired(now);
+        let current = self.current;
+        self.pages.retain(|&opened_at, page| {
+            let is_over = page.replays.iter().all(Option::is_none) && current != Some(opened_at);
+            if is_over && page.has_row {
+                rows.push((row_name(opened_at), None));
+            } else if !is_over && page.change == Change::MayWait {
+                rows.push(page.row(opened_at));
+            }
+            !is_over
+        });
+        self.unreadable.retain(|&opened_at| {
+            let is_over = page_expires_at(opened_at) <= now;
+            if is_over {
+                rows.push((row_name(opened_at), None));
+            }
+            !is_over
+        });
+    }
+
+    /// Forgets the current page too, if all in it is forgotten.
+    pub(super) fn close_page(&mut self) {
+        self.current = None;
+    }
+
+    /// When the next page can be deleted.
     pub(super) fn expires_at(&self) -> Option<i64> {
-        let lasting = self.0.iter().filter(|grant| grant.request_id.is_lasting);
-        lasting.map(|grant| grant.decided_at.saturating_add(REPLAY_TTL_MS)).max()
+        let last = |page: &Page| page.replays.iter().flatten().map(|replay| expires_at(replay.decided_at)).max();
+        let pages = self.pages.values().filter_map(last);
+        pages.chain(self.unreadable.iter().map(|opened_at| page_expires_at(*opened_at))).min()
     }
 
-    pub(super) fn encode(&self, now: i64, bytes: &mut Vec<u8>) {
-        for Replay { request_id, decided_at, reservation, grants } in &self.0 {
-            if !request_id.is_lasting && now.abs_diff(*decided_at) > RETRIED_MS {
-                continue;
+    pub(super) fn is_empty(&self) -> bool {
+        self.pages.is_empty() && self.unreadable.is_empty()
+    }
+
+    fn at(&self, Place { page, index }: Place, now: i64) -> Option<&Replay> {
+        let replay = self.pages.get(&page)?.replays.get(index)?.as_ref()?;
+        (expires_at(replay.decided_at) > now).then_some(replay)
+    }
+
+    fn push_lasting(&mut self, replay: Replay, now: i64, change: Change) {
+        let is_open = |opened_at: &i64| {
+            let has_room = self.pages.get(opened_at).is_some_and(|page| page.replays.len() < PAGE_LEN);
+            has_room && now.abs_diff(*opened_at) < PAGE_MS
+        };
+        let opened_at = self.current.filter(is_open).unwrap_or_else(|| {
+            let mut opened_at = now;
+            while self.pages.contains_key(&opened_at) || self.unreadable.contains(&opened_at) {
+                opened_at = opened_at.saturating_add(1);
             }
-            let Reserved { id, expires_at } = reservation.unwrap_or(Reserved { id: u64::MAX, expires_at: 0 });
-            bytes.extend(request_id.id.to_le_bytes());
-            bytes.extend(request_id.fingerprint.to_le_bytes());
-            bytes.push(u8::from(request_id.is_lasting));
-            bytes.extend(decided_at.to_le_bytes());
-            bytes.extend(id.to_le_bytes());
-            bytes.extend(expires_at.to_le_bytes());
-            // A batch of 16 policies of 8 limits has 128.
-            bytes.push(u8::try_from(grants.len()).unwrap_or(u8::MAX));
-            for (tokens, ready_at) in grants {
-                bytes.extend(tokens.to_le_bytes());
-                bytes.extend(ready_at.to_le_bytes());
+            opened_at
+        });
+        self.current = Some(opened_at);
+        let index = self.pages.get(&opened_at).map_or(0, |page| page.replays.len());
+        self.index(&replay, Place { page: opened_at, index });
+        let page = self.pages.entry(opened_at).or_default();
+        page.replays.push(Some(replay));
+        page.change = page.change.max(change);
+        if self.by_reservation.len() > MAX_CLOSED {
+            self.forget_oldest_closed();
+        }
+    }
+
+    fn index(&mut self, replay: &Replay, place: Place) {
+        if let Some((id, _)) = replay.request_id {
+            self.by_request_id.insert(id, place);
+        }
+        if let Some(closed) = replay.closed {
+            self.by_reservation.insert(closed.id, place);
+        }
+    }
+
+    fn push_recent(&mut self, replay: Replay, id: u128, now: i64) {
+        let is_over = |&(at, _): &(i64, u128)| now.abs_diff(at) >= RETRY_MS;
+        while self.recent.len() >= MAX_RECENT || self.recent.front().is_some_and(is_over) {
+            if let Some((at, id)) = self.recent.pop_front()
+                && self.recent_by_id.get(&id).is_some_and(|replay| replay.decided_at == at)
+            {
+                self.recent_by_id.remove(&id);
+            }
+        }
+        self.recent.push_back((replay.decided_at, id));
+        self.recent_by_id.insert(id, replay);
+    }
+
+    /// Forgets replays from the oldest page on, up to the first that is still to be kept.
+    fn forget_expired(&mut self, now: i64) {
+        'pages: for (&opened_at, page) in &mut self.pages {
+            for (index, slot) in page.replays.iter_mut().enumerate() {
+                let Some(replay) = slot.take_if(|replay| expires_at(replay.decided_at) <= now) else {
+                    if slot.is_some() {
+                        break 'pages;
+                    }
+                    continue;
+                };
+                // The id may have been used again since.
+                let is_this = |place: &Place| (place.page, place.index) == (opened_at, index);
+                if let Some((id, _)) = replay.request_id
+                    && self.by_request_id.get(&id).is_some_and(is_this)
+                {
+                    self.by_request_id.remove(&id);
+                }
+                if let Some(closed) = replay.closed {
+                    self.by_reservation.remove(&closed.id);
+                }
             }
         }
     }
 
-    /// Reads all that is left, or `None` if that was not encoded here.
-    pub(super) fn decode(bytes: &mut Bytes<'_>) -> Option<Self> {
-        let mut grants = VecDeque::new();
-        while !bytes.is_empty() {
-            let (id, fingerprint, is_lasting) = (bytes.u128()?, bytes.u64()?, bytes.byte()? == 1);
-            let (decided_at, reservation, expires_at) = (bytes.i64()?, bytes.u64()?, bytes.i64()?);
-            let count = bytes.byte()?;
-            grants.push_back(Replay {
-                request_id: RequestId { id, fingerprint, is_lasting },
-                decided_at,
-                reservation: (reservation != u64::MAX).then_some(Reserved { id: reservation, expires_at }),
-                grants: (0..count).map(|_| Some((bytes.u64()?, bytes.i64()?))).collect::<Option<_>>()?,
-            });
+    /// A replay that has a request id as well is kept by that.
+    fn forget_oldest_closed(&mut self) {
+        let is_only_closed = |replay: &mut Replay| replay.closed.is_some() && replay.request_id.is_none();
+        let mut slots = self.pages.values_mut().flat_map(|page| &mut page.replays);
+        let oldest = slots.find_map(|slot| slot.take_if(is_only_closed));
+        if let Some(closed) = oldest.and_then(|replay| replay.closed) {
+            self.by_reservation.remove(&closed.id);
         }
-        Some(Self(grants))
     }
+}
+
+const fn expires_at(decided_at: i64) -> i64 {
+    decided_at.saturating_add_unsigned(REPLAY_TTL_MS)
+}
+
+/// When all is forgotten that a page can hold.
+const fn page_expires_at(opened_at: i64) -> i64 {
+    expires_at(opened_at.saturating_add_unsigned(PAGE_MS))
+}
+
+fn row_name(opened_at: i64) -> String {
+    format!("{PAGE}{:016x}", opened_at.cast_unsigned())
 }

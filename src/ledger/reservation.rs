@@ -2,45 +2,40 @@
 //!
 //! ```text
 //! byte 0     1: this format
-//! byte 1     when it expires: 0 if it stays charged, 1 if it is refunded, 2 if it was only held
-//! byte 2     2 if it has a request id that must outlast a crash, 1 for another request id, else 0
+//! byte 1     what becomes of it when it expires: 0 if it stays charged, 1 if it is refunded
+//! byte 2     0
 //! 8 bytes    when it was opened
 //! 8 bytes    when it ends
-//! 24 bytes   the request id, if there is one: id and fingerprint
 //! then for each policy
 //!   1 byte   the length of its name, then the name
 //!   1 byte   how many limits it has, then for each
 //!     1 byte   the length of its name, 0 if it has none, then the name
 //!     8 bytes  the tokens
 //! ```
+//!
+//! The version before this one stored holds as well, with 2 as byte 1. They are deleted: see `hold.rs`.
 
 use super::bytes::Bytes;
 use crate::policy::Policy;
-use crate::protocol::RequestId;
 
 /// An open reservation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Reservation {
     pub(super) opened_at: i64,
     pub(super) expires_at: i64,
-    /// What becomes of it when nobody settles it.
+    /// What becomes of it when it expires.
     pub(super) end: End,
-    /// For the first half of a batch: what is to be remembered once it is settled.
-    pub(super) request_id: Option<RequestId>,
     /// The policies it is of.
     pub(super) parts: Vec<ReservedPart>,
 }
 
-/// What becomes of a reservation that nobody settles.
+/// What becomes of an unsettled reservation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum End {
-    /// Its tokens were taken, and that stays so.
+    /// It keeps its full cost.
     Charged,
-    /// Its tokens were taken, and are given back.
+    /// Its tokens are given back.
     Refunded,
-    /// Its tokens were not taken, but nobody else could have them. To take them and give them back would not be the same:
-    /// in the meantime a full bucket would refill.
-    Released,
 }
 
 /// What is reserved of one policy.
@@ -57,28 +52,43 @@ impl ReservedPart {
         Self { policy: policy.name().to_owned(), tokens: names.zip(tokens).collect() }
     }
 
+    /// The parts of a request to the policies `asked`, which moved so many tokens of each limit.
+    pub(super) fn all<'a>(
+        asked: impl IntoIterator<Item = &'a Policy>,
+        tokens: impl IntoIterator<Item = u64>,
+    ) -> Vec<Self> {
+        let mut tokens = tokens.into_iter();
+        asked.into_iter().map(|policy| Self::new(policy, tokens.by_ref().take(policy.limits().len()))).collect()
+    }
+
     /// The tokens of each limit that `policy` has now; 0 of one that was not there then.
     pub(super) fn tokens(&self, policy: &Policy) -> Vec<u64> {
-        let of = |name: Option<&str>| self.tokens.iter().find(|(other, _)| other.as_deref() == name);
-        policy.limits().iter().map(|limit| of(limit.name()).map_or(0, |(_, tokens)| *tokens)).collect()
+        policy.limits().iter().map(|limit| self.tokens_of(limit.name())).collect()
     }
+
+    /// The tokens of the limit of that name.
+    pub(super) fn tokens_of(&self, limit: Option<&str>) -> u64 {
+        self.tokens.iter().find(|(name, _)| name.as_deref() == limit).map_or(0, |(_, tokens)| *tokens)
+    }
+}
+
+/// What was stored under the id of a reservation.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Stored {
+    Open(Reservation),
+    /// A hold of the version before.
+    Hold,
 }
 
 impl Reservation {
     pub(super) fn encode(&self) -> Vec<u8> {
-        let request_id = self.request_id.map_or(0, |request_id| if request_id.is_lasting { 2 } else { 1 });
         let end = match self.end {
             End::Charged => 0,
             End::Refunded => 1,
-            End::Released => 2,
         };
-        let mut bytes = vec![FORMAT, end, request_id];
+        let mut bytes = vec![FORMAT, end, 0];
         bytes.extend(self.opened_at.to_le_bytes());
         bytes.extend(self.expires_at.to_le_bytes());
-        if let Some(request_id) = self.request_id {
-            bytes.extend(request_id.id.to_le_bytes());
-            bytes.extend(request_id.fingerprint.to_le_bytes());
-        }
         // Names have 64 bytes at most, policies 8 limits.
         let short = |len: usize| u8::try_from(len).unwrap_or(u8::MAX);
         for ReservedPart { policy, tokens } in &self.parts {
@@ -96,36 +106,27 @@ impl Reservation {
     }
 
     /// `None` for bytes that were not encoded here.
-    pub(super) fn decode(bytes: &[u8]) -> Option<Self> {
+    pub(super) fn decode(bytes: &[u8]) -> Option<Stored> {
         let mut bytes = Bytes(bytes);
-        let [format, end, request_id] = bytes.array()?;
-        if format != FORMAT {
-            return None;
-        }
-        let end = match end {
-            0 => End::Charged,
-            1 => End::Refunded,
-            2 => End::Released,
+        let [format, end, _] = bytes.array()?;
+        let end = match (format, end) {
+            (FORMAT, 0) => End::Charged,
+            (FORMAT, 1) => End::Refunded,
+            (FORMAT, 2) => return Some(Stored::Hold),
             _ => return None,
         };
         let (opened_at, expires_at) = (bytes.i64()?, bytes.i64()?);
-        let request_id = match request_id {
-            0 => None,
-            kind => Some(RequestId { id: bytes.u128()?, fingerprint: bytes.u64()?, is_lasting: kind == 2 }),
-        };
         let mut parts = Vec::new();
         while !bytes.is_empty() {
-            let len = bytes.byte()?;
-            let policy = bytes.text(len.into())?.to_owned();
+            let policy = bytes.short_text()?.to_owned();
             let count = bytes.byte()?;
             let limit = |_| {
-                let len = bytes.byte()?;
-                let name = bytes.text(len.into())?;
+                let name = bytes.short_text()?;
                 Some(((!name.is_empty()).then(|| name.to_owned()), bytes.u64()?))
             };
             parts.push(ReservedPart { policy, tokens: (0..count).map(limit).collect::<Option<_>>()? });
         }
-        Some(Self { opened_at, expires_at, end, request_id, parts })
+        Some(Stored::Open(Self { opened_at, expires_at, end, parts }))
     }
 }
 
@@ -138,33 +139,30 @@ mod tests {
     /// What lies in the storage of every deployment. If this changes, open reservations must still be read.
     #[test]
     fn the_stored_format_is_unchanged() {
-        let mut reservation = Reservation {
+        let reservation = Reservation {
             opened_at: 1,
             expires_at: 2,
             end: End::Refunded,
-            request_id: None,
             parts: vec![ReservedPart { policy: "api".to_owned(), tokens: vec![(None, 3), (Some("b".to_owned()), 4)] }],
         };
         let mut bytes = vec![1, 1, 0, 1, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0];
         bytes.extend([3, b'a', b'p', b'i', 2]);
         bytes.extend([0, 3, 0, 0, 0, 0, 0, 0, 0, 1, b'b', 4, 0, 0, 0, 0, 0, 0, 0]);
         assert_eq!(reservation.encode(), bytes);
-        assert_eq!(Reservation::decode(&bytes), Some(reservation.clone()));
+        assert_eq!(Reservation::decode(&bytes), Some(Stored::Open(reservation)));
 
-        reservation.request_id = Some(RequestId { id: 5, fingerprint: 6, is_lasting: true });
-        bytes[2] = 2;
+        // A hold of the version before, with a request id.
+        bytes[1..3].copy_from_slice(&[2, 2]);
         bytes.splice(19..19, [5, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 6, 0, 0, 0, 0, 0, 0, 0]);
-        assert_eq!(reservation.encode(), bytes);
-        assert_eq!(Reservation::decode(&bytes), Some(reservation));
+        assert_eq!(Reservation::decode(&bytes), Some(Stored::Hold));
     }
 
     #[test]
-    fn what_was_not_encoded_here_is_none() {
+    fn bytes_that_were_not_encoded_here_are_none() {
         let good = Reservation {
             opened_at: 1,
             expires_at: 2,
             end: End::Charged,
-            request_id: None,
             parts: vec![ReservedPart { policy: "p".into(), tokens: vec![(None, 3)] }],
         };
         let good = good.encode();

@@ -1,15 +1,17 @@
 //! Tokens taken in advance: opened, settled at their real cost, cancelled, or ended by time.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use super::bucket::policy_of_row;
 use super::decide::tokens;
-use super::replays::Replay;
-use super::reservation::{self, End, Reservation};
+use super::page::{Closed, How, Replay};
+use super::replay::grants_of;
+use super::reservation::{End, Reservation, ReservedPart};
+use super::row::StoredRow;
 use super::{Ledger, LedgerError, RESERVATION, Slot, Writes};
 use crate::limit::{Decision, Verb};
 use crate::policy::{Policy, Unsettled};
-use crate::protocol::{Decided, LimitAnswer, ObjectReply, ObjectRequest, RequestId, Reserved};
+use crate::protocol::{Decided, LimitAnswer, ObjectReply, ObjectRequest, Reserved};
 
 /// The most open reservations of a key. Each is a row and some hundred bytes of memory, of which an object has 128 MB
 /// at most.
@@ -26,8 +28,8 @@ impl Ledger {
         id: u64,
         writes: &mut Writes,
     ) -> Result<ObjectReply, LedgerError> {
-        if let Some(reply) = self.too_many(|end| end != End::Released) {
-            return Ok(reply);
+        if self.reservations.len() >= MAX_RESERVATIONS {
+            return Ok(ObjectReply::TooManyReservations { max: MAX_RESERVATIONS as u64 });
         }
         let (limits, decision) = self.decide(asked, verb, &request.costs, now, true)?;
         let (Decision::Allow { ready_at, .. }, Some(first)) = (decision, asked.first()) else {
@@ -38,46 +40,26 @@ impl Ledger {
             Unsettled::Keep => End::Charged,
             Unsettled::Refund => End::Refunded,
         };
-        let expires_at = ready_at.saturating_add_unsigned(terms.ttl_ms);
-        let reserved = Reserved { id, expires_at };
-        self.open_reservation(asked, reserved, end, None, &limits, now, writes);
-        self.remember(asked, request.request_id, now, Some(reserved), &limits)?;
+        let reserved = Reserved { id, expires_at: ready_at.saturating_add_unsigned(terms.ttl_ms) };
+        let parts = ReservedPart::all(asked.iter().map(Arc::as_ref), limits.iter().map(tokens));
+        let reservation = Reservation { opened_at: now, expires_at: reserved.expires_at, end, parts };
+        writes.before_reply.push((reservation_row(id), Some(reservation.encode())));
+        self.reservations.insert(id, reservation);
+        self.remember(asked, request.request_id, now, Some(reserved), &limits);
         Ok(ObjectReply::Decided(Decided { reservation: Some(reserved), ..self.decided(now, limits) }))
     }
 
-    #[expect(clippy::too_many_arguments, reason = "they are what a reservation has")]
-    pub(super) fn open_reservation(
-        &mut self,
-        asked: &[Arc<Policy>],
-        Reserved { id, expires_at }: Reserved,
-        end: End,
-        request_id: Option<RequestId>,
-        limits: &[LimitAnswer],
-        now: i64,
-        writes: &mut Writes,
-    ) {
-        let mut taken = limits.iter().map(tokens);
-        let part =
-            |policy: &Arc<Policy>| reservation::ReservedPart::new(policy, taken.by_ref().take(policy.limits().len()));
-        let parts = asked.iter().map(part).collect();
-        let reservation = Reservation { opened_at: now, expires_at, end, request_id, parts };
-        writes.before_reply.push((reservation_row(id), Some(reservation.encode())));
-        self.reservations.insert(id, reservation);
-    }
-
-    pub(super) fn too_many(&self, is_same_kind: impl Fn(End) -> bool) -> Option<ObjectReply> {
-        let open = self.reservations.values().filter(|open| is_same_kind(open.end)).count();
-        (open >= MAX_RESERVATIONS).then_some(ObjectReply::TooManyReservations { max: MAX_RESERVATIONS as u64 })
-    }
-
+    /// An id for a reservation or a hold.
     pub(super) fn unused_id(&self, mut random: impl FnMut() -> Option<u64>) -> Result<u64, LedgerError> {
         // Of 2⁵² at most some thousand are in use: a second try is as rare as anything, and a fourth means that the
         // numbers are not random.
-        let id = (0..4).map_while(|_| random()).map(|id| id & MAX_ID).find(|id| !self.reservations.contains_key(id));
+        let is_used = |id: &u64| self.reservations.contains_key(id) || self.is_held(*id);
+        let id = (0..4).map_while(|_| random()).map(|id| id & MAX_ID).find(|id| !is_used(id));
         id.ok_or_else(|| LedgerError("no random numbers for a reservation's id".to_owned()))
     }
 
-    /// Closes a reservation at its real costs.
+    /// Closes a reservation at its real cost: the reserved one if the request gives no other. Charges more than was reserved
+    /// down to the largest debt, and gives back what is too much. The reply says what it has cost.
     pub(super) fn settle(
         &mut self,
         asked: &[Arc<Policy>],
@@ -86,38 +68,37 @@ impl Ledger {
         now: i64,
         writes: &mut Writes,
     ) -> Result<ObjectReply, LedgerError> {
+        if let Some(reply) = self.closed_before(asked, id, Some(&request.costs), now)? {
+            return Ok(reply);
+        }
         let Some(reservation) = self.close(asked, id, writes) else {
             return Ok(ObjectReply::NoReservation);
         };
         let mut limits = Vec::new();
-        let mut all_taken = Vec::new();
-        for (index, (policy, part)) in asked.iter().zip(&reservation.parts).enumerate() {
-            let taken = part.tokens(policy);
+        for (index, policy) in asked.iter().enumerate() {
+            let taken = reservation.part(policy).map(|part| part.tokens(policy)).unwrap_or_default();
             let real = request.costs.get(index).unwrap_or(&taken);
-            if reservation.end == End::Released {
-                self.take_held(policy, &taken, now)?;
-            }
-            let changes = taken.iter().zip(real).map(|(taken, real)| match real.checked_sub(*taken) {
-                Some(more) => (Verb::Charge, more),
-                None => (Verb::Refund, taken.saturating_sub(*real)),
-            });
-            limits.extend(self.adjust(policy, changes, now)?);
-            all_taken.extend(taken);
-        }
-        match reservation.request_id {
-            None => self.remember(asked, request.request_id, now, None, &limits)?,
-            // What a batch has held is remembered as what it has taken.
-            Some(request_id) => {
-                let at = reservation.opened_at;
-                let grants = all_taken.into_iter().map(|tokens| (tokens, at)).collect();
-                self.push(asked, Replay { request_id, decided_at: at, reservation: None, grants })?;
+            let changes: Vec<_> = taken
+                .iter()
+                .zip(real)
+                .map(|(&taken, &real)| match real.checked_sub(taken) {
+                    Some(more) => (Verb::Charge, more),
+                    None => (Verb::Refund, taken.saturating_sub(real)),
+                })
+                .collect();
+            let adjusted = self.adjust(policy, changes.iter().copied(), now)?;
+            for (((limit, (verb, _)), &taken), &real) in adjusted.into_iter().zip(changes).zip(&taken).zip(real) {
+                // What is given back beyond a full bucket has cost nothing either.
+                let cost = if verb == Verb::Charge { taken.saturating_add(tokens(&limit)) } else { real };
+                limits.push(LimitAnswer { decision: Decision::Allow { tokens: cost, ready_at: now }, ..limit });
             }
         }
+        let how = if request.costs.is_empty() { How::AsReserved } else { How::AtCosts };
+        self.remember_closed(asked, id, how, request, &limits, now);
         Ok(ObjectReply::Decided(self.decided(now, limits)))
     }
 
-    /// Closes a reservation and gives back all that was taken, clipped to what fits. What others were told about when
-    /// theirs is ready stays true.
+    /// Closes a reservation and gives back all that was taken, clipped to what fits. Waits that others were told of stay true.
     pub(super) fn cancel(
         &mut self,
         asked: &[Arc<Policy>],
@@ -126,39 +107,86 @@ impl Ledger {
         now: i64,
         writes: &mut Writes,
     ) -> Result<ObjectReply, LedgerError> {
+        if let Some(reply) = self.closed_before(asked, id, None, now)? {
+            return Ok(reply);
+        }
         let Some(reservation) = self.close(asked, id, writes) else {
             return Ok(ObjectReply::NoReservation);
         };
-        let mut limits = Vec::new();
-        for (policy, part) in asked.iter().zip(&reservation.parts) {
-            let taken =
-                if reservation.end == End::Released { vec![0; policy.limits().len()] } else { part.tokens(policy) };
-            limits.extend(self.adjust(policy, taken.into_iter().map(|taken| (Verb::Refund, taken)), now)?);
-        }
-        self.remember(asked, request.request_id, now, None, &limits)?;
+        let limits = self.refund(asked, &reservation, now)?;
+        self.remember_closed(asked, id, How::Cancelled, request, &limits, now);
         Ok(ObjectReply::Decided(self.decided(now, limits)))
+    }
+
+    /// The answer to a request that closes a reservation once more. `costs` are those at which to settle it, if any;
+    /// `None` is to cancel it.
+    fn closed_before(
+        &mut self,
+        asked: &[Arc<Policy>],
+        id: u64,
+        costs: Option<&[Vec<u64>]>,
+        now: i64,
+    ) -> Result<Option<ObjectReply>, LedgerError> {
+        let Some(replay) = self.replays.by_reservation(id, now) else {
+            return Ok(None);
+        };
+        if !is_of(asked, replay.grants.iter().map(|grant| grant.policy.as_str())) {
+            return Ok(Some(ObjectReply::NoReservation));
+        }
+        let mut asked_costs = asked.iter().zip(costs.unwrap_or_default());
+        let is_same = match (replay.closed.map(|closed| closed.how), costs) {
+            (Some(How::Cancelled), None) | (Some(How::AsReserved), Some([])) => true,
+            (Some(How::AsReserved | How::AtCosts), Some([_, ..])) => asked_costs.all(|(policy, costs)| {
+                let grant = replay.grants.iter().find(|grant| grant.policy == policy.name());
+                grant.is_some_and(|grant| {
+                    if grant.costs.is_empty() {
+                        grant.limits.iter().map(|(tokens, _)| tokens).eq(costs)
+                    } else {
+                        grant.costs == *costs
+                    }
+                })
+            }),
+            _ => false,
+        };
+        if !is_same {
+            return Ok(Some(ObjectReply::ReservationClosed));
+        }
+        let replay = replay.clone();
+        Ok(Some(self.reply_again(asked, &replay, now)?))
+    }
+
+    fn remember_closed(
+        &mut self,
+        asked: &[Arc<Policy>],
+        id: u64,
+        how: How,
+        request: &ObjectRequest,
+        limits: &[LimitAnswer],
+        now: i64,
+    ) {
+        let mut grants = grants_of(asked, limits);
+        for (grant, costs) in grants.iter_mut().zip(&request.costs).filter(|_| how == How::AtCosts) {
+            grant.costs.clone_from(costs);
+        }
+        let closed = Some(Closed { id, how });
+        let replay = Replay { request_id: None, decided_at: now, opened: None, closed, grants };
+        self.replays.push(request.request_id, replay, now);
     }
 
     /// Takes the reservation off the list, if it is one of these policies.
     fn close(&mut self, asked: &[Arc<Policy>], id: u64, writes: &mut Writes) -> Option<Reservation> {
-        let open = self.reservations.get(&id)?;
-        let is_theirs = open.parts.iter().map(|part| part.policy.as_str()).eq(asked.iter().map(|policy| policy.name()));
-        if !is_theirs {
-            return None;
-        }
-        writes.before_reply.push((reservation_row(id), None));
-        self.reservations.remove(&id)
+        let is_theirs = |open: &mut Reservation| is_of(asked, open.parts.iter().map(|part| part.policy.as_str()));
+        let closed = self.reservations.extract_if(id..=id, |_, open| is_theirs(open)).next();
+        writes.before_reply.extend(closed.is_some().then(|| (reservation_row(id), None)));
+        closed.map(|(_, reservation)| reservation)
     }
 
     /// Ends the reservations whose time is over. It makes no difference that this is late: tokens given back now leave the
     /// bucket as if they had been then.
     pub(super) fn end_expired(&mut self, now: i64, writes: &mut Writes) {
-        if self.reservations.values().all(|open| open.expires_at > now) {
-            return;
-        }
         let expired = self.reservations.extract_if(.., |_, open| open.expires_at <= now);
         for (id, reservation) in expired.collect::<Vec<_>>() {
-            if reservation.end == End::Refunded && self.give_back(&reservation, now).is_err() {
+            if reservation.end == End::Refunded && self.refund_unasked(&reservation, now).is_err() {
                 self.reservations.insert(id, reservation); // until its bucket can be read
                 continue;
             }
@@ -166,28 +194,56 @@ impl Ledger {
         }
     }
 
-    fn give_back(&mut self, reservation: &Reservation, now: i64) -> Result<(), LedgerError> {
-        let mut open = Vec::new();
+    /// Gives back to buckets that may not be open.
+    fn refund_unasked(&mut self, reservation: &Reservation, now: i64) -> Result<(), LedgerError> {
+        let mut policies = Vec::new();
         for part in &reservation.parts {
             let policy = match self.buckets.get(&part.policy) {
                 Some(Slot::Open(bucket)) => Arc::clone(bucket.policy()),
-                Some(Slot::Stored(row)) => policy_of_row(&part.policy, row)
+                Some(Slot::Stored(row)) => StoredRow::read(row)
+                    .and_then(|row| row.policy(&part.policy))
                     .map_err(|error| LedgerError(format!("the bucket of policy {}: {error}", part.policy)))?,
                 None => continue, // it is full
             };
             self.open(&policy, now)?;
-            open.push((policy, part));
+            policies.push(policy);
         }
-        for (policy, part) in open {
-            self.adjust(&policy, part.tokens(&policy).into_iter().map(|taken| (Verb::Refund, taken)), now)?;
-        }
-        Ok(())
+        self.refund(&policies, reservation, now).map(drop)
     }
+
+    fn refund(
+        &mut self,
+        policies: &[Arc<Policy>],
+        reservation: &Reservation,
+        now: i64,
+    ) -> Result<Vec<LimitAnswer>, LedgerError> {
+        let mut limits = Vec::new();
+        for policy in policies {
+            if let Some(part) = reservation.part(policy) {
+                let taken = part.tokens(policy).into_iter();
+                limits.extend(self.adjust(policy, taken.map(|taken| (Verb::Refund, taken)), now)?);
+                self.bucket(policy)?.refund_dormant(part, now);
+            }
+        }
+        Ok(limits)
+    }
+}
+
+impl Reservation {
+    fn part(&self, policy: &Policy) -> Option<&ReservedPart> {
+        self.parts.iter().find(|part| part.policy == policy.name())
+    }
+}
+
+/// Whether these are the names of the policies, in whatever order.
+fn is_of<'a>(asked: &[Arc<Policy>], names: impl Iterator<Item = &'a str>) -> bool {
+    let asked: BTreeSet<_> = asked.iter().map(|policy| policy.name()).collect();
+    asked == names.collect()
 }
 
 /// 52 bits: exact as a JavaScript number.
 const MAX_ID: u64 = (1 << 52) - 1;
 
-fn reservation_row(id: u64) -> String {
+pub(super) fn reservation_row(id: u64) -> String {
     format!("{RESERVATION}{id:013x}")
 }

@@ -25,4 +25,4 @@ pub use error::PolicyError;
 pub use named::{NamedLimit, Policy, ReservationTerms, Unsettled};
 pub use on_error::{Cause, OnError};
 pub use parse::{MAX_LIMITS, Policies};
-pub use stored::{StoredConfigError, stored_limits};
+pub use stored::{StoredConfigError, numbers_of, stored_limits};

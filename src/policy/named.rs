@@ -89,7 +89,7 @@ impl Policy {
     }
 
     pub(super) fn new(name: &str, limits: Vec<NamedLimit>, on_error: OnError, reservations: ReservationTerms) -> Self {
-        let numbers = numbers_of(&limits);
+        let numbers = numbers_of(limits.iter().map(|limit| (limit.name(), limit.limit())));
         let version = version_of(&numbers);
         let names: Vec<_> = limits.iter().filter_map(NamedLimit::name).collect();
         let mark = if names.is_empty() { String::new() } else { format!("#{:016x}", version_of(&names.join(","))) };

@@ -28,6 +28,12 @@ pub(super) fn limits_of(numbers: Vec<StoredConfig>) -> Result<Vec<(Option<String
     limits.collect()
 }
 
+/// The numbers of limits, as they are stored beside a bucket: what [`stored_limits`] reads.
+pub fn numbers_of<'a>(limits: impl IntoIterator<Item = (Option<&'a str>, &'a Limit)>) -> String {
+    let numbers: Vec<_> = limits.into_iter().map(|(name, limit)| StoredConfig::new(name, limit)).collect();
+    serde_json::to_string(&numbers).unwrap_or_default() // our own type cannot fail to serialize
+}
+
 impl Policy {
     /// A policy of stored numbers, for a bucket that is opened before its policy is known. It writes every change.
     ///
@@ -61,12 +67,6 @@ impl fmt::Display for StoredConfigError {
 
 impl std::error::Error for StoredConfigError {}
 
-/// The numbers of `limits`: JSON, one object for each.
-pub(super) fn numbers_of(limits: &[NamedLimit]) -> String {
-    let numbers: Vec<StoredConfig> = limits.iter().map(StoredConfig::of).collect();
-    serde_json::to_string(&numbers).unwrap_or_default() // our own type cannot fail to serialize
-}
-
 /// 64 bits of a cryptographic hash, so that no two policies share them.
 pub(super) fn version_of(numbers: &str) -> u64 {
     let digest = Sha256::digest(numbers);
@@ -97,12 +97,16 @@ enum StoredKind {
 
 impl StoredConfig {
     pub(super) fn of(named: &NamedLimit) -> Self {
-        let Config { kind, rate, period_ms, capacity, max_debt, initial, offset_ms } = *named.limit().config();
+        Self::new(named.name(), named.limit())
+    }
+
+    fn new(name: Option<&str>, limit: &Limit) -> Self {
+        let Config { kind, rate, period_ms, capacity, max_debt, initial, offset_ms } = *limit.config();
         let kind = match kind {
             Kind::TokenBucket => StoredKind::TokenBucket,
             Kind::FixedWindow => StoredKind::FixedWindow,
         };
-        Self { name: named.name().map(str::to_owned), kind, rate, period_ms, capacity, max_debt, initial, offset_ms }
+        Self { name: name.map(str::to_owned), kind, rate, period_ms, capacity, max_debt, initial, offset_ms }
     }
 
     fn config(&self) -> Config {

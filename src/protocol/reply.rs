@@ -1,9 +1,11 @@
 //! What an object answers.
 //!
 //! ```text
-//! kind           0 decided, 1 no reservation, 2 request id reused, 3 too many reservations, 4 policy unknown, 5 format unknown
+//! kind           0 decided, 1 no reservation, 2 request id reused, 3 too many reservations, 4 policy unknown, 5 format unknown,
+//!                6 reservation closed, 7 too many request ids
 //! of kind 3      how many there can be
 //! of kind 5      the newest format that the object knows
+//! of kind 7      how many there can be, and in how many milliseconds the oldest is forgotten
 //! of kind 0      now, whether it is replayed, how many reservations are open, the reservation's id or -1, when that ends
 //! then for each limit
 //!   decision     0 allow, 1 wait, 2 never
@@ -26,6 +28,15 @@ pub enum ObjectReply {
     NoReservation,
     /// The id was used for another request.
     RequestIdReused,
+    /// The reservation was closed by another request: at another cost, or the other way.
+    ReservationClosed,
+    /// The key has as many request ids that must outlast a crash as it can have. Nothing was done.
+    TooManyRequestIds {
+        /// How many that is.
+        max: u64,
+        /// In how many milliseconds the oldest of them is forgotten.
+        retry_after_ms: u64,
+    },
     /// The key has as many open reservations as it can have.
     TooManyReservations {
         /// How many that is.
@@ -107,6 +118,12 @@ impl ObjectReply {
                 writer.small(5);
                 writer.whole(*newest);
             }
+            Self::ReservationClosed => writer.small(6),
+            Self::TooManyRequestIds { max, retry_after_ms } => {
+                writer.small(7);
+                writer.whole(*max);
+                writer.whole(*retry_after_ms);
+            }
         }
         writer.finish()
     }
@@ -124,6 +141,8 @@ impl ObjectReply {
             3 => Self::TooManyReservations { max: rest.whole()? },
             4 => Self::PolicyUnknown,
             5 => Self::FormatUnknown { newest: rest.whole()? },
+            6 => Self::ReservationClosed,
+            7 => Self::TooManyRequestIds { max: rest.whole()?, retry_after_ms: rest.whole()? },
             _ => return Err(Unreadable::Malformed),
         })
     }
@@ -221,6 +240,8 @@ mod tests {
             ObjectReply::TooManyReservations { max: 9 },
             ObjectReply::PolicyUnknown,
             ObjectReply::FormatUnknown { newest: 3 },
+            ObjectReply::ReservationClosed,
+            ObjectReply::TooManyRequestIds { max: 9, retry_after_ms: 10 },
         ]
     }
 
@@ -265,6 +286,8 @@ mod tests {
             (ObjectReply::TooManyReservations { max: 9 }, vec![2.0, 3.0, 9.0]),
             (ObjectReply::PolicyUnknown, vec![2.0, 4.0]),
             (ObjectReply::FormatUnknown { newest: 2 }, vec![2.0, 5.0, 2.0]),
+            (ObjectReply::ReservationClosed, vec![2.0, 6.0]),
+            (ObjectReply::TooManyRequestIds { max: 9, retry_after_ms: 10 }, vec![2.0, 7.0, 9.0, 10.0]),
         ] {
             assert_eq!(reply.to_numbers(Format::OLDEST), numbers);
         }
@@ -275,7 +298,7 @@ mod tests {
         let read = ObjectReply::from_numbers;
         assert_eq!(read(&[1.0, 1.0]), Err(Unreadable::Format));
         assert_eq!(read(&[f64::from(Format::NEWEST.number()) + 1.0, 1.0]), Err(Unreadable::Format));
-        for numbers in [&[][..], &[2.0], &[2.0, 6.0], &[2.0, 3.0], &[2.0, 5.0]] {
+        for numbers in [&[][..], &[2.0], &[2.0, 8.0], &[2.0, 3.0], &[2.0, 7.0, 1.0], &[2.0, 5.0]] {
             assert_eq!(read(numbers), Err(Unreadable::Malformed));
         }
         let decided = replies()[0].to_numbers(Format::OLDEST);

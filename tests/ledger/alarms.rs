@@ -1,8 +1,11 @@
 //! Forgetting what need not be kept.
 
+use std::sync::Arc;
+
+use tollgate::ledger::Writes;
 use tollgate::limit::Verb;
 use tollgate::policy::Policies;
-use tollgate::protocol::{Action, ObjectRequest};
+use tollgate::protocol::{Action, ObjectReply, ObjectRequest};
 
 use crate::world::{DAY_MS, START, World, policies};
 
@@ -14,6 +17,7 @@ fn a_full_bucket_is_forgotten_and_answers_as_a_new_one() {
         let ones = vec![1; world.policy.limits().len()];
         world.decided(Action::Take(Verb::Consume), ones);
         assert_eq!(world.storage.len(), 1);
+        assert_eq!(world.alarm_at, Some(START + DAY_MS));
         world.now = world.alarm_at.unwrap();
         world.clean();
         assert!(world.storage.is_empty(), "{policy}");
@@ -65,4 +69,97 @@ fn an_alarm_is_set_once_for_any_number_of_writes() {
     let request = ObjectRequest { action: Action::Take(Verb::Consume), request_id: None, costs: vec![vec![1]] };
     let (_, writes) = world.ledger.ask(std::slice::from_ref(&world.policy), &request, world.now, || Some(0)).unwrap();
     assert_eq!(writes.alarm_at, None);
+}
+
+/// A key used once a day: a row each time, an alarm once, and nothing is deleted in between.
+#[test]
+fn a_key_that_comes_back_within_a_day_pays_for_no_new_alarm() {
+    let policies = policies();
+    let mut world = World::new(&policies, "each");
+    let mut alarms = 0;
+    for day in 0..30 {
+        let at = START + day * (DAY_MS - 3_600_000);
+        while world.alarm_at.is_some_and(|alarm_at| alarm_at <= at) {
+            world.now = world.alarm_at.take().unwrap();
+            world.clean();
+            alarms += 1;
+            assert!(world.storage.is_empty(), "it is full by then");
+        }
+        world.now = at;
+        world.decided(Action::Take(Verb::Consume), vec![1]);
+    }
+    // Every other day one is deleted, and made anew.
+    assert_eq!((alarms, world.rows_written), (14, 30));
+}
+
+#[test]
+fn an_alarm_that_is_missing_is_set_again() {
+    let policies = policies();
+    let mut world = World::new(&policies, "each");
+    assert_eq!(world.ledger.alarm_is_missing(START), Writes::default(), "there is nothing to look after");
+    world.decided(Action::Take(Verb::Consume), vec![1]);
+    world.crash(0);
+    let at = START + 10 * DAY_MS;
+    assert_eq!(world.ledger.alarm_is_missing(at), Writes { alarm_at: Some(at + DAY_MS), ..Writes::default() });
+    assert_eq!(world.ledger.alarm_is_missing(at), Writes { alarm_at: Some(at + DAY_MS), ..Writes::default() });
+}
+
+#[test]
+fn a_row_that_cannot_be_read_breaks_only_what_needs_it() {
+    let policies = policies();
+    let [each, block] = ["each", "block"].map(|name| Arc::clone(policies.get(name).unwrap()));
+    let mut world = World::empty(&each);
+    world.decided(Action::Take(Verb::Consume), vec![1]);
+    world.policy = Arc::clone(&block);
+    let reserve = Action::Reserve(Verb::Reserve { max_wait_ms: None });
+    let [good, bad] = [(); 2].map(|()| world.decided(reserve, vec![1]).reservation.unwrap().id);
+    for (name, row) in [("b:each".to_owned(), vec![7]), (format!("r:{bad:013x}"), vec![7]), ("x:y".to_owned(), vec![])]
+    {
+        world.storage.insert(name, row);
+    }
+    world.crash(usize::MAX);
+    let settle = |id| ObjectRequest { action: Action::Settle(id), request_id: None, costs: vec![] };
+    let consume = ObjectRequest { action: Action::Take(Verb::Consume), request_id: None, costs: vec![vec![1]] };
+    let mut ask = |policy: &Arc<_>, request: &ObjectRequest| {
+        let result = world.ledger.ask(std::slice::from_ref(policy), request, START, || None);
+        result.map(|(reply, writes)| {
+            world.write(writes);
+            reply
+        })
+    };
+    assert!(ask(&each, &consume).is_err());
+    assert!(ask(&block, &settle(bad)).is_err());
+    assert!(matches!(ask(&block, &settle(good)), Ok(ObjectReply::Decided(_))));
+    assert!(matches!(ask(&block, &consume), Ok(ObjectReply::Decided(_))));
+    // They are neither deleted nor looked at more often than every month.
+    world.now = START + DAY_MS;
+    world.clean();
+    world.crash(0);
+    world.now += DAY_MS;
+    world.clean();
+    assert_eq!(world.storage.keys().map(|name| &name[..2]).collect::<Vec<_>>(), ["b:", "r:", "x:"]);
+    assert_eq!(world.alarm_at, Some(world.now + 30 * DAY_MS));
+}
+
+/// Each alarm that finds the bucket of an expired reservation unreadable comes after twice the time.
+#[test]
+fn a_reservation_whose_bucket_cannot_be_read_is_looked_at_less_and_less() {
+    let policies = policies();
+    let mut world = World::new(&policies, "each");
+    let reserve = Action::Reserve(Verb::Reserve { max_wait_ms: None });
+    world.decided(reserve, vec![1]);
+    let row = std::mem::replace(world.storage.get_mut("b:each").unwrap(), vec![7]);
+    let mut waits = Vec::new();
+    for _ in 0..8 {
+        world.crash(0);
+        let before = std::mem::replace(&mut world.now, world.alarm_at.take().unwrap());
+        waits.push((world.now - before) / DAY_MS);
+        world.clean();
+        assert_eq!(world.rows(), ["b:", "r:"]);
+    }
+    assert_eq!(waits, [1, 1, 1, 3, 7, 15, 30, 30]);
+    world.storage.insert("b:each".to_owned(), row);
+    world.crash(0);
+    assert_eq!(world.levels(), [10]);
+    assert_eq!(world.rows(), ["b:"], "once it can be read, the reservation ends");
 }

@@ -15,13 +15,13 @@ use proptest::prelude::*;
 
 use tollgate::ledger::Ledger;
 use tollgate::limit::{Decision, Part, Verb, decide_all};
-use tollgate::policy::{NamedLimit, Unsettled};
+use tollgate::policy::{NamedLimit, Policy, Unsettled};
 use tollgate::protocol::{Action, ObjectReply, ObjectRequest, Reserved};
 
 use crate::chance;
 use crate::model::{Model, refill_in};
 use crate::steps::{Step, steps};
-use crate::world::{DAY_MS, START, World, policies, tokens};
+use crate::world::{DAY_MS, START, World, decided, policies, tokens};
 
 /// An open reservation as its client knows it.
 struct Open {
@@ -29,112 +29,195 @@ struct Open {
     taken: Vec<u64>,
 }
 
+/// A hold as its frontend knows it.
+struct Held {
+    id: u64,
+    tokens: Vec<u64>,
+    since: i64,
+    is_committed: bool,
+}
+
+/// The ledger, and what it is compared with.
+struct Comparison {
+    world: World,
+    policy: Arc<Policy>,
+    /// The bucket itself, as long as nothing was lost or forgotten.
+    exact: Option<Model>,
+    /// The one that follows every step of the clock.
+    most: Model,
+    open: Vec<Open>,
+    held: Vec<Held>,
+    latest: i64,
+    stepped_back: i64,
+}
+
 fn follow(policy: &str, steps: &[Step]) {
-    let policies = policies();
-    let mut world = World::new(&policies, policy);
-    let policy = Arc::clone(&world.policy);
-    let count = policy.limits().len();
-    let gives_back = policy.reservations().unsettled == Unsettled::Refund;
-    // The bucket itself, as long as nothing was lost or forgotten; and the one that follows every step of the clock.
-    let (mut exact, mut most) = (Some(Model::new(&policy)), Model::new(&policy));
-    let mut open: Vec<Open> = Vec::new();
+    let mut world = World::new(&policies(), policy);
     world.levels(); // a bucket that is not full when new is so from now on
-    let (mut latest, mut stepped_back) = (START, 0);
+    let policy = Arc::clone(&world.policy);
+    let (exact, most) = (Some(Model::new(&policy)), Model::new(&policy));
+    let (open, held) = (Vec::new(), Vec::new());
+    let mut both = Comparison { world, policy, exact, most, open, held, latest: START, stepped_back: 0 };
     for step in steps {
         if let Step::Wait(ms) = step {
-            world.now += ms;
-            latest = latest.max(world.now);
-            stepped_back += -ms.min(&0);
+            both.wait(*ms);
         }
-        let now = world.now;
-        most.follow_clock(now);
-        let (ended, rest): (Vec<_>, _) = open.into_iter().partition(|open| open.reserved.expires_at <= now);
-        open = rest;
-        let mut both = |change: &mut dyn FnMut(&mut Model)| exact.iter_mut().chain([&mut most]).for_each(change);
-        for Open { taken, .. } in ended.iter().filter(|_| gives_back) {
-            both(&mut |model| model.adjust(taken, &vec![0; count], now));
+        both.end_expired();
+        both.take(step);
+        both.compare(step);
+    }
+}
+
+impl Comparison {
+    fn each_model(&mut self, change: impl Fn(&mut Model)) {
+        self.exact.iter_mut().chain([&mut self.most]).for_each(change);
+    }
+
+    fn wait(&mut self, ms: i64) {
+        self.world.now += ms;
+        self.latest = self.latest.max(self.world.now);
+        self.stepped_back += -ms.min(0);
+        self.most.follow_clock(self.world.now);
+    }
+
+    fn end_expired(&mut self) {
+        let now = self.world.now;
+        self.held.retain(|held| now.abs_diff(held.since) < 10_000);
+        let gives_back = self.policy.reservations().unsettled == Unsettled::Refund;
+        for Open { taken, .. } in self.open.extract_if(.., |open| open.reserved.expires_at <= now).collect::<Vec<_>>() {
+            if gives_back {
+                self.each_model(|model| model.adjust(&taken, &vec![0; taken.len()], now));
+            }
         }
-        match step {
+    }
+
+    /// Takes a step on both sides.
+    fn take(&mut self, step: &Step) {
+        let (now, count) = (self.world.now, self.policy.limits().len());
+        match *step {
             Step::Take(verb, costs) => {
-                let decided = world.decided(Action::Take(*verb), costs[..count].to_vec());
-                if let Decision::Allow { ready_at: told, .. } = decided.decision() {
-                    let costs: Vec<u64> = match verb {
-                        // The model may have more there, or room for less.
-                        Verb::ConsumeUpTo => decided.limits.iter().map(tokens).collect(),
-                        _ => costs[..count].to_vec(),
-                    };
-                    let verb = if *verb == Verb::ConsumeUpTo { Verb::Consume } else { *verb };
-                    both(&mut |model| {
-                        let ready_at = model.grant(verb, &costs, now);
-                        assert!(ready_at <= told, "ready at {told} although the model says {ready_at}");
-                    });
-                } else {
-                    both(&mut |model| model.refuse(now));
-                }
+                let decided = self.world.decided(Action::Take(verb), costs[..count].to_vec());
+                let Decision::Allow { ready_at: told, .. } = decided.decision() else {
+                    return self.each_model(|model| model.refuse(now));
+                };
+                let (verb, costs) = match verb {
+                    // The model may have more there, or room for less.
+                    Verb::ConsumeUpTo => (Verb::Consume, decided.limits.iter().map(tokens).collect()),
+                    _ => (verb, costs[..count].to_vec()),
+                };
+                self.each_model(|model| {
+                    let ready_at = model.grant(verb, &costs, now);
+                    assert!(ready_at <= told, "ready at {told} although the model says {ready_at}");
+                });
             }
             Step::Look(costs) => {
-                if !world.decided(Action::Look(Verb::Consume), costs[..count].to_vec()).decision().is_allow() {
-                    both(&mut |model| model.refuse(now));
+                let decided = self.world.decided(Action::Look(Verb::Consume), costs[..count].to_vec());
+                if !decided.decision().is_allow() {
+                    self.each_model(|model| model.refuse(now));
                 }
             }
             Step::Reserve(costs, max_wait_ms) => {
-                let verb = Verb::Reserve { max_wait_ms: *max_wait_ms };
-                let decided = world.decided(Action::Reserve(verb), costs[..count].to_vec());
+                let (verb, costs) = (Verb::Reserve { max_wait_ms }, costs[..count].to_vec());
+                let decided = self.world.decided(Action::Reserve(verb), costs.clone());
                 let is_allowed = decided.decision().is_allow();
-                let is_something = costs[..count].iter().any(|&cost| cost > 0);
+                let is_something = costs.iter().any(|&cost| cost > 0);
                 assert_eq!(decided.reservation.is_some(), is_allowed && is_something);
-                both(&mut |model| {
+                self.each_model(|model| {
                     if is_allowed {
-                        model.grant(verb, &costs[..count], now);
+                        model.grant(verb, &costs, now);
                     } else {
                         model.refuse(now);
                     }
                 });
-                open.extend(decided.reservation.map(|reserved| Open { reserved, taken: costs[..count].to_vec() }));
+                self.open.extend(decided.reservation.map(|reserved| Open { reserved, taken: costs }));
             }
-            Step::Settle(which, costs) if *which < open.len() => {
-                let Open { reserved, taken } = open.remove(*which);
-                world.decided(Action::Settle(reserved.id), costs[..count].to_vec());
-                both(&mut |model| model.adjust(&taken, &costs[..count], now));
-                let again = world.ask(Action::Settle(reserved.id), Some(costs[..count].to_vec()), None);
-                assert_eq!(again, ObjectReply::NoReservation, "each id settles once");
+            Step::Settle(which, costs) if which < self.open.len() => {
+                let (Open { reserved, taken }, costs) = (self.open.remove(which), costs[..count].to_vec());
+                self.world.decided(Action::Settle(reserved.id), costs.clone());
+                self.each_model(|model| model.adjust(&taken, &costs, now));
+                let again = self.world.decided(Action::Settle(reserved.id), costs);
+                assert!(again.is_replayed, "each id settles once");
             }
-            Step::Cancel(which) if *which < open.len() => {
-                let Open { reserved, taken } = open.remove(*which);
-                world.ask(Action::Cancel(reserved.id), None, None);
-                both(&mut |model| model.adjust(&taken, &vec![0; count], now));
+            Step::Cancel(which) if which < self.open.len() => {
+                let Open { reserved, taken } = self.open.remove(which);
+                self.world.ask(Action::Cancel(reserved.id), None, None);
+                self.each_model(|model| model.adjust(&taken, &vec![0; count], now));
             }
-            Step::Settle(..) | Step::Cancel(_) | Step::Wait(_) => {}
-            Step::Arrive(count) => world.arrive(*count),
-            Step::FlushIdle => world.flush_idle(),
-            Step::Clean => {
-                world.clean();
-                exact = exact.filter(|_| world.has_row());
-            }
-            Step::Crash(arrived) => {
-                exact = None;
-                let before = world.levels();
-                world.crash(*arrived);
-                let after = world.levels();
-                for ((limit, before), after) in policy.limits().iter().zip(before).zip(after) {
-                    let lost = before - after;
-                    let block = i64::try_from(limit.write_ahead()).unwrap();
-                    // What was written later in the clock's eyes waits for its moment, and is further behind until then.
-                    let most = block + if now < latest { refill_in(limit.limit(), latest - now) } else { 0 };
-                    assert!((0..=most).contains(&lost), "{} lost {lost} of a block of {block}", limit.full_name());
+            Step::Hold(costs) => {
+                let decided = self.world.decided(Action::Hold(0), costs[..count].to_vec());
+                match decided.reservation {
+                    Some(Reserved { id, .. }) => {
+                        let tokens = costs[..count].to_vec();
+                        self.held.push(Held { id, tokens, since: now, is_committed: false });
+                    }
+                    None => self.each_model(|model| model.refuse(now)),
                 }
             }
-        }
-        let levels = world.levels();
-        let most_levels = most.levels(now);
-        let is_at_most = levels.iter().zip(&most_levels).all(|(level, most)| level <= most);
-        assert!(is_at_most, "{step:?} left {levels:?} of {most_levels:?}");
-        if let Some(exact) = &exact {
-            assert_eq!(levels, exact.levels(now), "{step:?} with nothing lost or forgotten");
-            for ((limit, level), most) in exact.limits.iter().zip(&levels).zip(most_levels) {
-                let twice = if stepped_back == 0 { 0 } else { refill_in(limit, stepped_back) };
-                assert!(most <= level + twice, "{most} is more than {level} and what comes back in {stepped_back} ms");
+            Step::Commit(which) if which < self.held.len() => {
+                let held = &mut self.held[which];
+                let decided = decided(self.world.ask(Action::Settle(held.id), None, None));
+                assert_eq!(decided.is_replayed, held.is_committed);
+                if !std::mem::replace(&mut held.is_committed, true) {
+                    held.since = now;
+                    let tokens = held.tokens.clone();
+                    self.each_model(|model| model.lower(&tokens, now));
+                }
             }
+            Step::Abort(which) if which < self.held.len() => {
+                let Held { id, tokens, is_committed, .. } = self.held.remove(which);
+                decided(self.world.ask(Action::Cancel(id), None, None));
+                if is_committed {
+                    self.each_model(|model| model.adjust(&tokens, &vec![0; count], now));
+                }
+            }
+            Step::Settle(..) | Step::Cancel(_) | Step::Commit(_) | Step::Abort(_) | Step::Wait(_) => {}
+            Step::Arrive(count) => self.world.arrive(count),
+            Step::FlushIdle => self.world.flush_idle(),
+            Step::Clean => {
+                self.world.clean();
+                self.exact.take_if(|_| !self.world.has_row());
+            }
+            Step::Crash(arrived) => self.crash(arrived),
+        }
+    }
+
+    fn crash(&mut self, arrived: usize) {
+        let before = self.levels();
+        self.world.crash(arrived);
+        self.exact = None;
+        self.held.clear();
+        for ((limit, before), after) in self.policy.limits().iter().zip(before).zip(self.world.levels()) {
+            let lost = before - after;
+            let block = i64::try_from(limit.write_ahead()).unwrap();
+            // What was written later in the clock's eyes waits for its moment, and is further behind until then.
+            let behind_ms = self.latest - self.world.now;
+            let most = block + if behind_ms > 0 { refill_in(limit.limit(), behind_ms) } else { 0 };
+            assert!((0..=most).contains(&lost), "{} lost {lost} of a block of {block}", limit.full_name());
+        }
+    }
+
+    /// The levels of the ledger as if nothing were held.
+    fn levels(&mut self) -> Vec<i64> {
+        let mut levels = self.world.levels();
+        for held in self.held.iter().filter(|held| !held.is_committed) {
+            levels.iter_mut().zip(&held.tokens).for_each(|(level, tokens)| *level += tokens.cast_signed());
+        }
+        levels
+    }
+
+    fn compare(&mut self, step: &Step) {
+        let (now, levels) = (self.world.now, self.levels());
+        let most = self.most.levels(now);
+        assert!(levels.iter().zip(&most).all(|(level, most)| level <= most), "{step:?} left {levels:?} of {most:?}");
+        let Some(exact) = &self.exact else { return };
+        assert_eq!(levels, exact.levels(now), "{step:?} with nothing lost or forgotten");
+        for ((limit, level), most) in exact.limits.iter().zip(&levels).zip(most) {
+            let twice = if self.stepped_back == 0 { 0 } else { refill_in(limit, self.stepped_back) };
+            assert!(
+                most <= level + twice,
+                "{most} is more than {level} and what comes back in {} ms",
+                self.stepped_back
+            );
         }
     }
 }
@@ -241,7 +324,7 @@ proptest! {
                     known = look(&mut world); // what was forgotten or lost is another bucket
                     continue;
                 }
-                Step::Reserve(..) | Step::Settle(..) | Step::Cancel(_) => continue,
+                _ => continue,
             };
             let states = known.limits.iter().zip(&limits).map(|(answer, limit)| limit.restored(&answer.snapshot).unwrap());
             let before: Vec<_> = states.collect();
@@ -278,7 +361,7 @@ proptest! {
         }
         world.arrive(arrived);
         world.in_flight.clear();
-        let newer = Ledger::new(world.storage.clone(), 0).unwrap();
+        let newer = Ledger::new(world.storage.clone(), 0);
         let mut older = Some(std::mem::replace(&mut world.ledger, newer));
         for (is_older, cost, wait_ms) in after {
             world.now += wait_ms;

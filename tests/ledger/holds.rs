@@ -1,39 +1,217 @@
-//! Tokens held while a batch asks its other keys.
+//! Tokens held while a batch asks its other keys: prepared, committed, aborted.
 
-use tollgate::limit::{Snapshot, Verb};
-use tollgate::protocol::{Action, Decided, ObjectReply};
+use tollgate::limit::{Decision, Snapshot, Verb};
+use tollgate::policy::Policies;
+use tollgate::protocol::{Action, Decided, ObjectReply, Reserved};
 
-use crate::world::{START, World, policies, request_id};
+use crate::world::{START, World, decided, policies, request_id};
+
+const HOLD_MS: i64 = 10_000;
+const CONSUME: Action = Action::Take(Verb::Consume);
+
+fn hold(world: &mut World, id: u64, cost: u64) -> Reserved {
+    world.decided(Action::Hold(id), vec![cost]).reservation.expect("it is held")
+}
 
 #[test]
-fn what_a_batch_holds_comes_back_by_itself() {
+fn a_hold_ends_by_itself_after_ten_seconds() {
     let policies = policies();
     let mut world = World::new(&policies, "each");
-    let held = world.ask(Action::Hold(0), Some(vec![4]), Some(request_id(5, 5)));
-    let ObjectReply::Decided(Decided { reservation: Some(reserved), .. }) = held else { panic!("{held:?}") };
+    let held = world.decided_once(Action::Hold(3), vec![4], 5);
     assert_eq!(world.levels(), [6]);
-    // ResolvedRequest again before the second half, it holds nothing more.
-    let ObjectReply::Decided(again) = world.ask(Action::Hold(0), Some(vec![4]), Some(request_id(5, 5))) else {
-        panic!()
-    };
-    assert_eq!((again.is_replayed, again.reservation), (true, Some(reserved)));
+    // Retried before the commit, it is the same hold.
+    let again = world.decided_once(Action::Hold(3), vec![4], 5);
+    assert_eq!((again.is_replayed, again.reservation), (true, held.reservation));
     assert_eq!(world.levels(), [6]);
-    world.crash(0);
-    world.now = reserved.expires_at;
+    world.now += HOLD_MS - 1;
+    assert_eq!(world.levels(), [6]);
+    world.now += 1;
     assert_eq!(world.levels(), [10]);
+    assert_eq!(world.ask(Action::Settle(held.reservation.unwrap().id), None, None), ObjectReply::NoReservation);
+}
 
-    // Settled, it stays taken and is remembered.
-    let ObjectReply::Decided(held) = world.ask(Action::Hold(0), Some(vec![4]), Some(request_id(6, 6))) else {
-        panic!()
-    };
-    let id = held.reservation.unwrap().id;
-    assert!(matches!(world.ask(Action::Settle(id), None, None), ObjectReply::Decided(_)));
+#[test]
+fn holds_write_nothing_and_set_no_alarm_until_they_are_committed() {
+    let policies = policies();
+    let mut world = World::new(&policies, "each");
+    for id in 1..=10 {
+        hold(&mut world, id, 10);
+        assert!(!world.decided(Action::Hold(99), vec![1]).decision().is_allow());
+        world.ask(Action::Cancel(id), None, None);
+    }
+    assert_eq!((world.rows_written, world.alarm_at), (0, None));
+    hold(&mut world, 1, 4);
+    world.ask(Action::Settle(1), None, None);
+    assert_eq!((world.rows(), world.rows_written), (vec!["b:"], 1));
+}
+
+#[test]
+fn a_committed_hold_stays_taken_and_is_remembered() {
+    let policies = policies();
+    let mut world = World::new(&policies, "each");
+    let held = world.decided_once(Action::Hold(3), vec![4], 6);
+    assert_eq!(held.reservation.unwrap().id, 3);
+    for is_replayed in [false, true] {
+        let committed = decided(world.ask(Action::Settle(3), None, None));
+        assert_eq!(committed.is_replayed, is_replayed);
+        assert_eq!(committed.decision(), Decision::Allow { tokens: 4, ready_at: START });
+    }
     world.crash(0);
-    let ObjectReply::Decided(again) = world.ask(Action::Hold(0), Some(vec![4]), Some(request_id(6, 6))) else {
-        panic!()
-    };
+    let again = world.decided_once(Action::Hold(3), vec![4], 6);
     assert_eq!((again.is_replayed, again.reservation), (true, None));
     assert_eq!(world.levels(), [6]);
+}
+
+/// The first try fails elsewhere, and its abort comes late.
+#[test]
+fn an_abort_of_one_try_does_not_undo_what_another_try_of_the_batch_builds_on() {
+    let policies = policies();
+    for is_committed_before in [false, true] {
+        let mut world = World::new(&policies, "budget");
+        world.decided_once(Action::Hold(3), vec![4], 6);
+        if is_committed_before {
+            world.ask(Action::Settle(3), None, None);
+        }
+        let second = world.decided_once(Action::Hold(4), vec![4], 6);
+        assert_eq!((second.is_replayed, second.reservation.map(|reserved| reserved.id)), (true, Some(4)));
+        world.ask(Action::Cancel(3), None, None);
+        assert_eq!(decided(world.ask(Action::Settle(4), None, None)).is_replayed, is_committed_before);
+        world.ask(Action::Cancel(3), None, None);
+        assert_eq!(world.levels(), [196]);
+        // Unless the second try aborts it too.
+        world.ask(Action::Cancel(4), None, None);
+        assert_eq!(world.levels(), [200]);
+        assert!(!world.decided_once(Action::Hold(5), vec![4], 6).is_replayed);
+    }
+}
+
+#[test]
+fn a_crash_ends_a_hold_and_its_commit_takes_nothing() {
+    let policies = policies();
+    let mut world = World::new(&policies, "each");
+    hold(&mut world, 3, 4);
+    world.crash(0);
+    assert_eq!(world.levels(), [10]);
+    assert_eq!(world.ask(Action::Settle(3), None, None), ObjectReply::NoReservation);
+    assert_eq!(world.levels(), [10]);
+}
+
+#[test]
+fn a_committed_hold_can_be_undone_for_ten_seconds() {
+    let policies = policies();
+    for (wait_ms, is_undone) in [(0, true), (HOLD_MS - 1, true), (HOLD_MS, false)] {
+        let mut world = World::new(&policies, "budget");
+        world.now += HOLD_MS - 1; // of the commit, not of the hold
+        let held = world.decided_once(Action::Hold(3), vec![4], 6);
+        world.ask(Action::Settle(3), None, None);
+        world.now += wait_ms;
+        let reply = world.ask(Action::Cancel(3), None, None);
+        assert_eq!(matches!(reply, ObjectReply::Decided(_)), is_undone, "after {wait_ms} ms: {reply:?}");
+        world.crash(usize::MAX);
+        let (left, again) = (world.levels(), world.decided_once(Action::Hold(4), vec![4], 6));
+        assert_eq!(again.is_replayed, !is_undone, "what was undone was not done");
+        assert!(if is_undone { left[0] > 195 } else { left == [196] }, "{left:?}");
+        assert_eq!(held.limits[0].remaining, 196);
+        assert_eq!(world.ask(Action::Cancel(3), None, None), ObjectReply::NoReservation, "each is undone once");
+    }
+}
+
+/// Or it would be written, and a clock that steps back would find it later than it is.
+#[test]
+fn a_request_for_nothing_leaves_the_bucket_as_it_is_whatever_is_held() {
+    let policies = policies();
+    let mut world = World::new(&policies, "each");
+    world.decided(CONSUME, vec![5]);
+    world.now += 143;
+    hold(&mut world, 3, 1);
+    let (rows, snapshot) = (world.rows_written, world.decided(CONSUME, vec![0]).limits[0].snapshot);
+    assert_eq!(world.rows_written, rows);
+    world.now -= 2;
+    let back = world.decided(Action::Look(Verb::Consume), vec![0]).limits[0].snapshot;
+    assert_eq!(back, Snapshot { drops: snapshot.drops - 6, at: snapshot.at - 2, ..snapshot });
+}
+
+#[test]
+fn a_commit_after_the_abort_takes_nothing() {
+    let policies = policies();
+    let mut world = World::new(&policies, "budget");
+    hold(&mut world, 3, 4);
+    world.ask(Action::Cancel(3), None, None);
+    assert_eq!(world.ask(Action::Settle(3), None, None), ObjectReply::NoReservation);
+    assert_eq!(world.levels(), [200]);
+}
+
+/// A clock that steps back does not keep tokens from others for longer than such a step counts as no time.
+#[test]
+fn a_step_back_of_more_than_ten_seconds_ends_a_hold() {
+    let policies = policies();
+    let mut world = World::new(&policies, "budget");
+    hold(&mut world, 3, 4);
+    world.now -= HOLD_MS - 1;
+    assert_eq!(world.levels(), [196]);
+    world.now -= 1;
+    assert_eq!(world.levels(), [200]);
+}
+
+/// Held tokens are not spent: nobody is told to wait a day for what may be there in ten seconds.
+#[test]
+fn a_request_that_would_pass_without_the_hold_waits_for_its_end_at_most() {
+    let json = r#"{
+        "budget": {"rate": 0, "period": "1s", "capacity": 10},
+        "slow": {"rate": 1, "period": "1day", "capacity": 10},
+        "quick": {"rate": 1, "period": "1s", "capacity": 10}
+    }"#;
+    let policies = Policies::parse(json).unwrap();
+    let wait = |ms| Decision::Wait { retry_at: START + ms };
+    // Held at 0 and at 1 s, and what is then told to a request of so many tokens.
+    for (policy, holds, cost, expected) in [
+        ("budget", [10, 0], 1, wait(HOLD_MS)),
+        ("budget", [0, 10], 1, wait(HOLD_MS + 1_000)),
+        ("budget", [4, 6], 4, wait(HOLD_MS)),
+        ("budget", [4, 6], 5, wait(HOLD_MS + 1_000)), // when both have ended
+        ("budget", [10, 0], 11, Decision::Never { max: 10 }),
+        ("slow", [10, 0], 1, wait(HOLD_MS)),
+        ("slow", [10, 0], 11, Decision::Never { max: 10 }),
+        ("quick", [10, 0], 1, wait(2_000)),
+        ("quick", [10, 0], 10, wait(HOLD_MS)),
+    ] {
+        let mut world = World::new(&policies, policy);
+        for (id, cost) in (1..).zip(holds).filter(|(_, cost)| *cost > 0) {
+            world.now = START + 1_000 * i64::try_from(id - 1).unwrap();
+            hold(&mut world, id, cost);
+        }
+        world.now = START + 1_000;
+        for action in [
+            CONSUME,
+            Action::Look(Verb::Consume),
+            Action::Hold(9),
+            Action::Take(Verb::Reserve { max_wait_ms: Some(0) }),
+        ] {
+            assert_eq!(
+                world.decided(action, vec![cost]).decision(),
+                expected,
+                "{policy}: {action:?} of {cost}, {holds:?} held"
+            );
+        }
+        if let Decision::Wait { retry_at } = expected
+            && retry_at >= START + HOLD_MS
+        {
+            world.now = retry_at - 1;
+            assert!(!world.decided(CONSUME, vec![cost]).decision().is_allow(), "{policy} {cost}");
+            world.now = retry_at;
+            assert!(world.decided(CONSUME, vec![cost]).decision().is_allow(), "{policy} {cost}");
+        }
+    }
+}
+
+#[test]
+fn what_is_spent_is_not_told_to_be_held() {
+    let policies = policies();
+    let mut world = World::new(&policies, "budget");
+    world.decided(CONSUME, vec![150]);
+    hold(&mut world, 3, 50);
+    assert_eq!(world.decided(CONSUME, vec![51]).decision(), Decision::Never { max: 50 });
+    assert_eq!(world.decided(CONSUME, vec![50]).decision(), Decision::Wait { retry_at: START + HOLD_MS });
 }
 
 #[test]
@@ -59,7 +237,7 @@ fn a_snapshot_is_without_what_is_held_and_says_when_that_was_taken() {
 }
 
 #[test]
-fn what_a_batch_holds_and_gives_back_leaves_no_more_than_if_it_had_never_been() {
+fn an_aborted_hold_leaves_no_more_than_if_it_had_never_been() {
     let policies = policies();
     for is_cancelled in [true, false] {
         let mut world = World::new(&policies, "each");
@@ -69,7 +247,7 @@ fn what_a_batch_holds_and_gives_back_leaves_no_more_than_if_it_had_never_been() 
         let reserved = held.reservation.unwrap();
         assert_eq!(held.limits[0].remaining, 0);
         let consume = Action::Take(Verb::Consume);
-        assert!(!world.decided(consume, vec![1]).decision().is_allow(), "nobody else can have it");
+        assert!(!world.decided(consume, vec![1]).decision().is_allow(), "no other request can have it");
         world.now += 1_000;
         // The bucket was full all the time: nothing has come back that could be taken besides.
         assert!(!world.decided(consume, vec![1]).decision().is_allow());
@@ -84,7 +262,7 @@ fn what_a_batch_holds_and_gives_back_leaves_no_more_than_if_it_had_never_been() 
 }
 
 #[test]
-fn a_second_try_of_a_refused_batch_gives_back_what_it_holds() {
+fn each_try_of_a_refused_batch_can_be_aborted() {
     let policies = policies();
     let mut world = World::new(&policies, "each");
     for id in [1, 2, 3] {
@@ -92,7 +270,7 @@ fn a_second_try_of_a_refused_batch_gives_back_what_it_holds() {
             panic!()
         };
         assert!(!held.is_replayed);
-        // Each try gives back under an id of its own.
+        // Each abort has an id of its own.
         world.ask(Action::Cancel(held.reservation.unwrap().id), None, Some(request_id(100 + id, 0)));
         assert_eq!(world.levels(), [10]);
     }

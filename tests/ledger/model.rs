@@ -14,7 +14,10 @@ pub(crate) struct Model {
 
 impl Model {
     pub(crate) fn new(policy: &Policy) -> Self {
-        let limits: Vec<_> = policy.limits().iter().map(NamedLimit::limit).copied().collect();
+        Self::of(policy.limits().iter().map(NamedLimit::limit).copied().collect())
+    }
+
+    pub(crate) fn of(limits: Vec<Limit>) -> Self {
         let states = limits.iter().map(|limit| limit.new_state(START, 0)).collect();
         Self { limits, states }
     }
@@ -35,6 +38,13 @@ impl Model {
         let mut parts = self.parts(&vec![u64::MAX; self.limits.len()]);
         assert!(!decide_all(&mut parts, now, Verb::Consume).is_allow());
         self.states = parts.iter().map(|part| part.state).collect();
+    }
+
+    /// Takes what was held, whether or not it is there: a charge may have come between.
+    pub(crate) fn lower(&mut self, tokens: &[u64], now: i64) {
+        for ((limit, state), &tokens) in self.limits.iter().zip(&mut self.states).zip(tokens).filter(|(_, t)| **t > 0) {
+            *state = limit.lowered(&limit.refilled(state, now), tokens);
+        }
     }
 
     /// Charges or refunds the difference.

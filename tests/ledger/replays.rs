@@ -1,18 +1,23 @@
 //! A request that is repeated gets its first answer.
 
+use std::sync::Arc;
+
+use tollgate::ledger::{Ledger, MAX_REQUEST_IDS, REPLAY_TTL_MS};
 use tollgate::limit::Verb;
 use tollgate::policy::Policies;
-use tollgate::protocol::{Action, ObjectReply, RequestId};
+use tollgate::protocol::{Action, ObjectReply, ObjectRequest, RequestId};
 
-use crate::world::{World, policies, request_id};
+use crate::world::{START, World, decided, policies, request_id};
+
+const CONSUME: Action = Action::Take(Verb::Consume);
+const HOUR_MS: i64 = REPLAY_TTL_MS.cast_signed();
 
 #[test]
-fn a_repeated_question_gets_its_first_answer_and_takes_nothing() {
+fn a_repeated_request_gets_its_first_answer_and_takes_nothing() {
     let policies = policies();
     for policy in ["block", "each"] {
         let mut world = World::new(&policies, policy);
-        let consume = Action::Take(Verb::Consume);
-        let ObjectReply::Decided(first) = world.ask(consume, Some(vec![3]), Some(request_id(1, 1))) else { panic!() };
+        let first = world.decided_once(CONSUME, vec![3], 1);
         assert!(!first.is_replayed);
         for crash in [false, true] {
             if crash {
@@ -20,13 +25,11 @@ fn a_repeated_question_gets_its_first_answer_and_takes_nothing() {
             }
             world.now += 1;
             let levels = world.levels();
-            let ObjectReply::Decided(again) = world.ask(consume, Some(vec![3]), Some(request_id(1, 1))) else {
-                panic!()
-            };
+            let again = world.decided_once(CONSUME, vec![3], 1);
             assert!(again.is_replayed);
             assert_eq!(again.limits[0].decision, first.limits[0].decision);
             assert_eq!(world.levels(), levels);
-            assert_eq!(world.ask(consume, Some(vec![4]), Some(request_id(1, 2))), ObjectReply::RequestIdReused);
+            assert_eq!(world.ask(CONSUME, Some(vec![4]), Some(request_id(1, 2))), ObjectReply::RequestIdReused);
         }
     }
 }
@@ -35,66 +38,211 @@ fn a_repeated_question_gets_its_first_answer_and_takes_nothing() {
 fn a_refusal_is_not_remembered() {
     let policies = policies();
     let mut world = World::new(&policies, "each");
-    let consume = Action::Take(Verb::Consume);
-    world.decided(consume, vec![10]);
-    let ObjectReply::Decided(refused) = world.ask(consume, Some(vec![3]), Some(request_id(1, 1))) else { panic!() };
-    assert!(!refused.decision().is_allow());
+    world.decided(CONSUME, vec![10]);
+    assert!(!world.decided_once(CONSUME, vec![3], 1).decision().is_allow());
     world.now += 1_000;
-    let ObjectReply::Decided(granted) = world.ask(consume, Some(vec![3]), Some(request_id(1, 1))) else { panic!() };
+    let granted = world.decided_once(CONSUME, vec![3], 1);
     assert!(granted.decision().is_allow() && !granted.is_replayed);
 }
 
-/// 100 000 requests, each repeated right away, with a crash now and then: every one is charged once.
+/// 50 000 requests, 4 a second, each repeated right away, with a crash now and then: every one is charged once.
 #[test]
 fn retries_are_charged_once_whatever_crashes() {
-    let json = r#"{"p":{"rate":0,"period":"1s","capacity":100000,"write_ahead":0}}"#;
+    let json = r#"{"p":{"rate":0,"period":"1s","capacity":50000,"write_ahead":10}}"#;
     let policies = Policies::parse(json).unwrap();
     let mut world = World::new(&policies, "p");
-    for request in 0..100_000_u128 {
-        let ask =
-            |world: &mut World| world.ask(Action::Take(Verb::Consume), Some(vec![1]), Some(request_id(request, 7)));
-        let ObjectReply::Decided(first) = ask(&mut world) else { panic!() };
-        if request % 97 == 0 {
+    for request in 0..50_000 {
+        let first = world.decided_once(CONSUME, vec![1], request);
+        if request % 997 == 0 {
             world.crash(0);
         }
-        let ObjectReply::Decided(again) = ask(&mut world) else { panic!() };
-        assert!(first.decision().is_allow() && !first.is_replayed && again.is_replayed, "request {request}");
+        let again = world.decided_once(CONSUME, vec![1], request);
+        world.now += 250;
+        assert!(!first.is_replayed && again.is_replayed, "request {request}");
+        if !first.decision().is_allow() {
+            unreachable!("request {request} was refused");
+        }
+        // Crashes cost blocks; they are given back, so that the count stays.
+        let lost = 50_000 - i64::try_from(request).unwrap() - 1 - world.levels()[0];
+        assert!((0..=10).contains(&lost), "a crash costs at most a block");
+        world.decided(Action::Take(Verb::Refund), vec![lost.unsigned_abs()]);
     }
     assert_eq!(world.levels(), [0]);
 }
 
 #[test]
-fn the_memory_of_a_key_is_bounded() {
+fn a_replay_is_kept_for_an_hour_over_crashes_and_no_longer() {
     let policies = policies();
-    let mut world = World::new(&policies, "block");
-    for id in 0..1_000 {
-        world.now += 1_000;
-        world.ask(Action::Take(Verb::Consume), Some(vec![1]), Some(request_id(id, 0)));
+    for crashes in [false, true] {
+        let mut world = World::new(&policies, "block");
+        // All at one moment: none drives out another.
+        for id in 0..200 {
+            assert!(world.decided_once(Action::Take(Verb::Charge), vec![0], id).decision().is_allow());
+        }
+        for (at, is_replayed) in [(START + HOUR_MS - 1, true), (START + HOUR_MS, false)] {
+            world.now = at;
+            if crashes {
+                world.crash(0);
+            }
+            for id in 0..200 {
+                assert_eq!(
+                    world.decided_once(Action::Take(Verb::Charge), vec![0], id).is_replayed,
+                    is_replayed,
+                    "{id}"
+                );
+            }
+        }
     }
-    let len = world.storage["b:block"].len();
-    assert!(len < 5_000, "{len} bytes");
-    world.now += 1_000;
-    let ObjectReply::Decided(recent) =
-        world.ask(Action::Take(Verb::Consume), Some(vec![1]), Some(request_id(999 - 63, 0)))
-    else {
-        panic!()
-    };
-    assert!(recent.is_replayed, "the last 64 are remembered");
 }
 
 #[test]
-fn what_the_front_remembers_for_itself_does_not_drive_out_what_a_client_was_promised() {
-    let policies = policies();
-    let mut world = World::new(&policies, "block");
-    world.ask(Action::Take(Verb::Consume), Some(vec![1]), Some(request_id(1, 1)));
-    for id in 1_000..1_200 {
-        world.now += 1_000;
-        let request_id = RequestId { is_lasting: false, ..request_id(id, 0) };
-        world.ask(Action::Take(Verb::Consume), Some(vec![1]), Some(request_id));
+fn with_too_many_request_ids_nothing_is_taken_until_the_oldest_is_forgotten() {
+    let json = r#"{"p":{"rate":0,"period":"1s","capacity":100000},"each":{"rate":1,"period":"1s"}}"#;
+    let policies = Policies::parse(json).unwrap();
+    let mut world = World::new(&policies, "p");
+    let max = u128::try_from(MAX_REQUEST_IDS).unwrap();
+    for id in 0..max {
+        world.decided_once(CONSUME, vec![1], id);
+        world.now += 1;
     }
-    let ObjectReply::Decided(again) = world.ask(Action::Take(Verb::Consume), Some(vec![1]), Some(request_id(1, 1)))
-    else {
-        panic!()
+    let reserve = Action::Reserve(Verb::Reserve { max_wait_ms: Some(0) });
+    for crash in [false, true] {
+        if crash {
+            world.crash(0);
+        }
+        let (levels, rows) = (world.levels(), world.rows_written);
+        let refusal = ObjectReply::TooManyRequestIds {
+            max: MAX_REQUEST_IDS as u64,
+            retry_after_ms: HOUR_MS.cast_unsigned() - MAX_REQUEST_IDS as u64,
+        };
+        for action in [CONSUME, reserve, Action::Hold(5), Action::Take(Verb::Refund)] {
+            assert_eq!(world.ask(action, Some(vec![1]), Some(request_id(max, 0))), refusal);
+        }
+        assert_eq!((world.levels(), world.rows_written), (levels, rows));
+        assert!(world.decided_once(CONSUME, vec![1], 0).is_replayed, "what is known is still answered");
+        assert!(world.decided(CONSUME, vec![1]).decision().is_allow(), "and a request without an id is decided");
+    }
+    // A reservation can always be closed: that is remembered by its own id.
+    let reserved = world.decided(reserve, vec![1]).reservation.unwrap();
+    assert!(world.decided_once(Action::Settle(reserved.id), vec![1], max).decision().is_allow());
+    world.now = START + HOUR_MS + 1; // one for the id of the settled reservation
+    let granted = world.decided_once(CONSUME, vec![1], max + 1);
+    assert!(granted.decision().is_allow() && !granted.is_replayed);
+}
+
+#[test]
+fn a_repetition_may_name_its_policies_in_another_order() {
+    let policies = policies();
+    let [one, two] = ["each", "two"].map(|name| Arc::clone(policies.get(name).unwrap()));
+    let mut world = World::empty(&one);
+    let ask = |world: &mut World, asked: &[Arc<_>], costs: Vec<Vec<u64>>| {
+        let request = ObjectRequest { action: CONSUME, request_id: Some(request_id(1, 1)), costs };
+        let (reply, writes) = world.ledger.ask(asked, &request, world.now, || Some(1)).unwrap();
+        world.write(writes);
+        decided(reply)
     };
-    assert!(again.is_replayed);
+    let first = ask(&mut world, &[Arc::clone(&one), Arc::clone(&two)], vec![vec![1], vec![2, 3]]);
+    world.crash(0);
+    let again = ask(&mut world, &[two, one], vec![vec![2, 3], vec![1]]);
+    assert!(!first.is_replayed && again.is_replayed);
+    let decisions = |limits: &[tollgate::protocol::LimitAnswer]| limits.iter().map(|l| l.decision).collect::<Vec<_>>();
+    assert_eq!(decisions(&again.limits), [decisions(&first.limits[1..]), decisions(&first.limits[..1])].concat());
+}
+
+#[test]
+fn what_the_frontend_retries_is_remembered_for_ten_seconds_and_not_stored() {
+    let policies = policies();
+    let mut world = World::new(&policies, "budget");
+    let ask = |world: &mut World, id| {
+        let request_id = RequestId { is_lasting: false, ..request_id(id, 0) };
+        decided(world.ask(CONSUME, Some(vec![1]), Some(request_id))).is_replayed
+    };
+    assert!(!ask(&mut world, 1));
+    world.now += 9_999;
+    assert!(ask(&mut world, 1));
+    world.now += 1;
+    assert!(!ask(&mut world, 1));
+    assert_eq!(world.rows(), ["b:"]);
+}
+
+/// Rows per request of one token under an `Idempotency-Key`: a page is written with each, and the bucket's row with it when a
+/// block is spent, or when the key is quiet.
+#[test]
+fn a_request_id_costs_a_row() {
+    let json = r#"{"p":{"rate":1000,"period":"1s","write_ahead":50}}"#;
+    let policies = Policies::parse(json).unwrap();
+    for (interval_ms, rows) in [(1, 1_000 + 28), (2_000, 1_000 + 1_000)] {
+        let mut world = World::new(&policies, "p");
+        for id in 0..1_000 {
+            assert!(world.decided_once(CONSUME, vec![1], id).decision().is_allow());
+            world.arrive(usize::MAX);
+            world.now += interval_ms;
+        }
+        assert_eq!(world.rows_written, rows, "every {interval_ms} ms");
+    }
+}
+
+#[test]
+fn the_storage_of_a_key_is_bounded() {
+    let json = r#"{"p":{"rate":0,"period":"1s","capacity":100000}}"#;
+    let policies = Policies::parse(json).unwrap();
+    let mut world = World::new(&policies, "p");
+    for id in 0..60_000 {
+        world.decided_once(CONSUME, vec![1], id);
+        world.now += 230; // as many in an hour as are remembered, nearly
+    }
+    let bytes: usize = world.storage.values().map(Vec::len).sum();
+    assert!(world.storage.len() < 260 && bytes < 1 << 20, "{} rows, {bytes} bytes", world.storage.len());
+}
+
+#[test]
+fn replays_in_a_row_of_format_1_are_found_and_outlast_its_overwriting() {
+    let policies = policies();
+    let mut world = World::new(&policies, "each");
+    world.decided(CONSUME, vec![1]);
+    let row = world.storage.get_mut("b:each").unwrap();
+    row[0] = 1;
+    for id in [7_u128, 8] {
+        row.extend(id.to_le_bytes());
+        row.extend(0_u64.to_le_bytes());
+        row.push(1);
+        row.extend(START.to_le_bytes());
+        row.extend(u64::MAX.to_le_bytes());
+        row.extend(0_i64.to_le_bytes());
+        row.push(1);
+        row.extend(3_u64.to_le_bytes());
+        row.extend(START.to_le_bytes());
+    }
+    world.crash(0);
+    let rows = world.rows_written;
+    assert!(world.decided_once(CONSUME, vec![3], 7).is_replayed);
+    assert_eq!(world.rows_written, rows, "a repetition writes nothing");
+    world.decided(CONSUME, vec![1]);
+    assert_eq!(world.rows(), ["b:", "i:"]);
+    world.crash(0);
+    assert!(world.decided_once(CONSUME, vec![3], 8).is_replayed);
+}
+
+/// As long as the page could hold the answer, a request that may be a repetition is an error; all others are decided.
+#[test]
+fn a_page_that_cannot_be_read_breaks_only_repeatable_requests_and_only_for_its_time() {
+    let policies = policies();
+    let mut world = World::new(&policies, "each");
+    world.decided_once(CONSUME, vec![1], 1);
+    let page = world.storage.keys().find(|name| name.starts_with("i:")).unwrap().clone();
+    world.storage.insert(page.clone(), vec![9]);
+    world.crash(0);
+    assert!(world.decided(CONSUME, vec![1]).decision().is_allow());
+    let lasting = ObjectRequest { action: CONSUME, request_id: Some(request_id(1, 0)), costs: vec![vec![1]] };
+    let asked = [Arc::clone(&world.policy)];
+    let ten_minutes = 600_000;
+    for (at, is_ok) in
+        [(START, false), (START + ten_minutes + HOUR_MS - 1, false), (START + ten_minutes + HOUR_MS, true)]
+    {
+        world.now = at;
+        world.clean();
+        assert_eq!(world.storage.contains_key(&page), !is_ok);
+        assert_eq!(world.ledger.ask(&asked, &lasting, at, || None).is_ok(), is_ok);
+    }
+    assert!(Ledger::new([(page, vec![9])], 0).ask(&asked, &lasting, world.now, || None).is_ok());
 }

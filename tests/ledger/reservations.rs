@@ -1,11 +1,13 @@
 //! Tokens taken in advance.
 
-use tollgate::ledger::Ledger;
-use tollgate::limit::Verb;
+use std::sync::Arc;
+
+use tollgate::ledger::{Ledger, REPLAY_TTL_MS};
+use tollgate::limit::{Decision, Verb};
 use tollgate::policy::Policies;
 use tollgate::protocol::{Action, ObjectReply, ObjectRequest};
 
-use crate::world::{World, policies};
+use crate::world::{DAY_MS, START, World, decided, policies, tokens};
 
 #[test]
 fn reservations_outlast_a_crash_and_end_as_the_policy_says() {
@@ -18,7 +20,7 @@ fn reservations_outlast_a_crash_and_end_as_the_policy_says() {
         world.crash(0);
         world.now = reserved.expires_at - 1;
         let budget = world.levels();
-        let mut other = Ledger::new(world.storage.clone(), 0).unwrap();
+        let mut other = Ledger::new(world.storage.clone(), 0);
         let settle = ObjectRequest { action: Action::Settle(reserved.id), request_id: None, costs: vec![vec![cost]] };
         let (reply, _) = other.ask(std::slice::from_ref(&world.policy), &settle, world.now, || Some(0)).unwrap();
         assert!(matches!(reply, ObjectReply::Decided(_)), "a millisecond before its end it can be settled");
@@ -30,16 +32,119 @@ fn reservations_outlast_a_crash_and_end_as_the_policy_says() {
 }
 
 #[test]
-fn a_reservation_is_settled_at_its_real_cost() {
+fn a_settled_reservation_costs_what_the_reply_says() {
     let policies = policies();
     let reserve = Action::Reserve(Verb::Reserve { max_wait_ms: Some(0) });
-    for (real, left) in [(0, 60), (15, 45), (20, 40), (25, 35), (75, -10)] {
+    // What is settled of 20 reserved, what that has cost, and what is left of 60.
+    for (real, cost, left) in [
+        (None, 20, 40),
+        (Some(0), 0, 60),
+        (Some(15), 15, 45),
+        (Some(20), 20, 40),
+        (Some(25), 25, 35),
+        (Some(75), 70, -10), // more than there is: it stops at the largest debt
+        (Some(1_000), 70, -10),
+    ] {
         let mut world = World::new(&policies, "block");
         let reserved = world.decided(reserve, vec![20]).reservation.unwrap();
         assert_eq!(world.levels(), [40]);
-        world.decided(Action::Settle(reserved.id), vec![real]);
-        assert_eq!(world.levels(), [left], "75 is more than there is: it stops at the largest debt");
+        let settled = decided(world.ask(Action::Settle(reserved.id), real.map(|real| vec![real]), None));
+        assert_eq!(settled.decision(), Decision::Allow { tokens: cost, ready_at: START }, "settled at {real:?}");
+        assert_eq!(world.levels(), [left], "settled at {real:?}");
     }
+    // What no longer fits has cost nothing either.
+    let mut world = World::new(&policies, "block");
+    let reserved = world.decided(reserve, vec![20]).reservation.unwrap();
+    world.now += DAY_MS / 1_000;
+    let settled = world.decided(Action::Settle(reserved.id), vec![5]);
+    assert_eq!(settled.decision(), Decision::Allow { tokens: 5, ready_at: world.now });
+}
+
+/// A way to close the reservation of an id, and at which cost.
+type Close = (fn(u64) -> Action, Option<u64>);
+
+#[test]
+fn a_reservation_that_is_closed_again_gets_the_same_answer_for_an_hour_over_crashes() {
+    let policies = policies();
+    let reserve = Action::Reserve(Verb::Reserve { max_wait_ms: Some(0) });
+    let hour_ms = REPLAY_TTL_MS.cast_signed();
+    let settle = |cost| (Action::Settle as fn(u64) -> Action, cost);
+    let cancel = (Action::Cancel as fn(u64) -> Action, None);
+    let closings: [(Close, Vec<Close>, Vec<Close>); 3] = [
+        (settle(None), vec![settle(None), settle(Some(4))], vec![settle(Some(5)), cancel]),
+        (settle(Some(3)), vec![settle(Some(3))], vec![settle(None), settle(Some(4)), cancel]),
+        (cancel, vec![cancel], vec![settle(None), settle(Some(0))]),
+    ];
+    for ((close, cost), same, others) in closings {
+        for crashes in [false, true] {
+            let mut world = World::new(&policies, "budget");
+            let id = world.decided(reserve, vec![4]).reservation.unwrap().id;
+            let first = decided(world.ask(close(id), cost.map(|cost| vec![cost]), None));
+            assert_eq!(world.rows(), ["b:", "i:"], "the reservation is closed");
+            for wait_ms in [0, hour_ms - 1] {
+                world.now = START + wait_ms;
+                if crashes {
+                    world.crash(0);
+                }
+                let levels = world.levels();
+                for (close, cost) in &same {
+                    let again = decided(world.ask(close(id), cost.map(|cost| vec![cost]), None));
+                    assert!(again.is_replayed);
+                    assert_eq!(again.limits[0].decision, first.limits[0].decision);
+                }
+                for (close, cost) in &others {
+                    let other = world.ask(close(id), cost.map(|cost| vec![cost]), None);
+                    assert_eq!(other, ObjectReply::ReservationClosed);
+                }
+                assert_eq!(world.levels(), levels);
+            }
+            world.now = START + hour_ms;
+            assert_eq!(world.ask(close(id), cost.map(|cost| vec![cost]), None), ObjectReply::NoReservation);
+        }
+    }
+}
+
+#[test]
+fn a_reservation_is_closed_only_by_its_own_policies_in_whatever_order() {
+    let policies = policies();
+    let [one, two] = ["each", "block"].map(|name| Arc::clone(policies.get(name).unwrap()));
+    let mut world = World::empty(&one);
+    let mut ask = |action, asked: &[&Arc<_>], costs| {
+        let request = ObjectRequest { action, request_id: None, costs };
+        let asked: Vec<_> = asked.iter().copied().map(Arc::clone).collect();
+        let (reply, writes) = world.ledger.ask(&asked, &request, START, || Some(7)).unwrap();
+        world.write(writes);
+        reply
+    };
+    let reserve = Action::Reserve(Verb::Reserve { max_wait_ms: None });
+    decided(ask(reserve, &[&one, &two], vec![vec![1], vec![2]]));
+    for _ in 0..2 {
+        for others in [&[&one][..], &[&two], &[&one, &one]] {
+            assert_eq!(ask(Action::Settle(7), others, vec![]), ObjectReply::NoReservation);
+        }
+        let settled = decided(ask(Action::Settle(7), &[&two, &one], vec![vec![5], vec![6]]));
+        assert_eq!(settled.limits.iter().map(tokens).collect::<Vec<_>>(), [5, 6]);
+    }
+}
+
+/// Of reservations closed within an hour so many are remembered; the first are told not to exist. Closing is never refused.
+#[test]
+fn the_memory_of_closed_reservations_is_bounded() {
+    let json = r#"{"p":{"rate":1000,"period":"1s"}}"#;
+    let policies = Policies::parse(json).unwrap();
+    let mut world = World::new(&policies, "p");
+    let reserve = Action::Reserve(Verb::Reserve { max_wait_ms: Some(0) });
+    let ids: Vec<_> = (0..4_097)
+        .map(|_| {
+            world.now += 10;
+            let id = world.decided(reserve, vec![1]).reservation.unwrap().id;
+            world.decided(Action::Settle(id), vec![1]);
+            id
+        })
+        .collect();
+    assert_eq!(world.ask(Action::Settle(ids[0]), Some(vec![1]), None), ObjectReply::NoReservation);
+    assert!(world.decided(Action::Settle(ids[1]), vec![1]).is_replayed);
+    assert!(world.storage.len() < 70);
 }
 
 #[test]

@@ -14,6 +14,10 @@ pub(crate) enum Step {
     /// The reservation of this number, if there are as many, at this cost.
     Settle(usize, [u64; 2]),
     Cancel(usize),
+    Hold([u64; 2]),
+    /// The hold of this number, if there are as many.
+    Commit(usize),
+    Abort(usize),
     Wait(i64),
     /// So many rows arrive.
     Arrive(usize),
@@ -43,6 +47,9 @@ fn step() -> impl Strategy<Value = Step> {
         3 => (costs(), wait()).prop_map(|(costs, wait)| Step::Reserve(costs, wait)),
         2 => (0..3_usize, costs()).prop_map(|(which, costs)| Step::Settle(which, costs)),
         1 => (0..3_usize).prop_map(Step::Cancel),
+        2 => costs().prop_map(Step::Hold),
+        2 => (0..2_usize).prop_map(Step::Commit),
+        1 => (0..2_usize).prop_map(Step::Abort),
         4 => clock.prop_map(Step::Wait),
         3 => (0..4_usize).prop_map(Step::Arrive),
         2 => Just(Step::FlushIdle),

@@ -45,12 +45,15 @@ pub(crate) struct World {
 
 impl World {
     pub(crate) fn new(policies: &Policies, policy: &str) -> Self {
-        let policy = Arc::clone(policies.get(policy).unwrap());
+        Self::empty(policies.get(policy).unwrap())
+    }
+
+    pub(crate) fn empty(policy: &Arc<Policy>) -> Self {
         Self {
-            policy,
+            policy: Arc::clone(policy),
             storage: BTreeMap::new(),
             in_flight: Vec::new(),
-            ledger: Ledger::new([], 0).unwrap(),
+            ledger: Ledger::new([], 0),
             now: START,
             ids: 0,
             rows_written: 0,
@@ -110,7 +113,16 @@ impl World {
     pub(crate) fn crash(&mut self, arrived: usize) {
         self.arrive(arrived);
         self.in_flight.clear();
-        self.ledger = Ledger::new(self.storage.clone(), 0).unwrap();
+        self.ledger = Ledger::new(self.storage.clone(), 0);
+    }
+
+    /// An object with another version of the policy finds what this one has stored.
+    pub(crate) fn restarted_with(&self, policy: &Arc<Policy>) -> Self {
+        let mut other =
+            Self { policy: Arc::clone(policy), alarm_at: self.alarm_at, now: self.now, ..Self::empty(policy) };
+        other.storage.clone_from(&self.storage);
+        other.crash(0);
+        other
     }
 
     pub(crate) fn has_row(&self) -> bool {
@@ -129,10 +141,17 @@ impl World {
     }
 
     pub(crate) fn decided(&mut self, action: Action, costs: Vec<u64>) -> Decided {
-        match self.ask(action, Some(costs), None) {
-            ObjectReply::Decided(decided) => decided,
-            other => panic!("{other:?}"),
-        }
+        decided(self.ask(action, Some(costs), None))
+    }
+
+    /// A request with a request id that must outlast a crash.
+    pub(crate) fn decided_once(&mut self, action: Action, costs: Vec<u64>, id: u128) -> Decided {
+        decided(self.ask(action, Some(costs), Some(request_id(id, 0))))
+    }
+
+    /// The names of the rows, up to their colon.
+    pub(crate) fn rows(&self) -> Vec<&str> {
+        self.storage.keys().map(|name| &name[..2]).collect()
     }
 
     /// What is left of each limit, in whole tokens rounded down; negative when in debt.
@@ -150,6 +169,13 @@ impl World {
 /// A level in tokens, negative when in debt.
 pub(crate) fn signed(remaining: u64, owed: u64) -> i64 {
     i64::try_from(remaining).unwrap() - i64::try_from(owed).unwrap()
+}
+
+pub(crate) fn decided(reply: ObjectReply) -> Decided {
+    match reply {
+        ObjectReply::Decided(decided) => decided,
+        other => panic!("{other:?}"),
+    }
 }
 
 pub(crate) fn tokens(answer: &LimitAnswer) -> u64 {

@@ -1,0 +1,83 @@
+//! Forgetting what need not be kept, and when to look for it.
+
+use super::bucket::row_expires_at;
+use super::{BUCKET, Ledger, Slot, Writes};
+
+/// Nothing is cleaned up sooner. What a key costs that is used once: its row, the row of the alarm, the alarm's request,
+/// and the deletion. A key that comes back within a day pays only for its row, and a day of storage costs a thirtieth of
+/// the rest.
+const LINGER_MS: i64 = 86_400_000;
+
+/// Rows are looked at no later than this, even those that can never be deleted, or cannot be read.
+const LOOK_MS: i64 = 30 * 86_400_000;
+
+impl Ledger {
+    /// Forgets what is as good as never having been: buckets that are full again, reservations that have ended, replays past
+    /// their time.
+    ///
+    /// A clock that steps back afterwards finds a new bucket where an old one would not have been full yet, so the key may
+    /// get what comes back in that step once more.
+    pub fn clean(&mut self, now: i64) -> Writes {
+        let mut writes = Writes::default();
+        self.has_alarm = false;
+        self.end_holds(now);
+        self.end_expired(now, &mut writes);
+        let names: Vec<String> = self.buckets.keys().cloned().collect();
+        for name in names {
+            let has_ended = self.expires_at(&name, now).is_some_and(|at| at <= now);
+            let is_reserved = self.reservations.values().any(|open| open.parts.iter().any(|part| part.policy == name));
+            if has_ended && !is_reserved {
+                match self.buckets.remove(&name) {
+                    Some(Slot::Open(bucket)) if !bucket.has_row() => {}
+                    _ => writes.before_reply.push((format!("{BUCKET}{name}"), None)),
+                }
+            }
+        }
+        self.replays.close_page();
+        self.replays.collect_late_writes(now, &mut writes.before_reply);
+        self.collect_writes(now, &mut writes);
+        let is_empty = self.buckets.is_empty() && self.reservations.is_empty() && self.replays.is_empty();
+        if is_empty && self.unreadable.is_empty() {
+            self.stale_rows.clear();
+            return Writes { clear: true, ..Writes::default() };
+        }
+        writes.before_reply.extend(self.stale_rows.drain(..).map(|name| (name, None)));
+        self.set_alarm(now, &mut writes);
+        writes
+    }
+
+    /// Sets an alarm if there is something to look after: for when storage is found to have rows and no alarm, because the
+    /// runtime gave up after the last one had failed.
+    pub fn alarm_is_missing(&mut self, now: i64) -> Writes {
+        let mut writes = Writes::default();
+        if std::mem::replace(&mut self.has_alarm, false) {
+            self.set_alarm(now, &mut writes);
+        }
+        writes
+    }
+
+    /// Schedules an alarm unless there is one.
+    pub(super) fn set_alarm(&mut self, now: i64, writes: &mut Writes) {
+        if !std::mem::replace(&mut self.has_alarm, true) {
+            writes.alarm_at = Some(self.next_alarm(now));
+        }
+    }
+
+    fn expires_at(&self, name: &str, now: i64) -> Option<i64> {
+        match self.buckets.get(name)? {
+            Slot::Stored(row) => row_expires_at(row, now),
+            Slot::Open(bucket) => bucket.expires_at(now),
+        }
+    }
+
+    /// When there will be something to forget.
+    fn next_alarm(&self, now: i64) -> i64 {
+        let buckets = self.buckets.keys().filter_map(|name| self.expires_at(name, now));
+        // One that should have ended waits for a bucket that cannot be read: each time twice as long as before.
+        let again = |expires_at: i64| now.saturating_add(now.saturating_sub(expires_at));
+        let reservations = self.reservations.values().map(|open| open.expires_at);
+        let reservations = reservations.map(|at| if at > now { at } else { again(at) });
+        let first = buckets.chain(reservations).chain(self.replays.expires_at()).min().unwrap_or(i64::MAX);
+        first.clamp(now.saturating_add(LINGER_MS), now.saturating_add(LOOK_MS))
+    }
+}

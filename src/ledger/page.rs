@@ -1,0 +1,230 @@
+//! A page of replays: the row in which they outlast a crash.
+//!
+//! ```text
+//! byte 0      1: this format
+//! then for each replay
+//!   2 bytes   the length of what follows of it; readers ignore the end that they do not know
+//!   1 byte    the sum of 1 if it has a request id, 2 if it opened a reservation, and
+//!             4 if it settled one at the reserved cost, 8 at another cost, 12 if it cancelled it
+//!   8 bytes   the moment of the decision
+//!   24 bytes  the request id, if there is one: id and fingerprint
+//!   16 bytes  the reservation that it opened, if there is one: its id, and when it ends
+//!   8 bytes   the id of the reservation that it closed, if there is one
+//!   1 byte    how many policies were asked, then for each
+//!     1 byte    the length of its name, then the name
+//!     1 byte    how many limits it has, then for each
+//!       8 bytes   the tokens that moved
+//!       8 bytes   when they are ready
+//!       8 bytes   the cost, if a reservation was settled at another one
+//! ```
+
+use super::bytes::Bytes;
+use crate::protocol::Reserved;
+
+/// What was answered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Replay {
+    /// The id of the request, and its fingerprint.
+    pub(super) request_id: Option<(u128, u64)>,
+    pub(super) decided_at: i64,
+    pub(super) opened: Option<Reserved>,
+    pub(super) closed: Option<Closed>,
+    pub(super) grants: Vec<Grant>,
+}
+
+/// A reservation that a request closed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Closed {
+    pub(super) id: u64,
+    pub(super) how: How,
+}
+
+/// How a reservation was closed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum How {
+    /// Settled at the reserved cost, because no other was given.
+    AsReserved,
+    /// Settled at the costs in its grants.
+    AtCosts,
+    Cancelled,
+}
+
+/// What was granted of one policy.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Grant {
+    pub(super) policy: String,
+    /// For each limit the tokens that moved, and when they are ready.
+    pub(super) limits: Vec<(u64, i64)>,
+    /// For each limit the cost that was asked, if a reservation was settled at that; else empty.
+    pub(super) costs: Vec<u64>,
+}
+
+/// The row of a page.
+pub(super) fn encode_page<'a>(replays: impl Iterator<Item = &'a Replay>) -> Vec<u8> {
+    let mut bytes = vec![FORMAT];
+    for replay in replays {
+        let replay = encode(replay);
+        // 16 policies of 8 limits are below 5 KB.
+        bytes.extend(u16::try_from(replay.len()).unwrap_or(u16::MAX).to_le_bytes());
+        bytes.extend(replay);
+    }
+    bytes
+}
+
+/// The replays in a row, or `None` for bytes that are no page.
+pub(super) fn decode_page(bytes: &[u8]) -> Option<Vec<Replay>> {
+    let mut bytes = Bytes(bytes);
+    if bytes.byte()? != FORMAT {
+        return None;
+    }
+    let mut replays = Vec::new();
+    while !bytes.is_empty() {
+        let len = bytes.array().map(u16::from_le_bytes)?;
+        replays.push(decode(Bytes(bytes.slice(len.into())?))?);
+    }
+    Some(replays)
+}
+
+const FORMAT: u8 = 1;
+
+const HAS_REQUEST_ID: u8 = 1;
+const HAS_OPENED: u8 = 2;
+const CLOSED: u8 = 12;
+
+fn encode(replay: &Replay) -> Vec<u8> {
+    let Replay { request_id, decided_at, opened, closed, grants } = replay;
+    let how = match closed.map(|closed| closed.how) {
+        None => 0,
+        Some(How::AsReserved) => 4,
+        Some(How::AtCosts) => 8,
+        Some(How::Cancelled) => 12,
+    };
+    let has = |is_there: bool, flag: u8| if is_there { flag } else { 0 };
+    let mut bytes = vec![how | has(request_id.is_some(), HAS_REQUEST_ID) | has(opened.is_some(), HAS_OPENED)];
+    bytes.extend(decided_at.to_le_bytes());
+    if let Some((id, fingerprint)) = request_id {
+        bytes.extend(id.to_le_bytes());
+        bytes.extend(fingerprint.to_le_bytes());
+    }
+    if let Some(Reserved { id, expires_at }) = opened {
+        bytes.extend(id.to_le_bytes());
+        bytes.extend(expires_at.to_le_bytes());
+    }
+    if let Some(closed) = closed {
+        bytes.extend(closed.id.to_le_bytes());
+    }
+    // A batch has 16 policies of 8 limits at most; a name has 64 bytes.
+    let short = |len: usize| u8::try_from(len).unwrap_or(u8::MAX);
+    bytes.push(short(grants.len()));
+    for Grant { policy, limits, costs } in grants {
+        bytes.push(short(policy.len()));
+        bytes.extend(policy.as_bytes());
+        bytes.push(short(limits.len()));
+        for (index, (tokens, ready_at)) in limits.iter().enumerate() {
+            bytes.extend(tokens.to_le_bytes());
+            bytes.extend(ready_at.to_le_bytes());
+            if how == 8 {
+                bytes.extend(costs.get(index).copied().unwrap_or_default().to_le_bytes());
+            }
+        }
+    }
+    bytes
+}
+
+fn decode(mut bytes: Bytes<'_>) -> Option<Replay> {
+    let flags = bytes.byte()?;
+    let decided_at = bytes.i64()?;
+    let request_id = if flags & HAS_REQUEST_ID == 0 { None } else { Some((bytes.u128()?, bytes.u64()?)) };
+    let opened =
+        if flags & HAS_OPENED == 0 { None } else { Some(Reserved { id: bytes.u64()?, expires_at: bytes.i64()? }) };
+    let how = match flags & CLOSED {
+        0 => None,
+        4 => Some(How::AsReserved),
+        8 => Some(How::AtCosts),
+        _ => Some(How::Cancelled),
+    };
+    let closed = match how {
+        None => None,
+        Some(how) => Some(Closed { id: bytes.u64()?, how }),
+    };
+    let count = bytes.byte()?;
+    let mut grants = Vec::with_capacity(count.into());
+    for _ in 0..count {
+        let policy = bytes.short_text()?.to_owned();
+        let (mut limits, mut costs) = (Vec::new(), Vec::new());
+        for _ in 0..bytes.byte()? {
+            limits.push((bytes.u64()?, bytes.i64()?));
+            if how == Some(How::AtCosts) {
+                costs.push(bytes.u64()?);
+            }
+        }
+        grants.push(Grant { policy, limits, costs });
+    }
+    Some(Replay { request_id, decided_at, opened, closed, grants })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn grant(costs: &[u64]) -> Vec<Grant> {
+        vec![Grant { policy: "p".to_owned(), limits: vec![(3, 7)], costs: costs.to_vec() }]
+    }
+
+    fn replays() -> Vec<Replay> {
+        let closed = |how, costs: &[u64]| Replay {
+            request_id: None,
+            decided_at: 2,
+            opened: None,
+            closed: Some(Closed { id: 6, how }),
+            grants: grant(costs),
+        };
+        vec![
+            Replay {
+                request_id: Some((8, 9)),
+                decided_at: 2,
+                opened: Some(Reserved { id: 4, expires_at: 5 }),
+                closed: None,
+                grants: grant(&[]),
+            },
+            closed(How::AsReserved, &[]),
+            closed(How::AtCosts, &[10]),
+            closed(How::Cancelled, &[]),
+        ]
+    }
+
+    /// What lies in the storage of every deployment. If this changes, old pages must still be read.
+    #[test]
+    fn the_stored_format_is_unchanged() {
+        let word = |value: u8| [value, 0, 0, 0, 0, 0, 0, 0];
+        let grant = [&[1, 1, b'p', 1][..], &word(3), &word(7)].concat();
+        let closed = |flag: u8| [&[flag][..], &word(2), &word(6), &grant].concat();
+        let rows = [
+            [&[3][..], &word(2), &word(8), &word(0), &word(9), &word(4), &word(5), &grant].concat(),
+            closed(4),
+            [closed(8), word(10).to_vec()].concat(),
+            closed(12),
+        ];
+        let with_len = |row: &Vec<u8>| [&[u8::try_from(row.len()).unwrap(), 0][..], row].concat();
+        let expected = [vec![1], rows.iter().flat_map(with_len).collect()].concat();
+        assert_eq!(encode_page(replays().iter()), expected);
+        assert_eq!(decode_page(&expected), Some(replays()));
+    }
+
+    #[test]
+    fn what_a_later_version_adds_to_a_replay_is_ignored() {
+        let row = encode_page(replays()[..1].iter());
+        let longer = [&[1, row[1] + 2][..], &row[2..], &[7, 7]].concat();
+        assert_eq!(decode_page(&longer).unwrap(), replays()[..1]);
+    }
+
+    #[test]
+    fn bytes_that_are_no_page_are_none() {
+        let good = encode_page(replays()[..1].iter());
+        assert!(decode_page(&good).is_some() && decode_page(&[1]).is_some());
+        assert_eq!(decode_page(&[&[2], &good[1..]].concat()), None);
+        for len in (0..1).chain(2..good.len()) {
+            assert_eq!(decode_page(&good[..len]), None, "{len} bytes");
+        }
+    }
+}

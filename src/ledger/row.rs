@@ -1,0 +1,240 @@
+//! A bucket's row: its levels, with the numbers that give them their meaning.
+//!
+//! ```text
+//! byte 0     2: this format
+//! 2 bytes    the length of the numbers
+//! then       the numbers of all limits, JSON: those of the policy first, then the dormant ones
+//! 1 byte     how many there are
+//! then       their states: see `limit::encode`, with the version of the policy's own numbers
+//! then       what a later version may add; readers ignore it
+//! ```
+//!
+//! Format 1 has replays at its end, which are read and never written: see `replays.rs`.
+
+use std::fmt;
+use std::sync::Arc;
+
+use super::bytes::Bytes;
+use super::legacy::{self, LegacyReplay};
+use crate::limit::{Limit, Record, RecordError, Snapshot, State, encode};
+use crate::policy::{Policy, StoredConfigError, numbers_of, stored_limits};
+
+/// A limit with its state, by its name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct NamedState {
+    pub(super) name: Option<String>,
+    pub(super) limit: Limit,
+    pub(super) state: State,
+}
+
+/// The row of a bucket under `policy`, with `states` for its limits.
+pub(super) fn encode_row(policy: &Policy, states: &[State], dormant: &[NamedState]) -> Vec<u8> {
+    let all;
+    let numbers = if dormant.is_empty() {
+        policy.numbers()
+    } else {
+        let awake = policy.limits().iter().map(|limit| (limit.name(), limit.limit()));
+        all = numbers_of(awake.chain(dormant.iter().map(|limit| (limit.name.as_deref(), &limit.limit))));
+        &all
+    };
+    let states = states.iter().copied().chain(dormant.iter().map(|limit| limit.state));
+    let mut row = vec![FORMAT];
+    // 16 limits of about 250 bytes at most.
+    row.extend(u16::try_from(numbers.len()).unwrap_or(u16::MAX).to_le_bytes());
+    row.extend(numbers.as_bytes());
+    row.push(u8::try_from(states.clone().count()).unwrap_or(u8::MAX));
+    row.extend(encode(policy.version(), states));
+    row
+}
+
+/// A row, read.
+pub(super) struct StoredRow<'a> {
+    numbers: &'a str,
+    record: Record<'a>,
+    is_legacy: bool,
+    pub(super) replays: Vec<LegacyReplay>,
+}
+
+impl<'a> StoredRow<'a> {
+    pub(super) fn read(row: &'a [u8]) -> Result<Self, RowError> {
+        let mut bytes = Bytes(row);
+        let is_legacy = match bytes.byte() {
+            Some(FORMAT) => false,
+            Some(LEGACY_FORMAT) => true,
+            Some(format) => return Err(RowError::Format { format }),
+            None => return Err(RowError::Short),
+        };
+        let len = bytes.array().map(u16::from_le_bytes).ok_or(RowError::Short)?;
+        let numbers = bytes.text(len.into()).ok_or(RowError::Short)?;
+        let count = bytes.byte().ok_or(RowError::Short)?;
+        let record_len = 9_usize.saturating_add(usize::from(count).saturating_mul(16));
+        let record = bytes.slice(record_len).ok_or(RowError::Short)?;
+        let record = Record::parse(record).map_err(RowError::Record)?;
+        let replays = if is_legacy { legacy::decode(&mut bytes).ok_or(RowError::Short)? } else { Vec::new() };
+        Ok(Self { numbers, record, is_legacy, replays })
+    }
+
+    /// The states of the limits of `policy`, if the row was written under its numbers and holds no others.
+    pub(super) fn states_of(&self, policy: &Policy) -> Option<Vec<State>> {
+        let limits = policy.limits();
+        let is_same = self.record.policy_version() == policy.version() && self.record.states().len() == limits.len();
+        is_same
+            .then(|| limits.iter().zip(self.record.states()).map(|(l, state)| self.mended(l.limit(), state)).collect())
+    }
+
+    /// The version of the policy under which the row was written.
+    pub(super) const fn policy_version(&self) -> u64 {
+        self.record.policy_version()
+    }
+
+    /// All limits that were written.
+    pub(super) fn limits(&self) -> Result<Vec<NamedState>, RowError> {
+        let limits = stored_limits(self.numbers).map_err(RowError::Numbers)?;
+        if limits.len() != self.record.states().len() {
+            return Err(RowError::Count);
+        }
+        let all = limits.into_iter().zip(self.record.states());
+        Ok(all.map(|((name, limit), state)| NamedState { name, state: self.mended(&limit, state), limit }).collect())
+    }
+
+    /// The policy under whose numbers the row was written: enough to give tokens back to a bucket that no request asked for.
+    pub(super) fn policy(&self, name: &str) -> Result<Arc<Policy>, RowError> {
+        Policy::from_numbers(name, self.numbers).map(Arc::new).map_err(RowError::Numbers)
+    }
+
+    /// The state. Versions that wrote format 1 took any `write_ahead`, and could store a level so low that the key would
+    /// have been locked out for days: more than a capacity below the largest debt is no level that a client has caused.
+    fn mended(&self, limit: &Limit, state: State) -> State {
+        let Snapshot { tokens, .. } = limit.snapshot(&state);
+        let config = limit.config();
+        let least = config.max_debt.saturating_add(config.capacity);
+        match tokens.min(0).unsigned_abs().checked_sub(least) {
+            Some(too_low) if self.is_legacy => limit.raised(&state, too_low),
+            _ => state,
+        }
+    }
+}
+
+/// Why a stored row cannot be read. It must not be taken for a fresh bucket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum RowError {
+    Format { format: u8 },
+    Short,
+    Count,
+    Record(RecordError),
+    Numbers(StoredConfigError),
+}
+
+impl fmt::Display for RowError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Format { format } => write!(f, "the row has format {format}; this version reads 1 and {FORMAT}"),
+            Self::Short => write!(f, "the row ends too early"),
+            Self::Count => write!(f, "the record holds more or fewer states than there are limits"),
+            Self::Record(error) => write!(f, "{error}"),
+            Self::Numbers(error) => write!(f, "{error}"),
+        }
+    }
+}
+
+const FORMAT: u8 = 2;
+const LEGACY_FORMAT: u8 = 1;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::policy::Policies;
+    use crate::protocol::{RequestId, Reserved};
+
+    const NOW: i64 = 1_700_000_000_000;
+
+    const NUMBERS: &[u8; 109] =
+        br#"[{"kind":"token_bucket","rate":3,"period_ms":1000,"capacity":3,"max_debt":0,"initial":null,"offset_ms":null}]"#;
+
+    fn policy() -> Arc<Policy> {
+        let policies = Policies::parse(r#"{"p":{"rate":3,"period":"1s"}}"#).unwrap();
+        Arc::clone(policies.get("p").unwrap())
+    }
+
+    /// A token is 1000 drops.
+    fn state(level: i64) -> Vec<u8> {
+        [level.to_le_bytes(), NOW.to_le_bytes()].concat()
+    }
+
+    fn row(format: u8, states: &[u8]) -> Vec<u8> {
+        let version = 0xb3e5_671b_e023_1d1a_u64.to_le_bytes();
+        [&[format, 109, 0][..], NUMBERS, &[1, 1], &version, states].concat()
+    }
+
+    fn level(row: &[u8]) -> i64 {
+        let policy = policy();
+        let state = StoredRow::read(row).unwrap().states_of(&policy).unwrap()[0];
+        policy.limits()[0].limit().snapshot(&state).tokens
+    }
+
+    /// What lies in the storage of every deployment. If this changes, old buckets must still be read.
+    #[test]
+    fn the_stored_format_is_unchanged() {
+        let policy = policy();
+        let limit = *policy.limits()[0].limit();
+        let mut spent = limit.new_state(NOW, 0);
+        assert!(limit.consume(&mut spent, NOW, 1).is_allow());
+        assert_eq!(encode_row(&policy, &[spent], &[]), row(2, &state(2_000)));
+        assert_eq!(StoredRow::read(&row(2, &state(2_000))).unwrap().states_of(&policy), Some(vec![spent]));
+        let later = [&row(2, &state(2_000))[..], &[7, 7, 7]].concat();
+        assert_eq!(level(&later), 2, "what a later version adds is ignored");
+
+        let dormant = NamedState { name: Some("d".to_owned()), limit, state: spent };
+        let two = encode_row(&policy, &[spent], std::slice::from_ref(&dormant));
+        let names = [&NUMBERS[..108], br#",{"name":"d","#, &NUMBERS[2..]].concat();
+        let head = [&[2, u8::try_from(names.len()).unwrap(), 0][..], &names, &[2]].concat();
+        assert_eq!(two, [&head[..], &row(2, &[])[113..], &state(2_000), &state(2_000)].concat());
+        let read = StoredRow::read(&two).unwrap();
+        assert_eq!((read.states_of(&policy), read.limits().unwrap().pop()), (None, Some(dormant)));
+    }
+
+    #[test]
+    fn format_1_is_still_read() {
+        let mut bytes = row(1, &state(2_000));
+        bytes.extend(7_u128.to_le_bytes());
+        bytes.extend(8_u64.to_le_bytes());
+        bytes.push(1); // lasting
+        bytes.extend(NOW.to_le_bytes());
+        bytes.extend(9_u64.to_le_bytes());
+        bytes.extend(10_i64.to_le_bytes());
+        bytes.push(1); // grants
+        bytes.extend(1_u64.to_le_bytes());
+        bytes.extend(NOW.to_le_bytes());
+        let replay = LegacyReplay {
+            request_id: RequestId { id: 7, fingerprint: 8, is_lasting: true },
+            decided_at: NOW,
+            opened: Some(Reserved { id: 9, expires_at: 10 }),
+            grants: vec![(1, NOW)],
+        };
+        assert_eq!(StoredRow::read(&bytes).unwrap().replays, [replay]);
+        assert_eq!(level(&bytes), 2);
+        bytes.pop();
+        assert_eq!(StoredRow::read(&bytes).err(), Some(RowError::Short), "half a replay");
+    }
+
+    #[test]
+    fn a_level_that_an_absurd_write_ahead_left_is_no_lower_than_a_capacity_below_the_largest_debt() {
+        assert_eq!(level(&row(1, &state(-99_802_000))), -3);
+        assert_eq!(level(&row(1, &state(-3_000))), -3);
+        assert_eq!(level(&row(2, &state(-99_802_000))), -99_802, "now only a debt carried over can be so deep");
+    }
+
+    #[test]
+    fn bytes_that_were_not_written_here_are_an_error_and_no_fresh_bucket() {
+        let good = row(2, &state(2_000));
+        let read = |row: &[u8]| StoredRow::read(row).and_then(|row| row.limits()).map(|limits| limits.len());
+        assert_eq!(read(&good), Ok(1));
+        assert_eq!(read(&[]), Err(RowError::Short));
+        assert_eq!(read(&[&[3], &good[1..]].concat()), Err(RowError::Format { format: 3 }));
+        for len in 1..good.len() {
+            assert!(read(&good[..len]).is_err(), "{len} bytes");
+        }
+        let no_numbers = [&good[..3], b"x", &good[4..]].concat();
+        assert_eq!(read(&no_numbers), Err(RowError::Numbers(StoredConfigError::Unreadable)));
+    }
+}
