@@ -182,7 +182,7 @@ impl Bucket {
                 Row::Background(row)
             }
             Slack::None => {
-                // What is spent now and then is written as it is: there is no next token to write for.
+                // A quiet key is written as it is: no further token is expected.
                 self.is_ahead_of_storage =
                     was_busy && need != Need::Exact && self.policy.limits().iter().any(|limit| block(limit) > 0);
                 let next = if self.is_ahead_of_storage { self.lowered() } else { self.states.clone() };

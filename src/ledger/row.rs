@@ -103,7 +103,7 @@ impl<'a> StoredRow<'a> {
     }
 
     /// The state. Versions that wrote format 1 took any `write_ahead`, and could store a level so low that the key would
-    /// have been locked out for days: more than a capacity below the largest debt is no level that a client has caused.
+    /// have been locked out for days: more than a capacity below the largest debt is not a level that clients can cause.
     fn mended(&self, limit: &Limit, state: State) -> State {
         let Snapshot { tokens, .. } = limit.snapshot(&state);
         let config = limit.config();

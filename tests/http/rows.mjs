@@ -1,6 +1,6 @@
 // The rows that objects have stored, as they lie in their files; only while the Worker is down.
 import { DatabaseSync } from "node:sqlite";
-import { Serializer, deserialize } from "node:v8";
+import { deserialize, Serializer } from "node:v8";
 
 /** The rows in a file by their names: bytes, or whatever else is there. */
 export function readRows(file) {
@@ -23,7 +23,7 @@ export function execute(file, ...statements) {
   database.close();
 }
 
-/** The parts of a bucket's row, as src/ledger/bucket.rs has them. */
+/** The parts of a bucket's row, as src/ledger/row.rs has them. */
 export function parseBucket(row) {
   const bytes = Buffer.from(row);
   const recordAt = 3 + bytes.readUInt16LE(1);
@@ -33,18 +33,17 @@ export function parseBucket(row) {
     return [bytes.readBigInt64LE(statesAt + 16 * i), bytes.readBigInt64LE(statesAt + 16 * i + 8)];
   });
   const numbers = bytes.subarray(3, recordAt).toString();
-  const memory = bytes.subarray(statesAt + 16 * count);
-  return { format: bytes[0], numbers, recordFormat: bytes[recordAt + 1], version, states, memory };
+  return { format: bytes[0], numbers, recordFormat: bytes[recordAt + 1], version, states };
 }
 
 /** The row of these parts. */
-export function bucketRow({ format, numbers, recordFormat, version, states, memory }) {
+export function bucketRow({ format, numbers, recordFormat, version, states }) {
   const integers = Buffer.alloc(8 + 16 * states.length);
   integers.writeBigUInt64LE(version);
   states.flat().forEach((integer, i) => integers.writeBigInt64LE(integer, 8 + 8 * i));
   const text = Buffer.from(numbers);
   const head = Buffer.from([format, text.length & 255, text.length >> 8]);
-  return Buffer.concat([head, text, Buffer.from([states.length, recordFormat]), integers, memory]);
+  return Buffer.concat([head, text, Buffer.from([states.length, recordFormat]), integers]);
 }
 
 /** Not `v8.serialize`, which writes bytes in a way of Node's own. */

@@ -339,8 +339,8 @@ proptest! {
         }
     }
 
-    /// The runtime promises one object for a key, and in spite of that an older one may live on for a while, as long as it
-    /// does not touch storage. Both together grant no more than one would.
+    /// The runtime promises one object for a key. In spite of that an older one may live on for a while, as long as it does not
+    /// touch storage. Both together grant no more than one would.
     #[test]
     fn two_objects_of_one_key_grant_no_more_than_one(
         policy in prop::sample::select(&["block", "budget", "window", "two"][..]),
@@ -373,7 +373,7 @@ proptest! {
                     let (reply, writes) = ledger.ask(std::slice::from_ref(&world.policy), &request, world.now, || Some(0)).unwrap();
                     let touches_storage = !writes.before_reply.is_empty() || !writes.background.is_empty();
                     let ObjectReply::Decided(decided) = reply else { unreachable!() };
-                    // Where it would touch storage, the runtime ends it, and nobody gets this answer.
+                    // Where it would touch storage, the runtime ends it, and this answer is never given.
                     if !touches_storage {
                         older = Some(ledger);
                     }

@@ -2,11 +2,14 @@
 
 use std::sync::Arc;
 
+use proptest::prelude::*;
+
 use tollgate::ledger::{Ledger, MAX_REQUEST_IDS, REPLAY_TTL_MS};
 use tollgate::limit::Verb;
 use tollgate::policy::Policies;
 use tollgate::protocol::{Action, ObjectReply, ObjectRequest, RequestId};
 
+use crate::chance;
 use crate::world::{START, World, decided, policies, request_id};
 
 const CONSUME: Action = Action::Take(Verb::Consume);
@@ -245,4 +248,78 @@ fn a_page_that_cannot_be_read_breaks_only_repeatable_requests_and_only_for_its_t
         assert_eq!(world.ledger.ask(&asked, &lasting, at, || None).is_ok(), is_ok);
     }
     assert!(Ledger::new([(page, vec![9])], 0).ask(&asked, &lasting, world.now, || None).is_ok());
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Ask(u128),
+    Settle(u128),
+    Wait(i64),
+    FlushIdle,
+    Clean,
+    Crash(usize),
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        8 => (0..40_u128).prop_map(Step::Ask),
+        4 => (0..40_u128).prop_map(Step::Settle),
+        4 => prop_oneof![0..2_000_i64, 0..900_000_i64].prop_map(Step::Wait),
+        1 => Just(Step::FlushIdle),
+        1 => Just(Step::Clean),
+        2 => (0..3_usize).prop_map(Step::Crash),
+    ]
+}
+
+proptest! {
+    #![proptest_config(chance::config(2_000))]
+
+    /// Whatever crashes: for an hour a request id takes its token once, and a reservation is settled once; after that it is
+    /// another request.
+    #[test]
+    fn every_request_is_done_once_within_an_hour(steps in prop::collection::vec(step(), 1..120)) {
+        let policies = policies();
+        let mut world = World::new(&policies, "budget"); // nothing comes back
+        // When each id was granted, and its reservation; odd ones open one.
+        let mut granted = std::collections::BTreeMap::new();
+        let mut settled = std::collections::BTreeMap::new();
+        for step in steps {
+            let before = world.levels()[0];
+            let is_kept = |at: i64, now: i64| now - at < HOUR_MS;
+            match step {
+                Step::Ask(id) => {
+                    let reserve = Action::Reserve(Verb::Reserve { max_wait_ms: Some(0) });
+                    let reply = world.decided_once(if id % 2 == 0 { CONSUME } else { reserve }, vec![1], id);
+                    let known = granted.get(&id).filter(|(at, _)| is_kept(*at, world.now)).copied();
+                    prop_assert_eq!(reply.is_replayed, known.is_some());
+                    let is_taken = !reply.is_replayed && reply.decision().is_allow();
+                    prop_assert_eq!(before - world.levels()[0], i64::from(is_taken));
+                    match known {
+                        Some((_, reservation)) => prop_assert_eq!(reply.reservation, reservation),
+                        None if is_taken => _ = granted.insert(id, (world.now, reply.reservation)),
+                        None => {}
+                    }
+                }
+                Step::Settle(id) => {
+                    let Some(&(_, Some(reserved))) = granted.get(&id) else { continue };
+                    let reply = world.ask(Action::Settle(reserved.id), Some(vec![0]), None);
+                    let closed: Option<&i64> = settled.get(&reserved.id);
+                    match closed {
+                        Some(at) if is_kept(*at, world.now) => prop_assert!(decided(reply).is_replayed),
+                        Some(_) => prop_assert_eq!(reply, ObjectReply::NoReservation),
+                        None if world.now >= reserved.expires_at => prop_assert_eq!(reply, ObjectReply::NoReservation),
+                        None => {
+                            prop_assert!(!decided(reply).is_replayed);
+                            prop_assert_eq!(world.levels()[0] - before, 1, "it is given back");
+                            settled.insert(reserved.id, world.now);
+                        }
+                    }
+                }
+                Step::Wait(ms) => world.now += ms,
+                Step::FlushIdle => world.flush_idle(),
+                Step::Clean => world.clean(),
+                Step::Crash(arrived) => world.crash(arrived),
+            }
+        }
+    }
 }

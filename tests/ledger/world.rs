@@ -33,7 +33,7 @@ pub(crate) fn policies() -> Policies {
 pub(crate) struct World {
     pub(crate) policy: Arc<Policy>,
     pub(crate) storage: BTreeMap<String, Vec<u8>>,
-    /// Rows that nobody waits for, not yet there for good.
+    /// Background rows that have not arrived yet.
     pub(crate) in_flight: Vec<Background>,
     pub(crate) ledger: Ledger,
     pub(crate) now: i64,
@@ -98,14 +98,14 @@ impl World {
             }
         }
         self.in_flight.extend(writes.background);
-        assert!(self.storage.is_empty() || self.alarm_at.is_some(), "somebody will clean up");
+        assert!(self.storage.is_empty() || self.alarm_at.is_some(), "rows have an alarm");
     }
 
     /// The first `count` rows in flight are there for good.
     pub(crate) fn arrive(&mut self, count: usize) {
-        for early in self.in_flight.drain(..count.min(self.in_flight.len())) {
-            self.ledger.confirm(&early.name, early.ticket);
-            self.storage.insert(early.name, early.row);
+        for background in self.in_flight.drain(..count.min(self.in_flight.len())) {
+            self.ledger.confirm(&background.name, background.ticket);
+            self.storage.insert(background.name, background.row);
         }
     }
 
