@@ -44,10 +44,13 @@ pub(super) fn decided(reply: &ObjectReply) -> Result<&Decided, Problem> {
         ObjectReply::RequestIdReused => Err(Problem::IdempotencyKeyReused),
         ObjectReply::TooManyReservations { max } => Err(Problem::TooManyReservations { max: *max }),
         // The frontend has asked again by now, and was answered the same.
-        ObjectReply::PolicyUnknown
-        | ObjectReply::FormatUnknown { .. }
-        | ObjectReply::ReservationClosed
-        | ObjectReply::TooManyRequestIds { .. } => Err(Problem::Unavailable { cause: Cause::Failed }),
+        ObjectReply::PolicyUnknown | ObjectReply::FormatUnknown { .. } => {
+            Err(Problem::Unavailable { cause: Cause::Failed })
+        }
+        ObjectReply::ReservationClosed => Err(Problem::ReservationClosed),
+        ObjectReply::TooManyRequestIds { max, retry_after_ms } => {
+            Err(Problem::TooManyIdempotencyKeys { max: *max, retry_after_ms: *retry_after_ms })
+        }
     }
 }
 

@@ -33,12 +33,20 @@ impl Ledger {
         for policy in asked {
             self.open(policy, now)?;
         }
+        self.check_rows(request, now)?; // while nothing has changed
         let mut writes = Writes::default();
         self.end_holds(now);
         self.end_expired(now, &mut writes);
-        let reply = match self.replayed(asked, request, now)? {
+        let prepared = match request.action {
+            Action::Hold(_) => self.prepared(asked, request.request_id, id, now)?,
+            _ => None,
+        };
+        let reply = match prepared {
             Some(reply) => reply,
-            None => self.perform(asked, request, now, id, &mut writes)?,
+            None => match self.replayed(asked, request, now)? {
+                Some(reply) => reply,
+                None => self.perform(asked, request, now, id, &mut writes)?,
+            },
         };
         self.collect_writes(now, &mut writes);
         if !writes.before_reply.is_empty() {
@@ -70,8 +78,8 @@ impl Ledger {
             Action::Reserve(verb) if asks_for_any(request) => self.reserve(asked, verb, request, now, id, writes),
             Action::Take(verb) | Action::Reserve(verb) => self.take(asked, verb, request, now),
             Action::Hold(_) => self.prepare(asked, request, now, id),
-            Action::Settle(_) if self.holds.contains_key(&id) => self.commit(asked, id, now),
-            Action::Cancel(_) if self.holds.contains_key(&id) => self.abort(asked, id, now),
+            Action::Settle(_) if self.is_held(id) => self.commit(asked, id, now),
+            Action::Cancel(_) if self.is_held(id) => self.abort(asked, id, now),
             Action::Settle(_) => self.settle(asked, id, request, now, writes),
             Action::Cancel(_) => self.cancel(asked, id, request, now, writes),
         }

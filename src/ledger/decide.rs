@@ -64,11 +64,12 @@ impl Ledger {
             for (index, ((state, part), &held)) in
                 bucket.states.iter_mut().zip(decided.by_ref()).zip(&holds.held).enumerate()
             {
-                let after = match decision {
-                    Decision::Allow { .. } if !apply => *state,
-                    Decision::Allow { .. } if takes && held > 0 => part.limit.raised(&part.state, held),
-                    _ if takes && held > 0 => *state,
-                    _ => part.state,
+                let after = if !takes || held == 0 {
+                    if decision.is_allow() && !apply { *state } else { part.state }
+                } else if apply && tokens_of(part.decision) > 0 && decision.is_allow() {
+                    part.limit.raised(&part.state, held)
+                } else {
+                    *state
                 };
                 let own = if takes && !part.decision.is_allow() {
                     holds.sooner(part.decision, index, |left| {
@@ -183,7 +184,11 @@ impl Holds {
 }
 
 pub(super) fn tokens(answer: &LimitAnswer) -> u64 {
-    match answer.decision {
+    tokens_of(answer.decision)
+}
+
+const fn tokens_of(decision: Decision) -> u64 {
+    match decision {
         Decision::Allow { tokens, .. } => tokens,
         _ => 0,
     }

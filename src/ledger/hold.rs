@@ -6,7 +6,11 @@
 //!
 //! For as long, a hold that was committed can still be aborted: another key's commit may have failed. That gives the tokens
 //! back, and forgets that the request was answered. A crash in between leaves them taken.
+//!
+//! A client that repeats a batch under its `Idempotency-Key` begins another try, perhaps while the aborts of the first are
+//! still on their way. Both tries share the hold, each under its own id, and it is undone only when both have aborted it.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::bucket::Need;
@@ -27,6 +31,8 @@ const HOLD_MS: u64 = 10_000;
 /// Tokens that are held, or were until they were taken.
 #[derive(Debug)]
 pub(super) struct Hold {
+    /// The ids of the tries that share it.
+    ids: BTreeSet<u64>,
     /// When they were held, or taken.
     since: i64,
     is_committed: bool,
@@ -54,9 +60,6 @@ impl Ledger {
         now: i64,
         id: u64,
     ) -> Result<ObjectReply, LedgerError> {
-        if let Some(reply) = self.prepared(asked, request.request_id, id, now)? {
-            return Ok(reply);
-        }
         if let Some(reply) = self.no_room_for(request.request_id, now) {
             return Ok(reply);
         }
@@ -68,15 +71,13 @@ impl Ledger {
             return Ok(ObjectReply::Decided(self.decided(now, limits)));
         }
         let parts = ReservedPart::all(asked.iter().map(Arc::as_ref), limits.iter().map(tokens));
-        let hold = Hold { since: now, is_committed: false, request_id: request.request_id, parts };
-        let reserved = Reserved { id, expires_at: hold.ends_at() };
-        self.holds.insert(id, hold);
-        let limits = self.standing_of_hold(asked, id, now)?;
-        Ok(ObjectReply::Decided(Decided { reservation: Some(reserved), ..self.decided(now, limits) }))
+        let request_id = request.request_id;
+        self.holds.push(Hold { ids: BTreeSet::from([id]), since: now, is_committed: false, request_id, parts });
+        self.hold_reply(asked, id, false, now)
     }
 
-    /// The reply to a retry: the same hold.
-    fn prepared(
+    /// The reply to a try of a batch of which an earlier one, or this one, holds the tokens already.
+    pub(super) fn prepared(
         &mut self,
         asked: &[Arc<Policy>],
         request_id: Option<RequestId>,
@@ -84,22 +85,19 @@ impl Ledger {
         now: i64,
     ) -> Result<Option<ObjectReply>, LedgerError> {
         let same = |hold: &Hold| hold.request_id.zip(request_id).is_some_and(|(one, other)| one.id == other.id);
-        let prepared = self.holds.iter().find(|&(&other, hold)| !hold.is_committed && (other == id || same(hold)));
-        let Some((&id, hold)) = prepared else {
+        let Some(hold) = self.holds.iter_mut().find(|hold| hold.ids.contains(&id) || same(hold)) else {
             return Ok(None);
         };
         if hold.request_id.map(|id| id.fingerprint) != request_id.map(|id| id.fingerprint) {
             return Ok(Some(ObjectReply::RequestIdReused));
         }
-        let reserved = Reserved { id, expires_at: hold.ends_at() };
-        let limits = self.standing_of_hold(asked, id, now)?;
-        let decided = Decided { is_replayed: true, reservation: Some(reserved), ..self.decided(now, limits) };
-        Ok(Some(ObjectReply::Decided(decided)))
+        hold.ids.insert(id);
+        self.hold_reply(asked, id, true, now).map(Some)
     }
 
     /// Takes what is held, or says again that it was taken.
     pub(super) fn commit(&mut self, asked: &[Arc<Policy>], id: u64, now: i64) -> Result<ObjectReply, LedgerError> {
-        let Some(hold) = self.holds.get_mut(&id) else {
+        let Some(hold) = self.holds.iter_mut().find(|hold| hold.ids.contains(&id)) else {
             return Ok(ObjectReply::NoReservation);
         };
         let is_replayed = std::mem::replace(&mut hold.is_committed, true);
@@ -120,48 +118,68 @@ impl Ledger {
         Ok(ObjectReply::Decided(Decided { is_replayed, ..self.decided(now, limits) }))
     }
 
-    /// Ends a hold; if it was committed, gives the tokens back.
+    /// Ends a hold for this try. The last of them ends it; if it was committed, that gives the tokens back.
     pub(super) fn abort(&mut self, asked: &[Arc<Policy>], id: u64, now: i64) -> Result<ObjectReply, LedgerError> {
-        let Some(hold) = self.holds.remove(&id) else {
-            return Ok(ObjectReply::NoReservation);
-        };
+        for hold in &mut self.holds {
+            hold.ids.remove(&id);
+        }
+        let ended = self.holds.extract_if(.., |hold| hold.ids.is_empty()).next();
+        let undone = ended.filter(|hold| hold.is_committed);
         let mut limits = Vec::new();
         for policy in asked {
-            let part = hold.parts.iter().find(|part| part.policy == policy.name() && hold.is_committed);
+            let parts = undone.iter().flat_map(|hold| &hold.parts);
+            let part = parts.into_iter().find(|part| part.policy == policy.name());
             let taken = part.map_or_else(|| vec![0; policy.limits().len()], |part| part.tokens(policy));
             limits.extend(self.adjust(policy, taken.into_iter().map(|taken| (Verb::Refund, taken)), now)?);
             if let Some(part) = part {
                 self.bucket(policy)?.refund_dormant(part, now);
             }
         }
-        if let Some(request_id) = hold.request_id.filter(|_| hold.is_committed) {
+        if let Some(request_id) = undone.and_then(|hold| hold.request_id) {
             self.replays.forget(request_id.id);
         }
         Ok(ObjectReply::Decided(self.decided(now, limits)))
     }
 
+    pub(super) fn is_held(&self, id: u64) -> bool {
+        self.holds.iter().any(|hold| hold.ids.contains(&id))
+    }
+
     /// Ends the holds whose time is over.
     pub(super) fn end_holds(&mut self, now: i64) {
-        self.holds.retain(|_, hold| !hold.is_over(now));
+        self.holds.retain(|hold| !hold.is_over(now));
     }
 
     /// How many request ids that must outlast a crash are held for batches that may be committed.
     pub(super) fn expected_request_ids(&self) -> usize {
         let is_lasting = |hold: &&Hold| !hold.is_committed && hold.request_id.is_some_and(|id| id.is_lasting);
-        self.holds.values().filter(is_lasting).count()
+        self.holds.iter().filter(is_lasting).count()
     }
 
     /// What is held of each limit of `policy`, and when that ends, soonest first.
     pub(super) fn holds_of(&self, policy: &Policy) -> Vec<(i64, Vec<u64>)> {
-        let mut holds: Vec<_> = self.holds.values().filter(|hold| !hold.is_committed).collect();
+        let mut holds: Vec<_> = self.holds.iter().filter(|hold| !hold.is_committed).collect();
         holds.sort_by_key(|hold| hold.since);
         let parts = holds.iter().flat_map(|hold| hold.parts.iter().map(|part| (hold.ends_at(), part)));
         parts.filter(|(_, part)| part.policy == policy.name()).map(|(at, part)| (at, part.tokens(policy))).collect()
     }
 
+    fn hold_reply(
+        &mut self,
+        asked: &[Arc<Policy>],
+        id: u64,
+        is_replayed: bool,
+        now: i64,
+    ) -> Result<ObjectReply, LedgerError> {
+        let limits = self.standing_of_hold(asked, id, now)?;
+        let expires_at = self.holds.iter().find(|hold| hold.ids.contains(&id)).map_or(now, Hold::ends_at);
+        let reservation = Some(Reserved { id, expires_at });
+        Ok(ObjectReply::Decided(Decided { is_replayed, reservation, ..self.decided(now, limits) }))
+    }
+
     /// What is left now, beside what the hold holds or has taken.
     fn standing_of_hold(&mut self, asked: &[Arc<Policy>], id: u64, now: i64) -> Result<Vec<LimitAnswer>, LedgerError> {
-        let Some(hold) = self.holds.get(&id) else {
+        let Some(hold) = self.holds.iter().find(|hold| hold.ids.contains(&id)) else {
             return Ok(Vec::new());
         };
         let (since, parts) = (hold.since, hold.parts.clone());

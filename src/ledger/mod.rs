@@ -78,8 +78,7 @@ pub struct Ledger {
     buckets: BTreeMap<String, Slot>,
     /// By their id.
     reservations: BTreeMap<u64, Reservation>,
-    /// By their id.
-    holds: BTreeMap<u64, Hold>,
+    holds: Vec<Hold>,
     replays: Replays,
     /// Rows that cannot be read, besides those of buckets and replays. They stay as they are.
     unreadable: BTreeSet<String>,
@@ -118,7 +117,7 @@ impl Ledger {
             phase,
             buckets: BTreeMap::new(),
             reservations: BTreeMap::new(),
-            holds: BTreeMap::new(),
+            holds: Vec::new(),
             replays: Replays::default(),
             unreadable: BTreeSet::new(),
             stale_rows: Vec::new(),

@@ -4,10 +4,11 @@ use std::sync::Arc;
 
 use super::page::{Grant, Replay};
 use super::replays::MAX_REQUEST_IDS;
+use super::reserve::reservation_row;
 use super::{Ledger, LedgerError};
 use crate::limit::Decision;
 use crate::policy::Policy;
-use crate::protocol::{Decided, LimitAnswer, ObjectReply, ObjectRequest, RequestId, Reserved};
+use crate::protocol::{Action, Decided, LimitAnswer, ObjectReply, ObjectRequest, RequestId, Reserved};
 
 impl Ledger {
     /// The first answer to a request that is asked again.
@@ -21,9 +22,6 @@ impl Ledger {
             return Ok(None);
         };
         let Some(replay) = self.replays.by_request_id(request_id.id, now) else {
-            if request_id.is_lasting && self.replays.is_incomplete(now) {
-                return Err(LedgerError("whether this request was answered before cannot be read".to_owned()));
-            }
             return Ok(None);
         };
         if replay.request_id.is_some_and(|(_, fingerprint)| fingerprint != request_id.fingerprint) {
@@ -31,6 +29,22 @@ impl Ledger {
         }
         let replay = replay.clone();
         Ok(Some(self.reply_again(asked, &replay, now)?))
+    }
+
+    /// Fails if a row that cannot be read might change the answer.
+    pub(super) fn check_rows(&self, request: &ObjectRequest, now: i64) -> Result<(), LedgerError> {
+        if let Some(request_id) = request.request_id.filter(|id| id.is_lasting)
+            && self.replays.is_incomplete(now)
+            && self.replays.by_request_id(request_id.id, now).is_none()
+        {
+            return Err(LedgerError("cannot read whether this request was answered before".to_owned()));
+        }
+        if let Action::Settle(id) | Action::Cancel(id) = request.action
+            && self.unreadable.contains(&reservation_row(id))
+        {
+            return Err(LedgerError(format!("cannot read the reservation {id:013x}")));
+        }
+        Ok(())
     }
 
     /// The answer of before, with what is left now. A limit that was not there then moved nothing.
@@ -57,7 +71,8 @@ impl Ledger {
     pub(super) fn no_room_for(&mut self, request_id: Option<RequestId>, now: i64) -> Option<ObjectReply> {
         request_id.filter(|id| id.is_lasting)?;
         let retry_at = self.replays.full_until(self.expected_request_ids(), now)?;
-        Some(ObjectReply::TooManyRequestIds { max: MAX_REQUEST_IDS as u64, retry_at })
+        let retry_after_ms = retry_at.abs_diff(now);
+        Some(ObjectReply::TooManyRequestIds { max: MAX_REQUEST_IDS as u64, retry_after_ms })
     }
 
     pub(super) fn remember(

@@ -53,7 +53,7 @@ impl Ledger {
     pub(super) fn unused_id(&self, mut random: impl FnMut() -> Option<u64>) -> Result<u64, LedgerError> {
         // Of 2⁵² at most some thousand are in use: a second try is as rare as anything, and a fourth means that the
         // numbers are not random.
-        let is_used = |id: &u64| self.reservations.contains_key(id) || self.holds.contains_key(id);
+        let is_used = |id: &u64| self.reservations.contains_key(id) || self.is_held(*id);
         let id = (0..4).map_while(|_| random()).map(|id| id & MAX_ID).find(|id| !is_used(id));
         id.ok_or_else(|| LedgerError("no random numbers for a reservation's id".to_owned()))
     }
@@ -71,7 +71,7 @@ impl Ledger {
         if let Some(reply) = self.closed_before(asked, id, Some(&request.costs), now)? {
             return Ok(reply);
         }
-        let Some(reservation) = self.close(asked, id, writes)? else {
+        let Some(reservation) = self.close(asked, id, writes) else {
             return Ok(ObjectReply::NoReservation);
         };
         let mut limits = Vec::new();
@@ -110,7 +110,7 @@ impl Ledger {
         if let Some(reply) = self.closed_before(asked, id, None, now)? {
             return Ok(reply);
         }
-        let Some(reservation) = self.close(asked, id, writes)? else {
+        let Some(reservation) = self.close(asked, id, writes) else {
             return Ok(ObjectReply::NoReservation);
         };
         let limits = self.refund(asked, &reservation, now)?;
@@ -174,20 +174,11 @@ impl Ledger {
     }
 
     /// Takes the reservation off the list, if it is one of these policies.
-    fn close(
-        &mut self,
-        asked: &[Arc<Policy>],
-        id: u64,
-        writes: &mut Writes,
-    ) -> Result<Option<Reservation>, LedgerError> {
-        let row = reservation_row(id);
-        if self.unreadable.contains(&row) {
-            return Err(LedgerError(format!("the row {row} cannot be read")));
-        }
+    fn close(&mut self, asked: &[Arc<Policy>], id: u64, writes: &mut Writes) -> Option<Reservation> {
         let is_theirs = |open: &mut Reservation| is_of(asked, open.parts.iter().map(|part| part.policy.as_str()));
         let closed = self.reservations.extract_if(id..=id, |_, open| is_theirs(open)).next();
-        writes.before_reply.extend(closed.is_some().then_some((row, None)));
-        Ok(closed.map(|(_, reservation)| reservation))
+        writes.before_reply.extend(closed.is_some().then(|| (reservation_row(id), None)));
+        closed.map(|(_, reservation)| reservation)
     }
 
     /// Ends the reservations whose time is over. It makes no difference that this is late: tokens given back now leave the
@@ -253,6 +244,6 @@ fn is_of<'a>(asked: &[Arc<Policy>], names: impl Iterator<Item = &'a str>) -> boo
 /// 52 bits: exact as a JavaScript number.
 const MAX_ID: u64 = (1 << 52) - 1;
 
-fn reservation_row(id: u64) -> String {
+pub(super) fn reservation_row(id: u64) -> String {
     format!("{RESERVATION}{id:013x}")
 }

@@ -5,7 +5,7 @@
 //!                6 reservation closed, 7 too many request ids
 //! of kind 3      how many there can be
 //! of kind 5      the newest format that the object knows
-//! of kind 7      how many there can be, and when the oldest is forgotten
+//! of kind 7      how many there can be, and in how many milliseconds the oldest is forgotten
 //! of kind 0      now, whether it is replayed, how many reservations are open, the reservation's id or -1, when that ends
 //! then for each limit
 //!   decision     0 allow, 1 wait, 2 never
@@ -34,8 +34,8 @@ pub enum ObjectReply {
     TooManyRequestIds {
         /// How many that is.
         max: u64,
-        /// When the oldest of them is forgotten.
-        retry_at: i64,
+        /// In how many milliseconds the oldest of them is forgotten.
+        retry_after_ms: u64,
     },
     /// The key has as many open reservations as it can have.
     TooManyReservations {
@@ -119,10 +119,10 @@ impl ObjectReply {
                 writer.whole(*newest);
             }
             Self::ReservationClosed => writer.small(6),
-            Self::TooManyRequestIds { max, retry_at } => {
+            Self::TooManyRequestIds { max, retry_after_ms } => {
                 writer.small(7);
                 writer.whole(*max);
-                writer.signed(*retry_at);
+                writer.whole(*retry_after_ms);
             }
         }
         writer.finish()
@@ -142,7 +142,7 @@ impl ObjectReply {
             4 => Self::PolicyUnknown,
             5 => Self::FormatUnknown { newest: rest.whole()? },
             6 => Self::ReservationClosed,
-            7 => Self::TooManyRequestIds { max: rest.whole()?, retry_at: rest.signed()? },
+            7 => Self::TooManyRequestIds { max: rest.whole()?, retry_after_ms: rest.whole()? },
             _ => return Err(Unreadable::Malformed),
         })
     }
@@ -241,7 +241,7 @@ mod tests {
             ObjectReply::PolicyUnknown,
             ObjectReply::FormatUnknown { newest: 3 },
             ObjectReply::ReservationClosed,
-            ObjectReply::TooManyRequestIds { max: 9, retry_at: -10 },
+            ObjectReply::TooManyRequestIds { max: 9, retry_after_ms: 10 },
         ]
     }
 
@@ -287,7 +287,7 @@ mod tests {
             (ObjectReply::PolicyUnknown, vec![2.0, 4.0]),
             (ObjectReply::FormatUnknown { newest: 2 }, vec![2.0, 5.0, 2.0]),
             (ObjectReply::ReservationClosed, vec![2.0, 6.0]),
-            (ObjectReply::TooManyRequestIds { max: 9, retry_at: -10 }, vec![2.0, 7.0, 9.0, -10.0]),
+            (ObjectReply::TooManyRequestIds { max: 9, retry_after_ms: 10 }, vec![2.0, 7.0, 9.0, 10.0]),
         ] {
             assert_eq!(reply.to_numbers(Format::OLDEST), numbers);
         }

@@ -119,7 +119,7 @@ impl KeyObject {
 
     fn read(&self) -> Result<Ledger, JsValue> {
         self.ledger_number.update(|number| number.wrapping_add(1));
-        Ok(Ledger::new(self.rows()?, self.phase).map_err(JsError::from)?)
+        Ok(Ledger::new(self.rows()?, self.phase))
     }
 
     fn rows(&self) -> Result<Vec<(String, Vec<u8>)>, JsValue> {

@@ -86,7 +86,9 @@ struct Object {
     storage: BTreeMap<String, Vec<u8>>,
     in_flight: Vec<Background>,
     /// The holds that were committed.
-    committed: BTreeSet<u64>,
+    committed: BTreeSet<u128>,
+    /// The request id of each hold: tries of one batch share it.
+    shared: BTreeMap<u64, u128>,
     /// Its clock is not that of the frontends.
     ahead_ms: i64,
 }
@@ -337,17 +339,29 @@ fn share_of(client: usize) -> u64 {
 
 impl Object {
     fn new(ahead_ms: usize) -> Self {
-        let ledger = Ledger::new([], 0).unwrap();
+        let ledger = Ledger::new([], 0);
         let ahead_ms = i64::try_from(ahead_ms).unwrap() - 500;
-        Self { ledger, storage: BTreeMap::new(), in_flight: Vec::new(), committed: BTreeSet::new(), ahead_ms }
+        Self {
+            ledger,
+            storage: BTreeMap::new(),
+            in_flight: Vec::new(),
+            committed: BTreeSet::new(),
+            shared: BTreeMap::new(),
+            ahead_ms,
+        }
     }
 
     fn ask(&mut self, policy: &[Arc<Policy>], request: &ObjectRequest, now: i64) -> ObjectReply {
         let (reply, writes) =
             self.ledger.ask(policy, request, now + self.ahead_ms, || panic!("ids are given")).unwrap();
+        if let (Action::Hold(id), Some(request_id)) = (request.action, request.request_id) {
+            self.shared.insert(id, request_id.id);
+        }
         match request.action {
-            Action::Settle(id) if matches!(reply, ObjectReply::Decided(_)) => _ = self.committed.insert(id),
-            Action::Cancel(id) if self.committed.contains(&id) => {}
+            Action::Settle(id) if matches!(reply, ObjectReply::Decided(_)) => {
+                self.committed.extend(self.shared.get(&id).copied().or(Some(id.into())));
+            }
+            Action::Cancel(id) if self.committed.contains(&self.shared.get(&id).copied().unwrap_or(id.into())) => {}
             Action::Settle(_) => {}
             _ => {
                 let Writes { before_reply, background, alarm_at, clear, .. } = &writes;
@@ -382,6 +396,6 @@ impl Object {
     fn crash(&mut self, arrived: usize) {
         self.arrive(arrived);
         self.in_flight.clear();
-        self.ledger = Ledger::new(self.storage.clone(), 0).unwrap();
+        self.ledger = Ledger::new(self.storage.clone(), 0);
     }
 }

@@ -17,10 +17,10 @@ fn hold(world: &mut World, id: u64, cost: u64) -> Reserved {
 fn a_hold_ends_by_itself_after_ten_seconds() {
     let policies = policies();
     let mut world = World::new(&policies, "each");
-    let held = world.decided_once(Action::Hold(0), vec![4], 5);
+    let held = world.decided_once(Action::Hold(3), vec![4], 5);
     assert_eq!(world.levels(), [6]);
     // Retried before the commit, it is the same hold.
-    let again = world.decided_once(Action::Hold(0), vec![4], 5);
+    let again = world.decided_once(Action::Hold(3), vec![4], 5);
     assert_eq!((again.is_replayed, again.reservation), (true, held.reservation));
     assert_eq!(world.levels(), [6]);
     world.now += HOLD_MS - 1;
@@ -62,6 +62,29 @@ fn a_committed_hold_stays_taken_and_is_remembered() {
     assert_eq!(world.levels(), [6]);
 }
 
+/// The first try fails elsewhere, and its abort comes late.
+#[test]
+fn an_abort_of_one_try_does_not_undo_what_another_try_of_the_batch_builds_on() {
+    let policies = policies();
+    for is_committed_before in [false, true] {
+        let mut world = World::new(&policies, "budget");
+        world.decided_once(Action::Hold(3), vec![4], 6);
+        if is_committed_before {
+            world.ask(Action::Settle(3), None, None);
+        }
+        let second = world.decided_once(Action::Hold(4), vec![4], 6);
+        assert_eq!((second.is_replayed, second.reservation.map(|reserved| reserved.id)), (true, Some(4)));
+        world.ask(Action::Cancel(3), None, None);
+        assert_eq!(decided(world.ask(Action::Settle(4), None, None)).is_replayed, is_committed_before);
+        world.ask(Action::Cancel(3), None, None);
+        assert_eq!(world.levels(), [196]);
+        // Unless the second try aborts it too.
+        world.ask(Action::Cancel(4), None, None);
+        assert_eq!(world.levels(), [200]);
+        assert!(!world.decided_once(Action::Hold(5), vec![4], 6).is_replayed);
+    }
+}
+
 #[test]
 fn a_crash_ends_a_hold_and_its_commit_takes_nothing() {
     let policies = policies();
@@ -91,6 +114,21 @@ fn a_committed_hold_can_be_undone_for_ten_seconds() {
         assert_eq!(held.limits[0].remaining, 196);
         assert_eq!(world.ask(Action::Cancel(3), None, None), ObjectReply::NoReservation, "each is undone once");
     }
+}
+
+/// Or it would be written, and a clock that steps back would find it later than it is.
+#[test]
+fn a_request_for_nothing_leaves_the_bucket_as_it_is_whatever_is_held() {
+    let policies = policies();
+    let mut world = World::new(&policies, "each");
+    world.decided(CONSUME, vec![5]);
+    world.now += 143;
+    hold(&mut world, 3, 1);
+    let (rows, snapshot) = (world.rows_written, world.decided(CONSUME, vec![0]).limits[0].snapshot);
+    assert_eq!(world.rows_written, rows);
+    world.now -= 2;
+    let back = world.decided(Action::Look(Verb::Consume), vec![0]).limits[0].snapshot;
+    assert_eq!(back, Snapshot { drops: snapshot.drops - 6, at: snapshot.at - 2, ..snapshot });
 }
 
 #[test]

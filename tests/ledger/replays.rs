@@ -111,7 +111,10 @@ fn with_too_many_request_ids_nothing_is_taken_until_the_oldest_is_forgotten() {
             world.crash(0);
         }
         let (levels, rows) = (world.levels(), world.rows_written);
-        let refusal = ObjectReply::TooManyRequestIds { max: MAX_REQUEST_IDS as u64, retry_at: START + HOUR_MS };
+        let refusal = ObjectReply::TooManyRequestIds {
+            max: MAX_REQUEST_IDS as u64,
+            retry_after_ms: HOUR_MS.cast_unsigned() - MAX_REQUEST_IDS as u64,
+        };
         for action in [CONSUME, reserve, Action::Hold(5), Action::Take(Verb::Refund)] {
             assert_eq!(world.ask(action, Some(vec![1]), Some(request_id(max, 0))), refusal);
         }
