@@ -31,8 +31,6 @@ pub struct Limit {
     fast_ms: u64,
     /// Divides by `refill`.
     refill_divisor: Divisor,
-    /// The largest cost worth waiting for: the capacity, or 0 without refills.
-    max_wait_cost: u64,
     /// The capacity in drops.
     pub(super) full: i64,
     /// The largest debt in drops.
@@ -101,8 +99,7 @@ impl Limit {
             tick_ms,
             fill_ticks,
             fast_ms: fill_ticks.min(max_fast_ms),
-            refill_divisor: Divisor::new(NonZeroU64::new(refill).unwrap_or(NonZeroU64::MIN)),
-            max_wait_cost: if refill == 0 { 0 } else { capacity },
+            refill_divisor: Divisor::new(refill),
             full,
             debt: drops(max_debt),
             config: *config,
@@ -156,15 +153,20 @@ impl Limit {
     #[inline(always)]
     pub fn consume(&self, state: &mut State, now: i64, cost: u64) -> Decision {
         match self.fast_path(state, now, cost) {
-            Some(FastPath::Granted) => Decision::Allow { tokens: cost, ready_at: now },
-            Some(FastPath::Refused { missing }) if cost <= self.max_wait_cost => {
-                Decision::Wait { retry_at: after(now, self.refill_divisor.div_ceil(missing)) }
+            Some(FastPath::Granted) => return Decision::Allow { tokens: cost, ready_at: now },
+            Some(FastPath::Refused { level, drops }) => {
+                if drops <= self.full
+                    && let Some(wait_ms) = self.refill_divisor.fast_div_ceil(drops.abs_diff(level))
+                {
+                    return Decision::Wait { retry_at: after(now, wait_ms) };
+                }
             }
-            Some(FastPath::RefusedInWindow { missing }) if cost <= self.max_wait_cost => {
-                Decision::Wait { retry_at: self.rise_time(state.at, missing) }
+            Some(FastPath::RefusedInWindow { missing }) => {
+                return Decision::Wait { retry_at: self.rise_time(state.at, missing) };
             }
-            _ => self.apply(state, now, cost, Verb::Consume),
+            None => {}
         }
+        self.apply(state, now, cost, Verb::Consume)
     }
 
     /// The same as [`Limit::consume`], but reports only whether it granted. Use this when the moment to retry does not
@@ -271,13 +273,13 @@ impl Limit {
             // processor does not wait until the last request's store can be loaded.
             if level >= self.full {
                 if self.full < drops {
-                    return None; // more than the capacity
+                    return None;
                 }
                 *state = State { level: self.full.wrapping_sub(drops), at: now };
                 return Some(FastPath::Granted);
             }
             if level < drops {
-                return Some(FastPath::Refused { missing: drops.abs_diff(level) });
+                return Some(FastPath::Refused { level, drops });
             }
             *state = State { level: level.wrapping_sub(drops), at: now };
             return Some(FastPath::Granted);
@@ -287,7 +289,7 @@ impl Limit {
         }
         // The window is still open: no refill.
         if state.level < drops {
-            return Some(FastPath::RefusedInWindow { missing: drops.abs_diff(state.level) });
+            return (self.refill > 0).then_some(FastPath::RefusedInWindow { missing: drops.abs_diff(state.level) });
         }
         state.level = state.level.wrapping_sub(drops);
         Some(FastPath::Granted)
@@ -451,7 +453,8 @@ impl Limit {
     /// The moment at which `missing` drops, at least one, have come back since `at`, if the limit refills at all.
     #[inline(never)]
     fn rise_time(&self, at: i64, missing: u64) -> i64 {
-        after(at, product(self.refill_divisor.div_ceil(missing), self.tick_ms.get()))
+        let ticks = self.refill_divisor.div_ceil(missing).unwrap_or(u64::MAX);
+        after(at, product(ticks, self.tick_ms.get()))
     }
 
     /// The start of the tick that holds `now`.
@@ -481,11 +484,12 @@ impl Limit {
 /// An answer of the fast path.
 enum FastPath {
     Granted,
-    /// Not before `missing` drops have come back.
+    /// The level is below the cost in drops, which may be more than the capacity.
     Refused {
-        missing: u64,
+        level: i64,
+        drops: i64,
     },
-    /// The same, in a window that is still open.
+    /// The window is still open, and `missing` drops can come back.
     RefusedInWindow {
         missing: u64,
     },

@@ -1,4 +1,4 @@
-//! Division by a number that rarely changes.
+//! Division by a number that never changes.
 //!
 //! A refusal says when to retry, so it divides the missing drops by the refill. A 64-bit division takes up to 90 cycles
 //! on processors still in use, and a limit always divides by the same number: multiplying by its reciprocal, computed
@@ -6,53 +6,51 @@
 
 use core::num::NonZeroU64;
 
-/// A divisor, prepared for many divisions.
-#[cfg(not(target_family = "wasm"))]
+/// A divisor, prepared for many divisions. 0 is allowed, and divides nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Divisor {
-    /// `⌊(2^(64 + shift) − 1) / divisor⌋`, which is at least 2⁶³.
+    divisor: u64,
+    /// `⌊(2⁶⁴ − 1) / divisor⌋`, or 0. WebAssembly has no instruction for the upper half of a product, but one to divide.
+    #[cfg(not(target_family = "wasm"))]
     reciprocal: u64,
-    /// `⌊log₂ divisor⌋`.
-    shift: u32,
 }
 
-#[cfg(not(target_family = "wasm"))]
 impl Divisor {
-    pub(super) fn new(divisor: NonZeroU64) -> Self {
-        let shift = divisor.ilog2();
-        let numerator = u128::MAX >> 64_u32.saturating_sub(shift);
-        let reciprocal = numerator.checked_div(divisor.get().into()).unwrap_or(0);
-        Self { reciprocal: u64::try_from(reciprocal).unwrap_or(u64::MAX), shift } // fits, as 2^shift <= divisor
+    pub(super) fn new(divisor: u64) -> Self {
+        Self {
+            divisor,
+            #[cfg(not(target_family = "wasm"))]
+            reciprocal: u64::MAX.checked_div(divisor).unwrap_or(0),
+        }
     }
 
-    /// `⌈dividend / divisor⌉` for a dividend from 1 to 2⁶³.
+    /// `⌈dividend / divisor⌉` for a dividend of at least 1, without a division; `None` when that might not be exact, and
+    /// for a divisor of 0.
     ///
-    /// Write `e = 2^(64 + shift) − reciprocal · divisor`, from 1 to `divisor`, and `dividend = q · divisor + r` with `r`
-    /// from 1 to `divisor`, so that the answer is `q + 1`. Then `dividend · reciprocal / 2^(64 + shift)` is
-    /// `q + (r − dividend · e / 2^(64 + shift)) / divisor`. The term subtracted from `r` is above 0, and at most 1
-    /// because `dividend · e <= 2⁶³ · divisor < 2^(64 + shift)`. So the whole is at least `q` and less than `q + 1`.
+    /// Write `e = 2⁶⁴ − reciprocal · divisor`, which is from 1 to `divisor`, and `dividend = q · divisor + r` with `r`
+    /// from 1 to `divisor`, so that the answer is `q + 1`. Then `dividend · reciprocal / 2⁶⁴` is
+    /// `q + (r − dividend · e / 2⁶⁴) / divisor`. For a dividend up to the reciprocal, `dividend · e` is less than 2⁶⁴, so
+    /// what is subtracted from `r` is above 0 and below 1, and the whole is at least `q` and less than `q + 1`.
+    #[cfg(not(target_family = "wasm"))]
     #[inline]
-    pub(super) fn div_ceil(self, dividend: u64) -> u64 {
+    pub(super) fn fast_div_ceil(self, dividend: u64) -> Option<u64> {
+        if dividend > self.reciprocal {
+            return None;
+        }
         let (_, high) = dividend.carrying_mul(self.reciprocal, 0);
-        high.wrapping_shr(self.shift).wrapping_add(1)
-    }
-}
-
-/// A divisor. WebAssembly divides in one instruction, but has none for the upper half of a product.
-#[cfg(target_family = "wasm")]
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Divisor(NonZeroU64);
-
-#[cfg(target_family = "wasm")]
-impl Divisor {
-    pub(super) const fn new(divisor: NonZeroU64) -> Self {
-        Self(divisor)
+        Some(high.wrapping_add(1))
     }
 
-    /// `⌈dividend / divisor⌉` for a dividend from 1 to 2⁶³.
+    #[cfg(target_family = "wasm")]
     #[inline]
-    pub(super) const fn div_ceil(self, dividend: u64) -> u64 {
-        dividend.div_ceil(self.0.get())
+    pub(super) fn fast_div_ceil(self, dividend: u64) -> Option<u64> {
+        NonZeroU64::new(self.divisor).map(|divisor| dividend.div_ceil(divisor.get()))
+    }
+
+    /// `⌈dividend / divisor⌉` for a dividend of at least 1; `None` for a divisor of 0.
+    pub(super) fn div_ceil(self, dividend: u64) -> Option<u64> {
+        let slow = || NonZeroU64::new(self.divisor).map(|divisor| dividend.div_ceil(divisor.get()));
+        self.fast_div_ceil(dividend).or_else(slow)
     }
 }
 
@@ -61,9 +59,20 @@ mod tests {
     use super::*;
 
     fn check(dividend: u64, divisor: u64) {
-        let prepared = NonZeroU64::new(divisor).map(Divisor::new);
-        let quotient = prepared.map(|prepared| prepared.div_ceil(dividend));
-        assert_eq!(quotient, Some(dividend.div_ceil(divisor)), "{dividend} / {divisor}");
+        let prepared = Divisor::new(divisor);
+        let quotient = dividend.div_ceil(divisor);
+        assert_eq!(prepared.div_ceil(dividend), Some(quotient), "{dividend} / {divisor}");
+        // Without a division if, and only if, the product of both is below 2⁶⁴.
+        let is_fast = dividend.checked_mul(divisor).is_some();
+        assert_eq!(prepared.fast_div_ceil(dividend), is_fast.then_some(quotient), "{dividend} / {divisor}");
+    }
+
+    #[test]
+    fn nothing_divides_by_zero() {
+        for dividend in [1, 2, u64::MAX] {
+            assert_eq!(Divisor::new(0).div_ceil(dividend), None);
+            assert_eq!(Divisor::new(0).fast_div_ceil(dividend), None);
+        }
     }
 
     #[test]
@@ -75,16 +84,19 @@ mod tests {
         }
     }
 
-    /// Around every power of two, and for each such divisor around its smallest and its largest multiples.
+    /// Around every power of two; for each such divisor around its smallest multiples, its largest, and those where
+    /// the fast division ends.
     #[test]
     fn numbers_at_the_boundaries_divide_exactly() {
         let around = |number: u64| [number.saturating_sub(1), number, number.saturating_add(1)];
         let powers = || (0..64).flat_map(|shift| around(1 << shift)).chain([u64::MAX - 1, u64::MAX]);
         for divisor in powers().filter(|&divisor| divisor > 0) {
-            let most = LARGEST / divisor;
-            let multiples = (1..=3).chain(most.saturating_sub(2)..=most);
+            let (most, half) = (u64::MAX / divisor, u64::MAX / divisor / divisor);
+            let multiples =
+                (0..=2).flat_map(|below| [1 + below, half.saturating_sub(below), most.saturating_sub(below)]);
             let multiples = multiples.flat_map(|factor| around(divisor.saturating_mul(factor)));
-            for dividend in powers().chain(multiples).filter(|dividend| (1..=LARGEST).contains(dividend)) {
+            let dividends = powers().chain(multiples).chain(around(most));
+            for dividend in dividends.filter(|&dividend| dividend > 0) {
                 check(dividend, divisor);
             }
         }
@@ -102,14 +114,11 @@ mod tests {
             (number >> (random % 64)).max(1)
         };
         for _ in 0..1_000_000 {
-            let (dividend, divisor) = (next().min(LARGEST), next());
-            check(dividend, divisor);
+            let (dividend, divisor) = (next(), next());
             let multiple = dividend - dividend % divisor;
-            for dividend in [multiple, multiple + 1].into_iter().filter(|dividend| (1..=LARGEST).contains(dividend)) {
-                check(dividend, divisor);
-            }
+            check(dividend, divisor);
+            check(multiple.max(1), divisor);
+            check(multiple.saturating_add(1), divisor);
         }
     }
-
-    const LARGEST: u64 = 1 << 63;
 }

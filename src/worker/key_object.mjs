@@ -101,13 +101,14 @@ class Host {
   }
 
   /**
-   * Where there are rows there is an alarm, unless the runtime gave it up: it tries one that fails six times. No answer
-   * waits for this.
+   * Where there are rows there is an alarm, unless the runtime gave it up, as it does when one has failed for some minutes.
+   * No answer waits for this.
    */
   async #ensureAlarm() {
     this.#isAlarmKnown = true;
-    const at = await this.#storage.getAlarm();
-    if (at === null) this.#storage.setAlarm(Date.now() + RETRY_MS, { allowUnconfirmed: true });
+    if ((await this.#storage.getAlarm()) !== null) return;
+    const at = this.#rust()?.alarm_is_missing();
+    if (at !== undefined) this.#storage.setAlarm(at, { allowUnconfirmed: true });
   }
 }
 

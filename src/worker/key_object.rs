@@ -76,6 +76,18 @@ impl KeyObject {
         self.with_ledger(|ledger, now| Ok(((), ledger.clean(now))))
     }
 
+    /// When the alarm is to ring that should be set and is not; `undefined` if none should.
+    ///
+    /// # Errors
+    /// When the storage fails.
+    pub fn alarm_is_missing(&self) -> Result<Option<f64>, JsValue> {
+        let alarm_at = self.with_ledger(|ledger, now| {
+            let Writes { alarm_at, .. } = ledger.alarm_is_missing(now);
+            Ok((alarm_at, Writes::default()))
+        })?;
+        Ok(alarm_at.map(clock::wall_clock_at))
+    }
+
     /// Records that a row of that ledger is persisted.
     pub fn confirm(&self, name: &str, ledger_number: u32, ticket: u32) {
         if let Some(ledger) = &mut *self.ledger.borrow_mut()
@@ -126,12 +138,11 @@ impl KeyObject {
         let rows = self.host.rows()?;
         let pairs = (0..rows.length()).step_by(2).map(|index| {
             let (name, row) = (rows.get(index), rows.get(index + 1));
-            match (name.as_string(), row.dyn_into::<Uint8Array>()) {
-                (Some(name), Ok(row)) => Ok((name, row.to_vec())),
-                _ => Err(JsError::new("a stored row is not bytes under a name").into()),
-            }
+            // What is not bytes was not written here. As no bytes it is an unreadable row, and only what needs it fails.
+            let row = row.dyn_into::<Uint8Array>().map(|row| row.to_vec()).unwrap_or_default();
+            Some((name.as_string()?, row))
         });
-        pairs.collect()
+        Ok(pairs.flatten().collect())
     }
 
     fn write(&self, writes: &Writes) -> Result<(), JsValue> {

@@ -2,6 +2,7 @@
 //! delays and reorders whatever it carries. Objects and frontends crash between any two steps.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use tollgate::edge::{BATCH_MS, Batch, Failure, ObjectCall, Outcome};
@@ -27,6 +28,9 @@ const START: i64 = 1_700_000_000_000;
 
 pub(crate) struct World<'r> {
     random: &'r mut Random,
+    /// How many of a hundred steps go wrong in some way.
+    trouble: usize,
+    steps: usize,
     policy: [Arc<Policy>; 1],
     now: i64,
     objects: Vec<Object>,
@@ -49,6 +53,8 @@ pub(crate) struct Try {
     client: usize,
     batch: Batch,
     began: i64,
+    /// The steps from its first call to its last answer.
+    life: RangeInclusive<usize>,
     /// By the place of the object: the number of the call and when it is given up.
     in_flight: BTreeMap<usize, (u64, i64)>,
     was_refused: bool,
@@ -64,6 +70,8 @@ pub(crate) struct Try {
 pub(crate) enum Ended {
     Granted,
     Refused,
+    /// Known not to be done.
+    NotDone,
     Failed,
     Crashed,
 }
@@ -97,8 +105,9 @@ impl<'r> World<'r> {
     pub(crate) fn new(random: &'r mut Random) -> Self {
         let objects = (0..2 + random.below(3)).map(|_| Object::new(random.below(1_000))).collect();
         let policy = [Arc::clone(Policies::parse(POLICIES).unwrap().get("p").unwrap())];
-        let (clients, tries, network) = Default::default();
-        Self { random, policy, now: START, objects, clients, tries, network, ids: 0 }
+        let trouble = [0, 1, 3, 12][random.below(4)];
+        let (steps, clients, tries, network, ids) = Default::default();
+        Self { random, trouble, steps, policy, now: START, objects, clients, tries, network, ids }
     }
 
     /// A new client with some of the keys, and its first try.
@@ -135,6 +144,7 @@ impl<'r> World<'r> {
             client,
             batch,
             began: self.now,
+            life: self.steps..=usize::MAX,
             in_flight: BTreeMap::new(),
             was_refused: false,
             was_commit_sent: false,
@@ -148,7 +158,7 @@ impl<'r> World<'r> {
 
     /// Makes the calls that are due, and takes note of the outcome.
     fn drive(&mut self, of: usize) {
-        let Self { tries, clients, network, ids, now, .. } = self;
+        let Self { tries, clients, network, ids, now, steps, .. } = self;
         let one = &mut tries[of];
         while let Some(ObjectCall { object: place, request, wait_ms, .. }) = one.batch.next(*now) {
             *ids += 1;
@@ -163,6 +173,9 @@ impl<'r> World<'r> {
             return;
         };
         assert_eq!(one.batch.is_over(), one.in_flight.is_empty());
+        if one.batch.is_over() {
+            one.life = *one.life.start()..=*steps;
+        }
         if one.ended.is_some() {
             return;
         }
@@ -171,10 +184,8 @@ impl<'r> World<'r> {
         let ended = match outcome {
             Outcome::Decided(replies) if replies.iter().all(is_grant) => Ended::Granted,
             Outcome::Decided(_) => Ended::Refused,
-            Outcome::Failed { cause, .. } => {
-                assert!(*cause != Cause::Overloaded || !one.was_commit_sent, "that would say that nothing was done");
-                Ended::Failed
-            }
+            Outcome::Failed { cause: Cause::Overloaded, .. } => Ended::NotDone,
+            Outcome::Failed { .. } => Ended::Failed,
         };
         assert_eq!(ended == Ended::Refused, one.was_refused, "a refusal is final");
         one.ended = Some(ended);
@@ -182,22 +193,24 @@ impl<'r> World<'r> {
 
     /// Something happens.
     pub(crate) fn step(&mut self) {
-        match self.random.below(100) {
+        self.steps += 1;
+        if self.random.below(100) < self.trouble {
+            match self.random.below(13) {
+                0..4 => _ = self.take_message(), // it is lost
+                4..10 => self.fail_message(),
+                10..12 => self.crash_object(),
+                _ => self.crash_frontend(),
+            }
+            return;
+        }
+        match self.random.below(80) {
             0..60 => self.deliver(),
-            60..64 => _ = self.take_message(),
-            64..70 => self.fail_message(),
-            70..72 => self.crash_object(),
-            72 => self.crash_frontend(),
-            73..76 => {
+            60..65 => {
                 let object = self.random.below(self.objects.len());
                 self.objects[object].arrive(1);
             }
-            76..97 => {
-                let ms = self.random.below(120);
-                self.wait(ms);
-            }
-            _ => {
-                let ms = self.random.below(3_000);
+            step => {
+                let ms = self.random.below(if step == 65 { 3_000 } else { 120 });
                 self.wait(ms);
             }
         }
@@ -307,12 +320,16 @@ impl<'r> World<'r> {
             assert!(taken.iter().all(|&count| count <= 1), "never twice: {what}");
             if ended.contains(&Ended::Granted) {
                 assert!(taken.iter().all(|&count| count == 1), "what is granted is taken: {what}");
-            } else if ended.iter().all(|&ended| ended == Ended::Refused) {
+            } else if ended.iter().all(|ended| matches!(ended, Ended::Refused | Ended::NotDone)) {
                 assert!(taken.iter().all(|&count| count == 0), "what is refused is not: {what}");
             }
             let is_in_part = taken.iter().any(|count| *count != taken[0]);
-            let overlaps = tries.len() > 1;
-            let is_excused = tries.iter().any(|one| one.has_commit_failed && (one.was_undo_lost || overlaps));
+            let is_relied_on = |one: &&Try| {
+                let overlaps = |one: &Try, other: &Try| one.life.contains(other.life.start());
+                tries.iter().any(|other| one.life != other.life && (overlaps(one, other) || overlaps(other, one)))
+            };
+            let mut failed = tries.iter().filter(|one| one.has_commit_failed);
+            let is_excused = failed.any(|one| one.was_undo_lost || is_relied_on(one));
             assert!(!is_in_part || is_excused, "all or none: {what}");
         }
         let in_part = |one: &Try| {

@@ -320,7 +320,12 @@ test("a batch has 1 to 16 requests, no two of them with the same policy and key"
   ]) {
     assertAnswer(await batch(requests), problem(400, "bad-request", "Bad request", detail), detail);
   }
-  const unknown = problem(404, "unknown-policy", "Unknown policy", 'there is no policy named "nobody"');
+  const unknown = problem(
+    404,
+    "unknown-policy",
+    "Unknown policy",
+    'there is no policy "nobody"; there are api, debt, llm, once, pool, slow',
+  );
   assertAnswer(await batch([ask("api", "u", 1), ask("nobody", "u", 1)]), unknown);
   const large = "policy api can never grant 11 tokens at once; at most 10";
   const tooLarge = problem(400, "cost-too-large", "Cost too large", large, { max_cost: 10 });
@@ -341,7 +346,7 @@ test("64 overlapping batches at once never take more than there is, and every to
       const answer = await batch(requests);
       if (answer.status === 200) {
         grants++;
-        requests.forEach(({ cost }, at) => taken.set(chosen[at], taken.get(chosen[at]) + cost));
+        for (const [at, { cost }] of requests.entries()) taken.set(chosen[at], taken.get(chosen[at]) + cost);
       } else {
         refusals++;
         assert.equal(answer.status, 429, answer.text);

@@ -33,12 +33,12 @@ const url = `http://127.0.0.1:${tollgate.port}`;
 const answers = [];
 
 /** A client that sends additional `headers` and records its answers. */
-function clientOf({ headers: more = {}, method, ...options } = {}) {
+function clientOf({ headers: more = {}, method, body = (text) => text, ...options } = {}) {
   const fetcher = {
     fetch: (url, init) =>
       fetch(url, {
         ...init,
-        ...(method && { method, body: null }),
+        ...(method ? { method, body: null } : { body: body(init.body), duplex: "half" }),
         headers: { ...init.headers, "x-tollgate-test-now": NOW, ...more },
       }),
   };
@@ -53,6 +53,9 @@ function clientOf({ headers: more = {}, method, ...options } = {}) {
   ]);
   return Object.fromEntries(remembered);
 }
+
+/** A body that begins with `text` and does not end. */
+const unfinished = (text) => new ReadableStream({ start: (out) => out.enqueue(new TextEncoder().encode(text)) });
 
 const client = clientOf();
 const broken = (fault = "throws") => clientOf({ headers: { "x-fault": JSON.stringify({ fault }) } });
@@ -80,13 +83,17 @@ test("each method calls the endpoint of its name", async () => {
     ["charge", { cost: 9 }, { remaining: 0, owed: 5, tokens: 4 }],
     ["refund", { cost: 6 }, { remaining: 1, tokens: 6 }],
     ["peek", {}, { remaining: 1 }],
-    ["settle", { reservation, cost: 1 }, { remaining: 2 }],
+    ["settle", { reservation, cost: 1 }, { remaining: 2, tokens: 1 }],
     ["cancel", { reservation: other.reservation }, { remaining: 3, tokens: 1 }],
     ["reset", {}, { remaining: 10, tokens: 7 }],
   ]) {
     const answer = await client[method]({ ...ask, ...more });
     assert.deepEqual(brief(answer), { status: 200, allowed: true, ...expected }, `${method} ${JSON.stringify(more)}`);
   }
+  const { reservation: last } = await client.consume({ ...ask, mode: "reserve", cost: 3 });
+  const settled = await client.settle({ ...ask, reservation: last });
+  assert.deepEqual([settled.status, settled.remaining], [200, 7], "without a cost, at the reserved one");
+  await client.reset(ask);
   const { now, limits, ...stands } = await client.inspect(ask);
   assert.deepEqual(stands, { status: 200, policy: "api", open_reservations: 0 });
   assert.deepEqual([now, limits.map(({ remaining, owed }) => [remaining, owed])], [NOW, [[10, 0]]]);
@@ -139,6 +146,7 @@ test("a problem is a value, whatever its status", async () => {
     [404, await client.cancel(settle)],
     [404, await clientOf({ url: `${url}/elsewhere` }).reset(ask)],
     [405, await clientOf({ method: "GET" }).inspect(ask)],
+    [408, await clientOf({ body: unfinished }).consume(ask)],
     [409, await client.consume(many)],
     [413, await client.consume({ ...ask, key: "x".repeat(20_000) })],
     [415, await clientOf({ headers: { "content-type": "text/plain" } }).refund(ask)],

@@ -114,7 +114,7 @@ interface RefusedMembers {
 
 /** Any other status: a problem, as RFC 9457 defines it. */
 export interface Problem {
-  readonly status: 400 | 401 | 404 | 405 | 409 | 413 | 415 | 422 | 500 | 503;
+  readonly status: 400 | 401 | 404 | 405 | 408 | 409 | 413 | 415 | 422 | 500 | 503;
   readonly allowed?: undefined;
   readonly now?: undefined;
   readonly snapshot?: undefined;
@@ -123,7 +123,10 @@ export interface Problem {
   readonly detail: string;
   /** 400: the largest cost that could ever be granted. */
   readonly max_cost?: number;
-  /** 503: why the server could not decide. */
+  /**
+   * 503: why the server could not decide. After `timeout` and `failed` the request may have been done, and only one with an
+   * idempotency key is safe to repeat. After `overloaded` it was not done.
+   */
   readonly cause?: "overloaded" | "timeout" | "failed";
 }
 
@@ -192,7 +195,7 @@ export class Client {
   readonly reset = this.#endpoint<Request, Granted | Problem>("reset");
   /** Returns the state of a budget. */
   readonly inspect = this.#endpoint<Request, Inspection | Problem>("inspect");
-  /** Closes a reservation at its real cost. */
+  /** Closes a reservation at its real cost; without a `cost`, at the reserved one. */
   readonly settle = this.#endpoint<Reserved, Granted | Problem>("settle");
   /** Closes a reservation at no cost. */
   readonly cancel = this.#endpoint<Reserved, Granted | Problem>("cancel");
