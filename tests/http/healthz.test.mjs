@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { assertAnswer } from "./answers.mjs";
-import { TOKEN, start } from "./workerd.mjs";
+import { start, TOKEN } from "./workerd.mjs";
 
 const policies = { api: { rate: 100, period: "1m", capacity: 200 }, once: { rate: 0, period: "1day", capacity: 5 } };
 const tollgate = await start({ policies });

@@ -21,7 +21,7 @@ const KEYS = [
   ...["' OR 1=1 --", "'; DROP TABLE bucket; --", '"', "\\", "\\0", "%", "_", "%00", "%41", "A", "$1", "?", "*", "{}"],
   ...["../../etc/passwd", "..", ".", "/", "//", "C:\\con", "con", "a/b", "a\\b", "a.example", "a.example."],
   ...["https://a.example/?b=c&d=e#f", "https://a.example:443/?b=c&d=e#f", "HTTPS://a.example/?b=c&d=e#f"],
-  ...["<script>alert(1)</script>", "${jndi:ldap://x}", "\r\nSet-Cookie: a=b", "`id`", "$(id)", "; id"],
+  ...["<script>alert(1)</script>", "\u0024{jndi:ldap://x}", "\r\nSet-Cookie: a=b", "`id`", "$(id)", "; id"],
   ...[
     "192.0.2.1",
     "::ffff:192.0.2.1",
