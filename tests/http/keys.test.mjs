@@ -66,9 +66,9 @@ test("each key has a budget of its own", async () => {
 });
 
 test("a key is its text, however JSON writes it", async () => {
-  const escape = (unit) => `\\u${unit.charCodeAt(0).toString(16).padStart(4, "0")}`; // each UTF-16 unit: two for an emoji
+  const escaped = (unit) => `\\u${unit.charCodeAt(0).toString(16).padStart(4, "0")}`; // each UTF-16 unit: two for an emoji
   for (const [index, key] of KEYS.entries()) {
-    const body = `{"policy":"${policy}","key":"${key.split("").map(escape).join("")}","cost":0}`;
+    const body = `{"policy":"${policy}","key":"${key.split("").map(escaped).join("")}","cost":0}`;
     const answer = await tollgate.send({ path: "/v1/peek", body });
     assert.equal(answer.body.remaining, CAPACITY - costOf(index), body);
   }

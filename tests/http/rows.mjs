@@ -1,6 +1,6 @@
 // The rows that objects have stored, as they lie in their files; only while the Worker is down.
 import { DatabaseSync } from "node:sqlite";
-import { Serializer, deserialize } from "node:v8";
+import { deserialize, Serializer } from "node:v8";
 
 /** The rows in a file by their names: bytes, or whatever else is there. */
 export function readRows(file) {
@@ -41,7 +41,7 @@ export function parseBucket(row) {
 export function bucketRow({ format, numbers, recordFormat, version, states, memory }) {
   const integers = Buffer.alloc(8 + 16 * states.length);
   integers.writeBigUInt64LE(version);
-  states.flat().forEach((integer, i) => integers.writeBigInt64LE(integer, 8 + 8 * i));
+  for (const [i, integer] of states.flat().entries()) integers.writeBigInt64LE(integer, 8 + 8 * i);
   const text = Buffer.from(numbers);
   const head = Buffer.from([format, text.length & 255, text.length >> 8]);
   return Buffer.concat([head, text, Buffer.from([states.length, recordFormat]), integers, memory]);
