@@ -18,6 +18,10 @@
 //!   milliseconds that a clock shows twice may be credited twice: with all steps back together as long as `S`, a key gets
 //!   at most what comes back in `S` more, and never more than the capacity at once. Without a step back, it gets nothing more.
 //!
+//! * Versions of a policy that alternate during a roll-out grant no more than the laxer of them, limit by limit. If an alarm
+//!   falls into it, a bucket that is full under the version that asked last is forgotten, and the other finds a full one: at most
+//!   the difference of the two capacities more, once.
+//!
 //! # Rows
 //!
 //! | row | what | when |
