@@ -8,8 +8,8 @@
 //! back, and forgets that the request was answered. A crash in between leaves them taken.
 //!
 //! A client that repeats a batch under its `Idempotency-Key` begins another try, perhaps while the aborts of the first are
-//! still on their way. Both tries share the hold, each under its own id. Until it is committed it ends when both have aborted it.
-//! Then it is undone when those have aborted it that were told of the commit: one that was not has told nobody.
+//! still on their way. Both tries share the hold, each under its own id, and it ends when both have aborted it. Once it is
+//! committed, only the tries that were told so count: no other can have told its client that the batch is granted.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -34,7 +34,7 @@ const HOLD_MS: u64 = 10_000;
 pub(super) struct Hold {
     /// The ids of the tries that share it.
     ids: BTreeSet<u64>,
-    /// Those of them that were told that it is committed.
+    /// Those of them that were told that it is committed, or began to share it when it was.
     told: BTreeSet<u64>,
     /// When they were held, or taken.
     since: i64,
@@ -100,6 +100,9 @@ impl Ledger {
             return Ok(Some(ObjectReply::RequestIdReused));
         }
         hold.ids.insert(id);
+        if hold.is_committed {
+            hold.told.insert(id);
+        }
         self.hold_reply(asked, id, true, now).map(Some)
     }
 
