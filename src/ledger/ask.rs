@@ -37,13 +37,14 @@ impl Ledger {
         let mut writes = Writes::default();
         self.end_holds(now);
         self.end_expired(now, &mut writes);
-        let held = match request.action {
+        // Before a replay: a try must be known to hold what another try of its batch holds or has committed.
+        let of_hold = match request.action {
             Action::Hold(_) => self.prepared(asked, request.request_id, id, now)?,
-            // Before it is found among the replays: this try is told of the commit, and counts.
-            Action::Settle(_) => self.commit(asked, id, request.request_id, now)?,
+            Action::Settle(_) => self.commit(asked, request.request_id, id, now)?,
+            Action::Cancel(_) if self.is_held(id) => Some(self.abort(asked, id, now)?),
             _ => None,
         };
-        let reply = match held {
+        let reply = match of_hold {
             Some(reply) => reply,
             None => match self.replayed(asked, request, now)? {
                 Some(reply) => reply,
@@ -80,7 +81,6 @@ impl Ledger {
             Action::Reserve(verb) if asks_for_any(request) => self.reserve(asked, verb, request, now, id, writes),
             Action::Take(verb) | Action::Reserve(verb) => self.take(asked, verb, request, now),
             Action::Hold(_) => self.prepare(asked, request, now, id),
-            Action::Cancel(_) if self.is_held(id) => self.abort(asked, id, now),
             Action::Settle(_) => self.settle(asked, id, request, now, writes),
             Action::Cancel(_) => self.cancel(asked, id, request, now, writes),
         }

@@ -9,7 +9,7 @@
 //!
 //! A client that repeats a batch under its `Idempotency-Key` begins another try, perhaps while the aborts of the first are
 //! still on their way. Both tries share the hold, each under its own id. Uncommitted, it ends when both have aborted it. Committed,
-//! it is undone when every try that was told of the commit has aborted it. A try whose frontend crashed before that does not count.
+//! it is undone when every try that has committed it has aborted it: one whose frontend crashed before its commit never aborts.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -34,11 +34,11 @@ const HOLD_MS: u64 = 10_000;
 pub(super) struct Hold {
     /// The ids of the tries that share it.
     ids: BTreeSet<u64>,
-    /// Those of them that were told that it is committed.
-    told: BTreeSet<u64>,
     /// When they were held, or taken.
     since: i64,
     is_committed: bool,
+    /// The ids of the tries that have committed it and not aborted since.
+    committed_by: BTreeSet<u64>,
     request_id: Option<RequestId>,
     parts: Vec<ReservedPart>,
 }
@@ -47,6 +47,11 @@ impl Hold {
     /// A clock that stepped back must not prolong it by more than a step that counts as no time.
     const fn is_over(&self, now: i64) -> bool {
         now.abs_diff(self.since) >= HOLD_MS
+    }
+
+    /// Whether no try needs it any more.
+    fn is_aborted(&self) -> bool {
+        if self.is_committed { self.committed_by.is_empty() } else { self.ids.is_empty() }
     }
 
     const fn ends_at(&self) -> i64 {
@@ -79,8 +84,14 @@ impl Ledger {
         }
         let parts = ReservedPart::all(asked.iter().map(Arc::as_ref), limits.iter().map(tokens));
         let request_id = request.request_id;
-        let (ids, told) = (BTreeSet::from([id]), BTreeSet::new());
-        self.holds.push(Hold { ids, told, since: now, is_committed: false, request_id, parts });
+        self.holds.push(Hold {
+            ids: BTreeSet::from([id]),
+            since: now,
+            is_committed: false,
+            committed_by: BTreeSet::new(),
+            request_id,
+            parts,
+        });
         self.hold_reply(asked, id, false, now)
     }
 
@@ -103,13 +114,13 @@ impl Ledger {
         self.hold_reply(asked, id, true, now).map(Some)
     }
 
-    /// Takes what is held, or says again that it was taken, perhaps for another try; `None` if there is no hold of that id, or
-    /// committed hold of that request.
+    /// Takes what is held, or says again that it was taken; `None` if there is no such hold. A try whose own hold was lost in a
+    /// crash shares one that another try of its batch has committed since.
     pub(super) fn commit(
         &mut self,
         asked: &[Arc<Policy>],
-        id: u64,
         request_id: Option<RequestId>,
+        id: u64,
         now: i64,
     ) -> Result<Option<ObjectReply>, LedgerError> {
         let is_meant = |hold: &&mut Hold| hold.ids.contains(&id) || (hold.is_committed && hold.is_of(request_id));
@@ -117,8 +128,8 @@ impl Ledger {
             return Ok(None);
         };
         hold.ids.insert(id);
-        hold.told.insert(id);
         let is_replayed = std::mem::replace(&mut hold.is_committed, true);
+        hold.committed_by.insert(id);
         if !is_replayed {
             hold.since = now;
             let (request_id, parts) = (hold.request_id, hold.parts.clone());
@@ -136,14 +147,13 @@ impl Ledger {
         Ok(Some(ObjectReply::Decided(Decided { is_replayed, ..self.decided(now, limits) })))
     }
 
-    /// Ends a hold for this try. The last that counts ends it; if it was committed, that gives the tokens back.
+    /// Ends a hold for this try. The last one that needs it ends it; if it was committed, that gives the tokens back.
     pub(super) fn abort(&mut self, asked: &[Arc<Policy>], id: u64, now: i64) -> Result<ObjectReply, LedgerError> {
         for hold in &mut self.holds {
             hold.ids.remove(&id);
-            hold.told.remove(&id);
+            hold.committed_by.remove(&id);
         }
-        let is_ended = |hold: &mut Hold| if hold.is_committed { hold.told.is_empty() } else { hold.ids.is_empty() };
-        let ended = self.holds.extract_if(.., is_ended).next();
+        let ended = self.holds.extract_if(.., |hold| hold.is_aborted()).next();
         let undone = ended.filter(|hold| hold.is_committed);
         let mut limits = Vec::new();
         for policy in asked {

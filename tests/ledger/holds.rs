@@ -113,28 +113,6 @@ fn a_commit_is_not_undone_once_any_try_was_told_of_it() {
     assert_eq!(world.levels(), [200]);
 }
 
-/// Its abort was lost, or its frontend has crashed.
-#[test]
-fn a_try_that_was_never_told_of_the_commit_does_not_keep_another_from_undoing_it() {
-    let policies = policies();
-    let mut world = World::new(&policies, "budget");
-    world.decided_once(Action::Hold(3), vec![4], 6);
-    world.decided_once(Action::Hold(4), vec![4], 6);
-    world.ask(Action::Settle(4), None, Some(request_id(6, 0)));
-    world.ask(Action::Cancel(4), None, None);
-    assert_eq!(world.levels(), [200]);
-    assert_eq!(world.ask(Action::Settle(3), None, Some(request_id(6, 0))), ObjectReply::NoReservation);
-    // Told by its own commit, which is answered as the other's, it does.
-    world.decided_once(Action::Hold(5), vec![4], 6);
-    world.decided_once(Action::Hold(6), vec![4], 6);
-    for (id, is_replayed) in [(5, false), (6, true)] {
-        let committed = decided(world.ask(Action::Settle(id), None, Some(request_id(6, 0))));
-        assert_eq!(committed.is_replayed, is_replayed);
-    }
-    world.ask(Action::Cancel(5), None, None);
-    assert_eq!(world.levels(), [196]);
-}
-
 #[test]
 fn a_crash_ends_a_hold_and_its_commit_takes_nothing() {
     let policies = policies();
