@@ -43,7 +43,7 @@ pub(super) fn decided(reply: &ObjectReply) -> Result<&Decided, Problem> {
         ObjectReply::NoReservation => Err(Problem::UnknownReservation),
         ObjectReply::RequestIdReused => Err(Problem::IdempotencyKeyReused),
         ObjectReply::TooManyReservations { max } => Err(Problem::TooManyReservations { max: *max }),
-        // The frontend has asked again by now, and was answered the same.
+        // The frontend has asked again by now, and got the same reply.
         ObjectReply::PolicyUnknown | ObjectReply::FormatUnknown { .. } => {
             Err(Problem::Unavailable { cause: Cause::Failed })
         }
@@ -91,5 +91,23 @@ mod tests {
         let (costs, body) = settle("", 7);
         assert_eq!(costs, [0_u64; 0]);
         assert_eq!((&body["cost"], &body["tokens"]), (&7.into(), &7.into()));
+    }
+
+    #[test]
+    fn each_reply_without_a_decision_is_a_problem_of_its_own() {
+        for (reply, problem) in [
+            (ObjectReply::NoReservation, Problem::UnknownReservation),
+            (ObjectReply::ReservationClosed, Problem::ReservationClosed),
+            (ObjectReply::RequestIdReused, Problem::IdempotencyKeyReused),
+            (ObjectReply::TooManyReservations { max: 1_000 }, Problem::TooManyReservations { max: 1_000 }),
+            (
+                ObjectReply::TooManyRequestIds { max: 16_384, retry_after_ms: 1_001 },
+                Problem::TooManyIdempotencyKeys { max: 16_384, retry_after_ms: 1_001 },
+            ),
+            (ObjectReply::PolicyUnknown, Problem::Unavailable { cause: Cause::Failed }),
+            (ObjectReply::FormatUnknown { newest: 1 }, Problem::Unavailable { cause: Cause::Failed }),
+        ] {
+            assert_eq!(decided(&reply).err(), Some(problem));
+        }
     }
 }

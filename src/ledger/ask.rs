@@ -37,11 +37,13 @@ impl Ledger {
         let mut writes = Writes::default();
         self.end_holds(now);
         self.end_expired(now, &mut writes);
-        let prepared = match request.action {
+        let held = match request.action {
             Action::Hold(_) => self.prepared(asked, request.request_id, id, now)?,
+            // Before it is found among the replays: this try is told of the commit, and counts.
+            Action::Settle(_) => self.commit(asked, id, request.request_id, now)?,
             _ => None,
         };
-        let reply = match prepared {
+        let reply = match held {
             Some(reply) => reply,
             None => match self.replayed(asked, request, now)? {
                 Some(reply) => reply,
@@ -78,7 +80,6 @@ impl Ledger {
             Action::Reserve(verb) if asks_for_any(request) => self.reserve(asked, verb, request, now, id, writes),
             Action::Take(verb) | Action::Reserve(verb) => self.take(asked, verb, request, now),
             Action::Hold(_) => self.prepare(asked, request, now, id),
-            Action::Settle(_) if self.is_held(id) => self.commit(asked, id, now),
             Action::Cancel(_) if self.is_held(id) => self.abort(asked, id, now),
             Action::Settle(_) => self.settle(asked, id, request, now, writes),
             Action::Cancel(_) => self.cancel(asked, id, request, now, writes),

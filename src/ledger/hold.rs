@@ -8,7 +8,8 @@
 //! back, and forgets that the request was answered. A crash in between leaves them taken.
 //!
 //! A client that repeats a batch under its `Idempotency-Key` begins another try, perhaps while the aborts of the first are
-//! still on their way. Both tries share the hold, each under its own id, and it is undone only when both have aborted it.
+//! still on their way. Both tries share the hold, each under its own id. Uncommitted, it ends when both have aborted it. Committed,
+//! it is undone when every try that was told of the commit has aborted it. A try whose frontend crashed before that does not count.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -33,6 +34,8 @@ const HOLD_MS: u64 = 10_000;
 pub(super) struct Hold {
     /// The ids of the tries that share it.
     ids: BTreeSet<u64>,
+    /// Those of them that were told that it is committed.
+    told: BTreeSet<u64>,
     /// When they were held, or taken.
     since: i64,
     is_committed: bool,
@@ -48,6 +51,10 @@ impl Hold {
 
     const fn ends_at(&self) -> i64 {
         self.since.saturating_add_unsigned(HOLD_MS)
+    }
+
+    fn is_of(&self, request_id: Option<RequestId>) -> bool {
+        self.request_id.zip(request_id).is_some_and(|(one, other)| one.id == other.id)
     }
 }
 
@@ -72,7 +79,8 @@ impl Ledger {
         }
         let parts = ReservedPart::all(asked.iter().map(Arc::as_ref), limits.iter().map(tokens));
         let request_id = request.request_id;
-        self.holds.push(Hold { ids: BTreeSet::from([id]), since: now, is_committed: false, request_id, parts });
+        let (ids, told) = (BTreeSet::from([id]), BTreeSet::new());
+        self.holds.push(Hold { ids, told, since: now, is_committed: false, request_id, parts });
         self.hold_reply(asked, id, false, now)
     }
 
@@ -84,8 +92,8 @@ impl Ledger {
         id: u64,
         now: i64,
     ) -> Result<Option<ObjectReply>, LedgerError> {
-        let same = |hold: &Hold| hold.request_id.zip(request_id).is_some_and(|(one, other)| one.id == other.id);
-        let Some(hold) = self.holds.iter_mut().find(|hold| hold.ids.contains(&id) || same(hold)) else {
+        let is_meant = |hold: &&mut Hold| hold.ids.contains(&id) || hold.is_of(request_id);
+        let Some(hold) = self.holds.iter_mut().find(is_meant) else {
             return Ok(None);
         };
         if hold.request_id.map(|id| id.fingerprint) != request_id.map(|id| id.fingerprint) {
@@ -95,11 +103,21 @@ impl Ledger {
         self.hold_reply(asked, id, true, now).map(Some)
     }
 
-    /// Takes what is held, or says again that it was taken.
-    pub(super) fn commit(&mut self, asked: &[Arc<Policy>], id: u64, now: i64) -> Result<ObjectReply, LedgerError> {
-        let Some(hold) = self.holds.iter_mut().find(|hold| hold.ids.contains(&id)) else {
-            return Ok(ObjectReply::NoReservation);
+    /// Takes what is held, or says again that it was taken, perhaps for another try; `None` if there is no hold of that id, or
+    /// committed hold of that request.
+    pub(super) fn commit(
+        &mut self,
+        asked: &[Arc<Policy>],
+        id: u64,
+        request_id: Option<RequestId>,
+        now: i64,
+    ) -> Result<Option<ObjectReply>, LedgerError> {
+        let is_meant = |hold: &&mut Hold| hold.ids.contains(&id) || (hold.is_committed && hold.is_of(request_id));
+        let Some(hold) = self.holds.iter_mut().find(is_meant) else {
+            return Ok(None);
         };
+        hold.ids.insert(id);
+        hold.told.insert(id);
         let is_replayed = std::mem::replace(&mut hold.is_committed, true);
         if !is_replayed {
             hold.since = now;
@@ -115,15 +133,17 @@ impl Ledger {
             self.replays.push(request_id, replay, now);
         }
         let limits = self.standing_of_hold(asked, id, now)?;
-        Ok(ObjectReply::Decided(Decided { is_replayed, ..self.decided(now, limits) }))
+        Ok(Some(ObjectReply::Decided(Decided { is_replayed, ..self.decided(now, limits) })))
     }
 
-    /// Ends a hold for this try. The last of them ends it; if it was committed, that gives the tokens back.
+    /// Ends a hold for this try. The last that counts ends it; if it was committed, that gives the tokens back.
     pub(super) fn abort(&mut self, asked: &[Arc<Policy>], id: u64, now: i64) -> Result<ObjectReply, LedgerError> {
         for hold in &mut self.holds {
             hold.ids.remove(&id);
+            hold.told.remove(&id);
         }
-        let ended = self.holds.extract_if(.., |hold| hold.ids.is_empty()).next();
+        let is_ended = |hold: &mut Hold| if hold.is_committed { hold.told.is_empty() } else { hold.ids.is_empty() };
+        let ended = self.holds.extract_if(.., is_ended).next();
         let undone = ended.filter(|hold| hold.is_committed);
         let mut limits = Vec::new();
         for policy in asked {

@@ -49,6 +49,7 @@ struct Client {
 }
 
 /// One try: what a frontend does for one HTTP request.
+#[expect(clippy::struct_excessive_bools, reason = "they are what has happened to it")]
 pub(crate) struct Try {
     client: usize,
     batch: Batch,

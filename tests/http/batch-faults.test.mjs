@@ -248,10 +248,15 @@ test("a batch that is sent again is answered again and taken once", async () => 
   const first = await batch(requests, id);
   assert.deepEqual([first.status, first.body.replayed], [200, undefined], first.text);
   for (const one of requests) await tollgate.consume({ ...one, cost: 9 });
-  for (let i = 0; i < 3; i++) {
-    const again = await batch(requests, id);
+  // For as long as the first could undo it, the second says that it relies on it.
+  for (const [ms, acts] of [
+    [0, "look look hold hold settle settle"],
+    [9_999, "look look hold hold settle settle"],
+    [10_000, "look look hold hold"],
+  ]) {
+    const again = await batch(requests, { ...id, now: NOW + ms });
     assert.deepEqual([again.status, again.body.replayed], [200, true], again.text);
-    assert.equal(again.headers["x-acts"], "look look hold hold");
+    assert.equal(again.headers["x-acts"], acts, `${ms} ms`);
   }
   assert.deepEqual(await levels(requests), [0, 0]);
 });

@@ -25,8 +25,11 @@ const alarms = (tollgate) => tollgate.stateFiles().find((path) => path.endsWith(
 
 /** Runs the alarms of these objects at this moment. */
 async function runAlarms(tollgate, files, now, headers) {
-  const answer = await tollgate.send({ path: "/alarms", body: JSON.stringify(files.map(idOf)), now, headers });
-  assert.equal(answer.status, 200, `${answer.text}\n${tollgate.log}`);
+  for (let at = 0; at < files.length; at += 20) {
+    const body = JSON.stringify(files.slice(at, at + 20).map(idOf));
+    const answer = await tollgate.send({ path: "/alarms", body, now, headers });
+    assert.equal(answer.status, 200, `${answer.text}\n${tollgate.log}`);
+  }
 }
 
 test("300 keys that were used once leave nothing when their buckets are full again, and nothing is deleted before", async () => {
@@ -93,7 +96,7 @@ test("what is still needed stays, to the millisecond", async () => {
       NOW + 120_000,
       [],
     ],
-    ["an answer that may be replayed", [["consume", { policy: "quick" }, id]], ["b:quick", "i:"], NOW + 100, ["i:"]],
+    ["an answer that may be replayed", [["consume", { policy: "slow" }, id]], ["b:slow", "i:"], NOW + HOUR, ["b:slow"]],
     [
       "a full bucket beside one that is not",
       [
@@ -117,7 +120,7 @@ test("what is still needed stays, to the millisecond", async () => {
     }
     const file = tollgate.databaseFiles().find((file) => !known.has(file));
     const namesNow = () =>
-      contents(file).rows.map(([row]) => row.replace(/^(r:[0-9a-f]{13}|i:[0-9a-f]{16})$/, row.slice(0, 2)));
+      contents(file).rows.map(([row]) => row.replace(/^r:[0-9a-f]{13}$|^i:[0-9a-f]{16}$/, row.slice(0, 2)));
     const [[, { policy }]] = requests;
     const inspect = async (now) =>
       (await tollgate.send({ path: "/v1/inspect", body: JSON.stringify({ policy, key }), now })).text;

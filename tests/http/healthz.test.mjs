@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { assertAnswer } from "./answers.mjs";
-import { TOKEN, start } from "./workerd.mjs";
+import { start, TOKEN } from "./workerd.mjs";
 
 const policies = { api: { rate: 100, period: "1m", capacity: 200 }, once: { rate: 0, period: "1day", capacity: 5 } };
 const tollgate = await start({ policies });
@@ -24,6 +24,6 @@ test("the first request writes the policies to the log, as people read them", as
   assert.equal(
     tollgate.log,
     "policy api: token bucket, 100 per 1m, at most 200 at once and 300 within any 1m\n" +
-      "policy once: token bucket, 0 per 1day, at most 5 at once; WARNING: with a rate of 0 a spent budget never comes back\n",
+      "policy once: token bucket, 0 per 1day, at most 5 at once; WARNING: with a rate of 0 a spent budget never refills\n",
   );
 });

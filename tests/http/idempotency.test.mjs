@@ -117,6 +117,7 @@ test("another request under the same key is 422 and takes nothing; other words f
   for (const isKilled of [false, true]) {
     if (isKilled) await restart();
     for (const [verb, more] of [
+      ["consume", { cost: 1, policy: "other" }],
       ["consume", { cost: 2 }],
       ["consume", { cost: 0 }],
       ["consume", { cost: 1, mode: "up_to" }],
@@ -143,10 +144,9 @@ test("another request under the same key is 422 and takes nothing; other words f
   }
 });
 
-test("it is remembered with the budget that was asked: of others it says nothing", async () => {
+test("it belongs to the key: for another policy it is another request, of other keys it says nothing", async () => {
   for (const ask of [
     { policy: "api", key: "frank" },
-    { policy: "other", key: "frank" },
     { policy: "api", key: "grace" },
   ]) {
     for (const replayed of [undefined, true]) {
@@ -154,6 +154,41 @@ test("it is remembered with the budget that was asked: of others it says nothing
       assert.deepEqual([status, body.replayed, body.remaining], [200, replayed, 9], JSON.stringify(ask));
     }
   }
+});
+
+test("it is good for an hour, and no number of others pushes it out", async () => {
+  const COUNT = 200;
+  const ask = { policy: "once", key: "hour", cost: 1 };
+  const send = (n, at) => tollgate.consume(ask, withId(`hour ${n}`, at));
+  for (let n = 0; n < COUNT; n++) assert.equal((await send(n, 0)).body.replayed, undefined);
+  for (const isKilled of [false, true]) {
+    if (isKilled) await restart();
+    for (let n = 0; n < COUNT; n++) assert.equal((await send(n, 3_599_999)).body.replayed, true, `${n}`);
+  }
+  assert.equal(await left("once", "hour"), 10_000 - COUNT);
+  const { status, body } = await send(0, 2 * 3_600_000);
+  assert.deepEqual([status, body.replayed], [200, undefined], "afterwards it is a new request");
+});
+
+test("a batch is found again in whatever order it names its budgets", async () => {
+  const requests = [
+    { policy: "once", key: "order", cost: 1 },
+    { policy: "api", key: "order", cost: 2 },
+    { policy: "other", key: "order b", cost: 3 },
+  ];
+  const send = async (...order) => {
+    const { status, body } = await tollgate.post(
+      "batch",
+      { requests: order.map((index) => requests[index]) },
+      withId("order"),
+    );
+    return [status, body.replayed, body.results.map(({ cost }) => cost)];
+  };
+  assert.deepEqual(await send(0, 1, 2), [200, undefined, [1, 2, 3]]);
+  assert.deepEqual(await send(2, 1, 0), [200, true, [3, 2, 1]]);
+  await restart();
+  assert.deepEqual(await send(1, 0, 2), [200, true, [2, 1, 3]]);
+  assert.deepEqual([await left("once", "order"), await left("api", "order")], [9_999, 8]);
 });
 
 test("it has 1 to 255 bytes", async () => {
@@ -270,7 +305,7 @@ test("batches sent twice at once are taken once", async () => {
 });
 
 test("killed in the middle, and all sent again: each is charged once", async () => {
-  const REQUESTS = 60; // no more than are remembered
+  const REQUESTS = 60;
   for (let round = 0; round < 3; round++) {
     const ask = { policy: "once", key: `killed ${round}` };
     const send = (n) => tollgate.consume(ask, withId(`killed ${n}`));

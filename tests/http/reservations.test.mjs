@@ -28,6 +28,13 @@ const unknown = problem(
   "this policy and key have no such reservation, or it has expired",
 );
 
+const closed = problem(
+  409,
+  "reservation-closed",
+  "Reservation closed",
+  "this reservation was already closed in another way: settled at another cost, or cancelled",
+);
+
 async function reserve(policy, key, cost, options) {
   const { status, text, body } = await tollgate.consume({ policy, key, cost, mode: "reserve" }, options);
   assert.equal(status, 200, text);
@@ -94,9 +101,10 @@ test("cancelled, everything is given back", async () => {
   assert.deepEqual(await standing("keep", "cancels"), [20, 0]);
 });
 
-test("each id is good once, and only for its policy and key", async () => {
+test("each id is good once, and only for its policy and key; the same again is a replay", async () => {
   const of = { policy: "keep", key: "bob" };
   const settle = (reservation, ask = of) => tollgate.post("settle", { ...ask, reservation, cost: 1 });
+  const settleAsReserved = (reservation) => tollgate.post("settle", { ...of, reservation });
   const cancel = (reservation, ask = of) => tollgate.post("cancel", { ...ask, reservation });
   const ids = [];
   for (let i = 0; i < 4; i++) ids.push((await reserve("keep", "bob", 4)).reservation);
@@ -109,26 +117,47 @@ test("each id is good once, and only for its policy and key", async () => {
   }
   for (const id of ["0000000000000", "fffffffffffff", "1"]) assertAnswer(await settle(id), unknown, id);
   assert.deepEqual(await standing("keep", "bob"), [4, 5], "nothing has changed");
-  for (const [first, second, id, left] of [
-    [settle, settle, ids[0], 7],
-    [settle, cancel, ids[1], 10],
-    [cancel, settle, ids[2], 14],
-    [cancel, cancel, ids[3], 18],
+  const ends = [settle, cancel, settleAsReserved];
+  for (const [end, id, left] of [
+    [settle, ids[0], 7],
+    [cancel, ids[1], 11],
+    [settleAsReserved, ids[2], 11],
+    [cancel, ids[3], 15],
   ]) {
-    assert.equal((await first(id)).status, 200);
-    for (let i = 0; i < 2; i++) assertAnswer(await second(id), unknown, id);
+    const first = await end(id);
+    assert.equal(first.status, 200, first.text);
+    for (let i = 0; i < 2; i++) {
+      const again = await end(id);
+      assert.deepEqual([again.status, again.body], [200, { ...first.body, replayed: true }]);
+      for (const other of ends.filter((other) => other !== end)) assertAnswer(await other(id), closed, id);
+    }
     assert.equal((await standing("keep", "bob"))[0], left);
   }
 });
 
-test("of many concurrent settles one succeeds", async () => {
+test("settled without a cost it has cost what was reserved", async () => {
+  const ask = { policy: "pair", key: "judy" };
+  const cost = { requests: 1, tokens: 60 };
+  const { reservation } = (await tollgate.consume({ ...ask, mode: "reserve", cost })).body;
+  const { status, body } = await tollgate.post("settle", { ...ask, reservation });
+  assert.equal(status, 200);
+  assert.deepEqual(
+    body.limits.map(({ name, cost, tokens, remaining }) => [name, cost, tokens, remaining]),
+    [
+      ["requests", 1, 1, 9],
+      ["tokens", 60, 60, 40],
+    ],
+  );
+});
+
+test("of many who settle or cancel at once, one way succeeds", async () => {
   const { reservation } = await reserve("keep", "race", 10);
   const ends = Array.from({ length: 32 }, (_, index) => {
     const ask = { policy: "keep", key: "race", reservation };
     return index % 2 ? tollgate.post("cancel", ask) : tollgate.post("settle", { ...ask, cost: 0 });
   });
   const statuses = (await Promise.all(ends)).map(({ status }) => status).sort();
-  assert.deepEqual(statuses, [200, ...Array(31).fill(404)]);
+  assert.deepEqual(statuses, [...Array(16).fill(200), ...Array(16).fill(409)]);
   assert.deepEqual(await standing("keep", "race"), [20, 0]);
 });
 
@@ -225,7 +254,7 @@ test("a key has a thousand open reservations at most", async () => {
   await reserve("many", "henry", 1);
 });
 
-test("open reservations outlast kill -9, and so does their end", async () => {
+test("open reservations outlast kill -9, and so does what became of them", async () => {
   const restart = async () => {
     await tollgate.kill();
     await tollgate.restart();
@@ -243,12 +272,20 @@ test("open reservations outlast kill -9, and so does their end", async () => {
     const cost = end === "settle" ? 1 : undefined;
     if (end !== "none") assert.equal((await tollgate.post(end, { ...of, reservation, cost })).status, 200, of.key);
   }
-  await restart(); // those that nobody ends end while nothing runs
+  await restart(); // unsettled ones expire while nothing runs
   for (const { of, end, reservation } of open) {
     const left = { settle: 19, cancel: 20, none: of.policy === "keep" ? 15 : 20 }[end];
     const options = { now: NOW + 10_000 };
-    assertAnswer(await tollgate.post("settle", { ...of, reservation, cost: 9 }, options), unknown, of.key);
-    assertAnswer(await tollgate.post("cancel", { ...of, reservation }, options), unknown, of.key);
+    const settle = (cost) => tollgate.post("settle", { ...of, reservation, cost }, options);
+    const cancel = () => tollgate.post("cancel", { ...of, reservation }, options);
+    const refused = end === "none" ? unknown : closed;
+    assertAnswer(await settle(9), refused, of.key);
+    if (end !== "settle") assertAnswer(await settle(1), refused, of.key);
+    if (end !== "cancel") assertAnswer(await cancel(), refused, of.key);
+    if (end !== "none") {
+      const { status, body } = await { settle: () => settle(1), cancel }[end]();
+      assert.deepEqual([status, body.replayed, body.tokens], [200, true, { settle: 1, cancel: 5 }[end]], of.key);
+    }
     assert.deepEqual(await standing(of.policy, of.key, options), [left, 0], of.key);
   }
 });

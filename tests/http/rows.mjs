@@ -23,7 +23,7 @@ export function execute(file, ...statements) {
   database.close();
 }
 
-/** The parts of a bucket's row, as src/ledger/row.rs has them. */
+/** The parts of a bucket's row, as src/ledger/row.rs has them; `rest` is what a later version may add. */
 export function parseBucket(row) {
   const bytes = Buffer.from(row);
   const recordAt = 3 + bytes.readUInt16LE(1);
@@ -33,17 +33,18 @@ export function parseBucket(row) {
     return [bytes.readBigInt64LE(statesAt + 16 * i), bytes.readBigInt64LE(statesAt + 16 * i + 8)];
   });
   const numbers = bytes.subarray(3, recordAt).toString();
-  return { format: bytes[0], numbers, recordFormat: bytes[recordAt + 1], version, states };
+  const rest = bytes.subarray(statesAt + 16 * count);
+  return { format: bytes[0], numbers, recordFormat: bytes[recordAt + 1], version, states, rest };
 }
 
 /** The row of these parts. */
-export function bucketRow({ format, numbers, recordFormat, version, states }) {
+export function bucketRow({ format, numbers, recordFormat, version, states, rest }) {
   const integers = Buffer.alloc(8 + 16 * states.length);
   integers.writeBigUInt64LE(version);
-  states.flat().forEach((integer, i) => integers.writeBigInt64LE(integer, 8 + 8 * i));
+  for (const [i, integer] of states.flat().entries()) integers.writeBigInt64LE(integer, 8 + 8 * i);
   const text = Buffer.from(numbers);
   const head = Buffer.from([format, text.length & 255, text.length >> 8]);
-  return Buffer.concat([head, text, Buffer.from([states.length, recordFormat]), integers]);
+  return Buffer.concat([head, text, Buffer.from([states.length, recordFormat]), integers, rest]);
 }
 
 /** Not `v8.serialize`, which writes bytes in a way of Node's own. */

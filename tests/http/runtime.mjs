@@ -37,14 +37,14 @@ export class Runtime {
    * names by which they import each other; the first is the main one. A binding is what the schema of workerd says, but
    * for its name. With `keepsObjects` no object is evicted, as it would be when nobody asks it for 10 seconds.
    * `before` is another Worker, `{ modules, bindings }`, that is asked instead; `service = "main"` binds this one to it.
-   * `beside` are further Workers by their names, which `before` may ask too. `flags` are compatibility flags, `v8Flags` those of
-   * the JavaScript engine.
+   * `beside` are further Workers by their names, which `before` may ask too. `flags` are compatibility flags, which may be
+   * experimental, `v8Flags` those of the JavaScript engine.
    */
   async start(worker) {
     const config = join(this.#folder, "config.capnp");
     writeFileSync(config, configText(worker, this.#folder, this.stateFolder));
     // Not node_modules/.bin/workerd: that is a wrapper, and killing it would leave workerd alive.
-    const child = spawn(WORKERD, ["serve", config, "--control-fd=3", "--experimental"], {
+    const child = spawn(WORKERD, ["serve", config, "--control-fd=3", ...(worker.flags ? ["--experimental"] : [])], {
       stdio: ["ignore", "pipe", "pipe", "pipe"],
     });
     this.#process = child;

@@ -1,6 +1,6 @@
 // The shared vectors, tests/vectors/*.json, through HTTP.
 import assert from "node:assert/strict";
-import { readFileSync, readdirSync } from "node:fs";
+import { readdirSync, readFileSync } from "node:fs";
 import { test } from "node:test";
 import { start } from "./workerd.mjs";
 

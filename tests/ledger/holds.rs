@@ -62,27 +62,77 @@ fn a_committed_hold_stays_taken_and_is_remembered() {
     assert_eq!(world.levels(), [6]);
 }
 
-/// The first try fails elsewhere, and its abort comes late.
+/// Two tries of a batch share a hold. Who has aborted, and in between committed, decides what is left of it.
 #[test]
-fn an_abort_of_one_try_does_not_undo_what_another_try_of_the_batch_builds_on() {
+fn a_shared_hold_is_undone_when_every_try_that_committed_it_has_aborted() {
+    const HELD_BY_BOTH: [Action; 2] = [Action::Hold(3), Action::Hold(4)];
+    let [commit, abort] = [Action::Settle as fn(u64) -> Action, Action::Cancel];
+    let table = [
+        // what the tries 3 and 4 do then     left
+        (vec![abort(3)], 196), // still held for the other
+        (vec![abort(3), abort(4)], 200),
+        (vec![abort(3), commit(4)], 196),
+        (vec![abort(3), commit(4), abort(3)], 196), // late, and once more
+        (vec![commit(3), commit(4), abort(3)], 196),
+        (vec![commit(3), commit(4), abort(3), abort(4)], 200),
+        (vec![commit(4), abort(4)], 200), // the frontend of the other has crashed
+        (vec![commit(3), abort(3)], 200), // the other has not committed yet, and will hear that it is too late
+    ];
     let policies = policies();
-    for is_committed_before in [false, true] {
+    for (actions, left) in table {
         let mut world = World::new(&policies, "budget");
-        world.decided_once(Action::Hold(3), vec![4], 6);
-        if is_committed_before {
-            world.ask(Action::Settle(3), None, None);
+        for action in HELD_BY_BOTH {
+            assert!(world.decided_once(action, vec![4], 6).reservation.is_some());
         }
-        let second = world.decided_once(Action::Hold(4), vec![4], 6);
-        assert_eq!((second.is_replayed, second.reservation.map(|reserved| reserved.id)), (true, Some(4)));
-        world.ask(Action::Cancel(3), None, None);
-        assert_eq!(decided(world.ask(Action::Settle(4), None, None)).is_replayed, is_committed_before);
-        world.ask(Action::Cancel(3), None, None);
-        assert_eq!(world.levels(), [196]);
-        // Unless the second try aborts it too.
-        world.ask(Action::Cancel(4), None, None);
-        assert_eq!(world.levels(), [200]);
-        assert!(!world.decided_once(Action::Hold(5), vec![4], 6).is_replayed);
+        for &action in &actions {
+            world.ask(action, None, None);
+        }
+        assert_eq!(world.levels(), [left], "{actions:?}");
+        if left == 200 {
+            assert_eq!(world.ask(commit(4), None, None), ObjectReply::NoReservation, "{actions:?}");
+            assert!(!world.decided_once(Action::Hold(5), vec![4], 6).is_replayed);
+        }
     }
+}
+
+/// Its own hold was lost in a crash, and another try has held and committed since.
+#[test]
+fn a_commit_is_not_undone_once_any_try_was_told_of_it() {
+    let policies = policies();
+    let mut world = World::new(&policies, "budget");
+    world.decided_once(Action::Hold(3), vec![4], 6);
+    world.crash(0);
+    world.decided_once(Action::Hold(4), vec![4], 6);
+    for (id, is_replayed) in [(4, false), (3, true)] {
+        let committed = decided(world.ask(Action::Settle(id), None, Some(request_id(6, 0))));
+        assert_eq!(committed.is_replayed, is_replayed);
+    }
+    world.ask(Action::Cancel(4), None, None);
+    assert_eq!(world.levels(), [196]);
+    world.ask(Action::Cancel(3), None, None);
+    assert_eq!(world.levels(), [200]);
+}
+
+/// Its abort was lost, or its frontend has crashed.
+#[test]
+fn a_try_that_was_never_told_of_the_commit_does_not_keep_another_from_undoing_it() {
+    let policies = policies();
+    let mut world = World::new(&policies, "budget");
+    world.decided_once(Action::Hold(3), vec![4], 6);
+    world.decided_once(Action::Hold(4), vec![4], 6);
+    world.ask(Action::Settle(4), None, Some(request_id(6, 0)));
+    world.ask(Action::Cancel(4), None, None);
+    assert_eq!(world.levels(), [200]);
+    assert_eq!(world.ask(Action::Settle(3), None, Some(request_id(6, 0))), ObjectReply::NoReservation);
+    // Told by its own commit, which is answered as the other's, it does.
+    world.decided_once(Action::Hold(5), vec![4], 6);
+    world.decided_once(Action::Hold(6), vec![4], 6);
+    for (id, is_replayed) in [(5, false), (6, true)] {
+        let committed = decided(world.ask(Action::Settle(id), None, Some(request_id(6, 0))));
+        assert_eq!(committed.is_replayed, is_replayed);
+    }
+    world.ask(Action::Cancel(5), None, None);
+    assert_eq!(world.levels(), [196]);
 }
 
 #[test]

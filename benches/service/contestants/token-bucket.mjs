@@ -49,35 +49,30 @@ export class KeyObject extends DurableObject {
     const now = Date.now();
     const { level: before, at } = this.buckets.get(name) ?? { level: capacity, at: now };
     const level = Math.min(capacity, before + (Math.max(0, now - at) * rate) / periodMs);
-    if (cost > level) {
-      const retryAt = now + Math.ceil(((cost - level) * periodMs) / rate);
-      const resetAt = now + Math.ceil(((capacity - level) * periodMs) / rate);
-      return { allowed: false, remaining: Math.floor(level), now, resetAt, retryAt };
-    }
-    const left = level - cost;
+    const allowed = cost <= level;
+    const left = allowed ? level - cost : level;
+    const risesAt = (target) => now + Math.ceil(((target - left) * periodMs) / rate);
+    const remaining = Math.floor(left);
+    const answer = { allowed, remaining, now, resetAt: risesAt(capacity), nextAt: risesAt(remaining + 1) };
+    if (!allowed) return { ...answer, retryAt: risesAt(cost) };
     this.save(name, left, now);
     this.buckets.set(name, { level: left, at: now });
-    return {
-      allowed: true,
-      remaining: Math.floor(left),
-      now,
-      resetAt: now + Math.ceil(((capacity - left) * periodMs) / rate),
-    };
+    return answer;
   }
 
   save() {}
 }
 
-function answer(policy, cost, { allowed, remaining, now, resetAt, retryAt }) {
+function answer(policy, cost, { allowed, remaining, now, resetAt, nextAt, retryAt }) {
   const { name, capacity, field } = policy;
   const near = remaining * 5 < capacity;
   const verdict = { allowed, policy: name, cost, limit: capacity, remaining, near_limit: near, now, reset_at: resetAt };
-  const nextS = Math.ceil(((allowed ? resetAt : retryAt) - now) / 1_000);
+  const seconds = (moment) => Math.ceil((moment - now) / 1_000);
   const headers = {
     ...HEADERS,
     "content-type": "application/json",
     "ratelimit-policy": field,
-    ratelimit: `"${name}";r=${remaining};t=${nextS}`,
+    ratelimit: `"${name}";r=${remaining};t=${seconds(nextAt)}`,
   };
   if (allowed) return new Response(JSON.stringify(verdict), { headers });
   const ms = retryAt - now;
@@ -85,14 +80,14 @@ function answer(policy, cost, { allowed, remaining, now, resetAt, retryAt }) {
     type: "https://iana.org/assignments/http-problem-types#quota-exceeded",
     title: "Quota exceeded",
     status: 429,
-    detail: `policy ${name} has ${remaining} of ${capacity} tokens left and the cost is ${cost}; enough will have come back in ${ms} ms`,
+    detail: `policy ${name} has ${remaining} of ${capacity} tokens left and the cost is ${cost}; retry in ${ms} ms`,
     "violated-policies": [name],
     ...verdict,
     retry_at: retryAt,
     retry_after_ms: ms,
   };
   headers["content-type"] = "application/problem+json";
-  headers["retry-after"] = String(nextS);
+  headers["retry-after"] = String(seconds(retryAt));
   return new Response(JSON.stringify(body), { status: 429, headers });
 }
 
