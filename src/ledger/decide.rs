@@ -64,12 +64,15 @@ impl Ledger {
             for (index, ((state, part), &held)) in
                 bucket.states.iter_mut().zip(decided.by_ref()).zip(&holds.held).enumerate()
             {
-                let after = if !takes || held == 0 {
-                    if decision.is_allow() && !apply { *state } else { part.state }
-                } else if apply && tokens_of(part.decision) > 0 && decision.is_allow() {
+                let after = if decision.is_allow() && !apply {
+                    *state
+                } else if !takes || held == 0 {
+                    part.state
+                } else if decision.is_allow() && tokens_of(part.decision) > 0 {
                     part.limit.raised(&part.state, held)
                 } else {
-                    *state
+                    // As a refusal leaves it, or a request for nothing: it follows a clock that stepped back far.
+                    part.limit.decide(*state, now, 0, Verb::Refund).1
                 };
                 let own = if takes && !part.decision.is_allow() {
                     holds.sooner(part.decision, index, |left| {

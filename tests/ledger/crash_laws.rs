@@ -275,6 +275,17 @@ mod found {
         follow("two", &steps);
     }
 
+    /// While tokens were held, a bucket did not follow a clock that had stepped back far.
+    #[test]
+    fn after_more_than_a_minute_back_a_bucket_follows_the_clock_whatever_is_held() {
+        let nothing = Step::Reserve([0; 2], None);
+        let back =
+            [take(CONSUME, 1), Step::Wait(-45_902), Step::Wait(-14_099), Step::Hold([1, 0]), nothing, Step::Wait(100)];
+        follow("block", &back);
+        let refused = [take(CONSUME, 1), Step::Wait(-60_001), Step::Hold([1, 0]), take(CONSUME, 60), Step::Wait(100)];
+        follow("block", &refused);
+    }
+
     #[test]
     fn after_more_than_a_minute_back_a_reservation_of_nothing_opens_the_window_again() {
         let steps = [take(CONSUME, 0), Step::Wait(-21_273), Step::Reserve([1; 2], None), Step::Wait(-38_728)];
