@@ -1,4 +1,4 @@
-// What README.md and docs/http.md show works as it is written: their requests one after the other, and their policies.
+// What README.md and the pages of docs show works as it is written: their requests one after the other, and their policies.
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
@@ -58,8 +58,8 @@ test("docs/http.md shows every endpoint, and answers with the members that they 
   assert.ok(shown >= 5, `${shown} answers are shown`);
 });
 
-test("the README's policies have no errors", async () => {
-  const toml = blocks("README.md", "toml").find((text) => text.includes("[vars.POLICIES"));
+test("the policies of docs/policies.md have no errors", async () => {
+  const toml = blocks("docs/policies.md", "toml").find((text) => text.includes("[vars.POLICIES"));
   const config = join(folder, "wrangler.toml");
   writeFileSync(config, `name = "readme"\nmain = "none.mjs"\ncompatibility_date = "2026-11-01"\n${toml}`);
   const tollgate = await start({ policies: readConfig({ config }).vars.POLICIES });
