@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::page::{Grant, Replay};
 use super::replays::MAX_REQUEST_IDS;
-use super::reserve::reservation_row;
+use super::reservation::reservation_row;
 use super::{Ledger, LedgerError};
 use crate::limit::Decision;
 use crate::policy::Policy;

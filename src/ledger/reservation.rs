@@ -15,6 +15,7 @@
 //!
 //! The version before this one stored holds as well, with 2 as byte 1. They are deleted: see `hold.rs`.
 
+use super::RESERVATION;
 use super::bytes::Bytes;
 use crate::policy::Policy;
 
@@ -128,6 +129,11 @@ impl Reservation {
         }
         Some(Stored::Open(Self { opened_at, expires_at, end, parts }))
     }
+}
+
+/// The name of its row.
+pub(super) fn reservation_row(id: u64) -> String {
+    format!("{RESERVATION}{id:013x}")
 }
 
 const FORMAT: u8 = 1;

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use super::decide::tokens;
 use super::page::{Closed, How, Replay};
 use super::replay::grants_of;
-use super::reservation::{End, Reservation, ReservedPart};
+use super::reservation::{End, Reservation, ReservedPart, reservation_row};
 use super::row::StoredRow;
-use super::{Ledger, LedgerError, RESERVATION, Slot, Writes};
+use super::{Ledger, LedgerError, Slot, Writes};
 use crate::limit::{Decision, Verb};
 use crate::policy::{Policy, Unsettled};
 use crate::protocol::{Decided, LimitAnswer, ObjectReply, ObjectRequest, Reserved};
@@ -243,7 +243,3 @@ fn is_of<'a>(asked: &[Arc<Policy>], names: impl Iterator<Item = &'a str>) -> boo
 
 /// 52 bits: exact as a JavaScript number.
 const MAX_ID: u64 = (1 << 52) - 1;
-
-pub(super) fn reservation_row(id: u64) -> String {
-    format!("{RESERVATION}{id:013x}")
-}

@@ -24,5 +24,6 @@ mod stored;
 pub use error::PolicyError;
 pub use named::{NamedLimit, Policy, ReservationTerms, Unsettled};
 pub use on_error::{Cause, OnError};
-pub use parse::{MAX_LIMITS, Policies};
+pub use parse::Policies;
+pub use reader::MAX_LIMITS;
 pub use stored::{StoredConfigError, numbers_of, stored_limits};

@@ -78,9 +78,6 @@ impl Policies {
     }
 }
 
-/// The most limits of one policy. Each is decided and answered with every request; four is the most that we have seen.
-pub const MAX_LIMITS: usize = 8;
-
 const POLICY_FIELDS: [&str; 3] = ["on_error", "reservation_ttl", "unsettled"];
 
 /// Ten minutes: longer than nearly every answer of a language model takes.

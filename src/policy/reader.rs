@@ -7,8 +7,10 @@ use serde_json::{Map, Value};
 use super::error::PolicyError;
 use super::named::NamedLimit;
 use super::on_error::{Cause, OnError};
-use super::parse::MAX_LIMITS;
 use crate::limit::{Config, ConfigError, Kind, Limit, MAX_SPAN_MS, MAX_TOKENS};
+
+/// The most limits of one policy. Each is decided and answered with every request; four is the most that we have seen.
+pub const MAX_LIMITS: usize = 8;
 
 /// Reads the fields of one table and collects what is wrong with them.
 pub(super) struct Reader<'a> {
