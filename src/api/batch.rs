@@ -1,5 +1,7 @@
 //! What the objects of a batch decided, as one response.
 
+use std::collections::BTreeMap;
+
 use serde::Serialize;
 
 use super::answer::decided;
@@ -19,7 +21,7 @@ impl ResolvedRequest {
     /// # Errors
     /// The problem that one of the replies is, and [`Problem::Unavailable`] if none refused and one did not answer.
     pub fn batch_reply(&self, calls: &[(&[usize], Result<ObjectReply, Cause>)]) -> Result<Reply, Problem> {
-        let mut items = Vec::new();
+        let mut items = BTreeMap::new();
         let mut unanswered = None;
         for (indices, reply) in calls {
             let decided = match reply {
@@ -38,10 +40,10 @@ impl ResolvedRequest {
                     Ok(decided) => Ok((item.answers(own)?, decided)),
                     Err(cause) => Err(cause),
                 };
-                items.push((index, item, decision));
+                _ = items.insert(index, (index, item, decision));
             }
         }
-        items.sort_by_key(|(index, ..)| *index);
+        let items: Vec<_> = items.into_values().collect();
         let response = self.response(&items);
         match unanswered {
             Some(cause) if response.allowed => Err(Problem::Unavailable { cause }),

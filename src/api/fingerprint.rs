@@ -3,6 +3,8 @@
 //! It is worked out from the request as its client wrote it, not from what the frontend makes of it. So it stays the same
 //! when a deployment changes policies, or how frontends and objects talk, and a client may repeat its request after that.
 
+use std::collections::BTreeSet;
+
 use sha2::{Digest, Sha256};
 
 use super::cost::Cost;
@@ -21,9 +23,9 @@ impl Request<'_> {
     /// another version.
     #[must_use]
     pub fn fingerprint(&self, object_names: &[String]) -> u64 {
-        let mut items: Vec<_> =
-            self.items.iter().zip(object_names).map(|(item, name)| self.encode(item, name)).collect();
-        items.sort_unstable();
+        // No two items are alike: a batch of such is refused.
+        let items = self.items.iter().zip(object_names).map(|(item, name)| self.encode(item, name));
+        let items: BTreeSet<_> = items.collect();
         let mut hash = Sha256::new_with_prefix(VERSION);
         hash.update(text(self.endpoint.path()));
         hash.update(self.encode_action());
@@ -62,9 +64,7 @@ impl Request<'_> {
             }
             Some(Cost::ByLimit(costs)) => {
                 bytes.push(2);
-                let mut costs: Vec<_> = costs.iter().collect();
-                costs.sort_unstable();
-                for (name, cost) in costs {
+                for (name, cost) in costs.iter().collect::<BTreeSet<_>>() {
                     bytes.extend(text(name));
                     bytes.extend(cost.to_le_bytes());
                 }

@@ -11,7 +11,7 @@
 //! still on their way. Both tries share the hold, each under its own id. Uncommitted, it ends when both have aborted it. Committed,
 //! it is undone when every try that has committed it has aborted it: one whose frontend crashed before its commit never aborts.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::bucket::Need;
@@ -188,9 +188,9 @@ impl Ledger {
 
     /// What is held of each limit of `policy`, and when that ends, soonest first.
     pub(super) fn holds_of(&self, policy: &Policy) -> Vec<(i64, Vec<u64>)> {
-        let mut holds: Vec<_> = self.holds.iter().filter(|hold| !hold.is_committed).collect();
-        holds.sort_by_key(|hold| hold.since);
-        let parts = holds.iter().flat_map(|hold| hold.parts.iter().map(|part| (hold.ends_at(), part)));
+        let holds = self.holds.iter().enumerate().filter(|(_, hold)| !hold.is_committed);
+        let holds: BTreeMap<_, _> = holds.map(|(index, hold)| ((hold.since, index), hold)).collect();
+        let parts = holds.values().flat_map(|hold| hold.parts.iter().map(|part| (hold.ends_at(), part)));
         parts.filter(|(_, part)| part.policy == policy.name()).map(|(at, part)| (at, part.tokens(policy))).collect()
     }
 
