@@ -26,7 +26,7 @@ pub(super) struct Reservation {
     pub(super) expires_at: i64,
     /// What becomes of it when it expires.
     pub(super) end: End,
-    /// The policies it is of.
+    /// Its policies.
     pub(super) parts: Vec<ReservedPart>,
 }
 
@@ -39,7 +39,7 @@ pub(super) enum End {
     Refunded,
 }
 
-/// What is reserved of one policy.
+/// What is reserved under one policy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct ReservedPart {
     pub(super) policy: String,
