@@ -22,14 +22,14 @@ pub enum Cost<'a> {
 }
 
 impl Cost<'_> {
-    /// What an operation asks for where its request does not say.
+    /// The cost of a request that does not give one.
     pub(super) const DEFAULT: Self = Self::Each(1);
 
     /// The cost of each limit of `policy`, in its order.
     ///
     /// # Errors
-    /// [`Problem::BadRequest`] when a limit is named that is not there, or one is not named, and
-    /// [`Problem::CostTooLarge`] for more than `verb` could ever grant.
+    /// [`Problem::BadRequest`] if an unknown limit is named or a limit is missing, and [`Problem::CostTooLarge`] for
+    /// more than `verb` could ever grant.
     pub fn of(&self, policy: &Policy, verb: Verb) -> Result<Vec<u64>, Problem> {
         let costs = self.by_limit(policy)?;
         for (limit, &cost) in policy.limits().iter().zip(&costs) {

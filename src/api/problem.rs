@@ -9,13 +9,13 @@ use super::request::MAX_BODY_LEN;
 use super::text::shown;
 use crate::policy::Cause;
 
-/// Why a request gets no decision. A refusal is not a problem in this sense but an answer.
+/// Why a request gets no decision. A refusal is a decision, not a problem in this sense.
 #[expect(missing_docs, reason = "the sentence of a variant says what its numbers are")]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Problem {
     /// The body is not a valid request.
     BadRequest { detail: String },
-    /// More tokens than the limit could ever grant at once.
+    /// The cost is more than the limit could ever grant at once.
     CostTooLarge { limit: String, cost: u64, max: u64 },
     /// No credentials, or wrong ones.
     Unauthorized,
@@ -73,7 +73,7 @@ impl Problem {
             Self::TooManyIdempotencyKeys { retry_after_ms, .. } => {
                 reply.with("retry-after", seconds(*retry_after_ms).to_string())
             }
-            // When it will be back is unknown, and less than a second is not worth saying.
+            // Nothing says when it will be back; a second is the shortest `Retry-After` worth sending.
             Self::Unavailable { .. } => reply.with("retry-after", "1"),
             _ => reply,
         }

@@ -155,7 +155,7 @@ impl Verdict<'_> {
 }
 
 impl Details<'_> {
-    /// Whether this limit tells more of the whole than `other`: it refused, for longer, or has the smaller share left.
+    /// Whether this limit, rather than `other`, decides: it refused, refused for longer, or has the smaller share left.
     fn outweighs(&self, other: &Self) -> bool {
         let never = |details: &Self| !details.allowed && details.retry_at.is_none();
         let rank = |details: &Self| (never(details), !details.allowed, details.retry_at);

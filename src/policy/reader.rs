@@ -1,4 +1,4 @@
-//! One table of fields, read with everything that is wrong with them.
+//! Reads one table of fields and reports every error in it.
 
 use std::collections::BTreeSet;
 
@@ -12,7 +12,7 @@ use crate::limit::{Config, ConfigError, Kind, Limit, MAX_SPAN_MS, MAX_TOKENS};
 /// The most limits of one policy. Each is decided and answered with every request; four is the most that we have seen.
 pub const MAX_LIMITS: usize = 8;
 
-/// Reads the fields of one table and collects what is wrong with them.
+/// Reads the fields of one table and collects all errors.
 pub(super) struct Reader<'a> {
     pub(super) place: String,
     pub(super) fields: &'a Map<String, Value>,

@@ -213,7 +213,7 @@ test("a panic fails its own request only: budgets and reservations are what they
   await tollgate.consume({ ...of, cost: 2 });
   for (let round = 0; round < 3; round++) {
     assertAnswered(await tollgate.consume(of, { now: "boom" }), unavailable("failed", 0), `panic ${round}`);
-    await tollgate.logged('"boom" is no moment');
+    await tollgate.logged('"boom" is not a moment');
     assert.deepEqual(await remaining("closed", "panic"), [4, 1], `after panic ${round}`);
     assert.equal((await tollgate.consume({ policy: "closed", key: `panic ${round}` })).status, 200);
   }
