@@ -13,7 +13,7 @@ test("any other media type, and none", async () => {
     ["", ""],
     [";charset=utf-8", ""],
     ["text/plain", "text/plain"],
-    ["text/plain;charset=UTF-8", "text/plain"], // what fetch sends if nobody says otherwise
+    ["text/plain;charset=UTF-8", "text/plain"], // fetch's default for text
     ["text/json", "text/json"],
     ["application/jsonp", "application/jsonp"],
     ["application/json-seq", "application/json-seq"],

@@ -1,4 +1,4 @@
-//! Forgetting what need not be kept.
+//! Deleting what is no longer needed.
 
 use std::sync::Arc;
 
@@ -131,7 +131,7 @@ fn a_row_that_cannot_be_read_breaks_only_what_needs_it() {
     assert!(ask(&block, &settle(bad)).is_err());
     assert!(matches!(ask(&block, &settle(good)), Ok(ObjectReply::Decided(_))));
     assert!(matches!(ask(&block, &consume), Ok(ObjectReply::Decided(_))));
-    // They are neither deleted nor looked at more often than every month.
+    // They are neither deleted nor checked more than once a month.
     world.now = START + DAY_MS;
     world.clean();
     world.crash(0);
@@ -141,9 +141,9 @@ fn a_row_that_cannot_be_read_breaks_only_what_needs_it() {
     assert_eq!(world.alarm_at, Some(world.now + 30 * DAY_MS));
 }
 
-/// Each alarm that finds the bucket of an expired reservation unreadable comes after twice the time.
+/// While the bucket of an expired reservation is unreadable, each alarm waits twice as long as the last.
 #[test]
-fn a_reservation_whose_bucket_cannot_be_read_is_looked_at_less_and_less() {
+fn alarms_for_a_reservation_whose_bucket_cannot_be_read_back_off() {
     let policies = policies();
     let mut world = World::new(&policies, "each");
     let reserve = Action::Reserve(Verb::Reserve { max_wait_ms: None });

@@ -1,7 +1,7 @@
 //! Laws about any sequence of requests, clock steps, and crashes at any moment.
 //!
-//! The model is a bucket in memory that never crashes, and to which everything that was granted happens too. The ledger may
-//! be below it, by what crashes cost, and never above: then it could grant what the exact model would not.
+//! The model is a bucket in memory that never crashes and repeats every grant. The ledger may be below it, by what
+//! crashes cost, but never above: then it could grant what the exact model would not.
 //!
 //! A clock that stepped back shows some milliseconds twice. A bucket in memory credits them once, except after a step of more
 //! than a minute; a bucket that was full and forgotten, or never stored, begins anew at the earlier moment and credits

@@ -1,4 +1,4 @@
-//! Sequences of steps: what clients ask, what the clock does, what storage has received, and when the process ends.
+//! Sequences of steps: requests, clock steps, rows that reach storage, and crashes.
 
 use proptest::prelude::*;
 

@@ -101,7 +101,7 @@ impl World {
         assert!(self.storage.is_empty() || self.alarm_at.is_some(), "rows have an alarm");
     }
 
-    /// The first `count` rows in flight are there for good.
+    /// The first `count` rows in flight are persisted.
     pub(crate) fn arrive(&mut self, count: usize) {
         for background in self.in_flight.drain(..count.min(self.in_flight.len())) {
             self.ledger.confirm(&background.name, background.ticket);
@@ -157,7 +157,7 @@ impl World {
     /// What is left of each limit, in whole tokens rounded down; negative when in debt.
     pub(crate) fn levels(&mut self) -> Vec<i64> {
         let zeros = vec![0; self.policy.limits().len()];
-        // To give back nothing is never refused, so this changes nothing.
+        // A refund of 0 is never refused and changes nothing.
         self.decided(Action::Look(Verb::Refund), zeros)
             .limits
             .iter()
