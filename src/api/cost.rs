@@ -12,12 +12,12 @@ use super::text::shown;
 use crate::limit::{MAX_TOKENS, Verb};
 use crate::policy::{MAX_LIMITS, Policy};
 
-/// How many tokens are asked for.
+/// How many tokens a request asks for.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Cost<'a> {
-    /// So many of each limit: 0 to [`MAX_TOKENS`].
+    /// The same cost for each limit: 0 to [`MAX_TOKENS`].
     Each(u64),
-    /// So many of the limit of this name.
+    /// A cost for each named limit.
     ByLimit(Vec<(Cow<'a, str>, u64)>),
 }
 

@@ -34,7 +34,7 @@ pub struct Batch {
 /// A call to make now.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ObjectCall {
-    /// Which object, by its place in the batch.
+    /// The object, by its position in the batch.
     pub object: usize,
     /// What it is asked.
     pub request: ObjectRequest,
@@ -106,7 +106,7 @@ struct Call {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Step {
-    /// The request itself, of the only object.
+    /// The request itself, to a single object.
     Ask,
     Peek,
     Hold,
@@ -164,7 +164,7 @@ impl Batch {
             let is_repeated = call.is_repeated || result.is_err();
             object.call = Some(Call { is_repeated, ..Call::new(call.step) });
         } else if is_abort {
-            object.hold = None; // what could not be given up ends by itself
+            object.hold = None; // a hold that could not be aborted expires
         } else {
             object.heard(call.step, result);
         }

@@ -24,13 +24,13 @@ use crate::policy::Policy;
 pub(super) struct Reservation {
     pub(super) opened_at: i64,
     pub(super) expires_at: i64,
-    /// What becomes of it when it expires.
+    /// What happens when it expires.
     pub(super) end: End,
     /// Its policies.
     pub(super) parts: Vec<ReservedPart>,
 }
 
-/// What becomes of an unsettled reservation.
+/// What happens to a reservation that expires unsettled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum End {
     /// It keeps its full cost.
@@ -62,7 +62,7 @@ impl ReservedPart {
         asked.into_iter().map(|policy| Self::new(policy, tokens.by_ref().take(policy.limits().len()))).collect()
     }
 
-    /// The tokens of each limit that `policy` has now; 0 of one that was not there then.
+    /// The tokens of each limit that `policy` has now; 0 for one added since.
     pub(super) fn tokens(&self, policy: &Policy) -> Vec<u64> {
         policy.limits().iter().map(|limit| self.tokens_of(limit.name())).collect()
     }

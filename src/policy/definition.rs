@@ -1,6 +1,6 @@
 //! A policy as a frontend sends it to an object that does not have it, because one of them is of a newer deployment.
 //!
-//! What an object needs to decide and nothing else: what clients are told when it fails is the frontend's. It is never stored.
+//! Only what an object needs to decide: the frontend decides what to answer when an object fails. It is never stored.
 
 use serde::{Deserialize, Serialize};
 

@@ -43,7 +43,7 @@ test("a body with a content coding", async () => {
     ["br", brotliCompressSync(json)],
     ["deflate", deflateSync(json)],
     ["zstd", json],
-    ["gzip", json], // whatever it says, it is not looked at
+    ["gzip", json], // not read, whatever it contains
     ["identity, gzip", json],
   ]) {
     const detail = `send the body as it is, without \`Content-Encoding\`, not as ${JSON.stringify(encoding)}`;

@@ -186,7 +186,7 @@ test("a folder where the database was", async () => {
   await tollgate.stop();
 });
 
-test("a write that fails takes nothing, in memory either; refusals and peeks are served", async () => {
+test("a failed write takes nothing, not even in memory; refusals and peeks still work", async () => {
   const tollgate = await down((file) => writable(file, "FALSE"));
   await tollgate.restart();
   assertAnswer(await tollgate.consume(ask), unavailable);

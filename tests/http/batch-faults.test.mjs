@@ -1,4 +1,4 @@
-// Batches of which a part fails: a refusal is final, all or nothing is taken, and the answer comes in time.
+// Batches that fail in part: a refusal is final, all or nothing is taken, and the answer comes in time.
 import assert from "node:assert/strict";
 import { request } from "node:http";
 import { test } from "node:test";

@@ -58,7 +58,7 @@ test("so it does after a JavaScript error that passed through Rust", () => {
   assert.deepEqual([state.wasm.add(), state.instances], [1, 2]);
 });
 
-test("an instance that runs is replaced only when it has returned, whatever became of a call within", () => {
+test("a running instance is replaced only after it returns, even if a call within failed", () => {
   const state = start();
   const { wasm } = state;
   wasm.add();

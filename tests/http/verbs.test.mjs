@@ -221,7 +221,7 @@ for (const [name, byPolicy] of Object.entries(tables)) {
   });
 }
 
-test("a cost that could never be granted on these terms is an error that names the most", async () => {
+test("a cost that could never be granted on these terms is an error with the largest that could", async () => {
   for (const [policy, [verb, ask], max] of [
     ["debt", take(6), 5],
     ["debt", reserve(11), 10],

@@ -181,7 +181,7 @@ fn a_step_back_of_more_than_ten_seconds_ends_a_hold() {
     assert_eq!(world.levels(), [200]);
 }
 
-/// Held tokens are not spent: so no request is told to wait a day for them.
+/// Held tokens are not spent, so no request has to wait a day for them.
 #[test]
 fn a_request_that_would_pass_without_the_hold_waits_for_its_end_at_most() {
     let json = r#"{

@@ -89,7 +89,7 @@ impl World {
         }
         self.rows_written += (writes.before_reply.len() + writes.background.len()) as u64;
         if !writes.before_reply.is_empty() {
-            self.arrive(usize::MAX); // in order: what is due is told only when all before it is there
+            self.arrive(usize::MAX); // in order: a write before the reply waits for all rows before it
         }
         for (name, row) in writes.before_reply {
             match row {
