@@ -20,5 +20,5 @@ const bytesOf = (text) =>
   );
 
 if (Buffer.compare(bytesOf(text), readFileSync(process.argv[2])) !== 0)
-  throw new Error("the text does not give the bytes back");
+  throw new Error("the text does not decode to the bytes");
 console.log(`const text = ${JSON.stringify(text)};\nexport const wasm = () => (${bytesOf})(text);`);

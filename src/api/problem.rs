@@ -19,7 +19,7 @@ pub enum Problem {
     CostTooLarge { limit: String, cost: u64, max: u64 },
     /// No credentials, or wrong ones.
     Unauthorized,
-    /// There is nothing at this path.
+    /// No endpoint has this path.
     NotFound { path: String },
     /// There is no such policy; `known` are those that the caller may know.
     UnknownPolicy { policy: String, known: Vec<String> },
@@ -27,9 +27,9 @@ pub enum Problem {
     UnknownReservation,
     /// The reservation was settled at another cost, or cancelled.
     ReservationClosed,
-    /// The key has as many open reservations as it can have.
+    /// The key cannot have more open reservations.
     TooManyReservations { max: u64 },
-    /// The key remembers as many idempotency keys as it can; it forgets the first of them after `retry_after_ms`.
+    /// The key cannot remember more idempotency keys; it forgets the oldest after `retry_after_ms`.
     TooManyIdempotencyKeys { max: u64, retry_after_ms: u64 },
     /// The `Idempotency-Key` came before, with another request.
     IdempotencyKeyReused,

@@ -162,7 +162,7 @@ impl Holds {
     }
 
     /// The refusal to report. A hold may end without taking anything, so held tokens are worth waiting for, at most
-    /// until enough holds have ended. `decide` returns the decision if so many tokens were held.
+    /// until enough holds have ended. `decide` returns the decision with a given number of tokens held.
     fn sooner(&self, refusal: Decision, limit: usize, decide: impl Fn(u64) -> Decision) -> Decision {
         let Some(mut left) = self.held.get(limit).copied().filter(|&held| held > 0) else {
             return refusal;

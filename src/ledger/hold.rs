@@ -4,7 +4,7 @@
 //! tokens were not taken yet. A later commit finds no hold and takes nothing, and the batch fails as a whole. So a
 //! refused batch writes no row and sets no alarm.
 //!
-//! A committed hold can still be aborted for as long, because another key's commit may have failed. The abort returns
+//! A committed hold can be aborted for the same time, because another key's commit may have failed. The abort returns
 //! the tokens and forgets that the request was answered. A crash in between leaves them taken.
 //!
 //! A client that repeats a batch under its `Idempotency-Key` begins another try, perhaps while the aborts of the first are

@@ -4,8 +4,8 @@
 //! by a bounded number of tokens and always on the safe side (see `bucket.rs`). Whatever a client may rely on
 //! after a crash, a reservation or the answer to an `Idempotency-Key`, is written before the reply.
 //!
-//! Nothing here knows where rows are kept. Time is an argument, and so is what was stored; what is to be stored is a
-//! result, [`Writes`]. So to crash is to drop a [`Ledger`] and make another from the rows, which the tests do
+//! Nothing here knows where rows are kept. The time and the stored rows are arguments; the rows to write are a result,
+//! [`Writes`]. So to crash is to drop a [`Ledger`] and make another from the rows, which the tests do
 //! thousands of times a second.
 //!
 //! # What crashes and clocks may cost and give

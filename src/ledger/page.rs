@@ -1,4 +1,4 @@
-//! A page of replays: the row in which they outlast a crash.
+//! A page of replays: the row in which they survive a crash.
 //!
 //! ```text
 //! byte 0      1: this format

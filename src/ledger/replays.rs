@@ -21,7 +21,7 @@ pub const MAX_REQUEST_IDS: usize = 16_384;
 /// the reservation does not exist.
 const MAX_CLOSED: usize = 4_096;
 
-/// How long the frontend's own request ids are worth keeping: it retries at once or never.
+/// How long to keep the frontend's own request ids: it retries at once or never.
 const RETRY_MS: u64 = 10_000;
 
 /// The most of those that are kept. The oldest are evicted first.

@@ -53,7 +53,7 @@ impl ReservedPart {
         Self { policy: policy.name().to_owned(), tokens: names.zip(tokens).collect() }
     }
 
-    /// The parts of a request to the policies `asked`, which moved so many tokens of each limit.
+    /// The parts of a request to the policies `asked`, which moved `tokens` of each limit.
     pub(super) fn all<'a>(
         asked: impl IntoIterator<Item = &'a Policy>,
         tokens: impl IntoIterator<Item = u64>,

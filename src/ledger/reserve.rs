@@ -13,8 +13,8 @@ use crate::limit::{Decision, Verb};
 use crate::policy::{Policy, Unsettled};
 use crate::protocol::{Decided, LimitAnswer, ObjectReply, ObjectRequest, Reserved};
 
-/// The most open reservations of a key. Each is a row and some hundred bytes of memory, of which an object has 128 MB
-/// at most.
+/// The most open reservations of a key. Each takes a row and some hundreds of bytes of memory; an object has at
+/// most 128 MB.
 pub const MAX_RESERVATIONS: usize = 1_000;
 
 impl Ledger {

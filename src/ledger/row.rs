@@ -221,7 +221,7 @@ mod tests {
     fn a_level_that_an_absurd_write_ahead_left_is_no_lower_than_a_capacity_below_the_largest_debt() {
         assert_eq!(level(&row(1, &state(-99_802_000))), -3);
         assert_eq!(level(&row(1, &state(-3_000))), -3);
-        assert_eq!(level(&row(2, &state(-99_802_000))), -99_802, "now only a debt carried over can be so deep");
+        assert_eq!(level(&row(2, &state(-99_802_000))), -99_802, "now only a carried-over debt can be so deep");
     }
 
     #[test]

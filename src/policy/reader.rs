@@ -179,7 +179,7 @@ pub(super) const LIMIT_FIELDS: [&str; 8] =
 const MAX_NAME_LEN: usize = 64;
 
 /// A twentieth of the burst, or what is refilled in a second if that is more. A crash that costs a key so little goes
-/// unnoticed, and a busy key writes only once for so many tokens.
+/// unnoticed, and a busy key writes only once per block.
 fn default_write_ahead(config: &Config) -> u64 {
     let Config { rate, period_ms, capacity, .. } = *config;
     let in_a_second = u128::from(rate).saturating_mul(1_000).checked_div(period_ms.into()).unwrap_or(0);

@@ -33,7 +33,7 @@ fn wall_clock() -> i64 {
 #[cfg(feature = "test-clock")]
 use std::sync::atomic::{AtomicI64, Ordering};
 
-/// The header by which a test sets the clock for its request, and for those after it without one.
+/// The header with which a test sets the clock, for this request and for later ones without it.
 #[cfg(feature = "test-clock")]
 const TEST_NOW_HEADER: &str = "x-tollgate-test-now";
 

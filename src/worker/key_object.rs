@@ -203,7 +203,7 @@ extern "C" {
     #[wasm_bindgen(method, catch)]
     fn wake_at(this: &Host, at: f64) -> Result<(), JsValue>;
 
-    /// Schedules [`KeyObject::flush_idle`] in so many milliseconds.
+    /// Schedules [`KeyObject::flush_idle`] in `ms` milliseconds.
     #[wasm_bindgen(method, catch)]
     fn flush_in(this: &Host, ms: f64) -> Result<(), JsValue>;
 }

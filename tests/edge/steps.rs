@@ -46,7 +46,7 @@ fn due(batch: &mut Batch, now: i64) -> Vec<(usize, Action)> {
     std::iter::from_fn(|| batch.next(now)).map(|call| (call.object, call.request.action)).collect()
 }
 
-/// What two objects are asked and say, up to the step whose number is given.
+/// The calls and answers of two objects, up to the given step.
 fn at_step(step: u64) -> Batch {
     let mut batch = batch(2);
     let answers = [|_| grant(), held];
@@ -265,7 +265,7 @@ fn a_key_with_too_many_batches_at_once_is_overloaded() {
     batch.answered(1, Ok(held(101)));
     let overloaded = Outcome::Failed { causes: vec![Cause::Overloaded], cause: Cause::Overloaded };
     assert_eq!(batch.outcome(), Some(&overloaded));
-    assert_eq!(due(&mut batch, NOW), [(1, Action::Cancel(101))], "and there is no hold to give up");
+    assert_eq!(due(&mut batch, NOW), [(1, Action::Cancel(101))], "and there is no hold to abort");
 }
 
 #[test]

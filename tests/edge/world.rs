@@ -56,7 +56,7 @@ pub(crate) struct Try {
     began: i64,
     /// The steps from its first call to its last answer.
     life: RangeInclusive<usize>,
-    /// By the place of the object: the number of the call and when it is given up.
+    /// By the position of the object: the number of the call and when it times out.
     in_flight: BTreeMap<usize, (u64, i64)>,
     was_refused: bool,
     was_commit_sent: bool,
@@ -71,7 +71,7 @@ pub(crate) struct Try {
 pub(crate) enum Ended {
     Granted,
     Refused,
-    /// Known not to be done.
+    /// Known not to have been done.
     NotDone,
     Failed,
     Crashed,
@@ -234,7 +234,7 @@ impl<'r> World<'r> {
         }
     }
 
-    /// A request fails before it is done, or its answer after.
+    /// Fails a request before it is done, or loses its answer afterwards.
     fn fail_message(&mut self) {
         let Some(message) = self.take_message() else { return };
         let cause = if self.random.once_in(3) { Cause::Overloaded } else { Cause::Failed };

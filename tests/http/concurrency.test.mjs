@@ -128,7 +128,7 @@ test("in real time, as it is deployed: what the exact model admits at the moment
   // The promise.
   const count = granted(answers).length;
   assert.ok(count <= 20 + Math.floor((3 * (last - first)) / 70), `${count} in ${last - first} ms`);
-  assert.ok(count < answers.length, "not all were granted, or this shows nothing");
+  assert.ok(count < answers.length, "some were refused, or this shows nothing");
 
   // And the model, in seventieths of a token: at each moment, as many of those who asked as there are tokens.
   let [level, at] = [20 * 70, first];

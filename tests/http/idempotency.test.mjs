@@ -41,7 +41,7 @@ test("a replay is the first answer with what is left now, and takes nothing, ove
   // A grant stays a grant, even if it would be refused now.
   await tollgate.consume({ ...ask, cost: 6 }, { now: NOW + 1_000 });
   assertAnswer(await tollgate.consume(ask, withId("a", 1_000)), expected(1_000, 0, 11_000, { replayed: true }));
-  assert.equal((await tollgate.consume(ask, withId("b", 1_000))).status, 429, "another one is another request");
+  assert.equal((await tollgate.consume(ask, withId("b", 1_000))).status, 429, "another key is another request");
 });
 
 test("every verb that moves tokens moves them once", async () => {

@@ -36,7 +36,7 @@ const fails = (call) => assert.throws(call, WebAssembly.RuntimeError);
 test("calls that return leave the instance, and its memory, as they are", () => {
   const state = start();
   assert.deepEqual([state.wasm.add(), state.wasm.add(), state.wasm.call(), state.instances], [1, 2, 2, 1]);
-  assert.equal(state.wasm.count.value, 2, "what is not a function is there as it was");
+  assert.equal(state.wasm.count.value, 2, "exports that are not functions are unchanged");
 });
 
 test("after a trap the next call finds a new instance, each time", () => {

@@ -36,7 +36,7 @@ fn a_bucket_that_is_not_full_or_never_will_be_is_kept() {
         world.now = world.alarm_at.unwrap();
         world.clean();
         assert_eq!(world.levels(), [199]);
-        assert!(world.alarm_at.unwrap() > world.now, "it is looked at again");
+        assert!(world.alarm_at.unwrap() > world.now, "it is checked again");
     }
     let json = r#"{"slow":{"rate":1,"period":"1day","capacity":10}}"#;
     let policies = Policies::parse(json).unwrap();
@@ -96,7 +96,7 @@ fn a_key_that_comes_back_within_a_day_pays_for_no_new_alarm() {
 fn an_alarm_that_is_missing_is_set_again() {
     let policies = policies();
     let mut world = World::new(&policies, "each");
-    assert_eq!(world.ledger.alarm_is_missing(START), Writes::default(), "there is nothing to look after");
+    assert_eq!(world.ledger.alarm_is_missing(START), Writes::default(), "nothing needs an alarm");
     world.decided(Action::Take(Verb::Consume), vec![1]);
     world.crash(0);
     let at = START + 10 * DAY_MS;

@@ -184,7 +184,7 @@ proptest! {
         }
         for policy in versions {
             world.policy = Arc::clone(policy);
-            world.levels(); // carried over, as many tokens as the other version had
+            world.levels(); // carries over the other version's tokens
             world.now += DAY_MS;
             let full: Vec<_> =
                 policy.limits().iter().map(|named| named.limit().config().capacity.cast_signed()).collect();

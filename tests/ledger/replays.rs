@@ -122,7 +122,7 @@ fn with_too_many_request_ids_nothing_is_taken_until_the_oldest_is_forgotten() {
             assert_eq!(world.ask(action, Some(vec![1]), Some(request_id(max, 0))), refusal);
         }
         assert_eq!((world.levels(), world.rows_written), (levels, rows));
-        assert!(world.decided_once(CONSUME, vec![1], 0).is_replayed, "what is known is still answered");
+        assert!(world.decided_once(CONSUME, vec![1], 0).is_replayed, "known requests are still answered");
         assert!(world.decided(CONSUME, vec![1]).decision().is_allow(), "and a request without an id is decided");
     }
     // A reservation can always be closed: that is remembered by its own id.
@@ -192,7 +192,7 @@ fn the_storage_of_a_key_is_bounded() {
     let mut world = World::new(&policies, "p");
     for id in 0..60_000 {
         world.decided_once(CONSUME, vec![1], id);
-        world.now += 230; // as many in an hour as are remembered, nearly
+        world.now += 230; // in an hour, almost as many as are remembered
     }
     let bytes: usize = world.storage.values().map(Vec::len).sum();
     assert!(world.storage.len() < 260 && bytes < 1 << 20, "{} rows, {bytes} bytes", world.storage.len());

@@ -184,7 +184,7 @@ impl<T: Whole> Model<T> {
         match verb {
             Verb::Reserve { .. } | Verb::Borrow { .. } => {
                 let awaited = self.refilled(now).awaited(cost, verb);
-                awaited.first(now, |awaited| awaited.tokens >= whole(0)).expect("what passes is ready some time")
+                awaited.first(now, |awaited| awaited.tokens >= whole(0)).expect("a grant is ready at some moment")
             }
             _ => now,
         }
