@@ -1,12 +1,12 @@
 //! The state of one key: its buckets, its open reservations and its replays; and what to write to storage, and when.
 //!
 //! A row for every request would cost more than the request, and each would wait for it. So memory is ahead of storage,
-//! by a bounded number of tokens and always on the safe side (see `bucket.rs`). Whatever a client may rely on
-//! after a crash, a reservation or the answer to an `Idempotency-Key`, is written before the reply.
+//! by a bounded number of tokens and always on the safe side (see `bucket.rs`). Whatever a client may rely on after a
+//! crash, a reservation or the answer to an `Idempotency-Key`, is written before the reply.
 //!
 //! Nothing here knows where rows are kept. The time and the stored rows are arguments; the rows to write are a result,
-//! [`Writes`]. So to crash is to drop a [`Ledger`] and make another from the rows, which the tests do
-//! thousands of times a second.
+//! [`Writes`]. So a test crashes an object by dropping its [`Ledger`] and making another from the rows, thousands
+//! of times a second.
 //!
 //! # What crashes and clocks may cost and give
 //!
