@@ -22,7 +22,7 @@ const tollgate = await start({ policies: POLICIES });
 const ask = (policy, key, cost) => ({ policy, key, cost });
 const batch = (requests, options) => tollgate.post("batch", { requests }, options);
 
-/** One of the results. `retry`: it would have been refused until then; `null`: for good. Moments are in ms after NOW. */
+/** One of the results. `retry`: it would have been refused until then; `null`: for good. Moments: ms after NOW. */
 function result({ policy, cost = 1 }, at, { left, full, retry }) {
   const limit = POLICIES[policy].capacity ?? POLICIES[policy].rate;
   return {
