@@ -3,11 +3,11 @@
 //   npm run soak -- --minutes 60    without --minutes: until Ctrl-C
 //   npm run soak -- ledger package  only these groups
 //
-// It says every batch's seed and count as it goes, and all counts at the end. What fails goes to build/soak/failures.txt, with
-// the line that repeats it; that law is not run any more, the others are, and in the end the exit code is 1.
+// It prints the seed and count of each batch as it goes, and all counts at the end. A failure is written to
+// build/soak/failures.txt with the command that repeats it; that law stops, the others go on, and the exit code is 1.
 //
-// A law is a test that takes TOLLGATE_SEED and TOLLGATE_CASES and says so: tests/chance/mod.rs and tests/random.mjs do. So a
-// new law is found by itself.
+// A law is a test that reads TOLLGATE_SEED and TOLLGATE_CASES and prints them, as tests/chance/mod.rs and
+// tests/random.mjs do. So new laws are found automatically.
 import { execFileSync, spawn } from "node:child_process";
 import { randomInt } from "node:crypto";
 import { appendFileSync, mkdirSync, readdirSync, readFileSync } from "node:fs";

@@ -1,4 +1,4 @@
-// Runs `wrangler dev`, says when it answers and how to try it, and shows what of its output matters.
+// Runs `wrangler dev`, prints when it answers and how to try it, and shows the output that matters.
 import { spawn } from "node:child_process";
 import { randomBytes } from "node:crypto";
 import { appendFileSync, existsSync, readFileSync } from "node:fs";
@@ -22,7 +22,7 @@ for (const stream of [wrangler.stdout, wrangler.stderr]) createInterface({ input
 const began = Date.now();
 const progress = setInterval(() => console.log(`starting: ${Math.round((Date.now() - began) / 1_000)} s`), 5_000);
 wrangler.on("exit", (code, signal) => process.exit(signal ? 0 : code));
-// Ctrl-C reaches Wrangler by itself. We stay until it has stopped, so that the shell's prompt means that all is over.
+// Ctrl-C reaches Wrangler directly. We wait until it has stopped, so that the shell's prompt returns only then.
 process.on("SIGINT", () => {});
 process.on("SIGTERM", () => wrangler.kill());
 
@@ -70,7 +70,7 @@ async function isFree(port) {
   return Number.isInteger(port) && port > 0 && port < 65536 && (await listens("127.0.0.1")) && (await listens("::1"));
 }
 
-// What Wrangler says and no user needs.
+// Output of Wrangler that users do not need.
 const NOISE = /^\s*$|^Running: |^⎔ Starting|^Using secrets|^Your Worker has access|^Binding |^env\.|GET \/healthz/u;
-// Wrangler passes log lines on a moment after the answer.
+// Wrangler forwards log lines shortly after the answer.
 const LOGS_ARRIVE_MS = 300;

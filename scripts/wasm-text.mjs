@@ -1,8 +1,8 @@
-// Prints the module `wasm.js` of the npm package: a WebAssembly file as text, and what makes bytes of it again.
+// Prints the module `wasm.js` of the npm package: a WebAssembly file as text, and its decoder.
 //
-// A character for nearly each byte, so that what repeats still does when it is compressed: a quarter smaller then than
-// base64 or hexadecimal. Characters are those from # to ~, 92 of them; a byte b is the one at b + 1, or, further on,
-// that after a `!` or a blank.
+// Nearly every byte is one character, so repetitions survive for the compressor: a quarter smaller, once compressed,
+// than base64 or hexadecimal. Characters are those from # to ~, 92 of them; a byte b is the one at b + 1, or, further
+// on, that after a `!` or a blank.
 import { readFileSync } from "node:fs";
 
 const COUNT = 92;
@@ -20,5 +20,5 @@ const bytesOf = (text) =>
   );
 
 if (Buffer.compare(bytesOf(text), readFileSync(process.argv[2])) !== 0)
-  throw new Error("the text does not give the bytes back");
+  throw new Error("the text does not decode to the bytes");
 console.log(`const text = ${JSON.stringify(text)};\nexport const wasm = () => (${bytesOf})(text);`);

@@ -1,7 +1,7 @@
-// Prints what the wasm of the built Worker consists of: its sections, and its code by crate and by function.
+// Prints the size of the built Worker's wasm: by section, and its code by crate and by function.
 //   scripts/build-worker && node scripts/worker-size.mjs [HOW MANY FUNCTIONS]
-// A function has in it what the compiler inlined there, from whichever crate. Bytes are those before compression; the first
-// line says what the whole is compressed.
+// A function includes whatever the compiler inlined into it, from any crate. Bytes are uncompressed; the first line has
+// the compressed size of the whole.
 import { readFileSync } from "node:fs";
 import { gzipSync } from "node:zlib";
 

@@ -30,7 +30,7 @@
 //! | `protocol` | what a frontend and an object say to each other | `api` |
 //! | `access` | who may ask, and the names of objects | `api` |
 //! | `ledger` | what an object knows of its key, and when it is written | `api` |
-//! | `edge` | which objects an isolate calls, and when it gives up | `api` |
+//! | `edge` | which objects an isolate calls, and when it times out | `api` |
 //! | `api` | HTTP's requests, answers and problems, without a runtime | `api` |
 //! | `worker` | the Cloudflare Worker and its Durable Object | `worker` |
 //! | `js` | the class for JavaScript | `js` |

@@ -12,7 +12,7 @@ use anywhere::test;
 use oracle::{Model, tokens_of};
 use tollgate::limit::{Config, Kind, Limit, Verb};
 
-/// Fewer in a browser, which is given fifteen seconds.
+/// Smaller in a browser, which has fifteen seconds.
 const MOST: u64 = if cfg!(target_family = "wasm") { 3 } else { 6 };
 
 #[test]

@@ -140,7 +140,7 @@ impl Random {
         }
     }
 
-    /// Around what is there, the most there can be, and more than that.
+    /// Close to the level, to the capacity, and above it.
     fn cost(&mut self, config: &Config, remaining: u64) -> u64 {
         let near = |value: u64, distance: u64| value.saturating_add(distance).saturating_sub(1);
         match self.below(12) {

@@ -1,4 +1,4 @@
-// What a browser gets of a module.
+// Bundles a module as a browser gets it.
 import { fileURLToPath } from "node:url";
 import { build } from "esbuild";
 

@@ -1,5 +1,4 @@
-// The two limits that are asked: one that grants everything, and one that grants nothing. Neither changes that while it is
-// measured, by any clock.
+// The two limits that are measured: one grants everything, the other nothing, throughout the run and by any clock.
 
 /** More than can be asked for. */
 export const PLENTY = { rate: 100, periodMs: 60_000, capacity: 1_000_000_000 };

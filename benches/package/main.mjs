@@ -86,8 +86,9 @@ function reportSpeed(runtime, groups) {
 }
 
 /**
- * The fastest round. What else a machine does only ever adds time, so this is what varies least from run to run; and taken
- * of both before they are compared it favours nobody, where the least of the ratios within rounds would.
+ * The fastest round. Other work on the machine only adds time, so this varies least from run to run. Each contestant's
+ * fastest round is found before they are compared, which favours neither; the least ratio within rounds would favour
+ * one.
  */
 function leastOf(ns) {
   return Math.min(...ns);

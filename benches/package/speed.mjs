@@ -37,7 +37,7 @@ export async function measure({ rounds }) {
     });
     return { title, cases: Object.fromEntries(entries) };
   });
-  // All are warm before any is timed: what one teaches the compiler would else come as a surprise to another.
+  // Warm up all before timing any: otherwise running one could deoptimize another.
   for (let i = 0; i < 2; i++) for (const lane of lanes) await lane.warmUp();
   for (let round = 0; round < rounds; round++) {
     const turn = round % lanes.length;
@@ -94,7 +94,7 @@ class Lane {
   }
 }
 
-/** Whatever is asked of any bucket, the one in plain JavaScript says what Tollgate's says. */
+/** For any request, the bucket in plain JavaScript gives the same answer as Tollgate's. */
 function checkThatPlainAnswersAlike() {
   const upTo = (max) => Math.floor(Math.random() * (max + 1));
   for (let i = 0; i < 300; i++) {

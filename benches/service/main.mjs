@@ -1,5 +1,5 @@
 // How many requests the whole service answers in a second, how long each takes and how many rows it writes: Tollgate as it
-// is deployed, beside what one would write by hand. Each runs on workerd, in a process of its own with its objects on disk.
+// is deployed, beside limiters written by hand. Each runs on workerd, in a process of its own with its objects on disk.
 //
 //   npm run bench                                            all: under three minutes, and a minute more for the first build
 //   npm run bench -- --rounds 5 --seconds 2 --only refused   only the scenarios with this in their titles
@@ -15,8 +15,8 @@ import { Client, get, post } from "./load.mjs";
 
 const TOKEN = "the-bearer-token-of-the-benchmarks";
 const POLICIES = {
-  // More than can be asked for in half an hour; and slow to refill, so that no request finds all to be as if nobody had asked.
-  // One that lets as many pass as can come, and one of a common size; how much is written ahead is left to Tollgate.
+  // One that grants as many requests as can come, one of a common size, and one that is spent; `write_ahead` is
+  // Tollgate's default.
   busy: { rate: 10_000, period: "1s" },
   common: { rate: 100, period: "1s", capacity: 200 },
   spent: { rate: 1, period: "1day", capacity: 1 },

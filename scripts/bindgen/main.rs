@@ -27,11 +27,11 @@ fn main() -> Result<(), Box<dyn Error>> {
 
 const USAGE: &str = "usage: tollgate-bindgen MODULE.wasm FOLDER";
 
-/// What is written otherwise, and how often it is there.
+/// Replacements: the text, how often it must occur, and the new text.
 const CHANGES: [(&str, usize, &str); 2] = [
-    // The runtime knows only modules that are imported like all others.
+    // The runtime supports only ordinary imports of modules.
     ("import source wasmModule from", 1, "import wasmModule from"),
-    // So that a panic is noticed wherever it comes from: at the start, and in `__wbg_reset_state`.
+    // Watches every instance for panics: the first one, and those that `__wbg_reset_state` creates.
     ("wasmInstance.exports;", 2, "watched(wasmInstance.exports, __wbg_reset_state);"),
 ];
 

@@ -9,7 +9,7 @@ use subtle::ConstantTimeEq;
 /// The two secrets of a deployment: never printed, and compared in constant time.
 pub struct Credentials {
     token: String,
-    /// HMAC with its key already taken in: half the work of each [`Credentials::object_name`].
+    /// HMAC with its key already absorbed: saves half the work of each [`Credentials::object_name`].
     names: Hmac<Sha256>,
 }
 
@@ -45,7 +45,7 @@ impl Credentials {
     /// Checks an `Authorization` header against the bearer token, in a time that depends only on the lengths.
     ///
     /// # Errors
-    /// [`Denied`], which is for the log: the client is told the same in all cases.
+    /// [`Denied`], for the log only: the client gets the same answer in all cases.
     pub fn check(&self, authorization: Option<&str>) -> Result<(), Denied> {
         let authorization = authorization.ok_or(Denied::NoHeader)?;
         let (scheme, token) = authorization.split_once(' ').unwrap_or_default();
@@ -67,20 +67,20 @@ impl Credentials {
     /// The id of a client's `Idempotency-Key`: 128 bits of HMAC-SHA-256, so that its text is not stored.
     #[must_use]
     pub fn request_id_of(&self, idempotency_key: &str) -> u128 {
-        // The prefix keeps it apart from the name of every key that anyone would use.
+        // The prefix keeps it apart from the name of any key in use.
         let digest = self.names.clone().chain_update(b"\0idempotency\0").chain_update(idempotency_key);
         digest.finalize().into_bytes().first_chunk().map_or(0, |bytes| u128::from_le_bytes(*bytes))
     }
 }
 
-/// Why a request is not let in. Says nothing of the token that was sent.
+/// Why a request is denied. Reveals nothing about the token that was sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Denied {
     /// There is no `Authorization` header.
     NoHeader,
     /// The header is not `Bearer` and a token.
     NotBearer,
-    /// The token is not ours.
+    /// The token is wrong.
     WrongToken,
 }
 
@@ -193,11 +193,11 @@ mod tests {
         ] {
             assert_eq!(errors(token), unsendable, "{token:?}");
         }
-        // The other secret is never sent, and a line break at its end does no harm.
+        // The other secret is never sent, so a line break at its end is harmless.
         assert!(Credentials::new(Some("t".repeat(16)), Some("k".repeat(16) + "\n")).is_ok());
     }
 
-    /// To change this is to lose every stored bucket. The digest is what any other HMAC-SHA-256 gives.
+    /// A change here loses every stored bucket. The digest is that of any other HMAC-SHA-256 implementation.
     #[test]
     fn object_names_are_unchanged() {
         let name = credentials().object_name("alice");

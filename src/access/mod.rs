@@ -1,4 +1,4 @@
-//! Who may ask, and the names of objects.
+//! Who may call, and the names of objects.
 #![forbid(unsafe_code)]
 #![cfg_attr(
     not(test),

@@ -1,4 +1,4 @@
-//! What an object decided, as a response.
+//! An object's decision, as a response.
 
 use super::endpoint::Endpoint;
 use super::inspect::inspection;
@@ -14,7 +14,7 @@ impl ResolvedRequest {
     /// The response to all but batches.
     ///
     /// # Errors
-    /// The problem that the object's reply is.
+    /// If the object's reply is not a decision: the matching problem.
     pub fn reply(&self, reply: &ObjectReply) -> Result<Reply, Problem> {
         let decided = decided(reply)?;
         let [item] = self.items.as_slice() else {
@@ -43,7 +43,7 @@ pub(super) fn decided(reply: &ObjectReply) -> Result<&Decided, Problem> {
         ObjectReply::NoReservation => Err(Problem::UnknownReservation),
         ObjectReply::RequestIdReused => Err(Problem::IdempotencyKeyReused),
         ObjectReply::TooManyReservations { max } => Err(Problem::TooManyReservations { max: *max }),
-        // The frontend has asked again by now, and got the same reply.
+        // The frontend has retried by now, and got the same reply.
         ObjectReply::PolicyUnknown | ObjectReply::FormatUnknown { .. } => {
             Err(Problem::Unavailable { cause: Cause::Failed })
         }
@@ -64,8 +64,8 @@ mod tests {
     use crate::policy::Policies;
     use crate::protocol::LimitAnswer;
 
-    /// The settling of a reservation in which the work has cost `tokens` in the end: the costs that the object is asked for,
-    /// and the body of the reply.
+    /// A settled reservation whose work finally cost `tokens`: the costs requested from the object, and the body of the
+    /// reply.
     fn settle(cost: &str, tokens: u64) -> (Vec<u64>, Value) {
         let policies = Policies::parse(r#"{"api":{"rate":10,"period":"10s"}}"#).unwrap();
         let body = format!(r#"{{"policy":"api","key":"alice","reservation":"1"{cost}}}"#);

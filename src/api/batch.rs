@@ -1,4 +1,4 @@
-//! What the objects of a batch decided, as one response.
+//! The decisions of a batch's objects, as one response.
 
 use std::collections::BTreeMap;
 
@@ -15,11 +15,11 @@ use crate::protocol::{Decided, ObjectReply};
 
 impl ResolvedRequest {
     /// The response to a batch, given what each object was asked for (the indices of its items) and what it answered, or why
-    /// it did not. Once one has refused, the batch is refused whatever happened to the others: of theirs, the response says
-    /// only that they were not decided.
+    /// it did not. If any object refused, the batch is refused whatever happened to the others: the response marks
+    /// items without a decision as undecided.
     ///
     /// # Errors
-    /// The problem that one of the replies is, and [`Problem::Unavailable`] if none refused and one did not answer.
+    /// The problem of a reply that is not a decision; [`Problem::Unavailable`] if none refused and one did not answer.
     pub fn batch_reply(&self, calls: &[(&[usize], Result<ObjectReply, Cause>)]) -> Result<Reply, Problem> {
         let mut items = BTreeMap::new();
         let mut unanswered = None;

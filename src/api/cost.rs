@@ -12,24 +12,24 @@ use super::text::shown;
 use crate::limit::{MAX_TOKENS, Verb};
 use crate::policy::{MAX_LIMITS, Policy};
 
-/// How many tokens are asked for.
+/// How many tokens a request asks for.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Cost<'a> {
-    /// So many of each limit: 0 to [`MAX_TOKENS`].
+    /// The same cost for each limit: 0 to [`MAX_TOKENS`].
     Each(u64),
-    /// So many of the limit of this name.
+    /// A cost for each named limit.
     ByLimit(Vec<(Cow<'a, str>, u64)>),
 }
 
 impl Cost<'_> {
-    /// What an operation asks for where its request does not say.
+    /// The cost of a request that does not give one.
     pub(super) const DEFAULT: Self = Self::Each(1);
 
     /// The cost of each limit of `policy`, in its order.
     ///
     /// # Errors
-    /// [`Problem::BadRequest`] when a limit is named that is not there, or one is not named, and
-    /// [`Problem::CostTooLarge`] for more than `verb` could ever grant.
+    /// [`Problem::BadRequest`] if an unknown limit is named or a limit is missing, and [`Problem::CostTooLarge`] for
+    /// more than `verb` could ever grant.
     pub fn of(&self, policy: &Policy, verb: Verb) -> Result<Vec<u64>, Problem> {
         let costs = self.by_limit(policy)?;
         for (limit, &cost) in policy.limits().iter().zip(&costs) {

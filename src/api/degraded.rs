@@ -1,11 +1,11 @@
-//! The response where no decision could be made and the policy fails open.
+//! The response when no decision could be made and the policy fails open.
 
 use serde::Serialize;
 
 use super::reply::Reply;
 use crate::policy::Cause;
 
-/// The response where no decision could be made for `cause`, and all `policies` fail open for it.
+/// The response when no decision could be made because of `cause`, and all `policies` fail open for it.
 #[must_use]
 pub fn degraded_reply(policies: &[&str], cause: Cause) -> Reply {
     #[derive(Serialize)]

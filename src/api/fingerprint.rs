@@ -1,7 +1,7 @@
-//! What a request means, in 64 bits, so that an `Idempotency-Key` is good for one request and no other.
+//! The meaning of a request in 64 bits, so that an `Idempotency-Key` is valid for one request only.
 //!
-//! It is worked out from the request as its client wrote it, not from what the frontend makes of it. So it stays the same
-//! when a deployment changes policies, or how frontends and objects talk, and a client may repeat its request after that.
+//! It is computed from the request as the client wrote it, not from what the frontend makes of it. So it stays the same
+//! when a deployment changes the policies or the protocol, and a client may repeat its request after that.
 
 use std::collections::BTreeSet;
 
@@ -16,8 +16,8 @@ use crate::protocol::Action;
 impl Request<'_> {
     /// The fingerprint of the request: the endpoint, the mode and its longest wait or the reservation, and of each item the
     /// policy, the object of the key and the cost. `object_names` are the names of the items' objects, in their order, and
-    /// stand for the keys. The order of items and of the costs in them does not count, nor does `snapshot`, which changes
-    /// only what is said.
+    /// stand for the keys. The order of the items and of their costs does not count, nor does `snapshot`, which changes
+    /// only the response.
     ///
     /// Frontends of neighbouring versions must agree on it, and objects keep it with each replay. Another encoding needs
     /// another version.

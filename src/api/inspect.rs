@@ -1,4 +1,4 @@
-//! How the buckets of a policy stand, as a response.
+//! The state of a policy's buckets, as a response.
 
 use serde::Serialize;
 

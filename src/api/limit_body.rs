@@ -40,7 +40,7 @@ pub(super) struct Exact {
 }
 
 impl ResolvedItem {
-    /// Empty unless it was asked for.
+    /// Empty unless the request asked for it.
     pub(super) fn snapshot<'a>(&self, answers: &[Answered<'a>]) -> Vec<LimitBody<'a, Exact>> {
         let asked = answers.iter().filter(|_| self.wants_snapshot);
         let exact = |Snapshot { tokens, drops, at }| Exact { tokens, drops, at };

@@ -1,8 +1,7 @@
-//! The words of HTTP: requests, answers, problems, headers. No clock, no storage, no runtime, so that all of it runs
-//! anywhere.
+//! The HTTP API: requests, answers, problems, headers. No clock, no storage and no runtime, so it runs anywhere.
 //!
 //! [`Request::parse`] makes a body into a valid request or a [`Problem`], [`ResolvedRequest`] finds the policies it names,
-//! and makes what the objects answered into a [`Reply`]: status, headers and body.
+//! and turns the objects' answers into a [`Reply`]: status, headers and body.
 #![forbid(unsafe_code)]
 #![cfg_attr(
     not(test),

@@ -9,17 +9,17 @@ use super::request::MAX_BODY_LEN;
 use super::text::shown;
 use crate::policy::Cause;
 
-/// Why a request gets no decision. A refusal is not a problem in this sense but an answer.
+/// Why a request gets no decision. A refusal is a decision, not a problem in this sense.
 #[expect(missing_docs, reason = "the sentence of a variant says what its numbers are")]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Problem {
     /// The body is not a valid request.
     BadRequest { detail: String },
-    /// More tokens than the limit could ever grant at once.
+    /// The cost is more than the limit could ever grant at once.
     CostTooLarge { limit: String, cost: u64, max: u64 },
     /// No credentials, or wrong ones.
     Unauthorized,
-    /// There is nothing at this path.
+    /// No endpoint has this path.
     NotFound { path: String },
     /// There is no such policy; `known` are those that the caller may know.
     UnknownPolicy { policy: String, known: Vec<String> },
@@ -27,9 +27,9 @@ pub enum Problem {
     UnknownReservation,
     /// The reservation was settled at another cost, or cancelled.
     ReservationClosed,
-    /// The key has as many open reservations as it can have.
+    /// The key cannot have more open reservations.
     TooManyReservations { max: u64 },
-    /// The key remembers as many idempotency keys as it can; it forgets the first of them after `retry_after_ms`.
+    /// The key cannot remember more idempotency keys; it forgets the oldest after `retry_after_ms`.
     TooManyIdempotencyKeys { max: u64, retry_after_ms: u64 },
     /// The `Idempotency-Key` came before, with another request.
     IdempotencyKeyReused,
@@ -73,7 +73,7 @@ impl Problem {
             Self::TooManyIdempotencyKeys { retry_after_ms, .. } => {
                 reply.with("retry-after", seconds(*retry_after_ms).to_string())
             }
-            // When it will be back is unknown, and less than a second is not worth saying.
+            // Nothing says when it will be back; a second is the shortest `Retry-After` worth sending.
             Self::Unavailable { .. } => reply.with("retry-after", "1"),
             _ => reply,
         }

@@ -72,8 +72,8 @@ fn quota_and_window_s(config: &Config) -> Option<(u64, u64)> {
     Some((u64::try_from(quota).unwrap_or(u64::MAX), window_s))
 }
 
-/// When more than the tokens that are left can be had: the moment of the next token for a caller who takes all of them now.
-/// `None` if that is never.
+/// When more than the remaining tokens can be had: the moment of the next token for a caller who takes them all now.
+/// `None` if never.
 fn next_token_at(&(limit, _, answer): &Answered<'_>, now: i64) -> Option<i64> {
     let limit = limit.limit();
     let mut state = limit.restored(&answer.snapshot)?;
@@ -173,7 +173,7 @@ mod tests {
             (slow, &[(0, 5, Verb::Consume)], r#""p";r=0;t=60"#),
             (slow, &[(0, 5, Verb::Consume), (59_001, 0, Verb::Consume)], r#""p";r=0;t=1"#),
             (slow, &[(0, 5, Verb::Consume), (58_999, 0, Verb::Consume)], r#""p";r=0;t=2"#),
-            // A part of the next one is there already.
+            // Part of the next token has already been refilled.
             (slow, &[(0, 3, Verb::Consume), (45_000, 0, Verb::Consume)], r#""p";r=2;t=15"#),
             // Refused: the next token, though this cost has to wait for more.
             (slow, &[(0, 4, Verb::Consume), (0, 3, Verb::Consume)], r#""p";r=1;t=60"#),

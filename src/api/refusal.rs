@@ -6,7 +6,7 @@ use super::rate_limit::seconds;
 use super::reply::Reply;
 use super::resolve::Answered;
 
-/// Why and until when: what a 429 has beside its verdict.
+/// The members of a 429 beside its verdict: why, and until when.
 pub(super) struct Refusal<'a> {
     pub(super) detail: String,
     pub(super) violated: Vec<&'a str>,

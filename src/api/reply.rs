@@ -17,8 +17,8 @@ pub struct Reply {
 const TYPICAL_BODY_LEN: usize = 512;
 
 impl Reply {
-    /// A JSON answer. It must not be cached, and any page may read it: credentials are in a header, which a page must have
-    /// been given, not in a cookie, which a browser would add on its own.
+    /// A JSON answer. It must not be cached, and any page may read it: credentials are in a header that the page must
+    /// know, not in a cookie that the browser would add on its own.
     pub(super) fn json(status: u16, media_type: &str, body: &impl Serialize) -> Self {
         let mut bytes = Vec::with_capacity(TYPICAL_BODY_LEN);
         // Our own types cannot fail to serialize, and JSON is UTF-8.

@@ -36,7 +36,7 @@ pub struct Request<'a> {
     pub items: Vec<Item<'a>>,
 }
 
-/// One budget that is asked, and for how much.
+/// One budget, and the cost.
 #[derive(Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, expecting = "an object with \"policy\", \"key\" and optional fields")]
 pub struct Item<'a> {
@@ -49,7 +49,7 @@ pub struct Item<'a> {
     /// `None` if none was given.
     #[serde(borrow, default, deserialize_with = "cost")]
     pub cost: Option<Cost<'a>>,
-    /// Whether the answer is to have the exact states of the buckets.
+    /// Whether the answer includes the exact states of the buckets.
     #[serde(default)]
     pub snapshot: bool,
 }

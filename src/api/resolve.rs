@@ -19,7 +19,7 @@ pub struct ResolvedRequest {
     pub(super) items: Vec<ResolvedItem>,
 }
 
-/// One budget that is asked.
+/// One budget of the request.
 #[derive(Clone, Debug)]
 pub struct ResolvedItem {
     /// The policy.
@@ -63,7 +63,7 @@ impl ResolvedRequest {
         self.action
     }
 
-    /// The budgets that are asked: at least one.
+    /// The requested budgets: at least one.
     #[must_use]
     pub fn items(&self) -> &[ResolvedItem] {
         &self.items

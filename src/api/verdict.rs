@@ -1,4 +1,4 @@
-//! What a decision says to its client.
+//! A decision, as reported to the client.
 
 use serde::Serialize;
 
@@ -8,7 +8,7 @@ use super::resolve::{Answered, ResolvedItem, ResolvedRequest};
 use crate::limit::{Decision, Verb};
 use crate::protocol::{Action, Decided};
 
-/// What a decision says to its client.
+/// A decision, as reported to the client.
 #[derive(Serialize)]
 pub(super) struct Verdict<'a> {
     pub(super) allowed: bool,
@@ -43,7 +43,7 @@ pub(super) struct Verdict<'a> {
     pub(super) full_name: &'a str,
 }
 
-/// The same of one limit.
+/// The same for one limit.
 #[derive(Clone, Default, Serialize)]
 pub(super) struct Details<'a> {
     name: Option<&'a str>,
@@ -155,7 +155,7 @@ impl Verdict<'_> {
 }
 
 impl Details<'_> {
-    /// Whether this limit tells more of the whole than `other`: it refused, for longer, or has the smaller share left.
+    /// Whether this limit, rather than `other`, decides: it refused, refused for longer, or has the smaller share left.
     fn outweighs(&self, other: &Self) -> bool {
         let never = |details: &Self| !details.allowed && details.retry_at.is_none();
         let rank = |details: &Self| (never(details), !details.allowed, details.retry_at);

@@ -1,17 +1,18 @@
 //! A batch over several keys: all of its requests are granted, or none.
 //!
-//! Two-phase commit with a look before it, each step with all objects in parallel:
+//! Two-phase commit after a peek; each step calls all objects in parallel:
 //!
-//! 1. *Peek.* If one refuses, the batch is refused. Nothing was held, so nothing has to be given up, and no other caller was
-//!    refused for the sake of a batch that could not pass.
-//! 2. *Hold.* Each object keeps the tokens from others. If one refuses or fails, the others' holds are given up.
-//! 3. *Commit.* Each object takes what it held. If one fails, all are undone, those that have committed too.
+//! 1. *Peek.* If one refuses, the batch is refused. Nothing was held, so there is nothing to abort, and no other caller
+//!    was refused because of a batch that could not pass.
+//! 2. *Hold.* Each object withholds the tokens from other callers. If one refuses or fails, the other holds are
+//!    aborted.
+//! 3. *Commit.* Each object takes what it held. If one fails, all are undone, including those already committed.
 //!
-//! A refusal is final: it is the answer whatever else fails, before or after it. What is given up or undone need not be
-//! waited for; if that fails too, a hold ends by itself after ten seconds, and only a commit that can be neither confirmed nor
-//! undone leaves the batch taken from some keys and not from others.
+//! A refusal is final: it is the answer whatever else fails, before or after it. The reply does not wait for aborts. If
+//! an abort fails too, an uncommitted hold expires after ten seconds; only a commit that can be neither confirmed nor
+//! undone leaves some keys charged and others not.
 //!
-//! A request to one object is the simple case: it is one call.
+//! A request to one object takes a single call.
 
 use std::mem;
 
@@ -19,8 +20,8 @@ use crate::limit::Verb;
 use crate::policy::Cause;
 use crate::protocol::{Action, Decided, Format, ObjectReply, ObjectRequest};
 
-/// The calls to the objects of one request, from the first to the last. Ask [`Batch::next`] for calls until there are none,
-/// at first and after each [`Batch::answered`].
+/// All calls to the objects of one request. Call [`Batch::next`] until it returns `None`, at the start and after each
+/// [`Batch::answered`].
 #[derive(Debug)]
 pub struct Batch {
     objects: Vec<Object>,
@@ -33,13 +34,13 @@ pub struct Batch {
 /// A call to make now.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ObjectCall {
-    /// Which object, by its place in the batch.
+    /// The object, by its position in the batch.
     pub object: usize,
     /// What it is asked.
     pub request: ObjectRequest,
     /// How to write that.
     pub dialect: Dialect,
-    /// For how long an answer is worth waiting for; then it is a [`Cause::Timeout`].
+    /// How long to wait for the answer; after that it is a [`Cause::Timeout`].
     pub wait_ms: u64,
 }
 
@@ -48,7 +49,7 @@ pub struct ObjectCall {
 pub struct Dialect {
     /// The format of the request.
     pub format: Format,
-    /// Whether the definitions of the policies go with it.
+    /// Whether to send the policies' definitions with it.
     pub has_definitions: bool,
 }
 
@@ -57,40 +58,40 @@ pub struct Dialect {
 pub struct Failure {
     /// Why.
     pub cause: Cause,
-    /// Whether the runtime says that the call may succeed if it is made again.
+    /// Whether the runtime says that a retry may succeed.
     pub is_retryable: bool,
 }
 
 /// What came of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// A decision, with the reply of each object. A batch may be refused though objects failed.
+    /// A decision, with the reply of each object. A batch may be refused even if some objects failed.
     Decided(Vec<Result<ObjectReply, Cause>>),
     /// No decision.
     Failed {
         /// Why, each cause once.
         causes: Vec<Cause>,
-        /// The one to tell: [`Cause::Overloaded`] only if nothing was done.
+        /// The one to report: [`Cause::Overloaded`] only if nothing was done.
         cause: Cause,
     },
 }
 
-/// How long an answer may take in all: well below the ten seconds that a hold lasts, so that no commit comes too late.
+/// The deadline of the whole request: well below the ten seconds that a hold lasts, so no commit comes too late.
 pub const BATCH_MS: u64 = 5_000;
 
-/// How long one call may take: longer than it takes to wake an object at the other end of the world, and no longer than a
-/// client likes to wait.
+/// The deadline of one call: enough to wake an object at the other end of the world, and no longer than a client likes
+/// to wait.
 pub const CALL_MS: u64 = 2_000;
 
 #[derive(Debug)]
 struct Object {
-    /// What it is asked in the end: of several objects, to hold.
+    /// The request that it finally gets; with several objects, a hold.
     request: ObjectRequest,
     dialect: Dialect,
     call: Option<Call>,
-    /// The hold that it may have: to be committed, given up or undone.
+    /// The hold that it may have, to be committed or aborted.
     hold: Option<u64>,
-    /// What it said last about the request.
+    /// Its latest reply to the request.
     reply: Option<ObjectReply>,
     failure: Option<Cause>,
 }
@@ -105,12 +106,12 @@ struct Call {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Step {
-    /// The request itself, of the only object.
+    /// The request itself, to a single object.
     Ask,
     Peek,
     Hold,
     Commit,
-    /// Gives up a hold, or undoes its commit. Beside the other steps, and after the outcome.
+    /// Drops a hold, or undoes its commit. Runs beside the other steps, and after the outcome.
     Abort,
 }
 
@@ -135,7 +136,7 @@ impl Batch {
             let object = self.objects.get_mut(index)?;
             let call = object.call.as_mut()?;
             let left_ms = u64::try_from(self.deadline.saturating_sub(now)).unwrap_or(0);
-            // To give up a hold is worth a call at any time.
+            // An abort is worth a call at any time.
             let wait_ms = if call.step == Step::Abort { CALL_MS } else { left_ms.min(CALL_MS) };
             if wait_ms > 0 {
                 call.is_in_flight = true;
@@ -149,7 +150,7 @@ impl Batch {
         }
     }
 
-    /// Takes note of what came of the call in flight to an object.
+    /// Records the result of the call in flight to an object.
     pub fn answered(&mut self, object: usize, result: Result<ObjectReply, Failure>) {
         let is_doomed = self.is_doomed();
         let Some(object) = self.objects.get_mut(object) else { return };
@@ -163,14 +164,14 @@ impl Batch {
             let is_repeated = call.is_repeated || result.is_err();
             object.call = Some(Call { is_repeated, ..Call::new(call.step) });
         } else if is_abort {
-            object.hold = None; // what could not be given up ends by itself
+            object.hold = None; // a hold that could not be aborted expires
         } else {
             object.heard(call.step, result);
         }
         self.advance();
     }
 
-    /// What came of it, as soon as that is known. There may be calls to make even so.
+    /// The outcome, as soon as it is known. There may still be calls to make.
     #[must_use]
     pub const fn outcome(&self) -> Option<&Outcome> {
         self.outcome.as_ref()
@@ -188,7 +189,7 @@ impl Batch {
             return;
         }
         if self.is_doomed() {
-            // At once, while others are still being asked: one of them may refuse, which is final.
+            // At once, while other calls are in flight: one of them may still refuse, which is final.
             let held = self.objects.iter_mut().filter(|object| object.hold.is_some() && object.call.is_none());
             held.for_each(|object| object.call = Some(Call::new(Step::Abort)));
         }
@@ -237,7 +238,7 @@ impl Batch {
                 causes.push(cause);
             }
         }
-        // A commit may have been done, whatever became of the others.
+        // This commit may have been applied, whatever happened to the others.
         let may_be_done = self.step == Step::Commit;
         let is_told = |cause: &Cause| (*cause == Cause::Overloaded) != may_be_done;
         let cause = causes.iter().copied().find(is_told).or_else(|| causes.first().copied().filter(|_| !may_be_done));
@@ -255,7 +256,7 @@ impl Object {
         };
         match step {
             Step::Ask => self.request.clone(),
-            // Only what a client repeats was perhaps done before.
+            // Only a request that its client may repeat could have been applied before.
             Step::Peek => ObjectRequest {
                 action: Action::Look(Verb::Consume),
                 request_id: request_id.filter(|request_id| request_id.is_lasting),
@@ -272,7 +273,7 @@ impl Object {
         }
     }
 
-    /// Takes note of what came of a call that is not made again, in any step but the abort.
+    /// Records the result of a call that is not retried, in any step but the abort.
     fn heard(&mut self, step: Step, result: Result<ObjectReply, Failure>) {
         let reply = match result {
             Ok(ObjectReply::FormatUnknown { .. } | ObjectReply::PolicyUnknown) => {
@@ -289,9 +290,9 @@ impl Object {
             _ => None,
         };
         match (step, &reply) {
-            // What it said to the look stays: there nothing is held.
+            // Its answer to the peek stands: nothing is held there.
             (Step::Hold, _) if hold.is_some() => self.hold = hold,
-            // It was asked to hold more at once than it can, and holds nothing for us.
+            // It cannot hold any more, and holds nothing for us.
             (Step::Hold, ObjectReply::TooManyReservations { .. }) => {
                 (self.hold, self.failure) = (None, Some(Cause::Overloaded));
             }
@@ -303,12 +304,12 @@ impl Object {
         }
     }
 
-    /// Whether a decision is about all limits that were asked: one about none of them refuses nothing.
+    /// Whether a decision covers every limit of the request: one that covers none of them is not a refusal.
     fn fits(&self, decided: &Decided) -> bool {
         decided.limits.len() == self.request.costs.iter().map(Vec::len).sum::<usize>()
     }
 
-    /// Whether it has said no, in whatever way.
+    /// Whether it said no in any way.
     fn is_refused(&self) -> bool {
         match &self.reply {
             None => false,
@@ -325,7 +326,7 @@ impl Call {
 }
 
 impl Dialect {
-    /// Whether an object that gave this reply, and has done nothing, will understand the call made again.
+    /// Whether the object did nothing, and will understand the call if it is retried in another form.
     fn learns_from(&mut self, reply: &ObjectReply) -> bool {
         match *reply {
             ObjectReply::FormatUnknown { newest } => match Format::from_number(newest) {
@@ -342,7 +343,7 @@ impl Dialect {
 }
 
 impl Failure {
-    /// An object with too many requests is not sent another.
+    /// An overloaded object is not sent another call.
     fn is_worth_a_retry(self) -> bool {
         self.is_retryable && self.cause != Cause::Overloaded
     }

@@ -1,4 +1,4 @@
-//! A request, from the first look at it to its answer and the rows that it makes necessary.
+//! A request, from its arrival to its answer and the rows that must be written.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ impl Ledger {
     /// asked before under another [`Policy`] of that name is carried over to this one.
     ///
     /// # Errors
-    /// When the costs do not fit the limits, a row that matters here cannot be read, or there is nothing random.
+    /// If the costs do not fit the limits, a row that matters here cannot be read, or there is no source of randomness.
     pub fn ask(
         &mut self,
         asked: &[Arc<Policy>],
@@ -77,7 +77,7 @@ impl Ledger {
                 let (limits, _) = self.decide(asked, verb, &request.costs, now, false)?;
                 Ok(ObjectReply::Decided(self.decided(now, limits)))
             }
-            // There is nothing to settle of nothing.
+            // Nothing was reserved, so there is nothing to settle.
             Action::Reserve(verb) if asks_for_any(request) => self.reserve(asked, verb, request, now, id, writes),
             Action::Take(verb) | Action::Reserve(verb) => self.take(asked, verb, request, now),
             Action::Hold(_) => self.prepare(asked, request, now, id),
@@ -105,7 +105,7 @@ fn asks_for_any(request: &ObjectRequest) -> bool {
     request.costs.iter().flatten().any(|&cost| cost > 0)
 }
 
-/// Whether a grant must be remembered. A request that takes nothing only looks, and may look again. A hold is remembered
+/// Whether a grant must be remembered. A request that takes nothing is safe to repeat. A hold is remembered
 /// once it is committed; what closes a reservation is remembered with that, whether or not there is room for its request id.
 fn must_be_remembered(request: &ObjectRequest) -> bool {
     match request.action {

@@ -11,38 +11,38 @@ use crate::policy::{NamedLimit, Policy};
 ///
 /// `persisted <= states <= persisted + block`, limit by limit and at every moment once [`Bucket::row`] was asked, whether
 /// or not a row in flight has arrived: a crash may cost tokens, at most a block, and never gives any back. The same holds
-/// while the runtime, in spite of its promise, has two objects of one key: the older can spend only what the newer does
-/// not have.
+/// if the runtime breaks its promise and runs two objects of one key: the older one can spend only tokens that the
+/// newer one does not have.
 #[derive(Clone, Debug)]
 pub(super) struct Bucket {
-    /// Under which it was last asked, and under whose numbers its states are.
+    /// The policy of the latest request; the states are under its numbers.
     policy: Arc<Policy>,
-    /// As it is; one for each limit of the policy.
+    /// The current states, one for each limit of the policy.
     pub(super) states: Vec<State>,
-    /// Limits of other versions of the policy that are not full yet. When that version asks again it finds them as they
-    /// are, so that policies that alternate during a roll-out give nothing away.
+    /// Limits of other versions of the policy that are not full yet. When such a version asks again it finds them as
+    /// they were, so versions that alternate during a roll-out give nothing away.
     dormant: Vec<NamedState>,
-    /// Whether storage has a row of it.
+    /// Whether storage has a row for it.
     has_row: bool,
-    /// As it would be after a crash. `None` when storage has nothing, or something under other numbers.
+    /// The states that a crash would leave. `None` when storage has nothing, or something under other numbers.
     persisted: Option<Vec<State>>,
     /// Whether `persisted` lags behind on purpose.
     is_ahead_of_storage: bool,
     /// A background row that may or may not have arrived.
     in_flight: Option<(u32, Vec<State>)>,
     spent_at: Option<i64>,
-    /// Whether anything was spent since [`Bucket::flush_idle`] was last asked.
+    /// Whether anything was spent since the last call of [`Bucket::flush_idle`].
     is_busy: bool,
     need: Need,
 }
 
-/// What makes a row necessary.
+/// Why a row must be written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Need {
     Nothing,
-    /// Tokens moved: it depends on how many.
+    /// Tokens moved: whether a row is due depends on how many.
     Spent,
-    /// The states themselves must outlast a crash, just as they are: new numbers, or a clock that stepped back.
+    /// The exact states must survive a crash: the numbers changed, or the clock stepped back.
     Exact,
 }
 
@@ -50,9 +50,9 @@ pub(super) enum Need {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Row {
     Nothing,
-    /// To be written before the reply is given.
+    /// Write before the reply.
     BeforeReply(Vec<u8>),
-    /// To be written while no reply waits for it; see [`Bucket::confirm`].
+    /// Write in the background; see [`Bucket::confirm`].
     Background(Vec<u8>),
 }
 
@@ -60,15 +60,16 @@ pub(super) enum Row {
 /// second writes each of its grants once and not twice.
 pub(super) const IDLE_MS: u64 = 1_000;
 
-/// The most limits that are kept of other versions of a policy. If there are more, those that are full soonest go first.
+/// The most dormant limits kept for other versions of a policy. Beyond that, those that are full soonest are evicted
+/// first.
 const MAX_DORMANT: usize = 8;
 
 impl Bucket {
-    /// The bucket of a key that has none.
+    /// A new bucket.
     pub(super) fn new(policy: &Arc<Policy>, now: i64, phase: u64) -> Self {
         let states: Vec<_> = policy.limits().iter().map(|limit| limit.limit().new_state(now, phase)).collect();
         let mut bucket = Self::of(policy, states);
-        // One that is full is as good later; one that is not fills from now on.
+        // A full one need not be stored; one that starts below full refills from now on.
         if bucket.expires_at(now) != Some(now) {
             bucket.need = Need::Exact;
         }
@@ -87,8 +88,8 @@ impl Bucket {
         Ok(Self { has_row: true, dormant, persisted, need, ..Self::of(policy, states) })
     }
 
-    /// Goes on under `policy`. If its numbers are others than those before, because of a deployment or because a frontend
-    /// has another version of it, tokens are carried over as if the bucket had been read from its row.
+    /// Continues under `policy`. If the numbers changed, because of a deployment or because a frontend has another
+    /// version, tokens are carried over as if the bucket had been read from its row.
     pub(super) fn move_to(&mut self, policy: &Arc<Policy>, now: i64, phase: u64) {
         if Arc::ptr_eq(&self.policy, policy) {
             return;
@@ -136,7 +137,7 @@ impl Bucket {
         self.has_row
     }
 
-    /// Asks for a row, or for none: the greatest need counts.
+    /// Requests a row, or none; the most urgent request wins.
     pub(super) fn need(&mut self, need: Need) {
         self.need = self.need.max(need);
     }
@@ -153,8 +154,8 @@ impl Bucket {
         }
     }
 
-    /// What storage must be told now. Afterwards it is taken to have been told. `ticket` is for a background row: one
-    /// that no other row has.
+    /// The row to write now, if any; it counts as written from here on. `ticket` identifies a background row and must
+    /// be unique.
     pub(super) fn row(&mut self, now: i64, ticket: u32) -> Row {
         let need = std::mem::replace(&mut self.need, Need::Nothing);
         if need == Need::Nothing {
@@ -182,7 +183,7 @@ impl Bucket {
                 Row::Background(row)
             }
             Slack::None => {
-                // A quiet key is written as it is: no further token is expected.
+                // A quiet key is written exactly: no further spending is expected.
                 self.is_ahead_of_storage =
                     was_busy && need != Need::Exact && self.policy.limits().iter().any(|limit| block(limit) > 0);
                 let next = if self.is_ahead_of_storage { self.lowered() } else { self.states.clone() };
@@ -195,19 +196,19 @@ impl Bucket {
         }
     }
 
-    /// Takes note that the row with this ticket is in storage for good.
+    /// Records that the row with this ticket is persisted.
     pub(super) fn confirm(&mut self, ticket: u32) {
         if let Some((_, states)) = self.in_flight.take_if(|(of, _)| *of == ticket) {
             self.persisted = Some(states);
         }
     }
 
-    /// Whether storage lags behind on purpose, so that [`Bucket::flush_idle`] should be asked in [`IDLE_MS`].
+    /// Whether storage lags behind on purpose, and [`Bucket::flush_idle`] should be called in [`IDLE_MS`].
     pub(super) const fn is_ahead_of_storage(&self) -> bool {
         self.is_ahead_of_storage
     }
 
-    /// The row of the exact states, if nothing was spent since this was last asked. `ticket` is as for [`Bucket::row`].
+    /// The row of the exact states, if nothing was spent since the last call. `ticket` is as for [`Bucket::row`].
     pub(super) fn flush_idle(&mut self, ticket: u32) -> Option<Vec<u8>> {
         let is_busy = std::mem::replace(&mut self.is_busy, false);
         if is_busy || !self.is_ahead_of_storage || self.in_flight.is_some() {
@@ -218,15 +219,15 @@ impl Bucket {
         Some(self.encode(&self.states))
     }
 
-    /// From when on the bucket may be forgotten, if ever.
+    /// When the bucket may be forgotten, if ever.
     pub(super) fn expires_at(&self, now: i64) -> Option<i64> {
         let awake = self.policy.limits().iter().zip(&self.states);
         let awake = awake.map(|(limit, state)| limit.limit().expires_at(state, now));
         latest(now, awake.chain(self.dormant.iter().map(|limit| limit.limit.full_at(&limit.state, now))))
     }
 
-    /// How far the bucket is above what storage has, as the limit with the least sees it. A row in flight may arrive or
-    /// not: whichever of the two a crash leaves must be neither above the bucket nor more than a block below it.
+    /// The least surplus of any limit over its persisted state. A row in flight may or may not arrive: whichever state
+    /// a crash leaves must be neither above the bucket nor more than a block below it.
     fn slack(&self, now: i64) -> Slack {
         let Some(persisted) = &self.persisted else {
             return Slack::None;
@@ -279,8 +280,8 @@ fn block(limit: &NamedLimit) -> u64 {
     limit.write_ahead().min(limit.limit().config().capacity)
 }
 
-/// From when on a stored bucket may be forgotten under the numbers it was stored with, if ever. `None` also for a row that
-/// cannot be read.
+/// When a stored bucket may be forgotten under the numbers it was stored with. `None` if never, or if the row cannot be
+/// read.
 pub(super) fn row_expires_at(row: &[u8], now: i64) -> Option<i64> {
     let limits = StoredRow::read(row).ok()?.limits().ok()?;
     latest(now, limits.iter().map(|limit| limit.limit.expires_at(&limit.state, now)))

@@ -19,7 +19,7 @@ impl<'a> Bytes<'a> {
         self.slice(len).and_then(|bytes| std::str::from_utf8(bytes).ok())
     }
 
-    /// Text after a byte that says how long it is.
+    /// Text after a byte with its length.
     pub(super) fn short_text(&mut self) -> Option<&'a str> {
         let len = self.byte()?;
         self.text(len.into())

@@ -1,19 +1,18 @@
-//! Forgetting what need not be kept, and when to look for it.
+//! Deletes what is no longer needed, and schedules the alarm that does it.
 
 use super::bucket::row_expires_at;
 use super::{BUCKET, Ledger, Slot, Writes};
 
-/// Nothing is cleaned up sooner. What a key costs that is used once: its row, the row of the alarm, the alarm's request,
-/// and the deletion. A key that comes back within a day pays only for its row, and a day of storage costs a thirtieth of
+/// Nothing is cleaned up sooner. A key that is used once costs its row, the row of the alarm, the alarm's request, and
+/// the deletion. A key that comes back within a day pays only for its row, and a day of storage costs a thirtieth of
 /// the rest.
 const LINGER_MS: i64 = 86_400_000;
 
-/// Rows are looked at no later than this, even those that can never be deleted, or cannot be read.
+/// The longest time between two alarms, even if rows can never be deleted or cannot be read.
 const LOOK_MS: i64 = 30 * 86_400_000;
 
 impl Ledger {
-    /// Forgets what is as good as never having been: buckets that are full again, reservations that have ended, replays past
-    /// their time.
+    /// Deletes what no longer matters: buckets that are full again, reservations that have ended, expired replays.
     ///
     /// A clock that steps back afterwards finds a new bucket where an old one would not have been full yet, so the key may
     /// get what comes back in that step once more.
@@ -46,8 +45,8 @@ impl Ledger {
         writes
     }
 
-    /// Sets an alarm if there is something to look after: for when storage is found to have rows and no alarm, because the
-    /// runtime gave up after the last one had failed.
+    /// Sets an alarm if anything needs one. Called when storage has rows but no alarm, because the runtime gave up
+    /// after the last one failed.
     pub fn alarm_is_missing(&mut self, now: i64) -> Writes {
         let mut writes = Writes::default();
         if std::mem::replace(&mut self.has_alarm, false) {
@@ -70,10 +69,10 @@ impl Ledger {
         }
     }
 
-    /// When there will be something to forget.
+    /// When there will be something to delete.
     fn next_alarm(&self, now: i64) -> i64 {
         let buckets = self.buckets.keys().filter_map(|name| self.expires_at(name, now));
-        // One that should have ended waits for a bucket that cannot be read: each time twice as long as before.
+        // An expired one waits for a bucket that cannot be read: twice as long each time.
         let again = |expires_at: i64| now.saturating_add(now.saturating_sub(expires_at));
         let reservations = self.reservations.values().map(|open| open.expires_at);
         let reservations = reservations.map(|at| if at > now { at } else { again(at) });

@@ -1,4 +1,4 @@
-//! What the limits of one or several policies say together.
+//! One decision over the limits of one or several policies.
 
 use std::sync::Arc;
 
@@ -31,8 +31,8 @@ impl Ledger {
         }
     }
 
-    /// Asks all limits of all policies together, all or none. With `apply` unset nothing is taken. What a refusal leaves is
-    /// kept in any case: it differs only after a clock has stepped back far, and then the moment to retry at is counted
+    /// Asks all limits of all policies together, all or none. Without `apply` nothing is taken. The state after a
+    /// refusal is stored in any case: it differs only after the clock has stepped back far, and then `retry_at` counts
     /// from there.
     pub(super) fn decide(
         &mut self,
@@ -43,7 +43,7 @@ impl Ledger {
         apply: bool,
     ) -> Result<(Vec<LimitAnswer>, Decision), LedgerError> {
         let holds: Vec<Holds> = asked.iter().map(|policy| Holds::of(self, policy)).collect();
-        // Only a request that takes has to leave what is held; refunds and charges may touch it.
+        // Only a request that takes must leave held tokens alone; refunds and charges may touch them.
         let takes = verb.takes();
         let mut parts = Vec::new();
         for ((policy, costs), holds) in asked.iter().zip(costs).zip(&holds) {
@@ -115,7 +115,7 @@ impl Ledger {
         Ok(answers)
     }
 
-    /// What is left now, beside decisions made before.
+    /// What is left now, with decisions made earlier.
     pub(super) fn standing(
         &mut self,
         asked: &[Arc<Policy>],
@@ -161,8 +161,8 @@ impl Holds {
         Self { held, ends }
     }
 
-    /// A refusal as it is told: a hold may end without taking anything, so tokens that are only held are worth waiting for, at
-    /// most until enough holds have ended. `decide` says what would be decided if so many tokens were held.
+    /// The refusal to report. A hold may end without taking anything, so held tokens are worth waiting for, at most
+    /// until enough holds have ended. `decide` returns the decision with a given number of tokens held.
     fn sooner(&self, refusal: Decision, limit: usize, decide: impl Fn(u64) -> Decision) -> Decision {
         let Some(mut left) = self.held.get(limit).copied().filter(|&held| held > 0) else {
             return refusal;
@@ -173,7 +173,7 @@ impl Holds {
             let at = match decide(left) {
                 Decision::Allow { .. } => *end,
                 Decision::Wait { retry_at } => retry_at.max(*end),
-                // Without any hold it would be the same, and this says with the largest cost that could pass.
+                // It would be refused without any hold, too; this decision reports the largest cost that could pass.
                 never @ Decision::Never { .. } if left == 0 => return never,
                 Decision::Never { .. } => continue,
             };

@@ -1,15 +1,16 @@
-//! Tokens kept from others while a batch asks its other keys: prepare, commit, abort.
+//! Tokens withheld from other callers while a batch asks its other keys: prepare, commit, abort.
 //!
-//! Holds live in memory only. They end by themselves after [`HOLD_MS`], so a crash that forgets them only ends them sooner:
-//! the tokens were not taken yet. A commit that comes after it finds no hold and takes nothing, and the batch fails as a whole.
-//! So a refused batch writes no row and sets no alarm.
+//! Holds live in memory only. They expire after [`HOLD_MS`], so a crash that forgets them only ends them sooner: the
+//! tokens were not taken yet. A later commit finds no hold and takes nothing, and the batch fails as a whole. So a
+//! refused batch writes no row and sets no alarm.
 //!
-//! For as long, a hold that was committed can still be aborted: another key's commit may have failed. That gives the tokens
-//! back, and forgets that the request was answered. A crash in between leaves them taken.
+//! A committed hold can be aborted for the same time, because another key's commit may have failed. The abort returns
+//! the tokens and forgets that the request was answered. A crash in between leaves them taken.
 //!
 //! A client that repeats a batch under its `Idempotency-Key` begins another try, perhaps while the aborts of the first are
-//! still on their way. Both tries share the hold, each under its own id. Uncommitted, it ends when both have aborted it. Committed,
-//! it is undone when every try that has committed it has aborted it: one whose frontend crashed before its commit never aborts.
+//! still in flight. Both tries share the hold, each under its own id. Uncommitted, it ends when both have aborted it.
+//! Committed, it is undone when every try that has committed it has aborted it: one whose frontend crashed before its
+//! commit never aborts.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -25,11 +26,11 @@ use crate::limit::{Decision, Verb};
 use crate::policy::Policy;
 use crate::protocol::{Decided, LimitAnswer, ObjectReply, ObjectRequest, RequestId, Reserved};
 
-/// For how long tokens are held while a batch asks its other keys: longer than a batch may take, and no longer than a budget
-/// should lack them when a frontend is gone.
+/// How long a hold lasts: longer than a batch may take, but not so long that a crashed frontend leaves a budget short
+/// for long.
 const HOLD_MS: u64 = 10_000;
 
-/// Tokens that are held, or were until they were taken.
+/// Tokens that are held, or were held and then taken.
 #[derive(Debug)]
 pub(super) struct Hold {
     /// The ids of the tries that share it.
@@ -44,7 +45,7 @@ pub(super) struct Hold {
 }
 
 impl Hold {
-    /// A clock that stepped back must not prolong it by more than a step that counts as no time.
+    /// A clock that stepped back must not prolong it by more than the step that counts as no time elapsed.
     const fn is_over(&self, now: i64) -> bool {
         now.abs_diff(self.since) >= HOLD_MS
     }
@@ -95,7 +96,7 @@ impl Ledger {
         self.hold_reply(asked, id, false, now)
     }
 
-    /// The reply to a try of a batch of which an earlier one, or this one, holds the tokens already.
+    /// The reply to a try of a batch whose tokens an earlier try, or this one, already holds.
     pub(super) fn prepared(
         &mut self,
         asked: &[Arc<Policy>],
@@ -114,8 +115,8 @@ impl Ledger {
         self.hold_reply(asked, id, true, now).map(Some)
     }
 
-    /// Takes what is held, or says again that it was taken; `None` if there is no such hold. A try whose own hold was lost in a
-    /// crash shares one that another try of its batch has committed since.
+    /// Takes what is held, or repeats the answer if it was already taken; `None` if there is no such hold. A try whose
+    /// own hold was lost in a crash shares one that another try of its batch has committed since.
     pub(super) fn commit(
         &mut self,
         asked: &[Arc<Policy>],
@@ -147,7 +148,7 @@ impl Ledger {
         Ok(Some(ObjectReply::Decided(Decided { is_replayed, ..self.decided(now, limits) })))
     }
 
-    /// Ends a hold for this try. The last one that needs it ends it; if it was committed, that gives the tokens back.
+    /// Aborts a hold for this try. It ends when no try needs it any more; if it was committed, the tokens are returned.
     pub(super) fn abort(&mut self, asked: &[Arc<Policy>], id: u64, now: i64) -> Result<ObjectReply, LedgerError> {
         for hold in &mut self.holds {
             hold.ids.remove(&id);
@@ -175,12 +176,12 @@ impl Ledger {
         self.holds.iter().any(|hold| hold.ids.contains(&id))
     }
 
-    /// Ends the holds whose time is over.
+    /// Ends the holds that have expired.
     pub(super) fn end_holds(&mut self, now: i64) {
         self.holds.retain(|hold| !hold.is_over(now));
     }
 
-    /// How many request ids that must outlast a crash are held for batches that may be committed.
+    /// How many lasting request ids are set aside for batches that may still be committed.
     pub(super) fn expected_request_ids(&self) -> usize {
         let is_lasting = |hold: &&Hold| !hold.is_committed && hold.request_id.is_some_and(|id| id.is_lasting);
         self.holds.iter().filter(is_lasting).count()
@@ -207,7 +208,7 @@ impl Ledger {
         Ok(ObjectReply::Decided(Decided { is_replayed, reservation, ..self.decided(now, limits) }))
     }
 
-    /// What is left now, beside what the hold holds or has taken.
+    /// What is left now, with what the hold holds or has taken.
     fn standing_of_hold(&mut self, asked: &[Arc<Policy>], id: u64, now: i64) -> Result<Vec<LimitAnswer>, LedgerError> {
         let Some(hold) = self.holds.iter().find(|hold| hold.ids.contains(&id)) else {
             return Ok(Vec::new());
@@ -221,7 +222,7 @@ impl Ledger {
         self.standing(asked, decisions, now)
     }
 
-    /// Takes what was held. It is there: no other request could take it.
+    /// Takes what was held. The tokens are there: no other request could take them.
     fn take_held(&mut self, policy: &Policy, held: &[u64], now: i64) -> Result<(), LedgerError> {
         let bucket = self.bucket(policy)?;
         for ((limit, state), &held) in policy.limits().iter().zip(&mut bucket.states).zip(held) {

@@ -1,26 +1,27 @@
-//! What is kept for one key: its buckets, its open reservations, what it was answered; and what storage hears of it, when.
+//! The state of one key: its buckets, its open reservations and its replays; and what to write to storage, and when.
 //!
 //! A row for every request would cost more than the request, and each would wait for it. So memory is ahead of storage,
-//! by a bounded number of tokens and always on the safe side (see `bucket.rs`). What a client was promised to outlast a
-//! crash, a reservation or the answer to an `Idempotency-Key`, is written before it is told.
+//! by a bounded number of tokens and always on the safe side (see `bucket.rs`). Whatever a client may rely on after a
+//! crash, a reservation or the answer to an `Idempotency-Key`, is written before the reply.
 //!
-//! Nothing here knows where rows are kept. Time is an argument, and so is what was stored; what is to be stored is a
-//! result, [`Writes`]. So a crash is a matter of dropping a [`Ledger`] and making another from the rows, which the tests
-//! do thousands of times a second.
+//! Nothing here knows where rows are kept. The time and the stored rows are arguments; the rows to write are a result,
+//! [`Writes`]. So a test crashes an object by dropping its [`Ledger`] and making another from the rows, thousands
+//! of times a second.
 //!
 //! # What crashes and clocks may cost and give
 //!
 //! * While an object lives, its buckets are exact, whatever the clock does.
-//! * A crash costs at most one block of each limit and gives nothing. After a step back of the clock it may cost what comes back
-//!   in that step besides: the row of a later moment does not refill before that moment.
-//! * A bucket is forgotten when it is full, and one that was never below full is not stored. A clock that steps back behind
-//!   that moment finds a new bucket, full at once, where the old one would refill again only from the later moment on. So the
-//!   milliseconds that a clock shows twice may be credited twice: with all steps back together as long as `S`, a key gets
-//!   at most what comes back in `S` more, and never more than the capacity at once. Without a step back, it gets nothing more.
+//! * A crash costs at most one block of each limit and gives nothing. After the clock stepped back, it may also cost
+//!   what comes back during that step: a row from a later moment does not refill before that moment.
+//! * A bucket is forgotten when it is full, and one that was never below full is not stored. If the clock then steps
+//!   back to before that moment, the key gets a new bucket, already full, where the old one would refill only from that
+//!   moment on. So the milliseconds that a clock shows twice may be credited twice: with all steps back together as
+//!   long as `S`, a key gets at most what comes back in `S` more, and never more than the capacity at once. Without a
+//!   step back, it gets nothing more.
 //!
 //! * Versions of a policy that alternate during a roll-out grant no more than the laxer of them, limit by limit. If an alarm
-//!   falls into it, a bucket that is full under the version that asked last is forgotten, and the other finds a full one: at most
-//!   the difference of the two capacities more, once.
+//!   rings meanwhile, a bucket that is full under the version that asked last is deleted, and the other version finds a
+//!   full one: it may grant at most the difference of the two capacities more, once.
 //!
 //! # Rows
 //!
@@ -30,8 +31,9 @@
 //! | `r:` and an id | an open reservation | when it is opened, and deleted when it is closed |
 //! | `i:` and a moment | a page of replays | with each grant under an `Idempotency-Key`, and when a reservation is closed |
 //!
-//! A row that cannot be read breaks what needs it and nothing else: a bucket's breaks its policy, a reservation's breaks that
-//! reservation, a page of replays breaks requests under an `Idempotency-Key` until all in it would be forgotten.
+//! An unreadable row breaks only what needs it: a bucket's row breaks its policy, a reservation's row breaks that
+//! reservation, and a page of replays breaks requests under an `Idempotency-Key` until everything in it would have
+//! expired.
 #![forbid(unsafe_code)]
 #![cfg_attr(
     not(test),
@@ -73,7 +75,7 @@ pub use self::replays::{MAX_REQUEST_IDS, REPLAY_TTL_MS};
 pub use self::reserve::MAX_RESERVATIONS;
 pub use self::writes::{Background, Writes};
 
-/// All that is kept for one key.
+/// The state of one key.
 #[derive(Debug)]
 pub struct Ledger {
     /// Places the windows of limits without an offset; the same for the key always.
@@ -84,7 +86,7 @@ pub struct Ledger {
     reservations: BTreeMap<u64, Reservation>,
     holds: Vec<Hold>,
     replays: Replays,
-    /// Rows that cannot be read, besides those of buckets and replays. They stay as they are.
+    /// Unreadable rows other than those of buckets and replays. They are left alone.
     unreadable: BTreeSet<String>,
     /// Rows of an earlier version that mean nothing any more. They are deleted when others are written.
     stale_rows: Vec<String>,
@@ -96,12 +98,12 @@ pub struct Ledger {
 
 #[derive(Debug)]
 enum Slot {
-    /// As it was found, not yet asked for.
+    /// As found in storage, not used yet.
     Stored(Vec<u8>),
     Open(Bucket),
 }
 
-/// Why nothing can be decided. Nothing has changed then.
+/// Why no decision can be made. Nothing has changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LedgerError(String);
 

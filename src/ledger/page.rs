@@ -1,9 +1,9 @@
-//! A page of replays: the row in which they outlast a crash.
+//! A page of replays: the row in which they survive a crash.
 //!
 //! ```text
 //! byte 0      1: this format
 //! then for each replay
-//!   2 bytes   the length of what follows of it; readers ignore the end that they do not know
+//!   2 bytes   the length of the rest of it; readers ignore trailing bytes that they do not know
 //!   1 byte    the sum of 1 if it has a request id, 2 if it opened a reservation, and
 //!             4 if it settled one at the reserved cost, 8 at another cost, 12 if it cancelled it
 //!   8 bytes   the moment of the decision
@@ -55,7 +55,7 @@ pub(super) struct Grant {
     pub(super) policy: String,
     /// For each limit the tokens that moved, and when they are ready.
     pub(super) limits: Vec<(u64, i64)>,
-    /// For each limit the cost that was asked, if a reservation was settled at that; else empty.
+    /// For each limit the requested cost, if a reservation was settled at one; else empty.
     pub(super) costs: Vec<u64>,
 }
 
@@ -71,7 +71,7 @@ pub(super) fn encode_page<'a>(replays: impl Iterator<Item = &'a Replay>) -> Vec<
     bytes
 }
 
-/// The replays in a row, or `None` for bytes that are no page.
+/// The replays in a row, or `None` for bytes that are not a page.
 pub(super) fn decode_page(bytes: &[u8]) -> Option<Vec<Replay>> {
     let mut bytes = Bytes(bytes);
     if bytes.byte()? != FORMAT {
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_that_are_no_page_are_none() {
+    fn bytes_that_are_not_a_page_are_none() {
         let good = encode_page(replays()[..1].iter());
         assert!(decode_page(&good).is_some() && decode_page(&[1]).is_some());
         assert_eq!(decode_page(&[&[2], &good[1..]].concat()), None);

@@ -11,7 +11,7 @@ use crate::policy::Policy;
 use crate::protocol::{Action, Decided, LimitAnswer, ObjectReply, ObjectRequest, RequestId, Reserved};
 
 impl Ledger {
-    /// The first answer to a request that is asked again.
+    /// The first answer to a repeated request.
     pub(super) fn replayed(
         &mut self,
         asked: &[Arc<Policy>],
@@ -47,7 +47,7 @@ impl Ledger {
         Ok(())
     }
 
-    /// The answer of before, with what is left now. A limit that was not there then moved nothing.
+    /// The earlier answer, with what is left now. A limit added since then moved nothing.
     pub(super) fn reply_again(
         &mut self,
         asked: &[Arc<Policy>],
@@ -94,7 +94,7 @@ impl Ledger {
     }
 }
 
-/// What moved, by the names of the policies: a repetition may name them in another order.
+/// The tokens that moved, by policy name: a repetition may name the policies in another order.
 pub(super) fn grants_of(asked: &[Arc<Policy>], limits: &[LimitAnswer]) -> Vec<Grant> {
     let mut limits = limits.iter();
     let grant = |policy: &Arc<Policy>| {

@@ -1,8 +1,8 @@
-//! What was answered, for requests that are repeated.
+//! Earlier answers, for requests that are repeated.
 //!
-//! Replays with an `Idempotency-Key`, and those of closed reservations, outlast a crash: they lie in pages, each a row. A
-//! page is open for [`PAGE_MS`] or until it holds [`PAGE_LEN`] replays, and is deleted as a whole when the last of them is
-//! forgotten. So a replay costs one row, and a fraction of another.
+//! Replays with an `Idempotency-Key`, and those of closed reservations, survive a crash: they are stored in pages, each
+//! a row. A page is open for [`PAGE_MS`] or until it holds [`PAGE_LEN`] replays, and is deleted as a whole when the
+//! last of them is forgotten. So a replay costs one row, and a fraction of another.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -10,37 +10,37 @@ use super::legacy::LegacyReplay;
 use super::page::{Grant, Replay, decode_page, encode_page};
 use crate::protocol::RequestId;
 
-/// For how long a replay that outlasts crashes is kept.
+/// How long a lasting replay is kept, even across crashes.
 pub const REPLAY_TTL_MS: u64 = 3_600_000;
 
-/// How many request ids are kept that outlast crashes: 4 a second for an hour. In memory they take about 4 MB, in storage 1 MB.
+/// The most lasting request ids: 4 a second for an hour. In memory they take about 4 MB, in storage 1 MB.
 /// Further requests are refused until the oldest is forgotten.
 pub const MAX_REQUEST_IDS: usize = 16_384;
 
-/// How many closed reservations are kept besides. The oldest go first: a request that closes one again is then told that the
-/// reservation does not exist.
+/// The most closed reservations kept. The oldest are evicted first: a request that closes one again is then told that
+/// the reservation does not exist.
 const MAX_CLOSED: usize = 4_096;
 
-/// How long the frontend's own request ids are worth keeping: it retries at once or never.
+/// How long to keep the frontend's own request ids: it retries at once or never.
 const RETRY_MS: u64 = 10_000;
 
-/// How many of those are kept. The oldest go first.
+/// The most of those that are kept. The oldest are evicted first.
 const MAX_RECENT: usize = 16_384;
 
 /// Small enough to be written again with each of its replays: 3 KB.
 const PAGE_LEN: usize = 64;
 
-/// A page that cannot be read blocks repeatable requests until all that it can hold is forgotten, so it must not be open
-/// for long.
+/// An unreadable page blocks repeatable requests until everything it can hold has expired, so it must not stay open for
+/// long.
 const PAGE_MS: u64 = 600_000;
 
 /// The row of the page that was opened at some moment: `i:`, and that moment in hexadecimal.
 pub(super) const PAGE: &str = "i:";
 
-/// Grants, and closed reservations. Refusals are not among them: a refused request that is repeated is decided anew.
+/// Grants and closed reservations, but not refusals: a refused request that is repeated is decided anew.
 #[derive(Debug, Default)]
 pub(super) struct Replays {
-    /// By the moment at which they were opened; of two at one moment the second is a millisecond later.
+    /// By the moment they were opened; if two are opened at once, the second counts as a millisecond later.
     pages: BTreeMap<i64, Page>,
     /// The page to which replays are added.
     current: Option<i64>,
@@ -48,7 +48,7 @@ pub(super) struct Replays {
     by_request_id: BTreeMap<u128, Place>,
     /// Where the replays of closed reservations are.
     by_reservation: BTreeMap<u64, Place>,
-    /// The frontend's own, which do not outlast a crash, oldest first.
+    /// The frontend's own, which do not survive a crash, oldest first.
     recent: VecDeque<(i64, u128)>,
     recent_by_id: BTreeMap<u128, Replay>,
     /// Pages that cannot be read.
@@ -63,7 +63,7 @@ struct Place {
 
 #[derive(Debug, Default)]
 struct Page {
-    /// `None` where one was forgotten before the others.
+    /// `None` where one was removed early.
     replays: Vec<Option<Replay>>,
     has_row: bool,
     change: Change,
@@ -133,12 +133,13 @@ impl Replays {
         self.by_reservation.get(&id).and_then(|place| self.at(*place, now))
     }
 
-    /// Whether there may be replays that cannot be read, so that a repetition cannot be told from a new request.
+    /// Whether some replays may be unreadable: then a repetition cannot be told from a new request.
     pub(super) fn is_incomplete(&self, now: i64) -> bool {
         self.unreadable.iter().any(|opened_at| page_expires_at(*opened_at) > now)
     }
 
-    /// When there is room for another request id that outlasts a crash, if `more` are expected already; `None` for now.
+    /// When there will be room for another lasting request id, on top of `more` expected ones; `None` if there is room
+    /// now.
     pub(super) fn full_until(&mut self, more: usize, now: i64) -> Option<i64> {
         self.forget_expired(now);
         if self.by_request_id.len().saturating_add(more) < MAX_REQUEST_IDS {
@@ -179,8 +180,8 @@ impl Replays {
         }
     }
 
-    /// Adds what may wait until something else is written: the deletion of pages of which all is forgotten, and replays that
-    /// still lie in a bucket's row, which must not be overwritten before.
+    /// Adds what may wait until something else is written: the deletion of expired pages, and replays that are still
+    /// stored in a bucket's row, which must not be overwritten before them.
     pub(super) fn collect_late_writes(&mut self, now: i64, rows: &mut Rows) {
         self.forget_expired(now);
         let current = self.current;
@@ -202,7 +203,7 @@ impl Replays {
         });
     }
 
-    /// Forgets the current page too, if all in it is forgotten.
+    /// Drops the current page too, if everything in it has expired.
     pub(super) fn close_page(&mut self) {
         self.current = None;
     }
@@ -268,7 +269,7 @@ impl Replays {
         self.recent_by_id.insert(id, replay);
     }
 
-    /// Forgets replays from the oldest page on, up to the first that is still to be kept.
+    /// Forgets replays, oldest page first, up to the first that must be kept.
     fn forget_expired(&mut self, now: i64) {
         'pages: for (&opened_at, page) in &mut self.pages {
             for (index, slot) in page.replays.iter_mut().enumerate() {
@@ -292,7 +293,7 @@ impl Replays {
         }
     }
 
-    /// A replay that has a request id as well is kept by that.
+    /// A replay that also has a request id is kept under that id.
     fn forget_oldest_closed(&mut self) {
         let is_only_closed = |replay: &mut Replay| replay.closed.is_some() && replay.request_id.is_none();
         let mut slots = self.pages.values_mut().flat_map(|page| &mut page.replays);
@@ -307,7 +308,7 @@ const fn expires_at(decided_at: i64) -> i64 {
     decided_at.saturating_add_unsigned(REPLAY_TTL_MS)
 }
 
-/// When all is forgotten that a page can hold.
+/// When everything that a page can hold has expired.
 const fn page_expires_at(opened_at: i64) -> i64 {
     expires_at(opened_at.saturating_add_unsigned(PAGE_MS))
 }

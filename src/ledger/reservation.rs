@@ -24,13 +24,13 @@ use crate::policy::Policy;
 pub(super) struct Reservation {
     pub(super) opened_at: i64,
     pub(super) expires_at: i64,
-    /// What becomes of it when it expires.
+    /// What happens when it expires.
     pub(super) end: End,
-    /// The policies it is of.
+    /// Its policies.
     pub(super) parts: Vec<ReservedPart>,
 }
 
-/// What becomes of an unsettled reservation.
+/// What happens to a reservation that expires unsettled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum End {
     /// It keeps its full cost.
@@ -39,7 +39,7 @@ pub(super) enum End {
     Refunded,
 }
 
-/// What is reserved of one policy.
+/// What is reserved under one policy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct ReservedPart {
     pub(super) policy: String,
@@ -53,7 +53,7 @@ impl ReservedPart {
         Self { policy: policy.name().to_owned(), tokens: names.zip(tokens).collect() }
     }
 
-    /// The parts of a request to the policies `asked`, which moved so many tokens of each limit.
+    /// The parts of a request to the policies `asked`, which moved `tokens` of each limit.
     pub(super) fn all<'a>(
         asked: impl IntoIterator<Item = &'a Policy>,
         tokens: impl IntoIterator<Item = u64>,
@@ -62,7 +62,7 @@ impl ReservedPart {
         asked.into_iter().map(|policy| Self::new(policy, tokens.by_ref().take(policy.limits().len()))).collect()
     }
 
-    /// The tokens of each limit that `policy` has now; 0 of one that was not there then.
+    /// The tokens of each limit that `policy` has now; 0 for one added since.
     pub(super) fn tokens(&self, policy: &Policy) -> Vec<u64> {
         policy.limits().iter().map(|limit| self.tokens_of(limit.name())).collect()
     }

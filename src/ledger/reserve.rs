@@ -13,8 +13,8 @@ use crate::limit::{Decision, Verb};
 use crate::policy::{Policy, Unsettled};
 use crate::protocol::{Decided, LimitAnswer, ObjectReply, ObjectRequest, Reserved};
 
-/// The most open reservations of a key. Each is a row and some hundred bytes of memory, of which an object has 128 MB
-/// at most.
+/// The most open reservations of a key. Each takes a row and some hundreds of bytes of memory; an object has at
+/// most 128 MB.
 pub const MAX_RESERVATIONS: usize = 1_000;
 
 impl Ledger {
@@ -51,15 +51,15 @@ impl Ledger {
 
     /// An id for a reservation or a hold.
     pub(super) fn unused_id(&self, mut random: impl FnMut() -> Option<u64>) -> Result<u64, LedgerError> {
-        // Of 2⁵² at most some thousand are in use: a second try is as rare as anything, and a fourth means that the
+        // A few thousand of 2⁵² ids are in use at most: a second try is extremely rare, and a fourth means that the
         // numbers are not random.
         let is_used = |id: &u64| self.reservations.contains_key(id) || self.is_held(*id);
         let id = (0..4).map_while(|_| random()).map(|id| id & MAX_ID).find(|id| !is_used(id));
         id.ok_or_else(|| LedgerError("no random numbers for a reservation's id".to_owned()))
     }
 
-    /// Closes a reservation at its real cost: the reserved one if the request gives no other. Charges more than was reserved
-    /// down to the largest debt, and gives back what is too much. The reply says what it has cost.
+    /// Closes a reservation at its real cost: the reserved one if the request gives no other. Charges any
+    /// excess down to the largest debt, and gives back any surplus. The reply has the final cost.
     pub(super) fn settle(
         &mut self,
         asked: &[Arc<Policy>],
@@ -88,7 +88,7 @@ impl Ledger {
                 .collect();
             let adjusted = self.adjust(policy, changes.iter().copied(), now)?;
             for (((limit, (verb, _)), &taken), &real) in adjusted.into_iter().zip(changes).zip(&taken).zip(real) {
-                // What is given back beyond a full bucket has cost nothing either.
+                // Tokens given back to a full bucket are lost, but have cost nothing either.
                 let cost = if verb == Verb::Charge { taken.saturating_add(tokens(&limit)) } else { real };
                 limits.push(LimitAnswer { decision: Decision::Allow { tokens: cost, ready_at: now }, ..limit });
             }
@@ -98,7 +98,8 @@ impl Ledger {
         Ok(ObjectReply::Decided(self.decided(now, limits)))
     }
 
-    /// Closes a reservation and gives back all that was taken, clipped to what fits. Waits that others were told of stay true.
+    /// Closes a reservation and gives back all that was taken, clipped to what fits. Waits already reported to others
+    /// still hold.
     pub(super) fn cancel(
         &mut self,
         asked: &[Arc<Policy>],
@@ -118,8 +119,8 @@ impl Ledger {
         Ok(ObjectReply::Decided(self.decided(now, limits)))
     }
 
-    /// The answer to a request that closes a reservation once more. `costs` are those at which to settle it, if any;
-    /// `None` is to cancel it.
+    /// The answer to a request that closes a reservation again. `costs` are those to settle it at, if any; `None`
+    /// cancels it.
     fn closed_before(
         &mut self,
         asked: &[Arc<Policy>],
@@ -173,7 +174,7 @@ impl Ledger {
         self.replays.push(request.request_id, replay, now);
     }
 
-    /// Takes the reservation off the list, if it is one of these policies.
+    /// Removes the reservation from the list, if it belongs to these policies.
     fn close(&mut self, asked: &[Arc<Policy>], id: u64, writes: &mut Writes) -> Option<Reservation> {
         let is_theirs = |open: &mut Reservation| is_of(asked, open.parts.iter().map(|part| part.policy.as_str()));
         let closed = self.reservations.extract_if(id..=id, |_, open| is_theirs(open)).next();
@@ -181,8 +182,8 @@ impl Ledger {
         closed.map(|(_, reservation)| reservation)
     }
 
-    /// Ends the reservations whose time is over. It makes no difference that this is late: tokens given back now leave the
-    /// bucket as if they had been then.
+    /// Ends the expired reservations. To do so late makes no difference: tokens given back now leave the bucket as if
+    /// they had been given back on time.
     pub(super) fn end_expired(&mut self, now: i64, writes: &mut Writes) {
         let expired = self.reservations.extract_if(.., |_, open| open.expires_at <= now);
         for (id, reservation) in expired.collect::<Vec<_>>() {
@@ -194,7 +195,7 @@ impl Ledger {
         }
     }
 
-    /// Gives back to buckets that may not be open.
+    /// Gives tokens back to buckets that may not be open.
     fn refund_unasked(&mut self, reservation: &Reservation, now: i64) -> Result<(), LedgerError> {
         let mut policies = Vec::new();
         for part in &reservation.parts {
@@ -235,7 +236,7 @@ impl Reservation {
     }
 }
 
-/// Whether these are the names of the policies, in whatever order.
+/// Whether these are the names of the policies, in any order.
 fn is_of<'a>(asked: &[Arc<Policy>], names: impl Iterator<Item = &'a str>) -> bool {
     let asked: BTreeSet<_> = asked.iter().map(|policy| policy.name()).collect();
     asked == names.collect()

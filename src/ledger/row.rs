@@ -103,7 +103,7 @@ impl<'a> StoredRow<'a> {
     }
 
     /// The state. Versions that wrote format 1 took any `write_ahead`, and could store a level so low that the key would
-    /// have been locked out for days: more than a capacity below the largest debt is not a level that clients can cause.
+    /// have been locked out for days. Clients cannot cause a level more than a capacity below the largest debt.
     fn mended(&self, limit: &Limit, state: State) -> State {
         let Snapshot { tokens, .. } = limit.snapshot(&state);
         let config = limit.config();
@@ -221,11 +221,11 @@ mod tests {
     fn a_level_that_an_absurd_write_ahead_left_is_no_lower_than_a_capacity_below_the_largest_debt() {
         assert_eq!(level(&row(1, &state(-99_802_000))), -3);
         assert_eq!(level(&row(1, &state(-3_000))), -3);
-        assert_eq!(level(&row(2, &state(-99_802_000))), -99_802, "now only a debt carried over can be so deep");
+        assert_eq!(level(&row(2, &state(-99_802_000))), -99_802, "now only a carried-over debt can be so deep");
     }
 
     #[test]
-    fn bytes_that_were_not_written_here_are_an_error_and_no_fresh_bucket() {
+    fn foreign_bytes_are_an_error_and_not_a_fresh_bucket() {
         let good = row(2, &state(2_000));
         let read = |row: &[u8]| StoredRow::read(row).and_then(|row| row.limits()).map(|limits| limits.len());
         assert_eq!(read(&good), Ok(1));

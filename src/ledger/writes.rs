@@ -1,20 +1,20 @@
-//! What storage must be told, and when.
+//! What to write to storage, and when.
 
 use super::bucket::{IDLE_MS, Row};
 use super::{BUCKET, Ledger, Slot};
 
-/// What storage must be told.
+/// What to write to storage.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Writes {
     /// Rows by name, to be written together or not at all before the answer is given; `None` deletes one.
     pub before_reply: Vec<(String, Option<Vec<u8>>)>,
-    /// Rows that may be written after the reply. Once they are there for good, say so to [`Ledger::confirm`].
+    /// Rows that may be written after the reply. Once they are persisted, call [`Ledger::confirm`].
     pub background: Vec<Background>,
-    /// Whether to delete the whole storage, and any alarm. Then there are no rows to write.
+    /// Whether to delete the whole storage and any alarm. If so, there are no rows to write.
     pub clear: bool,
-    /// When to ask [`Ledger::clean`]; `None` leaves the alarm as it is.
+    /// When to call [`Ledger::clean`]; `None` leaves the alarm as it is.
     pub alarm_at: Option<i64>,
-    /// Whether to ask [`Ledger::flush_idle`] in [`Writes::IDLE_MS`].
+    /// Whether to call [`Ledger::flush_idle`] in [`Writes::IDLE_MS`].
     pub wants_flush: bool,
 }
 
@@ -25,7 +25,7 @@ pub struct Background {
     pub name: String,
     /// What to write.
     pub row: Vec<u8>,
-    /// What to tell [`Ledger::confirm`].
+    /// What to pass to [`Ledger::confirm`].
     pub ticket: u32,
 }
 
@@ -44,14 +44,14 @@ impl Writes {
 }
 
 impl Ledger {
-    /// Takes note that a [`Background`] row is in storage for good.
+    /// Records that a [`Background`] row is persisted.
     pub fn confirm(&mut self, name: &str, ticket: u32) {
         if let Some(Slot::Open(bucket)) = name.strip_prefix(BUCKET).and_then(|policy| self.buckets.get_mut(policy)) {
             bucket.confirm(ticket);
         }
     }
 
-    /// What to write when spending has paused: the exact levels, so that nothing is lost when the object is put to sleep.
+    /// What to write when spending has paused: the exact levels, so an eviction loses nothing.
     pub fn flush_idle(&mut self, now: i64) -> Writes {
         let mut writes = Writes::default();
         for (name, slot) in &mut self.buckets {
@@ -66,7 +66,7 @@ impl Ledger {
         writes
     }
 
-    /// Collects what storage must be told of buckets and replays.
+    /// Collects what to write of buckets and replays.
     pub(super) fn collect_writes(&mut self, now: i64, writes: &mut Writes) {
         for (name, slot) in &mut self.buckets {
             if let Slot::Open(bucket) = slot {

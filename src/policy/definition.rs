@@ -1,6 +1,6 @@
 //! A policy as a frontend sends it to an object that does not have it, because one of them is of a newer deployment.
 //!
-//! What an object needs to decide and nothing else: what clients are told when it fails is the frontend's. It is never stored.
+//! Only what an object needs to decide: the frontend decides what to answer when an object fails. It is never stored.
 
 use serde::{Deserialize, Serialize};
 
@@ -28,7 +28,7 @@ enum DefinedUnsettled {
 }
 
 impl Policy {
-    /// All that an object needs to decide under this policy: one line of JSON.
+    /// Everything an object needs to decide under this policy: one line of JSON.
     #[must_use]
     pub fn definition(&self) -> String {
         let ReservationTerms { ttl_ms, unsettled } = self.reservations();
@@ -48,7 +48,7 @@ impl Policy {
     /// The policy of a [`Policy::definition`], perhaps of another version.
     ///
     /// # Errors
-    /// [`StoredConfigError`] for what defines no policy.
+    /// [`StoredConfigError`] for text that does not define a policy.
     pub fn from_definition(definition: &str) -> Result<Self, StoredConfigError> {
         let unreadable = StoredConfigError::Unreadable;
         let Definition { name, numbers, write_ahead, reservation_ttl_ms, unsettled } =

@@ -31,11 +31,11 @@ pub struct NamedLimit {
 pub struct ReservationTerms {
     /// From the moment at which the tokens are ready, in milliseconds.
     pub ttl_ms: u64,
-    /// What becomes of one that is still open then.
+    /// What happens to one that is still open then.
     pub unsettled: Unsettled,
 }
 
-/// What becomes of a reservation that was neither settled nor cancelled in time.
+/// What happens to a reservation that was neither settled nor cancelled in time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unsettled {
     /// It costs what was reserved: the work may have been done.

@@ -5,7 +5,7 @@ use std::fmt;
 /// Why no decision could be made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cause {
-    /// The key gets more requests than its object can answer. Callers can bring this about themselves.
+    /// The key gets more requests than its object can answer. Callers can cause this themselves.
     Overloaded,
     /// The object took too long.
     Timeout,
@@ -51,7 +51,7 @@ impl OnError {
     /// Never open.
     pub const CLOSED: Self = Self { overloaded: false, timeout: false, failed: false };
 
-    /// Open where an object fails, and closed where it is overloaded: otherwise a flood would lift its own limit.
+    /// Open if an object fails, closed if it is overloaded: otherwise a flood would lift its own limit.
     pub const OPEN: Self = Self { overloaded: false, timeout: true, failed: true };
 
     /// Reports whether it is open for `cause`.

@@ -26,7 +26,7 @@ impl Policies {
     /// | `max_debt` | how far below zero reservations and charges may take it, in tokens | 0 |
     /// | `initial` | tokens of a key never seen before | `capacity` |
     /// | `offset` | where windows begin, after midnight UTC of 1 January 1970; only for fixed windows | by key |
-    /// | `write_ahead` | tokens that a crash may cost, for as many to be spent without a write; 0 writes each change; at most the capacity | what comes back in a second or a twentieth of the capacity, whichever is more; 0 at rate 0 |
+    /// | `write_ahead` | tokens that may be spent without a write, and so the most a crash can cost; 0 writes each change; at most the capacity | what comes back in a second or a twentieth of the capacity, whichever is more; 0 at rate 0 |
     ///
     /// | field of a policy | meaning | default |
     /// |---|---|---|

@@ -1,4 +1,4 @@
-//! One table of fields, read with everything that is wrong with them.
+//! Reads one table of fields and reports every error in it.
 
 use std::collections::BTreeSet;
 
@@ -12,7 +12,7 @@ use crate::limit::{Config, ConfigError, Kind, Limit, MAX_SPAN_MS, MAX_TOKENS};
 /// The most limits of one policy. Each is decided and answered with every request; four is the most that we have seen.
 pub const MAX_LIMITS: usize = 8;
 
-/// Reads the fields of one table and collects what is wrong with them.
+/// Reads the fields of one table and collects all errors.
 pub(super) struct Reader<'a> {
     pub(super) place: String,
     pub(super) fields: &'a Map<String, Value>,
@@ -179,7 +179,7 @@ pub(super) const LIMIT_FIELDS: [&str; 8] =
 const MAX_NAME_LEN: usize = 64;
 
 /// A twentieth of the burst, or what is refilled in a second if that is more. A crash that costs a key so little goes
-/// unnoticed, and a busy key writes only once for so many tokens.
+/// unnoticed, and a busy key writes only once per block.
 fn default_write_ahead(config: &Config) -> u64 {
     let Config { rate, period_ms, capacity, .. } = *config;
     let in_a_second = u128::from(rate).saturating_mul(1_000).checked_div(period_ms.into()).unwrap_or(0);

@@ -38,7 +38,7 @@ impl Policy {
     /// A policy of stored numbers, for a bucket that is opened before its policy is known. It writes every change.
     ///
     /// # Errors
-    /// [`StoredConfigError`] for what is no list of numbers that make limits.
+    /// [`StoredConfigError`] for text that is not a list of valid limits.
     pub fn from_numbers(name: &str, numbers: &str) -> Result<Self, StoredConfigError> {
         let limits = stored_limits(numbers)?;
         let limits = limits.into_iter().map(|(limit, config)| NamedLimit::new(name, limit.as_deref(), config, 0));

@@ -1,6 +1,6 @@
 //! What a frontend and an object say to each other: values on both sides, numbers on the way.
 //!
-//! Numbers are the cheapest that JavaScript carries from one to the other. A frontend calls
+//! Numbers are the cheapest values to pass through JavaScript. A frontend calls
 //! `decide(names, request, definitions)` of an object: the [wire names](crate::policy::Policy::wire_name) of the policies,
 //! separated by commas; an [`ObjectRequest`] as numbers; and nothing else, at first. It gets an [`ObjectReply`] as numbers.
 //!

@@ -11,8 +11,8 @@
 
 /// A way to write requests and replies.
 ///
-/// What an older version must not ignore takes a new one: another action, or another field before the sections. The version
-/// that brings it still reads and writes those before it.
+/// A change that an older version must not ignore needs a new format: another action, or another field before the
+/// sections. The version that introduces a format still reads and writes the older ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Format(u8);
 
@@ -40,9 +40,9 @@ impl Format {
 /// Why numbers cannot be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unreadable {
-    /// They are of a format that this version does not know.
+    /// This version does not know their format.
     Format,
-    /// They are not what their format says.
+    /// They do not match their format.
     Malformed,
 }
 
@@ -90,7 +90,7 @@ impl Writer {
         }
     }
 
-    /// The value as words of 32 bits, the highest first: a number has only 53.
+    /// The value as 32-bit words, highest first, because a number holds only 53 bits.
     pub(super) fn words<const COUNT: u32>(&mut self, value: u128) {
         for word in (0..COUNT).rev() {
             let shift = word.saturating_mul(u32::BITS);
@@ -141,7 +141,7 @@ impl<'a> Reader<'a> {
         (0..COUNT).try_fold(0, |high: u128, _| Ok((high << u32::BITS) | u128::from(self.whole()?)))
     }
 
-    /// Whether there is nothing more but sections.
+    /// Whether only sections follow.
     pub(super) fn is_at_end(&self) -> bool {
         self.0.first().is_none_or(|&next| next < 0.0)
     }
@@ -153,7 +153,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// A moment that never comes: no moment is so early.
+/// Stands for never: no real moment is so early.
 const NEVER: f64 = -9_007_199_254_740_991.0;
 
 /// What the next version might add, so that tests can run two versions side by side: a field before all others, which needs

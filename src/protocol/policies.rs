@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use crate::policy::{Policies, Policy};
 
-/// The policies of these [wire names](Policy::wire_name), separated by commas: an object's own where it has them, so that
-/// all frontends are judged alike; else the frontend's, if their [definitions](Policy::definition) were sent, one to a line.
-/// `None` asks for the definitions: see [`PolicyUnknown`](super::ObjectReply::PolicyUnknown).
+/// The policies of these [wire names](Policy::wire_name), separated by commas: the object's own if it has them, so that
+/// all frontends get the same decisions; else the frontend's, if it sent their [definitions](Policy::definition), one
+/// to a line. `None` asks for the definitions: see [`PolicyUnknown`](super::ObjectReply::PolicyUnknown).
 #[must_use]
 pub fn policies_asked(own: &Policies, names: &str, definitions: Option<&str>) -> Option<Vec<Arc<Policy>>> {
     let mut definitions = definitions.unwrap_or_default().lines();

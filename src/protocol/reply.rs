@@ -30,14 +30,14 @@ pub enum ObjectReply {
     RequestIdReused,
     /// The reservation was closed by another request: at another cost, or the other way.
     ReservationClosed,
-    /// The key has as many request ids that must outlast a crash as it can have. Nothing was done.
+    /// The key cannot have more lasting request ids. Nothing was done.
     TooManyRequestIds {
         /// How many that is.
         max: u64,
         /// In how many milliseconds the oldest of them is forgotten.
         retry_after_ms: u64,
     },
-    /// The key has as many open reservations as it can have.
+    /// The key cannot have more open reservations.
     TooManyReservations {
         /// How many that is.
         max: u64,
@@ -51,7 +51,7 @@ pub enum ObjectReply {
     },
 }
 
-/// A decision with all that its response says. All moments are Unix milliseconds.
+/// A decision with everything its response reports. All moments are Unix milliseconds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Decided {
     /// The moment of the decision.
@@ -86,7 +86,7 @@ pub struct LimitAnswer {
     pub owed: u64,
     /// When the bucket is full again, if ever.
     pub reset_at: Option<i64>,
-    /// The state after it, in which what is held for batches counts as taken.
+    /// The state after it. Tokens held for batches count as taken.
     pub snapshot: Snapshot,
 }
 

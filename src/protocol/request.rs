@@ -33,8 +33,9 @@ pub enum Action {
     Take(Verb),
     /// Do what the verb does, and open a reservation that can be settled later.
     Reserve(Verb),
-    /// Keep the tokens from others until they are settled or cancelled: the first phase of a batch over several keys. The
-    /// frontend chooses the id, so that it can cancel even a hold whose answer was lost; 0 leaves it to the object.
+    /// Withhold the tokens from other callers until the hold is settled or cancelled: the first phase of a batch over
+    /// several keys. The frontend chooses the id, so that it can cancel even a hold whose answer was lost; 0 leaves it
+    /// to the object.
     Hold(u64),
     /// Close a reservation at its real costs, or, with no costs, at the reserved ones.
     Settle(u64),
@@ -47,7 +48,7 @@ pub enum Action {
 pub struct RequestId {
     /// The same in each repetition: made from the client's `Idempotency-Key`, or by the frontend for its own retry.
     pub id: u128,
-    /// A hash of the request. The same id with another fingerprint is an error of the client's.
+    /// A hash of the request. The same id with another fingerprint is a client error.
     pub fingerprint: u64,
     /// Whether the answer must survive a crash.
     pub is_lasting: bool,

@@ -1,11 +1,11 @@
-// The bodies of requests: how much of one is read, and for how long.
+// Reads request bodies, with a limit on their size and on the time they take.
 import { Timeout, within } from "./deadline.mjs";
 
 /**
  * The body, or as many of its bytes as show that it is longer than `max`. Throws {@link Timeout} if it takes too long.
  *
- * `readAtLeast` is the runtime's own. It gathers chunks without calling JavaScript for each; a client may send every byte in
- * one of its own.
+ * `readAtLeast` is the runtime's own. It gathers chunks without a call of JavaScript for each; a client may send every
+ * byte as a chunk of its own.
  */
 export async function bytesOf(request, max) {
   if (!request.body) return new Uint8Array();
@@ -19,5 +19,5 @@ export async function bytesOf(request, max) {
   }
 }
 
-/** Some 16 KiB at the slowest connection that people still use; clients that take longer hold memory for nothing. */
+/** Enough for 16 KiB over the slowest connections still in use; slower clients only occupy memory. */
 const BODY_MS = 5_000;

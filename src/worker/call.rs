@@ -1,7 +1,7 @@
 //! One request while it is being answered: which objects to call, what to ask them, and what the answer is.
 //!
-//! What happens when is decided by [`Batch`]; here it meets the names of objects and the words of HTTP. `objects.mjs` makes
-//! the calls.
+//! [`Batch`] decides what happens when; this module adds the names of the objects and the HTTP reply. `objects.mjs`
+//! makes the calls.
 
 use wasm_bindgen::prelude::wasm_bindgen;
 
@@ -11,21 +11,21 @@ use crate::limit::Verb;
 use crate::policy::Cause;
 use crate::protocol::{Action, ObjectReply, ObjectRequest, RequestId};
 
-/// A request that objects decide: one, or for a batch one for each key.
+/// A request that objects decide: one object, or one per key of a batch.
 #[wasm_bindgen]
 pub struct Call {
-    /// With the policies under which it began, whatever becomes of them in the meantime.
+    /// The request, with the policies it began under, even if those change meanwhile.
     asked: ResolvedRequest,
     is_batch: bool,
     objects: Vec<Object>,
     batch: Batch,
 }
 
-/// An object, and which of the items are its.
+/// An object, and the indices of its items.
 pub(super) struct Object {
     pub(super) name: String,
     pub(super) items: Vec<usize>,
-    /// The call to it that is to be made.
+    /// The next call to it.
     pub(super) call: Option<ObjectCall>,
 }
 
@@ -38,8 +38,8 @@ impl Call {
         self.objects.len()
     }
 
-    /// The number of the object to call at `now`; `undefined` when there is nothing to do but wait. To be asked until then, at
-    /// first and after each answer.
+    /// The index of the object to call at `now`; `undefined` when there is nothing to do but wait. Call it until then,
+    /// at the start and after each answer.
     pub fn next(&mut self, now: f64) -> Option<usize> {
         #[expect(clippy::cast_possible_truncation, reason = "whole milliseconds, and below 2⁵³")]
         let call = self.batch.next(now as i64)?;
@@ -75,14 +75,14 @@ impl Call {
         Some(definitions.join("\n"))
     }
 
-    /// How many milliseconds its answer is worth waiting for.
+    /// How many milliseconds to wait for its answer.
     #[must_use]
     pub fn wait_ms(&self, index: usize) -> f64 {
         #[expect(clippy::cast_precision_loss, reason = "seconds")]
         self.call(index).map_or(0.0, |call| call.wait_ms as f64)
     }
 
-    /// Takes note of its answer; whether that could be read.
+    /// Records its answer; returns whether it could be read.
     pub fn answered(&mut self, index: usize, numbers: &[f64]) -> bool {
         let reply = ObjectReply::from_numbers(numbers);
         let is_readable = reply.is_ok();
@@ -90,12 +90,12 @@ impl Call {
         is_readable
     }
 
-    /// Takes note that it did not answer, for the cause of that word: see [`Cause::of`].
+    /// Records that it did not answer, and why, in the words of [`Cause::of`].
     pub fn failed(&mut self, index: usize, cause: &str, is_retryable: bool) {
         self.batch.answered(index, Err(Failure { cause: Cause::of(cause), is_retryable }));
     }
 
-    /// Whether [`Call::reply`] can be sent. There may be holds to give up even so.
+    /// Whether [`Call::reply`] can be sent. There may still be holds to abort.
     #[wasm_bindgen(getter)]
     #[must_use]
     pub fn is_decided(&self) -> bool {
@@ -122,7 +122,7 @@ impl Call {
         }
     }
 
-    /// The reply when nothing is known of what objects have done.
+    /// The reply when it is unknown what the objects did.
     #[must_use]
     pub fn unanswered(&self) -> String {
         self.failure(&[Cause::Failed], Cause::Failed).to_text()
@@ -130,8 +130,7 @@ impl Call {
 }
 
 impl Call {
-    /// Begins a request at `now`. `own_id` is one that nothing else has, `request_id` the one of a client's `Idempotency-Key`.
-    /// `hold_ids` are random.
+    /// Begins a request at `now`. `hold_ids` are random: one per object of a batch over several keys, else none.
     pub(super) fn new(
         asked: ResolvedRequest,
         is_batch: bool,
@@ -147,9 +146,9 @@ impl Call {
                 Some(&id) => Action::Hold(id),
                 None => asked.action(),
             };
-            // A look changes nothing, so it need not be told from its repetition.
+            // A peek changes nothing, so repetitions need not be recognized.
             let request_id = (!matches!(action, Action::Look(_))).then_some(request_id);
-            // None to settle at what was reserved.
+            // There are none if a reservation is settled at its reserved cost.
             let costs = items(object).into_iter().map(|item| item.costs.clone()).filter(|costs| !costs.is_empty());
             ObjectRequest { action, request_id, costs: costs.collect() }
         });
@@ -157,10 +156,10 @@ impl Call {
         Self { asked, is_batch, objects, batch }
     }
 
-    /// The reply when no decision could be made, for `causes`, of which `cause` is told.
+    /// The reply when no decision could be made because of `causes`; it names `cause`.
     fn failure(&self, causes: &[Cause], cause: Cause) -> Reply {
         let policies = || self.asked.items().iter().map(|item| &item.policy);
-        // To let pass is for requests that would take tokens; others want to know that they failed.
+        // Only requests that take tokens fail open; other callers must know that theirs failed.
         let would_take = match self.asked.action() {
             Action::Take(verb) => matches!(verb, Verb::Consume | Verb::Borrow { .. } | Verb::ConsumeUpTo),
             _ => false,

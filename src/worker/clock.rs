@@ -16,7 +16,7 @@ pub(super) fn now() -> i64 {
     }
 }
 
-/// The moment of the wall clock that is as far away as `at` is from [`now`]: for alarms.
+/// The moment of the wall clock that is as far off as `at` is from [`now`]: for alarms.
 #[expect(clippy::cast_precision_loss, reason = "moments are below 2⁵³")]
 pub(super) fn wall_clock_at(at: i64) -> f64 {
     #[cfg(feature = "test-clock")]
@@ -33,23 +33,23 @@ fn wall_clock() -> i64 {
 #[cfg(feature = "test-clock")]
 use std::sync::atomic::{AtomicI64, Ordering};
 
-/// The header by which a test sets the clock for its request, and for those after it without one.
+/// The header with which a test sets the clock, for this request and for later ones without it.
 #[cfg(feature = "test-clock")]
 const TEST_NOW_HEADER: &str = "x-tollgate-test-now";
 
 #[cfg(feature = "test-clock")]
 const WALL_CLOCK: i64 = i64::MIN;
 
-/// Frontend and objects share it, as they run in one isolate where tests run.
+/// The frontend and the objects share it, because in tests they run in one isolate.
 #[cfg(feature = "test-clock")]
 static TEST_NOW: AtomicI64 = AtomicI64::new(WALL_CLOCK);
 
-/// Sets the clock as a request with these `headers` asks; whatever is no moment panics, for tests of what then happens.
+/// Sets the clock as a request with these `headers` asks. Panics if the value is not a moment, to test panics.
 #[cfg(feature = "test-clock")]
 #[expect(clippy::panic, reason = "in tests only")]
 pub(super) fn set_by(headers: &worker::web_sys::Headers) {
     if let Ok(Some(value)) = headers.get(TEST_NOW_HEADER) {
-        let Ok(now) = value.parse() else { panic!("{value:?} is no moment") };
+        let Ok(now) = value.parse() else { panic!("{value:?} is not a moment") };
         TEST_NOW.store(now, Ordering::Relaxed);
     }
 }

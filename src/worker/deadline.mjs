@@ -1,6 +1,6 @@
 // Waiting, but not for ever.
 
-/** What `promise` brings, if it does so within `ms` milliseconds; then it is a {@link Timeout}. */
+/** Settles like `promise`, or rejects with a {@link Timeout} after `ms` milliseconds. */
 export function within(ms, promise) {
   return new Promise((resolve, reject) => {
     const timer = setTimeout(() => reject(new Timeout(`no answer within ${ms} ms`)), ms);

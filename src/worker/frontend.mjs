@@ -1,4 +1,4 @@
-// The frontend, in JavaScript: takes requests to the Rust that answers them, and replies back.
+// The frontend, in JavaScript: passes requests to Rust and replies to clients.
 import { bytesOf } from "./body.mjs";
 import { Timeout } from "./deadline.mjs";
 import { replyTo } from "./objects.mjs";
@@ -39,7 +39,7 @@ async function reply(request, env, context) {
   try {
     return await replyTo(call, env, context);
   } catch (error) {
-    // Another request has panicked in the meantime, and this call went with the memory it was in.
+    // Another request panicked meanwhile, and this call was lost with the old instance's memory.
     console.error("a call was lost:", error);
     return ask().unanswered();
   }

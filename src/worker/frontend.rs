@@ -1,4 +1,4 @@
-//! The frontend: whether a request is valid, what it asks, and of which objects. `frontend.mjs` brings it here.
+//! The frontend: whether a request is valid, what it asks, and which objects decide. `frontend.mjs` calls it.
 
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
@@ -13,7 +13,8 @@ use crate::api::{Endpoint, MAX_BODY_LEN, Problem, Reply, Request, ResolvedReques
 use crate::policy::Cause;
 use crate::protocol::RequestId;
 
-/// Answers requests, as far as that needs no object. Replies are texts: see [`Reply::to_text`].
+/// Answers requests that need no object, and prepares the calls of those that do. Replies are texts: see
+/// [`Reply::to_text`].
 #[wasm_bindgen]
 pub struct Frontend {
     env: Env,
@@ -30,7 +31,7 @@ impl Frontend {
         Self { env }
     }
 
-    /// The reply to a request that needs no look at its body; `undefined` when the body is to be read.
+    /// The reply to a request whose body need not be read; `undefined` if it must be read.
     #[must_use]
     pub fn head(
         &self,
@@ -84,7 +85,7 @@ impl Frontend {
         Problem::Unavailable { cause: Cause::Failed }.reply().to_text()
     }
 
-    /// How many bytes of a body are worth reading.
+    /// The most bytes of a body to read.
     #[wasm_bindgen(getter)]
     #[must_use]
     pub fn max_body_len(&self) -> usize {
@@ -122,7 +123,7 @@ impl Frontend {
         }
         require_method(method, &["POST"], "POST")?;
         require_json(content_type, content_encoding)?;
-        // A length that is announced is believed: the runtime holds a client to it.
+        // A declared length is trusted: the runtime holds the client to it.
         match content_length.and_then(|length| length.parse::<u64>().ok()) {
             Some(length) if length > MAX_BODY_LEN as u64 => Err(Problem::BodyTooLarge),
             _ => Ok(None),
@@ -154,10 +155,11 @@ impl Frontend {
     }
 }
 
-/// As long as the longest that the payment interfaces take.
+/// As long as the longest that payment APIs accept.
 const MAX_IDEMPOTENCY_KEY_LEN: usize = 255;
 
-/// The key, if it can be told from every other. The runtime replaces bytes that are not UTF-8 by U+FFFD, one like the other.
+/// The key, if it is unambiguous. The runtime replaces bytes that are not UTF-8 with U+FFFD, so different keys could
+/// become equal.
 fn require_idempotency_key(key: &str) -> Result<&str, Problem> {
     if key.is_empty() || key.len() > MAX_IDEMPOTENCY_KEY_LEN || key.contains(char::REPLACEMENT_CHARACTER) {
         let detail = format!("an Idempotency-Key has 1 to {MAX_IDEMPOTENCY_KEY_LEN} bytes of UTF-8");
@@ -166,13 +168,13 @@ fn require_idempotency_key(key: &str) -> Result<&str, Problem> {
     Ok(key)
 }
 
-/// An id for a hold: as long as those that objects make, and never 0, with which they would.
+/// An id for a hold: as long as those that objects make, and never 0, which would ask the object to choose one.
 fn hold_id() -> Result<u64, Problem> {
     let id = random().ok_or(Problem::Unavailable { cause: Cause::Failed })?;
     Ok((id >> 12).max(1))
 }
 
-/// An id that no other request has: a random half, made once, and a count.
+/// A unique request id: a random half, generated once, and a counter.
 fn next_id() -> Result<u128, Problem> {
     static HALF: OnceLock<Option<u64>> = OnceLock::new();
     static COUNT: AtomicU64 = AtomicU64::new(0);
@@ -180,7 +182,7 @@ fn next_id() -> Result<u128, Problem> {
     Ok((u128::from(half) << 64) | u128::from(COUNT.fetch_add(1, Ordering::Relaxed)))
 }
 
-/// 64 random bits. Every runtime for Workers has them; where there are none, nothing may be made up.
+/// 64 random bits. Every Workers runtime has them; without them there is no safe substitute.
 pub(super) fn random() -> Option<u64> {
     getrandom::u64().ok()
 }

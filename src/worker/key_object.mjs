@@ -10,8 +10,8 @@ export class KeyObject extends DurableObject {
 
   constructor(context, env) {
     super(context, env);
-    // Weakly: WebAssembly keeps the host until the Rust half is freed, and that is not before this object is. Functions that are
-    // made together keep whatever any of them uses, so neither of these may use `this`.
+    // A weak reference, because WebAssembly keeps the host until the Rust half is freed, which happens only after this
+    // object is. Closures of one scope keep alive whatever any of them captures, so neither of these may use `this`.
     const self = new WeakRef(this);
     const host = new Host(context.storage, () => self.deref()?.#rust());
     this.#rust = lasting(() => new built.KeyObject(String(context.id), env, host));
@@ -22,7 +22,7 @@ export class KeyObject extends DurableObject {
     return this.#rust().decide(policies, request, definitions);
   }
 
-  /** Never throws: the runtime would try again for some minutes, and then never again. */
+  /** Never throws: the runtime would retry for some minutes, and then give up for good. */
   alarm() {
     this.#host.alarmed();
     try {

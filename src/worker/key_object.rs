@@ -21,9 +21,9 @@ use crate::protocol::{Format, ObjectReply, ObjectRequest, Unreadable, policies_a
 pub struct KeyObject {
     env: Env,
     host: Host,
-    /// Places the windows of limits without an offset: some bits of the object's id, so the same for a key always.
+    /// Places the windows of limits without an offset: bits of the object's id, so always the same for a key.
     phase: u64,
-    /// `None` until it is read, and again after a failure: how far that got is unknown.
+    /// `None` until it is read, and again after a failure, which may have left it half changed.
     ledger: RefCell<Option<Ledger>>,
     /// Changes whenever it is read, so that rows of an earlier ledger are not confirmed to this one.
     ledger_number: Cell<u32>,
@@ -37,7 +37,7 @@ impl KeyObject {
     #[wasm_bindgen(constructor)]
     #[must_use]
     pub fn new(id: &str, env: Env, host: Host) -> Self {
-        // Random, because a panic makes the object anew while rows of the one before are in flight.
+        // Random, because a panic replaces the object while rows of its predecessor are in flight.
         let ledger_number = Cell::new(random().map_or(0, |number| (number >> 32) as u32));
         let (ledger, flush_scheduled) = Default::default();
         Self { env, host, phase: phase_of(id), ledger, ledger_number, flush_scheduled }
@@ -47,7 +47,7 @@ impl KeyObject {
     /// arguments.
     ///
     /// # Errors
-    /// When no decision can be made: the request is malformed, or the storage fails.
+    /// If no decision can be made: the request is malformed, or the storage fails.
     #[expect(clippy::needless_pass_by_value, reason = "wasm-bindgen has no optional texts by reference")]
     pub fn decide(&self, policies: &str, request: &[f64], definitions: Option<String>) -> Result<Vec<f64>, JsValue> {
         let (request, format) = match ObjectRequest::from_numbers(request) {
@@ -76,7 +76,7 @@ impl KeyObject {
         self.with_ledger(|ledger, now| Ok(((), ledger.clean(now))))
     }
 
-    /// When the alarm is to ring that should be set and is not; `undefined` if none should.
+    /// When the missing alarm should ring; `undefined` if none is missing.
     ///
     /// # Errors
     /// When the storage fails.
@@ -113,7 +113,7 @@ impl KeyObject {
 type Step<T> = Result<(T, Writes), crate::ledger::LedgerError>;
 
 impl KeyObject {
-    /// Takes a step and writes the rows it asks for. If that fails, the next step reads the ledger anew.
+    /// Runs a step and writes the rows it asks for. If that fails, the next step reloads the ledger.
     fn with_ledger<T>(&self, step: impl FnOnce(&mut Ledger, i64) -> Step<T>) -> Result<T, JsValue> {
         let now = clock::now();
         let mut slot = self.ledger.borrow_mut();
@@ -138,7 +138,7 @@ impl KeyObject {
         let rows = self.host.rows()?;
         let pairs = (0..rows.length()).step_by(2).map(|index| {
             let (name, row) = (rows.get(index), rows.get(index + 1));
-            // What is not bytes was not written here. As no bytes it is an unreadable row, and only what needs it fails.
+            // We write only bytes. Anything else counts as empty, an unreadable row, so that only what needs it fails.
             let row = row.dyn_into::<Uint8Array>().map(|row| row.to_vec()).unwrap_or_default();
             Some((name.as_string()?, row))
         });
@@ -199,16 +199,16 @@ extern "C" {
     #[wasm_bindgen(method, catch)]
     fn clear(this: &Host) -> Result<(), JsValue>;
 
-    /// Has [`KeyObject::clean`] called at a moment of the wall clock.
+    /// Schedules [`KeyObject::clean`] for a moment of the wall clock.
     #[wasm_bindgen(method, catch)]
     fn wake_at(this: &Host, at: f64) -> Result<(), JsValue>;
 
-    /// Has [`KeyObject::flush_idle`] called after so many milliseconds.
+    /// Schedules [`KeyObject::flush_idle`] in `ms` milliseconds.
     #[wasm_bindgen(method, catch)]
     fn flush_in(this: &Host, ms: f64) -> Result<(), JsValue>;
 }
 
-/// The first 64 of the 256 bits of an object's id, which is made of its name.
+/// The first 64 of the 256 bits of an object's id, which is derived from its name.
 fn phase_of(id: &str) -> u64 {
     id.get(..16).and_then(|digits| u64::from_str_radix(digits, 16).ok()).unwrap_or(0)
 }

@@ -1,9 +1,9 @@
-// Calls to objects. Which, when and for how long is decided in Rust, by a `Call`; here they are made and waited for.
+// Calls to objects. A `Call`, in Rust, decides which, when and with what timeout; this makes them and waits.
 import { Timeout, within } from "./deadline.mjs";
 
 /**
- * The reply to `call`, a text. A batch may have holds to give up beyond it, and must come to its end even if the client goes
- * away in the middle: the runtime is asked to wait for both.
+ * The reply to `call`, a text. A batch may still have holds to abort after its reply, and must finish even if the
+ * client disconnects: `waitUntil` covers both.
  */
 export function replyTo(call, env, context) {
   const { promise, resolve, reject } = Promise.withResolvers();
@@ -24,10 +24,10 @@ export function replyTo(call, env, context) {
   return promise;
 }
 
-/** Asks one object and tells the call what came of it. */
+/** Calls one object and reports the result to `call`. */
 async function ask(call, index, env) {
   const name = call.name(index);
-  // The name is a keyed hash, so the log tells which object without telling whose.
+  // The name is a keyed hash, so the log identifies the object without revealing the key.
   const log = (error) => console.error(`object ${name} did not answer:`, error);
   let numbers;
   try {

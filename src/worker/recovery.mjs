@@ -1,17 +1,17 @@
 // After a panic: a new instance of the Rust module, with memory of its own.
 //
-// Rust aborts when it panics. Nothing is unwound, so a bucket may be half changed and a lock never opened: the instance must
-// not be called again. A new one takes its place at once, and what lived in the old one is made anew when it is next used.
-// Requests that were under way fail; budgets are what storage says.
+// Rust aborts when it panics. Nothing is unwound, so a bucket may be half changed and a lock never released: the
+// instance must not be called again. A new one takes its place at once, and objects of the old one are recreated when
+// they are next used. Requests in flight fail; budgets are reloaded from storage.
 
 /** How many instances there have been before this one. */
 let count = 0;
 
 /**
- * The exports of an instance, watched; `reset` replaces it. The build puts this into what wasm-bindgen writes.
+ * The exports of an instance, watched; `reset` replaces it. The build inserts this into wasm-bindgen's output.
  *
- * What is thrown out of an export was thrown in the middle of Rust: by a trap, which is how a panic ends, or by JavaScript
- * that Rust had called. Errors that Rust returns are thrown by wasm-bindgen, outside.
+ * An exception that leaves an export interrupted Rust: a trap, which is how a panic ends, or an error in JavaScript
+ * that Rust called. Errors that Rust returns are thrown by wasm-bindgen, outside the exports.
  */
 export function watched(exports, reset) {
   let depth = 0;
@@ -26,14 +26,15 @@ export function watched(exports, reset) {
         isBroken = true;
         throw error;
       } finally {
-        // Not while it still runs further out, where JavaScript that Rust had called has called Rust and caught the error.
+        // Not while an outer call still runs: Rust may have called JavaScript that called Rust again and caught the
+        // error.
         if (--depth === 0 && isBroken) {
           count++;
           reset();
         }
       }
     };
-  // A start that fails once would fail for ever.
+  // The start function is not watched: one that fails once would fail for ever.
   const isWatched = ([name, value]) => typeof value === "function" && name !== "__wbindgen_start";
   const entries = Object.entries(exports);
   return Object.fromEntries(entries.map((entry) => (isWatched(entry) ? [entry[0], watch(entry[1])] : entry)));

@@ -1,5 +1,5 @@
-// The exports of src/js/exports.rs, as JavaScript calls them. Each test is given the exports of the module it is part of, and
-// returns how much it has tried.
+// The exports of src/js/exports.rs, as JavaScript calls them. Each test gets the exports of its module, and returns how
+// much it tried.
 
 const MAX = Number.MAX_SAFE_INTEGER,
   MOMENT = 2 ** 52,
@@ -113,7 +113,7 @@ export function tooLarge(exports) {
   return table.length;
 }
 
-/** Anything goes into every export: the module's own checks find nothing, and no bucket is fuller than full. */
+/** Arbitrary arguments for every export: the module's own checks find nothing, and no bucket is above its capacity. */
 export function anything(exports) {
   const random = mulberry32(20261120);
   const below = (n) => Math.floor(random() * n),
@@ -175,7 +175,7 @@ export function memory(exports) {
   return decisions;
 }
 
-/** A bucket at an address of its own. A method is an export; nothing is checked on the way. */
+/** A bucket at an address of its own. Each method is an export, called without checks. */
 class Bucket {
   constructor(exports, now, limit) {
     const { bucket, refused } = make(exports, now, limit);

@@ -1,4 +1,4 @@
-//! Chance that can be repeated. A law tries the same cases on every machine, unless it is told others:
+//! Repeatable randomness. A law tries the same cases on every machine, unless the environment chooses others:
 //!
 //! * `TOLLGATE_SEED`, a number, chooses the cases;
 //! * `TOLLGATE_CASES` says how many.
@@ -15,7 +15,7 @@ const SEED: u64 = 7;
 /// A browser tries a short form of each law: one case in so many.
 const IN_BROWSER: u64 = 5;
 
-/// The seed, and how many cases to try where it is up to the law.
+/// The seed, and how many cases to try if the law decides that.
 pub(crate) fn chosen(cases: u64) -> (u64, u64) {
     let cases = if cfg!(target_family = "wasm") { cases.div_ceil(IN_BROWSER) } else { cases };
     let (seed, cases) = (number("TOLLGATE_SEED").unwrap_or(SEED), number("TOLLGATE_CASES").unwrap_or(cases));

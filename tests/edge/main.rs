@@ -33,7 +33,7 @@ fn a_batch_takes_all_or_none() {
             *seen.entry(tried).or_default() += 1;
         }
     });
-    // How tries ended, and whether their batch was then taken from some keys only.
+    // How tries ended, and whether their batch was taken from some keys only.
     println!("{seen:?}");
     let count = |tried| seen.get(&tried).copied().unwrap_or_default();
     if seen.values().sum::<u64>() > 10_000 {

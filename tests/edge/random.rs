@@ -27,7 +27,7 @@ impl Random {
     }
 }
 
-/// Runs `case` so often, unless the environment says otherwise, and says which one fails.
+/// Runs `case` this many times, unless the environment says otherwise, and reports the one that fails.
 pub(crate) fn cases(count: u64, mut case: impl FnMut(&mut Random)) {
     let (seed, count) = chance::chosen(count);
     for number in 0..count {

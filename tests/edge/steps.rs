@@ -1,4 +1,4 @@
-//! What is asked when, and what comes of it: step by step, with answers that the test makes up.
+//! Which calls are made when, and the outcome: step by step, with answers chosen by the test.
 
 use tollgate::edge::{BATCH_MS, Batch, CALL_MS, Failure, ObjectCall, Outcome};
 use tollgate::limit::{Decision, Snapshot, Verb};
@@ -41,12 +41,12 @@ const fn failure(cause: Cause) -> Failure {
     Failure { cause, is_retryable: false }
 }
 
-/// The calls that are due now, without what was said of them elsewhere.
+/// The calls that are due now, without the details that other tests check.
 fn due(batch: &mut Batch, now: i64) -> Vec<(usize, Action)> {
     std::iter::from_fn(|| batch.next(now)).map(|call| (call.object, call.request.action)).collect()
 }
 
-/// What two objects are asked and say, up to the step whose number is given.
+/// The calls and answers of two objects, up to the given step.
 fn at_step(step: u64) -> Batch {
     let mut batch = batch(2);
     let answers = [|_| grant(), held];
@@ -119,7 +119,7 @@ fn all_objects_are_asked_at_once_in_each_step() {
 }
 
 #[test]
-fn only_what_a_client_may_repeat_is_looked_for_among_what_was_done() {
+fn only_requests_that_a_client_may_repeat_are_checked_for_an_earlier_try() {
     for is_lasting in [false, true] {
         let request_id = Some(RequestId { is_lasting, ..REQUEST_ID });
         let requests = [1, 2].map(|id| ObjectRequest { request_id, ..request(Action::Hold(id)) });
@@ -140,7 +140,7 @@ fn a_refusal_is_final_whatever_else_fails_before_or_after_it() {
                         batch.answered(1, Ok(refusal()));
                     }
                     batch.answered(0, Err(failure));
-                    // What was asked once more before the refusal fails again.
+                    // A call retried before the refusal fails again.
                     if !refuses_first && batch.outcome().is_none() && batch.next(NOW).is_some() {
                         batch.answered(0, Err(failure));
                         due(&mut batch, NOW);
@@ -157,7 +157,7 @@ fn a_refusal_is_final_whatever_else_fails_before_or_after_it() {
 }
 
 #[test]
-fn a_look_that_fails_is_waited_for_as_another_may_refuse() {
+fn a_failed_peek_waits_for_the_others_because_one_may_refuse() {
     let mut batch = at_step(0);
     batch.answered(0, Err(failure(Cause::Failed)));
     assert_eq!((due(&mut batch, NOW), batch.outcome()), (vec![], None));
@@ -168,7 +168,7 @@ fn a_look_that_fails_is_waited_for_as_another_may_refuse() {
 }
 
 #[test]
-fn holds_are_given_up_at_once_and_not_waited_for() {
+fn holds_are_aborted_at_once_and_not_waited_for() {
     let mut batch = batch(3);
     due(&mut batch, NOW);
     (0..3).for_each(|object| batch.answered(object, Ok(grant())));
@@ -201,7 +201,7 @@ fn when_a_commit_fails_all_are_undone() {
     }
 }
 
-/// Each call has two seconds and all together five. What there is no time for is not asked.
+/// Each call has two seconds, and all together five. Calls that would start later are not made.
 #[test]
 fn the_answer_is_due_after_five_seconds() {
     let mut batch = batch(2);
@@ -224,9 +224,9 @@ fn the_answer_is_due_after_five_seconds() {
     assert_eq!(late.outcome(), Some(&timeout));
 }
 
-/// "Overloaded" says that nothing was done, so it is told where that is so, and not where a commit was sent.
+/// "Overloaded" promises that nothing was done, so it is reported only if no commit was sent.
 #[test]
-fn the_cause_that_is_told_never_denies_what_may_have_been_done() {
+fn the_reported_cause_never_denies_what_may_have_been_done() {
     use Cause::{Failed, Overloaded, Timeout};
     for (step, first, second, told) in [
         (0, Timeout, Failed, Timeout),
@@ -259,13 +259,13 @@ fn a_decision_about_other_limits_is_none() {
 }
 
 #[test]
-fn a_key_of_too_many_batches_at_once_is_overloaded() {
+fn a_key_with_too_many_batches_at_once_is_overloaded() {
     let mut batch = at_step(1);
     batch.answered(0, Ok(ObjectReply::TooManyReservations { max: 1_000 }));
     batch.answered(1, Ok(held(101)));
     let overloaded = Outcome::Failed { causes: vec![Cause::Overloaded], cause: Cause::Overloaded };
     assert_eq!(batch.outcome(), Some(&overloaded));
-    assert_eq!(due(&mut batch, NOW), [(1, Action::Cancel(101))], "and there is no hold to give up");
+    assert_eq!(due(&mut batch, NOW), [(1, Action::Cancel(101))], "and there is no hold to abort");
 }
 
 #[test]
@@ -324,7 +324,7 @@ fn a_format_that_cannot_be_agreed_on_is_a_failure() {
 }
 
 #[test]
-fn answers_that_nobody_waits_for_change_nothing() {
+fn late_answers_change_nothing() {
     let mut batch = at_step(0);
     batch.answered(2, Ok(refusal()));
     batch.answered(0, Ok(grant()));

@@ -13,8 +13,8 @@ use tollgate::protocol::{Action, Decided, ObjectReply, ObjectRequest, RequestId}
 
 use super::random::Random;
 
-/// Nothing comes back, so that at the end it can be told what was taken. Of `tokens` each client takes an amount of its own
-/// (see [`share_of`]), of `gate` one: it refuses those that come late.
+/// Nothing refills, so the end shows what was taken. Each client takes an amount of its own from `tokens` (see
+/// [`share_of`]) and one from `gate`, which refuses late clients.
 const POLICIES: &str = r#"{"p": {"limits": [
     {"name": "tokens", "rate": 0, "period": "1s", "capacity": 1048576, "write_ahead": 0},
     {"name": "gate", "rate": 0, "period": "1s", "capacity": 3, "write_ahead": 0}
@@ -40,7 +40,7 @@ pub(crate) struct World<'r> {
     ids: u64,
 }
 
-/// What one client wants of which keys, however often it tries.
+/// A client: its keys and costs, the same in every try.
 struct Client {
     /// The objects of its keys.
     keys: Vec<usize>,
@@ -56,12 +56,12 @@ pub(crate) struct Try {
     began: i64,
     /// The steps from its first call to its last answer.
     life: RangeInclusive<usize>,
-    /// By the place of the object: the number of the call and when it is given up.
+    /// By the position of the object: the number of the call and when it times out.
     in_flight: BTreeMap<usize, (u64, i64)>,
     was_refused: bool,
     was_commit_sent: bool,
     has_commit_failed: bool,
-    /// Something beside the commit failed of which its undoing depends.
+    /// Besides the commit, a call needed to undo it failed.
     was_undo_lost: bool,
     has_crashed: bool,
     pub(crate) ended: Option<Ended>,
@@ -71,7 +71,7 @@ pub(crate) struct Try {
 pub(crate) enum Ended {
     Granted,
     Refused,
-    /// Known not to be done.
+    /// Known not to have been done.
     NotDone,
     Failed,
     Crashed,
@@ -157,7 +157,7 @@ impl<'r> World<'r> {
         self.drive(self.tries.len() - 1);
     }
 
-    /// Makes the calls that are due, and takes note of the outcome.
+    /// Makes the calls that are due, and records the outcome.
     fn drive(&mut self, of: usize) {
         let Self { tries, clients, network, ids, now, steps, .. } = self;
         let one = &mut tries[of];
@@ -170,7 +170,7 @@ impl<'r> World<'r> {
             network.push(Message { of, place, number: *ids, object, content: Content::Request(request) });
         }
         let Some(outcome) = one.batch.outcome() else {
-            assert!(!one.in_flight.is_empty(), "somebody will answer");
+            assert!(!one.in_flight.is_empty(), "an answer is expected");
             return;
         };
         assert_eq!(one.batch.is_over(), one.in_flight.is_empty());
@@ -234,7 +234,7 @@ impl<'r> World<'r> {
         }
     }
 
-    /// A request fails before it is done, or its answer after.
+    /// Fails a request before it is done, or loses its answer afterwards.
     fn fail_message(&mut self) {
         let Some(message) = self.take_message() else { return };
         let cause = if self.random.once_in(3) { Cause::Overloaded } else { Cause::Failed };
@@ -245,7 +245,7 @@ impl<'r> World<'r> {
     fn hear(&mut self, of: usize, place: usize, number: u64, result: Result<ObjectReply, Failure>) {
         let one = &mut self.tries[of];
         if one.has_crashed || one.in_flight.get(&place).is_none_or(|&(expected, _)| expected != number) {
-            return; // nobody waits for it any more
+            return; // it is no longer awaited
         }
         one.in_flight.remove(&place);
         let refuses = |reply: &ObjectReply| match reply {
@@ -266,7 +266,7 @@ impl<'r> World<'r> {
         self.drive(of);
     }
 
-    /// Time passes, and whoever waited for too long gives up.
+    /// Time passes, and calls that have waited too long time out.
     fn wait(&mut self, ms: usize) {
         let end = self.now + i64::try_from(ms).unwrap();
         loop {
@@ -300,7 +300,7 @@ impl<'r> World<'r> {
         }
     }
 
-    /// Plays to the end, and checks what was taken.
+    /// Plays to the end and checks what was taken.
     pub(crate) fn finish(mut self) -> Vec<(Ended, bool)> {
         while !self.network.is_empty() || self.tries.iter().any(|one| one.ended.is_none()) {
             self.step();
@@ -350,7 +350,7 @@ impl<'r> World<'r> {
     }
 }
 
-/// The cost of a client: a power of four, so that each can be told from the sum of all.
+/// The cost of a client: a power of four, so that each can be recovered from the sum of all.
 fn share_of(client: usize) -> u64 {
     4_u64.pow(u32::try_from(client).unwrap())
 }

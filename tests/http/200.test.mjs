@@ -26,7 +26,7 @@ test("each grant says what is left and when the budget is full again", async (t)
     api: [
       field(10, 10, 10),
       // at         cost  remaining  full  t
-      [0, /*       */ 0, 10, /*   */ 0, 1], // nothing taken: whoever takes all ten has one more a second later
+      [0, /*       */ 0, 10, /*   */ 0, 1], // nothing taken: a caller who takes all ten has one more a second later
       [0, /*       */ 3, 7, /* */ 3_000, 1],
       [1, /*       */ 0, 7, /* */ 3_000, 1], // 999 ms are 1 s
       [500, /*     */ 6, 1, /* */ 9_000, 1], // 7½ were there
@@ -127,7 +127,7 @@ test("policies of one key have budgets of their own", async () => {
   assertAnswer(answer, allowed(verdict, field(100, 60, 200), 1));
 });
 
-test("what HTTP and JSON leave open makes no difference", async () => {
+test("equivalent forms of HTTP and JSON make no difference", async () => {
   const body = '\n{ "cost" : 2,\t"key":"er\\u0069n", "policy":"api" }\r\n'; // erin
   const requests = {
     "white space, order, escapes": { body },

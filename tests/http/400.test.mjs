@@ -95,7 +95,7 @@ test("a body that is not a request", async (t) => {
       [key('["alice"]'), notKey("sequence"), 22],
       [key('{"id":"alice"}'), notKey("map"), 22],
     ],
-    "text that is no Unicode: mended keys would share a budget": [
+    "text that is not Unicode: repaired keys would share a budget": [
       [key('"\\ud800"'), unread("unexpected end of hex escape"), 30],
       [key('"\\ud800 "'), unread("unexpected end of hex escape"), 30],
       [key('"\\udc00"'), unread("lone leading surrogate in hex escape"), 29],

@@ -9,7 +9,7 @@ const tollgate = await start({ policies: { api: { rate: 10, period: "10s" }, "a.
 const nothingAt = (path) => `there is no endpoint "${path}"; send POST to ${PATHS.join(", ")}, or GET to /healthz`;
 const noPolicy = (shown) => `there is no policy ${shown}; there are a.b-c_D9, api`;
 
-test("an unknown path is told those there are", async () => {
+test("an unknown path: the answer lists the endpoints", async () => {
   for (const path of [
     "/",
     "/v1",
@@ -36,7 +36,7 @@ test("an unknown path is told those there are", async () => {
   assert.equal((await tollgate.peek({ policy: "api", key: "alice" })).body.remaining, 10);
 });
 
-test("an unknown policy is told those there are", async () => {
+test("an unknown policy: the answer lists the policies", async () => {
   for (const [policy, shown] of [
     ["", '""'],
     ["other", '"other"'],

@@ -10,7 +10,7 @@ const body = '{"policy":"api","key":"alice"}';
 const tooSlow = problem(408, "request-timeout", "Request timeout", "the body did not arrive in time");
 const remaining = async () => (await tollgate.peek({ policy: "api", key: "alice", cost: 0 })).body.remaining;
 
-test("an unfinished body is given up after 5 s, with and without a length, whatever it begins with", async () => {
+test("an unfinished body times out after 5 s, with and without a length, whatever it begins with", async () => {
   const began = performance.now();
   const unfinished = (chunks, headers) => tollgate.send({ body: chunks, unfinished: true, headers });
   const answers = await Promise.all([
@@ -24,7 +24,7 @@ test("an unfinished body is given up after 5 s, with and without a length, whate
   assert.equal(await remaining(), 10);
 });
 
-test("a body of 16 KiB in pieces of one byte costs no more than it must", async (t) => {
+test("a body of 16 KiB in one-byte chunks costs little processor time", async (t) => {
   const cpuMs = () => {
     const stat = `/proc/${tollgate.pid}/stat`;
     if (!existsSync(stat)) return 0; // only Linux says it so finely

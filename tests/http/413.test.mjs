@@ -30,8 +30,8 @@ test("in pieces without a length: the same", async () => {
   assert.equal(await remaining(), 8);
 });
 
-test("is answered without waiting for the rest: a length is believed", async () => {
-  // 2³² + 5 is 5 to whoever counts in 32 bits.
+test("is answered without waiting for the rest: a declared length is trusted", async () => {
+  // A 32-bit count reads 2³² + 5 as 5.
   for (const length of [MAX + 1, 10_000_000, 2 ** 32 + 5, 2 ** 53]) {
     const headers = { "content-length": length };
     assertAnswer(await tollgate.send({ body: [padded(100)], unfinished: true, headers }), tooLarge, `${length} bytes`);

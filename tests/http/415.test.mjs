@@ -13,7 +13,7 @@ test("any other media type, and none", async () => {
     ["", ""],
     [";charset=utf-8", ""],
     ["text/plain", "text/plain"],
-    ["text/plain;charset=UTF-8", "text/plain"], // what fetch sends if nobody says otherwise
+    ["text/plain;charset=UTF-8", "text/plain"], // fetch's default for text
     ["text/json", "text/json"],
     ["application/jsonp", "application/jsonp"],
     ["application/json-seq", "application/json-seq"],
@@ -43,7 +43,7 @@ test("a body with a content coding", async () => {
     ["br", brotliCompressSync(json)],
     ["deflate", deflateSync(json)],
     ["zstd", json],
-    ["gzip", json], // whatever it says, it is not looked at
+    ["gzip", json], // not read, whatever it contains
     ["identity, gzip", json],
   ]) {
     const detail = `send the body as it is, without \`Content-Encoding\`, not as ${JSON.stringify(encoding)}`;

@@ -104,7 +104,7 @@ for (const [policy, [[first, spent], ...rows]] of Object.entries(tables)) {
   });
 }
 
-test("refused until retry_at, granted at it, however often one asks in between", async () => {
+test("refused until retry_at, granted at it, however many requests come in between", async () => {
   for (const [policy, cost] of [
     ["api", 3],
     ["thirds", 1],

@@ -1,4 +1,4 @@
-// No decision can be made. That is not a refusal, and never a grant: a bucket that cannot be read is no fresh one.
+// No decision can be made. That is not a refusal, and never a grant: an unreadable bucket is not a fresh one.
 import assert from "node:assert/strict";
 import { mkdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { test } from "node:test";
@@ -133,7 +133,7 @@ const harmless = {
   "a reservation of a later format": (file) => writeRow(file, "r:00000000000ff", Buffer.alloc(19, 9)),
 };
 for (const [name, edit] of Object.entries(harmless)) {
-  test(`${name}: only what needs it is not served`, async () => {
+  test(`${name}: only requests that need it fail`, async () => {
     const tollgate = await down(edit);
     await tollgate.restart();
     assert.equal((await tollgate.consume(ask)).body.remaining, 6);
@@ -186,7 +186,7 @@ test("a folder where the database was", async () => {
   await tollgate.stop();
 });
 
-test("a write that fails takes nothing, in memory either; refusals and peeks are served", async () => {
+test("a failed write takes nothing, not even in memory; refusals and peeks still work", async () => {
   const tollgate = await down((file) => writable(file, "FALSE"));
   await tollgate.restart();
   assertAnswer(await tollgate.consume(ask), unavailable);

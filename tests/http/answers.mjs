@@ -1,7 +1,7 @@
 // What the Worker should answer, whole: every test compares status, all headers that are its own, and the whole body.
 import assert from "node:assert/strict";
 
-/** Where questions are sent. */
+/** The endpoints. */
 export const PATHS = [
   "/v1/consume",
   "/v1/peek",
@@ -87,7 +87,7 @@ function rateLimitFields({ policy, remaining }, rateLimitPolicy, t) {
   };
 }
 
-/** Those that the Worker sets, and not the connection. */
+/** The headers that the Worker sets, without those of the connection. */
 export function ownHeaders({ headers }) {
   const own = { ...headers };
   for (const name of ["connection", "content-length", "transfer-encoding"]) delete own[name];
@@ -102,7 +102,7 @@ const ALWAYS = {
 
 /**
  * Reads a list of strings with whole numbers as parameters, RFC 9651: `"api";r=9;t=1` is `[["api", { r: 9, t: 1 }]]`.
- * Throws for whatever is not one.
+ * Throws for anything else.
  */
 export function parseList(field) {
   const items = [];

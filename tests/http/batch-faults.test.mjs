@@ -1,4 +1,4 @@
-// Batches of which a part fails: a refusal is final, all or nothing is taken, and the answer comes in time.
+// Batches that fail in part: a refusal is final, all or nothing is taken, and the answer comes in time.
 import assert from "node:assert/strict";
 import { request } from "node:http";
 import { test } from "node:test";
@@ -23,7 +23,7 @@ const spend = (one) => tollgate.post("charge", { ...one, cost: 10 });
 const of = (name, policies) => policies.map((policy) => ({ policy, key: `${name}, ${policy}` }));
 const pause = (ms) => new Promise((done) => setTimeout(done, ms));
 
-/** What a batch says of a budget of 10 that it asked for one. */
+/** The result of a request for one token of a budget of 10. */
 const verdict = (policy, remaining) => ({
   allowed: remaining > 0,
   policy,
@@ -54,7 +54,7 @@ const refused = (policy, results, acts) => ({
   },
 });
 
-/** What is left of each, once nothing is held any more: what is given up after the answer takes a moment. */
+/** What is left of each once nothing is held: aborts after the answer take a moment. */
 async function levels(requests) {
   const left = [];
   for (const { policy, key } of requests) {
@@ -70,7 +70,7 @@ async function levels(requests) {
   return left;
 }
 
-/** Waits until what is left is this: what is undone after the answer takes a moment. */
+/** Waits until this is left: undoing after the answer takes a moment. */
 async function assertLevels(requests, expected, message) {
   let left;
   for (let tries = 0; tries < 100; tries++) {
@@ -103,7 +103,7 @@ for (const [fault, cause] of LOOKS) {
   }
 }
 
-test("one policy refuses to hold what another caller has taken since the look, and another's hold fails: refused", async () => {
+test("one key refuses the hold, spent since the peek, and another key's hold fails: refused", async () => {
   const requests = of("since the look", ["open", "budget", "closed"]);
   for (const fault of ["throws", "overloaded", "retryable"]) {
     const slow = { fault: "slow", ms: 300, act: "hold", policy: "budget" };
@@ -118,7 +118,7 @@ test("one policy refuses to hold what another caller has taken since the look, a
   }
 });
 
-test("a batch costs a look, a hold and a settlement for each key; a refused one a look; one of one key is one call", async () => {
+test("a batch costs a peek, a hold and a commit per key, a refused one a peek; on one key it is one call", async () => {
   const requests = [1, 2, 3].map((n) => ({ policy: "closed", key: `cost ${n}` }));
   const acts = async (requests) => (await batch(requests, withFaults())).headers["x-acts"];
   assert.equal(await acts(requests), "look look look hold hold hold settle settle settle");
@@ -137,7 +137,7 @@ test("a refused batch writes no row and sets no alarm", async () => {
     const spent = { policy: "closed", key: `spent ${n}`, cost: 10 };
     await own.post("charge", spent);
     assert.equal((await own.post("batch", { requests: [...fresh, spent] })).status, 429);
-    // Nor one that is refused after it has held.
+    // Nor does one that is refused after it held.
     const taken = { policy: "closed", key: `taken since ${n}`, cost: 10 };
     const slow = withFaults({ fault: "slow", ms: 300, act: "hold", policy: "closed" });
     const late = own.post("batch", { requests: [...fresh, taken] }, slow);
@@ -190,7 +190,7 @@ for (const [fault, cause] of COMMITS) {
   });
 }
 
-test("a hold whose answer was lost is given up too", async () => {
+test("a hold whose answer was lost is aborted too", async () => {
   const requests = of("lost hold", ["closed", "budget"]);
   for (const fault of ["throws", "retryable"]) {
     const answer = await batch(requests, withFaults({ fault, after: true, act: "hold", policy: "closed" }));
@@ -199,7 +199,7 @@ test("a hold whose answer was lost is given up too", async () => {
   }
 });
 
-test("what is given up is not waited for, and nothing of it is said", async () => {
+test("the answer neither waits for aborts nor mentions them", async () => {
   const requests = of("not waited for", ["budget", "closed"]);
   const slow = { fault: "slow", ms: 1_000, act: "cancel" };
   for (const fault of [
@@ -242,13 +242,13 @@ test("a client that goes away in the middle leaves nothing half done", async () 
   }
 });
 
-test("a batch that is sent again is answered again and taken once", async () => {
+test("a repeated batch gets its answer again and takes once", async () => {
   const requests = of("again", ["closed", "budget"]);
   const id = { headers: { "idempotency-key": "again" } };
   const first = await batch(requests, id);
   assert.deepEqual([first.status, first.body.replayed], [200, undefined], first.text);
   for (const one of requests) await tollgate.consume({ ...one, cost: 9 });
-  // For as long as the first could undo it, the second says that it relies on it.
+  // While the first could still undo it, the second commits the shared hold as well, so that it stays.
   for (const [ms, acts] of [
     [0, "look look hold hold settle settle"],
     [9_999, "look look hold hold settle settle"],
@@ -261,7 +261,7 @@ test("a batch that is sent again is answered again and taken once", async () => 
   assert.deepEqual(await levels(requests), [0, 0]);
 });
 
-test("a batch that is sent twice at once is taken once, and not undone when one of the two fails", async () => {
+test("a batch sent twice at once takes once, and is not undone when one of the two fails", async () => {
   const lost = [
     { fault: "throws", after: true },
     { fault: "retryable", after: true },
@@ -320,7 +320,7 @@ test("a batch of which a part could be neither committed nor undone says so when
   assert.deepEqual(await levels(requests), [9, 9]);
 });
 
-test("an overloaded key opens nothing, not even other keys of its batch, unless every policy says so by name", async () => {
+test("an overloaded key makes no batch fail open, unless every policy in it lists overloaded", async () => {
   for (const [policies, status] of [
     [["open"], 503],
     [["flooded"], 200],
@@ -335,7 +335,7 @@ test("an overloaded key opens nothing, not even other keys of its batch, unless 
     assert.equal(status === 200 ? answer.body.degraded : answer.body.cause, "overloaded");
     assert.deepEqual(await levels(requests), Array(policies.length).fill(10));
   }
-  // Nor is another failure let pass by a policy that names this one.
+  // Nor does a policy that names this cause open for another.
   const other = await batch([{ policy: "flooded", key: "other" }], withFaults({ fault: "throws" }));
   assert.deepEqual([other.status, other.body.cause], [503, "failed"], other.text);
 });

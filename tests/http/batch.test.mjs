@@ -22,7 +22,7 @@ const tollgate = await start({ policies: POLICIES });
 const ask = (policy, key, cost) => ({ policy, key, cost });
 const batch = (requests, options) => tollgate.post("batch", { requests }, options);
 
-/** One of the results: `retry` if it would have been refused, `null` for good. Moments are in ms after NOW. */
+/** One of the results. `retry`: it would have been refused until then; `null`: for good. Moments: ms after NOW. */
 function result({ policy, cost = 1 }, at, { left, full, retry }) {
   const limit = POLICIES[policy].capacity ?? POLICIES[policy].rate;
   return {
@@ -45,7 +45,7 @@ const granted = (at, results) => ({
   body: { allowed: true, now: NOW + at, results },
 });
 
-/** `retry` is that of all together; without one, they can never pass. */
+/** `retry` is the longest of all; without one, the batch can never pass. */
 function refused(at, results, { retry, retryAfter, detail }) {
   const again = retry === undefined ? {} : { retry_at: NOW + retry, retry_after_ms: retry - at };
   return {
@@ -196,7 +196,7 @@ for (const [name, rows] of Object.entries(tables)) {
   }
 }
 
-test("whichever of the keys refuses, the others have what they had, in memory and in storage", async () => {
+test("if any key refuses, the others are unchanged, in memory and in storage", async () => {
   const own = await start({ policies: POLICIES });
   const send = (verb, ask) => own.post(verb, ask);
   const keys = ["a", "b", "c", "d"];
@@ -236,7 +236,7 @@ test("a granted batch over several keys is still taken after kill -9, and nothin
   assert.equal(status, 200);
   await own.kill();
   await own.restart();
-  // Ten seconds later what is only held would be given back.
+  // After ten seconds, tokens that are only held are free again.
   for (const now of [NOW, NOW + 10_000]) {
     for (const key of keys) {
       const { limits, open_reservations } = (await own.post("inspect", { policy: "once", key }, { now })).body;

@@ -21,7 +21,7 @@ async function callers(count, next) {
   return answers;
 }
 
-/** What next() of {@link callers} is made of: sends each of `asks` once. */
+/** The `next` of {@link callers}: sends each of `asks` once. */
 function each(asks, send) {
   const rest = asks.values();
   return () => {
@@ -32,7 +32,7 @@ function each(asks, send) {
 
 const granted = (answers) => answers.filter(({ status }) => status === 200);
 
-test("on one key while the clock stands: as often as there are tokens, and each is told another number of them", async () => {
+test("on one key while the clock stands: a grant per token, each with another number left", async () => {
   const tollgate = await start({ policies: POLICIES });
   for (let round = 0; round < 10; round++) {
     const policy = round % 2 ? "daily" : "api";
@@ -88,7 +88,7 @@ test("on one key with many costs and peeks: nothing is granted twice, nothing re
     const { body: end } = await tollgate.peek({ policy: "api", key, cost: 0 });
     assert.equal(taken + end.remaining, 50);
     for (const { status, body } of answers) {
-      // Tokens only become fewer, so who was refused wanted more than there are at the end.
+      // Tokens only decrease, so a refused caller wanted more than are left at the end.
       if (status === 429)
         assert.ok(body.cost > body.remaining && body.remaining >= end.remaining, JSON.stringify(body));
     }
@@ -128,7 +128,7 @@ test("in real time, as it is deployed: what the exact model admits at the moment
   // The promise.
   const count = granted(answers).length;
   assert.ok(count <= 20 + Math.floor((3 * (last - first)) / 70), `${count} in ${last - first} ms`);
-  assert.ok(count < answers.length, "not all were granted, or this shows nothing");
+  assert.ok(count < answers.length, "some were refused, or this shows nothing");
 
   // And the model, in seventieths of a token: at each moment, as many of those who asked as there are tokens.
   let [level, at] = [20 * 70, first];

@@ -25,8 +25,8 @@ export function contents(file) {
 }
 
 /**
- * How often anything was written for good since the file was opened: the commits in its write-ahead log, as SQLite's file
- * format has them. The log starts again after 1 000 pages, so look before there are so many.
+ * The number of commits since the file was opened, counted in its write-ahead log by SQLite's file format. The log
+ * starts over after 1 000 pages, so count before that.
  */
 export function commits(file) {
   const path = `${file}-wal`;

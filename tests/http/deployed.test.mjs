@@ -1,4 +1,4 @@
-// The build that is deployed has no clock that callers can set: who could would have as much as they like.
+// The deployed build has no clock that callers can set: with one they could take as much as they like.
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { NOW, start } from "./workerd.mjs";
@@ -20,7 +20,7 @@ test("a header that sets the clock of the tests does nothing there", async () =>
   await tollgate.stop();
 });
 
-test("and in the build that the tests use it does, so that this shows something", async () => {
+test("but it works in the build that the tests use, so the test above can fail", async () => {
   const tollgate = await start({ policies });
   for (const now of [NOW, NOW + YEAR, NOW - YEAR]) assert.equal((await tollgate.consume(ask, { now })).body.now, now);
   await tollgate.stop();

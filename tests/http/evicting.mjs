@@ -1,5 +1,5 @@
-// Around the built Worker: a request to /evict puts all objects to sleep, as the runtime does with those that nobody asks,
-// collects garbage, and says how many objects are still in memory and how many bytes WebAssembly has taken.
+// Around the built Worker: a request to /evict evicts all objects, as the runtime does with idle ones, collects
+// garbage, and reports how many objects are still in memory and how many bytes WebAssembly has.
 import unsafe from "workerd:unsafe";
 
 let memory;
@@ -13,7 +13,7 @@ WebAssembly.Instance = new Proxy(Instance, {
 });
 const { default: front, KeyObject: Real } = await import("./entry.js");
 
-/** Each object that was ever made and may be there still. */
+/** Every object ever created, by weak reference. */
 const made = [];
 
 export class KeyObject extends Real {
@@ -27,7 +27,7 @@ export default {
   async fetch(request, env, context) {
     if (new URL(request.url).pathname !== "/evict") return front.fetch(request, env, context);
     await unsafe.evictAllDurableObjects();
-    // What the first collection finds dead is given back by finalizers, and only the next one finds what they held.
+    // Finalizers free what the first collection finds dead; only the next one finds what that kept alive.
     for (let turn = 0; turn < 5; turn++) {
       gc();
       await scheduler.wait(1);

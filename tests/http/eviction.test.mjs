@@ -1,4 +1,4 @@
-// An object that the runtime puts to sleep leaves nothing in memory: with a key for each IP address an isolate would fill up.
+// An evicted object leaves nothing in memory: otherwise, with a key per IP address, an isolate would fill up.
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { fileURLToPath } from "node:url";

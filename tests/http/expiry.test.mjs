@@ -13,7 +13,7 @@ const HOUR = 3_600_000;
 const DAY = 24 * HOUR;
 
 const idOf = (file) => file.match(/([0-9a-f]{64})\.sqlite$/)[1];
-/** In groups: one by one takes long, and all at once open more files than many systems allow a process. */
+/** In groups: one by one is slow, and all at once would open more files than many systems allow. */
 async function inGroups(asks, send) {
   const answers = [];
   for (let at = 0; at < asks.length; at += 20) answers.push(...(await Promise.all(asks.slice(at, at + 20).map(send))));
@@ -183,7 +183,7 @@ function giveUpAlarm(tollgate, file) {
   execute(alarms(tollgate), ["DELETE FROM _cf_ALARM"]);
 }
 
-test("an alarm that the runtime gave up is set again by the next request, even one that writes nothing", async () => {
+test("an alarm that the runtime gave up on is set again by any request, even one that writes nothing", async () => {
   const tollgate = await start({ policies: { api: { rate: 1, period: "1day" } }, build: "deployed" });
   const ask = { policy: "api", key: "alice" };
   await tollgate.consume(ask);
@@ -239,7 +239,7 @@ test("an alarm that fails is tried again in an hour, and then in twice as long e
   await tollgate.kill();
   assert.equal(tollgate.log.match(/not cleaned up/g).length, hours.length, "one line each time");
 
-  // Requests do not notice, and a success resets it.
+  // Requests are not affected, and a success resets it.
   await tollgate.restart();
   assert.equal((await tollgate.peek({ policy: "api", key: "alice" })).status, 429);
   assert.equal(await ringsIn(), 24);

@@ -1,4 +1,4 @@
-// An object does not answer, or not in time, or nonsense: 503 or, where a policy says so, 200 that says it is a guess.
+// An object does not answer, answers late or answers nonsense: 503, or 200 marked as degraded if the policy fails open.
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { fileURLToPath } from "node:url";
@@ -44,7 +44,7 @@ const unavailable = (cause, times) => ({
   },
 });
 
-/** Let pass: nothing that is not known, such as what remains, is said. */
+/** Degraded: the answer contains nothing unknown, such as what remains. */
 const degraded = (body, times) => ({
   status: 200,
   headers: { "content-type": "application/json", ...asked(times) },
@@ -87,7 +87,7 @@ for (const [fault, cause, times, taken] of FAULTS) {
     assertAnswered(await tollgate.consume(ask), grant("closed", 9 - taken, 1), "and then it is served");
   });
 
-  // Callers bring an overload about themselves: it lets nothing pass, or a flood would lift its own limit.
+  // Callers cause overload themselves, so it never fails open by default: a flood would lift its own limit.
   const opens = cause !== "overloaded";
   test(`open, ${key}: ${opens ? "let pass and marked, with nothing made up" : "503 all the same"}`, async () => {
     const ask = { policy: "open", key };
@@ -99,7 +99,7 @@ for (const [fault, cause, times, taken] of FAULTS) {
   });
 }
 
-test("2 s are the most that an answer is waited for", async () => {
+test("an object call times out after 2 s", async () => {
   const began = performance.now();
   const { status } = await tollgate.consume({ policy: "closed", key: "deadline" }, withFault({ fault: "hangs" }));
   const took = performance.now() - began;
@@ -109,12 +109,12 @@ test("2 s are the most that an answer is waited for", async () => {
   assertAnswered(await tollgate.consume({ policy: "closed", key: "deadline" }, slow), grant("closed", 9, 1));
 });
 
-test("an answer that was lost on its way is asked for once more, and charged once", async () => {
+test("a call whose answer was lost is retried once, and charged once", async () => {
   for (const after of [false, true]) {
     const fault = { fault: "retryable", times: 1, after };
     const key = JSON.stringify(fault);
     for (const policy of ["closed", "open"]) {
-      // Where the first question was decided, the second is its replay.
+      // If the first call was decided, the second is its replay.
       const expected = grant(policy, 9, 2, after ? { replayed: true } : {});
       assertAnswered(await tollgate.consume({ policy, key }, withFault(fault)), expected, key);
       assert.deepEqual(await remaining(policy, key), [9, 0]);
@@ -122,10 +122,10 @@ test("an answer that was lost on its way is asked for once more, and charged onc
   }
 });
 
-test("whatever the policy, who looks, reserves, settles or gives back is told that it failed", async () => {
+test("peeks, reservations, settlements and refunds never fail open, whatever the policy", async () => {
   const of = { policy: "open", key: "told" };
   const { reservation } = (await tollgate.consume({ ...of, mode: "reserve", cost: 4 })).body;
-  // Not those that decide before they fail: that would settle it.
+  // Not the faults after a decision: the reservation would be settled.
   for (const [fault, cause, times] of FAULTS.filter(([{ fault }, , , taken]) => taken === 0 && fault !== "hangs")) {
     for (const [verb, more] of [
       ["peek", {}],
@@ -143,7 +143,7 @@ test("whatever the policy, who looks, reserves, settles or gives back is told th
   assert.deepEqual(await remaining("open", "told"), [6, 1]);
 });
 
-test("a settlement whose answer was lost is known when it is asked for again", async () => {
+test("a settlement whose answer was lost is recognized when it is retried", async () => {
   for (const verb of ["settle", "cancel"]) {
     const of = { policy: "closed", key: verb };
     const { reservation } = (await tollgate.consume({ ...of, mode: "reserve", cost: 4 })).body;
@@ -168,7 +168,7 @@ test("a reservation whose answer was lost is opened once", async () => {
   assert.deepEqual(await remaining("closed", "opened"), [10, 0]);
 });
 
-test("with an Idempotency-Key, who got 503 asks again and is charged once", async () => {
+test("with an Idempotency-Key, a caller retries after a 503 and is charged once", async () => {
   const ask = { policy: "closed", key: "again" };
   const id = { "idempotency-key": "again" };
   const lost = withFault({ fault: "retryable", after: true }, id);
@@ -177,7 +177,7 @@ test("with an Idempotency-Key, who got 503 asks again and is charged once", asyn
   assert.deepEqual(await remaining("closed", "again"), [9, 0]);
 });
 
-test("a batch passes only if every policy in it is open", async () => {
+test("a batch fails open only if every policy in it does", async () => {
   const requests = (...policies) => ({
     requests: policies.map((policy, index) => ({ policy, key: `batch ${index}` })),
   });
@@ -213,7 +213,7 @@ test("a panic fails its own request only: budgets and reservations are what they
   await tollgate.consume({ ...of, cost: 2 });
   for (let round = 0; round < 3; round++) {
     assertAnswered(await tollgate.consume(of, { now: "boom" }), unavailable("failed", 0), `panic ${round}`);
-    await tollgate.logged('"boom" is no moment');
+    await tollgate.logged('"boom" is not a moment');
     assert.deepEqual(await remaining("closed", "panic"), [4, 1], `after panic ${round}`);
     assert.equal((await tollgate.consume({ policy: "closed", key: `panic ${round}` })).status, 200);
   }
@@ -221,9 +221,9 @@ test("a panic fails its own request only: budgets and reservations are what they
   assert.deepEqual(await remaining("closed", "panic"), [7, 0]);
 });
 
-test("requests that are under way when another panics do no harm to those that come after", async () => {
+test("requests in flight when another panics do no harm to later ones", async () => {
   const own = await start({ policies: POLICIES, around });
-  const under = (n) => own.consume({ policy: "closed", key: `under way ${n}` }, withFault({ fault: "slow", ms: 300 }));
+  const under = (n) => own.consume({ policy: "closed", key: `in flight ${n}` }, withFault({ fault: "slow", ms: 300 }));
   const slow = Array.from({ length: 32 }, (_, n) => under(n));
   await new Promise((done) => setTimeout(done, 150));
   assertAnswered(await own.consume({ policy: "closed", key: "panics" }, { now: "boom" }), unavailable("failed", 0));
@@ -233,7 +233,7 @@ test("requests that are under way when another panics do no harm to those that c
     assert.equal(status, 200, text);
   }
   await own.stop();
-  // They belong to memory that is no more: nothing of it may be freed in the memory that has taken its place.
+  // They belong to the old instance's memory: none of it may be freed in the new instance's.
   const harm = own.log.match(/take ownership of Rust value|memory access out of bounds/g) ?? [];
   assert.deepEqual(harm, []);
 });

@@ -1,14 +1,14 @@
-// A main module before the built one: between its frontend and its objects happens what a request's header says.
+// A main module around the built one: injects the faults that a request's header asks for between frontend and objects.
 //
 //   x-fault: {"fault":"throws"}                              every call fails in the object
 //   x-fault: {"fault":"retryable","after":true,"times":1}    the first call fails on the way back, after the decision
 //   x-fault: {"fault":"slow","ms":300,"act":"settle"}        only calls that settle are slow
 //   x-fault: {"fault":"throws","skip":2}                     all but the first two
 //   x-fault: {"fault":"throws","policy":"api"}               only calls about this policy
-//   x-fault: [{...},{...}]                                   several: for each call the first that is about it
+//   x-fault: [{...},{...}]                                   several: for each call the first that matches
 //
-// The answer's header `x-asked` says how often objects were asked until then, and `x-acts` for what. Other calls, such as
-// those that give up holds after the answer, are logged: "asked late: cancel".
+// The answer's header `x-asked` counts the calls of objects so far, and `x-acts` lists their actions. Other calls, such
+// as aborts after the answer, are logged: "asked late: cancel".
 import tollgate from "./entry.js";
 
 export { KeyObject } from "./entry.js";
@@ -65,5 +65,5 @@ function fail(properties) {
   throw Object.assign(new Error("the way to the object is blocked"), properties);
 }
 
-/** What objects are asked, by its number in the question. */
+/** The actions, by their number in the request. */
 const ACTS = ["look", "take", "reserve", "hold", "settle", "cancel"];

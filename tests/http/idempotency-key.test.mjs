@@ -31,7 +31,7 @@ function ask(bytes) {
   });
 }
 
-test("bytes that are not UTF-8 are refused, as the runtime makes them all the same", async () => {
+test("bytes that are not UTF-8 are refused, because the runtime would make them all equal", async () => {
   for (const bytes of [[0xff], [0xfe], [0xe9], [0x61, 0x80, 0x62], [0xed, 0xa0, 0x80], [0xef, 0xbf, 0xbd]]) {
     const { status, body } = await ask(bytes);
     assert.deepEqual([status, body.detail], [400, "an Idempotency-Key has 1 to 255 bytes of UTF-8"], bytes.join());

@@ -1,4 +1,4 @@
-// An Idempotency-Key: a request that is sent again is answered again, and takes nothing again.
+// An Idempotency-Key: a repeated request gets its first answer again and takes nothing more.
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { allowed, assertAnswer, problem } from "./answers.mjs";
@@ -38,10 +38,10 @@ test("a replay is the first answer with what is left now, and takes nothing, ove
   await tollgate.consume({ ...ask, cost: 2 }, { now: NOW + 500 });
   await restart();
   assertAnswer(await tollgate.consume(ask, withId("a", 1_000)), expected(1_000, 6, 5_000, { replayed: true }));
-  // Granted stays granted, though it would be refused today.
+  // A grant stays a grant, even if it would be refused now.
   await tollgate.consume({ ...ask, cost: 6 }, { now: NOW + 1_000 });
   assertAnswer(await tollgate.consume(ask, withId("a", 1_000)), expected(1_000, 0, 11_000, { replayed: true }));
-  assert.equal((await tollgate.consume(ask, withId("b", 1_000))).status, 429, "another one is another request");
+  assert.equal((await tollgate.consume(ask, withId("b", 1_000))).status, 429, "another key is another request");
 });
 
 test("every verb that moves tokens moves them once", async () => {
@@ -109,7 +109,7 @@ test("peeks are not remembered", async () => {
   assert.equal((await tollgate.consume(ask, withId("d"))).body.replayed, true);
 });
 
-test("another request under the same key is 422 and takes nothing; other words for the same request are a replay", async () => {
+test("another request under the same key is 422 and takes nothing; the same in other words is a replay", async () => {
   const detail = "this Idempotency-Key was used for another request; use a new one for each request";
   const reused = problem(422, "idempotency-key-reused", "Idempotency key reused", detail);
   const of = { policy: "api", key: "erin" };
@@ -144,7 +144,7 @@ test("another request under the same key is 422 and takes nothing; other words f
   }
 });
 
-test("it belongs to the key: for another policy it is another request, of other keys it says nothing", async () => {
+test("it belongs to the key: with another policy it is another request, and other keys are not affected", async () => {
   for (const ask of [
     { policy: "api", key: "frank" },
     { policy: "api", key: "grace" },
@@ -156,7 +156,7 @@ test("it belongs to the key: for another policy it is another request, of other 
   }
 });
 
-test("it is good for an hour, and no number of others pushes it out", async () => {
+test("it is valid for an hour, and no number of others evicts it", async () => {
   const COUNT = 200;
   const ask = { policy: "once", key: "hour", cost: 1 };
   const send = (n, at) => tollgate.consume(ask, withId(`hour ${n}`, at));
@@ -170,7 +170,7 @@ test("it is good for an hour, and no number of others pushes it out", async () =
   assert.deepEqual([status, body.replayed], [200, undefined], "afterwards it is a new request");
 });
 
-test("a batch is found again in whatever order it names its budgets", async () => {
+test("a repeated batch may name its budgets in any order", async () => {
   const requests = [
     { policy: "once", key: "order", cost: 1 },
     { policy: "api", key: "order", cost: 2 },
@@ -234,7 +234,7 @@ test("a batch is replayed as a whole, over one key or several, over kill -9 as w
         assertAnswer(await tollgate.post("batch", { requests }, withId(id)), expected({ replayed: true }), `${keys}`);
       }
     }
-    // Nothing is held either, that would come back later.
+    // Nothing is held either, which would come back later.
     assert.deepEqual([await left("api", keys[0]), await left("other", keys[1])], [6, 9]);
     assert.equal(await left("other", keys[1], { now: NOW + 500 }), 9);
   }
@@ -289,7 +289,7 @@ test("2 000 requests, each sent twice at once: each is charged once", async () =
   for (const [key, count] of charged) assert.equal(await left("once", key), 10_000 - count, key);
 });
 
-test("batches sent twice at once are taken once", async () => {
+test("batches sent twice at once take once", async () => {
   const keys = ["t1", "t2", "t3"];
   const requests = keys.map((key) => ({ policy: "once", key, cost: 2 }));
   for (let round = 1; round <= 40; round++) {

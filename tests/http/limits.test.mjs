@@ -1,4 +1,4 @@
-// Policies of several limits: all of them agree or nothing is taken, and the answer says what each has to say.
+// Policies of several limits: all grant or nothing is taken, and the answer reports each.
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { assertAnswer, problem } from "./answers.mjs";
@@ -37,9 +37,9 @@ const tollgate = await start({ policies });
 const TTL = 600_000;
 
 /**
- * The answer of a policy at `at` in which the limit of index `top` decides what is said of the whole. `parts` say of each
- * limit its `cost`, what is `left` of it or, negative, owed, the moments `full`, `ready` and `retry`, `tokens`, and `t` of
- * its header. With `retry` that limit has refused, for good if it is `null`. Moments are in ms after NOW.
+ * The answer of a policy at `at` in which the limit of index `top` decides the answer of the whole. `parts` give for
+ * each limit its `cost`, what is `left` of it or, negative, owed, the moments `full`, `ready` and `retry`, `tokens`,
+ * and `t` of its header. With `retry` that limit has refused, for good if it is `null`. Moments are in ms after NOW.
  */
 function answerOf(policy, at, top, parts, { retryAfter, reservation, detail } = {}) {
   const fullName = (index) => `${policy}/${LIMITS[policy][index].name}`;
@@ -327,7 +327,7 @@ test("each verb asks all limits", async () => {
         { cost: 9, tokens: 9, left: -4, full: 4_500, t: 3, near: true },
       ],
     ],
-    // To owe is less than to have nothing.
+    // Debt is less than nothing left.
     [
       0,
       "charge",

@@ -1,4 +1,4 @@
-// What follows a panic, on a small module of WebAssembly: 500.test.mjs and failures.test.mjs see it on the whole Worker.
+// Recovery from a panic, on a small WebAssembly module: 500.test.mjs and failures.test.mjs test it on the whole Worker.
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import binaryen from "binaryen";
@@ -19,7 +19,7 @@ const module = new WebAssembly.Module(
     .emitBinary(),
 );
 
-/** As wasm-bindgen writes it: `wasm` is the instance that is called now. */
+/** As wasm-bindgen writes it: `wasm` is the current instance. */
 function start() {
   const state = { wasm: undefined, instances: 0, host: () => {} };
   const reset = () => {
@@ -36,7 +36,7 @@ const fails = (call) => assert.throws(call, WebAssembly.RuntimeError);
 test("calls that return leave the instance, and its memory, as they are", () => {
   const state = start();
   assert.deepEqual([state.wasm.add(), state.wasm.add(), state.wasm.call(), state.instances], [1, 2, 2, 1]);
-  assert.equal(state.wasm.count.value, 2, "what is not a function is there as it was");
+  assert.equal(state.wasm.count.value, 2, "exports that are not functions are unchanged");
 });
 
 test("after a trap the next call finds a new instance, each time", () => {
@@ -48,7 +48,7 @@ test("after a trap the next call finds a new instance, each time", () => {
   }
 });
 
-test("so it does after an error of JavaScript that went through Rust", () => {
+test("so it does after a JavaScript error that passed through Rust", () => {
   const state = start();
   state.wasm.add();
   state.host = () => {
@@ -58,7 +58,7 @@ test("so it does after an error of JavaScript that went through Rust", () => {
   assert.deepEqual([state.wasm.add(), state.instances], [1, 2]);
 });
 
-test("an instance that runs is replaced only when it has returned, whatever became of a call within", () => {
+test("a running instance is replaced only after it returns, even if a call within failed", () => {
   const state = start();
   const { wasm } = state;
   wasm.add();
@@ -79,7 +79,7 @@ test("a start that fails is not tried again and again", () => {
   assert.equal(state.instances, 1);
 });
 
-test("what lasts is made when it is first used, and once for each instance", () => {
+test("a lasting object is created on first use, once for each instance", () => {
   const state = start();
   const made = [];
   const get = lasting(() => made[made.push({ in: state.instances }) - 1]);
@@ -93,7 +93,7 @@ test("what lasts is made when it is first used, and once for each instance", () 
   assert.deepEqual(made, [{ in: 1 }, { in: 2 }, { in: 4 }]);
 });
 
-test("what could not be made is made when it is next used", () => {
+test("an object whose creation failed is created on the next use", () => {
   let isBroken = true;
   const get = lasting(() => {
     if (isBroken) throw new Error("not yet");

@@ -5,7 +5,7 @@ import { allowed, assertAnswer, problem } from "./answers.mjs";
 import { NOW, start } from "./workerd.mjs";
 
 const POLICIES = {
-  // A budget that never comes back shows every token.
+  // A budget that never refills shows every token.
   keep: { rate: 0, period: "1s", capacity: 20, max_debt: 10, reservation_ttl: "10s" },
   back: { rate: 0, period: "1s", capacity: 20, max_debt: 10, reservation_ttl: "10s", unsettled: "refund" },
   queue: { rate: 1, period: "1s", capacity: 5, max_debt: 10 },
@@ -101,7 +101,7 @@ test("cancelled, everything is given back", async () => {
   assert.deepEqual(await standing("keep", "cancels"), [20, 0]);
 });
 
-test("each id is good once, and only for its policy and key; the same again is a replay", async () => {
+test("each id is valid once, and only for its policy and key; a repetition is a replay", async () => {
   const of = { policy: "keep", key: "bob" };
   const settle = (reservation, ask = of) => tollgate.post("settle", { ...ask, reservation, cost: 1 });
   const settleAsReserved = (reservation) => tollgate.post("settle", { ...of, reservation });
@@ -135,7 +135,7 @@ test("each id is good once, and only for its policy and key; the same again is a
   }
 });
 
-test("settled without a cost it has cost what was reserved", async () => {
+test("settled without a cost, it costs what was reserved", async () => {
   const ask = { policy: "pair", key: "judy" };
   const cost = { requests: 1, tokens: 60 };
   const { reservation } = (await tollgate.consume({ ...ask, mode: "reserve", cost })).body;
@@ -150,7 +150,7 @@ test("settled without a cost it has cost what was reserved", async () => {
   );
 });
 
-test("of many who settle or cancel at once, one way succeeds", async () => {
+test("of many settlements and cancellations at once, only one kind succeeds", async () => {
   const { reservation } = await reserve("keep", "race", 10);
   const ends = Array.from({ length: 32 }, (_, index) => {
     const ask = { policy: "keep", key: "race", reservation };
@@ -254,7 +254,7 @@ test("a key has a thousand open reservations at most", async () => {
   await reserve("many", "henry", 1);
 });
 
-test("open reservations outlast kill -9, and so does what became of them", async () => {
+test("open and closed reservations survive kill -9", async () => {
   const restart = async () => {
     await tollgate.kill();
     await tollgate.restart();

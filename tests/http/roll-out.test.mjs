@@ -1,10 +1,11 @@
-// A roll-out: for minutes, frontends and objects of two versions answer side by side. Their formats differ, or their policies, or
-// both; no request is locked out for it, and none let in. Two builds run here: the frontends of both ask the objects of one.
+// A roll-out: for minutes, frontends and objects of two versions run side by side. Their formats differ, or their
+// policies, or both; no request is wrongly refused or granted because of it. Two builds run here: the frontends of both
+// ask the objects of one.
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { start } from "./workerd.mjs";
 
-/** In the time of a test, nothing comes back. */
+/** Nothing refills within the time of a test. */
 const tokens = (capacity) => ({ rate: 1, period: "1day", capacity });
 const list = (limits) => ({
   limits: Object.entries(limits).map(([name, capacity]) => ({ name, ...tokens(capacity) })),
@@ -33,8 +34,8 @@ const withOnError = (policies, on_error) =>
 const limitsOf = ({ limits, capacity }) => limits?.map(({ name, capacity }) => [name, capacity]) ?? [["", capacity]];
 
 /**
- * What must come of it: an object decides under its own policy, or, where it has none with the same limits in the same order, under
- * that of the frontend. Of each limit it keeps what is left, whichever policy it is decided under.
+ * The expected result: an object decides under its own policy, or, if it has none with the same limits in the same
+ * order, under the frontend's. Each limit keeps its tokens, under either policy.
  */
 class Model {
   #left = new Map();

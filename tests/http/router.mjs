@@ -1,5 +1,5 @@
-// Before the frontends of two versions: asks the one that the header `x-version` names. Objects are those of `MAIN`, whose clock
-// a request to the other frontend would not set.
+// In front of the frontends of two versions: calls the one that the header `x-version` names. The objects are those of
+// `MAIN`, whose clock a request to the other frontend would not set.
 export default {
   async fetch(request, { MAIN, OTHER }) {
     if (request.headers.get("x-version") !== "other") return MAIN.fetch(request);

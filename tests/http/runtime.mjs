@@ -34,8 +34,8 @@ export class Runtime {
 
   /**
    * Starts `{ modules, bindings, keepsObjects, before, beside }` on the state that is there. `modules` are the paths of the files by the
-   * names by which they import each other; the first is the main one. A binding is what the schema of workerd says, but
-   * for its name. With `keepsObjects` no object is evicted, as it would be when nobody asks it for 10 seconds.
+   * names by which they import each other; the first is the main one. A binding is as in workerd's schema, without
+   * its name. With `keepsObjects` no object is evicted, as it would be after 10 idle seconds.
    * `before` is another Worker, `{ modules, bindings }`, that is asked instead; `service = "main"` binds this one to it.
    * `beside` are further Workers by their names, which `before` may ask too. `flags` are compatibility flags, which may be
    * experimental, `v8Flags` those of the JavaScript engine.
@@ -80,7 +80,7 @@ export class Runtime {
     all.delete(this);
   }
 
-  /** As much of {@link remove} as a process can do that is ending. */
+  /** The part of {@link remove} that an exiting process can do. */
   abandon() {
     this.#process?.kill("SIGKILL");
     rmSync(this.#folder, { recursive: true, force: true });

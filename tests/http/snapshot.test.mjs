@@ -159,7 +159,7 @@ test("a replay carries today's state, and is a replay whether or not it asks for
   }
 });
 
-test("an answer without a decision has none", async () => {
+test("an answer without a decision has no snapshot", async () => {
   const fault = { "x-fault": JSON.stringify({ fault: "throws" }) };
   for (const [verb, ask, status, headers] of [
     ["consume", { policy: "open" }, 200, fault], // degraded

@@ -134,7 +134,7 @@ test("neither the files nor the log contain a key or a secret", async () => {
       "in hexadecimal": bytes.toString("hex"),
       "in base64": bytes.toString("base64").replaceAll("=", ""),
       "as JSON has it": JSON.stringify(text).slice(1, -1),
-      // A hash without a secret hides nothing: all addresses and many e-mails can be tried.
+      // A hash without a secret hides nothing: all IP addresses and many e-mail addresses can be tried.
       "as its SHA-256": createHash("sha256").update(bytes).digest(),
       "as its SHA-256 in hexadecimal": createHash("sha256").update(bytes).digest("hex"),
     };

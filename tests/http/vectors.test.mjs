@@ -61,7 +61,7 @@ for (const [index, { file, name, limit, steps }] of cases.entries()) {
     }
   });
 
-  test(`${file}: ${name}; and a look beforehand says the same and changes nothing`, async () => {
+  test(`${file}: ${name}; and a peek before it agrees and changes nothing`, async () => {
     const bucket = { policy: `case-${index}`, key: `${name}, looked at` };
     for (const [number, step] of steps.entries()) {
       const { path, mode } = VERBS[step.verb];

@@ -1,4 +1,4 @@
-// Every verb and every mode: what it moves, when that may be used, and what is said of it.
+// Every verb and every mode: what it moves, when that may be used, and how the answer reports it.
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { allowed, assertAnswer, problem, refused } from "./answers.mjs";
@@ -221,7 +221,7 @@ for (const [name, byPolicy] of Object.entries(tables)) {
   });
 }
 
-test("a cost that could never be granted on these terms is an error that names the most", async () => {
+test("a cost that could never be granted on these terms is an error with the largest that could", async () => {
   for (const [policy, [verb, ask], max] of [
     ["debt", take(6), 5],
     ["debt", reserve(11), 10],
@@ -246,7 +246,7 @@ test("a cost that could never be granted on these terms is an error that names t
   }
 });
 
-test("inspect says how the budget stands and by which numbers", async () => {
+test("inspect reports the state and the numbers of a budget", async () => {
   const inspection = (policy, at, standing, open_reservations = 0) => {
     const { kind = "token_bucket", rate, period, capacity, max_debt = 0 } = POLICIES[policy];
     const period_ms = { "1s": 1_000, "10s": 10_000 }[period];

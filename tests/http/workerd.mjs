@@ -11,7 +11,7 @@ import { join } from "node:path";
 import { after } from "node:test";
 import { Runtime, rollOut, tollgate } from "./runtime.mjs";
 
-/** The moment at which a test clock stands where a test does not care. */
+/** The default moment of a test clock. */
 export const NOW = 1_700_000_000_000;
 
 /** The secrets, unless a test says otherwise. */
@@ -49,7 +49,7 @@ function withExactPolicies(settings) {
   return settings;
 }
 
-/** The policies, with each change written before it is answered where they do not say otherwise. */
+/** The policies; unless they say otherwise, each change is written before the answer. */
 function exact(policies) {
   const isTable = (value) => typeof value === "object" && value !== null && !Array.isArray(value);
   if (!isTable(policies)) return policies;
@@ -117,8 +117,8 @@ class Tollgate {
   }
 
   /**
-   * Sends one request, a correct one but for what is said: `headers` of `null` are left out, a body that is an array is
-   * sent in as many chunks without a length, and an `unfinished` one never ends.
+   * Sends one request, valid except for what the options change: `headers` of `null` are left out, a body that is an
+   * array is sent in as many chunks without a length, and an `unfinished` one never ends.
    */
   async send({ method = "POST", path = "/v1/consume", headers = {}, body, unfinished = false, now = NOW }) {
     const all = {

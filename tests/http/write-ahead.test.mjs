@@ -79,7 +79,7 @@ class Bounds {
   refusals = 0;
   /** Tokens of requests whose answer was lost. */
   mayHave = 0;
-  /** Whole tokens that a kill has cost, whatever became of those requests. */
+  /** Whole tokens that a kill has cost, whether or not those requests were granted. */
   lost = 0;
 
   constructor(policy, periodMs, { rate, capacity, write_ahead: block }) {

@@ -1,4 +1,4 @@
-//! Forgetting what need not be kept.
+//! Deleting what is no longer needed.
 
 use std::sync::Arc;
 
@@ -36,7 +36,7 @@ fn a_bucket_that_is_not_full_or_never_will_be_is_kept() {
         world.now = world.alarm_at.unwrap();
         world.clean();
         assert_eq!(world.levels(), [199]);
-        assert!(world.alarm_at.unwrap() > world.now, "it is looked at again");
+        assert!(world.alarm_at.unwrap() > world.now, "it is checked again");
     }
     let json = r#"{"slow":{"rate":1,"period":"1day","capacity":10}}"#;
     let policies = Policies::parse(json).unwrap();
@@ -96,7 +96,7 @@ fn a_key_that_comes_back_within_a_day_pays_for_no_new_alarm() {
 fn an_alarm_that_is_missing_is_set_again() {
     let policies = policies();
     let mut world = World::new(&policies, "each");
-    assert_eq!(world.ledger.alarm_is_missing(START), Writes::default(), "there is nothing to look after");
+    assert_eq!(world.ledger.alarm_is_missing(START), Writes::default(), "nothing needs an alarm");
     world.decided(Action::Take(Verb::Consume), vec![1]);
     world.crash(0);
     let at = START + 10 * DAY_MS;
@@ -131,7 +131,7 @@ fn a_row_that_cannot_be_read_breaks_only_what_needs_it() {
     assert!(ask(&block, &settle(bad)).is_err());
     assert!(matches!(ask(&block, &settle(good)), Ok(ObjectReply::Decided(_))));
     assert!(matches!(ask(&block, &consume), Ok(ObjectReply::Decided(_))));
-    // They are neither deleted nor looked at more often than every month.
+    // They are neither deleted nor checked more than once a month.
     world.now = START + DAY_MS;
     world.clean();
     world.crash(0);
@@ -141,9 +141,9 @@ fn a_row_that_cannot_be_read_breaks_only_what_needs_it() {
     assert_eq!(world.alarm_at, Some(world.now + 30 * DAY_MS));
 }
 
-/// Each alarm that finds the bucket of an expired reservation unreadable comes after twice the time.
+/// While the bucket of an expired reservation is unreadable, each alarm waits twice as long as the last.
 #[test]
-fn a_reservation_whose_bucket_cannot_be_read_is_looked_at_less_and_less() {
+fn alarms_for_a_reservation_whose_bucket_cannot_be_read_back_off() {
     let policies = policies();
     let mut world = World::new(&policies, "each");
     let reserve = Action::Reserve(Verb::Reserve { max_wait_ms: None });

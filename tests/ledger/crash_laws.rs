@@ -1,7 +1,7 @@
 //! Laws about any sequence of requests, clock steps, and crashes at any moment.
 //!
-//! The model is a bucket in memory that never crashes, and to which everything that was granted happens too. The ledger may
-//! be below it, by what crashes cost, and never above: then it could grant what the exact model would not.
+//! The model is a bucket in memory that never crashes and repeats every grant. The ledger may be below it, by what
+//! crashes cost, but never above: then it could grant what the exact model would not.
 //!
 //! A clock that stepped back shows some milliseconds twice. A bucket in memory credits them once, except after a step of more
 //! than a minute; a bucket that was full and forgotten, or never stored, begins anew at the earlier moment and credits
@@ -37,11 +37,11 @@ struct Held {
     is_committed: bool,
 }
 
-/// The ledger, and what it is compared with.
+/// The ledger and its models.
 struct Comparison {
     world: World,
     policy: Arc<Policy>,
-    /// The bucket itself, as long as nothing was lost or forgotten.
+    /// The exact bucket, while nothing was lost or forgotten.
     exact: Option<Model>,
     /// The one that follows every step of the clock.
     most: Model,
@@ -53,7 +53,7 @@ struct Comparison {
 
 fn follow(policy: &str, steps: &[Step]) {
     let mut world = World::new(&policies(), policy);
-    world.levels(); // a bucket that is not full when new is so from now on
+    world.levels(); // a bucket that starts below full refills from now on
     let policy = Arc::clone(&world.policy);
     let (exact, most) = (Some(Model::new(&policy)), Model::new(&policy));
     let (open, held) = (Vec::new(), Vec::new());
@@ -189,7 +189,7 @@ impl Comparison {
         for ((limit, before), after) in self.policy.limits().iter().zip(before).zip(self.world.levels()) {
             let lost = before - after;
             let block = i64::try_from(limit.write_ahead()).unwrap();
-            // What was written later in the clock's eyes waits for its moment, and is further behind until then.
+            // A row with a later moment waits for it, and is further behind until then.
             let behind_ms = self.latest - self.world.now;
             let most = block + if behind_ms > 0 { refill_in(limit.limit(), behind_ms) } else { 0 };
             assert!((0..=most).contains(&lost), "{} lost {lost} of a block of {block}", limit.full_name());
@@ -243,7 +243,7 @@ mod found {
         follow("window", &[&[take(CONSUME, 1), take(CONSUME, 1)], &flush[..]].concat());
     }
 
-    /// Nor may a crash give back what was taken while the flush was on its way.
+    /// Nor may a crash give back tokens that were taken while the flush was in flight.
     #[test]
     fn tokens_taken_during_a_flush_stay_taken() {
         for arrived in 0..3 {
@@ -302,7 +302,7 @@ proptest! {
         follow(policy, &steps);
     }
 
-    /// The snapshots of one answer foretell the next, if no other request comes between.
+    /// The snapshots of one answer predict the next, if no other request comes in between.
     #[test]
     fn a_snapshot_foretells_the_next_answer(
         policy in prop::sample::select(&POLICIES[..]),
@@ -332,7 +332,7 @@ proptest! {
                 }
                 Step::Clean | Step::Crash(_) => {
                     if let Step::Crash(arrived) = step { world.crash(arrived) } else { world.clean() }
-                    known = look(&mut world); // what was forgotten or lost is another bucket
+                    known = look(&mut world); // after a loss it is another bucket
                     continue;
                 }
                 _ => continue,
@@ -350,7 +350,7 @@ proptest! {
         }
     }
 
-    /// The runtime promises one object for a key. In spite of that an older one may live on for a while, as long as it does not
+    /// The runtime promises one object for a key. Even so, an older one may live on for a while, as long as it does not
     /// touch storage. Both together grant no more than one would.
     #[test]
     fn two_objects_of_one_key_grant_no_more_than_one(
@@ -384,7 +384,7 @@ proptest! {
                     let (reply, writes) = ledger.ask(std::slice::from_ref(&world.policy), &request, world.now, || Some(0)).unwrap();
                     let touches_storage = !writes.before_reply.is_empty() || !writes.background.is_empty();
                     let ObjectReply::Decided(decided) = reply else { unreachable!() };
-                    // Where it would touch storage, the runtime ends it, and this answer is never given.
+                    // If it would touch storage, the runtime ends it, and this answer is never sent.
                     if !touches_storage {
                         older = Some(ledger);
                     }

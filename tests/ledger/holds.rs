@@ -62,7 +62,7 @@ fn a_committed_hold_stays_taken_and_is_remembered() {
     assert_eq!(world.levels(), [6]);
 }
 
-/// Two tries of a batch share a hold. Who has aborted, and in between committed, decides what is left of it.
+/// Two tries of a batch share a hold. Their aborts and commits decide what is left of it.
 #[test]
 fn a_shared_hold_is_undone_when_every_try_that_committed_it_has_aborted() {
     const HELD_BY_BOTH: [Action; 2] = [Action::Hold(3), Action::Hold(4)];
@@ -76,7 +76,7 @@ fn a_shared_hold_is_undone_when_every_try_that_committed_it_has_aborted() {
         (vec![commit(3), commit(4), abort(3)], 196),
         (vec![commit(3), commit(4), abort(3), abort(4)], 200),
         (vec![commit(4), abort(4)], 200), // the frontend of the other has crashed
-        (vec![commit(3), abort(3)], 200), // the other has not committed yet, and will hear that it is too late
+        (vec![commit(3), abort(3)], 200), // the other has not committed yet, and its commit will come too late
     ];
     let policies = policies();
     for (actions, left) in table {
@@ -137,14 +137,14 @@ fn a_committed_hold_can_be_undone_for_ten_seconds() {
         assert_eq!(matches!(reply, ObjectReply::Decided(_)), is_undone, "after {wait_ms} ms: {reply:?}");
         world.crash(usize::MAX);
         let (left, again) = (world.levels(), world.decided_once(Action::Hold(4), vec![4], 6));
-        assert_eq!(again.is_replayed, !is_undone, "what was undone was not done");
+        assert_eq!(again.is_replayed, !is_undone, "an undone batch is not replayed");
         assert!(if is_undone { left[0] > 195 } else { left == [196] }, "{left:?}");
         assert_eq!(held.limits[0].remaining, 196);
         assert_eq!(world.ask(Action::Cancel(3), None, None), ObjectReply::NoReservation, "each is undone once");
     }
 }
 
-/// Or it would be written, and a clock that steps back would find it later than it is.
+/// Otherwise it would be written, and a clock that steps back would find a row from the future.
 #[test]
 fn a_request_for_nothing_leaves_the_bucket_as_it_is_whatever_is_held() {
     let policies = policies();
@@ -169,7 +169,7 @@ fn a_commit_after_the_abort_takes_nothing() {
     assert_eq!(world.levels(), [200]);
 }
 
-/// A clock that steps back does not keep tokens from others for longer than such a step counts as no time.
+/// A clock that steps back prolongs a hold by no more than the step that counts as no time elapsed.
 #[test]
 fn a_step_back_of_more_than_ten_seconds_ends_a_hold() {
     let policies = policies();
@@ -181,7 +181,7 @@ fn a_step_back_of_more_than_ten_seconds_ends_a_hold() {
     assert_eq!(world.levels(), [200]);
 }
 
-/// Held tokens are not spent: so no request is told to wait a day for them.
+/// Held tokens are not spent, so no request has to wait a day for them.
 #[test]
 fn a_request_that_would_pass_without_the_hold_waits_for_its_end_at_most() {
     let json = r#"{
@@ -191,7 +191,7 @@ fn a_request_that_would_pass_without_the_hold_waits_for_its_end_at_most() {
     }"#;
     let policies = Policies::parse(json).unwrap();
     let wait = |ms| Decision::Wait { retry_at: START + ms };
-    // Held at 0 and at 1 s, and what is then told to a request of so many tokens.
+    // Tokens held at 0 and at 1 s, the cost of a later request, and its answer.
     for (policy, holds, cost, expected) in [
         ("budget", [10, 0], 1, wait(HOLD_MS)),
         ("budget", [0, 10], 1, wait(HOLD_MS + 1_000)),
@@ -277,7 +277,7 @@ fn an_aborted_hold_leaves_no_more_than_if_it_had_never_been() {
         let consume = Action::Take(Verb::Consume);
         assert!(!world.decided(consume, vec![1]).decision().is_allow(), "no other request can have it");
         world.now += 1_000;
-        // The bucket was full all the time: nothing has come back that could be taken besides.
+        // The bucket was full all the time, so nothing has refilled that could be taken.
         assert!(!world.decided(consume, vec![1]).decision().is_allow());
         if is_cancelled {
             world.ask(Action::Cancel(reserved.id), None, None);

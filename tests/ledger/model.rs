@@ -1,11 +1,11 @@
-//! What the ledger is compared with: buckets in memory that never crash and are never forgotten.
+//! The model of the ledger: buckets in memory that never crash and are never forgotten.
 
 use tollgate::limit::{Decision, Limit, Part, Snapshot, State, Verb, decide_all};
 use tollgate::policy::{NamedLimit, Policy};
 
 use crate::world::{START, signed};
 
-/// The buckets of one policy, to which everything happens that the ledger granted.
+/// The buckets of one policy, which repeat every grant of the ledger.
 #[derive(Clone)]
 pub(crate) struct Model {
     pub(crate) limits: Vec<Limit>,
@@ -22,7 +22,7 @@ impl Model {
         Self { limits, states }
     }
 
-    /// Does the same, which must be granted, and says when the tokens are ready.
+    /// Repeats a grant, which must succeed, and returns when the tokens are ready.
     pub(crate) fn grant(&mut self, verb: Verb, costs: &[u64], now: i64) -> i64 {
         let mut parts = self.parts(costs);
         let decision = decide_all(&mut parts, now, verb);
@@ -40,7 +40,7 @@ impl Model {
         self.states = parts.iter().map(|part| part.state).collect();
     }
 
-    /// Takes what was held, whether or not it is there: a charge may have come between.
+    /// Takes what was held, even if it is gone: a charge may have come in between.
     pub(crate) fn lower(&mut self, tokens: &[u64], now: i64) {
         for ((limit, state), &tokens) in self.limits.iter().zip(&mut self.states).zip(tokens).filter(|(_, t)| **t > 0) {
             *state = limit.lowered(&limit.refilled(state, now), tokens);

@@ -92,7 +92,7 @@ fn versions() -> [[Arc<Policy>; 2]; 6] {
         pair(&[limit("a", 7, 20, 8)], &[limit("a", 7, 20, 2)]),
         // Another kind.
         pair(&[limit("a", 7, 20, 4)], &[window("a", 20)]),
-        // A limit more, and another limit.
+        // An additional limit, and a different one.
         pair(&[limit("a", 7, 20, 4)], &[limit("a", 7, 20, 4), window("b", 30)]),
         pair(&[limit("a", 7, 20, 4), limit("b", 2, 30, 3)], &[limit("b", 3, 20, 3), window("c", 25)]),
     ]
@@ -138,7 +138,7 @@ proptest! {
     #![proptest_config(chance::config(2_000))]
 
     /// Two versions of a policy that alternate grant no more than the laxer of the two, limit by limit: nothing is given away
-    /// by going back and forth, until the bucket is forgotten. Nor is a key locked out: in the end all comes back.
+    /// by going back and forth, until the bucket is forgotten. Nor is a key locked out: in the end everything refills.
     #[test]
     fn versions_that_alternate_grant_no_more_than_the_laxer(
         which in 0..versions().len(),
@@ -184,7 +184,7 @@ proptest! {
         }
         for policy in versions {
             world.policy = Arc::clone(policy);
-            world.levels(); // carried over, as many tokens as the other version had
+            world.levels(); // carries over the other version's tokens
             world.now += DAY_MS;
             let full: Vec<_> =
                 policy.limits().iter().map(|named| named.limit().config().capacity.cast_signed()).collect();
@@ -230,7 +230,7 @@ fn a_limit_that_a_version_lacks_is_found_again_as_it_was() {
     }
 }
 
-/// As the documents say: the difference of the capacities, once.
+/// As documented: the difference of the capacities, once.
 #[test]
 fn a_bucket_that_is_full_under_the_stricter_version_is_forgotten_and_full_under_the_other() {
     let [strict, lax] =

@@ -65,7 +65,7 @@ fn retries_are_charged_once_whatever_crashes() {
         if !first.decision().is_allow() {
             unreachable!("request {request} was refused");
         }
-        // Crashes cost blocks; they are given back, so that the count stays.
+        // Crashes cost blocks; those are given back to keep the count.
         let lost = 50_000 - i64::try_from(request).unwrap() - 1 - world.levels()[0];
         assert!((0..=10).contains(&lost), "a crash costs at most a block");
         world.decided(Action::Take(Verb::Refund), vec![lost.unsigned_abs()]);
@@ -78,7 +78,7 @@ fn a_replay_is_kept_for_an_hour_over_crashes_and_no_longer() {
     let policies = policies();
     for crashes in [false, true] {
         let mut world = World::new(&policies, "block");
-        // All at one moment: none drives out another.
+        // All at one moment: none evicts another.
         for id in 0..200 {
             assert!(world.decided_once(Action::Take(Verb::Charge), vec![0], id).decision().is_allow());
         }
@@ -122,7 +122,7 @@ fn with_too_many_request_ids_nothing_is_taken_until_the_oldest_is_forgotten() {
             assert_eq!(world.ask(action, Some(vec![1]), Some(request_id(max, 0))), refusal);
         }
         assert_eq!((world.levels(), world.rows_written), (levels, rows));
-        assert!(world.decided_once(CONSUME, vec![1], 0).is_replayed, "what is known is still answered");
+        assert!(world.decided_once(CONSUME, vec![1], 0).is_replayed, "known requests are still answered");
         assert!(world.decided(CONSUME, vec![1]).decision().is_allow(), "and a request without an id is decided");
     }
     // A reservation can always be closed: that is remembered by its own id.
@@ -192,7 +192,7 @@ fn the_storage_of_a_key_is_bounded() {
     let mut world = World::new(&policies, "p");
     for id in 0..60_000 {
         world.decided_once(CONSUME, vec![1], id);
-        world.now += 230; // as many in an hour as are remembered, nearly
+        world.now += 230; // in an hour, almost as many as are remembered
     }
     let bytes: usize = world.storage.values().map(Vec::len).sum();
     assert!(world.storage.len() < 260 && bytes < 1 << 20, "{} rows, {bytes} bytes", world.storage.len());
@@ -226,7 +226,7 @@ fn replays_in_a_row_of_format_1_are_found_and_outlast_its_overwriting() {
     assert!(world.decided_once(CONSUME, vec![3], 8).is_replayed);
 }
 
-/// As long as the page could hold the answer, a request that may be a repetition is an error; all others are decided.
+/// While the page could hold its answer, a request that may be a repetition is an error; all others are decided.
 #[test]
 fn a_page_that_cannot_be_read_breaks_only_repeatable_requests_and_only_for_its_time() {
     let policies = policies();

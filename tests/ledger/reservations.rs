@@ -35,7 +35,7 @@ fn reservations_outlast_a_crash_and_end_as_the_policy_says() {
 fn a_settled_reservation_costs_what_the_reply_says() {
     let policies = policies();
     let reserve = Action::Reserve(Verb::Reserve { max_wait_ms: Some(0) });
-    // What is settled of 20 reserved, what that has cost, and what is left of 60.
+    // The settled cost of 20 reserved, the final cost, and what is left of 60.
     for (real, cost, left) in [
         (None, 20, 40),
         (Some(0), 0, 60),
@@ -52,7 +52,7 @@ fn a_settled_reservation_costs_what_the_reply_says() {
         assert_eq!(settled.decision(), Decision::Allow { tokens: cost, ready_at: START }, "settled at {real:?}");
         assert_eq!(world.levels(), [left], "settled at {real:?}");
     }
-    // What no longer fits has cost nothing either.
+    // Tokens that no longer fit have cost nothing either.
     let mut world = World::new(&policies, "block");
     let reserved = world.decided(reserve, vec![20]).reservation.unwrap();
     world.now += DAY_MS / 1_000;
@@ -127,7 +127,8 @@ fn a_reservation_is_closed_only_by_its_own_policies_in_whatever_order() {
     }
 }
 
-/// Of reservations closed within an hour so many are remembered; the first are told not to exist. Closing is never refused.
+/// Only so many reservations closed within an hour are remembered; beyond that, the oldest are reported as unknown.
+/// Closing is never refused.
 #[test]
 fn the_memory_of_closed_reservations_is_bounded() {
     let json = r#"{"p":{"rate":1000,"period":"1s"}}"#;

@@ -6,13 +6,13 @@ use tollgate::protocol::Action;
 
 use crate::world::{LONG_MS, World, policies};
 
-/// Rows written per thousand grants on one key: what the README says.
+/// Rows written per thousand grants on one key, as in the README.
 #[test]
 fn rows_are_written_by_the_block_when_a_key_is_busy_and_once_each_when_it_is_not() {
     let json =
         r#"{"p":{"rate":1000,"period":"1s","write_ahead":50},"exact":{"rate":1000,"period":"1s","write_ahead":0}}"#;
     let policies = Policies::parse(json).unwrap();
-    // Every so many milliseconds one request of one token, a thousand times.
+    // A thousand requests for one token, this many milliseconds apart.
     for (policy, interval_ms, rows) in
         [("p", 0, 28), ("p", 1, 28), ("p", 10, 251), ("p", 1_000, 1_000), ("exact", 0, 1_000)]
     {

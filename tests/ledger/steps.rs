@@ -1,4 +1,4 @@
-//! Sequences of steps: what clients ask, what the clock does, what storage has received, and when the process ends.
+//! Sequences of steps: requests, clock steps, rows that reach storage, and crashes.
 
 use proptest::prelude::*;
 
@@ -11,19 +11,19 @@ pub(crate) enum Step {
     Take(Verb, [u64; 2]),
     Look([u64; 2]),
     Reserve([u64; 2], Option<u64>),
-    /// The reservation of this number, if there are as many, at this cost.
+    /// The reservation with this number, if it exists, at this cost.
     Settle(usize, [u64; 2]),
     Cancel(usize),
     Hold([u64; 2]),
-    /// The hold of this number, if there are as many.
+    /// The hold with this number, if it exists.
     Commit(usize),
     Abort(usize),
     Wait(i64),
-    /// So many rows arrive.
+    /// This many rows arrive.
     Arrive(usize),
     FlushIdle,
     Clean,
-    /// The process ends after so many rows in flight have arrived.
+    /// The process ends after this many rows in flight have arrived.
     Crash(usize),
 }
 

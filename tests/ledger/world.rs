@@ -89,7 +89,7 @@ impl World {
         }
         self.rows_written += (writes.before_reply.len() + writes.background.len()) as u64;
         if !writes.before_reply.is_empty() {
-            self.arrive(usize::MAX); // in order: what is due is told only when all before it is there
+            self.arrive(usize::MAX); // in order: a write before the reply waits for all rows before it
         }
         for (name, row) in writes.before_reply {
             match row {
@@ -101,7 +101,7 @@ impl World {
         assert!(self.storage.is_empty() || self.alarm_at.is_some(), "rows have an alarm");
     }
 
-    /// The first `count` rows in flight are there for good.
+    /// The first `count` rows in flight are persisted.
     pub(crate) fn arrive(&mut self, count: usize) {
         for background in self.in_flight.drain(..count.min(self.in_flight.len())) {
             self.ledger.confirm(&background.name, background.ticket);
@@ -157,7 +157,7 @@ impl World {
     /// What is left of each limit, in whole tokens rounded down; negative when in debt.
     pub(crate) fn levels(&mut self) -> Vec<i64> {
         let zeros = vec![0; self.policy.limits().len()];
-        // To give back nothing is never refused, so this changes nothing.
+        // A refund of 0 is never refused and changes nothing.
         self.decided(Action::Look(Verb::Refund), zeros)
             .limits
             .iter()

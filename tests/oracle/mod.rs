@@ -69,7 +69,7 @@ impl<T: Whole> Model<T> {
         }
         // What is refused when a token is asked for, is refused for want of one.
         let cost = if verb == Verb::ConsumeUpTo { cost.min(1) } else { cost };
-        // A full bucket just before a window opens is as good as it gets: whatever does not pass then never will.
+        // A full bucket just before a window opens is the best case: a request that does not pass then never will.
         let (best, best_at) = this.best(now);
         if !best.passes(best_at, cost, verb) {
             let too_large = partition(0, 1 << 54, |cost| best.passes(best_at, cost, verb));
@@ -143,7 +143,7 @@ impl<T: Whole> Model<T> {
         Self { tokens: tokens.min(new).max(deepest), at, ..fresh }
     }
 
-    /// The bucket after the clock has gone to `now`: the same, unless that was too far back to wait for.
+    /// The bucket when the clock shows `now`: unchanged, unless the clock stepped back too far to wait.
     fn anchored(&self, now: i64) -> Self {
         let is_followed = self.at - now > MAX_STEP_BACK_MS;
         Self { at: if is_followed { self.tick_start(now) } else { self.at }, ..self.clone() }
@@ -184,7 +184,7 @@ impl<T: Whole> Model<T> {
         match verb {
             Verb::Reserve { .. } | Verb::Borrow { .. } => {
                 let awaited = self.refilled(now).awaited(cost, verb);
-                awaited.first(now, |awaited| awaited.tokens >= whole(0)).expect("what passes is ready some time")
+                awaited.first(now, |awaited| awaited.tokens >= whole(0)).expect("a grant is ready at some moment")
             }
             _ => now,
         }
@@ -204,7 +204,7 @@ impl<T: Whole> Model<T> {
         match verb {
             Verb::Consume | Verb::Reserve { .. } | Verb::Borrow { .. } => tokens - price,
             Verb::ConsumeUpTo => tokens.clone() - tokens.floor().max(whole(0)).min(price),
-            // A debt that is deeper already, from other numbers, is not forgiven.
+            // A debt that is already deeper, from other numbers, is not forgiven.
             Verb::Charge => (tokens.clone() - price).max(deepest.min(tokens)),
             Verb::Refund => (tokens + price).min(capacity),
             Verb::Reset => capacity,

@@ -2,7 +2,7 @@
 //! integer in a `Cell`, which costs a store and a load. On a refusal it is asked when to retry, as its users do.
 //!
 //! By default threads can share it, and it pays for that: a compare-and-swap for each grant, and a lock around a map.
-//! So its arithmetic is also measured without, with its states in plain cells.
+//! So its arithmetic is also measured without them, with its states in plain cells.
 
 use std::cell::{Cell, UnsafeCell};
 

@@ -12,7 +12,7 @@ pub(super) fn filled<V>(keys: u32, value: impl Fn() -> V) -> Map<V> {
     (0..u64::from(keys)).map(|key| (key, value())).collect()
 }
 
-/// Applies `f` to the value of `key`, made first if it is not there.
+/// Applies `f` to the value of `key`, which is created if absent.
 #[inline]
 pub(super) fn with<V, A>(map: &mut Map<V>, key: u64, make: impl FnOnce() -> V, f: impl FnOnce(&mut V) -> A) -> A {
     if let Some(value) = map.get_mut(&key) {

@@ -1,8 +1,8 @@
 //! The contestants, the requests, and the measured loop.
 //!
-//! All get the same keys at the same moments. No clock is read: moments are made beforehand, in the contestant's own
-//! form, and a contestant that insists on a clock gets one that returns a number. Every contestant answers whether one
-//! token is granted and, if not, when to retry; the naive designs cannot say when.
+//! All get the same keys at the same moments. No clock is read: moments are prepared beforehand, in the contestant's
+//! own type, and a contestant that insists on a clock gets one that returns a number. Every contestant decides whether
+//! one token is granted and, if not, when to retry; the naive designs cannot tell when.
 
 use std::fmt;
 use std::hint::black_box;
@@ -15,7 +15,7 @@ mod naive;
 mod ratelimit;
 mod tollgate;
 
-/// Something that can be asked for a token.
+/// A limiter that is measured.
 trait Contestant: Sized {
     /// A moment in the contestant's form.
     type Moment: Copy;
@@ -62,7 +62,7 @@ pub(crate) enum Case {
     /// Always granted, from a bucket that is never full: twice as many requests as tokens. Every level depends on the
     /// last, so a request waits until the processor has the last one's result.
     Draining,
-    /// Always refused: the bucket is empty, and in the time that passes not even one token comes back.
+    /// Always refused: the bucket is empty, and not even one token comes back while it is measured.
     Refused,
     /// Granted or refused, about 2 to 3: requests come at random, two and a half times as fast as tokens.
     Mixed,

@@ -1,7 +1,7 @@
-// Whoever calls a function if it is allowed: Tollgate's Limiter beside `@tanstack/pacer`, both by their own clocks.
+// Limiters that call a function if it is allowed: Tollgate's Limiter beside `@tanstack/pacer`, each with its own clock.
 //
-// Pacer keeps the moment of every call and looks through all of them each time, so it gets a limit that pages really have,
-// and both are made full again after as many calls.
+// Pacer keeps the moment of every call and scans all of them each time, so it gets a realistic limit, and both are
+// refilled after that many calls.
 import { RateLimiter } from "@tanstack/pacer/rate-limiter";
 import { Limiter } from "tollgate";
 

@@ -1,5 +1,5 @@
-// The same token bucket as one writes it in JavaScript who wants it exact. No BigInt is needed: a level is a whole number of
-// drops, as Tollgate's, in a double, and the constructor refuses what would need more than its 53 bits, where Tollgate has 63.
+// The same token bucket, exact, in plain JavaScript. It needs no BigInt: a level is a whole number of drops, as in
+// Tollgate, in a double, and the constructor rejects numbers that need more than its 53 bits; Tollgate has 63.
 //
 // What it leaves out: fixed windows, debt, every verb but `consume` and `peek`, snapshots, and saying which number was wrong.
 

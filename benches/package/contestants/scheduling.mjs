@@ -1,6 +1,6 @@
-// Whoever calls a function as soon as it may be called, and promises its result. They never refuse, so they are asked only for
-// what is admitted at once; up to a hundred together, because bottleneck waits for several timers with each call, even if
-// nothing is limited, and nearly all of its time is that. All read their own clocks.
+// Limiters that call a function as soon as it is allowed, and return a promise of its result. They never refuse, so
+// only calls that are admitted at once are measured; up to a hundred together, because bottleneck waits for several
+// timers with each call, even if nothing is limited, which is nearly all of its time. All read their own clocks.
 import Bottleneck from "bottleneck";
 import pThrottle from "p-throttle";
 import { Limiter } from "tollgate";

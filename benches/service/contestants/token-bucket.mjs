@@ -1,8 +1,8 @@
-// A rate limiter for Workers as it is written by hand: JavaScript, an object per key, in it a level for each policy. In all
-// that a client acts on it answers as Tollgate does. Each contestant adds what it keeps on disk, and nothing else.
+// A rate limiter for Workers as it is written by hand: JavaScript, an object per key, in it a level for each policy.
+// Its answers match Tollgate's in everything a client acts on. Each contestant adds only what it keeps on disk.
 //
 // What it leaves out: a level is a float, which drifts; new numbers of a policy are put over old levels as they are; a clock
-// that steps back far locks a key out; the settings are believed.
+// that steps back far locks a key out; the settings are not checked.
 import { DurableObject } from "cloudflare:workers";
 
 export default {

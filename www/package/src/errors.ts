@@ -10,7 +10,7 @@ export type TollgateErrorCode =
   | `${string}_unknown`
   /** The snapshot does not match the limits. */
   | "snapshot_mismatched"
-  /** There is no WebAssembly module yet: call `init` first. */
+  /** The WebAssembly module is not set yet: call `init` first. */
   | "not_initialised"
   /** The cost is more than could ever be granted; `maxCost` is the most that could. */
   | "cost_never_granted"
