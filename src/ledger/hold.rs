@@ -123,7 +123,8 @@ impl Ledger {
         id: u64,
         now: i64,
     ) -> Result<Option<ObjectReply>, LedgerError> {
-        let is_meant = |hold: &&mut Hold| hold.ids.contains(&id) || (hold.is_committed && hold.is_of(request_id));
+        let is_shared = |hold: &Hold| hold.is_committed && request_id.is_some() && hold.request_id == request_id;
+        let is_meant = |hold: &&mut Hold| hold.ids.contains(&id) || is_shared(hold);
         let Some(hold) = self.holds.iter_mut().find(is_meant) else {
             return Ok(None);
         };

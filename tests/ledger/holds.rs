@@ -303,3 +303,20 @@ fn each_try_of_a_refused_batch_can_be_aborted() {
         assert_eq!(world.levels(), [10]);
     }
 }
+
+/// Its client uses one `Idempotency-Key` for a batch and for what closes a reservation.
+#[test]
+fn what_closes_a_reservation_is_not_taken_for_a_commit_of_the_same_request_id() {
+    let policies = policies();
+    let mut world = World::new(&policies, "budget");
+    let reserved = world.decided(Action::Reserve(Verb::Reserve { max_wait_ms: Some(0) }), vec![2]).reservation.unwrap();
+    world.decided_once(Action::Hold(30), vec![4], 6);
+    world.ask(Action::Settle(30), None, Some(request_id(6, 0)));
+    let settled = world.ask(Action::Settle(reserved.id), None, Some(request_id(6, 1)));
+    assert_eq!(settled, ObjectReply::RequestIdReused);
+    assert_eq!(world.levels(), [194]);
+    world.ask(Action::Cancel(30), None, None);
+    assert_eq!(world.levels(), [198], "and the commit can still be undone");
+    world.ask(Action::Cancel(reserved.id), None, None);
+    assert_eq!(world.levels(), [200], "and the reservation cancelled");
+}
