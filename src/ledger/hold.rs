@@ -75,7 +75,8 @@ impl Ledger {
         if let Some(reply) = self.no_room_for(request.request_id, now) {
             return Ok(reply);
         }
-        if self.holds.len() >= MAX_RESERVATIONS {
+        // Those that are committed keep nothing from others. They are no more than a key can take in ten seconds.
+        if self.holds.iter().filter(|hold| !hold.is_committed).count() >= MAX_RESERVATIONS {
             return Ok(ObjectReply::TooManyReservations { max: MAX_RESERVATIONS as u64 });
         }
         let (limits, decision) = self.decide(asked, Verb::Consume, &request.costs, now, false)?;

@@ -320,3 +320,18 @@ fn what_closes_a_reservation_is_not_taken_for_a_commit_of_the_same_request_id() 
     world.ask(Action::Cancel(reserved.id), None, None);
     assert_eq!(world.levels(), [200], "and the reservation cancelled");
 }
+
+#[test]
+fn only_holds_that_are_not_committed_count_towards_the_most_there_can_be() {
+    let policies = Policies::parse(r#"{"p":{"rate":0,"period":"1s","capacity":9000}}"#).unwrap();
+    let mut world = World::new(&policies, "p");
+    for id in 1..=2_000 {
+        assert!(world.decided(Action::Hold(id), vec![1]).reservation.is_some(), "{id}");
+        world.ask(Action::Settle(id), None, None);
+    }
+    for id in 3_000..4_000 {
+        assert!(world.decided(Action::Hold(id), vec![1]).reservation.is_some(), "{id}");
+    }
+    let refusal = ObjectReply::TooManyReservations { max: 1_000 };
+    assert_eq!(world.ask(Action::Hold(4_000), Some(vec![1]), None), refusal);
+}
