@@ -17,8 +17,8 @@ pub const REPLAY_TTL_MS: u64 = 3_600_000;
 /// Further requests are refused until the oldest is forgotten.
 pub const MAX_REQUEST_IDS: usize = 16_384;
 
-/// How many closed reservations are kept besides. The oldest go first: a request that closes one again is then told that the
-/// reservation does not exist.
+/// How many closed reservations are kept besides, without a request id. The oldest go first: a request that closes one again is
+/// then told that the reservation does not exist.
 const MAX_CLOSED: usize = 4_096;
 
 /// How long the frontend's own request ids are worth keeping: it retries at once or never.
@@ -48,6 +48,8 @@ pub(super) struct Replays {
     by_request_id: BTreeMap<u128, Place>,
     /// Where the replays of closed reservations are.
     by_reservation: BTreeMap<u64, Place>,
+    /// How many of those have no request id.
+    only_closed: usize,
     /// The frontend's own, which do not outlast a crash, oldest first.
     recent: VecDeque<(i64, u128)>,
     recent_by_id: BTreeMap<u128, Replay>,
@@ -241,7 +243,7 @@ impl Replays {
         let page = self.pages.entry(opened_at).or_default();
         page.replays.push(Some(replay));
         page.change = page.change.max(change);
-        if self.by_reservation.len() > MAX_CLOSED {
+        if self.only_closed > MAX_CLOSED {
             self.forget_oldest_closed();
         }
     }
@@ -252,6 +254,7 @@ impl Replays {
         }
         if let Some(closed) = replay.closed {
             self.by_reservation.insert(closed.id, place);
+            self.only_closed = self.only_closed.saturating_add(usize::from(replay.is_only_closed()));
         }
     }
 
@@ -287,6 +290,7 @@ impl Replays {
                 }
                 if let Some(closed) = replay.closed {
                     self.by_reservation.remove(&closed.id);
+                    self.only_closed = self.only_closed.saturating_sub(usize::from(replay.is_only_closed()));
                 }
             }
         }
@@ -294,11 +298,11 @@ impl Replays {
 
     /// A replay that has a request id as well is kept by that.
     fn forget_oldest_closed(&mut self) {
-        let is_only_closed = |replay: &mut Replay| replay.closed.is_some() && replay.request_id.is_none();
         let mut slots = self.pages.values_mut().flat_map(|page| &mut page.replays);
-        let oldest = slots.find_map(|slot| slot.take_if(is_only_closed));
+        let oldest = slots.find_map(|slot| slot.take_if(|replay| replay.is_only_closed()));
         if let Some(closed) = oldest.and_then(|replay| replay.closed) {
             self.by_reservation.remove(&closed.id);
+            self.only_closed = self.only_closed.saturating_sub(1);
         }
     }
 }
