@@ -28,6 +28,8 @@ pub struct Batch {
     step: Step,
     /// When the answer is due.
     deadline: i64,
+    /// Whether the only object may have done what it was asked, and its answer was lost.
+    may_be_done: bool,
     outcome: Option<Outcome>,
 }
 
@@ -125,7 +127,8 @@ impl Batch {
         let dialect = Dialect { format: Format::NEWEST, has_definitions: false };
         let object = |request| Object { request, dialect, call, hold: None, reply: None, failure: None };
         let objects = requests.into_iter().map(object).collect();
-        Self { objects, step, deadline: now.saturating_add_unsigned(BATCH_MS), outcome: None }
+        let deadline = now.saturating_add_unsigned(BATCH_MS);
+        Self { objects, step, deadline, may_be_done: false, outcome: None }
     }
 
     /// The next call to make at `now`, which is in flight from then on; `None` when there is nothing to do but wait.
@@ -163,6 +166,7 @@ impl Batch {
         if is_made_again {
             let is_repeated = call.is_repeated || result.is_err();
             object.call = Some(Call { is_repeated, ..Call::new(call.step) });
+            self.may_be_done |= is_repeated && call.step == Step::Ask;
         } else if is_abort {
             object.hold = None; // a hold that could not be aborted expires
         } else {
@@ -238,8 +242,8 @@ impl Batch {
                 causes.push(cause);
             }
         }
-        // This commit may have been applied, whatever happened to the others.
-        let may_be_done = self.step == Step::Commit;
+        // A commit may have been applied, whatever happened to the others.
+        let may_be_done = self.may_be_done || self.step == Step::Commit;
         let is_told = |cause: &Cause| (*cause == Cause::Overloaded) != may_be_done;
         let cause = causes.iter().copied().find(is_told).or_else(|| causes.first().copied().filter(|_| !may_be_done));
         Outcome::Failed { causes, cause: cause.unwrap_or(Cause::Failed) }

@@ -76,7 +76,8 @@ impl Ledger {
         if let Some(reply) = self.no_room_for(request.request_id, now) {
             return Ok(reply);
         }
-        if self.holds.len() >= MAX_RESERVATIONS {
+        // Those that are committed keep nothing from others. They are no more than a key can take in ten seconds.
+        if self.holds.iter().filter(|hold| !hold.is_committed).count() >= MAX_RESERVATIONS {
             return Ok(ObjectReply::TooManyReservations { max: MAX_RESERVATIONS as u64 });
         }
         let (limits, decision) = self.decide(asked, Verb::Consume, &request.costs, now, false)?;
@@ -124,7 +125,8 @@ impl Ledger {
         id: u64,
         now: i64,
     ) -> Result<Option<ObjectReply>, LedgerError> {
-        let is_meant = |hold: &&mut Hold| hold.ids.contains(&id) || (hold.is_committed && hold.is_of(request_id));
+        let is_shared = |hold: &Hold| hold.is_committed && request_id.is_some() && hold.request_id == request_id;
+        let is_meant = |hold: &&mut Hold| hold.ids.contains(&id) || is_shared(hold);
         let Some(hold) = self.holds.iter_mut().find(is_meant) else {
             return Ok(None);
         };

@@ -32,6 +32,13 @@ pub(super) struct Replay {
     pub(super) grants: Vec<Grant>,
 }
 
+impl Replay {
+    /// Whether it is known by the reservation that it closed and by nothing else.
+    pub(super) const fn is_only_closed(&self) -> bool {
+        self.closed.is_some() && self.request_id.is_none()
+    }
+}
+
 /// A reservation that a request closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Closed {

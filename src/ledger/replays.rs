@@ -17,8 +17,8 @@ pub const REPLAY_TTL_MS: u64 = 3_600_000;
 /// Further requests are refused until the oldest is forgotten.
 pub const MAX_REQUEST_IDS: usize = 16_384;
 
-/// The most closed reservations kept. The oldest are evicted first: a request that closes one again is then told that
-/// the reservation does not exist.
+/// The most closed reservations kept without a request id. The oldest are evicted first: a request that closes one again
+/// is then told that the reservation does not exist.
 const MAX_CLOSED: usize = 4_096;
 
 /// How long to keep the frontend's own request ids: it retries at once or never.
@@ -48,7 +48,9 @@ pub(super) struct Replays {
     by_request_id: BTreeMap<u128, Place>,
     /// Where the replays of closed reservations are.
     by_reservation: BTreeMap<u64, Place>,
-    /// The frontend's own, which do not survive a crash, oldest first.
+    /// How many of those have no request id.
+    only_closed: usize,
+    /// The frontend's own, which do not outlast a crash, oldest first.
     recent: VecDeque<(i64, u128)>,
     recent_by_id: BTreeMap<u128, Replay>,
     /// Pages that cannot be read.
@@ -242,7 +244,7 @@ impl Replays {
         let page = self.pages.entry(opened_at).or_default();
         page.replays.push(Some(replay));
         page.change = page.change.max(change);
-        if self.by_reservation.len() > MAX_CLOSED {
+        if self.only_closed > MAX_CLOSED {
             self.forget_oldest_closed();
         }
     }
@@ -253,6 +255,7 @@ impl Replays {
         }
         if let Some(closed) = replay.closed {
             self.by_reservation.insert(closed.id, place);
+            self.only_closed = self.only_closed.saturating_add(usize::from(replay.is_only_closed()));
         }
     }
 
@@ -288,6 +291,7 @@ impl Replays {
                 }
                 if let Some(closed) = replay.closed {
                     self.by_reservation.remove(&closed.id);
+                    self.only_closed = self.only_closed.saturating_sub(usize::from(replay.is_only_closed()));
                 }
             }
         }
@@ -295,11 +299,11 @@ impl Replays {
 
     /// A replay that also has a request id is kept under that id.
     fn forget_oldest_closed(&mut self) {
-        let is_only_closed = |replay: &mut Replay| replay.closed.is_some() && replay.request_id.is_none();
         let mut slots = self.pages.values_mut().flat_map(|page| &mut page.replays);
-        let oldest = slots.find_map(|slot| slot.take_if(is_only_closed));
+        let oldest = slots.find_map(|slot| slot.take_if(|replay| replay.is_only_closed()));
         if let Some(closed) = oldest.and_then(|replay| replay.closed) {
             self.by_reservation.remove(&closed.id);
+            self.only_closed = self.only_closed.saturating_sub(1);
         }
     }
 }

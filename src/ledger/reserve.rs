@@ -171,7 +171,9 @@ impl Ledger {
         }
         let closed = Some(Closed { id, how });
         let replay = Replay { request_id: None, decided_at: now, opened: None, closed, grants };
-        self.replays.push(request.request_id, replay, now);
+        // Without room for the request's id, the reservation's is enough to find it by.
+        let request_id = request.request_id.filter(|&id| self.no_room_for(Some(id), now).is_none());
+        self.replays.push(request_id, replay, now);
     }
 
     /// Removes the reservation from the list, if it belongs to these policies.

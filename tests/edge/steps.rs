@@ -245,6 +245,19 @@ fn the_reported_cause_never_denies_what_may_have_been_done() {
     }
 }
 
+/// The first call may have been carried out, and its answer lost.
+#[test]
+fn an_overload_after_a_lost_answer_does_not_say_that_nothing_was_done() {
+    let consume = Action::Take(Verb::Consume);
+    let mut batch = Batch::new(vec![request(consume)], NOW);
+    due(&mut batch, NOW);
+    batch.answered(0, Err(Failure { cause: Cause::Failed, is_retryable: true }));
+    assert_eq!(due(&mut batch, NOW), [(0, consume)]);
+    batch.answered(0, Err(failure(Cause::Overloaded)));
+    let failed = Outcome::Failed { causes: vec![Cause::Overloaded], cause: Cause::Failed };
+    assert_eq!(batch.outcome(), Some(&failed));
+}
+
 #[test]
 fn a_decision_about_other_limits_is_none() {
     let ObjectReply::Decided(none) = grant() else { unreachable!() };

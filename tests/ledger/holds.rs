@@ -303,3 +303,35 @@ fn each_try_of_a_refused_batch_can_be_aborted() {
         assert_eq!(world.levels(), [10]);
     }
 }
+
+/// Its client uses one `Idempotency-Key` for a batch and for what closes a reservation.
+#[test]
+fn what_closes_a_reservation_is_not_taken_for_a_commit_of_the_same_request_id() {
+    let policies = policies();
+    let mut world = World::new(&policies, "budget");
+    let reserved = world.decided(Action::Reserve(Verb::Reserve { max_wait_ms: Some(0) }), vec![2]).reservation.unwrap();
+    world.decided_once(Action::Hold(30), vec![4], 6);
+    world.ask(Action::Settle(30), None, Some(request_id(6, 0)));
+    let settled = world.ask(Action::Settle(reserved.id), None, Some(request_id(6, 1)));
+    assert_eq!(settled, ObjectReply::RequestIdReused);
+    assert_eq!(world.levels(), [194]);
+    world.ask(Action::Cancel(30), None, None);
+    assert_eq!(world.levels(), [198], "and the commit can still be undone");
+    world.ask(Action::Cancel(reserved.id), None, None);
+    assert_eq!(world.levels(), [200], "and the reservation cancelled");
+}
+
+#[test]
+fn only_holds_that_are_not_committed_count_towards_the_most_there_can_be() {
+    let policies = Policies::parse(r#"{"p":{"rate":0,"period":"1s","capacity":9000}}"#).unwrap();
+    let mut world = World::new(&policies, "p");
+    for id in 1..=2_000 {
+        assert!(world.decided(Action::Hold(id), vec![1]).reservation.is_some(), "{id}");
+        world.ask(Action::Settle(id), None, None);
+    }
+    for id in 3_000..4_000 {
+        assert!(world.decided(Action::Hold(id), vec![1]).reservation.is_some(), "{id}");
+    }
+    let refusal = ObjectReply::TooManyReservations { max: 1_000 };
+    assert_eq!(world.ask(Action::Hold(4_000), Some(vec![1]), None), refusal);
+}

@@ -128,7 +128,7 @@ fn with_too_many_request_ids_nothing_is_taken_until_the_oldest_is_forgotten() {
     // A reservation can always be closed: that is remembered by its own id.
     let reserved = world.decided(reserve, vec![1]).reservation.unwrap();
     assert!(world.decided_once(Action::Settle(reserved.id), vec![1], max).decision().is_allow());
-    world.now = START + HOUR_MS + 1; // one for the id of the settled reservation
+    world.now = START + HOUR_MS;
     let granted = world.decided_once(CONSUME, vec![1], max + 1);
     assert!(granted.decision().is_allow() && !granted.is_replayed);
 }

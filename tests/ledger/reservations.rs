@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use tollgate::ledger::{Ledger, REPLAY_TTL_MS};
+use tollgate::ledger::{Ledger, MAX_REQUEST_IDS, REPLAY_TTL_MS};
 use tollgate::limit::{Decision, Verb};
 use tollgate::policy::Policies;
 use tollgate::protocol::{Action, ObjectReply, ObjectRequest};
 
-use crate::world::{DAY_MS, START, World, decided, policies, tokens};
+use crate::world::{DAY_MS, START, World, decided, policies, request_id, tokens};
 
 #[test]
 fn reservations_outlast_a_crash_and_end_as_the_policy_says() {
@@ -146,6 +146,31 @@ fn the_memory_of_closed_reservations_is_bounded() {
     assert_eq!(world.ask(Action::Settle(ids[0]), Some(vec![1]), None), ObjectReply::NoReservation);
     assert!(world.decided(Action::Settle(ids[1]), vec![1]).is_replayed);
     assert!(world.storage.len() < 70);
+}
+
+/// Those under a request id are kept by that, as long as there is room for it. Beyond that they are like the others.
+#[test]
+fn so_it_is_under_request_ids_and_those_push_out_no_others() {
+    let policies = Policies::parse(r#"{"p":{"rate":1000,"period":"1s"}}"#).unwrap();
+    let mut world = World::new(&policies, "p");
+    let close = |world: &mut World, request_id| {
+        world.now += 100;
+        let id =
+            world.decided(Action::Reserve(Verb::Reserve { max_wait_ms: Some(0) }), vec![1]).reservation.unwrap().id;
+        decided(world.ask(Action::Settle(id), Some(vec![1]), request_id));
+        id
+    };
+    let max = u128::try_from(MAX_REQUEST_IDS).unwrap();
+    let first: Vec<_> = (0..max).map(|id| close(&mut world, Some(request_id(id, 0)))).collect();
+    let alone = close(&mut world, None);
+    assert!(world.decided(Action::Settle(alone), vec![1]).is_replayed);
+    let beyond: Vec<_> = (max..max + 4_096).map(|id| close(&mut world, Some(request_id(id, 0)))).collect();
+    assert_eq!(world.ask(Action::Settle(alone), Some(vec![1]), None), ObjectReply::NoReservation, "the oldest of 4097");
+    for (id, reservation) in [(0, first[0]), (max - 1, first[first.len() - 1]), (max, beyond[0])] {
+        assert!(world.decided_once(Action::Settle(reservation), vec![1], id).is_replayed, "{id}");
+    }
+    close(&mut world, Some(request_id(max + 4_096, 0)));
+    assert_eq!(world.ask(Action::Settle(beyond[0]), Some(vec![1]), None), ObjectReply::NoReservation);
 }
 
 #[test]
