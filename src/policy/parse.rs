@@ -106,6 +106,9 @@ fn policy(name: &str, value: &Value, errors: &mut Vec<PolicyError>) -> Option<Po
     let on_error = reader.on_error();
     let unsettled = reader.choice("unsettled", &[("keep", Unsettled::Keep), ("refund", Unsettled::Refund)]);
     let ttl_ms = reader.millis("reservation_ttl").unwrap_or(RESERVATION_TTL_MS);
+    if ttl_ms == 0 {
+        reader.error("reservation_ttl", "must be at least 1ms, or no reservation could be settled".to_owned());
+    }
     (errors.len() == before).then(|| Policy::new(name, limits, on_error, ReservationTerms { ttl_ms, unsettled }))
 }
 
@@ -190,6 +193,7 @@ mod tests {
             "h": {"rate": 7, "period": "1day", "capacity": 9007199254740991},
             "i": {"rate": 7, "period": "1day", "offset": "1h"},
             "j": {"rate": 7, "period": "1day", "max_debt": 9007199254740991},
+            "k0": {"rate": 7, "period": "1day", "reservation_ttl": "0s"},
             "k": {"rate": 7, "period": "1day", "on_error": "ajar", "unsettled": 1, "reservation_ttl": 5},
             "l": {"limits": [], "rate": 7},
             "m": {"limits": [{"rate": 7, "period": "1s"}, {"name": "a b"}, {"name": "a"}, {"name": "a"}, 5]}
@@ -213,6 +217,7 @@ mod tests {
             "POLICIES.k.on_error: must be \"closed\", \"open\", or a list of causes to open for: \"overloaded\", \"timeout\", \"failed\"",
             "POLICIES.k.unsettled: must be \"keep\" or \"refund\"",
             "POLICIES.k.reservation_ttl: must be text with a unit, such as \"90s\", not 5",
+            "POLICIES.k0.reservation_ttl: must be at least 1ms, or no reservation could be settled",
             "POLICIES.l.rate: is not a known field; known fields are limits, on_error, reservation_ttl, unsettled",
             "POLICIES.l.limits: must be a list of 1 to 8 limits",
             "POLICIES.m.limits[0]: must have a name: costs and answers refer to a limit by its name",

@@ -155,7 +155,7 @@ impl Reader<'_> {
         None
     }
 
-    fn error(&mut self, field: &str, problem: String) {
+    pub(super) fn error(&mut self, field: &str, problem: String) {
         self.errors.push(PolicyError { place: format!("{}.{field}", self.place), problem });
     }
 }

@@ -125,6 +125,10 @@ impl Call {
     /// The reply when it is unknown what the objects did.
     #[must_use]
     pub fn unanswered(&self) -> String {
+        // A batch may have been refused already, which is final: it does not fail open.
+        if self.objects.len() > 1 {
+            return Problem::Unavailable { cause: Cause::Failed }.reply().to_text();
+        }
         self.failure(&[Cause::Failed], Cause::Failed).to_text()
     }
 }

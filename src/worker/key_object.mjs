@@ -106,7 +106,12 @@ class Host {
    */
   async #ensureAlarm() {
     this.#isAlarmKnown = true;
-    if ((await this.#storage.getAlarm()) !== null) return;
+    try {
+      if ((await this.#storage.getAlarm()) !== null) return;
+    } catch (error) {
+      this.#isAlarmKnown = false; // to be asked again when the rows are next loaded
+      return console.error("cannot tell whether there is an alarm:", error);
+    }
     const at = this.#rust()?.alarm_is_missing();
     if (at !== undefined) this.#storage.setAlarm(at, { allowUnconfirmed: true });
   }
