@@ -26,6 +26,24 @@ fn rows_are_written_by_the_block_when_a_key_is_busy_and_once_each_when_it_is_not
     }
 }
 
+/// On a quiet key, as in the README: deletions are rows too.
+#[test]
+fn a_reservation_costs_four_rows_and_a_fifth_if_its_real_cost_differs() {
+    let policies = policies();
+    for (end, costs, rows) in [
+        (Action::Settle as fn(u64) -> Action, Some(vec![3]), 4),
+        (Action::Settle, Some(vec![5]), 5),
+        (Action::Cancel, None, 5),
+    ] {
+        let mut world = World::new(&policies, "each");
+        let reserve = Action::Reserve(Verb::Reserve { max_wait_ms: Some(0) });
+        let reserved = world.decided(reserve, vec![3]).reservation.unwrap();
+        world.now += 100;
+        world.ask(end(reserved.id), costs.clone(), None);
+        assert_eq!(world.rows_written, rows, "{costs:?}");
+    }
+}
+
 #[test]
 fn the_exact_level_is_written_when_spending_pauses() {
     let policies = policies();
