@@ -36,9 +36,10 @@ fn a_batch_takes_all_or_none() {
     // How tries ended, and whether their batch was taken from some keys only.
     println!("{seen:?}");
     let count = |tried| seen.get(&tried).copied().unwrap_or_default();
-    if seen.values().sum::<u64>() > 10_000 {
+    let all = seen.values().sum::<u64>();
+    if all > 10_000 {
         for ended in [Ended::Granted, Ended::Refused, Ended::NotDone, Ended::Failed, Ended::Crashed] {
-            assert!(count((ended, false)) > 1_000, "too few of {ended:?} to show anything");
+            assert!(count((ended, false)) * 100 > all, "too few of {ended:?} to show anything");
         }
         assert!(count((Ended::Failed, true)) * 4 < count((Ended::Failed, false)), "most are undone");
     }

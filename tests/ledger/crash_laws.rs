@@ -166,9 +166,9 @@ impl Comparison {
             Step::Abort(which) if which < self.held.len() => {
                 let Held { id, tokens, is_committed, .. } = self.held.remove(which);
                 decided(self.world.ask(Action::Cancel(id), None, None));
-                if is_committed {
-                    self.each_model(|model| model.adjust(&tokens, &vec![0; count], now));
-                }
+                // An abort of what was not taken refunds nothing; like any request, it lets a bucket follow the clock.
+                let taken = if is_committed { tokens } else { vec![0; count] };
+                self.each_model(|model| model.adjust(&taken, &vec![0; count], now));
             }
             Step::Settle(..) | Step::Cancel(_) | Step::Commit(_) | Step::Abort(_) | Step::Wait(_) => {}
             Step::Arrive(count) => self.world.arrive(count),
@@ -284,6 +284,12 @@ mod found {
         follow("block", &back);
         let refused = [take(CONSUME, 1), Step::Wait(-60_001), Step::Hold([1, 0]), take(CONSUME, 60), Step::Wait(100)];
         follow("block", &refused);
+    }
+
+    #[test]
+    fn after_more_than_a_minute_back_an_aborted_hold_lets_the_bucket_follow_the_clock() {
+        let steps = [Step::Wait(-15_194), Step::Wait(-44_807), Step::Hold([0, 0]), Step::Abort(0), Step::Wait(200)];
+        follow("waiting", &steps);
     }
 
     #[test]
