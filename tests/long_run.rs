@@ -4,10 +4,13 @@
 mod anywhere;
 mod chance;
 mod oracle;
+#[path = "chance/split_mix.rs"]
+mod split_mix;
 
 use anywhere::test;
 use num_bigint::BigInt;
 use oracle::{Model, Whole, tokens_of};
+use split_mix::Random;
 use tollgate::limit::{
     Carry, Config, ConfigError, Decision, Kind, Limit, MAX_SPAN_MS, MAX_STEP_BACK_MS, MAX_TOKENS, Verb,
 };
@@ -82,18 +85,7 @@ fn is_honest(
     retry_at > now && is_allowed(retry_at) && !is_allowed(retry_at - 1)
 }
 
-/// `SplitMix64` (Steele, Lea, Flood 2014): short, and good enough to choose test cases.
-struct Random(u64);
-
 impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
     fn below(&mut self, end: u64) -> u64 {
         self.next() % end
     }

@@ -3,6 +3,8 @@
 #[path = "../chance/mod.rs"]
 mod chance;
 mod random;
+#[path = "../chance/split_mix.rs"]
+mod split_mix;
 mod steps;
 mod world;
 
