@@ -50,6 +50,8 @@ pub mod edge;
 #[cfg(feature = "js")]
 pub mod js;
 #[cfg(feature = "api")]
+mod json;
+#[cfg(feature = "api")]
 pub mod ledger;
 pub mod limit;
 #[cfg(feature = "api")]

@@ -1,48 +1,24 @@
 //! The fields of bodies, each with its check.
 
 use std::borrow::Cow;
-use std::fmt;
 
-use serde::Deserialize;
-use serde::de::value::MapAccessDeserializer;
-use serde::de::{Deserializer, Error, IntoDeserializer, MapAccess, SeqAccess, Visitor};
+use super::cost::Cost;
+use super::problem::{Problem, bad_request};
+use super::text::{shortened, shown};
+use crate::json::{Fields, Json, NoFields};
+use crate::limit::MAX_TOKENS;
 
-use super::cost::{Cost, cost};
-use super::json::Whole;
-use super::request::{Item, MAX_KEY_LEN};
+/// The longest key in bytes of UTF-8: room for a URL, or an e-mail address after a tenant. Callers with longer ones must
+/// hash them.
+pub const MAX_KEY_LEN: usize = 512;
 
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields, expecting = "a JSON object with \"policy\", \"key\" and optional fields")]
-pub(super) struct Body<'a> {
-    #[serde(borrow)]
-    pub(super) policy: Cow<'a, str>,
-    #[serde(borrow, deserialize_with = "key")]
-    pub(super) key: Cow<'a, str>,
-    #[serde(borrow, default, deserialize_with = "cost")]
-    pub(super) cost: Option<Cost<'a>>,
-    #[serde(default)]
-    pub(super) snapshot: bool,
-    #[serde(default, deserialize_with = "mode")]
-    pub(super) mode: Option<Mode>,
-    #[serde(default, deserialize_with = "max_wait_ms")]
-    pub(super) max_wait_ms: Option<u64>,
-    #[serde(default, deserialize_with = "reservation")]
-    pub(super) reservation: Option<String>,
-}
+/// 52 bits, so that an id is exact as a JavaScript number.
+pub(super) const RESERVATION_ID_LEN: usize = 13;
 
-pub(super) const BODY: &str = "a JSON object with \"policy\", \"key\" and optional fields";
+/// The fields of a body, or of one request in a batch.
+pub(super) struct Body<'a>(Fields<'a>);
 
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields, expecting = "a JSON object with a list \"requests\"")]
-pub(super) struct BatchBody<'a> {
-    #[serde(borrow, deserialize_with = "items")]
-    pub(super) requests: Vec<Item<'a>>,
-}
-
-pub(super) const BATCH_BODY: &str = "a JSON object with a list \"requests\"";
-
-#[derive(Clone, Copy, Deserialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Clone, Copy)]
 pub(super) enum Mode {
     Take,
     Reserve,
@@ -50,90 +26,110 @@ pub(super) enum Mode {
     UpTo,
 }
 
-pub(super) fn key<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Cow<'de, str>, D::Error> {
-    /// `Cow` alone would always copy; this borrows text without escapes.
-    struct Key;
-    impl<'de> Visitor<'de> for Key {
-        type Value = Cow<'de, str>;
-        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-            write!(f, "a key of 1 to {MAX_KEY_LEN} bytes of text")
-        }
-        fn visit_borrowed_str<E: Error>(self, key: &'de str) -> Result<Self::Value, E> {
-            checked_key(key).map(Cow::Borrowed)
-        }
-        fn visit_str<E: Error>(self, key: &str) -> Result<Self::Value, E> {
-            checked_key(key).map(|key| Cow::Owned(key.to_owned()))
-        }
-    }
-    deserializer.deserialize_str(Key)
+/// Parses the whole body.
+pub(super) fn parse(body: &[u8]) -> Result<Json<'_>, Problem> {
+    let invalid = |why: String| Problem::BadRequest { detail: format!("the body is not valid JSON: {why}") };
+    let text = str::from_utf8(body).map_err(|error| invalid(error.to_string()))?;
+    Json::parse(text).map_err(|error| invalid(error.to_string()))
 }
 
-fn checked_key<E: Error>(key: &str) -> Result<&str, E> {
-    match key.len() {
-        0 => Err(E::custom(format_args!("the key is empty: it must have 1 to {MAX_KEY_LEN} bytes"))),
-        len if len > MAX_KEY_LEN => {
-            Err(E::custom(format_args!("a key of {len} bytes is too long: at most {MAX_KEY_LEN}")))
-        }
-        _ => Ok(key),
-    }
-}
-
-fn mode<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Mode>, D::Error> {
-    /// Text only: what serde derives would accept an object too.
-    struct Text;
-    impl Visitor<'_> for Text {
-        type Value = Mode;
-        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-            f.write_str("a mode: \"take\", \"reserve\", \"borrow\" or \"up_to\"")
-        }
-        fn visit_str<E: Error>(self, text: &str) -> Result<Mode, E> {
-            Mode::deserialize(text.into_deserializer())
-        }
-    }
-    deserializer.deserialize_any(Text).map(Some)
-}
-
-fn items<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Item<'de>>, D::Error> {
-    struct List;
-    impl<'de> Visitor<'de> for List {
-        type Value = Vec<Item<'de>>;
-        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-            f.write_str("a list of requests")
-        }
-        fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Self::Value, A::Error> {
-            let mut items = Vec::new();
-            while let Some(Object(item)) = list.next_element()? {
-                items.push(item);
+impl<'a> Body<'a> {
+    /// The fields of `json`, which is `what`: an object that has no fields but the `known` ones.
+    pub(super) fn of(json: Json<'a>, what: &str, known: &[&str]) -> Result<Self, Problem> {
+        let fields = json.fields().or_else(|problem| match problem {
+            NoFields::NotAnObject => {
+                let known = known.join(", ");
+                bad_request(format!("{what} must be an object with the fields {known}, not {}", short(json)))
             }
-            Ok(items)
+            NoFields::NotText => bad_request(format!("{what} has a field whose name is not text")),
+            NoFields::Twice(name) => bad_request(format!("{what} has {} twice", shown(&name))),
+        })?;
+        if let Some(name) = fields.names().find(|name| !known.contains(name)) {
+            return bad_request(format!("{what} has no field {}; its fields are {}", shown(name), known.join(", ")));
+        }
+        Ok(Self(fields))
+    }
+
+    pub(super) fn policy(&self) -> Result<Cow<'a, str>, Problem> {
+        let policy = self.required("policy")?;
+        policy.text().map_or_else(|| wrong("policy", "text", policy), Ok)
+    }
+
+    pub(super) fn key(&self) -> Result<Cow<'a, str>, Problem> {
+        let key = self.required("key")?;
+        match key.text() {
+            Some(text) if text.is_empty() => {
+                bad_request(format!("`key` is empty: it must have 1 to {MAX_KEY_LEN} bytes"))
+            }
+            Some(text) if text.len() > MAX_KEY_LEN => {
+                bad_request(format!("`key` has {} bytes, which are too many: at most {MAX_KEY_LEN}", text.len()))
+            }
+            Some(text) => Ok(text),
+            None => wrong("key", &format!("1 to {MAX_KEY_LEN} bytes of text"), key),
         }
     }
-    deserializer.deserialize_any(List)
-}
 
-/// An item as an object: what serde derives would accept an array of its fields too.
-struct Object<'a>(Item<'a>);
+    pub(super) fn cost(&self) -> Result<Option<Cost<'a>>, Problem> {
+        self.0.get("cost").map(Cost::parse).transpose()
+    }
 
-impl<'de> Deserialize<'de> for Object<'de> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Fields;
-        impl<'de> Visitor<'de> for Fields {
-            type Value = Item<'de>;
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("an object with \"policy\", \"key\" and optional fields")
-            }
-            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Self::Value, A::Error> {
-                Item::deserialize(MapAccessDeserializer::new(map))
-            }
+    pub(super) fn mode(&self) -> Result<Option<Mode>, Problem> {
+        let Some(mode) = self.0.get("mode") else { return Ok(None) };
+        match mode.text().as_deref() {
+            Some("take") => Ok(Some(Mode::Take)),
+            Some("reserve") => Ok(Some(Mode::Reserve)),
+            Some("borrow") => Ok(Some(Mode::Borrow)),
+            Some("up_to") => Ok(Some(Mode::UpTo)),
+            _ => wrong("mode", "\"take\", \"reserve\", \"borrow\" or \"up_to\"", mode),
         }
-        deserializer.deserialize_any(Fields).map(Self)
+    }
+
+    pub(super) fn max_wait_ms(&self) -> Result<Option<u64>, Problem> {
+        self.0.get("max_wait_ms").map(|wait| whole(wait, || "`max_wait_ms`".to_owned())).transpose()
+    }
+
+    pub(super) fn snapshot(&self) -> Result<bool, Problem> {
+        let Some(snapshot) = self.0.get("snapshot") else { return Ok(false) };
+        snapshot.boolean().map_or_else(|| wrong("snapshot", "true or false", snapshot), Ok)
+    }
+
+    /// A reservation's id as clients have it: hexadecimal digits.
+    pub(super) fn reservation(&self) -> Result<u64, Problem> {
+        let Some(reservation) = self.0.get("reservation") else {
+            let what = "the id in the answer that reserved the tokens";
+            return bad_request(format!("the field `reservation` is missing: {what}"));
+        };
+        let id = reservation.text().filter(|text| !text.is_empty() && text.len() <= RESERVATION_ID_LEN);
+        let digits = id.filter(|text| text.bytes().all(|byte| byte.is_ascii_hexdigit()));
+        digits.and_then(|digits| u64::from_str_radix(&digits, 16).ok()).map_or_else(
+            || wrong("reservation", &format!("an id of 1 to {RESERVATION_ID_LEN} hex digits"), reservation),
+            Ok,
+        )
+    }
+
+    pub(super) fn requests(&self) -> Result<Vec<Json<'a>>, Problem> {
+        let requests = self.required("requests")?;
+        requests.list().map_or_else(|| wrong("requests", "a list", requests), Ok)
+    }
+
+    fn required(&self, field: &str) -> Result<Json<'a>, Problem> {
+        self.0.get(field).map_or_else(|| bad_request(format!("the field `{field}` is missing")), Ok)
     }
 }
 
-fn max_wait_ms<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D::Error> {
-    deserializer.deserialize_any(Whole("a wait in milliseconds")).map(Some)
+/// A whole number from 0 to [`MAX_TOKENS`].
+pub(super) fn whole(json: Json<'_>, what: impl FnOnce() -> String) -> Result<u64, Problem> {
+    match json.whole() {
+        Some(number) if number <= MAX_TOKENS => Ok(number),
+        _ => bad_request(format!("{} must be a whole number from 0 to {MAX_TOKENS}, not {}", what(), short(json))),
+    }
 }
 
-fn reservation<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
-    String::deserialize(deserializer).map(Some)
+fn wrong<T>(field: &str, expected: &str, json: Json<'_>) -> Result<T, Problem> {
+    bad_request(format!("`{field}` must be {expected}, not {}", short(json)))
+}
+
+/// What was written instead, cut short.
+pub(super) fn short(json: Json<'_>) -> String {
+    shortened(&json.to_string())
 }

@@ -1,14 +1,11 @@
 //! How many tokens are asked for, and whether they fit the policy.
 
 use std::borrow::Cow;
-use std::fmt;
 
-use serde::Deserialize;
-use serde::de::{Deserializer, Error, MapAccess, Visitor};
-
-use super::json::{Whole, bad_request};
-use super::problem::Problem;
+use super::body::{short, whole};
+use super::problem::{Problem, bad_request};
 use super::text::shown;
+use crate::json::{Json, NoFields};
 use crate::limit::{MAX_TOKENS, Verb};
 use crate::policy::{MAX_LIMITS, Policy};
 
@@ -21,9 +18,33 @@ pub enum Cost<'a> {
     ByLimit(Vec<(Cow<'a, str>, u64)>),
 }
 
-impl Cost<'_> {
+impl<'a> Cost<'a> {
     /// The cost of a request that does not give one.
     pub(super) const DEFAULT: Self = Self::Each(1);
+
+    pub(super) fn parse(json: Json<'a>) -> Result<Self, Problem> {
+        let fields = match json.fields() {
+            Ok(fields) => fields,
+            Err(NoFields::NotText) => return bad_request("`cost` has a name that is not text".to_owned()),
+            Err(NoFields::Twice(name)) => return bad_request(format!("the cost of {} is given twice", shown(&name))),
+            Err(NoFields::NotAnObject) => match json.whole() {
+                Some(cost) if cost <= MAX_TOKENS => return Ok(Self::Each(cost)),
+                _ => {
+                    let expected =
+                        format!("a whole number from 0 to {MAX_TOKENS}, or an object with one for each limit");
+                    return bad_request(format!("`cost` must be {expected}, not {}", short(json)));
+                }
+            },
+        };
+        if fields.names().count() > MAX_LIMITS {
+            return bad_request(format!("a policy has at most {MAX_LIMITS} limits"));
+        }
+        let mut named = Vec::new();
+        for (name, cost) in fields.iter() {
+            named.push((name.clone(), whole(cost, || format!("the cost of {}", shown(name)))?));
+        }
+        Ok(Self::ByLimit(named))
+    }
 
     /// The cost of each limit of `policy`, in its order.
     ///
@@ -68,49 +89,6 @@ impl Cost<'_> {
         }
     }
 }
-
-pub(super) fn cost<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Cost<'de>>, D::Error> {
-    struct AnyCost;
-    impl<'de> Visitor<'de> for AnyCost {
-        type Value = Cost<'de>;
-        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-            write!(f, "a cost that is a whole number from 0 to {MAX_TOKENS}, or an object with one for each limit")
-        }
-        fn visit_u64<E: Error>(self, cost: u64) -> Result<Self::Value, E> {
-            COST.visit_u64(cost).map(Cost::Each)
-        }
-        fn visit_i64<E: Error>(self, cost: i64) -> Result<Self::Value, E> {
-            COST.visit_i64(cost).map(Cost::Each)
-        }
-        fn visit_f64<E: Error>(self, cost: f64) -> Result<Self::Value, E> {
-            COST.visit_f64(cost).map(Cost::Each)
-        }
-        fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
-            let mut named = Vec::new();
-            while let Some(name) = map.next_key::<Cow<'de, str>>()? {
-                if named.len() == MAX_LIMITS {
-                    return Err(A::Error::custom(format_args!("a policy has at most {MAX_LIMITS} limits")));
-                }
-                if named.iter().any(|(other, _)| *other == name) {
-                    return Err(A::Error::custom(format_args!("the cost of {name:?} is given twice")));
-                }
-                named.push((name, map.next_value::<Tokens>()?.0));
-            }
-            Ok(Cost::ByLimit(named))
-        }
-    }
-    deserializer.deserialize_any(AnyCost).map(Some)
-}
-
-struct Tokens(u64);
-
-impl<'de> Deserialize<'de> for Tokens {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(COST).map(Self)
-    }
-}
-
-const COST: Whole = Whole("a cost");
 
 #[cfg(test)]
 mod tests {

@@ -59,14 +59,15 @@ impl Endpoint {
         }
     }
 
-    /// The optional fields that it accepts.
-    pub(super) const fn optional_fields(self) -> &'static [&'static str] {
+    /// The fields that the body may have.
+    pub(super) const fn fields(self) -> &'static [&'static str] {
         match self {
-            Self::Consume | Self::Peek => &["cost", "mode", "max_wait_ms"],
-            Self::Charge | Self::Refund | Self::Batch => &["cost"],
-            Self::Reset | Self::Inspect => &[],
-            Self::Settle => &["reservation", "cost"],
-            Self::Cancel => &["reservation"],
+            Self::Consume | Self::Peek => &["policy", "key", "cost", "mode", "max_wait_ms", "snapshot"],
+            Self::Charge | Self::Refund => &["policy", "key", "cost", "snapshot"],
+            Self::Reset | Self::Inspect => &["policy", "key", "snapshot"],
+            Self::Settle => &["policy", "key", "reservation", "cost", "snapshot"],
+            Self::Cancel => &["policy", "key", "reservation", "snapshot"],
+            Self::Batch => &["requests"],
         }
     }
 }

@@ -49,6 +49,11 @@ pub enum Problem {
     Unavailable { cause: Cause },
 }
 
+/// [`Problem::BadRequest`].
+pub(super) fn bad_request<T>(detail: String) -> Result<T, Problem> {
+    Err(Problem::BadRequest { detail })
+}
+
 impl Problem {
     /// The response for this problem.
     #[must_use]

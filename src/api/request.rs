@@ -2,24 +2,16 @@
 
 use std::borrow::Cow;
 
-use serde::Deserialize;
-
-use super::body::{BATCH_BODY, BODY, BatchBody, Body, Mode, key};
-use super::cost::{Cost, cost};
+use super::body::{Body, Mode, parse};
+use super::cost::Cost;
 use super::endpoint::Endpoint;
-use super::json::{bad_request, from_json};
-use super::problem::Problem;
-use super::text::shown;
+use super::problem::{Problem, bad_request};
 use crate::limit::Verb;
 use crate::protocol::Action;
 
 /// The longest body that is read, in bytes. A batch of the longest keys, all of them escaped, would be four times as long;
 /// callers with such keys must send fewer at once.
 pub const MAX_BODY_LEN: usize = 16 * 1024;
-
-/// The longest key in bytes of UTF-8: room for a URL, or an e-mail address after a tenant. Callers with longer ones must
-/// hash them.
-pub const MAX_KEY_LEN: usize = 512;
 
 /// The most requests in a batch. Each key is a call to another object, and all tokens are held until the last object has
 /// answered.
@@ -37,20 +29,15 @@ pub struct Request<'a> {
 }
 
 /// One budget, and the cost.
-#[derive(Debug, PartialEq, Eq, Deserialize)]
-#[serde(deny_unknown_fields, expecting = "an object with \"policy\", \"key\" and optional fields")]
+#[derive(Debug, PartialEq, Eq)]
 pub struct Item<'a> {
     /// The policy's name, not yet known to exist.
-    #[serde(borrow)]
     pub policy: Cow<'a, str>,
-    /// Whose budget it is: 1 to [`MAX_KEY_LEN`] bytes of any text.
-    #[serde(borrow, deserialize_with = "key")]
+    /// Whose budget it is: 1 to [`MAX_KEY_LEN`](super::MAX_KEY_LEN) bytes of any text.
     pub key: Cow<'a, str>,
     /// `None` if none was given.
-    #[serde(borrow, default, deserialize_with = "cost")]
     pub cost: Option<Cost<'a>>,
     /// Whether the answer includes the exact states of the buckets.
-    #[serde(default)]
     pub snapshot: bool,
 }
 
@@ -63,54 +50,54 @@ impl<'a> Request<'a> {
         if body.len() > MAX_BODY_LEN {
             return Err(Problem::BodyTooLarge);
         }
-        if endpoint == Endpoint::Batch {
-            return batch(body);
-        }
-        let body: Body<'a> = from_json(body, BODY)?;
-        let given = [
-            ("cost", body.cost.is_some()),
-            ("mode", body.mode.is_some()),
-            ("max_wait_ms", body.max_wait_ms.is_some()),
-            ("reservation", body.reservation.is_some()),
-        ];
-        let known = endpoint.optional_fields();
-        if let Some((field, _)) = given.iter().find(|(field, is_given)| *is_given && !known.contains(field)) {
-            return bad_request(format!("`{field}` is not a field of this endpoint; its fields are {}", fields(known)));
-        }
-        let Body { policy, key, cost, snapshot, mode, max_wait_ms, reservation } = body;
-        let verb = verb(mode.unwrap_or(Mode::Take), max_wait_ms)?;
+        let body = Body::of(parse(body)?, "the body", endpoint.fields())?;
+        let items = match endpoint {
+            Endpoint::Batch => batch(&body)?,
+            _ => vec![Item::of(&body)?],
+        };
+        let mode = body.mode()?;
+        let verb = verb(mode.unwrap_or(Mode::Take), body.max_wait_ms()?)?;
         let action = match endpoint {
             Endpoint::Consume if matches!(mode, Some(Mode::Reserve)) => Action::Reserve(verb),
-            Endpoint::Consume => Action::Take(verb),
-            Endpoint::Peek => Action::Look(verb),
+            Endpoint::Consume | Endpoint::Batch => Action::Take(verb),
+            Endpoint::Peek | Endpoint::Inspect => Action::Look(verb),
             Endpoint::Charge => Action::Take(Verb::Charge),
             Endpoint::Refund => Action::Take(Verb::Refund),
             Endpoint::Reset => Action::Take(Verb::Reset),
-            Endpoint::Inspect | Endpoint::Batch => Action::Look(Verb::Consume),
-            Endpoint::Settle => Action::Settle(reservation_id(reservation.as_deref())?),
-            Endpoint::Cancel => Action::Cancel(reservation_id(reservation.as_deref())?),
+            Endpoint::Settle => Action::Settle(body.reservation()?),
+            Endpoint::Cancel => Action::Cancel(body.reservation()?),
         };
-        Ok(Self { endpoint, action, items: vec![Item { policy, key, cost, snapshot }] })
+        Ok(Self { endpoint, action, items })
     }
 }
 
-fn batch(body: &[u8]) -> Result<Request<'_>, Problem> {
-    let BatchBody { requests } = from_json(body, BATCH_BODY)?;
+impl<'a> Item<'a> {
+    const FIELDS: [&'static str; 4] = ["policy", "key", "cost", "snapshot"];
+
+    fn of(body: &Body<'a>) -> Result<Self, Problem> {
+        Ok(Self { policy: body.policy()?, key: body.key()?, cost: body.cost()?, snapshot: body.snapshot()? })
+    }
+}
+
+fn batch<'a>(body: &Body<'a>) -> Result<Vec<Item<'a>>, Problem> {
+    let requests = body.requests()?;
     if requests.is_empty() || requests.len() > MAX_BATCH {
         return bad_request(format!("a batch has 1 to {MAX_BATCH} requests, not {}", requests.len()));
     }
-    for (index, item) in requests.iter().enumerate() {
-        let mut earlier = requests.iter().take(index);
-        if let Some(first) = earlier.position(|other| other.policy == item.policy && other.key == item.key) {
+    let mut items: Vec<Item> = Vec::new();
+    for (index, request) in requests.into_iter().enumerate() {
+        let item = Body::of(request, "it", &Item::FIELDS).and_then(|body| Item::of(&body));
+        let item = item.or_else(|problem| match problem {
+            Problem::BadRequest { detail } => bad_request(format!("request {index}: {detail}")),
+            other => Err(other),
+        })?;
+        if let Some(first) = items.iter().position(|other| other.policy == item.policy && other.key == item.key) {
             let both = format!("requests {first} and {index} have the same policy and key");
             return bad_request(format!("{both}: combine them, with the sum of their costs"));
         }
+        items.push(item);
     }
-    Ok(Request { endpoint: Endpoint::Batch, action: Action::Take(Verb::Consume), items: requests })
-}
-
-fn fields(optional: &[&str]) -> String {
-    [&["policy", "key"], optional, &["snapshot"]].concat().join(", ")
+    Ok(items)
 }
 
 fn verb(mode: Mode, max_wait_ms: Option<u64>) -> Result<Verb, Problem> {
@@ -122,21 +109,6 @@ fn verb(mode: Mode, max_wait_ms: Option<u64>) -> Result<Verb, Problem> {
         (Mode::UpTo, None) => Ok(Verb::ConsumeUpTo),
     }
 }
-
-/// A reservation's id as clients have it: hexadecimal digits.
-fn reservation_id(text: Option<&str>) -> Result<u64, Problem> {
-    let Some(text) = text else {
-        return bad_request("missing field `reservation`: the id in the answer that reserved the tokens".to_owned());
-    };
-    let is_id = !text.is_empty() && text.len() <= RESERVATION_ID_LEN && text.bytes().all(|b| b.is_ascii_hexdigit());
-    match u64::from_str_radix(text, 16) {
-        Ok(id) if is_id => Ok(id),
-        _ => bad_request(format!("{} is not a reservation id ({RESERVATION_ID_LEN} hex digits)", shown(text))),
-    }
-}
-
-/// 52 bits, so that an id is exact as a JavaScript number.
-pub(super) const RESERVATION_ID_LEN: usize = 13;
 
 #[cfg(test)]
 mod tests {
@@ -234,12 +206,20 @@ mod tests {
                 r#"{"requests":[{"policy":"a","key":"x"},{"policy":"b","key":"x"},{"policy":"a","key":"x"}]}"#.into(),
                 "requests 0 and 2 have the same policy and key: combine them, with the sum of their costs",
             ),
-            ("[]".into(), "invalid type: sequence, expected a JSON object with a list \"requests\""),
-            ("{}".into(), "missing field `requests`"),
-            (r#"{"requests":[],"snapshot":true}"#.into(), "unknown field `snapshot`, expected `requests`"),
+            ("[]".into(), "the body must be an object with the fields requests, not a list"),
+            ("{}".into(), "the field `requests` is missing"),
+            (r#"{"requests":7}"#.into(), "`requests` must be a list, not 7"),
+            (
+                r#"{"requests":[],"snapshot":true}"#.into(),
+                "the body has no field \"snapshot\"; its fields are requests",
+            ),
             (
                 r#"{"requests":[{"policy":"a","key":"x","snapshot":"yes"}]}"#.into(),
-                "invalid type: string \"yes\", expected a boolean",
+                "request 0: `snapshot` must be true or false, not \"yes\"",
+            ),
+            (
+                r#"{"requests":[{"policy":"a","key":"x"},["b"]]}"#.into(),
+                "request 1: it must be an object with the fields policy, key, cost, snapshot, not a list",
             ),
         ] {
             let Err(Problem::BadRequest { detail }) = parse(Endpoint::Batch, &body) else { panic!("{body}") };
@@ -253,35 +233,35 @@ mod tests {
             (
                 Endpoint::Refund,
                 r#","mode":"reserve""#,
-                "`mode` is not a field of this endpoint; its fields are policy, key, cost, snapshot",
+                "the body has no field \"mode\"; its fields are policy, key, cost, snapshot",
             ),
-            (
-                Endpoint::Reset,
-                r#","cost":1"#,
-                "`cost` is not a field of this endpoint; its fields are policy, key, snapshot",
-            ),
+            (Endpoint::Reset, r#","cost":1"#, "the body has no field \"cost\"; its fields are policy, key, snapshot"),
             (
                 Endpoint::Consume,
                 r#","reservation":"1""#,
-                "`reservation` is not a field of this endpoint; its fields are policy, key, cost, mode, max_wait_ms, snapshot",
+                "the body has no field \"reservation\"; its fields are policy, key, cost, mode, max_wait_ms, snapshot",
             ),
             (Endpoint::Consume, r#","max_wait_ms":1"#, "`max_wait_ms` needs a `mode` of \"reserve\" or \"borrow\""),
             (
                 Endpoint::Consume,
                 r#","mode":"lend""#,
-                "unknown variant `lend`, expected one of `take`, `reserve`, `borrow`, `up_to`",
+                "`mode` must be \"take\", \"reserve\", \"borrow\" or \"up_to\", not \"lend\"",
             ),
             (
                 Endpoint::Consume,
                 r#","mode":"reserve","max_wait_ms":-1"#,
-                "integer `-1`, expected a wait in milliseconds that is a whole number",
+                "`max_wait_ms` must be a whole number from 0 to 9007199254740991, not -1",
             ),
-            (Endpoint::Settle, r#","cost":1"#, "missing field `reservation`"),
-            (Endpoint::Cancel, r#","reservation":"xyz""#, "\"xyz\" is not a reservation id"),
-            (Endpoint::Cancel, r#","reservation":"10000000000000""#, "is not a reservation id (13 hex digits)"),
-            (Endpoint::Cancel, r#","reservation":7"#, "invalid type: integer `7`, expected a string"),
+            (Endpoint::Settle, r#","cost":1"#, "the field `reservation` is missing"),
+            (Endpoint::Cancel, r#","reservation":"xyz""#, "must be an id of 1 to 13 hex digits, not \"xyz\""),
+            (Endpoint::Cancel, r#","reservation":"10000000000000""#, "must be an id of 1 to 13 hex digits"),
+            (Endpoint::Cancel, r#","reservation":7"#, "`reservation` must be an id of 1 to 13 hex digits, not 7"),
             (Endpoint::Consume, r#","cost":{"a":1,"a":2}"#, "the cost of \"a\" is given twice"),
-            (Endpoint::Consume, r#","cost":{"a":1.5}"#, "floating point `1.5`, expected a cost that is a whole number"),
+            (
+                Endpoint::Consume,
+                r#","cost":{"a":1.5}"#,
+                "the cost of \"a\" must be a whole number from 0 to 9007199254740991, not 1.5",
+            ),
             (
                 Endpoint::Consume,
                 r#","cost":{"a":1,"b":1,"c":1,"d":1,"e":1,"f":1,"g":1,"h":1,"i":1}"#,
@@ -298,29 +278,31 @@ mod tests {
     fn says_what_is_wrong_and_what_would_be_right() {
         for (body, expected) in [
             ("", "the body is not valid JSON: EOF while parsing a value at line 1 column 0"),
-            ("null", "invalid type: null, expected a JSON object with \"policy\", \"key\" and optional fields"),
-            ("[]", "invalid type: sequence, expected a JSON object with \"policy\", \"key\" and optional fields"),
-            (r#" ["p","a",1]"#, "invalid type: sequence, expected a JSON object"),
-            (r#"{"key":"a"}"#, "missing field `policy`"),
-            (r#"{"policy":"p"}"#, "missing field `key`"),
+            (
+                "null",
+                "the body must be an object with the fields policy, key, cost, mode, max_wait_ms, snapshot, not null",
+            ),
+            (r#" ["p","a",1]"#, "snapshot, not a list"),
+            (r#"{"key":"a"}"#, "the field `policy` is missing"),
+            (r#"{"policy":"p"}"#, "the field `key` is missing"),
             (
                 r#"{"policy":"p","key":"a","amount":1}"#,
-                "unknown field `amount`, expected one of `policy`, `key`, `cost`, `snapshot`, `mode`, `max_wait_ms`, `reservation`",
+                "the body has no field \"amount\"; its fields are policy, key, cost, mode, max_wait_ms, snapshot",
             ),
-            (r#"{"policy":"p","key":"a","key":"b"}"#, "duplicate field `key`"),
-            (r#"{"policy":"p","key":""}"#, "the key is empty: it must have 1 to 512 bytes"),
-            (r#"{"policy":"p","key":7}"#, "invalid type: integer `7`, expected a key of 1 to 512 bytes of text"),
-            (r#"{"policy":"p","key":"\ud800"}"#, "unexpected end of hex escape at line 1 column 28"),
-            (r#"{"policy":"p","key":"a","cost":-1}"#, "integer `-1`, expected a cost that is a whole number from 0 to"),
-            (r#"{"policy":"p","key":"a","cost":1.5}"#, "floating point `1.5`, expected a cost that is a whole number"),
-            (r#"{"policy":"p","key":"a","cost":9007199254740992}"#, "integer `9007199254740992`, expected a cost"),
-            (r#"{"policy":"p","key":"a","cost":1e300}"#, "floating point `1e+300`, expected a cost"),
-            (r#"{"policy":"p","key":"a","cost":1e999}"#, "number out of range"),
+            (r#"{"policy":"p","key":"a","key":"b"}"#, "the body has \"key\" twice"),
+            (r#"{"policy":"p","key":""}"#, "`key` is empty: it must have 1 to 512 bytes"),
+            (r#"{"policy":"p","key":7}"#, "`key` must be 1 to 512 bytes of text, not 7"),
+            (r#"{"policy":"p","key":"\ud800"}"#, "`key` must be 1 to 512 bytes of text, not \"\\ud800\""),
+            (r#"{"policy":"p","key":"a","cost":-1}"#, "`cost` must be a whole number from 0 to 9007199254740991, or"),
+            (r#"{"policy":"p","key":"a","cost":1.5}"#, "or an object with one for each limit, not 1.5"),
+            (r#"{"policy":"p","key":"a","cost":9007199254740992}"#, ", not 9007199254740992"),
+            (r#"{"policy":"p","key":"a","cost":1e300}"#, ", not 1e300"),
+            (r#"{"policy":"p","key":"a","cost":1e999}"#, ", not 1e999"),
             (r#"{"policy":"p","key":"a","cost":NaN}"#, "expected value at line 1 column 32"),
-            (r#"{"policy":"p","key":"a","cost":"1"}"#, "invalid type: string \"1\", expected a cost"),
-            (r#"{"policy":"p","key":"a","cost":null}"#, "invalid type: null, expected a cost"),
-            (r#"{"policy":"p","key":"a","snapshot":1}"#, "invalid type: integer `1`, expected a boolean"),
-            (r#"{"policy":"p","key":"a","snapshot":null}"#, "invalid type: null, expected a boolean"),
+            (r#"{"policy":"p","key":"a","cost":"1"}"#, ", not \"1\""),
+            (r#"{"policy":"p","key":"a","cost":null}"#, ", not null"),
+            (r#"{"policy":"p","key":"a","snapshot":1}"#, "`snapshot` must be true or false, not 1"),
+            (r#"{"policy":"p","key":"a","snapshot":null}"#, "`snapshot` must be true or false, not null"),
             (r#"{"policy":"p","key":"a"} x"#, "trailing characters at line 1 column 26"),
         ] {
             let detail = detail(body);
@@ -335,9 +317,9 @@ mod tests {
             Request::parse(Endpoint::Consume, body(512).as_bytes()).map(|request| request.items[0].key.len()),
             Ok(512)
         );
-        assert!(detail(&body(513)).contains("a key of 513 bytes is too long: at most 512"));
+        assert!(detail(&body(513)).contains("`key` has 513 bytes, which are too many: at most 512"));
         // 171 characters of three bytes are 513 bytes: bytes are counted, not characters.
-        assert!(detail(&format!(r#"{{"policy":"p","key":"{}"}}"#, "語".repeat(171))).contains("a key of 513 bytes"));
+        assert!(detail(&format!(r#"{{"policy":"p","key":"{}"}}"#, "語".repeat(171))).contains("`key` has 513 bytes"));
     }
 
     #[test]

@@ -2,8 +2,8 @@
 
 use serde::Serialize;
 
+use super::body::RESERVATION_ID_LEN;
 use super::limit_body::{Exact, LimitBody};
-use super::request::RESERVATION_ID_LEN;
 use super::resolve::{Answered, ResolvedItem, ResolvedRequest};
 use crate::limit::{Decision, Verb};
 use crate::protocol::{Action, Decided};

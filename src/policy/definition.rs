@@ -2,29 +2,23 @@
 //!
 //! Only what an object needs to decide: the frontend decides what to answer when an object fails. It is never stored.
 
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
 use super::named::{NamedLimit, Policy, ReservationTerms, Unsettled};
 use super::on_error::OnError;
 use super::stored::{StoredConfig, StoredConfigError, limits_of};
+use crate::json::Json;
 
 /// Readers ignore fields that they do not know, so that the next version can add one; but not within `numbers`, where
 /// each field changes the arithmetic.
-#[derive(Serialize, Deserialize)]
-struct Definition {
-    name: String,
+#[derive(Serialize)]
+struct Definition<'a> {
+    name: &'a str,
     numbers: Vec<StoredConfig>,
     /// One for each limit.
     write_ahead: Vec<u64>,
     reservation_ttl_ms: u64,
-    unsettled: DefinedUnsettled,
-}
-
-#[derive(Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-enum DefinedUnsettled {
-    Keep,
-    Refund,
+    unsettled: &'static str,
 }
 
 impl Policy {
@@ -33,13 +27,13 @@ impl Policy {
     pub fn definition(&self) -> String {
         let ReservationTerms { ttl_ms, unsettled } = self.reservations();
         let definition = Definition {
-            name: self.name().to_owned(),
+            name: self.name(),
             numbers: self.limits().iter().map(StoredConfig::of).collect(),
             write_ahead: self.limits().iter().map(NamedLimit::write_ahead).collect(),
             reservation_ttl_ms: ttl_ms,
             unsettled: match unsettled {
-                Unsettled::Keep => DefinedUnsettled::Keep,
-                Unsettled::Refund => DefinedUnsettled::Refund,
+                Unsettled::Keep => "keep",
+                Unsettled::Refund => "refund",
             },
         };
         serde_json::to_string(&definition).unwrap_or_default() // our own type cannot fail to serialize
@@ -50,21 +44,27 @@ impl Policy {
     /// # Errors
     /// [`StoredConfigError`] for text that does not define a policy.
     pub fn from_definition(definition: &str) -> Result<Self, StoredConfigError> {
-        let unreadable = StoredConfigError::Unreadable;
-        let Definition { name, numbers, write_ahead, reservation_ttl_ms, unsettled } =
-            serde_json::from_str(definition).map_err(|_| unreadable)?;
-        if numbers.is_empty() || numbers.len() != write_ahead.len() {
-            return Err(unreadable);
-        }
-        let limits = limits_of(numbers)?.into_iter().zip(write_ahead);
-        let limits =
-            limits.map(|((limit, config), write_ahead)| NamedLimit::new(&name, limit.as_deref(), config, write_ahead));
-        let unsettled = match unsettled {
-            DefinedUnsettled::Keep => Unsettled::Keep,
-            DefinedUnsettled::Refund => Unsettled::Refund,
+        let unreadable = || StoredConfigError::Unreadable;
+        let fields = Json::parse(definition).ok().and_then(|json| json.fields().ok()).ok_or_else(unreadable)?;
+        let field = |name: &str| fields.get(name).ok_or_else(unreadable);
+        let name = field("name")?.text().ok_or_else(unreadable)?;
+        let limits = limits_of(field("numbers")?)?;
+        let write_ahead = field("write_ahead")?.list().unwrap_or_default();
+        let ttl_ms = field("reservation_ttl_ms")?.whole().ok_or_else(unreadable)?;
+        let unsettled = match field("unsettled")?.text().as_deref() {
+            Some("keep") => Unsettled::Keep,
+            Some("refund") => Unsettled::Refund,
+            _ => return Err(unreadable()),
         };
-        let reservations = ReservationTerms { ttl_ms: reservation_ttl_ms, unsettled };
-        Ok(Self::new(&name, limits.collect(), OnError::CLOSED, reservations))
+        if limits.is_empty() || limits.len() != write_ahead.len() {
+            return Err(unreadable());
+        }
+        let mut named = Vec::new();
+        for ((limit, config), write_ahead) in limits.into_iter().zip(write_ahead) {
+            let write_ahead = write_ahead.whole().ok_or_else(unreadable)?;
+            named.push(NamedLimit::new(&name, limit.as_deref(), config, write_ahead));
+        }
+        Ok(Self::new(&name, named, OnError::CLOSED, ReservationTerms { ttl_ms, unsettled }))
     }
 }
 

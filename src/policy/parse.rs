@@ -3,11 +3,10 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use serde_json::Value;
-
 use super::error::PolicyError;
 use super::named::{Policy, ReservationTerms, Unsettled};
-use super::reader::{LIMIT_FIELDS, Reader, is_name, name_rule, shown_name};
+use super::reader::{LIMIT_FIELDS, Reader, is_name, name_rule, shown_name, table};
+use crate::json::Json;
 
 /// All policies of a deployment, by name.
 #[derive(Clone, Debug)]
@@ -44,16 +43,17 @@ impl Policies {
     /// Every [`PolicyError`] there is, not only the first.
     pub fn parse(json: &str) -> Result<Self, Vec<PolicyError>> {
         let whole = |problem: String| vec![PolicyError { place: "POLICIES".to_owned(), problem }];
-        let named: BTreeMap<String, Value> = serde_json::from_str(json)
-            .map_err(|error| whole(format!("must be a table of policies by name: {error}")))?;
-        if named.is_empty() {
-            return Err(whole("defines no policy".to_owned()));
-        }
+        let json = Json::parse(json).map_err(|error| whole(format!("must be a table of policies by name: {error}")))?;
         let mut errors = Vec::new();
         let mut policies = BTreeMap::new();
-        for (name, value) in named {
-            if let Some(policy) = policy(&name, &value, &mut errors) {
-                policies.insert(name, Arc::new(policy));
+        if let Some(named) = table("POLICIES", json, "policies by name", &mut errors) {
+            for (name, value) in named.iter() {
+                if let Some(policy) = policy(name, value, &mut errors) {
+                    policies.insert(name.clone().into_owned(), Arc::new(policy));
+                }
+            }
+            if named.names().next().is_none() {
+                return Err(whole("defines no policy".to_owned()));
             }
         }
         if errors.is_empty() { Ok(Self(policies)) } else { Err(errors) }
@@ -84,19 +84,16 @@ const POLICY_FIELDS: [&str; 3] = ["on_error", "reservation_ttl", "unsettled"];
 const RESERVATION_TTL_MS: u64 = 600_000;
 
 /// The policy, or `None` with at least one more error.
-fn policy(name: &str, value: &Value, errors: &mut Vec<PolicyError>) -> Option<Policy> {
+fn policy(name: &str, value: Json<'_>, errors: &mut Vec<PolicyError>) -> Option<Policy> {
     let before = errors.len();
     let place = format!("POLICIES.{}", shown_name(name));
     if !is_name(name) {
         errors.push(PolicyError { place, problem: name_rule() });
         return None;
     }
-    let Value::Object(fields) = value else {
-        errors.push(PolicyError { place, problem: "must be a table of fields such as rate and period".to_owned() });
-        return None;
-    };
-    let mut reader = Reader { place, fields, errors };
-    let limits = if fields.contains_key("limits") {
+    let fields = table(&place, value, "fields such as rate and period", errors)?;
+    let mut reader = Reader { place, fields: &fields, errors };
+    let limits = if fields.get("limits").is_some() {
         reader.only(&[&["limits"], &POLICY_FIELDS[..]].concat());
         reader.limits(name)
     } else {
@@ -214,10 +211,10 @@ mod tests {
             "POLICIES.i.offset: a token bucket has no windows, so it takes no offset",
             "POLICIES.j.max_debt: a max_debt of 9007199254740991 is too large to stay exact with this capacity: at most \
              182437477",
+            "POLICIES.k0.reservation_ttl: must be at least 1ms, or no reservation could be settled",
             "POLICIES.k.on_error: must be \"closed\", \"open\", or a list of causes to open for: \"overloaded\", \"timeout\", \"failed\"",
             "POLICIES.k.unsettled: must be \"keep\" or \"refund\"",
             "POLICIES.k.reservation_ttl: must be text with a unit, such as \"90s\", not 5",
-            "POLICIES.k0.reservation_ttl: must be at least 1ms, or no reservation could be settled",
             "POLICIES.l.rate: is not a known field; known fields are limits, on_error, reservation_ttl, unsettled",
             "POLICIES.l.limits: must be a list of 1 to 8 limits",
             "POLICIES.m.limits[0]: must have a name: costs and answers refer to a limit by its name",
@@ -233,7 +230,11 @@ mod tests {
     #[test]
     fn rejects_what_is_not_a_table_of_policies() {
         assert_eq!(errors("{}"), ["POLICIES: defines no policy"]);
-        assert!(errors("[]")[0].starts_with("POLICIES: must be a table of policies by name: "));
+        assert_eq!(errors("[]"), ["POLICIES: must be a table of policies by name"]);
+        let twice = r#"{"a":{"rate":1,"period":"1s"},"a":{"rate":2,"period":"1s"}}"#;
+        assert_eq!(errors(twice), ["POLICIES: gives a twice"]);
+        assert_eq!(errors(r#"{"a":{"rate":1,"period":"1s","rate":2}}"#), ["POLICIES.a: gives rate twice"]);
+        assert_eq!(errors(r#"{"a":{"\ud800":1}}"#), ["POLICIES.a: has a name that is not text"]);
         assert!(errors("")[0].starts_with("POLICIES: must be a table of policies by name: "));
     }
 

@@ -1,12 +1,9 @@
 //! Reads one table of fields and reports every error in it.
 
-use std::collections::BTreeSet;
-
-use serde_json::{Map, Value};
-
 use super::error::PolicyError;
 use super::named::NamedLimit;
 use super::on_error::{Cause, OnError};
+use crate::json::{Fields, Json, NoFields};
 use crate::limit::{Config, ConfigError, Kind, Limit, MAX_SPAN_MS, MAX_TOKENS};
 
 /// The most limits of one policy. Each is decided and answered with every request; four is the most that we have seen.
@@ -15,34 +12,34 @@ pub const MAX_LIMITS: usize = 8;
 /// Reads the fields of one table and collects all errors.
 pub(super) struct Reader<'a> {
     pub(super) place: String,
-    pub(super) fields: &'a Map<String, Value>,
+    pub(super) fields: &'a Fields<'a>,
     pub(super) errors: &'a mut Vec<PolicyError>,
 }
 
 impl Reader<'_> {
     pub(super) fn limits(&mut self, policy: &str) -> Vec<NamedLimit> {
         let place = format!("{}.limits", self.place);
-        let list = self.fields.get("limits").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+        let list = self.fields.get("limits").and_then(Json::list).unwrap_or_default();
         if list.is_empty() || list.len() > MAX_LIMITS {
             self.error("limits", format!("must be a list of 1 to {MAX_LIMITS} limits"));
             return Vec::new();
         }
-        let mut names = BTreeSet::new();
+        let mut names = Vec::new();
         let mut limits = Vec::new();
-        for (index, value) in list.iter().enumerate() {
+        for (index, value) in list.into_iter().enumerate() {
             let place = format!("{place}[{index}]");
-            let mut error = |problem: String| self.errors.push(PolicyError { place: place.clone(), problem });
-            let Value::Object(fields) = value else {
-                error("must be a table of fields such as name, rate and period".to_owned());
+            let Some(fields) = table(&place, value, "fields such as name, rate and period", self.errors) else {
                 continue;
             };
-            match fields.get("name").and_then(Value::as_str) {
-                Some(name) if !is_name(name) => error(format!("name: {}", name_rule())),
-                Some(name) if !names.insert(name) => error(format!("a limit before it is named {name} too")),
+            let mut error = |problem: String| self.errors.push(PolicyError { place: place.clone(), problem });
+            match fields.get("name").and_then(Json::text) {
+                Some(name) if !is_name(&name) => error(format!("name: {}", name_rule())),
+                Some(name) if names.contains(&name) => error(format!("a limit before it is named {name} too")),
                 Some(name) => {
-                    let mut reader = Reader { place, fields, errors: self.errors };
+                    let mut reader = Reader { place, fields: &fields, errors: self.errors };
                     reader.only(&[&["name"], &LIMIT_FIELDS[..]].concat());
-                    limits.extend(reader.limit(policy, Some(name)));
+                    limits.extend(reader.limit(policy, Some(&name)));
+                    names.push(name);
                 }
                 None => error("must have a name: costs and answers refer to a limit by its name".to_owned()),
             }
@@ -84,7 +81,7 @@ impl Reader<'_> {
     }
 
     pub(super) fn only(&mut self, known: &[&str]) {
-        for field in self.fields.keys().filter(|field| !known.contains(&field.as_str())) {
+        for field in self.fields.names().filter(|field| !known.contains(field)) {
             self.error(&shown_name(field), format!("is not a known field; known fields are {}", known.join(", ")));
         }
     }
@@ -92,9 +89,9 @@ impl Reader<'_> {
     /// One of the named values; the first if the field is absent.
     pub(super) fn choice<T: Copy>(&mut self, field: &str, choices: &[(&str, T); 2]) -> T {
         let [(first, default), (second, other)] = *choices;
-        match self.fields.get(field).map(Value::as_str) {
+        match self.fields.get(field).map(Json::text) {
             Some(Some(text)) if text == second => other,
-            Some(text) if text != Some(first) => {
+            Some(text) if text.as_deref() != Some(first) => {
                 self.error(field, format!("must be \"{first}\" or \"{second}\""));
                 default
             }
@@ -103,16 +100,12 @@ impl Reader<'_> {
     }
 
     pub(super) fn on_error(&mut self) -> OnError {
-        let on_error = match self.fields.get("on_error") {
-            None => Some(OnError::CLOSED),
-            Some(Value::String(word)) if word == "closed" => Some(OnError::CLOSED),
-            Some(Value::String(word)) if word == "open" => Some(OnError::OPEN),
-            Some(Value::Array(words)) if !words.is_empty() => words
-                .iter()
-                .map(|word| word.as_str().and_then(Cause::from_word))
-                .try_fold(OnError::CLOSED, |open, cause| Some(open.and(cause?))),
-            Some(_) => None,
-        };
+        let on_error =
+            self.fields.get("on_error").map_or(Some(OnError::CLOSED), |value| match value.text().as_deref() {
+                Some("closed") => Some(OnError::CLOSED),
+                Some("open") => Some(OnError::OPEN),
+                _ => causes(value).map(|causes| causes.into_iter().fold(OnError::CLOSED, OnError::and)),
+            });
         if on_error.is_none() {
             let causes = Cause::ALL.map(|cause| format!("\"{}\"", cause.word())).join(", ");
             self.error("on_error", format!("must be \"closed\", \"open\", or a list of causes to open for: {causes}"));
@@ -121,7 +114,7 @@ impl Reader<'_> {
     }
 
     fn required(&mut self, field: &str, read: fn(&mut Self, &str) -> Option<u64>) -> u64 {
-        if !self.fields.contains_key(field) {
+        if self.fields.get(field).is_none() {
             self.error(field, "is missing".to_owned());
         }
         read(self, field).unwrap_or_default()
@@ -129,7 +122,7 @@ impl Reader<'_> {
 
     fn tokens(&mut self, field: &str) -> Option<u64> {
         let value = self.fields.get(field)?;
-        let tokens = value.as_u64().filter(|&tokens| tokens <= MAX_TOKENS);
+        let tokens = value.whole().filter(|&tokens| tokens <= MAX_TOKENS);
         if tokens.is_none() {
             self.error(field, format!("must be a whole number from 0 to {MAX_TOKENS}, not {}", shown_value(value)));
         }
@@ -139,11 +132,11 @@ impl Reader<'_> {
     pub(super) fn millis(&mut self, field: &str) -> Option<u64> {
         let value = self.fields.get(field)?;
         let shown = shown_value(value);
-        let Some(text) = value.as_str() else {
+        let Some(text) = value.text() else {
             self.error(field, format!("must be text with a unit, such as \"90s\", not {shown}"));
             return None;
         };
-        let problem = match humantime::parse_duration(text) {
+        let problem = match humantime::parse_duration(&text) {
             Ok(length) => match u64::try_from(length.as_millis()) {
                 Ok(ms) if ms <= MAX_SPAN_MS && length.subsec_nanos().is_multiple_of(1_000_000) => return Some(ms),
                 Ok(ms) if ms <= MAX_SPAN_MS => format!("must be whole milliseconds, not {shown}"),
@@ -158,6 +151,24 @@ impl Reader<'_> {
     pub(super) fn error(&mut self, field: &str, problem: String) {
         self.errors.push(PolicyError { place: format!("{}.{field}", self.place), problem });
     }
+}
+
+/// The fields of a table of `what`, or `None` with one more error.
+pub(super) fn table<'a>(place: &str, value: Json<'a>, what: &str, errors: &mut Vec<PolicyError>) -> Option<Fields<'a>> {
+    let problem = match value.fields() {
+        Ok(fields) => return Some(fields),
+        Err(NoFields::NotAnObject) => format!("must be a table of {what}"),
+        Err(NoFields::NotText) => "has a name that is not text".to_owned(),
+        Err(NoFields::Twice(name)) => format!("gives {} twice", shown_name(&name)),
+    };
+    errors.push(PolicyError { place: place.to_owned(), problem });
+    None
+}
+
+/// A list of at least one cause.
+fn causes(value: Json<'_>) -> Option<Vec<Cause>> {
+    let causes = value.list()?.into_iter().map(|word| Cause::from_word(&word.text()?)).collect::<Option<Vec<_>>>()?;
+    (!causes.is_empty()).then_some(causes)
 }
 
 /// The field that an error is about, as it is written.
@@ -204,7 +215,7 @@ pub(super) fn shown_name(name: &str) -> String {
 }
 
 /// A value in a line of the log: JSON, which escapes line breaks, cut short.
-fn shown_value(value: &Value) -> String {
+fn shown_value(value: Json<'_>) -> String {
     shortened(value.to_string())
 }
 

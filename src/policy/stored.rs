@@ -5,11 +5,12 @@
 
 use std::fmt;
 
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use sha2::{Digest, Sha256};
 
 use super::named::{NamedLimit, Policy, ReservationTerms, Unsettled};
 use super::on_error::OnError;
+use crate::json::Json;
 use crate::limit::{Config, ConfigError, Kind, Limit};
 
 /// The limits that were stored, with their names.
@@ -17,15 +18,45 @@ use crate::limit::{Config, ConfigError, Kind, Limit};
 /// # Errors
 /// [`StoredConfigError`] for text that is not a list of valid limits.
 pub fn stored_limits(numbers: &str) -> Result<Vec<(Option<String>, Limit)>, StoredConfigError> {
-    limits_of(serde_json::from_str(numbers).map_err(|_| StoredConfigError::Unreadable)?)
+    limits_of(Json::parse(numbers).map_err(|_| StoredConfigError::Unreadable)?)
 }
 
-pub(super) fn limits_of(numbers: Vec<StoredConfig>) -> Result<Vec<(Option<String>, Limit)>, StoredConfigError> {
-    let limits = numbers.into_iter().map(|numbers| {
-        let limit = Limit::new(&numbers.config()).map_err(StoredConfigError::NoLimit)?;
-        Ok((numbers.name, limit))
-    });
-    limits.collect()
+pub(super) fn limits_of(numbers: Json<'_>) -> Result<Vec<(Option<String>, Limit)>, StoredConfigError> {
+    let mut limits = Vec::new();
+    for numbers in numbers.list().ok_or(StoredConfigError::Unreadable)? {
+        let (name, config) = named_config(numbers).ok_or(StoredConfigError::Unreadable)?;
+        limits.push((name, Limit::new(&config).map_err(StoredConfigError::NoLimit)?));
+    }
+    Ok(limits)
+}
+
+/// What a [`StoredConfig`] was written from. An unknown field makes it unreadable: each may change the arithmetic.
+fn named_config(numbers: Json<'_>) -> Option<(Option<String>, Config)> {
+    const KNOWN: [&str; 8] = ["name", "kind", "rate", "period_ms", "capacity", "max_debt", "initial", "offset_ms"];
+    let fields = numbers.fields().ok().filter(|fields| fields.names().all(|name| KNOWN.contains(&name)))?;
+    let whole = |name: &str| fields.get(name)?.whole();
+    let whole_or_null = |name: &str| match fields.get(name)? {
+        null if null.written() == "null" => Some(None),
+        number => number.whole().map(Some),
+    };
+    let config = Config {
+        kind: match fields.get("kind")?.text()?.as_ref() {
+            "token_bucket" => Kind::TokenBucket,
+            "fixed_window" => Kind::FixedWindow,
+            _ => return None,
+        },
+        rate: whole("rate")?,
+        period_ms: whole("period_ms")?,
+        capacity: whole("capacity")?,
+        max_debt: whole("max_debt")?,
+        initial: whole_or_null("initial")?,
+        offset_ms: whole_or_null("offset_ms")?,
+    };
+    let name = match fields.get("name") {
+        Some(name) => Some(name.text()?.into_owned()),
+        None => None,
+    };
+    Some((name, config))
 }
 
 /// The numbers of limits, as they are stored beside a bucket: what [`stored_limits`] reads.
@@ -74,25 +105,17 @@ pub(super) fn version_of(numbers: &str) -> u64 {
 }
 
 /// [`Config`] with the names that are stored.
-#[derive(Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Serialize)]
 pub(super) struct StoredConfig {
     #[serde(skip_serializing_if = "Option::is_none")]
     name: Option<String>,
-    kind: StoredKind,
+    kind: &'static str,
     rate: u64,
     period_ms: u64,
     capacity: u64,
     max_debt: u64,
     initial: Option<u64>,
     offset_ms: Option<u64>,
-}
-
-#[derive(Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-enum StoredKind {
-    TokenBucket,
-    FixedWindow,
 }
 
 impl StoredConfig {
@@ -103,19 +126,10 @@ impl StoredConfig {
     fn new(name: Option<&str>, limit: &Limit) -> Self {
         let Config { kind, rate, period_ms, capacity, max_debt, initial, offset_ms } = *limit.config();
         let kind = match kind {
-            Kind::TokenBucket => StoredKind::TokenBucket,
-            Kind::FixedWindow => StoredKind::FixedWindow,
+            Kind::TokenBucket => "token_bucket",
+            Kind::FixedWindow => "fixed_window",
         };
         Self { name: name.map(str::to_owned), kind, rate, period_ms, capacity, max_debt, initial, offset_ms }
-    }
-
-    fn config(&self) -> Config {
-        let Self { rate, period_ms, capacity, max_debt, initial, offset_ms, .. } = *self;
-        let kind = match self.kind {
-            StoredKind::TokenBucket => Kind::TokenBucket,
-            StoredKind::FixedWindow => Kind::FixedWindow,
-        };
-        Config { kind, rate, period_ms, capacity, max_debt, initial, offset_ms }
     }
 }
 

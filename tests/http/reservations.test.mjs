@@ -293,17 +293,18 @@ test("open and closed reservations survive kill -9", async () => {
 test("settle and cancel need a reservation's id", async () => {
   const bad = (detail) => problem(400, "bad-request", "Bad request", detail);
   const of = { policy: "keep", key: "ivan" };
+  const notId = (found) => `\`reservation\` must be an id of 1 to 13 hex digits, not ${found}`;
   for (const [verb, more, detail] of [
-    ["settle", { cost: 1 }, "missing field `reservation`: the id in the answer that reserved the tokens"],
-    ["settle", { reservation: "", cost: 1 }, '"" is not a reservation id (13 hex digits)'],
-    ["settle", { reservation: "+1", cost: 1 }, '"+1" is not a reservation id (13 hex digits)'],
-    ["cancel", { reservation: "10000000000000" }, '"10000000000000" is not a reservation id (13 hex digits)'],
+    ["settle", { cost: 1 }, "the field `reservation` is missing: the id in the answer that reserved the tokens"],
+    ["settle", { reservation: "", cost: 1 }, notId('""')],
+    ["settle", { reservation: "+1", cost: 1 }, notId('"+1"')],
+    ["cancel", { reservation: "10000000000000" }, notId('"10000000000000"')],
     [
       "cancel",
       { reservation: "1", cost: 1 },
-      "`cost` is not a field of this endpoint; its fields are policy, key, reservation, snapshot",
+      'the body has no field "cost"; its fields are policy, key, reservation, snapshot',
     ],
-    ["cancel", {}, "missing field `reservation`: the id in the answer that reserved the tokens"],
+    ["cancel", {}, "the field `reservation` is missing: the id in the answer that reserved the tokens"],
   ]) {
     assertAnswer(await tollgate.post(verb, { ...of, ...more }), bad(detail), `${verb} ${JSON.stringify(more)}`);
   }
