@@ -307,7 +307,10 @@ fn carried(mut old: Vec<NamedState>, policy: &Policy, now: i64, phase: u64) -> (
     let states = policy.limits().iter().map(state).collect();
     let full_at = |dormant: &NamedState| dormant.limit.full_at(&dormant.state, now).unwrap_or(i64::MAX);
     old.retain(|dormant| full_at(dormant) > now);
-    old.sort_by_key(|dormant| std::cmp::Reverse(full_at(dormant)));
-    old.truncate(MAX_DORMANT);
+    while old.len() > MAX_DORMANT
+        && let Some((soonest, _)) = old.iter().enumerate().min_by_key(|(_, dormant)| full_at(dormant))
+    {
+        old.remove(soonest);
+    }
     (states, old)
 }

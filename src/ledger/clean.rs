@@ -21,17 +21,15 @@ impl Ledger {
         self.has_alarm = false;
         self.end_holds(now);
         self.end_expired(now, &mut writes);
-        let names: Vec<String> = self.buckets.keys().cloned().collect();
-        for name in names {
-            let has_ended = self.expires_at(&name, now).is_some_and(|at| at <= now);
-            let is_reserved = self.reservations.values().any(|open| open.parts.iter().any(|part| part.policy == name));
-            if has_ended && !is_reserved {
-                match self.buckets.remove(&name) {
-                    Some(Slot::Open(bucket)) if !bucket.has_row() => {}
-                    _ => writes.before_reply.push((format!("{BUCKET}{name}"), None)),
-                }
+        self.buckets.retain(|(name, slot)| {
+            let has_ended = slot.expires_at(now).is_some_and(|at| at <= now);
+            let mut parts = self.reservations.iter().flat_map(|(_, open)| &open.parts);
+            let is_over = has_ended && !parts.any(|part| part.policy == *name);
+            if is_over && slot.has_row() {
+                writes.before_reply.push((format!("{BUCKET}{name}"), None));
             }
-        }
+            !is_over
+        });
         self.replays.close_page();
         self.replays.collect_late_writes(now, &mut writes.before_reply);
         self.collect_writes(now, &mut writes);
@@ -62,21 +60,30 @@ impl Ledger {
         }
     }
 
-    fn expires_at(&self, name: &str, now: i64) -> Option<i64> {
-        match self.buckets.get(name)? {
-            Slot::Stored(row) => row_expires_at(row, now),
-            Slot::Open(bucket) => bucket.expires_at(now),
-        }
-    }
-
     /// When there will be something to delete.
     fn next_alarm(&self, now: i64) -> i64 {
-        let buckets = self.buckets.keys().filter_map(|name| self.expires_at(name, now));
+        let buckets = self.buckets.iter().filter_map(|(_, slot)| slot.expires_at(now));
         // An expired one waits for a bucket that cannot be read: twice as long each time.
         let again = |expires_at: i64| now.saturating_add(now.saturating_sub(expires_at));
-        let reservations = self.reservations.values().map(|open| open.expires_at);
+        let reservations = self.reservations.iter().map(|(_, open)| open.expires_at);
         let reservations = reservations.map(|at| if at > now { at } else { again(at) });
         let first = buckets.chain(reservations).chain(self.replays.expires_at()).min().unwrap_or(i64::MAX);
         first.clamp(now.saturating_add(LINGER_MS), now.saturating_add(LOOK_MS))
+    }
+}
+
+impl Slot {
+    fn expires_at(&self, now: i64) -> Option<i64> {
+        match self {
+            Self::Stored(row) => row_expires_at(row, now),
+            Self::Open(bucket) => bucket.expires_at(now),
+        }
+    }
+
+    const fn has_row(&self) -> bool {
+        match self {
+            Self::Stored(_) => true,
+            Self::Open(bucket) => bucket.has_row(),
+        }
     }
 }

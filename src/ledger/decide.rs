@@ -11,21 +11,19 @@ use crate::protocol::{Decided, LimitAnswer};
 impl Ledger {
     /// Makes sure that the bucket of `policy` is open under it.
     pub(super) fn open(&mut self, policy: &Arc<Policy>, now: i64) -> Result<(), LedgerError> {
-        let bucket = match self.buckets.get_mut(policy.name()) {
-            Some(Slot::Open(bucket)) => {
-                bucket.move_to(policy, now, self.phase);
-                return Ok(());
+        let phase = self.phase;
+        match self.slot_mut(policy.name()) {
+            Some(slot) => slot.open(policy, now, phase),
+            None => {
+                let bucket = Bucket::new(policy, now, phase);
+                self.buckets.push((policy.name().to_owned(), Slot::Open(bucket)));
+                Ok(())
             }
-            Some(Slot::Stored(row)) => Bucket::read(policy, row, now, self.phase)
-                .map_err(|error| LedgerError(format!("the bucket of policy {}: {error}", policy.name())))?,
-            None => Bucket::new(policy, now, self.phase),
-        };
-        self.buckets.insert(policy.name().to_owned(), Slot::Open(bucket));
-        Ok(())
+        }
     }
 
     pub(super) fn bucket(&mut self, policy: &Policy) -> Result<&mut Bucket, LedgerError> {
-        match self.buckets.get_mut(policy.name()) {
+        match self.slot_mut(policy.name()) {
             Some(Slot::Open(bucket)) => Ok(bucket),
             _ => Err(LedgerError(format!("the bucket of policy {} is not open", policy.name()))),
         }
@@ -138,6 +136,20 @@ impl Ledger {
     pub(super) fn decided(&self, now: i64, limits: Vec<LimitAnswer>) -> Decided {
         let open_reservations = self.reservations.len() as u64;
         Decided { now, is_replayed: false, open_reservations, reservation: None, limits }
+    }
+}
+
+impl Slot {
+    fn open(&mut self, policy: &Arc<Policy>, now: i64, phase: u64) -> Result<(), LedgerError> {
+        match self {
+            Self::Open(bucket) => bucket.move_to(policy, now, phase),
+            Self::Stored(row) => {
+                let bucket = Bucket::read(policy, row, now, phase);
+                let error = |error| LedgerError(format!("the bucket of policy {}: {error}", policy.name()));
+                *self = Self::Open(bucket.map_err(error)?);
+            }
+        }
+        Ok(())
     }
 }
 

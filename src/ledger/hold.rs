@@ -12,7 +12,6 @@
 //! Committed, it is undone when every try that has committed it has aborted it: one whose frontend crashed before its
 //! commit never aborts.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::bucket::Need;
@@ -34,12 +33,12 @@ const HOLD_MS: u64 = 10_000;
 #[derive(Debug)]
 pub(super) struct Hold {
     /// The ids of the tries that share it.
-    ids: BTreeSet<u64>,
+    ids: Vec<u64>,
     /// When they were held, or taken.
     since: i64,
     is_committed: bool,
     /// The ids of the tries that have committed it and not aborted since.
-    committed_by: BTreeSet<u64>,
+    committed_by: Vec<u64>,
     request_id: Option<RequestId>,
     parts: Vec<ReservedPart>,
 }
@@ -87,10 +86,10 @@ impl Ledger {
         let parts = ReservedPart::all(asked.iter().map(Arc::as_ref), limits.iter().map(tokens));
         let request_id = request.request_id;
         self.holds.push(Hold {
-            ids: BTreeSet::from([id]),
+            ids: vec![id],
             since: now,
             is_committed: false,
-            committed_by: BTreeSet::new(),
+            committed_by: Vec::new(),
             request_id,
             parts,
         });
@@ -112,7 +111,7 @@ impl Ledger {
         if hold.request_id.map(|id| id.fingerprint) != request_id.map(|id| id.fingerprint) {
             return Ok(Some(ObjectReply::RequestIdReused));
         }
-        hold.ids.insert(id);
+        add(&mut hold.ids, id);
         self.hold_reply(asked, id, true, now).map(Some)
     }
 
@@ -130,9 +129,9 @@ impl Ledger {
         let Some(hold) = self.holds.iter_mut().find(is_meant) else {
             return Ok(None);
         };
-        hold.ids.insert(id);
+        add(&mut hold.ids, id);
         let is_replayed = std::mem::replace(&mut hold.is_committed, true);
-        hold.committed_by.insert(id);
+        add(&mut hold.committed_by, id);
         if !is_replayed {
             hold.since = now;
             let (request_id, parts) = (hold.request_id, hold.parts.clone());
@@ -153,8 +152,8 @@ impl Ledger {
     /// Aborts a hold for this try. It ends when no try needs it any more; if it was committed, the tokens are returned.
     pub(super) fn abort(&mut self, asked: &[Arc<Policy>], id: u64, now: i64) -> Result<ObjectReply, LedgerError> {
         for hold in &mut self.holds {
-            hold.ids.remove(&id);
-            hold.committed_by.remove(&id);
+            hold.ids.retain(|of| *of != id);
+            hold.committed_by.retain(|of| *of != id);
         }
         let ended = self.holds.extract_if(.., |hold| hold.is_aborted()).next();
         let undone = ended.filter(|hold| hold.is_committed);
@@ -191,10 +190,15 @@ impl Ledger {
 
     /// What is held of each limit of `policy`, and when that ends, soonest first.
     pub(super) fn holds_of(&self, policy: &Policy) -> Vec<(i64, Vec<u64>)> {
-        let holds = self.holds.iter().enumerate().filter(|(_, hold)| !hold.is_committed);
-        let holds: BTreeMap<_, _> = holds.map(|(index, hold)| ((hold.since, index), hold)).collect();
-        let parts = holds.values().flat_map(|hold| hold.parts.iter().map(|part| (hold.ends_at(), part)));
-        parts.filter(|(_, part)| part.policy == policy.name()).map(|(at, part)| (at, part.tokens(policy))).collect()
+        let mut held: Vec<(i64, Vec<u64>)> = Vec::new();
+        for hold in self.holds.iter().filter(|hold| !hold.is_committed) {
+            if let Some(part) = hold.parts.iter().find(|part| part.policy == policy.name()) {
+                // Last, unless the clock stepped back.
+                let index = held.partition_point(|(ends_at, _)| *ends_at <= hold.ends_at());
+                held.insert(index, (hold.ends_at(), part.tokens(policy)));
+            }
+        }
+        held
     }
 
     fn hold_reply(
@@ -232,5 +236,11 @@ impl Ledger {
         }
         bucket.need(Need::Spent);
         Ok(())
+    }
+}
+
+fn add(ids: &mut Vec<u64>, id: u64) {
+    if !ids.contains(&id) {
+        ids.push(id);
     }
 }

@@ -62,7 +62,6 @@ mod reserve;
 mod row;
 mod writes;
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use self::bucket::Bucket;
@@ -80,14 +79,14 @@ pub use self::writes::{Background, Writes};
 pub struct Ledger {
     /// Places the windows of limits without an offset; the same for the key always.
     phase: u64,
-    /// By the policy's name.
-    buckets: BTreeMap<String, Slot>,
+    /// By the policy's name. These lists are short, and each request looks at all of them: sorting gains nothing.
+    buckets: Vec<(String, Slot)>,
     /// By their id.
-    reservations: BTreeMap<u64, Reservation>,
+    reservations: Vec<(u64, Reservation)>,
     holds: Vec<Hold>,
     replays: Replays,
     /// Unreadable rows other than those of buckets and replays. They are left alone.
-    unreadable: BTreeSet<String>,
+    unreadable: Vec<String>,
     /// Rows of an earlier version that mean nothing any more. They are deleted when others are written.
     stale_rows: Vec<String>,
     /// Whether an alarm is scheduled.
@@ -121,11 +120,11 @@ impl Ledger {
     pub fn new(rows: impl IntoIterator<Item = (String, Vec<u8>)>, phase: u64) -> Self {
         let mut ledger = Self {
             phase,
-            buckets: BTreeMap::new(),
-            reservations: BTreeMap::new(),
+            buckets: Vec::new(),
+            reservations: Vec::new(),
             holds: Vec::new(),
             replays: Replays::default(),
-            unreadable: BTreeSet::new(),
+            unreadable: Vec::new(),
             stale_rows: Vec::new(),
             has_alarm: false,
             // 0 would tell the runtime that no confirmation is wanted.
@@ -138,7 +137,7 @@ impl Ledger {
             if let Some(policy) = name.strip_prefix(BUCKET) {
                 let stored = StoredRow::read(&row).map(|stored| stored.replays).unwrap_or_default();
                 legacy.extend((!stored.is_empty()).then(|| (policy.to_owned(), stored)));
-                ledger.buckets.insert(policy.to_owned(), Slot::Stored(row));
+                ledger.buckets.push((policy.to_owned(), Slot::Stored(row)));
                 continue;
             }
             if ledger.replays.load(&name, &row) {
@@ -146,15 +145,23 @@ impl Ledger {
             }
             let id = name.strip_prefix(RESERVATION).and_then(|id| u64::from_str_radix(id, 16).ok());
             match id.zip(Reservation::decode(&row)) {
-                Some((id, Stored::Open(reservation))) => _ = ledger.reservations.insert(id, reservation),
+                Some((id, Stored::Open(reservation))) => ledger.reservations.push((id, reservation)),
                 Some((_, Stored::Hold)) => ledger.stale_rows.push(name),
-                None => _ = ledger.unreadable.insert(name),
+                None => ledger.unreadable.push(name),
             }
         }
         for (policy, replays) in legacy {
             ledger.replays.load_legacy(&policy, replays);
         }
         ledger
+    }
+
+    fn slot(&self, policy: &str) -> Option<&Slot> {
+        self.buckets.iter().find(|(name, _)| name == policy).map(|(_, slot)| slot)
+    }
+
+    fn slot_mut(&mut self, policy: &str) -> Option<&mut Slot> {
+        self.buckets.iter_mut().find(|(name, _)| name == policy).map(|(_, slot)| slot)
     }
 }
 

@@ -40,31 +40,40 @@ pub(super) const PAGE: &str = "i:";
 /// Grants and closed reservations, but not refusals: a refused request that is repeated is decided anew.
 #[derive(Debug, Default)]
 pub(super) struct Replays {
-    /// By the moment they were opened; if two are opened at once, the second counts as a millisecond later.
-    pages: BTreeMap<i64, Page>,
+    /// In the order of the moments they were opened; if two are opened at once, the second counts as a millisecond
+    /// later.
+    pages: Vec<Page>,
     /// The page to which replays are added.
     current: Option<i64>,
     /// Where the replays with a request id are.
-    by_request_id: BTreeMap<u128, Place>,
+    by_request_id: Places,
     /// Where the replays of closed reservations are.
-    by_reservation: BTreeMap<u64, Place>,
+    by_reservation: Places,
     /// How many of those have no request id.
     only_closed: usize,
     /// The frontend's own, which do not outlast a crash, oldest first.
-    recent: VecDeque<(i64, u128)>,
-    recent_by_id: BTreeMap<u128, Replay>,
+    recent: VecDeque<Replay>,
+    /// The number of the first of those.
+    first_recent: usize,
+    recent_by_id: Places,
     /// Pages that cannot be read.
     unreadable: Vec<i64>,
 }
 
-#[derive(Clone, Copy, Debug)]
+/// By an id. One type for all of them, because the code of a map is large.
+type Places = BTreeMap<u128, Place>;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Place {
+    /// When the page was opened; 0 for recent replays, which have none.
     page: i64,
+    /// The position in the page, or the number of the recent replay.
     index: usize,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Page {
+    opened_at: i64,
     /// `None` where one was removed early.
     replays: Vec<Option<Replay>>,
     has_row: bool,
@@ -84,9 +93,9 @@ enum Change {
 }
 
 impl Page {
-    fn row(&mut self, opened_at: i64) -> (String, Option<Vec<u8>>) {
+    fn row(&mut self) -> (String, Option<Vec<u8>>) {
         (self.has_row, self.change) = (true, Change::None);
-        (row_name(opened_at), Some(encode_page(self.replays.iter().flatten())))
+        (row_name(self.opened_at), Some(encode_page(self.replays.iter().flatten())))
     }
 }
 
@@ -106,7 +115,7 @@ impl Replays {
             self.index(replay, Place { page: opened_at, index });
         }
         let replays = replays.into_iter().map(Some).collect();
-        self.pages.insert(opened_at, Page { replays, has_row: true, change: Change::None });
+        self.add_page(Page { opened_at, replays, has_row: true, change: Change::None });
         self.current = self.current.max(Some(opened_at));
         true
     }
@@ -127,12 +136,16 @@ impl Replays {
     }
 
     pub(super) fn by_request_id(&self, id: u128, now: i64) -> Option<&Replay> {
-        let recent = || self.recent_by_id.get(&id).filter(|replay| now.abs_diff(replay.decided_at) < RETRY_MS);
+        let recent = || {
+            let Place { index, .. } = self.recent_by_id.get(&id)?;
+            let replay = self.recent.get(index.wrapping_sub(self.first_recent))?;
+            (now.abs_diff(replay.decided_at) < RETRY_MS).then_some(replay)
+        };
         self.by_request_id.get(&id).and_then(|place| self.at(*place, now)).or_else(recent)
     }
 
     pub(super) fn by_reservation(&self, id: u64, now: i64) -> Option<&Replay> {
-        self.by_reservation.get(&id).and_then(|place| self.at(*place, now))
+        self.by_reservation.get(&id.into()).and_then(|place| self.at(*place, now))
     }
 
     /// Whether some replays may be unreadable: then a repetition cannot be told from a new request.
@@ -148,7 +161,7 @@ impl Replays {
             return None;
         }
         let oldest =
-            self.pages.values().flat_map(|page| &page.replays).flatten().find(|replay| replay.request_id.is_some());
+            self.pages.iter().flat_map(|page| &page.replays).flatten().find(|replay| replay.request_id.is_some());
         Some(oldest.map_or(now, |replay| expires_at(replay.decided_at)).max(now.saturating_add(1)))
     }
 
@@ -167,7 +180,7 @@ impl Replays {
     pub(super) fn forget(&mut self, id: u128) {
         self.recent_by_id.remove(&id);
         if let Some(Place { page, index }) = self.by_request_id.remove(&id)
-            && let Some(page) = self.pages.get_mut(&page)
+            && let Some(page) = self.page_mut(page)
             && let Some(replay) = page.replays.get_mut(index)
         {
             *replay = None;
@@ -177,9 +190,8 @@ impl Replays {
 
     /// Adds the rows of pages that must be written before the reply.
     pub(super) fn collect_writes(&mut self, rows: &mut Rows) {
-        for (&opened_at, page) in self.pages.iter_mut().filter(|(_, page)| page.change == Change::Due) {
-            rows.push(page.row(opened_at));
-        }
+        let due = self.pages.iter_mut().filter(|page| page.change == Change::Due);
+        rows.extend(due.map(Page::row));
     }
 
     /// Adds what may wait until something else is written: the deletion of expired pages, and replays that are still
@@ -187,12 +199,12 @@ impl Replays {
     pub(super) fn collect_late_writes(&mut self, now: i64, rows: &mut Rows) {
         self.forget_expired(now);
         let current = self.current;
-        self.pages.retain(|&opened_at, page| {
-            let is_over = page.replays.iter().all(Option::is_none) && current != Some(opened_at);
+        self.pages.retain_mut(|page| {
+            let is_over = page.replays.iter().all(Option::is_none) && current != Some(page.opened_at);
             if is_over && page.has_row {
-                rows.push((row_name(opened_at), None));
+                rows.push((row_name(page.opened_at), None));
             } else if !is_over && page.change == Change::MayWait {
-                rows.push(page.row(opened_at));
+                rows.push(page.row());
             }
             !is_over
         });
@@ -213,7 +225,7 @@ impl Replays {
     /// When the next page can be deleted.
     pub(super) fn expires_at(&self) -> Option<i64> {
         let last = |page: &Page| page.replays.iter().flatten().map(|replay| expires_at(replay.decided_at)).max();
-        let pages = self.pages.values().filter_map(last);
+        let pages = self.pages.iter().filter_map(last);
         pages.chain(self.unreadable.iter().map(|opened_at| page_expires_at(*opened_at))).min()
     }
 
@@ -222,31 +234,56 @@ impl Replays {
     }
 
     fn at(&self, Place { page, index }: Place, now: i64) -> Option<&Replay> {
-        let replay = self.pages.get(&page)?.replays.get(index)?.as_ref()?;
+        let replay = self.page(page)?.replays.get(index)?.as_ref()?;
         (expires_at(replay.decided_at) > now).then_some(replay)
     }
 
     fn push_lasting(&mut self, replay: Replay, now: i64, change: Change) {
-        let is_open = |opened_at: &i64| {
-            let has_room = self.pages.get(opened_at).is_some_and(|page| page.replays.len() < PAGE_LEN);
-            has_room && now.abs_diff(*opened_at) < PAGE_MS
-        };
-        let opened_at = self.current.filter(is_open).unwrap_or_else(|| {
-            let mut opened_at = now;
-            while self.pages.contains_key(&opened_at) || self.unreadable.contains(&opened_at) {
-                opened_at = opened_at.saturating_add(1);
-            }
-            opened_at
-        });
-        self.current = Some(opened_at);
-        let index = self.pages.get(&opened_at).map_or(0, |page| page.replays.len());
-        self.index(&replay, Place { page: opened_at, index });
-        let page = self.pages.entry(opened_at).or_default();
-        page.replays.push(Some(replay));
-        page.change = page.change.max(change);
+        let place = self.next_place(now);
+        self.index(&replay, place);
+        if let Some(page) = self.page_mut(place.page) {
+            page.replays.push(Some(replay));
+            page.change = page.change.max(change);
+        }
         if self.only_closed > MAX_CLOSED {
             self.forget_oldest_closed();
         }
+    }
+
+    /// Where the next replay goes: to a new page if the current one is full or old.
+    fn next_place(&mut self, now: i64) -> Place {
+        if let Some(page) = self.current.and_then(|opened_at| self.page(opened_at))
+            && page.replays.len() < PAGE_LEN
+            && now.abs_diff(page.opened_at) < PAGE_MS
+        {
+            return Place { page: page.opened_at, index: page.replays.len() };
+        }
+        let mut opened_at = now;
+        while self.page(opened_at).is_some() || self.unreadable.contains(&opened_at) {
+            opened_at = opened_at.saturating_add(1);
+        }
+        self.current = Some(opened_at);
+        self.add_page(Page { opened_at, replays: Vec::new(), has_row: false, change: Change::None });
+        Place { page: opened_at, index: 0 }
+    }
+
+    fn add_page(&mut self, page: Page) {
+        let (Ok(position) | Err(position)) = self.position(page.opened_at);
+        self.pages.insert(position, page);
+    }
+
+    fn page(&self, opened_at: i64) -> Option<&Page> {
+        self.pages.get(self.position(opened_at).ok()?)
+    }
+
+    fn page_mut(&mut self, opened_at: i64) -> Option<&mut Page> {
+        let position = self.position(opened_at).ok()?;
+        self.pages.get_mut(position)
+    }
+
+    /// The position of the page that was opened then, or else where it belongs.
+    fn position(&self, opened_at: i64) -> Result<usize, usize> {
+        self.pages.binary_search_by_key(&opened_at, |page| page.opened_at)
     }
 
     fn index(&mut self, replay: &Replay, place: Place) {
@@ -254,27 +291,31 @@ impl Replays {
             self.by_request_id.insert(id, place);
         }
         if let Some(closed) = replay.closed {
-            self.by_reservation.insert(closed.id, place);
+            self.by_reservation.insert(closed.id.into(), place);
             self.only_closed = self.only_closed.saturating_add(usize::from(replay.is_only_closed()));
         }
     }
 
     fn push_recent(&mut self, replay: Replay, id: u128, now: i64) {
-        let is_over = |&(at, _): &(i64, u128)| now.abs_diff(at) >= RETRY_MS;
+        let is_over = |replay: &Replay| now.abs_diff(replay.decided_at) >= RETRY_MS;
         while self.recent.len() >= MAX_RECENT || self.recent.front().is_some_and(is_over) {
-            if let Some((at, id)) = self.recent.pop_front()
-                && self.recent_by_id.get(&id).is_some_and(|replay| replay.decided_at == at)
+            let place = Place { page: 0, index: self.first_recent };
+            if let Some((id, _)) = self.recent.pop_front().and_then(|replay| replay.request_id)
+                && self.recent_by_id.get(&id) == Some(&place)
+            // it may have been used again since
             {
                 self.recent_by_id.remove(&id);
             }
+            self.first_recent = self.first_recent.wrapping_add(1);
         }
-        self.recent.push_back((replay.decided_at, id));
-        self.recent_by_id.insert(id, replay);
+        let index = self.first_recent.wrapping_add(self.recent.len());
+        self.recent.push_back(replay);
+        self.recent_by_id.insert(id, Place { page: 0, index });
     }
 
     /// Forgets replays, oldest page first, up to the first that must be kept.
     fn forget_expired(&mut self, now: i64) {
-        'pages: for (&opened_at, page) in &mut self.pages {
+        'pages: for page in &mut self.pages {
             for (index, slot) in page.replays.iter_mut().enumerate() {
                 let Some(replay) = slot.take_if(|replay| expires_at(replay.decided_at) <= now) else {
                     if slot.is_some() {
@@ -283,14 +324,13 @@ impl Replays {
                     continue;
                 };
                 // The id may have been used again since.
-                let is_this = |place: &Place| (place.page, place.index) == (opened_at, index);
                 if let Some((id, _)) = replay.request_id
-                    && self.by_request_id.get(&id).is_some_and(is_this)
+                    && self.by_request_id.get(&id) == Some(&Place { page: page.opened_at, index })
                 {
                     self.by_request_id.remove(&id);
                 }
                 if let Some(closed) = replay.closed {
-                    self.by_reservation.remove(&closed.id);
+                    self.by_reservation.remove(&closed.id.into());
                     self.only_closed = self.only_closed.saturating_sub(usize::from(replay.is_only_closed()));
                 }
             }
@@ -299,10 +339,10 @@ impl Replays {
 
     /// A replay that also has a request id is kept under that id.
     fn forget_oldest_closed(&mut self) {
-        let mut slots = self.pages.values_mut().flat_map(|page| &mut page.replays);
+        let mut slots = self.pages.iter_mut().flat_map(|page| &mut page.replays);
         let oldest = slots.find_map(|slot| slot.take_if(|replay| replay.is_only_closed()));
         if let Some(closed) = oldest.and_then(|replay| replay.closed) {
-            self.by_reservation.remove(&closed.id);
+            self.by_reservation.remove(&closed.id.into());
             self.only_closed = self.only_closed.saturating_sub(1);
         }
     }

@@ -1,6 +1,5 @@
 //! Tokens taken in advance: opened, settled at their real cost, cancelled, or ended by time.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::decide::tokens;
@@ -44,7 +43,7 @@ impl Ledger {
         let parts = ReservedPart::all(asked.iter().map(Arc::as_ref), limits.iter().map(tokens));
         let reservation = Reservation { opened_at: now, expires_at: reserved.expires_at, end, parts };
         writes.before_reply.push((reservation_row(id), Some(reservation.encode())));
-        self.reservations.insert(id, reservation);
+        self.reservations.push((id, reservation));
         self.remember(asked, request.request_id, now, Some(reserved), &limits);
         Ok(ObjectReply::Decided(Decided { reservation: Some(reserved), ..self.decided(now, limits) }))
     }
@@ -53,7 +52,7 @@ impl Ledger {
     pub(super) fn unused_id(&self, mut random: impl FnMut() -> Option<u64>) -> Result<u64, LedgerError> {
         // A few thousand of 2⁵² ids are in use at most: a second try is extremely rare, and a fourth means that the
         // numbers are not random.
-        let is_used = |id: &u64| self.reservations.contains_key(id) || self.is_held(*id);
+        let is_used = |id: &u64| self.reservations.iter().any(|(of, _)| of == id) || self.is_held(*id);
         let id = (0..4).map_while(|_| random()).map(|id| id & MAX_ID).find(|id| !is_used(id));
         id.ok_or_else(|| LedgerError("no random numbers for a reservation's id".to_owned()))
     }
@@ -178,19 +177,19 @@ impl Ledger {
 
     /// Removes the reservation from the list, if it belongs to these policies.
     fn close(&mut self, asked: &[Arc<Policy>], id: u64, writes: &mut Writes) -> Option<Reservation> {
-        let is_theirs = |open: &mut Reservation| is_of(asked, open.parts.iter().map(|part| part.policy.as_str()));
-        let closed = self.reservations.extract_if(id..=id, |_, open| is_theirs(open)).next();
-        writes.before_reply.extend(closed.is_some().then(|| (reservation_row(id), None)));
-        closed.map(|(_, reservation)| reservation)
+        let is_theirs = |open: &Reservation| is_of(asked, open.parts.iter().map(|part| part.policy.as_str()));
+        let index = self.reservations.iter().position(|(of, open)| *of == id && is_theirs(open))?;
+        writes.before_reply.push((reservation_row(id), None));
+        Some(self.reservations.swap_remove(index).1)
     }
 
     /// Ends the expired reservations. To do so late makes no difference: tokens given back now leave the bucket as if
     /// they had been given back on time.
     pub(super) fn end_expired(&mut self, now: i64, writes: &mut Writes) {
-        let expired = self.reservations.extract_if(.., |_, open| open.expires_at <= now);
+        let expired = self.reservations.extract_if(.., |(_, open)| open.expires_at <= now);
         for (id, reservation) in expired.collect::<Vec<_>>() {
             if reservation.end == End::Refunded && self.refund_unasked(&reservation, now).is_err() {
-                self.reservations.insert(id, reservation); // until its bucket can be read
+                self.reservations.push((id, reservation)); // until its bucket can be read
                 continue;
             }
             writes.before_reply.push((reservation_row(id), None));
@@ -201,7 +200,7 @@ impl Ledger {
     fn refund_unasked(&mut self, reservation: &Reservation, now: i64) -> Result<(), LedgerError> {
         let mut policies = Vec::new();
         for part in &reservation.parts {
-            let policy = match self.buckets.get(&part.policy) {
+            let policy = match self.slot(&part.policy) {
                 Some(Slot::Open(bucket)) => Arc::clone(bucket.policy()),
                 Some(Slot::Stored(row)) => StoredRow::read(row)
                     .and_then(|row| row.policy(&part.policy))
@@ -239,9 +238,9 @@ impl Reservation {
 }
 
 /// Whether these are the names of the policies, in any order.
-fn is_of<'a>(asked: &[Arc<Policy>], names: impl Iterator<Item = &'a str>) -> bool {
-    let asked: BTreeSet<_> = asked.iter().map(|policy| policy.name()).collect();
-    asked == names.collect()
+fn is_of<'a>(asked: &[Arc<Policy>], mut names: impl Iterator<Item = &'a str> + Clone) -> bool {
+    let is_named = |policy: &Arc<Policy>| names.clone().any(|name| name == policy.name());
+    asked.iter().all(is_named) && names.all(|name| asked.iter().any(|policy| policy.name() == name))
 }
 
 /// 52 bits: exact as a JavaScript number.

@@ -46,7 +46,7 @@ impl Writes {
 impl Ledger {
     /// Records that a [`Background`] row is persisted.
     pub fn confirm(&mut self, name: &str, ticket: u32) {
-        if let Some(Slot::Open(bucket)) = name.strip_prefix(BUCKET).and_then(|policy| self.buckets.get_mut(policy)) {
+        if let Some(Slot::Open(bucket)) = name.strip_prefix(BUCKET).and_then(|policy| self.slot_mut(policy)) {
             bucket.confirm(ticket);
         }
     }
