@@ -1,7 +1,5 @@
 //! The decisions of a batch's objects, as one response.
 
-use std::collections::BTreeMap;
-
 use serde::Serialize;
 
 use super::answer::decided;
@@ -21,7 +19,7 @@ impl ResolvedRequest {
     /// # Errors
     /// The problem of a reply that is not a decision; [`Problem::Unavailable`] if none refused and one did not answer.
     pub fn batch_reply(&self, calls: &[(&[usize], Result<ObjectReply, Cause>)]) -> Result<Reply, Problem> {
-        let mut items = BTreeMap::new();
+        let mut items: Vec<_> = self.items.iter().map(|_| None).collect();
         let mut unanswered = None;
         for (indices, reply) in calls {
             let decided = match reply {
@@ -33,17 +31,17 @@ impl ResolvedRequest {
             };
             let mut rest = decided.map_or(&[][..], |decided| &decided.limits);
             for &index in *indices {
-                let Some(item) = self.items.get(index) else { continue };
+                let (Some(item), Some(slot)) = (self.items.get(index), items.get_mut(index)) else { continue };
                 let (own, others) = rest.split_at_checked(item.policy.limits().len()).unwrap_or_default();
                 rest = others;
                 let decision = match decided {
                     Ok(decided) => Ok((item.answers(own)?, decided)),
                     Err(cause) => Err(cause),
                 };
-                _ = items.insert(index, (index, item, decision));
+                *slot = Some((index, item, decision));
             }
         }
-        let items: Vec<_> = items.into_values().collect();
+        let items: Vec<_> = items.into_iter().flatten().collect();
         let response = self.response(&items);
         match unanswered {
             Some(cause) if response.allowed => Err(Problem::Unavailable { cause }),

@@ -10,14 +10,15 @@ use crate::policy::{Policies, Policy};
 #[must_use]
 pub fn policies_asked(own: &Policies, names: &str, definitions: Option<&str>) -> Option<Vec<Arc<Policy>>> {
     let mut definitions = definitions.unwrap_or_default().lines();
-    let asked = names.split(',').map(|name| {
+    let mut asked = Vec::new();
+    for name in names.split(',') {
         let definition = definitions.next();
-        own.by_wire_name(name).cloned().or_else(|| {
-            let defined = Policy::from_definition(definition?).ok()?;
-            (defined.wire_name() == name).then(|| Arc::new(defined))
-        })
-    });
-    asked.collect()
+        asked.push(match own.by_wire_name(name) {
+            Some(policy) => Arc::clone(policy),
+            None => Arc::new(Policy::from_definition(definition?).ok().filter(|policy| policy.wire_name() == name)?),
+        });
+    }
+    Some(asked)
 }
 
 #[cfg(test)]
