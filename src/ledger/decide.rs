@@ -12,14 +12,12 @@ impl Ledger {
     /// Makes sure that the bucket of `policy` is open under it.
     pub(super) fn open(&mut self, policy: &Arc<Policy>, now: i64) -> Result<(), LedgerError> {
         let phase = self.phase;
-        match self.slot_mut(policy.name()) {
-            Some(slot) => slot.open(policy, now, phase),
-            None => {
-                let bucket = Bucket::new(policy, now, phase);
-                self.buckets.push((policy.name().to_owned(), Slot::Open(bucket)));
-                Ok(())
-            }
+        if let Some(slot) = self.slot_mut(policy.name()) {
+            return slot.open(policy, now, phase);
         }
+        let bucket = Bucket::new(policy, now, phase);
+        self.buckets.push((policy.name().to_owned(), Slot::Open(bucket)));
+        Ok(())
     }
 
     pub(super) fn bucket(&mut self, policy: &Policy) -> Result<&mut Bucket, LedgerError> {
