@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 use super::bucket::Need;
 use super::decide::{self, tokens};
-use super::page::Replay;
+use super::page::{Replay, weight};
 use super::replay::grants_of;
 use super::reservation::ReservedPart;
 use super::reserve::MAX_RESERVATIONS;
@@ -56,6 +56,11 @@ impl Hold {
 
     const fn ends_at(&self) -> i64 {
         self.since.saturating_add_unsigned(HOLD_MS)
+    }
+
+    /// That of its replay once it is committed.
+    fn weight(&self) -> usize {
+        weight(self.parts.iter().map(|part| (part.policy.len(), part.limits(), 0)))
     }
 
     fn is_of(&self, request_id: Option<RequestId>) -> bool {
@@ -182,10 +187,12 @@ impl Ledger {
         self.holds.retain(|hold| !hold.is_over(now));
     }
 
-    /// How many lasting request ids are set aside for batches that may still be committed.
-    pub(super) fn expected_request_ids(&self) -> usize {
+    /// How many lasting request ids are set aside for batches that may still be committed, and what they will weigh.
+    pub(super) fn expected_request_ids(&self) -> (usize, usize) {
         let is_lasting = |hold: &&Hold| !hold.is_committed && hold.request_id.is_some_and(|id| id.is_lasting);
-        self.holds.iter().filter(is_lasting).count()
+        let weights = self.holds.iter().filter(is_lasting).map(Hold::weight);
+        weights
+            .fold((0, 0), |(count, sum): (usize, usize), weight| (count.saturating_add(1), sum.saturating_add(weight)))
     }
 
     /// What is held of each limit of `policy`, and when that ends, soonest first.

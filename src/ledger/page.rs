@@ -33,6 +33,11 @@ pub(super) struct Replay {
 }
 
 impl Replay {
+    /// How many it counts as where their number is limited: one for each [`WEIGHT_BYTES`] that it takes in a page.
+    pub(super) fn weight(&self) -> usize {
+        weight(self.grants.iter().map(|Grant { policy, limits, costs }| (policy.len(), limits.len(), costs.len())))
+    }
+
     /// Whether it is known by the reservation that it closed and by nothing else.
     pub(super) const fn is_only_closed(&self) -> bool {
         self.closed.is_some() && self.request_id.is_none()
@@ -65,6 +70,18 @@ pub(super) struct Grant {
     /// For each limit the requested cost, if a reservation was settled at one; else empty.
     pub(super) costs: Vec<u64>,
 }
+
+/// [`Replay::weight`], given for each policy the length of its name and the numbers of its limits and costs.
+pub(super) fn weight(policies: impl Iterator<Item = (usize, usize, usize)>) -> usize {
+    let lens = policies.map(|(name, limits, costs)| [2, name, limits.saturating_mul(16), costs.saturating_mul(8)]);
+    lens.flatten().fold(HEAD_BYTES, usize::saturating_add).div_ceil(WEIGHT_BYTES)
+}
+
+/// As many as the replay of one policy of eight limits takes, with the longest name.
+const WEIGHT_BYTES: usize = 256;
+
+/// What a replay takes at most beside its policies.
+const HEAD_BYTES: usize = 60;
 
 /// The row of a page.
 pub(super) fn encode_page<'a>(replays: impl Iterator<Item = &'a Replay>) -> Vec<u8> {

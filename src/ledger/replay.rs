@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use super::page::{Grant, Replay};
-use super::replays::MAX_REQUEST_IDS;
 use super::reservation::reservation_row;
 use super::{Ledger, LedgerError};
 use crate::limit::Decision;
@@ -70,9 +69,10 @@ impl Ledger {
     /// Refuses a request that could not be remembered, before anything is done.
     pub(super) fn no_room_for(&mut self, request_id: Option<RequestId>, now: i64) -> Option<ObjectReply> {
         request_id.filter(|id| id.is_lasting)?;
-        let retry_at = self.replays.full_until(self.expected_request_ids(), now)?;
-        let retry_after_ms = retry_at.abs_diff(now);
-        Some(ObjectReply::TooManyRequestIds { max: MAX_REQUEST_IDS as u64, retry_after_ms })
+        let (expected, weight) = self.expected_request_ids();
+        let retry_at = self.replays.full_until(weight, now)?;
+        let max = self.replays.request_ids().saturating_add(expected) as u64;
+        Some(ObjectReply::TooManyRequestIds { max, retry_after_ms: retry_at.abs_diff(now) })
     }
 
     pub(super) fn remember(

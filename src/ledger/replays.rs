@@ -13,18 +13,18 @@ use crate::protocol::RequestId;
 /// How long a lasting replay is kept, even across crashes.
 pub const REPLAY_TTL_MS: u64 = 3_600_000;
 
-/// The most lasting request ids: 4 a second for an hour. In memory they take about 4 MB, in storage 1 MB.
-/// Further requests are refused until the oldest is forgotten.
+/// The most lasting request ids: 4 a second for an hour. Large replays count as several, so that they take 4 MB in storage
+/// and 10 in memory at most; usually it is 1 and 4. Further requests are refused until the oldest is forgotten.
 pub const MAX_REQUEST_IDS: usize = 16_384;
 
-/// The most closed reservations kept without a request id. The oldest are evicted first: a request that closes one again
+/// The most closed reservations kept without a request id; large replays count as several. The oldest are evicted first: a request that closes one again
 /// is then told that the reservation does not exist.
 const MAX_CLOSED: usize = 4_096;
 
 /// How long to keep the frontend's own request ids: it retries at once or never.
 const RETRY_MS: u64 = 10_000;
 
-/// The most of those that are kept. The oldest are evicted first.
+/// The most of those that are kept; large replays count as several. The oldest are evicted first.
 const MAX_RECENT: usize = 16_384;
 
 /// Small enough to be written again with each of its replays: 3 KB.
@@ -49,15 +49,42 @@ pub(super) struct Replays {
     by_request_id: Places,
     /// Where the replays of closed reservations are.
     by_reservation: Places,
-    /// How many of those have no request id.
-    only_closed: usize,
+    /// What is in the pages.
+    weights: Weights,
     /// The frontend's own, which do not outlast a crash, oldest first.
     recent: VecDeque<Replay>,
     /// The number of the first of those.
     first_recent: usize,
     recent_by_id: Places,
+    recent_weight: usize,
     /// Pages that cannot be read.
     unreadable: Vec<i64>,
+}
+
+#[derive(Debug, Default)]
+struct Weights {
+    /// Of the replays with a request id.
+    identified: usize,
+    /// Of those without, which all closed a reservation.
+    only_closed: usize,
+}
+
+impl Weights {
+    /// Counts a replay that is added.
+    fn add(&mut self, replay: &Replay) {
+        let weight = self.of_kind(replay);
+        *weight = weight.saturating_add(replay.weight());
+    }
+
+    /// Counts a replay that is removed.
+    fn remove(&mut self, replay: &Replay) {
+        let weight = self.of_kind(replay);
+        *weight = weight.saturating_sub(replay.weight());
+    }
+
+    const fn of_kind(&mut self, replay: &Replay) -> &mut usize {
+        if replay.is_only_closed() { &mut self.only_closed } else { &mut self.identified }
+    }
 }
 
 /// By an id. One type for all of them, because the code of a map is large.
@@ -153,16 +180,30 @@ impl Replays {
         self.unreadable.iter().any(|opened_at| page_expires_at(*opened_at) > now)
     }
 
-    /// When there will be room for another lasting request id, on top of `more` expected ones; `None` if there is room
-    /// now.
+    /// When there will be room for another lasting request id, on top of expected ones that weigh `more`; `None` if there
+    /// is room now.
     pub(super) fn full_until(&mut self, more: usize, now: i64) -> Option<i64> {
         self.forget_expired(now);
-        if self.by_request_id.len().saturating_add(more) < MAX_REQUEST_IDS {
+        let mut weight = self.weights.identified.saturating_add(more);
+        if weight < MAX_REQUEST_IDS {
             return None;
         }
-        let oldest =
-            self.pages.iter().flat_map(|page| &page.replays).flatten().find(|replay| replay.request_id.is_some());
-        Some(oldest.map_or(now, |replay| expires_at(replay.decided_at)).max(now.saturating_add(1)))
+        let mut until = now.saturating_add(1);
+        for replay in
+            self.pages.iter().flat_map(|page| &page.replays).flatten().filter(|replay| !replay.is_only_closed())
+        {
+            until = until.max(expires_at(replay.decided_at));
+            weight = weight.saturating_sub(replay.weight());
+            if weight < MAX_REQUEST_IDS {
+                break;
+            }
+        }
+        Some(until)
+    }
+
+    /// How many lasting request ids are kept.
+    pub(super) fn request_ids(&self) -> usize {
+        self.by_request_id.len()
     }
 
     /// Keeps a replay. `request_id` is that of the request, if it has one.
@@ -181,10 +222,10 @@ impl Replays {
         self.recent_by_id.remove(&id);
         if let Some(Place { page, index }) = self.by_request_id.remove(&id)
             && let Some(page) = self.page_mut(page)
-            && let Some(replay) = page.replays.get_mut(index)
+            && let Some(replay) = page.replays.get_mut(index).and_then(Option::take)
         {
-            *replay = None;
             page.change = Change::Due;
+            self.weights.remove(&replay);
         }
     }
 
@@ -245,9 +286,7 @@ impl Replays {
             page.replays.push(Some(replay));
             page.change = page.change.max(change);
         }
-        if self.only_closed > MAX_CLOSED {
-            self.forget_oldest_closed();
-        }
+        while self.weights.only_closed > MAX_CLOSED && self.forget_oldest_closed() {}
     }
 
     /// Where the next replay goes: to a new page if the current one is full or old.
@@ -292,15 +331,17 @@ impl Replays {
         }
         if let Some(closed) = replay.closed {
             self.by_reservation.insert(closed.id.into(), place);
-            self.only_closed = self.only_closed.saturating_add(usize::from(replay.is_only_closed()));
         }
+        self.weights.add(replay);
     }
 
     fn push_recent(&mut self, replay: Replay, id: u128, now: i64) {
         let is_over = |replay: &Replay| now.abs_diff(replay.decided_at) >= RETRY_MS;
-        while self.recent.len() >= MAX_RECENT || self.recent.front().is_some_and(is_over) {
+        while self.recent_weight >= MAX_RECENT || self.recent.front().is_some_and(is_over) {
+            let Some(oldest) = self.recent.pop_front() else { break };
+            self.recent_weight = self.recent_weight.saturating_sub(oldest.weight());
             let place = Place { page: 0, index: self.first_recent };
-            if let Some((id, _)) = self.recent.pop_front().and_then(|replay| replay.request_id)
+            if let Some((id, _)) = oldest.request_id
                 && self.recent_by_id.get(&id) == Some(&place)
             // it may have been used again since
             {
@@ -309,6 +350,7 @@ impl Replays {
             self.first_recent = self.first_recent.wrapping_add(1);
         }
         let index = self.first_recent.wrapping_add(self.recent.len());
+        self.recent_weight = self.recent_weight.saturating_add(replay.weight());
         self.recent.push_back(replay);
         self.recent_by_id.insert(id, Place { page: 0, index });
     }
@@ -331,20 +373,22 @@ impl Replays {
                 }
                 if let Some(closed) = replay.closed {
                     self.by_reservation.remove(&closed.id.into());
-                    self.only_closed = self.only_closed.saturating_sub(usize::from(replay.is_only_closed()));
                 }
+                self.weights.remove(&replay);
             }
         }
     }
 
-    /// A replay that also has a request id is kept under that id.
-    fn forget_oldest_closed(&mut self) {
+    /// A replay that also has a request id is kept under that id. `false` if there is none without.
+    fn forget_oldest_closed(&mut self) -> bool {
         let mut slots = self.pages.iter_mut().flat_map(|page| &mut page.replays);
         let oldest = slots.find_map(|slot| slot.take_if(|replay| replay.is_only_closed()));
-        if let Some(closed) = oldest.and_then(|replay| replay.closed) {
+        let Some(replay) = oldest else { return false };
+        if let Some(closed) = replay.closed {
             self.by_reservation.remove(&closed.id.into());
-            self.only_closed = self.only_closed.saturating_sub(1);
         }
+        self.weights.remove(&replay);
+        true
     }
 }
 

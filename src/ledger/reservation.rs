@@ -67,6 +67,11 @@ impl ReservedPart {
         policy.limits().iter().map(|limit| self.tokens_of(limit.name())).collect()
     }
 
+    /// How many limits the policy had.
+    pub(super) const fn limits(&self) -> usize {
+        self.tokens.len()
+    }
+
     /// The tokens of the limit of that name.
     pub(super) fn tokens_of(&self, limit: Option<&str>) -> u64 {
         self.tokens.iter().find(|(name, _)| name.as_deref() == limit).map_or(0, |(_, tokens)| *tokens)

@@ -1,5 +1,6 @@
 //! A request that is repeated gets its first answer.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use proptest::prelude::*;
@@ -46,6 +47,68 @@ fn a_refusal_is_not_remembered() {
     world.now += 1_000;
     let granted = world.decided_once(CONSUME, vec![3], 1);
     assert!(granted.decision().is_allow() && !granted.is_replayed);
+}
+
+/// A batch of 16 policies of 8 limits, all names as long as they may be, for one key: its replay counts as 13.
+#[test]
+fn large_replays_count_as_several() {
+    let limits = |p: usize| {
+        let limit = |i: usize| {
+            format!(r#"{{"name":"{:l<64}","rate":1,"period":"1day","capacity":100000}}"#, format!("{p}.{i}"))
+        };
+        (0..8).map(limit).collect::<Vec<_>>().join(",")
+    };
+    let policy = |p: usize| format!(r#""{:p<64}":{{"limits":[{}]}}"#, p, limits(p));
+    let json = format!("{{{}}}", (0..16).map(policy).collect::<Vec<_>>().join(","));
+    let asked: Vec<_> = Policies::parse(&json).unwrap().iter().cloned().collect();
+    let mut ledger = Ledger::new([], 0);
+    let mut rows = BTreeMap::new();
+    let mut ids = 0;
+    let mut ask = |action, request_id, now| {
+        let request = ObjectRequest { action, request_id, costs: vec![vec![1; 8]; 16] };
+        let random = || {
+            ids += 1;
+            Some(ids)
+        };
+        let (reply, writes) = ledger.ask(&asked, &request, now, random).unwrap();
+        rows.extend(writes.before_reply);
+        let pages = rows.iter().filter(|(name, _)| name.starts_with("i:"));
+        (reply, pages.map(|(_, row)| row.as_ref().map_or(0, Vec::len)).sum::<usize>())
+    };
+    let now = |id: u128| START + i64::try_from(id).unwrap();
+
+    let most = (MAX_REQUEST_IDS as u128).div_ceil(13);
+    for id in 0..most {
+        let (reply, _) = ask(CONSUME, Some(request_id(id, 0)), now(id));
+        assert!(decided(reply).decision().is_allow());
+    }
+    let full = |id| ObjectReply::TooManyRequestIds {
+        max: u64::try_from(most).unwrap(),
+        retry_after_ms: HOUR_MS.abs_diff(now(id) - START),
+    };
+    let (reply, bytes) = ask(CONSUME, Some(request_id(most, 0)), now(most));
+    assert_eq!(reply, full(most));
+    assert!((3 << 20..4 << 20).contains(&bytes), "{bytes} bytes are stored");
+    for action in [Action::Take(Verb::Refund), Action::Hold(5)] {
+        assert_eq!(ask(action, Some(request_id(most, 0)), now(most)).0, full(most));
+    }
+    let (reply, _) = ask(CONSUME, Some(request_id(most, 0)), START + HOUR_MS - 1);
+    assert_eq!(reply, full(u128::from(HOUR_MS.unsigned_abs()) - 1));
+    let (reply, _) = ask(CONSUME, Some(request_id(most, 0)), START + HOUR_MS);
+    assert!(decided(reply).decision().is_allow(), "when the oldest is forgotten");
+
+    // Closed reservations are pushed out sooner, too.
+    let later = START + 3 * HOUR_MS;
+    let reserve = Action::Reserve(Verb::Reserve { max_wait_ms: Some(0) });
+    let closed: Vec<_> = (0..=4_096 / 17)
+        .map(|_| {
+            let reserved = decided(ask(reserve, None, later).0).reservation.unwrap();
+            decided(ask(Action::Settle(reserved.id), None, later).0);
+            Action::Settle(reserved.id)
+        })
+        .collect();
+    assert_eq!(ask(closed[0], None, later).0, ObjectReply::NoReservation);
+    assert!(decided(ask(closed[1], None, later).0).is_replayed);
 }
 
 /// 50 000 requests, 4 a second, each repeated right away, with a crash now and then: every one is charged once.
