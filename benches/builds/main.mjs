@@ -1,0 +1,76 @@
+// CPU time per request in several builds of the Worker, side by side: what their Rust and its bindings take, without a
+// runtime. A frontend and an object call each other directly.
+//   scripts/build-worker && cp -r build/worker build/worker-before, then the other, then:
+//   node benches/builds/main.mjs build/worker-before build/worker
+import { readFileSync } from "node:fs";
+import { registerHooks } from "node:module";
+import { pathToFileURL } from "node:url";
+
+const ROUNDS = 400;
+const REQUESTS = 100;
+
+// The Worker imports its wasm as a module, which Node does otherwise.
+registerHooks({
+  load(url, context, next) {
+    if (!url.endsWith(".wasm")) return next(url, context);
+    const bytes = JSON.stringify(readFileSync(new URL(url)).toString("base64"));
+    const source = `export default new WebAssembly.Module(Buffer.from(${bytes}, "base64"));`;
+    return { format: "module", source, shortCircuit: true };
+  },
+});
+
+const SECRET = "0123456789abcdef0123";
+const POLICIES = {
+  api: { rate: 1_000_000, period: "1s", capacity: 100_000_000 },
+  none: { rate: 1, period: "1h" },
+};
+const item = (policy) => ({ policy, key: "alice@example.com", cost: 1 });
+const ASKED = {
+  grant: ["consume", item("api")],
+  refusal: ["consume", item("none")],
+  "batch of two": ["batch", { requests: [item("api"), item("none")] }],
+};
+
+const builds = await Promise.all(process.argv.slice(2).map(load));
+if (builds.length === 0) throw new Error("name one folder or more that scripts/build-worker has made");
+for (const [name, [path, asked]] of Object.entries(ASKED)) {
+  const body = new TextEncoder().encode(JSON.stringify(asked));
+  const times = builds.map(() => []);
+  for (let round = 0; round < ROUNDS; round++) {
+    for (const [index, ask] of builds.entries()) {
+      const began = process.hrtime.bigint();
+      for (let n = 0; n < REQUESTS; n++) ask(path, body);
+      times[index].push(Number(process.hrtime.bigint() - began) / REQUESTS / 1000);
+    }
+  }
+  // The first quarter warms up. The best decile is the least disturbed by others on the machine.
+  const best = times.map((each) => each.slice(ROUNDS / 4).sort((a, b) => a - b)[Math.floor(ROUNDS * 0.075)]);
+  console.log(name.padEnd(14), best.map((us) => `${us.toFixed(2)} us, ${(us / best[0]).toFixed(2)}`).join(" | "));
+}
+
+async function load(folder) {
+  const { Frontend, KeyObject } = await import(new URL("rust/index.js", `${pathToFileURL(folder)}/`));
+  const env = { POLICIES, TOLLGATE_TOKEN: SECRET, TOLLGATE_KEY_SECRET: SECRET };
+  const nothing = () => {};
+  const host = new Proxy({ rows: () => [] }, { get: (own, name) => own[name] ?? nothing });
+  const frontend = new Frontend(env);
+  const object = new KeyObject("ab".repeat(32), env, host);
+  const ask = (path, body) => {
+    const url = `http://localhost/v1/${path}`;
+    frontend.head("POST", url, `Bearer ${SECRET}`, "application/json", null, String(body.length));
+    const call = frontend.ask(url, null, body, Date.now());
+    for (let index = call.next(Date.now()); index !== undefined; index = call.next(Date.now())) {
+      call.name(index);
+      call.wait_ms(index);
+      call.answered(index, object.decide(call.policies(index), call.request(index), call.definitions(index)));
+    }
+    const reply = call.reply();
+    call.free();
+    return reply;
+  };
+  const { log } = console;
+  console.log = nothing; // the first request reads the settings and logs the policies
+  ask("consume", new TextEncoder().encode(JSON.stringify(item("none"))));
+  console.log = log;
+  return ask;
+}
