@@ -63,7 +63,7 @@ describe("tree shaking", () => {
   const part = `
     import { Bucket } from "tollgate";
     const bucket = new Bucket(0, { rate: 3, periodMs: 1000 });
-    bucket.consume(0, 3);
+    bucket.tryConsume(0, 3);
     console.log(bucket.peek(0).retryAt);
   `;
   const whole = `

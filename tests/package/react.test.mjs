@@ -160,7 +160,7 @@ for (const strict of [false, true]) {
         };
         await show({ limiter });
         note();
-        for (let i = 0; i < 4; i++) limiter.consume();
+        for (let i = 0; i < 4; i++) limiter.tryConsume();
         await rendered();
         note();
         for (const moment of [333, 334, 999, 1000, 2000]) {
@@ -194,7 +194,7 @@ for (const strict of [false, true]) {
           limiter = limited(clock),
           { log, show, end } = scene({ limiter, cost: 1 }, { strict });
         await show({ limiter, cost: 1 });
-        limiter.consume(2);
+        limiter.tryConsume(2);
         await rendered();
         await show({ limiter, cost: 2 });
         await clock.to(334, rendered);
@@ -228,14 +228,14 @@ for (const strict of [false, true]) {
           timers.push(clock.timers.size);
         };
         await show({ limiter: first });
-        first.consume(3);
+        first.tryConsume(3);
         await rendered();
         note();
         await show({ limiter: second });
         note();
-        first.consume();
+        first.tryConsume();
         await clock.to(334, rendered);
-        second.consume(5);
+        second.tryConsume(5);
         await rendered();
         note();
         await end();
@@ -288,7 +288,7 @@ for (const strict of [false, true]) {
           ];
         const { log, show, end } = scene(both, { strict });
         await show(both);
-        limiter.consume(2);
+        limiter.tryConsume(2);
         await rendered();
         await clock.to(1000, rendered);
         await show(both.slice(0, 1));
@@ -311,29 +311,7 @@ for (const strict of [false, true]) {
       assert.deepEqual(left, [1, 0, 0]);
     });
 
-    test("consume defaults to the hook's cost and stays the same function", async () => {
-      const outcome = await page.evaluate(async (strict) => {
-        const limiter = limited(fakeClock()),
-          shown = scene({ limiter, cost: 2 }, { strict });
-        await shown.show({ limiter, cost: 2 });
-        const { consume } = shown.limit;
-        const got = [consume(), consume(), consume(1)].map(({ allowed, tokens }) => [allowed, tokens]);
-        await rendered();
-        const outcome = { got, same: consume === shown.limit.consume };
-        await shown.end();
-        return outcome;
-      }, strict);
-      assert.deepEqual(outcome, {
-        got: [
-          [true, 2],
-          [false, undefined],
-          [true, 1],
-        ],
-        same: true,
-      });
-    });
-
-    test("with a SharedLimiter, consume returns a promise, and what another instance takes is shown", async () => {
+    test("with a SharedLimiter, what another instance takes is shown", async () => {
       const outcome = await page.evaluate(async (strict) => {
         const limits = { rate: 0, periodMs: 1000, capacity: 3 },
           name = `react ${strict}`;
@@ -347,16 +325,14 @@ for (const strict of [false, true]) {
           while (shown.element.textContent !== text) await rendered();
           texts.push(text);
         };
-        const promise = shown.limit.consume();
-        const { allowed } = await promise;
+        const allowed = await limiter.tryConsume();
         await until("true 2 0");
-        await other.consume(2);
+        await other.tryConsume(2);
         await until("false 0 Infinity");
         await shown.end();
-        return { isPromise: promise instanceof Promise, allowed, texts };
+        return { allowed, texts };
       }, strict);
       assert.deepEqual(outcome, {
-        isPromise: true,
         allowed: true,
         texts: ["true 3 0", "true 2 0", "false 0 Infinity"],
       });
@@ -382,7 +358,7 @@ for (const strict of [false, true]) {
           };
           await shown.end();
           const spent = limited(fakeClock());
-          spent.consume(3);
+          spent.tryConsume(3);
           const later = scene({ limiter: spent }, { strict, html });
           await rendered();
           Object.assign(outcome, {
@@ -408,8 +384,8 @@ describe("without React", () => {
     assert.deepEqual(get(), { ok: true, remaining: 3, readyAt: 0 });
     assert.equal(get(), get());
     const end = subscribe(() => seen.push([clock.now(), get()]));
-    limiter.consume(3);
-    limiter.consume();
+    limiter.tryConsume(3);
+    limiter.tryConsume();
     assert.equal(clock.timers.size, 1);
     await clock.to(2000);
     assert.deepEqual(seen, [
@@ -417,11 +393,11 @@ describe("without React", () => {
       [667, { ok: true, remaining: 2, readyAt: 0 }],
       [1000, { ok: true, remaining: 3, readyAt: 0 }],
     ]);
-    limiter.consume(3);
+    limiter.tryConsume(3);
     end();
     end();
     assert.equal(clock.timers.size, 0);
-    limiter.consume();
+    limiter.tryConsume();
     await clock.to(3000);
     assert.equal(seen.length, 4);
     assert.deepEqual(get(), { ok: true, remaining: 3, readyAt: 0 }); // also without listeners
@@ -441,7 +417,7 @@ describe("without React", () => {
       store.get();
       store.subscribe(() => seen.push(store.get().ok));
       for (let i = 0; i < 20; i++) {
-        limiter.consume(limiter.remaining());
+        limiter.tryConsume(limiter.remaining());
         const { readyAt } = store.get();
         await clock.to(readyAt - 1);
         assert.equal(store.get().ok, false);
@@ -463,9 +439,9 @@ describe("without React", () => {
     const seen = [];
     const one = () => seen.push("one");
     const ends = [store.subscribe(one), store.subscribe(one), store.subscribe(() => ends[1]())];
-    limiter.consume();
+    limiter.tryConsume();
     assert.deepEqual(seen, ["one", "one"]);
-    limiter.consume();
+    limiter.tryConsume();
     assert.deepEqual(seen, ["one", "one", "one"]);
     for (const end of ends) end();
     assert.equal(clock.timers.size, 0);

@@ -31,7 +31,7 @@ test("without listeners it follows time, and is the same object until it changes
   const full = store.get();
   assert.deepEqual(full, { ok: true, remaining: 2, readyAt: 0 });
   assert.equal(store.get(), full);
-  limiter.consume(2);
+  limiter.tryConsume(2);
   const empty = store.get();
   assert.deepEqual(empty, { ok: false, remaining: 0, readyAt: START + 1000 });
   await clock.advance(999);
@@ -48,7 +48,7 @@ test("listeners are called when it is ready and when it is full, and nothing run
   store.get();
   listen();
   assert.deepEqual([calls, clock.timers], [[], []], "the limiter is full, so there is no timer");
-  limiter.consume(5);
+  limiter.tryConsume(5);
   assert.deepEqual(clock.timers, [START + 2000]);
   await clock.to(START + 1999);
   assert.deepEqual(clock.timers, [START + 2000]);
@@ -70,12 +70,12 @@ test("listeners are called once for each change of the answer, and for nothing e
   // biome-ignore format: a table
   const table = [
     // what happens                             remaining, ready after
-    [() => limiter.consume(1),                  2, 0],
-    [() => limiter.consume(0),                  undefined],
-    [() => limiter.consume(3),                  undefined], // refused
+    [() => limiter.tryConsume(1),                  2, 0],
+    [() => limiter.tryConsume(0),                  undefined],
+    [() => limiter.tryConsume(3),                  undefined], // refused
     [() => limiter.peek(3),                     undefined],
-    [() => limiter.consume(2),                  0, 1000],
-    [() => limiter.consume(1),                  undefined],
+    [() => limiter.tryConsume(2),                  0, 1000],
+    [() => limiter.tryConsume(1),                  undefined],
     [() => limiter.charge(1),                   0, 2000],
     [() => limiter.refund(2),                   1, 0],
     [() => limiter.refund(0),                   undefined],
@@ -129,13 +129,13 @@ test("a cost that is never ready has no timer", () => {
   }
   const { clock, limiter, store, listen } = make({ rate: 0, periodMs: 1000, capacity: 3 });
   listen();
-  limiter.consume(1);
+  limiter.tryConsume(1);
   assert.deepEqual([store.get().ok, clock.timers], [true, []], "a limit that never refills is never full again");
 });
 
 test("without listeners there is no timer, and a new listener starts one", async () => {
   const { clock, limiter, store, counted, calls, listen } = make({ rate: 1, periodMs: 1000 });
-  limiter.consume();
+  limiter.tryConsume();
   const offs = [listen(), listen(), listen()];
   assert.deepEqual([counted.listeners, clock.timers], [1, [START + 1000]]);
   offs[0]();
@@ -149,7 +149,7 @@ test("without listeners there is no timer, and a new listener starts one", async
   calls.length = 0;
   await clock.to(START + 500);
   limiter.refund(1);
-  limiter.consume(1);
+  limiter.tryConsume(1);
   assert.deepEqual(calls, []);
   await clock.to(START + 800);
   const off = listen();
@@ -166,13 +166,13 @@ test("a function added twice is called twice, and removed once at a time", () =>
   let calls = 0;
   const listener = () => (calls += 1);
   const offs = [store.subscribe(listener), store.subscribe(listener)];
-  limiter.consume();
+  limiter.tryConsume();
   assert.equal(calls, 2);
   offs[0]();
-  limiter.consume();
+  limiter.tryConsume();
   assert.equal(calls, 3);
   offs[1]();
-  limiter.consume();
+  limiter.tryConsume();
   assert.equal(calls, 3);
 });
 
@@ -188,9 +188,9 @@ test("a listener may add and remove listeners", async () => {
       inner();
     });
   });
-  limiter.consume();
-  limiter.consume();
-  limiter.consume();
+  limiter.tryConsume();
+  limiter.tryConsume();
+  limiter.tryConsume();
   await clock.toTheEnd();
   assert.ok(calls.includes("outer") && calls.includes("inner"), `${calls}`);
   assert.deepEqual([calls.filter((who) => who === "outer").length, counted.listeners, clock.timers], [1, 0, []]);
@@ -201,7 +201,7 @@ test("a change before the first listener is not reported", () => {
   let calls = 0;
   store.subscribe(() => (calls += 1));
   assert.equal(calls, 0, "get was not called");
-  limiter.consume();
+  limiter.tryConsume();
   assert.equal(calls, 1);
 });
 
@@ -222,7 +222,7 @@ test("watches a cost by names", async () => {
     { a: 1, b: 3 },
   );
   listen();
-  limiter.consume(5);
+  limiter.tryConsume(5);
   assert.deepEqual([store.get(), clock.timers], [{ ok: false, remaining: 0, readyAt: START + 1500 }, [START + 1500]]);
   await clock.to(START + 1500);
   assert.deepEqual([store.get(), clock.timers], [{ ok: true, remaining: 1, readyAt: 0 }, [START + 5000]]);
@@ -240,7 +240,7 @@ law(
     const off = listen();
     for (let step = 0; step < 40; step++) {
       const what = below(6);
-      if (what === 0) limiter.consume(below(4));
+      if (what === 0) limiter.tryConsume(below(4));
       if (what === 1) limiter.acquire({ cost: below(4), maxWaitMs: below(500) }).catch(() => {});
       if (what === 2) limiter.charge(below(3));
       if (what === 3) limiter.refund(below(3));

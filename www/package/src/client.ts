@@ -19,7 +19,7 @@ export interface ClientOptions {
 export interface Request {
   readonly policy: string;
   readonly key: string;
-  readonly cost?: Cost;
+  readonly cost?: Cost<string>;
   readonly mode?: "take" | "reserve" | "borrow" | "up_to";
   readonly max_wait_ms?: number;
   readonly snapshot?: boolean;

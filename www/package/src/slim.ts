@@ -1,5 +1,14 @@
 // The whole package without its WebAssembly.
-export { Bucket, type Decision, type Grant, type Limit, type Refusal, type Snapshot, type Verb } from "./bucket.js";
+export {
+  Bucket,
+  type DecideOptions,
+  type Decision,
+  type Grant,
+  type Limit,
+  type Refusal,
+  type Snapshot,
+  type Verb,
+} from "./bucket.js";
 export { Budget, type Cost } from "./budget.js";
 export * from "./client.js";
 export { type Clock, makeClock, systemClock } from "./clock.js";

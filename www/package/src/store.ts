@@ -4,11 +4,11 @@ import type { Cost } from "./budget.js";
 import type { Clock } from "./clock.js";
 
 /** Anything that can be watched: a `Limiter`, a `SharedLimiter` or a `Twin`. */
-export interface Watchable {
+export interface Watchable<Name extends string = string> {
   readonly clock: Clock;
   /** Absent where only a server knows them. */
-  readonly limits?: readonly Limit[];
-  peek(cost?: Cost): Decision;
+  readonly limits?: readonly Limit<Name>[];
+  peek(cost?: Cost<Name>): Decision;
   remaining(): number;
   fullAt(): number;
   on(listener: () => void): () => void;
@@ -40,7 +40,7 @@ export interface Store {
  * store.subscribe(() => { button.disabled = !store.get().ok; });
  * ```
  */
-export function watch(limiter: Watchable, cost?: Cost): Store {
+export function watch<Name extends string = never>(limiter: Watchable<Name>, cost?: Cost<Name>): Store {
   const listeners = new Set<() => void>();
   let standing: Standing | undefined;
   let off = () => {};

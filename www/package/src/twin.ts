@@ -50,7 +50,7 @@ export class Twin extends Emitter<void> {
   /** Requests, in the order sent, that are not yet in the state that the server reported last. */
   readonly #inFlight = new Set<Call>();
   /** The server's budget, as if the server used the local clock and received each request when it was sent. */
-  #budget: Budget | undefined;
+  #budget: Budget<string> | undefined;
   /** The state that the server reported last, and its moment, both by the local clock. */
   #reported: readonly Snapshot[] = [];
   #reportedAt = -Infinity;
@@ -75,13 +75,15 @@ export class Twin extends Emitter<void> {
    * Returns the answer that the server is expected to give. Granted, where the twin does not know: before the first
    * response, `trustMs` after the last request, and for a cost that does not fit the limits it knows.
    */
-  peek(cost: Cost = 1): Decision {
+  peek(cost: Cost<string> = 1): Decision {
     const sentAt = this.clock.now();
     return (
-      (sentAt - this.#sentAt < this.#trustMs && this.#decide({ cost, sentAt }, false)) || {
+      (sentAt - this.#sentAt < this.#trustMs && this.#decide({ cost, sentAt }, "peek")) || {
         allowed: true,
         tokens: 0,
         readyAt: sentAt,
+        remaining: this.remaining(),
+        retryAfterMs: 0,
       }
     );
   }
@@ -100,19 +102,22 @@ export class Twin extends Emitter<void> {
    * Asks the server for `cost` tokens. If the server is expected to refuse, returns that answer without asking. With an
    * idempotency key it always asks, because the server may have granted the same request before.
    */
-  async consume(cost: Cost = 1, options?: CallOptions): Promise<Granted | Degraded | Refused | Problem | Predicted> {
+  async consume(
+    cost: Cost<string> = 1,
+    options?: CallOptions,
+  ): Promise<Granted | Degraded | Refused | Problem | Predicted> {
     const decision = this.peek(cost);
     if (!decision.allowed && !options?.idempotencyKey) {
-      return { ...decision, status: 429, retry_after_ms: decision.retryAt - this.clock.now(), predicted: true };
+      return { ...decision, status: 429, retry_after_ms: decision.retryAfterMs, predicted: true };
     }
     return this.#send(cost, () => this.#client.consume({ ...this.#request, cost }, options));
   }
 
-  async #send<Answer extends Report>(cost: Cost, send: () => Promise<Answer>): Promise<Answer> {
+  async #send<Answer extends Report>(cost: Cost<string>, send: () => Promise<Answer>): Promise<Answer> {
     this.#sentAt = this.clock.now();
     const call = { cost, sentAt: this.#sentAt };
     this.#inFlight.add(call);
-    this.#decide(call, true);
+    this.#decide(call);
     this.emit();
     try {
       const answer = await send();
@@ -154,13 +159,13 @@ export class Twin extends Emitter<void> {
     } else if (status === 200 || status >= 500) return; // perhaps taken: debited until the server reports its state
     inFlight.delete(call);
     this.#budget?.restore(this.#reported);
-    for (const other of inFlight) this.#decide(other, true);
+    for (const other of inFlight) this.#decide(other);
     this.emit();
   }
 
-  #decide({ cost, sentAt }: Call, apply: boolean): Decision | undefined {
+  #decide({ cost, sentAt }: Call, method: "decide" | "peek" = "decide"): Decision | undefined {
     try {
-      return this.#budget?.decide(sentAt, cost, "consume", 0, apply);
+      return this.#budget?.[method](sentAt, { cost });
     } catch {
       return undefined; // the cost is not one for these limits: the policy may have others by now
     }
@@ -169,7 +174,7 @@ export class Twin extends Emitter<void> {
 
 /** A request. */
 interface Call {
-  readonly cost: Cost;
+  readonly cost: Cost<string>;
   readonly sentAt: number;
 }
 

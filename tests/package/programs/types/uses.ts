@@ -12,6 +12,7 @@ import {
   type Clock,
   type CoreSource,
   type Cost,
+  type DecideOptions,
   type Decision,
   type Degraded,
   type Grant,
@@ -51,10 +52,10 @@ import {
   type Watchable,
   watch,
 } from "tollgate";
-import { type RateLimit, useRateLimit } from "tollgate/react";
+import { useRateLimit } from "tollgate/react";
 import { Bucket as SlimBucket, init as slimInit } from "tollgate/slim";
 
-const limit: Limit = {
+const limit: Limit<"day"> = {
   kind: "fixed_window",
   name: "day",
   rate: 10,
@@ -65,15 +66,17 @@ const limit: Limit = {
   offsetMs: 3_600_000,
 };
 const verb: Verb = "reserve";
-const cost: Cost = { day: 2 };
+const cost: Cost<"day"> = { day: 2 };
 
 // One limit, with time as an argument. slim has the same types.
 const bucket: Bucket = new SlimBucket(0, limit);
-const allowed: boolean = bucket.consume(0) && bucket.consume(0, 2);
-const decision: Decision = bucket.decide(0, 1, verb, 1000, false);
+const allowed: boolean = bucket.tryConsume(0) && bucket.tryConsume(0, 2);
+const asking: DecideOptions = { cost: 1, verb, maxWaitMs: 1000 };
+const decision: Decision = Math.random() < 0.5 ? bucket.peek(0, asking) : bucket.decide(0, asking);
+const both: number[] = [decision.remaining, decision.retryAfterMs];
 if (decision.allowed) {
   const grant: Grant = decision;
-  const numbers: number[] = [grant.tokens, grant.readyAt];
+  const numbers: [number, number, 0] = [grant.tokens, grant.readyAt, grant.retryAfterMs];
   void numbers;
 } else {
   const refusal: Refusal = decision;
@@ -86,7 +89,11 @@ const left: number = bucket.remaining(0) - bucket.owed(0) + bucket.fullAt(0);
 
 // Several limits.
 const budget = new Budget(0, [limit, { name: "burst", rate: 1, periodMs: 1 }] as const);
-const both: Decision = budget.decide(0, { day: 1, burst: 2 }, "borrow");
+const taken: boolean = budget.tryConsume(0, { burst: 2, day: 1 });
+const borrowed: Decision = budget.decide(0, { cost: { day: 1, burst: 2 }, verb: "borrow" });
+const free: Budget = new Budget(0, { rate: 1, periodMs: 1 });
+const unknown: Budget<string> = new Budget(0, JSON.parse("[]") as Limit[]);
+void [free.decide(0, { cost: 1 }), unknown.peek(0, { cost: { any: 1 } })];
 budget.restore(budget.save(0));
 
 // A clock and a queue.
@@ -99,10 +106,12 @@ const options: LimiterOptions = {
   maxQueue: 10,
   overflow: "drop_oldest",
 };
-const limiter = new Limiter([limit], options);
-const asked: AcquireOptions = { cost, signal: AbortSignal.timeout(1000), maxWaitMs: 1000, priority: 1 };
-const admitted: Promise<Decision> = limiter.acquire(asked);
-const off: () => void = limiter.on((event: LimiterEvent) => {
+const limiter: Limiter<"day"> = new Limiter([limit], options);
+const asked: AcquireOptions<"day"> = { cost, signal: AbortSignal.timeout(1000), maxWaitMs: 1000, priority: 1 };
+const admitted: Promise<Grant> = limiter.acquire(asked);
+void [limiter.decide({ cost: { day: 1 }, maxWaitMs: 0 }), limiter.reserve({ cost, maxWaitMs: 10 }), limiter.peek(cost)];
+limiter.charge({ day: 1 });
+const off: () => void = limiter.on((event: LimiterEvent<"day">) => {
   switch (event.type) {
     case "allow":
       return void event.decision.allowed;
@@ -128,13 +137,15 @@ const unwrapped: () => Promise<number> = limiter.throttle(async () => 1);
 // All tabs.
 const shared = new SharedLimiter("search", limit, options);
 const ready: Promise<void> = shared.ready;
-const consumed: Promise<Decision> = shared.consume(2);
+const consumed: Promise<boolean> = shared.tryConsume({ day: 2 });
+const decided: Promise<Decision> = shared.decide({ cost: 2, verb: "borrow" });
+const reserved: Promise<Decision> = shared.reserve({ cost });
 
 // A fetch.
-const pausable: Pausable = Math.random() < 0.5 ? limiter : shared;
-const fetching: LimitFetchOptions = {
+const pausable: Pausable<"day"> = Math.random() < 0.5 ? limiter : shared;
+const fetching: LimitFetchOptions<"day"> = {
   fetch,
-  cost: ({ method, url }) => (method === "POST" ? 2 : url.length),
+  cost: ({ method, url }) => (method === "POST" ? { day: 2 } : url.length),
   retries: 1,
   jitterMs: 0,
   priority: 2,
@@ -174,12 +185,12 @@ async function predicted(): Promise<boolean> {
 // User interfaces.
 const watchables: Watchable[] = [limiter, shared, twin];
 const store: Store = watch(watchables[0]!, 2);
+const named: Watchable<"day"> = shared;
+void [watch(named, cost), watch(limiter, { day: 1 }), watch(twin, { requests: 1 })];
 const standing: Standing = store.get();
 function Button(): boolean {
-  const hooked: RateLimit<Decision> = useRateLimit(limiter, { cost });
-  const later: RateLimit<Promise<Decision>> = useRateLimit(shared);
-  void later.consume().then((decision) => decision.allowed);
-  return hooked.ok && hooked.consume().allowed;
+  const hooked: Standing = useRateLimit(limiter, { cost });
+  return hooked.ok && useRateLimit(shared).ok && useRateLimit(twin, { cost: { requests: 1 } }).ok;
 }
 
 // The core and errors.
@@ -198,14 +209,18 @@ export {
   allowed,
   ask,
   Button,
+  borrowed,
   both,
   consumed,
+  decided,
   left,
   limited,
   off,
   predicted,
   ready,
+  reserved,
   standing,
+  taken,
   throttled,
   unwrapped,
 };
