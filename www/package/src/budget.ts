@@ -1,5 +1,13 @@
 // Several limits for one key: all grant, or nothing is taken.
-import { Bucket, type DecideOptions, type Decision, type Limit, type Snapshot, snapshotMismatched } from "./bucket.js";
+import {
+  Bucket,
+  type DecideOptions,
+  type Decision,
+  type Limit,
+  type Refusal,
+  type Snapshot,
+  snapshotMismatched,
+} from "./bucket.js";
 import { checkWhole } from "./errors.js";
 
 /** How many tokens to ask for: one number for all limits, or, where they have names, one for each. */
@@ -71,6 +79,11 @@ export class Budget<Name extends string = never> {
   /** How many whole tokens every limit has. */
   remaining(now: number): number {
     return Math.min(...this.#buckets.map((bucket) => bucket.remaining(now)));
+  }
+
+  /** The next moment at which every limit has one more; `Infinity` if none comes. */
+  nextTokenAt(now: number): number {
+    return (this.peek(now, { cost: this.remaining(now) + 1 }) as Refusal).retryAt;
   }
 
   /**

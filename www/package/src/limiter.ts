@@ -104,6 +104,11 @@ export class Limiter<Name extends string = never> extends Queue<Name> {
     return this.#budget.remaining(this.clock.now());
   }
 
+  /** The next moment at which there is one more; `Infinity` if none comes. */
+  nextTokenAt(): number {
+    return this.#budget.nextTokenAt(this.clock.now());
+  }
+
   /** The first moment at which all limits are full if nothing is taken; `Infinity` if they never are. */
   fullAt(): number {
     return this.#budget.fullAt(this.clock.now());

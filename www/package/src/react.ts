@@ -4,9 +4,9 @@ import type { Cost } from "./budget.js";
 import { type Standing, type Watchable, watch } from "./store.js";
 
 /**
- * Returns the state of a limit, and renders again when that changes: when tokens are taken or given back, and exactly
- * at `readyAt`. It does not poll. On a server, and during hydration, it shows the limit as unused, so that both render
- * the same.
+ * Returns the state of a limit, and renders again when that changes: when tokens are taken or given back, as each comes
+ * back, and exactly at `readyAt`. It does not poll. On a server, and during hydration, it shows the limit as unused, so
+ * that both render the same.
  *
  * ```jsx
  * const { ok, readyAt } = useRateLimit(limiter, { cost: 2 });

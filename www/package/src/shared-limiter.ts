@@ -127,6 +127,11 @@ export class SharedLimiter<Name extends string = never> extends Queue<Name> {
     return this.#mirror.remaining();
   }
 
+  /** When there is one more, as far as this tab knows. */
+  nextTokenAt(): number {
+    return this.#mirror.nextTokenAt();
+  }
+
   /** When all limits are full, as far as this tab knows. */
   fullAt(): number {
     return this.#mirror.fullAt();

@@ -18,5 +18,5 @@ export { type LimitFetchOptions, limitFetch, type Pausable } from "./fetch.js";
 export { Limiter } from "./limiter.js";
 export type { AcquireOptions, LimiterEvent, LimiterOptions, ThrottleOptions } from "./queue.js";
 export { SharedLimiter } from "./shared-limiter.js";
-export { type Standing, type Store, type Watchable, watch } from "./store.js";
+export { countdown, type Standing, type Store, type Watchable, watch } from "./store.js";
 export { type Predicted, Twin, type TwinOptions } from "./twin.js";

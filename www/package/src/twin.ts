@@ -93,6 +93,11 @@ export class Twin extends Emitter<void> {
     return this.#budget?.remaining(this.clock.now()) ?? 0;
   }
 
+  /** When there is one more, as far as the twin knows. */
+  nextTokenAt(): number {
+    return this.#budget?.nextTokenAt(this.clock.now()) ?? Infinity;
+  }
+
   /** When the budget is full, as far as the twin knows. */
   fullAt(): number {
     return this.#budget?.fullAt(this.clock.now()) ?? Infinity;

@@ -12,6 +12,7 @@ import {
   type Clock,
   type CoreSource,
   type Cost,
+  countdown,
   type DecideOptions,
   type Decision,
   type Degraded,
@@ -188,6 +189,7 @@ const store: Store = watch(watchables[0]!, 2);
 const named: Watchable<"day"> = shared;
 void [watch(named, cost), watch(limiter, { day: 1 }), watch(twin, { requests: 1 })];
 const standing: Standing = store.get();
+const seconds: Store<number> = countdown(watchables[0]!, 2);
 function Button(): boolean {
   const hooked: Standing = useRateLimit(limiter, { cost });
   return hooked.ok && useRateLimit(shared).ok && useRateLimit(twin, { cost: { requests: 1 } }).ok;
@@ -219,6 +221,7 @@ export {
   predicted,
   ready,
   reserved,
+  seconds,
   standing,
   taken,
   throttled,
