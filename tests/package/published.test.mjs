@@ -30,7 +30,7 @@ test("has no dependencies", () => {
 
 test("has every file that its exports and side effects name, with types first", () => {
   const { exports, sideEffects } = manifest;
-  assert.deepEqual(Object.keys(exports), [".", "./slim", "./react", "./core.wasm", "./package.json"]);
+  assert.deepEqual(Object.keys(exports), [".", "./slim", "./client", "./react", "./core.wasm", "./package.json"]);
   const targets = Object.values(exports).flatMap((to) => (typeof to === "string" ? to : Object.values(to)));
   for (const path of [...targets, ...sideEffects]) assert.ok(existsSync(join(installed, path)), path);
   for (const to of Object.values(exports)) {
@@ -56,7 +56,7 @@ test("attw finds nothing", async () => {
   // Without core.wasm, whose type each bundler defines. ES modules only: the package has no others.
   const args = [tarball, "--profile", "esm-only", "--exclude-entrypoints", "core.wasm", "--format", "json"];
   const { analysis } = await printed("attw", args, folder); // fails if it finds a problem
-  assert.deepEqual(Object.keys(analysis.entrypoints), [".", "./slim", "./react", "./package.json"]);
+  assert.deepEqual(Object.keys(analysis.entrypoints), [".", "./slim", "./client", "./react", "./package.json"]);
 });
 
 describe("tree shaking", () => {

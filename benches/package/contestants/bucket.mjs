@@ -33,7 +33,7 @@ export const plain = {
     const buckets = [new PlainBucket(now, PLENTY), new PlainBucket(now, SPENT)];
     return (asked, now) => {
       let allowed = 0;
-      for (let i = 0; i < asked.length; i++) if (buckets[asked[i]].tryConsume(now + (i >> 1), 1)) allowed++;
+      for (let i = 0; i < asked.length; i++) if (buckets[asked[i]].consume(now + (i >> 1), 1)) allowed++;
       return allowed;
     };
   },

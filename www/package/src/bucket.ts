@@ -1,6 +1,6 @@
 // One limit for one key, with time as an argument.
 import type { Cost } from "./budget.js";
-import { allocate, core, load } from "./core.js";
+import { allocate, consume, core, load } from "./core.js";
 import { checkIndex, checkWhole, TollgateError } from "./errors.js";
 
 /** One rule: a token bucket or a fixed window. All numbers are whole. */
@@ -141,7 +141,7 @@ export class Bucket {
       checkMoment(now);
       checkWhole("cost", cost);
     }
-    return core.consume(this.#address, now, cost) > 0;
+    return consume(this.#address, now, cost) > 0;
   }
 
   /** Does what the verb says, if that is granted, and returns the whole answer. */
@@ -170,9 +170,9 @@ export class Bucket {
     const tokens = this.#get(0, 0);
     const at = this.#get(1, 0);
     const remaining = this.remaining(now);
-    if (answer === 0) return { allowed: true, tokens, readyAt: at, remaining, retryAfterMs: 0 };
-    const refusal = { allowed: false, retryAt: at, retryAfterMs: at - now, remaining } as const;
-    return answer === 1 ? refusal : { ...refusal, maxCost: tokens };
+    return answer
+      ? { allowed: false, retryAt: at, retryAfterMs: at - now, remaining, ...(answer > 1 && { maxCost: tokens }) }
+      : { allowed: true, tokens, readyAt: at, remaining, retryAfterMs: 0 };
   }
 
   /** How many whole tokens could be consumed; 0 in debt. */

@@ -13,7 +13,6 @@ export { Budget, type Cost } from "./budget.js";
 export * from "./client.js";
 export { type Clock, makeClock, systemClock } from "./clock.js";
 export { type CoreSource, init } from "./core.js";
-export { TollgateError, type TollgateErrorCode, type TollgateErrorDetails } from "./errors.js";
 export { type LimitFetchOptions, limitFetch, type Pausable } from "./fetch.js";
 export { Limiter } from "./limiter.js";
 export type { AcquireOptions, LimiterEvent, LimiterOptions, ThrottleOptions } from "./queue.js";

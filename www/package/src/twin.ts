@@ -2,6 +2,7 @@
 import type { Decision, Refusal, Snapshot } from "./bucket.js";
 import { Budget, type Cost } from "./budget.js";
 import type {
+  BudgetRequest,
   CallOptions,
   Client,
   Degraded,
@@ -10,7 +11,6 @@ import type {
   LimitSnapshot,
   Problem,
   Refused,
-  Request,
 } from "./client.js";
 import { type Clock, systemClock } from "./clock.js";
 import { Emitter } from "./events.js";
@@ -45,7 +45,7 @@ export interface TwinOptions {
 export class Twin extends Emitter<void> {
   readonly clock: Clock;
   readonly #client: Client;
-  readonly #request: Request;
+  readonly #request: BudgetRequest;
   readonly #trustMs: number;
   /** Requests, in the order sent, that are not yet in the state that the server reported last. */
   readonly #inFlight = new Set<Call>();
@@ -195,4 +195,5 @@ export interface Predicted extends Refusal {
   readonly status: 429;
   readonly retry_after_ms: number;
   readonly predicted: true;
+  readonly headers?: undefined;
 }

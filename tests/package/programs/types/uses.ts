@@ -1,13 +1,15 @@
 // A use of every export.
 import {
   type AcquireOptions,
+  type Answer,
   type BatchDegraded,
   type BatchGranted,
   type BatchRefused,
   type Bucket,
   Budget,
+  type BudgetRequest,
   type CallOptions,
-  Client,
+  type Client,
   type ClientOptions,
   type Clock,
   type CoreSource,
@@ -33,12 +35,13 @@ import {
   type Pausable,
   type Predicted,
   type Problem,
-  type Request as Question,
   type Refusal,
   type Refused,
+  type ReservationRequest,
   type Reserved,
   SharedLimiter,
   type Snapshot,
+  type Spent,
   type Standing,
   type Store,
   systemClock,
@@ -48,11 +51,13 @@ import {
   type TollgateErrorDetails,
   Twin,
   type TwinOptions,
+  type Undecided,
   type Verb,
   type Verdict,
   type Watchable,
   watch,
 } from "tollgate";
+import { Client as ClientAlone } from "tollgate/client";
 import { useRateLimit } from "tollgate/react";
 import { Bucket as SlimBucket, init as slimInit } from "tollgate/slim";
 
@@ -155,8 +160,15 @@ const limited: typeof fetch = limitFetch(pausable, fetching);
 
 // A server, and its twin.
 const where: ClientOptions = { url: "https://tollgate.example.com", token: async () => "token", fetcher: { fetch } };
-const client = new Client(where);
-const question: Question = { policy: "api", key: "alice", cost: 2, mode: "up_to", max_wait_ms: 10, snapshot: true };
+const client: Client = new ClientAlone({ ...where, timeoutMs: 1000 });
+const question: BudgetRequest = {
+  policy: "api",
+  key: "alice",
+  cost: 2,
+  mode: "up_to",
+  max_wait_ms: 10,
+  snapshot: true,
+};
 const call: CallOptions = { idempotencyKey: "1", signal: new AbortController().signal };
 async function ask(): Promise<string | number> {
   const answer: Granted | Degraded | Refused | Problem = await client.consume(question, call);
@@ -171,10 +183,24 @@ async function ask(): Promise<string | number> {
   if (inspected.status !== 200) return inspected.cause ?? inspected.detail;
   const numbers: LimitNumbers | undefined = inspected.limits[0];
   const stands: LimitSnapshot | undefined = inspected.snapshot?.[0];
-  const reserved: Reserved = { ...question, reservation: "r" };
+  const closing: ReservationRequest = { ...question, reservation: "r" };
   const batch: BatchGranted | BatchDegraded | BatchRefused | Problem = await client.batch({ requests: [question] });
-  const ended: Granted | Problem = await client.settle(reserved);
+  const ended: Granted | Problem = await client.settle(closing);
+  const undecided: Undecided | undefined = (batch as BatchRefused).results.find((result) => "undecided" in result);
+  if (undecided) return undecided.undecided;
   return batch.status === 200 ? batch.results.length : `${numbers?.period_ms} ${stands?.drops} ${ended.status}`;
+}
+async function reserve(): Promise<string | null> {
+  const answer: Reserved | Refused | Problem = await client.consume({ ...question, mode: "reserve" });
+  if (answer.status === 200) return answer.reservation.concat(answer.expires_at.toFixed());
+  const whole: Answer = answer;
+  const spent: Spent<string> | Refused | Problem = await client.spend(question, async (report) => {
+    report({ requests: 1 });
+    return "text";
+  });
+  if (spent.status !== 200) return spent.detail;
+  if (spent.settled instanceof TollgateError) return spent.settled.code;
+  return spent.result.concat(spent.settled.status.toFixed(), whole.headers.get("retry-after") ?? "");
 }
 const following: TwinOptions = { policy: "api", key: "alice", trustMs: 1000, clock };
 const twin = new Twin(client, following);
@@ -220,6 +246,7 @@ export {
   off,
   predicted,
   ready,
+  reserve,
   reserved,
   seconds,
   standing,

@@ -115,6 +115,8 @@ export function Button() {
 
 // @ts-expect-error: a client needs a token
 new Client({ url: "https://tollgate.example.com" });
+// @ts-expect-error: one that may be unset is none
+new Client({ url: "https://tollgate.example.com", token: undefined as string | undefined });
 const client = new Client({ url: "https://tollgate.example.com", token: "token" });
 // @ts-expect-error: a budget belongs to a key
 client.consume({ policy: "api" });
