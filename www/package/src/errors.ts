@@ -26,6 +26,8 @@ export type TollgateErrorCode =
   | "network_failed"
   /** The server did not answer within `timeoutMs`. */
   | "timeout"
+  /** The server granted nothing, and waiting would not help; `cause` is its answer. */
+  | "not_granted"
   /** The response did not come from Tollgate. */
   | "answer_malformed";
 

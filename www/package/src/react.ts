@@ -1,3 +1,4 @@
+"use client";
 // The hook for React.
 import { useMemo, useSyncExternalStore } from "react";
 import type { Cost } from "./budget.js";
