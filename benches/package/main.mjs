@@ -7,6 +7,7 @@
 //   npm run bench:package -- --rounds 101    31, if left out
 import { parseArgs } from "node:util";
 import { bundled } from "./bundle.mjs";
+import { JOINS } from "./joins.mjs";
 import { inChromium, inNode } from "./runtimes.mjs";
 import { sizes } from "./sizes.mjs";
 
@@ -21,6 +22,7 @@ const SLOWEST = [
   { ours: "Tollgate's core, unchecked", theirs: "an empty call into wasm", most: 2, cases: ["allowed", "refused"] },
   { ours: "Tollgate's Bucket", theirs: "rate-limiter-flexible, one by one", most: 1 / 8, cases: CASES },
   { ours: "Tollgate's Bucket", theirs: "rate-limiter-flexible, together", most: 1 / 8, cases: CASES },
+  { ours: "Tollgate's Limiter", theirs: "p-queue", most: 2, cases: Object.keys(JOINS) },
 ];
 
 async function main() {
@@ -69,9 +71,8 @@ function reportSpeed(runtime, groups) {
         `\n${`${runtime}: ${title}, ${name}`.padEnd(NAME_LEN)}${cells(["ns", "least"])}  Tollgate's time to theirs`,
       );
       console.log(`${ourName.padEnd(NAME_LEN)}${nanos(ours)}`);
-      const bucket = given.cases[name][OURS];
       for (const [theirName, theirs] of others) {
-        const besides = title === "own clock" ? `; with the time given ${ratio(bucket, theirs)}` : "";
+        const besides = title === "own clock" ? `; with the time given ${ratio(given.cases[name][OURS], theirs)}` : "";
         console.log(`${theirName.padEnd(NAME_LEN)}${nanos(theirs)}  ${ratio(ours, theirs)}${besides}`);
       }
     }

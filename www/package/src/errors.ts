@@ -20,6 +20,10 @@ export type TollgateErrorCode =
   | "wait_too_long"
   /** The queue was full: this call was rejected, or dropped to make room for a newer one. */
   | "queue_full"
+  /** The queue was cleared while the call waited. */
+  | "cleared"
+  /** The limiter was closed. */
+  | "closed"
   /** The client has no token. */
   | "token_missing"
   /** The server could not be reached. */

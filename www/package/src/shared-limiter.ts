@@ -156,15 +156,15 @@ export class SharedLimiter<Name extends string = never> extends Queue<Name> {
     const admitted = this.join(options);
     void withLock(this.#name, {}, () => this.#admitOne());
     const cancel = this.clock.at(now + maxWaitMs + 1, () => {
-      for (const late of this.queue.filter(({ deadline }) => deadline < this.clock.now()))
-        late.drop(waitTooLong(this.#claimedUntil));
+      for (const { deadline, drop } of [...this.queue])
+        if (deadline < this.clock.now()) drop(waitTooLong(this.#claimedUntil));
       this.#wake();
     });
     return admitted.finally(cancel);
   }
 
   /** A waiter joined or left, so another may be first now. */
-  protected serve(): void {
+  protected serve(): undefined {
     this.#wake();
   }
 
@@ -250,7 +250,7 @@ export class SharedLimiter<Name extends string = never> extends Queue<Name> {
       });
       await this.#transact(() => {
         this.#claimedUntil = 0;
-        for (let first = this.queue[0]; first && !this.#claimedUntil; first = this.queue[0]) {
+        for (let first = this.next(); first && !this.#claimedUntil; first = this.next()) {
           const { cost } = first;
           const decision = this.#mirror.peek(cost);
           if (decision.allowed) return void first.admit(this.#mirror.decide({ cost }) as Grant);

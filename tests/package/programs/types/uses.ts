@@ -12,6 +12,7 @@ import {
   type Client,
   type ClientOptions,
   type Clock,
+  type ConcurrencyOptions,
   type CoreSource,
   type Cost,
   countdown,
@@ -113,7 +114,8 @@ const options: LimiterOptions = {
   maxQueue: 10,
   overflow: "drop_oldest",
 };
-const limiter: Limiter<"day"> = new Limiter([limit], options);
+const concurrency: ConcurrencyOptions = { ...options, maxConcurrent: 3 };
+const limiter: Limiter<"day"> = new Limiter([limit], concurrency);
 const asked: AcquireOptions<"day"> = { cost, signal: AbortSignal.timeout(1000), maxWaitMs: 1000, priority: 1 };
 const admitted: Promise<Grant> = limiter.acquire(asked);
 void [limiter.decide({ cost: { day: 1 }, maxWaitMs: 0 }), limiter.reserve({ cost, maxWaitMs: 10 }), limiter.peek(cost)];
