@@ -157,6 +157,7 @@ const fetching: LimitFetchOptions<"day"> = {
   cost: ({ method, url }) => (method === "POST" ? { day: 2 } : url.length),
   retries: 1,
   jitterMs: 0,
+  maxPauseMs: 60_000,
   priority: 2,
 };
 const limited: typeof fetch = limitFetch(pausable, fetching);
