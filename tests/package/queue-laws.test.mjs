@@ -276,6 +276,29 @@ test("tens of thousands of calls join, give up and are admitted at once", { time
   }
 });
 
+test("thousands with deadlines wait, timers are late, some give up and others join", { timeout: 60_000 }, async () => {
+  const slack = { rate: 1_000_000, periodMs: 3_600_000 };
+  const { limiter, clock } = make([{ rate: 1, periodMs: 10, initial: 0 }, slack], { maxQueue: 30_000 }, 3);
+  const ends = [];
+  let admitted = 0;
+  const join = () => {
+    const end = new AbortController();
+    ends.push(end);
+    limiter.acquire({ maxWaitMs: 1e9, signal: end.signal }).then(
+      () => (admitted += 1),
+      () => {},
+    );
+  };
+  for (let i = 0; i < 20_000; i++) join();
+  for (let i = 0; i < 1000; i++) {
+    await clock.advance(13);
+    ends[10_000 + i].abort();
+    join();
+  }
+  assert.equal(limiter.waiting, 20_000 - admitted);
+  assert.ok(admitted > 900);
+});
+
 const outcomes = (fates) =>
   fates.map(({ at, value, error }) =>
     at === undefined ? undefined : value ? [at - START] : [at - START, error.code ?? error],

@@ -43,6 +43,10 @@ export class Limiter<Name extends string = never> extends Queue<Name> {
   /** The budget as it will be after all waiters, and when the last of them will be admitted. */
   #forecast: Budget<Name> | undefined;
   #lastAt = 0;
+  /** All who were foreseen, even if they have left, how many of them have passed, and the budget as expected then. */
+  #foreseen: Waiter<Name>[] = [];
+  #passed = 0;
+  #expected: Budget<Name> | undefined;
   /** Waiters that would miss their deadlines, to be dropped. */
   #late: [waiter: Waiter<Name>, retryAt: number][] = [];
   /** Whether deadlines are looked at after this turn. */
@@ -213,6 +217,8 @@ export class Limiter<Name extends string = never> extends Queue<Name> {
   /** Adds a newcomer to the forecast, if that is all it changes. Returns whether there is nothing else to do. */
   #expect(newcomer: Waiter<Name>): boolean {
     const now = this.#now();
+    // Those who have left or passed must not fill the memory.
+    if (this.#foreseen.length > 2 * this.waiting + 100) this.isForeseen = false;
     if (newcomer === this.queue.last) {
       if (this.isForeseen && !this.#append(newcomer, now)) this.isForeseen = this.isExact;
     } else {
@@ -233,10 +239,15 @@ export class Limiter<Name extends string = never> extends Queue<Name> {
   /** Foresees when each waiter will be admitted, as if nothing else were taken. Those that will be late take nothing. */
   #foresee(): void {
     const now = this.#now();
+    const state = this.#budget.save(now);
     this.#forecast ??= new Budget(now, this.limits);
-    this.#forecast.restore(this.#budget.save(now));
+    this.#forecast.restore(state);
+    this.#expected ??= new Budget(now, this.limits);
+    this.#expected.restore(state);
     this.#lastAt = Math.max(now, this.#pausedUntil);
     this.#late = [];
+    this.#foreseen = [];
+    this.#passed = 0;
     for (const waiter of this.queue) this.#append(waiter, now);
     this.isForeseen = this.isExact = true;
   }
@@ -249,6 +260,7 @@ export class Limiter<Name extends string = never> extends Queue<Name> {
     // If a timer fires late, a waiter whose deadline has just passed is still admitted.
     if (at <= Math.min(Math.max(deadline, now), LAST_MOMENT)) {
       this.#lastAt = waiter.at = at;
+      this.#foreseen.push(waiter);
       return this.#forecast!.tryConsume(at, cost);
     }
     waiter.at = undefined;
@@ -256,22 +268,30 @@ export class Limiter<Name extends string = never> extends Queue<Name> {
     return false;
   }
 
-  /**
-   * Asks for the first waiter. If it is late, finds out whether the budget is now as if it had been in time: if so, the
-   * forecast for the others still holds.
-   */
-  #take({ cost, at }: Waiter<Name>, now: number): Decision {
-    const budget = this.#budget;
-    let expected: string | undefined;
-    if (this.isForeseen && this.isExact && at! < now) {
-      const state = budget.save(at!);
-      budget.tryConsume(at!, cost);
-      expected = JSON.stringify(budget.save(now));
-      budget.restore(state);
+  /** Asks for the first waiter, and finds out whether the forecast for the others still holds. */
+  #take(first: Waiter<Name>, now: number): Decision {
+    const decision = this.#budget.decide(now, { cost: first.cost });
+    if (!decision.allowed || !this.isForeseen) return decision;
+    for (let passed: Waiter<Name> | undefined; passed !== first; ) {
+      passed = this.#foreseen[this.#passed++];
+      if (passed === undefined) {
+        this.isForeseen = false; // it could never have been admitted when that was foreseen
+        return decision;
+      }
+      this.#expected!.tryConsume(passed.at!, passed.cost);
     }
-    const decision = budget.decide(now, { cost });
-    if (this.isForeseen && decision.allowed && at !== now)
-      this.isForeseen = this.isExact ? JSON.stringify(budget.save(now)) === expected : at! > now;
+    // If it is admitted in time, so are the others. If it is late, there may be less than expected, because a bucket that
+    // is full takes no more. Where thousands wait, that is put up with for a while, or each would cost as much as all.
+    if (now > first.at!) {
+      const expected = this.#expected!.save(now);
+      const hasLess = this.#budget
+        .save(now)
+        .some(({ tokens, drops }, i) => (tokens - expected[i]!.tokens || drops - expected[i]!.drops) < 0);
+      if (hasLess) {
+        this.isExact = false;
+        this.isForeseen = 16 * this.#passed < this.waiting - 1000;
+      }
+    }
     return decision;
   }
 
