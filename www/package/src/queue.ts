@@ -162,13 +162,13 @@ export abstract class Queue<Name extends string = never> extends Emitter<Limiter
 
   /** Rejects all calls that wait, with the code `cleared`. */
   clear(): void {
-    this.#dropAll(new TollgateError("cleared", "the queue was cleared"));
+    this.#dropAll(stopped("cleared"));
   }
 
   /** Rejects all calls that wait, and all later ones, with the code `closed`. No timer is left. */
   close(): void {
     this.#isClosed = true;
-    this.#dropAll(new TollgateError("closed", "the limiter is closed"));
+    this.#dropAll(stopped("closed"));
   }
 
   [Symbol.dispose](): void {
@@ -209,7 +209,7 @@ export abstract class Queue<Name extends string = never> extends Emitter<Limiter
       const { cost = 1, signal, maxWaitMs = Infinity, priority = 0 } = options;
       check(cost);
       signal?.throwIfAborted();
-      if (this.#isClosed) throw new TollgateError("closed", "the limiter is closed");
+      if (this.#isClosed) throw stopped("closed");
       const { queue } = this;
       const deadline = this.clock.now() + checkWhole("maxWaitMs", maxWaitMs, 0, Infinity);
       const isImpatient = deadline < Infinity;
@@ -300,6 +300,8 @@ export function throwIfNever(decision: Decision): void {
   const { maxCost } = decision as Refusal;
   if (maxCost !== undefined) throw neverGranted(maxCost);
 }
+
+const stopped = (code: "cleared" | "closed") => new TollgateError(code, `the queue was ${code}`);
 
 export const neverGranted = (maxCost: number) =>
   new TollgateError("cost_never_granted", `never granted: at most ${maxCost}`, { maxCost });

@@ -28,9 +28,8 @@ export class Waiters<Name extends string = never> {
   size = 0;
   /** Before the first waiter and behind the last. */
   readonly #end: Place<Name>;
-  /** The priorities of the waiters, the highest first, and the last waiter of each. */
-  readonly #priorities: number[] = [];
-  readonly #lasts = new Map<number, Place<Name>>();
+  /** The last waiter of each priority, the highest first. */
+  readonly #lasts: Place<Name>[] = [];
 
   constructor() {
     const end = { priority: NaN } as Place<Name>;
@@ -47,7 +46,7 @@ export class Waiters<Name extends string = never> {
 
   /** The oldest of the lowest priority. */
   get oldest(): Waiter<Name> | undefined {
-    return this.#waiter((this.#lasts.get(this.#priorities.at(-2)!) ?? this.#end).next);
+    return this.#waiter((this.#lasts.at(-2) ?? this.#end).next);
   }
 
   *[Symbol.iterator](): Generator<Waiter<Name>> {
@@ -60,11 +59,11 @@ export class Waiters<Name extends string = never> {
 
   /** Adds a waiter, which is not in the list, behind those of its priority. */
   add(waiter: Waiter<Name>): void {
-    const { priority } = waiter;
-    const index = this.#indexOf(priority);
-    if (this.#priorities[index] !== priority) this.#priorities.splice(index, 0, priority);
-    const previous = this.#lasts.get(priority) ?? this.#lasts.get(this.#priorities[index - 1]!) ?? this.#end;
-    this.#lasts.set(priority, waiter);
+    const lasts = this.#lasts;
+    const index = this.#indexOf(waiter);
+    const isNew = lasts[index]?.priority !== waiter.priority;
+    const previous = lasts[isNew ? index - 1 : index] ?? this.#end;
+    lasts.splice(index, isNew ? 0 : 1, waiter);
     waiter.previous = previous;
     waiter.next = previous.next;
     previous.next = waiter.next.previous = waiter;
@@ -75,13 +74,9 @@ export class Waiters<Name extends string = never> {
   delete(waiter: Waiter<Name>): boolean {
     if (!this.has(waiter)) return false;
     const { priority, previous, next } = waiter;
-    if (this.#lasts.get(priority) === waiter) {
-      if (previous.priority === priority) this.#lasts.set(priority, previous);
-      else {
-        this.#lasts.delete(priority);
-        this.#priorities.splice(this.#indexOf(priority), 1);
-      }
-    }
+    const index = this.#indexOf(waiter);
+    if (this.#lasts[index] === waiter)
+      this.#lasts.splice(index, 1, ...(previous.priority === priority ? [previous] : []));
     previous.next = next;
     next.previous = previous;
     waiter.previous = waiter.next = waiter;
@@ -93,12 +88,12 @@ export class Waiters<Name extends string = never> {
     return place === this.#end ? undefined : (place as Waiter<Name>);
   }
 
-  /** Where the priority is in the list, or belongs. */
-  #indexOf(priority: number): number {
+  /** Where the last waiter of this priority is, or belongs. */
+  #indexOf({ priority }: Place<Name>): number {
     let low = 0;
-    for (let high = this.#priorities.length; low < high; ) {
+    for (let high = this.#lasts.length; low < high; ) {
       const middle = (low + high) >> 1;
-      if (this.#priorities[middle]! > priority) low = middle + 1;
+      if (this.#lasts[middle]!.priority > priority) low = middle + 1;
       else high = middle;
     }
     return low;
