@@ -2,6 +2,8 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { setImmediate } from "node:timers/promises";
+import { setFlagsFromString } from "node:v8";
+import { runInNewContext } from "node:vm";
 import { Budget } from "../../build/package/index.js";
 import { count, law } from "../random.mjs";
 import { START } from "./clock.mjs";
@@ -298,6 +300,33 @@ test("thousands with deadlines wait, timers are late, some give up and others jo
   assert.equal(limiter.waiting, 20_000 - admitted);
   assert.ok(admitted > 900);
 });
+
+test("a limiter does not keep what has left its queue", async () => {
+  setFlagsFromString("--expose-gc");
+  const collect = runInNewContext("gc");
+  const { limiter, clock } = make({ rate: 1, periodMs: 10, initial: 0 });
+  const kept = [];
+  await (async () => {
+    const calls = Array.from({ length: 20 }, () => {
+      const mark = {};
+      kept.push(new WeakRef(mark));
+      return limiter.acquire({ maxWaitMs: 5000, signal: signalKeeping(mark) });
+    });
+    await setImmediate();
+    await clock.toTheEnd();
+    await Promise.all(calls);
+  })();
+  for (let i = 0; i < 20 && kept.some((ref) => ref.deref()); i++) {
+    await setImmediate();
+    collect();
+  }
+  assert.equal(kept.filter((ref) => ref.deref()).length, 0);
+});
+
+/** A signal that keeps `what` alive. */
+function signalKeeping(what) {
+  return Object.assign(new AbortController().signal, { what });
+}
 
 const outcomes = (fates) =>
   fates.map(({ at, value, error }) =>

@@ -212,6 +212,10 @@ export class Limiter<Name extends string = never> extends Queue<Name> {
         }
       }
     } while (this.impatient > 0 && !this.isForeseen && !this.#isDeferred);
+    if (this.waiting > 0) return;
+    this.isForeseen = false;
+    this.#foreseen = [];
+    this.#awaited = undefined;
   }
 
   /** Adds a newcomer to the forecast, if that is all it changes. Returns whether there is nothing else to do. */
