@@ -23,4 +23,4 @@ export async function measureWaiting() {
 
 const ALL = [limiterQueue, pQueue];
 const CALLS = 100_000;
-const ROUNDS = 2;
+const ROUNDS = 4;
