@@ -79,7 +79,7 @@ export const queue = (tab, id, options = {}) =>
           }),
       );
       while (limiter.waiting === before && !landed[id]) await new Promise((resolve) => setTimeout(resolve, 1));
-      await navigator.locks?.query(); // a lock requested from now on queues behind it
+      await limiter.charge(0); // its place in the queue has been stored before this
     },
     [id, options],
   );

@@ -28,6 +28,8 @@ export type TollgateErrorCode =
   | "timeout"
   /** The server granted nothing, and waiting would not help; `cause` is its answer. */
   | "not_granted"
+  /** The limiter has been closed. */
+  | "closed"
   /** The response did not come from Tollgate. */
   | "answer_malformed";
 

@@ -1,60 +1,100 @@
-// What all tabs of an origin share: a database and a lock.
-
-/** Whether this tab limits alone, because something is missing or has failed. */
-export let isAlone = false;
-
-/** Limits this tab alone from now on. The first call says why on the console. */
-export function goAlone(why: unknown): void {
-  if (!isAlone) console.warn("tollgate: limits are for this tab alone:", why);
-  isAlone = true;
-}
+// What all tabs of an origin share: a database, and locks that a tab that is closed or crashes releases.
+import type { Clock } from "./clock.js";
 
 /**
- * Calls `change` with the value stored under `name` and stores what it returns, in one transaction over all tabs. If
- * that fails, this tab goes alone; `change` may or may not have been called.
+ * Calls `change` with the value stored under `name` and stores what it returns, if anything, in one transaction over all
+ * tabs. A transaction that fails is repeated once, over a new connection: `change` may be called twice, and only its last
+ * call counts. Rejects if that fails too, or if it all takes longer than {@link PATIENCE_MS}.
  */
-export async function transact<State>(name: string, change: (stored: State | undefined) => State): Promise<void> {
-  if (isAlone) return;
-  try {
-    const transaction = (await open()).transaction(STORE, "readwrite");
+export async function transact<State>(
+  name: string,
+  clock: Clock,
+  change: (stored: State | undefined) => State | undefined,
+): Promise<void> {
+  let transaction: IDBTransaction | undefined;
+  let isLate = false;
+  const attempt = async () => {
+    const opened = await open();
     await new Promise<void>((resolve, reject) => {
+      if (isLate) return;
+      transaction = opened.transaction(STORE, "readwrite");
       const store = transaction.objectStore(STORE);
       const stored: IDBRequest<State | undefined> = store.get(name);
       stored.onsuccess = () => {
         try {
-          store.put(change(stored.result), name);
+          const state = change(stored.result);
+          if (state) store.put(state, name);
         } catch (error) {
-          reject(error); // stored by a version of this package that this one does not understand
+          reject(error);
         }
       };
       transaction.oncomplete = () => resolve();
-      transaction.onabort = () => reject(transaction.error);
+      transaction.onabort = () => reject(transaction!.error);
     });
-  } catch (error) {
-    goAlone(error);
+  };
+  let cancel = () => {};
+  const late = new Promise<never>((_, reject) => {
+    cancel = clock.at(clock.now() + PATIENCE_MS, () => {
+      isLate = true;
+      try {
+        transaction?.abort();
+      } catch {} // it has just ended
+      reject(new Error("IndexedDB does not answer"));
+    });
+  });
+  const again = () => {
+    database = undefined;
+    return attempt();
+  };
+  try {
+    await Promise.race([attempt().catch(again), late]);
+  } finally {
+    cancel();
   }
-}
-
-/**
- * Calls `turn` once this tab holds the lock of that name. Tabs queue for it; one that is closed or crashes releases it.
- */
-export function withLock<Result>(
-  name: string,
-  options: LockOptions,
-  turn: (lock: Lock | null) => Promise<Result>,
-): Promise<Result> {
-  return isAlone ? turn(null) : navigator.locks.request(`tollgate:${name}`, options, turn);
 }
 
 function open(): Promise<IDBDatabase> {
   database ??= new Promise((resolve, reject) => {
+    const close = () => {
+      database = undefined;
+    };
     const request = indexedDB.open("tollgate");
     request.onupgradeneeded = () => request.result.createObjectStore(STORE);
-    request.onsuccess = () => resolve(request.result);
-    request.onerror = () => reject(request.error);
+    request.onsuccess = () => {
+      const { result } = request;
+      result.onclose = close; // the user has cleared the site's data
+      result.onversionchange = () => {
+        close();
+        result.close();
+      };
+      resolve(result);
+    };
+    request.onerror = () => {
+      close();
+      reject(request.error);
+    };
   });
   return database;
 }
 
+/** Resolves when this tab holds a lock that no other asks for exclusively, with a function that releases it. */
+export function hold(lock: string): Promise<() => void> {
+  return new Promise((resolve, reject) => {
+    navigator.locks.request(lock, () => new Promise<void>((release) => resolve(release))).catch(reject);
+  });
+}
+
+/** Whether no tab holds the lock. */
+export function isFree(lock: string): Promise<boolean> {
+  return navigator.locks.request(lock, { mode: "shared", ifAvailable: true }, (free) => free !== null);
+}
+
+/** Resolves when no tab holds the lock any more. */
+export function untilFree(lock: string, signal: AbortSignal): Promise<void> {
+  return navigator.locks.request(lock, { mode: "shared", signal }, () => {});
+}
+
 let database: Promise<IDBDatabase> | undefined;
 const STORE = "limits";
+/** Longer than a slow disk takes to open a database, and not too long for someone who waits for an answer. */
+const PATIENCE_MS = 3000;
