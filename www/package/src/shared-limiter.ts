@@ -38,7 +38,8 @@ export class SharedLimiter<Name extends string = never> extends Queue<Name> {
   readonly ready: Promise<void>;
   readonly #name: string;
   readonly #budget: SharedBudget<Name>;
-  readonly #channel: BroadcastChannel | undefined;
+  /** Closed while away: a message would evict the page from the back/forward cache. */
+  #channel: BroadcastChannel | undefined;
   readonly #closing = new AbortController();
   /** The last state that was stored or received, or, while alone, kept. */
   #state: State;
@@ -83,8 +84,7 @@ export class SharedLimiter<Name extends string = never> extends Queue<Name> {
     this.#state = budget.save(clock.now());
     const { indexedDB, BroadcastChannel, navigator, document } = globalThis;
     if (indexedDB && BroadcastChannel && navigator?.locks) {
-      this.#channel = new BroadcastChannel(`tollgate:${name}`);
-      this.#channel.onmessage = ({ data }: MessageEvent<State | undefined>) => this.#hear(data);
+      this.#openChannel();
       for (const [target, away, back] of [
         [globalThis, "pagehide", "pageshow"],
         [document, "freeze", "resume"],
@@ -204,7 +204,6 @@ export class SharedLimiter<Name extends string = never> extends Queue<Name> {
   close(): void {
     this.#closing.abort();
     this.#leave();
-    this.#channel?.close();
     for (const { drop } of [...this.queue]) drop(closed());
   }
 
@@ -303,7 +302,7 @@ export class SharedLimiter<Name extends string = never> extends Queue<Name> {
         this.#failures = 0;
         this.#before = undefined;
         budget.isFresh = false;
-        if (state) this.#channel!.postMessage(state);
+        if (state) this.#tell(state);
       } catch (error) {
         this.#goAlone(error);
         stored = undefined;
@@ -323,10 +322,14 @@ export class SharedLimiter<Name extends string = never> extends Queue<Name> {
       this.#heard();
       this.#news = state;
       if (!this.#isBusy && this.#isShared && state[0] > this.#budget.version) this.#adopt(state);
-    } else if (!this.#budget.isFresh && this.#isShared && !this.#isAway) {
-      this.#channel!.postMessage(this.#state);
+    } else if (!this.#budget.isFresh && this.#isShared) {
+      this.#tell(this.#state);
       if (this.waiting > 0) this.serve();
     }
+  }
+
+  #tell(state?: State): void {
+    if (!this.#isAway) this.#channel!.postMessage(state);
   }
 
   #adopt(state: State): void {
@@ -348,7 +351,7 @@ export class SharedLimiter<Name extends string = never> extends Queue<Name> {
         cancel();
         resolve(true);
       };
-      this.#channel!.postMessage(undefined);
+      this.#tell();
     });
   }
 
@@ -387,7 +390,7 @@ export class SharedLimiter<Name extends string = never> extends Queue<Name> {
       if (wakeAt <= this.clock.now()) wakeAt += GRACE_MS / 2;
       else {
         wake = () => {
-          this.#channel!.postMessage(undefined);
+          this.#tell();
           this.#setTimer();
         };
       }
@@ -410,6 +413,7 @@ export class SharedLimiter<Name extends string = never> extends Queue<Name> {
   /** Lets others pass while this page cannot run. */
   #leave(): void {
     this.#isAway = true;
+    this.#channel?.close();
     this.#release();
     this.#unwatch();
     this.#cancelTimer();
@@ -418,7 +422,13 @@ export class SharedLimiter<Name extends string = never> extends Queue<Name> {
   #return(): void {
     if (!this.#isAway) return;
     this.#isAway = false;
+    this.#openChannel();
     this.serve();
+  }
+
+  #openChannel(): void {
+    this.#channel = new BroadcastChannel(`tollgate:${this.#name}`);
+    this.#channel.onmessage = ({ data }: MessageEvent<State | undefined>) => this.#hear(data);
   }
 
   #goAlone(why: unknown): void {
