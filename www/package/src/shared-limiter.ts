@@ -336,8 +336,8 @@ export class SharedLimiter<Name extends string = never> extends Queue<Name> {
     this.#state = state;
     this.#budget.load(state, this.clock.now());
     this.emit({ type: "change" });
-    // What we wait for may have become impossible.
-    if (this.queue.some(({ deadline }) => deadline < Infinity)) this.serve();
+    // What we wait for may have become impossible, or another tab may have removed our tickets.
+    if (this.waiting > 0) this.serve();
     if (this.#isBusy) return;
     void this.#watch();
     this.#setTimer();

@@ -4,7 +4,7 @@ import type { Clock } from "./clock.js";
 /**
  * Calls `change` with the value stored under `name` and stores what it returns, if anything, in one transaction over all
  * tabs. A transaction that fails is repeated once, over a new connection: `change` may be called twice, and only its last
- * call counts. Rejects if that fails too, or if it all takes longer than {@link PATIENCE_MS}.
+ * call counts. Rejects if that fails too, or if it all takes longer than {@link PATIENCE_SECONDS}.
  */
 export async function transact<State>(
   name: string,
@@ -34,13 +34,18 @@ export async function transact<State>(
   };
   let cancel = () => {};
   const late = new Promise<never>((_, reject) => {
-    cancel = clock.at(clock.now() + PATIENCE_MS, () => {
-      isLate = true;
-      try {
-        transaction?.abort();
-      } catch {} // it has just ended
-      reject(new Error("IndexedDB does not answer"));
-    });
+    // Second by second: after a suspension the answer may be there, but behind this timer.
+    const wait = (seconds: number) => {
+      cancel = clock.at(clock.now() + 1000, () => {
+        if (seconds > 1) return wait(seconds - 1);
+        isLate = true;
+        try {
+          transaction?.abort();
+        } catch {} // it has just ended
+        reject(new Error("IndexedDB does not answer"));
+      });
+    };
+    wait(PATIENCE_SECONDS);
   });
   const again = () => {
     database = undefined;
@@ -97,4 +102,4 @@ export function untilFree(lock: string, signal: AbortSignal): Promise<void> {
 let database: Promise<IDBDatabase> | undefined;
 const STORE = "limits";
 /** Longer than a slow disk takes to open a database, and not too long for someone who waits for an answer. */
-const PATIENCE_MS = 3000;
+const PATIENCE_SECONDS = 3;
