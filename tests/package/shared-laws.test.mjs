@@ -12,7 +12,7 @@ const VERSIONS = [
 
 law(
   "never more than the bound, and no tab waits for ever",
-  { seed: 11, cases: 300 },
+  { seed: 11, cases: 100 },
   async ({ below, pick, chance }, seen) => {
     const world = new World(pick);
     let granted = 0;

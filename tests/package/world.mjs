@@ -140,7 +140,7 @@ export class World {
   }
 
   async lock(tab, name, options, turn) {
-    const { mode = "exclusive", ifAvailable = false, signal } = options;
+    const { mode = "exclusive", signal } = options;
     const lock = { tab, name, mode, isHeld: false };
     const granted = new Promise((resolve, reject) => {
       lock.grant = () => tab.post(() => resolve(lock));
@@ -151,9 +151,6 @@ export class World {
       });
       this.#locks.push(lock);
       this.#grantLocks();
-      if (lock.isHeld || !ifAvailable) return;
-      this.#locks = this.#locks.filter((other) => other !== lock);
-      tab.post(() => resolve(null));
     });
     try {
       return await turn(await granted);
@@ -210,6 +207,7 @@ class Tab {
     const navigator = {
       locks: {
         request: (name, ...rest) => world.lock(this, name, rest.length > 1 ? rest[0] : {}, rest.at(-1)),
+        query: () => new Promise((resolve) => this.post(resolve)),
       },
     };
     const page = {

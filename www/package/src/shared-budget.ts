@@ -50,17 +50,19 @@ export class SharedBudget<Name extends string> {
   isFresh = true;
   /** Whether anything has changed since the last {@link load}. */
   isNews = false;
+  /** How many times the state was written. */
+  version = 0;
+  pausedUntil = 0;
+  /** When the first ticket can be admitted. */
+  dueAt = 0;
   /** The limits of this tab. */
   readonly #own: Budget<Name>;
   #budget: Budget<string>;
-  #version = 0;
   #epoch = 0;
-  #pausedUntil = 0;
-  #dueAt = 0;
   #queue: readonly Ticket[] = [];
 
   constructor(now: number, limits: Limit<Name> | readonly Limit<Name>[]) {
-    this.#own = new Budget(now, [limits].flat().map(normalized));
+    this.#own = new Budget(now, limits);
     this.#budget = this.#own as Budget<never> as Budget<string>;
   }
 
@@ -69,22 +71,9 @@ export class SharedBudget<Name extends string> {
     return this.#budget.limits;
   }
 
-  get pausedUntil(): number {
-    return this.#pausedUntil;
-  }
-
-  get version(): number {
-    return this.#version;
-  }
-
   /** The tab whose ticket is first in the queue. */
   get first(): string | undefined {
     return this.#queue[0]?.[0];
-  }
-
-  /** When the first ticket can be admitted. */
-  get dueAt(): number {
-    return this.#dueAt;
   }
 
   /** How far the clock of `state` is ahead. If by more than a minute, it or ours is wrong. */
@@ -107,10 +96,10 @@ export class SharedBudget<Name extends string> {
     // again. Where all tabs have been set back, follow back.
     if (!setBackMs) this.aheadMs += aheadMs;
     this.isNews = this.isFresh;
-    this.#version = version;
+    this.version = version;
     this.#epoch = epoch + Number(setBackMs > 0);
-    this.#pausedUntil = pausedUntil - setBackMs;
-    this.#dueAt = dueAt;
+    this.pausedUntil = pausedUntil - setBackMs;
+    this.dueAt = dueAt;
     this.#queue = setBackMs ? [] : queue;
     if (setBackMs) this.#budget.restore(this.#budget.save(now)); // a large step back: continues with the same tokens
     if (this.isFresh && !isEqual(limits, this.#own.limits)) this.#carryOver(now);
@@ -120,7 +109,7 @@ export class SharedBudget<Name extends string> {
   save(now: number): State {
     const { limits } = this;
     const snapshots = this.#budget.save(now);
-    return [++this.#version, this.#epoch, now, limits, snapshots, this.#pausedUntil, this.#dueAt, this.#queue];
+    return [++this.version, this.#epoch, now, limits, snapshots, this.pausedUntil, this.dueAt, this.#queue];
   }
 
   /**
@@ -129,16 +118,16 @@ export class SharedBudget<Name extends string> {
    */
   debit(before: State, after: State, now: number): void {
     if (![before, after].every(([, , , limits]) => isEqual(limits, this.limits))) return;
+    const budget = this.#budget;
+    const stored = budget.save(now);
     const [was, is] = [before, after].map(([, , , , snapshots]) => {
-      const budget = new Budget(now, this.limits);
       budget.restore(snapshots);
       return budget.save(now);
     });
-    this.#budget.restore(
-      this.#budget.save(now).map((snapshot, i) => {
-        const { tokens } = snapshot;
-        const left = tokens - Math.max(0, was![i]!.tokens - is![i]!.tokens);
-        return { ...snapshot, tokens: Math.max(left, Math.min(tokens, -this.limits[i]!.maxDebt!)) };
+    budget.restore(
+      stored.map((snapshot, i) => {
+        const taken = Math.max(0, was![i]!.tokens - is![i]!.tokens);
+        return { ...snapshot, tokens: snapshot.tokens - taken };
       }),
     );
     this.isNews = true;
@@ -153,10 +142,10 @@ export class SharedBudget<Name extends string> {
   decide(now: number, options: DecideOptions<Name>, method: "decide" | "peek" = "decide"): Decision {
     const fitted = { ...options, cost: this.#fit(options.cost) };
     const changes = isChange(options.verb);
-    if (changes || (!this.first && this.#pausedUntil <= now)) {
+    if (changes || (!this.first && this.pausedUntil <= now)) {
       const decision = this.#budget[method](now, fitted);
       this.isNews ||= method === "decide" && (changes || decision.allowed);
-      if (options.verb === "reset") this.#pausedUntil = 0;
+      if (options.verb === "reset") this.pausedUntil = 0;
       return decision;
     }
     const remaining = this.remaining(now);
@@ -178,7 +167,7 @@ export class SharedBudget<Name extends string> {
 
   /** Admits nothing before `moment`, which may shorten a pause. */
   pause(moment: number): void {
-    this.#pausedUntil = moment;
+    this.pausedUntil = moment;
     this.isNews = true;
   }
 
@@ -188,22 +177,21 @@ export class SharedBudget<Name extends string> {
   }
 
   /**
-   * Queues this tab's waiters, in their order, and returns what became of those that need wait no longer. A tab without
+   * Queues this tab's waiters, in their order, and removes and returns those that need wait no longer. A tab without
    * a name is about to leave, so its waiters are not queued.
    */
-  serve(now: number, tab: string, waiters: readonly Waiter<Name>[]): Outcome<Name>[] {
+  serve(now: number, tab: string, waiters: Waiter<Name>[]): Outcome<Name>[] {
     // The tickets of this tab are places, each for the next of its waiters.
     const left = [...waiters];
     const toTicket = ({ cost, deadline }: Waiter<Name>): Ticket => [tab, cost as Cost<string>, deadline];
     const queue = this.#queue.flatMap((ticket) => (ticket[0] === tab ? left.splice(0, 1).map(toTicket) : [ticket]));
     this.#setQueue([...queue, ...left.map(toTicket)]);
-    while (this.first && this.first !== tab && now >= this.#dueAt + GRACE_MS) {
+    while (this.first && this.first !== tab && now >= this.dueAt + GRACE_MS) {
       this.forget(this.first);
       this.#setDue(now, true);
     }
-    const mine = [...waiters];
     const outcomes: Outcome<Name>[] = [];
-    if (mine.some(({ deadline }) => deadline < Infinity)) {
+    if (waiters.some(({ deadline }) => deadline < Infinity)) {
       let place = 0;
       const moments = this.#play(now, (_, moments) => moments);
       this.#setQueue(
@@ -211,7 +199,7 @@ export class SharedBudget<Name extends string> {
           const retryAt = moments[i]!;
           if (owner !== tab) return true;
           if (retryAt <= Math.max(deadline, now)) return ++place;
-          outcomes.push([...mine.splice(place, 1), undefined, waitTooLong(retryAt)] as unknown as Outcome<Name>);
+          outcomes.push([...waiters.splice(place, 1), undefined, waitTooLong(retryAt)] as unknown as Outcome<Name>);
           return false;
         }),
       );
@@ -219,8 +207,8 @@ export class SharedBudget<Name extends string> {
     for (; this.first === tab; this.#setQueue(this.#queue.slice(1))) {
       const decision = this.#ask(now);
       const { maxCost } = decision as { maxCost?: number };
-      if (decision.allowed) outcomes.push([mine.shift()!, this.#budget.decide(now, this.#first()) as Grant]);
-      else if (maxCost !== undefined) outcomes.push([mine.shift()!, undefined, neverGranted(maxCost)]);
+      if (decision.allowed) outcomes.push([waiters.shift()!, this.#budget.decide(now, this.#first()) as Grant]);
+      else if (maxCost !== undefined) outcomes.push([waiters.shift()!, undefined, neverGranted(maxCost)]);
       else break;
     }
     this.#setDue(now, this.first === tab);
@@ -233,7 +221,7 @@ export class SharedBudget<Name extends string> {
    */
   #play<Result>(now: number, end: (moment: number, moments: number[]) => Result): Result {
     const state = this.#budget.save(now);
-    let moment = Math.max(now, this.#pausedUntil);
+    let moment = Math.max(now, this.pausedUntil);
     try {
       const moments = this.#queue.map(([, cost, deadline]) => {
         const options = { cost: this.#fit(cost) };
@@ -258,12 +246,12 @@ export class SharedBudget<Name extends string> {
       decision.allowed || decision.maxCost !== undefined ? now : decision.retryAt,
       this.#queue[0]![2],
     );
-    this.#dueAt = isNew || dueAt > now ? dueAt : Math.min(dueAt, this.#dueAt);
+    this.dueAt = isNew || dueAt > now ? dueAt : Math.min(dueAt, this.dueAt);
   }
 
   /** The answer to the first ticket. */
   #ask(now: number): Decision {
-    const moment = Math.max(now, this.#pausedUntil);
+    const moment = Math.max(now, this.pausedUntil);
     const decision = this.#budget.peek(moment, this.#first());
     return decision.allowed && moment > now ? refuse(now, moment, 0) : decision;
   }
@@ -279,7 +267,7 @@ export class SharedBudget<Name extends string> {
 
   /** A cost may come from another version of the page: limits that this one does not know cost nothing. */
   #fit(cost: Cost<string> = 1): Cost<string> {
-    if (typeof cost === "number" || this.#budget === this.#own) return cost;
+    if (typeof cost === "number") return cost;
     return Object.fromEntries(this.limits.map(({ name }) => [name, cost[name!] ?? 0]));
   }
 
@@ -295,8 +283,9 @@ export class SharedBudget<Name extends string> {
       this.limits.map((limit, i) => {
         const is = new Bucket(now, limit);
         const from = limit.name ? old.findIndex(({ name }) => name === limit.name) : i;
-        if (old[from]?.kind === limit.kind) {
-          const was = new Bucket(now, old[from]!);
+        const other = old[from];
+        if (other && kindOf(other) === kindOf(limit)) {
+          const was = new Bucket(now, other);
           was.restore(snapshots[from]!);
           is.carry(was);
         }
@@ -306,19 +295,7 @@ export class SharedBudget<Name extends string> {
   }
 }
 
-/** A copy with all numbers: a framework's proxy could not be stored, and explicit defaults change nothing. */
-function normalized<Name extends string>({
-  name,
-  kind = "token_bucket",
-  rate,
-  periodMs,
-  capacity = rate,
-  maxDebt = 0,
-  initial = capacity,
-  offsetMs = 0,
-}: Limit<Name>): Limit<Name> {
-  return { ...(name && { name }), kind, rate, periodMs, capacity, maxDebt, initial, offsetMs };
-}
+const kindOf = ({ kind = "token_bucket" }: Limit) => kind;
 
 const isEqual = (a: unknown, b: unknown) => JSON.stringify(a) === JSON.stringify(b);
 

@@ -14,7 +14,7 @@ import {
   waitTooLong,
 } from "./queue.js";
 import { GRACE_MS, type Outcome, SharedBudget, type State } from "./shared-budget.js";
-import { hold, isFree, transact, untilFree } from "./tabs.js";
+import { transact } from "./tabs.js";
 
 /**
  * A {@link Limiter} whose budget all tabs of an origin share by its name. It is stored in IndexedDB and so survives
@@ -46,8 +46,6 @@ export class SharedLimiter<Name extends string = never> extends Queue<Name> {
   /** What to do in the next transaction. */
   #calls: Call[] = [];
   #isBusy = false;
-  /** What another tab has sent last. */
-  #news: State | undefined;
   #isShared = false;
   #failures = 0;
   /** While alone: the last state that was shared. */
@@ -220,17 +218,13 @@ export class SharedLimiter<Name extends string = never> extends Queue<Name> {
   async #call<Result>(op: (now: number) => Result): Promise<Result> {
     this.#throwIfClosed();
     return new Promise((resolve, reject) => {
-      let end = () => {};
-      this.#calls.push({
-        run: (now) => {
-          try {
-            const result = op(now);
-            end = () => resolve(result);
-          } catch (error) {
-            end = () => reject(error);
-          }
-        },
-        end: () => end(),
+      this.#calls.push((now) => {
+        try {
+          const result = op(now);
+          return () => resolve(result);
+        } catch (error) {
+          return () => reject(error);
+        }
       });
       void this.#flush();
     });
@@ -245,15 +239,7 @@ export class SharedLimiter<Name extends string = never> extends Queue<Name> {
     if (this.#isBusy) return;
     this.#isBusy = true;
     while (this.#calls.length > 0) {
-      const calls = this.#calls.splice(0);
-      for (const [waiter, grant, reason] of await this.#transact(calls)) {
-        const { cost } = waiter;
-        if (!grant) waiter.drop(reason);
-        else if (waiter.admit(grant) === false)
-          this.refund(cost); // aborted meanwhile
-        else this.emit({ type: "allow", cost, decision: grant });
-      }
-      for (const { end } of calls) end();
+      await this.#transact(this.#calls.splice(0));
       await this.#watch();
       if (this.waiting === 0 && this.#calls.length === 0) this.#release();
     }
@@ -261,11 +247,12 @@ export class SharedLimiter<Name extends string = never> extends Queue<Name> {
     this.#setTimer();
   }
 
-  /** Makes these calls in one transaction, and returns what became of waiters. */
-  async #transact(calls: readonly Call[]): Promise<readonly Outcome<Name>[]> {
+  /** Makes these calls in one transaction. */
+  async #transact(calls: readonly Call[]): Promise<void> {
     const budget = this.#budget;
     const { version } = budget;
     let outcomes: Outcome<Name>[] = [];
+    let ends: (() => void)[] = [];
     let stored: State | undefined;
     let state: State | undefined;
     let isLast: boolean | undefined;
@@ -276,10 +263,8 @@ export class SharedLimiter<Name extends string = never> extends Queue<Name> {
       if (stored && this.#before) budget.debit(this.#before, this.#state, now);
       const waiters = tab ? [...this.queue] : [];
       outcomes = budget.serve(now, tab, waiters); // before the calls, or they would pass the queue
-      for (const { run } of calls) run(now);
-      const served = new Set(outcomes.map(([waiter]) => waiter));
-      const others = waiters.filter((waiter) => !served.has(waiter));
-      outcomes.push(...budget.serve(now, tab, others));
+      ends = calls.map((call) => call(now));
+      outcomes.push(...budget.serve(now, tab, waiters));
       state = budget.isNews ? budget.save(now) : undefined;
       return state;
     };
@@ -311,21 +296,28 @@ export class SharedLimiter<Name extends string = never> extends Queue<Name> {
     this.#isShared = isShared;
     if (!isShared) change(ALONE);
     this.#state = state ?? stored ?? this.#state;
-    if (isShared && this.#news && this.#news[0] > budget.version) this.#adopt(this.#news);
-    else if (budget.version !== version) this.emit({ type: "change" });
-    return outcomes;
+    for (const [waiter, grant, reason] of outcomes) {
+      const { cost } = waiter;
+      if (!grant) waiter.drop(reason);
+      // Aborted meanwhile, or the limiter has been closed.
+      else if (waiter.admit(grant) === false) this.refund(cost).catch(() => {});
+      else this.emit({ type: "allow", cost, decision: grant });
+    }
+    for (const end of ends) end();
+    if (budget.version !== version) this.emit({ type: "change" });
   }
 
   /** Another tab has stored a state; or, with none, asks for ours, and reminds us that we are first. */
   #hear(state: State | undefined): void {
-    if (state) {
-      this.#heard();
-      this.#news = state;
-      if (!this.#isBusy && this.#isShared && state[0] > this.#budget.version) this.#adopt(state);
-    } else if (!this.#budget.isFresh && this.#isShared) {
+    if (!state) {
+      if (this.#budget.isFresh || !this.#isShared) return;
       this.#tell(this.#state);
       if (this.waiting > 0) this.serve();
+      return;
     }
+    this.#heard();
+    if (this.#isBusy) this.serve();
+    else if (this.#isShared && state[0] > this.#budget.version) this.#adopt(state);
   }
 
   #tell(state?: State): void {
@@ -337,8 +329,10 @@ export class SharedLimiter<Name extends string = never> extends Queue<Name> {
     this.#budget.load(state, this.clock.now());
     this.emit({ type: "change" });
     // What we wait for may have become impossible, or another tab may have removed our tickets.
-    if (this.waiting > 0) this.serve();
-    if (this.#isBusy) return;
+    if (this.waiting > 0) {
+      this.serve();
+      return;
+    }
     void this.#watch();
     this.#setTimer();
   }
@@ -367,14 +361,14 @@ export class SharedLimiter<Name extends string = never> extends Queue<Name> {
       this.#watched = undefined;
       void this.#call(() => this.#budget.forget(first)).catch(() => {}); // only if closed
     };
-    if (await isFree(first).catch(() => false)) return forget();
-    if (this.#watched !== first) return;
     const watching = new AbortController();
     this.#unwatch = () => {
       this.#watched = undefined;
       watching.abort();
     };
-    untilFree(first, watching.signal).then(forget, () => {});
+    const { locks } = navigator;
+    locks.request(first, { mode: "shared", signal: watching.signal }, forget).catch(() => {});
+    await locks.query(); // if the lock is free, `forget` has been called by now
   }
 
   /** Wakes when the first ticket can be admitted. If another tab should do that: reminds it, then removes it. */
@@ -401,12 +395,18 @@ export class SharedLimiter<Name extends string = never> extends Queue<Name> {
   async #takeLock(): Promise<void> {
     if (this.#lock || this.#isAway) return;
     const lock = `tollgate:${Math.random()}`;
-    const release = await hold(lock);
-    this.#lock = lock;
-    this.#release = () => {
-      this.#lock = "";
-      release();
-    };
+    await new Promise<void>((taken, failed) => {
+      const turn = () =>
+        new Promise<void>((release) => {
+          this.#lock = lock;
+          this.#release = () => {
+            this.#lock = "";
+            release();
+          };
+          taken();
+        });
+      navigator.locks.request(lock, turn).catch(failed);
+    });
     if (this.#isAway) this.#release();
   }
 
@@ -441,11 +441,8 @@ export class SharedLimiter<Name extends string = never> extends Queue<Name> {
   }
 }
 
-/** One call, in a transaction; the caller learns of it once that has ended. */
-interface Call {
-  run(now: number): void;
-  end(): void;
-}
+/** One call, in a transaction. Returns how to answer it, once that has ended. */
+type Call = (now: number) => () => void;
 
 const closed = () => new TollgateError("closed", "the limiter has been closed");
 

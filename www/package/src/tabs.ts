@@ -1,4 +1,4 @@
-// What all tabs of an origin share: a database, and locks that a tab that is closed or crashes releases.
+// What all tabs of an origin store: one transaction over all of them.
 import type { Clock } from "./clock.js";
 
 /**
@@ -11,25 +11,23 @@ export async function transact<State>(
   clock: Clock,
   change: (stored: State | undefined) => State | undefined,
 ): Promise<void> {
-  let transaction: IDBTransaction | undefined;
   let isLate = false;
   const attempt = async () => {
     const opened = await open();
     await new Promise<void>((resolve, reject) => {
-      if (isLate) return;
-      transaction = opened.transaction(STORE, "readwrite");
+      const transaction = opened.transaction(STORE, "readwrite");
       const store = transaction.objectStore(STORE);
       const stored: IDBRequest<State | undefined> = store.get(name);
       stored.onsuccess = () => {
         try {
-          const state = change(stored.result);
+          const state = isLate ? undefined : change(stored.result);
           if (state) store.put(state, name);
         } catch (error) {
           reject(error);
         }
       };
       transaction.oncomplete = () => resolve();
-      transaction.onabort = () => reject(transaction!.error);
+      transaction.onabort = () => reject(transaction.error);
     });
   };
   let cancel = () => {};
@@ -39,9 +37,6 @@ export async function transact<State>(
       cancel = clock.at(clock.now() + 1000, () => {
         if (seconds > 1) return wait(seconds - 1);
         isLate = true;
-        try {
-          transaction?.abort();
-        } catch {} // it has just ended
         reject(new Error("IndexedDB does not answer"));
       });
     };
@@ -80,23 +75,6 @@ function open(): Promise<IDBDatabase> {
     };
   });
   return database;
-}
-
-/** Resolves when this tab holds a lock that no other asks for exclusively, with a function that releases it. */
-export function hold(lock: string): Promise<() => void> {
-  return new Promise((resolve, reject) => {
-    navigator.locks.request(lock, () => new Promise<void>((release) => resolve(release))).catch(reject);
-  });
-}
-
-/** Whether no tab holds the lock. */
-export function isFree(lock: string): Promise<boolean> {
-  return navigator.locks.request(lock, { mode: "shared", ifAvailable: true }, (free) => free !== null);
-}
-
-/** Resolves when no tab holds the lock any more. */
-export function untilFree(lock: string, signal: AbortSignal): Promise<void> {
-  return navigator.locks.request(lock, { mode: "shared", signal }, () => {});
 }
 
 let database: Promise<IDBDatabase> | undefined;
