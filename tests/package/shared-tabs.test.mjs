@@ -284,22 +284,23 @@ describe("storage", () => {
 });
 
 describe("limits and the end", () => {
-  test("limits may come from a framework's proxy, and explicit defaults are no other numbers", async () => {
-    const tab = await open(budget(5));
+  test("limits and costs may be proxies of a framework, and explicit defaults start nothing anew", async () => {
+    const limit = { ...budget(5), name: "x" };
+    const tab = await open(limit);
     await consume(tab, 2);
-    const left = await tab.evaluate(async () => {
+    const outcome = await tab.evaluate(async (limit) => {
       const reactive = (object) =>
-        new Proxy(object, {
-          get: (target, key) => (Object(target[key]) === target[key] ? reactive(target[key]) : target[key]),
-        });
-      const second = new tollgate.SharedLimiter(
-        "a",
-        reactive([{ rate: 0, periodMs: 1000, capacity: 5, maxDebt: 0, kind: "token_bucket" }]),
-      );
-      await second.ready;
-      return [second.remaining(), await second.tryConsume(3), second.isShared];
-    });
-    assert.deepEqual([left, tab.warnings], [[3, true, true], []]);
+        new Proxy(object, { get: (o, key) => (typeof o[key] === "object" ? reactive(o[key]) : o[key]) });
+      const second = new tollgate.SharedLimiter("a", reactive([{ ...limit, maxDebt: 0, kind: "token_bucket" }]));
+      await second.pause(second.clock.now() + 3_600_000);
+      const acquired = second.acquire({ cost: reactive({ x: 2 }) });
+      await second.charge(0);
+      const outcome = [second.remaining(), second.isShared];
+      await second.resume();
+      await acquired;
+      return [...outcome, second.remaining()];
+    }, limit);
+    assert.deepEqual([outcome, tab.warnings], [[3, true, 1], []]);
   });
 
   test("a closed limiter leaves the queue, and rejects what waits and what comes", async () => {

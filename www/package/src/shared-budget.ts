@@ -183,7 +183,7 @@ export class SharedBudget<Name extends string> {
   serve(now: number, tab: string, waiters: Waiter<Name>[]): Outcome<Name>[] {
     // The tickets of this tab are places, each for the next of its waiters.
     const left = [...waiters];
-    const toTicket = ({ cost, deadline }: Waiter<Name>): Ticket => [tab, cost as Cost<string>, deadline];
+    const toTicket = ({ cost, deadline }: Waiter<Name>): Ticket => [tab, this.#fit(cost), deadline];
     const queue = this.#queue.flatMap((ticket) => (ticket[0] === tab ? left.splice(0, 1).map(toTicket) : [ticket]));
     this.#setQueue([...queue, ...left.map(toTicket)]);
     while (this.first && this.first !== tab && now >= this.dueAt + GRACE_MS) {
@@ -265,7 +265,10 @@ export class SharedBudget<Name extends string> {
     this.#queue = queue;
   }
 
-  /** A cost may come from another version of the page: limits that this one does not know cost nothing. */
+  /**
+   * A cost may come from another version of the page: limits that this one does not know cost nothing. A copy, because a
+   * framework's proxy could not be stored.
+   */
   #fit(cost: Cost<string> = 1): Cost<string> {
     if (typeof cost === "number") return cost;
     return Object.fromEntries(this.limits.map(({ name }) => [name, cost[name!] ?? 0]));

@@ -46,6 +46,8 @@ export class SharedLimiter<Name extends string = never> extends Queue<Name> {
   /** What to do in the next transaction. */
   #calls: Call[] = [];
   #isBusy = false;
+  /** What another tab has stored meanwhile. */
+  #news: State | undefined;
   #isShared = false;
   #failures = 0;
   /** While alone: the last state that was shared. */
@@ -244,6 +246,9 @@ export class SharedLimiter<Name extends string = never> extends Queue<Name> {
       if (this.waiting === 0 && this.#calls.length === 0) this.#release();
     }
     this.#isBusy = false;
+    const news = this.#news;
+    this.#news = undefined;
+    if (news) this.#hear(news);
     this.#setTimer();
   }
 
@@ -316,7 +321,7 @@ export class SharedLimiter<Name extends string = never> extends Queue<Name> {
       return;
     }
     this.#heard();
-    if (this.#isBusy) this.serve();
+    if (this.#isBusy) this.#news = state;
     else if (this.#isShared && state[0] > this.#budget.version) this.#adopt(state);
   }
 
@@ -368,7 +373,7 @@ export class SharedLimiter<Name extends string = never> extends Queue<Name> {
     };
     const { locks } = navigator;
     locks.request(first, { mode: "shared", signal: watching.signal }, forget).catch(() => {});
-    await locks.query(); // if the lock is free, `forget` has been called by now
+    await locks.query().catch(() => {}); // if the lock is free, `forget` has been called by now
   }
 
   /** Wakes when the first ticket can be admitted. If another tab should do that: reminds it, then removes it. */
