@@ -161,6 +161,10 @@ export class SharedBudget<Name extends string> {
     return this.#budget.remaining(now);
   }
 
+  nextTokenAt(now: number): number {
+    return this.#budget.nextTokenAt(now);
+  }
+
   fullAt(now: number): number {
     return this.#budget.fullAt(now);
   }

@@ -172,7 +172,7 @@ export class SharedLimiter<Name extends string = never> extends Queue<Name> {
 
   /** When there is one more, as far as this tab knows. */
   nextTokenAt(): number {
-    return this.#mirror.nextTokenAt();
+    return this.#budget.nextTokenAt(this.clock.now());
   }
 
   /** When all limits are full, as far as this tab knows. */
