@@ -22,8 +22,6 @@ export type TollgateErrorCode =
   | "queue_full"
   /** The queue was cleared while the call waited. */
   | "cleared"
-  /** The limiter was closed. */
-  | "closed"
   /** The client has no token. */
   | "token_missing"
   /** The server could not be reached. */
@@ -32,6 +30,8 @@ export type TollgateErrorCode =
   | "timeout"
   /** The server granted nothing, and waiting would not help; `cause` is its answer. */
   | "not_granted"
+  /** The limiter has been closed. */
+  | "closed"
   /** The response did not come from Tollgate. */
   | "answer_malformed";
 
