@@ -11,6 +11,7 @@ import { limiter } from "./contestants/limiter.mjs";
 import { Bucket as PlainBucket } from "./contestants/plain.mjs";
 import { flexibleOneByOne, flexibleTogether } from "./contestants/rate-limiter-flexible.mjs";
 import { bottleneck, limiterThrottle, pThrottled } from "./contestants/scheduling.mjs";
+import { measureWaiting } from "./waiting.mjs";
 
 /** Which limit each call asks: 0 is the one that grants, 1 the one that refuses. */
 const CASES = { allowed: () => 0, refused: () => 1, mixed: () => Math.floor(Math.random() * 2) };
@@ -44,10 +45,11 @@ export async function measure({ rounds }) {
     for (const lane of [...lanes.slice(turn), ...lanes.slice(0, turn)]) await lane.run();
   }
   const nsOf = (own) => Object.fromEntries(own.map(({ name, ns }) => [name, ns]));
-  return groups.map(({ title, cases }) => ({
+  const decisions = groups.map(({ title, cases }) => ({
     title,
     cases: Object.fromEntries(Object.entries(cases).map(([name, own]) => [name, nsOf(own)])),
   }));
+  return [...decisions, await measureWaiting()];
 }
 
 /** A contestant in a case, with what it was seen to take. */

@@ -356,3 +356,11 @@ law(
   },
   ({ refusals }) => assert.ok(refusals > 500),
 );
+
+test("limits may be proxies, and a later change of theirs has no effect", () => {
+  const limit = { rate: 1, periodMs: 1000 };
+  const { limits } = new Budget(0, new Proxy([new Proxy(limit, {})], {}));
+  limit.rate = 2;
+  assert.deepEqual(structuredClone(limits), [{ rate: 1, periodMs: 1000 }]);
+  assert.throws(() => (limits[0].rate = 3), TypeError);
+});

@@ -200,10 +200,23 @@ test("a moment in the past wakes soon, but not before `at` returns", (t) => {
   }
 });
 
-test("a wait that ended while the laptop slept ends when the page becomes visible", async (t) => {
+test("a wait that ended while the laptop slept ends when the page is visible, focused, shown or resumed", async (t) => {
+  const dispatched = [
+    ["document", "visibilitychange"],
+    ["document", "resume"],
+    ["window", "focus"],
+    ["window", "pageshow"],
+  ];
+  for (const [target, type] of dispatched) {
+    await t.test(`${target} ${type}`, (t) => endsWith(t, () => globalThis[target].dispatchEvent(new Event(type))));
+  }
+});
+
+async function endsWith(t, look) {
   globalThis.document = new EventTarget();
+  globalThis.window = new EventTarget();
   try {
-    const { makeClock } = await import("../../build/package/clock.js?with-a-page");
+    const { makeClock } = await import(`../../build/package/clock.js?${pages++}`);
     const it = { wall: START, monotonic: 0, pass() {} };
     const clock = makeClock(
       () => it.wall,
@@ -211,7 +224,6 @@ test("a wait that ended while the laptop slept ends when the page becomes visibl
     );
     timers(t, it);
     const woken = [];
-    const look = () => document.dispatchEvent(new Event("visibilitychange"));
     clock.at(START + 3_600_000, () => woken.push("in time"));
     clock.at(START + 7_200_000, () => woken.push("later"));
     look();
@@ -226,8 +238,10 @@ test("a wait that ended while the laptop slept ends when the page becomes visibl
     assert.deepEqual(woken, ["in time"], "once");
   } finally {
     delete globalThis.document;
+    delete globalThis.window;
   }
-});
+}
+let pages = 0;
 
 test("a wake-up cancelled by another in the same check does not happen", async (t) => {
   globalThis.document = new EventTarget();

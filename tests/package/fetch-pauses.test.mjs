@@ -32,6 +32,17 @@ test("a refused request is retried when the server said", async () => {
     [429, { ratelimit: '"api";r=5;t=4' },                                       1000],
     [429, { ratelimit: '"api";r=0' },                                           1000],
     [429, { ratelimit: "r=0;t=4, nonsense" },                                   1000],
+    [429, { ratelimit: "limit=10, remaining=0, reset=5" },                      5000], // earlier drafts
+    [429, { "ratelimit-remaining": "0", "ratelimit-reset": "5" },               5000],
+    [429, { "ratelimit-limit": "10", "ratelimit-reset": "5" },                  5000],
+    [503, { "x-ratelimit-remaining": "0", "x-ratelimit-reset": "5" },           5000],
+    [429, { "x-ratelimit-remaining": "0", "x-ratelimit-reset": `${START / 1000 + 9}` }, 9000], // as GitHub does
+    [429, { "x-ratelimit-remaining": "0", "x-ratelimit-reset": `${server / 1000 + 9}`, date: seconds(server) }, 9000],
+    [429, { "x-ratelimit-remaining": "0", "x-ratelimit-reset": "1.5" },         1500],
+    [429, { "x-ratelimit-remaining": "3", "x-ratelimit-reset": "5" },           1000], // that is not why
+    [429, { "x-ratelimit-remaining": "0", "x-ratelimit-reset": `${START / 1000 - 9}` }, 1000], // in the past
+    [429, { "x-ratelimit-remaining": "0", "x-ratelimit-reset": "soon" },        1000],
+    [429, { "x-ratelimit-reset": "9", "retry-after": "3" },                     3000],
   ];
   for (const text of ["soon", "", "-5", "1.5", "5, 5", "1e3", "Infinity", "NaN", "0x10", "5s", "٣"]) {
     table.push([429, { "retry-after": Buffer.from(text).toString("latin1") }, 1000]);
@@ -70,13 +81,74 @@ test("a granted response that reports nothing left pauses the limiter", async ()
     ['"api";r=none;t=4',                          0],
     ["",                                          0],
     [",;,;=\"",                                   0],
-    ["limit=100, remaining=0, reset=50",          0], // the syntax of earlier drafts
+    ["limit=100, remaining=0, reset=50",          50_000], // the syntax of earlier drafts
+    ["limit=100, remaining=9, reset=50",          0],
   ];
   for (const [ratelimit, pauseMs] of table) {
     const { api, url, settle, pausedMs } = make([[200, { ratelimit }]]);
     assert.equal((await settle(api(url))).status, 200);
     assert.equal(pausedMs(), pauseMs, ratelimit);
   }
+});
+
+test("a granted response with older headers pauses the limiter if they report nothing left", async () => {
+  // biome-ignore format: a table
+  const table = [
+    // headers                                                                        pause
+    [{ "x-ratelimit-remaining": "0", "x-ratelimit-reset": "4" },                      4000],
+    [{ "ratelimit-remaining": "0", "ratelimit-reset": "4" },                          4000],
+    [{ "x-ratelimit-remaining": "0", "x-ratelimit-reset": `${START / 1000 + 4}` },    4000],
+    [{ "x-ratelimit-remaining": "1", "x-ratelimit-reset": "4" },                      0],
+    [{ "x-ratelimit-reset": "4" },                                                    0],
+    [{ "x-ratelimit-remaining": "0" },                                                0],
+    [{ "x-ratelimit-remaining": "none", "x-ratelimit-reset": "4" },                   0],
+  ];
+  for (const [headers, pauseMs] of table) {
+    const { api, url, settle, pausedMs } = make([[200, headers]]);
+    assert.equal((await settle(api(url))).status, 200);
+    assert.equal(pausedMs(), pauseMs, JSON.stringify(headers));
+  }
+});
+
+test("a server that asks for longer than maxPauseMs gets its response returned, and a pause of maxPauseMs", async () => {
+  // biome-ignore format: a table
+  const table = [
+    // maxPauseMs  status  headers                             sent at      status   pause then
+    [undefined,    429,    { "retry-after": "31536000" },      [0],         429,     300_000],
+    [undefined,    503,    { "retry-after": "301" },           [0],         503,     300_000],
+    [undefined,    429,    { "retry-after": "300" },           [0, 300_000], 200,    0],
+    [5000,         429,    { "retry-after": "6" },             [0],         429,     5000],
+    [5000,         429,    { "retry-after": "5" },             [0, 5000],   200,     0],
+    [5000,         200,    { ratelimit: '"a";r=0;t=9' },       [0],         200,     5000],
+    [0,            429,    {},                                 [0],         429,     0],
+    [5000,         429,    { "x-ratelimit-reset": `${START}` }, [0],        429,     5000], // milliseconds, by mistake
+  ];
+  for (const [maxPauseMs, status, headers, expected, returned, pauseMs] of table) {
+    const row = `${maxPauseMs} ${status} ${JSON.stringify(headers)}`;
+    const { api, url, settle, sentAt, pausedMs } = make([[status, headers]], { maxPauseMs });
+    const response = await settle(api(url));
+    assert.deepEqual([response.status, sentAt, pausedMs()], [returned, expected, pauseMs], row);
+    assert.equal(await response.text(), `answer ${expected.length}`, "its body is readable");
+  }
+});
+
+test("resume and reset end a pause", async () => {
+  for (const end of ["resume", "reset"]) {
+    const { api, url, limiter, settle, sentAt } = make([[429, { "retry-after": "200" }]]);
+    const sent = api(url);
+    while (limiter.waiting === 0) await setImmediate();
+    limiter[end]();
+    assert.equal((await settle(sent)).status, 200);
+    assert.deepEqual(sentAt, [0, 0], end);
+  }
+});
+
+test("only a refusal has jitter", async (t) => {
+  t.mock.method(Math, "random", () => 0.5);
+  const spent = { ratelimit: '"api";r=0;t=1' };
+  const { api, url, settle, sentAt } = make(Array(6).fill([200, spent]), { jitterMs: 1000 });
+  for (let i = 0; i < 6; i++) await settle(api(url));
+  assert.deepEqual(sentAt, [0, 1000, 2000, 3000, 4000, 5000]);
 });
 
 test("repeated header fields all count", async () => {
@@ -128,7 +200,7 @@ test("absurd headers do not break the limiter", async () => {
     { "retry-after": "9".repeat(400) },
     { ratelimit: `"api";r=0;t=${"9".repeat(20)}` },
   ]) {
-    const { api, url, settle, limiter } = make([[429, headers]], { maxWaitMs: 1000 });
+    const { api, url, settle, limiter } = make([[429, headers]], { maxWaitMs: 1000, maxPauseMs: 60_000 });
     assert.equal((await settle(api(url))).status, 429);
     await assert.rejects(limiter.acquire({ maxWaitMs: 1000 }), { code: "wait_too_long" });
     assert.equal(limiter.peek().allowed, false);

@@ -139,6 +139,8 @@ test("rejects options that are not whole numbers", async () => {
     { jitterMs: NaN },
     { jitterMs: -1 },
     { jitterMs: "1000" },
+    { maxPauseMs: NaN },
+    { maxPauseMs: -1 },
   ]) {
     assert.throws(() => limitFetch(limiter, options), { name: "TollgateError" }, JSON.stringify(options));
   }

@@ -13,7 +13,11 @@ import { chromium } from "playwright-core";
 
 /** Starts a separate browser, which the caller closes. */
 export function launch() {
-  return chromium.launch({ executablePath: process.env.CHROMIUM, args: ["--no-sandbox"] });
+  return chromium.launch({
+    executablePath: process.env.CHROMIUM,
+    args: ["--no-sandbox"],
+    ignoreDefaultArgs: ["--disable-back-forward-cache"],
+  });
 }
 
 /** Serves the files of a folder, each with `headers`. */

@@ -33,7 +33,7 @@ describe("if something is missing, the tab limits alone and says so once", () =>
     },
     "a state that cannot be read": () => {
       const request = indexedDB.open("tollgate");
-      request.onupgradeneeded = () => request.result.createObjectStore("limits").put("nonsense", "a");
+      request.onupgradeneeded = () => request.result.createObjectStore("limits").put("nonsense", "1:a");
     },
   };
   for (const [what, before] of Object.entries(table)) {

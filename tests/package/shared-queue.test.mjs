@@ -136,23 +136,29 @@ describe("one queue", () => {
     assert.equal((await landed(a, "last")).decision.allowed, true);
   });
 
-  test("a waiter that would wait too long is rejected: the first at once, others when the time is up", async () => {
+  test("a waiter that would wait too long is rejected at once, in any tab", async () => {
     const hour = { rate: 10, periodMs: 3_600_000, initial: 0 };
     const [a, b] = [await open(hour), await open(hour)];
-    const outcome = await a.evaluate(async () => {
-      const began = limiter.clock.now();
-      const error = await limiter.acquire({ maxWaitMs: 300_000 }).catch((error) => error);
-      return { code: error.code, afterMs: limiter.clock.now() - began, waitMs: error.retryAt - began };
-    });
-    assert.equal(outcome.code, "wait_too_long");
-    assert.ok(outcome.waitMs <= 360_000 && outcome.afterMs < 300_000, JSON.stringify(outcome));
-    await queue(a, "first", { cost: 10 });
+    const outcome = (tab, options) =>
+      tab.evaluate(async (options) => {
+        const began = limiter.clock.now();
+        const error = await limiter.acquire(options).catch((error) => error);
+        return { code: error.code, afterMs: limiter.clock.now() - began, waitMs: error.retryAt - began };
+      }, options);
+    const first = await outcome(a, { maxWaitMs: 300_000 });
+    assert.equal(first.code, "wait_too_long");
+    assert.ok(first.waitMs <= 360_000 && first.afterMs < 300_000, JSON.stringify(first));
+    await queue(a, "first", { cost: 5 });
     await claimed(b);
-    const began = await b.evaluate(() => limiter.clock.now());
-    await queue(b, "second", { maxWaitMs: 200 });
-    const { error, at } = await landed(b, "second");
-    assert.equal(error, "wait_too_long");
-    assert.ok(at > began + 200);
+    // It would be admitted after the other tab's: with six tokens, in 36 minutes.
+    const second = await outcome(b, { maxWaitMs: 2_000_000 });
+    assert.equal(second.code, "wait_too_long");
+    assert.ok(second.waitMs > 2_100_000 && second.waitMs <= 2_160_000, JSON.stringify(second));
+    await queue(b, "third", { maxWaitMs: 2_200_000 });
+    assert.deepEqual([await hasLanded(a, "first"), await hasLanded(b, "third")], [false, false]);
+    // When the tokens that it waits for are taken, that is known at once, too.
+    await a.evaluate(() => limiter.pause(limiter.clock.now() + 3_000_000));
+    assert.equal((await landed(b, "third")).error, "wait_too_long");
     assert.equal(await hasLanded(a, "first"), false);
     assert.equal(await a.evaluate(() => limiter.acquire({ cost: 11 }).catch(({ code }) => code)), "cost_never_granted");
   });
@@ -178,6 +184,21 @@ describe("one queue", () => {
     await sleep(b, 3_600_000);
     assert.equal((await landed(b, "small")).decision.allowed, true);
     for (const tab of [a, b]) await knows(tab, 1);
+  });
+
+  test("a full queue admits those who can pass at once", async () => {
+    const tab = await open({ rate: 5, periodMs: 3_600_000 }, { options: { maxQueue: 0 } });
+    const outcomes = await tab.evaluate(() =>
+      Promise.all(
+        Array.from({ length: 7 }, () =>
+          limiter.acquire().then(
+            ({ allowed }) => allowed,
+            ({ code }) => code,
+          ),
+        ),
+      ),
+    );
+    assert.deepEqual(outcomes, [true, true, true, true, true, "queue_full", "queue_full"]);
   });
 
   test("a full queue rejects", async () => {

@@ -11,7 +11,8 @@ import { launch, serve } from "./pages.mjs";
 export const index = fileURLToPath(new URL("../../build/package/index.js", import.meta.url));
 const folder = mkdtempSync(join(tmpdir(), "tollgate-tabs-"));
 process.on("exit", () => rmSync(folder, { recursive: true, force: true }));
-writeFileSync(join(folder, "tab.html"), `<!doctype html><link rel="icon" href="data:,">`);
+for (const page of ["tab.html", "other.html"])
+  writeFileSync(join(folder, page), `<!doctype html><link rel="icon" href="data:,">`);
 await build({ entryPoints: [index], bundle: true, format: "esm", outfile: join(folder, "tollgate.js") });
 // A frame without an origin imports from it, too.
 export const { url } = await serve(folder, { "access-control-allow-origin": "*" });
@@ -31,7 +32,10 @@ export const budget = (capacity) => ({ rate: 0, periodMs: 1000, capacity });
  * Opens a tab and makes a limiter in it. The tabs of one test share an origin. `before` runs in the tab before anything
  * else.
  */
-export async function open(limits, { name = "a", before = () => {}, argument, aheadMs = 0, options = {} } = {}) {
+export async function open(
+  limits,
+  { name = "a", before = () => {}, argument, aheadMs = 0, waits = true, options = {} } = {},
+) {
   context ??= await browser.newContext();
   const tab = await context.newPage();
   tab.warnings = [];
@@ -44,12 +48,12 @@ export async function open(limits, { name = "a", before = () => {}, argument, ah
   }, aheadMs);
   tab.make = (limits, more = {}) =>
     tab.evaluate(
-      async ([name, limits, options]) => {
+      async ([name, limits, options, waits]) => {
         globalThis.tollgate = await import("/tollgate.js");
         globalThis.limiter = new tollgate.SharedLimiter(name, limits, options);
-        await limiter.ready;
+        if (waits) await limiter.ready;
       },
-      [more.name ?? name, limits, options],
+      [more.name ?? name, limits, options, waits],
     );
   await tab.goto(`${url}/tab.html`);
   await tab.make(limits);
@@ -79,7 +83,7 @@ export const queue = (tab, id, options = {}) =>
           }),
       );
       while (limiter.waiting === before && !landed[id]) await new Promise((resolve) => setTimeout(resolve, 1));
-      await navigator.locks?.query(); // a lock requested from now on queues behind it
+      await limiter.charge(0); // its place in the queue has been stored before this
     },
     [id, options],
   );
@@ -118,6 +122,19 @@ export const sleep = (tab, ms) =>
     Date.now = () => now() + ms;
     document.dispatchEvent(new Event("visibilitychange"));
   }, ms);
+/** Blocks the page's only thread, as a suspended process does; resolves when it is blocked. */
+export const suspend = (tab, ms) =>
+  tab.evaluate((ms) => {
+    setTimeout(() => {
+      for (const end = performance.now() + ms; performance.now() < end; );
+    });
+  }, ms);
+/** Tells a page that it will be frozen: Chromium itself freezes only what is hidden, and without a window all is visible. */
+export async function freeze(tab) {
+  const tell = (type) => tab.evaluate((type) => void document.dispatchEvent(new Event(type)), type);
+  await tell("freeze");
+  return () => tell("resume");
+}
 export async function crash(tab) {
   const gone = new Promise((resolve) => tab.on("crash", resolve));
   const session = await context.newCDPSession(tab);

@@ -30,7 +30,7 @@ export class Budget<Name extends string = never> {
   readonly #buckets: readonly Bucket[];
 
   constructor(now: number, limits: Limit<Name> | readonly Limit<Name>[]) {
-    this.limits = [limits].flat().map((limit) => ({ ...limit }));
+    this.limits = [limits].flat().map((limit) => Object.freeze({ ...limit }));
     checkWhole("limits", this.limits.length, 1);
     this.#buckets = this.limits.map((limit) => new Bucket(now, limit));
   }

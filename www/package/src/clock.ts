@@ -52,12 +52,13 @@ export function makeClock(
   };
 }
 
-// Timers stop while a laptop sleeps, so check them all when the page becomes visible.
+// Timers stop while a laptop sleeps or a page is frozen, so check them all when the page is seen or used again.
 const pending = new Set<() => void>();
 const checkAll = () => {
   for (const check of pending) check();
 };
-globalThis.document?.addEventListener("visibilitychange", checkAll);
+for (const type of ["visibilitychange", "resume"]) globalThis.document?.addEventListener(type, checkAll);
+for (const type of ["focus", "pageshow"]) globalThis.window?.addEventListener(type, checkAll);
 
 /**
  * More than a clock is corrected by, and shorter than any real sleep. The core tolerates a step back of the same

@@ -21,6 +21,7 @@ export interface Core {
   decide(bucket: number, verb: number, now: number, cost: number, maxWaitMs: number, apply: boolean): number;
   get(bucket: number, which: number, now: number): number;
   restore(bucket: number, tokens: number, drops: number, at: number, apply: boolean): number;
+  carry(bucket: number, old: number): void;
 }
 
 /**
@@ -54,7 +55,7 @@ export function load(): void {
   try {
     core = instanceOf(wasm).exports as unknown as Core;
   } catch (cause) {
-    throw new TollgateError("wasm_failed", "script-src needs 'wasm-unsafe-eval'", {
+    throw new TollgateError("wasm_failed", `${cause}: allow 'wasm-unsafe-eval'`, {
       cause,
     });
   }

@@ -20,6 +20,8 @@ export type TollgateErrorCode =
   | "wait_too_long"
   /** The queue was full: this call was rejected, or dropped to make room for a newer one. */
   | "queue_full"
+  /** The queue was cleared while the call waited. */
+  | "cleared"
   /** The client has no token. */
   | "token_missing"
   /** The server could not be reached. */
@@ -28,6 +30,8 @@ export type TollgateErrorCode =
   | "timeout"
   /** The server granted nothing, and waiting would not help; `cause` is its answer. */
   | "not_granted"
+  /** The limiter has been closed. */
+  | "closed"
   /** The response did not come from Tollgate. */
   | "answer_malformed";
 

@@ -13,25 +13,35 @@ export interface LimitFetchOptions<Name extends string = never> extends Omit<Acq
   /** How many times a request is retried. Default: 2. */
   readonly retries?: number;
   /**
-   * Each pause is longer by a random part of this, so that clients refused together do not retry together. Default:
-   * 1000.
+   * The pause after a refusal is longer by a random part of this, so that clients refused together do not retry
+   * together. Default: 1000.
    */
   readonly jitterMs?: number;
+  /**
+   * The longest pause. If the server asks for more, the limiter is paused for so long and the response is returned, not
+   * retried. Default: five minutes.
+   */
+  readonly maxPauseMs?: number;
 }
 
-/** A limiter that can be paused: `Limiter` or `SharedLimiter`. */
+/** A limiter that can be paused: `Limiter`, `SharedLimiter` or `Twin`. */
 export interface Pausable<Name extends string = string> {
   readonly clock: Clock;
   acquire(options: AcquireOptions<Name>): Promise<unknown>;
   pause(moment: number): unknown;
+  /** Where the limiter counts the calls that run: ends what `acquire` has admitted. */
+  release?(admitted: never): void;
 }
 
 /**
  * Makes a `fetch` whose requests wait in the limiter's queue. When the server says to come back later (429, 503,
- * `Retry-After`, or a `RateLimit` with nothing left), it pauses the limiter, and so everything that uses it. A 429 is
- * retried, and so is a 503 if the request is idempotent (GET, HEAD, PUT, DELETE, OPTIONS, or with an
- * `Idempotency-Key`); every retry costs tokens. If a retry cannot be admitted within `maxWaitMs`, the last response is
- * returned.
+ * `Retry-After`, or a `RateLimit` with nothing left), it pauses the limiter, and so everything that uses it. The older
+ * headers `RateLimit-Reset` and `X-RateLimit-Reset` are heard, too, in seconds or as Unix time. A 429 is retried, and so
+ * is a 503 if the request is idempotent (GET, HEAD, PUT, DELETE, OPTIONS, or with an `Idempotency-Key`); every retry
+ * costs tokens. If a retry cannot be admitted within `maxWaitMs`, or would have to wait longer than `maxPauseMs`, the
+ * last response is returned.
+ *
+ * From another origin, a page can read only those headers that the server names in `Access-Control-Expose-Headers`.
  *
  * ```js
  * const api = limitFetch(new Limiter({ rate: 10, periodMs: 1000 }), { maxWaitMs: 10_000 });
@@ -45,33 +55,40 @@ export function limitFetch<Name extends string = never>(
     cost = 1,
     retries = 2,
     jitterMs = 1000,
+    maxPauseMs = 300_000,
     ...wait
   }: LimitFetchOptions<Name> = {},
 ): (input: string | URL | Request, init?: RequestInit) => Promise<Response> {
   checkWhole("retries", retries);
   checkWhole("jitterMs", jitterMs);
+  checkWhole("maxPauseMs", maxPauseMs);
   return async (input, init) => {
     const request = new Request(input, init);
     const { method, headers, signal } = request;
     const isIdempotent = /^(GET|HEAD|PUT|DELETE|OPTIONS)$/.test(method) || headers.has("idempotency-key");
     let response: Response | undefined;
     for (let attempt = 0; ; attempt++) {
+      let admitted: unknown;
       try {
-        await limiter.acquire({ ...wait, signal, cost: typeof cost === "function" ? cost(request) : cost });
+        admitted = await limiter.acquire({ ...wait, signal, cost: typeof cost === "function" ? cost(request) : cost });
       } catch (error) {
         if (response && error instanceof TollgateError) return response;
         discard(response);
         throw error;
       }
       discard(response);
-      response = await fetch(attempt < retries ? request.clone() : request);
-      const isRefused = response.status === 429;
+      try {
+        response = await fetch(attempt < retries ? request.clone() : request);
+      } finally {
+        limiter.release?.(admitted as never);
+      }
       const isBusy = response.status === 503;
+      const isRefused = isBusy || response.status === 429;
       const now = limiter.clock.now();
-      const pauseMs = pauseMsOf(response.headers, now, isRefused || isBusy ? 1000 * 2 ** attempt : 0);
-      if (pauseMs > 0)
-        void limiter.pause(now + Math.ceil(Math.min(pauseMs, LONGEST_PAUSE_MS) + Math.random() * jitterMs));
-      if (attempt >= retries || !(isRefused || (isBusy && isIdempotent))) return response;
+      const askedMs = askedMsOf(response.headers, now, isRefused) ?? (isRefused ? 1000 * 2 ** attempt : 0);
+      const pauseMs = Math.min(askedMs, maxPauseMs) + (isRefused ? Math.random() * jitterMs : 0);
+      if (askedMs > 0) void limiter.pause(now + Math.ceil(pauseMs));
+      if (attempt >= retries || askedMs > maxPauseMs || !isRefused || (isBusy && !isIdempotent)) return response;
     }
   };
 }
@@ -81,21 +98,30 @@ function discard(response: Response | undefined): void {
   response?.body?.cancel().catch(() => {});
 }
 
-/** How long the server asks to wait; `defaultMs` if it refused without saying. */
-function pauseMsOf(headers: Headers, now: number, defaultMs: number): number {
+/** How long the server asks to wait, if it does. */
+function askedMsOf(headers: Headers, now: number, isRefused: boolean): number | undefined {
+  const serverNow = Date.parse(headers.get("date")!) || now;
   const after = headers.get("retry-after");
-  if (defaultMs > 0 && after) {
-    const pauseMs = /^\d+$/.test(after)
-      ? 1000 * Number(after)
-      : Date.parse(after) - (Date.parse(headers.get("date")!) || now);
-    if (pauseMs >= 0) return pauseMs;
+  if (isRefused && after) {
+    const ms = /^\d+$/.test(after) ? 1000 * Number(after) : Date.parse(after) - serverNow;
+    if (ms >= 0) return ms;
   }
+  const waitsMs: number[] = [];
+  const add = (remaining: string | null | undefined, reset: string | null | undefined) => {
+    const seconds = /^\d+(\.\d+)?$/.test(reset!) ? Number(reset) : 0;
+    // Who leaves out what remains and refuses means that nothing does.
+    if (Number(remaining ?? !isRefused) === 0 && seconds > 0)
+      waitsMs.push(1000 * seconds - (seconds > FIRST_UNIX_SECONDS ? serverNow : 0));
+  };
+  const field = (headers.get("ratelimit") ?? "").replace(/"(\\.|[^"\\])*"/g, "");
   // A list of structured fields. Without their strings, commas separate the items. `r` tokens remain; `t` is a time in
   // seconds.
-  const items = (headers.get("ratelimit") ?? "").replace(/"(\\.|[^"\\])*"/g, "").split(",");
-  const waitsMs = items.map((item) => (/;\s*r=0\b/.test(item) ? 1000 * Number(/;\s*t=(\d+)/.exec(item)?.[1] ?? 0) : 0));
-  return Math.max(...waitsMs) || defaultMs;
+  for (const item of field.split(",")) add(/;\s*r=(0)\b/.exec(item)?.[1] ?? "1", /;\s*t=(\d+)/.exec(item)?.[1]);
+  // Earlier drafts.
+  add(/\bremaining=(\d+)/.exec(field)?.[1] ?? "1", /\breset=(\d+)/.exec(field)?.[1]);
+  for (const name of ["ratelimit", "x-ratelimit"]) add(headers.get(`${name}-remaining`), headers.get(`${name}-reset`));
+  return Math.max(0, ...waitsMs) || undefined;
 }
 
-/** A year: a longer pause is a mistake of the server, and must not overflow the clock here. */
-const LONGEST_PAUSE_MS = 366 * 24 * 3_600_000;
+/** In 2001; a number of seconds as large as this is a moment. */
+const FIRST_UNIX_SECONDS = 1_000_000_000;

@@ -13,14 +13,14 @@ import { Budget, type Cost } from "./budget.js";
 import { checkWhole } from "./errors.js";
 import {
   type AcquireOptions,
+  type ConcurrencyOptions,
   type LimiterEvent,
-  type LimiterOptions,
   neverGranted,
   Queue,
   throwIfNever,
-  type Waiter,
   waitTooLong,
 } from "./queue.js";
+import type { Waiter } from "./waiters.js";
 
 /**
  * Limits for one key, by the clock of this page. Calls that cannot be admitted now may wait in a queue.
@@ -33,13 +33,30 @@ import {
  * ```
  */
 export class Limiter<Name extends string = never> extends Queue<Name> {
-  readonly #budget: Budget<Name>;
+  #budget: Budget<Name>;
+  #isAnchored: boolean;
   #pausedUntil = -Infinity;
   #cancelTimer = () => {};
+  /** Whom the timer is for, and when it fires. */
+  #awaited: Waiter<Name> | undefined;
+  #wakeAt = 0;
+  /** The budget as it will be after all waiters, and when the last of them will be admitted. */
+  #forecast: Budget<Name> | undefined;
+  #lastAt = 0;
+  /** All who were foreseen, even if they have left, how many of them have passed, and the budget as expected then. */
+  #foreseen: Waiter<Name>[] = [];
+  #passed = 0;
+  #expected: Budget<Name> | undefined;
+  /** Waiters that would miss their deadlines, to be dropped. */
+  #late: [waiter: Waiter<Name>, retryAt: number][] = [];
+  /** Whether deadlines are looked at after this turn. */
+  #isDeferred = false;
 
-  constructor(limits: Limit<Name> | readonly Limit<Name>[], options?: LimiterOptions) {
+  constructor(limits: Limit<Name> | readonly Limit<Name>[], options?: ConcurrencyOptions) {
     super(options);
-    this.#budget = new Budget(this.clock.now(), limits);
+    const now = this.clock.now();
+    this.#isAnchored = now !== 0;
+    this.#budget = new Budget(now, limits);
   }
 
   /** A copy of the limits. */
@@ -62,9 +79,9 @@ export class Limiter<Name extends string = never> extends Queue<Name> {
   decide(options: DecideOptions<Name> = {}): Decision {
     const { cost = 1, verb = "consume" } = options;
     if (isChange(verb)) {
-      const decision = this.#budget.decide(this.clock.now(), options);
-      this.emit({ type: "change" });
-      this.serve();
+      const decision = this.#budget.decide(this.#now(), options);
+      if (verb === "reset") this.#pausedUntil = -Infinity;
+      this.#changed();
       return decision;
     }
     const decision = this.#decide(options, "decide");
@@ -94,114 +111,205 @@ export class Limiter<Name extends string = never> extends Queue<Name> {
     this.decide({ cost, verb: "refund" });
   }
 
-  /** Fills all limits. */
+  /** Fills all limits and ends a pause. */
   reset(): void {
     this.decide({ cost: 0, verb: "reset" });
   }
 
   /** How many whole tokens there are. */
   remaining(): number {
-    return this.#budget.remaining(this.clock.now());
+    return this.#budget.remaining(this.#now());
   }
 
   /** The next moment at which there is one more; `Infinity` if none comes. */
   nextTokenAt(): number {
-    return this.#budget.nextTokenAt(this.clock.now());
+    return this.#budget.nextTokenAt(this.#now());
   }
 
   /** The first moment at which all limits are full if nothing is taken; `Infinity` if they never are. */
   fullAt(): number {
-    return this.#budget.fullAt(this.clock.now());
+    return this.#budget.fullAt(this.#now());
   }
 
-  async acquire(options: AcquireOptions<Name> = {}): Promise<Grant> {
-    const { cost = 1 } = options;
-    throwIfNever(this.#budget.peek(this.clock.now(), { cost }));
-    return this.join(options);
+  acquire(options: AcquireOptions<Name> = {}): Promise<Grant> {
+    return this.join(options, (cost) => throwIfNever(this.#budget.peek(this.#now(), { cost })));
   }
 
   /** Admits nothing before `moment`, for example because a server said so. A later pause is never shortened. */
   pause(moment: number): void {
     this.#pausedUntil = Math.max(this.#pausedUntil, checkWhole("moment", moment, -LAST_MOMENT, LAST_MOMENT));
-    this.emit({ type: "change" });
-    this.serve();
+    this.#changed();
+  }
+
+  /** Ends a pause. */
+  resume(): void {
+    this.#pausedUntil = -Infinity;
+    this.#changed();
   }
 
   /** The states of all limits, to store. */
   save(): Snapshot[] {
-    return this.#budget.save(this.clock.now());
+    return this.#budget.save(this.#now());
   }
 
   /** Continues from what {@link save} returned for the same limits. */
   restore(snapshots: readonly Snapshot[]): void {
+    this.#isAnchored = true;
     this.#budget.restore(snapshots);
-    this.emit({ type: "change" });
-    this.serve();
+    this.#changed();
   }
 
   /** The answer to a call that does not queue. The queue and a pause come first. */
   #decide(options: DecideOptions<Name>, method: "decide" | "peek"): Decision {
-    const now = this.clock.now();
-    if (this.waiting === 0 && this.#pausedUntil <= now) return this.#budget[method](now, options);
-    const remaining = this.remaining();
-    return this.#simulate((moment) => {
-      const decision = this.#budget.peek(moment, options);
-      return decision.allowed
-        ? refuse(now, Math.max(moment, now + 1), remaining)
-        : { ...decision, retryAfterMs: decision.retryAt - now, remaining };
-    });
+    const now = this.#now();
+    if (this.waiting === 0 && this.#pausedUntil <= now) {
+      this.isForeseen = false;
+      return this.#budget[method](now, options);
+    }
+    // If the timer of the first waiter is late, so are the others.
+    if (!this.isForeseen || !this.isExact || (this.queue.first?.at ?? now) < now) this.#foresee();
+    const moment = Math.max(this.#lastAt, now);
+    const decision = this.#forecast!.peek(moment, options);
+    const remaining = this.#budget.remaining(now);
+    return decision.allowed
+      ? refuse(now, Math.max(moment, now + 1), remaining)
+      : { ...decision, retryAfterMs: decision.retryAt - now, remaining };
+  }
+
+  /** Anything that may delay a waiter or admit it sooner. */
+  #changed(): void {
+    this.isForeseen = false;
+    this.emit({ type: "change" });
+    this.serve();
   }
 
   /**
-   * Plays the queue ahead, as if nothing else were taken, calls `end` at the moment when it is empty, and puts the
-   * budget back. Waiters that miss their deadline take nothing; they are added to `late`.
+   * Admits the first waiter as long as there are tokens for it, then sets a timer for the next. Those that would miss
+   * their deadlines are dropped first.
    */
-  #simulate<Result>(end: (moment: number) => Result, late: [Waiter<Name>, retryAt: number][] = []): Result {
-    const now = this.clock.now();
-    const state = this.#budget.save(now);
-    let moment = Math.max(now, this.#pausedUntil);
-    try {
-      for (const waiter of this.queue) {
-        const { cost, deadline } = waiter;
-        const decision = this.#budget.peek(moment, { cost });
-        const admittedAt = decision.allowed ? moment : decision.retryAt;
-        // If a timer fires late, a waiter whose deadline has just passed is still admitted.
-        if (admittedAt > Math.min(Math.max(deadline, now), LAST_MOMENT)) late.push([waiter, admittedAt]);
+  protected serve(newcomer?: Waiter<Name>): undefined {
+    if (newcomer && newcomer !== this.queue.first) this.makeRoom(newcomer); // only the first could pass at once
+    if (newcomer && (!this.queue.has(newcomer) || this.#expect(newcomer))) return;
+    do {
+      if (this.impatient > 0 && !this.#isDeferred) {
+        if (!this.isForeseen) this.#foresee();
+        for (const [{ drop }, retryAt] of this.#late.splice(0)) drop(waitTooLong(retryAt));
+      }
+      this.#cancelTimer();
+      this.#awaited = undefined;
+      for (let first = this.next(); first; first = this.next()) {
+        const now = this.#now();
+        const decision = this.#pausedUntil > now ? refuse(now, this.#pausedUntil, 0) : this.#take(first, now);
+        if (decision.allowed) this.admit(first, decision);
+        else if (decision.maxCost !== undefined)
+          first.drop(neverGranted(decision.maxCost)); // possible when it joined
         else {
-          moment = admittedAt;
-          this.#budget.decide(moment, { cost });
+          this.#cancelTimer(); // a listener called above may have made us serve, and so set one
+          this.#awaited = first;
+          this.#wakeAt = decision.retryAt;
+          this.#cancelTimer = this.clock.at(this.#wakeAt, () => this.serve());
+          break;
         }
       }
-      return end(moment);
-    } finally {
-      this.#budget.restore(state);
-    }
+    } while (this.impatient > 0 && !this.isForeseen && !this.#isDeferred);
+    if (this.waiting > 0) return;
+    this.isForeseen = false;
+    this.#foreseen = [];
+    this.#awaited = undefined;
   }
 
-  /** Admits the first waiter as long as there are tokens for it, then sets a timer for the next. */
-  protected serve(): void {
-    if (this.queue.some(({ deadline }) => deadline < Infinity)) {
-      const late: [Waiter<Name>, number][] = [];
-      this.#simulate(() => {}, late);
-      for (const [{ deadline, drop }, retryAt] of late) if (retryAt > deadline) drop(waitTooLong(retryAt));
-    }
-    this.#cancelTimer();
-    for (let first = this.queue[0]; first; first = this.queue[0]) {
-      const now = this.clock.now();
-      const { cost } = first;
-      const decision: Decision =
-        this.#pausedUntil > now ? refuse(now, this.#pausedUntil, 0) : this.#budget.decide(now, { cost });
-      if (decision.allowed) {
-        first.admit(decision);
-        this.emit({ type: "allow", cost, decision });
-      } else if (decision.maxCost !== undefined) {
-        first.drop(neverGranted(decision.maxCost)); // it could have been granted when it joined
-      } else {
-        this.#cancelTimer(); // a listener called above may have made us serve, and so set one
-        this.#cancelTimer = this.clock.at(decision.retryAt, () => this.serve());
-        return;
+  /** Adds a newcomer to the forecast, if that is all it changes. Returns whether there is nothing else to do. */
+  #expect(newcomer: Waiter<Name>): boolean {
+    const now = this.#now();
+    // Those who have left or passed must not fill the memory.
+    if (this.#foreseen.length > 2 * this.waiting + 100) this.isForeseen = false;
+    if (newcomer === this.queue.last) {
+      if (this.isForeseen && !this.#append(newcomer, now)) this.isForeseen = this.isExact;
+    } else {
+      this.isForeseen = false;
+      // It may delay all others. Many often join in one go: then all are looked at once, before anything else happens.
+      if (this.impatient > 0 && !this.#isDeferred) {
+        this.#isDeferred = true;
+        queueMicrotask(() => {
+          this.#isDeferred = false;
+          this.serve();
+        });
       }
     }
+    const isForeseen = this.isForeseen ? this.#late.length === 0 : this.impatient === 0 || this.#isDeferred;
+    return isForeseen && this.#awaited === this.queue.first && now < this.#wakeAt;
+  }
+
+  /** Foresees when each waiter will be admitted, as if nothing else were taken. Those that will be late take nothing. */
+  #foresee(): void {
+    const now = this.#now();
+    const state = this.#budget.save(now);
+    this.#forecast ??= new Budget(now, this.limits);
+    this.#forecast.restore(state);
+    this.#expected ??= new Budget(now, this.limits);
+    this.#expected.restore(state);
+    this.#lastAt = Math.max(now, this.#pausedUntil);
+    this.#late = [];
+    this.#foreseen = [];
+    this.#passed = 0;
+    for (const waiter of this.queue) this.#append(waiter, now);
+    this.isForeseen = this.isExact = true;
+  }
+
+  /** Foresees when the last waiter will be admitted. If that is too late, it takes nothing, and the result is false. */
+  #append(waiter: Waiter<Name>, now: number): boolean {
+    const { cost, deadline } = waiter;
+    const decision = this.#forecast!.peek(this.#lastAt, { cost });
+    const at = decision.allowed ? this.#lastAt : decision.retryAt;
+    // If a timer fires late, a waiter whose deadline has just passed is still admitted.
+    if (at <= Math.min(Math.max(deadline, now), LAST_MOMENT)) {
+      this.#lastAt = waiter.at = at;
+      this.#foreseen.push(waiter);
+      return this.#forecast!.tryConsume(at, cost);
+    }
+    waiter.at = undefined;
+    if (at > deadline) this.#late.push([waiter, at]);
+    return false;
+  }
+
+  /** Asks for the first waiter, and finds out whether the forecast for the others still holds. */
+  #take(first: Waiter<Name>, now: number): Decision {
+    const decision = this.#budget.decide(now, { cost: first.cost });
+    if (!decision.allowed || !this.isForeseen) return decision;
+    for (let passed: Waiter<Name> | undefined; passed !== first; ) {
+      passed = this.#foreseen[this.#passed++];
+      if (passed === undefined) {
+        this.isForeseen = false; // it could never have been admitted when that was foreseen
+        return decision;
+      }
+      this.#expected!.tryConsume(passed.at!, passed.cost);
+    }
+    // If it is admitted in time, so are the others. If it is late, there may be less than expected, because a bucket that
+    // is full takes no more. Where thousands wait, that is put up with for a while, or each would cost as much as all.
+    if (now > first.at!) {
+      const expected = this.#expected!.save(now);
+      const hasLess = this.#budget
+        .save(now)
+        .some(({ tokens, drops }, i) => (tokens - expected[i]!.tokens || drops - expected[i]!.drops) < 0);
+      if (hasLess) {
+        this.isExact = false;
+        this.isForeseen = 16 * this.#passed < this.waiting - 1000;
+      }
+    }
+    return decision;
+  }
+
+  /**
+   * Now. A limiter that was made while the clock stood at 0, as it does at the top level of a Worker, starts when it is
+   * first used.
+   */
+  #now(): number {
+    const now = this.clock.now();
+    if (!this.#isAnchored) {
+      this.#isAnchored = true;
+      this.#budget = new Budget(now, this.limits);
+    }
+    return now;
   }
 }
 

@@ -1,9 +1,11 @@
+/// <reference lib="esnext.disposable" preserve="true" />
 // The queue of a limiter: which calls wait, and in what order.
 import type { Decision, Grant, Refusal } from "./bucket.js";
 import type { Cost } from "./budget.js";
 import { type Clock, systemClock } from "./clock.js";
 import { checkIndex, checkWhole, TollgateError } from "./errors.js";
 import { Emitter } from "./events.js";
+import { type Waiter, Waiters } from "./waiters.js";
 
 /** Options of a limiter. */
 export interface LimiterOptions {
@@ -16,6 +18,15 @@ export interface LimiterOptions {
    * (`drop_oldest`).
    */
   readonly overflow?: "reject" | "drop_oldest";
+}
+
+/** Options of a `Limiter`: it can limit how many calls run at once, too. */
+export interface ConcurrencyOptions extends LimiterOptions {
+  /**
+   * How many admitted calls may run at once; see {@link Queue.release}. A `maxWaitMs` that proves too short is then
+   * noticed when the time is up, because it depends on how long others run. Default: `Infinity`.
+   */
+  readonly maxConcurrent?: number;
 }
 
 /** Options of `acquire`. */
@@ -50,49 +61,66 @@ export type LimiterEvent<Name extends string = never> =
   /** Anything else that changes the answers: a refund, a pause. */
   | { readonly type: "change" };
 
-/** One `acquire` call in the queue. */
-export interface Waiter<Name extends string = never> {
-  readonly cost: Cost<Name>;
-  readonly signal: AbortSignal | null | undefined;
-  readonly priority: number;
-  /** The last moment at which it may be admitted. */
-  readonly deadline: number;
-  /** Removes it from the queue and resolves the call. */
-  admit(grant: Grant): unknown;
-  /** Removes it from the queue and rejects the call. */
-  drop(reason: unknown): void;
-}
-
 /** A limiter with a queue, ordered by priority and then by arrival. */
 export abstract class Queue<Name extends string = never> extends Emitter<LimiterEvent<Name>> {
   readonly clock: Clock;
-  protected readonly queue: Waiter<Name>[] = [];
+  protected readonly queue = new Waiters<Name>();
+  /** How many waiters have a deadline that the subclass has to look after. */
+  protected impatient = 0;
+  /** Whether no waiter is admitted later than foreseen. */
+  protected isForeseen = false;
+  /** Whether none is admitted earlier, either. */
+  protected isExact = false;
   readonly #maxQueue: number;
   readonly #dropsOldest: boolean;
+  readonly #maxConcurrent: number;
+  /** The grants of calls that run, where their number is limited. */
+  readonly #held = new Set<Grant | undefined>();
+  /** How many throttled calls wait or run. */
+  #throttled = 0;
+  #isClosed = false;
+  readonly #idle: (() => void)[] = [];
+  readonly #bySignal = new Map<AbortSignal, Set<Waiter<Name>>>();
 
-  constructor({ clock = systemClock, maxQueue = 1000, overflow = "reject" }: LimiterOptions = {}) {
+  constructor({
+    clock = systemClock,
+    maxQueue = 1000,
+    overflow = "reject",
+    maxConcurrent = Infinity,
+  }: ConcurrencyOptions = {}) {
     super();
     this.clock = clock;
     this.#maxQueue = checkWhole("maxQueue", maxQueue);
     this.#dropsOldest = checkIndex("overflow", overflow, ["reject", "drop_oldest"]) > 0;
+    this.#maxConcurrent = checkWhole("maxConcurrent", maxConcurrent, 1, Infinity);
   }
 
   /** How many `acquire` calls wait. */
   get waiting(): number {
-    return this.queue.length;
+    return this.queue.size;
   }
 
   /**
    * Waits in the queue for `cost` tokens and takes them. Within a priority it is first come, first served, whatever the
-   * cost, so small requests cannot starve a large one.
+   * cost, so small requests cannot starve a large one. Where `maxConcurrent` is set, call {@link release} when the work
+   * is done.
    *
-   * Rejects with the signal's reason, or with a {@link TollgateError}: `cost_never_granted`, `wait_too_long` or
-   * `queue_full`.
+   * Rejects with the signal's reason, or with a {@link TollgateError}: `cost_never_granted`, `wait_too_long`,
+   * `queue_full`, `cleared` or `closed`.
    */
   abstract acquire(options?: AcquireOptions<Name>): Promise<Grant>;
 
   /** Gives `cost` tokens back, up to the capacity. */
   abstract refund(cost?: Cost<Name>): unknown;
+
+  /**
+   * Says that the work which {@link acquire} admitted is done, so that with `maxConcurrent` another may begin. Throttled
+   * functions and `limitFetch` do this by themselves.
+   */
+  release(grant: Grant | undefined): void {
+    if (this.#held.delete(grant)) void this.serve();
+    this.#checkIdle();
+  }
 
   /**
    * Wraps `fn` in a function that waits in the queue before each call. `cost` may depend on the arguments.
@@ -108,62 +136,163 @@ export abstract class Queue<Name extends string = never> extends Emitter<Limiter
     const limiter = this;
     return async function (this: unknown, ...args): Promise<Awaited<Result>> {
       const taken = typeof cost === "function" ? cost(...args) : cost;
-      await limiter.acquire({ ...options, cost: taken });
-      if (options.signal?.aborted) {
-        await limiter.refund(taken); // `fn` has not been called
-        throw options.signal.reason as unknown;
+      let grant: Grant | undefined;
+      limiter.#throttled++;
+      try {
+        grant = await limiter.acquire({ ...options, cost: taken });
+        if (options.signal?.aborted) {
+          await limiter.refund(taken); // `fn` has not been called
+          throw options.signal.reason as unknown;
+        }
+        return await fn.apply(this, args);
+      } finally {
+        limiter.#throttled--;
+        limiter.release(grant);
       }
-      return await fn.apply(this, args);
     };
   }
 
-  /** Admits every waiter for which there are tokens. Called whenever one joins or leaves. */
-  protected abstract serve(): unknown;
+  /** Resolves when no call waits and none that was throttled, or that `maxConcurrent` counts, is running. */
+  onIdle(): Promise<void> {
+    return new Promise((resolve) => {
+      this.#idle.push(resolve);
+      this.#checkIdle();
+    });
+  }
 
-  /** Joins the queue; resolves when admitted. */
-  protected join({ cost = 1, signal, maxWaitMs = Infinity, priority = 0 }: AcquireOptions<Name>): Promise<Grant> {
+  /** Rejects all calls that wait, with the code `cleared`. */
+  clear(): void {
+    this.#dropAll(stopped("cleared"));
+  }
+
+  /** Rejects all calls that wait, and all later ones, with the code `closed`. No timer is left. */
+  close(): void {
+    this.#isClosed = true;
+    this.#dropAll(stopped("closed"));
+  }
+
+  [Symbol.dispose](): void {
+    this.close();
+  }
+
+  protected override emit(event: LimiterEvent<Name>): void {
+    super.emit(event);
+    this.#checkIdle();
+  }
+
+  /**
+   * Admits every waiter for which there are tokens. Called whenever one joins, which is passed, or leaves. If that takes
+   * time, returns a promise: those who pass at once need no room in the queue.
+   */
+  protected abstract serve(newcomer?: Waiter<Name>): Promise<unknown> | undefined;
+
+  /** The waiter whose turn it is, unless as many calls run as may. */
+  protected next(): Waiter<Name> | undefined {
+    for (;;) {
+      const { first } = this.queue;
+      // Several signals may be aborted by one; a waiter whose own event is still to come must not be admitted.
+      if (!first?.signal?.aborted) return this.#held.size < this.#maxConcurrent ? first : undefined;
+      first.drop(first.signal.reason);
+    }
+  }
+
+  /** Admits a waiter. */
+  protected admit({ cost, admit }: Waiter<Name>, decision: Grant): void {
+    if (this.#maxConcurrent < Infinity) this.#held.add(decision);
+    admit(decision);
+    this.emit({ type: "allow", cost, decision });
+  }
+
+  /** Joins the queue, unless `check` throws; resolves when admitted. */
+  protected join(options: AcquireOptions<Name>, check: (cost: Cost<Name>) => void = () => {}): Promise<Grant> {
     return new Promise((resolve, reject) => {
+      const { cost = 1, signal, maxWaitMs = Infinity, priority = 0 } = options;
+      check(cost);
       signal?.throwIfAborted();
+      if (this.#isClosed) throw stopped("closed");
       const { queue } = this;
+      const deadline = this.clock.now() + checkWhole("maxWaitMs", maxWaitMs, 0, Infinity);
+      const isImpatient = deadline < Infinity;
+      const isTimed = isImpatient && this.#maxConcurrent < Infinity;
+      let cancel = () => {};
       const leave = () => {
-        const place = queue.indexOf(waiter);
-        if (place < 0) return false; // it has been admitted or dropped already, by a listener
-        queue.splice(place, 1);
-        signal?.removeEventListener("abort", abort);
+        if (!queue.delete(waiter)) return false; // it has been admitted or dropped already, by a listener
+        if (isTimed) cancel();
+        else if (isImpatient) this.impatient--;
+        if (signal) this.#forget(signal, waiter);
         return true;
       };
-      const abort = () => {
-        // Drop every waiter with this signal first, or one of them would be admitted in place of another.
-        for (const { signal, drop } of [...queue]) if (signal?.aborted) drop(signal.reason);
-        void this.serve();
-      };
-      const waiter: Waiter<Name> = {
+      const waiter = {
         cost,
         signal,
         priority: checkWhole("priority", priority, Number.MIN_SAFE_INTEGER),
-        deadline: this.clock.now() + checkWhole("maxWaitMs", maxWaitMs, 0, Infinity),
+        deadline,
         admit: (grant) => leave() && resolve(grant),
         drop: (reason) => {
           if (!leave()) return;
+          if (waiter.at !== undefined) this.isExact = false;
           reject(reason);
           this.emit({ type: "drop", cost, reason });
         },
+      } as Waiter<Name>;
+      if (signal) this.#listen(signal, waiter);
+      queue.add(waiter);
+      if (isTimed) {
+        // How long others run cannot be foreseen.
+        cancel = this.clock.at(deadline + 1, () => {
+          waiter.drop(waitTooLong(deadline + 1));
+          void this.serve();
+        });
+      } else if (isImpatient) this.impatient++;
+      const settle = () => {
+        this.makeRoom(waiter);
+        if (queue.has(waiter)) this.emit({ type: "queue", cost, waiting: queue.size });
       };
-      signal?.addEventListener("abort", abort);
-      const behind = queue.findIndex((other) => other.priority < priority);
-      queue.splice(behind < 0 ? queue.length : behind, 0, waiter);
-      const makeRoom = (most: number) => {
-        if (queue.length <= most || !queue.includes(waiter)) return;
-        const lowest = queue.at(-1)!.priority;
-        const dropped = this.#dropsOldest ? queue.find((other) => other.priority === lowest)! : waiter;
-        dropped.drop(new TollgateError("queue_full", `${this.#maxQueue} calls wait already`));
-      };
-      if (this.#dropsOldest) makeRoom(Math.max(1, this.#maxQueue)); // a lone waiter may be admitted below at once
-      void this.serve();
-      makeRoom(this.#maxQueue);
-      if (queue.includes(waiter)) this.emit({ type: "queue", cost, waiting: queue.length });
+      const served = this.serve(waiter);
+      if (served) void served.then(settle);
+      else settle();
     });
   }
+
+  /** Makes room for a waiter that cannot pass at once, if the queue is full. */
+  protected makeRoom(waiter: Waiter<Name>): void {
+    const { queue } = this;
+    if (queue.size > this.#maxQueue && queue.has(waiter))
+      (this.#dropsOldest ? queue.oldest! : waiter).drop(
+        new TollgateError("queue_full", `${this.#maxQueue} calls wait already`),
+      );
+  }
+
+  #dropAll(reason: unknown): void {
+    for (const { drop } of [...this.queue]) drop(reason);
+    void this.serve();
+  }
+
+  #checkIdle(): void {
+    if (this.waiting + this.#throttled + this.#held.size === 0) for (const resolve of this.#idle.splice(0)) resolve();
+  }
+
+  /** Listens to each signal once, because to add and remove one of n listeners takes O(n). */
+  #listen(signal: AbortSignal, waiter: Waiter<Name>): void {
+    const waiters = this.#bySignal.get(signal) ?? new Set();
+    if (waiters.size === 0) signal.addEventListener("abort", this.#abort);
+    this.#bySignal.set(signal, waiters.add(waiter));
+  }
+
+  #forget(signal: AbortSignal, waiter: Waiter<Name>): void {
+    const waiters = this.#bySignal.get(signal)!;
+    waiters.delete(waiter);
+    if (waiters.size > 0) return;
+    this.#bySignal.delete(signal);
+    signal.removeEventListener("abort", this.#abort);
+  }
+
+  /** Drops all waiters with this signal before it serves: none of them is admitted in place of another. */
+  readonly #abort = ({ currentTarget }: Event): void => {
+    const signal = currentTarget as AbortSignal;
+    for (const { drop } of this.#bySignal.get(signal)!) drop(signal.reason);
+    void this.serve();
+  };
 }
 
 /** Throws if the answer is never. */
@@ -171,6 +300,8 @@ export function throwIfNever(decision: Decision): void {
   const { maxCost } = decision as Refusal;
   if (maxCost !== undefined) throw neverGranted(maxCost);
 }
+
+const stopped = (code: "cleared" | "closed") => new TollgateError(code, `the queue was ${code}`);
 
 export const neverGranted = (maxCost: number) =>
   new TollgateError("cost_never_granted", `never granted: at most ${maxCost}`, { maxCost });

@@ -1,19 +1,32 @@
 // One budget for all tabs of an origin, which outlives them.
-import { Bucket, type DecideOptions, type Decision, type Grant, type Limit, type Snapshot } from "./bucket.js";
+/// <reference lib="esnext.disposable" preserve="true" />
+import { type DecideOptions, type Decision, type Grant, LAST_MOMENT, type Limit } from "./bucket.js";
 import type { Cost } from "./budget.js";
 import { systemClock } from "./clock.js";
-import { isChange, Limiter, refuse } from "./limiter.js";
-import { type AcquireOptions, type LimiterOptions, neverGranted, Queue, throwIfNever, waitTooLong } from "./queue.js";
-import { goAlone, isAlone, transact, withLock } from "./tabs.js";
+import { checkWhole, TollgateError } from "./errors.js";
+import { isChange } from "./limiter.js";
+import {
+  type AcquireOptions,
+  type LimiterEvent,
+  type LimiterOptions,
+  Queue,
+  throwIfNever,
+  waitTooLong,
+} from "./queue.js";
+import { GRACE_MS, type Outcome, SharedBudget, type State } from "./shared-budget.js";
+import { transact } from "./tabs.js";
 
 /**
  * A {@link Limiter} whose budget all tabs of an origin share by its name. It is stored in IndexedDB and so survives
  * reloads. Each decision is a transaction there: methods that take return promises, methods that only look return what
- * was true when any tab last took. Calls of `acquire` from all tabs wait in one queue (a Web Lock), and within a tab by
- * priority. A tab that crashes leaves the queue and blocks no other.
+ * was true when any tab last took. Calls of `acquire` from all tabs wait in one queue, and within a tab by priority.
  *
- * Where one of these is missing, as in some private windows and on servers, it limits this tab alone and says so once
- * on the console. When the numbers of the limits change, each limit keeps its tokens, matched by name.
+ * No tab blocks another. One that is closed, crashes or is put into the back/forward cache leaves the queue; one that
+ * is suspended loses its place a second after its turn. When the numbers of the limits change, those of the tab opened
+ * last count in all tabs, and each limit keeps its tokens, matched by name.
+ *
+ * While storage is missing or fails, as in some private windows and on servers, it limits this tab alone, says so once
+ * on the console, and tries again from time to time: see {@link isShared}.
  *
  * ```js
  * const limiter = new SharedLimiter("search", { rate: 10, periodMs: 60_000 });
@@ -21,77 +34,104 @@ import { goAlone, isAlone, transact, withLock } from "./tabs.js";
  * ```
  */
 export class SharedLimiter<Name extends string = never> extends Queue<Name> {
-  /** Resolves when the stored budget has been read. */
+  /** Resolves when the stored budget has been read, or cannot be. */
   readonly ready: Promise<void>;
   readonly #name: string;
-  /**
-   * The newest state that this tab knows. It decides while a transaction is open, and on its own where there are none.
-   */
-  readonly #mirror: Limiter<Name>;
-  readonly #channel: BroadcastChannel | undefined;
-  /** How far the furthest clock of another tab is ahead. */
-  readonly #ahead: { ms: number };
-  /** How many times the stored state had been written when it was last read. */
-  #version = 0;
-  /** When the first waiter of all tabs will be admitted; until then all tokens are kept for it. 0 if none waits. */
-  #claimedUntil = 0;
-  #pausedUntil = 0;
-  #wake = () => {};
+  readonly #budget: SharedBudget<Name>;
+  /** Closed while away: a message would evict the page from the back/forward cache. */
+  #channel: BroadcastChannel | undefined;
+  readonly #closing = new AbortController();
+  /** The last state that was stored or received, or, while alone, kept. */
+  #state: State;
+  /** What to do in the next transaction. */
+  #calls: Call[] = [];
+  #isBusy = false;
+  /** What another tab has stored meanwhile. */
+  #news: State | undefined;
+  #isShared = false;
+  #failures = 0;
+  /** While alone: the last state that was shared. */
+  #before: State | undefined;
+  /** While alone: when to try the storage again. */
+  #retryAt = -Infinity;
+  /** Whether the page is hidden in the back/forward cache, or frozen. */
+  #isAway = false;
+  /** The lock that this tab holds while it has tickets, and their name; "" if it has none. */
+  #lock = "";
+  #release = () => {};
+  /** The tab whose lock is watched, because its ticket is first. */
+  #watched: string | undefined;
+  #unwatch = () => {};
+  #cancelTimer = () => {};
+  /** Called when another tab says anything. */
+  #heard = () => {};
 
   constructor(
     name: string,
     limits: Limit<Name> | readonly Limit<Name>[],
     { clock = systemClock, ...others }: LimiterOptions = {},
   ) {
-    const ahead = { ms: 0 };
-    const options = {
+    const budget = new SharedBudget<Name>(clock.now(), limits);
+    super({
       ...others,
       clock: {
-        now: () => clock.now() + ahead.ms,
-        at: (moment: number, wake: () => void) => clock.at(moment - ahead.ms, wake),
+        now: () => clock.now() + budget.aheadMs,
+        at: (moment, wake) => clock.at(moment - budget.aheadMs, wake),
       },
-    };
-    super(options);
-    this.#ahead = ahead;
+    });
     this.#name = name;
-    this.#mirror = new Limiter(limits, options);
-    this.#mirror.on((event) => this.emit(event));
-    const { indexedDB, BroadcastChannel, navigator } = globalThis;
+    this.#budget = budget;
+    this.#state = budget.save(clock.now());
+    const { indexedDB, BroadcastChannel, navigator, document } = globalThis;
     if (indexedDB && BroadcastChannel && navigator?.locks) {
-      this.#channel = new BroadcastChannel(`tollgate:${name}`);
-      this.#channel.onmessage = ({ data }: MessageEvent<State>) => {
-        if (isAlone) return;
-        this.#adopt(data);
-        this.#wake();
-      };
+      this.#openChannel();
+      for (const [target, away, back] of [
+        [globalThis, "pagehide", "pageshow"],
+        [document, "freeze", "resume"],
+      ] as const) {
+        target?.addEventListener?.(away, () => this.#leave(), this.#closing);
+        target?.addEventListener?.(back, () => this.#return(), this.#closing);
+      }
     } else {
-      goAlone("no IndexedDB, Web Locks or BroadcastChannel");
+      this.#goAlone("no IndexedDB, Web Locks or BroadcastChannel");
+      this.#retryAt = Infinity;
     }
-    // The stored state may come from a clock that was wrong yesterday: continue from today's.
-    this.ready = this.#transact(() => this.#mirror.restore(this.#mirror.save()));
+    this.ready = this.#call(() => {});
   }
 
-  /** A copy of the limits. */
+  /** Whether the budget is shared just now. If not, storage is missing or has failed, and this tab limits alone. */
+  get isShared(): boolean {
+    return this.#isShared;
+  }
+
+  /** A copy of the limits in force: those of the tab that was opened last. */
   get limits(): readonly Limit<Name>[] {
-    return this.#mirror.limits;
+    return this.#budget.limits as readonly Limit<Name>[];
   }
 
   /**
-   * Takes `cost` tokens now and returns true, or takes none and returns false. Refused while any tab waits in the queue.
+   * Takes `cost` tokens now and returns true, or takes none and returns false. Refused while any tab waits in the
+   * queue.
    */
   async tryConsume(cost: Cost<Name> = 1): Promise<boolean> {
     return (await this.decide({ cost })).allowed;
   }
 
   /** Does what the verb says, if that is granted, and returns the whole answer. See {@link Limiter.decide}. */
-  decide(options: DecideOptions<Name> = {}): Promise<Decision> {
-    const decide = () => this.#mirror.decide(options);
-    return isChange(options.verb) ? this.#change(decide) : this.#ask(decide);
+  async decide(options: DecideOptions<Name> = {}): Promise<Decision> {
+    const { cost = 1, verb } = options;
+    this.#budget.check(this.clock.now(), options);
+    const decision = await this.#call((now) => this.#budget.decide(now, options));
+    const type = isChange(verb) ? "change" : decision.allowed ? "allow" : "refuse";
+    this.emit({ type, cost, decision } as LimiterEvent<Name>);
+    return decision;
   }
 
   /** Returns the answer that {@link decide} would give, as far as this tab knows. */
-  peek(cost?: Cost<Name>): Decision {
-    return this.#claim() ?? this.#mirror.peek(cost);
+  peek(cost: Cost<Name> = 1): Decision {
+    const now = this.clock.now();
+    this.#budget.check(now, { cost });
+    return this.#budget.decide(now, { cost }, "peek");
   }
 
   /** Takes `cost` tokens in advance, to be used at `readyAt`. See {@link Limiter.reserve}. */
@@ -100,199 +140,317 @@ export class SharedLimiter<Name extends string = never> extends Queue<Name> {
   }
 
   /** Debits `cost` tokens that were already used, down to a debt of `maxDebt`. */
-  charge(cost?: Cost<Name>): Promise<void> {
-    return this.#change(() => this.#mirror.charge(cost));
+  async charge(cost: Cost<Name> = 1): Promise<void> {
+    await this.decide({ cost, verb: "charge" });
   }
 
   /** Gives `cost` tokens back, up to the capacity. */
-  refund(cost?: Cost<Name>): Promise<void> {
-    return this.#change(() => this.#mirror.refund(cost));
+  async refund(cost: Cost<Name> = 1): Promise<void> {
+    await this.decide({ cost, verb: "refund" });
   }
 
-  /** Fills all limits. */
-  reset(): Promise<void> {
-    return this.#change(() => this.#mirror.reset());
+  /** Fills all limits and ends a pause. */
+  async reset(): Promise<void> {
+    await this.decide({ cost: 0, verb: "reset" });
   }
 
   /** Admits nothing in any tab before `moment`. A later pause is never shortened. */
-  pause(moment: number): Promise<void> {
-    return this.#change(() => {
-      this.#pausedUntil = Math.max(this.#pausedUntil, moment);
-      this.#mirror.pause(this.#pausedUntil);
-    });
+  async pause(moment: number): Promise<void> {
+    checkWhole("moment", moment, -LAST_MOMENT, LAST_MOMENT);
+    await this.#call(() => this.#budget.pause(Math.max(this.#budget.pausedUntil, moment)));
+  }
+
+  /** Ends a pause. */
+  resume(): Promise<void> {
+    return this.#call(() => this.#budget.pause(0));
   }
 
   /** How many whole tokens there are, as far as this tab knows. */
   remaining(): number {
-    return this.#mirror.remaining();
+    return this.#budget.remaining(this.clock.now());
   }
 
   /** When there is one more, as far as this tab knows. */
   nextTokenAt(): number {
-    return this.#mirror.nextTokenAt();
+    return this.#budget.nextTokenAt(this.clock.now());
   }
 
   /** When all limits are full, as far as this tab knows. */
   fullAt(): number {
-    return this.#mirror.fullAt();
-  }
-
-  /** How many `acquire` calls of this tab wait. */
-  override get waiting(): number {
-    return super.waiting + this.#mirror.waiting;
+    return this.#budget.fullAt(this.clock.now());
   }
 
   /**
-   * Waits in the queue for `cost` tokens and takes them. See {@link Limiter.acquire}. A `maxWaitMs` that cannot be met
-   * rejects the first waiter of all tabs at once, and others when the time is up: no tab knows what the others wait
-   * for.
+   * Waits in the queue for `cost` tokens and takes them. See {@link Limiter.acquire}. A `maxWaitMs` that cannot be met,
+   * with all that other tabs wait for, is rejected at once.
    */
   async acquire(options: AcquireOptions<Name> = {}): Promise<Grant> {
-    await this.ready;
-    if (isAlone) return this.#mirror.acquire(options);
-    const { cost, maxWaitMs = Infinity } = options;
-    throwIfNever(this.#mirror.peek(cost));
+    const { cost = 1, maxWaitMs = Infinity } = options;
+    this.#throwIfClosed();
     const now = this.clock.now();
+    throwIfNever(this.#budget.check(now, { cost }));
     const admitted = this.join(options);
-    void withLock(this.#name, {}, () => this.#admitOne());
+    if (maxWaitMs === Infinity) return admitted;
     const cancel = this.clock.at(now + maxWaitMs + 1, () => {
-      for (const late of this.queue.filter(({ deadline }) => deadline < this.clock.now()))
-        late.drop(waitTooLong(this.#claimedUntil));
-      this.#wake();
+      const now = this.clock.now();
+      for (const { deadline, drop } of [...this.queue])
+        if (deadline < now) drop(waitTooLong(Math.max(now, this.#budget.dueAt)));
+      void this.serve();
     });
     return admitted.finally(cancel);
   }
 
+  /** Leaves the queue and stops listening to other tabs. Calls that wait are rejected as `closed`, and so are later ones. */
+  override close(): void {
+    this.#closing.abort();
+    this.#leave();
+    super.close();
+  }
+
   /** A waiter joined or left, so another may be first now. */
-  protected serve(): void {
-    this.#wake();
+  protected serve(): Promise<unknown> {
+    return this.#call(() => {}).catch(() => {}); // only if closed
   }
 
-  async #ask(ask: () => Decision): Promise<Decision> {
-    await this.ready;
-    return withLock(this.#name, { mode: "shared", ifAvailable: true }, (isFree) =>
-      this.#transact(() => {
-        if (isFree) this.#claimedUntil = 0; // the tab that claimed has crashed
-        return this.#claim() ?? ask();
-      }),
-    );
-  }
-
-  async #change<Result>(change: () => Result): Promise<Result> {
-    const result = await this.#transact(change);
-    this.#wake();
-    return result;
-  }
-
-  #claim(): Decision | undefined {
-    const now = this.clock.now();
-    return this.#claimedUntil > 0 ? refuse(now, Math.max(this.#claimedUntil, now + 1), this.remaining()) : undefined;
-  }
-
-  /**
-   * Calls `op` on the newest state, in a transaction over all tabs, stores the outcome and, unless it is a refusal,
-   * tells the other tabs.
-   */
-  async #transact<Result>(op: () => Result): Promise<Result> {
-    let outcome: Promise<Result> | undefined;
-    let isNews: boolean;
-    let state: State;
-    const change = (stored?: State): State => {
-      if (stored) this.#adopt(stored);
-      let result: Result | undefined;
-      outcome = new Promise((resolve) => {
-        result = op();
-        resolve(result);
-      });
-      outcome.catch(() => {}); // the caller handles it
-      isNews = (result as Decision | undefined)?.allowed !== false;
-      state = [++this.#version, this.#mirror.limits, this.#mirror.save(), this.#claimedUntil, this.#pausedUntil];
-      return state;
-    };
-    await transact(this.#name, change);
-    if (!outcome) change();
-    if (isNews! && !isAlone) this.#channel!.postMessage(state!);
-    return outcome!;
-  }
-
-  /** Continues from a state that another tab has stored or sent. */
-  #adopt([version, limits, snapshots, claimedUntil, pausedUntil]: State): void {
-    if (version <= this.#version) return; // a message may come late
-    // Follow the clock that is furthest ahead: by a slower one, tokens that were refilled there would be refilled here
-    // again.
-    if (this.#version > 0) this.#ahead.ms += Math.max(0, ...snapshots.map(({ at }) => at - this.clock.now()));
-    this.#version = version;
-    // When the lock is free, no tab claims anything: this ends the claim of a tab that has crashed.
-    if (claimedUntil > 0 && this.#claimedUntil === 0) {
-      void withLock(this.#name, { mode: "shared" }, async () => {
-        this.#claimedUntil = 0;
-        this.emit({ type: "change" });
-      });
-    }
-    this.#claimedUntil = claimedUntil;
-    this.#mirror.restore(
-      JSON.stringify(limits) === JSON.stringify(this.#mirror.limits)
-        ? snapshots
-        : carryOver(limits, snapshots, this.#mirror.limits, this.clock.now()),
-    );
-    this.#pausedUntil = pausedUntil;
-    this.#mirror.pause(pausedUntil);
-  }
-
-  /**
-   * Waits until the first waiter of this tab can be admitted, and admits it. Only one: each waits for the lock by
-   * itself.
-   */
-  async #admitOne(): Promise<void> {
-    while (this.waiting || this.#claimedUntil) {
-      const woken = new Promise<void>((resolve) => {
-        this.#wake = resolve;
-      });
-      await this.#transact(() => {
-        this.#claimedUntil = 0;
-        for (let first = this.queue[0]; first && !this.#claimedUntil; first = this.queue[0]) {
-          const { cost } = first;
-          const decision = this.#mirror.peek(cost);
-          if (decision.allowed) return void first.admit(this.#mirror.decide({ cost }) as Grant);
-          if (decision.maxCost !== undefined) first.drop(neverGranted(decision.maxCost));
-          else if (decision.retryAt > first.deadline) first.drop(waitTooLong(decision.retryAt));
-          else this.#claimedUntil = decision.retryAt;
+  /** Calls `op` in the next transaction over all tabs. */
+  async #call<Result>(op: (now: number) => Result): Promise<Result> {
+    this.#throwIfClosed();
+    return new Promise((resolve, reject) => {
+      this.#calls.push((now) => {
+        try {
+          const result = op(now);
+          return () => resolve(result);
+        } catch (error) {
+          return () => reject(error);
         }
       });
-      if (!this.#claimedUntil) return;
-      const cancel = this.clock.at(this.#claimedUntil, this.#wake);
-      await woken;
-      cancel();
+      void this.#flush();
+    });
+  }
+
+  #throwIfClosed(): void {
+    if (this.#closing.signal.aborted) throw closed();
+  }
+
+  /** Makes all calls: those that come while a transaction is open, together in the next. */
+  async #flush(): Promise<void> {
+    if (this.#isBusy) return;
+    this.#isBusy = true;
+    while (this.#calls.length > 0) {
+      await this.#transact(this.#calls.splice(0));
+      await this.#watch();
+      if (this.waiting === 0 && this.#calls.length === 0) this.#release();
     }
+    this.#isBusy = false;
+    const news = this.#news;
+    this.#news = undefined;
+    if (news) this.#hear(news);
+    this.#setTimer();
+  }
+
+  /** Makes these calls in one transaction. */
+  async #transact(calls: readonly Call[]): Promise<void> {
+    const budget = this.#budget;
+    const { version } = budget;
+    let outcomes: Outcome<Name>[] = [];
+    let ends: (() => void)[] = [];
+    let stored: State | undefined;
+    let state: State | undefined;
+    let isLast: boolean | undefined;
+    let mustAsk = false;
+    const change = (tab: string): State | undefined => {
+      budget.load(stored ?? this.#state, this.clock.now(), isLast);
+      const now = this.clock.now();
+      if (stored && this.#before) budget.debit(this.#before, this.#state, now);
+      const waiters = tab ? [...this.queue] : [];
+      outcomes = budget.serve(now, tab, waiters); // before the calls, or they would pass the queue
+      ends = calls.map((call) => call(now));
+      outcomes.push(...budget.serve(now, tab, waiters));
+      state = budget.isNews ? budget.save(now) : undefined;
+      return state;
+    };
+    const attempt = () =>
+      transact<State>(FORMAT + this.#name, this.clock, (found) => {
+        stored = found;
+        mustAsk = isLast === undefined && !!stored && budget.isFarAhead(stored, this.clock.now());
+        return mustAsk ? undefined : change(this.#lock);
+      });
+    let isShared = false;
+    if (this.#retryAt <= this.clock.now()) {
+      try {
+        if (this.waiting > 0) await this.#takeLock();
+        await attempt();
+        if (mustAsk) {
+          isLast = !(await this.#hasCompany());
+          await attempt();
+        }
+        isShared = true;
+        this.#failures = 0;
+        this.#before = undefined;
+        budget.isFresh = false;
+        if (state) this.#tell(state);
+      } catch (error) {
+        this.#goAlone(error);
+        stored = undefined;
+      }
+    }
+    this.#isShared = isShared;
+    if (!isShared) change(ALONE);
+    this.#state = state ?? stored ?? this.#state;
+    for (const [waiter, grant, reason] of outcomes) {
+      const { cost } = waiter;
+      if (!grant) waiter.drop(reason);
+      // Aborted meanwhile, or the limiter has been closed.
+      else if (waiter.admit(grant) === false) this.refund(cost).catch(() => {});
+      else this.emit({ type: "allow", cost, decision: grant });
+    }
+    for (const end of ends) end();
+    if (budget.version !== version) this.emit({ type: "change" });
+  }
+
+  /** Another tab has stored a state; or, with none, asks for ours, and reminds us that we are first. */
+  #hear(state: State | undefined): void {
+    if (!state) {
+      if (this.#budget.isFresh || !this.#isShared) return;
+      this.#tell(this.#state);
+      if (this.waiting > 0) void this.serve();
+      return;
+    }
+    this.#heard();
+    if (this.#isBusy) this.#news = state;
+    else if (this.#isShared && state[0] > this.#budget.version) this.#adopt(state);
+  }
+
+  #tell(state?: State): void {
+    if (!this.#isAway) this.#channel!.postMessage(state);
+  }
+
+  #adopt(state: State): void {
+    this.#state = state;
+    this.#budget.load(state, this.clock.now());
+    this.emit({ type: "change" });
+    // What we wait for may have become impossible, or another tab may have removed our tickets.
+    if (this.waiting > 0) {
+      void this.serve();
+      return;
+    }
+    void this.#watch();
+    this.#setTimer();
+  }
+
+  /** Whether another tab answers. */
+  #hasCompany(): Promise<boolean> {
+    return new Promise((resolve) => {
+      const cancel = this.clock.at(this.clock.now() + GRACE_MS, () => resolve(false));
+      this.#heard = () => {
+        cancel();
+        resolve(true);
+      };
+      this.#tell();
+    });
+  }
+
+  /** Removes the tab that is first from the queue as soon as it has left. */
+  async #watch(): Promise<void> {
+    const { first } = this.#budget;
+    if (first === this.#watched) return;
+    this.#unwatch();
+    this.#watched = first;
+    if (!first || first === this.#lock || !this.#isShared || this.#isAway) return;
+    const forget = () => {
+      if (this.#watched !== first) return;
+      this.#watched = undefined;
+      void this.#call(() => this.#budget.forget(first)).catch(() => {}); // only if closed
+    };
+    const watching = new AbortController();
+    this.#unwatch = () => {
+      this.#watched = undefined;
+      watching.abort();
+    };
+    const { locks } = navigator;
+    locks.request(first, { mode: "shared", signal: watching.signal }, forget).catch(() => {});
+    await locks.query().catch(() => {}); // if the lock is free, `forget` has been called by now
+  }
+
+  /** Wakes when the first ticket can be admitted. If another tab should do that: reminds it, then removes it. */
+  #setTimer(): void {
+    this.#cancelTimer();
+    if (this.#isAway) return;
+    const { first, dueAt } = this.#budget;
+    let wakeAt = this.#isShared ? Infinity : this.#retryAt;
+    let wake: () => unknown = () => this.serve();
+    if (first === (this.#isShared ? this.#lock : ALONE)) wakeAt = Math.min(wakeAt, dueAt);
+    else if (first) {
+      wakeAt = dueAt + GRACE_MS / 2;
+      if (wakeAt <= this.clock.now()) wakeAt += GRACE_MS / 2;
+      else {
+        wake = () => {
+          this.#tell();
+          this.#setTimer();
+        };
+      }
+    }
+    if (wakeAt < Infinity) this.#cancelTimer = this.clock.at(wakeAt, wake);
+  }
+
+  async #takeLock(): Promise<void> {
+    if (this.#lock || this.#isAway) return;
+    const lock = `tollgate:${Math.random()}`;
+    await new Promise<void>((taken, failed) => {
+      const turn = () =>
+        new Promise<void>((release) => {
+          this.#lock = lock;
+          this.#release = () => {
+            this.#lock = "";
+            release();
+          };
+          taken();
+        });
+      navigator.locks.request(lock, turn).catch(failed);
+    });
+    if (this.#isAway) this.#release();
+  }
+
+  /** Lets others pass while this page cannot run. */
+  #leave(): void {
+    this.#isAway = true;
+    this.#channel?.close();
+    this.#release();
+    this.#unwatch();
+    this.#cancelTimer();
+  }
+
+  #return(): void {
+    if (!this.#isAway) return;
+    this.#isAway = false;
+    this.#openChannel();
+    void this.serve();
+  }
+
+  #openChannel(): void {
+    this.#channel = new BroadcastChannel(`tollgate:${this.#name}`);
+    this.#channel.onmessage = ({ data }: MessageEvent<State | undefined>) => this.#hear(data);
+  }
+
+  #goAlone(why: unknown): void {
+    if (!hasWarned) console.warn("tollgate: limits are for this tab alone:", why);
+    hasWarned = true;
+    this.#release();
+    this.#before ??= this.#state;
+    this.#state = [...this.#state.slice(0, -1), []] as unknown as State; // without the queue
+    this.#retryAt = this.clock.now() + Math.min(1000 * 2 ** this.#failures++, LONGEST_BACKOFF_MS);
   }
 }
 
-/** What is stored, and sent to other tabs. */
-type State = readonly [
-  version: number,
-  limits: readonly Limit[],
-  snapshots: readonly Snapshot[],
-  claimedUntil: number,
-  pausedUntil: number,
-];
+/** One call, in a transaction. Returns how to answer it, once that has ended. */
+type Call = (now: number) => () => void;
 
-/**
- * The states of `limits` after they replace `old`. Each keeps the tokens of the old limit of the same name (without a
- * name: the same position) and kind, or starts anew.
- */
-function carryOver(
-  old: readonly Limit[],
-  snapshots: readonly Snapshot[],
-  limits: readonly Limit[],
-  now: number,
-): Snapshot[] {
-  return limits.map((limit, i) => {
-    const { name, kind, rate, capacity = rate, maxDebt = 0 } = limit;
-    const fresh = new Bucket(now, limit).save(now);
-    const from = name ? old.findIndex((other) => other.name === name) : i;
-    if (!old[from] || old[from].kind !== kind) return fresh;
-    const was = new Bucket(now, old[from]);
-    was.restore(snapshots[from]!);
-    return { ...fresh, tokens: Math.min(Math.max(was.save(now).tokens, -maxDebt), capacity) };
-  });
-}
+const closed = () => new TollgateError("closed", "the limiter has been closed");
+
+let hasWarned = false;
+
+/** Precedes names in storage. Versions of this package that store something else share nothing. */
+const FORMAT = "1:";
+/** The name of this tab in the queue while it is alone. */
+const ALONE = "alone";
+const LONGEST_BACKOFF_MS = 60_000;

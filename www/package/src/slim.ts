@@ -15,7 +15,7 @@ export { type Clock, makeClock, systemClock } from "./clock.js";
 export { type CoreSource, init } from "./core.js";
 export { type LimitFetchOptions, limitFetch, type Pausable } from "./fetch.js";
 export { Limiter } from "./limiter.js";
-export type { AcquireOptions, LimiterEvent, LimiterOptions, ThrottleOptions } from "./queue.js";
+export type { AcquireOptions, ConcurrencyOptions, LimiterEvent, LimiterOptions, ThrottleOptions } from "./queue.js";
 export { SharedLimiter } from "./shared-limiter.js";
 export { countdown, type Standing, type Store, type Watchable, watch } from "./store.js";
 export { type Predicted, Twin, type TwinOptions } from "./twin.js";

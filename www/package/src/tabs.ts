@@ -1,60 +1,83 @@
-// What all tabs of an origin share: a database and a lock.
-
-/** Whether this tab limits alone, because something is missing or has failed. */
-export let isAlone = false;
-
-/** Limits this tab alone from now on. The first call says why on the console. */
-export function goAlone(why: unknown): void {
-  if (!isAlone) console.warn("tollgate: limits are for this tab alone:", why);
-  isAlone = true;
-}
+// What all tabs of an origin store: one transaction over all of them.
+import type { Clock } from "./clock.js";
 
 /**
- * Calls `change` with the value stored under `name` and stores what it returns, in one transaction over all tabs. If
- * that fails, this tab goes alone; `change` may or may not have been called.
+ * Calls `change` with the value stored under `name` and stores what it returns, if anything, in one transaction over all
+ * tabs. A transaction that fails is repeated once, over a new connection: `change` may be called twice, and only its last
+ * call counts. Rejects if that fails too, or if it all takes longer than {@link PATIENCE_SECONDS}.
  */
-export async function transact<State>(name: string, change: (stored: State | undefined) => State): Promise<void> {
-  if (isAlone) return;
-  try {
-    const transaction = (await open()).transaction(STORE, "readwrite");
+export async function transact<State>(
+  name: string,
+  clock: Clock,
+  change: (stored: State | undefined) => State | undefined,
+): Promise<void> {
+  let isLate = false;
+  const attempt = async () => {
+    const opened = await open();
     await new Promise<void>((resolve, reject) => {
+      const transaction = opened.transaction(STORE, "readwrite");
       const store = transaction.objectStore(STORE);
       const stored: IDBRequest<State | undefined> = store.get(name);
       stored.onsuccess = () => {
         try {
-          store.put(change(stored.result), name);
+          const state = isLate ? undefined : change(stored.result);
+          if (state) store.put(state, name);
         } catch (error) {
-          reject(error); // stored by a version of this package that this one does not understand
+          reject(error);
         }
       };
       transaction.oncomplete = () => resolve();
       transaction.onabort = () => reject(transaction.error);
     });
-  } catch (error) {
-    goAlone(error);
+  };
+  let cancel = () => {};
+  const late = new Promise<never>((_, reject) => {
+    // Second by second: after a suspension the answer may be there, but behind this timer.
+    const wait = (seconds: number) => {
+      cancel = clock.at(clock.now() + 1000, () => {
+        if (seconds > 1) return wait(seconds - 1);
+        isLate = true;
+        reject(new Error("IndexedDB does not answer"));
+      });
+    };
+    wait(PATIENCE_SECONDS);
+  });
+  const again = () => {
+    database = undefined;
+    return attempt();
+  };
+  try {
+    await Promise.race([attempt().catch(again), late]);
+  } finally {
+    cancel();
   }
-}
-
-/**
- * Calls `turn` once this tab holds the lock of that name. Tabs queue for it; one that is closed or crashes releases it.
- */
-export function withLock<Result>(
-  name: string,
-  options: LockOptions,
-  turn: (lock: Lock | null) => Promise<Result>,
-): Promise<Result> {
-  return isAlone ? turn(null) : navigator.locks.request(`tollgate:${name}`, options, turn);
 }
 
 function open(): Promise<IDBDatabase> {
   database ??= new Promise((resolve, reject) => {
+    const close = () => {
+      database = undefined;
+    };
     const request = indexedDB.open("tollgate");
     request.onupgradeneeded = () => request.result.createObjectStore(STORE);
-    request.onsuccess = () => resolve(request.result);
-    request.onerror = () => reject(request.error);
+    request.onsuccess = () => {
+      const { result } = request;
+      result.onclose = close; // the user has cleared the site's data
+      result.onversionchange = () => {
+        close();
+        result.close();
+      };
+      resolve(result);
+    };
+    request.onerror = () => {
+      close();
+      reject(request.error);
+    };
   });
   return database;
 }
 
 let database: Promise<IDBDatabase> | undefined;
 const STORE = "limits";
+/** Longer than a slow disk takes to open a database, and not too long for someone who waits for an answer. */
+const PATIENCE_SECONDS = 3;

@@ -12,6 +12,7 @@ import {
   type Client,
   type ClientOptions,
   type Clock,
+  type ConcurrencyOptions,
   type CoreSource,
   type Cost,
   countdown,
@@ -60,6 +61,7 @@ import {
 import { Client as ClientAlone } from "tollgate/client";
 import { useRateLimit } from "tollgate/react";
 import { Bucket as SlimBucket, init as slimInit } from "tollgate/slim";
+import { FakeClock } from "tollgate/testing";
 
 const limit: Limit<"day"> = {
   kind: "fixed_window",
@@ -108,11 +110,12 @@ const clock: Clock = makeClock(
   () => performance.now(),
 );
 const options: LimiterOptions = {
-  clock: Math.random() < 0.5 ? clock : systemClock,
+  clock: Math.random() < 0.5 ? clock : Math.random() < 0.5 ? systemClock : new FakeClock(0),
   maxQueue: 10,
   overflow: "drop_oldest",
 };
-const limiter: Limiter<"day"> = new Limiter([limit], options);
+const concurrency: ConcurrencyOptions = { ...options, maxConcurrent: 3 };
+const limiter: Limiter<"day"> = new Limiter([limit], concurrency);
 const asked: AcquireOptions<"day"> = { cost, signal: AbortSignal.timeout(1000), maxWaitMs: 1000, priority: 1 };
 const admitted: Promise<Grant> = limiter.acquire(asked);
 void [limiter.decide({ cost: { day: 1 }, maxWaitMs: 0 }), limiter.reserve({ cost, maxWaitMs: 10 }), limiter.peek(cost)];
@@ -154,6 +157,7 @@ const fetching: LimitFetchOptions<"day"> = {
   cost: ({ method, url }) => (method === "POST" ? { day: 2 } : url.length),
   retries: 1,
   jitterMs: 0,
+  maxPauseMs: 60_000,
   priority: 2,
 };
 const limited: typeof fetch = limitFetch(pausable, fetching);
@@ -204,6 +208,10 @@ async function reserve(): Promise<string | null> {
 }
 const following: TwinOptions = { policy: "api", key: "alice", trustMs: 1000, clock };
 const twin = new Twin(client, following);
+const granted: Promise<Granted | Degraded> = twin.acquire({ cost: { requests: 1 }, maxWaitMs: 1000 });
+const fetchByTwin: typeof fetch = limitFetch(twin, { cost: { requests: 1 } });
+twin.pause(0);
+twin.resume();
 async function predicted(): Promise<boolean> {
   const answer: Granted | Degraded | Refused | Problem | Predicted = await twin.consume();
   return answer.status === 429 && "predicted" in answer && answer.predicted;
@@ -241,6 +249,8 @@ export {
   both,
   consumed,
   decided,
+  fetchByTwin,
+  granted,
   left,
   limited,
   off,

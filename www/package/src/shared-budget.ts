@@ -1,0 +1,313 @@
+// What the tabs agree on, and what a tab may do to it. Time and the stored state are arguments; nothing here waits.
+import {
+  Bucket,
+  type DecideOptions,
+  type Decision,
+  type Grant,
+  LAST_MOMENT,
+  type Limit,
+  type Snapshot,
+} from "./bucket.js";
+import { Budget, type Cost } from "./budget.js";
+import { isChange, refuse } from "./limiter.js";
+import { neverGranted, waitTooLong } from "./queue.js";
+import type { Waiter } from "./waiters.js";
+
+/** What is stored, and sent to other tabs. */
+export type State = readonly [
+  /** How many times it was written. */
+  version: number,
+  /** How many times the clock that all tabs follow was set back. */
+  epoch: number,
+  /** When it was written, by that clock. */
+  at: number,
+  /** The limits of the tab that was opened last, which is of the newest version. */
+  limits: readonly Limit[],
+  snapshots: readonly Snapshot[],
+  pausedUntil: number,
+  /** The first moment at which the first ticket could be admitted. */
+  dueAt: number,
+  queue: readonly Ticket[],
+];
+
+/** The place of one `acquire` call in the queue of all tabs. `tab` is the name of a lock that the tab holds. */
+type Ticket = readonly [tab: string, cost: Cost<string>, deadline: number];
+
+/** What became of a waiter: admitted, or dropped for a reason. */
+export type Outcome<Name extends string> = readonly [waiter: Waiter<Name>, grant: Grant | undefined, reason?: unknown];
+
+/**
+ * One budget and one queue for all tabs. Each tab has its own copy. It {@link load}s the stored state in a transaction,
+ * changes it and, if it {@link isNews}, stores what {@link save} returns. Between transactions the copy only looks.
+ *
+ * A tab admits its own tickets only, when they are first. A ticket that has not been admitted {@link GRACE_MS} after it
+ * could have been belongs to a tab that is suspended; the next tab to come along removes all tickets of that tab. When
+ * it wakes up it joins the queue again, at the end.
+ */
+export class SharedBudget<Name extends string> {
+  /** How far the clock that all tabs follow is ahead of this tab's. */
+  aheadMs = 0;
+  /** Whether this tab has not yet stored anything, and so not put its own limits in force. */
+  isFresh = true;
+  /** Whether anything has changed since the last {@link load}. */
+  isNews = false;
+  /** How many times the state was written. */
+  version = 0;
+  pausedUntil = 0;
+  /** When the first ticket can be admitted. */
+  dueAt = 0;
+  /** The limits of this tab. */
+  readonly #own: Budget<Name>;
+  #budget: Budget<string>;
+  #epoch = 0;
+  #queue: readonly Ticket[] = [];
+
+  constructor(now: number, limits: Limit<Name> | readonly Limit<Name>[]) {
+    this.#own = new Budget(now, limits);
+    this.#budget = this.#own as Budget<never> as Budget<string>;
+  }
+
+  /** The limits in force: those of the tab that was opened last. */
+  get limits(): readonly Limit[] {
+    return this.#budget.limits;
+  }
+
+  /** The tab whose ticket is first in the queue. */
+  get first(): string | undefined {
+    return this.#queue[0]?.[0];
+  }
+
+  /** How far the clock of `state` is ahead. If by more than a minute, it or ours is wrong. */
+  isFarAhead([, , at]: State, now: number): boolean {
+    return this.isFresh && at - now > STEP_MS;
+  }
+
+  /**
+   * Continues from `state`. If no other tab lives that `state` could come from, its clock may have been wrong and
+   * corrected since: then it is continued from `now`, with nothing credited for the time between.
+   */
+  load(state: State, now: number, isAlone = false): void {
+    const [version, epoch, at, limits, snapshots, pausedUntil, dueAt, queue] = state;
+    const setBackMs = isAlone && this.isFarAhead(state, now) ? at - now : 0;
+    const aheadMs = epoch > this.#epoch && !this.isFresh ? at - now : Math.max(0, at - now);
+    now = Math.max(now, at) - setBackMs;
+    if (!isEqual(limits, this.limits)) this.#budget = new Budget(now, limits);
+    this.#budget.restore(snapshots);
+    // Follow the clock that is furthest ahead: by a slower one, tokens that were refilled there would be refilled here
+    // again. Where all tabs have been set back, follow back.
+    if (!setBackMs) this.aheadMs += aheadMs;
+    this.isNews = this.isFresh;
+    this.version = version;
+    this.#epoch = epoch + Number(setBackMs > 0);
+    this.pausedUntil = pausedUntil - setBackMs;
+    this.dueAt = dueAt;
+    this.#queue = setBackMs ? [] : queue;
+    if (setBackMs) this.#budget.restore(this.#budget.save(now)); // a large step back: continues with the same tokens
+    if (this.isFresh && !isEqual(limits, this.#own.limits)) this.#carryOver(now);
+  }
+
+  /** The state at `now`, to store. */
+  save(now: number): State {
+    const { limits } = this;
+    const snapshots = this.#budget.save(now);
+    return [++this.version, this.#epoch, now, limits, snapshots, this.pausedUntil, this.dueAt, this.#queue];
+  }
+
+  /**
+   * Takes from all tabs what this one took on its own, while its state went from `before` to `after`. Nothing, if the
+   * limits have changed since.
+   */
+  debit(before: State, after: State, now: number): void {
+    if (![before, after].every(([, , , limits]) => isEqual(limits, this.limits))) return;
+    const budget = this.#budget;
+    const stored = budget.save(now);
+    const [was, is] = [before, after].map(([, , , , snapshots]) => {
+      budget.restore(snapshots);
+      return budget.save(now);
+    });
+    budget.restore(
+      stored.map((snapshot, i) => {
+        const taken = Math.max(0, was![i]!.tokens - is![i]!.tokens);
+        return { ...snapshot, tokens: snapshot.tokens - taken };
+      }),
+    );
+    this.isNews = true;
+  }
+
+  /** Throws if this tab's own limits do not allow such options. Returns what they would answer at most. */
+  check(now: number, options: DecideOptions<Name>): Decision {
+    return this.#own.peek(now, options);
+  }
+
+  /** Decides, or with `peek` only looks. See {@link Limiter.decide}. */
+  decide(now: number, options: DecideOptions<Name>, method: "decide" | "peek" = "decide"): Decision {
+    const fitted = { ...options, cost: this.#fit(options.cost) };
+    const changes = isChange(options.verb);
+    if (changes || (!this.first && this.pausedUntil <= now)) {
+      const decision = this.#budget[method](now, fitted);
+      this.isNews ||= method === "decide" && (changes || decision.allowed);
+      if (options.verb === "reset") this.pausedUntil = 0;
+      return decision;
+    }
+    const remaining = this.remaining(now);
+    return this.#play(now, (moment) => {
+      const decision = this.#budget.peek(moment, fitted);
+      return decision.allowed
+        ? refuse(now, Math.max(moment, now + 1), remaining)
+        : { ...decision, retryAfterMs: decision.retryAt - now, remaining };
+    });
+  }
+
+  remaining(now: number): number {
+    return this.#budget.remaining(now);
+  }
+
+  nextTokenAt(now: number): number {
+    return this.#budget.nextTokenAt(now);
+  }
+
+  fullAt(now: number): number {
+    return this.#budget.fullAt(now);
+  }
+
+  /** Admits nothing before `moment`, which may shorten a pause. */
+  pause(moment: number): void {
+    this.pausedUntil = moment;
+    this.isNews = true;
+  }
+
+  /** Removes all tickets of a tab, which has left. */
+  forget(tab: string | undefined): void {
+    this.#setQueue(this.#queue.filter(([owner]) => owner !== tab));
+  }
+
+  /**
+   * Queues this tab's waiters, in their order, and removes and returns those that need wait no longer. A tab without
+   * a name is about to leave, so its waiters are not queued.
+   */
+  serve(now: number, tab: string, waiters: Waiter<Name>[]): Outcome<Name>[] {
+    // The tickets of this tab are places, each for the next of its waiters.
+    const left = [...waiters];
+    const toTicket = ({ cost, deadline }: Waiter<Name>): Ticket => [tab, this.#fit(cost), deadline];
+    const queue = this.#queue.flatMap((ticket) => (ticket[0] === tab ? left.splice(0, 1).map(toTicket) : [ticket]));
+    this.#setQueue([...queue, ...left.map(toTicket)]);
+    while (this.first && this.first !== tab && now >= this.dueAt + GRACE_MS) {
+      this.forget(this.first);
+      this.#setDue(now, true);
+    }
+    const outcomes: Outcome<Name>[] = [];
+    if (waiters.some(({ deadline }) => deadline < Infinity)) {
+      let place = 0;
+      const moments = this.#play(now, (_, moments) => moments);
+      this.#setQueue(
+        this.#queue.filter(([owner, , deadline], i) => {
+          const retryAt = moments[i]!;
+          if (owner !== tab) return true;
+          if (retryAt <= Math.max(deadline, now)) return ++place;
+          outcomes.push([...waiters.splice(place, 1), undefined, waitTooLong(retryAt)] as unknown as Outcome<Name>);
+          return false;
+        }),
+      );
+    }
+    for (; this.first === tab; this.#setQueue(this.#queue.slice(1))) {
+      const decision = this.#ask(now);
+      const { maxCost } = decision as { maxCost?: number };
+      if (decision.allowed) outcomes.push([waiters.shift()!, this.#budget.decide(now, this.#first()) as Grant]);
+      else if (maxCost !== undefined) outcomes.push([waiters.shift()!, undefined, neverGranted(maxCost)]);
+      else break;
+    }
+    this.#setDue(now, this.first === tab);
+    return outcomes;
+  }
+
+  /**
+   * Plays the queue ahead, as if nothing else were taken, calls `end` at the moment when it is empty, with the moments
+   * at which each ticket would be admitted, and puts the budget back. A ticket that misses its deadline takes nothing.
+   */
+  #play<Result>(now: number, end: (moment: number, moments: number[]) => Result): Result {
+    const state = this.#budget.save(now);
+    let moment = Math.max(now, this.pausedUntil);
+    try {
+      const moments = this.#queue.map(([, cost, deadline]) => {
+        const options = { cost: this.#fit(cost) };
+        const decision = this.#budget.peek(moment, options);
+        const at = decision.allowed ? moment : decision.retryAt;
+        if (at > Math.min(Math.max(deadline, now), LAST_MOMENT)) return at;
+        moment = at;
+        this.#budget.decide(moment, options);
+        return at;
+      });
+      return end(moment, moments);
+    } finally {
+      this.#budget.restore(state);
+    }
+  }
+
+  /** Sets {@link dueAt}. Where another tab is still first, its time does not start anew because we look. */
+  #setDue(now: number, isNew: boolean): void {
+    if (!this.first) return;
+    const decision = this.#ask(now);
+    const dueAt = Math.min(
+      decision.allowed || decision.maxCost !== undefined ? now : decision.retryAt,
+      this.#queue[0]![2],
+    );
+    this.dueAt = isNew || dueAt > now ? dueAt : Math.min(dueAt, this.dueAt);
+  }
+
+  /** The answer to the first ticket. */
+  #ask(now: number): Decision {
+    const moment = Math.max(now, this.pausedUntil);
+    const decision = this.#budget.peek(moment, this.#first());
+    return decision.allowed && moment > now ? refuse(now, moment, 0) : decision;
+  }
+
+  #first(): DecideOptions<string> {
+    return { cost: this.#fit(this.#queue[0]![1]) };
+  }
+
+  #setQueue(queue: readonly Ticket[]): void {
+    this.isNews ||= !isEqual(queue, this.#queue);
+    this.#queue = queue;
+  }
+
+  /**
+   * A cost may come from another version of the page: limits that this one does not know cost nothing. A copy, because a
+   * framework's proxy could not be stored.
+   */
+  #fit(cost: Cost<string> = 1): Cost<string> {
+    if (typeof cost === "number") return cost;
+    return Object.fromEntries(this.limits.map(({ name }) => [name, cost[name!] ?? 0]));
+  }
+
+  /**
+   * Puts this tab's own limits in force. Each keeps the tokens of the old limit of the same name (without a name: the
+   * same position) and kind, or starts anew.
+   */
+  #carryOver(now: number): void {
+    const old = this.limits;
+    const snapshots = this.#budget.save(now);
+    this.#budget = this.#own as Budget<never> as Budget<string>;
+    this.#budget.restore(
+      this.limits.map((limit, i) => {
+        const is = new Bucket(now, limit);
+        const from = limit.name ? old.findIndex(({ name }) => name === limit.name) : i;
+        const other = old[from];
+        if (other && kindOf(other) === kindOf(limit)) {
+          const was = new Bucket(now, other);
+          was.restore(snapshots[from]!);
+          is.carry(was);
+        }
+        return is.save(now);
+      }),
+    );
+  }
+}
+
+const kindOf = ({ kind = "token_bucket" }: Limit) => kind;
+
+const isEqual = (a: unknown, b: unknown) => JSON.stringify(a) === JSON.stringify(b);
+
+/** More than the time between two tabs' readings of their clocks; the core tolerates a step back of the same length. */
+const STEP_MS = 60_000;
+/** How long a tab may take to admit its first waiter. Halfway it is reminded: in the background its timers may be late. */
+export const GRACE_MS = 1000;
