@@ -81,6 +81,11 @@ export class Budget<Name extends string = never> {
     return Math.min(...this.#buckets.map((bucket) => bucket.remaining(now)));
   }
 
+  /** How many tokens are owed to the limit that is deepest in debt, rounded up; 0 if none is. */
+  owed(now: number): number {
+    return Math.max(...this.#buckets.map((bucket) => bucket.owed(now)));
+  }
+
   /** The next moment at which every limit has one more; `Infinity` if none comes. */
   nextTokenAt(now: number): number {
     return (this.peek(now, { cost: this.remaining(now) + 1 }) as Refusal).retryAt;
