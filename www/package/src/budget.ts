@@ -69,10 +69,11 @@ export class Budget<Name extends string = never> {
         .reduce(combine);
     if (apply && costs.length === 1) return ask("decide");
     const decision = ask("peek");
-    if (!apply) return decision;
-    if (decision.allowed) return ask("decide");
-    // A refusal changes nothing, except that a bucket whose clock stepped back too far continues from the new time.
-    for (const bucket of this.#buckets) bucket.tryConsume(now, 0);
+    if (apply) {
+      if (decision.allowed) return ask("decide");
+      // A refusal changes nothing, except that a bucket whose clock stepped back too far continues from the new time.
+      for (const bucket of this.#buckets) bucket.tryConsume(now, 0);
+    }
     return decision;
   }
 
