@@ -44,8 +44,8 @@ test("all limits grant or nothing is taken, and the answer has the longest wait"
 });
 
 test("has every method of a bucket", () => {
-  for (const name of Object.getOwnPropertyNames(Bucket.prototype))
-    assert.equal(typeof Budget.prototype[name], "function", name);
+  const names = Object.getOwnPropertyNames(Bucket.prototype).filter((name) => name !== "carry"); // from one limit to another
+  for (const name of names) assert.equal(typeof Budget.prototype[name], "function", name);
 });
 
 test("is full when all limits are, and never if one never is", () => {

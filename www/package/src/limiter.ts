@@ -243,6 +243,7 @@ export class Limiter<Name extends string = never> extends Queue<Name> {
   /** Foresees when each waiter will be admitted, as if nothing else were taken. Those that will be late take nothing. */
   #foresee(): void {
     const now = this.#now();
+    this.#budget.tryConsume(now, 0 as Cost<Name>); // follows a clock that was set back, which a forecast does not
     const state = this.#budget.save(now);
     this.#forecast ??= new Budget(now, this.limits);
     this.#forecast.restore(state);
