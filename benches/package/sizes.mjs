@@ -11,6 +11,8 @@ import { bundled, PACKAGE } from "./bundle.mjs";
 const IMPORTS = [
   { name: "tollgate (Bucket)", source: `export { Bucket } from "tollgate"` },
   { name: "tollgate", source: `export * from "tollgate"` },
+  { name: "tollgate (Limiter)", source: `export { Limiter } from "tollgate"` },
+  { name: "tollgate/client", source: `export { Client } from "tollgate/client"` },
   { name: "tollgate/react", source: `export * from "tollgate/react"`, external: ["react"] },
   { name: "plain JavaScript, no more than consume and peek", source: `export * from "./contestants/plain.mjs"` },
   { name: "limiter (TokenBucket)", source: `export { TokenBucket } from "limiter"` },
@@ -43,7 +45,7 @@ export async function sizes() {
   );
   const bytes = readFileSync(join(PACKAGE, "core.wasm"));
   const core = { name: "tollgate/core.wasm", bytes, esbuild: gzip(bytes) };
-  return [...bundles.slice(0, 3), core, ...bundles.slice(3)].map(({ name, bytes, esbuild }) => ({
+  return [...bundles.slice(0, 5), core, ...bundles.slice(5)].map(({ name, bytes, esbuild }) => ({
     name,
     raw: bytes.length,
     gzip: gzip(bytes),

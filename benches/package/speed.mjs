@@ -104,8 +104,8 @@ function checkThatPlainAnswersAlike() {
     for (let j = 0; j < 300; j++) {
       now += Math.random() < 0.02 ? upTo(140_000) - 70_000 : upTo(9) - 2;
       const cost = upTo(10);
-      const [{ allowed, retryAt }, their] = [ours.peek(now, cost), theirs.peek(now, cost)];
-      const taken = [ours.consume(now, cost), theirs.consume(now, cost)];
+      const [{ allowed, retryAt }, their] = [ours.peek(now, { cost }), theirs.peek(now, cost)];
+      const taken = [ours.tryConsume(now, cost), theirs.consume(now, cost)];
       if (allowed === their.allowed && retryAt === their.retryAt && taken.every((one) => one === allowed)) continue;
       throw new Error(
         `Of ${JSON.stringify(limit)} at ${now - START}: Tollgate says ${JSON.stringify({ allowed, retryAt })}, plain JavaScript ${JSON.stringify(their)}`,

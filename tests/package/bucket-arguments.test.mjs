@@ -3,7 +3,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { Bucket, TollgateError } from "../../build/package/index.js";
 import { count, law } from "../random.mjs";
-import { assertDecision, assertRefused, assertSafe, describe, MAX, MOMENT, SPAN, VERBS } from "./buckets.mjs";
+import { assertDecision, assertRefused, assertSafe, checked, describe, MAX, MOMENT, SPAN, VERBS } from "./buckets.mjs";
 import { START } from "./clock.mjs";
 
 test("every number has its own error codes and exact bounds, and an error changes nothing", () => {
@@ -13,19 +13,19 @@ test("every number has its own error codes and exact bounds, and an error change
   // biome-ignore format: a table
   const table = [
     // parameter     with                                                  lowest   highest
-    ["now",          (now) => bucket.consume(now, 0),                      -MOMENT, MOMENT],
-    ["now",          (now) => bucket.peek(now, 0),                         -MOMENT, MOMENT],
-    ["now",          (now) => bucket.decide(now, 0, "consume", 0, false),  -MOMENT, MOMENT],
+    ["now",          (now) => bucket.tryConsume(now, 0),                      -MOMENT, MOMENT],
+    ["now",          (now) => bucket.peek(now, { cost: 0 }),                         -MOMENT, MOMENT],
+    ["now",          (now) => bucket.peek(now, { cost: 0, maxWaitMs: 0 }),  -MOMENT, MOMENT],
     ["now",          (now) => bucket.remaining(now),                       -MOMENT, MOMENT],
     ["now",          (now) => bucket.owed(now),                            -MOMENT, MOMENT],
     ["now",          (now) => bucket.fullAt(now),                          -MOMENT, MOMENT],
     ["now",          (now) => bucket.save(now),                            -MOMENT, MOMENT],
     ["now",          (now) => new Bucket(now, { rate: 3, periodMs: 1000 }), -MOMENT, MOMENT],
-    ["cost",         (cost) => token().consume(0, cost),                   0,       MAX],
-    ["cost",         (cost) => token().peek(0, cost),                      0,       MAX],
-    ...VERBS.map((verb) => ["cost", (cost) => token().decide(0, cost, verb), 0,     MAX]),
-    ["maxWaitMs",    (ms) => token().decide(0, 1, "reserve", ms),          0,       Infinity],
-    ["maxWaitMs",    (ms) => token().decide(0, 1, "consume", ms),          0,       Infinity],
+    ["cost",         (cost) => token().tryConsume(0, cost),                   0,       MAX],
+    ["cost",         (cost) => token().peek(0, { cost }),                      0,       MAX],
+    ...VERBS.map((verb) => ["cost", (cost) => token().decide(0, { cost, verb }), 0,     MAX]),
+    ["maxWaitMs",    (ms) => token().decide(0, { cost: 1, verb: "reserve", maxWaitMs: ms }),          0,       Infinity],
+    ["maxWaitMs",    (ms) => token().decide(0, { cost: 1, maxWaitMs: ms }),          0,       Infinity],
     ["rate",         (rate) => token({ rate, capacity: 1 }),               0,       MAX],
     ["rate",         (rate) => fixed({ rate, capacity: 1 }),               0,       MAX],
     ["periodMs",     (periodMs) => token({ periodMs, capacity: 1 }),       1,       SPAN],
@@ -54,7 +54,7 @@ test("every number has its own error codes and exact bounds, and an error change
 
 test("a missing moment is rejected", () => {
   const bucket = new Bucket(0, { rate: 3, periodMs: 1000 });
-  for (const method of ["consume", "peek", "decide", "remaining", "owed", "fullAt", "save"]) {
+  for (const method of ["tryConsume", "peek", "decide", "remaining", "owed", "fullAt", "save"]) {
     assertRefused(() => bucket[method](), "now_not_whole", method);
   }
 });
@@ -62,7 +62,11 @@ test("a missing moment is rejected", () => {
 test("any wait is Infinity, or no maxWaitMs", () => {
   for (const ms of [undefined, Infinity]) {
     const bucket = new Bucket(0, { rate: 1, periodMs: SPAN / 2, capacity: 0, maxDebt: 1 });
-    assert.deepEqual(bucket.decide(0, 1, "reserve", ms), { allowed: true, tokens: 1, readyAt: SPAN / 2 });
+    assert.deepEqual(checked(bucket).decide(0, { cost: 1, verb: "reserve", maxWaitMs: ms }), {
+      allowed: true,
+      tokens: 1,
+      readyAt: SPAN / 2,
+    });
   }
 });
 
@@ -81,7 +85,7 @@ test("the bounds that an error reports are accepted", () => {
     const error = assertRefused(() => new Bucket(0, limit), code);
     assert.deepEqual([error.min, error.max], [min, max], code);
   }
-  const error = assertRefused(() => new Bucket(0, { rate: 3, periodMs: 1 }).consume(0, 1.5), "cost_not_whole");
+  const error = assertRefused(() => new Bucket(0, { rate: 3, periodMs: 1 }).tryConsume(0, 1.5), "cost_not_whole");
   assert.equal(error.message, "cost must be a whole number from 0 to 9007199254740991, not 1.5");
 });
 
@@ -93,7 +97,7 @@ test("an error for a long period reports the shortest one too", () => {
 test("rejects an unknown verb", () => {
   for (const verb of ["peek", "consume_up_to", "Consume", "", "toString", "__proto__", 0, null, {}]) {
     const bucket = new Bucket(0, { rate: 3, periodMs: 1000 });
-    assertRefused(() => bucket.decide(0, 1, verb), "verb_unknown", String(verb));
+    assertRefused(() => checked(bucket).decide(0, { cost: 1, verb }), "verb_unknown", String(verb));
     assert.equal(bucket.remaining(0), 3, String(verb));
   }
 });
@@ -109,7 +113,7 @@ test("rejects anything that is not a limit, with a TypeError or a TollgateError"
     assertSafe(() => new Bucket(0, limit), "Bucket");
   }
   assert.throws(() => Bucket(0, { rate: 3, periodMs: 1000 }), TypeError);
-  for (const method of ["consume", "decide", "peek", "remaining", "owed", "fullAt", "save"]) {
+  for (const method of ["tryConsume", "decide", "peek", "remaining", "owed", "fullAt", "save"]) {
     assert.throws(() => Bucket.prototype[method].call({}, 0), TypeError, method);
   }
   assert.throws(() => Bucket.prototype.restore.call({}, { tokens: 0, drops: 0, at: 0 }), TypeError);
@@ -149,10 +153,12 @@ law(
     count(seen, "made");
     const capacity = limit.capacity ?? limit.rate;
     for (let call = 0; call < 20; call++) {
-      const method = pick(["consume", "peek", "decide", "remaining", "owed", "fullAt", "save", "restore"]);
-      const args = [likely(pick([0, 1, START])), any(), pick(VERBS), any(), pick([true, false])];
-      if (method === "restore")
-        args.splice(0, 5, chance(0.3) ? any() : { tokens: any(), drops: any(), at: any() }, args[4]);
+      const method = pick(["tryConsume", "peek", "decide", "remaining", "owed", "fullAt", "save", "restore"]);
+      const now = likely(pick([0, 1, START]));
+      const args =
+        method === "restore"
+          ? [chance(0.3) ? any() : { tokens: any(), drops: any(), at: any() }, pick([true, false])]
+          : [now, method === "tryConsume" ? any() : { cost: any(), verb: pick(VERBS), maxWaitMs: any() }];
       // Its state at the last moment, from which no clock steps back.
       const before = JSON.stringify(bucket.save(MOMENT));
       if (args[0] === undefined) continue; // tested above
@@ -165,8 +171,7 @@ law(
       }
       count(seen, "answered");
       if (method === "restore") continue;
-      const now = args[0];
-      if (method === "consume") assert.equal(typeof answer.was, "boolean", describe(row));
+      if (method === "tryConsume") assert.equal(typeof answer.was, "boolean", describe(row));
       if (method === "peek" || method === "decide") assertDecision(answer.was, now, describe(row));
       if (method === "remaining" || method === "owed")
         assert.ok(Number.isSafeInteger(answer.was) && answer.was >= 0, describe(row));
@@ -182,11 +187,11 @@ law(
 test("an argument may call the bucket while it is being read", () => {
   const bucket = new Bucket(0, { rate: 3, periodMs: 1000 });
   const asking = (value) => () => {
-    bucket.consume(0);
+    bucket.tryConsume(0);
     return value;
   };
   const asks = { valueOf: asking(1), toString: asking("1") };
-  assert.throws(() => bucket.consume(0, asks), TollgateError);
+  assert.throws(() => bucket.tryConsume(0, asks), TollgateError);
   assert.throws(
     () =>
       bucket.restore({
@@ -201,11 +206,11 @@ test("an argument may call the bucket while it is being read", () => {
       rate: 3,
       periodMs: 1000,
       get capacity() {
-        bucket.decide(0, 0, "reset");
+        bucket.decide(0, { cost: 0, verb: "reset" });
         return 3;
       },
     }).remaining(0),
     3,
   );
-  assert.deepEqual([bucket.remaining(0), bucket.consume(0, 3), bucket.consume(0)], [3, true, false]);
+  assert.deepEqual([bucket.remaining(0), bucket.tryConsume(0, 3), bucket.tryConsume(0)], [3, true, false]);
 });

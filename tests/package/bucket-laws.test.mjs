@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import { Bucket } from "../../build/package/index.js";
 import { count, law } from "../random.mjs";
-import { assertRefused, describe, MOMENT, VERBS } from "./buckets.mjs";
+import { assertRefused, checked, describe, MOMENT, VERBS } from "./buckets.mjs";
 import { START } from "./clock.mjs";
 import { Model } from "./model.mjs";
 
@@ -27,13 +27,21 @@ law(
     const model = new Model(now, limit);
     for (let step = 0; step < 25; step++) {
       now += below(periodMs + 2) - (chance(0.05) ? pick([3, 20, 70_000]) : 0);
-      const ask = [now, below(capacity + limit.maxDebt + 2), pick(VERBS), pick([0, 1, 4, 9, Infinity])];
-      const place = describe([limit, step, ask]);
-      const answer = bucket.decide(...ask, false);
+      const options = {
+        cost: below(capacity + limit.maxDebt + 2),
+        verb: pick(VERBS),
+        maxWaitMs: pick([0, 1, 4, 9, Infinity]),
+      };
+      const place = describe([limit, step, now, options]);
+      const answer = checked(bucket).peek(now, options);
       count(seen, answer.allowed ? "allow" : answer.retryAt === Infinity ? "never" : "wait");
-      assert.deepEqual(answer, model.decide(...ask, false), place);
+      assert.deepEqual(answer, model.decide(now, options, false), place);
       const apply = chance(0.8);
-      assert.deepEqual(bucket.decide(...ask, apply), model.decide(...ask, apply), place);
+      assert.deepEqual(
+        checked(bucket)[apply ? "decide" : "peek"](now, options),
+        model.decide(now, options, apply),
+        place,
+      );
       assert.deepEqual(
         [bucket.remaining(now), bucket.owed(now), bucket.fullAt(now)],
         [model.remaining(now), model.owed(now), model.fullAt(now)],
@@ -72,14 +80,14 @@ law(
     let now = START;
     for (let step = 0; step < 12; step++) {
       const cost = Math.min(limit.capacity, pick([1, large(), limit.capacity, Math.floor(limit.capacity / 2)]));
-      const answer = bucket.decide(now, cost);
+      const answer = checked(bucket).decide(now, { cost });
       model.consume(now, cost);
       assert.equal(bucket.remaining(now), model.remaining(now), describe([limit, step]));
       if (!answer.allowed && answer.retryAt <= MOMENT) {
         assert.equal(model.grants(answer.retryAt - 1, cost), false, describe([limit, step, cost, answer]));
         assert.equal(model.grants(answer.retryAt, cost), true, describe([limit, step, cost, answer]));
-        assert.equal(bucket.peek(answer.retryAt - 1, cost).allowed, false, describe([limit, step, cost, answer]));
-        assert.equal(bucket.peek(answer.retryAt, cost).allowed, true, describe([limit, step, cost, answer]));
+        assert.equal(bucket.peek(answer.retryAt - 1, { cost }).allowed, false, describe([limit, step, cost, answer]));
+        assert.equal(bucket.peek(answer.retryAt, { cost }).allowed, true, describe([limit, step, cost, answer]));
         now = answer.retryAt - pick([0, 1]);
       } else now = Math.min(MOMENT, now + large());
     }
@@ -107,7 +115,7 @@ law(
     for (let step = 0; step < 600; step++) {
       now += below(pick([2, 50, periodMs]));
       const cost = 1 + below(capacity);
-      const granted = bucket.consume(now, cost);
+      const granted = bucket.tryConsume(now, cost);
       assert.equal(granted, model.consume(now, cost));
       if (granted) admitted.push([now, cost]);
     }

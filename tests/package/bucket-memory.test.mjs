@@ -7,9 +7,9 @@ import { Bucket } from "../../build/package/index.js";
 
 test("errors leave nothing behind", () => {
   const bucket = new Bucket(0, { rate: 3, periodMs: 1000 });
-  for (let i = 0; i < 20_000; i++) assert.throws(() => bucket.consume(NaN));
+  for (let i = 0; i < 20_000; i++) assert.throws(() => bucket.tryConsume(NaN));
   for (let i = 0; i < 5000; i++) assert.throws(() => new Bucket(0, { rate: 3, periodMs: 1000, initial: 4 }));
-  assert.deepEqual([bucket.consume(0, 3), bucket.remaining(0)], [true, 0]);
+  assert.deepEqual([bucket.tryConsume(0, 3), bucket.remaining(0)], [true, 0]);
 });
 
 test("the memory of 100 000 collected buckets is reused, and 1000 live ones keep theirs", () => {
@@ -20,7 +20,7 @@ test("the memory of 100 000 collected buckets is reused, and 1000 live ones keep
     import { core } from "${url("core.js")}";
     const held = Array.from({ length: 1000 }, (_, i) => new Bucket(0, { rate: 1, periodMs: 1000, capacity: i }));
     for (let i = 0; i < 100; i++) {
-      for (let j = 0; j < 1000; j++) new Bucket(0, { rate: 1, periodMs: 1000 }).consume(0);
+      for (let j = 0; j < 1000; j++) new Bucket(0, { rate: 1, periodMs: 1000 }).tryConsume(0);
       gc();
       await setImmediate();
     }

@@ -2,6 +2,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { Bucket } from "../../build/package/index.js";
+import { checked } from "./buckets.mjs";
 
 test("each verb does what it says", () => {
   const bucket = new Bucket(0, { rate: 3, periodMs: 1000, maxDebt: 2 });
@@ -30,7 +31,7 @@ test("each verb does what it says", () => {
   ];
   for (const [now, cost, verb, answer, remaining, owed, fullAt, maxWaitMs] of table) {
     const row = `${now} ${verb} ${cost}`;
-    assert.deepEqual(bucket.decide(now, cost, verb, maxWaitMs), answer, row);
+    assert.deepEqual(checked(bucket).decide(now, { cost, verb, maxWaitMs }), answer, row);
     assert.deepEqual([bucket.remaining(now), bucket.owed(now), bucket.fullAt(now)], [remaining, owed, fullAt], row);
   }
 });
@@ -39,28 +40,36 @@ test("an omitted value is not zero", () => {
   const bucket = new Bucket(0, { rate: 5, periodMs: 1000 });
   assert.equal(bucket.remaining(0), 5, "capacity defaults to rate, and initial to capacity");
   assert.equal(new Bucket(0, { rate: 5, periodMs: 1000, capacity: undefined, initial: undefined }).remaining(0), 5);
-  assert.equal(bucket.consume(0), true);
+  assert.equal(bucket.tryConsume(0), true);
   assert.equal(bucket.remaining(0), 4, "the default cost is 1");
-  assert.equal(bucket.consume(0, 0), true);
+  assert.equal(bucket.tryConsume(0, 0), true);
   assert.equal(bucket.remaining(0), 4, "a cost of 0 is 0");
   assert.deepEqual(
-    bucket.decide(0),
+    checked(bucket).decide(0),
     { allowed: true, tokens: 1, readyAt: 0 },
     "the default verb is consume, and it is applied",
   );
   assert.equal(bucket.remaining(0), 3);
   assert.equal(new Bucket(0, { rate: 5, periodMs: 1000, initial: 0 }).remaining(0), 0, "initial 0");
   const empty = new Bucket(0, { rate: 5, periodMs: 1000, capacity: 0, maxDebt: 5 });
-  assert.deepEqual(empty.decide(0), { allowed: false, retryAt: Infinity, maxCost: 0 }, "a maxCost of 0 is not missing");
-  assert.equal(empty.decide(0, 1, "reserve", 0).allowed, false, "a maxWaitMs of 0 is not any wait");
-  assert.equal(empty.decide(0, 1, "reserve").allowed, true, "the default is any wait");
+  assert.deepEqual(
+    checked(empty).decide(0),
+    { allowed: false, retryAt: Infinity, maxCost: 0 },
+    "a maxCost of 0 is not missing",
+  );
+  assert.equal(
+    empty.decide(0, { cost: 1, verb: "reserve", maxWaitMs: 0 }).allowed,
+    false,
+    "a maxWaitMs of 0 is not any wait",
+  );
+  assert.equal(empty.decide(0, { cost: 1, verb: "reserve" }).allowed, true, "the default is any wait");
   const budget = new Bucket(0, { rate: 0, periodMs: 1000, capacity: 5 });
   assert.equal(budget.fullAt(7), 7, "full now");
-  budget.consume(0);
+  budget.tryConsume(0);
   assert.equal(budget.fullAt(7), Infinity, "a limit that never refills is never full again");
   const early = new Bucket(-1, { kind: "fixed_window", rate: 1, periodMs: 1000 });
-  assert.deepEqual(early.decide(-1), { allowed: true, tokens: 1, readyAt: -1 });
-  assert.deepEqual(early.decide(-1), { allowed: false, retryAt: 0 }, "a retryAt of 0 is not missing");
+  assert.deepEqual(checked(early).decide(-1), { allowed: true, tokens: 1, readyAt: -1 });
+  assert.deepEqual(checked(early).decide(-1), { allowed: false, retryAt: 0 }, "a retryAt of 0 is not missing");
 });
 
 test("an offset moves windows and means nothing to a token bucket", () => {

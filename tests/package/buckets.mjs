@@ -54,8 +54,14 @@ export function assertSafe(call, row) {
   }
 }
 
-export function assertDecision({ allowed, tokens, readyAt, retryAt, maxCost, ...others }, now, row) {
+export function assertDecision(
+  { allowed, tokens, readyAt, retryAt, retryAfterMs, remaining, maxCost, ...others },
+  now,
+  row,
+) {
   assert.deepEqual(others, {}, row);
+  assert.equal(retryAfterMs, allowed ? 0 : retryAt - now, row);
+  assert.ok(Number.isSafeInteger(remaining) && remaining >= 0, row);
   if (allowed)
     assert.ok(
       Number.isSafeInteger(tokens) && tokens >= 0 && readyAt >= now && retryAt === undefined && maxCost === undefined,
@@ -74,4 +80,20 @@ export function describe(value) {
         ? part
         : String(part),
   );
+}
+
+/** Asks as the methods of `subject` do, and returns each answer without what {@link check} checks. */
+export function checked(subject) {
+  const by =
+    (method) =>
+    (...args) =>
+      check(subject, subject[method](...args), subject.clock?.now() ?? args[0]);
+  return { decide: by("decide"), peek: by("peek"), reserve: by("reserve") };
+}
+
+/** Checks `remaining` and `retryAfterMs`, which follow from the rest of an answer and from `subject`. Returns the rest. */
+export function check(subject, { remaining, retryAfterMs, ...answer }, now) {
+  assert.equal(remaining, subject.remaining(now), describe(answer));
+  assert.equal(retryAfterMs, answer.allowed ? 0 : answer.retryAt - now, describe(answer));
+  return answer;
 }

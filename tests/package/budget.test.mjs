@@ -3,6 +3,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { Bucket, Budget, TollgateError } from "../../build/package/index.js";
 import { count, law } from "../random.mjs";
+import { checked } from "./buckets.mjs";
 import { START } from "./clock.mjs";
 
 const VERBS = ["consume", "reserve", "borrow", "charge", "consumeUpTo", "refund", "reset"];
@@ -29,8 +30,8 @@ test("all limits grant or nothing is taken, and the answer has the longest wait"
     [4000,   1,    allow(1, 4000),  0,    [9, 0]],
   ];
   for (const [now, cost, answer, remaining, each] of table) {
-    assert.deepEqual(budget.decide(now, cost, "consume", Infinity, false), answer, `${now} ${cost}`);
-    assert.deepEqual(budget.decide(now, cost), answer, `${now} ${cost}`);
+    assert.deepEqual(checked(budget).peek(now, { cost }), answer, `${now} ${cost}`);
+    assert.deepEqual(checked(budget).decide(now, { cost }), answer, `${now} ${cost}`);
     assert.equal(budget.remaining(now), remaining, `${now} ${cost}`);
     assert.deepEqual(
       budget.save(now).map(({ tokens }) => tokens),
@@ -48,14 +49,14 @@ test("is full when all limits are, and never if one never is", () => {
     { rate: 0, periodMs: 1000, capacity: 3 },
   ]);
   assert.equal(budget.fullAt(7), 7);
-  budget.decide(7, 1);
+  budget.decide(7, { cost: 1 });
   assert.equal(budget.fullAt(7), Infinity);
 });
 
 test("a single limit is a budget of one", () => {
   const budget = new Budget(0, { rate: 3, periodMs: 1000 });
   assert.deepEqual(
-    [budget.limits, budget.decide(0, 3), budget.decide(0)],
+    [budget.limits, checked(budget).decide(0, { cost: 3 }), checked(budget).decide(0)],
     [[{ rate: 3, periodMs: 1000 }], allow(3, 0), wait(334)],
   );
   assert.deepEqual(budget.save(0), [{ tokens: 0, drops: 0, at: 0 }]);
@@ -97,8 +98,8 @@ test("a reservation starts when the last limit permits, and puts each in debt", 
     ["reset",    0,   0,         allow(2, 0),     [1, 1]],
   ];
   for (const [verb, cost, maxWaitMs, answer, each] of table) {
-    assert.deepEqual(budget.decide(0, cost, verb, maxWaitMs, false), answer, `${verb} ${cost}`);
-    assert.deepEqual(budget.decide(0, cost, verb, maxWaitMs), answer, `${verb} ${cost}`);
+    assert.deepEqual(checked(budget).peek(0, { cost, verb, maxWaitMs }), answer, `${verb} ${cost}`);
+    assert.deepEqual(checked(budget).decide(0, { cost, verb, maxWaitMs }), answer, `${verb} ${cost}`);
     assert.deepEqual(
       budget.save(0).map(({ tokens }) => tokens),
       each,
@@ -127,8 +128,8 @@ test("consumeUpTo takes what all limits have, and no more of each than was asked
   for (const [cost, answer, each] of table) {
     const budget = new Budget(0, limits);
     const row = JSON.stringify(cost);
-    assert.deepEqual(budget.decide(0, cost, "consumeUpTo", Infinity, false), answer, row);
-    assert.deepEqual(budget.decide(0, cost, "consumeUpTo"), answer, row);
+    assert.deepEqual(checked(budget).peek(0, { cost, verb: "consumeUpTo" }), answer, row);
+    assert.deepEqual(checked(budget).decide(0, { cost, verb: "consumeUpTo" }), answer, row);
     assert.deepEqual(
       budget.save(0).map(({ tokens }) => tokens),
       each,
@@ -136,7 +137,7 @@ test("consumeUpTo takes what all limits have, and no more of each than was asked
     );
   }
   const empty = new Budget(0, [limits[0], { ...limits[1], initial: 0 }]);
-  assert.deepEqual(empty.decide(0, 20, "consumeUpTo"), wait(10), "like a cost of 1");
+  assert.deepEqual(checked(empty).decide(0, { cost: 20, verb: "consumeUpTo" }), wait(10), "like a cost of 1");
   assert.deepEqual(
     empty.save(0).map(({ tokens }) => tokens),
     [10, 0],
@@ -154,9 +155,9 @@ test("every verb rejects a cost that is not a number of tokens", () => {
     for (const verb of VERBS) {
       for (const not of [1.5, NaN, Infinity, 2 ** 53, -1]) {
         const budget = new Budget(0, limits);
-        assert.throws(() => budget.decide(0, not, verb), TollgateError, `${verb} ${not}`);
+        assert.throws(() => checked(budget).decide(0, { cost: not, verb }), TollgateError, `${verb} ${not}`);
         assert.throws(
-          () => budget.decide(0, Object.fromEntries(limits.map(({ name }) => [name, not])), verb),
+          () => budget.decide(0, { cost: Object.fromEntries(limits.map(({ name }) => [name, not])), verb }),
           TollgateError,
           `${verb} ${not} by name`,
         );
@@ -174,7 +175,7 @@ test("a cost by names must name each limit", () => {
   const wrong = [{}, { requests: 1 }, { tokens: 1 }, { requests: 1, token: 1 }, { requests: 1, Tokens: 1 }];
   for (const cost of [...wrong, [1, 1], [], "1", "requests", true, () => {}, 1n, Symbol("x")]) {
     for (const verb of VERBS) {
-      assert.throws(() => budget.decide(0, cost, verb), TollgateError, `${verb} ${String(cost)}`);
+      assert.throws(() => checked(budget).decide(0, { cost, verb }), TollgateError, `${verb} ${String(cost)}`);
     }
   }
 });
@@ -186,7 +187,7 @@ test("a cost by names has whole numbers, and each limit takes its own", () => {
   ]);
   const before = budget.save(0);
   assert.throws(
-    () => budget.decide(0, null),
+    () => budget.decide(0, { cost: null }),
     (error) => error instanceof TypeError || error instanceof TollgateError,
   );
   for (const [cost, code] of [
@@ -194,12 +195,12 @@ test("a cost by names has whole numbers, and each limit takes its own", () => {
     [{ requests: -1, tokens: 1 }, "cost_too_small"],
     [{ requests: 1, tokens: "1" }, "cost_not_whole"],
   ]) {
-    assert.throws(() => budget.decide(0, cost), { name: "TollgateError", code }, JSON.stringify(cost));
+    assert.throws(() => checked(budget).decide(0, { cost }), { name: "TollgateError", code }, JSON.stringify(cost));
   }
   assert.deepEqual(budget.save(0), before, "nothing was taken");
-  assert.deepEqual(budget.decide(0, { tokens: 50, requests: 1 }), allow(50, 0), "in any order");
-  assert.deepEqual(budget.decide(0, { tokens: 51, requests: 1 }), wait(10));
-  assert.deepEqual(budget.decide(0, { tokens: 101, requests: 1 }), never(100));
+  assert.deepEqual(checked(budget).decide(0, { cost: { tokens: 50, requests: 1 } }), allow(50, 0), "in any order");
+  assert.deepEqual(checked(budget).decide(0, { cost: { tokens: 51, requests: 1 } }), wait(10));
+  assert.deepEqual(checked(budget).decide(0, { cost: { tokens: 101, requests: 1 } }), never(100));
   assert.deepEqual(
     budget.save(0).map(({ tokens }) => tokens),
     [9, 50],
@@ -211,8 +212,8 @@ test("names that every object has are ordinary names", () => {
     { name: "constructor", rate: 10, periodMs: 1000 },
     { name: "length", rate: 10, periodMs: 1000 },
   ]);
-  assert.deepEqual(budget.decide(0, { constructor: 1, length: 2 }), allow(2, 0));
-  assert.throws(() => budget.decide(0, { length: 2 }), TollgateError);
+  assert.deepEqual(checked(budget).decide(0, { cost: { constructor: 1, length: 2 } }), allow(2, 0));
+  assert.throws(() => checked(budget).decide(0, { cost: { length: 2 } }), TollgateError);
   assert.deepEqual(
     budget.save(0).map(({ tokens }) => tokens),
     [9, 8],
@@ -225,19 +226,23 @@ test("a refusal changes nothing, except a limit whose clock stepped back too far
     { rate: 3, periodMs: 1000 },
   ];
   const budget = new Budget(START, limits);
-  budget.decide(START, 1);
+  budget.decide(START, { cost: 1 });
   const before = budget.save(START);
   for (const at of [0, 1, 500, 999]) {
-    assert.equal(budget.decide(START + at, 1).allowed, false);
+    assert.equal(budget.decide(START + at, { cost: 1 }).allowed, false);
     assert.deepEqual(budget.save(START), before);
   }
-  assert.deepEqual(budget.decide(START - 60_000, 1), wait(START + 1000), "after a step back of a minute it waits");
   assert.deepEqual(
-    budget.decide(START - 60_001, 1),
+    checked(budget).decide(START - 60_000, { cost: 1 }),
+    wait(START + 1000),
+    "after a step back of a minute it waits",
+  );
+  assert.deepEqual(
+    checked(budget).decide(START - 60_001, { cost: 1 }),
     wait(START - 59_001),
     "after a longer one it continues from the new time",
   );
-  assert.deepEqual(budget.decide(START - 59_001, 1), allow(1, START - 59_001));
+  assert.deepEqual(checked(budget).decide(START - 59_001, { cost: 1 }), allow(1, START - 59_001));
 });
 
 test("restores all limits or none", () => {
@@ -246,7 +251,7 @@ test("restores all limits or none", () => {
     { rate: 5, periodMs: 1000 },
   ];
   const budget = new Budget(0, limits);
-  budget.decide(0, 2);
+  budget.decide(0, { cost: 2 });
   const good = budget.save(0);
   const empty = { tokens: 0, drops: 0, at: 0 };
   const wrong = [
@@ -290,13 +295,13 @@ test("a snapshot from a clock that was far ahead locks no one out", () => {
   ];
   for (const aheadMs of [61_000, 1e9, 2 ** 52]) {
     const ahead = new Budget(Math.min(START + aheadMs, 2 ** 52), limits);
-    ahead.decide(Math.min(START + aheadMs, 2 ** 52), 3);
+    ahead.decide(Math.min(START + aheadMs, 2 ** 52), { cost: 3 });
     const budget = new Budget(START, limits);
     budget.restore(ahead.save(Math.min(START + aheadMs, 2 ** 52)));
-    const { allowed, retryAt } = budget.decide(START, 3);
+    const { allowed, retryAt } = checked(budget).decide(START, { cost: 3 });
     assert.equal(allowed, false);
     assert.ok(retryAt <= START + 1000, `${aheadMs}: ${retryAt - START}`);
-    assert.deepEqual(budget.decide(retryAt, 3), allow(3, retryAt));
+    assert.deepEqual(checked(budget).decide(retryAt, { cost: 3 }), allow(3, retryAt));
   }
 });
 
@@ -322,7 +327,7 @@ law(
       const costs = limits.map(() => below(6));
       const same = chance(0.5);
       const cost = same ? costs[0] : Object.fromEntries(limits.map(({ name }, i) => [name, costs[i]]));
-      const each = buckets.map((bucket, i) => bucket.decide(now, same ? costs[0] : costs[i], verb, maxWaitMs, false));
+      const each = buckets.map((bucket, i) => bucket.peek(now, { cost: same ? costs[0] : costs[i], verb, maxWaitMs }));
       const row = JSON.stringify([limits, now, verb, cost, maxWaitMs]);
       const refused = each.filter(({ allowed }) => !allowed);
       const maxCosts = refused.flatMap(({ maxCost }) => maxCost ?? []);
@@ -332,11 +337,11 @@ law(
           : refused.length > 0
             ? wait(Math.max(...refused.map(({ retryAt }) => retryAt)))
             : allow(Math.max(...each.map(({ tokens }) => tokens)), Math.max(...each.map(({ readyAt }) => readyAt)));
-      assert.deepEqual(budget.decide(now, cost, verb, maxWaitMs), expected, row);
+      assert.deepEqual(checked(budget).decide(now, { cost, verb, maxWaitMs }), expected, row);
       if (refused.length > 0) count(seen, "refusals");
       for (const [i, bucket] of buckets.entries()) {
-        if (refused.length > 0) bucket.consume(now, 0);
-        else bucket.decide(now, same ? costs[0] : costs[i], verb, maxWaitMs);
+        if (refused.length > 0) bucket.tryConsume(now, 0);
+        else checked(bucket).decide(now, { cost: same ? costs[0] : costs[i], verb, maxWaitMs });
       }
       assert.deepEqual(
         budget.save(now),
@@ -344,7 +349,7 @@ law(
         row,
       );
       if (verb === "consume" && expected.retryAt < Infinity) {
-        const ask = (moment) => budget.decide(moment, cost, verb, maxWaitMs, false).allowed;
+        const ask = (moment) => budget.peek(moment, { cost, verb, maxWaitMs }).allowed;
         assert.deepEqual([ask(expected.retryAt - 1), ask(expected.retryAt)], [false, true], row);
       }
     }

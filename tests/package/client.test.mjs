@@ -4,7 +4,8 @@ import { execFileSync } from "node:child_process";
 import { mkdtempSync, readdirSync, rmSync, writeFileSync } from "node:fs";
 import { createServer } from "node:http";
 import { join } from "node:path";
-import { after, test } from "node:test";
+import { after, describe, test } from "node:test";
+import { setImmediate } from "node:timers/promises";
 import { fileURLToPath } from "node:url";
 import { Client, TollgateError } from "../../build/package/index.js";
 import { NOW, start, TOKEN } from "../http/workerd.mjs";
@@ -43,15 +44,14 @@ function clientOf({ headers: more = {}, method, body = (text) => text, ...option
       }),
   };
   const client = new Client({ url, token: TOKEN, fetcher, ...options });
-  const remembered = Object.entries(client).map(([name, ask]) => [
-    name,
-    async (...args) => {
+  for (const [name, ask] of Object.entries(client)) {
+    client[name] = async (...args) => {
       const answer = await ask(...args);
-      answers.push({ name, answer });
+      answers.push({ name, args, answer });
       return answer;
-    },
-  ]);
-  return Object.fromEntries(remembered);
+    };
+  }
+  return client;
 }
 
 /** A body that begins with `text` and does not end. */
@@ -236,7 +236,7 @@ test("a signal aborts the wait", async () => {
   await assert.rejects(waiting, reason);
 });
 
-test("throws for a response that is not Tollgate's, and for a network failure", async () => {
+test("throws for a response that is not Tollgate's, and where there is no server", async () => {
   const bodies = [
     "",
     "<h1>502 Bad gateway</h1>",
@@ -258,17 +258,180 @@ test("throws for a response that is not Tollgate's, and for a network failure", 
   for (const status of [200, 429, 502]) {
     for (const [i, body] of bodies.entries()) {
       const url = `${base}/${status}/${i}`;
-      const message = `${url} answered ${status}, but not as Tollgate does`;
+      const message = `${url}/v1/consume: malformed answer ${status}`;
       await assert.rejects(new Client({ url, token: TOKEN }).consume({ policy: "api", key: "karl" }), (error) => {
         assert.ok(error instanceof TollgateError, body);
         assert.deepEqual([error.code, error.message], ["answer_malformed", message], body);
+        assert.ok(error.cause instanceof Error, body);
         return true;
       });
     }
   }
   server.closeAllConnections();
   await new Promise((done) => server.close(done));
-  await assert.rejects(new Client({ url: base, token: TOKEN }).consume({ policy: "api", key: "karl" }), TypeError);
+  await assert.rejects(new Client({ url: base, token: TOKEN }).consume({ policy: "api", key: "karl" }), (error) => {
+    const { name, code, message, cause } = error;
+    assert.deepEqual([name, code, message], ["TollgateError", "network_failed", `${base}/v1/consume: no answer`]);
+    assert.ok(cause instanceof TypeError);
+    return true;
+  });
+});
+
+test("slashes at the end of the address change nothing", async () => {
+  for (const slashes of ["", "/", "//"]) {
+    const answer = await clientOf({ url: `${url}${slashes}` }).peek({ policy: "api", key: "slash" });
+    assert.deepEqual([answer.status, answer.remaining], [200, 10], slashes);
+  }
+});
+
+test("a token that is not set is an error at once, and null is none", async () => {
+  for (const token of [undefined, ""]) {
+    assert.throws(() => new Client({ url, token }), { name: "TollgateError", code: "token_missing" });
+  }
+  const sent = [];
+  const fetcher = { fetch: async (_, init) => sent.push(init.headers) && Response.json({ policy: "api" }) };
+  await new Client({ url, token: null, fetcher }).peek({ policy: "api", key: "mary" });
+  assert.deepEqual(sent, [{ "content-type": "application/json" }]);
+  assert.equal((await clientOf({ token: null }).peek({ policy: "api", key: "mary" })).status, 401);
+});
+
+test("a string token in a page is warned of once", (t) => {
+  const warn = t.mock.method(console, "warn", () => {});
+  t.after(() => delete globalThis.document);
+  new Client({ url, token: TOKEN });
+  assert.equal(warn.mock.callCount(), 0, "on a server");
+  globalThis.document = {};
+  for (const token of [null, () => TOKEN]) new Client({ url, token });
+  assert.equal(warn.mock.callCount(), 0, "without a string");
+  for (let i = 0; i < 2; i++) new Client({ url, token: TOKEN });
+  assert.deepEqual(
+    warn.mock.calls.map(({ arguments: [text] }) => text),
+    ["tollgate: this token is public"],
+  );
+});
+
+test("a call has a time limit, to the last byte of its answer", async () => {
+  const server = createServer((_, response) => {
+    response.write('{"policy":'); // and no more
+  });
+  await new Promise((done) => server.listen(0, "127.0.0.1", done));
+  server.unref();
+  const unfinished = clientOf({ url: `http://127.0.0.1:${server.address().port}`, timeoutMs: 30 });
+  const hangs = clientOf({ headers: { "x-fault": JSON.stringify({ fault: "hangs" }) }, timeoutMs: 30 });
+  for (const client of [unfinished, hangs]) {
+    await assert.rejects(client.consume({ policy: "api", key: "nora" }), (error) => {
+      assert.ok(error instanceof TollgateError);
+      assert.deepEqual([error.code, error.cause.name], ["timeout", "TimeoutError"]);
+      return true;
+    });
+  }
+  server.closeAllConnections();
+  server.close();
+  for (const timeoutMs of [NaN, -1, "soon"]) {
+    await assert.rejects(
+      clientOf({ timeoutMs }).peek({ policy: "api", key: "nora" }),
+      (error) => error instanceof TollgateError && error.cause instanceof Error,
+    );
+  }
+});
+
+test("an answer has the headers of the response, and JSON leaves them out", async () => {
+  const ask = { policy: "one", key: "olga" };
+  const granted = await client.consume(ask);
+  const refused = await client.consume(ask);
+  assert.equal(granted.headers.get("retry-after"), null);
+  assert.match(granted.headers.get("ratelimit"), /^"one";r=0;t=/);
+  assert.equal(refused.headers.get("retry-after"), "3600");
+  assert.equal("headers" in JSON.parse(JSON.stringify(refused)), false);
+  const problem = await client.consume({ ...ask, policy: "unknown" });
+  assert.equal(problem.headers.get("content-type"), "application/problem+json");
+});
+
+test("a batch that is refused reports what was not decided", async () => {
+  const requests = [
+    { policy: "one", key: "paula" },
+    { policy: "api", key: "peter" },
+  ];
+  await client.consume(requests[0]);
+  const second = clientOf({ headers: { "x-fault": JSON.stringify({ fault: "throws", skip: 1 }) } });
+  const { status, results } = await second.batch({ requests });
+  assert.equal(status, 429);
+  assert.deepEqual([results[0].allowed, results[1]], [false, { policy: "api", undecided: "failed" }]);
+});
+
+describe("spend", () => {
+  const llm = (key, more) => ({ policy: "llm", key, cost: { requests: 1, tokens: 50 }, ...more });
+  const left = async (key) => {
+    const { limits, open_reservations: open } = await client.inspect({ policy: "llm", key });
+    return [...limits.map(({ remaining, owed }) => remaining - owed), open];
+  };
+
+  test("reserves, calls the work and settles at the cost that it reports", async () => {
+    const during = [];
+    const spent = await client.spend(llm("quinn"), async (report) => {
+      during.push(await left("quinn"));
+      report({ requests: 1, tokens: 20 });
+      return "done";
+    });
+    assert.deepEqual(during, [[9, 50, 1]]);
+    assert.deepEqual([spent.status, spent.result, spent.settled.status], [200, "done", 200]);
+    assert.deepEqual(await left("quinn"), [9, 80, 0]);
+  });
+
+  test("without a report, the reserved cost stays", async () => {
+    const { result } = await client.spend(llm("rita"), () => 17);
+    assert.deepEqual([result, await left("rita")], [17, [9, 50, 0]]);
+  });
+
+  test("cancels if the work throws", async () => {
+    const error = new Error("of the work");
+    const fail = () => {
+      throw error;
+    };
+    for (const work of [fail, async () => fail()]) await assert.rejects(client.spend(llm("sara"), work), error);
+    assert.deepEqual(await left("sara"), [10, 100, 0]);
+  });
+
+  test("returns a refusal or a problem, and does not work", async () => {
+    const never = () => assert.fail("it was called");
+    assert.equal((await client.spend(llm("tom", { policy: "unknown" }), never)).status, 404);
+    await client.consume(llm("tom", { cost: { requests: 1, tokens: 100 } }));
+    assert.equal((await client.spend(llm("tom", { max_wait_ms: 0 }), never)).status, 429);
+  });
+
+  test("waits until the tokens may be used, and an abort meanwhile cancels", async (t) => {
+    t.mock.timers.enable({ apis: ["setTimeout"] });
+    await client.consume(llm("uma", { cost: { requests: 0, tokens: 100 } }));
+    const began = [];
+    const spend = (signal) =>
+      client.spend(llm("uma", { cost: { requests: 1, tokens: 10 } }), () => began.push("x"), { signal });
+    const reserved = async (open) => {
+      while ((await left("uma"))[2] !== open) await setImmediate();
+    };
+    const abort = new AbortController();
+    const aborted = spend(abort.signal);
+    await reserved(1);
+    const waiting = spend();
+    await reserved(2);
+    const reason = new Error("no longer wanted");
+    abort.abort(reason);
+    await assert.rejects(aborted, reason);
+    assert.deepEqual([began, await left("uma")], [[], [9, -10, 1]]);
+    const { limits } = await client.inspect({ policy: "llm", key: "uma" });
+    const untilMs = limits[1].reset_at - NOW;
+    t.mock.timers.tick(untilMs - 1);
+    await setImmediate();
+    assert.deepEqual(began, []);
+    t.mock.timers.tick(1);
+    assert.equal((await waiting).result, 1);
+  });
+
+  test("keeps the result if it cannot settle", async () => {
+    const cut = clientOf();
+    cut.settle = () => new Client({ url: "http://127.0.0.1:1", token: TOKEN }).settle({});
+    const { status, result, settled } = await cut.spend(llm("vera"), () => "done");
+    assert.deepEqual([status, result, settled.code], [200, "done", "network_failed"]);
+  });
 });
 
 test("a Worker asks through a service binding", async () => {
@@ -318,25 +481,32 @@ test("the declared types have exactly the members that the server sends", async 
     "BatchGranted | BatchDegraded | BatchRefused": batches,
     'BatchDegraded["results"][number]': batches.filter(({ degraded }) => degraded).flatMap(({ results }) => results),
     'NonNullable<Verdict["limits"]>[number]': verdicts.flatMap(({ limits = [] }) => limits),
+    Undecided: batches.flatMap(({ results }) => results.filter(({ undecided }) => undecided)),
     LimitSnapshot: verdicts.flatMap(({ snapshot = [] }) => snapshot),
   };
+  const literal = (answer) => `{ ...${JSON.stringify(answer)}, headers }`;
   const unseen = (type, values) => {
-    const names = [...new Set(values.flatMap(Object.keys))].map((name) => JSON.stringify(name));
+    const names = [...new Set(["headers", ...values.flatMap(Object.keys)])].map((name) => JSON.stringify(name));
     return `{ const unseen: NameOfNone<Exclude<Members<${type}>, ${names.join(" | ")}>> = "none"; }`;
   };
   const statuses = [...new Set(members.Problem.map(({ status }) => status))].join(" | ");
   const lines = [
     'import type { BatchDegraded, BatchGranted, BatchRefused, Client, Degraded, Granted } from "../package/index.js";',
-    'import type { Inspection, LimitSnapshot, Problem, Refused, Verdict } from "../package/index.js";',
-    "type Answer<Method extends keyof Client> = Awaited<ReturnType<Client[Method]>>;",
+    'import type { Inspection, LimitSnapshot, Problem, Refused, Reserved, Undecided, Verdict } from "../package/index.js";',
+    "type Answer<Method extends keyof Client> = Awaited<ReturnType<Client[Method]>>;", // of the last overload
+    "type Reserving = Reserved | Refused | Problem;",
     "type NameOf<T, K extends keyof T> = [Exclude<T[K], undefined>] extends [never] ? never : K;",
     "type Members<T> = T extends unknown ? { [K in keyof T]-?: NameOf<T, K> }[keyof T] : never;",
     `type NameOfNone<Names> = [Names] extends [never] ? "none" : Names;`,
-    ...answers.map(({ name, answer }) => `{ const answer: Answer<"${name}"> = ${JSON.stringify(answer)}; }`),
+    "declare const headers: Headers;",
+    ...answers.map(({ name, args, answer }) => {
+      const of = args[0].mode === "reserve" ? "Reserving" : `Answer<"${name}">`;
+      return `{ const answer: ${of} = ${literal(answer)}; }`;
+    }),
     ...Object.entries(members).map(([type, values]) => unseen(type, values)),
     `{ const statuses: NameOfNone<Exclude<Problem["status"], ${statuses}>> = "none"; }`,
     "// @ts-expect-error: shows that an undeclared member is found",
-    `{ const answer: Answer<"consume"> = ${JSON.stringify({ ...verdicts[0], undeclared: 1 })}; }`,
+    `{ const answer: Answer<"consume"> = ${literal({ ...verdicts[0], undeclared: 1 })}; }`,
     "// @ts-expect-error: shows that a missing member is found",
     unseen("Granted", [{ allowed: true }]),
   ];

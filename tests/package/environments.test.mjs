@@ -178,7 +178,12 @@ describe("a page without a bundler", () => {
     assert.equal(instances, 0);
     assert.equal(outcome.length, 3);
     for (const error of outcome)
-      assert.match(error, /^CompileError: WebAssembly\.Module\(\): .*Content Security Policy.*script-src 'self'/);
+      assert.deepEqual(error, {
+        name: "TollgateError",
+        code: "wasm_failed",
+        message: "script-src needs 'wasm-unsafe-eval'",
+        cause: "CompileError",
+      });
   });
 });
 

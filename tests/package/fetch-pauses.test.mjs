@@ -2,6 +2,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { setImmediate } from "node:timers/promises";
+import { checked } from "./buckets.mjs";
 import { START } from "./clock.mjs";
 import { make } from "./fetching.mjs";
 
@@ -100,7 +101,11 @@ test("a pause holds for everything that uses the limiter, with jitter added", as
     const { api, url, limiter, settle, sentAt } = make([[429, { "retry-after": "3" }]], { jitterMs });
     const first = api(url);
     while (sentAt.length === 0 || limiter.peek().allowed) await setImmediate();
-    assert.deepEqual(limiter.consume(), { allowed: false, retryAt: START + 3000 + longerMs }, `${random} ${jitterMs}`);
+    assert.deepEqual(
+      checked(limiter).decide(),
+      { allowed: false, retryAt: START + 3000 + longerMs },
+      `${random} ${jitterMs}`,
+    );
     const { allowed, readyAt } = await settle(limiter.acquire());
     assert.deepEqual([allowed, readyAt], [true, START + 3000 + longerMs]);
     assert.equal((await settle(first)).status, 200);

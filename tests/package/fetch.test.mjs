@@ -71,7 +71,7 @@ test("the cost is a number, a number for each name, or a function of the request
 
 test("a request may have a priority", async () => {
   const { api, url, limiter, clock, sentAt, settle } = make([], { priority: 1 }, { rate: 1, periodMs: 1000 });
-  limiter.consume();
+  limiter.tryConsume();
   const other = clock.follow(limiter.acquire());
   await settle(api(url));
   assert.deepEqual([sentAt, other], [[1000], {}]);
@@ -79,7 +79,7 @@ test("a request may have a priority", async () => {
 
 test("rejects a request that cannot be sent in time at all", async () => {
   const { api, url, limiter, seen } = make([], { maxWaitMs: 99 }, { rate: 1, periodMs: 100 });
-  limiter.consume();
+  limiter.tryConsume();
   await assert.rejects(api(url), { name: "TollgateError", code: "wait_too_long", retryAt: START + 100 });
   assert.deepEqual(seen(), []);
 });
@@ -107,7 +107,7 @@ test("a signal aborts the first wait and the wait before a retry", async () => {
     const reason = new Error("not any more");
     const send = (signal) => (isRequest ? api(new Request(url, { signal })) : api(url, { signal }));
     await assert.rejects(send(AbortSignal.abort(reason)), (error) => error === reason, "before");
-    limiter.consume();
+    limiter.tryConsume();
     const first = new AbortController();
     const queued = send(first.signal);
     queued.catch(() => {});

@@ -3,6 +3,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { setImmediate } from "node:timers/promises";
 import { TollgateError } from "../../build/package/index.js";
+import { checked } from "./buckets.mjs";
 import { START } from "./clock.mjs";
 import { allow, make, never, SECOND, wait } from "./limiters.mjs";
 
@@ -10,15 +11,18 @@ test("a pause admits nothing until it ends", async () => {
   const { clock, limiter, events, acquire, admitted, to } = make({ rate: 3, periodMs: 1000 });
   limiter.pause(START + 5000);
   assert.deepEqual(events, [{ type: "change" }]);
-  assert.deepEqual([limiter.peek(), limiter.consume(), limiter.reserve()], [wait(5000), wait(5000), wait(5000)]);
-  assert.deepEqual([limiter.peek(4), limiter.consume(4)], [never(3), never(3)]);
+  assert.deepEqual(
+    [checked(limiter).peek(), checked(limiter).decide(), checked(limiter).reserve()],
+    [wait(5000), wait(5000), wait(5000)],
+  );
+  assert.deepEqual([checked(limiter).peek(4), checked(limiter).decide({ cost: 4 })], [never(3), never(3)]);
   assert.equal(limiter.remaining(), 3, "the tokens are there, but on hold");
   acquire({ cost: 2 });
   acquire({ cost: 2 });
   acquire({ maxWaitMs: 4999 });
   await to(4999);
   assert.deepEqual(admitted(), [undefined, undefined, "wait_too_long"]);
-  assert.deepEqual(limiter.peek(), wait(5667));
+  assert.deepEqual(checked(limiter).peek(), wait(5667));
   limiter.pause(START + 4999); // a later pause is never shortened
   limiter.pause(0);
   await setImmediate();
@@ -30,26 +34,26 @@ test("a pause admits nothing until it ends", async () => {
   assert.deepEqual(admitted().slice(0, 2), [6000, undefined]);
   await to(6334);
   assert.deepEqual(admitted().slice(0, 2), [6000, 6334]);
-  assert.deepEqual(limiter.consume(), wait(6667));
+  assert.deepEqual(checked(limiter).decide(), wait(6667));
   await to(7000);
-  assert.deepEqual([limiter.consume().allowed, limiter.peek(2).retryAt], [true, START + 7334]);
+  assert.deepEqual([limiter.tryConsume(), limiter.peek(2).retryAt], [true, START + 7334]);
 });
 
 test("a pause in the past has no effect", () => {
   const { limiter } = make(SECOND);
   for (const moment of [START, START - 1, 0, -(2 ** 52)]) {
     limiter.pause(moment);
-    assert.deepEqual(limiter.peek(), allow(1, 0), `${moment}`);
+    assert.deepEqual(checked(limiter).peek(), allow(1, 0), `${moment}`);
   }
   limiter.pause(START + 1);
-  assert.deepEqual(limiter.peek(), wait(1));
+  assert.deepEqual(checked(limiter).peek(), wait(1));
 });
 
 test("rejects a pause until something that is not a moment", async () => {
   for (const not of [NaN, 1.5, "soon", undefined, Infinity, -Infinity, 2 ** 53, START + 0.5]) {
     const { limiter, acquire, admitted, to } = make(SECOND);
     assert.throws(() => limiter.pause(not), TollgateError, String(not));
-    assert.deepEqual(limiter.peek(), allow(1, 0), String(not));
+    assert.deepEqual(checked(limiter).peek(), allow(1, 0), String(not));
     acquire({ maxWaitMs: 5 });
     await to(1);
     assert.deepEqual(admitted(), [0], String(not));
@@ -63,20 +67,20 @@ test("a pause only delays a reservation of more than the capacity", async () => 
   ]) {
     const { limiter, to } = make(limit);
     limiter.pause(START + 500);
-    const { retryAt } = limiter.reserve(2);
+    const { retryAt } = checked(limiter).reserve({ cost: 2 });
     assert.equal(retryAt, START + 500);
     await to(500);
-    assert.equal(limiter.reserve(2).allowed, true);
+    assert.equal(limiter.reserve({ cost: 2 }).allowed, true);
   }
 });
 
 test("a reservation refused because of the queue has the moment of the grant", async () => {
   const { limiter, acquire, to } = make({ ...SECOND, initial: 0, maxDebt: 5 });
   acquire();
-  const { retryAt } = limiter.reserve(1);
+  const { retryAt } = checked(limiter).reserve({ cost: 1 });
   assert.equal(retryAt, START + 1000);
   await to(1000);
-  assert.deepEqual(limiter.reserve(1), allow(1, 2000));
+  assert.deepEqual(checked(limiter).reserve({ cost: 1 }), allow(1, 2000));
 });
 
 test("returned tokens wake the waiters", async () => {
@@ -116,7 +120,7 @@ test("verbs that are never refused work while others wait", () => {
 
 test("a restored state continues in another limiter and serves its waiters", async () => {
   const one = make({ rate: 3, periodMs: 1000 });
-  one.limiter.consume(2);
+  one.limiter.tryConsume(2);
   const other = make({ rate: 3, periodMs: 1000 });
   other.limiter.restore(JSON.parse(JSON.stringify(one.limiter.save())));
   assert.deepEqual([other.limiter.remaining(), other.limiter.fullAt()], [1, START + 667]);

@@ -16,19 +16,19 @@ test("events come in order and are complete", async () => {
   };
   limiter.peek();
   expect();
-  limiter.consume(0);
+  limiter.tryConsume(0);
   expect({ type: "allow", cost: 0, decision: allow(0, 0) });
-  limiter.consume();
+  limiter.tryConsume();
   expect({ type: "allow", cost: 1, decision: allow(1, 0) });
-  limiter.consume(1);
+  limiter.tryConsume(1);
   expect({ type: "refuse", cost: 1, decision: wait(1000) });
-  limiter.consume(2);
+  limiter.tryConsume(2);
   expect({ type: "refuse", cost: 2, decision: never(1) });
   limiter.reserve();
   expect({ type: "refuse", cost: 1, decision: wait(1000) });
   acquire({ signal: controller.signal });
   expect({ type: "queue", cost: 1, waiting: 1 });
-  limiter.consume();
+  limiter.tryConsume();
   expect({ type: "refuse", cost: 1, decision: wait(2000) });
   acquire({ cost: 0 }); // one too many
   expect({ type: "drop", cost: 0, reason: events.at(-1).reason });
@@ -86,14 +86,14 @@ test("a listener added twice is called twice, until it is removed", () => {
   let heard = 0;
   const listener = () => (heard += 1);
   const offs = [limiter.on(listener), limiter.on(listener)];
-  limiter.consume();
+  limiter.tryConsume();
   assert.equal(heard, 2);
   offs[0]();
   offs[0]();
-  limiter.consume();
+  limiter.tryConsume();
   assert.equal(heard, 3);
   offs[1]();
-  limiter.consume();
+  limiter.tryConsume();
   assert.equal(heard, 3);
 });
 

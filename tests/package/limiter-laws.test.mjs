@@ -2,6 +2,7 @@
 import assert from "node:assert/strict";
 import { setImmediate } from "node:timers/promises";
 import { count, law } from "../random.mjs";
+import { checked } from "./buckets.mjs";
 import { START } from "./clock.mjs";
 import { make } from "./limiters.mjs";
 
@@ -29,7 +30,7 @@ law(
       if (limiter.waiting === 0 && chance(0.3)) limiter.pause(clock.now() + below(500));
       const some = () => below(5);
       const cost = chance(0.5) ? some() : Object.fromEntries(limits.map(({ name }) => [name, some()]));
-      const answer = limiter.peek(cost);
+      const answer = checked(limiter).peek(cost);
       const at = answer.allowed ? clock.now() : answer.retryAt;
       const row = JSON.stringify([limits, asked, cost]);
       if (at > clock.now()) {
@@ -64,16 +65,16 @@ law(
     const { clock, limiter, acquire } = make(limitsOf(random, 4));
     for (let i = below(8); i >= 0; i--) acquire({ cost: below(5), priority: below(3) });
     const cost = below(5);
-    const { allowed, retryAt } = limiter.consume(cost);
+    const { allowed, retryAt } = checked(limiter).decide({ cost });
     if (allowed) return;
     const moments = () => pick([retryAt - 1, START + below(retryAt - START)]);
     for (let moment = moments(); moment > clock.now(); moment = moments()) {
       await clock.to(moment);
-      assert.deepEqual(limiter.consume(cost), { allowed: false, retryAt });
+      assert.deepEqual(checked(limiter).decide({ cost }), { allowed: false, retryAt });
       if (moment === retryAt - 1) break;
     }
     await clock.to(retryAt);
-    assert.equal(limiter.consume(cost).allowed, true);
+    assert.equal(limiter.tryConsume(cost), true);
   },
 );
 
@@ -101,7 +102,7 @@ for (const lateMs of [0, 7]) {
           pending.push(
             acquire({ cost, priority: below(2), maxWaitMs: pick([0, 200, Infinity]), signal: controller.signal }),
           );
-        else if (ask < 5) limiter.consume(cost);
+        else if (ask < 5) limiter.tryConsume(cost);
         else if (chance(0.2)) limiter.pause(clock.now() + below(100));
         if (chance(0.1)) controller.abort("given up");
         if (chance(0.4)) await clock.advance(below(200));

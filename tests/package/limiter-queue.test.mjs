@@ -2,6 +2,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { setImmediate } from "node:timers/promises";
+import { checked } from "./buckets.mjs";
 import { START } from "./clock.mjs";
 import { allow, make, never, SECOND, wait } from "./limiters.mjs";
 
@@ -56,7 +57,7 @@ test("a large request is not starved by small ones, queued or not", async () => 
   acquire({ cost: 5 });
   for (let ms = 0; ms < 5000; ms += 250) {
     await to(ms);
-    assert.deepEqual(limiter.consume(), wait(5000 + 1000 * limiter.waiting), `${ms}`);
+    assert.deepEqual(checked(limiter).decide(), wait(5000 + 1000 * limiter.waiting), `${ms}`);
     if (ms % 1000 === 0) acquire();
   }
   await to(20_000);
@@ -73,14 +74,18 @@ test("a refusal while others wait has the exact moment of the grant", async () =
     [2, 5000],
     [3, 6000],
   ]) {
-    assert.deepEqual([limiter.peek(cost), limiter.consume(cost)], [wait(retryAt), wait(retryAt)], `${cost}`);
+    assert.deepEqual(
+      [checked(limiter).peek(cost), checked(limiter).decide({ cost })],
+      [wait(retryAt), wait(retryAt)],
+      `${cost}`,
+    );
   }
-  assert.deepEqual([limiter.peek(4), limiter.consume(4)], [never(3), never(3)]);
+  assert.deepEqual([checked(limiter).peek(4), checked(limiter).decide({ cost: 4 })], [never(3), never(3)]);
   assert.equal(limiter.remaining(), 0);
   await to(3999);
-  assert.deepEqual(limiter.consume(), wait(4000));
+  assert.deepEqual(checked(limiter).decide(), wait(4000));
   await to(4000);
-  assert.deepEqual(limiter.consume(), allow(1, 4000));
+  assert.deepEqual(checked(limiter).decide(), allow(1, 4000));
 });
 
 test("a waiter is admitted when the debt is paid", async () => {
@@ -105,10 +110,10 @@ test("several limits are all asked, each for its own cost", async () => {
     { name: "tokens", rate: 100, periodMs: 10_000 },
   ]);
   const cost = { requests: 1, tokens: 50 };
-  assert.deepEqual(limiter.consume(cost), allow(50, 0));
+  assert.deepEqual(checked(limiter).decide({ cost }), allow(50, 0));
   for (let i = 0; i < 3; i++) acquire({ cost });
   acquire({ cost: { requests: 1, tokens: 0 } });
-  assert.deepEqual(limiter.peek({ requests: 0, tokens: 1 }), wait(10_100));
+  assert.deepEqual(checked(limiter).peek({ requests: 0, tokens: 1 }), wait(10_100));
   await to(30_000);
   assert.deepEqual(admitted(), [0, 5000, 10_000, 10_000]);
   assert.deepEqual(
@@ -123,14 +128,20 @@ test("several limits are all asked, each for its own cost", async () => {
 
 test("with a capacity of 0, reservations are spaced evenly", () => {
   const { limiter } = make({ rate: 2, periodMs: 1000, capacity: 0, maxDebt: 3 });
-  assert.deepEqual([limiter.consume(), limiter.consume(0)], [never(0), allow(0, 0)]);
+  assert.deepEqual([checked(limiter).decide(), checked(limiter).decide({ cost: 0 })], [never(0), allow(0, 0)]);
   assert.deepEqual(
-    [1, 1, 1].map((cost) => limiter.reserve(cost)),
+    [1, 1, 1].map((cost) => checked(limiter).reserve({ cost })),
     [allow(1, 500), allow(1, 1000), allow(1, 1500)],
   );
-  assert.deepEqual([limiter.reserve(), limiter.reserve(4), limiter.consume(0)], [wait(500), never(3), wait(1500)]);
+  assert.deepEqual(
+    [checked(limiter).reserve(), checked(limiter).reserve({ cost: 4 }), checked(limiter).decide({ cost: 0 })],
+    [wait(500), never(3), wait(1500)],
+  );
   limiter.refund(3);
-  assert.deepEqual([limiter.reserve(1, 499), limiter.reserve(1, 500)], [never(0), allow(1, 500)]);
+  assert.deepEqual(
+    [checked(limiter).reserve({ cost: 1, maxWaitMs: 499 }), checked(limiter).reserve({ cost: 1, maxWaitMs: 500 })],
+    [never(0), allow(1, 500)],
+  );
 });
 
 test("a budget that never refills is spent once, and a refund goes to the next call", async () => {
@@ -138,9 +149,12 @@ test("a budget that never refills is spent once, and a refund goes to the next c
   for (const cost of [3, 3, 2, 1]) acquire({ cost });
   await setImmediate();
   assert.deepEqual(admitted(), [0, "cost_never_granted", 0, "cost_never_granted"]);
-  assert.deepEqual([limiter.peek(), limiter.fullAt(), clock.timers], [never(0), Infinity, []]);
+  assert.deepEqual([checked(limiter).peek(), limiter.fullAt(), clock.timers], [never(0), Infinity, []]);
   limiter.refund(1);
-  assert.deepEqual([limiter.consume(2), limiter.consume(1)], [never(1), allow(1, 0)]);
+  assert.deepEqual(
+    [checked(limiter).decide({ cost: 2 }), checked(limiter).decide({ cost: 1 })],
+    [never(1), allow(1, 0)],
+  );
 });
 
 test("a waiter that has become impossible is dropped and blocks no other", async () => {

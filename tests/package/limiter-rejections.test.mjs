@@ -142,7 +142,8 @@ test("an invalid cost changes nothing for the waiters", async () => {
     acquire();
     acquire();
     const before = limiter.save();
-    for (const ask of ["consume", "peek", "reserve"]) assert.throws(() => limiter[ask](wrong), TollgateError);
+    for (const ask of ["tryConsume", "peek"]) assert.throws(() => limiter[ask](wrong), TollgateError);
+    for (const ask of ["decide", "reserve"]) assert.throws(() => limiter[ask]({ cost: wrong }), TollgateError);
     assert.deepEqual(limiter.save(), before, String(wrong));
     await to(5000);
     assert.deepEqual(admitted(), [1000, 2000], String(wrong));

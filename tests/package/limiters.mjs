@@ -1,5 +1,6 @@
 // What the tests of Limiter share.
 import { Limiter } from "../../build/package/index.js";
+import { check } from "./buckets.mjs";
 import { FakeClock, START } from "./clock.mjs";
 
 export const SECOND = { rate: 1, periodMs: 1000 };
@@ -7,15 +8,20 @@ export const allow = (tokens, readyAt) => ({ allowed: true, tokens, readyAt: STA
 export const wait = (retryAt) => ({ allowed: false, retryAt: START + retryAt });
 export const never = (maxCost) => ({ allowed: false, retryAt: Infinity, maxCost });
 
-/** A limiter, its clock, its events, and its `acquire`, whose outcomes are recorded. Moments count from the start. */
+/**
+ * A limiter, its clock, its events, and its `acquire`, whose outcomes are recorded. Moments count from the start. Of each
+ * answer `remaining` and `retryAfterMs` are checked and left out.
+ */
 export function make(limits, options, lateMs = 0) {
   const clock = new FakeClock(START, lateMs);
   const limiter = new Limiter(limits, { clock, ...options });
   const events = [];
-  limiter.on((event) => events.push(event));
+  limiter.on(({ decision, ...event }) =>
+    events.push(decision ? { ...event, decision: check(limiter, decision, clock.now()) } : event),
+  );
   const fates = [];
   const acquire = (options) => {
-    const fate = clock.follow(limiter.acquire(options));
+    const fate = clock.follow(limiter.acquire(options).then(({ remaining, retryAfterMs, ...grant }) => grant));
     fates.push(fate);
     return fate;
   };

@@ -33,7 +33,7 @@ export class Model {
   }
 
   /** Like the package's `decide`, but searches millisecond by millisecond: for small numbers. */
-  decide(now, cost, verb, maxWaitMs, apply) {
+  decide(now, { cost, verb, maxWaitMs }, apply) {
     const { level, at } = this;
     this.#anchor(now);
     const answer = this.#decideAnchored(now, cost, verb, maxWaitMs, apply);

@@ -30,12 +30,24 @@ test("has no dependencies", () => {
 
 test("has every file that its exports and side effects name, with types first", () => {
   const { exports, sideEffects } = manifest;
-  assert.deepEqual(Object.keys(exports), [".", "./slim", "./react", "./core.wasm", "./package.json"]);
+  assert.deepEqual(Object.keys(exports), [
+    ".",
+    "./slim",
+    "./client",
+    "./react",
+    "./testing",
+    "./core.wasm",
+    "./package.json",
+  ]);
   const targets = Object.values(exports).flatMap((to) => (typeof to === "string" ? to : Object.values(to)));
   for (const path of [...targets, ...sideEffects]) assert.ok(existsSync(join(installed, path)), path);
   for (const to of Object.values(exports)) {
     if (typeof to === "object") assert.deepEqual([Object.keys(to)[0], Object.keys(to).at(-1)], ["types", "default"]);
   }
+});
+
+test("its hook is for client components", () => {
+  assert.match(readFileSync(join(installed, "react.js"), "utf8"), /^"use client";\n/);
 });
 
 test("has the version of the crate", () => {
@@ -56,14 +68,21 @@ test("attw finds nothing", async () => {
   // Without core.wasm, whose type each bundler defines. ES modules only: the package has no others.
   const args = [tarball, "--profile", "esm-only", "--exclude-entrypoints", "core.wasm", "--format", "json"];
   const { analysis } = await printed("attw", args, folder); // fails if it finds a problem
-  assert.deepEqual(Object.keys(analysis.entrypoints), [".", "./slim", "./react", "./package.json"]);
+  assert.deepEqual(Object.keys(analysis.entrypoints), [
+    ".",
+    "./slim",
+    "./client",
+    "./react",
+    "./testing",
+    "./package.json",
+  ]);
 });
 
 describe("tree shaking", () => {
   const part = `
     import { Bucket } from "tollgate";
     const bucket = new Bucket(0, { rate: 3, periodMs: 1000 });
-    bucket.consume(0, 3);
+    bucket.tryConsume(0, 3);
     console.log(bucket.peek(0).retryAt);
   `;
   const whole = `

@@ -147,7 +147,7 @@ for (const strict of [false, true]) {
     /** Each render as often as React makes it: twice in StrictMode. */
     const renders = (...rows) => (strict ? rows.flatMap((row) => [row, row]) : rows);
 
-    test("renders when tokens are taken, when the cost is granted again and when full, never else", async () => {
+    test("renders when tokens are taken and as each comes back, never else", async () => {
       const { log, timers, texts } = await page.evaluate(async (strict) => {
         const clock = fakeClock(),
           limiter = limited(clock),
@@ -160,7 +160,7 @@ for (const strict of [false, true]) {
         };
         await show({ limiter });
         note();
-        for (let i = 0; i < 4; i++) limiter.consume();
+        for (let i = 0; i < 4; i++) limiter.tryConsume();
         await rendered();
         note();
         for (const moment of [333, 334, 999, 1000, 2000]) {
@@ -173,14 +173,20 @@ for (const strict of [false, true]) {
       }, strict);
       assert.deepEqual(
         log,
-        renders(["0", true, 3, 0], ["0", false, 0, 334], ["334", true, 1, 0], ["1000", true, 3, 0]),
+        renders(
+          ["0", true, 3, 0],
+          ["0", false, 0, 334],
+          ["334", true, 1, 0],
+          ["667", true, 2, 0],
+          ["1000", true, 3, 0],
+        ),
       );
       assert.deepEqual(texts, [
         "true 3 0",
         "false 0 334",
         "false 0 334",
         "true 1 0",
-        "true 1 0",
+        "true 2 0",
         "true 3 0",
         "true 3 0",
         "",
@@ -194,7 +200,7 @@ for (const strict of [false, true]) {
           limiter = limited(clock),
           { log, show, end } = scene({ limiter, cost: 1 }, { strict });
         await show({ limiter, cost: 1 });
-        limiter.consume(2);
+        limiter.tryConsume(2);
         await rendered();
         await show({ limiter, cost: 2 });
         await clock.to(334, rendered);
@@ -228,14 +234,14 @@ for (const strict of [false, true]) {
           timers.push(clock.timers.size);
         };
         await show({ limiter: first });
-        first.consume(3);
+        first.tryConsume(3);
         await rendered();
         note();
         await show({ limiter: second });
         note();
-        first.consume();
+        first.tryConsume();
         await clock.to(334, rendered);
-        second.consume(5);
+        second.tryConsume(5);
         await rendered();
         note();
         await end();
@@ -288,7 +294,7 @@ for (const strict of [false, true]) {
           ];
         const { log, show, end } = scene(both, { strict });
         await show(both);
-        limiter.consume(2);
+        limiter.tryConsume(2);
         await rendered();
         await clock.to(1000, rendered);
         await show(both.slice(0, 1));
@@ -304,36 +310,15 @@ for (const strict of [false, true]) {
         ...renders(["b0", true, 3, 0]),
         ...renders(["a0", true, 1, 0]),
         ...renders(["b0", false, 1, 334]),
-        ...renders(["b334", true, 2, 0]), // a still shows the same
+        ...renders(["a334", true, 2, 0]),
+        ...renders(["b334", true, 2, 0]),
         ...renders(["a667", true, 3, 0]),
         ...renders(["b667", true, 3, 0]),
       ]);
       assert.deepEqual(left, [1, 0, 0]);
     });
 
-    test("consume defaults to the hook's cost and stays the same function", async () => {
-      const outcome = await page.evaluate(async (strict) => {
-        const limiter = limited(fakeClock()),
-          shown = scene({ limiter, cost: 2 }, { strict });
-        await shown.show({ limiter, cost: 2 });
-        const { consume } = shown.limit;
-        const got = [consume(), consume(), consume(1)].map(({ allowed, tokens }) => [allowed, tokens]);
-        await rendered();
-        const outcome = { got, same: consume === shown.limit.consume };
-        await shown.end();
-        return outcome;
-      }, strict);
-      assert.deepEqual(outcome, {
-        got: [
-          [true, 2],
-          [false, undefined],
-          [true, 1],
-        ],
-        same: true,
-      });
-    });
-
-    test("with a SharedLimiter, consume returns a promise, and what another instance takes is shown", async () => {
+    test("with a SharedLimiter, what another instance takes is shown", async () => {
       const outcome = await page.evaluate(async (strict) => {
         const limits = { rate: 0, periodMs: 1000, capacity: 3 },
           name = `react ${strict}`;
@@ -347,16 +332,14 @@ for (const strict of [false, true]) {
           while (shown.element.textContent !== text) await rendered();
           texts.push(text);
         };
-        const promise = shown.limit.consume();
-        const { allowed } = await promise;
+        const allowed = await limiter.tryConsume();
         await until("true 2 0");
-        await other.consume(2);
+        await other.tryConsume(2);
         await until("false 0 Infinity");
         await shown.end();
-        return { isPromise: promise instanceof Promise, allowed, texts };
+        return { allowed, texts };
       }, strict);
       assert.deepEqual(outcome, {
-        isPromise: true,
         allowed: true,
         texts: ["true 3 0", "true 2 0", "false 0 Infinity"],
       });
@@ -382,7 +365,7 @@ for (const strict of [false, true]) {
           };
           await shown.end();
           const spent = limited(fakeClock());
-          spent.consume(3);
+          spent.tryConsume(3);
           const later = scene({ limiter: spent }, { strict, html });
           await rendered();
           Object.assign(outcome, {
@@ -408,22 +391,23 @@ describe("without React", () => {
     assert.deepEqual(get(), { ok: true, remaining: 3, readyAt: 0 });
     assert.equal(get(), get());
     const end = subscribe(() => seen.push([clock.now(), get()]));
-    limiter.consume(3);
-    limiter.consume();
+    limiter.tryConsume(3);
+    limiter.tryConsume();
     assert.equal(clock.timers.size, 1);
     await clock.to(2000);
     assert.deepEqual(seen, [
       [0, { ok: false, remaining: 0, readyAt: 667 }],
+      [334, { ok: false, remaining: 1, readyAt: 667 }],
       [667, { ok: true, remaining: 2, readyAt: 0 }],
       [1000, { ok: true, remaining: 3, readyAt: 0 }],
     ]);
-    limiter.consume(3);
+    limiter.tryConsume(3);
     end();
     end();
     assert.equal(clock.timers.size, 0);
-    limiter.consume();
+    limiter.tryConsume();
     await clock.to(3000);
-    assert.equal(seen.length, 4);
+    assert.equal(seen.length, 5);
     assert.deepEqual(get(), { ok: true, remaining: 3, readyAt: 0 }); // also without listeners
   });
 
@@ -441,7 +425,7 @@ describe("without React", () => {
       store.get();
       store.subscribe(() => seen.push(store.get().ok));
       for (let i = 0; i < 20; i++) {
-        limiter.consume(limiter.remaining());
+        limiter.tryConsume(limiter.remaining());
         const { readyAt } = store.get();
         await clock.to(readyAt - 1);
         assert.equal(store.get().ok, false);
@@ -463,9 +447,9 @@ describe("without React", () => {
     const seen = [];
     const one = () => seen.push("one");
     const ends = [store.subscribe(one), store.subscribe(one), store.subscribe(() => ends[1]())];
-    limiter.consume();
+    limiter.tryConsume();
     assert.deepEqual(seen, ["one", "one"]);
-    limiter.consume();
+    limiter.tryConsume();
     assert.deepEqual(seen, ["one", "one", "one"]);
     for (const end of ends) end();
     assert.equal(clock.timers.size, 0);

@@ -61,7 +61,7 @@ test("the backend's recipe serves a twin in a page, and nothing but what it shou
       return fetch(url, init);
     };
     const fetcher = { fetch: (url, init) => limit(new Request(url, init), 18) };
-    const page = new Client({ url: "https://example.com/limit", token: "", fetcher });
+    const page = new Client({ url: "https://example.com/limit", token: null, fetcher });
     const twin = new Twin(page, { policy: "api", key: "user:17" });
     assert.equal((await twin.sync()).status, 200);
     assert.equal((await twin.consume(10)).status, 200);

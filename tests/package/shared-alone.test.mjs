@@ -73,7 +73,7 @@ describe("if something is missing, the tab limits alone and says so once", () =>
       console.warn = (...args) => warnings.push(args.join(" "));
       const limiter = new SharedLimiter("a", { rate: 0, periodMs: 1, capacity: 2 });
       const answers = [];
-      for (let i = 0; i < 3; i++) answers.push((await limiter.consume()).allowed);
+      for (let i = 0; i < 3; i++) answers.push(await limiter.tryConsume());
       parent.postMessage({ answers, warnings: warnings.length }, "*");
     </script>`;
     const outcome = await tab.evaluate(
@@ -95,7 +95,7 @@ describe("if something is missing, the tab limits alone and says so once", () =>
       import { SharedLimiter } from ${JSON.stringify(pathToFileURL(index).href)};
       const limiters = ["a", "b"].map((name) => new SharedLimiter(name, { rate: 0, periodMs: 1000, capacity: 2 }));
       const answers = [];
-      for (const limiter of limiters) for (let i = 0; i < 3; i++) answers.push((await limiter.consume()).allowed);
+      for (const limiter of limiters) for (let i = 0; i < 3; i++) answers.push(await limiter.tryConsume());
       console.log(JSON.stringify(answers));
     `;
     const { stdout, stderr } = await promisify(execFile)(process.execPath, ["--input-type=module", "--eval", program], {

@@ -8,9 +8,7 @@ describe("one budget", () => {
     const tabs = [await open(budget(100)), await open(budget(100))];
     const many = (tab) =>
       tab.evaluate(
-        async () =>
-          (await Promise.all(Array.from({ length: 60 }, () => limiter.consume()))).filter(({ allowed }) => allowed)
-            .length,
+        async () => (await Promise.all(Array.from({ length: 60 }, () => limiter.tryConsume()))).filter(Boolean).length,
       );
     const [a, b] = await Promise.all(tabs.map(many));
     assert.equal(a + b, 100);
@@ -57,9 +55,9 @@ describe("one budget", () => {
     await knows(b, 0);
     await b.evaluate(() => limiter.reset());
     await knows(a, 10);
-    assert.equal((await a.evaluate(() => limiter.reserve(3))).allowed, true);
+    assert.equal((await a.evaluate(() => limiter.reserve({ cost: 3 }))).allowed, true);
     await knows(b, 7);
-    assert.equal(await b.evaluate(() => limiter.consume(1.5).catch(({ code }) => code)), "cost_not_whole");
+    assert.equal(await b.evaluate(() => limiter.tryConsume(1.5).catch(({ code }) => code)), "cost_not_whole");
     assert.equal(await remaining(b), 7);
   });
 
@@ -132,7 +130,9 @@ describe("one budget", () => {
       return limiter.pause(until).then(() => until);
     });
     await claimed(b);
-    assert.deepEqual(await consume(b), { allowed: false, retryAt: until });
+    const { retryAfterMs, ...refusal } = await consume(b);
+    assert.deepEqual(refusal, { allowed: false, retryAt: until, remaining: 5 });
+    assert.ok(retryAfterMs > 3_500_000 && retryAfterMs <= 3_600_000, `${retryAfterMs}`);
     await queue(b, 1);
     await sleep(b, 3_600_000);
     assert.ok((await landed(b, 1)).at >= until);

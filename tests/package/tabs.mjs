@@ -56,7 +56,7 @@ export async function open(limits, { name = "a", before = () => {}, argument, ah
   return tab;
 }
 
-export const consume = (tab, cost = 1) => tab.evaluate((cost) => limiter.consume(cost), cost);
+export const consume = (tab, cost = 1) => tab.evaluate((cost) => limiter.decide({ cost }), cost);
 export const remaining = (tab) => tab.evaluate(() => limiter.remaining());
 /** Resolves when a tab knows that so much is left. */
 export const knows = (tab, expected) =>
@@ -95,7 +95,7 @@ export const hammer = (tab, cost = 1) =>
     const loop = async () => {
       while (!hammered.isOver) {
         const now = limiter.clock.now();
-        if ((await limiter.consume(cost)).allowed) hammered.granted.push(limiter.clock.now());
+        if (await limiter.tryConsume(cost)) hammered.granted.push(limiter.clock.now());
         else hammered.refusedAt = now;
       }
     };

@@ -124,14 +124,14 @@ law(
       const arrivesAt = now + upMs;
       const isThere = ({ arrivedAt }) => arrivedAt <= arrivesAt;
       for (const { path, arrivedAt, body } of wire.arrived.filter(isThere)) {
-        if (path !== "/v1/inspect") budget.decide(arrivedAt, body.cost, path.slice("/v1/".length));
+        if (path !== "/v1/inspect") budget.decide(arrivedAt, { cost: body.cost, verb: path.slice("/v1/".length) });
       }
       const own = wire.sent.slice(0, sent).filter(({ body }) => body.snapshot && body.cost);
       for (const request of own) {
         const isInFlight = !isThere(request) || (request.status === 429 && request.heardAt > now);
-        if (isInFlight) budget.decide(arrivesAt, request.body.cost, "charge");
+        if (isInFlight) budget.decide(arrivesAt, { cost: request.body.cost, verb: "charge" });
       }
-      assert.equal(budget.decide(arrivesAt, cost).allowed, false, `${cost} at ${now - began}`);
+      assert.equal(budget.decide(arrivesAt, { cost }).allowed, false, `${cost} at ${now - began}`);
     }
     count(seen, "withheld", withheld.length);
     for (const status of statuses(wire)) count(seen, status);

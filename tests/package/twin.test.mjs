@@ -3,6 +3,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { watch } from "../../build/package/index.js";
 import { start } from "../http/workerd.mjs";
+import { checked } from "./buckets.mjs";
 import { asked, HOUR, statuses, synced, tollgate } from "./twins.mjs";
 import { Wire } from "./wire.mjs";
 
@@ -11,7 +12,7 @@ test("asks for everything until the first response, then only for what will be g
   const twin = wire.twin({ policy: "api", key: "unknown" });
   assert.deepEqual(
     [twin.peek(), twin.remaining(), twin.fullAt()],
-    [{ allowed: true, tokens: 0, readyAt: wire.now }, 0, Infinity],
+    [{ allowed: true, tokens: 0, readyAt: wire.now, remaining: 0, retryAfterMs: 0 }, 0, Infinity],
   );
   const first = await wire.until(twin.consume(4));
   assert.equal(first.status, 200);
@@ -32,6 +33,8 @@ test("asks for everything until the first response, then only for what will be g
     predicted: true,
     allowed: false,
     retryAt,
+    retryAfterMs: retryAt - sentAt,
+    remaining: 2,
     retry_after_ms: retryAt - sentAt,
   });
   assert.equal(asked(wire), 3);
@@ -44,7 +47,7 @@ test("what others take is known with the next response", async () => {
   const answer = await wire.until(twin.consume(5));
   assert.deepEqual([answer.status, answer.remaining], [429, 2]);
   const retryAt = wire.now - 100 + 3_000; // 8 were taken a round trip of 100 ms ago
-  assert.deepEqual(twin.peek(5), { allowed: false, retryAt });
+  assert.deepEqual(checked(twin).peek(5), { allowed: false, retryAt });
   assert.equal(answer.retry_at, retryAt + 20); // when a request sent then arrives
   await wire.to(retryAt - 1);
   assert.equal((await twin.consume(5)).predicted, true);
@@ -67,7 +70,7 @@ test("what others give back is known once a request has been sent after trustMs"
     await wire.to(sentAt + 4_999);
     assert.equal((await twin.consume(cost)).predicted, true, policy);
     await wire.pass(1);
-    assert.deepEqual(twin.peek(cost), { allowed: true, tokens: 0, readyAt: wire.now });
+    assert.deepEqual(checked(twin).peek(cost), { allowed: true, tokens: 0, readyAt: wire.now });
     const [first, second] = [twin.consume(cost), twin.consume(cost)];
     assert.equal((await second).predicted, true, "one request is enough");
     assert.equal((await wire.until(first)).status, 200);
@@ -124,7 +127,7 @@ test("a changed policy is followed with the next response, and unknown costs are
   const inFlight = twin.consume({ requests: 1, tokens: 1 });
   await wire.until(twin.sync());
   assert.equal((await wire.until(inFlight)).status, 400);
-  assert.deepEqual([twin.remaining(), twin.peek(4)], [3, { allowed: false, retryAt: Infinity, maxCost: 3 }]);
+  assert.deepEqual([twin.remaining(), checked(twin).peek(4)], [3, { allowed: false, retryAt: Infinity, maxCost: 3 }]);
   await tollgate.stop();
 });
 

@@ -3,6 +3,7 @@ import assert from "node:assert/strict";
 import { readdirSync, readFileSync } from "node:fs";
 import { test } from "node:test";
 import { Bucket, Budget, Limiter } from "../../build/package/index.js";
+import { check, checked } from "./buckets.mjs";
 import { FakeClock } from "./clock.mjs";
 
 /** The package's names for them. */
@@ -26,10 +27,10 @@ for (const { name, limit, steps } of cases) {
     const bucket = new Bucket(steps[0].now, limit);
     for (const { place, now, verb, applied, cost, maxWaitMs, expected, remaining } of steps) {
       const before = bucket.save(now);
-      assert.deepEqual(bucket.decide(now, cost, verb, maxWaitMs, false), expected, `${place}, not applied`);
-      if (verb === "consume") assert.deepEqual(bucket.peek(now, cost), expected, `${place}, peek`);
+      assert.deepEqual(checked(bucket).peek(now, { cost, verb, maxWaitMs }), expected, `${place}, not applied`);
+      if (verb === "consume") assert.deepEqual(checked(bucket).peek(now, { cost }), expected, `${place}, peek`);
       assert.deepEqual(bucket.save(now), before, `${place}, not applied`);
-      if (applied) assert.deepEqual(bucket.decide(now, cost, verb, maxWaitMs), expected, place);
+      if (applied) assert.deepEqual(checked(bucket).decide(now, { cost, verb, maxWaitMs }), expected, place);
       assert.equal(bucket.remaining(now), remaining, place);
     }
   });
@@ -37,8 +38,8 @@ for (const { name, limit, steps } of cases) {
   test(`Bucket.consume: ${name}`, () => {
     const bucket = new Bucket(steps[0].now, limit);
     for (const { place, now, verb, applied, cost, maxWaitMs, expected, remaining } of steps) {
-      if (verb === "consume" && applied) assert.equal(bucket.consume(now, cost), expected.allowed, place);
-      else bucket.decide(now, cost, verb, maxWaitMs, applied);
+      if (verb === "consume" && applied) assert.equal(bucket.tryConsume(now, cost), expected.allowed, place);
+      else checked(bucket)[applied ? "decide" : "peek"](now, { cost, verb, maxWaitMs });
       assert.equal(bucket.remaining(now), remaining, place);
     }
   });
@@ -49,7 +50,7 @@ for (const { name, limit, steps } of cases) {
       const snapshot = JSON.parse(JSON.stringify(bucket.save(now)));
       bucket = new Bucket(now, limit);
       bucket.restore(snapshot);
-      assert.deepEqual(bucket.decide(now, cost, verb, maxWaitMs, applied), expected, place);
+      assert.deepEqual(checked(bucket)[applied ? "decide" : "peek"](now, { cost, verb, maxWaitMs }), expected, place);
       assert.equal(bucket.remaining(now), remaining, place);
     }
   });
@@ -64,9 +65,9 @@ for (const { name, limit, steps } of cases) {
       const budget = new Budget(steps[0].now, limits);
       for (const { place, now, verb, applied, cost, maxWaitMs, expected, remaining } of steps) {
         const before = budget.save(now);
-        assert.deepEqual(budget.decide(now, cost, verb, maxWaitMs, false), expected, `${place}, not applied`);
+        assert.deepEqual(checked(budget).peek(now, { cost, verb, maxWaitMs }), expected, `${place}, not applied`);
         assert.deepEqual(budget.save(now), before, `${place}, not applied`);
-        if (applied) assert.deepEqual(budget.decide(now, cost, verb, maxWaitMs), expected, place);
+        if (applied) assert.deepEqual(checked(budget).decide(now, { cost, verb, maxWaitMs }), expected, place);
         assert.equal(budget.remaining(now), remaining, place);
       }
     });
@@ -78,9 +79,9 @@ for (const { name, limit, steps } of cases) {
       const limiter = new Limiter(limit, { clock });
       for (const { place, now, verb, applied, cost, maxWaitMs, expected, remaining } of steps) {
         clock.set(now);
-        if (verb === "consume") assert.deepEqual(limiter.peek(cost), expected, `${place}, peek`);
-        if (verb === "consume" && applied) assert.deepEqual(limiter.consume(cost), expected, place);
-        if (verb === "reserve") assert.deepEqual(limiter.reserve(cost, maxWaitMs), expected, place);
+        if (verb === "consume") assert.deepEqual(checked(limiter).peek(cost), expected, `${place}, peek`);
+        if (verb === "consume" && applied) assert.deepEqual(checked(limiter).decide({ cost }), expected, place);
+        if (verb === "reserve") assert.deepEqual(checked(limiter).reserve({ cost, maxWaitMs }), expected, place);
         if (verb === "charge" || verb === "refund") assert.equal(limiter[verb](cost), undefined, place);
         if (verb === "reset") assert.equal(limiter.reset(), undefined, place);
         assert.equal(limiter.remaining(), remaining, place);
@@ -94,15 +95,16 @@ for (const { name, limit, steps } of cases) {
       for (const { place, now, verb, applied, cost, maxWaitMs, expected, remaining } of steps) {
         clock.set(now);
         if (verb === "consume" && applied) {
-          const answer = await limiter
-            .acquire({ cost, maxWaitMs: 0 })
-            .catch(({ code, retryAt, maxCost }) => ({ code, retryAt, maxCost }));
+          const answer = await limiter.acquire({ cost, maxWaitMs: 0 }).then(
+            (grant) => check(limiter, grant, now),
+            ({ code, retryAt, maxCost }) => ({ code, retryAt, maxCost }),
+          );
           const { maxCost, retryAt } = expected;
           if (expected.allowed) assert.deepEqual(answer, expected, place);
           else if (maxCost !== undefined)
             assert.deepEqual(answer, { code: "cost_never_granted", retryAt: undefined, maxCost }, place);
           else assert.deepEqual(answer, { code: "wait_too_long", retryAt, maxCost }, place);
-        } else if (verb === "reserve") limiter.reserve(cost, maxWaitMs);
+        } else if (verb === "reserve") limiter.reserve({ cost, maxWaitMs });
         else if (verb === "reset") limiter.reset();
         else if (verb !== "consume") limiter[verb](cost);
         assert.equal(limiter.remaining(), remaining, place);

@@ -9,7 +9,7 @@ export const bucket = {
     const buckets = [new Bucket(now, PLENTY), new Bucket(now, SPENT)];
     return (asked, now) => {
       let allowed = 0;
-      for (let i = 0; i < asked.length; i++) if (buckets[asked[i]].consume(now + (i >> 1), 1)) allowed++;
+      for (let i = 0; i < asked.length; i++) if (buckets[asked[i]].tryConsume(now + (i >> 1), 1)) allowed++;
       return allowed;
     };
   },
@@ -21,7 +21,7 @@ export const bucketWithClock = {
     const buckets = [PLENTY, SPENT].map((limit) => new Bucket(systemClock.now(), limit));
     return (asked) => {
       let allowed = 0;
-      for (let i = 0; i < asked.length; i++) if (buckets[asked[i]].consume(systemClock.now(), 1)) allowed++;
+      for (let i = 0; i < asked.length; i++) if (buckets[asked[i]].tryConsume(systemClock.now(), 1)) allowed++;
       return allowed;
     };
   },

@@ -13,12 +13,12 @@ export const limiterConsume = {
     const limiters = [new Limiter(COMMON), new Limiter(COMMON)];
     let calls = 0;
     const call = () => void calls++;
-    while (limiters[1].consume().allowed);
+    while (limiters[1].tryConsume());
     return (asked) => {
       calls = 0;
       for (let i = 0; i < asked.length; i++) {
         if (i % COMMON.rate === 0) limiters[0].reset();
-        if (limiters[asked[i]].consume().allowed) call();
+        if (limiters[asked[i]].tryConsume()) call();
       }
       return calls;
     };

@@ -36,10 +36,11 @@ function runVectors(json) {
           ? { allowed: false, retryAt: wait.retry_at }
           : { allowed: false, retryAt: Infinity, maxCost: never.max };
       const words = verb === "peek" ? "consume" : verb.replace(/_./g, ([, letter]) => letter.toUpperCase());
-      const ask = (bucket) => bucket.decide(at, cost, words, maxWaitMs, verb !== "peek");
+      const ask = (bucket) =>
+        checked(bucket)[verb === "peek" ? "peek" : "decide"](at, { cost, verb: words, maxWaitMs });
       equal(ask(bucket), expected, row);
-      if (verb === "consume") equal(other.consume(at, cost), !!allow, row);
-      else equal(verb === "peek" ? other.peek(at, cost) : ask(other), expected, row);
+      if (verb === "consume") equal(other.tryConsume(at, cost), !!allow, row);
+      else equal(verb === "peek" ? checked(other).peek(at, { cost }) : ask(other), expected, row);
       equal([bucket.remaining(at), rest], [remaining, {}], row);
       const snapshot = other.save(at);
       equal(bucket.save(at), snapshot, row);
@@ -76,8 +77,8 @@ function numbersCrossUnchanged() {
     for (const [limit, verb, decision, ...then] of table) {
       const bucket = buckets.get(limit),
         row = `${now} ${limit.capacity} ${verb}`;
-      equal(bucket.peek(now, MAX), bucket.decide(now, MAX, "consume", 0, false), row);
-      equal(bucket.decide(now, MAX, verb), decision, row);
+      equal(bucket.peek(now, { cost: MAX }), bucket.peek(now, { cost: MAX, maxWaitMs: 0 }), row);
+      equal(checked(bucket).decide(now, { cost: MAX, verb }), decision, row);
       equal([bucket.remaining(now), bucket.owed(now), bucket.fullAt(now)], then, row);
     }
     equal(buckets.get(owing).save(now), { tokens: -MAX, drops: 0, at: now });
@@ -86,31 +87,34 @@ function numbersCrossUnchanged() {
 
     const slowest = new Bucket(now, { rate: 1, periodMs: SPAN });
     equal(
-      [slowest.consume(now), slowest.peek(now), slowest.fullAt(now)],
+      [slowest.tryConsume(now), checked(slowest).peek(now), slowest.fullAt(now)],
       [true, { allowed: false, retryAt: now + SPAN }, now + SPAN],
     );
     const before = now === MOMENT ? now : now + 1;
     equal(slowest.save(before), { tokens: 0, drops: before - now, at: before });
     slowest.restore({ tokens: 0, drops: SPAN - 1, at: now });
-    equal(slowest.peek(now), { allowed: false, retryAt: now + 1 }, "one drop short");
+    equal(checked(slowest).peek(now), { allowed: false, retryAt: now + 1 }, "one drop short");
 
     const budget = new Bucket(now, { rate: 0, periodMs: 1, capacity: MAX });
     equal(
-      [budget.fullAt(now), budget.consume(now), budget.fullAt(now), budget.remaining(now)],
+      [budget.fullAt(now), budget.tryConsume(now), budget.fullAt(now), budget.remaining(now)],
       [now, true, Infinity, MAX - 1],
     );
-    equal(budget.peek(now, MAX), { allowed: false, retryAt: Infinity, maxCost: MAX - 1 });
+    equal(checked(budget).peek(now, { cost: MAX }), { allowed: false, retryAt: Infinity, maxCost: MAX - 1 });
 
     const wait = (maxWaitMs) =>
-      new Bucket(now, { rate: 1, periodMs: 1000, initial: 0, maxDebt: 1 }).decide(now, 1, "reserve", maxWaitMs);
+      checked(new Bucket(now, { rate: 1, periodMs: 1000, initial: 0, maxDebt: 1 })).decide(now, {
+        verb: "reserve",
+        maxWaitMs,
+      });
     for (const maxWaitMs of [1000, MAX, Infinity, undefined])
       equal(wait(maxWaitMs), { allowed: true, tokens: 1, readyAt: now + 1000 });
     for (const maxWaitMs of [0, 999]) equal(wait(maxWaitMs), { allowed: false, retryAt: now + 1000 - maxWaitMs });
   }
   const window = new Bucket(-1, { kind: "fixed_window", rate: 1, periodMs: SPAN, offsetMs: SPAN - 1 });
-  equal([window.consume(-1), window.peek(-1)], [true, { allowed: false, retryAt: SPAN - 1 }]);
+  equal([window.tryConsume(-1), checked(window).peek(-1)], [true, { allowed: false, retryAt: SPAN - 1 }]);
   equal(
-    new Bucket(0, { rate: 0, periodMs: 1 }).peek(0),
+    checked(new Bucket(0, { rate: 0, periodMs: 1 })).peek(0),
     { allowed: false, retryAt: Infinity, maxCost: 0 },
     "0 is not absent",
   );
@@ -156,16 +160,14 @@ function survivesAnything() {
   const any = () => (random() < 0.7 ? pick(ORDINARY) : pick(HOSTILE));
   const maybe = (value) => (random() < 0.5 ? {} : value);
   const calls = {
-    consume: (bucket) => bucket.consume(any(), any()),
-    peek: (bucket) => bucket.peek(any(), any()),
+    tryConsume: (bucket) => bucket.tryConsume(any(), any()),
+    peek: (bucket) => bucket.peek(any(), { cost: any() }),
     decide: (bucket) =>
-      bucket.decide(
-        any(),
-        any(),
-        pick(["consume", "reserve", "borrow", "charge", "consumeUpTo", "refund", "reset"]),
-        any(),
-        pick([true, false]),
-      ),
+      bucket[pick([true, false]) ? "decide" : "peek"](any(), {
+        cost: any(),
+        verb: pick(["consume", "reserve", "borrow", "charge", "consumeUpTo", "refund", "reset"]),
+        maxWaitMs: any(),
+      }),
     remaining: (bucket) => bucket.remaining(any()),
     owed: (bucket) => bucket.owed(any()),
     fullAt: (bucket) => bucket.fullAt(any()),
@@ -220,10 +222,22 @@ function decidingTakesNoMemory(exports) {
   const bucket = new Bucket(0, { rate: 3, periodMs: 1000 });
   const before = exports.memory.buffer.byteLength;
   for (let now = 0; now < 100_000; now++) {
-    bucket.decide(now, now % 5);
+    bucket.decide(now, { cost: now % 5 });
     bucket.restore(bucket.save(now));
   }
   equal(exports.memory.buffer.byteLength, before);
+}
+
+/** Asks as the methods of `bucket` do, checks `remaining` and `retryAfterMs` of each answer, and returns the rest. */
+function checked(bucket) {
+  const check =
+    (method) =>
+    (now, ...args) => {
+      const { remaining, retryAfterMs, ...answer } = bucket[method](now, ...args);
+      equal([remaining, retryAfterMs], [bucket.remaining(now), answer.allowed ? 0 : answer.retryAt - now], method);
+      return answer;
+    };
+  return { decide: check("decide"), peek: check("peek") };
 }
 
 /** The exports, wrapped to let only whole numbers and booleans through, and an infinite longest wait. */

@@ -3,14 +3,18 @@
 /** What {@link exercise} returns if all is well. */
 export const EXPECTED = {
   burst: [true, false],
-  refusal: { allowed: false, retryAt: 334 },
-  never: { allowed: false, retryAt: "Infinity", maxCost: 3 },
+  refusal: { allowed: false, retryAt: 334, retryAfterMs: 334, remaining: 0 },
+  never: { allowed: false, remaining: 0, maxCost: 3, retryAt: "Infinity", retryAfterMs: "Infinity" },
   promise: [false, true], // refused at 333, granted at 334
   snapshot: { tokens: 0, drops: 2, at: 334 },
-  window: { allowed: false, retryAt: 60_000 },
+  window: { allowed: false, retryAt: 60_000, retryAfterMs: 1, remaining: 0 },
   buckets: 1000,
-  queued: { waiting: 1, wakesAt: 334, decision: { allowed: true, tokens: 1, readyAt: 334 }, remaining: 0 },
-  waited: { decision: { allowed: true, tokens: 1 }, isEarly: false, isUnixTime: true },
+  queued: {
+    waiting: 1,
+    wakesAt: 334,
+    decision: { allowed: true, tokens: 1, readyAt: 334, remaining: 0, retryAfterMs: 0 },
+  },
+  waited: { decision: { allowed: true, tokens: 1, remaining: 0, retryAfterMs: 0 }, isEarly: false, isUnixTime: true },
   wrongCost: { isError: true, name: "TollgateError", code: "cost_not_whole", min: 0, max: 2 ** 53 - 1 },
   wrongLimit: { isError: true, name: "TollgateError", code: "capacity_too_large", min: 0, max: 2048 },
   wrongAcquire: { isError: true, name: "TollgateError", code: "cost_never_granted", maxCost: 1 },
@@ -20,7 +24,7 @@ export const EXPECTED = {
 export async function exercise({ Bucket, Limiter, TollgateError }) {
   const bucket = new Bucket(0, { rate: 3, periodMs: 1000 });
   const window = new Bucket(0, { kind: "fixed_window", rate: 2, periodMs: 60_000 });
-  window.consume(1, 2);
+  window.tryConsume(1, 2);
   const error = async (fail) => {
     try {
       await fail();
@@ -40,16 +44,16 @@ export async function exercise({ Bucket, Limiter, TollgateError }) {
     return "nothing was thrown";
   };
   return {
-    burst: [3, 1].map((cost) => bucket.consume(0, cost)),
+    burst: [3, 1].map((cost) => bucket.tryConsume(0, cost)),
     refusal: bucket.peek(0),
-    never: finite(bucket.peek(0, 4)),
-    promise: [333, 334].map((now) => bucket.consume(now)),
+    never: finite(bucket.peek(0, { cost: 4 })),
+    promise: [333, 334].map((now) => bucket.tryConsume(now)),
     snapshot: bucket.save(334),
     window: window.peek(59_999),
     buckets: buckets(Bucket),
     queued: await queued(Limiter),
     waited: await waited(Limiter),
-    wrongCost: await error(() => bucket.consume(0, 1.5)),
+    wrongCost: await error(() => bucket.tryConsume(0, 1.5)),
     wrongLimit: await error(() => new Bucket(0, { rate: 1, periodMs: 2 ** 40, capacity: 2049 })),
     wrongAcquire: await error(() => new Limiter({ rate: 1, periodMs: 1 }).acquire({ cost: 2 })),
   };
@@ -77,28 +81,33 @@ export function standingClock() {
 /** How many of a thousand buckets keep their own numbers: more than fit in one page of the core's memory. */
 function buckets(Bucket) {
   const all = Array.from({ length: 1000 }, (_, i) => new Bucket(0, { rate: i + 1, periodMs: 1000 }));
-  const granted = all.filter((bucket, i) => bucket.consume(0, i));
-  return granted.filter((bucket, i) => bucket.remaining(0) === 1 && bucket.peek(0, i + 2).maxCost === i + 1).length;
+  const granted = all.filter((bucket, i) => bucket.tryConsume(0, i));
+  return granted.filter((bucket, i) => bucket.remaining(0) === 1 && bucket.peek(0, { cost: i + 2 }).maxCost === i + 1)
+    .length;
 }
 
 async function queued(Limiter) {
   const clock = standingClock();
   const limiter = new Limiter({ rate: 3, periodMs: 1000 }, { clock });
-  limiter.consume(3);
+  limiter.tryConsume(3);
   const admitted = limiter.acquire();
   const { waiting } = limiter;
   const [wakesAt] = clock.moments();
   clock.set(wakesAt);
-  return { waiting, wakesAt, decision: await admitted, remaining: limiter.remaining() };
+  return { waiting, wakesAt, decision: await admitted };
 }
 
 async function waited(Limiter) {
   const limiter = new Limiter({ rate: 1, periodMs: 50 });
-  limiter.consume();
+  limiter.tryConsume();
   const { retryAt } = limiter.peek();
   const { readyAt, ...decision } = await limiter.acquire();
   return { decision, isEarly: readyAt < retryAt, isUnixTime: Math.abs(limiter.clock.now() - Date.now()) < 1000 };
 }
 
 /** JSON has no infinity. */
-const finite = (refusal) => ({ ...refusal, retryAt: String(refusal.retryAt) });
+const finite = ({ retryAt, retryAfterMs, ...others }) => ({
+  ...others,
+  retryAt: String(retryAt),
+  retryAfterMs: String(retryAfterMs),
+});

@@ -24,7 +24,7 @@ function hook() {
   const root = createRoot(element);
   return [
     () => root.render(createElement(Shown, { limiter })),
-    () => limiter.consume(3),
+    () => limiter.tryConsume(3),
     () => clock.set(333),
     () => clock.set(334),
   ].map(shown);

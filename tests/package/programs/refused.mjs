@@ -10,6 +10,7 @@ globalThis.outcome = uses.map((use) => {
   try {
     return typeof use();
   } catch (error) {
-    return String(error);
+    const { name, code, message, cause } = error;
+    return { name, code, message, cause: cause.name };
   }
 });

@@ -1,13 +1,14 @@
 // One limit for one key, with time as an argument.
-import { allocate, core, load } from "./core.js";
+import type { Cost } from "./budget.js";
+import { allocate, consume, core, load } from "./core.js";
 import { checkIndex, checkWhole, TollgateError } from "./errors.js";
 
 /** One rule: a token bucket or a fixed window. All numbers are whole. */
-export interface Limit {
+export interface Limit<Name extends string = string> {
   /** `token_bucket` (the default) refills evenly; `fixed_window` refills all at once when a window opens. */
   readonly kind?: "token_bucket" | "fixed_window";
   /** Names this limit in costs, where a policy has several limits. */
-  readonly name?: string;
+  readonly name?: Name;
   /** How many tokens are added in each period. With 0 the budget never refills. */
   readonly rate: number;
   /** The period in milliseconds. */
@@ -37,6 +38,16 @@ export interface Limit {
  */
 export type Verb = "consume" | "reserve" | "borrow" | "charge" | "consumeUpTo" | "refund" | "reset";
 
+/** What to ask for. */
+export interface DecideOptions<Name extends string = never> {
+  /** How many tokens. Default: 1. */
+  readonly cost?: Cost<Name>;
+  /** Default: `consume`. */
+  readonly verb?: Verb;
+  /** `reserve` and `borrow` are refused where they would start later than this. Default: `Infinity`. */
+  readonly maxWaitMs?: number;
+}
+
 /** The answer. Moments are Unix milliseconds by the clock that was used to ask. */
 export type Decision = Grant | Refusal;
 
@@ -47,6 +58,9 @@ export interface Grant {
   readonly tokens: number;
   /** When they may be used: now, except after `reserve` and `borrow`. */
   readonly readyAt: number;
+  /** How many whole tokens are left; 0 in debt. */
+  readonly remaining: number;
+  readonly retryAfterMs: 0;
 }
 
 /** Not granted now, or never. */
@@ -54,6 +68,10 @@ export interface Refusal {
   readonly allowed: false;
   /** The first moment at which the same call would be granted if nothing else is taken. `Infinity` means never. */
   readonly retryAt: number;
+  /** How far away `retryAt` is. */
+  readonly retryAfterMs: number;
+  /** How many whole tokens there are; 0 in debt. */
+  readonly remaining: number;
   /** Only if never: the largest cost that could be granted. */
   readonly maxCost?: number;
 }
@@ -80,8 +98,8 @@ export interface Snapshot {
  *
  * ```js
  * const bucket = new Bucket(0, { rate: 3, periodMs: 1000 }); // 3 per second
- * bucket.consume(0, 3); // true
- * bucket.consume(0); // false
+ * bucket.tryConsume(0, 3); // true
+ * bucket.tryConsume(0); // false
  * bucket.peek(0).retryAt; // 334: granted after a third of a second, refused at 333
  * ```
  */
@@ -117,25 +135,30 @@ export class Bucket {
    * Takes `cost` tokens now and returns true, or takes none and returns false. {@link decide} returns the whole answer.
    * A cost of 0 takes nothing, and is refused in debt.
    */
-  consume(now: number, cost = 1): boolean {
+  tryConsume(now: number, cost = 1): boolean {
     // `checkMoment` and `checkWhole` inlined, because on this path it saves a quarter of the time.
     if (!(Number.isSafeInteger(now) && Math.abs(now) <= LAST_MOMENT && Number.isSafeInteger(cost) && cost >= 0)) {
       checkMoment(now);
       checkWhole("cost", cost);
     }
-    return core.consume(this.#address, now, cost) > 0;
+    return consume(this.#address, now, cost) > 0;
   }
 
-  /** Returns the answer that {@link consume} would give, and takes nothing. */
-  peek(now: number, cost = 1): Decision {
-    return this.decide(now, cost, "consume", 0, false);
+  /** Does what the verb says, if that is granted, and returns the whole answer. */
+  decide(now: number, options?: DecideOptions): Decision {
+    return this.#decide(now, true, options);
   }
 
-  /**
-   * Asks for `cost` tokens. `reserve` and `borrow` are refused where they would start more than `maxWaitMs` from now,
-   * or owe more than `maxDebt`. If `apply` is false, nothing is taken.
-   */
-  decide(now: number, cost = 1, verb: Verb = "consume", maxWaitMs = Infinity, apply = true): Decision {
+  /** Returns the answer that {@link decide} would give, and changes nothing. */
+  peek(now: number, options?: DecideOptions): Decision {
+    return this.#decide(now, false, options);
+  }
+
+  #decide(
+    now: number,
+    apply: boolean,
+    { cost = 1, verb = "consume", maxWaitMs = Infinity }: DecideOptions = {},
+  ): Decision {
     const answer = core.decide(
       this.#address,
       checkIndex("verb", verb, VERBS),
@@ -146,11 +169,10 @@ export class Bucket {
     );
     const tokens = this.#get(0, 0);
     const at = this.#get(1, 0);
-    return answer === 0
-      ? { allowed: true, tokens, readyAt: at }
-      : answer === 1
-        ? { allowed: false, retryAt: at }
-        : { allowed: false, retryAt: at, maxCost: tokens };
+    const remaining = this.remaining(now);
+    return answer
+      ? { allowed: false, retryAt: at, retryAfterMs: at - now, remaining, ...(answer > 1 && { maxCost: tokens }) }
+      : { allowed: true, tokens, readyAt: at, remaining, retryAfterMs: 0 };
   }
 
   /** How many whole tokens could be consumed; 0 in debt. */

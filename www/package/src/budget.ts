@@ -1,34 +1,60 @@
 // Several limits for one key: all grant, or nothing is taken.
-import { Bucket, type Decision, type Limit, type Snapshot, snapshotMismatched, type Verb } from "./bucket.js";
+import {
+  Bucket,
+  type DecideOptions,
+  type Decision,
+  type Limit,
+  type Refusal,
+  type Snapshot,
+  snapshotMismatched,
+} from "./bucket.js";
 import { checkWhole } from "./errors.js";
 
-/** How many tokens to ask for: one number for all limits, or one for each by its name. */
-export type Cost = number | Readonly<Record<string, number>>;
+/** How many tokens to ask for: one number for all limits, or, where they have names, one for each. */
+export type Cost<Name extends string = never> =
+  | number
+  | ([Name] extends [never] ? never : Readonly<Record<Name, number>>);
 
 /**
  * A bucket for each limit of a policy, for one key: all of them grant, or nothing is taken. Time is an argument.
  *
  * ```js
  * const budget = new Budget(0, [{ rate: 10, periodMs: 1000 }, { rate: 15, periodMs: 60_000 }]);
- * budget.decide(0, 10).allowed; // true
- * budget.decide(1000, 10); // { allowed: false, retryAt: 20000 }: the first limit would grant, the second has 5 left
+ * budget.tryConsume(0, 10); // true
+ * budget.peek(1000, { cost: 10 }).retryAt; // 20000: the first limit would grant, the second has 5 left
  * ```
  */
-export class Budget {
-  readonly limits: readonly Limit[];
+export class Budget<Name extends string = never> {
+  /** A copy of the limits. */
+  readonly limits: readonly Limit<Name>[];
   readonly #buckets: readonly Bucket[];
 
-  constructor(now: number, limits: Limit | readonly Limit[]) {
-    this.limits = [limits].flat();
+  constructor(now: number, limits: Limit<Name> | readonly Limit<Name>[]) {
+    this.limits = [limits].flat().map((limit) => ({ ...limit }));
     checkWhole("limits", this.limits.length, 1);
     this.#buckets = this.limits.map((limit) => new Bucket(now, limit));
   }
 
+  /** Takes `cost` tokens now and returns true, or takes none and returns false. */
+  tryConsume(now: number, cost: Cost<Name> = 1): boolean {
+    return this.decide(now, { cost }).allowed;
+  }
+
   /**
-   * Asks all limits at once, as {@link Bucket.decide} asks one. The answer has the longest wait and the latest start of
-   * them all.
+   * Asks all limits at once, as {@link Bucket.decide} asks one. The answer has the longest wait, the latest start and
+   * the fewest remaining tokens of them all.
    */
-  decide(now: number, cost: Cost = 1, verb: Verb = "consume", maxWaitMs = Infinity, apply = true): Decision {
+  decide(now: number, options?: DecideOptions<Name>): Decision {
+    return this.#decide(now, true, options);
+  }
+
+  /** Returns the answer that {@link decide} would give, and changes nothing. */
+  peek(now: number, options?: DecideOptions<Name>): Decision {
+    return this.#decide(now, false, options);
+  }
+
+  #decide(now: number, apply: boolean, options: DecideOptions<Name> = {}): Decision {
+    const { cost = 1, verb } = options;
     const costs = this.limits.map(({ name }) =>
       checkWhole("cost", typeof cost === "number" ? cost : Object(cost)[name!]),
     );
@@ -37,21 +63,27 @@ export class Budget {
       verb === "consumeUpTo"
         ? Math.max(1, Math.min(...this.#buckets.map((bucket, i) => (costs[i] ? bucket.remaining(now) : Infinity))))
         : Infinity;
-    const ask = (apply: boolean) =>
+    const ask = (method: "decide" | "peek") =>
       this.#buckets
-        .map((bucket, i) => bucket.decide(now, Math.min(costs[i]!, most), verb, maxWaitMs, apply))
+        .map((bucket, i) => bucket[method](now, { ...options, cost: Math.min(costs[i]!, most) }))
         .reduce(combine);
-    if (!apply || costs.length === 1) return ask(apply);
-    const decision = ask(false);
-    if (decision.allowed) return ask(true);
+    if (apply && costs.length === 1) return ask("decide");
+    const decision = ask("peek");
+    if (!apply) return decision;
+    if (decision.allowed) return ask("decide");
     // A refusal changes nothing, except that a bucket whose clock stepped back too far continues from the new time.
-    for (const bucket of this.#buckets) bucket.consume(now, 0);
+    for (const bucket of this.#buckets) bucket.tryConsume(now, 0);
     return decision;
   }
 
   /** How many whole tokens every limit has. */
   remaining(now: number): number {
     return Math.min(...this.#buckets.map((bucket) => bucket.remaining(now)));
+  }
+
+  /** The next moment at which every limit has one more; `Infinity` if none comes. */
+  nextTokenAt(now: number): number {
+    return (this.peek(now, { cost: this.remaining(now) + 1 }) as Refusal).retryAt;
   }
 
   /**
@@ -77,8 +109,9 @@ export class Budget {
 
 /** The answer of two limits together. */
 function combine(a: Decision, b: Decision): Decision {
+  const remaining = Math.min(a.remaining, b.remaining);
   if (a.allowed && b.allowed) {
-    return { allowed: true, tokens: Math.max(a.tokens, b.tokens), readyAt: Math.max(a.readyAt, b.readyAt) };
+    return { ...a, tokens: Math.max(a.tokens, b.tokens), readyAt: Math.max(a.readyAt, b.readyAt), remaining };
   }
-  return !b.allowed && (a.allowed || b.retryAt > a.retryAt || b.maxCost! < a.maxCost!) ? b : a;
+  return { ...(!b.allowed && (a.allowed || b.retryAt > a.retryAt || b.maxCost! < a.maxCost!) ? b : a), remaining };
 }

@@ -3,30 +3,37 @@ import type { Snapshot } from "./bucket.js";
 import type { Cost } from "./budget.js";
 import { TollgateError } from "./errors.js";
 
+export { TollgateError, type TollgateErrorCode, type TollgateErrorDetails } from "./errors.js";
+
 /** Where the server is, and the credentials for it. */
 export interface ClientOptions {
   /**
    * The server's address, such as `https://tollgate.example.com`. Through a service binding the host does not matter.
    */
   readonly url: string;
-  /** The bearer token, or a function that returns it. It is for backends only: never send it to a browser. */
-  readonly token: string | (() => string | Promise<string>);
+  /**
+   * The bearer token, or a function that returns it. It is for backends only: never send it to a browser. In a page that
+   * asks through your own backend, `null`.
+   */
+  readonly token: string | null | (() => string | Promise<string>);
   /** Sends the requests: a service binding such as `env.TOLLGATE`. Default: the global `fetch`. */
   readonly fetcher?: { fetch(url: string, init: RequestInit): Promise<Response> };
+  /** How many milliseconds a call may take, up to the last byte of its answer: less than 2³¹. Default: 10 000. */
+  readonly timeoutMs?: number;
 }
 
 /** Which budget to ask, and for what. The service's HTTP reference explains the members. */
-export interface Request {
+export interface BudgetRequest {
   readonly policy: string;
   readonly key: string;
-  readonly cost?: Cost;
+  readonly cost?: Cost<string>;
   readonly mode?: "take" | "reserve" | "borrow" | "up_to";
   readonly max_wait_ms?: number;
   readonly snapshot?: boolean;
 }
 
 /** Which reservation to settle or cancel. */
-export interface Reserved extends Request {
+export interface ReservationRequest extends BudgetRequest {
   readonly reservation: string;
 }
 
@@ -35,6 +42,12 @@ export interface CallOptions {
   /** Makes the request safe to repeat: with the same key it takes only once. */
   readonly idempotencyKey?: string;
   readonly signal?: AbortSignal;
+}
+
+/** An answer as it came. */
+export interface Answer {
+  /** The headers, such as `Retry-After` and `RateLimit`. Not enumerable, so JSON leaves them out. */
+  readonly headers: Headers;
 }
 
 /** The server's verdict on one limit. Moments are by the server's clock. */
@@ -82,13 +95,21 @@ export interface LimitNumbers {
 export type LimitSnapshot = LimitNumbers & Snapshot;
 
 /** 200: granted. */
-export interface Granted extends Verdict {
+export interface Granted extends Verdict, Answer {
   readonly status: 200;
   readonly allowed: true;
 }
 
+/** 200: granted in advance, by `mode: "reserve"`. To be settled or cancelled. */
+export interface Reserved extends Granted {
+  /** When the tokens may be used. */
+  readonly ready_at: number;
+  readonly reservation: string;
+  readonly expires_at: number;
+}
+
 /** 200, but the server could not decide, and the policy lets requests pass in that case. */
-export interface Degraded {
+export interface Degraded extends Answer {
   readonly status: 200;
   readonly allowed: true;
   readonly policy: string;
@@ -104,7 +125,7 @@ export interface Refused extends Verdict, RefusedMembers {
 }
 
 /** Additional members of every refusal. */
-interface RefusedMembers {
+interface RefusedMembers extends Answer {
   readonly status: 429;
   readonly type: string;
   readonly title: string;
@@ -113,7 +134,7 @@ interface RefusedMembers {
 }
 
 /** Any other status: a problem, as RFC 9457 defines it. */
-export interface Problem {
+export interface Problem extends Answer {
   readonly status: 400 | 401 | 404 | 405 | 408 | 409 | 413 | 415 | 422 | 500 | 503;
   readonly allowed?: undefined;
   readonly now?: undefined;
@@ -131,7 +152,7 @@ export interface Problem {
 }
 
 /** 200: the state of a budget. */
-export interface Inspection {
+export interface Inspection extends Answer {
   readonly status: 200;
   readonly policy: string;
   readonly now: number;
@@ -145,7 +166,7 @@ export interface Inspection {
 }
 
 /** 200: all requests of a batch were granted. */
-export interface BatchGranted {
+export interface BatchGranted extends Answer {
   readonly status: 200;
   readonly allowed: true;
   readonly now: number;
@@ -155,12 +176,12 @@ export interface BatchGranted {
 }
 
 /** 200, but the server could not decide, and all policies let requests pass in that case. */
-export interface BatchDegraded {
+export interface BatchDegraded extends Answer {
   readonly status: 200;
   readonly allowed: true;
   readonly degraded: "overloaded" | "timeout" | "failed";
   readonly now?: undefined;
-  readonly results: readonly Omit<Degraded, "status">[];
+  readonly results: readonly Omit<Degraded, "status" | "headers">[];
 }
 
 /** 429: a request of the batch was refused, and so none took anything. */
@@ -169,12 +190,28 @@ export interface BatchRefused extends RefusedMembers {
   readonly now: number;
   readonly retry_at?: number;
   readonly retry_after_ms?: number;
-  readonly results: readonly Verdict[];
+  readonly results: readonly (Verdict | Undecided)[];
+}
+
+/** A request of a refused batch that was not decided, and why. */
+export interface Undecided {
+  readonly policy: string;
+  readonly allowed?: undefined;
+  readonly undecided: "overloaded" | "timeout" | "failed";
+}
+
+/** 200: what {@link Client.spend} reserved is spent. */
+export interface Spent<Result> {
+  readonly status: 200;
+  /** What the work returned. */
+  readonly result: Result;
+  /** How the reservation was settled. If that failed, it keeps its full cost or none, as the policy says. */
+  readonly settled: Granted | Problem | TollgateError;
 }
 
 /**
- * A client of Tollgate's HTTP API. An answer of any status is a value; only a network failure or a response that is not
- * Tollgate's throws.
+ * A client of Tollgate's HTTP API. An answer of any status is a value. What is not an answer is thrown: a
+ * {@link TollgateError} with a `cause`, or the reason of an aborted signal.
  *
  * ```js
  * const tollgate = new Client({ url: "https://tollgate.example.com", token });
@@ -184,53 +221,123 @@ export interface BatchRefused extends RefusedMembers {
  */
 export class Client {
   /** Takes tokens, or reserves or borrows them, as `mode` says. */
-  readonly consume = this.#endpoint<Request, Granted | Degraded | Refused | Problem>("consume");
+  readonly consume: {
+    (
+      request: BudgetRequest & { readonly mode: "reserve" },
+      options?: CallOptions,
+    ): Promise<Reserved | Refused | Problem>;
+    (request: BudgetRequest, options?: CallOptions): Promise<Granted | Degraded | Refused | Problem>;
+  } = this.#endpoint("consume");
   /** Returns the answer that {@link consume} would give, and takes nothing. */
-  readonly peek = this.#endpoint<Request, Granted | Refused | Problem>("peek");
+  readonly peek: Call<BudgetRequest, Granted | Refused | Problem> = this.#endpoint("peek");
   /** Debits what was already used. */
-  readonly charge = this.#endpoint<Request, Granted | Problem>("charge");
+  readonly charge: Call<BudgetRequest, Granted | Problem> = this.#endpoint("charge");
   /** Gives tokens back. */
-  readonly refund = this.#endpoint<Request, Granted | Problem>("refund");
+  readonly refund: Call<BudgetRequest, Granted | Problem> = this.#endpoint("refund");
   /** Fills all limits. */
-  readonly reset = this.#endpoint<Request, Granted | Problem>("reset");
+  readonly reset: Call<BudgetRequest, Granted | Problem> = this.#endpoint("reset");
   /** Returns the state of a budget. */
-  readonly inspect = this.#endpoint<Request, Inspection | Problem>("inspect");
+  readonly inspect: Call<BudgetRequest, Inspection | Problem> = this.#endpoint("inspect");
   /** Closes a reservation at its real cost; without a `cost`, at the reserved one. */
-  readonly settle = this.#endpoint<Reserved, Granted | Problem>("settle");
+  readonly settle: Call<ReservationRequest, Granted | Problem> = this.#endpoint("settle");
   /** Closes a reservation at no cost. */
-  readonly cancel = this.#endpoint<Reserved, Granted | Problem>("cancel");
+  readonly cancel: Call<ReservationRequest, Granted | Problem> = this.#endpoint("cancel");
   /** Consumes from several budgets: from all of them, or from none. */
-  readonly batch = this.#endpoint<
-    { readonly requests: readonly Request[] },
+  readonly batch: Call<
+    { readonly requests: readonly BudgetRequest[] },
     BatchGranted | BatchDegraded | BatchRefused | Problem
-  >("batch");
+  > = this.#endpoint("batch");
   readonly #options: ClientOptions;
 
   constructor(options: ClientOptions) {
+    const { token } = options;
+    if (!token && token !== null) throw new TollgateError("token_missing", "no token");
+    if (typeof token === "string" && globalThis.document && !hasWarned) {
+      hasWarned = true;
+      console.warn("tollgate: this token is public");
+    }
     this.#options = options;
   }
 
-  #endpoint<Body, Answer>(name: string): (request: Body, options?: CallOptions) => Promise<Answer> {
-    return async (request, { idempotencyKey, signal } = {}) => {
-      const { url, token, fetcher = globalThis } = this.#options;
-      const headers: Record<string, string> = {
-        authorization: `Bearer ${typeof token === "string" ? token : await token()}`,
-        "content-type": "application/json",
-      };
-      if (idempotencyKey !== undefined) headers["idempotency-key"] = idempotencyKey;
-      const response = await fetcher.fetch(`${url}/v1/${name}`, {
-        method: "POST",
-        headers,
-        body: JSON.stringify(request),
-        signal: signal ?? null,
+  /**
+   * Reserves the cost, waits until it may be used, calls `work` and settles the reservation at the cost that `work` has
+   * reported; if it has not, at the reserved one. If `work` throws, cancels the reservation. Returns the answer of the
+   * server if that is not a reservation.
+   *
+   * ```js
+   * const spent = await tollgate.spend({ policy: "llm", key, cost: { requests: 1, tokens: 4000 } }, async (report) => {
+   *   const reply = await ask(prompt);
+   *   report({ requests: 1, tokens: reply.tokens });
+   *   return reply;
+   * });
+   * if (spent.status === 200) show(spent.result);
+   * ```
+   */
+  async spend<Result>(
+    request: BudgetRequest,
+    work: (report: (cost: Cost<string>) => void) => Result,
+    options?: CallOptions,
+  ): Promise<Spent<Awaited<Result>> | Refused | Problem> {
+    const answer = await this.consume({ max_wait_ms: LONGEST_TIMER_MS, ...request, mode: "reserve" }, options);
+    if (answer.status !== 200) return answer;
+    const { policy, key } = request;
+    const reserved = { policy, key, reservation: answer.reservation };
+    try {
+      await new Promise<unknown>((resolve) => {
+        setTimeout(resolve, answer.ready_at - answer.now);
+        options?.signal?.addEventListener("abort", resolve);
       });
-      const { status } = response;
-      const text = await response.text();
+      options?.signal?.throwIfAborted();
+      let cost: Cost<string>;
+      const result = await work((real) => {
+        cost = real;
+      });
+      const settled = await this.settle({ ...reserved, cost: cost! }).catch((error: TollgateError) => error);
+      return { status: 200, result, settled };
+    } catch (error) {
+      await this.cancel(reserved).catch(() => {}); // if that fails too, it expires
+      throw error;
+    }
+  }
+
+  #endpoint(name: string): Call<unknown, never> {
+    return async (request, { idempotencyKey, signal } = {}) => {
+      const { url, token, fetcher = globalThis, timeoutMs = 10_000 } = this.#options;
+      const address = `${url.replace(/\/+$/, "")}/v1/${name}`;
+      const bearer = typeof token === "function" ? await token() : token;
+      let late: AbortSignal | undefined;
+      let status: number | undefined;
       try {
+        late = AbortSignal.timeout(timeoutMs);
+        const response = await fetcher.fetch(address, {
+          method: "POST",
+          headers: {
+            "content-type": "application/json",
+            ...(bearer && { authorization: `Bearer ${bearer}` }),
+            ...(idempotencyKey !== undefined && { "idempotency-key": idempotencyKey }),
+          },
+          body: JSON.stringify(request),
+          signal: AbortSignal.any([signal ?? late, late]),
+        });
+        const text = await response.text();
+        status = response.status;
         const answer = JSON.parse(text);
-        if (answer.policy ?? answer.results ?? answer.type) return { ...answer, status };
-      } catch {}
-      throw new TollgateError("answer_malformed", `${url} answered ${status}, but not as Tollgate does`);
+        if (!(answer.policy ?? answer.results ?? answer.type)) throw new Error(text);
+        return Object.defineProperty({ ...answer, status }, "headers", { value: response.headers }) as never;
+      } catch (cause) {
+        signal?.throwIfAborted();
+        throw new TollgateError(
+          status ? "answer_malformed" : late?.aborted ? "timeout" : "network_failed",
+          `${address}: ${status ? `malformed answer ${status}` : "no answer"}`,
+          { cause },
+        );
+      }
     };
   }
 }
+
+type Call<Request, Answer> = (request: Request, options?: CallOptions) => Promise<Answer>;
+
+let hasWarned = false;
+/** The longest delay of `setTimeout`; with a longer one it fires at once. */
+const LONGEST_TIMER_MS = 2 ** 31 - 1;

@@ -12,24 +12,36 @@ export type TollgateErrorCode =
   | "snapshot_mismatched"
   /** The WebAssembly module is not set yet: call `init` first. */
   | "not_initialised"
+  /** The WebAssembly could not be compiled: usually a Content Security Policy without `'wasm-unsafe-eval'`. */
+  | "wasm_failed"
   /** The cost is more than could ever be granted; `maxCost` is the most that could. */
   | "cost_never_granted"
   /** It would not be granted within `maxWaitMs`; `retryAt` is when it would be. */
   | "wait_too_long"
   /** The queue was full: this call was rejected, or dropped to make room for a newer one. */
   | "queue_full"
+  /** The client has no token. */
+  | "token_missing"
+  /** The server could not be reached. */
+  | "network_failed"
+  /** The server did not answer within `timeoutMs`. */
+  | "timeout"
+  /** The server granted nothing, and waiting would not help; `cause` is its answer. */
+  | "not_granted"
   /** The response did not come from Tollgate. */
   | "answer_malformed";
 
-/** The numbers that go with a code. */
+/** What goes with a code. */
 export interface TollgateErrorDetails {
+  /** The error of the platform that led to this one. */
+  readonly cause?: unknown;
   readonly min?: number;
   readonly max?: number;
   readonly maxCost?: number;
   readonly retryAt?: number;
 }
 
-/** Every error that this package throws or rejects with. Check `code`. */
+/** Every error that this package throws or rejects with, except that an abort rejects with its own reason. Check `code`. */
 export class TollgateError extends Error implements TollgateErrorDetails {
   override readonly name = "TollgateError";
   declare readonly min?: number;
@@ -42,7 +54,7 @@ export class TollgateError extends Error implements TollgateErrorDetails {
     message: string,
     details?: TollgateErrorDetails,
   ) {
-    super(message);
+    super(message, details);
     Object.assign(this, details);
   }
 }

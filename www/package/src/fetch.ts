@@ -5,11 +5,11 @@ import { checkWhole, TollgateError } from "./errors.js";
 import type { AcquireOptions } from "./queue.js";
 
 /** Options of {@link limitFetch}. */
-export interface LimitFetchOptions extends Omit<AcquireOptions, "cost" | "signal"> {
+export interface LimitFetchOptions<Name extends string = never> extends Omit<AcquireOptions, "cost" | "signal"> {
   /** Sends a request. Default: the global `fetch`. */
   readonly fetch?: (request: Request) => Promise<Response>;
   /** How many tokens a request costs, each time it is sent. Default: 1. */
-  readonly cost?: Cost | ((request: Request) => Cost);
+  readonly cost?: Cost<Name> | ((request: Request) => Cost<Name>);
   /** How many times a request is retried. Default: 2. */
   readonly retries?: number;
   /**
@@ -20,9 +20,9 @@ export interface LimitFetchOptions extends Omit<AcquireOptions, "cost" | "signal
 }
 
 /** A limiter that can be paused: `Limiter` or `SharedLimiter`. */
-export interface Pausable {
+export interface Pausable<Name extends string = string> {
   readonly clock: Clock;
-  acquire(options: AcquireOptions): Promise<unknown>;
+  acquire(options: AcquireOptions<Name>): Promise<unknown>;
   pause(moment: number): unknown;
 }
 
@@ -38,15 +38,15 @@ export interface Pausable {
  * const response = await api("/search?q=x");
  * ```
  */
-export function limitFetch(
-  limiter: Pausable,
+export function limitFetch<Name extends string = never>(
+  limiter: Pausable<Name>,
   {
     fetch = (request) => globalThis.fetch(request),
     cost = 1,
     retries = 2,
     jitterMs = 1000,
     ...wait
-  }: LimitFetchOptions = {},
+  }: LimitFetchOptions<Name> = {},
 ): (input: string | URL | Request, init?: RequestInit) => Promise<Response> {
   checkWhole("retries", retries);
   checkWhole("jitterMs", jitterMs);

@@ -1,5 +1,14 @@
 // A policy for one key, with a clock and a queue.
-import { type Decision, LAST_MOMENT, type Limit, type Snapshot, type Verb } from "./bucket.js";
+import {
+  type DecideOptions,
+  type Decision,
+  type Grant,
+  LAST_MOMENT,
+  type Limit,
+  type Refusal,
+  type Snapshot,
+  type Verb,
+} from "./bucket.js";
 import { Budget, type Cost } from "./budget.js";
 import { checkWhole } from "./errors.js";
 import {
@@ -18,56 +27,76 @@ import {
  *
  * ```js
  * const limiter = new Limiter([{ rate: 10, periodMs: 1000 }, { rate: 1000, periodMs: 3_600_000 }]);
- * if (limiter.consume().allowed) send();
+ * if (limiter.tryConsume()) send();
  * await limiter.acquire({ maxWaitMs: 5000 }); // waits in the queue; rejects at once if that would take longer
  * const search = limiter.throttle(fetchResults);
  * ```
  */
-export class Limiter extends Queue {
-  readonly #budget: Budget;
+export class Limiter<Name extends string = never> extends Queue<Name> {
+  readonly #budget: Budget<Name>;
   #pausedUntil = -Infinity;
   #cancelTimer = () => {};
 
-  constructor(limits: Limit | readonly Limit[], options?: LimiterOptions) {
+  constructor(limits: Limit<Name> | readonly Limit<Name>[], options?: LimiterOptions) {
     super(options);
     this.#budget = new Budget(this.clock.now(), limits);
   }
 
-  /** The limits as they were given. */
-  get limits(): readonly Limit[] {
+  /** A copy of the limits. */
+  get limits(): readonly Limit<Name>[] {
     return this.#budget.limits;
   }
 
-  /** Takes `cost` tokens now, or none. Refused while calls wait in the queue, so that they are not starved. */
-  consume(cost: Cost = 1): Decision {
-    return this.#ask(cost, "consume");
+  /**
+   * Takes `cost` tokens now and returns true, or takes none and returns false. Refused while calls wait in the queue, so
+   * that they are not starved. {@link decide} returns the whole answer.
+   */
+  tryConsume(cost: Cost<Name> = 1): boolean {
+    return this.decide({ cost }).allowed;
   }
 
-  /** Returns the answer that {@link consume} would give, and takes nothing. */
-  peek(cost: Cost = 1): Decision {
-    return this.#decide(cost, "consume", 0, false);
+  /**
+   * Does what the verb says, if that is granted, and returns the whole answer. While calls wait in the queue, only
+   * `charge`, `refund` and `reset` are granted.
+   */
+  decide(options: DecideOptions<Name> = {}): Decision {
+    const { cost = 1, verb = "consume" } = options;
+    if (isChange(verb)) {
+      const decision = this.#budget.decide(this.clock.now(), options);
+      this.emit({ type: "change" });
+      this.serve();
+      return decision;
+    }
+    const decision = this.#decide(options, "decide");
+    this.emit({ type: decision.allowed ? "allow" : "refuse", cost, decision } as LimiterEvent<Name>);
+    return decision;
+  }
+
+  /** Returns the answer that {@link decide} would give, and takes nothing. */
+  peek(cost: Cost<Name> = 1): Decision {
+    return this.#decide({ cost }, "peek");
   }
 
   /**
    * Takes `cost` tokens in advance, to be used at `readyAt`. Refused if that is more than `maxWaitMs` away, if it would
    * owe more than `maxDebt`, and while calls wait in the queue. To cancel it, {@link refund}.
    */
-  reserve(cost: Cost = 1, maxWaitMs = Infinity): Decision {
-    return this.#ask(cost, "reserve", maxWaitMs);
+  reserve(options?: Omit<DecideOptions<Name>, "verb">): Decision {
+    return this.decide({ ...options, verb: "reserve" });
   }
 
   /** Debits `cost` tokens that were already used, down to a debt of `maxDebt`. */
-  charge(cost: Cost = 1): void {
-    this.#change(cost, "charge");
+  charge(cost: Cost<Name> = 1): void {
+    this.decide({ cost, verb: "charge" });
   }
 
-  refund(cost: Cost = 1): void {
-    this.#change(cost, "refund");
+  refund(cost: Cost<Name> = 1): void {
+    this.decide({ cost, verb: "refund" });
   }
 
   /** Fills all limits. */
   reset(): void {
-    this.#change(0, "reset");
+    this.decide({ cost: 0, verb: "reset" });
   }
 
   /** How many whole tokens there are. */
@@ -75,13 +104,19 @@ export class Limiter extends Queue {
     return this.#budget.remaining(this.clock.now());
   }
 
+  /** The next moment at which there is one more; `Infinity` if none comes. */
+  nextTokenAt(): number {
+    return this.#budget.nextTokenAt(this.clock.now());
+  }
+
   /** The first moment at which all limits are full if nothing is taken; `Infinity` if they never are. */
   fullAt(): number {
     return this.#budget.fullAt(this.clock.now());
   }
 
-  async acquire(options: AcquireOptions = {}): Promise<Decision> {
-    throwIfNever(this.#budget.decide(this.clock.now(), options.cost, "consume", 0, false));
+  async acquire(options: AcquireOptions<Name> = {}): Promise<Grant> {
+    const { cost = 1 } = options;
+    throwIfNever(this.#budget.peek(this.clock.now(), { cost }));
     return this.join(options);
   }
 
@@ -104,25 +139,16 @@ export class Limiter extends Queue {
     this.serve();
   }
 
-  #ask(cost: Cost, verb: Verb, maxWaitMs?: number): Decision {
-    const decision = this.#decide(cost, verb, maxWaitMs, true);
-    this.emit({ type: decision.allowed ? "allow" : "refuse", cost, decision } as LimiterEvent);
-    return decision;
-  }
-
-  #change(cost: Cost, verb: Verb): void {
-    this.#budget.decide(this.clock.now(), cost, verb);
-    this.emit({ type: "change" });
-    this.serve();
-  }
-
   /** The answer to a call that does not queue. The queue and a pause come first. */
-  #decide(cost: Cost, verb: Verb, maxWaitMs: number | undefined, apply: boolean): Decision {
+  #decide(options: DecideOptions<Name>, method: "decide" | "peek"): Decision {
     const now = this.clock.now();
-    if (this.waiting === 0 && this.#pausedUntil <= now) return this.#budget.decide(now, cost, verb, maxWaitMs, apply);
+    if (this.waiting === 0 && this.#pausedUntil <= now) return this.#budget[method](now, options);
+    const remaining = this.remaining();
     return this.#simulate((moment) => {
-      const decision = this.#budget.decide(moment, cost, verb, maxWaitMs);
-      return decision.allowed ? { allowed: false, retryAt: Math.max(moment, now + 1) } : decision;
+      const decision = this.#budget.peek(moment, options);
+      return decision.allowed
+        ? refuse(now, Math.max(moment, now + 1), remaining)
+        : { ...decision, retryAfterMs: decision.retryAt - now, remaining };
     });
   }
 
@@ -130,20 +156,20 @@ export class Limiter extends Queue {
    * Plays the queue ahead, as if nothing else were taken, calls `end` at the moment when it is empty, and puts the
    * budget back. Waiters that miss their deadline take nothing; they are added to `late`.
    */
-  #simulate<Result>(end: (moment: number) => Result, late: [Waiter, retryAt: number][] = []): Result {
+  #simulate<Result>(end: (moment: number) => Result, late: [Waiter<Name>, retryAt: number][] = []): Result {
     const now = this.clock.now();
     const state = this.#budget.save(now);
     let moment = Math.max(now, this.#pausedUntil);
     try {
       for (const waiter of this.queue) {
         const { cost, deadline } = waiter;
-        const decision = this.#budget.decide(moment, cost, "consume", 0, false);
+        const decision = this.#budget.peek(moment, { cost });
         const admittedAt = decision.allowed ? moment : decision.retryAt;
         // If a timer fires late, a waiter whose deadline has just passed is still admitted.
         if (admittedAt > Math.min(Math.max(deadline, now), LAST_MOMENT)) late.push([waiter, admittedAt]);
         else {
           moment = admittedAt;
-          this.#budget.decide(moment, cost);
+          this.#budget.decide(moment, { cost });
         }
       }
       return end(moment);
@@ -155,7 +181,7 @@ export class Limiter extends Queue {
   /** Admits the first waiter as long as there are tokens for it, then sets a timer for the next. */
   protected serve(): void {
     if (this.queue.some(({ deadline }) => deadline < Infinity)) {
-      const late: [Waiter, number][] = [];
+      const late: [Waiter<Name>, number][] = [];
       this.#simulate(() => {}, late);
       for (const [{ deadline, drop }, retryAt] of late) if (retryAt > deadline) drop(waitTooLong(retryAt));
     }
@@ -164,7 +190,7 @@ export class Limiter extends Queue {
       const now = this.clock.now();
       const { cost } = first;
       const decision: Decision =
-        this.#pausedUntil > now ? { allowed: false, retryAt: this.#pausedUntil } : this.#budget.decide(now, cost);
+        this.#pausedUntil > now ? refuse(now, this.#pausedUntil, 0) : this.#budget.decide(now, { cost });
       if (decision.allowed) {
         first.admit(decision);
         this.emit({ type: "allow", cost, decision });
@@ -178,3 +204,13 @@ export class Limiter extends Queue {
     }
   }
 }
+
+/** Whether this verb is carried out even while calls wait. */
+export const isChange = (verb: Verb = "consume"): boolean => ["charge", "refund", "reset"].includes(verb);
+
+export const refuse = (now: number, retryAt: number, remaining: number): Refusal => ({
+  allowed: false,
+  retryAt,
+  retryAfterMs: retryAt - now,
+  remaining,
+});

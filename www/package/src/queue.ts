@@ -19,9 +19,9 @@ export interface LimiterOptions {
 }
 
 /** Options of `acquire`. */
-export interface AcquireOptions {
+export interface AcquireOptions<Name extends string = never> {
   /** How many tokens to take. Default: 1. */
-  readonly cost?: Cost;
+  readonly cost?: Cost<Name>;
   /** Aborts the wait; nothing is taken. */
   readonly signal?: AbortSignal | null | undefined;
   /** The longest wait in milliseconds. If it would take longer, the call is rejected at once. */
@@ -31,41 +31,42 @@ export interface AcquireOptions {
 }
 
 /** Options of `throttle`. */
-export interface ThrottleOptions<Args extends unknown[]> extends Omit<AcquireOptions, "cost"> {
+export interface ThrottleOptions<Args extends unknown[], Name extends string = never>
+  extends Omit<AcquireOptions, "cost"> {
   /** How many tokens a call costs. Default: 1. */
-  readonly cost?: Cost | ((...args: Args) => Cost);
+  readonly cost?: Cost<Name> | ((...args: Args) => Cost<Name>);
 }
 
 /** What happened to a limiter. */
-export type LimiterEvent =
+export type LimiterEvent<Name extends string = never> =
   /** Tokens were taken. */
-  | { readonly type: "allow"; readonly cost: Cost; readonly decision: Grant }
+  | { readonly type: "allow"; readonly cost: Cost<Name>; readonly decision: Grant }
   /** A call was refused at once. */
-  | { readonly type: "refuse"; readonly cost: Cost; readonly decision: Refusal }
+  | { readonly type: "refuse"; readonly cost: Cost<Name>; readonly decision: Refusal }
   /** A call began to wait; `waiting` calls do now. */
-  | { readonly type: "queue"; readonly cost: Cost; readonly waiting: number }
+  | { readonly type: "queue"; readonly cost: Cost<Name>; readonly waiting: number }
   /** A call stopped waiting and took nothing. */
-  | { readonly type: "drop"; readonly cost: Cost; readonly reason: unknown }
+  | { readonly type: "drop"; readonly cost: Cost<Name>; readonly reason: unknown }
   /** Anything else that changes the answers: a refund, a pause. */
   | { readonly type: "change" };
 
 /** One `acquire` call in the queue. */
-export interface Waiter {
-  readonly cost: Cost;
+export interface Waiter<Name extends string = never> {
+  readonly cost: Cost<Name>;
   readonly signal: AbortSignal | null | undefined;
   readonly priority: number;
   /** The last moment at which it may be admitted. */
   readonly deadline: number;
   /** Removes it from the queue and resolves the call. */
-  admit(decision: Decision): unknown;
+  admit(grant: Grant): unknown;
   /** Removes it from the queue and rejects the call. */
   drop(reason: unknown): void;
 }
 
 /** A limiter with a queue, ordered by priority and then by arrival. */
-export abstract class Queue extends Emitter<LimiterEvent> {
+export abstract class Queue<Name extends string = never> extends Emitter<LimiterEvent<Name>> {
   readonly clock: Clock;
-  protected readonly queue: Waiter[] = [];
+  protected readonly queue: Waiter<Name>[] = [];
   readonly #maxQueue: number;
   readonly #dropsOldest: boolean;
 
@@ -88,10 +89,10 @@ export abstract class Queue extends Emitter<LimiterEvent> {
    * Rejects with the signal's reason, or with a {@link TollgateError}: `cost_never_granted`, `wait_too_long` or
    * `queue_full`.
    */
-  abstract acquire(options?: AcquireOptions): Promise<Decision>;
+  abstract acquire(options?: AcquireOptions<Name>): Promise<Grant>;
 
   /** Gives `cost` tokens back, up to the capacity. */
-  abstract refund(cost?: Cost): unknown;
+  abstract refund(cost?: Cost<Name>): unknown;
 
   /**
    * Wraps `fn` in a function that waits in the queue before each call. `cost` may depend on the arguments.
@@ -102,7 +103,7 @@ export abstract class Queue extends Emitter<LimiterEvent> {
    */
   throttle<Args extends unknown[], Result>(
     fn: (...args: Args) => Result,
-    { cost = 1, ...options }: ThrottleOptions<Args> = {},
+    { cost = 1, ...options }: ThrottleOptions<Args, Name> = {},
   ): (...args: Args) => Promise<Awaited<Result>> {
     const limiter = this;
     return async function (this: unknown, ...args): Promise<Awaited<Result>> {
@@ -120,7 +121,7 @@ export abstract class Queue extends Emitter<LimiterEvent> {
   protected abstract serve(): unknown;
 
   /** Joins the queue; resolves when admitted. */
-  protected join({ cost = 1, signal, maxWaitMs = Infinity, priority = 0 }: AcquireOptions): Promise<Decision> {
+  protected join({ cost = 1, signal, maxWaitMs = Infinity, priority = 0 }: AcquireOptions<Name>): Promise<Grant> {
     return new Promise((resolve, reject) => {
       signal?.throwIfAborted();
       const { queue } = this;
@@ -136,12 +137,12 @@ export abstract class Queue extends Emitter<LimiterEvent> {
         for (const { signal, drop } of [...queue]) if (signal?.aborted) drop(signal.reason);
         void this.serve();
       };
-      const waiter: Waiter = {
+      const waiter: Waiter<Name> = {
         cost,
         signal,
         priority: checkWhole("priority", priority, Number.MIN_SAFE_INTEGER),
         deadline: this.clock.now() + checkWhole("maxWaitMs", maxWaitMs, 0, Infinity),
-        admit: (decision) => leave() && resolve(decision),
+        admit: (grant) => leave() && resolve(grant),
         drop: (reason) => {
           if (!leave()) return;
           reject(reason);

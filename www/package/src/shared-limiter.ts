@@ -1,8 +1,8 @@
 // One budget for all tabs of an origin, which outlives them.
-import { Bucket, type Decision, type Limit, type Snapshot } from "./bucket.js";
+import { Bucket, type DecideOptions, type Decision, type Grant, type Limit, type Snapshot } from "./bucket.js";
 import type { Cost } from "./budget.js";
 import { systemClock } from "./clock.js";
-import { Limiter } from "./limiter.js";
+import { isChange, Limiter, refuse } from "./limiter.js";
 import { type AcquireOptions, type LimiterOptions, neverGranted, Queue, throwIfNever, waitTooLong } from "./queue.js";
 import { goAlone, isAlone, transact, withLock } from "./tabs.js";
 
@@ -17,17 +17,17 @@ import { goAlone, isAlone, transact, withLock } from "./tabs.js";
  *
  * ```js
  * const limiter = new SharedLimiter("search", { rate: 10, periodMs: 60_000 });
- * if ((await limiter.consume()).allowed) send();
+ * if (await limiter.tryConsume()) send();
  * ```
  */
-export class SharedLimiter extends Queue {
+export class SharedLimiter<Name extends string = never> extends Queue<Name> {
   /** Resolves when the stored budget has been read. */
   readonly ready: Promise<void>;
   readonly #name: string;
   /**
    * The newest state that this tab knows. It decides while a transaction is open, and on its own where there are none.
    */
-  readonly #mirror: Limiter;
+  readonly #mirror: Limiter<Name>;
   readonly #channel: BroadcastChannel | undefined;
   /** How far the furthest clock of another tab is ahead. */
   readonly #ahead: { ms: number };
@@ -38,7 +38,11 @@ export class SharedLimiter extends Queue {
   #pausedUntil = 0;
   #wake = () => {};
 
-  constructor(name: string, limits: Limit | readonly Limit[], { clock = systemClock, ...others }: LimiterOptions = {}) {
+  constructor(
+    name: string,
+    limits: Limit<Name> | readonly Limit<Name>[],
+    { clock = systemClock, ...others }: LimiterOptions = {},
+  ) {
     const ahead = { ms: 0 };
     const options = {
       ...others,
@@ -67,33 +71,41 @@ export class SharedLimiter extends Queue {
     this.ready = this.#transact(() => this.#mirror.restore(this.#mirror.save()));
   }
 
-  /** The limits as they were given. */
-  get limits(): readonly Limit[] {
+  /** A copy of the limits. */
+  get limits(): readonly Limit<Name>[] {
     return this.#mirror.limits;
   }
 
-  /** Takes `cost` tokens now, or none. Refused while any tab waits in the queue. */
-  consume(cost?: Cost): Promise<Decision> {
-    return this.#ask(() => this.#mirror.consume(cost));
+  /**
+   * Takes `cost` tokens now and returns true, or takes none and returns false. Refused while any tab waits in the queue.
+   */
+  async tryConsume(cost: Cost<Name> = 1): Promise<boolean> {
+    return (await this.decide({ cost })).allowed;
   }
 
-  /** Returns the answer that {@link consume} would give, as far as this tab knows. */
-  peek(cost?: Cost): Decision {
+  /** Does what the verb says, if that is granted, and returns the whole answer. See {@link Limiter.decide}. */
+  decide(options: DecideOptions<Name> = {}): Promise<Decision> {
+    const decide = () => this.#mirror.decide(options);
+    return isChange(options.verb) ? this.#change(decide) : this.#ask(decide);
+  }
+
+  /** Returns the answer that {@link decide} would give, as far as this tab knows. */
+  peek(cost?: Cost<Name>): Decision {
     return this.#claim() ?? this.#mirror.peek(cost);
   }
 
   /** Takes `cost` tokens in advance, to be used at `readyAt`. See {@link Limiter.reserve}. */
-  reserve(cost?: Cost, maxWaitMs?: number): Promise<Decision> {
-    return this.#ask(() => this.#mirror.reserve(cost, maxWaitMs));
+  reserve(options?: Omit<DecideOptions<Name>, "verb">): Promise<Decision> {
+    return this.decide({ ...options, verb: "reserve" });
   }
 
   /** Debits `cost` tokens that were already used, down to a debt of `maxDebt`. */
-  charge(cost?: Cost): Promise<void> {
+  charge(cost?: Cost<Name>): Promise<void> {
     return this.#change(() => this.#mirror.charge(cost));
   }
 
   /** Gives `cost` tokens back, up to the capacity. */
-  refund(cost?: Cost): Promise<void> {
+  refund(cost?: Cost<Name>): Promise<void> {
     return this.#change(() => this.#mirror.refund(cost));
   }
 
@@ -115,6 +127,11 @@ export class SharedLimiter extends Queue {
     return this.#mirror.remaining();
   }
 
+  /** When there is one more, as far as this tab knows. */
+  nextTokenAt(): number {
+    return this.#mirror.nextTokenAt();
+  }
+
   /** When all limits are full, as far as this tab knows. */
   fullAt(): number {
     return this.#mirror.fullAt();
@@ -130,7 +147,7 @@ export class SharedLimiter extends Queue {
    * rejects the first waiter of all tabs at once, and others when the time is up: no tab knows what the others wait
    * for.
    */
-  async acquire(options: AcquireOptions = {}): Promise<Decision> {
+  async acquire(options: AcquireOptions<Name> = {}): Promise<Grant> {
     await this.ready;
     if (isAlone) return this.#mirror.acquire(options);
     const { cost, maxWaitMs = Infinity } = options;
@@ -161,15 +178,15 @@ export class SharedLimiter extends Queue {
     );
   }
 
-  async #change(change: () => void): Promise<void> {
-    await this.#transact(change);
+  async #change<Result>(change: () => Result): Promise<Result> {
+    const result = await this.#transact(change);
     this.#wake();
+    return result;
   }
 
   #claim(): Decision | undefined {
-    return this.#claimedUntil > 0
-      ? { allowed: false, retryAt: Math.max(this.#claimedUntil, this.clock.now() + 1) }
-      : undefined;
+    const now = this.clock.now();
+    return this.#claimedUntil > 0 ? refuse(now, Math.max(this.#claimedUntil, now + 1), this.remaining()) : undefined;
   }
 
   /**
@@ -234,8 +251,9 @@ export class SharedLimiter extends Queue {
       await this.#transact(() => {
         this.#claimedUntil = 0;
         for (let first = this.queue[0]; first && !this.#claimedUntil; first = this.queue[0]) {
-          const decision = this.#mirror.peek(first.cost);
-          if (decision.allowed) return void first.admit(this.#mirror.consume(first.cost));
+          const { cost } = first;
+          const decision = this.#mirror.peek(cost);
+          if (decision.allowed) return void first.admit(this.#mirror.decide({ cost }) as Grant);
           if (decision.maxCost !== undefined) first.drop(neverGranted(decision.maxCost));
           else if (decision.retryAt > first.deadline) first.drop(waitTooLong(decision.retryAt));
           else this.#claimedUntil = decision.retryAt;

@@ -4,13 +4,14 @@ import type { Cost } from "./budget.js";
 import type { Clock } from "./clock.js";
 
 /** Anything that can be watched: a `Limiter`, a `SharedLimiter` or a `Twin`. */
-export interface Watchable {
+export interface Watchable<Name extends string = string> {
   readonly clock: Clock;
   /** Absent where only a server knows them. */
-  readonly limits?: readonly Limit[];
-  peek(cost?: Cost): Decision;
+  readonly limits?: readonly Limit<Name>[];
+  peek(cost?: Cost<Name>): Decision;
   remaining(): number;
-  fullAt(): number;
+  /** The next moment at which there is one more; `Infinity` if none comes. */
+  nextTokenAt(): number;
   on(listener: () => void): () => void;
 }
 
@@ -18,54 +19,78 @@ export interface Watchable {
 export interface Standing {
   /** Whether the cost would be granted now. */
   readonly ok: boolean;
-  /** Whole tokens, at the last change. */
+  /** Whole tokens. */
   readonly remaining: number;
   /** When the cost will be granted if nothing else is taken: Unix milliseconds, `Infinity` for never, 0 while `ok`. */
   readonly readyAt: number;
 }
 
 /** A store for React's `useSyncExternalStore`, Svelte and others. Its functions do not use `this`. */
-export interface Store {
-  get(): Standing;
+export interface Store<State = Standing> {
+  get(): State;
   /** Calls `listener` whenever {@link Store.get} returns something new. Returns a function that unsubscribes it. */
   subscribe(listener: () => void): () => void;
 }
 
 /**
- * Watches whether `cost` would be granted. While it has listeners it wakes at the moment `readyAt`, and when all limits
- * are full again; in between nothing runs.
+ * Watches whether `cost` would be granted. While it has listeners it wakes with each whole token and at the moment
+ * `readyAt`; in between nothing runs.
  *
  * ```js
  * const store = watch(limiter);
  * store.subscribe(() => { button.disabled = !store.get().ok; });
  * ```
  */
-export function watch(limiter: Watchable, cost?: Cost): Store {
+export function watch<Name extends string = never>(limiter: Watchable<Name>, cost?: Cost<Name>): Store {
+  let last: Standing | undefined;
+  let dueAt = Infinity;
+  let notBefore = 0;
+  return follow(limiter, (now) => {
+    const readyAt = readyAtOf(limiter, cost);
+    const remaining = limiter.remaining();
+    const ok = readyAt === 0;
+    if (last?.remaining !== remaining || last.readyAt !== readyAt) last = { ok, remaining, readyAt };
+    if (now >= dueAt) notBefore = now + FRAME_MS;
+    dueAt = Math.max(limiter.nextTokenAt(), Math.min(notBefore, now + FRAME_MS));
+    return [last, ok ? dueAt : Math.min(readyAt, dueAt)];
+  });
+}
+
+/**
+ * Counts down the whole seconds until `cost` will be granted: 0 when it would be, `Infinity` for never. While it has
+ * listeners it wakes once for each second that is left.
+ */
+export function countdown<Name extends string = never>(limiter: Watchable<Name>, cost?: Cost<Name>): Store<number> {
+  return follow(limiter, (now) => {
+    const readyAt = readyAtOf(limiter, cost);
+    const seconds = Math.max(0, Math.ceil((readyAt - now) / 1000));
+    return [seconds, seconds > 0 ? readyAt - 1000 * (seconds - 1) : Infinity];
+  });
+}
+
+/** A store of what `look` returns, which is looked at again when the limiter changes and at `wakeAt`. */
+function follow<State>(
+  limiter: Pick<Watchable, "clock" | "on">,
+  look: (now: number) => readonly [state: State, wakeAt: number],
+): Store<State> {
   const listeners = new Set<() => void>();
-  let standing: Standing | undefined;
+  const { clock } = limiter;
+  let state: State;
   let off = () => {};
   let cancel = () => {};
 
-  const read = (): Standing => {
-    const decision = limiter.peek(cost);
-    const ok = decision.allowed;
-    const remaining = limiter.remaining();
-    const readyAt = ok ? 0 : decision.retryAt;
-    if (standing?.ok === ok && standing.remaining === remaining && standing.readyAt === readyAt) return standing;
-    standing = { ok, remaining, readyAt };
-    return standing;
-  };
   const update = () => {
-    const before = standing;
-    const { ok, readyAt } = read();
+    const before = state;
+    let wakeAt: number;
+    [state, wakeAt] = look(clock.now());
     cancel();
-    const wakeAt = ok ? limiter.fullAt() : readyAt;
-    cancel = wakeAt > limiter.clock.now() && wakeAt < Infinity ? limiter.clock.at(wakeAt, update) : () => {};
-    if (standing !== before) for (const listener of listeners) listener();
+    // Always, even if the moment has passed since the look: the clock wakes at once then.
+    cancel = wakeAt < Infinity ? clock.at(wakeAt, update) : () => {};
+    if (state !== before) for (const listener of listeners) listener();
   };
   return {
-    // While there are listeners, `standing` is up to date; otherwise it may have changed with time.
-    get: () => (listeners.size > 0 ? standing! : read()),
+    // While there are listeners, `state` is up to date; otherwise it may have changed with time.
+    get: () => (listeners.size > 0 ? state : look(clock.now())[0]),
     subscribe(listener) {
       const own = () => listener();
       if (listeners.size === 0) off = limiter.on(update);
@@ -79,3 +104,12 @@ export function watch(limiter: Watchable, cost?: Cost): Store {
     },
   };
 }
+
+/** When the cost will be granted; 0 if now. */
+function readyAtOf<Name extends string>(limiter: Watchable<Name>, cost: Cost<Name> | undefined): number {
+  const decision = limiter.peek(cost);
+  return decision.allowed ? 0 : decision.retryAt;
+}
+
+/** Tokens that come faster are reported together: a screen shows no more. */
+const FRAME_MS = 16;

@@ -1,7 +1,8 @@
 // Predicts a server's answers.
-import type { Decision, Refusal, Snapshot } from "./bucket.js";
+import { type Decision, LAST_MOMENT, type Refusal, type Snapshot } from "./bucket.js";
 import { Budget, type Cost } from "./budget.js";
 import type {
+  BudgetRequest,
   CallOptions,
   Client,
   Degraded,
@@ -10,10 +11,11 @@ import type {
   LimitSnapshot,
   Problem,
   Refused,
-  Request,
 } from "./client.js";
 import { type Clock, systemClock } from "./clock.js";
+import { checkWhole, TollgateError } from "./errors.js";
 import { Emitter } from "./events.js";
+import { type AcquireOptions, waitTooLong } from "./queue.js";
 
 /** Which budget a {@link Twin} follows, and for how long it trusts itself. */
 export interface TwinOptions {
@@ -45,12 +47,17 @@ export interface TwinOptions {
 export class Twin extends Emitter<void> {
   readonly clock: Clock;
   readonly #client: Client;
-  readonly #request: Request;
+  readonly #request: BudgetRequest;
   readonly #trustMs: number;
   /** Requests, in the order sent, that are not yet in the state that the server reported last. */
   readonly #inFlight = new Set<Call>();
+  /** Resolves when every `acquire` call so far has been sent or has left. */
+  #turn: Promise<unknown> = Promise.resolve();
+  #pausedUntil = -Infinity;
   /** The server's budget, as if the server used the local clock and received each request when it was sent. */
-  #budget: Budget | undefined;
+  #budget: Budget<string> | undefined;
+  /** The limits of that budget, as text. */
+  #limits = "";
   /** The state that the server reported last, and its moment, both by the local clock. */
   #reported: readonly Snapshot[] = [];
   #reportedAt = -Infinity;
@@ -73,15 +80,21 @@ export class Twin extends Emitter<void> {
 
   /**
    * Returns the answer that the server is expected to give. Granted, where the twin does not know: before the first
-   * response, `trustMs` after the last request, and for a cost that does not fit the limits it knows.
+   * response, `trustMs` after the last request, and for a cost that does not fit the limits it knows. Refused during a
+   * pause.
    */
-  peek(cost: Cost = 1): Decision {
+  peek(cost: Cost<string> = 1): Decision {
     const sentAt = this.clock.now();
+    const remaining = this.remaining();
+    const retryAt = this.#pausedUntil;
+    if (retryAt > sentAt) return { allowed: false, retryAt, retryAfterMs: retryAt - sentAt, remaining };
     return (
-      (sentAt - this.#sentAt < this.#trustMs && this.#decide({ cost, sentAt }, false)) || {
+      (sentAt - this.#sentAt < this.#trustMs && this.#decide({ cost, sentAt }, "peek")) || {
         allowed: true,
         tokens: 0,
         readyAt: sentAt,
+        remaining,
+        retryAfterMs: 0,
       }
     );
   }
@@ -91,28 +104,91 @@ export class Twin extends Emitter<void> {
     return this.#budget?.remaining(this.clock.now()) ?? 0;
   }
 
+  /** When there is one more, as far as the twin knows, or when it will ask the server again in any case. */
+  nextTokenAt(): number {
+    return Math.min(this.#budget?.nextTokenAt(this.clock.now()) ?? Infinity, this.#asksAgainAt());
+  }
+
   /** When the budget is full, as far as the twin knows. */
   fullAt(): number {
     return this.#budget?.fullAt(this.clock.now()) ?? Infinity;
   }
 
   /**
-   * Asks the server for `cost` tokens. If the server is expected to refuse, returns that answer without asking. With an
-   * idempotency key it always asks, because the server may have granted the same request before.
+   * Asks the server for `cost` tokens. If the server is expected to refuse, returns that answer without asking. It always
+   * asks with an idempotency key, because the server may have granted the same request before, and for a cost larger
+   * than a capacity, which is a mistake (400) and no refusal.
    */
-  async consume(cost: Cost = 1, options?: CallOptions): Promise<Granted | Degraded | Refused | Problem | Predicted> {
+  async consume(
+    cost: Cost<string> = 1,
+    options?: CallOptions,
+  ): Promise<Granted | Degraded | Refused | Problem | Predicted> {
     const decision = this.peek(cost);
-    if (!decision.allowed && !options?.idempotencyKey) {
-      return { ...decision, status: 429, retry_after_ms: decision.retryAt - this.clock.now(), predicted: true };
+    if (!decision.allowed && !options?.idempotencyKey && !this.#exceedsCapacity(cost)) {
+      return { ...decision, status: 429, retry_after_ms: decision.retryAfterMs, predicted: true };
     }
     return this.#send(cost, () => this.#client.consume({ ...this.#request, cost }, options));
   }
 
-  async #send<Answer extends Report>(cost: Cost, send: () => Promise<Answer>): Promise<Answer> {
+  /**
+   * Waits until the server is expected to grant `cost` tokens, asks it, and waits again if it refuses. First come, first
+   * asked. Rejects with the signal's reason or with a {@link TollgateError}: `wait_too_long`, `not_granted`, or what the
+   * client throws.
+   */
+  async acquire({ cost = 1, signal, maxWaitMs = Infinity }: AcquireOptions<string> = {}): Promise<Granted | Degraded> {
+    const deadline = this.clock.now() + checkWhole("maxWaitMs", maxWaitMs, 0, Infinity);
+    signal?.throwIfAborted();
+    let isFirst = false;
+    const turn = this.#turn.then(() => {
+      isFirst = true;
+    });
+    let leave = () => {};
+    this.#turn = new Promise<void>((resolve) => {
+      leave = resolve;
+    });
+    try {
+      await this.#sleep(deadline + 1, signal, (wake) => void turn.then(wake) as undefined);
+      for (;;) {
+        signal?.throwIfAborted();
+        if (!isFirst) throw waitTooLong(deadline + 1);
+        const decision = this.peek(cost);
+        if (!decision.allowed && decision.retryAt < Infinity) {
+          if (decision.retryAt > deadline) throw waitTooLong(decision.retryAt);
+          await this.#sleep(Math.min(decision.retryAt, this.#asksAgainAt()), signal, (wake) => this.on(wake));
+          continue;
+        }
+        const answered = this.consume(cost, signal ? { signal } : {});
+        leave();
+        const answer = await answered;
+        if (answer.status === 200) return answer;
+        const { retry_after_ms = Infinity } = answer as Refused;
+        const retryAt = this.clock.now() + retry_after_ms;
+        if (retryAt === Infinity) throw new TollgateError("not_granted", `status ${answer.status}`, { cause: answer });
+        if (retryAt > deadline) throw waitTooLong(retryAt);
+        await this.#sleep(retryAt, signal);
+      }
+    } finally {
+      void turn.then(leave);
+    }
+  }
+
+  /** Admits nothing before `moment`, for example because a server said so. A later pause is never shortened. */
+  pause(moment: number): void {
+    this.#pausedUntil = Math.max(this.#pausedUntil, checkWhole("moment", moment, -LAST_MOMENT, LAST_MOMENT));
+    this.emit();
+  }
+
+  /** Ends a pause. */
+  resume(): void {
+    this.#pausedUntil = -Infinity;
+    this.emit();
+  }
+
+  async #send<Answer extends Report>(cost: Cost<string>, send: () => Promise<Answer>): Promise<Answer> {
     this.#sentAt = this.clock.now();
     const call = { cost, sentAt: this.#sentAt };
     this.#inFlight.add(call);
-    this.#decide(call, true);
+    this.#decide(call);
     this.emit();
     try {
       const answer = await send();
@@ -142,25 +218,58 @@ export class Twin extends Emitter<void> {
           if (isIncluded || other.sentAt < reportedAt) inFlight.delete(other);
           if (other === call) isIncluded = false;
         }
-        const limits = snapshot.map(({ period_ms, max_debt, at, ...limit }) => ({
+        this.#reported = snapshot.map(({ tokens, drops, at }) => ({ tokens, drops, at: at - this.#aheadMs }));
+        const limits = snapshot.map(({ tokens, drops, at, period_ms, max_debt, ...limit }) => ({
           ...limit,
           periodMs: period_ms,
           maxDebt: max_debt,
-          at: at - this.#aheadMs,
         }));
-        this.#reported = limits;
-        this.#budget = new Budget(receivedAt, limits);
+        const text = JSON.stringify(limits);
+        if (text !== this.#limits) this.#budget = new Budget<string>(receivedAt, limits);
+        this.#limits = text;
       }
     } else if (status === 200 || status >= 500) return; // perhaps taken: debited until the server reports its state
     inFlight.delete(call);
     this.#budget?.restore(this.#reported);
-    for (const other of inFlight) this.#decide(other, true);
+    for (const other of inFlight) this.#decide(other);
     this.emit();
   }
 
-  #decide({ cost, sentAt }: Call, apply: boolean): Decision | undefined {
+  /** When the twin will no longer trust itself; `Infinity` if it does not now. */
+  #asksAgainAt(): number {
+    const moment = this.#sentAt + this.#trustMs;
+    return moment > this.clock.now() ? moment : Infinity;
+  }
+
+  #exceedsCapacity(cost: Cost<string>): boolean {
+    return !!this.#budget?.limits.some(
+      ({ name, capacity }) => (typeof cost === "number" ? cost : cost[name!]!) > capacity!,
+    );
+  }
+
+  /** Waits until `moment`, until `listen` wakes it, or until an abort. */
+  #sleep(
+    moment: number,
+    signal: AbortSignal | null | undefined,
+    listen?: (wake: () => void) => (() => void) | undefined,
+  ): Promise<void> {
+    let end: () => void;
+    return new Promise<void>((resolve) => {
+      const wake = () => resolve();
+      const off = listen?.(wake);
+      const cancel = moment < Infinity ? this.clock.at(moment, wake) : undefined;
+      signal?.addEventListener("abort", wake);
+      end = () => {
+        off?.();
+        cancel?.();
+        signal?.removeEventListener("abort", wake);
+      };
+    }).finally(() => end());
+  }
+
+  #decide({ cost, sentAt }: Call, method: "decide" | "peek" = "decide"): Decision | undefined {
     try {
-      return this.#budget?.decide(sentAt, cost, "consume", 0, apply);
+      return this.#budget?.[method](sentAt, { cost });
     } catch {
       return undefined; // the cost is not one for these limits: the policy may have others by now
     }
@@ -169,7 +278,7 @@ export class Twin extends Emitter<void> {
 
 /** A request. */
 interface Call {
-  readonly cost: Cost;
+  readonly cost: Cost<string>;
   readonly sentAt: number;
 }
 
@@ -185,4 +294,5 @@ export interface Predicted extends Refusal {
   readonly status: 429;
   readonly retry_after_ms: number;
   readonly predicted: true;
+  readonly headers?: undefined;
 }

@@ -1,17 +1,21 @@
 // A use of every export.
 import {
   type AcquireOptions,
+  type Answer,
   type BatchDegraded,
   type BatchGranted,
   type BatchRefused,
   type Bucket,
   Budget,
+  type BudgetRequest,
   type CallOptions,
-  Client,
+  type Client,
   type ClientOptions,
   type Clock,
   type CoreSource,
   type Cost,
+  countdown,
+  type DecideOptions,
   type Decision,
   type Degraded,
   type Grant,
@@ -31,12 +35,13 @@ import {
   type Pausable,
   type Predicted,
   type Problem,
-  type Request as Question,
   type Refusal,
   type Refused,
+  type ReservationRequest,
   type Reserved,
   SharedLimiter,
   type Snapshot,
+  type Spent,
   type Standing,
   type Store,
   systemClock,
@@ -46,15 +51,17 @@ import {
   type TollgateErrorDetails,
   Twin,
   type TwinOptions,
+  type Undecided,
   type Verb,
   type Verdict,
   type Watchable,
   watch,
 } from "tollgate";
-import { type RateLimit, useRateLimit } from "tollgate/react";
+import { Client as ClientAlone } from "tollgate/client";
+import { useRateLimit } from "tollgate/react";
 import { Bucket as SlimBucket, init as slimInit } from "tollgate/slim";
 
-const limit: Limit = {
+const limit: Limit<"day"> = {
   kind: "fixed_window",
   name: "day",
   rate: 10,
@@ -65,15 +72,17 @@ const limit: Limit = {
   offsetMs: 3_600_000,
 };
 const verb: Verb = "reserve";
-const cost: Cost = { day: 2 };
+const cost: Cost<"day"> = { day: 2 };
 
 // One limit, with time as an argument. slim has the same types.
 const bucket: Bucket = new SlimBucket(0, limit);
-const allowed: boolean = bucket.consume(0) && bucket.consume(0, 2);
-const decision: Decision = bucket.decide(0, 1, verb, 1000, false);
+const allowed: boolean = bucket.tryConsume(0) && bucket.tryConsume(0, 2);
+const asking: DecideOptions = { cost: 1, verb, maxWaitMs: 1000 };
+const decision: Decision = Math.random() < 0.5 ? bucket.peek(0, asking) : bucket.decide(0, asking);
+const both: number[] = [decision.remaining, decision.retryAfterMs];
 if (decision.allowed) {
   const grant: Grant = decision;
-  const numbers: number[] = [grant.tokens, grant.readyAt];
+  const numbers: [number, number, 0] = [grant.tokens, grant.readyAt, grant.retryAfterMs];
   void numbers;
 } else {
   const refusal: Refusal = decision;
@@ -86,7 +95,11 @@ const left: number = bucket.remaining(0) - bucket.owed(0) + bucket.fullAt(0);
 
 // Several limits.
 const budget = new Budget(0, [limit, { name: "burst", rate: 1, periodMs: 1 }] as const);
-const both: Decision = budget.decide(0, { day: 1, burst: 2 }, "borrow");
+const taken: boolean = budget.tryConsume(0, { burst: 2, day: 1 });
+const borrowed: Decision = budget.decide(0, { cost: { day: 1, burst: 2 }, verb: "borrow" });
+const free: Budget = new Budget(0, { rate: 1, periodMs: 1 });
+const unknown: Budget<string> = new Budget(0, JSON.parse("[]") as Limit[]);
+void [free.decide(0, { cost: 1 }), unknown.peek(0, { cost: { any: 1 } })];
 budget.restore(budget.save(0));
 
 // A clock and a queue.
@@ -99,10 +112,12 @@ const options: LimiterOptions = {
   maxQueue: 10,
   overflow: "drop_oldest",
 };
-const limiter = new Limiter([limit], options);
-const asked: AcquireOptions = { cost, signal: AbortSignal.timeout(1000), maxWaitMs: 1000, priority: 1 };
-const admitted: Promise<Decision> = limiter.acquire(asked);
-const off: () => void = limiter.on((event: LimiterEvent) => {
+const limiter: Limiter<"day"> = new Limiter([limit], options);
+const asked: AcquireOptions<"day"> = { cost, signal: AbortSignal.timeout(1000), maxWaitMs: 1000, priority: 1 };
+const admitted: Promise<Grant> = limiter.acquire(asked);
+void [limiter.decide({ cost: { day: 1 }, maxWaitMs: 0 }), limiter.reserve({ cost, maxWaitMs: 10 }), limiter.peek(cost)];
+limiter.charge({ day: 1 });
+const off: () => void = limiter.on((event: LimiterEvent<"day">) => {
   switch (event.type) {
     case "allow":
       return void event.decision.allowed;
@@ -128,13 +143,15 @@ const unwrapped: () => Promise<number> = limiter.throttle(async () => 1);
 // All tabs.
 const shared = new SharedLimiter("search", limit, options);
 const ready: Promise<void> = shared.ready;
-const consumed: Promise<Decision> = shared.consume(2);
+const consumed: Promise<boolean> = shared.tryConsume({ day: 2 });
+const decided: Promise<Decision> = shared.decide({ cost: 2, verb: "borrow" });
+const reserved: Promise<Decision> = shared.reserve({ cost });
 
 // A fetch.
-const pausable: Pausable = Math.random() < 0.5 ? limiter : shared;
-const fetching: LimitFetchOptions = {
+const pausable: Pausable<"day"> = Math.random() < 0.5 ? limiter : shared;
+const fetching: LimitFetchOptions<"day"> = {
   fetch,
-  cost: ({ method, url }) => (method === "POST" ? 2 : url.length),
+  cost: ({ method, url }) => (method === "POST" ? { day: 2 } : url.length),
   retries: 1,
   jitterMs: 0,
   priority: 2,
@@ -143,8 +160,15 @@ const limited: typeof fetch = limitFetch(pausable, fetching);
 
 // A server, and its twin.
 const where: ClientOptions = { url: "https://tollgate.example.com", token: async () => "token", fetcher: { fetch } };
-const client = new Client(where);
-const question: Question = { policy: "api", key: "alice", cost: 2, mode: "up_to", max_wait_ms: 10, snapshot: true };
+const client: Client = new ClientAlone({ ...where, timeoutMs: 1000 });
+const question: BudgetRequest = {
+  policy: "api",
+  key: "alice",
+  cost: 2,
+  mode: "up_to",
+  max_wait_ms: 10,
+  snapshot: true,
+};
 const call: CallOptions = { idempotencyKey: "1", signal: new AbortController().signal };
 async function ask(): Promise<string | number> {
   const answer: Granted | Degraded | Refused | Problem = await client.consume(question, call);
@@ -159,10 +183,24 @@ async function ask(): Promise<string | number> {
   if (inspected.status !== 200) return inspected.cause ?? inspected.detail;
   const numbers: LimitNumbers | undefined = inspected.limits[0];
   const stands: LimitSnapshot | undefined = inspected.snapshot?.[0];
-  const reserved: Reserved = { ...question, reservation: "r" };
+  const closing: ReservationRequest = { ...question, reservation: "r" };
   const batch: BatchGranted | BatchDegraded | BatchRefused | Problem = await client.batch({ requests: [question] });
-  const ended: Granted | Problem = await client.settle(reserved);
+  const ended: Granted | Problem = await client.settle(closing);
+  const undecided: Undecided | undefined = (batch as BatchRefused).results.find((result) => "undecided" in result);
+  if (undecided) return undecided.undecided;
   return batch.status === 200 ? batch.results.length : `${numbers?.period_ms} ${stands?.drops} ${ended.status}`;
+}
+async function reserve(): Promise<string | null> {
+  const answer: Reserved | Refused | Problem = await client.consume({ ...question, mode: "reserve" });
+  if (answer.status === 200) return answer.reservation.concat(answer.expires_at.toFixed());
+  const whole: Answer = answer;
+  const spent: Spent<string> | Refused | Problem = await client.spend(question, async (report) => {
+    report({ requests: 1 });
+    return "text";
+  });
+  if (spent.status !== 200) return spent.detail;
+  if (spent.settled instanceof TollgateError) return spent.settled.code;
+  return spent.result.concat(spent.settled.status.toFixed(), whole.headers.get("retry-after") ?? "");
 }
 const following: TwinOptions = { policy: "api", key: "alice", trustMs: 1000, clock };
 const twin = new Twin(client, following);
@@ -174,12 +212,13 @@ async function predicted(): Promise<boolean> {
 // User interfaces.
 const watchables: Watchable[] = [limiter, shared, twin];
 const store: Store = watch(watchables[0]!, 2);
+const named: Watchable<"day"> = shared;
+void [watch(named, cost), watch(limiter, { day: 1 }), watch(twin, { requests: 1 })];
 const standing: Standing = store.get();
+const seconds: Store<number> = countdown(watchables[0]!, 2);
 function Button(): boolean {
-  const hooked: RateLimit<Decision> = useRateLimit(limiter, { cost });
-  const later: RateLimit<Promise<Decision>> = useRateLimit(shared);
-  void later.consume().then((decision) => decision.allowed);
-  return hooked.ok && hooked.consume().allowed;
+  const hooked: Standing = useRateLimit(limiter, { cost });
+  return hooked.ok && useRateLimit(shared).ok && useRateLimit(twin, { cost: { requests: 1 } }).ok;
 }
 
 // The core and errors.
@@ -198,14 +237,20 @@ export {
   allowed,
   ask,
   Button,
+  borrowed,
   both,
   consumed,
+  decided,
   left,
   limited,
   off,
   predicted,
   ready,
+  reserve,
+  reserved,
+  seconds,
   standing,
+  taken,
   throttled,
   unwrapped,
 };

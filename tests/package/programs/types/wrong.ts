@@ -32,18 +32,22 @@ new Bucket(0, { rate: 1, period: "1s" });
 new Bucket(0, { ...limit, kind: "leaky_bucket" });
 const bucket = new Bucket(0, limit);
 // @ts-expect-error: time is an argument
-bucket.consume();
+bucket.tryConsume();
 // @ts-expect-error: time is a number
-bucket.consume(new Date());
+bucket.tryConsume(new Date());
 // @ts-expect-error: a bucket has a single cost
-bucket.consume(0, { day: 1 });
+bucket.tryConsume(0, { day: 1 });
+// @ts-expect-error: the options are an object
+bucket.decide(0, 5);
+// @ts-expect-error: only `tryConsume` takes: a decision would be true in a condition
+bucket.consume(0);
 // @ts-expect-error: verbs are spelled as in JavaScript
 const verb: Verb = "consume_up_to";
 const decision: Decision = bucket.peek(0);
 // @ts-expect-error: `allowed` has to be checked first
 decision.retryAt;
 // @ts-expect-error: a decision is an object, and so always truthy
-if (decision === true) bucket.consume(0);
+if (decision === true) bucket.tryConsume(0);
 if (decision.allowed) {
   // @ts-expect-error: a grant has no retryAt
   decision.retryAt;
@@ -60,7 +64,30 @@ bucket.restore({ tokens: 1, at: 0 });
 new Budget(0, { api: limit });
 const limiter = new Limiter(limit);
 // @ts-expect-error: a limiter has its own clock
-limiter.consume(0, 1);
+limiter.tryConsume(0, 1);
+// @ts-expect-error: only `tryConsume` takes: a decision would be true in a condition
+if (limiter.consume()) bucket.tryConsume(0);
+// @ts-expect-error: a limit without a name has a single cost
+limiter.tryConsume({ requests: 1 });
+// @ts-expect-error: the options are an object
+limiter.reserve(1, 1000);
+const named = new Limiter([
+  { ...limit, name: "requests" },
+  { ...limit, name: "tokens" },
+]);
+named.tryConsume({ requests: 1, tokens: 1 });
+// @ts-expect-error: the limit is named `requests`
+named.tryConsume({ request: 1, tokens: 1 });
+// @ts-expect-error: a cost names every limit
+named.decide({ cost: { requests: 1 } });
+// @ts-expect-error: so does the cost of a wait
+named.acquire({ cost: { request: 1, tokens: 1 } });
+// @ts-expect-error: and that of a fetch
+limitFetch(named, { cost: { request: 1, tokens: 1 } });
+// @ts-expect-error: and what is watched
+watch(named, { request: 1, tokens: 1 });
+// @ts-expect-error: and a budget
+new Budget(0, { ...limit, name: "requests" }).tryConsume(0, { request: 1 });
 // @ts-expect-error: a queue overflows in one of two ways
 new Limiter(limit, { overflow: "drop" });
 // @ts-expect-error: the wait is in milliseconds, and its name says so
@@ -72,18 +99,24 @@ limiter.throttle(() => "text")().length;
 // @ts-expect-error: a shared limiter has a name
 new SharedLimiter(limit);
 // @ts-expect-error: a shared limiter returns promises
-new SharedLimiter("name", limit).consume().allowed;
+if (new SharedLimiter("name", limit).tryConsume()) bucket.tryConsume(0);
+// @ts-expect-error: its cost names the limits, too
+new SharedLimiter("name", { ...limit, name: "requests" }).tryConsume({ request: 1 });
 // @ts-expect-error: a bucket has no queue
 limitFetch(bucket);
 // @ts-expect-error: a bucket cannot be watched
 watch(bucket);
 export function Button() {
   // @ts-expect-error: the hook takes a limiter, not a limit
-  return useRateLimit(limit);
+  useRateLimit(limit);
+  // @ts-expect-error: the cost names the limits
+  return useRateLimit(named, { cost: { request: 1, tokens: 1 } });
 }
 
 // @ts-expect-error: a client needs a token
 new Client({ url: "https://tollgate.example.com" });
+// @ts-expect-error: one that may be unset is none
+new Client({ url: "https://tollgate.example.com", token: undefined as string | undefined });
 const client = new Client({ url: "https://tollgate.example.com", token: "token" });
 // @ts-expect-error: a budget belongs to a key
 client.consume({ policy: "api" });
