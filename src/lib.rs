@@ -25,6 +25,7 @@
 //! | module | what it is | feature |
 //! |---|---|---|
 //! | [`limit`] | the arithmetic | none |
+//! | [`keyed`] | a limiter for many keys, shared by threads, of bounded memory | `std` |
 //! | [`unix_ms`] | `SystemTime` to the moments of [`limit`] | `std` |
 //! | `policy` | named sets of limits, as people write them and as they are stored | `api` |
 //! | `protocol` | what a frontend and an object say to each other | `api` |
@@ -51,6 +52,8 @@ pub mod edge;
 pub mod js;
 #[cfg(feature = "api")]
 mod json;
+#[cfg(feature = "std")]
+pub mod keyed;
 #[cfg(feature = "api")]
 pub mod ledger;
 pub mod limit;
