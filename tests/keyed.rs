@@ -60,25 +60,25 @@ proptest! {
                 prop_assert_eq!(peeked.is_allow(), answer.decision.is_allow());
             }
             if let Some(parts) = answer.parts {
-                    prop_assert_eq!(answer.decision, decision);
-                    for (part, expected) in parts.iter().zip(&expected) {
-                        prop_assert_eq!(part.decision, expected.decision);
-                        let left = |part: &Part<'_>| part.limit.remaining(&part.state, now);
-                        prop_assert_eq!(left(part), left(expected));
-                    }
-                    model.insert(key, after);
-                    let until = kept_until.entry(key).or_insert(after_until);
-                    *until = after_until.max(*until);
+                prop_assert_eq!(answer.decision, decision);
+                for (part, expected) in parts.iter().zip(&expected) {
+                    prop_assert_eq!(part.decision, expected.decision);
+                    let left = |part: &Part<'_>| part.limit.remaining(&part.state, now);
+                    prop_assert_eq!(left(part), left(expected));
+                }
+                model.insert(key, after);
+                let until = kept_until.entry(key).or_insert(after_until);
+                *until = after_until.max(*until);
             } else {
-                    let kept: Vec<_> = kept_until.values().copied().filter(|&at| at > now).collect();
-                    prop_assert!(!is_needed && after_until > now && kept.len() >= max_keys);
-                    let first = if has_given_back { kept.into_iter().max() } else { kept.into_iter().min() };
-                    let first = first.unwrap_or(i64::MAX);
-                    let may_be = match answer.decision {
-                        Decision::Wait { retry_at } => now < retry_at && retry_at <= first,
-                        decision => decision == Decision::Never { max: 0 } && first == i64::MAX,
-                    };
-                    prop_assert!(may_be, "{:?}, first {first}", answer.decision);
+                let kept: Vec<_> = kept_until.values().copied().filter(|&at| at > now).collect();
+                prop_assert!(!is_needed && after_until > now && kept.len() >= max_keys);
+                let first = if has_given_back { kept.into_iter().max() } else { kept.into_iter().min() };
+                let first = first.unwrap_or(i64::MAX);
+                let may_be = match answer.decision {
+                    Decision::Wait { retry_at } => now < retry_at && retry_at <= first,
+                    decision => decision == Decision::Never { max: 0 } && first == i64::MAX,
+                };
+                prop_assert!(may_be, "{:?}, first {first}", answer.decision);
             }
         }
     }

@@ -41,16 +41,16 @@ use shard::{Shard, due_at};
 /// use tollgate::keyed::KeyedLimiter;
 /// use tollgate::limit::{Config, Decision, Limit};
 ///
-/// // 2 per second for each key, and at most 100 000 keys.
-/// let limiter = KeyedLimiter::<String>::new([Limit::new(&Config::token_bucket(2, 1_000))?], 100_000);
+/// // 2 per second for each key. A server would allow for 100 000 keys or more, not 2.
+/// let limiter = KeyedLimiter::<String>::new([Limit::new(&Config::token_bucket(2, 1_000))?], 2);
 /// let now = 1_800_000_000_000;
 /// assert!(limiter.try_consume("alice", now, 2));
 /// assert_eq!(limiter.decide("alice", now, 1), Decision::Wait { retry_at: now + 500 });
 /// assert!(limiter.try_consume("bob", now, 1));
+/// // Both are needed until their buckets are full: bob's after half a second.
+/// assert_eq!(limiter.decide("carol", now, 1), Decision::Wait { retry_at: now + 500 });
+/// assert!(limiter.try_consume("carol", now + 500, 1));
 /// assert_eq!(limiter.len(), 2);
-/// // Both are full again after a second, and forgotten as others ask.
-/// assert!(limiter.try_consume("carol", now + 1_000, 1));
-/// assert!(limiter.len() < 3);
 /// # Ok::<(), tollgate::limit::ConfigError>(())
 /// ```
 pub struct KeyedLimiter<K, const N: usize = 1, S = RandomState> {
