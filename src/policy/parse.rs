@@ -203,7 +203,7 @@ mod tests {
             "POLICIES.\"b c\": a name must be 1 to 64 ASCII letters, digits, '_', '-' or '.'",
             "POLICIES.d.kind: must be \"token_bucket\" or \"fixed_window\"",
             "POLICIES.d.period: must be whole milliseconds, not \"1us\"",
-            "POLICIES.e: must be a table of fields such as rate and period",
+            "POLICIES.e: must be a table of fields such as rate and period, not 7",
             "POLICIES.f.period: must be a length of time such as \"90s\" or \"1h 30m\", not \"soon\": expected number at 0",
             "POLICIES.g.period: a period of 0 ms is too short: at least 1 ms",
             "POLICIES.h.capacity: a capacity of 9007199254740991 is too large to stay exact at this rate and period: at \
@@ -222,7 +222,7 @@ mod tests {
             "POLICIES.m.limits[2].rate: is missing",
             "POLICIES.m.limits[2].period: is missing",
             "POLICIES.m.limits[3]: a limit before it is named a too",
-            "POLICIES.m.limits[4]: must be a table of fields such as name, rate and period",
+            "POLICIES.m.limits[4]: must be a table of fields such as name, rate and period, not 5",
         ];
         assert_eq!(errors(json), expected);
     }
@@ -230,7 +230,7 @@ mod tests {
     #[test]
     fn rejects_what_is_not_a_table_of_policies() {
         assert_eq!(errors("{}"), ["POLICIES: defines no policy"]);
-        assert_eq!(errors("[]"), ["POLICIES: must be a table of policies by name"]);
+        assert_eq!(errors("[]"), ["POLICIES: must be a table of policies by name, not a list"]);
         let twice = r#"{"a":{"rate":1,"period":"1s"},"a":{"rate":2,"period":"1s"}}"#;
         assert_eq!(errors(twice), ["POLICIES: gives a twice"]);
         assert_eq!(errors(r#"{"a":{"rate":1,"period":"1s","rate":2}}"#), ["POLICIES.a: gives rate twice"]);

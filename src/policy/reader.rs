@@ -157,7 +157,7 @@ impl Reader<'_> {
 pub(super) fn table<'a>(place: &str, value: Json<'a>, what: &str, errors: &mut Vec<PolicyError>) -> Option<Fields<'a>> {
     let problem = match value.fields() {
         Ok(fields) => return Some(fields),
-        Err(NoFields::NotAnObject) => format!("must be a table of {what}"),
+        Err(NoFields::NotAnObject) => format!("must be a table of {what}, not {}", shown_value(value)),
         Err(NoFields::NotText) => "has a name that is not text".to_owned(),
         Err(NoFields::Twice(name)) => format!("gives {} twice", shown_name(&name)),
     };

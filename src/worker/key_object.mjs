@@ -22,7 +22,10 @@ export class KeyObject extends DurableObject {
     return this.#rust().decide(policies, request, definitions);
   }
 
-  /** Never throws: the runtime would retry for some minutes, and then give up for good. */
+  /**
+   * Does not throw when cleaning fails: the runtime would retry for some minutes, and then give up for good. It throws if
+   * storage fails, which that is for.
+   */
   alarm() {
     this.#host.alarmed();
     try {

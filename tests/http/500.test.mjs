@@ -46,7 +46,7 @@ const rows = {
       "settings: POLICIES.d.rate: is missing",
       'settings: POLICIES.d.period: must be whole milliseconds, not "1us"',
       'settings: POLICIES.d.initial: must be a whole number from 0 to 9007199254740991, not "2"',
-      "settings: POLICIES.e: must be a table of fields such as rate and period",
+      "settings: POLICIES.e: must be a table of fields such as rate and period, not 7",
       "settings: POLICIES.f.period: is missing",
       "settings: POLICIES.g.period: a period of 0 ms is too short: at least 1 ms",
       "settings: POLICIES.h.capacity: a capacity of 9007199254740991 is too large to stay exact at this rate and period: " +
@@ -55,7 +55,7 @@ const rows = {
       "settings: POLICIES.j.offset: an offset of 1000 ms is not within one period: at most 999 ms",
       "settings: POLICIES.k.initial: 2 initial tokens are more than the capacity: at most 1",
       "settings: POLICIES.l.rate: must be a whole number from 0 to 9007199254740991, not 9007199254740992",
-      "settings: POLICIES.m: must be a table of fields such as rate and period",
+      "settings: POLICIES.m: must be a table of fields such as rate and period, not null",
       "settings: POLICIES.o.max_debt: a max_debt of 9007199254740991 is too large to stay exact with this capacity: " +
         "at most 182437477",
       "settings: POLICIES.p.write_ahead: must be a whole number from 0 to 9007199254740991, not -1",
@@ -72,21 +72,24 @@ const rows = {
       "settings: POLICIES.r.limits[2].rate: is missing",
       "settings: POLICIES.r.limits[2].period: is missing",
       "settings: POLICIES.r.limits[3]: a limit before it is named a too",
-      "settings: POLICIES.r.limits[4]: must be a table of fields such as name, rate and period",
+      "settings: POLICIES.r.limits[4]: must be a table of fields such as name, rate and period, not 5",
       "settings: POLICIES.s.limits: must be a list of 1 to 8 limits",
-      "settings: POLICIES.__proto__x: must be a table of fields such as rate and period",
+      "settings: POLICIES.__proto__x: must be a table of fields such as rate and period, not a list",
       `settings: POLICIES."${"n".repeat(65)}": ${NAME_RULE}`,
     ],
   },
   "no policy": { settings: { policies: {} }, log: ["settings: POLICIES: defines no policy"] },
-  "no policies": { settings: { policies: null }, log: ["settings: POLICIES: must be a table of policies by name: "] },
+  "no policies": {
+    settings: { policies: null },
+    log: ["settings: POLICIES: must be a table of policies by name, not null"],
+  },
   "a list of policies": {
     settings: { policies: [] },
-    log: ["settings: POLICIES: must be a table of policies by name: "],
+    log: ["settings: POLICIES: must be a table of policies by name, not a list"],
   },
   "policies as text": {
     settings: { policies: "{}" },
-    log: ["settings: POLICIES: must be a table of policies by name: "],
+    log: ['settings: POLICIES: must be a table of policies by name, not "{}"'],
   },
   "no secrets": {
     settings: { policies, token: null, keySecret: null },
@@ -144,7 +147,7 @@ const rows = {
     },
     log: [
       "settings: POLICIES.p.rate: is missing",
-      "settings: POLICIES.valueOf: must be a table of fields such as rate and period",
+      "settings: POLICIES.valueOf: must be a table of fields such as rate and period, not 7",
     ],
   },
   "names that would break the lines of the log": {

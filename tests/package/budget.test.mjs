@@ -43,6 +43,11 @@ test("all limits grant or nothing is taken, and the answer has the longest wait"
   assert.equal(budget.fullAt(70_000), 70_000);
 });
 
+test("has every method of a bucket", () => {
+  for (const name of Object.getOwnPropertyNames(Bucket.prototype))
+    assert.equal(typeof Budget.prototype[name], "function", name);
+});
+
 test("is full when all limits are, and never if one never is", () => {
   const budget = new Budget(0, [
     { rate: 1, periodMs: 1000 },
@@ -348,6 +353,7 @@ law(
         buckets.map((bucket) => bucket.save(now)),
         row,
       );
+      assert.equal(budget.owed(now), Math.max(...buckets.map((bucket) => bucket.owed(now))), row);
       if (verb === "consume" && expected.retryAt < Infinity) {
         const ask = (moment) => budget.peek(moment, { cost, verb, maxWaitMs }).allowed;
         assert.deepEqual([ask(expected.retryAt - 1), ask(expected.retryAt)], [false, true], row);

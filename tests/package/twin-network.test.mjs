@@ -89,7 +89,7 @@ test("a lost request stays debited until the next response, since it may have be
       const answer = each.until(subject.consume(cost));
       if (fate === "doubled")
         assert.equal((await answer).status, 429, "the second was refused, and the answer to the first was lost");
-      else await assert.rejects(answer, TypeError);
+      else await assert.rejects(answer, { code: "network_failed" });
       assert.equal(subject.remaining(), 0);
       assert.equal((await subject.consume(cost)).predicted, true);
       each.travel = travel;

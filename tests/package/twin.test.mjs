@@ -147,10 +147,12 @@ test("watch wakes exactly at readyAt, and with every response that changes somet
   const now = (ms) => began + ms;
   assert.deepEqual(seen, [
     [0, { ok: false, remaining: 1, readyAt: now(2_000) }],
+    [1_000, { ok: false, remaining: 2, readyAt: now(2_000) }], // a token comes
     [1_050, { ok: false, remaining: 1, readyAt: now(3_000) }], // debited
     [1_100, { ok: false, remaining: 0, readyAt: now(4_000) }], // and what the other client took
-    [4_000, { ok: true, remaining: 3, readyAt: 0 }],
-    [11_000, { ok: true, remaining: 10, readyAt: 0 }],
+    [2_000, { ok: false, remaining: 1, readyAt: now(4_000) }],
+    [3_000, { ok: false, remaining: 2, readyAt: now(4_000) }],
+    ...[3, 4, 5, 6, 7, 8, 9, 10].map((remaining) => [1_000 * (remaining + 1), { ok: true, remaining, readyAt: 0 }]),
   ]);
   assert.equal(asked(wire), 3);
 });

@@ -1,4 +1,4 @@
-// Makes its first bucket during a request, and answers with the error if that fails.
+// Makes its first bucket during a request, and answers with the cause of the error if that fails.
 import { Bucket } from "tollgate";
 
 export default {
@@ -6,7 +6,7 @@ export default {
     try {
       return Response.json(new Bucket(0, { rate: 3, periodMs: 1000 }).remaining(0));
     } catch (error) {
-      return Response.json(String(error));
+      return Response.json(String(error.cause));
     }
   },
 };

@@ -69,16 +69,22 @@ export class Budget<Name extends string = never> {
         .reduce(combine);
     if (apply && costs.length === 1) return ask("decide");
     const decision = ask("peek");
-    if (!apply) return decision;
-    if (decision.allowed) return ask("decide");
-    // A refusal changes nothing, except that a bucket whose clock stepped back too far continues from the new time.
-    for (const bucket of this.#buckets) bucket.tryConsume(now, 0);
+    if (apply) {
+      if (decision.allowed) return ask("decide");
+      // A refusal changes nothing, except that a bucket whose clock stepped back too far continues from the new time.
+      for (const bucket of this.#buckets) bucket.tryConsume(now, 0);
+    }
     return decision;
   }
 
   /** How many whole tokens every limit has. */
   remaining(now: number): number {
     return Math.min(...this.#buckets.map((bucket) => bucket.remaining(now)));
+  }
+
+  /** How many tokens are owed to the limit that is deepest in debt, rounded up; 0 if none is. */
+  owed(now: number): number {
+    return Math.max(...this.#buckets.map((bucket) => bucket.owed(now)));
   }
 
   /** The next moment at which every limit has one more; `Infinity` if none comes. */

@@ -54,7 +54,7 @@ export function load(): void {
   try {
     core = instanceOf(wasm).exports as unknown as Core;
   } catch (cause) {
-    throw new TollgateError("wasm_failed", "script-src needs 'wasm-unsafe-eval'", {
+    throw new TollgateError("wasm_failed", `${cause}: allow 'wasm-unsafe-eval'`, {
       cause,
     });
   }

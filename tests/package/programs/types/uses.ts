@@ -60,6 +60,7 @@ import {
 import { Client as ClientAlone } from "tollgate/client";
 import { useRateLimit } from "tollgate/react";
 import { Bucket as SlimBucket, init as slimInit } from "tollgate/slim";
+import { FakeClock } from "tollgate/testing";
 
 const limit: Limit<"day"> = {
   kind: "fixed_window",
@@ -108,7 +109,7 @@ const clock: Clock = makeClock(
   () => performance.now(),
 );
 const options: LimiterOptions = {
-  clock: Math.random() < 0.5 ? clock : systemClock,
+  clock: Math.random() < 0.5 ? clock : Math.random() < 0.5 ? systemClock : new FakeClock(0),
   maxQueue: 10,
   overflow: "drop_oldest",
 };
@@ -204,6 +205,10 @@ async function reserve(): Promise<string | null> {
 }
 const following: TwinOptions = { policy: "api", key: "alice", trustMs: 1000, clock };
 const twin = new Twin(client, following);
+const granted: Promise<Granted | Degraded> = twin.acquire({ cost: { requests: 1 }, maxWaitMs: 1000 });
+const fetchByTwin: typeof fetch = limitFetch(twin, { cost: { requests: 1 } });
+twin.pause(0);
+twin.resume();
 async function predicted(): Promise<boolean> {
   const answer: Granted | Degraded | Refused | Problem | Predicted = await twin.consume();
   return answer.status === 429 && "predicted" in answer && answer.predicted;
@@ -241,6 +246,8 @@ export {
   both,
   consumed,
   decided,
+  fetchByTwin,
+  granted,
   left,
   limited,
   off,
