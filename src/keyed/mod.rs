@@ -247,7 +247,7 @@ impl<K: Hash + Eq, const N: usize, S: BuildHasher + Clone> KeyedLimiter<K, N, S>
 
     /// The map uses the lowest and the highest bits.
     fn index(&self, hash: u64) -> usize {
-        usize::from(hash.to_le_bytes()[5]) % self.shards.len()
+        usize::from(hash.to_le_bytes()[5]) & (self.shards.len() - 1)
     }
 
     fn lock(&self, index: usize) -> MutexGuard<'_, Shard<K, N, S>> {
