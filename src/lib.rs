@@ -25,6 +25,7 @@
 //! | module | what it is | feature |
 //! |---|---|---|
 //! | [`limit`] | the arithmetic | none |
+//! | [`keyed`] | a limiter for many keys, shared by threads, of bounded memory | `std` |
 //! | [`unix_ms`] | `SystemTime` to the moments of [`limit`] | `std` |
 //! | `policy` | named sets of limits, as people write them and as they are stored | `api` |
 //! | `protocol` | what a frontend and an object say to each other | `api` |
@@ -32,6 +33,7 @@
 //! | `ledger` | what an object knows of its key, and when it is written | `api` |
 //! | `edge` | which objects an isolate calls, and when it times out | `api` |
 //! | `api` | HTTP's requests, answers and problems, without a runtime | `api` |
+//! | `tower` | a layer for servers such as axum's, on `keyed` | `tower` |
 //! | `worker` | the Cloudflare Worker and its Durable Object | `worker` |
 //! | `js` | the class for JavaScript | `js` |
 #![cfg_attr(not(feature = "std"), no_std)]
@@ -51,6 +53,8 @@ pub mod edge;
 pub mod js;
 #[cfg(feature = "api")]
 mod json;
+#[cfg(feature = "std")]
+pub mod keyed;
 #[cfg(feature = "api")]
 pub mod ledger;
 pub mod limit;
@@ -60,6 +64,8 @@ pub mod policy;
 pub mod protocol;
 #[cfg(feature = "std")]
 mod system_time;
+#[cfg(feature = "tower")]
+pub mod tower;
 #[cfg(feature = "worker")]
 pub mod worker;
 
@@ -69,7 +75,7 @@ pub use system_time::unix_ms;
 #[cfg(all(test, target_family = "wasm"))]
 wasm_bindgen_test::wasm_bindgen_test_configure!(run_in_browser);
 
-/// The README's Rust is compiled and run with the other examples.
-#[cfg(doctest)]
+/// The README's Rust is compiled and run with the other examples; it has a server with the `tower` layer.
+#[cfg(all(doctest, feature = "tower"))]
 #[doc = include_str!("../README.md")]
 mod readme {}

@@ -35,6 +35,19 @@ impl ResolvedRequest {
         let reply = respond(refused, &verdict);
         Ok(reply.with("ratelimit-policy", policy_field(item.policy.limits())).with("ratelimit", current))
     }
+
+    /// The rate-limit fields of a granted request, for a response that is someone else's.
+    ///
+    /// # Errors
+    /// If the decision is not about this request.
+    #[cfg(feature = "tower")]
+    pub(crate) fn fields(&self, decided: &Decided) -> Result<[(&'static str, String); 2], Problem> {
+        let [item] = self.items.as_slice() else {
+            return Err(Problem::Unavailable { cause: Cause::Failed });
+        };
+        let current = limit_field(&item.answers(&decided.limits)?, decided.now, None);
+        Ok([("ratelimit-policy", policy_field(item.policy.limits())), ("ratelimit", current)])
+    }
 }
 
 pub(super) fn decided(reply: &ObjectReply) -> Result<&Decided, Problem> {

@@ -57,6 +57,17 @@ impl ResolvedRequest {
         Ok(Self { endpoint, action, items: items.collect::<Result<_, _>>()? })
     }
 
+    /// A request for one token of each limit of `policy`.
+    ///
+    /// # Errors
+    /// [`Problem::CostTooLarge`] if that can never be granted.
+    #[cfg(feature = "tower")]
+    pub(crate) fn consume_one(policy: &Arc<Policy>) -> Result<Self, Problem> {
+        let costs = Cost::DEFAULT.of(policy, Verb::Consume)?;
+        let item = ResolvedItem { policy: Arc::clone(policy), costs, wants_snapshot: false };
+        Ok(Self { endpoint: Endpoint::Consume, action: Action::Take(Verb::Consume), items: vec![item] })
+    }
+
     /// What is to be done.
     #[must_use]
     pub const fn action(&self) -> Action {

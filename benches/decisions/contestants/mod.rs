@@ -141,6 +141,7 @@ pub(crate) fn all(keys: u32) -> Vec<Entry> {
             Entry::of::<tollgate::Keyed>(OURS),
             Entry::of::<tollgate::KeyedTry>("tollgate, try_consume"),
             Entry::of::<tollgate::LockedKeyed>("tollgate in a Mutex"),
+            Entry::of::<tollgate::Shared>("tollgate KeyedLimiter"),
             Entry::of::<governor::KeyedDashMap>("governor, DashMap"),
             Entry::of::<governor::KeyedHashMap>("governor, HashMap"),
             Entry::of::<governor::KeyedInCells>("governor in Cells"),

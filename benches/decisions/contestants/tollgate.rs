@@ -3,9 +3,10 @@
 
 use std::sync::{Mutex, PoisonError};
 
+use tollgate::keyed::KeyedLimiter;
 use tollgate::limit::{Config, Decision, Limit, State};
 
-use super::map::{Map, filled, with};
+use super::map::{Hash, Map, filled, with};
 use super::{Contestant, Quota, START_MS};
 
 fn limit(quota: &Quota) -> Limit {
@@ -175,5 +176,31 @@ impl Contestant for LockedKeyed {
         let mut states = self.states.lock().unwrap_or_else(PoisonError::into_inner);
         let limit = &self.limit;
         with(&mut states, key, || limit.new_state(now, key), |state| decide(limit, state, now))
+    }
+}
+
+/// The limiter for many keys: sharded, of bounded memory, it forgets keys that are full again.
+pub(super) struct Shared(KeyedLimiter<u64, 1, Hash>);
+
+impl Contestant for Shared {
+    type Moment = i64;
+    type Later = i64;
+    type Bucket = State;
+
+    fn new(quota: &Quota, _: u32) -> Self {
+        Self(KeyedLimiter::with_hasher([limit(quota)], 2_000_000, Hash::default()))
+    }
+
+    fn moment(ms: u64) -> i64 {
+        unix_ms(ms)
+    }
+
+    #[inline]
+    fn decide(&mut self, key: u64, now: i64) -> Result<(), i64> {
+        match self.0.decide(&key, now, 1) {
+            Decision::Allow { .. } => Ok(()),
+            Decision::Wait { retry_at } => Err(retry_at),
+            Decision::Never { .. } => Err(i64::MAX),
+        }
     }
 }

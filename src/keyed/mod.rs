@@ -1,0 +1,283 @@
+//! A limiter for many keys in one process: one policy, a state for each key, bounded memory.
+//!
+//! A map of states alone grows with every key that was ever seen. But a bucket that is full again equals one that never
+//! was, and the moment of that is known: [`Limit::expires_at`]. So each key waits in a queue under that moment, and is
+//! forgotten once it has come. A decision does not touch the queue; it only makes the key's moment there too early.
+//! When that comes, the key is queued again under the true one. So each decision pays for at most one move in the queue,
+//! `O(log n)`, and no decision makes more than a fixed number of them. Only when the clock has stepped back by more than a
+//! minute is a shard's queue made anew, in one pass.
+//!
+//! # When all keys are in use
+//! At most `max_keys` keys have an entry. When all of them are still needed, a new key is **refused**, with the moment at
+//! which the first of the others may be forgotten. To evict one of them instead would fill its bucket early and break its
+//! promise. So an attacker with many keys cannot get a token more out of any key, nor any memory beyond the bound, nor
+//! delay a key that has an entry. He can keep *new* keys out, as long as he spends a token of each of `max_keys` keys
+//! in the time in which a token comes back. Make that expensive: let a key be something that costs (an account, an IPv6
+//! /64 instead of an address), and `max_keys` as large as memory allows.
+//!
+//! Limits whose buckets never expire ([`Limit::expires_at`]), at rate 0 or with `initial` below the capacity, keep
+//! their keys for ever.
+#![forbid(unsafe_code)]
+
+mod shard;
+
+use core::borrow::Borrow;
+use core::fmt;
+use core::hash::{BuildHasher, Hash};
+use core::sync::atomic::{AtomicUsize, Ordering};
+use std::collections::hash_map::RandomState;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use crate::limit::{Decision, Limit, Part, State, Verb, decide_all};
+use shard::{Shard, due_at};
+
+/// A limiter for many keys. It is shared by reference: all methods take `&self`, and threads that ask for different keys
+/// seldom wait for each other.
+///
+/// Moments are Unix milliseconds. Threads read their clocks before they get here, so a moment may be a little behind
+/// one that was seen already; then the later one counts.
+///
+/// ```
+/// use tollgate::keyed::KeyedLimiter;
+/// use tollgate::limit::{Config, Decision, Limit};
+///
+/// // 2 per second for each key. A server would allow for 100 000 keys or more, not 2.
+/// let limiter = KeyedLimiter::<String>::new([Limit::new(&Config::token_bucket(2, 1_000))?], 2);
+/// let now = 1_800_000_000_000;
+/// assert!(limiter.try_consume("alice", now, 2));
+/// assert_eq!(limiter.decide("alice", now, 1), Decision::Wait { retry_at: now + 500 });
+/// assert!(limiter.try_consume("bob", now, 1));
+/// // Both are needed until their buckets are full: bob's after half a second.
+/// assert_eq!(limiter.decide("carol", now, 1), Decision::Wait { retry_at: now + 500 });
+/// assert!(limiter.try_consume("carol", now + 500, 1));
+/// assert_eq!(limiter.len(), 2);
+/// # Ok::<(), tollgate::limit::ConfigError>(())
+/// ```
+pub struct KeyedLimiter<K, const N: usize = 1, S = RandomState> {
+    limits: [Limit; N],
+    max_keys: usize,
+    /// How many keys have an entry: at most `max_keys`.
+    len: AtomicUsize,
+    hasher: S,
+    /// A power of two of them.
+    shards: Box<[Locked<K, N, S>]>,
+}
+
+type Locked<K, const N: usize, S> = Padded<Mutex<Shard<K, N, S>>>;
+
+/// The answer of all limits.
+#[derive(Clone, Debug)]
+pub struct Answer<'a, const N: usize> {
+    /// The answer of all together.
+    pub decision: Decision,
+    /// The moment of the decision: the one that was given, or a later one that was seen before.
+    pub now: i64,
+    /// Each limit with its own answer and the state that this leaves. `None` if the key is new and all entries are in use.
+    pub parts: Option<[Part<'a>; N]>,
+}
+
+impl<K: Hash + Eq, const N: usize> KeyedLimiter<K, N> {
+    /// A limiter of `limits`, all of which must grant, for at most `max_keys` keys at once. With 0 it grants nothing.
+    #[must_use]
+    pub fn new(limits: [Limit; N], max_keys: usize) -> Self {
+        Self::with_hasher(limits, max_keys, RandomState::new())
+    }
+}
+
+impl<K: Hash + Eq, const N: usize, S: BuildHasher + Clone> KeyedLimiter<K, N, S> {
+    /// The same with another hash function. Use this where it matters that the standard one takes longer than the
+    /// decision, and callers do not choose their keys.
+    #[must_use]
+    pub fn with_hasher(limits: [Limit; N], max_keys: usize, hasher: S) -> Self {
+        let shards = max_keys.div_ceil(KEYS_PER_SHARD).next_power_of_two().min(MAX_SHARDS);
+        let shards = (0..shards).map(|_| Padded(Mutex::new(Shard::new(hasher.clone())))).collect();
+        Self { limits, max_keys, len: AtomicUsize::new(0), hasher, shards }
+    }
+
+    /// Takes `cost` tokens of each limit and reports true, or takes none.
+    pub fn try_consume<Q>(&self, key: &Q, now: i64, cost: u64) -> bool
+    where
+        Q: Hash + Eq + ToOwned<Owned = K> + ?Sized,
+        K: Borrow<Q>,
+    {
+        self.decide(key, now, cost).is_allow()
+    }
+
+    /// Takes `cost` tokens of each limit now, or refuses. Use [`KeyedLimiter::ask`] for other verbs, a cost for each
+    /// limit, or the tokens that are left.
+    pub fn decide<Q>(&self, key: &Q, now: i64, cost: u64) -> Decision
+    where
+        Q: Hash + Eq + ToOwned<Owned = K> + ?Sized,
+        K: Borrow<Q>,
+    {
+        // One limit has a faster way than several.
+        let decided = self.with(key, now, true, |states, now| match (&self.limits[..], &mut states[..]) {
+            ([limit], [state]) => limit.consume(state, now, cost),
+            _ => self.decide_parts(states, now, [cost; N], Verb::Consume).0,
+        });
+        decided.unwrap_or_else(|full| full.decision)
+    }
+
+    /// Does what `verb` says with the cost of each limit, and tells everything about it. When all entries are in use,
+    /// no verb that would change the bucket of a new key is granted.
+    pub fn ask<Q>(&self, key: &Q, now: i64, costs: [u64; N], verb: Verb) -> Answer<'_, N>
+    where
+        Q: Hash + Eq + ToOwned<Owned = K> + ?Sized,
+        K: Borrow<Q>,
+    {
+        let asked = self.with(key, now, true, |states, now| {
+            let (decision, parts) = self.decide_parts(states, now, costs, verb);
+            Answer { decision, now, parts: Some(parts) }
+        });
+        asked.unwrap_or_else(|Full { decision, now }| Answer { decision, now, parts: None })
+    }
+
+    /// The answer that [`KeyedLimiter::decide`] would give, with nothing taken and no key remembered.
+    pub fn peek<Q>(&self, key: &Q, now: i64, cost: u64) -> Decision
+    where
+        Q: Hash + Eq + ToOwned<Owned = K> + ?Sized,
+        K: Borrow<Q>,
+    {
+        let decide = |states: &mut _, now| self.decide_parts(states, now, [cost; N], Verb::Consume).0;
+        let peeked = self.with(key, now, false, decide);
+        peeked.unwrap_or_else(|full| full.decision)
+    }
+
+    /// The limits.
+    #[must_use]
+    pub const fn limits(&self) -> &[Limit; N] {
+        &self.limits
+    }
+
+    /// How many keys have an entry, at most `max_keys`. Some of them may be full again and not forgotten yet.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.len.load(Ordering::Relaxed)
+    }
+
+    /// Whether no key has an entry.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    fn decide_parts(
+        &self,
+        states: &mut [State; N],
+        now: i64,
+        costs: [u64; N],
+        verb: Verb,
+    ) -> (Decision, [Part<'_>; N]) {
+        let mut parts = core::array::from_fn(|i| Part::new(&self.limits[i], states[i], costs[i]));
+        let decision = decide_all(&mut parts, now, verb);
+        *states = parts.map(|part| part.state);
+        (decision, parts)
+    }
+
+    /// Calls `f` with the states of `key` and, only if `apply`, remembers what it leaves, unless a new key would have the
+    /// same.
+    fn with<Q, A, F>(&self, key: &Q, now: i64, apply: bool, f: F) -> Result<A, Full>
+    where
+        F: Fn(&mut [State; N], i64) -> A,
+        Q: Hash + Eq + ToOwned<Owned = K> + ?Sized,
+        K: Borrow<Q>,
+    {
+        let hash = self.hasher.hash_one(key);
+        let index = self.index(hash);
+        let mut has_made_room = false;
+        loop {
+            let mut shard = self.lock(index);
+            let now = shard.advance(now, &self.limits);
+            self.forget(&mut shard, now, STEPS);
+            if let Some(states) = shard.states.get_mut(key) {
+                return Ok(if apply { f(states, now) } else { f(&mut states.clone(), now) });
+            }
+            let mut states = core::array::from_fn(|i| self.limits[i].new_state(now, hash));
+            let answer = f(&mut states, now);
+            let due = due_at(&self.limits, &states, now);
+            if due <= now || !apply && self.len() < self.max_keys {
+                return Ok(answer);
+            }
+            if apply && self.take_entry() {
+                shard.insert(key.to_owned(), key.to_owned(), states, due);
+                return Ok(answer);
+            }
+            drop(shard); // no thread holds two
+            let room_at = self.make_room(index, now);
+            if room_at > now || has_made_room {
+                // An entry that is free by now may go to another thread first.
+                let retry_at = room_at.max(now.saturating_add(1));
+                let decision =
+                    if room_at == i64::MAX { Decision::Never { max: 0 } } else { Decision::Wait { retry_at } };
+                return Err(Full { decision, now });
+            }
+            has_made_room = true;
+        }
+    }
+
+    /// Forgets keys that are full again, in the first shard from `first` that has any. Returns `now` if one had, and
+    /// otherwise the moment at which one may have.
+    fn make_room(&self, first: usize, now: i64) -> i64 {
+        let mut room_at = i64::MAX;
+        for step in 0..self.shards.len() {
+            let mut shard = self.lock((first + step) % self.shards.len());
+            let now_here = shard.advance(now, &self.limits);
+            if self.forget(&mut shard, now_here, STEPS_FOR_ROOM) > 0 {
+                return now;
+            }
+            // Behind a moment that has come, but was too early, there may be one that is true.
+            let next = shard.next_due(&self.limits, now_here);
+            room_at = room_at.min(next.max(now.saturating_add(1)));
+        }
+        room_at
+    }
+
+    fn forget(&self, shard: &mut Shard<K, N, S>, now: i64, steps: usize) -> usize {
+        let forgotten = shard.forget(&self.limits, now, steps);
+        if forgotten > 0 {
+            self.len.fetch_sub(forgotten, Ordering::Relaxed);
+        }
+        forgotten
+    }
+
+    fn take_entry(&self) -> bool {
+        let more = |len| (len < self.max_keys).then_some(len + 1);
+        self.len.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_ok()
+    }
+
+    /// The map uses the lowest and the highest bits.
+    fn index(&self, hash: u64) -> usize {
+        usize::from(hash.to_le_bytes()[5]) & (self.shards.len() - 1)
+    }
+
+    fn lock(&self, index: usize) -> MutexGuard<'_, Shard<K, N, S>> {
+        // A panic in a key's `Eq` or `Hash` leaves nothing half done.
+        self.shards[index].0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<K, const N: usize, S> fmt::Debug for KeyedLimiter<K, N, S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { limits, max_keys, len, .. } = self;
+        let mut debug = f.debug_struct("KeyedLimiter");
+        debug.field("limits", limits).field("max_keys", max_keys).field("len", len).finish_non_exhaustive()
+    }
+}
+
+/// All entries are in use by others.
+struct Full {
+    decision: Decision,
+    now: i64,
+}
+
+/// Alone on its cache lines, of which processors fetch two at once.
+#[repr(align(128))]
+struct Padded<T>(T);
+
+/// Threads on 64 shards seldom meet; more would only make a full table slower, where a new key asks all of them.
+const MAX_SHARDS: usize = 64;
+const KEYS_PER_SHARD: usize = 64;
+
+/// More than the one key that a decision may add, so that the forgetting keeps up.
+const STEPS: usize = 2;
+const STEPS_FOR_ROOM: usize = 16;

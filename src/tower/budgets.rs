@@ -1,0 +1,98 @@
+//! The keyed limiter of a policy, and its answers in HTTP's words.
+
+use core::fmt;
+use core::hash::Hash;
+use std::sync::Arc;
+
+use crate::api::{Problem, Reply, ResolvedRequest};
+use crate::keyed::{Answer, KeyedLimiter};
+use crate::limit::{Decision, Limit, Part, Verb};
+use crate::policy::{NamedLimit, Policy};
+use crate::protocol::{Decided, LimitAnswer, ObjectReply};
+
+pub(super) struct Budgets<K> {
+    /// The same for every key: one token of each limit.
+    request: ResolvedRequest,
+    limiter: Box<dyn Consume<K>>,
+}
+
+impl<K: Hash + Eq + Clone + Send + 'static> Budgets<K> {
+    pub(super) fn new(policy: &Arc<Policy>, max_keys: usize) -> Result<Self, Problem> {
+        let limits: Vec<Limit> = policy.limits().iter().map(NamedLimit::limit).copied().collect();
+        // The states of a key are an array, so that they need no memory of their own.
+        let limiter = match limits.len() {
+            1 => boxed::<K, 1>(&limits, max_keys),
+            2 => boxed::<K, 2>(&limits, max_keys),
+            3 => boxed::<K, 3>(&limits, max_keys),
+            4 => boxed::<K, 4>(&limits, max_keys),
+            5 => boxed::<K, 5>(&limits, max_keys),
+            6 => boxed::<K, 6>(&limits, max_keys),
+            7 => boxed::<K, 7>(&limits, max_keys),
+            _ => boxed::<K, 8>(&limits, max_keys), // policy::MAX_LIMITS
+        };
+        let limiter = limiter.ok_or(Problem::Misconfigured)?;
+        Ok(Self { request: ResolvedRequest::consume_one(policy)?, limiter })
+    }
+}
+
+impl<K> Budgets<K> {
+    /// The fields for the response to a granted request, or the response to one that is refused.
+    pub(super) fn consume(&self, key: &K, now: i64) -> Result<[(&'static str, String); 2], Reply> {
+        let (now, limits) = self.limiter.consume(key, now).map_err(no_room)?;
+        let is_granted = limits.iter().all(|limit| limit.decision.is_allow());
+        let decided = Decided { now, is_replayed: false, open_reservations: 0, reservation: None, limits };
+        let answer = if is_granted {
+            self.request.fields(&decided).map(Ok)
+        } else {
+            self.request.reply(&ObjectReply::Decided(decided)).map(Err)
+        };
+        answer.unwrap_or_else(|problem| Err(problem.reply()))
+    }
+}
+
+impl<K> fmt::Debug for Budgets<K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Budgets").finish_non_exhaustive()
+    }
+}
+
+trait Consume<K>: Send + Sync {
+    /// The moment of the decision and each limit's answer; or, if there is no room for a new key, how long to wait.
+    fn consume(&self, key: &K, now: i64) -> Result<(i64, Vec<LimitAnswer>), Option<u64>>;
+}
+
+impl<K: Hash + Eq + Clone + Send, const N: usize> Consume<K> for KeyedLimiter<K, N> {
+    fn consume(&self, key: &K, now: i64) -> Result<(i64, Vec<LimitAnswer>), Option<u64>> {
+        let Answer { decision, now, parts } = self.ask(key, now, [1; N], Verb::Consume);
+        match (parts, decision) {
+            (Some(parts), _) => Ok((now, parts.iter().map(|part| answer(part, now)).collect())),
+            (None, Decision::Wait { retry_at }) => Err(Some(retry_at.abs_diff(now))),
+            (None, _) => Err(None),
+        }
+    }
+}
+
+fn boxed<K: Hash + Eq + Clone + Send + 'static, const N: usize>(
+    limits: &[Limit],
+    max_keys: usize,
+) -> Option<Box<dyn Consume<K>>> {
+    let limits: [Limit; N] = limits.try_into().ok()?;
+    Some(Box::new(KeyedLimiter::new(limits, max_keys)))
+}
+
+fn answer(&Part { limit, state, decision, .. }: &Part<'_>, now: i64) -> LimitAnswer {
+    let (remaining, owed) = (limit.remaining(&state, now), limit.owed(&state, now));
+    LimitAnswer { decision, remaining, owed, reset_at: limit.full_at(&state, now), snapshot: limit.snapshot(&state) }
+}
+
+/// Not a 429: the caller has not used up anything.
+fn no_room(retry_after_ms: Option<u64>) -> Reply {
+    let mut headers = vec![
+        ("content-type", "application/problem+json".to_owned()),
+        ("cache-control", "no-store".to_owned()), // or others would get it too
+    ];
+    headers.extend(retry_after_ms.map(|ms| ("retry-after", ms.div_ceil(1_000).max(1).to_string())));
+    Reply { status: 503, headers, body: NO_ROOM.to_owned() }
+}
+
+const NO_ROOM: &str = r#"{"type":"https://iana.org/assignments/http-problem-types#temporary-reduced-capacity","title":"Unavailable","status":503,"detail":"this is not a rate-limit refusal: too many callers are active to serve a new one"}"#;

@@ -1,0 +1,160 @@
+//! A `tower` layer: a server in plain Rust limits its callers, and answers as the service does.
+//!
+//! The buckets are in this process's memory, in a [`KeyedLimiter`]; several processes do not share them.
+#![forbid(unsafe_code)]
+
+mod budgets;
+
+use core::future::Future;
+use core::hash::Hash;
+use core::pin::Pin;
+use core::task::{Context, Poll};
+use std::sync::Arc;
+
+use http::{HeaderName, HeaderValue, Request, Response};
+use tower_layer::Layer;
+use tower_service::Service;
+
+use crate::api::{Problem, Reply};
+#[cfg(doc)]
+use crate::keyed::KeyedLimiter;
+use crate::policy::Policy;
+use budgets::Budgets;
+
+/// Limits each key's requests by a policy. Each request costs one token of each limit.
+///
+/// * Granted: the request goes on, and the response gets `RateLimit-Policy` and `RateLimit`.
+/// * Refused: 429 with the same fields, `Retry-After` and `application/problem+json`, without asking the inner service.
+/// * A new key while all entries are in use (see [`crate::keyed`]): 503 with `Retry-After`, since the caller has not
+///   used up anything.
+///
+/// `key` says whose budget a request uses, and `clock` gives Unix milliseconds. A key must be something that a caller
+/// cannot choose freely: an authenticated user, or the address of the peer; a header only if a proxy of yours sets it.
+///
+/// ```
+/// use std::time::SystemTime;
+///
+/// use tollgate::policy::Policies;
+/// use tollgate::tower::RateLimitLayer;
+/// use tollgate::unix_ms;
+///
+/// let policies = Policies::parse(r#"{"api":{"rate":100,"period":"1m"}}"#).unwrap();
+/// let user = |request: &http::Request<axum::body::Body>| request.extensions().get::<u64>().copied();
+/// let layer = RateLimitLayer::new(policies.get("api").unwrap(), 100_000, user, || unix_ms(SystemTime::now()));
+/// let app: axum::Router = axum::Router::new().layer(layer.unwrap());
+/// ```
+#[derive(Debug)]
+pub struct RateLimitLayer<K, F, C> {
+    budgets: Arc<Budgets<K>>,
+    key: F,
+    clock: C,
+}
+
+impl<K: Hash + Eq + Clone + Send + 'static, F, C> RateLimitLayer<K, F, C> {
+    /// A layer that limits by `policy`, for at most `max_keys` keys at once.
+    ///
+    /// # Errors
+    /// [`Problem::CostTooLarge`] if no limit of the policy can grant even one token.
+    pub fn new(policy: &Arc<Policy>, max_keys: usize, key: F, clock: C) -> Result<Self, Problem> {
+        Ok(Self { budgets: Arc::new(Budgets::new(policy, max_keys)?), key, clock })
+    }
+}
+
+impl<K, F: Clone, C: Clone> Clone for RateLimitLayer<K, F, C> {
+    fn clone(&self) -> Self {
+        Self { budgets: Arc::clone(&self.budgets), key: self.key.clone(), clock: self.clock.clone() }
+    }
+}
+
+impl<S, K, F: Clone, C: Clone> Layer<S> for RateLimitLayer<K, F, C> {
+    type Service = RateLimit<S, K, F, C>;
+
+    fn layer(&self, inner: S) -> Self::Service {
+        RateLimit { inner, layer: self.clone() }
+    }
+}
+
+/// A service behind a [`RateLimitLayer`].
+#[derive(Debug)]
+pub struct RateLimit<S, K, F, C> {
+    inner: S,
+    layer: RateLimitLayer<K, F, C>,
+}
+
+impl<S: Clone, K, F: Clone, C: Clone> Clone for RateLimit<S, K, F, C> {
+    fn clone(&self) -> Self {
+        Self { inner: self.inner.clone(), layer: self.layer.clone() }
+    }
+}
+
+impl<S, K, F, C, B, R> Service<Request<B>> for RateLimit<S, K, F, C>
+where
+    S: Service<Request<B>, Response = Response<R>>,
+    K: Hash + Eq + Clone + Send + 'static,
+    F: Fn(&Request<B>) -> K,
+    C: Fn() -> i64,
+    R: From<String>,
+{
+    type Response = Response<R>;
+    type Error = S::Error;
+    type Future = ResponseFuture<S::Future, R>;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
+        self.inner.poll_ready(context)
+    }
+
+    fn call(&mut self, request: Request<B>) -> Self::Future {
+        let RateLimitLayer { budgets, key, clock } = &self.layer;
+        match budgets.consume(&key(&request), clock()) {
+            Ok(fields) => ResponseFuture::Granted { inner: Box::pin(self.inner.call(request)), fields },
+            Err(reply) => ResponseFuture::Refused(Some(Box::new(response(reply)))),
+        }
+    }
+}
+
+/// The response of a [`RateLimit`].
+#[expect(missing_docs, reason = "a future is awaited, not taken apart")]
+#[derive(Debug)]
+pub enum ResponseFuture<F, R> {
+    Granted { inner: Pin<Box<F>>, fields: [(&'static str, String); 2] },
+    Refused(Option<Box<Response<R>>>),
+}
+
+// Nothing in it is pinned in place: the inner future is on the heap.
+impl<F, R> Unpin for ResponseFuture<F, R> {}
+
+impl<F: Future<Output = Result<Response<R>, E>>, R, E> Future for ResponseFuture<F, R> {
+    type Output = Result<Response<R>, E>;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        match self.get_mut() {
+            Self::Granted { inner, fields } => inner.as_mut().poll(context).map_ok(|mut response| {
+                for (name, value) in fields {
+                    set(&mut response, name, value);
+                }
+                response
+            }),
+            Self::Refused(response) => response.take().map_or(Poll::Pending, |response| Poll::Ready(Ok(*response))),
+        }
+    }
+}
+
+fn response<R: From<String>>(Reply { status, headers, body }: Reply) -> Response<R> {
+    let mut response = Response::new(R::from(body));
+    if let Ok(status) = status.try_into() {
+        *response.status_mut() = status;
+    }
+    for (name, value) in &headers {
+        // Who may read a response of this server, its own CORS layer says.
+        if !name.starts_with("access-control-") {
+            set(&mut response, name, value);
+        }
+    }
+    response
+}
+
+fn set<R>(response: &mut Response<R>, name: &'static str, value: &str) {
+    if let Ok(value) = HeaderValue::from_str(value) {
+        response.headers_mut().insert(HeaderName::from_static(name), value);
+    }
+}

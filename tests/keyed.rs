@@ -1,0 +1,205 @@
+//! The keyed limiter beside the obvious version: a map of exact states that forgets nothing.
+
+mod anywhere;
+mod chance;
+
+use std::collections::BTreeMap;
+use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
+
+use anywhere::test;
+use proptest::prelude::*;
+use tollgate::keyed::KeyedLimiter;
+use tollgate::limit::{Config, Decision, Limit, Part, State, Verb, decide_all};
+
+type Hash = BuildHasherDefault<DefaultHasher>;
+
+const START: i64 = 1_800_000_000_000;
+
+#[derive(Clone, Copy, Debug)]
+struct Event {
+    /// Since the last one; a little back, too.
+    elapsed_ms: i64,
+    key: u8,
+    costs: [u64; 2],
+    verb: Verb,
+}
+
+proptest! {
+    #![proptest_config(chance::config(3_000))]
+
+    /// The same decisions and tokens left as without eviction. A new key is refused for want of room only while as many
+    /// others as may be kept are not full, and not beyond the moment at which the first of them is.
+    #[test]
+    fn forgetting_changes_no_answer_and_never_more_than_max_keys_are_kept(
+        limits in limits(),
+        max_keys in 0_usize..10,
+        events in prop::collection::vec(event(), 1..60),
+    ) {
+        let limiter = KeyedLimiter::<u8, 2, Hash>::with_hasher(limits, max_keys, Hash::default());
+        let mut model: BTreeMap<u8, [State; 2]> = BTreeMap::new();
+        // Tokens given back make a key expire earlier, but it may be kept until the moment from before.
+        let mut has_given_back = false;
+        let mut kept_until: BTreeMap<u8, i64> = BTreeMap::new();
+        let (mut clock, mut now) = (START, i64::MIN);
+        for Event { elapsed_ms, key, costs, verb } in events {
+            clock = (clock + elapsed_ms).max(now.saturating_sub(60_000));
+            now = now.max(clock);
+            has_given_back |= matches!(verb, Verb::Refund | Verb::Reset);
+            let new = || limits.map(|limit| limit.new_state(now, Hash::default().hash_one(key)));
+            let is_needed = model.get(&key).is_some_and(|states| needed_until(&limits, states, now) > now);
+            let before = model.get(&key).copied().unwrap_or_else(new);
+            let mut expected = [0, 1].map(|i| Part::new(&limits[i], before[i], costs[i]));
+            let decision = decide_all(&mut expected, now, verb);
+            let after = expected.map(|part| part.state);
+            let after_until = needed_until(&limits, &after, now);
+            let peeked = limiter.peek(&key, clock, costs[0]);
+            let answer = limiter.ask(&key, clock, costs, verb);
+            prop_assert_eq!(answer.now, now);
+            prop_assert!(limiter.len() <= max_keys);
+            if costs[0] == costs[1] && verb == Verb::Consume {
+                prop_assert_eq!(peeked.is_allow(), answer.decision.is_allow());
+            }
+            if let Some(parts) = answer.parts {
+                prop_assert_eq!(answer.decision, decision);
+                for (part, expected) in parts.iter().zip(&expected) {
+                    prop_assert_eq!(part.decision, expected.decision);
+                    let left = |part: &Part<'_>| part.limit.remaining(&part.state, now);
+                    prop_assert_eq!(left(part), left(expected));
+                }
+                model.insert(key, after);
+                let until = kept_until.entry(key).or_insert(after_until);
+                *until = after_until.max(*until);
+            } else {
+                let kept: Vec<_> = kept_until.values().copied().filter(|&at| at > now).collect();
+                prop_assert!(!is_needed && after_until > now && kept.len() >= max_keys);
+                let first = if has_given_back { kept.into_iter().max() } else { kept.into_iter().min() };
+                let first = first.unwrap_or(i64::MAX);
+                let may_be = match answer.decision {
+                    Decision::Wait { retry_at } => now < retry_at && retry_at <= first,
+                    decision => decision == Decision::Never { max: 0 } && first == i64::MAX,
+                };
+                prop_assert!(may_be, "{:?}, first {first}", answer.decision);
+            }
+        }
+    }
+}
+
+/// Beyond this moment the states answer everything as new ones would.
+fn needed_until(limits: &[Limit; 2], states: &[State; 2], now: i64) -> i64 {
+    let each = [0, 1].map(|i| limits[i].expires_at(&states[i], now).unwrap_or(i64::MAX));
+    each[0].max(each[1])
+}
+
+fn limits() -> impl Strategy<Value = [Limit; 2]> {
+    let limit = (0_u64..4, 1_u64..3_000, 0_u64..5, 0_u64..3, any::<bool>(), prop::option::weighted(0.2, 0_u64..3));
+    let limit = limit.prop_map(|(rate, period_ms, capacity, max_debt, is_window, initial)| {
+        let config =
+            if is_window { Config::fixed_window(rate, period_ms) } else { Config::token_bucket(rate, period_ms) };
+        let initial = initial.map(|tokens| tokens.min(capacity));
+        Limit::new(&Config { capacity, max_debt, initial, ..config }).expect("small numbers are exact")
+    });
+    [limit.clone(), limit]
+}
+
+fn event() -> impl Strategy<Value = Event> {
+    let verb = prop_oneof![
+        6 => Just(Verb::Consume),
+        1 => Just(Verb::Reserve { max_wait_ms: None }),
+        1 => Just(Verb::Borrow { max_wait_ms: Some(500) }),
+        1 => Just(Verb::Charge),
+        1 => Just(Verb::ConsumeUpTo),
+        1 => Just(Verb::Refund),
+        1 => Just(Verb::Reset),
+    ];
+    let elapsed_ms = prop_oneof![4 => 0_i64..5, 3 => 0_i64..2_000, 1 => -2_000_i64..0];
+    let costs = prop_oneof![(0_u64..4).prop_map(|cost| [cost; 2]), [0_u64..4, 0_u64..4]];
+    (elapsed_ms, 0_u8..10, costs, verb).prop_map(|(elapsed_ms, key, costs, verb)| Event {
+        elapsed_ms,
+        key,
+        costs,
+        verb,
+    })
+}
+
+fn per_second(rate: u64) -> [Limit; 1] {
+    [Limit::new(&Config::token_bucket(rate, 1_000)).expect("exact")]
+}
+
+#[test]
+fn a_thread_whose_clock_is_behind_finds_no_bucket_full_too_early() {
+    let limiter = KeyedLimiter::<u32>::new(per_second(5), 10);
+    assert!(limiter.try_consume(&1, START, 5));
+    assert!(limiter.try_consume(&2, START + 1_000, 1)); // forgets key 1
+    assert_eq!(limiter.len(), 1);
+    assert!(limiter.try_consume(&1, START + 999, 5));
+    assert_eq!(limiter.decide(&1, START + 999, 1), Decision::Wait { retry_at: START + 1_200 });
+}
+
+#[test]
+fn a_clock_that_was_set_back_by_a_year_keeps_no_key_for_that_long() {
+    let limiter = KeyedLimiter::<u32>::new(per_second(5), 10);
+    (0..10).for_each(|key| assert!(limiter.try_consume(&key, START, 5)));
+    let earlier = START - 365 * 86_400_000;
+    assert_eq!(limiter.decide(&10, earlier, 1), Decision::Wait { retry_at: earlier + 1_000 });
+    assert_eq!(limiter.decide(&0, earlier + 500, 3), Decision::Wait { retry_at: earlier + 1_100 });
+    // A bucket that waits for the old clock is noticed when its time has come, and has then to wait once more.
+    assert!(!limiter.try_consume(&10, earlier + 1_000, 1));
+    assert!(limiter.try_consume(&10, earlier + 2_000, 1));
+    assert!(limiter.len() < 10);
+}
+
+#[test]
+fn no_decision_forgets_many_keys_and_all_are_forgotten_in_the_end() {
+    let limiter = KeyedLimiter::<u32>::new(per_second(1), 100_000);
+    (0..10_000).for_each(|key| assert!(limiter.try_consume(&key, START, 1)));
+    for later in 0..20_000_u32 {
+        let before = limiter.len();
+        assert!(limiter.try_consume(&later, START + 5_000 + 1_000 * i64::from(later), 1));
+        assert!(before - limiter.len().min(before) <= 2);
+    }
+    assert!(limiter.len() <= 200, "{}", limiter.len());
+}
+
+/// With one key for each token of time: what an attacker can do, and what he cannot.
+#[test]
+fn a_full_table_refuses_new_keys_and_serves_the_others() {
+    let limiter = KeyedLimiter::<u32>::new(per_second(2), 1_000);
+    (0..1_000).for_each(|key| assert!(limiter.try_consume(&key, START, 1)));
+    assert_eq!(limiter.decide(&1_000, START, 1), Decision::Wait { retry_at: START + 500 });
+    assert_eq!(limiter.decide(&1_000, START, 3), Decision::Never { max: 2 }); // whether or not there is room
+    assert!((0..1_000).all(|key| limiter.try_consume(&key, START, 1)));
+    assert!((0..1_000).all(|key| !limiter.try_consume(&key, START, 1)));
+    assert!(!limiter.try_consume(&1_000, START + 999, 1));
+    assert!(limiter.try_consume(&1_000, START + 1_000, 1));
+}
+
+#[cfg(not(target_family = "wasm"))]
+#[test]
+fn threads_together_get_exactly_the_capacity_of_each_key_and_max_keys_of_them() {
+    let limiter = KeyedLimiter::<u32>::new(per_second(7), 500);
+    let granted: Vec<BTreeMap<u32, u32>> = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..4_u32)
+            .map(|thread| {
+                let limiter = &limiter;
+                scope.spawn(move || {
+                    let mut granted = BTreeMap::new();
+                    for i in 0..40_000_u32 {
+                        let key = i.wrapping_mul(2 * thread + 1) % 1_000;
+                        if limiter.try_consume(&key, START, 1) {
+                            *granted.entry(key).or_default() += 1;
+                        }
+                        assert!(limiter.len() <= 500);
+                    }
+                    granted
+                })
+            })
+            .collect();
+        threads.into_iter().map(|thread| thread.join().expect("no thread panics")).collect()
+    });
+    let mut total = BTreeMap::<u32, u32>::new();
+    for (key, count) in granted.into_iter().flatten() {
+        *total.entry(key).or_default() += count;
+    }
+    assert_eq!(total.len(), 500);
+    assert!(total.values().all(|&count| count == 7), "{total:?}");
+}

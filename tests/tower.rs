@@ -1,0 +1,128 @@
+//! The `tower` layer in a real axum server, over a real connection. Only the clock is the test's.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::thread;
+
+use axum::Router;
+use axum::extract::Request;
+use axum::routing::get;
+use serde_json::Value;
+use tollgate::api::Problem;
+use tollgate::policy::Policies;
+use tollgate::tower::RateLimitLayer;
+
+const START: i64 = 1_800_000_000_000;
+
+/// A server that limits each user by `policy`, and its clock.
+fn serve(policy: &str, max_keys: usize) -> (SocketAddr, Arc<AtomicI64>) {
+    let policies = Policies::parse(&format!(r#"{{"api":{policy}}}"#)).expect("a policy");
+    let clock = Arc::new(AtomicI64::new(START));
+    let now = Arc::clone(&clock);
+    let user = |request: &Request| request.headers().get("user").cloned();
+    let policy = policies.get("api").expect("it is there");
+    let layer = RateLimitLayer::new(policy, max_keys, user, move || now.load(Ordering::SeqCst));
+    let app = Router::new().route("/", get(async || "Hello")).layer(layer.expect("it can grant"));
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let address = listener.local_addr().expect("an address");
+    listener.set_nonblocking(true).expect("as tokio wants it");
+    thread::spawn(|| {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build().expect("a runtime");
+        runtime.block_on(async {
+            let listener = tokio::net::TcpListener::from_std(listener).expect("a listener");
+            axum::serve(listener, app).await
+        })
+    });
+    (address, clock)
+}
+
+struct Answer {
+    status: u16,
+    head: String,
+    body: String,
+}
+
+impl Answer {
+    fn header(&self, name: &str) -> Option<&str> {
+        self.head.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(": "))
+    }
+
+    fn fields(&self) -> [Option<&str>; 3] {
+        ["ratelimit-policy", "ratelimit", "retry-after"].map(|name| self.header(name))
+    }
+}
+
+fn request(address: SocketAddr, user: &str) -> Answer {
+    let mut stream = TcpStream::connect(address).expect("the server listens");
+    let request = format!("GET / HTTP/1.1\r\nhost: localhost\r\nuser: {user}\r\nconnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).expect("it reads");
+    let mut text = String::new();
+    stream.read_to_string(&mut text).expect("it answers");
+    let (head, body) = text.split_once("\r\n\r\n").expect("a head and a body");
+    let status = head.split(' ').nth(1).and_then(|status| status.parse().ok()).expect("a status");
+    Answer { status, head: head.to_owned(), body: body.to_owned() }
+}
+
+#[test]
+fn answers_as_the_service_does() {
+    let (address, clock) = serve(r#"{"rate":2,"period":"1m"}"#, 10);
+    let policy = Some(r#""api";q=2;w=60;tollgate-capacity=2"#);
+    for (user, later_ms, status, fields) in [
+        ("alice", 0, 200, [policy, Some(r#""api";r=1;t=30"#), None]),
+        ("alice", 0, 200, [policy, Some(r#""api";r=0;t=30"#), None]),
+        ("alice", 500, 429, [policy, Some(r#""api";r=0;t=30"#), Some("30")]),
+        ("bob", 500, 200, [policy, Some(r#""api";r=1;t=30"#), None]),
+        ("alice", 29_999, 429, [policy, Some(r#""api";r=0;t=1"#), Some("1")]),
+        ("alice", 30_000, 200, [policy, Some(r#""api";r=0;t=30"#), None]),
+    ] {
+        clock.store(START + later_ms, Ordering::SeqCst);
+        let answer = request(address, user);
+        assert_eq!((answer.status, answer.fields()), (status, fields), "{user} at {later_ms}: {}", answer.head);
+        if status == 200 {
+            assert_eq!(answer.body, "Hello");
+        } else {
+            assert_eq!(answer.header("content-type"), Some("application/problem+json"));
+            assert_eq!(answer.header("cache-control"), Some("no-store"));
+            assert_eq!(answer.header("access-control-allow-origin"), None);
+            let body: Value = serde_json::from_str(&answer.body).expect("JSON");
+            assert_eq!(body["type"], "https://iana.org/assignments/http-problem-types#quota-exceeded");
+            assert_eq!(body["violated-policies"], serde_json::json!(["api"]));
+            assert_eq!(body["retry_after_ms"], 30_000 - later_ms);
+        }
+    }
+}
+
+#[test]
+fn all_limits_of_a_policy_must_grant() {
+    let limits = r#"{"name":"fast","rate":1,"period":"1s"},{"name":"slow","rate":2,"period":"1h"}"#;
+    let (address, clock) = serve(&format!(r#"{{"limits":[{limits}]}}"#), 10);
+    assert_eq!(request(address, "alice").status, 200);
+    let refused = request(address, "alice");
+    assert_eq!(refused.header("ratelimit"), Some(r#""api/fast";r=0;t=1, "api/slow";r=1;t=1"#));
+    assert_eq!((refused.status, refused.header("retry-after")), (429, Some("1")));
+    clock.store(START + 1_000, Ordering::SeqCst);
+    assert_eq!(request(address, "alice").status, 200);
+}
+
+#[test]
+fn a_new_key_without_room_gets_503_and_no_invented_fields() {
+    let (address, clock) = serve(r#"{"rate":2,"period":"1m"}"#, 1);
+    assert_eq!(request(address, "alice").status, 200);
+    let answer = request(address, "bob");
+    assert_eq!((answer.status, answer.fields()), (503, [None, None, Some("30")]));
+    let body: Value = serde_json::from_str(&answer.body).expect("JSON");
+    assert_eq!(body["type"], "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity");
+    assert_eq!(body["status"], 503);
+    clock.store(START + 30_000, Ordering::SeqCst);
+    assert_eq!(request(address, "bob").status, 200);
+}
+
+#[test]
+fn a_policy_that_can_grant_nothing_is_an_error_at_once() {
+    let policies = Policies::parse(r#"{"api":{"rate":1,"period":"1s","capacity":0,"max_debt":1}}"#).expect("a policy");
+    let layer =
+        RateLimitLayer::<u8, _, _>::new(policies.get("api").expect("it is there"), 1, |_: &Request| 0, || START);
+    assert!(matches!(layer.err(), Some(Problem::CostTooLarge { max: 0, .. })));
+}
