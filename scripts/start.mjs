@@ -1,5 +1,5 @@
 // Runs `wrangler dev`, prints when it answers and how to try it, and shows the output that matters.
-import { spawn } from "node:child_process";
+import { execFileSync, spawn } from "node:child_process";
 import { randomBytes } from "node:crypto";
 import { appendFileSync, existsSync, readFileSync } from "node:fs";
 import { createServer } from "node:net";
@@ -12,6 +12,11 @@ const secrets = keepSecrets(".dev.vars", ["TOLLGATE_TOKEN", "TOLLGATE_KEY_SECRET
 if (!(await isFree(port))) {
   console.error(`Cannot listen on port ${port}: it is taken or not a port. Choose another: PORT=8788 npm start`);
   process.exit(1);
+}
+try {
+  execFileSync("scripts/build-worker", { stdio: "inherit" }); // Wrangler would do it without a word
+} catch {
+  process.exit(1); // it has said why
 }
 const wrangler = spawn(
   "wrangler",

@@ -1,6 +1,17 @@
 //! JSON that others write, read exactly. A number is read from its text, since an `f64` cannot hold every one, and no
 //! field may be given twice, since readers disagree about which of the two counts.
 #![forbid(unsafe_code)]
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::arithmetic_side_effects,
+        clippy::expect_used,
+        clippy::indexing_slicing,
+        clippy::panic,
+        clippy::unreachable,
+        clippy::unwrap_used
+    )
+)]
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -9,7 +20,7 @@ use std::fmt;
 use serde::de::{Deserialize, Deserializer, Error, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
-/// A value in valid JSON. Its parts are read when they are asked for. It shows as it was written, but for lists and
+/// A value in valid JSON. Its parts are read when they are asked for. It displays as written, except for arrays and
 /// objects, which may be long.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Json<'a>(&'a str);
@@ -18,15 +29,15 @@ pub(crate) struct Json<'a>(&'a str);
 #[derive(Debug)]
 pub(crate) struct Fields<'a>(Vec<(Cow<'a, str>, Json<'a>)>);
 
-/// Why a value has no fields.
+/// Why the fields of a value cannot be read.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum NoFields {
+pub(crate) enum FieldsError {
     /// It is something else.
     NotAnObject,
-    /// The name of a field has half of a surrogate pair in it, so it is no text.
-    NotText,
+    /// A field's name contains an unpaired surrogate.
+    InvalidName,
     /// A field of that name is given twice.
-    Twice(String),
+    Duplicate(String),
 }
 
 impl<'a> Json<'a> {
@@ -38,18 +49,18 @@ impl<'a> Json<'a> {
         serde_json::from_str(text)
     }
 
-    /// What was written.
-    pub(crate) const fn written(self) -> &'a str {
+    /// As it was written.
+    pub(crate) const fn raw(self) -> &'a str {
         self.0
     }
 
-    /// Text. `None` also for text with half of a surrogate pair, such as `"\ud800"`.
-    pub(crate) fn text(self) -> Option<Cow<'a, str>> {
-        serde_json::from_str(self.0).ok().map(|Text(text)| text)
+    /// A string. `None` also for one with an unpaired surrogate, such as `"\ud800"`.
+    pub(crate) fn string(self) -> Option<Cow<'a, str>> {
+        serde_json::from_str(self.0).ok().map(|Str(text)| text)
     }
 
-    /// A whole number from 0 to `u64::MAX`, however it is written: 1000, 1000.0 and 1e3 are the same.
-    pub(crate) fn whole(self) -> Option<u64> {
+    /// An integer from 0 to `u64::MAX`, however it is written: 1000, 1000.0 and 1e3 are the same.
+    pub(crate) fn integer(self) -> Option<u64> {
         let (mantissa, exponent) = self.0.split_once(['e', 'E']).unwrap_or((self.0, "0"));
         let (integer, fraction) = mantissa.split_once('.').unwrap_or((mantissa, ""));
         let digits = [integer.trim_start_matches('-'), fraction].concat();
@@ -66,7 +77,7 @@ impl<'a> Json<'a> {
     }
 
     /// True or false.
-    pub(crate) fn boolean(self) -> Option<bool> {
+    pub(crate) fn bool(self) -> Option<bool> {
         match self.0 {
             "true" => Some(true),
             "false" => Some(false),
@@ -74,23 +85,23 @@ impl<'a> Json<'a> {
         }
     }
 
-    /// The items of a list.
-    pub(crate) fn list(self) -> Option<Vec<Self>> {
+    /// The items of an array.
+    pub(crate) fn array(self) -> Option<Vec<Self>> {
         serde_json::from_str(self.0).ok()
     }
 
     /// The fields of an object.
     ///
     /// # Errors
-    /// [`NoFields`].
-    pub(crate) fn fields(self) -> Result<Fields<'a>, NoFields> {
+    /// [`FieldsError`].
+    pub(crate) fn fields(self) -> Result<Fields<'a>, FieldsError> {
         if !self.0.starts_with('{') {
-            return Err(NoFields::NotAnObject);
+            return Err(FieldsError::NotAnObject);
         }
-        let fields: Fields = serde_json::from_str(self.0).map_err(|_| NoFields::NotText)?;
+        let fields: Fields = serde_json::from_str(self.0).map_err(|_| FieldsError::InvalidName)?;
         let mut names = BTreeSet::new();
-        let twice = fields.names().find(|name| !names.insert(*name)).map(str::to_owned);
-        twice.map_or(Ok(fields), |name| Err(NoFields::Twice(name)))
+        let duplicate = fields.names().find(|name| !names.insert(*name)).map(str::to_owned);
+        duplicate.map_or(Ok(fields), |name| Err(FieldsError::Duplicate(name)))
     }
 }
 
@@ -114,7 +125,7 @@ impl<'a> Fields<'a> {
 impl fmt::Display for Json<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self.0.as_bytes().first() {
-            Some(b'[') => "a list",
+            Some(b'[') => "an array",
             Some(b'{') => "an object",
             _ => self.0,
         })
@@ -137,7 +148,7 @@ impl<'de> Deserialize<'de> for Fields<'de> {
             }
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
                 let mut fields = Vec::new();
-                while let Some((Text(name), value)) = map.next_entry()? {
+                while let Some((Str(name), value)) = map.next_entry()? {
                     fields.push((name, value));
                 }
                 Ok(Fields(fields))
@@ -148,21 +159,21 @@ impl<'de> Deserialize<'de> for Fields<'de> {
 }
 
 /// `Cow` alone would always copy. This copies only what has escapes.
-struct Text<'a>(Cow<'a, str>);
+struct Str<'a>(Cow<'a, str>);
 
-impl<'de> Deserialize<'de> for Text<'de> {
+impl<'de> Deserialize<'de> for Str<'de> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct Either;
         impl<'de> Visitor<'de> for Either {
-            type Value = Text<'de>;
+            type Value = Str<'de>;
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("text")
+                f.write_str("a string")
             }
             fn visit_borrowed_str<E: Error>(self, text: &'de str) -> Result<Self::Value, E> {
-                Ok(Text(Cow::Borrowed(text)))
+                Ok(Str(Cow::Borrowed(text)))
             }
             fn visit_str<E: Error>(self, text: &str) -> Result<Self::Value, E> {
-                Ok(Text(Cow::Owned(text.to_owned())))
+                Ok(Str(Cow::Owned(text.to_owned())))
             }
         }
         deserializer.deserialize_str(Either)
@@ -178,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn a_whole_number_is_exact_however_it_is_written() {
+    fn an_integer_is_exact_however_it_is_written() {
         for (written, expected) in [
             ("0", 0),
             ("-0", 0),
@@ -195,25 +206,25 @@ mod tests {
             ("18446744073709551615", u64::MAX),
             ("1844674407370955161.5e1", u64::MAX),
         ] {
-            assert_eq!(json(written).whole(), Some(expected), "{written}");
+            assert_eq!(json(written).integer(), Some(expected), "{written}");
         }
     }
 
     #[test]
-    fn nothing_else_is_a_whole_number() {
+    fn nothing_else_is_an_integer() {
         let numbers =
             "-1 1.5 1e-1 125e-1 1e20 18446744073709551616 1e999 1e99999999999999999999 1e-99999999999999999999";
         for written in numbers.split(' ').chain(["\"1\"", "\"\"", "null", "true", "false", "[1]", "[]", "{}", "[0]"]) {
-            assert_eq!(json(written).whole(), None, "{written}");
+            assert_eq!(json(written).integer(), None, "{written}");
         }
     }
 
     #[test]
-    fn text_is_borrowed_unless_it_has_escapes() {
-        assert!(matches!(json(r#""語""#).text(), Some(Cow::Borrowed("語"))));
-        assert_eq!(json(r#" "a\n\ud83d\ude00" "#).text().as_deref(), Some("a\n😀"));
+    fn a_string_is_borrowed_unless_it_has_escapes() {
+        assert!(matches!(json(r#""語""#).string(), Some(Cow::Borrowed("語"))));
+        assert_eq!(json(r#" "a\n\ud83d\ude00" "#).string().as_deref(), Some("a\n😀"));
         for other in [r#""\ud800""#, r#""\udc00x""#, "1", "null", "[\"a\"]", "{}"] {
-            assert_eq!(json(other).text(), None, "{other}");
+            assert_eq!(json(other).string(), None, "{other}");
         }
     }
 
@@ -221,13 +232,13 @@ mod tests {
     fn fields_are_in_the_order_written_and_none_is_given_twice() {
         let fields = json(r#"{"b": 1, "a": {"b": 2}, "\u0063": [ ]}"#).fields().unwrap();
         assert_eq!(fields.names().collect::<Vec<_>>(), ["b", "a", "c"]);
-        assert_eq!(fields.get("a").map(Json::written), Some(r#"{"b": 2}"#));
+        assert_eq!(fields.get("a").map(Json::raw), Some(r#"{"b": 2}"#));
         assert!(fields.get("d").is_none());
         for (written, why) in [
-            ("[]", NoFields::NotAnObject),
-            ("null", NoFields::NotAnObject),
-            (r#"{"\ud800":1}"#, NoFields::NotText),
-            (r#"{"a":1,"b":2,"\u0061":3}"#, NoFields::Twice("a".to_owned())),
+            ("[]", FieldsError::NotAnObject),
+            ("null", FieldsError::NotAnObject),
+            (r#"{"\ud800":1}"#, FieldsError::InvalidName),
+            (r#"{"a":1,"b":2,"\u0061":3}"#, FieldsError::Duplicate("a".to_owned())),
         ] {
             assert_eq!(json(written).fields().unwrap_err(), why, "{written}");
         }
@@ -236,7 +247,7 @@ mod tests {
     #[test]
     fn depth_takes_no_stack() {
         let deep = format!("{}1{}", "[".repeat(100_000), "]".repeat(100_000));
-        assert_eq!(json(&deep).list().map(|list| list.len()), Some(1));
+        assert_eq!(json(&deep).array().map(|items| items.len()), Some(1));
     }
 
     #[test]

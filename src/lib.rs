@@ -35,7 +35,7 @@
 //! | `api` | HTTP's requests, answers and problems, without a runtime | `api` |
 //! | `tower` | a layer for servers such as axum's, on `keyed` | `tower` |
 //! | `worker` | the Cloudflare Worker and its Durable Object | `worker` |
-//! | `js` | the class for JavaScript | `js` |
+//! | `js` | plain functions of numbers for JavaScript | `js` |
 #![cfg_attr(not(feature = "std"), no_std)]
 
 // The crate is a `cdylib` too, and that needs a panic handler: where there is a std it lends its own, and nothing else

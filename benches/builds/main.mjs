@@ -1,7 +1,7 @@
 // CPU time per request in several builds of the Worker, side by side: what their Rust and its bindings take, without a
 // runtime. A frontend and an object call each other directly.
 //   scripts/build-worker && cp -r build/worker build/worker-before, then the other, then:
-//   node benches/builds/main.mjs build/worker-before build/worker
+//   node_modules/.bin/node benches/builds/main.mjs build/worker-before build/worker
 import { readFileSync } from "node:fs";
 import { registerHooks } from "node:module";
 import { pathToFileURL } from "node:url";
@@ -44,7 +44,10 @@ for (const [name, [path, asked]] of Object.entries(ASKED)) {
     }
   }
   // The first quarter warms up. The best decile is the least disturbed by others on the machine.
-  const best = times.map((each) => each.slice(ROUNDS / 4).sort((a, b) => a - b)[Math.floor(ROUNDS * 0.075)]);
+  const best = times.map((each) => {
+    const sorted = each.slice(ROUNDS / 4).sort((a, b) => a - b);
+    return sorted[Math.floor(sorted.length / 10)];
+  });
   console.log(name.padEnd(14), best.map((us) => `${us.toFixed(2)} us, ${(us / best[0]).toFixed(2)}`).join(" | "));
 }
 

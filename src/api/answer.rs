@@ -61,8 +61,8 @@ pub(super) fn decided(reply: &ObjectReply) -> Result<&Decided, Problem> {
             Err(Problem::Unavailable { cause: Cause::Failed })
         }
         ObjectReply::ReservationClosed => Err(Problem::ReservationClosed),
-        ObjectReply::TooManyRequestIds { max, retry_after_ms } => {
-            Err(Problem::TooManyIdempotencyKeys { max: *max, retry_after_ms: *retry_after_ms })
+        ObjectReply::TooManyRequestIds { used, retry_after_ms } => {
+            Err(Problem::TooManyIdempotencyKeys { used: *used, retry_after_ms: *retry_after_ms })
         }
     }
 }
@@ -114,8 +114,8 @@ mod tests {
             (ObjectReply::RequestIdReused, Problem::IdempotencyKeyReused),
             (ObjectReply::TooManyReservations { max: 1_000 }, Problem::TooManyReservations { max: 1_000 }),
             (
-                ObjectReply::TooManyRequestIds { max: 16_384, retry_after_ms: 1_001 },
-                Problem::TooManyIdempotencyKeys { max: 16_384, retry_after_ms: 1_001 },
+                ObjectReply::TooManyRequestIds { used: 16_384, retry_after_ms: 1_001 },
+                Problem::TooManyIdempotencyKeys { used: 16_384, retry_after_ms: 1_001 },
             ),
             (ObjectReply::PolicyUnknown, Problem::Unavailable { cause: Cause::Failed }),
             (ObjectReply::FormatUnknown { newest: 1 }, Problem::Unavailable { cause: Cause::Failed }),

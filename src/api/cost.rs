@@ -2,10 +2,10 @@
 
 use std::borrow::Cow;
 
-use super::body::{short, whole};
+use super::body::{integer, shown_json};
 use super::problem::{Problem, bad_request};
 use super::text::shown;
-use crate::json::{Json, NoFields};
+use crate::json::{FieldsError, Json};
 use crate::limit::{MAX_TOKENS, Verb};
 use crate::policy::{MAX_LIMITS, Policy};
 
@@ -25,14 +25,18 @@ impl<'a> Cost<'a> {
     pub(super) fn parse(json: Json<'a>) -> Result<Self, Problem> {
         let fields = match json.fields() {
             Ok(fields) => fields,
-            Err(NoFields::NotText) => return bad_request("`cost` has a name that is not text".to_owned()),
-            Err(NoFields::Twice(name)) => return bad_request(format!("the cost of {} is given twice", shown(&name))),
-            Err(NoFields::NotAnObject) => match json.whole() {
+            Err(FieldsError::InvalidName) => {
+                return bad_request("`cost` has a name that contains an unpaired surrogate".to_owned());
+            }
+            Err(FieldsError::Duplicate(name)) => {
+                return bad_request(format!("the cost of {} is given twice", shown(&name)));
+            }
+            Err(FieldsError::NotAnObject) => match json.integer() {
                 Some(cost) if cost <= MAX_TOKENS => return Ok(Self::Each(cost)),
                 _ => {
                     let expected =
                         format!("a whole number from 0 to {MAX_TOKENS}, or an object with one for each limit");
-                    return bad_request(format!("`cost` must be {expected}, not {}", short(json)));
+                    return bad_request(format!("`cost` must be {expected}, not {}", shown_json(json)));
                 }
             },
         };
@@ -41,7 +45,7 @@ impl<'a> Cost<'a> {
         }
         let mut named = Vec::new();
         for (name, cost) in fields.iter() {
-            named.push((name.clone(), whole(cost, || format!("the cost of {}", shown(name)))?));
+            named.push((name.clone(), integer(cost, || format!("the cost of {}", shown(name)))?));
         }
         Ok(Self::ByLimit(named))
     }
@@ -56,7 +60,7 @@ impl<'a> Cost<'a> {
         for (limit, &cost) in policy.limits().iter().zip(&costs) {
             let max = limit.limit().largest(verb);
             if cost > max {
-                return Err(Problem::CostTooLarge { limit: limit.full_name().to_owned(), cost, max });
+                return Err(Problem::CostTooLarge { limit: limit.full_name().to_owned(), cost, max, request: None });
             }
         }
         Ok(costs)
@@ -105,7 +109,8 @@ mod tests {
         };
         assert_eq!(Cost::Each(3).of(two, Verb::Consume), Ok(vec![3, 3]));
         assert_eq!(named(&[("b", 9), ("a", 0)]).of(two, Verb::Consume), Ok(vec![0, 9]));
-        let too_large = |limit: &str, cost, max| Err(Problem::CostTooLarge { limit: limit.into(), cost, max });
+        let too_large =
+            |limit: &str, cost, max| Err(Problem::CostTooLarge { limit: limit.into(), cost, max, request: None });
         assert_eq!(named(&[("b", 10), ("a", 0)]).of(two, Verb::Consume), too_large("two/b", 10, 9));
         assert_eq!(Cost::Each(6).of(one, Verb::Consume), too_large("one", 6, 5));
         assert_eq!(Cost::Each(6).of(one, Verb::Charge), Ok(vec![6]));

@@ -15,14 +15,14 @@ use crate::policy::Cause;
 pub enum Problem {
     /// The body is not a valid request.
     BadRequest { detail: String },
-    /// The cost is more than the limit could ever grant at once.
-    CostTooLarge { limit: String, cost: u64, max: u64 },
+    /// The cost is more than the limit could ever grant at once; `request` is its place in a batch.
+    CostTooLarge { limit: String, cost: u64, max: u64, request: Option<usize> },
     /// No credentials, or wrong ones.
     Unauthorized,
     /// No endpoint has this path.
     NotFound { path: String },
-    /// There is no such policy; `known` are those that the caller may know.
-    UnknownPolicy { policy: String, known: Vec<String> },
+    /// There is no such policy; `known` are those that the caller may know, `request` is its place in a batch.
+    UnknownPolicy { policy: String, known: Vec<String>, request: Option<usize> },
     /// The policy and key have no such reservation, or it has expired.
     UnknownReservation,
     /// The reservation was settled at another cost, or cancelled.
@@ -30,7 +30,7 @@ pub enum Problem {
     /// The key cannot have more open reservations.
     TooManyReservations { max: u64 },
     /// The key cannot remember more idempotency keys; it forgets the oldest after `retry_after_ms`.
-    TooManyIdempotencyKeys { max: u64, retry_after_ms: u64 },
+    TooManyIdempotencyKeys { used: u64, retry_after_ms: u64 },
     /// The `Idempotency-Key` came before, with another request.
     IdempotencyKeyReused,
     /// The path exists, but not for this method.
@@ -55,6 +55,16 @@ pub(super) fn bad_request<T>(detail: String) -> Result<T, Problem> {
 }
 
 impl Problem {
+    /// The same problem, of that request in a batch.
+    pub(super) fn of_request(mut self, index: usize) -> Self {
+        match &mut self {
+            Self::BadRequest { detail } => detail.insert_str(0, &in_batch(Some(index))),
+            Self::CostTooLarge { request, .. } | Self::UnknownPolicy { request, .. } => *request = Some(index),
+            _ => {}
+        }
+        self
+    }
+
     /// The response for this problem.
     #[must_use]
     pub fn reply(&self) -> Reply {
@@ -123,17 +133,17 @@ impl Problem {
     fn detail(&self) -> String {
         match self {
             Self::BadRequest { detail } => detail.clone(),
-            Self::CostTooLarge { limit, cost, max } => {
-                format!("policy {limit} can never grant {cost} tokens at once; at most {max}")
+            Self::CostTooLarge { limit, cost, max, request } => {
+                format!("{}policy {limit} can never grant {cost} tokens at once; at most {max}", in_batch(*request))
             }
             Self::Unauthorized => "send a valid token as `Authorization: Bearer <token>`".to_owned(),
             Self::NotFound { path } => {
                 let endpoints = Endpoint::ALL.map(Endpoint::path).join(", ");
                 format!("there is no endpoint {}; send POST to {endpoints}, or GET to /healthz", shown(path))
             }
-            Self::UnknownPolicy { policy, known } => {
+            Self::UnknownPolicy { policy, known, request } => {
                 let policies = list(known);
-                format!("there is no policy {}; there {policies}", shown(policy))
+                format!("{}there is no policy {}; there {policies}", in_batch(*request), shown(policy))
             }
             Self::UnknownReservation => "this policy and key have no such reservation, or it has expired".to_owned(),
             Self::ReservationClosed => {
@@ -142,11 +152,11 @@ impl Problem {
             Self::TooManyReservations { max } => {
                 format!("this key has {max} open reservations, the most it can have: settle or cancel some")
             }
-            Self::TooManyIdempotencyKeys { max, retry_after_ms } => {
+            Self::TooManyIdempotencyKeys { used, retry_after_ms } => {
                 let seconds = seconds(*retry_after_ms);
                 format!(
-                    "nothing was done: this key has used {max} idempotency keys in the last hour, the most it can; \
-                     retry in {seconds} s"
+                    "nothing was done: there is no room to remember another idempotency key for this key, after {used} in \
+                     the last hour; retry in {seconds} s"
                 )
             }
             Self::IdempotencyKeyReused => {
@@ -185,6 +195,11 @@ const UNKNOWN_AFTER_TIMEOUT: &str = "no answer came in time. The request may hav
 const UNKNOWN_AFTER_FAILURE: &str = "what keeps the budgets of this key did not answer. The request may have been \
     carried out; only an Idempotency-Key makes it safe to repeat";
 
+/// What a message about a request in a batch begins with.
+fn in_batch(request: Option<usize>) -> String {
+    request.map_or_else(String::new, |index| format!("request {index}: "))
+}
+
 /// "are a, b and c", with the first of many.
 fn list(names: &[String]) -> String {
     const MOST: usize = 20;
@@ -216,7 +231,7 @@ mod tests {
 
     #[test]
     fn a_problem_is_json_with_its_status_and_a_remedy() {
-        let reply = Problem::CostTooLarge { limit: "api".into(), cost: 500, max: 200 }.reply();
+        let reply = Problem::CostTooLarge { limit: "api".into(), cost: 500, max: 200, request: None }.reply();
         assert_eq!(reply.status, 400);
         assert!(reply.headers.contains(&("content-type", "application/problem+json".to_owned())));
         assert_eq!(
@@ -234,7 +249,7 @@ mod tests {
         assert!(reply.headers.contains(&("www-authenticate", "Bearer realm=\"tollgate\"".to_owned())));
         let reply = Problem::UnsupportedContentEncoding { found: "gzip".into() }.reply();
         assert!(reply.headers.contains(&("accept-encoding", "identity".to_owned())));
-        let reply = Problem::TooManyIdempotencyKeys { max: 16_384, retry_after_ms: 1_001 }.reply();
+        let reply = Problem::TooManyIdempotencyKeys { used: 16_384, retry_after_ms: 1_001 }.reply();
         assert!(reply.headers.contains(&("retry-after", "2".to_owned())));
     }
 
@@ -256,7 +271,7 @@ mod tests {
     fn an_unknown_policy_is_told_those_there_are() {
         let detail = |count: usize| {
             let known = (0..count).map(|index| format!("p{index}")).collect();
-            Problem::UnknownPolicy { policy: "x\"".into(), known }.detail()
+            Problem::UnknownPolicy { policy: "x\"".into(), known, request: None }.detail()
         };
         assert_eq!(detail(1), r#"there is no policy "x\""; there is only p0"#);
         assert_eq!(detail(3), r#"there is no policy "x\""; there are p0, p1, p2"#);
@@ -271,16 +286,16 @@ mod tests {
         let text = String::new;
         let problems = [
             Problem::BadRequest { detail: text() },
-            Problem::CostTooLarge { limit: text(), cost: 0, max: 0 },
+            Problem::CostTooLarge { limit: text(), cost: 0, max: 0, request: None },
             Problem::Unauthorized,
             Problem::NotFound { path: text() },
-            Problem::UnknownPolicy { policy: text(), known: Vec::new() },
+            Problem::UnknownPolicy { policy: text(), known: Vec::new(), request: None },
             Problem::UnknownReservation,
             Problem::MethodNotAllowed { method: text(), allow: "" },
             Problem::RequestTimeout,
             Problem::ReservationClosed,
             Problem::TooManyReservations { max: 0 },
-            Problem::TooManyIdempotencyKeys { max: 0, retry_after_ms: 0 },
+            Problem::TooManyIdempotencyKeys { used: 0, retry_after_ms: 0 },
             Problem::BodyTooLarge,
             Problem::UnsupportedMediaType { found: text() },
             Problem::UnsupportedContentEncoding { found: text() },

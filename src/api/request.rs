@@ -87,10 +87,7 @@ fn batch<'a>(body: &Body<'a>) -> Result<Vec<Item<'a>>, Problem> {
     let mut items: Vec<Item> = Vec::new();
     for (index, request) in requests.into_iter().enumerate() {
         let item = Body::of(request, "it", &Item::FIELDS).and_then(|body| Item::of(&body));
-        let item = item.or_else(|problem| match problem {
-            Problem::BadRequest { detail } => bad_request(format!("request {index}: {detail}")),
-            other => Err(other),
-        })?;
+        let item = item.map_err(|problem| problem.of_request(index))?;
         if let Some(first) = items.iter().position(|other| other.policy == item.policy && other.key == item.key) {
             let both = format!("requests {first} and {index} have the same policy and key");
             return bad_request(format!("{both}: combine them, with the sum of their costs"));
@@ -206,12 +203,12 @@ mod tests {
                 r#"{"requests":[{"policy":"a","key":"x"},{"policy":"b","key":"x"},{"policy":"a","key":"x"}]}"#.into(),
                 "requests 0 and 2 have the same policy and key: combine them, with the sum of their costs",
             ),
-            ("[]".into(), "the body must be an object with the fields requests, not a list"),
+            ("[]".into(), "the body must be a JSON object, not an array"),
             ("{}".into(), "the field `requests` is missing"),
-            (r#"{"requests":7}"#.into(), "`requests` must be a list, not 7"),
+            (r#"{"requests":7}"#.into(), "`requests` must be an array, not 7"),
             (
                 r#"{"requests":[],"snapshot":true}"#.into(),
-                "the body has no field \"snapshot\"; its fields are requests",
+                "the body cannot have the field \"snapshot\"; its fields are requests",
             ),
             (
                 r#"{"requests":[{"policy":"a","key":"x","snapshot":"yes"}]}"#.into(),
@@ -219,7 +216,7 @@ mod tests {
             ),
             (
                 r#"{"requests":[{"policy":"a","key":"x"},["b"]]}"#.into(),
-                "request 1: it must be an object with the fields policy, key, cost, snapshot, not a list",
+                "request 1: it must be a JSON object, not an array",
             ),
         ] {
             let Err(Problem::BadRequest { detail }) = parse(Endpoint::Batch, &body) else { panic!("{body}") };
@@ -233,13 +230,17 @@ mod tests {
             (
                 Endpoint::Refund,
                 r#","mode":"reserve""#,
-                "the body has no field \"mode\"; its fields are policy, key, cost, snapshot",
+                "the body cannot have the field \"mode\"; its fields are policy, key, cost, snapshot",
             ),
-            (Endpoint::Reset, r#","cost":1"#, "the body has no field \"cost\"; its fields are policy, key, snapshot"),
+            (
+                Endpoint::Reset,
+                r#","cost":1"#,
+                "the body cannot have the field \"cost\"; its fields are policy, key, snapshot",
+            ),
             (
                 Endpoint::Consume,
                 r#","reservation":"1""#,
-                "the body has no field \"reservation\"; its fields are policy, key, cost, mode, max_wait_ms, snapshot",
+                "the body cannot have the field \"reservation\"; its fields are policy, key, cost, mode, max_wait_ms, snapshot",
             ),
             (Endpoint::Consume, r#","max_wait_ms":1"#, "`max_wait_ms` needs a `mode` of \"reserve\" or \"borrow\""),
             (
@@ -253,9 +254,13 @@ mod tests {
                 "`max_wait_ms` must be a whole number from 0 to 9007199254740991, not -1",
             ),
             (Endpoint::Settle, r#","cost":1"#, "the field `reservation` is missing"),
-            (Endpoint::Cancel, r#","reservation":"xyz""#, "must be an id of 1 to 13 hex digits, not \"xyz\""),
-            (Endpoint::Cancel, r#","reservation":"10000000000000""#, "must be an id of 1 to 13 hex digits"),
-            (Endpoint::Cancel, r#","reservation":7"#, "`reservation` must be an id of 1 to 13 hex digits, not 7"),
+            (Endpoint::Cancel, r#","reservation":"xyz""#, "must be a reservation's id of 13 hex digits, not \"xyz\""),
+            (Endpoint::Cancel, r#","reservation":"10000000000000""#, "must be a reservation's id of 13 hex digits"),
+            (
+                Endpoint::Cancel,
+                r#","reservation":7"#,
+                "`reservation` must be a reservation's id of 13 hex digits, not 7",
+            ),
             (Endpoint::Consume, r#","cost":{"a":1,"a":2}"#, "the cost of \"a\" is given twice"),
             (
                 Endpoint::Consume,
@@ -277,22 +282,24 @@ mod tests {
     #[test]
     fn says_what_is_wrong_and_what_would_be_right() {
         for (body, expected) in [
-            ("", "the body is not valid JSON: EOF while parsing a value at line 1 column 0"),
+            ("", "the body is empty: send a JSON object"),
+            (" ", "the body is empty: send a JSON object"),
             (
-                "null",
-                "the body must be an object with the fields policy, key, cost, mode, max_wait_ms, snapshot, not null",
+                r#"{"policy":"p",}"#,
+                "the body is not valid JSON: expected a field's name in double quotes at line 1 column 15",
             ),
-            (r#" ["p","a",1]"#, "snapshot, not a list"),
+            ("null", "the body must be a JSON object, not null"),
+            (r#" ["p","a",1]"#, "the body must be a JSON object, not an array"),
             (r#"{"key":"a"}"#, "the field `policy` is missing"),
             (r#"{"policy":"p"}"#, "the field `key` is missing"),
             (
                 r#"{"policy":"p","key":"a","amount":1}"#,
-                "the body has no field \"amount\"; its fields are policy, key, cost, mode, max_wait_ms, snapshot",
+                "the body cannot have the field \"amount\"; its fields are policy, key, cost, mode, max_wait_ms, snapshot",
             ),
-            (r#"{"policy":"p","key":"a","key":"b"}"#, "the body has \"key\" twice"),
+            (r#"{"policy":"p","key":"a","key":"b"}"#, "the body has the field \"key\" twice"),
             (r#"{"policy":"p","key":""}"#, "`key` is empty: it must have 1 to 512 bytes"),
-            (r#"{"policy":"p","key":7}"#, "`key` must be 1 to 512 bytes of text, not 7"),
-            (r#"{"policy":"p","key":"\ud800"}"#, "`key` must be 1 to 512 bytes of text, not \"\\ud800\""),
+            (r#"{"policy":"p","key":7}"#, "`key` must be a string of 1 to 512 bytes, not 7"),
+            (r#"{"policy":"p","key":"\ud800"}"#, "`key` contains an unpaired surrogate, so it is not valid Unicode"),
             (r#"{"policy":"p","key":"a","cost":-1}"#, "`cost` must be a whole number from 0 to 9007199254740991, or"),
             (r#"{"policy":"p","key":"a","cost":1.5}"#, "or an object with one for each limit, not 1.5"),
             (r#"{"policy":"p","key":"a","cost":9007199254740992}"#, ", not 9007199254740992"),
@@ -317,9 +324,11 @@ mod tests {
             Request::parse(Endpoint::Consume, body(512).as_bytes()).map(|request| request.items[0].key.len()),
             Ok(512)
         );
-        assert!(detail(&body(513)).contains("`key` has 513 bytes, which are too many: at most 512"));
+        assert!(detail(&body(513)).contains("`key` is 513 bytes long; at most 512 are allowed"));
         // 171 characters of three bytes are 513 bytes: bytes are counted, not characters.
-        assert!(detail(&format!(r#"{{"policy":"p","key":"{}"}}"#, "語".repeat(171))).contains("`key` has 513 bytes"));
+        assert!(
+            detail(&format!(r#"{{"policy":"p","key":"{}"}}"#, "語".repeat(171))).contains("`key` is 513 bytes long")
+        );
     }
 
     #[test]

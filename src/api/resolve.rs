@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::cost::Cost;
 use super::endpoint::Endpoint;
 use super::problem::Problem;
-use super::request::Request;
+use super::request::{Item, Request};
 use crate::limit::{Decision, Verb};
 use crate::policy::{Cause, NamedLimit, Policies, Policy};
 use crate::protocol::{Action, LimitAnswer};
@@ -41,10 +41,10 @@ impl ResolvedRequest {
             Action::Settle(_) | Action::Cancel(_) => Verb::Charge,
             Action::Hold(_) => Verb::Consume,
         };
-        let items = request.items.iter().map(|item| {
+        let resolved = |item: &Item<'_>| {
             let Some(policy) = policies.get(&item.policy) else {
                 let known = policies.iter().map(|policy| policy.name().to_owned()).collect();
-                return Err(Problem::UnknownPolicy { policy: item.policy.clone().into_owned(), known });
+                return Err(Problem::UnknownPolicy { policy: item.policy.clone().into_owned(), known, request: None });
             };
             let costs = match (&item.cost, endpoint) {
                 (Some(cost), _) => cost.of(policy, verb)?,
@@ -53,8 +53,15 @@ impl ResolvedRequest {
                 (None, _) => Cost::DEFAULT.of(policy, verb)?,
             };
             Ok(ResolvedItem { policy: Arc::clone(policy), costs, wants_snapshot: item.snapshot })
-        });
-        Ok(Self { endpoint, action, items: items.collect::<Result<_, _>>()? })
+        };
+        let mut items = Vec::new();
+        for (index, item) in request.items.iter().enumerate() {
+            items.push(resolved(item).map_err(|problem| match endpoint {
+                Endpoint::Batch => problem.of_request(index),
+                _ => problem,
+            })?);
+        }
+        Ok(Self { endpoint, action, items })
     }
 
     /// A request for one token of each limit of `policy`.

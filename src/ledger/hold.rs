@@ -58,9 +58,9 @@ impl Hold {
         self.since.saturating_add_unsigned(HOLD_MS)
     }
 
-    /// That of its replay once it is committed.
+    /// The weight of its replay, once committed.
     fn weight(&self) -> usize {
-        weight(self.parts.iter().map(|part| (part.policy.len(), part.limits(), 0)))
+        weight(self.parts.iter().map(|part| (part.policy.len(), part.limit_count(), 0)))
     }
 
     fn is_of(&self, request_id: Option<RequestId>) -> bool {
@@ -116,7 +116,7 @@ impl Ledger {
         if hold.request_id.map(|id| id.fingerprint) != request_id.map(|id| id.fingerprint) {
             return Ok(Some(ObjectReply::RequestIdReused));
         }
-        add(&mut hold.ids, id);
+        insert_once(&mut hold.ids, id);
         self.hold_reply(asked, id, true, now).map(Some)
     }
 
@@ -134,9 +134,9 @@ impl Ledger {
         let Some(hold) = self.holds.iter_mut().find(is_meant) else {
             return Ok(None);
         };
-        add(&mut hold.ids, id);
+        insert_once(&mut hold.ids, id);
         let is_replayed = std::mem::replace(&mut hold.is_committed, true);
-        add(&mut hold.committed_by, id);
+        insert_once(&mut hold.committed_by, id);
         if !is_replayed {
             hold.since = now;
             let (request_id, parts) = (hold.request_id, hold.parts.clone());
@@ -246,7 +246,7 @@ impl Ledger {
     }
 }
 
-fn add(ids: &mut Vec<u64>, id: u64) {
+fn insert_once(ids: &mut Vec<u64>, id: u64) {
     if !ids.contains(&id) {
         ids.push(id);
     }

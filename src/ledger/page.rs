@@ -77,7 +77,7 @@ pub(super) fn weight(policies: impl Iterator<Item = (usize, usize, usize)>) -> u
     lens.flatten().fold(HEAD_BYTES, usize::saturating_add).div_ceil(WEIGHT_BYTES)
 }
 
-/// As many as the replay of one policy of eight limits takes, with the longest name.
+/// What the replay of one policy of eight limits takes, with the longest name and without costs.
 const WEIGHT_BYTES: usize = 256;
 
 /// What a replay takes at most beside its policies.

@@ -71,8 +71,8 @@ impl Ledger {
         request_id.filter(|id| id.is_lasting)?;
         let (expected, weight) = self.expected_request_ids();
         let retry_at = self.replays.full_until(weight, now)?;
-        let max = self.replays.request_ids().saturating_add(expected) as u64;
-        Some(ObjectReply::TooManyRequestIds { max, retry_after_ms: retry_at.abs_diff(now) })
+        let used = self.replays.request_ids().saturating_add(expected) as u64;
+        Some(ObjectReply::TooManyRequestIds { used, retry_after_ms: retry_at.abs_diff(now) })
     }
 
     pub(super) fn remember(

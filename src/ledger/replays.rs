@@ -17,8 +17,8 @@ pub const REPLAY_TTL_MS: u64 = 3_600_000;
 /// and 10 in memory at most; usually it is 1 and 4. Further requests are refused until the oldest is forgotten.
 pub const MAX_REQUEST_IDS: usize = 16_384;
 
-/// The most closed reservations kept without a request id; large replays count as several. The oldest are evicted first: a request that closes one again
-/// is then told that the reservation does not exist.
+/// The most closed reservations kept without a request id; large replays count as several. The oldest are evicted first:
+/// a request that closes one again is then told that the reservation does not exist.
 const MAX_CLOSED: usize = 4_096;
 
 /// How long to keep the frontend's own request ids: it retries at once or never.
@@ -27,8 +27,8 @@ const RETRY_MS: u64 = 10_000;
 /// The most of those that are kept; large replays count as several. The oldest are evicted first.
 const MAX_RECENT: usize = 16_384;
 
-/// Small enough to be written again with each of its replays: 3 KB.
-const PAGE_LEN: usize = 64;
+/// Small enough to be written again with each of its replays: usually 3 KB, with large replays 20 KB at most.
+const MAX_PAGE_WEIGHT: usize = 64;
 
 /// An unreadable page blocks repeatable requests until everything it can hold has expired, so it must not stay open for
 /// long.
@@ -105,6 +105,12 @@ struct Page {
     replays: Vec<Option<Replay>>,
     has_row: bool,
     change: Change,
+}
+
+impl Page {
+    fn weight(&self) -> usize {
+        self.replays.iter().flatten().map(Replay::weight).fold(0, usize::saturating_add)
+    }
 }
 
 /// Rows by name; `None` deletes one.
@@ -292,7 +298,7 @@ impl Replays {
     /// Where the next replay goes: to a new page if the current one is full or old.
     fn next_place(&mut self, now: i64) -> Place {
         if let Some(page) = self.current.and_then(|opened_at| self.page(opened_at))
-            && page.replays.len() < PAGE_LEN
+            && page.weight() < MAX_PAGE_WEIGHT
             && now.abs_diff(page.opened_at) < PAGE_MS
         {
             return Place { page: page.opened_at, index: page.replays.len() };
@@ -341,9 +347,9 @@ impl Replays {
             let Some(oldest) = self.recent.pop_front() else { break };
             self.recent_weight = self.recent_weight.saturating_sub(oldest.weight());
             let place = Place { page: 0, index: self.first_recent };
+            // The id may have been used again since.
             if let Some((id, _)) = oldest.request_id
                 && self.recent_by_id.get(&id) == Some(&place)
-            // it may have been used again since
             {
                 self.recent_by_id.remove(&id);
             }

@@ -68,7 +68,7 @@ impl ReservedPart {
     }
 
     /// How many limits the policy had.
-    pub(super) const fn limits(&self) -> usize {
+    pub(super) const fn limit_count(&self) -> usize {
         self.tokens.len()
     }
 

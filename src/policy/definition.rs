@@ -47,11 +47,11 @@ impl Policy {
         let unreadable = || StoredConfigError::Unreadable;
         let fields = Json::parse(definition).ok().and_then(|json| json.fields().ok()).ok_or_else(unreadable)?;
         let field = |name: &str| fields.get(name).ok_or_else(unreadable);
-        let name = field("name")?.text().ok_or_else(unreadable)?;
+        let name = field("name")?.string().ok_or_else(unreadable)?;
         let limits = limits_of(field("numbers")?)?;
-        let write_ahead = field("write_ahead")?.list().unwrap_or_default();
-        let ttl_ms = field("reservation_ttl_ms")?.whole().ok_or_else(unreadable)?;
-        let unsettled = match field("unsettled")?.text().as_deref() {
+        let write_ahead = field("write_ahead")?.array().unwrap_or_default();
+        let ttl_ms = field("reservation_ttl_ms")?.integer().ok_or_else(unreadable)?;
+        let unsettled = match field("unsettled")?.string().as_deref() {
             Some("keep") => Unsettled::Keep,
             Some("refund") => Unsettled::Refund,
             _ => return Err(unreadable()),
@@ -61,7 +61,7 @@ impl Policy {
         }
         let mut named = Vec::new();
         for ((limit, config), write_ahead) in limits.into_iter().zip(write_ahead) {
-            let write_ahead = write_ahead.whole().ok_or_else(unreadable)?;
+            let write_ahead = write_ahead.integer().ok_or_else(unreadable)?;
             named.push(NamedLimit::new(&name, limit.as_deref(), config, write_ahead));
         }
         Ok(Self::new(&name, named, OnError::CLOSED, ReservationTerms { ttl_ms, unsettled }))

@@ -230,11 +230,11 @@ mod tests {
     #[test]
     fn rejects_what_is_not_a_table_of_policies() {
         assert_eq!(errors("{}"), ["POLICIES: defines no policy"]);
-        assert_eq!(errors("[]"), ["POLICIES: must be a table of policies by name, not a list"]);
+        assert_eq!(errors("[]"), ["POLICIES: must be a table of policies by name, not an array"]);
         let twice = r#"{"a":{"rate":1,"period":"1s"},"a":{"rate":2,"period":"1s"}}"#;
         assert_eq!(errors(twice), ["POLICIES: gives a twice"]);
         assert_eq!(errors(r#"{"a":{"rate":1,"period":"1s","rate":2}}"#), ["POLICIES.a: gives rate twice"]);
-        assert_eq!(errors(r#"{"a":{"\ud800":1}}"#), ["POLICIES.a: has a name that is not text"]);
+        assert_eq!(errors(r#"{"a":{"\ud800":1}}"#), ["POLICIES.a: has a name with an unpaired surrogate"]);
         assert!(errors("")[0].starts_with("POLICIES: must be a table of policies by name: "));
     }
 

@@ -3,7 +3,7 @@
 use super::error::PolicyError;
 use super::named::NamedLimit;
 use super::on_error::{Cause, OnError};
-use crate::json::{Fields, Json, NoFields};
+use crate::json::{Fields, FieldsError, Json};
 use crate::limit::{Config, ConfigError, Kind, Limit, MAX_SPAN_MS, MAX_TOKENS};
 
 /// The most limits of one policy. Each is decided and answered with every request; four is the most that we have seen.
@@ -19,7 +19,7 @@ pub(super) struct Reader<'a> {
 impl Reader<'_> {
     pub(super) fn limits(&mut self, policy: &str) -> Vec<NamedLimit> {
         let place = format!("{}.limits", self.place);
-        let list = self.fields.get("limits").and_then(Json::list).unwrap_or_default();
+        let list = self.fields.get("limits").and_then(Json::array).unwrap_or_default();
         if list.is_empty() || list.len() > MAX_LIMITS {
             self.error("limits", format!("must be a list of 1 to {MAX_LIMITS} limits"));
             return Vec::new();
@@ -32,7 +32,7 @@ impl Reader<'_> {
                 continue;
             };
             let mut error = |problem: String| self.errors.push(PolicyError { place: place.clone(), problem });
-            match fields.get("name").and_then(Json::text) {
+            match fields.get("name").and_then(Json::string) {
                 Some(name) if !is_name(&name) => error(format!("name: {}", name_rule())),
                 Some(name) if names.contains(&name) => error(format!("a limit before it is named {name} too")),
                 Some(name) => {
@@ -89,7 +89,7 @@ impl Reader<'_> {
     /// One of the named values; the first if the field is absent.
     pub(super) fn choice<T: Copy>(&mut self, field: &str, choices: &[(&str, T); 2]) -> T {
         let [(first, default), (second, other)] = *choices;
-        match self.fields.get(field).map(Json::text) {
+        match self.fields.get(field).map(Json::string) {
             Some(Some(text)) if text == second => other,
             Some(text) if text.as_deref() != Some(first) => {
                 self.error(field, format!("must be \"{first}\" or \"{second}\""));
@@ -101,7 +101,7 @@ impl Reader<'_> {
 
     pub(super) fn on_error(&mut self) -> OnError {
         let on_error =
-            self.fields.get("on_error").map_or(Some(OnError::CLOSED), |value| match value.text().as_deref() {
+            self.fields.get("on_error").map_or(Some(OnError::CLOSED), |value| match value.string().as_deref() {
                 Some("closed") => Some(OnError::CLOSED),
                 Some("open") => Some(OnError::OPEN),
                 _ => causes(value).map(|causes| causes.into_iter().fold(OnError::CLOSED, OnError::and)),
@@ -122,7 +122,7 @@ impl Reader<'_> {
 
     fn tokens(&mut self, field: &str) -> Option<u64> {
         let value = self.fields.get(field)?;
-        let tokens = value.whole().filter(|&tokens| tokens <= MAX_TOKENS);
+        let tokens = value.integer().filter(|&tokens| tokens <= MAX_TOKENS);
         if tokens.is_none() {
             self.error(field, format!("must be a whole number from 0 to {MAX_TOKENS}, not {}", shown_value(value)));
         }
@@ -132,7 +132,7 @@ impl Reader<'_> {
     pub(super) fn millis(&mut self, field: &str) -> Option<u64> {
         let value = self.fields.get(field)?;
         let shown = shown_value(value);
-        let Some(text) = value.text() else {
+        let Some(text) = value.string() else {
             self.error(field, format!("must be text with a unit, such as \"90s\", not {shown}"));
             return None;
         };
@@ -157,9 +157,9 @@ impl Reader<'_> {
 pub(super) fn table<'a>(place: &str, value: Json<'a>, what: &str, errors: &mut Vec<PolicyError>) -> Option<Fields<'a>> {
     let problem = match value.fields() {
         Ok(fields) => return Some(fields),
-        Err(NoFields::NotAnObject) => format!("must be a table of {what}, not {}", shown_value(value)),
-        Err(NoFields::NotText) => "has a name that is not text".to_owned(),
-        Err(NoFields::Twice(name)) => format!("gives {} twice", shown_name(&name)),
+        Err(FieldsError::NotAnObject) => format!("must be a table of {what}, not {}", shown_value(value)),
+        Err(FieldsError::InvalidName) => "has a name with an unpaired surrogate".to_owned(),
+        Err(FieldsError::Duplicate(name)) => format!("gives {} twice", shown_name(&name)),
     };
     errors.push(PolicyError { place: place.to_owned(), problem });
     None
@@ -167,7 +167,8 @@ pub(super) fn table<'a>(place: &str, value: Json<'a>, what: &str, errors: &mut V
 
 /// A list of at least one cause.
 fn causes(value: Json<'_>) -> Option<Vec<Cause>> {
-    let causes = value.list()?.into_iter().map(|word| Cause::from_word(&word.text()?)).collect::<Option<Vec<_>>>()?;
+    let causes =
+        value.array()?.into_iter().map(|word| Cause::from_word(&word.string()?)).collect::<Option<Vec<_>>>()?;
     (!causes.is_empty()).then_some(causes)
 }
 

@@ -23,7 +23,7 @@ pub fn stored_limits(numbers: &str) -> Result<Vec<(Option<String>, Limit)>, Stor
 
 pub(super) fn limits_of(numbers: Json<'_>) -> Result<Vec<(Option<String>, Limit)>, StoredConfigError> {
     let mut limits = Vec::new();
-    for numbers in numbers.list().ok_or(StoredConfigError::Unreadable)? {
+    for numbers in numbers.array().ok_or(StoredConfigError::Unreadable)? {
         let (name, config) = named_config(numbers).ok_or(StoredConfigError::Unreadable)?;
         limits.push((name, Limit::new(&config).map_err(StoredConfigError::NoLimit)?));
     }
@@ -34,13 +34,13 @@ pub(super) fn limits_of(numbers: Json<'_>) -> Result<Vec<(Option<String>, Limit)
 fn named_config(numbers: Json<'_>) -> Option<(Option<String>, Config)> {
     const KNOWN: [&str; 8] = ["name", "kind", "rate", "period_ms", "capacity", "max_debt", "initial", "offset_ms"];
     let fields = numbers.fields().ok().filter(|fields| fields.names().all(|name| KNOWN.contains(&name)))?;
-    let whole = |name: &str| fields.get(name)?.whole();
+    let whole = |name: &str| fields.get(name)?.integer();
     let whole_or_null = |name: &str| match fields.get(name)? {
-        null if null.written() == "null" => Some(None),
-        number => number.whole().map(Some),
+        null if null.raw() == "null" => Some(None),
+        number => number.integer().map(Some),
     };
     let config = Config {
-        kind: match fields.get("kind")?.text()?.as_ref() {
+        kind: match fields.get("kind")?.string()?.as_ref() {
             "token_bucket" => Kind::TokenBucket,
             "fixed_window" => Kind::FixedWindow,
             _ => return None,
@@ -53,7 +53,7 @@ fn named_config(numbers: Json<'_>) -> Option<(Option<String>, Config)> {
         offset_ms: whole_or_null("offset_ms")?,
     };
     let name = match fields.get("name") {
-        Some(name) => Some(name.text()?.into_owned()),
+        Some(name) => Some(name.string()?.into_owned()),
         None => None,
     };
     Some((name, config))

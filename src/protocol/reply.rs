@@ -32,9 +32,9 @@ pub enum ObjectReply {
     ReservationClosed,
     /// The key cannot have more lasting request ids. Nothing was done.
     TooManyRequestIds {
-        /// How many that is.
-        max: u64,
-        /// In how many milliseconds the oldest of them is forgotten.
+        /// How many it has.
+        used: u64,
+        /// In how many milliseconds enough of them are forgotten.
         retry_after_ms: u64,
     },
     /// The key cannot have more open reservations.
@@ -119,9 +119,9 @@ impl ObjectReply {
                 writer.whole(*newest);
             }
             Self::ReservationClosed => writer.small(6),
-            Self::TooManyRequestIds { max, retry_after_ms } => {
+            Self::TooManyRequestIds { used, retry_after_ms } => {
                 writer.small(7);
-                writer.whole(*max);
+                writer.whole(*used);
                 writer.whole(*retry_after_ms);
             }
         }
@@ -142,7 +142,7 @@ impl ObjectReply {
             4 => Self::PolicyUnknown,
             5 => Self::FormatUnknown { newest: rest.whole()? },
             6 => Self::ReservationClosed,
-            7 => Self::TooManyRequestIds { max: rest.whole()?, retry_after_ms: rest.whole()? },
+            7 => Self::TooManyRequestIds { used: rest.whole()?, retry_after_ms: rest.whole()? },
             _ => return Err(Unreadable::Malformed),
         })
     }
@@ -241,7 +241,7 @@ mod tests {
             ObjectReply::PolicyUnknown,
             ObjectReply::FormatUnknown { newest: 3 },
             ObjectReply::ReservationClosed,
-            ObjectReply::TooManyRequestIds { max: 9, retry_after_ms: 10 },
+            ObjectReply::TooManyRequestIds { used: 9, retry_after_ms: 10 },
         ]
     }
 
@@ -287,7 +287,7 @@ mod tests {
             (ObjectReply::PolicyUnknown, vec![2.0, 4.0]),
             (ObjectReply::FormatUnknown { newest: 2 }, vec![2.0, 5.0, 2.0]),
             (ObjectReply::ReservationClosed, vec![2.0, 6.0]),
-            (ObjectReply::TooManyRequestIds { max: 9, retry_after_ms: 10 }, vec![2.0, 7.0, 9.0, 10.0]),
+            (ObjectReply::TooManyRequestIds { used: 9, retry_after_ms: 10 }, vec![2.0, 7.0, 9.0, 10.0]),
         ] {
             assert_eq!(reply.to_numbers(Format::OLDEST), numbers);
         }

@@ -23,8 +23,8 @@ export class KeyObject extends DurableObject {
   }
 
   /**
-   * Does not throw when cleaning fails: the runtime would retry for some minutes, and then give up for good. It throws if
-   * storage fails, which that is for.
+   * Does not throw when cleaning fails: the runtime would retry for some minutes, and then give up for good. It throws only if
+   * storage fails, which is what the runtime's retries are for.
    */
   alarm() {
     this.#host.alarmed();

@@ -42,11 +42,12 @@ test("a body that is not a request", async (t) => {
     Buffer.concat([Buffer.from('{"policy":"api","key":"'), Buffer.from(bytes), Buffer.from('"}')]);
   const unread = (what) => `the body is not valid JSON: ${what}`;
   const fields = "policy, key, cost, mode, max_wait_ms, snapshot";
-  const notObject = (found) => `the body must be an object with the fields ${fields}, not ${found}`;
-  const notField = (name) => `the body has no field "${name}"; its fields are ${fields}`;
-  const twice = (name) => `the body has "${name}" twice`;
-  const notKey = (found) => `\`key\` must be 1 to 512 bytes of text, not ${found}`;
-  const tooLong = (bytes) => `\`key\` has ${bytes} bytes, which are too many: at most 512`;
+  const notObject = (found) => `the body must be a JSON object, not ${found}`;
+  const notField = (name) => `the body cannot have the field "${name}"; its fields are ${fields}`;
+  const twice = (name) => `the body has the field "${name}" twice`;
+  const notKey = (found) => `\`key\` must be a string of 1 to 512 bytes, not ${found}`;
+  const unpaired = "`key` contains an unpaired surrogate, so it is not valid Unicode";
+  const tooLong = (bytes) => `\`key\` is ${bytes} bytes long; at most 512 are allowed`;
   const notCost = (found) => `\`cost\` must be ${WHOLE}, or an object with one for each limit, not ${found}`;
   const more = (text) => `{"policy":"api","key":"alice",${text}}`;
   const notWait = (found) => `\`max_wait_ms\` must be ${WHOLE}, not ${found}`;
@@ -54,17 +55,17 @@ test("a body that is not a request", async (t) => {
   const notSnapshot = (found) => `\`snapshot\` must be true or false, not ${found}`;
   const tables = {
     "not JSON: where, and what was expected there": [
-      ["", unread("EOF while parsing a value"), 0],
-      [" ", unread("EOF while parsing a value"), 1],
+      ["", "the body is empty: send a JSON object"],
+      [" ", "the body is empty: send a JSON object"],
       ["{", unread("EOF while parsing an object"), 1],
       ['{"policy":"api","key":"alice"', unread("EOF while parsing an object"), 29],
       ["policy=api&key=alice", unread("expected value"), 1],
-      ["{'policy':'api','key':'alice'}", unread("key must be a string"), 2],
-      ['{"policy":"api","key":"alice",}', unread("key must be a string"), 31],
+      ["{'policy':'api','key':'alice'}", unread("expected a field's name in double quotes"), 2],
+      ['{"policy":"api","key":"alice",}', unread("expected a field's name in double quotes"), 31],
       ['{"policy":"api","key":"alice"} x', unread("trailing characters"), 32],
       ['{"policy":"api","key":"alice"}{}', unread("trailing characters"), 31],
       ['\ufeff{"policy":"api","key":"alice"}', unread("expected value"), 1],
-      [Buffer.from('{"policy":"api"}', "utf16le"), unread("key must be a string"), 2],
+      [Buffer.from('{"policy":"api"}', "utf16le"), unread("expected a field's name in double quotes"), 2],
       ["NaN", unread("expected value"), 1],
       [cost("NaN"), unread("expected value"), 38],
       [cost("Infinity"), unread("expected value"), 38],
@@ -77,13 +78,13 @@ test("a body that is not a request", async (t) => {
       ["null", notObject("null")],
       ["1", notObject("1")],
       ['"api"', notObject('"api"')],
-      ["[]", notObject("a list")],
-      [' ["api","alice",1]', notObject("a list")],
+      ["[]", notObject("an array")],
+      [' ["api","alice",1]', notObject("an array")],
       ["{}", "the field `policy` is missing"],
       ['{"key":"alice"}', "the field `policy` is missing"],
       ['{"policy":"api"}', "the field `key` is missing"],
-      ['{"policy":7,"key":"alice"}', "`policy` must be text, not 7"],
-      ['{"policy":["api"],"key":"alice"}', "`policy` must be text, not a list"],
+      ['{"policy":7,"key":"alice"}', "`policy` must be a string, not 7"],
+      ['{"policy":["api"],"key":"alice"}', "`policy` must be a string, not an array"],
       ['{"policy":"api","key":"alice","amount":1}', notField("amount")],
       ['{"policy":"api","key":"alice","Cost":1}', notField("Cost")],
       ['{"policy":"api","key":"alice","__proto__":{}}', notField("__proto__")],
@@ -91,9 +92,9 @@ test("a body that is not a request", async (t) => {
       ['{"policy":"api","key":"bob","key":"alice"}', twice("key")],
       ['{"policy":"api","key":"bob","\\u006bey":"alice"}', twice("key")],
       ['{"policy":"api","key":"alice","cost":1,"cost":2}', twice("cost")],
-      ['{"policy":"api","key":"alice","\\ud800":1}', "the body has a field whose name is not text"],
+      ['{"policy":"api","key":"alice","\\ud800":1}', "the body has a field whose name contains an unpaired surrogate"],
     ],
-    "a key that is none": [
+    "an invalid key": [
       [key('""'), "`key` is empty: it must have 1 to 512 bytes"],
       [key(`"${"k".repeat(513)}"`), tooLong(513)],
       [key(`"${"k".repeat(10_000)}"`), tooLong(10_000)],
@@ -101,14 +102,14 @@ test("a body that is not a request", async (t) => {
       [key(`"${"\\u0000".repeat(513)}"`), tooLong(513)],
       [key("7"), notKey("7")],
       [key("null"), notKey("null")],
-      [key('["alice"]'), notKey("a list")],
+      [key('["alice"]'), notKey("an array")],
       [key('{"id":"alice"}'), notKey("an object")],
     ],
     "text that is not Unicode: repaired keys would share a budget": [
-      [key('"\\ud800"'), notKey('"\\ud800"')],
-      [key('"\\ud800 "'), notKey('"\\ud800 "')],
-      [key('"\\udc00"'), notKey('"\\udc00"')],
-      [key('"\\ud800\\ud800"'), notKey('"\\ud800\\ud800"')],
+      [key('"\\ud800"'), unpaired],
+      [key('"\\ud800 "'), unpaired],
+      [key('"\\udc00"'), unpaired],
+      [key('"\\ud800\\ud800"'), unpaired],
       [key('"\\x41"'), unread("invalid escape"), 25],
       [key('"\u0000"'), unread("control character (\\u0000-\\u001F) found while parsing a string"), 23],
       [keyOf(0xff), unread("invalid utf-8 sequence of 1 bytes from index 23")],
@@ -117,7 +118,7 @@ test("a body that is not a request", async (t) => {
       [keyOf(0xf4, 0x90, 0x80, 0x80), unread("invalid utf-8 sequence of 1 bytes from index 23")], // beyond U+10FFFF
       [Buffer.from("1f8b0800", "hex"), unread("invalid utf-8 sequence of 1 bytes from index 1")], // what gzip begins with
     ],
-    "a cost that is none": [
+    "an invalid cost": [
       [cost("-1"), notCost("-1")],
       [cost("-9223372036854775808"), notCost("-9223372036854775808")],
       [cost("-1e30"), notCost("-1e30")],
@@ -133,12 +134,12 @@ test("a body that is not a request", async (t) => {
       [cost('"1"'), notCost('"1"')],
       [cost("null"), notCost("null")],
       [cost("true"), notCost("true")],
-      [cost("[1]"), notCost("a list")],
+      [cost("[1]"), notCost("an array")],
     ],
     "a cost for each limit that does not fit the policy": [
       [cost('{"api":1}'), "policy api has one limit, without a name, so its cost is a number"],
     ],
-    "a mode that is none, or a wait that is none or goes with another mode": [
+    "an invalid mode or wait, or a wait that goes with another mode": [
       [more('"mode":"lend"'), notMode('"lend"')],
       [more('"mode":"Take"'), notMode('"Take"')],
       [more('"mode":""'), notMode('""')],
@@ -157,11 +158,11 @@ test("a body that is not a request", async (t) => {
       [more('"reservation":"00000000000ff"'), notField("reservation")],
       [more('"reservation":7'), notField("reservation")],
     ],
-    "a snapshot that is neither asked for nor not": [
+    "an invalid snapshot flag": [
       [more('"snapshot":1'), notSnapshot("1")],
       [more('"snapshot":"true"'), notSnapshot('"true"')],
       [more('"snapshot":null'), notSnapshot("null")],
-      [more('"snapshot":["tokens"]'), notSnapshot("a list")],
+      [more('"snapshot":["tokens"]'), notSnapshot("an array")],
       [more('"snapshot":true,"snapshot":true'), twice("snapshot")],
     ],
   };
@@ -176,9 +177,9 @@ test("a body that is not a request", async (t) => {
 });
 
 test("fields that an endpoint does not take, or misses", async () => {
-  const takes = (field, known) => `the body has no field "${field}"; its fields are ${known}, snapshot`;
+  const takes = (field, known) => `the body cannot have the field "${field}"; its fields are ${known}, snapshot`;
   const noId = "the field `reservation` is missing: the id in the answer that reserved the tokens";
-  const notId = (found) => `\`reservation\` must be an id of 1 to 13 hex digits, not ${found}`;
+  const notId = (found) => `\`reservation\` must be a reservation's id of 13 hex digits, not ${found}`;
   const item = '"policy":"api","key":"alice"';
   const many = (count) => Array.from({ length: count }, (_, i) => `{"policy":"api","key":"key ${i}"}`).join(",");
   for (const [path, body, detail] of [
@@ -199,11 +200,11 @@ test("fields that an endpoint does not take, or misses", async () => {
     ["/v1/cancel", `{${item},"reservation":"10000000000000"}`, notId('"10000000000000"')],
     ["/v1/cancel", `{${item},"reservation":7}`, notId("7")],
     ["/v1/cancel", `{${item},"reservation":null}`, notId("null")],
-    ["/v1/batch", `{${item}}`, 'the body has no field "policy"; its fields are requests'],
+    ["/v1/batch", `{${item}}`, 'the body cannot have the field "policy"; its fields are requests'],
     [
       "/v1/batch",
       `{"requests":[{${item}}],"snapshot":true}`,
-      'the body has no field "snapshot"; its fields are requests',
+      'the body cannot have the field "snapshot"; its fields are requests',
     ],
     ["/v1/batch", `{"requests":[{${item},"snapshot":0}]}`, "request 0: `snapshot` must be true or false, not 0"],
     ["/v1/batch", '{"requests":[]}', "a batch has 1 to 16 requests, not 0"],
@@ -216,10 +217,10 @@ test("fields that an endpoint does not take, or misses", async () => {
     [
       "/v1/batch",
       `{"requests":[{${item}},{"policy":"api","key":"bob","mode":"reserve"}]}`,
-      'request 1: it has no field "mode"; its fields are policy, key, cost, snapshot',
+      'request 1: it cannot have the field "mode"; its fields are policy, key, cost, snapshot',
     ],
-    ["/v1/batch", "[]", "the body must be an object with the fields requests, not a list"],
-    ["/v1/batch", '{"requests":7}', "`requests` must be a list, not 7"],
+    ["/v1/batch", "[]", "the body must be a JSON object, not an array"],
+    ["/v1/batch", '{"requests":7}', "`requests` must be an array, not 7"],
   ]) {
     await assertRefusedUnchanged(body, problem(400, "bad-request", "Bad request", detail), undefined, [path]);
   }
@@ -227,13 +228,13 @@ test("fields that an endpoint does not take, or misses", async () => {
 
 test("a batch that is not an object: what it should be", async () => {
   for (const found of ["null", "7", '"api"']) {
-    const detail = `the body must be an object with the fields requests, not ${found}`;
+    const detail = `the body must be a JSON object, not ${found}`;
     await assertRefusedUnchanged(found, problem(400, "bad-request", "Bad request", detail), undefined, ["/v1/batch"]);
   }
 });
 
 test("a batch with a list for a request: its fields have names", async () => {
-  const detail = "request 0: it must be an object with the fields policy, key, cost, snapshot, not a list";
+  const detail = "request 0: it must be a JSON object, not an array";
   const expected = problem(400, "bad-request", "Bad request", detail);
   assertAnswer(await tollgate.send({ path: "/v1/batch", body: '{"requests":[["api","erin",1]]}' }), expected);
 });
@@ -257,7 +258,7 @@ test("a mode of another type", async () => {
     ["null", "null"],
     ["1", "1"],
     ["true", "true"],
-    ['["take"]', "a list"],
+    ['["take"]', "an array"],
     ['{"take":null}', "an object"],
     ['{"reserve":null}', "an object"],
   ]) {
@@ -299,7 +300,7 @@ const WHOLE = "a whole number from 0 to 9007199254740991";
 
 test("no body at all", async () => {
   const headers = { "content-type": "application/json", "transfer-encoding": "chunked" };
-  const detail = "the body is not valid JSON: EOF while parsing a value at line 1 column 0";
+  const detail = "the body is empty: send a JSON object";
   await assertRefusedUnchanged(undefined, problem(400, "bad-request", "Bad request", detail), headers);
 });
 

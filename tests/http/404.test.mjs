@@ -51,12 +51,14 @@ test("an unknown policy: the answer lists the policies", async () => {
     ["'; DROP TABLE bucket; --", '"\'; DROP TABLE bucket; --"'],
     ["p".repeat(80), `"${"p".repeat(80)}"`],
   ]) {
-    const expected = problem(404, "unknown-policy", "Unknown policy", noPolicy(shown));
     const item = { policy, key: "alice" };
     const fine = { policy: "api", key: "bob" };
     const more = { "/v1/settle": { reservation: "0", cost: 1 }, "/v1/cancel": { reservation: "0" } };
     for (const path of PATHS) {
-      const ask = path === "/v1/batch" ? { requests: [fine, item] } : { ...item, ...more[path] };
+      const isBatch = path === "/v1/batch";
+      const ask = isBatch ? { requests: [fine, item] } : { ...item, ...more[path] };
+      const detail = `${isBatch ? "request 1: " : ""}${noPolicy(shown)}`;
+      const expected = problem(404, "unknown-policy", "Unknown policy", detail);
       assertAnswer(await tollgate.send({ path, body: JSON.stringify(ask) }), expected, `${policy} to ${path}`);
     }
   }

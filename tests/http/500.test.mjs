@@ -74,7 +74,7 @@ const rows = {
       "settings: POLICIES.r.limits[3]: a limit before it is named a too",
       "settings: POLICIES.r.limits[4]: must be a table of fields such as name, rate and period, not 5",
       "settings: POLICIES.s.limits: must be a list of 1 to 8 limits",
-      "settings: POLICIES.__proto__x: must be a table of fields such as rate and period, not a list",
+      "settings: POLICIES.__proto__x: must be a table of fields such as rate and period, not an array",
       `settings: POLICIES."${"n".repeat(65)}": ${NAME_RULE}`,
     ],
   },
@@ -85,7 +85,7 @@ const rows = {
   },
   "a list of policies": {
     settings: { policies: [] },
-    log: ["settings: POLICIES: must be a table of policies by name, not a list"],
+    log: ["settings: POLICIES: must be a table of policies by name, not an array"],
   },
   "policies as text": {
     settings: { policies: "{}" },

@@ -324,10 +324,10 @@ test("a batch has 1 to 16 requests, no two of them with the same policy and key"
     404,
     "unknown-policy",
     "Unknown policy",
-    'there is no policy "nobody"; there are api, debt, llm, once, pool, slow',
+    'request 1: there is no policy "nobody"; there are api, debt, llm, once, pool, slow',
   );
   assertAnswer(await batch([ask("api", "u", 1), ask("nobody", "u", 1)]), unknown);
-  const large = "policy api can never grant 11 tokens at once; at most 10";
+  const large = "request 1: policy api can never grant 11 tokens at once; at most 10";
   const tooLarge = problem(400, "cost-too-large", "Cost too large", large, { max_cost: 10 });
   assertAnswer(await batch([ask("slow", "u", 1), ask("api", "u", 11)]), tooLarge);
   for (const policy of ["api", "slow"])

@@ -293,7 +293,7 @@ test("open and closed reservations survive kill -9", async () => {
 test("settle and cancel need a reservation's id", async () => {
   const bad = (detail) => problem(400, "bad-request", "Bad request", detail);
   const of = { policy: "keep", key: "ivan" };
-  const notId = (found) => `\`reservation\` must be an id of 1 to 13 hex digits, not ${found}`;
+  const notId = (found) => `\`reservation\` must be a reservation's id of 13 hex digits, not ${found}`;
   for (const [verb, more, detail] of [
     ["settle", { cost: 1 }, "the field `reservation` is missing: the id in the answer that reserved the tokens"],
     ["settle", { reservation: "", cost: 1 }, notId('""')],
@@ -302,7 +302,7 @@ test("settle and cancel need a reservation's id", async () => {
     [
       "cancel",
       { reservation: "1", cost: 1 },
-      'the body has no field "cost"; its fields are policy, key, reservation, snapshot',
+      'the body cannot have the field "cost"; its fields are policy, key, reservation, snapshot',
     ],
     ["cancel", {}, "the field `reservation` is missing: the id in the answer that reserved the tokens"],
   ]) {

@@ -73,7 +73,9 @@ fn large_replays_count_as_several() {
         let (reply, writes) = ledger.ask(&asked, &request, now, random).unwrap();
         rows.extend(writes.before_reply);
         let pages = rows.iter().filter(|(name, _)| name.starts_with("i:"));
-        (reply, pages.map(|(_, row)| row.as_ref().map_or(0, Vec::len)).sum::<usize>())
+        let lens: Vec<_> = pages.map(|(_, row)| row.as_ref().map_or(0, Vec::len)).collect();
+        assert!(lens.iter().all(|len| *len < 20_000), "a page is written again with each of its replays: {lens:?}");
+        (reply, lens.iter().sum::<usize>())
     };
     let now = |id: u128| START + i64::try_from(id).unwrap();
 
@@ -83,7 +85,7 @@ fn large_replays_count_as_several() {
         assert!(decided(reply).decision().is_allow());
     }
     let full = |id| ObjectReply::TooManyRequestIds {
-        max: u64::try_from(most).unwrap(),
+        used: u64::try_from(most).unwrap(),
         retry_after_ms: HOUR_MS.abs_diff(now(id) - START),
     };
     let (reply, bytes) = ask(CONSUME, Some(request_id(most, 0)), now(most));
@@ -178,7 +180,7 @@ fn with_too_many_request_ids_nothing_is_taken_until_the_oldest_is_forgotten() {
         }
         let (levels, rows) = (world.levels(), world.rows_written);
         let refusal = ObjectReply::TooManyRequestIds {
-            max: MAX_REQUEST_IDS as u64,
+            used: MAX_REQUEST_IDS as u64,
             retry_after_ms: HOUR_MS.cast_unsigned() - MAX_REQUEST_IDS as u64,
         };
         for action in [CONSUME, reserve, Action::Hold(5), Action::Take(Verb::Refund)] {
