@@ -122,12 +122,6 @@ pub extern "C" fn restore(bucket: &mut Bucket, tokens: f64, drops: f64, at: f64,
     true
 }
 
-/// [`Limit::carry_refilled`]: puts the tokens of `old`, refilled up to now, into a bucket just made.
-#[unsafe(no_mangle)]
-pub extern "C" fn carry(bucket: &mut Bucket, old: &Bucket) {
-    bucket.state = bucket.limit.carry_refilled(bucket.state, &old.limit, &old.state);
-}
-
 #[cfg(test)]
 mod tests {
     #[cfg(target_family = "wasm")]
@@ -254,24 +248,6 @@ mod tests {
             assert_eq!(restore(&mut bucket, tokens, drops, at, apply), fits, "row {row}");
             let now = then.2;
             assert_eq!((get(&bucket, 2, now), get(&bucket, 3, now), get(&bucket, 4, now)), then, "row {row}");
-        }
-    }
-
-    #[test]
-    fn tokens_are_carried_over_with_the_fraction_of_the_next_and_a_debt_as_deep_as_it_was() {
-        let table = [
-            // tokens drops  then tokens drops: of a token's 1000 drops then, 350 now
-            (1.0, 999.0, (1.0, 349.0)),
-            (3.0, 0.0, (2.0, 0.0)),   // no more than the capacity
-            (-2.0, 1.0, (-2.0, 0.0)), // deeper than the new limit lets it become
-        ];
-        for (tokens, drops, then) in table {
-            let mut old = made(false, 0.0, [3.0, 1000.0, 3.0, 2.0, 3.0, 0.0]).unwrap();
-            let mut new = made(false, 7.0, [2.0, 700.0, 2.0, 0.0, 0.0, 0.0]).unwrap();
-            assert!(restore(&mut old, tokens, drops, 5.0, true));
-            carry(&mut new, &old);
-            assert_eq!((get(&new, 2, 7.0), get(&new, 3, 7.0)), then);
-            assert_eq!(get(&new, 4, 7.0).to_bits(), 7.0_f64.to_bits());
         }
     }
 

@@ -1,8 +1,6 @@
 //! What happens to a bucket when its limit's numbers change.
 
-use core::num::NonZeroU64;
-
-use super::arithmetic::{Limit, product};
+use super::arithmetic::Limit;
 use super::config::MAX_SPAN_MS;
 use super::state::{MAX_DROPS, State};
 
@@ -44,62 +42,38 @@ impl Limit {
     /// ```
     #[must_use]
     pub fn carry(&self, old: &Self, state: State, how: Carry, now: i64, phase: u64) -> State {
+        let fresh = self.new_state(now, phase);
         if how == Carry::Reset || self.config().kind != old.config().kind {
-            return self.new_state(now, phase);
+            return fresh;
         }
         let old_state = old.refilled(&state, now);
-        // Never before the old state's moment: after a small step back of the clock, refills would be credited twice.
-        let fresh = self.new_state(now.max(old_state.at), phase);
-        State { level: self.carried_level(old, old_state.level, how), ..fresh }
-    }
-
-    /// [`Carry::AsIs`] from a limit of the same kind, whose bucket is refilled up to the moment at which `fresh` was
-    /// made. JavaScript, for which [`Limit::carry`] would be too large, calls this.
-    #[must_use]
-    pub fn carry_refilled(&self, fresh: State, old: &Self, refilled: &State) -> State {
-        State { level: self.carried_level(old, refilled.level, Carry::AsIs), ..fresh }
-    }
-
-    #[inline]
-    fn carried_level(&self, old: &Self, level: i64, how: Carry) -> i64 {
-        let (new_token, old_token) = (self.drops_per_token.get(), old.drops_per_token);
-        let level = match (how, NonZeroU64::new(old.full.unsigned_abs())) {
-            (Carry::Proportional, Some(old_full)) => scaled(level, self.full.unsigned_abs(), old_full),
-            // A level is at most full, and both lie within ±2⁶¹.
-            (Carry::Additive, _) => scaled(level.wrapping_sub(old.full), new_token, old_token).wrapping_add(self.full),
+        let level = i128::from(old_state.level);
+        let (new_token, old_token) = (i128::from(self.drops_per_token.get()), i128::from(old.drops_per_token.get()));
+        let (new_full, old_full) = (i128::from(self.full), i128::from(old.full));
+        let level = match how {
+            Carry::Proportional if old_full != 0 => scaled(level, new_full, old_full),
+            Carry::Additive => scaled(level.saturating_sub(old_full), new_token, old_token).saturating_add(new_full),
             _ => scaled(level, new_token, old_token),
         };
-        level.min(self.full).max(self.deepest()) // `clamp` could panic
-    }
-
-    /// The deepest debt that can be carried over, in drops: what comes back in [`MAX_SPAN_MS`].
-    fn deepest(&self) -> i64 {
-        let ticks = MAX_SPAN_MS / self.tick_ms;
-        let refill = self.refill.unsigned_abs();
-        let drops = if refill == 0 { MAX_DROPS } else { product(ticks, refill).cast_signed().min(MAX_DROPS) };
-        drops.wrapping_neg()
+        // Fits, because it lies between −2⁶¹ and the capacity.
+        let level = i64::try_from(level.clamp(self.deepest(), new_full)).unwrap_or(0);
+        // Never before the old state's moment: after a small step back of the clock, refills would be credited twice.
+        State { level, at: self.tick_start(now.max(old_state.at), phase) }
     }
 }
 
-/// `level · new / old`, rounded down so that no remainder becomes a token; beyond ±2⁶² some number beyond. Exact for a
-/// `level` within ±2⁶² and factors of at most 2⁶¹.
-///
-/// One long multiplication that divides on the way: in WebAssembly, a division of 128 bits alone would be larger than
-/// all else that a browser needs.
-fn scaled(level: i64, new: u64, old: NonZeroU64) -> i64 {
-    let (whole, part) = (level.unsigned_abs() / old, level.unsigned_abs() % old);
-    // `part · new / old`, a bit of `new` at a time. Both `part` and `rest` are below `old`, so no sum overflows.
-    let (mut quotient, mut rest) = (0_u64, 0_u64);
-    for bit in (0..u64::BITS).rev() {
-        quotient = quotient.wrapping_mul(2);
-        for addend in [rest, part.wrapping_mul(new.wrapping_shr(bit) & 1)] {
-            rest = rest.wrapping_add(addend);
-            if rest >= old.get() {
-                rest = rest.wrapping_sub(old.get());
-                quotient = quotient.wrapping_add(1);
-            }
-        }
+impl Limit {
+    /// The deepest debt that can be carried over, in drops: what comes back in [`MAX_SPAN_MS`].
+    fn deepest(&self) -> i128 {
+        let drops = match self.refill {
+            0 => MAX_DROPS,
+            refill => i64::try_from(MAX_SPAN_MS / self.tick_ms).map_or(MAX_DROPS, |ticks| ticks.saturating_mul(refill)),
+        };
+        i128::from(drops.min(MAX_DROPS)).saturating_neg()
     }
-    let scaled = product(whole, new).min(1 << 62).wrapping_add(quotient).cast_signed();
-    if level >= 0 { scaled } else { scaled.wrapping_add((rest > 0).into()).wrapping_neg() }
+}
+
+/// `level · new / old`, rounded down so that no remainder becomes a token. Exact: each factor is at most 2⁶¹.
+fn scaled(level: i128, new: i128, old: i128) -> i128 {
+    level.saturating_mul(new).checked_div_euclid(old).unwrap_or(0)
 }

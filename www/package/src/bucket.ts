@@ -205,11 +205,6 @@ export class Bucket {
       throw snapshotMismatched();
   }
 
-  /** Takes over the tokens of a bucket of another limit of the same kind, saved at the moment that made this one. */
-  carry(old: Bucket): void {
-    core.carry(this.#address, old.#address);
-  }
-
   /** Reads one of the core's numbers; see its `get`. */
   #get(which: number, now: number): number {
     return core.get(this.#address, which, checkMoment(now));

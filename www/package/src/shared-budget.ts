@@ -1,13 +1,5 @@
 // What the tabs agree on, and what a tab may do to it. Time and the stored state are arguments; nothing here waits.
-import {
-  Bucket,
-  type DecideOptions,
-  type Decision,
-  type Grant,
-  LAST_MOMENT,
-  type Limit,
-  type Snapshot,
-} from "./bucket.js";
+import { type DecideOptions, type Decision, type Grant, LAST_MOMENT, type Limit, type Snapshot } from "./bucket.js";
 import { Budget, type Cost } from "./budget.js";
 import { isChange, refuse } from "./limiter.js";
 import { neverGranted, waitTooLong } from "./queue.js";
@@ -287,20 +279,36 @@ export class SharedBudget<Name extends string> {
     const old = this.limits;
     const snapshots = this.#budget.save(now);
     this.#budget = this.#own as Budget<never> as Budget<string>;
+    const { limits } = this;
+    const fresh = new Budget(now, limits).save(now);
     this.#budget.restore(
-      this.limits.map((limit, i) => {
-        const is = new Bucket(now, limit);
+      limits.map((limit, i) => {
         const from = limit.name ? old.findIndex(({ name }) => name === limit.name) : i;
         const other = old[from];
-        if (other && kindOf(other) === kindOf(limit)) {
-          const was = new Bucket(now, other);
-          was.restore(snapshots[from]!);
-          is.carry(was);
-        }
-        return is.save(now);
+        return other && kindOf(other) === kindOf(limit)
+          ? { ...fresh[i]!, ...carried(snapshots[from]!, other, limit) }
+          : fresh[i]!;
       }),
     );
   }
+}
+
+/** The tokens of a bucket of the limit `old` and as much of the next one as `limit` can count, at most its capacity. */
+function carried({ tokens, drops }: Snapshot, old: Limit, limit: Limit): Pick<Snapshot, "tokens" | "drops"> {
+  const { rate, capacity = rate } = limit;
+  if (tokens >= capacity) return { tokens: capacity, drops: 0 };
+  const perToken = dropsPerToken(limit);
+  return {
+    tokens: Math.max(tokens, -Math.floor(DEEPEST_DROPS / perToken)),
+    drops: Number((BigInt(drops) * BigInt(perToken)) / BigInt(dropsPerToken(old))),
+  };
+}
+
+/** The core's unit: a token bucket gets whole drops each millisecond, a window whole tokens. */
+function dropsPerToken({ kind, rate, periodMs }: Limit): number {
+  let [divisor, rest] = [periodMs, kind === "fixed_window" ? periodMs : rate];
+  while (rest) [divisor, rest] = [rest, divisor % rest];
+  return periodMs / divisor;
 }
 
 const kindOf = ({ kind = "token_bucket" }: Limit) => kind;
@@ -309,5 +317,7 @@ const isEqual = (a: unknown, b: unknown) => JSON.stringify(a) === JSON.stringify
 
 /** More than the time between two tabs' readings of their clocks; the core tolerates a step back of the same length. */
 const STEP_MS = 60_000;
+/** The core keeps no deeper debt. */
+const DEEPEST_DROPS = 2 ** 61;
 /** How long a tab may take to admit its first waiter. Halfway it is reminded: in the background its timers may be late. */
 export const GRACE_MS = 1000;
