@@ -32,8 +32,8 @@ import type { Waiter } from "./waiters.js";
  * const search = limiter.throttle(fetchResults);
  * ```
  */
-export class Limiter<Name extends string = never> extends Queue<Name> {
-  #budget: Budget<Name>;
+export class Limiter<Name extends string = never> extends Queue<Name, Decision> {
+  protected budget: Budget<Name>;
   #isAnchored: boolean;
   #pausedUntil = -Infinity;
   #cancelTimer = () => {};
@@ -43,10 +43,8 @@ export class Limiter<Name extends string = never> extends Queue<Name> {
   /** The budget as it will be after all waiters, and when the last of them will be admitted. */
   #forecast: Budget<Name> | undefined;
   #lastAt = 0;
-  /** All who were foreseen, even if they have left, how many of them have passed, and the budget as expected then. */
-  #foreseen: Waiter<Name>[] = [];
-  #passed = 0;
-  #expected: Budget<Name> | undefined;
+  /** How many were admitted late since then, with less left than was foreseen. */
+  #lateCount = 0;
   /** Waiters that would miss their deadlines, to be dropped. */
   #late: [waiter: Waiter<Name>, retryAt: number][] = [];
   /** Whether deadlines are looked at after this turn. */
@@ -56,12 +54,12 @@ export class Limiter<Name extends string = never> extends Queue<Name> {
     super(options);
     const now = this.clock.now();
     this.#isAnchored = now !== 0;
-    this.#budget = new Budget(now, limits);
+    this.budget = new Budget(now, limits);
   }
 
   /** A copy of the limits. */
   get limits(): readonly Limit<Name>[] {
-    return this.#budget.limits;
+    return this.budget.limits;
   }
 
   /**
@@ -79,7 +77,7 @@ export class Limiter<Name extends string = never> extends Queue<Name> {
   decide(options: DecideOptions<Name> = {}): Decision {
     const { cost = 1, verb = "consume" } = options;
     if (isChange(verb)) {
-      const decision = this.#budget.decide(this.#now(), options);
+      const decision = this.budget.decide(this.now(), options);
       if (verb === "reset") this.#pausedUntil = -Infinity;
       this.#changed();
       return decision;
@@ -94,45 +92,8 @@ export class Limiter<Name extends string = never> extends Queue<Name> {
     return this.#decide({ cost }, "peek");
   }
 
-  /**
-   * Takes `cost` tokens in advance, to be used at `readyAt`. Refused if that is more than `maxWaitMs` away, if it would
-   * owe more than `maxDebt`, and while calls wait in the queue. To cancel it, {@link refund}.
-   */
-  reserve(options?: Omit<DecideOptions<Name>, "verb">): Decision {
-    return this.decide({ ...options, verb: "reserve" });
-  }
-
-  /** Debits `cost` tokens that were already used, down to a debt of `maxDebt`. */
-  charge(cost: Cost<Name> = 1): void {
-    this.decide({ cost, verb: "charge" });
-  }
-
-  refund(cost: Cost<Name> = 1): void {
-    this.decide({ cost, verb: "refund" });
-  }
-
-  /** Fills all limits and ends a pause. */
-  reset(): void {
-    this.decide({ cost: 0, verb: "reset" });
-  }
-
-  /** How many whole tokens there are. */
-  remaining(): number {
-    return this.#budget.remaining(this.#now());
-  }
-
-  /** The next moment at which there is one more; `Infinity` if none comes. */
-  nextTokenAt(): number {
-    return this.#budget.nextTokenAt(this.#now());
-  }
-
-  /** The first moment at which all limits are full if nothing is taken; `Infinity` if they never are. */
-  fullAt(): number {
-    return this.#budget.fullAt(this.#now());
-  }
-
   acquire(options: AcquireOptions<Name> = {}): Promise<Grant> {
-    return this.join(options, (cost) => throwIfNever(this.#budget.peek(this.#now(), { cost })));
+    return this.join(options, (cost) => throwIfNever(this.budget.peek(this.now(), { cost })));
   }
 
   /** Admits nothing before `moment`, for example because a server said so. A later pause is never shortened. */
@@ -149,28 +110,28 @@ export class Limiter<Name extends string = never> extends Queue<Name> {
 
   /** The states of all limits, to store. */
   save(): Snapshot[] {
-    return this.#budget.save(this.#now());
+    return this.budget.save(this.now());
   }
 
   /** Continues from what {@link save} returned for the same limits. */
   restore(snapshots: readonly Snapshot[]): void {
     this.#isAnchored = true;
-    this.#budget.restore(snapshots);
+    this.budget.restore(snapshots);
     this.#changed();
   }
 
   /** The answer to a call that does not queue. The queue and a pause come first. */
   #decide(options: DecideOptions<Name>, method: "decide" | "peek"): Decision {
-    const now = this.#now();
+    const now = this.now();
     if (this.waiting === 0 && this.#pausedUntil <= now) {
       this.isForeseen = false;
-      return this.#budget[method](now, options);
+      return this.budget[method](now, options);
     }
     // If the timer of the first waiter is late, so are the others.
     if (!this.isForeseen || !this.isExact || (this.queue.first?.at ?? now) < now) this.#foresee();
     const moment = Math.max(this.#lastAt, now);
     const decision = this.#forecast!.peek(moment, options);
-    const remaining = this.#budget.remaining(now);
+    const remaining = this.budget.remaining(now);
     return decision.allowed
       ? refuse(now, Math.max(moment, now + 1), remaining)
       : { ...decision, retryAfterMs: decision.retryAt - now, remaining };
@@ -198,7 +159,7 @@ export class Limiter<Name extends string = never> extends Queue<Name> {
       this.#cancelTimer();
       this.#awaited = undefined;
       for (let first = this.next(); first; first = this.next()) {
-        const now = this.#now();
+        const now = this.now();
         const decision = this.#pausedUntil > now ? refuse(now, this.#pausedUntil, 0) : this.#take(first, now);
         if (decision.allowed) this.admit(first, decision);
         else if (decision.maxCost !== undefined)
@@ -214,15 +175,12 @@ export class Limiter<Name extends string = never> extends Queue<Name> {
     } while (this.impatient > 0 && !this.isForeseen && !this.#isDeferred);
     if (this.waiting > 0) return;
     this.isForeseen = false;
-    this.#foreseen = [];
     this.#awaited = undefined;
   }
 
   /** Adds a newcomer to the forecast, if that is all it changes. Returns whether there is nothing else to do. */
   #expect(newcomer: Waiter<Name>): boolean {
-    const now = this.#now();
-    // Those who have left or passed must not fill the memory.
-    if (this.#foreseen.length > 2 * this.waiting + 100) this.isForeseen = false;
+    const now = this.now();
     if (newcomer === this.queue.last) {
       if (this.isForeseen && !this.#append(newcomer, now)) this.isForeseen = this.isExact;
     } else {
@@ -242,17 +200,13 @@ export class Limiter<Name extends string = never> extends Queue<Name> {
 
   /** Foresees when each waiter will be admitted, as if nothing else were taken. Those that will be late take nothing. */
   #foresee(): void {
-    const now = this.#now();
-    this.#budget.tryConsume(now, 0 as Cost<Name>); // follows a clock that was set back, which a forecast does not
-    const state = this.#budget.save(now);
+    const now = this.now();
+    this.budget.tryConsume(now, 0 as Cost<Name>); // follows a clock that was set back, which a forecast does not
     this.#forecast ??= new Budget(now, this.limits);
-    this.#forecast.restore(state);
-    this.#expected ??= new Budget(now, this.limits);
-    this.#expected.restore(state);
+    this.#forecast.restore(this.budget.save(now));
     this.#lastAt = Math.max(now, this.#pausedUntil);
     this.#late = [];
-    this.#foreseen = [];
-    this.#passed = 0;
+    this.#lateCount = 0;
     for (const waiter of this.queue) this.#append(waiter, now);
     this.isForeseen = this.isExact = true;
   }
@@ -265,7 +219,6 @@ export class Limiter<Name extends string = never> extends Queue<Name> {
     // If a timer fires late, a waiter whose deadline has just passed is still admitted.
     if (at <= Math.min(Math.max(deadline, now), LAST_MOMENT)) {
       this.#lastAt = waiter.at = at;
-      this.#foreseen.push(waiter);
       return this.#forecast!.tryConsume(at, cost);
     }
     waiter.at = undefined;
@@ -274,28 +227,18 @@ export class Limiter<Name extends string = never> extends Queue<Name> {
   }
 
   /** Asks for the first waiter, and finds out whether the forecast for the others still holds. */
-  #take(first: Waiter<Name>, now: number): Decision {
-    const decision = this.#budget.decide(now, { cost: first.cost });
-    if (!decision.allowed || !this.isForeseen) return decision;
-    for (let passed: Waiter<Name> | undefined; passed !== first; ) {
-      passed = this.#foreseen[this.#passed++];
-      if (passed === undefined) {
-        this.isForeseen = false; // it could never have been admitted when that was foreseen
-        return decision;
-      }
-      this.#expected!.tryConsume(passed.at!, passed.cost);
-    }
-    // If it is admitted in time, so are the others. If it is late, there may be less than expected, because a bucket that
-    // is full takes no more. Where thousands wait, that is put up with for a while, or each would cost as much as all.
-    if (now > first.at!) {
-      const expected = this.#expected!.save(now);
-      const hasLess = this.#budget
-        .save(now)
-        .some(({ tokens, drops }, i) => (tokens - expected[i]!.tokens || drops - expected[i]!.drops) < 0);
-      if (hasLess) {
-        this.isExact = false;
-        this.isForeseen = 16 * this.#passed < this.waiting - 1000;
-      }
+  #take({ cost, at }: Waiter<Name>, now: number): Decision {
+    const before = this.isForeseen && !(at! >= now) && this.budget.save(now);
+    const decision = this.budget.decide(now, { cost });
+    // If it is admitted in time, so are the others. If it is late, there is less than expected where a bucket was full
+    // and took no more. Where thousands wait, that is put up with for a while, or each would cost as much as all.
+    if (
+      before &&
+      decision.allowed &&
+      (at === undefined || this.limits.some(({ rate, capacity = rate }, i) => before[i]!.tokens >= capacity))
+    ) {
+      this.isExact = false;
+      this.isForeseen = 16 * ++this.#lateCount < this.waiting - 1000;
     }
     return decision;
   }
@@ -304,11 +247,11 @@ export class Limiter<Name extends string = never> extends Queue<Name> {
    * Now. A limiter that was made while the clock stood at 0, as it does at the top level of a Worker, starts when it is
    * first used.
    */
-  #now(): number {
+  protected override now(): number {
     const now = this.clock.now();
     if (!this.#isAnchored) {
       this.#isAnchored = true;
-      this.#budget = new Budget(now, this.limits);
+      this.budget = new Budget(now, this.limits);
     }
     return now;
   }

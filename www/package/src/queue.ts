@@ -1,7 +1,7 @@
 /// <reference lib="esnext.disposable" preserve="true" />
 // The queue of a limiter: which calls wait, and in what order.
-import type { Decision, Grant, Refusal } from "./bucket.js";
-import type { Cost } from "./budget.js";
+import type { DecideOptions, Decision, Grant, Refusal } from "./bucket.js";
+import type { Budget, Cost } from "./budget.js";
 import { type Clock, systemClock } from "./clock.js";
 import { checkIndex, checkWhole, TollgateError } from "./errors.js";
 import { Emitter } from "./events.js";
@@ -62,8 +62,11 @@ export type LimiterEvent<Name extends string = never> =
   | { readonly type: "change" };
 
 /** A limiter with a queue, ordered by priority and then by arrival. */
-export abstract class Queue<Name extends string = never> extends Emitter<LimiterEvent<Name>> {
+export abstract class Queue<Name extends string, Answer extends Decision | Promise<Decision>> extends Emitter<
+  LimiterEvent<Name>
+> {
   readonly clock: Clock;
+  protected abstract readonly budget: Budget<Name> | Budget<string>;
   protected readonly queue = new Waiters<Name>();
   /** How many waiters have a deadline that the subclass has to look after. */
   protected impatient = 0;
@@ -110,8 +113,46 @@ export abstract class Queue<Name extends string = never> extends Emitter<Limiter
    */
   abstract acquire(options?: AcquireOptions<Name>): Promise<Grant>;
 
+  /** Does what the verb says, if that is granted, and returns the whole answer. */
+  abstract decide(options?: DecideOptions<Name>): Answer;
+
+  /**
+   * Takes `cost` tokens in advance, to be used at `readyAt`. Refused if that is more than `maxWaitMs` away, if it would
+   * owe more than `maxDebt`, and while calls wait in the queue. To cancel it, {@link refund}.
+   */
+  reserve(options?: Omit<DecideOptions<Name>, "verb">): Answer {
+    return this.decide({ ...options, verb: "reserve" });
+  }
+
+  /** Debits `cost` tokens that were already used, down to a debt of `maxDebt`. */
+  charge(cost: Cost<Name> = 1): Answer {
+    return this.decide({ cost, verb: "charge" });
+  }
+
   /** Gives `cost` tokens back, up to the capacity. */
-  abstract refund(cost?: Cost<Name>): unknown;
+  refund(cost: Cost<Name> = 1): Answer {
+    return this.decide({ cost, verb: "refund" });
+  }
+
+  /** Fills all limits and ends a pause. */
+  reset(): Answer {
+    return this.decide({ cost: 0, verb: "reset" });
+  }
+
+  /** How many whole tokens there are, as far as is known here. */
+  remaining(): number {
+    return this.budget.remaining(this.now());
+  }
+
+  /** The next moment at which there is one more; `Infinity` if none comes. */
+  nextTokenAt(): number {
+    return this.budget.nextTokenAt(this.now());
+  }
+
+  /** The first moment at which all limits are full if nothing is taken; `Infinity` if they never are. */
+  fullAt(): number {
+    return this.budget.fullAt(this.now());
+  }
 
   /**
    * Says that the work which {@link acquire} admitted is done, so that with `maxConcurrent` another may begin. Throttled
@@ -185,6 +226,10 @@ export abstract class Queue<Name extends string = never> extends Emitter<Limiter
    * time, returns a promise: those who pass at once need no room in the queue.
    */
   protected abstract serve(newcomer?: Waiter<Name>): Promise<unknown> | undefined;
+
+  protected now(): number {
+    return this.clock.now();
+  }
 
   /** The waiter whose turn it is, unless as many calls run as may. */
   protected next(): Waiter<Name> | undefined {

@@ -50,18 +50,19 @@ export class SharedBudget<Name extends string> {
   dueAt = 0;
   /** The limits of this tab. */
   readonly #own: Budget<Name>;
-  #budget: Budget<string>;
+  /** The budget itself, with the limits in force. */
+  budget: Budget<string>;
   #epoch = 0;
   #queue: readonly Ticket[] = [];
 
   constructor(now: number, limits: Limit<Name> | readonly Limit<Name>[]) {
     this.#own = new Budget(now, limits);
-    this.#budget = this.#own as Budget<never> as Budget<string>;
+    this.budget = this.#own as Budget<never> as Budget<string>;
   }
 
   /** The limits in force: those of the tab that was opened last. */
   get limits(): readonly Limit[] {
-    return this.#budget.limits;
+    return this.budget.limits;
   }
 
   /** The tab whose ticket is first in the queue. */
@@ -83,8 +84,8 @@ export class SharedBudget<Name extends string> {
     const setBackMs = isAlone && this.isFarAhead(state, now) ? at - now : 0;
     const aheadMs = epoch > this.#epoch && !this.isFresh ? at - now : Math.max(0, at - now);
     now = Math.max(now, at) - setBackMs;
-    if (!isEqual(limits, this.limits)) this.#budget = new Budget(now, limits);
-    this.#budget.restore(snapshots);
+    if (!isEqual(limits, this.limits)) this.budget = new Budget(now, limits);
+    this.budget.restore(snapshots);
     // Follow the clock that is furthest ahead: by a slower one, tokens that were refilled there would be refilled here
     // again. Where all tabs have been set back, follow back.
     if (!setBackMs) this.aheadMs += aheadMs;
@@ -94,14 +95,14 @@ export class SharedBudget<Name extends string> {
     this.pausedUntil = pausedUntil - setBackMs;
     this.dueAt = dueAt;
     this.#queue = setBackMs ? [] : queue;
-    if (setBackMs) this.#budget.restore(this.#budget.save(now)); // a large step back: continues with the same tokens
+    if (setBackMs) this.budget.restore(this.budget.save(now)); // a large step back: continues with the same tokens
     if (this.isFresh && !isEqual(limits, this.#own.limits)) this.#carryOver(now);
   }
 
   /** The state at `now`, to store. */
   save(now: number): State {
     const { limits } = this;
-    const snapshots = this.#budget.save(now);
+    const snapshots = this.budget.save(now);
     return [++this.version, this.#epoch, now, limits, snapshots, this.pausedUntil, this.dueAt, this.#queue];
   }
 
@@ -111,7 +112,7 @@ export class SharedBudget<Name extends string> {
    */
   debit(before: State, after: State, now: number): void {
     if (![before, after].every(([, , , limits]) => isEqual(limits, this.limits))) return;
-    const budget = this.#budget;
+    const budget = this.budget;
     const stored = budget.save(now);
     const [was, is] = [before, after].map(([, , , , snapshots]) => {
       budget.restore(snapshots);
@@ -136,30 +137,18 @@ export class SharedBudget<Name extends string> {
     const fitted = { ...options, cost: this.#fit(options.cost) };
     const changes = isChange(options.verb);
     if (changes || (!this.first && this.pausedUntil <= now)) {
-      const decision = this.#budget[method](now, fitted);
+      const decision = this.budget[method](now, fitted);
       this.isNews ||= method === "decide" && (changes || decision.allowed);
       if (options.verb === "reset") this.pausedUntil = 0;
       return decision;
     }
-    const remaining = this.remaining(now);
+    const remaining = this.budget.remaining(now);
     return this.#play(now, (moment) => {
-      const decision = this.#budget.peek(moment, fitted);
+      const decision = this.budget.peek(moment, fitted);
       return decision.allowed
         ? refuse(now, Math.max(moment, now + 1), remaining)
         : { ...decision, retryAfterMs: decision.retryAt - now, remaining };
     });
-  }
-
-  remaining(now: number): number {
-    return this.#budget.remaining(now);
-  }
-
-  nextTokenAt(now: number): number {
-    return this.#budget.nextTokenAt(now);
-  }
-
-  fullAt(now: number): number {
-    return this.#budget.fullAt(now);
   }
 
   /** Admits nothing before `moment`, which may shorten a pause. */
@@ -204,7 +193,7 @@ export class SharedBudget<Name extends string> {
     for (; this.first === tab; this.#setQueue(this.#queue.slice(1))) {
       const decision = this.#ask(now);
       const { maxCost } = decision as { maxCost?: number };
-      if (decision.allowed) outcomes.push([waiters.shift()!, this.#budget.decide(now, this.#first()) as Grant]);
+      if (decision.allowed) outcomes.push([waiters.shift()!, this.budget.decide(now, this.#first()) as Grant]);
       else if (maxCost !== undefined) outcomes.push([waiters.shift()!, undefined, neverGranted(maxCost)]);
       else break;
     }
@@ -217,21 +206,21 @@ export class SharedBudget<Name extends string> {
    * at which each ticket would be admitted, and puts the budget back. A ticket that misses its deadline takes nothing.
    */
   #play<Result>(now: number, end: (moment: number, moments: number[]) => Result): Result {
-    const state = this.#budget.save(now);
+    const state = this.budget.save(now);
     let moment = Math.max(now, this.pausedUntil);
     try {
       const moments = this.#queue.map(([, cost, deadline]) => {
         const options = { cost: this.#fit(cost) };
-        const decision = this.#budget.peek(moment, options);
+        const decision = this.budget.peek(moment, options);
         const at = decision.allowed ? moment : decision.retryAt;
         if (at > Math.min(Math.max(deadline, now), LAST_MOMENT)) return at;
         moment = at;
-        this.#budget.decide(moment, options);
+        this.budget.decide(moment, options);
         return at;
       });
       return end(moment, moments);
     } finally {
-      this.#budget.restore(state);
+      this.budget.restore(state);
     }
   }
 
@@ -249,7 +238,7 @@ export class SharedBudget<Name extends string> {
   /** The answer to the first ticket. */
   #ask(now: number): Decision {
     const moment = Math.max(now, this.pausedUntil);
-    const decision = this.#budget.peek(moment, this.#first());
+    const decision = this.budget.peek(moment, this.#first());
     return decision.allowed && moment > now ? refuse(now, moment, 0) : decision;
   }
 
@@ -277,11 +266,11 @@ export class SharedBudget<Name extends string> {
    */
   #carryOver(now: number): void {
     const old = this.limits;
-    const snapshots = this.#budget.save(now);
-    this.#budget = this.#own as Budget<never> as Budget<string>;
+    const snapshots = this.budget.save(now);
+    this.budget = this.#own as Budget<never> as Budget<string>;
     const { limits } = this;
     const fresh = new Budget(now, limits).save(now);
-    this.#budget.restore(
+    this.budget.restore(
       limits.map((limit, i) => {
         const from = limit.name ? old.findIndex(({ name }) => name === limit.name) : i;
         const other = old[from];

@@ -1,7 +1,7 @@
 // One budget for all tabs of an origin, which outlives them.
 /// <reference lib="esnext.disposable" preserve="true" />
 import { type DecideOptions, type Decision, type Grant, LAST_MOMENT, type Limit } from "./bucket.js";
-import type { Cost } from "./budget.js";
+import type { Budget, Cost } from "./budget.js";
 import { systemClock } from "./clock.js";
 import { checkWhole, TollgateError } from "./errors.js";
 import { isChange } from "./limiter.js";
@@ -33,7 +33,7 @@ import { transact } from "./tabs.js";
  * if (await limiter.tryConsume()) send();
  * ```
  */
-export class SharedLimiter<Name extends string = never> extends Queue<Name> {
+export class SharedLimiter<Name extends string = never> extends Queue<Name, Promise<Decision>> {
   /** Resolves when the stored budget has been read, or cannot be. */
   readonly ready: Promise<void>;
   readonly #name: string;
@@ -134,26 +134,6 @@ export class SharedLimiter<Name extends string = never> extends Queue<Name> {
     return this.#budget.decide(now, { cost }, "peek");
   }
 
-  /** Takes `cost` tokens in advance, to be used at `readyAt`. See {@link Limiter.reserve}. */
-  reserve(options?: Omit<DecideOptions<Name>, "verb">): Promise<Decision> {
-    return this.decide({ ...options, verb: "reserve" });
-  }
-
-  /** Debits `cost` tokens that were already used, down to a debt of `maxDebt`. */
-  async charge(cost: Cost<Name> = 1): Promise<void> {
-    await this.decide({ cost, verb: "charge" });
-  }
-
-  /** Gives `cost` tokens back, up to the capacity. */
-  async refund(cost: Cost<Name> = 1): Promise<void> {
-    await this.decide({ cost, verb: "refund" });
-  }
-
-  /** Fills all limits and ends a pause. */
-  async reset(): Promise<void> {
-    await this.decide({ cost: 0, verb: "reset" });
-  }
-
   /** Admits nothing in any tab before `moment`. A later pause is never shortened. */
   async pause(moment: number): Promise<void> {
     checkWhole("moment", moment, -LAST_MOMENT, LAST_MOMENT);
@@ -163,21 +143,6 @@ export class SharedLimiter<Name extends string = never> extends Queue<Name> {
   /** Ends a pause. */
   resume(): Promise<void> {
     return this.#call(() => this.#budget.pause(0));
-  }
-
-  /** How many whole tokens there are, as far as this tab knows. */
-  remaining(): number {
-    return this.#budget.remaining(this.clock.now());
-  }
-
-  /** When there is one more, as far as this tab knows. */
-  nextTokenAt(): number {
-    return this.#budget.nextTokenAt(this.clock.now());
-  }
-
-  /** When all limits are full, as far as this tab knows. */
-  fullAt(): number {
-    return this.#budget.fullAt(this.clock.now());
   }
 
   /**
@@ -205,6 +170,10 @@ export class SharedLimiter<Name extends string = never> extends Queue<Name> {
     this.#closing.abort();
     this.#leave();
     super.close();
+  }
+
+  protected get budget(): Budget<string> {
+    return this.#budget.budget;
   }
 
   /** A waiter joined or left, so another may be first now. */
