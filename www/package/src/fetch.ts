@@ -106,21 +106,22 @@ function askedMsOf(headers: Headers, now: number, isRefused: boolean): number | 
     const ms = /^\d+$/.test(after) ? 1000 * Number(after) : Date.parse(after) - serverNow;
     if (ms >= 0) return ms;
   }
-  const waitsMs: number[] = [];
-  const add = (remaining: string | null | undefined, reset: string | null | undefined) => {
-    const seconds = /^\d+(\.\d+)?$/.test(reset!) ? Number(reset) : 0;
+  let waitMs = 0;
+  const hear = (remaining: unknown, reset: unknown) => {
+    const seconds = Number(reset);
     // Who leaves out what remains and refuses means that nothing does.
     if (Number(remaining ?? !isRefused) === 0 && seconds > 0)
-      waitsMs.push(1000 * seconds - (seconds > FIRST_UNIX_SECONDS ? serverNow : 0));
+      waitMs = Math.max(waitMs, 1000 * seconds - (seconds > FIRST_UNIX_SECONDS ? serverNow : 0));
   };
-  const field = (headers.get("ratelimit") ?? "").replace(/"(\\.|[^"\\])*"/g, "");
+  const field = `,${headers.get("ratelimit")}`.replace(/"(\\.|[^"\\])*"/g, "");
+  const number = (text: string, name: string) => new RegExp(`[;,\\s]${name}=(\\d+)`).exec(text)?.[1];
   // A list of structured fields. Without their strings, commas separate the items. `r` tokens remain; `t` is a time in
   // seconds.
-  for (const item of field.split(",")) add(/;\s*r=(0)\b/.exec(item)?.[1] ?? "1", /;\s*t=(\d+)/.exec(item)?.[1]);
+  for (const item of field.split(",")) hear(number(item, "r") ?? 1, number(item, "t"));
   // Earlier drafts.
-  add(/\bremaining=(\d+)/.exec(field)?.[1] ?? "1", /\breset=(\d+)/.exec(field)?.[1]);
-  for (const name of ["ratelimit", "x-ratelimit"]) add(headers.get(`${name}-remaining`), headers.get(`${name}-reset`));
-  return Math.max(0, ...waitsMs) || undefined;
+  hear(number(field, "remaining") ?? 1, number(field, "reset"));
+  for (const name of ["ratelimit", "x-ratelimit"]) hear(headers.get(`${name}-remaining`), headers.get(`${name}-reset`));
+  return waitMs || undefined;
 }
 
 /** In 2001; a number of seconds as large as this is a moment. */

@@ -70,6 +70,8 @@ export abstract class Queue<Name extends string, Answer extends Decision | Promi
   protected readonly queue = new Waiters<Name>();
   /** How many waiters have a deadline that the subclass has to look after. */
   protected impatient = 0;
+  /** Whether each deadline has a timer of its own, because how long others run cannot be foreseen. */
+  protected isTimed: boolean;
   /** Whether no waiter is admitted later than foreseen. */
   protected isForeseen = false;
   /** Whether none is admitted earlier, either. */
@@ -96,6 +98,7 @@ export abstract class Queue<Name extends string, Answer extends Decision | Promi
     this.#maxQueue = checkWhole("maxQueue", maxQueue);
     this.#dropsOldest = checkIndex("overflow", overflow, ["reject", "drop_oldest"]) > 0;
     this.#maxConcurrent = checkWhole("maxConcurrent", maxConcurrent, 1, Infinity);
+    this.isTimed = maxConcurrent < Infinity;
   }
 
   /** How many `acquire` calls wait. */
@@ -243,7 +246,7 @@ export abstract class Queue<Name extends string, Answer extends Decision | Promi
 
   /** Admits a waiter. */
   protected admit({ cost, admit }: Waiter<Name>, decision: Grant): void {
-    if (this.#maxConcurrent < Infinity) this.#held.add(decision);
+    if (this.isTimed) this.#held.add(decision);
     admit(decision);
     this.emit({ type: "allow", cost, decision });
   }
@@ -258,12 +261,11 @@ export abstract class Queue<Name extends string, Answer extends Decision | Promi
       const { queue } = this;
       const deadline = this.clock.now() + checkWhole("maxWaitMs", maxWaitMs, 0, Infinity);
       const isImpatient = deadline < Infinity;
-      const isTimed = isImpatient && this.#maxConcurrent < Infinity;
       let cancel = () => {};
       const leave = () => {
         if (!queue.delete(waiter)) return false; // it has been admitted or dropped already, by a listener
-        if (isTimed) cancel();
-        else if (isImpatient) this.impatient--;
+        if (isImpatient && !this.isTimed) this.impatient--;
+        cancel();
         if (signal) this.#forget(signal, waiter);
         return true;
       };
@@ -282,8 +284,7 @@ export abstract class Queue<Name extends string, Answer extends Decision | Promi
       } as Waiter<Name>;
       if (signal) this.#listen(signal, waiter);
       queue.add(waiter);
-      if (isTimed) {
-        // How long others run cannot be foreseen.
+      if (isImpatient && this.isTimed) {
         cancel = this.clock.at(deadline + 1, () => {
           waiter.drop(waitTooLong(deadline + 1));
           void this.serve();

@@ -5,14 +5,7 @@ import type { Budget, Cost } from "./budget.js";
 import { systemClock } from "./clock.js";
 import { checkWhole, TollgateError } from "./errors.js";
 import { isChange } from "./limiter.js";
-import {
-  type AcquireOptions,
-  type LimiterEvent,
-  type LimiterOptions,
-  Queue,
-  throwIfNever,
-  waitTooLong,
-} from "./queue.js";
+import { type AcquireOptions, type LimiterEvent, type LimiterOptions, Queue, throwIfNever } from "./queue.js";
 import { GRACE_MS, type Outcome, SharedBudget, type State } from "./shared-budget.js";
 import { transact } from "./tabs.js";
 
@@ -79,6 +72,7 @@ export class SharedLimiter<Name extends string = never> extends Queue<Name, Prom
         at: (moment, wake) => clock.at(moment - budget.aheadMs, wake),
       },
     });
+    this.isTimed = true;
     this.#name = name;
     this.#budget = budget;
     this.#state = budget.save(clock.now());
@@ -150,19 +144,9 @@ export class SharedLimiter<Name extends string = never> extends Queue<Name, Prom
    * with all that other tabs wait for, is rejected at once.
    */
   async acquire(options: AcquireOptions<Name> = {}): Promise<Grant> {
-    const { cost = 1, maxWaitMs = Infinity } = options;
     this.#throwIfClosed();
-    const now = this.clock.now();
-    throwIfNever(this.#budget.check(now, { cost }));
-    const admitted = this.join(options);
-    if (maxWaitMs === Infinity) return admitted;
-    const cancel = this.clock.at(now + maxWaitMs + 1, () => {
-      const now = this.clock.now();
-      for (const { deadline, drop } of [...this.queue])
-        if (deadline < now) drop(waitTooLong(Math.max(now, this.#budget.dueAt)));
-      void this.serve();
-    });
-    return admitted.finally(cancel);
+    throwIfNever(this.#budget.check(this.clock.now(), { cost: options.cost ?? 1 }));
+    return this.join(options);
   }
 
   /** Leaves the queue and stops listening to other tabs. Calls that wait are rejected as `closed`, and so are later ones. */
