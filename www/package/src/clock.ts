@@ -57,8 +57,8 @@ const pending = new Set<() => void>();
 const checkAll = () => {
   for (const check of pending) check();
 };
-for (const type of ["visibilitychange", "resume"]) globalThis.document?.addEventListener(type, checkAll);
-for (const type of ["focus", "pageshow"]) globalThis.window?.addEventListener(type, checkAll);
+for (const type of ["visibilitychange", "resume", "focus", "pageshow"])
+  for (const target of [globalThis.document, globalThis.window]) target?.addEventListener(type, checkAll);
 
 /**
  * More than a clock is corrected by, and shorter than any real sleep. The core tolerates a step back of the same

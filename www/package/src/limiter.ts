@@ -130,11 +130,7 @@ export class Limiter<Name extends string = never> extends Queue<Name, Decision> 
     // If the timer of the first waiter is late, so are the others.
     if (!this.isForeseen || !this.isExact || (this.queue.first?.at ?? now) < now) this.#foresee();
     const moment = Math.max(this.#lastAt, now);
-    const decision = this.#forecast!.peek(moment, options);
-    const remaining = this.budget.remaining(now);
-    return decision.allowed
-      ? refuse(now, Math.max(moment, now + 1), remaining)
-      : { ...decision, retryAfterMs: decision.retryAt - now, remaining };
+    return postpone(now, this.#forecast!.peek(moment, options), moment, this.budget.remaining(now));
   }
 
   /** Anything that may delay a waiter or admit it sooner. */
@@ -160,7 +156,7 @@ export class Limiter<Name extends string = never> extends Queue<Name, Decision> 
       this.#awaited = undefined;
       for (let first = this.next(); first; first = this.next()) {
         const now = this.now();
-        const decision = this.#pausedUntil > now ? refuse(now, this.#pausedUntil, 0) : this.#take(first, now);
+        const decision = this.#pausedUntil > now ? later(this.#pausedUntil) : this.#take(first, now);
         if (decision.allowed) this.admit(first, decision);
         else if (decision.maxCost !== undefined)
           first.drop(neverGranted(decision.maxCost)); // possible when it joined
@@ -260,9 +256,11 @@ export class Limiter<Name extends string = never> extends Queue<Name, Decision> 
 /** Whether this verb is carried out even while calls wait. */
 export const isChange = (verb: Verb = "consume"): boolean => ["charge", "refund", "reset"].includes(verb);
 
-export const refuse = (now: number, retryAt: number, remaining: number): Refusal => ({
-  allowed: false,
-  retryAt,
-  retryAfterMs: retryAt - now,
-  remaining,
-});
+/** As much of a refusal as a queue needs. */
+export const later = (retryAt: number) => ({ allowed: false, retryAt }) as Refusal;
+
+/** The answer to a call at `now`, if it is `decision` at a later moment. */
+export function postpone(now: number, decision: Decision, moment: number, remaining: number): Refusal {
+  const retryAt = decision.allowed ? Math.max(moment, now + 1) : decision.retryAt;
+  return { ...(decision.allowed ? later(0) : decision), retryAt, retryAfterMs: retryAt - now, remaining };
+}

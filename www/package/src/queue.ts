@@ -70,6 +70,8 @@ export abstract class Queue<Name extends string, Answer extends Decision | Promi
   protected readonly queue = new Waiters<Name>();
   /** How many waiters have a deadline that the subclass has to look after. */
   protected impatient = 0;
+  /** The error for all calls, once the limiter has been closed. */
+  protected closed: TollgateError | undefined;
   /** Whether each deadline has a timer of its own, because how long others run cannot be foreseen. */
   protected isTimed: boolean;
   /** Whether no waiter is admitted later than foreseen. */
@@ -83,7 +85,6 @@ export abstract class Queue<Name extends string, Answer extends Decision | Promi
   readonly #held = new Set<Grant | undefined>();
   /** How many throttled calls wait or run. */
   #throttled = 0;
-  #isClosed = false;
   readonly #idle: (() => void)[] = [];
   readonly #bySignal = new Map<AbortSignal, Set<Waiter<Name>>>();
 
@@ -211,8 +212,8 @@ export abstract class Queue<Name extends string, Answer extends Decision | Promi
 
   /** Rejects all calls that wait, and all later ones, with the code `closed`. No timer is left. */
   close(): void {
-    this.#isClosed = true;
-    this.#dropAll(stopped("closed"));
+    this.closed = stopped("closed");
+    this.#dropAll(this.closed);
   }
 
   [Symbol.dispose](): void {
@@ -257,7 +258,7 @@ export abstract class Queue<Name extends string, Answer extends Decision | Promi
       const { cost = 1, signal, maxWaitMs = Infinity, priority = 0 } = options;
       check(cost);
       signal?.throwIfAborted();
-      if (this.#isClosed) throw stopped("closed");
+      if (this.closed) throw this.closed;
       const { queue } = this;
       const deadline = this.clock.now() + checkWhole("maxWaitMs", maxWaitMs, 0, Infinity);
       const isImpatient = deadline < Infinity;
@@ -347,7 +348,7 @@ export function throwIfNever(decision: Decision): void {
   if (maxCost !== undefined) throw neverGranted(maxCost);
 }
 
-const stopped = (code: "cleared" | "closed") => new TollgateError(code, `the queue was ${code}`);
+const stopped = (code: "cleared" | "closed") => new TollgateError(code, `the limiter was ${code}`);
 
 export const neverGranted = (maxCost: number) =>
   new TollgateError("cost_never_granted", `never granted: at most ${maxCost}`, { maxCost });

@@ -1,7 +1,7 @@
 // What the tabs agree on, and what a tab may do to it. Time and the stored state are arguments; nothing here waits.
 import { type DecideOptions, type Decision, type Grant, LAST_MOMENT, type Limit, type Snapshot } from "./bucket.js";
 import { Budget, type Cost } from "./budget.js";
-import { isChange, refuse } from "./limiter.js";
+import { isChange, later, postpone } from "./limiter.js";
 import { neverGranted, waitTooLong } from "./queue.js";
 import type { Waiter } from "./waiters.js";
 
@@ -143,12 +143,7 @@ export class SharedBudget<Name extends string> {
       return decision;
     }
     const remaining = this.budget.remaining(now);
-    return this.#play(now, (moment) => {
-      const decision = this.budget.peek(moment, fitted);
-      return decision.allowed
-        ? refuse(now, Math.max(moment, now + 1), remaining)
-        : { ...decision, retryAfterMs: decision.retryAt - now, remaining };
-    });
+    return this.#play(now, (moment) => postpone(now, this.budget.peek(moment, fitted), moment, remaining));
   }
 
   /** Admits nothing before `moment`, which may shorten a pause. */
@@ -239,7 +234,7 @@ export class SharedBudget<Name extends string> {
   #ask(now: number): Decision {
     const moment = Math.max(now, this.pausedUntil);
     const decision = this.budget.peek(moment, this.#first());
-    return decision.allowed && moment > now ? refuse(now, moment, 0) : decision;
+    return decision.allowed && moment > now ? later(moment) : decision;
   }
 
   #first(): DecideOptions<string> {

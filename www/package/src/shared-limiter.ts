@@ -3,7 +3,7 @@
 import { type DecideOptions, type Decision, type Grant, LAST_MOMENT, type Limit } from "./bucket.js";
 import type { Budget, Cost } from "./budget.js";
 import { systemClock } from "./clock.js";
-import { checkWhole, TollgateError } from "./errors.js";
+import { checkWhole } from "./errors.js";
 import { isChange } from "./limiter.js";
 import { type AcquireOptions, type LimiterEvent, type LimiterOptions, Queue, throwIfNever } from "./queue.js";
 import { GRACE_MS, type Outcome, SharedBudget, type State } from "./shared-budget.js";
@@ -144,7 +144,7 @@ export class SharedLimiter<Name extends string = never> extends Queue<Name, Prom
    * with all that other tabs wait for, is rejected at once.
    */
   async acquire(options: AcquireOptions<Name> = {}): Promise<Grant> {
-    this.#throwIfClosed();
+    if (this.closed) throw this.closed;
     throwIfNever(this.#budget.check(this.clock.now(), { cost: options.cost ?? 1 }));
     return this.join(options);
   }
@@ -167,7 +167,7 @@ export class SharedLimiter<Name extends string = never> extends Queue<Name, Prom
 
   /** Calls `op` in the next transaction over all tabs. */
   async #call<Result>(op: (now: number) => Result): Promise<Result> {
-    this.#throwIfClosed();
+    if (this.closed) throw this.closed;
     return new Promise((resolve, reject) => {
       this.#calls.push((now) => {
         try {
@@ -179,10 +179,6 @@ export class SharedLimiter<Name extends string = never> extends Queue<Name, Prom
       });
       void this.#flush();
     });
-  }
-
-  #throwIfClosed(): void {
-    if (this.#closing.signal.aborted) throw closed();
   }
 
   /** Makes all calls: those that come while a transaction is open, together in the next. */
@@ -397,8 +393,6 @@ export class SharedLimiter<Name extends string = never> extends Queue<Name, Prom
 
 /** One call, in a transaction. Returns how to answer it, once that has ended. */
 type Call = (now: number) => () => void;
-
-const closed = () => new TollgateError("closed", "the limiter has been closed");
 
 let hasWarned = false;
 

@@ -23,34 +23,28 @@ export interface Waiter<Name extends string = never> extends Place<Name> {
   drop(reason: unknown): void;
 }
 
-/** A linked list, which also knows the last waiter of each priority: a waiter joins and leaves in O(log n). */
+/** A ring for each priority: a waiter joins and leaves in O(log n). */
 export class Waiters<Name extends string = never> {
   size = 0;
-  /** Before the first waiter and behind the last. */
-  readonly #end: Place<Name>;
-  /** The last waiter of each priority, the highest first. */
-  readonly #lasts: Place<Name>[] = [];
-
-  constructor() {
-    const end = { priority: NaN } as Place<Name>;
-    this.#end = end.previous = end.next = end;
-  }
+  /** The highest priority first. Each ring begins and ends with a place of its own, and has at least one waiter. */
+  readonly #rings: Place<Name>[] = [];
 
   get first(): Waiter<Name> | undefined {
-    return this.#waiter(this.#end.next);
+    return this.#rings[0]?.next as Waiter<Name> | undefined;
   }
 
   get last(): Waiter<Name> | undefined {
-    return this.#waiter(this.#end.previous);
+    return this.#rings.at(-1)?.previous as Waiter<Name> | undefined;
   }
 
   /** The oldest of the lowest priority. */
   get oldest(): Waiter<Name> | undefined {
-    return this.#waiter((this.#lasts.at(-2) ?? this.#end).next);
+    return this.#rings.at(-1)?.next as Waiter<Name> | undefined;
   }
 
   *[Symbol.iterator](): Generator<Waiter<Name>> {
-    for (let place = this.#end.next; place !== this.#end; place = place.next) yield place as Waiter<Name>;
+    for (const ring of this.#rings)
+      for (let place = ring.next; place !== ring; place = place.next) yield place as Waiter<Name>;
   }
 
   has(waiter: Waiter<Name>): boolean {
@@ -59,14 +53,17 @@ export class Waiters<Name extends string = never> {
 
   /** Adds a waiter, which is not in the list, behind those of its priority. */
   add(waiter: Waiter<Name>): void {
-    const lasts = this.#lasts;
-    const index = this.#indexOf(waiter);
-    const isNew = lasts[index]?.priority !== waiter.priority;
-    const previous = lasts[isNew ? index - 1 : index] ?? this.#end;
-    lasts.splice(index, isNew ? 0 : 1, waiter);
-    waiter.previous = previous;
-    waiter.next = previous.next;
-    previous.next = waiter.next.previous = waiter;
+    const { priority } = waiter;
+    const index = this.#indexOf(priority);
+    let ring = this.#rings[index];
+    if (ring?.priority !== priority) {
+      ring = { priority } as Place<Name>;
+      ring.previous = ring.next = ring;
+      this.#rings.splice(index, 0, ring);
+    }
+    waiter.previous = ring.previous;
+    waiter.next = ring;
+    ring.previous = ring.previous.next = waiter;
     this.size++;
   }
 
@@ -74,26 +71,20 @@ export class Waiters<Name extends string = never> {
   delete(waiter: Waiter<Name>): boolean {
     if (!this.has(waiter)) return false;
     const { priority, previous, next } = waiter;
-    const index = this.#indexOf(waiter);
-    if (this.#lasts[index] === waiter)
-      this.#lasts.splice(index, 1, ...(previous.priority === priority ? [previous] : []));
     previous.next = next;
     next.previous = previous;
-    waiter.previous = waiter.next = waiter;
+    waiter.next = waiter;
+    if (previous === next) this.#rings.splice(this.#indexOf(priority), 1); // it was the only one
     this.size--;
     return true;
   }
 
-  #waiter(place: Place<Name>): Waiter<Name> | undefined {
-    return place === this.#end ? undefined : (place as Waiter<Name>);
-  }
-
-  /** Where the last waiter of this priority is, or belongs. */
-  #indexOf({ priority }: Place<Name>): number {
+  /** Where the ring of this priority is, or belongs. */
+  #indexOf(priority: number): number {
     let low = 0;
-    for (let high = this.#lasts.length; low < high; ) {
+    for (let high = this.#rings.length; low < high; ) {
       const middle = (low + high) >> 1;
-      if (this.#lasts[middle]!.priority > priority) low = middle + 1;
+      if (this.#rings[middle]!.priority > priority) low = middle + 1;
       else high = middle;
     }
     return low;
