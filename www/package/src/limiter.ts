@@ -2,7 +2,6 @@
 import {
   type DecideOptions,
   type Decision,
-  type Grant,
   LAST_MOMENT,
   type Limit,
   type Refusal,
@@ -11,15 +10,7 @@ import {
 } from "./bucket.js";
 import { Budget, type Cost } from "./budget.js";
 import { checkWhole } from "./errors.js";
-import {
-  type AcquireOptions,
-  type ConcurrencyOptions,
-  type LimiterEvent,
-  neverGranted,
-  Queue,
-  throwIfNever,
-  waitTooLong,
-} from "./queue.js";
+import { type ConcurrencyOptions, type LimiterEvent, neverGranted, Queue, waitTooLong } from "./queue.js";
 import type { Waiter } from "./waiters.js";
 
 /**
@@ -92,10 +83,6 @@ export class Limiter<Name extends string = never> extends Queue<Name, Decision> 
     return this.#decide({ cost }, "peek");
   }
 
-  acquire(options: AcquireOptions<Name> = {}): Promise<Grant> {
-    return this.join(options, (cost) => throwIfNever(this.budget.peek(this.now(), { cost })));
-  }
-
   /** Admits nothing before `moment`, for example because a server said so. A later pause is never shortened. */
   pause(moment: number): void {
     this.#pausedUntil = Math.max(this.#pausedUntil, checkWhole("moment", moment, -LAST_MOMENT, LAST_MOMENT));
@@ -118,6 +105,10 @@ export class Limiter<Name extends string = never> extends Queue<Name, Decision> 
     this.#isAnchored = true;
     this.budget.restore(snapshots);
     this.#changed();
+  }
+
+  protected most(cost: Cost<Name>): Decision {
+    return this.budget.peek(this.now(), { cost });
   }
 
   /** The answer to a call that does not queue. The queue and a pause come first. */

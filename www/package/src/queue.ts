@@ -115,7 +115,54 @@ export abstract class Queue<Name extends string, Answer extends Decision | Promi
    * Rejects with the signal's reason, or with a {@link TollgateError}: `cost_never_granted`, `wait_too_long`,
    * `queue_full`, `cleared` or `closed`.
    */
-  abstract acquire(options?: AcquireOptions<Name>): Promise<Grant>;
+  acquire(options: AcquireOptions<Name> = {}): Promise<Grant> {
+    return new Promise((resolve, reject) => {
+      const { cost = 1, signal, maxWaitMs = Infinity, priority = 0 } = options;
+      const { maxCost } = this.most(cost) as Refusal;
+      if (maxCost !== undefined) throw neverGranted(maxCost);
+      signal?.throwIfAborted();
+      if (this.closed) throw this.closed;
+      const { queue } = this;
+      const deadline = this.clock.now() + checkWhole("maxWaitMs", maxWaitMs, 0, Infinity);
+      const isImpatient = deadline < Infinity;
+      let cancel = () => {};
+      const leave = () => {
+        if (!queue.delete(waiter)) return false; // it has been admitted or dropped already, by a listener
+        if (isImpatient && !this.isTimed) this.impatient--;
+        cancel();
+        if (signal) this.#forget(signal, waiter);
+        return true;
+      };
+      const waiter = {
+        cost,
+        signal,
+        priority: checkWhole("priority", priority, Number.MIN_SAFE_INTEGER),
+        deadline,
+        admit: (grant) => leave() && resolve(grant),
+        drop: (reason) => {
+          if (!leave()) return;
+          if (waiter.at !== undefined) this.isExact = false;
+          reject(reason);
+          this.emit({ type: "drop", cost, reason });
+        },
+      } as Waiter<Name>;
+      if (signal) this.#listen(signal, waiter);
+      queue.add(waiter);
+      if (isImpatient && this.isTimed) {
+        cancel = this.clock.at(deadline + 1, () => {
+          waiter.drop(waitTooLong(deadline + 1));
+          void this.serve();
+        });
+      } else if (isImpatient) this.impatient++;
+      const settle = () => {
+        this.makeRoom(waiter);
+        if (queue.has(waiter)) this.emit({ type: "queue", cost, waiting: queue.size });
+      };
+      const served = this.serve(waiter);
+      if (served) void served.then(settle);
+      else settle();
+    });
+  }
 
   /** Does what the verb says, if that is granted, and returns the whole answer. */
   abstract decide(options?: DecideOptions<Name>): Answer;
@@ -235,6 +282,9 @@ export abstract class Queue<Name extends string, Answer extends Decision | Promi
     return this.clock.now();
   }
 
+  /** The answer to `cost`, which says whether it could ever be granted. Throws if it is no cost for these limits. */
+  protected abstract most(cost: Cost<Name>): Decision;
+
   /** The waiter whose turn it is, unless as many calls run as may. */
   protected next(): Waiter<Name> | undefined {
     for (;;) {
@@ -250,55 +300,6 @@ export abstract class Queue<Name extends string, Answer extends Decision | Promi
     if (this.isTimed) this.#held.add(decision);
     admit(decision);
     this.emit({ type: "allow", cost, decision });
-  }
-
-  /** Joins the queue, unless `check` throws; resolves when admitted. */
-  protected join(options: AcquireOptions<Name>, check: (cost: Cost<Name>) => void = () => {}): Promise<Grant> {
-    return new Promise((resolve, reject) => {
-      const { cost = 1, signal, maxWaitMs = Infinity, priority = 0 } = options;
-      check(cost);
-      signal?.throwIfAborted();
-      if (this.closed) throw this.closed;
-      const { queue } = this;
-      const deadline = this.clock.now() + checkWhole("maxWaitMs", maxWaitMs, 0, Infinity);
-      const isImpatient = deadline < Infinity;
-      let cancel = () => {};
-      const leave = () => {
-        if (!queue.delete(waiter)) return false; // it has been admitted or dropped already, by a listener
-        if (isImpatient && !this.isTimed) this.impatient--;
-        cancel();
-        if (signal) this.#forget(signal, waiter);
-        return true;
-      };
-      const waiter = {
-        cost,
-        signal,
-        priority: checkWhole("priority", priority, Number.MIN_SAFE_INTEGER),
-        deadline,
-        admit: (grant) => leave() && resolve(grant),
-        drop: (reason) => {
-          if (!leave()) return;
-          if (waiter.at !== undefined) this.isExact = false;
-          reject(reason);
-          this.emit({ type: "drop", cost, reason });
-        },
-      } as Waiter<Name>;
-      if (signal) this.#listen(signal, waiter);
-      queue.add(waiter);
-      if (isImpatient && this.isTimed) {
-        cancel = this.clock.at(deadline + 1, () => {
-          waiter.drop(waitTooLong(deadline + 1));
-          void this.serve();
-        });
-      } else if (isImpatient) this.impatient++;
-      const settle = () => {
-        this.makeRoom(waiter);
-        if (queue.has(waiter)) this.emit({ type: "queue", cost, waiting: queue.size });
-      };
-      const served = this.serve(waiter);
-      if (served) void served.then(settle);
-      else settle();
-    });
   }
 
   /** Makes room for a waiter that cannot pass at once, if the queue is full. */
@@ -340,12 +341,6 @@ export abstract class Queue<Name extends string, Answer extends Decision | Promi
     for (const { drop } of this.#bySignal.get(signal)!) drop(signal.reason);
     void this.serve();
   };
-}
-
-/** Throws if the answer is never. */
-export function throwIfNever(decision: Decision): void {
-  const { maxCost } = decision as Refusal;
-  if (maxCost !== undefined) throw neverGranted(maxCost);
 }
 
 const stopped = (code: "cleared" | "closed") => new TollgateError(code, `the limiter was ${code}`);

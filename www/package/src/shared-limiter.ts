@@ -1,11 +1,11 @@
 // One budget for all tabs of an origin, which outlives them.
 /// <reference lib="esnext.disposable" preserve="true" />
-import { type DecideOptions, type Decision, type Grant, LAST_MOMENT, type Limit } from "./bucket.js";
+import { type DecideOptions, type Decision, LAST_MOMENT, type Limit } from "./bucket.js";
 import type { Budget, Cost } from "./budget.js";
 import { systemClock } from "./clock.js";
 import { checkWhole } from "./errors.js";
 import { isChange } from "./limiter.js";
-import { type AcquireOptions, type LimiterEvent, type LimiterOptions, Queue, throwIfNever } from "./queue.js";
+import { type LimiterEvent, type LimiterOptions, Queue } from "./queue.js";
 import { GRACE_MS, type Outcome, SharedBudget, type State } from "./shared-budget.js";
 import { transact } from "./tabs.js";
 
@@ -139,16 +139,6 @@ export class SharedLimiter<Name extends string = never> extends Queue<Name, Prom
     return this.#call(() => this.#budget.pause(0));
   }
 
-  /**
-   * Waits in the queue for `cost` tokens and takes them. See {@link Limiter.acquire}. A `maxWaitMs` that cannot be met,
-   * with all that other tabs wait for, is rejected at once.
-   */
-  async acquire(options: AcquireOptions<Name> = {}): Promise<Grant> {
-    if (this.closed) throw this.closed;
-    throwIfNever(this.#budget.check(this.clock.now(), { cost: options.cost ?? 1 }));
-    return this.join(options);
-  }
-
   /** Leaves the queue and stops listening to other tabs. Calls that wait are rejected as `closed`, and so are later ones. */
   override close(): void {
     this.#closing.abort();
@@ -158,6 +148,10 @@ export class SharedLimiter<Name extends string = never> extends Queue<Name, Prom
 
   protected get budget(): Budget<string> {
     return this.#budget.budget;
+  }
+
+  protected most(cost: Cost<Name>): Decision {
+    return this.#budget.check(this.clock.now(), { cost });
   }
 
   /** A waiter joined or left, so another may be first now. */
