@@ -176,18 +176,18 @@ export abstract class Queue<Name extends string, Answer extends Decision | Promi
   }
 
   /** Debits `cost` tokens that were already used, down to a debt of `maxDebt`. */
-  charge(cost: Cost<Name> = 1): Answer {
-    return this.decide({ cost, verb: "charge" });
+  charge(cost: Cost<Name> = 1): Done<Answer> {
+    return done(this.decide({ cost, verb: "charge" }));
   }
 
   /** Gives `cost` tokens back, up to the capacity. */
-  refund(cost: Cost<Name> = 1): Answer {
-    return this.decide({ cost, verb: "refund" });
+  refund(cost: Cost<Name> = 1): Done<Answer> {
+    return done(this.decide({ cost, verb: "refund" }));
   }
 
   /** Fills all limits and ends a pause. */
-  reset(): Answer {
-    return this.decide({ cost: 0, verb: "reset" });
+  reset(): Done<Answer> {
+    return done(this.decide({ cost: 0, verb: "reset" }));
   }
 
   /** How many whole tokens there are, as far as is known here. */
@@ -342,6 +342,10 @@ export abstract class Queue<Name extends string, Answer extends Decision | Promi
     void this.serve();
   };
 }
+
+/** Nothing, as soon as the answer is there. */
+type Done<Answer> = Answer extends Promise<unknown> ? Promise<undefined> : undefined;
+const done = <Answer>(answer: Answer) => (answer as Promise<unknown>).then?.(() => undefined) as Done<Answer>;
 
 const stopped = (code: "cleared" | "closed") => new TollgateError(code, `the limiter was ${code}`);
 
