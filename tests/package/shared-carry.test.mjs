@@ -31,3 +31,12 @@ test("tokens are carried over with the fraction of the next and a debt as deep a
     assert.deepEqual(budget.save(9000)[4], [{ tokens: thenTokens, drops: thenDrops, at: 9000 }], `row ${row}`);
   }
 });
+
+test("what came back before a step back of the clock does not come back again under other numbers", () => {
+  const budget = new SharedBudget(1000, { rate: 2, periodMs: 1000 });
+  budget.load([1, 0, 1000, [{ rate: 3, periodMs: 1000 }], [{ tokens: 0, drops: 0, at: 5000 }], 0, 0, []], 1000);
+  assert.deepEqual(
+    [1000, 5000, 5499, 5500].map((now) => budget.budget.remaining(now)),
+    [0, 0, 0, 1],
+  );
+});

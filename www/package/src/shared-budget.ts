@@ -264,13 +264,15 @@ export class SharedBudget<Name extends string> {
     const snapshots = this.budget.save(now);
     this.budget = this.#own as Budget<never> as Budget<string>;
     const { limits } = this;
-    const fresh = new Budget(now, limits).save(now);
+    // Not before what it continues from, or the time between would be credited twice.
+    const from = Math.max(now, ...snapshots.map(({ at }) => at));
+    const fresh = new Budget(from, limits).save(from);
     this.budget.restore(
       limits.map((limit, i) => {
-        const from = limit.name ? old.findIndex(({ name }) => name === limit.name) : i;
-        const other = old[from];
+        const index = limit.name ? old.findIndex(({ name }) => name === limit.name) : i;
+        const other = old[index];
         return other && kindOf(other) === kindOf(limit)
-          ? { ...fresh[i]!, ...carried(snapshots[from]!, other, limit) }
+          ? { ...fresh[i]!, ...carried(snapshots[index]!, other, limit) }
           : fresh[i]!;
       }),
     );
