@@ -1,7 +1,7 @@
 //! Earlier answers, for requests that are repeated.
 //!
 //! Replays with an `Idempotency-Key`, and those of closed reservations, survive a crash: they are stored in pages, each
-//! a row. A page is open for [`PAGE_MS`] or until it holds [`PAGE_LEN`] replays, and is deleted as a whole when the
+//! a row. A page is open for [`PAGE_MS`] or until its replays weigh [`MAX_PAGE_WEIGHT`], and is deleted as a whole when the
 //! last of them is forgotten. So a replay costs one row, and a fraction of another.
 
 use std::collections::{BTreeMap, VecDeque};
