@@ -107,12 +107,6 @@ struct Page {
     change: Change,
 }
 
-impl Page {
-    fn weight(&self) -> usize {
-        self.replays.iter().flatten().map(Replay::weight).fold(0, usize::saturating_add)
-    }
-}
-
 /// Rows by name; `None` deletes one.
 type Rows = Vec<(String, Option<Vec<u8>>)>;
 
@@ -126,6 +120,12 @@ enum Change {
 }
 
 impl Page {
+    /// The place of one that was removed counts too, so that there are no more places than weight.
+    fn weight(&self) -> usize {
+        let weights = self.replays.iter().map(|slot| slot.as_ref().map_or(1, Replay::weight));
+        weights.fold(0, usize::saturating_add)
+    }
+
     fn row(&mut self) -> (String, Option<Vec<u8>>) {
         (self.has_row, self.change) = (true, Change::None);
         (row_name(self.opened_at), Some(encode_page(self.replays.iter().flatten())))

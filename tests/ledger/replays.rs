@@ -49,6 +49,23 @@ fn a_refusal_is_not_remembered() {
     assert!(granted.decision().is_allow() && !granted.is_replayed);
 }
 
+/// Otherwise batches that are undone again and again would make a page as long as they like.
+#[test]
+fn the_place_of_an_undone_request_in_a_page_is_not_free_again() {
+    let policies = policies();
+    let mut world = World::new(&policies, "each");
+    let pages = |world: &World| world.rows().iter().filter(|name| **name == "i:").count();
+    world.decided_once(CONSUME, vec![1], 0);
+    for id in 1..64 {
+        world.decided_once(Action::Hold(id), vec![1], id.into());
+        world.ask(Action::Settle(id), None, None);
+        world.ask(Action::Cancel(id), None, None);
+    }
+    assert_eq!(pages(&world), 1, "it holds 64");
+    world.decided_once(CONSUME, vec![1], 64);
+    assert_eq!(pages(&world), 2);
+}
+
 /// A batch of 16 policies of 8 limits, all names as long as they may be, for one key: its replay counts as 13.
 #[test]
 fn large_replays_count_as_several() {
