@@ -30,6 +30,8 @@ export type TollgateErrorCode =
   | "timeout"
   /** The server granted nothing, and waiting would not help; `cause` is its answer. */
   | "not_granted"
+  /** A grant cannot be made of these keys or options. */
+  | "grant_invalid"
   /** The limiter has been closed. */
   | "closed"
   /** The response did not come from Tollgate. */

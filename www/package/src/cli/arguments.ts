@@ -1,0 +1,35 @@
+// What the user typed.
+import { parseArgs } from "node:util";
+
+/** Wrong arguments, or something around them that the user can put right. Printed without a stack. */
+export class Mistake extends Error {}
+
+/** Options by their names, and at most `most` other arguments. */
+export function parse<Name extends string>(
+  args: string[],
+  names: readonly Name[],
+  most: number,
+): { values: { [name in Name]?: string }; others: string[] } {
+  const options = Object.fromEntries(names.map((name) => [name, { type: "string" as const }]));
+  try {
+    const { values, positionals } = parseArgs({ args, options, allowPositionals: true });
+    if (positionals.length > most) throw new Error(`there is one argument too many: ${positionals[most]}`);
+    return { values: values as { [name in Name]?: string }, others: positionals };
+  } catch (error) {
+    throw new Mistake((error as Error).message);
+  }
+}
+
+/** "a,b" as names. */
+export function list(what: string, text: string, known?: readonly string[]): string[] {
+  const names = text.split(",").map((name) => name.trim());
+  for (const name of names) {
+    if (known && !known.includes(name))
+      throw new Mistake(`--${what} cannot have ${JSON.stringify(name)}: it is a list of ${known.join(", ")}`);
+    if (!known && !NAME.test(name)) throw new Mistake(`--${what} has ${JSON.stringify(name)}, which is not a name`);
+  }
+  return names;
+}
+
+/** What TOML takes as a bare key, and no more than one wants to read in a log. */
+export const NAME = /^[\w-]{1,64}$/;

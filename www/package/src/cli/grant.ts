@@ -1,0 +1,57 @@
+// `npx tollgate grant` and `npx tollgate grant-key`: what a browser may hold, and what signs it.
+import { existsSync, readFileSync } from "node:fs";
+import { parseEnv } from "node:util";
+import { TollgateError } from "../errors.js";
+import { GRANT_VERBS, type GrantOptions, type GrantVerb, mintGrant, randomText } from "../mint.js";
+import { list, Mistake, NAME, parse } from "./arguments.js";
+
+export async function grant(args: string[]): Promise<string> {
+  const { values } = parse(args, ["key", "policies", "verbs", "expires", "audience"], 0);
+  const { key, policies, verbs, expires, audience } = values;
+  if (!key) throw new Mistake("a grant is for one key: --key alice");
+  if (!policies) throw new Mistake("a grant is for one or more policies: --policies api");
+  const keys = process.env.TOLLGATE_GRANT_KEYS ?? devVars().TOLLGATE_GRANT_KEYS;
+  if (!keys) {
+    throw new Mistake(
+      "TOLLGATE_GRANT_KEYS is neither in the environment nor in .dev.vars. Make a key: npx tollgate grant-key",
+    );
+  }
+  try {
+    return await mintGrant(keys, {
+      key: /^[[{]/.test(key) ? JSON.parse(key) : key,
+      policies: list("policies", policies),
+      ...(verbs !== undefined && { verbs: list("verbs", verbs, GRANT_VERBS) as GrantVerb[] }),
+      ...(expires !== undefined && { expiresInS: secondsOf(expires) }),
+      ...(audience !== undefined && { audience }),
+    } satisfies GrantOptions);
+  } catch (error) {
+    if (error instanceof SyntaxError) throw new Mistake(`--key is not valid JSON: ${error.message}`);
+    if (error instanceof TollgateError) throw new Mistake(error.message);
+    throw error;
+  }
+}
+
+export function grantKey(args: string[]): string {
+  const [id = new Date().toISOString().slice(0, 10)] = parse(args, [], 1).others;
+  if (!NAME.test(id)) throw new Mistake(`a key's id has 1 to 64 letters, digits, - and _, not ${JSON.stringify(id)}`);
+  // JavaScript moves such members of an object to the front, and the first key signs.
+  if (/^\d+$/.test(id)) throw new Mistake(`a key's id must not be a number: take 'k${id}' in place of ${id}`);
+  return `Store this as the secret TOLLGATE_GRANT_KEYS, where the service runs (npx wrangler secret put TOLLGATE_GRANT_KEYS; .dev.vars)
+and where your backend signs grants:
+
+{"${id}":"${randomText()}"}
+
+To replace a key without a gap, put the new one before the old one in the same JSON object: the first signs, all are accepted. Remove
+the old one when its last grant has ended, a day later at most.`;
+}
+
+/** What the local service has as its secrets. */
+function devVars(): NodeJS.Dict<string> {
+  return existsSync(".dev.vars") ? parseEnv(readFileSync(".dev.vars", "utf8")) : {};
+}
+
+function secondsOf(time: string): number {
+  const [, number, unit] = /^(\d+)([smhd])$/.exec(time) ?? [];
+  if (!number) throw new Mistake(`--expires is a time such as 90s, 10m, 1h or 1d, not ${JSON.stringify(time)}`);
+  return Number(number) * { s: 1, m: 60, h: 3600, d: 86_400 }[unit as "s" | "m" | "h" | "d"];
+}

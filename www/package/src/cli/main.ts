@@ -1,0 +1,46 @@
+#!/usr/bin/env node
+// `npx tollgate`: makes a service, tokens and grants.
+import { GRANT_VERBS } from "../mint.js";
+import { Mistake } from "./arguments.js";
+import { grant, grantKey } from "./grant.js";
+import { init } from "./init.js";
+import { token } from "./token.js";
+
+const USAGE = `Usage: npx tollgate <command>
+
+  init [folder]       writes a rate-limiting service for Cloudflare Workers into the folder; here if left out
+  token <name>        makes a token for a backend, and prints what to store and what to give away
+    --scopes <list>   what it may do: consume, adjust, admin; consume if left out
+    --policies <list> for which policies; all if left out
+  grant-key [id]      makes a key that signs grants; if left out, its id is the date
+  grant               signs a grant for a browser or an app with the first key in TOLLGATE_GRANT_KEYS
+    --key <key>       whose budget: a text, or JSON: ["tenant","user"] or {"ip":"203.0.113.9"}
+    --policies <list> for which policies
+    --verbs <list>    what it may do: ${GRANT_VERBS.join(", ")}; consume,peek if left out
+    --expires <time>  for how long: 90s, 10m, 1h, at most 1d; 1h if left out
+    --audience <text> for which service: what its TOLLGATE_AUDIENCE says; tollgate if left out
+
+A list is names with commas between them.
+`;
+
+const COMMANDS: Record<string, (args: string[]) => Promise<string> | string> = {
+  init,
+  token,
+  "grant-key": grantKey,
+  grant,
+};
+
+async function main([name, ...args]: string[]): Promise<void> {
+  if (name === undefined || name === "--help" || name === "-h") return console.log(USAGE);
+  try {
+    const command = Object.hasOwn(COMMANDS, name) ? COMMANDS[name] : undefined;
+    if (!command) throw new Mistake(`there is no command ${name}\n\n${USAGE}`);
+    console.log(await command(args));
+  } catch (error) {
+    if (!(error instanceof Mistake)) throw error;
+    console.error(`tollgate: ${error.message}`);
+    process.exitCode = 2;
+  }
+}
+
+await main(process.argv.slice(2));

@@ -1,0 +1,88 @@
+// Grants: what a browser or an app may ask, signed by a backend that holds the key.
+import { TollgateError } from "./errors.js";
+
+/** What a grant allows. */
+export interface GrantOptions {
+  /** Whose budget: a text, a list of texts, or an address. */
+  readonly key: string | readonly string[] | { readonly ip: string };
+  /** The names of one or more policies. */
+  readonly policies: readonly string[];
+  /** Default: `["consume", "peek"]`. */
+  readonly verbs?: readonly GrantVerb[];
+  /** For how many seconds from now: 1 to 86 400, a day. Default: 3600. */
+  readonly expiresInS?: number;
+  /** For which service: what its `TOLLGATE_AUDIENCE` says. Default: `tollgate`. */
+  readonly audience?: string;
+}
+
+/** What a grant may allow. Nothing in it gives tokens back that were used. */
+export type GrantVerb = (typeof GRANT_VERBS)[number];
+export const GRANT_VERBS = ["consume", "peek", "inspect", "settle", "cancel", "batch"] as const;
+
+/**
+ * Makes a grant: a JWT signed with HMAC-SHA-256. `keys` is what the service has as `TOLLGATE_GRANT_KEYS`: JSON with a
+ * base64url secret of 32 bytes or more for each key id. The first signs; the service accepts all, so that keys can be
+ * rotated. Rejects with a {@link TollgateError} if a key or an option is wrong.
+ *
+ * ```js
+ * const grant = await mintGrant(env.TOLLGATE_GRANT_KEYS, { key: user.id, policies: ["api"] });
+ * ```
+ */
+export async function mintGrant(keys: string, options: GrantOptions): Promise<string> {
+  const { key, policies, verbs = ["consume", "peek"], expiresInS = 3600, audience = "tollgate" } = options;
+  const isText = (value: unknown) => typeof value === "string" && value !== "";
+  const isKey = isText(key) || (Array.isArray(key) && key.length > 0 && key.every(isText)) || isText(Object(key).ip);
+  check(isKey, `the key must be a text, a list of texts or {"ip": "..."}, not ${JSON.stringify(key)}`);
+  check(policies?.length > 0 && policies.every(isText), "a grant names one or more policies");
+  check(verbs.length > 0, "a grant has one or more verbs");
+  for (const verb of verbs)
+    check(
+      GRANT_VERBS.includes(verb),
+      `a grant cannot have the verb ${verb}; those it can have are ${GRANT_VERBS.join(", ")}`,
+    );
+  const isDuration = Number.isSafeInteger(expiresInS) && expiresInS >= 1 && expiresInS <= LONGEST_S;
+  check(isDuration, `a grant lasts 1 to ${LONGEST_S} seconds, not ${expiresInS}`);
+  const [kid, secret] = firstOf(keys);
+  const exp = Math.floor(Date.now() / 1000) + expiresInS;
+  const claims = { aud: audience, exp, key, policies, verbs };
+  const text = [{ alg: "HS256", typ: "JWT", kid }, claims]
+    .map((part) => base64url(utf8(JSON.stringify(part))))
+    .join(".");
+  const algorithm = { name: "HMAC", hash: "SHA-256" };
+  const signing = await crypto.subtle.importKey("raw", secret, algorithm, false, ["sign"]);
+  return `${text}.${base64url(new Uint8Array(await crypto.subtle.sign(algorithm.name, signing, utf8(text))))}`;
+}
+
+/** Random bytes as base64url: 32, as many as a token and a signing key have. */
+export function randomText(): string {
+  return base64url(crypto.getRandomValues(new Uint8Array(32)));
+}
+
+/** The id and the secret of the key that signs. Messages do not show the text: it is secret. */
+function firstOf(keys: string): [kid: string, secret: Uint8Array<ArrayBuffer>] {
+  let first: [string, unknown] | undefined;
+  try {
+    [first] = Object.entries<unknown>(JSON.parse(keys));
+  } catch {} // said below
+  check(first !== undefined, `the keys must be JSON such as {"2026-11": "<43 characters of base64url>"}`);
+  const [kid, secret] = first!;
+  const is32Bytes = typeof secret === "string" && /^[\w-]{43,}$/.test(secret) && secret.length % 4 !== 1;
+  check(is32Bytes, `the key ${JSON.stringify(kid)} must be base64url of 32 bytes or more, which is 43 characters`);
+  const bytes = atob((secret as string).replaceAll("-", "+").replaceAll("_", "/"));
+  return [kid, Uint8Array.from(bytes, (byte) => byte.charCodeAt(0))];
+}
+
+function check(isRight: boolean, message: string): void {
+  if (!isRight) throw new TollgateError("grant_invalid", message);
+}
+
+const utf8 = (text: string) => new TextEncoder().encode(text);
+
+const base64url = (bytes: Uint8Array) =>
+  btoa(String.fromCharCode(...bytes))
+    .replaceAll("+", "-")
+    .replaceAll("/", "_")
+    .replaceAll("=", "");
+
+/** A day. */
+const LONGEST_S = 86_400;
