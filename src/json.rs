@@ -61,19 +61,29 @@ impl<'a> Json<'a> {
 
     /// An integer from 0 to `u64::MAX`, however it is written: 1000, 1000.0 and 1e3 are the same.
     pub(crate) fn integer(self) -> Option<u64> {
+        let (numerator, denominator) = self.ratio()?;
+        (denominator == 1).then_some(numerator)
+    }
+
+    /// A number that is not negative, as a fraction in lowest terms: 2.5 is 5/2. `None` if either part is above `u64::MAX`.
+    pub(crate) fn ratio(self) -> Option<(u64, u64)> {
         let (mantissa, exponent) = self.0.split_once(['e', 'E']).unwrap_or((self.0, "0"));
         let (integer, fraction) = mantissa.split_once('.').unwrap_or((mantissa, ""));
         let digits = [integer.trim_start_matches('-'), fraction].concat();
         let significant = digits.trim_end_matches('0');
         if significant.is_empty() {
-            return Some(0);
+            return Some((0, 1));
         }
-        let number: u64 = significant.parse().ok()?;
+        let number: u64 = significant.parse().ok().filter(|_| !integer.starts_with('-'))?;
         let zeros = i64::try_from(digits.len().checked_sub(significant.len())?).ok()?;
         let shift = zeros.checked_sub(i64::try_from(fraction.len()).ok()?)?;
         let exponent = exponent.parse::<i64>().ok()?.checked_add(shift)?;
-        let scale = 10_u64.checked_pow(u32::try_from(exponent).ok()?)?;
-        number.checked_mul(scale).filter(|_| !integer.starts_with('-'))
+        let power = 10_u64.checked_pow(u32::try_from(exponent.unsigned_abs()).ok()?)?;
+        if exponent >= 0 {
+            return Some((number.checked_mul(power)?, 1));
+        }
+        let common = gcd(number, power);
+        Some((number.checked_div(common)?, power.checked_div(common)?))
     }
 
     /// True or false.
@@ -106,6 +116,11 @@ impl<'a> Json<'a> {
 }
 
 impl<'a> Fields<'a> {
+    /// An object of one field.
+    pub(crate) fn one(name: &'a str, value: Json<'a>) -> Self {
+        Self(vec![(Cow::Borrowed(name), value)])
+    }
+
     /// The field of that name.
     pub(crate) fn get(&self, name: &str) -> Option<Json<'a>> {
         self.iter().find(|(other, _)| *other == name).map(|(_, value)| value)
@@ -120,6 +135,13 @@ impl<'a> Fields<'a> {
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&Cow<'a, str>, Json<'a>)> {
         self.0.iter().map(|(name, value)| (name, *value))
     }
+}
+
+const fn gcd(mut a: u64, mut b: u64) -> u64 {
+    while let Some(rest) = a.checked_rem(b) {
+        (a, b) = (b, rest);
+    }
+    a
 }
 
 impl fmt::Display for Json<'_> {
@@ -216,6 +238,27 @@ mod tests {
             "-1 1.5 1e-1 125e-1 1e20 18446744073709551616 1e999 1e99999999999999999999 1e-99999999999999999999";
         for written in numbers.split(' ').chain(["\"1\"", "\"\"", "null", "true", "false", "[1]", "[]", "{}", "[0]"]) {
             assert_eq!(json(written).integer(), None, "{written}");
+        }
+    }
+
+    #[test]
+    fn a_fraction_is_exact_and_in_lowest_terms() {
+        for (written, expected) in [
+            ("2.5", Some((5, 2))),
+            ("0.1", Some((1, 10))),
+            ("1e-1", Some((1, 10))),
+            ("125e-1", Some((25, 2))),
+            ("1.10", Some((11, 10))),
+            ("1e-19", Some((1, 10_000_000_000_000_000_000))),
+            ("1e-20", None),
+            ("-2.5", None),
+            ("7", Some((7, 1))),
+            ("-0.0", Some((0, 1))),
+            ("\"2.5\"", None),
+            ("[2.5]", None),
+            ("null", None),
+        ] {
+            assert_eq!(json(written).ratio(), expected, "{written}");
         }
     }
 

@@ -18,6 +18,7 @@ mod error;
 mod named;
 mod on_error;
 mod parse;
+mod rate;
 mod reader;
 mod stored;
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::error::PolicyError;
 use super::named::{Policy, ReservationTerms, Unsettled};
 use super::reader::{LIMIT_FIELDS, Reader, is_name, name_rule, shown_name, table};
-use crate::json::Json;
+use crate::json::{Fields, Json};
 
 /// All policies of a deployment, by name.
 #[derive(Clone, Debug)]
@@ -19,9 +19,9 @@ impl Policies {
     /// | field of a limit | meaning | default |
     /// |---|---|---|
     /// | `kind` | `"token_bucket"` or `"fixed_window"` | `"token_bucket"` |
-    /// | `rate` | tokens that come back in each period | required |
+    /// | `rate` | tokens that come back in each period: 100, 2.5; or with the period and the capacity, `"100/1m"`, `"20/s burst 40"` | required |
     /// | `period` | a length of time up to [`MAX_SPAN_MS`](crate::limit::MAX_SPAN_MS), such as `"250ms"`, `"1m"`, `"1h 30m"`, `"1day"` | required |
-    /// | `capacity` | the most tokens at once | `rate` |
+    /// | `capacity` | the most tokens at once | `rate`, rounded up |
     /// | `max_debt` | how far below zero reservations and charges may take it, in tokens | 0 |
     /// | `initial` | tokens of a key never seen before | `capacity` |
     /// | `offset` | where windows begin, after midnight UTC of 1 January 1970; only for fixed windows | by key |
@@ -32,6 +32,8 @@ impl Policies {
     /// | `on_error` | when no decision can be made: `"closed"` answers 503; `"open"` answers 200, marked as degraded, unless the key is overloaded; a list opens for those causes only: `"timeout"`, `"failed"`, `"overloaded"` | `"closed"` |
     /// | `reservation_ttl` | how long after its start a reservation can be settled | `"10m"` |
     /// | `unsettled` | what an unsettled reservation costs when it expires: `"keep"` all of it, `"refund"` nothing | `"keep"` |
+    ///
+    /// A policy may be the text of its rate alone, such as `"100/1m"`.
     ///
     /// ```
     /// let policies = tollgate::policy::Policies::parse(r#"{"api":{"rate":100,"period":"1m","capacity":200}}"#).unwrap();
@@ -91,7 +93,10 @@ fn policy(name: &str, value: Json<'_>, errors: &mut Vec<PolicyError>) -> Option<
         errors.push(PolicyError { place, problem: name_rule() });
         return None;
     }
-    let fields = table(&place, value, "fields such as rate and period", errors)?;
+    let fields = match value.string() {
+        Some(_) => Fields::one("rate", value), // "100/1m" is all there is to say
+        None => table(&place, value, "fields such as rate and period", errors)?,
+    };
     let mut reader = Reader { place, fields: &fields, errors };
     let limits = if fields.get("limits").is_some() {
         reader.only(&[&["limits"], &POLICY_FIELDS[..]].concat());
@@ -126,6 +131,78 @@ mod tests {
         assert_eq!(limit.limit().config(), &Config::token_bucket(100, 60_000));
         assert_eq!((limit.name(), limit.full_name(), limit.write_ahead()), (None, "api", 5));
         assert!(policies.get("other").is_none());
+    }
+
+    #[test]
+    fn a_rate_may_be_a_fraction_or_have_its_period_and_capacity_beside_it() {
+        let fields = |rate, period_ms, capacity| Config { capacity, ..Config::token_bucket(rate, period_ms) };
+        for (written, expected) in [
+            (r#"{"rate":2.5,"period":"1s"}"#, fields(5, 2_000, 3)),
+            (r#"{"rate":0.1,"period":"1s","capacity":7}"#, fields(1, 10_000, 7)),
+            (r#"{"rate":1e-3,"period":"1s"}"#, fields(1, 1_000_000, 1)),
+            (r#"{"rate":100.0,"period":"1m"}"#, fields(100, 60_000, 100)),
+            (r#"{"rate":"100/1m"}"#, fields(100, 60_000, 100)),
+            (r#"{"rate":"20/s burst 40"}"#, fields(20, 1_000, 40)),
+            (r#"{"rate":" 2.5 / 90s  burst  4 "}"#, fields(5, 180_000, 4)),
+            (r#"{"rate":"5/1h 30m","capacity":9}"#, fields(5, 5_400_000, 9)),
+            (r#"{"rate":"0/day burst 50"}"#, fields(0, 86_400_000, 50)),
+            (r#""100/1m""#, fields(100, 60_000, 100)),
+            (r#""20/s burst 40""#, fields(20, 1_000, 40)),
+            (r#"{"kind":"fixed_window","rate":"9/day"}"#, Config::fixed_window(9, 86_400_000)),
+        ] {
+            let policies = Policies::parse(&format!(r#"{{"p":{written}}}"#)).unwrap();
+            assert_eq!(policies.get("p").unwrap().limits()[0].limit().config(), &expected, "{written}");
+        }
+        let limits = r#"{"p":{"limits":[{"name":"a","rate":"60/m"},{"name":"b","rate":0.5,"period":"1s"}]}}"#;
+        let policies = Policies::parse(limits).unwrap();
+        let words = "p: a token bucket, 60 per 1m, at most 60 at once and 120 within any 1m AND b token bucket, 1 per 2s, at most \
+             1 at once and 2 within any 2s";
+        assert_eq!(policies.get("p").unwrap().to_string(), words);
+    }
+
+    #[test]
+    fn a_rate_that_cannot_be_read_is_an_error() {
+        let number = "POLICIES.p.rate: must be a number from 0 to 9007199254740991 such as 100 or 2.5, or text such as \
+             \"100/1m\" or \"20/s burst 40\", not ";
+        for written in [
+            r#""100""#,
+            r#""/1m""#,
+            r#""-1/1m""#,
+            r#""1,5/s""#,
+            r#""[1]/s""#,
+            r#""20/s burst""#,
+            r#""20/s burst 1.5""#,
+            r#""20/s burst 4 burst 5""#,
+            r#""burst 5""#,
+            "-2.5",
+            "1e-30",
+            "9007199254740992",
+            "null",
+            "true",
+        ] {
+            assert_eq!(
+                errors(&format!(r#"{{"p":{{"rate":{written},"period":"1s"}}}}"#)),
+                [format!("{number}{written}")]
+            );
+        }
+        for (written, expected) in [
+            (r#"{"rate":"1/s","period":"1s"}"#, "POLICIES.p.period: is given in `rate` already"),
+            (r#"{"rate":"1/s burst 2","capacity":2}"#, "POLICIES.p.capacity: is given in `rate` already"),
+            (r#"{"rate":2.5}"#, "POLICIES.p.period: is missing"),
+            (
+                r#"{"kind":"fixed_window","rate":2.5,"period":"1s"}"#,
+                "POLICIES.p.rate: must be whole: a window that opens adds whole tokens",
+            ),
+            (
+                r#""5/soon""#,
+                "POLICIES.p.rate: must be a length of time such as \"90s\" or \"1h 30m\", not \"1soon\": unknown time unit \
+                 \"soon\", supported units: ns, us/µs, ms, sec, min, hours, days, weeks, months, years (and few variations)",
+            ),
+            (r#""5/""#, "POLICIES.p.rate: must be a number from 0 to 9007199254740991 such as"),
+        ] {
+            let [error] = &errors(&format!(r#"{{"p":{written}}}"#))[..] else { panic!("{written}") };
+            assert!(error.starts_with(expected), "{error}");
+        }
     }
 
     #[test]
@@ -198,7 +275,8 @@ mod tests {
         let expected = [
             "POLICIES.a.burst: is not a known field; known fields are kind, rate, period, capacity, max_debt, initial, offset, \
              write_ahead, on_error, reservation_ttl, unsettled, limits",
-            "POLICIES.a.rate: must be a whole number from 0 to 9007199254740991, not -1",
+            "POLICIES.a.rate: must be a number from 0 to 9007199254740991 such as 100 or 2.5, or text such as \"100/1m\" or \
+             \"20/s burst 40\", not -1",
             "POLICIES.a.period: must be text with a unit, such as \"90s\", not 60",
             "POLICIES.\"b c\": a name must be 1 to 64 ASCII letters, digits, '_', '-' or '.'",
             "POLICIES.d.kind: must be \"token_bucket\" or \"fixed_window\"",

@@ -3,6 +3,7 @@
 use super::error::PolicyError;
 use super::named::NamedLimit;
 use super::on_error::{Cause, OnError};
+use super::rate::Rate;
 use crate::json::{Fields, FieldsError, Json};
 use crate::limit::{Config, ConfigError, Kind, Limit, MAX_SPAN_MS, MAX_TOKENS};
 
@@ -72,12 +73,21 @@ impl Reader<'_> {
 
     fn config(&mut self) -> Config {
         let kind = self.choice("kind", &[("token_bucket", Kind::TokenBucket), ("fixed_window", Kind::FixedWindow)]);
-        let rate = self.required("rate", Self::tokens);
-        let period_ms = self.required("period", Self::millis);
-        let capacity = self.tokens("capacity").unwrap_or(rate);
+        let written = self.rate();
+        let (tokens, parts) = written.tokens;
+        if kind == Kind::FixedWindow && parts > 1 {
+            self.error("rate", "must be whole: a window that opens adds whole tokens".to_owned());
+        }
+        let period_ms = match &written.period {
+            Some(period) => self.length("rate", period),
+            None => self.required_millis("period"),
+        };
+        let capacity = written.burst.or_else(|| self.tokens("capacity")).unwrap_or_else(|| written.rounded_up());
         let max_debt = self.tokens("max_debt").unwrap_or(0);
         let initial = self.tokens("initial");
-        Config { kind, rate, period_ms, capacity, initial, max_debt, offset_ms: self.millis("offset") }
+        // A fraction of a token per period is a whole number of tokens per a multiple of it.
+        let period_ms = period_ms.unwrap_or_default().saturating_mul(parts);
+        Config { kind, rate: tokens, period_ms, capacity, initial, max_debt, offset_ms: self.millis("offset") }
     }
 
     pub(super) fn only(&mut self, known: &[&str]) {
@@ -113,11 +123,23 @@ impl Reader<'_> {
         on_error.unwrap_or_default()
     }
 
-    fn required(&mut self, field: &str, read: fn(&mut Self, &str) -> Option<u64>) -> u64 {
-        if self.fields.get(field).is_none() {
-            self.error(field, "is missing".to_owned());
+    fn rate(&mut self) -> Rate {
+        let Some(value) = self.fields.get("rate") else {
+            self.error("rate", "is missing".to_owned());
+            return Rate::default();
+        };
+        let Some(rate) = Rate::of(value) else {
+            let examples = "such as 100 or 2.5, or text such as \"100/1m\" or \"20/s burst 40\"";
+            let shown = shown_value(value);
+            self.error("rate", format!("must be a number from 0 to {MAX_TOKENS} {examples}, not {shown}"));
+            return Rate::default();
+        };
+        for (field, is_given) in [("period", rate.period.is_some()), ("capacity", rate.burst.is_some())] {
+            if is_given && self.fields.get(field).is_some() {
+                self.error(field, "is given in `rate` already".to_owned());
+            }
         }
-        read(self, field).unwrap_or_default()
+        rate
     }
 
     fn tokens(&mut self, field: &str) -> Option<u64> {
@@ -131,12 +153,24 @@ impl Reader<'_> {
 
     pub(super) fn millis(&mut self, field: &str) -> Option<u64> {
         let value = self.fields.get(field)?;
-        let shown = shown_value(value);
         let Some(text) = value.string() else {
-            self.error(field, format!("must be text with a unit, such as \"90s\", not {shown}"));
+            self.error(field, format!("must be text with a unit, such as \"90s\", not {}", shown_value(value)));
             return None;
         };
-        let problem = match humantime::parse_duration(&text) {
+        self.length(field, &text)
+    }
+
+    fn required_millis(&mut self, field: &str) -> Option<u64> {
+        if self.fields.get(field).is_none() {
+            self.error(field, "is missing".to_owned());
+        }
+        self.millis(field)
+    }
+
+    /// A length of time in milliseconds.
+    fn length(&mut self, field: &str, text: &str) -> Option<u64> {
+        let shown = shortened(format!("{text:?}"));
+        let problem = match humantime::parse_duration(text) {
             Ok(length) => match u64::try_from(length.as_millis()) {
                 Ok(ms) if ms <= MAX_SPAN_MS && length.subsec_nanos().is_multiple_of(1_000_000) => return Some(ms),
                 Ok(ms) if ms <= MAX_SPAN_MS => format!("must be whole milliseconds, not {shown}"),
