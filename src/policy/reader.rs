@@ -80,6 +80,8 @@ impl Reader<'_> {
         }
         let period_ms = match &written.period {
             Some(period) => self.length("rate", period),
+            // Text that cannot be read may have meant to give it.
+            None if self.fields.get("rate").and_then(Json::string).is_some() => self.millis("period"),
             None => self.required_millis("period"),
         };
         let capacity = written.burst.or_else(|| self.tokens("capacity")).unwrap_or_else(|| written.rounded_up());
