@@ -22,10 +22,16 @@ export interface ClientOptions {
   readonly timeoutMs?: number;
 }
 
+/**
+ * Whose budget: a text, a list of 1 to 8 texts, or an address. No two of different kinds are the same. Addresses of one
+ * IPv6 network count as one, by default the first 64 bits.
+ */
+export type Key = string | readonly string[] | { readonly ip: string };
+
 /** Which budget to ask, and for what. The service's HTTP reference explains the members. */
 export interface BudgetRequest {
   readonly policy: string;
-  readonly key: string;
+  readonly key: Key;
   readonly cost?: Cost<string>;
   readonly mode?: "take" | "reserve" | "borrow" | "up_to";
   readonly max_wait_ms?: number;

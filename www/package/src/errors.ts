@@ -32,6 +32,8 @@ export type TollgateErrorCode =
   | "timeout"
   /** The server granted nothing, and waiting would not help; `cause` is its answer. */
   | "not_granted"
+  /** The platform does not say which address the client has. */
+  | "address_missing"
   /** A grant cannot be made of these keys or options. */
   | "grant_invalid"
   /** The limiter has been closed. */

@@ -1,10 +1,10 @@
 // Grants: what a browser or an app may ask, signed by a backend that holds the key.
+import type { Key } from "./client.js";
 import { TollgateError } from "./errors.js";
 
 /** What a grant allows. */
 export interface GrantOptions {
-  /** Whose budget: a text, a list of texts, or an address. */
-  readonly key: string | readonly string[] | { readonly ip: string };
+  readonly key: Key;
   /** The names of one or more policies. */
   readonly policies: readonly string[];
   /** Default: `["consume", "peek"]`. */

@@ -19,6 +19,8 @@ import * as embedded from "./worker/embedded.mjs";
 import * as built from "./worker/entry.mjs";
 
 export type * from "./client.js";
+export { type GrantOptions, type GrantVerb, mintGrant } from "./mint.js";
+export { type FetchHandler, type RateLimitOptions, rateLimited } from "./rate-limited.js";
 
 /** One limit. The page of the policies explains the members. */
 export interface LimitSettings {

@@ -1,0 +1,91 @@
+// Limits in front of a handler: asks, then lets the request pass, refuses it, or says that nothing could be decided.
+import type { Cost } from "./budget.js";
+import type { Degraded, Granted, Key, Problem, Refused } from "./client.js";
+import { TollgateError } from "./errors.js";
+// @ts-expect-error: scripts/build-package puts it there, from src/worker.
+import * as embedded from "./worker/embedded.mjs";
+import type { Decision, Embedded } from "./worker.js";
+
+/** How requests are limited. The functions have the arguments of the handler. */
+export interface RateLimitOptions<Args extends unknown[], Env = object> {
+  /** The name of the policy, or a function that returns it. */
+  readonly policy: string | ((...args: Args) => string | Promise<string>);
+  /**
+   * Whose budget. Default: the client's address, as Cloudflare reports it. Headers that a client can write, such as
+   * `X-Forwarded-For`, do not change that one.
+   */
+  readonly key?: (...args: Args) => Key | Promise<Key>;
+  /** How many tokens a request costs. Default: 1. */
+  readonly cost?: Cost<string> | ((...args: Args) => Cost<string> | Promise<Cost<string>>);
+  /** Returns true for requests that pass without being counted. */
+  readonly skip?: (...args: Args) => boolean | Promise<boolean>;
+  /** Makes the response to a refused request, to which the headers are added. Default: the service's 429. */
+  readonly onRefused?: (refusal: Refused & Decision, ...args: Args) => Response | Promise<Response>;
+  /**
+   * Makes the response where nothing could be decided; `undefined` lets the request pass. Default: the service's 503. A
+   * request that is wrong, for example because its policy does not exist, is an error and throws.
+   */
+  readonly onError?: (
+    problem: Problem & Decision,
+    ...args: Args
+  ) => Response | undefined | Promise<Response | undefined>;
+  /** What decides. Default: `tollgate(env)`. */
+  readonly tollgate?: (env: Env) => Pick<Embedded, "consume">;
+}
+
+/** A handler, as Workers and other servers have it. */
+export type FetchHandler<Env, Rest extends unknown[]> = (
+  request: Request,
+  env: Env,
+  ...rest: Rest
+) => Response | Promise<Response>;
+
+/**
+ * Puts a limit in front of a `fetch` handler. Every response has the headers `RateLimit-Policy` and `RateLimit`.
+ *
+ * ```js
+ * import { rateLimited } from "tollgate/worker";
+ * export { KeyObject } from "tollgate/worker";
+ *
+ * export default {
+ *   fetch: rateLimited({ policy: "api" }, async (request, env) => new Response("Hello")),
+ * };
+ * ```
+ */
+export function rateLimited<Env extends object, Rest extends unknown[]>(
+  options: RateLimitOptions<[request: Request, env: Env, ...rest: Rest], Env>,
+  handler: FetchHandler<Env, Rest>,
+): (request: Request, env: Env, ...rest: Rest) => Promise<Response> {
+  return async (...args) => limit(options, args[0], args[1], args, async () => handler(...args));
+}
+
+/** Asks, and calls `next` if the request may pass. */
+export async function limit<Args extends unknown[], Env extends object>(
+  { policy, key, cost, skip, onRefused, onError, tollgate = embedded.tollgate }: RateLimitOptions<Args, Env>,
+  request: Request,
+  env: Env,
+  args: Args,
+  next: () => Promise<Response>,
+): Promise<Response> {
+  if (await skip?.(...args)) return next();
+  const answer: Answer = await tollgate(env).consume({
+    policy: typeof policy === "function" ? await policy(...args) : policy,
+    key: key ? await key(...args) : addressOf(request),
+    cost: (typeof cost === "function" ? await cost(...args) : cost) ?? 1,
+  });
+  if (answer.status === 200) return answer.apply(await next());
+  if (answer.status === 429) {
+    return onRefused ? answer.apply(await onRefused(answer, ...args)) : answer.response();
+  }
+  if (onError) return (await onError(answer, ...args)) ?? next();
+  if (answer.status === 503) return answer.response();
+  throw new TollgateError("not_granted", answer.detail, { cause: answer });
+}
+
+type Answer = (Granted | Degraded | Refused | Problem) & Decision;
+
+function addressOf(request: Request): Key {
+  const ip = request.headers.get("cf-connecting-ip");
+  if (ip === null) throw new TollgateError("address_missing", "no address from Cloudflare: pass a `key` function");
+  return { ip };
+}
