@@ -11,10 +11,10 @@ export interface RateLimitOptions<Args extends unknown[], Env = object> {
   /** The name of the policy, or a function that returns it. */
   readonly policy: string | ((...args: Args) => string | Promise<string>);
   /**
-   * Whose budget. Default: the client's address, as Cloudflare reports it. Headers that a client can write, such as
-   * `X-Forwarded-For`, do not change that one.
+   * Whose budget. By default, and where it returns `undefined`, the client's address as Cloudflare reports it. Headers that a
+   * client can write, such as `X-Forwarded-For`, do not change that one.
    */
-  readonly key?: (...args: Args) => Key | Promise<Key>;
+  readonly key?: (...args: Args) => Key | undefined | Promise<Key | undefined>;
   /** How many tokens a request costs. Default: 1. */
   readonly cost?: Cost<string> | ((...args: Args) => Cost<string> | Promise<Cost<string>>);
   /** Returns true for requests that pass without being counted. */
@@ -70,7 +70,7 @@ export async function limit<Args extends unknown[], Env extends object>(
   if (await skip?.(...args)) return next();
   const answer: Answer = await tollgate(env).consume({
     policy: typeof policy === "function" ? await policy(...args) : policy,
-    key: key ? await key(...args) : addressOf(request),
+    key: (await key?.(...args)) ?? addressOf(request),
     cost: (typeof cost === "function" ? await cost(...args) : cost) ?? 1,
   });
   if (answer.status === 200) return answer.apply(await next());

@@ -1,0 +1,110 @@
+// Limits in front of routes, in a stranger's Workers: an app on Hono, and a gate before an origin.
+import assert from "node:assert/strict";
+import { describe, test } from "node:test";
+import { makeProject, wranglerDev } from "./stranger.mjs";
+
+const slow = (capacity) => ({ rate: 1, period: "1day", capacity, write_ahead: 0 });
+
+describe("Hono", async () => {
+  const app = await wranglerDev([
+    makeProject("hono", { main: "hono.mjs", vars: { POLICIES: { one: slow(1), many: slow(100) } } }),
+  ]);
+  const get = async (path, headers) => {
+    const response = await app.send(path, { headers });
+    return { status: response.status, headers: response.headers, text: await response.text() };
+  };
+
+  test("a route passes while there are tokens, with headers on every answer; then it answers 429", async () => {
+    const [passed, refused] = [await get("/one/route"), await get("/one/route")];
+    assert.deepEqual([passed.status, passed.text, passed.headers.get("x-own")], [200, "passed", "kept"]);
+    assert.match(passed.headers.get("ratelimit"), /^"one";r=0;t=\d+$/);
+    assert.equal(passed.headers.get("ratelimit-policy"), `"one";q=1;w=86400;tollgate-capacity=1`);
+    assert.equal(refused.status, 429, app.log);
+    assert.equal(refused.headers.get("content-type"), "application/problem+json");
+    assert.match(refused.headers.get("ratelimit"), /^"one";r=0;t=\d+$/);
+    const { retry_after_ms } = JSON.parse(refused.text);
+    assert.equal(refused.headers.get("retry-after"), String(Math.ceil(retry_after_ms / 1000)));
+  });
+
+  test("no header that a client can write gives it another budget", async () => {
+    for (const headers of [
+      { "x-forwarded-for": "198.51.100.1" },
+      { forwarded: "for=198.51.100.1" },
+      { "x-real-ip": "198.51.100.1" },
+      { "true-client-ip": "198.51.100.1" },
+    ]) {
+      assert.equal((await get("/one/route", headers)).status, 429, JSON.stringify(headers));
+    }
+  });
+
+  test("by a key of one's own, and with a response of one's own to who is refused", async () => {
+    const login = (user) => app.post("/login", { user });
+    assert.deepEqual((await login("alice")).body, { user: "alice" }); // the body can still be read
+    const refused = await login("alice");
+    assert.deepEqual([refused.status, refused.text, refused.headers.get("x-own")], [429, "later, true", "kept"]);
+    assert.match(refused.headers.get("ratelimit"), /^"one";r=0;/);
+    assert.ok(Number(refused.headers.get("retry-after")) > 0);
+    assert.equal((await login("bob")).status, 200);
+    assert.match((await login("")).text, /`key` is empty/);
+  });
+
+  test("two limits for one route: both must pass, and both are in the headers", async () => {
+    const passed = await get("/both?cost=30");
+    assert.equal(passed.status, 200, passed.text);
+    assert.match(passed.headers.get("ratelimit"), /^"one";r=0;t=\d+, "many";r=70;t=\d+$/);
+    const refused = await get("/both?cost=30");
+    assert.equal(refused.status, 429);
+    assert.match(refused.headers.get("ratelimit"), /^"one";r=0;t=\d+, "many";r=40;t=\d+$/);
+    assert.match((await get("/both?cost=101")).text, /^not_granted.*at most 100/);
+  });
+
+  test("what is skipped is not counted", async () => {
+    const { headers } = await get("/skipped", { "x-internal": "yes" });
+    assert.equal(headers.get("ratelimit"), null);
+  });
+
+  test("an error of the app keeps its answer; a policy that does not exist is an error, unless the app says otherwise", async () => {
+    assert.match((await get("/unknown")).text, /^not_granted.*there is no policy "typo"; there are many, one$/);
+    assert.deepEqual([(await get("/open")).text, (await get("/closed")).text], ["passed", "404"]);
+  });
+});
+
+describe("a gate before an origin", async () => {
+  const origin = await wranglerDev([makeProject("origin", { main: "origin.mjs", classes: {} })]);
+  const gate = await wranglerDev([
+    makeProject("gate", { main: "gate.mjs", vars: { ORIGIN: origin.address, POLICIES: { login: slow(1), api: slow(3) } } }),
+  ]);
+
+  test("passes requests on as they are, and their answers back, with the headers added", async () => {
+    const headers = { "x-api-key": "k1", "x-own": "kept" };
+    const answer = await gate.send("/api/things?a=1&a=2", { method: "PUT", body: "é\0", headers });
+    const seen = { method: "PUT", path: "/api/things?a=1&a=2", own: "kept", key: "k1", body: "é\0" };
+    assert.deepEqual(await answer.json(), seen);
+    assert.equal(answer.status, 201);
+    assert.deepEqual(answer.headers.getSetCookie(), ["a=1", "b=2"]);
+    assert.match(answer.headers.get("ratelimit"), /^"api";r=2;t=\d+$/);
+  });
+
+  test("each route has its policy and its key; other paths pass", async () => {
+    const statuses = async (path, keys) =>
+      Promise.all(keys.map(async (key) => (await gate.send(path, { headers: { "x-api-key": key } })).status));
+    assert.deepEqual((await statuses("/api/a", ["k2", "k2", "k2", "k2"])).sort(), [201, 201, 201, 429]);
+    assert.deepEqual(await statuses("/api/a", ["k3"]), [201]);
+    assert.deepEqual((await statuses("/login", ["k4", "k5"])).sort(), [201, 429]); // by address
+    assert.deepEqual(await statuses("/other", ["k2", "k2"]), [201, 201]);
+  });
+
+  test("a body streams through while it is still being sent", async () => {
+    let send;
+    const body = new ReadableStream({ start: (controller) => (send = controller) });
+    const answer = await gate.send("/api/stream", { method: "POST", body, headers: { "x-api-key": "k6" }, duplex: "half" });
+    assert.equal(answer.headers.get("x-origin"), "streams");
+    const reader = answer.body.getReader();
+    for (const text of ["first", "second"]) {
+      send.enqueue(new TextEncoder().encode(text));
+      assert.equal(new TextDecoder().decode((await reader.read()).value), text); // before the next is sent
+    }
+    send.close();
+    assert.equal((await reader.read()).done, true);
+  });
+});

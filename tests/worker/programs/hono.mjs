@@ -1,0 +1,34 @@
+// An app on Hono, with limits in front of its routes.
+import { Hono } from "hono";
+import { rateLimit } from "tollgate/hono";
+
+export { KeyObject } from "tollgate/worker";
+
+const app = new Hono();
+app.use("/one/*", rateLimit({ policy: "one" }));
+app.get("/one/route", (c) => c.text("passed", 200, { "X-Own": "kept" }));
+app.get("/one/broken", () => {
+  throw new Error("the app's own");
+});
+
+app.post(
+  "/login",
+  rateLimit({
+    policy: "one",
+    key: async (c) => (await c.req.json()).user,
+    onRefused: (refusal, c) => c.text(`later, ${refusal.retry_after_ms > 0}`, 429, { "X-Own": "kept" }),
+  }),
+  async (c) => c.json(await c.req.json()),
+);
+
+// Two limits for one route, and a cost by the request.
+app.use("/both", rateLimit({ policy: "many", key: () => ["tenant", "both"], cost: (c) => Number(c.req.query("cost")) }));
+app.get("/both", rateLimit({ policy: "one", key: () => "both" }), (c) => c.text("passed"));
+
+app.get("/skipped", rateLimit({ policy: "one", skip: (c) => c.req.header("x-internal") === "yes" }), (c) => c.text("passed"));
+app.get("/unknown", rateLimit({ policy: "typo" }), (c) => c.text("passed"));
+app.get("/open", rateLimit({ policy: "typo", onError: () => undefined }), (c) => c.text("passed"));
+app.get("/closed", rateLimit({ policy: "typo", onError: ({ status }, c) => c.text(`${status}`, 503) }), (c) => c.text("passed"));
+app.onError((error, c) => c.text(`${error.code ?? ""}${error.message}`, 500));
+
+export default app;
