@@ -8,6 +8,7 @@ import type {
   Degraded,
   Granted,
   Inspection,
+  Key,
   Problem,
   Refused,
   ReservationRequest,
@@ -15,6 +16,8 @@ import type {
 } from "./client.js";
 // @ts-expect-error: likewise
 import * as embedded from "./worker/embedded.mjs";
+// @ts-expect-error: likewise
+import * as local from "./worker/local.mjs";
 // @ts-expect-error: scripts/build-package puts it there, from src/worker.
 import * as built from "./worker/entry.mjs";
 
@@ -25,10 +28,10 @@ export { type FetchHandler, type RateLimitOptions, rateLimited } from "./rate-li
 /** One limit. The page of the policies explains the members. */
 export interface LimitSettings {
   readonly kind?: "token_bucket" | "fixed_window";
-  /** Tokens that come back in each period. */
-  readonly rate: number;
-  /** A length of time such as `"250ms"`, `"1m"` or `"1day"`. */
-  readonly period: string;
+  /** Tokens that come back in each period: `100`, `2.5`, or with its period and capacity `"100/1m"`, `"20/s burst 40"`. */
+  readonly rate: number | string;
+  /** A length of time such as `"250ms"`, `"1m"` or `"1day"`. Left out where `rate` has it. */
+  readonly period?: string;
   /** The most tokens at once. Default: `rate`. */
   readonly capacity?: number;
   /** How far below zero reservations and charges may take it, in tokens. Default: 0. */
@@ -137,6 +140,69 @@ export const tollgate: {
   <Name extends string = string>(env: object, options?: { readonly keys?: KeyNamespace }): Embedded<Name>;
 } = embedded.tollgate;
 
+/** The verbs of {@link Embedded}, decided at once. A request that names no key is about the object's own. */
+export interface Local<Name extends string = string> {
+  /** Takes tokens, or reserves or borrows them, as `mode` says. */
+  consume: {
+    (
+      request: Own<BudgetRequest, Name> & { readonly mode: "reserve" },
+      options?: EmbeddedCallOptions,
+    ): (Reserved | Refused | Problem) & Decision;
+    (request: Own<BudgetRequest, Name>, options?: EmbeddedCallOptions): (Granted | Refused | Problem) & Decision;
+  };
+  /** Returns the answer that `consume` would give, and takes nothing. */
+  peek: LocalCall<Own<BudgetRequest, Name>, Granted | Refused | Problem>;
+  /** Debits what was already used. */
+  charge: LocalCall<Own<BudgetRequest, Name>, Granted | Problem>;
+  /** Gives tokens back. */
+  refund: LocalCall<Own<BudgetRequest, Name>, Granted | Problem>;
+  /** Fills all limits. */
+  reset: LocalCall<Own<BudgetRequest, Name>, Granted | Problem>;
+  /** Returns the state of a budget. */
+  inspect: LocalCall<Own<BudgetRequest, Name>, Inspection | Problem>;
+  /** Closes a reservation at its real cost; without a `cost`, at the reserved one. */
+  settle: LocalCall<Own<ReservationRequest, Name>, Granted | Problem>;
+  /** Closes a reservation at no cost. */
+  cancel: LocalCall<Own<ReservationRequest, Name>, Granted | Problem>;
+  /** Consumes from several budgets: from all of them, or from none. */
+  batch: LocalCall<{ readonly requests: readonly Own<BudgetRequest, Name>[] }, BatchGranted | BatchRefused | Problem>;
+  /** Forgets full budgets and reservations that have expired. Where there are many keys, call it now and then. */
+  clean(): void;
+}
+
+/**
+ * Budgets in a Durable Object of your own, beside its rows. Each verb decides at once, without `await`, and what it writes
+ * belongs to your transaction: a consume and your own writes are kept together or not at all, whether your code throws or
+ * the machine stops. The rows are in the key-value part of the storage, under names that begin with `tollgate:`.
+ *
+ * ```js
+ * import { DurableObject } from "cloudflare:workers";
+ * import { tollgateIn } from "tollgate/worker";
+ *
+ * export class Mailbox extends DurableObject {
+ *   #limits = tollgateIn(this.ctx, { mails: { rate: 100, period: "1day" } });
+ *
+ *   send(mail) {
+ *     return this.ctx.storage.transactionSync(() => {
+ *       const decision = this.#limits.consume({ policy: "mails" });
+ *       if (decision.allowed) this.ctx.storage.sql.exec("INSERT INTO mails VALUES (?)", mail);
+ *       return decision.allowed;
+ *     });
+ *   }
+ * }
+ * ```
+ *
+ * @throws {@link SettingsError} if the policies have errors. What fails in the storage is thrown by the verbs.
+ */
+export const tollgateIn: <const P extends Readonly<Record<string, PolicySettings>>>(
+  context: {
+    readonly id: { toString(): string };
+    // biome-ignore lint/suspicious/noExplicitAny: the platform's types are not ours
+    readonly storage: any;
+  },
+  policies: P,
+) => Local<keyof P & string> = local.tollgateIn;
+
 /** What is wrong with the settings. */
 export interface SettingsError extends Error {
   readonly name: "SettingsError";
@@ -190,4 +256,6 @@ const service: { fetch(request: Request, env: object): Promise<Response> } = bui
 export default service;
 
 type Of<Request, Name> = Omit<Request, "policy"> & { readonly policy: Name };
+type Own<Request extends { readonly key: Key }, Name> = Omit<Of<Request, Name>, "key"> & { readonly key?: Key };
+type LocalCall<Request, Answer> = (request: Request, options?: EmbeddedCallOptions) => Answer & Decision;
 type Call<Request, Answer> = (request: Request, options?: EmbeddedCallOptions) => Promise<Answer & Decision>;

@@ -1,0 +1,113 @@
+// Budgets in the storage of somebody else's Durable Object, beside its own rows: decided at once, in the transaction of the caller.
+import { Decision } from "./decision.mjs";
+import { PATHS, SettingsError } from "./embedded.mjs";
+import { lasting } from "./recovery.mjs";
+import * as built from "./rust/index.js";
+
+/**
+ * A function for each verb, which decides without waiting and returns a decision. What it writes is part of the caller's
+ * transaction. So nothing is kept in memory: a caller who rolls back would not tell. `policies` are policies in code.
+ */
+export function tollgateIn({ storage, id }, policies) {
+  const rust = lasting(() => built.Frontend.trusting({}, JSON.stringify(exact(policies))));
+  const wrong = rust().errors();
+  if (wrong !== undefined) throw new SettingsError(wrong.split("\n"));
+  const own = String(id);
+  const verb =
+    (path) =>
+    (request, options) => {
+      const key = options?.idempotencyKey === undefined ? undefined : String(options.idempotencyKey);
+      return new Decision(decide(rust(), storage, path, JSON.stringify(withKey(request, own)) ?? "", key));
+    };
+  const verbs = Object.fromEntries(Object.entries(PATHS).map(([name, path]) => [name, verb(path)]));
+  return { ...verbs, clean: () => clean(storage) };
+}
+
+/** The reply, as a text. */
+function decide(rust, storage, path, body, idempotencyKey) {
+  const call = rust.ask_text(path, idempotencyKey, body, Date.now());
+  if (typeof call === "string") return call;
+  try {
+    // All rows or none, also where the caller has no transaction.
+    return storage.transactionSync(() => {
+      for (let index = call.next(Date.now()); index !== undefined; index = call.next(Date.now())) {
+        const question = [call.policies(index), call.request(index), call.definitions(index)];
+        call.answered(index, inObject(storage, call.name(index), (object) => object.decide(...question)));
+      }
+      return call.reply();
+    });
+  } finally {
+    call.free();
+  }
+}
+
+/** Forgets what is no longer needed, of all keys: full buckets, expired reservations. */
+function clean(storage) {
+  const names = new Set([...storage.kv.list({ prefix: PREFIX })].map(([name]) => name.slice(PREFIX.length, ROW_AT - 1)));
+  for (const name of names) storage.transactionSync(() => inObject(storage, name, (object) => object.clean()));
+}
+
+/** Calls Rust's half of the object of that name, which lives no longer than this call. */
+function inObject(storage, name, call) {
+  const object = new built.KeyObject(name, {}, new Host(storage.kv, `${PREFIX}${name}:`));
+  try {
+    return call(object);
+  } finally {
+    object.free();
+  }
+}
+
+/** The rows of one key. There are no timers, and the alarm is the caller's. */
+class Host {
+  #kv;
+  #prefix;
+
+  constructor(kv, prefix) {
+    this.#kv = kv;
+    this.#prefix = prefix;
+  }
+
+  rows() {
+    return [...this.#kv.list({ prefix: this.#prefix })].flatMap(([name, row]) => [name.slice(this.#prefix.length), row]);
+  }
+
+  write(rows) {
+    for (let at = 0; at < rows.length; at += 2) this.write_background(rows[at], rows[at + 1]);
+  }
+
+  write_background(name, row) {
+    if (row === undefined) this.#kv.delete(this.#prefix + name);
+    else this.#kv.put(this.#prefix + name, row);
+  }
+
+  clear() {
+    for (const [name] of [...this.#kv.list({ prefix: this.#prefix })]) this.#kv.delete(name);
+  }
+
+  wake_at() {}
+
+  flush_in() {}
+}
+
+/** Requests name the object's own key if they name none. */
+function withKey(request, own) {
+  if (Array.isArray(request?.requests))
+    return { ...request, requests: request.requests.map((one) => withKey(one, own)) };
+  return request !== null && typeof request === "object" && request.key === undefined ? { ...request, key: own } : request;
+}
+
+/** The same policies, with each change written: nothing may be ahead of what a caller can roll back. */
+function exact(policies) {
+  const limit = (limit) => ({ ...limit, write_ahead: 0 });
+  const policy = (policy) => {
+    if (typeof policy === "string") return limit({ rate: policy });
+    if (policy === null || typeof policy !== "object") return policy;
+    return Array.isArray(policy.limits) ? { ...policy, limits: policy.limits.map(limit) } : limit(policy);
+  };
+  return Object.fromEntries(Object.entries(policies ?? {}).map(([name, value]) => [name, policy(value)]));
+}
+
+/** Precedes the name of each row, which is this, the name of the key's object and the name of its row. */
+const PREFIX = "tollgate:";
+/** An object's name has 64 digits. */
+const ROW_AT = PREFIX.length + 64 + 1;

@@ -1,0 +1,80 @@
+// Budgets in a stranger's own Durable Object: they commit and roll back with its own rows.
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { makeProject, wranglerDev } from "./stranger.mjs";
+
+const project = makeProject("mailbox", { main: "mailbox.mjs", classes: { MAILBOXES: "Mailbox" } });
+let worker = await wranglerDev([project]);
+const call = async (path, ...args) => (await worker.post(path, args)).body;
+
+test("a consume and a write are kept together, and rolled back together", async () => {
+  assert.equal(await call("/a/send", "one"), true);
+  assert.deepEqual(await call("/a/state"), { remaining: 4, mails: ["one"] });
+  assert.deepEqual(await call("/a/send", "two", { fails: true }), { error: "the application's own" });
+  assert.deepEqual(await call("/a/state"), { remaining: 4, mails: ["one"] });
+  for (const mail of ["two", "three", "four", "five"]) assert.equal(await call("/a/send", mail), true);
+  assert.equal(await call("/a/send", "six"), false);
+  const mails = ["one", "two", "three", "four", "five"];
+  assert.deepEqual(await call("/a/state"), { remaining: 0, mails });
+});
+
+test("a crash between the two leaves neither", async () => {
+  for (const [name, method] of [
+    ["b", "send"],
+    ["c", "sendPlainly"],
+  ]) {
+    assert.equal(await call(`/${name}/${method}`, "before"), true);
+    const lost = worker.post(`/${name}/${method}`, ["lost", { forever: true }]);
+    lost.catch(() => {});
+    await new Promise((done) => setTimeout(done, 500)); // it spins between its writes and the end of the transaction
+    await worker.kill();
+    await assert.rejects(lost);
+    worker = await wranglerDev([project]);
+    assert.deepEqual(await call(`/${name}/state`), { remaining: 4, mails: ["before"] });
+    assert.equal(await call(`/${name}/${method}`, "after"), true);
+    assert.deepEqual(await call(`/${name}/state`), { remaining: 3, mails: ["before", "after"] });
+  }
+});
+
+test("every verb, with keys of its own and with others", async () => {
+  const ask = (verb, request, options) => call("/d/ask", verb, request, options);
+  const refused = await ask("consume", { policy: "mails", cost: 5 }).then(() => ask("consume", { policy: "mails" }));
+  assert.deepEqual([refused.status, refused.allowed, refused.retryAfter], [429, false, null]);
+  assert.equal((await ask("refund", { policy: "mails", cost: 2 })).remaining, 2);
+  assert.equal((await ask("charge", { policy: "mails", cost: 1 })).remaining, 1);
+  assert.equal((await ask("reset", { policy: "mails" })).remaining, 5);
+  assert.equal((await ask("inspect", { policy: "mails" })).limits[0].capacity, 5);
+  assert.equal((await ask("peek", { policy: "each", key: "x", cost: 2 })).allowed, true);
+  const batch = { requests: [{ policy: "each", key: "x", cost: 2 }, { policy: "each", key: "y" }, { policy: "mails" }] };
+  assert.deepEqual((await ask("batch", batch)).results.map(({ remaining }) => remaining), [0, 1, 4]);
+  const again = await ask("batch", batch);
+  assert.deepEqual([again.status, again["violated-policies"]], [429, ["each"]]);
+  assert.equal((await ask("peek", { policy: "each", key: "y", cost: 0 })).remaining, 1);
+  const idempotent = { idempotencyKey: "once" };
+  assert.equal((await ask("consume", { policy: "mails" }, idempotent)).replayed, undefined);
+  assert.equal((await ask("consume", { policy: "mails" }, idempotent)).replayed, true);
+  const { reservation } = await ask("consume", { policy: "each", key: "z", mode: "reserve", cost: 2 });
+  assert.equal((await ask("settle", { policy: "each", key: "z", reservation, cost: 1 })).remaining, 1);
+  const typo = await ask("consume", { policy: "mail" });
+  assert.deepEqual([typo.status, typo.detail], [404, `there is no policy "mail"; there are each, estimates, mails`]);
+  assert.equal((await ask("consume", { policy: "mails", cost: -1 })).status, 400);
+});
+
+test("cleaning forgets what is as good as new", async () => {
+  const ask = (verb, request) => call("/e/ask", verb, request);
+  await ask("consume", { policy: "estimates", mode: "reserve", cost: 3 });
+  await ask("consume", { policy: "mails", key: "kept" });
+  const rows = await call("/e/rows");
+  assert.ok(rows.every((name) => /^tollgate:[0-9a-f]{64}:/.test(name)), rows.join());
+  assert.equal(new Set(rows.map((name) => name.split(":")[1])).size, 1, "that of the key which cannot refill");
+  assert.equal((await ask("peek", { policy: "estimates", cost: 0 })).remaining, 10);
+});
+
+test("settings that are wrong are an error", async () => {
+  assert.deepEqual(await call("/f/wrong", { p: { rate: -1, period: "1s" } }), {
+    name: "SettingsError",
+    errors: [
+      'policies.p.rate: must be a number from 0 to 9007199254740991 such as 100 or 2.5, or text such as "100/1m" or "20/s burst 40", not -1',
+    ],
+  });
+});
