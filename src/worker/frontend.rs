@@ -17,7 +17,8 @@ use crate::protocol::RequestId;
 /// [`Reply::to_text`].
 #[wasm_bindgen]
 pub struct Frontend {
-    env: Env,
+    /// `None` if they have errors.
+    settings: Option<Settings>,
 }
 
 #[wasm_bindgen]
@@ -28,7 +29,7 @@ impl Frontend {
     #[wasm_bindgen(constructor)]
     #[must_use]
     pub fn new(env: Env) -> Self {
-        Self { env }
+        Self { settings: Settings::read(&env) }
     }
 
     /// The reply to a request whose body need not be read; `undefined` if it must be read.
@@ -100,6 +101,10 @@ impl Frontend {
 }
 
 impl Frontend {
+    fn settings(&self) -> Result<&Settings, Problem> {
+        self.settings.as_ref().ok_or(Problem::Misconfigured)
+    }
+
     fn head_reply(
         &self,
         method: &str,
@@ -113,7 +118,7 @@ impl Frontend {
             // frontend.mjs has answered these two.
             return Err(Problem::MethodNotAllowed { method: method.to_owned(), allow: "GET, HEAD" });
         }
-        let settings = Settings::of(&self.env)?;
+        let settings = self.settings()?;
         if path == "/healthz" {
             require_method(method, &["GET", "HEAD"], "GET, HEAD")?;
             return Ok(Some(Reply::healthy()));
@@ -135,18 +140,18 @@ impl Frontend {
     }
 
     fn call(&self, path: &str, idempotency_key: Option<&str>, body: &[u8], now: i64) -> Result<Call, Problem> {
-        let settings = Settings::of(&self.env)?;
+        let settings = self.settings()?;
         let endpoint = Endpoint::of(path).ok_or_else(|| Problem::NotFound { path: path.to_owned() })?;
         let request = Request::parse(endpoint, body)?;
         let asked = ResolvedRequest::new(&request, &settings.policies)?;
-        let names: Vec<_> = request.items.iter().map(|item| settings.credentials.object_name(&item.key)).collect();
+        let names: Vec<_> = request.items.iter().map(|item| settings.names.object_name(&item.key)).collect();
         let mut objects: BTreeMap<String, Vec<usize>> = BTreeMap::new();
         for (index, name) in names.iter().enumerate() {
             objects.entry(name.clone()).or_default().push(index);
         }
         let request_id = match idempotency_key {
             Some(key) => RequestId {
-                id: settings.credentials.request_id_of(require_idempotency_key(key)?),
+                id: settings.names.request_id_of(require_idempotency_key(key)?),
                 fingerprint: request.fingerprint(&names),
                 is_lasting: true,
             },
