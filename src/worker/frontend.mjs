@@ -1,57 +1,42 @@
 // The frontend, in JavaScript: passes requests to Rust and replies to clients.
 import { bytesOf } from "./body.mjs";
-import contract from "./contract.mjs";
 import { Timeout } from "./deadline.mjs";
 import { replyTo } from "./objects.mjs";
+import { asksForContract, contractResponse } from "./openapi.mjs";
 import { lasting } from "./recovery.mjs";
+import { responseOf } from "./reply.mjs";
+import { REQUEST_ID, requestIdOf } from "./request_id.mjs";
 import * as built from "./rust/index.js";
 
+/** The service for callers with credentials. */
 export const frontend = {
-  async fetch(request, env, context) {
-    const id = requestId(request.headers);
-    if (asksForContract(request)) return contractResponse(id);
-    rust ??= lasting(() => new built.Frontend(env));
-    try {
-      return response(await reply(request, env, context), id);
-    } catch (error) {
-      console.error("the frontend failed:", error);
-      return response(rust().failed(), id);
-    }
+  fetch(request, env) {
+    service ??= lasting(() => new built.Frontend(env));
+    return respond(service, request, env.KEYS);
   },
 };
 
 /** One for the isolate: `env` is the same for all its requests. */
-let rust;
+let service;
 
-/** The caller's own, if it is fit for a log; otherwise a random one. */
-function requestId(headers) {
-  const id = headers.get(REQUEST_ID);
-  return id !== null && /^[\w.:/+=@-]{1,128}$/.test(id) ? id : crypto.randomUUID();
+/** Answers a request by HTTP. `rust` gives the frontend, and `keys` is the namespace of the objects. */
+export async function respond(rust, request, keys) {
+  const id = requestIdOf(request);
+  if (asksForContract(request)) return contractResponse(id);
+  let text;
+  try {
+    text = await reply(rust, request, keys);
+  } catch (error) {
+    console.error("the frontend failed:", error);
+    text = rust().failed();
+  }
+  const response = responseOf(text);
+  response.headers.set(REQUEST_ID, id);
+  return response;
 }
 
-const REQUEST_ID = "x-request-id";
-
-/** Whether it is for the description of the API, which is the same for everybody and needs no settings. */
-function asksForContract({ method, url }) {
-  return (method === "GET" || method === "HEAD") && new URL(url).pathname === "/v1/openapi.json";
-}
-
-function contractResponse(id) {
-  contractBytes ??= new TextEncoder().encode(contract);
-  return new Response(contractBytes, { headers: { ...CONTRACT_HEADERS, [REQUEST_ID]: id } });
-}
-
-let contractBytes;
-
-const CONTRACT_HEADERS = {
-  "content-type": "application/json",
-  "cache-control": "public, max-age=3600",
-  "access-control-allow-origin": "*",
-  "access-control-expose-headers": "X-Request-Id",
-};
-
-/** The reply to a request, as a text: see {@link response}. */
-async function reply(request, env, context) {
+/** The reply to a request, as a text. */
+async function reply(rust, request, keys) {
   const { method, url, headers } = request;
   rust().set_clock?.(headers);
   const [authorization, type, encoding, length, idempotencyKey] = HEADERS.map((name) => headers.get(name));
@@ -63,11 +48,15 @@ async function reply(request, env, context) {
   } catch (error) {
     return error instanceof Timeout ? rust().too_slow() : rust().unreadable(String(error));
   }
-  const ask = () => rust().ask(url, idempotencyKey, body, Date.now());
+  return decide(() => rust().ask(url, idempotencyKey, body, Date.now()), keys);
+}
+
+/** The reply to what `ask` asks. */
+export async function decide(ask, keys) {
   const call = ask();
   if (typeof call === "string") return call;
   try {
-    return await replyTo(call, env, context);
+    return await replyTo(call, keys);
   } catch (error) {
     // Another request panicked meanwhile, and this call was lost with the old instance's memory.
     console.error("a call was lost:", error);
@@ -76,17 +65,3 @@ async function reply(request, env, context) {
 }
 
 const HEADERS = ["authorization", "content-type", "content-encoding", "content-length", "idempotency-key"];
-
-/** The status, a line for each header, an empty line, the body. */
-function response(text, id) {
-  let at = text.indexOf("\n");
-  const status = Number(text.slice(0, at));
-  const headers = { [REQUEST_ID]: id };
-  for (at++; text[at] !== "\n"; at++) {
-    const colon = text.indexOf(": ", at);
-    const name = text.slice(at, colon);
-    at = text.indexOf("\n", colon);
-    headers[name] = text.slice(colon + 2, at);
-  }
-  return new Response(text.slice(at + 1) || null, { status, headers });
-}

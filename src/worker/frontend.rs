@@ -17,8 +17,8 @@ use crate::protocol::RequestId;
 /// [`Reply::to_text`].
 #[wasm_bindgen]
 pub struct Frontend {
-    /// `None` if they have errors.
-    settings: Option<Settings>,
+    /// Or what is wrong with them.
+    settings: Result<Settings, Vec<String>>,
 }
 
 #[wasm_bindgen]
@@ -30,6 +30,18 @@ impl Frontend {
     #[must_use]
     pub fn new(env: Env) -> Self {
         Self { settings: Settings::read(&env) }
+    }
+
+    /// A frontend for callers who hold a binding, with the policies in `env`, or those of this JSON text.
+    #[must_use]
+    pub fn trusting(env: &Env, policies: Option<String>) -> Self {
+        Self { settings: Settings::trusting(env, policies.as_deref()) }
+    }
+
+    /// What is wrong with the settings, line by line; `undefined` if nothing is.
+    #[must_use]
+    pub fn errors(&self) -> Option<String> {
+        self.settings.as_ref().err().map(|errors| errors.join("\n"))
     }
 
     /// The reply to a request whose body need not be read; `undefined` if it must be read.
@@ -68,6 +80,12 @@ impl Frontend {
         }
     }
 
+    /// The same about a request that did not come by HTTP: `path` is that of its verb, and `body` is text.
+    #[must_use]
+    pub fn ask_text(&self, path: &str, idempotency_key: Option<String>, body: &str, now: f64) -> JsValue {
+        self.ask(path, idempotency_key, body.as_bytes(), now)
+    }
+
     /// The reply to a request whose body did not arrive in time.
     #[must_use]
     pub fn too_slow(&self) -> String {
@@ -102,7 +120,7 @@ impl Frontend {
 
 impl Frontend {
     fn settings(&self) -> Result<&Settings, Problem> {
-        self.settings.as_ref().ok_or(Problem::Misconfigured)
+        self.settings.as_ref().map_err(|_| Problem::Misconfigured)
     }
 
     fn head_reply(
@@ -123,7 +141,8 @@ impl Frontend {
             require_method(method, &["GET", "HEAD"], "GET, HEAD")?;
             return Ok(Some(Reply::healthy()));
         }
-        if let Err(denied) = settings.credentials.check(authorization) {
+        let checked = settings.credentials.as_ref().map_or(Ok(()), |credentials| credentials.check(authorization));
+        if let Err(denied) = checked {
             console_log!("401: {denied}"); // the client is not told which
             return Err(Problem::Unauthorized);
         }
@@ -160,7 +179,15 @@ impl Frontend {
         let is_over_several = objects.len() > 1;
         let hold_ids = objects.keys().filter(|_| is_over_several).map(|_| hold_id()).collect::<Result<Vec<_>, _>>()?;
         let objects = objects.into_iter().map(|(name, items)| Object { name, items, call: None }).collect();
-        Ok(Call::new(asked, endpoint == Endpoint::Batch, objects, request_id, &hold_ids, now))
+        Ok(Call::new(
+            asked,
+            endpoint == Endpoint::Batch,
+            objects,
+            request_id,
+            &hold_ids,
+            now,
+            settings.sends_definitions,
+        ))
     }
 }
 
