@@ -13,12 +13,10 @@ export function tollgateIn({ storage, id }, policies) {
   const wrong = rust().errors();
   if (wrong !== undefined) throw new SettingsError(wrong.split("\n"));
   const own = String(id);
-  const verb =
-    (path) =>
-    (request, options) => {
-      const key = options?.idempotencyKey === undefined ? undefined : String(options.idempotencyKey);
-      return new Decision(decide(rust(), storage, path, JSON.stringify(withKey(request, own)) ?? "", key));
-    };
+  const verb = (path) => (request, options) => {
+    const key = options?.idempotencyKey === undefined ? undefined : String(options.idempotencyKey);
+    return new Decision(decide(rust(), storage, path, JSON.stringify(withKey(request, own)) ?? "", key));
+  };
   const verbs = Object.fromEntries(Object.entries(PATHS).map(([name, path]) => [name, verb(path)]));
   return { ...verbs, clean: () => clean(storage) };
 }
@@ -28,11 +26,14 @@ function decide(rust, storage, path, body, idempotencyKey) {
   const call = rust.ask_text(path, idempotencyKey, body, Date.now());
   if (typeof call === "string") return call;
   try {
-    // All rows or none, also where the caller has no transaction.
-    return storage.transactionSync(() => {
+    return within(storage, (object) => {
       for (let index = call.next(Date.now()); index !== undefined; index = call.next(Date.now())) {
-        const question = [call.policies(index), call.request(index), call.definitions(index)];
-        call.answered(index, inObject(storage, call.name(index), (object) => object.decide(...question)));
+        const answer = object(call.name(index)).decide(
+          call.policies(index),
+          call.request(index),
+          call.definitions(index),
+        );
+        call.answered(index, answer);
       }
       return call.reply();
     });
@@ -43,17 +44,26 @@ function decide(rust, storage, path, body, idempotencyKey) {
 
 /** Forgets what is no longer needed, of all keys: full buckets, expired reservations. */
 function clean(storage) {
-  const names = new Set([...storage.kv.list({ prefix: PREFIX })].map(([name]) => name.slice(PREFIX.length, ROW_AT - 1)));
-  for (const name of names) storage.transactionSync(() => inObject(storage, name, (object) => object.clean()));
+  const names = new Set(
+    [...storage.kv.list({ prefix: PREFIX })].map(([name]) => name.slice(PREFIX.length, ROW_AT - 1)),
+  );
+  for (const name of names) within(storage, (object) => object(name).clean());
 }
 
-/** Calls Rust's half of the object of that name, which lives no longer than this call. */
-function inObject(storage, name, call) {
-  const object = new built.KeyObject(name, {}, new Host(storage.kv, `${PREFIX}${name}:`));
+/** Calls Rust's halves of objects, which live until `work` ends. All rows are written or none, also without a transaction. */
+function within(storage, work) {
+  const objects = new Map();
+  const object = (name) => {
+    if (!objects.has(name)) {
+      const host = new Host(storage.kv, `${PREFIX}${name}:`);
+      objects.set(name, new built.KeyObject(name, {}, host));
+    }
+    return objects.get(name);
+  };
   try {
-    return call(object);
+    return storage.transactionSync(() => work(object));
   } finally {
-    object.free();
+    for (const one of objects.values()) one.free();
   }
 }
 
@@ -68,7 +78,10 @@ class Host {
   }
 
   rows() {
-    return [...this.#kv.list({ prefix: this.#prefix })].flatMap(([name, row]) => [name.slice(this.#prefix.length), row]);
+    return [...this.#kv.list({ prefix: this.#prefix })].flatMap(([name, row]) => [
+      name.slice(this.#prefix.length),
+      row,
+    ]);
   }
 
   write(rows) {
@@ -93,7 +106,9 @@ class Host {
 function withKey(request, own) {
   if (Array.isArray(request?.requests))
     return { ...request, requests: request.requests.map((one) => withKey(one, own)) };
-  return request !== null && typeof request === "object" && request.key === undefined ? { ...request, key: own } : request;
+  return request !== null && typeof request === "object" && request.key === undefined
+    ? { ...request, key: own }
+    : request;
 }
 
 /** The same policies, with each change written: nothing may be ahead of what a caller can roll back. */

@@ -45,8 +45,13 @@ test("every verb, with keys of its own and with others", async () => {
   assert.equal((await ask("reset", { policy: "mails" })).remaining, 5);
   assert.equal((await ask("inspect", { policy: "mails" })).limits[0].capacity, 5);
   assert.equal((await ask("peek", { policy: "each", key: "x", cost: 2 })).allowed, true);
-  const batch = { requests: [{ policy: "each", key: "x", cost: 2 }, { policy: "each", key: "y" }, { policy: "mails" }] };
-  assert.deepEqual((await ask("batch", batch)).results.map(({ remaining }) => remaining), [0, 1, 4]);
+  const batch = {
+    requests: [{ policy: "each", key: "x", cost: 2 }, { policy: "each", key: "y" }, { policy: "mails" }],
+  };
+  assert.deepEqual(
+    (await ask("batch", batch)).results.map(({ remaining }) => remaining),
+    [0, 1, 4],
+  );
   const again = await ask("batch", batch);
   assert.deepEqual([again.status, again["violated-policies"]], [429, ["each"]]);
   assert.equal((await ask("peek", { policy: "each", key: "y", cost: 0 })).remaining, 1);
@@ -65,7 +70,10 @@ test("cleaning forgets what is as good as new", async () => {
   await ask("consume", { policy: "estimates", mode: "reserve", cost: 3 });
   await ask("consume", { policy: "mails", key: "kept" });
   const rows = await call("/e/rows");
-  assert.ok(rows.every((name) => /^tollgate:[0-9a-f]{64}:/.test(name)), rows.join());
+  assert.ok(
+    rows.every((name) => /^tollgate:[0-9a-f]{64}:/.test(name)),
+    rows.join(),
+  );
   assert.equal(new Set(rows.map((name) => name.split(":")[1])).size, 1, "that of the key which cannot refill");
   assert.equal((await ask("peek", { policy: "estimates", cost: 0 })).remaining, 10);
 });

@@ -72,7 +72,10 @@ describe("Hono", async () => {
 describe("a gate before an origin", async () => {
   const origin = await wranglerDev([makeProject("origin", { main: "origin.mjs", classes: {} })]);
   const gate = await wranglerDev([
-    makeProject("gate", { main: "gate.mjs", vars: { ORIGIN: origin.address, POLICIES: { login: slow(1), api: slow(3) } } }),
+    makeProject("gate", {
+      main: "gate.mjs",
+      vars: { ORIGIN: origin.address, POLICIES: { login: slow(1), api: slow(3) } },
+    }),
   ]);
 
   test("passes requests on as they are, and their answers back, with the headers added", async () => {
@@ -97,7 +100,12 @@ describe("a gate before an origin", async () => {
   test("a body streams through while it is still being sent", async () => {
     let send;
     const body = new ReadableStream({ start: (controller) => (send = controller) });
-    const answer = await gate.send("/api/stream", { method: "POST", body, headers: { "x-api-key": "k6" }, duplex: "half" });
+    const answer = await gate.send("/api/stream", {
+      method: "POST",
+      body,
+      headers: { "x-api-key": "k6" },
+      duplex: "half",
+    });
     assert.equal(answer.headers.get("x-origin"), "streams");
     const reader = answer.body.getReader();
     for (const text of ["first", "second"]) {

@@ -93,6 +93,11 @@ class Server {
     }
   }
 
+  /** Where it listens. */
+  get address() {
+    return this.#address;
+  }
+
   async send(path, { body, headers = {}, method = body === undefined ? "GET" : "POST" } = {}) {
     const response = await fetch(this.#address + path, {
       method,

@@ -22,13 +22,20 @@ app.post(
 );
 
 // Two limits for one route, and a cost by the request.
-app.use("/both", rateLimit({ policy: "many", key: () => ["tenant", "both"], cost: (c) => Number(c.req.query("cost")) }));
+app.use(
+  "/both",
+  rateLimit({ policy: "many", key: () => ["tenant", "both"], cost: (c) => Number(c.req.query("cost")) }),
+);
 app.get("/both", rateLimit({ policy: "one", key: () => "both" }), (c) => c.text("passed"));
 
-app.get("/skipped", rateLimit({ policy: "one", skip: (c) => c.req.header("x-internal") === "yes" }), (c) => c.text("passed"));
+app.get("/skipped", rateLimit({ policy: "one", skip: (c) => c.req.header("x-internal") === "yes" }), (c) =>
+  c.text("passed"),
+);
 app.get("/unknown", rateLimit({ policy: "typo" }), (c) => c.text("passed"));
 app.get("/open", rateLimit({ policy: "typo", onError: () => undefined }), (c) => c.text("passed"));
-app.get("/closed", rateLimit({ policy: "typo", onError: ({ status }, c) => c.text(`${status}`, 503) }), (c) => c.text("passed"));
+app.get("/closed", rateLimit({ policy: "typo", onError: ({ status }, c) => c.text(`${status}`, 503) }), (c) =>
+  c.text("passed"),
+);
 app.onError((error, c) => c.text(`${error.code ?? ""}${error.message}`, 500));
 
 export default app;

@@ -7,7 +7,7 @@ export class Mailbox extends DurableObject {
   #limits = tollgateIn(this.ctx, {
     mails: { rate: 0, period: "1day", capacity: 5 },
     each: "1/day burst 2",
-    "estimates": { rate: 0, period: "1day", capacity: 10, reservation_ttl: "1ms", unsettled: "refund" },
+    estimates: { rate: 0, period: "1day", capacity: 10, reservation_ttl: "1ms", unsettled: "refund" },
   });
 
   constructor(...args) {
@@ -36,7 +36,13 @@ export class Mailbox extends DurableObject {
 
   state() {
     const { remaining } = this.#limits.peek({ policy: "mails", cost: 0 });
-    return { remaining, mails: this.#sql.exec("SELECT text FROM mails").toArray().map(({ text }) => text) };
+    return {
+      remaining,
+      mails: this.#sql
+        .exec("SELECT text FROM mails")
+        .toArray()
+        .map(({ text }) => text),
+    };
   }
 
   ask(verb, request, options) {

@@ -10,6 +10,12 @@ export default {
     const { method, headers } = request;
     const body = await request.text();
     const seen = { method, path: pathname + search, own: headers.get("x-own"), key: headers.get("x-api-key"), body };
-    return Response.json(seen, { status: 201, headers: [["Set-Cookie", "a=1"], ["Set-Cookie", "b=2"]] });
+    return Response.json(seen, {
+      status: 201,
+      headers: [
+        ["Set-Cookie", "a=1"],
+        ["Set-Cookie", "b=2"],
+      ],
+    });
   },
 };

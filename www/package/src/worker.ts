@@ -16,10 +16,10 @@ import type {
 } from "./client.js";
 // @ts-expect-error: likewise
 import * as embedded from "./worker/embedded.mjs";
-// @ts-expect-error: likewise
-import * as local from "./worker/local.mjs";
 // @ts-expect-error: scripts/build-package puts it there, from src/worker.
 import * as built from "./worker/entry.mjs";
+// @ts-expect-error: likewise
+import * as local from "./worker/local.mjs";
 
 export type * from "./client.js";
 export { type GrantOptions, type GrantVerb, mintGrant } from "./mint.js";
