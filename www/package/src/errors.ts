@@ -24,7 +24,7 @@ export type TollgateErrorCode =
   | "queue_full"
   /** The queue was cleared while the call waited. */
   | "cleared"
-  /** The client has no token. */
+  /** The client has no token, or the function that returns it failed: `cause` says how. */
   | "token_missing"
   /** The server could not be reached. */
   | "network_failed"
