@@ -222,7 +222,19 @@ test("a token may be a function, which is called for each request", async () => 
   }
   assert.deepEqual(tokens, ["now", "now", "later", "later"]);
   const error = new Error("signed out");
-  await assert.rejects(clientOf({ token: () => Promise.reject(error) }).peek({ policy: "api", key: "irene" }), error);
+  const failing = [
+    () => Promise.reject(error),
+    () => {
+      throw error;
+    },
+  ];
+  for (const token of failing) {
+    await assert.rejects(clientOf({ token }).peek({ policy: "api", key: "irene" }), {
+      name: "TollgateError",
+      code: "token_missing",
+      cause: error,
+    });
+  }
 });
 
 test("a signal aborts the wait", async () => {
@@ -258,10 +270,9 @@ test("throws for a response that is not Tollgate's, and where there is no server
   for (const status of [200, 429, 502]) {
     for (const [i, body] of bodies.entries()) {
       const url = `${base}/${status}/${i}`;
-      const message = `${url}/v1/consume: malformed answer ${status}`;
       await assert.rejects(new Client({ url, token: TOKEN }).consume({ policy: "api", key: "karl" }), (error) => {
         assert.ok(error instanceof TollgateError, body);
-        assert.deepEqual([error.code, error.message], ["answer_malformed", message], body);
+        assert.deepEqual([error.code, error.message], ["answer_malformed", `${url}/v1/consume`], body);
         assert.ok(error.cause instanceof Error, body);
         return true;
       });
@@ -271,7 +282,7 @@ test("throws for a response that is not Tollgate's, and where there is no server
   await new Promise((done) => server.close(done));
   await assert.rejects(new Client({ url: base, token: TOKEN }).consume({ policy: "api", key: "karl" }), (error) => {
     const { name, code, message, cause } = error;
-    assert.deepEqual([name, code, message], ["TollgateError", "network_failed", `${base}/v1/consume: no answer`]);
+    assert.deepEqual([name, code, message], ["TollgateError", "network_failed", `${base}/v1/consume`]);
     assert.ok(cause instanceof TypeError);
     return true;
   });
@@ -327,12 +338,47 @@ test("a call has a time limit, to the last byte of its answer", async () => {
   }
   server.closeAllConnections();
   server.close();
-  for (const timeoutMs of [NaN, -1, "soon"]) {
-    await assert.rejects(
-      clientOf({ timeoutMs }).peek({ policy: "api", key: "nora" }),
-      (error) => error instanceof TollgateError && error.cause instanceof Error,
-    );
+});
+
+test("a time limit that no timer has is an error at once", () => {
+  for (const timeoutMs of [NaN, "soon", "10", null, 0.5, -1, 2 ** 31, Infinity]) {
+    assert.throws(() => new Client({ url, token: TOKEN, timeoutMs }), {
+      name: "TollgateError",
+      code: "timeoutMs_not_whole",
+      message: `timeoutMs: 0 to 2147483647, not ${timeoutMs}`,
+    });
   }
+  for (const timeoutMs of [0, 2 ** 31 - 1, undefined]) new Client({ url, token: TOKEN, timeoutMs });
+});
+
+test("a call waits no longer for the token than for the answer, and a signal ends that wait", async () => {
+  const sent = [];
+  const fetcher = { fetch: (url) => sent.push(url) };
+  const ask = { policy: "api", key: "nora" };
+  const hangs = (timeoutMs) => new Client({ url, token: () => new Promise(() => {}), fetcher, timeoutMs });
+  const alive = setInterval(() => {}, 1000); // timers of signals keep no process alive
+  await assert.rejects(hangs(30).consume(ask), (error) => {
+    assert.deepEqual([error.name, error.code, error.cause.name], ["TollgateError", "timeout", "TimeoutError"]);
+    return true;
+  });
+  clearInterval(alive);
+  const reason = new Error("no longer wanted");
+  const abort = new AbortController();
+  const waiting = hangs(10_000).consume(ask, { signal: abort.signal });
+  abort.abort(reason);
+  await assert.rejects(waiting, reason);
+  await assert.rejects(hangs(10_000).consume(ask, { signal: abort.signal }), reason);
+  assert.deepEqual(sent, []);
+});
+
+test("a token function that returns nothing is an error of its own, and nothing is sent", async () => {
+  const sent = [];
+  const fetcher = { fetch: (url) => sent.push(url) };
+  for (const token of [() => {}, () => "", async () => undefined]) {
+    const client = new Client({ url, token, fetcher });
+    await assert.rejects(client.peek({ policy: "api", key: "mary" }), { name: "TollgateError", code: "token_missing" });
+  }
+  assert.deepEqual(sent, []);
 });
 
 test("an answer has the headers of the response, and JSON leaves them out", async () => {

@@ -89,6 +89,15 @@ test("acquire rejects what will not be granted in time, or not at all, and leave
   assert.deepEqual([error.cause.status, error.cause.max_cost], [400, 10]);
 });
 
+test("acquire knows no priorities, and says so", async () => {
+  const it = await synced();
+  const { fates, acquire } = following(it);
+  for (const priority of [1, -1, 0.5]) acquire({ priority });
+  acquire({ priority: 0 });
+  await it.wire.pass(100);
+  assert.deepEqual(fates, ["priority_too_large", "priority_too_small", "priority_too_large", [200, 50]]);
+});
+
 test("acquire rejects with the client's error, and those behind go on", async () => {
   const it = await synced();
   const { travel } = it.wire;

@@ -1,7 +1,7 @@
 // Tollgate's HTTP API, typed. Names are those of the API.
 import type { Snapshot } from "./bucket.js";
 import type { Cost } from "./budget.js";
-import { TollgateError } from "./errors.js";
+import { TollgateError, type TollgateErrorCode } from "./errors.js";
 
 export { TollgateError, type TollgateErrorCode, type TollgateErrorDetails } from "./errors.js";
 
@@ -12,13 +12,13 @@ export interface ClientOptions {
    */
   readonly url: string;
   /**
-   * The bearer token, or a function that returns it. It is for backends only: never send it to a browser. In a page that
-   * asks through your own backend, `null`.
+   * The bearer token, or a function that returns it, which is called for each request and counts against `timeoutMs`. It
+   * is for backends only: never send it to a browser. In a page that asks through your own backend, `null`.
    */
   readonly token: string | null | (() => string | Promise<string>);
   /** Sends the requests: a service binding such as `env.TOLLGATE`. Default: the global `fetch`. */
   readonly fetcher?: { fetch(url: string, init: RequestInit): Promise<Response> };
-  /** How many milliseconds a call may take, up to the last byte of its answer: less than 2³¹. Default: 10 000. */
+  /** How many milliseconds a call may take, up to the last byte of its answer: whole, less than 2³¹. Default: 10 000. */
   readonly timeoutMs?: number;
 }
 
@@ -227,42 +227,81 @@ export interface Spent<Result> {
  */
 export class Client {
   /** Takes tokens, or reserves or borrows them, as `mode` says. */
-  readonly consume: {
+  declare readonly consume: {
     (
       request: BudgetRequest & { readonly mode: "reserve" },
       options?: CallOptions,
     ): Promise<Reserved | Refused | Problem>;
     (request: BudgetRequest, options?: CallOptions): Promise<Granted | Degraded | Refused | Problem>;
-  } = this.#endpoint("consume");
+  };
   /** Returns the answer that {@link consume} would give, and takes nothing. */
-  readonly peek: Call<BudgetRequest, Granted | Refused | Problem> = this.#endpoint("peek");
+  declare readonly peek: Call<BudgetRequest, Granted | Refused | Problem>;
   /** Debits what was already used. */
-  readonly charge: Call<BudgetRequest, Granted | Problem> = this.#endpoint("charge");
+  declare readonly charge: Call<BudgetRequest, Granted | Problem>;
   /** Gives tokens back. */
-  readonly refund: Call<BudgetRequest, Granted | Problem> = this.#endpoint("refund");
+  declare readonly refund: Call<BudgetRequest, Granted | Problem>;
   /** Fills all limits. */
-  readonly reset: Call<BudgetRequest, Granted | Problem> = this.#endpoint("reset");
+  declare readonly reset: Call<BudgetRequest, Granted | Problem>;
   /** Returns the state of a budget. */
-  readonly inspect: Call<BudgetRequest, Inspection | Problem> = this.#endpoint("inspect");
+  declare readonly inspect: Call<BudgetRequest, Inspection | Problem>;
   /** Closes a reservation at its real cost; without a `cost`, at the reserved one. */
-  readonly settle: Call<ReservationRequest, Granted | Problem> = this.#endpoint("settle");
+  declare readonly settle: Call<ReservationRequest, Granted | Problem>;
   /** Closes a reservation at no cost. */
-  readonly cancel: Call<ReservationRequest, Granted | Problem> = this.#endpoint("cancel");
+  declare readonly cancel: Call<ReservationRequest, Granted | Problem>;
   /** Consumes from several budgets: from all of them, or from none. */
-  readonly batch: Call<
+  declare readonly batch: Call<
     { readonly requests: readonly BudgetRequest[] },
     BatchGranted | BatchDegraded | BatchRefused | Problem
-  > = this.#endpoint("batch");
-  readonly #options: ClientOptions;
+  >;
 
-  constructor(options: ClientOptions) {
-    const { token } = options;
+  constructor({ url, token, fetcher = globalThis, timeoutMs = 10_000 }: ClientOptions) {
     if (!token && token !== null) throw new TollgateError("token_missing", "no token");
-    if (typeof token === "string" && globalThis.document && !hasWarned) {
-      hasWarned = true;
-      console.warn("tollgate: this token is public");
-    }
-    this.#options = options;
+    if ((timeoutMs & LONGEST_TIMER_MS) !== timeoutMs)
+      throw new TollgateError("timeoutMs_not_whole", `timeoutMs: 0 to ${LONGEST_TIMER_MS}, not ${timeoutMs}`);
+    if (typeof token === "string" && globalThis.document) warn();
+    for (const name of "consume peek charge refund reset inspect settle cancel batch".split(" "))
+      (this as unknown as Record<string, Call<unknown, unknown>>)[name] = async (
+        request,
+        { idempotencyKey, signal } = {},
+      ) => {
+        const address = url.replace(/\/*$/, "/v1/") + name;
+        const late = AbortSignal.timeout(timeoutMs);
+        const ends = AbortSignal.any([signal ?? late, late]);
+        let fault: TollgateErrorCode = "token_missing";
+        try {
+          ends.throwIfAborted();
+          const bearer =
+            typeof token === "function"
+              ? await Promise.race([
+                  token(),
+                  new Promise<never>((_, reject) => {
+                    ends.onabort = reject;
+                  }),
+                ])
+              : token;
+          if (!bearer && bearer !== null) throw new Error(fault);
+          fault = "network_failed";
+          const response = await fetcher.fetch(address, {
+            method: "POST",
+            headers: {
+              "content-type": "application/json",
+              ...(bearer && { authorization: `Bearer ${bearer}` }),
+              ...(idempotencyKey !== undefined && { "idempotency-key": idempotencyKey }),
+            },
+            body: JSON.stringify(request),
+            signal: ends,
+          });
+          const text = await response.text();
+          fault = "answer_malformed";
+          const answer = JSON.parse(text);
+          if (!(answer.policy ?? answer.results ?? answer.type)) throw new Error(text);
+          answer.status = response.status;
+          return Object.defineProperty(answer, "headers", { value: response.headers });
+        } catch (cause) {
+          signal?.throwIfAborted();
+          throw new TollgateError(late.aborted ? "timeout" : fault, address, { cause: ends.reason ?? cause });
+        }
+      };
   }
 
   /**
@@ -285,9 +324,8 @@ export class Client {
     options?: CallOptions,
   ): Promise<Spent<Awaited<Result>> | Refused | Problem> {
     const answer = await this.consume({ max_wait_ms: LONGEST_TIMER_MS, ...request, mode: "reserve" }, options);
-    if (answer.status !== 200) return answer;
-    const { policy, key } = request;
-    const reserved = { policy, key, reservation: answer.reservation };
+    if (!answer.allowed) return answer;
+    const reserved = { policy: request.policy, key: request.key, reservation: answer.reservation };
     try {
       await new Promise<unknown>((resolve) => {
         setTimeout(resolve, answer.ready_at - answer.now);
@@ -295,55 +333,25 @@ export class Client {
       });
       options?.signal?.throwIfAborted();
       let cost: Cost<string>;
-      const result = await work((real) => {
-        cost = real;
-      });
-      const settled = await this.settle({ ...reserved, cost: cost! }).catch((error: TollgateError) => error);
-      return { status: 200, result, settled };
+      return {
+        status: 200,
+        result: await work((real) => {
+          cost = real;
+        }),
+        settled: await this.settle({ ...reserved, cost: cost! }).catch((error: TollgateError) => error),
+      };
     } catch (error) {
-      await this.cancel(reserved).catch(() => {}); // if that fails too, it expires
+      await this.cancel(reserved).catch((failed) => failed); // then it expires
       throw error;
     }
-  }
-
-  #endpoint(name: string): Call<unknown, never> {
-    return async (request, { idempotencyKey, signal } = {}) => {
-      const { url, token, fetcher = globalThis, timeoutMs = 10_000 } = this.#options;
-      const address = `${url.replace(/\/+$/, "")}/v1/${name}`;
-      const bearer = typeof token === "function" ? await token() : token;
-      let late: AbortSignal | undefined;
-      let status: number | undefined;
-      try {
-        late = AbortSignal.timeout(timeoutMs);
-        const response = await fetcher.fetch(address, {
-          method: "POST",
-          headers: {
-            "content-type": "application/json",
-            ...(bearer && { authorization: `Bearer ${bearer}` }),
-            ...(idempotencyKey !== undefined && { "idempotency-key": idempotencyKey }),
-          },
-          body: JSON.stringify(request),
-          signal: AbortSignal.any([signal ?? late, late]),
-        });
-        const text = await response.text();
-        status = response.status;
-        const answer = JSON.parse(text);
-        if (!(answer.policy ?? answer.results ?? answer.type)) throw new Error(text);
-        return Object.defineProperty({ ...answer, status }, "headers", { value: response.headers }) as never;
-      } catch (cause) {
-        signal?.throwIfAborted();
-        throw new TollgateError(
-          status ? "answer_malformed" : late?.aborted ? "timeout" : "network_failed",
-          `${address}: ${status ? `malformed answer ${status}` : "no answer"}`,
-          { cause },
-        );
-      }
-    };
   }
 }
 
 type Call<Request, Answer> = (request: Request, options?: CallOptions) => Promise<Answer>;
 
-let hasWarned = false;
+let warn = () => {
+  warn = () => {};
+  console.warn("tollgate: this token is public");
+};
 /** The longest delay of `setTimeout`; with a longer one it fires at once. */
 const LONGEST_TIMER_MS = 2 ** 31 - 1;

@@ -24,8 +24,10 @@ export type TollgateErrorCode =
   | "queue_full"
   /** The queue was cleared while the call waited. */
   | "cleared"
-  /** The client has no token. */
+  /** The client has no token, or the function that returns it failed: `cause` says how. */
   | "token_missing"
+  /** What was fetched as a grant is not a JWT with an `exp`. */
+  | "grant_malformed"
   /** The server could not be reached. */
   | "network_failed"
   /** The server did not answer within `timeoutMs`. */

@@ -132,10 +132,16 @@ export class Twin extends Emitter<void> {
 
   /**
    * Waits until the server is expected to grant `cost` tokens, asks it, and waits again if it refuses. First come, first
-   * asked. Rejects with the signal's reason or with a {@link TollgateError}: `wait_too_long`, `not_granted`, or what the
+   * asked; there are no priorities but 0. Rejects with the signal's reason or with a {@link TollgateError}: `wait_too_long`, `not_granted`, or what the
    * client throws.
    */
-  async acquire({ cost = 1, signal, maxWaitMs = Infinity }: AcquireOptions<string> = {}): Promise<Granted | Degraded> {
+  async acquire({
+    cost = 1,
+    signal,
+    maxWaitMs = Infinity,
+    priority = 0,
+  }: AcquireOptions<string> = {}): Promise<Granted | Degraded> {
+    checkWhole("priority", priority, 0, 0);
     const deadline = this.clock.now() + checkWhole("maxWaitMs", maxWaitMs, 0, Infinity);
     signal?.throwIfAborted();
     let isFirst = false;

@@ -59,6 +59,7 @@ import {
   watch,
 } from "tollgate";
 import { Client as ClientAlone } from "tollgate/client";
+import { type RenewingOptions, renewing } from "tollgate/grants";
 import { KeyedLimiter, type KeyedLimiterOptions } from "tollgate/keyed";
 import { useRateLimit } from "tollgate/react";
 import { Bucket as SlimBucket, init as slimInit } from "tollgate/slim";
@@ -179,6 +180,8 @@ const limited: typeof fetch = limitFetch(pausable, fetching);
 // A server, and its twin.
 const where: ClientOptions = { url: "https://tollgate.example.com", token: async () => "token", fetcher: { fetch } };
 const client: Client = new ClientAlone({ ...where, timeoutMs: 1000 });
+const renewed: RenewingOptions = { clock };
+const inPage: Client = new ClientAlone({ ...where, token: renewing(async () => "a.b.c", renewed) });
 const question: BudgetRequest = {
   policy: "api",
   key: "alice",
@@ -266,6 +269,7 @@ export {
   decided,
   fetchByTwin,
   granted,
+  inPage,
   known,
   left,
   limited,
