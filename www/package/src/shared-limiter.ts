@@ -8,6 +8,7 @@ import { isChange } from "./limiter.js";
 import { type LimiterEvent, type LimiterOptions, Queue } from "./queue.js";
 import { GRACE_MS, type Outcome, SharedBudget, type State } from "./shared-budget.js";
 import { transact } from "./tabs.js";
+import type { Waiter } from "./waiters.js";
 
 /**
  * A {@link Limiter} whose budget all tabs of an origin share by its name. It is stored in IndexedDB and so survives
@@ -154,6 +155,11 @@ export class SharedLimiter<Name extends string = never> extends Queue<Name, Prom
     return this.#budget.check(this.clock.now(), { cost });
   }
 
+  protected async join(newcomer: Waiter<Name>): Promise<void> {
+    await this.serve();
+    if (this.makeRoom(newcomer)) this.emit({ type: "queue", cost: newcomer.cost, waiting: this.waiting });
+  }
+
   /** A waiter joined or left, so another may be first now. */
   protected serve(): Promise<unknown> {
     return this.#call(() => {}).catch(() => {}); // only if closed
@@ -241,11 +247,8 @@ export class SharedLimiter<Name extends string = never> extends Queue<Name, Prom
     if (!isShared) change(ALONE);
     this.#state = state ?? stored ?? this.#state;
     for (const [waiter, grant, reason] of outcomes) {
-      const { cost } = waiter;
-      if (!grant) waiter.drop(reason);
-      // Aborted meanwhile, or the limiter has been closed.
-      else if (waiter.admit(grant) === false) this.refund(cost).catch(() => {});
-      else this.emit({ type: "allow", cost, decision: grant });
+      const hasLeft = !waiter.end(grant, reason);
+      if (hasLeft && grant) this.refund(waiter.cost).catch(() => {}); // unless the limiter has been closed
     }
     for (const end of ends) end();
     if (budget.version !== version) this.emit({ type: "change" });
