@@ -4,6 +4,7 @@ import { execFile } from "node:child_process";
 import { describe, test } from "node:test";
 import { pathToFileURL } from "node:url";
 import { promisify } from "node:util";
+import { SharedLimiter } from "../../build/package/index.js";
 import { budget, consume, hasLanded, index, landed, open, queue, remaining, url } from "./tabs.mjs";
 
 describe("if something is missing, the tab limits alone and says so once", () => {
@@ -105,6 +106,22 @@ describe("if something is missing, the tab limits alone and says so once", () =>
     assert.match(stderr, WARNING);
     assert.equal(stderr.match(/tollgate:/g).length, 1);
   });
+});
+
+test("rejects wrong options: a cap on calls that run, which it has not, and a cost in their place", async () => {
+  const limit = { rate: 9, periodMs: 1000 };
+  for (const maxConcurrent of [1, 5, Infinity])
+    assert.throws(() => new SharedLimiter("a", limit, { maxConcurrent }), {
+      name: "TollgateError",
+      code: "maxConcurrent_unknown",
+      message: "a SharedLimiter has no maxConcurrent",
+    });
+  const limiter = new SharedLimiter("a", limit);
+  const wrong = { name: "TollgateError", code: "options_unknown" };
+  await assert.rejects(limiter.decide(5), wrong);
+  await assert.rejects(async () => limiter.reserve(5), wrong);
+  await assert.rejects(limiter.acquire(5), wrong);
+  assert.deepEqual([limiter.remaining(), limiter.waiting], [9, 0]);
 });
 
 test("there is no warning if nothing is missing", async () => {

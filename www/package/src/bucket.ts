@@ -1,7 +1,7 @@
 // One limit for one key, with time as an argument.
 import type { Cost } from "./budget.js";
 import { allocate, consume, core, load } from "./core.js";
-import { checkIndex, checkWhole, TollgateError } from "./errors.js";
+import { checkIndex, checkOptions, checkWhole, TollgateError } from "./errors.js";
 
 /** One rule: a token bucket or a fixed window. All numbers are whole. */
 export interface Limit<Name extends string = string> {
@@ -117,18 +117,12 @@ export class Bucket {
     const address = allocate(this);
     this.#address = address;
     const parameters = Object.entries({ rate, periodMs, capacity, maxDebt, initial, offsetMs });
-    const numbers = parameters.map(([name, value]) => checkWhole(name, value, minOf(name))) as [
-      number,
-      number,
-      number,
-      number,
-      number,
-      number,
-    ];
+    // A period of 0 ms has no rate.
+    const check = (i: number, max?: number) => checkWhole(...parameters[i]!, Number(i === 1), max);
+    const numbers = parameters.map((_, i) => check(i)) as [number, number, number, number, number, number];
     const max = address + core.size();
-    const tooLarge =
-      parameters[core.make(address, max, checkIndex("kind", kind, KINDS), checkMoment(now), ...numbers) - 1];
-    if (tooLarge) checkWhole(...tooLarge, minOf(tooLarge[0]), new Float64Array(core.memory.buffer, max, 1)[0]);
+    const tooLarge = core.make(address, max, checkIndex("kind", kind, KINDS), checkMoment(now), ...numbers);
+    if (tooLarge) check(tooLarge - 1, new Float64Array(core.memory.buffer, max, 1)[0]);
   }
 
   /**
@@ -154,11 +148,8 @@ export class Bucket {
     return this.#decide(now, false, options);
   }
 
-  #decide(
-    now: number,
-    apply: boolean,
-    { cost = 1, verb = "consume", maxWaitMs = Infinity }: DecideOptions = {},
-  ): Decision {
+  #decide(now: number, apply: boolean, options?: DecideOptions): Decision {
+    const { cost = 1, verb = "consume", maxWaitMs = Infinity } = checkOptions(options);
     const answer = core.decide(
       this.#address,
       checkIndex("verb", verb, VERBS),
@@ -200,7 +191,7 @@ export class Bucket {
    * that state. If `apply` is false, it only checks.
    */
   restore(snapshot: Snapshot, apply = true): void {
-    const { tokens, drops, at } = snapshot ?? {};
+    const { tokens, drops, at } = Object(snapshot) as Snapshot;
     if (![tokens, drops, at].every(Number.isSafeInteger) || !core.restore(this.#address, tokens, drops, at, apply))
       throw snapshotMismatched();
   }
@@ -213,9 +204,6 @@ export class Bucket {
 
 export const snapshotMismatched = () =>
   new TollgateError("snapshot_mismatched", "the snapshot does not match these limits");
-
-/** A period of 0 ms has no rate. */
-const minOf = (name: string) => Number(name === "periodMs");
 
 function checkMoment(now: number): number {
   return checkWhole("now", now, -LAST_MOMENT, LAST_MOMENT);

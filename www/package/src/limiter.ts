@@ -10,7 +10,7 @@ import {
 } from "./bucket.js";
 import { Budget, type Cost } from "./budget.js";
 import { checkWhole } from "./errors.js";
-import { type ConcurrencyOptions, type LimiterEvent, neverGranted, Queue, waitTooLong } from "./queue.js";
+import { type ConcurrencyOptions, type LimiterEvent, Queue, reasonOf, waitTooLong } from "./queue.js";
 import type { Waiter } from "./waiters.js";
 
 /**
@@ -28,13 +28,9 @@ export class Limiter<Name extends string = never> extends Queue<Name, Decision> 
   #isAnchored: boolean;
   #pausedUntil = -Infinity;
   #cancelTimer = () => {};
-  /** When the timer for the first waiter fires. */
-  #wakeAt = Infinity;
   /** The budget as it will be after all waiters, and when the last of them will be admitted. */
   #forecast: Budget<Name> | undefined;
   #lastAt = 0;
-  /** Whether any waiter has a deadline. */
-  #isImpatient = false;
 
   constructor(limits: Limit<Name> | readonly Limit<Name>[], options?: ConcurrencyOptions) {
     super(options);
@@ -129,7 +125,6 @@ export class Limiter<Name extends string = never> extends Queue<Name, Decision> 
   protected join(newcomer: Waiter<Name>): void {
     const { queue } = this;
     const { first, last } = queue;
-    this.#isImpatient ||= newcomer.deadline < Infinity;
     if (newcomer !== last) {
       // It may delay others. Many often join in one go: then all are looked at once, before anything else happens.
       this.stale++;
@@ -140,39 +135,33 @@ export class Limiter<Name extends string = never> extends Queue<Name, Decision> 
       this.serve();
     }
     if (!this.makeRoom(newcomer)) return; // only the first could pass at once
-    const now = this.now();
     if (newcomer === last && newcomer !== first && this.stale < Infinity) {
-      const retryAt = this.#append(newcomer, now);
+      const retryAt = this.#append(newcomer, this.now());
       if (retryAt && this.stale) this.stale = Infinity;
       else if (retryAt) newcomer.end(undefined, waitTooLong(retryAt));
     }
-    // The first may have made room, or its timer be late.
-    if (queue.first !== first || now >= this.#wakeAt) this.serve();
-    else this.#review();
+    this.serve(); // the first may have made room, or its timer be late
     if (queue.has(newcomer)) this.emit({ type: "queue", cost: newcomer.cost, waiting: this.waiting });
   }
 
   /** Admits the first waiter as long as there are tokens for it, then sets a timer for the next. */
   protected serve(): void {
     this.#cancelTimer();
-    this.#wakeAt = Infinity;
     for (let first = this.next(); first; first = this.next()) {
+      const { cost, at, deadline, end } = first;
       const now = this.now();
-      const decision = this.#pausedUntil > now ? later(this.#pausedUntil) : this.budget.decide(now, { cost: first.cost });
+      const decision = this.#pausedUntil > now ? later(this.#pausedUntil) : this.budget.decide(now, { cost });
       if (decision.allowed) {
-        if (!(first.at! >= now)) this.stale++; // there may be less than foreseen, where a bucket was full meanwhile
-        first.end(decision);
+        if (!(at! >= now)) this.stale++; // there may be less than foreseen, where a bucket was full meanwhile
+        end(decision);
       } else {
-        const { retryAt, maxCost } = decision;
-        if (maxCost !== undefined)
-          first.end(undefined, neverGranted(maxCost)); // possible when it joined
-        else if (retryAt > first.deadline) first.end(undefined, waitTooLong(retryAt));
-        else {
+        const reason = reasonOf(decision, deadline); // what is impossible was possible when it joined
+        if (!reason) {
           this.#cancelTimer(); // a listener called above may have made us serve, and so set one
-          this.#wakeAt = retryAt;
-          this.#cancelTimer = this.clock.at(retryAt, () => this.serve());
+          this.#cancelTimer = this.clock.at(decision.retryAt, () => this.serve());
           break;
         }
+        end(undefined, reason);
       }
     }
     this.#review();
@@ -183,7 +172,7 @@ export class Limiter<Name extends string = never> extends Queue<Name, Decision> 
    * each would cost as much as all.
    */
   #review(weight = 16): void {
-    if (this.#isImpatient && this.stale * weight > this.waiting - 100 && this.stale)
+    if (this.stale * weight > this.waiting - 100 && this.stale)
       for (const [{ end }, retryAt] of this.#foresee()) end(undefined, waitTooLong(retryAt));
   }
 
@@ -198,10 +187,8 @@ export class Limiter<Name extends string = never> extends Queue<Name, Decision> 
     this.#forecast.restore(this.budget.save(now));
     this.#lastAt = Math.max(now, this.#pausedUntil);
     this.stale = 0;
-    this.#isImpatient = false;
     const late: [Waiter<Name>, number][] = [];
     for (const waiter of this.queue) {
-      this.#isImpatient ||= waiter.deadline < Infinity;
       const retryAt = this.#append(waiter, now);
       if (retryAt) late.push([waiter, retryAt]);
     }

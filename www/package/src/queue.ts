@@ -3,7 +3,7 @@
 import type { DecideOptions, Decision, Grant, Refusal } from "./bucket.js";
 import type { Budget, Cost } from "./budget.js";
 import { type Clock, systemClock } from "./clock.js";
-import { checkIndex, checkWhole, TollgateError } from "./errors.js";
+import { checkIndex, checkOptions, checkWhole, TollgateError } from "./errors.js";
 import { Emitter } from "./events.js";
 import { type Waiter, Waiters } from "./waiters.js";
 
@@ -112,11 +112,11 @@ export abstract class Queue<Name extends string, Answer extends Decision | Promi
    * Rejects with the signal's reason, or with a {@link TollgateError}: `cost_never_granted`, `wait_too_long`,
    * `queue_full`, `cleared` or `closed`.
    */
-  acquire(options: AcquireOptions<Name> = {}): Promise<Grant> {
+  acquire(options?: AcquireOptions<Name>): Promise<Grant> {
     return new Promise((resolve, reject) => {
-      const { cost = 1, signal, maxWaitMs = Infinity, priority = 0 } = options;
-      const { maxCost } = this.most(cost) as Refusal;
-      if (maxCost !== undefined) throw neverGranted(maxCost);
+      const { cost = 1, signal, maxWaitMs = Infinity, priority = 0 } = checkOptions(options);
+      const never = reasonOf(this.most(cost));
+      if (never) throw never;
       signal?.throwIfAborted();
       if (this.closed) throw this.closed;
       const { queue } = this;
@@ -169,7 +169,7 @@ export abstract class Queue<Name extends string, Answer extends Decision | Promi
    * owe more than `maxDebt`, and while calls wait in the queue. To cancel it, {@link refund}.
    */
   reserve(options?: Omit<DecideOptions<Name>, "verb">): Answer {
-    return this.decide({ ...options, verb: "reserve" });
+    return this.decide({ ...checkOptions(options), verb: "reserve" });
   }
 
   /** Debits `cost` tokens that were already used, down to a debt of `maxDebt`. */
@@ -251,13 +251,13 @@ export abstract class Queue<Name extends string, Answer extends Decision | Promi
 
   /** Rejects all calls that wait, with the code `cleared`. */
   clear(): void {
-    this.#dropAll(stopped("cleared"));
+    this.#drop([...this.queue], stopped("cleared"));
   }
 
   /** Rejects all calls that wait, and all later ones, with the code `closed`. No timer is left. */
   close(): void {
     this.closed = stopped("closed");
-    this.#dropAll(this.closed);
+    this.#drop([...this.queue], this.closed);
   }
 
   [Symbol.dispose](): void {
@@ -302,8 +302,9 @@ export abstract class Queue<Name extends string, Answer extends Decision | Promi
     return queue.has(waiter);
   }
 
-  #dropAll(reason: unknown): void {
-    for (const { end } of [...this.queue]) end(undefined, reason);
+  /** Drops all of these before it serves: none of them is admitted in place of another. */
+  #drop(waiters: Iterable<Waiter<Name>>, reason: unknown): void {
+    for (const { end } of waiters) end(undefined, reason);
     void this.serve();
   }
 
@@ -311,18 +312,21 @@ export abstract class Queue<Name extends string, Answer extends Decision | Promi
     if (this.waiting + this.#throttled + this.#held.size === 0) for (const resolve of this.#idle.splice(0)) resolve();
   }
 
-  /** Drops all waiters with this signal before it serves: none of them is admitted in place of another. */
   readonly #abort = ({ currentTarget }: Event): void => {
     const signal = currentTarget as AbortSignal;
-    for (const { end } of this.#bySignal.get(signal)!) end(undefined, signal.reason);
-    void this.serve();
+    this.#drop(this.#bySignal.get(signal)!, signal.reason);
   };
 }
 
 const stopped = (code: "cleared" | "closed") => new TollgateError(code, `the limiter was ${code}`);
 
-export const neverGranted = (maxCost: number) =>
-  new TollgateError("cost_never_granted", `never granted: at most ${maxCost}`, { maxCost });
+/** Why a call with this deadline is rejected at once, if it is. */
+export function reasonOf(decision: Decision, deadline = Infinity): TollgateError | undefined {
+  const { retryAt, maxCost } = decision as Refusal;
+  if (maxCost !== undefined)
+    return new TollgateError("cost_never_granted", `never granted: at most ${maxCost}`, { maxCost });
+  return retryAt > deadline ? waitTooLong(retryAt) : undefined;
+}
 
 export const waitTooLong = (retryAt: number) =>
   new TollgateError("wait_too_long", `granted only at ${retryAt}`, { retryAt });

@@ -3,9 +3,9 @@
 import { type DecideOptions, type Decision, LAST_MOMENT, type Limit } from "./bucket.js";
 import type { Budget, Cost } from "./budget.js";
 import { systemClock } from "./clock.js";
-import { checkWhole } from "./errors.js";
+import { checkWhole, TollgateError } from "./errors.js";
 import { isChange } from "./limiter.js";
-import { type LimiterEvent, type LimiterOptions, Queue } from "./queue.js";
+import { type ConcurrencyOptions, type LimiterEvent, type LimiterOptions, Queue } from "./queue.js";
 import { GRACE_MS, type Outcome, SharedBudget, type State } from "./shared-budget.js";
 import { transact } from "./tabs.js";
 import type { Waiter } from "./waiters.js";
@@ -65,6 +65,8 @@ export class SharedLimiter<Name extends string = never> extends Queue<Name, Prom
     limits: Limit<Name> | readonly Limit<Name>[],
     { clock = systemClock, ...others }: LimiterOptions = {},
   ) {
+    if ((others as ConcurrencyOptions).maxConcurrent !== undefined)
+      throw new TollgateError("maxConcurrent_unknown", "a SharedLimiter has no maxConcurrent");
     const budget = new SharedBudget<Name>(clock.now(), limits);
     super({
       ...others,
