@@ -135,6 +135,7 @@ impl Call {
 
 impl Call {
     /// Begins a request at `now`. `hold_ids` are random: one per object of a batch over several keys, else none.
+    /// `sends_definitions` sends them with the first call, since no object has the policies.
     pub(super) fn new(
         asked: ResolvedRequest,
         is_batch: bool,
@@ -142,6 +143,7 @@ impl Call {
         request_id: RequestId,
         hold_ids: &[u64],
         now: i64,
+        sends_definitions: bool,
     ) -> Self {
         let items =
             |object: &Object| object.items.iter().filter_map(|&item| asked.items().get(item)).collect::<Vec<_>>();
@@ -156,7 +158,10 @@ impl Call {
             let costs = items(object).into_iter().map(|item| item.costs.clone()).filter(|costs| !costs.is_empty());
             ObjectRequest { action, request_id, costs: costs.collect() }
         });
-        let batch = Batch::new(requests.collect(), now);
+        let mut batch = Batch::new(requests.collect(), now);
+        if sends_definitions {
+            batch = batch.with_definitions();
+        }
         Self { asked, is_batch, objects, batch }
     }
 

@@ -17,7 +17,8 @@ use crate::protocol::RequestId;
 /// [`Reply::to_text`].
 #[wasm_bindgen]
 pub struct Frontend {
-    env: Env,
+    /// Or what is wrong with them.
+    settings: Result<Settings, Vec<String>>,
 }
 
 #[wasm_bindgen]
@@ -28,7 +29,19 @@ impl Frontend {
     #[wasm_bindgen(constructor)]
     #[must_use]
     pub fn new(env: Env) -> Self {
-        Self { env }
+        Self { settings: Settings::read(&env) }
+    }
+
+    /// A frontend for callers who hold a binding, with the policies in `env`, or those of this JSON text.
+    #[must_use]
+    pub fn trusting(env: &Env, policies: Option<String>) -> Self {
+        Self { settings: Settings::trusting(env, policies.as_deref()) }
+    }
+
+    /// What is wrong with the settings, line by line; `undefined` if nothing is.
+    #[must_use]
+    pub fn errors(&self) -> Option<String> {
+        self.settings.as_ref().err().map(|errors| errors.join("\n"))
     }
 
     /// The reply to a request whose body need not be read; `undefined` if it must be read.
@@ -67,6 +80,12 @@ impl Frontend {
         }
     }
 
+    /// The same about a request that did not come by HTTP: `path` is that of its verb, and `body` is text.
+    #[must_use]
+    pub fn ask_text(&self, path: &str, idempotency_key: Option<String>, body: &str, now: f64) -> JsValue {
+        self.ask(path, idempotency_key, body.as_bytes(), now)
+    }
+
     /// The reply to a request whose body did not arrive in time.
     #[must_use]
     pub fn too_slow(&self) -> String {
@@ -100,6 +119,10 @@ impl Frontend {
 }
 
 impl Frontend {
+    fn settings(&self) -> Result<&Settings, Problem> {
+        self.settings.as_ref().map_err(|_| Problem::Misconfigured)
+    }
+
     fn head_reply(
         &self,
         method: &str,
@@ -109,12 +132,13 @@ impl Frontend {
         content_encoding: Option<&str>,
         content_length: Option<&str>,
     ) -> Result<Option<Reply>, Problem> {
-        let settings = Settings::of(&self.env)?;
+        let settings = self.settings()?;
         if path == "/healthz" {
             require_method(method, &["GET", "HEAD"], "GET, HEAD")?;
             return Ok(Some(Reply::healthy()));
         }
-        if let Err(denied) = settings.credentials.check(authorization) {
+        let checked = settings.credentials.as_ref().map_or(Ok(()), |credentials| credentials.check(authorization));
+        if let Err(denied) = checked {
             console_log!("401: {denied}"); // the client is not told which
             return Err(Problem::Unauthorized);
         }
@@ -131,18 +155,18 @@ impl Frontend {
     }
 
     fn call(&self, path: &str, idempotency_key: Option<&str>, body: &[u8], now: i64) -> Result<Call, Problem> {
-        let settings = Settings::of(&self.env)?;
+        let settings = self.settings()?;
         let endpoint = Endpoint::of(path).ok_or_else(|| Problem::NotFound { path: path.to_owned() })?;
         let request = Request::parse(endpoint, body)?;
         let asked = ResolvedRequest::new(&request, &settings.policies)?;
-        let names: Vec<_> = request.items.iter().map(|item| settings.credentials.object_name(&item.key)).collect();
+        let names: Vec<_> = request.items.iter().map(|item| settings.names.object_name(&item.key)).collect();
         let mut objects: BTreeMap<String, Vec<usize>> = BTreeMap::new();
         for (index, name) in names.iter().enumerate() {
             objects.entry(name.clone()).or_default().push(index);
         }
         let request_id = match idempotency_key {
             Some(key) => RequestId {
-                id: settings.credentials.request_id_of(require_idempotency_key(key)?),
+                id: settings.names.request_id_of(require_idempotency_key(key)?),
                 fingerprint: request.fingerprint(&names),
                 is_lasting: true,
             },
@@ -151,7 +175,15 @@ impl Frontend {
         let is_over_several = objects.len() > 1;
         let hold_ids = objects.keys().filter(|_| is_over_several).map(|_| hold_id()).collect::<Result<Vec<_>, _>>()?;
         let objects = objects.into_iter().map(|(name, items)| Object { name, items, call: None }).collect();
-        Ok(Call::new(asked, endpoint == Endpoint::Batch, objects, request_id, &hold_ids, now))
+        Ok(Call::new(
+            asked,
+            endpoint == Endpoint::Batch,
+            objects,
+            request_id,
+            &hold_ids,
+            now,
+            settings.sends_definitions,
+        ))
     }
 }
 

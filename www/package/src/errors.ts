@@ -11,6 +11,8 @@ export type TollgateErrorCode =
    * object.
    */
   | `${string}_unknown`
+  /** A key is not a string. */
+  | "key_not_text"
   /** The snapshot does not match the limits. */
   | "snapshot_mismatched"
   /** The WebAssembly module is not set yet: call `init` first. */
