@@ -36,6 +36,7 @@ test("has every file that its exports and side effects name, with types first", 
     "./client",
     "./keyed",
     "./react",
+    "./shared",
     "./testing",
     "./core.wasm",
     "./package.json",
@@ -75,6 +76,7 @@ test("attw finds nothing", async () => {
     "./client",
     "./keyed",
     "./react",
+    "./shared",
     "./testing",
     "./package.json",
   ]);
@@ -89,8 +91,9 @@ describe("tree shaking", () => {
   `;
   const whole = `
     import * as tollgate from "tollgate";
+    import * as shared from "tollgate/shared";
     import * as slim from "tollgate/slim";
-    console.log(Object.keys(tollgate).length, slim);
+    console.log(Object.keys(tollgate).length, shared, slim);
   `;
   writeFileSync(join(folder, "part.mjs"), part);
   writeFileSync(join(folder, "whole.mjs"), whole);

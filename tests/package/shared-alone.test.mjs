@@ -2,10 +2,9 @@
 import assert from "node:assert/strict";
 import { execFile } from "node:child_process";
 import { describe, test } from "node:test";
-import { pathToFileURL } from "node:url";
 import { promisify } from "node:util";
-import { SharedLimiter } from "../../build/package/index.js";
-import { budget, consume, hasLanded, index, landed, open, queue, remaining, url } from "./tabs.mjs";
+import { SharedLimiter } from "../../build/package/shared.js";
+import { budget, consume, hasLanded, landed, open, queue, remaining, url } from "./tabs.mjs";
 
 describe("if something is missing, the tab limits alone and says so once", () => {
   const WARNING = /^tollgate: limits are for this tab alone: /;
@@ -93,7 +92,7 @@ describe("if something is missing, the tab limits alone and says so once", () =>
 
   test("Node, whose process may end", async () => {
     const program = `
-      import { SharedLimiter } from ${JSON.stringify(pathToFileURL(index).href)};
+      import { SharedLimiter } from ${JSON.stringify(new URL("../../build/package/shared.js", import.meta.url).href)};
       const limiters = ["a", "b"].map((name) => new SharedLimiter(name, { rate: 0, periodMs: 1000, capacity: 2 }));
       const answers = [];
       for (const limiter of limiters) for (let i = 0; i < 3; i++) answers.push(await limiter.tryConsume());
