@@ -2,8 +2,10 @@
 import { bytesOf } from "./body.mjs";
 import { Timeout } from "./deadline.mjs";
 import { replyTo } from "./objects.mjs";
+import { asksForContract, contractResponse } from "./openapi.mjs";
 import { lasting } from "./recovery.mjs";
 import { responseOf } from "./reply.mjs";
+import { REQUEST_ID, requestIdOf } from "./request_id.mjs";
 import * as built from "./rust/index.js";
 
 /** The service for callers with credentials. */
@@ -19,12 +21,18 @@ let service;
 
 /** Answers a request by HTTP. `rust` gives the frontend, and `keys` is the namespace of the objects. */
 export async function respond(rust, request, keys) {
+  const id = requestIdOf(request);
+  if (asksForContract(request)) return contractResponse(id);
+  let text;
   try {
-    return responseOf(await reply(rust, request, keys));
+    text = await reply(rust, request, keys);
   } catch (error) {
     console.error("the frontend failed:", error);
-    return responseOf(rust().failed());
+    text = rust().failed();
   }
+  const response = responseOf(text);
+  response.headers.set(REQUEST_ID, id);
+  return response;
 }
 
 /** The reply to a request, as a text. */

@@ -132,6 +132,10 @@ impl Frontend {
         content_encoding: Option<&str>,
         content_length: Option<&str>,
     ) -> Result<Option<Reply>, Problem> {
+        if path == "/v1/openapi.json" {
+            // frontend.mjs has answered these two.
+            return Err(Problem::MethodNotAllowed { method: method.to_owned(), allow: "GET, HEAD" });
+        }
         let settings = self.settings()?;
         if path == "/healthz" {
             require_method(method, &["GET", "HEAD"], "GET, HEAD")?;
