@@ -104,12 +104,7 @@ export interface Snapshot {
  * ```
  */
 export class Bucket {
-  /**
-   * Where the core keeps it.
-   *
-   * @internal
-   */
-  readonly address: number;
+  readonly #address: number;
 
   /**
    * Makes a bucket that is first used at `now`. Throws a {@link TollgateError} for numbers that cannot be kept exact.
@@ -120,7 +115,7 @@ export class Bucket {
   ) {
     load();
     const address = allocate(this);
-    this.address = address;
+    this.#address = address;
     const parameters = Object.entries({ rate, periodMs, capacity, maxDebt, initial, offsetMs });
     // A period of 0 ms has no rate.
     const check = (i: number, max?: number) => checkWhole(...parameters[i]!, Number(i === 1), max);
@@ -140,7 +135,7 @@ export class Bucket {
       checkMoment(now);
       checkWhole("cost", cost);
     }
-    return consume(this.address, now, cost) > 0;
+    return consume(this.#address, now, cost) > 0;
   }
 
   /** Does what the verb says, if that is granted, and returns the whole answer. */
@@ -156,7 +151,7 @@ export class Bucket {
   #decide(now: number, apply: boolean, options?: DecideOptions): Decision {
     const { cost = 1, verb = "consume", maxWaitMs = Infinity } = checkOptions(options);
     const answer = core.decide(
-      this.address,
+      this.#address,
       checkIndex("verb", verb, VERBS),
       checkMoment(now),
       checkWhole("cost", cost),
@@ -197,13 +192,22 @@ export class Bucket {
    */
   restore(snapshot: Snapshot, apply = true): void {
     const { tokens, drops, at } = Object(snapshot) as Snapshot;
-    if (![tokens, drops, at].every(Number.isSafeInteger) || !core.restore(this.address, tokens, drops, at, apply))
+    if (![tokens, drops, at].every(Number.isSafeInteger) || !core.restore(this.#address, tokens, drops, at, apply))
       throw snapshotMismatched();
+  }
+
+  /**
+   * Where the core keeps it.
+   *
+   * @internal
+   */
+  static addressOf(bucket: Bucket): number {
+    return bucket.#address;
   }
 
   /** Reads one of the core's numbers; see its `get`. */
   #get(which: number, now: number): number {
-    return core.get(this.address, which, checkMoment(now));
+    return core.get(this.#address, which, checkMoment(now));
   }
 }
 

@@ -76,10 +76,9 @@ export function allocate(owner: object): number {
   return address;
 }
 
-function instanceOf(wasm: CoreSource): WebAssembly.Instance {
-  const instance = wasm as WebAssembly.Instance;
-  return instance.exports
-    ? instance
+function instanceOf(wasm: CoreSource & Partial<WebAssembly.Instance>): WebAssembly.Instance {
+  return wasm.exports
+    ? (wasm as WebAssembly.Instance)
     : new WebAssembly.Instance(
         wasm instanceof WebAssembly.Module ? wasm : new WebAssembly.Module(wasm as BufferSource),
       );

@@ -68,7 +68,7 @@ export class TollgateError extends Error implements TollgateErrorDetails {
 /**
  * Returns `value` if it is a whole number in range, and throws otherwise. `Infinity` passes where `max` is `Infinity`.
  */
-export function checkWhole(name: string, value: number, min = 0, max = Number.MAX_SAFE_INTEGER): number {
+export function checkWhole(name: string, value: number, min = 0, max = 2 ** 53 - 1): number {
   if ((Number.isSafeInteger(value) || value === max) && value >= min && value <= max) return value;
   const fault = value < min ? "too_small" : value > max ? "too_large" : "not_whole";
   throw new TollgateError(`${name}_${fault}`, `${name} must be a whole number from ${min} to ${max}, not ${value}`, {
