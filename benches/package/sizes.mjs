@@ -12,8 +12,14 @@ const IMPORTS = [
   { name: "tollgate (Bucket)", source: `export { Bucket } from "tollgate"` },
   { name: "tollgate", source: `export * from "tollgate"` },
   { name: "tollgate (Limiter)", source: `export { Limiter } from "tollgate"` },
+  { name: "tollgate/shared", source: `export * from "tollgate/shared"` },
   { name: "tollgate/client", source: `export { Client } from "tollgate/client"` },
+  { name: "tollgate/keyed", source: `export * from "tollgate/keyed"` },
   { name: "tollgate/react", source: `export * from "tollgate/react"`, external: ["react"] },
+  {
+    name: "tollgate, tollgate/keyed and tollgate/shared",
+    source: `export * from "tollgate"; export * from "tollgate/keyed"; export * from "tollgate/shared"`,
+  },
   { name: "plain JavaScript, no more than consume and peek", source: `export * from "./contestants/plain.mjs"` },
   { name: "limiter (TokenBucket)", source: `export { TokenBucket } from "limiter"` },
   { name: "limiter", source: `export * from "limiter"` },
@@ -45,7 +51,8 @@ export async function sizes() {
   );
   const bytes = readFileSync(join(PACKAGE, "core.wasm"));
   const core = { name: "tollgate/core.wasm", bytes, esbuild: gzip(bytes) };
-  return [...bundles.slice(0, 5), core, ...bundles.slice(5)].map(({ name, bytes, esbuild }) => ({
+  const ours = bundles.filter(({ name }) => name.startsWith("tollgate"));
+  return [...ours, core, ...bundles.slice(ours.length)].map(({ name, bytes, esbuild }) => ({
     name,
     raw: bytes.length,
     gzip: gzip(bytes),

@@ -94,6 +94,17 @@ test("an error for a long period reports the shortest one too", () => {
   assert.deepEqual([min, max], [1, SPAN]);
 });
 
+test("a cost in place of the options is rejected, not taken for 1", () => {
+  for (const not of [5, 1, "5", true, () => 5]) {
+    const bucket = new Bucket(0, { rate: 9, periodMs: 1000 });
+    for (const method of ["decide", "peek"]) {
+      const error = assertRefused(() => bucket[method](0, not), "options_unknown", `${method} ${String(not)}`);
+      assert.equal(error.message, `options must be one of object, not ${typeof not}`);
+    }
+    assert.equal(bucket.remaining(0), 9, String(not));
+  }
+});
+
 test("rejects an unknown verb", () => {
   for (const verb of ["peek", "consume_up_to", "Consume", "", "toString", "__proto__", 0, null, {}]) {
     const bucket = new Bucket(0, { rate: 3, periodMs: 1000 });

@@ -212,6 +212,16 @@ test("a cost by names has whole numbers, and each limit takes its own", () => {
   );
 });
 
+test("a cost in place of the options is rejected, not taken for 1", () => {
+  const budget = new Budget(0, [
+    { rate: 10, periodMs: 1000 },
+    { rate: 100, periodMs: 1000 },
+  ]);
+  for (const method of ["decide", "peek"])
+    assert.throws(() => budget[method](0, 5), { name: "TollgateError", code: "options_unknown" }, method);
+  assert.equal(budget.remaining(0), 10);
+});
+
 test("names that every object has are ordinary names", () => {
   const budget = new Budget(0, [
     { name: "constructor", rate: 10, periodMs: 1000 },

@@ -108,6 +108,22 @@ test("returned tokens wake the waiters", async () => {
   }
 });
 
+test("what is never refused returns what it took or gave back", () => {
+  const { limiter } = make({ rate: 1, periodMs: 1000, capacity: 5, maxDebt: 2 });
+  assert.deepEqual(
+    [limiter.charge(9), limiter.refund(3), limiter.reset()].map(({ allowed, tokens, remaining }) => [
+      allowed,
+      tokens,
+      remaining,
+    ]),
+    [
+      [true, 7, 0],
+      [true, 3, 1],
+      [true, 4, 5],
+    ],
+  );
+});
+
 test("verbs that are never refused work while others wait", () => {
   const { limiter, acquire } = make({ rate: 1, periodMs: 1000, capacity: 3, initial: 0, maxDebt: 2 });
   acquire();

@@ -129,6 +129,21 @@ test("rejects invalid options, which leave nothing in the queue", async () => {
   }
 });
 
+test("a cost in place of the options is rejected, not taken for 1", async () => {
+  const { limiter, acquire, to } = make({ rate: 9, periodMs: 1000, maxDebt: 9 });
+  const wrong = { name: "TollgateError", code: "options_unknown" };
+  for (const state of ["free", "queued"]) {
+    const before = [limiter.save(), limiter.waiting];
+    assert.throws(() => limiter.decide(5), wrong, state);
+    assert.throws(() => limiter.reserve(5), wrong, state);
+    await assert.rejects(limiter.acquire(5), wrong, state);
+    assert.deepEqual([limiter.save(), limiter.waiting], before, state);
+    acquire({ cost: 9 });
+    acquire({ cost: 9 });
+  }
+  await to(5000);
+});
+
 test("rejects a priority that is not a number", async () => {
   for (const priority of [NaN, "high", null, {}]) {
     const { limiter } = make(SECOND);

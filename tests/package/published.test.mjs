@@ -63,6 +63,7 @@ test("has every file that its exports and side effects name, with types first", 
     "./grants",
     "./keyed",
     "./react",
+    "./shared",
     "./testing",
     "./worker",
     "./core.wasm",
@@ -104,6 +105,7 @@ test("attw finds nothing", async () => {
     "./grants",
     "./keyed",
     "./react",
+    "./shared",
     "./testing",
     "./worker",
     "./package.json",
@@ -119,8 +121,9 @@ describe("tree shaking", () => {
   `;
   const whole = `
     import * as tollgate from "tollgate";
+    import * as shared from "tollgate/shared";
     import * as slim from "tollgate/slim";
-    console.log(Object.keys(tollgate).length, slim);
+    console.log(Object.keys(tollgate).length, shared, slim);
   `;
   writeFileSync(join(folder, "part.mjs"), part);
   writeFileSync(join(folder, "whole.mjs"), whole);

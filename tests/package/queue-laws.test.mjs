@@ -32,8 +32,7 @@ class Model {
     const behind = this.#queue.findIndex((other) => other.priority < priority);
     this.#queue.splice(behind < 0 ? this.#queue.length : behind, 0, waiter);
     // Only the first could pass at once, and so need not fit in the queue.
-    if (this.waiting === 1) this.serve();
-    else if (this.#queue[0] === waiter) this.#admit();
+    if (this.#queue[0] === waiter) this.serve();
     else if (this.#makeRoom(waiter)) return;
     this.#makeRoom(waiter);
     this.serve();

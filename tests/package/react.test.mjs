@@ -21,7 +21,8 @@ const entry = `
   import * as client from "react-dom/client";
   import * as tollgate from "./build/package/index.js";
   import { useRateLimit } from "./build/package/react.js";
-  Object.assign(globalThis, react, client, tollgate, { useRateLimit });
+  import { SharedLimiter } from "./build/package/shared.js";
+  Object.assign(globalThis, react, client, tollgate, { SharedLimiter, useRateLimit });
 `;
 const bundle = {
   bundle: true,

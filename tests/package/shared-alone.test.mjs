@@ -2,9 +2,9 @@
 import assert from "node:assert/strict";
 import { execFile } from "node:child_process";
 import { describe, test } from "node:test";
-import { pathToFileURL } from "node:url";
 import { promisify } from "node:util";
-import { budget, consume, hasLanded, index, landed, open, queue, remaining, url } from "./tabs.mjs";
+import { SharedLimiter } from "../../build/package/shared.js";
+import { budget, consume, hasLanded, landed, open, queue, remaining, url } from "./tabs.mjs";
 
 describe("if something is missing, the tab limits alone and says so once", () => {
   const WARNING = /^tollgate: limits are for this tab alone: /;
@@ -92,7 +92,7 @@ describe("if something is missing, the tab limits alone and says so once", () =>
 
   test("Node, whose process may end", async () => {
     const program = `
-      import { SharedLimiter } from ${JSON.stringify(pathToFileURL(index).href)};
+      import { SharedLimiter } from ${JSON.stringify(new URL("../../build/package/shared.js", import.meta.url).href)};
       const limiters = ["a", "b"].map((name) => new SharedLimiter(name, { rate: 0, periodMs: 1000, capacity: 2 }));
       const answers = [];
       for (const limiter of limiters) for (let i = 0; i < 3; i++) answers.push(await limiter.tryConsume());
@@ -105,6 +105,22 @@ describe("if something is missing, the tab limits alone and says so once", () =>
     assert.match(stderr, WARNING);
     assert.equal(stderr.match(/tollgate:/g).length, 1);
   });
+});
+
+test("rejects wrong options: a cap on calls that run, which it has not, and a cost in their place", async () => {
+  const limit = { rate: 9, periodMs: 1000 };
+  for (const maxConcurrent of [1, 5, Infinity])
+    assert.throws(() => new SharedLimiter("a", limit, { maxConcurrent }), {
+      name: "TollgateError",
+      code: "maxConcurrent_unknown",
+      message: "a SharedLimiter has no maxConcurrent",
+    });
+  const limiter = new SharedLimiter("a", limit);
+  const wrong = { name: "TollgateError", code: "options_unknown" };
+  await assert.rejects(limiter.decide(5), wrong);
+  await assert.rejects(async () => limiter.reserve(5), wrong);
+  await assert.rejects(limiter.acquire(5), wrong);
+  assert.deepEqual([limiter.remaining(), limiter.waiting], [9, 0]);
 });
 
 test("there is no warning if nothing is missing", async () => {

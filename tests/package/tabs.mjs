@@ -8,12 +8,12 @@ import { fileURLToPath } from "node:url";
 import { build } from "esbuild";
 import { launch, serve } from "./pages.mjs";
 
-export const index = fileURLToPath(new URL("../../build/package/index.js", import.meta.url));
+const shared = fileURLToPath(new URL("../../build/package/shared.js", import.meta.url));
 const folder = mkdtempSync(join(tmpdir(), "tollgate-tabs-"));
 process.on("exit", () => rmSync(folder, { recursive: true, force: true }));
 for (const page of ["tab.html", "other.html"])
   writeFileSync(join(folder, page), `<!doctype html><link rel="icon" href="data:,">`);
-await build({ entryPoints: [index], bundle: true, format: "esm", outfile: join(folder, "tollgate.js") });
+await build({ entryPoints: [shared], bundle: true, format: "esm", outfile: join(folder, "tollgate.js") });
 // A frame without an origin imports from it, too.
 export const { url } = await serve(folder, { "access-control-allow-origin": "*" });
 let browser, context;

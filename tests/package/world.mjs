@@ -7,9 +7,9 @@ import { setImmediate } from "node:timers/promises";
 import { fileURLToPath } from "node:url";
 import { build } from "esbuild";
 
-const index = fileURLToPath(new URL("../../build/package/index.js", import.meta.url));
+const shared = fileURLToPath(new URL("../../build/package/shared.js", import.meta.url));
 const bundle = await build({
-  entryPoints: [index],
+  entryPoints: [shared],
   bundle: true,
   format: "iife",
   globalName: "tollgate",

@@ -1,7 +1,7 @@
 // One limit for one key, with time as an argument.
 import type { Cost } from "./budget.js";
 import { allocate, consume, core, load } from "./core.js";
-import { checkIndex, checkWhole, TollgateError } from "./errors.js";
+import { checkIndex, checkOptions, checkWhole, TollgateError } from "./errors.js";
 
 /** One rule: a token bucket or a fixed window. All numbers are whole. */
 export interface Limit<Name extends string = string> {
@@ -104,12 +104,7 @@ export interface Snapshot {
  * ```
  */
 export class Bucket {
-  /**
-   * Where the core keeps it.
-   *
-   * @internal
-   */
-  readonly address: number;
+  readonly #address: number;
 
   /**
    * Makes a bucket that is first used at `now`. Throws a {@link TollgateError} for numbers that cannot be kept exact.
@@ -120,20 +115,14 @@ export class Bucket {
   ) {
     load();
     const address = allocate(this);
-    this.address = address;
+    this.#address = address;
     const parameters = Object.entries({ rate, periodMs, capacity, maxDebt, initial, offsetMs });
-    const numbers = parameters.map(([name, value]) => checkWhole(name, value, minOf(name))) as [
-      number,
-      number,
-      number,
-      number,
-      number,
-      number,
-    ];
+    // A period of 0 ms has no rate.
+    const check = (i: number, max?: number) => checkWhole(...parameters[i]!, Number(i === 1), max);
+    const numbers = parameters.map((_, i) => check(i)) as [number, number, number, number, number, number];
     const max = address + core.size();
-    const tooLarge =
-      parameters[core.make(address, max, checkIndex("kind", kind, KINDS), checkMoment(now), ...numbers) - 1];
-    if (tooLarge) checkWhole(...tooLarge, minOf(tooLarge[0]), new Float64Array(core.memory.buffer, max, 1)[0]);
+    const tooLarge = core.make(address, max, checkIndex("kind", kind, KINDS), checkMoment(now), ...numbers);
+    if (tooLarge) check(tooLarge - 1, new Float64Array(core.memory.buffer, max, 1)[0]);
   }
 
   /**
@@ -146,7 +135,7 @@ export class Bucket {
       checkMoment(now);
       checkWhole("cost", cost);
     }
-    return consume(this.address, now, cost) > 0;
+    return consume(this.#address, now, cost) > 0;
   }
 
   /** Does what the verb says, if that is granted, and returns the whole answer. */
@@ -159,13 +148,10 @@ export class Bucket {
     return this.#decide(now, false, options);
   }
 
-  #decide(
-    now: number,
-    apply: boolean,
-    { cost = 1, verb = "consume", maxWaitMs = Infinity }: DecideOptions = {},
-  ): Decision {
+  #decide(now: number, apply: boolean, options?: DecideOptions): Decision {
+    const { cost = 1, verb = "consume", maxWaitMs = Infinity } = checkOptions(options);
     const answer = core.decide(
-      this.address,
+      this.#address,
       checkIndex("verb", verb, VERBS),
       checkMoment(now),
       checkWhole("cost", cost),
@@ -205,22 +191,28 @@ export class Bucket {
    * that state. If `apply` is false, it only checks.
    */
   restore(snapshot: Snapshot, apply = true): void {
-    const { tokens, drops, at } = snapshot ?? {};
-    if (![tokens, drops, at].every(Number.isSafeInteger) || !core.restore(this.address, tokens, drops, at, apply))
+    const { tokens, drops, at } = Object(snapshot) as Snapshot;
+    if (![tokens, drops, at].every(Number.isSafeInteger) || !core.restore(this.#address, tokens, drops, at, apply))
       throw snapshotMismatched();
+  }
+
+  /**
+   * Where the core keeps it.
+   *
+   * @internal
+   */
+  static addressOf(bucket: Bucket): number {
+    return bucket.#address;
   }
 
   /** Reads one of the core's numbers; see its `get`. */
   #get(which: number, now: number): number {
-    return core.get(this.address, which, checkMoment(now));
+    return core.get(this.#address, which, checkMoment(now));
   }
 }
 
 export const snapshotMismatched = () =>
   new TollgateError("snapshot_mismatched", "the snapshot does not match these limits");
-
-/** A period of 0 ms has no rate. */
-const minOf = (name: string) => Number(name === "periodMs");
 
 function checkMoment(now: number): number {
   return checkWhole("now", now, -LAST_MOMENT, LAST_MOMENT);

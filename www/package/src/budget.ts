@@ -8,7 +8,7 @@ import {
   type Snapshot,
   snapshotMismatched,
 } from "./bucket.js";
-import { checkWhole } from "./errors.js";
+import { checkOptions, checkWhole } from "./errors.js";
 
 /** How many tokens to ask for: one number for all limits, or, where they have names, one for each. */
 export type Cost<Name extends string = never> =
@@ -54,8 +54,8 @@ export class Budget<Name extends string = never> {
     return this.#decide(now, false, options);
   }
 
-  #decide(now: number, apply: boolean, options: DecideOptions<Name> = {}): Decision {
-    const { cost = 1, verb } = options;
+  #decide(now: number, apply: boolean, options?: DecideOptions<Name>): Decision {
+    const { cost = 1, verb } = checkOptions(options);
     const costs = this.limits.map(({ name }) =>
       checkWhole("cost", typeof cost === "number" ? cost : Object(cost)[name!]),
     );

@@ -49,8 +49,8 @@ export let consume: Core["consume"];
 /** Compiles the module on the first call. Call it before anything else uses {@link core}. */
 export function load(): void {
   if (core) return;
-  if (Object(source) !== source) throw new TollgateError("not_initialised", "call init(module) first");
-  const wasm = typeof source === "function" ? (source as () => CoreSource)() : source!;
+  if (!source) throw new TollgateError("not_initialised", "call init(module) first");
+  const wasm = typeof source === "function" ? (source as () => CoreSource)() : source;
   try {
     core = instanceOf(wasm).exports as unknown as Core;
   } catch (cause) {
@@ -76,10 +76,9 @@ export function allocate(owner: object): number {
   return address;
 }
 
-function instanceOf(wasm: CoreSource): WebAssembly.Instance {
-  const instance = wasm as WebAssembly.Instance;
-  return instance.exports
-    ? instance
+function instanceOf(wasm: CoreSource & Partial<WebAssembly.Instance>): WebAssembly.Instance {
+  return wasm.exports
+    ? (wasm as WebAssembly.Instance)
     : new WebAssembly.Instance(
         wasm instanceof WebAssembly.Module ? wasm : new WebAssembly.Module(wasm as BufferSource),
       );

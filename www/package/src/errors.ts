@@ -6,7 +6,10 @@ export type TollgateErrorCode =
   | `${string}_not_whole`
   | `${string}_too_small`
   | `${string}_too_large`
-  /** The argument of that name is not one of the known words. */
+  /**
+   * The argument of that name is not one of the known words, there is none of that name, or, for `options`, it is no
+   * object.
+   */
   | `${string}_unknown`
   /** A key is not a string. */
   | "key_not_text"
@@ -56,25 +59,22 @@ export interface TollgateErrorDetails {
 /** Every error that this package throws or rejects with, except that an abort rejects with its own reason. Check `code`. */
 export class TollgateError extends Error implements TollgateErrorDetails {
   override readonly name = "TollgateError";
+  declare readonly code: TollgateErrorCode;
   declare readonly min?: number;
   declare readonly max?: number;
   declare readonly maxCost?: number;
   declare readonly retryAt?: number;
 
-  constructor(
-    readonly code: TollgateErrorCode,
-    message: string,
-    details?: TollgateErrorDetails,
-  ) {
+  constructor(code: TollgateErrorCode, message: string, details?: TollgateErrorDetails) {
     super(message, details);
-    Object.assign(this, details);
+    Object.assign(this, { code }, details);
   }
 }
 
 /**
  * Returns `value` if it is a whole number in range, and throws otherwise. `Infinity` passes where `max` is `Infinity`.
  */
-export function checkWhole(name: string, value: number, min = 0, max = Number.MAX_SAFE_INTEGER): number {
+export function checkWhole(name: string, value: number, min = 0, max = 2 ** 53 - 1): number {
   if ((Number.isSafeInteger(value) || value === max) && value >= min && value <= max) return value;
   const fault = value < min ? "too_small" : value > max ? "too_large" : "not_whole";
   throw new TollgateError(`${name}_${fault}`, `${name} must be a whole number from ${min} to ${max}, not ${value}`, {
@@ -88,4 +88,10 @@ export function checkIndex(name: string, value: string, values: readonly string[
   const index = values.indexOf(value);
   if (index < 0) throw new TollgateError(`${name}_unknown`, `${name} must be one of ${values}, not ${value}`);
   return index;
+}
+
+/** Returns `options`, or none. Plain JavaScript may pass a cost in their place. */
+export function checkOptions<Options extends object>(options: Options = {} as Options): Options {
+  checkIndex("options", typeof options, ["object"]);
+  return options;
 }

@@ -4,4 +4,4 @@ import { wasm } from "./wasm.js";
 
 init(wasm);
 
-export * from "./slim.js";
+export * from "./main.js";

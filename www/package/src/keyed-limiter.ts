@@ -4,7 +4,7 @@
 // was, and the moment of that is known. So each key waits in a queue under that moment, and is forgotten once it has
 // come. A decision does not touch the queue; it only makes the key's moment there too early. When that comes, the key is
 // queued again under the true one. The crate's `keyed` does the same.
-import { type Bucket, type DecideOptions, type Decision, LAST_MOMENT, type Limit, type Refusal } from "./bucket.js";
+import { Bucket, type DecideOptions, type Decision, LAST_MOMENT, type Limit, type Refusal } from "./bucket.js";
 import { Budget, type Cost } from "./budget.js";
 import { type Clock, systemClock } from "./clock.js";
 import { core } from "./core.js";
@@ -278,7 +278,7 @@ export class KeyedLimiter<Name extends string = never> {
 
   /** Where the state of a bucket begins: the first 16 bytes. */
   #word(i: number): number {
-    return this.#buckets[i]!.address / 4;
+    return Bucket.addressOf(this.#buckets[i]!) / 4;
   }
 
   /** Memory that has grown is another buffer, and the old one has no length. */

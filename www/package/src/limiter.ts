@@ -10,7 +10,7 @@ import {
 } from "./bucket.js";
 import { Budget, type Cost } from "./budget.js";
 import { checkWhole } from "./errors.js";
-import { type ConcurrencyOptions, type LimiterEvent, neverGranted, Queue, waitTooLong } from "./queue.js";
+import { type ConcurrencyOptions, type LimiterEvent, Queue, reasonOf, waitTooLong } from "./queue.js";
 import type { Waiter } from "./waiters.js";
 
 /**
@@ -28,18 +28,9 @@ export class Limiter<Name extends string = never> extends Queue<Name, Decision> 
   #isAnchored: boolean;
   #pausedUntil = -Infinity;
   #cancelTimer = () => {};
-  /** Whom the timer is for, and when it fires. */
-  #awaited: Waiter<Name> | undefined;
-  #wakeAt = 0;
   /** The budget as it will be after all waiters, and when the last of them will be admitted. */
   #forecast: Budget<Name> | undefined;
   #lastAt = 0;
-  /** How many were admitted late since then, with less left than was foreseen. */
-  #lateCount = 0;
-  /** Waiters that would miss their deadlines, to be dropped. */
-  #late: [waiter: Waiter<Name>, retryAt: number][] = [];
-  /** Whether deadlines are looked at after this turn. */
-  #isDeferred = false;
 
   constructor(limits: Limit<Name> | readonly Limit<Name>[], options?: ConcurrencyOptions) {
     super(options);
@@ -115,119 +106,108 @@ export class Limiter<Name extends string = never> extends Queue<Name, Decision> 
   #decide(options: DecideOptions<Name>, method: "decide" | "peek"): Decision {
     const now = this.now();
     if (this.waiting === 0 && this.#pausedUntil <= now) {
-      this.isForeseen = false;
+      this.stale = Infinity;
       return this.budget[method](now, options);
     }
     // If the timer of the first waiter is late, so are the others.
-    if (!this.isForeseen || !this.isExact || (this.queue.first?.at ?? now) < now) this.#foresee();
+    if ((this.stale || (this.queue.first?.at ?? now) < now) && this.#foresee().length > 0) this.stale = Infinity;
     const moment = Math.max(this.#lastAt, now);
     return postpone(now, this.#forecast!.peek(moment, options), moment, this.budget.remaining(now));
   }
 
   /** Anything that may delay a waiter or admit it sooner. */
   #changed(): void {
-    this.isForeseen = false;
+    this.stale = Infinity;
     this.emit({ type: "change" });
     this.serve();
   }
 
-  /**
-   * Admits the first waiter as long as there are tokens for it, then sets a timer for the next. Those that would miss
-   * their deadlines are dropped first.
-   */
-  protected serve(newcomer?: Waiter<Name>): undefined {
-    if (newcomer && newcomer !== this.queue.first) this.makeRoom(newcomer); // only the first could pass at once
-    if (newcomer && (!this.queue.has(newcomer) || this.#expect(newcomer))) return;
-    do {
-      if (this.impatient > 0 && !this.#isDeferred) {
-        if (!this.isForeseen) this.#foresee();
-        for (const [{ drop }, retryAt] of this.#late.splice(0)) drop(waitTooLong(retryAt));
-      }
-      this.#cancelTimer();
-      this.#awaited = undefined;
-      for (let first = this.next(); first; first = this.next()) {
-        const now = this.now();
-        const decision = this.#pausedUntil > now ? later(this.#pausedUntil) : this.#take(first, now);
-        if (decision.allowed) this.admit(first, decision);
-        else if (decision.maxCost !== undefined)
-          first.drop(neverGranted(decision.maxCost)); // possible when it joined
-        else {
+  protected join(newcomer: Waiter<Name>): void {
+    const { queue } = this;
+    const { first, last } = queue;
+    if (newcomer !== last) {
+      // It may delay others. Many often join in one go: then all are looked at once, before anything else happens.
+      this.stale++;
+      queueMicrotask(() => this.#review(Infinity));
+    }
+    if (newcomer === first) {
+      if (newcomer === last) this.stale = Infinity;
+      this.serve();
+    }
+    if (!this.makeRoom(newcomer)) return; // only the first could pass at once
+    if (newcomer === last && newcomer !== first && this.stale < Infinity) {
+      const retryAt = this.#append(newcomer, this.now());
+      if (retryAt && this.stale) this.stale = Infinity;
+      else if (retryAt) newcomer.end(undefined, waitTooLong(retryAt));
+    }
+    this.serve(); // the first may have made room, or its timer be late
+    if (queue.has(newcomer)) this.emit({ type: "queue", cost: newcomer.cost, waiting: this.waiting });
+  }
+
+  /** Admits the first waiter as long as there are tokens for it, then sets a timer for the next. */
+  protected serve(): void {
+    this.#cancelTimer();
+    for (let first = this.next(); first; first = this.next()) {
+      const { cost, at, deadline, end } = first;
+      const now = this.now();
+      const decision = this.#pausedUntil > now ? later(this.#pausedUntil) : this.budget.decide(now, { cost });
+      if (decision.allowed) {
+        if (!(at! >= now)) this.stale++; // there may be less than foreseen, where a bucket was full meanwhile
+        end(decision);
+      } else {
+        const reason = reasonOf(decision, deadline); // what is impossible was possible when it joined
+        if (!reason) {
           this.#cancelTimer(); // a listener called above may have made us serve, and so set one
-          this.#awaited = first;
-          this.#wakeAt = decision.retryAt;
-          this.#cancelTimer = this.clock.at(this.#wakeAt, () => this.serve());
+          this.#cancelTimer = this.clock.at(decision.retryAt, () => this.serve());
           break;
         }
-      }
-    } while (this.impatient > 0 && !this.isForeseen && !this.#isDeferred);
-    if (this.waiting > 0) return;
-    this.isForeseen = false;
-    this.#awaited = undefined;
-  }
-
-  /** Adds a newcomer to the forecast, if that is all it changes. Returns whether there is nothing else to do. */
-  #expect(newcomer: Waiter<Name>): boolean {
-    const now = this.now();
-    if (newcomer === this.queue.last) {
-      if (this.isForeseen && !this.#append(newcomer, now)) this.isForeseen = this.isExact;
-    } else {
-      this.isForeseen = false;
-      // It may delay all others. Many often join in one go: then all are looked at once, before anything else happens.
-      if (this.impatient > 0 && !this.#isDeferred) {
-        this.#isDeferred = true;
-        queueMicrotask(() => {
-          this.#isDeferred = false;
-          this.serve();
-        });
+        end(undefined, reason);
       }
     }
-    const isForeseen = this.isForeseen ? this.#late.length === 0 : this.impatient === 0 || this.#isDeferred;
-    return isForeseen && this.#awaited === this.queue.first && now < this.#wakeAt;
+    this.#review();
   }
 
-  /** Foresees when each waiter will be admitted, as if nothing else were taken. Those that will be late take nothing. */
-  #foresee(): void {
+  /**
+   * Drops the waiters that would miss their deadlines. Where hundreds wait, some changes are put up with for a while, or
+   * each would cost as much as all.
+   */
+  #review(weight = 16): void {
+    if (this.stale * weight > this.waiting - 100 && this.stale)
+      for (const [{ end }, retryAt] of this.#foresee()) end(undefined, waitTooLong(retryAt));
+  }
+
+  /**
+   * Foresees when each waiter will be admitted, as if nothing else were taken. Returns those that will be late, which
+   * take nothing, and when they would be admitted.
+   */
+  #foresee(): [waiter: Waiter<Name>, retryAt: number][] {
     const now = this.now();
     this.budget.tryConsume(now, 0 as Cost<Name>); // follows a clock that was set back, which a forecast does not
     this.#forecast ??= new Budget(now, this.limits);
     this.#forecast.restore(this.budget.save(now));
     this.#lastAt = Math.max(now, this.#pausedUntil);
-    this.#late = [];
-    this.#lateCount = 0;
-    for (const waiter of this.queue) this.#append(waiter, now);
-    this.isForeseen = this.isExact = true;
+    this.stale = 0;
+    const late: [Waiter<Name>, number][] = [];
+    for (const waiter of this.queue) {
+      const retryAt = this.#append(waiter, now);
+      if (retryAt) late.push([waiter, retryAt]);
+    }
+    return late;
   }
 
-  /** Foresees when the last waiter will be admitted. If that is too late, it takes nothing, and the result is false. */
-  #append(waiter: Waiter<Name>, now: number): boolean {
+  /** Foresees when the last waiter will be admitted. If that is too late, it takes nothing, and the moment is returned. */
+  #append(waiter: Waiter<Name>, now: number): number | undefined {
     const { cost, deadline } = waiter;
     const decision = this.#forecast!.peek(this.#lastAt, { cost });
     const at = decision.allowed ? this.#lastAt : decision.retryAt;
-    // If a timer fires late, a waiter whose deadline has just passed is still admitted.
-    if (at <= Math.min(Math.max(deadline, now), LAST_MOMENT)) {
-      this.#lastAt = waiter.at = at;
-      return this.#forecast!.tryConsume(at, cost);
-    }
     waiter.at = undefined;
-    if (at > deadline) this.#late.push([waiter, at]);
-    return false;
-  }
-
-  /** Asks for the first waiter, and finds out whether the forecast for the others still holds. */
-  #take({ cost, at }: Waiter<Name>, now: number): Decision {
-    const before = this.isForeseen && !(at! >= now) && this.budget.save(now);
-    const decision = this.budget.decide(now, { cost });
-    // If it is admitted in time, so are the others. If it is late, there is less than expected where a bucket was full
-    // and took no more. Where thousands wait, that is put up with for a while, or each would cost as much as all.
-    if (
-      before &&
-      decision.allowed &&
-      (at === undefined || this.limits.some(({ rate, capacity = rate }, i) => before[i]!.tokens >= capacity))
-    ) {
-      this.isExact = false;
-      this.isForeseen = 16 * ++this.#lateCount < this.waiting - 1000;
+    // If a timer fires late, a waiter whose deadline has just passed is still admitted.
+    if (at > Math.max(deadline, now)) return at;
+    if (at <= LAST_MOMENT) {
+      this.#lastAt = waiter.at = at;
+      this.#forecast!.tryConsume(at, cost);
     }
-    return decision;
+    return undefined;
   }
 
   /**

@@ -3,7 +3,7 @@
 import type { DecideOptions, Decision, Grant, Refusal } from "./bucket.js";
 import type { Budget, Cost } from "./budget.js";
 import { type Clock, systemClock } from "./clock.js";
-import { checkIndex, checkWhole, TollgateError } from "./errors.js";
+import { checkIndex, checkOptions, checkWhole, TollgateError } from "./errors.js";
 import { Emitter } from "./events.js";
 import { type Waiter, Waiters } from "./waiters.js";
 
@@ -68,16 +68,12 @@ export abstract class Queue<Name extends string, Answer extends Decision | Promi
   readonly clock: Clock;
   protected abstract readonly budget: Budget<Name> | Budget<string>;
   protected readonly queue = new Waiters<Name>();
-  /** How many waiters have a deadline that the subclass has to look after. */
-  protected impatient = 0;
   /** The error for all calls, once the limiter has been closed. */
   protected closed: TollgateError | undefined;
   /** Whether each deadline has a timer of its own, because how long others run cannot be foreseen. */
   protected isTimed: boolean;
-  /** Whether no waiter is admitted later than foreseen. */
-  protected isForeseen = false;
-  /** Whether none is admitted earlier, either. */
-  protected isExact = false;
+  /** How many changes a forecast has not followed; `Infinity` if there is none. */
+  protected stale = Infinity;
   readonly #maxQueue: number;
   readonly #dropsOldest: boolean;
   readonly #maxConcurrent: number;
@@ -86,7 +82,8 @@ export abstract class Queue<Name extends string, Answer extends Decision | Promi
   /** How many throttled calls wait or run. */
   #throttled = 0;
   readonly #idle: (() => void)[] = [];
-  readonly #bySignal = new Map<AbortSignal, Set<Waiter<Name>>>();
+  /** Each signal has one listener, because to add and remove one of n takes O(n). */
+  readonly #bySignal = new Map<AbortSignal | null | undefined, Set<Waiter<Name>>>();
 
   constructor({
     clock = systemClock,
@@ -115,52 +112,52 @@ export abstract class Queue<Name extends string, Answer extends Decision | Promi
    * Rejects with the signal's reason, or with a {@link TollgateError}: `cost_never_granted`, `wait_too_long`,
    * `queue_full`, `cleared` or `closed`.
    */
-  acquire(options: AcquireOptions<Name> = {}): Promise<Grant> {
+  acquire(options?: AcquireOptions<Name>): Promise<Grant> {
     return new Promise((resolve, reject) => {
-      const { cost = 1, signal, maxWaitMs = Infinity, priority = 0 } = options;
-      const { maxCost } = this.most(cost) as Refusal;
-      if (maxCost !== undefined) throw neverGranted(maxCost);
+      const { cost = 1, signal, maxWaitMs = Infinity, priority = 0 } = checkOptions(options);
+      const never = reasonOf(this.most(cost));
+      if (never) throw never;
       signal?.throwIfAborted();
       if (this.closed) throw this.closed;
       const { queue } = this;
       const deadline = this.clock.now() + checkWhole("maxWaitMs", maxWaitMs, 0, Infinity);
-      const isImpatient = deadline < Infinity;
+      const waiters = this.#bySignal.get(signal) ?? new Set();
       let cancel = () => {};
-      const leave = () => {
-        if (!queue.delete(waiter)) return false; // it has been admitted or dropped already, by a listener
-        if (isImpatient && !this.isTimed) this.impatient--;
-        cancel();
-        if (signal) this.#forget(signal, waiter);
-        return true;
-      };
       const waiter = {
         cost,
         signal,
         priority: checkWhole("priority", priority, Number.MIN_SAFE_INTEGER),
         deadline,
-        admit: (grant) => leave() && resolve(grant),
-        drop: (reason) => {
-          if (!leave()) return;
-          if (waiter.at !== undefined) this.isExact = false;
-          reject(reason);
-          this.emit({ type: "drop", cost, reason });
+        end: (grant, reason) => {
+          if (!queue.delete(waiter)) return false; // a listener has seen to it already
+          cancel();
+          waiters.delete(waiter);
+          if (waiters.size === 0) {
+            this.#bySignal.delete(signal);
+            signal?.removeEventListener("abort", this.#abort);
+          }
+          if (grant) {
+            if (this.isTimed) this.#held.add(grant);
+            resolve(grant);
+            this.emit({ type: "allow", cost, decision: grant });
+          } else {
+            if (waiter.at !== undefined) this.stale++;
+            reject(reason);
+            this.emit({ type: "drop", cost, reason });
+          }
+          return true;
         },
       } as Waiter<Name>;
-      if (signal) this.#listen(signal, waiter);
       queue.add(waiter);
-      if (isImpatient && this.isTimed) {
+      this.#bySignal.set(signal, waiters.add(waiter));
+      signal?.addEventListener("abort", this.#abort);
+      if (this.isTimed && deadline < Infinity) {
         cancel = this.clock.at(deadline + 1, () => {
-          waiter.drop(waitTooLong(deadline + 1));
+          waiter.end(undefined, waitTooLong(deadline + 1));
           void this.serve();
         });
-      } else if (isImpatient) this.impatient++;
-      const settle = () => {
-        this.makeRoom(waiter);
-        if (queue.has(waiter)) this.emit({ type: "queue", cost, waiting: queue.size });
-      };
-      const served = this.serve(waiter);
-      if (served) void served.then(settle);
-      else settle();
+      }
+      this.join(waiter);
     });
   }
 
@@ -172,22 +169,22 @@ export abstract class Queue<Name extends string, Answer extends Decision | Promi
    * owe more than `maxDebt`, and while calls wait in the queue. To cancel it, {@link refund}.
    */
   reserve(options?: Omit<DecideOptions<Name>, "verb">): Answer {
-    return this.decide({ ...options, verb: "reserve" });
+    return this.decide({ ...checkOptions(options), verb: "reserve" });
   }
 
   /** Debits `cost` tokens that were already used, down to a debt of `maxDebt`. */
-  charge(cost: Cost<Name> = 1): Done<Answer> {
-    return done(this.decide({ cost, verb: "charge" }));
+  charge(cost: Cost<Name> = 1): Answer {
+    return this.decide({ cost, verb: "charge" });
   }
 
   /** Gives `cost` tokens back, up to the capacity. */
-  refund(cost: Cost<Name> = 1): Done<Answer> {
-    return done(this.decide({ cost, verb: "refund" }));
+  refund(cost: Cost<Name> = 1): Answer {
+    return this.decide({ cost, verb: "refund" });
   }
 
   /** Fills all limits and ends a pause. */
-  reset(): Done<Answer> {
-    return done(this.decide({ cost: 0, verb: "reset" }));
+  reset(): Answer {
+    return this.decide({ cost: 0, verb: "reset" });
   }
 
   /** How many whole tokens there are, as far as is known here. */
@@ -254,13 +251,13 @@ export abstract class Queue<Name extends string, Answer extends Decision | Promi
 
   /** Rejects all calls that wait, with the code `cleared`. */
   clear(): void {
-    this.#dropAll(stopped("cleared"));
+    this.#drop([...this.queue], stopped("cleared"));
   }
 
   /** Rejects all calls that wait, and all later ones, with the code `closed`. No timer is left. */
   close(): void {
     this.closed = stopped("closed");
-    this.#dropAll(this.closed);
+    this.#drop([...this.queue], this.closed);
   }
 
   [Symbol.dispose](): void {
@@ -272,11 +269,11 @@ export abstract class Queue<Name extends string, Answer extends Decision | Promi
     this.#checkIdle();
   }
 
-  /**
-   * Admits every waiter for which there are tokens. Called whenever one joins, which is passed, or leaves. If that takes
-   * time, returns a promise: those who pass at once need no room in the queue.
-   */
-  protected abstract serve(newcomer?: Waiter<Name>): Promise<unknown> | undefined;
+  /** A waiter has joined the queue. Those who pass at once need no room in it. */
+  protected abstract join(newcomer: Waiter<Name>): void;
+
+  /** Admits every waiter for which there are tokens. */
+  protected abstract serve(): unknown;
 
   protected now(): number {
     return this.clock.now();
@@ -291,28 +288,23 @@ export abstract class Queue<Name extends string, Answer extends Decision | Promi
       const { first } = this.queue;
       // Several signals may be aborted by one; a waiter whose own event is still to come must not be admitted.
       if (!first?.signal?.aborted) return this.#held.size < this.#maxConcurrent ? first : undefined;
-      first.drop(first.signal.reason);
+      first.end(undefined, first.signal.reason);
     }
   }
 
-  /** Admits a waiter. */
-  protected admit({ cost, admit }: Waiter<Name>, decision: Grant): void {
-    if (this.isTimed) this.#held.add(decision);
-    admit(decision);
-    this.emit({ type: "allow", cost, decision });
-  }
-
-  /** Makes room for a waiter that cannot pass at once, if the queue is full. */
-  protected makeRoom(waiter: Waiter<Name>): void {
+  /** Makes room for a waiter that cannot pass at once, if the queue is full. Returns whether it waits. */
+  protected makeRoom(waiter: Waiter<Name>): boolean {
     const { queue } = this;
-    if (queue.size > this.#maxQueue && queue.has(waiter))
-      (this.#dropsOldest ? queue.oldest! : waiter).drop(
-        new TollgateError("queue_full", `${this.#maxQueue} calls wait already`),
-      );
+    if (queue.size > this.#maxQueue && queue.has(waiter)) {
+      const full = new TollgateError("queue_full", `${this.#maxQueue} calls wait already`);
+      (this.#dropsOldest ? queue.oldest! : waiter).end(undefined, full);
+    }
+    return queue.has(waiter);
   }
 
-  #dropAll(reason: unknown): void {
-    for (const { drop } of [...this.queue]) drop(reason);
+  /** Drops all of these before it serves: none of them is admitted in place of another. */
+  #drop(waiters: Iterable<Waiter<Name>>, reason: unknown): void {
+    for (const { end } of waiters) end(undefined, reason);
     void this.serve();
   }
 
@@ -320,37 +312,21 @@ export abstract class Queue<Name extends string, Answer extends Decision | Promi
     if (this.waiting + this.#throttled + this.#held.size === 0) for (const resolve of this.#idle.splice(0)) resolve();
   }
 
-  /** Listens to each signal once, because to add and remove one of n listeners takes O(n). */
-  #listen(signal: AbortSignal, waiter: Waiter<Name>): void {
-    const waiters = this.#bySignal.get(signal) ?? new Set();
-    if (waiters.size === 0) signal.addEventListener("abort", this.#abort);
-    this.#bySignal.set(signal, waiters.add(waiter));
-  }
-
-  #forget(signal: AbortSignal, waiter: Waiter<Name>): void {
-    const waiters = this.#bySignal.get(signal)!;
-    waiters.delete(waiter);
-    if (waiters.size > 0) return;
-    this.#bySignal.delete(signal);
-    signal.removeEventListener("abort", this.#abort);
-  }
-
-  /** Drops all waiters with this signal before it serves: none of them is admitted in place of another. */
   readonly #abort = ({ currentTarget }: Event): void => {
     const signal = currentTarget as AbortSignal;
-    for (const { drop } of this.#bySignal.get(signal)!) drop(signal.reason);
-    void this.serve();
+    this.#drop(this.#bySignal.get(signal)!, signal.reason);
   };
 }
 
-/** Nothing, as soon as the answer is there. */
-type Done<Answer> = Answer extends Promise<unknown> ? Promise<undefined> : undefined;
-const done = <Answer>(answer: Answer) => (answer as Promise<unknown>).then?.(() => undefined) as Done<Answer>;
-
 const stopped = (code: "cleared" | "closed") => new TollgateError(code, `the limiter was ${code}`);
 
-export const neverGranted = (maxCost: number) =>
-  new TollgateError("cost_never_granted", `never granted: at most ${maxCost}`, { maxCost });
+/** Why a call with this deadline is rejected at once, if it is. */
+export function reasonOf(decision: Decision, deadline = Infinity): TollgateError | undefined {
+  const { retryAt, maxCost } = decision as Refusal;
+  if (maxCost !== undefined)
+    return new TollgateError("cost_never_granted", `never granted: at most ${maxCost}`, { maxCost });
+  return retryAt > deadline ? waitTooLong(retryAt) : undefined;
+}
 
 export const waitTooLong = (retryAt: number) =>
   new TollgateError("wait_too_long", `granted only at ${retryAt}`, { retryAt });

@@ -2,7 +2,7 @@
 import { type DecideOptions, type Decision, type Grant, LAST_MOMENT, type Limit, type Snapshot } from "./bucket.js";
 import { Budget, type Cost } from "./budget.js";
 import { isChange, later, postpone } from "./limiter.js";
-import { neverGranted, waitTooLong } from "./queue.js";
+import { reasonOf, waitTooLong } from "./queue.js";
 import type { Waiter } from "./waiters.js";
 
 /** What is stored, and sent to other tabs. */
@@ -187,10 +187,10 @@ export class SharedBudget<Name extends string> {
     }
     for (; this.first === tab; this.#setQueue(this.#queue.slice(1))) {
       const decision = this.#ask(now);
-      const { maxCost } = decision as { maxCost?: number };
-      if (decision.allowed) outcomes.push([waiters.shift()!, this.budget.decide(now, this.#first()) as Grant]);
-      else if (maxCost !== undefined) outcomes.push([waiters.shift()!, undefined, neverGranted(maxCost)]);
-      else break;
+      const reason = reasonOf(decision);
+      if (!decision.allowed && !reason) break;
+      const grant = decision.allowed ? (this.budget.decide(now, this.#first()) as Grant) : undefined;
+      outcomes.push([waiters.shift()!, grant, reason]);
     }
     this.#setDue(now, this.first === tab);
     return outcomes;

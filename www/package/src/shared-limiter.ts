@@ -3,11 +3,12 @@
 import { type DecideOptions, type Decision, LAST_MOMENT, type Limit } from "./bucket.js";
 import type { Budget, Cost } from "./budget.js";
 import { systemClock } from "./clock.js";
-import { checkWhole } from "./errors.js";
+import { checkWhole, TollgateError } from "./errors.js";
 import { isChange } from "./limiter.js";
-import { type LimiterEvent, type LimiterOptions, Queue } from "./queue.js";
+import { type ConcurrencyOptions, type LimiterEvent, type LimiterOptions, Queue } from "./queue.js";
 import { GRACE_MS, type Outcome, SharedBudget, type State } from "./shared-budget.js";
 import { transact } from "./tabs.js";
+import type { Waiter } from "./waiters.js";
 
 /**
  * A {@link Limiter} whose budget all tabs of an origin share by its name. It is stored in IndexedDB and so survives
@@ -64,6 +65,8 @@ export class SharedLimiter<Name extends string = never> extends Queue<Name, Prom
     limits: Limit<Name> | readonly Limit<Name>[],
     { clock = systemClock, ...others }: LimiterOptions = {},
   ) {
+    if ((others as ConcurrencyOptions).maxConcurrent !== undefined)
+      throw new TollgateError("maxConcurrent_unknown", "a SharedLimiter has no maxConcurrent");
     const budget = new SharedBudget<Name>(clock.now(), limits);
     super({
       ...others,
@@ -154,6 +157,11 @@ export class SharedLimiter<Name extends string = never> extends Queue<Name, Prom
     return this.#budget.check(this.clock.now(), { cost });
   }
 
+  protected async join(newcomer: Waiter<Name>): Promise<void> {
+    await this.serve();
+    if (this.makeRoom(newcomer)) this.emit({ type: "queue", cost: newcomer.cost, waiting: this.waiting });
+  }
+
   /** A waiter joined or left, so another may be first now. */
   protected serve(): Promise<unknown> {
     return this.#call(() => {}).catch(() => {}); // only if closed
@@ -241,11 +249,8 @@ export class SharedLimiter<Name extends string = never> extends Queue<Name, Prom
     if (!isShared) change(ALONE);
     this.#state = state ?? stored ?? this.#state;
     for (const [waiter, grant, reason] of outcomes) {
-      const { cost } = waiter;
-      if (!grant) waiter.drop(reason);
-      // Aborted meanwhile, or the limiter has been closed.
-      else if (waiter.admit(grant) === false) this.refund(cost).catch(() => {});
-      else this.emit({ type: "allow", cost, decision: grant });
+      const hasLeft = !waiter.end(grant, reason);
+      if (hasLeft && grant) this.refund(waiter.cost).catch(() => {}); // unless the limiter has been closed
     }
     for (const end of ends) end();
     if (budget.version !== version) this.emit({ type: "change" });

@@ -17,10 +17,11 @@ export interface Waiter<Name extends string = never> extends Place<Name> {
   readonly deadline: number;
   /** When it will be admitted, as far as was foreseen. */
   at: number | undefined;
-  /** Removes it from the queue and resolves the call. */
-  admit(grant: Grant): unknown;
-  /** Removes it from the queue and rejects the call. */
-  drop(reason: unknown): void;
+  /**
+   * Removes it from the queue, and resolves the call with `grant` or rejects it with `reason`. Returns false if it had
+   * left already.
+   */
+  end(grant: Grant | undefined, reason?: unknown): boolean;
 }
 
 /** A ring for each priority: a waiter joins and leaves in O(log n). */

@@ -4,4 +4,4 @@ import wasm from "./core.wasm";
 
 init(wasm);
 
-export * from "./slim.js";
+export * from "./main.js";

@@ -40,7 +40,6 @@ import {
   type Refused,
   type ReservationRequest,
   type Reserved,
-  SharedLimiter,
   type Snapshot,
   type Spent,
   type Standing,
@@ -62,6 +61,7 @@ import { Client as ClientAlone } from "tollgate/client";
 import { type RenewingOptions, renewing } from "tollgate/grants";
 import { KeyedLimiter, type KeyedLimiterOptions } from "tollgate/keyed";
 import { useRateLimit } from "tollgate/react";
+import { SharedLimiter } from "tollgate/shared";
 import { Bucket as SlimBucket, init as slimInit } from "tollgate/slim";
 import { FakeClock } from "tollgate/testing";
 

@@ -8,7 +8,6 @@ import {
   init,
   Limiter,
   limitFetch,
-  SharedLimiter,
   TollgateError,
   Twin,
   type Verb,
@@ -18,6 +17,7 @@ import { KeyedLimiter } from "tollgate/keyed";
 // @ts-expect-error: only the entries that package.json names can be imported
 import { Queue } from "tollgate/queue.js";
 import { useRateLimit } from "tollgate/react";
+import { SharedLimiter } from "tollgate/shared";
 
 // @ts-expect-error: the core is private
 export const core = tollgate.core;
