@@ -33,7 +33,7 @@ async function reply(request, env, context) {
   } catch (error) {
     return error instanceof Timeout ? rust().too_slow() : rust().unreadable(String(error));
   }
-  const ask = () => rust().ask(url, idempotencyKey, body, Date.now());
+  const ask = () => rust().ask(url, authorization, idempotencyKey, body, Date.now());
   const call = ask();
   if (typeof call === "string") return call;
   try {

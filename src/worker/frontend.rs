@@ -8,7 +8,9 @@ use wasm_bindgen::prelude::{JsValue, wasm_bindgen};
 use worker::{Env, console_log};
 
 use super::call::{Call, Object};
+use super::clock;
 use super::settings::Settings;
+use crate::access::Caller;
 use crate::api::{Endpoint, MAX_BODY_LEN, Problem, Reply, Request, ResolvedRequest, require_json};
 use crate::policy::Cause;
 use crate::protocol::RequestId;
@@ -58,10 +60,17 @@ impl Frontend {
 
     /// What to do about a request that [`Frontend::head`] let pass: a [`Call`], or the text of a reply.
     #[must_use]
-    pub fn ask(&self, url: &str, idempotency_key: Option<String>, body: &[u8], now: f64) -> JsValue {
+    pub fn ask(
+        &self,
+        url: &str,
+        authorization: Option<String>,
+        idempotency_key: Option<String>,
+        body: &[u8],
+        now: f64,
+    ) -> JsValue {
         #[expect(clippy::cast_possible_truncation, reason = "whole milliseconds, and below 2⁵³")]
         let now = now as i64;
-        match self.call(path(url), idempotency_key.as_deref(), body, now) {
+        match self.call(path(url), authorization.as_deref(), idempotency_key.as_deref(), body, now) {
             Ok(call) => call.into(),
             Err(problem) => problem.reply().to_text().into(),
         }
@@ -114,14 +123,10 @@ impl Frontend {
             require_method(method, &["GET", "HEAD"], "GET, HEAD")?;
             return Ok(Some(Reply::healthy()));
         }
-        if let Err(denied) = settings.credentials.check(authorization) {
-            console_log!("401: {denied}"); // the client is not told which
-            return Err(Problem::Unauthorized);
-        }
-        if Endpoint::of(path).is_none() {
-            return Err(Problem::NotFound { path: path.to_owned() });
-        }
+        let caller = caller(&settings, authorization)?;
+        let endpoint = Endpoint::of(path).ok_or_else(|| Problem::NotFound { path: path.to_owned() })?;
         require_method(method, &["POST"], "POST")?;
+        caller.may(endpoint.scope(), endpoint.verb())?;
         require_json(content_type, content_encoding)?;
         // A declared length is trusted: the runtime holds the client to it.
         match content_length.and_then(|length| length.parse::<u64>().ok()) {
@@ -130,19 +135,29 @@ impl Frontend {
         }
     }
 
-    fn call(&self, path: &str, idempotency_key: Option<&str>, body: &[u8], now: i64) -> Result<Call, Problem> {
+    fn call(
+        &self,
+        path: &str,
+        authorization: Option<&str>,
+        idempotency_key: Option<&str>,
+        body: &[u8],
+        now: i64,
+    ) -> Result<Call, Problem> {
         let settings = Settings::of(&self.env)?;
+        // Again, and for no less: the body may have taken longer than a grant lasts.
+        let caller = caller(&settings, authorization)?;
         let endpoint = Endpoint::of(path).ok_or_else(|| Problem::NotFound { path: path.to_owned() })?;
+        caller.may(endpoint.scope(), endpoint.verb())?;
         let request = Request::parse(endpoint, body)?;
-        let asked = ResolvedRequest::new(&request, &settings.policies)?;
-        let names: Vec<_> = request.items.iter().map(|item| settings.credentials.object_name(&item.key)).collect();
+        let asked = ResolvedRequest::new(&request, &settings.policies, &caller)?;
+        let names: Vec<_> = asked.items().iter().map(|item| settings.names.object_name(&item.key)).collect();
         let mut objects: BTreeMap<String, Vec<usize>> = BTreeMap::new();
         for (index, name) in names.iter().enumerate() {
             objects.entry(name.clone()).or_default().push(index);
         }
         let request_id = match idempotency_key {
             Some(key) => RequestId {
-                id: settings.credentials.request_id_of(require_idempotency_key(key)?),
+                id: settings.names.request_id_of(require_idempotency_key(key)?),
                 fingerprint: request.fingerprint(&names),
                 is_lasting: true,
             },
@@ -153,6 +168,14 @@ impl Frontend {
         let objects = objects.into_iter().map(|(name, items)| Object { name, items, call: None }).collect();
         Ok(Call::new(asked, endpoint == Endpoint::Batch, objects, request_id, &hold_ids, now))
     }
+}
+
+/// Who sends this `Authorization` header.
+fn caller<'a>(settings: &'a Settings, authorization: Option<&str>) -> Result<Caller<'a>, Problem> {
+    settings.credentials.check(authorization, clock::now()).map_err(|denied| {
+        console_log!("401: {denied}"); // the client is not told which
+        Problem::Unauthorized
+    })
 }
 
 /// As long as the longest that payment APIs accept.
