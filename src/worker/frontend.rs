@@ -19,7 +19,8 @@ use crate::protocol::RequestId;
 /// [`Reply::to_text`].
 #[wasm_bindgen]
 pub struct Frontend {
-    env: Env,
+    /// `None` if they have errors.
+    settings: Option<Settings>,
 }
 
 #[wasm_bindgen]
@@ -30,7 +31,7 @@ impl Frontend {
     #[wasm_bindgen(constructor)]
     #[must_use]
     pub fn new(env: Env) -> Self {
-        Self { env }
+        Self { settings: Settings::read(&env) }
     }
 
     /// The reply to a request whose body need not be read; `undefined` if it must be read.
@@ -109,6 +110,10 @@ impl Frontend {
 }
 
 impl Frontend {
+    fn settings(&self) -> Result<&Settings, Problem> {
+        self.settings.as_ref().ok_or(Problem::Misconfigured)
+    }
+
     fn head_reply(
         &self,
         method: &str,
@@ -118,12 +123,12 @@ impl Frontend {
         content_encoding: Option<&str>,
         content_length: Option<&str>,
     ) -> Result<Option<Reply>, Problem> {
-        let settings = Settings::of(&self.env)?;
+        let settings = self.settings()?;
         if path == "/healthz" {
             require_method(method, &["GET", "HEAD"], "GET, HEAD")?;
             return Ok(Some(Reply::healthy()));
         }
-        let caller = caller(&settings, authorization)?;
+        let caller = caller(settings, authorization)?;
         let endpoint = Endpoint::of(path).ok_or_else(|| Problem::NotFound { path: path.to_owned() })?;
         require_method(method, &["POST"], "POST")?;
         caller.may(endpoint.scope(), endpoint.verb())?;
@@ -143,9 +148,9 @@ impl Frontend {
         body: &[u8],
         now: i64,
     ) -> Result<Call, Problem> {
-        let settings = Settings::of(&self.env)?;
+        let settings = self.settings()?;
         // Again, and for no less: the body may have taken longer than a grant lasts.
-        let caller = caller(&settings, authorization)?;
+        let caller = caller(settings, authorization)?;
         let endpoint = Endpoint::of(path).ok_or_else(|| Problem::NotFound { path: path.to_owned() })?;
         caller.may(endpoint.scope(), endpoint.verb())?;
         let request = Request::parse(endpoint, body)?;

@@ -5,6 +5,7 @@
 //! were written for it are on disk, and resets the object if that fails.
 
 use std::cell::{Cell, RefCell};
+use std::sync::Arc;
 
 use js_sys::{Array, JsString, Uint8Array};
 use wasm_bindgen::prelude::{JsCast, JsError, JsValue, wasm_bindgen};
@@ -12,14 +13,16 @@ use worker::Env;
 
 use super::clock;
 use super::frontend::random;
-use super::settings::Settings;
+use super::settings::own_policies;
 use crate::ledger::{Ledger, Writes};
+use crate::policy::Policies;
 use crate::protocol::{Format, ObjectReply, ObjectRequest, Unreadable, policies_asked};
 
 /// What `key_object.mjs` wraps into a class that answers RPC.
 #[wasm_bindgen]
 pub struct KeyObject {
-    env: Env,
+    /// The policies of its own deployment.
+    policies: Arc<Policies>,
     host: Host,
     /// Places the windows of limits without an offset: bits of the object's id, so always the same for a key.
     phase: u64,
@@ -36,11 +39,12 @@ impl KeyObject {
     /// Called when the object wakes, with its id in hexadecimal.
     #[wasm_bindgen(constructor)]
     #[must_use]
+    #[expect(clippy::needless_pass_by_value, reason = "wasm-bindgen passes it so")]
     pub fn new(id: &str, env: Env, host: Host) -> Self {
         // Random, because a panic replaces the object while rows of its predecessor are in flight.
         let ledger_number = Cell::new(random().map_or(0, |number| (number >> 32) as u32));
         let (ledger, flush_scheduled) = Default::default();
-        Self { env, host, phase: phase_of(id), ledger, ledger_number, flush_scheduled }
+        Self { policies: own_policies(&env), host, phase: phase_of(id), ledger, ledger_number, flush_scheduled }
     }
 
     /// Answers an [`ObjectRequest`] about the buckets of `policies` with an [`ObjectReply`]. See [`crate::protocol`] for the
@@ -58,8 +62,7 @@ impl KeyObject {
             }
             Err(Unreadable::Malformed) => return Err(JsError::new("the request's numbers are malformed").into()),
         };
-        let settings = Settings::of(&self.env).map_err(|_| JsError::new("the settings have errors"))?;
-        let Some(asked) = policies_asked(&settings.policies, policies, definitions.as_deref()) else {
+        let Some(asked) = policies_asked(&self.policies, policies, definitions.as_deref()) else {
             return Ok(ObjectReply::PolicyUnknown.to_numbers(format));
         };
         self.with_ledger(|ledger, now| {
