@@ -226,7 +226,7 @@ fn missing(forbidden: &Forbidden) -> String {
         }
         Forbidden::Verb { verb, has } => format!("this grant is not for {verb}; it is for {}", has.join(", ")),
         Forbidden::Policy { policy, has } => {
-            format!("this token or grant is not for the policy {}; its policies {}", shown(policy), list(has))
+            format!("this token or grant is not for the policy {}; it is for {}", shown(policy), has.join(", "))
         }
         Forbidden::Key => "this grant is for another key: leave out `key`, or send the key of the grant".to_owned(),
     }

@@ -171,11 +171,7 @@ const rows = {
   },
   "policies and secrets at once": {
     settings: { policies: { p: {} }, token: null },
-    log: [
-      "settings: POLICIES.p.rate: is missing",
-      "settings: POLICIES.p.period: is missing",
-      NO_CREDENTIAL,
-    ],
+    log: ["settings: POLICIES.p.rate: is missing", "settings: POLICIES.p.period: is missing", NO_CREDENTIAL],
   },
   "every field of tokens and grants": {
     settings: {
@@ -231,7 +227,8 @@ for (const [name, { settings, log }] of Object.entries(rows)) {
     await tollgate.stop(); // everything is in the log now
     const lines = tollgate.log.split("\n").filter((line) => line.includes("settings: "));
     assert.equal(lines.length, log.length, `each error once, and no other:\n${tollgate.log}`);
-    for (const secret of [settings.token, KEY_SECRET, "tg_", settings.grantKeys]) assert.ok(!secret || !tollgate.log.includes(secret));
+    for (const secret of [settings.token, KEY_SECRET, "tg_", settings.grantKeys])
+      assert.ok(!secret || !tollgate.log.includes(secret));
   });
 }
 

@@ -113,7 +113,9 @@ export function bindings({ policies, token, keySecret, tokens = null, grantKeys 
   const bindings = { KEYS: `durableObjectNamespace = "KeyObject"` };
   if (policies !== null) bindings.POLICIES = `json = ${text(JSON.stringify(policies))}`;
   if (token !== null) bindings.TOLLGATE_TOKEN = `text = ${text(token)}`;
-  if (tokens !== null) bindings.TOLLGATE_TOKENS = typeof tokens === "string" ? `text = ${text(tokens)}` : `json = ${text(JSON.stringify(tokens))}`;
+  if (tokens !== null)
+    bindings.TOLLGATE_TOKENS =
+      typeof tokens === "string" ? `text = ${text(tokens)}` : `json = ${text(JSON.stringify(tokens))}`;
   if (grantKeys !== null) bindings.TOLLGATE_GRANT_KEYS = `text = ${text(grantKeys)}`;
   if (audience !== null) bindings.TOLLGATE_AUDIENCE = `text = ${text(audience)}`;
   if (keySecret !== null) bindings.TOLLGATE_KEY_SECRET = `text = ${text(keySecret)}`;
