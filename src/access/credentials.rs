@@ -33,10 +33,11 @@ impl Credentials {
     /// Every [`SettingError`] there is, and one if there is no credential at all.
     pub fn new(settings: CredentialSettings<'_>) -> Result<Self, Vec<SettingError>> {
         let CredentialSettings { tokens, token, grant_keys, audience } = settings;
+        let tokens = tokens.filter(|tokens| *tokens != "{}"); // as `wrangler.toml` has it before there are any
         let mut errors = Errors::default();
         if tokens.or(token).or(grant_keys).is_none() {
-            let problem = "is missing, and so are TOLLGATE_GRANT_KEYS and TOLLGATE_TOKEN: without one of them no request can \
-                           be answered";
+            let problem = "has no token, and TOLLGATE_GRANT_KEYS and TOLLGATE_TOKEN are not set: without any of them no request \
+                           can be answered";
             errors.add("TOLLGATE_TOKENS", problem);
         }
         let tokens = Tokens::new(tokens, token, &mut errors);
@@ -152,10 +153,13 @@ mod tests {
 
     #[test]
     fn there_is_some_credential() {
-        let none = "TOLLGATE_TOKENS: is missing, and so are TOLLGATE_GRANT_KEYS and TOLLGATE_TOKEN: without one of them no \
-                    request can be answered";
+        let none = "TOLLGATE_TOKENS: has no token, and TOLLGATE_GRANT_KEYS and TOLLGATE_TOKEN are not set: without any of them \
+                    no request can be answered";
         assert_eq!(errors(CredentialSettings::default()), [none]);
         assert_eq!(errors(CredentialSettings { audience: Some("x"), ..CredentialSettings::default() }), [none]);
+        assert_eq!(errors(CredentialSettings { tokens: Some("{}"), ..CredentialSettings::default() }), [none]);
+        let old = CredentialSettings { tokens: Some("{}"), token: Some(TOKEN), ..CredentialSettings::default() };
+        assert_eq!(errors(old), [""; 0]);
         let key = format!(r#"{{"k":"{}"}}"#, "A".repeat(43));
         assert_eq!(errors(CredentialSettings { grant_keys: Some(&key), ..CredentialSettings::default() }), [""; 0]);
     }
