@@ -158,7 +158,10 @@ impl Problem {
             Self::Forbidden { forbidden, request } => format!("{}{}", in_batch(*request), missing(forbidden)),
             Self::NotFound { path } => {
                 let endpoints = Endpoint::ALL.map(Endpoint::path).join(", ");
-                format!("there is no endpoint {}; send POST to {endpoints}, or GET to /healthz", shown(path))
+                format!(
+                    "there is no endpoint {}; send POST to {endpoints}, or GET to /healthz or /v1/openapi.json",
+                    shown(path)
+                )
             }
             Self::UnknownPolicy { policy, known, request } => {
                 let policies = list(known);
@@ -283,6 +286,7 @@ mod tests {
             reply.body,
             r#"{"type":"urn:problem-type:tollgate:cost-too-large","title":"Cost too large","status":400,"#.to_owned()
                 + r#""detail":"policy api can never grant 500 tokens at once; at most 200","max_cost":200}"#
+                + "\n"
         );
     }
 
@@ -324,10 +328,10 @@ mod tests {
         assert!(detail(21).contains("; there are 21, such as p0, ") && detail(21).ends_with("p18, p19"));
     }
 
-    /// docs/http.md lists every problem, with its status.
-    #[test]
-    fn every_problem_is_documented() {
-        let documented = include_str!("../../docs/http.md");
+    const QUOTA_EXCEEDED: &str = "https://iana.org/assignments/http-problem-types#quota-exceeded";
+
+    /// The status and type of every problem, and those of a refusal.
+    fn all() -> Vec<(u16, &'static str)> {
         let text = String::new;
         let problems = [
             Problem::BadRequest { detail: text() },
@@ -349,10 +353,44 @@ mod tests {
             Problem::Misconfigured,
             Problem::Unavailable { cause: Cause::Failed },
         ];
-        for problem in problems {
-            let (status, kind, _) = problem.class();
-            let kind = kind.trim_start_matches("urn:problem-type:tollgate:");
-            assert!(documented.contains(&format!("| {status} | `{kind}` |")), "{status} {kind}");
+        let classes = problems.iter().map(Problem::class).map(|(status, kind, _)| (status, kind));
+        classes.chain([(429, QUOTA_EXCEEDED)]).collect()
+    }
+
+    /// In docs/http.md every problem is in the table, with its status, and has a section of the last part of its type, with
+    /// an example.
+    #[test]
+    fn every_problem_is_documented() {
+        let documented = include_str!("../../docs/http.md");
+        let (_, sections) = documented.split_once("\n## Everything but 200\n").unwrap();
+        let (table, sections) = sections.split_once("\n### ").unwrap();
+        let sections: Vec<_> = sections.split("\n## ").next().unwrap().split("\n### ").collect();
+        let titles = sections.iter().map(|section| section.lines().next().unwrap()).collect::<Vec<_>>();
+        for (status, kind) in all() {
+            let name = kind.rsplit([':', '#']).next().unwrap();
+            assert!(table.contains(&format!("| {status} | [`{name}`](#{name}) |")), "{status} {name} is in the table");
+            let at = titles.iter().position(|title| *title == name);
+            let section = sections[at.unwrap_or_else(|| panic!("no section about {name}"))];
+            for part in [kind, &format!("\"status\":{status}")] {
+                assert!(section.contains(part), "{part} is in the section about {name}");
+            }
         }
+        assert_eq!(titles.len(), all().len(), "{titles:?}");
+    }
+
+    /// openapi.json has a schema for each of them, and for no others.
+    #[test]
+    fn the_contract_has_exactly_these_problems() {
+        let contract: serde_json::Value = serde_json::from_str(include_str!("openapi.json")).unwrap();
+        let schemas = contract["components"]["schemas"].as_object().unwrap().values();
+        let problems = schemas.filter_map(|schema| {
+            let constant = |name: &str| schema["properties"][name].get("const");
+            Some((constant("status")?.as_u64()?, constant("type")?.as_str()?))
+        });
+        let mut described: Vec<_> = problems.collect();
+        let mut expected: Vec<_> = all().into_iter().map(|(status, kind)| (u64::from(status), kind)).collect();
+        described.sort_unstable();
+        expected.sort_unstable();
+        assert_eq!(described, expected);
     }
 }

@@ -9,11 +9,13 @@ use core::mem::MaybeUninit;
 use super::number::{f64_from_i64, f64_from_u64, i64_from_f64, u64_from_f64};
 use crate::limit::{Config, ConfigError, Decision, Kind, Limit, Snapshot, State, Verb};
 
-/// One limit, one key's state, and the last answer.
+/// One limit, one key's state, and the last answer. The state comes first and has 16 bytes, so that JavaScript can keep
+/// copies of it for many keys.
 #[derive(Debug)]
+#[repr(C)]
 pub struct Bucket {
-    limit: Limit,
     state: State,
+    limit: Limit,
     answer: Decision,
 }
 
@@ -126,6 +128,8 @@ pub extern "C" fn restore(bucket: &mut Bucket, tokens: f64, drops: f64, at: f64,
 mod tests {
     #[cfg(target_family = "wasm")]
     use wasm_bindgen_test::wasm_bindgen_test as test;
+
+    use core::mem::offset_of;
 
     use super::*;
 
@@ -252,8 +256,9 @@ mod tests {
     }
 
     #[test]
-    fn a_bucket_is_aligned_to_eight_bytes() {
+    fn a_bucket_is_aligned_to_eight_bytes_and_begins_with_its_state_of_sixteen() {
         assert_eq!((size() % 8, align_of::<Bucket>()), (0, 8));
+        assert_eq!((offset_of!(Bucket, state), size_of::<State>()), (0, 16));
     }
 
     /// Numbers outside the contract, which JavaScript never passes.

@@ -34,11 +34,17 @@ impl<K: Hash + Eq, const N: usize, S: BuildHasher> Shard<K, N, S> {
             self.latest = self.latest.max(now);
             return self.latest;
         }
-        // Every moment in the queue is of the clock before, and may be years away.
-        self.latest = now;
+        // Every moment is of the clock before, and may be years away. All keys continue from now with what they had.
+        let latest = core::mem::replace(&mut self.latest, now);
         let mut queue = core::mem::take(&mut self.queue).into_vec();
         for Reverse(due) in &mut queue {
-            due.at = self.states.get(&due.key).map_or(now, |states| due_at(limits, states, now));
+            due.at = self.states.get_mut(&due.key).map_or(now, |states| {
+                *states = core::array::from_fn(|i| {
+                    let state = limits[i].refilled(&states[i], latest);
+                    limits[i].decide(state, now, 0, Verb::Consume).1
+                });
+                due_at(limits, states, now)
+            });
         }
         self.queue = queue.into();
         now
@@ -49,11 +55,7 @@ impl<K: Hash + Eq, const N: usize, S: BuildHasher> Shard<K, N, S> {
         let mut forgotten = 0;
         for _ in 0..steps {
             let Some(mut first) = self.queue.peek_mut().filter(|first| first.0.at <= now) else { break };
-            let at = self.states.get_mut(&first.0.key).map_or(now, |states| {
-                // Anchors a state of a clock that was set back since; without this it would wait for that clock.
-                *states = core::array::from_fn(|i| limits[i].decide(states[i], now, 0, Verb::Consume).1);
-                due_at(limits, states, now)
-            });
+            let at = self.states.get(&first.0.key).map_or(now, |states| due_at(limits, states, now));
             if at > now {
                 first.0.at = at;
             } else {

@@ -19,8 +19,8 @@ use crate::protocol::RequestId;
 /// [`Reply::to_text`].
 #[wasm_bindgen]
 pub struct Frontend {
-    /// `None` if they have errors.
-    settings: Option<Settings>,
+    /// Or what is wrong with them.
+    settings: Result<Settings, Vec<String>>,
 }
 
 #[wasm_bindgen]
@@ -32,6 +32,18 @@ impl Frontend {
     #[must_use]
     pub fn new(env: Env) -> Self {
         Self { settings: Settings::read(&env) }
+    }
+
+    /// A frontend for callers who hold a binding, with the policies in `env`, or those of this JSON text.
+    #[must_use]
+    pub fn trusting(env: &Env, policies: Option<String>) -> Self {
+        Self { settings: Settings::trusting(env, policies.as_deref()) }
+    }
+
+    /// What is wrong with the settings, line by line; `undefined` if nothing is.
+    #[must_use]
+    pub fn errors(&self) -> Option<String> {
+        self.settings.as_ref().err().map(|errors| errors.join("\n"))
     }
 
     /// The reply to a request whose body need not be read; `undefined` if it must be read.
@@ -77,6 +89,12 @@ impl Frontend {
         }
     }
 
+    /// The same about a request that did not come by HTTP: `path` is that of its verb, and `body` is text.
+    #[must_use]
+    pub fn ask_text(&self, path: &str, idempotency_key: Option<String>, body: &str, now: f64) -> JsValue {
+        self.ask(path, None, idempotency_key, body.as_bytes(), now)
+    }
+
     /// The reply to a request whose body did not arrive in time.
     #[must_use]
     pub fn too_slow(&self) -> String {
@@ -111,7 +129,7 @@ impl Frontend {
 
 impl Frontend {
     fn settings(&self) -> Result<&Settings, Problem> {
-        self.settings.as_ref().ok_or(Problem::Misconfigured)
+        self.settings.as_ref().map_err(|_| Problem::Misconfigured)
     }
 
     fn head_reply(
@@ -123,6 +141,10 @@ impl Frontend {
         content_encoding: Option<&str>,
         content_length: Option<&str>,
     ) -> Result<Option<Reply>, Problem> {
+        if path == "/v1/openapi.json" {
+            // frontend.mjs has answered these two.
+            return Err(Problem::MethodNotAllowed { method: method.to_owned(), allow: "GET, HEAD" });
+        }
         let settings = self.settings()?;
         if path == "/healthz" {
             require_method(method, &["GET", "HEAD"], "GET, HEAD")?;
@@ -149,7 +171,7 @@ impl Frontend {
         now: i64,
     ) -> Result<Call, Problem> {
         let settings = self.settings()?;
-        // Again, and for no less: the body may have taken longer than a grant lasts.
+        // Again: a grant may have ended while the body arrived.
         let caller = caller(settings, authorization)?;
         let endpoint = Endpoint::of(path).ok_or_else(|| Problem::NotFound { path: path.to_owned() })?;
         caller.may(endpoint.scope(), endpoint.verb())?;
@@ -171,13 +193,22 @@ impl Frontend {
         let is_over_several = objects.len() > 1;
         let hold_ids = objects.keys().filter(|_| is_over_several).map(|_| hold_id()).collect::<Result<Vec<_>, _>>()?;
         let objects = objects.into_iter().map(|(name, items)| Object { name, items, call: None }).collect();
-        Ok(Call::new(asked, endpoint == Endpoint::Batch, objects, request_id, &hold_ids, now))
+        Ok(Call::new(
+            asked,
+            endpoint == Endpoint::Batch,
+            objects,
+            request_id,
+            &hold_ids,
+            now,
+            settings.sends_definitions,
+        ))
     }
 }
 
 /// Who sends this `Authorization` header.
 fn caller<'a>(settings: &'a Settings, authorization: Option<&str>) -> Result<Caller<'a>, Problem> {
-    settings.credentials.check(authorization, clock::now()).map_err(|denied| {
+    let Some(credentials) = &settings.credentials else { return Ok(Caller::TRUSTED) };
+    credentials.check(authorization, clock::now()).map_err(|denied| {
         console_log!("401: {denied}"); // the client is not told which
         Problem::Unauthorized
     })

@@ -11,14 +11,19 @@ use crate::policy::{Policies, PolicyError};
 /// What a frontend answers with, without errors.
 pub(super) struct Settings {
     pub(super) policies: Arc<Policies>,
+    /// Whether objects are sent the definitions of the policies at once: those that are written in code, no object has.
+    pub(super) sends_definitions: bool,
     pub(super) names: Names,
-    pub(super) credentials: Credentials,
+    /// `None` where callers hold a binding, which is their credential.
+    pub(super) credentials: Option<Credentials>,
 }
 
 impl Settings {
     /// The settings of the service. Logs a line for each policy, or for each error.
-    pub(super) fn read(env: &Env) -> Option<Self> {
-        let Policed { policies, .. } = policies_in(env);
+    ///
+    /// # Errors
+    /// A line for each.
+    pub(super) fn read(env: &Env) -> Result<Self, Vec<String>> {
         let token = setting(env, "TOLLGATE_TOKEN");
         let credentials = Credentials::new(CredentialSettings {
             tokens: setting(env, "TOLLGATE_TOKENS").as_deref(),
@@ -26,24 +31,67 @@ impl Settings {
             grant_keys: setting(env, "TOLLGATE_GRANT_KEYS").as_deref(),
             audience: setting(env, "TOLLGATE_AUDIENCE").as_deref(),
         });
-        let names = Names::new(setting(env, "TOLLGATE_KEY_SECRET").as_deref());
-        for error in policies.as_ref().err().into_iter().flat_map(|errors| errors.iter()) {
-            console_error!("settings: {error}");
+        let names = Names::new(setting(env, KEY_SECRET).as_deref());
+        let Policed { policies, .. } = policies_in(env);
+        match (policies, names, credentials) {
+            (Ok(policies), Ok(names), Ok(credentials)) => {
+                for policy in policies.iter() {
+                    console_log!("policy {policy}");
+                }
+                if token.is_some() {
+                    console_log!(
+                        "TOLLGATE_TOKEN may consume and adjust: TOLLGATE_TOKENS can have several tokens, each with less"
+                    );
+                }
+                Ok(Self { policies, sends_definitions: false, names, credentials: Some(credentials) })
+            }
+            (policies, names, credentials) => {
+                let mut errors: Vec<_> = policies.err().iter().flat_map(|all| all.iter()).map(line).collect();
+                errors.extend(credentials.err().into_iter().flatten().map(line));
+                errors.extend(names.err().map(line));
+                for error in &errors {
+                    console_error!("settings: {error}");
+                }
+                Err(errors)
+            }
         }
-        for error in credentials.as_ref().err().into_iter().flatten().chain(names.as_ref().err()) {
-            console_error!("settings: {error}");
-        }
-        let settings = Self { policies: policies.ok()?, names: names.ok()?, credentials: credentials.ok()? };
-        if token.is_some() {
-            console_log!(
-                "TOLLGATE_TOKEN has the scopes consume and adjust: TOLLGATE_TOKENS may have several tokens, each with less"
-            );
-        }
-        for policy in settings.policies.iter() {
-            console_log!("policy {policy}");
-        }
-        Some(settings)
     }
+
+    /// The settings of a frontend whose callers are trusted, with the policies in `env`, or those of this JSON text.
+    ///
+    /// # Errors
+    /// A line for each.
+    pub(super) fn trusting(env: &Env, in_code: Option<&str>) -> Result<Self, Vec<String>> {
+        let policies = match in_code {
+            None => policies_in(env).policies.map_err(|errors| errors.iter().map(line).collect()),
+            Some(json) => Policies::parse(json).map(Arc::new).map_err(|errors| {
+                // They are the option `policies`, not the variable.
+                errors.iter().map(|error| line(error).replacen(POLICIES, "policies", 1)).collect::<Vec<_>>()
+            }),
+        };
+        let secret = Reflect::get(env, &KEY_SECRET.into()).ok().filter(|secret| !secret.is_null_or_undefined());
+        let names = match secret.map(|secret| secret.as_string()) {
+            None => Ok(Names::without_secret()),
+            Some(None) => Err(format!("{KEY_SECRET} must be text")),
+            Some(secret) => Names::new(secret.as_deref()).map_err(line),
+        };
+        match (policies, names) {
+            (Ok(policies), Ok(names)) => {
+                Ok(Self { policies, sends_definitions: in_code.is_some(), names, credentials: None })
+            }
+            (policies, names) => Err(policies.err().into_iter().flatten().chain(names.err()).collect()),
+        }
+    }
+}
+
+fn line(error: impl std::fmt::Display) -> String {
+    error.to_string()
+}
+
+/// A variable or a secret: a text as it is, an object as JSON.
+fn setting(env: &Env, name: &str) -> Option<String> {
+    let value = Reflect::get(env, &name.into()).ok()?;
+    value.as_string().or_else(|| JSON::stringify(&value).ok()?.as_string())
 }
 
 /// The policies of an object's own deployment: none if there are none, or if they have errors. It decides all the same, under
@@ -59,12 +107,6 @@ pub(super) fn own_policies(env: &Env) -> Arc<Policies> {
         }
         Arc::default()
     })
-}
-
-/// A variable or a secret: a text as it is, an object as JSON.
-fn setting(env: &Env, name: &str) -> Option<String> {
-    let value = Reflect::get(env, &name.into()).ok()?;
-    value.as_string().or_else(|| JSON::stringify(&value).ok()?.as_string())
 }
 
 /// The policies in `env`. All objects of an isolate, and its frontends, share those of the same text.
@@ -91,3 +133,4 @@ struct Policed {
 }
 
 const POLICIES: &str = "POLICIES";
+const KEY_SECRET: &str = "TOLLGATE_KEY_SECRET";

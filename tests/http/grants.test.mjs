@@ -270,6 +270,6 @@ test("the token of earlier versions goes on working, beside others and with a li
   assert.equal((await service.consume({ policy: "api", key: "alice" })).status, 200);
   assert.equal((await service.post("reset", { policy: "api", key: "alice" })).status, 200);
   assert.equal((await service.consume({ policy: "api", key: "alice" }, bearer(backend.text))).status, 200);
-  await service.logged("TOLLGATE_TOKEN has the scopes consume and adjust");
+  await service.logged("TOLLGATE_TOKEN may consume and adjust");
   await service.stop();
 });

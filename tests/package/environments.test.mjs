@@ -7,6 +7,7 @@ import { createServer as createViteServer, build as viteBuild, preview as vitePr
 import { Runtime } from "../http/runtime.mjs";
 import { page, serve, visit } from "./pages.mjs";
 import { EXPECTED } from "./programs/exercise.mjs";
+import { EXPECTED_KEYED } from "./programs/exercise-keyed.mjs";
 import { coreText, modules, printed, run, stranger } from "./stranger.mjs";
 import { webpackBuild } from "./webpack.mjs";
 
@@ -22,6 +23,8 @@ const PAGE = {
   outcome: { isOne: true, hooked: ["true 3 0", "false 0 334", "false 0 334", "true 1 0"], exercise: EXPECTED },
   instances: 1,
 };
+/** The outcome of programs/keyed.mjs. */
+const KEYED = { isOne: true, exercise: EXPECTED_KEYED };
 /** The outcome of programs/slim.mjs. */
 const NOT_INITIALISED = { name: "TollgateError", code: "not_initialised", message: "call init(module) first" };
 const SLIM = { before: [NOT_INITIALISED, NOT_INITIALISED], exercise: EXPECTED, again: EXPECTED };
@@ -46,6 +49,9 @@ describe("Node", () => {
 
   test("imports it, and slim has the same exports", async () => {
     assert.deepEqual(await node("whole.mjs"), { isOne: true, exercise: EXPECTED });
+  });
+  test("imports the keyed limiter, and no timer of it keeps the process alive", async () => {
+    assert.deepEqual(await node("keyed.mjs"), KEYED);
   });
   test("imports it from CommonJS", async () => {
     assert.deepEqual(await node("import.cjs"), EXPECTED);
@@ -81,6 +87,9 @@ describe("Deno and Bun", () => {
     const skip = !binary && `node_modules has no ${name} for ${process.platform} on ${process.arch}`;
     test(`${name} imports it, with no permission`, { skip }, async () => {
       assert.deepEqual(await printed(binary, [...whole, "whole.mjs"], folder), { isOne: true, exercise: EXPECTED });
+    });
+    test(`${name} imports the keyed limiter`, { skip }, async () => {
+      assert.deepEqual(await printed(binary, [...whole, "keyed.mjs"], folder), KEYED);
     });
     test(`${name} imports slim`, { skip }, async () => {
       assert.deepEqual(await printed(binary, [...slim, "slim.mjs", "bytes"], folder), SLIM);
@@ -149,6 +158,17 @@ test("esbuild bundles it", async () => {
   const { url } = await serve(join(folder, "esbuild"));
   assert.deepEqual(await visit(`${url}/index.html`), PAGE);
   assert.deepEqual(await visit(`${url}/slim.html`), SLIM_PAGE);
+});
+
+test("esbuild and webpack bundle the keyed limiter for a server", async () => {
+  await run(
+    "esbuild",
+    ["keyed.mjs", "--bundle", "--platform=node", "--format=esm", "--outfile=keyed/esbuild.mjs"],
+    folder,
+  );
+  await webpackBuild(folder, { webpack: "./keyed.mjs" }, join(folder, "keyed"));
+  for (const file of ["keyed/esbuild.mjs", "keyed/webpack.js"])
+    assert.deepEqual(await printed(process.execPath, [file], folder), KEYED, file);
 });
 
 describe("a page without a bundler", () => {
@@ -236,6 +256,15 @@ describe("a Worker", () => {
     assert.equal(await workerd("worker-late", "worker-late.js"), error);
     await bundle("worker-late", "--conditions=workerd", "--loader:.wasm=copy");
     assert.equal(await workerd("worker-late", "worker-late.js"), 3);
+  });
+  test("has a keyed limiter, with the core as a module", async () => {
+    await bundle("worker-keyed", "--conditions=workerd", "--loader:.wasm=copy");
+    const { files, isInText } = wasmOf("worker-keyed", "worker-keyed.js");
+    assert.deepEqual([files, isInText], [[core], false]);
+    assert.deepEqual(await workerd("worker-keyed", "worker-keyed.js"), {
+      own: [true, false],
+      exercise: EXPECTED_KEYED,
+    });
   });
   test("can pass the module to slim", async () => {
     await bundle("worker-slim", "--conditions=workerd", "--loader:.wasm=copy");

@@ -34,7 +34,17 @@ const blocks = [...readme.matchAll(/^( *)```js\n(.*?)^ *```$/gms)].map(([, inden
 );
 
 test("has a block for each export", () => {
-  for (const name of ["Limiter", "SharedLimiter", "limitFetch", "watch", "Client", "Twin", "Bucket", "init"]) {
+  for (const name of [
+    "Limiter",
+    "KeyedLimiter",
+    "SharedLimiter",
+    "limitFetch",
+    "watch",
+    "Client",
+    "Twin",
+    "Bucket",
+    "init",
+  ]) {
     assert.ok(
       blocks.some((text) => text.includes(name)),
       name,

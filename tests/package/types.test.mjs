@@ -72,12 +72,13 @@ test("needs only Cloudflare's types in a Worker", async () => {
   writeFileSync(join(folder, "types/bound.ts"), bound);
   await check({ lib: ["es2022"], types: [], ...RESOLUTIONS.bundler, skipLibCheck: false }, [
     "bound.ts",
+    "worker.ts",
     "cloudflare.d.ts",
   ]);
 });
 
 test("types/uses.ts uses every export", () => {
-  const names = ["index", "react", "testing"].flatMap(exportsOf);
+  const names = ["index", "keyed", "react", "testing"].flatMap(exportsOf);
   assert.ok(names.includes("Bucket") && names.includes("useRateLimit") && names.length > 40);
   const [, body] = uses.split(/^import .* from "tollgate\/slim";$/m);
   for (const name of names) {

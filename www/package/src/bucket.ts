@@ -104,7 +104,12 @@ export interface Snapshot {
  * ```
  */
 export class Bucket {
-  readonly #address: number;
+  /**
+   * Where the core keeps it.
+   *
+   * @internal
+   */
+  readonly address: number;
 
   /**
    * Makes a bucket that is first used at `now`. Throws a {@link TollgateError} for numbers that cannot be kept exact.
@@ -115,7 +120,7 @@ export class Bucket {
   ) {
     load();
     const address = allocate(this);
-    this.#address = address;
+    this.address = address;
     const parameters = Object.entries({ rate, periodMs, capacity, maxDebt, initial, offsetMs });
     const numbers = parameters.map(([name, value]) => checkWhole(name, value, minOf(name))) as [
       number,
@@ -141,7 +146,7 @@ export class Bucket {
       checkMoment(now);
       checkWhole("cost", cost);
     }
-    return consume(this.#address, now, cost) > 0;
+    return consume(this.address, now, cost) > 0;
   }
 
   /** Does what the verb says, if that is granted, and returns the whole answer. */
@@ -160,7 +165,7 @@ export class Bucket {
     { cost = 1, verb = "consume", maxWaitMs = Infinity }: DecideOptions = {},
   ): Decision {
     const answer = core.decide(
-      this.#address,
+      this.address,
       checkIndex("verb", verb, VERBS),
       checkMoment(now),
       checkWhole("cost", cost),
@@ -201,13 +206,13 @@ export class Bucket {
    */
   restore(snapshot: Snapshot, apply = true): void {
     const { tokens, drops, at } = snapshot ?? {};
-    if (![tokens, drops, at].every(Number.isSafeInteger) || !core.restore(this.#address, tokens, drops, at, apply))
+    if (![tokens, drops, at].every(Number.isSafeInteger) || !core.restore(this.address, tokens, drops, at, apply))
       throw snapshotMismatched();
   }
 
   /** Reads one of the core's numbers; see its `get`. */
   #get(which: number, now: number): number {
-    return core.get(this.#address, which, checkMoment(now));
+    return core.get(this.address, which, checkMoment(now));
   }
 }
 

@@ -27,12 +27,13 @@ export type Cost<Name extends string = never> =
 export class Budget<Name extends string = never> {
   /** A copy of the limits. */
   readonly limits: readonly Limit<Name>[];
-  readonly #buckets: readonly Bucket[];
+  /** @internal */
+  readonly buckets: readonly Bucket[];
 
   constructor(now: number, limits: Limit<Name> | readonly Limit<Name>[]) {
     this.limits = [limits].flat().map((limit) => Object.freeze({ ...limit }));
     checkWhole("limits", this.limits.length, 1);
-    this.#buckets = this.limits.map((limit) => new Bucket(now, limit));
+    this.buckets = this.limits.map((limit) => new Bucket(now, limit));
   }
 
   /** Takes `cost` tokens now and returns true, or takes none and returns false. */
@@ -61,10 +62,10 @@ export class Budget<Name extends string = never> {
     // At least 1, so that an empty bucket refuses.
     const most =
       verb === "consumeUpTo"
-        ? Math.max(1, Math.min(...this.#buckets.map((bucket, i) => (costs[i] ? bucket.remaining(now) : Infinity))))
+        ? Math.max(1, Math.min(...this.buckets.map((bucket, i) => (costs[i] ? bucket.remaining(now) : Infinity))))
         : Infinity;
     const ask = (method: "decide" | "peek") =>
-      this.#buckets
+      this.buckets
         .map((bucket, i) => bucket[method](now, { ...options, cost: Math.min(costs[i]!, most) }))
         .reduce(combine);
     if (apply && costs.length === 1) return ask("decide");
@@ -72,19 +73,19 @@ export class Budget<Name extends string = never> {
     if (apply) {
       if (decision.allowed) return ask("decide");
       // A refusal changes nothing, except that a bucket whose clock stepped back too far continues from the new time.
-      for (const bucket of this.#buckets) bucket.tryConsume(now, 0);
+      for (const bucket of this.buckets) bucket.tryConsume(now, 0);
     }
     return decision;
   }
 
   /** How many whole tokens every limit has. */
   remaining(now: number): number {
-    return Math.min(...this.#buckets.map((bucket) => bucket.remaining(now)));
+    return Math.min(...this.buckets.map((bucket) => bucket.remaining(now)));
   }
 
   /** How many tokens are owed to the limit that is deepest in debt, rounded up; 0 if none is. */
   owed(now: number): number {
-    return Math.max(...this.#buckets.map((bucket) => bucket.owed(now)));
+    return Math.max(...this.buckets.map((bucket) => bucket.owed(now)));
   }
 
   /** The next moment at which every limit has one more; `Infinity` if none comes. */
@@ -96,19 +97,19 @@ export class Budget<Name extends string = never> {
    * The first moment, `now` or later, at which all limits are full if nothing is taken; `Infinity` if they never are.
    */
   fullAt(now: number): number {
-    return Math.max(...this.#buckets.map((bucket) => bucket.fullAt(now)));
+    return Math.max(...this.buckets.map((bucket) => bucket.fullAt(now)));
   }
 
   /** The states of all limits at `now`, to store. */
   save(now: number): Snapshot[] {
-    return this.#buckets.map((bucket) => bucket.save(now));
+    return this.buckets.map((bucket) => bucket.save(now));
   }
 
   /** Continues from what {@link save} returned for the same limits. */
   restore(snapshots: readonly Snapshot[]): void {
     if (snapshots.length !== this.limits.length) throw snapshotMismatched();
     for (const apply of [false, true]) {
-      for (const [i, bucket] of this.#buckets.entries()) bucket.restore(snapshots[i]!, apply);
+      for (const [i, bucket] of this.buckets.entries()) bucket.restore(snapshots[i]!, apply);
     }
   }
 }

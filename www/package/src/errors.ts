@@ -8,6 +8,8 @@ export type TollgateErrorCode =
   | `${string}_too_large`
   /** The argument of that name is not one of the known words. */
   | `${string}_unknown`
+  /** A key is not a string. */
+  | "key_not_text"
   /** The snapshot does not match the limits. */
   | "snapshot_mismatched"
   /** The WebAssembly module is not set yet: call `init` first. */

@@ -59,6 +59,7 @@ import {
   watch,
 } from "tollgate";
 import { Client as ClientAlone } from "tollgate/client";
+import { KeyedLimiter, type KeyedLimiterOptions } from "tollgate/keyed";
 import { useRateLimit } from "tollgate/react";
 import { Bucket as SlimBucket, init as slimInit } from "tollgate/slim";
 import { FakeClock } from "tollgate/testing";
@@ -149,6 +150,19 @@ const ready: Promise<void> = shared.ready;
 const consumed: Promise<boolean> = shared.tryConsume({ day: 2 });
 const decided: Promise<Decision> = shared.decide({ cost: 2, verb: "borrow" });
 const reserved: Promise<Decision> = shared.reserve({ cost });
+
+// Many keys.
+const keys: KeyedLimiterOptions = { maxKeys: 10, clock };
+const keyed: KeyedLimiter<"day"> = new KeyedLimiter([limit], keys);
+const known: boolean = keyed.tryConsume("alice", { day: 1 });
+const told: Decision[] = [
+  keyed.decide("alice", { cost, verb, maxWaitMs: 0 }),
+  keyed.peek("alice", cost),
+  keyed.charge("alice", cost),
+];
+keyed.refund("alice", cost);
+keyed.reset("alice");
+const counts: number[] = [keyed.remaining("alice"), keyed.size, keyed.maxKeys, keyed.limits.length];
 
 // A fetch.
 const pausable: Pausable<"day"> = Math.random() < 0.5 ? limiter : shared;
@@ -248,9 +262,11 @@ export {
   borrowed,
   both,
   consumed,
+  counts,
   decided,
   fetchByTwin,
   granted,
+  known,
   left,
   limited,
   off,
@@ -262,5 +278,6 @@ export {
   standing,
   taken,
   throttled,
+  told,
   unwrapped,
 };

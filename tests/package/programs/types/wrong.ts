@@ -14,6 +14,7 @@ import {
   type Verb,
   watch,
 } from "tollgate";
+import { KeyedLimiter } from "tollgate/keyed";
 // @ts-expect-error: only the entries that package.json names can be imported
 import { Queue } from "tollgate/queue.js";
 import { useRateLimit } from "tollgate/react";
@@ -130,6 +131,13 @@ client.consume({ policy: "api", key: "alice" }).then((answer) => {
 });
 // @ts-expect-error: a twin follows one key
 new Twin(client, { policy: "api" });
+
+// @ts-expect-error: a key comes first
+new KeyedLimiter(limit).tryConsume(1);
+// @ts-expect-error: only tokens are numbers
+new KeyedLimiter(limit).tryConsume("alice", "1");
+// @ts-expect-error: the core's own
+new Bucket(0, limit).address;
 
 // @ts-expect-error: the module is required
 init(undefined);

@@ -1,0 +1,298 @@
+// A policy for many keys, in bounded memory.
+//
+// A map of buckets alone grows with every key that was ever seen. But a bucket that is full again equals one that never
+// was, and the moment of that is known. So each key waits in a queue under that moment, and is forgotten once it has
+// come. A decision does not touch the queue; it only makes the key's moment there too early. When that comes, the key is
+// queued again under the true one. The crate's `keyed` does the same.
+import { type Bucket, type DecideOptions, type Decision, LAST_MOMENT, type Limit, type Refusal } from "./bucket.js";
+import { Budget, type Cost } from "./budget.js";
+import { type Clock, systemClock } from "./clock.js";
+import { core } from "./core.js";
+import { checkWhole, TollgateError } from "./errors.js";
+import { Slots } from "./slots.js";
+
+export type { DecideOptions, Decision, Grant, Limit, Refusal, Verb } from "./bucket.js";
+export type { Cost } from "./budget.js";
+export type { Clock } from "./clock.js";
+export { TollgateError, type TollgateErrorCode, type TollgateErrorDetails } from "./errors.js";
+
+/** Options of a {@link KeyedLimiter}. */
+export interface KeyedLimiterOptions {
+  /** How many keys may be in use at once, from 1 to 16 000 000. Default: 100 000. */
+  readonly maxKeys?: number;
+  /** Default: {@link systemClock}. */
+  readonly clock?: Clock;
+}
+
+/**
+ * Limits for each of many keys, in one process: for servers. A key is in use until its budget is full again, and is then
+ * forgotten. No timer runs.
+ *
+ * When `maxKeys` keys are in use, a new one is refused, with the moment at which the first of the others may be
+ * forgotten. To evict one of them instead would fill its budget early. So a caller with many keys cannot get a token
+ * more out of any key, nor any memory beyond the bound, nor delay a key that is in use. He can keep new keys out, as long
+ * as he spends a token of each of `maxKeys` keys in the time in which a token comes back. Let a key be something that
+ * costs: an account, or an IPv6 /64 instead of an address.
+ *
+ * With a `rate` of 0, or an `initial` below the capacity, keys are kept for ever.
+ *
+ * ```js
+ * const limiter = new KeyedLimiter({ rate: 100, periodMs: 60_000 });
+ * if (!limiter.tryConsume(user)) return new Response(null, { status: 429 });
+ * ```
+ */
+export class KeyedLimiter<Name extends string = never> {
+  readonly clock: Clock;
+  /** How many keys may be in use at once. */
+  readonly maxKeys: number;
+  /** The budget of the key that was asked about last. */
+  readonly #budget: Budget<Name>;
+  readonly #buckets: readonly Bucket[];
+  readonly #slots = new Map<string, number>();
+  /** The key of each slot, and the states of its buckets as the core has them. */
+  readonly #keys: string[] = [];
+  #states = new Int32Array(0);
+  readonly #queue: Slots;
+  /** The latest moment seen. */
+  #latest = -Infinity;
+  /** The core's memory. */
+  #memory = new Int32Array(0);
+
+  constructor(
+    limits: Limit<Name> | readonly Limit<Name>[],
+    { maxKeys = 100_000, clock = systemClock }: KeyedLimiterOptions = {},
+  ) {
+    this.clock = clock;
+    this.maxKeys = checkWhole("maxKeys", maxKeys, 1, 16_000_000); // a Map has room for 2²⁴ entries
+    this.#queue = new Slots(maxKeys);
+    this.#budget = new Budget(clock.now(), limits);
+    this.#buckets = this.#budget.buckets;
+  }
+
+  /** A copy of the limits. */
+  get limits(): readonly Limit<Name>[] {
+    return this.#budget.limits;
+  }
+
+  /** How many keys are kept, at most `maxKeys`. Some of them may be full again and not forgotten yet. */
+  get size(): number {
+    return this.#queue.size;
+  }
+
+  /**
+   * Takes `cost` tokens of the key's budget now and returns true, or takes none and returns false. {@link decide}
+   * returns the whole answer.
+   */
+  tryConsume(key: string, cost: Cost<Name> = 1): boolean {
+    const now = this.#now();
+    const slot = this.#find(key);
+    if (slot === undefined) return this.#decideNew(key, now, true, { cost }).allowed;
+    this.#load(slot);
+    const isAllowed =
+      this.#buckets.length === 1 && typeof cost === "number"
+        ? this.#buckets[0]!.tryConsume(now, cost)
+        : this.#budget.tryConsume(now, cost);
+    this.#store(slot);
+    return isAllowed;
+  }
+
+  /**
+   * Does what the verb says, if that is granted, and returns the whole answer. A new key for which there is no room is
+   * refused by every verb that would change its budget; if no key will ever be forgotten, for good, with a `maxCost` of 0.
+   */
+  decide(key: string, options: DecideOptions<Name> = {}): Decision {
+    return this.#decide(key, true, options);
+  }
+
+  /** Returns the answer that {@link decide} would give, takes nothing, and keeps no new key. */
+  peek(key: string, cost: Cost<Name> = 1): Decision {
+    return this.#decide(key, false, { cost });
+  }
+
+  /**
+   * Debits `cost` tokens that were already used, down to a debt of `maxDebt`. Refused only for a new key for which there
+   * is no room.
+   */
+  charge(key: string, cost: Cost<Name> = 1): Decision {
+    return this.#decide(key, true, { cost, verb: "charge" });
+  }
+
+  /** Gives `cost` tokens back, up to the capacity. */
+  refund(key: string, cost: Cost<Name> = 1): void {
+    this.#decide(key, true, { cost, verb: "refund" });
+  }
+
+  /** Fills all limits. */
+  reset(key: string): void {
+    this.#decide(key, true, { cost: 0, verb: "reset" });
+  }
+
+  /** How many whole tokens the key has; 0 if it is new and there is no room for it. */
+  remaining(key: string): number {
+    const now = this.#now();
+    const slot = this.#find(key);
+    if (slot !== undefined) this.#load(slot);
+    else if (this.#hasRoom(now)) this.#begin(now);
+    else return 0;
+    return this.#budget.remaining(now);
+  }
+
+  #decide(key: string, apply: boolean, options: DecideOptions<Name>): Decision {
+    const now = this.#now();
+    const slot = this.#find(key);
+    if (slot === undefined) return this.#decideNew(key, now, apply, options);
+    this.#load(slot);
+    const decision = this.#budget[apply ? "decide" : "peek"](now, options);
+    if (apply) this.#store(slot);
+    return decision;
+  }
+
+  /** Keeps the key only if its budget is no longer what that of a new key would be. */
+  #decideNew(key: string, now: number, apply: boolean, options: DecideOptions<Name>): Decision {
+    const hasRoom = this.#hasRoom(now);
+    this.#begin(now);
+    const peeked = apply ? undefined : this.#budget.peek(now, options);
+    const decision = this.#budget.decide(now, options);
+    const due = this.#dueAt(now);
+    if (due <= now) return peeked ?? decision;
+    if (!hasRoom) {
+      const retryAt = this.#roomAt(now);
+      const refusal: Refusal = { allowed: false, retryAt, retryAfterMs: retryAt - now, remaining: 0 };
+      return retryAt < Infinity ? refusal : { ...refusal, maxCost: 0 };
+    }
+    if (peeked) return peeked;
+    const slot = this.#queue.add(due);
+    this.#slots.set(key, slot);
+    this.#keys[slot] = key;
+    this.#store(slot);
+    return decision;
+  }
+
+  #find(key: string): number | undefined {
+    if (typeof key !== "string") throw new TollgateError("key_not_text", `key must be a text, not ${String(key)}`);
+    if (key.length > MAX_KEY_LENGTH) {
+      const message = `key must have from 0 to ${MAX_KEY_LENGTH} characters, not ${key.length}`;
+      throw new TollgateError("key_too_large", message, { min: 0, max: MAX_KEY_LENGTH });
+    }
+    return this.#slots.get(key);
+  }
+
+  /**
+   * The moment that counts: the latest seen, unless the clock stepped back further than a bucket tolerates. Forgets keys
+   * that are full by then.
+   */
+  #now(): number {
+    const now = checkWhole("now", this.clock.now(), -LAST_MOMENT, LAST_MOMENT);
+    const latest = this.#latest;
+    this.#latest = latest - now > MAX_STEP_BACK_MS ? now : Math.max(latest, now);
+    if (this.#latest < latest) {
+      // Every moment is of the clock before, and may be years away. All keys continue from now with what they had.
+      this.#queue.moveAll((slot) => {
+        this.#load(slot);
+        for (const bucket of this.#buckets) {
+          bucket.restore(bucket.save(latest));
+          bucket.tryConsume(now, 0);
+        }
+        this.#store(slot);
+        return this.#dueAt(now);
+      });
+    }
+    if (this.#queue.firstAt <= this.#latest) this.#forget(this.#latest, STEPS);
+    return this.#latest;
+  }
+
+  /** Forgets keys that are full again, in at most `steps` steps. */
+  #forget(now: number, steps: number): void {
+    for (let step = 0; step < steps && this.#queue.firstAt <= now; step++) {
+      const slot = this.#queue.first;
+      this.#load(slot);
+      const due = this.#dueAt(now);
+      if (due > now) this.#queue.moveFirst(due);
+      else {
+        this.#queue.removeFirst();
+        this.#slots.delete(this.#keys[slot]!);
+        this.#keys[slot] = "";
+      }
+    }
+  }
+
+  #hasRoom(now: number): boolean {
+    if (this.size === this.maxKeys) this.#forget(now, STEPS_FOR_ROOM);
+    return this.size < this.maxKeys;
+  }
+
+  /** When to look for a key to forget: exact, or too early where tokens of the first were taken since it was queued. */
+  #roomAt(now: number): number {
+    this.#load(this.#queue.first);
+    return Math.max(Math.min(this.#dueAt(now), this.#queue.firstAt), now + 1);
+  }
+
+  /** The first moment, `now` or later, from which the loaded budget answers everything as a new one would. */
+  #dueAt(now: number): number {
+    let due = now;
+    for (const [i, bucket] of this.#buckets.entries()) {
+      const { rate, capacity = rate, initial = capacity } = this.limits[i]!;
+      if (initial < capacity) return Infinity; // the older one stays ahead
+      // After the clock stepped back, the bucket may be full already, but refills only from its own moment on.
+      due = Math.max(due, bucket.fullAt(now), bucket.save(now).at);
+    }
+    return due;
+  }
+
+  /** Makes the budget that of a new key. */
+  #begin(now: number): void {
+    for (const [i, bucket] of this.#buckets.entries()) {
+      const { kind, rate, periodMs, capacity = rate, initial = capacity, offsetMs = 0 } = this.limits[i]!;
+      const sinceOffsetMs = (now - offsetMs) % periodMs;
+      const at = kind === "fixed_window" ? now - sinceOffsetMs - (sinceOffsetMs < 0 ? periodMs : 0) : now;
+      bucket.restore({ tokens: initial, drops: 0, at });
+    }
+    this.#look();
+  }
+
+  #load(slot: number): void {
+    this.#look();
+    const memory = this.#memory;
+    const states = this.#states;
+    let from = slot * this.#buckets.length * WORDS;
+    for (let i = 0; i < this.#buckets.length; i++) {
+      const to = this.#word(i);
+      for (let word = 0; word < WORDS; word++) memory[to + word] = states[from++]!;
+    }
+  }
+
+  #store(slot: number): void {
+    const memory = this.#memory;
+    let to = slot * this.#buckets.length * WORDS;
+    if (to >= this.#states.length) {
+      const states = new Int32Array(this.#queue.capacity * this.#buckets.length * WORDS);
+      states.set(this.#states);
+      this.#states = states;
+    }
+    const states = this.#states;
+    for (let i = 0; i < this.#buckets.length; i++) {
+      const from = this.#word(i);
+      for (let word = 0; word < WORDS; word++) states[to++] = memory[from + word]!;
+    }
+  }
+
+  /** Where the state of a bucket begins: the first 16 bytes. */
+  #word(i: number): number {
+    return this.#buckets[i]!.address / 4;
+  }
+
+  /** Memory that has grown is another buffer, and the old one has no length. */
+  #look(): void {
+    if (this.#memory.length === 0) this.#memory = new Int32Array(core.memory.buffer);
+  }
+}
+
+/** As many bytes as a state has, in numbers of 32 bits, which keep every bit. */
+const WORDS = 4;
+/** More than any name or address has. Keys are kept, so this bounds the memory. */
+const MAX_KEY_LENGTH = 1024;
+/** As of the core. */
+const MAX_STEP_BACK_MS = 60_000;
+/** More than the one key that a decision may add, so that the forgetting keeps up. */
+const STEPS = 2;
+const STEPS_FOR_ROOM = 16;
