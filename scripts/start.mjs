@@ -1,13 +1,15 @@
 // Runs `wrangler dev`, prints when it answers and how to try it, and shows the output that matters.
 import { execFileSync, spawn } from "node:child_process";
-import { randomBytes } from "node:crypto";
-import { appendFileSync, existsSync, readFileSync } from "node:fs";
+import { createHash, randomBytes } from "node:crypto";
+import { existsSync, mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import { createServer } from "node:net";
+import { dirname } from "node:path";
 import { createInterface } from "node:readline";
 
 const port = Number(process.env.PORT || 8787);
 const url = `http://localhost:${port}`;
-const secrets = keepSecrets(".dev.vars", ["TOLLGATE_TOKEN", "TOLLGATE_KEY_SECRET"]);
+const TOKEN_FILE = ".tollgate/token";
+const token = keepCredentials();
 
 if (!(await isFree(port))) {
   console.error(`Cannot listen on port ${port}: it is taken or not a port. Choose another: PORT=8788 npm start`);
@@ -47,22 +49,51 @@ async function introduce() {
   console.log(`
 Try it:
 
-curl -i ${url}/v1/consume -H 'Authorization: Bearer ${secrets.TOLLGATE_TOKEN}' -H 'Content-Type: application/json' -d '{"policy":"${policy}","key":"alice","cost":1}'
+curl -i ${url}/v1/consume -H 'Authorization: Bearer ${token}' -H 'Content-Type: application/json' -d '{"policy":"${policy}","key":"alice","cost":1}'
 `);
 }
 
-/** The secrets in `file`, where Wrangler reads them; those not there yet are made up. */
-function keepSecrets(file, names) {
-  const read = () =>
-    existsSync(file)
-      ? Object.fromEntries(
-          [...readFileSync(file, "utf8").matchAll(/^(\w+)\s*=\s*"?([^"\n]*)/gm)].map(([, ...pair]) => pair),
-        )
-      : {};
-  for (const name of names.filter((name) => !read()[name])) {
-    appendFileSync(file, `${name}=${randomBytes(32).toString("hex")}\n`, { mode: 0o600 });
+/**
+ * A token for this machine, kept in .tollgate/token, where users find it. Wrangler reads its hash, and the secret that names the
+ * objects, from .dev.vars; what is not there yet is made up, and the rest of the file stays.
+ */
+function keepCredentials() {
+  const file = ".dev.vars";
+  let lines = existsSync(file) ? readFileSync(file, "utf8").split("\n").filter(Boolean) : [];
+  const get = (name) => {
+    const line = lines.find((line) => line.match(/^\s*(\w+)\s*=/)?.[1] === name);
+    return line
+      ?.slice(line.indexOf("=") + 1)
+      .trim()
+      .replace(/^(['"])(.*)\1$/, "$2");
+  };
+  const set = (name, value) => {
+    lines = [...lines.filter((line) => line.match(/^\s*(\w+)\s*=/)?.[1] !== name), `${name}=${value}`];
+    writeFileSync(file, `${lines.join("\n")}\n`, { mode: 0o600 });
+  };
+  // TOLLGATE_TOKEN is what earlier versions have put there.
+  const token = existsSync(TOKEN_FILE)
+    ? readFileSync(TOKEN_FILE, "utf8").trim()
+    : get("TOLLGATE_TOKEN") || `tg_${randomBytes(32).toString("base64url")}`;
+  mkdirSync(dirname(TOKEN_FILE), { recursive: true });
+  writeFileSync(TOKEN_FILE, `${token}\n`, { mode: 0o600 });
+  const sha256 = createHash("sha256").update(token).digest("hex");
+  const tokens = objectIn(get("TOLLGATE_TOKENS") || "{}");
+  if (tokens.start?.sha256 !== sha256) {
+    const start = { sha256, scopes: ["consume", "adjust"] };
+    set("TOLLGATE_TOKENS", `'${JSON.stringify({ ...tokens, start })}'`);
   }
-  return read();
+  if (!get("TOLLGATE_KEY_SECRET")) set("TOLLGATE_KEY_SECRET", randomBytes(32).toString("hex"));
+  return token;
+}
+
+function objectIn(json) {
+  try {
+    return JSON.parse(json);
+  } catch {
+    console.error("TOLLGATE_TOKENS in .dev.vars is not valid JSON. Correct it, or remove its line.");
+    process.exit(1);
+  }
 }
 
 async function isFree(port) {

@@ -1,126 +1,127 @@
-//! The token that callers send.
+//! The credentials of a deployment: the tokens and the grants that it takes.
 
 use std::fmt;
 
-use subtle::ConstantTimeEq;
+use super::caller::Caller;
+use super::error::{Errors, SettingError};
+use super::grants::{GrantError, Grants};
+use super::tokens::{MAX_LEN, Tokens};
 
-/// The token of a deployment: never printed, and compared in constant time.
+/// The settings that say who may ask, as texts: `None` for one that is not set.
+#[derive(Clone, Copy, Default)]
+pub struct CredentialSettings<'a> {
+    /// `TOLLGATE_TOKENS`: JSON such as `{"web":{"sha256":"<64 hex digits>","scopes":["consume"],"policies":["api"]}}`.
+    pub tokens: Option<&'a str>,
+    /// `TOLLGATE_TOKEN`, the only token of earlier versions: may consume and adjust.
+    pub token: Option<&'a str>,
+    /// `TOLLGATE_GRANT_KEYS`: JSON such as `{"2026":"<base64url of 32 random bytes or more>"}`.
+    pub grant_keys: Option<&'a str>,
+    /// `TOLLGATE_AUDIENCE`: the `aud` of grants, if not `tollgate`.
+    pub audience: Option<&'a str>,
+}
+
+/// The credentials that a deployment takes. Secrets are never printed, and compared in constant time.
 pub struct Credentials {
-    token: String,
+    tokens: Tokens,
+    grants: Grants,
 }
 
 impl Credentials {
-    /// Checks the secret `TOLLGATE_TOKEN`.
+    /// Checks all settings.
     ///
     /// # Errors
-    /// If it is missing or shorter than 16 bytes, and if no caller could send it.
-    pub fn new(token: Option<String>) -> Result<Self, Vec<CredentialsError>> {
-        let is_sendable =
-            |token: &String| token.trim().len() == token.len() && token.bytes().all(|byte| matches!(byte, b' '..=b'~'));
-        let unsendable =
-            token.as_ref().filter(|token| !is_sendable(token)).map(|_| CredentialsError::Unsendable { name: TOKEN });
-        match (require_long_enough(TOKEN, token), unsendable) {
-            (Ok(token), None) => Ok(Self { token }),
-            (token, unsendable) => Err(token.err().into_iter().chain(unsendable).collect()),
+    /// Every [`SettingError`] there is, and one if there is no credential at all.
+    pub fn new(settings: CredentialSettings<'_>) -> Result<Self, Vec<SettingError>> {
+        let CredentialSettings { tokens, token, grant_keys, audience } = settings;
+        let tokens = tokens.filter(|tokens| *tokens != "{}"); // as `wrangler.toml` has it before there are any
+        let mut errors = Errors::default();
+        if tokens.or(token).or(grant_keys).is_none() {
+            let problem = "has no token, and TOLLGATE_GRANT_KEYS and TOLLGATE_TOKEN are not set: without any of them no request \
+                           can be answered";
+            errors.add("TOLLGATE_TOKENS", problem);
         }
+        let tokens = Tokens::new(tokens, token, &mut errors);
+        let grants = Grants::new(grant_keys, audience, &mut errors);
+        if errors.0.is_empty() { Ok(Self { tokens, grants }) } else { Err(errors.0) }
     }
 
-    /// Checks an `Authorization` header against the bearer token, in a time that depends only on the lengths.
+    /// Who sends this `Authorization` header at `now`. For tokens the time it takes depends only on the lengths.
     ///
     /// # Errors
     /// [`Denied`], for the log only: the client gets the same answer in all cases.
-    pub fn check(&self, authorization: Option<&str>) -> Result<(), Denied> {
+    pub fn check(&self, authorization: Option<&str>, now: i64) -> Result<Caller<'_>, Denied> {
         let authorization = authorization.ok_or(Denied::NoHeader)?;
-        let (scheme, token) = authorization.split_once(' ').unwrap_or_default();
+        let (scheme, text) = authorization.split_once(' ').unwrap_or_default();
+        let text = text.trim();
         if !scheme.eq_ignore_ascii_case("Bearer") {
             return Err(Denied::NotBearer);
         }
-        let is_same = token.trim().as_bytes().ct_eq(self.token.as_bytes());
-        if bool::from(is_same) { Ok(()) } else { Err(Denied::WrongToken) }
+        if text.len() > MAX_LEN {
+            return Err(Denied::TooLong { len: text.len() });
+        }
+        // First, because the token of an earlier version may have two dots.
+        if let Some(token) = self.tokens.find(text) {
+            return Ok(Caller::token(token));
+        }
+        match text.matches('.').count() {
+            2 => self.grants.verify(text, now).map(Caller::grant).map_err(Denied::Grant),
+            _ => Err(Denied::WrongToken),
+        }
     }
 }
 
-/// Why a request is denied. Reveals nothing about the token that was sent.
+/// Why a request is denied. Reveals nothing about what was sent.
+#[expect(missing_docs, reason = "the sentence of a variant says what its numbers are")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Denied {
     /// There is no `Authorization` header.
     NoHeader,
     /// The header is not `Bearer` and a token.
     NotBearer,
-    /// The token is wrong.
+    /// It is longer than any credential.
+    TooLong { len: usize },
+    /// There is no such token.
     WrongToken,
+    /// It is a grant that is worth nothing.
+    Grant(GrantError),
 }
 
 impl fmt::Display for Denied {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::NoHeader => "no Authorization header",
-            Self::NotBearer => "the Authorization header is not `Bearer <token>`",
-            Self::WrongToken => "wrong token",
-        })
+        match self {
+            Self::NoHeader => f.write_str("no Authorization header"),
+            Self::NotBearer => f.write_str("the Authorization header is not `Bearer <token>`"),
+            Self::TooLong { len } => write!(f, "a credential of {len} bytes: {MAX_LEN} are the most"),
+            Self::WrongToken => f.write_str("wrong token"),
+            Self::Grant(error) => write!(f, "a grant: {error}"),
+        }
     }
 }
 
 impl std::error::Error for Denied {}
 
-/// Why a secret cannot be used.
-#[expect(missing_docs, reason = "the sentence of a variant says what its numbers are")]
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum CredentialsError {
-    /// It is not set.
-    Missing { name: &'static str },
-    /// It is shorter than 16 bytes.
-    TooShort { name: &'static str, len: usize },
-    /// It has white space at an end or a character that is not printable ASCII, which an HTTP header cannot carry.
-    Unsendable { name: &'static str },
-}
-
-impl fmt::Display for CredentialsError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match *self {
-            Self::Missing { name } => {
-                write!(f, "the secret {name} is missing: set it with `wrangler secret put {name}`")
-            }
-            Self::TooShort { name, len } => {
-                write!(f, "the secret {name} has {len} bytes: it needs {MIN_SECRET_LEN} random ones")
-            }
-            Self::Unsendable { name } => {
-                write!(f, "the secret {name} cannot be sent in a header: ")?;
-                f.write_str("it must be printable ASCII, with no white space at either end")
-            }
-        }
-    }
-}
-
-impl std::error::Error for CredentialsError {}
-
-/// The secret of that name, if it can be used.
-pub(super) fn require_long_enough(name: &'static str, secret: Option<String>) -> Result<String, CredentialsError> {
-    match secret {
-        Some(secret) if secret.len() >= MIN_SECRET_LEN => Ok(secret),
-        Some(secret) => Err(CredentialsError::TooShort { name, len: secret.len() }),
-        None => Err(CredentialsError::Missing { name }),
-    }
-}
-
-/// 16 random bytes cannot be guessed. A text of 16 characters holds less, but is longer than any word.
-const MIN_SECRET_LEN: usize = 16;
-
-const TOKEN: &str = "TOLLGATE_TOKEN";
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn credentials() -> Credentials {
-        match Credentials::new(Some("a token of length".into())) {
-            Ok(credentials) => credentials,
-            Err(errors) => panic!("{errors:?}"),
-        }
+    const TOKEN: &str = "a token of length";
+
+    fn credentials(settings: CredentialSettings<'_>) -> Credentials {
+        Credentials::new(settings).unwrap_or_else(|errors| panic!("{errors:?}"))
+    }
+
+    fn of_token(token: &str) -> Credentials {
+        credentials(CredentialSettings { token: Some(token), ..CredentialSettings::default() })
+    }
+
+    fn errors(settings: CredentialSettings<'_>) -> Vec<String> {
+        Credentials::new(settings).err().unwrap_or_default().iter().map(ToString::to_string).collect()
     }
 
     #[test]
     fn only_the_whole_token_with_its_scheme_is_let_in() {
+        let longest = format!("Bearer {}", "x".repeat(MAX_LEN));
+        let too_long = format!("Bearer {}", "x".repeat(MAX_LEN + 1));
         for (authorization, expected) in [
             (Some("Bearer a token of length"), Ok(())),
             (Some("bearer a token of length"), Ok(())), // the scheme's case does not matter, RFC 9110 §11.1
@@ -129,40 +130,62 @@ mod tests {
             (Some("Bearer a token of length!"), Err(Denied::WrongToken)),
             (Some("Bearer A token of length"), Err(Denied::WrongToken)),
             (Some("Bearer "), Err(Denied::WrongToken)),
+            (Some("Bearer a.b"), Err(Denied::WrongToken)),
+            (Some("Bearer a.b.c"), Err(Denied::Grant(GrantError::Malformed { part: "the header" }))),
+            (Some("Bearer a.b.c.d"), Err(Denied::WrongToken)),
             (Some("Bearer"), Err(Denied::NotBearer)),
             (Some("Basic a token of length"), Err(Denied::NotBearer)),
             (Some("a token of length"), Err(Denied::NotBearer)),
             (Some(""), Err(Denied::NotBearer)),
             (None, Err(Denied::NoHeader)),
+            (Some(&longest), Err(Denied::WrongToken)),
+            (Some(&too_long), Err(Denied::TooLong { len: MAX_LEN + 1 })),
         ] {
-            assert_eq!(credentials().check(authorization), expected, "{authorization:?}");
+            let credentials = of_token(TOKEN);
+            assert_eq!(credentials.check(authorization, 0).map(|_| ()), expected, "{authorization:?}");
         }
     }
 
     #[test]
-    fn a_token_that_is_too_short_or_missing_is_named() {
-        assert!(Credentials::new(Some("t".repeat(16))).is_ok());
-        let errors = |token| Credentials::new(token).err().unwrap_or_default();
-        let short = CredentialsError::TooShort { name: "TOLLGATE_TOKEN", len: 15 };
-        assert_eq!(errors(Some("t".repeat(15))), [short]);
-        assert_eq!(errors(Some(" ".repeat(15))), [short, CredentialsError::Unsendable { name: "TOLLGATE_TOKEN" }]);
-        assert_eq!(errors(None), [CredentialsError::Missing { name: "TOLLGATE_TOKEN" }]);
+    fn the_token_of_an_earlier_version_may_have_two_dots() {
+        assert!(of_token("a.token.with two dots").check(Some("Bearer a.token.with two dots"), 0).is_ok());
     }
 
     #[test]
-    fn a_token_that_no_header_can_carry_is_an_error() {
-        let errors = |token: &str| Credentials::new(Some(token.to_owned())).err();
-        assert_eq!(errors("inner white space is fine"), None);
-        assert_eq!(errors(&"!~".repeat(8)), None);
-        let unsendable = Some(vec![CredentialsError::Unsendable { name: "TOLLGATE_TOKEN" }]);
-        for token in [
-            "a token of length ",
-            " a token of length",
-            "a token of length\n",
-            "a token\nof length",
-            "ein Schlüssel dafür",
-        ] {
-            assert_eq!(errors(token), unsendable, "{token:?}");
+    fn there_is_some_credential() {
+        let none = "TOLLGATE_TOKENS: has no token, and TOLLGATE_GRANT_KEYS and TOLLGATE_TOKEN are not set: without any of them \
+                    no request can be answered";
+        assert_eq!(errors(CredentialSettings::default()), [none]);
+        assert_eq!(errors(CredentialSettings { audience: Some("x"), ..CredentialSettings::default() }), [none]);
+        assert_eq!(errors(CredentialSettings { tokens: Some("{}"), ..CredentialSettings::default() }), [none]);
+        let old = CredentialSettings { tokens: Some("{}"), token: Some(TOKEN), ..CredentialSettings::default() };
+        assert_eq!(errors(old), [""; 0]);
+        let key = format!(r#"{{"k":"{}"}}"#, "A".repeat(43));
+        assert_eq!(errors(CredentialSettings { grant_keys: Some(&key), ..CredentialSettings::default() }), [""; 0]);
+    }
+
+    #[test]
+    fn errors_of_all_settings_are_named_at_once() {
+        let settings =
+            CredentialSettings { tokens: Some(""), token: Some(""), grant_keys: Some("[]"), audience: Some("") };
+        assert_eq!(
+            errors(settings),
+            [
+                "TOLLGATE_TOKENS: is not valid JSON: it must be an object of tokens by name",
+                "the secret TOLLGATE_TOKEN has 0 bytes: it needs 16 random ones",
+                "TOLLGATE_GRANT_KEYS: must be an object of keys by kid",
+                "TOLLGATE_AUDIENCE: is empty: it must be the `aud` of grants, or not be set",
+            ]
+        );
+    }
+
+    #[test]
+    fn why_a_request_is_denied_reveals_nothing_of_it() {
+        let secret = "c2VjcmV0";
+        for text in [secret.to_owned(), format!("{secret}.{secret}.{secret}"), secret.repeat(1_000)] {
+            let credentials = of_token(TOKEN);
+            let denied = credentials.check(Some(&format!("Bearer {text}")), 0).unwrap_err().to_string();
+            assert!(!denied.contains(secret), "{denied}");
         }
     }
 }

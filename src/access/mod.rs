@@ -1,4 +1,7 @@
-//! Who may call, and the names of objects.
+//! Who may ask what, and the names of objects.
+//!
+//! [`Credentials`] turns a header into a [`Caller`], before anything else of a request is read. A [`Caller`] says what they
+//! may do: with which endpoints, which policies, which [`Key`]. [`Names`] says which object has that key.
 #![forbid(unsafe_code)]
 #![cfg_attr(
     not(test),
@@ -12,8 +15,20 @@
     )
 )]
 
+mod caller;
 mod credentials;
+mod error;
+mod grants;
+mod key;
 mod names;
+mod numeric_date;
+mod scope;
+mod tokens;
 
-pub use credentials::{Credentials, CredentialsError, Denied};
+pub use caller::{Caller, Forbidden};
+pub use credentials::{CredentialSettings, Credentials, Denied};
+pub use error::SettingError;
+pub use grants::GrantError;
+pub use key::{Key, KeyError, MAX_KEY_LEN, MAX_KEY_PARTS};
 pub use names::Names;
+pub use scope::Scope;

@@ -4,7 +4,7 @@ use hmac::digest::Key;
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
 
-use super::credentials::{CredentialsError, require_long_enough};
+use super::error::{SettingError, require_long_enough};
 
 /// Names the objects of keys, and hashes what clients choose.
 pub struct Names {
@@ -17,8 +17,8 @@ impl Names {
     ///
     /// # Errors
     /// If it is missing or shorter than 16 bytes.
-    pub fn new(key_secret: Option<String>) -> Result<Self, CredentialsError> {
-        require_long_enough(KEY_SECRET, key_secret).map(|secret| Self::of(&secret))
+    pub fn new(key_secret: Option<&str>) -> Result<Self, SettingError> {
+        require_long_enough(KEY_SECRET, key_secret).map(Self::of)
     }
 
     /// Names without a secret: whoever sees the name of an object can tell its key by trying all that it may be.
@@ -27,10 +27,10 @@ impl Names {
         Self::of("")
     }
 
-    /// The name of the object that keeps all buckets of `key`: 64 hexadecimal digits of HMAC-SHA-256. With a secret it does
+    /// The name of the object that keeps all buckets of a key, given as [its bytes](super::Key::to_bytes): 64 hexadecimal digits of HMAC-SHA-256. With a secret it does
     /// not give the key away, not even to an attacker who tries all IP addresses.
     #[must_use]
-    pub fn object_name(&self, key: &str) -> String {
+    pub fn object_name(&self, key: impl AsRef<[u8]>) -> String {
         let digest = self.hmac.clone().chain_update(key).finalize().into_bytes();
         digest.iter().flat_map(|byte| [hex_digit(byte >> 4), hex_digit(byte & 15)]).collect()
     }
@@ -62,7 +62,7 @@ mod tests {
     use super::*;
 
     fn names() -> Names {
-        Names::new(Some("another secret 16".into())).unwrap()
+        Names::new(Some("another secret 16")).unwrap()
     }
 
     /// A change here loses every stored bucket. The digests are those of any other HMAC-SHA-256 implementation.
@@ -77,12 +77,14 @@ mod tests {
 
     #[test]
     fn a_secret_that_cannot_be_used_is_named() {
-        assert!(Names::new(Some("k".repeat(16))).is_ok());
+        let error = |secret| Names::new(secret).err().map(|error| error.to_string());
+        assert_eq!(error(Some("16 bytes of text")), None);
         // It is never sent, so a line break at its end is harmless.
-        assert!(Names::new(Some("k".repeat(16) + "\n")).is_ok());
-        let missing = CredentialsError::Missing { name: "TOLLGATE_KEY_SECRET" };
-        let short = CredentialsError::TooShort { name: "TOLLGATE_KEY_SECRET", len: 15 };
-        assert_eq!(Names::new(None).err(), Some(missing));
-        assert_eq!(Names::new(Some("k".repeat(15))).err(), Some(short));
+        assert_eq!(error(Some("16 bytes of text\n")), None);
+        let short = "the secret TOLLGATE_KEY_SECRET has 15 bytes: it needs 16 random ones";
+        assert_eq!(error(Some("15 bytes of tex")).as_deref(), Some(short));
+        let missing =
+            "the secret TOLLGATE_KEY_SECRET is missing: set it with `wrangler secret put TOLLGATE_KEY_SECRET`";
+        assert_eq!(error(None).as_deref(), Some(missing));
     }
 }

@@ -73,6 +73,7 @@ mod tests {
 
     use super::super::request::Request;
     use super::*;
+    use crate::access::Caller;
     use crate::limit::{Decision, Snapshot};
     use crate::policy::Policies;
     use crate::protocol::LimitAnswer;
@@ -83,7 +84,7 @@ mod tests {
         let policies = Policies::parse(r#"{"api":{"rate":10,"period":"10s"}}"#).unwrap();
         let body = format!(r#"{{"policy":"api","key":"alice","reservation":"1"{cost}}}"#);
         let request = Request::parse(Endpoint::Settle, body.as_bytes()).unwrap();
-        let resolved = ResolvedRequest::new(&request, &policies).unwrap();
+        let resolved = ResolvedRequest::new(&request, &policies, &Caller::TRUSTED).unwrap();
         let decision = Decision::Allow { tokens, ready_at: 0 };
         let snapshot = Snapshot { tokens: 0, drops: 0, at: 0 };
         let limits = vec![LimitAnswer { decision, remaining: 0, owed: 0, reset_at: None, snapshot }];

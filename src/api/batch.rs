@@ -126,6 +126,7 @@ mod tests {
     use super::super::endpoint::Endpoint;
     use super::super::request::Request;
     use super::*;
+    use crate::access::Caller;
     use crate::limit::{Decision, Snapshot};
     use crate::policy::Policies;
     use crate::protocol::LimitAnswer;
@@ -135,7 +136,8 @@ mod tests {
     fn batch() -> ResolvedRequest {
         let policies = Policies::parse(r#"{"api":{"rate":10,"period":"10s"}}"#).unwrap();
         let body = r#"{"requests":[{"policy":"api","key":"a"},{"policy":"api","key":"b"},{"policy":"api","key":"c"}]}"#;
-        ResolvedRequest::new(&Request::parse(Endpoint::Batch, body.as_bytes()).unwrap(), &policies).unwrap()
+        let request = Request::parse(Endpoint::Batch, body.as_bytes()).unwrap();
+        ResolvedRequest::new(&request, &policies, &Caller::TRUSTED).unwrap()
     }
 
     fn object_reply(decision: Decision) -> ObjectReply {

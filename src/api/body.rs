@@ -5,12 +5,9 @@ use std::borrow::Cow;
 use super::cost::Cost;
 use super::problem::{Problem, bad_request};
 use super::text::{shortened, shown};
+use crate::access::{Key, KeyError};
 use crate::json::{Fields, FieldsError, Json};
 use crate::limit::MAX_TOKENS;
-
-/// The longest key in bytes of UTF-8: room for a URL, or an e-mail address after a tenant. Callers with longer ones must
-/// hash them.
-pub const MAX_KEY_LEN: usize = 512;
 
 /// 52 bits, so that an id is exact as a JavaScript number.
 pub(super) const RESERVATION_ID_LEN: usize = 13;
@@ -60,21 +57,13 @@ impl<'a> Body<'a> {
         policy.string().map_or_else(|| must_be("policy", "a string", policy), Ok)
     }
 
-    pub(super) fn key(&self) -> Result<Cow<'a, str>, Problem> {
-        let key = self.required("key")?;
-        match key.string() {
-            Some(text) if text.is_empty() => {
-                bad_request(format!("`key` is empty: it must have 1 to {MAX_KEY_LEN} bytes"))
-            }
-            Some(text) if text.len() > MAX_KEY_LEN => {
-                bad_request(format!("`key` is {} bytes long; at most {MAX_KEY_LEN} are allowed", text.len()))
-            }
-            Some(text) => Ok(text),
-            None if key.raw().starts_with('"') => {
-                bad_request("`key` contains an unpaired surrogate, so it is not valid Unicode".to_owned())
-            }
-            None => must_be("key", &format!("a string of 1 to {MAX_KEY_LEN} bytes"), key),
-        }
+    /// `None` if none was given: a grant has its own.
+    pub(super) fn key(&self) -> Result<Option<Key<'a>>, Problem> {
+        let Some(key) = self.0.get("key") else { return Ok(None) };
+        Key::parse(key).map(Some).or_else(|error| match error {
+            KeyError::NotAKey => must_be("key", &KeyError::rule(), key),
+            error => bad_request(format!("`key` {error}")),
+        })
     }
 
     pub(super) fn cost(&self) -> Result<Option<Cost<'a>>, Problem> {

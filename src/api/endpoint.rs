@@ -1,5 +1,7 @@
 //! What can be asked, by its path.
 
+use crate::access::Scope;
+
 /// What can be asked, by its path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Endpoint {
@@ -59,6 +61,21 @@ impl Endpoint {
         }
     }
 
+    /// What is done there: the last part of the path, by which grants name it.
+    #[must_use]
+    pub fn verb(self) -> &'static str {
+        self.path().rsplit('/').next().unwrap_or_default()
+    }
+
+    /// The scope that it needs.
+    #[must_use]
+    pub const fn scope(self) -> Scope {
+        match self {
+            Self::Consume | Self::Peek | Self::Inspect | Self::Settle | Self::Cancel | Self::Batch => Scope::Consume,
+            Self::Charge | Self::Refund | Self::Reset => Scope::Adjust,
+        }
+    }
+
     /// The fields that the body may have.
     pub(super) const fn fields(self) -> &'static [&'static str] {
         match self {
@@ -68,6 +85,23 @@ impl Endpoint {
             Self::Settle => &["policy", "key", "reservation", "cost", "snapshot"],
             Self::Cancel => &["policy", "key", "reservation", "snapshot"],
             Self::Batch => &["requests"],
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn scopes_know_the_verbs_of_their_endpoints_and_no_other() {
+        for scope in Scope::ALL {
+            let of_scope = Endpoint::ALL.into_iter().filter(|endpoint| endpoint.scope() == scope);
+            let mut verbs: Vec<_> = of_scope.map(Endpoint::verb).collect();
+            let mut known = scope.verbs().to_vec();
+            verbs.sort_unstable();
+            known.sort_unstable();
+            assert_eq!(verbs, known, "{scope:?}");
         }
     }
 }

@@ -101,7 +101,11 @@ mod tests {
     /// The fingerprint of a request whose keys are the names of their objects.
     fn of(endpoint: Endpoint, body: &str) -> u64 {
         let request = Request::parse(endpoint, body.as_bytes()).unwrap();
-        let names: Vec<_> = request.items.iter().map(|item| item.key.clone().into_owned()).collect();
+        let names: Vec<_> = request
+            .items
+            .iter()
+            .map(|item| String::from_utf8(item.key.as_ref().unwrap().to_bytes(64)).unwrap())
+            .collect();
         request.fingerprint(&names)
     }
 

@@ -1,7 +1,7 @@
 //! The HTTP API: requests, answers, problems, headers. No clock, no storage and no runtime, so it runs anywhere.
 //!
-//! [`Request::parse`] makes a body into a valid request or a [`Problem`], [`ResolvedRequest`] finds the policies it names,
-//! and turns the objects' answers into a [`Reply`]: status, headers and body.
+//! [`Request::parse`] makes a body into a valid request or a [`Problem`], [`ResolvedRequest`] finds the policies it names if the
+//! caller may use them, and turns the objects' answers into a [`Reply`]: status, headers and body.
 #![forbid(unsafe_code)]
 #![cfg_attr(
     not(test),
@@ -35,7 +35,6 @@ mod text;
 mod verdict;
 
 pub use crate::policy::Cause;
-pub use body::MAX_KEY_LEN;
 pub use cost::Cost;
 pub use endpoint::Endpoint;
 pub use media_type::require_json;

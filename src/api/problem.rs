@@ -7,7 +7,7 @@ use super::rate_limit::seconds;
 use super::reply::Reply;
 use super::request::MAX_BODY_LEN;
 use super::text::shown;
-use crate::access::Denied;
+use crate::access::{Denied, Forbidden};
 use crate::policy::Cause;
 
 /// Why a request gets no decision. A refusal is a decision, not a problem in this sense.
@@ -20,6 +20,8 @@ pub enum Problem {
     CostTooLarge { limit: String, cost: u64, max: u64, request: Option<usize> },
     /// No credentials, or wrong ones. The client is not told why.
     Unauthorized { denied: Denied },
+    /// The caller may not do this; `request` is its place in a batch.
+    Forbidden { forbidden: Forbidden, request: Option<usize> },
     /// No endpoint has this path.
     NotFound { path: String },
     /// There is no such policy; `known` are those that the caller may know, `request` is its place in a batch.
@@ -60,7 +62,9 @@ impl Problem {
     pub(super) fn of_request(mut self, index: usize) -> Self {
         match &mut self {
             Self::BadRequest { detail } => detail.insert_str(0, &in_batch(Some(index))),
-            Self::CostTooLarge { request, .. } | Self::UnknownPolicy { request, .. } => *request = Some(index),
+            Self::CostTooLarge { request, .. }
+            | Self::UnknownPolicy { request, .. }
+            | Self::Forbidden { request, .. } => *request = Some(index),
             _ => {}
         }
         self
@@ -78,11 +82,21 @@ impl Problem {
             Self::Unavailable { cause } => Some(cause.word()),
             _ => None,
         };
-        let body = Body { kind, title, status, detail: self.detail(), max_cost, cause };
+        let scope = match self {
+            Self::Forbidden { forbidden: Forbidden::Scope { missing, .. }, .. } => Some(missing.word()),
+            _ => None,
+        };
+        let body = Body { kind, title, status, detail: self.detail(), max_cost, cause, scope };
         let reply = Reply::json(status, "application/problem+json", &body);
         match self {
             // RFC 6750 §3: the answer to a missing or wrong token names the scheme.
             Self::Unauthorized { .. } => reply.with("www-authenticate", "Bearer realm=\"tollgate\""),
+            // RFC 6750 §3.1.
+            Self::Forbidden { forbidden: Forbidden::Scope { missing, .. }, .. } => {
+                let error =
+                    format!("Bearer realm=\"tollgate\", error=\"insufficient_scope\", scope=\"{}\"", missing.word());
+                reply.with("www-authenticate", error)
+            }
             Self::MethodNotAllowed { allow, .. } => reply.with("allow", *allow),
             // RFC 9110 §12.5.3: what a body may be encoded with.
             Self::UnsupportedContentEncoding { .. } => reply.with("accept-encoding", "identity"),
@@ -100,6 +114,7 @@ impl Problem {
             Self::BadRequest { .. } => (400, "urn:problem-type:tollgate:bad-request", "Bad request"),
             Self::CostTooLarge { .. } => (400, "urn:problem-type:tollgate:cost-too-large", "Cost too large"),
             Self::Unauthorized { .. } => (401, "urn:problem-type:tollgate:unauthorized", "Unauthorized"),
+            Self::Forbidden { .. } => (403, "urn:problem-type:tollgate:forbidden", "Forbidden"),
             Self::NotFound { .. } => (404, "urn:problem-type:tollgate:not-found", "Not found"),
             Self::UnknownPolicy { .. } => (404, "urn:problem-type:tollgate:unknown-policy", "Unknown policy"),
             Self::UnknownReservation => (404, "urn:problem-type:tollgate:unknown-reservation", "Unknown reservation"),
@@ -137,7 +152,10 @@ impl Problem {
             Self::CostTooLarge { limit, cost, max, request } => {
                 format!("{}policy {limit} can never grant {cost} tokens at once; at most {max}", in_batch(*request))
             }
-            Self::Unauthorized { .. } => "send a valid token as `Authorization: Bearer <token>`".to_owned(),
+            Self::Unauthorized { .. } => {
+                "send a valid token, or a grant that has not expired, as `Authorization: Bearer <token>`".to_owned()
+            }
+            Self::Forbidden { forbidden, request } => format!("{}{}", in_batch(*request), missing(forbidden)),
             Self::NotFound { path } => {
                 let endpoints = Endpoint::ALL.map(Endpoint::path).join(", ");
                 format!(
@@ -199,6 +217,30 @@ const UNKNOWN_AFTER_TIMEOUT: &str = "no answer came in time. The request may hav
 const UNKNOWN_AFTER_FAILURE: &str = "what keeps the budgets of this key did not answer. The request may have been \
     carried out; only an Idempotency-Key makes it safe to repeat";
 
+/// What the caller lacks, and what would be right.
+fn missing(forbidden: &Forbidden) -> String {
+    match forbidden {
+        Forbidden::Scope { missing, verb, has: Some(has) } => {
+            let has = has.iter().map(|scope| scope.word()).collect::<Vec<_>>().join(", ");
+            format!("{verb} needs a token with the scope {}; this one has {has}", missing.word())
+        }
+        Forbidden::Scope { missing, verb, has: None } => {
+            format!("{verb} needs a token with the scope {}, which a grant never has", missing.word())
+        }
+        Forbidden::Verb { verb, has } => format!("this grant is not for {verb}; it is for {}", has.join(", ")),
+        Forbidden::Policy { policy, has } => {
+            format!("this token or grant is not for the policy {}; it is for {}", shown(policy), has.join(", "))
+        }
+        Forbidden::Key => "this grant is for another key: leave out `key`, or send the key of the grant".to_owned(),
+    }
+}
+
+impl From<Forbidden> for Problem {
+    fn from(forbidden: Forbidden) -> Self {
+        Self::Forbidden { forbidden, request: None }
+    }
+}
+
 /// What a message about a request in a batch begins with.
 fn in_batch(request: Option<usize>) -> String {
     request.map_or_else(String::new, |index| format!("request {index}: "))
@@ -227,6 +269,8 @@ struct Body {
     max_cost: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     cause: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    scope: Option<&'static str>,
 }
 
 #[cfg(test)]
@@ -293,6 +337,7 @@ mod tests {
             Problem::BadRequest { detail: text() },
             Problem::CostTooLarge { limit: text(), cost: 0, max: 0, request: None },
             Problem::Unauthorized { denied: Denied::NoHeader },
+            Forbidden::Key.into(),
             Problem::NotFound { path: text() },
             Problem::UnknownPolicy { policy: text(), known: Vec::new(), request: None },
             Problem::UnknownReservation,

@@ -6,6 +6,7 @@ use super::body::{Body, Mode, parse};
 use super::cost::Cost;
 use super::endpoint::Endpoint;
 use super::problem::{Problem, bad_request};
+use crate::access::Key;
 use crate::limit::Verb;
 use crate::protocol::Action;
 
@@ -24,7 +25,7 @@ pub struct Request<'a> {
     pub endpoint: Endpoint,
     /// What is to be done: the same for all items.
     pub action: Action,
-    /// One, or those of a batch: 1 to [`MAX_BATCH`], no two with the same policy and key.
+    /// One, or those of a batch: 1 to [`MAX_BATCH`].
     pub items: Vec<Item<'a>>,
 }
 
@@ -33,8 +34,8 @@ pub struct Request<'a> {
 pub struct Item<'a> {
     /// The policy's name, not yet known to exist.
     pub policy: Cow<'a, str>,
-    /// Whose budget it is: 1 to [`MAX_KEY_LEN`](super::MAX_KEY_LEN) bytes of any text.
-    pub key: Cow<'a, str>,
+    /// Whose budget it is; `None` if that is left to the grant.
+    pub key: Option<Key<'a>>,
     /// `None` if none was given.
     pub cost: Option<Cost<'a>>,
     /// Whether the answer includes the exact states of the buckets.
@@ -84,14 +85,10 @@ fn batch<'a>(body: &Body<'a>) -> Result<Vec<Item<'a>>, Problem> {
     if requests.is_empty() || requests.len() > MAX_BATCH {
         return bad_request(format!("a batch has 1 to {MAX_BATCH} requests, not {}", requests.len()));
     }
-    let mut items: Vec<Item> = Vec::new();
+    let mut items = Vec::new();
     for (index, request) in requests.into_iter().enumerate() {
         let item = Body::of(request, "it", &Item::FIELDS).and_then(|body| Item::of(&body));
         let item = item.map_err(|problem| problem.of_request(index))?;
-        if let Some(first) = items.iter().position(|other| other.policy == item.policy && other.key == item.key) {
-            let both = format!("requests {first} and {index} have the same policy and key");
-            return bad_request(format!("{both}: combine them, with the sum of their costs"));
-        }
         items.push(item);
     }
     Ok(items)
@@ -124,7 +121,7 @@ mod tests {
     }
 
     fn item<'a>(policy: &'a str, key: &'a str, cost: Option<Cost<'a>>) -> Item<'a> {
-        Item { policy: policy.into(), key: key.into(), cost, snapshot: false }
+        Item { policy: policy.into(), key: Some(Key::Text(key.into())), cost, snapshot: false }
     }
 
     #[test]
@@ -199,10 +196,6 @@ mod tests {
         for (body, expected) in [
             (many(0), "a batch has 1 to 16 requests, not 0"),
             (many(17), "a batch has 1 to 16 requests, not 17"),
-            (
-                r#"{"requests":[{"policy":"a","key":"x"},{"policy":"b","key":"x"},{"policy":"a","key":"x"}]}"#.into(),
-                "requests 0 and 2 have the same policy and key: combine them, with the sum of their costs",
-            ),
             ("[]".into(), "the body must be a JSON object, not an array"),
             ("{}".into(), "the field `requests` is missing"),
             (r#"{"requests":7}"#.into(), "`requests` must be an array, not 7"),
@@ -291,14 +284,13 @@ mod tests {
             ("null", "the body must be a JSON object, not null"),
             (r#" ["p","a",1]"#, "the body must be a JSON object, not an array"),
             (r#"{"key":"a"}"#, "the field `policy` is missing"),
-            (r#"{"policy":"p"}"#, "the field `key` is missing"),
             (
                 r#"{"policy":"p","key":"a","amount":1}"#,
                 "the body cannot have the field \"amount\"; its fields are policy, key, cost, mode, max_wait_ms, snapshot",
             ),
             (r#"{"policy":"p","key":"a","key":"b"}"#, "the body has the field \"key\" twice"),
             (r#"{"policy":"p","key":""}"#, "`key` is empty: it must have 1 to 512 bytes"),
-            (r#"{"policy":"p","key":7}"#, "`key` must be a string of 1 to 512 bytes, not 7"),
+            (r#"{"policy":"p","key":7}"#, "a list of 1 to 8 strings, or {\"ip\":\"<address>\"}, not 7"),
             (r#"{"policy":"p","key":"\ud800"}"#, "`key` contains an unpaired surrogate, so it is not valid Unicode"),
             (r#"{"policy":"p","key":"a","cost":-1}"#, "`cost` must be a whole number from 0 to 9007199254740991, or"),
             (r#"{"policy":"p","key":"a","cost":1.5}"#, "or an object with one for each limit, not 1.5"),
@@ -320,10 +312,7 @@ mod tests {
     #[test]
     fn accepts_a_key_of_512_bytes_and_rejects_one_of_513() {
         let body = |len: usize| format!(r#"{{"policy":"p","key":"{}"}}"#, "k".repeat(len));
-        assert_eq!(
-            Request::parse(Endpoint::Consume, body(512).as_bytes()).map(|request| request.items[0].key.len()),
-            Ok(512)
-        );
+        assert!(Request::parse(Endpoint::Consume, body(512).as_bytes()).is_ok());
         assert!(detail(&body(513)).contains("`key` is 513 bytes long; at most 512 are allowed"));
         // 171 characters of three bytes are 513 bytes: bytes are counted, not characters.
         assert!(

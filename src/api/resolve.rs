@@ -1,16 +1,17 @@
-//! A request whose policies are known and whose costs fit them.
+//! A request that its caller may make, whose policies are known and whose costs fit them.
 
 use std::sync::Arc;
 
 use super::cost::Cost;
 use super::endpoint::Endpoint;
-use super::problem::Problem;
+use super::problem::{Problem, bad_request};
 use super::request::{Item, Request};
+use crate::access::Caller;
 use crate::limit::{Decision, Verb};
 use crate::policy::{Cause, NamedLimit, Policies, Policy};
 use crate::protocol::{Action, LimitAnswer};
 
-/// A request whose policies are known and whose costs fit them.
+/// A request that its caller may make, whose policies are known and whose costs fit them.
 #[derive(Clone, Debug)]
 pub struct ResolvedRequest {
     pub(super) endpoint: Endpoint,
@@ -24,17 +25,20 @@ pub struct ResolvedRequest {
 pub struct ResolvedItem {
     /// The policy.
     pub policy: Arc<Policy>,
+    /// The [bytes](crate::access::Key::to_bytes) of the key. No two items have the same policy and the same bytes.
+    pub key: Vec<u8>,
     /// The cost of each of its limits. Empty to settle a reservation at the cost that was reserved.
     pub costs: Vec<u64>,
     pub(super) wants_snapshot: bool,
 }
 
 impl ResolvedRequest {
-    /// Finds the policies that `request` names.
+    /// Finds the policies that `request` names, and the key if it is that of the caller's grant.
     ///
     /// # Errors
-    /// [`Problem::UnknownPolicy`], and what is wrong with the costs: see [`Cost::of`].
-    pub fn new(request: &Request<'_>, policies: &Policies) -> Result<Self, Problem> {
+    /// [`Problem::Forbidden`], [`Problem::UnknownPolicy`], [`Problem::BadRequest`] for a missing key and for a batch with the
+    /// same policy and key twice, and what is wrong with the costs: see [`Cost::of`].
+    pub fn new(request: &Request<'_>, policies: &Policies, caller: &Caller<'_>) -> Result<Self, Problem> {
         let Request { endpoint, action, .. } = *request;
         let verb = match action {
             Action::Look(verb) | Action::Take(verb) | Action::Reserve(verb) => verb,
@@ -42,24 +46,36 @@ impl ResolvedRequest {
             Action::Hold(_) => Verb::Consume,
         };
         let resolved = |item: &Item<'_>| {
+            caller.may_use(&item.policy)?;
             let Some(policy) = policies.get(&item.policy) else {
-                let known = policies.iter().map(|policy| policy.name().to_owned()).collect();
+                let known = policies.iter().map(|policy| policy.name()).filter(|name| caller.may_use(name).is_ok());
+                let known = known.map(str::to_owned).collect();
                 return Err(Problem::UnknownPolicy { policy: item.policy.clone().into_owned(), known, request: None });
             };
+            let Some(key) = caller.key(item.key.as_ref(), policy.ipv6_prefix())? else {
+                return bad_request("the field `key` is missing".to_owned());
+            };
+            let key = key.to_bytes(policy.ipv6_prefix());
             let costs = match (&item.cost, endpoint) {
                 (Some(cost), _) => cost.of(policy, verb)?,
                 (None, Endpoint::Settle) => Vec::new(),
                 (None, Endpoint::Reset | Endpoint::Inspect | Endpoint::Cancel) => vec![0; policy.limits().len()],
                 (None, _) => Cost::DEFAULT.of(policy, verb)?,
             };
-            Ok(ResolvedItem { policy: Arc::clone(policy), costs, wants_snapshot: item.snapshot })
+            Ok(ResolvedItem { policy: Arc::clone(policy), key, costs, wants_snapshot: item.snapshot })
         };
-        let mut items = Vec::new();
+        let mut items: Vec<ResolvedItem> = Vec::new();
         for (index, item) in request.items.iter().enumerate() {
-            items.push(resolved(item).map_err(|problem| match endpoint {
+            let item = resolved(item).map_err(|problem| match endpoint {
                 Endpoint::Batch => problem.of_request(index),
                 _ => problem,
-            })?);
+            })?;
+            let is_same = |other: &ResolvedItem| other.policy.name() == item.policy.name() && other.key == item.key;
+            if let Some(first) = items.iter().position(is_same) {
+                let both = format!("requests {first} and {index} have the same policy and key");
+                return bad_request(format!("{both}: combine them, with the sum of their costs"));
+            }
+            items.push(item);
         }
         Ok(Self { endpoint, action, items })
     }
@@ -71,7 +87,7 @@ impl ResolvedRequest {
     #[cfg(feature = "tower")]
     pub(crate) fn consume_one(policy: &Arc<Policy>) -> Result<Self, Problem> {
         let costs = Cost::DEFAULT.of(policy, Verb::Consume)?;
-        let item = ResolvedItem { policy: Arc::clone(policy), costs, wants_snapshot: false };
+        let item = ResolvedItem { policy: Arc::clone(policy), key: Vec::new(), costs, wants_snapshot: false };
         Ok(Self { endpoint: Endpoint::Consume, action: Action::Take(Verb::Consume), items: vec![item] })
     }
 
@@ -104,5 +120,70 @@ impl ResolvedItem {
         let costs = (0..).map(|index| self.costs.get(index).copied());
         let all = limits.iter().zip(costs).zip(answers);
         Ok(all.map(|((limit, cost), answer)| (limit, cost.unwrap_or_else(|| reserved(answer)), *answer)).collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const POLICIES: &str = r#"{"api":{"rate":9,"period":"1s"},"wide":{"rate":9,"period":"1s","ipv6_prefix":32}}"#;
+
+    fn resolve(endpoint: Endpoint, body: &str) -> Result<Vec<(String, Vec<u8>)>, Problem> {
+        let policies = Policies::parse(POLICIES).unwrap();
+        let request = Request::parse(endpoint, body.as_bytes())?;
+        let resolved = ResolvedRequest::new(&request, &policies, &Caller::TRUSTED)?;
+        Ok(resolved.items.into_iter().map(|item| (item.policy.name().to_owned(), item.key)).collect())
+    }
+
+    fn detail(endpoint: Endpoint, body: &str) -> String {
+        match resolve(endpoint, body) {
+            Err(Problem::BadRequest { detail }) => detail,
+            other => format!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn only_a_grant_brings_a_key() {
+        assert_eq!(detail(Endpoint::Consume, r#"{"policy":"api"}"#), "the field `key` is missing");
+        let batch = r#"{"requests":[{"policy":"api","key":"a"},{"policy":"api"}]}"#;
+        assert_eq!(detail(Endpoint::Batch, batch), "request 1: the field `key` is missing");
+    }
+
+    #[test]
+    fn the_prefix_of_an_address_is_the_policys() {
+        let body = r#"{"requests":[{"policy":"api","key":{"ip":"2001:db8:1::1"}},{"policy":"wide","key":{"ip":"2001:db8:1::1"}}]}"#;
+        let items = resolve(Endpoint::Batch, body).unwrap();
+        let [(_, api), (_, wide)] = items.as_slice() else { panic!("{items:?}") };
+        assert_eq!(api, b"\xff\x06\x40\x20\x01\x0d\xb8\0\x01\0\0\0\0\0\0\0\0\0\0");
+        assert_eq!(wide, b"\xff\x06\x20\x20\x01\x0d\xb8\0\0\0\0\0\0\0\0\0\0\0\0");
+    }
+
+    #[test]
+    fn a_batch_has_no_budget_twice_however_its_key_is_written() {
+        let batch = |policy: &str, a: &str, b: &str| {
+            let items = [("api", a), ("wide", "\"x\""), (policy, b)];
+            let items = items.map(|(policy, key)| format!(r#"{{"policy":"{policy}","key":{key}}}"#));
+            detail(Endpoint::Batch, &format!(r#"{{"requests":[{}]}}"#, items.join(",")))
+        };
+        let same = "requests 0 and 2 have the same policy and key: combine them, with the sum of their costs";
+        for (a, b) in [
+            (r#""a""#, r#""\u0061""#),
+            (r#"["a","b"]"#, r#"[ "a" , "b" ]"#),
+            (r#"{"ip":"192.0.2.1"}"#, r#"{"ip":"::ffff:c000:201"}"#),
+            (r#"{"ip":"2001:db8::1"}"#, r#"{"ip":"2001:db8::ffff:0:0:1"}"#), // of one /64
+        ] {
+            assert_eq!(batch("api", a, b), same, "{a} {b}");
+            assert!(batch("wide", a, b).starts_with("Ok"), "{a} {b}");
+        }
+        for (a, b) in [
+            (r#""a""#, r#""A""#),
+            (r#""a""#, r#"["a"]"#),
+            (r#"["a","b"]"#, r#"["ab"]"#),
+            (r#""192.0.2.1""#, r#"{"ip":"192.0.2.1"}"#),
+            (r#"{"ip":"2001:db8::1"}"#, r#"{"ip":"2001:db8:0:1::1"}"#),
+        ] {
+            assert!(batch("api", a, b).starts_with("Ok"), "{a} {b}");
+        }
     }
 }

@@ -11,6 +11,7 @@ pub struct Policy {
     limits: Vec<NamedLimit>,
     on_error: OnError,
     reservations: ReservationTerms,
+    ipv6_prefix: u8,
     /// The numbers as they are stored beside a bucket, and a hash of them.
     numbers: String,
     version: u64,
@@ -76,6 +77,12 @@ impl Policy {
         self.reservations
     }
 
+    /// How many bits of an IPv6 address make a key: the clients of one network share a budget. From 32 to 128.
+    #[must_use]
+    pub const fn ipv6_prefix(&self) -> u8 {
+        self.ipv6_prefix
+    }
+
     /// The limits' numbers, as they are stored beside a bucket.
     #[must_use]
     pub fn numbers(&self) -> &str {
@@ -94,8 +101,17 @@ impl Policy {
         let names: Vec<_> = limits.iter().filter_map(NamedLimit::name).collect();
         let mark = if names.is_empty() { String::new() } else { format!("#{:016x}", version_of(&names.join(","))) };
         let wire_name = format!("{name}{mark}");
-        Self { name: name.to_owned(), limits, on_error, reservations, numbers, version, wire_name }
+        let ipv6_prefix = Self::IPV6_PREFIX;
+        Self { name: name.to_owned(), limits, on_error, reservations, ipv6_prefix, numbers, version, wire_name }
     }
+
+    pub(super) fn with_ipv6_prefix(self, ipv6_prefix: u8) -> Self {
+        Self { ipv6_prefix, ..self }
+    }
+
+    /// What a provider assigns to a customer at least: a shorter prefix would join neighbours, a longer one lets a client have
+    /// as many budgets as it has addresses.
+    const IPV6_PREFIX: u8 = 64;
 }
 
 impl NamedLimit {

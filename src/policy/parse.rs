@@ -32,6 +32,7 @@ impl Policies {
     /// | `on_error` | when no decision can be made: `"closed"` answers 503; `"open"` answers 200, marked as degraded, unless the key is overloaded; a list opens for those causes only: `"timeout"`, `"failed"`, `"overloaded"` | `"closed"` |
     /// | `reservation_ttl` | how long after its start a reservation can be settled | `"10m"` |
     /// | `unsettled` | what an unsettled reservation costs when it expires: `"keep"` all of it, `"refund"` nothing | `"keep"` |
+    /// | `ipv6_prefix` | how many bits of an IPv6 address make a key that is an address, from 32 to 128 | 64 |
     ///
     /// A policy may be the text of its rate alone, such as `"100/1m"`.
     ///
@@ -80,7 +81,7 @@ impl Policies {
     }
 }
 
-const POLICY_FIELDS: [&str; 3] = ["on_error", "reservation_ttl", "unsettled"];
+const POLICY_FIELDS: [&str; 4] = ["on_error", "reservation_ttl", "unsettled", "ipv6_prefix"];
 
 /// Ten minutes: longer than nearly every answer of a language model takes.
 const RESERVATION_TTL_MS: u64 = 600_000;
@@ -111,7 +112,15 @@ fn policy(name: &str, value: Json<'_>, errors: &mut Vec<PolicyError>) -> Option<
     if ttl_ms == 0 {
         reader.error("reservation_ttl", "must be at least 1ms, or no reservation could be settled".to_owned());
     }
-    (errors.len() == before).then(|| Policy::new(name, limits, on_error, ReservationTerms { ttl_ms, unsettled }))
+    let ipv6_prefix = reader.ipv6_prefix();
+    if errors.len() > before {
+        return None;
+    }
+    let policy = Policy::new(name, limits, on_error, ReservationTerms { ttl_ms, unsettled });
+    Some(match ipv6_prefix {
+        Some(bits) => policy.with_ipv6_prefix(bits),
+        None => policy,
+    })
 }
 
 #[cfg(test)]
@@ -220,6 +229,24 @@ mod tests {
     }
 
     #[test]
+    fn ipv6_prefix_is_64_bits_or_what_the_policy_says() {
+        let prefix = |fields: &str| {
+            let json = format!(r#"{{"p":{{"rate":1,"period":"1s"{fields}}}}}"#);
+            Policies::parse(&json).map(|policies| policies.get("p").unwrap().ipv6_prefix())
+        };
+        assert_eq!(prefix(""), Ok(64));
+        for bits in [32, 56, 128] {
+            assert_eq!(prefix(&format!(r#","ipv6_prefix":{bits}"#)), Ok(bits));
+        }
+        for wrong in ["31", "129", "0", "320", "-64", "64.5", "\"64\"", "null"] {
+            let json = format!(r#"{{"p":{{"rate":1,"period":"1s","ipv6_prefix":{wrong}}}}}"#);
+            let expected =
+                format!("POLICIES.p.ipv6_prefix: must be a whole number of bits from 32 to 128, not {wrong}");
+            assert_eq!(errors(&json), [expected], "{wrong}");
+        }
+    }
+
+    #[test]
     fn reads_several_limits_with_their_names() {
         let json = r#"{"llm":{"limits":[{"name":"requests","rate":60,"period":"1m"},
             {"name":"tokens","rate":100000,"period":"1day","kind":"fixed_window","write_ahead":0}],"on_error":"open"}}"#;
@@ -274,7 +301,7 @@ mod tests {
         }"#;
         let expected = [
             "POLICIES.a.burst: is not a known field; known fields are kind, rate, period, capacity, max_debt, initial, offset, \
-             write_ahead, on_error, reservation_ttl, unsettled, limits",
+             write_ahead, on_error, reservation_ttl, unsettled, ipv6_prefix, limits",
             "POLICIES.a.rate: must be a number from 0 to 9007199254740991 such as 100 or 2.5, or text such as \"100/1m\" or \
              \"20/s burst 40\", not -1",
             "POLICIES.a.period: must be text with a unit, such as \"90s\", not 60",
@@ -293,7 +320,7 @@ mod tests {
             "POLICIES.k.on_error: must be \"closed\", \"open\", or a list of causes to open for: \"overloaded\", \"timeout\", \"failed\"",
             "POLICIES.k.unsettled: must be \"keep\" or \"refund\"",
             "POLICIES.k.reservation_ttl: must be text with a unit, such as \"90s\", not 5",
-            "POLICIES.l.rate: is not a known field; known fields are limits, on_error, reservation_ttl, unsettled",
+            "POLICIES.l.rate: is not a known field; known fields are limits, on_error, reservation_ttl, unsettled, ipv6_prefix",
             "POLICIES.l.limits: must be a list of 1 to 8 limits",
             "POLICIES.m.limits[0]: must have a name: costs and answers refer to a limit by its name",
             "POLICIES.m.limits[1]: name: a name must be 1 to 64 ASCII letters, digits, '_', '-' or '.'",
@@ -384,7 +411,7 @@ mod tests {
         let expected = [
             r#"POLICIES."a\nb\u{1b}[31m": a name must be 1 to 64 ASCII letters, digits, '_', '-' or '.'"#,
             "POLICIES.p.\"x\\r\\ny\": is not a known field; known fields are kind, rate, period, capacity, max_debt, \
-             initial, offset, write_ahead, on_error, reservation_ttl, unsettled, limits",
+             initial, offset, write_ahead, on_error, reservation_ttl, unsettled, ipv6_prefix, limits",
             r#"POLICIES.p.capacity: must be a whole number from 0 to 9007199254740991, not "1\n2""#,
             r#"POLICIES.p.offset: must be a length of time such as "90s" or "1h 30m", not "\n": value was empty"#,
         ];

@@ -184,6 +184,16 @@ impl Reader<'_> {
         None
     }
 
+    pub(super) fn ipv6_prefix(&mut self) -> Option<u8> {
+        let value = self.fields.get("ipv6_prefix")?;
+        let bits = value.integer().and_then(|bits| u8::try_from(bits).ok()).filter(|bits| (32..=128).contains(bits));
+        if bits.is_none() {
+            let problem = format!("must be a whole number of bits from 32 to 128, not {}", shown_value(value));
+            self.error("ipv6_prefix", problem);
+        }
+        bits
+    }
+
     pub(super) fn error(&mut self, field: &str, problem: String) {
         self.errors.push(PolicyError { place: format!("{}.{field}", self.place), problem });
     }

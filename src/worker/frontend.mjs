@@ -49,7 +49,7 @@ async function reply(rust, request, keys, id) {
   } catch (error) {
     return error instanceof Timeout ? rust().too_slow() : rust().unreadable(String(error));
   }
-  return decide(() => rust().ask(url, idempotencyKey, body, Date.now()), keys, id);
+  return decide(() => rust().ask(url, authorization, idempotencyKey, body, Date.now()), keys, id);
 }
 
 /** The reply to what `ask` asks. `id` is for the log; inside a Worker there is none. */

@@ -8,7 +8,9 @@ use wasm_bindgen::prelude::{JsValue, wasm_bindgen};
 use worker::Env;
 
 use super::call::{Call, Object};
+use super::clock;
 use super::settings::Settings;
+use crate::access::Caller;
 use crate::api::{Endpoint, MAX_BODY_LEN, Problem, Reply, Request, ResolvedRequest, require_json};
 use crate::policy::Cause;
 use crate::protocol::RequestId;
@@ -71,10 +73,17 @@ impl Frontend {
 
     /// What to do about a request that [`Frontend::head`] let pass: a [`Call`], or the text of a reply.
     #[must_use]
-    pub fn ask(&self, url: &str, idempotency_key: Option<String>, body: &[u8], now: f64) -> JsValue {
+    pub fn ask(
+        &self,
+        url: &str,
+        authorization: Option<String>,
+        idempotency_key: Option<String>,
+        body: &[u8],
+        now: f64,
+    ) -> JsValue {
         #[expect(clippy::cast_possible_truncation, reason = "whole milliseconds, and below 2⁵³")]
         let now = now as i64;
-        match self.call(path(url), idempotency_key.as_deref(), body, now) {
+        match self.call(path(url), authorization.as_deref(), idempotency_key.as_deref(), body, now) {
             Ok(call) => call.into(),
             Err(problem) => text_of(&problem).into(),
         }
@@ -83,7 +92,7 @@ impl Frontend {
     /// The same about a request that did not come by HTTP: `path` is that of its verb, and `body` is text.
     #[must_use]
     pub fn ask_text(&self, path: &str, idempotency_key: Option<String>, body: &str, now: f64) -> JsValue {
-        self.ask(path, idempotency_key, body.as_bytes(), now)
+        self.ask(path, None, idempotency_key, body.as_bytes(), now)
     }
 
     /// The reply to a request whose body did not arrive in time.
@@ -141,14 +150,10 @@ impl Frontend {
             require_method(method, &["GET", "HEAD"], "GET, HEAD")?;
             return Ok(Some(Reply::healthy()));
         }
-        let checked = settings.credentials.as_ref().map_or(Ok(()), |credentials| credentials.check(authorization));
-        if let Err(denied) = checked {
-            return Err(Problem::Unauthorized { denied });
-        }
-        if Endpoint::of(path).is_none() {
-            return Err(Problem::NotFound { path: path.to_owned() });
-        }
+        let caller = caller(settings, authorization)?;
+        let endpoint = Endpoint::of(path).ok_or_else(|| Problem::NotFound { path: path.to_owned() })?;
         require_method(method, &["POST"], "POST")?;
+        caller.may(endpoint.scope(), endpoint.verb())?;
         require_json(content_type, content_encoding)?;
         // A declared length is trusted: the runtime holds the client to it.
         match content_length.and_then(|length| length.parse::<u64>().ok()) {
@@ -157,12 +162,22 @@ impl Frontend {
         }
     }
 
-    fn call(&self, path: &str, idempotency_key: Option<&str>, body: &[u8], now: i64) -> Result<Call, Problem> {
+    fn call(
+        &self,
+        path: &str,
+        authorization: Option<&str>,
+        idempotency_key: Option<&str>,
+        body: &[u8],
+        now: i64,
+    ) -> Result<Call, Problem> {
         let settings = self.settings()?;
+        // Again: a grant may have ended while the body arrived.
+        let caller = caller(settings, authorization)?;
         let endpoint = Endpoint::of(path).ok_or_else(|| Problem::NotFound { path: path.to_owned() })?;
+        caller.may(endpoint.scope(), endpoint.verb())?;
         let request = Request::parse(endpoint, body)?;
-        let asked = ResolvedRequest::new(&request, &settings.policies)?;
-        let names: Vec<_> = request.items.iter().map(|item| settings.names.object_name(&item.key)).collect();
+        let asked = ResolvedRequest::new(&request, &settings.policies, &caller)?;
+        let names: Vec<_> = asked.items().iter().map(|item| settings.names.object_name(&item.key)).collect();
         let mut objects: BTreeMap<String, Vec<usize>> = BTreeMap::new();
         for (index, name) in names.iter().enumerate() {
             objects.entry(name.clone()).or_default().push(index);
@@ -197,6 +212,12 @@ fn text_of(problem: &Problem) -> String {
         Problem::Unauthorized { denied } => text.replacen('\n', &format!(" 401: {denied}\n"), 1),
         _ => text,
     }
+}
+
+/// Who sends this `Authorization` header.
+fn caller<'a>(settings: &'a Settings, authorization: Option<&str>) -> Result<Caller<'a>, Problem> {
+    let Some(credentials) = &settings.credentials else { return Ok(Caller::TRUSTED) };
+    credentials.check(authorization, clock::now()).map_err(|denied| Problem::Unauthorized { denied })
 }
 
 /// As long as the longest that payment APIs accept.

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use js_sys::{JSON, Reflect};
 use worker::{Env, console_error, console_log};
 
-use crate::access::{Credentials, Names};
+use crate::access::{CredentialSettings, Credentials, Names};
 use crate::policy::{Policies, PolicyError};
 
 /// What a frontend answers with, without errors.
@@ -24,14 +24,24 @@ impl Settings {
     /// # Errors
     /// A line for each.
     pub(super) fn read(env: &Env) -> Result<Self, Vec<String>> {
-        let secret = |name| env.secret(name).ok().map(|secret| secret.to_string());
-        let credentials = Credentials::new(secret("TOLLGATE_TOKEN"));
-        let names = Names::new(secret(KEY_SECRET));
+        let token = setting(env, "TOLLGATE_TOKEN");
+        let credentials = Credentials::new(CredentialSettings {
+            tokens: setting(env, "TOLLGATE_TOKENS").as_deref(),
+            token: token.as_deref(),
+            grant_keys: setting(env, "TOLLGATE_GRANT_KEYS").as_deref(),
+            audience: setting(env, "TOLLGATE_AUDIENCE").as_deref(),
+        });
+        let names = Names::new(setting(env, KEY_SECRET).as_deref());
         let Policed { policies, .. } = policies_in(env);
         match (policies, names, credentials) {
             (Ok(policies), Ok(names), Ok(credentials)) => {
                 for policy in policies.iter() {
                     console_log!("policy {policy}");
+                }
+                if token.is_some() {
+                    console_log!(
+                        "TOLLGATE_TOKEN may consume and adjust: TOLLGATE_TOKENS can have several tokens, each with less"
+                    );
                 }
                 Ok(Self { policies, sends_definitions: false, names, credentials: Some(credentials) })
             }
@@ -63,7 +73,7 @@ impl Settings {
         let names = match secret.map(|secret| secret.as_string()) {
             None => Ok(Names::without_secret()),
             Some(None) => Err(format!("{KEY_SECRET} must be text")),
-            Some(secret) => Names::new(secret).map_err(line),
+            Some(secret) => Names::new(secret.as_deref()).map_err(line),
         };
         match (policies, names) {
             (Ok(policies), Ok(names)) => {
@@ -76,6 +86,12 @@ impl Settings {
 
 fn line(error: impl std::fmt::Display) -> String {
     error.to_string()
+}
+
+/// A variable or a secret: a text as it is, an object as JSON.
+fn setting(env: &Env, name: &str) -> Option<String> {
+    let value = Reflect::get(env, &name.into()).ok()?;
+    value.as_string().or_else(|| JSON::stringify(&value).ok()?.as_string())
 }
 
 /// The policies of an object's own deployment: none if there are none, or if they have errors. It decides all the same, under

@@ -43,5 +43,5 @@ const KNOWN = new Set([
   ...["$ref", "const", "enum", "oneOf", "allOf", "type", "properties", "required", "items", "additionalProperties"],
   ...["description", "default", "examples", "pattern", "propertyNames", "unevaluatedProperties", "dependentRequired"],
   ...["minimum", "maximum", "minLength", "maxLength", "minItems", "maxItems", "uniqueItems", "minProperties"],
-  "maxProperties",
+  ...["maxProperties", "anyOf", "format"],
 ]);

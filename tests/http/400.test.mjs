@@ -45,7 +45,8 @@ test("a body that is not a request", async (t) => {
   const notObject = (found) => `the body must be a JSON object, not ${found}`;
   const notField = (name) => `the body cannot have the field "${name}"; its fields are ${fields}`;
   const twice = (name) => `the body has the field "${name}" twice`;
-  const notKey = (found) => `\`key\` must be a string of 1 to 512 bytes, not ${found}`;
+  const notKey = (found) =>
+    `\`key\` must be a string of 1 to 512 bytes, a list of 1 to 8 strings, or {"ip":"<address>"}, not ${found}`;
   const unpaired = "`key` contains an unpaired surrogate, so it is not valid Unicode";
   const tooLong = (bytes) => `\`key\` is ${bytes} bytes long; at most 512 are allowed`;
   const notCost = (found) => `\`cost\` must be ${WHOLE}, or an object with one for each limit, not ${found}`;
@@ -102,8 +103,8 @@ test("a body that is not a request", async (t) => {
       [key(`"${"\\u0000".repeat(513)}"`), tooLong(513)],
       [key("7"), notKey("7")],
       [key("null"), notKey("null")],
-      [key('["alice"]'), notKey("an array")],
-      [key('{"id":"alice"}'), notKey("an object")],
+      [key("[7]"), "`key` has a part 0 that is not a string"],
+      [key('{"id":"alice"}'), "`key` is an object, so its only field must be `ip`"],
     ],
     "text that is not Unicode: repaired keys would share a budget": [
       [key('"\\ud800"'), unpaired],

@@ -5,7 +5,7 @@ import { assertAnswer, PATHS, problem } from "./answers.mjs";
 import { start, TOKEN } from "./workerd.mjs";
 
 const tollgate = await start({ policies: { api: { rate: 10, period: "10s" } } });
-const detail = "send a valid token as `Authorization: Bearer <token>`";
+const detail = "send a valid token, or a grant that has not expired, as `Authorization: Bearer <token>`";
 const headers = { "www-authenticate": 'Bearer realm="tollgate"' };
 const unauthorized = problem(401, "unauthorized", "Unauthorized", detail, { headers });
 

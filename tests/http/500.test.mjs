@@ -9,6 +9,10 @@ const misconfigured = problem(500, "misconfigured", "Misconfigured", detail);
 const policies = { api: { rate: 10, period: "10s" } };
 const NAME_RULE = "a name must be 1 to 64 ASCII letters, digits, '_', '-' or '.'";
 
+const NO_CREDENTIAL =
+  "settings: TOLLGATE_TOKENS: has no token, and TOLLGATE_GRANT_KEYS and TOLLGATE_TOKEN are not set: without any of them no " +
+  "request can be answered";
+
 const rows = {
   "every field of every policy": {
     settings: {
@@ -37,7 +41,7 @@ const rows = {
     },
     log: [
       "settings: POLICIES.a.burst: is not a known field; known fields are kind, rate, period, capacity, max_debt, initial, offset, " +
-        "write_ahead, on_error, reservation_ttl, unsettled, limits",
+        "write_ahead, on_error, reservation_ttl, unsettled, ipv6_prefix, limits",
       "settings: POLICIES.a.rate: must be a whole number from 0 to 9007199254740991, not -1",
       'settings: POLICIES.a.period: must be text with a unit, such as "90s", not 60',
       "settings: POLICIES.a.capacity: must be a whole number from 0 to 9007199254740991, not 1.5",
@@ -63,7 +67,8 @@ const rows = {
         '"failed"',
       'settings: POLICIES.p.unsettled: must be "keep" or "refund"',
       'settings: POLICIES.p.reservation_ttl: must be text with a unit, such as "90s", not 5',
-      "settings: POLICIES.q.rate: is not a known field; known fields are limits, on_error, reservation_ttl, unsettled",
+      "settings: POLICIES.q.rate: is not a known field; known fields are limits, on_error, reservation_ttl, unsettled, " +
+        "ipv6_prefix",
       "settings: POLICIES.q.limits: must be a list of 1 to 8 limits",
       "settings: POLICIES.r.limits[0]: must have a name: costs and answers refer to a limit by its name",
       `settings: POLICIES.r.limits[1]: name: ${NAME_RULE}`,
@@ -94,7 +99,7 @@ const rows = {
   "no secrets": {
     settings: { policies, token: null, keySecret: null },
     log: [
-      "settings: the secret TOLLGATE_TOKEN is missing: set it with `wrangler secret put TOLLGATE_TOKEN`",
+      NO_CREDENTIAL,
       "settings: the secret TOLLGATE_KEY_SECRET is missing: set it with `wrangler secret put TOLLGATE_KEY_SECRET`",
     ],
   },
@@ -166,12 +171,39 @@ const rows = {
   },
   "policies and secrets at once": {
     settings: { policies: { p: {} }, token: null },
+    log: ["settings: POLICIES.p.rate: is missing", "settings: POLICIES.p.period: is missing", NO_CREDENTIAL],
+  },
+  "every field of tokens and grants": {
+    settings: {
+      policies,
+      token: null,
+      tokens: {
+        fine: { sha256: "0".repeat(64), scopes: ["consume"] },
+        a: { sha256: "0".repeat(64), scopes: ["consume"] },
+        b: { sha256: "tg_the-token-itself", scopes: ["write", "adjust"], policies: [] },
+        c: 7,
+        "d e": {},
+      },
+      grantKeys: JSON.stringify({ short: "AAAA", padded: `${"A".repeat(43)}=` }),
+      audience: "",
+    },
     log: [
-      "settings: POLICIES.p.rate: is missing",
-      "settings: POLICIES.p.period: is missing",
-      "settings: the secret TOLLGATE_TOKEN is missing: set it with `wrangler secret put TOLLGATE_TOKEN`",
+      "settings: TOLLGATE_TOKENS.a.sha256: is that of fine too: make a token for each",
+      "settings: TOLLGATE_TOKENS.b.sha256: must be the 64 hexadecimal digits of the token's SHA-256, never the token itself",
+      "settings: TOLLGATE_TOKENS.b.scopes: there is no scope write; there are consume, adjust, admin",
+      "settings: TOLLGATE_TOKENS.b.policies: must be a list of one or more names of policies; leave it out for all of them",
+      "settings: TOLLGATE_TOKENS.c: must be an object of sha256, scopes and perhaps policies",
+      "settings: TOLLGATE_TOKENS: the name of entry 4 is not valid: it must be 1 to 40 ASCII letters, digits, '_', '-' or '.'",
+      "settings: TOLLGATE_GRANT_KEYS.short: has 3 bytes: HS256 needs 32 random ones or more",
+      "settings: TOLLGATE_GRANT_KEYS.padded: must be random bytes in base64url, without padding",
+      "settings: TOLLGATE_AUDIENCE: is empty: it must be the `aud` of grants, or not be set",
     ],
   },
+  "tokens as text that is not JSON": {
+    settings: { policies, token: null, tokens: "tg_the-token-itself" },
+    log: ["settings: TOLLGATE_TOKENS: is not valid JSON: it must be an object of tokens by name"],
+  },
+  "an empty table of tokens": { settings: { policies, token: null, tokens: {} }, log: [NO_CREDENTIAL] },
 };
 
 for (const [name, { settings, log }] of Object.entries(rows)) {
@@ -192,7 +224,8 @@ for (const [name, { settings, log }] of Object.entries(rows)) {
     await tollgate.stop(); // everything is in the log now
     const lines = tollgate.log.split("\n").filter((line) => line.includes("settings: "));
     assert.equal(lines.length, log.length, `each error once, and no other:\n${tollgate.log}`);
-    for (const secret of [settings.token, KEY_SECRET]) assert.ok(!secret || !tollgate.log.includes(secret));
+    for (const secret of [settings.token, KEY_SECRET, "tg_", settings.grantKeys])
+      assert.ok(!secret || !tollgate.log.includes(secret));
   });
 }
 

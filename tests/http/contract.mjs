@@ -1,11 +1,13 @@
 // Whether an answer is one that the contract, src/api/openapi.json, describes. Every answer of these tests is checked.
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
+import { isIPv4, isIPv6 } from "node:net";
 import Ajv from "ajv/dist/2020.js";
 
 export const contract = JSON.parse(readFileSync(new URL("../../src/api/openapi.json", import.meta.url), "utf8"));
 
 const ajv = new Ajv({ strict: true, strictRequired: false, allowUnionTypes: true, allErrors: true });
+ajv.addFormat("ipv4", isIPv4).addFormat("ipv6", isIPv6);
 ajv.addVocabulary(["openapi", "info", "servers", "security", "paths", "components", "example"]);
 ajv.addSchema(contract, "contract");
 

@@ -78,8 +78,12 @@ describe("what the schemas of requests forbid is a 400", () => {
   const reservation = "250f086a14917";
   const bad = {
     "/v1/consume": [
-      ...["policy", "key"].map((name) => ({ ...ask, [name]: undefined })),
-      ...["", 7, null, "k".repeat(513)].map((key) => ({ ...ask, key })),
+      { ...ask, policy: undefined },
+      ...["", 7, null, "k".repeat(513), [], [""], ["a", 7], Array(9).fill("a")].map((key) => ({ ...ask, key })),
+      ...[{}, { ip: 7 }, { ip: "unknown" }, { ip: "192.0.2.1:80" }, { ip: "192.0.2.1", port: 80 }].map((key) => ({
+        ...ask,
+        key,
+      })),
       ...[-1, 1.5, 2 ** 53, "1", null, [], {}].map((cost) => ({ ...ask, cost })),
       ...["lend", "", null].map((mode) => ({ ...ask, mode })),
       ...[-1, 2 ** 53, "5"].map((max_wait_ms) => ({ ...ask, mode: "reserve", max_wait_ms })),
@@ -117,6 +121,9 @@ describe("what the schemas of requests allow at most is not a 400", () => {
   const ask = { policy: "api", key: "alice" };
   for (const [path, body] of [
     ["/v1/consume", { ...ask, key: "k".repeat(512) }],
+    ["/v1/consume", { ...ask, key: Array(8).fill("k".repeat(64)) }],
+    ["/v1/consume", { ...ask, key: { ip: "192.0.2.1" } }],
+    ["/v1/consume", { ...ask, key: { ip: "2001:db8::1" } }],
     ["/v1/charge", { ...ask, cost: 2 ** 53 - 1 }],
     ["/v1/consume", { ...ask, mode: "borrow", max_wait_ms: 2 ** 53 - 1 }],
     ["/v1/consume", { ...ask, cost: 0, snapshot: true }],

@@ -1,11 +1,15 @@
-// Keys are taken as they are: any two different texts have two budgets.
+// Texts are taken as they are: any two that differ have two budgets. Lists never collide, and an address is one however it is
+// written.
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { start } from "./workerd.mjs";
 
 const policy = "api";
 const CAPACITY = 7;
-const tollgate = await start({ policies: { [policy]: { rate: 1, period: "1day", capacity: CAPACITY } } });
+const limit = { rate: 1, period: "1day", capacity: CAPACITY };
+const tollgate = await start({
+  policies: { [policy]: limit, wide: { ...limit, ipv6_prefix: 48 }, single: { ...limit, ipv6_prefix: 128 } },
+});
 
 /** No two are equal unless one trims, folds, normalizes, cuts, splits or parses them. */
 const KEYS = [
@@ -88,4 +92,105 @@ test("an answer never has the key in it, whatever the cost", async () => {
       "and its budget is as before",
     );
   }
+});
+
+/** Lists, no two of which mean the same: those that a careless encoding would join, and the texts that it would join them to. */
+const LISTS = [
+  ...[["alice"], ["ali", "ce"], ["a", "lice"], ["a", "l", "i", "c", "e"], ["tenant 7", "alice"], ["alice", "tenant 7"]],
+  ...[
+    ["a", "b"],
+    ["ab"],
+    ["a,b"],
+    ['a","b'],
+    ["a:b"],
+    ["a", "b", "c"],
+    ["a\0b"],
+    ["a", "\0", "b"],
+    ["\u0001\0a"],
+    ["a\u0001\0", "b"],
+  ],
+  ...[["192.0.2.1"], ["a".repeat(256), "b".repeat(256)], ["a".repeat(255), "a".repeat(257)], Array(8).fill("a")],
+];
+
+test("each list has a budget of its own, which no text has", async () => {
+  for (const [index, key] of LISTS.entries()) {
+    const { status, body } = await tollgate.consume(ask(key, costOf(index)));
+    assert.deepEqual([status, body.remaining], [200, CAPACITY - costOf(index)], `${JSON.stringify(key)} is fresh`);
+  }
+  for (const [index, key] of KEYS.entries()) {
+    const { body } = await tollgate.peek(ask(key, 0));
+    assert.equal(body.remaining, CAPACITY - costOf(index), `${JSON.stringify(key)} is as it was left`);
+  }
+});
+
+// The cases of express-rate-limit's issue 667 and of those around it: one client, one budget, however the address is written.
+test("an address is one, however it is written", async () => {
+  const spend = async (policy, ip) => (await tollgate.consume({ policy, key: { ip } })).body.remaining;
+  const rows = [
+    ["192.0.2.1", "::ffff:192.0.2.1", "::FFFF:192.0.2.1", "::ffff:c000:201", "0:0:0:0:0:ffff:c000:0201"],
+    ["192.0.2.2"],
+    ["::ffff:192.0.2.3", "192.0.2.3"],
+    ["2001:db8::1", "2001:DB8:0:0:0:0:0:1", "2001:0db8::0001", "2001:db8::ffff:ffff:ffff:ffff"],
+    ["2001:db8:0:1::1", "2001:db8:0:1::"],
+    ["::192.0.2.1", "::1", "::"], // the first is not IPv4
+  ];
+  for (const spellings of rows) {
+    for (const [index, ip] of spellings.entries()) {
+      assert.equal(await spend(policy, ip), CAPACITY - 1 - index, ip);
+    }
+  }
+  assert.deepEqual([await spend("wide", "2001:db8::1"), await spend("wide", "2001:db8:0:ffff::")], [6, 5]);
+  assert.equal(await spend("wide", "2001:db8:1::"), 6);
+  assert.deepEqual([await spend("single", "2001:db8::1"), await spend("single", "2001:db8::2")], [6, 6]);
+  assert.equal((await tollgate.peek(ask("192.0.2.1", 0))).body.remaining, CAPACITY - costOf(KEYS.indexOf("192.0.2.1")));
+});
+
+test("what is no key is refused with what is wrong, and never shown", async () => {
+  const RULE = 'must be a string of 1 to 512 bytes, a list of 1 to 8 strings, or {"ip":"<address>"}';
+  const port = "has an `ip` with a port or brackets: give the address alone";
+  const zone = "has an `ip` with a zone (%...): give the address alone";
+  const zero = "has an `ip` with a leading zero, which some read as octal: write 192.0.2.1, not 192.0.2.01";
+  const none = 'has an `ip` that is not an IP address such as "192.0.2.1" or "2001:db8::1"';
+  for (const [key, detail] of [
+    [null, `${RULE}, not null`],
+    [7, `${RULE}, not 7`],
+    [[], "is a list of 0; it must have 1 to 8 parts"],
+    [Array(9).fill("a"), "is a list of 9; it must have 1 to 8 parts"],
+    [["a", ""], "has an empty part 1"],
+    [["a", 7], "has a part 1 that is not a string"],
+    [["a".repeat(256), "b".repeat(257)], "is 513 bytes long; at most 512 are allowed"],
+    [{}, "is an object, so its only field must be `ip`"],
+    [{ ip: "192.0.2.1", port: 80 }, "is an object, so its only field must be `ip`"],
+    [{ ip: 7 }, "has an `ip` that is not a string"],
+    [{ ip: "192.0.2.1:80" }, port],
+    [{ ip: "[2001:db8::1]:80" }, port],
+    [{ ip: "[2001:db8::1]" }, port],
+    [{ ip: "fe80::1%eth0" }, zone],
+    [{ ip: "192.0.2.01" }, zero],
+    [{ ip: "::ffff:192.0.2.01" }, zero],
+    [{ ip: "192.0.2.1, 198.51.100.1" }, none], // X-Forwarded-For
+    [{ ip: "unknown" }, none],
+    [{ ip: "" }, none],
+  ]) {
+    const answer = await tollgate.consume(ask(key));
+    assert.deepEqual([answer.status, answer.body.detail], [400, `\`key\` ${detail}`], JSON.stringify(key));
+  }
+  const slash = await tollgate.consume(ask({ ip: "192.0.2.0/24" }));
+  assert.match(slash.body.detail, /^`key` has an `ip` with a prefix length: give one address/);
+});
+
+test("a batch has no budget twice, however its key is written", async () => {
+  const batch = (...keys) => tollgate.post("batch", { requests: keys.map((key) => ({ policy, key })) });
+  const detail = "requests 0 and 1 have the same policy and key: combine them, with the sum of their costs";
+  for (const [a, b] of [
+    [{ ip: "198.51.100.1" }, { ip: "::ffff:198.51.100.1" }],
+    [{ ip: "2001:db8:2::1" }, { ip: "2001:db8:2::2" }],
+    [
+      ["a", "b"],
+      ["a", "b"],
+    ],
+  ]) {
+    assert.deepEqual((await batch(a, b)).body.detail, detail);
+  }
+  assert.equal((await batch({ ip: "198.51.100.1" }, "198.51.100.1", ["198.51.100.1"])).status, 200);
 });

@@ -1,14 +1,17 @@
 // What README.md and the pages of docs show works as it is written: their requests one after the other, and their policies.
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
+import { randomBytes } from "node:crypto";
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, test } from "node:test";
+import { SignJWT } from "jose";
 import { unstable_readConfig as readConfig } from "wrangler";
 import { PATHS } from "./answers.mjs";
 import { start, TOKEN } from "./workerd.mjs";
 
+const AsyncFunction = (async () => {}).constructor;
 const root = new URL("../../", import.meta.url).pathname;
 const folder = mkdtempSync(join(tmpdir(), "tollgate-readme-"));
 after(() => rmSync(folder, { recursive: true }));
@@ -56,6 +59,20 @@ test("docs/http.md shows every endpoint, and answers with the members that they 
     for (const name of names(line)) assert.ok(names(answer).has(name), `${name} is not in ${answer}`);
   }
   assert.ok(shown >= 5, `${shown} answers are shown`);
+});
+
+test("the grant of docs/http.md is one", async () => {
+  const code = blocks("docs/http.md", "js").find((text) => text.includes("SignJWT"));
+  const secret = randomBytes(32).toString("base64url");
+  const mint = new AsyncFunction("SignJWT", "secret", "user", `${code.replace(/^import.*/m, "")}\nreturn grant;`);
+  const grant = await mint(SignJWT, secret, { id: "alice" });
+  const policies = { api: { rate: 1, period: "1m" } };
+  const grantKeys = JSON.stringify({ "2026-11": secret });
+  const tollgate = await start({ policies, token: null, grantKeys, build: "deployed" });
+  const headers = { authorization: `Bearer ${grant}` };
+  assert.equal((await tollgate.consume({ policy: "api" }, { headers })).status, 200);
+  assert.equal((await tollgate.post("reset", { policy: "api" }, { headers })).status, 403);
+  await tollgate.stop();
 });
 
 test("the policies of docs/policies.md have no errors", async () => {

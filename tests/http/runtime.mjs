@@ -96,20 +96,28 @@ export class Runtime {
  * path of a file `around`, that is the main module, and imports the built one as `./entry.js`. `before`, `flags` and `v8Flags` are
  * what {@link Runtime.start} says.
  */
-export function tollgate({ policies, token, keySecret, build, around = null, flags, v8Flags, before }) {
+export function tollgate({ build, around = null, flags, v8Flags, before, ...settings }) {
   const bundle = fileURLToPath(new URL(`../../build/${BUNDLES[build]}`, import.meta.url));
   const wasm = existsSync(bundle) && readdirSync(bundle).find((name) => name.endsWith(".wasm"));
   if (!wasm) throw new Error(`There is no Worker in ${bundle}. Run: npm test -- http`);
   const built = Object.fromEntries(["entry.js", wasm].map((name) => [name, join(bundle, name)]));
   const modules = around === null ? built : { [basename(around)]: around, ...built };
-  return { modules, bindings: bindings({ policies, token, keySecret }), flags, v8Flags, before };
+  return { modules, bindings: bindings(settings), flags, v8Flags, before };
 }
 
-/** What a Worker is given by `wrangler.toml` and `wrangler secret put`, without what is `null`. */
-export function bindings({ policies, token, keySecret }) {
+/**
+ * What a Worker is given by `wrangler.toml` and `wrangler secret put`, without what is `null`. `tokens` are an object, as in
+ * `wrangler.toml`, or a text, as a secret is; `grantKeys` a text.
+ */
+export function bindings({ policies, token, keySecret, tokens = null, grantKeys = null, audience = null }) {
   const bindings = { KEYS: `durableObjectNamespace = "KeyObject"` };
   if (policies !== null) bindings.POLICIES = `json = ${text(JSON.stringify(policies))}`;
   if (token !== null) bindings.TOLLGATE_TOKEN = `text = ${text(token)}`;
+  if (tokens !== null)
+    bindings.TOLLGATE_TOKENS =
+      typeof tokens === "string" ? `text = ${text(tokens)}` : `json = ${text(JSON.stringify(tokens))}`;
+  if (grantKeys !== null) bindings.TOLLGATE_GRANT_KEYS = `text = ${text(grantKeys)}`;
+  if (audience !== null) bindings.TOLLGATE_AUDIENCE = `text = ${text(audience)}`;
   if (keySecret !== null) bindings.TOLLGATE_KEY_SECRET = `text = ${text(keySecret)}`;
   return bindings;
 }

@@ -20,24 +20,15 @@ export const TOKEN = "the-bearer-token-of-the-tests";
 export const KEY_SECRET = "the-key-secret-of-the-tests";
 
 /**
- * Starts a Worker. `policies` are those of `wrangler.toml`; a `token` or `keySecret` of `null` is not set at all.
+ * Starts a Worker. `policies` are those of `wrangler.toml`; a `token` or `keySecret` of `null` is not set at all. `tokens`,
+ * `grantKeys` and `audience`: see `bindings` of runtime.mjs.
  * `build` is "test-clock", whose clock stands at {@link NOW} unless a request says otherwise, "next-format", which is that of a
  * later version, or "deployed". `around` is the
  * path of a main module of the test's own, which imports `./entry.js`. `before`, `flags`, `v8Flags`: see runtime.mjs. `other` is
  * another version, `{ policies, build }`, whose frontends ask the same objects: see {@link rollOut}.
  */
-export async function start({
-  policies,
-  token = TOKEN,
-  keySecret = KEY_SECRET,
-  build = "test-clock",
-  around = null,
-  flags,
-  v8Flags,
-  before,
-  other,
-}) {
-  const settings = { policies, token, keySecret, build, around, flags, v8Flags, before, other };
+export async function start(changes) {
+  const settings = { token: TOKEN, keySecret: KEY_SECRET, build: "test-clock", ...changes };
   const started = new Tollgate(withExactPolicies(settings));
   await started.restart();
   return started;

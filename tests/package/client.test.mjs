@@ -8,6 +8,7 @@ import { after, describe, test } from "node:test";
 import { setImmediate } from "node:timers/promises";
 import { fileURLToPath } from "node:url";
 import { Client, TollgateError } from "../../build/package/index.js";
+import { newToken } from "../http/credentials.mjs";
 import { NOW, start, TOKEN } from "../http/workerd.mjs";
 
 const POLICIES = {
@@ -22,8 +23,10 @@ const POLICIES = {
     ],
   },
 };
+const backend = newToken("consume");
 const tollgate = await start({
   policies: POLICIES,
+  tokens: { backend: backend.entry },
   around: fileURLToPath(new URL("../http/faulty.mjs", import.meta.url)),
 });
 const url = `http://127.0.0.1:${tollgate.port}`;
@@ -141,6 +144,7 @@ test("a problem is a value, whatever its status", async () => {
     [400, await client.consume({ ...ask, cost: -1 })],
     [400, await client.batch({ requests: [] })],
     [401, await clientOf({ token: "a wrong one of some length" }).consume(ask)],
+    [403, await clientOf({ token: backend.text }).reset(ask), { scope: "adjust" }],
     [404, await client.consume({ ...ask, policy: "unknown" })],
     [404, await client.settle({ ...settle, cost: 1 })],
     [404, await client.cancel(settle)],

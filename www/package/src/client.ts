@@ -31,7 +31,8 @@ export type Key = string | readonly string[] | { readonly ip: string };
 /** Which budget to ask, and for what. The service's HTTP reference explains the members. */
 export interface BudgetRequest {
   readonly policy: string;
-  readonly key: Key;
+  /** Required, unless the credential is a grant, which has a key of its own. */
+  readonly key?: Key;
   readonly cost?: Cost<string>;
   readonly mode?: "take" | "reserve" | "borrow" | "up_to";
   readonly max_wait_ms?: number;
@@ -141,7 +142,7 @@ interface RefusedMembers extends Answer {
 
 /** Any other status: a problem, as RFC 9457 defines it. */
 export interface Problem extends Answer {
-  readonly status: 400 | 401 | 404 | 405 | 408 | 409 | 413 | 415 | 422 | 500 | 503;
+  readonly status: 400 | 401 | 403 | 404 | 405 | 408 | 409 | 413 | 415 | 422 | 500 | 503;
   readonly allowed?: undefined;
   readonly now?: undefined;
   readonly snapshot?: undefined;
@@ -150,6 +151,8 @@ export interface Problem extends Answer {
   readonly detail: string;
   /** 400: the largest cost that could ever be granted. */
   readonly max_cost?: number;
+  /** 403: the scope that the token lacks, where it is one. */
+  readonly scope?: "consume" | "adjust" | "admin";
   /**
    * 503: why the server could not decide. After `timeout` and `failed` the request may have been done, and only one with an
    * idempotency key is safe to repeat. After `overloaded` it was not done.
@@ -325,7 +328,8 @@ export class Client {
   ): Promise<Spent<Awaited<Result>> | Refused | Problem> {
     const answer = await this.consume({ max_wait_ms: LONGEST_TIMER_MS, ...request, mode: "reserve" }, options);
     if (!answer.allowed) return answer;
-    const reserved = { policy: request.policy, key: request.key, reservation: answer.reservation };
+    const { policy, key } = request;
+    const reserved = { policy, ...(key !== undefined && { key }), reservation: answer.reservation };
     try {
       await new Promise<unknown>((resolve) => {
         setTimeout(resolve, answer.ready_at - answer.now);

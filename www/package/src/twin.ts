@@ -8,6 +8,7 @@ import type {
   Degraded,
   Granted,
   Inspection,
+  Key,
   LimitSnapshot,
   Problem,
   Refused,
@@ -20,7 +21,7 @@ import { type AcquireOptions, waitTooLong } from "./queue.js";
 /** Which budget a {@link Twin} follows, and for how long it trusts itself. */
 export interface TwinOptions {
   readonly policy: string;
-  readonly key: string;
+  readonly key: Key;
   /**
    * How many milliseconds after its last request the twin still withholds what it expects to be refused. Then it asks,
    * because others may have given tokens back. Default: a minute.

@@ -54,6 +54,8 @@ export type PolicySettings = (
   readonly reservation_ttl?: string;
   /** What an unsettled reservation costs when it expires. Default: `"keep"`, all of it. */
   readonly unsettled?: "keep" | "refund";
+  /** How many bits of an IPv6 address count, where a key is an address: 32 to 128. Default: 64. */
+  readonly ipv6_prefix?: number;
 };
 
 /** The namespace of the objects: a Durable Object binding for {@link KeyObject}. */
@@ -232,18 +234,18 @@ export interface Tollgate {
   /** The HTTP API, which asks no token of those who hold the binding. */
   fetch(request: Request): Promise<Response>;
   consume(
-    request: BudgetRequest,
+    request: Of<BudgetRequest, string>,
     options?: EmbeddedCallOptions,
   ): Promise<Plain<Granted | Degraded | Refused | Problem>>;
-  peek(request: BudgetRequest, options?: EmbeddedCallOptions): Promise<Plain<Granted | Refused | Problem>>;
-  charge(request: BudgetRequest, options?: EmbeddedCallOptions): Promise<Plain<Granted | Problem>>;
-  refund(request: BudgetRequest, options?: EmbeddedCallOptions): Promise<Plain<Granted | Problem>>;
-  reset(request: BudgetRequest, options?: EmbeddedCallOptions): Promise<Plain<Granted | Problem>>;
-  inspect(request: BudgetRequest, options?: EmbeddedCallOptions): Promise<Plain<Inspection | Problem>>;
-  settle(request: ReservationRequest, options?: EmbeddedCallOptions): Promise<Plain<Granted | Problem>>;
-  cancel(request: ReservationRequest, options?: EmbeddedCallOptions): Promise<Plain<Granted | Problem>>;
+  peek(request: Of<BudgetRequest, string>, options?: EmbeddedCallOptions): Promise<Plain<Granted | Refused | Problem>>;
+  charge(request: Of<BudgetRequest, string>, options?: EmbeddedCallOptions): Promise<Plain<Granted | Problem>>;
+  refund(request: Of<BudgetRequest, string>, options?: EmbeddedCallOptions): Promise<Plain<Granted | Problem>>;
+  reset(request: Of<BudgetRequest, string>, options?: EmbeddedCallOptions): Promise<Plain<Granted | Problem>>;
+  inspect(request: Of<BudgetRequest, string>, options?: EmbeddedCallOptions): Promise<Plain<Inspection | Problem>>;
+  settle(request: Of<ReservationRequest, string>, options?: EmbeddedCallOptions): Promise<Plain<Granted | Problem>>;
+  cancel(request: Of<ReservationRequest, string>, options?: EmbeddedCallOptions): Promise<Plain<Granted | Problem>>;
   batch(
-    request: { readonly requests: readonly BudgetRequest[] },
+    request: { readonly requests: readonly Of<BudgetRequest, string>[] },
     options?: EmbeddedCallOptions,
   ): Promise<Plain<BatchGranted | BatchDegraded | BatchRefused | Problem>>;
 }
@@ -255,7 +257,8 @@ export const Tollgate: new (context: any, env: any) => Tollgate = built.Tollgate
 const service: { fetch(request: Request, env: object): Promise<Response> } = built.default;
 export default service;
 
-type Of<Request, Name> = Omit<Request, "policy"> & { readonly policy: Name };
-type Own<Request extends { readonly key: Key }, Name> = Omit<Of<Request, Name>, "key"> & { readonly key?: Key };
+/** There is no grant here that could bring the key. */
+type Of<Request, Name> = Omit<Request, "policy" | "key"> & { readonly policy: Name; readonly key: Key };
+type Own<Request, Name> = Omit<Request, "policy" | "key"> & { readonly policy: Name; readonly key?: Key };
 type LocalCall<Request, Answer> = (request: Request, options?: EmbeddedCallOptions) => Answer & Decision;
 type Call<Request, Answer> = (request: Request, options?: EmbeddedCallOptions) => Promise<Answer & Decision>;

@@ -23,6 +23,7 @@ import {
   type Granted,
   type Inspection,
   init,
+  type Key,
   type Limit,
   Limiter,
   type LimiterEvent,
@@ -182,9 +183,10 @@ const where: ClientOptions = { url: "https://tollgate.example.com", token: async
 const client: Client = new ClientAlone({ ...where, timeoutMs: 1000 });
 const renewed: RenewingOptions = { clock };
 const inPage: Client = new ClientAlone({ ...where, token: renewing(async () => "a.b.c", renewed) });
+const whose: Key[] = ["alice", ["tenant 7", "alice"], { ip: "192.0.2.1" }];
 const question: BudgetRequest = {
   policy: "api",
-  key: "alice",
+  key: whose[0]!,
   cost: 2,
   mode: "up_to",
   max_wait_ms: 10,

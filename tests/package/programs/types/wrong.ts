@@ -119,8 +119,8 @@ new Client({ url: "https://tollgate.example.com" });
 // @ts-expect-error: one that may be unset is none
 new Client({ url: "https://tollgate.example.com", token: undefined as string | undefined });
 const client = new Client({ url: "https://tollgate.example.com", token: "token" });
-// @ts-expect-error: a budget belongs to a key
-client.consume({ policy: "api" });
+// @ts-expect-error: an id that is a number is no key
+client.consume({ policy: "api", key: 7 });
 // @ts-expect-error: names are those of the HTTP API
 client.consume({ policy: "api", key: "alice", maxWaitMs: 10 });
 // @ts-expect-error: only a reservation can be settled

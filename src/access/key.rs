@@ -1,0 +1,426 @@
+//! Whose budget it is: a text, a list of texts, or an IP address.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::net::{IpAddr, Ipv6Addr};
+
+use crate::json::{FieldsError, Json};
+
+/// The longest key in bytes of UTF-8, a list's parts together: room for a URL, or an e-mail address after a tenant. Callers
+/// with longer ones must hash them.
+pub const MAX_KEY_LEN: usize = 512;
+
+/// The most parts of a list.
+pub const MAX_KEY_PARTS: usize = 8;
+
+/// Whose budget it is. Untrusted, and never logged.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Key<'a> {
+    /// A text, taken as it is.
+    Text(Cow<'a, str>),
+    /// Parts, such as a tenant and a user: no two different lists have the same budget, however their texts continue each other.
+    List(Vec<Cow<'a, str>>),
+    /// A client's address; IPv4 in IPv6 (`::ffff:192.0.2.1`) is IPv4.
+    Ip(IpAddr),
+}
+
+impl<'a> Key<'a> {
+    /// Reads `"alice"`, `["tenant 7", "alice"]` or `{"ip": "192.0.2.1"}`.
+    ///
+    /// # Errors
+    /// [`KeyError`].
+    pub(crate) fn parse(json: Json<'a>) -> Result<Self, KeyError> {
+        match json.raw().as_bytes().first() {
+            Some(b'"') => {
+                let text = text(json)?;
+                require_len(text.len())?;
+                Ok(Self::Text(text))
+            }
+            Some(b'[') => {
+                let items = json.array().unwrap_or_default();
+                if items.is_empty() || items.len() > MAX_KEY_PARTS {
+                    return Err(KeyError::PartCount { count: items.len() });
+                }
+                let parts = items.into_iter().enumerate().map(|(index, item)| {
+                    if !item.raw().starts_with('"') {
+                        return Err(KeyError::PartNotText { index });
+                    }
+                    Some(text(item)?).filter(|part| !part.is_empty()).ok_or(KeyError::PartEmpty { index })
+                });
+                let parts = parts.collect::<Result<Vec<_>, _>>()?;
+                require_len(parts.iter().map(|part| part.len()).sum())?;
+                Ok(Self::List(parts))
+            }
+            Some(b'{') => {
+                let fields = json.fields().map_err(|error| match error {
+                    FieldsError::Duplicate(_) => KeyError::IpTwice,
+                    FieldsError::NotAnObject | FieldsError::InvalidName => KeyError::NotOnlyIp,
+                })?;
+                match (fields.get("ip"), fields.names().count()) {
+                    (Some(ip), 1) => Ok(Self::Ip(address(&ip.string().ok_or(KeyError::IpNotText)?)?)),
+                    _ => Err(KeyError::NotOnlyIp),
+                }
+            }
+            _ => Err(KeyError::NotAKey),
+        }
+    }
+
+    /// The bytes that name the object of this key, the same for all keys that share a budget: of IPv6 addresses only the first
+    /// `ipv6_prefix` bits count. No text, list and address have the same bytes, since the latter two begin with one that UTF-8
+    /// never has.
+    #[must_use]
+    pub fn to_bytes(&self, ipv6_prefix: u8) -> Vec<u8> {
+        match self {
+            Self::Text(text) => text.as_bytes().to_vec(),
+            Self::List(parts) => {
+                let mut bytes = vec![NOT_TEXT, LIST];
+                for part in parts {
+                    // None is longer than MAX_KEY_LEN.
+                    bytes.extend(u16::try_from(part.len()).unwrap_or(u16::MAX).to_le_bytes());
+                    bytes.extend(part.as_bytes());
+                }
+                bytes
+            }
+            Self::Ip(IpAddr::V4(address)) => [&[NOT_TEXT, IPV4][..], &address.octets()].concat(),
+            Self::Ip(IpAddr::V6(address)) => {
+                let host_bits = 128_u32.saturating_sub(ipv6_prefix.into());
+                let network = address.to_bits() & u128::MAX.checked_shl(host_bits).unwrap_or(0);
+                [&[NOT_TEXT, IPV6, ipv6_prefix][..], &network.to_be_bytes()].concat()
+            }
+        }
+    }
+
+    /// The same key, for as long as one likes.
+    pub(super) fn into_owned(self) -> Key<'static> {
+        let owned = |text: Cow<'_, str>| Cow::Owned(text.into_owned());
+        match self {
+            Self::Text(text) => Key::Text(owned(text)),
+            Self::List(parts) => Key::List(parts.into_iter().map(owned).collect()),
+            Self::Ip(address) => Key::Ip(address),
+        }
+    }
+}
+
+/// No UTF-8 has this byte.
+const NOT_TEXT: u8 = 0xff;
+
+// What follows it.
+const LIST: u8 = 1;
+const IPV4: u8 = 4;
+const IPV6: u8 = 6;
+
+fn text(json: Json<'_>) -> Result<Cow<'_, str>, KeyError> {
+    json.string().ok_or(KeyError::Surrogate)
+}
+
+fn require_len(len: usize) -> Result<(), KeyError> {
+    match len {
+        0 => Err(KeyError::Empty),
+        len if len > MAX_KEY_LEN => Err(KeyError::TooLong { len }),
+        _ => Ok(()),
+    }
+}
+
+/// An address, in any of the spellings of RFC 4291 §2.2, but alone.
+fn address(text: &str) -> Result<IpAddr, KeyError> {
+    match text.parse::<IpAddr>() {
+        Ok(IpAddr::V6(address)) => Ok(canonical(address)),
+        Ok(address) => Ok(address),
+        Err(_) => Err(wrong_address(text)),
+    }
+}
+
+fn canonical(address: Ipv6Addr) -> IpAddr {
+    address.to_ipv4_mapped().map_or(IpAddr::V6(address), IpAddr::V4)
+}
+
+/// What is wrong with an address that does not parse.
+fn wrong_address(text: &str) -> KeyError {
+    let is_v4 = |text: &str| text.parse::<std::net::Ipv4Addr>().is_ok();
+    let has_leading_zero = |text: &str| {
+        let octets: Vec<_> = text.split('.').collect();
+        let is_octet = |octet: &&str| !octet.is_empty() && octet.bytes().all(|byte| byte.is_ascii_digit());
+        octets.len() == 4
+            && octets.iter().all(is_octet)
+            && octets.iter().any(|octet| octet.len() > 1 && octet.starts_with('0'))
+    };
+    let port = text.rsplit_once(':').filter(|(host, _)| is_v4(host) || has_leading_zero(host));
+    if text.starts_with('[') || port.is_some() {
+        KeyError::IpPort
+    } else if text.contains('%') {
+        KeyError::IpZone
+    } else if text.contains('/') {
+        KeyError::IpSubnet
+    } else if text.rsplit(':').next().is_some_and(has_leading_zero) {
+        KeyError::IpLeadingZero
+    } else {
+        KeyError::IpUnreadable
+    }
+}
+
+/// Why a key cannot be used. The key itself is never shown.
+#[expect(missing_docs, reason = "the sentence of a variant says what its numbers are")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KeyError {
+    /// It has none of the three forms.
+    NotAKey,
+    /// An empty text.
+    Empty,
+    /// More than [`MAX_KEY_LEN`] bytes.
+    TooLong { len: usize },
+    /// Not valid Unicode: it has half of a pair of surrogates.
+    Surrogate,
+    /// A list of none or of more than [`MAX_KEY_PARTS`].
+    PartCount { count: usize },
+    /// A part that is not a text.
+    PartNotText { index: usize },
+    /// A part that is an empty text.
+    PartEmpty { index: usize },
+    /// An object with other fields than `ip`.
+    NotOnlyIp,
+    /// `ip` is given twice.
+    IpTwice,
+    /// `ip` is not a text.
+    IpNotText,
+    /// The address has a port, or the brackets that a port needs.
+    IpPort,
+    /// The address has a zone.
+    IpZone,
+    /// The address has a length of a prefix.
+    IpSubnet,
+    /// A number of the address begins with a zero, which some read as octal.
+    IpLeadingZero,
+    /// It is not an address.
+    IpUnreadable,
+}
+
+impl KeyError {
+    /// What a key is.
+    #[must_use]
+    pub fn rule() -> String {
+        format!(
+            "a string of 1 to {MAX_KEY_LEN} bytes, a list of 1 to {MAX_KEY_PARTS} strings, or {{\"ip\":\"<address>\"}}"
+        )
+    }
+}
+
+impl fmt::Display for KeyError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotAKey => write!(f, "must be {}", Self::rule()),
+            Self::Empty => write!(f, "is empty: it must have 1 to {MAX_KEY_LEN} bytes"),
+            Self::TooLong { len } => write!(f, "is {len} bytes long; at most {MAX_KEY_LEN} are allowed"),
+            Self::Surrogate => f.write_str("contains an unpaired surrogate, so it is not valid Unicode"),
+            Self::PartCount { count } => write!(f, "is a list of {count}; it must have 1 to {MAX_KEY_PARTS} parts"),
+            Self::PartNotText { index } => write!(f, "has a part {index} that is not a string"),
+            Self::PartEmpty { index } => write!(f, "has an empty part {index}"),
+            Self::NotOnlyIp => f.write_str("is an object, so its only field must be `ip`"),
+            Self::IpTwice => f.write_str("gives a field twice"),
+            Self::IpNotText => f.write_str("has an `ip` that is not a string"),
+            Self::IpPort => f.write_str("has an `ip` with a port or brackets: give the address alone"),
+            Self::IpZone => f.write_str("has an `ip` with a zone (%...): give the address alone"),
+            Self::IpSubnet => f.write_str(
+                "has an `ip` with a prefix length: give one address; the policy's `ipv6_prefix` says how much counts",
+            ),
+            Self::IpLeadingZero => f.write_str(
+                "has an `ip` with a leading zero, which some read as octal: write 192.0.2.1, not 192.0.2.01",
+            ),
+            Self::IpUnreadable => {
+                f.write_str("has an `ip` that is not an IP address such as \"192.0.2.1\" or \"2001:db8::1\"")
+            }
+        }
+    }
+}
+
+impl std::error::Error for KeyError {}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn parse(json: &str) -> Result<Key<'_>, KeyError> {
+        Key::parse(Json::parse(json).unwrap())
+    }
+
+    fn ip(text: &str) -> Result<Key<'static>, KeyError> {
+        parse(&format!(r#"{{"ip":"{text}"}}"#)).map(Key::into_owned)
+    }
+
+    #[test]
+    fn a_key_has_three_forms() {
+        assert_eq!(parse(r#""al\u0069ce""#), Ok(Key::Text("alice".into())));
+        assert_eq!(parse(r#" [ "tenant 7" , "alice" ] "#), Ok(Key::List(vec!["tenant 7".into(), "alice".into()])));
+        assert_eq!(parse(r#"{"ip":"192.0.2.1"}"#), Ok(Key::Ip(IpAddr::from([192, 0, 2, 1]))));
+    }
+
+    #[test]
+    fn anything_else_is_refused_with_what_is_wrong() {
+        let parts = |count: usize, part: &str| format!("[{}]", vec![format!("{part:?}"); count].join(","));
+        for (json, error) in [
+            ("7", KeyError::NotAKey),
+            ("null", KeyError::NotAKey),
+            ("true", KeyError::NotAKey),
+            (r#""""#, KeyError::Empty),
+            (r#""\ud800""#, KeyError::Surrogate),
+            (r#"["a","\ud800"]"#, KeyError::Surrogate),
+            ("[]", KeyError::PartCount { count: 0 }),
+            (&parts(9, "a"), KeyError::PartCount { count: 9 }),
+            (r#"["a",1]"#, KeyError::PartNotText { index: 1 }),
+            (r#"["a",["b"]]"#, KeyError::PartNotText { index: 1 }),
+            (r#"["a",null]"#, KeyError::PartNotText { index: 1 }),
+            (r#"["a","b",""]"#, KeyError::PartEmpty { index: 2 }),
+            ("{}", KeyError::NotOnlyIp),
+            (r#"{"address":"192.0.2.1"}"#, KeyError::NotOnlyIp),
+            (r#"{"ip":"192.0.2.1","port":80}"#, KeyError::NotOnlyIp),
+            (r#"{"\ud800":1}"#, KeyError::NotOnlyIp),
+            (r#"{"ip":"192.0.2.1","ip":"192.0.2.1"}"#, KeyError::IpTwice),
+            (r#"{"ip":3221225985}"#, KeyError::IpNotText),
+            (r#"{"ip":null}"#, KeyError::IpNotText),
+        ] {
+            assert_eq!(parse(json), Err(error), "{json}");
+        }
+        assert!(parse(&parts(8, "a")).is_ok());
+    }
+
+    #[test]
+    fn a_key_has_512_bytes_at_most_and_so_have_the_parts_of_a_list_together() {
+        assert!(parse(&format!("\"{}\"", "k".repeat(512))).is_ok());
+        assert_eq!(parse(&format!("\"{}\"", "k".repeat(513))), Err(KeyError::TooLong { len: 513 }));
+        let list = |len: usize| format!(r#"["{}","{}"]"#, "k".repeat(256), "k".repeat(len));
+        assert!(parse(&list(256)).is_ok());
+        assert_eq!(parse(&list(257)), Err(KeyError::TooLong { len: 513 }));
+    }
+
+    /// Among them the cases of express-rate-limit's issue 667, and of its fix.
+    #[test]
+    fn an_address_is_canonical() {
+        for (written, expected) in [
+            ("192.0.2.1", "192.0.2.1"),
+            ("0.0.0.0", "0.0.0.0"),
+            ("255.255.255.255", "255.255.255.255"),
+            ("::ffff:192.0.2.1", "192.0.2.1"),
+            ("::FFFF:c000:0201", "192.0.2.1"),
+            ("0:0:0:0:0:ffff:192.0.2.1", "192.0.2.1"),
+            ("::192.0.2.1", "::c000:201"), // the deprecated "compatible" ones are not IPv4
+            ("64:ff9b::192.0.2.1", "64:ff9b::c000:201"),
+            ("2001:DB8::1", "2001:db8::1"),
+            ("2001:0db8:0000:0000:0000:0000:0000:0001", "2001:db8::1"),
+            ("::1", "::1"),
+            ("::", "::"),
+        ] {
+            assert_eq!(ip(written), Ok(Key::Ip(expected.parse().unwrap())), "{written}");
+        }
+    }
+
+    #[test]
+    fn an_address_is_alone_and_written_in_one_way_only() {
+        for (written, error) in [
+            ("192.0.2.1:80", KeyError::IpPort),
+            ("192.0.2.01:80", KeyError::IpPort),
+            ("[::1]:80", KeyError::IpPort),
+            ("[::1]", KeyError::IpPort),
+            ("[::ffff:192.0.2.1]:80", KeyError::IpPort),
+            ("fe80::1%eth0", KeyError::IpZone),
+            ("fe80::1%25eth0", KeyError::IpZone),
+            ("192.0.2.0/24", KeyError::IpSubnet),
+            ("2001:db8::/32", KeyError::IpSubnet),
+            ("192.0.2.01", KeyError::IpLeadingZero),
+            ("0192.0.2.1", KeyError::IpLeadingZero),
+            ("192.0.00.1", KeyError::IpLeadingZero),
+            ("::ffff:192.0.2.01", KeyError::IpLeadingZero),
+            ("192.0.2", KeyError::IpUnreadable),
+            ("192.0.2.", KeyError::IpUnreadable),
+            ("192.0.2.1.1", KeyError::IpUnreadable),
+            ("192.0.2.256", KeyError::IpUnreadable),
+            ("192.0.2.1e1", KeyError::IpUnreadable),
+            ("192.0.02.x", KeyError::IpUnreadable),
+            ("3221225985", KeyError::IpUnreadable),
+            ("0xc0.0.2.1", KeyError::IpUnreadable),
+            (" 192.0.2.1", KeyError::IpUnreadable),
+            ("192.0.2.1 ", KeyError::IpUnreadable),
+            ("192.0.2.1, 198.51.100.1", KeyError::IpUnreadable),
+            ("", KeyError::IpUnreadable),
+            ("unknown", KeyError::IpUnreadable),
+            ("2001:db8::1::2", KeyError::IpUnreadable),
+            ("2001:db8::12345", KeyError::IpUnreadable),
+            ("2001:db8:::1", KeyError::IpUnreadable),
+            ("::1:80:", KeyError::IpUnreadable),
+            ("localhost:80", KeyError::IpUnreadable),
+        ] {
+            assert_eq!(ip(written), Err(error), "{written}");
+        }
+    }
+
+    /// A change here loses the buckets of these keys.
+    #[test]
+    fn the_bytes_are_unchanged() {
+        let bytes = |json: &str, prefix| parse(json).unwrap().to_bytes(prefix);
+        assert_eq!(bytes(r#""alice""#, 64), b"alice");
+        assert_eq!(bytes(r#"["ab","c"]"#, 64), b"\xff\x01\x02\0ab\x01\0c");
+        assert_eq!(bytes(r#"{"ip":"192.0.2.1"}"#, 64), b"\xff\x04\xc0\0\x02\x01");
+        let network = b"\xff\x06\x40\x20\x01\x0d\xb8\0\x01\0\x02\0\0\0\0\0\0\0\0";
+        assert_eq!(bytes(r#"{"ip":"2001:db8:1:2:3:4:5:6"}"#, 64), network);
+    }
+
+    #[test]
+    fn only_the_prefix_of_an_ipv6_address_counts() {
+        let same = |a: &str, b: &str, prefix| ip(a).unwrap().to_bytes(prefix) == ip(b).unwrap().to_bytes(prefix);
+        for (prefix, inside, outside) in [
+            (32, "2001:db8:ffff:ffff:ffff:ffff:ffff:ffff", "2001:db9::"),
+            (56, "2001:db8:0:ff:ffff:ffff:ffff:ffff", "2001:db8:0:100::"),
+            (64, "2001:db8::ffff:ffff:ffff:ffff", "2001:db8:0:1::"),
+            (127, "2001:db8::1", "2001:db8::2"),
+            (128, "2001:db8::", "2001:db8::1"),
+        ] {
+            assert!(same("2001:db8::", inside, prefix), "{inside}/{prefix}");
+            assert!(!same("2001:db8::", outside, prefix), "{outside}/{prefix}");
+        }
+        for prefix in [32, 64, 128] {
+            assert!(same("192.0.2.1", "::ffff:192.0.2.1", prefix));
+            assert!(!same("192.0.2.1", "192.0.2.2", prefix));
+        }
+        assert_ne!(ip("2001:db8::").unwrap().to_bytes(64), ip("2001:db8::").unwrap().to_bytes(56), "other networks");
+    }
+
+    /// Any key, of few different letters, so that many are nearly alike.
+    fn any_key() -> impl Strategy<Value = Key<'static>> {
+        let text = || prop_oneof!["[ab\u{1}\u{2}\0]{1,4}", "\\PC{1,12}"].prop_map(Cow::Owned);
+        prop_oneof![
+            text().prop_map(Key::Text),
+            prop::collection::vec(text(), 1..=MAX_KEY_PARTS).prop_map(Key::List),
+            any::<u32>().prop_map(|bits| Key::Ip(IpAddr::V4(bits.into()))),
+            any::<u128>().prop_map(|bits| Key::Ip(canonical(bits.into()))),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn no_two_keys_have_the_same_bytes(a in any_key(), b in any_key()) {
+            prop_assert_eq!(a.to_bytes(128) == b.to_bytes(128), a == b);
+        }
+
+        /// However a list is cut into parts, the whole text being the same.
+        #[test]
+        fn no_two_cuts_of_a_text_have_the_same_bytes(text in "[a\u{1}\0]{2,12}", cuts in prop::collection::vec(1_usize..12, 2)) {
+            let cut = |at: usize| {
+                let at = at.min(text.len() - 1);
+                Key::List(vec![text[..at].to_owned().into(), text[at..].to_owned().into()])
+            };
+            let (a, b) = (cut(cuts[0]), cut(cuts[1]));
+            prop_assert_eq!(a.to_bytes(64) == b.to_bytes(64), a == b);
+            prop_assert_ne!(a.to_bytes(64), Key::List(vec![text.clone().into()]).to_bytes(64));
+            prop_assert_ne!(a.to_bytes(64), Key::Text(text.into()).to_bytes(64));
+        }
+    }
+
+    #[test]
+    fn an_error_never_shows_the_key() {
+        let secret = "secret";
+        for json in [r#"["secret",7]"#, r#"{"secret":1}"#, r#"{"ip":"secret"}"#, r#"{"ip":"1.2.3.4:secret"}"#] {
+            let error = parse(json).unwrap_err().to_string();
+            assert!(!error.contains(secret), "{error}");
+        }
+    }
+}

@@ -1,0 +1,43 @@
+//! What a credential may do.
+
+/// A group of endpoints that a token is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scope {
+    /// To ask for tokens, and what belongs to that. The only scope that a grant can have.
+    Consume,
+    /// To change budgets from outside: to debit, to give back, to fill.
+    Adjust,
+    /// To operate the service. No endpoint needs it yet.
+    Admin,
+}
+
+impl Scope {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Consume, Self::Adjust, Self::Admin];
+
+    /// Its name in settings and answers.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Consume => "consume",
+            Self::Adjust => "adjust",
+            Self::Admin => "admin",
+        }
+    }
+
+    /// The scope of that name.
+    #[must_use]
+    pub fn from_word(word: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|scope| scope.word() == word)
+    }
+
+    /// What may be done with it, by the last part of the endpoint's path.
+    #[must_use]
+    pub const fn verbs(self) -> &'static [&'static str] {
+        match self {
+            Self::Consume => &["consume", "peek", "inspect", "settle", "cancel", "batch"],
+            Self::Adjust => &["charge", "refund", "reset"],
+            Self::Admin => &[],
+        }
+    }
+}

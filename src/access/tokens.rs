@@ -1,0 +1,298 @@
+//! Tokens: random texts for backends and operators, of which only hashes are kept.
+
+use sha2::{Digest, Sha256};
+use subtle::{ConditionallySelectable, ConstantTimeEq};
+
+use super::error::{Errors, SettingError, require_long_enough, shown};
+use super::scope::Scope;
+use crate::json::Json;
+
+/// What a token may do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Token {
+    name: String,
+    /// SHA-256 of its whole text. A token is random and long, so its hash needs neither salt nor work to be safe.
+    hash: [u8; 32],
+    pub(super) scopes: Vec<Scope>,
+    /// The only policies that it may name, if not all.
+    pub(super) policies: Option<Vec<String>>,
+}
+
+pub(super) struct Tokens(Vec<Token>);
+
+impl Tokens {
+    /// Reads `TOLLGATE_TOKENS`, and the token of `TOLLGATE_TOKEN`. One that is in both may do what `TOLLGATE_TOKENS` says,
+    /// so that it can be moved there while it is in use.
+    pub(super) fn new(tokens: Option<&str>, old: Option<&str>, errors: &mut Errors) -> Self {
+        let mut all: Vec<Token> = Vec::new();
+        for (name, json) in tokens.map(|text| errors.entries(SETTING, text, "tokens by name")).unwrap_or_default() {
+            let place = format!("{SETTING}.{name}");
+            let Some(token) = token(&place, name, json, errors) else { continue };
+            match all.iter().find(|other| other.hash == token.hash) {
+                Some(other) => {
+                    let problem = format!("is that of {} too: make a token for each", other.name);
+                    errors.add(&format!("{place}.sha256"), &problem);
+                }
+                None => all.push(token),
+            }
+        }
+        if let Some(old) = old {
+            check_old(old, errors);
+            let (hash, scopes) = (hash_of(old), vec![Scope::Consume, Scope::Adjust]);
+            if all.iter().all(|token| token.hash != hash) {
+                all.push(Token { name: OLD_SETTING.to_owned(), hash, scopes, policies: None });
+            }
+        }
+        Self(all)
+    }
+
+    /// The token of this text. The time that takes depends on the text's length and the number of tokens, and on nothing
+    /// else.
+    pub(super) fn find(&self, text: &str) -> Option<&Token> {
+        let hash = hash_of(text);
+        let mut found = u32::MAX;
+        for (index, token) in (0..).zip(&self.0) {
+            found.conditional_assign(&index, token.hash.ct_eq(&hash));
+        }
+        self.0.get(usize::try_from(found).ok()?)
+    }
+}
+
+const SETTING: &str = "TOLLGATE_TOKENS";
+
+const OLD_SETTING: &str = "TOLLGATE_TOKEN";
+
+const FIELDS: [&str; 3] = ["sha256", "scopes", "policies"];
+
+fn token(place: &str, name: String, json: Json<'_>, errors: &mut Errors) -> Option<Token> {
+    let before = errors.0.len();
+    let fields = errors.fields(place, json, "sha256, scopes and perhaps policies")?;
+    for field in fields.names().filter(|field| !FIELDS.contains(field)) {
+        errors.add(place, &format!("{} is not a field of it; its fields are {}", shown(field), FIELDS.join(", ")));
+    }
+    let hash = fields.get("sha256").and_then(Json::string).and_then(|digits| bytes_of_hex(&digits));
+    if hash.is_none() {
+        let problem = "must be the 64 hexadecimal digits of the token's SHA-256, never the token itself";
+        errors.add(&format!("{place}.sha256"), problem);
+    }
+    let known = Scope::ALL.map(Scope::word).join(", ");
+    let mut scopes = Vec::new();
+    match fields.get("scopes").and_then(texts) {
+        None => errors.add(&format!("{place}.scopes"), &format!("must be a list of one or more of {known}")),
+        Some(words) => {
+            for word in words {
+                if let Some(scope) = Scope::from_word(&word) {
+                    scopes.push(scope);
+                } else {
+                    let problem = format!("there is no scope {}; there are {known}", shown(&word));
+                    errors.add(&format!("{place}.scopes"), &problem);
+                }
+            }
+        }
+    }
+    let policies = fields.get("policies").map(texts);
+    if policies == Some(None) {
+        let problem = "must be a list of one or more names of policies; leave it out for all of them";
+        errors.add(&format!("{place}.policies"), problem);
+    }
+    let hash = hash.filter(|_| errors.0.len() == before)?;
+    Some(Token { name, hash, scopes, policies: policies.flatten() })
+}
+
+/// A list of one or more texts, none of them empty.
+pub(super) fn texts(json: Json<'_>) -> Option<Vec<String>> {
+    let texts: Option<Vec<_>> = json.array()?.into_iter().map(|item| item.string().map(String::from)).collect();
+    texts.filter(|texts| !texts.is_empty() && texts.iter().all(|text| !text.is_empty()))
+}
+
+/// The longest text of a credential: a longer one is refused before any work.
+pub(super) const MAX_LEN: usize = 4096;
+
+fn check_old(token: &str, errors: &mut Errors) {
+    errors.0.extend(require_long_enough(OLD_SETTING, Some(token)).err());
+    if token.len() > MAX_LEN {
+        let problem = format!("has {} bytes: {MAX_LEN} are the most that can be sent", token.len());
+        errors.0.push(SettingError::of_secret(OLD_SETTING, &problem));
+    }
+    if token.trim().len() < token.len() || !token.bytes().all(|byte| matches!(byte, b' '..=b'~')) {
+        let problem = "cannot be sent in a header: it must be printable ASCII, with no white space at either end";
+        errors.0.push(SettingError::of_secret(OLD_SETTING, problem));
+    }
+}
+
+fn hash_of(text: &str) -> [u8; 32] {
+    Sha256::digest(text).into()
+}
+
+fn bytes_of_hex(digits: &str) -> Option<[u8; 32]> {
+    let digits: Vec<u8> = digits.chars().map(|digit| digit.to_digit(16)?.try_into().ok()).collect::<Option<_>>()?;
+    let (pairs, []) = digits.as_chunks() else { return None };
+    let bytes: Vec<u8> = pairs.iter().map(|[high, low]| high << 4 | low).collect();
+    bytes.try_into().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn hash(text: &str) -> String {
+        hash_of(text).iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+
+    fn read(tokens: Option<&str>, old: Option<&str>) -> Result<Tokens, Vec<String>> {
+        let mut errors = Errors::default();
+        let tokens = Tokens::new(tokens, old, &mut errors);
+        if errors.0.is_empty() { Ok(tokens) } else { Err(errors.0.iter().map(ToString::to_string).collect()) }
+    }
+
+    fn errors(tokens: &str) -> Vec<String> {
+        read(Some(tokens), None).err().unwrap_or_default()
+    }
+
+    #[test]
+    fn the_hash_is_sha_256() {
+        assert_eq!(hash("abc"), "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"); // FIPS 180-2 B.1
+    }
+
+    #[test]
+    fn each_token_is_found_by_its_whole_text() {
+        let json = format!(
+            r#"{{"a":{{"sha256":"{}","scopes":["consume"]}},"b":{{"sha256":"{}","scopes":["adjust","admin"],"policies":["p"]}},
+                "c":{{"sha256":"{}","scopes":["consume"]}}}}"#,
+            hash("tg_a"),
+            hash("tg_b").to_uppercase(),
+            hash("tg_c"),
+        );
+        let tokens = read(Some(&json), None).unwrap();
+        let name = |text| tokens.find(text).map(|token| token.name.as_str());
+        assert_eq!([name("tg_a"), name("tg_b"), name("tg_c")], [Some("a"), Some("b"), Some("c")]);
+        for other in ["", "tg_", "tg_A", "tg_aa", "tg_a ", &hash("tg_a")] {
+            assert_eq!(name(other), None, "{other}");
+        }
+        let b = tokens.find("tg_b").unwrap();
+        assert_eq!(b.scopes, [Scope::Adjust, Scope::Admin]);
+        assert_eq!(b.policies.as_deref(), Some(&["p".to_owned()][..]));
+        assert_eq!(tokens.find("tg_a").unwrap().policies, None);
+    }
+
+    #[test]
+    fn the_old_token_may_consume_and_adjust_unless_the_table_says_otherwise() {
+        let old = "the token of old";
+        let token = read(None, Some(old)).unwrap().find(old).cloned().unwrap();
+        assert_eq!((token.scopes, token.policies), (vec![Scope::Consume, Scope::Adjust], None));
+        let json = format!(r#"{{"new":{{"sha256":"{}","scopes":["consume"]}}}}"#, hash(old));
+        let tokens = read(Some(&json), Some(old)).unwrap();
+        assert_eq!(tokens.find(old).map(|token| token.name.as_str()), Some("new"));
+        let json = format!(r#"{{"new":{{"sha256":"{}","scopes":["consume"]}}}}"#, hash("another"));
+        let tokens = read(Some(&json), Some(old)).unwrap();
+        assert!(tokens.find(old).is_some() && tokens.find("another").is_some());
+    }
+
+    #[test]
+    fn an_old_token_that_cannot_be_used_is_named() {
+        let errors = |token: &str| read(None, Some(token)).err().unwrap_or_default();
+        assert_eq!(errors("inner white space is fine"), [""; 0]);
+        assert_eq!(errors(&"!~".repeat(8)), [""; 0]);
+        assert_eq!(errors(&"t".repeat(4096)), [""; 0]);
+        assert_eq!(
+            errors(&"t".repeat(4097)),
+            ["the secret TOLLGATE_TOKEN has 4097 bytes: 4096 are the most that can be sent"]
+        );
+        assert_eq!(errors(&"t".repeat(15)), ["the secret TOLLGATE_TOKEN has 15 bytes: it needs 16 random ones"]);
+        for token in [
+            "a token of length ",
+            " a token of length",
+            "a token of length\n",
+            "a token\nof length",
+            "ein Schlüssel dafür",
+        ] {
+            let problem = "the secret TOLLGATE_TOKEN cannot be sent in a header: it must be printable ASCII, with no white \
+                           space at either end";
+            assert_eq!(errors(token), [problem], "{token:?}");
+        }
+    }
+
+    #[test]
+    fn every_error_is_named_and_shows_no_secret() {
+        let hash = "0".repeat(64);
+        let good = format!(r#""sha256":"{hash}","scopes":["consume"]"#);
+        let secret = "tg_0123456789abcdefghijklmnopqrstuvwxyzABCDEFG";
+        let not_hash = "must be the 64 hexadecimal digits of the token's SHA-256, never the token itself";
+        let name_rule = "the name of entry 0 is not valid: it must be 1 to 40 ASCII letters, digits, '_', '-' or '.'";
+        for (json, expected) in [
+            ("{".to_owned(), vec!["TOLLGATE_TOKENS: is not valid JSON: it must be an object of tokens by name".to_owned()]),
+            ("[]".to_owned(), vec!["TOLLGATE_TOKENS: must be an object of tokens by name".to_owned()]),
+            ("{}".to_owned(), vec!["TOLLGATE_TOKENS: must have 1 to 100 entries, not 0".to_owned()]),
+            (r#"{"\ud800":{}}"#.to_owned(), vec!["TOLLGATE_TOKENS: has a name with an unpaired surrogate".to_owned()]),
+            (format!(r#"{{"a":{{{good}}},"a":{{{good}}}}}"#), vec!["TOLLGATE_TOKENS: gives a twice".to_owned()]),
+            (
+                format!(r#"{{"{secret}":{{}},"{secret}":{{}}}}"#),
+                vec!["TOLLGATE_TOKENS: gives a text of 46 bytes twice".to_owned()],
+            ),
+            (format!(r#"{{"{secret}":{{{good}}}}}"#), vec![format!("TOLLGATE_TOKENS: {name_rule}")]),
+            (format!(r#"{{"":{{{good}}}}}"#), vec![format!("TOLLGATE_TOKENS: {name_rule}")]),
+            (format!(r#"{{"a b":{{{good}}}}}"#), vec![format!("TOLLGATE_TOKENS: {name_rule}")]),
+            (
+                r#"{"a":[]}"#.to_owned(),
+                vec!["TOLLGATE_TOKENS.a: must be an object of sha256, scopes and perhaps policies".to_owned()],
+            ),
+            (
+                format!(r#"{{"a":{{{good},"scope":1,"{secret}":1}}}}"#),
+                vec![
+                    "TOLLGATE_TOKENS.a: scope is not a field of it; its fields are sha256, scopes, policies".to_owned(),
+                    "TOLLGATE_TOKENS.a: a text of 46 bytes is not a field of it; its fields are sha256, scopes, policies"
+                        .to_owned(),
+                ],
+            ),
+            (format!(r#"{{"a":{{{good},"scopes":[]}}}}"#), vec!["TOLLGATE_TOKENS.a: gives scopes twice".to_owned()]),
+            (
+                "{\"a\":{}}".to_owned(),
+                vec![
+                    format!("TOLLGATE_TOKENS.a.sha256: {not_hash}"),
+                    "TOLLGATE_TOKENS.a.scopes: must be a list of one or more of consume, adjust, admin".to_owned(),
+                ],
+            ),
+            (
+                format!(r#"{{"a":{{"sha256":"{hash}","scopes":["read","consume","{secret}"],"policies":[]}}}}"#),
+                vec![
+                    "TOLLGATE_TOKENS.a.scopes: there is no scope read; there are consume, adjust, admin".to_owned(),
+                    "TOLLGATE_TOKENS.a.scopes: there is no scope a text of 46 bytes; there are consume, adjust, admin"
+                        .to_owned(),
+                    "TOLLGATE_TOKENS.a.policies: must be a list of one or more names of policies; leave it out for all of them"
+                        .to_owned(),
+                ],
+            ),
+            (
+                format!(r#"{{"a":{{{good}}},"b":{{{good}}},"c":{{{good}}}}}"#),
+                vec![
+                    "TOLLGATE_TOKENS.b.sha256: is that of a too: make a token for each".to_owned(),
+                    "TOLLGATE_TOKENS.c.sha256: is that of a too: make a token for each".to_owned(),
+                ],
+            ),
+        ] {
+            assert_eq!(errors(&json), expected, "{json}");
+        }
+        for list in ["[]", "\"consume\"", "[1]", "[\"\"]", "[null]", "{}", "null", r#"["consume",1]"#] {
+            let json = format!(r#"{{"a":{{"sha256":"{hash}","scopes":{list},"policies":{list}}}}}"#);
+            assert_eq!(errors(&json).len(), 2, "{list}");
+        }
+        for digits in [&hash[1..], &format!("{hash}0"), &format!("{hash}00"), &format!("{}g", &hash[1..]), secret, ""] {
+            let json = format!(r#"{{"a":{{"sha256":"{digits}","scopes":["consume"]}}}}"#);
+            assert_eq!(errors(&json), [format!("TOLLGATE_TOKENS.a.sha256: {not_hash}")], "{digits}");
+        }
+    }
+
+    #[test]
+    fn there_may_be_100_of_them_with_names_of_40_bytes() {
+        let json = |count: usize, len: usize| {
+            let token = |index| {
+                format!(r#""{index:0>len$}":{{"sha256":"{}","scopes":["consume"]}}"#, hash(&format!("tg_{index}")))
+            };
+            format!("{{{}}}", (0..count).map(token).collect::<Vec<_>>().join(","))
+        };
+        let tokens = read(Some(&json(100, 40)), None).unwrap();
+        assert!((0..100).all(|index| tokens.find(&format!("tg_{index}")).is_some()));
+        assert_eq!(errors(&json(101, 3)), ["TOLLGATE_TOKENS: must have 1 to 100 entries, not 101"]);
+        assert_eq!(errors(&json(1, 41)).len(), 1);
+    }
+}
