@@ -1,112 +1,11 @@
-// Runs `wrangler dev`, prints when it answers and how to try it, and shows the output that matters.
-import { execFileSync, spawn } from "node:child_process";
-import { createHash, randomBytes } from "node:crypto";
-import { existsSync, mkdirSync, readFileSync, writeFileSync } from "node:fs";
-import { createServer } from "node:net";
-import { dirname } from "node:path";
-import { createInterface } from "node:readline";
+// Runs the service of this checkout: what `tollgate start` does, after it has built the Worker.
+import { execFileSync } from "node:child_process";
+import { start } from "../www/package/src/cli/start.mjs";
 
-const port = Number(process.env.PORT || 8787);
-const url = `http://localhost:${port}`;
-const TOKEN_FILE = ".tollgate/token";
-const token = keepCredentials();
-
-if (!(await isFree(port))) {
-  console.error(`Cannot listen on port ${port}: it is taken or not a port. Choose another: PORT=8788 npm start`);
-  process.exit(1);
-}
-try {
-  execFileSync("scripts/build-worker", { stdio: "inherit" }); // Wrangler would do it without a word
-} catch {
-  process.exit(1); // it has said why
-}
-const wrangler = spawn(
-  "wrangler",
-  ["dev", "--port", port, "--persist-to", ".tollgate/state", "--show-interactive-dev-session=false"],
-  { stdio: ["ignore", "pipe", "pipe"] },
-);
-for (const stream of [wrangler.stdout, wrangler.stderr]) createInterface({ input: stream }).on("line", show);
-const began = Date.now();
-const progress = setInterval(() => console.log(`starting: ${Math.round((Date.now() - began) / 1_000)} s`), 5_000);
-wrangler.on("exit", (code, signal) => process.exit(signal ? 0 : code));
-// Ctrl-C reaches Wrangler directly. We wait until it has stopped, so that the shell's prompt returns only then.
-process.on("SIGINT", () => {});
-process.on("SIGTERM", () => wrangler.kill());
-
-function show(line) {
-  const text = line.replace("[custom build] ", "").replace("[wrangler:info] ", "");
-  if (text.startsWith("Ready on ")) return introduce();
-  if (!NOISE.test(text)) console.log(text);
-}
-
-async function introduce() {
-  clearInterval(progress);
-  console.log(`\nTollgate runs at ${url}. Ctrl-C stops it; budgets stay in .tollgate/state. Its policies:\n`);
-  const health = await fetch(`${url}/healthz`); // the first request: on it the Worker logs its policies and what is wrong with them
-  await new Promise((done) => setTimeout(done, LOGS_ARRIVE_MS));
-  if (!health.ok) return console.error(`\n${url}/healthz answers ${health.status}: ${await health.text()}`);
-  const [, policy] = readFileSync("wrangler.toml", "utf8").match(/^\[vars\.POLICIES\.([\w-]+)\]/m);
-  console.log(`
-Try it:
-
-curl -i ${url}/v1/consume -H 'Authorization: Bearer ${token}' -H 'Content-Type: application/json' -d '{"policy":"${policy}","key":"alice","cost":1}'
-`);
-}
-
-/**
- * A token for this machine, kept in .tollgate/token, where users find it. Wrangler reads its hash, and the secret that names the
- * objects, from .dev.vars; what is not there yet is made up, and the rest of the file stays.
- */
-function keepCredentials() {
-  const file = ".dev.vars";
-  let lines = existsSync(file) ? readFileSync(file, "utf8").split("\n").filter(Boolean) : [];
-  const get = (name) => {
-    const line = lines.find((line) => line.match(/^\s*(\w+)\s*=/)?.[1] === name);
-    return line
-      ?.slice(line.indexOf("=") + 1)
-      .trim()
-      .replace(/^(['"])(.*)\1$/, "$2");
-  };
-  const set = (name, value) => {
-    lines = [...lines.filter((line) => line.match(/^\s*(\w+)\s*=/)?.[1] !== name), `${name}=${value}`];
-    writeFileSync(file, `${lines.join("\n")}\n`, { mode: 0o600 });
-  };
-  // TOLLGATE_TOKEN is what earlier versions have put there.
-  const token = existsSync(TOKEN_FILE)
-    ? readFileSync(TOKEN_FILE, "utf8").trim()
-    : get("TOLLGATE_TOKEN") || `tg_${randomBytes(32).toString("base64url")}`;
-  mkdirSync(dirname(TOKEN_FILE), { recursive: true });
-  writeFileSync(TOKEN_FILE, `${token}\n`, { mode: 0o600 });
-  const sha256 = createHash("sha256").update(token).digest("hex");
-  const tokens = objectIn(get("TOLLGATE_TOKENS") || "{}");
-  if (tokens.start?.sha256 !== sha256) {
-    const start = { sha256, scopes: ["consume", "adjust"] };
-    set("TOLLGATE_TOKENS", `'${JSON.stringify({ ...tokens, start })}'`);
-  }
-  if (!get("TOLLGATE_KEY_SECRET")) set("TOLLGATE_KEY_SECRET", randomBytes(32).toString("hex"));
-  return token;
-}
-
-function objectIn(json) {
+await start(() => {
   try {
-    return JSON.parse(json);
+    execFileSync("scripts/build-worker", { stdio: "inherit" }); // Wrangler would do it without a word
   } catch {
-    console.error("TOLLGATE_TOKENS in .dev.vars is not valid JSON. Correct it, or remove its line.");
-    process.exit(1);
+    process.exit(1); // it has said why
   }
-}
-
-async function isFree(port) {
-  const listens = (host) =>
-    new Promise((answer) => {
-      const server = createServer();
-      server.on("error", (error) => answer(error.code === "EADDRNOTAVAIL" || error.code === "EAFNOSUPPORT")); // no IPv6 here
-      server.listen(port, host, () => server.close(() => answer(true)));
-    });
-  return Number.isInteger(port) && port > 0 && port < 65536 && (await listens("127.0.0.1")) && (await listens("::1"));
-}
-
-// Output of Wrangler that users do not need.
-const NOISE = /^\s*$|^Running: |^⎔ Starting|^Using secrets|^Your Worker has access|^Binding |^env\.|GET \/healthz/u;
-// Wrangler forwards log lines shortly after the answer.
-const LOGS_ARRIVE_MS = 300;
+});

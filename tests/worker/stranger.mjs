@@ -131,7 +131,7 @@ class Server {
   }
 }
 
-const ENVIRONMENT = {
+export const ENVIRONMENT = {
   PATH: `${join(modules, ".bin")}:${process.env.PATH}`,
   NO_COLOR: "1",
   CI: "1",

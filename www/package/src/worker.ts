@@ -44,11 +44,13 @@ export interface LimitSettings {
   readonly write_ahead?: number;
 }
 
-/** One limit, or several, all of which must pass. */
-export type PolicySettings = (
-  | LimitSettings
-  | { readonly limits: readonly (LimitSettings & { readonly name: string })[] }
-) & {
+/** One limit, or several, all of which must pass; or only the rate of one, such as `"20/s burst 40"`. */
+export type PolicySettings =
+  | string
+  | ((LimitSettings | { readonly limits: readonly (LimitSettings & { readonly name: string })[] }) & PolicyTerms);
+
+/** What a policy says beside its limits. */
+export interface PolicyTerms {
   readonly on_error?: "closed" | "open" | readonly ("timeout" | "failed" | "overloaded")[];
   /** How long after its start a reservation can be settled. Default: `"10m"`. */
   readonly reservation_ttl?: string;
@@ -56,7 +58,7 @@ export type PolicySettings = (
   readonly unsettled?: "keep" | "refund";
   /** How many bits of an IPv6 address count, where a key is an address: 32 to 128. Default: 64. */
   readonly ipv6_prefix?: number;
-};
+}
 
 /** The namespace of the objects: a Durable Object binding for {@link KeyObject}. */
 export interface KeyNamespace {

@@ -1,14 +1,17 @@
 #!/usr/bin/env node
 // `npx tollgate`: makes a service, tokens and grants.
 import { GRANT_VERBS } from "../mint.js";
-import { Mistake } from "./arguments.js";
+import { Mistake, parse } from "./arguments.js";
 import { grant, grantKey } from "./grant.js";
 import { init } from "./init.js";
+// @ts-expect-error: scripts/build-package copies it
+import { start } from "./start.mjs";
 import { token } from "./token.js";
 
 const USAGE = `Usage: npx tollgate <command>
 
   init [folder]       writes a rate-limiting service for Cloudflare Workers into the folder; here if left out
+  start               runs it here; PORT is the port, 8787 if not set
   token <name>        makes a token for a backend, and prints what to store and what to give away
     --scopes <list>   what it may do: consume, adjust, admin; consume if left out
     --policies <list> for which policies; all if left out
@@ -23,8 +26,12 @@ const USAGE = `Usage: npx tollgate <command>
 A list is names with commas between them.
 `;
 
-const COMMANDS: Record<string, (args: string[]) => Promise<string> | string> = {
+const COMMANDS: Record<string, (args: string[]) => Promise<string | undefined> | string> = {
   init,
+  start: (args) => {
+    parse(args, [], 0);
+    return start();
+  },
   token,
   "grant-key": grantKey,
   grant,
@@ -35,7 +42,8 @@ async function main([name, ...args]: string[]): Promise<void> {
   try {
     const command = Object.hasOwn(COMMANDS, name) ? COMMANDS[name] : undefined;
     if (!command) throw new Mistake(`there is no command ${name}\n\n${USAGE}`);
-    console.log(await command(args));
+    const said = await command(args);
+    if (said !== undefined) console.log(said);
   } catch (error) {
     if (!(error instanceof Mistake)) throw error;
     console.error(`tollgate: ${error.message}`);
