@@ -492,7 +492,7 @@ test("a Worker asks through a service binding", async () => {
   };
   const bindings = { TOLLGATE: `service = "main"`, TOKEN: `text = "${TOKEN}"` };
   const worker = await start({ policies: POLICIES, build: "deployed", before: { modules, bindings } });
-  const post = async (body) => (await worker.send({ path: "/", body: JSON.stringify(body) })).body;
+  const post = async (body) => (await worker.send({ path: "/before", body: JSON.stringify(body) })).body;
   const ask = { policy: "one", key: "lisa" };
   const seen = [];
   for (const [verb, more, options] of [
