@@ -1,44 +1,27 @@
-//! The secrets of a deployment: the token that callers send, and the key of the hash that names objects.
+//! The token that callers send.
 
 use std::fmt;
 
-use hmac::{Hmac, KeyInit, Mac};
-use sha2::Sha256;
 use subtle::ConstantTimeEq;
 
-/// The two secrets of a deployment: never printed, and compared in constant time.
+/// The token of a deployment: never printed, and compared in constant time.
 pub struct Credentials {
     token: String,
-    /// HMAC with its key already absorbed: saves half the work of each [`Credentials::object_name`].
-    names: Hmac<Sha256>,
 }
 
 impl Credentials {
-    /// Checks the secrets `TOLLGATE_TOKEN` and `TOLLGATE_KEY_SECRET`.
+    /// Checks the secret `TOLLGATE_TOKEN`.
     ///
     /// # Errors
-    /// One for each secret that is missing or shorter than 16 bytes, and for a token that no caller could send.
-    pub fn new(token: Option<String>, key_secret: Option<String>) -> Result<Self, Vec<CredentialsError>> {
-        let mut errors = Vec::new();
-        let mut long_enough = |name, secret: Option<String>| match secret {
-            Some(secret) if secret.len() >= MIN_SECRET_LEN => secret,
-            Some(secret) => {
-                errors.push(CredentialsError::TooShort { name, len: secret.len() });
-                secret
-            }
-            None => {
-                errors.push(CredentialsError::Missing { name });
-                String::new()
-            }
-        };
-        let token = long_enough(TOKEN, token);
-        let key_secret = long_enough("TOLLGATE_KEY_SECRET", key_secret);
-        if token.trim().len() < token.len() || !token.bytes().all(|byte| matches!(byte, b' '..=b'~')) {
-            errors.push(CredentialsError::Unsendable { name: TOKEN });
-        }
-        match Hmac::new_from_slice(key_secret.as_bytes()) {
-            Ok(names) if errors.is_empty() => Ok(Self { token, names }),
-            _ => Err(errors), // HMAC takes keys of any length, so `errors` is not empty
+    /// If it is missing or shorter than 16 bytes, and if no caller could send it.
+    pub fn new(token: Option<String>) -> Result<Self, Vec<CredentialsError>> {
+        let is_sendable =
+            |token: &String| token.trim().len() == token.len() && token.bytes().all(|byte| matches!(byte, b' '..=b'~'));
+        let unsendable =
+            token.as_ref().filter(|token| !is_sendable(token)).map(|_| CredentialsError::Unsendable { name: TOKEN });
+        match (require_long_enough(TOKEN, token), unsendable) {
+            (Ok(token), None) => Ok(Self { token }),
+            (token, unsendable) => Err(token.err().into_iter().chain(unsendable).collect()),
         }
     }
 
@@ -54,22 +37,6 @@ impl Credentials {
         }
         let is_same = token.trim().as_bytes().ct_eq(self.token.as_bytes());
         if bool::from(is_same) { Ok(()) } else { Err(Denied::WrongToken) }
-    }
-
-    /// The name of the object that keeps all buckets of `key`: 64 hexadecimal digits of HMAC-SHA-256. It does not give the
-    /// key away, not even to an attacker who tries all IP addresses.
-    #[must_use]
-    pub fn object_name(&self, key: &str) -> String {
-        let digest = self.names.clone().chain_update(key).finalize().into_bytes();
-        digest.iter().flat_map(|byte| [hex_digit(byte >> 4), hex_digit(byte & 15)]).collect()
-    }
-
-    /// The id of a client's `Idempotency-Key`: 128 bits of HMAC-SHA-256, so that its text is not stored.
-    #[must_use]
-    pub fn request_id_of(&self, idempotency_key: &str) -> u128 {
-        // The prefix keeps it apart from the name of any key in use.
-        let digest = self.names.clone().chain_update(b"\0idempotency\0").chain_update(idempotency_key);
-        digest.finalize().into_bytes().first_chunk().map_or(0, |bytes| u128::from_le_bytes(*bytes))
     }
 }
 
@@ -127,21 +94,26 @@ impl fmt::Display for CredentialsError {
 
 impl std::error::Error for CredentialsError {}
 
+/// The secret of that name, if it can be used.
+pub(super) fn require_long_enough(name: &'static str, secret: Option<String>) -> Result<String, CredentialsError> {
+    match secret {
+        Some(secret) if secret.len() >= MIN_SECRET_LEN => Ok(secret),
+        Some(secret) => Err(CredentialsError::TooShort { name, len: secret.len() }),
+        None => Err(CredentialsError::Missing { name }),
+    }
+}
+
 /// 16 random bytes cannot be guessed. A text of 16 characters holds less, but is longer than any word.
 const MIN_SECRET_LEN: usize = 16;
 
 const TOKEN: &str = "TOLLGATE_TOKEN";
-
-fn hex_digit(nibble: u8) -> char {
-    char::from_digit(u32::from(nibble), 16).unwrap_or('0') // a nibble is below 16
-}
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn credentials() -> Credentials {
-        match Credentials::new(Some("a token of length".into()), Some("another secret 16".into())) {
+        match Credentials::new(Some("a token of length".into())) {
             Ok(credentials) => credentials,
             Err(errors) => panic!("{errors:?}"),
         }
@@ -168,19 +140,18 @@ mod tests {
     }
 
     #[test]
-    fn every_secret_that_cannot_be_used_is_named() {
-        assert!(Credentials::new(Some("t".repeat(16)), Some("k".repeat(16))).is_ok());
-        let errors = Credentials::new(Some("t".repeat(15)), None).err();
-        let expected = [
-            CredentialsError::TooShort { name: "TOLLGATE_TOKEN", len: 15 },
-            CredentialsError::Missing { name: "TOLLGATE_KEY_SECRET" },
-        ];
-        assert_eq!(errors.as_deref(), Some(&expected[..]));
+    fn a_token_that_is_too_short_or_missing_is_named() {
+        assert!(Credentials::new(Some("t".repeat(16))).is_ok());
+        let errors = |token| Credentials::new(token).err().unwrap_or_default();
+        let short = CredentialsError::TooShort { name: "TOLLGATE_TOKEN", len: 15 };
+        assert_eq!(errors(Some("t".repeat(15))), [short]);
+        assert_eq!(errors(Some(" ".repeat(15))), [short, CredentialsError::Unsendable { name: "TOLLGATE_TOKEN" }]);
+        assert_eq!(errors(None), [CredentialsError::Missing { name: "TOLLGATE_TOKEN" }]);
     }
 
     #[test]
     fn a_token_that_no_header_can_carry_is_an_error() {
-        let errors = |token: &str| Credentials::new(Some(token.to_owned()), Some("k".repeat(16))).err();
+        let errors = |token: &str| Credentials::new(Some(token.to_owned())).err();
         assert_eq!(errors("inner white space is fine"), None);
         assert_eq!(errors(&"!~".repeat(8)), None);
         let unsendable = Some(vec![CredentialsError::Unsendable { name: "TOLLGATE_TOKEN" }]);
@@ -193,15 +164,5 @@ mod tests {
         ] {
             assert_eq!(errors(token), unsendable, "{token:?}");
         }
-        // The other secret is never sent, so a line break at its end is harmless.
-        assert!(Credentials::new(Some("t".repeat(16)), Some("k".repeat(16) + "\n")).is_ok());
-    }
-
-    /// A change here loses every stored bucket. The digest is that of any other HMAC-SHA-256 implementation.
-    #[test]
-    fn object_names_are_unchanged() {
-        let name = credentials().object_name("alice");
-        assert_eq!(name, "55db67a2116548932fc4d6df88bed29c633ab1b55ea8ec6f5f06ad5276d79149");
-        assert_ne!(name, credentials().object_name("Alice"));
     }
 }

@@ -13,5 +13,7 @@
 )]
 
 mod credentials;
+mod names;
 
 pub use credentials::{Credentials, CredentialsError, Denied};
+pub use names::Names;

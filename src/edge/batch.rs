@@ -131,6 +131,15 @@ impl Batch {
         Self { objects, step, deadline, may_be_done: false, outcome: None }
     }
 
+    /// The same, whose first calls have the definitions of the policies already.
+    #[must_use]
+    pub fn with_definitions(mut self) -> Self {
+        for object in &mut self.objects {
+            object.dialect.has_definitions = true;
+        }
+        self
+    }
+
     /// The next call to make at `now`, which is in flight from then on; `None` when there is nothing to do but wait.
     pub fn next(&mut self, now: i64) -> Option<ObjectCall> {
         loop {

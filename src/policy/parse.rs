@@ -9,7 +9,7 @@ use super::reader::{LIMIT_FIELDS, Reader, is_name, name_rule, shown_name, table}
 use crate::json::Json;
 
 /// All policies of a deployment, by name.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Policies(BTreeMap<String, Arc<Policy>>);
 
 impl Policies {

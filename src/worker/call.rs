@@ -5,7 +5,7 @@
 
 use wasm_bindgen::prelude::wasm_bindgen;
 
-use crate::api::{Problem, Reply, ResolvedItem, ResolvedRequest, degraded_reply};
+use crate::api::{Problem, Reply, ResolvedItem, ResolvedRequest};
 use crate::edge::{Batch, Failure, ObjectCall, Outcome};
 use crate::limit::Verb;
 use crate::policy::Cause;
@@ -135,6 +135,7 @@ impl Call {
 
 impl Call {
     /// Begins a request at `now`. `hold_ids` are random: one per object of a batch over several keys, else none.
+    /// `sends_definitions` sends them with the first call, since no object has the policies.
     pub(super) fn new(
         asked: ResolvedRequest,
         is_batch: bool,
@@ -142,6 +143,7 @@ impl Call {
         request_id: RequestId,
         hold_ids: &[u64],
         now: i64,
+        sends_definitions: bool,
     ) -> Self {
         let items =
             |object: &Object| object.items.iter().filter_map(|&item| asked.items().get(item)).collect::<Vec<_>>();
@@ -156,21 +158,23 @@ impl Call {
             let costs = items(object).into_iter().map(|item| item.costs.clone()).filter(|costs| !costs.is_empty());
             ObjectRequest { action, request_id, costs: costs.collect() }
         });
-        let batch = Batch::new(requests.collect(), now);
+        let mut batch = Batch::new(requests.collect(), now);
+        if sends_definitions {
+            batch = batch.with_definitions();
+        }
         Self { asked, is_batch, objects, batch }
     }
 
     /// The reply when no decision could be made because of `causes`; it names `cause`.
     fn failure(&self, causes: &[Cause], cause: Cause) -> Reply {
-        let policies = || self.asked.items().iter().map(|item| &item.policy);
+        let mut policies = self.asked.items().iter().map(|item| &item.policy);
         // Only requests that take tokens fail open; other callers must know that theirs failed.
         let would_take = match self.asked.action() {
             Action::Take(verb) => matches!(verb, Verb::Consume | Verb::Borrow { .. } | Verb::ConsumeUpTo),
             _ => false,
         };
-        if would_take && policies().all(|policy| causes.iter().all(|&cause| policy.on_error().opens(cause))) {
-            let names: Vec<_> = policies().map(|policy| policy.name()).collect();
-            degraded_reply(&names, cause)
+        if would_take && policies.all(|policy| causes.iter().all(|&cause| policy.on_error().opens(cause))) {
+            self.asked.degraded_reply(cause)
         } else {
             Problem::Unavailable { cause }.reply()
         }

@@ -1,3 +1,4 @@
-// The module the runtime loads; scripts/build-worker puts it beside the Rust, which is in the folder `rust`.
+// The whole service: the module that the runtime loads. scripts/build-worker puts it beside the Rust, which is in the folder `rust`.
+export { Tollgate } from "./entrypoint.mjs";
 export { frontend as default } from "./frontend.mjs";
 export { KeyObject } from "./key_object.mjs";

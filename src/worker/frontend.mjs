@@ -1,27 +1,43 @@
 // The frontend, in JavaScript: passes requests to Rust and replies to clients.
 import { bytesOf } from "./body.mjs";
 import { Timeout } from "./deadline.mjs";
+import { log } from "./log.mjs";
 import { replyTo } from "./objects.mjs";
+import { asksForContract, contractResponse } from "./openapi.mjs";
 import { lasting } from "./recovery.mjs";
+import { noteOf, responseOf } from "./reply.mjs";
+import { requestIdOf } from "./request_id.mjs";
 import * as built from "./rust/index.js";
 
+/** The service for callers with credentials. */
 export const frontend = {
-  async fetch(request, env, context) {
-    rust ??= lasting(() => new built.Frontend(env));
-    try {
-      return response(await reply(request, env, context));
-    } catch (error) {
-      console.error("the frontend failed:", error);
-      return response(rust().failed());
-    }
+  fetch(request, env) {
+    service ??= lasting(() => new built.Frontend(env));
+    return respond(service, request, env.KEYS);
   },
 };
 
 /** One for the isolate: `env` is the same for all its requests. */
-let rust;
+let service;
 
-/** The reply to a request, as a text: see {@link response}. */
-async function reply(request, env, context) {
+/** Answers a request by HTTP. `rust` gives the frontend, and `keys` is the namespace of the objects. */
+export async function respond(rust, request, keys) {
+  const id = requestIdOf(request);
+  if (asksForContract(request)) return contractResponse(id);
+  let text;
+  try {
+    text = await reply(rust, request, keys, id);
+  } catch (error) {
+    log("error", "the frontend failed", { request_id: id, error });
+    text = rust().failed();
+  }
+  const note = noteOf(text);
+  if (note) log("warn", note, { request_id: id });
+  return responseOf(text, id);
+}
+
+/** The reply to a request, as a text. */
+async function reply(rust, request, keys, id) {
   const { method, url, headers } = request;
   rust().set_clock?.(headers);
   const [authorization, type, encoding, length, idempotencyKey] = HEADERS.map((name) => headers.get(name));
@@ -33,30 +49,20 @@ async function reply(request, env, context) {
   } catch (error) {
     return error instanceof Timeout ? rust().too_slow() : rust().unreadable(String(error));
   }
-  const ask = () => rust().ask(url, idempotencyKey, body, Date.now());
+  return decide(() => rust().ask(url, idempotencyKey, body, Date.now()), keys, id);
+}
+
+/** The reply to what `ask` asks. `id` is for the log; inside a Worker there is none. */
+export async function decide(ask, keys, id) {
   const call = ask();
   if (typeof call === "string") return call;
   try {
-    return await replyTo(call, env, context);
+    return await replyTo(call, keys, id);
   } catch (error) {
     // Another request panicked meanwhile, and this call was lost with the old instance's memory.
-    console.error("a call was lost:", error);
+    log("error", "a call was lost", { request_id: id, error });
     return ask().unanswered();
   }
 }
 
 const HEADERS = ["authorization", "content-type", "content-encoding", "content-length", "idempotency-key"];
-
-/** The status, a line for each header, an empty line, the body. */
-function response(text) {
-  let at = text.indexOf("\n");
-  const status = Number(text.slice(0, at));
-  const headers = {};
-  for (at++; text[at] !== "\n"; at++) {
-    const colon = text.indexOf(": ", at);
-    const name = text.slice(at, colon);
-    at = text.indexOf("\n", colon);
-    headers[name] = text.slice(colon + 2, at);
-  }
-  return new Response(text.slice(at + 1) || null, { status, headers });
-}

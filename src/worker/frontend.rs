@@ -5,7 +5,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use wasm_bindgen::prelude::{JsValue, wasm_bindgen};
-use worker::{Env, console_log};
+use worker::Env;
 
 use super::call::{Call, Object};
 use super::settings::Settings;
@@ -17,7 +17,8 @@ use crate::protocol::RequestId;
 /// [`Reply::to_text`].
 #[wasm_bindgen]
 pub struct Frontend {
-    env: Env,
+    /// Or what is wrong with them.
+    settings: Result<Settings, Vec<String>>,
 }
 
 #[wasm_bindgen]
@@ -28,7 +29,19 @@ impl Frontend {
     #[wasm_bindgen(constructor)]
     #[must_use]
     pub fn new(env: Env) -> Self {
-        Self { env }
+        Self { settings: Settings::read(&env) }
+    }
+
+    /// A frontend for callers who hold a binding, with the policies in `env`, or those of this JSON text.
+    #[must_use]
+    pub fn trusting(env: &Env, policies: Option<String>) -> Self {
+        Self { settings: Settings::trusting(env, policies.as_deref()) }
+    }
+
+    /// What is wrong with the settings, line by line; `undefined` if nothing is.
+    #[must_use]
+    pub fn errors(&self) -> Option<String> {
+        self.settings.as_ref().err().map(|errors| errors.join("\n"))
     }
 
     /// The reply to a request whose body need not be read; `undefined` if it must be read.
@@ -53,7 +66,7 @@ impl Frontend {
             content_encoding.as_deref(),
             content_length.as_deref(),
         );
-        reply.unwrap_or_else(|problem| Some(problem.reply())).map(|reply| reply.to_text())
+        reply.map_or_else(|problem| Some(text_of(&problem)), |reply| reply.map(|reply| reply.to_text()))
     }
 
     /// What to do about a request that [`Frontend::head`] let pass: a [`Call`], or the text of a reply.
@@ -63,8 +76,14 @@ impl Frontend {
         let now = now as i64;
         match self.call(path(url), idempotency_key.as_deref(), body, now) {
             Ok(call) => call.into(),
-            Err(problem) => problem.reply().to_text().into(),
+            Err(problem) => text_of(&problem).into(),
         }
+    }
+
+    /// The same about a request that did not come by HTTP: `path` is that of its verb, and `body` is text.
+    #[must_use]
+    pub fn ask_text(&self, path: &str, idempotency_key: Option<String>, body: &str, now: f64) -> JsValue {
+        self.ask(path, idempotency_key, body.as_bytes(), now)
     }
 
     /// The reply to a request whose body did not arrive in time.
@@ -100,6 +119,10 @@ impl Frontend {
 }
 
 impl Frontend {
+    fn settings(&self) -> Result<&Settings, Problem> {
+        self.settings.as_ref().map_err(|_| Problem::Misconfigured)
+    }
+
     fn head_reply(
         &self,
         method: &str,
@@ -109,14 +132,18 @@ impl Frontend {
         content_encoding: Option<&str>,
         content_length: Option<&str>,
     ) -> Result<Option<Reply>, Problem> {
-        let settings = Settings::of(&self.env)?;
+        if path == "/v1/openapi.json" {
+            // frontend.mjs has answered these two.
+            return Err(Problem::MethodNotAllowed { method: method.to_owned(), allow: "GET, HEAD" });
+        }
+        let settings = self.settings()?;
         if path == "/healthz" {
             require_method(method, &["GET", "HEAD"], "GET, HEAD")?;
             return Ok(Some(Reply::healthy()));
         }
-        if let Err(denied) = settings.credentials.check(authorization) {
-            console_log!("401: {denied}"); // the client is not told which
-            return Err(Problem::Unauthorized);
+        let checked = settings.credentials.as_ref().map_or(Ok(()), |credentials| credentials.check(authorization));
+        if let Err(denied) = checked {
+            return Err(Problem::Unauthorized { denied });
         }
         if Endpoint::of(path).is_none() {
             return Err(Problem::NotFound { path: path.to_owned() });
@@ -131,18 +158,18 @@ impl Frontend {
     }
 
     fn call(&self, path: &str, idempotency_key: Option<&str>, body: &[u8], now: i64) -> Result<Call, Problem> {
-        let settings = Settings::of(&self.env)?;
+        let settings = self.settings()?;
         let endpoint = Endpoint::of(path).ok_or_else(|| Problem::NotFound { path: path.to_owned() })?;
         let request = Request::parse(endpoint, body)?;
         let asked = ResolvedRequest::new(&request, &settings.policies)?;
-        let names: Vec<_> = request.items.iter().map(|item| settings.credentials.object_name(&item.key)).collect();
+        let names: Vec<_> = request.items.iter().map(|item| settings.names.object_name(&item.key)).collect();
         let mut objects: BTreeMap<String, Vec<usize>> = BTreeMap::new();
         for (index, name) in names.iter().enumerate() {
             objects.entry(name.clone()).or_default().push(index);
         }
         let request_id = match idempotency_key {
             Some(key) => RequestId {
-                id: settings.credentials.request_id_of(require_idempotency_key(key)?),
+                id: settings.names.request_id_of(require_idempotency_key(key)?),
                 fingerprint: request.fingerprint(&names),
                 is_lasting: true,
             },
@@ -151,7 +178,24 @@ impl Frontend {
         let is_over_several = objects.len() > 1;
         let hold_ids = objects.keys().filter(|_| is_over_several).map(|_| hold_id()).collect::<Result<Vec<_>, _>>()?;
         let objects = objects.into_iter().map(|(name, items)| Object { name, items, call: None }).collect();
-        Ok(Call::new(asked, endpoint == Endpoint::Batch, objects, request_id, &hold_ids, now))
+        Ok(Call::new(
+            asked,
+            endpoint == Endpoint::Batch,
+            objects,
+            request_id,
+            &hold_ids,
+            now,
+            settings.sends_definitions,
+        ))
+    }
+}
+
+/// The text of the reply to a problem. After the status is what the log should say of it and the client must not know.
+fn text_of(problem: &Problem) -> String {
+    let text = problem.reply().to_text();
+    match problem {
+        Problem::Unauthorized { denied } => text.replacen('\n', &format!(" 401: {denied}\n"), 1),
+        _ => text,
     }
 }
 

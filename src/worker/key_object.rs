@@ -5,6 +5,8 @@
 //! were written for it are on disk, and resets the object if that fails.
 
 use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::sync::Arc;
 
 use js_sys::{Array, JsString, Uint8Array};
 use wasm_bindgen::prelude::{JsCast, JsError, JsValue, wasm_bindgen};
@@ -12,14 +14,18 @@ use worker::Env;
 
 use super::clock;
 use super::frontend::random;
-use super::settings::Settings;
+use super::settings::own_policies;
 use crate::ledger::{Ledger, Writes};
+use crate::policy::{Policies, Policy};
 use crate::protocol::{Format, ObjectReply, ObjectRequest, Unreadable, policies_asked};
 
 /// What `key_object.mjs` wraps into a class that answers RPC.
 #[wasm_bindgen]
 pub struct KeyObject {
-    env: Env,
+    /// The policies of its own deployment.
+    policies: Arc<Policies>,
+    /// The policies of the latest request: a key is mostly asked about the same.
+    asked: RefCell<Option<Asked>>,
     host: Host,
     /// Places the windows of limits without an offset: bits of the object's id, so always the same for a key.
     phase: u64,
@@ -36,11 +42,12 @@ impl KeyObject {
     /// Called when the object wakes, with its id in hexadecimal.
     #[wasm_bindgen(constructor)]
     #[must_use]
+    #[expect(clippy::needless_pass_by_value, reason = "wasm-bindgen passes it so")]
     pub fn new(id: &str, env: Env, host: Host) -> Self {
         // Random, because a panic replaces the object while rows of its predecessor are in flight.
         let ledger_number = Cell::new(random().map_or(0, |number| (number >> 32) as u32));
-        let (ledger, flush_scheduled) = Default::default();
-        Self { env, host, phase: phase_of(id), ledger, ledger_number, flush_scheduled }
+        let (asked, ledger, flush_scheduled) = Default::default();
+        Self { policies: own_policies(&env), asked, host, phase: phase_of(id), ledger, ledger_number, flush_scheduled }
     }
 
     /// Answers an [`ObjectRequest`] about the buckets of `policies` with an [`ObjectReply`]. See [`crate::protocol`] for the
@@ -48,7 +55,6 @@ impl KeyObject {
     ///
     /// # Errors
     /// If no decision can be made: the request is malformed, or the storage fails.
-    #[expect(clippy::needless_pass_by_value, reason = "wasm-bindgen has no optional texts by reference")]
     pub fn decide(&self, policies: &str, request: &[f64], definitions: Option<String>) -> Result<Vec<f64>, JsValue> {
         let (request, format) = match ObjectRequest::from_numbers(request) {
             Ok(request) => request,
@@ -58,8 +64,7 @@ impl KeyObject {
             }
             Err(Unreadable::Malformed) => return Err(JsError::new("the request's numbers are malformed").into()),
         };
-        let settings = Settings::of(&self.env).map_err(|_| JsError::new("the settings have errors"))?;
-        let Some(asked) = policies_asked(&settings.policies, policies, definitions.as_deref()) else {
+        let Some(asked) = self.asked(policies, definitions) else {
             return Ok(ObjectReply::PolicyUnknown.to_numbers(format));
         };
         self.with_ledger(|ledger, now| {
@@ -110,9 +115,27 @@ impl KeyObject {
     }
 }
 
+/// The names and definitions of a request, and their policies.
+type Asked = (String, Option<String>, Rc<[Arc<Policy>]>);
+
 type Step<T> = Result<(T, Writes), crate::ledger::LedgerError>;
 
 impl KeyObject {
+    /// The policies under which to decide; `None` if they are not known.
+    fn asked(&self, names: &str, definitions: Option<String>) -> Option<Rc<[Arc<Policy>]>> {
+        let mut last = self.asked.borrow_mut();
+        match &*last {
+            Some((last_names, last, policies)) if last_names == names && *last == definitions => {
+                Some(Rc::clone(policies))
+            }
+            _ => {
+                let policies = Rc::from(policies_asked(&self.policies, names, definitions.as_deref())?);
+                *last = Some((names.to_owned(), definitions, Rc::clone(&policies)));
+                Some(policies)
+            }
+        }
+    }
+
     /// Runs a step and writes the rows it asks for. If that fails, the next step reloads the ledger.
     fn with_ledger<T>(&self, step: impl FnOnce(&mut Ledger, i64) -> Step<T>) -> Result<T, JsValue> {
         let now = clock::now();

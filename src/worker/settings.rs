@@ -1,45 +1,120 @@
-//! The settings of a deployment: its policies and secrets, read once for each isolate.
+//! The settings of a deployment: its policies and secrets, as they are in its environment.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use js_sys::{JSON, Reflect};
 use worker::{Env, console_error, console_log};
 
-use crate::access::Credentials;
-use crate::api::Problem;
-use crate::policy::Policies;
+use crate::access::{Credentials, Names};
+use crate::policy::{Policies, PolicyError};
 
-/// The settings of this deployment, without errors.
+/// What a frontend answers with, without errors.
 pub(super) struct Settings {
-    pub(super) policies: Policies,
-    pub(super) credentials: Credentials,
+    pub(super) policies: Arc<Policies>,
+    /// Whether objects are sent the definitions of the policies at once: those that are written in code, no object has.
+    pub(super) sends_definitions: bool,
+    pub(super) names: Names,
+    /// `None` where callers hold a binding, which is their credential.
+    pub(super) credentials: Option<Credentials>,
 }
 
 impl Settings {
-    /// The settings in `env`: those of this moment, for as long as a call needs them. The first call checks them, and logs a
-    /// line for each policy, or for each error.
-    pub(super) fn of(env: &Env) -> Result<Arc<Self>, Problem> {
-        static SETTINGS: OnceLock<Option<Arc<Settings>>> = OnceLock::new();
-        SETTINGS.get_or_init(|| Self::read(env).map(Arc::new)).clone().ok_or(Problem::Misconfigured)
+    /// The settings of the service. Logs a line for each policy, or for each error.
+    ///
+    /// # Errors
+    /// A line for each.
+    pub(super) fn read(env: &Env) -> Result<Self, Vec<String>> {
+        let secret = |name| env.secret(name).ok().map(|secret| secret.to_string());
+        let credentials = Credentials::new(secret("TOLLGATE_TOKEN"));
+        let names = Names::new(secret(KEY_SECRET));
+        let Policed { policies, .. } = policies_in(env);
+        match (policies, names, credentials) {
+            (Ok(policies), Ok(names), Ok(credentials)) => {
+                for policy in policies.iter() {
+                    console_log!("policy {policy}");
+                }
+                Ok(Self { policies, sends_definitions: false, names, credentials: Some(credentials) })
+            }
+            (policies, names, credentials) => {
+                let mut errors: Vec<_> = policies.err().iter().flat_map(|all| all.iter()).map(line).collect();
+                errors.extend(credentials.err().into_iter().flatten().map(line));
+                errors.extend(names.err().map(line));
+                for error in &errors {
+                    console_error!("settings: {error}");
+                }
+                Err(errors)
+            }
+        }
     }
 
-    fn read(env: &Env) -> Option<Self> {
-        // Not `Env::object_var`: it takes the object's own member `constructor`, should a policy have that name, for its class.
-        let policies = Reflect::get(env, &"POLICIES".into()).and_then(|value| JSON::stringify(&value));
-        let json = policies.ok().and_then(|text| text.as_string()).unwrap_or_else(|| "null".to_owned());
-        let secret = |name| env.secret(name).ok().map(|secret| secret.to_string());
-        let policies = Policies::parse(&json);
-        let credentials = Credentials::new(secret("TOLLGATE_TOKEN"), secret("TOLLGATE_KEY_SECRET"));
-        for error in policies.as_ref().err().into_iter().flatten() {
-            console_error!("settings: {error}");
+    /// The settings of a frontend whose callers are trusted, with the policies in `env`, or those of this JSON text.
+    ///
+    /// # Errors
+    /// A line for each.
+    pub(super) fn trusting(env: &Env, in_code: Option<&str>) -> Result<Self, Vec<String>> {
+        let policies = match in_code {
+            None => policies_in(env).policies.map_err(|errors| errors.iter().map(line).collect()),
+            Some(json) => Policies::parse(json).map(Arc::new).map_err(|errors| {
+                // They are the option `policies`, not the variable.
+                errors.iter().map(|error| line(error).replacen(POLICIES, "policies", 1)).collect::<Vec<_>>()
+            }),
+        };
+        let secret = Reflect::get(env, &KEY_SECRET.into()).ok().filter(|secret| !secret.is_null_or_undefined());
+        let names = match secret.map(|secret| secret.as_string()) {
+            None => Ok(Names::without_secret()),
+            Some(None) => Err(format!("{KEY_SECRET} must be text")),
+            Some(secret) => Names::new(secret).map_err(line),
+        };
+        match (policies, names) {
+            (Ok(policies), Ok(names)) => {
+                Ok(Self { policies, sends_definitions: in_code.is_some(), names, credentials: None })
+            }
+            (policies, names) => Err(policies.err().into_iter().flatten().chain(names.err()).collect()),
         }
-        for error in credentials.as_ref().err().into_iter().flatten() {
-            console_error!("settings: {error}");
-        }
-        let settings = Self { policies: policies.ok()?, credentials: credentials.ok()? };
-        for policy in settings.policies.iter() {
-            console_log!("policy {policy}");
-        }
-        Some(settings)
     }
 }
+
+fn line(error: impl std::fmt::Display) -> String {
+    error.to_string()
+}
+
+/// The policies of an object's own deployment: none if there are none, or if they have errors. It decides all the same, under
+/// the definitions that come with requests.
+pub(super) fn own_policies(env: &Env) -> Arc<Policies> {
+    if Reflect::get(env, &POLICIES.into()).is_ok_and(|value| value.is_undefined()) {
+        return Arc::default();
+    }
+    let Policed { policies, is_new } = policies_in(env);
+    policies.unwrap_or_else(|errors| {
+        for error in errors.iter().filter(|_| is_new) {
+            console_error!("settings: {error}");
+        }
+        Arc::default()
+    })
+}
+
+/// The policies in `env`. All objects of an isolate, and its frontends, share those of the same text.
+fn policies_in(env: &Env) -> Policed {
+    static LAST: Mutex<Option<(String, Parsed)>> = Mutex::new(None);
+    // Not `Env::object_var`: it takes the object's own member `constructor`, should a policy have that name, for its class.
+    let text = Reflect::get(env, &POLICIES.into()).and_then(|value| JSON::stringify(&value));
+    let text = text.ok().and_then(|text| text.as_string()).unwrap_or_else(|| "null".to_owned());
+    let mut last = LAST.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some((_, policies)) = last.as_ref().filter(|(last, _)| *last == text) {
+        return Policed { policies: policies.clone(), is_new: false };
+    }
+    let policies = Policies::parse(&text).map(Arc::new).map_err(Arc::from);
+    *last = Some((text, policies.clone()));
+    Policed { policies, is_new: true }
+}
+
+type Parsed = Result<Arc<Policies>, Arc<[PolicyError]>>;
+
+struct Policed {
+    policies: Parsed,
+    /// Whether nothing has read them before.
+    is_new: bool,
+}
+
+const POLICIES: &str = "POLICIES";
+const KEY_SECRET: &str = "TOLLGATE_KEY_SECRET";

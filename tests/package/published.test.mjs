@@ -1,6 +1,17 @@
 // The published package: its files, its entries, and what bundlers make of it.
 import assert from "node:assert/strict";
-import { copyFileSync, existsSync, globSync, mkdirSync, readFileSync, rmSync, statSync, writeFileSync } from "node:fs";
+import {
+  copyFileSync,
+  existsSync,
+  globSync,
+  mkdirSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  statSync,
+  writeFileSync,
+} from "node:fs";
+import { homedir } from "node:os";
 import { join } from "node:path";
 import { describe, test } from "node:test";
 import { gzipSync } from "node:zlib";
@@ -13,14 +24,28 @@ const { folder, tarball, size, unpackedSize, files } = await stranger();
 const installed = join(folder, "node_modules/tollgate");
 const manifest = JSON.parse(readFileSync(join(installed, "package.json")));
 
-test("has the modules of www/package/src with their types, and nothing else", (t) => {
+test("has the modules of www/package/src with their types, the Worker, and nothing else", (t) => {
   const modules = globSync("www/package/src/*.ts", { cwd: root })
     .map((path) => path.split("/").at(-1).slice(0, -".ts".length))
     .filter((name) => !/\.d(\.|$)/.test(name));
   assert.ok(modules.length > 10);
   const others = ["CHANGELOG.md", "LICENSE-APACHE", "LICENSE-MIT", "README.md", "core.wasm", "package.json", "wasm.js"];
-  assert.deepEqual(files.toSorted(), [...modules.flatMap((name) => [`${name}.js`, `${name}.d.ts`]), ...others].sort());
+  const halves = globSync("src/worker/*.mjs", { cwd: root }).map((path) => path.split("/").at(-1));
+  const rust = files.filter((path) => /^worker\/rust\/(index\.js|index_bg\.wasm|snippets\/.*\.js)$/.test(path));
+  assert.equal(rust.filter((path) => !path.includes("/snippets/")).length, 2);
+  const worker = [...halves.map((name) => `worker/${name}`), ...rust];
+  assert.deepEqual(
+    files.toSorted(),
+    [...modules.flatMap((name) => [`${name}.js`, `${name}.d.ts`]), ...others, ...worker].sort(),
+  );
   t.diagnostic(`${size} bytes packed, ${unpackedSize} unpacked, in ${files.length} files`);
+});
+
+test("no path of the machine that built it is in the Worker's WebAssembly", () => {
+  const wasm = readFileSync(join(installed, "worker/rust/index_bg.wasm"), "latin1");
+  assert.match(wasm, /src\/[a-z_]+\.rs/, "panics say where");
+  const { CARGO_HOME = join(homedir(), ".cargo") } = process.env;
+  for (const path of [root, CARGO_HOME]) assert.ok(!wasm.includes(path), path);
 });
 
 test("has no dependencies", () => {
@@ -38,6 +63,7 @@ test("has every file that its exports and side effects name, with types first", 
     "./keyed",
     "./react",
     "./testing",
+    "./worker",
     "./core.wasm",
     "./package.json",
   ]);
@@ -78,6 +104,7 @@ test("attw finds nothing", async () => {
     "./keyed",
     "./react",
     "./testing",
+    "./worker",
     "./package.json",
   ]);
 });
@@ -140,6 +167,12 @@ describe("tree shaking", () => {
         assert.ok(texts.whole.includes(mark), `${what} is in the whole bundle`);
         assert.ok(!texts.part.includes(mark), `${what} is not in the part`);
       }
+      assert.deepEqual(
+        readdirSync(join(folder, out), { recursive: true }).filter((name) => name.includes("index_bg")),
+        [],
+        "the Worker is not there",
+      );
+      for (const text of Object.values(texts)) assert.ok(!text.includes("cloudflare:workers"));
       for (const text of Object.values(texts))
         assert.equal(text.split(coreText(folder)).length - 1, 1, "the core is there once");
       assert.equal(await printed(process.execPath, [join(out, "part.js")], folder), 334);

@@ -72,6 +72,7 @@ test("needs only Cloudflare's types in a Worker", async () => {
   writeFileSync(join(folder, "types/bound.ts"), bound);
   await check({ lib: ["es2022"], types: [], ...RESOLUTIONS.bundler, skipLibCheck: false }, [
     "bound.ts",
+    "worker.ts",
     "cloudflare.d.ts",
   ]);
 });

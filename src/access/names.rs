@@ -1,0 +1,88 @@
+//! The names of objects: keyed hashes, so that neither names nor logs give a key away.
+
+use hmac::digest::Key;
+use hmac::{Hmac, KeyInit, Mac};
+use sha2::Sha256;
+
+use super::credentials::{CredentialsError, require_long_enough};
+
+/// Names the objects of keys, and hashes what clients choose.
+pub struct Names {
+    /// HMAC with its key already absorbed: saves half the work of each [`Names::object_name`].
+    hmac: Hmac<Sha256>,
+}
+
+impl Names {
+    /// Checks the secret `TOLLGATE_KEY_SECRET`.
+    ///
+    /// # Errors
+    /// If it is missing or shorter than 16 bytes.
+    pub fn new(key_secret: Option<String>) -> Result<Self, CredentialsError> {
+        require_long_enough(KEY_SECRET, key_secret).map(|secret| Self::of(&secret))
+    }
+
+    /// Names without a secret: whoever sees the name of an object can tell its key by trying all that it may be.
+    #[must_use]
+    pub fn without_secret() -> Self {
+        Self::of("")
+    }
+
+    /// The name of the object that keeps all buckets of `key`: 64 hexadecimal digits of HMAC-SHA-256. With a secret it does
+    /// not give the key away, not even to an attacker who tries all IP addresses.
+    #[must_use]
+    pub fn object_name(&self, key: &str) -> String {
+        let digest = self.hmac.clone().chain_update(key).finalize().into_bytes();
+        digest.iter().flat_map(|byte| [hex_digit(byte >> 4), hex_digit(byte & 15)]).collect()
+    }
+
+    /// The id of a client's `Idempotency-Key`: 128 bits of HMAC-SHA-256, so that its text is not stored.
+    #[must_use]
+    pub fn request_id_of(&self, idempotency_key: &str) -> u128 {
+        // The prefix keeps it apart from the name of any key in use.
+        let digest = self.hmac.clone().chain_update(b"\0idempotency\0").chain_update(idempotency_key);
+        digest.finalize().into_bytes().first_chunk().map_or(0, |bytes| u128::from_le_bytes(*bytes))
+    }
+
+    fn of(secret: &str) -> Self {
+        // HMAC takes keys of any length; that of none has the hash of no bytes as its block.
+        let hmac =
+            Hmac::new_from_slice(secret.as_bytes()).unwrap_or_else(|_| Hmac::new(&Key::<Hmac<Sha256>>::default()));
+        Self { hmac }
+    }
+}
+
+const KEY_SECRET: &str = "TOLLGATE_KEY_SECRET";
+
+fn hex_digit(nibble: u8) -> char {
+    char::from_digit(u32::from(nibble), 16).unwrap_or('0') // a nibble is below 16
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names() -> Names {
+        Names::new(Some("another secret 16".into())).unwrap()
+    }
+
+    /// A change here loses every stored bucket. The digests are those of any other HMAC-SHA-256 implementation.
+    #[test]
+    fn object_names_are_unchanged() {
+        let name = names().object_name("alice");
+        assert_eq!(name, "55db67a2116548932fc4d6df88bed29c633ab1b55ea8ec6f5f06ad5276d79149");
+        assert_ne!(name, names().object_name("Alice"));
+        let without = Names::without_secret().object_name("alice");
+        assert_eq!(without, "ce3837f76a54a635191b1704ac7672264fc17c3397ff52e7dacfc1ef3603a493");
+    }
+
+    #[test]
+    fn a_secret_that_cannot_be_used_is_named() {
+        assert!(Names::new(Some("k".repeat(16))).is_ok());
+        // It is never sent, so a line break at its end is harmless.
+        assert!(Names::new(Some("k".repeat(16) + "\n")).is_ok());
+        let missing = CredentialsError::Missing { name: "TOLLGATE_KEY_SECRET" };
+        let short = CredentialsError::TooShort { name: "TOLLGATE_KEY_SECRET", len: 15 };
+        assert_eq!(Names::new(None).err(), Some(missing));
+        assert_eq!(Names::new(Some("k".repeat(15))).err(), Some(short));
+    }
+}

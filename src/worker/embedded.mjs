@@ -1,0 +1,77 @@
+// Tollgate inside another Worker: a function for each verb of the HTTP API, without HTTP.
+import { Decision } from "./decision.mjs";
+import { decide } from "./frontend.mjs";
+import { log } from "./log.mjs";
+import { lasting } from "./recovery.mjs";
+import * as built from "./rust/index.js";
+
+/**
+ * A function for each verb. `options.policies` are policies in code, by default those in `env.POLICIES`; `options.keys` is the
+ * namespace of the objects, by default `env.KEYS`. Throws a {@link SettingsError}. The same arguments give the same object.
+ */
+export function tollgate(env, options = NO_OPTIONS) {
+  const { policies, keys = env.KEYS } = options;
+  const text = policies === undefined ? undefined : (JSON.stringify(policies) ?? "null");
+  const all = made.get(env) ?? [];
+  made.set(env, all);
+  const index = all.findIndex((one) => one.text === text && one.keys === keys);
+  if (index === 0) return all[0].verbs;
+  const [found] = index > 0 ? all.splice(index, 1) : [make(env, text, keys, policies)];
+  all.unshift(found);
+  if (all.length > MOST) all.pop();
+  return found.verbs;
+}
+
+/** What is wrong with the settings: `errors` has a line for each error. */
+export class SettingsError extends Error {
+  name = "SettingsError";
+
+  constructor(errors) {
+    super(`tollgate: ${errors.join("; ")}`);
+    this.errors = errors;
+  }
+}
+
+/** The path of each verb. */
+export const PATHS = Object.fromEntries(
+  ["consume", "peek", "charge", "refund", "reset", "inspect", "settle", "cancel", "batch"].map((verb) => [
+    verb,
+    `/v1/${verb}`,
+  ]),
+);
+
+/** The reply to a request that did not come by HTTP, as a text. `rust` gives the frontend, and `keys` is the namespace. */
+export async function ask(rust, keys, path, request, { idempotencyKey } = {}) {
+  const body = JSON.stringify(request) ?? "";
+  const key = idempotencyKey === undefined ? undefined : String(idempotencyKey);
+  try {
+    return await decide(() => rust().ask_text(path, key, body, Date.now()), keys);
+  } catch (error) {
+    log("error", "tollgate failed", { error });
+    return rust().failed();
+  }
+}
+
+function make(env, text, keys, policies) {
+  const errors = [];
+  if (typeof keys?.getByName !== "function") errors.push(NO_KEYS);
+  const twice = Object.keys(policies ?? {}).filter((name) => Object.hasOwn(Object(env.POLICIES), name));
+  errors.push(...twice.map((name) => `policies.${name}: the variable POLICIES has it too; remove one of them`));
+  const rust = lasting(() => built.Frontend.trusting(env, text));
+  const wrong = rust().errors();
+  if (wrong !== undefined) errors.push(...wrong.split("\n"));
+  if (errors.length > 0) throw new SettingsError(errors);
+  const verb = (path) => async (request, options) => new Decision(await ask(rust, keys, path, request, options));
+  const verbs = Object.fromEntries(Object.entries(PATHS).map(([name, path]) => [name, verb(path)]));
+  return { text, keys, verbs };
+}
+
+/** Those of an environment, the latest first. */
+const made = new WeakMap();
+
+/** Policies may be made for each tenant or plan: those that are rarely asked for are made anew. */
+const MOST = 64;
+
+const NO_OPTIONS = {};
+const NO_KEYS =
+  'no Durable Object binding: add one named KEYS for the class KeyObject to the configuration, or pass its namespace as "keys"';

@@ -1,0 +1,37 @@
+// Replies, as Rust writes them: the status and perhaps a note for the log, a line for each header, an empty line, the body.
+import { REQUEST_ID } from "./request_id.mjs";
+
+/** Where the body begins, and the line before it ends. */
+const END_OF_HEAD = "\n\n";
+
+export function statusOf(text) {
+  return Number(text.slice(0, 3));
+}
+
+/** What the log should say of it, and the client must not know; often nothing. */
+export function noteOf(text) {
+  return text[3] === " " ? text.slice(4, text.indexOf("\n")) : undefined;
+}
+
+export function bodyOf(text) {
+  return text.slice(text.indexOf(END_OF_HEAD) + END_OF_HEAD.length);
+}
+
+/** The values of the headers by their names, which are in lower case. */
+export function headersOf(text) {
+  const headers = {};
+  for (let at = text.indexOf("\n") + 1; text[at] !== "\n"; ) {
+    const colon = text.indexOf(": ", at);
+    const end = text.indexOf("\n", colon);
+    headers[text.slice(at, colon)] = text.slice(colon + 2, end);
+    at = end + 1;
+  }
+  return headers;
+}
+
+/** The response to the request with this id; inside a Worker there is none. */
+export function responseOf(text, id) {
+  const headers = headersOf(text);
+  if (id !== undefined) headers[REQUEST_ID] = id;
+  return new Response(bodyOf(text) || null, { status: statusOf(text), headers });
+}

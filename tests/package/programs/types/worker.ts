@@ -1,0 +1,70 @@
+// The types of `tollgate/worker`, beside Cloudflare's. Each mark must be an error.
+import service, {
+  type Decision,
+  type Embedded,
+  KeyObject,
+  type PolicySettings,
+  SettingsError,
+  Tollgate,
+  tollgate,
+} from "tollgate/worker";
+
+export { KeyObject, Tollgate };
+
+interface Env {
+  KEYS: DurableObjectNamespace<KeyObject>;
+  OTHER: DurableObjectNamespace<KeyObject>;
+  TOLLGATE: Service<typeof Tollgate>;
+}
+
+export default {
+  async fetch(request, env) {
+    const decision = await tollgate(env).consume({ policy: "any", key: "alice" }, { idempotencyKey: "one" });
+    if (decision.status === 429) {
+      const retryAfterMs: number | undefined = decision.retry_after_ms;
+      console.log(retryAfterMs, decision.headers.get("retry-after"));
+      return decision.response();
+    }
+    // @ts-expect-error: only some answers have it
+    decision.retry_after_ms.toFixed();
+    const applied: Decision = decision;
+    return applied.apply(await service.fetch(request, env));
+  },
+} satisfies ExportedHandler<Env>;
+
+const policies = {
+  api: { rate: 100, period: "1m" },
+  llm: { limits: [{ name: "tokens", rate: 1, period: "1s" }], on_error: ["timeout"] },
+} as const satisfies Record<string, PolicySettings>;
+
+export async function inCode(env: Env) {
+  const limits: Embedded<"api" | "llm"> = tollgate(env, { policies, keys: env.OTHER });
+  await limits.consume({ policy: "llm", key: "alice", cost: { tokens: 3 } });
+  const { reservation } = await limits.consume({ policy: "api", key: "a", mode: "reserve" }).then((answer) => {
+    if (answer.status !== 200) throw new Error(answer.detail);
+    return answer;
+  });
+  await limits.settle({ policy: "api", key: "a", reservation, cost: 2 });
+  // @ts-expect-error: there is no such policy
+  await limits.consume({ policy: "typo", key: "alice" });
+  // @ts-expect-error: neither in a batch
+  await limits.batch({ requests: [{ policy: "typo", key: "alice" }] });
+  // @ts-expect-error: a limit needs a period
+  tollgate(env, { policies: { a: { rate: 1 } } });
+  const named = tollgate<"api" | "llm">(env);
+  // @ts-expect-error: the names may be given where the policies are elsewhere
+  await named.peek({ policy: "typo", key: "alice" });
+  try {
+    tollgate(env, { policies: { a: { rate: 1, period: "1x" } } });
+  } catch (error) {
+    if (error instanceof SettingsError) console.log(error.errors.join("\n"));
+  }
+}
+
+export async function byRpc(env: Env): Promise<string | undefined> {
+  const answer = await env.TOLLGATE.consume({ policy: "api", key: "alice" });
+  if (answer.status === 429) return answer.headers["retry-after"];
+  // @ts-expect-error: an answer by RPC is plain values
+  answer.response();
+  return undefined;
+}

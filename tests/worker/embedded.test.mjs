@@ -1,0 +1,214 @@
+// Tollgate inside a stranger's Worker: every verb, without HTTP, with the answers that the HTTP API gives.
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { KEY_SECRET, makeProject, TOKEN, wranglerDev } from "./stranger.mjs";
+
+const POLICIES = {
+  api: { rate: 1, period: "1day", capacity: 10, max_debt: 5, write_ahead: 0 },
+  once: { rate: 0, period: "1day", capacity: 1, write_ahead: 0 },
+  llm: {
+    on_error: "open",
+    limits: [
+      { name: "requests", rate: 1, period: "1day", capacity: 5, write_ahead: 0 },
+      { name: "tokens", rate: 1, period: "1day", capacity: 100, write_ahead: 0 },
+    ],
+  },
+};
+const project = makeProject("plain", {
+  main: "embedded.mjs",
+  classes: { KEYS: "KeyObject", COUNTER: "Counter" },
+  vars: { POLICIES, TOLLGATE_TOKEN: TOKEN, TOLLGATE_KEY_SECRET: KEY_SECRET },
+});
+const plain = await wranglerDev([project]);
+
+const byHttp = (verb, ask, headers) => plain.post(`/v1/${verb}`, ask, { authorization: `Bearer ${TOKEN}`, ...headers });
+const embedded = (verb, ask, headers) => plain.post(`/embedded/${verb}`, ask, headers);
+
+/** An answer without what differs between two moments, two keys, and two ways: what it was asked for by HTTP. */
+function comparable({ status, headers, body }) {
+  const names = ["date", "content-length", "transfer-encoding", "connection", "keep-alive", "vary", "server"];
+  const kept = [...headers].filter(([name]) => !names.includes(name));
+  const text = JSON.stringify({ status, headers: kept, body });
+  return JSON.parse(
+    text
+      .replace(/;t=\d+/g, ";t=0")
+      .replace(/"reservation":"\w+"/g, '"reservation":""')
+      .replace(/"drops":\d+/g, '"drops":0')
+      .replace(/\d{6,}/g, "0"),
+  );
+}
+
+test("answers each verb as HTTP does, with the same headers", async () => {
+  for (const [verb, ask, status] of [
+    ["consume", { policy: "api" }, 200],
+    ["consume", { policy: "api", cost: 3, snapshot: true }, 200],
+    ["consume", { policy: "api", mode: "up_to", cost: 10 }, 200],
+    ["consume", { policy: "api", cost: 9 }, 429],
+    ["peek", { policy: "api", cost: 9 }, 429],
+    ["refund", { policy: "api", cost: 2 }, 200],
+    ["charge", { policy: "api", cost: 5 }, 200],
+    ["inspect", { policy: "api" }, 200],
+    ["reset", { policy: "api" }, 200],
+    ["consume", { policy: "llm", cost: { requests: 1, tokens: 90 } }, 200],
+    ["consume", { policy: "llm", cost: { requests: 1, tokens: 90 } }, 429],
+    ["consume", { policy: "once" }, 200],
+    ["consume", { policy: "once" }, 429],
+  ]) {
+    const [ours, theirs] = [await embedded(verb, { ...ask, key: "a" }), await byHttp(verb, { ...ask, key: "b" })];
+    assert.equal(ours.status, status, `${verb} ${JSON.stringify(ask)}: ${ours.text}\n${plain.log}`);
+    assert.deepEqual(comparable(ours), comparable(theirs), `${verb} ${JSON.stringify(ask)}`);
+  }
+  for (const [ask, status] of [
+    [
+      (key) => ({
+        requests: [
+          { policy: "api", key },
+          { policy: "once", key: `${key}-other` },
+        ],
+      }),
+      200,
+    ],
+    [
+      (key) => ({
+        requests: [
+          { policy: "api", key },
+          { policy: "once", key: `${key}-other` },
+        ],
+      }),
+      429,
+    ],
+  ]) {
+    const [ours, theirs] = [await embedded("batch", ask("c")), await byHttp("batch", ask("d"))];
+    assert.equal(ours.status, status, ours.text);
+    assert.deepEqual(comparable(ours), comparable(theirs));
+  }
+});
+
+test("what is spent by one way is spent for the other: a key has one object", async () => {
+  assert.equal((await embedded("consume", { policy: "once", key: "shared" })).status, 200);
+  assert.equal((await byHttp("consume", { policy: "once", key: "shared" })).status, 429);
+});
+
+test("settles and cancels reservations", async () => {
+  for (const [verb, remaining] of [
+    ["settle", 8],
+    ["cancel", 8],
+  ]) {
+    const reserve = { policy: "api", key: "reserving", cost: 4, mode: "reserve" };
+    const { status, body } = await embedded("consume", reserve);
+    assert.equal(status, 200);
+    const { reservation } = body;
+    const cost = verb === "settle" ? { cost: 2 } : {};
+    const closed = await embedded(verb, { policy: "api", key: "reserving", reservation, ...cost });
+    assert.deepEqual([closed.status, closed.body.remaining], [200, remaining], closed.text);
+  }
+});
+
+test("a wrong request gets the same problem as by HTTP", async () => {
+  for (const [verb, ask, status] of [
+    ["consume", {}, 400],
+    ["consume", [], 400],
+    ["consume", null, 400],
+    ["consume", { policy: "api", key: "" }, 400],
+    ["consume", { policy: "api", key: "a", cost: -1 }, 400],
+    ["consume", { policy: "api", key: "a", cost: 99 }, 400],
+    ["consume", { policy: "api", key: "a", burst: 1 }, 400],
+    ["consume", { policy: "typo", key: "a" }, 404],
+    ["consume", { policy: "api", key: "k".repeat(20_000) }, 413],
+    ["settle", { policy: "api", key: "a", reservation: "0000000000000" }, 404],
+    ["batch", { requests: [] }, 400],
+  ]) {
+    const [ours, theirs] = [await embedded(verb, ask), await byHttp(verb, ask)];
+    assert.equal(ours.status, status, `${verb} ${JSON.stringify(ask).slice(0, 99)}: ${ours.text}`);
+    assert.deepEqual(comparable(ours), comparable(theirs));
+  }
+});
+
+test("a request is repeated safely with an idempotency key", async () => {
+  const ask = { policy: "api", key: "repeating", cost: 7 };
+  const first = await embedded("consume", ask, { "idempotency-key": "one" });
+  const second = await embedded("consume", ask, { "idempotency-key": "one" });
+  assert.deepEqual([first.body.remaining, second.body.remaining, second.body.replayed], [3, 3, true]);
+  assert.equal((await embedded("consume", { ...ask, cost: 1 }, { "idempotency-key": "one" })).status, 422);
+  assert.equal((await embedded("consume", ask, { "idempotency-key": "" })).status, 400);
+});
+
+test("an answer's own members are those of the body, and its status", async () => {
+  const { body } = await plain.post("/members/consume", { policy: "api", key: "members" });
+  const { status, allowed, remaining, ...others } = body.members;
+  assert.deepEqual([status, allowed, remaining], [200, true, 9]);
+  assert.deepEqual(Object.keys(others).sort(), ["cost", "limit", "near_limit", "now", "policy", "reset_at"]);
+  assert.ok(Object.fromEntries(body.headers).ratelimit.startsWith('"api";r=9;'));
+});
+
+test("adds its headers to any response, and reads no body", async () => {
+  const own = await plain.send("/apply/own/api/llm");
+  assert.equal(own.headers.get("x-same"), "true");
+  assert.match(own.headers.get("ratelimit"), /^"api";r=9;t=\d+, "llm\/requests";r=4;t=\d+, "llm\/tokens";r=99;t=\d+$/);
+  assert.match(own.headers.get("ratelimit-policy"), /^"api";q=1;w=86400;tollgate-capacity=10, "llm\/requests"/);
+  assert.equal(own.headers.get("retry-after"), null);
+
+  const redirect = await plain.send("/apply/redirect/api");
+  assert.deepEqual([redirect.status, redirect.headers.get("location")], [302, "https://example.com/"]);
+  assert.match(redirect.headers.get("ratelimit"), /^"api";r=8;/);
+  assert.equal(redirect.headers.get("x-same"), "false", "a redirect cannot be changed");
+
+  assert.deepEqual((await plain.post("/stream", {})).body, ['"api";r=9', "first", "second"]);
+
+  const again = { key: "applied", policy: "api", cost: 8 };
+  assert.equal((await embedded("consume", again)).status, 200);
+  const refused = await plain.send("/apply/own/api");
+  assert.equal(refused.status, 200, "the response is the caller's");
+  assert.ok(Number(refused.headers.get("retry-after")) > 0);
+});
+
+test("policies may be in code, and reach the object with the first call", async () => {
+  const code = (ask) => plain.post("/code/consume", { policy: "code", key: "in-code", ...ask });
+  const statuses = [];
+  for (let i = 0; i < 4; i++) statuses.push((await code()).status);
+  assert.deepEqual(statuses, [200, 200, 200, 429]);
+  assert.deepEqual([(await code({ policy: "api" })).status, (await code({ cost: 4 })).status], [404, 400]);
+  assert.doesNotMatch(plain.log, /did not answer/);
+});
+
+test("the same arguments give the same object", async () => {
+  assert.deepEqual((await plain.post("/memoised", {})).body, [true, true, false, true]);
+});
+
+test("settings with errors are an exception that names them all", async () => {
+  const rows = [
+    [{}, []],
+    [{ without: ["TOLLGATE_KEY_SECRET", "TOLLGATE_TOKEN"] }, []],
+    [{ without: ["KEYS"] }, [/^no Durable Object binding: add one named KEYS for the class KeyObject/]],
+    [{ without: ["POLICIES"] }, [/^POLICIES: must be a table of policies by name, not null$/]],
+    [
+      { POLICIES: { a: { rate: -1 } } },
+      [/^POLICIES\.a\.rate: must be a whole number/, /^POLICIES\.a\.period: is missing$/],
+    ],
+    [{ TOLLGATE_KEY_SECRET: "short" }, [/^the secret TOLLGATE_KEY_SECRET has 5 bytes: it needs 16 random ones$/]],
+    [{ TOLLGATE_KEY_SECRET: {} }, [/^TOLLGATE_KEY_SECRET must be text$/]],
+    [{ options: { policies: { a: { rate: 1 } } } }, [/^policies\.a\.period: is missing$/]],
+    [{ options: { policies: {} } }, [/^policies: defines no policy$/]],
+    [{ options: { policies: null } }, [/^policies: must be a table of policies by name, not null$/]],
+    [
+      { options: { policies: { api: { rate: 1, period: "1s" } } } },
+      [/^policies\.api: the variable POLICIES has it too; remove one of them$/],
+    ],
+    [{ POLICIES: "mine", options: { policies: { a: { rate: 1, period: "1s" } } } }, []],
+  ];
+  for (const [settings, expected] of rows) {
+    const { body } = await plain.post("/settings", settings);
+    assert.equal(body.length, expected.length, `${JSON.stringify(settings)}: ${JSON.stringify(body)}`);
+    for (const [i, pattern] of expected.entries()) assert.match(body[i], pattern);
+  }
+});
+
+test("a Worker has other Durable Objects and exports beside it, and all state survives a power cut", async () => {
+  const spend = () => embedded("consume", { policy: "once", key: "kept" });
+  assert.deepEqual([(await spend()).status, (await spend()).status], [200, 429]);
+  assert.equal((await plain.post("/counter", {})).body, "1");
+  await plain.kill();
+  const again = await wranglerDev([project]);
+  assert.equal((await again.post("/embedded/consume", { policy: "once", key: "kept" })).status, 429);
+  assert.equal((await again.post("/counter", {})).body, "2");
+});

@@ -1,0 +1,116 @@
+// A Worker of a stranger, who has Tollgate in it: with other exports, another Durable Object, and routes for the tests.
+import { DurableObject } from "cloudflare:workers";
+import { KeyObject, SettingsError, default as service, Tollgate, tollgate } from "tollgate/worker";
+
+export { KeyObject, Tollgate };
+
+/** Not ours: counts in its storage. */
+export class Counter extends DurableObject {
+  increment() {
+    const count = (this.ctx.storage.kv.get("count") ?? 0) + 1;
+    this.ctx.storage.kv.put("count", count);
+    return count;
+  }
+
+  /** Streams a body, whose second chunk waits for `release`. */
+  fetch() {
+    const { readable, writable } = new IdentityTransformStream();
+    const writer = writable.getWriter();
+    const { promise, resolve } = Promise.withResolvers();
+    this.release = resolve;
+    const write = async () => {
+      await writer.write(new TextEncoder().encode("first"));
+      await promise;
+      await writer.write(new TextEncoder().encode("second"));
+      await writer.close();
+    };
+    this.ctx.waitUntil(write());
+    return new Response(readable);
+  }
+
+  goOn() {
+    this.release();
+  }
+}
+
+/** The option `policies` is made anew for each request, as people write it. */
+const inCode = () => ({ policies: { code: { rate: 1, period: "1day", capacity: 3, write_ahead: 0 } } });
+
+const routes = {
+  /** `/embedded/consume`: the ready response to what HTTP asks at `/v1/consume`. */
+  async embedded(request, env, [verb]) {
+    const idempotencyKey = request.headers.get("idempotency-key") ?? undefined;
+    const decision = await tollgate(env)[verb](await request.json(), { idempotencyKey });
+    return decision.response();
+  },
+  /** The members of the answer, and its headers. */
+  async members(request, env, [verb]) {
+    const decision = await tollgate(env)[verb](await request.json());
+    return Response.json({ members: decision, headers: [...decision.headers] });
+  },
+  async code(request, env, [verb]) {
+    const decision = await tollgate(env, inCode())[verb](await request.json());
+    return decision.response();
+  },
+  /** `/apply/x`: the answer about that policy, added to a response. */
+  async apply(_request, env, [kind, ...policies]) {
+    let response = await RESPONSES[kind]();
+    const before = response;
+    for (const policy of policies) response = (await tollgate(env).consume({ policy, key: "applied" })).apply(response);
+    response.headers.set("x-same", String(response === before));
+    return response;
+  },
+  /** What of a response that another Worker streams arrives before and after the rest was sent. */
+  async stream(_request, env) {
+    const object = env.COUNTER.getByName("streaming");
+    const decision = await tollgate(env).consume({ policy: "api", key: "streaming" });
+    const applied = decision.apply(await object.fetch("https://object/"));
+    const reader = applied.body.getReader();
+    const read = async () => new TextDecoder().decode((await reader.read()).value);
+    const first = await read();
+    await object.goOn();
+    return Response.json([applied.headers.get("ratelimit").slice(0, 9), first, await read()]);
+  },
+  async settings(request, env) {
+    const { without = [], options, ...changes } = await request.json();
+    const changed = { ...env, ...changes };
+    for (const name of without) delete changed[name];
+    try {
+      tollgate(changed, options);
+      return Response.json([]);
+    } catch (error) {
+      return Response.json(error instanceof SettingsError ? error.errors : String(error));
+    }
+  },
+  memoised: (_request, env) =>
+    Response.json(
+      [
+        [{}, {}],
+        [inCode(), inCode()],
+        [inCode(), {}],
+        [{ keys: env.KEYS }, undefined],
+      ].map(([one, other]) => tollgate(env, one) === tollgate(env, other)),
+    ),
+  async counter(_request, env) {
+    return new Response(await env.COUNTER.getByName("one").increment());
+  },
+  rpc: async (request, env, [verb]) => Response.json(await env.TOLLGATE[verb](await request.json())),
+  fetcher: (request, env, path) =>
+    env.TOLLGATE.fetch(`https://tollgate/${path.join("/")}`, {
+      method: "POST",
+      headers: { "content-type": "application/json" },
+      body: request.body,
+    }),
+};
+
+const RESPONSES = {
+  own: () => new Response("own"),
+  redirect: () => Response.redirect("https://example.com/"),
+};
+
+export default {
+  fetch(request, env) {
+    const [, name, ...rest] = new URL(request.url).pathname.split("/");
+    return routes[name]?.(request, env, rest) ?? service.fetch(request, env);
+  },
+};

@@ -1,0 +1,79 @@
+// A service of one's own, in two lines, and other Workers that have a service binding to it: one `wrangler dev` with both, or two.
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { KEY_SECRET, makeProject, TOKEN, wranglerDev } from "./stranger.mjs";
+
+const POLICIES = { api: { rate: 1, period: "1day", capacity: 3, write_ahead: 0 }, b: { rate: 1, period: "1day" } };
+/** A service and a Worker with a binding to it. Wrangler's processes find each other by these names, for a while even after one ended. */
+function makePair(name, policies = POLICIES) {
+  const service = `service-${name}`;
+  const vars = { POLICIES: policies, TOLLGATE_TOKEN: TOKEN, TOLLGATE_KEY_SECRET: KEY_SECRET };
+  const services = [{ binding: "TOLLGATE", service, entrypoint: "Tollgate" }];
+  return {
+    service: makeProject(service, { main: "service.mjs", vars }),
+    caller: makeProject(`caller-${name}`, { main: "caller.mjs", classes: {}, services }),
+  };
+}
+
+/** What a Worker with the binding must get, by RPC and by `fetch`. */
+async function checkBoth(worker, key) {
+  const ask = (way, verb, value, headers) => worker.post(`/${way}/${verb}`, value, headers);
+  const answers = [];
+  for (const way of ["rpc", "fetch"]) answers.push((await ask(way, "consume", { policy: "api", key })).body);
+  for (const [i, { status, allowed, remaining, headers, ...others }] of answers.entries()) {
+    assert.deepEqual([status, allowed, remaining], [200, true, 2 - i], `${worker.log}`);
+    assert.deepEqual(Object.keys(others).sort(), ["cost", "limit", "near_limit", "now", "policy", "reset_at"]);
+    assert.ok(headers.ratelimit.startsWith(`"api";r=${2 - i};t=`));
+    assert.equal(headers["content-type"], "application/json");
+  }
+  const refused = [];
+  for (const way of ["rpc", "fetch"]) refused.push((await ask(way, "consume", { policy: "api", key, cost: 2 })).body);
+  for (const { status, allowed, headers, ...others } of refused) {
+    assert.deepEqual([status, allowed, others.title], [429, false, "Quota exceeded"]);
+    assert.equal(headers["retry-after"], String(Math.ceil(others.retry_after_ms / 1_000)));
+  }
+  for (const way of ["rpc", "fetch"]) {
+    const wrong = (await ask(way, "consume", { policy: "typo", key })).body;
+    assert.deepEqual([wrong.status, wrong.type], [404, "urn:problem-type:tollgate:unknown-policy"]);
+    const requests = [
+      { policy: "b", key: `${key}-1` },
+      { policy: "b", key: `${key}-${way}` },
+    ];
+    const batch = (await ask(way, "batch", { requests })).body;
+    assert.equal(batch.status, way === "rpc" ? 200 : 429, "the first key is spent");
+    const idempotent = { "idempotency-key": `${key}-${way}` };
+    const repeated = { policy: "b", key: `${key}-repeated-${way}` };
+    assert.equal((await ask(way, "consume", repeated, idempotent)).body.replayed, undefined);
+    assert.equal((await ask(way, "consume", repeated, idempotent)).body.replayed, true);
+  }
+}
+
+test("one `wrangler dev` with both", async () => {
+  const { service, caller } = makePair("one");
+  const both = await wranglerDev([caller, service]);
+  await checkBoth(both, "one");
+  await both.kill();
+});
+
+test("a `wrangler dev` for each; by HTTP the service still asks for a token", async () => {
+  const { service, caller } = makePair("two");
+  let theirs = await wranglerDev([service]);
+  const ours = await wranglerDev([caller]);
+  await checkBoth(ours, "two");
+  const byHttp = (headers) => theirs.post("/v1/consume", { policy: "api", key: "two", cost: 0 }, headers);
+  assert.equal((await byHttp()).status, 401);
+  assert.deepEqual((await byHttp({ authorization: `Bearer ${TOKEN}` })).body.remaining, 1);
+  await theirs.kill();
+  theirs = await wranglerDev([service]);
+  assert.deepEqual((await byHttp({ authorization: `Bearer ${TOKEN}` })).body.remaining, 1, "kept through a power cut");
+});
+
+test("a service whose settings have errors says so in its log, and only that in its answers", async () => {
+  const { service, caller } = makePair("broken", { a: { rate: 1 } });
+  const worker = await wranglerDev([caller, service]);
+  for (const way of ["rpc", "fetch"]) {
+    const { body } = await worker.post(`/${way}/consume`, { policy: "a", key: "k" });
+    assert.deepEqual([body.status, body.type], [500, "urn:problem-type:tollgate:misconfigured"]);
+  }
+  await worker.logged("settings: POLICIES.a.period: is missing");
+});
