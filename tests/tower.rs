@@ -22,9 +22,10 @@ fn serve(policy: &str, max_keys: usize) -> (SocketAddr, Arc<AtomicI64>) {
     let clock = Arc::new(AtomicI64::new(START));
     let now = Arc::clone(&clock);
     let user = |request: &Request| request.headers().get("user").cloned();
+    let cost = |request: &Request| request.uri().query().map_or(1, |cost| cost.parse().expect("a cost"));
     let policy = policies.get("api").expect("it is there");
     let layer = RateLimitLayer::new(policy, max_keys, user, move || now.load(Ordering::SeqCst));
-    let app = Router::new().route("/", get(async || "Hello")).layer(layer.expect("it can grant"));
+    let app = Router::new().route("/", get(async || "Hello")).layer(layer.expect("it can grant").cost(cost));
     let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
     let address = listener.local_addr().expect("an address");
     listener.set_nonblocking(true).expect("as tokio wants it");
@@ -55,8 +56,12 @@ impl Answer {
 }
 
 fn request(address: SocketAddr, user: &str) -> Answer {
+    request_to(address, user, "/")
+}
+
+fn request_to(address: SocketAddr, user: &str, path: &str) -> Answer {
     let mut stream = TcpStream::connect(address).expect("the server listens");
-    let request = format!("GET / HTTP/1.1\r\nhost: localhost\r\nuser: {user}\r\nconnection: close\r\n\r\n");
+    let request = format!("GET {path} HTTP/1.1\r\nhost: localhost\r\nuser: {user}\r\nconnection: close\r\n\r\n");
     stream.write_all(request.as_bytes()).expect("it reads");
     let mut text = String::new();
     stream.read_to_string(&mut text).expect("it answers");
@@ -104,6 +109,42 @@ fn all_limits_of_a_policy_must_grant() {
     assert_eq!((refused.status, refused.header("retry-after")), (429, Some("1")));
     clock.store(START + 1_000, Ordering::SeqCst);
     assert_eq!(request(address, "alice").status, 200);
+}
+
+#[test]
+fn a_request_costs_what_the_function_says() {
+    let limits = r#"{"name":"fast","rate":5,"period":"1m"},{"name":"slow","rate":3,"period":"1h"}"#;
+    let (address, _) = serve(&format!(r#"{{"limits":[{limits}]}}"#), 2);
+    for (user, cost, status, remaining) in [
+        ("alice", 2, 200, Some([3, 1])),
+        ("alice", 2, 429, Some([3, 1])),
+        ("alice", 0, 200, Some([3, 1])), // takes nothing
+        ("alice", 1, 200, Some([2, 0])),
+        ("alice", 0, 200, Some([2, 0])), // nothing is left and nothing is asked for
+        ("alice", 4, 400, None),         // never, though the other limit could
+        ("bob", 3, 200, Some([2, 0])),
+        ("carol", 0, 200, Some([5, 3])), // needs no room
+        ("carol", 1, 503, None),
+        ("carol", 4, 400, None), // whether or not there is room
+        ("bob", u64::MAX, 400, None),
+    ] {
+        let answer = request_to(address, user, &format!("/?{cost}"));
+        let fields = answer.header("ratelimit").map(|fields| {
+            ["\"api/fast\";r=", "\"api/slow\";r="].map(|start| {
+                let (_, rest) = fields.split_once(start).expect("each limit");
+                rest[..1].parse::<u64>().expect("a digit")
+            })
+        });
+        assert_eq!((answer.status, fields), (status, remaining), "{user}, {cost}: {}", answer.head);
+        if status == 400 {
+            let body: Value = serde_json::from_str(&answer.body).expect("JSON");
+            assert_eq!(body["type"], "urn:problem-type:tollgate:cost-too-large");
+            let (limit, max) = if cost > 5 { ("fast", 5) } else { ("slow", 3) }; // the first that cannot
+            assert_eq!(body["max_cost"], max);
+            let detail = format!("policy api/{limit} can never grant {cost} tokens at once; at most {max}");
+            assert_eq!(body["detail"], detail);
+        }
+    }
 }
 
 #[test]

@@ -3,11 +3,13 @@
 //
 //   npm run bench:package                    all: half a minute
 //   npm run bench:package -- --sizes         only the sizes
+//   npm run bench:package -- --keys          only limiters of many keys: bytes per key, and time
 //   npm run bench:package -- --check         also fails where a promise is broken
 //   npm run bench:package -- --rounds 101    31, if left out
 import { parseArgs } from "node:util";
 import { bundled } from "./bundle.mjs";
 import { JOINS } from "./joins.mjs";
+import { measureKeys } from "./keys.mjs";
 import { inChromium, inNode } from "./runtimes.mjs";
 import { sizes } from "./sizes.mjs";
 
@@ -33,10 +35,19 @@ const SLOWEST = [
 
 async function main() {
   const { values } = parseArgs({
-    options: { sizes: { type: "boolean" }, check: { type: "boolean" }, rounds: { type: "string", default: "31" } },
+    options: {
+      sizes: { type: "boolean" },
+      keys: { type: "boolean" },
+      check: { type: "boolean" },
+      rounds: { type: "string", default: "31" },
+    },
   });
   const rounds = Number(values.rounds);
   if (!(Number.isSafeInteger(rounds) && rounds > 0)) throw new Error("--rounds takes a whole number above 0");
+  if (values.keys) {
+    reportKeys(await measureKeys({ runs: 5 }));
+    process.exit();
+  }
   const broken = reportSizes(await sizes());
   if (!values.sizes) {
     const source = await bundled(`export * from "./speed.mjs"`);
@@ -95,6 +106,22 @@ function reportSpeed(runtime, groups) {
       ({ ours, theirs, most, name, least }) =>
         `${runtime}, ${name}: ${ours} takes ${least.toFixed(2)} times as long as ${theirs}, more than ${most}`,
     );
+}
+
+/** Of each the median of its runs, and, in parentheses, Tollgate's as a part of theirs. */
+function reportKeys(measured) {
+  const [ours] = Object.values(measured);
+  const columns = { bytes: "bytes per key", first: "ns, new key", later: "ns, known key" };
+  const cell = (text) => text.padStart(26);
+  console.log(`${"100 000 keys".padEnd(34)}${Object.values(columns).map(cell).join("")}`);
+  for (const [name, theirs] of Object.entries(measured)) {
+    const texts = Object.keys(columns).map((column) => {
+      const of = (runs) => runs.map((run) => run[column]);
+      const median = quartiles(of(theirs))[1].toFixed();
+      return cell(theirs === ours ? median : `${median}: ${ratio(of(ours), of(theirs))}`);
+    });
+    console.log(`${name.padEnd(34)}${texts.join("")}`);
+  }
 }
 
 /**

@@ -80,13 +80,13 @@ impl ResolvedRequest {
         Ok(Self { endpoint, action, items })
     }
 
-    /// A request for one token of each limit of `policy`.
+    /// A request for `cost` tokens of each limit of `policy`.
     ///
     /// # Errors
     /// [`Problem::CostTooLarge`] if that can never be granted.
     #[cfg(feature = "tower")]
-    pub(crate) fn consume_one(policy: &Arc<Policy>) -> Result<Self, Problem> {
-        let costs = Cost::DEFAULT.of(policy, Verb::Consume)?;
+    pub(crate) fn consume(policy: &Arc<Policy>, cost: u64) -> Result<Self, Problem> {
+        let costs = Cost::Each(cost).of(policy, Verb::Consume)?;
         let item = ResolvedItem { policy: Arc::clone(policy), key: Vec::new(), costs, wants_snapshot: false };
         Ok(Self { endpoint: Endpoint::Consume, action: Action::Take(Verb::Consume), items: vec![item] })
     }

@@ -11,8 +11,7 @@ use crate::policy::{NamedLimit, Policy};
 use crate::protocol::{Decided, LimitAnswer, ObjectReply};
 
 pub(super) struct Budgets<K> {
-    /// The same for every key: one token of each limit.
-    request: ResolvedRequest,
+    policy: Arc<Policy>,
     limiter: Box<dyn Consume<K>>,
 }
 
@@ -31,20 +30,22 @@ impl<K: Hash + Eq + Clone + Send + 'static> Budgets<K> {
             _ => boxed::<K, 8>(&limits, max_keys), // policy::MAX_LIMITS
         };
         let limiter = limiter.ok_or(Problem::Misconfigured)?;
-        Ok(Self { request: ResolvedRequest::consume_one(policy)?, limiter })
+        ResolvedRequest::consume(policy, 1)?;
+        Ok(Self { policy: Arc::clone(policy), limiter })
     }
 }
 
 impl<K> Budgets<K> {
     /// The fields for the response to a granted request, or the response to one that is refused.
-    pub(super) fn consume(&self, key: &K, now: i64) -> Result<[(&'static str, String); 2], Reply> {
-        let (now, limits) = self.limiter.consume(key, now).map_err(no_room)?;
+    pub(super) fn consume(&self, key: &K, now: i64, cost: u64) -> Result<[(&'static str, String); 2], Reply> {
+        let request = ResolvedRequest::consume(&self.policy, cost).map_err(|problem| problem.reply())?;
+        let (now, limits) = self.limiter.consume(key, now, cost).map_err(no_room)?;
         let is_granted = limits.iter().all(|limit| limit.decision.is_allow());
         let decided = Decided { now, is_replayed: false, open_reservations: 0, reservation: None, limits };
         let answer = if is_granted {
-            self.request.fields(&decided).map(Ok)
+            request.fields(&decided).map(Ok)
         } else {
-            self.request.reply(&ObjectReply::Decided(decided)).map(Err)
+            request.reply(&ObjectReply::Decided(decided)).map(Err)
         };
         answer.unwrap_or_else(|problem| Err(problem.reply()))
     }
@@ -58,12 +59,12 @@ impl<K> fmt::Debug for Budgets<K> {
 
 trait Consume<K>: Send + Sync {
     /// The moment of the decision and each limit's answer; or, if there is no room for a new key, how long to wait.
-    fn consume(&self, key: &K, now: i64) -> Result<(i64, Vec<LimitAnswer>), Option<u64>>;
+    fn consume(&self, key: &K, now: i64, cost: u64) -> Result<(i64, Vec<LimitAnswer>), Option<u64>>;
 }
 
 impl<K: Hash + Eq + Clone + Send, const N: usize> Consume<K> for KeyedLimiter<K, N> {
-    fn consume(&self, key: &K, now: i64) -> Result<(i64, Vec<LimitAnswer>), Option<u64>> {
-        let Answer { decision, now, parts } = self.ask(key, now, [1; N], Verb::Consume);
+    fn consume(&self, key: &K, now: i64, cost: u64) -> Result<(i64, Vec<LimitAnswer>), Option<u64>> {
+        let Answer { decision, now, parts } = self.ask(key, now, [cost; N], Verb::Consume);
         match (parts, decision) {
             (Some(parts), _) => Ok((now, parts.iter().map(|part| answer(part, now)).collect())),
             (None, Decision::Wait { retry_at }) => Err(Some(retry_at.abs_diff(now))),

@@ -21,10 +21,12 @@ use crate::keyed::KeyedLimiter;
 use crate::policy::Policy;
 use budgets::Budgets;
 
-/// Limits each key's requests by a policy. Each request costs one token of each limit.
+/// Limits each key's requests by a policy. Each request costs one token of each limit, or what [`RateLimitLayer::cost`]
+/// says.
 ///
 /// * Granted: the request goes on, and the response gets `RateLimit-Policy` and `RateLimit`.
 /// * Refused: 429 with the same fields, `Retry-After` and `application/problem+json`, without asking the inner service.
+/// * A cost larger than a limit can ever grant: 400, as from the service. A cost of 0 takes nothing and is granted.
 /// * A new key while all entries are in use (see [`crate::keyed`]): 503 with `Retry-After`, since the caller has not
 ///   used up anything.
 ///
@@ -44,10 +46,11 @@ use budgets::Budgets;
 /// let app: axum::Router = axum::Router::new().layer(layer.unwrap());
 /// ```
 #[derive(Debug)]
-pub struct RateLimitLayer<K, F, C> {
+pub struct RateLimitLayer<K, F, C, W = One> {
     budgets: Arc<Budgets<K>>,
     key: F,
     clock: C,
+    cost: W,
 }
 
 impl<K: Hash + Eq + Clone + Send + 'static, F, C> RateLimitLayer<K, F, C> {
@@ -56,18 +59,59 @@ impl<K: Hash + Eq + Clone + Send + 'static, F, C> RateLimitLayer<K, F, C> {
     /// # Errors
     /// [`Problem::CostTooLarge`] if no limit of the policy can grant even one token.
     pub fn new(policy: &Arc<Policy>, max_keys: usize, key: F, clock: C) -> Result<Self, Problem> {
-        Ok(Self { budgets: Arc::new(Budgets::new(policy, max_keys)?), key, clock })
+        Ok(Self { budgets: Arc::new(Budgets::new(policy, max_keys)?), key, clock, cost: One })
     }
 }
 
-impl<K, F: Clone, C: Clone> Clone for RateLimitLayer<K, F, C> {
+impl<K, F, C, W> RateLimitLayer<K, F, C, W> {
+    /// The same with a cost for each request, taken from each limit.
+    ///
+    /// ```
+    /// # use tollgate::policy::Policies;
+    /// # use tollgate::tower::RateLimitLayer;
+    /// # let policies = Policies::parse(r#"{"api":{"rate":100,"period":"1m"}}"#).unwrap();
+    /// # let user = |_: &http::Request<String>| 0;
+    /// # let layer = RateLimitLayer::new(policies.get("api").unwrap(), 100_000, user, || 0).unwrap();
+    /// let layer = layer.cost(|request: &http::Request<String>| if request.method() == "POST" { 5 } else { 1 });
+    /// ```
+    #[must_use]
+    pub fn cost<B, G: Fn(&Request<B>) -> u64>(self, cost: G) -> RateLimitLayer<K, F, C, G> {
+        let Self { budgets, key, clock, .. } = self;
+        RateLimitLayer { budgets, key, clock, cost }
+    }
+}
+
+/// What a request costs: for [`RateLimitLayer`], a function of it, or [`One`].
+pub trait RequestCost<B> {
+    /// The tokens that it takes from each limit.
+    fn of(&self, request: &Request<B>) -> u64;
+}
+
+/// One token, whatever the request.
+#[derive(Clone, Copy, Debug)]
+pub struct One;
+
+impl<B> RequestCost<B> for One {
+    fn of(&self, _: &Request<B>) -> u64 {
+        1
+    }
+}
+
+impl<B, G: Fn(&Request<B>) -> u64> RequestCost<B> for G {
+    fn of(&self, request: &Request<B>) -> u64 {
+        self(request)
+    }
+}
+
+impl<K, F: Clone, C: Clone, W: Clone> Clone for RateLimitLayer<K, F, C, W> {
     fn clone(&self) -> Self {
-        Self { budgets: Arc::clone(&self.budgets), key: self.key.clone(), clock: self.clock.clone() }
+        let Self { budgets, key, clock, cost } = self;
+        Self { budgets: Arc::clone(budgets), key: key.clone(), clock: clock.clone(), cost: cost.clone() }
     }
 }
 
-impl<S, K, F: Clone, C: Clone> Layer<S> for RateLimitLayer<K, F, C> {
-    type Service = RateLimit<S, K, F, C>;
+impl<S, K, F: Clone, C: Clone, W: Clone> Layer<S> for RateLimitLayer<K, F, C, W> {
+    type Service = RateLimit<S, K, F, C, W>;
 
     fn layer(&self, inner: S) -> Self::Service {
         RateLimit { inner, layer: self.clone() }
@@ -76,23 +120,24 @@ impl<S, K, F: Clone, C: Clone> Layer<S> for RateLimitLayer<K, F, C> {
 
 /// A service behind a [`RateLimitLayer`].
 #[derive(Debug)]
-pub struct RateLimit<S, K, F, C> {
+pub struct RateLimit<S, K, F, C, W = One> {
     inner: S,
-    layer: RateLimitLayer<K, F, C>,
+    layer: RateLimitLayer<K, F, C, W>,
 }
 
-impl<S: Clone, K, F: Clone, C: Clone> Clone for RateLimit<S, K, F, C> {
+impl<S: Clone, K, F: Clone, C: Clone, W: Clone> Clone for RateLimit<S, K, F, C, W> {
     fn clone(&self) -> Self {
         Self { inner: self.inner.clone(), layer: self.layer.clone() }
     }
 }
 
-impl<S, K, F, C, B, R> Service<Request<B>> for RateLimit<S, K, F, C>
+impl<S, K, F, C, W, B, R> Service<Request<B>> for RateLimit<S, K, F, C, W>
 where
     S: Service<Request<B>, Response = Response<R>>,
     K: Hash + Eq + Clone + Send + 'static,
     F: Fn(&Request<B>) -> K,
     C: Fn() -> i64,
+    W: RequestCost<B>,
     R: From<String>,
 {
     type Response = Response<R>;
@@ -104,8 +149,8 @@ where
     }
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
-        let RateLimitLayer { budgets, key, clock } = &self.layer;
-        match budgets.consume(&key(&request), clock()) {
+        let RateLimitLayer { budgets, key, clock, cost } = &self.layer;
+        match budgets.consume(&key(&request), clock(), cost.of(&request)) {
             Ok(fields) => ResponseFuture::Granted { inner: Box::pin(self.inner.call(request)), fields },
             Err(reply) => ResponseFuture::Refused(Some(Box::new(response(reply)))),
         }
