@@ -7,6 +7,7 @@ use super::rate_limit::seconds;
 use super::reply::Reply;
 use super::request::MAX_BODY_LEN;
 use super::text::shown;
+use crate::access::Denied;
 use crate::policy::Cause;
 
 /// Why a request gets no decision. A refusal is a decision, not a problem in this sense.
@@ -17,8 +18,8 @@ pub enum Problem {
     BadRequest { detail: String },
     /// The cost is more than the limit could ever grant at once; `request` is its place in a batch.
     CostTooLarge { limit: String, cost: u64, max: u64, request: Option<usize> },
-    /// No credentials, or wrong ones.
-    Unauthorized,
+    /// No credentials, or wrong ones. The client is not told why.
+    Unauthorized { denied: Denied },
     /// No endpoint has this path.
     NotFound { path: String },
     /// There is no such policy; `known` are those that the caller may know, `request` is its place in a batch.
@@ -81,7 +82,7 @@ impl Problem {
         let reply = Reply::json(status, "application/problem+json", &body);
         match self {
             // RFC 6750 §3: the answer to a missing or wrong token names the scheme.
-            Self::Unauthorized => reply.with("www-authenticate", "Bearer realm=\"tollgate\""),
+            Self::Unauthorized { .. } => reply.with("www-authenticate", "Bearer realm=\"tollgate\""),
             Self::MethodNotAllowed { allow, .. } => reply.with("allow", *allow),
             // RFC 9110 §12.5.3: what a body may be encoded with.
             Self::UnsupportedContentEncoding { .. } => reply.with("accept-encoding", "identity"),
@@ -98,7 +99,7 @@ impl Problem {
         match self {
             Self::BadRequest { .. } => (400, "urn:problem-type:tollgate:bad-request", "Bad request"),
             Self::CostTooLarge { .. } => (400, "urn:problem-type:tollgate:cost-too-large", "Cost too large"),
-            Self::Unauthorized => (401, "urn:problem-type:tollgate:unauthorized", "Unauthorized"),
+            Self::Unauthorized { .. } => (401, "urn:problem-type:tollgate:unauthorized", "Unauthorized"),
             Self::NotFound { .. } => (404, "urn:problem-type:tollgate:not-found", "Not found"),
             Self::UnknownPolicy { .. } => (404, "urn:problem-type:tollgate:unknown-policy", "Unknown policy"),
             Self::UnknownReservation => (404, "urn:problem-type:tollgate:unknown-reservation", "Unknown reservation"),
@@ -136,7 +137,7 @@ impl Problem {
             Self::CostTooLarge { limit, cost, max, request } => {
                 format!("{}policy {limit} can never grant {cost} tokens at once; at most {max}", in_batch(*request))
             }
-            Self::Unauthorized => "send a valid token as `Authorization: Bearer <token>`".to_owned(),
+            Self::Unauthorized { .. } => "send a valid token as `Authorization: Bearer <token>`".to_owned(),
             Self::NotFound { path } => {
                 let endpoints = Endpoint::ALL.map(Endpoint::path).join(", ");
                 format!(
@@ -249,7 +250,7 @@ mod tests {
     fn headers_say_what_would_be_right() {
         let reply = Problem::MethodNotAllowed { method: "PUT".into(), allow: "POST" }.reply();
         assert!(reply.headers.contains(&("allow", "POST".to_owned())));
-        let reply = Problem::Unauthorized.reply();
+        let reply = Problem::Unauthorized { denied: Denied::NoHeader }.reply();
         assert!(reply.headers.contains(&("www-authenticate", "Bearer realm=\"tollgate\"".to_owned())));
         let reply = Problem::UnsupportedContentEncoding { found: "gzip".into() }.reply();
         assert!(reply.headers.contains(&("accept-encoding", "identity".to_owned())));
@@ -291,7 +292,7 @@ mod tests {
         let problems = [
             Problem::BadRequest { detail: text() },
             Problem::CostTooLarge { limit: text(), cost: 0, max: 0, request: None },
-            Problem::Unauthorized,
+            Problem::Unauthorized { denied: Denied::NoHeader },
             Problem::NotFound { path: text() },
             Problem::UnknownPolicy { policy: text(), known: Vec::new(), request: None },
             Problem::UnknownReservation,
