@@ -8,12 +8,19 @@ import { fileURLToPath } from "node:url";
 import { build } from "esbuild";
 import { launch, serve } from "./pages.mjs";
 
-const shared = fileURLToPath(new URL("../../build/package/shared.js", import.meta.url));
 const folder = mkdtempSync(join(tmpdir(), "tollgate-tabs-"));
 process.on("exit", () => rmSync(folder, { recursive: true, force: true }));
 for (const page of ["tab.html", "other.html"])
   writeFileSync(join(folder, page), `<!doctype html><link rel="icon" href="data:,">`);
-await build({ entryPoints: [shared], bundle: true, format: "esm", outfile: join(folder, "tollgate.js") });
+await build({
+  stdin: {
+    contents: `export * from "./index.js"; export * from "./shared.js"`,
+    resolveDir: fileURLToPath(new URL("../../build/package", import.meta.url)),
+  },
+  bundle: true,
+  format: "esm",
+  outfile: join(folder, "tollgate.js"),
+});
 // A frame without an origin imports from it, too.
 export const { url } = await serve(folder, { "access-control-allow-origin": "*" });
 let browser, context;

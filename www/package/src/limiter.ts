@@ -140,7 +140,8 @@ export class Limiter<Name extends string = never> extends Queue<Name, Decision> 
       if (retryAt && this.stale) this.stale = Infinity;
       else if (retryAt) newcomer.end(undefined, waitTooLong(retryAt));
     }
-    this.serve(); // the first may have made room, or its timer be late
+    if (queue.first === first && first!.at! > this.now()) this.#review();
+    else this.serve(); // the first has made room, or its timer is late
     if (queue.has(newcomer)) this.emit({ type: "queue", cost: newcomer.cost, waiting: this.waiting });
   }
 
@@ -172,7 +173,7 @@ export class Limiter<Name extends string = never> extends Queue<Name, Decision> 
    * each would cost as much as all.
    */
   #review(weight = 16): void {
-    if (this.stale * weight > this.waiting - 100 && this.stale)
+    if (this.waiting > 0 && this.stale > 0 && this.stale * weight > this.waiting - 100)
       for (const [{ end }, retryAt] of this.#foresee()) end(undefined, waitTooLong(retryAt));
   }
 
