@@ -176,8 +176,8 @@ impl fmt::Display for GrantError {
             Self::Malformed { part } => {
                 write!(f, "{part} is not well-formed: three parts of base64url, two of them JSON without duplicates")
             }
-            Self::OtherAlgorithm => f.write_str("its `alg` is not \"HS256\""),
-            Self::OtherType => f.write_str("its `typ` is neither absent nor \"JWT\""),
+            Self::OtherAlgorithm => f.write_str("its `alg` is not HS256"),
+            Self::OtherType => f.write_str("its `typ` is neither absent nor JWT"),
             Self::Critical => f.write_str("it has `crit`, and no extension is understood"),
             Self::NoKid => f.write_str("it has no `kid`"),
             Self::UnknownKid => write!(f, "{SETTING} has no key of its `kid`"),
@@ -270,7 +270,7 @@ mod tests {
         assert_eq!(with_claim("policies", Some(r#"["a","b"]"#)).unwrap().policies, ["a", "b"]);
     }
 
-    /// Minted by PyJWT 2.15.1.
+    /// Minted by `PyJWT` 2.15.1.
     #[test]
     fn a_grant_of_another_library_is_the_same() {
         let jwt = "eyJhbGciOiJIUzI1NiIsImtpZCI6ImsxIiwidHlwIjoiSldUIn0.eyJhdWQiOiJ0b2xsZ2F0ZSIsImV4cCI6MTcwMDAwMDA2MCwibmJmIjoxN\

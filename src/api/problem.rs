@@ -7,7 +7,7 @@ use super::rate_limit::seconds;
 use super::reply::Reply;
 use super::request::MAX_BODY_LEN;
 use super::text::shown;
-use crate::access::Forbidden;
+use crate::access::{Denied, Forbidden};
 use crate::policy::Cause;
 
 /// Why a request gets no decision. A refusal is a decision, not a problem in this sense.
@@ -18,8 +18,8 @@ pub enum Problem {
     BadRequest { detail: String },
     /// The cost is more than the limit could ever grant at once; `request` is its place in a batch.
     CostTooLarge { limit: String, cost: u64, max: u64, request: Option<usize> },
-    /// No credentials, or wrong ones.
-    Unauthorized,
+    /// No credentials, or wrong ones. The client is not told why.
+    Unauthorized { denied: Denied },
     /// The caller may not do this; `request` is its place in a batch.
     Forbidden { forbidden: Forbidden, request: Option<usize> },
     /// No endpoint has this path.
@@ -90,7 +90,7 @@ impl Problem {
         let reply = Reply::json(status, "application/problem+json", &body);
         match self {
             // RFC 6750 §3: the answer to a missing or wrong token names the scheme.
-            Self::Unauthorized => reply.with("www-authenticate", "Bearer realm=\"tollgate\""),
+            Self::Unauthorized { .. } => reply.with("www-authenticate", "Bearer realm=\"tollgate\""),
             // RFC 6750 §3.1.
             Self::Forbidden { forbidden: Forbidden::Scope { missing, .. }, .. } => {
                 let error =
@@ -113,7 +113,7 @@ impl Problem {
         match self {
             Self::BadRequest { .. } => (400, "urn:problem-type:tollgate:bad-request", "Bad request"),
             Self::CostTooLarge { .. } => (400, "urn:problem-type:tollgate:cost-too-large", "Cost too large"),
-            Self::Unauthorized => (401, "urn:problem-type:tollgate:unauthorized", "Unauthorized"),
+            Self::Unauthorized { .. } => (401, "urn:problem-type:tollgate:unauthorized", "Unauthorized"),
             Self::Forbidden { .. } => (403, "urn:problem-type:tollgate:forbidden", "Forbidden"),
             Self::NotFound { .. } => (404, "urn:problem-type:tollgate:not-found", "Not found"),
             Self::UnknownPolicy { .. } => (404, "urn:problem-type:tollgate:unknown-policy", "Unknown policy"),
@@ -152,7 +152,7 @@ impl Problem {
             Self::CostTooLarge { limit, cost, max, request } => {
                 format!("{}policy {limit} can never grant {cost} tokens at once; at most {max}", in_batch(*request))
             }
-            Self::Unauthorized => {
+            Self::Unauthorized { .. } => {
                 "send a valid token, or a grant that has not expired, as `Authorization: Bearer <token>`".to_owned()
             }
             Self::Forbidden { forbidden, request } => format!("{}{}", in_batch(*request), missing(forbidden)),
@@ -294,7 +294,7 @@ mod tests {
     fn headers_say_what_would_be_right() {
         let reply = Problem::MethodNotAllowed { method: "PUT".into(), allow: "POST" }.reply();
         assert!(reply.headers.contains(&("allow", "POST".to_owned())));
-        let reply = Problem::Unauthorized.reply();
+        let reply = Problem::Unauthorized { denied: Denied::NoHeader }.reply();
         assert!(reply.headers.contains(&("www-authenticate", "Bearer realm=\"tollgate\"".to_owned())));
         let reply = Problem::UnsupportedContentEncoding { found: "gzip".into() }.reply();
         assert!(reply.headers.contains(&("accept-encoding", "identity".to_owned())));
@@ -336,7 +336,7 @@ mod tests {
         let problems = [
             Problem::BadRequest { detail: text() },
             Problem::CostTooLarge { limit: text(), cost: 0, max: 0, request: None },
-            Problem::Unauthorized,
+            Problem::Unauthorized { denied: Denied::NoHeader },
             Forbidden::Key.into(),
             Problem::NotFound { path: text() },
             Problem::UnknownPolicy { policy: text(), known: Vec::new(), request: None },

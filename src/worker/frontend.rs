@@ -5,7 +5,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use wasm_bindgen::prelude::{JsValue, wasm_bindgen};
-use worker::{Env, console_log};
+use worker::Env;
 
 use super::call::{Call, Object};
 use super::clock;
@@ -68,7 +68,7 @@ impl Frontend {
             content_encoding.as_deref(),
             content_length.as_deref(),
         );
-        reply.unwrap_or_else(|problem| Some(problem.reply())).map(|reply| reply.to_text())
+        reply.map_or_else(|problem| Some(text_of(&problem)), |reply| reply.map(|reply| reply.to_text()))
     }
 
     /// What to do about a request that [`Frontend::head`] let pass: a [`Call`], or the text of a reply.
@@ -85,7 +85,7 @@ impl Frontend {
         let now = now as i64;
         match self.call(path(url), authorization.as_deref(), idempotency_key.as_deref(), body, now) {
             Ok(call) => call.into(),
-            Err(problem) => problem.reply().to_text().into(),
+            Err(problem) => text_of(&problem).into(),
         }
     }
 
@@ -208,10 +208,16 @@ impl Frontend {
 /// Who sends this `Authorization` header.
 fn caller<'a>(settings: &'a Settings, authorization: Option<&str>) -> Result<Caller<'a>, Problem> {
     let Some(credentials) = &settings.credentials else { return Ok(Caller::TRUSTED) };
-    credentials.check(authorization, clock::now()).map_err(|denied| {
-        console_log!("401: {denied}"); // the client is not told which
-        Problem::Unauthorized
-    })
+    credentials.check(authorization, clock::now()).map_err(|denied| Problem::Unauthorized { denied })
+}
+
+/// The text of the reply to a problem. After the status is what the log should say of it and the client must not know.
+fn text_of(problem: &Problem) -> String {
+    let text = problem.reply().to_text();
+    match problem {
+        Problem::Unauthorized { denied } => text.replacen('\n', &format!(" 401: {denied}\n"), 1),
+        _ => text,
+    }
 }
 
 /// As long as the longest that payment APIs accept.

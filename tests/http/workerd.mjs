@@ -138,9 +138,10 @@ class Tollgate {
     return this.#agent;
   }
 
-  /** Waits until the log has `text` at or after `from`: it arrives a moment after the answer. */
+  /** Waits until the log has `text` at or after `from`, perhaps inside JSON: it arrives a moment after the answer. */
   async logged(text, from = 0) {
-    for (let tries = 0; !this.log.includes(text, from); tries++) {
+    const inJson = JSON.stringify(text).slice(1, -1);
+    for (let tries = 0; !this.log.includes(text, from) && !this.log.includes(inJson, from); tries++) {
       if (tries === 500) throw new Error(`not in the log: ${text}\nbut this:\n${this.log}`);
       await new Promise((done) => setTimeout(done, 10));
     }
