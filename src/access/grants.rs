@@ -447,6 +447,41 @@ mod tests {
     }
 
     #[test]
+    fn each_error_says_what_is_wrong() {
+        let claim = |name| GrantError::Claim { name }.to_string();
+        for (error, expected) in [
+            (
+                GrantError::Malformed { part: "it" }.to_string(),
+                "it is not well-formed: three parts of base64url, two of them JSON without duplicates",
+            ),
+            (GrantError::OtherAlgorithm.to_string(), "its `alg` is not HS256"),
+            (GrantError::OtherType.to_string(), "its `typ` is neither absent nor JWT"),
+            (GrantError::Critical.to_string(), "it has `crit`, and no extension is understood"),
+            (GrantError::NoKid.to_string(), "it has no `kid`"),
+            (GrantError::UnknownKid.to_string(), "TOLLGATE_GRANT_KEYS has no key of its `kid`"),
+            (GrantError::WrongSignature.to_string(), "its signature is wrong"),
+            (claim("exp"), "its claim `exp` is not a number of seconds since 1970"),
+            (claim("nbf"), "its claim `nbf` is not a number of seconds since 1970"),
+            (claim("key"), "its claim `key` is not a key as in a request"),
+            (claim("policies"), "its claim `policies` is not a list of one or more names"),
+            (
+                claim("verbs"),
+                "its claim `verbs` is not a list of one or more of consume, peek, inspect, settle, cancel, batch",
+            ),
+            (claim("aud"), "its claim `aud` is not a string or a list of them"),
+            (GrantError::OtherAudience.to_string(), "its `aud` names another service"),
+            (GrantError::Expired { ms_ago: 5 }.to_string(), "it has expired 5 ms ago"),
+            (GrantError::NotYet { ms_left: 5 }.to_string(), "it is not valid for another 5 ms"),
+            (
+                GrantError::TooLong { ms_left: 86_400_001 }.to_string(),
+                "it expires in 86400001 ms; a grant may last 86400000 ms, a day, at most",
+            ),
+        ] {
+            assert_eq!(error, expected);
+        }
+    }
+
+    #[test]
     fn a_key_that_cannot_be_used_is_named_but_never_shown() {
         let errors = |keys: &str| of(keys, None).err().unwrap_or_default();
         assert_eq!(errors(&format!(r#"{{"k":"{}"}}"#, encoded([1; 32]))), [""; 0]);
