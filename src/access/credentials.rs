@@ -180,6 +180,19 @@ mod tests {
     }
 
     #[test]
+    fn the_log_says_why_a_request_is_denied() {
+        for (denied, expected) in [
+            (Denied::NoHeader, "no Authorization header"),
+            (Denied::NotBearer, "the Authorization header is not `Bearer <token>`"),
+            (Denied::TooLong { len: 4097 }, "a credential of 4097 bytes: 4096 are the most"),
+            (Denied::WrongToken, "wrong token"),
+            (Denied::Grant(GrantError::NoKid), "a grant: it has no `kid`"),
+        ] {
+            assert_eq!(denied.to_string(), expected);
+        }
+    }
+
+    #[test]
     fn why_a_request_is_denied_reveals_nothing_of_it() {
         let secret = "c2VjcmV0";
         for text in [secret.to_owned(), format!("{secret}.{secret}.{secret}"), secret.repeat(1_000)] {

@@ -176,8 +176,8 @@ impl fmt::Display for GrantError {
             Self::Malformed { part } => {
                 write!(f, "{part} is not well-formed: three parts of base64url, two of them JSON without duplicates")
             }
-            Self::OtherAlgorithm => f.write_str("its `alg` is not \"HS256\""),
-            Self::OtherType => f.write_str("its `typ` is neither absent nor \"JWT\""),
+            Self::OtherAlgorithm => f.write_str("its `alg` is not HS256"),
+            Self::OtherType => f.write_str("its `typ` is neither absent nor JWT"),
             Self::Critical => f.write_str("it has `crit`, and no extension is understood"),
             Self::NoKid => f.write_str("it has no `kid`"),
             Self::UnknownKid => write!(f, "{SETTING} has no key of its `kid`"),
@@ -270,7 +270,7 @@ mod tests {
         assert_eq!(with_claim("policies", Some(r#"["a","b"]"#)).unwrap().policies, ["a", "b"]);
     }
 
-    /// Minted by PyJWT 2.15.1.
+    /// Minted by `PyJWT` 2.15.1.
     #[test]
     fn a_grant_of_another_library_is_the_same() {
         let jwt = "eyJhbGciOiJIUzI1NiIsImtpZCI6ImsxIiwidHlwIjoiSldUIn0.eyJhdWQiOiJ0b2xsZ2F0ZSIsImV4cCI6MTcwMDAwMDA2MCwibmJmIjoxN\
@@ -443,6 +443,41 @@ mod tests {
             ("nbf", "-1.5", Ok(right())),
         ] {
             assert_eq!(with_claim(claim, Some(value)), expected, "{claim} {value}");
+        }
+    }
+
+    #[test]
+    fn each_error_says_what_is_wrong() {
+        let claim = |name| GrantError::Claim { name }.to_string();
+        for (error, expected) in [
+            (
+                GrantError::Malformed { part: "it" }.to_string(),
+                "it is not well-formed: three parts of base64url, two of them JSON without duplicates",
+            ),
+            (GrantError::OtherAlgorithm.to_string(), "its `alg` is not HS256"),
+            (GrantError::OtherType.to_string(), "its `typ` is neither absent nor JWT"),
+            (GrantError::Critical.to_string(), "it has `crit`, and no extension is understood"),
+            (GrantError::NoKid.to_string(), "it has no `kid`"),
+            (GrantError::UnknownKid.to_string(), "TOLLGATE_GRANT_KEYS has no key of its `kid`"),
+            (GrantError::WrongSignature.to_string(), "its signature is wrong"),
+            (claim("exp"), "its claim `exp` is not a number of seconds since 1970"),
+            (claim("nbf"), "its claim `nbf` is not a number of seconds since 1970"),
+            (claim("key"), "its claim `key` is not a key as in a request"),
+            (claim("policies"), "its claim `policies` is not a list of one or more names"),
+            (
+                claim("verbs"),
+                "its claim `verbs` is not a list of one or more of consume, peek, inspect, settle, cancel, batch",
+            ),
+            (claim("aud"), "its claim `aud` is not a string or a list of them"),
+            (GrantError::OtherAudience.to_string(), "its `aud` names another service"),
+            (GrantError::Expired { ms_ago: 5 }.to_string(), "it has expired 5 ms ago"),
+            (GrantError::NotYet { ms_left: 5 }.to_string(), "it is not valid for another 5 ms"),
+            (
+                GrantError::TooLong { ms_left: 86_400_001 }.to_string(),
+                "it expires in 86400001 ms; a grant may last 86400000 ms, a day, at most",
+            ),
+        ] {
+            assert_eq!(error, expected);
         }
     }
 

@@ -416,6 +416,23 @@ mod tests {
     }
 
     #[test]
+    fn each_error_says_what_is_wrong() {
+        for (error, expected) in [
+            (
+                KeyError::NotAKey,
+                "must be a string of 1 to 512 bytes, a list of 1 to 8 strings, or {\"ip\":\"<address>\"}",
+            ),
+            (KeyError::Empty, "is empty: it must have 1 to 512 bytes"),
+            (KeyError::TooLong { len: 513 }, "is 513 bytes long; at most 512 are allowed"),
+            (KeyError::PartEmpty { index: 1 }, "has an empty part 1"),
+            (KeyError::IpTwice, "gives a field twice"),
+            (KeyError::IpZone, "has an `ip` with a zone (%...): give the address alone"),
+        ] {
+            assert_eq!(error.to_string(), expected);
+        }
+    }
+
+    #[test]
     fn an_error_never_shows_the_key() {
         let secret = "secret";
         for json in [r#"["secret",7]"#, r#"{"secret":1}"#, r#"{"ip":"secret"}"#, r#"{"ip":"1.2.3.4:secret"}"#] {

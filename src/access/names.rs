@@ -75,6 +75,13 @@ mod tests {
         assert_eq!(without, "ce3837f76a54a635191b1704ac7672264fc17c3397ff52e7dacfc1ef3603a493");
     }
 
+    /// A change here forgets what was done under an `Idempotency-Key`.
+    #[test]
+    fn request_ids_are_unchanged() {
+        assert_eq!(names().request_id_of("order-1234"), 0x9d66_0b12_27a2_ac84_c832_502f_b912_6b44);
+        assert_ne!(names().request_id_of("order-1235"), names().request_id_of("order-1234"));
+    }
+
     #[test]
     fn a_secret_that_cannot_be_used_is_named() {
         let error = |secret| Names::new(secret).err().map(|error| error.to_string());

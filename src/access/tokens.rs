@@ -136,7 +136,7 @@ mod tests {
     use super::*;
 
     fn hash(text: &str) -> String {
-        hash_of(text).iter().map(|byte| format!("{byte:02x}")).collect()
+        hash_of(text).iter().fold(String::new(), |digits, byte| digits + &format!("{byte:02x}"))
     }
 
     fn read(tokens: Option<&str>, old: Option<&str>) -> Result<Tokens, Vec<String>> {

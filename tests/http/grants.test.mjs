@@ -118,7 +118,7 @@ function attacks() {
   const { publicKey } = generateKeyPairSync("rsa", { modulusLength: 2048 });
   const pem = publicKey.export({ type: "spki", format: "pem" });
   const json = JSON.stringify({ ...CLAIMS });
-  const notHs256 = 'its `alg` is not "HS256"';
+  const notHs256 = "its `alg` is not HS256";
   const wrong = "its signature is wrong";
   const malformed = (part) =>
     `${part} is not well-formed: three parts of base64url, two of them JSON without duplicates`;

@@ -19,11 +19,12 @@ test("is open to all", async () => {
   assert.deepEqual(tollgate.databaseFiles(), []);
 });
 
-test("the first request writes the policies to the log, as people read them", async () => {
+test("the first request writes the policies to the log, as people read them, and what became of the old token", async () => {
   await tollgate.stop();
   assert.equal(
     tollgate.log,
     "policy api: token bucket, 100 per 1m, at most 200 at once and 300 within any 1m\n" +
-      "policy once: token bucket, 0 per 1day, at most 5 at once; WARNING: with a rate of 0 a spent budget never refills\n",
+      "policy once: token bucket, 0 per 1day, at most 5 at once; WARNING: with a rate of 0 a spent budget never refills\n" +
+      "TOLLGATE_TOKEN may consume and adjust: TOLLGATE_TOKENS can have several tokens, each with less\n",
   );
 });
