@@ -7,9 +7,11 @@
 // All are asked in turn, round after round, so that a machine that slows down slows all of them; what is compared is the ratio
 // within each round. It fails if any answer is not the expected one, or the others do not answer what Tollgate does.
 import assert from "node:assert/strict";
-import { readFileSync } from "node:fs";
+import { mkdirSync, readFileSync, writeFileSync } from "node:fs";
+import { basename } from "node:path";
 import { fileURLToPath } from "node:url";
 import { parseArgs } from "node:util";
+import { build } from "esbuild";
 import { bindings, Runtime, tollgate } from "../../tests/http/runtime.mjs";
 import { Client, get, post } from "./load.mjs";
 
@@ -33,7 +35,9 @@ const SCENARIOS = [
 ];
 
 const CONTESTANTS = [
-  { name: "Tollgate", worker: tollgate({ ...SETTINGS, build: "deployed" }) },
+  { name: "Tollgate, embedded", worker: { modules: await bundled("embedded.mjs"), bindings: bindings(SETTINGS) } },
+  { name: "Tollgate, by HTTP", worker: tollgate({ ...SETTINGS, build: "deployed" }) },
+  { name: "Tollgate, by RPC", worker: tollgate({ ...SETTINGS, build: "deployed", before: byRpc() }) },
   { name: "JavaScript, a row per call", worker: written("row-per-call.mjs") },
   { name: "JavaScript, memory only", worker: written("memory.mjs") },
 ];
@@ -153,12 +157,40 @@ function written(file) {
   return { modules, bindings: bindings(SETTINGS) };
 }
 
+/** A contestant with what it imports of the built Worker in it, as Wrangler would send it. */
+async function bundled(file) {
+  const outdir = fileURLToPath(new URL("../../build/bench/", import.meta.url));
+  const { outputFiles } = await build({
+    entryPoints: [path(`contestants/${file}`)],
+    bundle: true,
+    minify: true,
+    format: "esm",
+    external: ["cloudflare:*"],
+    loader: { ".wasm": "copy" },
+    outdir,
+    write: false,
+  });
+  mkdirSync(outdir, { recursive: true });
+  for (const { path, contents } of outputFiles) writeFileSync(path, contents);
+  const names = outputFiles.map(({ path }) => basename(path));
+  const main = names.filter((name) => name.endsWith(".js"));
+  return Object.fromEntries(
+    [...main, ...names.filter((name) => !main.includes(name))].map((name) => [name, outdir + name]),
+  );
+}
+
+/** The Worker that is asked instead, and asks Tollgate by RPC. */
+function byRpc() {
+  const bindings = { MAIN: 'service = "main"', TOLLGATE: 'service = (name = "main", entrypoint = "Tollgate")' };
+  return { modules: { "rpc.mjs": path("contestants/rpc.mjs") }, bindings };
+}
+
 /** The same Worker, with its written rows counted: for a microsecond or two of the hundreds that a request takes. */
-function counting({ modules, bindings }) {
-  const [[, main], ...others] = Object.entries(modules);
+function counting({ modules, ...others }) {
+  const [[, main], ...rest] = Object.entries(modules);
   return {
-    modules: { "counting.mjs": path("counting.mjs"), "counted.mjs": main, ...Object.fromEntries(others) },
-    bindings,
+    modules: { "counting.mjs": path("counting.mjs"), "counted.mjs": main, ...Object.fromEntries(rest) },
+    ...others,
   };
 }
 
