@@ -37,7 +37,6 @@ mod verdict;
 pub use crate::policy::Cause;
 pub use body::MAX_KEY_LEN;
 pub use cost::Cost;
-pub use degraded::degraded_reply;
 pub use endpoint::Endpoint;
 pub use media_type::require_json;
 pub use problem::Problem;

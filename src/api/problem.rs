@@ -7,6 +7,7 @@ use super::rate_limit::seconds;
 use super::reply::Reply;
 use super::request::MAX_BODY_LEN;
 use super::text::shown;
+use crate::access::Denied;
 use crate::policy::Cause;
 
 /// Why a request gets no decision. A refusal is a decision, not a problem in this sense.
@@ -17,8 +18,8 @@ pub enum Problem {
     BadRequest { detail: String },
     /// The cost is more than the limit could ever grant at once; `request` is its place in a batch.
     CostTooLarge { limit: String, cost: u64, max: u64, request: Option<usize> },
-    /// No credentials, or wrong ones.
-    Unauthorized,
+    /// No credentials, or wrong ones. The client is not told why.
+    Unauthorized { denied: Denied },
     /// No endpoint has this path.
     NotFound { path: String },
     /// There is no such policy; `known` are those that the caller may know, `request` is its place in a batch.
@@ -81,7 +82,7 @@ impl Problem {
         let reply = Reply::json(status, "application/problem+json", &body);
         match self {
             // RFC 6750 §3: the answer to a missing or wrong token names the scheme.
-            Self::Unauthorized => reply.with("www-authenticate", "Bearer realm=\"tollgate\""),
+            Self::Unauthorized { .. } => reply.with("www-authenticate", "Bearer realm=\"tollgate\""),
             Self::MethodNotAllowed { allow, .. } => reply.with("allow", *allow),
             // RFC 9110 §12.5.3: what a body may be encoded with.
             Self::UnsupportedContentEncoding { .. } => reply.with("accept-encoding", "identity"),
@@ -98,7 +99,7 @@ impl Problem {
         match self {
             Self::BadRequest { .. } => (400, "urn:problem-type:tollgate:bad-request", "Bad request"),
             Self::CostTooLarge { .. } => (400, "urn:problem-type:tollgate:cost-too-large", "Cost too large"),
-            Self::Unauthorized => (401, "urn:problem-type:tollgate:unauthorized", "Unauthorized"),
+            Self::Unauthorized { .. } => (401, "urn:problem-type:tollgate:unauthorized", "Unauthorized"),
             Self::NotFound { .. } => (404, "urn:problem-type:tollgate:not-found", "Not found"),
             Self::UnknownPolicy { .. } => (404, "urn:problem-type:tollgate:unknown-policy", "Unknown policy"),
             Self::UnknownReservation => (404, "urn:problem-type:tollgate:unknown-reservation", "Unknown reservation"),
@@ -136,10 +137,13 @@ impl Problem {
             Self::CostTooLarge { limit, cost, max, request } => {
                 format!("{}policy {limit} can never grant {cost} tokens at once; at most {max}", in_batch(*request))
             }
-            Self::Unauthorized => "send a valid token as `Authorization: Bearer <token>`".to_owned(),
+            Self::Unauthorized { .. } => "send a valid token as `Authorization: Bearer <token>`".to_owned(),
             Self::NotFound { path } => {
                 let endpoints = Endpoint::ALL.map(Endpoint::path).join(", ");
-                format!("there is no endpoint {}; send POST to {endpoints}, or GET to /healthz", shown(path))
+                format!(
+                    "there is no endpoint {}; send POST to {endpoints}, or GET to /healthz or /v1/openapi.json",
+                    shown(path)
+                )
             }
             Self::UnknownPolicy { policy, known, request } => {
                 let policies = list(known);
@@ -238,6 +242,7 @@ mod tests {
             reply.body,
             r#"{"type":"urn:problem-type:tollgate:cost-too-large","title":"Cost too large","status":400,"#.to_owned()
                 + r#""detail":"policy api can never grant 500 tokens at once; at most 200","max_cost":200}"#
+                + "\n"
         );
     }
 
@@ -245,7 +250,7 @@ mod tests {
     fn headers_say_what_would_be_right() {
         let reply = Problem::MethodNotAllowed { method: "PUT".into(), allow: "POST" }.reply();
         assert!(reply.headers.contains(&("allow", "POST".to_owned())));
-        let reply = Problem::Unauthorized.reply();
+        let reply = Problem::Unauthorized { denied: Denied::NoHeader }.reply();
         assert!(reply.headers.contains(&("www-authenticate", "Bearer realm=\"tollgate\"".to_owned())));
         let reply = Problem::UnsupportedContentEncoding { found: "gzip".into() }.reply();
         assert!(reply.headers.contains(&("accept-encoding", "identity".to_owned())));
@@ -279,15 +284,15 @@ mod tests {
         assert!(detail(21).contains("; there are 21, such as p0, ") && detail(21).ends_with("p18, p19"));
     }
 
-    /// docs/http.md lists every problem, with its status.
-    #[test]
-    fn every_problem_is_documented() {
-        let documented = include_str!("../../docs/http.md");
+    const QUOTA_EXCEEDED: &str = "https://iana.org/assignments/http-problem-types#quota-exceeded";
+
+    /// The status and type of every problem, and those of a refusal.
+    fn all() -> Vec<(u16, &'static str)> {
         let text = String::new;
         let problems = [
             Problem::BadRequest { detail: text() },
             Problem::CostTooLarge { limit: text(), cost: 0, max: 0, request: None },
-            Problem::Unauthorized,
+            Problem::Unauthorized { denied: Denied::NoHeader },
             Problem::NotFound { path: text() },
             Problem::UnknownPolicy { policy: text(), known: Vec::new(), request: None },
             Problem::UnknownReservation,
@@ -303,10 +308,44 @@ mod tests {
             Problem::Misconfigured,
             Problem::Unavailable { cause: Cause::Failed },
         ];
-        for problem in problems {
-            let (status, kind, _) = problem.class();
-            let kind = kind.trim_start_matches("urn:problem-type:tollgate:");
-            assert!(documented.contains(&format!("| {status} | `{kind}` |")), "{status} {kind}");
+        let classes = problems.iter().map(Problem::class).map(|(status, kind, _)| (status, kind));
+        classes.chain([(429, QUOTA_EXCEEDED)]).collect()
+    }
+
+    /// In docs/http.md every problem is in the table, with its status, and has a section of the last part of its type, with
+    /// an example.
+    #[test]
+    fn every_problem_is_documented() {
+        let documented = include_str!("../../docs/http.md");
+        let (_, sections) = documented.split_once("\n## Everything but 200\n").unwrap();
+        let (table, sections) = sections.split_once("\n### ").unwrap();
+        let sections: Vec<_> = sections.split("\n## ").next().unwrap().split("\n### ").collect();
+        let titles = sections.iter().map(|section| section.lines().next().unwrap()).collect::<Vec<_>>();
+        for (status, kind) in all() {
+            let name = kind.rsplit([':', '#']).next().unwrap();
+            assert!(table.contains(&format!("| {status} | [`{name}`](#{name}) |")), "{status} {name} is in the table");
+            let at = titles.iter().position(|title| *title == name);
+            let section = sections[at.unwrap_or_else(|| panic!("no section about {name}"))];
+            for part in [kind, &format!("\"status\":{status}")] {
+                assert!(section.contains(part), "{part} is in the section about {name}");
+            }
         }
+        assert_eq!(titles.len(), all().len(), "{titles:?}");
+    }
+
+    /// openapi.json has a schema for each of them, and for no others.
+    #[test]
+    fn the_contract_has_exactly_these_problems() {
+        let contract: serde_json::Value = serde_json::from_str(include_str!("openapi.json")).unwrap();
+        let schemas = contract["components"]["schemas"].as_object().unwrap().values();
+        let problems = schemas.filter_map(|schema| {
+            let constant = |name: &str| schema["properties"][name].get("const");
+            Some((constant("status")?.as_u64()?, constant("type")?.as_str()?))
+        });
+        let mut described: Vec<_> = problems.collect();
+        let mut expected: Vec<_> = all().into_iter().map(|(status, kind)| (u64::from(status), kind)).collect();
+        described.sort_unstable();
+        expected.sort_unstable();
+        assert_eq!(described, expected);
     }
 }

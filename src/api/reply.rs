@@ -22,16 +22,17 @@ impl Reply {
     pub(super) fn json(status: u16, media_type: &str, body: &impl Serialize) -> Self {
         let mut bytes = Vec::with_capacity(TYPICAL_BODY_LEN);
         // Our own types cannot fail to serialize, and JSON is UTF-8.
-        let body = match serde_json::to_writer(&mut bytes, body) {
+        let mut body = match serde_json::to_writer(&mut bytes, body) {
             Ok(()) => String::from_utf8(bytes).unwrap_or_default(),
             Err(_) => String::new(),
         };
+        body.push('\n'); // so that a terminal shows each answer on a line of its own
         let header = |name, value: &str| (name, value.to_owned());
         let headers = vec![
             header("content-type", media_type),
             header("cache-control", "no-store"),
             header("access-control-allow-origin", "*"),
-            header("access-control-expose-headers", "RateLimit, RateLimit-Policy, Retry-After"),
+            header("access-control-expose-headers", "RateLimit, RateLimit-Policy, Retry-After, X-Request-Id"),
         ];
         Self { status, headers, body }
     }
@@ -66,8 +67,9 @@ impl Reply {
         let header = |name, value: &str| (name, value.to_owned());
         let headers = vec![
             header("access-control-allow-origin", "*"),
+            header("access-control-expose-headers", "X-Request-Id"),
             header("access-control-allow-methods", "GET, POST"),
-            header("access-control-allow-headers", "Authorization, Content-Type, Idempotency-Key"),
+            header("access-control-allow-headers", "Authorization, Content-Type, Idempotency-Key, X-Request-Id"),
             header("access-control-max-age", "86400"), // a day: the longest that any browser keeps it
         ];
         Self { status: 204, headers, body: String::new() }

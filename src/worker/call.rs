@@ -5,7 +5,7 @@
 
 use wasm_bindgen::prelude::wasm_bindgen;
 
-use crate::api::{Problem, Reply, ResolvedItem, ResolvedRequest, degraded_reply};
+use crate::api::{Problem, Reply, ResolvedItem, ResolvedRequest};
 use crate::edge::{Batch, Failure, ObjectCall, Outcome};
 use crate::limit::Verb;
 use crate::policy::Cause;
@@ -167,15 +167,14 @@ impl Call {
 
     /// The reply when no decision could be made because of `causes`; it names `cause`.
     fn failure(&self, causes: &[Cause], cause: Cause) -> Reply {
-        let policies = || self.asked.items().iter().map(|item| &item.policy);
+        let mut policies = self.asked.items().iter().map(|item| &item.policy);
         // Only requests that take tokens fail open; other callers must know that theirs failed.
         let would_take = match self.asked.action() {
             Action::Take(verb) => matches!(verb, Verb::Consume | Verb::Borrow { .. } | Verb::ConsumeUpTo),
             _ => false,
         };
-        if would_take && policies().all(|policy| causes.iter().all(|&cause| policy.on_error().opens(cause))) {
-            let names: Vec<_> = policies().map(|policy| policy.name()).collect();
-            degraded_reply(&names, cause)
+        if would_take && policies.all(|policy| causes.iter().all(|&cause| policy.on_error().opens(cause))) {
+            self.asked.degraded_reply(cause)
         } else {
             Problem::Unavailable { cause }.reply()
         }

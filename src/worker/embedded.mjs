@@ -1,6 +1,7 @@
 // Tollgate inside another Worker: a function for each verb of the HTTP API, without HTTP.
 import { Decision } from "./decision.mjs";
 import { decide } from "./frontend.mjs";
+import { log } from "./log.mjs";
 import { lasting } from "./recovery.mjs";
 import * as built from "./rust/index.js";
 
@@ -46,7 +47,7 @@ export async function ask(rust, keys, path, request, { idempotencyKey } = {}) {
   try {
     return await decide(() => rust().ask_text(path, key, body, Date.now()), keys);
   } catch (error) {
-    console.error("tollgate failed:", error);
+    log("error", "tollgate failed", { error });
     return rust().failed();
   }
 }

@@ -1,9 +1,12 @@
 // The frontend, in JavaScript: passes requests to Rust and replies to clients.
 import { bytesOf } from "./body.mjs";
 import { Timeout } from "./deadline.mjs";
+import { log } from "./log.mjs";
 import { replyTo } from "./objects.mjs";
+import { asksForContract, contractResponse } from "./openapi.mjs";
 import { lasting } from "./recovery.mjs";
-import { responseOf } from "./reply.mjs";
+import { noteOf, responseOf } from "./reply.mjs";
+import { requestIdOf } from "./request_id.mjs";
 import * as built from "./rust/index.js";
 
 /** The service for callers with credentials. */
@@ -19,16 +22,22 @@ let service;
 
 /** Answers a request by HTTP. `rust` gives the frontend, and `keys` is the namespace of the objects. */
 export async function respond(rust, request, keys) {
+  const id = requestIdOf(request);
+  if (asksForContract(request)) return contractResponse(id);
+  let text;
   try {
-    return responseOf(await reply(rust, request, keys));
+    text = await reply(rust, request, keys, id);
   } catch (error) {
-    console.error("the frontend failed:", error);
-    return responseOf(rust().failed());
+    log("error", "the frontend failed", { request_id: id, error });
+    text = rust().failed();
   }
+  const note = noteOf(text);
+  if (note) log("warn", note, { request_id: id });
+  return responseOf(text, id);
 }
 
 /** The reply to a request, as a text. */
-async function reply(rust, request, keys) {
+async function reply(rust, request, keys, id) {
   const { method, url, headers } = request;
   rust().set_clock?.(headers);
   const [authorization, type, encoding, length, idempotencyKey] = HEADERS.map((name) => headers.get(name));
@@ -40,18 +49,18 @@ async function reply(rust, request, keys) {
   } catch (error) {
     return error instanceof Timeout ? rust().too_slow() : rust().unreadable(String(error));
   }
-  return decide(() => rust().ask(url, idempotencyKey, body, Date.now()), keys);
+  return decide(() => rust().ask(url, idempotencyKey, body, Date.now()), keys, id);
 }
 
-/** The reply to what `ask` asks. */
-export async function decide(ask, keys) {
+/** The reply to what `ask` asks. `id` is for the log; inside a Worker there is none. */
+export async function decide(ask, keys, id) {
   const call = ask();
   if (typeof call === "string") return call;
   try {
-    return await replyTo(call, keys);
+    return await replyTo(call, keys, id);
   } catch (error) {
     // Another request panicked meanwhile, and this call was lost with the old instance's memory.
-    console.error("a call was lost:", error);
+    log("error", "a call was lost", { request_id: id, error });
     return ask().unanswered();
   }
 }

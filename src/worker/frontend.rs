@@ -5,7 +5,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use wasm_bindgen::prelude::{JsValue, wasm_bindgen};
-use worker::{Env, console_log};
+use worker::Env;
 
 use super::call::{Call, Object};
 use super::settings::Settings;
@@ -66,7 +66,7 @@ impl Frontend {
             content_encoding.as_deref(),
             content_length.as_deref(),
         );
-        reply.unwrap_or_else(|problem| Some(problem.reply())).map(|reply| reply.to_text())
+        reply.map_or_else(|problem| Some(text_of(&problem)), |reply| reply.map(|reply| reply.to_text()))
     }
 
     /// What to do about a request that [`Frontend::head`] let pass: a [`Call`], or the text of a reply.
@@ -76,7 +76,7 @@ impl Frontend {
         let now = now as i64;
         match self.call(path(url), idempotency_key.as_deref(), body, now) {
             Ok(call) => call.into(),
-            Err(problem) => problem.reply().to_text().into(),
+            Err(problem) => text_of(&problem).into(),
         }
     }
 
@@ -132,6 +132,10 @@ impl Frontend {
         content_encoding: Option<&str>,
         content_length: Option<&str>,
     ) -> Result<Option<Reply>, Problem> {
+        if path == "/v1/openapi.json" {
+            // frontend.mjs has answered these two.
+            return Err(Problem::MethodNotAllowed { method: method.to_owned(), allow: "GET, HEAD" });
+        }
         let settings = self.settings()?;
         if path == "/healthz" {
             require_method(method, &["GET", "HEAD"], "GET, HEAD")?;
@@ -139,8 +143,7 @@ impl Frontend {
         }
         let checked = settings.credentials.as_ref().map_or(Ok(()), |credentials| credentials.check(authorization));
         if let Err(denied) = checked {
-            console_log!("401: {denied}"); // the client is not told which
-            return Err(Problem::Unauthorized);
+            return Err(Problem::Unauthorized { denied });
         }
         if Endpoint::of(path).is_none() {
             return Err(Problem::NotFound { path: path.to_owned() });
@@ -184,6 +187,15 @@ impl Frontend {
             now,
             settings.sends_definitions,
         ))
+    }
+}
+
+/// The text of the reply to a problem. After the status is what the log should say of it and the client must not know.
+fn text_of(problem: &Problem) -> String {
+    let text = problem.reply().to_text();
+    match problem {
+        Problem::Unauthorized { denied } => text.replacen('\n', &format!(" 401: {denied}\n"), 1),
+        _ => text,
     }
 }
 

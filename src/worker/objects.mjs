@@ -1,30 +1,31 @@
 // Calls to objects. A `Call`, in Rust, decides which, when and with what timeout; this makes them and waits.
 import { waitUntil } from "cloudflare:workers";
 import { Timeout, within } from "./deadline.mjs";
+import { log } from "./log.mjs";
 
 /**
- * The reply to `call`, a text; `keys` is the namespace of the objects. A batch may still have holds to abort after its
- * reply, and must finish even if the client disconnects: `waitUntil` covers both.
+ * The reply to `call`, a text; `keys` is the namespace of the objects, and `id` that of the request for the log. A batch may
+ * still have holds to abort after its reply, and must finish even if the client disconnects: `waitUntil` covers both.
  */
-export function replyTo(call, keys) {
-  return call.count > 1 ? replyOfSeveral(call, keys) : replyOfOne(call, keys);
+export function replyTo(call, keys, id) {
+  return call.count > 1 ? replyOfSeveral(call, keys, id) : replyOfOne(call, keys, id);
 }
 
-async function replyOfOne(call, keys) {
+async function replyOfOne(call, keys, id) {
   for (let index = call.next(Date.now()); index !== undefined; index = call.next(Date.now()))
-    await ask(call, index, keys);
+    await ask(call, index, keys, id);
   const reply = call.reply();
   call.free();
   return reply;
 }
 
-function replyOfSeveral(call, keys) {
+function replyOfSeveral(call, keys, id) {
   const { promise, resolve, reject } = Promise.withResolvers();
   const next = () => call.next(Date.now());
   let isDecided = false;
   const follow = async () => {
     const answers = [];
-    for (let index = next(); index !== undefined; index = next()) answers.push(ask(call, index, keys).then(follow));
+    for (let index = next(); index !== undefined; index = next()) answers.push(ask(call, index, keys, id).then(follow));
     if (!isDecided && call.is_decided) {
       isDecided = true;
       resolve(call.reply());
@@ -38,10 +39,10 @@ function replyOfSeveral(call, keys) {
 }
 
 /** Calls one object and reports the result to `call`. */
-async function ask(call, index, keys) {
+async function ask(call, index, keys, id) {
   const name = call.name(index);
   // The name is a keyed hash, so the log identifies the object without revealing the key.
-  const log = (error) => console.error(`object ${name} did not answer:`, error);
+  const failed = (error) => log("error", `object ${name} did not answer`, { request_id: id, error });
   let numbers;
   try {
     // A new stub each time: one that has failed stays broken.
@@ -49,10 +50,10 @@ async function ask(call, index, keys) {
     const answer = stub.decide(call.policies(index), call.request(index), call.definitions(index));
     numbers = await within(call.wait_ms(index), answer);
   } catch (error) {
-    log(error);
+    failed(error);
     return call.failed(index, causeOf(error), Boolean(error.retryable));
   }
-  if (!call.answered(index, numbers)) log(new Error("its answer cannot be read"));
+  if (!call.answered(index, numbers)) failed(new Error("its answer cannot be read"));
 }
 
 function causeOf(error) {

@@ -1,10 +1,16 @@
-// Replies, as Rust writes them: the status, a line for each header, an empty line, the body.
+// Replies, as Rust writes them: the status and perhaps a note for the log, a line for each header, an empty line, the body.
+import { REQUEST_ID } from "./request_id.mjs";
 
 /** Where the body begins, and the line before it ends. */
 const END_OF_HEAD = "\n\n";
 
 export function statusOf(text) {
   return Number(text.slice(0, 3));
+}
+
+/** What the log should say of it, and the client must not know; often nothing. */
+export function noteOf(text) {
+  return text[3] === " " ? text.slice(4, text.indexOf("\n")) : undefined;
 }
 
 export function bodyOf(text) {
@@ -23,6 +29,9 @@ export function headersOf(text) {
   return headers;
 }
 
-export function responseOf(text) {
-  return new Response(bodyOf(text) || null, { status: statusOf(text), headers: headersOf(text) });
+/** The response to the request with this id; inside a Worker there is none. */
+export function responseOf(text, id) {
+  const headers = headersOf(text);
+  if (id !== undefined) headers[REQUEST_ID] = id;
+  return new Response(bodyOf(text) || null, { status: statusOf(text), headers });
 }

@@ -13,6 +13,7 @@ test("every other method: the answer names the right one, and nothing changes", 
   for (const [path, allow, right] of [
     ...PATHS.map((path) => [path, "POST", ["POST"]]),
     ["/healthz", "GET, HEAD", ["GET", "HEAD"]],
+    ["/v1/openapi.json", "GET, HEAD", ["GET", "HEAD"]],
   ]) {
     for (const method of METHODS.filter((method) => !right.includes(method))) {
       const detail = `${method} is not allowed here; use ${allow}`;

@@ -27,7 +27,7 @@ export function assertAnswer(answer, expected, message = "") {
   const where = message && `${message}\n${answer.text}`;
   assert.deepEqual(actual, { ...rest, headers: { ...ALWAYS, ...more } }, where);
   if (typeof answer.body === "object")
-    assert.equal(answer.text, JSON.stringify(answer.body), "no member twice, no spaces");
+    assert.equal(answer.text, `${JSON.stringify(answer.body)}\n`, "no member twice, no spaces, one line");
 }
 
 /** 200 for `{ policy, cost, limit, remaining, now, reset_at }`; `t` is the seconds until more than `remaining` can be had, if ever. */
@@ -87,16 +87,16 @@ function rateLimitFields({ policy, remaining }, rateLimitPolicy, t) {
   };
 }
 
-/** The headers that the Worker sets, without those of the connection. */
+/** The headers that the Worker sets, without those of the connection and the request's id, which is random. */
 export function ownHeaders({ headers }) {
   const own = { ...headers };
-  for (const name of ["connection", "content-length", "transfer-encoding"]) delete own[name];
+  for (const name of ["connection", "content-length", "transfer-encoding", "x-request-id"]) delete own[name];
   return own;
 }
 
 const ALWAYS = {
   "access-control-allow-origin": "*",
-  "access-control-expose-headers": "RateLimit, RateLimit-Policy, Retry-After",
+  "access-control-expose-headers": "RateLimit, RateLimit-Policy, Retry-After, X-Request-Id",
   "cache-control": "no-store",
 };
 

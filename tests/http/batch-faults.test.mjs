@@ -320,6 +320,15 @@ test("a batch of which a part could be neither committed nor undone says so when
   assert.deepEqual(await levels(requests), [9, 9]);
 });
 
+test("a batch of one that fails open has its result, like any batch", async () => {
+  const { status, body } = await batch([{ policy: "open", key: "one" }], withFaults({ fault: "throws" }));
+  const degraded = "failed";
+  assert.deepEqual(
+    [status, body],
+    [200, { allowed: true, degraded, results: [{ allowed: true, policy: "open", degraded }] }],
+  );
+});
+
 test("an overloaded key makes no batch fail open, unless every policy in it lists overloaded", async () => {
   for (const [policies, status] of [
     [["open"], 503],

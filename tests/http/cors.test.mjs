@@ -25,8 +25,9 @@ test("a preflight is answered without a token, wherever it is sent", async () =>
         status: 204,
         headers: {
           "access-control-allow-origin": "*",
+          "access-control-expose-headers": "X-Request-Id",
           "access-control-allow-methods": "GET, POST",
-          "access-control-allow-headers": "Authorization, Content-Type, Idempotency-Key",
+          "access-control-allow-headers": "Authorization, Content-Type, Idempotency-Key, X-Request-Id",
           "access-control-max-age": "86400",
         },
         text: "",
@@ -55,7 +56,7 @@ test("every answer may be read, with the headers that say when to retry", async 
     assert.equal(headers["access-control-allow-origin"], "*", status);
     assert.equal(headers["access-control-allow-credentials"], undefined, "a browser adds nothing by itself");
     const exposed = headers["access-control-expose-headers"].toLowerCase().split(", ");
-    for (const name of Object.keys(headers).filter((name) => /^ratelimit|^retry/.test(name))) {
+    for (const name of Object.keys(headers).filter((name) => /^ratelimit|^retry|^x-/.test(name))) {
       assert.ok(exposed.includes(name), `${name} of a ${status}`);
     }
   }

@@ -27,7 +27,7 @@ async function run(document) {
     .filter((text) => /headers$|curl/m.test(text))
     .join("\n");
   const bash = `set -euo pipefail
-    curl() { command curl --silent --show-error --fail-with-body "$@"; echo; }
+    curl() { command curl --silent --show-error --fail-with-body "$@"; }
     ${script.replaceAll("localhost:8787", `localhost:${tollgate.port}`)}`;
   const output = execFileSync("bash", ["-c", bash], { cwd: folder, env: { ...process.env, TOKEN }, encoding: "utf8" });
   await tollgate.stop();

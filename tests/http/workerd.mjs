@@ -9,6 +9,7 @@ import { readdirSync } from "node:fs";
 import { Agent, request } from "node:http";
 import { join } from "node:path";
 import { after } from "node:test";
+import { assertInContract } from "./contract.mjs";
 import { Runtime, rollOut, tollgate } from "./runtime.mjs";
 
 /** The default moment of a test clock. */
@@ -130,13 +131,13 @@ class Tollgate {
     };
     const options = { port: this.#runtime.port, agent: this.#connections(), method, path };
     options.headers = Object.fromEntries(Object.entries(all).filter(([, value]) => value !== null));
-    try {
-      return await exchange(options, body, unfinished);
-    } catch (error) {
+    const answer = await exchange(options, body, unfinished).catch((error) => {
       throw new Error(`${method} ${path} was not answered (${error.message}); the log so far:\n${this.log}`, {
         cause: error,
       });
-    }
+    });
+    assertInContract(method, path, answer);
+    return answer;
   }
 
   /** Connections that are kept, but new ones after a pause: the runtime closes one that was idle for 5 seconds. */
@@ -146,9 +147,10 @@ class Tollgate {
     return this.#agent;
   }
 
-  /** Waits until the log has `text` at or after `from`: it arrives a moment after the answer. */
+  /** Waits until the log has `text` at or after `from`, perhaps inside JSON: it arrives a moment after the answer. */
   async logged(text, from = 0) {
-    for (let tries = 0; !this.log.includes(text, from); tries++) {
+    const inJson = JSON.stringify(text).slice(1, -1);
+    for (let tries = 0; !this.log.includes(text, from) && !this.log.includes(inJson, from); tries++) {
       if (tries === 500) throw new Error(`not in the log: ${text}\nbut this:\n${this.log}`);
       await new Promise((done) => setTimeout(done, 10));
     }

@@ -1,0 +1,51 @@
+"""What schemathesis must know beside the contract: the policies of this deployment, and what a schema cannot say."""
+
+import itertools
+
+import schemathesis
+from schemathesis import GenerationMode
+
+POLICIES = ["narrow", "wide"]  # main.mjs starts the Worker with these, each with the limits `a` and `b`
+
+
+@schemathesis.hook
+def before_load_schema(_context, raw_schema):
+    """Names in requests are those of the deployment, or most of them would end as a 404 or as a cost without a limit."""
+    schemas = raw_schema["components"]["schemas"]
+    schemas["Policy"] = {"enum": POLICIES}
+    number, by_limit = schemas["Cost"]["oneOf"]
+    del by_limit["propertyNames"], by_limit["minProperties"], by_limit["maxProperties"]
+    by_limit |= {"properties": {"a": number, "b": number}, "required": ["a", "b"], "additionalProperties": False}
+
+
+counter = itertools.count()
+
+
+@schemathesis.hook
+def before_call(_context, case, _kwargs):
+    """Each valid Idempotency-Key is new: examples and short ones come again and again, and would all end as a 422."""
+    key = (case.headers or {}).get("Idempotency-Key")
+    if key and is_positive(case):
+        number = f"-{next(counter)}"
+        case.headers["Idempotency-Key"] = key[: 255 - len(number)] + number
+
+
+@schemathesis.check
+def valid_data_is_no_bad_request(_context, response, case):
+    """A valid request may cost too much (400), but not be a `bad-request`."""
+    if response.status_code == 400 and is_positive(case) and not is_beyond_the_schema(case.body):
+        kind = response.json()["type"]
+        assert kind == "urn:problem-type:tollgate:cost-too-large", f"valid, but refused as {kind}"
+
+
+def is_positive(case):
+    return case.meta is not None and case.meta.generation.mode == GenerationMode.POSITIVE
+
+
+def is_beyond_the_schema(body):
+    """A schema counts characters where the service counts bytes, and cannot forbid the same budget twice."""
+    if not isinstance(body, dict):
+        return False
+    items = body.get("requests", [body])
+    budgets = [(item["policy"], item["key"]) for item in items]
+    return len(set(budgets)) < len(budgets) or any(len(key.encode()) > 512 for _, key in budgets)

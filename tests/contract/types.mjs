@@ -1,0 +1,47 @@
+// The schemas of the contract as TypeScript: `export interface` or `export type` for each, by its name.
+
+/** Throws for a keyword that it does not know, so that nothing of a schema goes unseen. */
+export function typesOf({ components }) {
+  const types = Object.entries(components.schemas).map(([name, schema]) => `export type ${name} = ${typeOf(schema)};`);
+  return `${types.join("\n")}\n`;
+}
+
+function typeOf(schema) {
+  const unknown = Object.keys(schema).filter((keyword) => !KNOWN.has(keyword));
+  if (unknown.length > 0) throw new Error(`no type for the keywords ${unknown} of ${JSON.stringify(schema)}`);
+  const parts = [];
+  if (schema.$ref) parts.push(schema.$ref.split("/").at(-1));
+  if ("const" in schema) parts.push(JSON.stringify(schema.const));
+  if (schema.enum) parts.push(union(schema.enum.map((value) => JSON.stringify(value))));
+  if (schema.oneOf) parts.push(union(schema.oneOf.map(typeOf)));
+  parts.push(...(schema.allOf ?? []).map(typeOf));
+  if (schema.properties) parts.push(objectOf(schema));
+  else if (schema.type) parts.push(union([schema.type].flat().map((type) => PRIMITIVES[type](schema))));
+  return parts.join(" & ");
+}
+
+const union = (types) => `(${types.join(" | ")})`;
+
+function objectOf({ properties, required = [] }) {
+  const members = Object.entries(properties).map(
+    ([name, schema]) => `readonly ${JSON.stringify(name)}${required.includes(name) ? "" : "?"}: ${typeOf(schema)};`,
+  );
+  return `{ ${members.join(" ")} }`;
+}
+
+const PRIMITIVES = {
+  array: ({ items }) => `readonly ${typeOf(items)}[]`.replace(/^readonly (.* & .*)\[\]$/, "readonly ($1)[]"),
+  boolean: () => "boolean",
+  integer: () => "number",
+  null: () => "null",
+  object: ({ additionalProperties }) => `{ readonly [name: string]: ${typeOf(additionalProperties)} }`,
+  string: () => "string",
+};
+
+/** Those with a type of their own, and those that narrow a type further than TypeScript can. */
+const KNOWN = new Set([
+  ...["$ref", "const", "enum", "oneOf", "allOf", "type", "properties", "required", "items", "additionalProperties"],
+  ...["description", "default", "examples", "pattern", "propertyNames", "unevaluatedProperties", "dependentRequired"],
+  ...["minimum", "maximum", "minLength", "maxLength", "minItems", "maxItems", "uniqueItems", "minProperties"],
+  "maxProperties",
+]);

@@ -1,0 +1,123 @@
+// Whether an answer is one that the contract, src/api/openapi.json, describes. Every answer of these tests is checked.
+import assert from "node:assert/strict";
+import { readFileSync } from "node:fs";
+import Ajv from "ajv/dist/2020.js";
+
+export const contract = JSON.parse(readFileSync(new URL("../../src/api/openapi.json", import.meta.url), "utf8"));
+
+const ajv = new Ajv({ strict: true, strictRequired: false, allowUnionTypes: true, allErrors: true });
+ajv.addVocabulary(["openapi", "info", "servers", "security", "paths", "components", "example"]);
+ajv.addSchema(contract, "contract");
+
+/** Throws unless the contract allows `answer` to this method and path: its status, each of its headers, and its body. */
+export function assertInContract(method, path, answer) {
+  if (PATHS_OF_THE_TESTS.has(path)) return;
+  const { status } = answer;
+  const described = responsesTo(method, path.split("?")[0], status);
+  assert.ok(described.length > 0, `the contract has no ${status} for ${method} ${path}: ${answer.text}`);
+  const faults = described.map(({ response, pointer }) => faultsOf(method, response, pointer, answer));
+  if (faults.some((list) => list.length === 0)) return;
+  throw new Error(
+    `${method} ${path}: this ${status} is not in the contract\n${faults.flat().join("\n")}\n${answer.text}`,
+  );
+}
+
+/** Throws unless `value` is valid for the schema at `pointer`, such as "/components/schemas/Key". */
+export function assertValid(pointer, value) {
+  const faults = schemaFaults(pointer, value);
+  assert.deepEqual(faults, [], `${pointer}: ${JSON.stringify(value)}`);
+}
+
+/** The JSON pointer of a path of names. */
+export function pointerTo(...names) {
+  return names.map((name) => `/${name.replaceAll("~", "~0").replaceAll("/", "~1")}`).join("");
+}
+
+/** The responses that an answer of this status may be: several only where the contract has no such path or method. */
+function responsesTo(method, path, status) {
+  if (method === "OPTIONS") return status === 204 ? [named("Preflight")] : [];
+  const operation = contract.paths[path]?.[method.toLowerCase()];
+  if (operation) {
+    const response = operation.responses[status];
+    const pointer = pointerTo("paths", path, method.toLowerCase(), "responses", String(status));
+    return response ? [resolved(response, pointer)] : [];
+  }
+  return ELSEWHERE.map(named).filter(({ response }) => statusOf(response) === status);
+}
+
+/** What a path or method that the contract lacks is answered. */
+const ELSEWHERE = ["Unauthorized", "NotFound", "MethodNotAllowed", "Misconfigured", "Unavailable"];
+
+const named = (name) => resolved({ $ref: `#/components/responses/${name}` });
+
+function resolved(response, pointer) {
+  if (!response.$ref) return { response, pointer };
+  const at = response.$ref.slice(1);
+  return { response: valueAt(at), pointer: at };
+}
+
+const valueAt = (pointer) =>
+  pointer
+    .split("/")
+    .slice(1)
+    .reduce((value, name) => value[unescaped(name)], contract);
+const unescaped = (name) => name.replaceAll("~1", "/").replaceAll("~0", "~");
+
+/** The status of a problem's response, which its schemas have as a constant. */
+function statusOf({ content }) {
+  const { schema } = content["application/problem+json"];
+  return valueAt((schema.$ref ?? schema.oneOf[0].$ref).slice(1)).properties.status.const;
+}
+
+function faultsOf(method, response, pointer, { headers, body, text }) {
+  const faults = headerFaults(response.headers ?? {}, pointer, headers);
+  const type = headers["content-type"];
+  if (method === "HEAD" || !response.content) {
+    if (text !== "") faults.push("there is a body");
+    if (!response.content && method !== "HEAD" && type !== undefined) faults.push(`there is a content-type: ${type}`);
+  } else if (!(type in response.content)) {
+    faults.push(`the content-type is ${type}, not ${Object.keys(response.content)}`);
+  } else {
+    faults.push(...schemaFaults(pointer + pointerTo("content", type, "schema"), body));
+  }
+  return faults;
+}
+
+function headerFaults(described, pointer, headers) {
+  const faults = [];
+  const known = new Set();
+  for (const [name, header] of Object.entries(described)) {
+    const found = headers[name.toLowerCase()];
+    known.add(name.toLowerCase());
+    const { response: resolvedHeader, pointer: at } = resolved(header, pointer + pointerTo("headers", name));
+    if (found === undefined) {
+      if (resolvedHeader.required) faults.push(`the header ${name} is missing`);
+      continue;
+    }
+    const value = resolvedHeader.schema.type === "integer" && /^\d+$/.test(found) ? Number(found) : found;
+    faults.push(...schemaFaults(`${at}/schema`, value).map((fault) => `the header ${name}: ${found}: ${fault}`));
+  }
+  for (const name of Object.keys(headers)) {
+    if (!known.has(name) && !OF_THE_CONNECTION.has(name) && !OF_THE_TESTS.has(name))
+      faults.push(`the header ${name} is not described`);
+  }
+  return faults;
+}
+
+/** `content-type` is checked with the body. */
+const OF_THE_CONNECTION = new Set(["connection", "content-length", "content-type", "keep-alive", "transfer-encoding"]);
+
+/** Paths that the modules around the Worker answer: alarmed.mjs, evicting.mjs. */
+const PATHS_OF_THE_TESTS = new Set(["/alarms", "/evict"]);
+
+/** What the modules around the Worker add: faulty.mjs. */
+const OF_THE_TESTS = new Set(["x-asked", "x-acts"]);
+
+function schemaFaults(pointer, value) {
+  const validate = ajv.getSchema(`contract#${pointer}`);
+  assert.ok(validate, `the contract has no schema at ${pointer}`);
+  if (validate(value)) return [];
+  return validate.errors.map(
+    ({ instancePath, message, params }) => `${instancePath} ${message} ${JSON.stringify(params)}`,
+  );
+}
