@@ -7,13 +7,12 @@
 // All are asked in turn, round after round, so that a machine that slows down slows all of them; what is compared is the ratio
 // within each round. It fails if any answer is not the expected one, or the others do not answer what Tollgate does.
 import assert from "node:assert/strict";
-import { mkdirSync, readFileSync, writeFileSync } from "node:fs";
-import { basename } from "node:path";
 import { fileURLToPath } from "node:url";
 import { parseArgs } from "node:util";
-import { build } from "esbuild";
 import { bindings, Runtime, tollgate } from "../../tests/http/runtime.mjs";
+import { bundled } from "./bundled.mjs";
 import { Client, get, post } from "./load.mjs";
+import { cpuMicros, quartiles } from "./measure.mjs";
 
 const TOKEN = "the-bearer-token-of-the-benchmarks";
 const POLICIES = {
@@ -157,28 +156,6 @@ function written(file) {
   return { modules, bindings: bindings(SETTINGS) };
 }
 
-/** A contestant with what it imports of the built Worker in it, as Wrangler would send it. */
-async function bundled(file) {
-  const outdir = fileURLToPath(new URL("../../build/bench/", import.meta.url));
-  const { outputFiles } = await build({
-    entryPoints: [path(`contestants/${file}`)],
-    bundle: true,
-    minify: true,
-    format: "esm",
-    external: ["cloudflare:*"],
-    loader: { ".wasm": "copy" },
-    outdir,
-    write: false,
-  });
-  mkdirSync(outdir, { recursive: true });
-  for (const { path, contents } of outputFiles) writeFileSync(path, contents);
-  const names = outputFiles.map(({ path }) => basename(path));
-  const main = names.filter((name) => name.endsWith(".js"));
-  return Object.fromEntries(
-    [...main, ...names.filter((name) => !main.includes(name))].map((name) => [name, outdir + name]),
-  );
-}
-
 /** The Worker that is asked instead, and asks Tollgate by RPC. */
 function byRpc() {
   const bindings = { MAIN: 'service = "main"', TOLLGATE: 'service = (name = "main", entrypoint = "Tollgate")' };
@@ -223,16 +200,6 @@ function partsOf(answer) {
   return parts;
 }
 
-/** The processor time that a process has taken so far, in microseconds. */
-function cpuMicros(pid) {
-  try {
-    const fields = readFileSync(`/proc/${pid}/stat`, "utf8").split(") ")[1].split(" ");
-    return (Number(fields[11]) + Number(fields[12])) * TICK_MICROS;
-  } catch {
-    return NaN; // not Linux
-  }
-}
-
 function report({ title }, lanes) {
   const [ours] = lanes;
   console.log(`\n${title}`);
@@ -263,18 +230,10 @@ function median(values) {
   return quartiles(values)[1];
 }
 
-/** The values below which a quarter, a half and three quarters of all lie. */
-function quartiles(values) {
-  const sorted = values.toSorted((a, b) => a - b);
-  return [1, 2, 3].map((quarter) => sorted[Math.floor(((sorted.length - 1) * quarter) / 4)]);
-}
-
 function path(name) {
   return fileURLToPath(new URL(name, import.meta.url));
 }
 
-/** What Linux counts in, everywhere: a hundredth of a second. */
-const TICK_MICROS = 10_000;
 const NAME_LEN = 28;
 
 await main();
