@@ -197,6 +197,7 @@ function partsOf(answer) {
     parts[`header ${name.toLowerCase()}`] = value;
   for (const [name, value] of Object.entries(JSON.parse(body.replaceAll("…", "0")))) parts[`member ${name}`] = value;
   delete parts["header content-length"];
+  delete parts["header x-request-id"]; // its own for each request by HTTP
   return parts;
 }
 
