@@ -62,10 +62,9 @@ async function load(folder) {
     const url = `http://localhost/v1/${path}`;
     frontend.head("POST", url, `Bearer ${SECRET}`, "application/json", null, String(body.length));
     const call = frontend.ask(url, null, body, Date.now());
-    for (let index = call.next(Date.now()); index !== undefined; index = call.next(Date.now())) {
-      call.name(index);
-      call.wait_ms(index);
-      call.answered(index, object.decide(call.policies(index), call.request(index), call.definitions(index)));
+    for (let next = call.next(Date.now()); next; next = call.next(Date.now())) {
+      const [index, , policies, request, definitions] = next;
+      call.answered(index, object.decide(policies, request, definitions));
     }
     const reply = call.reply();
     call.free();

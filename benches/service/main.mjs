@@ -7,11 +7,12 @@
 // All are asked in turn, round after round, so that a machine that slows down slows all of them; what is compared is the ratio
 // within each round. It fails if any answer is not the expected one, or the others do not answer what Tollgate does.
 import assert from "node:assert/strict";
-import { readFileSync } from "node:fs";
 import { fileURLToPath } from "node:url";
 import { parseArgs } from "node:util";
 import { bindings, Runtime, tollgate } from "../../tests/http/runtime.mjs";
+import { bundled } from "./bundled.mjs";
 import { Client, get, post } from "./load.mjs";
+import { cpuMicros, quartiles } from "./measure.mjs";
 
 const TOKEN = "the-bearer-token-of-the-benchmarks";
 const POLICIES = {
@@ -33,7 +34,9 @@ const SCENARIOS = [
 ];
 
 const CONTESTANTS = [
-  { name: "Tollgate", worker: tollgate({ ...SETTINGS, build: "deployed" }) },
+  { name: "Tollgate, embedded", worker: { modules: await bundled("embedded.mjs"), bindings: bindings(SETTINGS) } },
+  { name: "Tollgate, by HTTP", worker: tollgate({ ...SETTINGS, build: "deployed" }) },
+  { name: "Tollgate, by RPC", worker: tollgate({ ...SETTINGS, build: "deployed", before: byRpc() }) },
   { name: "JavaScript, a row per call", worker: written("row-per-call.mjs") },
   { name: "JavaScript, memory only", worker: written("memory.mjs") },
 ];
@@ -153,12 +156,18 @@ function written(file) {
   return { modules, bindings: bindings(SETTINGS) };
 }
 
+/** The Worker that is asked instead, and asks Tollgate by RPC. */
+function byRpc() {
+  const bindings = { MAIN: 'service = "main"', TOLLGATE: 'service = (name = "main", entrypoint = "Tollgate")' };
+  return { modules: { "rpc.mjs": path("contestants/rpc.mjs") }, bindings };
+}
+
 /** The same Worker, with its written rows counted: for a microsecond or two of the hundreds that a request takes. */
-function counting({ modules, bindings }) {
-  const [[, main], ...others] = Object.entries(modules);
+function counting({ modules, ...others }) {
+  const [[, main], ...rest] = Object.entries(modules);
   return {
-    modules: { "counting.mjs": path("counting.mjs"), "counted.mjs": main, ...Object.fromEntries(others) },
-    bindings,
+    modules: { "counting.mjs": path("counting.mjs"), "counted.mjs": main, ...Object.fromEntries(rest) },
+    ...others,
   };
 }
 
@@ -188,17 +197,8 @@ function partsOf(answer) {
     parts[`header ${name.toLowerCase()}`] = value;
   for (const [name, value] of Object.entries(JSON.parse(body.replaceAll("…", "0")))) parts[`member ${name}`] = value;
   delete parts["header content-length"];
+  delete parts["header x-request-id"]; // its own for each request by HTTP
   return parts;
-}
-
-/** The processor time that a process has taken so far, in microseconds. */
-function cpuMicros(pid) {
-  try {
-    const fields = readFileSync(`/proc/${pid}/stat`, "utf8").split(") ")[1].split(" ");
-    return (Number(fields[11]) + Number(fields[12])) * TICK_MICROS;
-  } catch {
-    return NaN; // not Linux
-  }
 }
 
 function report({ title }, lanes) {
@@ -231,18 +231,10 @@ function median(values) {
   return quartiles(values)[1];
 }
 
-/** The values below which a quarter, a half and three quarters of all lie. */
-function quartiles(values) {
-  const sorted = values.toSorted((a, b) => a - b);
-  return [1, 2, 3].map((quarter) => sorted[Math.floor(((sorted.length - 1) * quarter) / 4)]);
-}
-
 function path(name) {
   return fileURLToPath(new URL(name, import.meta.url));
 }
 
-/** What Linux counts in, everywhere: a hundredth of a second. */
-const TICK_MICROS = 10_000;
 const NAME_LEN = 28;
 
 await main();

@@ -3,9 +3,10 @@
 //! [`Batch`] decides what happens when; this module adds the names of the objects and the HTTP reply. `objects.mjs`
 //! makes the calls.
 
-use wasm_bindgen::prelude::wasm_bindgen;
+use js_sys::{Array, Float64Array};
+use wasm_bindgen::prelude::{JsValue, wasm_bindgen};
 
-use crate::api::{Problem, Reply, ResolvedItem, ResolvedRequest};
+use crate::api::{Problem, Reply, ResolvedRequest};
 use crate::edge::{Batch, Failure, ObjectCall, Outcome};
 use crate::limit::Verb;
 use crate::policy::Cause;
@@ -25,8 +26,6 @@ pub struct Call {
 pub(super) struct Object {
     pub(super) name: String,
     pub(super) items: Vec<usize>,
-    /// The next call to it.
-    pub(super) call: Option<ObjectCall>,
 }
 
 #[wasm_bindgen]
@@ -38,48 +37,31 @@ impl Call {
         self.objects.len()
     }
 
-    /// The index of the object to call at `now`; `undefined` when there is nothing to do but wait. Call it until then,
-    /// at the start and after each answer.
-    pub fn next(&mut self, now: f64) -> Option<usize> {
+    /// The call to make at `now`, in one crossing: the object's index and name, the names of the policies that it is asked for,
+    /// what it is asked, their definitions if it does not have them, and how many milliseconds to wait for its answer.
+    /// `undefined` when there is nothing to do but wait. Call it until then, at the start and after each answer.
+    pub fn next(&mut self, now: f64) -> Option<Array> {
         #[expect(clippy::cast_possible_truncation, reason = "whole milliseconds, and below 2⁵³")]
-        let call = self.batch.next(now as i64)?;
-        let index = call.object;
-        self.objects.get_mut(index)?.call = Some(call);
-        Some(index)
-    }
-
-    /// The name of an object.
-    #[must_use]
-    pub fn name(&self, index: usize) -> String {
-        self.objects.get(index).map(|object| object.name.clone()).unwrap_or_default()
-    }
-
-    /// The names of the policies it is asked for.
-    #[must_use]
-    pub fn policies(&self, index: usize) -> String {
-        let names: Vec<_> = self.items_of(index).map(|item| item.policy.wire_name()).collect();
-        names.join(",")
-    }
-
-    /// What it is asked.
-    #[must_use]
-    pub fn request(&self, index: usize) -> Vec<f64> {
-        self.call(index).map(|call| call.request.to_numbers(call.dialect.format)).unwrap_or_default()
-    }
-
-    /// The definitions of the policies, if it does not have them.
-    #[must_use]
-    pub fn definitions(&self, index: usize) -> Option<String> {
-        self.call(index).filter(|call| call.dialect.has_definitions)?;
-        let definitions: Vec<_> = self.items_of(index).map(|item| item.policy.definition()).collect();
-        Some(definitions.join("\n"))
-    }
-
-    /// How many milliseconds to wait for its answer.
-    #[must_use]
-    pub fn wait_ms(&self, index: usize) -> f64 {
+        let ObjectCall { object: index, request, dialect, wait_ms } = self.batch.next(now as i64)?;
+        let object = self.objects.get(index)?;
+        let policies = || object.items.iter().filter_map(|&item| Some(&self.asked.items().get(item)?.policy));
+        let names = policies().map(|policy| policy.wire_name()).collect::<Vec<_>>().join(",");
+        let definitions = dialect.has_definitions.then(|| {
+            let definitions: Vec<_> = policies().map(|policy| policy.definition()).collect();
+            definitions.join("\n")
+        });
+        let numbers = Float64Array::from(request.to_numbers(dialect.format).as_slice());
         #[expect(clippy::cast_precision_loss, reason = "seconds")]
-        self.call(index).map_or(0.0, |call| call.wait_ms as f64)
+        let wait_ms = wait_ms as f64;
+        let parts: [JsValue; 6] = [
+            index.into(),
+            object.name.as_str().into(),
+            names.into(),
+            numbers.into(),
+            definitions.into(),
+            wait_ms.into(),
+        ];
+        Some(parts.iter().collect())
     }
 
     /// Records its answer; returns whether it could be read.
@@ -178,14 +160,5 @@ impl Call {
         } else {
             Problem::Unavailable { cause }.reply()
         }
-    }
-
-    fn items_of(&self, index: usize) -> impl Iterator<Item = &ResolvedItem> {
-        let items = self.objects.get(index).map(|object| object.items.as_slice()).unwrap_or_default();
-        items.iter().filter_map(|&item| self.asked.items().get(item))
-    }
-
-    fn call(&self, index: usize) -> Option<&ObjectCall> {
-        self.objects.get(index)?.call.as_ref()
     }
 }

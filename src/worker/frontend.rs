@@ -191,7 +191,7 @@ impl Frontend {
         };
         let is_over_several = objects.len() > 1;
         let hold_ids = objects.keys().filter(|_| is_over_several).map(|_| hold_id()).collect::<Result<Vec<_>, _>>()?;
-        let objects = objects.into_iter().map(|(name, items)| Object { name, items, call: None }).collect();
+        let objects = objects.into_iter().map(|(name, items)| Object { name, items }).collect();
         Ok(Call::new(
             asked,
             endpoint == Endpoint::Batch,

@@ -12,8 +12,7 @@ export function replyTo(call, keys, id) {
 }
 
 async function replyOfOne(call, keys, id) {
-  for (let index = call.next(Date.now()); index !== undefined; index = call.next(Date.now()))
-    await ask(call, index, keys, id);
+  for (let next = call.next(Date.now()); next; next = call.next(Date.now())) await ask(call, next, keys, id);
   const reply = call.reply();
   call.free();
   return reply;
@@ -25,7 +24,7 @@ function replyOfSeveral(call, keys, id) {
   let isDecided = false;
   const follow = async () => {
     const answers = [];
-    for (let index = next(); index !== undefined; index = next()) answers.push(ask(call, index, keys, id).then(follow));
+    for (let asked = next(); asked; asked = next()) answers.push(ask(call, asked, keys, id).then(follow));
     if (!isDecided && call.is_decided) {
       isDecided = true;
       resolve(call.reply());
@@ -39,16 +38,14 @@ function replyOfSeveral(call, keys, id) {
 }
 
 /** Calls one object and reports the result to `call`. */
-async function ask(call, index, keys, id) {
-  const name = call.name(index);
+async function ask(call, [index, name, policies, request, definitions, waitMs], keys, id) {
   // The name is a keyed hash, so the log identifies the object without revealing the key.
   const failed = (error) => log("error", `object ${name} did not answer`, { request_id: id, error });
   let numbers;
   try {
     // A new stub each time: one that has failed stays broken.
     const stub = keys.getByName(name);
-    const answer = stub.decide(call.policies(index), call.request(index), call.definitions(index));
-    numbers = await within(call.wait_ms(index), answer);
+    numbers = await within(waitMs, stub.decide(policies, request, definitions));
   } catch (error) {
     failed(error);
     return call.failed(index, causeOf(error), Boolean(error.retryable));

@@ -16,12 +16,14 @@ let count = 0;
 export function watched(exports, reset) {
   let depth = 0;
   let isBroken = false;
-  const watch =
-    (call) =>
-    (...args) => {
+  const watch = (call) => {
+    if (call.length > MOST_PARAMETERS)
+      throw new Error(`an export has ${call.length} parameters, not ${MOST_PARAMETERS}`);
+    // Named parameters, not `...args`, which would make an array for each call: an export ignores those that it does not have.
+    return (a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p) => {
       depth++;
       try {
-        return call(...args);
+        return call(a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p);
       } catch (error) {
         isBroken = true;
         throw error;
@@ -34,11 +36,15 @@ export function watched(exports, reset) {
         }
       }
     };
+  };
   // The start function is not watched: one that fails once would fail for ever.
   const isWatched = ([name, value]) => typeof value === "function" && name !== "__wbindgen_start";
   const entries = Object.entries(exports);
   return Object.fromEntries(entries.map((entry) => (isWatched(entry) ? [entry[0], watch(entry[1])] : entry)));
 }
+
+/** As many as {@link watched} passes on; `Frontend.head` has the most. */
+const MOST_PARAMETERS = 16;
 
 /** A function that gives what `make` makes in Rust's memory: always the same, until that memory is a new one. */
 export function lasting(make) {

@@ -33,8 +33,7 @@ test("has the modules of www/package/src with their types, the Worker, and nothi
   const halves = globSync("src/worker/*.mjs", { cwd: root }).map((path) => path.split("/").at(-1));
   const rust = files.filter((path) => /^worker\/rust\/(index\.js|index_bg\.wasm|snippets\/.*\.js)$/.test(path));
   assert.equal(rust.filter((path) => !path.includes("/snippets/")).length, 2);
-  halves.push("contract.mjs"); // made by scripts/build-worker, of src/api/openapi.json
-  const worker = [...halves.map((name) => `worker/${name}`), ...rust];
+  const worker = [...halves, "contract.mjs"].map((name) => `worker/${name}`).concat(rust);
   assert.deepEqual(
     files.toSorted(),
     [...modules.flatMap((name) => [`${name}.js`, `${name}.d.ts`]), ...others, ...worker].sort(),

@@ -8,7 +8,7 @@
 // Whatever is started is ended when the test file ends, however it ends.
 import { spawn } from "node:child_process";
 import { once } from "node:events";
-import { cpSync, mkdirSync, writeFileSync } from "node:fs";
+import { cpSync, existsSync, mkdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { after } from "node:test";
 import { fileURLToPath } from "node:url";
@@ -45,7 +45,8 @@ export function makeProject(name, { main, classes = { KEYS: "KeyObject" }, ...co
 
 /** Runs projects in one `wrangler dev`: the first is asked, and may have bindings to the others. Their state is in the first. */
 export function wranglerDev([first, ...others]) {
-  const configs = [first, ...others].flatMap((project) => ["-c", join(project, "wrangler.json")]);
+  const config = (project) => ["wrangler.json", "wrangler.toml"].map((name) => join(project, name)).find(existsSync);
+  const configs = [first, ...others].flatMap((project) => ["-c", config(project)]);
   return serve("wrangler", ["dev", ...configs, "--port", "0", "--inspector-port", "0", "--persist-to", "state"], first);
 }
 

@@ -134,7 +134,7 @@ function policyOf(name, { rate, period, capacity = rate }) {
 const HEADERS = {
   "cache-control": "no-store",
   "access-control-allow-origin": "*",
-  "access-control-expose-headers": "RateLimit, RateLimit-Policy, Retry-After",
+  "access-control-expose-headers": "RateLimit, RateLimit-Policy, Retry-After, X-Request-Id",
 };
 const UNITS_MS = { ms: 1, s: 1_000, m: 60_000, h: 3_600_000, day: 86_400_000 };
 const MAX_BODY_LEN = 16 * 1024;

@@ -1,0 +1,65 @@
+// The examples of README.md and www/package/README.md that are Workers run as they are written.
+import assert from "node:assert/strict";
+import { mkdirSync, readFileSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { test } from "node:test";
+import { root } from "../package/stranger.mjs";
+import { folder, makeProject, wranglerDev } from "./stranger.mjs";
+
+/** The code of a section of a document, in one language. */
+function blocks(document, title, language) {
+  const text = readFileSync(join(root, document), "utf8");
+  const [, section] = text.match(new RegExp(`^## ${title}\\n(.*?)(?=^## )`, "ms"));
+  return [...section.matchAll(new RegExp(`^\`\`\`${language}\\n(.*?)^\`\`\``, "gms"))].map(([, code]) => code);
+}
+
+/** A project with these files. */
+function write(name, files) {
+  const project = join(folder, name);
+  mkdirSync(project, { recursive: true });
+  for (const [file, text] of Object.entries(files)) writeFileSync(join(project, file), text);
+  return project;
+}
+
+const TITLE = "Inside your own Worker";
+const [config, services] = blocks("README.md", TITLE, "toml");
+const [embedded, service, caller] = blocks("README.md", TITLE, "js");
+
+/** Asks until it is refused: the first answer, the last, and how many were granted. */
+async function spend(worker) {
+  const answers = [];
+  do answers.push(await worker.post("/", {}));
+  while (answers.at(-1).status === 200 && answers.length < 1_000);
+  return { first: answers[0], last: answers.at(-1), granted: answers.length - 1 };
+}
+
+test("README.md: a Worker with Tollgate in it", async () => {
+  const worker = await wranglerDev([write("readme-embedded", { "wrangler.toml": config, "index.js": embedded })]);
+  const { first, last, granted } = await spend(worker);
+  assert.deepEqual([first.status, first.text], [200, "Welcome"], worker.log);
+  assert.match(first.headers.get("ratelimit"), /^"api";r=99;t=\d+$/);
+  assert.ok(granted >= 100 && granted < 150, `${granted} at 100 per minute`);
+  assert.deepEqual([last.status, last.body.title], [429, "Quota exceeded"]);
+  assert.equal(last.headers.get("content-type"), "application/problem+json");
+  assert.ok(Number(last.headers.get("retry-after")) > 0);
+});
+
+test("README.md: a service, and a Worker that has a binding to it", async () => {
+  const named = config.replace('"my-worker"', '"tollgate"');
+  const own = write("readme-service", { "wrangler.toml": named, "index.js": service });
+  const head = config.slice(0, config.indexOf("[["));
+  const other = write("readme-caller", { "wrangler.toml": head + services, "index.js": caller });
+  const { first, last, granted } = await spend(await wranglerDev([other, own]));
+  assert.deepEqual([first.status, first.text, last.status], [200, "Welcome", 429], last.text);
+  assert.ok(granted >= 100 && granted < 150, `${granted} at 100 per minute`);
+  assert.ok(Number(last.headers.get("retry-after")) > 0);
+});
+
+test("www/package/README.md: policies in code", async () => {
+  const [code] = blocks("www/package/README.md", TITLE, "js");
+  writeFileSync(join(folder, "readme-code.mjs"), code);
+  const worker = await wranglerDev([makeProject("readme-code", { main: "readme-code.mjs" })]);
+  const { first, last, granted } = await spend(worker);
+  assert.deepEqual([first.status, first.text, last.status], [200, "Welcome", 429], worker.log);
+  assert.ok(granted >= 200 && granted < 250, `${granted} with 200 at once and 100 per minute`);
+});
