@@ -27,13 +27,9 @@ function decide(rust, storage, path, body, idempotencyKey) {
   if (typeof call === "string") return call;
   try {
     return within(storage, (object) => {
-      for (let index = call.next(Date.now()); index !== undefined; index = call.next(Date.now())) {
-        const answer = object(call.name(index)).decide(
-          call.policies(index),
-          call.request(index),
-          call.definitions(index),
-        );
-        call.answered(index, answer);
+      for (let next = call.next(Date.now()); next; next = call.next(Date.now())) {
+        const [index, name, policies, request, definitions] = next;
+        call.answered(index, object(name).decide(policies, request, definitions));
       }
       return call.reply();
     });

@@ -109,7 +109,7 @@ test("a mistake is named, on one line, and is no crash", async () => {
     [["tokens"], /there is no command tokens/],
     [["constructor"], /there is no command constructor/],
     [["token"], /a token has a name/],
-    [["token", "back end"], /1 to 64 letters, digits, - and _, not "back end"/],
+    [["token", "back end"], /1 to 40 letters, digits, - and _, not "back end"/],
     [["token", "a", "b"], /one argument too many: b/],
     [
       ["token", "a", "--scopes", "consume,reset"],

@@ -13,7 +13,7 @@ const bin = join(folder, "node_modules/.bin/tollgate");
 const service = join(folder, "my-limits");
 const port = await freePort();
 let running;
-after(() => running?.kill());
+after(() => running?.exitCode ?? running?.kill());
 
 const tollgate = async (args, cwd = service) => (await run(bin, args, cwd)).stdout;
 const post = async (verb, body, token) => {
@@ -29,11 +29,14 @@ const post = async (verb, body, token) => {
 test("init and start: the printed request works, and budgets survive a restart", async () => {
   await tollgate(["init", "my-limits"], folder);
   symlinkSync(join(folder, "node_modules"), join(service, "node_modules"), "junction"); // in place of `npm install`
-  for (const remaining of [199, 198]) {
+  for (const remaining of [999, 998]) {
     const [printed] = (await start()).match(/^curl .*$/m);
-    const { stdout } = await promisify(execFile)("sh", ["-c", printed.replace("curl", "curl -sS")]);
+    const { stdout } = await promisify(execFile)("sh", [
+      "-c",
+      printed.replace("curl", "curl -sS").replace("api", "daily"),
+    ]);
     assert.match(stdout, /^HTTP\/1\.1 200 OK/);
-    assert.match(stdout, new RegExp(`"policy":"api".*"remaining":${remaining}`));
+    assert.match(stdout, new RegExp(`"policy":"daily".*"remaining":${remaining}`));
     await stop();
   }
 });
@@ -51,15 +54,15 @@ test("a token that was made has its scopes, and a grant its key", async () => {
     toml.replace("[vars.TOLLGATE_TOKENS]\n", lines).replace(required, `${required}, "TOLLGATE_GRANT_KEYS"`),
   );
   appendFileSync(join(service, ".dev.vars"), `TOLLGATE_GRANT_KEYS='${keys}'\n`);
-  const grant = (await tollgate(["grant", "--key", "alice", "--policies", "api"])).trim();
+  const grant = (await tollgate(["grant", "--key", "alice", "--policies", "daily"])).trim();
   await start();
-  const ask = { policy: "api", key: "alice" };
+  const ask = { policy: "daily", key: "alice" };
   assert.equal((await post("consume", ask, token)).status, 200);
   const { status, scope } = await post("reset", ask, token);
   assert.deepEqual([status, scope], [403, "adjust"]);
-  assert.equal((await post("consume", { policy: "api" }, grant)).remaining, 198 - 2);
-  assert.equal((await post("consume", { policy: "api", key: "bob" }, grant)).status, 403);
-  assert.equal((await post("consume", { policy: "daily" }, grant)).status, 403);
+  assert.equal((await post("consume", { policy: "daily" }, grant)).remaining, 998 - 2);
+  assert.equal((await post("consume", { policy: "daily", key: "bob" }, grant)).status, 403);
+  assert.equal((await post("consume", { policy: "api" }, grant)).status, 403);
   await stop();
 });
 

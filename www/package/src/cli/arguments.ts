@@ -32,4 +32,4 @@ export function list(what: string, text: string, known?: readonly string[]): str
 }
 
 /** What TOML takes as a bare key, and no more than one wants to read in a log. */
-export const NAME = /^[\w-]{1,64}$/;
+export const NAME = /^[\w-]{1,40}$/;

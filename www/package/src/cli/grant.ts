@@ -33,7 +33,7 @@ export async function grant(args: string[]): Promise<string> {
 
 export function grantKey(args: string[]): string {
   const [id = new Date().toISOString().slice(0, 10)] = parse(args, [], 1).others;
-  if (!NAME.test(id)) throw new Mistake(`a key's id has 1 to 64 letters, digits, - and _, not ${JSON.stringify(id)}`);
+  if (!NAME.test(id)) throw new Mistake(`a key's id has 1 to 40 letters, digits, - and _, not ${JSON.stringify(id)}`);
   // JavaScript moves such members of an object to the front, and the first key signs.
   if (/^\d+$/.test(id)) throw new Mistake(`a key's id must not be a number: take 'k${id}' in place of ${id}`);
   return `Store this as the secret TOLLGATE_GRANT_KEYS, where the service runs (npx wrangler secret put TOLLGATE_GRANT_KEYS; .dev.vars)

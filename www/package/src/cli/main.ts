@@ -4,8 +4,6 @@ import { GRANT_VERBS } from "../mint.js";
 import { Mistake, parse } from "./arguments.js";
 import { grant, grantKey } from "./grant.js";
 import { init } from "./init.js";
-// @ts-expect-error: scripts/build-package copies it
-import { start } from "./start.mjs";
 import { token } from "./token.js";
 
 const USAGE = `Usage: npx tollgate <command>
@@ -28,14 +26,22 @@ A list is names with commas between them.
 
 const COMMANDS: Record<string, (args: string[]) => Promise<string | undefined> | string> = {
   init,
-  start: (args) => {
-    parse(args, [], 0);
-    return start();
-  },
+  start,
   token,
   "grant-key": grantKey,
   grant,
 };
+
+/** Only this command needs Wrangler. */
+async function start(args: string[]): Promise<undefined> {
+  parse(args, [], 0);
+  // @ts-expect-error: scripts/build-package copies it
+  const service = await import("./start.mjs").catch((error) => {
+    if (error.code !== "ERR_MODULE_NOT_FOUND") throw error;
+    throw new Mistake("Wrangler is missing: npm install --save-dev wrangler");
+  });
+  return service.start();
+}
 
 async function main([name, ...args]: string[]): Promise<void> {
   if (name === undefined || name === "--help" || name === "-h") return console.log(USAGE);

@@ -6,6 +6,7 @@ import { existsSync, mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import { createServer } from "node:net";
 import { dirname } from "node:path";
 import { createInterface } from "node:readline";
+import { unstable_readConfig } from "wrangler";
 
 /**
  * Runs the service in this folder until it is stopped; `build` comes before. PORT is the port. Budgets are kept in .tollgate/state,
@@ -80,21 +81,18 @@ function keepCredentials() {
     : get("TOLLGATE_TOKEN") || `tg_${randomBytes(32).toString("base64url")}`;
   mkdirSync(dirname(TOKEN_FILE), { recursive: true });
   writeFileSync(TOKEN_FILE, `${token}\n`, { mode: 0o600 });
-  const sha256 = createHash("sha256").update(token).digest("hex");
-  const tokens = objectIn(get("TOLLGATE_TOKENS") || "{}");
-  if (tokens.start?.sha256 !== sha256) {
-    const start = { sha256, scopes: ["consume", "adjust"] };
-    set("TOLLGATE_TOKENS", `'${JSON.stringify({ ...tokens, start })}'`);
-  }
+  // Where .dev.vars has the setting, Wrangler does not read that of its configuration. So it has both.
+  const start = { sha256: createHash("sha256").update(token).digest("hex"), scopes: ["consume", "adjust"] };
+  set("TOLLGATE_TOKENS", `'${JSON.stringify({ ...configuredTokens(), start })}'`);
   if (!get("TOLLGATE_KEY_SECRET")) set("TOLLGATE_KEY_SECRET", randomBytes(32).toString("hex"));
   return token;
 }
 
-function objectIn(json) {
+function configuredTokens() {
   try {
-    return JSON.parse(json);
-  } catch {
-    return fail("TOLLGATE_TOKENS in .dev.vars is not valid JSON. Correct it, or remove its line.");
+    return Object(unstable_readConfig({ config: CONFIGURATION }).vars.TOLLGATE_TOKENS);
+  } catch (error) {
+    return fail(error.message);
   }
 }
 

@@ -8,7 +8,7 @@ export function token(args: string[]): string {
   const [name] = others;
   if (name === undefined) throw new Mistake("a token has a name, such as the backend's: npx tollgate token backend");
   if (!NAME.test(name))
-    throw new Mistake(`a token's name has 1 to 64 letters, digits, - and _, not ${JSON.stringify(name)}`);
+    throw new Mistake(`a token's name has 1 to 40 letters, digits, - and _, not ${JSON.stringify(name)}`);
   const scopes = list("scopes", values.scopes ?? "consume", SCOPES);
   const policies = values.policies === undefined ? undefined : list("policies", values.policies);
   const { token, stored } = makeToken(scopes, policies);
