@@ -325,6 +325,23 @@ fn an_object_that_lacks_the_policy_is_sent_its_definition_from_then_on() {
 }
 
 #[test]
+fn policies_that_no_object_has_are_defined_in_every_step_from_the_first_on() {
+    let definitions = |batch: &mut Batch| -> Vec<bool> {
+        std::iter::from_fn(|| batch.next(NOW)).map(|call| call.dialect.has_definitions).collect()
+    };
+    let mut batch = batch(2).with_definitions();
+    assert_eq!(definitions(&mut batch), [true, true]);
+    batch.answered(0, Ok(grant()));
+    batch.answered(1, Ok(grant()));
+    assert_eq!(definitions(&mut batch), [true, true]);
+    // An object that still does not know them cannot be helped.
+    batch.answered(0, Ok(ObjectReply::PolicyUnknown));
+    batch.answered(1, Ok(held(101)));
+    let failed = Outcome::Failed { causes: vec![Cause::Failed], cause: Cause::Failed };
+    assert_eq!(batch.outcome(), Some(&failed));
+}
+
+#[test]
 fn a_format_that_cannot_be_agreed_on_is_a_failure() {
     let newest = u64::from(Format::NEWEST.number());
     for unknown in [0, newest, newest + 1, u64::MAX] {
