@@ -18,7 +18,7 @@ export { run } from "../package/stranger.mjs";
 export const TOKEN = "the-bearer-token-of-the-tests";
 export const KEY_SECRET = "the-key-secret-of-the-tests";
 
-export const { folder } = await stranger({ beside: ["vite", "@cloudflare/vite-plugin", "hono"] });
+export const { folder } = await stranger({ beside: ["vite", "@cloudflare/vite-plugin", "hono", "wrangler"] });
 cpSync(fileURLToPath(new URL("programs", import.meta.url)), folder, { recursive: true });
 
 /**
