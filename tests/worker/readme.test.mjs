@@ -24,6 +24,7 @@ function write(name, files) {
 const TITLE = "Inside your own Worker";
 const [config, services] = blocks("README.md", TITLE, "toml");
 const [embedded, service, caller] = blocks("README.md", TITLE, "js");
+const inPackage = blocks("www/package/README.md", TITLE, "js");
 
 /** Asks until it is refused: the first answer, the last, and how many were granted. */
 async function spend(worker) {
@@ -56,10 +57,33 @@ test("README.md: a service, and a Worker that has a binding to it", async () => 
 });
 
 test("www/package/README.md: policies in code", async () => {
-  const [code] = blocks("www/package/README.md", TITLE, "js");
+  const [code] = inPackage;
   writeFileSync(join(folder, "readme-code.mjs"), code);
   const worker = await wranglerDev([makeProject("readme-code", { main: "readme-code.mjs" })]);
   const { first, last, granted } = await spend(worker);
   assert.deepEqual([first.status, first.text, last.status], [200, "Welcome", 429], worker.log);
   assert.ok(granted >= 200 && granted < 250, `${granted} with 200 at once and 100 per minute`);
+});
+
+for (const [index, what] of [
+  [1, "a limit in front of a handler"],
+  [2, "a limit in front of Hono's routes"],
+]) {
+  test(`www/package/README.md: ${what}`, async () => {
+    const name = `readme-route-${index}`;
+    const worker = await wranglerDev([write(name, { "wrangler.toml": config, "index.js": inPackage[index] })]);
+    const response = await worker.send("/");
+    const { headers } = response;
+    assert.equal(await response.text(), "Welcome", worker.log);
+    assert.match(headers.get("ratelimit"), /^"api";r=9\d;t=\d+$/);
+  });
+}
+
+test("www/package/README.md: a budget in one's own Durable Object", async () => {
+  writeFileSync(join(folder, "readme-own.mjs"), inPackage[3]);
+  const classes = { MAILBOXES: "Mailbox" };
+  const worker = await wranglerDev([makeProject("readme-own", { main: "readme-own.mjs", classes })]);
+  const statuses = [];
+  for (let i = 0; i < 3; i++) statuses.push((await worker.post("/", {})).status);
+  assert.deepEqual(statuses, [200, 200, 429], worker.log);
 });
