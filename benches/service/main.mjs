@@ -7,6 +7,7 @@
 // All are asked in turn, round after round, so that a machine that slows down slows all of them; what is compared is the ratio
 // within each round. It fails if any answer is not the expected one, or the others do not answer what Tollgate does.
 import assert from "node:assert/strict";
+import { createHmac, randomBytes } from "node:crypto";
 import { fileURLToPath } from "node:url";
 import { parseArgs } from "node:util";
 import { bindings, Runtime, tollgate } from "../../tests/http/runtime.mjs";
@@ -24,6 +25,8 @@ const POLICIES = {
 };
 const SETTINGS = { policies: POLICIES, token: TOKEN, keySecret: "the-key-secret-of-the-benchmarks" };
 
+const GRANT_KEY = randomBytes(32);
+
 /** Each object has three files open, and many systems allow a process no more than 1 024. */
 const MANY = 200;
 const SCENARIOS = [
@@ -36,6 +39,15 @@ const SCENARIOS = [
 const CONTESTANTS = [
   { name: "Tollgate, embedded", worker: { modules: await bundled("embedded.mjs"), bindings: bindings(SETTINGS) } },
   { name: "Tollgate, by HTTP", worker: tollgate({ ...SETTINGS, build: "deployed" }) },
+  {
+    name: "Tollgate, with a grant",
+    worker: tollgate({
+      ...SETTINGS,
+      grantKeys: JSON.stringify({ k1: GRANT_KEY.toString("base64url") }),
+      build: "deployed",
+    }),
+    credentialOf: grantOf,
+  },
   { name: "Tollgate, by RPC", worker: tollgate({ ...SETTINGS, build: "deployed", before: byRpc() }) },
   { name: "JavaScript, a row per call", worker: written("row-per-call.mjs") },
   { name: "JavaScript, memory only", worker: written("memory.mjs") },
@@ -95,11 +107,14 @@ class Lane {
   answers = 0;
   rows = 0;
 
-  static async start({ name, worker }, scenario, connections) {
+  static async start({ name, worker, credentialOf = () => TOKEN }, scenario, connections) {
     const lane = new Lane();
     lane.name = name;
     lane.#scenario = scenario;
-    lane.#requests = Array.from({ length: scenario.keys }, (_, i) => consume(scenario.policy, `user-${i}@example.com`));
+    lane.credentialOf = credentialOf;
+    lane.#requests = Array.from({ length: scenario.keys }, (_, i) =>
+      lane.consume(scenario.policy, `user-${i}@example.com`),
+    );
     await lane.#runtime.start({ ...counting(worker), keepsObjects: true });
     lane.#client = new Client(lane.#runtime.port, connections);
     return lane;
@@ -121,6 +136,10 @@ class Lane {
     this.p99.push(took[Math.floor(took.length * 0.99)]);
     this.cpu.push((cpuAfter - cpuBefore) / took.length);
     this.answers += took.length;
+  }
+
+  consume(policy, key) {
+    return post("/v1/consume", this.credentialOf(key), { policy, key, cost: 1 });
   }
 
   ask(request) {
@@ -146,8 +165,15 @@ class Lane {
   };
 }
 
-function consume(policy, key) {
-  return post("/v1/consume", TOKEN, { policy, key, cost: 1 });
+/** A grant for a key, as a backend makes it. */
+function grantOf(key) {
+  const exp = Math.floor(Date.now() / 1_000) + 3_600;
+  const claims = { aud: "tollgate", exp, key, policies: Object.keys(POLICIES), verbs: ["consume"] };
+  const parts = [{ alg: "HS256", kid: "k1" }, claims].map((part) =>
+    Buffer.from(JSON.stringify(part)).toString("base64url"),
+  );
+  const text = parts.join(".");
+  return `${text}.${createHmac("sha256", GRANT_KEY).update(text).digest("base64url")}`;
 }
 
 /** A contestant written by hand. */
@@ -177,7 +203,7 @@ async function checkThatTheyAnswerAlike() {
   const lanes = await Promise.all(CONTESTANTS.map((contestant) => Lane.start(contestant, scenario, 1)));
   for (const status of ["200 OK", "429 Too Many Requests"]) {
     const answers = [];
-    for (const lane of lanes) answers.push(partsOf(await lane.ask(consume("spent", "user"))));
+    for (const lane of lanes) answers.push(partsOf(await lane.ask(lane.consume("spent", "user"))));
     const [ours, ...others] = answers;
     assert.equal(ours.status, `HTTP/1.1 ${status}`);
     others.forEach((theirs, i) => {
