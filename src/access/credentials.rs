@@ -5,6 +5,7 @@ use std::fmt;
 use super::caller::Caller;
 use super::error::{Errors, SettingError};
 use super::grants::{GrantError, Grants};
+use super::session::{SessionSettings, Sessions};
 use super::tokens::{MAX_LEN, Tokens};
 
 /// The settings that say who may ask, as texts: `None` for one that is not set.
@@ -18,12 +19,15 @@ pub struct CredentialSettings<'a> {
     pub grant_keys: Option<&'a str>,
     /// `TOLLGATE_AUDIENCE`: the `aud` of grants, if not `tollgate`.
     pub audience: Option<&'a str>,
+    /// Those of sessions.
+    pub sessions: SessionSettings<'a>,
 }
 
 /// The credentials that a deployment takes. Secrets are never printed, and compared in constant time.
 pub struct Credentials {
     tokens: Tokens,
     grants: Grants,
+    sessions: Option<Sessions>,
 }
 
 impl Credentials {
@@ -32,7 +36,7 @@ impl Credentials {
     /// # Errors
     /// Every [`SettingError`] there is, and one if there is no credential at all.
     pub fn new(settings: CredentialSettings<'_>) -> Result<Self, Vec<SettingError>> {
-        let CredentialSettings { tokens, token, grant_keys, audience } = settings;
+        let CredentialSettings { tokens, token, grant_keys, audience, sessions } = settings;
         let tokens = tokens.filter(|tokens| *tokens != "{}"); // as `wrangler.toml` has it before there are any
         let mut errors = Errors::default();
         if tokens.or(token).or(grant_keys).is_none() {
@@ -42,7 +46,14 @@ impl Credentials {
         }
         let tokens = Tokens::new(tokens, token, &mut errors);
         let grants = Grants::new(grant_keys, audience, &mut errors);
-        if errors.0.is_empty() { Ok(Self { tokens, grants }) } else { Err(errors.0) }
+        let sessions = Sessions::new(sessions, grant_keys.is_some(), grants.signer(), &mut errors);
+        if errors.0.is_empty() { Ok(Self { tokens, grants, sessions }) } else { Err(errors.0) }
+    }
+
+    /// The sessions that visitors may open, if there are any.
+    #[must_use]
+    pub const fn sessions(&self) -> Option<&Sessions> {
+        self.sessions.as_ref()
     }
 
     /// Who sends this `Authorization` header at `now`. For tokens the time it takes depends only on the lengths.
@@ -166,8 +177,13 @@ mod tests {
 
     #[test]
     fn errors_of_all_settings_are_named_at_once() {
-        let settings =
-            CredentialSettings { tokens: Some(""), token: Some(""), grant_keys: Some("[]"), audience: Some("") };
+        let settings = CredentialSettings {
+            tokens: Some(""),
+            token: Some(""),
+            grant_keys: Some("[]"),
+            audience: Some(""),
+            ..CredentialSettings::default()
+        };
         assert_eq!(
             errors(settings),
             [

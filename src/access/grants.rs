@@ -8,6 +8,7 @@ use std::fmt;
 
 use base64ct::{Base64UrlUnpadded, Encoding};
 use hmac::{Hmac, KeyInit, Mac};
+use serde::Serialize;
 use sha2::Sha256;
 
 use super::error::Errors;
@@ -29,6 +30,15 @@ pub(super) struct Grant {
 pub(super) struct Grants {
     /// HMAC with its key already absorbed, by `kid`.
     keys: BTreeMap<String, Hmac<Sha256>>,
+    /// The `kid` of the key that is written first.
+    first: Option<String>,
+    audience: String,
+}
+
+/// The first of the keys, with which the service itself signs grants.
+pub(super) struct Signer {
+    kid: String,
+    mac: Hmac<Sha256>,
     audience: String,
 }
 
@@ -36,10 +46,12 @@ impl Grants {
     /// Reads `TOLLGATE_GRANT_KEYS` and `TOLLGATE_AUDIENCE`.
     pub(super) fn new(keys: Option<&str>, audience: Option<&str>, errors: &mut Errors) -> Self {
         let mut macs = BTreeMap::new();
+        let mut first = None;
         for (kid, json) in keys.map(|text| errors.entries(SETTING, text, "keys by kid")).unwrap_or_default() {
             let bytes = json.string().and_then(|text| Base64UrlUnpadded::decode_vec(&text).ok());
             match bytes.as_deref().map(|bytes| (bytes.len(), Hmac::new_from_slice(bytes))) {
                 Some((len, Ok(mac))) if len >= MIN_KEY_LEN => {
+                    first.get_or_insert_with(|| kid.clone());
                     macs.insert(kid, mac);
                 }
                 Some((len, _)) => {
@@ -53,7 +65,14 @@ impl Grants {
         if audience.is_empty() {
             errors.add("TOLLGATE_AUDIENCE", "is empty: it must be the `aud` of grants, or not be set");
         }
-        Self { keys: macs, audience }
+        Self { keys: macs, first, audience }
+    }
+
+    /// What signs with the key that is written first.
+    pub(super) fn signer(&self) -> Option<Signer> {
+        let kid = self.first.clone()?;
+        let mac = self.keys.get(&kid)?.clone();
+        Some(Signer { kid, mac, audience: self.audience.clone() })
     }
 
     /// What the grant in `jwt` allows at `now`.
@@ -100,13 +119,37 @@ impl Grants {
     }
 }
 
+impl Signer {
+    /// The JWT of a grant, valid until just before `expires_at`.
+    pub(super) fn sign(&self, key: &str, policies: &[String], verbs: &[&str], expires_at: i64) -> String {
+        let header = format!(r#"{{"alg":"HS256","kid":"{}","typ":"JWT"}}"#, self.kid); // a `kid` needs no escapes
+        let (seconds, millis) = (expires_at.div_euclid(1_000), expires_at.rem_euclid(1_000));
+        let claims = format!(
+            r#"{{"aud":{},"exp":{seconds}.{millis:03},"key":{},"policies":{},"verbs":{}}}"#,
+            json_of(&self.audience),
+            json_of(key),
+            json_of(policies),
+            json_of(verbs),
+        );
+        let [header, claims] = [header, claims].map(|part| Base64UrlUnpadded::encode_string(part.as_bytes()));
+        let signed = format!("{header}.{claims}");
+        let mac = self.mac.clone().chain_update(&signed).finalize().into_bytes();
+        format!("{signed}.{}", Base64UrlUnpadded::encode_string(&mac))
+    }
+}
+
+/// Texts, and lists of them, cannot fail to serialize.
+fn json_of(texts: &(impl Serialize + ?Sized)) -> String {
+    serde_json::to_string(texts).unwrap_or_default()
+}
+
 const SETTING: &str = "TOLLGATE_GRANT_KEYS";
 
 /// As long as the hash, RFC 7518 §3.2.
 const MIN_KEY_LEN: usize = 32;
 
 /// A day. A grant cannot be taken back.
-const MAX_LIFE_MS: i64 = 86_400_000;
+pub(super) const MAX_LIFE_MS: i64 = 86_400_000;
 
 /// The `kid` of a header that asks for HS256 and for nothing that is not understood here.
 fn kid_of(header: &str) -> Result<String, GrantError> {
@@ -136,7 +179,7 @@ fn members<'a>(json: &'a str, part: &'static str) -> Result<Fields<'a>, GrantErr
 }
 
 /// The verb, if a grant may have it.
-fn granted(verb: &str) -> Option<&'static str> {
+pub(super) fn granted(verb: &str) -> Option<&'static str> {
     Scope::Consume.verbs().iter().find(|known| **known == verb).copied()
 }
 

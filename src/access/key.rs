@@ -57,12 +57,20 @@ impl<'a> Key<'a> {
                     FieldsError::NotAnObject | FieldsError::InvalidName => KeyError::NotOnlyIp,
                 })?;
                 match (fields.get("ip"), fields.names().count()) {
-                    (Some(ip), 1) => Ok(Self::Ip(address(&ip.string().ok_or(KeyError::IpNotText)?)?)),
+                    (Some(ip), 1) => Self::of_address(&ip.string().ok_or(KeyError::IpNotText)?),
                     _ => Err(KeyError::NotOnlyIp),
                 }
             }
             _ => Err(KeyError::NotAKey),
         }
+    }
+
+    /// The key of an address that is written as in `{"ip": ...}`.
+    ///
+    /// # Errors
+    /// [`KeyError`].
+    pub(crate) fn of_address(text: &str) -> Result<Self, KeyError> {
+        address(text).map(Self::Ip)
     }
 
     /// The bytes that name the object of this key, the same for all keys that share a budget: of IPv6 addresses only the first

@@ -1,7 +1,8 @@
 //! Who may ask what, and the names of objects.
 //!
 //! [`Credentials`] turns a header into a [`Caller`], before anything else of a request is read. A [`Caller`] says what they
-//! may do: with which endpoints, which policies, which [`Key`]. [`Names`] says which object has that key.
+//! may do: with which endpoints, which policies, which [`Key`]. [`Names`] says which object has that key. [`Sessions`] makes grants for
+//! visitors who have solved a captcha.
 #![forbid(unsafe_code)]
 #![cfg_attr(
     not(test),
@@ -23,6 +24,7 @@ mod key;
 mod names;
 mod numeric_date;
 mod scope;
+mod session;
 mod tokens;
 
 pub use caller::{Caller, Forbidden};
@@ -32,3 +34,4 @@ pub use grants::GrantError;
 pub use key::{Key, KeyError, MAX_KEY_LEN, MAX_KEY_PARTS};
 pub use names::Names;
 pub use scope::Scope;
+pub use session::{CaptchaError, Session, SessionSettings, Sessions, verify_captcha};

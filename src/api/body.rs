@@ -12,6 +12,9 @@ use crate::limit::MAX_TOKENS;
 /// 52 bits, so that an id is exact as a JavaScript number.
 pub(super) const RESERVATION_ID_LEN: usize = 13;
 
+/// The most characters of a captcha's token, by Turnstile's documentation.
+const MAX_CAPTCHA_CHARS: usize = 2_048;
+
 /// The fields of a body, or of one request in a batch.
 pub(super) struct Body<'a>(Fields<'a>);
 
@@ -100,6 +103,16 @@ impl<'a> Body<'a> {
         let digits = id.filter(|text| text.bytes().all(|byte| byte.is_ascii_hexdigit()));
         digits.and_then(|digits| u64::from_str_radix(&digits, 16).ok()).map_or_else(
             || must_be("reservation", &format!("a reservation's id of {RESERVATION_ID_LEN} hex digits"), reservation),
+            Ok,
+        )
+    }
+
+    /// A captcha's token, as long as Turnstile's may be.
+    pub(super) fn captcha(&self) -> Result<Cow<'a, str>, Problem> {
+        let captcha = self.required("captcha")?.string();
+        let captcha = captcha.filter(|text| (1..=MAX_CAPTCHA_CHARS).contains(&text.chars().count()));
+        captcha.map_or_else(
+            || bad_request(format!("`captcha` must be a string of 1 to {MAX_CAPTCHA_CHARS} characters")),
             Ok,
         )
     }

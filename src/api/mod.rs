@@ -31,6 +31,7 @@ mod refusal;
 mod reply;
 mod request;
 mod resolve;
+mod session;
 mod text;
 mod verdict;
 
@@ -42,3 +43,4 @@ pub use problem::Problem;
 pub use reply::Reply;
 pub use request::{Item, MAX_BATCH, MAX_BODY_LEN, Request};
 pub use resolve::{ResolvedItem, ResolvedRequest};
+pub use session::{SESSION_PATH, SessionRequest};

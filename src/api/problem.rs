@@ -22,6 +22,8 @@ pub enum Problem {
     Unauthorized { denied: Denied },
     /// The caller may not do this; `request` is its place in a batch.
     Forbidden { forbidden: Forbidden, request: Option<usize> },
+    /// The captcha opens no session: it is wrong, has expired or was used before.
+    CaptchaFailed,
     /// No endpoint has this path.
     NotFound { path: String },
     /// There is no such policy; `known` are those that the caller may know, `request` is its place in a batch.
@@ -50,6 +52,8 @@ pub enum Problem {
     Misconfigured,
     /// The object that keeps the key's buckets did not answer; the log has the reason.
     Unavailable { cause: Cause },
+    /// The captcha's verifier did not answer; the log has the reason.
+    CaptchaUnverified { cause: Cause },
 }
 
 /// [`Problem::BadRequest`].
@@ -79,7 +83,7 @@ impl Problem {
             _ => None,
         };
         let cause = match self {
-            Self::Unavailable { cause } => Some(cause.word()),
+            Self::Unavailable { cause } | Self::CaptchaUnverified { cause } => Some(cause.word()),
             _ => None,
         };
         let scope = match self {
@@ -104,7 +108,7 @@ impl Problem {
                 reply.with("retry-after", seconds(*retry_after_ms).to_string())
             }
             // Nothing says when it will be back; a second is the shortest `Retry-After` worth sending.
-            Self::Unavailable { .. } => reply.with("retry-after", "1"),
+            Self::Unavailable { .. } | Self::CaptchaUnverified { .. } => reply.with("retry-after", "1"),
             _ => reply,
         }
     }
@@ -115,6 +119,7 @@ impl Problem {
             Self::CostTooLarge { .. } => (400, "urn:problem-type:tollgate:cost-too-large", "Cost too large"),
             Self::Unauthorized { .. } => (401, "urn:problem-type:tollgate:unauthorized", "Unauthorized"),
             Self::Forbidden { .. } => (403, "urn:problem-type:tollgate:forbidden", "Forbidden"),
+            Self::CaptchaFailed => (403, "urn:problem-type:tollgate:captcha-failed", "Captcha failed"),
             Self::NotFound { .. } => (404, "urn:problem-type:tollgate:not-found", "Not found"),
             Self::UnknownPolicy { .. } => (404, "urn:problem-type:tollgate:unknown-policy", "Unknown policy"),
             Self::UnknownReservation => (404, "urn:problem-type:tollgate:unknown-reservation", "Unknown reservation"),
@@ -140,7 +145,7 @@ impl Problem {
                 (422, "urn:problem-type:tollgate:idempotency-key-reused", "Idempotency key reused")
             }
             Self::Misconfigured => (500, "urn:problem-type:tollgate:misconfigured", "Misconfigured"),
-            Self::Unavailable { .. } => {
+            Self::Unavailable { .. } | Self::CaptchaUnverified { .. } => {
                 (503, "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity", "Unavailable")
             }
         }
@@ -156,6 +161,9 @@ impl Problem {
                 "send a valid token, or a grant that has not expired, as `Authorization: Bearer <token>`".to_owned()
             }
             Self::Forbidden { forbidden, request } => format!("{}{}", in_batch(*request), missing(forbidden)),
+            Self::CaptchaFailed => {
+                "the captcha is wrong, has expired or was used before: let the visitor solve another".to_owned()
+            }
             Self::NotFound { path } => {
                 let endpoints = Endpoint::ALL.map(Endpoint::path).join(", ");
                 format!(
@@ -206,6 +214,13 @@ impl Problem {
                     Cause::Failed => UNKNOWN_AFTER_FAILURE,
                 };
                 format!("this is not a rate-limit refusal: {why}")
+            }
+            Self::CaptchaUnverified { cause } => {
+                let why = match cause {
+                    Cause::Timeout => "its verifier did not answer in time",
+                    Cause::Overloaded | Cause::Failed => "its verifier failed",
+                };
+                format!("the captcha could not be verified, since {why}: let the visitor solve another, and retry")
             }
         }
     }
@@ -317,6 +332,22 @@ mod tests {
     }
 
     #[test]
+    fn a_captcha_that_was_not_verified_may_be_right() {
+        for (cause, why) in [
+            (Cause::Timeout, "its verifier did not answer in time"),
+            (Cause::Failed, "its verifier failed"),
+            (Cause::Overloaded, "its verifier failed"),
+        ] {
+            let Reply { status, headers, body } = Problem::CaptchaUnverified { cause }.reply();
+            assert_eq!(status, 503);
+            assert!(headers.contains(&("retry-after", "1".to_owned())), "{cause:?}");
+            let expected =
+                format!("the captcha could not be verified, since {why}: let the visitor solve another, and retry");
+            assert!(body.contains(&expected) && body.contains(&format!(r#""cause":"{}""#, cause.word())), "{body}");
+        }
+    }
+
+    #[test]
     fn an_unknown_policy_is_told_those_there_are() {
         let detail = |count: usize| {
             let known = (0..count).map(|index| format!("p{index}")).collect();
@@ -338,6 +369,7 @@ mod tests {
             Problem::CostTooLarge { limit: text(), cost: 0, max: 0, request: None },
             Problem::Unauthorized { denied: Denied::NoHeader },
             Forbidden::Key.into(),
+            Problem::CaptchaFailed,
             Problem::NotFound { path: text() },
             Problem::UnknownPolicy { policy: text(), known: Vec::new(), request: None },
             Problem::UnknownReservation,

@@ -1,6 +1,6 @@
 // Tollgate inside another Worker: a function for each verb of the HTTP API, without HTTP.
+import { decide } from "./decide.mjs";
 import { Decision } from "./decision.mjs";
-import { decide } from "./frontend.mjs";
 import { log } from "./log.mjs";
 import { lasting } from "./recovery.mjs";
 import * as built from "./rust/index.js";

@@ -1,13 +1,14 @@
 // The frontend, in JavaScript: passes requests to Rust and replies to clients.
 import { bytesOf } from "./body.mjs";
 import { Timeout } from "./deadline.mjs";
+import { decide } from "./decide.mjs";
 import { log } from "./log.mjs";
-import { replyTo } from "./objects.mjs";
 import { asksForContract, contractResponse } from "./openapi.mjs";
 import { lasting } from "./recovery.mjs";
 import { noteOf, responseOf } from "./reply.mjs";
 import { requestIdOf } from "./request_id.mjs";
 import * as built from "./rust/index.js";
+import { asksForSession, sessionReply } from "./session.mjs";
 
 /** The service for callers with credentials. */
 export const frontend = {
@@ -49,20 +50,8 @@ async function reply(rust, request, keys, id) {
   } catch (error) {
     return error instanceof Timeout ? rust().too_slow() : rust().unreadable(String(error));
   }
+  if (asksForSession(url)) return sessionReply(rust, request, body, keys, id);
   return decide(() => rust().ask(url, authorization, idempotencyKey, body, Date.now()), keys, id);
-}
-
-/** The reply to what `ask` asks. `id` is for the log; inside a Worker there is none. */
-export async function decide(ask, keys, id) {
-  const call = ask();
-  if (typeof call === "string") return call;
-  try {
-    return await replyTo(call, keys, id);
-  } catch (error) {
-    // Another request panicked meanwhile, and this call was lost with the old instance's memory.
-    log("error", "a call was lost", { request_id: id, error });
-    return ask().unanswered();
-  }
 }
 
 const HEADERS = ["authorization", "content-type", "content-encoding", "content-length", "idempotency-key"];

@@ -10,8 +10,10 @@ use worker::Env;
 use super::call::{Call, Object};
 use super::clock;
 use super::settings::Settings;
-use crate::access::Caller;
-use crate::api::{Endpoint, MAX_BODY_LEN, Problem, Reply, Request, ResolvedRequest, require_json};
+use crate::access::{Caller, CaptchaError, Sessions, verify_captcha};
+use crate::api::{
+    Endpoint, MAX_BODY_LEN, Problem, Reply, Request, ResolvedRequest, SESSION_PATH, SessionRequest, require_json,
+};
 use crate::policy::Cause;
 use crate::protocol::RequestId;
 
@@ -95,6 +97,47 @@ impl Frontend {
         self.ask(path, None, idempotency_key, body.as_bytes(), now)
     }
 
+    /// What to do first about a visitor's request for a session, which [`Frontend::head`] let pass: see [`Frontend::ask`].
+    /// `address` is the client's.
+    #[must_use]
+    pub fn ask_session(&self, body: &[u8], address: Option<String>, now: f64) -> JsValue {
+        #[expect(clippy::cast_possible_truncation, reason = "whole milliseconds, and below 2⁵³")]
+        let now = now as i64;
+        match self.session_call(body, address.as_deref(), now) {
+            Ok(call) => call.into(),
+            Err(problem) => text_of(&problem).into(),
+        }
+    }
+
+    /// What to do next: the address of the captcha's verifier, the secret to send there, and the captcha.
+    #[must_use]
+    pub fn verification(&self, body: &[u8], address: Option<String>) -> Vec<String> {
+        let sessions = self.sessions();
+        let request = SessionRequest::parse(body, address.as_deref());
+        let (Ok(sessions), Ok(SessionRequest { captcha, .. })) = (sessions, request) else { return Vec::new() };
+        vec![sessions.verify_url().to_owned(), sessions.secret().to_owned(), captcha.into_owned()]
+    }
+
+    /// The reply at last, when the verifier has answered so.
+    #[must_use]
+    pub fn session(&self, status: u16, answer: &[u8]) -> String {
+        let failed = |cause| Problem::CaptchaUnverified { cause }.reply().to_text();
+        match (verify_captcha(status, answer), self.sessions(), random(), random()) {
+            (Ok(()), Ok(sessions), Some(high), Some(low)) => {
+                Reply::session(&sessions.open([high, low], clock::now())).to_text()
+            }
+            (Err(CaptchaError::Wrong), ..) => Problem::CaptchaFailed.reply().to_text(),
+            (Err(error), ..) => with_note(&failed(Cause::Failed), &format!("503: {error}")),
+            _ => failed(Cause::Failed),
+        }
+    }
+
+    /// The reply when the verifier has not answered, and why, in the words of [`Cause::of`].
+    #[must_use]
+    pub fn unverified(&self, cause: &str) -> String {
+        Problem::CaptchaUnverified { cause: Cause::of(cause) }.reply().to_text()
+    }
+
     /// The reply to a request whose body did not arrive in time.
     #[must_use]
     pub fn too_slow(&self) -> String {
@@ -150,10 +193,14 @@ impl Frontend {
             require_method(method, &["GET", "HEAD"], "GET, HEAD")?;
             return Ok(Some(Reply::healthy()));
         }
-        let caller = caller(settings, authorization)?;
-        let endpoint = Endpoint::of(path).ok_or_else(|| Problem::NotFound { path: path.to_owned() })?;
-        require_method(method, &["POST"], "POST")?;
-        caller.may(endpoint.scope(), endpoint.verb())?;
+        if path == SESSION_PATH && settings.sessions().is_some() {
+            require_method(method, &["POST"], "POST")?;
+        } else {
+            let caller = caller(settings, authorization)?;
+            let endpoint = Endpoint::of(path).ok_or_else(|| Problem::NotFound { path: path.to_owned() })?;
+            require_method(method, &["POST"], "POST")?;
+            caller.may(endpoint.scope(), endpoint.verb())?;
+        }
         require_json(content_type, content_encoding)?;
         // A declared length is trusted: the runtime holds the client to it.
         match content_length.and_then(|length| length.parse::<u64>().ok()) {
@@ -175,42 +222,69 @@ impl Frontend {
         let caller = caller(settings, authorization)?;
         let endpoint = Endpoint::of(path).ok_or_else(|| Problem::NotFound { path: path.to_owned() })?;
         let request = Request::parse(endpoint, body)?;
-        let asked = ResolvedRequest::new(&request, &settings.policies, &caller)?;
-        let names: Vec<_> = asked.items().iter().map(|item| settings.names.object_name(&item.key)).collect();
-        let mut objects: BTreeMap<String, Vec<usize>> = BTreeMap::new();
-        for (index, name) in names.iter().enumerate() {
-            objects.entry(name.clone()).or_default().push(index);
-        }
-        let request_id = match idempotency_key {
-            Some(key) => RequestId {
-                id: settings.names.request_id_of(require_idempotency_key(key)?),
-                fingerprint: request.fingerprint(&names),
-                is_lasting: true,
-            },
-            None => RequestId { id: next_id()?, fingerprint: 0, is_lasting: false },
-        };
-        let is_over_several = objects.len() > 1;
-        let hold_ids = objects.keys().filter(|_| is_over_several).map(|_| hold_id()).collect::<Result<Vec<_>, _>>()?;
-        let objects = objects.into_iter().map(|(name, items)| Object { name, items }).collect();
-        Ok(Call::new(
-            asked,
-            endpoint == Endpoint::Batch,
-            objects,
-            request_id,
-            &hold_ids,
-            now,
-            settings.sends_definitions,
-        ))
+        call_of(settings, &caller, &request, idempotency_key, now)
     }
+
+    fn session_call(&self, body: &[u8], address: Option<&str>, now: i64) -> Result<Call, Problem> {
+        let settings = self.settings()?;
+        let request = SessionRequest::parse(body, address)?.into_limited(self.sessions()?.policy());
+        call_of(settings, &Caller::TRUSTED, &request, None, now)
+    }
+
+    /// `head` has refused requests for sessions that there are not.
+    fn sessions(&self) -> Result<&Sessions, Problem> {
+        self.settings()?.sessions().ok_or_else(|| Problem::NotFound { path: SESSION_PATH.to_owned() })
+    }
+}
+
+/// The calls that answer a valid request.
+fn call_of(
+    settings: &Settings,
+    caller: &Caller<'_>,
+    request: &Request<'_>,
+    idempotency_key: Option<&str>,
+    now: i64,
+) -> Result<Call, Problem> {
+    let asked = ResolvedRequest::new(request, &settings.policies, caller)?;
+    let names: Vec<_> = asked.items().iter().map(|item| settings.names.object_name(&item.key)).collect();
+    let mut objects: BTreeMap<String, Vec<usize>> = BTreeMap::new();
+    for (index, name) in names.iter().enumerate() {
+        objects.entry(name.clone()).or_default().push(index);
+    }
+    let request_id = match idempotency_key {
+        Some(key) => RequestId {
+            id: settings.names.request_id_of(require_idempotency_key(key)?),
+            fingerprint: request.fingerprint(&names),
+            is_lasting: true,
+        },
+        None => RequestId { id: next_id()?, fingerprint: 0, is_lasting: false },
+    };
+    let is_over_several = objects.len() > 1;
+    let hold_ids = objects.keys().filter(|_| is_over_several).map(|_| hold_id()).collect::<Result<Vec<_>, _>>()?;
+    let objects = objects.into_iter().map(|(name, items)| Object { name, items }).collect();
+    Ok(Call::new(
+        asked,
+        request.endpoint == Endpoint::Batch,
+        objects,
+        request_id,
+        &hold_ids,
+        now,
+        settings.sends_definitions,
+    ))
 }
 
 /// The text of the reply to a problem. After the status is what the log should say of it and the client must not know.
 fn text_of(problem: &Problem) -> String {
     let text = problem.reply().to_text();
     match problem {
-        Problem::Unauthorized { denied } => text.replacen('\n', &format!(" 401: {denied}\n"), 1),
+        Problem::Unauthorized { denied } => with_note(&text, &format!("401: {denied}")),
         _ => text,
     }
+}
+
+/// The text of a reply, with what the log should say of it.
+fn with_note(text: &str, note: &str) -> String {
+    text.replacen('\n', &format!(" {note}\n"), 1)
 }
 
 /// Who sends this `Authorization` header.

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use js_sys::{JSON, Reflect};
 use worker::{Env, console_error, console_log};
 
-use crate::access::{CredentialSettings, Credentials, Names};
+use crate::access::{CredentialSettings, Credentials, Names, SessionSettings, Sessions};
 use crate::policy::{Policies, PolicyError};
 
 /// What a frontend answers with, without errors.
@@ -25,14 +25,21 @@ impl Settings {
     /// A line for each.
     pub(super) fn read(env: &Env) -> Result<Self, Vec<String>> {
         let token = setting(env, "TOLLGATE_TOKEN");
+        let Policed { policies, .. } = policies_in(env);
+        let policy_names: Option<Vec<_>> =
+            policies.as_ref().ok().map(|policies| policies.iter().map(|policy| policy.name()).collect());
         let credentials = Credentials::new(CredentialSettings {
             tokens: setting(env, "TOLLGATE_TOKENS").as_deref(),
             token: token.as_deref(),
             grant_keys: setting(env, "TOLLGATE_GRANT_KEYS").as_deref(),
             audience: setting(env, "TOLLGATE_AUDIENCE").as_deref(),
+            sessions: SessionSettings {
+                sessions: setting(env, "TOLLGATE_SESSIONS").as_deref(),
+                secret: setting(env, "TURNSTILE_SECRET").as_deref(),
+                policies: policy_names.as_deref(),
+            },
         });
         let names = Names::new(setting(env, KEY_SECRET).as_deref());
-        let Policed { policies, .. } = policies_in(env);
         match (policies, names, credentials) {
             (Ok(policies), Ok(names), Ok(credentials)) => {
                 for policy in policies.iter() {
@@ -55,6 +62,11 @@ impl Settings {
                 Err(errors)
             }
         }
+    }
+
+    /// The sessions that visitors may open, if there are any.
+    pub(super) fn sessions(&self) -> Option<&Sessions> {
+        self.credentials.as_ref()?.sessions()
     }
 
     /// The settings of a frontend whose callers are trusted, with the policies in `env`, or those of this JSON text.
