@@ -233,3 +233,241 @@ fn is_safe(url: &str) -> bool {
     is_plain
         && (url.strip_prefix("https://").is_some_and(starts_host) || url.strip_prefix("http://").is_some_and(is_local))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::access::{CredentialSettings, Credentials, Forbidden};
+
+    const NOW: i64 = 1_700_000_000_000;
+    const KEYS: &str =
+        r#"{"z":"AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA","a":"BBBBBBBBBBBBBBBBBBBBBBBBBBBBBBBBBBBBBBBBBBA"}"#;
+    const SESSIONS: SessionSettings<'_> = SessionSettings {
+        sessions: Some(r#"{"policy":"visits","policies":["api","daily"]}"#),
+        secret: Some("a turnstile secret"),
+        policies: Some(&["api", "daily", "visits"]),
+    };
+
+    fn read<'a>(sessions: SessionSettings<'a>, grant_keys: Option<&'a str>) -> Result<Credentials, Vec<String>> {
+        let token = Some("a token of length");
+        let settings = CredentialSettings { token, grant_keys, sessions, ..CredentialSettings::default() };
+        Credentials::new(settings).map_err(|errors| errors.iter().map(ToString::to_string).collect())
+    }
+
+    fn with(json: &str) -> Result<Credentials, Vec<String>> {
+        read(SessionSettings { sessions: Some(json), ..SESSIONS }, Some(KEYS))
+    }
+
+    /// What is wrong with one more field, or nothing.
+    fn errors(field: &str, json: &str) -> Vec<String> {
+        with(&format!(r#"{{"policy":"visits","policies":["api"],"{field}":{json}}}"#)).err().unwrap_or_default()
+    }
+
+    #[test]
+    fn a_session_is_a_grant_for_a_random_key() {
+        let credentials = read(SESSIONS, Some(KEYS)).unwrap();
+        let sessions = credentials.sessions().unwrap();
+        let Session { grant, expires_at, key } = sessions.open([0x0123_4567_89ab_cdef, u64::MAX], NOW + 7);
+        assert_eq!(key, "session:ASNFZ4mrze____________w");
+        assert_eq!(expires_at, NOW + 7 + 3_600_000);
+        let part =
+            |index| String::from_utf8(Base64UrlUnpadded::decode_vec(grant.split('.').nth(index).unwrap()).unwrap());
+        assert_eq!(part(0).unwrap(), r#"{"alg":"HS256","kid":"z","typ":"JWT"}"#);
+        let claims = r#""exp":1700003600.007,"key":"session:ASNFZ4mrze____________w","policies":["api","daily"]"#;
+        assert_eq!(part(1).unwrap(), format!(r#"{{"aud":"tollgate",{claims},"verbs":["consume","peek"]}}"#));
+        let bearer = format!("Bearer {grant}");
+        let check = |now| credentials.check(Some(&bearer), now);
+        assert!(check(expires_at).is_err());
+        let caller = check(expires_at - 1).unwrap();
+        assert_eq!(caller.key(None, 64), Ok(Some(&crate::access::Key::Text(key.into()))));
+        assert_eq!((caller.may_use("daily"), caller.may(Scope::Consume, "peek")), (Ok(()), Ok(())));
+        assert!(matches!(caller.may_use("visits"), Err(Forbidden::Policy { .. })));
+        assert!(matches!(caller.may(Scope::Consume, "batch"), Err(Forbidden::Verb { .. })));
+        assert!(matches!(caller.may(Scope::Adjust, "reset"), Err(Forbidden::Scope { .. })));
+        assert_ne!(sessions.open([1, 2], NOW).key, sessions.open([2, 1], NOW).key);
+    }
+
+    #[test]
+    fn the_defaults_are_those_of_turnstile() {
+        let credentials = read(SESSIONS, Some(KEYS)).unwrap();
+        let sessions = credentials.sessions().unwrap();
+        assert_eq!(sessions.verify_url(), "https://challenges.cloudflare.com/turnstile/v0/siteverify");
+        assert_eq!((sessions.policy(), sessions.secret()), ("visits", "a turnstile secret"));
+        assert!(read(SessionSettings { sessions: None, ..SESSIONS }, Some(KEYS)).unwrap().sessions().is_none());
+    }
+
+    #[test]
+    fn a_session_lasts_from_a_second_to_a_minute_less_than_a_day() {
+        for (ttl, expected) in [
+            ("1s", Some(1_000)),
+            ("999ms", None),
+            ("1500ms", Some(1_500)),
+            ("1h 30m", Some(5_400_000)),
+            ("1day", Some(86_340_000)),
+            ("86400001ms", None),
+            ("99999999999999999999s", None),
+            ("", None),
+            ("60", None),
+        ] {
+            let json = format!(r#"{{"policy":"visits","policies":["api"],"ttl":"{ttl}"}}"#);
+            let lasts =
+                with(&json).map(|credentials| credentials.sessions().unwrap().open([0, 0], NOW).expires_at - NOW);
+            assert_eq!(lasts.clone().ok(), expected, "{ttl}");
+            let problem = "TOLLGATE_SESSIONS.ttl: must be a length of time from \"1s\" to \"1day\", such as \"1h\"";
+            assert!(lasts.err().is_none_or(|errors| errors == [problem]), "{ttl}");
+        }
+        assert_eq!(errors("ttl", "3600").len(), 1);
+    }
+
+    #[test]
+    fn the_secret_is_sent_encrypted_or_to_this_machine() {
+        for url in [
+            "https://challenges.cloudflare.com/turnstile/v0/siteverify",
+            "https://verifier.example.com:8443/a?b=c",
+            "https://[2001:db8::1]/",
+            "http://localhost",
+            "http://localhost:8080/siteverify",
+            "http://127.0.0.1/siteverify",
+            "http://127.0.0.1?a",
+        ] {
+            assert_eq!(errors("verify_url", &format!("{url:?}")), [""; 0], "{url}");
+        }
+        for url in [
+            "http://verifier.example.com/",
+            "http://localhost.example.com/",
+            "http://localhost:80@example.com/",
+            "http://127.0.0.1@example.com/",
+            "http://127.0.0.1\\example.com/",
+            "http://localhost%2eexample.com/",
+            "https://user@example.com/",
+            "https://example.com/#a",
+            "https://example.com/a b",
+            "https://exämple.com/",
+            "https:///a",
+            "https://",
+            "ftp://localhost/",
+            "//example.com/",
+            "example.com",
+            "",
+        ] {
+            assert_eq!(errors("verify_url", &format!("{url:?}")).len(), 1, "{url}");
+        }
+        assert_eq!(errors("verify_url", "7").len(), 1);
+    }
+
+    #[test]
+    fn every_error_is_named() {
+        let policies = "TOLLGATE_SESSIONS.policies: must be a list of one or more names of policies";
+        let policy =
+            "TOLLGATE_SESSIONS.policy: must be the name of the policy that limits how many an address may open";
+        let object = "must be an object of policy, policies and perhaps verbs, ttl and verify_url";
+        for (json, expected) in [
+            ("{", vec![format!("TOLLGATE_SESSIONS: is not valid JSON: it {object}")]),
+            ("[]", vec![format!("TOLLGATE_SESSIONS: {object}")]),
+            ("{}", vec![policy.to_owned(), policies.to_owned()]),
+            (r#"{"policy":"","policies":[]}"#, vec![policy.to_owned(), policies.to_owned()]),
+            (r#"{"policy":["visits"],"policies":"api"}"#, vec![policy.to_owned(), policies.to_owned()]),
+            (
+                r#"{"policy":"visits","policies":["api"],"policies":["daily"]}"#,
+                vec!["TOLLGATE_SESSIONS: gives policies twice".to_owned()],
+            ),
+            (
+                r#"{"policy":"visit","policies":["api","apo"]}"#,
+                vec![
+                    "TOLLGATE_SESSIONS.policy: there is no policy visit".to_owned(),
+                    "TOLLGATE_SESSIONS.policies: there is no policy apo".to_owned(),
+                ],
+            ),
+        ] {
+            assert_eq!(with(json).err(), Some(expected), "{json}");
+        }
+        for verbs in [r#""consume""#, "[]", r#"["reset"]"#, r#"["consume",7]"#, "null"] {
+            let problem = "TOLLGATE_SESSIONS.verbs: must be a list of one or more of consume, peek, inspect, settle, \
+                           cancel, batch";
+            assert_eq!(errors("verbs", verbs), [problem], "{verbs}");
+        }
+        let unknown =
+            "TOLLGATE_SESSIONS: hostname is not a field of it; its fields are policy, policies, verbs, ttl, verify_url";
+        assert_eq!(errors("hostname", "1"), [unknown]);
+    }
+
+    #[test]
+    fn what_belongs_to_it_is_required() {
+        let errors = |secret, policies, keys| {
+            read(SessionSettings { secret, policies, ..SESSIONS }, keys).err().unwrap_or_default()
+        };
+        let (secret, policies) = (SESSIONS.secret, SESSIONS.policies);
+        assert_eq!(errors(secret, policies, Some(KEYS)), [""; 0]);
+        let no_key = "TOLLGATE_SESSIONS: needs a key in TOLLGATE_GRANT_KEYS, which signs the grants";
+        assert_eq!(errors(secret, policies, None), [no_key]);
+        let wrong_key = "TOLLGATE_GRANT_KEYS: must be an object of keys by kid";
+        assert_eq!(errors(secret, policies, Some("[]")), [wrong_key]);
+        let no_secret = "the secret TURNSTILE_SECRET is missing: set it with `wrangler secret put TURNSTILE_SECRET`";
+        assert_eq!(errors(None, policies, Some(KEYS)), [no_secret]);
+        assert_eq!(errors(secret, None, Some(KEYS)), [""; 0], "policies with errors are named elsewhere");
+    }
+
+    #[test]
+    fn a_grant_fits_into_a_header() {
+        let json = |count: usize| {
+            let names: Vec<_> = (0..count).map(|index| format!("{index:0>60}")).collect();
+            format!(r#"{{"policy":"visits","policies":{names:?}}}"#)
+        };
+        let read = |json: &str| {
+            read(SessionSettings { sessions: Some(json), policies: None, ..SESSIONS }, Some(KEYS)).map(|credentials| {
+                let grant = credentials.sessions().unwrap().open([0, 0], NOW).grant;
+                credentials.check(Some(&format!("Bearer {grant}")), NOW).is_ok()
+            })
+        };
+        let most = (0..100).rfind(|&count| read(&json(count)) == Ok(true)).unwrap();
+        assert!(most > 40);
+        let errors = read(&json(most + 1)).unwrap_err();
+        assert!(errors[0].starts_with("TOLLGATE_SESSIONS.policies: makes grants of 4"), "{errors:?}");
+        assert!(errors[0].ends_with(" bytes: 4096 are the most that can be sent"), "{errors:?}");
+    }
+
+    #[test]
+    fn only_a_success_opens_a_session() {
+        let unreadable = |status| Err(CaptchaError::Unreadable { status });
+        for (status, answer, expected) in [
+            (200, r#"{"success":true,"error-codes":[],"hostname":"example.com","action":"","cdata":""}"#, Ok(())),
+            (200, r#"{"success":true}"#, Ok(())),
+            (201, r#"{"success":true}"#, unreadable(201)),
+            (302, r#"{"success":true}"#, unreadable(302)),
+            (500, r#"{"success":true}"#, unreadable(500)),
+            (200, r#"{"success":false,"error-codes":["timeout-or-duplicate"]}"#, Err(CaptchaError::Wrong)),
+            (400, r#"{"success":false,"error-codes":["invalid-input-response"]}"#, Err(CaptchaError::Wrong)),
+            (499, r#"{"success":false}"#, Err(CaptchaError::Wrong)),
+            (500, r#"{"success":false}"#, unreadable(500)),
+            (200, r#"{"success":false,"error-codes":[7,"new-code"]}"#, Err(CaptchaError::Wrong)),
+            (200, r#"{"success":false,"error-codes":["invalid-input-secret"]}"#, Err(CaptchaError::WrongSecret)),
+            (400, r#"{"success":false,"error-codes":["missing-input-secret"]}"#, Err(CaptchaError::WrongSecret)),
+            (200, r#"{"success":false,"error-codes":["x","internal-error"]}"#, unreadable(200)),
+            (400, r#"{"success":false,"error-codes":["bad-request"]}"#, unreadable(400)),
+            (200, r#"{"success":false,"error-codes":"x"}"#, unreadable(200)),
+            (200, r#"{"success":"true"}"#, unreadable(200)),
+            (200, r#"{"success":1}"#, unreadable(200)),
+            (200, r#"{"success":null}"#, unreadable(200)),
+            (200, r#"{"success":false,"success":true}"#, unreadable(200)),
+            (200, r#"{"Success":true}"#, unreadable(200)),
+            (200, "{}", unreadable(200)),
+            (200, "true", unreadable(200)),
+            (200, r#"{"success":true} x"#, unreadable(200)),
+            (200, "", unreadable(200)),
+        ] {
+            assert_eq!(verify_captcha(status, answer.as_bytes()), expected, "{status} {answer}");
+        }
+        assert_eq!(verify_captcha(200, b"{\"success\":true,\"a\":\"\xff\"}"), unreadable(200));
+    }
+
+    #[test]
+    fn the_log_says_why_no_session_was_opened() {
+        for (error, expected) in [
+            (CaptchaError::Wrong, "the captcha is wrong, has expired or was used before"),
+            (CaptchaError::WrongSecret, "the captcha's verifier does not know the secret TURNSTILE_SECRET"),
+            (CaptchaError::Unreadable { status: 500 }, "the captcha's verifier has failed, with status 500"),
+        ] {
+            assert_eq!(error.to_string(), expected);
+        }
+    }
+}

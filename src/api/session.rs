@@ -67,3 +67,72 @@ impl Reply {
         Self::json(200, "application/json", &Opened { grant, expires_at: *expires_at, key })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(body: &str, address: Option<&str>) -> Result<(String, Key<'static>), String> {
+        match SessionRequest::parse(body.as_bytes(), address) {
+            Ok(request) => {
+                let captcha = request.captcha.clone().into_owned();
+                let Request { endpoint, action, mut items } = request.into_limited("visits");
+                assert_eq!((endpoint, action), (Endpoint::Consume, Action::Take(Verb::Consume)));
+                let Item { policy, key, cost, snapshot } = items.remove(0);
+                assert!(policy == "visits" && cost.is_none() && !snapshot && items.is_empty());
+                match key {
+                    Some(Key::Ip(address)) => Ok((captcha, Key::Ip(address))),
+                    other => panic!("{other:?}"),
+                }
+            }
+            Err(Problem::BadRequest { detail }) => Err(detail),
+            Err(other) => Err(format!("{other:?}")),
+        }
+    }
+
+    #[test]
+    fn a_token_is_taken_for_the_address() {
+        let body = r#"{"captcha":"a\u0062"}"#;
+        for (address, expected) in
+            [("192.0.2.1", "192.0.2.1"), ("::ffff:192.0.2.1", "192.0.2.1"), ("2001:db8::1", "2001:db8::1")]
+        {
+            assert_eq!(parse(body, Some(address)), Ok(("ab".to_owned(), Key::Ip(expected.parse().unwrap()))));
+        }
+    }
+
+    #[test]
+    fn says_what_is_wrong() {
+        let address = Some("192.0.2.1");
+        let rule = "`captcha` must be a string of 1 to 2048 characters";
+        for (body, expected) in [
+            ("{}".to_owned(), "the field `captcha` is missing"),
+            (r#"{"captcha":""}"#.to_owned(), rule),
+            (r#"{"captcha":["x"]}"#.to_owned(), rule),
+            (r#"{"captcha":"\udc00"}"#.to_owned(), rule),
+            (format!(r#"{{"captcha":"{}"}}"#, "x".repeat(2_049)), rule),
+            (
+                r#"{"captcha":"x","policy":"api"}"#.to_owned(),
+                "the body cannot have the field \"policy\"; its fields are captcha",
+            ),
+            (" ".repeat(MAX_BODY_LEN + 1), "BodyTooLarge"),
+        ] {
+            assert_eq!(parse(&body, address), Err(expected.to_owned()), "{body:.40}");
+        }
+        assert!(parse(&format!(r#"{{"captcha":"{}"}}"#, "語".repeat(2_048)), address).is_ok());
+        let body = r#"{"captcha":"x"}"#;
+        let missing = "the header CF-Connecting-IP, which Cloudflare sets to the client's address, is missing";
+        assert_eq!(parse(body, None), Err(missing.to_owned()));
+        for address in ["", "unknown", "192.0.2.1:80", "192.0.2.1, 192.0.2.2", "fe80::1%eth0"] {
+            let detail = parse(body, Some(address)).unwrap_err();
+            assert!(detail.starts_with("the header CF-Connecting-IP: the address "), "{address}: {detail}");
+        }
+    }
+
+    #[test]
+    fn the_answer_has_the_grant_and_is_not_kept() {
+        let session = Session { grant: "a.b.c".to_owned(), expires_at: 5, key: "session:x".to_owned() };
+        let Reply { status, headers, body } = Reply::session(&session);
+        assert_eq!((status, &*body), (200, "{\"grant\":\"a.b.c\",\"expires_at\":5,\"key\":\"session:x\"}\n"));
+        assert!(headers.contains(&("cache-control", "no-store".to_owned())));
+    }
+}

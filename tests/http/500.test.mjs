@@ -203,6 +203,38 @@ const rows = {
     settings: { policies, token: null, tokens: "tg_the-token-itself" },
     log: ["settings: TOLLGATE_TOKENS: is not valid JSON: it must be an object of tokens by name"],
   },
+  "every field of sessions": {
+    settings: {
+      policies,
+      sessions: {
+        policy: "visits",
+        policies: ["api", "apo"],
+        verbs: ["consume", "reset"],
+        ttl: "25h",
+        verify_url: "http://verifier.example.com/",
+        hostname: "example.com",
+      },
+      captchaSecret: "short",
+    },
+    log: [
+      "settings: TOLLGATE_SESSIONS: needs a key in TOLLGATE_GRANT_KEYS, which signs the grants",
+      "settings: the secret TURNSTILE_SECRET has 5 bytes: it needs 16 random ones",
+      "settings: TOLLGATE_SESSIONS: hostname is not a field of it; its fields are policy, policies, verbs, ttl, verify_url",
+      "settings: TOLLGATE_SESSIONS.policy: there is no policy visits",
+      "settings: TOLLGATE_SESSIONS.policies: there is no policy apo",
+      "settings: TOLLGATE_SESSIONS.verbs: must be a list of one or more of consume, peek, inspect, settle, cancel, batch",
+      'settings: TOLLGATE_SESSIONS.ttl: must be a length of time from "1s" to "1day", such as "1h"',
+      "settings: TOLLGATE_SESSIONS.verify_url: must begin with https://, or with http:// and localhost or 127.0.0.1, and be ASCII " +
+        "without '@', '#' and '\\'",
+    ],
+  },
+  "sessions as text that is not JSON, and no secret": {
+    settings: { policies, sessions: "yes", grantKeys: JSON.stringify({ k: "A".repeat(43) }) },
+    log: [
+      "settings: the secret TURNSTILE_SECRET is missing: set it with `wrangler secret put TURNSTILE_SECRET`",
+      "settings: TOLLGATE_SESSIONS: is not valid JSON: it must be an object of policy, policies and perhaps verbs, ttl and verify_url",
+    ],
+  },
   "an empty table of tokens": { settings: { policies, token: null, tokens: {} }, log: [NO_CREDENTIAL] },
 };
 

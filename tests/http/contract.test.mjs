@@ -12,7 +12,7 @@ const { POLICIES } = readConfig({ config: new URL("wrangler.toml", root).pathnam
 const tollgate = await start({ policies: POLICIES });
 
 test("has every endpoint, and the version of the crate", () => {
-  assert.deepEqual(Object.keys(contract.paths), [...PATHS, "/healthz", "/v1/openapi.json"]);
+  assert.deepEqual(Object.keys(contract.paths), [...PATHS, "/v1/session", "/healthz", "/v1/openapi.json"]);
   const [, version] = readFileSync(new URL("Cargo.toml", root), "utf8").match(/^version = "(.*)"/m);
   assert.equal(contract.info.version, version);
 });

@@ -106,21 +106,26 @@ export function tollgate({ build, around = null, flags, v8Flags, before, ...sett
 }
 
 /**
- * What a Worker is given by `wrangler.toml` and `wrangler secret put`, without what is `null`. `tokens` are an object, as in
- * `wrangler.toml`, or a text, as a secret is; `grantKeys` a text.
+ * What a Worker is given by `wrangler.toml` and `wrangler secret put`, without what is `null`. `tokens` and `sessions` are an
+ * object, as in `wrangler.toml`, or a text, as a secret is; `grantKeys` and `captchaSecret` a text.
  */
-export function bindings({ policies, token, keySecret, tokens = null, grantKeys = null, audience = null }) {
+export function bindings(settings) {
+  const { policies, token, keySecret, tokens = null, grantKeys = null, audience = null } = settings;
+  const { sessions = null, captchaSecret = null } = settings;
   const bindings = { KEYS: `durableObjectNamespace = "KeyObject"` };
   if (policies !== null) bindings.POLICIES = `json = ${text(JSON.stringify(policies))}`;
   if (token !== null) bindings.TOLLGATE_TOKEN = `text = ${text(token)}`;
-  if (tokens !== null)
-    bindings.TOLLGATE_TOKENS =
-      typeof tokens === "string" ? `text = ${text(tokens)}` : `json = ${text(JSON.stringify(tokens))}`;
+  if (tokens !== null) bindings.TOLLGATE_TOKENS = textOrJson(tokens);
+  if (sessions !== null) bindings.TOLLGATE_SESSIONS = textOrJson(sessions);
+  if (captchaSecret !== null) bindings.TURNSTILE_SECRET = `text = ${text(captchaSecret)}`;
   if (grantKeys !== null) bindings.TOLLGATE_GRANT_KEYS = `text = ${text(grantKeys)}`;
   if (audience !== null) bindings.TOLLGATE_AUDIENCE = `text = ${text(audience)}`;
   if (keySecret !== null) bindings.TOLLGATE_KEY_SECRET = `text = ${text(keySecret)}`;
   return bindings;
 }
+
+const textOrJson = (value) =>
+  typeof value === "string" ? `text = ${text(value)}` : `json = ${text(JSON.stringify(value))}`;
 
 /**
  * Two versions side by side: the objects of one, and the frontends of both. Each is what {@link tollgate} takes. Requests go to
@@ -178,6 +183,7 @@ function configText(
       v8Flags = [${v8Flags.map(text).join(", ")}],
       services = [
         (name = "main", worker = .worker),
+        (name = "internet", network = (allow = ["local"])),
         (name = "objects", disk = (path = ${text(stateFolder)}, writable = true)),
         ${before ? `(name = "before", worker = (${worker(before)})),` : ""}
         ${Object.entries(beside).map(([name, other]) => `(name = ${text(name)}, worker = (${worker(other)})),`)}

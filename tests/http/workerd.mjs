@@ -21,7 +21,7 @@ export const KEY_SECRET = "the-key-secret-of-the-tests";
 
 /**
  * Starts a Worker. `policies` are those of `wrangler.toml`; a `token` or `keySecret` of `null` is not set at all. `tokens`,
- * `grantKeys` and `audience`: see `bindings` of runtime.mjs.
+ * `grantKeys`, `audience`, `sessions` and `captchaSecret`: see `bindings` of runtime.mjs.
  * `build` is "test-clock", whose clock stands at {@link NOW} unless a request says otherwise, "next-format", which is that of a
  * later version, or "deployed". `around` is the
  * path of a main module of the test's own, which imports `./entry.js`. `before`, `flags`, `v8Flags`: see runtime.mjs. `other` is
