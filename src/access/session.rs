@@ -268,12 +268,12 @@ mod tests {
         let credentials = read(SESSIONS, Some(KEYS)).unwrap();
         let sessions = credentials.sessions().unwrap();
         let Session { grant, expires_at, key } = sessions.open([0x0123_4567_89ab_cdef, u64::MAX], NOW + 7);
-        assert_eq!(key, "session:ASNFZ4mrze____________w");
+        assert_eq!(key, "session:ASNFZ4mrze___________w");
         assert_eq!(expires_at, NOW + 7 + 3_600_000);
         let part =
             |index| String::from_utf8(Base64UrlUnpadded::decode_vec(grant.split('.').nth(index).unwrap()).unwrap());
         assert_eq!(part(0).unwrap(), r#"{"alg":"HS256","kid":"z","typ":"JWT"}"#);
-        let claims = r#""exp":1700003600.007,"key":"session:ASNFZ4mrze____________w","policies":["api","daily"]"#;
+        let claims = r#""exp":1700003600.007,"key":"session:ASNFZ4mrze___________w","policies":["api","daily"]"#;
         assert_eq!(part(1).unwrap(), format!(r#"{{"aud":"tollgate",{claims},"verbs":["consume","peek"]}}"#));
         let bearer = format!("Bearer {grant}");
         let check = |now| credentials.check(Some(&bearer), now);

@@ -252,17 +252,19 @@ test("a network of IPv6 is one address, and IPv4 within IPv6 is IPv4", async () 
 test("only CF-Connecting-IP says whose address it is", async () => {
   const before = asked.length;
   const forged = { "x-forwarded-for": "192.0.2.200", forwarded: "for=192.0.2.200", "x-real-ip": "192.0.2.200" };
+  const missing = "the header CF-Connecting-IP, which Cloudflare sets to the client's address, is missing";
+  const wrong = "the header CF-Connecting-IP must be one IP address";
   for (const [address, detail] of [
-    [null, "the header CF-Connecting-IP, which Cloudflare sets to the client's address, is missing"],
-    ["unknown", /^the header CF-Connecting-IP: the address .*/],
-    ["192.0.2.1, 192.0.2.2", /^the header CF-Connecting-IP: the address .*/],
-    ["192.0.2.1:80", /^the header CF-Connecting-IP: the address .*/],
-  ]) {
-    const { status, body } = await visit(solve(), { address, headers: forged });
-    assert.equal(status, 400);
-    if (typeof detail === "string") assert.equal(body.detail, detail);
-    else assert.match(body.detail, detail);
-  }
+    [null, missing],
+    ["unknown", wrong],
+    ["192.0.2.1, 192.0.2.2", wrong],
+    ["192.0.2.1:80", wrong],
+  ])
+    assertAnswer(
+      await visit(solve(), { address, headers: forged }),
+      problem(400, "bad-request", "Bad request", detail),
+      address,
+    );
   assert.equal(asked.length, before);
   const address = newAddress();
   for (const status of [200, 200, 200, 429])
