@@ -2,6 +2,7 @@
 // serves, and checks every answer. scripts/fuzz runs it.
 import { spawn } from "node:child_process";
 import { once } from "node:events";
+import { createServer } from "node:http";
 import { fileURLToPath } from "node:url";
 import { Runtime, tollgate } from "../http/runtime.mjs";
 
@@ -15,8 +16,23 @@ const policies = {
   wide: policy({ rate: 1, period: "1ms", capacity: 2 ** 50, max_debt: 2 ** 50 }),
 };
 
+/** Takes every captcha. */
+const verifier = createServer((_, response) => response.end('{"success":true}'));
+await once(verifier.listen(0, "127.0.0.1"), "listening");
+const verify_url = `http://127.0.0.1:${verifier.address().port}/`;
+
 const runtime = new Runtime();
-await runtime.start(tollgate({ policies, token, keySecret: "the-key-secret-of-the-tests", build: "deployed" }));
+await runtime.start(
+  tollgate({
+    policies,
+    token,
+    keySecret: "the-key-secret-of-the-tests",
+    grantKeys: JSON.stringify({ k: "A".repeat(43) }),
+    sessions: { policy: "wide", policies: ["narrow", "wide"], verify_url },
+    captchaSecret: "the-turnstile-secret-of-the-tests",
+    build: "deployed",
+  }),
+);
 const url = `http://127.0.0.1:${runtime.port}/v1/openapi.json`;
 const tester = spawn(schemathesis, ["run", url, ...options], {
   cwd: fileURLToPath(new URL(".", import.meta.url)), // schemathesis.toml is there
@@ -30,6 +46,7 @@ const tester = spawn(schemathesis, ["run", url, ...options], {
 });
 const [status] = await once(tester, "exit");
 await runtime.kill();
+verifier.close();
 const errors = runtime.log.split("\n").filter((line) => /error|failed|lost|panicked/i.test(line));
 for (const line of errors) console.error(`in the Worker's log: ${line}`);
 await runtime.remove();
