@@ -57,6 +57,21 @@ impl Errors {
         None
     }
 
+    /// The fields of the object in `json`, which is `what` and has no fields but the `known` ones; `None` with one more error.
+    pub(super) fn fields_of<'a>(
+        &mut self,
+        place: &str,
+        json: Json<'a>,
+        what: &str,
+        known: &[&str],
+    ) -> Option<Fields<'a>> {
+        let fields = self.fields(place, json, what)?;
+        for field in fields.names().filter(|field| !known.contains(field)) {
+            self.add(place, &format!("{} is not a field of it; its fields are {}", shown(field), known.join(", ")));
+        }
+        Some(fields)
+    }
+
     /// The entries of a setting that is an object of names, such as `TOLLGATE_TOKENS`, given as its JSON text: those whose
     /// names are valid.
     pub(super) fn entries<'a>(&mut self, setting: &str, text: &'a str, what: &str) -> Vec<(String, Json<'a>)> {

@@ -8,7 +8,6 @@ use std::fmt;
 
 use base64ct::{Base64UrlUnpadded, Encoding};
 use hmac::{Hmac, KeyInit, Mac};
-use serde::Serialize;
 use sha2::Sha256;
 
 use super::error::Errors;
@@ -39,6 +38,7 @@ pub(super) struct Grants {
 pub(super) struct Signer {
     kid: String,
     mac: Hmac<Sha256>,
+    /// As JSON.
     audience: String,
 }
 
@@ -72,7 +72,7 @@ impl Grants {
     pub(super) fn signer(&self) -> Option<Signer> {
         let kid = self.first.clone()?;
         let mac = self.keys.get(&kid)?.clone();
-        Some(Signer { kid, mac, audience: self.audience.clone() })
+        Some(Signer { kid, mac, audience: serde_json::to_string(&self.audience).ok()? })
     }
 
     /// What the grant in `jwt` allows at `now`.
@@ -120,27 +120,22 @@ impl Grants {
 }
 
 impl Signer {
-    /// The JWT of a grant, valid until just before `expires_at`.
-    pub(super) fn sign(&self, key: &str, policies: &[String], verbs: &[&str], expires_at: i64) -> String {
+    /// The JWT of a grant for the key `"<key>"`, valid until just before `expires_at`. The `policies` and `verbs` are JSON.
+    pub(super) fn sign(&self, key: &str, policies: &str, verbs: &str, expires_at: i64) -> String {
         let header = format!(r#"{{"alg":"HS256","kid":"{}","typ":"JWT"}}"#, self.kid); // a `kid` needs no escapes
         let (seconds, millis) = (expires_at.div_euclid(1_000), expires_at.rem_euclid(1_000));
+        let aud = &self.audience;
         let claims = format!(
-            r#"{{"aud":{},"exp":{seconds}.{millis:03},"key":{},"policies":{},"verbs":{}}}"#,
-            json_of(&self.audience),
-            json_of(key),
-            json_of(policies),
-            json_of(verbs),
+            r#"{{"aud":{aud},"exp":{seconds}.{millis:03},"key":"{key}","policies":{policies},"verbs":{verbs}}}"#
         );
-        let [header, claims] = [header, claims].map(|part| Base64UrlUnpadded::encode_string(part.as_bytes()));
-        let signed = format!("{header}.{claims}");
-        let mac = self.mac.clone().chain_update(&signed).finalize().into_bytes();
-        format!("{signed}.{}", Base64UrlUnpadded::encode_string(&mac))
+        let signed = [encoded(header.as_bytes()), encoded(claims.as_bytes())].join(".");
+        let signature = self.mac.clone().chain_update(&signed).finalize().into_bytes();
+        [signed, encoded(&signature)].join(".")
     }
 }
 
-/// Texts, and lists of them, cannot fail to serialize.
-fn json_of(texts: &(impl Serialize + ?Sized)) -> String {
-    serde_json::to_string(texts).unwrap_or_default()
+fn encoded(bytes: &[u8]) -> String {
+    Base64UrlUnpadded::encode_string(bytes)
 }
 
 const SETTING: &str = "TOLLGATE_GRANT_KEYS";
@@ -266,7 +261,7 @@ mod tests {
     }
 
     fn encoded(bytes: impl AsRef<[u8]>) -> String {
-        Base64UrlUnpadded::encode_string(bytes.as_ref())
+        super::encoded(bytes.as_ref())
     }
 
     fn signed_with(key: &[u8], header: impl AsRef<[u8]>, payload: impl AsRef<[u8]>) -> String {

@@ -7,17 +7,18 @@ use std::fmt;
 
 use base64ct::{Base64UrlUnpadded, Encoding};
 
-use super::error::{Errors, require_long_enough, shown};
+use super::error::{Errors, SettingError, require_long_enough, shown};
 use super::grants::{MAX_LIFE_MS, Signer, granted};
-use super::scope::Scope;
 use super::tokens::{MAX_LEN, texts};
 use crate::json::Json;
 
 /// The sessions that visitors may open.
 pub struct Sessions {
     policy: String,
-    policies: Vec<String>,
-    verbs: Vec<&'static str>,
+    /// As JSON.
+    policies: String,
+    /// As JSON.
+    verbs: String,
     ttl_ms: i64,
     verify_url: String,
     secret: String,
@@ -57,54 +58,43 @@ impl Sessions {
         if !has_grant_keys {
             errors.add(SETTING, "needs a key in TOLLGATE_GRANT_KEYS, which signs the grants");
         }
-        let secret = require_long_enough(SECRET, settings.secret).map_err(|error| errors.0.push(error)).ok();
+        let secret = require_long_enough(SECRET, settings.secret).and_then(require_graphic);
+        let secret = secret.map_err(|error| errors.0.push(error)).ok();
         let Ok(json) = Json::parse(text) else {
             errors.add(SETTING, &format!("is not valid JSON: it must be an object of {FIELDS_RULE}"));
             return None;
         };
-        let fields = errors.fields(SETTING, json, FIELDS_RULE)?;
-        for field in fields.names().filter(|field| !FIELDS.contains(field)) {
-            errors
-                .add(SETTING, &format!("{} is not a field of it; its fields are {}", shown(field), FIELDS.join(", ")));
-        }
+        let fields = errors.fields_of(SETTING, json, FIELDS_RULE, &FIELDS)?;
         let policy = fields.get("policy").and_then(Json::string).filter(|policy| !policy.is_empty());
-        if policy.is_none() {
-            errors.add(&place("policy"), "must be the name of the policy that limits how many an address may open");
-        }
         let policies = fields.get("policies").and_then(texts);
-        if policies.is_none() {
-            errors.add(&place("policies"), "must be a list of one or more names of policies");
+        let verbs = fields.get("verbs").map_or("[\"consume\",\"peek\"]", Json::raw);
+        let are_verbs = || Some(texts(Json::parse(verbs).ok()?)?.iter().all(|verb| granted(verb).is_some()));
+        let ttl_ms = fields.get("ttl").map_or(Some(DEFAULT_TTL_MS), ttl_ms);
+        let url = fields.get("verify_url").map_or_else(|| Some(TURNSTILE.into()), Json::string);
+        let url = url.filter(|url| is_safe(url));
+        for (is_right, field, rule) in [
+            (policy.is_some(), "policy", "must be the name of the policy that limits how many an address may open"),
+            (policies.is_some(), "policies", "must be a list of one or more names of policies"),
+            (are_verbs() == Some(true), "verbs", VERBS_RULE),
+            (ttl_ms.is_some(), "ttl", "must be a length of time from \"1s\" to \"1day\", such as \"1h\""),
+            (url.is_some(), "verify_url", URL_RULE),
+        ] {
+            if !is_right {
+                errors.add(&place(field), rule);
+            }
         }
         let named = policy.iter().map(|name| ("policy", &**name));
         let named = named.chain(policies.iter().flatten().map(|name| ("policies", &**name)));
         for (field, name) in named.filter(|(_, name)| settings.policies.is_some_and(|all| !all.contains(name))) {
             errors.add(&place(field), &format!("there is no policy {}", shown(name)));
         }
-        let verbs = fields.get("verbs").map_or_else(
-            || Some(vec!["consume", "peek"]),
-            |json| texts(json)?.iter().map(|verb| granted(verb)).collect::<Option<Vec<_>>>(),
-        );
-        if verbs.is_none() {
-            let known = Scope::Consume.verbs().join(", ");
-            errors.add(&place("verbs"), &format!("must be a list of one or more of {known}"));
-        }
-        let ttl_ms = fields.get("ttl").map_or(Some(DEFAULT_TTL_MS), ttl_ms);
-        if ttl_ms.is_none() {
-            errors.add(&place("ttl"), "must be a length of time from \"1s\" to \"1day\", such as \"1h\"");
-        }
-        let url = fields.get("verify_url").map_or_else(|| Some(TURNSTILE.into()), Json::string);
-        let url = url.filter(|url| is_safe(url));
-        if url.is_none() {
-            let problem = "must begin with https://, or with http:// and localhost or 127.0.0.1, and be ASCII without '@', '#' and '\\'";
-            errors.add(&place("verify_url"), problem);
-        }
         if errors.0.len() > before {
             return None;
         }
         let sessions = Self {
             policy: policy?.into_owned(),
-            policies: policies?,
-            verbs: verbs?,
+            policies: fields.get("policies")?.raw().to_owned(),
+            verbs: verbs.to_owned(),
             ttl_ms: ttl_ms?,
             verify_url: url?.into_owned(),
             secret: secret?.to_owned(),
@@ -180,6 +170,10 @@ pub enum CaptchaError {
     WrongSecret,
     /// The verifier has failed, or answers with this `status` what its protocol does not have.
     Unreadable { status: u16 },
+    /// The verifier has not answered in time.
+    Late,
+    /// The verifier has not answered: it cannot be reached, or the connection broke.
+    Unanswered,
 }
 
 impl fmt::Display for CaptchaError {
@@ -188,6 +182,8 @@ impl fmt::Display for CaptchaError {
             Self::Wrong => f.write_str("the captcha is wrong, has expired or was used before"),
             Self::WrongSecret => write!(f, "the captcha's verifier does not know the secret {SECRET}"),
             Self::Unreadable { status } => write!(f, "the captcha's verifier has failed, with status {status}"),
+            Self::Late => f.write_str("the captcha's verifier has not answered in time"),
+            Self::Unanswered => f.write_str("the captcha's verifier has not answered"),
         }
     }
 }
@@ -201,6 +197,11 @@ const SECRET: &str = "TURNSTILE_SECRET";
 const FIELDS: [&str; 5] = ["policy", "policies", "verbs", "ttl", "verify_url"];
 
 const FIELDS_RULE: &str = "policy, policies and perhaps verbs, ttl and verify_url";
+
+const VERBS_RULE: &str = "must be a list of one or more of consume, peek, inspect, settle, cancel, batch";
+
+const URL_RULE: &str =
+    "must begin with https://, or with http:// and localhost or 127.0.0.1, and be ASCII without '@', '#' and '\\'";
 
 const TURNSTILE: &str = "https://challenges.cloudflare.com/turnstile/v0/siteverify";
 
@@ -222,6 +223,13 @@ fn ttl_ms(json: Json<'_>) -> Option<i64> {
     (1_000..=MAX_LIFE_MS).contains(&ms).then_some(ms.min(LONGEST_TTL_MS))
 }
 
+fn require_graphic(secret: &str) -> Result<&str, SettingError> {
+    if secret.bytes().all(|byte| byte.is_ascii_graphic()) {
+        return Ok(secret);
+    }
+    Err(SettingError::of_secret(SECRET, "must be printable ASCII without white space"))
+}
+
 /// Whether the secret may be sent there: encrypted, or on this machine.
 fn is_safe(url: &str) -> bool {
     let is_plain = url.bytes().all(|byte| byte.is_ascii_graphic() && !matches!(byte, b'@' | b'#' | b'\\'));
@@ -237,14 +245,14 @@ fn is_safe(url: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::access::{CredentialSettings, Credentials, Forbidden};
+    use crate::access::{CredentialSettings, Credentials, Forbidden, Scope};
 
     const NOW: i64 = 1_700_000_000_000;
     const KEYS: &str =
         r#"{"z":"AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA","a":"BBBBBBBBBBBBBBBBBBBBBBBBBBBBBBBBBBBBBBBBBBA"}"#;
     const SESSIONS: SessionSettings<'_> = SessionSettings {
         sessions: Some(r#"{"policy":"visits","policies":["api","daily"]}"#),
-        secret: Some("a turnstile secret"),
+        secret: Some("a-turnstile-secret"),
         policies: Some(&["api", "daily", "visits"]),
     };
 
@@ -292,7 +300,7 @@ mod tests {
         let credentials = read(SESSIONS, Some(KEYS)).unwrap();
         let sessions = credentials.sessions().unwrap();
         assert_eq!(sessions.verify_url(), "https://challenges.cloudflare.com/turnstile/v0/siteverify");
-        assert_eq!((sessions.policy(), sessions.secret()), ("visits", "a turnstile secret"));
+        assert_eq!((sessions.policy(), sessions.secret()), ("visits", "a-turnstile-secret"));
         assert!(read(SessionSettings { sessions: None, ..SESSIONS }, Some(KEYS)).unwrap().sessions().is_none());
     }
 
@@ -404,6 +412,10 @@ mod tests {
         assert_eq!(errors(secret, policies, Some("[]")), [wrong_key]);
         let no_secret = "the secret TURNSTILE_SECRET is missing: set it with `wrangler secret put TURNSTILE_SECRET`";
         assert_eq!(errors(None, policies, Some(KEYS)), [no_secret]);
+        let not_graphic = "the secret TURNSTILE_SECRET must be printable ASCII without white space";
+        for secret in ["a-turnstile-secret\n", "a turnstile secret", "ein-schlüssel-dafür"] {
+            assert_eq!(errors(Some(secret), policies, Some(KEYS)), [not_graphic], "{secret:?}");
+        }
         assert_eq!(errors(secret, None, Some(KEYS)), [""; 0], "policies with errors are named elsewhere");
     }
 
@@ -466,6 +478,8 @@ mod tests {
             (CaptchaError::Wrong, "the captcha is wrong, has expired or was used before"),
             (CaptchaError::WrongSecret, "the captcha's verifier does not know the secret TURNSTILE_SECRET"),
             (CaptchaError::Unreadable { status: 500 }, "the captcha's verifier has failed, with status 500"),
+            (CaptchaError::Late, "the captcha's verifier has not answered in time"),
+            (CaptchaError::Unanswered, "the captcha's verifier has not answered"),
         ] {
             assert_eq!(error.to_string(), expected);
         }

@@ -66,10 +66,7 @@ const FIELDS: [&str; 3] = ["sha256", "scopes", "policies"];
 
 fn token(place: &str, name: String, json: Json<'_>, errors: &mut Errors) -> Option<Token> {
     let before = errors.0.len();
-    let fields = errors.fields(place, json, "sha256, scopes and perhaps policies")?;
-    for field in fields.names().filter(|field| !FIELDS.contains(field)) {
-        errors.add(place, &format!("{} is not a field of it; its fields are {}", shown(field), FIELDS.join(", ")));
-    }
+    let fields = errors.fields_of(place, json, "sha256, scopes and perhaps policies", &FIELDS)?;
     let hash = fields.get("sha256").and_then(Json::string).and_then(|digits| bytes_of_hex(&digits));
     if hash.is_none() {
         let problem = "must be the 64 hexadecimal digits of the token's SHA-256, never the token itself";

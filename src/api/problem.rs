@@ -7,7 +7,7 @@ use super::rate_limit::seconds;
 use super::reply::Reply;
 use super::request::MAX_BODY_LEN;
 use super::text::shown;
-use crate::access::{Denied, Forbidden};
+use crate::access::{CaptchaError, Denied, Forbidden};
 use crate::policy::Cause;
 
 /// Why a request gets no decision. A refusal is a decision, not a problem in this sense.
@@ -22,8 +22,8 @@ pub enum Problem {
     Unauthorized { denied: Denied },
     /// The caller may not do this; `request` is its place in a batch.
     Forbidden { forbidden: Forbidden, request: Option<usize> },
-    /// The captcha opens no session: it is wrong, has expired or was used before.
-    CaptchaFailed,
+    /// The captcha opens no session: it is wrong, or its verifier has failed; then the log has the reason.
+    Captcha { error: CaptchaError },
     /// No endpoint has this path.
     NotFound { path: String },
     /// There is no such policy; `known` are those that the caller may know, `request` is its place in a batch.
@@ -52,8 +52,6 @@ pub enum Problem {
     Misconfigured,
     /// The object that keeps the key's buckets did not answer; the log has the reason.
     Unavailable { cause: Cause },
-    /// The captcha's verifier did not answer; the log has the reason.
-    CaptchaUnverified { cause: Cause },
 }
 
 /// [`Problem::BadRequest`].
@@ -83,7 +81,10 @@ impl Problem {
             _ => None,
         };
         let cause = match self {
-            Self::Unavailable { cause } | Self::CaptchaUnverified { cause } => Some(cause.word()),
+            Self::Unavailable { cause } => Some(cause.word()),
+            Self::Captcha { error: CaptchaError::Wrong } => None,
+            Self::Captcha { error: CaptchaError::Late } => Some(Cause::Timeout.word()),
+            Self::Captcha { .. } => Some(Cause::Failed.word()),
             _ => None,
         };
         let scope = match self {
@@ -108,7 +109,8 @@ impl Problem {
                 reply.with("retry-after", seconds(*retry_after_ms).to_string())
             }
             // Nothing says when it will be back; a second is the shortest `Retry-After` worth sending.
-            Self::Unavailable { .. } | Self::CaptchaUnverified { .. } => reply.with("retry-after", "1"),
+            Self::Unavailable { .. } => reply.with("retry-after", "1"),
+            Self::Captcha { .. } if status == 503 => reply.with("retry-after", "1"),
             _ => reply,
         }
     }
@@ -119,7 +121,9 @@ impl Problem {
             Self::CostTooLarge { .. } => (400, "urn:problem-type:tollgate:cost-too-large", "Cost too large"),
             Self::Unauthorized { .. } => (401, "urn:problem-type:tollgate:unauthorized", "Unauthorized"),
             Self::Forbidden { .. } => (403, "urn:problem-type:tollgate:forbidden", "Forbidden"),
-            Self::CaptchaFailed => (403, "urn:problem-type:tollgate:captcha-failed", "Captcha failed"),
+            Self::Captcha { error: CaptchaError::Wrong } => {
+                (403, "urn:problem-type:tollgate:captcha-failed", "Captcha failed")
+            }
             Self::NotFound { .. } => (404, "urn:problem-type:tollgate:not-found", "Not found"),
             Self::UnknownPolicy { .. } => (404, "urn:problem-type:tollgate:unknown-policy", "Unknown policy"),
             Self::UnknownReservation => (404, "urn:problem-type:tollgate:unknown-reservation", "Unknown reservation"),
@@ -145,7 +149,7 @@ impl Problem {
                 (422, "urn:problem-type:tollgate:idempotency-key-reused", "Idempotency key reused")
             }
             Self::Misconfigured => (500, "urn:problem-type:tollgate:misconfigured", "Misconfigured"),
-            Self::Unavailable { .. } | Self::CaptchaUnverified { .. } => {
+            Self::Unavailable { .. } | Self::Captcha { .. } => {
                 (503, "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity", "Unavailable")
             }
         }
@@ -161,8 +165,13 @@ impl Problem {
                 "send a valid token, or a grant that has not expired, as `Authorization: Bearer <token>`".to_owned()
             }
             Self::Forbidden { forbidden, request } => format!("{}{}", in_batch(*request), missing(forbidden)),
-            Self::CaptchaFailed => {
-                "the captcha is wrong, has expired or was used before: let the visitor solve another".to_owned()
+            Self::Captcha { error } => {
+                let why = match error {
+                    CaptchaError::Wrong => "is wrong, has expired or was used before",
+                    CaptchaError::Late => "could not be verified, since its verifier did not answer in time",
+                    _ => "could not be verified, since its verifier failed",
+                };
+                format!("the captcha {why}: let the visitor solve another")
             }
             Self::NotFound { path } => {
                 let endpoints = Endpoint::ALL.map(Endpoint::path).join(", ");
@@ -214,13 +223,6 @@ impl Problem {
                     Cause::Failed => UNKNOWN_AFTER_FAILURE,
                 };
                 format!("this is not a rate-limit refusal: {why}")
-            }
-            Self::CaptchaUnverified { cause } => {
-                let why = match cause {
-                    Cause::Timeout => "its verifier did not answer in time",
-                    Cause::Overloaded | Cause::Failed => "its verifier failed",
-                };
-                format!("the captcha could not be verified, since {why}: let the visitor solve another, and retry")
             }
         }
     }
@@ -333,18 +335,21 @@ mod tests {
 
     #[test]
     fn a_captcha_that_was_not_verified_may_be_right() {
-        for (cause, why) in [
-            (Cause::Timeout, "its verifier did not answer in time"),
-            (Cause::Failed, "its verifier failed"),
-            (Cause::Overloaded, "its verifier failed"),
+        for (error, cause, why) in [
+            (CaptchaError::Late, "timeout", "its verifier did not answer in time"),
+            (CaptchaError::Unanswered, "failed", "its verifier failed"),
+            (CaptchaError::Unreadable { status: 500 }, "failed", "its verifier failed"),
+            (CaptchaError::WrongSecret, "failed", "its verifier failed"),
         ] {
-            let Reply { status, headers, body } = Problem::CaptchaUnverified { cause }.reply();
+            let Reply { status, headers, body } = Problem::Captcha { error }.reply();
             assert_eq!(status, 503);
-            assert!(headers.contains(&("retry-after", "1".to_owned())), "{cause:?}");
-            let expected =
-                format!("the captcha could not be verified, since {why}: let the visitor solve another, and retry");
-            assert!(body.contains(&expected) && body.contains(&format!(r#""cause":"{}""#, cause.word())), "{body}");
+            assert!(headers.contains(&("retry-after", "1".to_owned())), "{error:?}");
+            let expected = format!("the captcha could not be verified, since {why}: let the visitor solve another");
+            assert!(body.contains(&expected) && body.contains(&format!(r#""cause":"{cause}""#)), "{body}");
         }
+        let Reply { status, headers, body } = Problem::Captcha { error: CaptchaError::Wrong }.reply();
+        assert!(status == 403 && !body.contains("cause"), "{body}");
+        assert!(headers.iter().all(|(name, _)| *name != "retry-after"));
     }
 
     #[test]
@@ -369,7 +374,7 @@ mod tests {
             Problem::CostTooLarge { limit: text(), cost: 0, max: 0, request: None },
             Problem::Unauthorized { denied: Denied::NoHeader },
             Forbidden::Key.into(),
-            Problem::CaptchaFailed,
+            Problem::Captcha { error: CaptchaError::Wrong },
             Problem::NotFound { path: text() },
             Problem::UnknownPolicy { policy: text(), known: Vec::new(), request: None },
             Problem::UnknownReservation,

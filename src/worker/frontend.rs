@@ -109,33 +109,26 @@ impl Frontend {
         }
     }
 
-    /// What to do next: the address of the captcha's verifier, the secret to send there, and the captcha.
+    /// What to do next, line by line: the address of the captcha's verifier, the secret to send there, and the captcha, which
+    /// may have several lines.
     #[must_use]
-    pub fn verification(&self, body: &[u8], address: Option<String>) -> Vec<String> {
+    pub fn verification(&self, body: &[u8], address: Option<String>) -> String {
         let sessions = self.sessions();
         let request = SessionRequest::parse(body, address.as_deref());
-        let (Ok(sessions), Ok(SessionRequest { captcha, .. })) = (sessions, request) else { return Vec::new() };
-        vec![sessions.verify_url().to_owned(), sessions.secret().to_owned(), captcha.into_owned()]
+        let (Ok(sessions), Ok(SessionRequest { captcha, .. })) = (sessions, request) else { return String::new() };
+        [sessions.verify_url(), sessions.secret(), &captcha].join("\n")
     }
 
     /// The reply at last, when the verifier has answered so.
     #[must_use]
     pub fn session(&self, status: u16, answer: &[u8]) -> String {
-        let failed = |cause| Problem::CaptchaUnverified { cause }.reply().to_text();
-        match (verify_captcha(status, answer), self.sessions(), random(), random()) {
-            (Ok(()), Ok(sessions), Some(high), Some(low)) => {
-                Reply::session(&sessions.open([high, low], clock::now())).to_text()
-            }
-            (Err(CaptchaError::Wrong), ..) => Problem::CaptchaFailed.reply().to_text(),
-            (Err(error), ..) => with_note(&failed(Cause::Failed), &format!("503: {error}")),
-            _ => failed(Cause::Failed),
-        }
+        self.session_reply(status, answer).map_or_else(|problem| text_of(&problem), |reply| reply.to_text())
     }
 
-    /// The reply when the verifier has not answered, and why, in the words of [`Cause::of`].
+    /// The reply when the verifier has not answered, perhaps because it is late.
     #[must_use]
-    pub fn unverified(&self, cause: &str) -> String {
-        Problem::CaptchaUnverified { cause: Cause::of(cause) }.reply().to_text()
+    pub fn unverified(&self, is_late: bool) -> String {
+        text_of(&Problem::Captcha { error: if is_late { CaptchaError::Late } else { CaptchaError::Unanswered } })
     }
 
     /// The reply to a request whose body did not arrive in time.
@@ -231,6 +224,12 @@ impl Frontend {
         call_of(settings, &Caller::TRUSTED, &request, None, now)
     }
 
+    fn session_reply(&self, status: u16, answer: &[u8]) -> Result<Reply, Problem> {
+        verify_captcha(status, answer).map_err(|error| Problem::Captcha { error })?;
+        let random = || random().ok_or(Problem::Unavailable { cause: Cause::Failed });
+        Ok(Reply::session(&self.sessions()?.open([random()?, random()?], clock::now())))
+    }
+
     /// `head` has refused requests for sessions that there are not.
     fn sessions(&self) -> Result<&Sessions, Problem> {
         self.settings()?.sessions().ok_or_else(|| Problem::NotFound { path: SESSION_PATH.to_owned() })
@@ -276,15 +275,15 @@ fn call_of(
 /// The text of the reply to a problem. After the status is what the log should say of it and the client must not know.
 fn text_of(problem: &Problem) -> String {
     let text = problem.reply().to_text();
-    match problem {
-        Problem::Unauthorized { denied } => with_note(&text, &format!("401: {denied}")),
-        _ => text,
-    }
-}
-
-/// The text of a reply, with what the log should say of it.
-fn with_note(text: &str, note: &str) -> String {
-    text.replacen('\n', &format!(" {note}\n"), 1)
+    let note = match problem {
+        Problem::Unauthorized { denied } => denied.to_string(),
+        // session.mjs has said why.
+        Problem::Captcha { error: CaptchaError::Late | CaptchaError::Unanswered } => return text,
+        Problem::Captcha { error } => error.to_string(),
+        _ => return text,
+    };
+    let status = text.get(..3).unwrap_or_default();
+    text.replacen('\n', &format!(" {status}: {note}\n"), 1)
 }
 
 /// Who sends this `Authorization` header.

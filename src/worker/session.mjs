@@ -21,16 +21,17 @@ export async function sessionReply(rust, { headers }, body, keys, id) {
     [status, answer] = await verify(rust().verification(body, address), address);
   } catch (error) {
     log("error", "the captcha's verifier did not answer", { request_id: id, error });
-    return rust().unverified(error instanceof Timeout ? "timeout" : "failed");
+    return rust().unverified(error instanceof Timeout);
   }
   return rust().session(status, answer);
 }
 
 /** The status of the verifier's response, and its body or the beginning of one that is too long. */
-async function verify([url, secret, response], remoteip) {
+async function verify(asked, remoteip) {
+  const [url, secret, ...lines] = asked.split("\n");
   const ended = new AbortController();
   const ask = async () => {
-    const body = new URLSearchParams({ secret, response, remoteip });
+    const body = new URLSearchParams({ secret, response: lines.join("\n"), remoteip });
     // A redirection is not followed: the secret is for this address.
     const answer = await fetch(url, { method: "POST", body, redirect: "manual", signal: ended.signal });
     return [answer.status, await bytesOf(answer, MAX_ANSWER_LEN)];

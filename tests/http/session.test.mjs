@@ -125,7 +125,7 @@ const failed = problem(
   "the captcha is wrong, has expired or was used before: let the visitor solve another",
 );
 function unverified(cause, why) {
-  const detail = `the captcha could not be verified, since ${why}: let the visitor solve another, and retry`;
+  const detail = `the captcha could not be verified, since ${why}: let the visitor solve another`;
   const answer = problem(503, "", "Unavailable", detail, { headers: { "retry-after": "1" }, cause });
   answer.body.type = "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity";
   return answer;
