@@ -296,6 +296,20 @@ mod tests {
     }
 
     #[test]
+    fn the_grant_is_for_the_audience_of_this_deployment() {
+        let settings = CredentialSettings {
+            grant_keys: Some(KEYS),
+            audience: Some("an \"audience\"\n"),
+            sessions: SESSIONS,
+            ..CredentialSettings::default()
+        };
+        let credentials = Credentials::new(settings).unwrap_or_else(|errors| panic!("{errors:?}"));
+        let bearer = format!("Bearer {}", credentials.sessions().unwrap().open([0, 0], NOW).grant);
+        assert!(credentials.check(Some(&bearer), NOW).is_ok());
+        assert!(read(SESSIONS, Some(KEYS)).unwrap().check(Some(&bearer), NOW).is_err());
+    }
+
+    #[test]
     fn the_defaults_are_those_of_turnstile() {
         let credentials = read(SESSIONS, Some(KEYS)).unwrap();
         let sessions = credentials.sessions().unwrap();
