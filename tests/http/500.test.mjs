@@ -42,7 +42,7 @@ const rows = {
     log: [
       "settings: POLICIES.a.burst: is not a known field; known fields are kind, rate, period, capacity, max_debt, initial, offset, " +
         "write_ahead, on_error, reservation_ttl, unsettled, ipv6_prefix, limits",
-      "settings: POLICIES.a.rate: must be a number from 0 to 9007199254740991 such as 100 or 2.5, or text such as "100/1m" or "20/s burst 40", not -1",
+      'settings: POLICIES.a.rate: must be a number from 0 to 9007199254740991 such as 100 or 2.5, or text such as "100/1m" or "20/s burst 40", not -1',
       'settings: POLICIES.a.period: must be text with a unit, such as "90s", not 60',
       "settings: POLICIES.a.capacity: must be a whole number from 0 to 9007199254740991, not 1.5",
       `settings: POLICIES."b c": ${NAME_RULE}`,
@@ -58,7 +58,7 @@ const rows = {
       "settings: POLICIES.i.offset: a token bucket has no windows, so it takes no offset",
       "settings: POLICIES.j.offset: an offset of 1000 ms is not within one period: at most 999 ms",
       "settings: POLICIES.k.initial: 2 initial tokens are more than the capacity: at most 1",
-      "settings: POLICIES.l.rate: must be a number from 0 to 9007199254740991 such as 100 or 2.5, or text such as "100/1m" or "20/s burst 40", not 9007199254740992",
+      'settings: POLICIES.l.rate: must be a number from 0 to 9007199254740991 such as 100 or 2.5, or text such as "100/1m" or "20/s burst 40", not 9007199254740992',
       "settings: POLICIES.m: must be a table of fields such as rate and period, not null",
       "settings: POLICIES.o.max_debt: a max_debt of 9007199254740991 is too large to stay exact with this capacity: " +
         "at most 182437477",
