@@ -34,9 +34,19 @@ test("has the modules of www/package/src with their types, the Worker, and nothi
   const rust = files.filter((path) => /^worker\/rust\/(index\.js|index_bg\.wasm|snippets\/.*\.js)$/.test(path));
   assert.equal(rust.filter((path) => !path.includes("/snippets/")).length, 2);
   const worker = [...halves, "contract.mjs"].map((name) => `worker/${name}`).concat(rust);
+  const commands = globSync("www/package/src/cli/*.{ts,mjs}", { cwd: root }).map((path) =>
+    path.replace("www/package/src/", "").replace(/\.ts$/, ".js"),
+  );
+  const template = globSync("www/package/template/*", { cwd: root }).map((path) => path.replace("www/package/", ""));
   assert.deepEqual(
     files.toSorted(),
-    [...modules.flatMap((name) => [`${name}.js`, `${name}.d.ts`]), ...others, ...worker].sort(),
+    [
+      ...modules.flatMap((name) => [`${name}.js`, `${name}.d.ts`]),
+      ...others,
+      ...worker,
+      ...commands,
+      ...template,
+    ].sort(),
   );
   t.diagnostic(`${size} bytes packed, ${unpackedSize} unpacked, in ${files.length} files`);
 });
@@ -62,6 +72,7 @@ test("has every file that its exports and side effects name, with types first", 
     "./grants",
     "./keyed",
     "./react",
+    "./hono",
     "./shared",
     "./testing",
     "./worker",
@@ -104,6 +115,7 @@ test("attw finds nothing", async () => {
     "./grants",
     "./keyed",
     "./react",
+    "./hono",
     "./shared",
     "./testing",
     "./worker",

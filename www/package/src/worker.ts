@@ -26,13 +26,23 @@ export { type GrantOptions, type GrantVerb, mintGrant } from "./mint.js";
 export { type FetchHandler, type RateLimitOptions, rateLimited } from "./rate-limited.js";
 
 /** One limit. The page of the policies explains the members. */
-export interface LimitSettings {
+export type LimitSettings = LimitTerms & (RatePerPeriod | RateInText);
+
+/** Tokens that come back, such as `100` or `2.5`, in each period: a length of time such as `"250ms"`, `"1m"` or `"1day"`. */
+export interface RatePerPeriod {
+  readonly rate: number;
+  readonly period: string;
+}
+
+/** The same in one text, perhaps with the capacity: `"100/1m"`, `"20/s burst 40"`. */
+export interface RateInText {
+  readonly rate: string;
+}
+
+/** What a limit says beside its rate. */
+export interface LimitTerms {
   readonly kind?: "token_bucket" | "fixed_window";
-  /** Tokens that come back in each period: `100`, `2.5`, or with its period and capacity `"100/1m"`, `"20/s burst 40"`. */
-  readonly rate: number | string;
-  /** A length of time such as `"250ms"`, `"1m"` or `"1day"`. Left out where `rate` has it. */
-  readonly period?: string;
-  /** The most tokens at once. Default: `rate`. */
+  /** The most tokens at once. Default: `rate`, rounded up. */
   readonly capacity?: number;
   /** How far below zero reservations and charges may take it, in tokens. Default: 0. */
   readonly max_debt?: number;
