@@ -349,6 +349,22 @@ describe("a verifier that fails: 503, and no session", () => {
   });
 });
 
+test("without a decision about the address there is no session, unless its policy fails open", async () => {
+  const around = new URL("faulty.mjs", import.meta.url).pathname;
+  const headers = { "x-fault": JSON.stringify({ fault: "throws" }) };
+  const closed = await start({ ...settings, around });
+  const before = asked.length;
+  const { status, body } = await visit(solve(), { server: closed, headers });
+  assert.deepEqual([status, body.cause, asked.length], [503, "failed", before]);
+  await closed.stop();
+
+  const visits = { ...policies.visits, on_error: "open" };
+  const opened = await start({ ...settings, around, policies: { ...policies, visits } });
+  assert.equal((await visit(solve(), { server: opened, headers })).status, 200);
+  assert.equal((await visit("wrong", { server: opened, headers })).status, 403);
+  await opened.stop();
+});
+
 test("a browser of another origin may ask", async () => {
   const origin = "https://app.example.com";
   const preflight = await tollgate.send({
