@@ -53,6 +53,9 @@ test("init writes a service, and never over anything", async () => {
   await assert.rejects(tollgate(["init", "half"]), /half has wrangler\.toml already, and nothing was written/);
   assert.deepEqual(readdirSync(half), ["wrangler.toml"]);
   assert.equal(readFileSync(join(half, "wrangler.toml"), "utf8"), "mine");
+  const long = `${"a".repeat(53)}-b`; // cut after the hyphen, with which no Worker's name may end
+  await tollgate(["init", long]);
+  assert.match(readFileSync(join(folder, long, "wrangler.toml"), "utf8"), /^name = "a{53}"$/m);
   await tollgate(["init"], { cwd: await emptyFolder("here") });
   assert.ok(existsSync(join(folder, "here/index.js")));
 });
