@@ -71,7 +71,7 @@ impl<K, F, C, W> RateLimitLayer<K, F, C, W> {
     /// # use tollgate::tower::RateLimitLayer;
     /// # let policies = Policies::parse(r#"{"api":{"rate":100,"period":"1m"}}"#).unwrap();
     /// # let user = |_: &http::Request<String>| 0;
-    /// # let layer = RateLimitLayer::new(policies.get("api").unwrap(), 100_000, user, || 0).unwrap();
+    /// # let layer = RateLimitLayer::<u64, _, _>::new(policies.get("api").unwrap(), 100_000, user, || 0).unwrap();
     /// let layer = layer.cost(|request: &http::Request<String>| if request.method() == "POST" { 5 } else { 1 });
     /// ```
     #[must_use]
