@@ -108,10 +108,11 @@ function withKey(request, own) {
 
 /** The same policies, with each change written: nothing may be ahead of what a caller can roll back. */
 function exact(policies) {
-  const limit = (limit) => ({ ...limit, write_ahead: 0 });
+  const isTable = (value) => value !== null && typeof value === "object" && !Array.isArray(value);
+  const limit = (limit) => (isTable(limit) ? { ...limit, write_ahead: 0 } : limit);
   const policy = (policy) => {
     if (typeof policy === "string") return limit({ rate: policy });
-    if (policy === null || typeof policy !== "object") return policy;
+    if (!isTable(policy)) return policy; // an error, which Rust describes
     return Array.isArray(policy.limits) ? { ...policy, limits: policy.limits.map(limit) } : limit(policy);
   };
   return Object.fromEntries(Object.entries(policies ?? {}).map(([name, value]) => [name, policy(value)]));
