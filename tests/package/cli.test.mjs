@@ -133,6 +133,17 @@ test("a mistake is named, on one line, and is no crash", async () => {
     [asked, /the keys must be JSON such as/, "secret"],
     [asked, /the keys must be JSON such as/, "{}"],
     [asked, /the key "short" must be base64url of 32 bytes or more/, `{"short":"${SECRET.slice(1)}"}`],
+    [asked, /the first key's id must be 1 to 40 letters/, `{"${SECRET}":"k1"}`],
+    [
+      [
+        ...asked,
+        "--policies",
+        Array(900)
+          .fill("p")
+          .join(`${"o".repeat(9)},`),
+      ],
+      /at most 4096 bytes, not \d{5}: name fewer/,
+    ],
   ]) {
     await assert.rejects(tollgate(args, { env: { TOLLGATE_GRANT_KEYS: keys } }), (error) => {
       const said = `${error.message}\n${error.stderr ?? ""}`;
