@@ -25,17 +25,15 @@ export function tollgateIn({ storage, id }, policies) {
 function decide(rust, storage, path, body, idempotencyKey) {
   const call = rust.ask_text(path, idempotencyKey, body, Date.now());
   if (typeof call === "string") return call;
-  try {
-    return within(storage, (object) => {
-      for (let next = call.next(Date.now()); next; next = call.next(Date.now())) {
-        const [index, name, policies, request, definitions] = next;
-        call.answered(index, object(name).decide(policies, request, definitions));
-      }
-      return call.reply();
-    });
-  } finally {
-    call.free();
-  }
+  const reply = within(storage, (object) => {
+    for (let next = call.next(Date.now()); next; next = call.next(Date.now())) {
+      const [index, name, policies, request, definitions] = next;
+      call.answered(index, object(name).decide(policies, request, definitions));
+    }
+    return call.reply();
+  });
+  call.free();
+  return reply;
 }
 
 /** Forgets what is no longer needed, of all keys: full buckets, expired reservations. */
@@ -46,7 +44,10 @@ function clean(storage) {
   for (const name of names) within(storage, (object) => object(name).clean());
 }
 
-/** Calls Rust's halves of objects, which live until `work` ends. All rows are written or none, also without a transaction. */
+/**
+ * Calls Rust's halves of objects, which live until `work` ends. All rows are written or none, also without a transaction. What is
+ * thrown may be a panic: then the memory is a new one, in which nothing of the old may be freed. So that is left to the collector.
+ */
 function within(storage, work) {
   const objects = new Map();
   const object = (name) => {
@@ -56,11 +57,9 @@ function within(storage, work) {
     }
     return objects.get(name);
   };
-  try {
-    return storage.transactionSync(() => work(object));
-  } finally {
-    for (const one of objects.values()) one.free();
-  }
+  const result = storage.transactionSync(() => work(object));
+  for (const one of objects.values()) one.free();
+  return result;
 }
 
 /** The rows of one key. There are no timers, and the alarm is the caller's. */
@@ -109,10 +108,11 @@ function withKey(request, own) {
 
 /** The same policies, with each change written: nothing may be ahead of what a caller can roll back. */
 function exact(policies) {
-  const limit = (limit) => ({ ...limit, write_ahead: 0 });
+  const isTable = (value) => value !== null && typeof value === "object" && !Array.isArray(value);
+  const limit = (limit) => (isTable(limit) ? { ...limit, write_ahead: 0 } : limit);
   const policy = (policy) => {
     if (typeof policy === "string") return limit({ rate: policy });
-    if (policy === null || typeof policy !== "object") return policy;
+    if (!isTable(policy)) return policy; // an error, which Rust describes
     return Array.isArray(policy.limits) ? { ...policy, limits: policy.limits.map(limit) } : limit(policy);
   };
   return Object.fromEntries(Object.entries(policies ?? {}).map(([name, value]) => [name, policy(value)]));

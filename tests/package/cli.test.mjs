@@ -53,6 +53,9 @@ test("init writes a service, and never over anything", async () => {
   await assert.rejects(tollgate(["init", "half"]), /half has wrangler\.toml already, and nothing was written/);
   assert.deepEqual(readdirSync(half), ["wrangler.toml"]);
   assert.equal(readFileSync(join(half, "wrangler.toml"), "utf8"), "mine");
+  const long = `${"a".repeat(53)}-b`; // cut after the hyphen, with which no Worker's name may end
+  await tollgate(["init", long]);
+  assert.match(readFileSync(join(folder, long, "wrangler.toml"), "utf8"), /^name = "a{53}"$/m);
   await tollgate(["init"], { cwd: await emptyFolder("here") });
   assert.ok(existsSync(join(folder, "here/index.js")));
 });
@@ -130,6 +133,17 @@ test("a mistake is named, on one line, and is no crash", async () => {
     [asked, /the keys must be JSON such as/, "secret"],
     [asked, /the keys must be JSON such as/, "{}"],
     [asked, /the key "short" must be base64url of 32 bytes or more/, `{"short":"${SECRET.slice(1)}"}`],
+    [asked, /the first key's id must be 1 to 40 letters/, `{"${SECRET}":"k1"}`],
+    [
+      [
+        ...asked,
+        "--policies",
+        Array(900)
+          .fill("p")
+          .join(`${"o".repeat(9)},`),
+      ],
+      /at most 4096 bytes, not \d{5}: name fewer/,
+    ],
   ]) {
     await assert.rejects(tollgate(args, { env: { TOLLGATE_GRANT_KEYS: keys } }), (error) => {
       const said = `${error.message}\n${error.stderr ?? ""}`;

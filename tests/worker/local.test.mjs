@@ -85,4 +85,9 @@ test("settings that are wrong are an error", async () => {
       'policies.p.rate: must be a number from 0 to 9007199254740991 such as 100 or 2.5, or text such as "100/1m" or "20/s burst 40", not -1',
     ],
   });
+  const { errors } = await call("/f/wrong", { p: { limits: ["10/s"] }, q: ["10/s"] });
+  assert.deepEqual(errors, [
+    'policies.p.limits[0]: must be a table of fields such as name, rate and period, not "10/s"',
+    "policies.q: must be a table of fields such as rate and period, not an array",
+  ]);
 });

@@ -67,9 +67,18 @@ describe("Hono", async () => {
     assert.equal(headers.get("ratelimit"), null);
   });
 
-  test("an error of the app keeps its answer; a policy that does not exist is an error, unless the app says otherwise", async () => {
+  test("a policy that does not exist is an error", async () => {
     assert.match((await get("/unknown")).text, /^not_granted.*there is no policy "typo"; there are many, one$/);
-    assert.deepEqual([(await get("/open")).text, (await get("/closed")).text], ["passed", "404"]);
+  });
+
+  test("where nothing can be decided, the answer is 503, or what the app says", async () => {
+    const answers = await Promise.all(["/undecided", "/open", "/closed"].map((path) => get(`${path}?key=a`)));
+    assert.deepEqual([answers[0].status, answers[0].headers.get("retry-after")], [503, "1"]);
+    assert.deepEqual([answers[1].text, answers[2].text], ["passed", "failed"]);
+  });
+
+  test("a client cannot pass by a wrong key where the app lets requests pass that cannot be decided", async () => {
+    for (const key of ["", "k".repeat(513)]) assert.match((await get(`/open?key=${key}`)).text, /^not_granted`key` is/);
   });
 });
 

@@ -1,6 +1,7 @@
 // An app on Hono, with limits in front of its routes.
 import { Hono } from "hono";
 import { rateLimit } from "tollgate/hono";
+import { tollgate } from "tollgate/worker";
 
 export { KeyObject } from "tollgate/worker";
 
@@ -32,10 +33,13 @@ app.get("/skipped", rateLimit({ policy: "one", skip: (c) => c.req.header("x-inte
   c.text("passed"),
 );
 app.get("/unknown", rateLimit({ policy: "typo" }), (c) => c.text("passed"));
-app.get("/open", rateLimit({ policy: "typo", onError: () => undefined }), (c) => c.text("passed"));
-app.get("/closed", rateLimit({ policy: "typo", onError: ({ status }, c) => c.text(`${status}`, 503) }), (c) =>
-  c.text("passed"),
-);
+
+// Where nothing can be decided, for their objects are not where they should be; unless the key is wrong.
+const lost = { getByName: () => ({ decide: () => Promise.reject(new Error("the object is lost")) }) };
+const undecided = { policy: "one", key: (c) => c.req.query("key"), tollgate: (env) => tollgate(env, { keys: lost }) };
+app.get("/undecided", rateLimit(undecided), (c) => c.text("passed"));
+app.get("/open", rateLimit({ ...undecided, onError: () => undefined }), (c) => c.text("passed"));
+app.get("/closed", rateLimit({ ...undecided, onError: ({ cause }, c) => c.text(cause, 500) }), (c) => c.text("passed"));
 app.onError((error, c) => c.text(`${error.code ?? ""}${error.message}`, 500));
 
 export default app;

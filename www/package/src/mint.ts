@@ -50,7 +50,9 @@ export async function mintGrant(keys: string, options: GrantOptions): Promise<st
     .join(".");
   const algorithm = { name: "HMAC", hash: "SHA-256" };
   const signing = await crypto.subtle.importKey("raw", secret, algorithm, false, ["sign"]);
-  return `${text}.${base64url(new Uint8Array(await crypto.subtle.sign(algorithm.name, signing, utf8(text))))}`;
+  const grant = `${text}.${base64url(new Uint8Array(await crypto.subtle.sign(algorithm.name, signing, utf8(text))))}`;
+  check(grant.length <= LONGEST, `a grant has at most ${LONGEST} bytes, not ${grant.length}: name fewer policies`);
+  return grant;
 }
 
 /** Random bytes as base64url: 32, as many as a token and a signing key have. */
@@ -66,6 +68,8 @@ function firstOf(keys: string): [kid: string, secret: Uint8Array<ArrayBuffer>] {
   } catch {} // said below
   check(first !== undefined, `the keys must be JSON such as {"2026-11": "<43 characters of base64url>"}`);
   const [kid, secret] = first!;
+  // A longer one may be a secret in the wrong place. The service takes no other, either.
+  check(/^[\w.-]{1,40}$/.test(kid), "the first key's id must be 1 to 40 letters, digits, '_', '-' or '.'");
   const is32Bytes = typeof secret === "string" && /^[\w-]{43,}$/.test(secret) && secret.length % 4 !== 1;
   check(is32Bytes, `the key ${JSON.stringify(kid)} must be base64url of 32 bytes or more, which is 43 characters`);
   const bytes = atob((secret as string).replaceAll("-", "+").replaceAll("_", "/"));
@@ -86,3 +90,5 @@ const base64url = (bytes: Uint8Array) =>
 
 /** A day. */
 const LONGEST_S = 86_400;
+/** The service reads no more. */
+const LONGEST = 4096;

@@ -77,9 +77,9 @@ export async function limit<Args extends unknown[], Env extends object>(
   if (answer.status === 429) {
     return onRefused ? answer.apply(await onRefused(answer, ...args)) : answer.response();
   }
-  if (onError) return (await onError(answer, ...args)) ?? next();
-  if (answer.status === 503) return answer.response();
-  throw new TollgateError("not_granted", answer.detail, { cause: answer });
+  // Not for `onError`: a client may bring about a wrong request, by its key or its cost, and must not pass by that.
+  if (answer.status !== 503) throw new TollgateError("not_granted", answer.detail, { cause: answer });
+  return onError ? ((await onError(answer, ...args)) ?? next()) : answer.response();
 }
 
 type Answer = (Granted | Degraded | Refused | Problem) & Decision;

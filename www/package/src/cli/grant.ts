@@ -41,6 +41,8 @@ and where your backend signs grants:
 
 {"${id}":"${randomText()}"}
 
+Wrangler reads it from .dev.vars only if wrangler.toml names it under [secrets]: required = ["TOLLGATE_KEY_SECRET", "TOLLGATE_GRANT_KEYS"].
+
 To replace a key without a gap, put the new one before the old one in the same JSON object: the first signs, all are accepted. Remove
 the old one when its last grant has ended, a day later at most.`;
 }

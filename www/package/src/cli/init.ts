@@ -28,8 +28,9 @@ function workerName(folder: string): string {
   const name = basename(folder)
     .toLowerCase()
     .replace(/[^a-z0-9-]+/g, "-")
-    .replace(/^-+|-+$/g, "")
-    .slice(0, 54);
+    .replace(/^-+/, "")
+    .slice(0, 54)
+    .replace(/-+$/, "");
   return name || "tollgate";
 }
 
