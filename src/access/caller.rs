@@ -71,6 +71,10 @@ impl<'a> Caller<'a> {
         }
     }
 
+    pub(super) const fn has_grant(&self) -> bool {
+        matches!(self.0, Credential::Grant(_))
+    }
+
     fn policies(&self) -> Option<&[String]> {
         match &self.0 {
             Credential::Binding => None,

@@ -218,7 +218,7 @@ impl fmt::Display for GrantError {
             Self::OtherType => f.write_str("its `typ` is neither absent nor JWT"),
             Self::Critical => f.write_str("it has `crit`, and no extension is understood"),
             Self::NoKid => f.write_str("it has no `kid`"),
-            Self::UnknownKid => write!(f, "{SETTING} has no key of its `kid`"),
+            Self::UnknownKid => write!(f, "{SETTING} has no key of its `kid`, or is not set"),
             Self::WrongSignature => f.write_str("its signature is wrong"),
             Self::Claim { name } => f.write_str(match name {
                 "exp" | "nbf" => return write!(f, "its claim `{name}` is not a number of seconds since 1970"),
@@ -496,7 +496,7 @@ mod tests {
             (GrantError::OtherType.to_string(), "its `typ` is neither absent nor JWT"),
             (GrantError::Critical.to_string(), "it has `crit`, and no extension is understood"),
             (GrantError::NoKid.to_string(), "it has no `kid`"),
-            (GrantError::UnknownKid.to_string(), "TOLLGATE_GRANT_KEYS has no key of its `kid`"),
+            (GrantError::UnknownKid.to_string(), "TOLLGATE_GRANT_KEYS has no key of its `kid`, or is not set"),
             (GrantError::WrongSignature.to_string(), "its signature is wrong"),
             (claim("exp"), "its claim `exp` is not a number of seconds since 1970"),
             (claim("nbf"), "its claim `nbf` is not a number of seconds since 1970"),

@@ -4,6 +4,7 @@ use hmac::digest::Key;
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
 
+use super::caller::Caller;
 use super::error::{SettingError, require_long_enough};
 
 /// Names the objects of keys, and hashes what clients choose.
@@ -35,11 +36,13 @@ impl Names {
         digest.iter().flat_map(|byte| [hex_digit(byte >> 4), hex_digit(byte & 15)]).collect()
     }
 
-    /// The id of a client's `Idempotency-Key`: 128 bits of HMAC-SHA-256, so that its text is not stored.
+    /// The id of a client's `Idempotency-Key`: 128 bits of HMAC-SHA-256, so that its text is not stored. Holders of grants have ids of
+    /// their own: what they choose must not get in the way of their backend's.
     #[must_use]
-    pub fn request_id_of(&self, idempotency_key: &str) -> u128 {
-        // The prefix keeps it apart from the name of any key in use.
-        let digest = self.hmac.clone().chain_update(b"\0idempotency\0").chain_update(idempotency_key);
+    pub fn request_id_of(&self, idempotency_key: &str, caller: &Caller<'_>) -> u128 {
+        // The prefixes keep it apart from the name of any key in use.
+        let prefix: &[u8] = if caller.has_grant() { b"\0grant idempotency\0" } else { b"\0idempotency\0" };
+        let digest = self.hmac.clone().chain_update(prefix).chain_update(idempotency_key);
         digest.finalize().into_bytes().first_chunk().map_or(0, |bytes| u128::from_le_bytes(*bytes))
     }
 
@@ -78,8 +81,9 @@ mod tests {
     /// A change here forgets what was done under an `Idempotency-Key`.
     #[test]
     fn request_ids_are_unchanged() {
-        assert_eq!(names().request_id_of("order-1234"), 0x9d66_0b12_27a2_ac84_c832_502f_b912_6b44);
-        assert_ne!(names().request_id_of("order-1235"), names().request_id_of("order-1234"));
+        let id_of = |text| names().request_id_of(text, &Caller::TRUSTED);
+        assert_eq!(id_of("order-1234"), 0x9d66_0b12_27a2_ac84_c832_502f_b912_6b44);
+        assert_ne!(id_of("order-1235"), id_of("order-1234"));
     }
 
     #[test]

@@ -60,7 +60,10 @@ function make(env, text, keys, policies) {
   const rust = lasting(() => built.Frontend.trusting(env, text));
   const wrong = rust().errors();
   if (wrong !== undefined) errors.push(...wrong.split("\n"));
-  if (errors.length > 0) throw new SettingsError(errors);
+  if (errors.length > 0) {
+    rust().free(); // as long as the settings are wrong, each request comes here
+    throw new SettingsError(errors);
+  }
   const verb = (path) => async (request, options) => new Decision(await ask(rust, keys, path, request, options));
   const verbs = Object.fromEntries(Object.entries(PATHS).map(([name, path]) => [name, verb(path)]));
   return { text, keys, verbs };

@@ -252,7 +252,7 @@ fn call_of(
     }
     let request_id = match idempotency_key {
         Some(key) => RequestId {
-            id: settings.names.request_id_of(require_idempotency_key(key)?),
+            id: settings.names.request_id_of(require_idempotency_key(key)?, caller),
             fingerprint: request.fingerprint(&names),
             is_lasting: true,
         },

@@ -273,3 +273,14 @@ test("the token of earlier versions goes on working, beside others and with a li
   await service.logged("TOLLGATE_TOKEN may consume and adjust");
   await service.stop();
 });
+
+test("the idempotency keys of a grant are apart from those of a token", async () => {
+  const asked = { policy: "api", key: "apart" };
+  const ask = (cost, credential) => {
+    const { authorization } = bearer(credential).headers;
+    return tollgate.consume({ ...asked, cost }, { headers: { authorization, "idempotency-key": "order-1" } });
+  };
+  const [first, second] = [await ask(1, grant({ key: "apart" })), await ask(2, backend.text)];
+  assert.deepEqual([first.status, second.status, second.body.replayed], [200, 200, undefined], second.text);
+  assert.equal((await ask(1, grant({ key: "apart" }))).body.replayed, true);
+});

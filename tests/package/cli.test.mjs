@@ -32,7 +32,7 @@ test("without a command it explains itself", async () => {
   const usage = await tollgate([]);
   for (const command of ["init", "token", "grant-key", "grant", "start"])
     assert.match(usage, new RegExp(`^  ${command} `, "m"));
-  assert.equal(await tollgate(["--help"]), usage);
+  for (const args of [["--help"], ["token", "--help"], ["init", "-h"]]) assert.equal(await tollgate(args), usage);
 });
 
 test("init writes a service, and never over anything", async () => {

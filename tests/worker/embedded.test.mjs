@@ -190,10 +190,7 @@ test("settings with errors are an exception that names them all", async () => {
     [{ without: ["TOLLGATE_KEY_SECRET", "TOLLGATE_TOKEN"] }, []],
     [{ without: ["KEYS"] }, [/^no Durable Object binding: add one named KEYS for the class KeyObject/]],
     [{ without: ["POLICIES"] }, [/^POLICIES: must be a table of policies by name, not null$/]],
-    [
-      { POLICIES: { a: { rate: -1 } } },
-      [/^POLICIES\.a\.rate: must be a number/, /^POLICIES\.a\.period: is missing$/],
-    ],
+    [{ POLICIES: { a: { rate: -1 } } }, [/^POLICIES\.a\.rate: must be a number/, /^POLICIES\.a\.period: is missing$/]],
     [{ TOLLGATE_KEY_SECRET: "short" }, [/^the secret TOLLGATE_KEY_SECRET has 5 bytes: it needs 16 random ones$/]],
     [{ TOLLGATE_KEY_SECRET: {} }, [/^TOLLGATE_KEY_SECRET must be text$/]],
     [{ options: { policies: { a: { rate: 1 } } } }, [/^policies\.a\.period: is missing$/]],

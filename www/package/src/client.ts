@@ -12,8 +12,9 @@ export interface ClientOptions {
    */
   readonly url: string;
   /**
-   * The bearer token, or a function that returns it, which is called for each request and counts against `timeoutMs`. It
-   * is for backends only: never send it to a browser. In a page that asks through your own backend, `null`.
+   * The bearer token, or a function that returns it, which is called for each request and counts against `timeoutMs`. A
+   * token is for backends only: never send it to a browser. A page gets a grant from a function, or, where it asks
+   * through your own backend, `null`.
    */
   readonly token: string | null | (() => string | Promise<string>);
   /** Sends the requests: a service binding such as `env.TOLLGATE`. Default: the global `fetch`. */

@@ -15,7 +15,10 @@ export interface GrantOptions {
   readonly audience?: string;
 }
 
-/** What a grant may allow. Nothing in it gives tokens back that were used. */
+/**
+ * What a grant may allow. `consume` includes reserving and borrowing. With `settle` and `cancel` its holder is trusted to tell what
+ * the work has cost: who reserves and then cancels gives everything back.
+ */
 export type GrantVerb = (typeof GRANT_VERBS)[number];
 export const GRANT_VERBS = ["consume", "peek", "inspect", "settle", "cancel", "batch"] as const;
 
@@ -31,10 +34,14 @@ export const GRANT_VERBS = ["consume", "peek", "inspect", "settle", "cancel", "b
 export async function mintGrant(keys: string, options: GrantOptions): Promise<string> {
   const { key, policies, verbs = ["consume", "peek"], expiresInS = 3600, audience = "tollgate" } = options;
   const isText = (value: unknown) => typeof value === "string" && value !== "";
-  const isKey = isText(key) || (Array.isArray(key) && key.length > 0 && key.every(isText)) || isText(Object(key).ip);
+  const isTexts = (value: unknown) => Array.isArray(value) && value.length > 0 && value.every(isText);
+  const isKey = isText(key) || isTexts(key) || isText(Object(key).ip);
   check(isKey, `the key must be a text, a list of texts or {"ip": "..."}, not ${JSON.stringify(key)}`);
-  check(policies?.length > 0 && policies.every(isText), "a grant names one or more policies");
-  check(verbs.length > 0, "a grant has one or more verbs");
+  const bytes = [key].flat().reduce((sum: number, part) => sum + utf8(String(part)).length, 0);
+  check(bytes <= 512 && [key].flat().length <= 8, "a key has at most 512 bytes, and a list at most 8 texts");
+  check(isTexts(policies), "a grant names one or more policies, in a list");
+  check(isTexts(verbs), "a grant has one or more verbs, in a list");
+  check(isText(audience), "the audience must be a text");
   for (const verb of verbs)
     check(
       GRANT_VERBS.includes(verb),
@@ -70,6 +77,8 @@ function firstOf(keys: string): [kid: string, secret: Uint8Array<ArrayBuffer>] {
   const [kid, secret] = first!;
   // A longer one may be a secret in the wrong place. The service takes no other, either.
   check(/^[\w.-]{1,40}$/.test(kid), "the first key's id must be 1 to 40 letters, digits, '_', '-' or '.'");
+  // JavaScript moves such members of an object to the front, so it may not be the first that was written.
+  check(!/^\d+$/.test(kid), "a key's id must not be a number");
   const is32Bytes = typeof secret === "string" && /^[\w-]{43,}$/.test(secret) && secret.length % 4 !== 1;
   check(is32Bytes, `the key ${JSON.stringify(kid)} must be base64url of 32 bytes or more, which is 43 characters`);
   const bytes = atob((secret as string).replaceAll("-", "+").replaceAll("_", "/"));

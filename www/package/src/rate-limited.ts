@@ -23,7 +23,7 @@ export interface RateLimitOptions<Args extends unknown[], Env = object> {
   readonly onRefused?: (refusal: Refused & Decision, ...args: Args) => Response | Promise<Response>;
   /**
    * Makes the response where nothing could be decided; `undefined` lets the request pass. Default: the service's 503. A
-   * request that is wrong, for example because its policy does not exist, is an error and throws.
+   * wrong key or cost is answered 400, whatever this says; a policy that does not exist throws.
    */
   readonly onError?: (
     problem: Problem & Decision,
@@ -78,6 +78,7 @@ export async function limit<Args extends unknown[], Env extends object>(
     return onRefused ? answer.apply(await onRefused(answer, ...args)) : answer.response();
   }
   // Not for `onError`: a client may bring about a wrong request, by its key or its cost, and must not pass by that.
+  if (answer.status === 400) return answer.response();
   if (answer.status !== 503) throw new TollgateError("not_granted", answer.detail, { cause: answer });
   return onError ? ((await onError(answer, ...args)) ?? next()) : answer.response();
 }

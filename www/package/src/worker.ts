@@ -137,8 +137,8 @@ export interface Embedded<Name extends string = string> {
  *
  * export default {
  *   async fetch(request, env) {
- *     const decision = await tollgate(env).consume({ policy: "api", key: request.headers.get("cf-connecting-ip") });
- *     return decision.status === 429 ? decision.response() : decision.apply(new Response("Hello"));
+ *     const decision = await tollgate(env).consume({ policy: "api", key: { ip: request.headers.get("cf-connecting-ip") } });
+ *     return decision.allowed ? decision.apply(new Response("Hello")) : decision.response();
  *   },
  * };
  * ```

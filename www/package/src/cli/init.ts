@@ -20,7 +20,11 @@ export function init(args: string[]): string {
 
 ${steps.join("\n")}
 
-npm start runs the service here and prints a request to try. The policies are in wrangler.toml, yours to edit.`;
+npm start runs the service here and prints a request to try. The policies are in wrangler.toml, yours to edit.
+
+Before you deploy it, add a token (npx tollgate token backend), and set the secret once:
+
+npx wrangler secret put TOLLGATE_KEY_SECRET   # 32 random bytes, such as openssl rand -hex 32 prints`;
 }
 
 /** A name that Cloudflare takes, made from the folder's. */

@@ -44,7 +44,8 @@ async function start(args: string[]): Promise<undefined> {
 }
 
 async function main([name, ...args]: string[]): Promise<void> {
-  if (name === undefined || name === "--help" || name === "-h") return console.log(USAGE);
+  const wantsHelp = name === undefined || [name, ...args].some((arg) => arg === "--help" || arg === "-h");
+  if (wantsHelp) return console.log(USAGE);
   try {
     const command = Object.hasOwn(COMMANDS, name) ? COMMANDS[name] : undefined;
     if (!command) throw new Mistake(`there is no command ${name}\n\n${USAGE}`);

@@ -2,7 +2,7 @@
 // that matters. Plain JavaScript, so that a checkout needs no compiler of TypeScript to start.
 import { spawn } from "node:child_process";
 import { createHash, randomBytes } from "node:crypto";
-import { existsSync, mkdirSync, readFileSync, writeFileSync } from "node:fs";
+import { chmodSync, existsSync, mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import { createServer } from "node:net";
 import { dirname } from "node:path";
 import { createInterface } from "node:readline";
@@ -28,13 +28,11 @@ export async function start(build = () => {}) {
   wrangler.on("error", () => fail("Wrangler is missing. Run: npm install"));
   const began = Date.now();
   const progress = setInterval(() => console.log(`starting: ${Math.round((Date.now() - began) / 1_000)} s`), 5_000);
-  let policy;
   const show = (line) => {
     const text = line.replace("[custom build] ", "").replace("[wrangler:info] ", "");
-    policy ??= text.match(/^policy (\S+): /)?.[1];
     if (text.startsWith("Ready on ")) {
       clearInterval(progress);
-      introduce(`http://localhost:${port}`, token, () => policy);
+      introduce(`http://localhost:${port}`, token);
     } else if (!NOISE.test(text)) console.log(text);
   };
   for (const stream of [wrangler.stdout, wrangler.stderr]) createInterface({ input: stream }).on("line", show);
@@ -44,16 +42,16 @@ export async function start(build = () => {}) {
   process.on("SIGTERM", () => wrangler.kill());
 }
 
-/** `policyOf` gives the name of a policy, once the Worker has logged those it has. */
-async function introduce(url, token, policyOf) {
+async function introduce(url, token) {
   console.log(`\nTollgate runs at ${url}. Ctrl-C stops it; budgets stay in .tollgate/state. Its policies:\n`);
   const health = await fetch(`${url}/healthz`); // the first request: on it the Worker logs its policies and what is wrong with them
   await new Promise((done) => setTimeout(done, LOGS_ARRIVE_MS));
   if (!health.ok) return console.error(`\n${url}/healthz answers ${health.status}: ${await health.text()}`);
+  const [policy] = Object.keys(configuration().POLICIES);
   console.log(`
 Try it:
 
-curl -i ${url}/v1/consume -H 'Authorization: Bearer ${token}' -H 'Content-Type: application/json' -d '{"policy":"${policyOf()}","key":"alice","cost":1}'
+curl -i ${url}/v1/consume -H 'Authorization: Bearer ${token}' -H 'Content-Type: application/json' -d '{"policy":"${policy}","key":"alice","cost":1}'
 `);
 }
 
@@ -74,6 +72,7 @@ function keepCredentials() {
   const set = (name, value) => {
     lines = [...lines.filter((line) => line.match(/^\s*(\w+)\s*=/)?.[1] !== name), `${name}=${value}`];
     writeFileSync(file, `${lines.join("\n")}\n`, { mode: 0o600 });
+    chmodSync(file, 0o600);
   };
   // TOLLGATE_TOKEN is what earlier versions have put there.
   const token = existsSync(TOKEN_FILE)
@@ -83,16 +82,26 @@ function keepCredentials() {
   writeFileSync(TOKEN_FILE, `${token}\n`, { mode: 0o600 });
   // Where .dev.vars has the setting, Wrangler does not read that of its configuration. So it has both.
   const start = { sha256: createHash("sha256").update(token).digest("hex"), scopes: ["consume", "adjust"] };
-  set("TOLLGATE_TOKENS", `'${JSON.stringify({ ...configuredTokens(), start })}'`);
+  const tokens = { ...objectIn(get("TOLLGATE_TOKENS") || "{}"), ...Object(configuration().TOLLGATE_TOKENS), start };
+  set("TOLLGATE_TOKENS", `'${JSON.stringify(tokens)}'`);
   if (!get("TOLLGATE_KEY_SECRET")) set("TOLLGATE_KEY_SECRET", randomBytes(32).toString("hex"));
   return token;
 }
 
-function configuredTokens() {
+/** The variables in the configuration. */
+function configuration() {
   try {
-    return Object(unstable_readConfig({ config: CONFIGURATION }).vars.TOLLGATE_TOKENS);
+    return unstable_readConfig({ config: CONFIGURATION }).vars;
   } catch (error) {
     return fail(error.message);
+  }
+}
+
+function objectIn(json) {
+  try {
+    return JSON.parse(json);
+  } catch {
+    return fail("TOLLGATE_TOKENS in .dev.vars is not valid JSON. Correct it, or remove its line.");
   }
 }
 
