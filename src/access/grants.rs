@@ -3,7 +3,6 @@
 //! Read by hand, with `hmac` and `base64ct`: the kept libraries accept an unknown `crit`, and would add 56 KB (`jwt-compact`) or
 //! 534 KB (`jsonwebtoken`) to a Worker of 320 KB.
 
-use std::collections::BTreeMap;
 use std::fmt;
 
 use base64ct::{Base64UrlUnpadded, Encoding};
@@ -27,10 +26,8 @@ pub(super) struct Grant {
 
 /// The keys with which backends sign grants, and whom these grants are for.
 pub(super) struct Grants {
-    /// HMAC with its key already absorbed, by `kid`.
-    keys: BTreeMap<String, Hmac<Sha256>>,
-    /// The `kid` of the key that is written first.
-    first: Option<String>,
+    /// HMAC with its key already absorbed, by `kid`, in the order written.
+    keys: Vec<(String, Hmac<Sha256>)>,
     audience: String,
 }
 
@@ -45,15 +42,11 @@ pub(super) struct Signer {
 impl Grants {
     /// Reads `TOLLGATE_GRANT_KEYS` and `TOLLGATE_AUDIENCE`.
     pub(super) fn new(keys: Option<&str>, audience: Option<&str>, errors: &mut Errors) -> Self {
-        let mut macs = BTreeMap::new();
-        let mut first = None;
+        let mut macs = Vec::new();
         for (kid, json) in keys.map(|text| errors.entries(SETTING, text, "keys by kid")).unwrap_or_default() {
             let bytes = json.string().and_then(|text| Base64UrlUnpadded::decode_vec(&text).ok());
             match bytes.as_deref().map(|bytes| (bytes.len(), Hmac::new_from_slice(bytes))) {
-                Some((len, Ok(mac))) if len >= MIN_KEY_LEN => {
-                    first.get_or_insert_with(|| kid.clone());
-                    macs.insert(kid, mac);
-                }
+                Some((len, Ok(mac))) if len >= MIN_KEY_LEN => macs.push((kid, mac)),
                 Some((len, _)) => {
                     let problem = format!("has {len} bytes: HS256 needs {MIN_KEY_LEN} random ones or more");
                     errors.add(&format!("{SETTING}.{kid}"), &problem);
@@ -65,14 +58,17 @@ impl Grants {
         if audience.is_empty() {
             errors.add("TOLLGATE_AUDIENCE", "is empty: it must be the `aud` of grants, or not be set");
         }
-        Self { keys: macs, first, audience }
+        Self { keys: macs, audience }
     }
 
     /// What signs with the key that is written first.
     pub(super) fn signer(&self) -> Option<Signer> {
-        let kid = self.first.clone()?;
-        let mac = self.keys.get(&kid)?.clone();
+        let (kid, mac) = self.keys.first()?.clone();
         Some(Signer { kid, mac, audience: serde_json::to_string(&self.audience).ok()? })
+    }
+
+    fn key(&self, kid: &str) -> Option<&Hmac<Sha256>> {
+        self.keys.iter().find(|(other, _)| other == kid).map(|(_, mac)| mac)
     }
 
     /// What the grant in `jwt` allows at `now`.
@@ -84,7 +80,7 @@ impl Grants {
             return Err(GrantError::Malformed { part: "it" });
         };
         let kid = kid_of(header)?;
-        let mac = self.keys.get(&*kid).ok_or(GrantError::UnknownKid)?;
+        let mac = self.key(&kid).ok_or(GrantError::UnknownKid)?;
         let signature =
             Base64UrlUnpadded::decode_vec(signature).map_err(|_| GrantError::Malformed { part: "the signature" })?;
         let signed = mac.clone().chain_update(header).chain_update(b".").chain_update(payload);

@@ -1,6 +1,5 @@
 //! The frontend: whether a request is valid, what it asks, and which objects decide. `frontend.mjs` calls it.
 
-use std::collections::BTreeMap;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -246,9 +245,14 @@ fn call_of(
 ) -> Result<Call, Problem> {
     let asked = ResolvedRequest::new(request, &settings.policies, caller)?;
     let names: Vec<_> = asked.items().iter().map(|item| settings.names.object_name(&item.key)).collect();
-    let mut objects: BTreeMap<String, Vec<usize>> = BTreeMap::new();
+    // A batch is short. In the order of their names, as other frontends ask them.
+    let mut objects: Vec<Object> = Vec::new();
     for (index, name) in names.iter().enumerate() {
-        objects.entry(name.clone()).or_default().push(index);
+        let at = objects.partition_point(|object| object.name < *name);
+        match objects.get_mut(at) {
+            Some(object) if object.name == *name => object.items.push(index),
+            _ => objects.insert(at, Object { name: name.clone(), items: vec![index] }),
+        }
     }
     let request_id = match idempotency_key {
         Some(key) => RequestId {
@@ -259,8 +263,7 @@ fn call_of(
         None => RequestId { id: next_id()?, fingerprint: 0, is_lasting: false },
     };
     let is_over_several = objects.len() > 1;
-    let hold_ids = objects.keys().filter(|_| is_over_several).map(|_| hold_id()).collect::<Result<Vec<_>, _>>()?;
-    let objects = objects.into_iter().map(|(name, items)| Object { name, items }).collect();
+    let hold_ids = objects.iter().filter(|_| is_over_several).map(|_| hold_id()).collect::<Result<Vec<_>, _>>()?;
     Ok(Call::new(
         asked,
         request.endpoint == Endpoint::Batch,
