@@ -36,12 +36,16 @@ function decide(rust, storage, path, body, idempotencyKey) {
   return reply;
 }
 
-/** Forgets what is no longer needed, of all keys: full buckets, expired reservations. */
+/** Forgets what is no longer needed, of all keys: full buckets, expired reservations. Reads the rows of one key at a time. */
 function clean(storage) {
-  const names = new Set(
-    [...storage.kv.list({ prefix: PREFIX })].map(([name]) => name.slice(PREFIX.length, ROW_AT - 1)),
-  );
-  for (const name of names) within(storage, (object) => object(name).clean());
+  let start = PREFIX;
+  for (;;) {
+    const [row] = storage.kv.list({ prefix: PREFIX, start, limit: 1 });
+    if (!row) return;
+    const name = row[0].slice(PREFIX.length, ROW_AT - 1);
+    within(storage, (object) => object(name).clean());
+    start = `${PREFIX}${name};`; // the character after ":", and so behind all rows of this key
+  }
 }
 
 /**

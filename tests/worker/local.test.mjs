@@ -68,6 +68,7 @@ test("every verb, with keys of its own and with others", async () => {
 test("cleaning forgets what is as good as new", async () => {
   const ask = (verb, request) => call("/e/ask", verb, request);
   await ask("consume", { policy: "estimates", mode: "reserve", cost: 3 });
+  for (const key of ["b", "c", "d"]) await ask("consume", { policy: "estimates", key, mode: "reserve", cost: 3 });
   await ask("consume", { policy: "mails", key: "kept" });
   const rows = await call("/e/rows");
   assert.ok(
