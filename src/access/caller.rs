@@ -17,7 +17,7 @@ enum Credential<'a> {
 }
 
 impl<'a> Caller<'a> {
-    /// Whoever holds a binding to the service, or runs it within a program: may do everything.
+    /// A caller that holds a binding to the service, or has it in its own program. It may do everything.
     pub const TRUSTED: Self = Self(Credential::Binding);
 
     pub(super) const fn token(token: &'a Token) -> Self {

@@ -22,7 +22,7 @@ impl Names {
         require_long_enough(KEY_SECRET, key_secret).map(Self::of)
     }
 
-    /// Names without a secret: whoever sees the name of an object can tell its key by trying all that it may be.
+    /// Names without a secret. An attacker who sees the name of an object can find its key by trying the likely ones.
     #[must_use]
     pub fn without_secret() -> Self {
         Self::of("")

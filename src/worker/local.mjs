@@ -1,4 +1,4 @@
-// Budgets in the storage of somebody else's Durable Object, beside its own rows: decided at once, in the transaction of the caller.
+// Budgets in the storage of an application's Durable Object, beside its own rows: decided at once, in its transaction.
 import { Decision } from "./decision.mjs";
 import { PATHS, SettingsError } from "./embedded.mjs";
 import { lasting } from "./recovery.mjs";

@@ -17,7 +17,7 @@ export function token(args: string[]): string {
 
 ${token}
 
-Add this to wrangler.toml and deploy. It is no secret: nobody can make the token from its hash.
+Add this to wrangler.toml and deploy. It is no secret: the hash does not reveal the token.
 
 [vars.TOLLGATE_TOKENS.${name}]
 ${lines.join("")}
