@@ -14,6 +14,7 @@ import type {
   Client,
   Degraded,
   Granted,
+  Key,
   PolicyNames,
   Problem,
   Refused,
@@ -22,6 +23,7 @@ import type {
 import { type Clock, systemClock } from "./clock.js";
 import { checkWhole, TollgateError } from "./errors.js";
 import { waitTooLong } from "./queue.js";
+import type { Plain, Tollgate } from "./worker.js";
 
 /** Which budget to wait for, and how long. */
 export type AcquireRequest<P extends PolicyNames = string> = BudgetCost<P> & {
@@ -48,12 +50,19 @@ export type AcquireRequest<P extends PolicyNames = string> = BudgetCost<P> & {
  * await acquire(client, { policy: "llm", key: "alice", cost: 4000, maxWaitMs: 60_000 });
  * ```
  */
-export async function acquire<P extends PolicyNames>(
-  client: Client<P>,
-  { maxWaitMs = Infinity, signal, clock = systemClock, ...asked }: AcquireRequest<P>,
+export const acquire = wait as unknown as {
+  <P extends PolicyNames>(client: Client<P>, request: AcquireRequest<P>): Promise<Granted | Degraded>;
+  /** By RPC, for a service binding to the entry point `Tollgate`. */
+  (
+    service: Pick<Tollgate, "consume" | "settle" | "cancel">,
+    request: AcquireRequest & { readonly key: Key },
+  ): Promise<Plain<Granted | Degraded>>;
+};
+
+async function wait(
+  service: Pick<Client, "consume" | "settle" | "cancel">,
+  { maxWaitMs = Infinity, signal, clock = systemClock, ...request }: AcquireRequest,
 ): Promise<Granted | Degraded> {
-  const service = client as unknown as Client;
-  const request = asked as BudgetRequest;
   const deadline = clock.now() + checkWhole("maxWaitMs", maxWaitMs, 0, Infinity);
   /** How far the server's clock is ahead of ours, at least. */
   let leadMs = -Infinity;

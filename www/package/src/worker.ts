@@ -283,23 +283,18 @@ const service: { fetch(request: Request, env: object): Promise<Response> } = bui
 export default service;
 
 /**
- * Takes tokens as soon as they can be granted, and resolves then: {@link acquireFrom} of `tollgate/client`, for what
- * {@link tollgate} returns, or for a service binding.
+ * Takes tokens as soon as they can be granted, and resolves then: that of `tollgate/client`, also for what {@link tollgate}
+ * returns.
  *
  * ```js
  * await acquire(tollgate(env), { policy: "llm", key: "alice", cost: 4000, maxWaitMs: 60_000 });
  * ```
  */
-export const acquire = acquireFrom as unknown as {
-  <P extends PolicyNames>(
+export const acquire = acquireFrom as typeof acquireFrom &
+  (<P extends PolicyNames>(
     service: Pick<Embedded<P>, "consume" | "settle" | "cancel">,
     request: Keyed<AcquireRequest<P>>,
-  ): Promise<(Granted | Degraded) & Decision>;
-  (
-    service: Pick<Tollgate, "consume" | "settle" | "cancel">,
-    request: Keyed<AcquireRequest>,
-  ): Promise<Plain<Granted | Degraded>>;
-};
+  ) => Promise<(Granted | Degraded) & Decision>);
 
 /** There is no grant here that could bring the key. */
 type Keyed<Request> = Request & { readonly key: Key };
