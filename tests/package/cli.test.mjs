@@ -137,6 +137,10 @@ export interface Policies {
   config.vars.POLICIES = JSON.stringify(policies);
   writeFileSync(join(cwd, "wrangler.json"), JSON.stringify(config));
   assert.equal(await tollgate(["types"], { cwd }), expected);
+  const { api, ...others } = policies;
+  const apart = { name: "a", vars: { POLICIES: { api } }, env: { staging: { vars: { POLICIES: others } }, dev: {} } };
+  writeFileSync(join(cwd, "wrangler.environments.json"), JSON.stringify(apart));
+  assert.equal(await tollgate(["types", "wrangler.environments.json"], { cwd }), expected);
   assert.equal(await tollgate(["types", "--out", "policies.d.ts"], { cwd }), "");
   assert.equal(readFileSync(join(cwd, "policies.d.ts"), "utf8"), expected);
 
@@ -196,6 +200,7 @@ test("a mistake is named, on one line, and is no crash", async () => {
     "limits.json": `{"llm":{"limits":1}}`,
     "nameless.json": `{"llm":{"limits":[{"name":"a"},{}]}}`,
     "good.json": `{"api":"1/s"}`,
+    "wrangler.apart.json": `{"vars":{"POLICIES":{"llm":{"limits":[{"name":"a"}]}}},"env":{"b":{"vars":{"POLICIES":{"llm":"1/s"}}}}}`,
     "wrong.toml": "name =\n",
     "empty.toml": `name = "a"\n`,
   };
@@ -227,6 +232,10 @@ test("a mistake is named, on one line, and is no crash", async () => {
     [["types", "list.json"], /list\.json must have an object with each policy under its name/],
     [["types", "limits.json"], /llm\.limits must be a list of limits, each with a name/],
     [["types", "nameless.json"], /llm\.limits\[1\] must have a name/],
+    [
+      ["types", "wrangler.apart.json"],
+      /env\.b: llm\.limits must have the same names in all environments: "a", not never/,
+    ],
     [["types", "wrong.toml"], /wrong\.toml: Invalid TOML document/],
     [["types", "empty.toml"], /empty\.toml has no policies: they are tables such as \[vars\.POLICIES\.api\]/],
     [["types", "list.json", "--url", "https://example.com"], /from a file or from --url, not from both/],

@@ -6,19 +6,25 @@ import { Mistake } from "./arguments.js";
 /** Policies as they are written, by their names. */
 export type WrittenPolicies = Readonly<Record<string, unknown>>;
 
+/** Policies, and the environment of Wrangler that they are for, if it is not the usual one. */
+export interface PolicyTable {
+  readonly environment?: string;
+  readonly policies: WrittenPolicies;
+}
+
 /**
  * The policies in a file: a configuration of Wrangler, by default the one in this folder, or a JSON object with each policy
  * under its name.
  */
-export async function policiesIn(file = CONFIGURATIONS.find((name) => existsSync(name))): Promise<WrittenPolicies> {
+export async function policiesIn(file = CONFIGURATIONS.find((name) => existsSync(name))): Promise<PolicyTable[]> {
   if (file === undefined) throw new Mistake(`there is no ${CONFIGURATIONS.join(" or ")} here: name a file`);
   if (!existsSync(file)) throw new Mistake(`there is no file ${file}`);
   const isConfiguration = /^wrangler\b|\.toml$|\.jsonc$/.test(basename(file));
-  return table(file, isConfiguration ? await variable(file) : json(file, readFileSync(file, "utf8")));
+  return isConfiguration ? configured(file) : [{ policies: table(file, json(file, readFileSync(file, "utf8"))) }];
 }
 
 /** The policies of the service at an address. TOLLGATE_TOKEN is one of its tokens, with the scope `admin`. */
-export async function policiesOf(url: string): Promise<WrittenPolicies> {
+export async function policiesOf(url: string): Promise<PolicyTable[]> {
   const token = process.env.TOLLGATE_TOKEN;
   if (!token)
     throw new Mistake("TOLLGATE_TOKEN is not in the environment: a token of the service with the scope admin");
@@ -29,23 +35,40 @@ export async function policiesOf(url: string): Promise<WrittenPolicies> {
   const body = Object(json(address, text));
   if (status !== 200) throw new Mistake(`${address} answers ${status}: ${body.detail}`);
   if (!Array.isArray(body.policies)) throw new Mistake(`${address} answers without policies: it is not Tollgate's`);
-  return Object.fromEntries(body.policies.map(({ name, policy }: { name: string; policy: unknown }) => [name, policy]));
+  const named = body.policies.map(({ name, policy }: { name: string; policy: unknown }) => [name, policy]);
+  return [{ policies: Object.fromEntries(named) }];
 }
 
-/** The variable POLICIES of a configuration. */
-async function variable(file: string): Promise<unknown> {
-  const { unstable_readConfig } = await import(WRANGLER).catch((error) => {
+/** The variables POLICIES of a configuration, as it is written. */
+async function configured(file: string): Promise<PolicyTable[]> {
+  const wrangler = await import(WRANGLER).catch((error) => {
     if (error.code !== "ERR_MODULE_NOT_FOUND") throw error;
     throw new Mistake(`Wrangler is missing, which reads ${file}: npm install --save-dev wrangler`);
   });
-  let policies: unknown;
+  let written: Configuration & { readonly env?: Readonly<Record<string, Configuration>> };
   try {
-    policies = unstable_readConfig({ config: file }, { hideWarnings: true }).vars.POLICIES;
+    written = wrangler.experimental_readRawConfig({ config: file }).rawConfig;
   } catch (error) {
     throw new Mistake(`${file}: ${(error as Error).message}`);
   }
-  if (policies === undefined) throw new Mistake(`${file} has no policies: they are tables such as [vars.POLICIES.api]`);
-  return typeof policies === "string" ? json(file, policies) : policies;
+  const { env = {}, ...usual } = written;
+  const tables: PolicyTable[] = [];
+  for (const [environment, { vars }] of [[undefined, usual] as const, ...Object.entries(env)]) {
+    const policies = vars?.POLICIES;
+    if (policies === undefined) continue;
+    const place = `POLICIES in ${file}`;
+    tables.push({
+      ...(environment !== undefined && { environment }),
+      policies: table(place, typeof policies === "string" ? json(place, policies) : policies),
+    });
+  }
+  if (tables.length === 0) throw new Mistake(`${file} has no policies: they are tables such as [vars.POLICIES.api]`);
+  return tables;
+}
+
+/** As much of Wrangler's configuration as matters here. */
+interface Configuration {
+  readonly vars?: { readonly POLICIES?: unknown };
 }
 
 async function get(address: string, token: string): Promise<{ status: number; text: string }> {

@@ -1,7 +1,7 @@
 // `npx tollgate types`: the names of policies and limits, as a type for `Client` and `tollgate`.
 import { writeFileSync } from "node:fs";
 import { Mistake, parse } from "./arguments.js";
-import { policiesIn, policiesOf, type WrittenPolicies } from "./policies.js";
+import { type PolicyTable, policiesIn, policiesOf } from "./policies.js";
 
 export async function types(args: string[]): Promise<string | undefined> {
   const { values, others } = parse(args, ["url", "out"], 1);
@@ -22,10 +22,20 @@ export async function types(args: string[]): Promise<string | undefined> {
 }
 
 /** The declarations. In the order of the names, so that they change only when these do. */
-function typesOf(policies: WrittenPolicies): string {
-  const members = Object.keys(policies)
-    .sort()
-    .map((name) => `  ${member(name)}: ${union(limitNames(name, policies[name]))};\n`);
+function typesOf(tables: readonly PolicyTable[]): string {
+  const limits = new Map<string, string>();
+  for (const { environment, policies } of tables) {
+    for (const [policy, written] of Object.entries(policies)) {
+      const place = environment === undefined ? policy : `env.${environment}: ${policy}`;
+      const names = namesOf(place, written);
+      if ((limits.get(policy) ?? names) !== names)
+        throw new Mistake(
+          `${place}.limits must have the same names in all environments: ${limits.get(policy)}, not ${names}`,
+        );
+      limits.set(policy, names);
+    }
+  }
+  const members = [...limits.keys()].sort().map((policy) => `  ${member(policy)}: ${limits.get(policy)};\n`);
   return `// Made by \`npx tollgate types\`. Do not edit it: make it again when the policies have changed.
 
 /** The names of the policies, and the names of their limits, where they have several. */
@@ -34,18 +44,16 @@ ${members.join("")}}
 `;
 }
 
-/** The names that a cost can have; none where it is one number. */
-function limitNames(policy: string, written: unknown): string[] {
-  const { limits } = Object(written);
-  if (limits === undefined) return [];
-  if (!Array.isArray(limits)) throw new Mistake(`${policy}.limits must be a list of limits, each with a name`);
-  return limits.map((limit, i) => {
+/** The names of the limits that a cost can have, as a type; none where a cost is one number. */
+function namesOf(place: string, written: unknown): string {
+  const { limits = [] } = Object(written);
+  if (!Array.isArray(limits)) throw new Mistake(`${place}.limits must be a list of limits, each with a name`);
+  const names = limits.map((limit, i) => {
     const { name } = Object(limit);
-    if (typeof name !== "string") throw new Mistake(`${policy}.limits[${i}] must have a name`);
-    return name;
+    if (typeof name !== "string") throw new Mistake(`${place}.limits[${i}] must have a name`);
+    return JSON.stringify(name); // JSON's texts are TypeScript's
   });
+  return names.sort().join(" | ") || "never";
 }
 
-/** Any text is safe in quotation marks: JSON's are TypeScript's. */
 const member = (name: string) => (/^[A-Za-z_$][\w$]*$/.test(name) ? name : JSON.stringify(name));
-const union = (names: string[]) => names.map((name) => JSON.stringify(name)).join(" | ") || "never";
