@@ -7,7 +7,7 @@ use serde::Serialize;
 use super::named::{NamedLimit, Policy, ReservationTerms, Unsettled};
 use super::on_error::OnError;
 use super::stored::{StoredConfig, StoredConfigError, limits_of};
-use crate::json::Json;
+use crate::json::{Fields, Json};
 
 /// Readers ignore fields that they do not know, so that the next version can add one; but not within `numbers`, where
 /// each field changes the arithmetic.
@@ -19,6 +19,15 @@ struct Definition<'a> {
     write_ahead: Vec<u64>,
     reservation_ttl_ms: u64,
     unsettled: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    shadow: Option<Shadow>,
+}
+
+/// The limits that only report. A version that does not know them decides as without them.
+#[derive(Serialize)]
+struct Shadow {
+    numbers: Vec<StoredConfig>,
+    write_ahead: Vec<u64>,
 }
 
 impl Policy {
@@ -35,6 +44,10 @@ impl Policy {
                 Unsettled::Keep => "keep",
                 Unsettled::Refund => "refund",
             },
+            shadow: self.shadow().map(|shadow| Shadow {
+                numbers: shadow.limits().iter().map(StoredConfig::of).collect(),
+                write_ahead: shadow.limits().iter().map(NamedLimit::write_ahead).collect(),
+            }),
         };
         serde_json::to_string(&definition).unwrap_or_default() // our own type cannot fail to serialize
     }
@@ -48,24 +61,36 @@ impl Policy {
         let fields = Json::parse(definition).ok().and_then(|json| json.fields().ok()).ok_or_else(unreadable)?;
         let field = |name: &str| fields.get(name).ok_or_else(unreadable);
         let name = field("name")?.string().ok_or_else(unreadable)?;
-        let limits = limits_of(field("numbers")?)?;
-        let write_ahead = field("write_ahead")?.array().unwrap_or_default();
+        let limits = named_limits(&name, &fields)?;
+        let shadow = match fields.get("shadow") {
+            Some(shadow) => named_limits(&name, &shadow.fields().map_err(|_| unreadable())?)?,
+            None => Vec::new(),
+        };
         let ttl_ms = field("reservation_ttl_ms")?.integer().ok_or_else(unreadable)?;
         let unsettled = match field("unsettled")?.string().as_deref() {
             Some("keep") => Unsettled::Keep,
             Some("refund") => Unsettled::Refund,
             _ => return Err(unreadable()),
         };
-        if limits.is_empty() || limits.len() != write_ahead.len() {
-            return Err(unreadable());
-        }
-        let mut named = Vec::new();
-        for ((limit, config), write_ahead) in limits.into_iter().zip(write_ahead) {
-            let write_ahead = write_ahead.integer().ok_or_else(unreadable)?;
-            named.push(NamedLimit::new(&name, limit.as_deref(), config, write_ahead));
-        }
-        Ok(Self::new(&name, named, OnError::CLOSED, ReservationTerms { ttl_ms, unsettled }))
+        let policy = Self::new(&name, limits, OnError::CLOSED, ReservationTerms { ttl_ms, unsettled });
+        Ok(policy.with_shadow(shadow))
     }
+}
+
+/// The limits in the fields `numbers` and `write_ahead`.
+fn named_limits(policy: &str, fields: &Fields<'_>) -> Result<Vec<NamedLimit>, StoredConfigError> {
+    let unreadable = || StoredConfigError::Unreadable;
+    let limits = limits_of(fields.get("numbers").ok_or_else(unreadable)?)?;
+    let write_ahead = fields.get("write_ahead").and_then(Json::array).ok_or_else(unreadable)?;
+    if limits.len() != write_ahead.len() {
+        return Err(unreadable());
+    }
+    let mut named = Vec::new();
+    for ((limit, config), write_ahead) in limits.into_iter().zip(write_ahead) {
+        let write_ahead = write_ahead.integer().ok_or_else(unreadable)?;
+        named.push(NamedLimit::new(policy, limit.as_deref(), config, write_ahead));
+    }
+    Ok(named)
 }
 
 #[cfg(test)]
@@ -76,7 +101,10 @@ mod tests {
     fn policies() -> Policies {
         let json = r#"{"p":{"rate":3,"period":"1s","reservation_ttl":"2m","unsettled":"refund"},"q":{"limits":[
             {"name":"a","rate":1,"period":"1m","offset":"5s","kind":"fixed_window","capacity":7,"max_debt":3,"initial":2},
-            {"name":"b","rate":600,"period":"1m","write_ahead":0}]}}"#;
+            {"name":"b","rate":600,"period":"1m","write_ahead":0}]},
+            "tried":{"mode":"shadow","limits":[{"name":"a","rate":1,"period":"1m","mode":"enforce"},
+            {"name":"b","rate":2,"period":"1m","write_ahead":1},{"name":"c","rate":1,"period":"1m","mode":"off"}]},
+            "alone":{"rate":5,"period":"1m","mode":"shadow"},"off":{"rate":5,"period":"1m","mode":"off"}}"#;
         Policies::parse(json).unwrap()
     }
 
@@ -87,9 +115,11 @@ mod tests {
             assert_eq!(defined.wire_name(), policy.wire_name());
             assert_eq!((defined.numbers(), defined.version()), (policy.numbers(), policy.version()));
             assert_eq!(defined.reservations(), policy.reservations());
-            assert_eq!(defined.to_string(), policy.to_string());
-            let ahead = |policy: &Policy| policy.limits().iter().map(NamedLimit::write_ahead).collect::<Vec<_>>();
-            assert_eq!(ahead(&defined), ahead(policy));
+            let ahead = |limits: &[NamedLimit]| limits.iter().map(NamedLimit::write_ahead).collect::<Vec<_>>();
+            assert_eq!(ahead(defined.limits()), ahead(policy.limits()));
+            let shadow = |policy: &Policy| policy.shadow().map(|shadow| shadow.numbers().to_owned());
+            assert_eq!(shadow(&defined), shadow(policy));
+            assert_eq!(ahead(defined.shadow_limits()), ahead(policy.shadow_limits()));
             assert!(!policy.definition().contains('\n'), "several travel together, one to a line");
         }
     }
@@ -101,6 +131,28 @@ mod tests {
             policies().get("p").unwrap().definition(),
             r#"{"name":"p","numbers":[{"kind":"token_bucket","rate":3,"period_ms":1000,"capacity":3,"max_debt":0,"initial":null,"offset_ms":null}],"write_ahead":[3],"reservation_ttl_ms":120000,"unsettled":"refund"}"#
         );
+    }
+
+    /// So a version before modes decides as without the limits that are in shadow.
+    #[test]
+    fn limits_in_shadow_are_beside_the_others_and_those_that_are_off_do_not_travel() {
+        let definition = policies().get("tried").unwrap().definition();
+        let limit = |name: &str, rate: u32| {
+            format!(
+                r#"{{"name":"{name}","kind":"token_bucket","rate":{rate},"period_ms":60000,"capacity":{rate},"max_debt":0,"initial":null,"offset_ms":null}}"#
+            )
+        };
+        let (a, b) = (limit("a", 1), limit("b", 2));
+        let expected = format!(
+            r#"{{"name":"tried","numbers":[{a}],"write_ahead":[0],"reservation_ttl_ms":600000,"unsettled":"keep","shadow":{{"numbers":[{b}],"write_ahead":[1]}}}}"#
+        );
+        assert_eq!(definition, expected);
+        let without = definition.replace("\"shadow\"", "\"unknown\"");
+        let older = Policy::from_definition(&without).unwrap();
+        assert_eq!(older.wire_name(), policies().get("tried").unwrap().wire_name());
+        assert!(older.shadow().is_none());
+        let half = definition.replace("[1]", "[1,1]");
+        assert!(matches!(Policy::from_definition(&half), Err(StoredConfigError::Unreadable)));
     }
 
     #[test]
