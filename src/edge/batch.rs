@@ -266,6 +266,7 @@ impl Object {
             action: action(self.hold.unwrap_or_default()),
             request_id,
             costs: Vec::new(),
+            shadow_costs: Vec::new(),
         };
         match step {
             Step::Ask => self.request.clone(),
@@ -274,6 +275,7 @@ impl Object {
                 action: Action::Look(Verb::Consume),
                 request_id: request_id.filter(|request_id| request_id.is_lasting),
                 costs: self.request.costs.clone(),
+                shadow_costs: self.request.shadow_costs.clone(),
             },
             Step::Hold => {
                 if let Action::Hold(id) = self.request.action {

@@ -46,6 +46,14 @@ pub enum Unreadable {
     Malformed,
 }
 
+/// The kinds of sections. 1 is that of the tests, and no kind is used for anything else later.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Section {
+    /// Of a request: for each policy how many limits it has in shadow, then their costs. Of a reply: for each of these limits
+    /// its answer, or 3 where there is none.
+    Shadow = 3,
+}
+
 /// Numbers that are being written.
 pub(super) struct Writer(Vec<f64>);
 
@@ -99,6 +107,20 @@ impl Writer {
         }
     }
 
+    /// Adds a section, which versions that do not know its kind skip.
+    pub(super) fn section(&mut self, kind: Section, write: impl FnOnce(&mut Self)) {
+        self.0.push(-f64::from(kind as u8));
+        let at = self.0.len();
+        self.0.push(0.0);
+        write(self);
+        let len = self.0.len().saturating_sub(at).saturating_sub(1);
+        if let Some(written) = self.0.get_mut(at) {
+            #[expect(clippy::cast_precision_loss, reason = "some hundred numbers")]
+            let len = len as f64;
+            *written = len;
+        }
+    }
+
     pub(super) fn finish(mut self) -> Vec<f64> {
         if cfg!(feature = "test-next-format") {
             self.0.extend(TEST_SECTION);
@@ -144,6 +166,21 @@ impl<'a> Reader<'a> {
     /// Whether only sections follow.
     pub(super) fn is_at_end(&self) -> bool {
         self.0.first().is_none_or(|&next| next < 0.0)
+    }
+
+    /// The section of that kind, if there is one. To be called when only sections follow.
+    pub(super) fn section(&self, kind: Section) -> Result<Option<Self>, Unreadable> {
+        let mut rest = Self(self.0);
+        while !rest.0.is_empty() {
+            let found = rest.signed()?;
+            let len = usize::try_from(rest.signed()?).map_err(|_| Unreadable::Malformed)?;
+            let (section, after) = rest.0.split_at_checked(len).ok_or(Unreadable::Malformed)?;
+            if found == (kind as i64).wrapping_neg() {
+                return Ok(Some(Self(section)));
+            }
+            rest = Self(after);
+        }
+        Ok(None)
     }
 
     fn next(&mut self) -> Result<f64, Unreadable> {

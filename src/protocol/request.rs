@@ -8,9 +8,10 @@
 //! request id     0 for none; 1, or 2 for a lasting one, then the id in 4 words and the fingerprint in 2
 //! then for each policy
 //!   how many costs it has, then the costs
+//! then, if any policy has limits in shadow, a section with the costs of these, in the same form
 //! ```
 
-use super::numbers::{Format, Reader, Unreadable, Writer};
+use super::numbers::{Format, Reader, Section, Unreadable, Writer};
 use crate::limit::Verb;
 
 /// A request to the object of one key.
@@ -22,6 +23,8 @@ pub struct ObjectRequest {
     pub request_id: Option<RequestId>,
     /// For each policy the cost of each of its limits. The names of the policies travel beside the numbers.
     pub costs: Vec<Vec<u64>>,
+    /// The same for the limits of its [shadow](crate::policy::Policy::shadow). Empty if no policy has one.
+    pub shadow_costs: Vec<Vec<u64>>,
 }
 
 /// What to do with the buckets of a key.
@@ -79,11 +82,9 @@ impl ObjectRequest {
                 writer.words::<2>(fingerprint.into());
             }
         }
-        for costs in &self.costs {
-            writer.whole(costs.len() as u64);
-            for &cost in costs {
-                writer.whole(cost);
-            }
+        write_costs(&self.costs, &mut writer);
+        if !self.shadow_costs.is_empty() {
+            writer.section(Section::Shadow, |writer| write_costs(&self.shadow_costs, writer));
         }
         writer.finish()
     }
@@ -113,13 +114,31 @@ impl ObjectRequest {
                 Some(RequestId { id, fingerprint, is_lasting: kind == 2 })
             }
         };
-        let mut costs = Vec::new();
-        while !rest.is_at_end() {
-            let count = rest.whole()?;
-            costs.push((0..count).map(|_| rest.whole()).collect::<Result<_, _>>()?);
-        }
-        Ok((Self { action, request_id, costs }, format))
+        let costs = read_costs(&mut rest)?;
+        let shadow_costs = match rest.section(Section::Shadow)? {
+            Some(mut section) => read_costs(&mut section)?,
+            None => Vec::new(),
+        };
+        Ok((Self { action, request_id, costs, shadow_costs }, format))
     }
+}
+
+fn write_costs(all: &[Vec<u64>], writer: &mut Writer) {
+    for costs in all {
+        writer.whole(costs.len() as u64);
+        for &cost in costs {
+            writer.whole(cost);
+        }
+    }
+}
+
+fn read_costs(rest: &mut Reader<'_>) -> Result<Vec<Vec<u64>>, Unreadable> {
+    let mut all = Vec::new();
+    while !rest.is_at_end() {
+        let count = rest.whole()?;
+        all.push((0..count).map(|_| rest.whole()).collect::<Result<_, _>>()?);
+    }
+    Ok(all)
 }
 
 /// With a request id and one cost; more only need more room.
@@ -149,11 +168,10 @@ mod tests {
         let mut requests = Vec::new();
         for action in actions {
             for request_id in ids {
-                requests.extend(all_costs.iter().map(|costs| ObjectRequest {
-                    action,
-                    request_id,
-                    costs: costs.clone(),
-                }));
+                for costs in &all_costs {
+                    let shadow_costs = if request_id.is_some() { costs.clone() } else { Vec::new() };
+                    requests.push(ObjectRequest { action, request_id, costs: costs.clone(), shadow_costs });
+                }
             }
         }
         requests
@@ -187,16 +205,21 @@ mod tests {
         let request_id =
             Some(RequestId { id: (1 << 96) + (2 << 64) + (3 << 32) + 4, fingerprint: (5 << 32) + 6, is_lasting: true });
         let action = Action::Reserve(Verb::Reserve { max_wait_ms: Some(9) });
-        let request = ObjectRequest { action, request_id, costs: vec![vec![7], vec![8, 0]] };
+        let mut request = ObjectRequest { action, request_id, costs: vec![vec![7], vec![8, 0]], shadow_costs: vec![] };
         let numbers = [2, 2, 1, 9, 0, 2, 1, 2, 3, 4, 5, 6, 1, 7, 2, 8, 0].map(f64::from);
         assert_eq!(request.to_numbers(Format::OLDEST), numbers);
-        let request = ObjectRequest { action: Action::Settle(5), request_id: None, costs: vec![] };
+        request.shadow_costs = vec![vec![], vec![9, 10]];
+        let section = [-3, 4, 0, 2, 9, 10].map(f64::from);
+        assert_eq!(request.to_numbers(Format::OLDEST), [&numbers[..], &section].concat());
+        let request =
+            ObjectRequest { action: Action::Settle(5), request_id: None, costs: vec![], shadow_costs: vec![] };
         assert_eq!(request.to_numbers(Format::OLDEST), [2, 4, 0, -1, 5, 0].map(f64::from));
     }
 
     #[test]
     fn rejects_unknown_formats_and_malformed_numbers() {
-        let request = ObjectRequest { action: Action::Hold(7), request_id: None, costs: vec![vec![1]] };
+        let request =
+            ObjectRequest { action: Action::Hold(7), request_id: None, costs: vec![vec![1]], shadow_costs: vec![] };
         let numbers = request.to_numbers(Format::OLDEST);
         let read = |numbers: &[f64]| ObjectRequest::from_numbers(numbers).map(|(request, _)| request);
         for format in [1.0, f64::from(Format::NEWEST.number()) + 1.0, 1e15, -2.0] {
@@ -210,6 +233,9 @@ mod tests {
             let mut numbers = numbers.clone();
             (numbers[at], numbers[2]) = (value, 99.0);
             assert_eq!(read(&numbers), Err(Unreadable::Malformed), "unknown action or verb");
+        }
+        for section in [&[-9.0][..], &[-9.0, 1.0], &[-9.0, -1.0], &[-3.0, 2.0, 1.0], &[-3.0, 1.0, 2.0]] {
+            assert_eq!(read(&[&numbers, section].concat()), Err(Unreadable::Malformed), "{section:?}");
         }
     }
 }

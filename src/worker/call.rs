@@ -137,8 +137,13 @@ impl Call {
             // A peek changes nothing, so repetitions need not be recognized.
             let request_id = (!matches!(action, Action::Look(_))).then_some(request_id);
             // There are none if a reservation is settled at its reserved cost.
-            let costs = items(object).into_iter().map(|item| item.costs.clone()).filter(|costs| !costs.is_empty());
-            ObjectRequest { action, request_id, costs: costs.collect() }
+            let items = items(object);
+            let costs = items.iter().filter_map(|item| item.costs.clone()).collect();
+            let mut shadow_costs: Vec<_> = items.iter().filter_map(|item| item.shadow_costs.clone()).collect();
+            if shadow_costs.iter().all(Vec::is_empty) {
+                shadow_costs.clear();
+            }
+            ObjectRequest { action, request_id, costs, shadow_costs }
         });
         let mut batch = Batch::new(requests.collect(), now);
         if sends_definitions {

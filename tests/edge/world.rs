@@ -138,7 +138,7 @@ impl<'r> World<'r> {
         let costs = vec![vec![share_of(client), 1]];
         let requests = keys.iter().map(|_| {
             self.ids += 1;
-            ObjectRequest { action: Action::Hold(self.ids), request_id, costs: costs.clone() }
+            ObjectRequest { action: Action::Hold(self.ids), request_id, costs: costs.clone(), shadow_costs: Vec::new() }
         });
         let batch = Batch::new(requests.collect(), self.now);
         self.tries.push(Try {
@@ -342,7 +342,12 @@ impl<'r> World<'r> {
 
     /// What is left of the tokens, with nothing held any more.
     fn level(&mut self, object: usize) -> u64 {
-        let look = ObjectRequest { action: Action::Look(Verb::Refund), request_id: None, costs: vec![vec![0, 0]] };
+        let look = ObjectRequest {
+            action: Action::Look(Verb::Refund),
+            request_id: None,
+            costs: vec![vec![0, 0]],
+            shadow_costs: Vec::new(),
+        };
         match self.objects[object].ask(&self.policy, &look, self.now) {
             ObjectReply::Decided(Decided { open_reservations: 0, limits, .. }) => limits[0].remaining,
             other => panic!("{other:?}"),

@@ -10,5 +10,6 @@ mod policies;
 mod replays;
 mod reservations;
 mod rows;
+mod shadow;
 mod steps;
 mod world;
