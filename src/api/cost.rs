@@ -93,14 +93,17 @@ impl<'a> Cost<'a> {
             Self::Each(cost) => return Ok(vec![*cost; limits.len()]),
             Self::ByLimit(named) => named,
         };
-        let all = || limits.iter().chain(policy.shadow_limits()).chain(policy.off_limits());
-        if all().any(|limit| limit.name().is_none()) {
+        let all = || {
+            let decided = limits.iter().chain(policy.shadow_limits()).map(NamedLimit::name);
+            decided.chain(policy.off_limits().iter().map(Option::as_deref))
+        };
+        if all().any(|name| name.is_none()) {
             return bad_request(format!(
                 "policy {} has one limit, without a name, so its cost is a number",
                 policy.name()
             ));
         }
-        if let Some((name, _)) = named.iter().find(|(name, _)| all().all(|limit| limit.name() != Some(name))) {
+        if let Some((name, _)) = named.iter().find(|(name, _)| all().all(|known| known != Some(name))) {
             let (name, known) = (shown(name), names(all()));
             return bad_request(format!("policy {} has no limit {name}; its limits are {known}", policy.name()));
         }
@@ -109,15 +112,15 @@ impl<'a> Cost<'a> {
         match costs {
             Some(costs) => Ok(costs),
             None => {
-                let known = names(limits.iter());
+                let known = names(limits.iter().map(NamedLimit::name));
                 bad_request(format!("the cost must name every limit of policy {}: {known}", policy.name()))
             }
         }
     }
 }
 
-fn names<'a>(limits: impl Iterator<Item = &'a NamedLimit>) -> String {
-    limits.filter_map(NamedLimit::name).collect::<Vec<_>>().join(", ")
+fn names<'a>(names: impl Iterator<Item = Option<&'a str>>) -> String {
+    names.flatten().collect::<Vec<_>>().join(", ")
 }
 
 #[cfg(test)]

@@ -5,7 +5,6 @@ use serde::Serialize;
 use super::limit_body::{Exact, LimitBody};
 use super::reply::Reply;
 use super::resolve::{Answered, ResolvedItem};
-use crate::policy::NamedLimit;
 use crate::protocol::{Decided, LimitAnswer};
 
 /// How the buckets of a policy stand.
@@ -44,7 +43,7 @@ pub(super) fn inspection<'a>(
     let Decided { now, open_reservations, .. } = *decided;
     let (policy, snapshot) = (item.policy.name(), item.snapshot(answers));
     let (limits, shadow) = (standing(answers), standing(tried));
-    let off = item.policy.off_limits().iter().filter_map(NamedLimit::name).collect();
+    let off = item.policy.off_limits().iter().filter_map(Option::as_deref).collect();
     let body = Body { policy, now, open_reservations, limits, shadow, off, snapshot };
     Reply::json(200, "application/json", &body)
 }

@@ -17,9 +17,9 @@ use crate::protocol::{LimitAnswer, ObjectRequest};
 
 impl Ledger {
     /// Opens the buckets of the limits in shadow.
-    pub(super) fn open_shadows(&mut self, asked: &[Arc<Policy>], now: i64) {
+    pub(super) fn open_shadows(&mut self, asked: &[Arc<Policy>], as_of: i64, now: i64) {
         for shadow in asked.iter().filter_map(|policy| policy.shadow()) {
-            _ = self.open(shadow, now); // one that cannot be read is not asked
+            _ = self.open(shadow, as_of, now); // one that cannot be read is not asked
         }
     }
 
@@ -128,7 +128,7 @@ impl Ledger {
             },
             None => return, // it is full
         };
-        if self.open(&policy, now).is_err() {
+        if self.open(&policy, 0, now).is_err() {
             return;
         }
         let refunds = policy.limits().iter().map(|limit| (Verb::Refund, part.tokens_of(limit.name())));

@@ -21,7 +21,7 @@ impl fmt::Display for Policy {
             describe_all(f, self.shadow_limits())?;
         }
         if !self.off_limits().is_empty() && !(self.limits().is_empty() && self.shadow_limits().is_empty()) {
-            let names: Vec<_> = self.off_limits().iter().filter_map(NamedLimit::name).collect();
+            let names: Vec<_> = self.off_limits().iter().filter_map(Option::as_deref).collect();
             write!(f, "; off: {}", names.join(", "))?;
         }
         match self.on_error() {

@@ -1,10 +1,11 @@
 //! A policy, ready to decide, with the unchanging parts of its answers precomputed.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use super::on_error::OnError;
 use super::stored::{numbers_of, version_of};
-use crate::limit::Limit;
+use super::timeline::Timeline;
+use crate::limit::{Carry, Limit};
 
 /// A named set of limits, all of which must pass.
 #[derive(Clone, Debug)]
@@ -13,7 +14,8 @@ pub struct Policy {
     limits: Vec<NamedLimit>,
     /// Its limits that only report, as a policy of their own: their buckets have nothing in common with those of the others.
     shadow: Option<Arc<Self>>,
-    off: Vec<NamedLimit>,
+    /// The names of its limits that are off.
+    off: Vec<Option<String>>,
     on_error: OnError,
     reservations: ReservationTerms,
     ipv6_prefix: u8,
@@ -21,6 +23,9 @@ pub struct Policy {
     numbers: String,
     version: u64,
     wire_name: String,
+    timeline: Timeline,
+    /// A hash of its definition, once it is asked for.
+    id: OnceLock<u64>,
 }
 
 /// One limit of a policy.
@@ -83,9 +88,9 @@ impl Policy {
         self.shadow.as_ref().map_or(&[], |shadow| &shadow.limits)
     }
 
-    /// Its limits that are not asked and keep no state.
+    /// The names of its limits that are not asked and keep no state.
     #[must_use]
-    pub fn off_limits(&self) -> &[NamedLimit] {
+    pub fn off_limits(&self) -> &[Option<String>] {
         &self.off
     }
 
@@ -119,6 +124,52 @@ impl Policy {
         self.version
     }
 
+    /// Since when it is in force, and what it was before.
+    #[must_use]
+    pub const fn timeline(&self) -> &Timeline {
+        &self.timeline
+    }
+
+    /// Identifies its [definition](Policy::definition): a hash of it.
+    #[must_use]
+    pub fn id(&self) -> u64 {
+        *self.id.get_or_init(|| version_of(&self.definition()))
+    }
+
+    /// The policy, in force since that moment: the first version that a registry has.
+    #[must_use]
+    pub fn in_force_since(self, since: i64) -> Self {
+        self.with_timeline(Timeline::new(since, Carry::AsIs, Vec::new()))
+    }
+
+    /// The policy, which replaces `before` at the moment `since`. Buckets come over by `carry`.
+    #[must_use]
+    pub fn succeeding(self, before: &Self, since: i64, carry: Carry) -> Self {
+        let timeline = before.timeline.succeeded(&before.limits, since, carry);
+        let shadow = match (self.shadow.as_deref(), before.shadow.as_deref()) {
+            (Some(shadow), Some(before)) => Some(Arc::new(shadow.clone().succeeding(before, since, carry))),
+            _ => self.shadow.clone(),
+        };
+        Self { shadow, ..self }.with_timeline(timeline)
+    }
+
+    /// The policy with that timeline. Its limits in shadow are in force since the same moment.
+    #[must_use]
+    pub fn with_timeline(self, timeline: Timeline) -> Self {
+        let (since, carry) = (timeline.since(), timeline.carry());
+        let shadow = self.shadow.map(|shadow| match shadow.timeline.since() {
+            own if own == since => shadow,
+            _ => Arc::new(Self::clone(&shadow).with_timeline(Timeline::new(since, carry, Vec::new()))),
+        });
+        Self { timeline, shadow, id: OnceLock::new(), ..self }
+    }
+
+    /// The policy with the id under which it was sent: a newer version may have put more into the definition.
+    #[must_use]
+    pub(crate) fn with_id(self, id: u64) -> Self {
+        Self { id: OnceLock::from(id), ..self }
+    }
+
     pub(super) fn new(name: &str, limits: Vec<NamedLimit>, on_error: OnError, reservations: ReservationTerms) -> Self {
         let numbers = numbers_of(limits.iter().map(|limit| (limit.name(), limit.limit())));
         let version = version_of(&numbers);
@@ -128,8 +179,10 @@ impl Policy {
         let mark = if is_plain { String::new() } else { format!("#{:016x}", version_of(&names.join(","))) };
         let wire_name = format!("{name}{mark}");
         let ipv6_prefix = Self::IPV6_PREFIX;
+        let (timeline, id) = Default::default();
+        let name = name.to_owned();
         Self {
-            name: name.to_owned(),
+            name,
             limits,
             shadow: None,
             off: Vec::new(),
@@ -139,6 +192,8 @@ impl Policy {
             numbers,
             version,
             wire_name,
+            timeline,
+            id,
         }
     }
 
@@ -146,15 +201,15 @@ impl Policy {
         Self { ipv6_prefix, ..self }
     }
 
-    pub(super) fn with_shadow(self, limits: Vec<NamedLimit>) -> Self {
+    pub(super) fn with_shadow(self, limits: Vec<NamedLimit>, timeline: Timeline) -> Self {
         if limits.is_empty() {
             return self;
         }
         let shadow = Self::new(&shadow_of(&self.name), limits, OnError::ALWAYS, self.reservations);
-        Self { shadow: Some(Arc::new(shadow)), ..self }
+        Self { shadow: Some(Arc::new(shadow.with_timeline(timeline))), ..self }
     }
 
-    pub(super) fn with_off(self, off: Vec<NamedLimit>) -> Self {
+    pub(super) fn with_off(self, off: Vec<Option<String>>) -> Self {
         Self { off, ..self }
     }
 

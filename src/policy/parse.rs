@@ -5,13 +5,17 @@ use std::sync::Arc;
 
 use super::error::PolicyError;
 use super::mode::Mode;
-use super::named::{Policy, ReservationTerms, Unsettled};
+use super::named::{NamedLimit, Policy, ReservationTerms, Unsettled};
 use super::reader::{LIMIT_FIELDS, Reader, is_name, name_rule, shown_name, table};
+use super::timeline::Timeline;
 use crate::json::{Fields, Json};
 
 /// All policies of a deployment, by name.
 #[derive(Clone, Debug, Default)]
-pub struct Policies(BTreeMap<String, Arc<Policy>>);
+pub struct Policies {
+    by_name: BTreeMap<String, Arc<Policy>>,
+    as_of: Option<i64>,
+}
 
 impl Policies {
     /// Reads policies from the JSON of `POLICIES`, an object of names to policies. A policy of one limit has the fields
@@ -61,13 +65,25 @@ impl Policies {
                 return Err(whole("defines no policy".to_owned()));
             }
         }
-        if errors.is_empty() { Ok(Self(policies)) } else { Err(errors) }
+        if errors.is_empty() { Ok(Self { by_name: policies, as_of: None }) } else { Err(errors) }
+    }
+
+    /// The same, as known to a registry at that moment, in Unix milliseconds; 0 before it was reached.
+    #[must_use]
+    pub fn known_at(self, as_of: i64) -> Self {
+        Self { as_of: Some(as_of), ..self }
+    }
+
+    /// The moment of the latest change by the registry that they include. `None` if there is no registry.
+    #[must_use]
+    pub const fn as_of(&self) -> Option<i64> {
+        self.as_of
     }
 
     /// The policy of that name.
     #[must_use]
     pub fn get(&self, name: &str) -> Option<&Arc<Policy>> {
-        self.0.get(name)
+        self.by_name.get(name)
     }
 
     /// The policy of that [wire name](Policy::wire_name).
@@ -79,7 +95,7 @@ impl Policies {
 
     /// All of them, by name.
     pub fn iter(&self) -> impl Iterator<Item = &Arc<Policy>> {
-        self.0.values()
+        self.by_name.values()
     }
 }
 
@@ -122,7 +138,9 @@ fn policy(name: &str, value: Json<'_>, errors: &mut Vec<PolicyError>) -> Option<
     }
     let of = |mode| limits.iter().filter(move |(of, _)| *of == mode).map(|(_, limit)| limit.clone()).collect();
     let policy = Policy::new(name, of(Mode::Enforce), on_error, ReservationTerms { ttl_ms, unsettled });
-    let policy = policy.with_shadow(of(Mode::Shadow)).with_off(of(Mode::Off));
+    let off: Vec<NamedLimit> = of(Mode::Off);
+    let off = off.iter().map(|limit| limit.name().map(str::to_owned)).collect();
+    let policy = policy.with_shadow(of(Mode::Shadow), Timeline::default()).with_off(off);
     Some(match ipv6_prefix {
         Some(bits) => policy.with_ipv6_prefix(bits),
         None => policy,
@@ -133,7 +151,7 @@ fn policy(name: &str, value: Json<'_>, errors: &mut Vec<PolicyError>) -> Option<
 mod tests {
     use super::*;
     use crate::limit::Config;
-    use crate::policy::{Cause, NamedLimit, OnError};
+    use crate::policy::{Cause, OnError};
 
     fn errors(json: &str) -> Vec<String> {
         Policies::parse(json).err().unwrap_or_default().iter().map(ToString::to_string).collect()
@@ -292,6 +310,8 @@ mod tests {
     fn a_policys_mode_holds_for_its_limits_unless_they_say_otherwise() {
         let limit = |name: &str, mode: &str| format!(r#"{{"name":"{name}","rate":1,"period":"1s"{mode}}}"#);
         let names = |limits: &[NamedLimit]| limits.iter().map(|limit| limit.full_name().to_owned()).collect::<Vec<_>>();
+        let off =
+            |policy: &Policy| policy.off_limits().iter().map(|name| format!("p/{}", name.as_ref().unwrap())).collect();
         for (of_policy, expected) in [
             ("", [&["p/a", "p/b"][..], &["p/c"], &["p/d"]]),
             (r#""mode":"enforce","#, [&["p/a", "p/b"], &["p/c"], &["p/d"]]),
@@ -307,13 +327,13 @@ mod tests {
             let json = format!(r#"{{"p":{{{of_policy}"limits":[{}]}}}}"#, limits.join(","));
             let policies = Policies::parse(&json).unwrap();
             let policy = policies.get("p").unwrap();
-            let found = [policy.limits(), policy.shadow_limits(), policy.off_limits()].map(names);
+            let found = [names(policy.limits()), names(policy.shadow_limits()), off(policy)];
             assert_eq!(found, expected, "{of_policy}");
         }
         for (mode, expected) in [("enforce", [1, 0, 0]), ("shadow", [0, 1, 0]), ("off", [0, 0, 1])] {
             let policies = Policies::parse(&format!(r#"{{"p":{{"rate":1,"period":"1s","mode":"{mode}"}}}}"#)).unwrap();
             let policy = policies.get("p").unwrap();
-            let found = [policy.limits(), policy.shadow_limits(), policy.off_limits()].map(<[_]>::len);
+            let found = [policy.limits().len(), policy.shadow_limits().len(), policy.off_limits().len()];
             assert_eq!(found, expected, "{mode}");
         }
     }

@@ -46,14 +46,6 @@ pub enum Unreadable {
     Malformed,
 }
 
-/// The kinds of sections. 1 is that of the tests, and no kind is used for anything else later.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Section {
-    /// Of a request: for each policy how many limits it has in shadow, then their costs. Of a reply: for each of these limits
-    /// its answer, or 3 where there is none.
-    Shadow = 3,
-}
-
 /// Numbers that are being written.
 pub(super) struct Writer(Vec<f64>);
 
@@ -107,18 +99,10 @@ impl Writer {
         }
     }
 
-    /// Adds a section, which versions that do not know its kind skip.
-    pub(super) fn section(&mut self, kind: Section, write: impl FnOnce(&mut Self)) {
-        self.0.push(-f64::from(kind as u8));
-        let at = self.0.len();
-        self.0.push(0.0);
-        write(self);
-        let len = self.0.len().saturating_sub(at).saturating_sub(1);
-        if let Some(written) = self.0.get_mut(at) {
-            #[expect(clippy::cast_precision_loss, reason = "some hundred numbers")]
-            let len = len as f64;
-            *written = len;
-        }
+    /// Begins a section of that kind, which has `len` numbers.
+    pub(super) fn section(&mut self, kind: u8, len: usize) {
+        self.0.push(-f64::from(kind));
+        self.whole(len as u64);
     }
 
     pub(super) fn finish(mut self) -> Vec<f64> {
@@ -163,24 +147,29 @@ impl<'a> Reader<'a> {
         (0..COUNT).try_fold(0, |high: u128, _| Ok((high << u32::BITS) | u128::from(self.whole()?)))
     }
 
-    /// Whether only sections follow.
-    pub(super) fn is_at_end(&self) -> bool {
-        self.0.first().is_none_or(|&next| next < 0.0)
-    }
-
-    /// The section of that kind, if there is one. To be called when only sections follow.
-    pub(super) fn section(&self, kind: Section) -> Result<Option<Self>, Unreadable> {
+    /// The section of that kind, if there is one among those that follow.
+    pub(super) fn section(&self, kind: u8) -> Result<Option<Self>, Unreadable> {
         let mut rest = Self(self.0);
         while !rest.0.is_empty() {
-            let found = rest.signed()?;
-            let len = usize::try_from(rest.signed()?).map_err(|_| Unreadable::Malformed)?;
+            let (found, len) = (-rest.next()? as u64, rest.whole()?);
+            let len = usize::try_from(len).map_err(|_| Unreadable::Malformed)?;
             let (section, after) = rest.0.split_at_checked(len).ok_or(Unreadable::Malformed)?;
-            if found == (kind as i64).wrapping_neg() {
+            if found == u64::from(kind) {
                 return Ok(Some(Self(section)));
             }
             rest = Self(after);
         }
         Ok(None)
+    }
+
+    /// Whether nothing follows.
+    pub(super) const fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Whether only sections follow.
+    pub(super) fn is_at_end(&self) -> bool {
+        self.0.first().is_none_or(|&next| next < 0.0)
     }
 
     fn next(&mut self) -> Result<f64, Unreadable> {

@@ -8,10 +8,14 @@
 //! request id     0 for none; 1, or 2 for a lasting one, then the id in 4 words and the fingerprint in 2
 //! then for each policy
 //!   how many costs it has, then the costs
-//! then, if any policy has limits in shadow, a section with the costs of these, in the same form
+//! section 2, if a registry has the policies
+//!   as_of        the latest change that the frontend knows
+//!   then for each policy its id, in 2 words; 0 for the object's own policy of that name
+//! section 3, if any policy has limits in shadow
+//!   for each policy how many it has, then their costs
 //! ```
 
-use super::numbers::{Format, Reader, Section, Unreadable, Writer};
+use super::numbers::{Format, Reader, Unreadable, Writer};
 use crate::limit::Verb;
 
 /// A request to the object of one key.
@@ -25,6 +29,18 @@ pub struct ObjectRequest {
     pub costs: Vec<Vec<u64>>,
     /// The same for the limits of its [shadow](crate::policy::Policy::shadow). Empty if no policy has one.
     pub shadow_costs: Vec<Vec<u64>>,
+    /// What the frontend knows of the policies from the registry, if there is one.
+    pub known: Option<Known>,
+}
+
+/// Which versions of the policies a frontend asks for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Known {
+    /// The moment of the latest change by the registry that the frontend knows; 0 for none. It orders frontends: an object
+    /// never goes back to what it was asked under an earlier one.
+    pub as_of: i64,
+    /// The [id](crate::policy::Policy::id) of each policy; 0 for one that the registry does not have.
+    pub ids: Vec<u64>,
 }
 
 /// What to do with the buckets of a key.
@@ -83,8 +99,17 @@ impl ObjectRequest {
             }
         }
         write_costs(&self.costs, &mut writer);
+        if let Some(Known { as_of, ids }) = &self.known {
+            writer.section(KNOWN, ids.len().saturating_mul(2).saturating_add(1));
+            writer.signed(*as_of);
+            for &id in ids {
+                writer.words::<2>(id.into());
+            }
+        }
         if !self.shadow_costs.is_empty() {
-            writer.section(Section::Shadow, |writer| write_costs(&self.shadow_costs, writer));
+            let each = self.shadow_costs.iter().map(|costs| costs.len().saturating_add(1));
+            writer.section(SHADOW, each.fold(0, usize::saturating_add));
+            write_costs(&self.shadow_costs, &mut writer);
         }
         writer.finish()
     }
@@ -115,11 +140,19 @@ impl ObjectRequest {
             }
         };
         let costs = read_costs(&mut rest)?;
-        let shadow_costs = match rest.section(Section::Shadow)? {
-            Some(mut section) => read_costs(&mut section)?,
-            None => Vec::new(),
+        let shadow_costs = rest.section(SHADOW)?.map_or(Ok(Vec::new()), |mut section| read_costs(&mut section))?;
+        let known = match rest.section(KNOWN)? {
+            None => None,
+            Some(mut section) => {
+                let as_of = section.signed()?;
+                let mut ids = Vec::new();
+                while !section.is_empty() {
+                    ids.push(u64::try_from(section.words::<2>()?).map_err(|_| Unreadable::Malformed)?);
+                }
+                Some(Known { as_of, ids })
+            }
         };
-        Ok((Self { action, request_id, costs, shadow_costs }, format))
+        Ok((Self { action, request_id, costs, shadow_costs, known }, format))
     }
 }
 
@@ -141,8 +174,14 @@ fn read_costs(rest: &mut Reader<'_>) -> Result<Vec<Vec<u64>>, Unreadable> {
     Ok(all)
 }
 
-/// With a request id and one cost; more only need more room.
-const USUAL_LEN: usize = 14;
+/// The kind of the section about policies.
+const KNOWN: u8 = 2;
+
+/// The kind of the section about limits in shadow.
+const SHADOW: u8 = 3;
+
+/// With a request id, one cost and one policy that a registry has; more only need more room.
+const USUAL_LEN: usize = 19;
 
 #[cfg(test)]
 mod tests {
@@ -166,11 +205,14 @@ mod tests {
         let ids = [None, id(false), id(true)];
         let all_costs = [vec![], vec![vec![]], vec![vec![0, MAX_TOKENS], vec![1]]];
         let mut requests = Vec::new();
+        let known = |ids: &[u64]| Some(Known { as_of: 1_700_000_000_000, ids: ids.to_vec() });
+        let mut all_known = [None, known(&[]), known(&[0, u64::MAX - 3])].into_iter().cycle();
         for action in actions {
             for request_id in ids {
                 for costs in &all_costs {
+                    let (costs, known) = (costs.clone(), all_known.next().flatten());
                     let shadow_costs = if request_id.is_some() { costs.clone() } else { Vec::new() };
-                    requests.push(ObjectRequest { action, request_id, costs: costs.clone(), shadow_costs });
+                    requests.push(ObjectRequest { action, request_id, costs, shadow_costs, known });
                 }
             }
         }
@@ -191,7 +233,7 @@ mod tests {
     fn sections_that_are_not_known_are_skipped() {
         for request in requests() {
             let numbers = request.to_numbers(Format::OLDEST);
-            for sections in [&[-9.0, 0.0][..], &[-9.0, 3.0, 1.0, 0.0, -1.0], &[-1.0, 1.0, 5.0, -2.0, 1.0, 7.0]] {
+            for sections in [&[-9.0, 0.0][..], &[-9.0, 3.0, 1.0, 0.0, -1.0], &[-1.0, 1.0, 5.0, -7.0, 1.0, 7.0]] {
                 let read = ObjectRequest::from_numbers(&[&numbers, sections].concat());
                 assert_eq!(read, Ok((request.clone(), Format::OLDEST)));
             }
@@ -205,21 +247,25 @@ mod tests {
         let request_id =
             Some(RequestId { id: (1 << 96) + (2 << 64) + (3 << 32) + 4, fingerprint: (5 << 32) + 6, is_lasting: true });
         let action = Action::Reserve(Verb::Reserve { max_wait_ms: Some(9) });
-        let mut request = ObjectRequest { action, request_id, costs: vec![vec![7], vec![8, 0]], shadow_costs: vec![] };
+        let request =
+            ObjectRequest { action, request_id, costs: vec![vec![7], vec![8, 0]], shadow_costs: vec![], known: None };
         let numbers = [2, 2, 1, 9, 0, 2, 1, 2, 3, 4, 5, 6, 1, 7, 2, 8, 0].map(f64::from);
         assert_eq!(request.to_numbers(Format::OLDEST), numbers);
-        request.shadow_costs = vec![vec![], vec![9, 10]];
+        let request = ObjectRequest { shadow_costs: vec![vec![], vec![9, 10]], ..request };
         let section = [-3, 4, 0, 2, 9, 10].map(f64::from);
         assert_eq!(request.to_numbers(Format::OLDEST), [&numbers[..], &section].concat());
-        let request =
-            ObjectRequest { action: Action::Settle(5), request_id: None, costs: vec![], shadow_costs: vec![] };
+        let action = Action::Settle(5);
+        let request = ObjectRequest { action, request_id: None, costs: vec![], shadow_costs: vec![], known: None };
         assert_eq!(request.to_numbers(Format::OLDEST), [2, 4, 0, -1, 5, 0].map(f64::from));
+        let request = ObjectRequest { known: Some(Known { as_of: 9, ids: vec![(6 << 32) + 7, 0] }), ..request };
+        assert_eq!(request.to_numbers(Format::OLDEST), [2, 4, 0, -1, 5, 0, -2, 5, 9, 6, 7, 0, 0].map(f64::from));
     }
 
     #[test]
     fn rejects_unknown_formats_and_malformed_numbers() {
+        let action = Action::Hold(7);
         let request =
-            ObjectRequest { action: Action::Hold(7), request_id: None, costs: vec![vec![1]], shadow_costs: vec![] };
+            ObjectRequest { action, request_id: None, costs: vec![vec![1]], shadow_costs: vec![], known: None };
         let numbers = request.to_numbers(Format::OLDEST);
         let read = |numbers: &[f64]| ObjectRequest::from_numbers(numbers).map(|(request, _)| request);
         for format in [1.0, f64::from(Format::NEWEST.number()) + 1.0, 1e15, -2.0] {
@@ -234,7 +280,7 @@ mod tests {
             (numbers[at], numbers[2]) = (value, 99.0);
             assert_eq!(read(&numbers), Err(Unreadable::Malformed), "unknown action or verb");
         }
-        for section in [&[-9.0][..], &[-9.0, 1.0], &[-9.0, -1.0], &[-3.0, 2.0, 1.0], &[-3.0, 1.0, 2.0]] {
+        for section in [&[-9.0][..], &[-9.0, 1.0], &[-3.0, 2.0, 1.0], &[-3.0, 1.0, 2.0]] {
             assert_eq!(read(&[&numbers, section].concat()), Err(Unreadable::Malformed), "{section:?}");
         }
     }

@@ -63,6 +63,7 @@ fn an_alarm_is_set_once_for_any_number_of_writes() {
             request_id: None,
             costs: vec![vec![1]],
             shadow_costs: Vec::new(),
+            known: None,
         };
         let (_, writes) =
             world.ledger.ask(std::slice::from_ref(&world.policy), &request, world.now, || Some(0)).unwrap();
@@ -76,6 +77,7 @@ fn an_alarm_is_set_once_for_any_number_of_writes() {
         request_id: None,
         costs: vec![vec![1]],
         shadow_costs: Vec::new(),
+        known: None,
     };
     let (_, writes) = world.ledger.ask(std::slice::from_ref(&world.policy), &request, world.now, || Some(0)).unwrap();
     assert_eq!(writes.alarm_at, None);
@@ -128,13 +130,19 @@ fn a_row_that_cannot_be_read_breaks_only_what_needs_it() {
         world.storage.insert(name, row);
     }
     world.crash(usize::MAX);
-    let settle =
-        |id| ObjectRequest { action: Action::Settle(id), request_id: None, costs: vec![], shadow_costs: Vec::new() };
+    let settle = |id| ObjectRequest {
+        action: Action::Settle(id),
+        request_id: None,
+        costs: vec![],
+        shadow_costs: Vec::new(),
+        known: None,
+    };
     let consume = ObjectRequest {
         action: Action::Take(Verb::Consume),
         request_id: None,
         costs: vec![vec![1]],
         shadow_costs: Vec::new(),
+        known: None,
     };
     let mut ask = |policy: &Arc<_>, request: &ObjectRequest| {
         let result = world.ledger.ask(std::slice::from_ref(policy), request, START, || None);

@@ -12,4 +12,5 @@ mod reservations;
 mod rows;
 mod shadow;
 mod steps;
+mod timelines;
 mod world;
