@@ -108,14 +108,14 @@ impl<'a> Cost<'a> {
             return bad_request(format!("policy {} has no limit {name}; its limits are {known}", policy.name()));
         }
         let cost_of = |name: Option<&str>| named.iter().find(|(named, _)| Some(&**named) == name);
-        let costs = limits.iter().map(|limit| cost_of(limit.name()).map(|(_, cost)| *cost)).collect();
-        match costs {
-            Some(costs) => Ok(costs),
-            None => {
+        let costs: Option<_> = limits.iter().map(|limit| cost_of(limit.name()).map(|(_, cost)| *cost)).collect();
+        costs.map_or_else(
+            || {
                 let known = names(limits.iter().map(NamedLimit::name));
                 bad_request(format!("the cost must name every limit of policy {}: {known}", policy.name()))
-            }
-        }
+            },
+            Ok,
+        )
     }
 }
 

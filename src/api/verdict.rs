@@ -52,6 +52,7 @@ pub(super) struct Verdict<'a> {
 /// The same for one limit.
 #[derive(Clone, Default, Serialize)]
 pub(super) struct Details<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
     name: Option<&'a str>,
     allowed: bool,
     cost: u64,

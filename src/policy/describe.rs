@@ -20,7 +20,8 @@ impl fmt::Display for Policy {
             f.write_str("; shadow: ")?;
             describe_all(f, self.shadow_limits())?;
         }
-        if !self.off_limits().is_empty() && !(self.limits().is_empty() && self.shadow_limits().is_empty()) {
+        let is_any_asked = !self.limits().is_empty() || !self.shadow_limits().is_empty();
+        if is_any_asked && !self.off_limits().is_empty() {
             let names: Vec<_> = self.off_limits().iter().filter_map(Option::as_deref).collect();
             write!(f, "; off: {}", names.join(", "))?;
         }
