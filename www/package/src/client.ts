@@ -193,7 +193,7 @@ export interface BatchGranted extends Answer {
   readonly now: number;
   readonly replayed?: true;
   readonly degraded?: undefined;
-  readonly results: readonly Verdict[];
+  readonly results: readonly (Verdict | DegradedResult)[];
 }
 
 /** 200, but the server could not decide, and all policies let requests pass in that case. */
@@ -202,7 +202,7 @@ export interface BatchDegraded extends Answer {
   readonly allowed: true;
   readonly degraded: "overloaded" | "timeout" | "failed";
   readonly now?: undefined;
-  readonly results: readonly Omit<Degraded, "status" | "headers">[];
+  readonly results: readonly DegradedResult[];
 }
 
 /** 429: a request of the batch was refused, and so none took anything. */
@@ -211,8 +211,11 @@ export interface BatchRefused extends RefusedMembers {
   readonly now: number;
   readonly retry_at?: number;
   readonly retry_after_ms?: number;
-  readonly results: readonly (Verdict | Undecided)[];
+  readonly results: readonly (Verdict | Undecided | DegradedResult)[];
 }
+
+/** A request of a batch that the server could not decide, and that its policy lets pass, as one that enforces nothing does. */
+export type DegradedResult = Omit<Degraded, "status" | "headers">;
 
 /** A request of a refused batch that was not decided, and why. */
 export interface Undecided {
