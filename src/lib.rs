@@ -31,6 +31,7 @@
 //! | `protocol` | what a frontend and an object say to each other | `api` |
 //! | `access` | who may ask, and the names of objects | `api` |
 //! | `ledger` | what an object knows of its key, and when it is written | `api` |
+//! | `metrics` | what is counted, and Prometheus's text of it | `api` |
 //! | `edge` | which objects an isolate calls, and when it times out | `api` |
 //! | `api` | HTTP's requests, answers and problems, without a runtime | `api` |
 //! | `tower` | a layer for servers such as axum's, on `keyed` | `tower` |
@@ -58,6 +59,8 @@ pub mod keyed;
 #[cfg(feature = "api")]
 pub mod ledger;
 pub mod limit;
+#[cfg(feature = "api")]
+pub mod metrics;
 #[cfg(feature = "api")]
 pub mod policy;
 #[cfg(feature = "api")]

@@ -32,6 +32,7 @@ mod reply;
 mod request;
 mod resolve;
 mod session;
+mod tally;
 mod text;
 mod verdict;
 
@@ -44,3 +45,4 @@ pub use reply::Reply;
 pub use request::{Item, MAX_BATCH, MAX_BODY_LEN, Request};
 pub use resolve::{ResolvedItem, ResolvedRequest};
 pub use session::{SESSION_PATH, SessionRequest};
+pub use tally::Tally;

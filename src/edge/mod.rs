@@ -17,5 +17,7 @@
 )]
 
 mod batch;
+mod outbox;
 
 pub use batch::{BATCH_MS, Batch, CALL_MS, Dialect, Failure, ObjectCall, Outcome};
+pub use outbox::Outbox;

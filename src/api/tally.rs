@@ -1,0 +1,219 @@
+//! What became of each budget that was asked for, to be counted.
+
+use super::resolve::{ResolvedItem, ResolvedRequest};
+use crate::limit::{Decision, Verb};
+use crate::metrics::Outcome;
+use crate::policy::Cause;
+use crate::protocol::{Action, LimitAnswer, ObjectReply};
+
+/// What became of one budget.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tally<'a> {
+    /// The name of its policy.
+    pub policy: &'a str,
+    /// The largest cost that was asked; 0 if none was.
+    pub cost: u64,
+    /// The object that was asked, by its position.
+    pub object: usize,
+    /// What became of it.
+    pub outcome: Outcome,
+    /// Whether a limit in shadow would have refused it.
+    pub is_refused_in_shadow: bool,
+}
+
+impl ResolvedRequest {
+    /// Whether it is to take tokens, now or by a reservation. Only such requests are counted as decisions.
+    #[must_use]
+    pub const fn takes(&self) -> bool {
+        match self.action {
+            Action::Take(verb) => matches!(verb, Verb::Consume | Verb::Borrow { .. } | Verb::ConsumeUpTo),
+            Action::Reserve(_) => true,
+            _ => false,
+        }
+    }
+
+    /// Tells what became of each budget, given what each object was asked for (the indices of its items) and what it answered, or
+    /// why it did not. Replies that are not decisions are a client's errors: then there is nothing to tell.
+    pub fn tally<'a, 'b>(
+        &'a self,
+        calls: impl Iterator<Item = (&'b [usize], &'b Result<ObjectReply, Cause>)> + Clone,
+        mut tell: impl FnMut(Tally<'a>),
+    ) {
+        let is_decided = |reply: &Result<ObjectReply, Cause>| !matches!(reply, Ok(reply) if !is_decision(reply));
+        if !self.takes() || !calls.clone().all(|(_, reply)| is_decided(reply)) {
+            return;
+        }
+        let refuses = |reply: &Result<ObjectReply, Cause>| matches!(reply, Ok(ObjectReply::Decided(decided)) if !decided.decision().is_allow());
+        let is_refused = calls.clone().any(|(_, reply)| refuses(reply));
+        for (object, (indices, reply)) in calls.enumerate() {
+            let decided = if let Ok(ObjectReply::Decided(decided)) = reply { Some(decided) } else { None };
+            let mut rest = decided.map_or(&[][..], |decided| &decided.limits);
+            let mut rest_of_shadow = decided.map_or(&[][..], |decided| &decided.shadow);
+            for item in indices.iter().filter_map(|&index| self.items.get(index)) {
+                let own = part(&mut rest, item.policy.limits().len());
+                let tried = part(&mut rest_of_shadow, item.policy.shadow_limits().len());
+                let would_refuse = |answer: &Option<LimitAnswer>| answer.is_some_and(|one| !one.decision.is_allow());
+                let start = Decision::Allow { tokens: 0, ready_at: 0 };
+                let outcome = match own.iter().fold(start, |all, limit| all.and(limit.decision)) {
+                    Decision::Wait { .. } => Outcome::Refused,
+                    Decision::Never { .. } => Outcome::Never,
+                    Decision::Allow { .. } if is_refused => Outcome::Dropped,
+                    Decision::Allow { .. } => match decided {
+                        Some(decided) if decided.is_replayed => Outcome::Replayed,
+                        Some(_) => Outcome::Allowed,
+                        None => Outcome::Degraded,
+                    },
+                };
+                let is_refused_in_shadow = tried.iter().any(would_refuse);
+                tell(Tally { object, outcome, is_refused_in_shadow, ..item.tally() });
+            }
+        }
+    }
+
+    /// The same when there was no decision at all, and each budget ended so.
+    pub fn tally_undecided<'a>(&'a self, outcome: Outcome, tell: impl FnMut(Tally<'a>)) {
+        let items = self.items.iter().filter(|_| self.takes());
+        items.map(|item| Tally { outcome, ..item.tally() }).for_each(tell);
+    }
+}
+
+impl ResolvedItem {
+    fn tally(&self) -> Tally<'_> {
+        let (policy, cost) = (self.policy.name(), self.cost.unwrap_or(0));
+        Tally { policy, cost, object: 0, outcome: Outcome::Allowed, is_refused_in_shadow: false }
+    }
+}
+
+const fn is_decision(reply: &ObjectReply) -> bool {
+    matches!(reply, ObjectReply::Decided(_))
+}
+
+/// The first of `rest`, which are then no longer there; none if there are too few.
+fn part<'a, T>(rest: &mut &'a [T], len: usize) -> &'a [T] {
+    let (first, others) = rest.split_at_checked(len).unwrap_or_default();
+    *rest = others;
+    first
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::endpoint::Endpoint;
+    use super::super::request::Request;
+    use super::*;
+    use crate::access::Caller;
+    use crate::limit::Snapshot;
+    use crate::policy::Policies;
+    use crate::protocol::Decided;
+
+    const ALLOW: Decision = Decision::Allow { tokens: 1, ready_at: 0 };
+    const WAIT: Decision = Decision::Wait { retry_at: 9 };
+    const NEVER: Decision = Decision::Never { max: 0 };
+
+    fn answer(decision: Decision) -> LimitAnswer {
+        let snapshot = Snapshot { tokens: 0, drops: 0, at: 0 };
+        LimitAnswer { decision, remaining: 0, owed: 0, reset_at: None, snapshot }
+    }
+
+    fn reply(is_replayed: bool, limits: &[Decision], shadow: &[Decision]) -> Result<ObjectReply, Cause> {
+        let limits = limits.iter().copied().map(answer).collect();
+        let shadow = shadow.iter().map(|decision| Some(answer(*decision))).collect();
+        Ok(ObjectReply::Decided(Decided {
+            now: 0,
+            is_replayed,
+            open_reservations: 0,
+            reservation: None,
+            limits,
+            shadow,
+        }))
+    }
+
+    fn resolved(endpoint: Endpoint, body: &str) -> ResolvedRequest {
+        let policies = r#"{"a":"9/s","b":"9/s","tried":{"rate":"9/s","mode":"shadow"}}"#;
+        let request = Request::parse(endpoint, body.as_bytes()).unwrap();
+        ResolvedRequest::new(&request, &Policies::parse(policies).unwrap(), &Caller::TRUSTED).unwrap()
+    }
+
+    fn tallied(
+        asked: &ResolvedRequest,
+        calls: &[(&[usize], Result<ObjectReply, Cause>)],
+    ) -> Vec<(String, Outcome, bool)> {
+        let mut all = Vec::new();
+        let calls = calls.iter().map(|(items, reply)| (*items, reply));
+        asked.tally(calls, |one| all.push((one.policy.to_owned(), one.outcome, one.is_refused_in_shadow)));
+        all
+    }
+
+    #[test]
+    fn a_single_request() {
+        let a = resolved(Endpoint::Consume, r#"{"policy":"a","key":"k","cost":3}"#);
+        for (reply, outcome) in [
+            (reply(false, &[ALLOW], &[]), Some(Outcome::Allowed)),
+            (reply(true, &[ALLOW], &[]), Some(Outcome::Replayed)),
+            (reply(false, &[WAIT], &[]), Some(Outcome::Refused)),
+            (reply(false, &[NEVER], &[]), Some(Outcome::Never)),
+            (Ok(ObjectReply::RequestIdReused), None),
+            (Ok(ObjectReply::TooManyReservations { max: 1 }), None),
+        ] {
+            let expected: Vec<_> = outcome.map(|outcome| ("a".to_owned(), outcome, false)).into_iter().collect();
+            assert_eq!(tallied(&a, &[(&[0], reply)]), expected);
+        }
+        let tried = resolved(Endpoint::Consume, r#"{"policy":"tried","key":"k"}"#);
+        for (decision, would_refuse) in [(ALLOW, false), (WAIT, true), (NEVER, true)] {
+            let found = tallied(&tried, &[(&[0], reply(false, &[], &[decision]))]);
+            assert_eq!(found, [("tried".to_owned(), Outcome::Allowed, would_refuse)]);
+        }
+        let mut costs = Vec::new();
+        a.tally_undecided(Outcome::Unavailable, |one| costs.push((one.cost, one.outcome)));
+        assert_eq!(costs, [(3, Outcome::Unavailable)]);
+    }
+
+    #[test]
+    fn only_requests_to_take_tokens_are_counted() {
+        for (endpoint, more, is_counted) in [
+            (Endpoint::Consume, "", true),
+            (Endpoint::Consume, r#","mode":"reserve""#, true),
+            (Endpoint::Consume, r#","mode":"borrow""#, true),
+            (Endpoint::Consume, r#","mode":"up_to""#, true),
+            (Endpoint::Peek, "", false),
+            (Endpoint::Inspect, "", false),
+            (Endpoint::Charge, "", false),
+            (Endpoint::Refund, "", false),
+            (Endpoint::Reset, "", false),
+            (Endpoint::Settle, r#","reservation":"1""#, false),
+            (Endpoint::Cancel, r#","reservation":"1""#, false),
+        ] {
+            let asked = resolved(endpoint, &format!(r#"{{"policy":"a","key":"k"{more}}}"#));
+            assert_eq!(
+                tallied(&asked, &[(&[0], reply(false, &[ALLOW], &[]))]).len(),
+                usize::from(is_counted),
+                "{more}"
+            );
+            let mut undecided = 0;
+            asked.tally_undecided(Outcome::Degraded, |_| undecided += 1);
+            assert_eq!(undecided, i32::from(is_counted));
+        }
+    }
+
+    #[test]
+    fn a_batch_that_is_refused_drops_what_did_not_refuse() {
+        let body = r#"{"requests":[{"policy":"a","key":"x"},{"policy":"b","key":"y"},{"policy":"b","key":"x"},{"policy":"tried","key":"y"}]}"#;
+        let asked = resolved(Endpoint::Batch, body);
+        let outcomes = |x: Result<ObjectReply, Cause>, y: Result<ObjectReply, Cause>| {
+            let all = tallied(&asked, &[(&[0, 2], x), (&[1, 3], y)]);
+            assert_eq!(all.iter().map(|one| one.0.as_str()).collect::<Vec<_>>(), ["a", "b", "b", "tried"]);
+            all.into_iter().map(|one| one.1).collect::<Vec<_>>()
+        };
+        let granted = || reply(false, &[ALLOW, ALLOW], &[]);
+        let tried = |decision| reply(false, &[decision], &[WAIT]);
+        use Outcome::{Allowed, Degraded, Dropped, Never, Refused, Replayed};
+        assert_eq!(outcomes(granted(), tried(ALLOW)), [Allowed; 4]);
+        assert_eq!(outcomes(reply(false, &[ALLOW, WAIT], &[]), tried(ALLOW)), [Dropped, Refused, Dropped, Dropped]);
+        assert_eq!(outcomes(granted(), tried(NEVER)), [Dropped, Dropped, Never, Dropped]);
+        assert_eq!(
+            outcomes(reply(false, &[WAIT, ALLOW], &[]), Err(Cause::Timeout)),
+            [Refused, Dropped, Dropped, Dropped]
+        );
+        assert_eq!(outcomes(reply(true, &[ALLOW, ALLOW], &[]), tried(ALLOW)), [Replayed, Replayed, Allowed, Allowed]);
+        assert_eq!(outcomes(granted(), Err(Cause::Failed)), [Allowed, Allowed, Degraded, Degraded]);
+    }
+}

@@ -1,0 +1,125 @@
+//! What an isolate has counted, or all of them together.
+
+use std::collections::BTreeMap;
+
+use super::histogram::Histogram;
+use super::refused_keys::RefusedKeys;
+use super::words::{CallOutcome, Outcome, PollOutcome, Repeat, Word};
+use crate::policy::Cause;
+
+/// Counters, all of which only grow. Once a policy is known, counting takes no memory, except for the first refusals of its keys.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    pub(super) policies: BTreeMap<String, PolicyCounts>,
+    pub(super) refused: BTreeMap<String, RefusedKeys>,
+    /// Requests without a decision that were let pass.
+    pub(super) degraded: [u64; 3],
+    /// Requests without a decision that were answered 503.
+    pub(super) unavailable: [u64; 3],
+    pub(super) calls: [Histogram; 4],
+    pub(super) repeats: [u64; 4],
+    pub(super) polls: [u64; 2],
+}
+
+/// Those of a policy.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct PolicyCounts {
+    pub(super) decisions: [u64; 7],
+    /// Requests that a limit in shadow would have refused.
+    pub(super) shadow_refusals: u64,
+}
+
+/// The most policies that are counted under their own names: twice those that a registry has.
+pub const MAX_POLICIES: usize = 1_000;
+
+/// Further ones count under this name, which no policy can have.
+pub const OTHER_POLICIES: &str = "(other)";
+
+impl Counts {
+    /// Counts what became of a request to take tokens under a policy, and whether a limit in shadow would have refused it.
+    pub fn decided(&mut self, policy: &str, outcome: Outcome, is_refused_in_shadow: bool) {
+        at(&mut self.policies, policy, |counts: &mut PolicyCounts| {
+            add(&mut counts.decisions, outcome, 1);
+            counts.shadow_refusals = counts.shadow_refusals.saturating_add(is_refused_in_shadow.into());
+        });
+    }
+
+    /// Counts a refusal of a key, by its hash.
+    pub fn refused(&mut self, policy: &str, key: u64) {
+        at(&mut self.refused, policy, |keys: &mut RefusedKeys| keys.add(key));
+    }
+
+    /// Counts a request that was let pass without a decision.
+    pub fn degraded(&mut self, cause: Cause) {
+        add(&mut self.degraded, cause, 1);
+    }
+
+    /// Counts a request that was answered 503.
+    pub fn unavailable(&mut self, cause: Cause) {
+        add(&mut self.unavailable, cause, 1);
+    }
+
+    /// Counts a call to an object, and how long it took.
+    pub fn called(&mut self, outcome: CallOutcome, ms: u64) {
+        if let Some(histogram) = self.calls.get_mut(outcome.index()) {
+            histogram.add(ms);
+        }
+    }
+
+    /// Counts something that is asked again.
+    pub fn repeated(&mut self, reason: Repeat) {
+        add(&mut self.repeats, reason, 1);
+    }
+
+    /// Counts a question to the registry.
+    pub fn polled(&mut self, outcome: PollOutcome) {
+        add(&mut self.polls, outcome, 1);
+    }
+
+    /// Adds what another has counted.
+    pub fn merge(&mut self, other: &Self) {
+        for (policy, more) in &other.policies {
+            at(&mut self.policies, policy, |counts: &mut PolicyCounts| {
+                add_all(&mut counts.decisions, &more.decisions);
+                counts.shadow_refusals = counts.shadow_refusals.saturating_add(more.shadow_refusals);
+            });
+        }
+        merge_refused(&mut self.refused, &other.refused);
+        add_all(&mut self.degraded, &other.degraded);
+        add_all(&mut self.unavailable, &other.unavailable);
+        for (histogram, more) in self.calls.iter_mut().zip(&other.calls) {
+            histogram.merge(more);
+        }
+        add_all(&mut self.repeats, &other.repeats);
+        add_all(&mut self.polls, &other.polls);
+    }
+}
+
+pub(super) fn merge_refused(all: &mut BTreeMap<String, RefusedKeys>, other: &BTreeMap<String, RefusedKeys>) {
+    for (policy, more) in other {
+        at(all, policy, |keys: &mut RefusedKeys| keys.merge(more));
+    }
+}
+
+/// Changes what a policy has there.
+fn at<T: Default>(all: &mut BTreeMap<String, T>, policy: &str, change: impl FnOnce(&mut T)) {
+    match all.get_mut(policy) {
+        Some(known) => change(known),
+        None => {
+            let name = if all.len() < MAX_POLICIES { policy } else { OTHER_POLICIES };
+            change(all.entry(name.to_owned()).or_default());
+        }
+    }
+}
+
+pub(super) fn add<W: Word>(counts: &mut [u64], word: W, more: u64) {
+    if let Some(count) = counts.get_mut(word.index()) {
+        *count = count.saturating_add(more);
+    }
+}
+
+fn add_all(counts: &mut [u64], more: &[u64]) {
+    for (count, more) in counts.iter_mut().zip(more) {
+        *count = count.saturating_add(*more);
+    }
+}

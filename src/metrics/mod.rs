@@ -1,0 +1,36 @@
+//! What is counted: decisions, failures, calls of objects, polls of the registry, and the keys that are refused most.
+//!
+//! Each isolate counts in a [`Counts`] of its own. Where there is a registry, it sends what it has counted as a [`Report`], with
+//! every poll, and the registry adds it up in [`Totals`], which are rendered for Prometheus. Everything here is in memory: a
+//! restart begins at zero, which Prometheus understands as a reset of a counter.
+//!
+//! The sets of labels are bounded: outcomes, causes and reasons are the few words below, and at most [`MAX_POLICIES`] policies
+//! are counted under their own names. A key is never a label.
+#![forbid(unsafe_code)]
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::arithmetic_side_effects,
+        clippy::expect_used,
+        clippy::indexing_slicing,
+        clippy::panic,
+        clippy::unreachable,
+        clippy::unwrap_used
+    )
+)]
+
+mod counts;
+mod histogram;
+mod refused_keys;
+mod report;
+mod text;
+mod totals;
+mod words;
+
+pub use counts::{Counts, MAX_POLICIES, OTHER_POLICIES};
+pub use histogram::{BOUNDS_MS, Histogram};
+pub use refused_keys::{CAPACITY, RefusedKeys};
+pub use report::Report;
+pub use text::{MEDIA_TYPE, exposition};
+pub use totals::{TopRefused, Totals, WINDOW_MS};
+pub use words::{CallOutcome, Outcome, PollOutcome, Repeat, Word};

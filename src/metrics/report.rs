@@ -1,0 +1,263 @@
+//! What an isolate sends to the registry with its polls. Every few seconds at most, so it is JSON, and readers ignore fields and
+//! words that they do not know.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use super::counts::{Counts, PolicyCounts, add};
+use super::histogram::Histogram;
+use super::refused_keys::RefusedKeys;
+use super::words::{CallOutcome, Word};
+use crate::json::{Fields, Json};
+
+/// What an isolate has counted since its last report.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Report {
+    /// Which isolate: a random number.
+    pub isolate: u64,
+    /// Which of its reports: 1, 2, 3, ... One that is sent again keeps its number, so that it counts once.
+    pub number: u64,
+    /// Since when it has counted.
+    pub since: i64,
+    /// What.
+    pub counts: Counts,
+}
+
+impl Report {
+    /// The report as text.
+    #[must_use]
+    pub fn to_text(&self) -> String {
+        let counts = &self.counts;
+        let calls = CallOutcome::ALL.iter().zip(&counts.calls).filter(|(_, histogram)| histogram.count() > 0);
+        let written = Written {
+            isolate: hex(self.isolate),
+            number: self.number,
+            since: self.since,
+            policies: counts.policies.iter().map(|(name, counts)| (name.as_str(), WrittenPolicy::of(counts))).collect(),
+            refused: counts.refused.iter().map(|(name, keys)| (name.as_str(), WrittenKeys::of(keys))).collect(),
+            degraded: words::<crate::policy::Cause>(&counts.degraded),
+            unavailable: words::<crate::policy::Cause>(&counts.unavailable),
+            calls: calls.map(|(outcome, histogram)| (outcome.word(), WrittenHistogram::of(histogram))).collect(),
+            repeats: words::<super::Repeat>(&counts.repeats),
+            polls: words::<super::PollOutcome>(&counts.polls),
+        };
+        serde_json::to_string(&written).unwrap_or_default() // our own type cannot fail to serialize
+    }
+
+    /// Reads a report; `None` if it is not one.
+    #[must_use]
+    pub fn from_text(text: &str) -> Option<Self> {
+        let fields = fields(Json::parse(text).ok()?)?;
+        let mut counts = Counts::default();
+        for (name, policy) in named(&fields, "policies")? {
+            counts.policies.insert(name, policy_counts(policy)?);
+        }
+        for (name, keys) in named(&fields, "refused")? {
+            counts.refused.insert(name, refused_keys(keys)?);
+        }
+        for (outcome, histogram) in known::<CallOutcome>(&fields, "calls")? {
+            *counts.calls.get_mut(outcome.index())? = read_histogram(histogram)?;
+        }
+        read_words::<crate::policy::Cause>(&fields, "degraded", &mut counts.degraded)?;
+        read_words::<crate::policy::Cause>(&fields, "unavailable", &mut counts.unavailable)?;
+        read_words::<super::Repeat>(&fields, "repeats", &mut counts.repeats)?;
+        read_words::<super::PollOutcome>(&fields, "polls", &mut counts.polls)?;
+        Some(Self {
+            isolate: u64::from_str_radix(&fields.get("isolate")?.string()?, 16).ok()?,
+            number: fields.get("number")?.integer()?,
+            since: i64::try_from(fields.get("since")?.integer()?).ok()?,
+            counts,
+        })
+    }
+}
+
+#[derive(Serialize)]
+struct Written<'a> {
+    isolate: String,
+    number: u64,
+    since: i64,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    policies: BTreeMap<&'a str, WrittenPolicy>,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    refused: BTreeMap<&'a str, WrittenKeys>,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    degraded: BTreeMap<&'static str, u64>,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    unavailable: BTreeMap<&'static str, u64>,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    calls: BTreeMap<&'static str, WrittenHistogram<'a>>,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    repeats: BTreeMap<&'static str, u64>,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    polls: BTreeMap<&'static str, u64>,
+}
+
+#[derive(Serialize)]
+struct WrittenPolicy {
+    decisions: BTreeMap<&'static str, u64>,
+    shadow_refusals: u64,
+}
+
+#[derive(Serialize)]
+struct WrittenKeys {
+    keys: BTreeMap<String, u64>,
+    lost: u64,
+    total: u64,
+}
+
+#[derive(Serialize)]
+struct WrittenHistogram<'a> {
+    buckets: &'a [u64],
+    sum_ms: u64,
+}
+
+impl WrittenPolicy {
+    fn of(counts: &PolicyCounts) -> Self {
+        let decisions = words::<super::Outcome>(&counts.decisions);
+        Self { decisions, shadow_refusals: counts.shadow_refusals }
+    }
+}
+
+impl WrittenKeys {
+    fn of(keys: &RefusedKeys) -> Self {
+        let counts = keys.counts().iter().map(|&(key, count)| (hex(key), count));
+        Self { keys: counts.collect(), lost: keys.lost(), total: keys.total() }
+    }
+}
+
+impl<'a> WrittenHistogram<'a> {
+    fn of(histogram: &'a Histogram) -> Self {
+        Self { buckets: histogram.buckets(), sum_ms: histogram.sum_ms() }
+    }
+}
+
+/// The counts that are not 0, by their words.
+fn words<W: Word>(counts: &[u64]) -> BTreeMap<&'static str, u64> {
+    let all = W::ALL.iter().zip(counts).filter(|(_, count)| **count > 0);
+    all.map(|(word, count)| (word.word(), *count)).collect()
+}
+
+/// The name of a key in reports and answers.
+pub(super) fn hex(key: u64) -> String {
+    format!("{key:016x}")
+}
+
+fn policy_counts(json: Json<'_>) -> Option<PolicyCounts> {
+    let fields = fields(json)?;
+    let mut counts = PolicyCounts::default();
+    read_words::<super::Outcome>(&fields, "decisions", &mut counts.decisions)?;
+    counts.shadow_refusals = fields.get("shadow_refusals")?.integer()?;
+    Some(counts)
+}
+
+fn refused_keys(json: Json<'_>) -> Option<RefusedKeys> {
+    let fields = fields(json)?;
+    let counts = named(&fields, "keys")?.into_iter().map(|(key, count)| {
+        let key = u64::from_str_radix(&key, 16).ok()?;
+        Some((key, count.integer()?))
+    });
+    RefusedKeys::of(counts.collect::<Option<_>>()?, fields.get("lost")?.integer()?, fields.get("total")?.integer()?)
+}
+
+fn read_histogram(json: Json<'_>) -> Option<Histogram> {
+    let fields = fields(json)?;
+    let buckets: Option<Vec<_>> = fields.get("buckets")?.array()?.into_iter().map(Json::integer).collect();
+    Histogram::of(&buckets?, fields.get("sum_ms")?.integer()?)
+}
+
+/// Reads counts by words. Those of a later version are ignored.
+fn read_words<W: Word>(fields: &Fields<'_>, name: &str, counts: &mut [u64]) -> Option<()> {
+    for (word, count) in known::<W>(fields, name)? {
+        add(counts, word, count.integer()?);
+    }
+    Some(())
+}
+
+fn known<'a, W: Word>(fields: &Fields<'a>, name: &str) -> Option<Vec<(W, Json<'a>)>> {
+    let of = |name: &str| W::ALL.iter().copied().find(|word| word.word() == name);
+    Some(named(fields, name)?.into_iter().filter_map(|(name, value)| Some((of(&name)?, value))).collect())
+}
+
+/// The members of an object, which is empty if it is not there.
+fn named<'a>(fields: &Fields<'a>, name: &str) -> Option<Vec<(String, Json<'a>)>> {
+    let Some(value) = fields.get(name) else { return Some(Vec::new()) };
+    let fields = self::fields(value)?;
+    Some(fields.iter().map(|(name, value)| (name.clone().into_owned(), value)).collect())
+}
+
+fn fields(json: Json<'_>) -> Option<Fields<'_>> {
+    json.fields().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Outcome, PollOutcome, Repeat};
+    use super::*;
+    use crate::policy::Cause;
+
+    fn report() -> Report {
+        let mut counts = Counts::default();
+        counts.decided("api", Outcome::Allowed, false);
+        counts.decided("api", Outcome::Refused, true);
+        counts.refused("api", 255);
+        counts.degraded(Cause::Timeout);
+        counts.unavailable(Cause::Overloaded);
+        counts.called(CallOutcome::Answered, 3);
+        counts.called(CallOutcome::Failed(Cause::Timeout), 2_001);
+        counts.repeated(Repeat::PolicyOutdated);
+        counts.polled(PollOutcome::Answered);
+        Report { isolate: 1, number: 2, since: 3, counts }
+    }
+
+    const TEXT: &str = concat!(
+        r#"{"isolate":"0000000000000001","number":2,"since":3,"#,
+        r#""policies":{"api":{"decisions":{"allowed":1,"refused":1},"shadow_refusals":1}},"#,
+        r#""refused":{"api":{"keys":{"00000000000000ff":1},"lost":0,"total":1}},"#,
+        r#""degraded":{"timeout":1},"unavailable":{"overloaded":1},"#,
+        r#""calls":{"answered":{"buckets":[0,0,1,0,0,0,0,0,0,0,0,0,0],"sum_ms":3},"#,
+        r#""timeout":{"buckets":[0,0,0,0,0,0,0,0,0,0,0,1,0],"sum_ms":2001}},"#,
+        r#""repeats":{"policy_outdated":1},"polls":{"answered":1}}"#,
+    );
+
+    /// The neighbouring versions write and read it too.
+    #[test]
+    fn the_format_is_unchanged() {
+        assert_eq!(report().to_text(), TEXT);
+        assert_eq!(Report::from_text(TEXT), Some(report()));
+        let nothing = Report { isolate: u64::MAX, number: 1, since: 0, counts: Counts::default() };
+        assert_eq!(Report::from_text(&nothing.to_text()), Some(nothing));
+    }
+
+    #[test]
+    fn what_a_later_version_adds_is_ignored() {
+        let later = TEXT
+            .replacen(r#""allowed":1"#, r#""borrowed":9,"allowed":1"#, 1)
+            .replacen(r#""answered":{"#, r#""unknown":7,"answered":{"#, 1)
+            .replacen(r#""since":3"#, r#""since":3,"more":[]"#, 1);
+        assert_eq!(Report::from_text(&later), Some(report()));
+    }
+
+    #[test]
+    fn anything_else_is_not_read() {
+        for (from, to) in [
+            (r#""number":2,"#, ""),
+            (r#""since":3"#, r#""since":-3"#),
+            (r#""0000000000000001""#, r#""x""#),
+            (r#""0000000000000001""#, "1"),
+            (r#"{"allowed":1,"refused":1}"#, "[1,1]"),
+            (r#""allowed":1"#, r#""allowed":1.5"#),
+            (r#","shadow_refusals":1"#, ""),
+            ("00000000000000ff", "zz"),
+            (r#""total":1"#, r#""total":0"#),
+            ("[0,0,1,0,0,0,0,0,0,0,0,0,0]", "[0,0,1]"),
+            (r#","sum_ms":3"#, ""),
+            (r#"{"api":{"decisions""#, r#"{"api":7,"b":{"decisions""#),
+        ] {
+            let changed = TEXT.replacen(from, to, 1);
+            assert_ne!(changed, TEXT, "{from}");
+            assert_eq!(Report::from_text(&changed), None, "{changed}");
+        }
+        assert_eq!((Report::from_text(""), Report::from_text("[]")), (None, None));
+    }
+}

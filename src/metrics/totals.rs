@@ -1,0 +1,136 @@
+//! The reports of all isolates, added up.
+
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+use std::mem;
+
+use super::counts::{Counts, merge_refused};
+use super::refused_keys::RefusedKeys;
+use super::report::{Report, hex};
+
+/// What all isolates have counted.
+#[derive(Debug)]
+pub struct Totals {
+    /// When it began to count.
+    began_at: i64,
+    counts: Counts,
+    /// The keys refused lately: those of the window before, and of this one.
+    windows: [Window; 2],
+    /// By isolate, the number of its latest report and when that came.
+    isolates: BTreeMap<u64, (u64, i64)>,
+}
+
+#[derive(Debug, Default)]
+struct Window {
+    /// When its first report came, and since when that one had counted; `None` if it has nothing.
+    began: Option<Began>,
+    refused: BTreeMap<String, RefusedKeys>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Began {
+    at: i64,
+    since: i64,
+}
+
+/// The keys of a policy that are refused most.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TopRefused<'a> {
+    /// The policy.
+    pub policy: &'a str,
+    /// How many refusals there were.
+    pub refusals: u64,
+    /// The most refused key first: the beginning of its object's name, and the least and the most that its refusals can be.
+    pub keys: Vec<(String, u64, u64)>,
+}
+
+/// The keys refused most are those of the last one or two windows of this length: long enough for many reports, and short enough
+/// to show what happens now.
+pub const WINDOW_MS: i64 = 600_000;
+
+/// The most isolates of which it is known which reports have come.
+const MAX_ISOLATES: usize = 4_096;
+
+/// An isolate that is asked anything reports every few seconds.
+const REPORTS_WITHIN_MS: i64 = 60_000;
+
+impl Totals {
+    /// Nothing yet.
+    #[must_use]
+    pub fn new(now: i64) -> Self {
+        Self { began_at: now, counts: Counts::default(), windows: Default::default(), isolates: BTreeMap::new() }
+    }
+
+    /// Adds a report that came at `now`, unless it has come before.
+    pub fn add(&mut self, report: Report, now: i64) {
+        let Report { isolate, number, since, mut counts } = report;
+        let known = self.isolates.get(&isolate).map_or(0, |(number, _)| *number);
+        if number <= known {
+            return;
+        }
+        if known == 0 && self.isolates.len() >= MAX_ISOLATES {
+            let oldest = self.isolates.iter().min_by_key(|(_, (_, at))| *at).map(|(isolate, _)| *isolate);
+            oldest.and_then(|isolate| self.isolates.remove(&isolate));
+        }
+        self.isolates.insert(isolate, (number, now));
+        self.turn(now);
+        let [_, window] = &mut self.windows;
+        let began = window.began.get_or_insert(Began { at: now, since });
+        began.since = began.since.min(since);
+        merge_refused(&mut window.refused, &mem::take(&mut counts.refused));
+        self.counts.merge(&counts);
+    }
+
+    /// All counts but those by key.
+    #[must_use]
+    pub const fn counts(&self) -> &Counts {
+        &self.counts
+    }
+
+    /// When it began to count.
+    #[must_use]
+    pub const fn began_at(&self) -> i64 {
+        self.began_at
+    }
+
+    /// How many isolates have lately reported.
+    #[must_use]
+    pub fn isolates(&self, now: i64) -> usize {
+        self.isolates.values().filter(|(_, at)| now.saturating_sub(*at) < REPORTS_WITHIN_MS).count()
+    }
+
+    /// The keys refused most, by policy, the policy with the most refusals first; and since when they were counted.
+    pub fn top(&mut self, now: i64) -> (i64, Vec<TopRefused<'_>>) {
+        self.turn(now);
+        let since = self.windows.iter().filter_map(|window| window.began).map(|began| began.since).min().unwrap_or(now);
+        let [before, window] = &self.windows;
+        let mut names: Vec<_> = before.refused.keys().chain(window.refused.keys()).map(String::as_str).collect();
+        names.sort_unstable();
+        names.dedup();
+        let mut all: Vec<_> = names
+            .into_iter()
+            .map(|policy| {
+                let mut keys = RefusedKeys::default();
+                for window in &self.windows {
+                    window.refused.get(policy).inspect(|more| keys.merge(more));
+                }
+                let top = keys.top().into_iter().map(|(key, least, most)| (hex(key), least, most));
+                TopRefused { policy, refusals: keys.total(), keys: top.collect() }
+            })
+            .collect();
+        all.sort_by_key(|top| Reverse(top.refusals));
+        (since, all)
+    }
+
+    /// Begins a new window if it is time.
+    fn turn(&mut self, now: i64) {
+        let [before, window] = &mut self.windows;
+        let age_ms = |window: &Window| window.began.map_or(0, |began| now.saturating_sub(began.at));
+        if age_ms(window) >= WINDOW_MS {
+            *before = mem::take(window);
+        }
+        if age_ms(before) >= WINDOW_MS.saturating_mul(2) {
+            *before = Window::default();
+        }
+    }
+}

@@ -1,0 +1,168 @@
+//! The values of labels.
+
+use crate::policy::Cause;
+
+/// A value of a label, one of a few.
+pub trait Word: Copy + 'static {
+    /// All of them.
+    const ALL: &'static [Self];
+
+    /// As it is written.
+    fn word(self) -> &'static str;
+
+    /// Its position in [`Word::ALL`].
+    fn index(self) -> usize;
+}
+
+/// What became of a request to take tokens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// Granted.
+    Allowed,
+    /// Refused for now: it may be retried.
+    Refused,
+    /// Refused, and no later retry can pass.
+    Never,
+    /// Granted before: the answer was repeated, and nothing was taken.
+    Replayed,
+    /// Not refused, and not taken either: another request of its batch was refused.
+    Dropped,
+    /// Let pass without a decision, as the policy says.
+    Degraded,
+    /// Answered 503: there was no decision.
+    Unavailable,
+}
+
+/// What became of a call to an object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CallOutcome {
+    /// It answered.
+    Answered,
+    /// It did not.
+    Failed(Cause),
+}
+
+/// Why something was asked again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Repeat {
+    /// A call failed in a way that may pass.
+    Failure,
+    /// An object did not have the definitions of the policies.
+    PolicyUnknown,
+    /// An object was of an older version.
+    FormatUnknown,
+    /// An object knew newer versions of the policies.
+    PolicyOutdated,
+}
+
+/// What became of a question to the registry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PollOutcome {
+    /// It answered.
+    Answered,
+    /// It did not.
+    Failed,
+}
+
+impl Word for Outcome {
+    const ALL: &'static [Self] =
+        &[Self::Allowed, Self::Refused, Self::Never, Self::Replayed, Self::Dropped, Self::Degraded, Self::Unavailable];
+
+    fn word(self) -> &'static str {
+        match self {
+            Self::Allowed => "allowed",
+            Self::Refused => "refused",
+            Self::Never => "never",
+            Self::Replayed => "replayed",
+            Self::Dropped => "dropped",
+            Self::Degraded => "degraded",
+            Self::Unavailable => "unavailable",
+        }
+    }
+
+    fn index(self) -> usize {
+        self as usize
+    }
+}
+
+impl Word for Cause {
+    const ALL: &'static [Self] = &Self::ALL;
+
+    fn word(self) -> &'static str {
+        self.word()
+    }
+
+    fn index(self) -> usize {
+        self as usize
+    }
+}
+
+impl Word for CallOutcome {
+    const ALL: &'static [Self] =
+        &[Self::Answered, Self::Failed(Cause::Overloaded), Self::Failed(Cause::Timeout), Self::Failed(Cause::Failed)];
+
+    fn word(self) -> &'static str {
+        match self {
+            Self::Answered => "answered",
+            Self::Failed(cause) => cause.word(),
+        }
+    }
+
+    fn index(self) -> usize {
+        match self {
+            Self::Answered => 0,
+            Self::Failed(cause) => cause.index().saturating_add(1),
+        }
+    }
+}
+
+impl Word for Repeat {
+    const ALL: &'static [Self] = &[Self::Failure, Self::PolicyUnknown, Self::FormatUnknown, Self::PolicyOutdated];
+
+    fn word(self) -> &'static str {
+        match self {
+            Self::Failure => "failure",
+            Self::PolicyUnknown => "policy_unknown",
+            Self::FormatUnknown => "format_unknown",
+            Self::PolicyOutdated => "policy_outdated",
+        }
+    }
+
+    fn index(self) -> usize {
+        self as usize
+    }
+}
+
+impl Word for PollOutcome {
+    const ALL: &'static [Self] = &[Self::Answered, Self::Failed];
+
+    fn word(self) -> &'static str {
+        match self {
+            Self::Answered => "answered",
+            Self::Failed => "failed",
+        }
+    }
+
+    fn index(self) -> usize {
+        self as usize
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_word_is_at_its_index_and_names_one_value() {
+        fn check<W: Word>() {
+            let words: std::collections::BTreeSet<_> = W::ALL.iter().map(|value| value.word()).collect();
+            assert_eq!(words.len(), W::ALL.len());
+            assert!(W::ALL.iter().enumerate().all(|(index, value)| value.index() == index), "{words:?}");
+        }
+        check::<Outcome>();
+        check::<Cause>();
+        check::<CallOutcome>();
+        check::<Repeat>();
+        check::<PollOutcome>();
+    }
+}

@@ -1,0 +1,204 @@
+//! What is counted adds up, whatever is lost or comes twice; and the keys refused most are found within the stated error.
+
+mod chance;
+#[path = "edge/random.rs"]
+mod random;
+#[path = "chance/split_mix.rs"]
+mod split_mix;
+
+use std::collections::BTreeMap;
+
+use random::{Random, cases};
+use tollgate::edge::Outbox;
+use tollgate::metrics::{
+    CAPACITY, CallOutcome, Counts, MAX_POLICIES, OTHER_POLICIES, Outcome, PollOutcome, RefusedKeys, Repeat, Report,
+    Totals, WINDOW_MS, Word, exposition,
+};
+use tollgate::policy::Cause;
+
+/// A key: few are frequent, and many are rare.
+fn key(random: &mut Random) -> u64 {
+    let end = 1 << random.below(12);
+    random.below(end) as u64
+}
+
+fn within_its_error(keys: &RefusedKeys, exact: &BTreeMap<u64, u64>) {
+    let counted: BTreeMap<_, _> = keys.counts().iter().copied().collect();
+    let total: u64 = exact.values().sum();
+    assert_eq!(keys.total(), total);
+    assert!(counted.len() <= CAPACITY);
+    let sum: u64 = counted.values().sum();
+    assert!(keys.lost() * (CAPACITY as u64 + 1) <= total - sum, "{} lost of {total}", keys.lost());
+    for (key, &count) in exact {
+        let counted = counted.get(key).copied().unwrap_or(0);
+        assert!((counted..=counted + keys.lost()).contains(&count), "key {key}: {count}, counted {counted}");
+    }
+    assert!(counted.keys().all(|key| exact.contains_key(key)), "a key that was never refused");
+    assert_eq!(RefusedKeys::of(keys.counts().to_vec(), keys.lost(), keys.total()).as_ref(), Some(keys));
+}
+
+#[test]
+fn the_keys_refused_most_are_found_within_the_stated_error_in_any_order_of_additions_and_merges() {
+    let mut most_lost = 0;
+    cases(600, |random| {
+        let mut parts: Vec<_> = (0..=random.below(6)).map(|_| (RefusedKeys::default(), BTreeMap::new())).collect();
+        for _ in 0..random.below(3_000) {
+            let index = random.below(parts.len());
+            if parts.len() > 1 && random.once_in(500) {
+                let (other, other_exact) = parts.swap_remove(index);
+                let (keys, exact) = &mut parts[0];
+                keys.merge(&other);
+                for (key, count) in other_exact {
+                    *exact.entry(key).or_insert(0) += count;
+                }
+            } else {
+                let (keys, exact) = &mut parts[index];
+                let key = key(random);
+                keys.add(key);
+                *exact.entry(key).or_insert(0) += 1;
+            }
+        }
+        for (keys, exact) in &parts {
+            within_its_error(keys, exact);
+            most_lost = most_lost.max(keys.lost());
+        }
+    });
+    assert!(most_lost > 10, "the law has seen only exact counts");
+}
+
+/// Counts something, in `all` too.
+fn count(random: &mut Random, all: &mut [&mut Counts]) {
+    let policy = ["api", "daily", "llm"][random.below(3)];
+    let outcome = Outcome::ALL[random.below(Outcome::ALL.len())];
+    let (cause, ms, in_shadow) = (Cause::ALL[random.below(3)], random.below(6_000) as u64, random.once_in(9));
+    let (kind, key) = (random.below(7), random.below(20) as u64);
+    for counts in all {
+        match kind {
+            0 => counts.decided(policy, outcome, in_shadow),
+            1 => counts.refused(policy, key),
+            2 => counts.degraded(cause),
+            3 => counts.unavailable(cause),
+            4 => counts.called(CallOutcome::Failed(cause), ms),
+            5 => counts.repeated(Repeat::ALL[key as usize % 4]),
+            _ => counts.polled(PollOutcome::ALL[key as usize % 2]),
+        }
+    }
+}
+
+/// Polls are lost on the way there or on the way back, late, and sent twice at once.
+#[test]
+fn what_isolates_count_is_added_up_once_whatever_becomes_of_their_reports() {
+    cases(400, |random| {
+        let mut isolates: Vec<_> = (0..4).map(|number| Outbox::new(random.next() | number, 0)).collect();
+        let (mut totals, mut exact) = (Totals::new(0), Counts::default());
+        let mut late: Vec<(usize, String)> = Vec::new();
+        for now in 1..random.below(300) as i64 {
+            let index = random.below(isolates.len());
+            let isolate = &mut isolates[index];
+            match random.below(4) {
+                0 => late.push((index, isolate.report(now))),
+                1 if !late.is_empty() => {
+                    let (index, report) = late.swap_remove(random.below(late.len()));
+                    for _ in 0..=random.below(2) {
+                        totals.add(Report::from_text(&report).unwrap(), now);
+                    }
+                    if random.once_in(2) {
+                        isolates[index].confirm(&report);
+                    }
+                }
+                2 if !late.is_empty() && random.once_in(3) => _ = late.pop(),
+                _ => count(random, &mut [&mut isolate.counts, &mut exact]),
+            }
+        }
+        for isolate in &mut isolates {
+            for _ in 0..2 {
+                let report = isolate.report(1_000); // the one that was not confirmed, and what was counted since
+                isolate.confirm(&report);
+                totals.add(Report::from_text(&report).unwrap(), 1_000);
+            }
+        }
+        let refused = |counts: &Counts| Report { counts: counts.clone(), ..Report::default() }.to_text();
+        let tops: Vec<_> = totals.top(1_000).1.iter().map(|top| (top.policy.to_owned(), top.refusals)).collect();
+        let shown = |counts: &Counts| exposition(counts, 0, None, |_| true);
+        assert_eq!(shown(totals.counts()), shown(&exact));
+        for (policy, refusals) in tops {
+            let expected = format!(r#""lost":0,"total":{refusals}"#);
+            assert!(refused(&exact).contains(&expected), "{policy}: {expected}");
+        }
+        assert_eq!(totals.isolates(1_000), 4);
+    });
+}
+
+#[test]
+fn a_report_that_is_confirmed_too_late_does_not_confirm_the_next() {
+    let mut isolate = Outbox::new(7, 10);
+    isolate.counts.degraded(Cause::Failed);
+    let read = |text: &str| Report::from_text(text).unwrap();
+    let first = isolate.report(20);
+    assert_eq!((read(&first).isolate, read(&first).number, read(&first).since), (7, 1, 10));
+    assert_eq!(isolate.report(30), first, "it was not confirmed");
+    isolate.confirm(&first);
+    let second = isolate.report(40);
+    assert_eq!(read(&second), Report { isolate: 7, number: 2, since: 20, counts: Counts::default() });
+    isolate.confirm(&first);
+    assert_eq!(isolate.report(50), second);
+}
+
+#[test]
+fn the_keys_refused_most_are_those_of_the_last_one_or_two_windows() {
+    let report = |number: u64, since: i64, key: u64| {
+        let mut counts = Counts::default();
+        counts.refused("api", key);
+        Report { isolate: 1, number, since, counts }
+    };
+    let mut totals = Totals::new(0);
+    let seen = |totals: &mut Totals, now| {
+        let (since, top) = totals.top(now);
+        let keys = top.iter().flat_map(|top| &top.keys).map(|(key, ..)| u64::from_str_radix(key, 16).unwrap());
+        (since, keys.collect::<Vec<_>>())
+    };
+    assert_eq!(seen(&mut totals, 5), (5, vec![]));
+    totals.add(report(1, 10, 1), 20);
+    assert_eq!(seen(&mut totals, 20), (10, vec![1]));
+    totals.add(report(2, 20, 2), 20 + WINDOW_MS);
+    assert_eq!(seen(&mut totals, 20 + WINDOW_MS), (10, vec![1, 2]), "a new window, and the one before");
+    totals.add(report(3, WINDOW_MS, 3), 19 + 2 * WINDOW_MS);
+    assert_eq!(seen(&mut totals, 19 + 2 * WINDOW_MS), (10, vec![1, 2, 3]));
+    assert_eq!(seen(&mut totals, 20 + 2 * WINDOW_MS), (20, vec![2, 3]));
+    assert_eq!(seen(&mut totals, 20 + 3 * WINDOW_MS).1, [0_u64; 0], "nothing was refused for so long");
+}
+
+#[test]
+fn the_policy_refused_most_comes_first_and_keys_have_the_beginning_of_their_objects_name() {
+    let mut counts = Counts::default();
+    for (policy, key, refusals) in [("api", 1, 2), ("llm", 0xff, 3), ("llm", 2, 4)] {
+        (0..refusals).for_each(|_| counts.refused(policy, key));
+    }
+    let mut totals = Totals::new(0);
+    totals.add(Report { isolate: 1, number: 1, since: 0, counts }, 0);
+    let (_, top) = totals.top(0);
+    let shown: Vec<_> = top.iter().map(|top| (top.policy, top.refusals, top.keys.clone())).collect();
+    let key = |name: &str, count| (name.to_owned(), count, count);
+    let llm = vec![key("0000000000000002", 4), key("00000000000000ff", 3)];
+    assert_eq!(shown, [("llm", 7, llm), ("api", 2, vec![key("0000000000000001", 2)])]);
+}
+
+#[test]
+fn however_many_policies_there_have_been_a_bounded_number_is_counted_by_name() {
+    let (mut counts, mut other) = (Counts::default(), Counts::default());
+    for policy in 0..MAX_POLICIES + 5 {
+        counts.decided(&format!("p{policy}"), Outcome::Allowed, true);
+        counts.refused(&format!("p{policy}"), 1);
+        other.decided(&format!("q{policy}"), Outcome::Refused, false);
+    }
+    counts.decided("p0", Outcome::Allowed, false);
+    counts.merge(&other);
+    let text = exposition(&counts, 0, None, |_| true);
+    for (policy, outcome, count) in
+        [("p0", "allowed", 2), (OTHER_POLICIES, "allowed", 5), (OTHER_POLICIES, "refused", MAX_POLICIES + 5)]
+    {
+        let line = format!("tollgate_decisions_total{{policy=\"{policy}\",outcome=\"{outcome}\"}} {count}\n");
+        assert!(text.contains(&line), "{line}");
+    }
+    assert_eq!(text.matches("outcome=\"allowed\"").count(), MAX_POLICIES + 1);
+}
