@@ -13,8 +13,8 @@
 )]
 
 mod definition;
-mod describe;
 mod error;
+mod lint;
 mod named;
 mod on_error;
 mod parse;
@@ -23,6 +23,7 @@ mod reader;
 mod stored;
 
 pub use error::PolicyError;
+pub use lint::{Admitted, Code, CrashCost, DebtFacts, Finding, Level, LimitFacts, Lint, LongRun};
 pub use named::{NamedLimit, Policy, ReservationTerms, Unsettled};
 pub use on_error::{Cause, OnError};
 pub use parse::Policies;
