@@ -21,6 +21,7 @@ mod parse;
 mod rate;
 mod reader;
 mod stored;
+mod timeline;
 
 pub use error::PolicyError;
 pub use lint::{Admitted, Code, CrashCost, DebtFacts, Finding, Level, LimitFacts, Lint, LongRun};
@@ -29,3 +30,4 @@ pub use on_error::{Cause, OnError};
 pub use parse::Policies;
 pub use reader::MAX_LIMITS;
 pub use stored::{StoredConfigError, numbers_of, stored_limits};
+pub use timeline::{Timeline, Version};
