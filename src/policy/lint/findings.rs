@@ -272,7 +272,7 @@ fn product(a: u64, b: u64) -> u128 {
     u128::from(a).saturating_mul(b.into())
 }
 
-const DAY_MS: u64 = 86_400_000;
+pub(super) const DAY_MS: u64 = 86_400_000;
 
 /// Tokens that are back sooner are hardly missed.
 const LONG_LOSS_MS: u64 = 10_000;

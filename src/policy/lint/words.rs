@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::Lint;
 use super::facts::{Admitted, CrashCost, LimitFacts};
-use super::findings::{Code, Finding, Level};
+use super::findings::{Code, DAY_MS, Finding, Level};
 use super::worst::Worst;
 use crate::limit::{Config, Kind, Limit};
 use crate::policy::named::Policy;
@@ -109,9 +109,16 @@ pub(super) fn tokens_per(tokens: u128, period_ms: u128) -> String {
     format!("{tokens} per {}", span(u64::try_from(period_ms).unwrap_or(u64::MAX)))
 }
 
-/// `1m 30s`.
+/// `1m 30s`, `90days 12h`. Months and years are of different lengths, so days are the longest unit.
 pub(super) fn span(ms: u64) -> String {
-    humantime::format_duration(Duration::from_millis(ms)).to_string()
+    let (days, rest) = (ms / DAY_MS, humantime::format_duration(Duration::from_millis(ms % DAY_MS)));
+    match (days, ms % DAY_MS) {
+        (0, _) => rest.to_string(),
+        (1, 0) => "1day".to_owned(),
+        (1, _) => format!("1day {rest}"),
+        (_, 0) => format!("{days}days"),
+        _ => format!("{days}days {rest}"),
+    }
 }
 
 fn write_limit(f: &mut fmt::Formatter<'_>, limit: &Limit) -> fmt::Result {
@@ -126,4 +133,26 @@ fn write_limit(f: &mut fmt::Formatter<'_>, limit: &Limit) -> fmt::Result {
         return Ok(());
     }
     write!(f, " and {} within any {}", worst.within(period_ms), span(period_ms))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_length_of_time_reads_back_as_itself() {
+        for (ms, expected) in [
+            (0, "0s"),
+            (1, "1ms"),
+            (90_500, "1m 30s 500ms"),
+            (DAY_MS - 1, "23h 59m 59s 999ms"),
+            (DAY_MS, "1day"),
+            (DAY_MS + 3_600_000, "1day 1h"),
+            (365 * DAY_MS, "365days"),
+            (100 * DAY_MS + 60_000, "100days 1m"),
+        ] {
+            assert_eq!(span(ms), expected);
+            assert_eq!(humantime::parse_duration(expected).unwrap(), Duration::from_millis(ms));
+        }
+    }
 }
