@@ -109,7 +109,11 @@ interface Exports {
   lint(): number;
 }
 
-/** The lint by this module. Each call has an instance of its own, whose memory goes with it. */
+/**
+ * The lint by this module. Each call has an instance of its own, whose memory goes with it.
+ *
+ * @internal
+ */
 export function linter(compile: () => Promise<WebAssembly.Module>): Lint {
   let compiled: Promise<WebAssembly.Module> | undefined;
   return async (policies) => {
