@@ -13,8 +13,8 @@
 )]
 
 mod definition;
-mod describe;
 mod error;
+mod lint;
 mod named;
 mod on_error;
 mod parse;
@@ -24,6 +24,7 @@ mod stored;
 mod timeline;
 
 pub use error::PolicyError;
+pub use lint::{Admitted, Code, CrashCost, DebtFacts, Finding, Level, LimitFacts, Lint, LongRun};
 pub use named::{NamedLimit, Policy, ReservationTerms, Unsettled};
 pub use on_error::{Cause, OnError};
 pub use parse::Policies;
