@@ -15,6 +15,7 @@
 mod definition;
 mod error;
 mod lint;
+mod mode;
 mod named;
 mod on_error;
 mod parse;
@@ -25,7 +26,7 @@ mod timeline;
 
 pub use error::PolicyError;
 pub use lint::{Admitted, Code, CrashCost, DebtFacts, Finding, Level, LimitFacts, Lint, LongRun};
-pub use named::{NamedLimit, Policy, ReservationTerms, Unsettled};
+pub use named::{NamedLimit, Policy, ReservationTerms, Unsettled, shadow_of, without_shadow};
 pub use on_error::{Cause, OnError};
 pub use parse::Policies;
 pub use reader::MAX_LIMITS;

@@ -34,6 +34,7 @@ test("says of each policy the numbers, the words and the findings", async () => 
     summary: API.split("\n")[0],
     limits: [
       {
+        is_enforced: true,
         kind: "token_bucket",
         rate: 20,
         period_ms: 1000,

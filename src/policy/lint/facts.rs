@@ -12,6 +12,8 @@ pub struct LimitFacts {
     /// The limit's name, in a policy of several.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
+    /// Whether it can refuse; if not, it is in shadow. What is off has no facts.
+    pub is_enforced: bool,
     /// `token_bucket` or `fixed_window`.
     pub kind: &'static str,
     /// Tokens that come back in each period.
@@ -24,7 +26,8 @@ pub struct LimitFacts {
     pub long_run: LongRun,
     /// What `consume` gets at once, at most.
     pub burst: u64,
-    /// What `consume` gets at most within the period of each limit of the policy, the shortest first.
+    /// What `consume` gets at most within the period of each limit of the policy, the shortest first; of those in shadow, if it
+    /// is in shadow itself.
     pub within: Vec<Admitted>,
     /// How long an empty bucket takes to be full, at most. `None` if it never is.
     pub full_after_ms: Option<u64>,
@@ -78,17 +81,23 @@ pub struct CrashCost {
     pub back_after_ms: Option<u64>,
 }
 
-/// The facts of each limit.
+/// The facts of each limit: those that are enforced, then those in shadow.
 pub(super) fn of(policy: &Policy) -> Vec<LimitFacts> {
-    let mut periods: Vec<_> = policy.limits().iter().map(|limit| limit.limit().config().period_ms).collect();
-    periods.sort_unstable();
-    periods.dedup();
-    policy.limits().iter().map(|limit| facts(limit, &periods)).collect()
+    let of_all = |limits: &[NamedLimit], is_enforced: bool| {
+        let mut periods: Vec<_> = limits.iter().map(|limit| limit.limit().config().period_ms).collect();
+        periods.sort_unstable();
+        periods.dedup();
+        limits.iter().map(|limit| facts(limit, is_enforced, &periods)).collect::<Vec<_>>()
+    };
+    let mut all = of_all(policy.limits(), true);
+    all.extend(of_all(policy.shadow_limits(), false));
+    all
 }
 
-/// What all limits together admit, for the periods of each. Empty if there is only one.
+/// What all enforced limits together admit, for the periods of each. Empty if there is only one.
 pub(super) fn together(limits: &[LimitFacts]) -> Vec<Admitted> {
-    let [first, others @ ..] = limits else { return Vec::new() };
+    let enforced: Vec<_> = limits.iter().filter(|limit| limit.is_enforced).collect();
+    let [first, others @ ..] = &*enforced else { return Vec::new() };
     if others.is_empty() {
         return Vec::new();
     }
@@ -116,7 +125,7 @@ pub(super) fn crash_cost(limit: &NamedLimit) -> CrashCost {
     CrashCost { tokens, back_after_ms: back_after_ms(limit.limit(), tokens) }
 }
 
-fn facts(limit: &NamedLimit, periods: &[u64]) -> LimitFacts {
+fn facts(limit: &NamedLimit, is_enforced: bool, periods: &[u64]) -> LimitFacts {
     let config = *limit.limit().config();
     let Config { kind, rate, period_ms, capacity, max_debt, .. } = config;
     let worst = Worst::of_consuming(&config);
@@ -125,6 +134,7 @@ fn facts(limit: &NamedLimit, periods: &[u64]) -> LimitFacts {
     };
     LimitFacts {
         name: limit.name().map(str::to_owned),
+        is_enforced,
         kind: match kind {
             Kind::TokenBucket => "token_bucket",
             Kind::FixedWindow => "fixed_window",

@@ -58,6 +58,8 @@ pub enum Code {
     NeverDecides,
     /// Warning: the windows of two limits do not open together.
     WindowsNotAligned,
+    /// Note: the limit is in shadow or off.
+    NotEnforced,
     /// Note: requests pass uncounted when no decision can be made.
     FailsOpen,
     /// Warning: a flood opens the limit that it meets.
@@ -80,6 +82,7 @@ impl Code {
             Self::CostlyCrash => "costly_crash",
             Self::NeverDecides => "never_decides",
             Self::WindowsNotAligned => "windows_not_aligned",
+            Self::NotEnforced => "not_enforced",
             Self::FailsOpen => "fails_open",
             Self::FloodOpens => "flood_opens",
         }
@@ -94,7 +97,8 @@ impl Serialize for Code {
 
 /// All findings: about each limit, about limits together, about the policy.
 pub(super) fn of(policy: &Policy) -> Vec<Finding> {
-    let mut findings: Vec<_> = policy.limits().iter().flat_map(|limit| of_limit(policy, limit)).collect();
+    let asked = policy.limits().iter().chain(policy.shadow_limits());
+    let mut findings: Vec<_> = asked.flat_map(|limit| of_limit(policy, limit)).collect();
     for (index, limit) in policy.limits().iter().enumerate() {
         let (before, after) = policy.limits().split_at(index);
         // Of two equal limits, the second is the one too many.
@@ -113,8 +117,21 @@ pub(super) fn of(policy: &Policy) -> Vec<Finding> {
         }
         findings.extend(before.iter().filter_map(|other| not_aligned(other, limit)));
     }
-    findings.extend(of_errors(policy.on_error()));
+    let shadow = policy.shadow_limits().iter().map(|limit| limit.name().map(str::to_owned));
+    findings.extend(
+        shadow.map(|limit| not_enforced(limit, "is in shadow: it says what it would refuse, and refuses nothing")),
+    );
+    let off = policy.off_limits().iter().cloned();
+    findings.extend(off.map(|limit| not_enforced(limit, "is off: it is not asked and counts nothing")));
+    // One that enforces nothing lets every request pass, whatever fails.
+    if !policy.limits().is_empty() {
+        findings.extend(of_errors(policy.on_error()));
+    }
     findings
+}
+
+fn not_enforced(limit: Option<String>, text: &str) -> Finding {
+    Finding { level: Level::Note, code: Code::NotEnforced, limit, text: text.to_owned() }
 }
 
 fn of_limit(policy: &Policy, limit: &NamedLimit) -> Vec<Finding> {

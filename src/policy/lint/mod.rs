@@ -21,9 +21,9 @@ pub struct Lint {
     pub policy: String,
     /// What it allows, in one line: as the policy displays.
     pub summary: String,
-    /// For each limit, in the order written.
+    /// For each limit that is asked: those that are enforced in the order written, then those in shadow.
     pub limits: Vec<LimitFacts>,
-    /// The most that all limits together admit of requests that cost the same in each, for the period of each limit.
+    /// The most that all enforced limits together admit of requests that cost the same in each, for the period of each limit.
     pub together: Vec<Admitted>,
     /// What people get wrong, or should know. Empty if there is nothing.
     pub findings: Vec<Finding>,
@@ -107,6 +107,17 @@ mod tests {
             // Failures.
             (r#"{"rate":"1/s","on_error":"open"}"#, "fails_open"),
             (r#"{"rate":"1/s","on_error":["overloaded"]}"#, "fails_open flood_opens"),
+            // Modes.
+            (r#"{"rate":"1/s","mode":"shadow","on_error":"open"}"#, "not_enforced"),
+            (r#"{"rate":"1/s","mode":"off"}"#, "not_enforced"),
+            (
+                r#"{"limits":[{"name":"a","rate":"1/s"},{"name":"b","rate":"60/m","mode":"shadow"},{"name":"c","rate":"0/s","mode":"off"}]}"#,
+                "b:not_enforced c:not_enforced",
+            ),
+            (
+                r#"{"limits":[{"name":"a","rate":"1/s"},{"name":"b","rate":"0/s burst 1","mode":"shadow"}]}"#,
+                "b:never_refills b:not_enforced",
+            ),
             // Limits that never decide.
             (r#"{"limits":[{"name":"a","rate":"10/s"},{"name":"b","rate":"599/m"}]}"#, ""),
             (r#"{"limits":[{"name":"a","rate":"10/s"},{"name":"b","rate":"600/m"}]}"#, "b:never_decides"),
@@ -212,11 +223,27 @@ mod tests {
     }
 
     #[test]
+    fn a_limit_in_shadow_says_so() {
+        let lint = lint(r#"{"limits":[{"name":"a","rate":"1/s"},{"name":"b","rate":"60/m","mode":"shadow"}]}"#);
+        assert_eq!(
+            lint.to_string(),
+            "p: a token bucket, 1 per 1s, at most 1 at once and 2 within any 1s; shadow: b token bucket, 60 per 1m, at most 60 at \
+             once and 120 within any 1m\n  \
+             a: from empty to full in 1s; a crash costs a key at most 1, back after 1s; under another name or kind it would start \
+             anew, with 1\n  \
+             b: in shadow, from empty to full in 1m; a crash costs a key at most 3, back after 3s; under another name or kind it \
+             would start anew, with 60\n  \
+             note: b: is in shadow: it says what it would refuse, and refuses nothing (not_enforced)"
+        );
+        assert_eq!(lint.together, []);
+    }
+
+    #[test]
     fn is_json() {
         let lint = lint(r#"{"rate":"0/s","capacity":5,"max_debt":1,"write_ahead":0}"#);
         assert_eq!(
             serde_json::to_string(&lint).unwrap(),
-            r#"{"policy":"p","summary":"p: token bucket, 0 per 1s, at most 5 at once","limits":[{"kind":"token_bucket","rate":0,"#.to_owned()
+            r#"{"policy":"p","summary":"p: token bucket, 0 per 1s, at most 5 at once","limits":[{"is_enforced":true,"kind":"token_bucket","rate":0,"#.to_owned()
                 + r#""period_ms":1000,"capacity":5,"long_run":{"tokens":0,"period_ms":1000},"burst":5,"within":[{"period_ms":1000,"#
                 + r#""tokens":5}],"full_after_ms":null,"debt":{"max_debt":1,"burst":6,"within":[{"period_ms":1000,"tokens":6}],"#
                 + r#""paid_after_ms":null},"crash":{"tokens":0,"back_after_ms":0},"change_grants":5}],"together":[],"findings":["#

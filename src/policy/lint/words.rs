@@ -8,24 +8,30 @@ use super::facts::{Admitted, CrashCost, LimitFacts};
 use super::findings::{Code, DAY_MS, Finding, Level};
 use super::worst::Worst;
 use crate::limit::{Config, Kind, Limit};
-use crate::policy::named::Policy;
+use crate::policy::named::{NamedLimit, Policy};
 use crate::policy::on_error::OnError;
 
 /// One line for people: what the policy allows, on average and at worst.
 impl fmt::Display for Policy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: ", self.name())?;
-        for (index, limit) in self.limits().iter().enumerate() {
-            if index > 0 {
-                f.write_str(" AND ")?;
-            }
-            if let Some(name) = limit.name() {
-                write!(f, "{name} ")?;
-            }
-            write_limit(f, limit.limit())?;
+        match (self.limits(), self.shadow_limits()) {
+            ([], []) => f.write_str("admits everything: all its limits are off")?,
+            ([], _) => f.write_str("admits everything: it enforces no limit")?,
+            (limits, _) => write_limits(f, limits)?,
+        }
+        if !self.shadow_limits().is_empty() {
+            f.write_str("; shadow: ")?;
+            write_limits(f, self.shadow_limits())?;
+        }
+        let is_any_asked = !self.limits().is_empty() || !self.shadow_limits().is_empty();
+        if is_any_asked && !self.off_limits().is_empty() {
+            let names: Vec<_> = self.off_limits().iter().filter_map(Option::as_deref).collect();
+            write!(f, "; off: {}", names.join(", "))?;
         }
         match self.on_error() {
             OnError::CLOSED => Ok(()),
+            _ if self.limits().is_empty() => Ok(()),
             open => write!(f, "; fails open on {open}"),
         }
     }
@@ -61,6 +67,9 @@ impl fmt::Display for LimitFacts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some(name) = &self.name {
             write!(f, "{name}: ")?;
+        }
+        if !self.is_enforced {
+            f.write_str("in shadow, ")?;
         }
         match self.full_after_ms {
             Some(ms) => write!(f, "from empty to full in {}; ", span(ms))?,
@@ -119,6 +128,19 @@ pub(super) fn span(ms: u64) -> String {
         (_, 0) => format!("{days}days"),
         _ => format!("{days}days {rest}"),
     }
+}
+
+fn write_limits(f: &mut fmt::Formatter<'_>, limits: &[NamedLimit]) -> fmt::Result {
+    for (index, limit) in limits.iter().enumerate() {
+        if index > 0 {
+            f.write_str(" AND ")?;
+        }
+        if let Some(name) = limit.name() {
+            write!(f, "{name} ")?;
+        }
+        write_limit(f, limit.limit())?;
+    }
+    Ok(())
 }
 
 fn write_limit(f: &mut fmt::Formatter<'_>, limit: &Limit) -> fmt::Result {

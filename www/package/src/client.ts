@@ -97,8 +97,11 @@ export interface LimitVerdict {
 }
 
 /** The server's verdict on a budget. */
-export interface Verdict extends LimitVerdict {
+export interface Verdict extends Omit<LimitVerdict, "limit" | "remaining"> {
   readonly policy: string;
+  /** Absent, as `remaining`, if the policy enforces no limit. */
+  readonly limit?: number;
+  readonly remaining?: number;
   readonly now: number;
   readonly reservation?: string;
   readonly expires_at?: number;
@@ -106,6 +109,8 @@ export interface Verdict extends LimitVerdict {
   readonly degraded?: undefined;
   /** Each limit, where limits have names; the members above are those of the limit that decides. */
   readonly limits?: readonly (LimitVerdict & { readonly name: string })[];
+  /** What each limit in the mode `shadow` would have said. It has no part in the decision. */
+  readonly shadow?: readonly (LimitVerdict & { readonly name?: string })[];
   /** The limits' numbers and states, if the request asked for them. */
   readonly snapshot?: readonly LimitSnapshot[];
 }
@@ -151,6 +156,8 @@ export interface Degraded extends Answer {
 /** 429: refused. */
 export interface Refused extends Verdict, RefusedMembers {
   readonly allowed: false;
+  readonly limit: number;
+  readonly remaining: number;
 }
 
 /** Additional members of every refusal. */
@@ -193,6 +200,10 @@ export interface Inspection extends Answer {
     readonly owed: number;
     readonly reset_at: number | null;
   })[];
+  /** The limits in the mode `shadow`. */
+  readonly shadow?: Inspection["limits"];
+  /** The names of the limits in the mode `off`. */
+  readonly off?: readonly string[];
   readonly snapshot?: readonly LimitSnapshot[];
 }
 
@@ -203,7 +214,7 @@ export interface BatchGranted extends Answer {
   readonly now: number;
   readonly replayed?: true;
   readonly degraded?: undefined;
-  readonly results: readonly Verdict[];
+  readonly results: readonly (Verdict | DegradedResult)[];
 }
 
 /** 200, but the server could not decide, and all policies let requests pass in that case. */
@@ -212,7 +223,7 @@ export interface BatchDegraded extends Answer {
   readonly allowed: true;
   readonly degraded: "overloaded" | "timeout" | "failed";
   readonly now?: undefined;
-  readonly results: readonly Omit<Degraded, "status" | "headers">[];
+  readonly results: readonly DegradedResult[];
 }
 
 /** 429: a request of the batch was refused, and so none took anything. */
@@ -221,8 +232,11 @@ export interface BatchRefused extends RefusedMembers {
   readonly now: number;
   readonly retry_at?: number;
   readonly retry_after_ms?: number;
-  readonly results: readonly (Verdict | Undecided)[];
+  readonly results: readonly (Verdict | Undecided | DegradedResult)[];
 }
+
+/** A request of a batch that the server could not decide, and that its policy lets pass, as one that enforces nothing does. */
+export type DegradedResult = Omit<Degraded, "status" | "headers">;
 
 /** A request of a refused batch that was not decided, and why. */
 export interface Undecided {

@@ -17,9 +17,9 @@ export interface PolicyLint {
   readonly text: string;
   /** What the policy allows, in one line. */
   readonly summary: string;
-  /** For each limit, in the order written. */
+  /** For each limit that is asked: those that are enforced in the order written, then those in shadow. */
   readonly limits: readonly LimitFacts[];
-  /** The most that all limits together admit of requests that cost the same in each, for the period of each limit. */
+  /** The most that all enforced limits together admit of requests that cost the same in each, for the period of each limit. */
   readonly together: readonly Admitted[];
   /** What is probably a mistake, or should be known. */
   readonly findings: readonly Finding[];
@@ -29,6 +29,8 @@ export interface PolicyLint {
 export interface LimitFacts {
   /** In a policy of several limits. */
   readonly name?: string;
+  /** Whether it can refuse; if not, it is in shadow. */
+  readonly is_enforced: boolean;
   readonly kind: "token_bucket" | "fixed_window";
   readonly rate: number;
   readonly period_ms: number;
@@ -86,6 +88,7 @@ export type FindingCode =
   | "costly_crash"
   | "never_decides"
   | "windows_not_aligned"
+  | "not_enforced"
   | "fails_open"
   | "flood_opens";
 
