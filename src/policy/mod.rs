@@ -13,8 +13,8 @@
 )]
 
 mod definition;
-mod describe;
 mod error;
+mod lint;
 mod mode;
 mod named;
 mod on_error;
@@ -25,6 +25,7 @@ mod stored;
 mod timeline;
 
 pub use error::PolicyError;
+pub use lint::{Admitted, Code, CrashCost, DebtFacts, Finding, Level, LimitFacts, Lint, LongRun};
 pub use named::{NamedLimit, Policy, ReservationTerms, Unsettled, shadow_of, without_shadow};
 pub use on_error::{Cause, OnError};
 pub use parse::Policies;

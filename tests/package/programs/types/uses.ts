@@ -68,6 +68,8 @@ import {
 import { Client as ClientAlone } from "tollgate/client";
 import { type RenewingOptions, renewing } from "tollgate/grants";
 import { KeyedLimiter, type KeyedLimiterOptions } from "tollgate/keyed";
+import { type Finding, type LintResult, lint } from "tollgate/lint";
+import { type Rate, rate } from "tollgate/rate";
 import { useRateLimit } from "tollgate/react";
 import { SharedLimiter } from "tollgate/shared";
 import { Bucket as SlimBucket, init as slimInit } from "tollgate/slim";
@@ -104,6 +106,21 @@ if (decision.allowed) {
 const snapshot: Snapshot = bucket.save(0);
 bucket.restore(JSON.parse(JSON.stringify(snapshot)) as Snapshot, false);
 const left: number = bucket.remaining(0) - bucket.owed(0) + bucket.fullAt(0);
+
+// Rates in text, and what policies admit.
+const read: Rate = rate("20/s burst 40");
+void new Budget(0, [
+  { ...read, name: "requests" },
+  { ...rate("9/day", "fixed_window"), name: "tokens" },
+] as const);
+async function linted(): Promise<readonly Finding[]> {
+  const result: LintResult = await lint({ api: "100/1m", llm: { rate: 2.5, period: "1s" } });
+  const { policies } = await lint('{"api":"100/1m"}');
+  const within: number | undefined = policies[0]?.limits[0]?.within[0]?.tokens;
+  void [within, result.errors.join()];
+  return result.policies.flatMap(({ findings }) => findings);
+}
+void linted;
 
 // Several limits.
 const budget = new Budget(0, [limit, { name: "burst", rate: 1, periodMs: 1 }] as const);
