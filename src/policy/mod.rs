@@ -12,6 +12,7 @@
     )
 )]
 
+mod change;
 mod definition;
 mod describe;
 mod error;
@@ -23,6 +24,7 @@ mod reader;
 mod stored;
 mod timeline;
 
+pub use change::describe_change;
 pub use error::PolicyError;
 pub use named::{NamedLimit, Policy, ReservationTerms, Unsettled};
 pub use on_error::{Cause, OnError};
