@@ -12,6 +12,7 @@
     )
 )]
 
+mod change;
 mod definition;
 mod error;
 mod lint;
@@ -24,6 +25,7 @@ mod reader;
 mod stored;
 mod timeline;
 
+pub use change::describe_change;
 pub use error::PolicyError;
 pub use lint::{Admitted, Code, CrashCost, DebtFacts, Finding, Level, LimitFacts, Lint, LongRun};
 pub use named::{NamedLimit, Policy, ReservationTerms, Unsettled, shadow_of, without_shadow};
