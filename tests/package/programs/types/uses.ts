@@ -22,6 +22,7 @@ import {
   type DecideOptions,
   type Decision,
   type Degraded,
+  type DegradedResult,
   type Grant,
   type Granted,
   type Inspection,
@@ -222,7 +223,7 @@ async function ask(): Promise<string | number> {
     if (answer.degraded) return answer.degraded;
     const verdict: Verdict = answer;
     const first: LimitVerdict | undefined = verdict.limits?.[0];
-    return first?.remaining ?? verdict.remaining;
+    return first?.remaining ?? verdict.remaining ?? Infinity;
   }
   if (answer.status === 429) return answer.retry_after_ms ?? answer.title;
   const inspected: Inspection | Problem = await client.inspect(question);
@@ -234,7 +235,8 @@ async function ask(): Promise<string | number> {
   const ended: Granted | Problem = await client.settle(closing);
   const undecided: Undecided | undefined = (batch as BatchRefused).results.find((result) => "undecided" in result);
   if (undecided) return undecided.undecided;
-  return batch.status === 200 ? batch.results.length : `${numbers?.period_ms} ${stands?.drops} ${ended.status}`;
+  const results: readonly (Verdict | DegradedResult)[] = batch.status === 200 ? batch.results : [];
+  return results.length > 0 ? results.length : `${numbers?.period_ms} ${stands?.drops} ${ended.status}`;
 }
 async function reserve(): Promise<string | null> {
   const answer: Reserved | Refused | Problem = await client.consume({ ...question, mode: "reserve" });
