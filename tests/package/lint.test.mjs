@@ -131,13 +131,13 @@ env.staging api: token bucket, 5 per 2s, at most 3 at once and 8 within any 2s; 
   note: when no decision can be made, requests pass uncounted: it fails open on overloaded (fails_open)
   warning: callers cause \`overloaded\` themselves, so a flood opens the limit that should stop it (flood_opens)
 
-wrangler.toml: 0 errors, 2 policies, 1 warning, 1 note
+0 errors, 2 policies, 1 warning, 1 note
 `,
   );
   write("wrangler.jsonc", `{ /* ours */ "vars": { "POLICIES": { "api": "20/s burst 40" } } }`);
   assert.deepEqual(await command(["wrangler.jsonc"]), {
     code: 0,
-    stdout: `${API}\n\nwrangler.jsonc: 0 errors, 1 policy, 0 warnings, 0 notes\n`,
+    stdout: `${API}\n\n0 errors, 1 policy, 0 warnings, 0 notes\n`,
     stderr: "",
   });
 });
@@ -152,7 +152,7 @@ test("the command reads policies as JSON, and writes JSON", async () => {
 test("the command fails for errors: 1, and where it cannot tell: 2", async () => {
   write("errors.toml", `[vars.POLICIES.api]\nrate = 5\n[env.e.vars.POLICIES]\nb = true\n`);
   const { code, stdout, stderr } = await command(["errors.toml"]);
-  assert.deepEqual([code, stdout], [1, "errors.toml: 2 errors, 0 policies, 0 warnings, 0 notes\n"]);
+  assert.deepEqual([code, stdout], [1, "2 errors, 0 policies, 0 warnings, 0 notes\n"]);
   assert.equal(
     stderr,
     "error: POLICIES.api.period: is missing\n" +
@@ -164,9 +164,9 @@ test("the command fails for errors: 1, and where it cannot tell: 2", async () =>
   write("broken.toml", "[vars");
   write("none.toml", `name = "none"`);
   for (const [args, said] of [
-    [["absent.toml"], /^tollgate: cannot read absent\.toml: ENOENT/],
+    [["absent.toml"], /^tollgate: there is no file absent\.toml\n$/],
     [["broken.toml"], /^tollgate: broken\.toml: .*TOML/],
-    [["none.toml"], /^tollgate: none\.toml has no policies: a table \[vars\.POLICIES\.<name>\] for each\n$/],
+    [["none.toml"], /^tollgate: none\.toml has no policies: /],
     [["a", "b"], /^tollgate: there is one argument too many: b\n$/],
     [["--strict"], /^tollgate: Unknown option '--strict'/],
   ]) {

@@ -1,12 +1,11 @@
 // `npx tollgate lint`: what policies admit and cost at worst, without a server.
 import { type LintResult, lint as lintOf } from "../lint.js";
 import { parse } from "./arguments.js";
-import { isJson, read, variablesIn } from "./policies.js";
+import { policiesIn } from "./policies.js";
 
 export async function lint(args: string[]): Promise<string> {
   const { flags, others } = parse(args, [], 1, ["json"]);
-  const [file = "wrangler.toml"] = others;
-  const { errors, policies } = await lintFile(file);
+  const { errors, policies } = await lintFile(others[0]);
   if (errors.length > 0) process.exitCode = 1;
   if (flags.json) return JSON.stringify({ errors, policies }, null, 2);
   for (const error of errors) console.error(`error: ${error}`);
@@ -14,19 +13,15 @@ export async function lint(args: string[]): Promise<string> {
     policies.flatMap(({ findings }) => findings.filter((finding) => finding.level === level)).length;
   const texts = policies.map(({ environment, text }) => (environment ? `env.${environment} ${text}` : text));
   const counts = [errors.length, policies.length, count("warning"), count("note")];
-  return [...texts, `${file}: ${KINDS.map((kind, i) => plural(counts[i]!, kind)).join(", ")}`].join("\n\n");
+  return [...texts, KINDS.map((kind, i) => plural(counts[i]!, kind)).join(", ")].join("\n\n");
 }
 
 /** A policy of an environment of Wrangler has its name. */
 type Linted = LintResult["policies"][number] & { readonly environment?: string };
 
-async function lintFile(file: string): Promise<{ errors: string[]; policies: Linted[] }> {
-  if (isJson(file)) {
-    const { errors, policies } = await lintOf(read(file));
-    return { errors: [...errors], policies: [...policies] };
-  }
+async function lintFile(file?: string): Promise<{ errors: string[]; policies: Linted[] }> {
   const results: { errors: string[]; policies: Linted[] } = { errors: [], policies: [] };
-  for (const { environment, policies: written } of await variablesIn(file)) {
+  for (const { environment, policies: written } of await policiesIn(file)) {
     const { errors, policies } = await lintOf(JSON.stringify(written));
     const place = environment === undefined ? "" : `env.${environment}.vars.`;
     results.errors.push(...errors.map((error) => `${place}${error}`));

@@ -7,9 +7,9 @@ import { Mistake } from "./arguments.js";
 export type WrittenPolicies = Readonly<Record<string, unknown>>;
 
 /** Policies, and the environment of Wrangler that they are for, if it is not the usual one. */
-export interface PolicyTable<Policies = WrittenPolicies> {
+export interface PolicyTable {
   readonly environment?: string;
-  readonly policies: Policies;
+  readonly policies: WrittenPolicies;
 }
 
 /**
@@ -18,17 +18,9 @@ export interface PolicyTable<Policies = WrittenPolicies> {
  */
 export async function policiesIn(file = CONFIGURATIONS.find((name) => existsSync(name))): Promise<PolicyTable[]> {
   if (file === undefined) throw new Mistake(`there is no ${CONFIGURATIONS.join(" or ")} here: name a file`);
-  if (isJson(file)) return [{ policies: table(file, json(file, read(file))) }];
-  const written = await variablesIn(file);
-  return written.map(({ policies, ...rest }) => ({
-    ...rest,
-    policies: table(`POLICIES in ${file}`, typeof policies === "string" ? json(file, policies) : policies),
-  }));
-}
-
-/** Whether this is a file of policies alone, and not a configuration of Wrangler. */
-export function isJson(file: string): boolean {
-  return /(?<!^wrangler)\.json$/.test(basename(file));
+  if (!existsSync(file)) throw new Mistake(`there is no file ${file}`);
+  const isConfiguration = /^wrangler\b|\.toml$|\.jsonc$/.test(basename(file));
+  return isConfiguration ? configured(file) : [{ policies: table(file, json(file, readFileSync(file, "utf8"))) }];
 }
 
 /** The policies of the service at an address. TOLLGATE_TOKEN is one of its tokens, with the scope `admin`. */
@@ -47,14 +39,11 @@ export async function policiesOf(url: string): Promise<PolicyTable[]> {
   return [{ policies: Object.fromEntries(named) }];
 }
 
-/** The variable POLICIES of each environment, as it is written. Wrangler reads it, so that it means what it means in a deployment. */
-export async function variablesIn(file: string): Promise<PolicyTable<unknown>[]> {
-  read(file); // or says why not, in our words
+/** The variables POLICIES of a configuration, as it is written. */
+async function configured(file: string): Promise<PolicyTable[]> {
   const wrangler = await import(WRANGLER).catch((error) => {
     if (error.code !== "ERR_MODULE_NOT_FOUND") throw error;
-    throw new Mistake(
-      `Wrangler, which reads ${file}, is missing: npm install --save-dev wrangler. Policies in a .json file need none`,
-    );
+    throw new Mistake(`Wrangler is missing, which reads ${file}: npm install --save-dev wrangler`);
   });
   let written: Configuration & { readonly env?: Readonly<Record<string, Configuration>> };
   try {
@@ -63,27 +52,23 @@ export async function variablesIn(file: string): Promise<PolicyTable<unknown>[]>
     throw new Mistake(`${file}: ${(error as Error).message}`);
   }
   const { env = {}, ...usual } = written;
-  const tables: PolicyTable<unknown>[] = [];
+  const tables: PolicyTable[] = [];
   for (const [environment, { vars }] of [[undefined, usual] as const, ...Object.entries(env)]) {
     const policies = vars?.POLICIES;
-    if (policies !== undefined) tables.push(environment === undefined ? { policies } : { environment, policies });
+    if (policies === undefined) continue;
+    const place = `POLICIES in ${file}`;
+    tables.push({
+      ...(environment !== undefined && { environment }),
+      policies: table(place, typeof policies === "string" ? json(place, policies) : policies),
+    });
   }
-  if (tables.length === 0) throw new Mistake(`${file} has no policies: a table [vars.POLICIES.<name>] for each`);
+  if (tables.length === 0) throw new Mistake(`${file} has no policies: they are tables such as [vars.POLICIES.api]`);
   return tables;
 }
 
 /** As much of Wrangler's configuration as matters here. */
 interface Configuration {
   readonly vars?: { readonly POLICIES?: unknown };
-}
-
-/** The text of a file. */
-export function read(file: string): string {
-  try {
-    return readFileSync(file, "utf8");
-  } catch (error) {
-    throw new Mistake(`cannot read ${file}: ${(error as Error).message}`);
-  }
 }
 
 async function get(address: string, token: string): Promise<{ status: number; text: string }> {
