@@ -32,11 +32,13 @@
 //! | `access` | who may ask, and the names of objects | `api` |
 //! | `ledger` | what an object knows of its key, and when it is written | `api` |
 //! | `metrics` | what is counted, and Prometheus's text of it | `api` |
+//! | `registry` | the policies of the deployments, and what operators have changed since | `api` |
 //! | `edge` | which objects an isolate calls, and when it times out | `api` |
 //! | `api` | HTTP's requests, answers and problems, without a runtime | `api` |
 //! | `tower` | a layer for servers such as axum's, on `keyed` | `tower` |
 //! | `worker` | the Cloudflare Worker and its Durable Object | `worker` |
 //! | `js` | plain functions of numbers for JavaScript | `js` |
+//! | `lint` | what policies admit and cost at worst, for JavaScript | `lint` |
 #![cfg_attr(not(feature = "std"), no_std)]
 
 // The crate is a `cdylib` too, and that needs a panic handler: where there is a std it lends its own, and nothing else
@@ -59,12 +61,16 @@ pub mod keyed;
 #[cfg(feature = "api")]
 pub mod ledger;
 pub mod limit;
+#[cfg(feature = "lint")]
+pub mod lint;
 #[cfg(feature = "api")]
 pub mod metrics;
 #[cfg(feature = "api")]
 pub mod policy;
 #[cfg(feature = "api")]
 pub mod protocol;
+#[cfg(feature = "api")]
+pub mod registry;
 #[cfg(feature = "std")]
 mod system_time;
 #[cfg(feature = "tower")]

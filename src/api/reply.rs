@@ -27,6 +27,11 @@ impl Reply {
             Err(_) => String::new(),
         };
         body.push('\n'); // so that a terminal shows each answer on a line of its own
+        Self::of(status, media_type, body)
+    }
+
+    /// The same for an answer that is not JSON.
+    pub(super) fn of(status: u16, media_type: &str, body: String) -> Self {
         let header = |name, value: &str| (name, value.to_owned());
         let headers = vec![
             header("content-type", media_type),
@@ -58,6 +63,15 @@ impl Reply {
     #[must_use]
     pub(super) fn with(mut self, name: &'static str, value: impl Into<String>) -> Self {
         self.headers.push((name, value.into()));
+        self
+    }
+
+    /// The answer, a JSON object, marked: it was made under policies that may be out of date.
+    #[must_use]
+    pub fn under_stale_policies(mut self) -> Self {
+        if let Some(members) = self.body.strip_suffix("}\n") {
+            self.body = format!("{members},\"stale_policies\":true}}\n");
+        }
         self
     }
 

@@ -104,6 +104,7 @@ mod tests {
     use crate::limit::Snapshot;
     use crate::policy::Policies;
     use crate::protocol::Decided;
+    use Outcome::{Allowed, Degraded, Dropped, Never, Refused, Replayed};
 
     const ALLOW: Decision = Decision::Allow { tokens: 1, ready_at: 0 };
     const WAIT: Decision = Decision::Wait { retry_at: 9 };
@@ -114,17 +115,11 @@ mod tests {
         LimitAnswer { decision, remaining: 0, owed: 0, reset_at: None, snapshot }
     }
 
-    fn reply(is_replayed: bool, limits: &[Decision], shadow: &[Decision]) -> Result<ObjectReply, Cause> {
+    fn reply(is_replayed: bool, limits: &[Decision], shadow: &[Decision]) -> ObjectReply {
         let limits = limits.iter().copied().map(answer).collect();
         let shadow = shadow.iter().map(|decision| Some(answer(*decision))).collect();
-        Ok(ObjectReply::Decided(Decided {
-            now: 0,
-            is_replayed,
-            open_reservations: 0,
-            reservation: None,
-            limits,
-            shadow,
-        }))
+        let (open_reservations, reservation) = (0, None);
+        ObjectReply::Decided(Decided { now: 0, is_replayed, open_reservations, reservation, limits, shadow })
     }
 
     fn resolved(endpoint: Endpoint, body: &str) -> ResolvedRequest {
@@ -151,15 +146,15 @@ mod tests {
             (reply(true, &[ALLOW], &[]), Some(Outcome::Replayed)),
             (reply(false, &[WAIT], &[]), Some(Outcome::Refused)),
             (reply(false, &[NEVER], &[]), Some(Outcome::Never)),
-            (Ok(ObjectReply::RequestIdReused), None),
-            (Ok(ObjectReply::TooManyReservations { max: 1 }), None),
+            (ObjectReply::RequestIdReused, None),
+            (ObjectReply::TooManyReservations { max: 1 }, None),
         ] {
             let expected: Vec<_> = outcome.map(|outcome| ("a".to_owned(), outcome, false)).into_iter().collect();
-            assert_eq!(tallied(&a, &[(&[0], reply)]), expected);
+            assert_eq!(tallied(&a, &[(&[0], Ok(reply))]), expected);
         }
         let tried = resolved(Endpoint::Consume, r#"{"policy":"tried","key":"k"}"#);
         for (decision, would_refuse) in [(ALLOW, false), (WAIT, true), (NEVER, true)] {
-            let found = tallied(&tried, &[(&[0], reply(false, &[], &[decision]))]);
+            let found = tallied(&tried, &[(&[0], Ok(reply(false, &[], &[decision])))]);
             assert_eq!(found, [("tried".to_owned(), Outcome::Allowed, would_refuse)]);
         }
         let mut costs = Vec::new();
@@ -184,7 +179,7 @@ mod tests {
         ] {
             let asked = resolved(endpoint, &format!(r#"{{"policy":"a","key":"k"{more}}}"#));
             assert_eq!(
-                tallied(&asked, &[(&[0], reply(false, &[ALLOW], &[]))]).len(),
+                tallied(&asked, &[(&[0], Ok(reply(false, &[ALLOW], &[])))]).len(),
                 usize::from(is_counted),
                 "{more}"
             );
@@ -203,17 +198,19 @@ mod tests {
             assert_eq!(all.iter().map(|one| one.0.as_str()).collect::<Vec<_>>(), ["a", "b", "b", "tried"]);
             all.into_iter().map(|one| one.1).collect::<Vec<_>>()
         };
-        let granted = || reply(false, &[ALLOW, ALLOW], &[]);
-        let tried = |decision| reply(false, &[decision], &[WAIT]);
-        use Outcome::{Allowed, Degraded, Dropped, Never, Refused, Replayed};
+        let granted = || Ok(reply(false, &[ALLOW, ALLOW], &[]));
+        let tried = |decision| Ok(reply(false, &[decision], &[WAIT]));
         assert_eq!(outcomes(granted(), tried(ALLOW)), [Allowed; 4]);
-        assert_eq!(outcomes(reply(false, &[ALLOW, WAIT], &[]), tried(ALLOW)), [Dropped, Refused, Dropped, Dropped]);
+        assert_eq!(outcomes(Ok(reply(false, &[ALLOW, WAIT], &[])), tried(ALLOW)), [Dropped, Refused, Dropped, Dropped]);
         assert_eq!(outcomes(granted(), tried(NEVER)), [Dropped, Dropped, Never, Dropped]);
         assert_eq!(
-            outcomes(reply(false, &[WAIT, ALLOW], &[]), Err(Cause::Timeout)),
+            outcomes(Ok(reply(false, &[WAIT, ALLOW], &[])), Err(Cause::Timeout)),
             [Refused, Dropped, Dropped, Dropped]
         );
-        assert_eq!(outcomes(reply(true, &[ALLOW, ALLOW], &[]), tried(ALLOW)), [Replayed, Replayed, Allowed, Allowed]);
+        assert_eq!(
+            outcomes(Ok(reply(true, &[ALLOW, ALLOW], &[])), tried(ALLOW)),
+            [Replayed, Replayed, Allowed, Allowed]
+        );
         assert_eq!(outcomes(granted(), Err(Cause::Failed)), [Allowed, Allowed, Degraded, Degraded]);
     }
 }

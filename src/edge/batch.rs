@@ -48,6 +48,8 @@ pub struct ObjectCall {
     pub request: ObjectRequest,
     /// How to write that.
     pub dialect: Dialect,
+    /// Whether it failed before, in a way that may pass.
+    pub is_repeated: bool,
     /// How long to wait for the answer; after that it is a [`Cause::Timeout`].
     pub wait_ms: u64,
 }
@@ -167,9 +169,9 @@ impl Batch {
             let wait_ms = if call.step == Step::Abort { CALL_MS } else { left_ms.min(CALL_MS) };
             if wait_ms > 0 {
                 call.is_in_flight = true;
-                let step = call.step;
+                let (step, is_repeated) = (call.step, call.is_repeated);
                 let (dialect, request) = (object.dialect, object.request_of(step));
-                return Some(ObjectCall { object: index, request, dialect, wait_ms });
+                return Some(ObjectCall { object: index, request, dialect, is_repeated, wait_ms });
             }
             object.call = None;
             object.failure = Some(Cause::Timeout);

@@ -18,6 +18,8 @@
 
 mod batch;
 mod outbox;
+mod snapshot;
 
 pub use batch::{BATCH_MS, Batch, CALL_MS, Dialect, Failure, ObjectCall, Outcome};
 pub use outbox::Outbox;
+pub use snapshot::{Due, FRESH_MS, POLL_MS, PolicySnapshot, REFRESH_MS, WAIT_MS};

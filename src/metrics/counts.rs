@@ -103,13 +103,11 @@ pub(super) fn merge_refused(all: &mut BTreeMap<String, RefusedKeys>, other: &BTr
 
 /// Changes what a policy has there.
 fn at<T: Default>(all: &mut BTreeMap<String, T>, policy: &str, change: impl FnOnce(&mut T)) {
-    match all.get_mut(policy) {
-        Some(known) => change(known),
-        None => {
-            let name = if all.len() < MAX_POLICIES { policy } else { OTHER_POLICIES };
-            change(all.entry(name.to_owned()).or_default());
-        }
+    if let Some(known) = all.get_mut(policy) {
+        return change(known);
     }
+    let name = if all.len() < MAX_POLICIES { policy } else { OTHER_POLICIES };
+    change(all.entry(name.to_owned()).or_default());
 }
 
 pub(super) fn add<W: Word>(counts: &mut [u64], word: W, more: u64) {

@@ -88,8 +88,12 @@ mod tests {
     #[test]
     fn it_is_cumulative_and_adds_up() {
         let (mut histogram, mut other) = (Histogram::default(), Histogram::default());
-        [1, 1, 4, 9_000].into_iter().for_each(|ms| histogram.add(ms));
-        [u64::MAX, 3].into_iter().for_each(|ms| other.add(ms));
+        for ms in [1, 1, 4, 9_000] {
+            histogram.add(ms);
+        }
+        for ms in [u64::MAX, 3] {
+            other.add(ms);
+        }
         histogram.merge(&other);
         let shown: Vec<_> = histogram.cumulative().collect();
         assert_eq!((shown[0], shown[1], shown[2]), ((Some(1), 2), (Some(2), 2), (Some(5), 4)));

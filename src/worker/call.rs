@@ -3,13 +3,18 @@
 //! [`Batch`] decides what happens when; this module adds the names of the objects and the HTTP reply. `objects.mjs`
 //! makes the calls.
 
+use std::cell::Cell;
+use std::mem;
+
 use js_sys::{Array, Float64Array};
 use wasm_bindgen::prelude::{JsValue, wasm_bindgen};
 
+use super::metrics;
 use super::settings::Settings;
-use crate::api::{Problem, Reply, ResolvedItem, ResolvedRequest};
+use crate::api::{Problem, Reply, ResolvedItem, ResolvedRequest, Tally};
 use crate::edge::{Batch, Failure, ObjectCall, Outcome};
 use crate::limit::Verb;
+use crate::metrics::{CallOutcome, Outcome as BudgetOutcome, Repeat, Word};
 use crate::policy::Cause;
 use crate::protocol::{Action, Known, ObjectReply, ObjectRequest, RequestId};
 
@@ -21,12 +26,36 @@ pub struct Call {
     is_batch: bool,
     objects: Vec<Object>,
     batch: Batch,
+    /// Whether the policies may be out of date.
+    is_stale: bool,
+    began_at: i64,
+    /// What became of it, once there is a reply.
+    end: Cell<Option<End>>,
+}
+
+/// What became of a request.
+#[derive(Clone, Copy)]
+enum End {
+    /// As the objects have decided.
+    Decided,
+    /// The same for each of its budgets.
+    Undecided(BudgetOutcome),
 }
 
 /// An object, and the indices of its items.
 pub(super) struct Object {
     pub(super) name: String,
     pub(super) items: Vec<usize>,
+    /// When it was last called.
+    called_at: i64,
+    /// Whether that call has failed.
+    has_failed: bool,
+}
+
+impl Object {
+    pub(super) fn new(name: String, item: usize) -> Self {
+        Self { name, items: vec![item], called_at: 0, has_failed: false }
+    }
 }
 
 #[wasm_bindgen]
@@ -42,9 +71,14 @@ impl Call {
     /// what it is asked, their definitions if it does not have them, and how many milliseconds to wait for its answer.
     /// `undefined` when there is nothing to do but wait. Call it until then, at the start and after each answer.
     pub fn next(&mut self, now: f64) -> Option<Array> {
-        #[expect(clippy::cast_possible_truncation, reason = "whole milliseconds, and below 2⁵³")]
-        let ObjectCall { object: index, request, dialect, wait_ms } = self.batch.next(now as i64)?;
-        let object = self.objects.get(index)?;
+        let now = moment(now);
+        let ObjectCall { object: index, request, dialect, is_repeated, wait_ms } = self.batch.next(now)?;
+        let object = self.objects.get_mut(index)?;
+        object.called_at = now;
+        if mem::take(&mut object.has_failed) && is_repeated {
+            metrics::count(|counts| counts.repeated(Repeat::Failure));
+        }
+        let object = &*object;
         let policies = || object.items.iter().filter_map(|&item| Some(&self.asked.items().get(item)?.policy));
         let names = policies().map(|policy| policy.wire_name()).collect::<Vec<_>>().join(",");
         let definitions = dialect.has_definitions.then(|| {
@@ -65,17 +99,32 @@ impl Call {
         Some(parts.iter().collect())
     }
 
-    /// Records its answer; returns whether it could be read.
-    pub fn answered(&mut self, index: usize, numbers: &[f64]) -> bool {
+    /// Records its answer, which came at `now`; returns whether it could be read.
+    pub fn answered(&mut self, index: usize, numbers: &[f64], now: f64) -> bool {
         let reply = ObjectReply::from_numbers(numbers);
         let is_readable = reply.is_ok();
+        self.count_call(
+            index,
+            if is_readable { CallOutcome::Answered } else { CallOutcome::Failed(Cause::Failed) },
+            now,
+        );
+        match &reply {
+            Ok(ObjectReply::PolicyUnknown) => metrics::count(|counts| counts.repeated(Repeat::PolicyUnknown)),
+            Ok(ObjectReply::FormatUnknown { .. }) => metrics::count(|counts| counts.repeated(Repeat::FormatUnknown)),
+            _ => {}
+        }
         self.batch.answered(index, reply.map_err(|_| Failure { cause: Cause::Failed, is_retryable: false }));
         is_readable
     }
 
-    /// Records that it did not answer, and why, in the words of [`Cause::of`].
-    pub fn failed(&mut self, index: usize, cause: &str, is_retryable: bool) {
-        self.batch.answered(index, Err(Failure { cause: Cause::of(cause), is_retryable }));
+    /// Records that it had not answered at `now`, and why, in the words of [`Cause::of`].
+    pub fn failed(&mut self, index: usize, cause: &str, is_retryable: bool, now: f64) {
+        let cause = Cause::of(cause);
+        self.count_call(index, CallOutcome::Failed(cause), now);
+        if let Some(object) = self.objects.get_mut(index) {
+            object.has_failed = true;
+        }
+        self.batch.answered(index, Err(Failure { cause, is_retryable }));
     }
 
     /// Whether [`Call::reply`] can be sent. There may still be holds to abort.
@@ -90,6 +139,7 @@ impl Call {
     #[must_use]
     pub fn newer(&self) -> Option<Array> {
         let Some(Outcome::Outdated { as_of, definitions }) = self.batch.outcome() else { return None };
+        metrics::count(|counts| counts.repeated(Repeat::PolicyOutdated));
         #[expect(clippy::cast_precision_loss, reason = "below 2⁵³")]
         let as_of = *as_of as f64;
         Some([JsValue::from(as_of), definitions.as_str().into()].iter().collect())
@@ -110,7 +160,10 @@ impl Call {
             replies => self.asked.batch_reply(&items.zip(replies.iter().cloned()).collect::<Vec<_>>()),
         };
         match reply {
-            Ok(reply) => reply.to_text(),
+            Ok(reply) => {
+                self.end(End::Decided);
+                if self.is_stale { reply.under_stale_policies().to_text() } else { reply.to_text() }
+            }
             Err(Problem::Unavailable { cause }) => self.failure(&[cause], cause).to_text(),
             Err(problem) => problem.reply().to_text(),
         }
@@ -121,9 +174,32 @@ impl Call {
     pub fn unanswered(&self) -> String {
         // A batch may have been refused already, which is final: it does not fail open.
         if self.objects.len() > 1 {
-            return Problem::Unavailable { cause: Cause::Failed }.reply().to_text();
+            return self.unavailable(Cause::Failed).to_text();
         }
         self.failure(&[Cause::Failed], Cause::Failed).to_text()
+    }
+
+    /// What became of each budget, once there is a reply at `now`: the policy, the outcome, where it was decided, the cost, and how many
+    /// milliseconds it took; policy, outcome, ... Empty for requests that take no tokens.
+    #[must_use]
+    pub fn points(&self, now: f64) -> Array {
+        #[expect(clippy::cast_precision_loss, reason = "costs are below 2⁵³, and so are seconds")]
+        let number = |number: u64| JsValue::from(number as f64);
+        let points = Array::new();
+        let took_ms = length_ms(self.began_at, moment(now));
+        self.tally(|one| {
+            let source = if matches!(one.outcome, BudgetOutcome::Degraded | BudgetOutcome::Unavailable) {
+                "frontend"
+            } else {
+                "object"
+            };
+            for part in [one.policy, one.outcome.word(), source] {
+                points.push(&part.into());
+            }
+            points.push(&number(one.cost));
+            points.push(&number(took_ms));
+        });
+        points
     }
 }
 
@@ -155,17 +231,55 @@ impl Call {
                 shadow_costs.clear();
             }
             let id = |item: &ResolvedItem| if item.policy.timeline().since() == 0 { 0 } else { item.policy.id() };
-            let known = settings
-                .policies
-                .as_of()
-                .map(|as_of| Known { as_of, ids: items(object).into_iter().map(id).collect() });
+            let names = items(object).into_iter().map(|item| item.policy.name());
+            let known =
+                settings.as_of(names).map(|as_of| Known { as_of, ids: items(object).into_iter().map(id).collect() });
             ObjectRequest { action, request_id, costs, shadow_costs, known }
         });
         let mut batch = Batch::new(requests.collect(), now);
         if settings.sends_definitions {
             batch = batch.with_definitions();
         }
-        Self { asked, is_batch, objects, batch }
+        let is_stale = settings.is_stale();
+        Self { asked, is_batch, objects, batch, is_stale, began_at: now, end: Cell::new(None) }
+    }
+
+    /// Tells what became of each budget.
+    fn tally<'a>(&'a self, tell: impl FnMut(Tally<'a>)) {
+        match (self.end.get(), self.batch.outcome()) {
+            (Some(End::Decided), Some(Outcome::Decided(replies))) => {
+                self.asked.tally(self.objects.iter().map(|object| &*object.items).zip(replies), tell);
+            }
+            (Some(End::Undecided(outcome)), _) => self.asked.tally_undecided(outcome, tell),
+            _ => {}
+        }
+    }
+
+    /// Counts what became of it.
+    fn end(&self, end: End) {
+        self.end.set(Some(end));
+        metrics::count(|counts| {
+            self.tally(|one| {
+                counts.decided(one.policy, one.outcome, one.is_refused_in_shadow);
+                if matches!(one.outcome, BudgetOutcome::Refused | BudgetOutcome::Never) {
+                    let name = self.objects.get(one.object).and_then(|object| object.name.get(..16));
+                    let key = name.and_then(|digits| u64::from_str_radix(digits, 16).ok());
+                    counts.refused(one.policy, key.unwrap_or_default());
+                }
+            });
+        });
+    }
+
+    fn count_call(&self, index: usize, outcome: CallOutcome, now: f64) {
+        if let Some(object) = self.objects.get(index) {
+            metrics::count(|counts| counts.called(outcome, length_ms(object.called_at, moment(now))));
+        }
+    }
+
+    fn unavailable(&self, cause: Cause) -> Reply {
+        metrics::count(|counts| counts.unavailable(cause));
+        self.end(End::Undecided(BudgetOutcome::Unavailable));
+        Problem::Unavailable { cause }.reply()
     }
 
     /// The reply when no decision could be made because of `causes`; it names `cause`.
@@ -177,9 +291,22 @@ impl Call {
             _ => false,
         };
         if would_take && policies.all(|policy| causes.iter().all(|&cause| policy.on_error().opens(cause))) {
-            self.asked.degraded_reply(cause)
+            metrics::count(|counts| counts.degraded(cause));
+            self.end(End::Undecided(BudgetOutcome::Degraded));
+            let reply = self.asked.degraded_reply(cause);
+            if self.is_stale { reply.under_stale_policies() } else { reply }
         } else {
-            Problem::Unavailable { cause }.reply()
+            self.unavailable(cause)
         }
     }
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "whole milliseconds, and below 2⁵³")]
+const fn moment(now: f64) -> i64 {
+    now as i64
+}
+
+/// From one moment to another; 0 if the clock has stepped back.
+fn length_ms(from: i64, to: i64) -> u64 {
+    u64::try_from(to.saturating_sub(from)).unwrap_or(0)
 }

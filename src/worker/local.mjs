@@ -28,7 +28,7 @@ function decide(rust, storage, path, body, idempotencyKey) {
   const reply = within(storage, (object) => {
     for (let next = call.next(Date.now()); next; next = call.next(Date.now())) {
       const [index, name, policies, request, definitions] = next;
-      call.answered(index, object(name).decide(policies, request, definitions));
+      call.answered(index, object(name).decide(policies, request, definitions), Date.now());
     }
     return call.reply();
   });

@@ -11,4 +11,6 @@ mod call;
 mod clock;
 mod frontend;
 mod key_object;
+mod metrics;
+mod registry;
 mod settings;

@@ -4,21 +4,21 @@ import { Timeout, within } from "./deadline.mjs";
 import { log } from "./log.mjs";
 
 /**
- * The reply to `call`, a text; `keys` is the namespace of the objects, and `id` that of the request for the log. A batch may
+ * The reply to `call`, a text, or what `Call::newer` says, if it has to be made again; `keys` is the namespace of the objects, and `id` that of the request for the log. A batch may
  * still have holds to abort after its reply, and must finish even if the client disconnects: `waitUntil` covers both.
  */
-export function replyTo(call, keys, id) {
-  return call.count > 1 ? replyOfSeveral(call, keys, id) : replyOfOne(call, keys, id);
+export function replyTo(call, keys, id, points) {
+  return call.count > 1 ? replyOfSeveral(call, keys, id, points) : replyOfOne(call, keys, id, points);
 }
 
-async function replyOfOne(call, keys, id) {
+async function replyOfOne(call, keys, id, points) {
   for (let next = call.next(Date.now()); next; next = call.next(Date.now())) await ask(call, next, keys, id);
-  const reply = call.reply();
+  const reply = call.newer() ?? replyOf(call, points);
   call.free();
   return reply;
 }
 
-function replyOfSeveral(call, keys, id) {
+function replyOfSeveral(call, keys, id, points) {
   const { promise, resolve, reject } = Promise.withResolvers();
   const next = () => call.next(Date.now());
   let isDecided = false;
@@ -27,7 +27,7 @@ function replyOfSeveral(call, keys, id) {
     for (let asked = next(); asked; asked = next()) answers.push(ask(call, asked, keys, id).then(follow));
     if (!isDecided && call.is_decided) {
       isDecided = true;
-      resolve(call.reply());
+      resolve(call.newer() ?? replyOf(call, points));
     }
     await Promise.all(answers);
   };
@@ -38,6 +38,13 @@ function replyOfSeveral(call, keys, id) {
   end.catch(reject);
   waitUntil(end.catch(() => {}));
   return promise;
+}
+
+/** The reply at last, which `points` writes if there are any. */
+function replyOf(call, points) {
+  const reply = call.reply();
+  points?.write(call);
+  return reply;
 }
 
 /** Calls one object and reports the result to `call`. */
@@ -51,9 +58,9 @@ async function ask(call, [index, name, policies, request, definitions, waitMs], 
     numbers = await within(waitMs, stub.decide(policies, request, definitions));
   } catch (error) {
     failed(error);
-    return call.failed(index, causeOf(error), Boolean(error.retryable));
+    return call.failed(index, causeOf(error), Boolean(error.retryable), Date.now());
   }
-  if (!call.answered(index, numbers)) failed(new Error("its answer cannot be read"));
+  if (!call.answered(index, numbers, Date.now())) failed(new Error("its answer cannot be read"));
 }
 
 function causeOf(error) {

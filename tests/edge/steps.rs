@@ -72,8 +72,8 @@ fn one_object_is_one_call() {
     for action in [Action::Take(Verb::Refund), Action::Look(Verb::Consume), Action::Settle(5), Action::Cancel(6)] {
         for reply in [grant(), refusal(), ObjectReply::NoReservation, ObjectReply::RequestIdReused] {
             let mut batch = Batch::new(vec![request(action)], NOW);
-            let ObjectCall { object, request: asked, dialect, wait_ms } = batch.next(NOW).unwrap();
-            assert_eq!((object, &asked, wait_ms), (0, &request(action), CALL_MS));
+            let ObjectCall { object, request: asked, dialect, wait_ms, is_repeated } = batch.next(NOW).unwrap();
+            assert_eq!((object, &asked, wait_ms, is_repeated), (0, &request(action), CALL_MS, false));
             assert_eq!((dialect.format, dialect.has_definitions), (Format::NEWEST, false));
             assert_eq!((batch.next(NOW), batch.outcome()), (None, None));
             batch.answered(0, Ok(reply.clone()));

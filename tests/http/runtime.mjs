@@ -44,9 +44,13 @@ export class Runtime {
     const config = join(this.#folder, "config.capnp");
     writeFileSync(config, configText(worker, this.#folder, this.stateFolder));
     // Not node_modules/.bin/workerd: that is a wrapper, and killing it would leave workerd alive.
-    const child = spawn(WORKERD, ["serve", config, "--control-fd=3", ...(worker.flags ? ["--experimental"] : [])], {
-      stdio: ["ignore", "pipe", "pipe", "pipe"],
-    });
+    const child = spawn(
+      WORKERD,
+      ["serve", config, "--control-fd=3", ...(worker.flags || worker.points ? ["--experimental"] : [])],
+      {
+        stdio: ["ignore", "pipe", "pipe", "pipe"],
+      },
+    );
     this.#process = child;
     this.#closed = once(child, "close"); // after this nothing more is printed
     for (const stream of [child.stdout, child.stderr]) {
@@ -102,17 +106,21 @@ export function tollgate({ build, around = null, flags, v8Flags, before, ...sett
   if (!wasm) throw new Error(`There is no Worker in ${bundle}. Run: npm test -- http`);
   const built = Object.fromEntries(["entry.js", wasm].map((name) => [name, join(bundle, name)]));
   const modules = around === null ? built : { [basename(around)]: around, ...built };
-  return { modules, bindings: bindings(settings), flags, v8Flags, before };
+  return { modules, bindings: bindings(settings), flags, v8Flags, before, points: settings.points };
 }
 
 /**
  * What a Worker is given by `wrangler.toml` and `wrangler secret put`, without what is `null`. `tokens` and `sessions` are an
- * object, as in `wrangler.toml`, or a text, as a secret is; `grantKeys` and `captchaSecret` a text.
+ * object, as in `wrangler.toml`, or a text, as a secret is; `grantKeys` and `captchaSecret` a text. `registry` says whether there
+ * is a registry of policies, `points` the port of a server that gets what is written to Analytics Engine, and `sample` the share of it.
  */
 export function bindings(settings) {
   const { policies, token, keySecret, tokens = null, grantKeys = null, audience = null } = settings;
-  const { sessions = null, captchaSecret = null } = settings;
+  const { sessions = null, captchaSecret = null, registry = false, sample = null, points = null } = settings;
   const bindings = { KEYS: `durableObjectNamespace = "KeyObject"` };
+  if (registry) bindings.REGISTRY = `durableObjectNamespace = "PolicyRegistry"`;
+  if (points !== null) bindings.METRICS = `analyticsEngine = "points"`;
+  if (sample !== null) bindings.TOLLGATE_METRICS_SAMPLE = textOrJson(sample);
   if (policies !== null) bindings.POLICIES = `json = ${text(JSON.stringify(policies))}`;
   if (token !== null) bindings.TOLLGATE_TOKEN = `text = ${text(token)}`;
   if (tokens !== null) bindings.TOLLGATE_TOKENS = textOrJson(tokens);
@@ -134,6 +142,8 @@ const textOrJson = (value) =>
 export function rollOut({ objects, other }) {
   const frontend = tollgate(other);
   frontend.bindings.KEYS = `durableObjectNamespace = (className = "KeyObject", serviceName = "main")`;
+  if (frontend.bindings.REGISTRY)
+    frontend.bindings.REGISTRY = `durableObjectNamespace = (className = "PolicyRegistry", serviceName = "main")`;
   const router = { "router.mjs": fileURLToPath(new URL("router.mjs", import.meta.url)) };
   const bindings = { MAIN: `service = "main"`, OTHER: `service = "other"` };
   return { ...tollgate(objects), before: { modules: router, bindings }, beside: { other: frontend } };
@@ -154,7 +164,7 @@ async function listening(child) {
 }
 
 function configText(
-  { modules, bindings, keepsObjects = false, flags, v8Flags = [], before, beside = {} },
+  { modules, bindings, keepsObjects = false, flags, v8Flags = [], before, beside = {}, points },
   folder,
   stateFolder,
 ) {
@@ -184,6 +194,7 @@ function configText(
       services = [
         (name = "main", worker = .worker),
         (name = "internet", network = (allow = ["local"])),
+        ${points ? `(name = "points", external = (address = "127.0.0.1:${points}", http = ())),` : ""}
         (name = "objects", disk = (path = ${text(stateFolder)}, writable = true)),
         ${before ? `(name = "before", worker = (${worker(before)})),` : ""}
         ${Object.entries(beside).map(([name, other]) => `(name = ${text(name)}, worker = (${worker(other)})),`)}
@@ -193,6 +204,7 @@ function configText(
     const worker :Workerd.Worker = (${worker({ modules, bindings, flags })}
       durableObjectNamespaces = [
         (className = "KeyObject", uniqueKey = ${text(OBJECTS)}, enableSql = true, preventEviction = ${keepsObjects}),
+        ${bindings.REGISTRY ? `(className = "PolicyRegistry", uniqueKey = ${text(REGISTRY)}, enableSql = true),` : ""}
       ],
       durableObjectStorage = (localDisk = "objects"),
     );
@@ -204,6 +216,7 @@ const text = JSON.stringify;
 
 const BUNDLES = { deployed: "bundle", "test-clock": "bundle-test-clock", "next-format": "bundle-next-format" };
 const OBJECTS = "tollgate-KeyObject";
+const REGISTRY = "tollgate-PolicyRegistry";
 const WORKERD = createRequire(import.meta.url)("workerd").default;
 /** It takes a tenth of a second where nothing else runs. */
 const START_TIMEOUT_MS = 30_000;

@@ -1,0 +1,46 @@
+//! What has been counted, and which keys are refused most.
+
+use serde::Serialize;
+
+use super::super::reply::Reply;
+use super::AdminQuestion;
+use crate::metrics::{MEDIA_TYPE, Totals, exposition};
+
+impl AdminQuestion<'_> {
+    /// The counters, for Prometheus; those of policies only where the token may name them. `isolates` says how many isolates have
+    /// reported lately; `None` that there is one alone.
+    #[must_use]
+    pub fn metrics(&self, totals: &Totals, isolates: Option<usize>) -> Reply {
+        let text = exposition(totals.counts(), totals.began_at(), isolates, |policy| self.may_name(policy));
+        Reply::of(200, MEDIA_TYPE, text)
+    }
+
+    /// The keys that are refused most, of the policies that the token may name.
+    #[must_use]
+    pub fn top_refused(&self, totals: &mut Totals, now: i64) -> Reply {
+        #[derive(Serialize)]
+        struct Body<'a> {
+            since: i64,
+            now: i64,
+            policies: Vec<PolicyBody<'a>>,
+        }
+        #[derive(Serialize)]
+        struct PolicyBody<'a> {
+            policy: &'a str,
+            refusals: u64,
+            keys: Vec<KeyBody>,
+        }
+        #[derive(Serialize)]
+        struct KeyBody {
+            object: String,
+            at_least: u64,
+            at_most: u64,
+        }
+        let (since, top) = totals.top(now);
+        let policies = top.into_iter().filter(|top| self.may_name(top.policy)).map(|top| {
+            let key = |(object, at_least, at_most)| KeyBody { object, at_least, at_most };
+            PolicyBody { policy: top.policy, refusals: top.refusals, keys: top.keys.into_iter().map(key).collect() }
+        });
+        Reply::json(200, "application/json", &Body { since, now, policies: policies.collect() })
+    }
+}
