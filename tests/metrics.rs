@@ -71,16 +71,16 @@ fn count(random: &mut Random, all: &mut [&mut Counts]) {
     let policy = ["api", "daily", "llm"][random.below(3)];
     let outcome = Outcome::ALL[random.below(Outcome::ALL.len())];
     let (cause, ms, in_shadow) = (Cause::ALL[random.below(3)], random.below(6_000) as u64, random.once_in(9));
-    let (kind, key) = (random.below(7), random.below(20) as u64);
+    let (kind, index) = (random.below(7), random.below(20));
     for counts in all {
         match kind {
             0 => counts.decided(policy, outcome, in_shadow),
-            1 => counts.refused(policy, key),
+            1 => counts.refused(policy, index as u64),
             2 => counts.degraded(cause),
             3 => counts.unavailable(cause),
             4 => counts.called(CallOutcome::Failed(cause), ms),
-            5 => counts.repeated(Repeat::ALL[key as usize % 4]),
-            _ => counts.polled(PollOutcome::ALL[key as usize % 2]),
+            5 => counts.repeated(Repeat::ALL[index % 4]),
+            _ => counts.polled(PollOutcome::ALL[index % 2]),
         }
     }
 }
@@ -92,7 +92,7 @@ fn what_isolates_count_is_added_up_once_whatever_becomes_of_their_reports() {
         let mut isolates: Vec<_> = (0..4).map(|number| Outbox::new(random.next() | number, 0)).collect();
         let (mut totals, mut exact) = (Totals::new(0), Counts::default());
         let mut late: Vec<(usize, String)> = Vec::new();
-        for now in 1..random.below(300) as i64 {
+        for now in (1..).take(random.below(300)) {
             let index = random.below(isolates.len());
             let isolate = &mut isolates[index];
             match random.below(4) {
