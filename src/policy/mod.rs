@@ -16,6 +16,7 @@ mod change;
 mod definition;
 mod describe;
 mod error;
+mod mode;
 mod named;
 mod on_error;
 mod parse;
@@ -26,7 +27,7 @@ mod timeline;
 
 pub use change::describe_change;
 pub use error::PolicyError;
-pub use named::{NamedLimit, Policy, ReservationTerms, Unsettled};
+pub use named::{NamedLimit, Policy, ReservationTerms, Unsettled, shadow_of, without_shadow};
 pub use on_error::{Cause, OnError};
 pub use parse::Policies;
 pub use reader::MAX_LIMITS;

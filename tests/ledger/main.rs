@@ -6,10 +6,13 @@ mod chance;
 mod crash_laws;
 mod holds;
 mod model;
+#[path = "../oracle/mod.rs"]
+mod oracle;
 mod policies;
 mod replays;
 mod reservations;
 mod rows;
+mod shadow;
 mod steps;
 mod timelines;
 mod world;
