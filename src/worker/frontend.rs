@@ -168,10 +168,11 @@ impl Frontend {
         self.snapshot(|known, _| known.fail());
     }
 
-    /// What is known of the registry, for [`Frontend::restore`] of a new instance.
+    /// What is known of the registry, for [`Frontend::restore`] of a new instance; `undefined` if that has not changed since the
+    /// last call.
     #[must_use]
-    pub fn known(&self) -> Option<String> {
-        self.snapshot(|known, _| known.known())
+    pub fn news(&self) -> Option<String> {
+        self.snapshot(|known, _| known.news()).flatten()
     }
 
     /// Takes over what another instance knew.

@@ -64,7 +64,7 @@ export class Frontend {
         const answer = await within(rust.poll_ms, this.registry.poll(question));
         question = this.rust().updated(answer);
       }
-      this.#known = this.rust().known();
+      this.#known = this.rust().news() ?? this.#known;
     } catch (error) {
       log("error", "the registry of policies did not answer", { error });
       this.rust().not_updated();

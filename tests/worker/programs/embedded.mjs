@@ -3,6 +3,7 @@ import { DurableObject } from "cloudflare:workers";
 import {
   acquire,
   KeyObject,
+  PolicyRegistry,
   SettingsError,
   default as service,
   Tollgate,
@@ -10,7 +11,7 @@ import {
   tollgate,
 } from "tollgate/worker";
 
-export { KeyObject, Tollgate };
+export { KeyObject, PolicyRegistry, Tollgate };
 
 /** Not ours: counts in its storage. */
 export class Counter extends DurableObject {

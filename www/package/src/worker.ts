@@ -71,6 +71,8 @@ export interface PolicyTerms {
   readonly unsettled?: "keep" | "refund";
   /** How many bits of an IPv6 address count, where a key is an address: 32 to 128. Default: 64. */
   readonly ipv6_prefix?: number;
+  /** Whether operators cannot change it in the registry. Default: `false`. */
+  readonly fixed?: boolean;
 }
 
 /** The names of these policies, and of the limits of each. */
