@@ -19,6 +19,8 @@ struct Definition<'a> {
     write_ahead: Vec<u64>,
     reservation_ttl_ms: u64,
     unsettled: &'static str,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    inline: bool,
 }
 
 impl Policy {
@@ -35,6 +37,7 @@ impl Policy {
                 Unsettled::Keep => "keep",
                 Unsettled::Refund => "refund",
             },
+            inline: self.is_inline(),
         };
         serde_json::to_string(&definition).unwrap_or_default() // our own type cannot fail to serialize
     }
@@ -64,7 +67,9 @@ impl Policy {
             let write_ahead = write_ahead.integer().ok_or_else(unreadable)?;
             named.push(NamedLimit::new(&name, limit.as_deref(), config, write_ahead));
         }
-        Ok(Self::new(&name, named, OnError::CLOSED, ReservationTerms { ttl_ms, unsettled }))
+        let is_inline = fields.get("inline").and_then(Json::bool).unwrap_or_default();
+        let policy = Self::new(&name, named, OnError::CLOSED, ReservationTerms { ttl_ms, unsettled });
+        Ok(if is_inline { policy.into_inline() } else { policy })
     }
 }
 

@@ -15,6 +15,7 @@
 mod definition;
 mod describe;
 mod error;
+mod inline;
 mod named;
 mod on_error;
 mod parse;

@@ -5,13 +5,14 @@ use super::stored::{numbers_of, version_of};
 use crate::limit::Limit;
 
 /// A named set of limits, all of which must pass.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Policy {
     name: String,
     limits: Vec<NamedLimit>,
     on_error: OnError,
     reservations: ReservationTerms,
     ipv6_prefix: u8,
+    is_inline: bool,
     /// The numbers as they are stored beside a bucket, and a hash of them.
     numbers: String,
     version: u64,
@@ -19,7 +20,7 @@ pub struct Policy {
 }
 
 /// One limit of a policy.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NamedLimit {
     name: Option<String>,
     full_name: String,
@@ -83,6 +84,12 @@ impl Policy {
         self.ipv6_prefix
     }
 
+    /// Whether its numbers came with a request. Then the next may bring others, and go back to these.
+    #[must_use]
+    pub const fn is_inline(&self) -> bool {
+        self.is_inline
+    }
+
     /// The limits' numbers, as they are stored beside a bucket.
     #[must_use]
     pub fn numbers(&self) -> &str {
@@ -102,7 +109,22 @@ impl Policy {
         let mark = if names.is_empty() { String::new() } else { format!("#{:016x}", version_of(&names.join(","))) };
         let wire_name = format!("{name}{mark}");
         let ipv6_prefix = Self::IPV6_PREFIX;
-        Self { name: name.to_owned(), limits, on_error, reservations, ipv6_prefix, numbers, version, wire_name }
+        let is_inline = false;
+        Self {
+            name: name.to_owned(),
+            limits,
+            on_error,
+            reservations,
+            ipv6_prefix,
+            is_inline,
+            numbers,
+            version,
+            wire_name,
+        }
+    }
+
+    pub(super) fn into_inline(self) -> Self {
+        Self { is_inline: true, ..self }
     }
 
     pub(super) fn with_ipv6_prefix(self, ipv6_prefix: u8) -> Self {

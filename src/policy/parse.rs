@@ -84,7 +84,7 @@ impl Policies {
 const POLICY_FIELDS: [&str; 4] = ["on_error", "reservation_ttl", "unsettled", "ipv6_prefix"];
 
 /// Ten minutes: longer than nearly every answer of a language model takes.
-const RESERVATION_TTL_MS: u64 = 600_000;
+pub(super) const RESERVATION_TTL_MS: u64 = 600_000;
 
 /// The policy, or `None` with at least one more error.
 fn policy(name: &str, value: Json<'_>, errors: &mut Vec<PolicyError>) -> Option<Policy> {

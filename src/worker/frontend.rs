@@ -244,6 +244,7 @@ fn call_of(
     now: i64,
 ) -> Result<Call, Problem> {
     let asked = ResolvedRequest::new(request, &settings.policies, caller)?;
+    let has_inline = asked.has_inline();
     let names: Vec<_> = asked.items().iter().map(|item| settings.names.object_name(&item.key)).collect();
     // A batch is short. In the order of their names, as other frontends ask them.
     let mut objects: Vec<Object> = Vec::new();
@@ -271,7 +272,7 @@ fn call_of(
         request_id,
         &hold_ids,
         now,
-        settings.sends_definitions,
+        settings.sends_definitions || has_inline,
     ))
 }
 
