@@ -2,9 +2,11 @@
 
 use std::sync::Arc;
 
+use super::follow::follow;
+use super::inline::Change;
 use super::reservation::ReservedPart;
-use super::row::{NamedState, RowError, StoredRow, encode_row};
-use crate::limit::{Carry, State, Verb};
+use super::row::{NamedState, Registered, RowError, StoredRow, encode_row};
+use crate::limit::{Limit, State, Verb};
 use crate::policy::{NamedLimit, Policy};
 
 /// The bucket of one policy for the key.
@@ -17,6 +19,8 @@ use crate::policy::{NamedLimit, Policy};
 pub(super) struct Bucket {
     /// The policy of the latest request; the states are under its numbers.
     policy: Arc<Policy>,
+    /// What the frontend knew that asked under it; 0 if no registry has it.
+    as_of: i64,
     /// The current states, one for each limit of the policy.
     pub(super) states: Vec<State>,
     /// Limits of other versions of the policy that are not full yet. When such a version asks again it finds them as
@@ -60,15 +64,11 @@ pub(super) enum Row {
 /// second writes each of its grants once and not twice.
 pub(super) const IDLE_MS: u64 = 1_000;
 
-/// The most dormant limits kept for other versions of a policy. Beyond that, those that are full soonest are evicted
-/// first.
-const MAX_DORMANT: usize = 8;
-
 impl Bucket {
     /// A new bucket.
-    pub(super) fn new(policy: &Arc<Policy>, now: i64, phase: u64) -> Self {
+    pub(super) fn new(policy: &Arc<Policy>, as_of: i64, now: i64, phase: u64) -> Self {
         let states: Vec<_> = policy.limits().iter().map(|limit| limit.limit().new_state(now, phase)).collect();
-        let mut bucket = Self::of(policy, states);
+        let mut bucket = Self { as_of, ..Self::of(policy, states) };
         // A full one need not be stored; one that starts below full refills from now on.
         if bucket.expires_at(now) != Some(now) {
             bucket.need = Need::Exact;
@@ -76,47 +76,112 @@ impl Bucket {
         bucket
     }
 
-    /// The bucket in a stored row, carried over if it was written under other numbers.
-    pub(super) fn read(policy: &Arc<Policy>, row: &[u8], now: i64, phase: u64) -> Result<Self, RowError> {
+    /// The bucket in a stored row, carried over if it was written under another version. `as_of` is what the frontend knows that
+    /// asks under `policy`.
+    pub(super) fn read(policy: &Arc<Policy>, as_of: i64, row: &[u8], now: i64, phase: u64) -> Result<Self, RowError> {
         let stored = StoredRow::read(row)?;
-        if let Some(states) = stored.states_of(policy) {
-            return Ok(Self { has_row: true, persisted: Some(states.clone()), ..Self::of(policy, states) });
+        let Registered { since, id, as_of: stored_as_of, .. } = stored.registered;
+        let is_same_version = since == policy.timeline().since();
+        let as_of = if is_same_version && id == policy.id() { stored_as_of } else { as_of };
+        let bucket = Self { as_of, has_row: true, ..Self::of(policy, Vec::new()) };
+        if policy.is_inline() {
+            return bucket.with_accounts(&stored, now, phase);
         }
-        let (states, dormant) = carried(stored.limits()?, policy, now, phase);
-        let is_current = stored.policy_version() == policy.version(); // and only has dormant limits besides
-        let (persisted, need) = if is_current { (Some(states.clone()), Need::Nothing) } else { (None, Need::Exact) };
-        Ok(Self { has_row: true, dormant, persisted, need, ..Self::of(policy, states) })
+        if is_same_version && let Some(states) = stored.states_of(policy) {
+            return Ok(Self { persisted: Some(states.clone()), states, ..bucket });
+        }
+        let old = stored.limits()?;
+        let stored_states: Vec<_> = old.iter().map(|limit| limit.state).take(policy.limits().len()).collect();
+        let (states, dormant) = followed(old, since, policy, now, phase);
+        // The numbers are the same, and it only has dormant limits besides or another version.
+        let is_current = stored.policy_version() == policy.version() && states == stored_states;
+        let (persisted, need) =
+            if is_current { (Some(all_states(&states, &dormant)), Need::Nothing) } else { (None, Need::Exact) };
+        Ok(Self { states, dormant, persisted, need, ..bucket })
     }
 
-    /// Continues under `policy`. If the numbers changed, because of a deployment or because a frontend has another
-    /// version, tokens are carried over as if the bucket had been read from its row.
-    pub(super) fn move_to(&mut self, policy: &Arc<Policy>, now: i64, phase: u64) {
+    /// The bucket with the accounts of a row.
+    fn with_accounts(self, stored: &StoredRow<'_>, now: i64, phase: u64) -> Result<Self, RowError> {
+        let mut old = stored.limits()?;
+        let persisted = Some(old.iter().map(|account| account.state).collect());
+        if !stored.is_exact {
+            // Grants may have come since that are not in the row: the time before now is not idle time.
+            for account in &mut old {
+                account.state = account.limit.refilled(&account.state, now);
+            }
+        }
+        let mut bucket = Self { persisted, ..self };
+        bucket.set_accounts(old, now, phase);
+        Ok(bucket)
+    }
+
+    /// Continues with the accounts of its policy, after these. `persisted` and `in_flight` are in the order of `old`.
+    fn set_accounts(&mut self, old: Vec<NamedState>, now: i64, phase: u64) {
+        let (states, dormant) = followed(old.clone(), 0, &Arc::clone(&self.policy), now, phase);
+        let all = self.policy.limits().iter().zip(&states).map(|(named, &state)| NamedState::of(named, state));
+        // A new account is written with the next grant. Until then a crash forgets it, which costs nothing.
+        let places: Option<Vec<usize>> =
+            all.chain(dormant.iter().cloned()).map(|account| old.iter().position(|old| *old == account)).collect();
+        let places = places.filter(|places| places.len() == old.len());
+        let in_order = |states: Vec<State>| -> Option<Vec<State>> {
+            places.as_ref()?.iter().map(|&place| states.get(place).copied()).collect()
+        };
+        self.persisted = self.persisted.take().and_then(&in_order);
+        self.in_flight = self.in_flight.take().and_then(|(ticket, states)| Some((ticket, in_order(states)?)));
+        (self.states, self.dormant) = (states, dormant);
+    }
+
+    /// Continues under `policy`. If the numbers changed, tokens are carried over as if the bucket had been read from its
+    /// row. `as_of` is what the frontend knows that asks under it.
+    pub(super) fn move_to(&mut self, policy: &Arc<Policy>, as_of: i64, now: i64, phase: u64) {
         if Arc::ptr_eq(&self.policy, policy) {
             return;
         }
         let before = std::mem::replace(&mut self.policy, Arc::clone(policy));
-        if before.version() == policy.version() {
-            // A smaller block may need a row that the larger one did not.
-            if !before.limits().iter().map(block).eq(policy.limits().iter().map(block)) {
-                self.need(Need::Spent);
-            }
-            return;
+        let since = before.timeline().since();
+        if since == 0 || before.id() != policy.id() {
+            self.as_of = as_of;
         }
-        let awake = before.limits().iter().zip(&self.states).map(|(limit, &state)| NamedState {
-            name: limit.name().map(str::to_owned),
-            limit: *limit.limit(),
-            state,
-        });
-        let old = awake.chain(std::mem::take(&mut self.dormant)).collect();
-        (self.states, self.dormant) = carried(old, policy, now, phase);
+        if before.version() == policy.version() && since == policy.timeline().since() {
+            return self.resize(&before);
+        }
+        let awake = before.limits().iter().zip(&self.states).map(|(limit, &state)| NamedState::of(limit, state));
+        let old = awake.chain(self.dormant.iter().cloned()).collect();
+        if policy.is_inline() && before.is_inline() {
+            return self.set_accounts(old, now, phase);
+        }
+        let (states, dormant) = followed(old, since, policy, now, phase);
+        let is_unchanged = before.version() == policy.version() && states == self.states && dormant == self.dormant;
+        if is_unchanged {
+            return self.resize(&before);
+        }
+        (self.states, self.dormant) = (states, dormant);
         self.persisted = None; // what is there has other numbers
         self.in_flight = None;
         self.need(Need::Exact);
     }
 
+    /// Whether the bucket was asked by a frontend that knew a newer version than this one.
+    pub(super) fn is_newer_than(&self, policy: &Policy, as_of: i64) -> bool {
+        self.as_of > as_of && self.policy.id() != policy.id()
+    }
+
+    /// What the frontend knew that asked under the bucket's policy: the moment of the latest change by the registry.
+    pub(super) const fn as_of(&self) -> i64 {
+        self.as_of
+    }
+
+    /// After another policy of the same numbers: a smaller block may need a row that the larger one did not.
+    fn resize(&mut self, before: &Policy) {
+        if !before.limits().iter().map(block).eq(self.policy.limits().iter().map(block)) {
+            self.need(Need::Spent);
+        }
+    }
+
     fn of(policy: &Arc<Policy>, states: Vec<State>) -> Self {
         Self {
             policy: Arc::clone(policy),
+            as_of: 0,
             states,
             dormant: Vec::new(),
             has_row: false,
@@ -142,9 +207,27 @@ impl Bucket {
         self.need = self.need.max(need);
     }
 
-    /// Gives back what was taken from limits that are dormant now.
+    /// Changes the accounts of other numbers as those of the policy's limits, in its order.
+    pub(super) fn charge_others(&mut self, changes: &[Change], now: i64) {
+        for account in &mut self.dormant {
+            let of_name = |(named, _): &(&NamedLimit, &Change)| named.name() == account.name.as_deref();
+            let found = self.policy.limits().iter().zip(changes).find(of_name).filter(|_| self.policy.is_inline());
+            let Some((_, change)) = found else { continue };
+            let after = change.apply(&account.limit, account.state, now);
+            if after != account.state {
+                account.state = after;
+                self.need = self.need.max(Need::Spent);
+            }
+        }
+    }
+
+    /// Gives back what was taken from limits that are dormant now. Those that were charged beside others have it back already.
     pub(super) fn refund_dormant(&mut self, part: &ReservedPart, now: i64) {
-        for dormant in &mut self.dormant {
+        let policy = &self.policy;
+        let is_done = |dormant: &NamedState| {
+            policy.is_inline() && policy.limits().iter().any(|limit| limit.name() == dormant.name.as_deref())
+        };
+        for dormant in self.dormant.iter_mut().filter(|dormant| !is_done(dormant)) {
             let after =
                 dormant.limit.decide(dormant.state, now, part.tokens_of(dormant.name.as_deref()), Verb::Refund).1;
             if after != dormant.state {
@@ -186,7 +269,7 @@ impl Bucket {
                 // A quiet key is written exactly: no further spending is expected.
                 self.is_ahead_of_storage =
                     was_busy && need != Need::Exact && self.policy.limits().iter().any(|limit| block(limit) > 0);
-                let next = if self.is_ahead_of_storage { self.lowered() } else { self.states.clone() };
+                let next = if self.is_ahead_of_storage { self.lowered() } else { self.all_states() };
                 let row = self.encode(&next);
                 self.persisted = Some(next);
                 self.in_flight = None;
@@ -215,8 +298,10 @@ impl Bucket {
             return None;
         }
         self.is_ahead_of_storage = false;
-        self.in_flight = Some((ticket, self.states.clone()));
-        Some(self.encode(&self.states))
+        let exact = self.all_states();
+        let row = self.encode(&exact);
+        self.in_flight = Some((ticket, exact));
+        Some(row)
     }
 
     /// When the bucket may be forgotten, if ever.
@@ -234,11 +319,7 @@ impl Bucket {
         };
         let in_flight = self.in_flight.as_ref().map(|(_, states)| states);
         let mut slack = Slack::Enough;
-        for (index, named) in self.policy.limits().iter().enumerate() {
-            let (limit, block) = (named.limit(), block(named));
-            let Some(state) = self.states.get(index) else {
-                return Slack::None;
-            };
+        for (index, ((limit, block), state)) in self.lines().zip(&self.all_states()).enumerate() {
             let least = limit.lowered(state, block);
             for (stored, is_there) in [(Some(persisted), true), (in_flight, false)] {
                 let Some(stored) = stored.and_then(|states| states.get(index)) else {
@@ -260,13 +341,35 @@ impl Bucket {
     }
 
     fn lowered(&self) -> Vec<State> {
-        let limits = self.policy.limits().iter().zip(&self.states);
-        limits.map(|(limit, state)| limit.limit().lowered(state, block(limit))).collect()
+        self.lines().zip(&self.all_states()).map(|((limit, block), state)| limit.lowered(state, block)).collect()
+    }
+
+    /// All limits, the dormant ones last, and how many tokens of each a crash may cost. What the numbers that are asked take is
+    /// taken of all accounts, so their block is that of all.
+    fn lines(&self) -> impl Iterator<Item = (&Limit, u64)> {
+        let awake = self.policy.limits().iter().map(|named| (named.limit(), block(named)));
+        let of_name = |dormant: &NamedState| {
+            let mut limits = self.policy.limits().iter().filter(|_| self.policy.is_inline());
+            limits.find(|named| named.name() == dormant.name.as_deref()).map_or(0, block)
+        };
+        awake.chain(self.dormant.iter().map(move |dormant| (&dormant.limit, of_name(dormant))))
+    }
+
+    /// The states of all limits, the dormant ones last.
+    fn all_states(&self) -> Vec<State> {
+        all_states(&self.states, &self.dormant)
     }
 
     fn encode(&self, states: &[State]) -> Vec<u8> {
-        encode_row(&self.policy, states, &self.dormant)
+        let (awake, rest) = states.split_at_checked(self.states.len()).unwrap_or((states, &[]));
+        let dormant: Vec<_> =
+            self.dormant.iter().zip(rest).map(|(dormant, &state)| NamedState { state, ..dormant.clone() }).collect();
+        encode_row(&self.policy, self.as_of, awake, &dormant, states == self.all_states())
     }
+}
+
+fn all_states(awake: &[State], dormant: &[NamedState]) -> Vec<State> {
+    awake.iter().copied().chain(dormant.iter().map(|dormant| dormant.state)).collect()
 }
 
 enum Slack {
@@ -291,26 +394,9 @@ fn latest(now: i64, mut all: impl Iterator<Item = Option<i64>>) -> Option<i64> {
     all.try_fold(now, |latest, at| Some(latest.max(at?)))
 }
 
-/// The states of `policy`'s limits, and the limits that it does not have. A limit is the same if it has the same name and
-/// kind; one that was not there starts as in a new bucket.
-fn carried(mut old: Vec<NamedState>, policy: &Policy, now: i64, phase: u64) -> (Vec<State>, Vec<NamedState>) {
-    let state = |named: &NamedLimit| {
-        let limit = named.limit();
-        let is_same =
-            |old: &NamedState| old.name.as_deref() == named.name() && old.limit.config().kind == limit.config().kind;
-        match old.iter().position(is_same).map(|index| old.swap_remove(index)) {
-            None => limit.new_state(now, phase),
-            Some(same) if same.limit == *limit => same.state,
-            Some(same) => limit.carry(&same.limit, same.state, Carry::AsIs, now, phase),
-        }
-    };
-    let states = policy.limits().iter().map(state).collect();
-    let full_at = |dormant: &NamedState| dormant.limit.full_at(&dormant.state, now).unwrap_or(i64::MAX);
-    old.retain(|dormant| full_at(dormant) > now);
-    while old.len() > MAX_DORMANT
-        && let Some((soonest, _)) = old.iter().enumerate().min_by_key(|(_, dormant)| full_at(dormant))
-    {
-        old.remove(soonest);
-    }
-    (states, old)
+/// The states of `policy`'s limits, and the dormant ones, of a bucket that was at the version `since`.
+fn followed(old: Vec<NamedState>, since: i64, policy: &Policy, now: i64, phase: u64) -> (Vec<State>, Vec<NamedState>) {
+    let mut all = follow(old, since, policy, now, phase);
+    let dormant = all.split_off(policy.limits().len().min(all.len()));
+    (all.into_iter().map(|limit| limit.state).collect(), dormant)
 }

@@ -3,19 +3,22 @@
 use std::sync::Arc;
 
 use super::bucket::{Bucket, Need};
+use super::inline::Change;
 use super::{Ledger, LedgerError, Slot};
 use crate::limit::{Decision, Limit, Part, State, Verb, decide_all};
 use crate::policy::Policy;
 use crate::protocol::{Decided, LimitAnswer};
 
 impl Ledger {
-    /// Makes sure that the bucket of `policy` is open under it.
-    pub(super) fn open(&mut self, policy: &Arc<Policy>, now: i64) -> Result<(), LedgerError> {
+    /// Makes sure that the bucket of `policy` is open under it. `as_of` is what the frontend knows that asks under it.
+    pub(super) fn open(&mut self, policy: &Arc<Policy>, as_of: i64, now: i64) -> Result<(), LedgerError> {
         let phase = self.phase;
+        // No registry has numbers that come with a request.
+        let as_of = if policy.is_inline() { 0 } else { as_of };
         if let Some(slot) = self.slot_mut(policy.name()) {
-            return slot.open(policy, now, phase);
+            return slot.open(policy, as_of, now, phase);
         }
-        let bucket = Bucket::new(policy, now, phase);
+        let bucket = Bucket::new(policy, as_of, now, phase);
         self.buckets.push((policy.name().to_owned(), Slot::Open(bucket)));
         Ok(())
     }
@@ -57,6 +60,7 @@ impl Ledger {
         for (policy, holds) in asked.iter().zip(&holds) {
             let bucket = self.bucket(policy)?;
             let mut need = Need::Nothing;
+            let mut changes = Vec::new();
             for (index, ((state, part), &held)) in
                 bucket.states.iter_mut().zip(decided.by_ref()).zip(&holds.held).enumerate()
             {
@@ -78,12 +82,16 @@ impl Ledger {
                     part.decision
                 };
                 answers.push(answer(part.limit, own, &after, held, now));
+                changes.push(Change::of(verb, part.cost, tokens_of(part.decision)));
                 if after != *state {
                     *state = after;
                     need = if decision.is_allow() { Need::Spent } else { Need::Exact };
                 }
             }
             bucket.need(need);
+            if apply && decision.is_allow() {
+                bucket.charge_others(&changes, now);
+            }
         }
         Ok((answers, decision))
     }
@@ -98,13 +106,16 @@ impl Ledger {
         let held = Holds::of(self, policy).held;
         let bucket = self.bucket(policy)?;
         let mut answers = Vec::new();
+        let mut others = Vec::new();
         let before = bucket.states.clone();
         let limits = policy.limits().iter().zip(&mut bucket.states).zip(held);
         for (((limit, state), held), (verb, cost)) in limits.zip(changes) {
             let (decision, after) = limit.limit().decide(*state, now, cost, verb);
             *state = after;
+            others.push(Change::of(verb, cost, tokens_of(decision)));
             answers.push(answer(limit.limit(), decision, state, held, now));
         }
+        bucket.charge_others(&others, now);
         if bucket.states != before {
             bucket.need(Need::Spent);
         }
@@ -138,11 +149,11 @@ impl Ledger {
 }
 
 impl Slot {
-    fn open(&mut self, policy: &Arc<Policy>, now: i64, phase: u64) -> Result<(), LedgerError> {
+    fn open(&mut self, policy: &Arc<Policy>, as_of: i64, now: i64, phase: u64) -> Result<(), LedgerError> {
         match self {
-            Self::Open(bucket) => bucket.move_to(policy, now, phase),
+            Self::Open(bucket) => bucket.move_to(policy, as_of, now, phase),
             Self::Stored(row) => {
-                let bucket = Bucket::read(policy, row, now, phase);
+                let bucket = Bucket::read(policy, as_of, row, now, phase);
                 let error = |error| LedgerError(format!("the bucket of policy {}: {error}", policy.name()));
                 *self = Self::Open(bucket.map_err(error)?);
             }

@@ -6,7 +6,8 @@ use serde::Serialize;
 
 use super::named::{NamedLimit, Policy, ReservationTerms, Unsettled};
 use super::on_error::OnError;
-use super::stored::{StoredConfig, StoredConfigError, limits_of};
+use super::stored::{StoredConfig, StoredConfigError, limits_of, version_of};
+use super::timeline::{Timeline, TimelineFields};
 use crate::json::Json;
 
 /// Readers ignore fields that they do not know, so that the next version can add one; but not within `numbers`, where
@@ -19,6 +20,8 @@ struct Definition<'a> {
     write_ahead: Vec<u64>,
     reservation_ttl_ms: u64,
     unsettled: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    timeline: Option<TimelineFields>,
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     inline: bool,
 }
@@ -27,6 +30,15 @@ impl Policy {
     /// Everything an object needs to decide under this policy: one line of JSON.
     #[must_use]
     pub fn definition(&self) -> String {
+        self.definition_with(self.timeline().fields())
+    }
+
+    /// The same without the versions before it.
+    pub(crate) fn definition_alone(&self) -> String {
+        self.definition_with(self.timeline().fields_alone())
+    }
+
+    fn definition_with(&self, timeline: Option<TimelineFields>) -> String {
         let ReservationTerms { ttl_ms, unsettled } = self.reservations();
         let definition = Definition {
             name: self.name(),
@@ -37,6 +49,7 @@ impl Policy {
                 Unsettled::Keep => "keep",
                 Unsettled::Refund => "refund",
             },
+            timeline,
             inline: self.is_inline(),
         };
         serde_json::to_string(&definition).unwrap_or_default() // our own type cannot fail to serialize
@@ -67,9 +80,11 @@ impl Policy {
             let write_ahead = write_ahead.integer().ok_or_else(unreadable)?;
             named.push(NamedLimit::new(&name, limit.as_deref(), config, write_ahead));
         }
+        let timeline = fields.get("timeline").map_or(Ok(Timeline::default()), Timeline::of)?;
         let is_inline = fields.get("inline").and_then(Json::bool).unwrap_or_default();
         let policy = Self::new(&name, named, OnError::CLOSED, ReservationTerms { ttl_ms, unsettled });
-        Ok(if is_inline { policy.into_inline() } else { policy })
+        let policy = if is_inline { policy.into_inline() } else { policy };
+        Ok(policy.with_timeline(timeline).with_id(version_of(definition)))
     }
 }
 

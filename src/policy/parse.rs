@@ -10,7 +10,10 @@ use crate::json::{Fields, Json};
 
 /// All policies of a deployment, by name.
 #[derive(Clone, Debug, Default)]
-pub struct Policies(BTreeMap<String, Arc<Policy>>);
+pub struct Policies {
+    by_name: BTreeMap<String, Arc<Policy>>,
+    as_of: Option<i64>,
+}
 
 impl Policies {
     /// Reads policies from the JSON of `POLICIES`, an object of names to policies. A policy of one limit has the fields
@@ -59,13 +62,25 @@ impl Policies {
                 return Err(whole("defines no policy".to_owned()));
             }
         }
-        if errors.is_empty() { Ok(Self(policies)) } else { Err(errors) }
+        if errors.is_empty() { Ok(Self { by_name: policies, as_of: None }) } else { Err(errors) }
+    }
+
+    /// The same, as known to a registry at that moment, in Unix milliseconds; 0 before it was reached.
+    #[must_use]
+    pub fn known_at(self, as_of: i64) -> Self {
+        Self { as_of: Some(as_of), ..self }
+    }
+
+    /// The moment of the latest change by the registry that they include. `None` if there is no registry.
+    #[must_use]
+    pub const fn as_of(&self) -> Option<i64> {
+        self.as_of
     }
 
     /// The policy of that name.
     #[must_use]
     pub fn get(&self, name: &str) -> Option<&Arc<Policy>> {
-        self.0.get(name)
+        self.by_name.get(name)
     }
 
     /// The policy of that [wire name](Policy::wire_name).
@@ -77,7 +92,7 @@ impl Policies {
 
     /// All of them, by name.
     pub fn iter(&self) -> impl Iterator<Item = &Arc<Policy>> {
-        self.0.values()
+        self.by_name.values()
     }
 }
 

@@ -244,7 +244,6 @@ fn call_of(
     now: i64,
 ) -> Result<Call, Problem> {
     let asked = ResolvedRequest::new(request, &settings.policies, caller)?;
-    let has_inline = asked.has_inline();
     let names: Vec<_> = asked.items().iter().map(|item| settings.names.object_name(&item.key)).collect();
     // A batch is short. In the order of their names, as other frontends ask them.
     let mut objects: Vec<Object> = Vec::new();
@@ -265,15 +264,7 @@ fn call_of(
     };
     let is_over_several = objects.len() > 1;
     let hold_ids = objects.iter().filter(|_| is_over_several).map(|_| hold_id()).collect::<Result<Vec<_>, _>>()?;
-    Ok(Call::new(
-        asked,
-        request.endpoint == Endpoint::Batch,
-        objects,
-        request_id,
-        &hold_ids,
-        now,
-        settings.sends_definitions || has_inline,
-    ))
+    Ok(Call::new(asked, request.endpoint == Endpoint::Batch, objects, request_id, &hold_ids, now, settings))
 }
 
 /// The text of the reply to a problem. After the status is what the log should say of it and the client must not know.
