@@ -209,13 +209,11 @@ impl Bucket {
 
     /// Changes the accounts of other numbers as those of the policy's limits, in its order.
     pub(super) fn charge_others(&mut self, changes: &[Change], now: i64) {
-        for account in &mut self.dormant {
-            let of_name = |(named, _): &(&NamedLimit, &Change)| named.name() == account.name.as_deref();
-            let found = self.policy.limits().iter().zip(changes).find(of_name).filter(|_| self.policy.is_inline());
-            let Some((_, change)) = found else { continue };
-            let after = change.apply(&account.limit, account.state, now);
-            if after != account.state {
-                account.state = after;
+        if !self.policy.is_inline() {
+            return;
+        }
+        for ((named, state), change) in self.policy.limits().iter().zip(&self.states).zip(changes) {
+            if change.apply_to_others(named, *state, &mut self.dormant, now) {
                 self.need = self.need.max(Need::Spent);
             }
         }

@@ -5,8 +5,7 @@
 //! them, and a caller that alternates finds each account as low as if it had never left those numbers.
 //!
 //! Numbers that are asked after others begin with the tokens that these have left, up to their own capacity, or with those of
-//! their own account if that has more. The first is what a customer expects who changes plans: no account that was charged for
-//! months under a larger plan locks out the smaller one.
+//! their own account if that has more: a customer who changes plans keeps what is left.
 //!
 //! # The law
 //!
@@ -30,7 +29,11 @@
 //! followed by fast ones. Which numbers Z are is not known, since it depends on `s`; so [`excess`] takes the most of all. It takes
 //! less as time passes: an interval with a grant in it began before the last of them, and X has refilled more than Z since.
 //!
-//! Nothing in this needs the level to stop at the capacity. So L's level is what it would be without that, and idle time counts.
+//! Nothing in this needs the level to stop at the capacity after the last grant. So L's level is what it would be without that, and
+//! idle time counts.
+//!
+//! It also says how low an account need be: it is never charged below the level that it would take over now from numbers that have
+//! nothing left. So it is full again soon after the last grant, whatever others were granted.
 //!
 //! Where the refills of X and Z do not keep step, because one of them is a window, they may differ by a window's tokens more.
 //!
@@ -44,7 +47,7 @@
 
 use super::row::NamedState;
 use crate::limit::{Carry, Config, Kind, Limit, Snapshot, State, Verb};
-use crate::policy::Policy;
+use crate::policy::{NamedLimit, Policy};
 
 /// The most accounts of one limit.
 pub(super) const MAX_ACCOUNTS: usize = 8;
@@ -70,8 +73,30 @@ impl Change {
         }
     }
 
-    /// The same for an account of other numbers.
-    pub(super) fn apply(self, limit: &Limit, state: State, now: i64) -> State {
+    /// The same for the accounts of other numbers of that limit, whose own account has become `state`. Returns whether any has
+    /// changed.
+    pub(super) fn apply_to_others(self, named: &NamedLimit, state: State, others: &mut [NamedState], now: i64) -> bool {
+        let of_name = |account: &NamedState| account.name.as_deref() == named.name();
+        let numbers: Vec<_> = others.iter().filter(|account| of_name(account)).map(|account| account.limit).collect();
+        let owed = named.limit().snapshot(&state).tokens.min(0);
+        let mut has_changed = false;
+        for account in others.iter_mut().filter(|account| of_name(account)) {
+            let limit = account.limit;
+            let after = self.apply(&limit, account.state, now);
+            let seen = numbers.iter().chain([named.limit()]);
+            let excess = seen.map(|other| excess(other.config(), limit.config(), 0)).max().unwrap_or(0);
+            let least = i64::try_from(i128::from(owed).saturating_sub(excess)).unwrap_or(i64::MIN);
+            let Snapshot { tokens, at, .. } = limit.snapshot(&after);
+            let is_enough = tokens >= least || after == account.state;
+            let floor = || limit.restored(&Snapshot { tokens: least, drops: 0, at });
+            let after = if is_enough { after } else { floor().unwrap_or(after) };
+            has_changed |= after != account.state;
+            account.state = after;
+        }
+        has_changed
+    }
+
+    fn apply(self, limit: &Limit, state: State, now: i64) -> State {
         match self {
             Self::Take(0) => state,
             Self::Take(tokens) => limit.lowered(&limit.refilled(&state, now), tokens),
@@ -120,16 +145,17 @@ fn taken_over<'a>(
 ) -> State {
     let NamedState { limit: old, state, .. } = latest;
     let Snapshot { tokens, at, .. } = old.snapshot(state);
-    let Config { kind, rate, period_ms, capacity, .. } = *old.config();
+    let Config { kind, rate, period_ms, .. } = *old.config();
     let idle_ms = now.saturating_sub(at).max(0).cast_unsigned();
     // In a window, `at` is when it opened, and the last grant came later.
     let (refill, quiet_ms) = match kind {
         Kind::TokenBucket => (product(rate, idle_ms) / i128::from(period_ms.max(1)), idle_ms),
         Kind::FixedWindow => (product(rate, idle_ms / period_ms.max(1)), idle_ms.saturating_sub(period_ms)),
     };
-    let beyond = i128::from(tokens).saturating_add(refill).saturating_sub(capacity.into()).max(0);
     let excess = seen.map(|other| excess(other.config(), limit.config(), quiet_ms)).max().unwrap_or(0);
     let as_is = as_is(limit, old, *state, now, phase);
+    // What neither capacity has room for. Parts of tokens count less there than here, or not at all.
+    let beyond = i128::from(tokens).saturating_add(refill).saturating_sub(limit.snapshot(&as_is).tokens.into()).max(0);
     let more = beyond.saturating_sub(excess);
     let tokens = u64::try_from(more.unsigned_abs()).unwrap_or(u64::MAX);
     if more > 0 { limit.decide(as_is, now, tokens, Verb::Refund).1 } else { limit.lowered(&as_is, tokens) }

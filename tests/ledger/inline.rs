@@ -4,13 +4,12 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 
-use tollgate::limit::{Carry, Config, Kind, Limit, Verb};
-use tollgate::policy::Policy;
-use tollgate::protocol::Action;
+use tollgate::limit::{Kind, Verb};
+use tollgate::policy::{Policies, Policy};
+use tollgate::protocol::{Action, ObjectReply};
 
 use crate::chance;
-use crate::model::Model;
-use crate::world::{DAY_MS, START, World, decided, tokens};
+use crate::world::{DAY_MS, World, decided, tokens};
 
 /// A limit as it comes with a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,6 +77,236 @@ impl World {
     }
 }
 
+const FREE: Numbers = Numbers::bucket(10, 60_000, 10);
+const PRO: Numbers = Numbers::bucket(1_000, 60_000, 1_000);
+
+#[test]
+fn numbers_begin_with_what_the_last_ones_left() {
+    let (free, pro) = (plan(FREE), plan(PRO));
+    let mut world = World::empty(&free);
+    assert_eq!(world.take(&free, Verb::Consume, 4), 4);
+    assert_eq!(world.left(&pro), 6, "as they are");
+    world.now += 6_000;
+    assert_eq!(world.left(&pro), 106, "and then at its own rate");
+    assert_eq!(world.take(&pro, Verb::Consume, 100), 100);
+    assert_eq!(world.left(&free), 6, "what a hundred grants to the larger plan cost does not lock out the smaller");
+    assert_eq!(world.take(&free, Verb::Consume, 6), 6);
+    assert_eq!(world.left(&pro), 0, "and each is charged for the other's grants");
+    world.now += 60_000;
+    assert_eq!((world.left(&free), world.left(&pro), world.left(&free)), (10, 1_000, 10), "idle time counts for both");
+}
+
+#[test]
+fn going_back_finds_the_own_account_where_that_has_more() {
+    let (free, pro) = (plan(FREE), plan(PRO));
+    let mut world = World::empty(&pro);
+    assert_eq!(world.take(&pro, Verb::Consume, 300), 300);
+    for left in [690, 680] {
+        assert_eq!(world.take(&free, Verb::Consume, 10), 10);
+        world.crash(usize::MAX);
+        assert_eq!(world.left(&pro), left);
+    }
+}
+
+/// The numbers before the last ones count too: only with them would nothing be gained here.
+#[test]
+fn fast_numbers_do_not_follow_a_spent_burst_by_way_of_a_third() {
+    let [burst, between, fast] =
+        [Numbers::bucket(1, 1_000, 100), Numbers::bucket(0, 1_000, 10), Numbers::bucket(5, 1_000, 50)].map(plan);
+    let mut world = World::empty(&burst);
+    assert_eq!(world.take(&burst, Verb::Consume, 60), 60);
+    assert_eq!(world.left(&between), 10);
+    assert_eq!(world.left(&fast), -40, "of 40 tokens are left, and 50 fewer fit");
+    world.now += 8_000;
+    assert_eq!(world.left(&fast), 0);
+}
+
+#[test]
+fn what_a_larger_plan_grants_for_months_does_not_lock_out_the_smaller() {
+    let (free, pro) = (plan(FREE), plan(PRO));
+    let mut world = World::empty(&free);
+    world.take(&free, Verb::Consume, 10);
+    for _ in 0..60 {
+        world.now += DAY_MS;
+        assert_eq!(world.take(&pro, Verb::Consume, 1_000), 1_000);
+    }
+    assert_eq!(world.left(&free), 0);
+    world.now += 60_000;
+    assert_eq!(world.left(&free), 10);
+    world.clean();
+    assert!(!world.has_row(), "full under both");
+}
+
+/// A debt stays: it was granted before it was there.
+#[test]
+fn a_debt_is_owed_under_all_numbers() {
+    let json = r#"{"name":"plan","numbers":[{"name":"a","kind":"token_bucket","rate":10,"period_ms":60000,"capacity":10,"max_debt":50,"initial":null,"offset_ms":null}],"write_ahead":[0],"reservation_ttl_ms":60000,"unsettled":"keep","inline":true}"#;
+    let (owing, pro) = (Arc::new(Policy::from_definition(json).unwrap()), plan(PRO));
+    let mut world = World::empty(&owing);
+    world.left(&plan(FREE));
+    world.policy = Arc::clone(&owing);
+    world.decided(Action::Reserve(Verb::Reserve { max_wait_ms: None }), vec![40]);
+    assert_eq!([world.left(&owing), world.left(&pro), world.left(&plan(FREE))], [-30, -30, -30]);
+}
+
+#[test]
+fn tokens_outlast_a_change_of_kind() {
+    let [bucket, window] = [Numbers::bucket(0, 1_000, 10), Numbers::window(0, 1_000, 20)].map(plan);
+    let mut world = World::empty(&bucket);
+    assert_eq!(world.take(&bucket, Verb::Consume, 4), 4);
+    assert_eq!(world.left(&window), 6);
+    assert_eq!(world.take(&window, Verb::Consume, 3), 3);
+    assert_eq!(world.left(&bucket), 3);
+
+    // A window that opens in a moment would add its tokens to those that a bucket has just granted.
+    let [bucket, window] = [Numbers::bucket(10, 1_000, 10), Numbers::window(10, 1_000, 10)].map(plan);
+    let mut world = World::empty(&bucket);
+    assert_eq!(world.take(&bucket, Verb::Consume, 4), 4);
+    world.now += 999;
+    assert_eq!(world.left(&window), 5, "6 were left and 9 have come back, less a window");
+    world.now += 1;
+    assert_eq!(world.left(&window), 10);
+}
+
+#[test]
+fn numbers_that_stay_the_same_decide_as_a_policy_does() {
+    let json = r#"{"plan":{"limits":[{"name":"a","rate":10,"period":"1m","capacity":10,"write_ahead":0}],"unsettled":"refund","reservation_ttl":"1m"}}"#;
+    let policies = Policies::parse(json).unwrap();
+    let (mut ordinary, mut other) = (World::new(&policies, "plan"), World::empty(&plan(FREE)));
+    for (ms, cost) in [(0, 4), (1, 7), (6_000, 7), (0, 1), (90_000, 9), (1, 2), (5_999, 1), (0, 0), (DAY_MS, 11)] {
+        for world in [&mut ordinary, &mut other] {
+            world.now += ms;
+        }
+        let ask = |world: &mut World| world.decided(Action::Take(Verb::Consume), vec![cost]);
+        assert_eq!(ask(&mut ordinary), ask(&mut other));
+        assert_eq!(ordinary.rows_written, other.rows_written);
+    }
+}
+
+#[test]
+fn a_crash_gives_no_account_back_what_another_granted() {
+    let numbers = |capacity| Numbers { write_ahead: 10, ..Numbers::bucket(0, 1_000, capacity) };
+    let (one, two) = (plan(numbers(100)), plan(numbers(200)));
+    let mut world = World::empty(&two);
+    assert_eq!(world.take(&two, Verb::Consume, 1), 1);
+    for _ in 0..3 {
+        assert_eq!(world.take(&one, Verb::Consume, 1), 1); // the second writes 10 fewer than there are
+    }
+    let rows = world.rows_written;
+    assert_eq!(world.take(&one, Verb::Consume, 5), 5);
+    assert_eq!(world.rows_written, rows, "memory is ahead of storage");
+    world.crash(usize::MAX);
+    let left = world.left(&two);
+    assert!((181..=191).contains(&left), "{left}: 9 were granted, and a crash costs 10 at most");
+}
+
+/// Or fast numbers would begin as if nothing had been granted lately.
+#[test]
+fn grants_that_a_crash_forgot_are_not_idle_time() {
+    let slow = plan(Numbers { write_ahead: 50, ..Numbers::bucket(0, 1_000, 100) });
+    let fast = plan(Numbers::bucket(100, 1_000, 40));
+    let mut world = World::empty(&slow);
+    assert_eq!(world.take(&slow, Verb::Consume, 1) + world.take(&slow, Verb::Consume, 1), 2);
+    world.now += 900;
+    let rows = world.rows_written;
+    assert_eq!(world.take(&slow, Verb::Consume, 37), 37);
+    assert_eq!(world.rows_written, rows);
+    world.crash(usize::MAX);
+    assert_eq!(world.left(&fast), 48 - 60, "98 were written, less a block");
+}
+
+#[test]
+fn a_reservation_is_settled_and_cancelled_under_other_numbers() {
+    let (free, pro) = (plan(FREE), plan(PRO));
+    let reserve = Action::Reserve(Verb::Reserve { max_wait_ms: None });
+    for crashes in [false, true] {
+        let mut world = World::empty(&pro);
+        assert_eq!(world.take(&pro, Verb::Consume, 500), 500);
+        assert_eq!(world.left(&free), 10);
+        let [settled, cancelled, expired] =
+            [8, 1, 1].map(|cost| world.decided(reserve, vec![cost]).reservation.unwrap().id);
+        if crashes {
+            world.crash(usize::MAX);
+        }
+        world.policy = Arc::clone(&pro);
+        decided(world.ask(Action::Settle(settled), Some(vec![5]), None));
+        decided(world.ask(Action::Cancel(cancelled), None, None));
+        assert_eq!(world.left(&pro), 494, "500, 5 and the one that is open");
+        assert_eq!(world.left(&free), 4 + 6, "as many as fit");
+        if crashes {
+            world.crash(usize::MAX);
+        }
+        world.now += 60_001;
+        world.clean(); // nobody asks
+        world.policy = Arc::clone(&pro);
+        assert_eq!(world.ask(Action::Settle(expired), None, None), ObjectReply::NoReservation);
+        assert_eq!((world.left(&pro), world.left(&free)), (1_000, 10));
+    }
+}
+
+#[test]
+fn refunds_charges_and_resets_reach_all_accounts() {
+    let (free, pro) = (plan(FREE), plan(PRO));
+    let mut world = World::empty(&pro);
+    assert_eq!(world.take(&pro, Verb::Consume, 900), 900);
+    assert_eq!(world.take(&free, Verb::Charge, 6), 6);
+    assert_eq!(world.left(&pro), 94);
+    assert_eq!(world.left(&free), 10, "as many as the larger plan has left");
+    world.take(&free, Verb::Refund, 50);
+    assert_eq!(world.left(&pro), 144);
+    world.left(&free);
+    world.take(&free, Verb::Reset, 0);
+    assert_eq!(world.left(&pro), 1_000);
+}
+
+#[test]
+fn questions_write_nothing_and_a_row_has_at_most_eight_accounts_of_a_limit() {
+    let mut world = World::empty(&plan(FREE));
+    assert_eq!(world.take(&plan(FREE), Verb::Consume, 1), 1);
+    let rows = world.rows_written;
+    for capacity in 20..32 {
+        world.left(&plan(Numbers::bucket(1, 1_000, capacity)));
+        world.crash(usize::MAX);
+    }
+    assert_eq!(world.rows_written, rows);
+    for capacity in 20..32 {
+        world.take(&plan(Numbers::bucket(1, 1_000, capacity)), Verb::Consume, 1);
+        let accounts = (capacity - 18).min(8) as usize;
+        let row = String::from_utf8_lossy(&world.storage["b:plan"]).matches("token_bucket").count();
+        assert_eq!(row, accounts, "those that were asked last");
+    }
+    // Other names are other limits, and there may be many of them: those left longest ago are dropped.
+    let names: Vec<_> = (0..99).map(|index| format!("limit-{index}-{}", "n".repeat(50))).collect();
+    for names in names.chunks(8) {
+        let limits: Vec<_> = names.iter().map(|name| (name.as_str(), FREE)).collect();
+        world.take(&inline(&limits), Verb::Consume, 1);
+    }
+    let row = &world.storage["b:plan"];
+    assert!(row.len() < 20_000, "{} bytes", row.len());
+    world.crash(0);
+    let last: Vec<_> = names[96..].iter().map(|name| (name.as_str(), FREE)).collect();
+    world.policy = inline(&last);
+    assert_eq!(world.levels(), [9, 9, 9]);
+}
+
+#[test]
+fn a_policy_that_was_there_before_hands_its_tokens_over() {
+    let policies =
+        Policies::parse(r#"{"plan":{"limits":[{"name":"a","rate":10,"period":"1m","write_ahead":0}]}}"#).unwrap();
+    let ordinary = Arc::new(Policy::clone(policies.get("plan").unwrap()).in_force_since(5));
+    let mut world = World { as_of: Some(9), ..World::empty(&ordinary) };
+    assert_eq!(world.take(&ordinary, Verb::Consume, 4), 4);
+    for crashes in [false, true] {
+        if crashes {
+            world.crash(usize::MAX);
+        }
+        world.as_of = Some(3); // a frontend that does not know the policy
+        assert_eq!(world.left(&plan(PRO)), 6);
+        world.as_of = Some(9);
+        assert_eq!(world.left(&ordinary), 6, "and back");
+    }
+}
+
 #[derive(Clone, Debug)]
 enum Step {
     Take(usize, Verb, u64),
@@ -112,8 +341,12 @@ fn numbers() -> impl Strategy<Value = Numbers> {
     let period = prop::sample::select(vec![100_u64, 300, 1_000, 2_500]);
     let small = || prop_oneof![2 => 0..12_u64, 1 => 0..50_u64];
     let block = prop_oneof![1 => Just(0_u64), 1 => 0..8_u64];
-    (kind, small(), period, small(), block).prop_map(|(kind, rate, period_ms, capacity, write_ahead)| {
-        Numbers { kind, rate, period_ms, capacity, write_ahead: write_ahead.min(capacity) }
+    (kind, small(), period, small(), block).prop_map(|(kind, rate, period_ms, capacity, write_ahead)| Numbers {
+        kind,
+        rate,
+        period_ms,
+        capacity,
+        write_ahead: write_ahead.min(capacity),
     })
 }
 
@@ -207,7 +440,9 @@ fn most_generous(seen: &[Numbers], from: i64, to: i64) -> u64 {
 fn most_of_each(seen: &[Numbers], from: i64, to: i64) -> u64 {
     let refill = |kind| {
         let of_kind = seen.iter().filter(move |numbers| numbers.kind == kind);
-        of_kind.map(move |numbers| Numbers { capacity: 0, ..*numbers }.most(from, to) + u64::from(kind == Kind::TokenBucket))
+        of_kind.map(move |numbers| {
+            Numbers { capacity: 0, ..*numbers }.most(from, to) + u64::from(kind == Kind::TokenBucket)
+        })
     };
     let capacity = seen.iter().map(|numbers| numbers.capacity).max().unwrap_or(0);
     capacity + refill(Kind::TokenBucket).max().unwrap_or(0) + refill(Kind::FixedWindow).max().unwrap_or(0)
