@@ -111,13 +111,13 @@ impl Bucket {
             }
         }
         let mut bucket = Self { persisted, ..self };
-        bucket.set_accounts(old, now, phase);
+        bucket.set_accounts(&old, now, phase);
         Ok(bucket)
     }
 
     /// Continues with the accounts of its policy, after these. `persisted` and `in_flight` are in the order of `old`.
-    fn set_accounts(&mut self, old: Vec<NamedState>, now: i64, phase: u64) {
-        let (states, dormant) = followed(old.clone(), 0, &Arc::clone(&self.policy), now, phase);
+    fn set_accounts(&mut self, old: &[NamedState], now: i64, phase: u64) {
+        let (states, dormant) = followed(old.to_vec(), 0, &Arc::clone(&self.policy), now, phase);
         let all = self.policy.limits().iter().zip(&states).map(|(named, &state)| NamedState::of(named, state));
         // A new account is written with the next grant. Until then a crash forgets it, which costs nothing.
         let places: Option<Vec<usize>> =
@@ -146,9 +146,9 @@ impl Bucket {
             return self.resize(&before);
         }
         let awake = before.limits().iter().zip(&self.states).map(|(limit, &state)| NamedState::of(limit, state));
-        let old = awake.chain(self.dormant.iter().cloned()).collect();
+        let old: Vec<_> = awake.chain(self.dormant.iter().cloned()).collect();
         if policy.is_inline() && before.is_inline() {
-            return self.set_accounts(old, now, phase);
+            return self.set_accounts(&old, now, phase);
         }
         let (states, dormant) = followed(old, since, policy, now, phase);
         let is_unchanged = before.version() == policy.version() && states == self.states && dormant == self.dormant;

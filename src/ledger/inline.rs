@@ -127,7 +127,8 @@ pub(super) fn accounts(old: Vec<NamedState>, policy: &Policy, now: i64, phase: u
     }
     for account in old {
         let of_name = all.iter().filter(|other| other.name == account.name);
-        let is_kept = of_name.clone().count() < MAX_ACCOUNTS && all.len() < policy.limits().len() + MAX_OTHERS;
+        let is_kept =
+            of_name.clone().count() < MAX_ACCOUNTS && all.len() < policy.limits().len().saturating_add(MAX_OTHERS);
         if is_kept && !of_name.into_iter().any(|other| other.limit == account.limit) {
             all.push(account);
         }
@@ -149,8 +150,10 @@ fn taken_over<'a>(
     let idle_ms = now.saturating_sub(at).max(0).cast_unsigned();
     // In a window, `at` is when it opened, and the last grant came later.
     let (refill, quiet_ms) = match kind {
-        Kind::TokenBucket => (product(rate, idle_ms) / i128::from(period_ms.max(1)), idle_ms),
-        Kind::FixedWindow => (product(rate, idle_ms / period_ms.max(1)), idle_ms.saturating_sub(period_ms)),
+        Kind::TokenBucket => (product(rate, idle_ms).checked_div(period_ms.into()).unwrap_or(0), idle_ms),
+        Kind::FixedWindow => {
+            (product(rate, idle_ms.checked_div(period_ms).unwrap_or(0)), idle_ms.saturating_sub(period_ms))
+        }
     };
     let excess = seen.map(|other| excess(other.config(), limit.config(), quiet_ms)).max().unwrap_or(0);
     let as_is = as_is(limit, old, *state, now, phase);
@@ -193,13 +196,15 @@ fn excess(other: &Config, new: &Config, quiet_ms: u64) -> i128 {
         i128::MAX
     } else {
         // Of windows in step, only whole ones count.
-        let periods = product(new.period_ms, other.period_ms).max(1);
+        let periods = product(new.period_ms, other.period_ms);
         let counted_ms = match new.kind {
-            Kind::FixedWindow if is_in_step => quiet_ms - quiet_ms % new.period_ms.max(1),
+            Kind::FixedWindow if is_in_step => {
+                quiet_ms.saturating_sub(quiet_ms.checked_rem(new.period_ms).unwrap_or(0))
+            }
             _ => quiet_ms,
         };
         // A product that is cut short makes the result too large, which is safe.
-        let since = faster.saturating_mul(counted_ms.into()) / periods;
+        let since = faster.saturating_mul(counted_ms.into()).checked_div(periods).unwrap_or(0);
         i128::from(other.capacity).saturating_sub(new.capacity.into()).saturating_add(off_step).saturating_sub(since)
     };
     as_slow.min(as_fast).max(0)
