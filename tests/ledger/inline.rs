@@ -277,8 +277,8 @@ fn questions_write_nothing_and_a_row_has_at_most_eight_accounts_of_a_limit() {
     // Other names are other limits, and there may be many of them: those left longest ago are dropped.
     let names: Vec<_> = (0..99).map(|index| format!("limit-{index}-{}", "n".repeat(50))).collect();
     for names in names.chunks(8) {
-        let limits: Vec<_> = names.iter().map(|name| (name.as_str(), FREE)).collect();
-        world.take(&inline(&limits), Verb::Consume, 1);
+        let eight: Vec<_> = names.iter().map(|name| (name.as_str(), FREE)).collect();
+        world.take(&inline(&eight), Verb::Consume, 1);
     }
     let row = &world.storage["b:plan"];
     assert!(row.len() < 20_000, "{} bytes", row.len());

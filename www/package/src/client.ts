@@ -2,6 +2,7 @@
 import type { Snapshot } from "./bucket.js";
 import type { Cost } from "./budget.js";
 import { TollgateError, type TollgateErrorCode } from "./errors.js";
+import type { InlineLimits } from "./limit-settings.js";
 
 export { TollgateError, type TollgateErrorCode, type TollgateErrorDetails } from "./errors.js";
 
@@ -38,6 +39,8 @@ export interface BudgetRequest {
   readonly mode?: "take" | "reserve" | "borrow" | "up_to";
   readonly max_wait_ms?: number;
   readonly snapshot?: boolean;
+  /** The numbers of `policy`, if it is none of the service's. The token must allow that. */
+  readonly limits?: InlineLimits;
 }
 
 /** Which reservation to settle or cancel. */
@@ -329,8 +332,9 @@ export class Client {
   ): Promise<Spent<Awaited<Result>> | Refused | Problem> {
     const answer = await this.consume({ max_wait_ms: LONGEST_TIMER_MS, ...request, mode: "reserve" }, options);
     if (!answer.allowed) return answer;
-    const { policy, key } = request;
-    const reserved = { policy, ...(key !== undefined && { key }), reservation: answer.reservation };
+    const { policy, key, limits } = request;
+    const optional = { ...(key !== undefined && { key }), ...(limits !== undefined && { limits }) };
+    const reserved = { policy, ...optional, reservation: answer.reservation };
     try {
       await new Promise<unknown>((resolve) => {
         setTimeout(resolve, answer.ready_at - answer.now);

@@ -14,6 +14,7 @@ import type {
   ReservationRequest,
   Reserved,
 } from "./client.js";
+import type { InlineLimits, LimitSettings, NamedLimitSettings } from "./limit-settings.js";
 // @ts-expect-error: likewise
 import * as embedded from "./worker/embedded.mjs";
 // @ts-expect-error: scripts/build-package puts it there, from src/worker.
@@ -22,42 +23,14 @@ import * as built from "./worker/entry.mjs";
 import * as local from "./worker/local.mjs";
 
 export type * from "./client.js";
+export type * from "./limit-settings.js";
 export { type GrantOptions, type GrantVerb, mintGrant } from "./mint.js";
 export { type FetchHandler, type RateLimitOptions, rateLimited } from "./rate-limited.js";
-
-/** One limit. The page of the policies explains the members. */
-export type LimitSettings = LimitTerms & (RatePerPeriod | RateInText);
-
-/** Tokens that come back, such as `100` or `2.5`, in each period: a length of time such as `"250ms"`, `"1m"` or `"1day"`. */
-export interface RatePerPeriod {
-  readonly rate: number;
-  readonly period: string;
-}
-
-/** The same in one text, perhaps with the capacity: `"100/1m"`, `"20/s burst 40"`. */
-export interface RateInText {
-  readonly rate: string;
-}
-
-/** What a limit says beside its rate. */
-export interface LimitTerms {
-  readonly kind?: "token_bucket" | "fixed_window";
-  /** The most tokens at once. Default: `rate`, rounded up. */
-  readonly capacity?: number;
-  /** How far below zero reservations and charges may take it, in tokens. Default: 0. */
-  readonly max_debt?: number;
-  /** Tokens of a key never seen before. Default: `capacity`. */
-  readonly initial?: number;
-  /** Where fixed windows begin, after midnight UTC of 1 January 1970. Default: by key. */
-  readonly offset?: string;
-  /** Tokens that may be spent without a write, and so the most a crash can cost. */
-  readonly write_ahead?: number;
-}
 
 /** One limit, or several, all of which must pass; or only the rate of one, such as `"20/s burst 40"`. */
 export type PolicySettings =
   | string
-  | ((LimitSettings | { readonly limits: readonly (LimitSettings & { readonly name: string })[] }) & PolicyTerms);
+  | ((LimitSettings | { readonly limits: readonly NamedLimitSettings[] }) & PolicyTerms);
 
 /** What a policy says beside its limits. */
 export interface PolicyTerms {
@@ -270,7 +243,11 @@ const service: { fetch(request: Request, env: object): Promise<Response> } = bui
 export default service;
 
 /** There is no grant here that could bring the key. */
-type Of<Request, Name> = Omit<Request, "policy" | "key"> & { readonly policy: Name; readonly key: Key };
-type Own<Request, Name> = Omit<Request, "policy" | "key"> & { readonly policy: Name; readonly key?: Key };
+type Of<Request, Name> = Omit<Request, "policy" | "key" | "limits"> & Named<Name> & { readonly key: Key };
+type Own<Request, Name> = Omit<Request, "policy" | "key" | "limits"> & Named<Name> & { readonly key?: Key };
+/** A policy by its name, or limits under a name that no policy has. */
+type Named<Name> =
+  | { readonly policy: Name; readonly limits?: never }
+  | { readonly policy: string; readonly limits: InlineLimits };
 type LocalCall<Request, Answer> = (request: Request, options?: EmbeddedCallOptions) => Answer & Decision;
 type Call<Request, Answer> = (request: Request, options?: EmbeddedCallOptions) => Promise<Answer & Decision>;
