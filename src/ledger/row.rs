@@ -234,6 +234,7 @@ const LEGACY_FORMAT: u8 = 1;
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::json::Json;
     use crate::policy::Policies;
     use crate::protocol::{RequestId, Reserved};
 
@@ -282,6 +283,31 @@ mod tests {
         assert_eq!(two, [&head[..], &row(2, &[])[113..], &state(2_000), &state(2_000)].concat());
         let read = StoredRow::read(&two).unwrap();
         assert_eq!((read.states_of(&policy), read.limits().unwrap().pop()), (None, Some(dormant)));
+    }
+
+    /// An older version reads the accounts of other numbers as dormant limits, and ignores the part at the end.
+    #[test]
+    fn a_row_says_how_many_of_its_limits_came_with_the_last_request() {
+        let policy = Policy::inline("p", Json::parse("\"3/s\"").unwrap()).unwrap();
+        let limit = *policy.limits()[0].limit();
+        let mut spent = limit.new_state(NOW, 0);
+        assert!(limit.consume(&mut spent, NOW, 1).is_allow());
+        for (is_exact, flag) in [(true, 1), (false, 0)] {
+            let bytes = encode_row(&policy, 0, &[spent], &[], is_exact);
+            assert_eq!(bytes, [&row(2, &state(2_000))[..], &[2, 2, 0, 1, flag]].concat());
+            assert_eq!(StoredRow::read(&bytes).unwrap().is_exact, is_exact);
+        }
+        let other = Policy::inline("p", Json::parse("\"9/s\"").unwrap()).unwrap();
+        let other = NamedState::of(&other.limits()[0], spent);
+        let bytes = encode_row(&policy, 0, &[spent], std::slice::from_ref(&other), true);
+        let read = StoredRow::read(&bytes).unwrap();
+        assert_eq!(read.limits().unwrap().pop(), Some(other));
+        let stored = read.policy("p").unwrap();
+        assert!(stored.is_inline() && stored.numbers() == policy.numbers(), "without the others");
+        for len in bytes.len() - 4..bytes.len() {
+            let cut = StoredRow::read(&bytes[..len]).unwrap();
+            assert_eq!((cut.inline_count, cut.is_exact), (None, false), "a part that is cut is not read");
+        }
     }
 
     #[test]

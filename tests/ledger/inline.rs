@@ -384,9 +384,9 @@ fn follow(all: &[Numbers], steps: &[Step], most: impl Fn(&[Numbers], i64, i64) -
                 seen.extend([all[hold % all.len()], all[commit % all.len()]]);
                 world.policy = Arc::clone(&policies[hold % all.len()]);
                 match world.decided(Action::Hold(0), vec![cost]).reservation {
-                    Some(held) => {
+                    Some(reserved) => {
                         world.policy = Arc::clone(&policies[commit % all.len()]);
-                        decided(world.ask(Action::Settle(held.id), None, None));
+                        decided(world.ask(Action::Settle(reserved.id), None, None));
                         cost
                     }
                     None => 0,
