@@ -184,6 +184,31 @@ test("the same arguments give the same object", async () => {
   assert.deepEqual((await plain.post("/memoised", {})).body, [true, true, false, true]);
 });
 
+test("requests bring their limits, and no policy is needed beside them", async () => {
+  const free = { policy: "plan", key: "inline", limits: { rate: "10/1day", write_ahead: 0 } };
+  const pro = { ...free, limits: { rate: "1000/1day", write_ahead: 0 } };
+  const remaining = async (verb, ask) => (await embedded(verb, ask)).body.remaining;
+  assert.equal(await remaining("consume", { ...pro, cost: 300 }), 700);
+  assert.equal(await remaining("consume", { ...free, cost: 10 }), 0);
+  assert.equal((await embedded("consume", free)).status, 429);
+  assert.equal(await remaining("peek", { ...pro, cost: 0 }), 690);
+  const { reservation } = (await embedded("consume", { ...pro, mode: "reserve", cost: 90 })).body;
+  assert.equal(await remaining("settle", { ...pro, reservation, cost: 10 }), 680);
+  assert.equal(await remaining("reset", free), 10);
+  const requests = [pro, { policy: "api", key: "inline" }, { ...free, key: "inline-2" }];
+  const { body } = await embedded("batch", { requests });
+  assert.deepEqual(
+    body.results.map(({ remaining }) => remaining),
+    [999, 9, 9],
+  );
+  const wrong = await embedded("consume", { ...free, limits: [{ name: "a", rate: "1/s" }, { name: "b" }] });
+  assert.deepEqual([wrong.status, wrong.body.detail], [400, "limits[1].rate: is missing"]);
+  const own = await embedded("consume", { ...free, policy: "api" });
+  assert.equal(own.body.detail, "api is a policy of this service: leave out `limits`, or use another name");
+  const alone = await plain.post("/none/consume", { ...free, key: "inline-3" });
+  assert.deepEqual([alone.status, alone.body.remaining], [200, 9]);
+});
+
 test("settings with errors are an exception that names them all", async () => {
   const rows = [
     [{}, []],
@@ -217,29 +242,4 @@ test("a Worker has other Durable Objects and exports beside it, and all state su
   const again = await wranglerDev([project]);
   assert.equal((await again.post("/embedded/consume", { policy: "once", key: "kept" })).status, 429);
   assert.equal((await again.post("/counter", {})).body, "2");
-});
-
-test("requests bring their limits, and no policy is needed beside them", async () => {
-  const free = { policy: "plan", key: "inline", limits: { rate: "10/1day", write_ahead: 0 } };
-  const pro = { ...free, limits: { rate: "1000/1day", write_ahead: 0 } };
-  const remaining = async (verb, ask) => (await embedded(verb, ask)).body.remaining;
-  assert.equal(await remaining("consume", { ...pro, cost: 300 }), 700);
-  assert.equal(await remaining("consume", { ...free, cost: 10 }), 0);
-  assert.equal((await embedded("consume", free)).status, 429);
-  assert.equal(await remaining("peek", { ...pro, cost: 0 }), 690);
-  const { reservation } = (await embedded("consume", { ...pro, mode: "reserve", cost: 90 })).body;
-  assert.equal(await remaining("settle", { ...pro, reservation, cost: 10 }), 680);
-  assert.equal(await remaining("reset", free), 10);
-  const requests = [pro, { policy: "api", key: "inline" }, { ...free, key: "inline-2" }];
-  const { body } = await embedded("batch", { requests });
-  assert.deepEqual(
-    body.results.map(({ remaining }) => remaining),
-    [999, 9, 9],
-  );
-  const wrong = await embedded("consume", { ...free, limits: [{ name: "a", rate: "1/s" }, { name: "b" }] });
-  assert.deepEqual([wrong.status, wrong.body.detail], [400, "limits[1].rate: is missing"]);
-  const own = await embedded("consume", { ...free, policy: "api" });
-  assert.equal(own.body.detail, "api is a policy of this service: leave out `limits`, or use another name");
-  const alone = await plain.post("/none/consume", { ...free, key: "inline-3" });
-  assert.deepEqual([alone.status, alone.body.remaining], [200, 9]);
 });
