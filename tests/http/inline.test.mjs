@@ -111,7 +111,7 @@ test("every verb decides by the numbers of its request", async () => {
   const remaining = async (verb, more) => (await ask(verb, { ...plan, ...more })).body.remaining;
   const answer = await ask("consume", { ...plan, cost: 400 });
   assert.deepEqual([answer.status, answer.body.limit, answer.body.remaining], [200, 1_000, 600]);
-  assert.equal(answer.headers["ratelimit-policy"], '"plan";q=1000;w=60');
+  assert.equal(answer.headers["ratelimit-policy"], '"plan";q=1000;w=60;tollgate-capacity=1000');
   assert.equal(await remaining("charge", { cost: 100 }), 500);
   assert.equal(await remaining("refund", { cost: 50 }), 550);
   const { body: inspected } = await ask("inspect", plan);
