@@ -14,7 +14,7 @@ use crate::protocol::{Decided, ObjectReply};
 impl ResolvedRequest {
     /// The response to a batch, given what each object was asked for (the indices of its items) and what it answered, or why
     /// it did not. If any object refused, the batch is refused whatever happened to the others: the response marks
-    /// items without a decision as undecided.
+    /// items without a decision as undecided. Those of policies that enforce nothing are granted in any case.
     ///
     /// # Errors
     /// The problem of a reply that is not a decision; [`Problem::Unavailable`] if none refused and one did not answer.
@@ -25,23 +25,31 @@ impl ResolvedRequest {
             let decided = match reply {
                 Ok(reply) => Ok(decided(reply)?),
                 Err(cause) => {
-                    unanswered = Some(*cause);
+                    let is_enforced = |&index: &usize| self.items.get(index).is_some_and(ResolvedItem::is_enforced);
+                    unanswered = unanswered.or(indices.iter().any(is_enforced).then_some(*cause));
                     Err(*cause)
                 }
             };
             let mut rest = decided.map_or(&[][..], |decided| &decided.limits);
+            let mut rest_of_shadow = decided.map_or(&[][..], |decided| &decided.shadow);
             for &index in *indices {
                 let (Some(item), Some(slot)) = (self.items.get(index), items.get_mut(index)) else { continue };
                 let (own, others) = rest.split_at_checked(item.policy.limits().len()).unwrap_or_default();
                 rest = others;
+                let (tried, others) =
+                    rest_of_shadow.split_at_checked(item.policy.shadow_limits().len()).unwrap_or_default();
+                rest_of_shadow = others;
                 let decision = match decided {
-                    Ok(decided) => Ok((item.answers(own)?, decided)),
+                    Ok(decided) => Ok((item.answers(own)?, item.tried(tried), decided)),
                     Err(cause) => Err(cause),
                 };
                 *slot = Some((index, item, decision));
             }
         }
         let items: Vec<_> = items.into_iter().flatten().collect();
+        if decided_of(&items).next().is_none() {
+            unanswered = unanswered.or_else(|| calls.iter().find_map(|(_, reply)| reply.as_ref().err().copied()));
+        }
         let response = self.response(&items);
         match unanswered {
             Some(cause) if response.allowed => Err(Problem::Unavailable { cause }),
@@ -50,14 +58,17 @@ impl ResolvedRequest {
     }
 
     fn response<'a>(&self, items: &[BatchItem<'a>]) -> Batch<'a> {
-        let replayed = decided_of(items).all(|(_, decided)| decided.is_replayed);
+        let replayed = decided_of(items).all(|(.., decided)| decided.is_replayed);
         let result = |&(_, item, ref decision): &BatchItem<'a>| match decision {
-            Err(cause) => ItemResult::Undecided { policy: item.policy.name(), undecided: cause.word() },
-            Ok((answers, decided)) => ItemResult::Decided(Box::new(Verdict {
+            Err(cause) if item.is_enforced() => {
+                ItemResult::Undecided { policy: item.policy.name(), undecided: cause.word() }
+            }
+            Err(cause) => ItemResult::Degraded { allowed: true, policy: item.policy.name(), degraded: cause.word() },
+            Ok((answers, tried, decided)) => ItemResult::Decided(Box::new(Verdict {
                 reservation: None,
                 expires_at: None,
                 replayed: decided.is_replayed && !replayed,
-                ..self.verdict(item, answers, decided)
+                ..self.verdict(item, answers, tried, decided)
             })),
         };
         let results: Vec<_> = items.iter().map(result).collect();
@@ -72,8 +83,11 @@ impl ResolvedRequest {
     }
 }
 
-/// The index of an item, the item, and its limits' answers beside what its object decided.
-type BatchItem<'a> = (usize, &'a ResolvedItem, Result<(Vec<Answered<'a>>, &'a Decided), Cause>);
+/// The index of an item, the item, and what became of it.
+type BatchItem<'a> = (usize, &'a ResolvedItem, Result<DecidedItem<'a>, Cause>);
+
+/// The answers of its limits, of those in shadow, and what its object decided.
+type DecidedItem<'a> = (Vec<Answered<'a>>, Vec<Answered<'a>>, &'a Decided);
 
 #[derive(Serialize)]
 struct Batch<'a> {
@@ -92,30 +106,39 @@ struct Batch<'a> {
 #[serde(untagged)]
 enum ItemResult<'a> {
     Decided(Box<Verdict<'a>>),
-    Undecided { policy: &'a str, undecided: &'static str },
+    Undecided {
+        policy: &'a str,
+        undecided: &'static str,
+    },
+    /// Of a policy that enforces nothing.
+    Degraded {
+        allowed: bool,
+        policy: &'a str,
+        degraded: &'static str,
+    },
 }
 
 impl Batch<'_> {
     fn refusal<'a>(&self, items: &'a [BatchItem<'a>]) -> Option<Refusal<'a>> {
         let first = verdicts(&self.results).find(|verdict| !verdict.allowed)?.refusal();
-        let detail = if decided_of(items).any(|(_, decided)| decided.is_replayed) {
+        let detail = if decided_of(items).any(|(.., decided)| decided.is_replayed) {
             format!("an earlier attempt took what is marked as replayed; now {first}")
         } else {
             format!("nothing was taken: {first}")
         };
-        let violated = violated(decided_of(items).flat_map(|(answers, _)| answers));
+        let violated = violated(decided_of(items).flat_map(|(answers, ..)| answers));
         Some(Refusal { detail, violated, retry_after_ms: self.retry_after_ms })
     }
 }
 
-fn decided_of<'i, 'a>(items: &'i [BatchItem<'a>]) -> impl Iterator<Item = &'i (Vec<Answered<'a>>, &'a Decided)> {
+fn decided_of<'i, 'a>(items: &'i [BatchItem<'a>]) -> impl Iterator<Item = &'i DecidedItem<'a>> {
     items.iter().filter_map(|(.., decision)| decision.as_ref().ok())
 }
 
 fn verdicts<'r, 'a>(results: &'r [ItemResult<'a>]) -> impl Iterator<Item = &'r Verdict<'a>> {
     results.iter().filter_map(|result| match result {
         ItemResult::Decided(verdict) => Some(&**verdict),
-        ItemResult::Undecided { .. } => None,
+        ItemResult::Undecided { .. } | ItemResult::Degraded { .. } => None,
     })
 }
 
@@ -144,7 +167,14 @@ mod tests {
         let snapshot = Snapshot { tokens: 0, drops: 0, at: NOW };
         let limits = vec![LimitAnswer { decision, remaining: 0, owed: 0, reset_at: None, snapshot }];
         let reservation = None;
-        ObjectReply::Decided(Decided { now: NOW, is_replayed: false, open_reservations: 0, reservation, limits })
+        ObjectReply::Decided(Decided {
+            now: NOW,
+            is_replayed: false,
+            open_reservations: 0,
+            reservation,
+            limits,
+            shadow: Vec::new(),
+        })
     }
 
     /// The reply when each key's object has answered so: its status, `Retry-After`, and body.
@@ -183,6 +213,32 @@ mod tests {
         let allow = || Ok(object_reply(Decision::Allow { tokens: 1, ready_at: NOW }));
         assert_eq!(reply([allow(), Err(Cause::Timeout), allow()]), Err(Problem::Unavailable { cause: Cause::Timeout }));
         assert_eq!(reply([allow(), allow(), allow()]).map(|(status, ..)| status), Ok(200));
+    }
+
+    /// With the second of its policies in shadow.
+    fn reply_beside_shadow(replies: [Result<ObjectReply, Cause>; 2]) -> Result<(u16, Value), Problem> {
+        let json = r#"{"api":{"rate":10,"period":"10s"},"new":{"rate":10,"period":"10s","mode":"shadow"}}"#;
+        let body = r#"{"requests":[{"policy":"api","key":"a"},{"policy":"new","key":"b"}]}"#;
+        let request = Request::parse(Endpoint::Batch, body.as_bytes()).unwrap();
+        let batch = ResolvedRequest::new(&request, &Policies::parse(json).unwrap(), &Caller::TRUSTED).unwrap();
+        let calls: Vec<_> = [&[0][..], &[1]].into_iter().zip(replies).collect();
+        let Reply { status, body, .. } = batch.batch_reply(&calls)?;
+        Ok((status, serde_json::from_str(&body).unwrap()))
+    }
+
+    #[test]
+    fn a_policy_that_enforces_nothing_is_granted_even_if_its_object_does_not_answer() {
+        let allow = || Ok(object_reply(Decision::Allow { tokens: 1, ready_at: NOW }));
+        let degraded = json!({"allowed": true, "policy": "new", "degraded": "timeout"});
+        let (status, body) = reply_beside_shadow([allow(), Err(Cause::Timeout)]).unwrap();
+        assert_eq!((status, &body["allowed"], &body["results"][1]), (200, &true.into(), &degraded));
+        assert_eq!(body.get("replayed"), None);
+        let wait = Ok(object_reply(Decision::Wait { retry_at: NOW + 1_500 }));
+        let (status, body) = reply_beside_shadow([wait, Err(Cause::Timeout)]).unwrap();
+        assert_eq!((status, &body["results"][1]), (429, &degraded));
+        let late = || Err(Cause::Timeout);
+        let unavailable = |cause| Err(Problem::Unavailable { cause });
+        assert_eq!(reply_beside_shadow([Err(Cause::Failed), late()]), unavailable(Cause::Failed));
     }
 
     #[test]

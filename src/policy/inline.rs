@@ -1,6 +1,7 @@
 //! Policies whose numbers come with a request: from the caller's own plan table, say.
 
 use super::error::PolicyError;
+use super::mode::Mode;
 use super::named::{Policy, ReservationTerms};
 use super::on_error::OnError;
 use super::parse::RESERVATION_TTL_MS;
@@ -31,7 +32,12 @@ impl Policy {
 fn limits_of(name: &str, limits: Json<'_>, errors: &mut Vec<PolicyError>) -> Vec<super::named::NamedLimit> {
     if limits.array().is_some() {
         let fields = Fields::one(FIELD, limits);
-        return Reader { place: String::new(), fields: &fields, errors }.limits(name);
+        let read = Reader { place: String::new(), fields: &fields, errors }.limits(name, Mode::Enforce);
+        if let Some(index) = read.iter().position(|(mode, _)| *mode != Mode::Enforce) {
+            let problem = "limits that come with a request are always enforced".to_owned();
+            errors.push(PolicyError { place: format!("{FIELD}[{index}].mode"), problem });
+        }
+        return read.into_iter().map(|(_, limit)| limit).collect();
     }
     let fields = match limits.string() {
         Some(_) => Some(Fields::one("rate", limits)),
@@ -97,6 +103,10 @@ mod tests {
                  offset, write_ahead".to_owned(),
             ),
             (r#"[{"name":"a","rate":"1/s"},"2/s"]"#, "limits[1]: must be a table of fields such as name, rate and period, not \"2/s\"".to_owned()),
+            (
+                r#"[{"name":"a","rate":"1/s"},{"name":"b","rate":"1/s","mode":"shadow"}]"#,
+                "limits[1].mode: limits that come with a request are always enforced".to_owned(),
+            ),
             (r#"[{"rate":"1/s"}]"#, "limits[0]: must have a name: costs and answers refer to a limit by its name".to_owned()),
             (r#"[{"name":"a","rate":"1/s"},{"name":"a","rate":"1/s"}]"#, "limits[1]: a limit before it is named a too".to_owned()),
             (r#"[{"name":"a","rate":1,"period":"0s"}]"#, "limits[0].period: a period of 0 ms is too short: at least 1 ms".to_owned()),

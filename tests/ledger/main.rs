@@ -7,10 +7,13 @@ mod crash_laws;
 mod holds;
 mod inline;
 mod model;
+#[path = "../oracle/mod.rs"]
+mod oracle;
 mod policies;
 mod replays;
 mod reservations;
 mod rows;
+mod shadow;
 mod steps;
 mod timelines;
 mod world;
