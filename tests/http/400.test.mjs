@@ -178,7 +178,8 @@ test("a body that is not a request", async (t) => {
 });
 
 test("fields that an endpoint does not take, or misses", async () => {
-  const takes = (field, known) => `the body cannot have the field "${field}"; its fields are ${known}, snapshot, limits`;
+  const takes = (field, known) =>
+    `the body cannot have the field "${field}"; its fields are ${known}, snapshot, limits`;
   const noId = "the field `reservation` is missing: the id in the answer that reserved the tokens";
   const notId = (found) => `\`reservation\` must be a reservation's id of 13 hex digits, not ${found}`;
   const item = '"policy":"api","key":"alice"';

@@ -52,7 +52,7 @@ export type BudgetCost<P extends PolicyNames = string> = {
 } & PolicyCost<LimitNames<P>>;
 
 /** Limits under a name that no policy of the service has. The token must allow that. */
-export interface InlineCost {
+interface InlineCost {
   readonly policy: string;
   readonly limits: InlineLimits;
   readonly cost?: Cost<string>;
