@@ -289,6 +289,30 @@ fn questions_write_nothing_and_a_row_has_at_most_eight_accounts_of_a_limit() {
 }
 
 #[test]
+fn the_largest_and_the_slowest_numbers_take_over_from_each_other() {
+    let (most, longest) = ((1 << 53) - 1, 1 << 51);
+    let all = [
+        Numbers::bucket(most, 1, most),
+        Numbers::bucket(1, longest, 1),
+        Numbers::window(1, longest, 1),
+        Numbers::window(most, longest, 512),
+        Numbers::bucket(0, 1, most),
+        Numbers::bucket(0, longest, 0),
+        Numbers::bucket(most, longest, 500),
+    ];
+    let policies = all.map(plan);
+    let mut world = World::empty(&policies[0]);
+    for (index, ms) in [0, 1, 50_000, DAY_MS, 1 << 52, -50_000, 0, 1 << 40].into_iter().cycle().take(100).enumerate() {
+        world.now = world.now.min(1 << 53) + ms;
+        let policy = &policies[index * index % all.len()];
+        world.take(policy, Verb::ConsumeUpTo, most);
+        world.take(&policies[index % all.len()], Verb::Refund, most / 3);
+        assert!(world.left(policy) <= most.cast_signed());
+        world.crash(index);
+    }
+}
+
+#[test]
 fn a_policy_that_was_there_before_hands_its_tokens_over() {
     let policies =
         Policies::parse(r#"{"plan":{"limits":[{"name":"a","rate":10,"period":"1m","write_ahead":0}]}}"#).unwrap();
