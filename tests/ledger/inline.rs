@@ -237,7 +237,7 @@ fn a_reservation_is_settled_and_cancelled_under_other_numbers() {
             world.crash(usize::MAX);
         }
         world.now += 60_001;
-        world.clean(); // nobody asks
+        world.clean(); // without a request
         world.policy = Arc::clone(&pro);
         assert_eq!(world.ask(Action::Settle(expired), None, None), ObjectReply::NoReservation);
         assert_eq!((world.left(&pro), world.left(&free)), (1_000, 10));
