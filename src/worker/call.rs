@@ -164,7 +164,7 @@ impl Call {
             ObjectRequest { action, request_id, costs, shadow_costs, known }
         });
         let mut batch = Batch::new(requests.collect(), now);
-        if settings.sends_definitions {
+        if settings.sends_definitions || asked.has_inline() {
             batch = batch.with_definitions();
         }
         Self { asked, is_batch, objects, batch, is_stale: settings.is_stale() }

@@ -70,6 +70,11 @@ const routes = {
     const decision = await tollgate(env, inCode())[verb](await request.json());
     return decision.response();
   },
+  /** Without any policy. */
+  async none(request, env, [verb]) {
+    const decision = await tollgate(env, { policies: {} })[verb](await request.json());
+    return decision.response();
+  },
   /** `/apply/x`: the answer about that policy, added to a response. */
   async apply(_request, env, [kind, ...policies]) {
     let response = await RESPONSES[kind]();
