@@ -1,6 +1,8 @@
 //! What is counted adds up, whatever is lost or comes twice; and the keys refused most are found within the stated error.
 
 mod chance;
+#[path = "../benches/decisions/counting.rs"]
+mod counting;
 #[path = "edge/random.rs"]
 mod random;
 #[path = "chance/split_mix.rs"]
@@ -201,4 +203,27 @@ fn however_many_policies_there_have_been_a_bounded_number_is_counted_by_name() {
         assert!(text.contains(&line), "{line}");
     }
     assert_eq!(text.matches("outcome=\"allowed\"").count(), MAX_POLICIES + 1);
+}
+
+#[global_allocator]
+static HEAP: counting::Counting = counting::Counting;
+
+#[test]
+fn once_a_policy_and_a_key_are_known_counting_takes_no_memory() {
+    let mut counts = Counts::default();
+    let mut all = || {
+        for outcome in Outcome::ALL {
+            counts.decided("api", *outcome, true);
+        }
+        counts.refused("api", 7);
+        counts.degraded(Cause::Failed);
+        counts.unavailable(Cause::Failed);
+        counts.called(CallOutcome::Answered, 5);
+        counts.repeated(Repeat::Failure);
+        counts.polled(PollOutcome::Answered);
+    };
+    all();
+    let before = counting::allocations();
+    all();
+    assert_eq!(counting::allocations() - before, 0);
 }

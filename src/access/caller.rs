@@ -58,6 +58,19 @@ impl<'a> Caller<'a> {
         }
     }
 
+    /// Whether the caller's requests may bring the numbers of their limits.
+    ///
+    /// # Errors
+    /// [`Forbidden::Inline`].
+    pub fn may_inline(&self) -> Result<(), Forbidden> {
+        match &self.0 {
+            Credential::Binding => Ok(()),
+            Credential::Token(token) if token.may_inline => Ok(()),
+            Credential::Token(_) => Err(Forbidden::Inline { is_grant: false }),
+            Credential::Grant(_) => Err(Forbidden::Inline { is_grant: true }),
+        }
+    }
+
     /// The key of the request: the one it asks for, or that of the grant, `None` if there is neither. `ipv6_prefix` is the
     /// policy's.
     ///
@@ -106,6 +119,8 @@ pub enum Forbidden {
     Verb { verb: &'static str, has: Vec<&'static str> },
     /// The token or grant is for other policies.
     Policy { policy: String, has: Vec<String> },
+    /// The request brings numbers of its own, and the token does not allow that; a grant never does.
+    Inline { is_grant: bool },
     /// The grant is for another key.
     Key,
 }
@@ -146,6 +161,19 @@ mod tests {
             assert_eq!(caller.may(Scope::Consume, "peek"), Ok(()));
             assert_eq!(caller.may(Scope::Adjust, "reset"), Ok(()));
         });
+    }
+
+    #[test]
+    fn only_a_token_that_says_so_may_bring_numbers_of_its_own() {
+        assert_eq!(Caller::TRUSTED.may_inline(), Ok(()));
+        assert_eq!(granted().may_inline(), Err(Forbidden::Inline { is_grant: true }));
+        for (more, expected) in [
+            ("", Err(Forbidden::Inline { is_grant: false })),
+            (r#","inline":false"#, Err(Forbidden::Inline { is_grant: false })),
+            (r#","inline":true"#, Ok(())),
+        ] {
+            with_token(&format!(r#""scopes":["consume"]{more}"#), |caller| assert_eq!(caller.may_inline(), expected));
+        }
     }
 
     #[test]

@@ -16,6 +16,8 @@ pub(super) struct Token {
     pub(super) scopes: Vec<Scope>,
     /// The only policies that it may name, if not all.
     pub(super) policies: Option<Vec<String>>,
+    /// Whether its requests may bring the numbers of their limits.
+    pub(super) may_inline: bool,
 }
 
 pub(super) struct Tokens(Vec<Token>);
@@ -40,7 +42,7 @@ impl Tokens {
             check_old(old, errors);
             let (hash, scopes) = (hash_of(old), vec![Scope::Consume, Scope::Adjust]);
             if all.iter().all(|token| token.hash != hash) {
-                all.push(Token { name: OLD_SETTING.to_owned(), hash, scopes, policies: None });
+                all.push(Token { name: OLD_SETTING.to_owned(), hash, scopes, policies: None, may_inline: false });
             }
         }
         Self(all)
@@ -62,7 +64,7 @@ const SETTING: &str = "TOLLGATE_TOKENS";
 
 const OLD_SETTING: &str = "TOLLGATE_TOKEN";
 
-const FIELDS: [&str; 3] = ["sha256", "scopes", "policies"];
+const FIELDS: [&str; 4] = ["sha256", "scopes", "policies", "inline"];
 
 fn token(place: &str, name: String, json: Json<'_>, errors: &mut Errors) -> Option<Token> {
     let before = errors.0.len();
@@ -92,8 +94,13 @@ fn token(place: &str, name: String, json: Json<'_>, errors: &mut Errors) -> Opti
         let problem = "must be a list of one or more names of policies; leave it out for all of them";
         errors.add(&format!("{place}.policies"), problem);
     }
+    let may_inline = fields.get("inline").map_or(Some(false), Json::bool);
+    if may_inline.is_none() {
+        errors
+            .add(&format!("{place}.inline"), "must be true or false: whether requests may bring numbers of their own");
+    }
     let hash = hash.filter(|_| errors.0.len() == before)?;
-    Some(Token { name, hash, scopes, policies: policies.flatten() })
+    Some(Token { name, hash, scopes, policies: policies.flatten(), may_inline: may_inline? })
 }
 
 /// A list of one or more texts, none of them empty.
@@ -236,8 +243,8 @@ mod tests {
             (
                 format!(r#"{{"a":{{{good},"scope":1,"{secret}":1}}}}"#),
                 vec![
-                    "TOLLGATE_TOKENS.a: scope is not a field of it; its fields are sha256, scopes, policies".to_owned(),
-                    "TOLLGATE_TOKENS.a: a text of 46 bytes is not a field of it; its fields are sha256, scopes, policies"
+                    "TOLLGATE_TOKENS.a: scope is not a field of it; its fields are sha256, scopes, policies, inline".to_owned(),
+                    "TOLLGATE_TOKENS.a: a text of 46 bytes is not a field of it; its fields are sha256, scopes, policies, inline"
                         .to_owned(),
                 ],
             ),

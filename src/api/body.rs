@@ -1,6 +1,7 @@
 //! The fields of bodies, each with its check.
 
 use std::borrow::Cow;
+use std::sync::Arc;
 
 use super::cost::Cost;
 use super::problem::{Problem, bad_request};
@@ -8,6 +9,7 @@ use super::text::{shortened, shown};
 use crate::access::{Key, KeyError};
 use crate::json::{Fields, FieldsError, Json};
 use crate::limit::MAX_TOKENS;
+use crate::policy::Policy;
 
 /// 52 bits, so that an id is exact as a JavaScript number.
 pub(super) const RESERVATION_ID_LEN: usize = 13;
@@ -58,6 +60,13 @@ impl<'a> Body<'a> {
     pub(super) fn policy(&self) -> Result<Cow<'a, str>, Problem> {
         let policy = self.required("policy")?;
         policy.string().map_or_else(|| must_be("policy", "a string", policy), Ok)
+    }
+
+    /// The policy of the limits that the request brings, if it does.
+    pub(super) fn inline(&self, policy: &str) -> Result<Option<Arc<Policy>>, Problem> {
+        let Some(limits) = self.0.get("limits") else { return Ok(None) };
+        let policy = Policy::inline(policy, limits);
+        policy.map(|policy| Some(Arc::new(policy))).or_else(|error| bad_request(error.to_string()))
     }
 
     /// `None` if none was given: a grant has its own.

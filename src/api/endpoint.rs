@@ -79,11 +79,11 @@ impl Endpoint {
     /// The fields that the body may have.
     pub(super) const fn fields(self) -> &'static [&'static str] {
         match self {
-            Self::Consume | Self::Peek => &["policy", "key", "cost", "mode", "max_wait_ms", "snapshot"],
-            Self::Charge | Self::Refund => &["policy", "key", "cost", "snapshot"],
-            Self::Reset | Self::Inspect => &["policy", "key", "snapshot"],
-            Self::Settle => &["policy", "key", "reservation", "cost", "snapshot"],
-            Self::Cancel => &["policy", "key", "reservation", "snapshot"],
+            Self::Consume | Self::Peek => &["policy", "key", "cost", "mode", "max_wait_ms", "snapshot", "limits"],
+            Self::Charge | Self::Refund => &["policy", "key", "cost", "snapshot", "limits"],
+            Self::Reset | Self::Inspect => &["policy", "key", "snapshot", "limits"],
+            Self::Settle => &["policy", "key", "reservation", "cost", "snapshot", "limits"],
+            Self::Cancel => &["policy", "key", "reservation", "snapshot", "limits"],
             Self::Batch => &["requests"],
         }
     }

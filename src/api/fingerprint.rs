@@ -14,7 +14,7 @@ use crate::protocol::Action;
 impl Request<'_> {
     /// The fingerprint of the request: the endpoint, the mode and its longest wait or the reservation, and of each item the
     /// policy, the object of the key and the cost. `object_names` are the names of the items' objects, in their order, and
-    /// stand for the keys. The order of the items and of their costs does not count, nor does `snapshot`, which changes
+    /// stand for the keys; and the limits that an item brings, which are one however they are written. The order of the items and of their costs does not count, nor does `snapshot`, which changes
     /// only the response.
     ///
     /// Frontends of neighbouring versions must agree on it, and objects keep it with each replay. Another encoding needs
@@ -68,6 +68,11 @@ impl Request<'_> {
                 bytes.extend(END);
             }
         }
+        if let Some(policy) = &item.inline {
+            // Not the length of the next item's first text, whose third byte is 0: the numbers are never so long.
+            bytes.push(INLINE);
+            bytes.extend(text(policy.numbers()));
+        }
         bytes
     }
 }
@@ -90,6 +95,8 @@ fn sorted<T: Ord>(items: impl Iterator<Item = T>) -> Vec<T> {
     }
     sorted
 }
+
+const INLINE: u8 = 3;
 
 /// After the last cost by name: the length of no text.
 const END: [u8; 4] = [0xff; 4];
@@ -122,6 +129,7 @@ mod tests {
         assert_eq!(consume(more), 0x1c15_cadc_a41a_10ec);
         let settle = r#"{"policy":"api","key":"alice","reservation":"00000000000ff"}"#;
         assert_eq!(of(Endpoint::Settle, settle), 0x7b2c_02ad_d3d2_6183);
+        assert_eq!(consume(r#","limits":"9/1m""#), 0x3909_d479_d8ec_3370);
         let batch = r#"{"requests":[{"policy":"a","key":"x"},{"policy":"b","key":"y","cost":7}]}"#;
         assert_eq!(of(Endpoint::Batch, batch), 0xdbaf_e9ec_a45f_c4da);
     }
@@ -134,6 +142,7 @@ mod tests {
             ("", r#","snapshot":true"#),
             (r#","cost":1"#, r#","cost":1.0"#),
             (r#","cost":{"a":2,"b":3}"#, r#","cost":{"b":3,"a":2}"#),
+            (r#","limits":"9/1m""#, r#","limits":{"period":"60s","rate":9.0}"#),
         ] {
             assert_eq!(consume(one), consume(other), "{one} {other}");
         }
@@ -160,6 +169,9 @@ mod tests {
             r#","mode":"reserve","max_wait_ms":1"#,
             r#","mode":"borrow""#,
             r#","mode":"borrow","max_wait_ms":1"#,
+            r#","limits":"9/1m""#,
+            r#","limits":"8/1m""#,
+            r#","limits":[{"name":"a","rate":"9/1m"}]"#,
         ] {
             all.push((more.to_owned(), consume(more)));
         }

@@ -300,6 +300,10 @@ fn missing(forbidden: &Forbidden) -> String {
         Forbidden::Policy { policy, has } => {
             format!("this token or grant is not for the policy {}; it is for {}", shown(policy), has.join(", "))
         }
+        Forbidden::Inline { is_grant: false } => {
+            "this token may not bring `limits` of its own: give it \"inline\": true, or leave them out".to_owned()
+        }
+        Forbidden::Inline { is_grant: true } => "a grant never brings `limits` of its own: leave them out".to_owned(),
         Forbidden::Key => "this grant is for another key: leave out `key`, or send the key of the grant".to_owned(),
     }
 }

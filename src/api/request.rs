@@ -1,6 +1,7 @@
 //! A body to a valid request, or to a precise error.
 
 use std::borrow::Cow;
+use std::sync::Arc;
 
 use super::body::{Body, Mode, parse};
 use super::cost::Cost;
@@ -8,6 +9,7 @@ use super::endpoint::Endpoint;
 use super::problem::{Problem, bad_request};
 use crate::access::Key;
 use crate::limit::Verb;
+use crate::policy::Policy;
 use crate::protocol::Action;
 
 /// The longest body that is read, in bytes. A batch of the longest keys, all of them escaped, would be four times as long;
@@ -40,6 +42,8 @@ pub struct Item<'a> {
     pub cost: Option<Cost<'a>>,
     /// Whether the answer includes the exact states of the buckets.
     pub snapshot: bool,
+    /// The policy of that name, if the request brings its limits; not yet known to be allowed.
+    pub inline: Option<Arc<Policy>>,
 }
 
 impl<'a> Request<'a> {
@@ -73,10 +77,12 @@ impl<'a> Request<'a> {
 }
 
 impl<'a> Item<'a> {
-    const FIELDS: [&'static str; 4] = ["policy", "key", "cost", "snapshot"];
+    const FIELDS: [&'static str; 5] = ["policy", "key", "cost", "snapshot", "limits"];
 
     fn of(body: &Body<'a>) -> Result<Self, Problem> {
-        Ok(Self { policy: body.policy()?, key: body.key()?, cost: body.cost()?, snapshot: body.snapshot()? })
+        let policy = body.policy()?;
+        let inline = body.inline(&policy)?;
+        Ok(Self { policy, key: body.key()?, cost: body.cost()?, snapshot: body.snapshot()?, inline })
     }
 }
 
@@ -121,7 +127,7 @@ mod tests {
     }
 
     fn item<'a>(policy: &'a str, key: &'a str, cost: Option<Cost<'a>>) -> Item<'a> {
-        Item { policy: policy.into(), key: Some(Key::Text(key.into())), cost, snapshot: false }
+        Item { policy: policy.into(), key: Some(Key::Text(key.into())), cost, snapshot: false, inline: None }
     }
 
     #[test]
@@ -176,6 +182,42 @@ mod tests {
                 } else {
                     assert_eq!(of(endpoint, body), Ok(vec![expected]), "{endpoint:?}");
                 }
+            }
+        }
+    }
+
+    #[test]
+    fn every_endpoint_takes_limits_and_so_does_each_request_of_a_batch() {
+        let of = |endpoint, body: String| {
+            let request = Request::parse(endpoint, body.as_bytes())?;
+            let limits = request.items.iter().map(|item| item.inline.as_ref().map(|policy| policy.limits().len()));
+            Ok(limits.collect::<Vec<_>>())
+        };
+        for endpoint in Endpoint::ALL {
+            let more = match endpoint {
+                Endpoint::Settle | Endpoint::Cancel => r#","reservation":"1""#,
+                _ => "",
+            };
+            let wrong = "limits[1].rate: is missing";
+            for (limits, expected) in [
+                ("", Ok(None)),
+                (r#","limits":"9/1m""#, Ok(Some(1))),
+                (r#","limits":[{"name":"a","rate":"1/s"},{"name":"b","rate":"1/s"}]"#, Ok(Some(2))),
+                (r#","limits":[{"name":"a","rate":"1/s"},{"name":"b","period":"1s"}]"#, Err(wrong)),
+            ] {
+                let body = format!(r#"{{"policy":"plan","key":"x"{limits}{more}}}"#);
+                let (body, expected) = match endpoint {
+                    Endpoint::Batch => {
+                        let body = format!(r#"{{"requests":[{{"policy":"a","key":"y"}},{body}]}}"#);
+                        (body, expected.map(|limits| vec![None, limits]).map_err(|wrong| format!("request 1: {wrong}")))
+                    }
+                    _ => (body, expected.map(|limits| vec![limits]).map_err(str::to_owned)),
+                };
+                assert_eq!(
+                    of(endpoint, body),
+                    expected.map_err(|detail| Problem::BadRequest { detail }),
+                    "{endpoint:?}"
+                );
             }
         }
     }

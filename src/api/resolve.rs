@@ -40,8 +40,8 @@ impl ResolvedRequest {
     /// Finds the policies that `request` names, and the key if it is that of the caller's grant.
     ///
     /// # Errors
-    /// [`Problem::Forbidden`], [`Problem::UnknownPolicy`], [`Problem::BadRequest`] for a missing key and for a batch with the
-    /// same policy and key twice, and what is wrong with the costs: see [`Cost::of`].
+    /// [`Problem::Forbidden`], [`Problem::UnknownPolicy`], [`Problem::BadRequest`] for a missing key, for limits that a request
+    /// brings under the name of a policy, and for a batch with the same policy and key twice, and what is wrong with the costs: see [`Cost::of`].
     pub fn new(request: &Request<'_>, policies: &Policies, caller: &Caller<'_>) -> Result<Self, Problem> {
         let Request { endpoint, action, .. } = *request;
         let verb = match action {
@@ -51,7 +51,15 @@ impl ResolvedRequest {
         };
         let resolved = |item: &Item<'_>| {
             caller.may_use(&item.policy)?;
-            let Some(policy) = policies.get(&item.policy) else {
+            if item.inline.is_some() {
+                caller.may_inline()?;
+                if policies.get(&item.policy).is_some() {
+                    let name = &item.policy;
+                    let detail = format!("{name} is a policy of this service: leave out `limits`, or use another name");
+                    return Err(Problem::BadRequest { detail });
+                }
+            }
+            let Some(policy) = item.inline.as_ref().or_else(|| policies.get(&item.policy)) else {
                 let known = policies.iter().map(|policy| policy.name()).filter(|name| caller.may_use(name).is_ok());
                 let known = known.map(str::to_owned).collect();
                 return Err(Problem::UnknownPolicy { policy: item.policy.clone().into_owned(), known, request: None });
@@ -107,6 +115,12 @@ impl ResolvedRequest {
             wants_snapshot: false,
         };
         Ok(Self { endpoint: Endpoint::Consume, action: Action::Take(Verb::Consume), items: vec![item] })
+    }
+
+    /// Whether an item brings its own numbers: then no object has the policies of all.
+    #[must_use]
+    pub fn has_inline(&self) -> bool {
+        self.items.iter().any(|item| item.policy.is_inline())
     }
 
     /// What is to be done.
@@ -180,6 +194,21 @@ mod tests {
             Err(Problem::BadRequest { detail }) => detail,
             other => format!("{other:?}"),
         }
+    }
+
+    #[test]
+    fn limits_come_under_a_name_of_their_own() {
+        let inline = |policy: &str| format!(r#"{{"policy":"{policy}","key":"a","limits":"9/1m"}}"#);
+        assert_eq!(resolve(Endpoint::Consume, &inline("plan")), Ok(vec![("plan".to_owned(), b"a".to_vec())]));
+        let expected = "api is a policy of this service: leave out `limits`, or use another name";
+        assert_eq!(detail(Endpoint::Consume, &inline("api")), expected);
+        let batch = format!(r#"{{"requests":[{},{}]}}"#, inline("plan"), inline("api"));
+        assert_eq!(detail(Endpoint::Batch, &batch), format!("request 1: {expected}"));
+        // The name and the key make a budget, whatever the numbers.
+        let twice = format!(r#"{{"requests":[{},{}]}}"#, inline("plan"), inline("plan").replace('9', "8"));
+        assert!(detail(Endpoint::Batch, &twice).starts_with("requests 0 and 1 have the same policy and key"));
+        let cost = r#"{"policy":"plan","key":"a","limits":"9/1m","cost":10}"#;
+        assert!(matches!(resolve(Endpoint::Consume, cost), Err(Problem::CostTooLarge { max: 9, .. })));
     }
 
     #[test]

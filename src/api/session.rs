@@ -48,7 +48,7 @@ impl<'a> SessionRequest<'a> {
     /// The request for a token of `policy`, for the client's address.
     #[must_use]
     pub fn into_limited(self, policy: &'a str) -> Request<'a> {
-        let item = Item { policy: policy.into(), key: Some(self.address), cost: None, snapshot: false };
+        let item = Item { policy: policy.into(), key: Some(self.address), cost: None, snapshot: false, inline: None };
         Request { endpoint: Endpoint::Consume, action: Action::Take(Verb::Consume), items: vec![item] }
     }
 }
@@ -78,8 +78,8 @@ mod tests {
                 let captcha = request.captcha.clone().into_owned();
                 let Request { endpoint, action, mut items } = request.into_limited("visits");
                 assert_eq!((endpoint, action), (Endpoint::Consume, Action::Take(Verb::Consume)));
-                let Item { policy, key, cost, snapshot } = items.remove(0);
-                assert!(policy == "visits" && cost.is_none() && !snapshot && items.is_empty());
+                let Item { policy, key, cost, snapshot, inline } = items.remove(0);
+                assert!(policy == "visits" && cost.is_none() && !snapshot && inline.is_none() && items.is_empty());
                 match key {
                     Some(Key::Ip(address)) => Ok((captcha, Key::Ip(address))),
                     other => panic!("{other:?}"),

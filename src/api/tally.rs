@@ -2,14 +2,14 @@
 
 use super::resolve::{ResolvedItem, ResolvedRequest};
 use crate::limit::{Decision, Verb};
-use crate::metrics::Outcome;
+use crate::metrics::{INLINE_POLICIES, Outcome};
 use crate::policy::Cause;
 use crate::protocol::{Action, LimitAnswer, ObjectReply};
 
 /// What became of one budget.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tally<'a> {
-    /// The name of its policy.
+    /// The name under which its policy is counted.
     pub policy: &'a str,
     /// The largest cost that was asked; 0 if none was.
     pub cost: u64,
@@ -79,7 +79,8 @@ impl ResolvedRequest {
 
 impl ResolvedItem {
     fn tally(&self) -> Tally<'_> {
-        let (policy, cost) = (self.policy.name(), self.cost.unwrap_or(0));
+        let policy = if self.policy.is_inline() { INLINE_POLICIES } else { self.policy.name() };
+        let cost = self.cost.unwrap_or(0);
         Tally { policy, cost, object: 0, outcome: Outcome::Allowed, is_refused_in_shadow: false }
     }
 }

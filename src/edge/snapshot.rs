@@ -35,6 +35,8 @@ pub struct PolicySnapshot {
     is_asking: bool,
     /// Whether the registry has not answered the last time.
     has_failed: bool,
+    /// Whether it knows more than [`PolicySnapshot::news`] has said.
+    has_news: bool,
 }
 
 /// Whether to ask the registry.
@@ -76,6 +78,7 @@ impl PolicySnapshot {
             tried_at: None,
             is_asking: false,
             has_failed: false,
+            has_news: false,
         }
     }
 
@@ -161,6 +164,11 @@ impl PolicySnapshot {
         policies.into_iter().map(of).min().unwrap_or(self.as_of)
     }
 
+    /// [`PolicySnapshot::known`], if that has changed since the last call.
+    pub fn news(&mut self) -> Option<String> {
+        mem::take(&mut self.has_news).then(|| self.known())
+    }
+
     /// What it knows of the registry, as text for [`PolicySnapshot::restore`].
     #[must_use]
     pub fn known(&self) -> String {
@@ -194,6 +202,7 @@ impl PolicySnapshot {
                 }
             }
         }
+        self.has_news |= is_changed;
         (self.as_of, self.born_at) = (as_of, born_at);
         let learned = self.learned.len();
         self.learned.retain(|_, (learned_as_of, _)| *learned_as_of > as_of);
@@ -348,6 +357,7 @@ mod tests {
         assert_eq!(known, [of("b", 5), of("c", 4), of("d", 6)]);
 
         let mut other = self::snapshot();
+        assert_eq!((snapshot.news(), snapshot.news()), (Some(snapshot.known()), None));
         other.restore(&snapshot.known());
         assert_eq!((shown(&other), other.as_of, other.born_at), (shown(&snapshot), 4, 1));
         assert!(other.is_stale(4));

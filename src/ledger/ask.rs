@@ -77,7 +77,7 @@ impl Ledger {
     /// The policies under which the buckets were asked by a frontend that knows more than `as_of`, and what that knew.
     fn newer(&self, asked: &[Arc<Policy>], as_of: i64) -> Result<Vec<(Arc<Policy>, i64)>, LedgerError> {
         let mut newer = Vec::new();
-        for policy in asked {
+        for policy in asked.iter().filter(|policy| !policy.is_inline()) {
             match self.slot(policy.name()) {
                 Some(Slot::Open(bucket)) if bucket.is_newer_than(policy, as_of) => {
                     newer.push((Arc::clone(bucket.policy()), bucket.as_of()));

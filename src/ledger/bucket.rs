@@ -3,9 +3,10 @@
 use std::sync::Arc;
 
 use super::follow::follow;
+use super::inline::Change;
 use super::reservation::ReservedPart;
 use super::row::{NamedState, Registered, RowError, StoredRow, encode_row};
-use crate::limit::{State, Verb};
+use crate::limit::{Limit, State, Verb};
 use crate::policy::{NamedLimit, Policy};
 
 /// The bucket of one policy for the key.
@@ -83,6 +84,9 @@ impl Bucket {
         let is_same_version = since == policy.timeline().since();
         let as_of = if is_same_version && id == policy.id() { stored_as_of } else { as_of };
         let bucket = Self { as_of, has_row: true, ..Self::of(policy, Vec::new()) };
+        if policy.is_inline() {
+            return bucket.with_accounts(&stored, now, phase);
+        }
         if is_same_version && let Some(states) = stored.states_of(policy) {
             return Ok(Self { persisted: Some(states.clone()), states, ..bucket });
         }
@@ -92,8 +96,40 @@ impl Bucket {
         // It only has dormant limits besides, or is of another version with the same numbers.
         let is_current =
             stored.policy_version() == policy.version() && policy.is_unchanged_since(since) && states == stored_states;
-        let (persisted, need) = if is_current { (Some(states.clone()), Need::Nothing) } else { (None, Need::Exact) };
+        let (persisted, need) =
+            if is_current { (Some(all_states(&states, &dormant)), Need::Nothing) } else { (None, Need::Exact) };
         Ok(Self { states, dormant, persisted, need, ..bucket })
+    }
+
+    /// The bucket with the accounts of a row.
+    fn with_accounts(self, stored: &StoredRow<'_>, now: i64, phase: u64) -> Result<Self, RowError> {
+        let mut old = stored.limits()?;
+        let persisted = Some(old.iter().map(|account| account.state).collect());
+        if !stored.is_exact {
+            // Grants may have come since that are not in the row: the time before now is not idle time.
+            for account in &mut old {
+                account.state = account.limit.refilled(&account.state, now);
+            }
+        }
+        let mut bucket = Self { persisted, ..self };
+        bucket.set_accounts(&old, now, phase);
+        Ok(bucket)
+    }
+
+    /// Continues with the accounts of its policy, after these. `persisted` and `in_flight` are in the order of `old`.
+    fn set_accounts(&mut self, old: &[NamedState], now: i64, phase: u64) {
+        let (states, dormant) = followed(old.to_vec(), 0, &Arc::clone(&self.policy), now, phase);
+        let all = self.policy.limits().iter().zip(&states).map(|(named, &state)| NamedState::of(named, state));
+        // A new account is written with the next grant. Until then a crash forgets it, which costs nothing.
+        let places: Option<Vec<usize>> =
+            all.chain(dormant.iter().cloned()).map(|account| old.iter().position(|old| *old == account)).collect();
+        let places = places.filter(|places| places.len() == old.len());
+        let in_order = |states: Vec<State>| -> Option<Vec<State>> {
+            places.as_ref()?.iter().map(|&place| states.get(place).copied()).collect()
+        };
+        self.persisted = self.persisted.take().and_then(&in_order);
+        self.in_flight = self.in_flight.take().and_then(|(ticket, states)| Some((ticket, in_order(states)?)));
+        (self.states, self.dormant) = (states, dormant);
     }
 
     /// Continues under `policy`. If the numbers changed, tokens are carried over as if the bucket had been read from its
@@ -110,12 +146,11 @@ impl Bucket {
         if before.version() == policy.version() && since == policy.timeline().since() {
             return self.resize(&before);
         }
-        let awake = before.limits().iter().zip(&self.states).map(|(limit, &state)| NamedState {
-            name: limit.name().map(str::to_owned),
-            limit: *limit.limit(),
-            state,
-        });
-        let old = awake.chain(self.dormant.iter().cloned()).collect();
+        let awake = before.limits().iter().zip(&self.states).map(|(limit, &state)| NamedState::of(limit, state));
+        let old: Vec<_> = awake.chain(self.dormant.iter().cloned()).collect();
+        if policy.is_inline() && before.is_inline() {
+            return self.set_accounts(&old, now, phase);
+        }
         let (states, dormant) = followed(old, since, policy, now, phase);
         let is_unchanged = before.version() == policy.version() && policy.is_unchanged_since(since);
         if is_unchanged && states == self.states && dormant == self.dormant {
@@ -173,9 +208,25 @@ impl Bucket {
         self.need = self.need.max(need);
     }
 
-    /// Gives back what was taken from limits that are dormant now.
+    /// Changes the accounts of other numbers as those of the policy's limits, in its order.
+    pub(super) fn charge_others(&mut self, changes: &[Change], now: i64) {
+        if !self.policy.is_inline() {
+            return;
+        }
+        for ((named, state), change) in self.policy.limits().iter().zip(&self.states).zip(changes) {
+            if change.apply_to_others(named, *state, &mut self.dormant, now) {
+                self.need = self.need.max(Need::Spent);
+            }
+        }
+    }
+
+    /// Gives back what was taken from limits that are dormant now. Those that were charged beside others have it back already.
     pub(super) fn refund_dormant(&mut self, part: &ReservedPart, now: i64) {
-        for dormant in &mut self.dormant {
+        let policy = &self.policy;
+        let is_done = |dormant: &NamedState| {
+            policy.is_inline() && policy.limits().iter().any(|limit| limit.name() == dormant.name.as_deref())
+        };
+        for dormant in self.dormant.iter_mut().filter(|dormant| !is_done(dormant)) {
             let after =
                 dormant.limit.decide(dormant.state, now, part.tokens_of(dormant.name.as_deref()), Verb::Refund).1;
             if after != dormant.state {
@@ -217,7 +268,7 @@ impl Bucket {
                 // A quiet key is written exactly: no further spending is expected.
                 self.is_ahead_of_storage =
                     was_busy && need != Need::Exact && self.policy.limits().iter().any(|limit| block(limit) > 0);
-                let next = if self.is_ahead_of_storage { self.lowered() } else { self.states.clone() };
+                let next = if self.is_ahead_of_storage { self.lowered() } else { self.all_states() };
                 let row = self.encode(&next);
                 self.persisted = Some(next);
                 self.in_flight = None;
@@ -246,8 +297,10 @@ impl Bucket {
             return None;
         }
         self.is_ahead_of_storage = false;
-        self.in_flight = Some((ticket, self.states.clone()));
-        Some(self.encode(&self.states))
+        let exact = self.all_states();
+        let row = self.encode(&exact);
+        self.in_flight = Some((ticket, exact));
+        Some(row)
     }
 
     /// When the bucket may be forgotten, if ever.
@@ -265,11 +318,7 @@ impl Bucket {
         };
         let in_flight = self.in_flight.as_ref().map(|(_, states)| states);
         let mut slack = Slack::Enough;
-        for (index, named) in self.policy.limits().iter().enumerate() {
-            let (limit, block) = (named.limit(), block(named));
-            let Some(state) = self.states.get(index) else {
-                return Slack::None;
-            };
+        for (index, ((limit, block), state)) in self.lines().zip(&self.all_states()).enumerate() {
             let least = limit.lowered(state, block);
             for (stored, is_there) in [(Some(persisted), true), (in_flight, false)] {
                 let Some(stored) = stored.and_then(|states| states.get(index)) else {
@@ -291,13 +340,35 @@ impl Bucket {
     }
 
     fn lowered(&self) -> Vec<State> {
-        let limits = self.policy.limits().iter().zip(&self.states);
-        limits.map(|(limit, state)| limit.limit().lowered(state, block(limit))).collect()
+        self.lines().zip(&self.all_states()).map(|((limit, block), state)| limit.lowered(state, block)).collect()
+    }
+
+    /// All limits, the dormant ones last, and how many tokens of each a crash may cost. What the numbers that are asked take is
+    /// taken of all accounts, so their block is that of all.
+    fn lines(&self) -> impl Iterator<Item = (&Limit, u64)> {
+        let awake = self.policy.limits().iter().map(|named| (named.limit(), block(named)));
+        let of_name = |dormant: &NamedState| {
+            let mut limits = self.policy.limits().iter().filter(|_| self.policy.is_inline());
+            limits.find(|named| named.name() == dormant.name.as_deref()).map_or(0, block)
+        };
+        awake.chain(self.dormant.iter().map(move |dormant| (&dormant.limit, of_name(dormant))))
+    }
+
+    /// The states of all limits, the dormant ones last.
+    fn all_states(&self) -> Vec<State> {
+        all_states(&self.states, &self.dormant)
     }
 
     fn encode(&self, states: &[State]) -> Vec<u8> {
-        encode_row(&self.policy, self.as_of, states, &self.dormant)
+        let (awake, rest) = states.split_at_checked(self.states.len()).unwrap_or((states, &[]));
+        let dormant: Vec<_> =
+            self.dormant.iter().zip(rest).map(|(dormant, &state)| NamedState { state, ..dormant.clone() }).collect();
+        encode_row(&self.policy, self.as_of, awake, &dormant, states == self.all_states())
     }
+}
+
+fn all_states(awake: &[State], dormant: &[NamedState]) -> Vec<State> {
+    awake.iter().copied().chain(dormant.iter().map(|dormant| dormant.state)).collect()
 }
 
 enum Slack {

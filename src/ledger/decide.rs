@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::bucket::{Bucket, Need};
+use super::inline::Change;
 use super::{Ledger, LedgerError, Slot};
 use crate::limit::{Decision, Limit, Part, State, Verb, decide_all};
 use crate::policy::Policy;
@@ -12,6 +13,8 @@ impl Ledger {
     /// Makes sure that the bucket of `policy` is open under it. `as_of` is what the frontend knows that asks under it.
     pub(super) fn open(&mut self, policy: &Arc<Policy>, as_of: i64, now: i64) -> Result<(), LedgerError> {
         let phase = self.phase;
+        // No registry has numbers that come with a request.
+        let as_of = if policy.is_inline() { 0 } else { as_of };
         if let Some(slot) = self.slot_mut(policy.name()) {
             return slot.open(policy, as_of, now, phase);
         }
@@ -57,6 +60,7 @@ impl Ledger {
         for (policy, holds) in asked.iter().zip(&holds) {
             let bucket = self.bucket(policy)?;
             let mut need = Need::Nothing;
+            let mut changes = Vec::new();
             for (index, ((state, part), &held)) in
                 bucket.states.iter_mut().zip(decided.by_ref()).zip(&holds.held).enumerate()
             {
@@ -78,12 +82,16 @@ impl Ledger {
                     part.decision
                 };
                 answers.push(answer(part.limit, own, &after, held, now));
+                changes.push(Change::of(verb, part.cost, tokens_of(part.decision)));
                 if after != *state {
                     *state = after;
                     need = if decision.is_allow() { Need::Spent } else { Need::Exact };
                 }
             }
             bucket.need(need);
+            if apply && decision.is_allow() {
+                bucket.charge_others(&changes, now);
+            }
         }
         Ok((answers, decision))
     }
@@ -98,13 +106,16 @@ impl Ledger {
         let held = Holds::of(self, policy).held;
         let bucket = self.bucket(policy)?;
         let mut answers = Vec::new();
+        let mut others = Vec::new();
         let before = bucket.states.clone();
         let limits = policy.limits().iter().zip(&mut bucket.states).zip(held);
         for (((limit, state), held), (verb, cost)) in limits.zip(changes) {
             let (decision, after) = limit.limit().decide(*state, now, cost, verb);
             *state = after;
+            others.push(Change::of(verb, cost, tokens_of(decision)));
             answers.push(answer(limit.limit(), decision, state, held, now));
         }
+        bucket.charge_others(&others, now);
         if bucket.states != before {
             bucket.need(Need::Spent);
         }

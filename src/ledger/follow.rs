@@ -14,12 +14,16 @@
 //! * From before the versions that are known, a bucket has not refilled until the first of those, and holds no more than any of
 //!   the forgotten versions would have left.
 
+use super::inline::accounts;
 use super::row::NamedState;
 use crate::limit::{Carry, Config, Limit, Snapshot};
 use crate::policy::{NamedLimit, Policy, Timeline};
 
 /// The limits of `policy` at `now`, in its order, and after them the dormant ones, of a bucket that was at the version `since`.
 pub(super) fn follow(old: Vec<NamedState>, since: i64, policy: &Policy, now: i64, phase: u64) -> Vec<NamedState> {
+    if policy.is_inline() {
+        return accounts(old, policy, now, phase);
+    }
     let timeline = policy.timeline();
     let is_there =
         |(named, old): (&NamedLimit, &NamedState)| named.name() == old.name.as_deref() && *named.limit() == old.limit;

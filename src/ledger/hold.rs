@@ -16,6 +16,7 @@ use std::sync::Arc;
 
 use super::bucket::Need;
 use super::decide::{self, tokens};
+use super::inline::Change;
 use super::page::{Replay, weight};
 use super::replay::grants_of;
 use super::reservation::ReservedPart;
@@ -280,6 +281,8 @@ impl Ledger {
         for ((limit, state), &held) in policy.limits().iter().zip(&mut bucket.states).zip(held) {
             *state = decide::without(limit.limit(), state, held, now);
         }
+        let taken: Vec<_> = held.iter().map(|&held| Change::Take(held)).collect();
+        bucket.charge_others(&taken, now);
         bucket.need(Need::Spent);
         Ok(())
     }

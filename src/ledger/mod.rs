@@ -54,6 +54,7 @@ mod clean;
 mod decide;
 mod follow;
 mod hold;
+mod inline;
 mod legacy;
 mod page;
 mod replay;

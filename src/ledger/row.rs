@@ -14,6 +14,9 @@
 //!     8 bytes  since when the policy is in force
 //!     8 bytes  the id of its definition
 //!     then     its definition without the earlier versions
+//!   kind 2, of a policy whose numbers came with a request
+//!     1 byte   how many limits it has; the dormant ones are the accounts of other numbers
+//!     1 byte   1 if the states are exact, 0 if they may be lower and older
 //! ```
 //!
 //! Format 1 has replays at its end, which are read and never written: see `replays.rs`.
@@ -24,7 +27,7 @@ use std::sync::Arc;
 use super::bytes::Bytes;
 use super::legacy::{self, LegacyReplay};
 use crate::limit::{Limit, Record, RecordError, Snapshot, State, encode};
-use crate::policy::{Policy, StoredConfigError, numbers_of, stored_limits};
+use crate::policy::{NamedLimit, Policy, StoredConfigError, numbers_of, stored_limits};
 
 /// A limit with its state, by its name.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,8 +37,21 @@ pub(super) struct NamedState {
     pub(super) state: State,
 }
 
+impl NamedState {
+    pub(super) fn of(named: &NamedLimit, state: State) -> Self {
+        Self { name: named.name().map(str::to_owned), limit: *named.limit(), state }
+    }
+}
+
 /// The row of a bucket under `policy`, with `states` for its limits. `as_of` is what the frontend knew that asked under it.
-pub(super) fn encode_row(policy: &Policy, as_of: i64, states: &[State], dormant: &[NamedState]) -> Vec<u8> {
+/// `is_exact` says that no grant will come that is not in a row.
+pub(super) fn encode_row(
+    policy: &Policy,
+    as_of: i64,
+    states: &[State],
+    dormant: &[NamedState],
+    is_exact: bool,
+) -> Vec<u8> {
     let all;
     let numbers = if dormant.is_empty() {
         policy.numbers()
@@ -46,7 +62,7 @@ pub(super) fn encode_row(policy: &Policy, as_of: i64, states: &[State], dormant:
     };
     let states = states.iter().copied().chain(dormant.iter().map(|limit| limit.state));
     let mut row = vec![FORMAT];
-    // 16 limits of about 250 bytes at most.
+    // 64 limits of about 250 bytes at most.
     row.extend(u16::try_from(numbers.len()).unwrap_or(u16::MAX).to_le_bytes());
     row.extend(numbers.as_bytes());
     row.push(u8::try_from(states.clone().count()).unwrap_or(u8::MAX));
@@ -59,6 +75,10 @@ pub(super) fn encode_row(policy: &Policy, as_of: i64, states: &[State], dormant:
         row.extend(u16::try_from(len).unwrap_or(u16::MAX).to_le_bytes()); // 8 limits of about 250 bytes at most
         row.extend(part);
         row.extend(definition.as_bytes());
+    }
+    if policy.is_inline() {
+        let count = u8::try_from(policy.limits().len()).unwrap_or(u8::MAX);
+        row.extend([INLINE, 2, 0, count, u8::from(is_exact)]);
     }
     row
 }
@@ -75,8 +95,9 @@ pub(super) struct Registered<'a> {
     pub(super) definition: &'a str,
 }
 
-/// The kind of the part about the policy.
+/// The kinds of parts.
 const REGISTERED: u8 = 1;
+const INLINE: u8 = 2;
 
 /// A row, read.
 pub(super) struct StoredRow<'a> {
@@ -85,6 +106,10 @@ pub(super) struct StoredRow<'a> {
     is_legacy: bool,
     pub(super) replays: Vec<LegacyReplay>,
     pub(super) registered: Registered<'a>,
+    /// How many of the limits are those of a policy whose numbers came with a request.
+    inline_count: Option<u8>,
+    /// Whether no grant came since that is not in the row. Known only of such a policy.
+    pub(super) is_exact: bool,
 }
 
 impl<'a> StoredRow<'a> {
@@ -103,8 +128,33 @@ impl<'a> StoredRow<'a> {
         let record = bytes.slice(record_len).ok_or(RowError::Short)?;
         let record = Record::parse(record).map_err(RowError::Record)?;
         let replays = if is_legacy { legacy::decode(&mut bytes).ok_or(RowError::Short)? } else { Vec::new() };
-        let registered = if is_legacy { None } else { registered(&mut bytes) };
-        Ok(Self { numbers, record, is_legacy, replays, registered: registered.unwrap_or_default() })
+        let mut row = Self {
+            numbers,
+            record,
+            is_legacy,
+            replays,
+            registered: Registered::default(),
+            inline_count: None,
+            is_exact: false,
+        };
+        // A part that cannot be read is as if it were of an unknown kind.
+        while !is_legacy && row.read_part(&mut bytes).is_some() {}
+        Ok(row)
+    }
+
+    /// Reads the next part, if there is one.
+    fn read_part(&mut self, bytes: &mut Bytes<'a>) -> Option<()> {
+        let (kind, len) = (bytes.byte()?, bytes.array().map(u16::from_le_bytes)?);
+        let mut part = Bytes(bytes.slice(len.into())?);
+        match kind {
+            REGISTERED => {
+                let (as_of, since, id) = (part.i64()?, part.i64()?, part.u64()?);
+                self.registered = Registered { as_of, since, id, definition: std::str::from_utf8(part.0).ok()? };
+            }
+            INLINE => (self.inline_count, self.is_exact) = (Some(part.byte()?), part.byte()? == 1),
+            _ => {}
+        }
+        Some(())
     }
 
     /// The states of the limits of `policy`, if the row was written under its numbers and holds no others.
@@ -133,7 +183,9 @@ impl<'a> StoredRow<'a> {
     /// The policy under whose numbers the row was written: enough to give tokens back to a bucket that no request asked for.
     pub(super) fn policy(&self, name: &str) -> Result<Arc<Policy>, RowError> {
         let Registered { id, definition, .. } = self.registered;
-        let policy = if definition.is_empty() {
+        let policy = if let Some(count) = self.inline_count {
+            Policy::inline_from_numbers(name, self.numbers, count.into())
+        } else if definition.is_empty() {
             Policy::from_numbers(name, self.numbers)
         } else {
             Policy::from_definition(definition).map(|policy| policy.with_id(id))
@@ -150,18 +202,6 @@ impl<'a> StoredRow<'a> {
         match tokens.min(0).unsigned_abs().checked_sub(least) {
             Some(too_low) if self.is_legacy => limit.raised(&state, too_low),
             _ => state,
-        }
-    }
-}
-
-/// The part about the policy, if there is one.
-fn registered<'a>(bytes: &mut Bytes<'a>) -> Option<Registered<'a>> {
-    loop {
-        let (kind, len) = (bytes.byte()?, bytes.array().map(u16::from_le_bytes)?);
-        let mut part = Bytes(bytes.slice(len.into())?);
-        if kind == REGISTERED {
-            let (as_of, since, id) = (part.i64()?, part.i64()?, part.u64()?);
-            return Some(Registered { as_of, since, id, definition: std::str::from_utf8(part.0).ok()? });
         }
     }
 }
@@ -194,6 +234,7 @@ const LEGACY_FORMAT: u8 = 1;
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::json::Json;
     use crate::policy::Policies;
     use crate::protocol::{RequestId, Reserved};
 
@@ -230,18 +271,43 @@ mod tests {
         let limit = *policy.limits()[0].limit();
         let mut spent = limit.new_state(NOW, 0);
         assert!(limit.consume(&mut spent, NOW, 1).is_allow());
-        assert_eq!(encode_row(&policy, 0, &[spent], &[]), row(2, &state(2_000)));
+        assert_eq!(encode_row(&policy, 0, &[spent], &[], true), row(2, &state(2_000)));
         assert_eq!(StoredRow::read(&row(2, &state(2_000))).unwrap().states_of(&policy), Some(vec![spent]));
         let later = [&row(2, &state(2_000))[..], &[7, 7, 7]].concat();
         assert_eq!(level(&later), 2, "what a later version adds is ignored");
 
         let dormant = NamedState { name: Some("d".to_owned()), limit, state: spent };
-        let two = encode_row(&policy, 0, &[spent], std::slice::from_ref(&dormant));
+        let two = encode_row(&policy, 0, &[spent], std::slice::from_ref(&dormant), true);
         let names = [&NUMBERS[..108], br#",{"name":"d","#, &NUMBERS[2..]].concat();
         let head = [&[2, u8::try_from(names.len()).unwrap(), 0][..], &names, &[2]].concat();
         assert_eq!(two, [&head[..], &row(2, &[])[113..], &state(2_000), &state(2_000)].concat());
         let read = StoredRow::read(&two).unwrap();
         assert_eq!((read.states_of(&policy), read.limits().unwrap().pop()), (None, Some(dormant)));
+    }
+
+    /// An older version reads the accounts of other numbers as dormant limits, and ignores the part at the end.
+    #[test]
+    fn a_row_says_how_many_of_its_limits_came_with_the_last_request() {
+        let policy = Policy::inline("p", Json::parse("\"3/s\"").unwrap()).unwrap();
+        let limit = *policy.limits()[0].limit();
+        let mut spent = limit.new_state(NOW, 0);
+        assert!(limit.consume(&mut spent, NOW, 1).is_allow());
+        for (is_exact, flag) in [(true, 1), (false, 0)] {
+            let bytes = encode_row(&policy, 0, &[spent], &[], is_exact);
+            assert_eq!(bytes, [&row(2, &state(2_000))[..], &[2, 2, 0, 1, flag]].concat());
+            assert_eq!(StoredRow::read(&bytes).unwrap().is_exact, is_exact);
+        }
+        let other = Policy::inline("p", Json::parse("\"9/s\"").unwrap()).unwrap();
+        let other = NamedState::of(&other.limits()[0], spent);
+        let bytes = encode_row(&policy, 0, &[spent], std::slice::from_ref(&other), true);
+        let read = StoredRow::read(&bytes).unwrap();
+        assert_eq!(read.limits().unwrap().pop(), Some(other));
+        let stored = read.policy("p").unwrap();
+        assert!(stored.is_inline() && stored.numbers() == policy.numbers(), "without the others");
+        for len in bytes.len() - 4..bytes.len() {
+            let cut = StoredRow::read(&bytes[..len]).unwrap();
+            assert_eq!((cut.inline_count, cut.is_exact), (None, false), "a part that is cut is not read");
+        }
     }
 
     #[test]

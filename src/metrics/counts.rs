@@ -35,6 +35,9 @@ pub const MAX_POLICIES: usize = 1_000;
 /// Further ones count under this name, which no policy can have.
 pub const OTHER_POLICIES: &str = "(other)";
 
+/// Policies whose limits come with requests count under this one: callers choose their names.
+pub const INLINE_POLICIES: &str = "(inline)";
+
 impl Counts {
     /// Counts what became of a request to take tokens under a policy, and whether a limit in shadow would have refused it.
     pub fn decided(&mut self, policy: &str, outcome: Outcome, is_refused_in_shadow: bool) {

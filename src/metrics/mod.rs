@@ -5,7 +5,7 @@
 //! restart begins at zero, which Prometheus understands as a reset of a counter.
 //!
 //! The sets of labels are bounded: outcomes, causes and reasons are the few words below, and at most [`MAX_POLICIES`] policies
-//! are counted under their own names. A key is never a label.
+//! are counted under their own names; those that come with requests under one. A key is never a label.
 #![forbid(unsafe_code)]
 #![cfg_attr(
     not(test),
@@ -28,7 +28,7 @@ mod text;
 mod totals;
 mod words;
 
-pub use counts::{Counts, MAX_POLICIES, OTHER_POLICIES};
+pub use counts::{Counts, INLINE_POLICIES, MAX_POLICIES, OTHER_POLICIES};
 pub use histogram::{BOUNDS_MS, Histogram};
 pub use refused_keys::{CAPACITY, RefusedKeys};
 pub use report::Report;

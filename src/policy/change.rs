@@ -32,37 +32,73 @@ pub fn describe_change(before: Option<&Policy>, after: Option<&Policy>, carry: C
 }
 
 fn limits(before: &Policy, after: &Policy, carry: Carry, lines: &mut Vec<String>) {
-    let same = |limits: &[NamedLimit], name: Option<&str>| limits.iter().find(|limit| limit.name() == name).cloned();
-    for limit in after.limits() {
-        let name = limit.full_name();
-        let Some(old) = same(before.limits(), limit.name()) else {
-            lines.push(format!("{name} is a new limit: every key starts with {}", count(initial(limit))));
-            continue;
+    for name in names(after) {
+        let (old, new) = (before.find_limit(name), after.find_limit(name));
+        let shown = full_name(after, name);
+        let (old, new) = match (old, new) {
+            (None, Some((mode, new))) => {
+                let mode = if mode == ENFORCED { String::new() } else { format!(", {mode}") };
+                lines.push(format!("{shown} is a new limit{mode}: every key starts with {}", count(initial(new))));
+                continue;
+            }
+            (Some((was, old)), Some((is, new))) => {
+                if was != is {
+                    lines.push(format!("{shown}: {is} instead of {was}"));
+                    continue; // in a bucket of its own
+                }
+                (old, new)
+            }
+            (Some((was, _)), None) => {
+                lines.push(format!("{shown}: off instead of {was}; it is not asked"));
+                continue;
+            }
+            (None, None) => continue,
         };
-        let (old, new) = (old.limit().config(), limit.limit().config());
+        let (old, new, start) = (old.limit().config(), new.limit().config(), initial(new));
         if old == new {
             continue;
         }
         if old.kind != new.kind {
-            lines.push(format!("{name} is of another kind: every key starts with {}", count(initial(limit))));
+            lines.push(format!("{shown} is of another kind: every key starts with {}", count(start)));
             continue;
         }
         if (old.rate, old.period_ms) != (new.rate, new.period_ms) {
-            lines.push(format!(
-                "{name}: {} instead of {}; time before the change counts at the old rate",
-                pace(new),
-                pace(old)
-            ));
+            let paces = format!("{} instead of {}", pace(new), pace(old));
+            lines.push(format!("{shown}: {paces}; time before the change counts at the old rate"));
         }
         if old.max_debt != new.max_debt {
-            lines.push(format!("{name}: a debt of at most {} instead of {}", count(new.max_debt), count(old.max_debt)));
+            let debts = format!("{} instead of {}", count(new.max_debt), count(old.max_debt));
+            lines.push(format!("{shown}: a debt of at most {debts}"));
         }
-        lines.push(format!("{name}: {}", carried(old, new, carry)));
+        lines.push(format!("{shown}: {}", carried(old, new, carry)));
     }
-    for limit in before.limits().iter().filter(|limit| same(after.limits(), limit.name()).is_none()) {
-        lines.push(format!("{} is no longer a limit; its state is kept until it would be full", limit.full_name()));
+    for name in names(before).into_iter().filter(|name| !names(after).contains(name)) {
+        let shown = full_name(before, name);
+        lines.push(format!("{shown} is no longer a limit; its state is kept until it would be full"));
     }
 }
+
+impl Policy {
+    /// The limit of that name, and its mode, unless it is off.
+    fn find_limit(&self, name: Option<&str>) -> Option<(&'static str, &NamedLimit)> {
+        let all = self.limits().iter().map(|limit| (ENFORCED, limit));
+        let mut all = all.chain(self.shadow_limits().iter().map(|limit| (SHADOW, limit)));
+        all.find(|(_, limit)| limit.name() == name)
+    }
+}
+
+/// The names of a policy's limits, of all modes.
+fn names(policy: &Policy) -> Vec<Option<&str>> {
+    let all = policy.limits().iter().chain(policy.shadow_limits()).map(NamedLimit::name);
+    all.chain(policy.off_limits().iter().map(Option::as_deref)).collect()
+}
+
+fn full_name(policy: &Policy, limit: Option<&str>) -> String {
+    limit.map_or_else(|| policy.name().to_owned(), |limit| format!("{}/{limit}", policy.name()))
+}
+
+const ENFORCED: &str = "enforced";
+const SHADOW: &str = "in shadow";
 
 /// What becomes of the tokens that a key has.
 fn carried(old: &Config, new: &Config, carry: Carry) -> String {
@@ -168,6 +204,25 @@ mod tests {
                 "api: 50 per 1m instead of 100 per 1m; time before the change counts at the old rate",
                 "api: a debt of at most 5 tokens instead of 0 tokens",
                 "api: every key keeps its tokens",
+                WHOM,
+            ]
+        );
+    }
+
+    #[test]
+    fn a_mode_is_a_change_of_the_limit() {
+        let limit = |name: &str, mode: &str| format!(r#"{{"name":"{name}","rate":"9/1h","mode":"{mode}"}}"#);
+        let list = |limits: &[String]| format!(r#"{{"limits":[{}]}}"#, limits.join(","));
+        let before = list(&[limit("a", "enforce"), limit("b", "shadow"), limit("c", "enforce"), limit("d", "off")]);
+        let after = list(&[limit("a", "shadow"), limit("b", "enforce"), limit("c", "off"), limit("e", "shadow")]);
+        assert_eq!(
+            words(Some(&before), Some(&after), Carry::AsIs),
+            [
+                "api/b: enforced instead of in shadow",
+                "api/a: in shadow instead of enforced",
+                "api/e is a new limit, in shadow: every key starts with 9 tokens",
+                "api/c: off instead of enforced; it is not asked",
+                "api/d is no longer a limit; its state is kept until it would be full",
                 WHOM,
             ]
         );

@@ -22,6 +22,8 @@ struct Definition<'a> {
     unsettled: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     timeline: Option<TimelineFields>,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    inline: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     shadow: Option<Shadow>,
     /// The names of limits that are off: callers may still give costs for them.
@@ -68,6 +70,7 @@ impl Policy {
                 timeline: timeline(shadow.timeline()),
             }),
             off: self.off_limits(),
+            inline: self.is_inline(),
         };
         serde_json::to_string(&definition).unwrap_or_default() // our own type cannot fail to serialize
     }
@@ -94,6 +97,9 @@ impl Policy {
             Self::new(&name, limits, OnError::CLOSED, ReservationTerms { ttl_ms, unsettled }).with_off(off);
         if let Some((limits, timeline)) = shadow.transpose()? {
             policy = policy.with_shadow(limits, timeline);
+        }
+        if fields.get("inline").and_then(Json::bool).unwrap_or_default() {
+            policy = policy.into_inline();
         }
         Ok(policy.with_timeline(timeline).with_id(version_of(definition)))
     }

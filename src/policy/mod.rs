@@ -15,6 +15,7 @@
 mod change;
 mod definition;
 mod error;
+mod inline;
 mod lint;
 mod mode;
 mod named;

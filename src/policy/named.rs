@@ -19,6 +19,7 @@ pub struct Policy {
     on_error: OnError,
     reservations: ReservationTerms,
     ipv6_prefix: u8,
+    is_inline: bool,
     /// The numbers as they are stored beside a bucket, and a hash of them.
     numbers: String,
     version: u64,
@@ -29,7 +30,7 @@ pub struct Policy {
 }
 
 /// One limit of a policy.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NamedLimit {
     name: Option<String>,
     full_name: String,
@@ -110,6 +111,12 @@ impl Policy {
     #[must_use]
     pub const fn ipv6_prefix(&self) -> u8 {
         self.ipv6_prefix
+    }
+
+    /// Whether its numbers came with a request. Then the next may bring others, and go back to these.
+    #[must_use]
+    pub const fn is_inline(&self) -> bool {
+        self.is_inline
     }
 
     /// The limits' numbers, as they are stored beside a bucket.
@@ -193,7 +200,7 @@ impl Policy {
         let mark = if is_plain { String::new() } else { format!("#{:016x}", version_of(&names.join(","))) };
         let wire_name = format!("{name}{mark}");
         let ipv6_prefix = Self::IPV6_PREFIX;
-        let (timeline, id) = Default::default();
+        let (timeline, id, is_inline) = Default::default();
         let name = name.to_owned();
         Self {
             name,
@@ -203,12 +210,18 @@ impl Policy {
             on_error,
             reservations,
             ipv6_prefix,
+            is_inline,
             numbers,
             version,
             wire_name,
             timeline,
             id,
         }
+    }
+
+    /// The policy as its numbers come with a request. No object has a policy of this wire name.
+    pub(super) fn into_inline(self) -> Self {
+        Self { is_inline: true, wire_name: format!("={}", self.wire_name), id: OnceLock::new(), ..self }
     }
 
     pub(super) fn with_ipv6_prefix(self, ipv6_prefix: u8) -> Self {
@@ -231,6 +244,16 @@ impl Policy {
     /// as many budgets as it has addresses.
     const IPV6_PREFIX: u8 = 64;
 }
+
+/// Two policies are equal if neither an object nor a client can tell them apart.
+impl PartialEq for Policy {
+    fn eq(&self, other: &Self) -> bool {
+        let rest = |policy: &Self| (policy.on_error, policy.ipv6_prefix);
+        self.definition() == other.definition() && rest(self) == rest(other)
+    }
+}
+
+impl Eq for Policy {}
 
 /// What the name of a [`Policy::shadow`] ends with: no policy can be named so.
 const SHADOW: &str = "~shadow";

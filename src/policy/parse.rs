@@ -128,7 +128,7 @@ impl Policy {
 const POLICY_FIELDS: [&str; 6] = ["mode", "on_error", "reservation_ttl", "unsettled", "ipv6_prefix", "fixed"];
 
 /// Ten minutes: longer than nearly every answer of a language model takes.
-const RESERVATION_TTL_MS: u64 = 600_000;
+pub(super) const RESERVATION_TTL_MS: u64 = 600_000;
 
 /// The policy, or `None` with at least one more error.
 fn policy(name: &str, value: Json<'_>, errors: &mut Vec<PolicyError>) -> Option<Policy> {

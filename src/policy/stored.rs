@@ -71,10 +71,23 @@ impl Policy {
     /// # Errors
     /// [`StoredConfigError`] for text that is not a list of valid limits.
     pub fn from_numbers(name: &str, numbers: &str) -> Result<Self, StoredConfigError> {
-        let limits = stored_limits(numbers)?;
+        Ok(Self::of_limits(name, stored_limits(numbers)?))
+    }
+
+    /// The same of the first `count` numbers, which came with a request.
+    ///
+    /// # Errors
+    /// As for [`Policy::from_numbers`].
+    pub(crate) fn inline_from_numbers(name: &str, numbers: &str, count: usize) -> Result<Self, StoredConfigError> {
+        let mut limits = stored_limits(numbers)?;
+        limits.truncate(count);
+        Ok(Self::of_limits(name, limits).into_inline())
+    }
+
+    fn of_limits(name: &str, limits: Vec<(Option<String>, Limit)>) -> Self {
         let limits = limits.into_iter().map(|(limit, config)| NamedLimit::new(name, limit.as_deref(), config, 0));
         let reservations = ReservationTerms { ttl_ms: 0, unsettled: Unsettled::Keep };
-        Ok(Self::new(name, limits.collect(), OnError::CLOSED, reservations))
+        Self::new(name, limits.collect(), OnError::CLOSED, reservations)
     }
 }
 

@@ -237,7 +237,7 @@ impl Call {
             ObjectRequest { action, request_id, costs, shadow_costs, known }
         });
         let mut batch = Batch::new(requests.collect(), now);
-        if settings.sends_definitions {
+        if settings.sends_definitions || asked.has_inline() {
             batch = batch.with_definitions();
         }
         let is_stale = settings.is_stale();

@@ -16,7 +16,7 @@ use crate::api::{
     SESSION_PATH, SessionRequest, require_json,
 };
 use crate::edge::{Due, POLL_MS, PolicySnapshot, WAIT_MS};
-use crate::metrics::{Outcome, PollOutcome};
+use crate::metrics::{INLINE_POLICIES, Outcome, PollOutcome};
 use crate::policy::Cause;
 use crate::protocol::{Action, RequestId};
 
@@ -189,10 +189,11 @@ impl Frontend {
         self.settings.as_ref().map_or(0.0, |settings| settings.sample)
     }
 
-    /// What is known of the registry, for [`Frontend::restore`] of a new instance.
+    /// What is known of the registry, for [`Frontend::restore`] of a new instance; `undefined` if that has not changed since the
+    /// last call.
     #[must_use]
-    pub fn known(&self) -> Option<String> {
-        self.snapshot(|known, _| known.known())
+    pub fn news(&self) -> Option<String> {
+        self.snapshot(|known, _| known.news()).flatten()
     }
 
     /// Takes over what another instance knew.
@@ -442,6 +443,8 @@ fn call_of(
 fn count_too_large(request: &Request<'_>, problem: &Problem) {
     if let (Action::Take(_) | Action::Reserve(_), Problem::CostTooLarge { limit, .. }) = (request.action, problem) {
         let policy = limit.split('/').next().unwrap_or_default();
+        let is_inline = request.items.iter().any(|item| item.policy == policy && item.inline.is_some());
+        let policy = if is_inline { INLINE_POLICIES } else { policy };
         metrics::count(|counts| counts.decided(policy, Outcome::Never, false));
     }
 }

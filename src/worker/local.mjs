@@ -15,7 +15,7 @@ export function tollgateIn({ storage, id }, policies) {
   const own = String(id);
   const verb = (path) => (request, options) => {
     const key = options?.idempotencyKey === undefined ? undefined : String(options.idempotencyKey);
-    return new Decision(decide(rust(), storage, path, JSON.stringify(withKey(request, own)) ?? "", key));
+    return new Decision(decide(rust(), storage, path, JSON.stringify(localized(request, own)) ?? "", key));
   };
   const verbs = Object.fromEntries(Object.entries(PATHS).map(([name, path]) => [name, verb(path)]));
   return { ...verbs, clean: () => clean(storage) };
@@ -101,25 +101,35 @@ class Host {
   flush_in() {}
 }
 
-/** Requests name the object's own key if they name none. */
-function withKey(request, own) {
+/** Requests name the object's own key if they name none, and the limits that they bring are as those of policies. */
+function localized(request, own) {
   if (Array.isArray(request?.requests))
-    return { ...request, requests: request.requests.map((one) => withKey(one, own)) };
-  return request !== null && typeof request === "object" && request.key === undefined
-    ? { ...request, key: own }
-    : request;
+    return { ...request, requests: request.requests.map((one) => localized(one, own)) };
+  if (!isTable(request)) return request;
+  const { key = own, limits } = request;
+  return limits === undefined ? { ...request, key } : { ...request, key, limits: exactLimits(limits) };
 }
 
 /** The same policies, with each change written: nothing may be ahead of what a caller can roll back. */
 function exact(policies) {
-  const isTable = (value) => value !== null && typeof value === "object" && !Array.isArray(value);
-  const limit = (limit) => (isTable(limit) ? { ...limit, write_ahead: 0 } : limit);
-  const policy = (policy) => {
-    if (typeof policy === "string") return limit({ rate: policy });
-    if (!isTable(policy)) return policy; // an error, which Rust describes
-    return Array.isArray(policy.limits) ? { ...policy, limits: policy.limits.map(limit) } : limit(policy);
-  };
+  const policy = (policy) =>
+    Array.isArray(policy?.limits)
+      ? { ...policy, limits: exactLimits(policy.limits) }
+      : Array.isArray(policy)
+        ? policy // an error, which Rust describes, as it does others
+        : exactLimits(policy);
   return Object.fromEntries(Object.entries(policies ?? {}).map(([name, value]) => [name, policy(value)]));
+}
+
+/** One limit, or a list of them. */
+function exactLimits(limits) {
+  if (typeof limits === "string") return { rate: limits, write_ahead: 0 };
+  const limit = (limit) => (isTable(limit) ? { ...limit, write_ahead: 0 } : limit);
+  return Array.isArray(limits) ? limits.map(limit) : limit(limits);
+}
+
+function isTable(value) {
+  return value !== null && typeof value === "object" && !Array.isArray(value);
 }
 
 /** Precedes the name of each row, which is this, the name of the key's object and the name of its row. */

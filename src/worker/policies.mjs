@@ -72,7 +72,7 @@ export class Frontend {
         report = undefined;
         question = this.rust().updated(answer);
       }
-      this.#known = this.rust().known();
+      this.#known = this.rust().news() ?? this.#known;
     } catch (error) {
       log("error", "the registry of policies did not answer", { error });
       this.rust().not_updated();

@@ -103,6 +103,7 @@ impl Settings {
     pub(super) fn trusting(env: &Env, in_code: Option<&str>) -> Result<Self, Vec<String>> {
         let policies = match in_code {
             None => policies_in(env).policies.map_err(|errors| errors.iter().map(line).collect()),
+            Some("{}") => Ok(Arc::default()), // requests bring their own limits
             Some(json) => Policies::parse(json).map(Arc::new).map_err(|errors| {
                 // They are the option `policies`, not the variable.
                 errors.iter().map(|error| line(error).replacen(POLICIES, "policies", 1)).collect::<Vec<_>>()

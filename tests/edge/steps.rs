@@ -93,7 +93,8 @@ fn a_call_that_may_succeed_is_made_once_more_unless_the_object_is_overloaded() {
             let first = batch.next(NOW).unwrap();
             batch.answered(0, Err(failure));
             if is_retryable && cause != Cause::Overloaded {
-                assert_eq!(batch.next(NOW + 9), Some(first), "known by its id");
+                let again = ObjectCall { is_repeated: true, ..first };
+                assert_eq!(batch.next(NOW + 9), Some(again), "known by its id");
                 batch.answered(0, Err(failure));
             }
             assert_eq!(batch.next(NOW + 9), None);

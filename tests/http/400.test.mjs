@@ -41,7 +41,7 @@ test("a body that is not a request", async (t) => {
   const keyOf = (...bytes) =>
     Buffer.concat([Buffer.from('{"policy":"api","key":"'), Buffer.from(bytes), Buffer.from('"}')]);
   const unread = (what) => `the body is not valid JSON: ${what}`;
-  const fields = "policy, key, cost, mode, max_wait_ms, snapshot";
+  const fields = "policy, key, cost, mode, max_wait_ms, snapshot, limits";
   const notObject = (found) => `the body must be a JSON object, not ${found}`;
   const notField = (name) => `the body cannot have the field "${name}"; its fields are ${fields}`;
   const twice = (name) => `the body has the field "${name}" twice`;
@@ -178,7 +178,8 @@ test("a body that is not a request", async (t) => {
 });
 
 test("fields that an endpoint does not take, or misses", async () => {
-  const takes = (field, known) => `the body cannot have the field "${field}"; its fields are ${known}, snapshot`;
+  const takes = (field, known) =>
+    `the body cannot have the field "${field}"; its fields are ${known}, snapshot, limits`;
   const noId = "the field `reservation` is missing: the id in the answer that reserved the tokens";
   const notId = (found) => `\`reservation\` must be a reservation's id of 13 hex digits, not ${found}`;
   const item = '"policy":"api","key":"alice"';
@@ -218,7 +219,7 @@ test("fields that an endpoint does not take, or misses", async () => {
     [
       "/v1/batch",
       `{"requests":[{${item}},{"policy":"api","key":"bob","mode":"reserve"}]}`,
-      'request 1: it cannot have the field "mode"; its fields are policy, key, cost, snapshot',
+      'request 1: it cannot have the field "mode"; its fields are policy, key, cost, snapshot, limits',
     ],
     ["/v1/batch", "[]", "the body must be a JSON object, not an array"],
     ["/v1/batch", '{"requests":7}', "`requests` must be an array, not 7"],

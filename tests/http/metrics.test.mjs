@@ -11,6 +11,7 @@ const all = newToken("consume", "admin");
 const some = newToken("admin");
 some.entry.policies = ["api"];
 const consumer = newToken("consume");
+all.entry.inline = true;
 const tokens = { all: all.entry, some: some.entry, consumer: consumer.entry };
 
 const DAY = { period: "1day" };
@@ -98,11 +99,17 @@ for (const registry of [false, true]) {
       assert.equal((await tollgate.consume({ policy: "open", key }, again)).body.replayed, replayed);
     const requests = ["api", "open"].map((policy) => ({ policy, key }));
     assert.equal((await tollgate.post("batch", { requests })).status, 429);
+    const plan = { policy: "plan", key: "bob", limits: "1/1day" };
+    for (const status of [200, 429]) assert.equal((await tollgate.consume(plan)).status, status);
+    assert.equal((await tollgate.consume({ ...plan, cost: 2 })).status, 400);
     const { text, found } = await samples(tollgate);
     assert.deepEqual(pick(found, "tollgate_decisions", "tollgate_shadow", "tollgate_undecided", "tollgate_repeats"), {
       "tollgate_decisions_total{api,allowed}": 2,
       "tollgate_decisions_total{api,refused}": 3,
       "tollgate_decisions_total{api,never}": 1,
+      "tollgate_decisions_total{(inline),allowed}": 1,
+      "tollgate_decisions_total{(inline),refused}": 1,
+      "tollgate_decisions_total{(inline),never}": 1,
       "tollgate_decisions_total{once,allowed}": 1,
       "tollgate_decisions_total{once,never}": 1,
       "tollgate_decisions_total{open,allowed}": 1,
@@ -113,7 +120,7 @@ for (const registry of [false, true]) {
       // The object gets the definitions of a registry's policies once.
       ...(registry && { "tollgate_repeats_total{policy_unknown}": 4 }),
     });
-    assert.equal(found["tollgate_object_call_duration_seconds{answered}"], registry ? 17 : 13);
+    assert.equal(found["tollgate_object_call_duration_seconds{answered}"], registry ? 19 : 15);
     assert.equal(found.tollgate_reporting_isolates, registry ? 1 : undefined);
     assert.equal(found.tollgate_metrics_start_time_seconds, NOW / 1_000);
     assert.equal(text.startsWith("# There is no registry of policies: "), !registry);
@@ -124,13 +131,15 @@ for (const registry of [false, true]) {
     assert.deepEqual(pick(later, "tollgate_decisions"), pick(found, "tollgate_decisions"), "a look counts nothing");
 
     const top = await get(tollgate, "/v1/metrics/top");
-    const object = createHmac("sha256", KEY_SECRET).update(key).digest("hex").slice(0, 16);
-    const keys = (count) => [{ object, at_least: count, at_most: count }];
+    const objectOf = (key) => createHmac("sha256", KEY_SECRET).update(key).digest("hex").slice(0, 16);
+    const object = objectOf(key);
+    const keys = (count, of = object) => [{ object: of, at_least: count, at_most: count }];
     assert.deepEqual(top.body, {
       since: NOW,
       now: NOW,
       policies: [
         { policy: "api", refusals: 3, keys: keys(3) },
+        { policy: "(inline)", refusals: 1, keys: keys(1, objectOf("bob")) },
         { policy: "once", refusals: 1, keys: keys(1) },
       ],
     });

@@ -302,7 +302,7 @@ test("settle and cancel need a reservation's id", async () => {
     [
       "cancel",
       { reservation: "1", cost: 1 },
-      'the body cannot have the field "cost"; its fields are policy, key, reservation, snapshot',
+      'the body cannot have the field "cost"; its fields are policy, key, reservation, snapshot, limits',
     ],
     ["cancel", {}, "the field `reservation` is missing: the id in the answer that reserved the tokens"],
   ]) {

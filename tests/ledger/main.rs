@@ -5,6 +5,7 @@ mod alarms;
 mod chance;
 mod crash_laws;
 mod holds;
+mod inline;
 mod model;
 #[path = "../oracle/mod.rs"]
 mod oracle;

@@ -201,6 +201,31 @@ test("the same arguments give the same object", async () => {
   assert.deepEqual((await plain.post("/memoised", {})).body, [true, true, false, true]);
 });
 
+test("requests bring their limits, and no policy is needed beside them", async () => {
+  const free = { policy: "plan", key: "inline", limits: { rate: "10/1day", write_ahead: 0 } };
+  const pro = { ...free, limits: { rate: "1000/1day", write_ahead: 0 } };
+  const remaining = async (verb, ask) => (await embedded(verb, ask)).body.remaining;
+  assert.equal(await remaining("consume", { ...pro, cost: 300 }), 700);
+  assert.equal(await remaining("consume", { ...free, cost: 10 }), 0);
+  assert.equal((await embedded("consume", free)).status, 429);
+  assert.equal(await remaining("peek", { ...pro, cost: 0 }), 690);
+  const { reservation } = (await embedded("consume", { ...pro, mode: "reserve", cost: 90 })).body;
+  assert.equal(await remaining("settle", { ...pro, reservation, cost: 10 }), 680);
+  assert.equal(await remaining("reset", free), 10);
+  const requests = [pro, { policy: "api", key: "inline" }, { ...free, key: "inline-2" }];
+  const { body } = await embedded("batch", { requests });
+  assert.deepEqual(
+    body.results.map(({ remaining }) => remaining),
+    [999, 9, 9],
+  );
+  const wrong = await embedded("consume", { ...free, limits: [{ name: "a", rate: "1/s" }, { name: "b" }] });
+  assert.deepEqual([wrong.status, wrong.body.detail], [400, "limits[1].rate: is missing"]);
+  const own = await embedded("consume", { ...free, policy: "api" });
+  assert.equal(own.body.detail, "api is a policy of this service: leave out `limits`, or use another name");
+  const alone = await plain.post("/none/consume", { ...free, key: "inline-3" });
+  assert.deepEqual([alone.status, alone.body.remaining], [200, 9]);
+});
+
 test("settings with errors are an exception that names them all", async () => {
   const rows = [
     [{}, []],
@@ -211,7 +236,7 @@ test("settings with errors are an exception that names them all", async () => {
     [{ TOLLGATE_KEY_SECRET: "short" }, [/^the secret TOLLGATE_KEY_SECRET has 5 bytes: it needs 16 random ones$/]],
     [{ TOLLGATE_KEY_SECRET: {} }, [/^TOLLGATE_KEY_SECRET must be text$/]],
     [{ options: { policies: { a: { rate: 1 } } } }, [/^policies\.a\.period: is missing$/]],
-    [{ options: { policies: {} } }, [/^policies: defines no policy$/]],
+    [{ options: { policies: {} } }, []],
     [{ options: { policies: null } }, [/^policies: must be a table of policies by name, not null$/]],
     [
       { options: { policies: { api: { rate: 1, period: "1s" } } } },

@@ -65,6 +65,25 @@ test("every verb, with keys of its own and with others", async () => {
   assert.equal((await ask("consume", { policy: "mails", cost: -1 })).status, 400);
 });
 
+test("requests bring their limits, of which each change is written", async () => {
+  const ask = (verb, request) => call("/g/ask", verb, { policy: "plan", ...request });
+  assert.equal((await ask("consume", { limits: "100/1day", cost: 40 })).remaining, 60);
+  assert.equal(
+    (await ask("consume", { limits: [{ name: "a", rate: 9, period: "1day" }], cost: { a: 4 } })).remaining,
+    5,
+  );
+  assert.equal((await ask("consume", { limits: { rate: 1000, period: "1day" } })).remaining, 59);
+  await worker.kill();
+  worker = await wranglerDev([project]);
+  assert.equal((await ask("peek", { limits: "100/1day", cost: 0 })).remaining, 59);
+  const batch = { requests: [{ policy: "plan", limits: "100/1day" }, { policy: "mails" }] };
+  assert.deepEqual(
+    (await call("/g/ask", "batch", batch)).results.map(({ remaining }) => remaining),
+    [58, 4],
+  );
+  assert.equal((await ask("consume", { limits: [] })).detail, "limits: must be a list of 1 to 8 limits");
+});
+
 test("cleaning forgets what is as good as new", async () => {
   const ask = (verb, request) => call("/e/ask", verb, request);
   await ask("consume", { policy: "estimates", mode: "reserve", cost: 3 });

@@ -45,6 +45,8 @@ async function checkBoth(worker, key) {
     ];
     const batch = (await ask(way, "batch", { requests })).body;
     assert.equal(batch.status, way === "rpc" ? 200 : 429, "the first key is spent");
+    const plan = { policy: "plan", key: `${key}-${way}`, limits: { rate: "5/1day", write_ahead: 0 } };
+    assert.equal((await ask(way, "consume", plan)).body.remaining, 4, "its own limits");
     const idempotent = { "idempotency-key": `${key}-${way}` };
     const repeated = { policy: "b", key: `${key}-repeated-${way}` };
     assert.equal((await ask(way, "consume", repeated, idempotent)).body.replayed, undefined);

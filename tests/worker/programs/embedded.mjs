@@ -3,6 +3,7 @@ import { DurableObject } from "cloudflare:workers";
 import {
   acquire,
   KeyObject,
+  PolicyRegistry,
   SettingsError,
   default as service,
   Tollgate,
@@ -10,7 +11,7 @@ import {
   tollgate,
 } from "tollgate/worker";
 
-export { KeyObject, Tollgate };
+export { KeyObject, PolicyRegistry, Tollgate };
 
 /** Not ours: counts in its storage. */
 export class Counter extends DurableObject {
@@ -67,6 +68,11 @@ const routes = {
   },
   async code(request, env, [verb]) {
     const decision = await tollgate(env, inCode())[verb](await request.json());
+    return decision.response();
+  },
+  /** Without any policy. */
+  async none(request, env, [verb]) {
+    const decision = await tollgate(env, { policies: {} })[verb](await request.json());
     return decision.response();
   },
   /** `/apply/x`: the answer about that policy, added to a response. */

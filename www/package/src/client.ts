@@ -2,6 +2,7 @@
 import type { Snapshot } from "./bucket.js";
 import type { Cost } from "./budget.js";
 import { TollgateError, type TollgateErrorCode } from "./errors.js";
+import type { InlineLimits } from "./limit-settings.js";
 
 export { type AcquireRequest, acquire } from "./acquire.js";
 export { TollgateError, type TollgateErrorCode, type TollgateErrorDetails } from "./errors.js";
@@ -50,12 +51,26 @@ export type BudgetCost<P extends PolicyNames = string> = {
   readonly snapshot?: boolean;
 } & PolicyCost<LimitNames<P>>;
 
+/** Limits under a name that no policy of the service has. The token must allow that. */
+interface InlineCost {
+  readonly policy: string;
+  readonly limits: InlineLimits;
+  readonly cost?: Cost<string>;
+}
+
 type PolicyCost<Limits> = string extends keyof Limits
-  ? { readonly policy: string; readonly cost?: Cost<string> }
+  ? Omit<InlineCost, "limits"> & Partial<InlineCost>
   :
-      | { [Name in keyof Limits]: { readonly policy: Name; readonly cost?: Cost<Limits[Name] & string> } }[keyof Limits]
+      | InlineCost
+      | {
+          [Name in keyof Limits]: {
+            readonly policy: Name;
+            readonly cost?: Cost<Limits[Name] & string>;
+            readonly limits?: never;
+          };
+        }[keyof Limits]
       // A number fits all policies, and so one whose name is known only when it is asked.
-      | { readonly policy: keyof Limits & string; readonly cost?: number };
+      | { readonly policy: keyof Limits & string; readonly cost?: number; readonly limits?: never };
 
 /** Which budget to ask, and for what. The service's HTTP reference explains the members. */
 export type BudgetRequest<P extends PolicyNames = string> = BudgetCost<P> & {
@@ -359,13 +374,13 @@ export class Client<P extends PolicyNames = string> {
    */
   async spend<Result>(
     request: BudgetRequest<P>,
-    work: (report: (cost: NonNullable<BudgetRequest<P>["cost"]>) => void) => Result,
+    work: (report: (cost: NonNullable<Exclude<BudgetRequest<P>, InlineCost>["cost"]>) => void) => Result,
     options?: CallOptions,
   ): Promise<Spent<Awaited<Result>> | Refused | Problem> {
     const answer = await this.consume({ max_wait_ms: LONGEST_TIMER_MS, ...request, mode: "reserve" }, options);
     if (!answer.allowed) return answer;
-    const { policy, key } = request;
-    const reserved = { policy, key, reservation: answer.reservation };
+    const { policy, key, limits } = request;
+    const reserved = { policy, key, limits, reservation: answer.reservation };
     try {
       await new Promise<unknown>((resolve) => {
         setTimeout(resolve, answer.ready_at - answer.now);

@@ -14,6 +14,7 @@ export * from "./client.js";
 export { type Clock, makeClock, systemClock } from "./clock.js";
 export { type CoreSource, init } from "./core.js";
 export { type LimitFetchOptions, limitFetch, type Pausable } from "./fetch.js";
+export type * from "./limit-settings.js";
 export { Limiter } from "./limiter.js";
 export type { AcquireOptions, ConcurrencyOptions, LimiterEvent, LimiterOptions, ThrottleOptions } from "./queue.js";
 export { countdown, type Standing, type Store, type Watchable, watch } from "./store.js";

@@ -16,6 +16,7 @@ import type {
   ReservationRequest,
   Reserved,
 } from "./client.js";
+import type { LimitSettings, NamedLimitSettings } from "./limit-settings.js";
 // @ts-expect-error: likewise
 import * as embedded from "./worker/embedded.mjs";
 // @ts-expect-error: scripts/build-package puts it there, from src/worker.
@@ -25,42 +26,14 @@ import * as local from "./worker/local.mjs";
 
 export type * from "./client.js";
 export { TollgateError } from "./errors.js";
+export type * from "./limit-settings.js";
 export { type GrantOptions, type GrantVerb, mintGrant } from "./mint.js";
 export { type FetchHandler, type RateLimitOptions, rateLimited } from "./rate-limited.js";
-
-/** One limit. The page of the policies explains the members. */
-export type LimitSettings = LimitTerms & (RatePerPeriod | RateInText);
-
-/** Tokens that come back, such as `100` or `2.5`, in each period: a length of time such as `"250ms"`, `"1m"` or `"1day"`. */
-export interface RatePerPeriod {
-  readonly rate: number;
-  readonly period: string;
-}
-
-/** The same in one text, perhaps with the capacity: `"100/1m"`, `"20/s burst 40"`. */
-export interface RateInText {
-  readonly rate: string;
-}
-
-/** What a limit says beside its rate. */
-export interface LimitTerms {
-  readonly kind?: "token_bucket" | "fixed_window";
-  /** The most tokens at once. Default: `rate`, rounded up. */
-  readonly capacity?: number;
-  /** How far below zero reservations and charges may take it, in tokens. Default: 0. */
-  readonly max_debt?: number;
-  /** Tokens of a key never seen before. Default: `capacity`. */
-  readonly initial?: number;
-  /** Where fixed windows begin, after midnight UTC of 1 January 1970. Default: by key. */
-  readonly offset?: string;
-  /** Tokens that may be spent without a write, and so the most a crash can cost. */
-  readonly write_ahead?: number;
-}
 
 /** One limit, or several, all of which must pass; or only the rate of one, such as `"20/s burst 40"`. */
 export type PolicySettings =
   | string
-  | ((LimitSettings | { readonly limits: readonly (LimitSettings & { readonly name: string })[] }) & PolicyTerms);
+  | ((LimitSettings | { readonly limits: readonly NamedLimitSettings[] }) & PolicyTerms);
 
 /** What a policy says beside its limits. */
 export interface PolicyTerms {
@@ -71,6 +44,8 @@ export interface PolicyTerms {
   readonly unsettled?: "keep" | "refund";
   /** How many bits of an IPv6 address count, where a key is an address: 32 to 128. Default: 64. */
   readonly ipv6_prefix?: number;
+  /** Whether operators cannot change it in the registry. Default: `false`. */
+  readonly fixed?: boolean;
 }
 
 /** The names of these policies, and of the limits of each. */

@@ -55,6 +55,10 @@ export async function inCode(env: Env) {
   await limits.batch({ requests: [{ policy: "typo", key: "alice" }] });
   // @ts-expect-error: a limit needs a period
   tollgate(env, { policies: { a: { rate: 1 } } });
+  await limits.consume({ policy: "plan", key: "alice", limits: "100/1m" });
+  await limits.peek({ policy: "plan", key: "a", limits: [{ name: "n", rate: 2.5, period: "1s" }], cost: { n: 1 } });
+  // @ts-expect-error: a limit needs a period here too
+  await limits.consume({ policy: "plan", key: "alice", limits: { rate: 1 } });
   const named = tollgate<"api" | "llm">(env);
   // @ts-expect-error: the names may be given where the policies are elsewhere
   await named.peek({ policy: "typo", key: "alice" });

@@ -81,7 +81,7 @@ function keepCredentials() {
   mkdirSync(dirname(TOKEN_FILE), { recursive: true });
   writeFileSync(TOKEN_FILE, `${token}\n`, { mode: 0o600 });
   // Where .dev.vars has the setting, Wrangler does not read that of its configuration. So it has both.
-  const start = { sha256: createHash("sha256").update(token).digest("hex"), scopes: ["consume", "adjust"] };
+  const start = { sha256: createHash("sha256").update(token).digest("hex"), scopes: ["consume", "adjust", "admin"] };
   const tokens = { ...objectIn(get("TOLLGATE_TOKENS") || "{}"), ...Object(configuration().TOLLGATE_TOKENS), start };
   set("TOLLGATE_TOKENS", `'${JSON.stringify(tokens)}'`);
   if (!get("TOLLGATE_KEY_SECRET")) set("TOLLGATE_KEY_SECRET", randomBytes(32).toString("hex"));

@@ -1,0 +1,124 @@
+//! Policies whose numbers come with a request: from the caller's own plan table, say.
+
+use super::error::PolicyError;
+use super::mode::Mode;
+use super::named::{Policy, ReservationTerms};
+use super::on_error::OnError;
+use super::parse::RESERVATION_TTL_MS;
+use super::reader::{LIMIT_FIELDS, Reader, is_name, name_rule, shown_name, table};
+use crate::json::{Fields, Json};
+use crate::policy::Unsettled;
+
+impl Policy {
+    /// The policy of that name with these limits, which are written as in `POLICIES`: one as text such as `"100/1m"` or as a
+    /// table of its fields, several as a list. All that a policy has besides its limits is as if it were left out.
+    ///
+    /// # Errors
+    /// The first [`PolicyError`], with its place in the request: `limits[0].rate`.
+    pub(crate) fn inline(name: &str, limits: Json<'_>) -> Result<Self, PolicyError> {
+        if !is_name(name) {
+            return Err(PolicyError { place: format!("policy {}", shown_name(name)), problem: name_rule() });
+        }
+        let mut errors = Vec::new();
+        let read = limits_of(name, limits, &mut errors);
+        if let Some(PolicyError { place, problem }) = errors.into_iter().next() {
+            return Err(PolicyError { place: place.trim_start_matches('.').to_owned(), problem });
+        }
+        let reservations = ReservationTerms { ttl_ms: RESERVATION_TTL_MS, unsettled: Unsettled::Keep };
+        Ok(Self::new(name, read, OnError::CLOSED, reservations).into_inline())
+    }
+}
+
+fn limits_of(name: &str, limits: Json<'_>, errors: &mut Vec<PolicyError>) -> Vec<super::named::NamedLimit> {
+    if limits.array().is_some() {
+        let fields = Fields::one(FIELD, limits);
+        let read = Reader { place: String::new(), fields: &fields, errors }.limits(name, Mode::Enforce);
+        if let Some(index) = read.iter().position(|(mode, _)| *mode != Mode::Enforce) {
+            let problem = "limits that come with a request are always enforced".to_owned();
+            errors.push(PolicyError { place: format!("{FIELD}[{index}].mode"), problem });
+        }
+        return read.into_iter().map(|(_, limit)| limit).collect();
+    }
+    let fields = match limits.string() {
+        Some(_) => Some(Fields::one("rate", limits)),
+        None => {
+            table(FIELD, limits, "fields such as rate and period, a list of them, or text such as \"100/1m\"", errors)
+        }
+    };
+    let Some(fields) = fields else { return Vec::new() };
+    let mut reader = Reader { place: FIELD.to_owned(), fields: &fields, errors };
+    reader.only(&LIMIT_FIELDS);
+    reader.limit(name, None).into_iter().collect()
+}
+
+/// The field of a request.
+const FIELD: &str = "limits";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::policy::Policies;
+
+    fn inline(limits: &str) -> Result<Policy, String> {
+        Policy::inline("plan", Json::parse(limits).unwrap()).map_err(|error| error.to_string())
+    }
+
+    /// One reader reads both, so an inline policy is exactly the one that `POLICIES` would have.
+    #[test]
+    fn limits_are_those_of_a_policy_written_in_the_same_words() {
+        let one = r#"{"rate":2.5,"period":"1s","capacity":9,"max_debt":4,"write_ahead":2}"#;
+        let list =
+            r#"[{"name":"a","rate":"20/s burst 40"},{"name":"b","kind":"fixed_window","rate":9,"period":"1day"}]"#;
+        for (limits, policy) in [(r#""100/1m""#, r#""100/1m""#), (one, one), (list, &format!(r#"{{"limits":{list}}}"#))]
+        {
+            let policies = Policies::parse(&format!(r#"{{"plan":{policy}}}"#)).unwrap();
+            let (expected, inline) = (policies.get("plan").unwrap(), inline(limits).unwrap());
+            assert_eq!(inline.to_string(), expected.to_string());
+            assert_eq!(inline.numbers(), expected.numbers());
+            assert_eq!(inline.wire_name(), format!("={}", expected.wire_name()));
+            assert_eq!(inline.reservations(), expected.reservations());
+            assert_eq!((inline.on_error(), inline.ipv6_prefix()), (expected.on_error(), expected.ipv6_prefix()));
+            assert!(inline.is_inline() && !expected.is_inline());
+            let read = Policy::from_definition(&inline.definition()).unwrap();
+            assert!(read == inline && read.wire_name() == inline.wire_name(), "an object is told");
+        }
+    }
+
+    #[test]
+    fn says_what_is_wrong_at_its_place_in_the_request() {
+        let nine: Vec<_> = (0..9).map(|index| format!(r#"{{"name":"l{index}","rate":"1/s"}}"#)).collect();
+        let rate = "must be a number from 0 to 9007199254740991 such as 100 or 2.5, or text such as \"100/1m\" or \
+                    \"20/s burst 40\", not ";
+        for (limits, expected) in [
+            ("[]", "limits: must be a list of 1 to 8 limits".to_owned()),
+            (&*format!("[{}]", nine.join(",")), "limits: must be a list of 1 to 8 limits".to_owned()),
+            ("7", "limits: must be a table of fields such as rate and period, a list of them, or text such as \"100/1m\", not 7".to_owned()),
+            (r#""fast""#, format!("limits.rate: {rate}\"fast\"")),
+            (r#"{"rate":-1,"period":"1s"}"#, format!("limits.rate: {rate}-1")),
+            (r#"{"rate":1}"#, "limits.period: is missing".to_owned()),
+            (r#"{"rate":1,"rate":2}"#, "limits: gives rate twice".to_owned()),
+            (
+                r#"{"rate":"1/s","on_error":"open"}"#,
+                "limits.on_error: is not a known field; known fields are kind, rate, period, capacity, max_debt, initial, \
+                 offset, write_ahead".to_owned(),
+            ),
+            (r#"[{"name":"a","rate":"1/s"},"2/s"]"#, "limits[1]: must be a table of fields such as name, rate and period, not \"2/s\"".to_owned()),
+            (
+                r#"[{"name":"a","rate":"1/s"},{"name":"b","rate":"1/s","mode":"shadow"}]"#,
+                "limits[1].mode: limits that come with a request are always enforced".to_owned(),
+            ),
+            (r#"[{"rate":"1/s"}]"#, "limits[0]: must have a name: costs and answers refer to a limit by its name".to_owned()),
+            (r#"[{"name":"a","rate":"1/s"},{"name":"a","rate":"1/s"}]"#, "limits[1]: a limit before it is named a too".to_owned()),
+            (r#"[{"name":"a","rate":1,"period":"0s"}]"#, "limits[0].period: a period of 0 ms is too short: at least 1 ms".to_owned()),
+        ] {
+            assert_eq!(inline(limits).err(), Some(expected), "{limits}");
+        }
+        let name =
+            |name: &str| Policy::inline(name, Json::parse("\"1/s\"").unwrap()).err().map(|error| error.to_string());
+        let rule = "a name must be 1 to 64 ASCII letters, digits, '_', '-' or '.'";
+        assert_eq!(name(""), Some(format!("policy \"\": {rule}")));
+        assert_eq!(name("a,b"), Some(format!("policy \"a,b\": {rule}")));
+        assert_eq!(name(&"p".repeat(64)), None);
+        assert!(name(&"p".repeat(65)).is_some());
+    }
+}

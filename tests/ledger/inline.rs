@@ -1,0 +1,502 @@
+//! Numbers that come with each request, and may be others the next time.
+
+use std::sync::Arc;
+
+use proptest::prelude::*;
+
+use tollgate::limit::{Kind, Verb};
+use tollgate::policy::{Policies, Policy};
+use tollgate::protocol::{Action, ObjectReply};
+
+use crate::chance;
+use crate::world::{DAY_MS, World, decided, tokens};
+
+/// A limit as it comes with a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Numbers {
+    kind: Kind,
+    rate: u64,
+    period_ms: u64,
+    capacity: u64,
+    write_ahead: u64,
+}
+
+impl Numbers {
+    const fn bucket(rate: u64, period_ms: u64, capacity: u64) -> Self {
+        Self { kind: Kind::TokenBucket, rate, period_ms, capacity, write_ahead: 0 }
+    }
+
+    const fn window(rate: u64, period_ms: u64, capacity: u64) -> Self {
+        Self { kind: Kind::FixedWindow, ..Self::bucket(rate, period_ms, capacity) }
+    }
+
+    /// The most that it grants from `from` to `to`. The windows of these tests begin at multiples of their period.
+    fn most(&self, from: i64, to: i64) -> u64 {
+        let (period_ms, ms) = (self.period_ms.cast_signed(), (to - from).cast_unsigned());
+        self.capacity
+            + match self.kind {
+                Kind::TokenBucket => self.rate * ms / self.period_ms,
+                Kind::FixedWindow => self.rate * (to / period_ms - from / period_ms).cast_unsigned(),
+            }
+    }
+}
+
+/// The policy of these limits, by name.
+fn inline(limits: &[(&str, Numbers)]) -> Arc<Policy> {
+    let numbers = limits.iter().map(|(name, numbers)| {
+        let Numbers { kind, rate, period_ms, capacity, .. } = numbers;
+        let kind = if *kind == Kind::TokenBucket { "token_bucket" } else { "fixed_window" };
+        format!(
+            r#"{{"name":"{name}","kind":"{kind}","rate":{rate},"period_ms":{period_ms},"capacity":{capacity},"max_debt":0,"initial":null,"offset_ms":null}}"#
+        )
+    });
+    let numbers = numbers.collect::<Vec<_>>().join(",");
+    let blocks = limits.iter().map(|(_, numbers)| numbers.write_ahead.to_string()).collect::<Vec<_>>().join(",");
+    let definition = format!(
+        r#"{{"name":"plan","numbers":[{numbers}],"write_ahead":[{blocks}],"reservation_ttl_ms":60000,"unsettled":"refund","inline":true}}"#
+    );
+    Arc::new(Policy::from_definition(&definition).unwrap())
+}
+
+fn plan(numbers: Numbers) -> Arc<Policy> {
+    inline(&[("a", numbers)])
+}
+
+impl World {
+    /// Asks under these numbers, and says how many tokens were granted.
+    fn take(&mut self, policy: &Arc<Policy>, verb: Verb, cost: u64) -> u64 {
+        self.policy = Arc::clone(policy);
+        let decided = self.decided(Action::Take(verb), vec![cost; policy.limits().len()]);
+        if decided.decision().is_allow() { tokens(&decided.limits[0]) } else { 0 }
+    }
+
+    /// What is left under these numbers.
+    fn left(&mut self, policy: &Arc<Policy>) -> i64 {
+        self.policy = Arc::clone(policy);
+        self.levels()[0]
+    }
+}
+
+const FREE: Numbers = Numbers::bucket(10, 60_000, 10);
+const PRO: Numbers = Numbers::bucket(1_000, 60_000, 1_000);
+
+#[test]
+fn numbers_begin_with_what_the_last_ones_left() {
+    let (free, pro) = (plan(FREE), plan(PRO));
+    let mut world = World::empty(&free);
+    assert_eq!(world.take(&free, Verb::Consume, 4), 4);
+    assert_eq!(world.left(&pro), 6, "as they are");
+    world.now += 6_000;
+    assert_eq!(world.left(&pro), 106, "and then at its own rate");
+    assert_eq!(world.take(&pro, Verb::Consume, 100), 100);
+    assert_eq!(world.left(&free), 6, "what a hundred grants to the larger plan cost does not lock out the smaller");
+    assert_eq!(world.take(&free, Verb::Consume, 6), 6);
+    assert_eq!(world.left(&pro), 0, "and each is charged for the other's grants");
+    world.now += 60_000;
+    assert_eq!((world.left(&free), world.left(&pro), world.left(&free)), (10, 1_000, 10), "idle time counts for both");
+}
+
+#[test]
+fn going_back_finds_the_own_account_where_that_has_more() {
+    let (free, pro) = (plan(FREE), plan(PRO));
+    let mut world = World::empty(&pro);
+    assert_eq!(world.take(&pro, Verb::Consume, 300), 300);
+    for left in [690, 680] {
+        assert_eq!(world.take(&free, Verb::Consume, 10), 10);
+        world.crash(usize::MAX);
+        assert_eq!(world.left(&pro), left);
+    }
+}
+
+/// The numbers before the last ones count too: only with them would nothing be gained here.
+#[test]
+fn fast_numbers_do_not_follow_a_spent_burst_by_way_of_a_third() {
+    let [burst, between, fast] =
+        [Numbers::bucket(1, 1_000, 100), Numbers::bucket(0, 1_000, 10), Numbers::bucket(5, 1_000, 50)].map(plan);
+    let mut world = World::empty(&burst);
+    assert_eq!(world.take(&burst, Verb::Consume, 60), 60);
+    assert_eq!(world.left(&between), 10);
+    assert_eq!(world.left(&fast), -40, "of 40 tokens are left, and 50 fewer fit");
+    world.now += 8_000;
+    assert_eq!(world.left(&fast), 0);
+}
+
+#[test]
+fn what_a_larger_plan_grants_for_months_does_not_lock_out_the_smaller() {
+    let (free, pro) = (plan(FREE), plan(PRO));
+    let mut world = World::empty(&free);
+    world.take(&free, Verb::Consume, 10);
+    for _ in 0..60 {
+        world.now += DAY_MS;
+        assert_eq!(world.take(&pro, Verb::Consume, 1_000), 1_000);
+    }
+    assert_eq!(world.left(&free), 0);
+    world.now += 60_000;
+    assert_eq!(world.left(&free), 10);
+    world.clean();
+    assert!(!world.has_row(), "full under both");
+}
+
+/// A debt stays: it was granted before it was there.
+#[test]
+fn a_debt_is_owed_under_all_numbers() {
+    let json = r#"{"name":"plan","numbers":[{"name":"a","kind":"token_bucket","rate":10,"period_ms":60000,"capacity":10,"max_debt":50,"initial":null,"offset_ms":null}],"write_ahead":[0],"reservation_ttl_ms":60000,"unsettled":"keep","inline":true}"#;
+    let (owing, pro) = (Arc::new(Policy::from_definition(json).unwrap()), plan(PRO));
+    let mut world = World::empty(&owing);
+    world.left(&plan(FREE));
+    world.policy = Arc::clone(&owing);
+    world.decided(Action::Reserve(Verb::Reserve { max_wait_ms: None }), vec![40]);
+    assert_eq!([world.left(&owing), world.left(&pro), world.left(&plan(FREE))], [-30, -30, -30]);
+}
+
+#[test]
+fn tokens_outlast_a_change_of_kind() {
+    let [bucket, window] = [Numbers::bucket(0, 1_000, 10), Numbers::window(0, 1_000, 20)].map(plan);
+    let mut world = World::empty(&bucket);
+    assert_eq!(world.take(&bucket, Verb::Consume, 4), 4);
+    assert_eq!(world.left(&window), 6);
+    assert_eq!(world.take(&window, Verb::Consume, 3), 3);
+    assert_eq!(world.left(&bucket), 3);
+
+    // A window that opens in a moment would add its tokens to those that a bucket has just granted.
+    let [bucket, window] = [Numbers::bucket(10, 1_000, 10), Numbers::window(10, 1_000, 10)].map(plan);
+    let mut world = World::empty(&bucket);
+    assert_eq!(world.take(&bucket, Verb::Consume, 4), 4);
+    world.now += 999;
+    assert_eq!(world.left(&window), 5, "6 were left and 9 have come back, less a window");
+    world.now += 1;
+    assert_eq!(world.left(&window), 10);
+}
+
+#[test]
+fn numbers_that_stay_the_same_decide_as_a_policy_does() {
+    let json = r#"{"plan":{"limits":[{"name":"a","rate":10,"period":"1m","capacity":10,"write_ahead":0}],"unsettled":"refund","reservation_ttl":"1m"}}"#;
+    let policies = Policies::parse(json).unwrap();
+    let (mut ordinary, mut other) = (World::new(&policies, "plan"), World::empty(&plan(FREE)));
+    for (ms, cost) in [(0, 4), (1, 7), (6_000, 7), (0, 1), (90_000, 9), (1, 2), (5_999, 1), (0, 0), (DAY_MS, 11)] {
+        for world in [&mut ordinary, &mut other] {
+            world.now += ms;
+        }
+        let ask = |world: &mut World| world.decided(Action::Take(Verb::Consume), vec![cost]);
+        assert_eq!(ask(&mut ordinary), ask(&mut other));
+        assert_eq!(ordinary.rows_written, other.rows_written);
+    }
+}
+
+#[test]
+fn a_crash_gives_no_account_back_what_another_granted() {
+    let numbers = |capacity| Numbers { write_ahead: 10, ..Numbers::bucket(0, 1_000, capacity) };
+    let (one, two) = (plan(numbers(100)), plan(numbers(200)));
+    let mut world = World::empty(&two);
+    assert_eq!(world.take(&two, Verb::Consume, 1), 1);
+    for _ in 0..3 {
+        assert_eq!(world.take(&one, Verb::Consume, 1), 1); // the second writes 10 fewer than there are
+    }
+    let rows = world.rows_written;
+    assert_eq!(world.take(&one, Verb::Consume, 5), 5);
+    assert_eq!(world.rows_written, rows, "memory is ahead of storage");
+    world.crash(usize::MAX);
+    let left = world.left(&two);
+    assert!((181..=191).contains(&left), "{left}: 9 were granted, and a crash costs 10 at most");
+}
+
+/// Or fast numbers would begin as if nothing had been granted lately.
+#[test]
+fn grants_that_a_crash_forgot_are_not_idle_time() {
+    let slow = plan(Numbers { write_ahead: 50, ..Numbers::bucket(0, 1_000, 100) });
+    let fast = plan(Numbers::bucket(100, 1_000, 40));
+    let mut world = World::empty(&slow);
+    assert_eq!(world.take(&slow, Verb::Consume, 1) + world.take(&slow, Verb::Consume, 1), 2);
+    world.now += 900;
+    let rows = world.rows_written;
+    assert_eq!(world.take(&slow, Verb::Consume, 37), 37);
+    assert_eq!(world.rows_written, rows);
+    world.crash(usize::MAX);
+    assert_eq!(world.left(&fast), 48 - 60, "98 were written, less a block");
+}
+
+#[test]
+fn a_reservation_is_settled_and_cancelled_under_other_numbers() {
+    let (free, pro) = (plan(FREE), plan(PRO));
+    let reserve = Action::Reserve(Verb::Reserve { max_wait_ms: None });
+    for crashes in [false, true] {
+        let mut world = World::empty(&pro);
+        assert_eq!(world.take(&pro, Verb::Consume, 500), 500);
+        assert_eq!(world.left(&free), 10);
+        let [settled, cancelled, expired] =
+            [8, 1, 1].map(|cost| world.decided(reserve, vec![cost]).reservation.unwrap().id);
+        if crashes {
+            world.crash(usize::MAX);
+        }
+        world.policy = Arc::clone(&pro);
+        decided(world.ask(Action::Settle(settled), Some(vec![5]), None));
+        decided(world.ask(Action::Cancel(cancelled), None, None));
+        assert_eq!(world.left(&pro), 494, "500, 5 and the one that is open");
+        assert_eq!(world.left(&free), 4 + 6, "as many as fit");
+        if crashes {
+            world.crash(usize::MAX);
+        }
+        world.now += 60_001;
+        world.clean(); // without a request
+        world.policy = Arc::clone(&pro);
+        assert_eq!(world.ask(Action::Settle(expired), None, None), ObjectReply::NoReservation);
+        assert_eq!((world.left(&pro), world.left(&free)), (1_000, 10));
+    }
+}
+
+#[test]
+fn refunds_charges_and_resets_reach_all_accounts() {
+    let (free, pro) = (plan(FREE), plan(PRO));
+    let mut world = World::empty(&pro);
+    assert_eq!(world.take(&pro, Verb::Consume, 900), 900);
+    assert_eq!(world.take(&free, Verb::Charge, 6), 6);
+    assert_eq!(world.left(&pro), 94);
+    assert_eq!(world.left(&free), 10, "as many as the larger plan has left");
+    world.take(&free, Verb::Refund, 50);
+    assert_eq!(world.left(&pro), 144);
+    world.left(&free);
+    world.take(&free, Verb::Reset, 0);
+    assert_eq!(world.left(&pro), 1_000);
+}
+
+#[test]
+fn questions_write_nothing_and_a_row_has_at_most_eight_accounts_of_a_limit() {
+    let mut world = World::empty(&plan(FREE));
+    assert_eq!(world.take(&plan(FREE), Verb::Consume, 1), 1);
+    let rows = world.rows_written;
+    for capacity in 20..32 {
+        world.left(&plan(Numbers::bucket(1, 1_000, capacity)));
+        world.crash(usize::MAX);
+    }
+    assert_eq!(world.rows_written, rows);
+    for capacity in 20..32 {
+        world.take(&plan(Numbers::bucket(1, 1_000, capacity)), Verb::Consume, 1);
+        let stored = String::from_utf8_lossy(&world.storage["b:plan"]).matches("token_bucket").count() as u64;
+        assert_eq!(stored, (capacity - 18).min(8), "those that were asked last");
+    }
+    // Other names are other limits, and there may be many of them: those left longest ago are dropped.
+    let names: Vec<_> = (0..99).map(|index| format!("limit-{index}-{}", "n".repeat(50))).collect();
+    for names in names.chunks(8) {
+        let eight: Vec<_> = names.iter().map(|name| (name.as_str(), FREE)).collect();
+        world.take(&inline(&eight), Verb::Consume, 1);
+    }
+    let row = &world.storage["b:plan"];
+    assert!(row.len() < 20_000, "{} bytes", row.len());
+    world.crash(0);
+    let last: Vec<_> = names[96..].iter().map(|name| (name.as_str(), FREE)).collect();
+    world.policy = inline(&last);
+    assert_eq!(world.levels(), [9, 9, 9]);
+}
+
+#[test]
+fn the_largest_and_the_slowest_numbers_take_over_from_each_other() {
+    let (most, longest) = ((1 << 53) - 1, 1 << 51);
+    let all = [
+        Numbers::bucket(most, 1, most),
+        Numbers::bucket(1, longest, 1),
+        Numbers::window(1, longest, 1),
+        Numbers::window(most, longest, 512),
+        Numbers::bucket(0, 1, most),
+        Numbers::bucket(0, longest, 0),
+        Numbers::bucket(most, longest, 500),
+    ];
+    let policies = all.map(plan);
+    let mut world = World::empty(&policies[0]);
+    for (index, ms) in [0, 1, 50_000, DAY_MS, 1 << 52, -50_000, 0, 1 << 40].into_iter().cycle().take(100).enumerate() {
+        world.now = world.now.min(1 << 53) + ms;
+        let policy = &policies[index * index % all.len()];
+        world.take(policy, Verb::ConsumeUpTo, most);
+        world.take(&policies[index % all.len()], Verb::Refund, most / 3);
+        assert!(world.left(policy) <= most.cast_signed());
+        world.crash(index);
+    }
+}
+
+#[test]
+fn a_policy_that_was_there_before_hands_its_tokens_over() {
+    let policies =
+        Policies::parse(r#"{"plan":{"limits":[{"name":"a","rate":10,"period":"1m","write_ahead":0}]}}"#).unwrap();
+    let ordinary = Arc::new(Policy::clone(policies.get("plan").unwrap()).in_force_since(5));
+    let mut world = World { as_of: Some(9), ..World::empty(&ordinary) };
+    assert_eq!(world.take(&ordinary, Verb::Consume, 4), 4);
+    for crashes in [false, true] {
+        if crashes {
+            world.crash(usize::MAX);
+        }
+        world.as_of = Some(3); // a frontend that does not know the policy
+        assert_eq!(world.left(&plan(PRO)), 6);
+        world.as_of = Some(9);
+        assert_eq!(world.left(&ordinary), 6, "and back");
+    }
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Take(usize, Verb, u64),
+    Look(usize),
+    /// Holds under the first numbers, and takes what is held under the second.
+    Batch(usize, usize, u64),
+    Wait(i64),
+    Arrive(usize),
+    FlushIdle,
+    Clean,
+    Crash(usize),
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let cost = || prop_oneof![4 => 0..4_u64, 2 => 0..12_u64, 1 => 0..50_u64];
+    let which = || 0..12_usize;
+    prop_oneof![
+        8 => (which(), cost()).prop_map(|(which, cost)| Step::Take(which, Verb::Consume, cost)),
+        4 => (which(), 1..99_u64).prop_map(|(which, cost)| Step::Take(which, Verb::ConsumeUpTo, cost)),
+        2 => which().prop_map(Step::Look),
+        1 => (which(), which(), cost()).prop_map(|(hold, commit, cost)| Step::Batch(hold, commit, cost)),
+        4 => prop_oneof![0..20_i64, 0..400_i64, 0..8_000_i64].prop_map(Step::Wait),
+        2 => (0..4_usize).prop_map(Step::Arrive),
+        1 => Just(Step::FlushIdle),
+        1 => Just(Step::Clean),
+        2 => (0..3_usize).prop_map(Step::Crash),
+    ]
+}
+
+fn numbers() -> impl Strategy<Value = Numbers> {
+    let kind = prop_oneof![3 => Just(Kind::TokenBucket), 1 => Just(Kind::FixedWindow)];
+    let period = prop::sample::select(vec![100_u64, 300, 1_000, 2_500]);
+    let small = || prop_oneof![2 => 0..12_u64, 1 => 0..50_u64];
+    let block = prop_oneof![1 => Just(0_u64), 1 => 0..8_u64];
+    (kind, small(), period, small(), block).prop_map(|(kind, rate, period_ms, capacity, write_ahead)| Numbers {
+        kind,
+        rate,
+        period_ms,
+        capacity,
+        write_ahead: write_ahead.min(capacity),
+    })
+}
+
+/// Numbers of which no faster ones have a smaller capacity, as in most tables of plans: all of one period.
+fn plans(mut all: Vec<Numbers>) -> Vec<Numbers> {
+    let mut capacities: Vec<_> = all.iter().map(|numbers| numbers.capacity).collect();
+    capacities.sort_unstable();
+    all.sort_by_key(|numbers| numbers.rate);
+    for (numbers, capacity) in all.iter_mut().zip(capacities) {
+        *numbers = Numbers { kind: Kind::TokenBucket, period_ms: 1_000, capacity, ..*numbers };
+        numbers.write_ahead = numbers.write_ahead.min(capacity);
+    }
+    // Equal rates of different capacities keep the order of both.
+    all
+}
+
+/// Plays the steps, and checks after each grant that no interval that ends with it has more than `most` says.
+fn follow(all: &[Numbers], steps: &[Step], most: impl Fn(&[Numbers], i64, i64) -> u64) {
+    let policies: Vec<_> = all.iter().map(|&numbers| plan(numbers)).collect();
+    let mut world = World::empty(&policies[0]);
+    // Since the bucket was last forgotten.
+    let mut grants: Vec<(i64, u64)> = Vec::new();
+    let mut seen = Vec::new();
+    for step in steps {
+        let granted = match *step {
+            Step::Take(which, verb, cost) => {
+                seen.push(all[which % all.len()]);
+                world.take(&policies[which % all.len()], verb, cost)
+            }
+            Step::Look(which) => {
+                seen.push(all[which % all.len()]);
+                world.left(&policies[which % all.len()]);
+                0
+            }
+            Step::Batch(hold, commit, cost) => {
+                seen.extend([all[hold % all.len()], all[commit % all.len()]]);
+                world.policy = Arc::clone(&policies[hold % all.len()]);
+                match world.decided(Action::Hold(0), vec![cost]).reservation {
+                    Some(reserved) => {
+                        world.policy = Arc::clone(&policies[commit % all.len()]);
+                        decided(world.ask(Action::Settle(reserved.id), None, None));
+                        cost
+                    }
+                    None => 0,
+                }
+            }
+            Step::Wait(ms) => {
+                world.now += ms;
+                0
+            }
+            Step::Arrive(count) => {
+                world.arrive(count);
+                0
+            }
+            Step::FlushIdle => {
+                world.flush_idle();
+                0
+            }
+            Step::Clean => {
+                world.clean();
+                if !world.has_row() {
+                    grants.clear();
+                    seen.clear();
+                }
+                0
+            }
+            Step::Crash(arrived) => {
+                world.crash(arrived);
+                0
+            }
+        };
+        if granted == 0 {
+            continue;
+        }
+        grants.push((world.now, granted));
+        let mut sum = 0;
+        for (at, tokens) in grants.iter().rev() {
+            sum += tokens;
+            let bound = most(&seen, *at, world.now);
+            assert!(sum <= bound, "{sum} of {bound} from {at} to {}, after {step:?}", world.now);
+        }
+    }
+}
+
+/// What the most generous of the numbers grants alone.
+fn most_generous(seen: &[Numbers], from: i64, to: i64) -> u64 {
+    seen.iter().map(|numbers| numbers.most(from, to)).max().unwrap_or(0)
+}
+
+/// What the largest capacity and the fastest refill of each kind grant together.
+fn most_of_each(seen: &[Numbers], from: i64, to: i64) -> u64 {
+    let refill = |kind| {
+        let of_kind = seen.iter().filter(move |numbers| numbers.kind == kind);
+        of_kind.map(move |numbers| {
+            Numbers { capacity: 0, ..*numbers }.most(from, to) + u64::from(kind == Kind::TokenBucket)
+        })
+    };
+    let capacity = seen.iter().map(|numbers| numbers.capacity).max().unwrap_or(0);
+    capacity + refill(Kind::TokenBucket).max().unwrap_or(0) + refill(Kind::FixedWindow).max().unwrap_or(0)
+}
+
+proptest! {
+    #![proptest_config(chance::config(3_000))]
+
+    /// Nothing is gained by going back and forth between as many numbers as have accounts, of both kinds, over any crashes.
+    #[test]
+    fn up_to_eight_numbers_grant_no_more_than_the_most_generous(
+        all in prop::collection::vec(numbers(), 1..9),
+        steps in prop::collection::vec(step(), 1..80),
+    ) {
+        follow(&all, &steps, most_generous);
+    }
+
+    #[test]
+    fn any_number_of_plans_grants_no_more_than_the_largest(
+        all in prop::collection::vec(numbers(), 1..13).prop_map(plans),
+        steps in prop::collection::vec(step(), 1..120),
+    ) {
+        follow(&all, &steps, most_generous);
+    }
+
+    #[test]
+    fn any_number_of_buckets_grants_no_more_than_the_largest_capacity_and_the_fastest_refill(
+        all in prop::collection::vec(numbers(), 9..13),
+        steps in prop::collection::vec(step(), 1..120),
+    ) {
+        let buckets: Vec<_> = all.iter().map(|numbers| Numbers { kind: Kind::TokenBucket, ..*numbers }).collect();
+        follow(&buckets, &steps, most_of_each);
+    }
+}
