@@ -137,7 +137,7 @@ impl<'a> StandingBody<'a> {
             source: standing.source.word(),
             fixed: standing.is_fixed,
             policy: serde_json::from_str(&standing.text).ok(),
-            lint: vec![standing.policy.to_string()],
+            lint: standing.policy.lint().to_string().lines().map(str::trim).map(str::to_owned).collect(),
         }
     }
 }

@@ -7,7 +7,7 @@ use serde::Serialize;
 use super::super::problem::{Problem, bad_request};
 use super::super::text::shown;
 use crate::json::Json;
-use crate::limit::Carry;
+use crate::limit::{Carry, MAX_TOKENS};
 use crate::protocol::{Condition, PolicyChange};
 
 /// What can be administered, by its path.
@@ -175,7 +175,7 @@ impl<'a> AdminQuestion<'a> {
             (AdminPath::Audit, "GET") => {
                 let query = Query::of(query, &["before", "limit"])?;
                 let limit = query.number("limit", 1..=MAX_ACTS as u64)?.and_then(|limit| usize::try_from(limit).ok());
-                let before = query.number("before", 0..=u64::MAX)?;
+                let before = query.number("before", 0..=MAX_TOKENS)?;
                 Ok(AdminRequest::Audit { before, limit: limit.unwrap_or(MAX_ACTS) })
             }
             (AdminPath::Policy(name), "PUT" | "DELETE") => Ok(AdminRequest::Change(self.change(name, query)?)),
@@ -377,7 +377,7 @@ mod tests {
             ("GET", "/v1/policies?carry=reset", "there is no parameter \"carry\" here; there is none"),
             ("GET", "/v1/audit?limit=0", "`limit` must be a whole number from 1 to 100, not \"0\""),
             ("GET", "/v1/audit?limit=101", "`limit` must be a whole number from 1 to 100, not \"101\""),
-            ("GET", "/v1/audit?before=x", "`before` must be a whole number from 0 to 18446744073709551615, not \"x\""),
+            ("GET", "/v1/audit?before=x", "`before` must be a whole number from 0 to 9007199254740991, not \"x\""),
             ("PUT", "/v1/policies/a?dry_run=yes", "`dry_run` must be true or false, not \"yes\""),
             ("PUT", "/v1/policies/a?carry=all", "`carry` must be as_is, proportional, additive or reset, not \"all\""),
             ("PUT", "/v1/policies/a?dry%5Frun=true&dry_run=true", "the parameter dry_run is there twice"),
