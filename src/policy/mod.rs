@@ -17,13 +17,14 @@ mod describe;
 mod error;
 mod named;
 mod on_error;
+pub mod overrides;
 mod parse;
 mod rate;
 mod reader;
 mod stored;
 
 pub use error::PolicyError;
-pub use named::{NamedLimit, Policy, ReservationTerms, Unsettled};
+pub use named::{NamedLimit, Policy, ReservationTerms, Standing, Unsettled};
 pub use on_error::{Cause, OnError};
 pub use parse::Policies;
 pub use reader::MAX_LIMITS;

@@ -12,6 +12,7 @@ pub struct Policy {
     on_error: OnError,
     reservations: ReservationTerms,
     ipv6_prefix: u8,
+    standing: Standing,
     /// The numbers as they are stored beside a bucket, and a hash of them.
     numbers: String,
     version: u64,
@@ -43,6 +44,21 @@ pub enum Unsettled {
     Keep,
     /// It costs nothing: the tokens are given back.
     Refund,
+}
+
+/// Whether a key is under the limits of its policy at all.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Standing {
+    /// It is.
+    #[default]
+    Limited,
+    /// Nothing is refused. The buckets count what there is to take.
+    Unlimited,
+    /// Nothing may be taken. The buckets go on refilling.
+    Banned {
+        /// When that ends, in Unix milliseconds; `None` for a ban without an end.
+        until: Option<i64>,
+    },
 }
 
 impl Policy {
@@ -83,6 +99,12 @@ impl Policy {
         self.ipv6_prefix
     }
 
+    /// Whether it limits the key at all: an override may say otherwise.
+    #[must_use]
+    pub const fn standing(&self) -> Standing {
+        self.standing
+    }
+
     /// The limits' numbers, as they are stored beside a bucket.
     #[must_use]
     pub fn numbers(&self) -> &str {
@@ -102,7 +124,28 @@ impl Policy {
         let mark = if names.is_empty() { String::new() } else { format!("#{:016x}", version_of(&names.join(","))) };
         let wire_name = format!("{name}{mark}");
         let ipv6_prefix = Self::IPV6_PREFIX;
-        Self { name: name.to_owned(), limits, on_error, reservations, ipv6_prefix, numbers, version, wire_name }
+        let standing = Standing::Limited;
+        Self {
+            name: name.to_owned(),
+            limits,
+            on_error,
+            reservations,
+            ipv6_prefix,
+            standing,
+            numbers,
+            version,
+            wire_name,
+        }
+    }
+
+    /// The same policy with other limits.
+    pub(super) fn with_limits(&self, limits: Vec<NamedLimit>) -> Self {
+        let Self { ipv6_prefix, standing, .. } = *self;
+        Self { ipv6_prefix, standing, ..Self::new(&self.name, limits, self.on_error, self.reservations) }
+    }
+
+    pub(super) fn with_standing(self, standing: Standing) -> Self {
+        Self { standing, ..self }
     }
 
     pub(super) fn with_ipv6_prefix(self, ipv6_prefix: u8) -> Self {
@@ -142,5 +185,10 @@ impl NamedLimit {
     pub(super) fn new(policy: &str, name: Option<&str>, limit: Limit, write_ahead: u64) -> Self {
         let full_name = name.map_or_else(|| policy.to_owned(), |name| format!("{policy}/{name}"));
         Self { name: name.map(str::to_owned), full_name, limit, write_ahead }
+    }
+
+    /// The same limit with other numbers.
+    pub(super) fn with_numbers(&self, limit: Limit, write_ahead: u64) -> Self {
+        Self { limit, write_ahead, ..self.clone() }
     }
 }
