@@ -57,7 +57,7 @@ pub(super) fn decided(reply: &ObjectReply) -> Result<&Decided, Problem> {
         ObjectReply::RequestIdReused => Err(Problem::IdempotencyKeyReused),
         ObjectReply::TooManyReservations { max } => Err(Problem::TooManyReservations { max: *max }),
         // The frontend has retried by now, and got the same reply.
-        ObjectReply::PolicyUnknown | ObjectReply::FormatUnknown { .. } => {
+        ObjectReply::PolicyUnknown | ObjectReply::PolicyOutdated { .. } | ObjectReply::FormatUnknown { .. } => {
             Err(Problem::Unavailable { cause: Cause::Failed })
         }
         ObjectReply::ReservationClosed => Err(Problem::ReservationClosed),

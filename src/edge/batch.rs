@@ -8,6 +8,9 @@
 //!    aborted.
 //! 3. *Commit.* Each object takes what it held. If one fails, all are undone, including those already committed.
 //!
+//! An object may know newer versions of the policies than the request was made under. Then nothing has been done, or it is
+//! undone, and the outcome is to ask again under those: [`Outcome::Outdated`].
+//!
 //! A refusal is final: it is the answer whatever else fails, before or after it. The reply does not wait for aborts. If
 //! an abort fails too, an uncommitted hold expires after ten seconds; only a commit that can be neither confirmed nor
 //! undone leaves some keys charged and others not.
@@ -69,6 +72,13 @@ pub struct Failure {
 pub enum Outcome {
     /// A decision, with the reply of each object. A batch may be refused even if some objects failed.
     Decided(Vec<Result<ObjectReply, Cause>>),
+    /// No decision: the frontend's policies are older than those that the objects know. Nothing was done.
+    Outdated {
+        /// The moment of the latest change that the frontend must know.
+        as_of: i64,
+        /// The definitions of the policies that have changed, one to a line.
+        definitions: String,
+    },
     /// No decision.
     Failed {
         /// Why, each cause once.
@@ -96,6 +106,8 @@ struct Object {
     /// Its latest reply to the request.
     reply: Option<ObjectReply>,
     failure: Option<Cause>,
+    /// What it answered to a frontend with older policies.
+    newer: Option<(i64, String)>,
 }
 
 /// A call to be made, or in flight.
@@ -125,7 +137,7 @@ impl Batch {
         let step = if requests.len() == 1 { Step::Ask } else { Step::Peek };
         let call = Some(Call::new(step));
         let dialect = Dialect { format: Format::NEWEST, has_definitions: false };
-        let object = |request| Object { request, dialect, call, hold: None, reply: None, failure: None };
+        let object = |request| Object { request, dialect, call, hold: None, reply: None, failure: None, newer: None };
         let objects = requests.into_iter().map(object).collect();
         let deadline = now.saturating_add_unsigned(BATCH_MS);
         Self { objects, step, deadline, may_be_done: false, outcome: None }
@@ -230,7 +242,7 @@ impl Batch {
     }
 
     fn is_doomed(&self) -> bool {
-        self.objects.iter().any(|object| object.failure.is_some() || object.is_refused())
+        self.objects.iter().any(|object| object.failure.is_some() || object.newer.is_some() || object.is_refused())
     }
 
     fn decided(&mut self) -> Outcome {
@@ -245,11 +257,22 @@ impl Batch {
         if self.objects.iter().any(Object::is_refused) {
             return self.decided();
         }
+        // If another object has failed, asking again may succeed too: nothing was committed. A single call whose first try got no
+        // answer may have done it under the older policies.
+        let newer = self.objects.iter_mut().filter_map(|object| object.newer.take()).filter(|_| !self.may_be_done);
+        let newer: Vec<_> = newer.collect();
+        if let Some(as_of) = newer.iter().map(|(as_of, _)| *as_of).max() {
+            let definitions: Vec<_> = newer.into_iter().map(|(_, definitions)| definitions).collect();
+            return Outcome::Outdated { as_of, definitions: definitions.join("\n") };
+        }
         let mut causes = Vec::new();
         for cause in self.objects.iter().filter_map(|object| object.failure) {
             if !causes.contains(&cause) {
                 causes.push(cause);
             }
+        }
+        if causes.is_empty() {
+            causes.push(Cause::Failed); // it cannot be made again under newer policies
         }
         // A commit may have been applied, whatever happened to the others.
         let may_be_done = self.may_be_done || self.step == Step::Commit;
@@ -261,11 +284,12 @@ impl Batch {
 
 impl Object {
     fn request_of(&mut self, step: Step) -> ObjectRequest {
-        let request_id = self.request.request_id;
+        let ObjectRequest { request_id, ref known, .. } = self.request;
         let of_hold = |action: fn(u64) -> Action, request_id| ObjectRequest {
             action: action(self.hold.unwrap_or_default()),
             request_id,
             costs: Vec::new(),
+            known: known.clone(),
         };
         match step {
             Step::Ask => self.request.clone(),
@@ -274,6 +298,7 @@ impl Object {
                 action: Action::Look(Verb::Consume),
                 request_id: request_id.filter(|request_id| request_id.is_lasting),
                 costs: self.request.costs.clone(),
+                known: known.clone(),
             },
             Step::Hold => {
                 if let Action::Hold(id) = self.request.action {
@@ -291,6 +316,12 @@ impl Object {
         let reply = match result {
             Ok(ObjectReply::FormatUnknown { .. } | ObjectReply::PolicyUnknown) => {
                 return self.failure = Some(Cause::Failed);
+            }
+            Ok(ObjectReply::PolicyOutdated { as_of, definitions }) => {
+                if step == Step::Hold {
+                    self.hold = None; // it holds nothing for us
+                }
+                return self.newer = Some((as_of, definitions));
             }
             Ok(ObjectReply::Decided(decided)) if step != Step::Ask && !self.fits(&decided) => {
                 return self.failure = Some(Cause::Failed);

@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use super::{Ledger, LedgerError, Writes};
+use super::row::{Registered, StoredRow};
+use super::{Ledger, LedgerError, Slot, Writes};
 use crate::limit::Verb;
 use crate::policy::Policy;
 use crate::protocol::{Action, ObjectReply, ObjectRequest};
@@ -30,8 +31,22 @@ impl Ledger {
             Action::Hold(id) | Action::Settle(id) | Action::Cancel(id) => id,
             Action::Look(_) | Action::Take(_) => 0,
         };
+        let as_of = request.known.as_ref().map_or(0, |known| known.as_of);
+        let newer = if request.known.is_some() { self.newer(asked, as_of)? } else { Vec::new() };
+        let replaced: Vec<Arc<Policy>>;
+        let asked = match (newer.as_slice(), request.action) {
+            ([], _) => asked,
+            // A batch ends as it began.
+            (_, Action::Settle(id) | Action::Cancel(id)) if self.is_held(id) => {
+                let of_bucket = |policy: &Arc<Policy>| newer.iter().find(|(newer, _)| newer.name() == policy.name());
+                replaced =
+                    asked.iter().map(|policy| of_bucket(policy).map_or(policy, |(newer, _)| newer)).cloned().collect();
+                &replaced
+            }
+            _ => return Ok((outdated(&newer), Writes::default())),
+        };
         for policy in asked {
-            self.open(policy, now)?;
+            self.open(policy, as_of, now)?;
         }
         self.check_rows(request, now)?; // while nothing has changed
         let mut writes = Writes::default();
@@ -56,6 +71,28 @@ impl Ledger {
             self.set_alarm(now, &mut writes);
         }
         Ok((reply, writes))
+    }
+
+    /// The policies under which the buckets were asked by a frontend that knows more than `as_of`, and what that knew.
+    fn newer(&self, asked: &[Arc<Policy>], as_of: i64) -> Result<Vec<(Arc<Policy>, i64)>, LedgerError> {
+        let mut newer = Vec::new();
+        for policy in asked {
+            match self.slot(policy.name()) {
+                Some(Slot::Open(bucket)) if bucket.is_newer_than(policy, as_of) => {
+                    newer.push((Arc::clone(bucket.policy()), bucket.as_of()));
+                }
+                Some(Slot::Stored(row)) => {
+                    let error = |error| LedgerError(format!("the bucket of policy {}: {error}", policy.name()));
+                    let stored = StoredRow::read(row).map_err(error)?;
+                    let Registered { as_of: stored_as_of, id, .. } = stored.registered;
+                    if stored_as_of > as_of && id != policy.id() {
+                        newer.push((stored.policy(policy.name()).map_err(error)?, stored_as_of));
+                    }
+                }
+                _ => {}
+            }
+        }
+        Ok(newer)
     }
 
     /// Answers a request that was not asked before. `id` is of the reservation or hold that it opens or closes.
@@ -99,6 +136,13 @@ impl Ledger {
         }
         Ok(ObjectReply::Decided(self.decided(now, limits)))
     }
+}
+
+/// Tells a frontend under which policies to ask again.
+fn outdated(newer: &[(Arc<Policy>, i64)]) -> ObjectReply {
+    let definitions: Vec<_> = newer.iter().map(|(policy, _)| policy.definition()).collect();
+    let as_of = newer.iter().map(|(_, as_of)| *as_of).max().unwrap_or(0);
+    ObjectReply::PolicyOutdated { as_of, definitions: definitions.join("\n") }
 }
 
 fn asks_for_any(request: &ObjectRequest) -> bool {

@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
+use super::follow::follow;
 use super::reservation::ReservedPart;
-use super::row::{NamedState, RowError, StoredRow, encode_row};
-use crate::limit::{Carry, State, Verb};
+use super::row::{NamedState, Registered, RowError, StoredRow, encode_row};
+use crate::limit::{State, Verb};
 use crate::policy::{NamedLimit, Policy};
 
 /// The bucket of one policy for the key.
@@ -17,6 +18,8 @@ use crate::policy::{NamedLimit, Policy};
 pub(super) struct Bucket {
     /// The policy of the latest request; the states are under its numbers.
     policy: Arc<Policy>,
+    /// What the frontend knew that asked under it; 0 if no registry has it.
+    as_of: i64,
     /// The current states, one for each limit of the policy.
     pub(super) states: Vec<State>,
     /// Limits of other versions of the policy that are not full yet. When such a version asks again it finds them as
@@ -60,15 +63,11 @@ pub(super) enum Row {
 /// second writes each of its grants once and not twice.
 pub(super) const IDLE_MS: u64 = 1_000;
 
-/// The most dormant limits kept for other versions of a policy. Beyond that, those that are full soonest are evicted
-/// first.
-const MAX_DORMANT: usize = 8;
-
 impl Bucket {
     /// A new bucket.
-    pub(super) fn new(policy: &Arc<Policy>, now: i64, phase: u64) -> Self {
+    pub(super) fn new(policy: &Arc<Policy>, as_of: i64, now: i64, phase: u64) -> Self {
         let states: Vec<_> = policy.limits().iter().map(|limit| limit.limit().new_state(now, phase)).collect();
-        let mut bucket = Self::of(policy, states);
+        let mut bucket = Self { as_of, ..Self::of(policy, states) };
         // A full one need not be stored; one that starts below full refills from now on.
         if bucket.expires_at(now) != Some(now) {
             bucket.need = Need::Exact;
@@ -76,47 +75,78 @@ impl Bucket {
         bucket
     }
 
-    /// The bucket in a stored row, carried over if it was written under other numbers.
-    pub(super) fn read(policy: &Arc<Policy>, row: &[u8], now: i64, phase: u64) -> Result<Self, RowError> {
+    /// The bucket in a stored row, carried over if it was written under another version. `as_of` is what the frontend knows that
+    /// asks under `policy`.
+    pub(super) fn read(policy: &Arc<Policy>, as_of: i64, row: &[u8], now: i64, phase: u64) -> Result<Self, RowError> {
         let stored = StoredRow::read(row)?;
-        if let Some(states) = stored.states_of(policy) {
-            return Ok(Self { has_row: true, persisted: Some(states.clone()), ..Self::of(policy, states) });
+        let Registered { since, id, as_of: stored_as_of, .. } = stored.registered;
+        let is_same_version = since == policy.timeline().since();
+        let as_of = if is_same_version && id == policy.id() { stored_as_of } else { as_of };
+        let bucket = Self { as_of, has_row: true, ..Self::of(policy, Vec::new()) };
+        if is_same_version && let Some(states) = stored.states_of(policy) {
+            return Ok(Self { persisted: Some(states.clone()), states, ..bucket });
         }
-        let (states, dormant) = carried(stored.limits()?, policy, now, phase);
-        let is_current = stored.policy_version() == policy.version(); // and only has dormant limits besides
+        let old = stored.limits()?;
+        let stored_states: Vec<_> = old.iter().map(|limit| limit.state).take(policy.limits().len()).collect();
+        let (states, dormant) = followed(old, since, policy, now, phase);
+        // The numbers are the same, and it only has dormant limits besides or another version.
+        let is_current = stored.policy_version() == policy.version() && states == stored_states;
         let (persisted, need) = if is_current { (Some(states.clone()), Need::Nothing) } else { (None, Need::Exact) };
-        Ok(Self { has_row: true, dormant, persisted, need, ..Self::of(policy, states) })
+        Ok(Self { states, dormant, persisted, need, ..bucket })
     }
 
-    /// Continues under `policy`. If the numbers changed, because of a deployment or because a frontend has another
-    /// version, tokens are carried over as if the bucket had been read from its row.
-    pub(super) fn move_to(&mut self, policy: &Arc<Policy>, now: i64, phase: u64) {
+    /// Continues under `policy`. If the numbers changed, tokens are carried over as if the bucket had been read from its
+    /// row. `as_of` is what the frontend knows that asks under it.
+    pub(super) fn move_to(&mut self, policy: &Arc<Policy>, as_of: i64, now: i64, phase: u64) {
         if Arc::ptr_eq(&self.policy, policy) {
             return;
         }
         let before = std::mem::replace(&mut self.policy, Arc::clone(policy));
-        if before.version() == policy.version() {
-            // A smaller block may need a row that the larger one did not.
-            if !before.limits().iter().map(block).eq(policy.limits().iter().map(block)) {
-                self.need(Need::Spent);
-            }
-            return;
+        let since = before.timeline().since();
+        if since == 0 || before.id() != policy.id() {
+            self.as_of = as_of;
+        }
+        if before.version() == policy.version() && since == policy.timeline().since() {
+            return self.resize(&before);
         }
         let awake = before.limits().iter().zip(&self.states).map(|(limit, &state)| NamedState {
             name: limit.name().map(str::to_owned),
             limit: *limit.limit(),
             state,
         });
-        let old = awake.chain(std::mem::take(&mut self.dormant)).collect();
-        (self.states, self.dormant) = carried(old, policy, now, phase);
+        let old = awake.chain(self.dormant.iter().cloned()).collect();
+        let (states, dormant) = followed(old, since, policy, now, phase);
+        let is_unchanged = before.version() == policy.version() && states == self.states && dormant == self.dormant;
+        if is_unchanged {
+            return self.resize(&before);
+        }
+        (self.states, self.dormant) = (states, dormant);
         self.persisted = None; // what is there has other numbers
         self.in_flight = None;
         self.need(Need::Exact);
     }
 
+    /// Whether the bucket was asked by a frontend that knew a newer version than this one.
+    pub(super) fn is_newer_than(&self, policy: &Policy, as_of: i64) -> bool {
+        self.as_of > as_of && self.policy.id() != policy.id()
+    }
+
+    /// What the frontend knew that asked under the bucket's policy: the moment of the latest change by the registry.
+    pub(super) const fn as_of(&self) -> i64 {
+        self.as_of
+    }
+
+    /// After another policy of the same numbers: a smaller block may need a row that the larger one did not.
+    fn resize(&mut self, before: &Policy) {
+        if !before.limits().iter().map(block).eq(self.policy.limits().iter().map(block)) {
+            self.need(Need::Spent);
+        }
+    }
+
     fn of(policy: &Arc<Policy>, states: Vec<State>) -> Self {
         Self {
             policy: Arc::clone(policy),
+            as_of: 0,
             states,
             dormant: Vec::new(),
             has_row: false,
@@ -265,7 +295,7 @@ impl Bucket {
     }
 
     fn encode(&self, states: &[State]) -> Vec<u8> {
-        encode_row(&self.policy, states, &self.dormant)
+        encode_row(&self.policy, self.as_of, states, &self.dormant)
     }
 }
 
@@ -291,26 +321,9 @@ fn latest(now: i64, mut all: impl Iterator<Item = Option<i64>>) -> Option<i64> {
     all.try_fold(now, |latest, at| Some(latest.max(at?)))
 }
 
-/// The states of `policy`'s limits, and the limits that it does not have. A limit is the same if it has the same name and
-/// kind; one that was not there starts as in a new bucket.
-fn carried(mut old: Vec<NamedState>, policy: &Policy, now: i64, phase: u64) -> (Vec<State>, Vec<NamedState>) {
-    let state = |named: &NamedLimit| {
-        let limit = named.limit();
-        let is_same =
-            |old: &NamedState| old.name.as_deref() == named.name() && old.limit.config().kind == limit.config().kind;
-        match old.iter().position(is_same).map(|index| old.swap_remove(index)) {
-            None => limit.new_state(now, phase),
-            Some(same) if same.limit == *limit => same.state,
-            Some(same) => limit.carry(&same.limit, same.state, Carry::AsIs, now, phase),
-        }
-    };
-    let states = policy.limits().iter().map(state).collect();
-    let full_at = |dormant: &NamedState| dormant.limit.full_at(&dormant.state, now).unwrap_or(i64::MAX);
-    old.retain(|dormant| full_at(dormant) > now);
-    while old.len() > MAX_DORMANT
-        && let Some((soonest, _)) = old.iter().enumerate().min_by_key(|(_, dormant)| full_at(dormant))
-    {
-        old.remove(soonest);
-    }
-    (states, old)
+/// The states of `policy`'s limits, and the dormant ones, of a bucket that was at the version `since`.
+fn followed(old: Vec<NamedState>, since: i64, policy: &Policy, now: i64, phase: u64) -> (Vec<State>, Vec<NamedState>) {
+    let mut all = follow(old, since, policy, now, phase);
+    let dormant = all.split_off(policy.limits().len().min(all.len()));
+    (all.into_iter().map(|limit| limit.state).collect(), dormant)
 }

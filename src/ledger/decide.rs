@@ -9,13 +9,13 @@ use crate::policy::Policy;
 use crate::protocol::{Decided, LimitAnswer};
 
 impl Ledger {
-    /// Makes sure that the bucket of `policy` is open under it.
-    pub(super) fn open(&mut self, policy: &Arc<Policy>, now: i64) -> Result<(), LedgerError> {
+    /// Makes sure that the bucket of `policy` is open under it. `as_of` is what the frontend knows that asks under it.
+    pub(super) fn open(&mut self, policy: &Arc<Policy>, as_of: i64, now: i64) -> Result<(), LedgerError> {
         let phase = self.phase;
         if let Some(slot) = self.slot_mut(policy.name()) {
-            return slot.open(policy, now, phase);
+            return slot.open(policy, as_of, now, phase);
         }
-        let bucket = Bucket::new(policy, now, phase);
+        let bucket = Bucket::new(policy, as_of, now, phase);
         self.buckets.push((policy.name().to_owned(), Slot::Open(bucket)));
         Ok(())
     }
@@ -138,11 +138,11 @@ impl Ledger {
 }
 
 impl Slot {
-    fn open(&mut self, policy: &Arc<Policy>, now: i64, phase: u64) -> Result<(), LedgerError> {
+    fn open(&mut self, policy: &Arc<Policy>, as_of: i64, now: i64, phase: u64) -> Result<(), LedgerError> {
         match self {
-            Self::Open(bucket) => bucket.move_to(policy, now, phase),
+            Self::Open(bucket) => bucket.move_to(policy, as_of, now, phase),
             Self::Stored(row) => {
-                let bucket = Bucket::read(policy, row, now, phase);
+                let bucket = Bucket::read(policy, as_of, row, now, phase);
                 let error = |error| LedgerError(format!("the bucket of policy {}: {error}", policy.name()));
                 *self = Self::Open(bucket.map_err(error)?);
             }

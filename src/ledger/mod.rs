@@ -52,6 +52,7 @@ mod bucket;
 mod bytes;
 mod clean;
 mod decide;
+mod follow;
 mod hold;
 mod legacy;
 mod page;

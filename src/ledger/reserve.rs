@@ -207,7 +207,7 @@ impl Ledger {
                     .map_err(|error| LedgerError(format!("the bucket of policy {}: {error}", part.policy)))?,
                 None => continue, // it is full
             };
-            self.open(&policy, now)?;
+            self.open(&policy, 0, now)?;
             policies.push(policy);
         }
         self.refund(&policies, reservation, now).map(drop)

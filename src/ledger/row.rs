@@ -6,7 +6,14 @@
 //! then       the numbers of all limits, JSON: those of the policy first, then the dormant ones
 //! 1 byte     how many there are
 //! then       their states: see `limit::encode`, with the version of the policy's own numbers
-//! then       what a later version may add; readers ignore it
+//! then       any number of parts, of which readers ignore those that they do not know:
+//!   1 byte   its kind
+//!   2 bytes  the length of the rest of it
+//!   kind 1, of a policy that a registry has
+//!     8 bytes  the latest change that its frontend knew
+//!     8 bytes  since when the policy is in force
+//!     8 bytes  the id of its definition
+//!     then     its definition without the earlier versions
 //! ```
 //!
 //! Format 1 has replays at its end, which are read and never written: see `replays.rs`.
@@ -27,8 +34,8 @@ pub(super) struct NamedState {
     pub(super) state: State,
 }
 
-/// The row of a bucket under `policy`, with `states` for its limits.
-pub(super) fn encode_row(policy: &Policy, states: &[State], dormant: &[NamedState]) -> Vec<u8> {
+/// The row of a bucket under `policy`, with `states` for its limits. `as_of` is what the frontend knew that asked under it.
+pub(super) fn encode_row(policy: &Policy, as_of: i64, states: &[State], dormant: &[NamedState]) -> Vec<u8> {
     let all;
     let numbers = if dormant.is_empty() {
         policy.numbers()
@@ -44,8 +51,32 @@ pub(super) fn encode_row(policy: &Policy, states: &[State], dormant: &[NamedStat
     row.extend(numbers.as_bytes());
     row.push(u8::try_from(states.clone().count()).unwrap_or(u8::MAX));
     row.extend(encode(policy.version(), states));
+    if policy.timeline().since() != 0 {
+        let definition = policy.definition_alone();
+        let part = [as_of.to_le_bytes(), policy.timeline().since().to_le_bytes(), policy.id().to_le_bytes()].concat();
+        row.push(REGISTERED);
+        let len = part.len().saturating_add(definition.len());
+        row.extend(u16::try_from(len).unwrap_or(u16::MAX).to_le_bytes()); // 8 limits of about 250 bytes at most
+        row.extend(part);
+        row.extend(definition.as_bytes());
+    }
     row
 }
+
+/// Which version of a policy of the registry a bucket is under.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Registered<'a> {
+    /// The latest change that the frontend knew. 0, as all the others, if no registry has the policy.
+    pub(super) as_of: i64,
+    /// Since when the policy is in force.
+    pub(super) since: i64,
+    pub(super) id: u64,
+    /// Without the earlier versions.
+    pub(super) definition: &'a str,
+}
+
+/// The kind of the part about the policy.
+const REGISTERED: u8 = 1;
 
 /// A row, read.
 pub(super) struct StoredRow<'a> {
@@ -53,6 +84,7 @@ pub(super) struct StoredRow<'a> {
     record: Record<'a>,
     is_legacy: bool,
     pub(super) replays: Vec<LegacyReplay>,
+    pub(super) registered: Registered<'a>,
 }
 
 impl<'a> StoredRow<'a> {
@@ -71,7 +103,8 @@ impl<'a> StoredRow<'a> {
         let record = bytes.slice(record_len).ok_or(RowError::Short)?;
         let record = Record::parse(record).map_err(RowError::Record)?;
         let replays = if is_legacy { legacy::decode(&mut bytes).ok_or(RowError::Short)? } else { Vec::new() };
-        Ok(Self { numbers, record, is_legacy, replays })
+        let registered = if is_legacy { None } else { registered(&mut bytes) };
+        Ok(Self { numbers, record, is_legacy, replays, registered: registered.unwrap_or_default() })
     }
 
     /// The states of the limits of `policy`, if the row was written under its numbers and holds no others.
@@ -99,7 +132,13 @@ impl<'a> StoredRow<'a> {
 
     /// The policy under whose numbers the row was written: enough to give tokens back to a bucket that no request asked for.
     pub(super) fn policy(&self, name: &str) -> Result<Arc<Policy>, RowError> {
-        Policy::from_numbers(name, self.numbers).map(Arc::new).map_err(RowError::Numbers)
+        let Registered { id, definition, .. } = self.registered;
+        let policy = if definition.is_empty() {
+            Policy::from_numbers(name, self.numbers)
+        } else {
+            Policy::from_definition(definition).map(|policy| policy.with_id(id))
+        };
+        policy.map(Arc::new).map_err(RowError::Numbers)
     }
 
     /// The state. Versions that wrote format 1 took any `write_ahead`, and could store a level so low that the key would
@@ -111,6 +150,18 @@ impl<'a> StoredRow<'a> {
         match tokens.min(0).unsigned_abs().checked_sub(least) {
             Some(too_low) if self.is_legacy => limit.raised(&state, too_low),
             _ => state,
+        }
+    }
+}
+
+/// The part about the policy, if there is one.
+fn registered<'a>(bytes: &mut Bytes<'a>) -> Option<Registered<'a>> {
+    loop {
+        let (kind, len) = (bytes.byte()?, bytes.array().map(u16::from_le_bytes)?);
+        let mut part = Bytes(bytes.slice(len.into())?);
+        if kind == REGISTERED {
+            let (as_of, since, id) = (part.i64()?, part.i64()?, part.u64()?);
+            return Some(Registered { as_of, since, id, definition: std::str::from_utf8(part.0).ok()? });
         }
     }
 }
@@ -179,13 +230,13 @@ mod tests {
         let limit = *policy.limits()[0].limit();
         let mut spent = limit.new_state(NOW, 0);
         assert!(limit.consume(&mut spent, NOW, 1).is_allow());
-        assert_eq!(encode_row(&policy, &[spent], &[]), row(2, &state(2_000)));
+        assert_eq!(encode_row(&policy, 0, &[spent], &[]), row(2, &state(2_000)));
         assert_eq!(StoredRow::read(&row(2, &state(2_000))).unwrap().states_of(&policy), Some(vec![spent]));
         let later = [&row(2, &state(2_000))[..], &[7, 7, 7]].concat();
         assert_eq!(level(&later), 2, "what a later version adds is ignored");
 
         let dormant = NamedState { name: Some("d".to_owned()), limit, state: spent };
-        let two = encode_row(&policy, &[spent], std::slice::from_ref(&dormant));
+        let two = encode_row(&policy, 0, &[spent], std::slice::from_ref(&dormant));
         let names = [&NUMBERS[..108], br#",{"name":"d","#, &NUMBERS[2..]].concat();
         let head = [&[2, u8::try_from(names.len()).unwrap(), 0][..], &names, &[2]].concat();
         assert_eq!(two, [&head[..], &row(2, &[])[113..], &state(2_000), &state(2_000)].concat());

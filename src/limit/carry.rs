@@ -21,6 +21,28 @@ pub enum Carry {
     Reset,
 }
 
+impl Carry {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::AsIs, Self::Proportional, Self::Additive, Self::Reset];
+
+    /// Its name in requests and in stored policies.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::AsIs => "as_is",
+            Self::Proportional => "proportional",
+            Self::Additive => "additive",
+            Self::Reset => "reset",
+        }
+    }
+
+    /// The strategy of that name.
+    #[must_use]
+    pub fn from_word(word: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|carry| carry.word() == word)
+    }
+}
+
 impl Limit {
     /// Takes over a bucket of the limit `old`: refills up to `now` are credited at the old rate first. Parts of a token
     /// too small for the new limit to count are dropped. A limit of another kind starts with a new bucket; `phase` is

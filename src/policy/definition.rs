@@ -4,9 +4,10 @@
 
 use serde::Serialize;
 
-use super::named::{NamedLimit, Policy, ReservationTerms, Unsettled};
+use super::named::{NamedLimit, Policy, ReservationTerms, Standing, Unsettled};
 use super::on_error::OnError;
-use super::stored::{StoredConfig, StoredConfigError, limits_of};
+use super::stored::{StoredConfig, StoredConfigError, limits_of, version_of};
+use super::timeline::{Timeline, TimelineFields};
 use crate::json::Json;
 
 /// Readers ignore fields that they do not know, so that the next version can add one; but not within `numbers`, where
@@ -19,13 +20,33 @@ struct Definition<'a> {
     write_ahead: Vec<u64>,
     reservation_ttl_ms: u64,
     unsettled: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    standing: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    banned_until: Option<i64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    timeline: Option<TimelineFields>,
 }
 
 impl Policy {
     /// Everything an object needs to decide under this policy: one line of JSON.
     #[must_use]
     pub fn definition(&self) -> String {
+        self.definition_with(self.timeline().fields())
+    }
+
+    /// The same without the versions before it.
+    pub(crate) fn definition_alone(&self) -> String {
+        self.definition_with(self.timeline().fields_alone())
+    }
+
+    fn definition_with(&self, timeline: Option<TimelineFields>) -> String {
         let ReservationTerms { ttl_ms, unsettled } = self.reservations();
+        let (standing, banned_until) = match self.standing() {
+            Standing::Limited => (None, None),
+            Standing::Unlimited => (Some(UNLIMITED), None),
+            Standing::Banned { until } => (Some(BANNED), until),
+        };
         let definition = Definition {
             name: self.name(),
             numbers: self.limits().iter().map(StoredConfig::of).collect(),
@@ -35,6 +56,9 @@ impl Policy {
                 Unsettled::Keep => "keep",
                 Unsettled::Refund => "refund",
             },
+            standing,
+            banned_until,
+            timeline,
         };
         serde_json::to_string(&definition).unwrap_or_default() // our own type cannot fail to serialize
     }
@@ -64,9 +88,21 @@ impl Policy {
             let write_ahead = write_ahead.integer().ok_or_else(unreadable)?;
             named.push(NamedLimit::new(&name, limit.as_deref(), config, write_ahead));
         }
-        Ok(Self::new(&name, named, OnError::CLOSED, ReservationTerms { ttl_ms, unsettled }))
+        let timeline = fields.get("timeline").map_or(Ok(Timeline::default()), Timeline::of)?;
+        let policy = Self::new(&name, named, OnError::CLOSED, ReservationTerms { ttl_ms, unsettled });
+        let until = fields.get("banned_until").and_then(Json::integer).and_then(|until| i64::try_from(until).ok());
+        let standing = match fields.get("standing").map(Json::string) {
+            None => Standing::Limited,
+            Some(Some(word)) if word == UNLIMITED => Standing::Unlimited,
+            Some(Some(word)) if word == BANNED => Standing::Banned { until },
+            Some(_) => return Err(unreadable()),
+        };
+        Ok(policy.with_timeline(timeline).with_standing(standing).with_id(version_of(definition)))
     }
 }
+
+const UNLIMITED: &str = "unlimited";
+const BANNED: &str = "banned";
 
 #[cfg(test)]
 mod tests {
@@ -91,6 +127,28 @@ mod tests {
             let ahead = |policy: &Policy| policy.limits().iter().map(NamedLimit::write_ahead).collect::<Vec<_>>();
             assert_eq!(ahead(&defined), ahead(policy));
             assert!(!policy.definition().contains('\n'), "several travel together, one to a line");
+        }
+    }
+
+    #[test]
+    fn a_standing_travels_with_it() {
+        let own = policies();
+        let policy = own.get("p").unwrap();
+        let mut ids = vec![policy.id()];
+        for (standing, written) in [
+            (Standing::Unlimited, r#""standing":"unlimited""#),
+            (Standing::Banned { until: None }, r#""standing":"banned""#),
+            (Standing::Banned { until: Some(7) }, r#""standing":"banned","banned_until":7"#),
+        ] {
+            let policy = Policy::clone(policy).with_standing(standing);
+            let definition = policy.definition();
+            assert!(definition.ends_with(&format!("{written}}}")), "{definition}");
+            let defined = Policy::from_definition(&definition).unwrap();
+            assert_eq!((defined.standing(), defined.id()), (standing, policy.id()));
+            assert!(!ids.contains(&policy.id()));
+            ids.push(policy.id());
+            let unknown = definition.replace("\"unlimited\"", "\"adrift\"").replace("\"banned\"", "\"adrift\"");
+            assert!(Policy::from_definition(&unknown).is_err());
         }
     }
 

@@ -22,6 +22,7 @@ mod parse;
 mod rate;
 mod reader;
 mod stored;
+mod timeline;
 
 pub use error::PolicyError;
 pub use named::{NamedLimit, Policy, ReservationTerms, Standing, Unsettled};
@@ -29,3 +30,4 @@ pub use on_error::{Cause, OnError};
 pub use parse::Policies;
 pub use reader::MAX_LIMITS;
 pub use stored::{StoredConfigError, numbers_of, stored_limits};
+pub use timeline::{Timeline, Version};

@@ -1,8 +1,11 @@
 //! A policy, ready to decide, with the unchanging parts of its answers precomputed.
 
+use std::sync::OnceLock;
+
 use super::on_error::OnError;
 use super::stored::{numbers_of, version_of};
-use crate::limit::Limit;
+use super::timeline::Timeline;
+use crate::limit::{Carry, Limit};
 
 /// A named set of limits, all of which must pass.
 #[derive(Clone, Debug)]
@@ -17,6 +20,9 @@ pub struct Policy {
     numbers: String,
     version: u64,
     wire_name: String,
+    timeline: Timeline,
+    /// A hash of its definition, once it is asked for.
+    id: OnceLock<u64>,
 }
 
 /// One limit of a policy.
@@ -117,6 +123,43 @@ impl Policy {
         self.version
     }
 
+    /// Since when it is in force, and what it was before.
+    #[must_use]
+    pub const fn timeline(&self) -> &Timeline {
+        &self.timeline
+    }
+
+    /// Identifies its [definition](Policy::definition): a hash of it.
+    #[must_use]
+    pub fn id(&self) -> u64 {
+        *self.id.get_or_init(|| version_of(&self.definition()))
+    }
+
+    /// The policy, in force since that moment: the first version that a registry has.
+    #[must_use]
+    pub fn in_force_since(self, since: i64) -> Self {
+        self.with_timeline(Timeline::new(since, Carry::AsIs, Vec::new()))
+    }
+
+    /// The policy, which replaces `before` at the moment `since`. Buckets come over by `carry`.
+    #[must_use]
+    pub fn succeeding(self, before: &Self, since: i64, carry: Carry) -> Self {
+        let timeline = before.timeline.succeeded(&before.limits, since, carry);
+        self.with_timeline(timeline)
+    }
+
+    /// The policy with that timeline.
+    #[must_use]
+    pub fn with_timeline(self, timeline: Timeline) -> Self {
+        Self { timeline, id: OnceLock::new(), ..self }
+    }
+
+    /// The policy with the id under which it was sent: a newer version may have put more into the definition.
+    #[must_use]
+    pub(crate) fn with_id(self, id: u64) -> Self {
+        Self { id: OnceLock::from(id), ..self }
+    }
+
     pub(super) fn new(name: &str, limits: Vec<NamedLimit>, on_error: OnError, reservations: ReservationTerms) -> Self {
         let numbers = numbers_of(limits.iter().map(|limit| (limit.name(), limit.limit())));
         let version = version_of(&numbers);
@@ -124,28 +167,20 @@ impl Policy {
         let mark = if names.is_empty() { String::new() } else { format!("#{:016x}", version_of(&names.join(","))) };
         let wire_name = format!("{name}{mark}");
         let ipv6_prefix = Self::IPV6_PREFIX;
-        let standing = Standing::Limited;
-        Self {
-            name: name.to_owned(),
-            limits,
-            on_error,
-            reservations,
-            ipv6_prefix,
-            standing,
-            numbers,
-            version,
-            wire_name,
-        }
+        let (standing, timeline, id) = Default::default();
+        let name = name.to_owned();
+        Self { name, limits, on_error, reservations, ipv6_prefix, standing, numbers, version, wire_name, timeline, id }
     }
 
-    /// The same policy with other limits.
-    pub(super) fn with_limits(&self, limits: Vec<NamedLimit>) -> Self {
+    /// The same policy for a key with other limits.
+    pub(super) fn with_limits(&self, limits: Vec<NamedLimit>, timeline: Timeline) -> Self {
         let Self { ipv6_prefix, standing, .. } = *self;
-        Self { ipv6_prefix, standing, ..Self::new(&self.name, limits, self.on_error, self.reservations) }
+        let policy = Self::new(&self.name, limits, self.on_error, self.reservations);
+        Self { ipv6_prefix, standing, ..policy.with_timeline(timeline) }
     }
 
     pub(super) fn with_standing(self, standing: Standing) -> Self {
-        Self { standing, ..self }
+        Self { standing, id: OnceLock::new(), ..self }
     }
 
     pub(super) fn with_ipv6_prefix(self, ipv6_prefix: u8) -> Self {

@@ -5,12 +5,17 @@ use std::sync::Arc;
 
 use super::error::PolicyError;
 use super::named::{Policy, ReservationTerms, Unsettled};
+use super::overrides::Overrides;
 use super::reader::{LIMIT_FIELDS, Reader, is_name, name_rule, shown_name, table};
 use crate::json::{Fields, Json};
 
 /// All policies of a deployment, by name.
 #[derive(Clone, Debug, Default)]
-pub struct Policies(BTreeMap<String, Arc<Policy>>);
+pub struct Policies {
+    by_name: BTreeMap<String, Arc<Policy>>,
+    as_of: Option<i64>,
+    overrides: Arc<Overrides>,
+}
 
 impl Policies {
     /// Reads policies from the JSON of `POLICIES`, an object of names to policies. A policy of one limit has the fields
@@ -59,13 +64,37 @@ impl Policies {
                 return Err(whole("defines no policy".to_owned()));
             }
         }
-        if errors.is_empty() { Ok(Self(policies)) } else { Err(errors) }
+        if errors.is_empty() { Ok(Self { by_name: policies, ..Self::default() }) } else { Err(errors) }
     }
 
-    /// The policy of that name.
+    /// The same, as known to a registry at that moment, in Unix milliseconds; 0 before it was reached.
+    #[must_use]
+    pub fn known_at(self, as_of: i64) -> Self {
+        Self { as_of: Some(as_of), ..self }
+    }
+
+    /// The moment of the latest change by the registry that they include. `None` if there is no registry.
+    #[must_use]
+    pub const fn as_of(&self) -> Option<i64> {
+        self.as_of
+    }
+
+    /// The same with these overrides.
+    #[must_use]
+    pub fn with_overrides(self, overrides: Arc<Overrides>) -> Self {
+        Self { overrides, ..self }
+    }
+
+    /// The policy of that name as it is at `now` for the key of these [bytes](crate::access::Key::to_bytes).
+    #[must_use]
+    pub fn find(&self, name: &str, key: &[u8], now: i64) -> Option<Arc<Policy>> {
+        self.get(name).map(|policy| self.overrides.apply(policy, key, now))
+    }
+
+    /// The policy of that name, without regard to any key.
     #[must_use]
     pub fn get(&self, name: &str) -> Option<&Arc<Policy>> {
-        self.0.get(name)
+        self.by_name.get(name)
     }
 
     /// The policy of that [wire name](Policy::wire_name).
@@ -77,7 +106,7 @@ impl Policies {
 
     /// All of them, by name.
     pub fn iter(&self) -> impl Iterator<Item = &Arc<Policy>> {
-        self.0.values()
+        self.by_name.values()
     }
 }
 

@@ -123,7 +123,7 @@ impl StoredConfig {
         Self::new(named.name(), named.limit())
     }
 
-    fn new(name: Option<&str>, limit: &Limit) -> Self {
+    pub(super) fn new(name: Option<&str>, limit: &Limit) -> Self {
         let Config { kind, rate, period_ms, capacity, max_debt, initial, offset_ms } = *limit.config();
         let kind = match kind {
             Kind::TokenBucket => "token_bucket",

@@ -14,7 +14,11 @@
 //!   [`ObjectReply::PolicyUnknown`], and the frontend repeats the request with the
 //!   [definitions](crate::policy::Policy::definition) of the policies, one to a line. The object then decides under those.
 //!
-//! Neither of these two replies has done anything.
+//! * Policies of a registry change while frontends run. A frontend asks for each by its [id](crate::policy::Policy::id): see
+//!   [`Known`]. An object that has not been sent that version yet answers [`ObjectReply::PolicyUnknown`] too. One whose bucket
+//!   has moved on to a newer version answers [`ObjectReply::PolicyOutdated`] with that one, and the frontend asks under it.
+//!
+//! None of these replies has done anything.
 #![forbid(unsafe_code)]
 #![cfg_attr(
     not(test),
@@ -34,6 +38,6 @@ mod reply;
 mod request;
 
 pub use numbers::{Format, Unreadable};
-pub use policies::policies_asked;
+pub use policies::Definitions;
 pub use reply::{Decided, LimitAnswer, ObjectReply, Reserved};
-pub use request::{Action, ObjectRequest, RequestId};
+pub use request::{Action, Known, ObjectRequest, RequestId};

@@ -99,6 +99,12 @@ impl Writer {
         }
     }
 
+    /// Begins a section of that kind, which has `len` numbers.
+    pub(super) fn section(&mut self, kind: u8, len: usize) {
+        self.0.push(-f64::from(kind));
+        self.whole(len as u64);
+    }
+
     pub(super) fn finish(mut self) -> Vec<f64> {
         if cfg!(feature = "test-next-format") {
             self.0.extend(TEST_SECTION);
@@ -139,6 +145,26 @@ impl<'a> Reader<'a> {
 
     pub(super) fn words<const COUNT: u32>(&mut self) -> Result<u128, Unreadable> {
         (0..COUNT).try_fold(0, |high: u128, _| Ok((high << u32::BITS) | u128::from(self.whole()?)))
+    }
+
+    /// The section of that kind, if there is one among those that follow.
+    pub(super) fn section(&self, kind: u8) -> Result<Option<Self>, Unreadable> {
+        let mut rest = Self(self.0);
+        while !rest.0.is_empty() {
+            let (found, len) = (-rest.next()? as u64, rest.whole()?);
+            let len = usize::try_from(len).map_err(|_| Unreadable::Malformed)?;
+            let (section, after) = rest.0.split_at_checked(len).ok_or(Unreadable::Malformed)?;
+            if found == u64::from(kind) {
+                return Ok(Some(Self(section)));
+            }
+            rest = Self(after);
+        }
+        Ok(None)
+    }
+
+    /// Whether nothing follows.
+    pub(super) const fn is_empty(&self) -> bool {
+        self.0.is_empty()
     }
 
     /// Whether only sections follow.

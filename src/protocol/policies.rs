@@ -1,24 +1,75 @@
 //! Under which policies an object decides.
 
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
+use super::request::Known;
 use crate::policy::{Policies, Policy};
 
-/// The policies of these [wire names](Policy::wire_name), separated by commas: the object's own if it has them, so that
-/// all frontends get the same decisions; else the frontend's, if it sent their [definitions](Policy::definition), one
-/// to a line. `None` asks for the definitions: see [`PolicyUnknown`](super::ObjectReply::PolicyUnknown).
-#[must_use]
-pub fn policies_asked(own: &Policies, names: &str, definitions: Option<&str>) -> Option<Vec<Arc<Policy>>> {
-    let mut definitions = definitions.unwrap_or_default().lines();
-    let mut asked = Vec::new();
-    for name in names.split(',') {
-        let definition = definitions.next();
-        asked.push(match own.by_wire_name(name) {
-            Some(policy) => Arc::clone(policy),
-            None => Arc::new(Policy::from_definition(definition?).ok().filter(|policy| policy.wire_name() == name)?),
-        });
+/// The policies whose definitions frontends have sent, by their ids. All objects of an isolate share them.
+#[derive(Debug, Default)]
+pub struct Definitions {
+    by_id: BTreeMap<u64, Arc<Policy>>,
+    /// Their ids, oldest first.
+    ids: VecDeque<u64>,
+}
+
+impl Definitions {
+    /// The most that are kept. A policy takes about a kilobyte; one that was dropped is sent again.
+    pub const MAX: usize = 1_024;
+
+    /// None yet.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self { by_id: BTreeMap::new(), ids: VecDeque::new() }
     }
-    Some(asked)
+
+    /// The policies of these [wire names](Policy::wire_name), separated by commas. Those with an id in `known` are the versions
+    /// that were asked for. Of the others the object's own, if it has them, so that all frontends get the same decisions; else
+    /// the frontend's, if it sent their [definitions](Policy::definition), one to a line. `None` asks for the definitions: see
+    /// [`PolicyUnknown`](super::ObjectReply::PolicyUnknown).
+    #[must_use]
+    pub fn asked(
+        &mut self,
+        own: &Policies,
+        names: &str,
+        known: Option<&Known>,
+        definitions: Option<&str>,
+    ) -> Option<Vec<Arc<Policy>>> {
+        let mut definitions = definitions.unwrap_or_default().lines();
+        let mut ids = known.map(|known| known.ids.as_slice()).unwrap_or_default().iter().copied();
+        let mut asked = Vec::new();
+        for name in names.split(',') {
+            let (definition, id) = (definitions.next(), ids.next().filter(|&id| id != 0));
+            let found = match id {
+                Some(id) => self.by_id.get(&id).filter(|policy| policy.wire_name() == name),
+                None => own.by_wire_name(name),
+            };
+            asked.push(match found {
+                Some(policy) => Arc::clone(policy),
+                None => self.learn(name, id, definition?)?,
+            });
+        }
+        Some(asked)
+    }
+
+    /// The policy of that definition, if it is the one asked for.
+    fn learn(&mut self, name: &str, id: Option<u64>, definition: &str) -> Option<Arc<Policy>> {
+        let policy = Policy::from_definition(definition).ok().map(Arc::new)?;
+        if policy.wire_name() != name || id.is_some_and(|id| policy.id() != id) {
+            return None;
+        }
+        if let Some(id) = id {
+            self.by_id.insert(id, Arc::clone(&policy));
+            self.ids.push_back(id);
+            if self.ids.len() > Self::MAX
+                && let Some(oldest) = self.ids.pop_front()
+            {
+                self.by_id.remove(&oldest);
+            }
+        }
+        Some(policy)
+    }
 }
 
 #[cfg(test)]
@@ -45,7 +96,7 @@ mod tests {
             };
             let names = join(|policy| policy.wire_name().to_owned(), ",");
             let definitions = sends.then(|| join(Policy::definition, "\n"));
-            let found = policies_asked(own, &names, definitions.as_deref())?;
+            let found = Definitions::new().asked(own, &names, None, definitions.as_deref())?;
             let rates = found.iter().flat_map(|policy| policy.limits()).map(|limit| limit.limit().config().rate);
             Some(rates.collect::<Vec<_>>())
         };
@@ -80,9 +131,38 @@ mod tests {
         let own = policies(r#"{"own":{"rate":1,"period":"1s"}}"#);
         let other = policies(r#"{"other":{"rate":1,"period":"1s"}}"#);
         let definition = other.get("other").unwrap().definition();
-        assert!(policies_asked(&own, "other", Some(&definition)).is_some());
+        let asked = |names: &str, definitions: &str| Definitions::new().asked(&own, names, None, Some(definitions));
+        assert!(asked("other", &definition).is_some());
         for (names, definitions) in [("others", definition.clone()), ("other,own", format!("{{}}\n{definition}"))] {
-            assert!(policies_asked(&own, names, Some(&definitions)).is_none(), "{names}: {definitions}");
+            assert!(asked(names, &definitions).is_none(), "{names}: {definitions}");
         }
+    }
+
+    #[test]
+    fn a_version_of_the_registry_is_known_by_its_id_once_it_was_sent() {
+        let own = policies(r#"{"p":{"rate":1,"period":"1s"}}"#);
+        let version = |rate: u32, since| {
+            let policies = policies(&format!(r#"{{"p":{{"rate":{rate},"period":"1s"}}}}"#));
+            Policy::clone(policies.get("p").unwrap()).in_force_since(since)
+        };
+        let mut definitions = Definitions::new();
+        let mut asked = |policy: &Policy, id: u64, sends: bool| {
+            let (known, definition) = (Known { as_of: 9, ids: vec![id] }, policy.definition());
+            let found = definitions.asked(&own, "p", Some(&known), sends.then_some(definition.as_str()))?;
+            Some(found[0].limits()[0].limit().config().rate)
+        };
+        let (one, two) = (version(2, 5), version(3, 6));
+        assert_eq!(asked(&one, 0, false), Some(1), "its own");
+        assert_eq!(asked(&one, one.id(), false), None);
+        assert_eq!(asked(&one, one.id(), true), Some(2));
+        assert_eq!(asked(&one, one.id(), false), Some(2), "from now on");
+        assert_eq!(asked(&one, two.id(), true), None, "a definition under another id");
+        assert_eq!(asked(&two, two.id(), true), Some(3));
+        for since in 0..Definitions::MAX as i64 {
+            let policy = version(4, 100 + since);
+            assert_eq!(asked(&policy, policy.id(), true), Some(4));
+        }
+        assert_eq!(asked(&two, two.id(), false), None, "only the latest are kept");
+        assert_eq!(asked(&two, two.id(), true), Some(3));
     }
 }

@@ -2,10 +2,11 @@
 //!
 //! ```text
 //! kind           0 decided, 1 no reservation, 2 request id reused, 3 too many reservations, 4 policy unknown, 5 format unknown,
-//!                6 reservation closed, 7 too many request ids
+//!                6 reservation closed, 7 too many request ids, 8 policy outdated
 //! of kind 3      how many there can be
 //! of kind 5      the newest format that the object knows
 //! of kind 7      how many there can be, and in how many milliseconds the oldest is forgotten
+//! of kind 8      as_of, the length of the definitions, and their bytes, one to a number
 //! of kind 0      now, whether it is replayed, how many reservations are open, the reservation's id or -1, when that ends
 //! then for each limit
 //!   decision     0 allow, 1 wait, 2 never
@@ -44,6 +45,14 @@ pub enum ObjectReply {
     },
     /// The object does not have one of the policies. Nothing was done: repeat the request with their definitions.
     PolicyUnknown,
+    /// A bucket has moved on to a newer version of its policy than the frontend knows. Nothing was done: repeat the request
+    /// under that version.
+    PolicyOutdated {
+        /// The least [`Known::as_of`](super::Known::as_of) of a frontend that knows the newer versions.
+        as_of: i64,
+        /// Their [definitions](crate::policy::Policy::definition), one to a line.
+        definitions: String,
+    },
     /// The object does not know the request's format. Nothing was done: repeat the request in one that it knows.
     FormatUnknown {
         /// The number of the newest that it knows: see [`Format::from_number`].
@@ -124,6 +133,12 @@ impl ObjectReply {
                 writer.whole(*used);
                 writer.whole(*retry_after_ms);
             }
+            Self::PolicyOutdated { as_of, definitions } => {
+                writer.small(8);
+                writer.signed(*as_of);
+                writer.whole(definitions.len() as u64);
+                definitions.bytes().for_each(|byte| writer.small(byte));
+            }
         }
         writer.finish()
     }
@@ -143,6 +158,12 @@ impl ObjectReply {
             5 => Self::FormatUnknown { newest: rest.whole()? },
             6 => Self::ReservationClosed,
             7 => Self::TooManyRequestIds { used: rest.whole()?, retry_after_ms: rest.whole()? },
+            8 => {
+                let (as_of, len) = (rest.signed()?, rest.whole()?);
+                let bytes = (0..len).map(|_| u8::try_from(rest.whole()?).map_err(|_| Unreadable::Malformed));
+                let definitions = String::from_utf8(bytes.collect::<Result<_, _>>()?);
+                Self::PolicyOutdated { as_of, definitions: definitions.map_err(|_| Unreadable::Malformed)? }
+            }
             _ => return Err(Unreadable::Malformed),
         })
     }
@@ -242,6 +263,7 @@ mod tests {
             ObjectReply::FormatUnknown { newest: 3 },
             ObjectReply::ReservationClosed,
             ObjectReply::TooManyRequestIds { used: 9, retry_after_ms: 10 },
+            ObjectReply::PolicyOutdated { as_of: 1_700_000_000_000, definitions: "{\"name\":\"é\"}\n{}".to_owned() },
         ]
     }
 
@@ -288,6 +310,10 @@ mod tests {
             (ObjectReply::FormatUnknown { newest: 2 }, vec![2.0, 5.0, 2.0]),
             (ObjectReply::ReservationClosed, vec![2.0, 6.0]),
             (ObjectReply::TooManyRequestIds { used: 9, retry_after_ms: 10 }, vec![2.0, 7.0, 9.0, 10.0]),
+            (
+                ObjectReply::PolicyOutdated { as_of: 9, definitions: "{}".to_owned() },
+                vec![2.0, 8.0, 9.0, 2.0, 123.0, 125.0],
+            ),
         ] {
             assert_eq!(reply.to_numbers(Format::OLDEST), numbers);
         }
@@ -298,7 +324,17 @@ mod tests {
         let read = ObjectReply::from_numbers;
         assert_eq!(read(&[1.0, 1.0]), Err(Unreadable::Format));
         assert_eq!(read(&[f64::from(Format::NEWEST.number()) + 1.0, 1.0]), Err(Unreadable::Format));
-        for numbers in [&[][..], &[2.0], &[2.0, 8.0], &[2.0, 3.0], &[2.0, 7.0, 1.0], &[2.0, 5.0]] {
+        for numbers in [
+            &[][..],
+            &[2.0],
+            &[2.0, 9.0],
+            &[2.0, 3.0],
+            &[2.0, 7.0, 1.0],
+            &[2.0, 5.0],
+            &[2.0, 8.0, 0.0, 1.0],
+            &[2.0, 8.0, 0.0, 1.0, 255.0],
+            &[2.0, 8.0, 0.0, 1.0, 256.0],
+        ] {
             assert_eq!(read(numbers), Err(Unreadable::Malformed));
         }
         let decided = replies()[0].to_numbers(Format::OLDEST);

@@ -8,6 +8,9 @@
 //! request id     0 for none; 1, or 2 for a lasting one, then the id in 4 words and the fingerprint in 2
 //! then for each policy
 //!   how many costs it has, then the costs
+//! section 2, if a registry has the policies
+//!   as_of        the latest change that the frontend knows
+//!   then for each policy its id, in 2 words; 0 for the object's own policy of that name
 //! ```
 
 use super::numbers::{Format, Reader, Unreadable, Writer};
@@ -22,6 +25,18 @@ pub struct ObjectRequest {
     pub request_id: Option<RequestId>,
     /// For each policy the cost of each of its limits. The names of the policies travel beside the numbers.
     pub costs: Vec<Vec<u64>>,
+    /// What the frontend knows of the policies from the registry, if there is one.
+    pub known: Option<Known>,
+}
+
+/// Which versions of the policies a frontend asks for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Known {
+    /// The moment of the latest change by the registry that the frontend knows; 0 for none. It orders frontends: an object
+    /// never goes back to what it was asked under an earlier one.
+    pub as_of: i64,
+    /// The [id](crate::policy::Policy::id) of each policy; 0 for one that the registry does not have.
+    pub ids: Vec<u64>,
 }
 
 /// What to do with the buckets of a key.
@@ -85,6 +100,13 @@ impl ObjectRequest {
                 writer.whole(cost);
             }
         }
+        if let Some(Known { as_of, ids }) = &self.known {
+            writer.section(KNOWN, ids.len().saturating_mul(2).saturating_add(1));
+            writer.signed(*as_of);
+            for &id in ids {
+                writer.words::<2>(id.into());
+            }
+        }
         writer.finish()
     }
 
@@ -118,12 +140,26 @@ impl ObjectRequest {
             let count = rest.whole()?;
             costs.push((0..count).map(|_| rest.whole()).collect::<Result<_, _>>()?);
         }
-        Ok((Self { action, request_id, costs }, format))
+        let known = match rest.section(KNOWN)? {
+            None => None,
+            Some(mut section) => {
+                let as_of = section.signed()?;
+                let mut ids = Vec::new();
+                while !section.is_empty() {
+                    ids.push(u64::try_from(section.words::<2>()?).map_err(|_| Unreadable::Malformed)?);
+                }
+                Some(Known { as_of, ids })
+            }
+        };
+        Ok((Self { action, request_id, costs, known }, format))
     }
 }
 
-/// With a request id and one cost; more only need more room.
-const USUAL_LEN: usize = 14;
+/// The kind of the section about policies.
+const KNOWN: u8 = 2;
+
+/// With a request id, one cost and one policy that a registry has; more only need more room.
+const USUAL_LEN: usize = 19;
 
 #[cfg(test)]
 mod tests {
@@ -147,12 +183,15 @@ mod tests {
         let ids = [None, id(false), id(true)];
         let all_costs = [vec![], vec![vec![]], vec![vec![0, MAX_TOKENS], vec![1]]];
         let mut requests = Vec::new();
+        let known = |ids: &[u64]| Some(Known { as_of: 1_700_000_000_000, ids: ids.to_vec() });
+        let mut all_known = [None, known(&[]), known(&[0, u64::MAX - 3])].into_iter().cycle();
         for action in actions {
             for request_id in ids {
                 requests.extend(all_costs.iter().map(|costs| ObjectRequest {
                     action,
                     request_id,
                     costs: costs.clone(),
+                    known: all_known.next().flatten(),
                 }));
             }
         }
@@ -173,7 +212,7 @@ mod tests {
     fn sections_that_are_not_known_are_skipped() {
         for request in requests() {
             let numbers = request.to_numbers(Format::OLDEST);
-            for sections in [&[-9.0, 0.0][..], &[-9.0, 3.0, 1.0, 0.0, -1.0], &[-1.0, 1.0, 5.0, -2.0, 1.0, 7.0]] {
+            for sections in [&[-9.0, 0.0][..], &[-9.0, 3.0, 1.0, 0.0, -1.0], &[-1.0, 1.0, 5.0, -7.0, 1.0, 7.0]] {
                 let read = ObjectRequest::from_numbers(&[&numbers, sections].concat());
                 assert_eq!(read, Ok((request.clone(), Format::OLDEST)));
             }
@@ -187,16 +226,18 @@ mod tests {
         let request_id =
             Some(RequestId { id: (1 << 96) + (2 << 64) + (3 << 32) + 4, fingerprint: (5 << 32) + 6, is_lasting: true });
         let action = Action::Reserve(Verb::Reserve { max_wait_ms: Some(9) });
-        let request = ObjectRequest { action, request_id, costs: vec![vec![7], vec![8, 0]] };
+        let request = ObjectRequest { action, request_id, costs: vec![vec![7], vec![8, 0]], known: None };
         let numbers = [2, 2, 1, 9, 0, 2, 1, 2, 3, 4, 5, 6, 1, 7, 2, 8, 0].map(f64::from);
         assert_eq!(request.to_numbers(Format::OLDEST), numbers);
-        let request = ObjectRequest { action: Action::Settle(5), request_id: None, costs: vec![] };
+        let request = ObjectRequest { action: Action::Settle(5), request_id: None, costs: vec![], known: None };
         assert_eq!(request.to_numbers(Format::OLDEST), [2, 4, 0, -1, 5, 0].map(f64::from));
+        let request = ObjectRequest { known: Some(Known { as_of: 9, ids: vec![(6 << 32) + 7, 0] }), ..request };
+        assert_eq!(request.to_numbers(Format::OLDEST), [2, 4, 0, -1, 5, 0, -2, 5, 9, 6, 7, 0, 0].map(f64::from));
     }
 
     #[test]
     fn rejects_unknown_formats_and_malformed_numbers() {
-        let request = ObjectRequest { action: Action::Hold(7), request_id: None, costs: vec![vec![1]] };
+        let request = ObjectRequest { action: Action::Hold(7), request_id: None, costs: vec![vec![1]], known: None };
         let numbers = request.to_numbers(Format::OLDEST);
         let read = |numbers: &[f64]| ObjectRequest::from_numbers(numbers).map(|(request, _)| request);
         for format in [1.0, f64::from(Format::NEWEST.number()) + 1.0, 1e15, -2.0] {

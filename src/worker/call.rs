@@ -6,11 +6,12 @@
 use js_sys::{Array, Float64Array};
 use wasm_bindgen::prelude::{JsValue, wasm_bindgen};
 
-use crate::api::{Problem, Reply, ResolvedRequest};
+use super::settings::Settings;
+use crate::api::{Problem, Reply, ResolvedItem, ResolvedRequest};
 use crate::edge::{Batch, Failure, ObjectCall, Outcome};
 use crate::limit::Verb;
 use crate::policy::Cause;
-use crate::protocol::{Action, ObjectReply, ObjectRequest, RequestId};
+use crate::protocol::{Action, Known, ObjectReply, ObjectRequest, RequestId};
 
 /// A request that objects decide: one object, or one per key of a batch.
 #[wasm_bindgen]
@@ -84,12 +85,23 @@ impl Call {
         self.batch.outcome().is_some()
     }
 
+    /// If the objects know newer versions of the policies: the moment of the latest change that the frontend must know before it
+    /// asks again, and the definitions of those policies, one to a line. Nothing was done.
+    #[must_use]
+    pub fn newer(&self) -> Option<Array> {
+        let Some(Outcome::Outdated { as_of, definitions }) = self.batch.outcome() else { return None };
+        #[expect(clippy::cast_precision_loss, reason = "below 2⁵³")]
+        let as_of = *as_of as f64;
+        Some([JsValue::from(as_of), definitions.as_str().into()].iter().collect())
+    }
+
     /// The reply: a text, see [`Reply::to_text`].
     #[must_use]
     pub fn reply(&self) -> String {
         let replies = match self.batch.outcome() {
             Some(Outcome::Decided(replies)) => replies,
             Some(Outcome::Failed { causes, cause }) => return self.failure(causes, *cause).to_text(),
+            Some(Outcome::Outdated { .. }) => return self.failure(&[Cause::Failed], Cause::Failed).to_text(),
             None => return self.unanswered(),
         };
         let items = self.objects.iter().map(|object| object.items.as_slice());
@@ -117,7 +129,7 @@ impl Call {
 
 impl Call {
     /// Begins a request at `now`. `hold_ids` are random: one per object of a batch over several keys, else none.
-    /// `sends_definitions` sends them with the first call, since no object has the policies.
+    /// The policies are those of `settings`.
     pub(super) fn new(
         asked: ResolvedRequest,
         is_batch: bool,
@@ -125,7 +137,7 @@ impl Call {
         request_id: RequestId,
         hold_ids: &[u64],
         now: i64,
-        sends_definitions: bool,
+        settings: &Settings,
     ) -> Self {
         let items =
             |object: &Object| object.items.iter().filter_map(|&item| asked.items().get(item)).collect::<Vec<_>>();
@@ -138,10 +150,15 @@ impl Call {
             let request_id = (!matches!(action, Action::Look(_))).then_some(request_id);
             // There are none if a reservation is settled at its reserved cost.
             let costs = items(object).into_iter().map(|item| item.costs.clone()).filter(|costs| !costs.is_empty());
-            ObjectRequest { action, request_id, costs: costs.collect() }
+            let id = |item: &ResolvedItem| if item.policy.timeline().since() == 0 { 0 } else { item.policy.id() };
+            let known = settings
+                .policies
+                .as_of()
+                .map(|as_of| Known { as_of, ids: items(object).into_iter().map(id).collect() });
+            ObjectRequest { action, request_id, costs: costs.collect(), known }
         });
         let mut batch = Batch::new(requests.collect(), now);
-        if sends_definitions {
+        if settings.sends_definitions {
             batch = batch.with_definitions();
         }
         Self { asked, is_batch, objects, batch }

@@ -264,15 +264,7 @@ fn call_of(
     };
     let is_over_several = objects.len() > 1;
     let hold_ids = objects.iter().filter(|_| is_over_several).map(|_| hold_id()).collect::<Result<Vec<_>, _>>()?;
-    Ok(Call::new(
-        asked,
-        request.endpoint == Endpoint::Batch,
-        objects,
-        request_id,
-        &hold_ids,
-        now,
-        settings.sends_definitions,
-    ))
+    Ok(Call::new(asked, request.endpoint == Endpoint::Batch, objects, request_id, &hold_ids, now, settings))
 }
 
 /// The text of the reply to a problem. After the status is what the log should say of it and the client must not know.

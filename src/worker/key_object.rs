@@ -6,7 +6,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use js_sys::{Array, JsString, Uint8Array};
 use wasm_bindgen::prelude::{JsCast, JsError, JsValue, wasm_bindgen};
@@ -17,7 +17,7 @@ use super::frontend::random;
 use super::settings::own_policies;
 use crate::ledger::{Ledger, Writes};
 use crate::policy::{Policies, Policy};
-use crate::protocol::{Format, ObjectReply, ObjectRequest, Unreadable, policies_asked};
+use crate::protocol::{Definitions, Format, Known, ObjectReply, ObjectRequest, Unreadable};
 
 /// What `key_object.mjs` wraps into a class that answers RPC.
 #[wasm_bindgen]
@@ -64,7 +64,7 @@ impl KeyObject {
             }
             Err(Unreadable::Malformed) => return Err(JsError::new("the request's numbers are malformed").into()),
         };
-        let Some(asked) = self.asked(policies, definitions) else {
+        let Some(asked) = self.asked(policies, request.known.as_ref(), definitions) else {
             return Ok(ObjectReply::PolicyUnknown.to_numbers(format));
         };
         self.with_ledger(|ledger, now| {
@@ -115,25 +115,33 @@ impl KeyObject {
     }
 }
 
-/// The names and definitions of a request, and their policies.
-type Asked = (String, Option<String>, Rc<[Arc<Policy>]>);
+/// The names, ids and definitions of a request, and their policies.
+struct Asked {
+    names: String,
+    ids: Vec<u64>,
+    definitions: Option<String>,
+    policies: Rc<[Arc<Policy>]>,
+}
 
 type Step<T> = Result<(T, Writes), crate::ledger::LedgerError>;
 
 impl KeyObject {
     /// The policies under which to decide; `None` if they are not known.
-    fn asked(&self, names: &str, definitions: Option<String>) -> Option<Rc<[Arc<Policy>]>> {
+    fn asked(&self, names: &str, known: Option<&Known>, definitions: Option<String>) -> Option<Rc<[Arc<Policy>]>> {
+        static DEFINITIONS: Mutex<Definitions> = Mutex::new(Definitions::new());
+        let ids = known.map(|known| known.ids.as_slice()).unwrap_or_default();
         let mut last = self.asked.borrow_mut();
-        match &*last {
-            Some((last_names, last, policies)) if last_names == names && *last == definitions => {
-                Some(Rc::clone(policies))
-            }
-            _ => {
-                let policies = Rc::from(policies_asked(&self.policies, names, definitions.as_deref())?);
-                *last = Some((names.to_owned(), definitions, Rc::clone(&policies)));
-                Some(policies)
-            }
+        if let Some(last) = &*last
+            && last.names == names
+            && last.ids == ids
+            && last.definitions == definitions
+        {
+            return Some(Rc::clone(&last.policies));
         }
+        let mut sent = DEFINITIONS.lock().unwrap_or_else(PoisonError::into_inner);
+        let policies: Rc<[_]> = sent.asked(&self.policies, names, known, definitions.as_deref())?.into();
+        *last = Some(Asked { names: names.to_owned(), ids: ids.to_vec(), definitions, policies: Rc::clone(&policies) });
+        Some(policies)
     }
 
     /// Runs a step and writes the rows it asks for. If that fails, the next step reloads the ledger.

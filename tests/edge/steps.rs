@@ -9,7 +9,7 @@ const NOW: i64 = 1_700_000_000_000;
 const REQUEST_ID: RequestId = RequestId { id: 7, fingerprint: 8, is_lasting: false };
 
 fn request(action: Action) -> ObjectRequest {
-    ObjectRequest { action, request_id: Some(REQUEST_ID), costs: vec![vec![1]] }
+    ObjectRequest { action, request_id: Some(REQUEST_ID), costs: vec![vec![1]], known: None }
 }
 
 /// A batch over objects that hold under 100, 101, ...
@@ -339,6 +339,50 @@ fn policies_that_no_object_has_are_defined_in_every_step_from_the_first_on() {
     batch.answered(1, Ok(held(101)));
     let failed = Outcome::Failed { causes: vec![Cause::Failed], cause: Cause::Failed };
     assert_eq!(batch.outcome(), Some(&failed));
+}
+
+fn outdated(as_of: i64, definitions: &str) -> ObjectReply {
+    ObjectReply::PolicyOutdated { as_of, definitions: definitions.to_owned() }
+}
+
+#[test]
+fn a_request_under_older_policies_is_to_be_made_again_under_the_newer() {
+    let newer = |as_of, definitions: &str| Outcome::Outdated { as_of, definitions: definitions.to_owned() };
+    let mut batch = Batch::new(vec![request(Action::Take(Verb::Consume))], NOW);
+    due(&mut batch, NOW);
+    batch.answered(0, Ok(outdated(5, "a")));
+    assert_eq!((batch.next(NOW), batch.outcome()), (None, Some(&newer(5, "a"))));
+
+    // Of a batch nothing stays held.
+    for step in 0..2 {
+        let mut batch = at_step(step);
+        let granted = if step == 0 { grant() } else { held(100) };
+        batch.answered(0, Ok(granted));
+        batch.answered(1, Ok(outdated(6, "b")));
+        let aborts = if step == 0 { vec![] } else { vec![(0, Action::Cancel(100))] };
+        assert_eq!((due(&mut batch, NOW), batch.outcome()), (aborts, Some(&newer(6, "b"))));
+    }
+    let mut batch = at_step(0);
+    batch.answered(0, Ok(outdated(7, "a")));
+    batch.answered(1, Ok(outdated(6, "b")));
+    assert_eq!(batch.outcome(), Some(&newer(7, "a\nb")));
+
+    // A refusal is final, whatever else could be asked.
+    let mut batch = at_step(0);
+    batch.answered(0, Ok(outdated(7, "a")));
+    batch.answered(1, Ok(refusal()));
+    assert!(matches!(batch.outcome(), Some(Outcome::Decided(_))));
+}
+
+#[test]
+fn a_request_that_may_have_been_done_under_older_policies_is_not_made_again() {
+    let mut batch = Batch::new(vec![request(Action::Take(Verb::Consume))], NOW);
+    due(&mut batch, NOW);
+    batch.answered(0, Err(Failure { cause: Cause::Failed, is_retryable: true }));
+    due(&mut batch, NOW);
+    batch.answered(0, Ok(outdated(5, "a")));
+    let failed = Outcome::Failed { causes: vec![Cause::Failed], cause: Cause::Failed };
+    assert_eq!((batch.next(NOW), batch.outcome()), (None, Some(&failed)));
 }
 
 #[test]

@@ -138,7 +138,7 @@ impl<'r> World<'r> {
         let costs = vec![vec![share_of(client), 1]];
         let requests = keys.iter().map(|_| {
             self.ids += 1;
-            ObjectRequest { action: Action::Hold(self.ids), request_id, costs: costs.clone() }
+            ObjectRequest { action: Action::Hold(self.ids), request_id, costs: costs.clone(), known: None }
         });
         let batch = Batch::new(requests.collect(), self.now);
         self.tries.push(Try {
@@ -186,6 +186,7 @@ impl<'r> World<'r> {
             Outcome::Decided(replies) if replies.iter().all(is_grant) => Ended::Granted,
             Outcome::Decided(_) => Ended::Refused,
             Outcome::Failed { cause: Cause::Overloaded, .. } => Ended::NotDone,
+            Outcome::Outdated { .. } => panic!("there is no registry"),
             Outcome::Failed { .. } => Ended::Failed,
         };
         assert_eq!(ended == Ended::Refused, one.was_refused, "a refusal is final");
@@ -342,7 +343,12 @@ impl<'r> World<'r> {
 
     /// What is left of the tokens, with nothing held any more.
     fn level(&mut self, object: usize) -> u64 {
-        let look = ObjectRequest { action: Action::Look(Verb::Refund), request_id: None, costs: vec![vec![0, 0]] };
+        let look = ObjectRequest {
+            action: Action::Look(Verb::Refund),
+            request_id: None,
+            costs: vec![vec![0, 0]],
+            known: None,
+        };
         match self.objects[object].ask(&self.policy, &look, self.now) {
             ObjectReply::Decided(Decided { open_reservations: 0, limits, .. }) => limits[0].remaining,
             other => panic!("{other:?}"),

@@ -11,4 +11,5 @@ mod replays;
 mod reservations;
 mod rows;
 mod steps;
+mod timelines;
 mod world;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use tollgate::ledger::{Background, Ledger, Writes};
 use tollgate::limit::{Decision, Verb};
 use tollgate::policy::{Policies, Policy};
-use tollgate::protocol::{Action, Decided, LimitAnswer, ObjectReply, ObjectRequest, RequestId};
+use tollgate::protocol::{Action, Decided, Known, LimitAnswer, ObjectReply, ObjectRequest, RequestId};
 
 pub(crate) const START: i64 = 1_700_000_000_000;
 pub(crate) const DAY_MS: i64 = 86_400_000;
@@ -32,6 +32,8 @@ pub(crate) fn policies() -> Policies {
 /// Storage, and an object in front of it.
 pub(crate) struct World {
     pub(crate) policy: Arc<Policy>,
+    /// What the frontend knows of it from a registry.
+    pub(crate) as_of: Option<i64>,
     pub(crate) storage: BTreeMap<String, Vec<u8>>,
     /// Background rows that have not arrived yet.
     pub(crate) in_flight: Vec<Background>,
@@ -51,6 +53,7 @@ impl World {
     pub(crate) fn empty(policy: &Arc<Policy>) -> Self {
         Self {
             policy: Arc::clone(policy),
+            as_of: None,
             storage: BTreeMap::new(),
             in_flight: Vec::new(),
             ledger: Ledger::new([], 0),
@@ -68,7 +71,8 @@ impl World {
         costs: Option<Vec<u64>>,
         request_id: Option<RequestId>,
     ) -> ObjectReply {
-        let request = ObjectRequest { action, request_id, costs: costs.into_iter().collect() };
+        let known = self.as_of.map(|as_of| Known { as_of, ids: vec![self.policy.id()] });
+        let request = ObjectRequest { action, request_id, costs: costs.into_iter().collect(), known };
         let ids = &mut self.ids;
         let random = || {
             *ids += 1;

@@ -5,22 +5,61 @@
 //! its own sequence of numbers, and its buckets are carried over at each moment at which these changed: refills before it
 //! count at the old ones, refills after it at the new.
 
-use super::history::{History, Step};
+use super::history::{History, InForce};
 use super::plan::Plan;
-use crate::limit::Carry;
+use crate::limit::{Carry, Limit};
 use crate::policy::named::{NamedLimit, Policy, Standing};
+use crate::policy::timeline::Timeline;
 
 /// `policy` as it is at `now` for a key with these overrides, the most specific first.
 pub(super) fn compose(policy: &Policy, overrides: &[History], now: i64) -> Policy {
     let in_force = overrides.iter().find_map(|history| history.at(now));
-    let standing = match in_force.map(|in_force| &in_force.plan) {
-        Some(Plan::Banned) => Standing::Banned { until: in_force.and_then(|in_force| in_force.until) },
-        Some(Plan::Unlimited) => Standing::Unlimited,
-        _ => Standing::Limited,
+    let (limits, standing) = match in_force {
+        None => (policy.limits().to_vec(), Standing::Limited),
+        Some(InForce { plan, until }) => (
+            plan.apply(policy.limits()),
+            match plan {
+                Plan::Banned => Standing::Banned { until: *until },
+                Plan::Unlimited => Standing::Unlimited,
+                Plan::Multiple(_) | Plan::Limits(_) => Standing::Limited,
+            },
+        ),
     };
-    let base = [Version { since: 0, carry: Carry::AsIs, limits: policy.limits().to_vec() }];
-    let limits = versions(&base, overrides, now).pop().map(|version| version.limits).unwrap_or_default();
-    policy.with_limits(limits).with_standing(standing)
+    policy.with_limits(limits, timeline(policy, overrides, now)).with_standing(standing)
+}
+
+fn timeline(policy: &Policy, overrides: &[History], now: i64) -> Timeline {
+    let own = policy.timeline();
+    let earlier = own.earlier().iter().map(|version| Version {
+        since: version.since,
+        carry: version.carry,
+        limits: named(policy.name(), &version.limits),
+    });
+    let current = Version { since: own.since(), carry: own.carry(), limits: policy.limits().to_vec() };
+    let base: Vec<_> = earlier.chain([current]).collect();
+    let mut versions = versions(&base, overrides, now);
+    let known_since = overrides.iter().filter_map(History::known_since).max().unwrap_or(i64::MIN);
+    let unknown = versions.partition_point(|version| version.since < known_since);
+    // What is in force at that moment may have been in force before.
+    let is_exact = versions.get(unknown).is_some_and(|version| version.since == known_since);
+    let rest = versions.split_off(if is_exact { unknown } else { unknown.saturating_sub(1) });
+    let mut rest = rest.into_iter();
+    let Some(first) = rest.next() else { return own.clone() };
+    let mut timeline = own.beginning(first.since.max(known_since), first.carry);
+    let began_earlier = overrides.iter().any(|history| history.began_before(first.since));
+    if unknown > 0 || own.is_cut() && began_earlier {
+        timeline = timeline.after_unknown(&first.limits);
+    }
+    let mut limits = first.limits;
+    for next in rest {
+        timeline = timeline.succeeded(&limits, next.since, next.carry);
+        limits = next.limits;
+    }
+    timeline
+}
+
+fn named(policy: &str, limits: &[(Option<String>, Limit)]) -> Vec<NamedLimit> {
+    limits.iter().map(|(name, limit)| NamedLimit::new(policy, name.as_deref(), *limit, 0)).collect()
 }
 
 /// Limits that are in force from a moment on.
@@ -49,9 +88,8 @@ pub(super) fn versions(base: &[Version], overrides: &[History], now: i64) -> Vec
         if versions.last().is_some_and(|last| are_same(&last.limits, &limits)) {
             continue;
         }
-        // What an override does, rather than what the policy does in the same millisecond.
-        let changed = overrides.iter().filter_map(|steps| latest(steps, moment, |step: &Step<'_>| step.since));
-        let carry = changed.filter(|step| step.since == moment).map(|step| step.carry).next().unwrap_or(own.carry);
+        // Overrides carry levels over as they are.
+        let carry = if own.since == moment { own.carry } else { Carry::AsIs };
         versions.push(Version { since: moment, carry, limits });
     }
     versions
@@ -71,10 +109,10 @@ fn are_same(one: &[NamedLimit], other: &[NamedLimit]) -> bool {
 mod tests {
     use proptest::prelude::*;
 
-    use super::super::history::{Change, InForce};
+    use super::super::history::Change;
     use super::super::plan::{Multiple, Numbers};
     use super::*;
-    use crate::limit::{Config, Decision, Limit, State};
+    use crate::limit::{Config, Decision, State};
 
     /// Moments are few, so that changes meet.
     const LAST: i64 = 60;
@@ -107,10 +145,10 @@ mod tests {
 
     fn histories() -> impl Strategy<Value = History> {
         let state = prop::option::of((plans(), prop::option::of(0..LAST)));
-        prop::collection::btree_map(0..LAST, (carries(), state), 0..5).prop_map(|changes| {
-            let change = |(since, (carry, state)): (i64, (Carry, Option<(Plan, Option<i64>)>))| {
+        prop::collection::btree_map(0..LAST, state, 0..5).prop_map(|changes| {
+            let change = |(since, state): (i64, Option<(Plan, Option<i64>)>)| {
                 let state = state.map(|(plan, until)| InForce { plan, until: until.filter(|&until| until > since) });
-                Change { since, carry, state }
+                Change { since, state }
             };
             History { changes: changes.into_iter().map(change).collect() }
         })
@@ -145,17 +183,8 @@ mod tests {
     }
 
     /// How levels are carried over in this millisecond, if the numbers change in it.
-    fn carry_at(base: &[Version], overrides: &[History], moment: i64) -> Carry {
-        for history in overrides {
-            if let Some(change) = history.changes.iter().find(|change| change.since == moment) {
-                return change.carry;
-            }
-            let before = history.changes.iter().rev().find(|change| change.since < moment);
-            if before.and_then(|change| change.state.as_ref()?.until) == Some(moment) {
-                return Carry::AsIs;
-            }
-        }
-        base.iter().rev().find(|version| version.since <= moment).unwrap().carry
+    fn carry_at(base: &[Version], moment: i64) -> Carry {
+        base.iter().find(|version| version.since == moment).map_or(Carry::AsIs, |version| version.carry)
     }
 
     proptest! {
@@ -175,7 +204,7 @@ mod tests {
                 for moment in now + 1..=now + step {
                     let next = numbers_at(&base, &overrides, moment);
                     if next != by_hand.0 {
-                        let carry = carry_at(&base, &overrides, moment);
+                        let carry = carry_at(&base, moment);
                         by_hand = (next, next.carry(&by_hand.0, by_hand.1, carry, moment, 0));
                     }
                 }

@@ -3,7 +3,6 @@
 //! ```text
 //! for each change, oldest first; numbers are LEB128, seven bits to a byte and the least first
 //!   number   the moment, in Unix milliseconds
-//!   1 byte   how levels are carried over: 0 as is, 1 proportional, 2 additive, 3 reset
 //!   1 byte   what is in force from then on: 0 nothing, 1 banned, 2 unlimited, 3 a multiple, 4 other numbers
 //!   number   unless nothing: when it ends, 0 for never
 //!   numbers  of a multiple: numerator, denominator
@@ -14,7 +13,7 @@
 //! ```
 
 use super::plan::{Multiple, Numbers, Plan};
-use crate::limit::{Carry, Config, Kind, Limit};
+use crate::limit::{Config, Kind, Limit};
 
 /// The changes of one key or prefix, oldest first, at most [`MAX_CHANGES`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -26,8 +25,6 @@ pub struct History {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Change {
     pub(super) since: i64,
-    /// How levels are carried over at that moment.
-    pub(super) carry: Carry,
     pub(super) state: Option<InForce>,
 }
 
@@ -46,14 +43,13 @@ pub const MAX_CHANGES: usize = 8;
 /// One moment at which something changes, with all ends carried out.
 pub(super) struct Step<'a> {
     pub(super) since: i64,
-    pub(super) carry: Carry,
     pub(super) state: Option<&'a InForce>,
 }
 
 impl History {
     /// Records that from `since` on, a moment after all others, this override is in force, or none.
-    pub fn push(&mut self, since: i64, carry: Carry, state: Option<InForce>) {
-        self.changes.push(Change { since, carry, state });
+    pub fn push(&mut self, since: i64, state: Option<InForce>) {
+        self.changes.push(Change { since, state });
         let surplus = self.changes.len().saturating_sub(MAX_CHANGES);
         self.changes.drain(..surplus);
     }
@@ -76,16 +72,26 @@ impl History {
         let mut steps = Vec::with_capacity(self.changes.len());
         let nexts = self.changes.iter().skip(1).map(|next| next.since).chain([i64::MAX]);
         for (change, next) in self.changes.iter().zip(nexts) {
-            let Change { since, carry, ref state } = *change;
-            steps.push(Step { since, carry, state: state.as_ref() });
+            let Change { since, ref state } = *change;
+            steps.push(Step { since, state: state.as_ref() });
             if let Some(end) = state.as_ref().and_then(|state| state.until)
                 && end <= now
                 && end < next
             {
-                steps.push(Step { since: end.max(since), carry: Carry::AsIs, state: None });
+                steps.push(Step { since: end.max(since), state: None });
             }
         }
         steps
+    }
+
+    /// Since when everything is known; `None` if it has always been.
+    pub(super) fn known_since(&self) -> Option<i64> {
+        self.changes.first().filter(|_| self.changes.len() >= MAX_CHANGES).map(|change| change.since)
+    }
+
+    /// Whether anything was in force before that moment.
+    pub(super) fn began_before(&self, moment: i64) -> bool {
+        self.changes.first().is_some_and(|change| change.since < moment)
     }
 
     /// The next moment after `now` at which [`History::steps`] are others.
@@ -97,9 +103,8 @@ impl History {
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         let mut bytes = Vec::new();
-        for Change { since, carry, state } in &self.changes {
+        for Change { since, state } in &self.changes {
             number(&mut bytes, since.max(&0).cast_unsigned());
-            bytes.push(carry_to_byte(*carry));
             let Some(InForce { plan, until }) = state else {
                 bytes.push(0);
                 continue;
@@ -132,9 +137,9 @@ impl History {
         let mut rest = Rest(bytes);
         let mut changes = Vec::new();
         while !rest.0.is_empty() {
-            let (since, carry, kind) = (rest.moment()?, carry_from_byte(rest.byte()?)?, rest.byte()?);
+            let (since, kind) = (rest.moment()?, rest.byte()?);
             if kind == 0 {
-                changes.push(Change { since, carry, state: None });
+                changes.push(Change { since, state: None });
                 continue;
             }
             let until = Some(rest.moment()?).filter(|&until| until > 0);
@@ -152,7 +157,7 @@ impl History {
                 }
                 _ => return None,
             };
-            changes.push(Change { since, carry, state: Some(InForce { plan, until }) });
+            changes.push(Change { since, state: Some(InForce { plan, until }) });
         }
         Some(Self { changes })
     }
@@ -234,25 +239,6 @@ impl<'a> Rest<'a> {
     }
 }
 
-const fn carry_to_byte(carry: Carry) -> u8 {
-    match carry {
-        Carry::AsIs => 0,
-        Carry::Proportional => 1,
-        Carry::Additive => 2,
-        Carry::Reset => 3,
-    }
-}
-
-const fn carry_from_byte(byte: u8) -> Option<Carry> {
-    match byte {
-        0 => Some(Carry::AsIs),
-        1 => Some(Carry::Proportional),
-        2 => Some(Carry::Additive),
-        3 => Some(Carry::Reset),
-        _ => None,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -267,19 +253,15 @@ mod tests {
             Config { capacity: 9, initial: Some(0), offset_ms: Some(300), ..Config::fixed_window(7, 86_400_000) };
         let limits = vec![numbers(Some("a"), Config::token_bucket(100, 60_000), 5), numbers(None, window, 0)];
         let mut history = History::default();
-        for (since, carry, plan) in [
-            (1, Carry::AsIs, Some(Plan::Banned)),
-            (200, Carry::Proportional, Some(Plan::Unlimited)),
-            (1_800_000_000_000, Carry::Additive, None),
-            (
-                1_800_000_000_001,
-                Carry::Reset,
-                Some(Plan::Multiple(Multiple { numerator: MAX_TOKENS, denominator: u64::MAX })),
-            ),
-            (i64::MAX, Carry::AsIs, Some(Plan::Limits(limits))),
+        for (since, plan) in [
+            (1, Some(Plan::Banned)),
+            (200, Some(Plan::Unlimited)),
+            (1_800_000_000_000, None),
+            (1_800_000_000_001, Some(Plan::Multiple(Multiple { numerator: MAX_TOKENS, denominator: u64::MAX }))),
+            (i64::MAX, Some(Plan::Limits(limits))),
         ] {
             let until = (since > 1).then_some(since);
-            history.push(since, carry, plan.map(|plan| InForce { plan, until }));
+            history.push(since, plan.map(|plan| InForce { plan, until }));
         }
         history
     }
@@ -296,15 +278,15 @@ mod tests {
     fn the_format_is_unchanged() {
         let mut short = History::default();
         let plan = Plan::Multiple(Multiple { numerator: 300, denominator: 2 });
-        short.push(5, Carry::Additive, Some(InForce { plan, until: Some(128) }));
-        short.push(127, Carry::AsIs, None);
+        short.push(5, Some(InForce { plan, until: Some(128) }));
+        short.push(127, None);
         let limit = Limit::new(&Config::token_bucket(1, 1_000)).unwrap();
         let plan = Plan::Limits(vec![Numbers { name: Some("ab".into()), limit, write_ahead: 1 }]);
-        short.push(300, Carry::Reset, Some(InForce { plan, until: None }));
+        short.push(300, Some(InForce { plan, until: None }));
         let expected = [
-            &[5, 2, 3, 0x80, 1, 0xac, 2, 2][..],
-            &[127, 0, 0],
-            &[0xac, 2, 3, 4, 0, 1, 2, b'a', b'b', 0, 1, 0xe8, 7, 1, 0, 1, 0, 0],
+            &[5, 3, 0x80, 1, 0xac, 2, 2][..],
+            &[127, 0],
+            &[0xac, 2, 4, 0, 1, 2, b'a', b'b', 0, 1, 0xe8, 7, 1, 0, 1, 0, 0],
         ];
         assert_eq!(short.encode(), expected.concat());
     }
@@ -330,9 +312,9 @@ mod tests {
     fn an_override_is_in_force_until_its_end_or_the_next_change() {
         let in_force = |plan: Plan, until| Some(InForce { plan, until });
         let mut history = History::default();
-        history.push(10, Carry::AsIs, in_force(Plan::Banned, Some(20)));
-        history.push(30, Carry::AsIs, in_force(Plan::Unlimited, Some(50)));
-        history.push(40, Carry::AsIs, in_force(Plan::Banned, Some(60)));
+        history.push(10, in_force(Plan::Banned, Some(20)));
+        history.push(30, in_force(Plan::Unlimited, Some(50)));
+        history.push(40, in_force(Plan::Banned, Some(60)));
         let steps = |now| {
             let steps = history.steps(now).into_iter();
             steps.map(|step| (step.since, step.state.map(|state| state.plan.clone()))).collect::<Vec<_>>()
@@ -349,7 +331,7 @@ mod tests {
     fn the_oldest_changes_are_forgotten_first() {
         let mut history = History::default();
         for since in 0..20 {
-            history.push(since, Carry::AsIs, None);
+            history.push(since, None);
         }
         assert_eq!(history.steps(99).iter().map(|step| step.since).collect::<Vec<_>>(), (12..20).collect::<Vec<_>>());
     }

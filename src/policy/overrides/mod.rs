@@ -22,8 +22,7 @@ use self::history::{Rest, number};
 use super::named::Policy;
 
 pub use self::history::{History, InForce, MAX_CHANGES};
-pub(crate) use self::parse::WrittenKeys;
-pub use self::parse::{MAX_PREFIX_LEN, WrittenOverride};
+pub use self::parse::{MAX_PREFIX_LEN, WrittenKeys, WrittenOverride};
 pub use self::plan::{Multiple, Numbers, Plan};
 
 /// The overrides of all policies, as an isolate has them.
@@ -307,7 +306,6 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::limit::Carry;
     use crate::policy::{Policies, Standing};
 
     fn policies() -> Policies {
@@ -322,7 +320,7 @@ mod tests {
 
     fn set(fields: &str, until: Option<i64>) -> History {
         let mut history = History::default();
-        history.push(1, Carry::AsIs, Some(InForce { plan: plan(fields), until }));
+        history.push(1, Some(InForce { plan: plan(fields), until }));
         history
     }
 

@@ -15,7 +15,7 @@ pub struct WrittenOverride<'a> {
     /// The policy's name, not yet known to exist.
     pub policy: Cow<'a, str>,
     /// Which keys.
-    pub(crate) keys: WrittenKeys<'a>,
+    pub keys: WrittenKeys<'a>,
     /// What it makes of the policy.
     pub plan: Plan,
     /// When it ends, in Unix milliseconds.
@@ -24,9 +24,9 @@ pub struct WrittenOverride<'a> {
 
 /// For which keys an override is.
 #[derive(Clone, Debug)]
-pub(crate) enum WrittenKeys<'a> {
-    /// For this one, as in requests.
-    One(Json<'a>),
+pub enum WrittenKeys<'a> {
+    /// For this one, as in requests: JSON, not yet read.
+    One(&'a str),
     /// For all that are text and begin so.
     Prefix(Cow<'a, str>),
 }
@@ -85,7 +85,7 @@ fn policy<'a>(fields: &Fields<'a>, reader: &mut Reader<'_>) -> Option<Cow<'a, st
 
 fn keys<'a>(fields: &Fields<'a>, reader: &mut Reader<'_>) -> Option<WrittenKeys<'a>> {
     match (fields.get("key"), fields.get("prefix")) {
-        (Some(key), None) => Some(WrittenKeys::One(key)),
+        (Some(key), None) => Some(WrittenKeys::One(key.raw())),
         (None, Some(prefix)) => match prefix.string() {
             Some(text) if (1..=MAX_PREFIX_LEN).contains(&text.len()) => Some(WrittenKeys::Prefix(text)),
             _ => {

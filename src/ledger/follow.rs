@@ -1,0 +1,119 @@
+//! How a bucket follows its policy from version to version: its tokens are carried over at the moment of each change. So
+//! refills before it count at the old numbers and refills after it at the new, whenever the bucket is next asked.
+//!
+//! A limit is the same if it has the same name and kind. One that was not there starts as in a new bucket. One that is not
+//! there any more is kept, dormant, until it is full: versions that alternate during a roll-out give nothing away.
+//!
+//! A bucket is never carried over before its own moment: until then, frontends that knew only the old numbers asked it. Where
+//! the moment of a change is not known, the answer is on the safe side:
+//!
+//! * To a policy that no registry has seen, a bucket is carried over when it is first asked under it.
+//! * To a version older than the bucket's own, it was carried over at some moment since it was last asked. Its level is the
+//!   lower of what it would be for the first of these moments and for the last: as a function of the moment it is concave, so it
+//!   is nowhere lower than at both ends.
+//! * From before the versions that are known, a bucket has not refilled until the first of those, and holds no more than any of
+//!   the forgotten versions would have left.
+
+use super::row::NamedState;
+use crate::limit::{Carry, Limit, Snapshot};
+use crate::policy::{Policy, Timeline};
+
+/// The limits of `policy` at `now`, in its order, and after them the dormant ones, of a bucket that was at the version `since`.
+pub(super) fn follow(old: Vec<NamedState>, since: i64, policy: &Policy, now: i64, phase: u64) -> Vec<NamedState> {
+    let timeline = policy.timeline();
+    let current = || policy.limits().iter().map(|limit| (limit.name(), limit.limit())).collect();
+    let carried_at = |old, at| carried(old, &Step { at, carry: Carry::AsIs, limits: current() }, now, phase);
+    if timeline.since() == 0 || timeline.since() == since {
+        return carried_at(old, now);
+    }
+    if timeline.since() < since {
+        let last = carried_at(old.clone(), now);
+        return last.into_iter().zip(carried_at(old, i64::MIN)).map(|(last, first)| last.lower(first, now)).collect();
+    }
+    let earlier = timeline.earlier().iter().map(|version| Step {
+        at: version.since,
+        carry: version.carry,
+        limits: version.limits.iter().map(|(name, limit)| (name.as_deref(), limit)).collect(),
+    });
+    let all = earlier.chain([Step { at: timeline.since(), carry: timeline.carry(), limits: current() }]);
+    let mut steps: Vec<_> = all.filter(|step| step.at > since).collect();
+    if since == 0 {
+        // It was last asked under numbers that no registry has seen, and follows the versions from then on.
+        let asked_at = old.iter().map(NamedState::at).max().unwrap_or(now);
+        let known = steps.iter().rposition(|step| step.at <= asked_at).unwrap_or(0);
+        steps.drain(..known);
+    }
+    let is_first = |step: &Step<'_>| timeline.earlier().first().is_none_or(|first| first.since == step.at);
+    let before = match steps.first() {
+        Some(step) if is_first(step) => {
+            old.into_iter().map(|limit| limit.forgotten(timeline, step.at, now, phase)).collect()
+        }
+        _ => old,
+    };
+    steps.iter().fold(before, |old, step| carried(old, step, now, phase))
+}
+
+/// A version, and how a bucket comes over to it.
+struct Step<'a> {
+    /// When.
+    at: i64,
+    carry: Carry,
+    limits: Vec<(Option<&'a str>, &'a Limit)>,
+}
+
+/// The limits of the step, in its order, and after them the dormant ones.
+fn carried(mut old: Vec<NamedState>, step: &Step<'_>, now: i64, phase: u64) -> Vec<NamedState> {
+    let mut all = Vec::with_capacity(step.limits.len());
+    for &(name, limit) in &step.limits {
+        let is_same = |old: &NamedState| old.name.as_deref() == name && old.limit.config().kind == limit.config().kind;
+        let state = match old.iter().position(is_same).map(|index| old.swap_remove(index)) {
+            None => limit.new_state(step.at.min(now), phase),
+            Some(same) if same.limit == *limit && step.carry != Carry::Reset => same.state,
+            Some(same) => {
+                let at = step.at.max(same.at()).min(now);
+                limit.carry(&same.limit, same.state, step.carry, at, phase)
+            }
+        };
+        all.push(NamedState { name: name.map(str::to_owned), limit: *limit, state });
+    }
+    let full_at = |dormant: &NamedState| dormant.limit.full_at(&dormant.state, now).unwrap_or(i64::MAX);
+    old.retain(|dormant| full_at(dormant) > now);
+    while old.len() > MAX_DORMANT
+        && let Some((soonest, _)) = old.iter().enumerate().min_by_key(|(_, dormant)| full_at(dormant))
+    {
+        old.remove(soonest);
+    }
+    all.extend(old);
+    all
+}
+
+/// The most dormant limits kept for other versions of a policy. Beyond that, those that are full soonest are evicted
+/// first.
+const MAX_DORMANT: usize = 8;
+
+impl NamedState {
+    /// The moment up to which refills are credited.
+    fn at(&self) -> i64 {
+        self.limit.snapshot(&self.state).at
+    }
+
+    /// The same limit with the lower of two levels.
+    fn lower(self, other: Self, now: i64) -> Self {
+        if self.limit.surplus_over(&self.state, &other.state, now).is_some() { other } else { self }
+    }
+
+    /// After versions that are forgotten, the last of which ended at that moment.
+    fn forgotten(mut self, timeline: &Timeline, end: i64, now: i64, phase: u64) -> Self {
+        let Some(least) = timeline.least_before(self.name.as_deref()) else { return self };
+        let Snapshot { tokens, drops, at } = self.limit.snapshot(&self.state);
+        if tokens >= least {
+            let above = tokens.abs_diff(least).saturating_add(u64::from(drops > 0));
+            self.state = self.limit.lowered(&self.state, above);
+        }
+        // Of a window, the beginning.
+        let Snapshot { at: end, .. } = self.limit.snapshot(&self.limit.new_state(end.min(now), phase));
+        let later = Snapshot { at: at.max(end), ..self.limit.snapshot(&self.state) };
+        self.state = self.limit.restored(&later).unwrap_or(self.state);
+        self
+    }
+}

@@ -1,0 +1,288 @@
+//! When a policy changed, and what it was before, so that a bucket refills at the numbers of each moment.
+//!
+//! A version of a policy is known by the moment since which it is in force, which no other version has. A bucket follows the
+//! versions one by one, whenever it is next asked: see `ledger/follow.rs`.
+//!
+//! Earlier versions are kept as long as a bucket may need them: until one has been in force for so long that any bucket of the
+//! versions before it is full. At most [`MAX_EARLIER`] are kept. Of those that are dropped, the least level remains that each
+//! limit's bucket can have had.
+
+use serde::Serialize;
+
+use super::named::NamedLimit;
+use super::stored::{StoredConfig, StoredConfigError, limits_of};
+use crate::json::{Fields, Json};
+use crate::limit::{Carry, Config, Kind, Limit};
+
+/// The versions of a policy up to the one that is in force.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Timeline {
+    /// Since when the policy is in force, in Unix milliseconds. 0 if that is not known.
+    since: i64,
+    /// How buckets came over from the version before.
+    carry: Carry,
+    /// Oldest first.
+    earlier: Vec<Version>,
+    /// Empty if the versions before those are not missing.
+    forgotten: Vec<Forgotten>,
+}
+
+/// An earlier version.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Version {
+    /// Since when it was in force, in Unix milliseconds.
+    pub since: i64,
+    /// How buckets came over from the version before.
+    pub carry: Carry,
+    /// Its limits, by name.
+    pub limits: Vec<(Option<String>, Limit)>,
+}
+
+/// What is known of a limit in versions that were dropped.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Forgotten {
+    name: Option<String>,
+    /// No bucket that went through them had more tokens.
+    least: i64,
+}
+
+impl Timeline {
+    /// The most earlier versions that are kept: a change every minute for an hour.
+    pub const MAX_EARLIER: usize = 64;
+
+    /// A policy in force since that moment, after these versions, oldest first. `carry` says how buckets came over from the last
+    /// of them.
+    #[must_use]
+    pub const fn new(since: i64, carry: Carry, earlier: Vec<Version>) -> Self {
+        Self { since, carry, earlier, forgotten: Vec::new() }
+    }
+
+    /// Since when the policy is in force, in Unix milliseconds. 0 if that is not known: no registry has seen it.
+    #[must_use]
+    pub const fn since(&self) -> i64 {
+        self.since
+    }
+
+    /// How buckets came over from the version before.
+    #[must_use]
+    pub const fn carry(&self) -> Carry {
+        self.carry
+    }
+
+    /// The versions before it, oldest first.
+    #[must_use]
+    pub fn earlier(&self) -> &[Version] {
+        &self.earlier
+    }
+
+    /// The most tokens that a bucket of a version before all of these can have had, if there was such a version.
+    #[must_use]
+    pub fn least_before(&self, limit: Option<&str>) -> Option<i64> {
+        let known = self.forgotten.iter().find(|forgotten| forgotten.name.as_deref() == limit);
+        known.map(|forgotten| forgotten.least)
+    }
+
+    /// The timeline when the policy with these `limits` is replaced.
+    pub(super) fn succeeded(&self, limits: &[NamedLimit], since: i64, carry: Carry) -> Self {
+        let limits = limits.iter().map(|limit| (limit.name().map(str::to_owned), *limit.limit())).collect();
+        let last = Version { since: self.since, carry: self.carry, limits };
+        let earlier = self.earlier.iter().cloned().chain([last]).collect();
+        let mut next = Self { since, carry, earlier, forgotten: self.forgotten.clone() };
+        next.prune();
+        next
+    }
+
+    /// A timeline that begins with this version, and after the same versions that are not known any more.
+    pub(super) fn beginning(&self, since: i64, carry: Carry) -> Self {
+        Self { since, carry, earlier: Vec::new(), forgotten: self.forgotten.clone() }
+    }
+
+    /// The same, if before it there were other versions with limits of these names, of which nothing is known: their buckets are
+    /// empty when it begins.
+    pub(super) fn after_unknown(self, limits: &[NamedLimit]) -> Self {
+        let known = limits.iter().map(|limit| limit.name().map(str::to_owned));
+        let names = self.forgotten.iter().map(|forgotten| forgotten.name.clone()).chain(known);
+        let mut forgotten: Vec<Forgotten> = Vec::new();
+        for name in names {
+            if forgotten.iter().all(|other| other.name != name) {
+                let least = self.least_before(name.as_deref()).unwrap_or(0).min(0);
+                forgotten.push(Forgotten { name, least });
+            }
+        }
+        Self { forgotten, ..self }
+    }
+
+    /// Whether there were versions that are not known any more.
+    pub(super) const fn is_cut(&self) -> bool {
+        !self.forgotten.is_empty()
+    }
+
+    /// Drops what no bucket needs.
+    fn prune(&mut self) {
+        let ends = self.earlier.iter().skip(1).map(|version| version.since).chain([self.since]);
+        let has_filled = |(_, (version, end)): &(usize, (&Version, i64))| {
+            version.fill_ms().is_some_and(|ms| version.since.checked_add_unsigned(ms).is_some_and(|at| at <= *end))
+        };
+        let settled = self.earlier.iter().zip(ends).enumerate().filter(has_filled).last().map_or(0, |(index, _)| index);
+        let count = settled.max(self.earlier.len().saturating_sub(Self::MAX_EARLIER));
+        let dropped: Vec<_> = self.earlier.drain(..count).collect();
+        let nexts = dropped.iter().skip(1).chain(self.earlier.first()).map(|next| next.carry);
+        for (version, next) in dropped.iter().zip(nexts.collect::<Vec<_>>()) {
+            self.forget(version, next);
+        }
+    }
+
+    /// `next` says how buckets came over from this version.
+    fn forget(&mut self, version: &Version, next: Carry) {
+        for (name, limit) in &version.limits {
+            let Config { capacity, max_debt, .. } = *limit.config();
+            let least = match next {
+                Carry::AsIs | Carry::Reset => capacity.cast_signed(),
+                // Such a change may leave any level down to there.
+                Carry::Proportional | Carry::Additive => {
+                    capacity.saturating_add(max_debt).cast_signed().saturating_neg()
+                }
+            };
+            match self.forgotten.iter_mut().find(|forgotten| forgotten.name == *name) {
+                Some(known) => known.least = known.least.min(least),
+                None => self.forgotten.push(Forgotten { name: name.clone(), least }),
+            }
+        }
+    }
+
+    /// Its fields, to be stored and sent; `None` if nothing is known.
+    pub(super) fn fields(&self) -> Option<TimelineFields> {
+        (self.since != 0).then(|| TimelineFields {
+            since: self.since,
+            carry: self.carry.word(),
+            earlier: self.earlier.iter().map(VersionFields::of).collect(),
+            forgotten: self.forgotten.iter().map(ForgottenFields::of).collect(),
+        })
+    }
+
+    /// The same without the earlier versions.
+    pub(super) fn fields_alone(&self) -> Option<TimelineFields> {
+        Self::new(self.since, self.carry, Vec::new()).fields()
+    }
+
+    /// The timeline of these fields.
+    pub(super) fn of(json: Json<'_>) -> Result<Self, StoredConfigError> {
+        let unreadable = || StoredConfigError::Unreadable;
+        let fields = json.fields().map_err(|_| unreadable())?;
+        let list = |name: &str| fields.get(name).map_or(Some(Vec::new()), Json::array);
+        let (earlier, forgotten) = list("earlier").zip(list("forgotten")).ok_or_else(unreadable)?;
+        Ok(Self {
+            since: fields.get("since").and_then(moment).ok_or_else(unreadable)?,
+            carry: carry_in(&fields)?,
+            earlier: earlier.into_iter().map(Version::of).collect::<Result<_, _>>()?,
+            forgotten: forgotten.into_iter().map(Forgotten::of).collect::<Result<_, _>>()?,
+        })
+    }
+
+    /// The timeline as JSON, for storage.
+    #[must_use]
+    pub fn to_json(&self) -> String {
+        serde_json::to_string(&self.fields()).unwrap_or_default() // our own type cannot fail to serialize
+    }
+
+    /// The timeline of [`Timeline::to_json`].
+    ///
+    /// # Errors
+    /// [`StoredConfigError`] for text that is not a timeline.
+    pub fn from_json(json: &str) -> Result<Self, StoredConfigError> {
+        let json = Json::parse(json).map_err(|_| StoredConfigError::Unreadable)?;
+        if json.raw() == "null" { Ok(Self::default()) } else { Self::of(json) }
+    }
+}
+
+impl Version {
+    /// The longest time until any bucket of this version is full, in milliseconds; `None` if there is no such time.
+    fn fill_ms(&self) -> Option<u64> {
+        self.limits.iter().try_fold(0, |longest: u64, (_, limit)| Some(longest.max(fill_ms(limit)?)))
+    }
+
+    fn of(json: Json<'_>) -> Result<Self, StoredConfigError> {
+        let unreadable = || StoredConfigError::Unreadable;
+        let fields = json.fields().map_err(|_| unreadable())?;
+        Ok(Self {
+            since: fields.get("since").and_then(moment).ok_or_else(unreadable)?,
+            carry: carry_in(&fields)?,
+            limits: limits_of(fields.get("numbers").ok_or_else(unreadable)?)?,
+        })
+    }
+}
+
+impl Forgotten {
+    fn of(json: Json<'_>) -> Result<Self, StoredConfigError> {
+        let unreadable = || StoredConfigError::Unreadable;
+        let fields = json.fields().map_err(|_| unreadable())?;
+        let name = match fields.get("name") {
+            Some(name) => Some(name.string().ok_or_else(unreadable)?.into_owned()),
+            None => None,
+        };
+        Ok(Self { name, least: fields.get("least").and_then(moment).ok_or_else(unreadable)? })
+    }
+}
+
+/// How long an empty bucket with the largest debt takes to fill, in milliseconds, rounded up.
+fn fill_ms(limit: &Limit) -> Option<u64> {
+    let Config { kind, rate, period_ms, capacity, max_debt, .. } = *limit.config();
+    let tokens = u128::from(capacity.saturating_add(max_debt));
+    let (rate, period_ms) = (u128::from(rate), u128::from(period_ms));
+    if rate == 0 {
+        return None;
+    }
+    let ms = match kind {
+        Kind::TokenBucket => tokens.saturating_mul(period_ms).div_ceil(rate),
+        Kind::FixedWindow => tokens.div_ceil(rate).saturating_mul(period_ms),
+    };
+    u64::try_from(ms).ok()
+}
+
+/// A whole number, perhaps negative.
+fn moment(json: Json<'_>) -> Option<i64> {
+    json.raw().parse().ok()
+}
+
+fn carry_in(fields: &Fields<'_>) -> Result<Carry, StoredConfigError> {
+    let Some(word) = fields.get("carry") else { return Ok(Carry::AsIs) };
+    word.string().and_then(|word| Carry::from_word(&word)).ok_or(StoredConfigError::Unreadable)
+}
+
+/// [`Timeline`] with the names that are stored and sent.
+#[derive(Serialize)]
+pub(super) struct TimelineFields {
+    since: i64,
+    carry: &'static str,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    earlier: Vec<VersionFields>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    forgotten: Vec<ForgottenFields>,
+}
+
+#[derive(Serialize)]
+struct VersionFields {
+    since: i64,
+    carry: &'static str,
+    numbers: Vec<StoredConfig>,
+}
+
+#[derive(Serialize)]
+struct ForgottenFields {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    name: Option<String>,
+    least: i64,
+}
+
+impl VersionFields {
+    fn of(version: &Version) -> Self {
+        let numbers = version.limits.iter().map(|(name, limit)| StoredConfig::new(name.as_deref(), limit)).collect();
+        Self { since: version.since, carry: version.carry.word(), numbers }
+    }
+}
+
+impl ForgottenFields {
+    fn of(forgotten: &Forgotten) -> Self {
+        Self { name: forgotten.name.clone(), least: forgotten.least }
+    }
+}

@@ -1,0 +1,259 @@
+//! Policies of a registry: each change has its moment, whenever the bucket is next asked.
+
+use std::sync::Arc;
+
+use proptest::prelude::*;
+
+use tollgate::limit::{Carry, Limit, State, Verb};
+use tollgate::policy::{Policies, Policy, Timeline};
+use tollgate::protocol::{Action, ObjectReply};
+
+use crate::chance;
+use crate::world::{DAY_MS, START, World};
+
+const CONSUME: Action = Action::Take(Verb::Consume);
+
+fn policy(json: &str) -> Policy {
+    Policy::clone(Policies::parse(&format!(r#"{{"p":{json}}}"#)).unwrap().get("p").unwrap())
+}
+
+fn world(policy: &Arc<Policy>) -> World {
+    World { as_of: Some(policy.timeline().since()), ..World::empty(policy) }
+}
+
+/// The frontend learns of a version.
+fn learn(world: &mut World, policy: &Arc<Policy>) {
+    world.policy = Arc::clone(policy);
+    world.as_of = Some(policy.timeline().since());
+}
+
+/// 100 a second, lowered to 1 while nothing was asked for three seconds: what came back before counts at 100, and after at 1.
+#[test]
+fn refills_before_a_change_count_at_the_old_numbers_and_after_it_at_the_new() {
+    for crashes in [false, true] {
+        let before = Arc::new(
+            policy(r#"{"rate":100,"period":"1s","capacity":1000,"write_ahead":0}"#).in_force_since(START - DAY_MS),
+        );
+        let mut world = world(&before);
+        world.decided(CONSUME, vec![1_000]);
+        let changed_at = START + 2_000;
+        let lowered = policy(r#"{"rate":1,"period":"1s","capacity":1000,"write_ahead":0}"#);
+        learn(&mut world, &Arc::new(lowered.succeeding(&before, changed_at, Carry::AsIs)));
+        world.now = START + 5_000;
+        if crashes {
+            world.crash(0);
+        }
+        assert_eq!(world.levels(), [203]);
+    }
+}
+
+#[test]
+fn a_frontend_with_an_older_version_is_told_the_newer_and_changes_nothing() {
+    for crashes in [false, true] {
+        let old = Arc::new(policy(r#"{"rate":0,"period":"1s","capacity":100}"#).in_force_since(START - 10));
+        let new = policy(r#"{"rate":0,"period":"1s","capacity":50}"#).succeeding(&old, START - 5, Carry::AsIs);
+        let new = Arc::new(new);
+        let mut world = world(&new);
+        world.decided(CONSUME, vec![10]);
+        if crashes {
+            world.crash(0);
+        }
+        let (storage, rows_written) = (world.storage.clone(), world.rows_written);
+        learn(&mut world, &old);
+        for action in [CONSUME, Action::Look(Verb::Consume), Action::Hold(7), Action::Take(Verb::Reset)] {
+            let ObjectReply::PolicyOutdated { as_of, definitions } = world.ask(action, Some(vec![1]), None) else {
+                panic!("{action:?}")
+            };
+            assert_eq!(as_of, START - 5);
+            let newer = Policy::from_definition(&definitions).unwrap();
+            assert_eq!((newer.numbers(), newer.timeline().since()), (new.numbers(), START - 5));
+        }
+        assert_eq!((&world.storage, world.rows_written), (&storage, rows_written));
+        learn(&mut world, &new);
+        assert_eq!(world.levels(), [40]);
+    }
+}
+
+/// An override was removed: the base policy has an older version than the bucket, and the frontend knows more.
+#[test]
+fn a_frontend_that_knows_more_may_go_back_to_an_older_version() {
+    let base = Arc::new(policy(r#"{"rate":1,"period":"1s","capacity":100}"#).in_force_since(START - 20));
+    let more = Arc::new(policy(r#"{"rate":10,"period":"1s","capacity":100}"#).in_force_since(START - 10));
+    let mut world = world(&more);
+    world.decided(CONSUME, vec![100]);
+    world.now += 2_000;
+    learn(&mut world, &base);
+    world.as_of = Some(START + 1_000);
+    assert_eq!(world.levels(), [2], "as if it had been lowered at once");
+    world.now += 2_000;
+    assert_eq!(world.levels(), [4]);
+}
+
+/// The hold was made under the older version; its batch ends as it began.
+#[test]
+fn a_batch_commits_and_aborts_although_its_policy_has_changed() {
+    for commits in [true, false] {
+        let old = Arc::new(policy(r#"{"rate":0,"period":"1s","capacity":100}"#).in_force_since(START - 10));
+        let new = policy(r#"{"rate":0,"period":"1s","capacity":50}"#).succeeding(&old, START, Carry::AsIs);
+        let new = Arc::new(new);
+        let mut world = world(&old);
+        world.decided(Action::Hold(7), vec![10]);
+        learn(&mut world, &new);
+        assert_eq!(world.levels(), [40]);
+        learn(&mut world, &old);
+        let end = if commits { Action::Settle(7) } else { Action::Cancel(7) };
+        let ObjectReply::Decided(decided) = world.ask(end, None, None) else { panic!() };
+        assert!(decided.decision().is_allow());
+        learn(&mut world, &new);
+        // The 100 were clipped to 50 when the new version came, and the held tokens were of those.
+        assert_eq!(world.levels(), [if commits { 40 } else { 50 }]);
+    }
+}
+
+#[test]
+fn what_a_timeline_forgets_never_leaves_a_bucket_with_more() {
+    let version = |capacity: u32| policy(&format!(r#"{{"rate":0,"period":"1s","capacity":{capacity}}}"#));
+    let mut latest = Arc::new(version(100).in_force_since(START));
+    let mut world = world(&latest);
+    world.decided(CONSUME, vec![10]);
+    let mut at = START;
+    for capacity in (0..100).map(|index| if index == 3 { 20 } else { 100 }) {
+        at += 1;
+        latest = Arc::new(version(capacity).succeeding(&latest, at, Carry::AsIs));
+    }
+    assert_eq!(latest.timeline().earlier().len(), Timeline::MAX_EARLIER);
+    world.now = START + 1_000;
+    learn(&mut world, &latest);
+    assert_eq!(world.levels(), [20]);
+}
+
+#[test]
+fn a_timeline_is_as_long_as_a_bucket_may_need_it() {
+    let version = |rate: u32| policy(&format!(r#"{{"rate":{rate},"period":"1s","capacity":10}}"#));
+    // The first is in force for five seconds, then each for one; a bucket takes ten seconds to fill at 1 a second.
+    let mut latest = version(1).in_force_since(START);
+    for index in 0..20 {
+        latest = version(1).succeeding(&latest, START + 5_000 + 1_000 * index, Carry::AsIs);
+    }
+    assert_eq!(latest.timeline().earlier().len(), 20);
+    // In force for ten seconds: a bucket from before it is full.
+    latest = version(1).succeeding(&latest, START + 24_000 + 10_000, Carry::AsIs);
+    assert_eq!(latest.timeline().earlier().len(), 1);
+    assert_eq!(latest.timeline().earlier()[0].since, START + 24_000);
+}
+
+/// A registry was lost, or the policy is known to it for the first time: what the bucket did before is kept.
+#[test]
+fn a_bucket_of_a_policy_without_a_registry_follows_the_first_version() {
+    let unregistered = Arc::new(policy(r#"{"rate":1,"period":"1s","capacity":100}"#));
+    let mut world = World::empty(&unregistered);
+    world.decided(CONSUME, vec![100]);
+    let first = policy(r#"{"rate":1,"period":"1s","capacity":100}"#).in_force_since(START + 1_000);
+    let second = policy(r#"{"rate":10,"period":"1s","capacity":100}"#);
+    let second = Arc::new(second.succeeding(&first, START + 3_000, Carry::AsIs));
+    learn(&mut world, &second);
+    world.now = START + 5_000;
+    assert_eq!(world.levels(), [3 + 20]);
+    // And back: a frontend without a registry (a version from before there was one).
+    world.policy = unregistered;
+    world.as_of = None;
+    world.now = START + 6_000;
+    assert_eq!(world.levels(), [33], "refills up to now count at the numbers it had");
+    learn(&mut world, &second);
+    world.now = START + 7_000;
+    assert_eq!(world.levels(), [43], "the version of the registry was in force all the time");
+}
+
+/// Versions of a policy of one limit, or two.
+const VERSIONS: [&str; 7] = [
+    r#"{"limits":[{"name":"a","rate":10,"period":"1s","capacity":40,"write_ahead":0,"max_debt":5}]}"#,
+    r#"{"limits":[{"name":"a","rate":3,"period":"1s","capacity":100,"write_ahead":0}]}"#,
+    r#"{"limits":[{"name":"a","rate":7,"period":"3s","capacity":9,"write_ahead":0}]}"#,
+    r#"{"limits":[{"name":"a","rate":0,"period":"1s","capacity":30,"write_ahead":0}]}"#,
+    r#"{"limits":[{"name":"a","rate":50,"period":"1s","capacity":50,"write_ahead":0},{"name":"b","rate":1,"period":"1s","capacity":20,"write_ahead":0}]}"#,
+    r#"{"limits":[{"name":"b","rate":2,"period":"1s","capacity":15,"write_ahead":0}]}"#,
+    r#"{"limits":[{"name":"a","kind":"fixed_window","rate":20,"period":"2s","capacity":30,"offset":"0s","write_ahead":0}]}"#,
+];
+
+#[derive(Clone, Debug)]
+enum Step {
+    Change(usize, Carry),
+    Consume(u64),
+    /// By a frontend that does not know the latest changes.
+    ConsumeUnder(usize, u64),
+    Look,
+    Wait(i64),
+    Clean,
+    Crash,
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let carry = prop_oneof![3 => Just(Carry::AsIs), 1 => (0..4_usize).prop_map(|index| Carry::ALL[index])];
+    prop_oneof![
+        4 => (0..VERSIONS.len(), carry).prop_map(|(version, carry)| Step::Change(version, carry)),
+        6 => prop_oneof![0..5_u64, 0..40_u64].prop_map(Step::Consume),
+        1 => (0..6_usize, 0..10_u64).prop_map(|(back, cost)| Step::ConsumeUnder(back, cost)),
+        1 => Just(Step::Look),
+        6 => prop_oneof![0..400_i64, 0..5_000_i64, 0..60_000_i64].prop_map(Step::Wait),
+        1 => Just(Step::Clean),
+        2 => Just(Step::Crash),
+    ]
+}
+
+/// The limits that a policy has had, each with its state: changed at once when the policy changes.
+struct Exact {
+    limits: Vec<(Option<String>, Limit, State)>,
+}
+
+impl Exact {
+    fn new(policy: &Policy, now: i64) -> Self {
+        let limits = policy.limits().iter();
+        let limits =
+            limits.map(|named| (named.name().map(str::to_owned), *named.limit(), named.limit().new_state(now, 0)));
+        Self { limits: limits.collect() }
+    }
+
+    fn change(&mut self, policy: &Policy, carry: Carry, now: i64) {
+        for named in policy.limits() {
+            let limit = named.limit();
+            let is_same = |(name, old, _): &&mut (Option<String>, Limit, State)| {
+                name.as_deref() == named.name() && old.config().kind == limit.config().kind
+            };
+            match self.limits.iter_mut().find(is_same) {
+                // One that was gone, and is full by now, is new.
+                Some((_, old, state)) if old.full_at(state, now) == Some(now) && !policy.limits().is_empty() => {
+                    *state = limit.carry(old, *state, carry, now, 0);
+                    *old = *limit;
+                }
+                Some((_, old, state)) => {
+                    if old != limit || carry == Carry::Reset {
+                        *state = limit.carry(old, *state, carry, now, 0);
+                    }
+                    *old = *limit;
+                }
+                None => self.limits.push((named.name().map(str::to_owned), *limit, limit.new_state(now, 0))),
+            }
+        }
+    }
+
+    fn consume(&mut self, policy: &Policy, cost: u64, now: i64) {
+        for named in policy.limits() {
+            let (_, limit, state) = self.of(named.name(), named.limit());
+            limit.consume(state, now, cost);
+        }
+    }
+
+    fn levels(&mut self, policy: &Policy, now: i64) -> Vec<i64> {
+        let level = |(_, limit, state): &(_, Limit, State)| {
+            crate::world::signed(limit.remaining(state, now), limit.owed(state, now))
+        };
+        policy.limits().iter().map(|named| level(self.of(named.name(), named.limit()))).collect()
+    }
+
+    fn of(&mut self, name: Option<&str>, like: &Limit) -> &mut (Option<String>, Limit, State) {
+        let is_same = |(other, limit, _): &&mut (Option<String>, Limit, State)| {
+            other.as_deref() == name && limit.config().kind == like.config().kind
+        };
+        self.limits.iter_mut().find(is_same).unwrap()
+    }
+}
