@@ -61,6 +61,7 @@ mod replays;
 mod reservation;
 mod reserve;
 mod row;
+mod standing;
 mod writes;
 
 use std::fmt;

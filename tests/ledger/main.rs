@@ -6,6 +6,7 @@ mod chance;
 mod crash_laws;
 mod holds;
 mod model;
+mod overrides;
 mod policies;
 mod replays;
 mod reservations;
