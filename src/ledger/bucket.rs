@@ -89,8 +89,9 @@ impl Bucket {
         let old = stored.limits()?;
         let stored_states: Vec<_> = old.iter().map(|limit| limit.state).take(policy.limits().len()).collect();
         let (states, dormant) = followed(old, since, policy, now, phase);
-        // The numbers are the same, and it only has dormant limits besides or another version.
-        let is_current = stored.policy_version() == policy.version() && states == stored_states;
+        // It only has dormant limits besides, or is of another version with the same numbers.
+        let is_current =
+            stored.policy_version() == policy.version() && policy.is_unchanged_since(since) && states == stored_states;
         let (persisted, need) = if is_current { (Some(states.clone()), Need::Nothing) } else { (None, Need::Exact) };
         Ok(Self { states, dormant, persisted, need, ..bucket })
     }
@@ -116,8 +117,8 @@ impl Bucket {
         });
         let old = awake.chain(self.dormant.iter().cloned()).collect();
         let (states, dormant) = followed(old, since, policy, now, phase);
-        let is_unchanged = before.version() == policy.version() && states == self.states && dormant == self.dormant;
-        if is_unchanged {
+        let is_unchanged = before.version() == policy.version() && policy.is_unchanged_since(since);
+        if is_unchanged && states == self.states && dormant == self.dormant {
             return self.resize(&before);
         }
         (self.states, self.dormant) = (states, dormant);

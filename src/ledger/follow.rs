@@ -15,20 +15,32 @@
 //!   the forgotten versions would have left.
 
 use super::row::NamedState;
-use crate::limit::{Carry, Limit, Snapshot};
-use crate::policy::{Policy, Timeline};
+use crate::limit::{Carry, Config, Limit, Snapshot};
+use crate::policy::{NamedLimit, Policy, Timeline};
 
 /// The limits of `policy` at `now`, in its order, and after them the dormant ones, of a bucket that was at the version `since`.
 pub(super) fn follow(old: Vec<NamedState>, since: i64, policy: &Policy, now: i64, phase: u64) -> Vec<NamedState> {
     let timeline = policy.timeline();
+    let is_there =
+        |(named, old): (&NamedLimit, &NamedState)| named.name() == old.name.as_deref() && *named.limit() == old.limit;
+    let is_unchanged = old.len() >= policy.limits().len() && policy.limits().iter().zip(&old).all(is_there);
+    if timeline.since() == since && since != 0 && is_unchanged {
+        return old;
+    }
     let current = || policy.limits().iter().map(|limit| (limit.name(), limit.limit())).collect();
     let carried_at = |old, at| carried(old, &Step { at, carry: Carry::AsIs, limits: current() }, now, phase);
     if timeline.since() == 0 || timeline.since() == since {
         return carried_at(old, now);
     }
     if timeline.since() < since {
-        let last = carried_at(old.clone(), now);
-        return last.into_iter().zip(carried_at(old, i64::MIN)).map(|(last, first)| last.lower(first, now)).collect();
+        let first = carried_at(old.clone(), i64::MIN).into_iter().take(policy.limits().len());
+        let mut last = carried_at(old, now);
+        for (last, first) in last.iter_mut().zip(first) {
+            if last.limit.surplus_over(&last.state, &first.state, now).is_some() {
+                last.state = first.state;
+            }
+        }
+        return last;
     }
     let earlier = timeline.earlier().iter().map(|version| Step {
         at: version.since,
@@ -46,7 +58,7 @@ pub(super) fn follow(old: Vec<NamedState>, since: i64, policy: &Policy, now: i64
     let is_first = |step: &Step<'_>| timeline.earlier().first().is_none_or(|first| first.since == step.at);
     let before = match steps.first() {
         Some(step) if is_first(step) => {
-            old.into_iter().map(|limit| limit.forgotten(timeline, step.at, now, phase)).collect()
+            old.into_iter().map(|limit| limit.forgotten(timeline, step, now, phase)).collect()
         }
         _ => old,
     };
@@ -61,12 +73,24 @@ struct Step<'a> {
     limits: Vec<(Option<&'a str>, &'a Limit)>,
 }
 
+impl Step<'_> {
+    /// The limit that is the same as this one.
+    fn find(&self, old: &NamedState) -> Option<&Limit> {
+        let mut limits = self.limits.iter();
+        limits.find(|(name, limit)| is_same(old, *name, limit)).map(|(_, limit)| *limit)
+    }
+}
+
+fn is_same(old: &NamedState, name: Option<&str>, limit: &Limit) -> bool {
+    old.name.as_deref() == name && old.limit.config().kind == limit.config().kind
+}
+
 /// The limits of the step, in its order, and after them the dormant ones.
 fn carried(mut old: Vec<NamedState>, step: &Step<'_>, now: i64, phase: u64) -> Vec<NamedState> {
     let mut all = Vec::with_capacity(step.limits.len());
     for &(name, limit) in &step.limits {
-        let is_same = |old: &NamedState| old.name.as_deref() == name && old.limit.config().kind == limit.config().kind;
-        let state = match old.iter().position(is_same).map(|index| old.swap_remove(index)) {
+        let same = old.iter().position(|old| is_same(old, name, limit));
+        let state = match same.map(|index| old.swap_remove(index)) {
             None => limit.new_state(step.at.min(now), phase),
             Some(same) if same.limit == *limit && step.carry != Carry::Reset => same.state,
             Some(same) => {
@@ -76,8 +100,9 @@ fn carried(mut old: Vec<NamedState>, step: &Step<'_>, now: i64, phase: u64) -> V
         };
         all.push(NamedState { name: name.map(str::to_owned), limit: *limit, state });
     }
-    let full_at = |dormant: &NamedState| dormant.limit.full_at(&dormant.state, now).unwrap_or(i64::MAX);
-    old.retain(|dormant| full_at(dormant) > now);
+    let at = step.at.min(now);
+    let full_at = |dormant: &NamedState| dormant.limit.full_at(&dormant.state, at).unwrap_or(i64::MAX);
+    old.retain(|dormant| full_at(dormant) > at);
     while old.len() > MAX_DORMANT
         && let Some((soonest, _)) = old.iter().enumerate().min_by_key(|(_, dormant)| full_at(dormant))
     {
@@ -97,13 +122,8 @@ impl NamedState {
         self.limit.snapshot(&self.state).at
     }
 
-    /// The same limit with the lower of two levels.
-    fn lower(self, other: Self, now: i64) -> Self {
-        if self.limit.surplus_over(&self.state, &other.state, now).is_some() { other } else { self }
-    }
-
-    /// After versions that are forgotten, the last of which ended at that moment.
-    fn forgotten(mut self, timeline: &Timeline, end: i64, now: i64, phase: u64) -> Self {
+    /// After versions that are forgotten, the last of which ended with this step.
+    fn forgotten(mut self, timeline: &Timeline, step: &Step<'_>, now: i64, phase: u64) -> Self {
         let Some(least) = timeline.least_before(self.name.as_deref()) else { return self };
         let Snapshot { tokens, drops, at } = self.limit.snapshot(&self.state);
         if tokens >= least {
@@ -111,9 +131,16 @@ impl NamedState {
             self.state = self.limit.lowered(&self.state, above);
         }
         // Of a window, the beginning.
-        let Snapshot { at: end, .. } = self.limit.snapshot(&self.limit.new_state(end.min(now), phase));
+        let Snapshot { at: end, .. } = self.limit.snapshot(&self.limit.new_state(step.at.min(now), phase));
         let later = Snapshot { at: at.max(end), ..self.limit.snapshot(&self.state) };
         self.state = self.limit.restored(&later).unwrap_or(self.state);
+        if step.find(&self).is_none()
+            && let Ok(frozen) = Limit::new(&Config { rate: 0, ..*self.limit.config() })
+        {
+            // While it is dormant, at numbers that are not known, it does not refill.
+            self.state = frozen.carry(&self.limit, self.state, Carry::AsIs, at.max(end).min(now), phase);
+            self.limit = frozen;
+        }
         self
     }
 }

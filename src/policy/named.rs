@@ -129,6 +129,14 @@ impl Policy {
         &self.timeline
     }
 
+    /// Whether it has had the same numbers in all versions after the one of that moment.
+    #[must_use]
+    pub fn is_unchanged_since(&self, since: i64) -> bool {
+        let own = || self.limits.iter().map(|limit| (limit.name(), limit.limit()));
+        let mut later = self.timeline.earlier().iter().filter(|version| version.since > since);
+        later.all(|version| own().eq(version.limits.iter().map(|(name, limit)| (name.as_deref(), limit))))
+    }
+
     /// Identifies its [definition](Policy::definition): a hash of it.
     #[must_use]
     pub fn id(&self) -> u64 {

@@ -3,8 +3,8 @@
 //! A version of a policy is known by the moment since which it is in force, which no other version has. A bucket follows the
 //! versions one by one, whenever it is next asked: see `ledger/follow.rs`.
 //!
-//! Earlier versions are kept as long as a bucket may need them: until one has been in force for so long that any bucket of the
-//! versions before it is full. At most [`MAX_EARLIER`] are kept. Of those that are dropped, the least level remains that each
+//! Earlier versions are kept as long as a bucket may need them: until one of them, with the same limits or more, has been in
+//! force for so long that any bucket of the versions before it is full. At most [`MAX_EARLIER`] are kept. Of those that are dropped, the least level remains that each
 //! limit's bucket can have had.
 
 use serde::Serialize;
@@ -117,15 +117,17 @@ impl Timeline {
         !self.forgotten.is_empty()
     }
 
-    /// Drops what no bucket needs.
+    /// Drops what no bucket needs, and what is too much.
     fn prune(&mut self) {
         let ends = self.earlier.iter().skip(1).map(|version| version.since).chain([self.since]);
-        let has_filled = |(_, (version, end)): &(usize, (&Version, i64))| {
-            version.fill_ms().is_some_and(|ms| version.since.checked_add_unsigned(ms).is_some_and(|at| at <= *end))
+        let is_settled = |(index, end): &(usize, i64)| {
+            let (before, rest) = self.earlier.split_at_checked(*index).unwrap_or_default();
+            rest.first().is_some_and(|version| version.has_settled(before, *end))
         };
-        let settled = self.earlier.iter().zip(ends).enumerate().filter(has_filled).last().map_or(0, |(index, _)| index);
-        let count = settled.max(self.earlier.len().saturating_sub(Self::MAX_EARLIER));
-        let dropped: Vec<_> = self.earlier.drain(..count).collect();
+        let settled = ends.enumerate().filter(is_settled).last().map_or(0, |(index, _)| index);
+        self.earlier.drain(..settled);
+        let too_many = self.earlier.len().saturating_sub(Self::MAX_EARLIER);
+        let dropped: Vec<_> = self.earlier.drain(..too_many).collect();
         let nexts = dropped.iter().skip(1).chain(self.earlier.first()).map(|next| next.carry);
         for (version, next) in dropped.iter().zip(nexts.collect::<Vec<_>>()) {
             self.forget(version, next);
@@ -196,9 +198,20 @@ impl Timeline {
 }
 
 impl Version {
-    /// The longest time until any bucket of this version is full, in milliseconds; `None` if there is no such time.
-    fn fill_ms(&self) -> Option<u64> {
-        self.limits.iter().try_fold(0, |longest: u64, (_, limit)| Some(longest.max(fill_ms(limit)?)))
+    /// Whether the buckets of all these versions before it, carried over to this one, are full at its end.
+    fn has_settled(&self, before: &[Self], end: i64) -> bool {
+        let carries = before.iter().skip(1).chain([self]).map(|version| version.carry);
+        // The others may make a debt that is larger than any limit's.
+        let mut is_simple = carries.map(|carry| matches!(carry, Carry::AsIs | Carry::Reset));
+        let same = |name: &Option<String>, limit: &Limit| {
+            self.limits.iter().find(|(other, own)| other == name && own.config().kind == limit.config().kind)
+        };
+        let is_full = |(name, limit): &(Option<String>, Limit)| {
+            let own = same(name, limit).and_then(|(_, own)| fill_ms(own, limit.config().max_debt));
+            own.is_some_and(|ms| self.since.checked_add_unsigned(ms).is_some_and(|at| at <= end))
+        };
+        is_simple.all(|is_simple| is_simple)
+            && before.iter().chain([self]).flat_map(|version| &version.limits).all(is_full)
     }
 
     fn of(json: Json<'_>) -> Result<Self, StoredConfigError> {
@@ -224,9 +237,9 @@ impl Forgotten {
     }
 }
 
-/// How long an empty bucket with the largest debt takes to fill, in milliseconds, rounded up.
-fn fill_ms(limit: &Limit) -> Option<u64> {
-    let Config { kind, rate, period_ms, capacity, max_debt, .. } = *limit.config();
+/// How long a bucket with that debt takes to fill, in milliseconds, rounded up; `None` if it never does.
+fn fill_ms(limit: &Limit, max_debt: u64) -> Option<u64> {
+    let Config { kind, rate, period_ms, capacity, .. } = *limit.config();
     let tokens = u128::from(capacity.saturating_add(max_debt));
     let (rate, period_ms) = (u128::from(rate), u128::from(period_ms));
     if rate == 0 {
@@ -284,5 +297,71 @@ impl VersionFields {
 impl ForgottenFields {
     fn of(forgotten: &Forgotten) -> Self {
         Self { name: forgotten.name.clone(), least: forgotten.least }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::policy::{Policies, Policy};
+
+    fn policy(json: &str) -> Policy {
+        Policy::clone(Policies::parse(&format!(r#"{{"p":{json}}}"#)).unwrap().get("p").unwrap())
+    }
+
+    /// Stored by the registry and sent to objects.
+    #[test]
+    fn the_format_is_unchanged() {
+        let one = policy(r#"{"rate":3,"period":"1s"}"#).in_force_since(5);
+        let two = policy(r#"{"limits":[{"name":"a","rate":4,"period":"1s"}]}"#).succeeding(&one, 6, Carry::Additive);
+        let three = policy(r#"{"rate":0,"period":"1s"}"#).succeeding(&two, 7, Carry::AsIs);
+        let json = r#"{"since":7,"carry":"as_is","earlier":[{"since":5,"carry":"as_is","numbers":[{"kind":"token_bucket","rate":3,"period_ms":1000,"capacity":3,"max_debt":0,"initial":null,"offset_ms":null}]},{"since":6,"carry":"additive","numbers":[{"name":"a","kind":"token_bucket","rate":4,"period_ms":1000,"capacity":4,"max_debt":0,"initial":null,"offset_ms":null}]}]}"#;
+        assert_eq!(three.timeline().to_json(), json);
+        assert_eq!(Timeline::from_json(json).as_ref(), Ok(three.timeline()));
+        assert_eq!(Timeline::from_json("null"), Ok(Timeline::default()));
+        for wrong in
+            ["", "{}", r#"{"since":"7"}"#, r#"{"since":7,"carry":"x"}"#, &json.replace("\"rate\":4", "\"rate\":-4")]
+        {
+            assert!(Timeline::from_json(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_definition_travels_with_its_timeline_and_keeps_its_id() {
+        let one = policy(r#"{"rate":3,"period":"1s"}"#).in_force_since(5);
+        let two = policy(r#"{"rate":4,"period":"1s"}"#).succeeding(&one, 6, Carry::Reset);
+        let sent = Policy::from_definition(&two.definition()).unwrap();
+        assert_eq!((sent.timeline(), sent.id(), sent.definition()), (two.timeline(), two.id(), two.definition()));
+        assert_ne!(one.id(), two.id());
+        // A newer version may have put more into it.
+        let newer = two.definition().replacen('{', r#"{"colour":1,"#, 1);
+        let sent = Policy::from_definition(&newer).unwrap();
+        assert_ne!(sent.id(), two.id());
+        assert_eq!(sent.timeline(), two.timeline());
+        // Where only what is in force matters.
+        let alone = Policy::from_definition(&two.definition_alone()).unwrap();
+        assert_eq!((alone.timeline().since(), alone.timeline().earlier()), (6, &[][..]));
+    }
+
+    #[test]
+    fn what_no_bucket_needs_is_dropped() {
+        let version = |json: &str, before: &Policy, since| policy(json).succeeding(before, since, Carry::AsIs);
+        let earlier =
+            |policy: &Policy| policy.timeline().earlier().iter().map(|version| version.since).collect::<Vec<_>>();
+        let slow = policy(r#"{"rate":1,"period":"1s","capacity":10,"max_debt":5}"#).in_force_since(1);
+        let same = version(r#"{"rate":1,"period":"1s","capacity":10}"#, &slow, 2);
+        // Ten seconds for the capacity, and five for the debt of the version before.
+        for (since, expected) in [(15_001, vec![1, 2]), (15_002, vec![2])] {
+            assert_eq!(earlier(&version(r#"{"rate":2,"period":"1s"}"#, &same, since)), expected);
+        }
+        let other = version(r#"{"limits":[{"name":"a","rate":9,"period":"1s"}]}"#, &slow, 2);
+        let last = version(r#"{"rate":1,"period":"1s"}"#, &other, 1_000_000);
+        assert_eq!(earlier(&last), [1, 2], "it lacks a limit, whose buckets go on");
+        let additive = policy(r#"{"rate":1,"period":"1s","capacity":10}"#).succeeding(&slow, 2, Carry::Additive);
+        let last = version(r#"{"rate":1,"period":"1s"}"#, &additive, 1_000_000);
+        assert_eq!(earlier(&last), [1, 2], "it may have made a debt");
+        let never = version(r#"{"rate":0,"period":"1s","capacity":10}"#, &slow, 2);
+        let last = version(r#"{"rate":1,"period":"1s"}"#, &never, 1_000_000);
+        assert_eq!(earlier(&last), [1, 2], "it never fills");
     }
 }

@@ -158,7 +158,7 @@ mod tests {
         assert_eq!(asked(&one, one.id(), false), Some(2), "from now on");
         assert_eq!(asked(&one, two.id(), true), None, "a definition under another id");
         assert_eq!(asked(&two, two.id(), true), Some(3));
-        for since in 0..Definitions::MAX as i64 {
+        for since in (0..).take(Definitions::MAX) {
             let policy = version(4, 100 + since);
             assert_eq!(asked(&policy, policy.id(), true), Some(4));
         }

@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 
-use tollgate::limit::{Carry, Limit, State, Verb};
-use tollgate::policy::{Policies, Policy, Timeline};
+use tollgate::limit::{Carry, Limit, Part, State, Verb, decide_all};
+use tollgate::policy::{NamedLimit, Policies, Policy, Timeline};
 use tollgate::protocol::{Action, ObjectReply};
 
 use crate::chance;
-use crate::world::{DAY_MS, START, World};
+use crate::world::{DAY_MS, START, World, signed};
 
 const CONSUME: Action = Action::Take(Verb::Consume);
 
@@ -200,60 +200,112 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// The limits that a policy has had, each with its state: changed at once when the policy changes.
-struct Exact {
-    limits: Vec<(Option<String>, Limit, State)>,
-}
+/// The limits of the latest version and those before it that are not full yet, carried over when it changed.
+struct Exact(Vec<(Option<String>, Limit, State)>);
 
 impl Exact {
     fn new(policy: &Policy, now: i64) -> Self {
-        let limits = policy.limits().iter();
-        let limits =
-            limits.map(|named| (named.name().map(str::to_owned), *named.limit(), named.limit().new_state(now, 0)));
-        Self { limits: limits.collect() }
+        let fresh =
+            |named: &NamedLimit| (named.name().map(str::to_owned), *named.limit(), named.limit().new_state(now, 0));
+        Self(policy.limits().iter().map(fresh).collect())
     }
 
     fn change(&mut self, policy: &Policy, carry: Carry, now: i64) {
-        for named in policy.limits() {
-            let limit = named.limit();
-            let is_same = |(name, old, _): &&mut (Option<String>, Limit, State)| {
-                name.as_deref() == named.name() && old.config().kind == limit.config().kind
-            };
-            match self.limits.iter_mut().find(is_same) {
-                // One that was gone, and is full by now, is new.
-                Some((_, old, state)) if old.full_at(state, now) == Some(now) && !policy.limits().is_empty() => {
-                    *state = limit.carry(old, *state, carry, now, 0);
-                    *old = *limit;
-                }
-                Some((_, old, state)) => {
-                    if old != limit || carry == Carry::Reset {
-                        *state = limit.carry(old, *state, carry, now, 0);
-                    }
-                    *old = *limit;
-                }
-                None => self.limits.push((named.name().map(str::to_owned), *limit, limit.new_state(now, 0))),
+        let old = std::mem::replace(self, Self::new(policy, now)).0;
+        for (name, old, state) in old {
+            let mut limits = self.0.iter_mut();
+            let same = limits.find(|(other, limit, _)| *other == name && limit.config().kind == old.config().kind);
+            match same {
+                Some((_, limit, new)) if *limit == old && carry != Carry::Reset => *new = state,
+                Some((_, limit, new)) => *new = limit.carry(&old, state, carry, now, 0),
+                None if old.full_at(&state, now) != Some(now) => self.0.push((name, old, state)),
+                None => {}
             }
         }
     }
 
-    fn consume(&mut self, policy: &Policy, cost: u64, now: i64) {
-        for named in policy.limits() {
-            let (_, limit, state) = self.of(named.name(), named.limit());
-            limit.consume(state, now, cost);
+    /// Whether it is granted.
+    fn consume(&mut self, policy: &Policy, cost: u64, now: i64) -> bool {
+        let (awake, _) = self.0.split_at_mut(policy.limits().len());
+        let mut parts: Vec<_> = awake.iter().map(|(_, limit, state)| Part::new(limit, *state, cost)).collect();
+        let is_granted = decide_all(&mut parts, now, Verb::Consume).is_allow();
+        let states: Vec<_> = parts.iter().map(|part| part.state).collect();
+        awake.iter_mut().zip(states).for_each(|((_, _, state), after)| *state = after);
+        is_granted
+    }
+
+    fn levels(&self, policy: &Policy, now: i64) -> Vec<i64> {
+        let awake = self.0.iter().take(policy.limits().len());
+        awake.map(|(_, limit, state)| signed(limit.remaining(state, now), limit.owed(state, now))).collect()
+    }
+}
+
+proptest! {
+    #![proptest_config(chance::config(4_000))]
+
+    /// Whenever a bucket is asked, and however often its policy changed and its object crashed in between, it stands as if each
+    /// change had been made to it at once.
+    #[test]
+    fn a_bucket_stands_as_if_each_change_had_been_made_to_it_at_once(
+        steps in prop::collection::vec(step(), 1..60).prop_map(|steps| [steps, vec![Step::Look]].concat()),
+    ) {
+        let first = Arc::new(policy(VERSIONS[0]).in_force_since(START - 1_000));
+        let mut world = world(&first);
+        // A bucket begins when it is first asked, full.
+        let mut exact: Option<Exact> = None;
+        let mut versions = vec![first];
+        // The version that the bucket is at.
+        let mut followed = 0;
+        for step in steps {
+            let latest = Arc::clone(versions.last().unwrap());
+            match step {
+                Step::Change(version, carry) => {
+                    let since = (latest.timeline().since() + 1).max(world.now);
+                    let latest = Arc::new(policy(VERSIONS[version]).succeeding(&latest, since, carry));
+                    world.now = since;
+                    if let Some(exact) = &mut exact {
+                        exact.change(&latest, carry, since);
+                    }
+                    learn(&mut world, &latest);
+                    versions.push(latest);
+                }
+                Step::Consume(cost) => {
+                    let is_granted = world.decided(CONSUME, vec![cost; latest.limits().len()]).decision().is_allow();
+                    let exact = exact.get_or_insert_with(|| Exact::new(&latest, world.now));
+                    prop_assert_eq!(exact.consume(&latest, cost, world.now), is_granted);
+                    followed = versions.len() - 1;
+                }
+                Step::ConsumeUnder(back, cost) => {
+                    // A version with the same numbers need not be written, and so may be forgotten in a crash.
+                    let numbers = versions[followed].numbers();
+                    let mut others = versions[..followed].iter().rev().skip_while(|old| old.numbers() == numbers);
+                    let Some(old) = others.nth(back) else { continue };
+                    learn(&mut world, old);
+                    let reply = world.ask(CONSUME, Some(vec![cost; old.limits().len()]), None);
+                    let as_of = old.timeline().since();
+                    let is_told = matches!(reply, ObjectReply::PolicyOutdated { as_of: newer, .. } if newer > as_of);
+                    prop_assert!(is_told, "{reply:?}");
+                    learn(&mut world, &latest);
+                }
+                Step::Look => {
+                    let exact = exact.get_or_insert_with(|| Exact::new(&latest, world.now));
+                    prop_assert_eq!(world.levels(), exact.levels(&latest, world.now));
+                    followed = versions.len() - 1;
+                }
+                Step::Wait(ms) => world.now += ms,
+                Step::Clean => world.clean(),
+                Step::Crash => world.crash(0),
+            }
+            // Forgotten because it is full, or never stored because it was.
+            if matches!(step, Step::Clean | Step::Crash) && !world.has_row() {
+                (exact, followed) = (None, 0);
+            }
         }
-    }
-
-    fn levels(&mut self, policy: &Policy, now: i64) -> Vec<i64> {
-        let level = |(_, limit, state): &(_, Limit, State)| {
-            crate::world::signed(limit.remaining(state, now), limit.owed(state, now))
-        };
-        policy.limits().iter().map(|named| level(self.of(named.name(), named.limit()))).collect()
-    }
-
-    fn of(&mut self, name: Option<&str>, like: &Limit) -> &mut (Option<String>, Limit, State) {
-        let is_same = |(other, limit, _): &&mut (Option<String>, Limit, State)| {
-            other.as_deref() == name && limit.config().kind == like.config().kind
-        };
-        self.limits.iter_mut().find(is_same).unwrap()
+        let latest = versions.last().unwrap();
+        world.now += 100 * DAY_MS;
+        let configs = latest.limits().iter().map(|named| named.limit().config());
+        for (config, level) in configs.zip(world.levels()) {
+            prop_assert!(config.rate == 0 || level == config.capacity.cast_signed());
+        }
     }
 }
