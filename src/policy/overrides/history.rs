@@ -124,7 +124,9 @@ impl History {
                 }
                 Plan::Limits(limits) => {
                     number(&mut bytes, limits.len() as u64);
-                    limits.iter().for_each(|limit| limit.encode(&mut bytes));
+                    for limit in limits {
+                        limit.encode(&mut bytes);
+                    }
                 }
             }
         }

@@ -182,7 +182,7 @@ impl Table {
     fn update(&mut self, mut records: Vec<(Selector, &[u8])>) {
         // Of several for the same keys, the last counts.
         records.reverse();
-        records.sort_by(|(one, _), (other, _)| one.hash.cmp(&other.hash));
+        records.sort_by_key(|(selector, _)| selector.hash);
         records.dedup_by(|(next, _), (first, _)| next.hash == first.hash);
         let mut new = Vec::new();
         let mut is_shorter = false;
@@ -212,7 +212,7 @@ impl Table {
         // Exactly as many: growing by half would waste as much.
         self.entries.reserve_exact(new.len());
         self.entries.append(&mut new);
-        self.entries.sort_by(|one, other| one.hash.cmp(&other.hash));
+        self.entries.sort_by_key(|entry| entry.hash);
         self.lengths.retain(|_, lengths| {
             lengths.retain(|_, count| *count > 0);
             !lengths.is_empty()
@@ -326,7 +326,9 @@ mod tests {
 
     fn records(all: &[(Selector, History)]) -> Vec<u8> {
         let mut records = Vec::new();
-        all.iter().for_each(|(selector, history)| selector.record(&history.encode(), &mut records));
+        for (selector, history) in all {
+            selector.record(&history.encode(), &mut records);
+        }
         records
     }
 
@@ -364,10 +366,7 @@ mod tests {
             for act in acts.into_iter().chain([Act::Update]) {
                 match act {
                     Act::Set(policy, is_prefix, text, times) => {
-                        let selector = match is_prefix {
-                            true => Selector::prefix(policy, &text),
-                            false => Selector::key(policy, text.as_bytes()),
-                        };
+                        let selector = if is_prefix { Selector::prefix(policy, &text) } else { Selector::key(policy, text.as_bytes()) };
                         let history = match times {
                             0 => History::default(),
                             times => set(&format!(r#""multiple":{times}"#), None),
