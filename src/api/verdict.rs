@@ -5,7 +5,8 @@ use serde::Serialize;
 use super::body::RESERVATION_ID_LEN;
 use super::limit_body::{Exact, LimitBody};
 use super::resolve::{Answered, ResolvedItem, ResolvedRequest};
-use crate::limit::{Decision, Verb};
+use crate::limit::{Decision, MAX_TOKENS, Verb};
+use crate::policy::Standing;
 use crate::protocol::{Action, Decided};
 
 /// A decision, as reported to the client.
@@ -16,8 +17,11 @@ pub(super) struct Verdict<'a> {
     pub(super) cost: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) tokens: Option<u64>,
-    pub(super) limit: u64,
-    pub(super) remaining: u64,
+    /// As `remaining`, absent if the policy enforces nothing.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) limit: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) remaining: Option<u64>,
     #[serde(skip_serializing_if = "is_zero")]
     pub(super) owed: u64,
     pub(super) near_limit: bool,
@@ -37,8 +41,17 @@ pub(super) struct Verdict<'a> {
     pub(super) replayed: bool,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(super) limits: Vec<Details<'a>>,
+    /// What limits in shadow would have said.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) shadow: Vec<Details<'a>>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(super) snapshot: Vec<LimitBody<'a, Exact>>,
+    /// Whether an override refused the key, whatever it has left.
+    #[serde(skip_serializing_if = "is_false")]
+    pub(super) banned: bool,
+    /// Whether an override lets the key take whatever it asks for.
+    #[serde(skip_serializing_if = "is_false")]
+    pub(super) unlimited: bool,
     #[serde(skip)]
     pub(super) full_name: &'a str,
 }
@@ -46,6 +59,7 @@ pub(super) struct Verdict<'a> {
 /// The same for one limit.
 #[derive(Clone, Default, Serialize)]
 pub(super) struct Details<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
     name: Option<&'a str>,
     allowed: bool,
     cost: u64,
@@ -72,67 +86,115 @@ impl ResolvedRequest {
         &self,
         item: &'a ResolvedItem,
         answers: &[Answered<'a>],
+        tried: &[Answered<'a>],
         decided: &Decided,
     ) -> Verdict<'a> {
         let now = decided.now;
-        let details: Vec<_> = answers.iter().map(|answered| self.details(answered, now)).collect();
+        let mut details: Vec<_> = answers.iter().map(|answered| self.details(answered, now)).collect();
+        let (banned, unlimited) = self.standing(item, &details);
+        if banned {
+            details.iter_mut().for_each(Details::of_nothing);
+        }
         let mut decisive = details.iter();
         let first = decisive.next();
         let decisive = decisive.fold(first, |most, next| match most {
             Some(most) if most.outweighs(next) => Some(most),
             _ => Some(next),
         });
-        let near_limit = details.iter().any(|details| details.near_limit);
-        let top = decisive.cloned().unwrap_or_default();
+        let near_limit = !unlimited && details.iter().any(|details| details.near_limit);
+        let shadow: Vec<_> = tried.iter().map(|answered| self.details(answered, now)).collect();
+        let is_enforced = decisive.is_some() && !unlimited;
+        let is_named = is_enforced && item.policy.limits().iter().any(|limit| limit.name().is_some());
+        let top = decisive.cloned().unwrap_or_else(|| self.unlimited(item, tried, now));
         Verdict {
             allowed: details.iter().all(|details| details.allowed),
             policy: item.policy.name(),
             cost: top.cost,
             tokens: top.tokens,
-            limit: top.limit,
-            remaining: top.remaining,
-            owed: top.owed,
+            limit: is_enforced.then_some(top.limit),
+            remaining: is_enforced.then_some(top.remaining),
+            owed: if unlimited { 0 } else { top.owed },
             near_limit,
             now,
-            reset_at: top.reset_at,
-            ready_at: details.iter().filter_map(|details| details.ready_at).max(),
+            reset_at: top.reset_at.filter(|_| !unlimited),
+            ready_at: details.iter().filter_map(|details| details.ready_at).max().or(top.ready_at),
             retry_at: top.retry_at,
             retry_after_ms: top.retry_after_ms,
             reservation: decided.reservation.map(|reserved| format!("{:0RESERVATION_ID_LEN$x}", reserved.id)),
             expires_at: decided.reservation.map(|reserved| reserved.expires_at),
             replayed: decided.is_replayed,
             full_name: top.full_name,
-            limits: if item.policy.limits().iter().any(|limit| limit.name().is_some()) { details } else { Vec::new() },
-            snapshot: item.snapshot(answers),
+            limits: if is_named { details } else { Vec::new() },
+            shadow,
+            snapshot: match (banned, unlimited) {
+                (true, _) => item.snapshot_of(answers, now, 0),
+                (_, true) => item.snapshot_of(answers, now, MAX_TOKENS),
+                _ => item.snapshot(answers),
+            },
+            banned,
+            unlimited,
         }
     }
 
-    fn details<'a>(&self, &(limit, cost, answer): &Answered<'a>, now: i64) -> Details<'a> {
-        let capacity = limit.limit().config().capacity;
-        let verb = match self.action {
+    /// Whether an override has refused, or granted, what was asked for.
+    fn standing(&self, item: &ResolvedItem, details: &[Details<'_>]) -> (bool, bool) {
+        match item.policy.standing() {
+            _ if !self.verb().takes() => (false, false),
+            Standing::Limited => (false, false),
+            Standing::Unlimited => (false, true),
+            // A repeated request may have been granted before, and the ban may have ended by the object's clock.
+            Standing::Banned { .. } => (!details.is_empty() && details.iter().all(|details| !details.allowed), false),
+        }
+    }
+
+    /// The answer of a policy that enforces nothing: all that was asked, at once.
+    fn unlimited<'a>(&self, item: &'a ResolvedItem, tried: &[Answered<'_>], now: i64) -> Details<'a> {
+        let reserved = || tried.iter().map(|(_, cost, _)| *cost).max().unwrap_or(0);
+        let cost = item.cost.unwrap_or_else(reserved);
+        Details {
+            cost,
+            tokens: Some(cost).filter(|_| self.clips()),
+            ready_at: Some(now).filter(|_| self.waits()),
+            full_name: item.policy.name(),
+            ..Details::default()
+        }
+    }
+
+    const fn verb(&self) -> Verb {
+        match self.action {
             Action::Look(verb) | Action::Take(verb) | Action::Reserve(verb) => verb,
             Action::Settle(_) => Verb::Charge,
             Action::Cancel(_) => Verb::Refund,
             Action::Hold(_) => Verb::Consume,
-        };
+        }
+    }
+
+    const fn waits(&self) -> bool {
+        matches!(self.verb(), Verb::Reserve { .. } | Verb::Borrow { .. })
+    }
+
+    const fn clips(&self) -> bool {
+        matches!(self.verb(), Verb::ConsumeUpTo | Verb::Charge | Verb::Refund | Verb::Reset)
+    }
+
+    fn details<'a>(&self, &(limit, cost, answer): &Answered<'a>, now: i64) -> Details<'a> {
+        let capacity = limit.limit().config().capacity;
         let (moved, ready_at, retry_at) = match answer.decision {
             Decision::Allow { tokens, ready_at } => (Some(tokens), Some(ready_at), None),
             Decision::Wait { retry_at } => (None, None, Some(retry_at)),
             Decision::Never { .. } => (None, None, None),
         };
-        let waits = matches!(verb, Verb::Reserve { .. } | Verb::Borrow { .. });
-        let clips = matches!(verb, Verb::ConsumeUpTo | Verb::Charge | Verb::Refund | Verb::Reset);
         Details {
             name: limit.name(),
             allowed: answer.decision.is_allow(),
             cost,
-            tokens: moved.filter(|_| clips),
+            tokens: moved.filter(|_| self.clips()),
             limit: capacity,
             remaining: answer.remaining,
             owed: answer.owed,
             near_limit: is_near(answer.remaining, capacity),
             reset_at: answer.reset_at,
-            ready_at: ready_at.filter(|_| waits),
+            ready_at: ready_at.filter(|_| self.waits()),
             retry_at,
             retry_after_ms: retry_at.map(|at| until_ms(now, at)),
             full_name: limit.full_name(),
@@ -142,11 +204,16 @@ impl ResolvedRequest {
 
 impl Verdict<'_> {
     pub(super) fn refusal(&self) -> String {
-        let Self { full_name, cost, limit, remaining, owed, retry_after_ms, .. } = self;
+        let Self { full_name, cost, owed, retry_after_ms, .. } = self;
+        let (limit, remaining) = (self.limit.unwrap_or_default(), self.remaining.unwrap_or_default());
         let when = match retry_after_ms {
             Some(ms) => format!("retry in {ms} ms"),
             None => "this budget never refills".to_owned(),
         };
+        if self.banned {
+            let when = retry_after_ms.map_or_else(|| "without an end".to_owned(), |ms| format!("retry in {ms} ms"));
+            return format!("this key is banned from policy {}; {when}", self.policy);
+        }
         match owed {
             0 => format!("policy {full_name} has {remaining} of {limit} tokens left and the cost is {cost}; {when}"),
             _ => format!("policy {full_name} owes {owed} tokens and the cost is {cost}; {when}"),
@@ -155,6 +222,11 @@ impl Verdict<'_> {
 }
 
 impl Details<'_> {
+    /// As if nothing were allowed.
+    fn of_nothing(&mut self) {
+        (self.limit, self.remaining, self.owed, self.near_limit, self.reset_at) = (0, 0, 0, true, self.retry_at);
+    }
+
     /// Whether this limit, rather than `other`, decides: it refused, refused for longer, or has the smaller share left.
     fn outweighs(&self, other: &Self) -> bool {
         let never = |details: &Self| !details.allowed && details.retry_at.is_none();

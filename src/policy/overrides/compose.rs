@@ -5,6 +5,8 @@
 //! its own sequence of numbers, and its buckets are carried over at each moment at which these changed: refills before it
 //! count at the old ones, refills after it at the new.
 
+use std::sync::Arc;
+
 use super::history::{History, InForce};
 use super::plan::Plan;
 use crate::limit::{Carry, Limit};
@@ -25,7 +27,8 @@ pub(super) fn compose(policy: &Policy, overrides: &[History], now: i64) -> Polic
             },
         ),
     };
-    policy.with_limits(limits, timeline(policy, overrides, now)).with_standing(standing)
+    let shadow = policy.shadow().map(|shadow| Arc::new(compose(shadow, overrides, now)));
+    policy.of_key(limits, timeline(policy, overrides, now), shadow, standing)
 }
 
 fn timeline(policy: &Policy, overrides: &[History], now: i64) -> Timeline {

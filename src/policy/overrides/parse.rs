@@ -6,6 +6,7 @@ use super::plan::{Multiple, Numbers, Plan};
 use crate::json::{Fields, Json};
 use crate::limit::MAX_TOKENS;
 use crate::policy::error::PolicyError;
+use crate::policy::mode::Mode;
 use crate::policy::named::NamedLimit;
 use crate::policy::reader::{LIMIT_FIELDS, Reader, is_name, name_rule, shown_value, table};
 
@@ -128,7 +129,7 @@ fn plan(fields: &Fields<'_>, reader: &mut Reader<'_>, policy: &str) -> Option<Pl
         ([field], false) => {
             reader.only(&[&COMMON[..], &[field]].concat());
             let plan = match *field {
-                "limits" => Some(Plan::Limits(reader.limits(policy).iter().map(Numbers::of).collect())),
+                "limits" => limits(fields, reader, policy),
                 "multiple" => multiple(fields, reader),
                 "banned" => is_true(field, fields, reader).then_some(Plan::Banned),
                 _ => is_true(field, fields, reader).then_some(Plan::Unlimited),
@@ -147,6 +148,18 @@ fn plan(fields: &Fields<'_>, reader: &mut Reader<'_>, policy: &str) -> Option<Pl
             None
         }
     }
+}
+
+/// The numbers of limits, by their names.
+fn limits(fields: &Fields<'_>, reader: &mut Reader<'_>, policy: &str) -> Option<Plan> {
+    let list = fields.get("limits").and_then(Json::array).unwrap_or_default();
+    for (index, limit) in list.into_iter().enumerate() {
+        if limit.fields().is_ok_and(|fields| fields.get("mode").is_some()) {
+            reader.error(&format!("limits[{index}].mode"), "is the policy's: an override has other numbers".to_owned());
+        }
+    }
+    let limits = reader.limits(policy, Mode::Enforce);
+    Some(Plan::Limits(limits.iter().map(|(_, limit)| Numbers::of(limit)).collect()))
 }
 
 fn multiple(fields: &Fields<'_>, reader: &mut Reader<'_>) -> Option<Plan> {
@@ -282,6 +295,10 @@ mod tests {
             "overrides[0].multiple: is given beside numbers of its own: an override does one thing"
         );
         assert_eq!(error(r#""rate":5"#), "overrides[0].period: is missing");
+        assert_eq!(
+            error(r#""limits":[{"name":"a","rate":"1/s","mode":"shadow"}]"#),
+            "overrides[0].limits[0].mode: is the policy's: an override has other numbers"
+        );
         assert_eq!(error(r#""limits":[]"#), "overrides[0].limits: must be a list of 1 to 8 limits");
         assert_eq!(
             error(r#""limits":[{"rate":"1/s"}]"#),

@@ -1,7 +1,7 @@
 //! What an override makes of its policy's limits.
 
 use crate::limit::{Config, ConfigError, Kind, Limit, MAX_SPAN_MS, MAX_TOKENS};
-use crate::policy::named::NamedLimit;
+use crate::policy::named::{NamedLimit, Policy};
 
 /// What an override makes of its policy.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -50,9 +50,10 @@ impl Plan {
         }
     }
 
-    /// What is wrong with it for a policy that has `limits`; `None` if nothing is.
+    /// What is wrong with it for that policy; `None` if nothing is.
     #[must_use]
-    pub fn misfit(&self, limits: &[NamedLimit]) -> Option<String> {
+    pub fn misfit(&self, policy: &Policy) -> Option<String> {
+        let limits: Vec<_> = policy.limits().iter().chain(policy.shadow_limits()).collect();
         match self {
             Self::Banned | Self::Unlimited => None,
             Self::Multiple(multiple) => limits.iter().find_map(|limit| {
@@ -63,15 +64,19 @@ impl Plan {
                 };
                 Some(format!("`multiple`: so many times the numbers{of} cannot be kept exact: {error}"))
             }),
-            Self::Limits(all) => all.iter().find_map(|numbers| numbers.misfit(limits)),
+            Self::Limits(all) => all.iter().find_map(|numbers| numbers.misfit(policy, &limits)),
         }
     }
 }
 
 impl Numbers {
-    fn misfit(&self, limits: &[NamedLimit]) -> Option<String> {
+    fn misfit(&self, policy: &Policy, limits: &[&NamedLimit]) -> Option<String> {
+        if policy.off_limits().contains(&self.name) {
+            return None;
+        }
         let Some(own) = limits.iter().find(|limit| limit.name() == self.name.as_deref()) else {
-            let names: Vec<_> = limits.iter().filter_map(NamedLimit::name).collect();
+            let off = policy.off_limits().iter().filter_map(Option::as_deref);
+            let names: Vec<_> = limits.iter().filter_map(|limit| limit.name()).chain(off).collect();
             return Some(match &self.name {
                 Some(_) if names.is_empty() => {
                     "the policy has one limit without a name: give its numbers beside `policy`, not in `limits`"
@@ -171,9 +176,13 @@ mod tests {
     use super::*;
     use crate::policy::Policies;
 
-    fn limits(policy: &str) -> Vec<NamedLimit> {
-        let policies = Policies::parse(&format!(r#"{{"p":{policy}}}"#)).unwrap();
-        policies.get("p").unwrap().limits().to_vec()
+    fn policy(json: &str) -> Policy {
+        let policies = Policies::parse(&format!(r#"{{"p":{json}}}"#)).unwrap();
+        Policy::clone(policies.get("p").unwrap())
+    }
+
+    fn limits(json: &str) -> Vec<NamedLimit> {
+        policy(json).limits().to_vec()
     }
 
     fn multiple(numerator: u64, denominator: u64) -> Plan {
@@ -195,9 +204,9 @@ mod tests {
             ),
         ] {
             let plan = multiple(numerator, denominator);
-            let (limits, [expected]) = (limits(policy), &limits(expected)[..]) else { panic!("one limit") };
-            assert_eq!(plan.misfit(&limits), None, "{policy}");
-            let [made] = &plan.apply(&limits)[..] else { panic!("one limit") };
+            let [expected] = &limits(expected)[..] else { panic!("one limit") };
+            assert_eq!(plan.misfit(&self::policy(policy)), None, "{policy}");
+            let [made] = &plan.apply(&limits(policy))[..] else { panic!("one limit") };
             let [made, expected] = [made, expected].map(|limit| *limit.limit().config());
             // As many tokens in the same time, with whatever period.
             let in_period = |of: &Config, period: &Config| u128::from(of.rate) * u128::from(period.period_ms);
@@ -208,16 +217,16 @@ mod tests {
 
     #[test]
     fn what_cannot_be_exact_is_refused_when_written_and_clipped_when_the_policy_has_changed() {
-        let limits = limits(r#"{"rate":7,"period":"1day","capacity":182437484}"#);
+        let large = policy(r#"{"rate":7,"period":"1day","capacity":182437484}"#);
         let plan = multiple(2, 1);
         let error = "`multiple`: so many times the numbers cannot be kept exact: a capacity of 364874968 is too large to stay \
              exact at this rate and period: at most 182437484";
-        let applied = plan.apply(&limits);
+        let applied = plan.apply(large.limits());
         assert_eq!(applied[0].limit().config().rate, 14);
         assert!(applied[0].limit().config().capacity >= 182_437_484);
-        assert!(plan.misfit(&limits).is_none_or(|problem| problem == error));
-        let most = self::limits(r#"{"rate":9007199254740991,"period":"1day","capacity":1}"#);
-        assert_eq!(plan.apply(&most)[0].limit(), most[0].limit());
+        assert!(plan.misfit(&large).is_none_or(|problem| problem == error));
+        let most = policy(r#"{"rate":9007199254740991,"period":"1day","capacity":1}"#);
+        assert_eq!(plan.apply(most.limits())[0].limit(), most.limits()[0].limit());
         let error =
             "`multiple`: so many times the numbers cannot be kept exact: a rate of 9007199254740991 is the largest";
         assert_eq!(plan.misfit(&most).as_deref(), Some(error));
@@ -225,20 +234,20 @@ mod tests {
 
     #[test]
     fn other_numbers_are_for_limits_that_there_are_and_of_their_kind() {
-        let one = limits(r#""5/1s""#);
+        let one = policy(r#""5/1s""#);
         let two =
-            limits(r#"{"limits":[{"name":"a","rate":"5/1s"},{"name":"b","rate":"9/day","kind":"fixed_window"}]}"#);
+            policy(r#"{"limits":[{"name":"a","rate":"5/1s"},{"name":"b","rate":"9/day","kind":"fixed_window"}]}"#);
         let numbers = |name: Option<&str>, of: &NamedLimit| {
             let (limit, write_ahead) = (*of.limit(), 1);
             Plan::Limits(vec![Numbers { name: name.map(str::to_owned), limit, write_ahead }])
         };
-        let (bucket, window) = (&limits(r#""8/1s""#)[0], &two[1]);
+        let (bucket, window) = (&limits(r#""8/1s""#)[0], &two.limits()[1]);
         assert_eq!(numbers(None, bucket).misfit(&one), None);
         assert_eq!(numbers(Some("a"), bucket).misfit(&two), None);
         let kind =
             "an override has other numbers, not another kind: write `\"kind\": \"token_bucket\"`, as in the policy";
         assert_eq!(numbers(Some("a"), window).misfit(&two).as_deref(), Some(kind));
-        for (plan, limits, problem) in [
+        for (plan, policy, problem) in [
             (
                 numbers(Some("a"), bucket),
                 &one,
@@ -251,13 +260,13 @@ mod tests {
                 "the policy has several limits: give the numbers of each in `limits`, by its name: a, b",
             ),
         ] {
-            assert_eq!(plan.misfit(limits).as_deref(), Some(problem));
+            assert_eq!(plan.misfit(policy).as_deref(), Some(problem));
             // A policy that has changed since keeps its numbers.
             let rates = |limits: &[NamedLimit]| limits.iter().map(|limit| *limit.limit()).collect::<Vec<_>>();
-            assert_eq!(rates(&plan.apply(limits)), rates(limits));
+            assert_eq!(rates(&plan.apply(policy.limits())), rates(policy.limits()));
         }
-        let made = numbers(Some("a"), bucket).apply(&two);
+        let made = numbers(Some("a"), bucket).apply(two.limits());
         assert_eq!((made[0].limit(), made[0].write_ahead(), made[0].full_name()), (bucket.limit(), 1, "p/a"));
-        assert_eq!(made[1].limit(), two[1].limit());
+        assert_eq!(made[1].limit(), two.limits()[1].limit());
     }
 }
