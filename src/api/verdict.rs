@@ -10,6 +10,7 @@ use crate::policy::Standing;
 use crate::protocol::{Action, Decided};
 
 /// A decision, as reported to the client.
+#[expect(clippy::struct_excessive_bools, reason = "the members of a body")]
 #[derive(Serialize)]
 pub(super) struct Verdict<'a> {
     pub(super) allowed: bool,

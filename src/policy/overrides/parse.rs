@@ -129,7 +129,7 @@ fn plan(fields: &Fields<'_>, reader: &mut Reader<'_>, policy: &str) -> Option<Pl
         ([field], false) => {
             reader.only(&[&COMMON[..], &[field]].concat());
             let plan = match *field {
-                "limits" => limits(fields, reader, policy),
+                "limits" => Some(limits(fields, reader, policy)),
                 "multiple" => multiple(fields, reader),
                 "banned" => is_true(field, fields, reader).then_some(Plan::Banned),
                 _ => is_true(field, fields, reader).then_some(Plan::Unlimited),
@@ -151,7 +151,7 @@ fn plan(fields: &Fields<'_>, reader: &mut Reader<'_>, policy: &str) -> Option<Pl
 }
 
 /// The numbers of limits, by their names.
-fn limits(fields: &Fields<'_>, reader: &mut Reader<'_>, policy: &str) -> Option<Plan> {
+fn limits(fields: &Fields<'_>, reader: &mut Reader<'_>, policy: &str) -> Plan {
     let list = fields.get("limits").and_then(Json::array).unwrap_or_default();
     for (index, limit) in list.into_iter().enumerate() {
         if limit.fields().is_ok_and(|fields| fields.get("mode").is_some()) {
@@ -159,7 +159,7 @@ fn limits(fields: &Fields<'_>, reader: &mut Reader<'_>, policy: &str) -> Option<
         }
     }
     let limits = reader.limits(policy, Mode::Enforce);
-    Some(Plan::Limits(limits.iter().map(|(_, limit)| Numbers::of(limit)).collect()))
+    Plan::Limits(limits.iter().map(|(_, limit)| Numbers::of(limit)).collect())
 }
 
 fn multiple(fields: &Fields<'_>, reader: &mut Reader<'_>) -> Option<Plan> {
