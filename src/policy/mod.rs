@@ -12,6 +12,7 @@
     )
 )]
 
+mod change;
 mod definition;
 mod describe;
 mod error;
@@ -25,6 +26,7 @@ mod reader;
 mod stored;
 mod timeline;
 
+pub use change::describe_change;
 pub use error::PolicyError;
 pub use named::{NamedLimit, Policy, ReservationTerms, Standing, Unsettled, shadow_of, without_shadow};
 pub use on_error::{Cause, OnError};

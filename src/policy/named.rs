@@ -194,6 +194,12 @@ impl Policy {
         Self { timeline, shadow, id: OnceLock::new(), ..self }
     }
 
+    /// The policy, with what only frontends know of `other`: definitions do not have it.
+    #[must_use]
+    pub(crate) fn answered_as(self, other: &Self) -> Self {
+        Self { on_error: other.on_error, ipv6_prefix: other.ipv6_prefix, ..self }
+    }
+
     /// The policy with the id under which it was sent: a newer version may have put more into the definition.
     #[must_use]
     pub(crate) fn with_id(self, id: u64) -> Self {

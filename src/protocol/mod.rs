@@ -32,12 +32,16 @@
     )
 )]
 
+mod admin;
 mod numbers;
 mod policies;
+mod registry;
 mod reply;
 mod request;
 
+pub use admin::{AuditLine, ChangeError, Changed, Condition, PolicyChange, Source, Standing};
 pub use numbers::{Format, Unreadable};
 pub use policies::Definitions;
+pub use registry::{Poll, Update, Versioned, deployment_id};
 pub use reply::{Decided, LimitAnswer, ObjectReply, Reserved};
 pub use request::{Action, Known, ObjectRequest, RequestId};

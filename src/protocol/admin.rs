@@ -1,0 +1,130 @@
+//! What operators change in the registry, and what they are told.
+
+use std::sync::Arc;
+
+use serde::Serialize;
+use serde_json::value::RawValue;
+
+use crate::limit::Carry;
+use crate::policy::{Policy, PolicyError};
+
+/// A change of one policy.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PolicyChange<'a> {
+    /// The policy's name.
+    pub name: &'a str,
+    /// The new policy as written, JSON; `None` deletes it.
+    pub text: Option<&'a str>,
+    /// What must be so before.
+    pub condition: Condition,
+    /// What becomes of the tokens that keys have.
+    pub carry: Carry,
+    /// Who changes it: the name of a token.
+    pub by: &'a str,
+    /// Whether only to say what would change.
+    pub is_dry_run: bool,
+}
+
+/// What must be so for a change to be made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Condition {
+    /// There is no such policy.
+    Absent,
+    /// There is one, of any version.
+    Present,
+    /// There is one, of one of these versions.
+    Version(Vec<i64>),
+}
+
+/// What has changed, or would.
+#[derive(Clone, Debug)]
+pub struct Changed {
+    /// In words, line by line.
+    pub changes: Vec<String>,
+    /// The policy afterwards; `None` if it was deleted.
+    pub standing: Option<Standing>,
+    /// Whether there was none before.
+    pub is_new: bool,
+}
+
+/// A policy as it stands.
+#[derive(Clone, Debug)]
+pub struct Standing {
+    /// With its name.
+    pub policy: Arc<Policy>,
+    /// As written: JSON.
+    pub text: String,
+    /// The moment since which it is in force.
+    pub version: i64,
+    /// Who has written it.
+    pub source: Source,
+    /// Whether only a deployment can change it.
+    pub is_fixed: bool,
+}
+
+/// Who has written a policy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// A deployment, in `wrangler.toml`.
+    Deployment,
+    /// An operator, by the API.
+    Admin,
+}
+
+/// Why a change is not made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ChangeError {
+    /// There is no such policy.
+    Unknown,
+    /// The condition does not hold: this is the version that there is.
+    Version(Option<i64>),
+    /// Only a deployment can change it.
+    Fixed,
+    /// There are as many policies as there can be.
+    TooMany {
+        /// So many.
+        max: usize,
+    },
+    /// The text is longer than `max` bytes.
+    TooLong {
+        /// So many bytes.
+        max: usize,
+    },
+    /// The policy has errors.
+    Invalid(Vec<PolicyError>),
+    /// The policy has `fixed`, which only deployments can set.
+    SetsFixed,
+}
+
+/// An act, as the registry keeps it.
+#[derive(Clone, Debug, Serialize)]
+pub struct AuditLine<'a> {
+    /// Its number: one more than that of the act before.
+    pub number: u64,
+    /// When it was done.
+    pub at: i64,
+    /// Who has done it: the name of a token, or `deployment` and its id.
+    pub by: &'a str,
+    /// What was done, such as `policy.replaced`.
+    pub act: &'a str,
+    /// To which policy.
+    pub policy: &'a str,
+    /// What became of the tokens of keys.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub carry: Option<&'a str>,
+    /// What there was before.
+    pub before: Option<&'a RawValue>,
+    /// What there is now.
+    pub after: Option<&'a RawValue>,
+}
+
+impl Source {
+    /// Its name.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Deployment => "deployment",
+            Self::Admin => "admin",
+        }
+    }
+}
