@@ -38,7 +38,7 @@ pub struct Selector {
     policy: String,
     /// In bytes; 0 for one key.
     prefix_len: u16,
-    hash: Hash,
+    hash: SelectorHash,
 }
 
 /// What an override costs an isolate, in bytes, beside its [`History`]: the hash, where the history is, what the allocator
@@ -57,6 +57,25 @@ impl Selector {
     pub fn prefix(policy: &str, prefix: &str) -> Self {
         let prefix_len = u16::try_from(prefix.len()).unwrap_or(u16::MAX);
         Self { policy: policy.to_owned(), prefix_len, hash: Hasher::new(policy).after(prefix.as_bytes()).prefix() }
+    }
+
+    /// The policy's name.
+    #[must_use]
+    pub fn policy(&self) -> &str {
+        &self.policy
+    }
+
+    /// Tells it from all others.
+    #[must_use]
+    pub const fn hash(&self) -> SelectorHash {
+        self.hash
+    }
+
+    /// The keys and the history of one record.
+    #[must_use]
+    pub fn of_record(record: &[u8]) -> Option<(Self, &[u8])> {
+        let mut rest = Rest(record);
+        self::record(&mut rest).filter(|_| rest.0.is_empty())
     }
 
     /// Appends to `records` that this is the history of these keys. An empty one forgets them.
@@ -135,8 +154,8 @@ impl std::fmt::Display for MalformedRecords {
 
 impl std::error::Error for MalformedRecords {}
 
-/// 128 bits of SHA-256: no two keys share them.
-type Hash = [u8; 16];
+/// 128 bits of SHA-256: no two keys or prefixes share them.
+pub type SelectorHash = [u8; 16];
 
 /// Sorted by their hashes, without gaps.
 #[derive(Debug, Default)]
@@ -148,19 +167,19 @@ struct Table {
 
 #[derive(Debug)]
 struct Entry {
-    hash: Hash,
+    hash: SelectorHash,
     /// Encoded.
     history: Box<[u8]>,
 }
 
 impl Table {
     /// The most specific first.
-    fn find(&self, policy: &str, key: &[u8]) -> Vec<(Hash, &[u8])> {
+    fn find(&self, policy: &str, key: &[u8]) -> Vec<(SelectorHash, &[u8])> {
         let Some(lengths) = self.lengths.get(policy) else {
             return Vec::new();
         };
         let mut found = Vec::new();
-        let mut add = |hash: Hash| found.extend(self.get(&hash).map(|history| (hash, history)));
+        let mut add = |hash: SelectorHash| found.extend(self.get(&hash).map(|history| (hash, history)));
         let (mut hasher, mut rest, mut done) = (Hasher::new(policy), key, 0);
         for &len in lengths.keys().filter(|&&len| len > 0) {
             let Some((next, after)) = rest.split_at_checked(usize::from(len).saturating_sub(done)) else { break };
@@ -174,7 +193,7 @@ impl Table {
         found
     }
 
-    fn get(&self, hash: &Hash) -> Option<&[u8]> {
+    fn get(&self, hash: &SelectorHash) -> Option<&[u8]> {
         let index = self.entries.binary_search_by(|entry| entry.hash.cmp(hash)).ok()?;
         self.entries.get(index).map(|entry| &*entry.history)
     }
@@ -249,16 +268,16 @@ impl Hasher {
     }
 
     /// The bytes so far are the whole key.
-    fn key(self) -> Hash {
+    fn key(self) -> SelectorHash {
         self.finish(b"k")
     }
 
     /// The bytes so far are a prefix.
-    fn prefix(&self) -> Hash {
+    fn prefix(&self) -> SelectorHash {
         self.clone().finish(b"p")
     }
 
-    fn finish(self, kind: &[u8]) -> Hash {
+    fn finish(self, kind: &[u8]) -> SelectorHash {
         self.0.chain_update(kind).finalize().first_chunk().copied().unwrap_or_default()
     }
 }
@@ -266,8 +285,8 @@ impl Hasher {
 /// What policies are for the keys that were asked for lately, by the most specific override.
 #[derive(Debug, Default)]
 struct Composed {
-    recent: HashMap<Hash, One>,
-    older: HashMap<Hash, One>,
+    recent: HashMap<SelectorHash, One>,
+    older: HashMap<SelectorHash, One>,
 }
 
 #[derive(Debug)]
@@ -281,7 +300,7 @@ struct One {
 }
 
 impl Composed {
-    fn get(&mut self, hash: &Hash, base: &Arc<Policy>, now: i64) -> Option<Arc<Policy>> {
+    fn get(&mut self, hash: &SelectorHash, base: &Arc<Policy>, now: i64) -> Option<Arc<Policy>> {
         if let Some(one) = self.older.remove(hash) {
             self.insert(*hash, one);
         }
@@ -290,7 +309,7 @@ impl Composed {
         is_valid.then(|| Arc::clone(&one.composed))
     }
 
-    fn insert(&mut self, hash: Hash, one: One) {
+    fn insert(&mut self, hash: SelectorHash, one: One) {
         if self.recent.len() >= MAX_COMPOSED {
             self.older = std::mem::take(&mut self.recent);
         }

@@ -72,6 +72,29 @@ impl<'a> WrittenOverride<'a> {
     }
 }
 
+impl<'a> WrittenKeys<'a> {
+    /// Reads for which keys of which policy an override is: `policy`, and `key` or `prefix`.
+    ///
+    /// # Errors
+    /// Every [`PolicyError`] there is, not only the first.
+    pub fn parse(place: &str, text: &'a str) -> Result<(Cow<'a, str>, Self), Vec<PolicyError>> {
+        let mut errors = Vec::new();
+        let json = Json::parse(text).map_err(|error| {
+            let problem = format!("must be a table with policy, and key or prefix: {error}");
+            vec![PolicyError { place: place.to_owned(), problem }]
+        })?;
+        let Some(fields) = table(place, json, "fields: policy, and key or prefix", &mut errors) else {
+            return Err(errors);
+        };
+        let mut reader = Reader { place: place.to_owned(), fields: &fields, errors: &mut errors };
+        reader.only(&["policy", "key", "prefix"]);
+        match (policy(&fields, &mut reader), keys(&fields, &mut reader)) {
+            (Some(policy), Some(keys)) if errors.is_empty() => Ok((policy, keys)),
+            _ => Err(errors),
+        }
+    }
+}
+
 fn policy<'a>(fields: &Fields<'a>, reader: &mut Reader<'_>) -> Option<Cow<'a, str>> {
     let Some(value) = fields.get("policy") else {
         reader.error("policy", "is missing".to_owned());
