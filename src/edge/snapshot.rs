@@ -61,10 +61,10 @@ pub const REFRESH_MS: i64 = 5_000;
 pub const FRESH_MS: i64 = 10_000;
 
 /// So long a request waits for the registry.
-pub const WAIT_MS: u64 = 1_000;
+pub const WAIT_MS: u32 = 1_000;
 
 /// So long an answer of the registry is waited for in the background: enough to wake it at the other end of the world.
-pub const POLL_MS: u64 = 4_000;
+pub const POLL_MS: u32 = 4_000;
 
 impl PolicySnapshot {
     /// The policies of a deployment, read from this JSON.
@@ -99,7 +99,7 @@ impl PolicySnapshot {
     pub fn due(&self, now: i64) -> Due {
         if self.is_younger(now, REFRESH_MS) {
             Due::Nothing
-        } else if self.is_stale(now) && !self.has_failed {
+        } else if self.is_stale(now) && !self.has_failed && !self.is_late(now) {
             Due::BeforeAnswer
         } else if self.was_tried(now) {
             Due::Nothing
@@ -257,6 +257,12 @@ impl PolicySnapshot {
         self.asked_at.is_some_and(|at| (0..ms).contains(&now.saturating_sub(at)))
     }
 
+    /// Whether it is asking for longer than a request waits.
+    fn is_late(&self, now: i64) -> bool {
+        let asks_for = self.tried_at.map(|at| now.saturating_sub(at));
+        self.is_asking && asks_for.is_some_and(|ms| (i64::from(WAIT_MS)..REFRESH_MS).contains(&ms))
+    }
+
     /// Whether it has just asked, or is asking.
     fn was_tried(&self, now: i64) -> bool {
         self.tried_at.is_some_and(|at| (0..REFRESH_MS).contains(&now.saturating_sub(at)))
@@ -319,6 +325,7 @@ mod tests {
         assert!(snapshot.poll(0).is_some());
         assert_eq!(snapshot.due(0), Due::BeforeAnswer, "those beside it wait for the same answer");
         assert_eq!(snapshot.poll(0), None);
+        assert_eq!((snapshot.due(999), snapshot.due(1_000)), (Due::BeforeAnswer, Due::Nothing));
         snapshot.fail();
         for (now, due) in [(1, Due::Nothing), (4_999, Due::Nothing), (5_000, Due::InBackground)] {
             assert_eq!((snapshot.due(now), snapshot.is_stale(now)), (due, true), "{now}");
