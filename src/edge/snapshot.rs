@@ -160,7 +160,9 @@ impl PolicySnapshot {
     /// Takes over policies that an object has been asked under, by a frontend that knew the registry's changes up to `as_of`: their
     /// [definitions](Policy::definition), one to a line. The registry is to be asked soon.
     pub fn learn(&mut self, definitions: &str, as_of: i64) {
-        for newer in definitions.lines().filter_map(|definition| Policy::from_definition(definition).ok()) {
+        let newer = definitions.lines().filter_map(|definition| Policy::from_definition(definition).ok());
+        // One of a key with overrides says nothing about others: the registry is asked.
+        for newer in newer.filter(|newer| !newer.is_of_key()) {
             let newer = match self.policies.get(newer.name()) {
                 Some(known) => newer.answered_as(known),
                 None => newer,

@@ -24,6 +24,9 @@ struct Definition<'a> {
     standing: Option<&'static str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     banned_until: Option<i64>,
+    /// A frontend must not take it for that of other keys.
+    #[serde(skip_serializing_if = "is_false")]
+    of_key: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     timeline: Option<TimelineFields>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -72,6 +75,7 @@ impl Policy {
             },
             standing,
             banned_until,
+            of_key: self.is_of_key(),
             timeline: timeline(self.timeline()),
             shadow: self.shadow().map(|shadow| Shadow {
                 numbers: shadow.limits().iter().map(StoredConfig::of).collect(),
@@ -114,8 +118,15 @@ impl Policy {
             Some(Some(word)) if word == BANNED => Standing::Banned { until },
             Some(_) => return Err(unreadable()),
         };
-        Ok(policy.with_standing(standing).with_id(version_of(definition)))
+        Ok(policy
+            .with_standing(standing, fields.get("of_key").and_then(Json::bool) == Some(true))
+            .with_id(version_of(definition)))
     }
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes it so")]
+const fn is_false(flag: &bool) -> bool {
+    !*flag
 }
 
 const UNLIMITED: &str = "unlimited";
@@ -190,11 +201,11 @@ mod tests {
             (Standing::Banned { until: None }, r#""standing":"banned""#),
             (Standing::Banned { until: Some(7) }, r#""standing":"banned","banned_until":7"#),
         ] {
-            let policy = Policy::clone(policy).with_standing(standing);
+            let policy = Policy::clone(policy).with_standing(standing, true);
             let definition = policy.definition();
-            assert!(definition.ends_with(&format!("{written}}}")), "{definition}");
+            assert!(definition.ends_with(&format!("{written},\"of_key\":true}}")), "{definition}");
             let defined = Policy::from_definition(&definition).unwrap();
-            assert_eq!((defined.standing(), defined.id()), (standing, policy.id()));
+            assert_eq!((defined.standing(), defined.id(), defined.is_of_key()), (standing, policy.id(), true));
             assert!(!ids.contains(&policy.id()));
             ids.push(policy.id());
             let unknown = definition.replace("\"unlimited\"", "\"adrift\"").replace("\"banned\"", "\"adrift\"");

@@ -19,6 +19,8 @@ pub struct Policy {
     on_error: OnError,
     reservations: ReservationTerms,
     ipv6_prefix: u8,
+    /// Whether it is what a policy is for a key that has overrides, or had some.
+    is_of_key: bool,
     standing: Standing,
     /// The numbers as they are stored beside a bucket, and a hash of them.
     numbers: String,
@@ -134,6 +136,12 @@ impl Policy {
         self.standing
     }
 
+    /// Whether it is what a policy is for a key that has overrides, or had some, and not for others.
+    #[must_use]
+    pub const fn is_of_key(&self) -> bool {
+        self.is_of_key
+    }
+
     /// The limits' numbers, as they are stored beside a bucket.
     #[must_use]
     pub fn numbers(&self) -> &str {
@@ -225,6 +233,7 @@ impl Policy {
             on_error,
             reservations,
             ipv6_prefix,
+            is_of_key: false,
             standing,
             numbers,
             version,
@@ -244,11 +253,11 @@ impl Policy {
     ) -> Self {
         let Self { on_error, reservations, ipv6_prefix, .. } = *self;
         let policy = Self::new(&self.name, limits, on_error, reservations);
-        Self { shadow, off: self.off.clone(), ipv6_prefix, timeline, standing, ..policy }
+        Self { shadow, off: self.off.clone(), ipv6_prefix, timeline, standing, is_of_key: true, ..policy }
     }
 
-    pub(super) fn with_standing(self, standing: Standing) -> Self {
-        Self { standing, id: OnceLock::new(), ..self }
+    pub(super) fn with_standing(self, standing: Standing, is_of_key: bool) -> Self {
+        Self { standing, is_of_key, id: OnceLock::new(), ..self }
     }
 
     pub(super) fn with_ipv6_prefix(self, ipv6_prefix: u8) -> Self {

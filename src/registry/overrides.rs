@@ -137,8 +137,13 @@ impl Registry {
     ///
     /// # Errors
     /// What is wrong with them.
-    pub fn override_for(&self, keys: &str, now: i64) -> Result<Option<OverrideStanding>, Vec<String>> {
-        let (selector, _) = self.selector("the override", keys, None, false)?;
+    pub fn override_for(
+        &self,
+        keys: &str,
+        only: Option<&[String]>,
+        now: i64,
+    ) -> Result<Option<OverrideStanding>, Vec<String>> {
+        let (selector, _) = self.selector("override", keys, only, false)?;
         Ok(self.overrides.all.get(&selector.hash()).and_then(|entry| entry.standing(now)))
     }
 

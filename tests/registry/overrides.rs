@@ -99,9 +99,9 @@ fn frontends_hear_of_what_is_set_replaced_and_removed() {
         );
     }
     assert_eq!(world.listed(), [r#"{"policy":"api","key":"acme:a","banned":true}"#]);
-    let found = world.registry.override_for(r#"{"policy":"api","key":"acme:a"}"#, world.now).unwrap().unwrap();
+    let found = world.registry.override_for(r#"{"policy":"api","key":"acme:a"}"#, None, world.now).unwrap().unwrap();
     assert_eq!(found.text, world.listed()[0]);
-    assert_eq!(world.registry.override_for(r#"{"policy":"api","prefix":"acme:"}"#, world.now), Ok(None));
+    assert_eq!(world.registry.override_for(r#"{"policy":"api","prefix":"acme:"}"#, None, world.now), Ok(None));
 }
 
 fn changed_at(world: &World) -> i64 {
