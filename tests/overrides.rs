@@ -3,6 +3,7 @@
 #[path = "../benches/decisions/counting.rs"]
 mod counting;
 
+use tollgate::policy::Policies;
 use tollgate::policy::overrides::{History, InForce, MEMORY_PER_OVERRIDE, Overrides, Selector, WrittenOverride};
 
 #[global_allocator]
@@ -47,4 +48,21 @@ fn a_hundred_thousand_cost_no_more_memory_than_stated() {
     }
     let again = (counting::live_bytes() - before) / i64::try_from(COUNT).unwrap();
     assert!(again <= stated, "{again} bytes, and stated are {stated}");
+}
+
+#[test]
+fn a_busy_key_is_found_without_composing_its_policy_again() {
+    let text = r#"{"policy":"api","key":"k","multiple":2}"#;
+    let WrittenOverride { plan, until, .. } = WrittenOverride::parse("it", text).unwrap();
+    let mut history = History::default();
+    history.push(5, Some(InForce { plan, until }));
+    let overrides = Overrides::default();
+    overrides.update(&page(0, &history)).unwrap();
+    let policies = Policies::parse(r#"{"api":"100/1m"}"#).unwrap();
+    let policy = policies.get("api").unwrap();
+    let first = overrides.apply(policy, b"customer-7", 10);
+    let before = counting::allocations();
+    let again = overrides.apply(policy, b"customer-7", 11);
+    assert!(counting::allocations() - before <= 1, "the list of what was found");
+    assert!(std::sync::Arc::ptr_eq(&first, &again));
 }
