@@ -6,6 +6,8 @@ mod chance;
 mod crash_laws;
 mod holds;
 mod model;
+#[path = "../oracle/mod.rs"]
+mod oracle;
 mod overrides;
 mod policies;
 mod replays;

@@ -1,12 +1,15 @@
 // A use of every export.
 import {
   type AcquireOptions,
+  type AcquireRequest,
   type Answer,
+  acquire,
   type BatchDegraded,
   type BatchGranted,
   type BatchRefused,
   type Bucket,
   Budget,
+  type BudgetCost,
   type BudgetRequest,
   type CallOptions,
   type Client,
@@ -19,6 +22,7 @@ import {
   type DecideOptions,
   type Decision,
   type Degraded,
+  type DegradedResult,
   type Grant,
   type Granted,
   type Inspection,
@@ -29,12 +33,15 @@ import {
   type LimiterEvent,
   type LimiterOptions,
   type LimitFetchOptions,
+  type LimitNames,
   type LimitNumbers,
   type LimitSnapshot,
   type LimitVerdict,
   limitFetch,
   makeClock,
   type Pausable,
+  type PolicyName,
+  type PolicyNames,
   type Predicted,
   type Problem,
   type Refusal,
@@ -61,6 +68,8 @@ import {
 import { Client as ClientAlone } from "tollgate/client";
 import { type RenewingOptions, renewing } from "tollgate/grants";
 import { KeyedLimiter, type KeyedLimiterOptions } from "tollgate/keyed";
+import { type Finding, type LintResult, lint } from "tollgate/lint";
+import { type Rate, rate } from "tollgate/rate";
 import { useRateLimit } from "tollgate/react";
 import { SharedLimiter } from "tollgate/shared";
 import { Bucket as SlimBucket, init as slimInit } from "tollgate/slim";
@@ -97,6 +106,21 @@ if (decision.allowed) {
 const snapshot: Snapshot = bucket.save(0);
 bucket.restore(JSON.parse(JSON.stringify(snapshot)) as Snapshot, false);
 const left: number = bucket.remaining(0) - bucket.owed(0) + bucket.fullAt(0);
+
+// Rates in text, and what policies admit.
+const read: Rate = rate("20/s burst 40");
+void new Budget(0, [
+  { ...read, name: "requests" },
+  { ...rate("9/day", "fixed_window"), name: "tokens" },
+] as const);
+async function linted(): Promise<readonly Finding[]> {
+  const result: LintResult = await lint({ api: "100/1m", llm: { rate: 2.5, period: "1s" } });
+  const { policies } = await lint('{"api":"100/1m"}');
+  const within: number | undefined = policies[0]?.limits[0]?.within[0]?.tokens;
+  void [within, result.errors.join()];
+  return result.policies.flatMap(({ findings }) => findings);
+}
+void linted;
 
 // Several limits.
 const budget = new Budget(0, [limit, { name: "burst", rate: 1, periodMs: 1 }] as const);
@@ -199,7 +223,7 @@ async function ask(): Promise<string | number> {
     if (answer.degraded) return answer.degraded;
     const verdict: Verdict = answer;
     const first: LimitVerdict | undefined = verdict.limits?.[0];
-    return first?.remaining ?? verdict.remaining;
+    return first?.remaining ?? verdict.remaining ?? Infinity;
   }
   if (answer.status === 429) return answer.retry_after_ms ?? answer.title;
   const inspected: Inspection | Problem = await client.inspect(question);
@@ -211,7 +235,8 @@ async function ask(): Promise<string | number> {
   const ended: Granted | Problem = await client.settle(closing);
   const undecided: Undecided | undefined = (batch as BatchRefused).results.find((result) => "undecided" in result);
   if (undecided) return undecided.undecided;
-  return batch.status === 200 ? batch.results.length : `${numbers?.period_ms} ${stands?.drops} ${ended.status}`;
+  const results: readonly (Verdict | DegradedResult)[] = batch.status === 200 ? batch.results : [];
+  return results.length > 0 ? results.length : `${numbers?.period_ms} ${stands?.drops} ${ended.status}`;
 }
 async function reserve(): Promise<string | null> {
   const answer: Reserved | Refused | Problem = await client.consume({ ...question, mode: "reserve" });
@@ -235,6 +260,45 @@ async function predicted(): Promise<boolean> {
   const answer: Granted | Degraded | Refused | Problem | Predicted = await twin.consume();
   return answer.status === 429 && "predicted" in answer && answer.predicted;
 }
+
+// Policies whose names are known.
+interface Policies {
+  api: never;
+  llm: "requests" | "tokens";
+}
+const cheap: BudgetCost<Policies> = { policy: "api", cost: 2 };
+const dear: BudgetRequest<Policies> = {
+  policy: "llm",
+  key: "alice",
+  cost: { requests: 1, tokens: 500 },
+  mode: "borrow",
+};
+const first: PolicyName<Policies> & PolicyName<"api"> = "api";
+const limits: LimitNames<Policies>["llm"] = "tokens";
+const knowing = new ClientAlone<Policies>(where);
+const knowingNames = new ClientAlone<"api" | "llm">(where);
+async function askKnowing(policy: PolicyName<Policies>): Promise<void> {
+  await knowing.consume(dear);
+  await knowing.consume({ policy, key: "alice", cost: 2 });
+  await knowing.batch({ requests: [cheap, dear] });
+  await knowing.spend(dear, (report) => report({ requests: 1, tokens: 20 }));
+  await knowing.settle({ policy: "llm", reservation: "r", cost: { requests: 1, tokens: 20 } });
+  await knowingNames.consume({ policy: first, key: "alice", cost: { [limits]: 1 } });
+  await new Twin(knowing, { policy: "llm", key: "alice" }).consume({ requests: 1, tokens: 1 });
+}
+/** A helper for any client takes those that know more. */
+const inspectAny = (any: Client) => any.inspect({ policy: "api", key: "alice" });
+const inspected = [inspectAny(client), inspectAny(knowing), inspectAny(knowingNames)];
+function waitFor<P extends PolicyNames>(its: Client<P>, request: AcquireRequest<P>): Promise<Granted | Degraded> {
+  return acquire(its, request);
+}
+const waited: Promise<Granted | Degraded> = waitFor(knowing, {
+  ...dear,
+  maxWaitMs: 1000,
+  signal: AbortSignal.timeout(1000),
+  clock,
+});
+const waitedForAny = acquire(client, { policy: "any", cost: { any: 1 } });
 
 // User interfaces.
 const watchables: Watchable[] = [limiter, shared, twin];
@@ -263,6 +327,7 @@ export {
   admitted,
   allowed,
   ask,
+  askKnowing,
   Button,
   borrowed,
   both,
@@ -272,6 +337,7 @@ export {
   fetchByTwin,
   granted,
   inPage,
+  inspected,
   known,
   left,
   limited,
@@ -286,4 +352,6 @@ export {
   throttled,
   told,
   unwrapped,
+  waited,
+  waitedForAny,
 };

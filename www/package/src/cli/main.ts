@@ -1,14 +1,20 @@
 #!/usr/bin/env node
-// `npx tollgate`: makes a service, tokens and grants.
+// `npx tollgate`: makes a service, tokens, grants and types, and checks policies.
 import { GRANT_VERBS } from "../mint.js";
 import { Mistake, parse } from "./arguments.js";
 import { grant, grantKey } from "./grant.js";
 import { init } from "./init.js";
+import { lint } from "./lint.js";
 import { token } from "./token.js";
+import { types } from "./types.js";
 
 const USAGE = `Usage: npx tollgate <command>
 
   init [folder]       writes a rate-limiting service for Cloudflare Workers into the folder; here if left out
+  lint [file]         says what policies admit and cost at worst, and what about them is probably a mistake; the file is wrangler.toml
+                      if left out, another configuration of Wrangler, or a .json file of policies by name. Exits with 0, or with 1
+                      if the policies have errors; warnings are no errors
+    --json            says it as JSON, with all the numbers
   start               runs it here; PORT is the port, 8787 if not set
   token <name>        makes a token for a backend, and prints what to store and what to give away
     --scopes <list>   what it may do: consume, adjust, admin; consume if left out
@@ -20,16 +26,22 @@ const USAGE = `Usage: npx tollgate <command>
     --verbs <list>    what it may do: ${GRANT_VERBS.join(", ")}; consume,peek if left out
     --expires <time>  for how long: 90s, 10m, 1h, at most 1d; 1h if left out
     --audience <text> for which service: what its TOLLGATE_AUDIENCE says; tollgate if left out
+  types [file]        prints a TypeScript type with the names of policies and their limits, for Client<Policies>. The file is
+                      Wrangler's configuration, which is the one here if left out, or JSON: {"api":{"rate":100,"period":"1m"}}
+    --url <url>       asks a service that runs instead; TOLLGATE_TOKEN in the environment is its token, with the scope admin
+    --out <file>      writes the type into this file, such as policies.d.ts
 
 A list is names with commas between them.
 `;
 
 const COMMANDS: Record<string, (args: string[]) => Promise<string | undefined> | string> = {
   init,
+  lint,
   start,
   token,
   "grant-key": grantKey,
   grant,
+  types,
 };
 
 /** Only this command needs Wrangler. */
