@@ -33,7 +33,7 @@ async function started(changes) {
       body: body === undefined ? undefined : JSON.stringify(body),
       now,
       ...options,
-      headers: { ...bearer(token), ...headers },
+      headers: { ...bearer(token).headers, ...headers },
     });
   const ask = (verb, request, options) =>
     send("POST", `/v1/${verb}`, { policy: "api", key: "alice", ...request }, options);
