@@ -26,7 +26,7 @@ export async function adminReply(frontend, { method, url, headers }, body, id) {
 
 const HEADERS = ["authorization", "if-match", "if-none-match"];
 
-const PATHS = ["/v1/policies", "/v1/audit"];
+const PATHS = ["/v1/policies", "/v1/overrides", "/v1/audit"];
 
 /** An operator waits longer than a caller. */
 const ADMIN_MS = 5_000;

@@ -3,10 +3,11 @@
 //! A frontend checks who asks, by [`AdminPath`], and passes the request on as an [`AdminQuestion`]. The registry's object reads it,
 //! so that one place decides, of one version.
 
+mod overrides;
 mod policies;
 mod question;
 
-pub use question::{AdminPath, AdminQuestion, AdminRequest};
+pub use question::{AdminPath, AdminQuestion, AdminRequest, MAX_OVERRIDES_LEN};
 
 use super::problem::Problem;
 use super::reply::Reply;

@@ -75,7 +75,9 @@ impl AdminQuestion<'_> {
         Reply::json(200, "application/json", &Body { acts, next: last.filter(|&number: &u64| number > 0) })
     }
 
-    fn may_name(&self, policy: &str) -> bool {
+    /// Whether the token may name that policy.
+    #[must_use]
+    pub fn may_name(&self, policy: &str) -> bool {
         self.only.as_ref().is_none_or(|only| only.iter().any(|name| name == policy))
     }
 }
