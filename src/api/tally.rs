@@ -3,7 +3,7 @@
 use super::resolve::{ResolvedItem, ResolvedRequest};
 use crate::limit::{Decision, Verb};
 use crate::metrics::{INLINE_POLICIES, Outcome};
-use crate::policy::Cause;
+use crate::policy::{Cause, Standing};
 use crate::protocol::{Action, LimitAnswer, ObjectReply};
 
 /// What became of one budget.
@@ -54,12 +54,17 @@ impl ResolvedRequest {
                 let tried = part(&mut rest_of_shadow, item.policy.shadow_limits().len());
                 let would_refuse = |answer: &Option<LimitAnswer>| answer.is_some_and(|one| !one.decision.is_allow());
                 let start = Decision::Allow { tokens: 0, ready_at: 0 };
+                let standing = item.policy.standing();
                 let outcome = match own.iter().fold(start, |all, limit| all.and(limit.decision)) {
+                    Decision::Wait { .. } | Decision::Never { .. } if matches!(standing, Standing::Banned { .. }) => {
+                        Outcome::Banned
+                    }
                     Decision::Wait { .. } => Outcome::Refused,
                     Decision::Never { .. } => Outcome::Never,
                     Decision::Allow { .. } if is_refused => Outcome::Dropped,
                     Decision::Allow { .. } => match decided {
                         Some(decided) if decided.is_replayed => Outcome::Replayed,
+                        Some(_) if standing == Standing::Unlimited => Outcome::Unlimited,
                         Some(_) => Outcome::Allowed,
                         None => Outcome::Degraded,
                     },
@@ -126,7 +131,7 @@ mod tests {
     fn resolved(endpoint: Endpoint, body: &str) -> ResolvedRequest {
         let policies = r#"{"a":"9/s","b":"9/s","tried":{"rate":"9/s","mode":"shadow"}}"#;
         let request = Request::parse(endpoint, body.as_bytes()).unwrap();
-        ResolvedRequest::new(&request, &Policies::parse(policies).unwrap(), &Caller::TRUSTED).unwrap()
+        ResolvedRequest::new(&request, &Policies::parse(policies).unwrap(), &Caller::TRUSTED, 0).unwrap()
     }
 
     fn tallied(

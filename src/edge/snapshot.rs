@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use std::mem;
 use std::sync::Arc;
 
+use crate::policy::overrides::{MalformedRecords, Overrides};
 use crate::policy::{Policies, Policy, Timeline};
 use crate::protocol::{Poll, Update, Versioned, deployment_id};
 
@@ -24,6 +25,11 @@ pub struct PolicySnapshot {
     known: BTreeMap<String, (Versioned, Arc<Policy>)>,
     /// Policies that objects have taught it, with the moments of the latest changes that those knew.
     learned: BTreeMap<String, (i64, Arc<Policy>)>,
+    /// The overrides of keys that the registry has, and up to where.
+    overrides: Arc<Overrides>,
+    overrides_at: Option<String>,
+    /// Those that take their place once all have arrived.
+    loading: Option<Arc<Overrides>>,
     /// The registry's latest change that it knows, and which registry that is: see [`Update`].
     as_of: i64,
     born_at: i64,
@@ -72,6 +78,9 @@ impl PolicySnapshot {
             policies: Arc::new(Policies::of(policies.iter().cloned()).known_at(0)),
             known: BTreeMap::new(),
             learned: BTreeMap::new(),
+            overrides: Arc::default(),
+            overrides_at: None,
+            loading: None,
             as_of: 0,
             born_at: 0,
             asked_at: None,
@@ -134,6 +143,14 @@ impl PolicySnapshot {
             self.is_asking = true;
             return Ok(Some(self.question(Some(&self.deployed))));
         }
+        if self.take_overrides(&update).is_err() {
+            self.has_failed = true;
+            return Err(vec!["the registry's overrides cannot be read".to_owned()]);
+        }
+        if update.has_more {
+            self.is_asking = true;
+            return Ok(Some(self.question(None)));
+        }
         (self.asked_at, self.has_failed) = (self.tried_at, false);
         self.apply(update)
     }
@@ -146,7 +163,9 @@ impl PolicySnapshot {
     /// Takes over policies that an object has been asked under, by a frontend that knew the registry's changes up to `as_of`: their
     /// [definitions](Policy::definition), one to a line. The registry is to be asked soon.
     pub fn learn(&mut self, definitions: &str, as_of: i64) {
-        for newer in definitions.lines().filter_map(|definition| Policy::from_definition(definition).ok()) {
+        let newer = definitions.lines().filter_map(|definition| Policy::from_definition(definition).ok());
+        // One of a key with overrides says nothing about others: the registry is asked.
+        for newer in newer.filter(|newer| !newer.is_of_key()) {
             let newer = match self.policies.get(newer.name()) {
                 Some(known) => newer.answered_as(known),
                 None => newer,
@@ -174,7 +193,7 @@ impl PolicySnapshot {
     pub fn known(&self) -> String {
         let policies = self.known.iter().map(|(name, (versioned, _))| (name.clone(), Some(versioned.clone())));
         let (as_of, born_at, policies) = (self.as_of, self.born_at, policies.collect());
-        Update { as_of, born_at, wants_policies: false, is_whole: true, policies }.to_text()
+        Update { as_of, born_at, is_whole: true, policies, ..Update::default() }.to_text()
     }
 
     /// Takes over what another knew. How old that is, is not known: so it counts as stale.
@@ -183,6 +202,24 @@ impl PolicySnapshot {
             // What it could read, so can this.
             _ = self.apply(update);
         }
+    }
+
+    /// Takes over a page of overrides.
+    fn take_overrides(&mut self, update: &Update) -> Result<(), MalformedRecords> {
+        if update.overrides_are_first {
+            self.loading = Some(Arc::default());
+        }
+        self.loading.as_ref().unwrap_or(&self.overrides).update(&update.overrides)?;
+        if !update.overrides_at.is_empty() {
+            self.overrides_at = Some(update.overrides_at.clone());
+        }
+        if !update.has_more
+            && let Some(loaded) = self.loading.take()
+        {
+            self.overrides = loaded;
+            self.set_policies(self.policies.iter().cloned().collect());
+        }
+        Ok(())
     }
 
     fn apply(&mut self, update: Update) -> Result<Option<String>, Vec<String>> {
@@ -215,12 +252,15 @@ impl PolicySnapshot {
 
     fn set_policies(&mut self, mut policies: Vec<Arc<Policy>>) {
         policies.extend(self.learned.values().map(|(_, policy)| Arc::clone(policy)));
-        self.policies = Arc::new(Policies::of(policies).known_at(self.as_of));
+        self.policies =
+            Arc::new(Policies::of(policies).known_at(self.as_of).with_overrides(Arc::clone(&self.overrides)));
     }
 
     fn question(&self, policies: Option<&str>) -> String {
         let (as_of, born_at) = (self.as_of, self.born_at);
-        Poll { as_of, born_at, deployment: self.deployment.as_str().into(), policies }.to_text()
+        let overrides_at = self.overrides_at.as_deref().map(Into::into);
+        let (deployment, is_loading) = (self.deployment.as_str().into(), self.loading.is_some());
+        Poll { as_of, born_at, deployment, policies, overrides_at, is_loading }.to_text()
     }
 
     /// Whether what it knows is younger than `ms`. A clock that steps back says nothing about that.
@@ -321,7 +361,8 @@ mod tests {
         let mut snapshot = snapshot();
         let question = snapshot.poll(0).unwrap();
         let (own, id) = (Poll::from_text(&question).unwrap(), deployment_id(OWN));
-        assert_eq!(own, Poll { as_of: 0, born_at: 0, deployment: (&*id).into(), policies: None });
+        let (deployment, policies) = ((&*id).into(), None);
+        assert_eq!(own, Poll { as_of: 0, born_at: 0, deployment, policies, overrides_at: None, is_loading: false });
         let question = snapshot.update(r#"{"as_of":5,"born_at":5,"wants_policies":true}"#).unwrap().unwrap();
         assert_eq!(Poll::from_text(&question).unwrap().policies, Some(OWN));
         assert_eq!(snapshot.update(r#"{"as_of":5,"born_at":5}"#), Ok(None));

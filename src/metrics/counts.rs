@@ -24,7 +24,7 @@ pub struct Counts {
 /// Those of a policy.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct PolicyCounts {
-    pub(super) decisions: [u64; 7],
+    pub(super) decisions: [u64; 9],
     /// Requests that a limit in shadow would have refused.
     pub(super) shadow_refusals: u64,
 }

@@ -23,6 +23,10 @@ pub enum Outcome {
     Refused,
     /// Refused, and no later retry can pass.
     Never,
+    /// Refused because the key is banned.
+    Banned,
+    /// Granted, whatever the limits say, since the key is unlimited.
+    Unlimited,
     /// Granted before: the answer was repeated, and nothing was taken.
     Replayed,
     /// Not refused, and not taken either: another request of its batch was refused.
@@ -65,14 +69,25 @@ pub enum PollOutcome {
 }
 
 impl Word for Outcome {
-    const ALL: &'static [Self] =
-        &[Self::Allowed, Self::Refused, Self::Never, Self::Replayed, Self::Dropped, Self::Degraded, Self::Unavailable];
+    const ALL: &'static [Self] = &[
+        Self::Allowed,
+        Self::Refused,
+        Self::Never,
+        Self::Banned,
+        Self::Unlimited,
+        Self::Replayed,
+        Self::Dropped,
+        Self::Degraded,
+        Self::Unavailable,
+    ];
 
     fn word(self) -> &'static str {
         match self {
             Self::Allowed => "allowed",
             Self::Refused => "refused",
             Self::Never => "never",
+            Self::Banned => "banned",
+            Self::Unlimited => "unlimited",
             Self::Replayed => "replayed",
             Self::Dropped => "dropped",
             Self::Degraded => "degraded",

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::error::PolicyError;
 use super::mode::Mode;
 use super::named::{NamedLimit, Policy, ReservationTerms, Unsettled};
+use super::overrides::Overrides;
 use super::reader::{LIMIT_FIELDS, Reader, is_name, name_rule, shown_name, table};
 use super::timeline::Timeline;
 use crate::json::{Fields, Json};
@@ -15,6 +16,7 @@ use crate::json::{Fields, Json};
 pub struct Policies {
     by_name: BTreeMap<String, Arc<Policy>>,
     as_of: Option<i64>,
+    overrides: Arc<Overrides>,
 }
 
 impl Policies {
@@ -66,7 +68,7 @@ impl Policies {
                 return Err(whole("defines no policy".to_owned()));
             }
         }
-        if errors.is_empty() { Ok(Self { by_name: policies, as_of: None }) } else { Err(errors) }
+        if errors.is_empty() { Ok(Self { by_name: policies, ..Self::default() }) } else { Err(errors) }
     }
 
     /// The same, as known to a registry at that moment, in Unix milliseconds; 0 before it was reached.
@@ -81,13 +83,25 @@ impl Policies {
         self.as_of
     }
 
+    /// The same with these overrides.
+    #[must_use]
+    pub fn with_overrides(self, overrides: Arc<Overrides>) -> Self {
+        Self { overrides, ..self }
+    }
+
+    /// What `policy`, one of these, is at `now` for the key of these [bytes](crate::access::Key::to_bytes).
+    #[must_use]
+    pub fn for_key(&self, policy: &Arc<Policy>, key: &[u8], now: i64) -> Arc<Policy> {
+        self.overrides.apply(policy, key, now)
+    }
+
     /// These policies, without a registry.
     pub fn of(policies: impl IntoIterator<Item = Arc<Policy>>) -> Self {
         let by_name = policies.into_iter().map(|policy| (policy.name().to_owned(), policy)).collect();
-        Self { by_name, as_of: None }
+        Self { by_name, ..Self::default() }
     }
 
-    /// The policy of that name.
+    /// The policy of that name, without regard to any key.
     #[must_use]
     pub fn get(&self, name: &str) -> Option<&Arc<Policy>> {
         self.by_name.get(name)

@@ -286,7 +286,7 @@ pub(super) fn shown_name(name: &str) -> String {
 }
 
 /// A value in a line of the log: JSON, which escapes line breaks, cut short.
-fn shown_value(value: Json<'_>) -> String {
+pub(super) fn shown_value(value: Json<'_>) -> String {
     shortened(value.to_string())
 }
 

@@ -96,6 +96,57 @@ pub enum ChangeError {
     SetsFixed,
 }
 
+/// A change of overrides: of all or of none.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OverridesChange<'a> {
+    /// `{"overrides": [...], "removed": [...]}`, as written.
+    pub text: &'a str,
+    /// Who changes them: the name of a token.
+    pub by: &'a str,
+    /// The only policies that the token may name, if not all.
+    pub only: Option<&'a [String]>,
+    /// Whether only to say what would change.
+    pub is_dry_run: bool,
+}
+
+/// What has changed, or would.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct OverridesChanged {
+    /// How many are new.
+    pub created: usize,
+    /// How many take the place of another.
+    pub replaced: usize,
+    /// How many are there no more.
+    pub removed: usize,
+    /// How many are the same as before.
+    pub unchanged: usize,
+    /// The moment of the change; `None` if there was none.
+    pub at: Option<i64>,
+}
+
+/// Why overrides are not changed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum OverridesError {
+    /// What is wrong, line by line.
+    Invalid(Vec<String>),
+    /// There would be more than `max`.
+    TooMany {
+        /// So many.
+        max: usize,
+    },
+}
+
+/// An override as it stands.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OverrideStanding {
+    /// As written: JSON.
+    pub text: String,
+    /// The moment since which it is in force.
+    pub since: i64,
+    /// Tells it from all others: 32 hexadecimal digits.
+    pub id: String,
+}
+
 /// An act, as the registry keeps it.
 #[derive(Clone, Debug, Serialize)]
 pub struct AuditLine<'a> {

@@ -39,7 +39,10 @@ mod registry;
 mod reply;
 mod request;
 
-pub use admin::{AuditLine, ChangeError, Changed, Condition, PolicyChange, Source, Standing};
+pub use admin::{
+    AuditLine, ChangeError, Changed, Condition, OverrideStanding, OverridesChange, OverridesChanged, OverridesError,
+    PolicyChange, Source, Standing,
+};
 pub use numbers::{Format, Unreadable};
 pub use policies::Definitions;
 pub use registry::{Poll, Update, Versioned, deployment_id};

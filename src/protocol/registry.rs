@@ -3,6 +3,7 @@
 
 use std::borrow::Cow;
 
+use base64ct::{Base64, Encoding};
 use serde::Serialize;
 use serde_json::value::RawValue;
 use sha2::{Digest, Sha256};
@@ -20,9 +21,14 @@ pub struct Poll<'a> {
     pub deployment: Cow<'a, str>,
     /// These policies: the JSON of `POLICIES`. Only sent when the registry wants them.
     pub policies: Option<&'a str>,
+    /// Up to where the frontend has the overrides: what the last answer said, if there was one.
+    pub overrides_at: Option<Cow<'a, str>>,
+    /// Whether it is taking over all of them, page by page.
+    pub is_loading: bool,
 }
 
 /// The registry's answer.
+#[expect(clippy::struct_excessive_bools, reason = "the fields of a message")]
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Update {
     /// The latest change of the registry.
@@ -35,6 +41,14 @@ pub struct Update {
     pub is_whole: bool,
     /// Policies by name; `None` for one that was deleted.
     pub policies: Vec<(String, Option<Versioned>)>,
+    /// [Records](crate::policy::overrides::Selector::record) of the overrides that have changed.
+    pub overrides: Vec<u8>,
+    /// Whether these are the first of all there are.
+    pub overrides_are_first: bool,
+    /// Up to where these are.
+    pub overrides_at: String,
+    /// Whether there are more. Then the frontend asks again, and the rest of the answer comes with the last ones.
+    pub has_more: bool,
 }
 
 /// A policy as the registry keeps it.
@@ -64,9 +78,19 @@ impl<'a> Poll<'a> {
             deployment: &'a str,
             #[serde(skip_serializing_if = "Option::is_none")]
             policies: Option<&'a RawValue>,
+            #[serde(skip_serializing_if = "Option::is_none")]
+            overrides_at: Option<&'a str>,
+            #[serde(skip_serializing_if = "is_false")]
+            is_loading: bool,
         }
-        let policies = self.policies.and_then(raw);
-        let written = Written { as_of: self.as_of, born_at: self.born_at, deployment: &self.deployment, policies };
+        let written = Written {
+            as_of: self.as_of,
+            born_at: self.born_at,
+            deployment: &self.deployment,
+            policies: self.policies.and_then(raw),
+            overrides_at: self.overrides_at.as_deref(),
+            is_loading: self.is_loading,
+        };
         serde_json::to_string(&written).unwrap_or_default() // our own type cannot fail to serialize
     }
 
@@ -79,6 +103,8 @@ impl<'a> Poll<'a> {
             born_at: moment(&fields, "born_at")?,
             deployment: fields.get("deployment")?.string()?,
             policies: fields.get("policies").map(Json::raw),
+            overrides_at: fields.get("overrides_at").and_then(Json::string),
+            is_loading: flag(&fields, "is_loading"),
         })
     }
 }
@@ -87,6 +113,7 @@ impl Update {
     /// The answer as text.
     #[must_use]
     pub fn to_text(&self) -> String {
+        #[expect(clippy::struct_excessive_bools, reason = "the fields of a message")]
         #[derive(Serialize)]
         struct Written<'a> {
             as_of: i64,
@@ -97,6 +124,14 @@ impl Update {
             is_whole: bool,
             #[serde(skip_serializing_if = "Vec::is_empty")]
             policies: Vec<WrittenPolicy<'a>>,
+            #[serde(skip_serializing_if = "String::is_empty")]
+            overrides: String,
+            #[serde(skip_serializing_if = "is_false")]
+            overrides_are_first: bool,
+            #[serde(skip_serializing_if = "str::is_empty")]
+            overrides_at: &'a str,
+            #[serde(skip_serializing_if = "is_false")]
+            has_more: bool,
         }
         #[derive(Serialize)]
         struct WrittenPolicy<'a> {
@@ -117,6 +152,10 @@ impl Update {
             wants_policies: self.wants_policies,
             is_whole: self.is_whole,
             policies: policies.collect(),
+            overrides: Base64::encode_string(&self.overrides),
+            overrides_are_first: self.overrides_are_first,
+            overrides_at: &self.overrides_at,
+            has_more: self.has_more,
         };
         serde_json::to_string(&written).unwrap_or_default() // our own type cannot fail to serialize
     }
@@ -125,13 +164,13 @@ impl Update {
     #[must_use]
     pub fn from_text(text: &str) -> Option<Self> {
         let fields = Json::parse(text).ok()?.fields().ok()?;
-        let flag = |name| fields.get(name).is_some_and(|flag| flag.bool() == Some(true));
+        let text = |name: &str| fields.get(name).and_then(Json::string).unwrap_or_default();
         let policies = fields.get("policies").map_or_else(|| Some(Vec::new()), Json::array)?;
         let policies = policies.into_iter().map(|policy| {
             let fields = policy.fields().ok()?;
-            let text = |field: &str| fields.get(field).map(|value| value.raw().to_owned());
-            let versioned = match text("policy") {
-                Some(policy) => Some(Versioned { text: policy, timeline: text("timeline")? }),
+            let raw = |field: &str| fields.get(field).map(|value| value.raw().to_owned());
+            let versioned = match raw("policy") {
+                Some(policy) => Some(Versioned { text: policy, timeline: raw("timeline")? }),
                 None => None,
             };
             Some((fields.get("name")?.string()?.into_owned(), versioned))
@@ -139,15 +178,23 @@ impl Update {
         Some(Self {
             as_of: moment(&fields, "as_of")?,
             born_at: moment(&fields, "born_at")?,
-            wants_policies: flag("wants_policies"),
-            is_whole: flag("is_whole"),
+            wants_policies: flag(&fields, "wants_policies"),
+            is_whole: flag(&fields, "is_whole"),
             policies: policies.collect::<Option<_>>()?,
+            overrides: Base64::decode_vec(&text("overrides")).ok()?,
+            overrides_are_first: flag(&fields, "overrides_are_first"),
+            overrides_at: text("overrides_at").into_owned(),
+            has_more: flag(&fields, "has_more"),
         })
     }
 }
 
 fn moment(fields: &Fields<'_>, name: &str) -> Option<i64> {
     i64::try_from(fields.get(name)?.integer()?).ok()
+}
+
+fn flag(fields: &Fields<'_>, name: &str) -> bool {
+    fields.get(name).is_some_and(|flag| flag.bool() == Some(true))
 }
 
 fn raw(json: &str) -> Option<&RawValue> {
@@ -166,11 +213,16 @@ mod tests {
     /// The neighbouring versions write and read it too.
     #[test]
     fn the_formats_are_unchanged() {
-        let poll = Poll { as_of: 5, born_at: 3, deployment: "00ff".into(), policies: Some(r#"{"api":"1/s"}"#) };
+        let own = Some(r#"{"api":"1/s"}"#);
+        let none =
+            Poll { as_of: 0, born_at: 0, deployment: "".into(), policies: None, overrides_at: None, is_loading: false };
+        let poll = Poll { as_of: 5, born_at: 3, deployment: "00ff".into(), policies: own, ..none.clone() };
         let text = r#"{"as_of":5,"born_at":3,"deployment":"00ff","policies":{"api":"1/s"}}"#;
         assert_eq!((poll.to_text(), Poll::from_text(text)), (text.to_owned(), Some(poll)));
-        let poll = Poll { as_of: 0, born_at: 0, deployment: "".into(), policies: None };
-        assert_eq!(Poll::from_text(r#"{"as_of":0,"born_at":0,"deployment":"","more":[1]}"#), Some(poll));
+        assert_eq!(Poll::from_text(r#"{"as_of":0,"born_at":0,"deployment":"","more":[1]}"#), Some(none.clone()));
+        let poll = Poll { overrides_at: Some("3-5-00ff".into()), is_loading: true, ..none };
+        let text = r#"{"as_of":0,"born_at":0,"deployment":"","overrides_at":"3-5-00ff","is_loading":true}"#;
+        assert_eq!((poll.to_text(), Poll::from_text(text)), (text.to_owned(), Some(poll)));
 
         let versioned = Versioned { text: r#"{"rate":1}"#.to_owned(), timeline: r#"{"since":5}"#.to_owned() };
         let update = Update {
@@ -179,11 +231,21 @@ mod tests {
             wants_policies: false,
             is_whole: true,
             policies: vec![("api".to_owned(), Some(versioned)), ("gone".to_owned(), None)],
+            ..Update::default()
         };
         let text = r#"{"as_of":5,"born_at":3,"is_whole":true,"policies":[{"name":"api","policy":{"rate":1},"timeline":{"since":5}},{"name":"gone"}]}"#;
         assert_eq!((update.to_text(), Update::from_text(text)), (text.to_owned(), Some(update)));
         let nothing = Update { as_of: 5, born_at: 3, ..Update::default() };
         assert_eq!(nothing.to_text(), r#"{"as_of":5,"born_at":3}"#);
+        let page = Update {
+            overrides: vec![0, 255, 7],
+            overrides_are_first: true,
+            overrides_at: "3-5-00ff".to_owned(),
+            has_more: true,
+            ..nothing.clone()
+        };
+        let text = r#"{"as_of":5,"born_at":3,"overrides":"AP8H","overrides_are_first":true,"overrides_at":"3-5-00ff","has_more":true}"#;
+        assert_eq!((page.to_text(), Update::from_text(text)), (text.to_owned(), Some(page)));
         let wants = Update { wants_policies: true, ..nothing.clone() };
         assert_eq!(Update::from_text(&wants.to_text()), Some(wants));
         assert_eq!(Update::from_text(r#"{"as_of":5,"born_at":3,"more":{}}"#), Some(nothing));

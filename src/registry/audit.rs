@@ -13,11 +13,13 @@ pub const AUDIT: &str = "audit:";
 
 /// What was done to a policy.
 pub(super) struct Act<'a> {
+    /// Of what: `policy` or `override`.
+    pub(super) of: &'static str,
     pub(super) by: &'a str,
     pub(super) policy: &'a str,
     pub(super) before: Option<&'a str>,
     pub(super) after: Option<&'a str>,
-    pub(super) carry: Carry,
+    pub(super) carry: Option<Carry>,
 }
 
 impl Registry {
@@ -33,18 +35,18 @@ impl Registry {
     /// Adds a line about an act at `at`.
     pub(super) fn record(&mut self, act: &Act<'_>, at: i64, writes: &mut Writes) {
         let what = match (act.before, act.after) {
-            (None, _) => "policy.created",
-            (_, None) => "policy.deleted",
-            _ => "policy.replaced",
+            (None, _) => "created",
+            (_, None) => "deleted",
+            _ => "replaced",
         };
-        let carry = act.before.and(act.after).map(|_| act.carry.word());
+        let carry = act.carry.filter(|_| act.before.is_some() && act.after.is_some()).map(Carry::word);
         let number = self.moments.next_audit;
         self.moments.next_audit = number.saturating_add(1);
         let line = AuditLine {
             number,
             at,
             by: act.by,
-            act: what,
+            act: &format!("{}.{what}", act.of),
             policy: act.policy,
             carry,
             before: act.before.and_then(raw),

@@ -21,6 +21,7 @@
 //! | `registry` | the moments, and the numbers of the audit log |
 //! | `policy:` and a name | a policy, or one that was deleted |
 //! | `deployment:` and an id | the hashes of a deployment's policies, and when it was last heard of |
+//! | `override:` and a hash of its keys | an override, or one that has ended |
 //! | `audit:` and a number | an act. These are not loaded: see [`Registry::audit_rows`] |
 //!
 //! The row of a policy that cannot be read counts as lost: the next frontend that asks brings its deployment's.
@@ -41,18 +42,21 @@ mod audit;
 mod change;
 mod deployment;
 mod entry;
+mod overrides;
 mod poll;
 
 use std::collections::BTreeMap;
 
 use self::deployment::Deployment;
 use self::entry::Entry;
+use self::overrides::StoredOverrides;
 use crate::json::Json;
 use crate::protocol::Standing;
 
 pub use self::audit::{AUDIT, MAX_AUDIT};
 pub use self::change::{MAX_POLICIES, MAX_POLICY_LEN};
 pub use self::deployment::ROLL_OUT_MS;
+pub use self::overrides::{MAX_OVERRIDES, MAX_OVERRIDES_AT_ONCE};
 pub use self::poll::PollError;
 
 /// The policies of a service.
@@ -62,6 +66,7 @@ pub struct Registry {
     /// Also those that were deleted.
     policies: BTreeMap<String, Entry>,
     deployments: Vec<Deployment>,
+    overrides: StoredOverrides,
 }
 
 /// Rows to write, all or none; `None` deletes one.
@@ -91,6 +96,8 @@ impl Registry {
                 entry.map(|entry| registry.policies.insert(name.to_owned(), entry)).is_some()
             } else if let Some(id) = name.strip_prefix(DEPLOYMENT) {
                 Deployment::read(id, row).map(|deployment| registry.deployments.push(deployment)).is_some()
+            } else if name.starts_with(OVERRIDE) {
+                registry.overrides.load(name, row)
             } else if name == MOMENTS {
                 Moments::read(row).map(|moments| registry.moments = moments).is_some()
             } else {
@@ -102,6 +109,7 @@ impl Registry {
             registry.deployments.clear(); // so that each counts as new, and brings its policies
         }
         let latest = registry.policies.values().map(|entry| entry.since).max();
+        let latest = latest.max(registry.overrides.latest());
         registry.moments.latest = registry.moments.latest.max(latest.unwrap_or(0));
         registry
     }
@@ -154,3 +162,4 @@ impl Moments {
 const MOMENTS: &str = "registry";
 const POLICY: &str = "policy:";
 const DEPLOYMENT: &str = "deployment:";
+const OVERRIDE: &str = "override:";

@@ -20,6 +20,7 @@ impl Registry {
     pub fn poll(&mut self, poll: &Poll<'_>, now: i64) -> Result<(Update, Writes), PollError> {
         let texts = poll.policies.map(|json| texts_of(json, &poll.deployment)).transpose()?;
         let mut writes = Writes::new();
+        self.end_overrides(now, &mut writes);
         // A registry whose rows were lost goes on after what it has said before.
         self.moments.latest = self.moments.latest.max(poll.as_of);
         let is_served = match self.hear(&poll.deployment, texts.as_ref(), now, &mut writes) {
@@ -92,7 +93,8 @@ impl Registry {
     /// Puts an entry in its place, and records the act if its text has changed. The caller writes the moments.
     pub(super) fn put(&mut self, name: &str, entry: Entry, by: &str, carry: Carry, at: i64, writes: &mut Writes) {
         let before = self.policies.get(name).and_then(Entry::current).map(str::to_owned);
-        let act = Act { by, policy: name, before: before.as_deref(), after: entry.current(), carry };
+        let (before, after) = (before.as_deref(), entry.current());
+        let act = Act { of: "policy", by, policy: name, before, after, carry: Some(carry) };
         if act.before != act.after {
             self.record(&act, at, writes);
         }
@@ -113,9 +115,13 @@ impl Registry {
                 if is_whole { !entry.is_deleted } else { entry.since > poll.as_of }
             },
         );
-        let policies = news.map(|(name, entry)| (name.clone(), entry.versioned())).collect();
         let (as_of, born_at) = (self.moments.latest, self.moments.born_at);
-        Update { as_of, born_at, wants_policies: false, is_whole, policies }
+        let page = self.overrides.page(poll, born_at, is_whole);
+        if page.has_more {
+            return Update { as_of: poll.as_of, born_at: poll.born_at, ..page };
+        }
+        let policies = news.map(|(name, entry)| (name.clone(), entry.versioned())).collect();
+        Update { as_of, born_at, is_whole, policies, ..page }
     }
 }
 

@@ -261,7 +261,7 @@ impl Call {
         metrics::count(|counts| {
             self.tally(|one| {
                 counts.decided(one.policy, one.outcome, one.is_refused_in_shadow);
-                if matches!(one.outcome, BudgetOutcome::Refused | BudgetOutcome::Never) {
+                if matches!(one.outcome, BudgetOutcome::Refused | BudgetOutcome::Never | BudgetOutcome::Banned) {
                     let name = self.objects.get(one.object).and_then(|object| object.name.get(..16));
                     let key = name.and_then(|digits| u64::from_str_radix(digits, 16).ok());
                     counts.refused(one.policy, key.unwrap_or_default());

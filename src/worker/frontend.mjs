@@ -49,7 +49,7 @@ async function reply(frontend, request, keys, id) {
   if (early !== undefined) return early;
   let body;
   try {
-    body = await bytesOf(request, rust().max_body_len);
+    body = await bytesOf(request, rust().max_body_len(url));
   } catch (error) {
     return error instanceof Timeout ? rust().too_slow() : rust().unreadable(String(error));
   }

@@ -12,8 +12,8 @@ use super::settings::Settings;
 use super::{clock, metrics};
 use crate::access::{Caller, CaptchaError, Scope, Sessions, verify_captcha};
 use crate::api::{
-    AdminPath, AdminQuestion, AdminRequest, Endpoint, MAX_BODY_LEN, Problem, Reply, Request, ResolvedRequest,
-    SESSION_PATH, SessionRequest, require_json,
+    AdminPath, AdminQuestion, AdminRequest, Endpoint, MAX_BODY_LEN, MAX_OVERRIDES_LEN, Problem, Reply, Request,
+    ResolvedRequest, SESSION_PATH, SessionRequest, require_json,
 };
 use crate::edge::{Due, POLL_MS, PolicySnapshot, WAIT_MS};
 use crate::metrics::{INLINE_POLICIES, Outcome, PollOutcome};
@@ -266,11 +266,10 @@ impl Frontend {
         Problem::Unavailable { cause: Cause::Failed }.reply().to_text()
     }
 
-    /// The most bytes of a body to read.
-    #[wasm_bindgen(getter)]
+    /// The most bytes to read of a body that was sent to `url`.
     #[must_use]
-    pub fn max_body_len(&self) -> usize {
-        MAX_BODY_LEN
+    pub fn max_body_len(&self, url: &str) -> usize {
+        max_len(path(url))
     }
 
     /// Sets the clock as a test asks.
@@ -323,7 +322,7 @@ impl Frontend {
         require_json(content_type, content_encoding)?;
         // A declared length is trusted: the runtime holds the client to it.
         match content_length.and_then(|length| length.parse::<u64>().ok()) {
-            Some(length) if length > MAX_BODY_LEN as u64 => Err(Problem::BodyTooLarge),
+            Some(length) if length > max_len(path) as u64 => Err(Problem::BodyTooLarge),
             _ => Ok(None),
         }
     }
@@ -358,7 +357,7 @@ impl Frontend {
         let caller = caller(settings, authorization)?;
         let at = AdminPath::of(path(url)).ok_or_else(|| Problem::NotFound { path: path(url).to_owned() })?;
         may_administer(settings, &caller, at)?;
-        if body.len() > MAX_BODY_LEN {
+        if body.len() > max_len(path(url)) {
             return Err(Problem::BodyTooLarge);
         }
         let body = str::from_utf8(body)
@@ -414,7 +413,7 @@ fn call_of(
     idempotency_key: Option<&str>,
     now: i64,
 ) -> Result<Call, Problem> {
-    let asked = ResolvedRequest::new(request, &settings.policies(), caller)
+    let asked = ResolvedRequest::new(request, &settings.policies(), caller, clock::now())
         .inspect_err(|problem| count_too_large(request, problem))?;
     let names: Vec<_> = asked.items().iter().map(|item| settings.names.object_name(&item.key)).collect();
     // A batch is short. In the order of their names, as other frontends ask them.
@@ -508,6 +507,11 @@ fn may_administer(settings: &Settings, caller: &Caller<'_>, at: AdminPath<'_>) -
         return Err(Problem::NoRegistry);
     }
     at.policy().map_or(Ok(()), |policy| caller.may_use(policy).map_err(Problem::from))
+}
+
+/// The longest body that is read there.
+fn max_len(path: &str) -> usize {
+    if AdminPath::of(path) == Some(AdminPath::Overrides) { MAX_OVERRIDES_LEN } else { MAX_BODY_LEN }
 }
 
 /// The path of an absolute URL, without the query.

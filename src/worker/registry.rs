@@ -12,7 +12,7 @@ use worker::console_log;
 use super::clock;
 use crate::api::{AdminQuestion, AdminReply, AdminRequest, Problem};
 use crate::metrics::{Report, Totals};
-use crate::protocol::Poll;
+use crate::protocol::{OverridesChange, Poll};
 use crate::registry::{AUDIT, Registry, Writes};
 
 /// What `registry.mjs` wraps into a class that answers RPC.
@@ -89,6 +89,28 @@ impl PolicyRegistry {
                     Ok(question.metrics(&totals, Some(totals.isolates(now))))
                 }
                 AdminRequest::TopRefused => Ok(question.top_refused(&mut self.totals.borrow_mut(), now)),
+                AdminRequest::Overrides { policy, after, limit } => {
+                    let is_asked =
+                        |name: &str| policy.as_ref().is_none_or(|policy| policy == name) && question.may_name(name);
+                    let (overrides, has_more) = registry.overrides(is_asked, after.as_deref(), *limit, now);
+                    Ok(question.overrides(registry.as_of(), &overrides, has_more))
+                }
+                AdminRequest::Override { keys } => match registry.override_for(keys, question.only.as_deref(), now) {
+                    Ok(found) => Ok(question.overrides(registry.as_of(), found.as_slice(), false)),
+                    Err(lines) => Err(Problem::BadRequest { detail: lines.join("; ") }),
+                },
+                AdminRequest::ChangeOverrides { text, is_dry_run } => {
+                    let only = question.only.as_deref();
+                    let change = OverridesChange { text, by: &question.by, only, is_dry_run: *is_dry_run };
+                    let (changed, writes) = match registry.change_overrides(&change, now) {
+                        Ok((changed, writes)) => (Ok(changed), writes),
+                        Err(error) => (Err(error), Writes::new()),
+                    };
+                    if !writes.is_empty() {
+                        console_log!("registry: {} has changed overrides", change.by);
+                    }
+                    return Ok((question.overrides_changed(*is_dry_run, changed), writes));
+                }
                 AdminRequest::Audit { before, limit } => {
                     let names = registry.audit_rows(*before, *limit);
                     let names = names.iter().map(|name| JsValue::from_str(name)).collect();

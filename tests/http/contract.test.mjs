@@ -17,6 +17,7 @@ test("has every endpoint, and the version of the crate", () => {
     "/v1/session",
     "/v1/policies",
     "/v1/policies/{name}",
+    "/v1/overrides",
     "/v1/audit",
     "/v1/metrics",
     "/v1/metrics/top",

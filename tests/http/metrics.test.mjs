@@ -99,6 +99,19 @@ for (const registry of [false, true]) {
       assert.equal((await tollgate.consume({ policy: "open", key }, again)).body.replayed, replayed);
     const requests = ["api", "open"].map((policy) => ({ policy, key }));
     assert.equal((await tollgate.post("batch", { requests })).status, 429);
+    if (registry) {
+      const overrides = [
+        { policy: "api", key: "mallory", banned: true },
+        { policy: "api", key: "root", unlimited: true },
+      ];
+      assert.equal(
+        (await tollgate.send({ method: "PUT", path: "/v1/overrides", body: JSON.stringify({ overrides }) })).status,
+        200,
+      );
+      assert.equal((await tollgate.consume({ policy: "api", key: "mallory" })).status, 429);
+      for (const status of [200, 200, 200])
+        assert.equal((await tollgate.consume({ policy: "api", key: "root" })).status, status);
+    }
     const plan = { policy: "plan", key: "bob", limits: "1/1day" };
     for (const status of [200, 429]) assert.equal((await tollgate.consume(plan)).status, status);
     assert.equal((await tollgate.consume({ ...plan, cost: 2 })).status, 400);
@@ -107,6 +120,7 @@ for (const registry of [false, true]) {
       "tollgate_decisions_total{api,allowed}": 2,
       "tollgate_decisions_total{api,refused}": 3,
       "tollgate_decisions_total{api,never}": 1,
+      ...(registry && { "tollgate_decisions_total{api,banned}": 1, "tollgate_decisions_total{api,unlimited}": 3 }),
       "tollgate_decisions_total{(inline),allowed}": 1,
       "tollgate_decisions_total{(inline),refused}": 1,
       "tollgate_decisions_total{(inline),never}": 1,
@@ -118,9 +132,9 @@ for (const registry of [false, true]) {
       "tollgate_decisions_total{tried,allowed}": 3,
       "tollgate_shadow_refusals_total{tried}": 2,
       // The object gets the definitions of a registry's policies once.
-      ...(registry && { "tollgate_repeats_total{policy_unknown}": 4 }),
+      ...(registry && { "tollgate_repeats_total{policy_unknown}": 6 }),
     });
-    assert.equal(found["tollgate_object_call_duration_seconds{answered}"], registry ? 19 : 15);
+    assert.equal(found["tollgate_object_call_duration_seconds{answered}"], registry ? 25 : 15);
     assert.equal(found.tollgate_reporting_isolates, registry ? 1 : undefined);
     assert.equal(found.tollgate_metrics_start_time_seconds, NOW / 1_000);
     assert.equal(text.startsWith("# There is no registry of policies: "), !registry);
@@ -138,7 +152,11 @@ for (const registry of [false, true]) {
       since: NOW,
       now: NOW,
       policies: [
-        { policy: "api", refusals: 3, keys: keys(3) },
+        {
+          policy: "api",
+          refusals: registry ? 4 : 3,
+          keys: [...keys(3), ...(registry ? keys(1, objectOf("mallory")) : [])],
+        },
         { policy: "(inline)", refusals: 1, keys: keys(1, objectOf("bob")) },
         { policy: "once", refusals: 1, keys: keys(1) },
       ],

@@ -43,6 +43,7 @@ async function started(changes) {
   };
 }
 
+/** The first line of a policy's lint. */
 const lint = (name, rate, capacity = rate) =>
   `${name}: token bucket, ${rate} per 10s, at most ${capacity} at once and ${capacity + rate} within any 10s`;
 
@@ -57,7 +58,7 @@ test("lists the policies of the deployment, and shows each with its version", as
     ],
   );
   const [api] = body.policies;
-  assert.deepEqual([api.version, api.lint], [body.as_of, [lint("api", 10)]]);
+  assert.deepEqual([api.version, api.lint[0]], [body.as_of, lint("api", 10)]);
   assertAnswer(await service.get("/v1/policies/api"), {
     status: 200,
     headers: { "content-type": "application/json", etag: `"${api.version}"` },
@@ -79,8 +80,8 @@ test("a change takes effect here at once; time before it counts at the old rate,
   assert.equal(changed.headers.etag, `"${changed.body.policy.version}"`);
   assert.ok(changed.body.policy.version > version);
   assert.deepEqual(
-    [changed.body.dry_run, changed.body.policy.source, changed.body.policy.lint],
-    [false, "admin", [lint("api", 1, 10)]],
+    [changed.body.dry_run, changed.body.policy.source, changed.body.policy.lint[0]],
+    [false, "admin", lint("api", 1, 10)],
   );
   assert.deepEqual(changed.body.changes.slice(2), [
     "api: 1 per 10s instead of 10 per 10s; time before the change counts at the old rate",
@@ -376,7 +377,7 @@ test("the registry's rows lost: it starts again from the deployment, with newer 
   await service.tollgate.restart();
   service.wait(1_000);
   const api = (await service.get("/v1/policies/api")).body;
-  assert.deepEqual([api.source, api.lint], ["deployment", [lint("api", 10)]]);
+  assert.deepEqual([api.source, api.lint[0]], ["deployment", lint("api", 10)]);
   assert.ok(api.version > version);
   assert.equal((await service.consume("api", "erin", 10)).status, 200);
 });

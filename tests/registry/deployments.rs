@@ -160,7 +160,14 @@ fn the_row_of_a_policy_that_cannot_be_read_counts_as_lost() {
 fn a_frontend_with_other_policies_than_it_says_gets_no_answer() {
     let mut world = World::new();
     for (policies, expected) in [(NEW, Some(PollError::Mismatch)), ("{}", None), ("7", None)] {
-        let poll = Poll { as_of: 0, born_at: 0, deployment: "00".into(), policies: Some(policies) };
+        let poll = Poll {
+            as_of: 0,
+            born_at: 0,
+            deployment: "00".into(),
+            policies: Some(policies),
+            overrides_at: None,
+            is_loading: false,
+        };
         let error = world.registry.poll(&poll, world.now).unwrap_err();
         assert!(expected.is_none_or(|expected| expected == error), "{error}");
         assert_eq!(world.policies(), []);

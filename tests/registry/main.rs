@@ -8,4 +8,5 @@ mod split_mix;
 mod changes;
 mod deployments;
 mod laws;
+mod overrides;
 mod world;

@@ -4,10 +4,11 @@
 //! so that one place decides, of one version.
 
 mod metrics;
+mod overrides;
 mod policies;
 mod question;
 
-pub use question::{AdminPath, AdminQuestion, AdminRequest};
+pub use question::{AdminPath, AdminQuestion, AdminRequest, MAX_OVERRIDES_LEN};
 
 use super::problem::Problem;
 use super::reply::Reply;

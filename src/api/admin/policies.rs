@@ -75,7 +75,9 @@ impl AdminQuestion<'_> {
         Reply::json(200, "application/json", &Body { acts, next: last.filter(|&number: &u64| number > 0) })
     }
 
-    pub(super) fn may_name(&self, policy: &str) -> bool {
+    /// Whether the token may name that policy.
+    #[must_use]
+    pub fn may_name(&self, policy: &str) -> bool {
         self.only.as_ref().is_none_or(|only| only.iter().any(|name| name == policy))
     }
 }
@@ -137,7 +139,7 @@ impl<'a> StandingBody<'a> {
             source: standing.source.word(),
             fixed: standing.is_fixed,
             policy: serde_json::from_str(&standing.text).ok(),
-            lint: vec![standing.policy.to_string()],
+            lint: standing.policy.lint().to_string().lines().map(str::trim).map(str::to_owned).collect(),
         }
     }
 }

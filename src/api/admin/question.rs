@@ -7,7 +7,7 @@ use serde::Serialize;
 use super::super::problem::{Problem, bad_request};
 use super::super::text::shown;
 use crate::json::Json;
-use crate::limit::Carry;
+use crate::limit::{Carry, MAX_TOKENS};
 use crate::protocol::{Condition, PolicyChange};
 
 /// What can be administered, by its path.
@@ -17,6 +17,8 @@ pub enum AdminPath<'a> {
     Policies,
     /// `/v1/policies/{name}`.
     Policy(&'a str),
+    /// `/v1/overrides`.
+    Overrides,
     /// `/v1/audit`.
     Audit,
     /// `/v1/metrics`.
@@ -56,6 +58,27 @@ pub enum AdminRequest<'a> {
     },
     /// Change one.
     Change(PolicyChange<'a>),
+    /// Overrides, in the order of their ids.
+    Overrides {
+        /// Only of this policy.
+        policy: Option<String>,
+        /// After this id.
+        after: Option<String>,
+        /// At most so many.
+        limit: usize,
+    },
+    /// The override of these keys: `{"policy": ..., "key": ...}` or with a `prefix`.
+    Override {
+        /// JSON.
+        keys: String,
+    },
+    /// Change overrides.
+    ChangeOverrides {
+        /// `{"overrides": [...], "removed": [...]}`, as written.
+        text: Cow<'a, str>,
+        /// Whether only to say what would change.
+        is_dry_run: bool,
+    },
     /// The latest acts.
     Audit {
         /// Only those with numbers below this.
@@ -72,12 +95,19 @@ pub enum AdminRequest<'a> {
 /// The most acts in one answer.
 const MAX_ACTS: usize = 100;
 
+/// The most overrides in one answer.
+const MAX_LISTED: usize = 1_000;
+
+/// The longest body of a change of overrides, in bytes: some 500 for each.
+pub const MAX_OVERRIDES_LEN: usize = 1_024 * 1_024;
+
 impl<'a> AdminPath<'a> {
     /// What is at `path`.
     #[must_use]
     pub fn of(path: &'a str) -> Option<Self> {
         match path {
             "/v1/policies" => Some(Self::Policies),
+            "/v1/overrides" => Some(Self::Overrides),
             "/v1/audit" => Some(Self::Audit),
             "/v1/metrics" => Some(Self::Metrics),
             "/v1/metrics/top" => Some(Self::TopRefused),
@@ -90,6 +120,7 @@ impl<'a> AdminPath<'a> {
     pub const fn word(self) -> &'static str {
         match self {
             Self::Policies | Self::Policy(_) => "policies",
+            Self::Overrides => "overrides",
             Self::Audit => "audit",
             Self::Metrics | Self::TopRefused => "metrics",
         }
@@ -100,7 +131,7 @@ impl<'a> AdminPath<'a> {
     pub const fn methods(self) -> (&'static [&'static str], &'static str) {
         match self {
             Self::Policies | Self::Audit | Self::Metrics | Self::TopRefused => (&["GET"], "GET"),
-            Self::Policy(_) => (&["GET", "PUT", "DELETE"], "GET, PUT, DELETE"),
+            Self::Policy(_) | Self::Overrides => (&["GET", "PUT", "DELETE"], "GET, PUT, DELETE"),
         }
     }
 
@@ -109,7 +140,7 @@ impl<'a> AdminPath<'a> {
     pub const fn policy(self) -> Option<&'a str> {
         match self {
             Self::Policy(name) => Some(name),
-            Self::Policies | Self::Audit | Self::Metrics | Self::TopRefused => None,
+            Self::Policies | Self::Overrides | Self::Audit | Self::Metrics | Self::TopRefused => None,
         }
     }
 }
@@ -188,8 +219,29 @@ impl<'a> AdminQuestion<'a> {
             (AdminPath::Audit, "GET") => {
                 let query = Query::of(query, &["before", "limit"])?;
                 let limit = query.number("limit", 1..=MAX_ACTS as u64)?.and_then(|limit| usize::try_from(limit).ok());
-                let before = query.number("before", 0..=u64::MAX)?;
+                let before = query.number("before", 0..=MAX_TOKENS)?;
                 Ok(AdminRequest::Audit { before, limit: limit.unwrap_or(MAX_ACTS) })
+            }
+            (AdminPath::Overrides, "GET") => {
+                let query = Query::of(query, &["policy", "key", "prefix", "after", "limit"])?;
+                if let Some(keys) = keys(&query)? {
+                    return Ok(AdminRequest::Override { keys });
+                }
+                let limit = query.number("limit", 1..=MAX_LISTED as u64)?.and_then(|limit| usize::try_from(limit).ok());
+                let [policy, after] = ["policy", "after"].map(|name| query.get(name).map(str::to_owned));
+                Ok(AdminRequest::Overrides { policy, after, limit: limit.unwrap_or(MAX_LISTED) })
+            }
+            (AdminPath::Overrides, "PUT") => {
+                let is_dry_run = Query::of(query, &["dry_run"])?.is_dry_run()?;
+                Ok(AdminRequest::ChangeOverrides { text: self.body.as_ref().into(), is_dry_run })
+            }
+            (AdminPath::Overrides, "DELETE") => {
+                let query = Query::of(query, &["policy", "key", "prefix", "dry_run"])?;
+                let Some(keys) = keys(&query)? else {
+                    return bad_request("give `policy`, and `key` or `prefix`: which override to remove".to_owned());
+                };
+                let text = format!(r#"{{"removed":[{keys}]}}"#).into();
+                Ok(AdminRequest::ChangeOverrides { text, is_dry_run: query.is_dry_run()? })
             }
             (AdminPath::Policy(name), "PUT" | "DELETE") => Ok(AdminRequest::Change(self.change(name, query)?)),
             _ => Err(Problem::MethodNotAllowed { method: self.method.to_string(), allow: at.methods().1 }),
@@ -199,11 +251,7 @@ impl<'a> AdminQuestion<'a> {
     fn change<'q>(&'q self, name: &'q str, query: &str) -> Result<PolicyChange<'q>, Problem> {
         let is_put = self.method == "PUT";
         let query = Query::of(query, if is_put { &["dry_run", "carry"] } else { &["dry_run"] })?;
-        let is_dry_run = match query.get("dry_run") {
-            None | Some("false") => false,
-            Some("true") => true,
-            Some(other) => return bad_request(format!("`dry_run` must be true or false, not {}", shown(other))),
-        };
+        let is_dry_run = query.is_dry_run()?;
         let carry = match query.get("carry") {
             None => Carry::AsIs,
             Some(word) => Carry::from_word(word).map_or_else(
@@ -258,6 +306,26 @@ fn version(tag: &str) -> Option<i64> {
     quoted.strip_prefix('"')?.strip_suffix('"')?.parse().ok()
 }
 
+/// The keys that a query names, as JSON; `None` if it names none.
+fn keys(query: &Query<'_>) -> Result<Option<String>, Problem> {
+    let json = |text: &str| serde_json::to_string(text).unwrap_or_default(); // a text is always JSON
+    let (field, value) = match (query.get("key"), query.get("prefix")) {
+        (None, None) => return Ok(None),
+        (Some(_), Some(_)) => return bad_request("give `key` or `prefix`, not both".to_owned()),
+        (None, Some(prefix)) => ("prefix", json(prefix)),
+        (Some(key), None) => match Json::parse(key) {
+            Ok(_) => ("key", key.to_owned()),
+            Err(_) => {
+                return bad_request(format!("`key` must be JSON, such as \"alice\" in quotes, not {}", shown(key)));
+            }
+        },
+    };
+    match query.get("policy") {
+        Some(policy) => Ok(Some(format!(r#"{{"policy":{},"{field}":{value}}}"#, json(policy)))),
+        None => bad_request(format!("`policy` is missing: give it beside `{field}`")),
+    }
+}
+
 /// The parameters of a query.
 struct Query<'a>(Vec<(Cow<'a, str>, Cow<'a, str>)>);
 
@@ -274,6 +342,14 @@ impl<'a> Query<'a> {
             }
         }
         Ok(Self(all))
+    }
+
+    fn is_dry_run(&self) -> Result<bool, Problem> {
+        match self.get("dry_run") {
+            None | Some("false") => Ok(false),
+            Some("true") => Ok(true),
+            Some(other) => bad_request(format!("`dry_run` must be true or false, not {}", shown(other))),
+        }
     }
 
     fn get(&self, name: &str) -> Option<&str> {
@@ -333,6 +409,26 @@ mod tests {
         assert_eq!(request("GET", "/v1/policies/api"), r#"Policy { name: "api" }"#);
         assert_eq!(request("GET", "/v1/audit"), "Audit { before: None, limit: 100 }");
         assert_eq!(request("GET", "/v1/audit?limit=7&before=9"), "Audit { before: Some(9), limit: 7 }");
+        let overrides = "Overrides { policy: None, after: None, limit: 1000 }";
+        assert_eq!(request("GET", "/v1/overrides"), overrides);
+        let some = r#"Overrides { policy: Some("api"), after: Some("00ff"), limit: 7 }"#;
+        assert_eq!(request("GET", "/v1/overrides?policy=api&after=00ff&limit=7"), some);
+        let one = r#"Override { keys: "{\"policy\":\"api\",\"key\":\"a\"}" }"#;
+        assert_eq!(request("GET", "/v1/overrides?policy=api&key=%22a%22"), one);
+        let removed = r#"ChangeOverrides { text: "{\"removed\":[{\"policy\":\"api\",\"prefix\":\"a\\\"\"}]}", is_dry_run: true }"#;
+        assert_eq!(request("DELETE", "/v1/overrides?policy=api&prefix=a%22&dry_run=true"), removed);
+        let set = r#"ChangeOverrides { text: "\"1/s\"", is_dry_run: false }"#;
+        assert_eq!(request("PUT", "/v1/overrides"), set);
+        for (method, query, error) in [
+            ("GET", "key=a&policy=api", r#"`key` must be JSON, such as "alice" in quotes, not "a""#),
+            ("GET", "key=%22a%22", "`policy` is missing: give it beside `key`"),
+            ("GET", "key=1&prefix=a", "give `key` or `prefix`, not both"),
+            ("GET", "limit=1001", r#"`limit` must be a whole number from 1 to 1000, not "1001""#),
+            ("DELETE", "policy=api", "give `policy`, and `key` or `prefix`: which override to remove"),
+            ("PUT", "dry_run=1", r#"`dry_run` must be true or false, not "1""#),
+        ] {
+            assert_eq!(detail(&question(method, &format!("/v1/overrides?{query}"))), error, "{query}");
+        }
         let change = PolicyChange {
             name: "api",
             text: Some("\"1/s\""),
@@ -390,7 +486,7 @@ mod tests {
             ("GET", "/v1/policies?carry=reset", "there is no parameter \"carry\" here; there is none"),
             ("GET", "/v1/audit?limit=0", "`limit` must be a whole number from 1 to 100, not \"0\""),
             ("GET", "/v1/audit?limit=101", "`limit` must be a whole number from 1 to 100, not \"101\""),
-            ("GET", "/v1/audit?before=x", "`before` must be a whole number from 0 to 18446744073709551615, not \"x\""),
+            ("GET", "/v1/audit?before=x", "`before` must be a whole number from 0 to 9007199254740991, not \"x\""),
             ("PUT", "/v1/policies/a?dry_run=yes", "`dry_run` must be true or false, not \"yes\""),
             ("PUT", "/v1/policies/a?carry=all", "`carry` must be as_is, proportional, additive or reset, not \"all\""),
             ("PUT", "/v1/policies/a?dry%5Frun=true&dry_run=true", "the parameter dry_run is there twice"),
