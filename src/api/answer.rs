@@ -6,7 +6,7 @@ use super::problem::Problem;
 use super::rate_limit::{limit_field, policy_field};
 use super::refusal::{Refusal, respond, violated};
 use super::reply::Reply;
-use super::resolve::ResolvedRequest;
+use super::resolve::{Answered, ResolvedItem, ResolvedRequest};
 use crate::policy::Cause;
 use crate::protocol::{Decided, ObjectReply};
 
@@ -21,19 +21,20 @@ impl ResolvedRequest {
             return Err(Problem::Unavailable { cause: Cause::Failed });
         };
         let answers = item.answers(&decided.limits)?;
+        let tried = item.tried(&decided.shadow);
         if self.endpoint == Endpoint::Inspect {
-            return Ok(inspection(item, &answers, decided));
+            return Ok(inspection(item, &answers, &tried, decided));
         }
-        let verdict = self.verdict(item, &answers, decided);
+        let verdict = self.verdict(item, &answers, &tried, decided);
         let refused = (!verdict.allowed).then(|| Refusal {
             detail: verdict.refusal(),
             violated: violated(answers.iter()),
             retry_after_ms: verdict.retry_after_ms,
         });
         let retry_after_s = refused.as_ref().and_then(Refusal::retry_after_s);
-        let current = limit_field(&answers, decided.now, retry_after_s);
-        let reply = respond(refused, &verdict);
-        Ok(reply.with("ratelimit-policy", policy_field(item.policy.limits())).with("ratelimit", current))
+        let mut reply = respond(refused, &verdict);
+        reply.headers.extend(rate_limit(item, &answers, decided.now, retry_after_s));
+        Ok(reply)
     }
 
     /// The rate-limit fields of a granted request, for a response that is someone else's.
@@ -41,13 +42,26 @@ impl ResolvedRequest {
     /// # Errors
     /// If the decision is not about this request.
     #[cfg(feature = "tower")]
-    pub(crate) fn fields(&self, decided: &Decided) -> Result<[(&'static str, String); 2], Problem> {
+    pub(crate) fn fields(&self, decided: &Decided) -> Result<Vec<(&'static str, String)>, Problem> {
         let [item] = self.items.as_slice() else {
             return Err(Problem::Unavailable { cause: Cause::Failed });
         };
-        let current = limit_field(&item.answers(&decided.limits)?, decided.now, None);
-        Ok([("ratelimit-policy", policy_field(item.policy.limits())), ("ratelimit", current)])
+        Ok(rate_limit(item, &item.answers(&decided.limits)?, decided.now, None))
     }
+}
+
+/// The rate-limit fields: none if nothing is enforced, since a list without members is no field.
+fn rate_limit(
+    item: &ResolvedItem,
+    answers: &[Answered<'_>],
+    now: i64,
+    retry_after_s: Option<u64>,
+) -> Vec<(&'static str, String)> {
+    if answers.is_empty() {
+        return Vec::new();
+    }
+    let policy = policy_field(item.policy.limits());
+    vec![("ratelimit-policy", policy), ("ratelimit", limit_field(answers, now, retry_after_s))]
 }
 
 pub(super) fn decided(reply: &ObjectReply) -> Result<&Decided, Problem> {
@@ -88,9 +102,10 @@ mod tests {
         let decision = Decision::Allow { tokens, ready_at: 0 };
         let snapshot = Snapshot { tokens: 0, drops: 0, at: 0 };
         let limits = vec![LimitAnswer { decision, remaining: 0, owed: 0, reset_at: None, snapshot }];
-        let decided = Decided { now: 0, is_replayed: false, open_reservations: 0, reservation: None, limits };
+        let decided =
+            Decided { now: 0, is_replayed: false, open_reservations: 0, reservation: None, limits, shadow: Vec::new() };
         let Reply { body, .. } = resolved.reply(&ObjectReply::Decided(decided)).unwrap();
-        (resolved.items[0].costs.clone(), serde_json::from_str(&body).unwrap())
+        (resolved.items[0].costs.clone().unwrap_or_default(), serde_json::from_str(&body).unwrap())
     }
 
     #[test]

@@ -30,12 +30,16 @@ impl ResolvedRequest {
                 }
             };
             let mut rest = decided.map_or(&[][..], |decided| &decided.limits);
+            let mut rest_of_shadow = decided.map_or(&[][..], |decided| &decided.shadow);
             for &index in *indices {
                 let (Some(item), Some(slot)) = (self.items.get(index), items.get_mut(index)) else { continue };
                 let (own, others) = rest.split_at_checked(item.policy.limits().len()).unwrap_or_default();
                 rest = others;
+                let (tried, others) =
+                    rest_of_shadow.split_at_checked(item.policy.shadow_limits().len()).unwrap_or_default();
+                rest_of_shadow = others;
                 let decision = match decided {
-                    Ok(decided) => Ok((item.answers(own)?, decided)),
+                    Ok(decided) => Ok((item.answers(own)?, item.tried(tried), decided)),
                     Err(cause) => Err(cause),
                 };
                 *slot = Some((index, item, decision));
@@ -50,14 +54,14 @@ impl ResolvedRequest {
     }
 
     fn response<'a>(&self, items: &[BatchItem<'a>]) -> Batch<'a> {
-        let replayed = decided_of(items).all(|(_, decided)| decided.is_replayed);
+        let replayed = decided_of(items).all(|(.., decided)| decided.is_replayed);
         let result = |&(_, item, ref decision): &BatchItem<'a>| match decision {
             Err(cause) => ItemResult::Undecided { policy: item.policy.name(), undecided: cause.word() },
-            Ok((answers, decided)) => ItemResult::Decided(Box::new(Verdict {
+            Ok((answers, tried, decided)) => ItemResult::Decided(Box::new(Verdict {
                 reservation: None,
                 expires_at: None,
                 replayed: decided.is_replayed && !replayed,
-                ..self.verdict(item, answers, decided)
+                ..self.verdict(item, answers, tried, decided)
             })),
         };
         let results: Vec<_> = items.iter().map(result).collect();
@@ -72,8 +76,11 @@ impl ResolvedRequest {
     }
 }
 
-/// The index of an item, the item, and its limits' answers beside what its object decided.
-type BatchItem<'a> = (usize, &'a ResolvedItem, Result<(Vec<Answered<'a>>, &'a Decided), Cause>);
+/// The index of an item, the item, and what became of it.
+type BatchItem<'a> = (usize, &'a ResolvedItem, Result<DecidedItem<'a>, Cause>);
+
+/// The answers of its limits, of those in shadow, and what its object decided.
+type DecidedItem<'a> = (Vec<Answered<'a>>, Vec<Answered<'a>>, &'a Decided);
 
 #[derive(Serialize)]
 struct Batch<'a> {
@@ -98,17 +105,17 @@ enum ItemResult<'a> {
 impl Batch<'_> {
     fn refusal<'a>(&self, items: &'a [BatchItem<'a>]) -> Option<Refusal<'a>> {
         let first = verdicts(&self.results).find(|verdict| !verdict.allowed)?.refusal();
-        let detail = if decided_of(items).any(|(_, decided)| decided.is_replayed) {
+        let detail = if decided_of(items).any(|(.., decided)| decided.is_replayed) {
             format!("an earlier attempt took what is marked as replayed; now {first}")
         } else {
             format!("nothing was taken: {first}")
         };
-        let violated = violated(decided_of(items).flat_map(|(answers, _)| answers));
+        let violated = violated(decided_of(items).flat_map(|(answers, ..)| answers));
         Some(Refusal { detail, violated, retry_after_ms: self.retry_after_ms })
     }
 }
 
-fn decided_of<'i, 'a>(items: &'i [BatchItem<'a>]) -> impl Iterator<Item = &'i (Vec<Answered<'a>>, &'a Decided)> {
+fn decided_of<'i, 'a>(items: &'i [BatchItem<'a>]) -> impl Iterator<Item = &'i DecidedItem<'a>> {
     items.iter().filter_map(|(.., decision)| decision.as_ref().ok())
 }
 
@@ -144,7 +151,14 @@ mod tests {
         let snapshot = Snapshot { tokens: 0, drops: 0, at: NOW };
         let limits = vec![LimitAnswer { decision, remaining: 0, owed: 0, reset_at: None, snapshot }];
         let reservation = None;
-        ObjectReply::Decided(Decided { now: NOW, is_replayed: false, open_reservations: 0, reservation, limits })
+        ObjectReply::Decided(Decided {
+            now: NOW,
+            is_replayed: false,
+            open_reservations: 0,
+            reservation,
+            limits,
+            shadow: Vec::new(),
+        })
     }
 
     /// The reply when each key's object has answered so: its status, `Retry-After`, and body.

@@ -7,7 +7,7 @@ use super::problem::{Problem, bad_request};
 use super::text::shown;
 use crate::json::{FieldsError, Json};
 use crate::limit::{MAX_TOKENS, Verb};
-use crate::policy::{MAX_LIMITS, Policy};
+use crate::policy::{MAX_LIMITS, NamedLimit, Policy};
 
 /// How many tokens a request asks for.
 #[derive(Debug, PartialEq, Eq)]
@@ -50,7 +50,8 @@ impl<'a> Cost<'a> {
         Ok(Self::ByLimit(named))
     }
 
-    /// The cost of each limit of `policy`, in its order.
+    /// The cost of each enforced limit of `policy`, in its order. Limits in other modes may have one too: so a mode can change
+    /// while callers stay as they are.
     ///
     /// # Errors
     /// [`Problem::BadRequest`] if an unknown limit is named or a limit is missing, and [`Problem::CostTooLarge`] for
@@ -66,32 +67,60 @@ impl<'a> Cost<'a> {
         Ok(costs)
     }
 
+    /// The cost of each limit of `policy` in shadow, in its order: 0 if none is given.
+    pub(super) fn of_shadow(&self, policy: &Policy) -> Vec<u64> {
+        let cost_of = |limit: &NamedLimit| match self {
+            Self::Each(cost) => *cost,
+            Self::ByLimit(named) => {
+                let own = named.iter().find(|(name, _)| Some(&**name) == limit.name());
+                own.map_or(0, |(_, cost)| *cost)
+            }
+        };
+        policy.shadow_limits().iter().map(cost_of).collect()
+    }
+
+    /// The largest of all.
+    pub(super) fn largest(&self) -> u64 {
+        match self {
+            Self::Each(cost) => *cost,
+            Self::ByLimit(named) => named.iter().map(|(_, cost)| *cost).max().unwrap_or(0),
+        }
+    }
+
     fn by_limit(&self, policy: &Policy) -> Result<Vec<u64>, Problem> {
         let limits = policy.limits();
         let named = match self {
             Self::Each(cost) => return Ok(vec![*cost; limits.len()]),
             Self::ByLimit(named) => named,
         };
-        if let [only] = limits
-            && only.name().is_none()
-        {
+        let all = || {
+            let decided = limits.iter().chain(policy.shadow_limits()).map(NamedLimit::name);
+            decided.chain(policy.off_limits().iter().map(Option::as_deref))
+        };
+        if all().any(|name| name.is_none()) {
             return bad_request(format!(
                 "policy {} has one limit, without a name, so its cost is a number",
                 policy.name()
             ));
         }
-        let known = || limits.iter().filter_map(|limit| limit.name()).collect::<Vec<_>>().join(", ");
-        if let Some((name, _)) = named.iter().find(|(name, _)| limits.iter().all(|limit| limit.name() != Some(name))) {
-            let name = shown(name);
-            return bad_request(format!("policy {} has no limit {name}; its limits are {}", policy.name(), known()));
+        if let Some((name, _)) = named.iter().find(|(name, _)| all().all(|known| known != Some(name))) {
+            let (name, known) = (shown(name), names(all()));
+            return bad_request(format!("policy {} has no limit {name}; its limits are {known}", policy.name()));
         }
         let cost_of = |name: Option<&str>| named.iter().find(|(named, _)| Some(&**named) == name);
-        let costs = limits.iter().map(|limit| cost_of(limit.name()).map(|(_, cost)| *cost)).collect();
-        match costs {
-            Some(costs) => Ok(costs),
-            None => bad_request(format!("the cost must name every limit of policy {}: {}", policy.name(), known())),
-        }
+        let costs: Option<_> = limits.iter().map(|limit| cost_of(limit.name()).map(|(_, cost)| *cost)).collect();
+        costs.map_or_else(
+            || {
+                let known = names(limits.iter().map(NamedLimit::name));
+                bad_request(format!("the cost must name every limit of policy {}: {known}", policy.name()))
+            },
+            Ok,
+        )
     }
+}
+
+fn names<'a>(names: impl Iterator<Item = Option<&'a str>>) -> String {
+    names.flatten().collect::<Vec<_>>().join(", ")
 }
 
 #[cfg(test)]
@@ -127,5 +156,33 @@ mod tests {
             named(&[("a", 1)]).of(one, Verb::Consume),
             wrong("policy one has one limit, without a name, so its cost is a number")
         );
+    }
+
+    #[test]
+    fn a_limit_that_is_not_enforced_needs_no_cost_and_its_cost_is_never_too_large() {
+        let json = r#"{"p":{"limits":[{"name":"a","rate":5,"period":"1s"},{"name":"b","rate":9,"period":"1s","mode":"shadow"},
+            {"name":"c","rate":9,"period":"1s","mode":"off"}]},"one":{"rate":5,"period":"1s","mode":"shadow"},
+            "off":{"rate":5,"period":"1s","mode":"off"}}"#;
+        let policies = crate::policy::Policies::parse(json).unwrap();
+        let [p, one, off] = ["p", "one", "off"].map(|name| policies.get(name).unwrap());
+        let named = |costs: &[(&'static str, u64)]| {
+            Cost::ByLimit(costs.iter().map(|&(name, cost)| (name.into(), cost)).collect())
+        };
+        let both = |cost: &Cost<'_>, policy| (cost.of(policy, Verb::Consume), cost.of_shadow(policy));
+        assert_eq!(both(&Cost::Each(3), p), (Ok(vec![3]), vec![3]));
+        assert_eq!(both(&Cost::Each(MAX_TOKENS), one), (Ok(vec![]), vec![MAX_TOKENS]));
+        assert_eq!(both(&Cost::Each(MAX_TOKENS), off), (Ok(vec![]), vec![]));
+        assert_eq!(both(&named(&[("a", 1)]), p), (Ok(vec![1]), vec![0]));
+        assert_eq!(both(&named(&[("c", 99), ("b", 99), ("a", 1)]), p), (Ok(vec![1]), vec![99]));
+        let wrong = |detail: &str| bad_request::<Vec<u64>>(detail.to_owned());
+        assert_eq!(named(&[("b", 1)]).of(p, Verb::Consume), wrong("the cost must name every limit of policy p: a"));
+        assert_eq!(
+            named(&[("a", 1), ("d", 1)]).of(p, Verb::Consume),
+            wrong("policy p has no limit \"d\"; its limits are a, b, c")
+        );
+        for (policy, name) in [(one, "one"), (off, "off")] {
+            let detail = format!("policy {name} has one limit, without a name, so its cost is a number");
+            assert_eq!(named(&[("a", 1)]).of(policy, Verb::Consume), wrong(&detail));
+        }
     }
 }

@@ -8,13 +8,22 @@ use super::resolve::{Answered, ResolvedItem};
 use crate::protocol::{Decided, LimitAnswer};
 
 /// How the buckets of a policy stand.
-pub(super) fn inspection(item: &ResolvedItem, answers: &[Answered<'_>], decided: &Decided) -> Reply {
+pub(super) fn inspection<'a>(
+    item: &'a ResolvedItem,
+    answers: &[Answered<'a>],
+    tried: &[Answered<'a>],
+    decided: &Decided,
+) -> Reply {
     #[derive(Serialize)]
     struct Body<'a> {
         policy: &'a str,
         now: i64,
         open_reservations: u64,
         limits: Vec<LimitBody<'a, Standing>>,
+        #[serde(skip_serializing_if = "Vec::is_empty")]
+        shadow: Vec<LimitBody<'a, Standing>>,
+        #[serde(skip_serializing_if = "Vec::is_empty")]
+        off: Vec<&'a str>,
         #[serde(skip_serializing_if = "Vec::is_empty")]
         snapshot: Vec<LimitBody<'a, Exact>>,
     }
@@ -24,12 +33,17 @@ pub(super) fn inspection(item: &ResolvedItem, answers: &[Answered<'_>], decided:
         owed: u64,
         reset_at: Option<i64>,
     }
-    let limits = answers.iter().map(|(limit, _, answer)| {
-        let LimitAnswer { remaining, owed, reset_at, .. } = *answer;
-        LimitBody::of(limit, Standing { remaining, owed, reset_at })
-    });
+    let standing = |answered: &[Answered<'a>]| {
+        let each = answered.iter().map(|(limit, _, answer)| {
+            let LimitAnswer { remaining, owed, reset_at, .. } = *answer;
+            LimitBody::of(limit, Standing { remaining, owed, reset_at })
+        });
+        each.collect::<Vec<_>>()
+    };
     let Decided { now, open_reservations, .. } = *decided;
     let (policy, snapshot) = (item.policy.name(), item.snapshot(answers));
-    let body = Body { policy, now, open_reservations, limits: limits.collect(), snapshot };
+    let (limits, shadow) = (standing(answers), standing(tried));
+    let off = item.policy.off_limits().iter().filter_map(Option::as_deref).collect();
+    let body = Body { policy, now, open_reservations, limits, shadow, off, snapshot };
     Reply::json(200, "application/json", &body)
 }

@@ -27,8 +27,12 @@ pub struct ResolvedItem {
     pub policy: Arc<Policy>,
     /// The [bytes](crate::access::Key::to_bytes) of the key. No two items have the same policy and the same bytes.
     pub key: Vec<u8>,
-    /// The cost of each of its limits. Empty to settle a reservation at the cost that was reserved.
-    pub costs: Vec<u64>,
+    /// The cost of each of its limits; `None` to settle a reservation at the cost that was reserved.
+    pub costs: Option<Vec<u64>>,
+    /// The same for each limit of its [shadow](Policy::shadow).
+    pub shadow_costs: Option<Vec<u64>>,
+    /// The largest cost that was given.
+    pub(super) cost: Option<u64>,
     pub(super) wants_snapshot: bool,
 }
 
@@ -56,13 +60,20 @@ impl ResolvedRequest {
                 return bad_request("the field `key` is missing".to_owned());
             };
             let key = key.to_bytes(policy.ipv6_prefix());
-            let costs = match (&item.cost, endpoint) {
-                (Some(cost), _) => cost.of(policy, verb)?,
-                (None, Endpoint::Settle) => Vec::new(),
-                (None, Endpoint::Reset | Endpoint::Inspect | Endpoint::Cancel) => vec![0; policy.limits().len()],
-                (None, _) => Cost::DEFAULT.of(policy, verb)?,
+            let default = match endpoint {
+                Endpoint::Settle => None,
+                Endpoint::Reset | Endpoint::Inspect | Endpoint::Cancel => Some(&Cost::Each(0)),
+                _ => Some(&Cost::DEFAULT),
             };
-            Ok(ResolvedItem { policy: Arc::clone(policy), key, costs, wants_snapshot: item.snapshot })
+            let cost = item.cost.as_ref().or(default);
+            Ok(ResolvedItem {
+                policy: Arc::clone(policy),
+                key,
+                costs: cost.map(|cost| cost.of(policy, verb)).transpose()?,
+                shadow_costs: cost.map(|cost| cost.of_shadow(policy)),
+                cost: cost.map(Cost::largest),
+                wants_snapshot: item.snapshot,
+            })
         };
         let mut items: Vec<ResolvedItem> = Vec::new();
         for (index, item) in request.items.iter().enumerate() {
@@ -87,7 +98,14 @@ impl ResolvedRequest {
     #[cfg(feature = "tower")]
     pub(crate) fn consume(policy: &Arc<Policy>, cost: u64) -> Result<Self, Problem> {
         let costs = Cost::Each(cost).of(policy, Verb::Consume)?;
-        let item = ResolvedItem { policy: Arc::clone(policy), key: Vec::new(), costs, wants_snapshot: false };
+        let item = ResolvedItem {
+            policy: Arc::clone(policy),
+            key: Vec::new(),
+            costs: Some(costs),
+            shadow_costs: None,
+            cost: Some(cost),
+            wants_snapshot: false,
+        };
         Ok(Self { endpoint: Endpoint::Consume, action: Action::Take(Verb::Consume), items: vec![item] })
     }
 
@@ -113,14 +131,30 @@ impl ResolvedItem {
         if answers.len() != limits.len() {
             return Err(Problem::Unavailable { cause: Cause::Failed }); // from an object of another version
         }
-        let reserved = |answer: &LimitAnswer| match answer.decision {
-            Decision::Allow { tokens, .. } => tokens,
-            Decision::Wait { .. } | Decision::Never { .. } => 0,
-        };
-        let costs = (0..).map(|index| self.costs.get(index).copied());
-        let all = limits.iter().zip(costs).zip(answers);
-        Ok(all.map(|((limit, cost), answer)| (limit, cost.unwrap_or_else(|| reserved(answer)), *answer)).collect())
+        let costs = self.costs.as_deref().unwrap_or_default();
+        let all = limits.iter().zip(answers).enumerate();
+        Ok(all.map(|(index, (limit, answer))| (limit, cost_of(costs, index, answer), *answer)).collect())
     }
+
+    /// What the limits in shadow have said; empty if they were not asked. `answers` are for all that are.
+    pub(super) fn tried(&self, answers: &[Option<LimitAnswer>]) -> Vec<Answered<'_>> {
+        let limits = self.policy.shadow_limits();
+        if answers.len() != limits.len() {
+            return Vec::new(); // from an object whose policy has others
+        }
+        let costs = self.shadow_costs.as_deref().unwrap_or_default();
+        let all = limits.iter().zip(answers).enumerate();
+        let asked = all.filter_map(|(index, (limit, answer))| Some((index, limit, (*answer)?)));
+        asked.map(|(index, limit, answer)| (limit, cost_of(costs, index, &answer), answer)).collect()
+    }
+}
+
+/// The cost that was given, or what the answer says that was reserved.
+fn cost_of(costs: &[u64], index: usize, answer: &LimitAnswer) -> u64 {
+    costs.get(index).copied().unwrap_or(match answer.decision {
+        Decision::Allow { tokens, .. } => tokens,
+        Decision::Wait { .. } | Decision::Never { .. } => 0,
+    })
 }
 
 #[cfg(test)]

@@ -16,8 +16,11 @@ pub(super) struct Verdict<'a> {
     pub(super) cost: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) tokens: Option<u64>,
-    pub(super) limit: u64,
-    pub(super) remaining: u64,
+    /// As `remaining`, absent if the policy enforces nothing.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) limit: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) remaining: Option<u64>,
     #[serde(skip_serializing_if = "is_zero")]
     pub(super) owed: u64,
     pub(super) near_limit: bool,
@@ -37,6 +40,9 @@ pub(super) struct Verdict<'a> {
     pub(super) replayed: bool,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(super) limits: Vec<Details<'a>>,
+    /// What limits in shadow would have said.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) shadow: Vec<Details<'a>>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(super) snapshot: Vec<LimitBody<'a, Exact>>,
     #[serde(skip)]
@@ -46,6 +52,7 @@ pub(super) struct Verdict<'a> {
 /// The same for one limit.
 #[derive(Clone, Default, Serialize)]
 pub(super) struct Details<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
     name: Option<&'a str>,
     allowed: bool,
     cost: u64,
@@ -72,6 +79,7 @@ impl ResolvedRequest {
         &self,
         item: &'a ResolvedItem,
         answers: &[Answered<'a>],
+        tried: &[Answered<'a>],
         decided: &Decided,
     ) -> Verdict<'a> {
         let now = decided.now;
@@ -83,19 +91,21 @@ impl ResolvedRequest {
             _ => Some(next),
         });
         let near_limit = details.iter().any(|details| details.near_limit);
-        let top = decisive.cloned().unwrap_or_default();
+        let shadow: Vec<_> = tried.iter().map(|answered| self.details(answered, now)).collect();
+        let is_enforced = decisive.is_some();
+        let top = decisive.cloned().unwrap_or_else(|| self.unlimited(item, tried, now));
         Verdict {
             allowed: details.iter().all(|details| details.allowed),
             policy: item.policy.name(),
             cost: top.cost,
             tokens: top.tokens,
-            limit: top.limit,
-            remaining: top.remaining,
+            limit: is_enforced.then_some(top.limit),
+            remaining: is_enforced.then_some(top.remaining),
             owed: top.owed,
             near_limit,
             now,
             reset_at: top.reset_at,
-            ready_at: details.iter().filter_map(|details| details.ready_at).max(),
+            ready_at: details.iter().filter_map(|details| details.ready_at).max().or(top.ready_at),
             retry_at: top.retry_at,
             retry_after_ms: top.retry_after_ms,
             reservation: decided.reservation.map(|reserved| format!("{:0RESERVATION_ID_LEN$x}", reserved.id)),
@@ -103,36 +113,59 @@ impl ResolvedRequest {
             replayed: decided.is_replayed,
             full_name: top.full_name,
             limits: if item.policy.limits().iter().any(|limit| limit.name().is_some()) { details } else { Vec::new() },
+            shadow,
             snapshot: item.snapshot(answers),
         }
     }
 
-    fn details<'a>(&self, &(limit, cost, answer): &Answered<'a>, now: i64) -> Details<'a> {
-        let capacity = limit.limit().config().capacity;
-        let verb = match self.action {
+    /// The answer of a policy that enforces nothing: all that was asked, at once.
+    fn unlimited<'a>(&self, item: &'a ResolvedItem, tried: &[Answered<'_>], now: i64) -> Details<'a> {
+        let reserved = || tried.iter().map(|(_, cost, _)| *cost).max().unwrap_or(0);
+        let cost = item.cost.unwrap_or_else(reserved);
+        Details {
+            cost,
+            tokens: Some(cost).filter(|_| self.clips()),
+            ready_at: Some(now).filter(|_| self.waits()),
+            full_name: item.policy.name(),
+            ..Details::default()
+        }
+    }
+
+    const fn verb(&self) -> Verb {
+        match self.action {
             Action::Look(verb) | Action::Take(verb) | Action::Reserve(verb) => verb,
             Action::Settle(_) => Verb::Charge,
             Action::Cancel(_) => Verb::Refund,
             Action::Hold(_) => Verb::Consume,
-        };
+        }
+    }
+
+    const fn waits(&self) -> bool {
+        matches!(self.verb(), Verb::Reserve { .. } | Verb::Borrow { .. })
+    }
+
+    const fn clips(&self) -> bool {
+        matches!(self.verb(), Verb::ConsumeUpTo | Verb::Charge | Verb::Refund | Verb::Reset)
+    }
+
+    fn details<'a>(&self, &(limit, cost, answer): &Answered<'a>, now: i64) -> Details<'a> {
+        let capacity = limit.limit().config().capacity;
         let (moved, ready_at, retry_at) = match answer.decision {
             Decision::Allow { tokens, ready_at } => (Some(tokens), Some(ready_at), None),
             Decision::Wait { retry_at } => (None, None, Some(retry_at)),
             Decision::Never { .. } => (None, None, None),
         };
-        let waits = matches!(verb, Verb::Reserve { .. } | Verb::Borrow { .. });
-        let clips = matches!(verb, Verb::ConsumeUpTo | Verb::Charge | Verb::Refund | Verb::Reset);
         Details {
             name: limit.name(),
             allowed: answer.decision.is_allow(),
             cost,
-            tokens: moved.filter(|_| clips),
+            tokens: moved.filter(|_| self.clips()),
             limit: capacity,
             remaining: answer.remaining,
             owed: answer.owed,
             near_limit: is_near(answer.remaining, capacity),
             reset_at: answer.reset_at,
-            ready_at: ready_at.filter(|_| waits),
+            ready_at: ready_at.filter(|_| self.waits()),
             retry_at,
             retry_after_ms: retry_at.map(|at| until_ms(now, at)),
             full_name: limit.full_name(),
@@ -142,7 +175,8 @@ impl ResolvedRequest {
 
 impl Verdict<'_> {
     pub(super) fn refusal(&self) -> String {
-        let Self { full_name, cost, limit, remaining, owed, retry_after_ms, .. } = self;
+        let Self { full_name, cost, owed, retry_after_ms, .. } = self;
+        let (limit, remaining) = (self.limit.unwrap_or_default(), self.remaining.unwrap_or_default());
         let when = match retry_after_ms {
             Some(ms) => format!("retry in {ms} ms"),
             None => "this budget never refills".to_owned(),

@@ -289,6 +289,7 @@ impl Object {
             action: action(self.hold.unwrap_or_default()),
             request_id,
             costs: Vec::new(),
+            shadow_costs: Vec::new(),
             known: known.clone(),
         };
         match step {
@@ -298,6 +299,7 @@ impl Object {
                 action: Action::Look(Verb::Consume),
                 request_id: request_id.filter(|request_id| request_id.is_lasting),
                 costs: self.request.costs.clone(),
+                shadow_costs: self.request.shadow_costs.clone(),
                 known: known.clone(),
             },
             Step::Hold => {

@@ -6,7 +6,7 @@ use super::row::{Registered, StoredRow};
 use super::{Ledger, LedgerError, Slot, Writes};
 use crate::limit::Verb;
 use crate::policy::Policy;
-use crate::protocol::{Action, ObjectReply, ObjectRequest};
+use crate::protocol::{Action, Decided, ObjectReply, ObjectRequest};
 
 impl Ledger {
     /// Answers a request about the buckets of the policies `asked`; `random` gives the ids of reservations. A bucket that was
@@ -48,6 +48,7 @@ impl Ledger {
         for policy in asked {
             self.open(policy, as_of, now)?;
         }
+        self.open_shadows(asked, as_of, now);
         self.check_rows(request, now)?; // while nothing has changed
         let mut writes = Writes::default();
         self.end_holds(now);
@@ -112,7 +113,8 @@ impl Ledger {
         match request.action {
             Action::Look(verb) => {
                 let (limits, _) = self.decide(asked, verb, &request.costs, now, false)?;
-                Ok(ObjectReply::Decided(self.decided(now, limits)))
+                let shadow = self.decide_shadow(asked, verb, request, &limits, now, false);
+                Ok(ObjectReply::Decided(Decided { shadow, ..self.decided(now, limits) }))
             }
             // Nothing was reserved, so there is nothing to settle.
             Action::Reserve(verb) if asks_for_any(request) => self.reserve(asked, verb, request, now, id, writes),
@@ -134,7 +136,8 @@ impl Ledger {
         if decision.is_allow() && must_be_remembered(request) {
             self.remember(asked, request.request_id, now, None, &limits);
         }
-        Ok(ObjectReply::Decided(self.decided(now, limits)))
+        let shadow = self.decide_shadow(asked, verb, request, &limits, now, true);
+        Ok(ObjectReply::Decided(Decided { shadow, ..self.decided(now, limits) }))
     }
 }
 
@@ -145,8 +148,13 @@ fn outdated(newer: &[(Arc<Policy>, i64)]) -> ObjectReply {
     ObjectReply::PolicyOutdated { as_of, definitions: definitions.join("\n") }
 }
 
+/// Whether the request may move anything. Limits in shadow count only where no others do: beside those, they must not change
+/// what is remembered. A reservation under a policy that enforces nothing has an id like any other.
 fn asks_for_any(request: &ObjectRequest) -> bool {
-    request.costs.iter().flatten().any(|&cost| cost > 0)
+    let is_any = |costs: &Vec<u64>| costs.iter().any(|&cost| cost > 0);
+    let shadows = request.costs.iter().zip(&request.shadow_costs).filter(|(costs, _)| costs.is_empty());
+    let is_reserved = matches!(request.action, Action::Reserve(_)) && request.costs.iter().all(Vec::is_empty);
+    request.costs.iter().chain(shadows.map(|(_, costs)| costs)).any(is_any) || is_reserved
 }
 
 /// Whether a grant must be remembered. A request that takes nothing is safe to repeat. A hold is remembered

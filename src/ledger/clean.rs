@@ -2,6 +2,7 @@
 
 use super::bucket::row_expires_at;
 use super::{BUCKET, Ledger, Slot, Writes};
+use crate::policy::without_shadow;
 
 /// Nothing is cleaned up sooner. A key that is used once costs its row, the row of the alarm, the alarm's request, and
 /// the deletion. A key that comes back within a day pays only for its row, and a day of storage costs a thirtieth of
@@ -24,7 +25,7 @@ impl Ledger {
         self.buckets.retain(|(name, slot)| {
             let has_ended = slot.expires_at(now).is_some_and(|at| at <= now);
             let mut parts = self.reservations.iter().flat_map(|(_, open)| &open.parts);
-            let is_over = has_ended && !parts.any(|part| part.policy == *name);
+            let is_over = has_ended && !parts.any(|part| part.policy == without_shadow(name));
             if is_over && slot.has_row() {
                 writes.before_reply.push((format!("{BUCKET}{name}"), None));
             }

@@ -133,7 +133,7 @@ impl Ledger {
 
     pub(super) fn decided(&self, now: i64, limits: Vec<LimitAnswer>) -> Decided {
         let open_reservations = self.reservations.len() as u64;
-        Decided { now, is_replayed: false, open_reservations, reservation: None, limits }
+        Decided { now, is_replayed: false, open_reservations, reservation: None, limits, shadow: Vec::new() }
     }
 }
 
@@ -213,7 +213,7 @@ pub(super) fn without(limit: &Limit, state: &State, held: u64, now: i64) -> Stat
 }
 
 /// What `limit` says, and how it stands while `held` tokens are held.
-fn answer(limit: &Limit, decision: Decision, state: &State, held: u64, now: i64) -> LimitAnswer {
+pub(super) fn answer(limit: &Limit, decision: Decision, state: &State, held: u64, now: i64) -> LimitAnswer {
     let available = without(limit, state, held, now);
     LimitAnswer {
         decision,

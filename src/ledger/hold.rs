@@ -20,6 +20,7 @@ use super::page::{Replay, weight};
 use super::replay::grants_of;
 use super::reservation::ReservedPart;
 use super::reserve::MAX_RESERVATIONS;
+use super::shadow::taken_of;
 use super::{Ledger, LedgerError};
 use crate::limit::{Decision, Verb};
 use crate::policy::Policy;
@@ -41,6 +42,8 @@ pub(super) struct Hold {
     committed_by: Vec<u64>,
     request_id: Option<RequestId>,
     parts: Vec<ReservedPart>,
+    /// What limits in shadow are asked for once it is committed, by policy; then what they have taken.
+    shadow: Vec<ReservedPart>,
 }
 
 impl Hold {
@@ -86,8 +89,14 @@ impl Ledger {
         }
         let (limits, decision) = self.decide(asked, Verb::Consume, &request.costs, now, false)?;
         if !decision.is_allow() {
-            return Ok(ObjectReply::Decided(self.decided(now, limits)));
+            let shadow = self.decide_shadow(asked, Verb::Consume, request, &limits, now, false);
+            return Ok(ObjectReply::Decided(Decided { shadow, ..self.decided(now, limits) }));
         }
+        let asked_of_shadow = asked.iter().zip(&request.shadow_costs).map(|(policy, costs)| {
+            let limits = policy.shadow_limits().iter().zip(costs.iter().copied());
+            ReservedPart::of_some(policy, limits)
+        });
+        let shadow = asked_of_shadow.collect();
         let parts = ReservedPart::all(asked.iter().map(Arc::as_ref), limits.iter().map(tokens));
         let request_id = request.request_id;
         self.holds.push(Hold {
@@ -97,6 +106,7 @@ impl Ledger {
             committed_by: Vec::new(),
             request_id,
             parts,
+            shadow,
         });
         self.hold_reply(asked, id, false, now)
     }
@@ -137,9 +147,11 @@ impl Ledger {
         insert_once(&mut hold.ids, id);
         let is_replayed = std::mem::replace(&mut hold.is_committed, true);
         insert_once(&mut hold.committed_by, id);
+        let mut shadow = Vec::new();
         if !is_replayed {
             hold.since = now;
             let (request_id, parts) = (hold.request_id, hold.parts.clone());
+            let asked_of_shadow = std::mem::take(&mut hold.shadow);
             for policy in asked {
                 if let Some(part) = parts.iter().find(|part| part.policy == policy.name()) {
                     self.take_held(policy, &part.tokens(policy), now)?;
@@ -149,9 +161,10 @@ impl Ledger {
             let grants = grants_of(asked, &limits);
             let replay = Replay { request_id: None, decided_at: now, opened: None, closed: None, grants };
             self.replays.push(request_id, replay, now);
+            shadow = self.commit_shadow(asked, &asked_of_shadow, id, now);
         }
         let limits = self.standing_of_hold(asked, id, now)?;
-        Ok(Some(ObjectReply::Decided(Decided { is_replayed, ..self.decided(now, limits) })))
+        Ok(Some(ObjectReply::Decided(Decided { is_replayed, shadow, ..self.decided(now, limits) })))
     }
 
     /// Aborts a hold for this try. It ends when no try needs it any more; if it was committed, the tokens are returned.
@@ -172,10 +185,36 @@ impl Ledger {
                 self.bucket(policy)?.refund_dormant(part, now);
             }
         }
+        for part in undone.iter().flat_map(|hold| &hold.shadow) {
+            self.refund_shadow(part, now);
+        }
         if let Some(request_id) = undone.and_then(|hold| hold.request_id) {
             self.replays.forget(request_id.id);
         }
         Ok(ObjectReply::Decided(self.decided(now, limits)))
+    }
+
+    /// Asks the limits in shadow for these tokens, and keeps what they have taken, for an abort.
+    fn commit_shadow(
+        &mut self,
+        asked: &[Arc<Policy>],
+        parts: &[ReservedPart],
+        id: u64,
+        now: i64,
+    ) -> Vec<Option<LimitAnswer>> {
+        let (mut answers, mut taken) = (Vec::new(), Vec::new());
+        for policy in asked {
+            let part = parts.iter().find(|part| part.policy == policy.name());
+            let limits = policy.shadow_limits().iter();
+            let costs = limits.map(|limit| Some((Verb::Consume, part?.taken(limit.name())?)));
+            let own = self.ask_shadow(policy, costs, now, true);
+            taken.push(ReservedPart::of_some(policy, taken_of(policy, &mut own.iter().copied())));
+            answers.extend(own);
+        }
+        if let Some(hold) = self.holds.iter_mut().find(|hold| hold.ids.contains(&id)) {
+            hold.shadow = taken;
+        }
+        answers
     }
 
     pub(super) fn is_held(&self, id: u64) -> bool {

@@ -27,7 +27,7 @@
 //!
 //! | row | what | when |
 //! |---|---|---|
-//! | `b:` and a policy | its bucket | when a block is spent; on a quiet key with each grant |
+//! | `b:` and a policy | its bucket; with `~shadow`, that of its limits in shadow | when a block is spent; on a quiet key with each grant |
 //! | `r:` and an id | an open reservation | when it is opened, and deleted when it is closed |
 //! | `i:` and a moment | a page of replays | with each grant under an `Idempotency-Key`, and when a reservation is closed |
 //!
@@ -61,6 +61,7 @@ mod replays;
 mod reservation;
 mod reserve;
 mod row;
+mod shadow;
 mod writes;
 
 use std::fmt;

@@ -17,7 +17,7 @@
 
 use super::RESERVATION;
 use super::bytes::Bytes;
-use crate::policy::Policy;
+use crate::policy::{NamedLimit, Policy};
 
 /// An open reservation.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -53,6 +53,13 @@ impl ReservedPart {
         Self { policy: policy.name().to_owned(), tokens: names.zip(tokens).collect() }
     }
 
+    /// Only what these limits of the policy have taken.
+    pub(super) fn of_some<'a>(policy: &Policy, taken: impl Iterator<Item = (&'a NamedLimit, u64)>) -> Self {
+        let mut part = Self { policy: policy.name().to_owned(), tokens: Vec::new() };
+        part.add(taken);
+        part
+    }
+
     /// The parts of a request to the policies `asked`, which moved `tokens` of each limit.
     pub(super) fn all<'a>(
         asked: impl IntoIterator<Item = &'a Policy>,
@@ -67,6 +74,16 @@ impl ReservedPart {
         policy.limits().iter().map(|limit| self.tokens_of(limit.name())).collect()
     }
 
+    /// The tokens of the limit of that name; `None` if it has taken none because it would have refused, or was not there.
+    pub(super) fn taken(&self, limit: Option<&str>) -> Option<u64> {
+        self.tokens.iter().find(|(name, _)| name.as_deref() == limit).map(|(_, tokens)| *tokens)
+    }
+
+    /// Adds what limits in shadow have taken: the limits of a policy have different names, whatever their modes.
+    pub(super) fn add<'a>(&mut self, taken: impl Iterator<Item = (&'a NamedLimit, u64)>) {
+        self.tokens.extend(taken.map(|(limit, tokens)| (limit.name().map(str::to_owned), tokens)));
+    }
+
     /// How many limits the policy had.
     pub(super) const fn limit_count(&self) -> usize {
         self.tokens.len()
@@ -74,7 +91,7 @@ impl ReservedPart {
 
     /// The tokens of the limit of that name.
     pub(super) fn tokens_of(&self, limit: Option<&str>) -> u64 {
-        self.tokens.iter().find(|(name, _)| name.as_deref() == limit).map_or(0, |(_, tokens)| *tokens)
+        self.taken(limit).unwrap_or(0)
     }
 }
 

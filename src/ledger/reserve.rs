@@ -7,6 +7,7 @@ use super::page::{Closed, How, Replay};
 use super::replay::grants_of;
 use super::reservation::{End, Reservation, ReservedPart, reservation_row};
 use super::row::StoredRow;
+use super::shadow::taken_of;
 use super::{Ledger, LedgerError, Slot, Writes};
 use crate::limit::{Decision, Verb};
 use crate::policy::{Policy, Unsettled};
@@ -31,8 +32,9 @@ impl Ledger {
             return Ok(ObjectReply::TooManyReservations { max: MAX_RESERVATIONS as u64 });
         }
         let (limits, decision) = self.decide(asked, verb, &request.costs, now, true)?;
+        let shadow = self.decide_shadow(asked, verb, request, &limits, now, true);
         let (Decision::Allow { ready_at, .. }, Some(first)) = (decision, asked.first()) else {
-            return Ok(ObjectReply::Decided(self.decided(now, limits)));
+            return Ok(ObjectReply::Decided(Decided { shadow, ..self.decided(now, limits) }));
         };
         let terms = first.reservations();
         let end = match terms.unsettled {
@@ -40,12 +42,16 @@ impl Ledger {
             Unsettled::Refund => End::Refunded,
         };
         let reserved = Reserved { id, expires_at: ready_at.saturating_add_unsigned(terms.ttl_ms) };
-        let parts = ReservedPart::all(asked.iter().map(Arc::as_ref), limits.iter().map(tokens));
+        let mut parts = ReservedPart::all(asked.iter().map(Arc::as_ref), limits.iter().map(tokens));
+        let mut tried = shadow.iter().copied();
+        for (policy, part) in asked.iter().zip(&mut parts) {
+            part.add(taken_of(policy, &mut tried));
+        }
         let reservation = Reservation { opened_at: now, expires_at: reserved.expires_at, end, parts };
         writes.before_reply.push((reservation_row(id), Some(reservation.encode())));
         self.reservations.push((id, reservation));
         self.remember(asked, request.request_id, now, Some(reserved), &limits);
-        Ok(ObjectReply::Decided(Decided { reservation: Some(reserved), ..self.decided(now, limits) }))
+        Ok(ObjectReply::Decided(Decided { reservation: Some(reserved), shadow, ..self.decided(now, limits) }))
     }
 
     /// An id for a reservation or a hold.
@@ -92,9 +98,10 @@ impl Ledger {
                 limits.push(LimitAnswer { decision: Decision::Allow { tokens: cost, ready_at: now }, ..limit });
             }
         }
+        let shadow = self.settle_shadow(asked, &reservation, &request.shadow_costs, now);
         let how = if request.costs.is_empty() { How::AsReserved } else { How::AtCosts };
         self.remember_closed(asked, id, how, request, &limits, now);
-        Ok(ObjectReply::Decided(self.decided(now, limits)))
+        Ok(ObjectReply::Decided(Decided { shadow, ..self.decided(now, limits) }))
     }
 
     /// Closes a reservation and gives back all that was taken, clipped to what fits. Waits already reported to others
@@ -114,6 +121,7 @@ impl Ledger {
             return Ok(ObjectReply::NoReservation);
         };
         let limits = self.refund(asked, &reservation, now)?;
+        self.refund_shadows(&reservation, now);
         self.remember_closed(asked, id, How::Cancelled, request, &limits, now);
         Ok(ObjectReply::Decided(self.decided(now, limits)))
     }
@@ -210,7 +218,15 @@ impl Ledger {
             self.open(&policy, 0, now)?;
             policies.push(policy);
         }
-        self.refund(&policies, reservation, now).map(drop)
+        self.refund(&policies, reservation, now)?;
+        self.refund_shadows(reservation, now);
+        Ok(())
+    }
+
+    fn refund_shadows(&mut self, reservation: &Reservation, now: i64) {
+        for part in &reservation.parts {
+            self.refund_shadow(part, now);
+        }
     }
 
     fn refund(
@@ -232,7 +248,7 @@ impl Ledger {
 }
 
 impl Reservation {
-    fn part(&self, policy: &Policy) -> Option<&ReservedPart> {
+    pub(super) fn part(&self, policy: &Policy) -> Option<&ReservedPart> {
         self.parts.iter().find(|part| part.policy == policy.name())
     }
 }

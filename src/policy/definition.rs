@@ -8,7 +8,7 @@ use super::named::{NamedLimit, Policy, ReservationTerms, Unsettled};
 use super::on_error::OnError;
 use super::stored::{StoredConfig, StoredConfigError, limits_of, version_of};
 use super::timeline::{Timeline, TimelineFields};
-use crate::json::Json;
+use crate::json::{Fields, Json};
 
 /// Readers ignore fields that they do not know, so that the next version can add one; but not within `numbers`, where
 /// each field changes the arithmetic.
@@ -22,21 +22,35 @@ struct Definition<'a> {
     unsettled: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     timeline: Option<TimelineFields>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    shadow: Option<Shadow>,
+    /// The names of limits that are off: callers may still give costs for them.
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    off: &'a [Option<String>],
+}
+
+/// The limits that only report. A version that does not know them decides as without them.
+#[derive(Serialize)]
+struct Shadow {
+    numbers: Vec<StoredConfig>,
+    write_ahead: Vec<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    timeline: Option<TimelineFields>,
 }
 
 impl Policy {
     /// Everything an object needs to decide under this policy: one line of JSON.
     #[must_use]
     pub fn definition(&self) -> String {
-        self.definition_with(self.timeline().fields())
+        self.definition_with(Timeline::fields)
     }
 
     /// The same without the versions before it.
     pub(crate) fn definition_alone(&self) -> String {
-        self.definition_with(self.timeline().fields_alone())
+        self.definition_with(Timeline::fields_alone)
     }
 
-    fn definition_with(&self, timeline: Option<TimelineFields>) -> String {
+    fn definition_with(&self, timeline: fn(&Timeline) -> Option<TimelineFields>) -> String {
         let ReservationTerms { ttl_ms, unsettled } = self.reservations();
         let definition = Definition {
             name: self.name(),
@@ -47,7 +61,13 @@ impl Policy {
                 Unsettled::Keep => "keep",
                 Unsettled::Refund => "refund",
             },
-            timeline,
+            timeline: timeline(self.timeline()),
+            shadow: self.shadow().map(|shadow| Shadow {
+                numbers: shadow.limits().iter().map(StoredConfig::of).collect(),
+                write_ahead: shadow.limits().iter().map(NamedLimit::write_ahead).collect(),
+                timeline: timeline(shadow.timeline()),
+            }),
+            off: self.off_limits(),
         };
         serde_json::to_string(&definition).unwrap_or_default() // our own type cannot fail to serialize
     }
@@ -61,37 +81,62 @@ impl Policy {
         let fields = Json::parse(definition).ok().and_then(|json| json.fields().ok()).ok_or_else(unreadable)?;
         let field = |name: &str| fields.get(name).ok_or_else(unreadable);
         let name = field("name")?.string().ok_or_else(unreadable)?;
-        let limits = limits_of(field("numbers")?)?;
-        let write_ahead = field("write_ahead")?.array().unwrap_or_default();
+        let (limits, timeline) = versions(&name, &fields)?;
+        let shadow = fields.get("shadow").map(|shadow| versions(&name, &shadow.fields().map_err(|_| unreadable())?));
+        let off = fields.get("off").map_or(Some(Vec::new()), names).ok_or_else(unreadable)?;
         let ttl_ms = field("reservation_ttl_ms")?.integer().ok_or_else(unreadable)?;
         let unsettled = match field("unsettled")?.string().as_deref() {
             Some("keep") => Unsettled::Keep,
             Some("refund") => Unsettled::Refund,
             _ => return Err(unreadable()),
         };
-        if limits.is_empty() || limits.len() != write_ahead.len() {
-            return Err(unreadable());
+        let mut policy =
+            Self::new(&name, limits, OnError::CLOSED, ReservationTerms { ttl_ms, unsettled }).with_off(off);
+        if let Some((limits, timeline)) = shadow.transpose()? {
+            policy = policy.with_shadow(limits, timeline);
         }
-        let mut named = Vec::new();
-        for ((limit, config), write_ahead) in limits.into_iter().zip(write_ahead) {
-            let write_ahead = write_ahead.integer().ok_or_else(unreadable)?;
-            named.push(NamedLimit::new(&name, limit.as_deref(), config, write_ahead));
-        }
-        let timeline = fields.get("timeline").map_or(Ok(Timeline::default()), Timeline::of)?;
-        let policy = Self::new(&name, named, OnError::CLOSED, ReservationTerms { ttl_ms, unsettled });
         Ok(policy.with_timeline(timeline).with_id(version_of(definition)))
     }
+}
+
+/// The limits in the fields `numbers` and `write_ahead`, and what they were before.
+fn versions(policy: &str, fields: &Fields<'_>) -> Result<(Vec<NamedLimit>, Timeline), StoredConfigError> {
+    let unreadable = || StoredConfigError::Unreadable;
+    let limits = limits_of(fields.get("numbers").ok_or_else(unreadable)?)?;
+    let write_ahead = fields.get("write_ahead").and_then(Json::array).ok_or_else(unreadable)?;
+    if limits.len() != write_ahead.len() {
+        return Err(unreadable());
+    }
+    let mut named = Vec::new();
+    for ((limit, config), write_ahead) in limits.into_iter().zip(write_ahead) {
+        let write_ahead = write_ahead.integer().ok_or_else(unreadable)?;
+        named.push(NamedLimit::new(policy, limit.as_deref(), config, write_ahead));
+    }
+    Ok((named, fields.get("timeline").map_or(Ok(Timeline::default()), Timeline::of)?))
+}
+
+/// A list of names, of which one may be none.
+fn names(json: Json<'_>) -> Option<Vec<Option<String>>> {
+    let name = |name: Json<'_>| match name.raw() {
+        "null" => Some(None),
+        _ => name.string().map(|name| Some(name.into_owned())),
+    };
+    json.array()?.into_iter().map(name).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::policy::Policies;
+    use crate::limit::Carry;
+    use crate::policy::{Policies, Version};
 
     fn policies() -> Policies {
         let json = r#"{"p":{"rate":3,"period":"1s","reservation_ttl":"2m","unsettled":"refund"},"q":{"limits":[
             {"name":"a","rate":1,"period":"1m","offset":"5s","kind":"fixed_window","capacity":7,"max_debt":3,"initial":2},
-            {"name":"b","rate":600,"period":"1m","write_ahead":0}]}}"#;
+            {"name":"b","rate":600,"period":"1m","write_ahead":0}]},
+            "tried":{"mode":"shadow","limits":[{"name":"a","rate":1,"period":"1m","mode":"enforce"},
+            {"name":"b","rate":2,"period":"1m","write_ahead":1},{"name":"c","rate":1,"period":"1m","mode":"off"}]},
+            "alone":{"rate":5,"period":"1m","mode":"shadow"},"off":{"rate":5,"period":"1m","mode":"off"}}"#;
         Policies::parse(json).unwrap()
     }
 
@@ -103,8 +148,12 @@ mod tests {
             assert_eq!((defined.numbers(), defined.version()), (policy.numbers(), policy.version()));
             assert_eq!(defined.reservations(), policy.reservations());
             assert_eq!(defined.to_string(), policy.to_string());
-            let ahead = |policy: &Policy| policy.limits().iter().map(NamedLimit::write_ahead).collect::<Vec<_>>();
-            assert_eq!(ahead(&defined), ahead(policy));
+            let ahead = |limits: &[NamedLimit]| limits.iter().map(NamedLimit::write_ahead).collect::<Vec<_>>();
+            assert_eq!(ahead(defined.limits()), ahead(policy.limits()));
+            let shadow = |policy: &Policy| policy.shadow().map(|shadow| shadow.numbers().to_owned());
+            assert_eq!(shadow(&defined), shadow(policy));
+            assert_eq!(ahead(defined.shadow_limits()), ahead(policy.shadow_limits()));
+            assert_eq!(defined.off_limits(), policy.off_limits());
             assert!(!policy.definition().contains('\n'), "several travel together, one to a line");
         }
     }
@@ -116,6 +165,61 @@ mod tests {
             policies().get("p").unwrap().definition(),
             r#"{"name":"p","numbers":[{"kind":"token_bucket","rate":3,"period_ms":1000,"capacity":3,"max_debt":0,"initial":null,"offset_ms":null}],"write_ahead":[3],"reservation_ttl_ms":120000,"unsettled":"refund"}"#
         );
+    }
+
+    /// So a version before modes decides as without the limits that are in shadow.
+    #[test]
+    fn limits_that_are_not_enforced_are_beside_the_others() {
+        let policies = policies();
+        let tried = policies.get("tried").unwrap();
+        let limit = |name: &str, rate: u32| {
+            format!(
+                r#"{{"name":"{name}","kind":"token_bucket","rate":{rate},"period_ms":60000,"capacity":{rate},"max_debt":0,"initial":null,"offset_ms":null}}"#
+            )
+        };
+        let (a, b) = (limit("a", 1), limit("b", 2));
+        let head = format!(
+            r#"{{"name":"tried","numbers":[{a}],"write_ahead":[0],"reservation_ttl_ms":600000,"unsettled":"keep""#
+        );
+        let shadow = format!(r#""shadow":{{"numbers":[{b}],"write_ahead":[1]"#);
+        assert_eq!(tried.definition(), format!(r#"{head},{shadow}}},"off":["c"]}}"#));
+        let since = Policy::clone(tried).in_force_since(7);
+        let timeline = r#""timeline":{"since":7,"carry":"as_is"}"#;
+        assert_eq!(since.definition(), format!(r#"{head},{timeline},{shadow},{timeline}}},"off":["c"]}}"#));
+        let defined = Policy::from_definition(&since.definition()).unwrap();
+        assert_eq!(defined.shadow().unwrap().timeline().since(), 7);
+
+        let older = Policy::from_definition(&tried.definition().replace("\"shadow\"", "\"unknown\"")).unwrap();
+        assert_eq!(older.wire_name(), tried.wire_name());
+        assert!(older.shadow().is_none());
+        for wrong in [tried.definition().replace("[1]", "[1,1]"), tried.definition().replace("[\"c\"]", "[3]")] {
+            assert!(matches!(Policy::from_definition(&wrong), Err(StoredConfigError::Unreadable)));
+        }
+    }
+
+    /// Each change of a policy is one of its limits in shadow, too.
+    #[test]
+    fn limits_in_shadow_follow_their_policy_from_version_to_version() {
+        let version = |rate: u32, mode: &str| {
+            let limits = format!(
+                r#"{{"name":"a","rate":1,"period":"1m"}},{{"name":"s","rate":{rate},"period":"1m","mode":"{mode}"}}"#
+            );
+            let policies = Policies::parse(&format!(r#"{{"p":{{"limits":[{limits}]}}}}"#)).unwrap();
+            Policy::clone(policies.get("p").unwrap())
+        };
+        let versions = |policy: &Policy| {
+            let timeline = policy.shadow().unwrap().timeline();
+            let rate = |version: &Version| (version.since, version.limits[0].1.config().rate);
+            (timeline.since(), timeline.earlier().iter().map(rate).collect::<Vec<_>>())
+        };
+        let first = version(1, "shadow").in_force_since(5);
+        let second = version(2, "shadow").succeeding(&first, 6, Carry::AsIs);
+        let second = Policy::from_definition(&second.definition()).unwrap();
+        assert_eq!(versions(&second), (6, vec![(5, 1)]));
+        let third = version(3, "enforce").succeeding(&second, 7, Carry::AsIs);
+        assert!(third.shadow().is_none());
+        let fourth = version(4, "shadow").succeeding(&third, 8, Carry::AsIs);
+        assert_eq!(versions(&fourth), (8, vec![]));
     }
 
     #[test]

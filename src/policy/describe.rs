@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use super::named::Policy;
+use super::named::{NamedLimit, Policy};
 use super::on_error::OnError;
 use crate::limit::{Config, Kind, Limit};
 
@@ -11,20 +11,39 @@ use crate::limit::{Config, Kind, Limit};
 impl fmt::Display for Policy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: ", self.name())?;
-        for (index, limit) in self.limits().iter().enumerate() {
-            if index > 0 {
-                f.write_str(" AND ")?;
-            }
-            if let Some(name) = limit.name() {
-                write!(f, "{name} ")?;
-            }
-            describe(f, limit.limit())?;
+        match (self.limits(), self.shadow_limits()) {
+            ([], []) => f.write_str("admits everything: all its limits are off")?,
+            ([], _) => f.write_str("admits everything: it enforces no limit")?,
+            (limits, _) => describe_all(f, limits)?,
+        }
+        if !self.shadow_limits().is_empty() {
+            f.write_str("; shadow: ")?;
+            describe_all(f, self.shadow_limits())?;
+        }
+        let is_any_asked = !self.limits().is_empty() || !self.shadow_limits().is_empty();
+        if is_any_asked && !self.off_limits().is_empty() {
+            let names: Vec<_> = self.off_limits().iter().filter_map(Option::as_deref).collect();
+            write!(f, "; off: {}", names.join(", "))?;
         }
         match self.on_error() {
             OnError::CLOSED => Ok(()),
+            _ if self.limits().is_empty() => Ok(()),
             open => write!(f, "; fails open on {open}"),
         }
     }
+}
+
+fn describe_all(f: &mut fmt::Formatter<'_>, limits: &[NamedLimit]) -> fmt::Result {
+    for (index, limit) in limits.iter().enumerate() {
+        if index > 0 {
+            f.write_str(" AND ")?;
+        }
+        if let Some(name) = limit.name() {
+            write!(f, "{name} ")?;
+        }
+        describe(f, limit.limit())?;
+    }
+    Ok(())
 }
 
 /// Over any interval a bucket admits at most its capacity and what is refilled in that time. Within one period that may be

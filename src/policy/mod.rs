@@ -15,6 +15,7 @@
 mod definition;
 mod describe;
 mod error;
+mod mode;
 mod named;
 mod on_error;
 mod parse;
@@ -24,7 +25,7 @@ mod stored;
 mod timeline;
 
 pub use error::PolicyError;
-pub use named::{NamedLimit, Policy, ReservationTerms, Unsettled};
+pub use named::{NamedLimit, Policy, ReservationTerms, Unsettled, shadow_of, without_shadow};
 pub use on_error::{Cause, OnError};
 pub use parse::Policies;
 pub use reader::MAX_LIMITS;

@@ -1,6 +1,6 @@
 //! A policy, ready to decide, with the unchanging parts of its answers precomputed.
 
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
 use super::on_error::OnError;
 use super::stored::{numbers_of, version_of};
@@ -12,6 +12,10 @@ use crate::limit::{Carry, Limit};
 pub struct Policy {
     name: String,
     limits: Vec<NamedLimit>,
+    /// Its limits that only report, as a policy of their own: their buckets have nothing in common with those of the others.
+    shadow: Option<Arc<Self>>,
+    /// The names of its limits that are off.
+    off: Vec<Option<String>>,
     on_error: OnError,
     reservations: ReservationTerms,
     ipv6_prefix: u8,
@@ -65,16 +69,35 @@ impl Policy {
         &self.wire_name
     }
 
-    /// What it allows: at least one limit.
+    /// What it allows: the limits that it enforces. With none it admits everything.
     #[must_use]
     pub fn limits(&self) -> &[NamedLimit] {
         &self.limits
     }
 
-    /// For which causes it fails open.
+    /// Its limits that decide and count, but never refuse, as a policy of their own. Its name is no name that a policy can
+    /// have.
+    #[must_use]
+    pub const fn shadow(&self) -> Option<&Arc<Self>> {
+        self.shadow.as_ref()
+    }
+
+    /// The limits of [`Policy::shadow`].
+    #[must_use]
+    pub fn shadow_limits(&self) -> &[NamedLimit] {
+        self.shadow.as_ref().map_or(&[], |shadow| &shadow.limits)
+    }
+
+    /// The names of its limits that are not asked and keep no state.
+    #[must_use]
+    pub fn off_limits(&self) -> &[Option<String>] {
+        &self.off
+    }
+
+    /// For which causes it fails open: for all of them if it enforces no limit.
     #[must_use]
     pub const fn on_error(&self) -> OnError {
-        self.on_error
+        if self.limits.is_empty() { OnError::ALWAYS } else { self.on_error }
     }
 
     /// The terms of its reservations.
@@ -131,13 +154,22 @@ impl Policy {
     #[must_use]
     pub fn succeeding(self, before: &Self, since: i64, carry: Carry) -> Self {
         let timeline = before.timeline.succeeded(&before.limits, since, carry);
-        self.with_timeline(timeline)
+        let shadow = match (self.shadow.as_deref(), before.shadow.as_deref()) {
+            (Some(shadow), Some(before)) => Some(Arc::new(shadow.clone().succeeding(before, since, carry))),
+            _ => self.shadow.clone(),
+        };
+        Self { shadow, ..self }.with_timeline(timeline)
     }
 
-    /// The policy with that timeline.
+    /// The policy with that timeline. Its limits in shadow are in force since the same moment.
     #[must_use]
     pub fn with_timeline(self, timeline: Timeline) -> Self {
-        Self { timeline, id: OnceLock::new(), ..self }
+        let (since, carry) = (timeline.since(), timeline.carry());
+        let shadow = self.shadow.map(|shadow| match shadow.timeline.since() {
+            own if own == since => shadow,
+            _ => Arc::new(Self::clone(&shadow).with_timeline(Timeline::new(since, carry, Vec::new()))),
+        });
+        Self { timeline, shadow, id: OnceLock::new(), ..self }
     }
 
     /// The policy with the id under which it was sent: a newer version may have put more into the definition.
@@ -150,21 +182,63 @@ impl Policy {
         let numbers = numbers_of(limits.iter().map(|limit| (limit.name(), limit.limit())));
         let version = version_of(&numbers);
         let names: Vec<_> = limits.iter().filter_map(NamedLimit::name).collect();
-        let mark = if names.is_empty() { String::new() } else { format!("#{:016x}", version_of(&names.join(","))) };
+        // Costs for one limit without a name must not meet a policy that enforces none, nor the other way round.
+        let is_plain = names.is_empty() && !limits.is_empty();
+        let mark = if is_plain { String::new() } else { format!("#{:016x}", version_of(&names.join(","))) };
         let wire_name = format!("{name}{mark}");
         let ipv6_prefix = Self::IPV6_PREFIX;
         let (timeline, id) = Default::default();
         let name = name.to_owned();
-        Self { name, limits, on_error, reservations, ipv6_prefix, numbers, version, wire_name, timeline, id }
+        Self {
+            name,
+            limits,
+            shadow: None,
+            off: Vec::new(),
+            on_error,
+            reservations,
+            ipv6_prefix,
+            numbers,
+            version,
+            wire_name,
+            timeline,
+            id,
+        }
     }
 
     pub(super) fn with_ipv6_prefix(self, ipv6_prefix: u8) -> Self {
         Self { ipv6_prefix, ..self }
     }
 
+    pub(super) fn with_shadow(self, limits: Vec<NamedLimit>, timeline: Timeline) -> Self {
+        if limits.is_empty() {
+            return self;
+        }
+        let shadow = Self::new(&shadow_of(&self.name), limits, OnError::ALWAYS, self.reservations);
+        Self { shadow: Some(Arc::new(shadow.with_timeline(timeline))), ..self }
+    }
+
+    pub(super) fn with_off(self, off: Vec<Option<String>>) -> Self {
+        Self { off, ..self }
+    }
+
     /// What a provider assigns to a customer at least: a shorter prefix would join neighbours, a longer one lets a client have
     /// as many budgets as it has addresses.
     const IPV6_PREFIX: u8 = 64;
+}
+
+/// What the name of a [`Policy::shadow`] ends with: no policy can be named so.
+const SHADOW: &str = "~shadow";
+
+/// The name of the policy that a [`Policy::shadow`] of this name belongs to; of any other policy, its own.
+#[must_use]
+pub fn without_shadow(policy: &str) -> &str {
+    policy.strip_suffix(SHADOW).unwrap_or(policy)
+}
+
+/// The name of the [`Policy::shadow`] of the policy of this name.
+#[must_use]
+pub fn shadow_of(policy: &str) -> String {
+    format!("{policy}{SHADOW}")
 }
 
 impl NamedLimit {

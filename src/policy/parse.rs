@@ -4,8 +4,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::error::PolicyError;
-use super::named::{Policy, ReservationTerms, Unsettled};
+use super::mode::Mode;
+use super::named::{NamedLimit, Policy, ReservationTerms, Unsettled};
 use super::reader::{LIMIT_FIELDS, Reader, is_name, name_rule, shown_name, table};
+use super::timeline::Timeline;
 use crate::json::{Fields, Json};
 
 /// All policies of a deployment, by name.
@@ -32,6 +34,7 @@ impl Policies {
     ///
     /// | field of a policy | meaning | default |
     /// |---|---|---|
+    /// | `mode` | whether its limits refuse: `"enforce"`; `"shadow"` decides, counts and reports, but never refuses; `"off"` is as if the limit were not there. A limit in `limits` may have a mode of its own | `"enforce"` |
     /// | `on_error` | when no decision can be made: `"closed"` answers 503; `"open"` answers 200, marked as degraded, unless the key is overloaded; a list opens for those causes only: `"timeout"`, `"failed"`, `"overloaded"` | `"closed"` |
     /// | `reservation_ttl` | how long after its start a reservation can be settled | `"10m"` |
     /// | `unsettled` | what an unsettled reservation costs when it expires: `"keep"` all of it, `"refund"` nothing | `"keep"` |
@@ -96,7 +99,7 @@ impl Policies {
     }
 }
 
-const POLICY_FIELDS: [&str; 4] = ["on_error", "reservation_ttl", "unsettled", "ipv6_prefix"];
+const POLICY_FIELDS: [&str; 5] = ["mode", "on_error", "reservation_ttl", "unsettled", "ipv6_prefix"];
 
 /// Ten minutes: longer than nearly every answer of a language model takes.
 const RESERVATION_TTL_MS: u64 = 600_000;
@@ -116,10 +119,12 @@ fn policy(name: &str, value: Json<'_>, errors: &mut Vec<PolicyError>) -> Option<
     let mut reader = Reader { place, fields: &fields, errors };
     let limits = if fields.get("limits").is_some() {
         reader.only(&[&["limits"], &POLICY_FIELDS[..]].concat());
-        reader.limits(name)
+        let mode = reader.mode().unwrap_or_default();
+        reader.limits(name, mode)
     } else {
         reader.only(&[&LIMIT_FIELDS[..], &POLICY_FIELDS, &["limits"]].concat());
-        reader.limit(name, None).into_iter().collect()
+        let mode = reader.mode().unwrap_or_default();
+        reader.limit(name, None).map(|limit| (mode, limit)).into_iter().collect()
     };
     let on_error = reader.on_error();
     let unsettled = reader.choice("unsettled", &[("keep", Unsettled::Keep), ("refund", Unsettled::Refund)]);
@@ -131,7 +136,11 @@ fn policy(name: &str, value: Json<'_>, errors: &mut Vec<PolicyError>) -> Option<
     if errors.len() > before {
         return None;
     }
-    let policy = Policy::new(name, limits, on_error, ReservationTerms { ttl_ms, unsettled });
+    let of = |mode| limits.iter().filter(move |(of, _)| *of == mode).map(|(_, limit)| limit.clone()).collect();
+    let policy = Policy::new(name, of(Mode::Enforce), on_error, ReservationTerms { ttl_ms, unsettled });
+    let off: Vec<NamedLimit> = of(Mode::Off);
+    let off = off.iter().map(|limit| limit.name().map(str::to_owned)).collect();
+    let policy = policy.with_shadow(of(Mode::Shadow), Timeline::default()).with_off(off);
     Some(match ipv6_prefix {
         Some(bits) => policy.with_ipv6_prefix(bits),
         None => policy,
@@ -142,7 +151,7 @@ fn policy(name: &str, value: Json<'_>, errors: &mut Vec<PolicyError>) -> Option<
 mod tests {
     use super::*;
     use crate::limit::Config;
-    use crate::policy::{Cause, NamedLimit, OnError};
+    use crate::policy::{Cause, OnError};
 
     fn errors(json: &str) -> Vec<String> {
         Policies::parse(json).err().unwrap_or_default().iter().map(ToString::to_string).collect()
@@ -298,6 +307,92 @@ mod tests {
     }
 
     #[test]
+    fn a_policys_mode_holds_for_its_limits_unless_they_say_otherwise() {
+        let limit = |name: &str, mode: &str| format!(r#"{{"name":"{name}","rate":1,"period":"1s"{mode}}}"#);
+        let names = |limits: &[NamedLimit]| limits.iter().map(|limit| limit.full_name().to_owned()).collect::<Vec<_>>();
+        let off =
+            |policy: &Policy| policy.off_limits().iter().map(|name| format!("p/{}", name.as_ref().unwrap())).collect();
+        for (of_policy, expected) in [
+            ("", [&["p/a", "p/b"][..], &["p/c"], &["p/d"]]),
+            (r#""mode":"enforce","#, [&["p/a", "p/b"], &["p/c"], &["p/d"]]),
+            (r#""mode":"shadow","#, [&["p/b"], &["p/a", "p/c"], &["p/d"]]),
+            (r#""mode":"off","#, [&["p/b"], &["p/c"], &["p/a", "p/d"]]),
+        ] {
+            let limits = [
+                limit("a", ""),
+                limit("b", r#","mode":"enforce""#),
+                limit("c", r#","mode":"shadow""#),
+                limit("d", r#","mode":"off""#),
+            ];
+            let json = format!(r#"{{"p":{{{of_policy}"limits":[{}]}}}}"#, limits.join(","));
+            let policies = Policies::parse(&json).unwrap();
+            let policy = policies.get("p").unwrap();
+            let found = [names(policy.limits()), names(policy.shadow_limits()), off(policy)];
+            assert_eq!(found, expected, "{of_policy}");
+        }
+        for (mode, expected) in [("enforce", [1, 0, 0]), ("shadow", [0, 1, 0]), ("off", [0, 0, 1])] {
+            let policies = Policies::parse(&format!(r#"{{"p":{{"rate":1,"period":"1s","mode":"{mode}"}}}}"#)).unwrap();
+            let policy = policies.get("p").unwrap();
+            let found = [policy.limits().len(), policy.shadow_limits().len(), policy.off_limits().len()];
+            assert_eq!(found, expected, "{mode}");
+        }
+    }
+
+    #[test]
+    fn a_mode_that_is_none_is_an_error_that_names_the_three() {
+        for wrong in [r#""on""#, r#""Shadow""#, r#""""#, "true", "null", "0"] {
+            let expected =
+                |place: &str| vec![format!("{place}.mode: must be \"enforce\", \"shadow\" or \"off\", not {wrong}")];
+            let policy = format!(r#"{{"p":{{"rate":1,"period":"1s","mode":{wrong}}}}}"#);
+            assert_eq!(errors(&policy), expected("POLICIES.p"));
+            let list = format!(r#"{{"p":{{"mode":{wrong},"limits":[{{"name":"a","rate":1,"period":"1s"}}]}}}}"#);
+            assert_eq!(errors(&list), expected("POLICIES.p"));
+            let limit = format!(r#"{{"p":{{"limits":[{{"name":"a","rate":1,"period":"1s","mode":{wrong}}}]}}}}"#);
+            assert_eq!(errors(&limit), expected("POLICIES.p.limits[0]"));
+        }
+    }
+
+    #[test]
+    fn the_words_for_people_say_what_is_only_tried_and_that_nothing_is_enforced() {
+        let limit = |name: &str, mode: &str| format!(r#"{{"name":"{name}","rate":1,"period":"1s","mode":"{mode}"}}"#);
+        let list = |limits: &[String]| format!(r#"{{"limits":[{}],"on_error":"open"}}"#, limits.join(","));
+        let one = "token bucket, 1 per 1s, at most 1 at once and 2 within any 1s";
+        for (written, expected) in [
+            (
+                list(&[limit("a", "shadow"), limit("b", "enforce"), limit("c", "off"), limit("d", "shadow")]),
+                format!("p: b {one}; shadow: a {one} AND d {one}; off: c; fails open on timeout, failed"),
+            ),
+            (list(&[limit("a", "shadow")]), format!("p: admits everything: it enforces no limit; shadow: a {one}")),
+            (
+                list(&[limit("a", "shadow"), limit("b", "off")]),
+                format!("p: admits everything: it enforces no limit; shadow: a {one}; off: b"),
+            ),
+            (list(&[limit("a", "off")]), "p: admits everything: all its limits are off".to_owned()),
+            (
+                r#"{"rate":1,"period":"1s","mode":"off"}"#.to_owned(),
+                "p: admits everything: all its limits are off".to_owned(),
+            ),
+        ] {
+            let policies = Policies::parse(&format!(r#"{{"p":{written}}}"#)).unwrap();
+            assert_eq!(policies.get("p").unwrap().to_string(), expected);
+        }
+    }
+
+    #[test]
+    fn a_policy_that_enforces_nothing_fails_open_and_is_not_mistaken_for_one_that_does() {
+        let policy = |json: &str| {
+            let policies = Policies::parse(&format!(r#"{{"p":{{"rate":1,"period":"1s"{json}}}}}"#)).unwrap();
+            Arc::clone(policies.get("p").unwrap())
+        };
+        for mode in ["shadow", "off"] {
+            let unenforced = policy(&format!(r#","mode":"{mode}""#));
+            assert!(Cause::ALL.iter().all(|&cause| unenforced.on_error().opens(cause)));
+            assert_ne!(unenforced.wire_name(), policy("").wire_name());
+        }
+        assert_eq!(policy("").wire_name(), "p");
+    }
+
+    #[test]
     fn every_error_is_named_at_once() {
         let json = r#"{
             "a": {"rate": -1, "period": 60, "burst": 5},
@@ -316,7 +411,7 @@ mod tests {
         }"#;
         let expected = [
             "POLICIES.a.burst: is not a known field; known fields are kind, rate, period, capacity, max_debt, initial, offset, \
-             write_ahead, on_error, reservation_ttl, unsettled, ipv6_prefix, limits",
+             write_ahead, mode, on_error, reservation_ttl, unsettled, ipv6_prefix, limits",
             "POLICIES.a.rate: must be a number from 0 to 9007199254740991 such as 100 or 2.5, or text such as \"100/1m\" or \
              \"20/s burst 40\", not -1",
             "POLICIES.a.period: must be text with a unit, such as \"90s\", not 60",
@@ -335,7 +430,7 @@ mod tests {
             "POLICIES.k.on_error: must be \"closed\", \"open\", or a list of causes to open for: \"overloaded\", \"timeout\", \"failed\"",
             "POLICIES.k.unsettled: must be \"keep\" or \"refund\"",
             "POLICIES.k.reservation_ttl: must be text with a unit, such as \"90s\", not 5",
-            "POLICIES.l.rate: is not a known field; known fields are limits, on_error, reservation_ttl, unsettled, ipv6_prefix",
+            "POLICIES.l.rate: is not a known field; known fields are limits, mode, on_error, reservation_ttl, unsettled, ipv6_prefix",
             "POLICIES.l.limits: must be a list of 1 to 8 limits",
             "POLICIES.m.limits[0]: must have a name: costs and answers refer to a limit by its name",
             "POLICIES.m.limits[1]: name: a name must be 1 to 64 ASCII letters, digits, '_', '-' or '.'",
@@ -426,7 +521,7 @@ mod tests {
         let expected = [
             r#"POLICIES."a\nb\u{1b}[31m": a name must be 1 to 64 ASCII letters, digits, '_', '-' or '.'"#,
             "POLICIES.p.\"x\\r\\ny\": is not a known field; known fields are kind, rate, period, capacity, max_debt, \
-             initial, offset, write_ahead, on_error, reservation_ttl, unsettled, ipv6_prefix, limits",
+             initial, offset, write_ahead, mode, on_error, reservation_ttl, unsettled, ipv6_prefix, limits",
             r#"POLICIES.p.capacity: must be a whole number from 0 to 9007199254740991, not "1\n2""#,
             r#"POLICIES.p.offset: must be a length of time such as "90s" or "1h 30m", not "\n": value was empty"#,
         ];

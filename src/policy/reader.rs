@@ -1,6 +1,7 @@
 //! Reads one table of fields and reports every error in it.
 
 use super::error::PolicyError;
+use super::mode::Mode;
 use super::named::NamedLimit;
 use super::on_error::{Cause, OnError};
 use super::rate::Rate;
@@ -18,7 +19,8 @@ pub(super) struct Reader<'a> {
 }
 
 impl Reader<'_> {
-    pub(super) fn limits(&mut self, policy: &str) -> Vec<NamedLimit> {
+    /// The limits of a list, each with its mode: `mode` unless it says otherwise.
+    pub(super) fn limits(&mut self, policy: &str, mode: Mode) -> Vec<(Mode, NamedLimit)> {
         let place = format!("{}.limits", self.place);
         let list = self.fields.get("limits").and_then(Json::array).unwrap_or_default();
         if list.is_empty() || list.len() > MAX_LIMITS {
@@ -38,8 +40,9 @@ impl Reader<'_> {
                 Some(name) if names.contains(&name) => error(format!("a limit before it is named {name} too")),
                 Some(name) => {
                     let mut reader = Reader { place, fields: &fields, errors: self.errors };
-                    reader.only(&[&["name"], &LIMIT_FIELDS[..]].concat());
-                    limits.extend(reader.limit(policy, Some(&name)));
+                    reader.only(&[&["name"], &LIMIT_FIELDS[..], &["mode"]].concat());
+                    let mode = reader.mode().unwrap_or(mode);
+                    limits.extend(reader.limit(policy, Some(&name)).map(|limit| (mode, limit)));
                     names.push(name);
                 }
                 None => error("must have a name: costs and answers refer to a limit by its name".to_owned()),
@@ -109,6 +112,18 @@ impl Reader<'_> {
             }
             _ => default,
         }
+    }
+
+    /// `None` if the field is absent, or wrong.
+    pub(super) fn mode(&mut self) -> Option<Mode> {
+        let value = self.fields.get("mode")?;
+        let mode = value.string().and_then(|word| Mode::of(&word));
+        if mode.is_none() {
+            let [first, second, third] = Mode::ALL.map(Mode::word);
+            let shown = shown_value(value);
+            self.error("mode", format!("must be \"{first}\", \"{second}\" or \"{third}\", not {shown}"));
+        }
+        mode
     }
 
     pub(super) fn on_error(&mut self) -> OnError {

@@ -15,6 +15,8 @@
 //!   level        what remains, or, below zero, what is owed
 //!   reset_at     -2⁵³ + 1 for never
 //!   snapshot     tokens, drops, at
+//! then, if the request has costs of limits in shadow, a section with the same for each of these, or 3 where there is no
+//! answer
 //! ```
 
 use super::numbers::{Format, Reader, Unreadable, Writer};
@@ -73,6 +75,9 @@ pub struct Decided {
     pub reservation: Option<Reserved>,
     /// One for each limit of each policy.
     pub limits: Vec<LimitAnswer>,
+    /// One for each limit in shadow of each policy, as many as the request has costs for: what would have been if it were
+    /// enforced. `None` if it was not asked. Empty where none was asked.
+    pub shadow: Vec<Option<LimitAnswer>>,
 }
 
 /// A reservation as its owner sees it.
@@ -100,7 +105,7 @@ pub struct LimitAnswer {
 }
 
 impl Decided {
-    /// The answer of all limits together.
+    /// The answer of all limits together; those in shadow have no part in it.
     #[must_use]
     pub fn decision(&self) -> Decision {
         let start = Decision::Allow { tokens: 0, ready_at: self.now };
@@ -171,7 +176,7 @@ impl ObjectReply {
 
 impl Decided {
     fn write(&self, writer: &mut Writer) {
-        let Self { now, is_replayed, open_reservations, reservation, limits } = self;
+        let Self { now, is_replayed, open_reservations, reservation, limits, shadow } = self;
         writer.small(0);
         writer.signed(*now);
         writer.small(u8::from(*is_replayed));
@@ -181,6 +186,16 @@ impl Decided {
         for limit in limits {
             limit.write(writer);
         }
+        if !shadow.is_empty() {
+            let each = shadow.iter().map(|limit| if limit.is_some() { LIMIT_LEN } else { 1 });
+            writer.section(SHADOW, each.fold(0, usize::saturating_add));
+            for limit in shadow {
+                match limit {
+                    Some(limit) => limit.write(writer),
+                    None => writer.whole(NO_ANSWER),
+                }
+            }
+        }
     }
 
     fn read(rest: &mut Reader<'_>) -> Result<Self, Unreadable> {
@@ -188,10 +203,19 @@ impl Decided {
         let (id, expires_at) = (rest.optional()?, rest.signed()?);
         let mut limits = Vec::new();
         while !rest.is_at_end() {
-            limits.push(LimitAnswer::read(rest)?);
+            limits.push(LimitAnswer::read(rest.whole()?, rest)?);
+        }
+        let mut shadow = Vec::new();
+        if let Some(mut section) = rest.section(SHADOW)? {
+            while !section.is_at_end() {
+                shadow.push(match section.whole()? {
+                    NO_ANSWER => None,
+                    kind => Some(LimitAnswer::read(kind, &mut section)?),
+                });
+            }
         }
         let reservation = id.map(|id| Reserved { id, expires_at });
-        Ok(Self { now, is_replayed, open_reservations, reservation, limits })
+        Ok(Self { now, is_replayed, open_reservations, reservation, limits, shadow })
     }
 }
 
@@ -213,8 +237,9 @@ impl LimitAnswer {
         writer.signed(snapshot.at);
     }
 
-    fn read(rest: &mut Reader<'_>) -> Result<Self, Unreadable> {
-        let (kind, tokens, at) = (rest.whole()?, rest.whole()?, rest.signed()?);
+    /// The answer that begins with this kind of decision.
+    fn read(kind: u64, rest: &mut Reader<'_>) -> Result<Self, Unreadable> {
+        let (tokens, at) = (rest.whole()?, rest.signed()?);
         let decision = match kind {
             0 => Decision::Allow { tokens, ready_at: at },
             1 => Decision::Wait { retry_at: at },
@@ -228,6 +253,12 @@ impl LimitAnswer {
         Ok(Self { decision, remaining, owed, reset_at, snapshot })
     }
 }
+
+/// The kind of the section about limits in shadow.
+const SHADOW: u8 = 3;
+
+/// Stands where a kind of decision would: a limit in shadow that was not asked.
+const NO_ANSWER: u64 = 3;
 
 /// How many numbers come before those of the limits, and how many each of these has.
 const HEAD_LEN: usize = 7;
@@ -249,13 +280,14 @@ mod tests {
             limit(Decision::Wait { retry_at: 1_700_000_000_000 }, 0, 9, None, (-most, MAX_SPAN_MS - 1, -most)),
             limit(Decision::Never { max: 2 }, 0, 0, Some(0), (-1, 7, most)),
         ];
-        let decided = |is_replayed, reservation| {
+        let tried = vec![None, Some(limits[0]), Some(limits[1]), None, Some(limits[2])];
+        let decided = |is_replayed, reservation, shadow| {
             let limits = limits.clone();
-            ObjectReply::Decided(Decided { now: -7, is_replayed, open_reservations: 4, reservation, limits })
+            ObjectReply::Decided(Decided { now: -7, is_replayed, open_reservations: 4, reservation, limits, shadow })
         };
         vec![
-            decided(false, None),
-            decided(true, Some(Reserved { id: 0, expires_at: -1 })),
+            decided(false, None, Vec::new()),
+            decided(true, Some(Reserved { id: 0, expires_at: -1 }), tried),
             ObjectReply::NoReservation,
             ObjectReply::RequestIdReused,
             ObjectReply::TooManyReservations { max: 9 },
@@ -298,10 +330,15 @@ mod tests {
             snapshot: Snapshot { tokens: -3, drops: 4, at: 5 },
         }];
         let reservation = Some(Reserved { id: 6, expires_at: 7 });
-        let decided = Decided { now: 9, is_replayed: true, open_reservations: 2, reservation, limits };
+        let shadow = vec![None, Some(limits[0])];
+        let mut decided =
+            Decided { now: 9, is_replayed: true, open_reservations: 2, reservation, limits, shadow: vec![] };
         let mut numbers = [2, 0, 9, 1, 2, 6, 7, 1, 0, 8, -3, 0, -3, 4, 5].map(f64::from);
         numbers[11] = -9_007_199_254_740_991.0;
-        assert_eq!(ObjectReply::Decided(decided).to_numbers(Format::OLDEST), numbers);
+        assert_eq!(ObjectReply::Decided(decided.clone()).to_numbers(Format::OLDEST), numbers);
+        decided.shadow = shadow;
+        let section = [&[-3.0, 9.0, 3.0][..], &numbers[7..]].concat();
+        assert_eq!(ObjectReply::Decided(decided).to_numbers(Format::OLDEST), [&numbers[..], &section].concat());
         for (reply, numbers) in [
             (ObjectReply::NoReservation, vec![2.0, 1.0]),
             (ObjectReply::RequestIdReused, vec![2.0, 2.0]),
@@ -340,6 +377,9 @@ mod tests {
         let decided = replies()[0].to_numbers(Format::OLDEST);
         for len in (2..HEAD_LEN).chain(HEAD_LEN + 1..HEAD_LEN + LIMIT_LEN) {
             assert_eq!(read(&decided[..len]), Err(Unreadable::Malformed), "{len} numbers");
+        }
+        for section in [&[-3.0][..], &[-3.0, 2.0, 3.0], &[-3.0, 2.0, 0.0, 1.0], &[-3.0, 1.0, 4.0]] {
+            assert_eq!(read(&[&decided, section].concat()), Err(Unreadable::Malformed), "{section:?}");
         }
     }
 }

@@ -11,6 +11,8 @@
 //! section 2, if a registry has the policies
 //!   as_of        the latest change that the frontend knows
 //!   then for each policy its id, in 2 words; 0 for the object's own policy of that name
+//! section 3, if any policy has limits in shadow
+//!   for each policy how many it has, then their costs
 //! ```
 
 use super::numbers::{Format, Reader, Unreadable, Writer};
@@ -25,6 +27,8 @@ pub struct ObjectRequest {
     pub request_id: Option<RequestId>,
     /// For each policy the cost of each of its limits. The names of the policies travel beside the numbers.
     pub costs: Vec<Vec<u64>>,
+    /// The same for the limits of its [shadow](crate::policy::Policy::shadow). Empty if no policy has one.
+    pub shadow_costs: Vec<Vec<u64>>,
     /// What the frontend knows of the policies from the registry, if there is one.
     pub known: Option<Known>,
 }
@@ -94,18 +98,18 @@ impl ObjectRequest {
                 writer.words::<2>(fingerprint.into());
             }
         }
-        for costs in &self.costs {
-            writer.whole(costs.len() as u64);
-            for &cost in costs {
-                writer.whole(cost);
-            }
-        }
+        write_costs(&self.costs, &mut writer);
         if let Some(Known { as_of, ids }) = &self.known {
             writer.section(KNOWN, ids.len().saturating_mul(2).saturating_add(1));
             writer.signed(*as_of);
             for &id in ids {
                 writer.words::<2>(id.into());
             }
+        }
+        if !self.shadow_costs.is_empty() {
+            let each = self.shadow_costs.iter().map(|costs| costs.len().saturating_add(1));
+            writer.section(SHADOW, each.fold(0, usize::saturating_add));
+            write_costs(&self.shadow_costs, &mut writer);
         }
         writer.finish()
     }
@@ -135,11 +139,8 @@ impl ObjectRequest {
                 Some(RequestId { id, fingerprint, is_lasting: kind == 2 })
             }
         };
-        let mut costs = Vec::new();
-        while !rest.is_at_end() {
-            let count = rest.whole()?;
-            costs.push((0..count).map(|_| rest.whole()).collect::<Result<_, _>>()?);
-        }
+        let costs = read_costs(&mut rest)?;
+        let shadow_costs = rest.section(SHADOW)?.map_or(Ok(Vec::new()), |mut section| read_costs(&mut section))?;
         let known = match rest.section(KNOWN)? {
             None => None,
             Some(mut section) => {
@@ -151,12 +152,33 @@ impl ObjectRequest {
                 Some(Known { as_of, ids })
             }
         };
-        Ok((Self { action, request_id, costs, known }, format))
+        Ok((Self { action, request_id, costs, shadow_costs, known }, format))
     }
+}
+
+fn write_costs(all: &[Vec<u64>], writer: &mut Writer) {
+    for costs in all {
+        writer.whole(costs.len() as u64);
+        for &cost in costs {
+            writer.whole(cost);
+        }
+    }
+}
+
+fn read_costs(rest: &mut Reader<'_>) -> Result<Vec<Vec<u64>>, Unreadable> {
+    let mut all = Vec::new();
+    while !rest.is_at_end() {
+        let count = rest.whole()?;
+        all.push((0..count).map(|_| rest.whole()).collect::<Result<_, _>>()?);
+    }
+    Ok(all)
 }
 
 /// The kind of the section about policies.
 const KNOWN: u8 = 2;
+
+/// The kind of the section about limits in shadow.
+const SHADOW: u8 = 3;
 
 /// With a request id, one cost and one policy that a registry has; more only need more room.
 const USUAL_LEN: usize = 19;
@@ -187,12 +209,11 @@ mod tests {
         let mut all_known = [None, known(&[]), known(&[0, u64::MAX - 3])].into_iter().cycle();
         for action in actions {
             for request_id in ids {
-                requests.extend(all_costs.iter().map(|costs| ObjectRequest {
-                    action,
-                    request_id,
-                    costs: costs.clone(),
-                    known: all_known.next().flatten(),
-                }));
+                for costs in &all_costs {
+                    let (costs, known) = (costs.clone(), all_known.next().flatten());
+                    let shadow_costs = if request_id.is_some() { costs.clone() } else { Vec::new() };
+                    requests.push(ObjectRequest { action, request_id, costs, shadow_costs, known });
+                }
             }
         }
         requests
@@ -226,10 +247,15 @@ mod tests {
         let request_id =
             Some(RequestId { id: (1 << 96) + (2 << 64) + (3 << 32) + 4, fingerprint: (5 << 32) + 6, is_lasting: true });
         let action = Action::Reserve(Verb::Reserve { max_wait_ms: Some(9) });
-        let request = ObjectRequest { action, request_id, costs: vec![vec![7], vec![8, 0]], known: None };
+        let request =
+            ObjectRequest { action, request_id, costs: vec![vec![7], vec![8, 0]], shadow_costs: vec![], known: None };
         let numbers = [2, 2, 1, 9, 0, 2, 1, 2, 3, 4, 5, 6, 1, 7, 2, 8, 0].map(f64::from);
         assert_eq!(request.to_numbers(Format::OLDEST), numbers);
-        let request = ObjectRequest { action: Action::Settle(5), request_id: None, costs: vec![], known: None };
+        let request = ObjectRequest { shadow_costs: vec![vec![], vec![9, 10]], ..request };
+        let section = [-3, 4, 0, 2, 9, 10].map(f64::from);
+        assert_eq!(request.to_numbers(Format::OLDEST), [&numbers[..], &section].concat());
+        let action = Action::Settle(5);
+        let request = ObjectRequest { action, request_id: None, costs: vec![], shadow_costs: vec![], known: None };
         assert_eq!(request.to_numbers(Format::OLDEST), [2, 4, 0, -1, 5, 0].map(f64::from));
         let request = ObjectRequest { known: Some(Known { as_of: 9, ids: vec![(6 << 32) + 7, 0] }), ..request };
         assert_eq!(request.to_numbers(Format::OLDEST), [2, 4, 0, -1, 5, 0, -2, 5, 9, 6, 7, 0, 0].map(f64::from));
@@ -237,7 +263,9 @@ mod tests {
 
     #[test]
     fn rejects_unknown_formats_and_malformed_numbers() {
-        let request = ObjectRequest { action: Action::Hold(7), request_id: None, costs: vec![vec![1]], known: None };
+        let action = Action::Hold(7);
+        let request =
+            ObjectRequest { action, request_id: None, costs: vec![vec![1]], shadow_costs: vec![], known: None };
         let numbers = request.to_numbers(Format::OLDEST);
         let read = |numbers: &[f64]| ObjectRequest::from_numbers(numbers).map(|(request, _)| request);
         for format in [1.0, f64::from(Format::NEWEST.number()) + 1.0, 1e15, -2.0] {
@@ -251,6 +279,9 @@ mod tests {
             let mut numbers = numbers.clone();
             (numbers[at], numbers[2]) = (value, 99.0);
             assert_eq!(read(&numbers), Err(Unreadable::Malformed), "unknown action or verb");
+        }
+        for section in [&[-9.0][..], &[-9.0, 1.0], &[-3.0, 2.0, 1.0], &[-3.0, 1.0, 2.0]] {
+            assert_eq!(read(&[&numbers, section].concat()), Err(Unreadable::Malformed), "{section:?}");
         }
     }
 }

@@ -20,6 +20,7 @@ impl<K: Hash + Eq + Clone + Send + 'static> Budgets<K> {
         let limits: Vec<Limit> = policy.limits().iter().map(NamedLimit::limit).copied().collect();
         // The states of a key are an array, so that they need no memory of their own.
         let limiter = match limits.len() {
+            0 => boxed::<K, 0>(&limits, max_keys), // none is enforced
             1 => boxed::<K, 1>(&limits, max_keys),
             2 => boxed::<K, 2>(&limits, max_keys),
             3 => boxed::<K, 3>(&limits, max_keys),
@@ -37,11 +38,12 @@ impl<K: Hash + Eq + Clone + Send + 'static> Budgets<K> {
 
 impl<K> Budgets<K> {
     /// The fields for the response to a granted request, or the response to one that is refused.
-    pub(super) fn consume(&self, key: &K, now: i64, cost: u64) -> Result<[(&'static str, String); 2], Reply> {
+    pub(super) fn consume(&self, key: &K, now: i64, cost: u64) -> Result<Vec<(&'static str, String)>, Reply> {
         let request = ResolvedRequest::consume(&self.policy, cost).map_err(|problem| problem.reply())?;
         let (now, limits) = self.limiter.consume(key, now, cost).map_err(no_room)?;
         let is_granted = limits.iter().all(|limit| limit.decision.is_allow());
-        let decided = Decided { now, is_replayed: false, open_reservations: 0, reservation: None, limits };
+        let decided =
+            Decided { now, is_replayed: false, open_reservations: 0, reservation: None, limits, shadow: Vec::new() };
         let answer = if is_granted {
             request.fields(&decided).map(Ok)
         } else {

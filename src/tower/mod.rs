@@ -30,6 +30,8 @@ use budgets::Budgets;
 /// * A new key while all entries are in use (see [`crate::keyed`]): 503 with `Retry-After`, since the caller has not
 ///   used up anything.
 ///
+/// Limits in shadow are not asked, since there is no answer to report them in.
+///
 /// `key` says whose budget a request uses, and `clock` gives Unix milliseconds. A key must be something that a caller
 /// cannot choose freely: an authenticated user, or the address of the peer; a header only if a proxy of yours sets it.
 ///
@@ -161,7 +163,7 @@ where
 #[expect(missing_docs, reason = "a future is awaited, not taken apart")]
 #[derive(Debug)]
 pub enum ResponseFuture<F, R> {
-    Granted { inner: Pin<Box<F>>, fields: [(&'static str, String); 2] },
+    Granted { inner: Pin<Box<F>>, fields: Vec<(&'static str, String)> },
     Refused(Option<Box<Response<R>>>),
 }
 

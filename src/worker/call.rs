@@ -149,13 +149,17 @@ impl Call {
             // A peek changes nothing, so repetitions need not be recognized.
             let request_id = (!matches!(action, Action::Look(_))).then_some(request_id);
             // There are none if a reservation is settled at its reserved cost.
-            let costs = items(object).into_iter().map(|item| item.costs.clone()).filter(|costs| !costs.is_empty());
+            let costs = items(object).iter().filter_map(|item| item.costs.clone()).collect();
+            let mut shadow_costs: Vec<_> = items(object).iter().filter_map(|item| item.shadow_costs.clone()).collect();
+            if shadow_costs.iter().all(Vec::is_empty) {
+                shadow_costs.clear();
+            }
             let id = |item: &ResolvedItem| if item.policy.timeline().since() == 0 { 0 } else { item.policy.id() };
             let known = settings
                 .policies
                 .as_of()
                 .map(|as_of| Known { as_of, ids: items(object).into_iter().map(id).collect() });
-            ObjectRequest { action, request_id, costs: costs.collect(), known }
+            ObjectRequest { action, request_id, costs, shadow_costs, known }
         });
         let mut batch = Batch::new(requests.collect(), now);
         if settings.sends_definitions {

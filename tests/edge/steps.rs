@@ -9,7 +9,7 @@ const NOW: i64 = 1_700_000_000_000;
 const REQUEST_ID: RequestId = RequestId { id: 7, fingerprint: 8, is_lasting: false };
 
 fn request(action: Action) -> ObjectRequest {
-    ObjectRequest { action, request_id: Some(REQUEST_ID), costs: vec![vec![1]], known: None }
+    ObjectRequest { action, request_id: Some(REQUEST_ID), costs: vec![vec![1]], shadow_costs: Vec::new(), known: None }
 }
 
 /// A batch over objects that hold under 100, 101, ...
@@ -22,7 +22,14 @@ fn decided(decision: Decision, reservation: Option<u64>) -> ObjectReply {
     let limit = LimitAnswer { decision, remaining: 0, owed: 0, reset_at: None, snapshot };
     let reservation = reservation.map(|id| Reserved { id, expires_at: NOW });
     let limits = vec![limit];
-    ObjectReply::Decided(Decided { now: NOW, is_replayed: false, open_reservations: 0, reservation, limits })
+    ObjectReply::Decided(Decided {
+        now: NOW,
+        is_replayed: false,
+        open_reservations: 0,
+        reservation,
+        limits,
+        shadow: Vec::new(),
+    })
 }
 
 fn grant() -> ObjectReply {

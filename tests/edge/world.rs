@@ -138,7 +138,13 @@ impl<'r> World<'r> {
         let costs = vec![vec![share_of(client), 1]];
         let requests = keys.iter().map(|_| {
             self.ids += 1;
-            ObjectRequest { action: Action::Hold(self.ids), request_id, costs: costs.clone(), known: None }
+            ObjectRequest {
+                action: Action::Hold(self.ids),
+                request_id,
+                costs: costs.clone(),
+                shadow_costs: Vec::new(),
+                known: None,
+            }
         });
         let batch = Batch::new(requests.collect(), self.now);
         self.tries.push(Try {
@@ -347,6 +353,7 @@ impl<'r> World<'r> {
             action: Action::Look(Verb::Refund),
             request_id: None,
             costs: vec![vec![0, 0]],
+            shadow_costs: Vec::new(),
             known: None,
         };
         match self.objects[object].ask(&self.policy, &look, self.now) {

@@ -58,8 +58,13 @@ fn an_alarm_is_set_once_for_any_number_of_writes() {
     world.decided(Action::Take(Verb::Consume), vec![1]);
     let alarm_at = world.alarm_at.take().unwrap();
     for _ in 0..5 {
-        let request =
-            ObjectRequest { action: Action::Take(Verb::Consume), request_id: None, costs: vec![vec![1]], known: None };
+        let request = ObjectRequest {
+            action: Action::Take(Verb::Consume),
+            request_id: None,
+            costs: vec![vec![1]],
+            shadow_costs: Vec::new(),
+            known: None,
+        };
         let (_, writes) =
             world.ledger.ask(std::slice::from_ref(&world.policy), &request, world.now, || Some(0)).unwrap();
         assert_eq!((writes.before_reply.len(), writes.alarm_at), (1, None));
@@ -67,8 +72,13 @@ fn an_alarm_is_set_once_for_any_number_of_writes() {
     // Nor by an object that woke: where there is a row there is an alarm.
     world.alarm_at = Some(alarm_at);
     world.crash(0);
-    let request =
-        ObjectRequest { action: Action::Take(Verb::Consume), request_id: None, costs: vec![vec![1]], known: None };
+    let request = ObjectRequest {
+        action: Action::Take(Verb::Consume),
+        request_id: None,
+        costs: vec![vec![1]],
+        shadow_costs: Vec::new(),
+        known: None,
+    };
     let (_, writes) = world.ledger.ask(std::slice::from_ref(&world.policy), &request, world.now, || Some(0)).unwrap();
     assert_eq!(writes.alarm_at, None);
 }
@@ -120,9 +130,20 @@ fn a_row_that_cannot_be_read_breaks_only_what_needs_it() {
         world.storage.insert(name, row);
     }
     world.crash(usize::MAX);
-    let settle = |id| ObjectRequest { action: Action::Settle(id), request_id: None, costs: vec![], known: None };
-    let consume =
-        ObjectRequest { action: Action::Take(Verb::Consume), request_id: None, costs: vec![vec![1]], known: None };
+    let settle = |id| ObjectRequest {
+        action: Action::Settle(id),
+        request_id: None,
+        costs: vec![],
+        shadow_costs: Vec::new(),
+        known: None,
+    };
+    let consume = ObjectRequest {
+        action: Action::Take(Verb::Consume),
+        request_id: None,
+        costs: vec![vec![1]],
+        shadow_costs: Vec::new(),
+        known: None,
+    };
     let mut ask = |policy: &Arc<_>, request: &ObjectRequest| {
         let result = world.ledger.ask(std::slice::from_ref(policy), request, START, || None);
         result.map(|(reply, writes)| {

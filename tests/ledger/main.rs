@@ -10,6 +10,7 @@ mod policies;
 mod replays;
 mod reservations;
 mod rows;
+mod shadow;
 mod steps;
 mod timelines;
 mod world;

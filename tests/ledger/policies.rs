@@ -19,7 +19,13 @@ fn costs_that_do_not_fit_the_limits_are_an_error() {
         r#"{"p":{"limits":[{"name":"a","rate":1,"period":"1day"},{"name":"b","rate":1,"period":"1day"}]}}"#,
     );
     let asked = [Arc::clone(two.unwrap().get("p").unwrap())];
-    let request = |costs| ObjectRequest { action: Action::Take(Verb::Consume), request_id: None, costs, known: None };
+    let request = |costs| ObjectRequest {
+        action: Action::Take(Verb::Consume),
+        request_id: None,
+        costs,
+        shadow_costs: Vec::new(),
+        known: None,
+    };
     let mut ledger = Ledger::new([], 0);
     for costs in [vec![], vec![vec![1]], vec![vec![1, 0, 0]], vec![vec![1, 0], vec![1]]] {
         assert!(ledger.ask(&asked, &request(costs), START, || None).is_err());

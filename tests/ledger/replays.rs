@@ -82,7 +82,8 @@ fn large_replays_count_as_several() {
     let mut rows = BTreeMap::new();
     let mut ids = 0;
     let mut ask = |action, request_id, now| {
-        let request = ObjectRequest { action, request_id, costs: vec![vec![1; 8]; 16], known: None };
+        let request =
+            ObjectRequest { action, request_id, costs: vec![vec![1; 8]; 16], shadow_costs: Vec::new(), known: None };
         let random = || {
             ids += 1;
             Some(ids)
@@ -221,7 +222,13 @@ fn a_repetition_may_name_its_policies_in_another_order() {
     let [one, two] = ["each", "two"].map(|name| Arc::clone(policies.get(name).unwrap()));
     let mut world = World::empty(&one);
     let ask = |world: &mut World, asked: &[Arc<_>], costs: Vec<Vec<u64>>| {
-        let request = ObjectRequest { action: CONSUME, request_id: Some(request_id(1, 1)), costs, known: None };
+        let request = ObjectRequest {
+            action: CONSUME,
+            request_id: Some(request_id(1, 1)),
+            costs,
+            shadow_costs: Vec::new(),
+            known: None,
+        };
         let (reply, writes) = world.ledger.ask(asked, &request, world.now, || Some(1)).unwrap();
         world.write(writes);
         decided(reply)
@@ -318,8 +325,13 @@ fn a_page_that_cannot_be_read_breaks_only_repeatable_requests_and_only_for_its_t
     world.storage.insert(page.clone(), vec![9]);
     world.crash(0);
     assert!(world.decided(CONSUME, vec![1]).decision().is_allow());
-    let lasting =
-        ObjectRequest { action: CONSUME, request_id: Some(request_id(1, 0)), costs: vec![vec![1]], known: None };
+    let lasting = ObjectRequest {
+        action: CONSUME,
+        request_id: Some(request_id(1, 0)),
+        costs: vec![vec![1]],
+        shadow_costs: Vec::new(),
+        known: None,
+    };
     let asked = [Arc::clone(&world.policy)];
     let ten_minutes = 600_000;
     for (at, is_ok) in

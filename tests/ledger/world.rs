@@ -71,8 +71,20 @@ impl World {
         costs: Option<Vec<u64>>,
         request_id: Option<RequestId>,
     ) -> ObjectReply {
+        self.ask_shadow(action, costs, None, request_id)
+    }
+
+    /// With costs for the limits in shadow, too.
+    pub(crate) fn ask_shadow(
+        &mut self,
+        action: Action,
+        costs: Option<Vec<u64>>,
+        shadow_costs: Option<Vec<u64>>,
+        request_id: Option<RequestId>,
+    ) -> ObjectReply {
         let known = self.as_of.map(|as_of| Known { as_of, ids: vec![self.policy.id()] });
-        let request = ObjectRequest { action, request_id, costs: costs.into_iter().collect(), known };
+        let (costs, shadow_costs) = (costs.into_iter().collect(), shadow_costs.into_iter().collect());
+        let request = ObjectRequest { action, request_id, costs, shadow_costs, known };
         let ids = &mut self.ids;
         let random = || {
             *ids += 1;
@@ -92,7 +104,7 @@ impl World {
             self.alarm_at = None;
         }
         self.rows_written += (writes.before_reply.len() + writes.background.len()) as u64;
-        if !writes.before_reply.is_empty() {
+        if writes.before_reply.iter().any(|(name, _)| !is_of_shadow(name)) {
             self.arrive(usize::MAX); // in order: a write before the reply waits for all rows before it
         }
         for (name, row) in writes.before_reply {
@@ -105,9 +117,12 @@ impl World {
         assert!(self.storage.is_empty() || self.alarm_at.is_some(), "rows have an alarm");
     }
 
-    /// The first `count` rows in flight are persisted.
+    /// The first `count` rows in flight are persisted, with those of limits in shadow between them: these must make no
+    /// difference to when the others arrive.
     pub(crate) fn arrive(&mut self, count: usize) {
-        for background in self.in_flight.drain(..count.min(self.in_flight.len())) {
+        let others = self.in_flight.iter().enumerate().filter(|(_, row)| !is_of_shadow(&row.name));
+        let end = others.map(|(index, _)| index).nth(count).unwrap_or(self.in_flight.len());
+        for background in self.in_flight.drain(..end) {
             self.ledger.confirm(&background.name, background.ticket);
             self.storage.insert(background.name, background.row);
         }
@@ -168,6 +183,10 @@ impl World {
             .map(|limit| signed(limit.remaining, limit.owed))
             .collect()
     }
+}
+
+fn is_of_shadow(row: &str) -> bool {
+    row.starts_with("b:") && row.ends_with("~shadow")
 }
 
 /// A level in tokens, negative when in debt.

@@ -76,8 +76,11 @@ export interface LimitVerdict {
 }
 
 /** The server's verdict on a budget. */
-export interface Verdict extends LimitVerdict {
+export interface Verdict extends Omit<LimitVerdict, "limit" | "remaining"> {
   readonly policy: string;
+  /** Absent, as `remaining`, if the policy enforces no limit. */
+  readonly limit?: number;
+  readonly remaining?: number;
   readonly now: number;
   readonly reservation?: string;
   readonly expires_at?: number;
@@ -85,6 +88,8 @@ export interface Verdict extends LimitVerdict {
   readonly degraded?: undefined;
   /** Each limit, where limits have names; the members above are those of the limit that decides. */
   readonly limits?: readonly (LimitVerdict & { readonly name: string })[];
+  /** What each limit in the mode `shadow` would have said. It has no part in the decision. */
+  readonly shadow?: readonly (LimitVerdict & { readonly name?: string })[];
   /** The limits' numbers and states, if the request asked for them. */
   readonly snapshot?: readonly LimitSnapshot[];
 }
@@ -130,6 +135,8 @@ export interface Degraded extends Answer {
 /** 429: refused. */
 export interface Refused extends Verdict, RefusedMembers {
   readonly allowed: false;
+  readonly limit: number;
+  readonly remaining: number;
 }
 
 /** Additional members of every refusal. */
@@ -172,6 +179,10 @@ export interface Inspection extends Answer {
     readonly owed: number;
     readonly reset_at: number | null;
   })[];
+  /** The limits in the mode `shadow`. */
+  readonly shadow?: Inspection["limits"];
+  /** The names of the limits in the mode `off`. */
+  readonly off?: readonly string[];
   readonly snapshot?: readonly LimitSnapshot[];
 }
 

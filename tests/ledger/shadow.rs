@@ -1,0 +1,385 @@
+//! Limits in shadow: they report what they would do, and change nothing else.
+
+use std::sync::Arc;
+
+use proptest::prelude::*;
+
+use tollgate::limit::{Decision, Verb};
+use tollgate::policy::{Policies, Policy};
+use tollgate::protocol::{Action, Decided, LimitAnswer, ObjectReply};
+
+use crate::chance;
+use crate::steps::{Step, steps};
+use crate::world::{START, World, decided, request_id, tokens};
+
+/// Lists of limits that a policy enforces.
+const ENFORCED: [&str; 4] = [
+    r#"{"name":"a","rate":100,"period":"10s","capacity":60,"write_ahead":8,"max_debt":10}"#,
+    r#"{"name":"a","rate":3,"period":"1s","capacity":10,"write_ahead":0}"#,
+    r#"{"name":"a","rate":5,"period":"1s","capacity":20,"initial":3,"write_ahead":4,"max_debt":6}"#,
+    r#"{"name":"a","kind":"fixed_window","rate":20,"period":"5s","capacity":30,"write_ahead":6,"max_debt":20}"#,
+];
+
+/// Limits that it tries.
+const TRIED: [&str; 4] = [
+    r#"{"name":"s","rate":4,"period":"1s","capacity":8,"write_ahead":3,"max_debt":12}"#,
+    r#"{"name":"s","rate":1,"period":"1s","capacity":30,"write_ahead":0}"#,
+    r#"{"name":"s","rate":0,"period":"1s","capacity":40,"write_ahead":5}"#,
+    r#"{"name":"s","kind":"fixed_window","rate":9,"period":"2s","capacity":12,"max_debt":5}"#,
+];
+
+fn policy(enforced: &str, tried: Option<&str>, more: &str) -> Arc<Policy> {
+    let tried = tried.map(|limit| format!(",{}", limit.replacen('{', r#"{"mode":"shadow","#, 1)));
+    let json = format!(r#"{{"p":{{"limits":[{enforced}{}]{more}}}}}"#, tried.unwrap_or_default());
+    Arc::clone(Policies::parse(&json).unwrap().get("p").unwrap())
+}
+
+/// A world, and the ids of what is open in it.
+struct Player {
+    world: World,
+    reservations: Vec<u64>,
+    holds: Vec<u64>,
+}
+
+impl Player {
+    fn new(policy: &Arc<Policy>) -> Self {
+        Self { world: World::empty(policy), reservations: Vec::new(), holds: Vec::new() }
+    }
+
+    fn ask(&mut self, action: Action, costs: Option<[u64; 2]>, id: Option<u128>) -> ObjectReply {
+        let tried = self.world.policy.shadow_limits().len();
+        let shadow_costs = costs.map(|[_, cost]| vec![cost; tried]).filter(|costs| !costs.is_empty());
+        let reply = self.world.ask_shadow(
+            action,
+            costs.map(|[cost, _]| vec![cost]),
+            shadow_costs,
+            id.map(|id| request_id(id, 0)),
+        );
+        if let ObjectReply::Decided(Decided { reservation: Some(opened), .. }) = &reply {
+            match action {
+                Action::Hold(_) => self.holds.push(opened.id),
+                _ => self.reservations.push(opened.id),
+            }
+        }
+        reply
+    }
+
+    /// What the step answers, if anything.
+    fn play(&mut self, step: &Step, number: u128) -> Option<ObjectReply> {
+        let id = Some(number / 2); // each request id comes twice
+        match *step {
+            Step::Take(verb, costs) => return Some(self.ask(Action::Take(verb), Some(costs), id)),
+            Step::Look(costs) => return Some(self.ask(Action::Look(Verb::Consume), Some(costs), None)),
+            Step::Reserve(costs, max_wait_ms) => {
+                return Some(self.ask(Action::Reserve(Verb::Reserve { max_wait_ms }), Some(costs), None));
+            }
+            Step::Settle(which, costs) => {
+                let id = self.reservations.get(which).copied()?;
+                return Some(self.ask(Action::Settle(id), Some(costs).filter(|costs| costs[0] != 1), None));
+            }
+            Step::Cancel(which) => {
+                let id = self.reservations.get(which).copied()?;
+                return Some(self.ask(Action::Cancel(id), None, None));
+            }
+            Step::Hold(costs) => {
+                // The frontend chooses the id.
+                let reply = self.ask(Action::Hold((1 << 40) + u64::try_from(number).unwrap()), Some(costs), id);
+                return Some(reply);
+            }
+            Step::Commit(which) => {
+                let id = self.holds.get(which).copied()?;
+                return Some(self.ask(Action::Settle(id), None, None));
+            }
+            Step::Abort(which) => {
+                let id = self.holds.get(which).copied()?;
+                return Some(self.ask(Action::Cancel(id), None, None));
+            }
+            Step::Wait(ms) => self.world.now += ms,
+            Step::Arrive(count) => self.world.arrive(count),
+            Step::FlushIdle => self.world.flush_idle(),
+            Step::Clean => self.world.clean(),
+            Step::Crash(arrived) => self.world.crash(arrived),
+        }
+        None
+    }
+}
+
+proptest! {
+    #![proptest_config(chance::config(2_000))]
+
+    /// Every answer and every stored level is as without the limit in shadow, whatever is asked and whatever happens: even if
+    /// its row cannot be read.
+    #[test]
+    fn a_policy_with_a_limit_in_shadow_decides_as_without_it(
+        which in 0..ENFORCED.len(),
+        tried in 0..TRIED.len(),
+        steps in steps(),
+        broken_at in prop::option::of(0..80_usize),
+        refunds in any::<bool>(),
+    ) {
+        let more = if refunds { r#","unsettled":"refund","reservation_ttl":"2s""# } else { "" };
+        let mut without = Player::new(&policy(ENFORCED[which], None, more));
+        let mut with = Player::new(&policy(ENFORCED[which], Some(TRIED[tried]), more));
+        for (number, step) in steps.iter().enumerate() {
+            if broken_at == Some(number) {
+                with.world.storage.entry("b:p~shadow".to_owned()).and_modify(|row| row.truncate(2));
+            }
+            let mut reply = with.play(step, number as u128);
+            if let Some(ObjectReply::Decided(decided)) = &mut reply {
+                decided.shadow.clear();
+            }
+            prop_assert_eq!(reply, without.play(step, number as u128), "{:?}", step);
+            prop_assert_eq!(with.world.storage.get("b:p"), without.world.storage.get("b:p"), "{:?}", step);
+        }
+    }
+
+    /// A limit in shadow says what it would say if it alone were enforced and had been asked for all that was granted.
+    #[test]
+    fn a_limit_in_shadow_reports_as_if_it_alone_were_enforced(
+        which in 0..ENFORCED.len(),
+        tried in 0..TRIED.len(),
+        steps in steps(),
+    ) {
+        let forever = r#","reservation_ttl":"10000days""#;
+        let mut world = Player::new(&policy(ENFORCED[which], Some(TRIED[tried]), forever));
+        let mut alone = World::empty(&policy(TRIED[tried], None, forever));
+        // What is open here, with what is open there, and what a committed hold has taken there.
+        let mut reservations: Vec<(u64, Option<u64>)> = Vec::new();
+        let mut holds: Vec<(u64, u64, Option<u64>)> = Vec::new();
+        for (number, step) in steps.iter().enumerate() {
+            let (now, action, costs) = match *step {
+                // A crash may cost a block, and a bucket that is forgotten may be made anew by a clock that steps back.
+                Step::Crash(_) | Step::Clean => continue,
+                Step::Arrive(_) | Step::FlushIdle | Step::Wait(_) => {
+                    world.play(step, 0);
+                    alone.now = world.world.now;
+                    continue;
+                }
+                Step::Take(verb, costs) => (alone.now, Action::Take(verb), costs),
+                Step::Look(costs) => (alone.now, Action::Look(Verb::Consume), costs),
+                Step::Reserve(costs, max_wait_ms) => {
+                    (alone.now, Action::Reserve(Verb::Reserve { max_wait_ms }), costs)
+                }
+                Step::Settle(index, costs) => {
+                    let Some((id, there)) = reservations.get(index).copied() else { continue };
+                    let report = report(&world.ask(Action::Settle(id), Some(costs), None));
+                    let there = there.map(|id| alone.decided(Action::Settle(id), vec![costs[1]]).limits[0]);
+                    prop_assert_eq!(report, there);
+                    reservations.remove(index);
+                    continue;
+                }
+                Step::Cancel(index) => {
+                    let Some((id, there)) = reservations.get(index).copied() else { continue };
+                    world.ask(Action::Cancel(id), None, None);
+                    _ = there.map(|id| alone.decided(Action::Cancel(id), vec![0]));
+                    reservations.remove(index);
+                    continue;
+                }
+                Step::Hold(costs) => {
+                    let id = (1 << 40) + number as u64;
+                    let reply = decided(world.ask(Action::Hold(id), Some(costs), None));
+                    if reply.decision().is_allow() {
+                        alone.levels(); // its bucket is as old as the other
+                        holds.push((id, costs[1], None));
+                    } else {
+                        let there = alone.decided(Action::Look(Verb::Consume), vec![costs[1]]);
+                        prop_assert_eq!(reply.shadow, [Some(there.limits[0])]);
+                    }
+                    continue;
+                }
+                Step::Commit(index) => {
+                    let Some((id, cost, taken)) = holds.get_mut(index) else { continue };
+                    let reply = world.ask(Action::Settle(*id), None, None);
+                    if let ObjectReply::Decided(Decided { is_replayed: false, shadow, .. }) = reply {
+                        let there = alone.decided(Action::Take(Verb::Consume), vec![*cost]).limits[0];
+                        prop_assert_eq!(shadow, [Some(there)]);
+                        *taken = there.decision.is_allow().then_some(*cost);
+                    }
+                    continue;
+                }
+                Step::Abort(index) => {
+                    let Some((id, _, taken)) = holds.get(index).copied() else { continue };
+                    // After ten seconds it is over, and what was taken stays.
+                    if matches!(world.ask(Action::Cancel(id), None, None), ObjectReply::Decided(_))
+                        && let Some(taken) = taken
+                    {
+                        alone.decided(Action::Take(Verb::Refund), vec![taken]);
+                    }
+                    holds.remove(index);
+                    continue;
+                }
+            };
+            let reply = decided(world.ask(action, Some(costs), None));
+            let granted = reply.limits.iter().filter(|_| costs[0] > 0).map(tokens).max();
+            let (action, cost) = match action {
+                _ if reply.decision().is_allow() => match action {
+                    Action::Take(Verb::ConsumeUpTo) => (action, costs[1].min(granted.unwrap_or(u64::MAX))),
+                    // Nothing is reserved, so nothing can be settled.
+                    Action::Reserve(verb) if reply.reservation.is_none() => (Action::Take(verb), costs[1]),
+                    _ => (action, costs[1]),
+                },
+                Action::Take(verb) | Action::Reserve(verb) => (Action::Look(verb), costs[1]),
+                other => (other, costs[1]),
+            };
+            let there = decided(alone.ask(action, Some(vec![cost]), None));
+            prop_assert_eq!(now, reply.now);
+            prop_assert_eq!(&reply.shadow, &[Some(there.limits[0])], "{:?}", step);
+            if let Some(opened) = reply.reservation {
+                // At a cost of 0 the other reserves nothing, and has granted it all the same.
+                let is_there = there.decision().is_allow();
+                let id = there.reservation.map(|opened| opened.id);
+                if is_there && id.is_none() {
+                    world.ask(Action::Cancel(opened.id), None, None);
+                } else {
+                    reservations.push((opened.id, id));
+                }
+            }
+        }
+    }
+}
+
+fn report(reply: &ObjectReply) -> Option<LimitAnswer> {
+    match reply {
+        ObjectReply::Decided(decided) => *decided.shadow.first().unwrap(),
+        other => panic!("{other:?}"),
+    }
+}
+
+const TWO: &str = r#"{"name":"a","rate":100,"period":"1day"}"#;
+const SMALL: &str = r#"{"name":"s","rate":2,"period":"1day","max_debt":3,"write_ahead":0}"#;
+
+fn tried() -> Player {
+    Player::new(&policy(TWO, Some(SMALL), ""))
+}
+
+/// What the shadow limit says and has left, after a grant.
+fn of_shadow(reply: ObjectReply) -> (bool, u64, u64) {
+    let reply = decided(reply);
+    assert!(reply.decision().is_allow());
+    let report = reply.shadow[0].unwrap();
+    (report.decision.is_allow(), report.remaining, report.owed)
+}
+
+#[test]
+fn a_shadow_limit_takes_its_cost_only_when_it_has_it() {
+    let mut player = tried();
+    let take = Action::Take(Verb::Consume);
+    for (cost, expected) in [(1, (true, 1, 0)), (2, (false, 1, 0)), (1, (true, 0, 0)), (1, (false, 0, 0))] {
+        assert_eq!(of_shadow(player.ask(take, Some([1, cost]), None)), expected, "{cost}");
+    }
+    // A refusal of the others takes nothing here either.
+    let reply = decided(player.ask(Action::Take(Verb::Refund), Some([0, 1]), None));
+    assert_eq!(reply.shadow[0].unwrap().remaining, 1);
+    let refused = decided(player.ask(take, Some([1_000, 1]), None));
+    assert!(!refused.decision().is_allow());
+    assert!(refused.shadow[0].unwrap().decision.is_allow(), "it would have granted it");
+    assert_eq!(refused.shadow[0].unwrap().remaining, 1);
+}
+
+#[test]
+fn up_to_is_not_shortened_and_reports_what_it_would_have_been() {
+    let mut player = tried();
+    let reply = decided(player.ask(Action::Take(Verb::ConsumeUpTo), Some([10, 10]), None));
+    assert_eq!(tokens(&reply.limits[0]), 10);
+    assert_eq!(tokens(&reply.shadow[0].unwrap()), 2);
+    let reply = decided(player.ask(Action::Take(Verb::ConsumeUpTo), Some([10, 10]), None));
+    assert_eq!(tokens(&reply.limits[0]), 10);
+    assert!(matches!(reply.shadow[0].unwrap().decision, Decision::Wait { .. }));
+}
+
+#[test]
+fn a_reservation_does_not_wait_for_a_shadow_limit_and_settles_only_what_that_has_taken() {
+    let reserve = Action::Reserve(Verb::Reserve { max_wait_ms: None });
+    let mut player = tried();
+    let reply = decided(player.ask(reserve, Some([4, 4]), None));
+    assert!(matches!(reply.limits[0].decision, Decision::Allow { ready_at: START, .. }));
+    assert!(matches!(reply.shadow[0].unwrap().decision, Decision::Allow { ready_at, .. } if ready_at > START));
+    // There is no room for that in its debt: it takes nothing, then or later.
+    let refused = decided(player.ask(reserve, Some([4, 4]), None));
+    assert!(!refused.shadow[0].unwrap().decision.is_allow());
+    let settled = player.ask(Action::Settle(player.reservations[1]), Some([9, 9]), None);
+    assert_eq!(report(&settled), None);
+    let settled = report(&player.ask(Action::Settle(player.reservations[0]), Some([1, 1]), None)).unwrap();
+    assert_eq!((tokens(&settled), settled.remaining, settled.owed), (1, 1, 0));
+    // A charge beyond the debt stops there, as if it were enforced.
+    let reply = player.ask(reserve, Some([1, 1]), None);
+    assert_eq!(of_shadow(reply), (true, 0, 0));
+    let settled = report(&player.ask(Action::Settle(player.reservations[2]), Some([50, 50]), None)).unwrap();
+    assert_eq!((tokens(&settled), settled.owed), (4, 3));
+    player.world.crash(0);
+    assert_eq!(of_shadow(player.ask(Action::Take(Verb::Refund), Some([0, 0]), None)), (true, 0, 3), "it was stored");
+}
+
+#[test]
+fn an_expired_reservation_gives_back_what_a_shadow_limit_has_taken() {
+    let more = r#","unsettled":"refund","reservation_ttl":"1m""#;
+    let mut player = Player::new(&policy(TWO, Some(SMALL), more));
+    player.ask(Action::Reserve(Verb::Reserve { max_wait_ms: Some(0) }), Some([2, 2]), None);
+    assert_eq!(of_shadow(player.ask(Action::Look(Verb::Refund), Some([0, 0]), None)), (true, 0, 0));
+    player.world.crash(usize::MAX);
+    player.world.now += 60_000;
+    player.world.clean();
+    player.world.crash(usize::MAX);
+    assert_eq!(of_shadow(player.ask(Action::Look(Verb::Refund), Some([0, 0]), None)), (true, 2, 0));
+}
+
+/// A policy alone in shadow is asked for its cost, opens reservations, and knows a repetition when it sees one.
+#[test]
+fn a_policy_that_enforces_nothing_grants_everything() {
+    let json = r#"{"p":{"rate":2,"period":"1day","mode":"shadow","write_ahead":0},
+        "off":{"rate":2,"period":"1day","mode":"off"}}"#;
+    let policies = Policies::parse(json).unwrap();
+    for name in ["p", "off"] {
+        let mut world = World::new(&policies, name);
+        let tried = world.policy.shadow_limits().len();
+        let mut ask = |action, cost, id: Option<u128>| {
+            let id = id.map(|id| request_id(id, 0));
+            decided(world.ask_shadow(action, Some(vec![]), Some(vec![cost; tried]), id))
+        };
+        let allowed =
+            |reply: &Decided| reply.shadow.iter().map(|report| report.unwrap().decision.is_allow()).collect::<Vec<_>>();
+        for (cost, expected) in [(2, true), (1, false), (1_000, false)] {
+            let reply = ask(Action::Take(Verb::Consume), cost, None);
+            assert!(reply.decision().is_allow() && reply.limits.is_empty());
+            assert_eq!(allowed(&reply), vec![expected; tried]);
+        }
+        ask(Action::Take(Verb::Reset), 0, None);
+        let first = ask(Action::Take(Verb::Consume), 1, Some(1));
+        let again = ask(Action::Take(Verb::Consume), 1, Some(1));
+        assert_eq!((first.is_replayed, again.is_replayed), (false, tried > 0));
+        assert_eq!(allowed(&ask(Action::Take(Verb::Consume), 1, None)), vec![true; tried], "it was charged once");
+        let reserved = ask(Action::Reserve(Verb::Reserve { max_wait_ms: None }), 5, None).reservation.unwrap();
+        let cancel = Action::Cancel(reserved.id);
+        assert!(decided(world.ask(cancel, Some(vec![]), None)).decision().is_allow());
+        assert_eq!(world.ask(cancel, Some(vec![]), None), world.ask(cancel, Some(vec![]), None));
+    }
+}
+
+#[test]
+fn off_is_as_if_the_limit_were_not_there() {
+    let with = |off: &str| {
+        let json = format!(r#"{{"p":{{"limits":[{TWO}{off}]}}}}"#);
+        Arc::clone(Policies::parse(&json).unwrap().get("p").unwrap())
+    };
+    let (absent, off) = (with(""), with(&format!(",{}", SMALL.replacen('{', r#"{"mode":"off","#, 1))));
+    let names = r#","off":["s"]"#;
+    assert_eq!(off.definition().replace(names, ""), absent.definition(), "costs may still name it");
+    assert_eq!(off.wire_name(), absent.wire_name());
+    assert_eq!((off.numbers(), off.version()), (absent.numbers(), absent.version()));
+}
+
+/// A limit that is enforced again after a time in shadow has what it had, and what has come back since.
+#[test]
+fn going_through_shadow_gives_nothing_away() {
+    let both = policy(&format!("{TWO},{SMALL}"), None, "");
+    let shadow = policy(TWO, Some(SMALL), "");
+    let mut world = World::empty(&both);
+    world.decided(Action::Take(Verb::Consume), vec![1, 2]);
+    assert_eq!(world.levels(), [99, 0]);
+    world.policy = shadow;
+    assert_eq!(world.levels(), [99]);
+    world.crash(usize::MAX);
+    assert_eq!(world.levels(), [99]);
+    world.policy = both;
+    assert_eq!(world.levels(), [99, 0]);
+}
