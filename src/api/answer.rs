@@ -102,8 +102,15 @@ mod tests {
         let decision = Decision::Allow { tokens, ready_at: 0 };
         let snapshot = Snapshot { tokens: 0, drops: 0, at: 0 };
         let limits = vec![LimitAnswer { decision, remaining: 0, owed: 0, reset_at: None, snapshot }];
-        let decided =
-            Decided { now: 0, is_replayed: false, open_reservations: 0, reservation: None, limits, shadow: Vec::new() };
+        let decided = Decided {
+            now: 0,
+            is_replayed: false,
+            open_reservations: 0,
+            reservation: None,
+            limits,
+            shadow: Vec::new(),
+            before: Vec::new(),
+        };
         let Reply { body, .. } = resolved.reply(&ObjectReply::Decided(decided)).unwrap();
         (resolved.items[0].costs.clone().unwrap_or_default(), serde_json::from_str(&body).unwrap())
     }

@@ -158,6 +158,7 @@ mod tests {
             reservation,
             limits,
             shadow: Vec::new(),
+            before: Vec::new(),
         })
     }
 

@@ -32,11 +32,13 @@
     )
 )]
 
+mod key_state;
 mod numbers;
 mod policies;
 mod reply;
 mod request;
 
+pub use key_state::{BucketState, HoldState, KeyState, LimitState, PastDecision, PolicyTokens, ReservationState};
 pub use numbers::{Format, Unreadable};
 pub use policies::Definitions;
 pub use reply::{Decided, LimitAnswer, ObjectReply, Reserved};

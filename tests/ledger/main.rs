@@ -5,6 +5,7 @@ mod alarms;
 mod chance;
 mod crash_laws;
 mod holds;
+mod inspect;
 mod model;
 mod policies;
 mod replays;
