@@ -14,7 +14,7 @@ use crate::protocol::{Decided, ObjectReply};
 impl ResolvedRequest {
     /// The response to a batch, given what each object was asked for (the indices of its items) and what it answered, or why
     /// it did not. If any object refused, the batch is refused whatever happened to the others: the response marks
-    /// items without a decision as undecided.
+    /// items without a decision as undecided. Those of policies that enforce nothing are granted in any case.
     ///
     /// # Errors
     /// The problem of a reply that is not a decision; [`Problem::Unavailable`] if none refused and one did not answer.
@@ -25,7 +25,8 @@ impl ResolvedRequest {
             let decided = match reply {
                 Ok(reply) => Ok(decided(reply)?),
                 Err(cause) => {
-                    unanswered = Some(*cause);
+                    let is_enforced = |&index: &usize| self.items.get(index).is_some_and(ResolvedItem::is_enforced);
+                    unanswered = unanswered.or(indices.iter().any(is_enforced).then_some(*cause));
                     Err(*cause)
                 }
             };
@@ -46,6 +47,9 @@ impl ResolvedRequest {
             }
         }
         let items: Vec<_> = items.into_iter().flatten().collect();
+        if decided_of(&items).next().is_none() {
+            unanswered = unanswered.or_else(|| calls.iter().find_map(|(_, reply)| reply.as_ref().err().copied()));
+        }
         let response = self.response(&items);
         match unanswered {
             Some(cause) if response.allowed => Err(Problem::Unavailable { cause }),
@@ -56,7 +60,10 @@ impl ResolvedRequest {
     fn response<'a>(&self, items: &[BatchItem<'a>]) -> Batch<'a> {
         let replayed = decided_of(items).all(|(.., decided)| decided.is_replayed);
         let result = |&(_, item, ref decision): &BatchItem<'a>| match decision {
-            Err(cause) => ItemResult::Undecided { policy: item.policy.name(), undecided: cause.word() },
+            Err(cause) if item.is_enforced() => {
+                ItemResult::Undecided { policy: item.policy.name(), undecided: cause.word() }
+            }
+            Err(cause) => ItemResult::Degraded { allowed: true, policy: item.policy.name(), degraded: cause.word() },
             Ok((answers, tried, decided)) => ItemResult::Decided(Box::new(Verdict {
                 reservation: None,
                 expires_at: None,
@@ -99,7 +106,16 @@ struct Batch<'a> {
 #[serde(untagged)]
 enum ItemResult<'a> {
     Decided(Box<Verdict<'a>>),
-    Undecided { policy: &'a str, undecided: &'static str },
+    Undecided {
+        policy: &'a str,
+        undecided: &'static str,
+    },
+    /// Of a policy that enforces nothing.
+    Degraded {
+        allowed: bool,
+        policy: &'a str,
+        degraded: &'static str,
+    },
 }
 
 impl Batch<'_> {
@@ -122,7 +138,7 @@ fn decided_of<'i, 'a>(items: &'i [BatchItem<'a>]) -> impl Iterator<Item = &'i De
 fn verdicts<'r, 'a>(results: &'r [ItemResult<'a>]) -> impl Iterator<Item = &'r Verdict<'a>> {
     results.iter().filter_map(|result| match result {
         ItemResult::Decided(verdict) => Some(&**verdict),
-        ItemResult::Undecided { .. } => None,
+        ItemResult::Undecided { .. } | ItemResult::Degraded { .. } => None,
     })
 }
 
@@ -198,6 +214,32 @@ mod tests {
         let allow = || Ok(object_reply(Decision::Allow { tokens: 1, ready_at: NOW }));
         assert_eq!(reply([allow(), Err(Cause::Timeout), allow()]), Err(Problem::Unavailable { cause: Cause::Timeout }));
         assert_eq!(reply([allow(), allow(), allow()]).map(|(status, ..)| status), Ok(200));
+    }
+
+    /// With the second of its policies in shadow.
+    fn reply_beside_shadow(replies: [Result<ObjectReply, Cause>; 2]) -> Result<(u16, Value), Problem> {
+        let json = r#"{"api":{"rate":10,"period":"10s"},"new":{"rate":10,"period":"10s","mode":"shadow"}}"#;
+        let body = r#"{"requests":[{"policy":"api","key":"a"},{"policy":"new","key":"b"}]}"#;
+        let request = Request::parse(Endpoint::Batch, body.as_bytes()).unwrap();
+        let batch = ResolvedRequest::new(&request, &Policies::parse(json).unwrap(), &Caller::TRUSTED).unwrap();
+        let calls: Vec<_> = [&[0][..], &[1]].into_iter().zip(replies).collect();
+        let Reply { status, body, .. } = batch.batch_reply(&calls)?;
+        Ok((status, serde_json::from_str(&body).unwrap()))
+    }
+
+    #[test]
+    fn a_policy_that_enforces_nothing_is_granted_even_if_its_object_does_not_answer() {
+        let allow = || Ok(object_reply(Decision::Allow { tokens: 1, ready_at: NOW }));
+        let degraded = json!({"allowed": true, "policy": "new", "degraded": "timeout"});
+        let (status, body) = reply_beside_shadow([allow(), Err(Cause::Timeout)]).unwrap();
+        assert_eq!((status, &body["allowed"], &body["results"][1]), (200, &true.into(), &degraded));
+        assert_eq!(body.get("replayed"), None);
+        let wait = Ok(object_reply(Decision::Wait { retry_at: NOW + 1_500 }));
+        let (status, body) = reply_beside_shadow([wait, Err(Cause::Timeout)]).unwrap();
+        assert_eq!((status, &body["results"][1]), (429, &degraded));
+        let late = || Err(Cause::Timeout);
+        let unavailable = |cause| Err(Problem::Unavailable { cause });
+        assert_eq!(reply_beside_shadow([Err(Cause::Failed), late()]), unavailable(Cause::Failed));
     }
 
     #[test]

@@ -126,6 +126,11 @@ impl ResolvedRequest {
 pub(super) type Answered<'a> = (&'a NamedLimit, u64, LimitAnswer);
 
 impl ResolvedItem {
+    /// Whether its policy can refuse it.
+    pub(super) fn is_enforced(&self) -> bool {
+        !self.policy.limits().is_empty()
+    }
+
     pub(super) fn answers(&self, answers: &[LimitAnswer]) -> Result<Vec<Answered<'_>>, Problem> {
         let limits = self.policy.limits();
         if answers.len() != limits.len() {

@@ -11,6 +11,9 @@
 //! An object may know newer versions of the policies than the request was made under. Then nothing has been done, or it is
 //! undone, and the outcome is to ask again under those: [`Outcome::Outdated`].
 //!
+//! An object of which only policies are asked that enforce nothing has no part in the outcome: without its answer, these are
+//! granted. But a batch of nothing else fails if none of them answers.
+//!
 //! A refusal is final: it is the answer whatever else fails, before or after it. The reply does not wait for aborts. If
 //! an abort fails too, an uncommitted hold expires after ten seconds; only a commit that can be neither confirmed nor
 //! undone leaves some keys charged and others not.
@@ -222,7 +225,7 @@ impl Batch {
         if self.objects.iter().any(is_asked) {
             return;
         }
-        let is_any_held = self.objects.iter().any(|object| object.hold.is_some());
+        let is_any_held = self.objects.iter().any(|object| object.hold.is_some() && object.failure.is_none());
         match self.step {
             _ if self.is_doomed() => self.outcome = Some(self.failed_or_refused()),
             Step::Peek => self.begin(Step::Hold),
@@ -235,14 +238,21 @@ impl Batch {
     fn begin(&mut self, step: Step) {
         self.step = step;
         for object in &mut self.objects {
-            if step != Step::Commit || object.hold.is_some() {
+            if object.failure.is_none() && (step != Step::Commit || object.hold.is_some()) {
                 object.call = Some(Call::new(step));
             }
         }
     }
 
     fn is_doomed(&self) -> bool {
-        self.objects.iter().any(|object| object.failure.is_some() || object.newer.is_some() || object.is_refused())
+        let is_doomed = |object: &Object| object.failure.is_some() || object.is_refused();
+        self.objects.iter().any(|object| object.newer.is_some()) || self.decisive().any(is_doomed)
+    }
+
+    /// Those that can refuse; the only one in any case.
+    fn decisive(&self) -> impl Iterator<Item = &Object> {
+        let is_only = self.objects.len() == 1;
+        self.objects.iter().filter(move |object| is_only || object.enforces())
     }
 
     fn decided(&mut self) -> Outcome {
@@ -254,7 +264,7 @@ impl Batch {
     }
 
     fn failed_or_refused(&mut self) -> Outcome {
-        if self.objects.iter().any(Object::is_refused) {
+        if self.decisive().any(Object::is_refused) {
             return self.decided();
         }
         // If another object has failed, asking again may succeed too: nothing was committed. A single call whose first try got no
@@ -266,7 +276,7 @@ impl Batch {
             return Outcome::Outdated { as_of, definitions: definitions.join("\n") };
         }
         let mut causes = Vec::new();
-        for cause in self.objects.iter().filter_map(|object| object.failure) {
+        for cause in self.decisive().filter_map(|object| object.failure) {
             if !causes.contains(&cause) {
                 causes.push(cause);
             }
@@ -348,6 +358,14 @@ impl Object {
             (Step::Commit, ObjectReply::NoReservation) => (self.hold, self.failure) = (None, Some(Cause::Failed)),
             _ => self.reply = Some(reply),
         }
+        if !self.enforces() && step != Step::Ask && self.is_refused() {
+            (self.reply, self.failure) = (None, Some(Cause::Overloaded));
+        }
+    }
+
+    /// Whether any policy that it is asked for enforces a limit.
+    fn enforces(&self) -> bool {
+        self.request.costs.iter().any(|costs| !costs.is_empty())
     }
 
     /// Whether a decision covers every limit of the request: one that covers none of them is not a refusal.

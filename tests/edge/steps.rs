@@ -414,3 +414,52 @@ fn late_answers_change_nothing() {
     batch.answered(1, Ok(grant()));
     assert_eq!(due(&mut batch, NOW), [(0, Action::Hold(100)), (1, Action::Hold(101))]);
 }
+
+/// A batch over an object that can refuse, and one of which only limits in shadow are asked.
+fn beside_shadow() -> Batch {
+    let tried = ObjectRequest { costs: vec![vec![]], shadow_costs: vec![vec![1]], ..request(Action::Hold(101)) };
+    Batch::new(vec![request(Action::Hold(100)), tried], NOW)
+}
+
+fn unenforced(reservation: Option<u64>) -> ObjectReply {
+    let ObjectReply::Decided(decided) = held(0) else { unreachable!() };
+    let reservation = reservation.map(|id| Reserved { id, expires_at: NOW });
+    ObjectReply::Decided(Decided { limits: vec![], reservation, ..decided })
+}
+
+#[test]
+fn what_only_asks_limits_in_shadow_has_no_part_in_the_outcome() {
+    let answers = [|_: u64| grant(), held, |_: u64| grant()];
+    let tried = [|_: u64| unenforced(None), |id: u64| unenforced(Some(id)), |_: u64| unenforced(None)];
+    let refusals = [ObjectReply::TooManyReservations { max: 1 }, ObjectReply::RequestIdReused];
+    let failures = [Cause::Timeout, Cause::Failed, Cause::Overloaded].map(|cause| Err(failure(cause)));
+    for wrong in failures.into_iter().chain(refusals.map(Ok)) {
+        for failing in 0..3 {
+            let mut batch = beside_shadow();
+            for step in 0..3 {
+                let calls = due(&mut batch, NOW);
+                assert_eq!(calls.len(), if step <= failing { 2 } else { 1 }, "{wrong:?} at {failing}: {calls:?}");
+                if step <= failing {
+                    let answer = if step == failing { wrong.clone() } else { Ok(tried[step](101)) };
+                    batch.answered(1, answer);
+                }
+                batch.answered(0, Ok(answers[step](100)));
+            }
+            let Some(Outcome::Decided(replies)) = batch.outcome() else { panic!("{wrong:?} at {failing}: {batch:?}") };
+            assert_eq!(replies[0], Ok(grant()));
+            assert!(batch.is_over());
+        }
+        // The other is refused, or fails, as without it.
+        let mut batch = beside_shadow();
+        due(&mut batch, NOW);
+        batch.answered(1, wrong.clone());
+        batch.answered(0, Ok(refusal()));
+        assert!(matches!(batch.outcome(), Some(Outcome::Decided(replies)) if replies[0] == Ok(refusal())), "{wrong:?}");
+        let mut batch = beside_shadow();
+        due(&mut batch, NOW);
+        batch.answered(1, wrong);
+        batch.answered(0, Err(failure(Cause::Failed)));
+        let failed = Outcome::Failed { causes: vec![Cause::Failed], cause: Cause::Failed };
+        assert_eq!(batch.outcome(), Some(&failed));
+    }
+}

@@ -7,6 +7,8 @@ mod crash_laws;
 mod holds;
 mod inspect;
 mod model;
+#[path = "../oracle/mod.rs"]
+mod oracle;
 mod policies;
 mod replays;
 mod reservations;

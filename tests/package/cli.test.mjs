@@ -2,13 +2,14 @@
 import assert from "node:assert/strict";
 import { createHash, createHmac } from "node:crypto";
 import { existsSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
+import { createServer } from "node:http";
 import { join } from "node:path";
 import { before, test } from "node:test";
 import { run, stranger } from "./stranger.mjs";
 
 let folder;
 before(async () => {
-  ({ folder } = await stranger());
+  ({ folder } = await stranger({ beside: ["wrangler"] }));
 });
 
 const SECRET = "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8";
@@ -30,7 +31,7 @@ function opened(grant) {
 
 test("without a command it explains itself", async () => {
   const usage = await tollgate([]);
-  for (const command of ["init", "token", "grant-key", "grant", "start"])
+  for (const command of ["init", "token", "grant-key", "grant", "start", "types"])
     assert.match(usage, new RegExp(`^  ${command} `, "m"));
   for (const args of [["--help"], ["token", "--help"], ["init", "-h"]]) assert.equal(await tollgate(args), usage);
 });
@@ -106,9 +107,105 @@ test("grant finds its key where the local service has it, and grant-key makes on
   assert.match(await tollgate(["grant-key"]), /^\{"\d{4}-\d\d-\d\d":"[\w-]{43}"\}$/m);
 });
 
+test("types prints the names of policies and limits, from wherever policies are", async () => {
+  const cwd = await emptyFolder("typed");
+  const expected = `// Made by \`npx tollgate types\`. Do not edit it: make it again when the policies have changed.
+
+/** The names of the policies, and the names of their limits, where they have several. */
+export interface Policies {
+  "7": never;
+  api: never;
+  llm: "requests" | "tokens";
+  "per \\"day\\"": never;
+}
+`;
+  const limits = [
+    { name: "requests", rate: 60, period: "1m" },
+    { name: "tokens", rate: 100, period: "1day" },
+  ];
+  const policies = {
+    llm: { limits, on_error: "open" },
+    api: { rate: 1, period: "1s" },
+    'per "day"': "1/day",
+    7: "7/s",
+  };
+  const config = { name: "a", vars: { POLICIES: policies } };
+  writeFileSync(join(cwd, "policies.json"), JSON.stringify(policies));
+  assert.equal(await tollgate(["types", "policies.json"], { cwd }), expected);
+  writeFileSync(join(cwd, "other.jsonc"), `// ours\n${JSON.stringify(config)}`);
+  assert.equal(await tollgate(["types", "other.jsonc"], { cwd }), expected);
+  config.vars.POLICIES = JSON.stringify(policies);
+  writeFileSync(join(cwd, "wrangler.json"), JSON.stringify(config));
+  assert.equal(await tollgate(["types"], { cwd }), expected);
+  const { api, ...others } = policies;
+  const apart = { name: "a", vars: { POLICIES: { api } }, env: { staging: { vars: { POLICIES: others } }, dev: {} } };
+  writeFileSync(join(cwd, "wrangler.environments.json"), JSON.stringify(apart));
+  assert.equal(await tollgate(["types", "wrangler.environments.json"], { cwd }), expected);
+  assert.equal(await tollgate(["types", "--out", "policies.d.ts"], { cwd }), "");
+  assert.equal(readFileSync(join(cwd, "policies.d.ts"), "utf8"), expected);
+
+  await tollgate(["init", "typed/service"]);
+  const service = join(cwd, "service");
+  assert.match(await tollgate(["types"], { cwd: service }), /^ {2}daily: never;\n {2}llm: "requests" \| "tokens";$/m);
+});
+
+test("what types writes is what TypeScript checks", async () => {
+  const cwd = await emptyFolder("checked");
+  await tollgate(["init", "checked/service"]);
+  await tollgate(["types", "service/wrangler.toml", "--out", "policies.d.ts"], { cwd });
+  const asking = `
+    import { Client } from "tollgate/client";
+    import type { Policies } from "./policies.js";
+    const client = new Client<Policies>({ url: "https://tollgate.example.com", token: null });
+    client.consume({ policy: "llm", key: "alice", cost: { requests: 1, tokens: 500 } });
+    // @ts-expect-error: a misspelt policy
+    client.consume({ policy: "lml", key: "alice" });
+    // @ts-expect-error: a misspelt limit
+    client.consume({ policy: "llm", key: "alice", cost: { requests: 1, token: 500 } });
+  `;
+  writeFileSync(join(cwd, "asking.ts"), asking);
+  const options = "--noEmit --strict --types --module nodenext --target es2022 --lib es2022,dom".split(" ");
+  await run("tsc", [...options, "asking.ts"], cwd);
+});
+
+test("types asks a service, with the token of the environment", async (t) => {
+  const asked = [];
+  const answers = [
+    [200, { policies: [{ name: "api", policy: "20/s", version: 17 }] }],
+    [403, { type: "urn:problem-type:tollgate:forbidden", detail: "this token lacks the scope admin" }],
+    [200, {}],
+    [302, {}],
+  ];
+  const server = createServer((request, response) => {
+    const [status, body] = answers.shift();
+    asked.push([request.method, request.url, request.headers.authorization]);
+    response.writeHead(status, { location: "https://example.com/" }).end(JSON.stringify(body));
+  });
+  await new Promise((done) => server.listen(0, "127.0.0.1", done));
+  t.after(() => server.close());
+  const url = `http://127.0.0.1:${server.address().port}`;
+  const env = { TOLLGATE_TOKEN: SECRET };
+  const types = () => tollgate(["types", "--url", `${url}/`], { env });
+  assert.match(await types(), /^export interface Policies \{\n {2}api: never;\n\}$/m);
+  for (const message of [/answers 403: this token lacks the scope admin/, /answers without policies/, /no answer from/])
+    await assert.rejects(types(), message);
+  assert.deepEqual(asked, Array(4).fill(["GET", "/v1/policies", `Bearer ${SECRET}`]));
+});
+
 test("a mistake is named, on one line, and is no crash", async () => {
   const asked = ["grant", "--key", "a", "--policies", "api"];
-  for (const [args, message, keys = KEYS] of [
+  const files = {
+    "wrong.json": "{",
+    "list.json": "[]",
+    "limits.json": `{"llm":{"limits":1}}`,
+    "nameless.json": `{"llm":{"limits":[{"name":"a"},{}]}}`,
+    "good.json": `{"api":"1/s"}`,
+    "wrangler.apart.json": `{"vars":{"POLICIES":{"llm":{"limits":[{"name":"a"}]}}},"env":{"b":{"vars":{"POLICIES":{"llm":"1/s"}}}}}`,
+    "wrong.toml": "name =\n",
+    "empty.toml": `name = "a"\n`,
+  };
+  for (const [name, text] of Object.entries(files)) writeFileSync(join(folder, name), text);
+  for (const [args, message, keys = KEYS, token = ""] of [
     [["tokens"], /there is no command tokens/],
     [["constructor"], /there is no command constructor/],
     [["token"], /a token has a name/],
@@ -129,6 +226,23 @@ test("a mistake is named, on one line, and is no crash", async () => {
     [[...asked, "--expires", "0s"], /1 to 86400 seconds, not 0/],
     [[...asked, "--expires", "86401s"], /1 to 86400 seconds, not 86401/],
     [[...asked, "--expire", "1h"], /'--expire'/],
+    [["types"], /there is no wrangler\.toml or wrangler\.json or wrangler\.jsonc here: name a file/],
+    [["types", "none.json"], /there is no file none\.json/],
+    [["types", "wrong.json"], /wrong\.json is not JSON: /],
+    [["types", "list.json"], /list\.json must have an object with each policy under its name/],
+    [["types", "limits.json"], /llm\.limits must be a list of limits, each with a name/],
+    [["types", "nameless.json"], /llm\.limits\[1\] must have a name/],
+    [
+      ["types", "wrangler.apart.json"],
+      /env\.b: llm\.limits must have the same names in all environments: "a", not never/,
+    ],
+    [["types", "wrong.toml"], /wrong\.toml: Invalid TOML document/],
+    [["types", "empty.toml"], /empty\.toml has no policies: they are tables such as \[vars\.POLICIES\.api\]/],
+    [["types", "list.json", "--url", "https://example.com"], /from a file or from --url, not from both/],
+    [["types", "--url", "https://example.com"], /TOLLGATE_TOKEN is not in the environment/],
+    [["types", "--url", "example.com"], /--url is an address such as .* not "example\.com"/, KEYS, SECRET],
+    [["types", "good.json", "--out", "policies.ts"], /--out is a file of declarations, such as policies\.d\.ts/],
+    [["types", "good.json", "--out", "none/policies.d.ts"], /none\/policies\.d\.ts cannot be written: ENOENT/],
     [asked, /neither in the environment nor in \.dev\.vars/, ""],
     [asked, /the keys must be JSON such as/, "secret"],
     [asked, /the keys must be JSON such as/, "{}"],
@@ -145,7 +259,7 @@ test("a mistake is named, on one line, and is no crash", async () => {
       /at most 4096 bytes, not \d{5}: name fewer/,
     ],
   ]) {
-    await assert.rejects(tollgate(args, { env: { TOLLGATE_GRANT_KEYS: keys } }), (error) => {
+    await assert.rejects(tollgate(args, { env: { TOLLGATE_GRANT_KEYS: keys, TOLLGATE_TOKEN: token } }), (error) => {
       const said = `${error.message}\n${error.stderr ?? ""}`;
       assert.match(said, message);
       assert.doesNotMatch(said, / {4}at /); // no stack

@@ -16,7 +16,7 @@ export class Wire {
   /** How far the clocks of the clients and of the server are ahead of it. */
   oursMs;
   theirsMs;
-  /** Every request: `{ path, body, sentAt, arrivedAt, status }`, with moments in true time. */
+  /** Every request: `{ path, body, headers, sentAt, arrivedAt, status }`, with moments in true time. */
   sent = [];
   /** Those that arrived, in the order of arrival. */
   arrived = [];
@@ -48,7 +48,7 @@ export class Wire {
   }
 
   fetch(url, { method, headers, body }) {
-    const request = { path: new URL(url).pathname, body: JSON.parse(body), sentAt: this.now };
+    const request = { path: new URL(url).pathname, body: JSON.parse(body), headers, sentAt: this.now };
     this.sent.push(request);
     const { upMs, downMs, fate } = { fate: "", ...this.travel(request) };
     return new Promise((resolve, reject) => {

@@ -5,6 +5,7 @@ import { KEY_SECRET, makeProject, TOKEN, wranglerDev } from "./stranger.mjs";
 
 const POLICIES = {
   api: { rate: 1, period: "1day", capacity: 10, max_debt: 5, write_ahead: 0 },
+  soon: { rate: 10, period: "1s", capacity: 1, max_debt: 10 },
   once: { rate: 0, period: "1day", capacity: 1, write_ahead: 0 },
   llm: {
     on_error: "open",
@@ -140,6 +141,18 @@ test("a request is repeated safely with an idempotency key", async () => {
   assert.deepEqual([first.body.remaining, second.body.remaining, second.body.replayed], [3, 3, true]);
   assert.equal((await embedded("consume", { ...ask, cost: 1 }, { "idempotency-key": "one" })).status, 422);
   assert.equal((await embedded("consume", ask, { "idempotency-key": "" })).status, 400);
+});
+
+test("acquire waits its turn, and leaves no reservation open", async () => {
+  const ask = { policy: "soon", key: "waiting" };
+  const acquired = await Promise.all([1, 1, 1].map((cost) => plain.post("/acquire", { ...ask, cost })));
+  assert.deepEqual(
+    acquired.map(({ status, body }) => [status, body.cost]),
+    Array(3).fill([200, 1]),
+  );
+  const { body } = await plain.post("/embedded/inspect", ask);
+  assert.equal(body.open_reservations, 0);
+  assert.equal((await plain.post("/acquire", { ...ask, cost: 12 })).body, "cost_never_granted");
 });
 
 test("an answer's own members are those of the body, and its status", async () => {

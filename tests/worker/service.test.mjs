@@ -3,7 +3,11 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { KEY_SECRET, makeProject, TOKEN, wranglerDev } from "./stranger.mjs";
 
-const POLICIES = { api: { rate: 1, period: "1day", capacity: 3, write_ahead: 0 }, b: { rate: 1, period: "1day" } };
+const POLICIES = {
+  api: { rate: 1, period: "1day", capacity: 3, write_ahead: 0 },
+  b: { rate: 1, period: "1day" },
+  soon: { rate: 10, period: "1s", capacity: 1, max_debt: 10 },
+};
 /** A service and a Worker with a binding to it. Wrangler's processes find each other by these names, for a while even after one ended. */
 function makePair(name, policies = POLICIES) {
   const service = `service-${name}`;
@@ -46,6 +50,13 @@ async function checkBoth(worker, key) {
     assert.equal((await ask(way, "consume", repeated, idempotent)).body.replayed, undefined);
     assert.equal((await ask(way, "consume", repeated, idempotent)).body.replayed, true);
   }
+  const soon = { policy: "soon", key };
+  const acquired = await Promise.all([soon, soon].map((value) => ask("acquire", "", value)));
+  assert.deepEqual(
+    acquired.map(({ body }) => [body.status, body.cost]),
+    Array(2).fill([200, 1]),
+  );
+  assert.equal((await ask("rpc", "inspect", soon)).body.open_reservations, 0);
 }
 
 test("one `wrangler dev` with both", async () => {

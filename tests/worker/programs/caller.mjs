@@ -1,5 +1,5 @@
 // A Worker that has a service binding to Tollgate.
-import { Client } from "tollgate/client";
+import { acquire, Client } from "tollgate/client";
 
 export default {
   async fetch(request, env) {
@@ -7,6 +7,7 @@ export default {
     const options = { idempotencyKey: request.headers.get("idempotency-key") ?? undefined };
     const ask = await request.json();
     if (way === "rpc") return Response.json(await env.TOLLGATE[verb](ask, options));
+    if (way === "acquire") return Response.json(await acquire(env.TOLLGATE, ask));
     const client = new Client({ url: "https://tollgate", token: null, fetcher: env.TOLLGATE });
     const answer = await client[verb](ask, options);
     return Response.json({ ...answer, headers: Object.fromEntries(answer.headers) });

@@ -1,6 +1,14 @@
 // A Worker of a stranger, who has Tollgate in it: with other exports, another Durable Object, and routes for the tests.
 import { DurableObject } from "cloudflare:workers";
-import { KeyObject, SettingsError, default as service, Tollgate, tollgate } from "tollgate/worker";
+import {
+  acquire,
+  KeyObject,
+  SettingsError,
+  default as service,
+  Tollgate,
+  TollgateError,
+  tollgate,
+} from "tollgate/worker";
 
 export { KeyObject, Tollgate };
 
@@ -47,6 +55,15 @@ const routes = {
   async members(request, env, [verb]) {
     const decision = await tollgate(env)[verb](await request.json());
     return Response.json({ members: decision, headers: [...decision.headers] });
+  },
+  /** The response, or the code of the error. */
+  async acquire(request, env) {
+    try {
+      const decision = await acquire(tollgate(env), await request.json());
+      return decision.response();
+    } catch (error) {
+      return Response.json(error instanceof TollgateError ? error.code : String(error));
+    }
   },
   async code(request, env, [verb]) {
     const decision = await tollgate(env, inCode())[verb](await request.json());

@@ -3,6 +3,7 @@ import type { Snapshot } from "./bucket.js";
 import type { Cost } from "./budget.js";
 import { TollgateError, type TollgateErrorCode } from "./errors.js";
 
+export { type AcquireRequest, acquire } from "./acquire.js";
 export { TollgateError, type TollgateErrorCode, type TollgateErrorDetails } from "./errors.js";
 
 /** Where the server is, and the credentials for it. */
@@ -29,21 +30,41 @@ export interface ClientOptions {
  */
 export type Key = string | readonly string[] | { readonly ip: string };
 
-/** Which budget to ask, and for what. The service's HTTP reference explains the members. */
-export interface BudgetRequest {
-  readonly policy: string;
+/**
+ * What is known of a service's policies: their names, as in `"api" | "llm"`, or an object type with the names of each
+ * one's limits, as in `{ api: never; llm: "requests" | "tokens" }`. `npx tollgate types` writes one. With `string`, any
+ * name will do.
+ */
+export type PolicyNames = string | object;
+
+/** The names of the policies. */
+export type PolicyName<P extends PolicyNames> = keyof LimitNames<P> & string;
+
+/** The names of each policy's limits: any text, where they are not known. */
+export type LimitNames<P extends PolicyNames> = [P] extends [string] ? { readonly [Name in P]: string } : P;
+
+/** Which budget, and how many tokens. */
+export type BudgetCost<P extends PolicyNames = string> = {
   /** Required, unless the credential is a grant, which has a key of its own. */
   readonly key?: Key;
-  readonly cost?: Cost<string>;
+  readonly snapshot?: boolean;
+} & PolicyCost<LimitNames<P>>;
+
+type PolicyCost<Limits> = string extends keyof Limits
+  ? { readonly policy: string; readonly cost?: Cost<string> }
+  :
+      | { [Name in keyof Limits]: { readonly policy: Name; readonly cost?: Cost<Limits[Name] & string> } }[keyof Limits]
+      // A number fits all policies, and so one whose name is known only when it is asked.
+      | { readonly policy: keyof Limits & string; readonly cost?: number };
+
+/** Which budget to ask, and for what. The service's HTTP reference explains the members. */
+export type BudgetRequest<P extends PolicyNames = string> = BudgetCost<P> & {
   readonly mode?: "take" | "reserve" | "borrow" | "up_to";
   readonly max_wait_ms?: number;
-  readonly snapshot?: boolean;
-}
+};
 
 /** Which reservation to settle or cancel. */
-export interface ReservationRequest extends BudgetRequest {
-  readonly reservation: string;
-}
+export type ReservationRequest<P extends PolicyNames = string> = BudgetRequest<P> & { readonly reservation: string };
 
 /** Options of a call. */
 export interface CallOptions {
@@ -193,7 +214,7 @@ export interface BatchGranted extends Answer {
   readonly now: number;
   readonly replayed?: true;
   readonly degraded?: undefined;
-  readonly results: readonly Verdict[];
+  readonly results: readonly (Verdict | DegradedResult)[];
 }
 
 /** 200, but the server could not decide, and all policies let requests pass in that case. */
@@ -202,7 +223,7 @@ export interface BatchDegraded extends Answer {
   readonly allowed: true;
   readonly degraded: "overloaded" | "timeout" | "failed";
   readonly now?: undefined;
-  readonly results: readonly Omit<Degraded, "status" | "headers">[];
+  readonly results: readonly DegradedResult[];
 }
 
 /** 429: a request of the batch was refused, and so none took anything. */
@@ -211,8 +232,11 @@ export interface BatchRefused extends RefusedMembers {
   readonly now: number;
   readonly retry_at?: number;
   readonly retry_after_ms?: number;
-  readonly results: readonly (Verdict | Undecided)[];
+  readonly results: readonly (Verdict | Undecided | DegradedResult)[];
 }
+
+/** A request of a batch that the server could not decide, and that its policy lets pass, as one that enforces nothing does. */
+export type DegradedResult = Omit<Degraded, "status" | "headers">;
 
 /** A request of a refused batch that was not decided, and why. */
 export interface Undecided {
@@ -240,32 +264,32 @@ export interface Spent<Result> {
  * if (answer.status === 429) return wait(answer.retry_after_ms);
  * ```
  */
-export class Client {
+export class Client<P extends PolicyNames = string> {
   /** Takes tokens, or reserves or borrows them, as `mode` says. */
   declare readonly consume: {
-    (
-      request: BudgetRequest & { readonly mode: "reserve" },
+    ask(
+      request: BudgetRequest<P> & { readonly mode: "reserve" },
       options?: CallOptions,
     ): Promise<Reserved | Refused | Problem>;
-    (request: BudgetRequest, options?: CallOptions): Promise<Granted | Degraded | Refused | Problem>;
-  };
+    ask(request: BudgetRequest<P>, options?: CallOptions): Promise<Granted | Degraded | Refused | Problem>;
+  }["ask"];
   /** Returns the answer that {@link consume} would give, and takes nothing. */
-  declare readonly peek: Call<BudgetRequest, Granted | Refused | Problem>;
+  declare readonly peek: Call<BudgetRequest<P>, Granted | Refused | Problem>;
   /** Debits what was already used. */
-  declare readonly charge: Call<BudgetRequest, Granted | Problem>;
+  declare readonly charge: Call<BudgetRequest<P>, Granted | Problem>;
   /** Gives tokens back. */
-  declare readonly refund: Call<BudgetRequest, Granted | Problem>;
+  declare readonly refund: Call<BudgetRequest<P>, Granted | Problem>;
   /** Fills all limits. */
-  declare readonly reset: Call<BudgetRequest, Granted | Problem>;
+  declare readonly reset: Call<BudgetRequest<P>, Granted | Problem>;
   /** Returns the state of a budget. */
-  declare readonly inspect: Call<BudgetRequest, Inspection | Problem>;
+  declare readonly inspect: Call<BudgetRequest<P>, Inspection | Problem>;
   /** Closes a reservation at its real cost; without a `cost`, at the reserved one. */
-  declare readonly settle: Call<ReservationRequest, Granted | Problem>;
+  declare readonly settle: Call<ReservationRequest<P>, Granted | Problem>;
   /** Closes a reservation at no cost. */
-  declare readonly cancel: Call<ReservationRequest, Granted | Problem>;
+  declare readonly cancel: Call<ReservationRequest<P>, Granted | Problem>;
   /** Consumes from several budgets: from all of them, or from none. */
   declare readonly batch: Call<
-    { readonly requests: readonly BudgetRequest[] },
+    { readonly requests: readonly BudgetRequest<P>[] },
     BatchGranted | BatchDegraded | BatchRefused | Problem
   >;
 
@@ -334,8 +358,8 @@ export class Client {
    * ```
    */
   async spend<Result>(
-    request: BudgetRequest,
-    work: (report: (cost: Cost<string>) => void) => Result,
+    request: BudgetRequest<P>,
+    work: (report: (cost: NonNullable<BudgetRequest<P>["cost"]>) => void) => Result,
     options?: CallOptions,
   ): Promise<Spent<Awaited<Result>> | Refused | Problem> {
     const answer = await this.consume({ max_wait_ms: LONGEST_TIMER_MS, ...request, mode: "reserve" }, options);
@@ -354,16 +378,19 @@ export class Client {
         result: await work((real) => {
           cost = real;
         }),
-        settled: await this.settle({ ...reserved, cost: cost! }).catch((error: TollgateError) => error),
+        settled: await this.settle({ ...reserved, cost: cost! } as ReservationRequest<P>).catch(
+          (error: TollgateError) => error,
+        ),
       };
     } catch (error) {
-      await this.cancel(reserved).catch((failed) => failed); // then it expires
+      await this.cancel(reserved as ReservationRequest<P>).catch((failed) => failed); // then it expires
       throw error;
     }
   }
 }
 
-type Call<Request, Answer> = (request: Request, options?: CallOptions) => Promise<Answer>;
+/** A method's type, so that a client of known policies can be passed on as one of any. */
+type Call<Request, Answer> = { ask(request: Request, options?: CallOptions): Promise<Answer> }["ask"];
 
 let warn = () => {
   warn = () => {};

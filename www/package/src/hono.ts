@@ -1,5 +1,6 @@
 // A limit in front of Hono's routes.
 import type { Context, Env, MiddlewareHandler } from "hono";
+import type { PolicyNames } from "./client.js";
 import { limit, type RateLimitOptions } from "./rate-limited.js";
 
 /**
@@ -17,8 +18,8 @@ import { limit, type RateLimitOptions } from "./rate-limited.js";
  * export default app;
  * ```
  */
-export function rateLimit<E extends Env = Env>(
-  options: RateLimitOptions<[context: Context<E>], E["Bindings"] & object>,
+export function rateLimit<E extends Env = Env, P extends PolicyNames = string>(
+  options: RateLimitOptions<[context: Context<E>], E["Bindings"] & object, P>,
 ): MiddlewareHandler<E> {
   return async (context, next) => {
     let passed: Response | undefined;

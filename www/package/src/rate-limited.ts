@@ -1,22 +1,21 @@
 // Limits in front of a handler: asks, then lets the request pass, refuses it, or says that nothing could be decided.
-import type { Cost } from "./budget.js";
-import type { Degraded, Granted, Key, Problem, Refused } from "./client.js";
+import type { BudgetRequest, Degraded, Granted, Key, PolicyName, PolicyNames, Problem, Refused } from "./client.js";
 import { TollgateError } from "./errors.js";
 // @ts-expect-error: scripts/build-package puts it there, from src/worker.
 import * as embedded from "./worker/embedded.mjs";
 import type { Decision, Embedded } from "./worker.js";
 
 /** How requests are limited. The functions have the arguments of the handler. */
-export interface RateLimitOptions<Args extends unknown[], Env = object> {
+export interface RateLimitOptions<Args extends unknown[], Env = object, P extends PolicyNames = string> {
   /** The name of the policy, or a function that returns it. */
-  readonly policy: string | ((...args: Args) => string | Promise<string>);
+  readonly policy: PolicyName<P> | ((...args: Args) => PolicyName<P> | Promise<PolicyName<P>>);
   /**
    * Whose budget. By default, and where it returns `undefined`, the client's address as Cloudflare reports it. Headers that a
    * client can write, such as `X-Forwarded-For`, do not change that one.
    */
   readonly key?: (...args: Args) => Key | undefined | Promise<Key | undefined>;
   /** How many tokens a request costs. Default: 1. */
-  readonly cost?: Cost<string> | ((...args: Args) => Cost<string> | Promise<Cost<string>>);
+  readonly cost?: RateLimitCost<P> | ((...args: Args) => RateLimitCost<P> | Promise<RateLimitCost<P>>);
   /** Returns true for requests that pass without being counted. */
   readonly skip?: (...args: Args) => boolean | Promise<boolean>;
   /** Makes the response to a refused request, to which the headers are added. Default: the service's 429. */
@@ -29,9 +28,11 @@ export interface RateLimitOptions<Args extends unknown[], Env = object> {
     problem: Problem & Decision,
     ...args: Args
   ) => Response | undefined | Promise<Response | undefined>;
-  /** What decides. Default: `tollgate(env)`. */
-  readonly tollgate?: (env: Env) => Pick<Embedded, "consume">;
+  /** What decides, and whose policies are known then. Default: `tollgate(env)`. */
+  readonly tollgate?: (env: Env) => Pick<Embedded<P>, "consume">;
 }
+
+type RateLimitCost<P extends PolicyNames> = NonNullable<BudgetRequest<P>["cost"]>;
 
 /** A handler, as Workers and other servers have it. */
 export type FetchHandler<Env, Rest extends unknown[]> = (
@@ -52,16 +53,16 @@ export type FetchHandler<Env, Rest extends unknown[]> = (
  * };
  * ```
  */
-export function rateLimited<Env extends object, Rest extends unknown[]>(
-  options: RateLimitOptions<[request: Request, env: Env, ...rest: Rest], Env>,
+export function rateLimited<Env extends object, Rest extends unknown[], P extends PolicyNames = string>(
+  options: RateLimitOptions<[request: Request, env: Env, ...rest: Rest], Env, P>,
   handler: FetchHandler<Env, Rest>,
 ): (request: Request, env: Env, ...rest: Rest) => Promise<Response> {
   return async (...args) => limit(options, args[0], args[1], args, async () => handler(...args));
 }
 
 /** Asks, and calls `next` if the request may pass. */
-export async function limit<Args extends unknown[], Env extends object>(
-  { policy, key, cost, skip, onRefused, onError, tollgate = embedded.tollgate }: RateLimitOptions<Args, Env>,
+export async function limit<Args extends unknown[], Env extends object, P extends PolicyNames>(
+  { policy, key, cost, skip, onRefused, onError, tollgate = embedded.tollgate }: RateLimitOptions<Args, Env, P>,
   request: Request,
   env: Env,
   args: Args,
@@ -72,7 +73,7 @@ export async function limit<Args extends unknown[], Env extends object>(
     policy: typeof policy === "function" ? await policy(...args) : policy,
     key: (await key?.(...args)) ?? addressOf(request),
     cost: (typeof cost === "function" ? await cost(...args) : cost) ?? 1,
-  });
+  } as BudgetRequest<P> & { readonly key: Key });
   if (answer.status === 200) return answer.apply(await next());
   if (answer.status === 429) {
     return onRefused ? answer.apply(await onRefused(answer, ...args)) : answer.response();

@@ -9,7 +9,10 @@ import type {
   Granted,
   Inspection,
   Key,
+  LimitNames,
   LimitSnapshot,
+  PolicyName,
+  PolicyNames,
   Problem,
   Refused,
 } from "./client.js";
@@ -19,8 +22,8 @@ import { Emitter } from "./events.js";
 import { type AcquireOptions, waitTooLong } from "./queue.js";
 
 /** Which budget a {@link Twin} follows, and for how long it trusts itself. */
-export interface TwinOptions {
-  readonly policy: string;
+export interface TwinOptions<Name extends string = string> {
+  readonly policy: Name;
   readonly key: Key;
   /**
    * How many milliseconds after its last request the twin still withholds what it expects to be refused. Then it asks,
@@ -45,7 +48,7 @@ export interface TwinOptions {
  * if (answer.status === 429) show(`again in ${answer.retry_after_ms} ms`);
  * ```
  */
-export class Twin extends Emitter<void> {
+export class Twin<P extends PolicyNames = string, Name extends PolicyName<P> = PolicyName<P>> extends Emitter<void> {
   readonly clock: Clock;
   readonly #client: Client;
   readonly #request: BudgetRequest;
@@ -66,9 +69,9 @@ export class Twin extends Emitter<void> {
   /** The server's time on arrival minus the local time on sending, at its smallest. */
   #aheadMs = Infinity;
 
-  constructor(client: Client, { policy, key, trustMs = 60_000, clock = systemClock }: TwinOptions) {
+  constructor(client: Client<P>, { policy, key, trustMs = 60_000, clock = systemClock }: TwinOptions<Name>) {
     super();
-    this.#client = client;
+    this.#client = client as unknown as Client;
     this.#request = { policy, key, snapshot: true };
     this.#trustMs = trustMs;
     this.clock = clock;
@@ -84,7 +87,7 @@ export class Twin extends Emitter<void> {
    * response, `trustMs` after the last request, and for a cost that does not fit the limits it knows. Refused during a
    * pause.
    */
-  peek(cost: Cost<string> = 1): Decision {
+  peek(cost: Cost<LimitNames<P>[Name] & string> = 1): Decision {
     const sentAt = this.clock.now();
     const remaining = this.remaining();
     const retryAt = this.#pausedUntil;
@@ -121,7 +124,7 @@ export class Twin extends Emitter<void> {
    * than a capacity, which is a mistake (400) and no refusal.
    */
   async consume(
-    cost: Cost<string> = 1,
+    cost: Cost<LimitNames<P>[Name] & string> = 1,
     options?: CallOptions,
   ): Promise<Granted | Degraded | Refused | Problem | Predicted> {
     const decision = this.peek(cost);
@@ -141,7 +144,7 @@ export class Twin extends Emitter<void> {
     signal,
     maxWaitMs = Infinity,
     priority = 0,
-  }: AcquireOptions<string> = {}): Promise<Granted | Degraded> {
+  }: AcquireOptions<LimitNames<P>[Name] & string> = {}): Promise<Granted | Degraded> {
     checkWhole("priority", priority, 0, 0);
     const deadline = this.clock.now() + checkWhole("maxWaitMs", maxWaitMs, 0, Infinity);
     signal?.throwIfAborted();

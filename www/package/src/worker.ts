@@ -1,4 +1,5 @@
 // Tollgate inside another Worker: the whole service, prebuilt, with types.
+import { type AcquireRequest, acquire as acquireFrom } from "./acquire.js";
 import type {
   BatchDegraded,
   BatchGranted,
@@ -9,6 +10,7 @@ import type {
   Granted,
   Inspection,
   Key,
+  PolicyNames,
   Problem,
   Refused,
   ReservationRequest,
@@ -22,6 +24,7 @@ import * as built from "./worker/entry.mjs";
 import * as local from "./worker/local.mjs";
 
 export type * from "./client.js";
+export { TollgateError } from "./errors.js";
 export { type GrantOptions, type GrantVerb, mintGrant } from "./mint.js";
 export { type FetchHandler, type RateLimitOptions, rateLimited } from "./rate-limited.js";
 
@@ -70,6 +73,15 @@ export interface PolicyTerms {
   readonly ipv6_prefix?: number;
 }
 
+/** The names of these policies, and of the limits of each. */
+export type NamesIn<P extends Readonly<Record<string, PolicySettings>>> = {
+  readonly [Name in keyof P]: P[Name] extends infer One
+    ? One extends { readonly limits: readonly { readonly name: infer Limit }[] }
+      ? Limit
+      : never
+    : never;
+};
+
 /** The namespace of the objects: a Durable Object binding for {@link KeyObject}. */
 export interface KeyNamespace {
   // biome-ignore lint/suspicious/noExplicitAny: the platform's types are not ours
@@ -90,36 +102,36 @@ export interface Decision {
 /** Options of a call. */
 export type EmbeddedCallOptions = Pick<CallOptions, "idempotencyKey">;
 
-/** Every verb of the HTTP API, as in {@link Client}. `Name` are the names of the policies, where they are known. */
-export interface Embedded<Name extends string = string> {
+/** Every verb of the HTTP API, as in {@link Client}. `P` is what is known of the policies. */
+export interface Embedded<P extends PolicyNames = string> {
   /** Takes tokens, or reserves or borrows them, as `mode` says. */
   consume: {
-    (
-      request: Of<BudgetRequest, Name> & { readonly mode: "reserve" },
+    ask(
+      request: Keyed<BudgetRequest<P>> & { readonly mode: "reserve" },
       options?: EmbeddedCallOptions,
     ): Promise<(Reserved | Refused | Problem) & Decision>;
-    (
-      request: Of<BudgetRequest, Name>,
+    ask(
+      request: Keyed<BudgetRequest<P>>,
       options?: EmbeddedCallOptions,
     ): Promise<(Granted | Degraded | Refused | Problem) & Decision>;
-  };
+  }["ask"];
   /** Returns the answer that `consume` would give, and takes nothing. */
-  peek: Call<Of<BudgetRequest, Name>, Granted | Refused | Problem>;
+  peek: Call<Keyed<BudgetRequest<P>>, Granted | Refused | Problem>;
   /** Debits what was already used. */
-  charge: Call<Of<BudgetRequest, Name>, Granted | Problem>;
+  charge: Call<Keyed<BudgetRequest<P>>, Granted | Problem>;
   /** Gives tokens back. */
-  refund: Call<Of<BudgetRequest, Name>, Granted | Problem>;
+  refund: Call<Keyed<BudgetRequest<P>>, Granted | Problem>;
   /** Fills all limits. */
-  reset: Call<Of<BudgetRequest, Name>, Granted | Problem>;
+  reset: Call<Keyed<BudgetRequest<P>>, Granted | Problem>;
   /** Returns the state of a budget. */
-  inspect: Call<Of<BudgetRequest, Name>, Inspection | Problem>;
+  inspect: Call<Keyed<BudgetRequest<P>>, Inspection | Problem>;
   /** Closes a reservation at its real cost; without a `cost`, at the reserved one. */
-  settle: Call<Of<ReservationRequest, Name>, Granted | Problem>;
+  settle: Call<Keyed<ReservationRequest<P>>, Granted | Problem>;
   /** Closes a reservation at no cost. */
-  cancel: Call<Of<ReservationRequest, Name>, Granted | Problem>;
+  cancel: Call<Keyed<ReservationRequest<P>>, Granted | Problem>;
   /** Consumes from several budgets: from all of them, or from none. */
   batch: Call<
-    { readonly requests: readonly Of<BudgetRequest, Name>[] },
+    { readonly requests: readonly Keyed<BudgetRequest<P>>[] },
     BatchGranted | BatchDegraded | BatchRefused | Problem
   >;
 }
@@ -128,7 +140,8 @@ export interface Embedded<Name extends string = string> {
  * Every verb of the HTTP API, in your own Worker: without HTTP, without a token, one call of an object for each decision. An
  * answer of any status is a value. Cheap to call for each request: the same arguments give the same object.
  *
- * The policies are those of the variable `POLICIES`, or `policies`, whose names TypeScript then knows. `keys` is the namespace of
+ * The policies are `policies`, whose names TypeScript then knows, or those of the variable `POLICIES`: `npx tollgate types` writes
+ * their names, for `tollgate<Policies>(env)`. `keys` is the namespace of
  * the objects, by default the binding `KEYS`.
  *
  * ```js
@@ -150,36 +163,36 @@ export const tollgate: {
   <const P extends Readonly<Record<string, PolicySettings>>>(
     env: object,
     options: { readonly policies: P; readonly keys?: KeyNamespace },
-  ): Embedded<keyof P & string>;
-  <Name extends string = string>(env: object, options?: { readonly keys?: KeyNamespace }): Embedded<Name>;
+  ): Embedded<NamesIn<P>>;
+  <P extends PolicyNames = string>(env: object, options?: { readonly keys?: KeyNamespace }): Embedded<P>;
 } = embedded.tollgate;
 
 /** The verbs of {@link Embedded}, decided at once. A request that names no key is about the object's own. */
-export interface Local<Name extends string = string> {
+export interface Local<P extends PolicyNames = string> {
   /** Takes tokens, or reserves or borrows them, as `mode` says. */
   consume: {
-    (
-      request: Own<BudgetRequest, Name> & { readonly mode: "reserve" },
+    ask(
+      request: BudgetRequest<P> & { readonly mode: "reserve" },
       options?: EmbeddedCallOptions,
     ): (Reserved | Refused | Problem) & Decision;
-    (request: Own<BudgetRequest, Name>, options?: EmbeddedCallOptions): (Granted | Refused | Problem) & Decision;
-  };
+    ask(request: BudgetRequest<P>, options?: EmbeddedCallOptions): (Granted | Refused | Problem) & Decision;
+  }["ask"];
   /** Returns the answer that `consume` would give, and takes nothing. */
-  peek: LocalCall<Own<BudgetRequest, Name>, Granted | Refused | Problem>;
+  peek: LocalCall<BudgetRequest<P>, Granted | Refused | Problem>;
   /** Debits what was already used. */
-  charge: LocalCall<Own<BudgetRequest, Name>, Granted | Problem>;
+  charge: LocalCall<BudgetRequest<P>, Granted | Problem>;
   /** Gives tokens back. */
-  refund: LocalCall<Own<BudgetRequest, Name>, Granted | Problem>;
+  refund: LocalCall<BudgetRequest<P>, Granted | Problem>;
   /** Fills all limits. */
-  reset: LocalCall<Own<BudgetRequest, Name>, Granted | Problem>;
+  reset: LocalCall<BudgetRequest<P>, Granted | Problem>;
   /** Returns the state of a budget. */
-  inspect: LocalCall<Own<BudgetRequest, Name>, Inspection | Problem>;
+  inspect: LocalCall<BudgetRequest<P>, Inspection | Problem>;
   /** Closes a reservation at its real cost; without a `cost`, at the reserved one. */
-  settle: LocalCall<Own<ReservationRequest, Name>, Granted | Problem>;
+  settle: LocalCall<ReservationRequest<P>, Granted | Problem>;
   /** Closes a reservation at no cost. */
-  cancel: LocalCall<Own<ReservationRequest, Name>, Granted | Problem>;
+  cancel: LocalCall<ReservationRequest<P>, Granted | Problem>;
   /** Consumes from several budgets: from all of them, or from none. */
-  batch: LocalCall<{ readonly requests: readonly Own<BudgetRequest, Name>[] }, BatchGranted | BatchRefused | Problem>;
+  batch: LocalCall<{ readonly requests: readonly BudgetRequest<P>[] }, BatchGranted | BatchRefused | Problem>;
   /** Forgets full budgets and reservations that have expired. Where there are many keys, call it now and then. */
   clean(): void;
 }
@@ -215,7 +228,7 @@ export const tollgateIn: <const P extends Readonly<Record<string, PolicySettings
     readonly storage: any;
   },
   policies: P,
-) => Local<keyof P & string> = local.tollgateIn;
+) => Local<NamesIn<P>> = local.tollgateIn;
 
 /** What is wrong with the settings. */
 export interface SettingsError extends Error {
@@ -246,18 +259,18 @@ export interface Tollgate {
   /** The HTTP API, which asks no token of those who hold the binding. */
   fetch(request: Request): Promise<Response>;
   consume(
-    request: Of<BudgetRequest, string>,
+    request: Keyed<BudgetRequest>,
     options?: EmbeddedCallOptions,
   ): Promise<Plain<Granted | Degraded | Refused | Problem>>;
-  peek(request: Of<BudgetRequest, string>, options?: EmbeddedCallOptions): Promise<Plain<Granted | Refused | Problem>>;
-  charge(request: Of<BudgetRequest, string>, options?: EmbeddedCallOptions): Promise<Plain<Granted | Problem>>;
-  refund(request: Of<BudgetRequest, string>, options?: EmbeddedCallOptions): Promise<Plain<Granted | Problem>>;
-  reset(request: Of<BudgetRequest, string>, options?: EmbeddedCallOptions): Promise<Plain<Granted | Problem>>;
-  inspect(request: Of<BudgetRequest, string>, options?: EmbeddedCallOptions): Promise<Plain<Inspection | Problem>>;
-  settle(request: Of<ReservationRequest, string>, options?: EmbeddedCallOptions): Promise<Plain<Granted | Problem>>;
-  cancel(request: Of<ReservationRequest, string>, options?: EmbeddedCallOptions): Promise<Plain<Granted | Problem>>;
+  peek(request: Keyed<BudgetRequest>, options?: EmbeddedCallOptions): Promise<Plain<Granted | Refused | Problem>>;
+  charge(request: Keyed<BudgetRequest>, options?: EmbeddedCallOptions): Promise<Plain<Granted | Problem>>;
+  refund(request: Keyed<BudgetRequest>, options?: EmbeddedCallOptions): Promise<Plain<Granted | Problem>>;
+  reset(request: Keyed<BudgetRequest>, options?: EmbeddedCallOptions): Promise<Plain<Granted | Problem>>;
+  inspect(request: Keyed<BudgetRequest>, options?: EmbeddedCallOptions): Promise<Plain<Inspection | Problem>>;
+  settle(request: Keyed<ReservationRequest>, options?: EmbeddedCallOptions): Promise<Plain<Granted | Problem>>;
+  cancel(request: Keyed<ReservationRequest>, options?: EmbeddedCallOptions): Promise<Plain<Granted | Problem>>;
   batch(
-    request: { readonly requests: readonly Of<BudgetRequest, string>[] },
+    request: { readonly requests: readonly Keyed<BudgetRequest>[] },
     options?: EmbeddedCallOptions,
   ): Promise<Plain<BatchGranted | BatchDegraded | BatchRefused | Problem>>;
 }
@@ -269,8 +282,24 @@ export const Tollgate: new (context: any, env: any) => Tollgate = built.Tollgate
 const service: { fetch(request: Request, env: object): Promise<Response> } = built.default;
 export default service;
 
+/**
+ * Takes tokens as soon as they can be granted, and resolves then: that of `tollgate/client`, also for what {@link tollgate}
+ * returns.
+ *
+ * ```js
+ * await acquire(tollgate(env), { policy: "llm", key: "alice", cost: 4000, maxWaitMs: 60_000 });
+ * ```
+ */
+export const acquire = acquireFrom as typeof acquireFrom &
+  (<P extends PolicyNames>(
+    service: Pick<Embedded<P>, "consume" | "settle" | "cancel">,
+    request: Keyed<AcquireRequest<P>>,
+  ) => Promise<(Granted | Degraded) & Decision>);
+
 /** There is no grant here that could bring the key. */
-type Of<Request, Name> = Omit<Request, "policy" | "key"> & { readonly policy: Name; readonly key: Key };
-type Own<Request, Name> = Omit<Request, "policy" | "key"> & { readonly policy: Name; readonly key?: Key };
-type LocalCall<Request, Answer> = (request: Request, options?: EmbeddedCallOptions) => Answer & Decision;
-type Call<Request, Answer> = (request: Request, options?: EmbeddedCallOptions) => Promise<Answer & Decision>;
+type Keyed<Request> = Request & { readonly key: Key };
+// Types of methods, so that verbs for known policies can be passed on as those for any.
+type LocalCall<Request, Answer> = { ask(request: Request, options?: EmbeddedCallOptions): Answer & Decision }["ask"];
+type Call<Request, Answer> = {
+  ask(request: Request, options?: EmbeddedCallOptions): Promise<Answer & Decision>;
+}["ask"];

@@ -1,12 +1,15 @@
 // A use of every export.
 import {
   type AcquireOptions,
+  type AcquireRequest,
   type Answer,
+  acquire,
   type BatchDegraded,
   type BatchGranted,
   type BatchRefused,
   type Bucket,
   Budget,
+  type BudgetCost,
   type BudgetRequest,
   type CallOptions,
   type Client,
@@ -29,12 +32,15 @@ import {
   type LimiterEvent,
   type LimiterOptions,
   type LimitFetchOptions,
+  type LimitNames,
   type LimitNumbers,
   type LimitSnapshot,
   type LimitVerdict,
   limitFetch,
   makeClock,
   type Pausable,
+  type PolicyName,
+  type PolicyNames,
   type Predicted,
   type Problem,
   type Refusal,
@@ -236,6 +242,45 @@ async function predicted(): Promise<boolean> {
   return answer.status === 429 && "predicted" in answer && answer.predicted;
 }
 
+// Policies whose names are known.
+interface Policies {
+  api: never;
+  llm: "requests" | "tokens";
+}
+const cheap: BudgetCost<Policies> = { policy: "api", cost: 2 };
+const dear: BudgetRequest<Policies> = {
+  policy: "llm",
+  key: "alice",
+  cost: { requests: 1, tokens: 500 },
+  mode: "borrow",
+};
+const first: PolicyName<Policies> & PolicyName<"api"> = "api";
+const limits: LimitNames<Policies>["llm"] = "tokens";
+const knowing = new ClientAlone<Policies>(where);
+const knowingNames = new ClientAlone<"api" | "llm">(where);
+async function askKnowing(policy: PolicyName<Policies>): Promise<void> {
+  await knowing.consume(dear);
+  await knowing.consume({ policy, key: "alice", cost: 2 });
+  await knowing.batch({ requests: [cheap, dear] });
+  await knowing.spend(dear, (report) => report({ requests: 1, tokens: 20 }));
+  await knowing.settle({ policy: "llm", reservation: "r", cost: { requests: 1, tokens: 20 } });
+  await knowingNames.consume({ policy: first, key: "alice", cost: { [limits]: 1 } });
+  await new Twin(knowing, { policy: "llm", key: "alice" }).consume({ requests: 1, tokens: 1 });
+}
+/** A helper for any client takes those that know more. */
+const inspectAny = (any: Client) => any.inspect({ policy: "api", key: "alice" });
+const inspected = [inspectAny(client), inspectAny(knowing), inspectAny(knowingNames)];
+function waitFor<P extends PolicyNames>(its: Client<P>, request: AcquireRequest<P>): Promise<Granted | Degraded> {
+  return acquire(its, request);
+}
+const waited: Promise<Granted | Degraded> = waitFor(knowing, {
+  ...dear,
+  maxWaitMs: 1000,
+  signal: AbortSignal.timeout(1000),
+  clock,
+});
+const waitedForAny = acquire(client, { policy: "any", cost: { any: 1 } });
+
 // User interfaces.
 const watchables: Watchable[] = [limiter, shared, twin];
 const store: Store = watch(watchables[0]!, 2);
@@ -263,6 +308,7 @@ export {
   admitted,
   allowed,
   ask,
+  askKnowing,
   Button,
   borrowed,
   both,
@@ -272,6 +318,7 @@ export {
   fetchByTwin,
   granted,
   inPage,
+  inspected,
   known,
   left,
   limited,
@@ -286,4 +333,6 @@ export {
   throttled,
   told,
   unwrapped,
+  waited,
+  waitedForAny,
 };

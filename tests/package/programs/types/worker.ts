@@ -1,9 +1,11 @@
 // The types of `tollgate/worker`, beside Cloudflare's. Each mark must be an error.
 import service, {
+  acquire,
   type Decision,
   type Embedded,
   KeyObject,
   type PolicySettings,
+  rateLimited,
   SettingsError,
   Tollgate,
   tollgate,
@@ -38,7 +40,9 @@ const policies = {
 } as const satisfies Record<string, PolicySettings>;
 
 export async function inCode(env: Env) {
-  const limits: Embedded<"api" | "llm"> = tollgate(env, { policies, keys: env.OTHER });
+  const names: Embedded<"api" | "llm"> = tollgate(env, { policies, keys: env.OTHER });
+  await names.peek({ policy: "api", key: "alice" });
+  const limits = tollgate(env, { policies, keys: env.OTHER });
   await limits.consume({ policy: "llm", key: "alice", cost: { tokens: 3 } });
   const { reservation } = await limits.consume({ policy: "api", key: "a", mode: "reserve" }).then((answer) => {
     if (answer.status !== 200) throw new Error(answer.detail);
@@ -54,6 +58,23 @@ export async function inCode(env: Env) {
   const named = tollgate<"api" | "llm">(env);
   // @ts-expect-error: the names may be given where the policies are elsewhere
   await named.peek({ policy: "typo", key: "alice" });
+  const known = tollgate<Policies>(env);
+  await known.consume({ policy: "llm", key: "alice", cost: { requests: 1, tokens: 2 } });
+  // @ts-expect-error: nor is there such a limit
+  await known.consume({ policy: "llm", key: "alice", cost: { request: 1, tokens: 2 } });
+  // @ts-expect-error: in code neither
+  await limits.consume({ policy: "llm", key: "alice", cost: { token: 3 } });
+  // @ts-expect-error: a request has a key
+  await known.consume({ policy: "api" });
+  const { remaining }: Pick<Decision, "apply"> & { readonly remaining?: number } = await acquire(known, {
+    policy: "llm",
+    key: "alice",
+    cost: { requests: 1, tokens: 2 },
+    maxWaitMs: 1000,
+  });
+  console.log(remaining);
+  // @ts-expect-error: nor to wait for
+  await acquire(known, { policy: "typo", key: "alice" });
   try {
     tollgate(env, { policies: { a: { rate: 1, period: "1x" } } });
   } catch (error) {
@@ -61,7 +82,25 @@ export async function inCode(env: Env) {
   }
 }
 
+/** As `npx tollgate types` writes it. */
+interface Policies {
+  api: never;
+  llm: "requests" | "tokens";
+}
+
+export const inFront = rateLimited(
+  { policy: "llm", cost: { requests: 1, tokens: 2 }, tollgate: (env) => tollgate<Policies>(env) },
+  async (_request: Request, _env: Env) => new Response("Hello"),
+);
+export const misspelt = rateLimited(
+  // @ts-expect-error: there is no such policy
+  { policy: "typo", tollgate: (env) => tollgate<Policies>(env) },
+  async (_request: Request, _env: Env) => new Response("Hello"),
+);
+
 export async function byRpc(env: Env): Promise<string | undefined> {
+  const granted = await acquire(env.TOLLGATE, { policy: "api", key: "alice" });
+  console.log(granted.headers.ratelimit);
   const answer = await env.TOLLGATE.consume({ policy: "api", key: "alice" });
   if (answer.status === 429) return answer.headers["retry-after"];
   // @ts-expect-error: an answer by RPC is plain values

@@ -1,6 +1,7 @@
 // Wrong uses: the line after each mark does not compile.
 import * as tollgate from "tollgate";
 import {
+  acquire,
   Bucket,
   Budget,
   Client,
@@ -131,6 +132,35 @@ client.consume({ policy: "api", key: "alice" }).then((answer) => {
 });
 // @ts-expect-error: a twin follows one key
 new Twin(client, { policy: "api" });
+interface Policies {
+  api: never;
+  llm: "requests" | "tokens";
+}
+const knowing = new Client<Policies>({ url: "https://tollgate.example.com", token: "token" });
+// @ts-expect-error: there is no policy `apj`
+knowing.consume({ policy: "apj", key: "alice" });
+// @ts-expect-error: nor for a batch
+knowing.batch({ requests: [{ policy: "apj", key: "alice" }] });
+// @ts-expect-error: the limit is named `requests`
+knowing.consume({ policy: "llm", key: "alice", cost: { request: 1, tokens: 1 } });
+// @ts-expect-error: a cost names every limit
+knowing.consume({ policy: "llm", key: "alice", cost: { requests: 1 } });
+// @ts-expect-error: a limit without a name has a single cost
+knowing.consume({ policy: "api", key: "alice", cost: { requests: 1, tokens: 1 } });
+// @ts-expect-error: what the work has cost names the limits, too
+knowing.spend({ policy: "llm", key: "alice" }, (report) => report({ request: 1, tokens: 1 }));
+// @ts-expect-error: so does the cost of a wait
+acquire(knowing, { policy: "llm", key: "alice", cost: { request: 1, tokens: 1 } });
+// @ts-expect-error: which is for a policy that there is
+acquire(knowing, { policy: "apj", key: "alice" });
+// @ts-expect-error: as is a twin
+new Twin(knowing, { policy: "apj", key: "alice" });
+// @ts-expect-error: and its cost
+new Twin(knowing, { policy: "llm", key: "alice" }).consume({ request: 1, tokens: 1 });
+// @ts-expect-error: the names may be all that is known
+new Client<"api" | "llm">({ url: "https://tollgate.example.com", token: null }).peek({ policy: "apj", key: "alice" });
+// @ts-expect-error: a wait is in milliseconds, and its name says so
+acquire(client, { policy: "api", key: "alice", max_wait_ms: 10 });
 
 // @ts-expect-error: a key comes first
 new KeyedLimiter(limit).tryConsume(1);

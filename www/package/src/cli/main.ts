@@ -1,10 +1,11 @@
 #!/usr/bin/env node
-// `npx tollgate`: makes a service, tokens and grants.
+// `npx tollgate`: makes a service, tokens, grants and types.
 import { GRANT_VERBS } from "../mint.js";
 import { Mistake, parse } from "./arguments.js";
 import { grant, grantKey } from "./grant.js";
 import { init } from "./init.js";
 import { token } from "./token.js";
+import { types } from "./types.js";
 
 const USAGE = `Usage: npx tollgate <command>
 
@@ -20,6 +21,10 @@ const USAGE = `Usage: npx tollgate <command>
     --verbs <list>    what it may do: ${GRANT_VERBS.join(", ")}; consume,peek if left out
     --expires <time>  for how long: 90s, 10m, 1h, at most 1d; 1h if left out
     --audience <text> for which service: what its TOLLGATE_AUDIENCE says; tollgate if left out
+  types [file]        prints a TypeScript type with the names of policies and their limits, for Client<Policies>. The file is
+                      Wrangler's configuration, which is the one here if left out, or JSON: {"api":{"rate":100,"period":"1m"}}
+    --url <url>       asks a service that runs instead; TOLLGATE_TOKEN in the environment is its token, with the scope admin
+    --out <file>      writes the type into this file, such as policies.d.ts
 
 A list is names with commas between them.
 `;
@@ -30,6 +35,7 @@ const COMMANDS: Record<string, (args: string[]) => Promise<string | undefined> |
   token,
   "grant-key": grantKey,
   grant,
+  types,
 };
 
 /** Only this command needs Wrangler. */

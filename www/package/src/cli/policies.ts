@@ -1,0 +1,108 @@
+// Where policies are written: Wrangler's configuration, a JSON file, or a service that runs.
+import { existsSync, readFileSync } from "node:fs";
+import { basename } from "node:path";
+import { Mistake } from "./arguments.js";
+
+/** Policies as they are written, by their names. */
+export type WrittenPolicies = Readonly<Record<string, unknown>>;
+
+/** Policies, and the environment of Wrangler that they are for, if it is not the usual one. */
+export interface PolicyTable {
+  readonly environment?: string;
+  readonly policies: WrittenPolicies;
+}
+
+/**
+ * The policies in a file: a configuration of Wrangler, by default the one in this folder, or a JSON object with each policy
+ * under its name.
+ */
+export async function policiesIn(file = CONFIGURATIONS.find((name) => existsSync(name))): Promise<PolicyTable[]> {
+  if (file === undefined) throw new Mistake(`there is no ${CONFIGURATIONS.join(" or ")} here: name a file`);
+  if (!existsSync(file)) throw new Mistake(`there is no file ${file}`);
+  const isConfiguration = /^wrangler\b|\.toml$|\.jsonc$/.test(basename(file));
+  return isConfiguration ? configured(file) : [{ policies: table(file, json(file, readFileSync(file, "utf8"))) }];
+}
+
+/** The policies of the service at an address. TOLLGATE_TOKEN is one of its tokens, with the scope `admin`. */
+export async function policiesOf(url: string): Promise<PolicyTable[]> {
+  const token = process.env.TOLLGATE_TOKEN;
+  if (!token)
+    throw new Mistake("TOLLGATE_TOKEN is not in the environment: a token of the service with the scope admin");
+  if (!/^https?:\/\/./.test(url) || !URL.canParse(url))
+    throw new Mistake(`--url is an address such as https://limits.example.com, not ${JSON.stringify(url)}`);
+  const address = `${url.replace(/\/*$/, "")}/v1/policies`;
+  const { status, text } = await get(address, token);
+  const body = Object(json(address, text));
+  if (status !== 200) throw new Mistake(`${address} answers ${status}: ${body.detail}`);
+  if (!Array.isArray(body.policies)) throw new Mistake(`${address} answers without policies: it is not Tollgate's`);
+  const named = body.policies.map(({ name, policy }: { name: string; policy: unknown }) => [name, policy]);
+  return [{ policies: Object.fromEntries(named) }];
+}
+
+/** The variables POLICIES of a configuration, as it is written. */
+async function configured(file: string): Promise<PolicyTable[]> {
+  const wrangler = await import(WRANGLER).catch((error) => {
+    if (error.code !== "ERR_MODULE_NOT_FOUND") throw error;
+    throw new Mistake(`Wrangler is missing, which reads ${file}: npm install --save-dev wrangler`);
+  });
+  let written: Configuration & { readonly env?: Readonly<Record<string, Configuration>> };
+  try {
+    written = wrangler.experimental_readRawConfig({ config: file }).rawConfig;
+  } catch (error) {
+    throw new Mistake(`${file}: ${(error as Error).message}`);
+  }
+  const { env = {}, ...usual } = written;
+  const tables: PolicyTable[] = [];
+  for (const [environment, { vars }] of [[undefined, usual] as const, ...Object.entries(env)]) {
+    const policies = vars?.POLICIES;
+    if (policies === undefined) continue;
+    const place = `POLICIES in ${file}`;
+    tables.push({
+      ...(environment !== undefined && { environment }),
+      policies: table(place, typeof policies === "string" ? json(place, policies) : policies),
+    });
+  }
+  if (tables.length === 0) throw new Mistake(`${file} has no policies: they are tables such as [vars.POLICIES.api]`);
+  return tables;
+}
+
+/** As much of Wrangler's configuration as matters here. */
+interface Configuration {
+  readonly vars?: { readonly POLICIES?: unknown };
+}
+
+async function get(address: string, token: string): Promise<{ status: number; text: string }> {
+  try {
+    // A redirect might take the token elsewhere.
+    const response = await fetch(address, {
+      headers: { authorization: `Bearer ${token}` },
+      redirect: "error",
+      signal: AbortSignal.timeout(PATIENCE_MS),
+    });
+    return { status: response.status, text: await response.text() };
+  } catch (error) {
+    const { message, cause } = error as Error;
+    throw new Mistake(`no answer from ${address}: ${(cause as Error | undefined)?.message || message}`);
+  }
+}
+
+function json(from: string, text: string): unknown {
+  try {
+    return JSON.parse(text);
+  } catch (error) {
+    throw new Mistake(`${from} is not JSON: ${(error as Error).message}`);
+  }
+}
+
+function table(from: string, value: unknown): WrittenPolicies {
+  if (typeof value === "object" && value !== null && !Array.isArray(value)) return value as WrittenPolicies;
+  throw new Mistake(
+    `${from} must have an object with each policy under its name, such as {"api":{"rate":100,"period":"1m"}}`,
+  );
+}
+
+/** By a variable, so that TypeScript does not check its declarations, which need others that are not installed with it. */
+const WRANGLER: string = "wrangler";
+/** The names that Wrangler looks for. */
+const CONFIGURATIONS = ["wrangler.toml", "wrangler.json", "wrangler.jsonc"];
+const PATIENCE_MS = 30_000;
