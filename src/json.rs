@@ -54,6 +54,21 @@ impl<'a> Json<'a> {
         self.0
     }
 
+    /// The same without the spaces and line breaks between its parts.
+    pub(crate) fn compact(self) -> String {
+        let (mut is_string, mut is_escaped) = (false, false);
+        let keep = |c: &char| {
+            match c {
+                '"' if !is_escaped => is_string = !is_string,
+                ' ' | '\t' | '\n' | '\r' => return is_string,
+                _ => {}
+            }
+            is_escaped = is_string && *c == '\\' && !is_escaped;
+            true
+        };
+        self.0.chars().filter(keep).collect()
+    }
+
     /// A string. `None` also for one with an unpaired surrogate, such as `"\ud800"`.
     pub(crate) fn string(self) -> Option<Cow<'a, str>> {
         serde_json::from_str(self.0).ok().map(|Str(text)| text)
@@ -208,6 +223,18 @@ mod tests {
 
     fn json(text: &str) -> Json<'_> {
         Json::parse(text).unwrap()
+    }
+
+    #[test]
+    fn compact_text_has_spaces_only_in_strings() {
+        for (written, expected) in [
+            ("{ \"a b\" : [ 1 ,\t2 ] ,\r\n \"c\" : \" d \" }", r#"{"a b":[1,2],"c":" d "}"#),
+            (r#"[ "\\" , "\" , " ]"#, r#"["\\","\" , "]"#),
+            (r#"[ "\\\" , " , 1 ]"#, r#"["\\\" , ",1]"#),
+            ("7", "7"),
+        ] {
+            assert_eq!(json(written).compact(), expected);
+        }
     }
 
     #[test]

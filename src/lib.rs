@@ -31,6 +31,7 @@
 //! | `protocol` | what a frontend and an object say to each other | `api` |
 //! | `access` | who may ask, and the names of objects | `api` |
 //! | `ledger` | what an object knows of its key, and when it is written | `api` |
+//! | `registry` | the policies of the deployments, and what operators have changed since | `api` |
 //! | `edge` | which objects an isolate calls, and when it times out | `api` |
 //! | `api` | HTTP's requests, answers and problems, without a runtime | `api` |
 //! | `tower` | a layer for servers such as axum's, on `keyed` | `tower` |
@@ -62,6 +63,8 @@ pub mod limit;
 pub mod policy;
 #[cfg(feature = "api")]
 pub mod protocol;
+#[cfg(feature = "api")]
+pub mod registry;
 #[cfg(feature = "std")]
 mod system_time;
 #[cfg(feature = "tower")]

@@ -71,16 +71,28 @@ impl<'a> Caller<'a> {
         }
     }
 
-    pub(super) const fn has_grant(&self) -> bool {
-        matches!(self.0, Credential::Grant(_))
+    /// Who asks, for the audit log: the name of the token. None is secret.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        match &self.0 {
+            Credential::Binding => "a binding",
+            Credential::Token(token) => &token.name,
+            Credential::Grant(_) => "a grant",
+        }
     }
 
-    fn policies(&self) -> Option<&[String]> {
+    /// The only policies that the caller may use, if not all.
+    #[must_use]
+    pub fn policies(&self) -> Option<&[String]> {
         match &self.0 {
             Credential::Binding => None,
             Credential::Token(token) => token.policies.as_deref(),
             Credential::Grant(grant) => Some(&grant.policies),
         }
+    }
+
+    pub(super) const fn has_grant(&self) -> bool {
+        matches!(self.0, Credential::Grant(_))
     }
 }
 

@@ -10,7 +10,7 @@ use crate::json::Json;
 /// What a token may do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Token {
-    name: String,
+    pub(super) name: String,
     /// SHA-256 of its whole text. A token is random and long, so its hash needs neither salt nor work to be safe.
     hash: [u8; 32],
     pub(super) scopes: Vec<Scope>,

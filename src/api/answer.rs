@@ -3,7 +3,7 @@
 use super::endpoint::Endpoint;
 use super::inspect::inspection;
 use super::problem::Problem;
-use super::rate_limit::{limit_field, policy_field};
+use super::rate_limit::{banned_fields, limit_field, policy_field};
 use super::refusal::{Refusal, respond, violated};
 use super::reply::Reply;
 use super::resolve::{Answered, ResolvedItem, ResolvedRequest};
@@ -33,7 +33,12 @@ impl ResolvedRequest {
         });
         let retry_after_s = refused.as_ref().and_then(Refusal::retry_after_s);
         let mut reply = respond(refused, &verdict);
-        reply.headers.extend(rate_limit(item, &answers, decided.now, retry_after_s));
+        let fields = match (verdict.banned, verdict.unlimited) {
+            (true, _) => banned_fields(item.policy.limits(), retry_after_s),
+            (_, true) => Vec::new(), // a client would pause by them
+            _ => rate_limit(item, &answers, decided.now, retry_after_s),
+        };
+        reply.headers.extend(fields);
         Ok(reply)
     }
 
@@ -98,7 +103,7 @@ mod tests {
         let policies = Policies::parse(r#"{"api":{"rate":10,"period":"10s"}}"#).unwrap();
         let body = format!(r#"{{"policy":"api","key":"alice","reservation":"1"{cost}}}"#);
         let request = Request::parse(Endpoint::Settle, body.as_bytes()).unwrap();
-        let resolved = ResolvedRequest::new(&request, &policies, &Caller::TRUSTED).unwrap();
+        let resolved = ResolvedRequest::new(&request, &policies, &Caller::TRUSTED, 0).unwrap();
         let decision = Decision::Allow { tokens, ready_at: 0 };
         let snapshot = Snapshot { tokens: 0, drops: 0, at: 0 };
         let limits = vec![LimitAnswer { decision, remaining: 0, owed: 0, reset_at: None, snapshot }];
@@ -145,5 +150,99 @@ mod tests {
         ] {
             assert_eq!(decided(&reply).err(), Some(problem));
         }
+    }
+
+    /// The status, the rate-limit fields and the body when a key with this override asks, and its object has answered so. Of a
+    /// bucket with 3 of 10 tokens.
+    fn of_key(over: &str, endpoint: Endpoint, rest: &str, decision: Decision) -> (u16, Vec<(String, String)>, Value) {
+        use crate::policy::overrides::{History, InForce, Overrides, Selector, WrittenOverride};
+        let text = format!(r#"{{"policy":"api","key":"alice",{over}}}"#);
+        let written = WrittenOverride::parse("it", &text).unwrap();
+        let mut history = History::default();
+        history.push(1, Some(InForce { plan: written.plan, until: written.until }));
+        let mut records = Vec::new();
+        Selector::key("api", b"alice").record(&history.encode(), &mut records);
+        let overrides = Overrides::default();
+        overrides.update(&records).unwrap();
+        let policies = Policies::parse(r#"{"api":{"rate":10,"period":"10s"}}"#).unwrap();
+        let policies = policies.with_overrides(std::sync::Arc::new(overrides));
+        let body = format!(r#"{{"policy":"api","key":"alice","snapshot":true{rest}}}"#);
+        let request = Request::parse(endpoint, body.as_bytes()).unwrap();
+        let resolved = ResolvedRequest::new(&request, &policies, &Caller::TRUSTED, 500).unwrap();
+        let snapshot = Snapshot { tokens: 3, drops: 0, at: 500 };
+        let limits = vec![LimitAnswer { decision, remaining: 3, owed: 0, reset_at: Some(7_500), snapshot }];
+        let decided = Decided {
+            now: 500,
+            is_replayed: false,
+            open_reservations: 0,
+            reservation: None,
+            limits,
+            shadow: Vec::new(),
+        };
+        let Reply { status, headers, body } = resolved.reply(&ObjectReply::Decided(decided)).unwrap();
+        let fields = headers.into_iter().filter(|(name, _)| *name == "retry-after" || name.starts_with("ratelimit"));
+        let fields = fields.map(|(name, value)| (name.to_owned(), value)).collect();
+        (status, fields, serde_json::from_str(&body).unwrap())
+    }
+
+    fn fields(fields: &[(&str, &str)]) -> Vec<(String, String)> {
+        fields.iter().map(|&(name, value)| (name.to_owned(), value.to_owned())).collect()
+    }
+
+    const NOTHING: (&str, &str) = ("ratelimit-policy", r#""api";q=0;tollgate-capacity=0"#);
+
+    #[test]
+    fn a_banned_key_is_told_so_and_until_when() {
+        let refused = Decision::Wait { retry_at: 2_000 };
+        let (status, headers, body) = of_key(r#""banned":true,"until":2000"#, Endpoint::Consume, "", refused);
+        let expected = fields(&[("retry-after", "2"), NOTHING, ("ratelimit", r#""api";r=0;t=2"#)]);
+        assert_eq!((status, headers), (429, expected));
+        assert_eq!(body["detail"], "this key is banned from policy api; retry in 1500 ms");
+        let members =
+            ["banned", "limit", "remaining", "retry_at", "reset_at", "allowed"].map(|name| body[name].clone());
+        assert_eq!(Value::from(members.to_vec()), serde_json::json!([true, 0, 0, 2_000, 2_000, false]));
+        let numbers = serde_json::json!({"kind": "token_bucket", "rate": 0, "period_ms": 1, "capacity": 0, "max_debt": 0,
+            "tokens": 0, "drops": 0, "at": 500});
+        assert_eq!(body["snapshot"], serde_json::json!([numbers]));
+
+        let (status, headers, body) = of_key(r#""banned":true"#, Endpoint::Peek, "", Decision::Never { max: 0 });
+        assert_eq!((status, headers), (429, fields(&[NOTHING, ("ratelimit", r#""api";r=0"#)])));
+        assert_eq!(body["detail"], "this key is banned from policy api; without an end");
+        assert_eq!((body.get("retry_at"), &body["reset_at"]), (None, &Value::Null));
+    }
+
+    #[test]
+    fn what_a_banned_key_gives_back_is_answered_as_ever() {
+        let moved = Decision::Allow { tokens: 2, ready_at: 500 };
+        let (status, headers, body) = of_key(r#""banned":true"#, Endpoint::Refund, r#","cost":2"#, moved);
+        assert_eq!((status, headers.len(), &body["remaining"], body.get("banned")), (200, 2, &3.into(), None));
+        let (status, _, body) =
+            of_key(r#""banned":true,"until":2000"#, Endpoint::Inspect, "", Decision::Never { max: 0 });
+        let members = (&body["banned"], &body["banned_until"], &body["limits"][0]["remaining"]);
+        assert_eq!((status, members), (200, (&true.into(), &2_000.into(), &3.into())));
+        // Granted before the ban, and repeated.
+        let (status, _, body) = of_key(r#""banned":true"#, Endpoint::Consume, "", moved);
+        assert_eq!((status, body.get("banned")), (200, None));
+    }
+
+    #[test]
+    fn a_key_without_limits_is_told_no_limit_that_it_might_pause_for() {
+        let granted = Decision::Allow { tokens: 3, ready_at: 500 };
+        let (status, headers, body) = of_key(r#""unlimited":true"#, Endpoint::Consume, r#","cost":1000"#, granted);
+        assert_eq!((status, headers), (200, Vec::new()));
+        let members = ["unlimited", "allowed", "cost", "near_limit", "reset_at"].map(|name| body[name].clone());
+        assert_eq!(Value::from(members.to_vec()), serde_json::json!([true, true, 1000, false, null]));
+        assert_eq!((body.get("limit"), body.get("remaining")), (None, None));
+        assert_eq!(body["snapshot"][0]["tokens"], 9_007_199_254_740_991_u64);
+        let (_, headers, body) = of_key(r#""unlimited":true"#, Endpoint::Charge, "", granted);
+        assert_eq!((headers.len(), &body["remaining"], body.get("unlimited")), (2, &3.into(), None));
+    }
+
+    #[test]
+    fn other_numbers_are_answered_as_a_policys() {
+        let granted = Decision::Allow { tokens: 1, ready_at: 500 };
+        let (_, headers, body) = of_key(r#""multiple":2.5"#, Endpoint::Consume, r#","cost":25"#, granted);
+        assert_eq!(headers[0].1, r#""api";q=25;w=10;tollgate-capacity=25"#);
+        assert_eq!((&body["limit"], &body["remaining"]), (&25.into(), &3.into()));
     }
 }

@@ -160,7 +160,7 @@ mod tests {
         let policies = Policies::parse(r#"{"api":{"rate":10,"period":"10s"}}"#).unwrap();
         let body = r#"{"requests":[{"policy":"api","key":"a"},{"policy":"api","key":"b"},{"policy":"api","key":"c"}]}"#;
         let request = Request::parse(Endpoint::Batch, body.as_bytes()).unwrap();
-        ResolvedRequest::new(&request, &policies, &Caller::TRUSTED).unwrap()
+        ResolvedRequest::new(&request, &policies, &Caller::TRUSTED, 0).unwrap()
     }
 
     fn object_reply(decision: Decision) -> ObjectReply {

@@ -5,6 +5,8 @@ use serde::Serialize;
 use super::limit_body::{Exact, LimitBody};
 use super::reply::Reply;
 use super::resolve::{Answered, ResolvedItem};
+use super::verdict::is_false;
+use crate::policy;
 use crate::protocol::{Decided, LimitAnswer};
 
 /// How the buckets of a policy stand.
@@ -26,6 +28,12 @@ pub(super) fn inspection<'a>(
         off: Vec<&'a str>,
         #[serde(skip_serializing_if = "Vec::is_empty")]
         snapshot: Vec<LimitBody<'a, Exact>>,
+        #[serde(skip_serializing_if = "is_false")]
+        banned: bool,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        banned_until: Option<i64>,
+        #[serde(skip_serializing_if = "is_false")]
+        unlimited: bool,
     }
     #[derive(Serialize)]
     struct Standing {
@@ -44,6 +52,11 @@ pub(super) fn inspection<'a>(
     let (policy, snapshot) = (item.policy.name(), item.snapshot(answers));
     let (limits, shadow) = (standing(answers), standing(tried));
     let off = item.policy.off_limits().iter().filter_map(Option::as_deref).collect();
-    let body = Body { policy, now, open_reservations, limits, shadow, off, snapshot };
+    let (banned, banned_until, unlimited) = match item.policy.standing() {
+        policy::Standing::Limited => (false, None, false),
+        policy::Standing::Unlimited => (false, None, true),
+        policy::Standing::Banned { until } => (true, until, false),
+    };
+    let body = Body { policy, now, open_reservations, limits, shadow, off, snapshot, banned, banned_until, unlimited };
     Reply::json(200, "application/json", &body)
 }

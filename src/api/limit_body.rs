@@ -40,6 +40,22 @@ pub(super) struct Exact {
 }
 
 impl ResolvedItem {
+    /// As of limits that allow `tokens` at any time, whatever the buckets hold. So a client that decides by a snapshot decides
+    /// as the server does.
+    pub(super) fn snapshot_of<'a>(&self, answers: &[Answered<'a>], now: i64, tokens: u64) -> Vec<LimitBody<'a, Exact>> {
+        let asked = answers.iter().filter(|_| self.wants_snapshot);
+        let exact = || Exact { tokens: tokens.cast_signed(), drops: 0, at: now };
+        let body = |limit| LimitBody {
+            kind: "token_bucket",
+            rate: 0,
+            period_ms: 1,
+            capacity: tokens,
+            max_debt: 0,
+            ..LimitBody::of(limit, exact())
+        };
+        asked.map(|&(limit, ..)| body(limit)).collect()
+    }
+
     /// Empty unless the request asked for it.
     pub(super) fn snapshot<'a>(&self, answers: &[Answered<'a>]) -> Vec<LimitBody<'a, Exact>> {
         let asked = answers.iter().filter(|_| self.wants_snapshot);

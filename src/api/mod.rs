@@ -15,6 +15,7 @@
     )
 )]
 
+mod admin;
 mod answer;
 mod batch;
 mod body;
@@ -36,6 +37,7 @@ mod text;
 mod verdict;
 
 pub use crate::policy::Cause;
+pub use admin::{AdminPath, AdminQuestion, AdminReply, AdminRequest, MAX_OVERRIDES_LEN};
 pub use cost::Cost;
 pub use endpoint::Endpoint;
 pub use media_type::require_json;

@@ -28,6 +28,18 @@ pub enum Problem {
     NotFound { path: String },
     /// There is no such policy; `known` are those that the caller may know, `request` is its place in a batch.
     UnknownPolicy { policy: String, known: Vec<String>, request: Option<usize> },
+    /// This deployment has no registry of policies.
+    NoRegistry,
+    /// A change of a policy without a condition.
+    PreconditionRequired,
+    /// The condition of a change does not hold; `version` is the policy's, if there is one.
+    PreconditionFailed { policy: String, version: Option<i64> },
+    /// Only a deployment can change this policy.
+    PolicyFixed { policy: String },
+    /// There are as many policies as there can be.
+    TooManyPolicies { max: usize },
+    /// The registry of policies did not answer.
+    RegistryUnavailable { cause: Cause },
     /// The policy and key have no such reservation, or it has expired.
     UnknownReservation,
     /// The reservation was settled at another cost, or cancelled.
@@ -81,7 +93,7 @@ impl Problem {
             _ => None,
         };
         let cause = match self {
-            Self::Unavailable { cause } => Some(cause.word()),
+            Self::Unavailable { cause } | Self::RegistryUnavailable { cause } => Some(cause.word()),
             Self::Captcha { error: CaptchaError::Wrong } => None,
             Self::Captcha { error: CaptchaError::Late } => Some(Cause::Timeout.word()),
             Self::Captcha { .. } => Some(Cause::Failed.word()),
@@ -91,7 +103,11 @@ impl Problem {
             Self::Forbidden { forbidden: Forbidden::Scope { missing, .. }, .. } => Some(missing.word()),
             _ => None,
         };
-        let body = Body { kind, title, status, detail: self.detail(), max_cost, cause, scope };
+        let version = match self {
+            Self::PreconditionFailed { version, .. } => *version,
+            _ => None,
+        };
+        let body = Body { kind, title, status, detail: self.detail(), max_cost, cause, scope, version };
         let reply = Reply::json(status, "application/problem+json", &body);
         match self {
             // RFC 6750 §3: the answer to a missing or wrong token names the scheme.
@@ -109,7 +125,8 @@ impl Problem {
                 reply.with("retry-after", seconds(*retry_after_ms).to_string())
             }
             // Nothing says when it will be back; a second is the shortest `Retry-After` worth sending.
-            Self::Unavailable { .. } => reply.with("retry-after", "1"),
+            Self::Unavailable { .. } | Self::RegistryUnavailable { .. } => reply.with("retry-after", "1"),
+            Self::PreconditionFailed { version: Some(version), .. } => reply.with("etag", format!("\"{version}\"")),
             Self::Captcha { .. } if status == 503 => reply.with("retry-after", "1"),
             _ => reply,
         }
@@ -124,7 +141,7 @@ impl Problem {
             Self::Captcha { error: CaptchaError::Wrong } => {
                 (403, "urn:problem-type:tollgate:captcha-failed", "Captcha failed")
             }
-            Self::NotFound { .. } => (404, "urn:problem-type:tollgate:not-found", "Not found"),
+            Self::NotFound { .. } | Self::NoRegistry => (404, "urn:problem-type:tollgate:not-found", "Not found"),
             Self::UnknownPolicy { .. } => (404, "urn:problem-type:tollgate:unknown-policy", "Unknown policy"),
             Self::UnknownReservation => (404, "urn:problem-type:tollgate:unknown-reservation", "Unknown reservation"),
             Self::MethodNotAllowed { .. } => {
@@ -138,6 +155,11 @@ impl Problem {
             Self::TooManyIdempotencyKeys { .. } => {
                 (409, "urn:problem-type:tollgate:too-many-idempotency-keys", "Too many idempotency keys")
             }
+            Self::PolicyFixed { .. } => (409, "urn:problem-type:tollgate:policy-fixed", "Policy fixed"),
+            Self::TooManyPolicies { .. } => (409, "urn:problem-type:tollgate:too-many-policies", "Too many policies"),
+            Self::PreconditionFailed { .. } => {
+                (412, "urn:problem-type:tollgate:precondition-failed", "Precondition failed")
+            }
             Self::BodyTooLarge => (413, "urn:problem-type:tollgate:body-too-large", "Body too large"),
             Self::UnsupportedMediaType { .. } => {
                 (415, "urn:problem-type:tollgate:unsupported-media-type", "Unsupported media type")
@@ -148,8 +170,11 @@ impl Problem {
             Self::IdempotencyKeyReused => {
                 (422, "urn:problem-type:tollgate:idempotency-key-reused", "Idempotency key reused")
             }
+            Self::PreconditionRequired => {
+                (428, "urn:problem-type:tollgate:precondition-required", "Precondition required")
+            }
             Self::Misconfigured => (500, "urn:problem-type:tollgate:misconfigured", "Misconfigured"),
-            Self::Unavailable { .. } | Self::Captcha { .. } => {
+            Self::Unavailable { .. } | Self::RegistryUnavailable { .. } | Self::Captcha { .. } => {
                 (503, "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity", "Unavailable")
             }
         }
@@ -176,13 +201,40 @@ impl Problem {
             Self::NotFound { path } => {
                 let endpoints = Endpoint::ALL.map(Endpoint::path).join(", ");
                 format!(
-                    "there is no endpoint {}; send POST to {endpoints}, or GET to /healthz or /v1/openapi.json",
+                    "there is no endpoint {}; send POST to {endpoints}, or GET to /v1/policies, /v1/audit, /healthz or \
+                     /v1/openapi.json",
                     shown(path)
                 )
             }
             Self::UnknownPolicy { policy, known, request } => {
-                let policies = list(known);
-                format!("{}there is no policy {}; there {policies}", in_batch(*request), shown(policy))
+                let policies = if known.is_empty() { String::new() } else { format!("; there {}", list(known)) };
+                format!("{}there is no policy {}{policies}", in_batch(*request), shown(policy))
+            }
+            Self::NoRegistry => {
+                "this deployment has no registry of policies: add the binding REGISTRY, with the class \
+                                 PolicyRegistry, to its configuration"
+                    .to_owned()
+            }
+            Self::PreconditionRequired => "send `If-Match: \"<version>\"` to change the version that you know, or \
+                                           `If-None-Match: *` to create a policy"
+                .to_owned(),
+            Self::PreconditionFailed { policy, version: Some(version) } => {
+                format!("nothing was changed: the policy {} has the version {version}", shown(policy))
+            }
+            Self::PreconditionFailed { policy, version: None } => {
+                format!(
+                    "nothing was changed: there is no policy {}; to create it, send `If-None-Match: *`",
+                    shown(policy)
+                )
+            }
+            Self::PolicyFixed { policy } => {
+                format!("the policy {} has `fixed = true`: change it in wrangler.toml, and deploy", shown(policy))
+            }
+            Self::TooManyPolicies { max } => format!("there are {max} policies, the most there can be: delete some"),
+            Self::RegistryUnavailable { .. } => {
+                "the registry of policies did not answer. A change may have been made: the \
+                                                 version of the policy says whether"
+                    .to_owned()
             }
             Self::UnknownReservation => "this policy and key have no such reservation, or it has expired".to_owned(),
             Self::ReservationClosed => {
@@ -268,7 +320,6 @@ fn list(names: &[String]) -> String {
     const MOST: usize = 20;
     let shown = names.get(..MOST).unwrap_or(names).join(", ");
     match names.len() {
-        0 => "are none".to_owned(),
         1 => format!("is only {shown}"),
         count if count > MOST => format!("are {count}, such as {shown}"),
         _ => format!("are {shown}"),
@@ -288,6 +339,8 @@ struct Body {
     cause: Option<&'static str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     scope: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    version: Option<i64>,
 }
 
 #[cfg(test)]
@@ -379,6 +432,10 @@ mod tests {
             Problem::UnknownPolicy { policy: text(), known: Vec::new(), request: None },
             Problem::UnknownReservation,
             Problem::MethodNotAllowed { method: text(), allow: "" },
+            Problem::PolicyFixed { policy: text() },
+            Problem::TooManyPolicies { max: 0 },
+            Problem::PreconditionFailed { policy: text(), version: None },
+            Problem::PreconditionRequired,
             Problem::RequestTimeout,
             Problem::ReservationClosed,
             Problem::TooManyReservations { max: 0 },

@@ -50,6 +50,24 @@ pub(super) fn limit_field(answers: &[Answered<'_>], now: i64, retry_after_s: Opt
     list.finish().unwrap_or_default()
 }
 
+/// Both fields for a key that may not take anything: `"api";q=0;tollgate-capacity=0` and `"api";r=0;t=60`.
+pub(super) fn banned_fields(limits: &[NamedLimit], retry_after_s: Option<u64>) -> Vec<(&'static str, String)> {
+    const Q: &KeyRef = key_ref("q");
+    const CAPACITY: &KeyRef = key_ref("tollgate-capacity");
+    const R: &KeyRef = key_ref("r");
+    const T: &KeyRef = key_ref("t");
+    let (mut policy, mut current) = (ListSerializer::new(), ListSerializer::new());
+    for name in limits.iter().filter_map(|limit| StringRef::from_str(limit.full_name()).ok()) {
+        _ = policy.bare_item(name).parameter(Q, integer(0)).parameter(CAPACITY, integer(0));
+        let item = current.bare_item(name).parameter(R, integer(0));
+        if let Some(seconds) = retry_after_s {
+            _ = item.parameter(T, integer(seconds));
+        }
+    }
+    let (policy, current) = (policy.finish().unwrap_or_default(), current.finish().unwrap_or_default());
+    vec![("ratelimit-policy", policy), ("ratelimit", current)]
+}
+
 /// Whole seconds, rounded up and at least one: after them the moment is not in the future any more.
 pub(super) fn seconds(ms: u64) -> u64 {
     ms.div_ceil(1_000).max(1)

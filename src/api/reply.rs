@@ -61,6 +61,15 @@ impl Reply {
         self
     }
 
+    /// The answer, a JSON object, marked: it was made under policies that may be out of date.
+    #[must_use]
+    pub fn under_stale_policies(mut self) -> Self {
+        if let Some(members) = self.body.strip_suffix("}\n") {
+            self.body = format!("{members},\"stale_policies\":true}}\n");
+        }
+        self
+    }
+
     /// The answer to a browser's CORS preflight.
     #[must_use]
     pub fn preflight() -> Self {

@@ -37,12 +37,12 @@ pub struct ResolvedItem {
 }
 
 impl ResolvedRequest {
-    /// Finds the policies that `request` names, and the key if it is that of the caller's grant.
+    /// Finds the policies that `request` names as they are at `now` for its keys, and the key if it is that of the caller's grant.
     ///
     /// # Errors
     /// [`Problem::Forbidden`], [`Problem::UnknownPolicy`], [`Problem::BadRequest`] for a missing key and for a batch with the
     /// same policy and key twice, and what is wrong with the costs: see [`Cost::of`].
-    pub fn new(request: &Request<'_>, policies: &Policies, caller: &Caller<'_>) -> Result<Self, Problem> {
+    pub fn new(request: &Request<'_>, policies: &Policies, caller: &Caller<'_>, now: i64) -> Result<Self, Problem> {
         let Request { endpoint, action, .. } = *request;
         let verb = match action {
             Action::Look(verb) | Action::Take(verb) | Action::Reserve(verb) => verb,
@@ -60,6 +60,7 @@ impl ResolvedRequest {
                 return bad_request("the field `key` is missing".to_owned());
             };
             let key = key.to_bytes(policy.ipv6_prefix());
+            let policy = policies.for_key(policy, &key, now);
             let default = match endpoint {
                 Endpoint::Settle => None,
                 Endpoint::Reset | Endpoint::Inspect | Endpoint::Cancel => Some(&Cost::Each(0)),
@@ -67,10 +68,10 @@ impl ResolvedRequest {
             };
             let cost = item.cost.as_ref().or(default);
             Ok(ResolvedItem {
-                policy: Arc::clone(policy),
                 key,
-                costs: cost.map(|cost| cost.of(policy, verb)).transpose()?,
-                shadow_costs: cost.map(|cost| cost.of_shadow(policy)),
+                costs: cost.map(|cost| cost.of(&policy, verb)).transpose()?,
+                shadow_costs: cost.map(|cost| cost.of_shadow(&policy)),
+                policy,
                 cost: cost.map(Cost::largest),
                 wants_snapshot: item.snapshot,
             })
@@ -171,7 +172,7 @@ mod tests {
     fn resolve(endpoint: Endpoint, body: &str) -> Result<Vec<(String, Vec<u8>)>, Problem> {
         let policies = Policies::parse(POLICIES).unwrap();
         let request = Request::parse(endpoint, body.as_bytes())?;
-        let resolved = ResolvedRequest::new(&request, &policies, &Caller::TRUSTED)?;
+        let resolved = ResolvedRequest::new(&request, &policies, &Caller::TRUSTED, 0)?;
         Ok(resolved.items.into_iter().map(|item| (item.policy.name().to_owned(), item.key)).collect())
     }
 

@@ -5,10 +5,12 @@ use serde::Serialize;
 use super::body::RESERVATION_ID_LEN;
 use super::limit_body::{Exact, LimitBody};
 use super::resolve::{Answered, ResolvedItem, ResolvedRequest};
-use crate::limit::{Decision, Verb};
+use crate::limit::{Decision, MAX_TOKENS, Verb};
+use crate::policy::Standing;
 use crate::protocol::{Action, Decided};
 
 /// A decision, as reported to the client.
+#[expect(clippy::struct_excessive_bools, reason = "the members of a body")]
 #[derive(Serialize)]
 pub(super) struct Verdict<'a> {
     pub(super) allowed: bool,
@@ -45,6 +47,12 @@ pub(super) struct Verdict<'a> {
     pub(super) shadow: Vec<Details<'a>>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(super) snapshot: Vec<LimitBody<'a, Exact>>,
+    /// Whether an override refused the key, whatever it has left.
+    #[serde(skip_serializing_if = "is_false")]
+    pub(super) banned: bool,
+    /// Whether an override lets the key take whatever it asks for.
+    #[serde(skip_serializing_if = "is_false")]
+    pub(super) unlimited: bool,
     #[serde(skip)]
     pub(super) full_name: &'a str,
 }
@@ -83,16 +91,21 @@ impl ResolvedRequest {
         decided: &Decided,
     ) -> Verdict<'a> {
         let now = decided.now;
-        let details: Vec<_> = answers.iter().map(|answered| self.details(answered, now)).collect();
+        let mut details: Vec<_> = answers.iter().map(|answered| self.details(answered, now)).collect();
+        let (banned, unlimited) = self.standing(item, &details);
+        if banned {
+            details.iter_mut().for_each(Details::of_nothing);
+        }
         let mut decisive = details.iter();
         let first = decisive.next();
         let decisive = decisive.fold(first, |most, next| match most {
             Some(most) if most.outweighs(next) => Some(most),
             _ => Some(next),
         });
-        let near_limit = details.iter().any(|details| details.near_limit);
+        let near_limit = !unlimited && details.iter().any(|details| details.near_limit);
         let shadow: Vec<_> = tried.iter().map(|answered| self.details(answered, now)).collect();
-        let is_enforced = decisive.is_some();
+        let is_enforced = decisive.is_some() && !unlimited;
+        let is_named = is_enforced && item.policy.limits().iter().any(|limit| limit.name().is_some());
         let top = decisive.cloned().unwrap_or_else(|| self.unlimited(item, tried, now));
         Verdict {
             allowed: details.iter().all(|details| details.allowed),
@@ -101,10 +114,10 @@ impl ResolvedRequest {
             tokens: top.tokens,
             limit: is_enforced.then_some(top.limit),
             remaining: is_enforced.then_some(top.remaining),
-            owed: top.owed,
+            owed: if unlimited { 0 } else { top.owed },
             near_limit,
             now,
-            reset_at: top.reset_at,
+            reset_at: top.reset_at.filter(|_| !unlimited),
             ready_at: details.iter().filter_map(|details| details.ready_at).max().or(top.ready_at),
             retry_at: top.retry_at,
             retry_after_ms: top.retry_after_ms,
@@ -112,9 +125,26 @@ impl ResolvedRequest {
             expires_at: decided.reservation.map(|reserved| reserved.expires_at),
             replayed: decided.is_replayed,
             full_name: top.full_name,
-            limits: if item.policy.limits().iter().any(|limit| limit.name().is_some()) { details } else { Vec::new() },
+            limits: if is_named { details } else { Vec::new() },
             shadow,
-            snapshot: item.snapshot(answers),
+            snapshot: match (banned, unlimited) {
+                (true, _) => item.snapshot_of(answers, now, 0),
+                (_, true) => item.snapshot_of(answers, now, MAX_TOKENS),
+                _ => item.snapshot(answers),
+            },
+            banned,
+            unlimited,
+        }
+    }
+
+    /// Whether an override has refused, or granted, what was asked for.
+    fn standing(&self, item: &ResolvedItem, details: &[Details<'_>]) -> (bool, bool) {
+        match item.policy.standing() {
+            _ if !self.verb().takes() => (false, false),
+            Standing::Limited => (false, false),
+            Standing::Unlimited => (false, true),
+            // A repeated request may have been granted before, and the ban may have ended by the object's clock.
+            Standing::Banned { .. } => (!details.is_empty() && details.iter().all(|details| !details.allowed), false),
         }
     }
 
@@ -181,6 +211,10 @@ impl Verdict<'_> {
             Some(ms) => format!("retry in {ms} ms"),
             None => "this budget never refills".to_owned(),
         };
+        if self.banned {
+            let when = retry_after_ms.map_or_else(|| "without an end".to_owned(), |ms| format!("retry in {ms} ms"));
+            return format!("this key is banned from policy {}; {when}", self.policy);
+        }
         match owed {
             0 => format!("policy {full_name} has {remaining} of {limit} tokens left and the cost is {cost}; {when}"),
             _ => format!("policy {full_name} owes {owed} tokens and the cost is {cost}; {when}"),
@@ -189,6 +223,11 @@ impl Verdict<'_> {
 }
 
 impl Details<'_> {
+    /// As if nothing were allowed.
+    fn of_nothing(&mut self) {
+        (self.limit, self.remaining, self.owed, self.near_limit, self.reset_at) = (0, 0, 0, true, self.retry_at);
+    }
+
     /// Whether this limit, rather than `other`, decides: it refused, refused for longer, or has the smaller share left.
     fn outweighs(&self, other: &Self) -> bool {
         let never = |details: &Self| !details.allowed && details.retry_at.is_none();

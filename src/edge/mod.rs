@@ -17,5 +17,7 @@
 )]
 
 mod batch;
+mod snapshot;
 
 pub use batch::{BATCH_MS, Batch, CALL_MS, Dialect, Failure, ObjectCall, Outcome};
+pub use snapshot::{Due, FRESH_MS, POLL_MS, PolicySnapshot, REFRESH_MS, WAIT_MS};

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::bucket::{Bucket, Need};
+use super::standing::{ban, count_all, is_unlimited, refuse_all};
 use super::{Ledger, LedgerError, Slot};
 use crate::limit::{Decision, Limit, Part, State, Verb, decide_all};
 use crate::policy::Policy;
@@ -41,8 +42,9 @@ impl Ledger {
         let holds: Vec<Holds> = asked.iter().map(|policy| Holds::of(self, policy)).collect();
         // Only a request that takes must leave held tokens alone; refunds and charges may touch them.
         let takes = verb.takes();
-        let mut parts = Vec::new();
+        let (mut parts, mut unlimited) = (Vec::new(), Vec::new());
         for ((policy, costs), holds) in asked.iter().zip(costs).zip(&holds) {
+            let parts = if is_unlimited(policy, verb) { &mut unlimited } else { &mut parts };
             let bucket = self.bucket(policy)?;
             for (((limit, state), &cost), &held) in
                 policy.limits().iter().zip(&bucket.states).zip(costs).zip(&holds.held)
@@ -51,10 +53,16 @@ impl Ledger {
                 parts.push(Part::new(limit.limit(), available, cost));
             }
         }
-        let decision = decide_all(&mut parts, now, verb);
-        let mut decided = parts.iter();
-        let mut answers = Vec::with_capacity(parts.len());
-        for (policy, holds) in asked.iter().zip(&holds) {
+        let bans: Vec<_> = asked.iter().map(|policy| ban(policy, verb, now)).collect();
+        let decision = match bans.iter().flatten().next() {
+            Some(banned) => refuse_all(&mut parts, now, verb, *banned),
+            None => decide_all(&mut parts, now, verb),
+        };
+        count_all(&mut unlimited, now, verb, decision);
+        let (mut limited, mut unlimited) = (parts.iter(), unlimited.iter());
+        let mut answers = Vec::new();
+        for ((policy, holds), ban) in asked.iter().zip(&holds).zip(bans) {
+            let decided = if is_unlimited(policy, verb) { &mut unlimited } else { &mut limited };
             let bucket = self.bucket(policy)?;
             let mut need = Need::Nothing;
             for (index, ((state, part), &held)) in
@@ -70,7 +78,9 @@ impl Ledger {
                     // As a refusal leaves it, or a request for nothing: it follows a clock that stepped back far.
                     part.limit.decide(*state, now, 0, Verb::Refund).1
                 };
-                let own = if takes && !part.decision.is_allow() {
+                let own = if let Some(banned) = ban {
+                    banned
+                } else if takes && !part.decision.is_allow() {
                     holds.sooner(part.decision, index, |left| {
                         part.limit.decide(without(part.limit, state, left, now), now, part.cost, verb).0
                     })

@@ -64,6 +64,7 @@ mod reservation;
 mod reserve;
 mod row;
 mod shadow;
+mod standing;
 mod writes;
 
 use std::fmt;

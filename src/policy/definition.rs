@@ -4,7 +4,7 @@
 
 use serde::Serialize;
 
-use super::named::{NamedLimit, Policy, ReservationTerms, Unsettled};
+use super::named::{NamedLimit, Policy, ReservationTerms, Standing, Unsettled};
 use super::on_error::OnError;
 use super::stored::{StoredConfig, StoredConfigError, limits_of, version_of};
 use super::timeline::{Timeline, TimelineFields};
@@ -20,6 +20,13 @@ struct Definition<'a> {
     write_ahead: Vec<u64>,
     reservation_ttl_ms: u64,
     unsettled: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    standing: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    banned_until: Option<i64>,
+    /// A frontend must not take it for that of other keys.
+    #[serde(skip_serializing_if = "is_false")]
+    of_key: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     timeline: Option<TimelineFields>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -52,6 +59,11 @@ impl Policy {
 
     fn definition_with(&self, timeline: fn(&Timeline) -> Option<TimelineFields>) -> String {
         let ReservationTerms { ttl_ms, unsettled } = self.reservations();
+        let (standing, banned_until) = match self.standing() {
+            Standing::Limited => (None, None),
+            Standing::Unlimited => (Some(UNLIMITED), None),
+            Standing::Banned { until } => (Some(BANNED), until),
+        };
         let definition = Definition {
             name: self.name(),
             numbers: self.limits().iter().map(StoredConfig::of).collect(),
@@ -61,6 +73,9 @@ impl Policy {
                 Unsettled::Keep => "keep",
                 Unsettled::Refund => "refund",
             },
+            standing,
+            banned_until,
+            of_key: self.is_of_key(),
             timeline: timeline(self.timeline()),
             shadow: self.shadow().map(|shadow| Shadow {
                 numbers: shadow.limits().iter().map(StoredConfig::of).collect(),
@@ -90,14 +105,32 @@ impl Policy {
             Some("refund") => Unsettled::Refund,
             _ => return Err(unreadable()),
         };
-        let mut policy =
-            Self::new(&name, limits, OnError::CLOSED, ReservationTerms { ttl_ms, unsettled }).with_off(off);
+        let mut policy = Self::new(&name, limits, OnError::CLOSED, ReservationTerms { ttl_ms, unsettled })
+            .with_off(off)
+            .with_timeline(timeline);
         if let Some((limits, timeline)) = shadow.transpose()? {
             policy = policy.with_shadow(limits, timeline);
         }
-        Ok(policy.with_timeline(timeline).with_id(version_of(definition)))
+        let until = fields.get("banned_until").and_then(Json::integer).and_then(|until| i64::try_from(until).ok());
+        let standing = match fields.get("standing").map(Json::string) {
+            None => Standing::Limited,
+            Some(Some(word)) if word == UNLIMITED => Standing::Unlimited,
+            Some(Some(word)) if word == BANNED => Standing::Banned { until },
+            Some(_) => return Err(unreadable()),
+        };
+        Ok(policy
+            .with_standing(standing, fields.get("of_key").and_then(Json::bool) == Some(true))
+            .with_id(version_of(definition)))
     }
 }
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes it so")]
+const fn is_false(flag: &bool) -> bool {
+    !*flag
+}
+
+const UNLIMITED: &str = "unlimited";
+const BANNED: &str = "banned";
 
 /// The limits in the fields `numbers` and `write_ahead`, and what they were before.
 fn versions(policy: &str, fields: &Fields<'_>) -> Result<(Vec<NamedLimit>, Timeline), StoredConfigError> {
@@ -155,6 +188,28 @@ mod tests {
             assert_eq!(ahead(defined.shadow_limits()), ahead(policy.shadow_limits()));
             assert_eq!(defined.off_limits(), policy.off_limits());
             assert!(!policy.definition().contains('\n'), "several travel together, one to a line");
+        }
+    }
+
+    #[test]
+    fn a_standing_travels_with_it() {
+        let own = policies();
+        let policy = own.get("p").unwrap();
+        let mut ids = vec![policy.id()];
+        for (standing, written) in [
+            (Standing::Unlimited, r#""standing":"unlimited""#),
+            (Standing::Banned { until: None }, r#""standing":"banned""#),
+            (Standing::Banned { until: Some(7) }, r#""standing":"banned","banned_until":7"#),
+        ] {
+            let policy = Policy::clone(policy).with_standing(standing, true);
+            let definition = policy.definition();
+            assert!(definition.ends_with(&format!("{written},\"of_key\":true}}")), "{definition}");
+            let defined = Policy::from_definition(&definition).unwrap();
+            assert_eq!((defined.standing(), defined.id(), defined.is_of_key()), (standing, policy.id(), true));
+            assert!(!ids.contains(&policy.id()));
+            ids.push(policy.id());
+            let unknown = definition.replace("\"unlimited\"", "\"adrift\"").replace("\"banned\"", "\"adrift\"");
+            assert!(Policy::from_definition(&unknown).is_err());
         }
     }
 

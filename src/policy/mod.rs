@@ -12,20 +12,23 @@
     )
 )]
 
+mod change;
 mod definition;
 mod describe;
 mod error;
 mod mode;
 mod named;
 mod on_error;
+pub mod overrides;
 mod parse;
 mod rate;
 mod reader;
 mod stored;
 mod timeline;
 
+pub use change::describe_change;
 pub use error::PolicyError;
-pub use named::{NamedLimit, Policy, ReservationTerms, Unsettled, shadow_of, without_shadow};
+pub use named::{NamedLimit, Policy, ReservationTerms, Standing, Unsettled, shadow_of, without_shadow};
 pub use on_error::{Cause, OnError};
 pub use parse::Policies;
 pub use reader::MAX_LIMITS;

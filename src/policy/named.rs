@@ -19,6 +19,9 @@ pub struct Policy {
     on_error: OnError,
     reservations: ReservationTerms,
     ipv6_prefix: u8,
+    /// Whether it is what a policy is for a key that has overrides, or had some.
+    is_of_key: bool,
+    standing: Standing,
     /// The numbers as they are stored beside a bucket, and a hash of them.
     numbers: String,
     version: u64,
@@ -53,6 +56,21 @@ pub enum Unsettled {
     Keep,
     /// It costs nothing: the tokens are given back.
     Refund,
+}
+
+/// Whether a key is under the limits of its policy at all.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Standing {
+    /// It is.
+    #[default]
+    Limited,
+    /// Nothing is refused. The buckets count what there is to take.
+    Unlimited,
+    /// Nothing may be taken. The buckets go on refilling.
+    Banned {
+        /// When that ends, in Unix milliseconds; `None` for a ban without an end.
+        until: Option<i64>,
+    },
 }
 
 impl Policy {
@@ -110,6 +128,18 @@ impl Policy {
     #[must_use]
     pub const fn ipv6_prefix(&self) -> u8 {
         self.ipv6_prefix
+    }
+
+    /// Whether it limits the key at all: an override may say otherwise.
+    #[must_use]
+    pub const fn standing(&self) -> Standing {
+        self.standing
+    }
+
+    /// Whether it is what a policy is for a key that has overrides, or had some, and not for others.
+    #[must_use]
+    pub const fn is_of_key(&self) -> bool {
+        self.is_of_key
     }
 
     /// The limits' numbers, as they are stored beside a bucket.
@@ -172,6 +202,12 @@ impl Policy {
         Self { timeline, shadow, id: OnceLock::new(), ..self }
     }
 
+    /// The policy, with what only frontends know of `other`: definitions do not have it.
+    #[must_use]
+    pub(crate) fn answered_as(self, other: &Self) -> Self {
+        Self { on_error: other.on_error, ipv6_prefix: other.ipv6_prefix, ..self }
+    }
+
     /// The policy with the id under which it was sent: a newer version may have put more into the definition.
     #[must_use]
     pub(crate) fn with_id(self, id: u64) -> Self {
@@ -187,7 +223,7 @@ impl Policy {
         let mark = if is_plain { String::new() } else { format!("#{:016x}", version_of(&names.join(","))) };
         let wire_name = format!("{name}{mark}");
         let ipv6_prefix = Self::IPV6_PREFIX;
-        let (timeline, id) = Default::default();
+        let (standing, timeline, id) = Default::default();
         let name = name.to_owned();
         Self {
             name,
@@ -197,12 +233,31 @@ impl Policy {
             on_error,
             reservations,
             ipv6_prefix,
+            is_of_key: false,
+            standing,
             numbers,
             version,
             wire_name,
             timeline,
             id,
         }
+    }
+
+    /// What it is for a key with overrides: other limits, with a timeline of their own, or a standing.
+    pub(super) fn of_key(
+        &self,
+        limits: Vec<NamedLimit>,
+        timeline: Timeline,
+        shadow: Option<Arc<Self>>,
+        standing: Standing,
+    ) -> Self {
+        let Self { on_error, reservations, ipv6_prefix, .. } = *self;
+        let policy = Self::new(&self.name, limits, on_error, reservations);
+        Self { shadow, off: self.off.clone(), ipv6_prefix, timeline, standing, is_of_key: true, ..policy }
+    }
+
+    pub(super) fn with_standing(self, standing: Standing, is_of_key: bool) -> Self {
+        Self { standing, is_of_key, id: OnceLock::new(), ..self }
     }
 
     pub(super) fn with_ipv6_prefix(self, ipv6_prefix: u8) -> Self {
@@ -269,5 +324,10 @@ impl NamedLimit {
     pub(super) fn new(policy: &str, name: Option<&str>, limit: Limit, write_ahead: u64) -> Self {
         let full_name = name.map_or_else(|| policy.to_owned(), |name| format!("{policy}/{name}"));
         Self { name: name.map(str::to_owned), full_name, limit, write_ahead }
+    }
+
+    /// The same limit with other numbers.
+    pub(super) fn with_numbers(&self, limit: Limit, write_ahead: u64) -> Self {
+        Self { limit, write_ahead, ..self.clone() }
     }
 }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::error::PolicyError;
 use super::mode::Mode;
 use super::named::{NamedLimit, Policy, ReservationTerms, Unsettled};
+use super::overrides::Overrides;
 use super::reader::{LIMIT_FIELDS, Reader, is_name, name_rule, shown_name, table};
 use super::timeline::Timeline;
 use crate::json::{Fields, Json};
@@ -15,6 +16,7 @@ use crate::json::{Fields, Json};
 pub struct Policies {
     by_name: BTreeMap<String, Arc<Policy>>,
     as_of: Option<i64>,
+    overrides: Arc<Overrides>,
 }
 
 impl Policies {
@@ -39,6 +41,7 @@ impl Policies {
     /// | `reservation_ttl` | how long after its start a reservation can be settled | `"10m"` |
     /// | `unsettled` | what an unsettled reservation costs when it expires: `"keep"` all of it, `"refund"` nothing | `"keep"` |
     /// | `ipv6_prefix` | how many bits of an IPv6 address make a key that is an address, from 32 to 128 | 64 |
+    /// | `fixed` | `true`: operators cannot change it in the registry; only a deployment can | `false` |
     ///
     /// A policy may be the text of its rate alone, such as `"100/1m"`.
     ///
@@ -65,7 +68,7 @@ impl Policies {
                 return Err(whole("defines no policy".to_owned()));
             }
         }
-        if errors.is_empty() { Ok(Self { by_name: policies, as_of: None }) } else { Err(errors) }
+        if errors.is_empty() { Ok(Self { by_name: policies, ..Self::default() }) } else { Err(errors) }
     }
 
     /// The same, as known to a registry at that moment, in Unix milliseconds; 0 before it was reached.
@@ -80,7 +83,25 @@ impl Policies {
         self.as_of
     }
 
-    /// The policy of that name.
+    /// The same with these overrides.
+    #[must_use]
+    pub fn with_overrides(self, overrides: Arc<Overrides>) -> Self {
+        Self { overrides, ..self }
+    }
+
+    /// What `policy`, one of these, is at `now` for the key of these [bytes](crate::access::Key::to_bytes).
+    #[must_use]
+    pub fn for_key(&self, policy: &Arc<Policy>, key: &[u8], now: i64) -> Arc<Policy> {
+        self.overrides.apply(policy, key, now)
+    }
+
+    /// These policies, without a registry.
+    pub fn of(policies: impl IntoIterator<Item = Arc<Policy>>) -> Self {
+        let by_name = policies.into_iter().map(|policy| (policy.name().to_owned(), policy)).collect();
+        Self { by_name, ..Self::default() }
+    }
+
+    /// The policy of that name, without regard to any key.
     #[must_use]
     pub fn get(&self, name: &str) -> Option<&Arc<Policy>> {
         self.by_name.get(name)
@@ -99,7 +120,26 @@ impl Policies {
     }
 }
 
-const POLICY_FIELDS: [&str; 5] = ["mode", "on_error", "reservation_ttl", "unsettled", "ipv6_prefix"];
+impl Policy {
+    /// Reads one policy: what [`Policies::parse`] reads for each name.
+    ///
+    /// # Errors
+    /// Every [`PolicyError`] there is, not only the first.
+    pub fn parse(name: &str, json: &str) -> Result<Self, Vec<PolicyError>> {
+        let mut errors = Vec::new();
+        let policy = match Json::parse(json) {
+            Ok(value) => policy(name, value, &mut errors),
+            Err(error) => {
+                let place = format!("POLICIES.{}", shown_name(name));
+                errors.push(PolicyError { place, problem: format!("is not valid JSON: {error}") });
+                None
+            }
+        };
+        policy.ok_or(errors)
+    }
+}
+
+const POLICY_FIELDS: [&str; 6] = ["mode", "on_error", "reservation_ttl", "unsettled", "ipv6_prefix", "fixed"];
 
 /// Ten minutes: longer than nearly every answer of a language model takes.
 const RESERVATION_TTL_MS: u64 = 600_000;
@@ -133,6 +173,7 @@ fn policy(name: &str, value: Json<'_>, errors: &mut Vec<PolicyError>) -> Option<
         reader.error("reservation_ttl", "must be at least 1ms, or no reservation could be settled".to_owned());
     }
     let ipv6_prefix = reader.ipv6_prefix();
+    reader.flag("fixed");
     if errors.len() > before {
         return None;
     }
@@ -411,7 +452,7 @@ mod tests {
         }"#;
         let expected = [
             "POLICIES.a.burst: is not a known field; known fields are kind, rate, period, capacity, max_debt, initial, offset, \
-             write_ahead, mode, on_error, reservation_ttl, unsettled, ipv6_prefix, limits",
+             write_ahead, mode, on_error, reservation_ttl, unsettled, ipv6_prefix, fixed, limits",
             "POLICIES.a.rate: must be a number from 0 to 9007199254740991 such as 100 or 2.5, or text such as \"100/1m\" or \
              \"20/s burst 40\", not -1",
             "POLICIES.a.period: must be text with a unit, such as \"90s\", not 60",
@@ -430,7 +471,7 @@ mod tests {
             "POLICIES.k.on_error: must be \"closed\", \"open\", or a list of causes to open for: \"overloaded\", \"timeout\", \"failed\"",
             "POLICIES.k.unsettled: must be \"keep\" or \"refund\"",
             "POLICIES.k.reservation_ttl: must be text with a unit, such as \"90s\", not 5",
-            "POLICIES.l.rate: is not a known field; known fields are limits, mode, on_error, reservation_ttl, unsettled, ipv6_prefix",
+            "POLICIES.l.rate: is not a known field; known fields are limits, mode, on_error, reservation_ttl, unsettled, ipv6_prefix, fixed",
             "POLICIES.l.limits: must be a list of 1 to 8 limits",
             "POLICIES.m.limits[0]: must have a name: costs and answers refer to a limit by its name",
             "POLICIES.m.limits[1]: name: a name must be 1 to 64 ASCII letters, digits, '_', '-' or '.'",
@@ -521,7 +562,7 @@ mod tests {
         let expected = [
             r#"POLICIES."a\nb\u{1b}[31m": a name must be 1 to 64 ASCII letters, digits, '_', '-' or '.'"#,
             "POLICIES.p.\"x\\r\\ny\": is not a known field; known fields are kind, rate, period, capacity, max_debt, \
-             initial, offset, write_ahead, mode, on_error, reservation_ttl, unsettled, ipv6_prefix, limits",
+             initial, offset, write_ahead, mode, on_error, reservation_ttl, unsettled, ipv6_prefix, fixed, limits",
             r#"POLICIES.p.capacity: must be a whole number from 0 to 9007199254740991, not "1\n2""#,
             r#"POLICIES.p.offset: must be a length of time such as "90s" or "1h 30m", not "\n": value was empty"#,
         ];

@@ -140,6 +140,15 @@ impl Reader<'_> {
         on_error.unwrap_or_default()
     }
 
+    /// True or false; false if the field is absent.
+    pub(super) fn flag(&mut self, field: &str) -> bool {
+        let Some(value) = self.fields.get(field) else { return false };
+        value.bool().unwrap_or_else(|| {
+            self.error(field, format!("must be true or false, not {}", shown_value(value)));
+            false
+        })
+    }
+
     fn rate(&mut self) -> Rate {
         let Some(value) = self.fields.get("rate") else {
             self.error("rate", "is missing".to_owned());
@@ -277,7 +286,7 @@ pub(super) fn shown_name(name: &str) -> String {
 }
 
 /// A value in a line of the log: JSON, which escapes line breaks, cut short.
-fn shown_value(value: Json<'_>) -> String {
+pub(super) fn shown_value(value: Json<'_>) -> String {
     shortened(value.to_string())
 }
 

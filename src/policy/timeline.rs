@@ -92,6 +92,31 @@ impl Timeline {
         next
     }
 
+    /// A timeline that begins with this version, and after the same versions that are not known any more.
+    pub(super) fn beginning(&self, since: i64, carry: Carry) -> Self {
+        Self { since, carry, earlier: Vec::new(), forgotten: self.forgotten.clone() }
+    }
+
+    /// The same, if before it there were other versions with limits of these names, of which nothing is known: their buckets are
+    /// empty when it begins.
+    pub(super) fn after_unknown(self, limits: &[NamedLimit]) -> Self {
+        let known = limits.iter().map(|limit| limit.name().map(str::to_owned));
+        let names = self.forgotten.iter().map(|forgotten| forgotten.name.clone()).chain(known);
+        let mut forgotten: Vec<Forgotten> = Vec::new();
+        for name in names {
+            if forgotten.iter().all(|other| other.name != name) {
+                let least = self.least_before(name.as_deref()).unwrap_or(0).min(0);
+                forgotten.push(Forgotten { name, least });
+            }
+        }
+        Self { forgotten, ..self }
+    }
+
+    /// Whether there were versions that are not known any more.
+    pub(super) const fn is_cut(&self) -> bool {
+        !self.forgotten.is_empty()
+    }
+
     /// Drops what no bucket needs, and what is too much.
     fn prune(&mut self) {
         let ends = self.earlier.iter().skip(1).map(|version| version.since).chain([self.since]);

@@ -33,13 +33,20 @@
 )]
 
 mod key_state;
+mod admin;
 mod numbers;
 mod policies;
+mod registry;
 mod reply;
 mod request;
 
 pub use key_state::{BucketState, HoldState, KeyState, LimitState, PastDecision, PolicyTokens, ReservationState};
+pub use admin::{
+    AuditLine, ChangeError, Changed, Condition, OverrideStanding, OverridesChange, OverridesChanged, OverridesError,
+    PolicyChange, Source, Standing,
+};
 pub use numbers::{Format, Unreadable};
 pub use policies::Definitions;
+pub use registry::{Poll, Update, Versioned, deployment_id};
 pub use reply::{Decided, LimitAnswer, ObjectReply, Reserved};
 pub use request::{Action, Known, ObjectRequest, RequestId};

@@ -21,6 +21,8 @@ pub struct Call {
     is_batch: bool,
     objects: Vec<Object>,
     batch: Batch,
+    /// Whether the policies may be out of date.
+    is_stale: bool,
 }
 
 /// An object, and the indices of its items.
@@ -110,6 +112,7 @@ impl Call {
             replies => self.asked.batch_reply(&items.zip(replies.iter().cloned()).collect::<Vec<_>>()),
         };
         match reply {
+            Ok(reply) if self.is_stale => reply.under_stale_policies().to_text(),
             Ok(reply) => reply.to_text(),
             Err(Problem::Unavailable { cause }) => self.failure(&[cause], cause).to_text(),
             Err(problem) => problem.reply().to_text(),
@@ -155,17 +158,16 @@ impl Call {
                 shadow_costs.clear();
             }
             let id = |item: &ResolvedItem| if item.policy.timeline().since() == 0 { 0 } else { item.policy.id() };
-            let known = settings
-                .policies
-                .as_of()
-                .map(|as_of| Known { as_of, ids: items(object).into_iter().map(id).collect() });
+            let names = items(object).into_iter().map(|item| item.policy.name());
+            let known =
+                settings.as_of(names).map(|as_of| Known { as_of, ids: items(object).into_iter().map(id).collect() });
             ObjectRequest { action, request_id, costs, shadow_costs, known }
         });
         let mut batch = Batch::new(requests.collect(), now);
         if settings.sends_definitions {
             batch = batch.with_definitions();
         }
-        Self { asked, is_batch, objects, batch }
+        Self { asked, is_batch, objects, batch, is_stale: settings.is_stale() }
     }
 
     /// The reply when no decision could be made because of `causes`; it names `cause`.
@@ -177,7 +179,8 @@ impl Call {
             _ => false,
         };
         if would_take && policies.all(|policy| causes.iter().all(|&cause| policy.on_error().opens(cause))) {
-            self.asked.degraded_reply(cause)
+            let reply = self.asked.degraded_reply(cause);
+            if self.is_stale { reply.under_stale_policies() } else { reply }
         } else {
             Problem::Unavailable { cause }.reply()
         }

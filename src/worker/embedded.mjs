@@ -2,7 +2,7 @@
 import { decide } from "./decide.mjs";
 import { Decision } from "./decision.mjs";
 import { log } from "./log.mjs";
-import { lasting } from "./recovery.mjs";
+import { Frontend } from "./policies.mjs";
 import * as built from "./rust/index.js";
 
 /**
@@ -40,15 +40,16 @@ export const PATHS = Object.fromEntries(
   ]),
 );
 
-/** The reply to a request that did not come by HTTP, as a text. `rust` gives the frontend, and `keys` is the namespace. */
-export async function ask(rust, keys, path, request, { idempotencyKey } = {}) {
+/** The reply to a request that did not come by HTTP, as a text. `keys` is the namespace of the objects. */
+export async function ask(frontend, keys, path, request, { idempotencyKey } = {}) {
   const body = JSON.stringify(request) ?? "";
   const key = idempotencyKey === undefined ? undefined : String(idempotencyKey);
   try {
-    return await decide(() => rust().ask_text(path, key, body, Date.now()), keys);
+    await frontend.refreshed();
+    return await decide(frontend, () => frontend.rust().ask_text(path, key, body, Date.now()), keys);
   } catch (error) {
     log("error", "tollgate failed", { error });
-    return rust().failed();
+    return frontend.rust().failed();
   }
 }
 
@@ -57,14 +58,19 @@ function make(env, text, keys, policies) {
   if (typeof keys?.getByName !== "function") errors.push(NO_KEYS);
   const twice = Object.keys(policies ?? {}).filter((name) => Object.hasOwn(Object(env.POLICIES), name));
   errors.push(...twice.map((name) => `policies.${name}: the variable POLICIES has it too; remove one of them`));
-  const rust = lasting(() => built.Frontend.trusting(env, text));
+  // Policies in code are changed in the code.
+  const frontend = new Frontend(
+    () => built.Frontend.trusting(env, text),
+    text === undefined ? env.REGISTRY : undefined,
+  );
+  const { rust } = frontend;
   const wrong = rust().errors();
   if (wrong !== undefined) errors.push(...wrong.split("\n"));
   if (errors.length > 0) {
     rust().free(); // as long as the settings are wrong, each request comes here
     throw new SettingsError(errors);
   }
-  const verb = (path) => async (request, options) => new Decision(await ask(rust, keys, path, request, options));
+  const verb = (path) => async (request, options) => new Decision(await ask(frontend, keys, path, request, options));
   const verbs = Object.fromEntries(Object.entries(PATHS).map(([name, path]) => [name, verb(path)]));
   return { text, keys, verbs };
 }

@@ -2,3 +2,4 @@
 export { Tollgate } from "./entrypoint.mjs";
 export { frontend as default } from "./frontend.mjs";
 export { KeyObject } from "./key_object.mjs";
+export { PolicyRegistry } from "./registry.mjs";

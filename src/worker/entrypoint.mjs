@@ -2,31 +2,31 @@
 import { WorkerEntrypoint } from "cloudflare:workers";
 import { ask, PATHS } from "./embedded.mjs";
 import { respond } from "./frontend.mjs";
-import { lasting } from "./recovery.mjs";
+import { Frontend } from "./policies.mjs";
 import { bodyOf, headersOf, statusOf } from "./reply.mjs";
 import * as built from "./rust/index.js";
 
 /** A method for each verb, added below. */
 export class Tollgate extends WorkerEntrypoint {
   fetch(request) {
-    return respond(rustOf(this.env), request, this.env.KEYS);
+    return respond(frontendOf(this.env), request, this.env.KEYS);
   }
 }
 
 for (const [verb, path] of Object.entries(PATHS)) {
   Tollgate.prototype[verb] = async function (request, options) {
-    const text = await ask(rustOf(this.env), this.env.KEYS, path, request, options);
+    const text = await ask(frontendOf(this.env), this.env.KEYS, path, request, options);
     return { ...JSON.parse(bodyOf(text)), status: statusOf(text), headers: headersOf(text) };
   };
 }
 
 /** One for the isolate: `env` is the same for all its requests. Errors in the settings are in the log, and the answer says so. */
-function rustOf(env) {
-  rust ??= lasting(() => {
-    const frontend = built.Frontend.trusting(env);
-    for (const error of frontend.errors()?.split("\n") ?? []) console.error(`settings: ${error}`);
-    return frontend;
-  });
-  return rust;
+function frontendOf(env) {
+  frontend ??= new Frontend(() => {
+    const made = built.Frontend.trusting(env);
+    for (const error of made.errors()?.split("\n") ?? []) console.error(`settings: ${error}`);
+    return made;
+  }, env.REGISTRY);
+  return frontend;
 }
-let rust;
+let frontend;

@@ -1,10 +1,11 @@
 // The frontend, in JavaScript: passes requests to Rust and replies to clients.
+import { adminReply, asksForAdmin } from "./admin.mjs";
 import { bytesOf } from "./body.mjs";
 import { Timeout } from "./deadline.mjs";
 import { decide } from "./decide.mjs";
 import { log } from "./log.mjs";
 import { asksForContract, contractResponse } from "./openapi.mjs";
-import { lasting } from "./recovery.mjs";
+import { Frontend } from "./policies.mjs";
 import { noteOf, responseOf } from "./reply.mjs";
 import { requestIdOf } from "./request_id.mjs";
 import * as built from "./rust/index.js";
@@ -13,7 +14,7 @@ import { asksForSession, sessionReply } from "./session.mjs";
 /** The service for callers with credentials. */
 export const frontend = {
   fetch(request, env) {
-    service ??= lasting(() => new built.Frontend(env));
+    service ??= new Frontend(() => new built.Frontend(env), env.REGISTRY);
     return respond(service, request, env.KEYS);
   },
 };
@@ -21,16 +22,16 @@ export const frontend = {
 /** One for the isolate: `env` is the same for all its requests. */
 let service;
 
-/** Answers a request by HTTP. `rust` gives the frontend, and `keys` is the namespace of the objects. */
-export async function respond(rust, request, keys) {
+/** Answers a request by HTTP. `keys` is the namespace of the objects. */
+export async function respond(frontend, request, keys) {
   const id = requestIdOf(request);
   if (asksForContract(request)) return contractResponse(id);
   let text;
   try {
-    text = await reply(rust, request, keys, id);
+    text = await reply(frontend, request, keys, id);
   } catch (error) {
     log("error", "the frontend failed", { request_id: id, error });
-    text = rust().failed();
+    text = frontend.rust().failed();
   }
   const note = noteOf(text);
   if (note) log("warn", note, { request_id: id });
@@ -38,7 +39,8 @@ export async function respond(rust, request, keys) {
 }
 
 /** The reply to a request, as a text. */
-async function reply(rust, request, keys, id) {
+async function reply(frontend, request, keys, id) {
+  const { rust } = frontend;
   const { method, url, headers } = request;
   rust().set_clock?.(headers);
   const [authorization, type, encoding, length, idempotencyKey] = HEADERS.map((name) => headers.get(name));
@@ -46,12 +48,14 @@ async function reply(rust, request, keys, id) {
   if (early !== undefined) return early;
   let body;
   try {
-    body = await bytesOf(request, rust().max_body_len);
+    body = await bytesOf(request, rust().max_body_len(url));
   } catch (error) {
     return error instanceof Timeout ? rust().too_slow() : rust().unreadable(String(error));
   }
-  if (asksForSession(url)) return sessionReply(rust, request, body, keys, id);
-  return decide(() => rust().ask(url, authorization, idempotencyKey, body, Date.now()), keys, id);
+  if (asksForAdmin(url)) return adminReply(frontend, request, body, id);
+  await frontend.refreshed();
+  if (asksForSession(url)) return sessionReply(frontend, request, body, keys, id);
+  return decide(frontend, () => rust().ask(url, authorization, idempotencyKey, body, Date.now()), keys, id);
 }
 
 const HEADERS = ["authorization", "content-type", "content-encoding", "content-length", "idempotency-key"];

@@ -3,16 +3,19 @@
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use js_sys::Array;
 use wasm_bindgen::prelude::{JsValue, wasm_bindgen};
-use worker::Env;
+use worker::{Env, console_error};
 
 use super::call::{Call, Object};
 use super::clock;
 use super::settings::Settings;
-use crate::access::{Caller, CaptchaError, Sessions, verify_captcha};
+use crate::access::{Caller, CaptchaError, Scope, Sessions, verify_captcha};
 use crate::api::{
-    Endpoint, MAX_BODY_LEN, Problem, Reply, Request, ResolvedRequest, SESSION_PATH, SessionRequest, require_json,
+    AdminPath, AdminQuestion, Endpoint, MAX_BODY_LEN, MAX_OVERRIDES_LEN, Problem, Reply, Request, ResolvedRequest,
+    SESSION_PATH, SessionRequest, require_json,
 };
+use crate::edge::{Due, POLL_MS, PolicySnapshot, WAIT_MS};
 use crate::policy::Cause;
 use crate::protocol::RequestId;
 
@@ -130,6 +133,98 @@ impl Frontend {
         text_of(&Problem::Captcha { error: if is_late { CaptchaError::Late } else { CaptchaError::Unanswered } })
     }
 
+    /// Whether to ask the registry of policies: 0 no, 1 in the background, 2 before the request is answered.
+    #[must_use]
+    pub fn due(&self) -> u32 {
+        match self.snapshot(|known, now| known.due(now)) {
+            None | Some(Due::Nothing) => 0,
+            Some(Due::InBackground) => 1,
+            Some(Due::BeforeAnswer) => 2,
+        }
+    }
+
+    /// The question to ask it; `undefined` while it is being asked. Then call [`Frontend::updated`] or
+    /// [`Frontend::not_updated`].
+    #[must_use]
+    pub fn poll(&self) -> Option<String> {
+        self.snapshot(PolicySnapshot::poll).flatten()
+    }
+
+    /// Takes over its answer. Returns another question, if there is one.
+    #[must_use]
+    pub fn updated(&self, answer: &str) -> Option<String> {
+        self.snapshot(|known, _| known.update(answer)).and_then(|asked| {
+            asked.unwrap_or_else(|errors| {
+                for error in errors {
+                    console_error!("registry: {error}");
+                }
+                None
+            })
+        })
+    }
+
+    /// Records that it did not answer.
+    pub fn not_updated(&self) {
+        self.snapshot(|known, _| known.fail());
+    }
+
+    /// What is known of the registry, for [`Frontend::restore`] of a new instance.
+    #[must_use]
+    pub fn known(&self) -> Option<String> {
+        self.snapshot(|known, _| known.known())
+    }
+
+    /// Takes over what another instance knew.
+    pub fn restore(&self, known: &str) {
+        self.snapshot(|snapshot, _| snapshot.restore(known));
+    }
+
+    /// Takes over policies that an object has been asked under by a frontend that knew the changes up to `as_of`.
+    pub fn learn(&self, definitions: &str, as_of: f64) {
+        #[expect(clippy::cast_possible_truncation, reason = "whole milliseconds, and below 2⁵³")]
+        let as_of = as_of as i64;
+        self.snapshot(|known, _| known.learn(definitions, as_of));
+    }
+
+    /// How many milliseconds a request waits for the registry.
+    #[wasm_bindgen(getter)]
+    #[must_use]
+    pub fn wait_ms(&self) -> u32 {
+        WAIT_MS
+    }
+
+    /// How many milliseconds its answer is waited for in the background.
+    #[wasm_bindgen(getter)]
+    #[must_use]
+    pub fn poll_ms(&self) -> u32 {
+        POLL_MS
+    }
+
+    /// What to do about an operator's request, which [`Frontend::head`] let pass: the text of a reply, or a list with the text of a
+    /// question to the registry.
+    #[must_use]
+    pub fn administer(
+        &self,
+        method: &str,
+        url: &str,
+        authorization: Option<String>,
+        if_match: Option<String>,
+        if_none_match: Option<String>,
+        body: &[u8],
+    ) -> JsValue {
+        match self.question(method, url, authorization.as_deref(), if_match.as_deref(), if_none_match.as_deref(), body)
+        {
+            Ok(question) => Array::of1(&question.into()).into(),
+            Err(problem) => text_of(&problem).into(),
+        }
+    }
+
+    /// The reply when the registry has not answered that, perhaps because it is late.
+    #[must_use]
+    pub fn not_administered(&self, is_late: bool) -> String {
+        text_of(&Problem::RegistryUnavailable { cause: if is_late { Cause::Timeout } else { Cause::Failed } })
+    }
+
     /// The reply to a request whose body did not arrive in time.
     #[must_use]
     pub fn too_slow(&self) -> String {
@@ -148,11 +243,10 @@ impl Frontend {
         Problem::Unavailable { cause: Cause::Failed }.reply().to_text()
     }
 
-    /// The most bytes of a body to read.
-    #[wasm_bindgen(getter)]
+    /// The most bytes to read of a body that was sent to `url`.
     #[must_use]
-    pub fn max_body_len(&self) -> usize {
-        MAX_BODY_LEN
+    pub fn max_body_len(&self, url: &str) -> usize {
+        max_len(path(url))
     }
 
     /// Sets the clock as a test asks.
@@ -189,14 +283,23 @@ impl Frontend {
             require_method(method, &["POST"], "POST")?;
         } else {
             let caller = caller(settings, authorization)?;
-            let endpoint = Endpoint::of(path).ok_or_else(|| Problem::NotFound { path: path.to_owned() })?;
-            require_method(method, &["POST"], "POST")?;
-            caller.may(endpoint.scope(), endpoint.verb())?;
+            if let Some(at) = AdminPath::of(path) {
+                let (methods, allow) = at.methods();
+                require_method(method, methods, allow)?;
+                may_administer(settings, &caller, at)?;
+                if method != "PUT" {
+                    return Ok(None); // a body is not read
+                }
+            } else {
+                let endpoint = Endpoint::of(path).ok_or_else(|| Problem::NotFound { path: path.to_owned() })?;
+                require_method(method, &["POST"], "POST")?;
+                caller.may(endpoint.scope(), endpoint.verb())?;
+            }
         }
         require_json(content_type, content_encoding)?;
         // A declared length is trusted: the runtime holds the client to it.
         match content_length.and_then(|length| length.parse::<u64>().ok()) {
-            Some(length) if length > MAX_BODY_LEN as u64 => Err(Problem::BodyTooLarge),
+            Some(length) if length > max_len(path) as u64 => Err(Problem::BodyTooLarge),
             _ => Ok(None),
         }
     }
@@ -215,6 +318,43 @@ impl Frontend {
         let endpoint = Endpoint::of(path).ok_or_else(|| Problem::NotFound { path: path.to_owned() })?;
         let request = Request::parse(endpoint, body)?;
         call_of(settings, &caller, &request, idempotency_key, now)
+    }
+
+    /// The text of a question to the registry.
+    fn question(
+        &self,
+        method: &str,
+        url: &str,
+        authorization: Option<&str>,
+        if_match: Option<&str>,
+        if_none_match: Option<&str>,
+        body: &[u8],
+    ) -> Result<String, Problem> {
+        let settings = self.settings()?;
+        let caller = caller(settings, authorization)?;
+        let at = AdminPath::of(path(url)).ok_or_else(|| Problem::NotFound { path: path(url).to_owned() })?;
+        may_administer(settings, &caller, at)?;
+        if body.len() > max_len(path(url)) {
+            return Err(Problem::BodyTooLarge);
+        }
+        let body = str::from_utf8(body)
+            .map_err(|error| Problem::BadRequest { detail: format!("the body is not valid JSON: {error}") })?;
+        let question = AdminQuestion {
+            method: method.into(),
+            path: path_and_query(url).into(),
+            if_match: if_match.map(Into::into),
+            if_none_match: if_none_match.map(Into::into),
+            by: caller.name().into(),
+            only: caller.policies().map(<[String]>::to_vec),
+            body: body.into(),
+        };
+        Ok(question.to_text())
+    }
+
+    /// What is known of the registry, if there is one.
+    fn snapshot<T>(&self, step: impl FnOnce(&mut PolicySnapshot, i64) -> T) -> Option<T> {
+        let known = self.settings.as_ref().ok()?.snapshot.as_ref()?;
+        Some(step(&mut known.borrow_mut(), clock::now()))
     }
 
     fn session_call(&self, body: &[u8], address: Option<&str>, now: i64) -> Result<Call, Problem> {
@@ -243,7 +383,7 @@ fn call_of(
     idempotency_key: Option<&str>,
     now: i64,
 ) -> Result<Call, Problem> {
-    let asked = ResolvedRequest::new(request, &settings.policies, caller)?;
+    let asked = ResolvedRequest::new(request, &settings.policies(), caller, now)?;
     let names: Vec<_> = asked.items().iter().map(|item| settings.names.object_name(&item.key)).collect();
     // A batch is short. In the order of their names, as other frontends ask them.
     let mut objects: Vec<Object> = Vec::new();
@@ -319,11 +459,30 @@ pub(super) fn random() -> Option<u64> {
     getrandom::u64().ok()
 }
 
+/// Whether the caller may administer what is there.
+fn may_administer(settings: &Settings, caller: &Caller<'_>, at: AdminPath<'_>) -> Result<(), Problem> {
+    caller.may(Scope::Admin, at.word())?;
+    if settings.snapshot.is_none() {
+        return Err(Problem::NoRegistry);
+    }
+    at.policy().map_or(Ok(()), |policy| caller.may_use(policy).map_err(Problem::from))
+}
+
+/// The longest body that is read there.
+fn max_len(path: &str) -> usize {
+    if AdminPath::of(path) == Some(AdminPath::Overrides) { MAX_OVERRIDES_LEN } else { MAX_BODY_LEN }
+}
+
 /// The path of an absolute URL, without the query.
 fn path(url: &str) -> &str {
+    let path = path_and_query(url);
+    path.split('?').next().unwrap_or(path)
+}
+
+fn path_and_query(url: &str) -> &str {
     let after_scheme = url.find("://").and_then(|at| url.get(at + 3..)).unwrap_or(url);
     let path = after_scheme.find('/').and_then(|at| after_scheme.get(at..)).unwrap_or("/");
-    path.split(['?', '#']).next().unwrap_or(path)
+    path.split('#').next().unwrap_or(path)
 }
 
 fn require_method(method: &str, methods: &[&str], allow: &'static str) -> Result<(), Problem> {

@@ -11,4 +11,5 @@ mod call;
 mod clock;
 mod frontend;
 mod key_object;
+mod registry;
 mod settings;

@@ -4,7 +4,7 @@ import { Timeout, within } from "./deadline.mjs";
 import { log } from "./log.mjs";
 
 /**
- * The reply to `call`, a text; `keys` is the namespace of the objects, and `id` that of the request for the log. A batch may
+ * The reply to `call`, a text, or what `Call::newer` says, if it has to be made again; `keys` is the namespace of the objects, and `id` that of the request for the log. A batch may
  * still have holds to abort after its reply, and must finish even if the client disconnects: `waitUntil` covers both.
  */
 export function replyTo(call, keys, id) {
@@ -13,7 +13,7 @@ export function replyTo(call, keys, id) {
 
 async function replyOfOne(call, keys, id) {
   for (let next = call.next(Date.now()); next; next = call.next(Date.now())) await ask(call, next, keys, id);
-  const reply = call.reply();
+  const reply = call.newer() ?? call.reply();
   call.free();
   return reply;
 }
@@ -27,7 +27,7 @@ function replyOfSeveral(call, keys, id) {
     for (let asked = next(); asked; asked = next()) answers.push(ask(call, asked, keys, id).then(follow));
     if (!isDecided && call.is_decided) {
       isDecided = true;
-      resolve(call.reply());
+      resolve(call.newer() ?? call.reply());
     }
     await Promise.all(answers);
   };

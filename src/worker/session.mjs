@@ -10,10 +10,11 @@ export function asksForSession(url) {
 }
 
 /** The reply to a request with this body, as a text; the rest is as for `decide`. */
-export async function sessionReply(rust, { headers }, body, keys, id) {
+export async function sessionReply(frontend, { headers }, body, keys, id) {
+  const { rust } = frontend;
   // Only this header: Cloudflare sets it, and replaces what a client sends.
   const address = headers.get("cf-connecting-ip") ?? undefined;
-  const limited = await decide(() => rust().ask_session(body, address, Date.now()), keys, id);
+  const limited = await decide(frontend, () => rust().ask_session(body, address, Date.now()), keys, id);
   if (statusOf(limited) !== 200) return limited;
   let status;
   let answer;

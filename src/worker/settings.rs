@@ -1,16 +1,21 @@
 //! The settings of a deployment: its policies and secrets, as they are in its environment.
 
+use std::cell::RefCell;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use js_sys::{JSON, Reflect};
 use worker::{Env, console_error, console_log};
 
+use super::clock;
 use crate::access::{CredentialSettings, Credentials, Names, SessionSettings, Sessions};
+use crate::edge::PolicySnapshot;
 use crate::policy::{Policies, PolicyError};
 
 /// What a frontend answers with, without errors.
 pub(super) struct Settings {
-    pub(super) policies: Arc<Policies>,
+    policies: Arc<Policies>,
+    /// What is known of the registry, if there is one.
+    pub(super) snapshot: Option<RefCell<PolicySnapshot>>,
     /// Whether objects are sent the definitions of the policies at once: those that are written in code, no object has.
     pub(super) sends_definitions: bool,
     pub(super) names: Names,
@@ -50,7 +55,8 @@ impl Settings {
                         "TOLLGATE_TOKEN may consume and adjust: TOLLGATE_TOKENS can have several tokens, each with less"
                     );
                 }
-                Ok(Self { policies, sends_definitions: false, names, credentials: Some(credentials) })
+                let snapshot = snapshot_in(env, &policies);
+                Ok(Self { policies, snapshot, sends_definitions: false, names, credentials: Some(credentials) })
             }
             (policies, names, credentials) => {
                 let mut errors: Vec<_> = policies.err().iter().flat_map(|all| all.iter()).map(line).collect();
@@ -62,6 +68,21 @@ impl Settings {
                 Err(errors)
             }
         }
+    }
+
+    /// The policies to answer under: those of the registry as far as it is known, else those of the deployment.
+    pub(super) fn policies(&self) -> Arc<Policies> {
+        self.snapshot.as_ref().map_or_else(|| Arc::clone(&self.policies), |known| Arc::clone(known.borrow().policies()))
+    }
+
+    /// The registry's latest change that is known for all of these policies; `None` without a registry.
+    pub(super) fn as_of<'a>(&self, policies: impl IntoIterator<Item = &'a str>) -> Option<i64> {
+        self.snapshot.as_ref().map(|known| known.borrow().as_of(policies))
+    }
+
+    /// Whether there may be newer policies, since the registry has not answered for too long.
+    pub(super) fn is_stale(&self) -> bool {
+        self.snapshot.as_ref().is_some_and(|known| known.borrow().is_stale(clock::now()))
     }
 
     /// The sessions that visitors may open, if there are any.
@@ -89,11 +110,18 @@ impl Settings {
         };
         match (policies, names) {
             (Ok(policies), Ok(names)) => {
-                Ok(Self { policies, sends_definitions: in_code.is_some(), names, credentials: None })
+                let snapshot = if in_code.is_none() { snapshot_in(env, &policies) } else { None };
+                Ok(Self { policies, snapshot, sends_definitions: in_code.is_some(), names, credentials: None })
             }
             (policies, names) => Err(policies.err().into_iter().flatten().chain(names.err()).collect()),
         }
     }
+}
+
+/// What is to be known of the registry, if `env` has one.
+fn snapshot_in(env: &Env, policies: &Policies) -> Option<RefCell<PolicySnapshot>> {
+    let registry = Reflect::get(env, &"REGISTRY".into()).ok()?;
+    (!registry.is_null_or_undefined()).then(|| RefCell::new(PolicySnapshot::new(&policies_text(env), policies)))
 }
 
 fn line(error: impl std::fmt::Display) -> String {
@@ -124,9 +152,7 @@ pub(super) fn own_policies(env: &Env) -> Arc<Policies> {
 /// The policies in `env`. All objects of an isolate, and its frontends, share those of the same text.
 fn policies_in(env: &Env) -> Policed {
     static LAST: Mutex<Option<(String, Parsed)>> = Mutex::new(None);
-    // Not `Env::object_var`: it takes the object's own member `constructor`, should a policy have that name, for its class.
-    let text = Reflect::get(env, &POLICIES.into()).and_then(|value| JSON::stringify(&value));
-    let text = text.ok().and_then(|text| text.as_string()).unwrap_or_else(|| "null".to_owned());
+    let text = policies_text(env);
     let mut last = LAST.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some((_, policies)) = last.as_ref().filter(|(last, _)| *last == text) {
         return Policed { policies: policies.clone(), is_new: false };
@@ -134,6 +160,12 @@ fn policies_in(env: &Env) -> Policed {
     let policies = Policies::parse(&text).map(Arc::new).map_err(Arc::from);
     *last = Some((text, policies.clone()));
     Policed { policies, is_new: true }
+}
+
+fn policies_text(env: &Env) -> String {
+    // Not `Env::object_var`: it takes the object's own member `constructor`, should a policy have that name, for its class.
+    let text = Reflect::get(env, &POLICIES.into()).and_then(|value| JSON::stringify(&value));
+    text.ok().and_then(|text| text.as_string()).unwrap_or_else(|| "null".to_owned())
 }
 
 type Parsed = Result<Arc<Policies>, Arc<[PolicyError]>>;

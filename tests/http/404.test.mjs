@@ -7,7 +7,7 @@ import { NOW, start } from "./workerd.mjs";
 const tollgate = await start({ policies: { api: { rate: 10, period: "10s" }, "a.b-c_D9": { rate: 1, period: "1s" } } });
 
 const nothingAt = (path) =>
-  `there is no endpoint "${path}"; send POST to ${PATHS.join(", ")}, or GET to /healthz or /v1/openapi.json`;
+  `there is no endpoint "${path}"; send POST to ${PATHS.join(", ")}, or GET to /v1/policies, /v1/audit, /healthz or /v1/openapi.json`;
 const noPolicy = (shown) => `there is no policy ${shown}; there are a.b-c_D9, api`;
 
 test("an unknown path: the answer lists the endpoints", async () => {

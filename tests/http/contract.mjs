@@ -38,13 +38,20 @@ export function pointerTo(...names) {
 /** The responses that an answer of this status may be: several only where the contract has no such path or method. */
 function responsesTo(method, path, status) {
   if (method === "OPTIONS") return status === 204 ? [named("Preflight")] : [];
-  const operation = contract.paths[path]?.[method.toLowerCase()];
+  const described = Object.keys(contract.paths).find((pattern) => isPathOf(pattern, path));
+  const operation = contract.paths[described]?.[method.toLowerCase()];
   if (operation) {
     const response = operation.responses[status];
-    const pointer = pointerTo("paths", path, method.toLowerCase(), "responses", String(status));
+    const pointer = pointerTo("paths", described, method.toLowerCase(), "responses", String(status));
     return response ? [resolved(response, pointer)] : [];
   }
   return ELSEWHERE.map(named).filter(({ response }) => statusOf(response) === status);
+}
+
+/** Whether this is a path of the contract's, which may have one variable part, as in `/v1/policies/{name}`. */
+function isPathOf(pattern, path) {
+  const [start, variable] = pattern.split("{");
+  return variable === undefined ? pattern === path : path.startsWith(start) && !path.slice(start.length).includes("/");
 }
 
 /** What a path or method that the contract lacks is answered. */

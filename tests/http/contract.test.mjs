@@ -12,7 +12,15 @@ const { POLICIES } = readConfig({ config: new URL("wrangler.toml", root).pathnam
 const tollgate = await start({ policies: POLICIES });
 
 test("has every endpoint, and the version of the crate", () => {
-  assert.deepEqual(Object.keys(contract.paths), [...PATHS, "/v1/session", "/healthz", "/v1/openapi.json"]);
+  assert.deepEqual(Object.keys(contract.paths), [
+    ...PATHS,
+    "/v1/session",
+    "/v1/policies",
+    "/v1/policies/{name}",
+    "/v1/audit",
+    "/healthz",
+    "/v1/openapi.json",
+  ]);
   const [, version] = readFileSync(new URL("Cargo.toml", root), "utf8").match(/^version = "(.*)"/m);
   assert.equal(contract.info.version, version);
 });
@@ -47,8 +55,9 @@ test("is served to everybody, the same from every deployment, and may be kept", 
 describe("every example of an answer is valid", () => {
   const responses = [];
   for (const [path, item] of Object.entries(contract.paths))
-    for (const [status, response] of Object.entries(item.post?.responses ?? {}))
-      if (!response.$ref) responses.push([pointerTo("paths", path, "post", "responses", status), response]);
+    for (const [method, { responses: all }] of Object.entries(item))
+      for (const [status, response] of Object.entries(all))
+        if (!response.$ref) responses.push([pointerTo("paths", path, method, "responses", status), response]);
   for (const [name, response] of Object.entries(contract.components.responses))
     responses.push([pointerTo("components", "responses", name), response]);
   for (const [pointer, response] of responses) {

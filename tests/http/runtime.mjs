@@ -107,12 +107,14 @@ export function tollgate({ build, around = null, flags, v8Flags, before, ...sett
 
 /**
  * What a Worker is given by `wrangler.toml` and `wrangler secret put`, without what is `null`. `tokens` and `sessions` are an
- * object, as in `wrangler.toml`, or a text, as a secret is; `grantKeys` and `captchaSecret` a text.
+ * object, as in `wrangler.toml`, or a text, as a secret is; `grantKeys` and `captchaSecret` a text. `registry` says whether there
+ * is a registry of policies.
  */
 export function bindings(settings) {
   const { policies, token, keySecret, tokens = null, grantKeys = null, audience = null } = settings;
-  const { sessions = null, captchaSecret = null } = settings;
+  const { sessions = null, captchaSecret = null, registry = false } = settings;
   const bindings = { KEYS: `durableObjectNamespace = "KeyObject"` };
+  if (registry) bindings.REGISTRY = `durableObjectNamespace = "PolicyRegistry"`;
   if (policies !== null) bindings.POLICIES = `json = ${text(JSON.stringify(policies))}`;
   if (token !== null) bindings.TOLLGATE_TOKEN = `text = ${text(token)}`;
   if (tokens !== null) bindings.TOLLGATE_TOKENS = textOrJson(tokens);
@@ -134,6 +136,8 @@ const textOrJson = (value) =>
 export function rollOut({ objects, other }) {
   const frontend = tollgate(other);
   frontend.bindings.KEYS = `durableObjectNamespace = (className = "KeyObject", serviceName = "main")`;
+  if (frontend.bindings.REGISTRY)
+    frontend.bindings.REGISTRY = `durableObjectNamespace = (className = "PolicyRegistry", serviceName = "main")`;
   const router = { "router.mjs": fileURLToPath(new URL("router.mjs", import.meta.url)) };
   const bindings = { MAIN: `service = "main"`, OTHER: `service = "other"` };
   return { ...tollgate(objects), before: { modules: router, bindings }, beside: { other: frontend } };
@@ -193,6 +197,7 @@ function configText(
     const worker :Workerd.Worker = (${worker({ modules, bindings, flags })}
       durableObjectNamespaces = [
         (className = "KeyObject", uniqueKey = ${text(OBJECTS)}, enableSql = true, preventEviction = ${keepsObjects}),
+        ${bindings.REGISTRY ? `(className = "PolicyRegistry", uniqueKey = ${text(REGISTRY)}, enableSql = true),` : ""}
       ],
       durableObjectStorage = (localDisk = "objects"),
     );
@@ -204,6 +209,7 @@ const text = JSON.stringify;
 
 const BUNDLES = { deployed: "bundle", "test-clock": "bundle-test-clock", "next-format": "bundle-next-format" };
 const OBJECTS = "tollgate-KeyObject";
+const REGISTRY = "tollgate-PolicyRegistry";
 const WORKERD = createRequire(import.meta.url)("workerd").default;
 /** It takes a tenth of a second where nothing else runs. */
 const START_TIMEOUT_MS = 30_000;

@@ -5,7 +5,7 @@
 //   await tollgate.kill(); await tollgate.restart(); // what was spent is still spent
 //
 // Whatever is started in a test file is stopped and removed when the file ends, however it ends.
-import { readdirSync } from "node:fs";
+import { readdirSync, rmSync } from "node:fs";
 import { Agent, request } from "node:http";
 import { join } from "node:path";
 import { after } from "node:test";
@@ -21,7 +21,7 @@ export const KEY_SECRET = "the-key-secret-of-the-tests";
 
 /**
  * Starts a Worker. `policies` are those of `wrangler.toml`; a `token` or `keySecret` of `null` is not set at all. `tokens`,
- * `grantKeys`, `audience`, `sessions` and `captchaSecret`: see `bindings` of runtime.mjs.
+ * `grantKeys`, `audience`, `sessions`, `captchaSecret` and `registry`: see `bindings` of runtime.mjs.
  * `build` is "test-clock", whose clock stands at {@link NOW} unless a request says otherwise, "next-format", which is that of a
  * later version, or "deployed". `around` is the
  * path of a main module of the test's own, which imports `./entry.js`. `before`, `flags`, `v8Flags`: see runtime.mjs. `other` is
@@ -151,6 +151,11 @@ class Tollgate {
   stateFiles() {
     const entries = readdirSync(this.#runtime.stateFolder, { recursive: true, withFileTypes: true });
     return entries.filter((entry) => entry.isFile()).map((entry) => join(entry.parentPath, entry.name));
+  }
+
+  /** Deletes all objects of a class, while it does not run. */
+  forget(className) {
+    rmSync(join(this.#runtime.stateFolder, `tollgate-${className}`), { recursive: true });
   }
 
   /** The databases of the objects that were ever asked. While it runs they may only be read: see database.mjs. */

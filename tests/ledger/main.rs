@@ -9,6 +9,7 @@ mod inspect;
 mod model;
 #[path = "../oracle/mod.rs"]
 mod oracle;
+mod overrides;
 mod policies;
 mod replays;
 mod reservations;

@@ -247,6 +247,15 @@ export interface KeyObject {
 // biome-ignore lint/suspicious/noExplicitAny: the platform's types are not ours
 export const KeyObject: new (context: any, env: any) => KeyObject = built.KeyObject;
 
+/** An object of the platform's class `DurableObject`: keeps the policies of a service, and what operators change in them. */
+export interface PolicyRegistry {
+  /** By this the platform's types tell Durable Objects. */
+  readonly __DURABLE_OBJECT_BRAND: never;
+}
+/** The Durable Object class of the registry. Your Worker exports it, and binds it as `REGISTRY`; without it, policies change with deployments alone. */
+// biome-ignore lint/suspicious/noExplicitAny: the platform's types are not ours
+export const PolicyRegistry: new (context: any, env: any) => PolicyRegistry = built.PolicyRegistry;
+
 /** An answer by RPC: plain values, without methods. */
 export type Plain<Answer> = Answer extends unknown
   ? Omit<Answer, "headers"> & { readonly headers: Readonly<Record<string, string>> }

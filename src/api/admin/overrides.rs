@@ -1,0 +1,85 @@
+//! What the registry answers about overrides of keys.
+
+use serde::Serialize;
+use serde_json::value::RawValue;
+
+use super::super::problem::Problem;
+use super::super::reply::Reply;
+use super::super::text::shortened;
+use super::{AdminQuestion, AdminReply};
+use crate::protocol::{OverrideStanding, OverridesChanged, OverridesError};
+
+impl AdminQuestion<'_> {
+    /// Some of the overrides; `has_more` if there are others after them.
+    #[must_use]
+    pub fn overrides(&self, as_of: i64, overrides: &[OverrideStanding], has_more: bool) -> Reply {
+        #[derive(Serialize)]
+        struct Body<'a> {
+            as_of: i64,
+            overrides: Vec<One<'a>>,
+            next: Option<&'a str>,
+        }
+        #[derive(Serialize)]
+        struct One<'a> {
+            id: &'a str,
+            since: i64,
+            #[serde(rename = "override")]
+            written: Option<&'a RawValue>,
+        }
+        let next = overrides.last().filter(|_| has_more).map(|last| &*last.id);
+        let overrides =
+            overrides.iter().map(|standing| One { id: &standing.id, since: standing.since, written: raw(standing) });
+        Reply::json(200, "application/json", &Body { as_of, overrides: overrides.collect(), next })
+    }
+
+    /// What has changed, or would.
+    ///
+    /// # Errors
+    /// [`Problem::BadRequest`] if nothing has changed because of an error.
+    pub fn overrides_changed(&self, is_dry_run: bool, changed: Result<OverridesChanged, OverridesError>) -> AdminReply {
+        #[derive(Serialize)]
+        struct Body {
+            dry_run: bool,
+            changes: Vec<String>,
+            created: usize,
+            replaced: usize,
+            removed: usize,
+            unchanged: usize,
+            at: Option<i64>,
+        }
+        let OverridesChanged { created, replaced, removed, unchanged, at } = match changed {
+            Ok(changed) => changed,
+            Err(OverridesError::Invalid(lines)) => {
+                let lines = shortened(&lines.join("; "));
+                return Err(Problem::BadRequest { detail: format!("nothing was changed: {lines}") });
+            }
+            Err(OverridesError::TooMany { max }) => {
+                let detail = format!("there can be {max} overrides, and these would be more: remove some");
+                return Err(Problem::BadRequest { detail });
+            }
+        };
+        let line = |count: usize, what: &str| {
+            let keys = if count == 1 { "1 key or prefix".to_owned() } else { format!("{count} keys or prefixes") };
+            (count > 0).then(|| format!("{keys}: {what}"))
+        };
+        let lines = [
+            line(created, "under an override; time before the change counts as the policy says"),
+            line(replaced, "under another override; time before the change counts as the one before says"),
+            line(
+                removed,
+                "under the policy again, or under a shorter prefix; time before the change counts as the override says",
+            ),
+            line(unchanged, "nothing changes"),
+            at.map(|_| {
+                "tokens stay as they are, up to the new capacity; at the latest ten seconds from then".to_owned()
+            }),
+        ];
+        let changes = lines.into_iter().flatten().collect();
+        let body = Body { dry_run: is_dry_run, changes, created, replaced, removed, unchanged, at };
+        Ok(Reply::json(200, "application/json", &body))
+    }
+}
+
+fn raw(standing: &OverrideStanding) -> Option<&RawValue> {
+    serde_json::from_str(&standing.text).ok()
+}

@@ -1,0 +1,145 @@
+//! What the registry answers about policies.
+
+use serde::Serialize;
+use serde_json::value::RawValue;
+
+use super::super::problem::Problem;
+use super::super::reply::Reply;
+use super::super::text::shortened;
+use super::{AdminQuestion, AdminReply};
+use crate::json::Json;
+use crate::protocol::{ChangeError, Changed, PolicyChange, Standing};
+
+impl AdminQuestion<'_> {
+    /// All policies that the token may name.
+    ///
+    /// # Errors
+    /// None.
+    pub fn policies(&self, as_of: i64, policies: impl Iterator<Item = Standing>) -> AdminReply {
+        #[derive(Serialize)]
+        struct Body<'a> {
+            as_of: i64,
+            policies: Vec<StandingBody<'a>>,
+        }
+        let policies: Vec<_> = policies.filter(|standing| self.may_name(standing.policy.name())).collect();
+        let body = Body { as_of, policies: policies.iter().map(StandingBody::of).collect() };
+        Ok(Reply::json(200, "application/json", &body))
+    }
+
+    /// One policy.
+    ///
+    /// # Errors
+    /// [`Problem::UnknownPolicy`].
+    pub fn policy(&self, name: &str, standing: Option<Standing>) -> AdminReply {
+        let standing = standing.ok_or_else(|| unknown(name))?;
+        Ok(Reply::json(200, "application/json", &StandingBody::of(&standing)).with("etag", etag(standing.version)))
+    }
+
+    /// What has changed, or would.
+    #[must_use]
+    pub fn changed(&self, change: &PolicyChange<'_>, changed: &Changed) -> Reply {
+        #[derive(Serialize)]
+        struct Body<'a> {
+            dry_run: bool,
+            changes: &'a [String],
+            policy: Option<StandingBody<'a>>,
+        }
+        let status = if changed.is_new && !change.is_dry_run { 201 } else { 200 };
+        let policy = changed.standing.as_ref().map(StandingBody::of);
+        let body = Body { dry_run: change.is_dry_run, changes: &changed.changes, policy };
+        let reply = Reply::json(status, "application/json", &body);
+        match &changed.standing {
+            Some(standing) if !change.is_dry_run => reply.with("etag", etag(standing.version)),
+            _ => reply,
+        }
+    }
+
+    /// Acts, as the registry keeps them: of the policies that the token may name.
+    #[must_use]
+    pub fn audit(&self, rows: &[String], limit: usize) -> Reply {
+        #[derive(Serialize)]
+        struct Body<'a> {
+            acts: Vec<&'a RawValue>,
+            next: Option<u64>,
+        }
+        let field =
+            |row: &str, name: &str| Json::parse(row).ok()?.fields().ok()?.get(name).map(|value| value.raw().to_owned());
+        let may_name = |row: &&String| {
+            let policy = field(row, "policy")
+                .and_then(|policy| Json::parse(&policy).ok()?.string().map(std::borrow::Cow::into_owned));
+            self.may_name(&policy.unwrap_or_default())
+        };
+        // There may be earlier ones: the number to ask for them with.
+        let last = rows.last().filter(|_| rows.len() == limit).and_then(|row| field(row, "number")?.parse().ok());
+        let acts = rows.iter().filter(may_name).filter_map(|row| serde_json::from_str(row).ok()).collect();
+        Reply::json(200, "application/json", &Body { acts, next: last.filter(|&number: &u64| number > 0) })
+    }
+
+    /// Whether the token may name that policy.
+    #[must_use]
+    pub fn may_name(&self, policy: &str) -> bool {
+        self.only.as_ref().is_none_or(|only| only.iter().any(|name| name == policy))
+    }
+}
+
+impl Problem {
+    /// Why a policy is not changed.
+    #[must_use]
+    pub fn of_change(name: &str, error: ChangeError) -> Self {
+        let policy = name.to_owned();
+        match error {
+            ChangeError::Unknown => unknown(name),
+            ChangeError::Version(version) => Self::PreconditionFailed { policy, version },
+            ChangeError::Fixed => Self::PolicyFixed { policy },
+            ChangeError::TooMany { max } => Self::TooManyPolicies { max },
+            ChangeError::TooLong { max } => Self::BadRequest { detail: format!("a policy has at most {max} bytes") },
+            ChangeError::SetsFixed => {
+                let detail = "fixed: only a deployment can set it, in wrangler.toml";
+                Self::BadRequest { detail: detail.to_owned() }
+            }
+            ChangeError::Invalid(errors) => {
+                // They are not in wrangler.toml.
+                let place = format!("POLICIES.{name}");
+                let lines = errors.iter().map(|error| {
+                    let line = error.to_string();
+                    let rest = line.strip_prefix(&place).or_else(|| line.strip_prefix("POLICIES"));
+                    rest.unwrap_or(&line).trim_start_matches(['.', ':', ' ']).to_owned()
+                });
+                let lines: Vec<_> = lines.collect();
+                Self::BadRequest { detail: format!("the policy has errors: {}", shortened(&lines.join("; "))) }
+            }
+        }
+    }
+}
+
+fn unknown(name: &str) -> Problem {
+    Problem::UnknownPolicy { policy: name.to_owned(), known: Vec::new(), request: None }
+}
+
+fn etag(version: i64) -> String {
+    format!("\"{version}\"")
+}
+
+/// A policy as it stands.
+#[derive(Serialize)]
+struct StandingBody<'a> {
+    name: &'a str,
+    version: i64,
+    source: &'static str,
+    fixed: bool,
+    policy: Option<&'a RawValue>,
+    lint: Vec<String>,
+}
+
+impl<'a> StandingBody<'a> {
+    fn of(standing: &'a Standing) -> Self {
+        Self {
+            name: standing.policy.name(),
+            version: standing.version,
+            source: standing.source.word(),
+            fixed: standing.is_fixed,
+            policy: serde_json::from_str(&standing.text).ok(),
+            lint: vec![standing.policy.to_string()],
+        }
+    }
+}

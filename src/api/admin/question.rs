@@ -1,0 +1,489 @@
+//! What an operator asks: paths, conditions and queries, each with its check.
+
+use std::borrow::Cow;
+
+use serde::Serialize;
+
+use super::super::problem::{Problem, bad_request};
+use super::super::text::shown;
+use crate::json::Json;
+use crate::limit::Carry;
+use crate::protocol::{Condition, PolicyChange};
+
+/// What can be administered, by its path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AdminPath<'a> {
+    /// `/v1/policies`.
+    Policies,
+    /// `/v1/policies/{name}`.
+    Policy(&'a str),
+    /// `/v1/overrides`.
+    Overrides,
+    /// `/v1/audit`.
+    Audit,
+}
+
+/// An operator's request, after its credentials were checked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AdminQuestion<'a> {
+    /// The HTTP method.
+    pub method: Cow<'a, str>,
+    /// The path, and the query if there is one.
+    pub path: Cow<'a, str>,
+    /// The header `If-Match`.
+    pub if_match: Option<Cow<'a, str>>,
+    /// The header `If-None-Match`.
+    pub if_none_match: Option<Cow<'a, str>>,
+    /// The name of the token.
+    pub by: Cow<'a, str>,
+    /// The only policies that the token may name, if not all.
+    pub only: Option<Vec<String>>,
+    /// The body; empty if there is none.
+    pub body: Cow<'a, str>,
+}
+
+/// What is asked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum AdminRequest<'a> {
+    /// All policies.
+    Policies,
+    /// One.
+    Policy {
+        /// Its name.
+        name: &'a str,
+    },
+    /// Change one.
+    Change(PolicyChange<'a>),
+    /// Overrides, in the order of their ids.
+    Overrides {
+        /// Only of this policy.
+        policy: Option<String>,
+        /// After this id.
+        after: Option<String>,
+        /// At most so many.
+        limit: usize,
+    },
+    /// The override of these keys: `{"policy": ..., "key": ...}` or with a `prefix`.
+    Override {
+        /// JSON.
+        keys: String,
+    },
+    /// Change overrides.
+    ChangeOverrides {
+        /// `{"overrides": [...], "removed": [...]}`, as written.
+        text: Cow<'a, str>,
+        /// Whether only to say what would change.
+        is_dry_run: bool,
+    },
+    /// The latest acts.
+    Audit {
+        /// Only those with numbers below this.
+        before: Option<u64>,
+        /// At most so many.
+        limit: usize,
+    },
+}
+
+/// The most acts in one answer.
+const MAX_ACTS: usize = 100;
+
+/// The most overrides in one answer.
+const MAX_LISTED: usize = 1_000;
+
+/// The longest body of a change of overrides, in bytes: some 500 for each.
+pub const MAX_OVERRIDES_LEN: usize = 1_024 * 1_024;
+
+impl<'a> AdminPath<'a> {
+    /// What is at `path`.
+    #[must_use]
+    pub fn of(path: &'a str) -> Option<Self> {
+        match path {
+            "/v1/policies" => Some(Self::Policies),
+            "/v1/overrides" => Some(Self::Overrides),
+            "/v1/audit" => Some(Self::Audit),
+            _ => path.strip_prefix("/v1/policies/").map(Self::Policy),
+        }
+    }
+
+    /// What is administered there, for messages.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Policies | Self::Policy(_) => "policies",
+            Self::Overrides => "overrides",
+            Self::Audit => "audit",
+        }
+    }
+
+    /// The methods, and the header that lists them.
+    #[must_use]
+    pub const fn methods(self) -> (&'static [&'static str], &'static str) {
+        match self {
+            Self::Policies | Self::Audit => (&["GET"], "GET"),
+            Self::Policy(_) | Self::Overrides => (&["GET", "PUT", "DELETE"], "GET, PUT, DELETE"),
+        }
+    }
+
+    /// The policy that it is about.
+    #[must_use]
+    pub const fn policy(self) -> Option<&'a str> {
+        match self {
+            Self::Policy(name) => Some(name),
+            Self::Policies | Self::Overrides | Self::Audit => None,
+        }
+    }
+}
+
+impl<'a> AdminQuestion<'a> {
+    /// The question as text.
+    #[must_use]
+    pub fn to_text(&self) -> String {
+        #[derive(Serialize)]
+        struct Written<'a> {
+            method: &'a str,
+            path: &'a str,
+            #[serde(skip_serializing_if = "Option::is_none")]
+            if_match: Option<&'a str>,
+            #[serde(skip_serializing_if = "Option::is_none")]
+            if_none_match: Option<&'a str>,
+            by: &'a str,
+            #[serde(skip_serializing_if = "Option::is_none")]
+            only: Option<&'a [String]>,
+            body: &'a str,
+        }
+        let written = Written {
+            method: &self.method,
+            path: &self.path,
+            if_match: self.if_match.as_deref(),
+            if_none_match: self.if_none_match.as_deref(),
+            by: &self.by,
+            only: self.only.as_deref(),
+            body: &self.body,
+        };
+        serde_json::to_string(&written).unwrap_or_default() // our own type cannot fail to serialize
+    }
+
+    /// Reads a question; `None` if it is not one.
+    #[must_use]
+    pub fn from_text(text: &'a str) -> Option<Self> {
+        let fields = Json::parse(text).ok()?.fields().ok()?;
+        let field = |name: &str| fields.get(name).and_then(Json::string);
+        let only = match fields.get("only") {
+            Some(only) => {
+                let names = only.array()?.into_iter().map(|name| name.string().map(Cow::into_owned));
+                Some(names.collect::<Option<_>>()?)
+            }
+            None => None,
+        };
+        Some(Self {
+            method: field("method")?,
+            path: field("path")?,
+            if_match: field("if_match"),
+            if_none_match: field("if_none_match"),
+            by: field("by")?,
+            only,
+            body: field("body")?,
+        })
+    }
+
+    /// What is asked.
+    ///
+    /// # Errors
+    /// [`Problem::NotFound`] and [`Problem::MethodNotAllowed`], which a frontend has refused; [`Problem::BadRequest`], and
+    /// [`Problem::PreconditionRequired`] for a change without a condition.
+    pub fn request(&self) -> Result<AdminRequest<'_>, Problem> {
+        let (path, query) = self.path.split_once('?').unwrap_or((&self.path, ""));
+        let at = AdminPath::of(path).ok_or_else(|| Problem::NotFound { path: path.to_owned() })?;
+        match (at, &*self.method) {
+            (AdminPath::Policies, "GET") => {
+                Query::of(query, &[])?;
+                Ok(AdminRequest::Policies)
+            }
+            (AdminPath::Policy(name), "GET") => {
+                Query::of(query, &[])?;
+                Ok(AdminRequest::Policy { name })
+            }
+            (AdminPath::Audit, "GET") => {
+                let query = Query::of(query, &["before", "limit"])?;
+                let limit = query.number("limit", 1..=MAX_ACTS as u64)?.and_then(|limit| usize::try_from(limit).ok());
+                let before = query.number("before", 0..=u64::MAX)?;
+                Ok(AdminRequest::Audit { before, limit: limit.unwrap_or(MAX_ACTS) })
+            }
+            (AdminPath::Overrides, "GET") => {
+                let query = Query::of(query, &["policy", "key", "prefix", "after", "limit"])?;
+                if let Some(keys) = keys(&query)? {
+                    return Ok(AdminRequest::Override { keys });
+                }
+                let limit = query.number("limit", 1..=MAX_LISTED as u64)?.and_then(|limit| usize::try_from(limit).ok());
+                let [policy, after] = ["policy", "after"].map(|name| query.get(name).map(str::to_owned));
+                Ok(AdminRequest::Overrides { policy, after, limit: limit.unwrap_or(MAX_LISTED) })
+            }
+            (AdminPath::Overrides, "PUT") => {
+                let is_dry_run = Query::of(query, &["dry_run"])?.is_dry_run()?;
+                Ok(AdminRequest::ChangeOverrides { text: self.body.as_ref().into(), is_dry_run })
+            }
+            (AdminPath::Overrides, "DELETE") => {
+                let query = Query::of(query, &["policy", "key", "prefix", "dry_run"])?;
+                let Some(keys) = keys(&query)? else {
+                    return bad_request("give `policy`, and `key` or `prefix`: which override to remove".to_owned());
+                };
+                let text = format!(r#"{{"removed":[{keys}]}}"#).into();
+                Ok(AdminRequest::ChangeOverrides { text, is_dry_run: query.is_dry_run()? })
+            }
+            (AdminPath::Policy(name), "PUT" | "DELETE") => Ok(AdminRequest::Change(self.change(name, query)?)),
+            _ => Err(Problem::MethodNotAllowed { method: self.method.to_string(), allow: at.methods().1 }),
+        }
+    }
+
+    fn change<'q>(&'q self, name: &'q str, query: &str) -> Result<PolicyChange<'q>, Problem> {
+        let is_put = self.method == "PUT";
+        let query = Query::of(query, if is_put { &["dry_run", "carry"] } else { &["dry_run"] })?;
+        let is_dry_run = query.is_dry_run()?;
+        let carry = match query.get("carry") {
+            None => Carry::AsIs,
+            Some(word) => Carry::from_word(word).map_or_else(
+                || {
+                    let known = "as_is, proportional, additive or reset";
+                    bad_request(format!("`carry` must be {known}, not {}", shown(word)))
+                },
+                Ok,
+            )?,
+        };
+        let condition = self.condition()?;
+        if !is_put && condition == Condition::Absent {
+            return bad_request(
+                "`If-None-Match: *` is for creating: to delete, send `If-Match` with a version".to_owned(),
+            );
+        }
+        let text = match (is_put, self.body.trim()) {
+            (true, "") => return bad_request("the body is empty: send the policy as JSON".to_owned()),
+            (true, body) => Some(body),
+            (false, _) => None,
+        };
+        Ok(PolicyChange { name, text, condition, carry, by: &self.by, is_dry_run })
+    }
+
+    /// What the headers demand, RFC 9110 §13.1.
+    fn condition(&self) -> Result<Condition, Problem> {
+        match (&self.if_match, &self.if_none_match) {
+            (None, None) => Err(Problem::PreconditionRequired),
+            (Some(_), Some(_)) => bad_request("send `If-Match` or `If-None-Match`, not both".to_owned()),
+            (None, Some(none)) if none.trim() == "*" => Ok(Condition::Absent),
+            (None, Some(none)) => bad_request(format!("`If-None-Match` must be *, not {}", shown(none))),
+            (Some(versions), None) if versions.trim() == "*" => Ok(Condition::Present),
+            (Some(versions), None) => {
+                let all: Option<Vec<_>> = versions.split(',').map(version).collect();
+                let wrong = || {
+                    let found = shown(versions);
+                    bad_request(format!(
+                        "`If-Match` must be a version in quotes, such as \"1795214376930\", not {found}"
+                    ))
+                };
+                all.map(Condition::Version).map_or_else(wrong, Ok)
+            }
+        }
+    }
+}
+
+/// The version of an entity tag. A weak one is as good: a proxy that compresses an answer weakens its tag, and a version says
+/// all there is to say about a policy.
+fn version(tag: &str) -> Option<i64> {
+    let tag = tag.trim();
+    let quoted = tag.strip_prefix("W/").unwrap_or(tag);
+    quoted.strip_prefix('"')?.strip_suffix('"')?.parse().ok()
+}
+
+/// The keys that a query names, as JSON; `None` if it names none.
+fn keys(query: &Query<'_>) -> Result<Option<String>, Problem> {
+    let json = |text: &str| serde_json::to_string(text).unwrap_or_default(); // a text is always JSON
+    let (field, value) = match (query.get("key"), query.get("prefix")) {
+        (None, None) => return Ok(None),
+        (Some(_), Some(_)) => return bad_request("give `key` or `prefix`, not both".to_owned()),
+        (None, Some(prefix)) => ("prefix", json(prefix)),
+        (Some(key), None) => match Json::parse(key) {
+            Ok(_) => ("key", key.to_owned()),
+            Err(_) => {
+                return bad_request(format!("`key` must be JSON, such as \"alice\" in quotes, not {}", shown(key)));
+            }
+        },
+    };
+    match query.get("policy") {
+        Some(policy) => Ok(Some(format!(r#"{{"policy":{},"{field}":{value}}}"#, json(policy)))),
+        None => bad_request(format!("`policy` is missing: give it beside `{field}`")),
+    }
+}
+
+/// The parameters of a query.
+struct Query<'a>(Vec<(Cow<'a, str>, Cow<'a, str>)>);
+
+impl<'a> Query<'a> {
+    fn of(query: &'a str, known: &[&str]) -> Result<Self, Problem> {
+        let all: Vec<_> = form_urlencoded::parse(query.as_bytes()).collect();
+        for (index, (name, _)) in all.iter().enumerate() {
+            if !known.contains(&&**name) {
+                let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
+                return bad_request(format!("there is no parameter {} here; there is {known}", shown(name)));
+            }
+            if all.iter().take(index).any(|(other, _)| other == name) {
+                return bad_request(format!("the parameter {name} is there twice"));
+            }
+        }
+        Ok(Self(all))
+    }
+
+    fn is_dry_run(&self) -> Result<bool, Problem> {
+        match self.get("dry_run") {
+            None | Some("false") => Ok(false),
+            Some("true") => Ok(true),
+            Some(other) => bad_request(format!("`dry_run` must be true or false, not {}", shown(other))),
+        }
+    }
+
+    fn get(&self, name: &str) -> Option<&str> {
+        self.0.iter().find(|(other, _)| other == name).map(|(_, value)| &**value)
+    }
+
+    fn number(&self, name: &str, range: std::ops::RangeInclusive<u64>) -> Result<Option<u64>, Problem> {
+        let Some(text) = self.get(name) else { return Ok(None) };
+        match text.parse() {
+            Ok(number) if range.contains(&number) => Ok(Some(number)),
+            _ => {
+                let (least, most) = range.into_inner();
+                bad_request(format!("`{name}` must be a whole number from {least} to {most}, not {}", shown(text)))
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn question<'a>(method: &'a str, path: &'a str) -> AdminQuestion<'a> {
+        let (method, path) = (method.into(), path.into());
+        let (by, body) = ("ops".into(), if method == "PUT" { "\"1/s\"".into() } else { "".into() });
+        AdminQuestion { method, path, if_match: Some("\"5\"".into()), if_none_match: None, by, only: None, body }
+    }
+
+    fn detail(question: &AdminQuestion<'_>) -> String {
+        match question.request() {
+            Err(Problem::BadRequest { detail }) => detail,
+            other => format!("{other:?}"),
+        }
+    }
+
+    /// A frontend and a registry of neighbouring versions write and read it.
+    #[test]
+    fn the_format_is_unchanged() {
+        let whole = AdminQuestion {
+            if_none_match: Some("*".into()),
+            only: Some(vec!["api".to_owned()]),
+            ..question("PUT", "/v1/policies/api")
+        };
+        let text = r#"{"method":"PUT","path":"/v1/policies/api","if_match":"\"5\"","if_none_match":"*","by":"ops","only":["api"],"body":"\"1/s\""}"#;
+        assert_eq!((whole.to_text(), AdminQuestion::from_text(text)), (text.to_owned(), Some(whole)));
+        let least = AdminQuestion { if_match: None, ..question("GET", "/v1/policies") };
+        assert_eq!(AdminQuestion::from_text(&least.to_text()), Some(least));
+        for wrong in ["", "{}", r#"{"method":"GET","path":"/","by":"ops","only":[1],"body":""}"#] {
+            assert_eq!(AdminQuestion::from_text(wrong), None, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn reads_what_is_asked() {
+        let request = |method, path| format!("{:?}", question(method, path).request().unwrap());
+        assert_eq!(request("GET", "/v1/policies"), "Policies");
+        assert_eq!(request("GET", "/v1/policies/api"), r#"Policy { name: "api" }"#);
+        assert_eq!(request("GET", "/v1/audit"), "Audit { before: None, limit: 100 }");
+        assert_eq!(request("GET", "/v1/audit?limit=7&before=9"), "Audit { before: Some(9), limit: 7 }");
+        let overrides = "Overrides { policy: None, after: None, limit: 1000 }";
+        assert_eq!(request("GET", "/v1/overrides"), overrides);
+        let some = r#"Overrides { policy: Some("api"), after: Some("00ff"), limit: 7 }"#;
+        assert_eq!(request("GET", "/v1/overrides?policy=api&after=00ff&limit=7"), some);
+        let one = r#"Override { keys: "{\"policy\":\"api\",\"key\":\"a\"}" }"#;
+        assert_eq!(request("GET", "/v1/overrides?policy=api&key=%22a%22"), one);
+        let removed = r#"ChangeOverrides { text: "{\"removed\":[{\"policy\":\"api\",\"prefix\":\"a\\\"\"}]}", is_dry_run: true }"#;
+        assert_eq!(request("DELETE", "/v1/overrides?policy=api&prefix=a%22&dry_run=true"), removed);
+        let set = r#"ChangeOverrides { text: "\"1/s\"", is_dry_run: false }"#;
+        assert_eq!(request("PUT", "/v1/overrides"), set);
+        for (method, query, error) in [
+            ("GET", "key=a&policy=api", r#"`key` must be JSON, such as "alice" in quotes, not "a""#),
+            ("GET", "key=%22a%22", "`policy` is missing: give it beside `key`"),
+            ("GET", "key=1&prefix=a", "give `key` or `prefix`, not both"),
+            ("GET", "limit=1001", r#"`limit` must be a whole number from 1 to 1000, not "1001""#),
+            ("DELETE", "policy=api", "give `policy`, and `key` or `prefix`: which override to remove"),
+            ("PUT", "dry_run=1", r#"`dry_run` must be true or false, not "1""#),
+        ] {
+            assert_eq!(detail(&question(method, &format!("/v1/overrides?{query}"))), error, "{query}");
+        }
+        let change = PolicyChange {
+            name: "api",
+            text: Some("\"1/s\""),
+            condition: Condition::Version(vec![5]),
+            carry: Carry::AsIs,
+            by: "ops",
+            is_dry_run: false,
+        };
+        let put = question("PUT", "/v1/policies/api");
+        assert_eq!(put.request(), Ok(AdminRequest::Change(change.clone())));
+        let dry = question("PUT", "/v1/policies/api?dry_run=true&carry=additive");
+        let expected = PolicyChange { is_dry_run: true, carry: Carry::Additive, ..change.clone() };
+        assert_eq!(dry.request(), Ok(AdminRequest::Change(expected)));
+        let delete = question("DELETE", "/v1/policies/api?dry_run=false");
+        assert_eq!(delete.request(), Ok(AdminRequest::Change(PolicyChange { text: None, ..change })));
+    }
+
+    #[test]
+    fn a_change_has_one_condition() {
+        let condition = |if_match: Option<&'static str>, if_none_match: Option<&'static str>| {
+            let put = question("PUT", "/v1/policies/api");
+            let put =
+                AdminQuestion { if_match: if_match.map(Cow::from), if_none_match: if_none_match.map(Cow::from), ..put };
+            match put.request() {
+                Ok(AdminRequest::Change(change)) => Ok(change.condition),
+                Ok(other) => panic!("{other:?}"),
+                Err(Problem::BadRequest { detail }) => Err(detail),
+                Err(other) => Err(format!("{other:?}")),
+            }
+        };
+        for (if_match, expected) in [
+            ("\"5\"", Condition::Version(vec![5])),
+            (" W/\"5\" ", Condition::Version(vec![5])),
+            ("\"5\", W/\"6\"", Condition::Version(vec![5, 6])),
+            ("*", Condition::Present),
+        ] {
+            assert_eq!(condition(Some(if_match), None), Ok(expected), "{if_match}");
+        }
+        assert_eq!(condition(None, Some(" *")), Ok(Condition::Absent));
+        assert_eq!(condition(None, None), Err("PreconditionRequired".to_owned()));
+        assert_eq!(condition(Some("*"), Some("*")), Err("send `If-Match` or `If-None-Match`, not both".to_owned()));
+        for wrong in ["5", "\"5", "\"x\"", "", "\"5\",", "\"5\" \"6\""] {
+            let error = condition(Some(wrong), None).unwrap_err();
+            assert!(error.starts_with("`If-Match` must be a version in quotes"), "{wrong}: {error}");
+        }
+        assert_eq!(condition(None, Some("\"5\"")).unwrap_err(), "`If-None-Match` must be *, not \"\\\"5\\\"\"");
+        let delete =
+            AdminQuestion { if_match: None, if_none_match: Some("*".into()), ..question("DELETE", "/v1/policies/api") };
+        assert!(detail(&delete).starts_with("`If-None-Match: *` is for creating"));
+    }
+
+    #[test]
+    fn says_what_is_wrong_with_a_query() {
+        for (method, path, expected) in [
+            ("GET", "/v1/policies?carry=reset", "there is no parameter \"carry\" here; there is none"),
+            ("GET", "/v1/audit?limit=0", "`limit` must be a whole number from 1 to 100, not \"0\""),
+            ("GET", "/v1/audit?limit=101", "`limit` must be a whole number from 1 to 100, not \"101\""),
+            ("GET", "/v1/audit?before=x", "`before` must be a whole number from 0 to 18446744073709551615, not \"x\""),
+            ("PUT", "/v1/policies/a?dry_run=yes", "`dry_run` must be true or false, not \"yes\""),
+            ("PUT", "/v1/policies/a?carry=all", "`carry` must be as_is, proportional, additive or reset, not \"all\""),
+            ("PUT", "/v1/policies/a?dry%5Frun=true&dry_run=true", "the parameter dry_run is there twice"),
+            ("DELETE", "/v1/policies/a?carry=as_is", "there is no parameter \"carry\" here; there is dry_run"),
+        ] {
+            assert_eq!(detail(&question(method, path)), expected, "{method} {path}");
+        }
+        let empty = AdminQuestion { body: " ".into(), ..question("PUT", "/v1/policies/a") };
+        assert_eq!(detail(&empty), "the body is empty: send the policy as JSON");
+        assert!(matches!(question("POST", "/v1/audit").request(), Err(Problem::MethodNotAllowed { allow: "GET", .. })));
+        assert!(matches!(question("GET", "/v1/other").request(), Err(Problem::NotFound { .. })));
+    }
+}

@@ -1,0 +1,435 @@
+//! The policies that an isolate answers under: those of its deployment, and, where there is a registry, what has changed since.
+//!
+//! It asks the registry in the background, when what it knows is older than [`REFRESH_MS`]. Only a request that finds it older
+//! than [`FRESH_MS`] waits: the first of an isolate, or the first after a pause. So a change has taken effect everywhere after
+//! [`FRESH_MS`], as long as the registry answers. When it does not, no later request waits: the isolate goes on with what it
+//! knows, says so in its answers, and asks again in the background.
+
+use std::collections::BTreeMap;
+use std::mem;
+use std::sync::Arc;
+
+use crate::policy::overrides::{MalformedRecords, Overrides};
+use crate::policy::{Policies, Policy, Timeline};
+use crate::protocol::{Poll, Update, Versioned, deployment_id};
+
+/// The policies of an isolate.
+#[derive(Debug)]
+pub struct PolicySnapshot {
+    /// Those of its deployment, as written, and their id.
+    deployed: String,
+    deployment: String,
+    /// What requests are answered under.
+    policies: Arc<Policies>,
+    /// What it has of the registry, by name.
+    known: BTreeMap<String, (Versioned, Arc<Policy>)>,
+    /// Policies that objects have taught it, with the moments of the latest changes that those knew.
+    learned: BTreeMap<String, (i64, Arc<Policy>)>,
+    /// The overrides of keys that the registry has, and up to where.
+    overrides: Arc<Overrides>,
+    overrides_at: Option<String>,
+    /// Those that take their place once all have arrived.
+    loading: Option<Arc<Overrides>>,
+    /// The registry's latest change that it knows, and which registry that is: see [`Update`].
+    as_of: i64,
+    born_at: i64,
+    /// When it asked for what it knows.
+    asked_at: Option<i64>,
+    /// When it last asked.
+    tried_at: Option<i64>,
+    /// Whether that has not been answered yet.
+    is_asking: bool,
+    /// Whether the registry has not answered the last time.
+    has_failed: bool,
+}
+
+/// Whether to ask the registry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Due {
+    /// No.
+    Nothing,
+    /// Yes, while the request goes on.
+    InBackground,
+    /// Yes, and the request waits for the answer, [`WAIT_MS`] at most.
+    BeforeAnswer,
+}
+
+/// At this age it is refreshed in the background.
+pub const REFRESH_MS: i64 = 5_000;
+
+/// Up to this age requests are answered under it without waiting.
+pub const FRESH_MS: i64 = 10_000;
+
+/// So long a request waits for the registry.
+pub const WAIT_MS: u32 = 1_000;
+
+/// So long an answer of the registry is waited for in the background: enough to wake it at the other end of the world.
+pub const POLL_MS: u32 = 4_000;
+
+impl PolicySnapshot {
+    /// The policies of a deployment, read from this JSON.
+    #[must_use]
+    pub fn new(deployed: &str, policies: &Policies) -> Self {
+        Self {
+            deployed: deployed.to_owned(),
+            deployment: deployment_id(deployed),
+            policies: Arc::new(Policies::of(policies.iter().cloned()).known_at(0)),
+            known: BTreeMap::new(),
+            learned: BTreeMap::new(),
+            overrides: Arc::default(),
+            overrides_at: None,
+            loading: None,
+            as_of: 0,
+            born_at: 0,
+            asked_at: None,
+            tried_at: None,
+            is_asking: false,
+            has_failed: false,
+        }
+    }
+
+    /// What requests are answered under.
+    #[must_use]
+    pub const fn policies(&self) -> &Arc<Policies> {
+        &self.policies
+    }
+
+    /// Whether to ask the registry at `now`.
+    #[must_use]
+    pub fn due(&self, now: i64) -> Due {
+        if self.is_younger(now, REFRESH_MS) {
+            Due::Nothing
+        } else if self.is_stale(now) && !self.has_failed && !self.is_late(now) {
+            Due::BeforeAnswer
+        } else if self.was_tried(now) {
+            Due::Nothing
+        } else {
+            Due::InBackground
+        }
+    }
+
+    /// Whether there may have been a change that should have taken effect by `now`.
+    #[must_use]
+    pub fn is_stale(&self, now: i64) -> bool {
+        !self.is_younger(now, FRESH_MS.saturating_add(1))
+    }
+
+    /// The question to ask the registry at `now`; `None` if it is being asked. Then call [`PolicySnapshot::update`] or
+    /// [`PolicySnapshot::fail`].
+    pub fn poll(&mut self, now: i64) -> Option<String> {
+        if self.is_asking && self.was_tried(now) {
+            return None;
+        }
+        (self.tried_at, self.is_asking) = (Some(now), true);
+        Some(self.question(None))
+    }
+
+    /// Takes over the registry's answer. Returns another question, if there is one.
+    ///
+    /// # Errors
+    /// A line for each policy that this version cannot read, because it is of a later one. It goes on with what it has of them.
+    pub fn update(&mut self, answer: &str) -> Result<Option<String>, Vec<String>> {
+        if !mem::take(&mut self.is_asking) {
+            return Ok(None); // the answer to the question of another, whose memory was lost
+        }
+        let Some(update) = Update::from_text(answer) else {
+            self.has_failed = true;
+            return Err(vec!["the registry's answer cannot be read".to_owned()]);
+        };
+        if update.wants_policies {
+            self.is_asking = true;
+            return Ok(Some(self.question(Some(&self.deployed))));
+        }
+        if self.take_overrides(&update).is_err() {
+            self.has_failed = true;
+            return Err(vec!["the registry's overrides cannot be read".to_owned()]);
+        }
+        if update.has_more {
+            self.is_asking = true;
+            return Ok(Some(self.question(None)));
+        }
+        (self.asked_at, self.has_failed) = (self.tried_at, false);
+        self.apply(update)
+    }
+
+    /// Records that the registry did not answer.
+    pub fn fail(&mut self) {
+        (self.is_asking, self.has_failed) = (false, true);
+    }
+
+    /// Takes over policies that an object has been asked under, by a frontend that knew the registry's changes up to `as_of`: their
+    /// [definitions](Policy::definition), one to a line. The registry is to be asked soon.
+    pub fn learn(&mut self, definitions: &str, as_of: i64) {
+        let newer = definitions.lines().filter_map(|definition| Policy::from_definition(definition).ok());
+        // One of a key with overrides says nothing about others: the registry is asked.
+        for newer in newer.filter(|newer| !newer.is_of_key()) {
+            let newer = match self.policies.get(newer.name()) {
+                Some(known) => newer.answered_as(known),
+                None => newer,
+            };
+            self.learned.insert(newer.name().to_owned(), (as_of, Arc::new(newer)));
+        }
+        self.set_policies(self.policies.iter().cloned().collect());
+        self.asked_at = self.asked_at.map(|at| at.saturating_sub(REFRESH_MS));
+    }
+
+    /// The latest change that it knows for all of these policies.
+    #[must_use]
+    pub fn as_of<'a>(&self, policies: impl IntoIterator<Item = &'a str>) -> i64 {
+        let of = |name: &str| self.learned.get(name).map_or(self.as_of, |(as_of, _)| *as_of);
+        policies.into_iter().map(of).min().unwrap_or(self.as_of)
+    }
+
+    /// What it knows of the registry, as text for [`PolicySnapshot::restore`].
+    #[must_use]
+    pub fn known(&self) -> String {
+        let policies = self.known.iter().map(|(name, (versioned, _))| (name.clone(), Some(versioned.clone())));
+        let (as_of, born_at, policies) = (self.as_of, self.born_at, policies.collect());
+        Update { as_of, born_at, is_whole: true, policies, ..Update::default() }.to_text()
+    }
+
+    /// Takes over what another knew. How old that is, is not known: so it counts as stale.
+    pub fn restore(&mut self, known: &str) {
+        if let Some(update) = Update::from_text(known) {
+            // What it could read, so can this.
+            _ = self.apply(update);
+        }
+    }
+
+    /// Takes over a page of overrides.
+    fn take_overrides(&mut self, update: &Update) -> Result<(), MalformedRecords> {
+        if update.overrides_are_first {
+            self.loading = Some(Arc::default());
+        }
+        self.loading.as_ref().unwrap_or(&self.overrides).update(&update.overrides)?;
+        if !update.overrides_at.is_empty() {
+            self.overrides_at = Some(update.overrides_at.clone());
+        }
+        if !update.has_more
+            && let Some(loaded) = self.loading.take()
+        {
+            self.overrides = loaded;
+            self.set_policies(self.policies.iter().cloned().collect());
+        }
+        Ok(())
+    }
+
+    fn apply(&mut self, update: Update) -> Result<Option<String>, Vec<String>> {
+        let Update { as_of, born_at, is_whole, policies, .. } = update;
+        let before = if is_whole { mem::take(&mut self.known) } else { BTreeMap::new() };
+        let mut errors = Vec::new();
+        let is_changed = is_whole || !policies.is_empty();
+        for (name, versioned) in policies {
+            match versioned.map(|versioned| (policy(&name, &versioned), versioned)) {
+                None => _ = self.known.remove(&name),
+                Some((Ok(policy), versioned)) => _ = self.known.insert(name, (versioned, Arc::new(policy))),
+                Some((Err(error), _)) => {
+                    errors.push(format!("policy {name} is of a later version: {error}"));
+                    if let Some(known) = before.get(&name) {
+                        self.known.insert(name, known.clone());
+                    }
+                }
+            }
+        }
+        (self.as_of, self.born_at) = (as_of, born_at);
+        let learned = self.learned.len();
+        self.learned.retain(|_, (learned_as_of, _)| *learned_as_of > as_of);
+        if is_changed || self.learned.len() < learned || self.policies.as_of() == Some(0) {
+            let known = self.known.values().map(|(_, policy)| policy);
+            self.set_policies(known.cloned().collect());
+        }
+        if errors.is_empty() { Ok(None) } else { Err(errors) }
+    }
+
+    fn set_policies(&mut self, mut policies: Vec<Arc<Policy>>) {
+        policies.extend(self.learned.values().map(|(_, policy)| Arc::clone(policy)));
+        self.policies =
+            Arc::new(Policies::of(policies).known_at(self.as_of).with_overrides(Arc::clone(&self.overrides)));
+    }
+
+    fn question(&self, policies: Option<&str>) -> String {
+        let (as_of, born_at) = (self.as_of, self.born_at);
+        let overrides_at = self.overrides_at.as_deref().map(Into::into);
+        let (deployment, is_loading) = (self.deployment.as_str().into(), self.loading.is_some());
+        Poll { as_of, born_at, deployment, policies, overrides_at, is_loading }.to_text()
+    }
+
+    /// Whether what it knows is younger than `ms`. A clock that steps back says nothing about that.
+    fn is_younger(&self, now: i64, ms: i64) -> bool {
+        self.asked_at.is_some_and(|at| (0..ms).contains(&now.saturating_sub(at)))
+    }
+
+    /// Whether it is asking for longer than a request waits.
+    fn is_late(&self, now: i64) -> bool {
+        let asks_for = self.tried_at.map(|at| now.saturating_sub(at));
+        self.is_asking && asks_for.is_some_and(|ms| (i64::from(WAIT_MS)..REFRESH_MS).contains(&ms))
+    }
+
+    /// Whether it has just asked, or is asking.
+    fn was_tried(&self, now: i64) -> bool {
+        self.tried_at.is_some_and(|at| (0..REFRESH_MS).contains(&now.saturating_sub(at)))
+    }
+}
+
+/// A policy of the registry.
+fn policy(name: &str, versioned: &Versioned) -> Result<Policy, String> {
+    let policy = Policy::parse(name, &versioned.text).map_err(|errors| {
+        let errors: Vec<_> = errors.iter().map(ToString::to_string).collect();
+        errors.join("; ")
+    })?;
+    let timeline = Timeline::from_json(&versioned.timeline).map_err(|error| format!("its timeline: {error}"))?;
+    Ok(policy.with_timeline(timeline))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OWN: &str = r#"{"api":{"rate":"9/1s"},"daily":{"rate":"9/1day"}}"#;
+
+    fn snapshot() -> PolicySnapshot {
+        PolicySnapshot::new(OWN, &Policies::parse(OWN).unwrap())
+    }
+
+    /// A snapshot that asked at `at`, and was answered.
+    fn answered(at: i64) -> PolicySnapshot {
+        let mut snapshot = snapshot();
+        snapshot.poll(at).unwrap();
+        assert_eq!(snapshot.update(r#"{"as_of":5,"born_at":5}"#), Ok(None));
+        snapshot
+    }
+
+    fn shown(snapshot: &PolicySnapshot) -> Vec<String> {
+        let shown = |policy: &Arc<Policy>| policy.to_string().split(',').take(2).collect::<String>();
+        snapshot.policies().iter().map(shown).collect()
+    }
+
+    #[test]
+    fn a_change_takes_effect_within_ten_seconds_and_only_after_a_pause_a_request_waits() {
+        let snapshot = answered(1_000);
+        for (now, due, is_stale) in [
+            (1_000, Due::Nothing, false),
+            (5_999, Due::Nothing, false),
+            (6_000, Due::InBackground, false),
+            (11_000, Due::InBackground, false),
+            (11_001, Due::BeforeAnswer, true),
+            (i64::MAX, Due::BeforeAnswer, true),
+            (999, Due::BeforeAnswer, true), // the clock has stepped back
+        ] {
+            assert_eq!((snapshot.due(now), snapshot.is_stale(now)), (due, is_stale), "{now}");
+        }
+    }
+
+    #[test]
+    fn a_registry_that_is_gone_keeps_only_the_first_request_waiting() {
+        let mut snapshot = snapshot();
+        assert_eq!(snapshot.due(0), Due::BeforeAnswer);
+        assert!(snapshot.poll(0).is_some());
+        assert_eq!(snapshot.due(0), Due::BeforeAnswer, "those beside it wait for the same answer");
+        assert_eq!(snapshot.poll(0), None);
+        assert_eq!((snapshot.due(999), snapshot.due(1_000)), (Due::BeforeAnswer, Due::Nothing));
+        snapshot.fail();
+        for (now, due) in [(1, Due::Nothing), (4_999, Due::Nothing), (5_000, Due::InBackground)] {
+            assert_eq!((snapshot.due(now), snapshot.is_stale(now)), (due, true), "{now}");
+        }
+        assert!(snapshot.poll(5_000).is_some());
+        assert_eq!(snapshot.due(5_001), Due::Nothing);
+        assert_eq!(shown(&snapshot).len(), 2, "its own policies");
+        assert_eq!(snapshot.update(r#"{"as_of":5,"born_at":5}"#), Ok(None));
+        assert_eq!((snapshot.due(5_001), snapshot.is_stale(5_001)), (Due::Nothing, false));
+    }
+
+    #[test]
+    fn a_question_that_is_never_answered_does_not_stop_the_next() {
+        let mut snapshot = answered(0);
+        assert!(snapshot.poll(6_000).is_some());
+        assert_eq!(snapshot.poll(10_999), None);
+        assert!(snapshot.poll(11_000).is_some());
+    }
+
+    #[test]
+    fn it_says_which_policies_its_deployment_has_and_sends_them_when_asked() {
+        let mut snapshot = snapshot();
+        let question = snapshot.poll(0).unwrap();
+        let (own, id) = (Poll::from_text(&question).unwrap(), deployment_id(OWN));
+        let (deployment, policies) = ((&*id).into(), None);
+        assert_eq!(own, Poll { as_of: 0, born_at: 0, deployment, policies, overrides_at: None, is_loading: false });
+        let question = snapshot.update(r#"{"as_of":5,"born_at":5,"wants_policies":true}"#).unwrap().unwrap();
+        assert_eq!(Poll::from_text(&question).unwrap().policies, Some(OWN));
+        assert_eq!(snapshot.update(r#"{"as_of":5,"born_at":5}"#), Ok(None));
+        let next = snapshot.poll(9_000).unwrap();
+        assert_eq!(Poll::from_text(&next).map(|poll| (poll.as_of, poll.born_at)), Some((5, 5)));
+    }
+
+    #[test]
+    fn updates_add_up() {
+        let timeline = r#"{"since":1,"carry":"as_is"}"#;
+        let policy =
+            |name: &str, rate: u32| format!(r#"{{"name":"{name}","policy":"{rate}/1s","timeline":{timeline}}}"#);
+        let mut snapshot = snapshot();
+        let mut update = |at: i64, rest: &str| {
+            snapshot.poll(at).unwrap();
+            let answer = snapshot.update(&format!(r#"{{"as_of":{at},"born_at":1{rest}}}"#));
+            (answer, shown(&snapshot))
+        };
+        let of = |name: &str, rate: u32| format!("{name}: token bucket {rate} per 1s");
+        let whole = format!(r#","is_whole":true,"policies":[{},{}]"#, policy("a", 1), policy("b", 2));
+        assert_eq!(update(1, &whole), (Ok(None), vec![of("a", 1), of("b", 2)]));
+        let some = format!(r#","policies":[{},{},{{"name":"a"}}]"#, policy("b", 3), policy("c", 4));
+        assert_eq!(update(2, &some), (Ok(None), vec![of("b", 3), of("c", 4)]));
+        assert_eq!(update(3, ""), (Ok(None), vec![of("b", 3), of("c", 4)]));
+        let later = format!(
+            r#","is_whole":true,"policies":[{},{},{}]"#,
+            policy("b", 5),
+            r#"{"name":"c","policy":{"colour":1},"timeline":{}}"#,
+            policy("d", 6)
+        );
+        let (answer, known) = update(4, &later);
+        assert!(answer.unwrap_err()[0].starts_with("policy c is of a later version: POLICIES.c.colour: is not"));
+        assert_eq!(known, [of("b", 5), of("c", 4), of("d", 6)]);
+
+        let mut other = self::snapshot();
+        other.restore(&snapshot.known());
+        assert_eq!((shown(&other), other.as_of, other.born_at), (shown(&snapshot), 4, 1));
+        assert!(other.is_stale(4));
+        snapshot.poll(5);
+        assert!(snapshot.update("x").is_err() && snapshot.has_failed);
+        assert_eq!(shown(&snapshot), shown(&other), "the last known");
+    }
+
+    #[test]
+    fn what_an_object_has_taught_counts_until_the_registry_says_as_much() {
+        let mut snapshot = snapshot();
+        snapshot.poll(1_000);
+        let policy = r#"{"rate":"9/1s","on_error":"open","ipv6_prefix":56}"#;
+        let whole = format!(r#"[{{"name":"api","policy":{policy},"timeline":{{"since":5,"carry":"as_is"}}}}]"#);
+        let answer = format!(r#"{{"as_of":5,"born_at":1,"is_whole":true,"policies":{whole}}}"#);
+        assert_eq!(snapshot.update(&answer), Ok(None));
+        let newer = Policy::parse("api", "\"7/1s\"").unwrap().in_force_since(8);
+        snapshot.learn(&newer.definition(), 9);
+        let api = snapshot.policies().get("api").unwrap();
+        assert_eq!((api.id(), api.numbers(), api.timeline().since()), (newer.id(), newer.numbers(), 8));
+        assert_eq!((api.on_error(), api.ipv6_prefix()), (crate::policy::OnError::OPEN, 56), "what only frontends know");
+        assert_eq!((snapshot.as_of(["api"]), snapshot.as_of(["daily"]), snapshot.as_of(["api", "daily"])), (9, 5, 5));
+        assert_eq!(snapshot.due(6_000), Due::InBackground);
+
+        let timeline = newer.timeline().to_json();
+        let api = |rate: u32| format!(r#"[{{"name":"api","policy":"{rate}/1s","timeline":{timeline}}}]"#);
+        for (as_of, policies, rate) in
+            [(7, api(6), 7), (8, "[]".to_owned(), 7), (9, "[]".to_owned(), 6), (10, api(5), 5)]
+        {
+            snapshot.poll(as_of * 10_000);
+            let answer = format!(r#"{{"as_of":{as_of},"born_at":1,"policies":{policies}}}"#);
+            assert_eq!(snapshot.update(&answer), Ok(None));
+            assert_eq!(shown(&snapshot)[0], format!("api: token bucket {rate} per 1s"), "{as_of}");
+        }
+        assert_eq!(snapshot.as_of(["api"]), 10);
+    }
+
+    #[test]
+    fn the_answer_to_a_question_that_was_not_asked_is_ignored() {
+        let mut snapshot = snapshot();
+        assert_eq!(snapshot.update(r#"{"as_of":5,"born_at":5,"is_whole":true}"#), Ok(None));
+        assert_eq!((shown(&snapshot).len(), snapshot.as_of), (2, 0));
+    }
+}

@@ -1,0 +1,60 @@
+//! Keys that their policy does not limit as it says: banned, or without limits.
+//!
+//! Only requests that take tokens are answered otherwise. What is given back, charged or settled is counted as ever, and the
+//! buckets refill as ever. So afterwards a bucket is what it would be if
+//!
+//! * a banned key had asked for nothing meanwhile;
+//! * a key without limits had taken meanwhile what there was, down to zero and not into debt.
+
+use crate::limit::{Decision, Part, Verb};
+use crate::policy::{Policy, Standing};
+
+/// Whether `policy` grants whatever is asked for.
+pub(super) fn is_unlimited(policy: &Policy, verb: Verb) -> bool {
+    verb.takes() && policy.standing() == Standing::Unlimited
+}
+
+/// The decision of a policy from which the key is banned, for a verb that takes. A policy that enforces nothing refuses
+/// nothing.
+pub(super) fn ban(policy: &Policy, verb: Verb, now: i64) -> Option<Decision> {
+    if !verb.takes() || policy.limits().is_empty() {
+        return None;
+    }
+    match policy.standing() {
+        Standing::Banned { until: None } => Some(Decision::Never { max: 0 }),
+        Standing::Banned { until: Some(until) } if now < until => Some(Decision::Wait { retry_at: until }),
+        _ => None,
+    }
+}
+
+/// Each limit says what it would grant alone, and nothing is taken.
+pub(super) fn refuse_all(parts: &mut [Part<'_>], now: i64, verb: Verb, banned: Decision) -> Decision {
+    for part in parts {
+        part.decision = part.limit.decide(part.state, now, part.cost, verb).0;
+        leave(part, now);
+    }
+    banned
+}
+
+/// Takes what there is, if all others agree. The tokens of a decision are what was taken, as a reservation needs it; of
+/// [`Verb::ConsumeUpTo`], what the caller may use.
+pub(super) fn count_all(parts: &mut [Part<'_>], now: i64, verb: Verb, decision: Decision) {
+    for part in parts {
+        let mut tokens = part.cost;
+        if decision.is_allow() {
+            let taken;
+            (taken, part.state) = part.limit.decide(part.state, now, part.cost, Verb::ConsumeUpTo);
+            if verb != Verb::ConsumeUpTo {
+                tokens = if let Decision::Allow { tokens, .. } = taken { tokens } else { 0 };
+            }
+        } else {
+            leave(part, now);
+        }
+        part.decision = Decision::Allow { tokens, ready_at: now };
+    }
+}
+
+/// As a refusal leaves it: it follows a clock that stepped back far.
+fn leave(part: &mut Part<'_>, now: i64) {
+    part.state = part.limit.decide(part.state, now, 0, Verb::Refund).1;
+}

@@ -1,0 +1,198 @@
+//! What a change of a policy means, in words.
+
+use std::time::Duration;
+
+use super::named::{NamedLimit, Policy};
+use crate::limit::{Carry, Config, Kind};
+
+/// What changes when `after` takes the place of `before`, line by line. `None` is no policy.
+#[must_use]
+pub fn describe_change(before: Option<&Policy>, after: Option<&Policy>, carry: Carry) -> Vec<String> {
+    let mut lines = Vec::new();
+    match (before, after) {
+        (None, None) => return lines,
+        (None, Some(after)) => {
+            lines.push(format!("new: {after}"));
+            lines.push(format!("every key of {} starts with a new bucket", after.name()));
+        }
+        (Some(before), None) => {
+            lines.push(format!("deleted: {before}"));
+            lines.push(format!("requests that name {} are answered 404, unknown-policy", before.name()));
+        }
+        (Some(before), Some(after)) => {
+            lines.push(format!("before: {before}"));
+            lines.push(format!("after: {after}"));
+            limits(before, after, carry, &mut lines);
+            terms(before, after, &mut lines);
+        }
+    }
+    let name = after.or(before).map(Policy::name).unwrap_or_default();
+    lines.push(format!("for every key of {name}, at the latest ten seconds from then"));
+    lines
+}
+
+fn limits(before: &Policy, after: &Policy, carry: Carry, lines: &mut Vec<String>) {
+    let same = |limits: &[NamedLimit], name: Option<&str>| limits.iter().find(|limit| limit.name() == name).cloned();
+    for limit in after.limits() {
+        let name = limit.full_name();
+        let Some(old) = same(before.limits(), limit.name()) else {
+            lines.push(format!("{name} is a new limit: every key starts with {}", count(initial(limit))));
+            continue;
+        };
+        let (old, new) = (old.limit().config(), limit.limit().config());
+        if old == new {
+            continue;
+        }
+        if old.kind != new.kind {
+            lines.push(format!("{name} is of another kind: every key starts with {}", count(initial(limit))));
+            continue;
+        }
+        if (old.rate, old.period_ms) != (new.rate, new.period_ms) {
+            lines.push(format!(
+                "{name}: {} instead of {}; time before the change counts at the old rate",
+                pace(new),
+                pace(old)
+            ));
+        }
+        if old.max_debt != new.max_debt {
+            lines.push(format!("{name}: a debt of at most {} instead of {}", count(new.max_debt), count(old.max_debt)));
+        }
+        lines.push(format!("{name}: {}", carried(old, new, carry)));
+    }
+    for limit in before.limits().iter().filter(|limit| same(after.limits(), limit.name()).is_none()) {
+        lines.push(format!("{} is no longer a limit; its state is kept until it would be full", limit.full_name()));
+    }
+}
+
+/// What becomes of the tokens that a key has.
+fn carried(old: &Config, new: &Config, carry: Carry) -> String {
+    match carry {
+        Carry::Reset => format!("every key starts with {}", count(new.initial.unwrap_or(new.capacity))),
+        _ if old.capacity == new.capacity => "every key keeps its tokens".to_owned(),
+        Carry::AsIs if new.capacity < old.capacity => {
+            format!("every key keeps its tokens, but at most {}", new.capacity)
+        }
+        Carry::AsIs => {
+            format!("every key keeps its tokens; one that was full has {} of {}", old.capacity, new.capacity)
+        }
+        Carry::Proportional => {
+            let half = |capacity: u64| capacity / 2;
+            let (from, to) = (half(old.capacity), half(new.capacity));
+            format!(
+                "every key keeps its share of the capacity: {from} of {} become {to} of {}",
+                old.capacity, new.capacity
+            )
+        }
+        Carry::Additive => {
+            let way = if new.capacity < old.capacity { "loses" } else { "gets" };
+            format!("every key {way} {}: what is spent stays spent", count(old.capacity.abs_diff(new.capacity)))
+        }
+    }
+}
+
+/// What is not about tokens.
+fn terms(before: &Policy, after: &Policy, lines: &mut Vec<String>) {
+    if before.reservations() != after.reservations() {
+        lines.push("reservations that are opened from then on have the new terms".to_owned());
+    }
+    if before.ipv6_prefix() != after.ipv6_prefix() {
+        let (old, new) = (before.ipv6_prefix(), after.ipv6_prefix());
+        lines.push(format!(
+            "ipv6_prefix: {new} bits instead of {old}: every key that is an IPv6 address gets a new budget"
+        ));
+    }
+}
+
+fn initial(limit: &NamedLimit) -> u64 {
+    let Config { initial, capacity, .. } = *limit.limit().config();
+    initial.unwrap_or(capacity)
+}
+
+fn pace(config: &Config) -> String {
+    let period = humantime::format_duration(Duration::from_millis(config.period_ms));
+    match config.kind {
+        Kind::TokenBucket => format!("{} per {period}", config.rate),
+        Kind::FixedWindow => format!("{} for each window of {period}", config.rate),
+    }
+}
+
+fn count(tokens: u64) -> String {
+    if tokens == 1 { "1 token".to_owned() } else { format!("{tokens} tokens") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(before: Option<&str>, after: Option<&str>, carry: Carry) -> Vec<String> {
+        let parse = |json: &str| Policy::parse("api", json).unwrap();
+        let (before, after) = (before.map(parse), after.map(parse));
+        let lines = describe_change(before.as_ref(), after.as_ref(), carry);
+        lines.into_iter().filter(|line| !line.starts_with("before: ") && !line.starts_with("after: ")).collect()
+    }
+
+    const WHOM: &str = "for every key of api, at the latest ten seconds from then";
+
+    #[test]
+    fn a_policy_that_is_new_or_deleted() {
+        let one = Some(r#"{"rate":1,"period":"1s"}"#);
+        let shown = "api: token bucket, 1 per 1s, at most 1 at once and 2 within any 1s";
+        let created =
+            [format!("new: {shown}"), "every key of api starts with a new bucket".to_owned(), WHOM.to_owned()];
+        assert_eq!(words(None, one, Carry::AsIs), created);
+        let gone = "requests that name api are answered 404, unknown-policy";
+        assert_eq!(words(one, None, Carry::AsIs), [format!("deleted: {shown}"), gone.to_owned(), WHOM.to_owned()]);
+    }
+
+    #[test]
+    fn other_numbers_say_what_becomes_of_the_tokens() {
+        let of = |capacity: u64| format!(r#"{{"rate":"100/1m","capacity":{capacity}}}"#);
+        for (carry, from, to, expected) in [
+            (Carry::AsIs, 200, 50, "api: every key keeps its tokens, but at most 50"),
+            (Carry::AsIs, 50, 200, "api: every key keeps its tokens; one that was full has 50 of 200"),
+            (
+                Carry::Proportional,
+                200,
+                50,
+                "api: every key keeps its share of the capacity: 100 of 200 become 25 of 50",
+            ),
+            (Carry::Additive, 200, 199, "api: every key loses 1 token: what is spent stays spent"),
+            (Carry::Additive, 50, 200, "api: every key gets 150 tokens: what is spent stays spent"),
+            (Carry::Reset, 200, 50, "api: every key starts with 50 tokens"),
+        ] {
+            assert_eq!(words(Some(&of(from)), Some(&of(to)), carry), [expected, WHOM]);
+        }
+        assert_eq!(
+            words(Some("\"100/1m\""), Some(r#"{"rate":"50/1m","capacity":100,"max_debt":5}"#), Carry::AsIs),
+            [
+                "api: 50 per 1m instead of 100 per 1m; time before the change counts at the old rate",
+                "api: a debt of at most 5 tokens instead of 0 tokens",
+                "api: every key keeps its tokens",
+                WHOM,
+            ]
+        );
+    }
+
+    #[test]
+    fn limits_are_compared_by_their_names() {
+        let limit = |name: &str, rest: &str| format!(r#"{{"name":"{name}","rate":"9/1h",{rest}"write_ahead":0}}"#);
+        let list = |limits: &[String], rest: &str| format!(r#"{{"limits":[{}]{rest}}}"#, limits.join(","));
+        let window = r#""kind":"fixed_window","#;
+        let before = list(&[limit("a", ""), limit("b", ""), limit("c", "")], "");
+        let after = list(
+            &[limit("c", ""), limit("b", window), limit("d", r#""initial":1,"#)],
+            r#","ipv6_prefix":56,"unsettled":"refund""#,
+        );
+        assert_eq!(
+            words(Some(&before), Some(&after), Carry::AsIs),
+            [
+                "api/b is of another kind: every key starts with 9 tokens",
+                "api/d is a new limit: every key starts with 1 token",
+                "api/a is no longer a limit; its state is kept until it would be full",
+                "reservations that are opened from then on have the new terms",
+                "ipv6_prefix: 56 bits instead of 64: every key that is an IPv6 address gets a new budget",
+                WHOM,
+            ]
+        );
+    }
+}

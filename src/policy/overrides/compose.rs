@@ -1,0 +1,244 @@
+//! What a policy is for a key that has overrides, and since when.
+//!
+//! The policy changes now and then, and so does each override that matches the key: it is set, replaced, ended or removed.
+//! At each moment the most specific override that was in force then was applied to the policy of then. So the key has had
+//! its own sequence of numbers, and its buckets are carried over at each moment at which these changed: refills before it
+//! count at the old ones, refills after it at the new.
+
+use std::sync::Arc;
+
+use super::history::{History, InForce};
+use super::plan::Plan;
+use crate::limit::{Carry, Limit};
+use crate::policy::named::{NamedLimit, Policy, Standing};
+use crate::policy::timeline::Timeline;
+
+/// `policy` as it is at `now` for a key with these overrides, the most specific first.
+pub(super) fn compose(policy: &Policy, overrides: &[History], now: i64) -> Policy {
+    let in_force = overrides.iter().find_map(|history| history.at(now));
+    let (limits, standing) = match in_force {
+        None => (policy.limits().to_vec(), Standing::Limited),
+        Some(InForce { plan, until }) => (
+            plan.apply(policy.limits()),
+            match plan {
+                Plan::Banned => Standing::Banned { until: *until },
+                Plan::Unlimited => Standing::Unlimited,
+                Plan::Multiple(_) | Plan::Limits(_) => Standing::Limited,
+            },
+        ),
+    };
+    let shadow = policy.shadow().map(|shadow| Arc::new(compose(shadow, overrides, now)));
+    policy.of_key(limits, timeline(policy, overrides, now), shadow, standing)
+}
+
+fn timeline(policy: &Policy, overrides: &[History], now: i64) -> Timeline {
+    let own = policy.timeline();
+    let earlier = own.earlier().iter().map(|version| Version {
+        since: version.since,
+        carry: version.carry,
+        limits: named(policy.name(), &version.limits),
+    });
+    let current = Version { since: own.since(), carry: own.carry(), limits: policy.limits().to_vec() };
+    let base: Vec<_> = earlier.chain([current]).collect();
+    let mut versions = versions(&base, overrides, now);
+    let known_since = overrides.iter().filter_map(History::known_since).max().unwrap_or(i64::MIN);
+    let unknown = versions.partition_point(|version| version.since < known_since);
+    // What is in force at that moment may have been in force before.
+    let is_exact = versions.get(unknown).is_some_and(|version| version.since == known_since);
+    let rest = versions.split_off(if is_exact { unknown } else { unknown.saturating_sub(1) });
+    let mut rest = rest.into_iter();
+    let Some(first) = rest.next() else { return own.clone() };
+    let mut timeline = own.beginning(first.since.max(known_since), first.carry);
+    let began_earlier = overrides.iter().any(|history| history.began_before(first.since));
+    if unknown > 0 || own.is_cut() && began_earlier {
+        timeline = timeline.after_unknown(&first.limits);
+    }
+    let mut limits = first.limits;
+    for next in rest {
+        timeline = timeline.succeeded(&limits, next.since, next.carry);
+        limits = next.limits;
+    }
+    timeline
+}
+
+fn named(policy: &str, limits: &[(Option<String>, Limit)]) -> Vec<NamedLimit> {
+    limits.iter().map(|(name, limit)| NamedLimit::new(policy, name.as_deref(), *limit, 0)).collect()
+}
+
+/// Limits that are in force from a moment on.
+#[derive(Clone, Debug)]
+pub(super) struct Version {
+    pub(super) since: i64,
+    /// How levels are carried over at that moment.
+    pub(super) carry: Carry,
+    pub(super) limits: Vec<NamedLimit>,
+}
+
+/// The versions of the limits under these overrides, the most specific first, where without any they are `base`: at least one,
+/// oldest first.
+pub(super) fn versions(base: &[Version], overrides: &[History], now: i64) -> Vec<Version> {
+    let overrides: Vec<_> = overrides.iter().map(|history| history.steps(now)).collect();
+    let starts = base.iter().map(|version| version.since);
+    let steps = overrides.iter().flatten().map(|step| step.since);
+    let mut moments: Vec<_> = starts.chain(steps).collect();
+    moments.sort_unstable();
+    moments.dedup();
+    let mut versions: Vec<Version> = Vec::new();
+    for moment in moments {
+        let Some(own) = latest(base, moment, |version| version.since) else { continue };
+        let in_force = overrides.iter().find_map(|steps| latest(steps, moment, |step| step.since)?.state);
+        let limits = in_force.map_or_else(|| own.limits.clone(), |in_force| in_force.plan.apply(&own.limits));
+        if versions.last().is_some_and(|last| are_same(&last.limits, &limits)) {
+            continue;
+        }
+        // Overrides carry levels over as they are.
+        let carry = if own.since == moment { own.carry } else { Carry::AsIs };
+        versions.push(Version { since: moment, carry, limits });
+    }
+    versions
+}
+
+/// The last that began at `moment` or before; of several that began together, the last.
+fn latest<T>(sorted: &[T], moment: i64, since: impl Fn(&T) -> i64) -> Option<&T> {
+    let count = sorted.partition_point(|one| since(one) <= moment);
+    sorted.get(count.checked_sub(1)?)
+}
+
+fn are_same(one: &[NamedLimit], other: &[NamedLimit]) -> bool {
+    one.iter().map(|limit| (limit.name(), limit.limit())).eq(other.iter().map(|limit| (limit.name(), limit.limit())))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::super::history::Change;
+    use super::super::plan::{Multiple, Numbers};
+    use super::*;
+    use crate::limit::{Config, Decision, State};
+
+    /// Moments are few, so that changes meet.
+    const LAST: i64 = 60;
+
+    fn limit(config: &Config) -> NamedLimit {
+        NamedLimit::new("p", None, Limit::new(config).unwrap(), 0)
+    }
+
+    fn configs() -> impl Strategy<Value = Config> {
+        (0..9_u64, 1..9_u64, 0..20_u64)
+            .prop_map(|(rate, period, capacity)| Config { capacity, ..Config::token_bucket(rate, period) })
+    }
+
+    fn carries() -> impl Strategy<Value = Carry> {
+        prop::sample::select(vec![Carry::AsIs, Carry::Proportional, Carry::Additive, Carry::Reset])
+    }
+
+    fn plans() -> impl Strategy<Value = Plan> {
+        prop_oneof![
+            Just(Plan::Banned),
+            Just(Plan::Unlimited),
+            (1..5_u64, 1..4_u64)
+                .prop_map(|(numerator, denominator)| Plan::Multiple(Multiple { numerator, denominator })),
+            configs().prop_map(|config| {
+                let limit = Limit::new(&config).unwrap();
+                Plan::Limits(vec![Numbers { name: None, limit, write_ahead: 0 }])
+            }),
+        ]
+    }
+
+    fn histories() -> impl Strategy<Value = History> {
+        let state = prop::option::of((plans(), prop::option::of(0..LAST)));
+        prop::collection::btree_map(0..LAST, state, 0..5).prop_map(|changes| {
+            let change = |(since, state): (i64, Option<(Plan, Option<i64>)>)| {
+                let state = state.map(|(plan, until)| InForce { plan, until: until.filter(|&until| until > since) });
+                Change { since, state }
+            };
+            History { changes: changes.into_iter().map(change).collect() }
+        })
+    }
+
+    fn bases() -> impl Strategy<Value = Vec<Version>> {
+        prop::collection::btree_map(1..LAST, (carries(), configs()), 0..4).prop_flat_map(|later| {
+            configs().prop_map(move |first| {
+                let first = Version { since: 0, carry: Carry::AsIs, limits: vec![limit(&first)] };
+                let later = later.iter().map(|(&since, (carry, config))| Version {
+                    since,
+                    carry: *carry,
+                    limits: vec![limit(config)],
+                });
+                [first].into_iter().chain(later).collect()
+            })
+        })
+    }
+
+    /// What the numbers are in this millisecond, looked up in the plainest way.
+    fn numbers_at(base: &[Version], overrides: &[History], moment: i64) -> Limit {
+        let own = &base.iter().rev().find(|version| version.since <= moment).unwrap().limits;
+        for history in overrides {
+            let Some(change) = history.changes.iter().rev().find(|change| change.since <= moment) else { continue };
+            if let Some(InForce { plan, until }) = &change.state
+                && until.is_none_or(|until| moment < until)
+            {
+                return *plan.apply(own)[0].limit();
+            }
+        }
+        *own[0].limit()
+    }
+
+    /// How levels are carried over in this millisecond, if the numbers change in it.
+    fn carry_at(base: &[Version], moment: i64) -> Carry {
+        base.iter().find(|version| version.since == moment).map_or(Carry::AsIs, |version| version.carry)
+    }
+
+    proptest! {
+        /// A bucket that follows the versions decides as one that somebody carries over by hand in each millisecond in which
+        /// the numbers change, whenever it is asked.
+        #[test]
+        fn a_bucket_follows_every_change_at_its_moment(
+            base in bases(),
+            overrides in prop::collection::vec(histories(), 0..4),
+            asks in prop::collection::vec((0..9_i64, 1..9_u64), 1..20),
+        ) {
+            let first = versions(&base, &overrides, 0);
+            let mut followed = (first[0].clone(), first[0].limits[0].limit().new_state(0, 0));
+            let mut by_hand = (numbers_at(&base, &overrides, 0), followed.1);
+            let mut now = 0;
+            for (step, cost) in asks {
+                for moment in now + 1..=now + step {
+                    let next = numbers_at(&base, &overrides, moment);
+                    if next != by_hand.0 {
+                        let carry = carry_at(&base, moment);
+                        by_hand = (next, next.carry(&by_hand.0, by_hand.1, carry, moment, 0));
+                    }
+                }
+                now += step;
+                let all = versions(&base, &overrides, now);
+                let known = followed.0.since;
+                for next in all.iter().filter(|next| known < next.since && next.since <= now) {
+                    let limit = next.limits[0].limit();
+                    let state = limit.carry(followed.0.limits[0].limit(), followed.1, next.carry, next.since, 0);
+                    followed = (next.clone(), state);
+                }
+                prop_assert_eq!(followed.0.limits[0].limit(), &by_hand.0);
+                let expected: (Decision, State) = by_hand.0.decide(by_hand.1, now, cost, crate::limit::Verb::Consume);
+                let limit = *followed.0.limits[0].limit();
+                prop_assert_eq!(limit.decide(followed.1, now, cost, crate::limit::Verb::Consume), expected);
+                (followed.1, by_hand.1) = (expected.1, expected.1);
+            }
+        }
+
+        /// Of a clock that is behind the registry's, too: what the registry says is in force counts.
+        #[test]
+        fn versions_are_in_order_and_each_differs_from_the_one_before(
+            base in bases(),
+            overrides in prop::collection::vec(histories(), 0..4),
+            now in 0..LAST,
+        ) {
+            let versions = versions(&base, &overrides, now);
+            prop_assert_eq!(versions.first().map(|version| version.since), Some(0));
+            for pair in versions.windows(2) {
+                prop_assert!(pair[0].since < pair[1].since && !are_same(&pair[0].limits, &pair[1].limits));
+            }
+        }
+    }
+}

@@ -1,0 +1,511 @@
+//! Overrides: for one key, or for all text keys of a prefix, something else than the policy says.
+//!
+//! A deployment may have 10⁵ of them, and every isolate must find that of a key without asking anyone. So an isolate keeps
+//! for each only 128 bits of a hash, and in a few more bytes what is in force since when. The most specific counts: the key's
+//! own, else that of its longest prefix, else the policy. Only prefixes of lengths that occur are looked up.
+//!
+//! Each override that is added costs an isolate at most [`MEMORY_PER_OVERRIDE`] bytes and those of its [`History`]: some 20
+//! for other numbers of one limit.
+
+mod compose;
+mod history;
+mod parse;
+mod plan;
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+
+use sha2::{Digest, Sha256};
+
+use self::compose::compose;
+use self::history::{Rest, number};
+use super::named::Policy;
+
+pub use self::history::{History, InForce, MAX_CHANGES};
+pub use self::parse::{MAX_PREFIX_LEN, WrittenKeys, WrittenOverride};
+pub use self::plan::{Multiple, Numbers, Plan};
+
+/// The overrides of all policies, as an isolate has them.
+#[derive(Debug, Default)]
+pub struct Overrides {
+    table: RwLock<Table>,
+    composed: Mutex<Composed>,
+}
+
+/// Which keys of a policy an override is for: one, or those of a prefix.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Selector {
+    policy: String,
+    /// In bytes; 0 for one key.
+    prefix_len: u16,
+    hash: SelectorHash,
+}
+
+/// What an override costs an isolate, in bytes, beside its [`History`]: the hash, where the history is, what the allocator
+/// needs, and the room for those to come. A test measures it.
+pub const MEMORY_PER_OVERRIDE: usize = 64;
+
+impl Selector {
+    /// The override of the key of these [bytes](crate::access::Key::to_bytes).
+    #[must_use]
+    pub fn key(policy: &str, key: &[u8]) -> Self {
+        Self { policy: policy.to_owned(), prefix_len: 0, hash: Hasher::new(policy).after(key).key() }
+    }
+
+    /// The override of all text keys that begin so: 1 to [`MAX_PREFIX_LEN`] bytes.
+    #[must_use]
+    pub fn prefix(policy: &str, prefix: &str) -> Self {
+        let prefix_len = u16::try_from(prefix.len()).unwrap_or(u16::MAX);
+        Self { policy: policy.to_owned(), prefix_len, hash: Hasher::new(policy).after(prefix.as_bytes()).prefix() }
+    }
+
+    /// The policy's name.
+    #[must_use]
+    pub fn policy(&self) -> &str {
+        &self.policy
+    }
+
+    /// Tells it from all others.
+    #[must_use]
+    pub const fn hash(&self) -> SelectorHash {
+        self.hash
+    }
+
+    /// The keys and the history of one record.
+    #[must_use]
+    pub fn of_record(record: &[u8]) -> Option<(Self, &[u8])> {
+        let mut rest = Rest(record);
+        self::record(&mut rest).filter(|_| rest.0.is_empty())
+    }
+
+    /// Appends to `records` that this is the history of these keys. An empty one forgets them.
+    pub fn record(&self, history: &[u8], records: &mut Vec<u8>) {
+        for part in [self.policy.as_bytes(), history] {
+            number(records, part.len() as u64);
+            records.extend(part);
+        }
+        number(records, self.prefix_len.into());
+        records.extend(self.hash);
+    }
+}
+
+impl Overrides {
+    /// Takes over [records](Selector::record).
+    ///
+    /// # Errors
+    /// If they are malformed; then nothing has changed.
+    pub fn update(&self, records: &[u8]) -> Result<(), MalformedRecords> {
+        let mut rest = Rest(records);
+        let mut all = Vec::new();
+        while !rest.0.is_empty() {
+            all.push(record(&mut rest).ok_or(MalformedRecords)?);
+        }
+        self.table.write().unwrap_or_else(PoisonError::into_inner).update(all);
+        *self.composed() = Composed::default();
+        Ok(())
+    }
+
+    /// How many there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.table.read().unwrap_or_else(PoisonError::into_inner).entries.len()
+    }
+
+    /// Reports whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// What `policy` is at `now` for the key of these [bytes](crate::access::Key::to_bytes).
+    #[must_use]
+    pub fn apply(&self, policy: &Arc<Policy>, key: &[u8], now: i64) -> Arc<Policy> {
+        let table = self.table.read().unwrap_or_else(PoisonError::into_inner);
+        let found = table.find(policy.name(), key);
+        let Some((most_specific, _)) = found.first() else {
+            return Arc::clone(policy);
+        };
+        // It determines the others: they are prefixes of it.
+        if let Some(composed) = self.composed().get(most_specific, policy, now) {
+            return composed;
+        }
+        let histories: Vec<_> = found.iter().filter_map(|(_, history)| History::decode(history)).collect();
+        let composed = Arc::new(compose(policy, &histories, now));
+        let ends_at = histories.iter().filter_map(|history| history.next_end(now)).min().unwrap_or(i64::MAX);
+        let one = One { base: Arc::clone(policy), composed: Arc::clone(&composed), from: now, ends_at };
+        self.composed().insert(*most_specific, one);
+        composed
+    }
+
+    fn composed(&self) -> std::sync::MutexGuard<'_, Composed> {
+        self.composed.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Records of overrides that cannot be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MalformedRecords;
+
+impl std::fmt::Display for MalformedRecords {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("the records of overrides are malformed")
+    }
+}
+
+impl std::error::Error for MalformedRecords {}
+
+/// 128 bits of SHA-256: no two keys or prefixes share them.
+pub type SelectorHash = [u8; 16];
+
+/// Sorted by their hashes, without gaps.
+#[derive(Debug, Default)]
+struct Table {
+    entries: Vec<Entry>,
+    /// Of each policy, how many overrides there are of each length; 0 is for those of one key.
+    lengths: BTreeMap<String, BTreeMap<u16, u32>>,
+}
+
+#[derive(Debug)]
+struct Entry {
+    hash: SelectorHash,
+    /// Encoded.
+    history: Box<[u8]>,
+}
+
+impl Table {
+    /// The most specific first.
+    fn find(&self, policy: &str, key: &[u8]) -> Vec<(SelectorHash, &[u8])> {
+        let Some(lengths) = self.lengths.get(policy) else {
+            return Vec::new();
+        };
+        let mut found = Vec::new();
+        let mut add = |hash: SelectorHash| found.extend(self.get(&hash).map(|history| (hash, history)));
+        let (mut hasher, mut rest, mut done) = (Hasher::new(policy), key, 0);
+        for &len in lengths.keys().filter(|&&len| len > 0) {
+            let Some((next, after)) = rest.split_at_checked(usize::from(len).saturating_sub(done)) else { break };
+            (hasher, rest, done) = (hasher.after(next), after, len.into());
+            add(hasher.prefix());
+        }
+        if lengths.contains_key(&0) {
+            add(hasher.after(rest).key());
+        }
+        found.reverse();
+        found
+    }
+
+    fn get(&self, hash: &SelectorHash) -> Option<&[u8]> {
+        let index = self.entries.binary_search_by(|entry| entry.hash.cmp(hash)).ok()?;
+        self.entries.get(index).map(|entry| &*entry.history)
+    }
+
+    fn update(&mut self, mut records: Vec<(Selector, &[u8])>) {
+        // Of several for the same keys, the last counts.
+        records.reverse();
+        records.sort_by_key(|(selector, _)| selector.hash);
+        records.dedup_by(|(next, _), (first, _)| next.hash == first.hash);
+        let mut new = Vec::new();
+        let mut is_shorter = false;
+        for (selector, history) in records {
+            let of_policy = self.lengths.entry(selector.policy).or_default();
+            let count = of_policy.entry(selector.prefix_len).or_default();
+            match self.entries.binary_search_by(|entry| entry.hash.cmp(&selector.hash)) {
+                Ok(index) => {
+                    if let Some(entry) = self.entries.get_mut(index) {
+                        entry.history = history.into();
+                    }
+                    if history.is_empty() {
+                        is_shorter = true;
+                        *count = count.saturating_sub(1);
+                    }
+                }
+                Err(_) if history.is_empty() => {}
+                Err(_) => {
+                    *count = count.saturating_add(1);
+                    new.push(Entry { hash: selector.hash, history: history.into() });
+                }
+            }
+        }
+        if is_shorter {
+            self.entries.retain(|entry| !entry.history.is_empty());
+        }
+        // Exactly as many: growing by half would waste as much.
+        self.entries.reserve_exact(new.len());
+        self.entries.append(&mut new);
+        self.entries.sort_by_key(|entry| entry.hash);
+        self.lengths.retain(|_, lengths| {
+            lengths.retain(|_, count| *count > 0);
+            !lengths.is_empty()
+        });
+    }
+}
+
+fn record<'a>(rest: &mut Rest<'a>) -> Option<(Selector, &'a [u8])> {
+    let mut part = || {
+        let len = usize::try_from(rest.number()?).ok()?;
+        rest.slice(len)
+    };
+    let (policy, history) = (part()?, part()?);
+    let policy = std::str::from_utf8(policy).ok()?.to_owned();
+    let prefix_len = u16::try_from(rest.number()?).ok()?;
+    let hash = rest.slice(HASH_LEN)?.first_chunk().copied()?;
+    Some((Selector { policy, prefix_len, hash }, history))
+}
+
+const HASH_LEN: usize = 16;
+
+/// Hashes a policy's name and the bytes of a key, or of its beginning.
+#[derive(Clone)]
+struct Hasher(Sha256);
+
+impl Hasher {
+    fn new(policy: &str) -> Self {
+        // A name has no zero.
+        Self(Sha256::new().chain_update(policy).chain_update([0]))
+    }
+
+    fn after(self, bytes: &[u8]) -> Self {
+        Self(self.0.chain_update(bytes))
+    }
+
+    /// The bytes so far are the whole key.
+    fn key(self) -> SelectorHash {
+        self.finish(b"k")
+    }
+
+    /// The bytes so far are a prefix.
+    fn prefix(&self) -> SelectorHash {
+        self.clone().finish(b"p")
+    }
+
+    fn finish(self, kind: &[u8]) -> SelectorHash {
+        self.0.chain_update(kind).finalize().first_chunk().copied().unwrap_or_default()
+    }
+}
+
+/// What policies are for the keys that were asked for lately, by the most specific override.
+#[derive(Debug, Default)]
+struct Composed {
+    recent: HashMap<SelectorHash, One>,
+    older: HashMap<SelectorHash, One>,
+}
+
+#[derive(Debug)]
+struct One {
+    base: Arc<Policy>,
+    composed: Arc<Policy>,
+    /// From this moment on.
+    from: i64,
+    /// Before this moment.
+    ends_at: i64,
+}
+
+impl Composed {
+    fn get(&mut self, hash: &SelectorHash, base: &Arc<Policy>, now: i64) -> Option<Arc<Policy>> {
+        if let Some(one) = self.older.remove(hash) {
+            self.insert(*hash, one);
+        }
+        let one = self.recent.get(hash)?;
+        let is_valid = Arc::ptr_eq(&one.base, base) && one.from <= now && now < one.ends_at;
+        is_valid.then(|| Arc::clone(&one.composed))
+    }
+
+    fn insert(&mut self, hash: SelectorHash, one: One) {
+        if self.recent.len() >= MAX_COMPOSED {
+            self.older = std::mem::take(&mut self.recent);
+        }
+        self.recent.insert(hash, one);
+    }
+}
+
+/// Twice as many are kept, of some 500 bytes each.
+const MAX_COMPOSED: usize = 512;
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::policy::{Policies, Standing};
+
+    fn policies() -> Policies {
+        Policies::parse(r#"{"p":"1/1s","q":{"limits":[{"name":"a","rate":"1/1s"},{"name":"b","rate":"7/1s"}]}}"#)
+            .unwrap()
+    }
+
+    fn plan(fields: &str) -> Plan {
+        let text = format!(r#"{{"policy":"p","key":"k",{fields}}}"#);
+        WrittenOverride::parse("it", &text).unwrap().plan
+    }
+
+    fn set(fields: &str, until: Option<i64>) -> History {
+        let mut history = History::default();
+        history.push(1, Some(InForce { plan: plan(fields), until }));
+        history
+    }
+
+    fn records(all: &[(Selector, History)]) -> Vec<u8> {
+        let mut records = Vec::new();
+        for (selector, history) in all {
+            selector.record(&history.encode(), &mut records);
+        }
+        records
+    }
+
+    /// A text of few letters, so that prefixes are often common.
+    fn texts() -> impl Strategy<Value = String> {
+        prop::collection::vec(prop::sample::select(vec!["a", "b", "ab", "\u{e9}"]), 1..6)
+            .prop_map(|parts| parts.concat())
+    }
+
+    #[derive(Clone, Debug)]
+    enum Act {
+        /// Multiplies the rate of keys by so much, or forgets the override for 0.
+        Set(&'static str, bool, String, u32),
+        /// All acts since are taken over together.
+        Update,
+    }
+
+    proptest! {
+        /// The one that a look through a list finds.
+        #[test]
+        fn the_most_specific_is_found(
+            acts in prop::collection::vec(
+                prop_oneof![
+                    6 => (prop::sample::select(vec!["p", "q"]), any::<bool>(), texts(), 0..50_u32)
+                        .prop_map(|(policy, is_prefix, text, times)| Act::Set(policy, is_prefix, text, times)),
+                    1 => Just(Act::Update),
+                ],
+                0..40,
+            ),
+            keys in prop::collection::vec(texts(), 1..10),
+        ) {
+            let (overrides, policies) = (Overrides::default(), policies());
+            let mut list: Vec<(&str, bool, String, u32)> = Vec::new();
+            let mut waiting = Vec::new();
+            for act in acts.into_iter().chain([Act::Update]) {
+                match act {
+                    Act::Set(policy, is_prefix, text, times) => {
+                        let selector = if is_prefix { Selector::prefix(policy, &text) } else { Selector::key(policy, text.as_bytes()) };
+                        let history = match times {
+                            0 => History::default(),
+                            times => set(&format!(r#""multiple":{times}"#), None),
+                        };
+                        waiting.push((selector, history));
+                        list.retain(|one| (one.0, one.1, &one.2) != (policy, is_prefix, &text));
+                        list.extend((times > 0).then_some((policy, is_prefix, text, times)));
+                    }
+                    Act::Update => {
+                        overrides.update(&records(&std::mem::take(&mut waiting))).unwrap();
+                        prop_assert_eq!(overrides.len(), list.len());
+                        for (name, key) in ["p", "q"].into_iter().flat_map(|name| keys.iter().map(move |key| (name, key))) {
+                            let exact = list.iter().find(|one| one.0 == name && !one.1 && one.2 == *key);
+                            let prefixes = list.iter().filter(|one| one.0 == name && one.1 && key.starts_with(&one.2));
+                            let expected = exact.or_else(|| prefixes.max_by_key(|one| one.2.len())).map_or(1, |one| one.3);
+                            let policy = policies.get(name).unwrap();
+                            for _ in 0..2 {
+                                let made = overrides.apply(policy, key.as_bytes(), 5);
+                                prop_assert_eq!(made.limits()[0].limit().config().rate, u64::from(expected));
+                                prop_assert_eq!(Arc::ptr_eq(&made, policy), expected == 1 && Arc::ptr_eq(&made, policy));
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_prefix_is_of_text_keys_only_and_an_override_of_one_policy_only() {
+        let (overrides, policies) = (Overrides::default(), policies());
+        let banned = set(r#""banned":true"#, None);
+        overrides
+            .update(&records(&[
+                (Selector::prefix("p", "a"), banned.clone()),
+                (Selector::key("p", b"\xff\x01\x01\0a"), banned),
+            ]))
+            .unwrap();
+        let standing = |policy: &str, key: &[u8]| overrides.apply(policies.get(policy).unwrap(), key, 5).standing();
+        let banned = Standing::Banned { until: None };
+        assert_eq!(standing("p", b"a"), banned);
+        assert_eq!(standing("p", b"abc"), banned);
+        assert_eq!(standing("p", b"\xff\x01\x01\0a"), banned);
+        for (policy, key) in [("p", &b""[..]), ("p", b"ba"), ("p", b"\xff\x01\x02\0ab"), ("q", b"a")] {
+            assert_eq!(standing(policy, key), Standing::Limited, "{policy} {key:?}");
+        }
+    }
+
+    #[test]
+    fn an_override_ends_on_time_though_it_was_asked_for_just_before() {
+        let (overrides, policies) = (Overrides::default(), policies());
+        let both = [
+            (Selector::key("p", b"abc"), set(r#""banned":true"#, Some(2_000))),
+            (Selector::prefix("p", "ab"), set(r#""unlimited":true"#, Some(3_000))),
+        ];
+        overrides.update(&records(&both)).unwrap();
+        let p = policies.get("p").unwrap();
+        let standing = |now| overrides.apply(p, b"abc", now).standing();
+        for (now, expected) in [
+            (1_999, Standing::Banned { until: Some(2_000) }),
+            (2_000, Standing::Unlimited),
+            (2_999, Standing::Unlimited),
+            (3_000, Standing::Limited),
+            // The clock stepped back.
+            (1_999, Standing::Banned { until: Some(2_000) }),
+        ] {
+            assert_eq!(standing(now), expected, "{now}");
+        }
+        assert!(Arc::ptr_eq(&overrides.apply(p, b"abc", 5), &overrides.apply(p, b"abc", 6)), "a busy key costs little");
+        // A new version of the policy, and then of the override.
+        let other = Policies::parse(r#"{"p":"2/1s"}"#).unwrap();
+        assert_eq!(overrides.apply(other.get("p").unwrap(), b"abc", 3_000).limits()[0].limit().config().rate, 2);
+        overrides.update(&records(&[(Selector::key("p", b"abc"), set(r#""multiple":3"#, None))])).unwrap();
+        assert_eq!(overrides.apply(p, b"abc", 5).limits()[0].limit().config().rate, 3);
+    }
+
+    #[test]
+    fn a_multiple_is_of_every_limit_and_other_numbers_are_of_those_that_are_named() {
+        let (overrides, policies) = (Overrides::default(), policies());
+        let limits = r#""limits":[{"name":"b","rate":"5/1s"}]"#;
+        overrides
+            .update(&records(&[
+                (Selector::key("q", b"x"), set(r#""multiple":2"#, None)),
+                (Selector::key("q", b"y"), set(limits, None)),
+            ]))
+            .unwrap();
+        let q = policies.get("q").unwrap();
+        let rates = |key: &[u8]| {
+            let made = overrides.apply(q, key, 5);
+            assert_eq!((made.name(), made.wire_name()), (q.name(), q.wire_name()));
+            made.limits()
+                .iter()
+                .map(|limit| (limit.full_name().to_owned(), limit.limit().config().rate))
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(rates(b"x"), [("q/a".to_owned(), 2), ("q/b".to_owned(), 14)]);
+        assert_eq!(rates(b"y"), [("q/a".to_owned(), 1), ("q/b".to_owned(), 5)]);
+    }
+
+    #[test]
+    fn malformed_records_change_nothing() {
+        let overrides = Overrides::default();
+        let good = records(&[(Selector::key("p", b"k"), set(r#""banned":true"#, None))]);
+        overrides.update(&good).unwrap();
+        let other = records(&[(Selector::key("p", b"l"), set(r#""banned":true"#, None))]);
+        for len in 1..other.len() {
+            assert_eq!(overrides.update(&other[..len]), Err(MalformedRecords), "{len}");
+        }
+        assert_eq!(overrides.update(&[&other[..], &[1]].concat()), Err(MalformedRecords));
+        assert_eq!(overrides.len(), 1);
+    }
+
+    /// The registry stores it, and isolates of neighbouring versions read it.
+    #[test]
+    fn the_format_of_records_is_unchanged() {
+        let mut bytes = Vec::new();
+        Selector::prefix("api", "acme:").record(&[7, 8], &mut bytes);
+        let hash = Sha256::digest(b"api\0acme:p");
+        assert_eq!(bytes, [&[3, b'a', b'p', b'i', 2, 7, 8, 5][..], &hash[..16]].concat());
+        let Selector { hash, .. } = Selector::key("api", b"acme:");
+        assert_eq!(hash, Sha256::digest(b"api\0acme:k")[..16]);
+    }
+}

@@ -1,0 +1,272 @@
+//! What an override makes of its policy's limits.
+
+use crate::limit::{Config, ConfigError, Kind, Limit, MAX_SPAN_MS, MAX_TOKENS};
+use crate::policy::named::{NamedLimit, Policy};
+
+/// What an override makes of its policy.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Plan {
+    /// Nothing may be taken. Meanwhile the buckets refill as the policy says.
+    Banned,
+    /// Nothing is refused. The buckets count what the policy would have granted.
+    Unlimited,
+    /// So many times the policy's numbers.
+    Multiple(Multiple),
+    /// Other numbers for the limits of these names. The policy's other limits stay as they are.
+    Limits(Vec<Numbers>),
+}
+
+/// A fraction in lowest terms, such as 5/2. Both parts are above 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Multiple {
+    pub(super) numerator: u64,
+    pub(super) denominator: u64,
+}
+
+/// The numbers of one limit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Numbers {
+    /// The limit's name within its policy.
+    pub(super) name: Option<String>,
+    pub(super) limit: Limit,
+    pub(super) write_ahead: u64,
+}
+
+impl Plan {
+    /// The limits of a policy that has `limits`: as many, of the same names, in the same order. Of numbers that cannot be kept
+    /// exact, the largest that can.
+    pub(super) fn apply(&self, limits: &[NamedLimit]) -> Vec<NamedLimit> {
+        match self {
+            Self::Banned | Self::Unlimited => limits.to_vec(),
+            Self::Multiple(multiple) => limits.iter().map(|limit| multiple.of(limit)).collect(),
+            Self::Limits(all) => {
+                let numbers = |limit: &NamedLimit| all.iter().find(|numbers| numbers.name.as_deref() == limit.name());
+                let limits = limits.iter().map(|limit| match numbers(limit) {
+                    Some(numbers) => limit.with_numbers(numbers.limit, numbers.write_ahead),
+                    None => limit.clone(),
+                });
+                limits.collect()
+            }
+        }
+    }
+
+    /// What is wrong with it for that policy; `None` if nothing is.
+    #[must_use]
+    pub fn misfit(&self, policy: &Policy) -> Option<String> {
+        let limits: Vec<_> = policy.limits().iter().chain(policy.shadow_limits()).collect();
+        match self {
+            Self::Banned | Self::Unlimited => None,
+            Self::Multiple(multiple) => limits.iter().find_map(|limit| {
+                let of = limit.name().map_or_else(String::new, |name| format!(" of the limit {name}"));
+                let error = match multiple.config(limit.limit().config()) {
+                    Some(config) => Limit::new(&config).err()?.to_string(),
+                    None => format!("a rate of {MAX_TOKENS} is the largest"),
+                };
+                Some(format!("`multiple`: so many times the numbers{of} cannot be kept exact: {error}"))
+            }),
+            Self::Limits(all) => all.iter().find_map(|numbers| numbers.misfit(policy, &limits)),
+        }
+    }
+}
+
+impl Numbers {
+    fn misfit(&self, policy: &Policy, limits: &[&NamedLimit]) -> Option<String> {
+        if policy.off_limits().contains(&self.name) {
+            return None;
+        }
+        let Some(own) = limits.iter().find(|limit| limit.name() == self.name.as_deref()) else {
+            let off = policy.off_limits().iter().filter_map(Option::as_deref);
+            let names: Vec<_> = limits.iter().filter_map(|limit| limit.name()).chain(off).collect();
+            return Some(match &self.name {
+                Some(_) if names.is_empty() => {
+                    "the policy has one limit without a name: give its numbers beside `policy`, not in `limits`"
+                        .to_owned()
+                }
+                Some(name) => format!("the policy has no limit {name}; its limits are {}", names.join(", ")),
+                None => {
+                    format!(
+                        "the policy has several limits: give the numbers of each in `limits`, by its name: {}",
+                        names.join(", ")
+                    )
+                }
+            });
+        };
+        let (kind, other) = (own.limit().config().kind, self.limit.config().kind);
+        let word = |kind| match kind {
+            Kind::TokenBucket => "token_bucket",
+            Kind::FixedWindow => "fixed_window",
+        };
+        (kind != other).then(|| {
+            format!(
+                "an override has other numbers, not another kind: write `\"kind\": \"{}\"`, as in the policy",
+                word(kind)
+            )
+        })
+    }
+}
+
+impl Multiple {
+    /// The limit with so many times the numbers.
+    fn of(self, named: &NamedLimit) -> NamedLimit {
+        let config = *named.limit().config();
+        let limit = self.config(&config).map_or(*named.limit(), |config| nearest(config, named.limit()));
+        let write_ahead = self.tokens(named.write_ahead()).min(limit.config().capacity);
+        named.with_numbers(limit, write_ahead)
+    }
+
+    /// So many times the numbers, whole tokens rounded up; `None` if a rate would be too large. The rate of a token bucket stays
+    /// exact: if tokens are divided, its period is multiplied.
+    fn config(self, config: &Config) -> Option<Config> {
+        let Self { numerator, denominator } = self;
+        let Config { kind, rate, period_ms, capacity, max_debt, initial, .. } = *config;
+        let product = u128::from(rate).saturating_mul(numerator.into());
+        let (rate, period_ms) = match kind {
+            Kind::TokenBucket => {
+                let common = gcd(product, denominator.into()).max(1);
+                let parts = u128::from(denominator).checked_div(common)?;
+                let period = u64::try_from(u128::from(period_ms).saturating_mul(parts)).ok();
+                match period.filter(|&period| period <= MAX_SPAN_MS) {
+                    Some(period) => (product.checked_div(common)?, period),
+                    None => (product.div_ceil(denominator.into()), period_ms),
+                }
+            }
+            Kind::FixedWindow => (product.div_ceil(denominator.into()), period_ms),
+        };
+        let rate = u64::try_from(rate).ok().filter(|&rate| rate <= MAX_TOKENS)?;
+        Some(Config {
+            rate,
+            period_ms,
+            capacity: self.tokens(capacity),
+            max_debt: self.tokens(max_debt),
+            initial: initial.map(|tokens| self.tokens(tokens)),
+            ..*config
+        })
+    }
+
+    fn tokens(self, tokens: u64) -> u64 {
+        let product = u128::from(tokens).saturating_mul(self.numerator.into());
+        u64::try_from(product.div_ceil(self.denominator.into())).unwrap_or(u64::MAX)
+    }
+}
+
+/// The limit of these numbers, or of the largest below them that can be kept exact.
+fn nearest(mut config: Config, own: &Limit) -> Limit {
+    // Each number is lowered at most once.
+    for _ in 0..4 {
+        match Limit::new(&config) {
+            Ok(limit) => return limit,
+            Err(ConfigError::CapacityTooLarge { max, .. }) => config.capacity = max,
+            Err(ConfigError::MaxDebtTooLarge { max, .. }) => config.max_debt = max,
+            Err(ConfigError::InitialTooLarge { max, .. }) => config.initial = Some(max),
+            Err(_) => break,
+        }
+    }
+    *own
+}
+
+const fn gcd(mut a: u128, mut b: u128) -> u128 {
+    while let Some(rest) = a.checked_rem(b) {
+        (a, b) = (b, rest);
+    }
+    a
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::policy::Policies;
+
+    fn policy(json: &str) -> Policy {
+        let policies = Policies::parse(&format!(r#"{{"p":{json}}}"#)).unwrap();
+        Policy::clone(policies.get("p").unwrap())
+    }
+
+    fn limits(json: &str) -> Vec<NamedLimit> {
+        policy(json).limits().to_vec()
+    }
+
+    fn multiple(numerator: u64, denominator: u64) -> Plan {
+        Plan::Multiple(Multiple { numerator, denominator })
+    }
+
+    #[test]
+    fn a_multiple_is_exact_and_rounds_whole_tokens_up() {
+        for (policy, (numerator, denominator), expected) in [
+            (r#""100/1m burst 200""#, (5, 2), r#""250/1m burst 500""#),
+            (r#""1/1s""#, (5, 2), r#""2.5/1s burst 3""#),
+            (r#""3/1s burst 5""#, (1, 3), r#""1/1s burst 2""#),
+            (r#""1/1s""#, (1, 3), r#""1/3s""#),
+            (r#"{"rate":0,"period":"1s","capacity":7}"#, (3, 2), r#"{"rate":0,"period":"1s","capacity":11}"#),
+            (
+                r#"{"kind":"fixed_window","rate":"5/day","capacity":9,"initial":3,"max_debt":1,"offset":"1h","write_ahead":4}"#,
+                (1, 2),
+                r#"{"kind":"fixed_window","rate":"3/day","capacity":5,"initial":2,"max_debt":1,"offset":"1h","write_ahead":2}"#,
+            ),
+        ] {
+            let plan = multiple(numerator, denominator);
+            let [expected] = &limits(expected)[..] else { panic!("one limit") };
+            assert_eq!(plan.misfit(&self::policy(policy)), None, "{policy}");
+            let [made] = &plan.apply(&limits(policy))[..] else { panic!("one limit") };
+            let [made, expected] = [made, expected].map(|limit| *limit.limit().config());
+            // As many tokens in the same time, with whatever period.
+            let in_period = |of: &Config, period: &Config| u128::from(of.rate) * u128::from(period.period_ms);
+            assert_eq!(in_period(&made, &expected), in_period(&expected, &made), "{policy}");
+            assert_eq!(made, Config { rate: made.rate, period_ms: made.period_ms, ..expected }, "{policy}");
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_exact_is_refused_when_written_and_clipped_when_the_policy_has_changed() {
+        let large = policy(r#"{"rate":7,"period":"1day","capacity":182437484}"#);
+        let plan = multiple(2, 1);
+        let error = "`multiple`: so many times the numbers cannot be kept exact: a capacity of 364874968 is too large to stay \
+             exact at this rate and period: at most 182437484";
+        let applied = plan.apply(large.limits());
+        assert_eq!(applied[0].limit().config().rate, 14);
+        assert!(applied[0].limit().config().capacity >= 182_437_484);
+        assert!(plan.misfit(&large).is_none_or(|problem| problem == error));
+        let most = policy(r#"{"rate":9007199254740991,"period":"1day","capacity":1}"#);
+        assert_eq!(plan.apply(most.limits())[0].limit(), most.limits()[0].limit());
+        let error =
+            "`multiple`: so many times the numbers cannot be kept exact: a rate of 9007199254740991 is the largest";
+        assert_eq!(plan.misfit(&most).as_deref(), Some(error));
+    }
+
+    #[test]
+    fn other_numbers_are_for_limits_that_there_are_and_of_their_kind() {
+        let one = policy(r#""5/1s""#);
+        let two =
+            policy(r#"{"limits":[{"name":"a","rate":"5/1s"},{"name":"b","rate":"9/day","kind":"fixed_window"}]}"#);
+        let numbers = |name: Option<&str>, of: &NamedLimit| {
+            let (limit, write_ahead) = (*of.limit(), 1);
+            Plan::Limits(vec![Numbers { name: name.map(str::to_owned), limit, write_ahead }])
+        };
+        let (bucket, window) = (&limits(r#""8/1s""#)[0], &two.limits()[1]);
+        assert_eq!(numbers(None, bucket).misfit(&one), None);
+        assert_eq!(numbers(Some("a"), bucket).misfit(&two), None);
+        let kind =
+            "an override has other numbers, not another kind: write `\"kind\": \"token_bucket\"`, as in the policy";
+        assert_eq!(numbers(Some("a"), window).misfit(&two).as_deref(), Some(kind));
+        for (plan, policy, problem) in [
+            (
+                numbers(Some("a"), bucket),
+                &one,
+                "the policy has one limit without a name: give its numbers beside `policy`, not in `limits`",
+            ),
+            (numbers(Some("c"), bucket), &two, "the policy has no limit c; its limits are a, b"),
+            (
+                numbers(None, bucket),
+                &two,
+                "the policy has several limits: give the numbers of each in `limits`, by its name: a, b",
+            ),
+        ] {
+            assert_eq!(plan.misfit(policy).as_deref(), Some(problem));
+            // A policy that has changed since keeps its numbers.
+            let rates = |limits: &[NamedLimit]| limits.iter().map(|limit| *limit.limit()).collect::<Vec<_>>();
+            assert_eq!(rates(&plan.apply(policy.limits())), rates(policy.limits()));
+        }
+        let made = numbers(Some("a"), bucket).apply(two.limits());
+        assert_eq!((made[0].limit(), made[0].write_ahead(), made[0].full_name()), (bucket.limit(), 1, "p/a"));
+        assert_eq!(made[1].limit(), two.limits()[1].limit());
+    }
+}

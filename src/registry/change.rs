@@ -1,0 +1,88 @@
+//! What an operator changes.
+
+use std::sync::Arc;
+
+use super::entry::{Entry, is_fixed};
+use super::poll::succeeding;
+use super::{POLICY, Registry, Writes};
+use crate::json::Json;
+use crate::policy::{Policy, describe_change};
+use crate::protocol::{ChangeError, Changed, Condition, PolicyChange, Source};
+
+/// The most policies that there can be, with those that operators add: each isolate keeps them all.
+pub const MAX_POLICIES: usize = 500;
+
+/// The longest text of a policy, in bytes: twice as long as one of eight limits with every field.
+pub const MAX_POLICY_LEN: usize = 4_096;
+
+impl Registry {
+    /// Changes a policy at `now`, or says what would change. A change to the same text changes nothing.
+    ///
+    /// # Errors
+    /// [`ChangeError`]. Nothing has changed.
+    pub fn change(&mut self, change: &PolicyChange<'_>, now: i64) -> Result<(Changed, Writes), ChangeError> {
+        let before = self.policies.get(change.name);
+        let current = before.filter(|entry| !entry.is_deleted);
+        let since = self.next_moment(now);
+        let entry = match (before, change.text) {
+            (Some(entry), None) if current.is_some() => {
+                Entry { is_deleted: true, since, source: Source::Admin, ..entry.clone() }
+            }
+            (_, None) => return Err(ChangeError::Unknown),
+            (_, Some(text)) if text.len() > MAX_POLICY_LEN => return Err(ChangeError::TooLong { max: MAX_POLICY_LEN }),
+            (_, Some(text)) => {
+                let policy = Policy::parse(change.name, text).map_err(ChangeError::Invalid)?;
+                let policy = Arc::new(succeeding(policy, before, since, change.carry));
+                let text = Json::parse(text).map(Json::compact).unwrap_or_default();
+                if is_fixed(&text) && current.is_none_or(|entry| entry.text != text) {
+                    return Err(ChangeError::SetsFixed);
+                }
+                let seed = before.and_then(|entry| entry.seed.clone());
+                Entry { policy, text, is_deleted: false, since, source: Source::Admin, seed }
+            }
+        };
+        let version = current.map(|entry| entry.since);
+        let holds = match &change.condition {
+            Condition::Absent => version.is_none(),
+            Condition::Present => version.is_some(),
+            Condition::Version(versions) => version.is_some_and(|version| versions.contains(&version)),
+        };
+        if !holds {
+            return Err(ChangeError::Version(version));
+        }
+        if current.is_some_and(|current| current.current() == entry.current()) {
+            let changes = vec!["nothing: the policy is the same".to_owned()];
+            let standing = current.and_then(Entry::standing);
+            return Ok((Changed { changes, standing, is_new: false }, Writes::new()));
+        }
+        if current.is_some_and(|current| is_fixed(&current.text)) {
+            return Err(ChangeError::Fixed);
+        }
+        if current.is_none() && self.policies().count() >= MAX_POLICIES {
+            return Err(ChangeError::TooMany { max: MAX_POLICIES });
+        }
+        let [old, new] = [current, Some(&entry)].map(|entry| entry.filter(|entry| !entry.is_deleted));
+        let [old, new] = [old, new].map(|entry| entry.map(|entry| &*entry.policy));
+        let changes = describe_change(old, new, change.carry);
+        let result = Changed { changes, standing: entry.standing(), is_new: current.is_none() };
+        let mut writes = Writes::new();
+        if !change.is_dry_run {
+            self.put(change.name, entry, change.by, change.carry, now, &mut writes);
+            writes.push(self.moments.row());
+        }
+        Ok((result, writes))
+    }
+
+    /// Forgets the policies that were deleted first, if there are too many.
+    pub(super) fn forget_deleted(&mut self, writes: &mut Writes) {
+        let deleted = |registry: &Self| registry.policies.values().filter(|entry| entry.is_deleted).count();
+        while deleted(self) > MAX_POLICIES {
+            let oldest =
+                self.policies.iter().filter(|(_, entry)| entry.is_deleted).min_by_key(|(_, entry)| entry.since);
+            let Some((name, since)) = oldest.map(|(name, entry)| (name.clone(), entry.since)) else { return };
+            self.policies.remove(&name);
+            self.moments.forgotten_at = self.moments.forgotten_at.max(since);
+            writes.push((format!("{POLICY}{name}"), None));
+        }
+    }
+}

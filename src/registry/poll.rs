@@ -1,0 +1,168 @@
+//! What a frontend asks every few seconds: what has changed since? It says which policies its deployment has.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+use super::audit::Act;
+use super::entry::{Entry, hash_of};
+use super::{Moments, POLICY, Registry, Writes};
+use crate::json::Json;
+use crate::limit::Carry;
+use crate::policy::{Policies, Policy, PolicyError};
+use crate::protocol::{Poll, Source, Update, deployment_id};
+
+impl Registry {
+    /// Answers a frontend, after taking over what is new in its deployment's policies.
+    ///
+    /// # Errors
+    /// [`PollError`]. Nothing has changed.
+    pub fn poll(&mut self, poll: &Poll<'_>, now: i64) -> Result<(Update, Writes), PollError> {
+        let texts = poll.policies.map(|json| texts_of(json, &poll.deployment)).transpose()?;
+        let mut writes = Writes::new();
+        self.end_overrides(now, &mut writes);
+        // A registry whose rows were lost goes on after what it has said before.
+        self.moments.latest = self.moments.latest.max(poll.as_of);
+        let is_served = match self.hear(&poll.deployment, texts.as_ref(), now, &mut writes) {
+            None => false,
+            Some(is_new) => self.seed(&poll.deployment, texts.as_ref(), is_new, now, &mut writes)?,
+        };
+        if is_served {
+            return Ok((self.changes_since(poll), writes));
+        }
+        let Moments { latest: as_of, born_at, .. } = self.moments;
+        Ok((Update { as_of, born_at, wants_policies: true, ..Update::default() }, writes))
+    }
+
+    /// Takes over the policies of a deployment where they count: see the module. Returns whether it could; otherwise it needs
+    /// their texts.
+    fn seed(
+        &mut self,
+        id: &str,
+        texts: Option<&BTreeMap<String, String>>,
+        is_new: bool,
+        now: i64,
+        writes: &mut Writes,
+    ) -> Result<bool, PollError> {
+        let due = self.due(id, is_new, now);
+        if due.is_empty() {
+            return Ok(true);
+        }
+        let Some(texts) = texts else { return Ok(false) };
+        let since = self.next_moment(now);
+        let mut changed = Vec::new();
+        for name in due {
+            let entry = self.policies.get(&name);
+            let text = texts.get(&name);
+            let (source, seed) = (Source::Deployment, text.map(|text| hash_of(text)));
+            let entry = match (entry, text) {
+                (None, None) => continue,
+                (Some(entry), None) if entry.is_deleted => Entry { seed, ..entry.clone() },
+                (Some(entry), None) => Entry { is_deleted: true, since, source, seed, ..entry.clone() },
+                (Some(entry), Some(text)) if entry.current() == Some(text) => Entry { source, seed, ..entry.clone() },
+                (entry, Some(text)) => {
+                    let policy = Policy::parse(&name, text).map_err(PollError::Policies)?;
+                    let policy = succeeding(policy, entry, since, Carry::AsIs);
+                    let (text, is_deleted) = (text.clone(), false);
+                    Entry { policy: Arc::new(policy), text, is_deleted, since, source, seed }
+                }
+            };
+            changed.push((name, entry));
+        }
+        let by = format!("deployment {id}");
+        for (name, entry) in changed {
+            self.put(&name, entry, &by, Carry::AsIs, now, writes);
+        }
+        writes.push(self.moments.row());
+        Ok(true)
+    }
+
+    /// The names of the policies for which this deployment counts, and which it has otherwise than the one that counted last.
+    fn due(&self, id: &str, is_new: bool, now: i64) -> Vec<String> {
+        let Some(deployment) = self.deployments.iter().find(|deployment| deployment.id == id) else {
+            return Vec::new();
+        };
+        let is_due = |name: &String| {
+            let seed = self.policies.get(name).and_then(|entry| entry.seed.as_ref());
+            deployment.policies.get(name) != seed && (is_new || self.is_quiet(name, seed, now))
+        };
+        let new = deployment.policies.keys().filter(|name| !self.policies.contains_key(*name));
+        self.policies.keys().chain(new).filter(|name| is_due(name)).cloned().collect()
+    }
+
+    /// Puts an entry in its place, and records the act if its text has changed. The caller writes the moments.
+    pub(super) fn put(&mut self, name: &str, entry: Entry, by: &str, carry: Carry, at: i64, writes: &mut Writes) {
+        let before = self.policies.get(name).and_then(Entry::current).map(str::to_owned);
+        let (before, after) = (before.as_deref(), entry.current());
+        let act = Act { of: "policy", by, policy: name, before, after, carry: Some(carry) };
+        if act.before != act.after {
+            self.record(&act, at, writes);
+        }
+        self.moments.latest = self.moments.latest.max(entry.since);
+        if self.moments.born_at == 0 {
+            self.moments.born_at = self.moments.latest;
+        }
+        writes.push((format!("{POLICY}{name}"), Some(entry.row())));
+        self.policies.insert(name.to_owned(), entry);
+        self.forget_deleted(writes);
+    }
+
+    fn changes_since(&self, poll: &Poll<'_>) -> Update {
+        let is_whole =
+            poll.as_of == 0 || poll.born_at != self.moments.born_at || poll.as_of < self.moments.forgotten_at;
+        let news = self.policies.iter().filter(
+            |(_, entry)| {
+                if is_whole { !entry.is_deleted } else { entry.since > poll.as_of }
+            },
+        );
+        let (as_of, born_at) = (self.moments.latest, self.moments.born_at);
+        let page = self.overrides.page(poll, born_at, is_whole);
+        if page.has_more {
+            return Update { as_of: poll.as_of, born_at: poll.born_at, ..page };
+        }
+        let policies = news.map(|(name, entry)| (name.clone(), entry.versioned())).collect();
+        Update { as_of, born_at, is_whole, policies, ..page }
+    }
+}
+
+/// The policy, taking the place of the one before, if there was one.
+pub(super) fn succeeding(policy: Policy, before: Option<&Entry>, since: i64, carry: Carry) -> Policy {
+    match before {
+        Some(before) => policy.succeeding(&before.policy, since, carry),
+        None => policy.in_force_since(since),
+    }
+}
+
+/// The texts of a deployment's policies, by name.
+fn texts_of(json: &str, id: &str) -> Result<BTreeMap<String, String>, PollError> {
+    Policies::parse(json).map_err(PollError::Policies)?;
+    if deployment_id(json) != id {
+        return Err(PollError::Mismatch);
+    }
+    let fields = Json::parse(json).ok().and_then(|json| json.fields().ok());
+    let fields = fields.ok_or(PollError::Mismatch)?;
+    Ok(fields.iter().map(|(name, text)| (name.clone().into_owned(), text.compact())).collect())
+}
+
+/// Why a frontend gets no answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PollError {
+    /// Its deployment's policies have errors.
+    Policies(Vec<PolicyError>),
+    /// They are others than those that it has named.
+    Mismatch,
+}
+
+impl fmt::Display for PollError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Policies(errors) => {
+                let errors: Vec<_> = errors.iter().map(ToString::to_string).collect();
+                write!(f, "the policies of a frontend have errors: {}", errors.join("; "))
+            }
+            Self::Mismatch => f.write_str("the policies of a frontend do not match their hash"),
+        }
+    }
+}
+
+impl std::error::Error for PollError {}

@@ -1,0 +1,32 @@
+// The admin API: Rust checks who asks; the registry, which is in one place, reads and decides.
+import { Timeout, within } from "./deadline.mjs";
+import { log } from "./log.mjs";
+
+export function asksForAdmin(url) {
+  return PATHS.some((path) => url.includes(path)) && PATHS.some((path) => new URL(url).pathname.startsWith(path));
+}
+
+/** The reply to a request with this body, as a text. */
+export async function adminReply(frontend, { method, url, headers }, body, id) {
+  await frontend.refreshed(); // so that the registry has heard of this deployment's policies
+  const [authorization, ifMatch, ifNoneMatch] = HEADERS.map((name) => headers.get(name));
+  const question = frontend.rust().administer(method, url, authorization, ifMatch, ifNoneMatch, body);
+  if (typeof question === "string") return question;
+  let reply;
+  try {
+    reply = await within(ADMIN_MS, frontend.registry.administer(question[0]));
+  } catch (error) {
+    log("error", "the registry of policies did not answer", { request_id: id, error });
+    return frontend.rust().not_administered(error instanceof Timeout);
+  }
+  // So that whoever asks here next finds what was changed.
+  if (method !== "GET") await frontend.changed();
+  return reply;
+}
+
+const HEADERS = ["authorization", "if-match", "if-none-match"];
+
+const PATHS = ["/v1/policies", "/v1/overrides", "/v1/audit"];
+
+/** An operator waits longer than a caller. */
+const ADMIN_MS = 5_000;

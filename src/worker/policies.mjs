@@ -1,0 +1,83 @@
+// What a frontend knows of the registry of policies. Rust decides when to ask; this asks, and waits no longer than it says.
+import { waitUntil } from "cloudflare:workers";
+import { within } from "./deadline.mjs";
+import { log } from "./log.mjs";
+import { lasting } from "./recovery.mjs";
+
+/**
+ * A frontend that `make` makes in Rust's memory, whatever becomes of that: `rust` gives it. It follows `registry`, the namespace of
+ * the registry, if there is one.
+ */
+export class Frontend {
+  #registry;
+  /** What it last knew of the registry, for the frontend of a new memory. */
+  #known;
+  /** The latest question to the registry, until it is answered. */
+  #asking = Promise.resolve();
+
+  constructor(make, registry) {
+    this.#registry = registry;
+    this.rust = lasting(() => {
+      const made = make();
+      if (this.#known !== undefined) made.restore(this.#known);
+      return made;
+    });
+  }
+
+  /** Before a request is answered: asks the registry if it is time, and waits only if Rust says so. */
+  refreshed() {
+    const due = this.#registry ? this.rust().due() : NOTHING;
+    if (due === NOTHING) return;
+    const asking = this.#ask();
+    if (due === BEFORE_ANSWER) return this.#waitFor(asking);
+  }
+
+  /** After a change: asks the registry, also if it is being asked, for that may have been before. */
+  changed() {
+    return this.#waitFor(this.#asking.then(() => this.#ask()));
+  }
+
+  /** Takes over policies that an object has been asked under by another frontend. */
+  learn([asOf, definitions]) {
+    this.rust().learn(definitions, asOf);
+  }
+
+  /** The registry: there is one in the world. A new stub each time: one that has failed stays broken. */
+  get registry() {
+    return this.#registry.getByName("registry");
+  }
+
+  #ask() {
+    const question = this.rust().poll();
+    if (question !== undefined) {
+      this.#asking = this.#follow(question);
+      waitUntil(this.#asking);
+    }
+    return this.#asking;
+  }
+
+  /** Asks, and again if the registry wants to know more. */
+  async #follow(first) {
+    const rust = this.rust();
+    try {
+      for (let question = first; question !== undefined; ) {
+        const answer = await within(rust.poll_ms, this.registry.poll(question));
+        question = this.rust().updated(answer);
+      }
+      this.#known = this.rust().known();
+    } catch (error) {
+      log("error", "the registry of policies did not answer", { error });
+      this.rust().not_updated();
+    }
+  }
+
+  async #waitFor(asking) {
+    try {
+      await within(this.rust().wait_ms, asking);
+    } catch {} // it goes on with what it knows
+  }
+}
+
+/** What Rust says: see `Due` in src/edge/snapshot.rs. */
+const NOTHING = 0;
+const BEFORE_ANSWER = 2;

@@ -1,0 +1,54 @@
+// The registry of policies, in JavaScript: answers calls, and gives registry.rs its storage.
+import { DurableObject } from "cloudflare:workers";
+import { lasting } from "./recovery.mjs";
+import * as built from "./rust/index.js";
+
+/** One object for a service: its name is "registry". */
+export class PolicyRegistry extends DurableObject {
+  #rust;
+
+  constructor(context, env) {
+    super(context, env);
+    const host = new Host(context.storage);
+    this.#rust = lasting(() => new built.PolicyRegistry(host));
+  }
+
+  /** What has changed since: see src/protocol/registry.rs. */
+  poll(question) {
+    return this.#rust().poll(question);
+  }
+
+  /** An operator's request, which a frontend has let pass; the reply is a text. */
+  administer(question) {
+    return this.#rust().administer(question);
+  }
+}
+
+/** Rows are texts by name. */
+class Host {
+  #storage;
+
+  constructor(storage) {
+    this.#storage = storage;
+  }
+
+  /** All rows whose names are not below `start`: name, text, name, text, ... */
+  rows(start) {
+    return [...this.#storage.kv.list({ start })].flat();
+  }
+
+  /** The rows of these names, `undefined` for one that is not there. */
+  rows_of(names) {
+    return names.map((name) => this.#storage.kv.get(name));
+  }
+
+  /** Writes rows given as in `rows`, all or none; without a text a row is deleted. */
+  write(rows) {
+    const { kv } = this.#storage;
+    this.#storage.transactionSync(() => {
+      for (let at = 0; at < rows.length; at += 2)
+        if (rows[at + 1] === undefined) kv.delete(rows[at]);
+        else kv.put(rows[at], rows[at + 1]);
+    });
+  }
+}

@@ -1,0 +1,161 @@
+//! The registry's object: brings together the [`Registry`], the clock and the storage. `registry.mjs` is its other half.
+//!
+//! Every call reads, decides and writes without an await in between. The runtime holds the answer back until the rows that
+//! were written for it are on disk, and resets the object if that fails.
+
+use std::cell::RefCell;
+
+use js_sys::{Array, JsString};
+use wasm_bindgen::prelude::{JsError, JsValue, wasm_bindgen};
+use worker::console_log;
+
+use super::clock;
+use crate::api::{AdminQuestion, AdminReply, AdminRequest, Problem};
+use crate::protocol::{OverridesChange, Poll};
+use crate::registry::{AUDIT, Registry, Writes};
+
+/// What `registry.mjs` wraps into a class that answers RPC.
+#[wasm_bindgen]
+pub struct PolicyRegistry {
+    host: RegistryHost,
+    /// `None` until it is read, and again after a failure, which may have left it half changed.
+    registry: RefCell<Option<Registry>>,
+}
+
+#[wasm_bindgen]
+impl PolicyRegistry {
+    /// Called when the object wakes.
+    #[wasm_bindgen(constructor)]
+    #[must_use]
+    pub fn new(host: RegistryHost) -> Self {
+        Self { host, registry: RefCell::new(None) }
+    }
+
+    /// Answers a [`Poll`] with an [`Update`](crate::protocol::Update), both texts.
+    ///
+    /// # Errors
+    /// If it is not one, the frontend's policies cannot be read, or the storage fails.
+    pub fn poll(&self, question: &str) -> Result<String, JsValue> {
+        let Some(poll) = Poll::from_text(question) else {
+            return Err(JsError::new("the question of a frontend cannot be read").into());
+        };
+        self.with_registry(|registry, now| {
+            let (update, writes) = registry.poll(&poll, now).map_err(JsError::from)?;
+            Ok((update.to_text(), writes))
+        })
+    }
+
+    /// Answers an [`AdminQuestion`] with the text of a reply.
+    ///
+    /// # Errors
+    /// If it is not one, or the storage fails.
+    pub fn administer(&self, question: &str) -> Result<String, JsValue> {
+        let Some(question) = AdminQuestion::from_text(question) else {
+            return Err(JsError::new("the question of a frontend cannot be read").into());
+        };
+        let reply = match question.request() {
+            Ok(request) => self.reply(&question, &request)?,
+            Err(problem) => Err(problem),
+        };
+        Ok(reply.unwrap_or_else(|problem| problem.reply()).to_text())
+    }
+}
+
+impl PolicyRegistry {
+    fn reply(&self, question: &AdminQuestion<'_>, request: &AdminRequest<'_>) -> Result<AdminReply, JsValue> {
+        self.with_registry(|registry, now| {
+            let reply = match request {
+                AdminRequest::Policies => question.policies(registry.as_of(), registry.policies()),
+                AdminRequest::Policy { name } => question.policy(name, registry.policy(name)),
+                AdminRequest::Change(change) => match registry.change(change, now) {
+                    Ok((changed, writes)) => {
+                        if !writes.is_empty() {
+                            console_log!("registry: {} has changed the policy {}", change.by, change.name);
+                        }
+                        return Ok((Ok(question.changed(change, &changed)), writes));
+                    }
+                    Err(error) => Err(Problem::of_change(change.name, error)),
+                },
+                AdminRequest::Overrides { policy, after, limit } => {
+                    let is_asked =
+                        |name: &str| policy.as_ref().is_none_or(|policy| policy == name) && question.may_name(name);
+                    let (overrides, has_more) = registry.overrides(is_asked, after.as_deref(), *limit, now);
+                    Ok(question.overrides(registry.as_of(), &overrides, has_more))
+                }
+                AdminRequest::Override { keys } => match registry.override_for(keys, question.only.as_deref(), now) {
+                    Ok(found) => Ok(question.overrides(registry.as_of(), found.as_slice(), false)),
+                    Err(lines) => Err(Problem::BadRequest { detail: lines.join("; ") }),
+                },
+                AdminRequest::ChangeOverrides { text, is_dry_run } => {
+                    let only = question.only.as_deref();
+                    let change = OverridesChange { text, by: &question.by, only, is_dry_run: *is_dry_run };
+                    let (changed, writes) = match registry.change_overrides(&change, now) {
+                        Ok((changed, writes)) => (Ok(changed), writes),
+                        Err(error) => (Err(error), Writes::new()),
+                    };
+                    if !writes.is_empty() {
+                        console_log!("registry: {} has changed overrides", change.by);
+                    }
+                    return Ok((question.overrides_changed(*is_dry_run, changed), writes));
+                }
+                AdminRequest::Audit { before, limit } => {
+                    let names = registry.audit_rows(*before, *limit);
+                    let names = names.iter().map(|name| JsValue::from_str(name)).collect();
+                    let rows = self.host.rows_of(&names)?;
+                    let rows: Vec<_> = rows.iter().filter_map(|row| row.as_string()).collect();
+                    Ok(question.audit(&rows, *limit))
+                }
+            };
+            Ok((reply, Writes::new()))
+        })
+    }
+
+    /// Runs a step and writes the rows it asks for. If that fails, the next step reloads the registry.
+    fn with_registry<T>(
+        &self,
+        step: impl FnOnce(&mut Registry, i64) -> Result<(T, Writes), JsValue>,
+    ) -> Result<T, JsValue> {
+        let mut slot = self.registry.borrow_mut();
+        let mut registry = match slot.take() {
+            Some(registry) => registry,
+            None => self.read()?,
+        };
+        let (done, writes) = step(&mut registry, clock::now())?;
+        if !writes.is_empty() {
+            let rows = Array::new();
+            for (name, row) in &writes {
+                rows.push(&JsString::from(name.as_str()));
+                rows.push(&row.as_ref().map_or(JsValue::UNDEFINED, JsValue::from));
+            }
+            self.host.write(&rows)?;
+        }
+        *slot = Some(registry);
+        Ok(done)
+    }
+
+    fn read(&self) -> Result<Registry, JsValue> {
+        // The names of the audit log's rows are below all others.
+        let after_audit = AUDIT.replace(':', ";");
+        let rows = self.host.rows(&after_audit)?;
+        let rows: Vec<_> = rows.iter().map(|value| value.as_string().unwrap_or_default()).collect();
+        Ok(Registry::new(rows.chunks_exact(2).filter_map(|row| Some((row.first()?.as_str(), row.get(1)?.as_str())))))
+    }
+}
+
+#[wasm_bindgen]
+extern "C" {
+    /// The other half, in `registry.mjs`: storage.
+    pub type RegistryHost;
+
+    /// All rows whose names are not below `start`: name, text, name, text, ...
+    #[wasm_bindgen(method, catch)]
+    fn rows(this: &RegistryHost, start: &str) -> Result<Array, JsValue>;
+
+    /// The rows of these names; `undefined` for one that is not there.
+    #[wasm_bindgen(method, catch)]
+    fn rows_of(this: &RegistryHost, names: &Array) -> Result<Array, JsValue>;
+
+    /// Writes rows given in the same way, all or none; without a text a row is deleted.
+    #[wasm_bindgen(method, catch)]
+    fn write(this: &RegistryHost, rows: &Array) -> Result<(), JsValue>;
+}

@@ -1,0 +1,417 @@
+//! Keys with overrides: what they are granted, and what their buckets are before, during and afterwards.
+
+use std::sync::Arc;
+
+use proptest::prelude::*;
+
+use tollgate::limit::{Carry, Config, Limit, State, Verb};
+use tollgate::policy::overrides::{History, InForce, Overrides, Selector, WrittenOverride};
+use tollgate::policy::{Policies, Policy};
+use tollgate::protocol::{Action, Decided, ObjectReply};
+
+use crate::chance;
+use crate::world::{START, World};
+
+const CONSUME: Action = Action::Take(Verb::Consume);
+const KEY: &str = "acme:alice";
+
+fn policy(json: &str) -> Policy {
+    Policy::clone(Policies::parse(&format!(r#"{{"p":{json}}}"#)).unwrap().get("p").unwrap())
+}
+
+/// An isolate that knows the policy and the overrides of the key and of a prefix of it.
+struct Isolate {
+    base: Arc<Policy>,
+    overrides: Overrides,
+    histories: [(Selector, History); 2],
+    as_of: i64,
+}
+
+impl Isolate {
+    fn new(base: Policy) -> Self {
+        let selectors = [Selector::key("p", KEY.as_bytes()), Selector::prefix("p", "acme:")];
+        let as_of = base.timeline().since();
+        let histories = selectors.map(|selector| (selector, History::default()));
+        Self { base: Arc::new(base), overrides: Overrides::default(), histories, as_of }
+    }
+
+    /// Sets an override, such as `"banned":true`, or removes it.
+    fn set(&mut self, index: usize, at: i64, fields: Option<&str>, until: Option<i64>) {
+        let state = fields.map(|fields| {
+            let text = format!(r#"{{"policy":"p","key":"k",{fields}}}"#);
+            InForce { plan: WrittenOverride::parse("it", &text).unwrap().plan, until }
+        });
+        let (selector, history) = &mut self.histories[index];
+        history.push(at, state);
+        let mut records = Vec::new();
+        selector.record(&history.encode(), &mut records);
+        self.overrides.update(&records).unwrap();
+        self.as_of = at;
+    }
+
+    fn replace(&mut self, policy: Policy, at: i64, carry: Carry) {
+        self.base = Arc::new(policy.succeeding(&self.base, at, carry));
+        self.as_of = at;
+    }
+
+    /// The world's frontend knows what this isolate does.
+    fn tell(&self, world: &mut World) {
+        world.policy = self.overrides.apply(&self.base, KEY.as_bytes(), world.now);
+        world.as_of = Some(self.as_of);
+    }
+
+    fn world(&self) -> World {
+        let mut world = World::empty(&self.base);
+        self.tell(&mut world);
+        world
+    }
+}
+
+fn is_allowed(decided: &Decided) -> bool {
+    decided.decision().is_allow()
+}
+
+fn granted(decided: &Decided) -> Vec<u64> {
+    decided.limits.iter().map(crate::world::tokens).collect()
+}
+
+fn retry_at(decided: &Decided) -> Option<i64> {
+    match decided.decision() {
+        tollgate::limit::Decision::Wait { retry_at } => Some(retry_at),
+        _ => None,
+    }
+}
+
+/// An isolate and a world at a moment at which the bucket holds 7 of 10 tokens, with no refill.
+fn spent(fields: &str, until: Option<i64>) -> (Isolate, World) {
+    let base = policy(r#"{"rate":0,"period":"1s","capacity":10,"max_debt":5,"write_ahead":0}"#);
+    let mut isolate = Isolate::new(base.in_force_since(START - 10));
+    let mut world = isolate.world();
+    world.decided(CONSUME, vec![3]);
+    world.now += 1;
+    isolate.set(0, world.now, Some(fields), until);
+    isolate.tell(&mut world);
+    (isolate, world)
+}
+
+#[test]
+fn what_takes_is_refused_to_a_banned_key_and_what_gives_back_is_not() {
+    for (until, retry) in [(None, None), (Some(START + 500), Some(START + 500))] {
+        for crashes in [false, true] {
+            let (mut isolate, mut world) = spent(r#""banned":true"#, until);
+            for verb in [
+                Verb::Consume,
+                Verb::ConsumeUpTo,
+                Verb::Reserve { max_wait_ms: None },
+                Verb::Borrow { max_wait_ms: Some(9) },
+            ] {
+                for action in [Action::Look(verb), Action::Take(verb), Action::Reserve(verb)] {
+                    for cost in [0, 1, 11] {
+                        let decided = world.decided(action, vec![cost]);
+                        assert!(!is_allowed(&decided) && decided.reservation.is_none(), "{action:?} {cost}");
+                        assert_eq!(retry_at(&decided), retry, "{action:?} {cost}");
+                    }
+                }
+            }
+            assert_eq!(world.levels(), [7]);
+            assert_eq!(granted(&world.decided(Action::Take(Verb::Charge), vec![4])), [4]);
+            assert_eq!(granted(&world.decided(Action::Take(Verb::Refund), vec![2])), [2]);
+            assert_eq!(world.levels(), [5]);
+            if crashes {
+                world.crash(0);
+                assert!(!is_allowed(&world.decided(CONSUME, vec![1])));
+            }
+            world.now = START + 499;
+            isolate.tell(&mut world);
+            assert!(!is_allowed(&world.decided(CONSUME, vec![1])));
+            world.now = START + 500;
+            if until.is_none() {
+                isolate.set(0, world.now, None, None);
+            } else {
+                // Exactly on time, even under what the frontend knew just before.
+                assert!(is_allowed(&world.decided(Action::Look(Verb::Consume), vec![5])));
+            }
+            isolate.tell(&mut world);
+            assert_eq!(world.levels(), [5]);
+            assert!(is_allowed(&world.decided(CONSUME, vec![5])));
+        }
+    }
+}
+
+#[test]
+fn a_key_without_limits_takes_what_there_is_and_never_goes_into_debt() {
+    for (verb, tokens) in [
+        (Verb::Consume, 7),
+        (Verb::ConsumeUpTo, 100), // the caller may use them all
+        (Verb::Reserve { max_wait_ms: Some(0) }, 7),
+        (Verb::Borrow { max_wait_ms: None }, 7),
+    ] {
+        let (mut isolate, mut world) = spent(r#""unlimited":true"#, None);
+        let looked = world.decided(Action::Look(verb), vec![100]);
+        assert!(is_allowed(&looked));
+        assert_eq!((granted(&looked), world.levels()), (vec![tokens], vec![7]), "{verb:?}");
+        let taken = world.decided(Action::Take(verb), vec![100]);
+        assert_eq!((granted(&taken), world.levels()), (vec![tokens], vec![0]), "{verb:?}");
+        assert!(is_allowed(&world.decided(Action::Take(verb), vec![100])), "{verb:?}");
+        assert_eq!(world.levels(), [0], "{verb:?}");
+        // What happened is charged as ever, also into debt.
+        world.decided(Action::Take(Verb::Charge), vec![2]);
+        assert!(is_allowed(&world.decided(Action::Take(verb), vec![1])), "{verb:?}");
+        assert_eq!(world.levels(), [-2]);
+        world.decided(Action::Take(Verb::Refund), vec![3]);
+        world.now += 1;
+        isolate.set(0, world.now, None, None);
+        isolate.tell(&mut world);
+        assert!(!is_allowed(&world.decided(CONSUME, vec![2])));
+        assert!(is_allowed(&world.decided(CONSUME, vec![1])));
+    }
+}
+
+/// Otherwise a cancelled reservation would give the key tokens that it never had.
+#[test]
+fn a_reservation_without_limits_gives_back_no_more_than_it_took() {
+    for ends in [false, true] {
+        let (mut isolate, mut world) = spent(r#""unlimited":true"#, None);
+        let reserve = Action::Reserve(Verb::Reserve { max_wait_ms: None });
+        let [first, second] = [100, 100].map(|cost| world.decided(reserve, vec![cost]).reservation.unwrap().id);
+        assert_eq!(world.levels(), [0]);
+        if ends {
+            world.now += 1;
+            isolate.set(0, world.now, None, None);
+            isolate.tell(&mut world);
+        }
+        world.ask(Action::Cancel(second), None, None);
+        assert_eq!(world.levels(), [0]);
+        world.ask(Action::Cancel(first), None, None);
+        assert_eq!(world.levels(), [7]);
+    }
+}
+
+#[test]
+fn a_hold_without_limits_takes_no_more_than_others_left_it() {
+    let (_, mut world) = spent(r#""unlimited":true"#, None);
+    for (id, cost) in [(1, 5), (2, 5)] {
+        assert!(is_allowed(&world.decided(Action::Hold(id), vec![cost])));
+    }
+    assert_eq!(world.levels(), [0], "all 7 are held");
+    world.ask(Action::Cancel(2), None, None);
+    assert_eq!(world.levels(), [2]);
+    world.ask(Action::Settle(1), None, None);
+    assert!(is_allowed(&world.decided(CONSUME, vec![9])));
+    assert_eq!(world.levels(), [0]);
+}
+
+#[test]
+fn a_request_that_was_granted_before_a_ban_is_answered_as_before() {
+    let base = policy(r#"{"rate":0,"period":"1s","capacity":10}"#).in_force_since(START - 10);
+    let mut isolate = Isolate::new(base);
+    let mut world = isolate.world();
+    assert!(is_allowed(&world.decided_once(CONSUME, vec![3], 7)));
+    world.now += 1;
+    isolate.set(0, world.now, Some(r#""banned":true"#), None);
+    isolate.tell(&mut world);
+    let again = world.decided_once(CONSUME, vec![3], 7);
+    assert!(again.is_replayed && is_allowed(&again));
+    assert!(!is_allowed(&world.decided_once(CONSUME, vec![3], 8)));
+    assert_eq!(world.levels(), [7]);
+}
+
+#[test]
+fn a_frontend_that_has_not_heard_of_a_ban_is_told() {
+    for crashes in [false, true] {
+        let (mut isolate, mut world) = spent(r#""multiple":2"#, None);
+        isolate.tell(&mut world);
+        world.decided(CONSUME, vec![1]);
+        let before = (Arc::clone(&world.policy), world.as_of);
+        world.now += 1;
+        isolate.set(0, world.now, Some(r#""banned":true"#), Some(START + 99));
+        isolate.tell(&mut world);
+        // It takes nothing, but it is known from now on.
+        world.decided(Action::Take(Verb::Charge), vec![1]);
+        if crashes {
+            world.crash(0);
+        }
+        let banned = Arc::clone(&world.policy);
+        (world.policy, world.as_of) = before;
+        let ObjectReply::PolicyOutdated { as_of, definitions } = world.ask(CONSUME, Some(vec![1]), None) else {
+            panic!("not told")
+        };
+        let told = Policy::from_definition(&definitions).unwrap();
+        assert_eq!((as_of, told.standing()), (isolate.as_of, banned.standing()));
+    }
+}
+
+/// The same, done by hand: numbers and a state, carried over at each moment at which the numbers change.
+struct ByHand {
+    base: Config,
+    /// Those of the key and of the prefix, and when they end.
+    overrides: [Option<(Kind, Option<i64>)>; 2],
+    limit: Limit,
+    state: State,
+    is_new: bool,
+    now: i64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Banned,
+    Unlimited,
+    Times(u64),
+    Numbers(u64, u64),
+}
+
+impl Kind {
+    fn fields(self) -> String {
+        match self {
+            Self::Banned => r#""banned":true"#.to_owned(),
+            Self::Unlimited => r#""unlimited":true"#.to_owned(),
+            Self::Times(times) => format!(r#""multiple":{times}"#),
+            Self::Numbers(rate, capacity) => {
+                format!(r#""rate":{rate},"period":"1s","capacity":{capacity},"write_ahead":0"#)
+            }
+        }
+    }
+}
+
+fn json_of(config: &Config) -> String {
+    let Config { rate, capacity, .. } = config;
+    format!(r#"{{"rate":{rate},"period":"1s","capacity":{capacity},"write_ahead":0}}"#)
+}
+
+impl ByHand {
+    fn new(base: Config) -> Self {
+        let limit = Limit::new(&base).unwrap();
+        Self { base, overrides: [None, None], limit, state: limit.new_state(START, 0), is_new: false, now: START }
+    }
+
+    fn kind(&self) -> Option<Kind> {
+        let in_force = self.overrides.iter().flatten().find(|(_, until)| until.is_none_or(|until| self.now < until));
+        in_force.map(|(kind, _)| *kind)
+    }
+
+    fn carry_over(&mut self, how: Carry) {
+        let Config { rate, capacity, .. } = self.base;
+        let (rate, capacity) = match self.kind() {
+            Some(Kind::Times(times)) => (rate * times, capacity * times),
+            Some(Kind::Numbers(rate, capacity)) => (rate, capacity),
+            _ => (rate, capacity),
+        };
+        let next = Limit::new(&Config { capacity, ..Config::token_bucket(rate, 1_000) }).unwrap();
+        if next != self.limit {
+            self.state = next.carry(&self.limit, self.state, how, self.now, 0);
+            self.limit = next;
+        }
+    }
+
+    fn sleep(&mut self, ms: i64) {
+        let end = self.now + ms;
+        let mut ends: Vec<_> = self.overrides.iter().flatten().filter_map(|(_, until)| *until).collect();
+        ends.retain(|until| (self.now + 1..=end).contains(until));
+        ends.sort_unstable();
+        for until in ends {
+            self.now = until;
+            self.carry_over(Carry::AsIs);
+        }
+        self.now = end;
+    }
+
+    fn consume(&mut self, cost: u64) -> bool {
+        if std::mem::take(&mut self.is_new) {
+            self.state = self.limit.new_state(self.now, 0);
+        }
+        match self.kind() {
+            Some(Kind::Banned) => false,
+            Some(Kind::Unlimited) => {
+                let left = self.limit.remaining(&self.state, self.now);
+                self.limit.consume(&mut self.state, self.now, left.min(cost));
+                true
+            }
+            _ => self.limit.consume(&mut self.state, self.now, cost).is_allow(),
+        }
+    }
+}
+
+#[derive(Clone, Debug)]
+enum Event {
+    Sleep(i64),
+    Consume(u64),
+    Override(usize, Option<Kind>, Option<i64>),
+    Policy(Config, Carry),
+    Crash,
+}
+
+fn configs() -> impl Strategy<Value = Config> {
+    (0..20_u64, 1..40_u64).prop_map(|(rate, capacity)| Config { capacity, ..Config::token_bucket(rate, 1_000) })
+}
+
+fn events() -> impl Strategy<Value = Vec<Event>> {
+    let kinds = prop_oneof![
+        Just(Kind::Banned),
+        Just(Kind::Unlimited),
+        (2..5_u64).prop_map(Kind::Times),
+        (0..30_u64, 0..50_u64).prop_map(|(rate, capacity)| Kind::Numbers(rate, capacity)),
+    ];
+    let carries = prop::sample::select(vec![Carry::AsIs, Carry::Proportional, Carry::Additive, Carry::Reset]);
+    let event = prop_oneof![
+        4 => (1..3_000_i64).prop_map(Event::Sleep),
+        5 => (1..20_u64).prop_map(Event::Consume),
+        3 => (0..2_usize, prop::option::of(kinds), prop::option::of(1..4_000_i64))
+            .prop_map(|(index, kind, until)| Event::Override(index, kind, until)),
+        1 => (configs(), carries).prop_map(|(config, carry)| Event::Policy(config, carry)),
+        1 => Just(Event::Crash),
+    ];
+    prop::collection::vec(event, 1..40)
+}
+
+proptest! {
+    #![proptest_config(chance::config(2_000))]
+
+    /// Whenever the key is asked, with crashes and any number of changes in between: the same decisions and the same level.
+    #[test]
+    fn a_bucket_follows_policy_and_overrides_as_if_carried_by_hand((base, events) in (configs(), events())) {
+        let mut by_hand = ByHand::new(base);
+        let mut isolate = Isolate::new(policy(&json_of(&base)).in_force_since(START - 10));
+        let mut world = isolate.world();
+        // The object knows the bucket from the start.
+        world.levels();
+        for event in events {
+            match event {
+                Event::Sleep(ms) => {
+                    by_hand.sleep(ms);
+                    world.now += ms;
+                    isolate.tell(&mut world);
+                }
+                Event::Consume(cost) => {
+                    let decided = world.decided(CONSUME, vec![cost]);
+                    prop_assert_eq!(is_allowed(&decided), by_hand.consume(cost), "{:?}", decided);
+                    let expected = i64::try_from(by_hand.limit.remaining(&by_hand.state, by_hand.now)).unwrap()
+                        - i64::try_from(by_hand.limit.owed(&by_hand.state, by_hand.now)).unwrap();
+                    prop_assert_eq!(world.levels(), [expected]);
+                }
+                // So that each change has a moment of its own.
+                Event::Override(index, kind, until) => {
+                    by_hand.sleep(1);
+                    world.now += 1;
+                    let until = until.map(|ms| world.now + ms);
+                    by_hand.overrides[index] = kind.map(|kind| (kind, until));
+                    by_hand.carry_over(Carry::AsIs);
+                    isolate.set(index, world.now, kind.map(Kind::fields).as_deref(), until);
+                    isolate.tell(&mut world);
+                }
+                Event::Policy(config, carry) => {
+                    by_hand.sleep(1);
+                    world.now += 1;
+                    by_hand.base = config;
+                    by_hand.carry_over(carry);
+                    isolate.replace(policy(&json_of(&config)), world.now, carry);
+                    isolate.tell(&mut world);
+                }
+                Event::Crash => {
+                    world.crash(usize::MAX);
+                    // A bucket that was never below full is not stored: whenever it is next asked, it is a new one.
+                    by_hand.is_new = !world.has_row();
+                }
+            }
+        }
+    }
+}

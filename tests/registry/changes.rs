@@ -1,0 +1,168 @@
+//! What an operator changes: under a condition, within bounds, and every act in the audit log.
+
+use tollgate::protocol::{ChangeError, Condition};
+use tollgate::registry::{MAX_AUDIT, MAX_POLICIES, MAX_POLICY_LEN};
+
+use super::world::{World, frontend};
+
+const OWN: &str = r#"{"api":"100/1s","firm":{"rate":"5/1s","fixed":true}}"#;
+
+fn world() -> World {
+    let mut world = World::new();
+    world.refresh(&mut frontend(OWN));
+    world.now += 1_000;
+    world
+}
+
+#[test]
+fn a_change_is_made_only_if_its_condition_holds() {
+    let mut world = world();
+    let version = world.registry.policy("api").unwrap().version;
+    let holds = |name: &str, condition: Condition| {
+        let mut world = self::world();
+        let before = (world.policies(), world.storage.clone());
+        let changed = world.change(name, Some("\"1/1s\""), condition, false);
+        if changed.is_err() {
+            assert_eq!((world.policies(), world.storage), before);
+        }
+        changed.map(|changed| changed.is_new)
+    };
+    assert_eq!(holds("api", Condition::Version(vec![version])), Ok(false));
+    assert_eq!(holds("api", Condition::Version(vec![1, version])), Ok(false));
+    assert_eq!(holds("api", Condition::Present), Ok(false));
+    assert_eq!(holds("new", Condition::Absent), Ok(true));
+    let stale = Err(ChangeError::Version(Some(version)));
+    assert_eq!(holds("api", Condition::Version(vec![version - 1, version + 1])), stale);
+    assert_eq!(holds("api", Condition::Absent), stale);
+    for condition in [Condition::Present, Condition::Version(vec![version])] {
+        assert_eq!(holds("new", condition), Err(ChangeError::Version(None)));
+    }
+    assert_eq!(world.change("new", None, Condition::Present, false).unwrap_err(), ChangeError::Unknown);
+    world.change("api", None, Condition::Present, false).unwrap();
+    assert_eq!(world.change("api", None, Condition::Present, false).unwrap_err(), ChangeError::Unknown);
+}
+
+#[test]
+fn a_dry_run_says_what_would_change_and_changes_nothing() {
+    let mut world = world();
+    let before = (world.policies(), world.storage.clone());
+    for text in [Some("\"1/1s\""), None] {
+        let dry = world.change("api", text, Condition::Present, true).unwrap();
+        assert_eq!((world.policies(), world.storage.clone()), before);
+        let mut other = self::world();
+        let done = other.change("api", text, Condition::Present, false).unwrap();
+        assert_eq!(dry.changes, done.changes);
+        let version = |standing: Option<tollgate::protocol::Standing>| standing.map(|standing| standing.version);
+        assert_eq!(version(dry.standing), version(done.standing));
+    }
+}
+
+#[test]
+fn the_same_text_changes_nothing_however_it_is_spaced() {
+    let mut world = world();
+    world.change("api", Some(r#"{"rate": 7, "period": "1s"}"#), Condition::Present, false).unwrap();
+    let before = (world.policies(), world.storage.clone());
+    world.now += 1_000;
+    let same = world.change("api", Some("{\"rate\":7,\n \"period\":\"1s\"}"), Condition::Present, false).unwrap();
+    assert_eq!(same.changes, ["nothing: the policy is the same"]);
+    assert_eq!((world.policies(), world.storage.clone()), before);
+    assert_eq!(world.text("api").as_deref(), Some(r#"{"rate":7,"period":"1s"}"#));
+}
+
+#[test]
+fn only_a_deployment_changes_what_it_has_fixed_and_fixes_anything() {
+    let mut world = world();
+    for text in [Some("\"1/1s\""), None] {
+        assert_eq!(world.change("firm", text, Condition::Present, false).unwrap_err(), ChangeError::Fixed);
+    }
+    let fixed = Some(r#"{"rate":"5/1s","fixed":true}"#);
+    for (name, condition) in [("api", Condition::Present), ("new", Condition::Absent)] {
+        assert_eq!(world.change(name, fixed, condition, false).unwrap_err(), ChangeError::SetsFixed);
+    }
+    assert!(world.change("firm", fixed, Condition::Present, false).is_ok(), "the same");
+    let open = Some(r#"{"rate":"5/1s","fixed":false}"#);
+    assert!(world.change("api", open, Condition::Present, false).is_ok());
+    world.refresh(&mut frontend(r#"{"api":"100/1s","firm":"5/1s"}"#));
+    assert!(world.change("firm", None, Condition::Present, false).is_ok());
+}
+
+#[test]
+fn a_policy_with_errors_is_refused_with_all_of_them() {
+    let mut world = world();
+    let error = world.change("new", Some(r#"{"rate":-1,"burst":5}"#), Condition::Absent, false).unwrap_err();
+    let ChangeError::Invalid(errors) = error else { panic!("{error:?}") };
+    let errors: Vec<_> = errors.iter().map(|error| error.to_string().split(' ').next().unwrap().to_owned()).collect();
+    assert_eq!(errors, ["POLICIES.new.burst:", "POLICIES.new.rate:", "POLICIES.new.period:"]);
+    let long = |len: usize| format!(r#"{{"rate":"1/1s"{}}}"#, " ".repeat(len - 15));
+    let change = |world: &mut World, text: &str| world.change("new", Some(text), Condition::Absent, true).err();
+    assert_eq!(change(&mut world, &long(MAX_POLICY_LEN)), None);
+    let too_long = ChangeError::TooLong { max: MAX_POLICY_LEN };
+    assert_eq!(change(&mut world, &long(MAX_POLICY_LEN + 1)), Some(too_long));
+}
+
+#[test]
+fn there_are_so_many_policies_and_so_many_deleted_ones() {
+    let mut world = world();
+    let name = |index: usize| format!("p{index:04}");
+    let put = |world: &mut World, index: usize| {
+        world.now += 1;
+        world.change(&name(index), Some("\"1/1s\""), Condition::Absent, false).map(|_| ())
+    };
+    for index in 2..MAX_POLICIES {
+        put(&mut world, index).unwrap();
+    }
+    let mut late = frontend(OWN);
+    world.refresh(&mut late);
+    assert_eq!(put(&mut world, 0), Err(ChangeError::TooMany { max: MAX_POLICIES }));
+    for index in 2..MAX_POLICIES {
+        world.now += 1;
+        world.change(&name(index), None, Condition::Present, false).unwrap();
+    }
+    for index in MAX_POLICIES..MAX_POLICIES + 10 {
+        put(&mut world, index).unwrap();
+        world.change(&name(index), None, Condition::Present, false).unwrap();
+    }
+    let kept = world.storage.keys().filter(|row| row.starts_with("policy:")).count();
+    assert_eq!(kept, 2 + MAX_POLICIES, "those deleted first are forgotten");
+    world.crash();
+    world.refresh(&mut late);
+    assert_eq!(late.policies().iter().count(), 2, "and a frontend that had them all has none of them any more");
+}
+
+#[test]
+fn the_audit_log_says_who_did_what_and_forgets_the_oldest() {
+    let mut world = world();
+    let now = world.now;
+    world.change("api", Some("\"1/1s\""), Condition::Present, false).unwrap();
+    world.change("new", Some("\"2/1s\""), Condition::Absent, false).unwrap();
+    world.change("new", None, Condition::Present, false).unwrap();
+    let line = |rest: &str| rest.replace("AT", &now.to_string());
+    assert_eq!(
+        world.audit(3),
+        [
+            line(
+                r#"{"number":4,"at":AT,"by":"ops","act":"policy.deleted","policy":"new","before":"2/1s","after":null}"#
+            ),
+            line(
+                r#"{"number":3,"at":AT,"by":"ops","act":"policy.created","policy":"new","before":null,"after":"2/1s"}"#
+            ),
+            line(
+                r#"{"number":2,"at":AT,"by":"ops","act":"policy.replaced","policy":"api","carry":"as_is","before":"100/1s","after":"1/1s"}"#
+            ),
+        ]
+    );
+    for index in 0..MAX_AUDIT {
+        world.now += 1;
+        let text = format!("\"{}/1s\"", index + 2);
+        world.change("api", Some(&text), Condition::Present, false).unwrap();
+        if index % 100 == 0 {
+            world.crash();
+        }
+    }
+    let most = usize::try_from(MAX_AUDIT).unwrap();
+    assert_eq!(world.storage.keys().filter(|row| row.starts_with("audit:")).count(), most);
+    assert_eq!(world.audit(usize::MAX).len(), most);
+    let names = world.registry.audit_rows(Some(7), 2);
+    assert_eq!(names, ["audit:0000000000000006", "audit:0000000000000005"]);
+    assert_eq!(world.registry.audit_rows(Some(5), 2), [""; 0]);
+}

@@ -1,0 +1,305 @@
+//! Overrides of keys: set, replaced, removed and ended, and what frontends get of them.
+
+use std::collections::BTreeMap;
+
+use tollgate::edge::PolicySnapshot;
+use tollgate::policy::Standing;
+use tollgate::protocol::{OverridesChange, OverridesChanged, OverridesError, Poll};
+use tollgate::registry::{AUDIT, MAX_OVERRIDES, MAX_OVERRIDES_AT_ONCE};
+
+use super::chance;
+use super::split_mix::Random;
+use super::world::{World, frontend};
+
+const OWN: &str =
+    r#"{"api":"10/1s","llm":{"limits":[{"name":"requests","rate":"5/1s"},{"name":"tokens","rate":"7/1s"}]}}"#;
+const DAY_MS: i64 = 86_400_000;
+
+fn world() -> World {
+    let mut world = World::new();
+    world.refresh(&mut frontend(OWN));
+    world.now += 1_000;
+    world
+}
+
+impl World {
+    fn set(&mut self, overrides: &str, removed: &str) -> Result<OverridesChanged, OverridesError> {
+        self.try_set(&format!(r#"{{"overrides":[{overrides}],"removed":[{removed}]}}"#), None, false)
+    }
+
+    fn try_set(
+        &mut self,
+        text: &str,
+        only: Option<&[String]>,
+        is_dry_run: bool,
+    ) -> Result<OverridesChanged, OverridesError> {
+        let change = OverridesChange { text, by: "ops", only, is_dry_run };
+        let (changed, writes) = self.registry.change_overrides(&change, self.now)?;
+        self.write(writes);
+        Ok(changed)
+    }
+
+    fn listed(&self) -> Vec<String> {
+        let (mut all, has_more) = self.registry.overrides(|_| true, None, 1_000, self.now);
+        assert!(!has_more);
+        all.sort_by(|one, other| one.text.cmp(&other.text));
+        all.into_iter().map(|one| one.text).collect()
+    }
+
+    fn acts(&self) -> Vec<String> {
+        let rows = self.storage.iter().filter(|(name, row)| name.starts_with(AUDIT) && row.contains("\"override."));
+        rows.map(|(_, row)| row[row.find("\"by\"").unwrap()..].to_owned()).collect()
+    }
+}
+
+/// What a key of `api` may take at once, as this frontend knows.
+fn capacity(frontend: &PolicySnapshot, key: &str, now: i64) -> Option<u64> {
+    let policies = frontend.policies();
+    let policy = policies.for_key(policies.get("api").unwrap(), key.as_bytes(), now);
+    match policy.standing() {
+        Standing::Limited => Some(policy.limits()[0].limit().config().capacity),
+        Standing::Unlimited => None,
+        Standing::Banned { .. } => Some(0),
+    }
+}
+
+#[test]
+fn frontends_hear_of_what_is_set_replaced_and_removed() {
+    let mut world = world();
+    let mut one = frontend(OWN);
+    world.refresh(&mut one);
+    assert_eq!(capacity(&one, "acme:a", world.now), Some(10));
+    let set = r#"{"policy":"api","key":"acme:a","multiple":3},{"policy":"api","prefix":"acme:","unlimited":true}"#;
+    let changed = world.set(set, "").unwrap();
+    let expected = OverridesChanged { created: 2, at: changed.at, ..OverridesChanged::default() };
+    assert_eq!((changed, changed_at(&world)), (expected, world.now));
+    let mut new = frontend(OWN); // one that comes later
+    for frontend in [&mut one, &mut new] {
+        world.now += 5_000;
+        world.refresh(frontend);
+        assert_eq!(
+            [capacity(frontend, "acme:a", world.now), capacity(frontend, "acme:b", world.now)],
+            [Some(30), None]
+        );
+        assert_eq!(capacity(frontend, "acm", world.now), Some(10));
+    }
+    let replaced =
+        r#"{"policy":"api","key":"acme:a","banned":true},{"policy":"api","prefix":"acme:","unlimited":true}"#;
+    let changed = world.set(replaced, "").unwrap();
+    assert_eq!((changed.replaced, changed.unchanged), (1, 1));
+    world.crash();
+    let changed = world.set("", r#"{"policy":"api","prefix":"acme:"},{"policy":"api","key":"never set"}"#).unwrap();
+    assert_eq!((changed.removed, changed.unchanged), (1, 1));
+    for frontend in [&mut one, &mut new] {
+        world.now += 5_000;
+        world.refresh(frontend);
+        assert_eq!(
+            [capacity(frontend, "acme:a", world.now), capacity(frontend, "acme:b", world.now)],
+            [Some(0), Some(10)]
+        );
+    }
+    assert_eq!(world.listed(), [r#"{"policy":"api","key":"acme:a","banned":true}"#]);
+    let found = world.registry.override_for(r#"{"policy":"api","key":"acme:a"}"#, None, world.now).unwrap().unwrap();
+    assert_eq!(found.text, world.listed()[0]);
+    assert_eq!(world.registry.override_for(r#"{"policy":"api","prefix":"acme:"}"#, None, world.now), Ok(None));
+}
+
+fn changed_at(world: &World) -> i64 {
+    world.registry.as_of()
+}
+
+#[test]
+fn an_override_ends_on_time_and_the_registry_says_so() {
+    let mut world = world();
+    let mut one = frontend(OWN);
+    let until = world.now + 60_000;
+    let set = format!(r#"{{"policy":"api","key":"a","banned":true,"until":{until}}}"#);
+    world.set(&set, "").unwrap();
+    world.refresh(&mut one);
+    assert_eq!([capacity(&one, "a", until - 1), capacity(&one, "a", until)], [Some(0), Some(10)]);
+    world.now = until;
+    assert_eq!(world.listed(), [""; 0]);
+    world.crash();
+    world.refresh(&mut one);
+    let ended = format!(r#""by":"until","act":"override.deleted","policy":"api","before":{set},"after":null}}"#);
+    assert_eq!(world.acts().last(), Some(&ended));
+    assert_eq!(capacity(&one, "a", world.now), Some(10));
+    // Its bucket may need to know for a month under what it was.
+    let rows = |world: &World| world.storage.keys().filter(|name| name.starts_with("override:")).count();
+    for (days, expected) in [(30, 1), (2, 0)] {
+        world.now += days * DAY_MS;
+        world.refresh(&mut one);
+        assert_eq!(rows(&world), expected);
+        world.crash();
+    }
+}
+
+#[test]
+fn all_are_changed_or_none_and_a_dry_run_changes_nothing() {
+    let mut world = world();
+    world.set(r#"{"policy":"api","key":"a","multiple":3}"#, "").unwrap();
+    let before = (world.storage.clone(), world.listed());
+    let good = r#"{"policy":"api","key":"b","multiple":3}"#;
+    let now = world.now;
+    let both = format!("{now}, {}", now + 1);
+    for (overrides, removed, errors) in [
+        (r#"{"policy":"none","key":"a","banned":true}"#, "", vec![r#"overrides[1].policy: there is no policy "none""#.to_owned()]),
+        (r#"{"policy":"api","key":{"ip":"x"},"banned":true}"#, "", vec![r#"overrides[1].key: has an `ip` that is not an IP address such as "192.0.2.1" or "2001:db8::1""#.to_owned()]),
+        (good, "", vec!["overrides[1]: is for the same keys as overrides[0]".to_owned()]),
+        (r#"{"policy":"api","key":"c","banned":true}"#, r#"{"policy":"api","key":"b"}"#, vec!["removed[0]: is for the same keys as overrides[0]".to_owned()]),
+        (r#"{"policy":"llm","key":"c","rate":"1/s"}"#, "", vec!["overrides[1]: the policy has several limits: give the numbers of each in `limits`, by its name: requests, tokens".to_owned()]),
+        (r#"{"policy":"api","key":"c","banned":1},7"#, r#"{"policy":"api","key":"x","banned":true}"#, vec![
+            "overrides[1].banned: must be true; to end an override, delete it".to_owned(),
+            "overrides[2]: must be a table of fields such as policy, key and multiple, not 7".to_owned(),
+            "removed[0].banned: is not a known field; known fields are policy, key, prefix".to_owned(),
+        ]),
+    ] {
+        let error = world.set(&format!("{good},{overrides}"), removed).unwrap_err();
+        assert_eq!(error, OverridesError::Invalid(errors), "{overrides}");
+    }
+    let past = format!(r#"{{"policy":"api","key":"c","banned":true,"until":{now}}}"#);
+    let error = format!("overrides[0].until: {now} is not in the future: it is {now}");
+    assert_eq!(world.set(&past, "").unwrap_err(), OverridesError::Invalid(vec![error]), "{both}");
+    for (text, error) in [
+        ("[]", "the body must be an object with `overrides`, `removed` or both"),
+        ("{}", "a change has 1 to 2000 overrides, not 0"),
+        (r#"{"override":[]}"#, r#"the body has the field "override"; it may have `overrides` and `removed`"#),
+        (r#"{"overrides":{}}"#, "`overrides` must be a list of overrides"),
+    ] {
+        assert_eq!(world.try_set(text, None, false).unwrap_err(), OverridesError::Invalid(vec![error.to_owned()]));
+    }
+    let only = ["llm".to_owned()];
+    let text = format!(r#"{{"overrides":[{good}]}}"#);
+    let error = r#"overrides[0].policy: there is no policy "api""#.to_owned();
+    assert_eq!(world.try_set(&text, Some(&only), false).unwrap_err(), OverridesError::Invalid(vec![error]));
+    let dry = world.try_set(&text, None, true).unwrap();
+    assert_eq!((world.storage.clone(), world.listed()), before);
+    assert_eq!(world.try_set(&text, None, false).unwrap(), dry);
+    assert_eq!(world.listed().len(), 2);
+}
+
+#[test]
+fn every_act_is_recorded_and_of_many_how_many() {
+    let mut world = world();
+    let one = |multiple: u32| format!(r#"{{"policy":"api","key":"a","multiple":{multiple}}}"#);
+    world.set(&one(2), "").unwrap();
+    world.set(&one(3), "").unwrap();
+    world.set("", r#"{"policy":"api","key":"a"}"#).unwrap();
+    let many: Vec<_> = (0..30).map(|key| format!(r#"{{"policy":"api","key":"k{key}","banned":true}}"#)).collect();
+    world.set(&many.join(","), "").unwrap();
+    let line = |act: &str, before: &str, after: &str| {
+        format!(r#""by":"ops","act":"override.{act}","policy":"api","before":{before},"after":{after}}}"#)
+    };
+    let expected = [
+        line("created", "null", &one(2)),
+        line("replaced", &one(2), &one(3)),
+        line("deleted", &one(3), "null"),
+        line("created", "null", r#"{"set":30,"removed":0}"#),
+    ];
+    assert_eq!(world.acts(), expected);
+}
+
+fn bulk(world: &mut World, count: usize) {
+    let numbers: Vec<_> = (0..count).collect();
+    for some in numbers.chunks(MAX_OVERRIDES_AT_ONCE) {
+        let each = some.iter().map(|n| format!(r#"{{"policy":"api","key":"customer-{n}","rate":"{}/1m"}}"#, 100 + n));
+        world.set(&each.collect::<Vec<_>>().join(","), "").unwrap();
+        world.now += 1;
+    }
+}
+
+#[test]
+fn a_frontend_gets_them_in_pages_below_a_megabyte_and_then_only_what_has_changed() {
+    let mut world = world();
+    bulk(&mut world, 30_000);
+    let mut one = frontend(OWN);
+    let mut question = one.poll(world.now);
+    let mut lens = Vec::new();
+    while let Some(text) = question {
+        let (update, writes) = world.registry.poll(&Poll::from_text(&text).unwrap(), world.now).unwrap();
+        world.write(writes);
+        lens.push(update.to_text().len());
+        // Until all have arrived, it goes on with what it knew.
+        assert!(!update.has_more || capacity(&one, "customer-7", world.now) == Some(10));
+        question = one.update(&update.to_text()).unwrap();
+    }
+    assert!(lens.len() >= 3 && lens.iter().all(|&len| len < 1_000_000), "{lens:?}");
+    for n in [0, 7, 29_999] {
+        assert_eq!(capacity(&one, &format!("customer-{n}"), world.now), Some(100 + n));
+    }
+    world.set(r#"{"policy":"api","key":"customer-7","unlimited":true}"#, "").unwrap();
+    world.now += 5_000;
+    let question = one.poll(world.now).unwrap();
+    let (update, _) = world.registry.poll(&Poll::from_text(&question).unwrap(), world.now).unwrap();
+    assert!(update.to_text().len() < 500 && !update.overrides_are_first);
+    one.update(&update.to_text()).unwrap();
+    assert_eq!(capacity(&one, "customer-7", world.now), None);
+    // Of another registry it takes all anew.
+    world.lose_storage();
+    world.now += 5_000;
+    world.refresh(&mut one);
+    assert_eq!(capacity(&one, "customer-7", world.now), Some(10));
+}
+
+#[test]
+fn there_are_no_more_than_an_isolate_can_hold() {
+    let mut world = world();
+    bulk(&mut world, MAX_OVERRIDES);
+    let error = world.set(r#"{"policy":"api","key":"one more","banned":true}"#, "").unwrap_err();
+    assert_eq!(error, OverridesError::TooMany { max: MAX_OVERRIDES });
+    assert_eq!(world.set(r#"{"policy":"api","key":"customer-7","banned":true}"#, "").unwrap().replaced, 1);
+}
+
+/// Random changes, ends and crashes; frontends that ask now and then know what a plain list says.
+#[test]
+fn a_frontend_that_has_asked_knows_what_a_list_says() {
+    let (seed, cases) = chance::chosen(60);
+    for case in 0..cases {
+        let mut random = Random(seed.wrapping_add(case));
+        let mut below = |n: u64| random.next() % n;
+        let mut world = world();
+        let mut frontends = [frontend(OWN), frontend(OWN), frontend(OWN)];
+        // What an override makes of the capacity of 10, and when it ends; by whether it is of a prefix, and its text.
+        let mut list: BTreeMap<(bool, String), (Option<u64>, i64)> = BTreeMap::new();
+        for _ in 0..60 {
+            match below(10) {
+                0..=4 => {
+                    let (is_prefix, text) = (below(2) == 0, "abc"[..1 + below(3) as usize].to_owned());
+                    let keys = format!(r#""policy":"api","{}":"{text}""#, if is_prefix { "prefix" } else { "key" });
+                    let until = world.now + 1 + i64::try_from(below(20_000)).unwrap();
+                    let ends = below(2) == 0;
+                    let (fields, made) = match below(4) {
+                        0 => (r#""banned":true"#.to_owned(), Some(0)),
+                        1 => (r#""unlimited":true"#.to_owned(), None),
+                        n => (format!(r#""multiple":{n}"#), Some(10 * n)),
+                    };
+                    let end = if ends { format!(r#","until":{until}"#) } else { String::new() };
+                    if below(3) == 0 {
+                        world.set("", &format!("{{{keys}}}")).unwrap();
+                        list.remove(&(is_prefix, text));
+                    } else {
+                        world.set(&format!("{{{keys},{fields}{end}}}"), "").unwrap();
+                        list.insert((is_prefix, text), (made, if ends { until } else { i64::MAX }));
+                    }
+                }
+                5 => world.crash(),
+                6 => world.now += i64::try_from(below(20_000)).unwrap(),
+                index => {
+                    let frontend = &mut frontends[(index - 7) as usize];
+                    world.now += 5_000;
+                    world.refresh(frontend);
+                    let in_force = |keys: (bool, &str)| {
+                        let found = list.get(&(keys.0, keys.1.to_owned()));
+                        found.filter(|(_, until)| world.now < *until).map(|(made, _)| *made)
+                    };
+                    for key in ["a", "ab", "abc", "b"] {
+                        let exact = in_force((false, key));
+                        let prefixes = (1..=key.len()).rev().find_map(|len| in_force((true, &key[..len])));
+                        let expected = exact.or(prefixes).unwrap_or(Some(10));
+                        assert_eq!(capacity(frontend, key, world.now), expected, "case {case}, {key}: {list:?}");
+                    }
+                }
+            }
+        }
+    }
+}
