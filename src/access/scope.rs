@@ -37,7 +37,7 @@ impl Scope {
         match self {
             Self::Consume => &["consume", "peek", "inspect", "settle", "cancel", "batch"],
             Self::Adjust => &["charge", "refund", "reset"],
-            Self::Admin => &[],
+            Self::Admin => &["explain", "reset", "credit"],
         }
     }
 }

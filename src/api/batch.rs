@@ -221,7 +221,7 @@ mod tests {
         let json = r#"{"api":{"rate":10,"period":"10s"},"new":{"rate":10,"period":"10s","mode":"shadow"}}"#;
         let body = r#"{"requests":[{"policy":"api","key":"a"},{"policy":"new","key":"b"}]}"#;
         let request = Request::parse(Endpoint::Batch, body.as_bytes()).unwrap();
-        let batch = ResolvedRequest::new(&request, &Policies::parse(json).unwrap(), &Caller::TRUSTED).unwrap();
+        let batch = ResolvedRequest::new(&request, &Policies::parse(json).unwrap(), &Caller::TRUSTED, 0).unwrap();
         let calls: Vec<_> = [&[0][..], &[1]].into_iter().zip(replies).collect();
         let Reply { status, body, .. } = batch.batch_reply(&calls)?;
         Ok((status, serde_json::from_str(&body).unwrap()))

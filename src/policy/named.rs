@@ -278,7 +278,7 @@ impl Policy {
 
     /// What a provider assigns to a customer at least: a shorter prefix would join neighbours, a longer one lets a client have
     /// as many budgets as it has addresses.
-    const IPV6_PREFIX: u8 = 64;
+    pub const IPV6_PREFIX: u8 = 64;
 }
 
 /// What the name of a [`Policy::shadow`] ends with: no policy can be named so.

@@ -32,19 +32,21 @@
     )
 )]
 
-mod key_state;
 mod admin;
+mod key_act;
+mod key_state;
 mod numbers;
 mod policies;
 mod registry;
 mod reply;
 mod request;
 
-pub use key_state::{BucketState, HoldState, KeyState, LimitState, PastDecision, PolicyTokens, ReservationState};
 pub use admin::{
     AuditLine, ChangeError, Changed, Condition, OverrideStanding, OverridesChange, OverridesChanged, OverridesError,
     PolicyChange, Source, Standing,
 };
+pub use key_act::KeyAct;
+pub use key_state::{BucketState, HoldState, KeyState, LimitState, PastDecision, PolicyTokens, ReservationState};
 pub use numbers::{Format, Unreadable};
 pub use policies::Definitions;
 pub use registry::{Poll, Update, Versioned, deployment_id};
