@@ -264,7 +264,8 @@ fn a_frontend_that_has_asked_knows_what_a_list_says() {
         for _ in 0..60 {
             match below(10) {
                 0..=4 => {
-                    let (is_prefix, text) = (below(2) == 0, "abc"[..1 + below(3) as usize].to_owned());
+                    let is_prefix = below(2) == 0;
+                    let text = ["a", "ab", "abc"][usize::try_from(below(3)).unwrap()].to_owned();
                     let keys = format!(r#""policy":"api","{}":"{text}""#, if is_prefix { "prefix" } else { "key" });
                     let until = world.now + 1 + i64::try_from(below(20_000)).unwrap();
                     let ends = below(2) == 0;
@@ -285,7 +286,7 @@ fn a_frontend_that_has_asked_knows_what_a_list_says() {
                 5 => world.crash(),
                 6 => world.now += i64::try_from(below(20_000)).unwrap(),
                 index => {
-                    let frontend = &mut frontends[(index - 7) as usize];
+                    let frontend = &mut frontends[usize::try_from(index - 7).unwrap()];
                     world.now += 5_000;
                     world.refresh(frontend);
                     let in_force = |keys: (bool, &str)| {

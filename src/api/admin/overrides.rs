@@ -74,8 +74,8 @@ impl AdminQuestion<'_> {
                 "tokens stay as they are, up to the new capacity; at the latest ten seconds from then".to_owned()
             }),
         ];
-        let changes = lines.into_iter().flatten().collect();
-        let body = Body { dry_run: is_dry_run, changes, created, replaced, removed, unchanged, at };
+        let words = lines.into_iter().flatten().collect();
+        let body = Body { dry_run: is_dry_run, changes: words, created, replaced, removed, unchanged, at };
         Ok(Reply::json(200, "application/json", &body))
     }
 }

@@ -1,0 +1,243 @@
+// Overrides of keys: the API, and what the keys are answered.
+import assert from "node:assert/strict";
+import { after, test } from "node:test";
+import { assertAnswer, problem } from "./answers.mjs";
+import { bearer, newToken } from "./credentials.mjs";
+import { NOW, start } from "./workerd.mjs";
+
+const all = newToken("consume", "adjust", "admin");
+const some = newToken("admin");
+some.entry.policies = ["other"];
+const user = newToken("consume");
+const tokens = { all: all.entry, some: some.entry, user: user.entry };
+const POLICIES = {
+  api: { rate: 10, period: "10s" },
+  other: { rate: 10, period: "10s" },
+  llm: {
+    limits: [
+      { name: "requests", rate: "5/10s" },
+      { name: "tokens", rate: "100/10s" },
+    ],
+  },
+};
+
+/** A service with a registry, at moments that each test goes through on its own. */
+async function started(changes) {
+  const tollgate = await start({ policies: POLICIES, tokens, token: all.text, registry: true, ...changes });
+  after(() => tollgate.stop());
+  let now = NOW;
+  const send = (method, path, body, { token = all.text, headers, ...options } = {}) =>
+    tollgate.send({
+      method,
+      path,
+      body: body === undefined ? undefined : JSON.stringify(body),
+      now,
+      ...options,
+      headers: { ...bearer(token), ...headers },
+    });
+  const ask = (verb, request, options) =>
+    send("POST", `/v1/${verb}`, { policy: "api", key: "alice", ...request }, options);
+  return {
+    tollgate,
+    send,
+    ask,
+    consume: (key, cost = 1, more) => ask("consume", { key, cost, ...more }),
+    put: (body, query = "", options) => send("PUT", `/v1/overrides${query}`, body, options),
+    set: async (...overrides) => {
+      const { status, text, body } = await send("PUT", "/v1/overrides", { overrides });
+      assert.equal(status, 200, text);
+      return body;
+    },
+    list: async (query = "") => (await send("GET", `/v1/overrides${query}`)).body,
+    wait: (ms) => {
+      now += ms;
+    },
+    get now() {
+      return now;
+    },
+  };
+}
+
+const alice = { policy: "api", key: "alice" };
+
+test("sets, lists, replaces and removes overrides, and records it", async () => {
+  const service = await started();
+  const team = { policy: "api", prefix: "team:", rate: "30/10s" };
+  const created = await service.set({ ...alice, multiple: 2.5 }, team);
+  assert.deepEqual([created.created, created.at, created.dry_run], [2, service.now, false]);
+  assert.equal((await service.consume("alice", 25)).status, 200);
+  assert.equal((await service.consume("team:1", 30)).status, 200);
+  assert.equal((await service.consume("bob", 11)).status, 400);
+  const { overrides, next } = await service.list();
+  assert.deepEqual(
+    overrides.map(({ override }) => override).sort((a) => (a.key ? -1 : 1)),
+    [{ ...alice, multiple: 2.5 }, team],
+  );
+  assert.equal(next, null);
+  assert.deepEqual((await service.list("?policy=api&prefix=team:")).overrides[0].override, team);
+  assert.deepEqual((await service.list("?policy=other")).overrides, []);
+  const [first] = overrides;
+  const page = await service.list("?limit=1");
+  assert.deepEqual([page.overrides, page.next], [[first], first.id]);
+  assert.deepEqual((await service.list(`?after=${first.id}`)).overrides, [overrides[1]]);
+
+  const replaced = await service.set({ ...alice, unlimited: true });
+  assert.deepEqual([replaced.created, replaced.replaced], [0, 1]);
+  const removed = await service.send("DELETE", "/v1/overrides?policy=api&key=%22alice%22");
+  assert.deepEqual([removed.status, removed.body.removed], [200, 1]);
+  assert.equal((await service.consume("alice", 11)).status, 400);
+  const { acts } = (await service.send("GET", "/v1/audit?limit=2")).body;
+  assert.deepEqual(
+    acts.map(({ by, act, policy, before, after: now }) => [by, act, policy, before, now]),
+    [
+      ["all", "override.deleted", "api", { ...alice, unlimited: true }, null],
+      ["all", "override.replaced", "api", { ...alice, multiple: 2.5 }, { ...alice, unlimited: true }],
+    ],
+  );
+});
+
+test("a banned key is told so and until when; what it gives back is counted, and time goes on", async () => {
+  const service = await started();
+  await service.consume("alice", 8);
+  const until = service.now + 3_000;
+  await service.set({ ...alice, banned: true, until });
+  for (const [verb, more] of [
+    ["consume", {}],
+    ["consume", { mode: "reserve" }],
+    ["consume", { mode: "up_to", cost: 5 }],
+    ["peek", { cost: 0 }],
+  ]) {
+    assertAnswer(await service.ask(verb, more), {
+      status: 429,
+      headers: { "content-type": "application/problem+json", "retry-after": "3" },
+      rateLimitPolicy: { api: { q: 0, "tollgate-capacity": 0 } },
+      rateLimit: { api: { r: 0, t: 3 } },
+      body: {
+        type: "https://iana.org/assignments/http-problem-types#quota-exceeded",
+        title: "Quota exceeded",
+        status: 429,
+        detail: "this key is banned from policy api; retry in 3000 ms",
+        "violated-policies": ["api"],
+        allowed: false,
+        policy: "api",
+        cost: more.cost ?? 1,
+        limit: 0,
+        remaining: 0,
+        near_limit: true,
+        now: service.now,
+        reset_at: until,
+        retry_at: until,
+        retry_after_ms: 3_000,
+        banned: true,
+      },
+    });
+  }
+  assert.equal((await service.ask("refund", { cost: 1 })).body.remaining, 3);
+  const { body } = await service.ask("inspect", {});
+  assert.deepEqual([body.banned, body.banned_until, body.limits[0].remaining], [true, until, 3]);
+  const batch = { requests: [{ ...alice }, { policy: "api", key: "bob" }] };
+  const refused = await service.send("POST", "/v1/batch", batch);
+  assert.deepEqual([refused.status, refused.body.results[0].banned], [429, true]);
+  assert.equal((await service.consume("bob", 10)).status, 200, "nothing was taken");
+  service.wait(2_999);
+  assert.equal((await service.consume("alice")).status, 429);
+  service.wait(1);
+  assert.equal((await service.consume("alice", 6)).status, 200, "3, and 3 that came back meanwhile");
+  assert.equal((await service.consume("alice", 1)).status, 429);
+  const forever = await service.set({ ...alice, banned: true });
+  assert.equal(forever.created, 1);
+  const banned = await service.consume("alice");
+  assert.deepEqual([banned.status, banned.body.retry_at, banned.headers["retry-after"]], [429, undefined, undefined]);
+  assert.equal(banned.body.detail, "this key is banned from policy api; without an end");
+});
+
+test("a key without limits is never refused, and counted: afterwards it has what it left", async () => {
+  const service = await started();
+  await service.set({ policy: "api", prefix: "vip:", unlimited: true });
+  const { body, headers, status } = await service.consume("vip:1", 9_007_199_254_740_991);
+  assert.deepEqual([status, body.unlimited, body.limit, body.remaining], [200, true, undefined, undefined]);
+  assert.deepEqual([headers.ratelimit, headers["ratelimit-policy"]], [undefined, undefined]);
+  for (const more of [
+    { mode: "reserve", cost: 99 },
+    { mode: "borrow", max_wait_ms: 0 },
+    { mode: "up_to", cost: 50 },
+  ]) {
+    const answer = await service.consume("vip:1", 1, more);
+    assert.equal(answer.status, 200, answer.text);
+    if (more.mode === "up_to") assert.equal(answer.body.tokens, 50);
+  }
+  assert.equal((await service.ask("inspect", { key: "vip:1" })).body.limits[0].remaining, 0);
+  service.wait(1_000);
+  await service.send("DELETE", "/v1/overrides?policy=api&prefix=vip:");
+  const after = await service.consume("vip:1", 2);
+  assert.deepEqual([after.status, after.body.remaining], [429, 1]);
+});
+
+test("refills count as was in force at each moment, also of a key that is asked only later", async () => {
+  const service = await started();
+  await service.consume("alice", 10);
+  service.wait(2_000); // 2 at 1 a second
+  await service.set({ ...alice, rate: "100/10s burst 200" });
+  service.wait(3_000); // 30 at 10 a second
+  await service.send("DELETE", "/v1/overrides?policy=api&key=%22alice%22"); // at most 10
+  assert.equal((await service.ask("peek", {})).body.remaining, 10);
+  await service.set({ policy: "llm", key: "a", limits: [{ name: "tokens", rate: "1000/10s" }] });
+  const cost = { requests: 5, tokens: 1_000 };
+  const { status, body } = await service.ask("consume", { policy: "llm", key: "a", cost });
+  assert.deepEqual(
+    [status, body.limits.map(({ name, limit }) => [name, limit])],
+    [
+      200,
+      [
+        ["requests", 5],
+        ["tokens", 1_000],
+      ],
+    ],
+  );
+});
+
+test("all are changed or none, a dry run changes nothing, and every error is said", async () => {
+  const service = await started();
+  const bad = (detail) => problem(400, "bad-request", "Bad request", detail);
+  const overrides = [
+    { ...alice, multiple: 2 },
+    { policy: "none", key: "a", banned: true },
+  ];
+  const unknown = 'nothing was changed: overrides[1].policy: there is no policy "none"';
+  assertAnswer(await service.put({ overrides }), bad(unknown));
+  assert.deepEqual((await service.list()).overrides, []);
+  const dry = await service.put({ overrides: [overrides[0]] }, "?dry_run=true");
+  assert.deepEqual([dry.status, dry.body.dry_run, dry.body.created], [200, true, 1]);
+  assert.equal(
+    dry.body.changes[0],
+    "1 key or prefix: under an override; time before the change counts as the policy says",
+  );
+  assert.deepEqual((await service.list()).overrides, []);
+  for (const [body, detail] of [
+    [{}, "nothing was changed: a change has 1 to 2000 overrides, not 0"],
+    [
+      { overrides: [{ ...alice, multiple: 0 }] },
+      'nothing was changed: overrides[0].multiple: must be a number above 0 and up to 1000000, with at most 6 decimals, such as 2.5, not 0; write `"banned": true` to allow nothing',
+    ],
+  ])
+    assertAnswer(await service.put(body), bad(detail));
+  const none = await service.put({ overrides: [overrides[0]] }, "", { token: some.text });
+  assertAnswer(none, bad('nothing was changed: overrides[0].policy: there is no policy "api"'));
+  assert.equal((await service.put({ overrides }, "", { token: user.text })).status, 403);
+});
+
+test("thousands at once", async () => {
+  const service = await started();
+  const overrides = Array.from({ length: 2_000 }, (_, n) => ({
+    policy: "api",
+    key: `customer-${n}`,
+    rate: `${n + 1}/10s`,
+  }));
+  const { body } = await service.put({ overrides });
+  assert.equal(body.created, 2_000);
+  for (const n of [0, 999, 1_999]) {
+    assert.equal((await service.consume(`customer-${n}`, n + 1)).status, 200);
+    assert.equal((await service.consume(`customer-${n}`, n + 2)).status, 400);
+  }
+  assert.equal((await service.list("?policy=api")).overrides.length, 1_000);
+});

@@ -1,0 +1,68 @@
+//! What 10⁵ overrides cost an isolate: no more than `MEMORY_PER_OVERRIDE` says.
+
+#[path = "../benches/decisions/counting.rs"]
+mod counting;
+
+use tollgate::policy::Policies;
+use tollgate::policy::overrides::{History, InForce, MEMORY_PER_OVERRIDE, Overrides, Selector, WrittenOverride};
+
+#[global_allocator]
+static HEAP: counting::Counting = counting::Counting;
+
+const COUNT: usize = 100_000;
+
+/// As many to a page as the registry sends.
+const PAGE: usize = 10_000;
+
+fn page(first: usize, history: &History) -> Vec<u8> {
+    let history = history.encode();
+    let mut records = Vec::new();
+    for number in first..first + PAGE {
+        Selector::key("api", format!("customer-{number}").as_bytes()).record(&history, &mut records);
+    }
+    records
+}
+
+#[test]
+fn a_hundred_thousand_cost_no_more_memory_than_stated() {
+    let text = r#"{"policy":"api","key":"k","rate":"1234/1m burst 5000","until":1800000000000}"#;
+    let WrittenOverride { plan, until, .. } = WrittenOverride::parse("it", text).unwrap();
+    let mut history = History::default();
+    history.push(1_790_000_000_000, Some(InForce { plan, until }));
+    let history_len = history.encode().len();
+    assert!(history_len <= 32, "{history_len} bytes for other numbers of one limit");
+
+    let overrides = Overrides::default();
+    let before = counting::live_bytes();
+    for first in (0..COUNT).step_by(PAGE) {
+        overrides.update(&page(first, &history)).unwrap();
+    }
+    let each = (counting::live_bytes() - before) / i64::try_from(COUNT).unwrap();
+    assert_eq!(overrides.len(), COUNT);
+    let stated = i64::try_from(MEMORY_PER_OVERRIDE + history_len).unwrap();
+    assert!(each <= stated, "{each} bytes, and stated are {stated}");
+
+    // Changed many times over, they cost no more.
+    for first in (0..COUNT).step_by(PAGE).chain([0, PAGE, 0]) {
+        overrides.update(&page(first, &history)).unwrap();
+    }
+    let again = (counting::live_bytes() - before) / i64::try_from(COUNT).unwrap();
+    assert!(again <= stated, "{again} bytes, and stated are {stated}");
+}
+
+#[test]
+fn a_busy_key_is_found_without_composing_its_policy_again() {
+    let text = r#"{"policy":"api","key":"k","multiple":2}"#;
+    let WrittenOverride { plan, until, .. } = WrittenOverride::parse("it", text).unwrap();
+    let mut history = History::default();
+    history.push(5, Some(InForce { plan, until }));
+    let overrides = Overrides::default();
+    overrides.update(&page(0, &history)).unwrap();
+    let policies = Policies::parse(r#"{"api":"100/1m"}"#).unwrap();
+    let policy = policies.get("api").unwrap();
+    let first = overrides.apply(policy, b"customer-7", 10);
+    let before = counting::allocations();
+    let again = overrides.apply(policy, b"customer-7", 11);
+    assert!(counting::allocations() - before <= 1, "the list of what was found");
+    assert!(std::sync::Arc::ptr_eq(&first, &again));
+}
