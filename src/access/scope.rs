@@ -7,7 +7,7 @@ pub enum Scope {
     Consume,
     /// To change budgets from outside: to debit, to give back, to fill.
     Adjust,
-    /// To operate the service. No endpoint needs it yet.
+    /// To operate the service: policies, overrides, and single keys under `/v1/keys/`.
     Admin,
 }
 
