@@ -37,6 +37,7 @@
 //! | `tower` | a layer for servers such as axum's, on `keyed` | `tower` |
 //! | `worker` | the Cloudflare Worker and its Durable Object | `worker` |
 //! | `js` | plain functions of numbers for JavaScript | `js` |
+//! | `lint` | what policies admit and cost at worst, for JavaScript | `lint` |
 #![cfg_attr(not(feature = "std"), no_std)]
 
 // The crate is a `cdylib` too, and that needs a panic handler: where there is a std it lends its own, and nothing else
@@ -59,6 +60,8 @@ pub mod keyed;
 #[cfg(feature = "api")]
 pub mod ledger;
 pub mod limit;
+#[cfg(feature = "lint")]
+pub mod lint;
 #[cfg(feature = "api")]
 pub mod policy;
 #[cfg(feature = "api")]

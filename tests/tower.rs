@@ -167,3 +167,25 @@ fn a_policy_that_can_grant_nothing_is_an_error_at_once() {
         RateLimitLayer::<u8, _, _>::new(policies.get("api").expect("it is there"), 1, |_: &Request| 0, || START);
     assert!(matches!(layer.err(), Some(Problem::CostTooLarge { max: 0, .. })));
 }
+
+#[test]
+fn only_enforced_limits_are_asked() {
+    let two = r#"{"limits":[{"name":"a","rate":2,"period":"1m"},{"name":"b","rate":1,"period":"1m","mode":"shadow"}]}"#;
+    let (address, _) = serve(two, 10);
+    let policy = Some(r#""api/a";q=2;w=60;tollgate-capacity=2"#);
+    for (status, fields) in [
+        (200, [policy, Some(r#""api/a";r=1;t=30"#), None]),
+        (200, [policy, Some(r#""api/a";r=0;t=30"#), None]),
+        (429, [policy, Some(r#""api/a";r=0;t=30"#), Some("30")]),
+    ] {
+        let answer = request(address, "alice");
+        assert_eq!((answer.status, answer.fields()), (status, fields));
+    }
+    for mode in ["shadow", "off"] {
+        let (address, _) = serve(&format!(r#"{{"rate":1,"period":"1m","mode":"{mode}"}}"#), 10);
+        for _ in 0..3 {
+            let answer = request_to(address, "alice", "/?1000");
+            assert_eq!((answer.status, answer.fields()), (200, [None, None, None]), "{mode}");
+        }
+    }
+}

@@ -14,6 +14,7 @@ const IMPORTS = [
   { name: "tollgate (Limiter)", source: `export { Limiter } from "tollgate"` },
   { name: "tollgate/shared", source: `export * from "tollgate/shared"` },
   { name: "tollgate/client", source: `export { Client } from "tollgate/client"` },
+  { name: "tollgate/client (Client, acquire)", source: `export { acquire, Client } from "tollgate/client"` },
   { name: "tollgate/keyed", source: `export * from "tollgate/keyed"` },
   { name: "tollgate/react", source: `export * from "tollgate/react"`, external: ["react"] },
   {

@@ -14,8 +14,8 @@
 
 mod change;
 mod definition;
-mod describe;
 mod error;
+mod lint;
 mod mode;
 mod named;
 mod on_error;
@@ -28,6 +28,7 @@ mod timeline;
 
 pub use change::describe_change;
 pub use error::PolicyError;
+pub use lint::{Admitted, Code, CrashCost, DebtFacts, Finding, Level, LimitFacts, Lint, LongRun};
 pub use named::{NamedLimit, Policy, ReservationTerms, Standing, Unsettled, shadow_of, without_shadow};
 pub use on_error::{Cause, OnError};
 pub use parse::Policies;

@@ -4,7 +4,7 @@
 //! versions one by one, whenever it is next asked: see `ledger/follow.rs`.
 //!
 //! Earlier versions are kept as long as a bucket may need them: until one of them, with the same limits or more, has been in
-//! force for so long that any bucket of the versions before it is full. At most [`MAX_EARLIER`] are kept. Of those that are dropped, the least level remains that each
+//! force for so long that any bucket of the versions before it is full. At most [`Timeline::MAX_EARLIER`] are kept. Of those that are dropped, the least level remains that each
 //! limit's bucket can have had.
 
 use serde::Serialize;

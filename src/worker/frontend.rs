@@ -386,7 +386,7 @@ fn call_of(
     idempotency_key: Option<&str>,
     now: i64,
 ) -> Result<Call, Problem> {
-    let asked = ResolvedRequest::new(request, &settings.policies(), caller, now)?;
+    let asked = ResolvedRequest::new(request, &settings.policies(), caller, clock::now())?;
     let names: Vec<_> = asked.items().iter().map(|item| settings.names.object_name(&item.key)).collect();
     // A batch is short. In the order of their names, as other frontends ask them.
     let mut objects: Vec<Object> = Vec::new();

@@ -48,7 +48,7 @@ impl Settings {
         match (policies, names, credentials) {
             (Ok(policies), Ok(names), Ok(credentials)) => {
                 for policy in policies.iter() {
-                    console_log!("policy {policy}");
+                    console_log!("policy {}", policy.lint());
                 }
                 if token.is_some() {
                     console_log!(

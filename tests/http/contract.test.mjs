@@ -61,7 +61,7 @@ describe("every example of an answer is valid", () => {
   for (const [name, response] of Object.entries(contract.components.responses))
     responses.push([pointerTo("components", "responses", name), response]);
   for (const [pointer, response] of responses) {
-    for (const [type, { examples }] of Object.entries(response.content ?? {})) {
+    for (const [type, { examples = {} }] of Object.entries(response.content ?? {})) {
       for (const [name, { value }] of Object.entries(examples)) {
         test(`${name} of ${pointer}`, () => assertValid(pointer + pointerTo("content", type, "schema"), value));
       }

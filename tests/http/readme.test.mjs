@@ -1,7 +1,7 @@
 // What README.md and the pages of docs show works as it is written: their requests one after the other, and their policies.
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
-import { randomBytes } from "node:crypto";
+import { createHash, randomBytes } from "node:crypto";
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -16,6 +16,9 @@ const root = new URL("../../", import.meta.url).pathname;
 const folder = mkdtempSync(join(tmpdir(), "tollgate-readme-"));
 after(() => rmSync(folder, { recursive: true }));
 
+/** What {@link TOKEN} may do. */
+const OPS = { sha256: createHash("sha256").update(TOKEN).digest("hex"), scopes: ["consume", "adjust", "admin"] };
+
 /** The code of a document in one language. */
 function blocks(document, language) {
   const text = readFileSync(join(root, document), "utf8");
@@ -25,7 +28,7 @@ function blocks(document, language) {
 /** Runs all requests of a document with the policies of wrangler.toml: its script, and the answers. */
 async function run(document) {
   const { POLICIES } = readConfig({ config: join(root, "wrangler.toml") }).vars;
-  const tollgate = await start({ policies: POLICIES, build: "deployed" });
+  const tollgate = await start({ policies: POLICIES, tokens: { ops: OPS }, registry: true, build: "deployed" });
   const script = blocks(document, "sh")
     .filter((text) => /headers$|curl/m.test(text))
     .join("\n");

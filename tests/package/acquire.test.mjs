@@ -4,6 +4,7 @@ import { getEventListeners } from "node:events";
 import { test } from "node:test";
 import { setImmediate } from "node:timers/promises";
 import { acquire, TollgateError } from "../../build/package/index.js";
+import { commits } from "../http/database.mjs";
 import { start } from "../http/workerd.mjs";
 import { law } from "../random.mjs";
 import { Wire } from "./wire.mjs";
@@ -260,6 +261,28 @@ test("without a max_debt, it asks again when the server says, and refusals write
     "consume 7000",
   ]);
   assert.deepEqual([fate.at, fate.answer.status], [7_050, 200]);
+});
+
+test("a wait takes two writes, and asking again takes none", async () => {
+  for (const [policy, rivals, most] of [
+    ["debt", 0, 2], // the reservation, and its end
+    ["plain", 0, 1],
+    ["plain", 3, 4], // each of the rivals, and at last this one
+  ]) {
+    const known = tollgate.databaseFiles();
+    const it = await world({ policy });
+    const [file] = tollgate.databaseFiles().filter((file) => !known.includes(file));
+    const before = commits(file);
+    const fate = it.acquire({ cost: 5 });
+    for (let i = 0; i < rivals; i++) {
+      await it.wire.pass(4_000);
+      assert.equal((await it.wire.until(it.client.consume({ ...it.budget, cost: 4 }))).status, 200);
+    }
+    await it.wire.pass(20_000);
+    assert.equal(fate.answer.status, 200);
+    assert.ok(it.wire.sent.length >= 3 + 2 * rivals);
+    assert.equal(commits(file) - before, most, `${policy}, ${rivals} rivals`);
+  }
 });
 
 test("where the max_debt is spent, it reserves as soon as there is room", async () => {

@@ -31,7 +31,7 @@ function opened(grant) {
 
 test("without a command it explains itself", async () => {
   const usage = await tollgate([]);
-  for (const command of ["init", "token", "grant-key", "grant", "start", "types"])
+  for (const command of ["init", "lint", "token", "grant-key", "grant", "start", "types"])
     assert.match(usage, new RegExp(`^  ${command} `, "m"));
   for (const args of [["--help"], ["token", "--help"], ["init", "-h"]]) assert.equal(await tollgate(args), usage);
 });
@@ -139,8 +139,8 @@ export interface Policies {
   assert.equal(await tollgate(["types"], { cwd }), expected);
   const { api, ...others } = policies;
   const apart = { name: "a", vars: { POLICIES: { api } }, env: { staging: { vars: { POLICIES: others } }, dev: {} } };
-  writeFileSync(join(cwd, "wrangler.environments.json"), JSON.stringify(apart));
-  assert.equal(await tollgate(["types", "wrangler.environments.json"], { cwd }), expected);
+  writeFileSync(join(cwd, "environments.jsonc"), JSON.stringify(apart));
+  assert.equal(await tollgate(["types", "environments.jsonc"], { cwd }), expected);
   assert.equal(await tollgate(["types", "--out", "policies.d.ts"], { cwd }), "");
   assert.equal(readFileSync(join(cwd, "policies.d.ts"), "utf8"), expected);
 
@@ -200,7 +200,7 @@ test("a mistake is named, on one line, and is no crash", async () => {
     "limits.json": `{"llm":{"limits":1}}`,
     "nameless.json": `{"llm":{"limits":[{"name":"a"},{}]}}`,
     "good.json": `{"api":"1/s"}`,
-    "wrangler.apart.json": `{"vars":{"POLICIES":{"llm":{"limits":[{"name":"a"}]}}},"env":{"b":{"vars":{"POLICIES":{"llm":"1/s"}}}}}`,
+    "apart.jsonc": `{"vars":{"POLICIES":{"llm":{"limits":[{"name":"a"}]}}},"env":{"b":{"vars":{"POLICIES":{"llm":"1/s"}}}}}`,
     "wrong.toml": "name =\n",
     "empty.toml": `name = "a"\n`,
   };
@@ -227,17 +227,14 @@ test("a mistake is named, on one line, and is no crash", async () => {
     [[...asked, "--expires", "86401s"], /1 to 86400 seconds, not 86401/],
     [[...asked, "--expire", "1h"], /'--expire'/],
     [["types"], /there is no wrangler\.toml or wrangler\.json or wrangler\.jsonc here: name a file/],
-    [["types", "none.json"], /there is no file none\.json/],
+    [["types", "none.json"], /cannot read none\.json: ENOENT/],
     [["types", "wrong.json"], /wrong\.json is not JSON: /],
     [["types", "list.json"], /list\.json must have an object with each policy under its name/],
     [["types", "limits.json"], /llm\.limits must be a list of limits, each with a name/],
     [["types", "nameless.json"], /llm\.limits\[1\] must have a name/],
-    [
-      ["types", "wrangler.apart.json"],
-      /env\.b: llm\.limits must have the same names in all environments: "a", not never/,
-    ],
+    [["types", "apart.jsonc"], /env\.b: llm\.limits must have the same names in all environments: "a", not never/],
     [["types", "wrong.toml"], /wrong\.toml: Invalid TOML document/],
-    [["types", "empty.toml"], /empty\.toml has no policies: they are tables such as \[vars\.POLICIES\.api\]/],
+    [["types", "empty.toml"], /empty\.toml has no policies: a table \[vars\.POLICIES\.<name>\]/],
     [["types", "list.json", "--url", "https://example.com"], /from a file or from --url, not from both/],
     [["types", "--url", "https://example.com"], /TOLLGATE_TOKEN is not in the environment/],
     [["types", "--url", "example.com"], /--url is an address such as .* not "example\.com"/, KEYS, SECRET],

@@ -8,6 +8,7 @@ import { Runtime } from "../http/runtime.mjs";
 import { page, serve, visit } from "./pages.mjs";
 import { EXPECTED } from "./programs/exercise.mjs";
 import { EXPECTED_KEYED } from "./programs/exercise-keyed.mjs";
+import { EXPECTED_LINT } from "./programs/exercise-lint.mjs";
 import { coreText, modules, printed, run, stranger } from "./stranger.mjs";
 import { webpackBuild } from "./webpack.mjs";
 
@@ -53,6 +54,9 @@ describe("Node", () => {
   test("imports the keyed limiter, and no timer of it keeps the process alive", async () => {
     assert.deepEqual(await node("keyed.mjs"), KEYED);
   });
+  test("imports the lint", async () => {
+    assert.deepEqual(await node("lint.mjs"), EXPECTED_LINT);
+  });
   test("imports it from CommonJS", async () => {
     assert.deepEqual(await node("import.cjs"), EXPECTED);
   });
@@ -90,6 +94,9 @@ describe("Deno and Bun", () => {
     });
     test(`${name} imports the keyed limiter`, { skip }, async () => {
       assert.deepEqual(await printed(binary, [...whole, "keyed.mjs"], folder), KEYED);
+    });
+    test(`${name} imports the lint`, { skip }, async () => {
+      assert.deepEqual(await printed(binary, [...whole, "lint.mjs"], folder), EXPECTED_LINT);
     });
     test(`${name} imports slim`, { skip }, async () => {
       assert.deepEqual(await printed(binary, [...slim, "slim.mjs", "bytes"], folder), SLIM);
@@ -169,6 +176,22 @@ test("esbuild and webpack bundle the keyed limiter for a server", async () => {
   await webpackBuild(folder, { webpack: "./keyed.mjs" }, join(folder, "keyed"));
   for (const file of ["keyed/esbuild.mjs", "keyed/webpack.js"])
     assert.deepEqual(await printed(process.execPath, [file], folder), KEYED, file);
+});
+
+test("vite, webpack and esbuild bundle the lint for a page", async () => {
+  const path = join(folder, "linting");
+  const root = join(folder, "vite-lint");
+  for (const name of ["lint.mjs", "exercise-lint.mjs"]) write(`vite-lint/${name}`, readFileSync(join(folder, name)));
+  write("vite-lint/index.html", page("/lint.mjs"));
+  await viteBuild({ root, configFile: false, logLevel: "error", build: { outDir: join(path, "vite") } });
+  assert.deepEqual(await webpackBuild(folder, { lint: "./lint.mjs" }, join(path, "webpack")), []);
+  const args = ["--bundle", "--minify", "--format=esm", "--outdir=linting/esbuild"];
+  await run("esbuild", ["lint.mjs", ...args], folder);
+  for (const bundler of ["webpack", "esbuild"]) write(`linting/${bundler}/index.html`, page("lint.js"));
+  for (const bundler of ["vite", "webpack", "esbuild"]) {
+    const { url } = await serve(join(path, bundler));
+    assert.deepEqual((await visit(`${url}/index.html`)).outcome, EXPECTED_LINT, bundler);
+  }
 });
 
 describe("a page without a bundler", () => {
@@ -265,6 +288,11 @@ describe("a Worker", () => {
       own: [true, false],
       exercise: EXPECTED_KEYED,
     });
+  });
+  test("has the lint, with its module", async () => {
+    await bundle("worker-lint", "--conditions=workerd", "--loader:.wasm=copy");
+    assert.equal(wasmOf("worker-lint", "worker-lint.js").files.length, 1);
+    assert.deepEqual(await workerd("worker-lint", "worker-lint.js"), EXPECTED_LINT);
   });
   test("can pass the module to slim", async () => {
     await bundle("worker-slim", "--conditions=workerd", "--loader:.wasm=copy");

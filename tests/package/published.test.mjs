@@ -29,7 +29,17 @@ test("has the modules of www/package/src with their types, the Worker, and nothi
     .map((path) => path.split("/").at(-1).slice(0, -".ts".length))
     .filter((name) => !/\.d(\.|$)/.test(name));
   assert.ok(modules.length > 10);
-  const others = ["CHANGELOG.md", "LICENSE-APACHE", "LICENSE-MIT", "README.md", "core.wasm", "package.json", "wasm.js"];
+  const others = [
+    "CHANGELOG.md",
+    "LICENSE-APACHE",
+    "LICENSE-MIT",
+    "README.md",
+    "core.wasm",
+    "lint-wasm.js",
+    "lint.wasm",
+    "package.json",
+    "wasm.js",
+  ];
   const halves = globSync("src/worker/*.mjs", { cwd: root }).map((path) => path.split("/").at(-1));
   const rust = files.filter((path) => /^worker\/rust\/(index\.js|index_bg\.wasm|snippets\/.*\.js)$/.test(path));
   assert.equal(rust.filter((path) => !path.includes("/snippets/")).length, 2);
@@ -71,6 +81,8 @@ test("has every file that its exports and side effects name, with types first", 
     "./client",
     "./grants",
     "./keyed",
+    "./lint",
+    "./rate",
     "./react",
     "./hono",
     "./shared",
@@ -114,6 +126,8 @@ test("attw finds nothing", async () => {
     "./client",
     "./grants",
     "./keyed",
+    "./lint",
+    "./rate",
     "./react",
     "./hono",
     "./shared",

@@ -46,6 +46,8 @@ test("has a block for each export", () => {
     "Twin",
     "Bucket",
     "init",
+    "rate",
+    "lint",
   ]) {
     assert.ok(
       blocks.some((text) => text.includes(name)),
@@ -56,7 +58,7 @@ test("has a block for each export", () => {
 });
 
 for (const [i, text] of blocks.entries()) {
-  const [title] = text.split("\n").filter((line) => /new /.test(line));
+  const [title] = text.split("\n").filter((line) => /new |await /.test(line));
   test(`block ${i + 1}: ${title.trim()}`, () => runs(`block-${i}.mjs`, text));
 }
 

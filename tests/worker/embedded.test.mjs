@@ -7,6 +7,7 @@ const POLICIES = {
   api: { rate: 1, period: "1day", capacity: 10, max_debt: 5, write_ahead: 0 },
   soon: { rate: 10, period: "1s", capacity: 1, max_debt: 10 },
   once: { rate: 0, period: "1day", capacity: 1, write_ahead: 0 },
+  tried: { rate: 1, period: "1day", capacity: 1, write_ahead: 0, mode: "shadow" },
   llm: {
     on_error: "open",
     limits: [
@@ -63,6 +64,9 @@ test("answers each verb as HTTP does, with the same headers", async () => {
     ["consume", { policy: "llm", cost: { requests: 1, tokens: 90 } }, 429],
     ["consume", { policy: "once" }, 200],
     ["consume", { policy: "once" }, 429],
+    ["consume", { policy: "tried" }, 200],
+    ["consume", { policy: "tried" }, 200],
+    ["inspect", { policy: "tried" }, 200],
   ]) {
     const [ours, theirs] = [await embedded(verb, { ...ask, key: "a" }), await byHttp(verb, { ...ask, key: "b" })];
     assert.equal(ours.status, status, `${verb} ${JSON.stringify(ask)}: ${ours.text}\n${plain.log}`);

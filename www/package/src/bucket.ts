@@ -3,7 +3,7 @@ import type { Cost } from "./budget.js";
 import { allocate, consume, core, load } from "./core.js";
 import { checkIndex, checkOptions, checkWhole, TollgateError } from "./errors.js";
 
-/** One rule: a token bucket or a fixed window. All numbers are whole. */
+/** One rule: a token bucket or a fixed window. All numbers are whole; `tollgate/rate` makes them of 2.5 per second. */
 export interface Limit<Name extends string = string> {
   /** `token_bucket` (the default) refills evenly; `fixed_window` refills all at once when a window opens. */
   readonly kind?: "token_bucket" | "fixed_window";

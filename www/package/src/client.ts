@@ -365,7 +365,7 @@ export class Client<P extends PolicyNames = string> {
     const answer = await this.consume({ max_wait_ms: LONGEST_TIMER_MS, ...request, mode: "reserve" }, options);
     if (!answer.allowed) return answer;
     const { policy, key } = request;
-    const reserved = { policy, ...(key !== undefined && { key }), reservation: answer.reservation };
+    const reserved = { policy, key, reservation: answer.reservation };
     try {
       await new Promise<unknown>((resolve) => {
         setTimeout(resolve, answer.ready_at - answer.now);

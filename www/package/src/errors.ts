@@ -13,6 +13,8 @@ export type TollgateErrorCode =
   | `${string}_unknown`
   /** A key is not a string. */
   | "key_not_text"
+  /** The text is not a rate, or not one of this kind. */
+  | "rate_malformed"
   /** The snapshot does not match the limits. */
   | "snapshot_mismatched"
   /** The WebAssembly module is not set yet: call `init` first. */

@@ -22,6 +22,7 @@ import {
   type DecideOptions,
   type Decision,
   type Degraded,
+  type DegradedResult,
   type Grant,
   type Granted,
   type Inspection,
@@ -67,6 +68,8 @@ import {
 import { Client as ClientAlone } from "tollgate/client";
 import { type RenewingOptions, renewing } from "tollgate/grants";
 import { KeyedLimiter, type KeyedLimiterOptions } from "tollgate/keyed";
+import { type Finding, type LintResult, lint } from "tollgate/lint";
+import { type Rate, rate } from "tollgate/rate";
 import { useRateLimit } from "tollgate/react";
 import { SharedLimiter } from "tollgate/shared";
 import { Bucket as SlimBucket, init as slimInit } from "tollgate/slim";
@@ -103,6 +106,21 @@ if (decision.allowed) {
 const snapshot: Snapshot = bucket.save(0);
 bucket.restore(JSON.parse(JSON.stringify(snapshot)) as Snapshot, false);
 const left: number = bucket.remaining(0) - bucket.owed(0) + bucket.fullAt(0);
+
+// Rates in text, and what policies admit.
+const read: Rate = rate("20/s burst 40");
+void new Budget(0, [
+  { ...read, name: "requests" },
+  { ...rate("9/day", "fixed_window"), name: "tokens" },
+] as const);
+async function linted(): Promise<readonly Finding[]> {
+  const result: LintResult = await lint({ api: "100/1m", llm: { rate: 2.5, period: "1s" } });
+  const { policies } = await lint('{"api":"100/1m"}');
+  const within: number | undefined = policies[0]?.limits[0]?.within[0]?.tokens;
+  void [within, result.errors.join()];
+  return result.policies.flatMap(({ findings }) => findings);
+}
+void linted;
 
 // Several limits.
 const budget = new Budget(0, [limit, { name: "burst", rate: 1, periodMs: 1 }] as const);
@@ -205,7 +223,7 @@ async function ask(): Promise<string | number> {
     if (answer.degraded) return answer.degraded;
     const verdict: Verdict = answer;
     const first: LimitVerdict | undefined = verdict.limits?.[0];
-    return first?.remaining ?? verdict.remaining;
+    return first?.remaining ?? verdict.remaining ?? Infinity;
   }
   if (answer.status === 429) return answer.retry_after_ms ?? answer.title;
   const inspected: Inspection | Problem = await client.inspect(question);
@@ -217,7 +235,8 @@ async function ask(): Promise<string | number> {
   const ended: Granted | Problem = await client.settle(closing);
   const undecided: Undecided | undefined = (batch as BatchRefused).results.find((result) => "undecided" in result);
   if (undecided) return undecided.undecided;
-  return batch.status === 200 ? batch.results.length : `${numbers?.period_ms} ${stands?.drops} ${ended.status}`;
+  const results: readonly (Verdict | DegradedResult)[] = batch.status === 200 ? batch.results : [];
+  return results.length > 0 ? results.length : `${numbers?.period_ms} ${stands?.drops} ${ended.status}`;
 }
 async function reserve(): Promise<string | null> {
   const answer: Reserved | Refused | Problem = await client.consume({ ...question, mode: "reserve" });

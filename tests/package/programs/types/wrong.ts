@@ -15,8 +15,10 @@ import {
   watch,
 } from "tollgate";
 import { KeyedLimiter } from "tollgate/keyed";
+import { lint } from "tollgate/lint";
 // @ts-expect-error: only the entries that package.json names can be imported
 import { Queue } from "tollgate/queue.js";
+import { rate } from "tollgate/rate";
 import { useRateLimit } from "tollgate/react";
 import { SharedLimiter } from "tollgate/shared";
 
@@ -171,6 +173,11 @@ new Bucket(0, limit).address;
 
 // @ts-expect-error: the module is required
 init(undefined);
+// @ts-expect-error: a policy has a rate
+lint({ api: { period: "1s" } });
+// @ts-expect-error: a rate is a text
+rate(2.5);
+
 // @ts-expect-error: an error has one of the codes
 new TollgateError("some_code", "message");
 

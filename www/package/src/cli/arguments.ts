@@ -4,17 +4,25 @@ import { parseArgs } from "node:util";
 /** Wrong arguments, or something around them that the user can put right. Printed without a stack. */
 export class Mistake extends Error {}
 
-/** Options by their names, and at most `most` other arguments. */
-export function parse<Name extends string>(
+/** Options by their names, flags, which have no value, and at most `most` other arguments. */
+export function parse<Name extends string, Flag extends string = never>(
   args: string[],
   names: readonly Name[],
   most: number,
-): { values: { [name in Name]?: string }; others: string[] } {
-  const options = Object.fromEntries(names.map((name) => [name, { type: "string" as const }]));
+  flags: readonly Flag[] = [],
+): { values: { [name in Name]?: string }; flags: { [flag in Flag]?: boolean }; others: string[] } {
+  const options = Object.fromEntries([
+    ...names.map((name) => [name, { type: "string" as const }]),
+    ...flags.map((name) => [name, { type: "boolean" as const }]),
+  ]);
   try {
     const { values, positionals } = parseArgs({ args, options, allowPositionals: true });
     if (positionals.length > most) throw new Error(`there is one argument too many: ${positionals[most]}`);
-    return { values: values as { [name in Name]?: string }, others: positionals };
+    return {
+      values: values as { [name in Name]?: string },
+      flags: values as { [flag in Flag]?: boolean },
+      others: positionals,
+    };
   } catch (error) {
     throw new Mistake((error as Error).message);
   }

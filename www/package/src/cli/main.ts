@@ -1,15 +1,20 @@
 #!/usr/bin/env node
-// `npx tollgate`: makes a service, tokens, grants and types.
+// `npx tollgate`: makes a service, tokens, grants and types, and checks policies.
 import { GRANT_VERBS } from "../mint.js";
 import { Mistake, parse } from "./arguments.js";
 import { grant, grantKey } from "./grant.js";
 import { init } from "./init.js";
+import { lint } from "./lint.js";
 import { token } from "./token.js";
 import { types } from "./types.js";
 
 const USAGE = `Usage: npx tollgate <command>
 
   init [folder]       writes a rate-limiting service for Cloudflare Workers into the folder; here if left out
+  lint [file]         says what policies admit and cost at worst, and what about them is probably a mistake; the file is wrangler.toml
+                      if left out, another configuration of Wrangler, or a .json file of policies by name. Exits with 0, or with 1
+                      if the policies have errors; warnings are no errors
+    --json            says it as JSON, with all the numbers
   start               runs it here; PORT is the port, 8787 if not set
   token <name>        makes a token for a backend, and prints what to store and what to give away
     --scopes <list>   what it may do: consume, adjust, admin; consume if left out
@@ -31,6 +36,7 @@ A list is names with commas between them.
 
 const COMMANDS: Record<string, (args: string[]) => Promise<string | undefined> | string> = {
   init,
+  lint,
   start,
   token,
   "grant-key": grantKey,

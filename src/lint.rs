@@ -1,0 +1,81 @@
+//! The lint for the npm package: JSON in, JSON out, from a WebAssembly module that imports nothing.
+//!
+//! Only numbers cross. JavaScript calls [`text`] for the address of as many bytes as it wants to write, writes policies there,
+//! calls [`lint`], and reads as many bytes as that returns from where [`text`] says.
+#![expect(unsafe_code, reason = "an export keeps its name; nothing else here is unsafe")]
+
+use std::sync::{Mutex, PoisonError};
+
+use serde::Serialize;
+
+use crate::policy::{Lint, Policies};
+
+/// The only text there is: the question, then the answer.
+static TEXT: Mutex<Vec<u8>> = Mutex::new(Vec::new());
+
+/// The address of the text, which now has `len` bytes: as before, or followed by zeros.
+#[unsafe(no_mangle)]
+pub extern "C" fn text(len: usize) -> *mut u8 {
+    let mut text = TEXT.lock().unwrap_or_else(PoisonError::into_inner);
+    text.resize(len, 0);
+    text.as_mut_ptr()
+}
+
+/// Replaces the text, which is the JSON of `POLICIES`, by what there is to say about them, and returns its length.
+#[unsafe(no_mangle)]
+pub extern "C" fn lint() -> usize {
+    let mut text = TEXT.lock().unwrap_or_else(PoisonError::into_inner);
+    *text = answer(&text).into_bytes();
+    text.len()
+}
+
+/// Either list is empty.
+#[derive(Default, Serialize)]
+struct Answer {
+    /// Every error in the policies.
+    errors: Vec<String>,
+    /// For each policy, by name.
+    policies: Vec<Words>,
+}
+
+#[derive(Serialize)]
+struct Words {
+    #[serde(flatten)]
+    lint: Lint,
+    /// The lint as people read it.
+    text: String,
+}
+
+fn answer(text: &[u8]) -> String {
+    let answer = match std::str::from_utf8(text).map(Policies::parse) {
+        Ok(Ok(policies)) => {
+            let words = policies.iter().map(|policy| policy.lint()).map(|lint| Words { text: lint.to_string(), lint });
+            Answer { policies: words.collect(), ..Answer::default() }
+        }
+        Ok(Err(errors)) => Answer { errors: errors.iter().map(ToString::to_string).collect(), ..Answer::default() },
+        Err(error) => Answer { errors: vec![error.to_string()], ..Answer::default() },
+    };
+    // Nothing in it can fail to be JSON.
+    serde_json::to_string(&answer).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn says_of_each_policy_the_numbers_and_the_words_or_every_error() {
+        let said = answer(br#"{"b":"5/s","a":{"rate":"0/s","capacity":7}}"#);
+        let said: serde_json::Value = serde_json::from_str(&said).unwrap();
+        assert_eq!(said["errors"], serde_json::json!([]));
+        let words: Vec<_> = said["policies"].as_array().unwrap().iter().map(|words| &words["text"]).collect();
+        let policies = Policies::parse(r#"{"b":"5/s","a":{"rate":"0/s","capacity":7}}"#).unwrap();
+        let expected: Vec<_> = policies.iter().map(|policy| policy.lint().to_string()).collect();
+        assert_eq!(words, expected.iter().collect::<Vec<_>>());
+        assert_eq!(said["policies"][0]["limits"][0]["burst"], 7);
+        let wrong =
+            r#"{"errors":["POLICIES.a: must be a table of fields such as rate and period, not 5"],"policies":[]}"#;
+        assert_eq!(answer(br#"{"a":5}"#), wrong);
+        assert!(answer(b"\xff").contains("invalid utf-8"));
+    }
+}

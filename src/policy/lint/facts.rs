@@ -1,0 +1,171 @@
+//! The numbers: rates, bursts, times and costs.
+
+use serde::Serialize;
+
+use super::worst::Worst;
+use crate::limit::{Config, Decision, Kind, Limit, State};
+use crate::policy::named::{NamedLimit, Policy};
+
+/// The numbers of one limit, and what follows from them.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct LimitFacts {
+    /// The limit's name, in a policy of several.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// Whether it can refuse; if not, it is in shadow. What is off has no facts.
+    pub is_enforced: bool,
+    /// `token_bucket` or `fixed_window`.
+    pub kind: &'static str,
+    /// Tokens that come back in each period.
+    pub rate: u64,
+    /// The period.
+    pub period_ms: u64,
+    /// The most tokens at once, and so the largest cost that can pass.
+    pub capacity: u64,
+    /// What `consume` gets for good, if it is asked all the time. Less than the rate where the capacity is too small for it.
+    pub long_run: LongRun,
+    /// What `consume` gets at once, at most.
+    pub burst: u64,
+    /// What `consume` gets at most within the period of each limit of the policy, the shortest first; of those in shadow, if it
+    /// is in shadow itself.
+    pub within: Vec<Admitted>,
+    /// How long an empty bucket takes to be full, at most. `None` if it never is.
+    pub full_after_ms: Option<u64>,
+    /// What debt adds, if the limit has any.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub debt: Option<DebtFacts>,
+    /// What a crash may cost a key.
+    pub crash: CrashCost,
+    /// What a key may get once more when the limit gets another name or kind, because its bucket then starts anew. A change
+    /// of its numbers grants nothing: it costs the tokens above the new capacity.
+    pub change_grants: u64,
+}
+
+/// Tokens per period.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct LongRun {
+    /// So many in each period.
+    pub tokens: u128,
+    /// The period.
+    pub period_ms: u128,
+}
+
+/// The most that is admitted within a length of time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Admitted {
+    /// How long, both ends included.
+    pub period_ms: u64,
+    /// The most tokens.
+    pub tokens: u128,
+}
+
+/// What reserving, borrowing and charging add.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct DebtFacts {
+    /// The most that may be owed.
+    pub max_debt: u64,
+    /// What all verbs together get at once, at most.
+    pub burst: u64,
+    /// What all verbs together get at most within the period of each limit of the policy.
+    pub within: Vec<Admitted>,
+    /// How long the deepest debt takes to be paid, at most. `None` if it never is.
+    pub paid_after_ms: Option<u64>,
+}
+
+/// What a crash may cost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct CrashCost {
+    /// The most tokens that a key may lose.
+    pub tokens: u64,
+    /// How long they take to come back, at most: 0 if there are none, `None` if they never do.
+    pub back_after_ms: Option<u64>,
+}
+
+/// The facts of each limit: those that are enforced, then those in shadow.
+pub(super) fn of(policy: &Policy) -> Vec<LimitFacts> {
+    let of_all = |limits: &[NamedLimit], is_enforced: bool| {
+        let mut periods: Vec<_> = limits.iter().map(|limit| limit.limit().config().period_ms).collect();
+        periods.sort_unstable();
+        periods.dedup();
+        limits.iter().map(|limit| facts(limit, is_enforced, &periods)).collect::<Vec<_>>()
+    };
+    let mut all = of_all(policy.limits(), true);
+    all.extend(of_all(policy.shadow_limits(), false));
+    all
+}
+
+/// What all enforced limits together admit, for the periods of each. Empty if there is only one.
+pub(super) fn together(limits: &[LimitFacts]) -> Vec<Admitted> {
+    let enforced: Vec<_> = limits.iter().filter(|limit| limit.is_enforced).collect();
+    let [first, others @ ..] = &*enforced else { return Vec::new() };
+    if others.is_empty() {
+        return Vec::new();
+    }
+    let least = |(index, admitted): (usize, &Admitted)| {
+        let theirs = others.iter().filter_map(|limit| limit.within.get(index)).map(|theirs| theirs.tokens);
+        Admitted { tokens: theirs.fold(admitted.tokens, u128::min), ..*admitted }
+    };
+    first.within.iter().enumerate().map(least).collect()
+}
+
+/// How long the deepest debt takes to be paid, at most.
+pub(super) fn debt_paid_after_ms(limit: &Limit) -> Option<u64> {
+    let (full, start) = full_at_start(limit);
+    let indebted = limit.lowered(&limit.lowered(&full, limit.config().capacity), limit.config().max_debt);
+    match limit.peek(&indebted, start, 0) {
+        Decision::Wait { retry_at } => Some(retry_at.abs_diff(start)),
+        Decision::Allow { .. } => Some(0),
+        Decision::Never { .. } => None,
+    }
+}
+
+/// What a crash may cost a key of this limit.
+pub(super) fn crash_cost(limit: &NamedLimit) -> CrashCost {
+    let tokens = limit.write_ahead();
+    CrashCost { tokens, back_after_ms: back_after_ms(limit.limit(), tokens) }
+}
+
+fn facts(limit: &NamedLimit, is_enforced: bool, periods: &[u64]) -> LimitFacts {
+    let config = *limit.limit().config();
+    let Config { kind, rate, period_ms, capacity, max_debt, .. } = config;
+    let worst = Worst::of_consuming(&config);
+    let within = |worst: Worst| {
+        periods.iter().map(|&period_ms| Admitted { period_ms, tokens: worst.within(period_ms) }).collect::<Vec<_>>()
+    };
+    LimitFacts {
+        name: limit.name().map(str::to_owned),
+        is_enforced,
+        kind: match kind {
+            Kind::TokenBucket => "token_bucket",
+            Kind::FixedWindow => "fixed_window",
+        },
+        rate,
+        period_ms,
+        capacity,
+        long_run: LongRun { tokens: worst.per_cycle, period_ms: worst.cycle_ms },
+        burst: worst.burst,
+        within: within(worst),
+        full_after_ms: back_after_ms(limit.limit(), capacity),
+        debt: (max_debt > 0).then(|| {
+            let worst = Worst::of_all_verbs(&config);
+            let paid_after_ms = debt_paid_after_ms(limit.limit());
+            DebtFacts { max_debt, burst: worst.burst, within: within(worst), paid_after_ms }
+        }),
+        crash: crash_cost(limit),
+        change_grants: config.initial.unwrap_or(capacity),
+    }
+}
+
+/// How long a bucket that lacks so many tokens takes to be full, at most.
+fn back_after_ms(limit: &Limit, tokens: u64) -> Option<u64> {
+    let (full, start) = full_at_start(limit);
+    limit.full_at(&limit.lowered(&full, tokens), start).map(|at| at.abs_diff(start))
+}
+
+/// A full bucket, and a moment at which a window has just opened: from then the next takes longest to open.
+fn full_at_start(limit: &Limit) -> (State, i64) {
+    let start = limit.config().offset_ms.unwrap_or(0).cast_signed();
+    let mut state = limit.new_state(start, 0);
+    let _granted = limit.reset(&mut state, start);
+    (state, start)
+}

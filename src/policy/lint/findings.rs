@@ -1,0 +1,295 @@
+//! What people get wrong, and what they should know.
+
+use serde::{Serialize, Serializer};
+
+use super::facts::{CrashCost, crash_cost, debt_paid_after_ms};
+use super::words::{span, tokens_per};
+use super::worst::{Worst, gcd};
+use crate::limit::{Config, Kind};
+use crate::policy::named::{NamedLimit, Policy};
+use crate::policy::on_error::{Cause, OnError};
+
+/// Something about a policy that is probably a mistake, or that its owner should know.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Finding {
+    /// How serious it is.
+    pub level: Level,
+    /// Which one it is. Codes do not change.
+    pub code: Code,
+    /// The name of the limit that it is about, if it is about one of several.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub limit: Option<String>,
+    /// What there is to know, in a sentence.
+    pub text: String,
+}
+
+/// How serious a finding is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Level {
+    /// It is probably not what was meant.
+    Warning,
+    /// It may well be meant, and surprises people.
+    Note,
+}
+
+/// Which finding it is: in JSON a [word](Code::word).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Code {
+    /// Warning: no request passes.
+    RefusesAll,
+    /// Note: only reservations, borrowing and charges pass.
+    OnlyDebt,
+    /// Note: at rate 0 a budget is spent once.
+    NeverRefills,
+    /// Warning: the capacity is too small for the rate.
+    RateNotReached,
+    /// Note: twice as much passes where two windows meet.
+    WindowEdge,
+    /// Note: rows are never deleted, because a new key has less than an old one.
+    KeptForever,
+    /// Warning: at rate 0 a debt is never paid.
+    DebtNeverPaid,
+    /// Warning: the deepest debt takes more than a day, a window and the lifetime of a reservation to be paid.
+    LongDebt,
+    /// Warning: a crash may cost more than a quarter of the capacity, for more than ten seconds.
+    CostlyCrash,
+    /// Note: another limit is tighter at every moment.
+    NeverDecides,
+    /// Warning: the windows of two limits do not open together.
+    WindowsNotAligned,
+    /// Note: the limit is in shadow or off.
+    NotEnforced,
+    /// Note: requests pass uncounted when no decision can be made.
+    FailsOpen,
+    /// Warning: a flood opens the limit that it meets.
+    FloodOpens,
+}
+
+impl Code {
+    /// One word.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::RefusesAll => "refuses_all",
+            Self::OnlyDebt => "only_debt",
+            Self::NeverRefills => "never_refills",
+            Self::RateNotReached => "rate_not_reached",
+            Self::WindowEdge => "window_edge",
+            Self::KeptForever => "kept_forever",
+            Self::DebtNeverPaid => "debt_never_paid",
+            Self::LongDebt => "long_debt",
+            Self::CostlyCrash => "costly_crash",
+            Self::NeverDecides => "never_decides",
+            Self::WindowsNotAligned => "windows_not_aligned",
+            Self::NotEnforced => "not_enforced",
+            Self::FailsOpen => "fails_open",
+            Self::FloodOpens => "flood_opens",
+        }
+    }
+}
+
+impl Serialize for Code {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.word())
+    }
+}
+
+/// All findings: about each limit, about limits together, about the policy.
+pub(super) fn of(policy: &Policy) -> Vec<Finding> {
+    let asked = policy.limits().iter().chain(policy.shadow_limits());
+    let mut findings: Vec<_> = asked.flat_map(|limit| of_limit(policy, limit)).collect();
+    for (index, limit) in policy.limits().iter().enumerate() {
+        let (before, after) = policy.limits().split_at(index);
+        // Of two equal limits, the second is the one too many.
+        let is_tighter = |other: &&NamedLimit| is_always_tighter(other, limit);
+        let tighter = before
+            .iter()
+            .find(is_tighter)
+            .or_else(|| after.iter().skip(1).find(|other| is_tighter(other) && !is_always_tighter(limit, other)));
+        if let Some(tighter) = tighter {
+            let text = format!(
+                "never decides a cost that is the same in every limit, because {} is tighter at every moment; it matters only if \
+                 costs name it",
+                tighter.full_name()
+            );
+            findings.push(finding(Level::Note, Code::NeverDecides, limit, text));
+        }
+        findings.extend(before.iter().filter_map(|other| not_aligned(other, limit)));
+    }
+    let shadow = policy.shadow_limits().iter().map(|limit| limit.name().map(str::to_owned));
+    findings.extend(
+        shadow.map(|limit| not_enforced(limit, "is in shadow: it says what it would refuse, and refuses nothing")),
+    );
+    let off = policy.off_limits().iter().cloned();
+    findings.extend(off.map(|limit| not_enforced(limit, "is off: it is not asked and counts nothing")));
+    // One that enforces nothing lets every request pass, whatever fails.
+    if !policy.limits().is_empty() {
+        findings.extend(of_errors(policy.on_error()));
+    }
+    findings
+}
+
+fn not_enforced(limit: Option<String>, text: &str) -> Finding {
+    Finding { level: Level::Note, code: Code::NotEnforced, limit, text: text.to_owned() }
+}
+
+fn of_limit(policy: &Policy, limit: &NamedLimit) -> Vec<Finding> {
+    let config = limit.limit().config();
+    let &Config { kind, rate, period_ms, capacity, max_debt, initial, .. } = config;
+    let worst = Worst::of_consuming(config);
+    let mut findings = Vec::new();
+    let mut push = |level, code, text| findings.push(finding(level, code, limit, text));
+    if worst.burst == 0 && max_debt == 0 {
+        let why = if capacity == 0 { "the capacity is 0" } else { "nothing is there at first, and nothing comes back" };
+        push(Level::Warning, Code::RefusesAll, format!("every request is refused: {why}"));
+        return findings;
+    }
+    if capacity == 0 {
+        let text = "with a capacity of 0, consuming is always refused: only reservations, borrowing and charges pass";
+        push(Level::Note, Code::OnlyDebt, text.to_owned());
+    } else if worst.loses_much() {
+        let (written, reached) =
+            (tokens_per(rate.into(), period_ms.into()), tokens_per(worst.per_cycle, worst.cycle_ms));
+        let why = match kind {
+            Kind::FixedWindow => "the rest of each window does not fit".to_owned(),
+            Kind::TokenBucket => "what comes back in a millisecond and does not fit is lost".to_owned(),
+        };
+        let text = format!(
+            "of {written}, only {reached} can be consumed in the long run: above the capacity of {capacity}, {why}"
+        );
+        push(Level::Warning, Code::RateNotReached, text);
+    }
+    if rate == 0 {
+        let text = "with a rate of 0 a spent budget never refills, and its row is never deleted";
+        push(Level::Note, Code::NeverRefills, text.to_owned());
+    } else if initial.is_some_and(|initial| initial < capacity) {
+        let text =
+            "with fewer initial tokens than the capacity, a key's row is never deleted: the key would start with less";
+        push(Level::Note, Code::KeptForever, text.to_owned());
+    }
+    if kind == Kind::FixedWindow && rate > 0 && capacity > 0 {
+        let (most, edge) = (worst.within(1), span(1));
+        let text = format!("{most} can pass within {edge}, where two windows meet; a token bucket has no such edge");
+        push(Level::Note, Code::WindowEdge, text);
+    }
+    if max_debt > 0 {
+        let window_ms = if kind == Kind::FixedWindow { period_ms } else { 0 };
+        let longest = DAY_MS.max(window_ms).max(policy.reservations().ttl_ms);
+        match debt_paid_after_ms(limit.limit()) {
+            None => {
+                let text =
+                    format!("with a rate of 0 a debt of up to {max_debt} is never paid: the key is refused for good");
+                push(Level::Warning, Code::DebtNeverPaid, text);
+            }
+            Some(ms) if ms > longest => {
+                let text =
+                    format!("a debt of {max_debt} takes {} to be paid, and until then the key is refused", span(ms));
+                push(Level::Warning, Code::LongDebt, text);
+            }
+            Some(_) => {}
+        }
+    }
+    let CrashCost { tokens, back_after_ms } = crash_cost(limit);
+    if tokens > capacity / 4 && back_after_ms.is_none_or(|ms| ms > LONG_LOSS_MS) {
+        let back =
+            back_after_ms.map_or_else(|| "never come back".to_owned(), |ms| format!("are back after {}", span(ms)));
+        let text = format!("a crash may cost a key {tokens} of {capacity}, which {back}: choose a smaller write_ahead");
+        push(Level::Warning, Code::CostlyCrash, text);
+    }
+    findings
+}
+
+/// Whether `tighter` refuses whatever `limit` refuses: costs are the same in both and taken by `consume`, and both start full.
+/// In doubt, no.
+fn is_always_tighter(tighter: &NamedLimit, limit: &NamedLimit) -> bool {
+    let (a, b) = (tighter.limit().config(), limit.limit().config());
+    let is_slower = product(a.rate, b.period_ms) <= product(b.rate, a.period_ms);
+    let initial = |config: &Config| config.initial.unwrap_or(config.capacity);
+    let starts_full = b.initial.is_none_or(|initial| initial == b.capacity);
+    match (a.kind, b.kind) {
+        // The level of `a` is never above that of `b`: not at first, and each millisecond adds less.
+        (Kind::TokenBucket, Kind::TokenBucket) => {
+            is_slower && a.capacity <= b.capacity && initial(a) <= initial(b) && a.max_debt <= b.max_debt
+        }
+        // The same, if `b` gets more whenever `a` gets something.
+        (Kind::FixedWindow, Kind::FixedWindow) => {
+            is_aligned(b, a)
+                && a.rate <= b.rate
+                && a.capacity <= b.capacity
+                && initial(a) <= initial(b)
+                && a.max_debt <= b.max_debt
+        }
+        // The most that passes `a` within any time is less than `b` is sure to have got by then.
+        (Kind::FixedWindow, Kind::TokenBucket) => {
+            let at_edge = u128::from(a.capacity).saturating_add(a.rate.min(a.capacity).into());
+            a.max_debt == 0 && is_slower && starts_full && at_edge <= b.capacity.into()
+        }
+        (Kind::TokenBucket, Kind::FixedWindow) => {
+            let refilled = product(a.rate, b.period_ms.saturating_sub(1)).checked_div(a.period_ms.into()).unwrap_or(0);
+            let in_window = refilled.saturating_add(a.capacity.into());
+            a.max_debt == 0 && is_slower && starts_full && in_window <= b.capacity.into()
+        }
+    }
+}
+
+/// Whether a window of `inner` opens whenever one of `outer` does.
+fn is_aligned(inner: &Config, outer: &Config) -> bool {
+    let is_multiple = outer.period_ms.is_multiple_of(inner.period_ms);
+    let opens = |config: &Config| config.offset_ms.map(|offset_ms| offset_ms.checked_rem(inner.period_ms).unwrap_or(0));
+    // Without offsets, both have the phase of the key.
+    is_multiple && opens(inner) == opens(outer)
+}
+
+fn not_aligned(first: &NamedLimit, second: &NamedLimit) -> Option<Finding> {
+    let (a, b) = (first.limit().config(), second.limit().config());
+    let are_windows = a.kind == Kind::FixedWindow && b.kind == Kind::FixedWindow;
+    if !are_windows || is_aligned(a, b) || is_aligned(b, a) {
+        return None;
+    }
+    let common = gcd(a.period_ms.into(), b.period_ms.into()).max(1);
+    let when = match (a.offset_ms, b.offset_ms) {
+        (Some(_), None) | (None, Some(_)) => {
+            "at moments that have nothing to do with each other: one has an offset, the other the phase of the key"
+                .to_owned()
+        }
+        (a_ms, b_ms) => {
+            let apart = a_ms.unwrap_or(0).abs_diff(b_ms.unwrap_or(0));
+            if u128::from(apart).checked_rem(common) == Some(0) {
+                let together = product(a.period_ms, b.period_ms).checked_div(common).unwrap_or(0);
+                format!("together only every {}", span(u64::try_from(together).unwrap_or(u64::MAX)))
+            } else {
+                "never at the same moment".to_owned()
+            }
+        }
+    };
+    let text = format!("its windows and those of {} open {when}", first.full_name());
+    Some(finding(Level::Warning, Code::WindowsNotAligned, second, text))
+}
+
+fn of_errors(on_error: OnError) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    let mut push = |level, code, text| findings.push(Finding { level, code, limit: None, text });
+    if on_error != OnError::CLOSED {
+        let text = format!("when no decision can be made, requests pass uncounted: it fails open on {on_error}");
+        push(Level::Note, Code::FailsOpen, text);
+    }
+    if on_error.opens(Cause::Overloaded) {
+        let text = "callers cause `overloaded` themselves, so a flood opens the limit that should stop it";
+        push(Level::Warning, Code::FloodOpens, text.to_owned());
+    }
+    findings
+}
+
+fn finding(level: Level, code: Code, limit: &NamedLimit, text: String) -> Finding {
+    Finding { level, code, limit: limit.name().map(str::to_owned), text }
+}
+
+fn product(a: u64, b: u64) -> u128 {
+    u128::from(a).saturating_mul(b.into())
+}
+
+pub(super) const DAY_MS: u64 = 86_400_000;
+
+/// Tokens that are back sooner are hardly missed.
+const LONG_LOSS_MS: u64 = 10_000;

@@ -1,0 +1,255 @@
+//! The lint: what a policy admits at worst and costs at worst, and what about it people get wrong. As data, with codes that do
+//! not change, and in words. The Worker's log, the command and the npm package all say the same, because they all ask here.
+
+mod facts;
+mod findings;
+mod words;
+mod worst;
+
+use serde::Serialize;
+
+pub use facts::{Admitted, CrashCost, DebtFacts, LimitFacts, LongRun};
+pub use findings::{Code, Finding, Level};
+
+use super::named::Policy;
+
+/// What there is to say about a policy. It displays as a line that sums it up and, indented, a line for each limit's costs
+/// and one for each finding.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Lint {
+    /// The name of the policy.
+    pub policy: String,
+    /// What it allows, in one line: as the policy displays.
+    pub summary: String,
+    /// For each limit that is asked: those that are enforced in the order written, then those in shadow.
+    pub limits: Vec<LimitFacts>,
+    /// The most that all enforced limits together admit of requests that cost the same in each, for the period of each limit.
+    pub together: Vec<Admitted>,
+    /// What people get wrong, or should know. Empty if there is nothing.
+    pub findings: Vec<Finding>,
+}
+
+impl Policy {
+    /// Says what the policy admits at worst, what a crash and a change may cost, and what is probably a mistake.
+    ///
+    /// All numbers are exact. Callers who take all they can really get what a limit admits at most, and no others get more;
+    /// refunds and resets are not counted. Of all limits together they get it where all are token buckets that have room
+    /// for two tokens and for what comes back in a millisecond; otherwise it may be more than they can get. Moments are whole
+    /// milliseconds, and a length of time includes both of its ends.
+    ///
+    /// ```
+    /// use tollgate::policy::Policies;
+    ///
+    /// let policies = Policies::parse(r#"{"api":"100/1m burst 200","hourly":{"kind":"fixed_window","rate":"9/h"}}"#).unwrap();
+    /// let api = policies.get("api").unwrap().lint();
+    /// assert_eq!(api.limits[0].within[0].tokens, 300);
+    /// assert_eq!(api.limits[0].full_after_ms, Some(120_000));
+    /// assert!(api.findings.is_empty());
+    /// let hourly = policies.get("hourly").unwrap().lint();
+    /// assert_eq!(hourly.findings[0].text, "18 can pass within 1ms, where two windows meet; a token bucket has no such edge");
+    /// ```
+    #[must_use]
+    pub fn lint(&self) -> Lint {
+        let limits = facts::of(self);
+        Lint {
+            policy: self.name().to_owned(),
+            summary: self.to_string(),
+            together: facts::together(&limits),
+            findings: findings::of(self),
+            limits,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::policy::Policies;
+
+    fn lint(policy: &str) -> Lint {
+        Policies::parse(&format!(r#"{{"p":{policy}}}"#)).unwrap().get("p").unwrap().lint()
+    }
+
+    /// Each finding: what is right, then what is wrong by one.
+    #[test]
+    fn a_finding_begins_where_it_says() {
+        for (policy, codes) in [
+            (r#""100/1m burst 200""#, ""),
+            // Nothing passes.
+            (r#""1/s burst 1""#, ""),
+            (r#""1/s burst 0""#, "refuses_all"),
+            (r#"{"rate":"0/s","capacity":5,"initial":0}"#, "refuses_all"),
+            (r#"{"rate":"1/s","capacity":0,"max_debt":1}"#, "only_debt"),
+            (r#"{"rate":"0/s","capacity":0,"max_debt":1}"#, "only_debt never_refills debt_never_paid"),
+            // Rows that stay.
+            (r#""0/s burst 5""#, "never_refills"),
+            (r#"{"rate":"5/s","initial":4}"#, "kept_forever"),
+            (r#"{"rate":"5/s","initial":5}"#, ""),
+            // A capacity that is too small for the rate.
+            (r#""3/s burst 1""#, ""), // 1 per 334ms
+            (r#"{"rate":5,"period":"1ms","capacity":1}"#, "rate_not_reached"),
+            (r#"{"rate":5,"period":"1ms","capacity":5}"#, ""),
+            (r#"{"kind":"fixed_window","rate":100,"period":"1s","capacity":99}"#, "window_edge"),
+            (r#"{"kind":"fixed_window","rate":100,"period":"1s","capacity":98}"#, "rate_not_reached window_edge"),
+            // Debt.
+            (r#"{"rate":"1/h","max_debt":24}"#, ""),
+            (r#"{"rate":"1/h","max_debt":25}"#, "long_debt"),
+            (r#"{"rate":"1/h","max_debt":25,"reservation_ttl":"25h"}"#, ""),
+            (r#"{"kind":"fixed_window","rate":"9/week","max_debt":9}"#, "window_edge"),
+            (r#"{"kind":"fixed_window","rate":"9/week","max_debt":10}"#, "window_edge long_debt"),
+            (r#"{"rate":"0/h","capacity":5,"max_debt":1}"#, "never_refills debt_never_paid"),
+            // Crashes.
+            (r#"{"rate":"1/m","capacity":100,"write_ahead":25}"#, ""),
+            (r#"{"rate":"1/m","capacity":100,"write_ahead":26}"#, "costly_crash"),
+            (r#"{"rate":"10/s","capacity":100,"write_ahead":100}"#, ""),
+            (r#"{"rate":"10/s","capacity":101,"write_ahead":101}"#, "costly_crash"),
+            (r#"{"rate":"0/s","capacity":100,"write_ahead":26}"#, "never_refills costly_crash"),
+            // Failures.
+            (r#"{"rate":"1/s","on_error":"open"}"#, "fails_open"),
+            (r#"{"rate":"1/s","on_error":["overloaded"]}"#, "fails_open flood_opens"),
+            // Modes.
+            (r#"{"rate":"1/s","mode":"shadow","on_error":"open"}"#, "not_enforced"),
+            (r#"{"rate":"1/s","mode":"off"}"#, "not_enforced"),
+            (
+                r#"{"limits":[{"name":"a","rate":"1/s"},{"name":"b","rate":"60/m","mode":"shadow"},{"name":"c","rate":"0/s","mode":"off"}]}"#,
+                "b:not_enforced c:not_enforced",
+            ),
+            (
+                r#"{"limits":[{"name":"a","rate":"1/s"},{"name":"b","rate":"0/s burst 1","mode":"shadow"}]}"#,
+                "b:never_refills b:not_enforced",
+            ),
+            // Limits that never decide.
+            (r#"{"limits":[{"name":"a","rate":"10/s"},{"name":"b","rate":"599/m"}]}"#, ""),
+            (r#"{"limits":[{"name":"a","rate":"10/s"},{"name":"b","rate":"600/m"}]}"#, "b:never_decides"),
+            (r#"{"limits":[{"name":"b","rate":"600/m"},{"name":"a","rate":"10/s"}]}"#, "b:never_decides"),
+            (r#"{"limits":[{"name":"a","rate":"10/s"},{"name":"b","rate":"10/s"}]}"#, "b:never_decides"),
+            (r#"{"limits":[{"name":"a","rate":"10/s"},{"name":"b","rate":"600/m","initial":9}]}"#, "b:kept_forever"),
+            (
+                r#"{"limits":[{"name":"a","kind":"fixed_window","rate":"10/s"},{"name":"b","rate":"600/m burst 20"}]}"#,
+                "a:window_edge b:never_decides",
+            ),
+            (
+                r#"{"limits":[{"name":"a","kind":"fixed_window","rate":"10/s"},{"name":"b","rate":"600/m burst 19"}]}"#,
+                "a:window_edge",
+            ),
+            (
+                r#"{"limits":[{"name":"a","rate":"1/s"},{"name":"b","kind":"fixed_window","rate":"60/m"}]}"#,
+                "b:window_edge b:never_decides",
+            ),
+            (
+                r#"{"limits":[{"name":"a","rate":"1/s burst 2"},{"name":"b","kind":"fixed_window","rate":"60/m"}]}"#,
+                "b:window_edge",
+            ),
+            // Windows that open together, now and then, and never.
+            (
+                r#"{"limits":[{"name":"a","kind":"fixed_window","rate":"9/h"},{"name":"b","kind":"fixed_window","rate":"99/day"}]}"#,
+                "a:window_edge b:window_edge",
+            ),
+            (
+                r#"{"limits":[{"name":"a","kind":"fixed_window","rate":"9/5h"},{"name":"b","kind":"fixed_window","rate":"19/day"}]}"#,
+                "a:window_edge b:window_edge b:windows_not_aligned",
+            ),
+            (
+                r#"{"limits":[{"name":"a","kind":"fixed_window","rate":"9/h","offset":"5m"},
+                    {"name":"b","kind":"fixed_window","rate":"99/day","offset":"65m"}]}"#,
+                "a:window_edge b:window_edge",
+            ),
+            (
+                r#"{"limits":[{"name":"a","kind":"fixed_window","rate":"9/h","offset":"5m"},
+                    {"name":"b","kind":"fixed_window","rate":"99/day","offset":"6m"}]}"#,
+                "a:window_edge b:window_edge b:windows_not_aligned",
+            ),
+        ] {
+            let shown = |finding: &Finding| {
+                let limit = finding.limit.as_ref().map_or_else(String::new, |limit| format!("{limit}:"));
+                format!("{limit}{}", finding.code)
+            };
+            let found: Vec<_> = lint(policy).findings.iter().map(shown).collect();
+            assert_eq!(found.join(" "), codes, "{policy}");
+        }
+    }
+
+    #[test]
+    fn windows_say_when_they_open_together() {
+        let text = |first: &str, second: &str| {
+            let limit = |name, rest| format!(r#"{{"name":"{name}","kind":"fixed_window","rate":9,{rest}}}"#);
+            let lint = lint(&format!(r#"{{"limits":[{},{}]}}"#, limit("a", first), limit("b", second)));
+            lint.findings.iter().find(|finding| finding.code == Code::WindowsNotAligned).map(|found| found.text.clone())
+        };
+        for (first, second, expected) in [
+            (r#""period":"1day""#, r#""period":"1h""#, None),
+            (r#""period":"5h""#, r#""period":"1day""#, Some("together only every 5days")),
+            (r#""period":"2h","offset":"0s""#, r#""period":"2h","offset":"1h""#, Some("never at the same moment")),
+            (r#""period":"2h","offset":"0s""#, r#""period":"3h","offset":"1h""#, Some("together only every 6h")),
+            (
+                r#""period":"1h","offset":"0s""#,
+                r#""period":"1h""#,
+                Some(
+                    "at moments that have nothing to do with each other: one has an offset, the other the phase of the key",
+                ),
+            ),
+        ] {
+            let expected = expected.map(|when| format!("its windows and those of p/a open {when}"));
+            assert_eq!(text(first, second), expected, "{first} and {second}");
+        }
+    }
+
+    #[test]
+    fn says_it_in_words() {
+        let api = lint(r#""100/1m burst 200""#);
+        assert_eq!(
+            api.to_string(),
+            "p: token bucket, 100 per 1m, at most 200 at once and 300 within any 1m\n  \
+             from empty to full in 2m; a crash costs a key at most 10, back after 6s; under another name or kind it would start \
+             anew, with 200"
+        );
+        let llm = lint(
+            r#"{"on_error":"open","limits":[{"name":"requests","rate":"60/m","max_debt":10,"write_ahead":0},
+                {"name":"tokens","kind":"fixed_window","rate":"100000/day","max_debt":200000}]}"#,
+        );
+        assert_eq!(
+            llm.to_string(),
+            "p: requests token bucket, 60 per 1m, at most 60 at once and 120 within any 1m AND tokens fixed window, 100000 per \
+             1day, at most 100000 at once and 200000 within any 1day; fails open on timeout, failed\n  \
+             together, at the same cost in each: at most 120 within any 1m and 86460 within any 1day\n  \
+             requests: from empty to full in 1m; with debt at most 70 at once, paid after 10s; a crash costs nothing; under \
+             another name or kind it would start anew, with 60\n  \
+             tokens: from empty to full in 1day; with debt at most 300000 at once, paid after 2days; a crash costs a key at most \
+             5000, back after 1day; under another name or kind it would start anew, with 100000\n  \
+             note: tokens: 200000 can pass within 1ms, where two windows meet; a token bucket has no such edge (window_edge)\n  \
+             warning: tokens: a debt of 200000 takes 2days to be paid, and until then the key is refused (long_debt)\n  \
+             note: when no decision can be made, requests pass uncounted: it fails open on timeout, failed (fails_open)"
+        );
+    }
+
+    #[test]
+    fn a_limit_in_shadow_says_so() {
+        let lint = lint(r#"{"limits":[{"name":"a","rate":"1/s"},{"name":"b","rate":"60/m","mode":"shadow"}]}"#);
+        assert_eq!(
+            lint.to_string(),
+            "p: a token bucket, 1 per 1s, at most 1 at once and 2 within any 1s; shadow: b token bucket, 60 per 1m, at most 60 at \
+             once and 120 within any 1m\n  \
+             a: from empty to full in 1s; a crash costs a key at most 1, back after 1s; under another name or kind it would start \
+             anew, with 1\n  \
+             b: in shadow, from empty to full in 1m; a crash costs a key at most 3, back after 3s; under another name or kind it \
+             would start anew, with 60\n  \
+             note: b: is in shadow: it says what it would refuse, and refuses nothing (not_enforced)"
+        );
+        assert_eq!(lint.together, []);
+    }
+
+    #[test]
+    fn is_json() {
+        let lint = lint(r#"{"rate":"0/s","capacity":5,"max_debt":1,"write_ahead":0}"#);
+        assert_eq!(
+            serde_json::to_string(&lint).unwrap(),
+            r#"{"policy":"p","summary":"p: token bucket, 0 per 1s, at most 5 at once","limits":[{"is_enforced":true,"kind":"token_bucket","rate":0,"#.to_owned()
+                + r#""period_ms":1000,"capacity":5,"long_run":{"tokens":0,"period_ms":1000},"burst":5,"within":[{"period_ms":1000,"#
+                + r#""tokens":5}],"full_after_ms":null,"debt":{"max_debt":1,"burst":6,"within":[{"period_ms":1000,"tokens":6}],"#
+                + r#""paid_after_ms":null},"crash":{"tokens":0,"back_after_ms":0},"change_grants":5}],"together":[],"findings":["#
+                + r#"{"level":"note","code":"never_refills","text":"with a rate of 0 a spent budget never refills, and its row is "#
+                + r#"never deleted"},{"level":"warning","code":"debt_never_paid","text":"with a rate of 0 a debt of up to 1 is never "#
+                + r#"paid: the key is refused for good"}]}"#
+        );
+    }
+}

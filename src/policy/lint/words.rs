@@ -1,0 +1,180 @@
+//! The facts and findings as people read them.
+
+use std::fmt;
+use std::time::Duration;
+
+use super::Lint;
+use super::facts::{Admitted, CrashCost, LimitFacts};
+use super::findings::{Code, DAY_MS, Finding, Level};
+use super::worst::Worst;
+use crate::limit::{Config, Kind, Limit};
+use crate::policy::named::{NamedLimit, Policy};
+use crate::policy::on_error::OnError;
+
+/// One line for people: what the policy allows, on average and at worst.
+impl fmt::Display for Policy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: ", self.name())?;
+        match (self.limits(), self.shadow_limits()) {
+            ([], []) => f.write_str("admits everything: all its limits are off")?,
+            ([], _) => f.write_str("admits everything: it enforces no limit")?,
+            (limits, _) => write_limits(f, limits)?,
+        }
+        if !self.shadow_limits().is_empty() {
+            f.write_str("; shadow: ")?;
+            write_limits(f, self.shadow_limits())?;
+        }
+        let is_any_asked = !self.limits().is_empty() || !self.shadow_limits().is_empty();
+        if is_any_asked && !self.off_limits().is_empty() {
+            let names: Vec<_> = self.off_limits().iter().filter_map(Option::as_deref).collect();
+            write!(f, "; off: {}", names.join(", "))?;
+        }
+        match self.on_error() {
+            OnError::CLOSED => Ok(()),
+            _ if self.limits().is_empty() => Ok(()),
+            open => write!(f, "; fails open on {open}"),
+        }
+    }
+}
+
+/// The summary; indented, a line for what follows from each limit, and one for each finding.
+impl fmt::Display for Lint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.summary)?;
+        if !self.together.is_empty() {
+            let within: Vec<_> = self.together.iter().map(ToString::to_string).collect();
+            write!(f, "\n  together, at the same cost in each: at most {}", within.join(" and "))?;
+        }
+        for limit in &self.limits {
+            write!(f, "\n  {limit}")?;
+        }
+        for finding in &self.findings {
+            write!(f, "\n  {finding}")?;
+        }
+        Ok(())
+    }
+}
+
+/// `300 within any 1m`.
+impl fmt::Display for Admitted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} within any {}", self.tokens, span(self.period_ms))
+    }
+}
+
+/// What times and costs follow from a limit; [`Policy`] displays what it admits.
+impl fmt::Display for LimitFacts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(name) = &self.name {
+            write!(f, "{name}: ")?;
+        }
+        if !self.is_enforced {
+            f.write_str("in shadow, ")?;
+        }
+        match self.full_after_ms {
+            Some(ms) => write!(f, "from empty to full in {}; ", span(ms))?,
+            None => f.write_str("never full again; ")?,
+        }
+        if let Some(debt) = &self.debt {
+            write!(f, "with debt at most {} at once, ", debt.burst)?;
+            match debt.paid_after_ms {
+                Some(ms) => write!(f, "paid after {}; ", span(ms))?,
+                None => f.write_str("never paid; ")?,
+            }
+        }
+        match self.crash {
+            CrashCost { tokens: 0, .. } => f.write_str("a crash costs nothing")?,
+            CrashCost { tokens, back_after_ms: None } => write!(f, "a crash costs a key at most {tokens}, for good")?,
+            CrashCost { tokens, back_after_ms: Some(ms) } => {
+                write!(f, "a crash costs a key at most {tokens}, back after {}", span(ms))?;
+            }
+        }
+        write!(f, "; under another name or kind it would start anew, with {}", self.change_grants)
+    }
+}
+
+/// `warning: tokens: a debt of … (long_debt)`.
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self.level {
+            Level::Warning => "warning: ",
+            Level::Note => "note: ",
+        })?;
+        if let Some(limit) = &self.limit {
+            write!(f, "{limit}: ")?;
+        }
+        write!(f, "{} ({})", self.text, self.code)
+    }
+}
+
+impl fmt::Display for Code {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.word())
+    }
+}
+
+/// `100 per 1m`.
+pub(super) fn tokens_per(tokens: u128, period_ms: u128) -> String {
+    format!("{tokens} per {}", span(u64::try_from(period_ms).unwrap_or(u64::MAX)))
+}
+
+/// `1m 30s`, `90days 12h`. Months and years are of different lengths, so days are the longest unit.
+pub(super) fn span(ms: u64) -> String {
+    let (days, rest) = (ms / DAY_MS, humantime::format_duration(Duration::from_millis(ms % DAY_MS)));
+    match (days, ms % DAY_MS) {
+        (0, _) => rest.to_string(),
+        (1, 0) => "1day".to_owned(),
+        (1, _) => format!("1day {rest}"),
+        (_, 0) => format!("{days}days"),
+        _ => format!("{days}days {rest}"),
+    }
+}
+
+fn write_limits(f: &mut fmt::Formatter<'_>, limits: &[NamedLimit]) -> fmt::Result {
+    for (index, limit) in limits.iter().enumerate() {
+        if index > 0 {
+            f.write_str(" AND ")?;
+        }
+        if let Some(name) = limit.name() {
+            write!(f, "{name} ")?;
+        }
+        write_limit(f, limit.limit())?;
+    }
+    Ok(())
+}
+
+fn write_limit(f: &mut fmt::Formatter<'_>, limit: &Limit) -> fmt::Result {
+    let Config { kind, rate, period_ms, .. } = *limit.config();
+    let kind = match kind {
+        Kind::TokenBucket => "token bucket",
+        Kind::FixedWindow => "fixed window",
+    };
+    let worst = Worst::of_consuming(limit.config());
+    write!(f, "{kind}, {}, at most {} at once", tokens_per(rate.into(), period_ms.into()), worst.burst)?;
+    if rate == 0 {
+        return Ok(());
+    }
+    write!(f, " and {} within any {}", worst.within(period_ms), span(period_ms))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_length_of_time_reads_back_as_itself() {
+        for (ms, expected) in [
+            (0, "0s"),
+            (1, "1ms"),
+            (90_500, "1m 30s 500ms"),
+            (DAY_MS - 1, "23h 59m 59s 999ms"),
+            (DAY_MS, "1day"),
+            (DAY_MS + 3_600_000, "1day 1h"),
+            (365 * DAY_MS, "365days"),
+            (100 * DAY_MS + 60_000, "100days 1m"),
+        ] {
+            assert_eq!(span(ms), expected);
+            assert_eq!(humantime::parse_duration(expected).unwrap(), Duration::from_millis(ms));
+        }
+    }
+}

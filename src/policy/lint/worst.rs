@@ -1,0 +1,164 @@
+//! What a limit admits at worst, exactly: the most that callers who try everything can take within a length of time.
+//!
+//! Over `t` milliseconds a token bucket admits at most `capacity + ⌊rate · t / period⌋`. That is reached unless it overflows:
+//! time counts in whole milliseconds and tokens are taken whole, so what comes back in a millisecond is lost if it does not
+//! fit above the part of a token that is left. 5 per millisecond with a capacity of 1 is 1 per millisecond; 3 per second with
+//! a capacity of 1 is 1 per 334 ms. Callers who take all they can find the bucket in the same state after each overflow:
+//! full, then empty. So the time from one to the next is all there is to know.
+
+use crate::limit::{Config, Kind};
+
+/// The callers who take all they can from one bucket.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Worst {
+    /// What they take at once.
+    pub(super) burst: u64,
+    kind: Kind,
+    period_ms: u64,
+    /// What comes back in each period, as written.
+    rate: u64,
+    /// What they get in each cycle after the burst.
+    pub(super) per_cycle: u128,
+    /// For a fixed window its period; for a token bucket the time from one overflow to the next, or else its period.
+    pub(super) cycle_ms: u128,
+}
+
+impl Worst {
+    /// Those who `consume`.
+    pub(super) fn of_consuming(config: &Config) -> Self {
+        Self::new(config, 0)
+    }
+
+    /// Those who may charge, borrow and reserve, too: with a level that may fall to `-max_debt`, they take as from a bucket
+    /// that holds so much more.
+    pub(super) fn of_all_verbs(config: &Config) -> Self {
+        Self::new(config, config.max_debt)
+    }
+
+    /// The most that they take within `span_ms`, both ends included.
+    pub(super) fn within(&self, span_ms: u64) -> u128 {
+        let span = u128::from(span_ms);
+        let later = match self.kind {
+            // The first window opens a millisecond after the burst.
+            Kind::FixedWindow => span.div_ceil(self.cycle_ms.max(1)).saturating_mul(self.per_cycle),
+            Kind::TokenBucket => {
+                let (cycles, rest) = div_rem(span, self.cycle_ms);
+                let in_rest = div_rem(rest.saturating_mul(self.rate.into()), self.period_ms.into()).0;
+                cycles.saturating_mul(self.per_cycle).saturating_add(in_rest)
+            }
+        };
+        later.saturating_add(self.burst.into())
+    }
+
+    /// Whether they get less than 99 % of what comes back. A little is lost wherever tokens are few and no round number of
+    /// milliseconds apart.
+    pub(super) fn loses_much(&self) -> bool {
+        let offered = u128::from(self.rate).saturating_mul(self.cycle_ms);
+        let got = self.per_cycle.saturating_mul(self.period_ms.into());
+        got.saturating_mul(100) < offered.saturating_mul(99)
+    }
+
+    fn new(config: &Config, max_debt: u64) -> Self {
+        let Config { kind, rate, period_ms, capacity, initial, .. } = *config;
+        // At rate 0 a bucket never gets above what it begins with.
+        let most = if rate == 0 { initial.unwrap_or(capacity) } else { capacity };
+        let burst = most.saturating_add(max_debt);
+        let whole = (u128::from(rate), u128::from(period_ms));
+        let (per_cycle, cycle_ms) = match kind {
+            Kind::FixedWindow => (rate.min(burst).into(), period_ms.into()),
+            Kind::TokenBucket => overflow(rate.into(), period_ms.into(), burst.into()).unwrap_or(whole),
+        };
+        Self { burst, kind, period_ms, rate, per_cycle, cycle_ms }
+    }
+}
+
+/// For a bucket that is emptied of whole tokens in every millisecond: what it gives, and how long it takes, from an overflow
+/// to the next. `None` if it never overflows.
+fn overflow(rate: u128, period_ms: u128, capacity: u128) -> Option<(u128, u128)> {
+    let divisor = gcd(rate, period_ms).max(1);
+    let (drops_per_token, drops_per_ms) = (period_ms.checked_div(divisor)?, rate.checked_div(divisor)?);
+    let full = capacity.saturating_mul(drops_per_token);
+    // After `ms` without an overflow, `ms * drops_per_ms % drops_per_token` are left. It overflows in the next millisecond
+    // if these and `drops_per_ms` are more than `full`.
+    let fits = full.checked_sub(drops_per_ms);
+    let ms = match fits {
+        None => 0,
+        Some(fits) => {
+            let (from, to) = (fits.checked_add(1)?, drops_per_token.checked_sub(1)?);
+            first_multiple_between(drops_per_ms, drops_per_token, from, to)?
+        }
+    };
+    let before = div_rem(ms.saturating_mul(drops_per_ms), drops_per_token).0;
+    Some((before.saturating_add(capacity), ms.checked_add(1)?))
+}
+
+/// The smallest `n` for which `n * step % modulus` is between `from` and `to`, both included. The numbers shrink as in
+/// Euclid's algorithm: if no multiple of `step` lies there before the first turn, the turns themselves are such a problem,
+/// modulo `step`.
+fn first_multiple_between(step: u128, modulus: u128, from: u128, to: u128) -> Option<u128> {
+    if from > to {
+        return None;
+    }
+    let step = step.checked_rem(modulus)?;
+    if from == 0 {
+        return Some(0);
+    }
+    let n = from.checked_add(step)?.checked_sub(1)?.checked_div(step)?; // `from / step`, rounded up
+    if n.checked_mul(step)? <= to {
+        return Some(n);
+    }
+    let back = |target: u128| step.checked_sub(target.checked_rem(step)?)?.checked_rem(step);
+    let turns = first_multiple_between(modulus, step, back(to)?, back(from)?)?;
+    Some(turns.checked_mul(modulus)?.checked_add(from)?.div_ceil(step))
+}
+
+fn div_rem(a: u128, b: u128) -> (u128, u128) {
+    (a.checked_div(b).unwrap_or(0), a.checked_rem(b).unwrap_or(0))
+}
+
+pub(super) const fn gcd(mut a: u128, mut b: u128) -> u128 {
+    while let Some(rest) = a.checked_rem(b) {
+        (a, b) = (b, rest);
+    }
+    a
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_multiple_between_is_the_one_that_trying_finds() {
+        for modulus in 1..40_u128 {
+            for step in 0..2 * modulus {
+                for from in 0..modulus {
+                    for to in from..modulus {
+                        let tried = (0..modulus).find(|n| (from..=to).contains(&(n * step % modulus)));
+                        let found = first_multiple_between(step, modulus, from, to);
+                        assert_eq!(found, tried, "{step} modulo {modulus} from {from} to {to}");
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn what_does_not_fit_is_lost() {
+        let within = |rate, period_ms, capacity, span_ms| {
+            Worst::of_consuming(&Config { capacity, ..Config::token_bucket(rate, period_ms) }).within(span_ms)
+        };
+        for (rate, period_ms, capacity, span_ms, expected) in [
+            (100, 60_000, 200, 60_000, 300),
+            (5, 1, 1, 10, 11), // one in each of eleven milliseconds
+            (5, 1, 5, 10, 55),
+            (3, 1_000, 1, 1_000, 3), // at 0, 334, 668; the next at 1002
+            (3, 1_000, 1, 1_002, 4),
+            (3, 1_000, 2, 1_000, 5),
+            (3, 5, 1, 4, 3), // 0.6, 1.2: one token every two milliseconds
+            (10, 1_000, 0, 1_000, 0),
+            (0, 1_000, 7, 1_000_000, 7),
+        ] {
+            assert_eq!(within(rate, period_ms, capacity, span_ms), expected, "{rate} per {period_ms} of {capacity}");
+        }
+    }
+}

@@ -1,0 +1,177 @@
+// What policies admit and cost, by the service's own Rust: as a function, and as `npx tollgate lint`.
+import assert from "node:assert/strict";
+import { readFileSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { before, test } from "node:test";
+import { Bucket } from "../../build/package/index.js";
+import { lint } from "../../build/package/lint.js";
+import { rate } from "../../build/package/rate.js";
+import { root, run, stranger } from "./stranger.mjs";
+
+let folder;
+before(async () => {
+  ({ folder } = await stranger({ beside: ["wrangler"] }));
+});
+
+/** The command's exit code and what it prints. */
+const command = async (args, cwd = folder) => {
+  const script = `import { execFile } from "node:child_process";
+    execFile(process.execPath, ${JSON.stringify([join(folder, "node_modules/tollgate/cli/main.js"), "lint", ...args])}, (error, stdout, stderr) =>
+      console.log(JSON.stringify({ code: error?.code ?? 0, stdout, stderr })));`;
+  return JSON.parse((await run(process.execPath, ["--input-type=module", "--eval", script], cwd)).stdout);
+};
+const write = (name, text) => writeFileSync(join(folder, name), text);
+
+const API = `api: token bucket, 20 per 1s, at most 40 at once and 60 within any 1s
+  from empty to full in 2s; a crash costs a key at most 20, back after 1s; under another name or kind it would start anew, with 40`;
+
+test("says of each policy the numbers, the words and the findings", async () => {
+  const { errors, policies } = await lint({ api: "20/s burst 40", once: { rate: 0, period: "1day", capacity: 5 } });
+  assert.deepEqual(errors, []);
+  const [api, once] = policies;
+  assert.deepEqual(api, {
+    policy: "api",
+    summary: API.split("\n")[0],
+    limits: [
+      {
+        is_enforced: true,
+        kind: "token_bucket",
+        rate: 20,
+        period_ms: 1000,
+        capacity: 40,
+        long_run: { tokens: 20, period_ms: 1000 },
+        burst: 40,
+        within: [{ period_ms: 1000, tokens: 60 }],
+        full_after_ms: 2000,
+        crash: { tokens: 20, back_after_ms: 1000 },
+        change_grants: 40,
+      },
+    ],
+    together: [],
+    findings: [],
+    text: API,
+  });
+  assert.deepEqual(once.findings, [
+    {
+      level: "note",
+      code: "never_refills",
+      text: "with a rate of 0 a spent budget never refills, and its row is never deleted",
+    },
+  ]);
+});
+
+test("its numbers are those of a bucket: all that can be taken within a period is taken, and no more", async () => {
+  for (const text of ["20/s burst 40", "3/s burst 1", "7/10ms burst 2", "0.6/ms burst 1", "5/ms burst 3"]) {
+    const { policies } = await lint({ p: text });
+    const [{ period_ms, tokens }] = policies[0].limits[0].within;
+    const bucket = new Bucket(0, rate(text));
+    let taken = 0;
+    for (let now = 0; now <= period_ms; now++)
+      taken += bucket.decide(now, { cost: 1e6, verb: "consumeUpTo" }).tokens ?? 0;
+    assert.equal(taken, tokens, text);
+  }
+});
+
+test("takes JSON as it is written, and says every error", async () => {
+  const exact = await lint('{"p":{"rate":0.1,"period":"1s"}}');
+  assert.deepEqual([exact.policies[0].limits[0].rate, exact.policies[0].limits[0].period_ms], [1, 10_000]);
+  for (const [policies, errors] of [
+    [
+      { a: { rate: 5 }, b: 7 },
+      ["POLICIES.a.period: is missing", "POLICIES.b: must be a table of fields such as rate and period, not 7"],
+    ],
+    ['{"p":"1/s","p":"2/s"}', ["POLICIES: gives p twice"]],
+    ["{", ["POLICIES: must be a table of policies by name: EOF while parsing an object at line 1 column 1"]],
+    [undefined, ["POLICIES: must be a table of policies by name, not null"]],
+    [{}, ["POLICIES: defines no policy"]],
+    [{ 語: "1/s" }, [`POLICIES."語": a name must be 1 to 64 ASCII letters, digits, '_', '-' or '.'`]],
+  ])
+    assert.deepEqual(await lint(policies), { errors, policies: [] }, JSON.stringify(policies));
+});
+
+test("many policies at once, and many calls", async () => {
+  const many = Object.fromEntries(Array.from({ length: 3000 }, (_, i) => [`p${i}`, { rate: i + 1, period: "1m" }]));
+  const { policies } = await lint(many);
+  assert.equal(policies.length, 3000);
+  assert.equal(policies.find(({ policy }) => policy === "p2999").limits[0].within[0].tokens, 6000);
+  const all = await Promise.all(Array.from({ length: 50 }, (_, i) => lint({ p: `${i + 1}/s` })));
+  assert.deepEqual(
+    all.map(({ policies }) => policies[0].limits[0].burst),
+    Array.from({ length: 50 }, (_, i) => i + 1),
+  );
+});
+
+test("the module names no path of the machine that built it", () => {
+  const wasm = readFileSync(join(root, "build/package/lint.wasm"), "latin1");
+  assert.ok(!wasm.includes(root));
+});
+
+test("the command says the same of a configuration of Wrangler, for each environment", async () => {
+  write(
+    "wrangler.toml",
+    `name = "limits"
+[vars.POLICIES]
+api = "20/s burst 40"
+[env.staging.vars.POLICIES.api]
+rate = 2.5
+period = "1s"
+on_error = ["overloaded"]
+[env.other.vars]
+A = "b"
+`,
+  );
+  const { code, stdout, stderr } = await command([]);
+  assert.deepEqual([code, stderr], [0, ""]);
+  assert.equal(
+    stdout,
+    `${API}
+
+env.staging api: token bucket, 5 per 2s, at most 3 at once and 8 within any 2s; fails open on overloaded
+  from empty to full in 1s 200ms; a crash costs a key at most 2, back after 800ms; under another name or kind it would start anew, with 3
+  note: when no decision can be made, requests pass uncounted: it fails open on overloaded (fails_open)
+  warning: callers cause \`overloaded\` themselves, so a flood opens the limit that should stop it (flood_opens)
+
+0 errors, 2 policies, 1 warning, 1 note
+`,
+  );
+  write("wrangler.jsonc", `{ /* ours */ "vars": { "POLICIES": { "api": "20/s burst 40" } } }`);
+  assert.deepEqual(await command(["wrangler.jsonc"]), {
+    code: 0,
+    stdout: `${API}\n\n0 errors, 1 policy, 0 warnings, 0 notes\n`,
+    stderr: "",
+  });
+});
+
+test("the command reads policies as JSON, and writes JSON", async () => {
+  write("policies.json", `{ "api": "20/s burst 40" }`);
+  const { code, stdout } = await command(["policies.json", "--json"]);
+  assert.equal(code, 0);
+  assert.deepEqual(JSON.parse(stdout), await lint({ api: "20/s burst 40" }));
+});
+
+test("the command fails for errors: 1, and where it cannot tell: 2", async () => {
+  write("errors.toml", `[vars.POLICIES.api]\nrate = 5\n[env.e.vars.POLICIES]\nb = true\n`);
+  const { code, stdout, stderr } = await command(["errors.toml"]);
+  assert.deepEqual([code, stdout], [1, "2 errors, 0 policies, 0 warnings, 0 notes\n"]);
+  assert.equal(
+    stderr,
+    "error: POLICIES.api.period: is missing\n" +
+      "error: env.e.vars.POLICIES.b: must be a table of fields such as rate and period, not true\n",
+  );
+  const asJson = await command(["errors.toml", "--json"]);
+  assert.equal(asJson.code, 1);
+  assert.equal(JSON.parse(asJson.stdout).errors.length, 2);
+  write("broken.toml", "[vars");
+  write("none.toml", `name = "none"`);
+  for (const [args, said] of [
+    [["absent.toml"], /^tollgate: there is no file absent\.toml\n$/],
+    [["broken.toml"], /^tollgate: broken\.toml: .*TOML/],
+    [["none.toml"], /^tollgate: none\.toml has no policies: /],
+    [["a", "b"], /^tollgate: there is one argument too many: b\n$/],
+    [["--strict"], /^tollgate: Unknown option '--strict'/],
+  ]) {
+    const { code, stdout, stderr } = await command(args);
+    assert.deepEqual([code, stdout], [2, ""], args.join(" "));
+    assert.match(stderr, said);
+  }
+});

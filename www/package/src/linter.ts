@@ -1,0 +1,138 @@
+// Asks the module of the lint. It is the service's own Rust, src/lint.rs: nothing is decided here.
+import { TollgateError } from "./errors.js";
+import type { PolicySettings } from "./worker.js";
+
+/** What there is to say about policies. One of the two lists is empty. */
+export interface LintResult {
+  /** Every error in the policies, as the service would log it. */
+  readonly errors: readonly string[];
+  /** For each policy, by name. */
+  readonly policies: readonly PolicyLint[];
+}
+
+/** What there is to say about one policy. Numbers are exact up to 2⁵³ − 1. */
+export interface PolicyLint {
+  readonly policy: string;
+  /** All of it in words, as the service logs it when it starts: several lines. */
+  readonly text: string;
+  /** What the policy allows, in one line. */
+  readonly summary: string;
+  /** For each limit that is asked: those that are enforced in the order written, then those in shadow. */
+  readonly limits: readonly LimitFacts[];
+  /** The most that all enforced limits together admit of requests that cost the same in each, for the period of each limit. */
+  readonly together: readonly Admitted[];
+  /** What is probably a mistake, or should be known. */
+  readonly findings: readonly Finding[];
+}
+
+/** The numbers of one limit, and what follows from them. */
+export interface LimitFacts {
+  /** In a policy of several limits. */
+  readonly name?: string;
+  /** Whether it can refuse; if not, it is in shadow. */
+  readonly is_enforced: boolean;
+  readonly kind: "token_bucket" | "fixed_window";
+  readonly rate: number;
+  readonly period_ms: number;
+  /** The most tokens at once, and so the largest cost that can pass. */
+  readonly capacity: number;
+  /** What `consume` gets for good. Less than the rate where the capacity is too small for it. */
+  readonly long_run: { readonly tokens: number; readonly period_ms: number };
+  /** What `consume` gets at once, at most. */
+  readonly burst: number;
+  /** What `consume` gets at most within the period of each limit of the policy, the shortest first. */
+  readonly within: readonly Admitted[];
+  /** How long an empty bucket takes to be full, at most. `null` if it never is. */
+  readonly full_after_ms: number | null;
+  /** What debt adds, if the limit has any. */
+  readonly debt?: {
+    readonly max_debt: number;
+    /** What all verbs together get at once, at most. */
+    readonly burst: number;
+    readonly within: readonly Admitted[];
+    /** How long the deepest debt takes to be paid, at most. `null` if it never is. */
+    readonly paid_after_ms: number | null;
+  };
+  /** What a crash may cost a key, and how long that takes to come back, at most: `null` if it never does. */
+  readonly crash: { readonly tokens: number; readonly back_after_ms: number | null };
+  /** With how many tokens a bucket starts anew, when the limit gets another name or kind. */
+  readonly change_grants: number;
+}
+
+/** The most tokens within a length of time, both ends included. */
+export interface Admitted {
+  readonly period_ms: number;
+  readonly tokens: number;
+}
+
+/** Something that is probably not what was meant (`warning`), or that may well be meant and surprises people (`note`). */
+export interface Finding {
+  readonly level: "warning" | "note";
+  /** Codes do not change. */
+  readonly code: FindingCode;
+  /** The name of the limit that it is about, if it is about one of several. */
+  readonly limit?: string;
+  readonly text: string;
+}
+
+/** Which finding it is. */
+export type FindingCode =
+  | "refuses_all"
+  | "only_debt"
+  | "never_refills"
+  | "rate_not_reached"
+  | "window_edge"
+  | "kept_forever"
+  | "debt_never_paid"
+  | "long_debt"
+  | "costly_crash"
+  | "never_decides"
+  | "windows_not_aligned"
+  | "not_enforced"
+  | "fails_open"
+  | "flood_opens";
+
+/**
+ * Says what policies admit at worst, what a crash and a change may cost, and what about them is probably a mistake: the
+ * `POLICIES` of the service, or their JSON.
+ *
+ * ```js
+ * import { lint } from "tollgate/lint";
+ *
+ * const { errors, policies } = await lint({ api: "100/1m burst 200" });
+ * policies[0].limits[0].within; // [{ period_ms: 60000, tokens: 300 }]
+ * ```
+ */
+export type Lint = (policies: string | Readonly<Record<string, PolicySettings>>) => Promise<LintResult>;
+
+/** The exports of src/lint.rs, which documents them. */
+interface Exports {
+  readonly memory: { readonly buffer: ArrayBuffer };
+  text(length: number): number;
+  lint(): number;
+}
+
+/**
+ * The lint by this module. Each call has an instance of its own, whose memory goes with it.
+ *
+ * @internal
+ */
+export function linter(compile: () => Promise<WebAssembly.Module>): Lint {
+  let compiled: Promise<WebAssembly.Module> | undefined;
+  return async (policies) => {
+    // `undefined` and functions have no JSON.
+    const json = typeof policies === "string" ? policies : (JSON.stringify(policies) ?? "null");
+    compiled ??= compile();
+    const { exports } = await WebAssembly.instantiate(await compiled.catch(failed));
+    const { memory, text, lint } = exports as unknown as Exports;
+    const question = new TextEncoder().encode(json);
+    const address = text(question.length);
+    new Uint8Array(memory.buffer, address, question.length).set(question);
+    const length = lint();
+    return JSON.parse(new TextDecoder().decode(new Uint8Array(memory.buffer, text(length), length)));
+  };
+}
+
+function failed(cause: unknown): never {
+  throw new TollgateError("wasm_failed", `the WebAssembly of the lint could not be compiled: ${cause}`, { cause });
+}

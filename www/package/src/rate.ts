@@ -1,0 +1,102 @@
+// A rate as people write it: "100/1m", "2.5/s", "20/s burst 40". The service reads the same texts, with src/policy/rate.rs. An entry
+// of its own, so that only programs that need it load it.
+import type { Limit } from "./bucket.js";
+import { checkIndex, checkWhole, TollgateError } from "./errors.js";
+
+/** The numbers of a limit that is written as a rate. */
+export type Rate = Readonly<Required<Pick<Limit, "kind" | "rate" | "periodMs" | "capacity">>>;
+
+/**
+ * Reads a rate in text, exactly: `"100/1m"`, `"2.5/s"`, `"20/s burst 40"`. What it returns is a limit; add to it what a limit
+ * has besides. The capacity is the burst, or else the rate, rounded up. A fraction of a token becomes a whole number of
+ * tokens in a longer period. Throws a {@link TollgateError} for other texts.
+ *
+ * ```js
+ * import { rate } from "tollgate/rate";
+ *
+ * new Limiter(rate("20/s burst 40"));
+ * new Limiter([{ ...rate("60/m"), name: "requests", maxDebt: 10 }, { ...rate("100000/day"), name: "tokens" }]);
+ * rate("2.5/s"); // { kind: "token_bucket", rate: 5, periodMs: 2000, capacity: 3 }
+ * rate("1000/day", "fixed_window");
+ * ```
+ */
+export function rate(text: string, kind: Rate["kind"] = "token_bucket"): Rate {
+  checkIndex("kind", kind, ["token_bucket", "fixed_window"]);
+  const [, before = "", after = "", burst] = /^([^/]*)\/(.*?)(?:burst(.*))?$/s.exec(text) ?? [];
+  const period = after.trim();
+  const tokens = fraction(before);
+  const most = burst === undefined ? tokens : fraction(burst);
+  if (!tokens || !most || (burst !== undefined && most[1] > 1) || !period)
+    throw malformed(`be text such as "100/1m", "2.5/s" or "20/s burst 40", not ${JSON.stringify(text)}`);
+  const [perPeriod, parts] = tokens;
+  const capacity = (most[0] + most[1] - 1n) / most[1];
+  if (kind !== "token_bucket" && parts > 1) throw malformed("be whole: a window that opens adds whole tokens");
+  // "20/s" is "20/1s".
+  const periodMs = Number(millis(/^\d/.test(period) ? period : `1${period}`) * parts);
+  return {
+    kind,
+    rate: Number(perPeriod),
+    periodMs: checkWhole("periodMs", periodMs, 1, LONGEST_MS),
+    capacity: Number(capacity),
+  };
+}
+
+/** A JSON number that is not negative, as a fraction in lowest terms. */
+function fraction(text: string): [numerator: bigint, denominator: bigint] | undefined {
+  const [, sign, integer, decimals = "", exponent = 0] = NUMBER.exec(text) ?? [];
+  if (integer === undefined) return undefined;
+  const digits = integer + decimals;
+  const significant = digits.replace(/0+$/, "");
+  const shift = +exponent + digits.length - significant.length - decimals.length;
+  if (!significant) return [0n, 1n];
+  if (sign || Math.abs(shift) > 19 || BigInt(significant) >> 64n) return undefined;
+  const power = 10n ** BigInt(Math.abs(shift));
+  const [numerator, denominator] = shift > 0 ? [BigInt(significant) * power, 1n] : [BigInt(significant), power];
+  let [common, rest] = [numerator, denominator];
+  while (rest) [common, rest] = [rest, common % rest];
+  return (numerator / common) >> 53n ? undefined : [numerator / common, denominator / common];
+}
+
+/** A length of time such as "90s" or "1h 30m", in milliseconds. The largest lengths may be too large to be a period. */
+function millis(text: string): bigint {
+  const shown = JSON.stringify(text);
+  const wrong = () => malformed(`be a length of time such as "90s" or "1h 30m", not ${shown}`);
+  if (!LENGTH.test(text)) throw wrong();
+  let nanos = 0n;
+  for (const [, integer, decimals = "", unit] of text.replace(/(?<=[\d.])\s+/g, "").matchAll(SPAN)) {
+    const [, unitNanos] = UNITS.find(([names]) => names.test(unit!)) ?? [];
+    if (!unitNanos) throw wrong();
+    // A fraction of a longer unit is whole seconds, or it cannot be read.
+    const grain = BigInt(unitNanos > 6e10 ? 1e9 : 1);
+    const part = (BigInt(decimals || 0) * BigInt(unitNanos)) / grain;
+    const scale = 10n ** BigInt(decimals.length);
+    if (part % scale || part >> 64n || scale >> 64n) throw wrong();
+    nanos += BigInt(integer!) * BigInt(unitNanos) + (part / scale) * grain;
+  }
+  if (nanos > BigInt(LONGEST_MS) * 1_000_000n)
+    throw malformed(`have a shorter period: ${shown} is too long, at most ${LONGEST_MS} ms`);
+  if (nanos % 1_000_000n) throw malformed(`have a period of whole milliseconds, not ${shown}`);
+  return nanos / 1_000_000n;
+}
+
+const malformed = (problem: string) => new TollgateError("rate_malformed", `rate must ${problem}`);
+
+const NUMBER = /^\s*(-?)(0|[1-9]\d*)(?:\.(\d+))?(?:[eE]([+-]?\d+))?\s*$/;
+const SPAN = /(\d+)(?:\.(\d+))?([a-zA-Zµ]+)/g;
+/** Digits may have blanks between them. */
+const LENGTH = /^(\s*\d[\d\s]*(\.\s*\d[\d\s]*)?[a-zA-Zµ]+)+\s*$/;
+const UNITS: [names: RegExp, nanos: number][] = [
+  [/^(ns|nsec|nanos)$/, 1],
+  [/^(us|usec|µs)$/, 1e3],
+  [/^(ms|msec|millis)$/, 1e6],
+  [/^s(ec(ond)?s?)?$/, 1e9],
+  [/^m(in(ute)?s?)?$/, 6e10],
+  [/^h((r|our)s?)?$/, 3.6e12],
+  [/^d(ays?)?$/, 8.64e13],
+  [/^w((k|eek)s?)?$/, 6.048e14],
+  [/^(M|months?)$/, 2.630016e15],
+  [/^y((r|ear)s?)?$/, 3.15576e16],
+];
+
+/** The core takes no longer period: 2⁵¹ ms, some 71 000 years. */
+const LONGEST_MS = 2 ** 51;
