@@ -7,6 +7,7 @@ use std::sync::Arc;
 use super::decide::{answer, held_of};
 use super::recent::Recent;
 use super::replays::Replays;
+use super::reservation::ReservedPart;
 use super::row::StoredRow;
 use super::{Ledger, Slot, Writes};
 use crate::limit::Decision;
@@ -39,7 +40,7 @@ impl Ledger {
             opened_at: reservation.opened_at,
             expires_at: reservation.expires_at,
             is_refunded: reservation.is_refunded(),
-            tokens: reservation.parts.iter().map(|part| part.to_tokens()).collect(),
+            tokens: reservation.parts.iter().map(ReservedPart::to_tokens).collect(),
         });
         KeyState {
             now,

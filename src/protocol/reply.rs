@@ -202,7 +202,9 @@ impl Decided {
         }
         if !before.is_empty() {
             writer.section(BEFORE, before.len());
-            before.iter().for_each(|&level| writer.signed(level));
+            for &level in before {
+                writer.signed(level);
+            }
         }
     }
 

@@ -51,7 +51,7 @@ impl Registry {
             before: act.before.and_then(raw),
             after: act.after.and_then(raw),
         };
-        self.append(line, writes);
+        self.append(&line, writes);
     }
 
     /// Records at `now` what an operator has done to a key.
@@ -68,16 +68,16 @@ impl Registry {
             before: act.before.as_deref().and_then(raw),
             after: act.after.as_deref().and_then(raw),
         };
-        self.append(line, &mut writes);
+        self.append(&line, &mut writes);
         writes.push(self.moments.row());
         writes
     }
 
     /// Writes the line under the next number, and forgets the oldest.
-    fn append(&mut self, line: AuditLine<'_>, writes: &mut Writes) {
+    fn append(&mut self, line: &AuditLine<'_>, writes: &mut Writes) {
         let number = self.moments.next_audit;
         self.moments.next_audit = number.saturating_add(1);
-        let line = AuditLine { number, ..line };
+        let line = AuditLine { number, ..line.clone() };
         writes.push((row_name(number), serde_json::to_string(&line).ok()));
         if let Some(forgotten) = number.checked_sub(MAX_AUDIT) {
             writes.push((row_name(forgotten), None));

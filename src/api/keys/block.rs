@@ -47,10 +47,10 @@ impl<'a> BlockRequest<'a> {
     pub fn overrides(&self, now: i64) -> String {
         #[derive(Serialize)]
         struct Overrides<'a> {
-            overrides: [Banned<'a>; 1],
+            overrides: [Blocked<'a>; 1],
         }
         #[derive(Serialize)]
-        struct Banned<'a> {
+        struct Blocked<'a> {
             policy: &'a str,
             key: Option<&'a RawValue>,
             banned: bool,
@@ -58,7 +58,7 @@ impl<'a> BlockRequest<'a> {
         }
         let key = serde_json::from_str(self.key).ok();
         let until = now.saturating_add_unsigned(self.for_ms);
-        let body = Overrides { overrides: [Banned { policy: &self.policy, key, banned: true, until }] };
+        let body = Overrides { overrides: [Blocked { policy: &self.policy, key, banned: true, until }] };
         serde_json::to_string(&body).unwrap_or_default() // our own type cannot fail to serialize
     }
 }

@@ -42,7 +42,7 @@ pub(in super::super) fn explanation(
     };
     for limit in tried {
         let would = if limit.2.decision.is_allow() { "allow" } else { "refuse" };
-        explanation.push_str(&format!(" In shadow, one more limit would {would} it: {}.", sentence(limit, now)));
+        explanation = format!("{explanation} In shadow, one more limit would {would} it: {}.", sentence(limit, now));
     }
     Reply::json(200, "application/json", &Body { explanation, verdict })
 }

@@ -49,7 +49,7 @@ pub fn key_state(question: &KeyQuestion, state: &KeyState) -> Reply {
         object: &'a str,
         now: i64,
         policies: Vec<Bucket<'a>>,
-        reservations: Vec<Reservation<'a>>,
+        reservations: Vec<Open<'a>>,
         holds: Vec<Hold<'a>>,
         decisions: Vec<Decided<'a>>,
     }
@@ -62,7 +62,7 @@ pub fn key_state(question: &KeyQuestion, state: &KeyState) -> Reply {
     let mut reservations: Vec<_> = state
         .reservations
         .iter()
-        .map(|open| Reservation {
+        .map(|open| Open {
             reservation: format!("{:0RESERVATION_ID_LEN$x}", open.id),
             opened_at: open.opened_at,
             expires_at: open.expires_at,
@@ -101,14 +101,14 @@ struct Bucket<'a> {
     /// Since when the policy's version is in force, if a registry has it.
     #[serde(skip_serializing_if = "Option::is_none")]
     since: Option<i64>,
-    limits: Vec<LimitBody<'a, Level>>,
+    limits: Vec<LimitBody<'a, State>>,
     /// Why it cannot be read.
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<&'a str>,
 }
 
 #[derive(Serialize)]
-struct Level {
+struct State {
     remaining: u64,
     owed: u64,
     held: u64,
@@ -117,22 +117,22 @@ struct Level {
 }
 
 #[derive(Serialize)]
-struct Reservation<'a> {
+struct Open<'a> {
     reservation: String,
     opened_at: i64,
     expires_at: i64,
     unsettled: &'static str,
-    tokens: Vec<Tokens<'a>>,
+    tokens: Vec<Taken<'a>>,
 }
 
 #[derive(Serialize)]
 struct Hold<'a> {
     ends_at: i64,
-    tokens: Vec<Tokens<'a>>,
+    tokens: Vec<Taken<'a>>,
 }
 
 #[derive(Serialize)]
-struct Tokens<'a> {
+struct Taken<'a> {
     policy: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
     limit: Option<&'a str>,
@@ -177,7 +177,7 @@ impl<'a> Bucket<'a> {
                 }
                 body.since = Some(policy.timeline().since()).filter(|&since| since != 0);
                 let all = policy.limits().iter().zip(limits);
-                body.limits = all.map(|(limit, state)| LimitBody::of(limit, Level::of(state))).collect();
+                body.limits = all.map(|(limit, state)| LimitBody::of(limit, State::of(state))).collect();
             }
             Err(error) => body.error = Some(error),
         }
@@ -185,7 +185,7 @@ impl<'a> Bucket<'a> {
     }
 }
 
-impl Level {
+impl State {
     fn of(state: &LimitState) -> Self {
         let LimitState { remaining, owed, held, reset_at, snapshot } = *state;
         Self { remaining, owed, held, reset_at, level: Exact::of(snapshot) }
@@ -212,11 +212,11 @@ impl<'a> Decided<'a> {
     }
 }
 
-fn borrowed<'a>(tokens: &'a [PolicyTokens], may_name: &impl Fn(&str) -> bool) -> Vec<Tokens<'a>> {
+fn borrowed<'a>(tokens: &'a [PolicyTokens], may_name: &impl Fn(&str) -> bool) -> Vec<Taken<'a>> {
     let mut all = Vec::new();
     for part in tokens.iter().filter(|part| may_name(&part.policy)) {
         let policy = part.policy.as_str();
-        all.extend(part.limits.iter().map(|(limit, tokens)| Tokens {
+        all.extend(part.limits.iter().map(|(limit, tokens)| Taken {
             policy,
             limit: limit.as_deref(),
             tokens: *tokens,
