@@ -11,5 +11,6 @@ mod call;
 mod clock;
 mod frontend;
 mod key_object;
+mod keys;
 mod registry;
 mod settings;

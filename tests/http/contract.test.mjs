@@ -17,7 +17,9 @@ test("has every endpoint, and the version of the crate", () => {
     "/v1/session",
     "/v1/policies",
     "/v1/policies/{name}",
+    "/v1/overrides",
     "/v1/audit",
+    ...["inspect", "explain", "reset", "credit", "block"].map((verb) => `/v1/keys/${verb}`),
     "/healthz",
     "/v1/openapi.json",
   ]);
