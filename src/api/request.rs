@@ -114,7 +114,6 @@ fn verb(mode: Mode, max_wait_ms: Option<u64>) -> Result<Verb, Problem> {
 mod tests {
     use super::*;
     use crate::access::Scope;
-    use crate::access::Scope;
     use crate::limit::MAX_TOKENS;
 
     fn detail(body: &str) -> String {
