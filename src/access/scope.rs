@@ -7,7 +7,7 @@ pub enum Scope {
     Consume,
     /// To change budgets from outside: to debit, to give back, to fill.
     Adjust,
-    /// To operate the service: to change its policies, and to see who has.
+    /// To operate the service: its policies, overrides, single keys, and who has changed them.
     Admin,
 }
 
@@ -37,7 +37,7 @@ impl Scope {
         match self {
             Self::Consume => &["consume", "peek", "inspect", "settle", "cancel", "batch"],
             Self::Adjust => &["charge", "refund", "reset"],
-            Self::Admin => &[],
+            Self::Admin => &["explain", "reset", "credit"],
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use super::endpoint::Endpoint;
 use super::inspect::inspection;
+use super::keys::{act, explanation};
 use super::problem::Problem;
 use super::rate_limit::{banned_fields, limit_field, policy_field};
 use super::refusal::{Refusal, respond, violated};
@@ -22,10 +23,15 @@ impl ResolvedRequest {
         };
         let answers = item.answers(&decided.limits)?;
         let tried = item.tried(&decided.shadow);
-        if self.endpoint == Endpoint::Inspect {
-            return Ok(inspection(item, &answers, &tried, decided));
+        match self.endpoint {
+            Endpoint::Inspect => return Ok(inspection(item, &answers, &tried, decided)),
+            Endpoint::ResetKey | Endpoint::Credit => return Ok(act(item, &answers, decided)),
+            _ => {}
         }
         let verdict = self.verdict(item, &answers, &tried, decided);
+        if self.endpoint == Endpoint::Explain {
+            return Ok(explanation(item, &answers, &tried, &verdict));
+        }
         let refused = (!verdict.allowed).then(|| Refusal {
             detail: verdict.refusal(),
             violated: violated(answers.iter()),
@@ -107,8 +113,15 @@ mod tests {
         let decision = Decision::Allow { tokens, ready_at: 0 };
         let snapshot = Snapshot { tokens: 0, drops: 0, at: 0 };
         let limits = vec![LimitAnswer { decision, remaining: 0, owed: 0, reset_at: None, snapshot }];
-        let decided =
-            Decided { now: 0, is_replayed: false, open_reservations: 0, reservation: None, limits, shadow: Vec::new() };
+        let decided = Decided {
+            now: 0,
+            is_replayed: false,
+            open_reservations: 0,
+            reservation: None,
+            limits,
+            shadow: Vec::new(),
+            before: Vec::new(),
+        };
         let Reply { body, .. } = resolved.reply(&ObjectReply::Decided(decided)).unwrap();
         (resolved.items[0].costs.clone().unwrap_or_default(), serde_json::from_str(&body).unwrap())
     }
@@ -171,6 +184,7 @@ mod tests {
             reservation: None,
             limits,
             shadow: Vec::new(),
+            before: Vec::new(),
         };
         let Reply { status, headers, body } = resolved.reply(&ObjectReply::Decided(decided)).unwrap();
         let fields = headers.into_iter().filter(|(name, _)| *name == "retry-after" || name.starts_with("ratelimit"));

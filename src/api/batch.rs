@@ -174,6 +174,7 @@ mod tests {
             reservation,
             limits,
             shadow: Vec::new(),
+            before: Vec::new(),
         })
     }
 

@@ -78,6 +78,16 @@ impl<'a> Body<'a> {
         })
     }
 
+    /// The key as it was written.
+    pub(super) fn written_key(&self) -> Result<&'a str, Problem> {
+        self.required("key").map(Json::raw)
+    }
+
+    /// For how long to block a key.
+    pub(super) fn for_ms(&self) -> Result<u64, Problem> {
+        integer(self.required("for_ms")?, || "`for_ms`".to_owned())
+    }
+
     pub(super) fn cost(&self) -> Result<Option<Cost<'a>>, Problem> {
         self.0.get("cost").map(Cost::parse).transpose()
     }

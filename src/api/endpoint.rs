@@ -23,11 +23,17 @@ pub enum Endpoint {
     Cancel,
     /// `/v1/batch`: several at once, all or none.
     Batch,
+    /// `/v1/keys/explain`: what a request would be answered, and why.
+    Explain,
+    /// `/v1/keys/reset`: full again, by an operator.
+    ResetKey,
+    /// `/v1/keys/credit`: more tokens, by an operator.
+    Credit,
 }
 
 impl Endpoint {
     /// All of them.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 12] = [
         Self::Consume,
         Self::Peek,
         Self::Charge,
@@ -37,6 +43,9 @@ impl Endpoint {
         Self::Settle,
         Self::Cancel,
         Self::Batch,
+        Self::Explain,
+        Self::ResetKey,
+        Self::Credit,
     ];
 
     /// The endpoint at `path`.
@@ -58,6 +67,9 @@ impl Endpoint {
             Self::Settle => "/v1/settle",
             Self::Cancel => "/v1/cancel",
             Self::Batch => "/v1/batch",
+            Self::Explain => "/v1/keys/explain",
+            Self::ResetKey => "/v1/keys/reset",
+            Self::Credit => "/v1/keys/credit",
         }
     }
 
@@ -73,6 +85,7 @@ impl Endpoint {
         match self {
             Self::Consume | Self::Peek | Self::Inspect | Self::Settle | Self::Cancel | Self::Batch => Scope::Consume,
             Self::Charge | Self::Refund | Self::Reset => Scope::Adjust,
+            Self::Explain | Self::ResetKey | Self::Credit => Scope::Admin,
         }
     }
 
@@ -85,6 +98,8 @@ impl Endpoint {
             Self::Settle => &["policy", "key", "reservation", "cost", "snapshot", "limits"],
             Self::Cancel => &["policy", "key", "reservation", "snapshot", "limits"],
             Self::Batch => &["requests"],
+            Self::Explain | Self::Credit => &["policy", "key", "cost"],
+            Self::ResetKey => &["policy", "key"],
         }
     }
 }

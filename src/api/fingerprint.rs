@@ -51,8 +51,10 @@ impl Request<'_> {
 
     fn encode(&self, item: &Item<'_>, object_name: &str) -> Vec<u8> {
         let mut bytes = [text(&item.policy), text(object_name)].concat();
-        let is_free =
-            matches!(self.endpoint, Endpoint::Reset | Endpoint::Inspect | Endpoint::Settle | Endpoint::Cancel);
+        let is_free = matches!(
+            self.endpoint,
+            Endpoint::Reset | Endpoint::ResetKey | Endpoint::Inspect | Endpoint::Settle | Endpoint::Cancel
+        );
         match item.cost.as_ref().or((!is_free).then_some(&Cost::DEFAULT)) {
             None => bytes.push(0),
             Some(Cost::Each(cost)) => {

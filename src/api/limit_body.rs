@@ -39,6 +39,13 @@ pub(super) struct Exact {
     at: i64,
 }
 
+impl Exact {
+    pub(super) const fn of(snapshot: Snapshot) -> Self {
+        let Snapshot { tokens, drops, at } = snapshot;
+        Self { tokens, drops, at }
+    }
+}
+
 impl ResolvedItem {
     /// As of limits that allow `tokens` at any time, whatever the buckets hold. So a client that decides by a snapshot decides
     /// as the server does.
@@ -59,7 +66,6 @@ impl ResolvedItem {
     /// Empty unless the request asked for it.
     pub(super) fn snapshot<'a>(&self, answers: &[Answered<'a>]) -> Vec<LimitBody<'a, Exact>> {
         let asked = answers.iter().filter(|_| self.wants_snapshot);
-        let exact = |Snapshot { tokens, drops, at }| Exact { tokens, drops, at };
-        asked.map(|(limit, _, answer)| LimitBody::of(limit, exact(answer.snapshot))).collect()
+        asked.map(|(limit, _, answer)| LimitBody::of(limit, Exact::of(answer.snapshot))).collect()
     }
 }

@@ -24,6 +24,7 @@ mod degraded;
 mod endpoint;
 mod fingerprint;
 mod inspect;
+mod keys;
 mod limit_body;
 mod media_type;
 mod problem;
@@ -41,6 +42,9 @@ pub use crate::policy::Cause;
 pub use admin::{AdminPath, AdminQuestion, AdminReply, AdminRequest, MAX_OVERRIDES_LEN};
 pub use cost::Cost;
 pub use endpoint::Endpoint;
+pub use keys::{
+    BLOCK_PATH, BlockRequest, INSPECT_KEY_PATH, InspectKeyRequest, KeyQuestion, key_act, key_state, short_name,
+};
 pub use media_type::require_json;
 pub use problem::Problem;
 pub use reply::Reply;

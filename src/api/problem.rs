@@ -7,7 +7,7 @@ use super::rate_limit::seconds;
 use super::reply::Reply;
 use super::request::MAX_BODY_LEN;
 use super::text::shown;
-use crate::access::{CaptchaError, Denied, Forbidden};
+use crate::access::{CaptchaError, Denied, Forbidden, Scope};
 use crate::policy::Cause;
 
 /// Why a request gets no decision. A refusal is a decision, not a problem in this sense.
@@ -199,7 +199,8 @@ impl Problem {
                 format!("the captcha {why}: let the visitor solve another")
             }
             Self::NotFound { path } => {
-                let endpoints = Endpoint::ALL.map(Endpoint::path).join(", ");
+                let of_callers = Endpoint::ALL.into_iter().filter(|endpoint| endpoint.scope() != Scope::Admin);
+                let endpoints = of_callers.map(Endpoint::path).collect::<Vec<_>>().join(", ");
                 format!(
                     "there is no endpoint {}; send POST to {endpoints}, or GET to /v1/policies, /v1/audit, /v1/metrics, \
                      /healthz or /v1/openapi.json",

@@ -75,6 +75,15 @@ impl Reply {
         self
     }
 
+    /// The text of an answer, a JSON object, which now says whether an act was recorded.
+    #[must_use]
+    pub fn recorded(text: &str, is_recorded: bool) -> String {
+        match text.strip_suffix("}\n") {
+            Some(members) => format!("{members},\"recorded\":{is_recorded}}}\n"),
+            None => text.to_owned(),
+        }
+    }
+
     /// The answer to a browser's CORS preflight.
     #[must_use]
     pub fn preflight() -> Self {

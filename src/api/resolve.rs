@@ -45,6 +45,8 @@ impl ResolvedRequest {
     pub fn new(request: &Request<'_>, policies: &Policies, caller: &Caller<'_>, now: i64) -> Result<Self, Problem> {
         let Request { endpoint, action, .. } = *request;
         let verb = match action {
+            // Also a cost that can never pass is explained.
+            Action::Look(_) if endpoint == Endpoint::Explain => Verb::ConsumeUpTo,
             Action::Look(verb) | Action::Take(verb) | Action::Reserve(verb) => verb,
             Action::Settle(_) | Action::Cancel(_) => Verb::Charge,
             Action::Hold(_) => Verb::Consume,
@@ -71,7 +73,7 @@ impl ResolvedRequest {
             let policy = policies.for_key(policy, &key, now);
             let default = match endpoint {
                 Endpoint::Settle => None,
-                Endpoint::Reset | Endpoint::Inspect | Endpoint::Cancel => Some(&Cost::Each(0)),
+                Endpoint::Reset | Endpoint::ResetKey | Endpoint::Inspect | Endpoint::Cancel => Some(&Cost::Each(0)),
                 _ => Some(&Cost::DEFAULT),
             };
             let cost = item.cost.as_ref().or(default);

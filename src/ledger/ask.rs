@@ -67,6 +67,9 @@ impl Ledger {
                 None => self.perform(asked, request, now, id, &mut writes)?,
             },
         };
+        if let ObjectReply::Decided(decided) = &reply {
+            self.recent.record(asked, request, decided);
+        }
         self.collect_writes(now, &mut writes);
         if !writes.before_reply.is_empty() {
             self.set_alarm(now, &mut writes);
@@ -75,7 +78,7 @@ impl Ledger {
     }
 
     /// The policies under which the buckets were asked by a frontend that knows more than `as_of`, and what that knew.
-    fn newer(&self, asked: &[Arc<Policy>], as_of: i64) -> Result<Vec<(Arc<Policy>, i64)>, LedgerError> {
+    pub(super) fn newer(&self, asked: &[Arc<Policy>], as_of: i64) -> Result<Vec<(Arc<Policy>, i64)>, LedgerError> {
         let mut newer = Vec::new();
         for policy in asked.iter().filter(|policy| !policy.is_inline()) {
             match self.slot(policy.name()) {
@@ -132,12 +135,13 @@ impl Ledger {
         request: &ObjectRequest,
         now: i64,
     ) -> Result<ObjectReply, LedgerError> {
+        let before = if verb.takes() { Vec::new() } else { self.levels(asked, now)? };
         let (limits, decision) = self.decide(asked, verb, &request.costs, now, true)?;
         if decision.is_allow() && must_be_remembered(request) {
             self.remember(asked, request.request_id, now, None, &limits);
         }
         let shadow = self.decide_shadow(asked, verb, request, &limits, now, true);
-        Ok(ObjectReply::Decided(Decided { shadow, ..self.decided(now, limits) }))
+        Ok(ObjectReply::Decided(Decided { shadow, before, ..self.decided(now, limits) }))
     }
 }
 

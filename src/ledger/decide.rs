@@ -106,6 +106,12 @@ impl Ledger {
         Ok((answers, decision))
     }
 
+    /// What is left of each limit now, in whole tokens; below zero what is owed.
+    pub(super) fn levels(&mut self, asked: &[Arc<Policy>], now: i64) -> Result<Vec<i64>, LedgerError> {
+        let nothing = std::iter::repeat(Decision::Allow { tokens: 0, ready_at: now });
+        Ok(self.standing(asked, nothing, now)?.iter().map(LimitAnswer::level).collect())
+    }
+
     /// Charges or refunds each limit of `policy`. Neither is ever refused.
     pub(super) fn adjust(
         &mut self,
@@ -154,7 +160,15 @@ impl Ledger {
 
     pub(super) fn decided(&self, now: i64, limits: Vec<LimitAnswer>) -> Decided {
         let open_reservations = self.reservations.len() as u64;
-        Decided { now, is_replayed: false, open_reservations, reservation: None, limits, shadow: Vec::new() }
+        Decided {
+            now,
+            is_replayed: false,
+            open_reservations,
+            reservation: None,
+            limits,
+            shadow: Vec::new(),
+            before: Vec::new(),
+        }
     }
 }
 
@@ -215,6 +229,11 @@ impl Holds {
         }
         soonest
     }
+}
+
+/// What is held of each limit of `policy`.
+pub(super) fn held_of(ledger: &Ledger, policy: &Policy) -> Vec<u64> {
+    Holds::of(ledger, policy).held
 }
 
 pub(super) fn tokens(answer: &LimitAnswer) -> u64 {

@@ -25,14 +25,14 @@ use super::shadow::taken_of;
 use super::{Ledger, LedgerError};
 use crate::limit::{Decision, Verb};
 use crate::policy::Policy;
-use crate::protocol::{Decided, LimitAnswer, ObjectReply, ObjectRequest, RequestId, Reserved};
+use crate::protocol::{Decided, HoldState, LimitAnswer, ObjectReply, ObjectRequest, RequestId, Reserved};
 
 /// How long a hold lasts: longer than a batch may take, but not so long that a crashed frontend leaves a budget short
 /// for long.
 const HOLD_MS: u64 = 10_000;
 
 /// Tokens that are held, or were held and then taken.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Hold {
     /// The ids of the tries that share it.
     ids: Vec<u64>,
@@ -233,6 +233,16 @@ impl Ledger {
         let weights = self.holds.iter().filter(is_lasting).map(Hold::weight);
         weights
             .fold((0, 0), |(count, sum): (usize, usize), weight| (count.saturating_add(1), sum.saturating_add(weight)))
+    }
+
+    /// The holds that keep tokens from others.
+    pub(super) fn hold_states(&self) -> Vec<HoldState> {
+        let open = self.holds.iter().filter(|hold| !hold.is_committed);
+        let states = open.map(|hold| HoldState {
+            ends_at: hold.ends_at(),
+            tokens: hold.parts.iter().map(ReservedPart::to_tokens).collect(),
+        });
+        states.collect()
     }
 
     /// What is held of each limit of `policy`, and when that ends, soonest first.

@@ -55,8 +55,10 @@ mod decide;
 mod follow;
 mod hold;
 mod inline;
+mod inspect;
 mod legacy;
 mod page;
+mod recent;
 mod replay;
 mod replays;
 mod reservation;
@@ -70,10 +72,12 @@ use std::fmt;
 
 use self::bucket::Bucket;
 use self::hold::Hold;
+use self::recent::Recent;
 use self::replays::Replays;
 use self::reservation::{Reservation, Stored};
 use self::row::StoredRow;
 
+pub use self::recent::MAX_RECENT;
 pub use self::replays::{MAX_REQUEST_IDS, REPLAY_TTL_MS};
 pub use self::reserve::MAX_RESERVATIONS;
 pub use self::writes::{Background, Writes};
@@ -93,13 +97,14 @@ pub struct Ledger {
     unreadable: Vec<String>,
     /// Rows of an earlier version that mean nothing any more. They are deleted when others are written.
     stale_rows: Vec<String>,
+    recent: Recent,
     /// Whether an alarm is scheduled.
     has_alarm: bool,
     /// The ticket of the next background row.
     next_ticket: u32,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 enum Slot {
     /// As found in storage, not used yet.
     Stored(Vec<u8>),
@@ -130,6 +135,7 @@ impl Ledger {
             replays: Replays::default(),
             unreadable: Vec::new(),
             stale_rows: Vec::new(),
+            recent: Recent::default(),
             has_alarm: false,
             // 0 would tell the runtime that no confirmation is wanted.
             next_ticket: 1,

@@ -18,6 +18,7 @@
 use super::RESERVATION;
 use super::bytes::Bytes;
 use crate::policy::{NamedLimit, Policy};
+use crate::protocol::PolicyTokens;
 
 /// An open reservation.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -69,6 +70,11 @@ impl ReservedPart {
         asked.into_iter().map(|policy| Self::new(policy, tokens.by_ref().take(policy.limits().len()))).collect()
     }
 
+    /// The tokens of all limits, by their names.
+    pub(super) fn to_tokens(&self) -> PolicyTokens {
+        PolicyTokens { policy: self.policy.clone(), limits: self.tokens.clone() }
+    }
+
     /// The tokens of each limit that `policy` has now; 0 for one added since.
     pub(super) fn tokens(&self, policy: &Policy) -> Vec<u64> {
         policy.limits().iter().map(|limit| self.tokens_of(limit.name())).collect()
@@ -104,6 +110,11 @@ pub(super) enum Stored {
 }
 
 impl Reservation {
+    /// Whether its tokens are given back when it expires.
+    pub(super) fn is_refunded(&self) -> bool {
+        self.end == End::Refunded
+    }
+
     pub(super) fn encode(&self) -> Vec<u8> {
         let end = match self.end {
             End::Charged => 0,

@@ -291,7 +291,7 @@ impl Policy {
 
     /// What a provider assigns to a customer at least: a shorter prefix would join neighbours, a longer one lets a client have
     /// as many budgets as it has addresses.
-    const IPV6_PREFIX: u8 = 64;
+    pub const IPV6_PREFIX: u8 = 64;
 }
 
 /// Two policies are equal if neither an object nor a client can tell them apart.

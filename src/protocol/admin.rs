@@ -160,6 +160,9 @@ pub struct AuditLine<'a> {
     pub act: &'a str,
     /// To which policy.
     pub policy: &'a str,
+    /// To which key: the beginning of the name of its object.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub key: Option<&'a str>,
     /// What became of the tokens of keys.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub carry: Option<&'a str>,

@@ -33,6 +33,8 @@
 )]
 
 mod admin;
+mod key_act;
+mod key_state;
 mod numbers;
 mod policies;
 mod registry;
@@ -43,6 +45,8 @@ pub use admin::{
     AuditLine, ChangeError, Changed, Condition, OverrideStanding, OverridesChange, OverridesChanged, OverridesError,
     PolicyChange, Source, Standing,
 };
+pub use key_act::KeyAct;
+pub use key_state::{BucketState, HoldState, KeyState, LimitState, PastDecision, PolicyTokens, ReservationState};
 pub use numbers::{Format, Unreadable};
 pub use policies::Definitions;
 pub use registry::{Poll, Update, Versioned, deployment_id};

@@ -17,6 +17,7 @@
 //!   snapshot     tokens, drops, at
 //! then, if the request has costs of limits in shadow, a section with the same for each of these, or 3 where there is no
 //! answer
+//! then, of a request that changes levels from outside, a section with the level of each limit before it
 //! ```
 
 use super::numbers::{Format, Reader, Unreadable, Writer};
@@ -78,6 +79,9 @@ pub struct Decided {
     /// One for each limit in shadow of each policy, as many as the request has costs for: what would have been if it were
     /// enforced. `None` if it was not asked. Empty where none was asked.
     pub shadow: Vec<Option<LimitAnswer>>,
+    /// What was left of each limit before a charge, a refund or a reset, in whole tokens; below zero what was owed. Empty after
+    /// anything else, for a replay, and from an older object.
+    pub before: Vec<i64>,
 }
 
 /// A reservation as its owner sees it.
@@ -176,7 +180,7 @@ impl ObjectReply {
 
 impl Decided {
     fn write(&self, writer: &mut Writer) {
-        let Self { now, is_replayed, open_reservations, reservation, limits, shadow } = self;
+        let Self { now, is_replayed, open_reservations, reservation, limits, shadow, before } = self;
         writer.small(0);
         writer.signed(*now);
         writer.small(u8::from(*is_replayed));
@@ -194,6 +198,12 @@ impl Decided {
                     Some(limit) => limit.write(writer),
                     None => writer.whole(NO_ANSWER),
                 }
+            }
+        }
+        if !before.is_empty() {
+            writer.section(BEFORE, before.len());
+            for &level in before {
+                writer.signed(level);
             }
         }
     }
@@ -214,14 +224,26 @@ impl Decided {
                 });
             }
         }
+        let mut before = Vec::new();
+        if let Some(mut section) = rest.section(BEFORE)? {
+            while !section.is_empty() {
+                before.push(section.signed()?);
+            }
+        }
         let reservation = id.map(|id| Reserved { id, expires_at });
-        Ok(Self { now, is_replayed, open_reservations, reservation, limits, shadow })
+        Ok(Self { now, is_replayed, open_reservations, reservation, limits, shadow, before })
     }
 }
 
 impl LimitAnswer {
+    /// Whole tokens left after it, or, below zero, owed.
+    #[must_use]
+    pub fn level(&self) -> i64 {
+        if self.owed > 0 { self.owed.cast_signed().saturating_neg() } else { self.remaining.cast_signed() }
+    }
+
     fn write(&self, writer: &mut Writer) {
-        let Self { decision, remaining, owed, reset_at, snapshot } = self;
+        let Self { decision, reset_at, snapshot, .. } = self;
         let (kind, tokens, at) = match *decision {
             Decision::Allow { tokens, ready_at } => (0, tokens, ready_at),
             Decision::Wait { retry_at } => (1, 0, retry_at),
@@ -230,7 +252,7 @@ impl LimitAnswer {
         writer.small(kind);
         writer.whole(tokens);
         writer.signed(at);
-        writer.signed(if *owed > 0 { owed.cast_signed().saturating_neg() } else { remaining.cast_signed() });
+        writer.signed(self.level());
         writer.moment_or_never(*reset_at);
         writer.signed(snapshot.tokens);
         writer.whole(snapshot.drops);
@@ -256,6 +278,9 @@ impl LimitAnswer {
 
 /// The kind of the section about limits in shadow.
 const SHADOW: u8 = 3;
+
+/// The kind of the section about the levels before.
+const BEFORE: u8 = 4;
 
 /// Stands where a kind of decision would: a limit in shadow that was not asked.
 const NO_ANSWER: u64 = 3;
@@ -283,7 +308,16 @@ mod tests {
         let tried = vec![None, Some(limits[0]), Some(limits[1]), None, Some(limits[2])];
         let decided = |is_replayed, reservation, shadow| {
             let limits = limits.clone();
-            ObjectReply::Decided(Decided { now: -7, is_replayed, open_reservations: 4, reservation, limits, shadow })
+            let before = if is_replayed { vec![] } else { vec![-3, 0, most] };
+            ObjectReply::Decided(Decided {
+                now: -7,
+                is_replayed,
+                open_reservations: 4,
+                reservation,
+                limits,
+                shadow,
+                before,
+            })
         };
         vec![
             decided(false, None, Vec::new()),
@@ -331,8 +365,15 @@ mod tests {
         }];
         let reservation = Some(Reserved { id: 6, expires_at: 7 });
         let shadow = vec![None, Some(limits[0])];
-        let mut decided =
-            Decided { now: 9, is_replayed: true, open_reservations: 2, reservation, limits, shadow: vec![] };
+        let mut decided = Decided {
+            now: 9,
+            is_replayed: true,
+            open_reservations: 2,
+            reservation,
+            limits,
+            shadow: vec![],
+            before: vec![],
+        };
         let mut numbers = [2, 0, 9, 1, 2, 6, 7, 1, 0, 8, -3, 0, -3, 4, 5].map(f64::from);
         numbers[11] = -9_007_199_254_740_991.0;
         assert_eq!(ObjectReply::Decided(decided.clone()).to_numbers(Format::OLDEST), numbers);

@@ -3,7 +3,7 @@
 use super::entry::raw;
 use super::{Registry, Writes};
 use crate::limit::Carry;
-use crate::protocol::AuditLine;
+use crate::protocol::{AuditLine, KeyAct};
 
 /// So many acts are kept. Each has the policy before and after, at most 8 KB; usually 500 bytes.
 pub const MAX_AUDIT: u64 = 1_000;
@@ -40,18 +40,44 @@ impl Registry {
             _ => "replaced",
         };
         let carry = act.carry.filter(|_| act.before.is_some() && act.after.is_some()).map(Carry::word);
-        let number = self.moments.next_audit;
-        self.moments.next_audit = number.saturating_add(1);
         let line = AuditLine {
-            number,
+            number: 0,
             at,
             by: act.by,
             act: &format!("{}.{what}", act.of),
             policy: act.policy,
+            key: None,
             carry,
             before: act.before.and_then(raw),
             after: act.after.and_then(raw),
         };
+        self.append(&line, writes);
+    }
+
+    /// Records at `now` what an operator has done to a key.
+    pub fn record_key_act(&mut self, act: &KeyAct, now: i64) -> Writes {
+        let mut writes = Writes::new();
+        let line = AuditLine {
+            number: 0,
+            at: now,
+            by: &act.by,
+            act: &act.act,
+            policy: &act.policy,
+            key: Some(&act.key),
+            carry: None,
+            before: act.before.as_deref().and_then(raw),
+            after: act.after.as_deref().and_then(raw),
+        };
+        self.append(&line, &mut writes);
+        writes.push(self.moments.row());
+        writes
+    }
+
+    /// Writes the line under the next number, and forgets the oldest.
+    fn append(&mut self, line: &AuditLine<'_>, writes: &mut Writes) {
+        let number = self.moments.next_audit;
+        self.moments.next_audit = number.saturating_add(1);
+        let line = AuditLine { number, ..line.clone() };
         writes.push((row_name(number), serde_json::to_string(&line).ok()));
         if let Some(forgotten) = number.checked_sub(MAX_AUDIT) {
             writes.push((row_name(forgotten), None));

@@ -12,16 +12,20 @@ export async function adminReply(frontend, { method, url, headers }, body, id) {
   await (url.includes(METRICS) ? frontend.changed() : frontend.refreshed());
   const [authorization, ifMatch, ifNoneMatch] = HEADERS.map((name) => headers.get(name));
   const question = frontend.rust().administer(method, url, authorization, ifMatch, ifNoneMatch, body);
-  if (typeof question === "string") return question;
+  return typeof question === "string" ? question : administered(frontend, question, method !== "GET", id);
+}
+
+/** The registry's reply to this question, as a text. `changes` says whether that may have changed anything. */
+export async function administered(frontend, [question], changes, id) {
   let reply;
   try {
-    reply = await within(ADMIN_MS, frontend.registry.administer(question[0]));
+    reply = await within(ADMIN_MS, frontend.registry.administer(question));
   } catch (error) {
     log("error", "the registry of policies did not answer", { request_id: id, error });
     return frontend.rust().not_administered(error instanceof Timeout);
   }
   // So that whoever asks here next finds what was changed.
-  if (method !== "GET") await frontend.changed();
+  if (changes) await frontend.changed();
   return reply;
 }
 

@@ -3,6 +3,7 @@ import { adminReply, asksForAdmin } from "./admin.mjs";
 import { bytesOf } from "./body.mjs";
 import { Timeout } from "./deadline.mjs";
 import { decide } from "./decide.mjs";
+import { asksAboutKey, keyReply } from "./keys.mjs";
 import { log } from "./log.mjs";
 import { asksForContract, contractResponse } from "./openapi.mjs";
 import { Frontend } from "./policies.mjs";
@@ -55,6 +56,7 @@ async function reply(frontend, request, keys, id) {
   }
   if (asksForAdmin(url)) return adminReply(frontend, request, body, id);
   await frontend.refreshed();
+  if (asksAboutKey(url)) return keyReply(frontend, request, body, keys, id);
   if (asksForSession(url)) return sessionReply(frontend, request, body, keys, id);
   return decide(frontend, () => rust().ask(url, authorization, idempotencyKey, body, Date.now()), keys, id);
 }

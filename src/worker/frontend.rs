@@ -12,8 +12,8 @@ use super::settings::Settings;
 use super::{clock, metrics};
 use crate::access::{Caller, CaptchaError, Scope, Sessions, verify_captcha};
 use crate::api::{
-    AdminPath, AdminQuestion, AdminRequest, Endpoint, MAX_BODY_LEN, MAX_OVERRIDES_LEN, Problem, Reply, Request,
-    ResolvedRequest, SESSION_PATH, SessionRequest, require_json,
+    AdminPath, AdminQuestion, AdminRequest, BLOCK_PATH, Endpoint, INSPECT_KEY_PATH, MAX_BODY_LEN, MAX_OVERRIDES_LEN,
+    Problem, Reply, Request, ResolvedRequest, SESSION_PATH, SessionRequest, require_json,
 };
 use crate::edge::{Due, POLL_MS, PolicySnapshot, WAIT_MS};
 use crate::metrics::{INLINE_POLICIES, Outcome, PollOutcome};
@@ -280,7 +280,7 @@ impl Frontend {
 }
 
 impl Frontend {
-    fn settings(&self) -> Result<&Settings, Problem> {
+    pub(super) fn settings(&self) -> Result<&Settings, Problem> {
         self.settings.as_ref().map_err(|_| Problem::Misconfigured)
     }
 
@@ -313,6 +313,9 @@ impl Frontend {
                 if method != "PUT" {
                     return Ok(None); // a body is not read
                 }
+            } else if [INSPECT_KEY_PATH, BLOCK_PATH].contains(&path) {
+                require_method(method, &["POST"], "POST")?;
+                caller.may(Scope::Admin, if path == BLOCK_PATH { "block" } else { "inspect" })?;
             } else {
                 let endpoint = Endpoint::of(path).ok_or_else(|| Problem::NotFound { path: path.to_owned() })?;
                 require_method(method, &["POST"], "POST")?;
@@ -449,7 +452,7 @@ fn count_too_large(request: &Request<'_>, problem: &Problem) {
 }
 
 /// The text of the reply to a problem. After the status is what the log should say of it and the client must not know.
-fn text_of(problem: &Problem) -> String {
+pub(super) fn text_of(problem: &Problem) -> String {
     let text = problem.reply().to_text();
     let note = match problem {
         Problem::Unauthorized { denied } => denied.to_string(),
@@ -463,7 +466,7 @@ fn text_of(problem: &Problem) -> String {
 }
 
 /// Who sends this `Authorization` header.
-fn caller<'a>(settings: &'a Settings, authorization: Option<&str>) -> Result<Caller<'a>, Problem> {
+pub(super) fn caller<'a>(settings: &'a Settings, authorization: Option<&str>) -> Result<Caller<'a>, Problem> {
     let Some(credentials) = &settings.credentials else { return Ok(Caller::TRUSTED) };
     credentials.check(authorization, clock::now()).map_err(|denied| Problem::Unauthorized { denied })
 }
@@ -515,7 +518,7 @@ fn max_len(path: &str) -> usize {
 }
 
 /// The path of an absolute URL, without the query.
-fn path(url: &str) -> &str {
+pub(super) fn path(url: &str) -> &str {
     let path = path_and_query(url);
     path.split('?').next().unwrap_or(path)
 }

@@ -22,6 +22,11 @@ export class KeyObject extends DurableObject {
     return this.#rust().decide(policies, request, definitions);
   }
 
+  /** How the key stands: see src/api/keys/question.rs. */
+  inspect(question) {
+    return this.#rust().inspect(question);
+  }
+
   /**
    * Does not throw when cleaning fails: the runtime would retry for some minutes, and then give up for good. It throws only if
    * storage fails, which is what the runtime's retries are for.

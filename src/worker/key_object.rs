@@ -15,6 +15,7 @@ use worker::Env;
 use super::clock;
 use super::frontend::random;
 use super::settings::own_policies;
+use crate::api::{KeyQuestion, key_state};
 use crate::ledger::{Ledger, Writes};
 use crate::policy::{Policies, Policy};
 use crate::protocol::{Definitions, Format, Known, ObjectReply, ObjectRequest, Unreadable};
@@ -70,6 +71,20 @@ impl KeyObject {
         self.with_ledger(|ledger, now| {
             let (reply, writes) = ledger.ask(&asked, &request, now, random)?;
             Ok((reply.to_numbers(format), writes))
+        })
+    }
+
+    /// How the key stands, in answer to a [`KeyQuestion`], both texts. Nothing is changed and nothing is written.
+    ///
+    /// # Errors
+    /// If it is not one, or the storage fails.
+    pub fn inspect(&self, question: &str) -> Result<String, JsValue> {
+        let Some(question) = KeyQuestion::from_text(question) else {
+            return Err(JsError::new("the question of a frontend cannot be read").into());
+        };
+        self.with_ledger(|ledger, now| {
+            let state = ledger.inspect(&question.policies, question.as_of, now);
+            Ok((key_state(&question, &state).to_text(), Writes::default()))
         })
     }
 

@@ -11,6 +11,7 @@ mod call;
 mod clock;
 mod frontend;
 mod key_object;
+mod keys;
 mod metrics;
 mod registry;
 mod settings;

@@ -47,9 +47,9 @@ export class Frontend {
     this.rust().learn(definitions, asOf);
   }
 
-  /** The registry: there is one in the world. A new stub each time: one that has failed stays broken. */
+  /** The registry, if there is one: then one in the world. A new stub each time: one that has failed stays broken. */
   get registry() {
-    return this.#registry.getByName("registry");
+    return this.#registry?.getByName("registry");
   }
 
   #ask() {

@@ -18,6 +18,11 @@ export class PolicyRegistry extends DurableObject {
     return this.#rust().poll(question, report);
   }
 
+  /** What an operator has done to a key: see src/protocol/key_act.rs. */
+  record(act) {
+    this.#rust().record(act);
+  }
+
   /** An operator's request, which a frontend has let pass; the reply is a text. */
   administer(question) {
     return this.#rust().administer(question);

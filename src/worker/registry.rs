@@ -12,7 +12,7 @@ use worker::console_log;
 use super::clock;
 use crate::api::{AdminQuestion, AdminReply, AdminRequest, Problem};
 use crate::metrics::{Report, Totals};
-use crate::protocol::{OverridesChange, Poll};
+use crate::protocol::{KeyAct, OverridesChange, Poll};
 use crate::registry::{AUDIT, Registry, Writes};
 
 /// What `registry.mjs` wraps into a class that answers RPC.
@@ -66,6 +66,17 @@ impl PolicyRegistry {
             Err(problem) => Err(problem),
         };
         Ok(reply.unwrap_or_else(|problem| problem.reply()).to_text())
+    }
+
+    /// Records a [`KeyAct`], a text.
+    ///
+    /// # Errors
+    /// If it is not one, or the storage fails.
+    pub fn record(&self, act: &str) -> Result<(), JsValue> {
+        let Some(act) = KeyAct::from_text(act) else {
+            return Err(JsError::new("the act cannot be read").into());
+        };
+        self.with_registry(|registry, now| Ok(((), registry.record_key_act(&act, now))))
     }
 }
 

@@ -29,6 +29,7 @@ fn decided(decision: Decision, reservation: Option<u64>) -> ObjectReply {
         reservation,
         limits,
         shadow: Vec::new(),
+        before: Vec::new(),
     })
 }
 

@@ -19,6 +19,7 @@ test("has every endpoint, and the version of the crate", () => {
     "/v1/policies/{name}",
     "/v1/overrides",
     "/v1/audit",
+    ...["inspect", "explain", "reset", "credit", "block"].map((verb) => `/v1/keys/${verb}`),
     "/v1/metrics",
     "/v1/metrics/top",
     "/healthz",

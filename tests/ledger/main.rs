@@ -6,6 +6,7 @@ mod chance;
 mod crash_laws;
 mod holds;
 mod inline;
+mod inspect;
 mod model;
 #[path = "../oracle/mod.rs"]
 mod oracle;

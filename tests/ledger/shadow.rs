@@ -35,14 +35,14 @@ fn policy(enforced: &str, tried: Option<&str>, more: &str) -> Arc<Policy> {
 }
 
 /// A world, and the ids of what is open in it.
-struct Player {
-    world: World,
+pub(crate) struct Player {
+    pub(crate) world: World,
     reservations: Vec<u64>,
     holds: Vec<u64>,
 }
 
 impl Player {
-    fn new(policy: &Arc<Policy>) -> Self {
+    pub(crate) fn new(policy: &Arc<Policy>) -> Self {
         Self { world: World::empty(policy), reservations: Vec::new(), holds: Vec::new() }
     }
 
@@ -65,7 +65,7 @@ impl Player {
     }
 
     /// What the step answers, if anything.
-    fn play(&mut self, step: &Step, number: u128) -> Option<ObjectReply> {
+    pub(crate) fn play(&mut self, step: &Step, number: u128) -> Option<ObjectReply> {
         let id = Some(number / 2); // each request id comes twice
         match *step {
             Step::Take(verb, costs) => return Some(self.ask(Action::Take(verb), Some(costs), id)),

@@ -1,7 +1,7 @@
 //! What an operator changes: under a condition, within bounds, and every act in the audit log.
 
-use tollgate::protocol::{ChangeError, Condition};
-use tollgate::registry::{MAX_AUDIT, MAX_POLICIES, MAX_POLICY_LEN};
+use tollgate::protocol::{ChangeError, Condition, KeyAct};
+use tollgate::registry::{AUDIT, MAX_AUDIT, MAX_POLICIES, MAX_POLICY_LEN};
 
 use super::world::{World, frontend};
 
@@ -165,4 +165,29 @@ fn the_audit_log_says_who_did_what_and_forgets_the_oldest() {
     let names = world.registry.audit_rows(Some(7), 2);
     assert_eq!(names, ["audit:0000000000000006", "audit:0000000000000005"]);
     assert_eq!(world.registry.audit_rows(Some(5), 2), [""; 0]);
+}
+
+#[test]
+fn acts_on_keys_are_in_the_audit_log_too_and_change_no_policy() {
+    let mut world = world();
+    let (as_of, now) = (world.registry.as_of(), world.now);
+    let act = |level: i64| KeyAct {
+        act: "key.reset".to_owned(),
+        by: "ops".to_owned(),
+        key: "0123456789abcdef".to_owned(),
+        policy: "api".to_owned(),
+        before: Some(format!(r#"[{{"limit":"api","level":{level}}}]"#)),
+        after: None,
+    };
+    let writes = world.registry.record_key_act(&act(-3), now);
+    world.write(writes);
+    world.crash();
+    let line = r#"{"number":2,"at":AT,"by":"ops","act":"key.reset","policy":"api","key":"0123456789abcdef","before":[{"limit":"api","level":-3}],"after":null}"#;
+    assert_eq!((world.audit(1), world.registry.as_of()), (vec![line.replace("AT", &now.to_string())], as_of));
+    for level in 0..i64::try_from(MAX_AUDIT).unwrap() {
+        let writes = world.registry.record_key_act(&act(level), now);
+        world.write(writes);
+    }
+    assert_eq!(world.audit(usize::MAX).len() as u64, MAX_AUDIT);
+    assert_eq!(world.storage.keys().filter(|row| row.starts_with(AUDIT)).count() as u64, MAX_AUDIT);
 }

@@ -1,0 +1,93 @@
+//! `POST /v1/keys/block`: refuses a key for a time. It is an override of the key, with an end.
+
+use std::borrow::Cow;
+
+use serde::Serialize;
+use serde_json::value::RawValue;
+
+use super::super::body::{Body, parse};
+use super::super::problem::{Problem, bad_request};
+use super::super::request::MAX_BODY_LEN;
+/// Where it is.
+pub const BLOCK_PATH: &str = "/v1/keys/block";
+
+/// The longest time: 366 days. For a ban without an end, or longer, there are overrides.
+const MAX_BLOCK_MS: u64 = 366 * 86_400_000;
+
+/// Which key to block, where, and for how long.
+#[derive(Debug)]
+pub struct BlockRequest<'a> {
+    /// The policy.
+    pub policy: Cow<'a, str>,
+    /// As written.
+    key: &'a str,
+    for_ms: u64,
+}
+
+impl<'a> BlockRequest<'a> {
+    /// Parses a body such as `{"policy":"api","key":"alice","for_ms":3600000}`.
+    ///
+    /// # Errors
+    /// [`Problem::BodyTooLarge`] and [`Problem::BadRequest`].
+    pub fn parse(body: &'a [u8]) -> Result<Self, Problem> {
+        if body.len() > MAX_BODY_LEN {
+            return Err(Problem::BodyTooLarge);
+        }
+        let body = Body::of(parse(body)?, "the body", &["policy", "key", "for_ms"])?;
+        body.key()?;
+        let (policy, key, for_ms) = (body.policy()?, body.written_key()?, body.for_ms()?);
+        if !(1..=MAX_BLOCK_MS).contains(&for_ms) {
+            return bad_request(format!("`for_ms` must be from 1 to {MAX_BLOCK_MS}, not {for_ms}"));
+        }
+        Ok(Self { policy, key, for_ms })
+    }
+
+    /// The body for `PUT /v1/overrides` that does it at `now`.
+    #[must_use]
+    pub fn overrides(&self, now: i64) -> String {
+        #[derive(Serialize)]
+        struct Overrides<'a> {
+            overrides: [Blocked<'a>; 1],
+        }
+        #[derive(Serialize)]
+        struct Blocked<'a> {
+            policy: &'a str,
+            key: Option<&'a RawValue>,
+            banned: bool,
+            until: i64,
+        }
+        let key = serde_json::from_str(self.key).ok();
+        let until = now.saturating_add_unsigned(self.for_ms);
+        let body = Overrides { overrides: [Blocked { policy: &self.policy, key, banned: true, until }] };
+        serde_json::to_string(&body).unwrap_or_default() // our own type cannot fail to serialize
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_block_is_an_override_with_an_end() {
+        let body = br#"{"policy":"api","key":["t", "u"],"for_ms":6e4}"#;
+        assert_eq!(
+            BlockRequest::parse(body).unwrap().overrides(1_000),
+            r#"{"overrides":[{"policy":"api","key":["t", "u"],"banned":true,"until":61000}]}"#
+        );
+        for (body, expected) in [
+            (r#"{"policy":"api","key":"a"}"#, "the field `for_ms` is missing"),
+            (r#"{"policy":"api","for_ms":1}"#, "the field `key` is missing"),
+            (r#"{"key":"a","for_ms":1}"#, "the field `policy` is missing"),
+            (r#"{"policy":"api","key":"a","for_ms":0}"#, "`for_ms` must be from 1 to 31622400000, not 0"),
+            (
+                r#"{"policy":"api","key":"a","for_ms":"1h"}"#,
+                "`for_ms` must be a whole number from 0 to 9007199254740991, not \"1h\"",
+            ),
+        ] {
+            match BlockRequest::parse(body.as_bytes()) {
+                Err(Problem::BadRequest { detail }) => assert_eq!(detail, expected),
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+}

@@ -1,0 +1,263 @@
+//! `POST /v1/keys/inspect`: how a key stands.
+
+use serde::Serialize;
+
+use super::super::body::{Body, RESERVATION_ID_LEN, parse};
+use super::super::limit_body::{Exact, LimitBody};
+use super::super::problem::{Problem, bad_request};
+use super::super::reply::Reply;
+use super::super::request::MAX_BODY_LEN;
+use super::super::verdict::is_false;
+use super::question::KeyQuestion;
+use crate::access::Key;
+use crate::limit::{Decision, Verb};
+use crate::policy::{Policy, Standing, without_shadow};
+use crate::protocol::{Action, BucketState, KeyState, LimitState, PastDecision, PolicyTokens};
+
+/// Where it is. It is not an [`Endpoint`](super::super::Endpoint): it is about no policy.
+pub const INSPECT_KEY_PATH: &str = "/v1/keys/inspect";
+
+/// Which key to inspect.
+#[derive(Debug, PartialEq, Eq)]
+pub struct InspectKeyRequest<'a>(Key<'a>);
+
+impl<'a> InspectKeyRequest<'a> {
+    /// Parses a body such as `{"key":"alice"}`.
+    ///
+    /// # Errors
+    /// [`Problem::BodyTooLarge`] and [`Problem::BadRequest`].
+    pub fn parse(body: &'a [u8]) -> Result<Self, Problem> {
+        if body.len() > MAX_BODY_LEN {
+            return Err(Problem::BodyTooLarge);
+        }
+        let key = Body::of(parse(body)?, "the body", &["key"])?.key()?;
+        key.map(Self).map_or_else(|| bad_request("the field `key` is missing".to_owned()), Ok)
+    }
+
+    /// The key's bytes, by which its object is named. An IPv6 address stands for its network of the usual size.
+    #[must_use]
+    pub fn key(&self) -> Vec<u8> {
+        self.0.to_bytes(Policy::IPV6_PREFIX)
+    }
+}
+
+/// How the key stands, in answer to `question`: of the policies that it may name.
+#[must_use]
+pub fn key_state(question: &KeyQuestion, state: &KeyState) -> Reply {
+    #[derive(Serialize)]
+    struct Whole<'a> {
+        object: &'a str,
+        now: i64,
+        policies: Vec<Bucket<'a>>,
+        reservations: Vec<Open<'a>>,
+        holds: Vec<Hold<'a>>,
+        decisions: Vec<Decided<'a>>,
+    }
+    let may_name = |policy: &str| {
+        let policy = without_shadow(policy);
+        question.only.as_ref().is_none_or(|only| only.iter().any(|name| name == policy))
+    };
+    let mut policies: Vec<_> = state.buckets.iter().filter(|bucket| may_name(&bucket.policy)).map(Bucket::of).collect();
+    policies.sort_by_key(|bucket| (bucket.policy, bucket.shadow));
+    let mut reservations: Vec<_> = state
+        .reservations
+        .iter()
+        .map(|open| Open {
+            reservation: format!("{:0RESERVATION_ID_LEN$x}", open.id),
+            opened_at: open.opened_at,
+            expires_at: open.expires_at,
+            unsettled: if open.is_refunded { "refund" } else { "keep" },
+            tokens: borrowed(&open.tokens, &may_name),
+        })
+        .filter(|open| !open.tokens.is_empty())
+        .collect();
+    reservations.sort_by(|a, b| (a.opened_at, &a.reservation).cmp(&(b.opened_at, &b.reservation)));
+    let holds =
+        state.holds.iter().map(|hold| Hold { ends_at: hold.ends_at, tokens: borrowed(&hold.tokens, &may_name) });
+    let decisions = state.decisions.iter().rev().filter(|decision| may_name(decision.policy.name()));
+    let body = Whole {
+        object: &question.object,
+        now: state.now,
+        policies,
+        reservations,
+        holds: holds.filter(|hold| !hold.tokens.is_empty()).collect(),
+        decisions: decisions.map(Decided::of).collect(),
+    };
+    Reply::json(200, "application/json", &body)
+}
+
+#[derive(Serialize)]
+struct Bucket<'a> {
+    policy: &'a str,
+    /// Of its limits in shadow.
+    #[serde(skip_serializing_if = "is_false")]
+    shadow: bool,
+    #[serde(skip_serializing_if = "is_false")]
+    banned: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    banned_until: Option<i64>,
+    #[serde(skip_serializing_if = "is_false")]
+    unlimited: bool,
+    /// Since when the policy's version is in force, if a registry has it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    since: Option<i64>,
+    limits: Vec<LimitBody<'a, State>>,
+    /// Why it cannot be read.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<&'a str>,
+}
+
+#[derive(Serialize)]
+struct State {
+    remaining: u64,
+    owed: u64,
+    held: u64,
+    reset_at: Option<i64>,
+    level: Exact,
+}
+
+#[derive(Serialize)]
+struct Open<'a> {
+    reservation: String,
+    opened_at: i64,
+    expires_at: i64,
+    unsettled: &'static str,
+    tokens: Vec<Taken<'a>>,
+}
+
+#[derive(Serialize)]
+struct Hold<'a> {
+    ends_at: i64,
+    tokens: Vec<Taken<'a>>,
+}
+
+#[derive(Serialize)]
+struct Taken<'a> {
+    policy: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    limit: Option<&'a str>,
+    tokens: u64,
+}
+
+#[derive(Serialize)]
+struct Decided<'a> {
+    at: i64,
+    action: &'static str,
+    policy: &'a str,
+    cost: u64,
+    allowed: bool,
+    #[serde(skip_serializing_if = "is_false")]
+    replayed: bool,
+    /// Which limit refused.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    limit: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    retry_at: Option<i64>,
+}
+
+impl<'a> Bucket<'a> {
+    fn of(bucket: &'a BucketState) -> Self {
+        let policy = without_shadow(&bucket.policy);
+        let mut body = Self {
+            policy,
+            shadow: policy != bucket.policy,
+            banned: false,
+            banned_until: None,
+            unlimited: false,
+            since: None,
+            limits: Vec::new(),
+            error: None,
+        };
+        match &bucket.limits {
+            Ok((policy, limits)) => {
+                match policy.standing() {
+                    Standing::Limited => {}
+                    Standing::Unlimited => body.unlimited = true,
+                    Standing::Banned { until } => (body.banned, body.banned_until) = (true, until),
+                }
+                body.since = Some(policy.timeline().since()).filter(|&since| since != 0);
+                let all = policy.limits().iter().zip(limits);
+                body.limits = all.map(|(limit, state)| LimitBody::of(limit, State::of(state))).collect();
+            }
+            Err(error) => body.error = Some(error),
+        }
+        body
+    }
+}
+
+impl State {
+    fn of(state: &LimitState) -> Self {
+        let LimitState { remaining, owed, held, reset_at, snapshot } = *state;
+        Self { remaining, owed, held, reset_at, level: Exact::of(snapshot) }
+    }
+}
+
+impl<'a> Decided<'a> {
+    fn of(decision: &'a PastDecision) -> Self {
+        let limits = decision.policy.limits();
+        let refusal = decision.refusal.and_then(|(index, decision)| Some((limits.get(index)?, decision)));
+        Self {
+            at: decision.at,
+            action: action(decision.action),
+            policy: decision.policy.name(),
+            cost: decision.cost,
+            allowed: decision.is_granted,
+            replayed: decision.is_replayed,
+            limit: refusal.map(|(limit, _)| limit.full_name()),
+            retry_at: match refusal {
+                Some((_, Decision::Wait { retry_at })) => Some(retry_at),
+                _ => None,
+            },
+        }
+    }
+}
+
+fn borrowed<'a>(tokens: &'a [PolicyTokens], may_name: &impl Fn(&str) -> bool) -> Vec<Taken<'a>> {
+    let mut all = Vec::new();
+    for part in tokens.iter().filter(|part| may_name(&part.policy)) {
+        let policy = part.policy.as_str();
+        all.extend(part.limits.iter().map(|(limit, tokens)| Taken {
+            policy,
+            limit: limit.as_deref(),
+            tokens: *tokens,
+        }));
+    }
+    all
+}
+
+/// What was asked, in the words of the API.
+const fn action(action: Action) -> &'static str {
+    match action {
+        Action::Look(_) => "peek",
+        Action::Take(Verb::Charge) => "charge",
+        Action::Take(Verb::Refund) => "refund",
+        Action::Take(Verb::Reset) => "reset",
+        Action::Take(_) => "consume",
+        Action::Reserve(_) => "reserve",
+        Action::Hold(_) => "hold",
+        Action::Settle(_) => "settle",
+        Action::Cancel(_) => "cancel",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_key_is_asked_for() {
+        let detail = |body: &str| match InspectKeyRequest::parse(body.as_bytes()) {
+            Err(Problem::BadRequest { detail }) => detail,
+            other => format!("{other:?}"),
+        };
+        assert_eq!(detail("{}"), "the field `key` is missing");
+        assert_eq!(
+            detail(r#"{"key":"a","policy":"api"}"#),
+            "the body cannot have the field \"policy\"; its fields are key"
+        );
+        let parsed = InspectKeyRequest::parse(br#"{"key":"alice"}"#).unwrap();
+        assert_eq!(parsed.key(), Key::Text("alice".into()).to_bytes(64));
+        let large = format!(r#"{{"key":"{}"}}"#, "x".repeat(MAX_BODY_LEN));
+        assert_eq!(InspectKeyRequest::parse(large.as_bytes()), Err(Problem::BodyTooLarge));
+    }
+}

@@ -1,0 +1,97 @@
+//! How a key stands, for operators. To look changes nothing and writes nothing: the ledger is only read, and what the next
+//! request would find (reservations that have expired, holds that have ended, buckets that follow their policies) happens in
+//! a copy.
+
+use std::sync::Arc;
+
+use super::decide::{answer, held_of};
+use super::recent::Recent;
+use super::replays::Replays;
+use super::reservation::ReservedPart;
+use super::row::StoredRow;
+use super::{Ledger, Slot, Writes};
+use crate::limit::Decision;
+use crate::policy::Policy;
+use crate::protocol::{BucketState, KeyState, LimitState, ReservationState};
+
+impl Ledger {
+    /// How the key stands at `now`. `policies` are those of a frontend that knows the registry's changes up to `as_of`: a bucket
+    /// is reported as a request under them would find it. One without such a policy, or asked before under a newer one, is
+    /// reported under its own.
+    #[must_use]
+    pub fn inspect(&self, policies: &[Arc<Policy>], as_of: i64, now: i64) -> KeyState {
+        let mut copy = self.copy();
+        let names: Vec<_> = self.buckets.iter().map(|(name, _)| name.clone()).collect();
+        let mut policies: Vec<_> =
+            policies.iter().flat_map(|policy| [Some(policy), policy.shadow()]).flatten().collect();
+        policies.retain(|policy| names.iter().any(|name| name == policy.name()));
+        for policy in policies {
+            let is_newer = copy.newer(std::slice::from_ref(policy), as_of).is_ok_and(|newer| !newer.is_empty());
+            if !is_newer {
+                _ = copy.open(policy, as_of, now); // one that cannot be read is reported so
+            }
+        }
+        copy.end_holds(now);
+        copy.end_expired(now, &mut Writes::default());
+        let buckets =
+            names.into_iter().map(|policy| BucketState { limits: copy.limits_of(&policy, now), policy }).collect();
+        let reservations = copy.reservations.iter().map(|(id, reservation)| ReservationState {
+            id: *id,
+            opened_at: reservation.opened_at,
+            expires_at: reservation.expires_at,
+            is_refunded: reservation.is_refunded(),
+            tokens: reservation.parts.iter().map(ReservedPart::to_tokens).collect(),
+        });
+        KeyState {
+            now,
+            buckets,
+            reservations: reservations.collect(),
+            holds: copy.hold_states(),
+            decisions: self.recent.list(),
+        }
+    }
+
+    /// All that levels depend on.
+    fn copy(&self) -> Self {
+        Self {
+            phase: self.phase,
+            buckets: self.buckets.clone(),
+            reservations: self.reservations.clone(),
+            holds: self.holds.clone(),
+            replays: Replays::default(),
+            unreadable: Vec::new(),
+            stale_rows: Vec::new(),
+            recent: Recent::default(),
+            has_alarm: true,
+            next_ticket: 1,
+        }
+    }
+
+    /// The states of the limits of that policy. It has a bucket.
+    fn limits_of(&mut self, name: &str, now: i64) -> Result<(Arc<Policy>, Vec<LimitState>), String> {
+        let policy = match self.slot(name) {
+            Some(Slot::Open(bucket)) => Arc::clone(bucket.policy()),
+            Some(Slot::Stored(row)) => {
+                StoredRow::read(row).and_then(|row| row.policy(name)).map_err(|error| error.to_string())?
+            }
+            None => return Err("there is no bucket".to_owned()),
+        };
+        self.open(&policy, 0, now).map_err(|error| error.to_string())?;
+        let held = held_of(self, &policy);
+        let bucket = self.bucket(&policy).map_err(|error| error.to_string())?;
+        let states = policy.limits().iter().zip(&bucket.states).zip(held);
+        let nothing = Decision::Allow { tokens: 0, ready_at: now };
+        let states = states.map(|((limit, state), held)| {
+            let found = answer(limit.limit(), nothing, &limit.limit().refilled(state, now), held, now);
+            LimitState {
+                remaining: found.remaining,
+                owed: found.owed,
+                held,
+                reset_at: found.reset_at,
+                snapshot: found.snapshot,
+            }
+        });
+        let states = states.collect();
+        Ok((policy, states))
+    }
+}

@@ -1,0 +1,64 @@
+// What operators do with one key: Rust decides whom to ask what; this asks, and has acts recorded.
+import { administered } from "./admin.mjs";
+import { within } from "./deadline.mjs";
+import { decide } from "./decide.mjs";
+import { log } from "./log.mjs";
+
+export function asksAboutKey(url) {
+  return url.includes(PATH) && new URL(url).pathname.startsWith(PATH);
+}
+
+/** The reply to a request with this body, as a text; `keys` is the namespace of the objects. */
+export function keyReply(frontend, request, body, keys, id) {
+  const { pathname } = new URL(request.url);
+  const authorization = request.headers.get("authorization");
+  if (pathname === `${PATH}inspect`) return inspect(frontend, authorization, body, keys, id);
+  if (pathname === `${PATH}block`) return block(frontend, authorization, body, id);
+  return act(frontend, request, authorization, body, keys, id);
+}
+
+async function inspect({ rust }, authorization, body, keys, id) {
+  const asked = rust().inspect_key(authorization, body);
+  if (typeof asked === "string") return asked;
+  const [object, question] = asked;
+  try {
+    return await within(ANSWER_MS, keys.getByName(object).inspect(question));
+  } catch (error) {
+    // Also an object of an older version, which does not know the question.
+    log("error", `object ${object} did not answer`, { request_id: id, error });
+    return rust().failed();
+  }
+}
+
+function block(frontend, authorization, body, id) {
+  const question = frontend.rust().block_key(authorization, body);
+  return typeof question === "string" ? question : administered(frontend, question, true, id);
+}
+
+async function act(frontend, { url, headers }, authorization, body, keys, id) {
+  const { rust } = frontend;
+  const ask = () => rust().ask(url, authorization, headers.get("idempotency-key"), body, Date.now());
+  const reply = await decide(frontend, ask, keys, id);
+  const done = rust().key_act(url, authorization, body, reply);
+  return done === undefined ? reply : rust().recorded(reply, await isRecorded(frontend, done, id));
+}
+
+/** What cannot be recorded is at least in the log. */
+async function isRecorded(frontend, act, id) {
+  let error;
+  try {
+    if (frontend.registry) {
+      await within(ANSWER_MS, frontend.registry.record(act));
+      return true;
+    }
+  } catch (thrown) {
+    error = thrown;
+  }
+  log("warn", "an act on a key is recorded here alone", { request_id: id, error, act: JSON.parse(act) });
+  return false;
+}
+
+const PATH = "/v1/keys/";
+
+/** An operator waits longer than a caller. */
+const ANSWER_MS = 5_000;

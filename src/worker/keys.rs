@@ -1,0 +1,96 @@
+//! What operators do with one key, as far as it is not a [`Call`](super::call::Call). `keys.mjs` calls this.
+
+use js_sys::Array;
+use wasm_bindgen::prelude::{JsValue, wasm_bindgen};
+
+use super::clock;
+use super::frontend::{Frontend, caller, path, text_of};
+use crate::access::{Caller, Scope};
+use crate::api::{
+    AdminQuestion, BlockRequest, Endpoint, InspectKeyRequest, KeyQuestion, Problem, Reply, Request, ResolvedRequest,
+    key_act, short_name,
+};
+
+#[wasm_bindgen]
+#[expect(clippy::needless_pass_by_value, reason = "wasm-bindgen has no optional texts by reference")]
+#[expect(clippy::unused_self, reason = "only calls on an object revive an instance that has panicked")]
+impl Frontend {
+    /// What to do about a request to inspect a key: the text of a reply, or the name of the key's object and a question to it,
+    /// whose answer is the text of a reply.
+    #[must_use]
+    pub fn inspect_key(&self, authorization: Option<String>, body: &[u8]) -> JsValue {
+        match self.key_question(authorization.as_deref(), body) {
+            Ok((object, question)) => Array::of2(&object.into(), &question.to_text().into()).into(),
+            Err(problem) => text_of(&problem).into(),
+        }
+    }
+
+    /// What to do about a request to block a key: the text of a reply, or a list with the text of a question to the registry.
+    #[must_use]
+    pub fn block_key(&self, authorization: Option<String>, body: &[u8]) -> JsValue {
+        match self.block_question(authorization.as_deref(), body) {
+            Ok(question) => Array::of1(&question.into()).into(),
+            Err(problem) => text_of(&problem).into(),
+        }
+    }
+
+    /// The act to be recorded, a text, after a request to `url` was answered so; `undefined` if nothing was done.
+    #[must_use]
+    pub fn key_act(&self, url: &str, authorization: Option<String>, body: &[u8], reply: &str) -> Option<String> {
+        let settings = self.settings().ok()?;
+        let endpoint = Endpoint::of(path(url))?;
+        let by = caller(settings, authorization.as_deref());
+        let request = Request::parse(endpoint, body).ok()?;
+        // It was done, whatever the caller may do now.
+        let asked = ResolvedRequest::new(&request, &settings.policies(), &Caller::TRUSTED, clock::now()).ok()?;
+        let object = settings.names.object_name(&asked.items().first()?.key);
+        let by = by.as_ref().map_or("a former token", Caller::name);
+        key_act(endpoint, by, short_name(&object), reply).map(|act| act.to_text())
+    }
+
+    /// The reply, a text, which says whether the act was recorded.
+    #[must_use]
+    pub fn recorded(&self, reply: &str, is_recorded: bool) -> String {
+        Reply::recorded(reply, is_recorded)
+    }
+}
+
+impl Frontend {
+    fn key_question(&self, authorization: Option<&str>, body: &[u8]) -> Result<(String, KeyQuestion), Problem> {
+        let settings = self.settings()?;
+        let caller = caller(settings, authorization)?;
+        caller.may(Scope::Admin, "inspect")?;
+        let key = InspectKeyRequest::parse(body)?.key();
+        let name = settings.names.object_name(&key);
+        let (all, now) = (settings.policies(), clock::now());
+        let policies: Vec<_> = all.iter().filter(|policy| caller.may_use(policy.name()).is_ok()).collect();
+        let question = KeyQuestion {
+            object: short_name(&name).to_owned(),
+            as_of: settings.as_of(policies.iter().map(|policy| policy.name())).unwrap_or(0),
+            only: caller.policies().map(<[String]>::to_vec),
+            policies: policies.into_iter().map(|policy| all.for_key(policy, &key, now)).collect(),
+        };
+        Ok((name, question))
+    }
+
+    fn block_question(&self, authorization: Option<&str>, body: &[u8]) -> Result<String, Problem> {
+        let settings = self.settings()?;
+        let caller = caller(settings, authorization)?;
+        caller.may(Scope::Admin, "block")?;
+        let block = BlockRequest::parse(body)?;
+        caller.may_use(&block.policy)?;
+        if settings.snapshot.is_none() {
+            return Err(Problem::NoRegistry);
+        }
+        let question = AdminQuestion {
+            method: "PUT".into(),
+            path: "/v1/overrides".into(),
+            if_match: None,
+            if_none_match: None,
+            by: caller.name().into(),
+            only: caller.policies().map(<[String]>::to_vec),
+            body: block.overrides(clock::now()).into(),
+        };
+        Ok(question.to_text())
+    }
+}

@@ -1,0 +1,193 @@
+// What operators do with one key: see how it stands, ask why, fill it, give it tokens, block it.
+import assert from "node:assert/strict";
+import { after, test } from "node:test";
+import { newToken } from "./credentials.mjs";
+import { NOW, start } from "./workerd.mjs";
+
+const all = newToken("consume", "adjust", "admin");
+const consumer = newToken("consume", "adjust");
+const some = newToken("consume", "admin");
+some.entry.policies = ["api"];
+const tokens = { ops: all.entry, app: consumer.entry, some: some.entry };
+
+const POLICIES = {
+  api: { rate: 100, period: "10s", capacity: 60, max_debt: 20, write_ahead: 0 },
+  llm: {
+    limits: [
+      { name: "requests", rate: 3, period: "1s", capacity: 10, write_ahead: 0 },
+      { name: "tokens", rate: 0, period: "1day", capacity: 1_000, write_ahead: 0 },
+    ],
+  },
+};
+
+async function started(changes) {
+  const tollgate = await start({ policies: POLICIES, tokens, token: all.text, registry: true, ...changes });
+  after(() => tollgate.stop());
+  let now = NOW;
+  const send = (options, token = all.text) =>
+    tollgate.send({ now, ...options, headers: { authorization: `Bearer ${token}`, ...options.headers } });
+  return {
+    tollgate,
+    post: (verb, body, { token, headers } = {}) =>
+      send({ path: `/v1/${verb}`, body: JSON.stringify(body), headers }, token),
+    audit: async () => {
+      const { body } = await send({ method: "GET", path: "/v1/audit" });
+      return body.acts.filter(({ by }) => by === "ops");
+    },
+    wait: (ms) => {
+      now += ms;
+    },
+  };
+}
+
+test("shows every bucket of a key exactly, its reservations and its latest decisions, and changes nothing", async () => {
+  const { post, wait } = await started();
+  await post("consume", { policy: "api", key: "alice", cost: 60 });
+  await post("consume", { policy: "api", key: "alice", cost: 1 });
+  const { body: reserved } = await post("consume", { policy: "llm", key: "alice", cost: 5, mode: "reserve" });
+  await post("peek", { policy: "llm", key: "alice" });
+  wait(1_005);
+  const { body } = await post("keys/inspect", { key: "alice" });
+  assert.deepEqual((await post("keys/inspect", { key: "alice" })).body, body);
+  const { object, now, policies, reservations, holds, decisions } = body;
+  assert.match(object, /^[0-9a-f]{16}$/);
+  assert.equal(now, NOW + 1_005);
+  const standing = policies.map(({ policy, limits }) => [
+    policy,
+    ...limits.map(({ name, remaining, level: { tokens, drops } }) => [name, remaining, tokens, drops]),
+  ]);
+  assert.deepEqual(standing, [
+    // Ten tokens a second: one is 100 drops, one of which comes back each millisecond. At three a second, 3 of 1000.
+    ["api", [undefined, 10, 10, 5]],
+    ["llm", ["requests", 8, 8, 15], ["tokens", 995, 995, 0]],
+  ]);
+  assert.deepEqual(holds, []);
+  assert.deepEqual(
+    reservations.map(({ reservation, opened_at, tokens }) => [reservation, opened_at, tokens]),
+    [
+      [
+        reserved.reservation,
+        NOW,
+        [
+          { policy: "llm", limit: "requests", tokens: 5 },
+          { policy: "llm", limit: "tokens", tokens: 5 },
+        ],
+      ],
+    ],
+  );
+  assert.deepEqual(decisions, [
+    { at: NOW, action: "reserve", policy: "llm", cost: 5, allowed: true },
+    { at: NOW, action: "consume", policy: "api", cost: 1, allowed: false, limit: "api", retry_at: NOW + 100 },
+    { at: NOW, action: "consume", policy: "api", cost: 60, allowed: true },
+  ]);
+  const { body: after } = await post("peek", { policy: "api", key: "alice", cost: 0 });
+  assert.equal(after.remaining, 10);
+  const nobody = await post("keys/inspect", { key: "bob" });
+  assert.deepEqual([nobody.status, nobody.body.policies, nobody.body.decisions], [200, [], []]);
+});
+
+test("shows only the policies that a token may name", async () => {
+  const { post } = await started();
+  await post("consume", { policy: "api", key: "alice" });
+  await post("consume", { policy: "llm", key: "alice", cost: 5, mode: "reserve" });
+  const { body } = await post("keys/inspect", { key: "alice" }, { token: some.text });
+  assert.deepEqual(
+    [body.policies.map(({ policy }) => policy), body.reservations, body.decisions.map(({ policy }) => policy)],
+    [["api"], [], ["api"]],
+  );
+});
+
+test("explains a decision in words that agree with it, and takes nothing", async () => {
+  const { post, wait } = await started();
+  const explain = (policy, cost) => post("keys/explain", { policy, key: "alice", cost });
+  let random = 7;
+  for (let turn = 0; turn < 40; turn++) {
+    random = (random * 48_271) % 2_147_483_647;
+    const [policy, cost] = [random % 2 ? "api" : "llm", random % 23];
+    const [first, again] = [await explain(policy, cost), await explain(policy, cost)];
+    assert.deepEqual(again.body, first.body);
+    const { status, body } = await post("consume", { policy, key: "alice", cost });
+    const { allowed, explanation, retry_at } = first.body;
+    // A cost that can never pass is an error to consume, and explained here.
+    assert.equal(allowed, status === 200, explanation);
+    assert.equal(explanation.startsWith(allowed ? "Allowed: " : "Refused: "), true, explanation);
+    if (status === 429) assert.equal(retry_at, body.retry_at, explanation);
+    if (random % 5 === 0) wait(random % 700);
+  }
+  assert.match(
+    (await explain("llm", 11)).body.explanation,
+    /^Refused: the limit llm\/requests allows 3 per second, at most 10 at once; \d+ are used and \d+ are left, and 11 were asked for; that can never pass, for no more than 10 can\.$/,
+  );
+});
+
+test("resets a budget and gives tokens, and the audit log says who, what, before and after, without the key", async () => {
+  const { post, audit } = await started();
+  const budget = { policy: "api", key: "alice" };
+  await post("charge", { ...budget, cost: 70 });
+  const { body: credited } = await post("keys/credit", { ...budget, cost: 15 });
+  const levels = (level) => [{ limit: "api", level }];
+  assert.deepEqual(credited, { policy: "api", now: NOW, before: levels(-10), after: levels(5), recorded: true });
+  const { body: reset } = await post("keys/reset", budget);
+  assert.deepEqual(reset, { policy: "api", now: NOW, before: levels(5), after: levels(60), recorded: true });
+  const { body: clipped } = await post("keys/credit", { ...budget, cost: 1_000 });
+  assert.deepEqual(clipped.after, levels(60));
+  const { object } = (await post("keys/inspect", { key: "alice" })).body;
+  const acts = (await audit()).map(({ act, policy, key, before, after }) => [act, policy, key, before, after]);
+  assert.deepEqual(acts, [
+    ["key.credited", "api", object, levels(60), levels(60)],
+    ["key.reset", "api", object, levels(5), levels(60)],
+    ["key.credited", "api", object, levels(-10), levels(5)],
+  ]);
+});
+
+test("tokens are given once under an Idempotency-Key", async () => {
+  const { post } = await started();
+  await post("consume", { policy: "api", key: "alice", cost: 50 });
+  const credit = () =>
+    post("keys/credit", { policy: "api", key: "alice", cost: 5 }, { headers: { "idempotency-key": "once" } });
+  assert.deepEqual((await credit()).body.after, [{ limit: "api", level: 15 }]);
+  const { body } = await credit();
+  assert.deepEqual([body.replayed, body.before, body.after], [true, undefined, [{ limit: "api", level: 15 }]]);
+});
+
+test("without a registry an act is in the log, and the answer says that it was not recorded", async () => {
+  const { tollgate, post } = await started({ registry: false });
+  const { body } = await post("keys/reset", { policy: "api", key: "alice" });
+  assert.equal(body.recorded, false);
+  await tollgate.logged("recorded here alone");
+  const line = tollgate.log.split("\n").find((text) => text.includes("recorded here alone"));
+  const { act } = JSON.parse(line.slice(line.indexOf("{")));
+  assert.deepEqual([act.act, act.by, act.policy], ["key.reset", "ops", "api"]);
+  assert.match(act.key, /^[0-9a-f]{16}$/);
+  assert.ok(!line.includes("alice"));
+  const { status } = await post("keys/block", { policy: "api", key: "alice", for_ms: 1_000 });
+  assert.equal(status, 404);
+});
+
+test("blocks a key for a time", async () => {
+  const { post, wait } = await started();
+  const budget = { policy: "api", key: "alice" };
+  assert.equal((await post("consume", budget)).status, 200);
+  const { status, body } = await post("keys/block", { ...budget, for_ms: 60_000 });
+  assert.deepEqual([status, body.created], [200, 1]);
+  const { body: refused } = await post("consume", budget);
+  assert.deepEqual([refused.allowed, refused.banned, refused.retry_at], [false, true, NOW + 60_000]);
+  const { body: why } = await post("keys/explain", budget);
+  assert.match(why.explanation, /^Refused: this key is blocked from the policy api until \d{4}-\d\d-\d\d .* UTC\.$/);
+  const [shown] = (await post("keys/inspect", { key: "alice" })).body.policies;
+  assert.deepEqual([shown.banned, shown.banned_until], [true, NOW + 60_000]);
+  wait(60_000);
+  assert.equal((await post("consume", budget)).status, 200);
+});
+
+test("only an admin may, with a body that is right", async () => {
+  const { post } = await started();
+  for (const verb of ["inspect", "explain", "reset", "credit", "block"]) {
+    const { status, body } = await post(`keys/${verb}`, { policy: "api", key: "alice" }, { token: consumer.text });
+    assert.deepEqual([status, body.scope], [403, "admin"], verb);
+    assert.equal((await post(`keys/${verb}`, { policy: "api" })).status, 400, verb);
+  }
+  const { body } = await post("keys/block", { policy: "api", key: "alice", for_ms: 0 });
+  assert.equal(body.detail, "`for_ms` must be from 1 to 31622400000, not 0");
+  assert.equal((await post("keys/reset", { policy: "llm", key: "alice" }, { token: some.text })).status, 403);
+});
