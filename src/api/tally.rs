@@ -125,7 +125,15 @@ mod tests {
         let limits = limits.iter().copied().map(answer).collect();
         let shadow = shadow.iter().map(|decision| Some(answer(*decision))).collect();
         let (open_reservations, reservation) = (0, None);
-        ObjectReply::Decided(Decided { now: 0, is_replayed, open_reservations, reservation, limits, shadow })
+        ObjectReply::Decided(Decided {
+            now: 0,
+            is_replayed,
+            open_reservations,
+            reservation,
+            limits,
+            shadow,
+            before: Vec::new(),
+        })
     }
 
     fn resolved(endpoint: Endpoint, body: &str) -> ResolvedRequest {
