@@ -79,7 +79,7 @@ pub enum Outcome {
     Decided(Vec<Result<ObjectReply, Cause>>),
     /// No decision: the frontend's policies are older than those that the objects know. Nothing was done.
     Outdated {
-        /// The moment of the latest change that the frontend must know.
+        /// The latest change that was known where all of these policies were asked for.
         as_of: i64,
         /// The definitions of the policies that have changed, one to a line.
         definitions: String,
@@ -273,7 +273,7 @@ impl Batch {
         // answer may have done it under the older policies.
         let newer = self.objects.iter_mut().filter_map(|object| object.newer.take()).filter(|_| !self.may_be_done);
         let newer: Vec<_> = newer.collect();
-        if let Some(as_of) = newer.iter().map(|(as_of, _)| *as_of).max() {
+        if let Some(as_of) = newer.iter().map(|(as_of, _)| *as_of).min() {
             let definitions: Vec<_> = newer.into_iter().map(|(_, definitions)| definitions).collect();
             return Outcome::Outdated { as_of, definitions: definitions.join("\n") };
         }

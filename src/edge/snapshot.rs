@@ -161,11 +161,14 @@ impl PolicySnapshot {
     }
 
     /// Takes over policies that an object has been asked under, by a frontend that knew the registry's changes up to `as_of`: their
-    /// [definitions](Policy::definition), one to a line. The registry is to be asked soon.
+    /// [definitions](Policy::definition), one to a line. It says at its next answer whether that is still so.
     pub fn learn(&mut self, definitions: &str, as_of: i64) {
         let newer = definitions.lines().filter_map(|definition| Policy::from_definition(definition).ok());
         // One of a key with overrides says nothing about others: the registry is asked.
         for newer in newer.filter(|newer| !newer.is_of_key()) {
+            if as_of <= self.as_of([newer.name()]) {
+                continue; // a late answer: it is known, or replaced
+            }
             let newer = match self.policies.get(newer.name()) {
                 Some(known) => newer.answered_as(known),
                 None => newer,
@@ -173,7 +176,6 @@ impl PolicySnapshot {
             self.learned.insert(newer.name().to_owned(), (as_of, Arc::new(newer)));
         }
         self.set_policies(self.policies.iter().cloned().collect());
-        self.asked_at = self.asked_at.map(|at| at.saturating_sub(REFRESH_MS));
     }
 
     /// The latest change that it knows for all of these policies.
@@ -421,7 +423,10 @@ mod tests {
         assert_eq!((api.id(), api.numbers(), api.timeline().since()), (newer.id(), newer.numbers(), 8));
         assert_eq!((api.on_error(), api.ipv6_prefix()), (crate::policy::OnError::OPEN, 56), "what only frontends know");
         assert_eq!((snapshot.as_of(["api"]), snapshot.as_of(["daily"]), snapshot.as_of(["api", "daily"])), (9, 5, 5));
-        assert_eq!(snapshot.due(6_000), Due::InBackground);
+        let older = Policy::parse("api", "\"6/1s\"").unwrap().in_force_since(7);
+        snapshot.learn(&older.definition(), 7);
+        assert_eq!(snapshot.policies().get("api").unwrap().id(), newer.id(), "a late answer");
+        assert_eq!((snapshot.due(5_999), snapshot.due(6_000)), (Due::Nothing, Due::InBackground));
 
         let timeline = newer.timeline().to_json();
         let api = |rate: u32| format!(r#"[{{"name":"api","policy":"{rate}/1s","timeline":{timeline}}}]"#);

@@ -148,7 +148,8 @@ impl Ledger {
 /// Tells a frontend under which policies to ask again.
 fn outdated(newer: &[(Arc<Policy>, i64)]) -> ObjectReply {
     let definitions: Vec<_> = newer.iter().map(|(policy, _)| policy.definition()).collect();
-    let as_of = newer.iter().map(|(_, as_of)| *as_of).max().unwrap_or(0);
+    // The least, because it is claimed for all of them.
+    let as_of = newer.iter().map(|(_, as_of)| *as_of).min().unwrap_or(0);
     ObjectReply::PolicyOutdated { as_of, definitions: definitions.join("\n") }
 }
 

@@ -51,7 +51,7 @@ pub enum ObjectReply {
     /// A bucket has moved on to a newer version of its policy than the frontend knows. Nothing was done: repeat the request
     /// under that version.
     PolicyOutdated {
-        /// The least [`Known::as_of`](super::Known::as_of) of a frontend that knows the newer versions.
+        /// A [`Known::as_of`](super::Known::as_of) under which all of the newer versions were asked for.
         as_of: i64,
         /// Their [definitions](crate::policy::Policy::definition), one to a line.
         definitions: String,

@@ -1,4 +1,5 @@
 // What operators do with one key: Rust decides whom to ask what; this asks, and has acts recorded.
+import { waitUntil } from "cloudflare:workers";
 import { administered } from "./admin.mjs";
 import { within } from "./deadline.mjs";
 import { decide } from "./decide.mjs";
@@ -14,7 +15,10 @@ export function keyReply(frontend, request, body, keys, id) {
   const authorization = request.headers.get("authorization");
   if (pathname === `${PATH}inspect`) return inspect(frontend, authorization, body, keys, id);
   if (pathname === `${PATH}block`) return block(frontend, authorization, body, id);
-  return act(frontend, request, authorization, body, keys, id);
+  // It is recorded even if the client disconnects.
+  const acting = act(frontend, request, authorization, body, keys, id);
+  waitUntil(acting.catch(() => {}));
+  return acting;
 }
 
 async function inspect({ rust }, authorization, body, keys, id) {

@@ -374,7 +374,7 @@ fn a_request_under_older_policies_is_to_be_made_again_under_the_newer() {
     let mut batch = at_step(0);
     batch.answered(0, Ok(outdated(7, "a")));
     batch.answered(1, Ok(outdated(6, "b")));
-    assert_eq!(batch.outcome(), Some(&newer(7, "a\nb")));
+    assert_eq!(batch.outcome(), Some(&newer(6, "a\nb")), "what is true of both");
 
     // A refusal is final, whatever else could be asked.
     let mut batch = at_step(0);
