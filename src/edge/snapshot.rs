@@ -25,6 +25,8 @@ pub struct PolicySnapshot {
     known: BTreeMap<String, (Versioned, Arc<Policy>)>,
     /// Policies that objects have taught it, with the moments of the latest changes that those knew.
     learned: BTreeMap<String, (i64, Arc<Policy>)>,
+    /// What was known without those, while there are some.
+    own: Option<Arc<Policies>>,
     /// The overrides of keys that the registry has, and up to where.
     overrides: Arc<Overrides>,
     overrides_at: Option<String>,
@@ -78,6 +80,7 @@ impl PolicySnapshot {
             policies: Arc::new(Policies::of(policies.iter().cloned()).known_at(0)),
             known: BTreeMap::new(),
             learned: BTreeMap::new(),
+            own: None,
             overrides: Arc::default(),
             overrides_at: None,
             loading: None,
@@ -161,8 +164,10 @@ impl PolicySnapshot {
     }
 
     /// Takes over policies that an object has been asked under, by a frontend that knew the registry's changes up to `as_of`: their
-    /// [definitions](Policy::definition), one to a line. It says at its next answer whether that is still so.
+    /// [definitions](Policy::definition), one to a line. They are for the request that is asked again under them: then call
+    /// [`PolicySnapshot::forget`]. For others they say too little: that frontend may know of overrides, too.
     pub fn learn(&mut self, definitions: &str, as_of: i64) {
+        self.own.get_or_insert_with(|| Arc::clone(&self.policies));
         let newer = definitions.lines().filter_map(|definition| Policy::from_definition(definition).ok());
         // One of a key with overrides says nothing about others: the registry is asked.
         for newer in newer.filter(|newer| !newer.is_of_key()) {
@@ -176,6 +181,14 @@ impl PolicySnapshot {
             self.learned.insert(newer.name().to_owned(), (as_of, Arc::new(newer)));
         }
         self.set_policies(self.policies.iter().cloned().collect());
+    }
+
+    /// Forgets what it has learned.
+    pub fn forget(&mut self) {
+        if let Some(own) = self.own.take() {
+            self.policies = own;
+            self.learned.clear();
+        }
     }
 
     /// The latest change that it knows for all of these policies.

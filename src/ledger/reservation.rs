@@ -17,7 +17,7 @@
 
 use super::RESERVATION;
 use super::bytes::Bytes;
-use crate::policy::{NamedLimit, Policy};
+use crate::policy::{NamedLimit, Policy, shadow_of, without_shadow};
 use crate::protocol::PolicyTokens;
 
 /// An open reservation.
@@ -88,6 +88,22 @@ impl ReservedPart {
     /// Adds what limits in shadow have taken: the limits of a policy have different names, whatever their modes.
     pub(super) fn add<'a>(&mut self, taken: impl Iterator<Item = (&'a NamedLimit, u64)>) {
         self.tokens.extend(taken.map(|(limit, tokens)| (limit.name().map(str::to_owned), tokens)));
+    }
+
+    /// Adds what limits in shadow have taken, under names that no limit can have: a limit that is enforced since has taken none of it.
+    pub(super) fn add_shadow<'a>(&mut self, taken: impl Iterator<Item = (&'a NamedLimit, u64)>) {
+        let mark = |limit: &NamedLimit| shadow_of(limit.name().unwrap_or_default());
+        self.tokens.extend(taken.map(|(limit, tokens)| (Some(mark(limit)), tokens)));
+    }
+
+    /// What limits in shadow have taken, by their own names.
+    pub(super) fn of_shadow(&self) -> Self {
+        let own = |(name, tokens): &(Option<String>, u64)| {
+            let marked = name.as_deref()?;
+            let own = without_shadow(marked);
+            (own.len() < marked.len()).then(|| (Some(own.to_owned()).filter(|own| !own.is_empty()), *tokens))
+        };
+        Self { policy: self.policy.clone(), tokens: self.tokens.iter().filter_map(own).collect() }
     }
 
     /// How many limits the policy had.

@@ -45,7 +45,7 @@ impl Ledger {
         let mut parts = ReservedPart::all(asked.iter().map(Arc::as_ref), limits.iter().map(tokens));
         let mut tried = shadow.iter().copied();
         for (policy, part) in asked.iter().zip(&mut parts) {
-            part.add(taken_of(policy, &mut tried));
+            part.add_shadow(taken_of(policy, &mut tried));
         }
         let reservation = Reservation { opened_at: now, expires_at: reserved.expires_at, end, parts };
         writes.before_reply.push((reservation_row(id), Some(reservation.encode())));
@@ -225,7 +225,7 @@ impl Ledger {
 
     fn refund_shadows(&mut self, reservation: &Reservation, now: i64) {
         for part in &reservation.parts {
-            self.refund_shadow(part, now);
+            self.refund_shadow(&part.of_shadow(), now);
         }
     }
 

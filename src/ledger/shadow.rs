@@ -95,8 +95,9 @@ impl Ledger {
         let mut answers = Vec::new();
         for (index, policy) in asked.iter().enumerate() {
             let costs = costs.get(index).map(Vec::as_slice).unwrap_or_default();
+            let part = reservation.part(policy).map(ReservedPart::of_shadow);
             let each = policy.shadow_limits().iter().enumerate().map(|(at, limit)| {
-                let taken = reservation.part(policy)?.taken(limit.name())?;
+                let taken = part.as_ref()?.taken(limit.name())?;
                 Some((taken, costs.get(at).copied().unwrap_or(taken)))
             });
             let each: Vec<_> = each.collect();

@@ -151,7 +151,8 @@ impl Call {
         let replies = match self.batch.outcome() {
             Some(Outcome::Decided(replies)) => replies,
             Some(Outcome::Failed { causes, cause }) => return self.failure(causes, *cause).to_text(),
-            Some(Outcome::Outdated { .. }) => return self.failure(&[Cause::Failed], Cause::Failed).to_text(),
+            // What is newer may be a ban: this does not fail open.
+            Some(Outcome::Outdated { .. }) => return Problem::Unavailable { cause: Cause::Failed }.reply().to_text(),
             None => return self.unanswered(),
         };
         let items = self.objects.iter().map(|object| object.items.as_slice());

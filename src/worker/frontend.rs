@@ -208,6 +208,11 @@ impl Frontend {
         self.snapshot(|known, _| known.learn(definitions, as_of));
     }
 
+    /// Forgets what it has learned: the request that was asked again has begun.
+    pub fn forget(&self) {
+        self.snapshot(|known, _| known.forget());
+    }
+
     /// How many milliseconds a request waits for the registry.
     #[wasm_bindgen(getter)]
     #[must_use]

@@ -17,7 +17,7 @@ function typeOf(schema) {
   parts.push(...(schema.allOf ?? []).map(typeOf));
   if (schema.properties) parts.push(objectOf(schema));
   else if (schema.type) parts.push(union([schema.type].flat().map((type) => PRIMITIVES[type](schema))));
-  return parts.join(" & ");
+  return parts.join(" & ") || "unknown";
 }
 
 const union = (types) => `(${types.join(" | ")})`;
@@ -35,7 +35,8 @@ const PRIMITIVES = {
   integer: () => "number",
   null: () => "null",
   number: () => "number",
-  object: ({ additionalProperties }) => `{ readonly [name: string]: ${typeOf(additionalProperties)} }`,
+  object: ({ additionalProperties }) =>
+    `{ readonly [name: string]: ${additionalProperties ? typeOf(additionalProperties) : "unknown"} }`,
   string: () => "string",
 };
 
@@ -43,6 +44,16 @@ const PRIMITIVES = {
 const KNOWN = new Set([
   ...["$ref", "const", "enum", "oneOf", "allOf", "type", "properties", "required", "items", "additionalProperties"],
   ...["description", "default", "examples", "pattern", "propertyNames", "unevaluatedProperties", "dependentRequired"],
-  ...["minimum", "maximum", "minLength", "maxLength", "minItems", "maxItems", "uniqueItems", "minProperties"],
+  ...[
+    "minimum",
+    "exclusiveMinimum",
+    "maximum",
+    "minLength",
+    "maxLength",
+    "minItems",
+    "maxItems",
+    "uniqueItems",
+    "minProperties",
+  ],
   ...["maxProperties", "anyOf", "format"],
 ]);

@@ -16,8 +16,11 @@ import type {
 } from "tollgate/client";
 import type * as wire from "./wire.js";
 
-/** The problems by their status, beside refusals. */
-type WireProblem = Exclude<{ [Name in keyof Problems]: Problems[Name] }[keyof Problems], { readonly status: 429 }>;
+/** The problems by their status, beside refusals and those of operators' endpoints, which the client does not ask. */
+type WireProblem = Exclude<
+  { [Name in keyof Problems]: Problems[Name] }[keyof Problems],
+  { readonly status: 429 | 412 | 428 }
+>;
 type Problems = wire.Problems;
 
 /** What `Client` adds to what came. */

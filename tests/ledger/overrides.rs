@@ -415,3 +415,60 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn rev2_eight_blocks() {
+    let base = policy(r#"{"rate":0,"period":"1s","capacity":100}"#).in_force_since(START - 1_000_000);
+    let mut isolate = Isolate::new(base);
+    let mut world = isolate.world();
+    for n in 0..10 {
+        let at = START + n * 100_000;
+        world.now = at;
+        isolate.set(0, at, Some("\"banned\":true"), Some(at + 1_000));
+        world.now = at + 2_000;
+        isolate.tell(&mut world);
+        let reply = world.ask(CONSUME, Some(vec![1]), None);
+        let ObjectReply::Decided(decided) = reply else { panic!() };
+        println!("block {n}: {:?} remaining {}", decided.decision(), decided.limits[0].remaining);
+    }
+}
+
+#[test]
+fn rev2_rows_of_a_change() {
+    let first =
+        policy(r#"{"rate":100,"period":"1s","capacity":1000,"write_ahead":50}"#).in_force_since(START - 1_000_000);
+    let mut isolate = Isolate::new(first);
+    let mut world = isolate.world();
+    for n in 0..60 {
+        if n == 40 {
+            isolate.replace(
+                policy(r#"{"rate":90,"period":"1s","capacity":900,"write_ahead":50}"#),
+                world.now,
+                Carry::AsIs,
+            );
+            isolate.tell(&mut world);
+        }
+        let before = world.rows_written;
+        world.ask(CONSUME, Some(vec![1]), None);
+        world.arrive(usize::MAX);
+        if world.rows_written > before {
+            println!("request {n}: {} rows", world.rows_written - before);
+        }
+        world.now += 5;
+    }
+}
+
+#[test]
+fn rev2_ban_and_learned() {
+    let base = policy(r#"{"rate":0,"period":"1s","capacity":100}"#).in_force_since(START - 1_000);
+    let mut isolate = Isolate::new(base);
+    isolate.set(0, START - 500, Some("\"banned\":true"), None);
+    let mut world = isolate.world();
+    println!("banned {:?}", world.ask(CONSUME, Some(vec![1]), None));
+    isolate.replace(policy(r#"{"rate":0,"period":"1s","capacity":90}"#), START - 200, Carry::AsIs);
+    // an isolate that has not the ban, and has learned the base policy with its as_of from another key's object
+    world.policy = Arc::clone(&isolate.base);
+    world.as_of = Some(isolate.as_of);
+    let ObjectReply::Decided(decided) = world.ask(CONSUME, Some(vec![1]), None) else { panic!() };
+    println!("learned: {:?}", decided.decision());
+}

@@ -227,7 +227,7 @@ test("a mistake is named, on one line, and is no crash", async () => {
     [[...asked, "--expires", "86401s"], /1 to 86400 seconds, not 86401/],
     [[...asked, "--expire", "1h"], /'--expire'/],
     [["types"], /there is no wrangler\.toml or wrangler\.json or wrangler\.jsonc here: name a file/],
-    [["types", "none.json"], /cannot read none\.json: ENOENT/],
+    [["types", "none.json"], /there is no file none\.json/],
     [["types", "wrong.json"], /wrong\.json is not JSON: /],
     [["types", "list.json"], /list\.json must have an object with each policy under its name/],
     [["types", "limits.json"], /llm\.limits must be a list of limits, each with a name/],

@@ -49,6 +49,15 @@ pub(super) struct Step<'a> {
 impl History {
     /// Records that from `since` on, a moment after all others, this override is in force, or none.
     pub fn push(&mut self, since: i64, state: Option<InForce>) {
+        // A ban, or its end, leaves the limits as they were: many of them must not crowd out what levels depend on.
+        let is_neutral = |change: &Change| {
+            change.state.as_ref().is_none_or(|state| matches!(state.plan, Plan::Banned | Plan::Unlimited))
+        };
+        if self.changes.len().saturating_add(1) >= MAX_CHANGES
+            && let Some(first) = self.changes.windows(2).position(|pair| pair.iter().all(is_neutral))
+        {
+            self.changes.remove(first.saturating_add(1));
+        }
         self.changes.push(Change { since, state });
         let surplus = self.changes.len().saturating_sub(MAX_CHANGES);
         self.changes.drain(..surplus);
@@ -332,9 +341,17 @@ mod tests {
     #[test]
     fn the_oldest_changes_are_forgotten_first() {
         let mut history = History::default();
-        for since in 0..20 {
-            history.push(since, None);
+        let push = |history: &mut History, since: i64, plan| history.push(since, Some(InForce { plan, until: None }));
+        for since in 0..20_i64 {
+            let numerator = since.unsigned_abs().saturating_add(1);
+            push(&mut history, since, Plan::Multiple(Multiple { numerator, denominator: 1 }));
         }
-        assert_eq!(history.steps(99).iter().map(|step| step.since).collect::<Vec<_>>(), (12..20).collect::<Vec<_>>());
+        let since = |history: &History| history.steps(99).iter().map(|step| step.since).collect::<Vec<_>>();
+        assert_eq!(since(&history), (12..20).collect::<Vec<_>>());
+        // Many bans in succession push out no more than two.
+        for since in 20..40 {
+            push(&mut history, since, Plan::Banned);
+        }
+        assert_eq!(since(&history), [14, 15, 16, 17, 18, 19, 20, 39]);
     }
 }

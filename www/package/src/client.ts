@@ -88,6 +88,12 @@ export interface CallOptions {
   readonly signal?: AbortSignal;
 }
 
+/** What an answer says of the policies it was given under. */
+interface UnderPolicies {
+  /** The policies may have changed: the registry could not be asked. */
+  readonly stale_policies?: true;
+}
+
 /** An answer as it came. */
 export interface Answer {
   /** The headers, such as `Retry-After` and `RateLimit`. Not enumerable, so JSON leaves them out. */
@@ -144,9 +150,11 @@ export interface LimitNumbers {
 export type LimitSnapshot = LimitNumbers & Snapshot;
 
 /** 200: granted. */
-export interface Granted extends Verdict, Answer {
+export interface Granted extends Verdict, Answer, UnderPolicies {
   readonly status: 200;
   readonly allowed: true;
+  /** An override lets the key take whatever it asks for. */
+  readonly unlimited?: true;
 }
 
 /** 200: granted in advance, by `mode: "reserve"`. To be settled or cancelled. */
@@ -158,7 +166,7 @@ export interface Reserved extends Granted {
 }
 
 /** 200, but the server could not decide, and the policy lets requests pass in that case. */
-export interface Degraded extends Answer {
+export interface Degraded extends Answer, UnderPolicies {
   readonly status: 200;
   readonly allowed: true;
   readonly policy: string;
@@ -171,12 +179,14 @@ export interface Degraded extends Answer {
 /** 429: refused. */
 export interface Refused extends Verdict, RefusedMembers {
   readonly allowed: false;
+  /** An override refuses the key, until `retry_at` if there is one. */
+  readonly banned?: true;
   readonly limit: number;
   readonly remaining: number;
 }
 
 /** Additional members of every refusal. */
-interface RefusedMembers extends Answer {
+interface RefusedMembers extends Answer, UnderPolicies {
   readonly status: 429;
   readonly type: string;
   readonly title: string;
@@ -205,8 +215,13 @@ export interface Problem extends Answer {
 }
 
 /** 200: the state of a budget. */
-export interface Inspection extends Answer {
+export interface Inspection extends Answer, UnderPolicies {
   readonly status: 200;
+  /** An override refuses the key. */
+  readonly banned?: true;
+  readonly banned_until?: number;
+  /** An override lets the key take whatever it asks for. */
+  readonly unlimited?: true;
   readonly policy: string;
   readonly now: number;
   readonly open_reservations: number;
@@ -223,7 +238,7 @@ export interface Inspection extends Answer {
 }
 
 /** 200: all requests of a batch were granted. */
-export interface BatchGranted extends Answer {
+export interface BatchGranted extends Answer, UnderPolicies {
   readonly status: 200;
   readonly allowed: true;
   readonly now: number;
@@ -233,7 +248,7 @@ export interface BatchGranted extends Answer {
 }
 
 /** 200, but the server could not decide, and all policies let requests pass in that case. */
-export interface BatchDegraded extends Answer {
+export interface BatchDegraded extends Answer, UnderPolicies {
   readonly status: 200;
   readonly allowed: true;
   readonly degraded: "overloaded" | "timeout" | "failed";
