@@ -72,7 +72,9 @@ impl ReservedPart {
 
     /// The tokens of all limits, by their names.
     pub(super) fn to_tokens(&self) -> PolicyTokens {
-        PolicyTokens { policy: self.policy.clone(), limits: self.tokens.clone() }
+        let is_enforced =
+            |(name, _): &&(Option<String>, u64)| name.as_deref().is_none_or(|name| without_shadow(name) == name);
+        PolicyTokens { policy: self.policy.clone(), limits: self.tokens.iter().filter(is_enforced).cloned().collect() }
     }
 
     /// The tokens of each limit that `policy` has now; 0 for one added since.
