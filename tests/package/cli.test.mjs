@@ -234,7 +234,7 @@ test("a mistake is named, on one line, and is no crash", async () => {
     [["types", "nameless.json"], /llm\.limits\[1\] must have a name/],
     [["types", "apart.jsonc"], /env\.b: llm\.limits must have the same names in all environments: "a", not never/],
     [["types", "wrong.toml"], /wrong\.toml: Invalid TOML document/],
-    [["types", "empty.toml"], /empty\.toml has no policies: a table \[vars\.POLICIES\.<name>\]/],
+    [["types", "empty.toml"], /empty\.toml has no policies: they are tables such as/],
     [["types", "list.json", "--url", "https://example.com"], /from a file or from --url, not from both/],
     [["types", "--url", "https://example.com"], /TOLLGATE_TOKEN is not in the environment/],
     [["types", "--url", "example.com"], /--url is an address such as .* not "example\.com"/, KEYS, SECRET],

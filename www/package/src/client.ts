@@ -394,8 +394,9 @@ export class Client<P extends PolicyNames = string> {
   ): Promise<Spent<Awaited<Result>> | Refused | Problem> {
     const answer = await this.consume({ max_wait_ms: LONGEST_TIMER_MS, ...request, mode: "reserve" }, options);
     if (!answer.allowed) return answer;
-    const { policy, key, limits } = request;
-    const reserved = { policy, key, limits, reservation: answer.reservation };
+    // What is undefined is not sent.
+    const only = { cost: undefined, mode: undefined, max_wait_ms: undefined };
+    const reserved: object = { ...request, ...only, reservation: answer.reservation };
     try {
       await new Promise<unknown>((resolve) => {
         setTimeout(resolve, answer.ready_at - answer.now);
@@ -408,9 +409,10 @@ export class Client<P extends PolicyNames = string> {
         result: await work((real) => {
           cost = real;
         }),
-        settled: await this.settle({ ...reserved, cost: cost! } as ReservationRequest<P>).catch(
-          (error: TollgateError) => error,
-        ),
+        settled: await this.settle({
+          ...reserved,
+          cost: cost!,
+        } as ReservationRequest<P>).catch((error: TollgateError) => error),
       };
     } catch (error) {
       await this.cancel(reserved as ReservationRequest<P>).catch((failed) => failed); // then it expires
