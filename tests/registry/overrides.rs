@@ -209,7 +209,7 @@ fn every_act_is_recorded_and_of_many_how_many() {
 
 /// As `GET /v1/overrides` calls an override.
 fn id(selector: &Selector) -> String {
-    selector.hash().iter().map(|byte| format!("{byte:02x}")).collect()
+    format!("{:032x}", u128::from_be_bytes(selector.hash()))
 }
 
 #[test]
