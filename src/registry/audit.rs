@@ -17,6 +17,8 @@ pub(super) struct Act<'a> {
     pub(super) of: &'static str,
     pub(super) by: &'a str,
     pub(super) policy: &'a str,
+    /// The id of the override, if it is of one.
+    pub(super) key: Option<&'a str>,
     pub(super) before: Option<&'a str>,
     pub(super) after: Option<&'a str>,
     pub(super) carry: Option<Carry>,
@@ -46,7 +48,7 @@ impl Registry {
             by: act.by,
             act: &format!("{}.{what}", act.of),
             policy: act.policy,
-            key: None,
+            key: act.key,
             carry,
             before: act.before.and_then(raw),
             after: act.after.and_then(raw),

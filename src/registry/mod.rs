@@ -24,7 +24,8 @@
 //! | `override:` and a hash of its keys | an override, or one that has ended |
 //! | `audit:` and a number | an act. These are not loaded: see [`Registry::audit_rows`] |
 //!
-//! The row of a policy that cannot be read counts as lost: the next frontend that asks brings its deployment's.
+//! The row of a policy that cannot be read counts as lost: the next frontend that asks brings its deployment's. An override
+//! whose row cannot be read is lost alone.
 #![forbid(unsafe_code)]
 #![cfg_attr(
     not(test),
@@ -56,7 +57,7 @@ use crate::protocol::Standing;
 pub use self::audit::{AUDIT, MAX_AUDIT};
 pub use self::change::{MAX_POLICIES, MAX_POLICY_LEN};
 pub use self::deployment::ROLL_OUT_MS;
-pub use self::overrides::{MAX_OVERRIDES, MAX_OVERRIDES_AT_ONCE};
+pub use self::overrides::{MAX_OVERRIDE_LEN, MAX_OVERRIDES, MAX_OVERRIDES_AT_ONCE, MAX_PREFIX_LENS};
 pub use self::poll::PollError;
 
 /// The policies of a service.
@@ -67,6 +68,7 @@ pub struct Registry {
     policies: BTreeMap<String, Entry>,
     deployments: Vec<Deployment>,
     overrides: StoredOverrides,
+    unreadable_rows: Vec<String>,
 }
 
 /// Rows to write, all or none; `None` deletes one.
@@ -103,7 +105,10 @@ impl Registry {
             } else {
                 true // of a later version
             };
-            is_whole &= is_read;
+            if !is_read {
+                registry.unreadable_rows.push(name.to_owned());
+                is_whole &= name.starts_with(OVERRIDE); // which no deployment brings
+            }
         }
         if !is_whole {
             registry.deployments.clear(); // so that each counts as new, and brings its policies
@@ -118,6 +123,12 @@ impl Registry {
     #[must_use]
     pub const fn as_of(&self) -> i64 {
         self.moments.latest
+    }
+
+    /// The names of the rows that it could not read.
+    #[must_use]
+    pub fn unreadable_rows(&self) -> &[String] {
+        &self.unreadable_rows
     }
 
     /// All policies, by name.

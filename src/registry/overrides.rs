@@ -1,8 +1,10 @@
 //! Overrides of keys: what operators set and remove, what frontends get of them, and their end.
 //!
 //! Each has a row. One that was removed, or has ended, is kept for a month: buckets that are asked for again must know under what
-//! they were. What is kept of keys is what the operator wrote, so that it can be listed.
+//! they were; of them the hash of their keys is kept, and no text. Of those in force the text is kept as the operator wrote it,
+//! so that it can be listed.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 
@@ -10,7 +12,7 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 
 use super::audit::Act;
-use super::entry::raw;
+use super::entry::{is_fixed, raw};
 use super::{OVERRIDE, Registry, Writes};
 use crate::access::Key;
 use crate::json::Json;
@@ -23,8 +25,18 @@ pub const MAX_OVERRIDES: usize = 100_000;
 /// The most in one change.
 pub const MAX_OVERRIDES_AT_ONCE: usize = 2_000;
 
+/// The longest text of an override, in bytes: as long as that of a policy.
+pub const MAX_OVERRIDE_LEN: usize = 4_096;
+
+/// The most different lengths of the prefixes of one policy. Each costs every request a hash.
+pub const MAX_PREFIX_LENS: usize = 16;
+
 /// For so long one that is in force no more is kept: 31 days.
 const KEPT_MS: i64 = 31 * 86_400_000;
+
+/// For so long at least, where there is no room: a day. A frontend that has not heard of the last change would keep what was
+/// before.
+const HEARD_MS: i64 = 86_400_000;
 
 /// So many bytes a page of them has, or few more: as text less than a megabyte.
 const PAGE_LEN: usize = 512 * 1_024;
@@ -34,6 +46,12 @@ const MAX_LINES: usize = 20;
 
 /// So many are each recorded; of more, only how many there were.
 const MAX_RECORDED: usize = 20;
+
+/// So many rows at most are ended or forgotten in passing. Those that are late change nothing: their histories say when they end.
+const MAX_ENDS: usize = 500;
+
+/// What is kept of the text of one that has ended.
+const NO_TEXT: &str = "null";
 
 #[derive(Debug, Default)]
 pub(super) struct StoredOverrides {
@@ -49,7 +67,7 @@ pub(super) struct StoredOverrides {
 #[derive(Clone, Debug)]
 struct Entry {
     selector: Selector,
-    /// As written: JSON.
+    /// As written: JSON; [`NO_TEXT`] if it has ended.
     text: String,
     history: History,
     changed_at: i64,
@@ -74,7 +92,7 @@ impl Registry {
         let mut entries = Vec::new();
         for Asked { selector, text, state } in asked {
             let before = self.overrides.all.get(&selector.hash());
-            let current = before.and_then(|before| before.history.at(now));
+            let current = before.and_then(|before| before.in_force(now));
             let count = match (current, &state) {
                 _ if current == state.as_ref() => &mut changed.unchanged,
                 (None, _) => &mut changed.created,
@@ -88,14 +106,9 @@ impl Registry {
             let mut history = before.map(|before| before.history.clone()).unwrap_or_default();
             let ended_at = state.is_none().then_some(since);
             history.push(since, state);
-            let text =
-                if text.is_empty() { before.map(|before| before.text.clone()).unwrap_or_default() } else { text };
             entries.push(Entry { selector, text, history, changed_at: since, ended_at });
         }
-        let new = entries.iter().filter(|entry| !self.overrides.all.contains_key(&entry.selector.hash())).count();
-        if self.overrides.all.len().saturating_add(new) > MAX_OVERRIDES {
-            return Err(OverridesError::TooMany { max: MAX_OVERRIDES });
-        }
+        self.check_room(&entries, now)?;
         if entries.is_empty() {
             return Ok((changed, writes));
         }
@@ -104,11 +117,12 @@ impl Registry {
             return Ok((changed, writes));
         }
         self.end_overrides(now, &mut writes);
+        self.make_room(&entries, now, &mut writes);
         self.moments.latest = since;
         if self.moments.born_at == 0 {
             self.moments.born_at = since;
         }
-        self.record_overrides(&entries, change.by, now, &mut writes);
+        self.record_overrides(&entries, change.by, Some(now), &mut writes);
         for entry in entries {
             writes.push(entry.row());
             self.overrides.put(entry);
@@ -147,31 +161,100 @@ impl Registry {
         Ok(self.overrides.all.get(&selector.hash()).and_then(|entry| entry.standing(now)))
     }
 
-    /// Carries out the ends that have come by `now`, and forgets what ended long ago.
+    /// Carries out ends that have come by `now`, and forgets some of what ended long ago.
     pub(super) fn end_overrides(&mut self, now: i64, writes: &mut Writes) {
+        let mut ended = Vec::new();
         while let Some(&(at, hash)) = self.overrides.ends.first()
             && at <= now
+            && ended.len() < MAX_ENDS
         {
             self.overrides.ends.pop_first();
             let Some(entry) = self.overrides.all.get(&hash) else { continue };
-            let entry = Entry { ended_at: Some(at), ..entry.clone() };
-            let before = entry.text.clone();
-            let policy = entry.selector.policy().to_owned();
+            ended.push(Entry { text: NO_TEXT.to_owned(), ended_at: Some(at), ..entry.clone() });
+        }
+        self.record_overrides(&ended, "until", None, writes);
+        for entry in ended {
             writes.push(entry.row());
             self.overrides.put(entry);
-            let act =
-                Act { of: "override", by: "until", policy: &policy, before: Some(&before), after: None, carry: None };
-            self.record(&act, at, writes);
         }
-        while let Some(&(at, hash)) = self.overrides.ended.first()
-            && at.saturating_add(KEPT_MS) <= now
-        {
-            self.overrides.remove(&hash);
-            writes.push((row_name(&hash), None));
+        for _ in 0..MAX_ENDS {
+            let Some(&(_, hash)) = self.overrides.ended.first().filter(|(at, _)| at.saturating_add(KEPT_MS) <= now)
+            else {
+                break;
+            };
+            self.forget_override(&hash, writes);
         }
         if !writes.is_empty() {
             writes.push(self.moments.row());
         }
+    }
+
+    fn forget_override(&mut self, hash: &SelectorHash, writes: &mut Writes) {
+        self.overrides.remove(hash);
+        writes.push((row_name(hash), None));
+    }
+
+    /// Whether these have room: what can be forgotten does not count.
+    fn check_room(&self, entries: &[Entry], now: i64) -> Result<(), OverridesError> {
+        let all = &self.overrides.all;
+        let surplus = self.surplus(entries);
+        let changed = hashes(entries);
+        let can_be_forgotten =
+            |(hash, entry): &(&SelectorHash, &Entry)| entry.can_be_forgotten(now) && !changed.contains(*hash);
+        if surplus > 0 && all.iter().filter(can_be_forgotten).count() < surplus {
+            return Err(OverridesError::TooMany { max: MAX_OVERRIDES });
+        }
+        let set = entries.iter().filter(|entry| entry.ended_at.is_none());
+        let mut lens: BTreeMap<&str, BTreeSet<u16>> = BTreeMap::new();
+        for Entry { selector, .. } in set {
+            if let Some(len) = selector.prefix_len() {
+                lens.entry(selector.policy()).or_default().insert(len);
+            }
+        }
+        let problem = |(policy, new): (&str, BTreeSet<u16>)| {
+            let own = all.values().map(|entry| &entry.selector).filter(|selector| selector.policy() == policy);
+            let own: BTreeSet<_> = own.filter_map(Selector::prefix_len).collect();
+            let lens = &own | &new;
+            (lens.len() > MAX_PREFIX_LENS && !new.is_subset(&own)).then(|| {
+                let count = lens.len();
+                let lens: Vec<_> = lens.iter().map(u16::to_string).collect();
+                format!(
+                    "the prefixes of the policy {policy} would have {count} different lengths, at most {MAX_PREFIX_LENS} are \
+                     possible: {} bytes (an override that has ended counts for 31 days)",
+                    lens.join(", ")
+                )
+            })
+        };
+        let problems: Vec<_> = lens.into_iter().filter_map(problem).collect();
+        if problems.is_empty() { Ok(()) } else { Err(OverridesError::Invalid(problems)) }
+    }
+
+    /// Forgets the oldest of those that are over until these have room.
+    fn make_room(&mut self, entries: &[Entry], now: i64, writes: &mut Writes) {
+        let changed = hashes(entries);
+        loop {
+            let surplus = self.surplus(entries);
+            let StoredOverrides { all, ended, ends, .. } = &self.overrides;
+            let can_be_forgotten = |hash: &SelectorHash| {
+                !changed.contains(hash) && all.get(hash).is_some_and(|entry| entry.can_be_forgotten(now))
+            };
+            let over = ended.iter().map(|(_, hash)| *hash).filter(can_be_forgotten);
+            let over: Vec<_> = over.take(surplus).collect();
+            if over.len() == surplus || ends.first().is_none_or(|&(at, _)| at > now) {
+                for hash in over {
+                    self.forget_override(&hash, writes);
+                }
+                return;
+            }
+            self.end_overrides(now, writes); // so that their ends are recorded
+        }
+    }
+
+    /// How many are too many with these.
+    fn surplus(&self, entries: &[Entry]) -> usize {
+        let all = &self.overrides.all;
+        let new = entries.iter().filter(|entry| !all.contains_key(&entry.selector.hash())).count();
+        all.len().saturating_add(new).saturating_sub(MAX_OVERRIDES)
     }
 
     /// What is to be changed.
@@ -225,17 +308,31 @@ impl Registry {
         only: Option<&[String]>,
         now: i64,
     ) -> Result<Asked, Vec<String>> {
+        let text = json.compact();
+        if text.len() > MAX_OVERRIDE_LEN {
+            let len = text.len();
+            return Err(vec![format!(
+                "{place}: has {len} bytes, without spaces between its fields; an override has at most {MAX_OVERRIDE_LEN}"
+            )]);
+        }
         let (selector, written) = self.selector(place, json.raw(), only, is_set)?;
         let Some(WrittenOverride { plan, until, .. }) = written else {
-            return Ok(Asked { selector, text: String::new(), state: None });
+            return Ok(Asked { selector, text: NO_TEXT.to_owned(), state: None });
         };
+        let known = self.policies.get(selector.policy());
+        if selector.prefix_len().is_some() && known.is_some_and(|entry| is_fixed(&entry.text)) {
+            let policy = selector.policy();
+            return Err(vec![format!(
+                "{place}.prefix: the policy {policy} has `fixed = true`: only single keys can have an override"
+            )]);
+        }
         if let Some(until) = until.filter(|&until| until <= now) {
             return Err(vec![format!("{place}.until: {until} is not in the future: it is {now}")]);
         }
-        if let Some(problem) = self.policies.get(selector.policy()).and_then(|entry| plan.misfit(&entry.policy)) {
+        if let Some(problem) = known.and_then(|entry| plan.misfit(&entry.policy)) {
             return Err(vec![format!("{place}: {problem}")]);
         }
-        Ok(Asked { selector, text: json.compact(), state: Some(InForce { plan, until }) })
+        Ok(Asked { selector, text, state: Some(InForce { plan, until }) })
     }
 
     /// Which keys are meant, and the override if one `is_set`.
@@ -270,31 +367,43 @@ impl Registry {
         Ok((selector, written))
     }
 
-    /// Each, if they are few; else, for each policy, how many.
-    fn record_overrides(&mut self, entries: &[Entry], by: &str, at: i64, writes: &mut Writes) {
-        let mut all: Vec<(String, Option<String>, Option<String>)> = Vec::new();
+    /// Each, if they are few; else, for each policy, how many: at `now`, or when each has ended.
+    fn record_overrides(&mut self, entries: &[Entry], by: &str, now: Option<i64>, writes: &mut Writes) {
+        struct Line {
+            policy: String,
+            key: Option<String>,
+            at: i64,
+            before: Option<String>,
+            after: Option<String>,
+        }
+        let at = |entry: &Entry| now.or(entry.ended_at).unwrap_or(entry.changed_at);
+        let mut lines = Vec::new();
         if entries.len() <= MAX_RECORDED {
             for entry in entries {
                 let before = self.overrides.all.get(&entry.selector.hash());
-                let before = before.filter(|before| before.ended_at.is_none()).map(|before| before.text.clone());
-                let after = entry.ended_at.is_none().then(|| entry.text.clone());
-                all.push((entry.selector.policy().to_owned(), before, after));
+                let before = before.filter(|before| now.is_none_or(|now| before.in_force(now).is_some()));
+                let before = before.and_then(|before| nameless(&before.text));
+                let after = nameless(&entry.text).filter(|_| entry.ended_at.is_none());
+                let key = Some(hex(&entry.selector.hash()));
+                lines.push(Line { policy: entry.selector.policy().to_owned(), key, at: at(entry), before, after });
             }
         } else {
-            let mut counts: BTreeMap<&str, (usize, usize)> = BTreeMap::new();
+            let mut counts: BTreeMap<&str, (usize, usize, i64)> = BTreeMap::new();
             for entry in entries {
-                let (set, removed) = counts.entry(entry.selector.policy()).or_default();
+                let (set, removed, latest) = counts.entry(entry.selector.policy()).or_default();
                 let count = if entry.ended_at.is_none() { set } else { removed };
                 *count = count.saturating_add(1);
+                *latest = at(entry).max(*latest);
             }
-            for (policy, (set, removed)) in counts {
-                let after = format!(r#"{{"set":{set},"removed":{removed}}}"#);
-                all.push((policy.to_owned(), None, Some(after)));
+            for (policy, (set, removed, at)) in counts {
+                let counts = Some(format!(r#"{{"set":{set},"removed":{removed}}}"#));
+                let (before, after) = if set == 0 { (counts, None) } else { (None, counts) };
+                lines.push(Line { policy: policy.to_owned(), key: None, at, before, after });
             }
         }
-        for (policy, before, after) in all {
-            let (before, after) = (before.as_deref(), after.as_deref());
-            self.record(&Act { of: "override", by, policy: &policy, before, after, carry: None }, at, writes);
+        for Line { policy, key, at, before, after } in &lines {
+            let (key, before, after) = (key.as_deref(), before.as_deref(), after.as_deref());
+            self.record(&Act { of: "override", by, policy, key, before, after, carry: None }, *at, writes);
         }
     }
 }
@@ -302,7 +411,7 @@ impl Registry {
 /// One change.
 struct Asked {
     selector: Selector,
-    /// As written; empty to remove it.
+    /// As written; [`NO_TEXT`] to remove it.
     text: String,
     state: Option<InForce>,
 }
@@ -378,8 +487,17 @@ impl Entry {
         self.history.latest()?.1?.until
     }
 
+    /// Whether it is over, and what was changed last has had the time to reach every frontend.
+    fn can_be_forgotten(&self, now: i64) -> bool {
+        self.in_force(now).is_none() && self.changed_at.saturating_add(HEARD_MS) <= now
+    }
+
+    fn in_force(&self, now: i64) -> Option<&InForce> {
+        self.history.at(now).filter(|_| self.ended_at.is_none())
+    }
+
     fn standing(&self, now: i64) -> Option<OverrideStanding> {
-        self.history.at(now)?;
+        self.in_force(now)?;
         let (since, _) = self.history.latest()?;
         Some(OverrideStanding { text: self.text.clone(), since, id: hex(&self.selector.hash()) })
     }
@@ -413,6 +531,18 @@ impl Entry {
             ended_at: moment("ended_at"),
         })
     }
+}
+
+/// The override without the key or the prefix, which may be the name of a person.
+fn nameless(text: &str) -> Option<String> {
+    let fields = Json::parse(text).ok()?.fields().ok()?;
+    let named = |(name, _): &(&Cow<'_, str>, Json<'_>)| !["key", "prefix"].contains(&&***name);
+    let fields: Vec<_> = fields.iter().filter(named).map(|(name, json)| format!("\"{name}\":{}", json.raw())).collect();
+    Some(format!("{{{}}}", fields.join(",")))
+}
+
+fn hashes(entries: &[Entry]) -> BTreeSet<SelectorHash> {
+    entries.iter().map(|entry| entry.selector.hash()).collect()
 }
 
 fn row_name(hash: &SelectorHash) -> String {

@@ -94,7 +94,7 @@ impl Registry {
     pub(super) fn put(&mut self, name: &str, entry: Entry, by: &str, carry: Carry, at: i64, writes: &mut Writes) {
         let before = self.policies.get(name).and_then(Entry::current).map(str::to_owned);
         let (before, after) = (before.as_deref(), entry.current());
-        let act = Act { of: "policy", by, policy: name, before, after, carry: Some(carry) };
+        let act = Act { of: "policy", by, policy: name, key: None, before, after, carry: Some(carry) };
         if act.before != act.after {
             self.record(&act, at, writes);
         }

@@ -86,12 +86,13 @@ test("sets, lists, replaces and removes overrides, and records it", async () => 
   const removed = await service.send("DELETE", "/v1/overrides?policy=api&key=%22alice%22");
   assert.deepEqual([removed.status, removed.body.removed], [200, 1]);
   assert.equal((await service.consume("alice", 11)).status, 400);
+  const { id } = overrides.find(({ override }) => override.key);
   const { acts } = (await service.send("GET", "/v1/audit?limit=2")).body;
   assert.deepEqual(
-    acts.map(({ by, act, policy, before, after: now }) => [by, act, policy, before, now]),
+    acts.map(({ by, act, policy, key, before, after: now }) => [by, act, policy, key, before, now]),
     [
-      ["all", "override.deleted", "api", { ...alice, unlimited: true }, null],
-      ["all", "override.replaced", "api", { ...alice, multiple: 2.5 }, { ...alice, unlimited: true }],
+      ["all", "override.deleted", "api", id, { policy: "api", unlimited: true }, null],
+      ["all", "override.replaced", "api", id, { policy: "api", multiple: 2.5 }, { policy: "api", unlimited: true }],
     ],
   );
 });

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use tollgate::edge::PolicySnapshot;
 use tollgate::policy::Standing;
+use tollgate::policy::overrides::Selector;
 use tollgate::protocol::{OverridesChange, OverridesChanged, OverridesError, Poll};
 use tollgate::registry::{AUDIT, MAX_OVERRIDES, MAX_OVERRIDES_AT_ONCE};
 
@@ -121,7 +122,10 @@ fn an_override_ends_on_time_and_the_registry_says_so() {
     assert_eq!(world.listed(), [""; 0]);
     world.crash();
     world.refresh(&mut one);
-    let ended = format!(r#""by":"until","act":"override.deleted","policy":"api","before":{set},"after":null}}"#);
+    let ended = format!(
+        r#""by":"until","act":"override.deleted","policy":"api","key":"{}","before":{{"policy":"api","banned":true,"until":{until}}},"after":null}}"#,
+        id(&Selector::key("api", b"a"))
+    );
     assert_eq!(world.acts().last(), Some(&ended));
     assert_eq!(capacity(&one, "a", world.now), Some(10));
     // Its bucket may need to know for a month under what it was.
@@ -185,18 +189,99 @@ fn every_act_is_recorded_and_of_many_how_many() {
     world.set(&one(2), "").unwrap();
     world.set(&one(3), "").unwrap();
     world.set("", r#"{"policy":"api","key":"a"}"#).unwrap();
-    let many: Vec<_> = (0..30).map(|key| format!(r#"{{"policy":"api","key":"k{key}","banned":true}}"#)).collect();
-    world.set(&many.join(","), "").unwrap();
-    let line = |act: &str, before: &str, after: &str| {
-        format!(r#""by":"ops","act":"override.{act}","policy":"api","before":{before},"after":{after}}}"#)
+    let keys = |from: u32| (0..30).map(move |key| format!(r#"{{"policy":"api","key":"k{}""#, from + key));
+    world.set(&keys(0).map(|key| key + r#","banned":true}"#).collect::<Vec<_>>().join(","), "").unwrap();
+    world.set("", &keys(0).map(|key| key + "}").collect::<Vec<_>>().join(",")).unwrap();
+    let line = |act: &str, key: &str, before: &str, after: &str| {
+        format!(r#""by":"ops","act":"override.{act}","policy":"api",{key}"before":{before},"after":{after}}}"#)
     };
+    let key = format!(r#""key":"{}","#, id(&Selector::key("api", b"a")));
+    let one = |multiple: u32| format!(r#"{{"policy":"api","multiple":{multiple}}}"#);
     let expected = [
-        line("created", "null", &one(2)),
-        line("replaced", &one(2), &one(3)),
-        line("deleted", &one(3), "null"),
-        line("created", "null", r#"{"set":30,"removed":0}"#),
+        line("created", &key, "null", &one(2)),
+        line("replaced", &key, &one(2), &one(3)),
+        line("deleted", &key, &one(3), "null"),
+        line("created", "", "null", r#"{"set":30,"removed":0}"#),
+        line("deleted", "", r#"{"set":0,"removed":30}"#, "null"),
     ];
     assert_eq!(world.acts(), expected);
+}
+
+/// As `GET /v1/overrides` calls an override.
+fn id(selector: &Selector) -> String {
+    format!("{:032x}", u128::from_be_bytes(selector.hash()))
+}
+
+#[test]
+fn a_key_is_written_nowhere_but_in_the_override_that_is_in_force() {
+    let mut world = world();
+    let until = world.now + 60_000;
+    let keys = [r#""policy":"api","key":"zoe@example.com""#, r#""policy":"api","prefix":"zoe@""#];
+    let with_name = |world: &World| {
+        let rows = world.storage.iter().filter(|(_, row)| row.contains("zoe@"));
+        rows.map(|(name, _)| name.split_once(':').unwrap().0.to_owned()).collect::<Vec<_>>()
+    };
+    let [key, prefix] = keys;
+    let set = format!(r#"{{{key},"multiple":3,"until":{until}}},{{{prefix},"banned":true}}"#);
+    world.set(&set, "").unwrap();
+    assert_eq!(with_name(&world), ["override", "override"]);
+    world.set("", &format!("{{{prefix}}}")).unwrap();
+    assert_eq!(with_name(&world), ["override"]);
+    world.now = until;
+    world.refresh(&mut frontend(OWN));
+    assert_eq!(with_name(&world), [""; 0]);
+    world.crash();
+    assert_eq!(world.listed(), [""; 0]);
+    // Also when the clock has stepped back, what has ended is over.
+    world.now = until - 1_000;
+    assert_eq!(world.listed(), [""; 0]);
+    assert_eq!(world.set(&set, "").unwrap().created, 2);
+    assert_eq!(world.listed().len(), 2);
+}
+
+#[test]
+fn many_that_end_together_end_step_by_step_and_are_counted() {
+    let mut world = world();
+    let until = world.now + 60_000;
+    let banned = |n: u32| {
+        let policy = if n % 10 == 9 { "llm" } else { "api" };
+        format!(r#"{{"policy":"{policy}","key":"k{n}","banned":true,"until":{until}}}"#)
+    };
+    world.set(&(0..1_200).map(banned).collect::<Vec<_>>().join(","), "").unwrap();
+    let mut one = frontend(OWN);
+    world.refresh(&mut one);
+    assert_eq!(capacity(&one, "k0", world.now), Some(0));
+    let before = world.acts().len();
+    world.now = until;
+    for expected in [500, 1_000, 1_200, 1_200] {
+        assert_eq!(world.listed(), [""; 0], "a row that is late changes nothing");
+        assert_eq!(capacity(&one, "k0", world.now), Some(10));
+        world.now += 5_000;
+        world.refresh(&mut one);
+        let ended = |(name, row): (&String, &String)| name.starts_with("override:") && row.contains("\"ended_at\"");
+        assert_eq!(world.storage.iter().filter(|row| ended(*row)).count(), expected);
+    }
+    let acts = world.acts();
+    let removed = acts[before..].iter().map(|act| {
+        let (start, rest) = act.split_once(r#""before":{"set":0,"removed":"#).unwrap();
+        assert!(start.starts_with(r#""by":"until","act":"override.deleted","policy":""#), "{act}");
+        rest.strip_suffix(r#"},"after":null}"#).unwrap().parse::<u32>().unwrap()
+    });
+    assert_eq!((removed.clone().count(), removed.sum::<u32>()), (6, 1_200));
+}
+
+#[test]
+fn an_override_whose_end_is_not_carried_out_yet_is_over() {
+    let mut world = world();
+    let until = world.now + 60_000;
+    let banned = |until: i64| move |n: i64| format!(r#"{{"policy":"api","key":"k{n}","banned":true,"until":{until}}}"#);
+    world.set(&(0..1_200).map(banned(until)).collect::<Vec<_>>().join(","), "").unwrap();
+    world.now = until;
+    let changed = world.set(&(0..20).map(banned(until + 1)).collect::<Vec<_>>().join(","), "").unwrap();
+    assert_eq!((changed.created, changed.replaced), (20, 0));
+    let acts = world.acts();
+    assert!(acts[acts.len() - 20..].iter().all(|act| act.contains(r#""act":"override.created""#)), "{acts:?}");
+    assert_eq!(world.listed().len(), 20);
 }
 
 fn bulk(world: &mut World, count: usize) {
@@ -248,6 +333,113 @@ fn there_are_no_more_than_an_isolate_can_hold() {
     let error = world.set(r#"{"policy":"api","key":"one more","banned":true}"#, "").unwrap_err();
     assert_eq!(error, OverridesError::TooMany { max: MAX_OVERRIDES });
     assert_eq!(world.set(r#"{"policy":"api","key":"customer-7","banned":true}"#, "").unwrap().replaced, 1);
+    let rows = |world: &World| world.storage.keys().filter(|name| name.starts_with("override:")).count();
+    let has = |world: &World, key: &str| {
+        world.storage.contains_key(&format!("override:{}", id(&Selector::key("api", key.as_bytes()))))
+    };
+    // What has ended makes room after a day, the oldest first.
+    for n in 10..13 {
+        world.now += 1;
+        world.set("", &format!(r#"{{"policy":"api","key":"customer-{n}"}}"#)).unwrap();
+    }
+    let one = r#"{"policy":"api","key":"one more","banned":true}"#;
+    assert_eq!(world.set(one, "").unwrap_err(), error, "not every frontend may have heard of it");
+    world.now += DAY_MS;
+    let two = r#"{"policy":"api","key":"customer-10","banned":true},{"policy":"api","key":"new","banned":true}"#;
+    let before = world.storage.clone();
+    assert_eq!(world.try_set(&format!(r#"{{"overrides":[{two}]}}"#), None, true).unwrap().created, 2);
+    assert_eq!(world.storage, before);
+    assert_eq!(world.set(two, "").unwrap().created, 2);
+    assert_eq!(rows(&world), MAX_OVERRIDES);
+    assert_eq!(["10", "11", "12"].map(|n| has(&world, &format!("customer-{n}"))), [true, false, true]);
+    // So does what ends now, even if that is more than one call carries out.
+    let until = world.now + 1_000;
+    let ending =
+        (1_000..2_200).map(|n| format!(r#"{{"policy":"api","key":"customer-{n}","banned":true,"until":{until}}}"#));
+    world.set(&ending.collect::<Vec<_>>().join(","), "").unwrap();
+    world.now = until + DAY_MS;
+    let new = |from: u32, count: u32| {
+        let new = (from..from + count).map(|n| format!(r#"{{"policy":"api","key":"new-{n}","banned":true}}"#));
+        new.collect::<Vec<_>>().join(",")
+    };
+    let before = world.storage.clone();
+    let error = world.set(&new(0, 1_202), "").unwrap_err();
+    assert_eq!((error, &world.storage), (OverridesError::TooMany { max: MAX_OVERRIDES }, &before));
+    assert_eq!(world.set(&new(0, 1_201), "").unwrap().created, 1_201);
+    assert_eq!(rows(&world), MAX_OVERRIDES);
+    world.crash();
+    assert_eq!(world.set(&new(1_201, 1), "").unwrap_err(), OverridesError::TooMany { max: MAX_OVERRIDES });
+}
+
+#[test]
+fn the_text_of_an_override_has_a_bound() {
+    let mut world = world();
+    let with = |spaces: usize| format!(r#"{{"policy":"api","key":"a","rate":"1/{}1s"}}"#, " ".repeat(spaces));
+    let rest = with(0).len();
+    world.set(&with(4_096 - rest), "").unwrap();
+    let error = "overrides[0]: has 4097 bytes, without spaces between its fields; an override has at most 4096";
+    assert_eq!(world.set(&with(4_097 - rest), ""), Err(OverridesError::Invalid(vec![error.to_owned()])));
+}
+
+#[test]
+fn an_override_that_cannot_be_read_is_lost_alone() {
+    let mut world = world();
+    world.refresh(&mut frontend(&OWN.replace("10/1s", "20/1s")));
+    world.set(r#"{"policy":"api","key":"a","banned":true},{"policy":"api","key":"b","banned":true}"#, "").unwrap();
+    let name = format!("override:{}", id(&Selector::key("api", b"a")));
+    world.storage.insert(name.clone(), "{".to_owned());
+    for _ in 0..2 {
+        world.crash();
+        world.now += 5_000;
+        world.refresh(&mut frontend(OWN)); // of the deployment before
+        assert_eq!(world.text("api").as_deref(), Some("\"20/1s\""));
+    }
+    assert_eq!(world.listed(), [r#"{"policy":"api","key":"b","banned":true}"#]);
+    assert_eq!(world.registry.unreadable_rows(), [name]);
+}
+
+#[test]
+fn a_fixed_policy_is_overridden_for_single_keys_alone() {
+    let mut world = world();
+    let own = r#"{"own":{"rate":"5/1s","fixed":true}}"#;
+    world.refresh(&mut frontend(r#"{"own":"5/1s"}"#));
+    world.set(r#"{"policy":"own","prefix":"a","multiple":2}"#, "").unwrap();
+    world.refresh(&mut frontend(own));
+    let error = "overrides[0].prefix: the policy own has `fixed = true`: only single keys can have an override";
+    let prefix = |prefix: &str| format!(r#"{{"policy":"own","prefix":"{prefix}","banned":true}}"#);
+    for text in ["a", "b"] {
+        assert_eq!(world.set(&prefix(text), ""), Err(OverridesError::Invalid(vec![error.to_owned()])));
+    }
+    assert_eq!(world.set(r#"{"policy":"own","key":"a","banned":true}"#, "").unwrap().created, 1);
+    assert_eq!(world.set("", r#"{"policy":"own","prefix":"a"}"#).unwrap().removed, 1);
+}
+
+#[test]
+fn the_prefixes_of_a_policy_have_a_bounded_number_of_lengths() {
+    let mut world = world();
+    let prefix =
+        |policy: &str, len: usize| format!(r#"{{"policy":"{policy}","prefix":"{}","banned":true}}"#, "x".repeat(len));
+    let some = |lens: std::ops::RangeInclusive<usize>| lens.map(|len| prefix("api", len)).collect::<Vec<_>>().join(",");
+    let error = |lens: &str| {
+        let error = format!(
+            "the prefixes of the policy api would have 17 different lengths, at most 16 are possible: {lens} bytes \
+             (an override that has ended counts for 31 days)"
+        );
+        Err(OverridesError::Invalid(vec![error]))
+    };
+    let lens = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17";
+    assert_eq!(world.set(&some(1..=17), ""), error(lens));
+    world.set(&some(1..=16), "").unwrap();
+    world.crash();
+    assert_eq!(world.set(&prefix("api", 17), ""), error(lens));
+    world.set(&some(3..=3).replace("xxx", "yyy"), "").unwrap();
+    world.set(&prefix("llm", 17), "").unwrap();
+    world.set(r#"{"policy":"api","key":"a","banned":true}"#, "").unwrap();
+    world.set("", r#"{"policy":"api","prefix":"x"}"#).unwrap();
+    assert_eq!(world.set(&prefix("api", 17), ""), error(lens));
+    world.now += 31 * DAY_MS + 1_000;
+    world.refresh(&mut frontend(OWN));
+    world.set(&prefix("api", 17), "").unwrap();
 }
 
 /// Random changes, ends and crashes; frontends that ask now and then know what a plain list says.

@@ -54,7 +54,9 @@ impl AdminQuestion<'_> {
                 return Err(Problem::BadRequest { detail: format!("nothing was changed: {lines}") });
             }
             Err(OverridesError::TooMany { max }) => {
-                let detail = format!("there can be {max} overrides, and these would be more: remove some");
+                let detail = format!(
+                    "at most {max} overrides can be in force or have changed within a day, and these would be more"
+                );
                 return Err(Problem::BadRequest { detail });
             }
         };

@@ -65,6 +65,12 @@ impl Selector {
         &self.policy
     }
 
+    /// The prefix's length in bytes; `None` if it is for one key.
+    #[must_use]
+    pub fn prefix_len(&self) -> Option<u16> {
+        Some(self.prefix_len).filter(|&len| len > 0)
+    }
+
     /// Tells it from all others.
     #[must_use]
     pub const fn hash(&self) -> SelectorHash {
