@@ -8,7 +8,8 @@ use crate::limit::Decision;
 use crate::policy::Policy;
 use crate::protocol::{Action, Decided, LimitAnswer, ObjectRequest, PastDecision};
 
-/// So many are kept, each 80 bytes: enough to see what a client has just done, and little beside the rest of an object.
+/// So many are kept, each 80 bytes and a reference to its policy: enough to see what a client has just done, and little beside
+/// the rest of an object.
 pub const MAX_RECENT: usize = 16;
 
 /// The latest decisions, oldest first. After the first, none allocates.

@@ -59,8 +59,9 @@ impl Definitions {
         if policy.wire_name() != name || id.is_some_and(|id| policy.id() != id) {
             return None;
         }
-        if let Some(id) = id {
-            self.by_id.insert(id, Arc::clone(&policy));
+        if let Some(id) = id
+            && self.by_id.insert(id, Arc::clone(&policy)).is_none()
+        {
             self.ids.push_back(id);
             if self.ids.len() > Self::MAX
                 && let Some(oldest) = self.ids.pop_front()

@@ -7,7 +7,7 @@ use std::cell::RefCell;
 
 use js_sys::{Array, JsString};
 use wasm_bindgen::prelude::{JsError, JsValue, wasm_bindgen};
-use worker::console_log;
+use worker::{console_error, console_log};
 
 use super::clock;
 use crate::api::{AdminQuestion, AdminReply, AdminRequest, Problem};
@@ -162,9 +162,19 @@ impl PolicyRegistry {
         let after_audit = AUDIT.replace(':', ";");
         let rows = self.host.rows(&after_audit)?;
         let rows: Vec<_> = rows.iter().map(|value| value.as_string().unwrap_or_default()).collect();
-        Ok(Registry::new(rows.chunks_exact(2).filter_map(|row| Some((row.first()?.as_str(), row.get(1)?.as_str())))))
+        let pairs = rows.chunks_exact(2).filter_map(|row| Some((row.first()?.as_str(), row.get(1)?.as_str())));
+        let registry = Registry::new(pairs);
+        let unreadable = registry.unreadable_rows();
+        if !unreadable.is_empty() {
+            let some: Vec<_> = unreadable.iter().take(MAX_NAMED).map(String::as_str).collect();
+            console_error!("registry: {} rows cannot be read: {} ...", unreadable.len(), some.join(", "));
+        }
+        Ok(registry)
     }
 }
+
+/// Enough names of rows for a line of the log: all may be unreadable.
+const MAX_NAMED: usize = 20;
 
 #[wasm_bindgen]
 extern "C" {
