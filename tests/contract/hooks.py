@@ -13,12 +13,14 @@ POLICIES = ["narrow", "wide"]  # main.mjs starts the Worker with these, each wit
 def before_load_schema(_context, raw_schema):
     """
     Names in requests are those of the deployment, or most of them would end as a 404 or as a cost without a limit. Every request
-    names a key: only one with a grant may leave it out, and these are sent with a token.
+    names a key: only one with a grant may leave it out, and these are sent with a token. None brings limits of its own: these
+    names are those of policies.
     """
     schemas = raw_schema["components"]["schemas"]
-    for schema in schemas.values():
-        if "key" in schema.get("properties", {}) and "key" not in schema["required"]:
-            schema["required"].append("key")
+    for name, schema in schemas.items():
+        if name.endswith("Request") and "key" in schema.get("properties", {}):
+            schema["required"] = sorted({"key", *schema["required"]})
+            schema["properties"].pop("limits", None)
     schemas["Policy"] = {"enum": POLICIES}
     number, by_limit = schemas["Cost"]["oneOf"]
     del by_limit["propertyNames"], by_limit["minProperties"], by_limit["maxProperties"]
@@ -45,8 +47,10 @@ def before_call(_context, case, _kwargs):
 @schemathesis.check
 def valid_data_is_no_bad_request(_context, response, case):
     """A valid request may cost too much (400), but not be a `bad-request`."""
-    if case.path == "/v1/policies/{name}":
-        return  # what makes a valid policy, and which headers go together, no schema says
+    if case.path in ("/v1/policies/{name}", "/v1/overrides"):
+        return  # what makes a valid policy or override, and which headers or parameters go together, no schema says
+    if case.path == "/v1/keys/block" and "is not in the future" in response.text:
+        return  # a block of a millisecond may be over when it is recorded
     if response.status_code == 400 and is_positive(case) and not is_beyond_the_schema(case.body):
         kind = response.json()["type"]
         assert kind == "urn:problem-type:tollgate:cost-too-large", f"valid, but refused as {kind}"
@@ -60,9 +64,9 @@ def is_beyond_the_schema(body):
     """A schema counts characters where the service counts bytes, and cannot forbid the same budget twice."""
     if not isinstance(body, dict) or "captcha" in body:
         return False
-    items = body.get("requests", [body])
+    items = [item for item in body.get("requests", [body]) if "key" in item]
     # Two addresses may be of one network.
-    budgets = [(item["policy"], "ip" if isinstance(item["key"], dict) else json.dumps(item["key"])) for item in items]
+    budgets = [(item.get("policy"), "ip" if isinstance(item["key"], dict) else json.dumps(item["key"])) for item in items]
     return len(set(budgets)) < len(budgets) or any(size_of(item["key"]) > 512 for item in items)
 
 
