@@ -18,10 +18,11 @@
 //! then, if the request has costs of limits in shadow, a section with the same for each of these, or 3 where there is no
 //! answer
 //! then, of a request that changes levels from outside, a section with the level of each limit before it
+//! then, if a frontend may answer from it, an empty section
 //! ```
 
 use super::numbers::{Format, Reader, Unreadable, Writer};
-use crate::limit::{Decision, Snapshot};
+use crate::limit::{Decision, Limit, Snapshot, State};
 
 /// What an object answers.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -82,6 +83,9 @@ pub struct Decided {
     /// What was left of each limit before a charge, a refund or a reset, in whole tokens; below zero what was owed. Empty after
     /// anything else, for a replay, and from an older object.
     pub before: Vec<i64>,
+    /// Whether a frontend may refuse by this answer for a moment: no reservation and no hold can end and give something back. Only
+    /// of refusals and looks, and not from an older object.
+    pub may_be_kept: bool,
 }
 
 /// A reservation as its owner sees it.
@@ -109,6 +113,22 @@ pub struct LimitAnswer {
 }
 
 impl Decided {
+    /// An answer at `now`, of a key without reservations.
+    #[must_use]
+    pub fn new(now: i64, limits: Vec<LimitAnswer>) -> Self {
+        let (shadow, before) = (Vec::new(), Vec::new());
+        Self {
+            now,
+            is_replayed: false,
+            open_reservations: 0,
+            reservation: None,
+            limits,
+            shadow,
+            before,
+            may_be_kept: false,
+        }
+    }
+
     /// The answer of all limits together; those in shadow have no part in it.
     #[must_use]
     pub fn decision(&self) -> Decision {
@@ -180,7 +200,7 @@ impl ObjectReply {
 
 impl Decided {
     fn write(&self, writer: &mut Writer) {
-        let Self { now, is_replayed, open_reservations, reservation, limits, shadow, before } = self;
+        let Self { now, is_replayed, open_reservations, reservation, limits, shadow, before, may_be_kept } = self;
         writer.small(0);
         writer.signed(*now);
         writer.small(u8::from(*is_replayed));
@@ -206,6 +226,9 @@ impl Decided {
                 writer.signed(level);
             }
         }
+        if *may_be_kept {
+            writer.section(MAY_BE_KEPT, 0);
+        }
     }
 
     fn read(rest: &mut Reader<'_>) -> Result<Self, Unreadable> {
@@ -230,12 +253,25 @@ impl Decided {
                 before.push(section.signed()?);
             }
         }
+        let may_be_kept = rest.section(MAY_BE_KEPT)?.is_some();
         let reservation = id.map(|id| Reserved { id, expires_at });
-        Ok(Self { now, is_replayed, open_reservations, reservation, limits, shadow, before })
+        Ok(Self { now, is_replayed, open_reservations, reservation, limits, shadow, before, may_be_kept })
     }
 }
 
 impl LimitAnswer {
+    /// What `limit` says, and how it stands at `now` in this state.
+    #[must_use]
+    pub fn new(limit: &Limit, decision: Decision, state: &State, now: i64) -> Self {
+        Self {
+            decision,
+            remaining: limit.remaining(state, now),
+            owed: limit.owed(state, now),
+            reset_at: limit.full_at(state, now),
+            snapshot: limit.snapshot(state),
+        }
+    }
+
     /// Whole tokens left after it, or, below zero, owed.
     #[must_use]
     pub fn level(&self) -> i64 {
@@ -282,6 +318,9 @@ const SHADOW: u8 = 3;
 /// The kind of the section about the levels before.
 const BEFORE: u8 = 4;
 
+/// The kind of the section that says that a frontend may answer from it.
+const MAY_BE_KEPT: u8 = 5;
+
 /// Stands where a kind of decision would: a limit in shadow that was not asked.
 const NO_ANSWER: u64 = 3;
 
@@ -317,6 +356,7 @@ mod tests {
                 limits,
                 shadow,
                 before,
+                may_be_kept: !is_replayed,
             })
         };
         vec![
@@ -365,15 +405,7 @@ mod tests {
         }];
         let reservation = Some(Reserved { id: 6, expires_at: 7 });
         let shadow = vec![None, Some(limits[0])];
-        let mut decided = Decided {
-            now: 9,
-            is_replayed: true,
-            open_reservations: 2,
-            reservation,
-            limits,
-            shadow: vec![],
-            before: vec![],
-        };
+        let mut decided = Decided { is_replayed: true, open_reservations: 2, reservation, ..Decided::new(9, limits) };
         let mut numbers = [2, 0, 9, 1, 2, 6, 7, 1, 0, 8, -3, 0, -3, 4, 5].map(f64::from);
         numbers[11] = -9_007_199_254_740_991.0;
         assert_eq!(ObjectReply::Decided(decided.clone()).to_numbers(Format::OLDEST), numbers);

@@ -3,16 +3,16 @@
 //! [`Batch`] decides what happens when; this module adds the names of the objects and the HTTP reply. `objects.mjs`
 //! makes the calls.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::mem;
 
 use js_sys::{Array, Float64Array};
 use wasm_bindgen::prelude::{JsValue, wasm_bindgen};
 
-use super::metrics;
 use super::settings::Settings;
+use super::{clock, metrics};
 use crate::api::{Problem, Reply, ResolvedItem, ResolvedRequest, Tally};
-use crate::edge::{Batch, Failure, ObjectCall, Outcome};
+use crate::edge::{Batch, Failure, ObjectCall, Outcome, Refusals};
 use crate::limit::Verb;
 use crate::metrics::{CallOutcome, Outcome as BudgetOutcome, Repeat, Word};
 use crate::policy::Cause;
@@ -26,6 +26,8 @@ pub struct Call {
     is_batch: bool,
     objects: Vec<Object>,
     batch: Batch,
+    /// Whether it is refused from memory.
+    is_remembered: bool,
     /// Whether the policies may be out of date.
     is_stale: bool,
     began_at: i64,
@@ -48,13 +50,16 @@ pub(super) struct Object {
     pub(super) items: Vec<usize>,
     /// When it was last called.
     called_at: i64,
+    /// When it was last called, and when it had answered, by the clock of decisions.
+    asked_at: i64,
+    answered_at: i64,
     /// Whether that call has failed.
     has_failed: bool,
 }
 
 impl Object {
     pub(super) fn new(name: String, item: usize) -> Self {
-        Self { name, items: vec![item], called_at: 0, has_failed: false }
+        Self { name, items: vec![item], called_at: 0, asked_at: 0, answered_at: 0, has_failed: false }
     }
 }
 
@@ -74,7 +79,7 @@ impl Call {
         let now = moment(now);
         let ObjectCall { object: index, request, dialect, is_repeated, wait_ms } = self.batch.next(now)?;
         let object = self.objects.get_mut(index)?;
-        object.called_at = now;
+        (object.called_at, object.asked_at) = (now, clock::now());
         if mem::take(&mut object.has_failed) && is_repeated {
             metrics::count(|counts| counts.repeated(Repeat::Failure));
         }
@@ -113,6 +118,10 @@ impl Call {
             Ok(ObjectReply::FormatUnknown { .. }) => metrics::count(|counts| counts.repeated(Repeat::FormatUnknown)),
             _ => {}
         }
+        if let Some(object) = self.objects.get_mut(index) {
+            object.answered_at = clock::now();
+        }
+        self.forget(index);
         self.batch.answered(index, reply.map_err(|_| Failure { cause: Cause::Failed, is_retryable: false }));
         is_readable
     }
@@ -124,6 +133,7 @@ impl Call {
         if let Some(object) = self.objects.get_mut(index) {
             object.has_failed = true;
         }
+        self.forget(index); // it may have done it
         self.batch.answered(index, Err(Failure { cause, is_retryable }));
     }
 
@@ -163,6 +173,8 @@ impl Call {
         match reply {
             Ok(reply) => {
                 self.end(End::Decided);
+                self.remember(replies);
+                let reply = if self.is_remembered { reply.from_cache() } else { reply };
                 if self.is_stale { reply.under_stale_policies().to_text() } else { reply.to_text() }
             }
             Err(Problem::Unavailable { cause }) => self.failure(&[cause], cause).to_text(),
@@ -189,10 +201,10 @@ impl Call {
         let points = Array::new();
         let took_ms = length_ms(self.began_at, moment(now));
         self.tally(|one| {
-            let source = if matches!(one.outcome, BudgetOutcome::Degraded | BudgetOutcome::Unavailable) {
-                "frontend"
-            } else {
-                "object"
+            let source = match one.outcome {
+                BudgetOutcome::Degraded | BudgetOutcome::Unavailable => "frontend",
+                _ if self.is_remembered => "cache",
+                _ => "object",
             };
             for part in [one.policy, one.outcome.word(), source] {
                 points.push(&part.into());
@@ -216,8 +228,11 @@ impl Call {
         now: i64,
         settings: &Settings,
     ) -> Self {
-        let items =
-            |object: &Object| object.items.iter().filter_map(|&item| asked.items().get(item)).collect::<Vec<_>>();
+        let is_stale = settings.is_stale();
+        if let Some(replies) = remembered(&asked, &objects, request_id) {
+            let (batch, end) = (Batch::known(replies), Cell::new(None));
+            return Self { asked, is_batch, objects, batch, is_remembered: true, is_stale, began_at: now, end };
+        }
         let requests = objects.iter().enumerate().map(|(index, object)| {
             let action = match hold_ids.get(index) {
                 Some(&id) => Action::Hold(id),
@@ -226,23 +241,61 @@ impl Call {
             // A peek changes nothing, so repetitions need not be recognized.
             let request_id = (!matches!(action, Action::Look(_))).then_some(request_id);
             // There are none if a reservation is settled at its reserved cost.
-            let costs = items(object).iter().filter_map(|item| item.costs.clone()).collect();
-            let mut shadow_costs: Vec<_> = items(object).iter().filter_map(|item| item.shadow_costs.clone()).collect();
+            let costs = items_of(&asked, object).filter_map(|item| item.costs.clone()).collect();
+            let mut shadow_costs: Vec<_> =
+                items_of(&asked, object).filter_map(|item| item.shadow_costs.clone()).collect();
             if shadow_costs.iter().all(Vec::is_empty) {
                 shadow_costs.clear();
             }
             let id = |item: &ResolvedItem| if item.policy.timeline().since() == 0 { 0 } else { item.policy.id() };
-            let names = items(object).into_iter().map(|item| item.policy.name());
+            let names = items_of(&asked, object).map(|item| item.policy.name());
             let known =
-                settings.as_of(names).map(|as_of| Known { as_of, ids: items(object).into_iter().map(id).collect() });
+                settings.as_of(names).map(|as_of| Known { as_of, ids: items_of(&asked, object).map(id).collect() });
             ObjectRequest { action, request_id, costs, shadow_costs, known }
         });
         let mut batch = Batch::new(requests.collect(), now);
         if settings.sends_definitions || asked.has_inline() {
             batch = batch.with_definitions();
         }
-        let is_stale = settings.is_stale();
-        Self { asked, is_batch, objects, batch, is_stale, began_at: now, end: Cell::new(None) }
+        let call = Self {
+            asked,
+            is_batch,
+            objects,
+            batch,
+            is_remembered: false,
+            is_stale,
+            began_at: now,
+            end: Cell::new(None),
+        };
+        (0..call.objects.len()).for_each(|index| call.forget(index));
+        call
+    }
+
+    /// Remembers how the keys of a refused request stand.
+    fn remember(&self, replies: &[Result<ObjectReply, Cause>]) {
+        let is_refusal = |reply: &Result<ObjectReply, Cause>| matches!(reply, Ok(ObjectReply::Decided(decided)) if !decided.decision().is_allow());
+        if self.is_remembered || !replies.iter().any(is_refusal) {
+            return;
+        }
+        REFUSALS.with_borrow_mut(|refusals| {
+            for (object, reply) in self.objects.iter().zip(replies) {
+                if let Ok(ObjectReply::Decided(decided)) = reply {
+                    let policies = items_of(&self.asked, object).map(|item| &*item.policy);
+                    refusals.keep(&object.name, policies, decided, (object.asked_at, object.answered_at));
+                }
+            }
+        });
+    }
+
+    /// Forgets how the key of an object stands, if the request gives something back to it.
+    fn forget(&self, index: usize) {
+        // Answers of a key with reservations are not remembered, so settling or cancelling one changes nothing here.
+        let gives_back = matches!(self.asked.action(), Action::Take(Verb::Refund | Verb::Reset));
+        let Some(object) = self.objects.get(index).filter(|_| gives_back) else { return };
+        REFUSALS.with_borrow_mut(|refusals| {
+            let now = clock::now();
+            items_of(&self.asked, object).for_each(|item| refusals.forget(&object.name, &item.policy, now));
+        });
     }
 
     /// Tells what became of each budget.
@@ -262,6 +315,9 @@ impl Call {
         metrics::count(|counts| {
             self.tally(|one| {
                 counts.decided(one.policy, one.outcome, one.is_refused_in_shadow);
+                if self.is_remembered {
+                    counts.remembered(one.policy);
+                }
                 if matches!(one.outcome, BudgetOutcome::Refused | BudgetOutcome::Never | BudgetOutcome::Banned) {
                     let name = self.objects.get(one.object).and_then(|object| object.name.get(..16));
                     let key = name.and_then(|digits| u64::from_str_radix(digits, 16).ok());
@@ -300,6 +356,38 @@ impl Call {
             self.unavailable(cause)
         }
     }
+}
+
+/// What the objects would answer, if that is known and one of them would refuse. A repetition may have been granted before, and who wants
+/// a snapshot wants the latest.
+fn remembered(
+    asked: &ResolvedRequest,
+    objects: &[Object],
+    request_id: RequestId,
+) -> Option<Vec<Result<ObjectReply, Cause>>> {
+    let (Action::Take(verb) | Action::Reserve(verb)) = asked.action() else { return None };
+    if request_id.is_lasting || !verb.takes() || asked.items().iter().any(ResolvedItem::wants_snapshot) {
+        return None;
+    }
+    let now = clock::now();
+    let known = REFUSALS.with_borrow_mut(|refusals| {
+        let bound = |object: &Object| {
+            let costs = items_of(asked, object).map(|item| (&*item.policy, item.costs.as_deref().unwrap_or_default()));
+            refusals.bound(&object.name, costs, verb, now)
+        };
+        objects.iter().map(bound).collect::<Option<Vec<_>>>()
+    })?;
+    let is_refused = known.iter().any(|bound| bound.is_refused);
+    is_refused.then(|| known.into_iter().map(|bound| Ok(ObjectReply::Decided(bound.decided))).collect())
+}
+
+fn items_of<'a>(asked: &'a ResolvedRequest, object: &'a Object) -> impl Iterator<Item = &'a ResolvedItem> + Clone {
+    object.items.iter().filter_map(|&item| asked.items().get(item))
+}
+
+thread_local! {
+    /// Those of all frontends of the isolate.
+    static REFUSALS: RefCell<Refusals> = RefCell::default();
 }
 
 #[expect(clippy::cast_possible_truncation, reason = "whole milliseconds, and below 2⁵³")]
