@@ -78,7 +78,7 @@ impl<'r> World<'r> {
     fn new(random: &'r mut Random) -> Self {
         let policies = Policies::parse(&policies(random)).unwrap();
         let policies: Vec<_> = policies.iter().cloned().collect();
-        let isolates = (0..1 + random.below(4)).map(|_| Isolate {
+        let isolates = (0..=random.below(4)).map(|_| Isolate {
             refusals: Refusals::default(),
             ahead_ms: signed(random.below(8_000)) - 4_000,
             heard: Vec::new(),
@@ -188,9 +188,8 @@ impl<'r> World<'r> {
         let true_now = self.object.ask(&self.policies, &look, self.now);
         let ObjectReply::Decided(decided) = true_now else { panic!("{true_now:?}") };
         let is_no_longer = match (said, decided.decision()) {
-            (_, Decision::Allow { .. }) => false,
             (Decision::Wait { retry_at: said }, Decision::Wait { retry_at }) => said <= retry_at,
-            (Decision::Never { .. }, Decision::Wait { .. }) => false,
+            (_, Decision::Allow { .. }) | (Decision::Never { .. }, Decision::Wait { .. }) => false,
             _ => true,
         };
         if !is_no_longer {
@@ -275,8 +274,8 @@ const fn gives_back(action: Action) -> bool {
 /// One or two policies of one to three limits.
 fn policies(random: &mut Random) -> String {
     let cache = ["1s", "200ms", "20s"][random.below(3)];
-    let policies = (0..1 + random.below(2)).map(|number| {
-        let limits = (0..1 + random.below(3)).map(|number| {
+    let policies = (0..=random.below(2)).map(|number| {
+        let limits = (0..=random.below(3)).map(|number| {
             let kind = ["token_bucket", "fixed_window"][random.below(2)];
             let (rate, period) = (random.below(5), ["100ms", "1s", "7s"][random.below(3)]);
             let (capacity, debt) = (3 + random.below(5), random.below(4));
