@@ -192,6 +192,8 @@ interface RefusedMembers extends Answer, UnderPolicies {
   readonly title: string;
   readonly detail: string;
   readonly "violated-policies": readonly string[];
+  /** Refused by an earlier refusal, for a moment, without asking the budget again. */
+  readonly source?: "cache";
 }
 
 /** Any other status: a problem, as RFC 9457 defines it. */
