@@ -191,11 +191,12 @@ fn decide(all: &[Asked<'_>], verb: Verb, now: i64) -> (Decision, Vec<LimitAnswer
     let mut decision = decide_all(&mut parts, now, verb);
     let mut decided = parts.iter();
     let mut answers = Vec::new();
-    for (policy, ..) in all {
+    for (policy, _, states) in all {
         let ban = policy.ban(verb, now);
         decision = ban.map_or(decision, |ban| decision.and(ban));
-        for part in decided.by_ref().take(policy.limits().len()) {
-            answers.push(LimitAnswer::new(part.limit, ban.unwrap_or(part.decision), &part.state, now));
+        for (state, part) in states.iter().zip(decided.by_ref()) {
+            // As it stands: nothing is taken.
+            answers.push(LimitAnswer::new(part.limit, ban.unwrap_or(part.decision), state, now));
         }
     }
     (decision, answers)

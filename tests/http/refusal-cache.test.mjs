@@ -163,7 +163,7 @@ test("a batch is refused from memory if all of its budgets are known", async () 
 });
 
 test("what another frontend gives back is noticed after that moment", async () => {
-  const both = await start({ ...settings, tokens: undefined, token: undefined, other: { policies: POLICIES } });
+  const both = await start({ policies: POLICIES, other: { policies: POLICIES } });
   const send = async (verb, ask, at, headers) => {
     const { status, body } = await both.post(verb, ask, { now: NOW + at, headers });
     return [status, body.source];
