@@ -47,10 +47,12 @@ impl PolicyRegistry {
         let Some(poll) = Poll::from_text(question) else {
             return Err(JsError::new("the question of a frontend cannot be read").into());
         };
-        self.with_registry(|registry, now| {
-            let (update, writes) = registry.poll(&poll, now).map_err(JsError::from)?;
-            Ok((update.to_text(), writes))
-        })
+        // One that is refused has changed nothing, so that it fails alone: what is in memory stays.
+        let update = self.with_registry(|registry, now| match registry.poll(&poll, now) {
+            Ok((update, writes)) => Ok((Ok(update), writes)),
+            Err(error) => Ok((Err(error), Writes::new())),
+        })?;
+        Ok(update.map_err(JsError::from)?.to_text())
     }
 
     /// Answers an [`AdminQuestion`] with the text of a reply.

@@ -431,6 +431,28 @@ for (const fault of ["throws", "hangs"]) {
   });
 }
 
+test("a question that the registry refuses fails alone: its rows are not read again, and it goes on", async () => {
+  const around = new URL("faulty-registry.mjs", import.meta.url).pathname;
+  const service = await started({ around });
+  const set = (registry) => ({ headers: { "x-registry": registry } });
+  await service.put("api", "7/10s");
+  await service.consume("api", "ivan", 0);
+  for (const [fault, reason] of [
+    ["nonsense", "the question of a frontend cannot be read"],
+    ["mismatch", "the policies of a frontend do not match their hash"],
+  ]) {
+    service.wait(11_000);
+    const { status, body } = await service.consume("api", "ivan", 0, set(fault));
+    assert.deepEqual([status, body.limit, body.stale_policies], [200, 7, true]);
+    await service.tollgate.logged(reason);
+  }
+  service.wait(11_000);
+  await service.consume("api", "ivan", 0, set("answers"));
+  await until(async () => !("stale_policies" in (await service.consume("api", "ivan", 0)).body));
+  assert.equal((await service.get("/v1/policies/api")).body.policy, "7/10s");
+  assert.equal(service.tollgate.log.match(/its rows are read/g).length, 1);
+});
+
 test("what a frontend knows of the registry survives a panic", async () => {
   const around = new URL("faulty-registry.mjs", import.meta.url).pathname;
   const service = await started({ around });
