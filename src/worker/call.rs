@@ -148,36 +148,13 @@ impl Call {
     /// The reply: a text, see [`Reply::to_text`].
     #[must_use]
     pub fn reply(&self) -> String {
-        let replies = match self.batch.outcome() {
-            Some(Outcome::Decided(replies)) => replies,
-            Some(Outcome::Failed { causes, cause }) => return self.failure(causes, *cause).to_text(),
-            // What is newer may be a ban: this does not fail open.
-            Some(Outcome::Outdated { .. }) => return Problem::Unavailable { cause: Cause::Failed }.reply().to_text(),
-            None => return self.unanswered(),
-        };
-        let items = self.objects.iter().map(|object| object.items.as_slice());
-        let reply = match replies.as_slice() {
-            [Ok(reply)] if !self.is_batch => self.asked.reply(reply),
-            replies => self.asked.batch_reply(&items.zip(replies.iter().cloned()).collect::<Vec<_>>()),
-        };
-        match reply {
-            Ok(reply) => {
-                self.end(End::Decided);
-                if self.is_stale { reply.under_stale_policies().to_text() } else { reply.to_text() }
-            }
-            Err(Problem::Unavailable { cause }) => self.failure(&[cause], cause).to_text(),
-            Err(problem) => problem.reply().to_text(),
-        }
+        self.marked(self.answer())
     }
 
     /// The reply when it is unknown what the objects did.
     #[must_use]
     pub fn unanswered(&self) -> String {
-        // A batch may have been refused already, which is final: it does not fail open.
-        if self.objects.len() > 1 {
-            return self.unavailable(Cause::Failed).to_text();
-        }
-        self.failure(&[Cause::Failed], Cause::Failed).to_text()
+        self.marked(self.no_answer())
     }
 
     /// What became of each budget, once there is a reply at `now`: the policy, the outcome, where it was decided, the cost, and how many
@@ -245,6 +222,42 @@ impl Call {
         Self { asked, is_batch, objects, batch, is_stale, began_at: now, end: Cell::new(None) }
     }
 
+    fn answer(&self) -> Reply {
+        let replies = match self.batch.outcome() {
+            Some(Outcome::Decided(replies)) => replies,
+            Some(Outcome::Failed { causes, cause }) => return self.failure(causes, *cause),
+            // What is newer may be a ban: this does not fail open.
+            Some(Outcome::Outdated { .. }) => return Problem::Unavailable { cause: Cause::Failed }.reply(),
+            None => return self.no_answer(),
+        };
+        let items = self.objects.iter().map(|object| object.items.as_slice());
+        let reply = match replies.as_slice() {
+            [Ok(reply)] if !self.is_batch => self.asked.reply(reply),
+            replies => self.asked.batch_reply(&items.zip(replies.iter().cloned()).collect::<Vec<_>>()),
+        };
+        match reply {
+            Ok(reply) => {
+                self.end(End::Decided);
+                reply
+            }
+            Err(Problem::Unavailable { cause }) => self.failure(&[cause], cause),
+            Err(problem) => problem.reply(),
+        }
+    }
+
+    fn no_answer(&self) -> Reply {
+        // A batch may have been refused already, which is final: it does not fail open.
+        if self.objects.len() > 1 {
+            return self.unavailable(Cause::Failed);
+        }
+        self.failure(&[Cause::Failed], Cause::Failed)
+    }
+
+    /// The text of the reply, marked if the policies may be out of date.
+    fn marked(&self, reply: Reply) -> String {
+        if self.is_stale { reply.under_stale_policies().to_text() } else { reply.to_text() }
+    }
+
     /// Tells what became of each budget.
     fn tally<'a>(&'a self, tell: impl FnMut(Tally<'a>)) {
         match (self.end.get(), self.batch.outcome()) {
@@ -294,8 +307,7 @@ impl Call {
         if would_take && policies.all(|policy| causes.iter().all(|&cause| policy.on_error().opens(cause))) {
             metrics::count(|counts| counts.degraded(cause));
             self.end(End::Undecided(BudgetOutcome::Degraded));
-            let reply = self.asked.degraded_reply(cause);
-            if self.is_stale { reply.under_stale_policies() } else { reply }
+            self.asked.degraded_reply(cause)
         } else {
             self.unavailable(cause)
         }

@@ -1,5 +1,6 @@
 // A main module around the built one: the registry of policies fails as the latest request with the header `x-registry` has said:
 // "throws", "hangs", is asked "nonsense" or for policies that "mismatch", or "answers" again. It logs when its rows are read.
+// With the header `x-objects: throws` the objects of keys fail.
 import tollgate, { PolicyRegistry as Real } from "./entry.js";
 
 export { KeyObject } from "./entry.js";
@@ -36,7 +37,8 @@ export default {
         };
       return { poll: call("poll"), administer: call("administer") };
     };
-    return tollgate.fetch(request, { ...env, REGISTRY: { getByName } }, context);
+    const KEYS = request.headers.get("x-objects") === "throws" ? { getByName: () => ({}) } : env.KEYS;
+    return tollgate.fetch(request, { ...env, KEYS, REGISTRY: { getByName } }, context);
   },
 };
 
