@@ -3,6 +3,7 @@ import assert from "node:assert/strict";
 import { after, test } from "node:test";
 import { assertAnswer, problem } from "./answers.mjs";
 import { newToken } from "./credentials.mjs";
+import { readRows, writable, writeRow } from "./rows.mjs";
 import { NOW, start } from "./workerd.mjs";
 
 const admin = newToken("admin");
@@ -380,6 +381,56 @@ test("the registry's rows lost: it starts again from the deployment, with newer 
   assert.deepEqual([api.source, api.lint[0]], ["deployment", lint("api", 10)]);
   assert.ok(api.version > version);
   assert.equal((await service.consume("api", "erin", 10)).status, 200);
+});
+
+/** The registry's file. */
+const fileOf = ({ tollgate }) => tollgate.databaseFiles().find((path) => path.includes("PolicyRegistry"));
+
+test("rows of the registry that cannot be read: a policy is again the deployment's, an override is lost alone", async () => {
+  const service = await started();
+  const ban = (key) => ({ policy: "api", key, banned: true });
+  await service.put("api", "2/10s");
+  assert.equal((await service.send("PUT", "/v1/overrides", { overrides: [ban("judy"), ban("karl")] })).status, 200);
+  await service.tollgate.kill();
+  const file = fileOf(service);
+  const [name] = Object.entries(readRows(file)).find(([, row]) => row.includes?.("judy"));
+  for (const broken of ["policy:api", name]) writeRow(file, broken, "{");
+  await service.tollgate.restart();
+  service.wait(1_000);
+  const answers = await Promise.all(["judy", "karl", "liam"].map((key) => service.consume("api", key)));
+  assert.deepEqual(
+    answers.map(({ status, body }) => [status, body.limit, body.banned]),
+    [
+      [200, 10, undefined],
+      [429, 0, true],
+      [200, 10, undefined],
+    ],
+  );
+  await service.tollgate.logged(`registry: 2 rows cannot be read: ${name}, policy:api`);
+});
+
+test("the registry cannot write: a change is a 503 and changes nothing, and requests go on", async () => {
+  const service = await started();
+  await service.consume("api", "mary", 0);
+  await service.tollgate.kill();
+  writable(fileOf(service), "FALSE");
+  await service.tollgate.restart();
+  const { status, body } = await service.put("api", "2/10s");
+  assert.deepEqual([status, body.cause], [503, "failed"]);
+  await service.tollgate.logged("the disk is full");
+  const ask = () => service.consume("api", "mary", 0);
+  assert.deepEqual([(await ask()).status, (await ask()).body.limit], [200, 10]);
+  // It also writes that a deployment was heard of.
+  service.wait(60_000);
+  await ask();
+  await until(async () => (await ask()).body.stale_policies === true);
+  assert.equal((await ask()).body.limit, 10);
+  await service.tollgate.kill();
+  writable(fileOf(service), "TRUE");
+  await service.tollgate.restart();
+  const api = (await service.get("/v1/policies/api")).body;
+  assert.deepEqual([api.source, api.lint[0]], ["deployment", lint("api", 10)]);
+  assert.equal((await service.put("api", "2/10s")).status, 200);
 });
 
 for (const fault of ["throws", "hangs"]) {
