@@ -1,6 +1,5 @@
 //! What a frontend asks every few seconds: what has changed since? It says which policies its deployment has.
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
@@ -11,6 +10,7 @@ use crate::json::Json;
 use crate::limit::Carry;
 use crate::policy::{Policies, Policy, PolicyError};
 use crate::protocol::{Poll, Source, Update, deployment_id};
+use crate::sorted::SortedMap;
 
 impl Registry {
     /// Answers a frontend, after taking over what is new in its deployment's policies.
@@ -130,7 +130,7 @@ pub(super) fn succeeding(policy: Policy, before: Option<&Entry>, since: i64, car
 /// The policies of a deployment, as one of its frontends has sent them.
 struct Sent {
     /// As written, by name.
-    texts: BTreeMap<String, String>,
+    texts: SortedMap<String, String>,
     policies: Policies,
 }
 
