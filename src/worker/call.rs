@@ -3,7 +3,7 @@
 //! [`Batch`] decides what happens when; this module adds the names of the objects and the HTTP reply. `objects.mjs`
 //! makes the calls.
 
-use std::cell::{Cell, RefCell};
+use std::cell::Cell;
 use std::mem;
 
 use js_sys::{Array, Float64Array};
@@ -11,9 +11,9 @@ use wasm_bindgen::prelude::{JsValue, wasm_bindgen};
 
 use super::clock::moment;
 use super::settings::Settings;
-use super::{clock, metrics};
+use super::{clock, metrics, refusals};
 use crate::api::{Problem, Reply, ResolvedItem, ResolvedRequest, Tally};
-use crate::edge::{Batch, Failure, ObjectCall, Outcome, Refusals};
+use crate::edge::{Batch, Failure, ObjectCall, Outcome};
 use crate::limit::Verb;
 use crate::metrics::{CallOutcome, Outcome as BudgetOutcome, Repeat, Word};
 use crate::policy::Cause;
@@ -52,8 +52,8 @@ pub(super) struct Object {
     /// When it was last called.
     called_at: i64,
     /// When it was last called, and when it had answered, by the clock of decisions.
-    asked_at: i64,
-    answered_at: i64,
+    pub(super) asked_at: i64,
+    pub(super) answered_at: i64,
     /// Whether that call has failed.
     has_failed: bool,
 }
@@ -61,6 +61,11 @@ pub(super) struct Object {
 impl Object {
     pub(super) fn new(name: String, item: usize) -> Self {
         Self { name, items: vec![item], called_at: 0, asked_at: 0, answered_at: 0, has_failed: false }
+    }
+
+    /// What it is asked for.
+    pub(super) fn items_of<'a>(&'a self, asked: &'a ResolvedRequest) -> impl Iterator<Item = &'a ResolvedItem> + Clone {
+        self.items.iter().filter_map(|&item| asked.items().get(item))
     }
 }
 
@@ -121,8 +126,8 @@ impl Call {
         }
         if let Some(object) = self.objects.get_mut(index) {
             object.answered_at = clock::now();
+            refusals::forget(&self.asked, object);
         }
-        self.forget(index);
         self.batch.answered(index, reply.map_err(|_| Failure { cause: Cause::Failed, is_retryable: false }));
         is_readable
     }
@@ -133,8 +138,8 @@ impl Call {
         self.count_call(index, CallOutcome::Failed(cause), now);
         if let Some(object) = self.objects.get_mut(index) {
             object.has_failed = true;
+            refusals::forget(&self.asked, object); // it may have done it
         }
-        self.forget(index); // it may have done it
         self.batch.answered(index, Err(Failure { cause, is_retryable }));
     }
 
@@ -159,38 +164,13 @@ impl Call {
     /// The reply: a text, see [`Reply::to_text`].
     #[must_use]
     pub fn reply(&self) -> String {
-        let replies = match self.batch.outcome() {
-            Some(Outcome::Decided(replies)) => replies,
-            Some(Outcome::Failed { causes, cause }) => return self.failure(causes, *cause).to_text(),
-            // What is newer may be a ban: this does not fail open.
-            Some(Outcome::Outdated { .. }) => return Problem::Unavailable { cause: Cause::Failed }.reply().to_text(),
-            None => return self.unanswered(),
-        };
-        let items = self.objects.iter().map(|object| object.items.as_slice());
-        let reply = match replies.as_slice() {
-            [Ok(reply)] if !self.is_batch => self.asked.reply(reply),
-            replies => self.asked.batch_reply(&items.zip(replies.iter().cloned()).collect::<Vec<_>>()),
-        };
-        match reply {
-            Ok(reply) => {
-                self.end(End::Decided);
-                self.remember(replies);
-                let reply = if self.is_remembered { reply.from_cache() } else { reply };
-                if self.is_stale { reply.under_stale_policies().to_text() } else { reply.to_text() }
-            }
-            Err(Problem::Unavailable { cause }) => self.failure(&[cause], cause).to_text(),
-            Err(problem) => problem.reply().to_text(),
-        }
+        self.marked(self.answer())
     }
 
     /// The reply when it is unknown what the objects did.
     #[must_use]
     pub fn unanswered(&self) -> String {
-        // A batch may have been refused already, which is final: it does not fail open.
-        if self.objects.len() > 1 {
-            return self.unavailable(Cause::Failed).to_text();
-        }
-        self.failure(&[Cause::Failed], Cause::Failed).to_text()
+        self.marked(self.no_answer())
     }
 
     /// What became of each budget, once there is a reply at `now`: the policy, the outcome, where it was decided, the cost, and how many
@@ -230,7 +210,7 @@ impl Call {
         settings: &Settings,
     ) -> Self {
         let is_stale = settings.is_stale();
-        if let Some(replies) = remembered(&asked, &objects, request_id) {
+        if let Some(replies) = refusals::replies(&asked, &objects, request_id) {
             let (batch, end) = (Batch::known(replies), Cell::new(None));
             return Self { asked, is_batch, objects, batch, is_remembered: true, is_stale, began_at: now, end };
         }
@@ -242,16 +222,16 @@ impl Call {
             // A peek changes nothing, so repetitions need not be recognized.
             let request_id = (!matches!(action, Action::Look(_))).then_some(request_id);
             // There are none if a reservation is settled at its reserved cost.
-            let costs = items_of(&asked, object).filter_map(|item| item.costs.clone()).collect();
+            let costs = object.items_of(&asked).filter_map(|item| item.costs.clone()).collect();
             let mut shadow_costs: Vec<_> =
-                items_of(&asked, object).filter_map(|item| item.shadow_costs.clone()).collect();
+                object.items_of(&asked).filter_map(|item| item.shadow_costs.clone()).collect();
             if shadow_costs.iter().all(Vec::is_empty) {
                 shadow_costs.clear();
             }
             let id = |item: &ResolvedItem| if item.policy.timeline().since() == 0 { 0 } else { item.policy.id() };
-            let names = items_of(&asked, object).map(|item| item.policy.name());
+            let names = object.items_of(&asked).map(|item| item.policy.name());
             let known =
-                settings.as_of(names).map(|as_of| Known { as_of, ids: items_of(&asked, object).map(id).collect() });
+                settings.as_of(names).map(|as_of| Known { as_of, ids: object.items_of(&asked).map(id).collect() });
             ObjectRequest { action, request_id, costs, shadow_costs, known }
         });
         let mut batch = Batch::new(requests.collect(), now);
@@ -268,35 +248,48 @@ impl Call {
             began_at: now,
             end: Cell::new(None),
         };
-        (0..call.objects.len()).for_each(|index| call.forget(index));
+        call.objects.iter().for_each(|object| refusals::forget(&call.asked, object));
         call
     }
 
-    /// Remembers how the keys of a refused request stand.
-    fn remember(&self, replies: &[Result<ObjectReply, Cause>]) {
-        let is_refusal = |reply: &Result<ObjectReply, Cause>| matches!(reply, Ok(ObjectReply::Decided(decided)) if !decided.decision().is_allow());
-        if self.is_remembered || !replies.iter().any(is_refusal) {
-            return;
-        }
-        REFUSALS.with_borrow_mut(|refusals| {
-            for (object, reply) in self.objects.iter().zip(replies) {
-                if let Ok(ObjectReply::Decided(decided)) = reply {
-                    let policies = items_of(&self.asked, object).map(|item| &*item.policy);
-                    refusals.keep(&object.name, policies, decided, (object.asked_at, object.answered_at));
+    fn answer(&self) -> Reply {
+        let replies = match self.batch.outcome() {
+            Some(Outcome::Decided(replies)) => replies,
+            Some(Outcome::Failed { causes, cause }) => return self.failure(causes, *cause),
+            // What is newer may be a ban: this does not fail open.
+            Some(Outcome::Outdated { .. }) => return Problem::Unavailable { cause: Cause::Failed }.reply(),
+            None => return self.no_answer(),
+        };
+        let items = self.objects.iter().map(|object| object.items.as_slice());
+        let reply = match replies.as_slice() {
+            [Ok(reply)] if !self.is_batch => self.asked.reply(reply),
+            replies => self.asked.batch_reply(&items.zip(replies.iter().cloned()).collect::<Vec<_>>()),
+        };
+        match reply {
+            Ok(reply) => {
+                self.end(End::Decided);
+                if self.is_remembered {
+                    return reply.from_cache();
                 }
+                refusals::remember(&self.asked, &self.objects, replies);
+                reply
             }
-        });
+            Err(Problem::Unavailable { cause }) => self.failure(&[cause], cause),
+            Err(problem) => problem.reply(),
+        }
     }
 
-    /// Forgets how the key of an object stands, if the request gives something back to it.
-    fn forget(&self, index: usize) {
-        // Answers of a key with reservations are not remembered, so settling or cancelling one changes nothing here.
-        let gives_back = matches!(self.asked.action(), Action::Take(Verb::Refund | Verb::Reset));
-        let Some(object) = self.objects.get(index).filter(|_| gives_back) else { return };
-        REFUSALS.with_borrow_mut(|refusals| {
-            let now = clock::now();
-            items_of(&self.asked, object).for_each(|item| refusals.forget(&object.name, &item.policy, now));
-        });
+    fn no_answer(&self) -> Reply {
+        // A batch may have been refused already, which is final: it does not fail open.
+        if self.objects.len() > 1 {
+            return self.unavailable(Cause::Failed);
+        }
+        self.failure(&[Cause::Failed], Cause::Failed)
+    }
+
+    /// The text of the reply, marked if the policies may be out of date.
+    fn marked(&self, reply: Reply) -> String {
+        if self.is_stale { reply.under_stale_policies().to_text() } else { reply.to_text() }
     }
 
     /// Tells what became of each budget.
@@ -351,44 +344,11 @@ impl Call {
         if would_take && policies.all(|policy| causes.iter().all(|&cause| policy.on_error().opens(cause))) {
             metrics::count(|counts| counts.degraded(cause));
             self.end(End::Undecided(BudgetOutcome::Degraded));
-            let reply = self.asked.degraded_reply(cause);
-            if self.is_stale { reply.under_stale_policies() } else { reply }
+            self.asked.degraded_reply(cause)
         } else {
             self.unavailable(cause)
         }
     }
-}
-
-/// What the objects would answer, if that is known and one of them would refuse. A repetition may have been granted before, and who wants
-/// a snapshot wants the latest.
-fn remembered(
-    asked: &ResolvedRequest,
-    objects: &[Object],
-    request_id: RequestId,
-) -> Option<Vec<Result<ObjectReply, Cause>>> {
-    let (Action::Take(verb) | Action::Reserve(verb)) = asked.action() else { return None };
-    if request_id.is_lasting || !verb.takes() || asked.items().iter().any(ResolvedItem::wants_snapshot) {
-        return None;
-    }
-    let now = clock::now();
-    let known = REFUSALS.with_borrow_mut(|refusals| {
-        let bound = |object: &Object| {
-            let costs = items_of(asked, object).map(|item| (&*item.policy, item.costs.as_deref().unwrap_or_default()));
-            refusals.bound(&object.name, costs, verb, now)
-        };
-        objects.iter().map(bound).collect::<Option<Vec<_>>>()
-    })?;
-    let is_refused = known.iter().any(|bound| bound.is_refused);
-    is_refused.then(|| known.into_iter().map(|bound| Ok(ObjectReply::Decided(bound.decided))).collect())
-}
-
-fn items_of<'a>(asked: &'a ResolvedRequest, object: &'a Object) -> impl Iterator<Item = &'a ResolvedItem> + Clone {
-    object.items.iter().filter_map(|&item| asked.items().get(item))
-}
-
-thread_local! {
-    /// Those of all frontends of the isolate.
-    static REFUSALS: RefCell<Refusals> = RefCell::default();
 }
 
 /// From one moment to another; 0 if the clock has stepped back.

@@ -89,7 +89,7 @@ impl Frontend {
     ) -> JsValue {
         match self.call(path(url), authorization.as_deref(), idempotency_key.as_deref(), body, moment(now)) {
             Ok(call) => call.into(),
-            Err(problem) => text_of(&problem).into(),
+            Err(problem) => self.marked(&problem).into(),
         }
     }
 
@@ -105,7 +105,7 @@ impl Frontend {
     pub fn ask_session(&self, body: &[u8], address: Option<String>, now: f64) -> JsValue {
         match self.session_call(body, address.as_deref(), moment(now)) {
             Ok(call) => call.into(),
-            Err(problem) => text_of(&problem).into(),
+            Err(problem) => self.marked(&problem).into(),
         }
     }
 
@@ -263,7 +263,7 @@ impl Frontend {
     /// The reply after an internal error that should be impossible.
     #[must_use]
     pub fn failed(&self) -> String {
-        Problem::Unavailable { cause: Cause::Failed }.reply().to_text()
+        self.marked(&Problem::Unavailable { cause: Cause::Failed })
     }
 
     /// The most bytes to read of a body that was sent to `url`.
@@ -282,6 +282,14 @@ impl Frontend {
 impl Frontend {
     pub(super) fn settings(&self) -> Result<&Settings, Problem> {
         self.settings.as_ref().map_err(|_| Problem::Misconfigured)
+    }
+
+    /// The text of the reply to a problem, marked if the policies may be out of date and have a part in it.
+    fn marked(&self, problem: &Problem) -> String {
+        if problem.is_under_policies() && self.settings.as_ref().is_ok_and(Settings::is_stale) {
+            return problem.reply().under_stale_policies().to_text();
+        }
+        text_of(problem)
     }
 
     fn head_reply(

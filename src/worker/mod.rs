@@ -13,5 +13,6 @@ mod frontend;
 mod key_object;
 mod keys;
 mod metrics;
+mod refusals;
 mod registry;
 mod settings;

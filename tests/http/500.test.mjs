@@ -239,7 +239,7 @@ const rows = {
 };
 
 for (const [name, { settings, log }] of Object.entries(rows)) {
-  test(name, async () => {
+  test(`the settings have errors: ${name}`, async () => {
     const tollgate = await start({ policies, ...settings });
     const body = '{"policy":"fine","key":"alice"}';
     for (const request of [
