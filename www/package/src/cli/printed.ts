@@ -31,6 +31,17 @@ export function lasting(ms: number): string {
   return parts.slice(0, 2).join(" ") || "0ms";
 }
 
+/** Whole tokens that a limit has left; below zero, what is owed. */
+export interface Level {
+  readonly limit: string;
+  readonly level: number;
+}
+
+/** A level as people read it: `144 tokens`, `owes 1 token`. */
+export function tokens(level: number): string {
+  return level < 0 ? `owes ${plural(-level, "token")}` : plural(level, "token");
+}
+
 /** `1 token`, `100 000 tokens`. */
 export function plural(count: number, thing: string, things = `${thing}s`): string {
   return `${grouped(count)} ${Math.abs(count) === 1 ? thing : things}`;
