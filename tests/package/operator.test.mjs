@@ -1,11 +1,12 @@
 // `npx tollgate policies`, `inspect`, `explain`, `reset`, `credit`, `block`, `overrides` and `audit`, of the real service.
 import assert from "node:assert/strict";
-import { writeFileSync } from "node:fs";
+import { readFileSync, writeFileSync } from "node:fs";
 import { createServer } from "node:http";
 import { join } from "node:path";
 import { after, test } from "node:test";
 import { newToken } from "../http/credentials.mjs";
 import { command, folder, NOW, operated } from "./operated.mjs";
+import { root } from "./stranger.mjs";
 
 const POLICIES = {
   api: { rate: 100, period: "1m", capacity: 200, max_debt: 50, write_ahead: 0 },
@@ -734,4 +735,44 @@ test("colours are for terminals, and never with NO_COLOR", async () => {
   assert.deepEqual([stdout.slice(0, 14), stdout.trimEnd().slice(-5)], ["\u001b[32mAllowed: ", "\u001b[39m"]);
   assert.match((await service.run(explain, { terminal: true, env: { TERM, NO_COLOR: "1" } })).stdout, /^Allowed: /);
   assert.match((await service.run(explain, { env: { FORCE_COLOR: "1" } })).stdout, /^Allowed: /);
+});
+
+test("the commands of the README do what it shows", async () => {
+  const readme = readFileSync(join(root, "www/package/README.md"), "utf8");
+  const [, section] = readme.match(/^## Operating a service$(.*?)^## /ms);
+  const [, limits] = section.match(/^```json\n(.*?)^```$/ms);
+  written("limits.json", limits);
+  const shown = [...section.matchAll(/^```console\n(.*?)^```$/gms)].flatMap(([, block]) =>
+    block.split(/^\$ npx tollgate /m).slice(1),
+  );
+  const policies = { api: { rate: 100, period: "1m", capacity: 200 }, daily: "1000/1day" };
+  const service = await operated({ policies });
+  const ask = (verb, body) => service.ask("POST", `/v1/${verb}`, body);
+  await ask("consume", { policy: "daily", key: "alice", cost: 1 });
+  service.now += 3_600_000;
+  await ask("consume", { policy: "api", key: "alice", cost: 198 });
+  await ask("consume", { policy: "api", key: "alice", cost: 5 });
+  const used = new Set();
+  for (const example of shown) {
+    const [line, ...output] = example.split("\n");
+    const words = [...line.matchAll(/'([^']*)'|(\S+)/g)].map(([, quoted, word]) => quoted ?? word);
+    used.add(words[0]);
+    if (words[0] === "policies") used.add(words[1]);
+    const { stdout, stderr } = await service.run(words);
+    assert.equal(stdout + stderr, `${output.join("\n").trimEnd()}\n`, line);
+  }
+  const commands = [
+    "policies",
+    "list",
+    "diff",
+    "apply",
+    "inspect",
+    "explain",
+    "reset",
+    "credit",
+    "block",
+    "overrides",
+    "audit",
+  ];
+  assert.deepEqual([...used].sort(), commands.sort());
 });
