@@ -52,6 +52,8 @@ pub mod access;
 pub mod api;
 #[cfg(feature = "api")]
 pub mod edge;
+#[cfg(feature = "api")]
+mod hex;
 #[cfg(feature = "js")]
 pub mod js;
 #[cfg(feature = "api")]
@@ -71,6 +73,8 @@ pub mod policy;
 pub mod protocol;
 #[cfg(feature = "api")]
 pub mod registry;
+#[cfg(feature = "api")]
+mod sorted;
 #[cfg(feature = "std")]
 mod system_time;
 #[cfg(feature = "tower")]

@@ -15,9 +15,11 @@ use super::audit::Act;
 use super::entry::{is_fixed, raw};
 use super::{OVERRIDE, Registry, Writes};
 use crate::access::Key;
+use crate::hex::{bytes_of_hex, hex_of};
 use crate::json::Json;
 use crate::policy::overrides::{History, InForce, Selector, SelectorHash, WrittenKeys, WrittenOverride};
 use crate::protocol::{OverrideStanding, OverridesChange, OverridesChanged, OverridesError, Poll, Update};
+use crate::sorted::{SortedMap, sort_by};
 
 /// The most overrides. An isolate keeps them all, some 100 bytes each: see [`crate::policy::overrides`].
 pub const MAX_OVERRIDES: usize = 100_000;
@@ -199,25 +201,29 @@ impl Registry {
         let all = &self.overrides.all;
         let surplus = self.surplus(entries);
         let changed = hashes(entries);
-        let can_be_forgotten =
-            |(hash, entry): &(&SelectorHash, &Entry)| entry.can_be_forgotten(now) && !changed.contains(*hash);
+        let can_be_forgotten = |(hash, entry): &(&SelectorHash, &Entry)| {
+            entry.can_be_forgotten(now) && changed.binary_search(hash).is_err()
+        };
         if surplus > 0 && all.iter().filter(can_be_forgotten).count() < surplus {
             return Err(OverridesError::TooMany { max: MAX_OVERRIDES });
         }
         let set = entries.iter().filter(|entry| entry.ended_at.is_none());
-        let mut lens: BTreeMap<&str, BTreeSet<u16>> = BTreeMap::new();
+        let mut new_lens: SortedMap<&str, Vec<u16>> = SortedMap::new();
         for Entry { selector, .. } in set {
             if let Some(len) = selector.prefix_len() {
-                lens.entry(selector.policy()).or_default().insert(len);
+                new_lens.change(selector.policy(), |lens| lens.push(len));
             }
         }
-        let problem = |(policy, new): (&str, BTreeSet<u16>)| {
-            let own = all.values().map(|entry| &entry.selector).filter(|selector| selector.policy() == policy);
-            let own: BTreeSet<_> = own.filter_map(Selector::prefix_len).collect();
-            let lens = &own | &new;
-            (lens.len() > MAX_PREFIX_LENS && !new.is_subset(&own)).then(|| {
+        let problem = |(policy, new): (&&str, &Vec<u16>)| {
+            let own = all.values().map(|entry| &entry.selector).filter(|selector| selector.policy() == *policy);
+            let mut lens: SortedMap<u16, ()> = own.filter_map(Selector::prefix_len).map(|len| (len, ())).collect();
+            let before = lens.len();
+            for len in new {
+                lens.insert(*len, ());
+            }
+            (lens.len() > MAX_PREFIX_LENS.max(before)).then(|| {
                 let count = lens.len();
-                let lens: Vec<_> = lens.iter().map(u16::to_string).collect();
+                let lens: Vec<_> = lens.keys().map(u16::to_string).collect();
                 format!(
                     "the prefixes of the policy {policy} would have {count} different lengths, at most {MAX_PREFIX_LENS} are \
                      possible: {} bytes (an override that has ended counts for 31 days)",
@@ -225,7 +231,7 @@ impl Registry {
                 )
             })
         };
-        let problems: Vec<_> = lens.into_iter().filter_map(problem).collect();
+        let problems: Vec<_> = new_lens.iter().filter_map(problem).collect();
         if problems.is_empty() { Ok(()) } else { Err(OverridesError::Invalid(problems)) }
     }
 
@@ -236,7 +242,7 @@ impl Registry {
             let surplus = self.surplus(entries);
             let StoredOverrides { all, ended, ends, .. } = &self.overrides;
             let can_be_forgotten = |hash: &SelectorHash| {
-                !changed.contains(hash) && all.get(hash).is_some_and(|entry| entry.can_be_forgotten(now))
+                changed.binary_search(hash).is_err() && all.get(hash).is_some_and(|entry| entry.can_be_forgotten(now))
             };
             let over = ended.iter().map(|(_, hash)| *hash).filter(can_be_forgotten);
             let over: Vec<_> = over.take(surplus).collect();
@@ -279,7 +285,7 @@ impl Registry {
         let set = set.into_iter().enumerate().map(|(index, json)| (format!("overrides[{index}]"), json, true));
         let removed = removed.into_iter().enumerate().map(|(index, json)| (format!("removed[{index}]"), json, false));
         let (mut all, mut errors) = (Vec::new(), Vec::new());
-        let mut places = BTreeMap::new();
+        let mut places = SortedMap::new();
         for (place, json, is_set) in set.chain(removed) {
             let asked = self.one(&place, json, is_set, change.only, now).and_then(|asked| {
                 match places.insert(asked.selector.hash(), place.clone()) {
@@ -384,21 +390,22 @@ impl Registry {
                 let before = before.filter(|before| now.is_none_or(|now| before.in_force(now).is_some()));
                 let before = before.and_then(|before| nameless(&before.text));
                 let after = nameless(&entry.text).filter(|_| entry.ended_at.is_none());
-                let key = Some(hex(&entry.selector.hash()));
+                let key = Some(hex_of(&entry.selector.hash()));
                 lines.push(Line { policy: entry.selector.policy().to_owned(), key, at: at(entry), before, after });
             }
         } else {
-            let mut counts: BTreeMap<&str, (usize, usize, i64)> = BTreeMap::new();
+            let mut counts: SortedMap<&str, (usize, usize, i64)> = SortedMap::new();
             for entry in entries {
-                let (set, removed, latest) = counts.entry(entry.selector.policy()).or_default();
-                let count = if entry.ended_at.is_none() { set } else { removed };
-                *count = count.saturating_add(1);
-                *latest = at(entry).max(*latest);
+                counts.change(entry.selector.policy(), |(set, removed, latest)| {
+                    let count = if entry.ended_at.is_none() { set } else { removed };
+                    *count = count.saturating_add(1);
+                    *latest = at(entry).max(*latest);
+                });
             }
-            for (policy, (set, removed, at)) in counts {
+            for (policy, &(set, removed, at)) in counts.iter() {
                 let counts = Some(format!(r#"{{"set":{set},"removed":{removed}}}"#));
                 let (before, after) = if set == 0 { (counts, None) } else { (None, counts) };
-                lines.push(Line { policy: policy.to_owned(), key: None, at, before, after });
+                lines.push(Line { policy: (*policy).to_owned(), key: None, at, before, after });
             }
         }
         for Line { policy, key, at, before, after } in &lines {
@@ -454,7 +461,7 @@ impl StoredOverrides {
             }
             last = *change;
         }
-        let overrides_at = format!("{born_at}-{}-{}", last.0, hex(&last.1));
+        let overrides_at = format!("{born_at}-{}-{}", last.0, hex_of(&last.1));
         Update { overrides, overrides_are_first, overrides_at, has_more, ..Update::default() }
     }
 
@@ -499,7 +506,7 @@ impl Entry {
     fn standing(&self, now: i64) -> Option<OverrideStanding> {
         self.in_force(now)?;
         let (since, _) = self.history.latest()?;
-        Some(OverrideStanding { text: self.text.clone(), since, id: hex(&self.selector.hash()) })
+        Some(OverrideStanding { text: self.text.clone(), since, id: hex_of(&self.selector.hash()) })
     }
 
     fn row(&self) -> (String, Option<String>) {
@@ -514,14 +521,14 @@ impl Entry {
         let mut record = Vec::new();
         self.selector.record(&self.history.encode(), &mut record);
         let Self { changed_at, ended_at, .. } = *self;
-        let row = Row { text: raw(&self.text), record: hex(&record), changed_at, ended_at };
+        let row = Row { text: raw(&self.text), record: hex_of(&record), changed_at, ended_at };
         (row_name(&self.selector.hash()), serde_json::to_string(&row).ok())
     }
 
     fn read(row: &str) -> Option<Self> {
         let fields = Json::parse(row).ok()?.fields().ok()?;
         let moment = |name: &str| i64::try_from(fields.get(name)?.integer()?).ok();
-        let record = bytes_of(&fields.get("record")?.string()?)?;
+        let record = bytes_of_hex(&fields.get("record")?.string()?)?;
         let (selector, history) = Selector::of_record(&record)?;
         Some(Self {
             selector,
@@ -541,29 +548,19 @@ fn nameless(text: &str) -> Option<String> {
     Some(format!("{{{}}}", fields.join(",")))
 }
 
-fn hashes(entries: &[Entry]) -> BTreeSet<SelectorHash> {
-    entries.iter().map(|entry| entry.selector.hash()).collect()
+/// In order.
+fn hashes(entries: &[Entry]) -> Vec<SelectorHash> {
+    let mut hashes: Vec<_> = entries.iter().map(|entry| entry.selector.hash()).collect();
+    sort_by(&mut hashes, SelectorHash::cmp);
+    hashes
 }
 
 fn row_name(hash: &SelectorHash) -> String {
-    format!("{OVERRIDE}{}", hex(hash))
-}
-
-fn hex(bytes: &[u8]) -> String {
-    use std::fmt::Write;
-    bytes.iter().fold(String::new(), |mut text, byte| {
-        _ = write!(text, "{byte:02x}"); // a text takes everything
-        text
-    })
-}
-
-fn bytes_of(hex: &str) -> Option<Vec<u8>> {
-    let digits = |at: usize| u8::from_str_radix(hex.get(at..at.checked_add(2)?)?, 16).ok();
-    (0..hex.len()).step_by(2).map(digits).collect()
+    format!("{OVERRIDE}{}", hex_of(hash))
 }
 
 fn hash_of(id: &str) -> Option<SelectorHash> {
-    bytes_of(id)?.try_into().ok()
+    bytes_of_hex(id)?.try_into().ok()
 }
 
 /// Up to where a frontend has the overrides of the registry that was born then.
