@@ -44,8 +44,8 @@ To operate a service that runs. TOLLGATE_URL in the environment is its address, 
     --env <name>      those of an environment of Wrangler
   policies apply <file>
                       creates and replaces policies, so that the service has those of the file; others stay. Nothing is changed if
-                      the service would refuse one of them, or one that somebody has changed since it was read; the first change
-                      that fails is the last
+                      the service would refuse one of them. One that somebody has changed since it was read is not overwritten; the
+                      first change that fails is the last
     --env <name>      those of an environment of Wrangler
     --carry <how>     what becomes of the tokens that keys have: as_is, proportional, additive, reset; as_is if left out
     --dry-run         changes nothing, and says what would change, and for whom
@@ -58,7 +58,7 @@ To operate a service that runs. TOLLGATE_URL in the environment is its address, 
   credit <key>        gives tokens to a key, up to the capacity
     --policy <name>   under which policy
     --cost <cost>     how many tokens, or how many of each limit; 1 if left out
-  block <key>         refuses a key for a time, in place of any other override of it. To end that, block it for 1s
+  block <key>         refuses a key for a time, in place of any other override of it. To end that, block it for 10s
     --policy <name>   under which policy
     --for <time>      for how long: 90s, 10m, 1h, 30d
   overrides list      says which keys and prefixes have limits of their own

@@ -20,6 +20,7 @@ export interface Problem {
   readonly status: number;
   readonly detail: string;
   readonly scope?: string;
+  readonly stale_policies?: true;
 }
 
 /** An answer as it came, and as JSON. */
@@ -73,6 +74,7 @@ export class Service {
     const text = await this.#reached(sent.changes, response.text());
     const body = jsonOf(text);
     if (!Object.hasOwn(Object(body), member)) throw this.#foreign(response.status);
+    if (Object(body).stale_policies) console.error(`tollgate: ${STALE}`);
     return { text: text.trimEnd(), body: body as Body };
   }
 
@@ -114,11 +116,12 @@ export class Service {
   }
 
   /** What would be right, where the service cannot know. */
-  #hint({ status, scope, detail }: Problem): string {
+  #hint({ status, scope, detail, stale_policies }: Problem): string {
     if (status === 401) return `TOLLGATE_TOKEN is not a token of ${this.address}`;
     if (scope) return `TOLLGATE_TOKEN must have it: npx tollgate token ops --scopes ${scope}`;
     const names = detail.includes("there is no policy ") && !detail.includes("; there ");
-    return names ? "npx tollgate policies list shows those that there are" : "";
+    const hints = [names && "npx tollgate policies list shows those that there are", stale_policies && STALE];
+    return hints.filter(Boolean).join("; ");
   }
 }
 
@@ -152,4 +155,6 @@ function jsonOf(text: string): unknown {
 }
 
 const PROBLEM = /^(urn:problem-type:tollgate:|https:\/\/iana\.org\/assignments\/http-problem-types#)/;
+/** What `stale_policies` says. */
+const STALE = "its policies may be out of date, for their registry does not answer";
 const PATIENCE_MS = 30_000;
