@@ -22,13 +22,15 @@ pub(crate) trait Design {
 }
 
 /// The columns of the table: their names, and what makes them.
-pub(crate) const DESIGNS: &[(&str, fn(&Trace) -> Box<dyn Design>)] = &[
+pub(crate) const DESIGNS: &[(&str, Make)] = &[
     ("Tollgate", |trace| Box::new(Tollgate::new(trace, ""))),
     ("without refusal cache", |trace| Box::new(Tollgate::new(trace, r#","refusal_cache":"0s""#))),
     ("and each change written", |trace| Box::new(Tollgate::new(trace, r#","refusal_cache":"0s","write_ahead":0"#))),
     ("row per call", |trace| Box::new(RowPerCall::new(trace))),
     ("memory only", |trace| Box::new(MemoryOnly::new(trace))),
 ];
+
+type Make = fn(&Trace) -> Box<dyn Design>;
 
 /// The real frontends and objects. Calls take no time here.
 struct Tollgate {
