@@ -195,7 +195,7 @@ test("only an admin may, with a body that is right", async () => {
 
 test("by RPC it is the same without a token", async () => {
   const before = {
-    modules: { "calling.mjs": fileURLToPath(new URL("calling.mjs", import.meta.url)) },
+    modules: { "by-rpc.mjs": fileURLToPath(new URL("by-rpc.mjs", import.meta.url)) },
     bindings: { TOLLGATE: `service = (name = "main", entrypoint = "Tollgate")` },
   };
   const { tollgate } = await started({ before });
