@@ -249,7 +249,7 @@ test("requests in flight when another panics do no harm to later ones", async ()
 
 test("by RPC the answers are the same, and nothing is thrown", async () => {
   const before = {
-    modules: { "calling.mjs": fileURLToPath(new URL("./calling.mjs", import.meta.url)) },
+    modules: { "by-rpc.mjs": fileURLToPath(new URL("./by-rpc.mjs", import.meta.url)) },
     bindings: { TOLLGATE: `service = (name = "main", entrypoint = "Tollgate")` },
   };
   const unreachable = fileURLToPath(new URL("./unreachable.mjs", import.meta.url));
