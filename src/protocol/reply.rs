@@ -108,6 +108,17 @@ pub struct LimitAnswer {
     pub snapshot: Snapshot,
 }
 
+impl LimitAnswer {
+    /// When it would pass, if it was refused for now.
+    #[must_use]
+    pub const fn retry_at(&self) -> Option<i64> {
+        match self.decision {
+            Decision::Wait { retry_at } => Some(retry_at),
+            Decision::Allow { .. } | Decision::Never { .. } => None,
+        }
+    }
+}
+
 impl Decided {
     /// The answer of all limits together; those in shadow have no part in it.
     #[must_use]

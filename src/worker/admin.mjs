@@ -32,7 +32,7 @@ export async function administered(frontend, [question], changes, id) {
 const HEADERS = ["authorization", "if-match", "if-none-match"];
 
 const METRICS = "/v1/metrics";
-const PATHS = ["/v1/policies", "/v1/overrides", "/v1/audit", METRICS];
+const PATHS = ["/v1/policies", "/v1/overrides", "/v1/audit", "/v1/decisions", METRICS];
 
 /** An operator waits longer than a caller. */
 const ADMIN_MS = 5_000;

@@ -9,12 +9,12 @@ use std::mem;
 use js_sys::{Array, Float64Array};
 use wasm_bindgen::prelude::{JsValue, wasm_bindgen};
 
-use super::metrics;
 use super::settings::Settings;
-use crate::api::{Problem, Reply, ResolvedItem, ResolvedRequest, Tally};
+use super::{live, metrics};
+use crate::api::{Problem, Reply, ResolvedItem, ResolvedRequest, Tally, short_name};
 use crate::edge::{Batch, Failure, ObjectCall, Outcome};
 use crate::limit::Verb;
-use crate::metrics::{CallOutcome, Outcome as BudgetOutcome, Repeat, Word};
+use crate::metrics::{CallOutcome, LiveDecision, Outcome as BudgetOutcome, Repeat, Word};
 use crate::policy::Cause;
 use crate::protocol::{Action, Known, ObjectReply, ObjectRequest, RequestId};
 
@@ -38,8 +38,8 @@ pub struct Call {
 enum End {
     /// As the objects have decided.
     Decided,
-    /// The same for each of its budgets.
-    Undecided(BudgetOutcome),
+    /// The same for each of its budgets, because of this.
+    Undecided(BudgetOutcome, Cause),
 }
 
 /// An object, and the indices of its items.
@@ -189,12 +189,7 @@ impl Call {
         let points = Array::new();
         let took_ms = length_ms(self.began_at, moment(now));
         self.tally(|one| {
-            let source = if matches!(one.outcome, BudgetOutcome::Degraded | BudgetOutcome::Unavailable) {
-                "frontend"
-            } else {
-                "object"
-            };
-            for part in [one.policy, one.outcome.word(), source] {
+            for part in [one.policy, one.outcome.word(), source(one.outcome)] {
                 points.push(&part.into());
             }
             points.push(&number(one.cost));
@@ -251,7 +246,7 @@ impl Call {
             (Some(End::Decided), Some(Outcome::Decided(replies))) => {
                 self.asked.tally(self.objects.iter().map(|object| &*object.items).zip(replies), tell);
             }
-            (Some(End::Undecided(outcome)), _) => self.asked.tally_undecided(outcome, tell),
+            (Some(End::Undecided(outcome, cause)), _) => self.asked.tally_undecided(outcome, cause, tell),
             _ => {}
         }
     }
@@ -263,10 +258,28 @@ impl Call {
             self.tally(|one| {
                 counts.decided(one.policy, one.outcome, one.is_refused_in_shadow);
                 if matches!(one.outcome, BudgetOutcome::Refused | BudgetOutcome::Never | BudgetOutcome::Banned) {
-                    let name = self.objects.get(one.object).and_then(|object| object.name.get(..16));
-                    let key = name.and_then(|digits| u64::from_str_radix(digits, 16).ok());
-                    counts.refused(one.policy, key.unwrap_or_default());
+                    let key =
+                        self.objects.get(one.object).map(|object| u64::from_str_radix(short_name(&object.name), 16));
+                    counts.refused(one.policy, key.and_then(Result::ok).unwrap_or_default());
                 }
+            });
+        });
+        live::observe(|now, show| {
+            self.tally(|one| {
+                let decisive = one.decisive().filter(|_| one.outcome != BudgetOutcome::Unlimited);
+                show(&LiveDecision {
+                    at: now,
+                    policy: one.policy,
+                    outcome: one.outcome,
+                    source: source(one.outcome),
+                    cost: one.cost,
+                    remaining: decisive.map(|(_, answer)| answer.remaining),
+                    retry_at: decisive.and_then(|(_, answer)| answer.retry_at()),
+                    limit: decisive.and_then(|(limit, _)| limit.name()),
+                    object: self.objects.get(one.object).map(|object| short_name(&object.name)),
+                    cause: one.cause,
+                    is_refused_in_shadow: one.is_refused_in_shadow,
+                });
             });
         });
     }
@@ -279,7 +292,7 @@ impl Call {
 
     fn unavailable(&self, cause: Cause) -> Reply {
         metrics::count(|counts| counts.unavailable(cause));
-        self.end(End::Undecided(BudgetOutcome::Unavailable));
+        self.end(End::Undecided(BudgetOutcome::Unavailable, cause));
         Problem::Unavailable { cause }.reply()
     }
 
@@ -293,13 +306,18 @@ impl Call {
         };
         if would_take && policies.all(|policy| causes.iter().all(|&cause| policy.on_error().opens(cause))) {
             metrics::count(|counts| counts.degraded(cause));
-            self.end(End::Undecided(BudgetOutcome::Degraded));
+            self.end(End::Undecided(BudgetOutcome::Degraded, cause));
             let reply = self.asked.degraded_reply(cause);
             if self.is_stale { reply.under_stale_policies() } else { reply }
         } else {
             self.unavailable(cause)
         }
     }
+}
+
+/// Where a request was decided.
+const fn source(outcome: BudgetOutcome) -> &'static str {
+    if matches!(outcome, BudgetOutcome::Degraded | BudgetOutcome::Unavailable) { "frontend" } else { "object" }
 }
 
 #[expect(clippy::cast_possible_truncation, reason = "whole milliseconds, and below 2⁵³")]

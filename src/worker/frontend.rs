@@ -9,7 +9,7 @@ use worker::{Env, console_error};
 
 use super::call::{Call, Object};
 use super::settings::Settings;
-use super::{clock, metrics};
+use super::{clock, live, metrics};
 use crate::access::{Caller, CaptchaError, Scope, Sessions, verify_captcha};
 use crate::api::{
     AdminPath, AdminQuestion, AdminRequest, BLOCK_PATH, Endpoint, INSPECT_KEY_PATH, MAX_BODY_LEN, MAX_OVERRIDES_LEN,
@@ -155,7 +155,9 @@ impl Frontend {
     #[must_use]
     pub fn updated(&self, answer: &str) -> Option<String> {
         metrics::count(|counts| counts.polled(PollOutcome::Answered));
-        self.snapshot(|known, _| known.update(answer)).and_then(|asked| {
+        let updated = self.snapshot(|known, _| (known.update(answer), known.listeners().map(str::to_owned)));
+        updated.and_then(|(asked, listeners)| {
+            live::hear(listeners.as_deref());
             asked.unwrap_or_else(|errors| {
                 for error in errors {
                     console_error!("registry: {error}");
