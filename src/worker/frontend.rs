@@ -16,7 +16,7 @@ use crate::api::{
     Problem, Reply, Request, ResolvedRequest, SESSION_PATH, SessionRequest, require_json,
 };
 use crate::edge::{Due, POLL_MS, PolicySnapshot, WAIT_MS};
-use crate::metrics::{INLINE_POLICIES, Outcome, PollOutcome};
+use crate::metrics::{INLINE_POLICIES, LiveDecision, Outcome, PollOutcome};
 use crate::policy::Cause;
 use crate::protocol::{Action, RequestId};
 
@@ -450,11 +450,27 @@ fn call_of(
 
 /// A cost that can never be granted is refused here already.
 fn count_too_large(request: &Request<'_>, problem: &Problem) {
-    if let (Action::Take(_) | Action::Reserve(_), Problem::CostTooLarge { limit, .. }) = (request.action, problem) {
-        let policy = limit.split('/').next().unwrap_or_default();
+    if let (Action::Take(_) | Action::Reserve(_), Problem::CostTooLarge { limit, cost, .. }) = (request.action, problem)
+    {
+        let (policy, limit) = limit.split_once('/').map_or((&**limit, None), |(policy, limit)| (policy, Some(limit)));
         let is_inline = request.items.iter().any(|item| item.policy == policy && item.inline.is_some());
         let policy = if is_inline { INLINE_POLICIES } else { policy };
         metrics::count(|counts| counts.decided(policy, Outcome::Never, false));
+        live::observe(|at, show| {
+            show(&LiveDecision {
+                at,
+                policy,
+                outcome: Outcome::Never,
+                source: "frontend",
+                cost: *cost,
+                remaining: None,
+                retry_at: None,
+                limit,
+                object: None,
+                cause: None,
+                is_refused_in_shadow: false,
+            });
+        });
     }
 }
 

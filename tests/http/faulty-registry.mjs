@@ -19,7 +19,7 @@ export default {
           if (fault === "hangs") return new Promise(() => {});
           return stub[method](...asked);
         };
-      return { poll: call("poll"), administer: call("administer") };
+      return { poll: call("poll"), administer: call("administer"), hear: call("hear") };
     };
     return tollgate.fetch(request, { ...env, REGISTRY: { getByName } }, context);
   },
