@@ -9,6 +9,7 @@ use std::mem;
 use js_sys::{Array, Float64Array};
 use wasm_bindgen::prelude::{JsValue, wasm_bindgen};
 
+use super::clock::moment;
 use super::settings::Settings;
 use super::{live, metrics};
 use crate::api::{Problem, Reply, ResolvedItem, ResolvedRequest, Tally, short_name};
@@ -318,11 +319,6 @@ impl Call {
 /// Where a request was decided.
 const fn source(outcome: BudgetOutcome) -> &'static str {
     if matches!(outcome, BudgetOutcome::Degraded | BudgetOutcome::Unavailable) { "frontend" } else { "object" }
-}
-
-#[expect(clippy::cast_possible_truncation, reason = "whole milliseconds, and below 2⁵³")]
-const fn moment(now: f64) -> i64 {
-    now as i64
 }
 
 /// From one moment to another; 0 if the clock has stepped back.

@@ -182,8 +182,11 @@ impl Cursor {
     #[must_use]
     pub fn from_text(text: &str) -> Option<Self> {
         let (listener, last) = text.split_once('-')?;
-        let [listener, last] = [listener, last].map(|number| u64::from_str_radix(number, 16).ok());
-        Some(Self { listener: listener?, last: last? })
+        let number = |digits: &str| {
+            let digits = Some(digits).filter(|digits| !digits.starts_with('+'));
+            u64::from_str_radix(digits?, 16).ok()
+        };
+        Some(Self { listener: number(listener)?, last: number(last)? })
     }
 }
 
@@ -289,7 +292,7 @@ mod tests {
         for strange in [ahead, other] {
             assert!(audience.listen(filter("api"), Some(strange), 0).unwrap().is_interrupted);
         }
-        for text in ["", "7", "-", "1-", "1-x", "-1-2", "1-2-3", "10000000000000000-1"] {
+        for text in ["", "7", "-", "1-", "1-x", "+1-2", "1-+2", "-1-2", "1-2-3", "10000000000000000-1"] {
             assert_eq!(Cursor::from_text(text), None, "{text}");
         }
     }
