@@ -4,10 +4,10 @@
 //! sent in the background, at most one at a time and at most [`MAX_DECISIONS`] in each. What does not fit is counted for each
 //! listener, and so is what is lost on the way.
 
-use std::collections::BTreeMap;
 use std::mem;
 
 use crate::metrics::{Listener, Listeners, LiveBatch, LiveDecision, MAX_DECISIONS, Outcome};
+use crate::sorted::SortedMap;
 
 /// What waits to be sent.
 #[derive(Debug, Default)]
@@ -23,8 +23,8 @@ pub struct Tap {
     busy_since: Option<i64>,
     /// When the last one was sent.
     sent_at: Option<i64>,
-    /// How much of the one that is on its way each listener would see.
-    in_flight: BTreeMap<u64, u64>,
+    /// How many decisions the one that is on its way tells each listener of.
+    in_flight: SortedMap<u64, u64>,
 }
 
 /// What the next batch will have.
@@ -32,9 +32,9 @@ pub struct Tap {
 struct Waiting {
     /// Decisions, and for how many of them each listener waits.
     decisions: Vec<String>,
-    awaited: BTreeMap<u64, u64>,
+    awaited: SortedMap<u64, u64>,
     /// How many each listener will not see.
-    omitted: BTreeMap<u64, u64>,
+    omitted: SortedMap<u64, u64>,
 }
 
 /// What is decided together is sent together.
@@ -112,32 +112,28 @@ impl Tap {
 
     /// The batch to send at `now`, as text. Then call [`Tap::answered`] or [`Tap::fail`]. `None` if nobody listens any more.
     pub fn take(&mut self, now: i64) -> Option<String> {
-        let Waiting { decisions, awaited, mut omitted } = mem::take(&mut self.waiting);
-        let before = mem::replace(&mut self.in_flight, awaited);
+        self.fail(); // as the one before has, or it would have been answered
+        let Waiting { decisions, awaited, omitted } = mem::take(&mut self.waiting);
         if !self.is_heard(now) {
             self.hear(None, now);
-            self.busy_since = None;
             return None;
         }
-        for (id, count) in before {
-            add(&mut omitted, id, count); // it was lost
-        }
-        (self.sent_at, self.busy_since) = (Some(now), Some(now));
-        Some(LiveBatch { decisions, omitted: omitted.into_iter().collect() }.to_text())
+        (self.sent_at, self.busy_since, self.in_flight) = (Some(now), Some(now), awaited);
+        add_all(&mut self.in_flight, &omitted);
+        let omitted = omitted.iter().map(|(id, count)| (*id, *count)).collect();
+        Some(LiveBatch { decisions, omitted }.to_text())
     }
 
     /// Takes over the registry's answer to a batch: who listens, if anybody does.
     pub fn answered(&mut self, listeners: Option<&str>, now: i64) {
-        (self.busy_since, self.in_flight) = (None, BTreeMap::new());
+        (self.busy_since, self.in_flight) = (None, SortedMap::new());
         self.hear(listeners, now);
     }
 
     /// Records that it did not answer: what was sent counts as left out.
     pub fn fail(&mut self) {
         self.busy_since = None;
-        for (id, count) in mem::take(&mut self.in_flight) {
-            add(&mut self.waiting.omitted, id, count);
-        }
+        add_all(&mut self.waiting.omitted, &mem::take(&mut self.in_flight));
     }
 
     /// Whether somebody listens. A clock that steps back ends it, until the next poll.
@@ -152,9 +148,12 @@ impl Waiting {
     }
 }
 
-fn add(counts: &mut BTreeMap<u64, u64>, id: u64, more: u64) {
-    let count = counts.entry(id).or_default();
-    *count = count.saturating_add(more);
+fn add_all(counts: &mut SortedMap<u64, u64>, more: &SortedMap<u64, u64>) {
+    more.iter().for_each(|(id, more)| add(counts, *id, *more));
+}
+
+fn add(counts: &mut SortedMap<u64, u64>, id: u64, more: u64) {
+    counts.change(id, |count| *count = count.saturating_add(more));
 }
 
 #[cfg(test)]
@@ -249,7 +248,7 @@ mod tests {
         refused(&mut tap, 100, 3);
         tap.fail();
         assert_eq!(tap.due(100), Some(1_000));
-        assert_eq!(taken(&mut tap, 1_100), (3, vec![(7, MAX_DECISIONS as u64)]), "what was lost counts");
+        assert_eq!(taken(&mut tap, 1_100), (3, vec![(7, MAX_DECISIONS as u64 + 9)]), "what was lost counts");
     }
 
     #[test]

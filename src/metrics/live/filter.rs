@@ -27,12 +27,9 @@ impl LiveFilter {
         let mut outcomes = Vec::new();
         for word in list.split(',').map(str::trim) {
             let outcome = Outcome::ALL.iter().copied().find(|outcome| outcome.word() == word).ok_or(word)?;
-            if !outcomes.contains(&outcome) {
-                outcomes.push(outcome);
-            }
+            outcomes.push(outcome);
         }
-        outcomes.sort_unstable_by_key(|outcome| outcome.index());
-        Ok(outcomes)
+        Ok(Outcome::ALL.iter().copied().filter(|outcome| outcomes.contains(outcome)).collect())
     }
 }
 
