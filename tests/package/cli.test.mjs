@@ -31,7 +31,7 @@ function opened(grant) {
 
 test("without a command it explains itself", async () => {
   const usage = await tollgate([]);
-  for (const command of ["init", "lint", "token", "grant-key", "grant", "start", "types"])
+  for (const command of ["init", "lint", "token", "grant-key", "grant", "start", "tail", "types"])
     assert.match(usage, new RegExp(`^  ${command} `, "m"));
   for (const args of [["--help"], ["token", "--help"], ["init", "-h"]]) assert.equal(await tollgate(args), usage);
 });

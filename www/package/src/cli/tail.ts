@@ -16,7 +16,7 @@ export async function tail(args: string[]): Promise<undefined> {
       process.exitCode = code;
       ended.abort();
     });
-  process.stdout.on("error", ({ code }) => process.exit(code === "EPIPE" ? 0 : 1)); // such as `| head`
+  process.stdout.on("error", (error: NodeJS.ErrnoException) => process.exit(error.code === "EPIPE" ? 0 : 1)); // such as `| head`
   try {
     await follow(service, { policy, outcome }, flags.json ? JSON.stringify : shown, ended.signal);
   } catch (error) {
