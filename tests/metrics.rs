@@ -257,7 +257,7 @@ fn each_decision_is_shown_or_counted_as_left_out() {
             let index = random.below(taps.len());
             match random.below(4) {
                 0 => {
-                    now += random.below(2_000) as i64;
+                    now += i64::try_from(random.below(2_000)).unwrap();
                     for (operator, _) in &mut operators {
                         operator.ask(&mut audience, now);
                     }
