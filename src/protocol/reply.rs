@@ -112,6 +112,17 @@ pub struct LimitAnswer {
     pub snapshot: Snapshot,
 }
 
+impl LimitAnswer {
+    /// When it would pass, if it was refused for now.
+    #[must_use]
+    pub const fn retry_at(&self) -> Option<i64> {
+        match self.decision {
+            Decision::Wait { retry_at } => Some(retry_at),
+            Decision::Allow { .. } | Decision::Never { .. } => None,
+        }
+    }
+}
+
 impl Decided {
     /// An answer at `now`, of a key without reservations.
     #[must_use]

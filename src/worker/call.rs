@@ -11,11 +11,11 @@ use wasm_bindgen::prelude::{JsValue, wasm_bindgen};
 
 use super::clock::moment;
 use super::settings::Settings;
-use super::{clock, metrics, refusals};
-use crate::api::{Problem, Reply, ResolvedItem, ResolvedRequest, Tally};
+use super::{clock, live, metrics, refusals};
+use crate::api::{Problem, Reply, ResolvedItem, ResolvedRequest, Tally, short_name};
 use crate::edge::{Batch, Failure, ObjectCall, Outcome};
 use crate::limit::Verb;
-use crate::metrics::{CallOutcome, Outcome as BudgetOutcome, Repeat, Word};
+use crate::metrics::{CallOutcome, LiveDecision, Outcome as BudgetOutcome, Repeat, Word};
 use crate::policy::Cause;
 use crate::protocol::{Action, Known, ObjectReply, ObjectRequest, RequestId};
 
@@ -41,8 +41,8 @@ pub struct Call {
 enum End {
     /// As the objects have decided.
     Decided,
-    /// The same for each of its budgets.
-    Undecided(BudgetOutcome),
+    /// The same for each of its budgets, because of this.
+    Undecided(BudgetOutcome, Cause),
 }
 
 /// An object, and the indices of its items.
@@ -182,12 +182,7 @@ impl Call {
         let points = Array::new();
         let took_ms = length_ms(self.began_at, moment(now));
         self.tally(|one| {
-            let source = match one.outcome {
-                BudgetOutcome::Degraded | BudgetOutcome::Unavailable => "frontend",
-                _ if self.is_remembered => "cache",
-                _ => "object",
-            };
-            for part in [one.policy, one.outcome.word(), source] {
+            for part in [one.policy, one.outcome.word(), self.source(one.outcome)] {
                 points.push(&part.into());
             }
             points.push(&number(one.cost));
@@ -298,8 +293,17 @@ impl Call {
             (Some(End::Decided), Some(Outcome::Decided(replies))) => {
                 self.asked.tally(self.objects.iter().map(|object| &*object.items).zip(replies), tell);
             }
-            (Some(End::Undecided(outcome)), _) => self.asked.tally_undecided(outcome, tell),
+            (Some(End::Undecided(outcome, cause)), _) => self.asked.tally_undecided(outcome, cause, tell),
             _ => {}
+        }
+    }
+
+    /// Where a request was decided.
+    const fn source(&self, outcome: BudgetOutcome) -> &'static str {
+        match outcome {
+            BudgetOutcome::Degraded | BudgetOutcome::Unavailable => "frontend",
+            _ if self.is_remembered => "cache",
+            _ => "object",
         }
     }
 
@@ -313,10 +317,28 @@ impl Call {
                     counts.remembered(one.policy);
                 }
                 if matches!(one.outcome, BudgetOutcome::Refused | BudgetOutcome::Never | BudgetOutcome::Banned) {
-                    let name = self.objects.get(one.object).and_then(|object| object.name.get(..16));
-                    let key = name.and_then(|digits| u64::from_str_radix(digits, 16).ok());
-                    counts.refused(one.policy, key.unwrap_or_default());
+                    let key =
+                        self.objects.get(one.object).map(|object| u64::from_str_radix(short_name(&object.name), 16));
+                    counts.refused(one.policy, key.and_then(Result::ok).unwrap_or_default());
                 }
+            });
+        });
+        live::observe(|now, show| {
+            self.tally(|one| {
+                let decisive = one.decisive().filter(|_| one.outcome != BudgetOutcome::Unlimited);
+                show(&LiveDecision {
+                    at: now,
+                    policy: one.policy,
+                    outcome: one.outcome,
+                    source: self.source(one.outcome),
+                    cost: one.cost,
+                    remaining: decisive.map(|(_, answer)| answer.remaining),
+                    retry_at: decisive.and_then(|(_, answer)| answer.retry_at()),
+                    limit: decisive.and_then(|(limit, _)| limit.name()),
+                    object: self.objects.get(one.object).map(|object| short_name(&object.name)),
+                    cause: one.cause,
+                    is_refused_in_shadow: one.is_refused_in_shadow,
+                });
             });
         });
     }
@@ -329,7 +351,7 @@ impl Call {
 
     fn unavailable(&self, cause: Cause) -> Reply {
         metrics::count(|counts| counts.unavailable(cause));
-        self.end(End::Undecided(BudgetOutcome::Unavailable));
+        self.end(End::Undecided(BudgetOutcome::Unavailable, cause));
         Problem::Unavailable { cause }.reply()
     }
 
@@ -343,7 +365,7 @@ impl Call {
         };
         if would_take && policies.all(|policy| causes.iter().all(|&cause| policy.on_error().opens(cause))) {
             metrics::count(|counts| counts.degraded(cause));
-            self.end(End::Undecided(BudgetOutcome::Degraded));
+            self.end(End::Undecided(BudgetOutcome::Degraded, cause));
             self.asked.degraded_reply(cause)
         } else {
             self.unavailable(cause)

@@ -27,6 +27,7 @@ let service;
 export async function respond(frontend, request, keys) {
   const id = requestIdOf(request);
   if (frontend.points) frontend.points.colo = request.cf?.colo ?? "";
+  frontend.live.received(request);
   if (asksForContract(request)) return contractResponse(id);
   let text;
   try {

@@ -10,14 +10,14 @@ use worker::{Env, console_error};
 use super::call::{Call, Object};
 use super::clock::moment;
 use super::settings::Settings;
-use super::{clock, metrics};
+use super::{clock, live, metrics};
 use crate::access::{Caller, CaptchaError, Scope, Sessions, verify_captcha};
 use crate::api::{
     AdminPath, AdminQuestion, AdminRequest, BLOCK_PATH, Endpoint, INSPECT_KEY_PATH, MAX_BODY_LEN, MAX_OVERRIDES_LEN,
     Problem, Reply, Request, ResolvedRequest, SESSION_PATH, SessionRequest, require_json,
 };
 use crate::edge::{Due, POLL_MS, PolicySnapshot, WAIT_MS};
-use crate::metrics::{INLINE_POLICIES, Outcome, PollOutcome};
+use crate::metrics::{INLINE_POLICIES, LiveDecision, Outcome, PollOutcome};
 use crate::policy::Cause;
 use crate::protocol::{Action, RequestId};
 
@@ -152,7 +152,9 @@ impl Frontend {
     #[must_use]
     pub fn updated(&self, answer: &str) -> Option<String> {
         metrics::count(|counts| counts.polled(PollOutcome::Answered));
-        self.snapshot(|known, _| known.update(answer)).and_then(|asked| {
+        let updated = self.snapshot(|known, _| (known.update(answer), known.listeners().map(str::to_owned)));
+        updated.and_then(|(asked, listeners)| {
+            live::hear(listeners.as_deref());
             asked.unwrap_or_else(|errors| {
                 for error in errors {
                     console_error!("registry: {error}");
@@ -451,11 +453,27 @@ fn call_of(
 
 /// A cost that can never be granted is refused here already.
 fn count_too_large(request: &Request<'_>, problem: &Problem) {
-    if let (Action::Take(_) | Action::Reserve(_), Problem::CostTooLarge { limit, .. }) = (request.action, problem) {
-        let policy = limit.split('/').next().unwrap_or_default();
+    if let (Action::Take(_) | Action::Reserve(_), Problem::CostTooLarge { limit, cost, .. }) = (request.action, problem)
+    {
+        let (policy, limit) = limit.split_once('/').map_or((&**limit, None), |(policy, limit)| (policy, Some(limit)));
         let is_inline = request.items.iter().any(|item| item.policy == policy && item.inline.is_some());
         let policy = if is_inline { INLINE_POLICIES } else { policy };
         metrics::count(|counts| counts.decided(policy, Outcome::Never, false));
+        live::observe(|at, show| {
+            show(&LiveDecision {
+                at,
+                policy,
+                outcome: Outcome::Never,
+                source: "frontend",
+                cost: *cost,
+                remaining: None,
+                retry_at: None,
+                limit,
+                object: None,
+                cause: None,
+                is_refused_in_shadow: false,
+            });
+        });
     }
 }
 

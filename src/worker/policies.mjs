@@ -1,6 +1,7 @@
 // What a frontend knows of the registry of policies. Rust decides when to ask; this asks, and waits no longer than it says.
 import { waitUntil } from "cloudflare:workers";
 import { within } from "./deadline.mjs";
+import { Live } from "./live.mjs";
 import { log } from "./log.mjs";
 import { Points } from "./points.mjs";
 import { lasting } from "./recovery.mjs";
@@ -18,6 +19,8 @@ export class Frontend {
 
   /** Writes its decisions, if there is where to. */
   points;
+  /** Shows them to operators who look on. */
+  live = new Live(this);
 
   constructor(make, registry, dataset) {
     this.#registry = registry;
@@ -78,6 +81,7 @@ export class Frontend {
         question = this.rust().updated(answer);
       }
       this.#known = this.rust().news() ?? this.#known;
+      this.live.heard();
     } catch (error) {
       log("error", "the registry of policies did not answer", { error });
       this.rust().not_updated();

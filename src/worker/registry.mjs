@@ -18,6 +18,11 @@ export class PolicyRegistry extends DurableObject {
     return this.#rust().poll(question, report);
   }
 
+  /** Decisions for operators who look on: see src/metrics/live. Returns who does, if anybody. */
+  hear(batch) {
+    return this.#rust().hear(batch);
+  }
+
   /** What an operator has done to a key: see src/protocol/key_act.rs. */
   record(act) {
     this.#rust().record(act);

@@ -11,8 +11,9 @@ use wasm_bindgen::prelude::{JsError, JsValue, wasm_bindgen};
 use worker::{console_error, console_log};
 
 use super::clock;
+use super::frontend::random;
 use crate::api::{AdminQuestion, AdminReply, AdminRequest, Problem};
-use crate::metrics::{Report, Totals};
+use crate::metrics::{Audience, INLINE_POLICIES, LiveBatch, Report, Totals};
 use crate::protocol::{KeyAct, OverridesChange, Poll};
 use crate::registry::{AUDIT, Registry, Writes};
 
@@ -24,6 +25,8 @@ pub struct PolicyRegistry {
     registry: RefCell<Option<Registry>>,
     /// What frontends have counted since the object woke: in memory alone.
     totals: RefCell<Totals>,
+    /// The operators who look on, and what they have not yet seen: in memory alone.
+    audience: RefCell<Audience>,
 }
 
 #[wasm_bindgen]
@@ -32,7 +35,9 @@ impl PolicyRegistry {
     #[wasm_bindgen(constructor)]
     #[must_use]
     pub fn new(host: RegistryHost) -> Self {
-        Self { host, registry: RefCell::new(None), totals: RefCell::new(Totals::new(clock::now())) }
+        let totals = RefCell::new(Totals::new(clock::now()));
+        let audience = RefCell::new(Audience::new(random().unwrap_or_default()));
+        Self { host, registry: RefCell::new(None), totals, audience }
     }
 
     /// Answers a [`Poll`] with an [`Update`](crate::protocol::Update), both texts. `report` is the text of a [`Report`] of what the
@@ -50,7 +55,10 @@ impl PolicyRegistry {
         };
         // One that is refused has changed nothing, so that it fails alone: what is in memory stays.
         let update = self.with_registry(|registry, now| match registry.poll(&poll, now) {
-            Ok((update, writes)) => Ok((Ok(update), writes)),
+            Ok((mut update, writes)) => {
+                update.listeners = self.listeners(now);
+                Ok((Ok(update), writes))
+            }
             Err(error) => Ok((Err(error), Writes::new())),
         })?;
         Ok(update.map_err(JsError::from)?.to_text())
@@ -71,6 +79,18 @@ impl PolicyRegistry {
         Ok(reply.unwrap_or_else(|problem| problem.reply()).to_text())
     }
 
+    /// Takes over a [`LiveBatch`], a text. Returns who looks on: the text of [`Listeners`](crate::metrics::Listeners); `undefined` if
+    /// nobody does.
+    ///
+    /// # Errors
+    /// If it is not one.
+    pub fn hear(&self, batch: &str) -> Result<Option<String>, JsValue> {
+        let batch = LiveBatch::from_text(batch).ok_or_else(|| JsError::new("the decisions cannot be read"))?;
+        let now = clock::now();
+        self.audience.borrow_mut().take(&batch, now);
+        Ok(self.listeners(now))
+    }
+
     /// Records a [`KeyAct`], a text.
     ///
     /// # Errors
@@ -84,6 +104,11 @@ impl PolicyRegistry {
 }
 
 impl PolicyRegistry {
+    fn listeners(&self, now: i64) -> Option<String> {
+        let isolates = self.totals.borrow().isolates(now);
+        self.audience.borrow_mut().listeners(isolates, now).map(|listeners| listeners.to_text())
+    }
+
     fn reply(&self, question: &AdminQuestion<'_>, request: &AdminRequest<'_>) -> Result<AdminReply, JsValue> {
         self.with_registry(|registry, now| {
             let reply = match request {
@@ -103,6 +128,15 @@ impl PolicyRegistry {
                     Ok(question.metrics(&totals, Some(totals.isolates(now))))
                 }
                 AdminRequest::TopRefused => Ok(question.top_refused(&mut self.totals.borrow_mut(), now)),
+                AdminRequest::Decisions { policy, outcomes, after } => {
+                    let is_known = |name: &String| *name == INLINE_POLICIES || registry.policy(name).is_some();
+                    let is_wrong = |name: &&String| !is_known(name) || !question.may_name(name);
+                    if let Some(name) = policy.as_ref().filter(is_wrong) {
+                        return Ok((Err(question.unknown_policy(name, registry.policies())), Writes::new()));
+                    }
+                    let filter = question.live_filter(policy.clone(), outcomes.clone());
+                    question.decisions(self.audience.borrow_mut().listen(filter, *after, now))
+                }
                 AdminRequest::Overrides { policy, after, limit } => {
                     let is_asked =
                         |name: &str| policy.as_ref().is_none_or(|policy| policy == name) && question.may_name(name);

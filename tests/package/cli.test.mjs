@@ -32,7 +32,7 @@ function opened(grant) {
 test("without a command it explains itself", async () => {
   const usage = await tollgate([]);
   for (const args of [["--help"], ["-h"], ["tokens", "--help"]]) assert.equal(await tollgate(args), usage);
-  for (const command of ["init", "lint", "token", "grant-key", "grant", "start", "types"]) {
+  for (const command of ["init", "lint", "token", "grant-key", "grant", "start", "tail", "types"]) {
     assert.match(usage, new RegExp(`^  ${command} `, "m"));
     const own = await tollgate([command, "-h"]);
     assert.deepEqual(

@@ -9,6 +9,7 @@ import { lint } from "./lint.js";
 import { audit, overrides } from "./records.js";
 import { policies } from "./registry.js";
 import { Refusal } from "./service.js";
+import { tail } from "./tail.js";
 import { token } from "./token.js";
 import { types } from "./types.js";
 
@@ -30,6 +31,11 @@ const USAGE = `Usage: npx tollgate <command>
     --verbs <list>    what it may do: ${GRANT_VERBS.join(", ")}; consume,peek if left out
     --expires <time>  for how long: 90s, 10m, 1h, at most 1d; 1h if left out
     --audience <text> for which service: what its TOLLGATE_AUDIENCE says; tollgate if left out
+  tail                shows the decisions of a service as they are made, until it is interrupted. TOLLGATE_URL in the environment is
+                      the service, TOLLGATE_TOKEN a token of it with the scope admin
+    --policy <name>   only those under this policy
+    --outcome <list>  only those: allowed, refused, never, banned, unlimited, replayed, dropped, degraded, unavailable
+    --json            each as JSON, on a line of its own
   types [file]        prints a TypeScript type with the names of policies and their limits, for Client<Policies>. The file is
                       Wrangler's configuration, which is the one here if left out, or JSON: {"api":{"rate":100,"period":"1m"}}
     --url <url>       asks a service that runs instead; TOLLGATE_TOKEN in the environment is its token, with the scope admin
@@ -81,6 +87,7 @@ const COMMANDS: Record<string, (args: string[]) => Promise<string | undefined> |
   token,
   "grant-key": grantKey,
   grant,
+  tail,
   types,
   policies,
   inspect,
