@@ -121,6 +121,7 @@ mod tests {
             limits,
             shadow: Vec::new(),
             before: Vec::new(),
+            notices: Vec::new(),
         };
         let Reply { body, .. } = resolved.reply(&ObjectReply::Decided(decided)).unwrap();
         (resolved.items[0].costs.clone().unwrap_or_default(), serde_json::from_str(&body).unwrap())
@@ -185,6 +186,7 @@ mod tests {
             limits,
             shadow: Vec::new(),
             before: Vec::new(),
+            notices: Vec::new(),
         };
         let Reply { status, headers, body } = resolved.reply(&ObjectReply::Decided(decided)).unwrap();
         let fields = headers.into_iter().filter(|(name, _)| *name == "retry-after" || name.starts_with("ratelimit"));

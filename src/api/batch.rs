@@ -175,6 +175,7 @@ mod tests {
             limits,
             shadow: Vec::new(),
             before: Vec::new(),
+            notices: Vec::new(),
         })
     }
 

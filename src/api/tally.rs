@@ -133,6 +133,7 @@ mod tests {
             limits,
             shadow,
             before: Vec::new(),
+            notices: Vec::new(),
         })
     }
 

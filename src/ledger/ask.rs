@@ -60,15 +60,16 @@ impl Ledger {
             Action::Cancel(_) if self.is_held(id) => Some(self.abort(asked, id, now)?),
             _ => None,
         };
-        let reply = match of_hold {
+        let mut reply = match of_hold {
             Some(reply) => reply,
             None => match self.replayed(asked, request, now)? {
                 Some(reply) => reply,
                 None => self.perform(asked, request, now, id, &mut writes)?,
             },
         };
-        if let ObjectReply::Decided(decided) = &reply {
+        if let ObjectReply::Decided(decided) = &mut reply {
             self.recent.record(asked, request, decided);
+            decided.notices = self.give_notices(asked, request, decided, &mut writes);
         }
         self.collect_writes(now, &mut writes);
         if !writes.before_reply.is_empty() {

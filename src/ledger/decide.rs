@@ -168,6 +168,7 @@ impl Ledger {
             limits,
             shadow: Vec::new(),
             before: Vec::new(),
+            notices: Vec::new(),
         }
     }
 }

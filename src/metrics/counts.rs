@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::histogram::Histogram;
 use super::refused_keys::RefusedKeys;
-use super::words::{CallOutcome, Outcome, PollOutcome, Repeat, Word};
+use super::words::{CallOutcome, NoticeOutcome, Outcome, PollOutcome, Repeat, Word};
 use crate::policy::Cause;
 
 /// Counters, all of which only grow. Once a policy is known, counting takes no memory, except for the first refusals of its keys.
@@ -19,6 +19,7 @@ pub struct Counts {
     pub(super) calls: [Histogram; 4],
     pub(super) repeats: [u64; 4],
     pub(super) polls: [u64; 2],
+    pub(super) notices: [u64; 3],
 }
 
 /// Those of a policy.
@@ -79,6 +80,11 @@ impl Counts {
         add(&mut self.polls, outcome, 1);
     }
 
+    /// Counts a notice.
+    pub fn noticed(&mut self, outcome: NoticeOutcome) {
+        add(&mut self.notices, outcome, 1);
+    }
+
     /// Adds what another has counted.
     pub fn merge(&mut self, other: &Self) {
         for (policy, more) in &other.policies {
@@ -95,6 +101,7 @@ impl Counts {
         }
         add_all(&mut self.repeats, &other.repeats);
         add_all(&mut self.polls, &other.polls);
+        add_all(&mut self.notices, &other.notices);
     }
 }
 

@@ -41,6 +41,7 @@ impl Report {
             calls: calls.map(|(outcome, histogram)| (outcome.word(), WrittenHistogram::of(histogram))).collect(),
             repeats: words::<super::Repeat>(&counts.repeats),
             polls: words::<super::PollOutcome>(&counts.polls),
+            notices: words::<super::NoticeOutcome>(&counts.notices),
         };
         serde_json::to_string(&written).unwrap_or_default() // our own type cannot fail to serialize
     }
@@ -63,6 +64,7 @@ impl Report {
         read_words::<crate::policy::Cause>(&fields, "unavailable", &mut counts.unavailable)?;
         read_words::<super::Repeat>(&fields, "repeats", &mut counts.repeats)?;
         read_words::<super::PollOutcome>(&fields, "polls", &mut counts.polls)?;
+        read_words::<super::NoticeOutcome>(&fields, "notices", &mut counts.notices)?;
         Some(Self {
             isolate: u64::from_str_radix(&fields.get("isolate")?.string()?, 16).ok()?,
             number: fields.get("number")?.integer()?,
@@ -91,6 +93,8 @@ struct Written<'a> {
     repeats: BTreeMap<&'static str, u64>,
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     polls: BTreeMap<&'static str, u64>,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    notices: BTreeMap<&'static str, u64>,
 }
 
 #[derive(Serialize)]

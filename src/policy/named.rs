@@ -2,6 +2,7 @@
 
 use std::sync::{Arc, OnceLock};
 
+use super::notify::Notify;
 use super::on_error::OnError;
 use super::stored::{numbers_of, version_of};
 use super::timeline::Timeline;
@@ -19,6 +20,7 @@ pub struct Policy {
     on_error: OnError,
     reservations: ReservationTerms,
     ipv6_prefix: u8,
+    notify: Option<Notify>,
     is_inline: bool,
     /// Whether it is what a policy is for a key that has overrides, or had some.
     is_of_key: bool,
@@ -131,6 +133,12 @@ impl Policy {
         self.ipv6_prefix
     }
 
+    /// What it gives notices of, if anything.
+    #[must_use]
+    pub const fn notify(&self) -> Option<Notify> {
+        self.notify
+    }
+
     /// Whether its numbers came with a request. Then the next may bring others, and go back to these.
     #[must_use]
     pub const fn is_inline(&self) -> bool {
@@ -240,6 +248,7 @@ impl Policy {
             on_error,
             reservations,
             ipv6_prefix,
+            notify: None,
             is_inline,
             is_of_key: false,
             standing,
@@ -264,9 +273,9 @@ impl Policy {
         shadow: Option<Arc<Self>>,
         standing: Standing,
     ) -> Self {
-        let Self { on_error, reservations, ipv6_prefix, .. } = *self;
+        let Self { on_error, reservations, ipv6_prefix, notify, .. } = *self;
         let policy = Self::new(&self.name, limits, on_error, reservations);
-        Self { shadow, off: self.off.clone(), ipv6_prefix, timeline, standing, is_of_key: true, ..policy }
+        Self { shadow, off: self.off.clone(), ipv6_prefix, notify, timeline, standing, is_of_key: true, ..policy }
     }
 
     pub(super) fn with_standing(self, standing: Standing, is_of_key: bool) -> Self {
@@ -275,6 +284,10 @@ impl Policy {
 
     pub(super) fn with_ipv6_prefix(self, ipv6_prefix: u8) -> Self {
         Self { ipv6_prefix, ..self }
+    }
+
+    pub(super) fn with_notify(self, notify: Option<Notify>) -> Self {
+        Self { notify, ..self }
     }
 
     pub(super) fn with_shadow(self, limits: Vec<NamedLimit>, timeline: Timeline) -> Self {
@@ -336,6 +349,12 @@ impl NamedLimit {
     #[must_use]
     pub const fn limit(&self) -> &Limit {
         &self.limit
+    }
+
+    /// Whether less than a fifth of it is left: time to slow down.
+    #[must_use]
+    pub const fn is_near(&self, remaining: u64) -> bool {
+        remaining.saturating_mul(5) < self.limit.config().capacity
     }
 
     /// Tokens that may be spent without a write, and so the most that a crash may cost.

@@ -50,6 +50,7 @@ impl<K> Budgets<K> {
             limits,
             shadow: Vec::new(),
             before: Vec::new(),
+            notices: Vec::new(),
         };
         let answer = if is_granted {
             request.fields(&decided).map(Ok)

@@ -11,7 +11,7 @@ use wasm_bindgen::prelude::{JsValue, wasm_bindgen};
 
 use super::metrics;
 use super::settings::Settings;
-use crate::api::{Problem, Reply, ResolvedItem, ResolvedRequest, Tally};
+use crate::api::{Notice, Noticed, Problem, Reply, ResolvedItem, ResolvedRequest, Tally};
 use crate::edge::{Batch, Failure, ObjectCall, Outcome};
 use crate::limit::Verb;
 use crate::metrics::{CallOutcome, Outcome as BudgetOutcome, Repeat, Word};
@@ -28,6 +28,8 @@ pub struct Call {
     batch: Batch,
     /// Whether the policies may be out of date.
     is_stale: bool,
+    /// Whether notices have the keys as callers write them.
+    notices_get_keys: bool,
     began_at: i64,
     /// What became of it, once there is a reply.
     end: Cell<Option<End>>,
@@ -202,6 +204,21 @@ impl Call {
         });
         points
     }
+
+    /// The notices that are due, once there is a reply: id, JSON, id, JSON, ...
+    #[must_use]
+    pub fn notices(&self) -> Array {
+        let notices = Array::new();
+        if let (Some(End::Decided), Some(Outcome::Decided(replies))) = (self.end.get(), self.batch.outcome()) {
+            let all = self.objects.iter().zip(replies);
+            let all = all.map(|(object, reply)| Noticed { object: &object.name, items: &object.items, reply });
+            for Notice { id, body } in self.asked.notices(all, self.notices_get_keys) {
+                notices.push(&id.into());
+                notices.push(&body.into());
+            }
+        }
+        notices
+    }
 }
 
 impl Call {
@@ -218,6 +235,7 @@ impl Call {
     ) -> Self {
         let items =
             |object: &Object| object.items.iter().filter_map(|&item| asked.items().get(item)).collect::<Vec<_>>();
+        let wants_notices = settings.receivers.is_any() && asked.may_notify();
         let requests = objects.iter().enumerate().map(|(index, object)| {
             let action = match hold_ids.get(index) {
                 Some(&id) => Action::Hold(id),
@@ -235,14 +253,15 @@ impl Call {
             let names = items(object).into_iter().map(|item| item.policy.name());
             let known =
                 settings.as_of(names).map(|as_of| Known { as_of, ids: items(object).into_iter().map(id).collect() });
-            ObjectRequest { action, request_id, costs, shadow_costs, known }
+            ObjectRequest { action, request_id, costs, shadow_costs, known, wants_notices }
         });
         let mut batch = Batch::new(requests.collect(), now);
         if settings.sends_definitions || asked.has_inline() {
             batch = batch.with_definitions();
         }
         let is_stale = settings.is_stale();
-        Self { asked, is_batch, objects, batch, is_stale, began_at: now, end: Cell::new(None) }
+        let notices_get_keys = settings.receivers.get_keys;
+        Self { asked, is_batch, objects, batch, is_stale, notices_get_keys, began_at: now, end: Cell::new(None) }
     }
 
     /// Tells what became of each budget.

@@ -29,7 +29,7 @@ function frontendOf(env) {
       return made;
     },
     env.REGISTRY,
-    env.METRICS,
+    env,
   );
   return frontend;
 }

@@ -9,7 +9,14 @@ const NOW: i64 = 1_700_000_000_000;
 const REQUEST_ID: RequestId = RequestId { id: 7, fingerprint: 8, is_lasting: false };
 
 fn request(action: Action) -> ObjectRequest {
-    ObjectRequest { action, request_id: Some(REQUEST_ID), costs: vec![vec![1]], shadow_costs: Vec::new(), known: None }
+    ObjectRequest {
+        action,
+        request_id: Some(REQUEST_ID),
+        costs: vec![vec![1]],
+        shadow_costs: Vec::new(),
+        known: None,
+        wants_notices: false,
+    }
 }
 
 /// A batch over objects that hold under 100, 101, ...
@@ -30,6 +37,7 @@ fn decided(decision: Decision, reservation: Option<u64>) -> ObjectReply {
         limits,
         shadow: Vec::new(),
         before: Vec::new(),
+        notices: Vec::new(),
     })
 }
 
