@@ -52,6 +52,8 @@ pub mod access;
 pub mod api;
 #[cfg(feature = "api")]
 pub mod edge;
+#[cfg(feature = "api")]
+mod hex;
 #[cfg(feature = "js")]
 pub mod js;
 #[cfg(feature = "api")]

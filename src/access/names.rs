@@ -6,6 +6,7 @@ use sha2::Sha256;
 
 use super::caller::Caller;
 use super::error::{SettingError, require_long_enough};
+use crate::hex::hex_of;
 
 /// Names the objects of keys, and hashes what clients choose.
 pub struct Names {
@@ -33,7 +34,7 @@ impl Names {
     #[must_use]
     pub fn object_name(&self, key: impl AsRef<[u8]>) -> String {
         let digest = self.hmac.clone().chain_update(key).finalize().into_bytes();
-        digest.iter().flat_map(|byte| [hex_digit(byte >> 4), hex_digit(byte & 15)]).collect()
+        hex_of(&digest)
     }
 
     /// The id of a client's `Idempotency-Key`: 128 bits of HMAC-SHA-256, so that its text is not stored. Holders of grants have ids of
@@ -55,10 +56,6 @@ impl Names {
 }
 
 const KEY_SECRET: &str = "TOLLGATE_KEY_SECRET";
-
-fn hex_digit(nibble: u8) -> char {
-    char::from_digit(u32::from(nibble), 16).unwrap_or('0') // a nibble is below 16
-}
 
 #[cfg(test)]
 mod tests {

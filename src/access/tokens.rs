@@ -5,6 +5,7 @@ use subtle::{ConditionallySelectable, ConstantTimeEq};
 
 use super::error::{Errors, SettingError, require_long_enough, shown};
 use super::scope::Scope;
+use crate::hex::bytes_of_hex;
 use crate::json::Json;
 
 /// What a token may do.
@@ -69,7 +70,7 @@ const FIELDS: [&str; 4] = ["sha256", "scopes", "policies", "inline"];
 fn token(place: &str, name: String, json: Json<'_>, errors: &mut Errors) -> Option<Token> {
     let before = errors.0.len();
     let fields = errors.fields_of(place, json, "sha256, scopes and perhaps policies", &FIELDS)?;
-    let hash = fields.get("sha256").and_then(Json::string).and_then(|digits| bytes_of_hex(&digits));
+    let hash = fields.get("sha256").and_then(Json::string).and_then(|digits| bytes_of_hex(&digits)?.try_into().ok());
     if hash.is_none() {
         let problem = "must be the 64 hexadecimal digits of the token's SHA-256, never the token itself";
         errors.add(&format!("{place}.sha256"), problem);
@@ -126,13 +127,6 @@ fn check_old(token: &str, errors: &mut Errors) {
 
 fn hash_of(text: &str) -> [u8; 32] {
     Sha256::digest(text).into()
-}
-
-fn bytes_of_hex(digits: &str) -> Option<[u8; 32]> {
-    let digits: Vec<u8> = digits.chars().map(|digit| digit.to_digit(16)?.try_into().ok()).collect::<Option<_>>()?;
-    let (pairs, []) = digits.as_chunks() else { return None };
-    let bytes: Vec<u8> = pairs.iter().map(|[high, low]| high << 4 | low).collect();
-    bytes.try_into().ok()
 }
 
 #[cfg(test)]

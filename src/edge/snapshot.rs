@@ -23,10 +23,8 @@ pub struct PolicySnapshot {
     policies: Arc<Policies>,
     /// What it has of the registry, by name.
     known: BTreeMap<String, (Versioned, Arc<Policy>)>,
-    /// Policies that objects have taught it, with the moments of the latest changes that those knew.
-    learned: BTreeMap<String, (i64, Arc<Policy>)>,
-    /// What was known without those, while there are some.
-    own: Option<Arc<Policies>>,
+    /// What counts instead of `policies` while a request is asked again.
+    learned: Option<Learned>,
     /// The overrides of keys that the registry has, and up to where.
     overrides: Arc<Overrides>,
     overrides_at: Option<String>,
@@ -45,6 +43,16 @@ pub struct PolicySnapshot {
     has_failed: bool,
     /// Whether it knows more than [`PolicySnapshot::news`] has said.
     has_news: bool,
+}
+
+/// Policies, some of which an object has taught.
+#[derive(Debug)]
+struct Learned {
+    policies: Arc<Policies>,
+    /// The names of those.
+    names: Vec<String>,
+    /// The latest change that is known for those.
+    as_of: i64,
 }
 
 /// Whether to ask the registry.
@@ -79,8 +87,7 @@ impl PolicySnapshot {
             deployment: deployment_id(deployed),
             policies: Arc::new(Policies::of(policies.iter().cloned()).known_at(0)),
             known: BTreeMap::new(),
-            learned: BTreeMap::new(),
-            own: None,
+            learned: None,
             overrides: Arc::default(),
             overrides_at: None,
             loading: None,
@@ -97,7 +104,10 @@ impl PolicySnapshot {
     /// What requests are answered under.
     #[must_use]
     pub const fn policies(&self) -> &Arc<Policies> {
-        &self.policies
+        match &self.learned {
+            Some(learned) => &learned.policies,
+            None => &self.policies,
+        }
     }
 
     /// Whether to ask the registry at `now`.
@@ -167,34 +177,35 @@ impl PolicySnapshot {
     /// [definitions](Policy::definition), one to a line. They are for the request that is asked again under them: then call
     /// [`PolicySnapshot::forget`]. For others they say too little: that frontend may know of overrides, too.
     pub fn learn(&mut self, definitions: &str, as_of: i64) {
-        self.own.get_or_insert_with(|| Arc::clone(&self.policies));
-        let newer = definitions.lines().filter_map(|definition| Policy::from_definition(definition).ok());
-        // One of a key with overrides says nothing about others: the registry is asked.
-        for newer in newer.filter(|newer| !newer.is_of_key()) {
-            if as_of <= self.as_of([newer.name()]) {
-                continue; // a late answer: it is known, or replaced
+        if as_of <= self.as_of {
+            return; // a late answer: it is known, or replaced
+        }
+        let mut policies: Vec<_> = self.policies.iter().cloned().collect();
+        let mut names = Vec::new();
+        for newer in definitions.lines().filter_map(|definition| Policy::from_definition(definition).ok()) {
+            if newer.is_of_key() {
+                continue; // says nothing about other keys: the registry is asked
             }
             let newer = match self.policies.get(newer.name()) {
                 Some(known) => newer.answered_as(known),
                 None => newer,
             };
-            self.learned.insert(newer.name().to_owned(), (as_of, Arc::new(newer)));
+            names.push(newer.name().to_owned());
+            policies.push(Arc::new(newer)); // instead of that of the same name
         }
-        self.set_policies(self.policies.iter().cloned().collect());
+        self.learned = Some(Learned { policies: self.in_force(policies), names, as_of });
     }
 
     /// Forgets what it has learned.
     pub fn forget(&mut self) {
-        if let Some(own) = self.own.take() {
-            self.policies = own;
-            self.learned.clear();
-        }
+        self.learned = None;
     }
 
     /// The latest change that it knows for all of these policies.
     #[must_use]
     pub fn as_of<'a>(&self, policies: impl IntoIterator<Item = &'a str>) -> i64 {
-        let of = |name: &str| self.learned.get(name).map_or(self.as_of, |(as_of, _)| *as_of);
+        let learned = |name: &str| self.learned.as_ref().filter(|learned| learned.names.iter().any(|own| own == name));
+        let of = |name: &str| learned(name).map_or(self.as_of, |learned| learned.as_of);
         policies.into_iter().map(of).min().unwrap_or(self.as_of)
     }
 
@@ -232,7 +243,7 @@ impl PolicySnapshot {
             && let Some(loaded) = self.loading.take()
         {
             self.overrides = loaded;
-            self.set_policies(self.policies.iter().cloned().collect());
+            self.policies = self.in_force(self.policies.iter().cloned());
         }
         Ok(())
     }
@@ -256,19 +267,15 @@ impl PolicySnapshot {
         }
         self.has_news |= is_changed;
         (self.as_of, self.born_at) = (as_of, born_at);
-        let learned = self.learned.len();
-        self.learned.retain(|_, (learned_as_of, _)| *learned_as_of > as_of);
-        if is_changed || self.learned.len() < learned || self.policies.as_of() == Some(0) {
-            let known = self.known.values().map(|(_, policy)| policy);
-            self.set_policies(known.cloned().collect());
+        if is_changed || self.policies.as_of() == Some(0) {
+            self.policies = self.in_force(self.known.values().map(|(_, policy)| Arc::clone(policy)));
         }
         if errors.is_empty() { Ok(None) } else { Err(errors) }
     }
 
-    fn set_policies(&mut self, mut policies: Vec<Arc<Policy>>) {
-        policies.extend(self.learned.values().map(|(_, policy)| Arc::clone(policy)));
-        self.policies =
-            Arc::new(Policies::of(policies).known_at(self.as_of).with_overrides(Arc::clone(&self.overrides)));
+    /// These policies, as known now. Of several with one name, the last counts.
+    fn in_force(&self, policies: impl IntoIterator<Item = Arc<Policy>>) -> Arc<Policies> {
+        Arc::new(Policies::of(policies).known_at(self.as_of).with_overrides(Arc::clone(&self.overrides)))
     }
 
     fn question(&self, policies: Option<&str>) -> String {
@@ -423,7 +430,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_object_has_taught_counts_until_the_registry_says_as_much() {
+    fn what_an_object_has_taught_counts_for_the_request_that_is_asked_again() {
         let mut snapshot = snapshot();
         snapshot.poll(1_000);
         let policy = r#"{"rate":"9/1s","on_error":"open","ipv6_prefix":56}"#;
@@ -436,22 +443,15 @@ mod tests {
         assert_eq!((api.id(), api.numbers(), api.timeline().since()), (newer.id(), newer.numbers(), 8));
         assert_eq!((api.on_error(), api.ipv6_prefix()), (crate::policy::OnError::OPEN, 56), "what only frontends know");
         assert_eq!((snapshot.as_of(["api"]), snapshot.as_of(["daily"]), snapshot.as_of(["api", "daily"])), (9, 5, 5));
-        let older = Policy::parse("api", "\"6/1s\"").unwrap().in_force_since(7);
-        snapshot.learn(&older.definition(), 7);
-        assert_eq!(snapshot.policies().get("api").unwrap().id(), newer.id(), "a late answer");
-        assert_eq!((snapshot.due(5_999), snapshot.due(6_000)), (Due::Nothing, Due::InBackground));
-
-        let timeline = newer.timeline().to_json();
-        let api = |rate: u32| format!(r#"[{{"name":"api","policy":"{rate}/1s","timeline":{timeline}}}]"#);
-        for (as_of, policies, rate) in
-            [(7, api(6), 7), (8, "[]".to_owned(), 7), (9, "[]".to_owned(), 6), (10, api(5), 5)]
-        {
-            snapshot.poll(as_of * 10_000);
-            let answer = format!(r#"{{"as_of":{as_of},"born_at":1,"policies":{policies}}}"#);
-            assert_eq!(snapshot.update(&answer), Ok(None));
-            assert_eq!(shown(&snapshot)[0], format!("api: token bucket {rate} per 1s"), "{as_of}");
-        }
-        assert_eq!(snapshot.as_of(["api"]), 10);
+        snapshot.forget();
+        let rate = |snapshot: &PolicySnapshot| shown(snapshot)[0].clone();
+        assert_eq!((rate(&snapshot), snapshot.as_of(["api"])), ("api: token bucket 9 per 1s".to_owned(), 5));
+        snapshot.learn(&newer.definition(), 5);
+        assert_eq!(
+            (rate(&snapshot), snapshot.as_of(["api"])),
+            ("api: token bucket 9 per 1s".to_owned(), 5),
+            "a late answer"
+        );
     }
 
     #[test]

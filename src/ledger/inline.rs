@@ -1,8 +1,8 @@
 //! Buckets whose numbers come with each request, and may be others the next time.
 //!
 //! A bucket keeps an account for each of the latest [`MAX_ACCOUNTS`] numbers of a limit. The numbers that are asked decide, by
-//! their own account; what they grant is charged to all. So an account knows of all grants since it was opened, whoever made
-//! them, and a caller that alternates finds each account as low as if it had never left those numbers.
+//! their own account; what they grant is charged to all. So an account knows of all grants since it was opened,
+//! under whichever numbers, and a caller that alternates finds each account as low as if it had never left those numbers.
 //!
 //! Numbers that are asked after others begin with the tokens that these have left, up to their own capacity, or with those of
 //! their own account if that has more: a customer who changes plans keeps what is left.

@@ -48,7 +48,7 @@ pub fn exposition(counts: &Counts, began_at: i64, isolates: Option<usize>, may_n
             head(&mut text, "tollgate_reporting_isolates", "gauge", "Isolates that have reported in the last minute.");
             sample(&mut text, "tollgate_reporting_isolates", &[], isolates);
         }
-        None => text.insert_str(0, "# There is no registry of policies: these are the counts of one isolate alone.\n"),
+        None => text.insert_str(0, "# There is no registry of policies: these are the counts of a single isolate.\n"),
     }
     let name = "tollgate_metrics_start_time_seconds";
     head(&mut text, name, "gauge", "Unix time since which these counters have counted.");

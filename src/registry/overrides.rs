@@ -15,6 +15,7 @@ use super::audit::Act;
 use super::entry::{is_fixed, raw};
 use super::{OVERRIDE, Registry, Writes};
 use crate::access::Key;
+use crate::hex::{bytes_of_hex, hex_of};
 use crate::json::Json;
 use crate::policy::overrides::{History, InForce, Selector, SelectorHash, WrittenKeys, WrittenOverride};
 use crate::protocol::{OverrideStanding, OverridesChange, OverridesChanged, OverridesError, Poll, Update};
@@ -384,7 +385,7 @@ impl Registry {
                 let before = before.filter(|before| now.is_none_or(|now| before.in_force(now).is_some()));
                 let before = before.and_then(|before| nameless(&before.text));
                 let after = nameless(&entry.text).filter(|_| entry.ended_at.is_none());
-                let key = Some(hex(&entry.selector.hash()));
+                let key = Some(hex_of(&entry.selector.hash()));
                 lines.push(Line { policy: entry.selector.policy().to_owned(), key, at: at(entry), before, after });
             }
         } else {
@@ -454,7 +455,7 @@ impl StoredOverrides {
             }
             last = *change;
         }
-        let overrides_at = format!("{born_at}-{}-{}", last.0, hex(&last.1));
+        let overrides_at = format!("{born_at}-{}-{}", last.0, hex_of(&last.1));
         Update { overrides, overrides_are_first, overrides_at, has_more, ..Update::default() }
     }
 
@@ -499,7 +500,7 @@ impl Entry {
     fn standing(&self, now: i64) -> Option<OverrideStanding> {
         self.in_force(now)?;
         let (since, _) = self.history.latest()?;
-        Some(OverrideStanding { text: self.text.clone(), since, id: hex(&self.selector.hash()) })
+        Some(OverrideStanding { text: self.text.clone(), since, id: hex_of(&self.selector.hash()) })
     }
 
     fn row(&self) -> (String, Option<String>) {
@@ -514,14 +515,14 @@ impl Entry {
         let mut record = Vec::new();
         self.selector.record(&self.history.encode(), &mut record);
         let Self { changed_at, ended_at, .. } = *self;
-        let row = Row { text: raw(&self.text), record: hex(&record), changed_at, ended_at };
+        let row = Row { text: raw(&self.text), record: hex_of(&record), changed_at, ended_at };
         (row_name(&self.selector.hash()), serde_json::to_string(&row).ok())
     }
 
     fn read(row: &str) -> Option<Self> {
         let fields = Json::parse(row).ok()?.fields().ok()?;
         let moment = |name: &str| i64::try_from(fields.get(name)?.integer()?).ok();
-        let record = bytes_of(&fields.get("record")?.string()?)?;
+        let record = bytes_of_hex(&fields.get("record")?.string()?)?;
         let (selector, history) = Selector::of_record(&record)?;
         Some(Self {
             selector,
@@ -546,24 +547,11 @@ fn hashes(entries: &[Entry]) -> BTreeSet<SelectorHash> {
 }
 
 fn row_name(hash: &SelectorHash) -> String {
-    format!("{OVERRIDE}{}", hex(hash))
-}
-
-fn hex(bytes: &[u8]) -> String {
-    use std::fmt::Write;
-    bytes.iter().fold(String::new(), |mut text, byte| {
-        _ = write!(text, "{byte:02x}"); // a text takes everything
-        text
-    })
-}
-
-fn bytes_of(hex: &str) -> Option<Vec<u8>> {
-    let digits = |at: usize| u8::from_str_radix(hex.get(at..at.checked_add(2)?)?, 16).ok();
-    (0..hex.len()).step_by(2).map(digits).collect()
+    format!("{OVERRIDE}{}", hex_of(hash))
 }
 
 fn hash_of(id: &str) -> Option<SelectorHash> {
-    bytes_of(id)?.try_into().ok()
+    bytes_of_hex(id)?.try_into().ok()
 }
 
 /// Up to where a frontend has the overrides of the registry that was born then.

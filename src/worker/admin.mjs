@@ -24,7 +24,7 @@ export async function administered(frontend, [question], changes, id) {
     log("error", "the registry of policies did not answer", { request_id: id, error });
     return frontend.rust().not_administered(error instanceof Timeout);
   }
-  // So that whoever asks here next finds what was changed.
+  // The next request here sees the change.
   if (changes) await frontend.changed();
   return reply;
 }

@@ -9,6 +9,7 @@ use std::mem;
 use js_sys::{Array, Float64Array};
 use wasm_bindgen::prelude::{JsValue, wasm_bindgen};
 
+use super::clock::moment;
 use super::metrics;
 use super::settings::Settings;
 use crate::api::{Notice, Noticed, Problem, Reply, ResolvedItem, ResolvedRequest, Tally};
@@ -319,11 +320,6 @@ impl Call {
             self.unavailable(cause)
         }
     }
-}
-
-#[expect(clippy::cast_possible_truncation, reason = "whole milliseconds, and below 2⁵³")]
-const fn moment(now: f64) -> i64 {
-    now as i64
 }
 
 /// From one moment to another; 0 if the clock has stepped back.

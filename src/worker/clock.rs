@@ -24,10 +24,15 @@ pub(super) fn wall_clock_at(at: i64) -> f64 {
     at as f64
 }
 
-#[expect(clippy::disallowed_methods, reason = "this is the clock")]
+/// A moment, as JavaScript has it.
 #[expect(clippy::cast_possible_truncation, reason = "whole milliseconds, and below 2⁵³")]
+pub(super) const fn moment(now: f64) -> i64 {
+    now as i64
+}
+
+#[expect(clippy::disallowed_methods, reason = "this is the clock")]
 fn wall_clock() -> i64 {
-    js_sys::Date::now() as i64
+    moment(js_sys::Date::now())
 }
 
 #[cfg(feature = "test-clock")]

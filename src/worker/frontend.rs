@@ -8,6 +8,7 @@ use wasm_bindgen::prelude::{JsValue, wasm_bindgen};
 use worker::{Env, console_error};
 
 use super::call::{Call, Object};
+use super::clock::moment;
 use super::settings::Settings;
 use super::{clock, metrics};
 use crate::access::{Caller, CaptchaError, Scope, Sessions, verify_captcha};
@@ -86,9 +87,7 @@ impl Frontend {
         body: &[u8],
         now: f64,
     ) -> JsValue {
-        #[expect(clippy::cast_possible_truncation, reason = "whole milliseconds, and below 2⁵³")]
-        let now = now as i64;
-        match self.call(path(url), authorization.as_deref(), idempotency_key.as_deref(), body, now) {
+        match self.call(path(url), authorization.as_deref(), idempotency_key.as_deref(), body, moment(now)) {
             Ok(call) => call.into(),
             Err(problem) => text_of(&problem).into(),
         }
@@ -104,9 +103,7 @@ impl Frontend {
     /// `address` is the client's.
     #[must_use]
     pub fn ask_session(&self, body: &[u8], address: Option<String>, now: f64) -> JsValue {
-        #[expect(clippy::cast_possible_truncation, reason = "whole milliseconds, and below 2⁵³")]
-        let now = now as i64;
-        match self.session_call(body, address.as_deref(), now) {
+        match self.session_call(body, address.as_deref(), moment(now)) {
             Ok(call) => call.into(),
             Err(problem) => text_of(&problem).into(),
         }
@@ -218,9 +215,7 @@ impl Frontend {
 
     /// Takes over policies that an object has been asked under by a frontend that knew the changes up to `as_of`.
     pub fn learn(&self, definitions: &str, as_of: f64) {
-        #[expect(clippy::cast_possible_truncation, reason = "whole milliseconds, and below 2⁵³")]
-        let as_of = as_of as i64;
-        self.snapshot(|known, _| known.learn(definitions, as_of));
+        self.snapshot(|known, _| known.learn(definitions, moment(as_of)));
     }
 
     /// Forgets what it has learned: the request that was asked again has begun.

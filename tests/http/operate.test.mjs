@@ -82,8 +82,8 @@ test("shows every bucket of a key exactly, its reservations and its latest decis
   ]);
   const { body: after } = await post("peek", { policy: "api", key: "alice", cost: 0 });
   assert.equal(after.remaining, 10);
-  const nobody = await post("keys/inspect", { key: "bob" });
-  assert.deepEqual([nobody.status, nobody.body.policies, nobody.body.decisions], [200, [], []]);
+  const unused = await post("keys/inspect", { key: "bob" });
+  assert.deepEqual([unused.status, unused.body.policies, unused.body.decisions], [200, [], []]);
 });
 
 test("shows only the policies that a token may name", async () => {

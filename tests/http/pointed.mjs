@@ -21,7 +21,7 @@ export default {
       if (headers.get("x-keys") === "throw") throw new Error("the way to the objects is blocked");
       return env.KEYS.getByName(name);
     };
-    const cf = { colo: headers.get("x-colo") ?? "XXX" };
+    const cf = { colo: headers.get("x-colo") ?? "nowhere" };
     const received = new Proxy(request, {
       get: (target, name) => {
         if (name === "cf") return cf;

@@ -363,7 +363,7 @@ test("two deployments: the newer counts at once for both, and the older does not
     policies.map(({ name }) => name),
     ["added", "api"],
   );
-  // Rolled back: nobody hears of the newer one for two minutes.
+  // Rolled back: no frontend of the newer one asks for two minutes.
   service.wait(121_000);
   assert.equal(await limit(), 10);
 });

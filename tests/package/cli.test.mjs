@@ -172,7 +172,16 @@ test("types asks a service, with the token of the environment", async (t) => {
   const asked = [];
   const answers = [
     [200, { policies: [{ name: "api", policy: "20/s", version: 17 }] }],
-    [403, { type: "urn:problem-type:tollgate:forbidden", detail: "this token lacks the scope admin" }],
+    [
+      403,
+      {
+        type: "urn:problem-type:tollgate:forbidden",
+        title: "Forbidden",
+        status: 403,
+        detail: "this token lacks the scope admin",
+        scope: "admin",
+      },
+    ],
     [200, {}],
     [302, {}],
   ];
@@ -187,7 +196,11 @@ test("types asks a service, with the token of the environment", async (t) => {
   const env = { TOLLGATE_TOKEN: SECRET };
   const types = () => tollgate(["types", "--url", `${url}/`], { env });
   assert.match(await types(), /^export interface Policies \{\n {2}api: never;\n\}$/m);
-  for (const message of [/answers 403: this token lacks the scope admin/, /answers without policies/, /no answer from/])
+  for (const message of [
+    /Forbidden \(403\): this token lacks the scope admin; TOLLGATE_TOKEN must have it/,
+    /answers without policies/,
+    /no answer from/,
+  ])
     await assert.rejects(types(), message);
   assert.deepEqual(asked, Array(4).fill(["GET", "/v1/policies", `Bearer ${SECRET}`]));
 });
@@ -237,7 +250,7 @@ test("a mistake is named, on one line, and is no crash", async () => {
     [["types", "empty.toml"], /empty\.toml has no policies: they are tables such as/],
     [["types", "list.json", "--url", "https://example.com"], /from a file or from --url, not from both/],
     [["types", "--url", "https://example.com"], /TOLLGATE_TOKEN is not in the environment/],
-    [["types", "--url", "example.com"], /--url is an address such as .* not "example\.com"/, KEYS, SECRET],
+    [["types", "--url", "example.com"], /--url is not an address such as https:/, KEYS, SECRET],
     [["types", "good.json", "--out", "policies.ts"], /--out is a file of declarations, such as policies\.d\.ts/],
     [["types", "good.json", "--out", "none/policies.d.ts"], /none\/policies\.d\.ts cannot be written: ENOENT/],
     [asked, /neither in the environment nor in \.dev\.vars/, ""],

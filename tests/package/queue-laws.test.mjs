@@ -206,7 +206,7 @@ for (const lateMs of [0, 7]) {
       await clock.toTheEnd();
       model.to(clock.now());
       assert.deepEqual(outcomes(fates), model.fates, steps.join("\n"));
-      assert.deepEqual([limiter.waiting, clock.timers], [0, []], "nobody waits for ever");
+      assert.deepEqual([limiter.waiting, clock.timers], [0, []], "no caller waits for ever");
       for (const [, code = "admitted"] of model.fates) count(seen, code);
     },
     ({ admitted, wait_too_long, queue_full, aborted }) =>

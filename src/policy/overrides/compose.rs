@@ -191,8 +191,8 @@ mod tests {
     }
 
     proptest! {
-        /// A bucket that follows the versions decides as one that somebody carries over by hand in each millisecond in which
-        /// the numbers change, whenever it is asked.
+        /// Whenever it is asked, a bucket that follows the versions decides like one that is carried over in every millisecond
+        /// in which the numbers change.
         #[test]
         fn a_bucket_follows_every_change_at_its_moment(
             base in bases(),

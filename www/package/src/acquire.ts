@@ -1,7 +1,7 @@
 // Waits until a server grants.
 //
 // A budget with enough tokens grants at once, for the price of one `consume`. Otherwise the cost is reserved: debited now, to be
-// used when it will have been refilled, so that whoever asks later waits longer. Where the policy's `max_debt` leaves no room
+// used when it will have been refilled, so later callers wait longer. Where the policy's `max_debt` leaves no room
 // for that, the call asks again when the server says that there will be tokens, or room. Refusals write nothing.
 //
 // The clocks of server and client differ. An answer has the server's time, which was no later than that when it arrived. So the

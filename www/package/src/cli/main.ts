@@ -5,6 +5,7 @@ import { Mistake, parse } from "./arguments.js";
 import { grant, grantKey } from "./grant.js";
 import { init } from "./init.js";
 import { lint } from "./lint.js";
+import { Refusal } from "./service.js";
 import { token } from "./token.js";
 import { types } from "./types.js";
 
@@ -64,9 +65,9 @@ async function main([name, ...args]: string[]): Promise<void> {
     const said = await command(args);
     if (said !== undefined) console.log(said);
   } catch (error) {
-    if (!(error instanceof Mistake)) throw error;
+    if (!(error instanceof Mistake || error instanceof Refusal)) throw error;
     console.error(`tollgate: ${error.message}`);
-    process.exitCode = 2;
+    process.exitCode = error instanceof Refusal ? 1 : 2;
   }
 }
 

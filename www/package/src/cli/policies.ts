@@ -2,6 +2,7 @@
 import { existsSync, readFileSync } from "node:fs";
 import { basename } from "node:path";
 import { Mistake } from "./arguments.js";
+import type { Service } from "./service.js";
 
 /** Policies as they are written, by their names. */
 export type WrittenPolicies = Readonly<Record<string, unknown>>;
@@ -23,20 +24,29 @@ export async function policiesIn(file = CONFIGURATIONS.find((name) => existsSync
   return isConfiguration ? configured(file) : [{ policies: table(file, json(file, readFileSync(file, "utf8"))) }];
 }
 
-/** The policies of the service at an address. TOLLGATE_TOKEN is one of its tokens, with the scope `admin`. */
-export async function policiesOf(url: string): Promise<PolicyTable[]> {
-  const token = process.env.TOLLGATE_TOKEN;
-  if (!token)
-    throw new Mistake("TOLLGATE_TOKEN is not in the environment: a token of the service with the scope admin");
-  if (!/^https?:\/\/./.test(url) || !URL.canParse(url))
-    throw new Mistake(`--url is an address such as https://limits.example.com, not ${JSON.stringify(url)}`);
-  const address = `${url.replace(/\/*$/, "")}/v1/policies`;
-  const { status, text } = await get(address, token);
-  const body = Object(json(address, text));
-  if (status !== 200) throw new Mistake(`${address} answers ${status}: ${body.detail}`);
-  if (!Array.isArray(body.policies)) throw new Mistake(`${address} answers without policies: it is not Tollgate's`);
-  const named = body.policies.map(({ name, policy }: { name: string; policy: unknown }) => [name, policy]);
-  return [{ policies: Object.fromEntries(named) }];
+/** The policies of a service. */
+export async function policiesOf(service: Service): Promise<PolicyTable[]> {
+  const { policies } = await listed(service);
+  return [{ policies: Object.fromEntries(policies.map(({ name, policy }) => [name, policy])) }];
+}
+
+/** A policy as it stands in the service. */
+export interface StandingPolicy {
+  readonly name: string;
+  /** The moment since which it is in force. */
+  readonly version: number;
+  readonly source: "deployment" | "admin";
+  readonly fixed: boolean;
+  readonly policy: unknown;
+  readonly lint: readonly string[];
+}
+
+/** What the service answers to who asks for its policies, and the text of that. */
+export async function listed(service: Service): Promise<{ text: string; policies: readonly StandingPolicy[] }> {
+  const { text, body } = await service.ask<{ policies?: readonly StandingPolicy[] }>("GET", "/v1/policies");
+  if (!Array.isArray(body?.policies))
+    throw new Mistake(`${service.address} answers without policies: it is not Tollgate's`);
+  return { text, policies: body.policies };
 }
 
 /** The variables POLICIES of a configuration, as it is written. */
@@ -71,21 +81,6 @@ interface Configuration {
   readonly vars?: { readonly POLICIES?: unknown };
 }
 
-async function get(address: string, token: string): Promise<{ status: number; text: string }> {
-  try {
-    // A redirect might take the token elsewhere.
-    const response = await fetch(address, {
-      headers: { authorization: `Bearer ${token}` },
-      redirect: "error",
-      signal: AbortSignal.timeout(PATIENCE_MS),
-    });
-    return { status: response.status, text: await response.text() };
-  } catch (error) {
-    const { message, cause } = error as Error;
-    throw new Mistake(`no answer from ${address}: ${(cause as Error | undefined)?.message || message}`);
-  }
-}
-
 function json(from: string, text: string): unknown {
   try {
     return JSON.parse(text);
@@ -105,4 +100,3 @@ function table(from: string, value: unknown): WrittenPolicies {
 const WRANGLER: string = "wrangler";
 /** The names that Wrangler looks for. */
 const CONFIGURATIONS = ["wrangler.toml", "wrangler.json", "wrangler.jsonc"];
-const PATIENCE_MS = 30_000;

@@ -2,6 +2,7 @@
 import { writeFileSync } from "node:fs";
 import { Mistake, parse } from "./arguments.js";
 import { type PolicyTable, policiesIn, policiesOf } from "./policies.js";
+import { Service } from "./service.js";
 
 export async function types(args: string[]): Promise<string | undefined> {
   const { values, others } = parse(args, ["url", "out"], 1);
@@ -9,7 +10,7 @@ export async function types(args: string[]): Promise<string | undefined> {
   const { url, out } = values;
   if (url !== undefined && file !== undefined)
     throw new Mistake("policies are read from a file or from --url, not from both");
-  const text = typesOf(url === undefined ? await policiesIn(file) : await policiesOf(url));
+  const text = typesOf(url === undefined ? await policiesIn(file) : await policiesOf(new Service(url, "--url")));
   if (out === undefined) return text.trimEnd();
   if (!/\.d\.[cm]?ts$/.test(out))
     throw new Mistake(`--out is a file of declarations, such as policies.d.ts, not ${out}`);

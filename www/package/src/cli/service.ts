@@ -1,0 +1,150 @@
+// The service that an operator works on: where it is, the token for it, and what it answers.
+import { Mistake } from "./arguments.js";
+import { plain } from "./printed.js";
+
+/** The service has refused. Printed on one line; the command then ends with 1. */
+export class Refusal extends Error {
+  readonly problem: Problem;
+
+  constructor(problem: Problem, hint: string) {
+    const { title, status, detail } = problem;
+    super(plain(`${title} (${status}): ${detail}${hint && `; ${hint}`}`));
+    this.problem = problem;
+  }
+}
+
+/** A problem as the service has answered it. */
+export interface Problem {
+  readonly type: string;
+  readonly title: string;
+  readonly status: number;
+  readonly detail: string;
+  readonly scope?: string;
+}
+
+/** An answer as it came, and as JSON. */
+export interface Answer<Body> {
+  readonly text: string;
+  readonly body: Body;
+}
+
+/** What is sent, beside the method and the path. */
+export interface Sent {
+  /** Sent as JSON. */
+  readonly body?: unknown;
+  readonly headers?: Readonly<Record<string, string>>;
+}
+
+export class Service {
+  /** Without a slash at its end. */
+  readonly address: string;
+  readonly #token: string;
+  readonly #from: string;
+
+  /** The one that TOLLGATE_URL names. */
+  static ofEnvironment(): Service {
+    const url = process.env.TOLLGATE_URL;
+    if (!url)
+      throw new Mistake("TOLLGATE_URL is not in the environment: the service, such as https://limits.example.com");
+    return new Service(url, "TOLLGATE_URL");
+  }
+
+  /** The one at `url`, which `from` has said. TOLLGATE_TOKEN is the token for it. */
+  constructor(url: string, from: string) {
+    this.#from = from;
+    this.address = addressOf(url, from);
+    const token = process.env.TOLLGATE_TOKEN;
+    if (!token)
+      throw new Mistake("TOLLGATE_TOKEN is not in the environment: a token of the service with the scope admin");
+    // The platform would repeat it in its error.
+    if (!/^[\x21-\x7e]+$/.test(token))
+      throw new Mistake("TOLLGATE_TOKEN has characters that no token has, such as spaces or line breaks");
+    this.#token = token;
+  }
+
+  /** Sends a request, and resolves with its whole answer. Rejects with a `Refusal`, or with a `Mistake` if there is none. */
+  async ask<Body>(method: string, path: string, sent: Sent = {}): Promise<Answer<Body>> {
+    const response = await this.open(method, path, sent, AbortSignal.timeout(PATIENCE_MS));
+    const text = await this.#reached(method, response.text());
+    const body = jsonOf(text);
+    if (body === undefined) throw this.#foreign(response.status);
+    return { text, body: body as Body };
+  }
+
+  /** The same, but resolves when the answer begins, however long it goes on. `signal` ends it. */
+  async open(method: string, path: string, { body, headers }: Sent, signal: AbortSignal): Promise<Response> {
+    const response = await this.#reached(
+      method,
+      fetch(`${this.address}${path}`, {
+        method,
+        headers: {
+          authorization: `Bearer ${this.#token}`,
+          ...(body !== undefined && { "content-type": "application/json" }),
+          ...headers,
+        },
+        ...(body !== undefined && { body: JSON.stringify(body) }),
+        redirect: "error", // it might take the token elsewhere
+        signal,
+      }),
+    );
+    if (response.ok) return response;
+    const problem = Object(jsonOf(await this.#reached(method, response.text()))) as Partial<Problem>;
+    if (!isProblem(problem)) throw this.#foreign(response.status);
+    throw new Refusal(problem, this.#hint(problem));
+  }
+
+  async #reached<T>(method: string, answering: Promise<T>): Promise<T> {
+    try {
+      return await answering;
+    } catch (error) {
+      const { name, message, cause } = error as Error;
+      const why = name === "TimeoutError" ? `none in ${PATIENCE_MS / 1_000} s` : (cause as Error)?.message || message;
+      const fate = method === "GET" ? "" : "; the request may have been carried out";
+      throw new Mistake(`no answer from ${this.address}: ${why}${fate}`);
+    }
+  }
+
+  #foreign(status: number): Mistake {
+    return new Mistake(`${this.address} answers ${status}, but not as Tollgate does: is ${this.#from} right?`);
+  }
+
+  /** What would be right, where the service cannot know. */
+  #hint({ type, status, scope, detail }: Problem): string {
+    if (status === 401) return `TOLLGATE_TOKEN is not a token of ${this.address}`;
+    if (scope) return `TOLLGATE_TOKEN must have it: npx tollgate token ops --scopes ${scope}`;
+    const isUnknown = type.endsWith(":unknown-policy") && !detail.includes("there are ");
+    return isUnknown ? "npx tollgate policies list shows those that there are" : "";
+  }
+}
+
+/** Where requests go. What is no address is not repeated: it may be a secret in the wrong place. */
+function addressOf(url: string, from: string): string {
+  if (!URL.canParse(url) || !/^https?:\/\/./.test(url))
+    throw new Mistake(`${from} is not an address such as https://limits.example.com`);
+  const { protocol, hostname, origin, pathname, username, password, search, hash } = new URL(url);
+  if (username || password || search || hash)
+    throw new Mistake(`${from} is an address alone, without a user, a password, a query or a fragment`);
+  if (protocol === "http:" && !isHere(hostname))
+    throw new Mistake(`${from} must begin with https:, or the token would travel in clear; http: is for this machine`);
+  return `${origin}${pathname.replace(/\/+$/, "")}`;
+}
+
+function isHere(hostname: string): boolean {
+  return hostname === "[::1]" || /^(.+\.)?localhost$|^127(\.\d+){3}$/.test(hostname);
+}
+
+function isProblem(body: Partial<Problem>): body is Problem {
+  const { type, title, status, detail } = body;
+  return PROBLEM.test(String(type)) && [typeof title, typeof status, typeof detail].join() === "string,number,string";
+}
+
+function jsonOf(text: string): unknown {
+  try {
+    return JSON.parse(text);
+  } catch {
+    return undefined;
+  }
+}
+
+const PROBLEM = /^(urn:problem-type:tollgate:|https:\/\/iana\.org\/assignments\/http-problem-types#)/;
+const PATIENCE_MS = 30_000;
