@@ -76,7 +76,7 @@ function verified({ method, headers, body }) {
 
 test("what the documents say verifies a message, and no other", async () => {
   const text = readFileSync(new URL("../../docs/policies.md", import.meta.url), "utf8");
-  const [, snippet] = text.match(/```js\n(import \{ createHmac[^`]*`[^`]*`[^`]*`[^`]*`[^`]*)```/);
+  const [, snippet] = text.match(/```js\n(import \{ createHmac.*?)\n```\n/s);
   const { isGenuine } = await import(`data:text/javascript,${encodeURIComponent(snippet)}`);
   process.env.TOLLGATE_WEBHOOK_SECRET = SECRET;
   const { received, url } = await receiver();
@@ -287,6 +287,21 @@ test("the runtime's own queue takes them, with a webhook or without", async () =
   await both.consume({ policy: "hourly", key: KEY, cost: 10 });
   await Promise.all([arrived(queue.received, 2), arrived(hook.received, 1)]);
   assert.deepEqual(JSON.parse(queue.received[1].body), verified(hook.received[0]));
+});
+
+test("a request by a service binding is told of as one by HTTP", async () => {
+  const { received, url } = await receiver();
+  const before = {
+    modules: { "calling.mjs": fileURLToPath(new URL("calling.mjs", import.meta.url)) },
+    bindings: { TOLLGATE: `service = (name = "main", entrypoint = "Tollgate")` },
+  };
+  const tollgate = await started({ webhookUrl: url, webhookSecret: SECRET, before });
+  assert.equal((await tollgate.consume({ policy: "api", key: KEY, cost: 9 })).status, 200);
+  assert.equal((await tollgate.consume({ policy: "api", key: KEY, cost: 9 })).status, 429);
+  await arrived(received, 2);
+  const found = received.map((message) => verified(message));
+  assert.deepEqual(found.map(({ type }) => type).toSorted(), ["key.near_limit", "key.refused"]);
+  assert.ok(found.every(({ data }) => data.object === hash));
 });
 
 test("settings that are wrong are named, and not shown", async () => {
