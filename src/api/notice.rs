@@ -163,12 +163,12 @@ mod tests {
         ResolvedRequest::new(&request, &policies.unwrap(), &Caller::TRUSTED, 0).unwrap()
     }
 
-    fn reply(limits: &[(Decision, u64)], notices: Vec<DueNotice>) -> Result<ObjectReply, Cause> {
+    fn reply(limits: &[(Decision, u64)], notices: Vec<DueNotice>) -> ObjectReply {
         let limits = limits.iter().map(|&(decision, remaining)| {
             let snapshot = Snapshot { tokens: 0, drops: 0, at: NOW };
             LimitAnswer { decision, remaining, owed: 0, reset_at: Some(NOW + 9_000), snapshot }
         });
-        Ok(ObjectReply::Decided(Decided {
+        ObjectReply::Decided(Decided {
             now: NOW,
             is_replayed: false,
             open_reservations: 0,
@@ -177,7 +177,7 @@ mod tests {
             shadow: Vec::new(),
             before: Vec::new(),
             notices,
-        }))
+        })
     }
 
     fn notices(
@@ -205,7 +205,7 @@ mod tests {
     #[test]
     fn a_notice_says_what_was_decided_and_why() {
         let asked = resolved(Endpoint::Consume, r#"{"policy":"api","key":"alice","cost":3}"#);
-        let refused = reply(&[(WAIT, 1)], vec![due(0, NoticeKind::Refused)]);
+        let refused = Ok(reply(&[(WAIT, 1)], vec![due(0, NoticeKind::Refused)]));
         let [body] = notices(&asked, &[0], &refused, false).try_into().unwrap();
         let data = json!({"policy": "api", "object": "0123456789abcdef", "decided_by": "api", "cost": 3, "limit": 10,
             "remaining": 1, "now": NOW, "reset_at": NOW + 9_000, "retry_at": NOW + 2_000});
@@ -220,7 +220,7 @@ mod tests {
     #[test]
     fn the_limit_that_decided_is_the_one_with_the_smallest_share() {
         let asked = resolved(Endpoint::Charge, r#"{"policy":"llm","key":["a","b"],"cost":{"requests":0,"tokens":3}}"#);
-        let near = reply(&[(ALLOW, 9), (ALLOW, 5)], vec![due(0, NoticeKind::NearLimit)]);
+        let near = Ok(reply(&[(ALLOW, 9), (ALLOW, 5)], vec![due(0, NoticeKind::NearLimit)]));
         let [body] = notices(&asked, &[0], &near, true).try_into().unwrap();
         assert_eq!((&body["type"], &body["data"]["decided_by"]), (&"key.near_limit".into(), &"llm/tokens".into()));
         let numbers = ["limit", "remaining", "key"].map(|name| body["data"][name].clone());
@@ -234,11 +234,11 @@ mod tests {
             r#"{"requests":[{"policy":"quiet","key":"x"},{"policy":"llm","key":"y"},{"policy":"api","key":"y"}]}"#;
         let asked = resolved(Endpoint::Batch, body);
         let answers = [(ALLOW, 1), (ALLOW, 50), (WAIT, 0)];
-        let replied = reply(&answers, vec![due(1, NoticeKind::Refused)]);
+        let replied = Ok(reply(&answers, vec![due(1, NoticeKind::Refused)]));
         let [body] = notices(&asked, &[1, 2], &replied, false).try_into().unwrap();
         assert_eq!((&body["data"]["policy"], &body["data"]["remaining"]), (&"api".into(), &0.into()));
         for (reply, items) in
-            [(reply(&answers[..1], vec![due(0, NoticeKind::Refused)]), &[1, 2][..]), (Err(Cause::Failed), &[0])]
+            [(Ok(reply(&answers[..1], vec![due(0, NoticeKind::Refused)])), &[1, 2][..]), (Err(Cause::Failed), &[0])]
         {
             assert!(notices(&asked, items, &reply, false).is_empty(), "an answer that does not fit, or none");
         }

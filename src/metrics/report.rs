@@ -196,7 +196,7 @@ fn fields(json: Json<'_>) -> Option<Fields<'_>> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Outcome, PollOutcome, Repeat};
+    use super::super::{NoticeOutcome, Outcome, PollOutcome, Repeat};
     use super::*;
     use crate::policy::Cause;
 
@@ -211,6 +211,7 @@ mod tests {
         counts.called(CallOutcome::Failed(Cause::Timeout), 2_001);
         counts.repeated(Repeat::PolicyOutdated);
         counts.polled(PollOutcome::Answered);
+        counts.noticed(NoticeOutcome::Dropped);
         Report { isolate: 1, number: 2, since: 3, counts }
     }
 
@@ -221,7 +222,7 @@ mod tests {
         r#""degraded":{"timeout":1},"unavailable":{"overloaded":1},"#,
         r#""calls":{"answered":{"buckets":[0,0,1,0,0,0,0,0,0,0,0,0,0],"sum_ms":3},"#,
         r#""timeout":{"buckets":[0,0,0,0,0,0,0,0,0,0,0,1,0],"sum_ms":2001}},"#,
-        r#""repeats":{"policy_outdated":1},"polls":{"answered":1}}"#,
+        r#""repeats":{"policy_outdated":1},"polls":{"answered":1},"notices":{"dropped":1}}"#,
     );
 
     /// The neighbouring versions write and read it too.

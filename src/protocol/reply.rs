@@ -413,9 +413,9 @@ mod tests {
         numbers[11] = -9_007_199_254_740_991.0;
         assert_eq!(ObjectReply::Decided(decided.clone()).to_numbers(Format::OLDEST), numbers);
         let kind = NoticeKind::Refused;
-        let noticed = Decided { notices: vec![DueNotice { policy: 3, kind }], ..decided.clone() };
+        let due = Decided { notices: vec![DueNotice { policy: 3, kind }], ..decided.clone() };
         let section = [-5.0, 2.0, 3.0, 2.0];
-        assert_eq!(ObjectReply::Decided(noticed).to_numbers(Format::OLDEST), [&numbers[..], &section].concat());
+        assert_eq!(ObjectReply::Decided(due).to_numbers(Format::OLDEST), [&numbers[..], &section].concat());
         let later = [&numbers[..], &[-5.0, 4.0, 3.0, 9.0, 3.0, 1.0]].concat();
         let notices = vec![DueNotice { policy: 3, kind: NoticeKind::NearLimit }];
         let read = ObjectReply::Decided(Decided { notices, ..decided.clone() });
