@@ -14,11 +14,12 @@
 )]
 
 use std::borrow::Cow;
-use std::collections::BTreeSet;
 use std::fmt;
 
 use serde::de::{Deserialize, Deserializer, Error, MapAccess, Visitor};
 use serde_json::value::RawValue;
+
+use crate::sorted::sort_by;
 
 /// A value in valid JSON. Its parts are read when they are asked for. It displays as written, except for arrays and
 /// objects, which may be long.
@@ -124,9 +125,13 @@ impl<'a> Json<'a> {
             return Err(FieldsError::NotAnObject);
         }
         let fields: Fields = serde_json::from_str(self.0).map_err(|_| FieldsError::InvalidName)?;
-        let mut names = BTreeSet::new();
-        let duplicate = fields.names().find(|name| !names.insert(*name)).map(str::to_owned);
-        duplicate.map_or(Ok(fields), |name| Err(FieldsError::Duplicate(name)))
+        let mut names: Vec<_> = fields.names().collect();
+        sort_by(&mut names, Ord::cmp);
+        let duplicate = names.windows(2).find(|pair| pair.first() == pair.last());
+        match duplicate.and_then(|pair| pair.first()) {
+            Some(&name) => Err(FieldsError::Duplicate(name.to_owned())),
+            None => Ok(fields),
+        }
     }
 }
 

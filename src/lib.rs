@@ -73,6 +73,8 @@ pub mod policy;
 pub mod protocol;
 #[cfg(feature = "api")]
 pub mod registry;
+#[cfg(feature = "api")]
+mod sorted;
 #[cfg(feature = "std")]
 mod system_time;
 #[cfg(feature = "tower")]

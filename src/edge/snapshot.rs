@@ -5,13 +5,13 @@
 //! [`FRESH_MS`], as long as the registry answers. When it does not, no later request waits: the isolate goes on with what it
 //! knows, says so in its answers, and asks again in the background.
 
-use std::collections::BTreeMap;
 use std::mem;
 use std::sync::Arc;
 
 use crate::policy::overrides::{MalformedRecords, Overrides};
 use crate::policy::{Policies, Policy, Timeline};
 use crate::protocol::{Poll, Update, Versioned, deployment_id};
+use crate::sorted::SortedMap;
 
 /// The policies of an isolate.
 #[derive(Debug)]
@@ -22,7 +22,7 @@ pub struct PolicySnapshot {
     /// What requests are answered under.
     policies: Arc<Policies>,
     /// What it has of the registry, by name.
-    known: BTreeMap<String, (Versioned, Arc<Policy>)>,
+    known: SortedMap<String, (Versioned, Arc<Policy>)>,
     /// What counts instead of `policies` while a request is asked again.
     learned: Option<Learned>,
     /// The overrides of keys that the registry has, and up to where.
@@ -86,7 +86,7 @@ impl PolicySnapshot {
             deployed: deployed.to_owned(),
             deployment: deployment_id(deployed),
             policies: Arc::new(Policies::of(policies.iter().cloned()).known_at(0)),
-            known: BTreeMap::new(),
+            known: SortedMap::new(),
             learned: None,
             overrides: Arc::default(),
             overrides_at: None,
@@ -250,7 +250,7 @@ impl PolicySnapshot {
 
     fn apply(&mut self, update: Update) -> Result<Option<String>, Vec<String>> {
         let Update { as_of, born_at, is_whole, policies, .. } = update;
-        let before = if is_whole { mem::take(&mut self.known) } else { BTreeMap::new() };
+        let before = if is_whole { mem::take(&mut self.known) } else { SortedMap::new() };
         let mut errors = Vec::new();
         let is_changed = is_whole || !policies.is_empty();
         for (name, versioned) in policies {

@@ -1,17 +1,16 @@
 //! What an isolate has counted, or all of them together.
 
-use std::collections::BTreeMap;
-
 use super::histogram::Histogram;
 use super::refused_keys::RefusedKeys;
 use super::words::{CallOutcome, NoticeOutcome, Outcome, PollOutcome, Repeat, Word};
 use crate::policy::Cause;
+use crate::sorted::SortedMap;
 
 /// Counters, all of which only grow. Once a policy is known, counting takes no memory, except for the first refusals of its keys.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    pub(super) policies: BTreeMap<String, PolicyCounts>,
-    pub(super) refused: BTreeMap<String, RefusedKeys>,
+    pub(super) policies: SortedMap<String, PolicyCounts>,
+    pub(super) refused: SortedMap<String, RefusedKeys>,
     /// Requests without a decision that were let pass.
     pub(super) degraded: [u64; 3],
     /// Requests without a decision that were answered 503.
@@ -87,7 +86,7 @@ impl Counts {
 
     /// Adds what another has counted.
     pub fn merge(&mut self, other: &Self) {
-        for (policy, more) in &other.policies {
+        for (policy, more) in other.policies.iter() {
             at(&mut self.policies, policy, |counts: &mut PolicyCounts| {
                 add_all(&mut counts.decisions, &more.decisions);
                 counts.shadow_refusals = counts.shadow_refusals.saturating_add(more.shadow_refusals);
@@ -105,19 +104,19 @@ impl Counts {
     }
 }
 
-pub(super) fn merge_refused(all: &mut BTreeMap<String, RefusedKeys>, other: &BTreeMap<String, RefusedKeys>) {
-    for (policy, more) in other {
+pub(super) fn merge_refused(all: &mut SortedMap<String, RefusedKeys>, other: &SortedMap<String, RefusedKeys>) {
+    for (policy, more) in other.iter() {
         at(all, policy, |keys: &mut RefusedKeys| keys.merge(more));
     }
 }
 
 /// Changes what a policy has there.
-fn at<T: Default>(all: &mut BTreeMap<String, T>, policy: &str, change: impl FnOnce(&mut T)) {
+fn at<T: Default>(all: &mut SortedMap<String, T>, policy: &str, change: impl FnOnce(&mut T)) {
     if let Some(known) = all.get_mut(policy) {
         return change(known);
     }
     let name = if all.len() < MAX_POLICIES { policy } else { OTHER_POLICIES };
-    change(all.entry(name.to_owned()).or_default());
+    all.change(name.to_owned(), change);
 }
 
 pub(super) fn add<W: Word>(counts: &mut [u64], word: W, more: u64) {

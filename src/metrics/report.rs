@@ -1,8 +1,6 @@
 //! What an isolate sends to the registry with its polls. Every few seconds at most, so it is JSON, and readers ignore fields and
 //! words that they do not know.
 
-use std::collections::BTreeMap;
-
 use serde::Serialize;
 
 use super::counts::{Counts, PolicyCounts, add};
@@ -10,6 +8,7 @@ use super::histogram::Histogram;
 use super::refused_keys::RefusedKeys;
 use super::words::{CallOutcome, Word};
 use crate::json::{Fields, Json};
+use crate::sorted::SortedMap;
 
 /// What an isolate has counted since its last report.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -79,33 +78,33 @@ struct Written<'a> {
     isolate: String,
     number: u64,
     since: i64,
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    policies: BTreeMap<&'a str, WrittenPolicy>,
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    refused: BTreeMap<&'a str, WrittenKeys>,
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    degraded: BTreeMap<&'static str, u64>,
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    unavailable: BTreeMap<&'static str, u64>,
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    calls: BTreeMap<&'static str, WrittenHistogram<'a>>,
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    repeats: BTreeMap<&'static str, u64>,
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    polls: BTreeMap<&'static str, u64>,
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    notices: BTreeMap<&'static str, u64>,
+    #[serde(skip_serializing_if = "SortedMap::is_empty")]
+    policies: SortedMap<&'a str, WrittenPolicy>,
+    #[serde(skip_serializing_if = "SortedMap::is_empty")]
+    refused: SortedMap<&'a str, WrittenKeys>,
+    #[serde(skip_serializing_if = "SortedMap::is_empty")]
+    degraded: SortedMap<&'static str, u64>,
+    #[serde(skip_serializing_if = "SortedMap::is_empty")]
+    unavailable: SortedMap<&'static str, u64>,
+    #[serde(skip_serializing_if = "SortedMap::is_empty")]
+    calls: SortedMap<&'static str, WrittenHistogram<'a>>,
+    #[serde(skip_serializing_if = "SortedMap::is_empty")]
+    repeats: SortedMap<&'static str, u64>,
+    #[serde(skip_serializing_if = "SortedMap::is_empty")]
+    polls: SortedMap<&'static str, u64>,
+    #[serde(skip_serializing_if = "SortedMap::is_empty")]
+    notices: SortedMap<&'static str, u64>,
 }
 
 #[derive(Serialize)]
 struct WrittenPolicy {
-    decisions: BTreeMap<&'static str, u64>,
+    decisions: SortedMap<&'static str, u64>,
     shadow_refusals: u64,
 }
 
 #[derive(Serialize)]
 struct WrittenKeys {
-    keys: BTreeMap<String, u64>,
+    keys: SortedMap<String, u64>,
     lost: u64,
     total: u64,
 }
@@ -137,7 +136,7 @@ impl<'a> WrittenHistogram<'a> {
 }
 
 /// The counts that are not 0, by their words.
-fn words<W: Word>(counts: &[u64]) -> BTreeMap<&'static str, u64> {
+fn words<W: Word>(counts: &[u64]) -> SortedMap<&'static str, u64> {
     let all = W::ALL.iter().zip(counts).filter(|(_, count)| **count > 0);
     all.map(|(word, count)| (word.word(), *count)).collect()
 }

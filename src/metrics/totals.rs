@@ -1,12 +1,11 @@
 //! The reports of all isolates, added up.
 
-use std::cmp::Reverse;
-use std::collections::BTreeMap;
 use std::mem;
 
 use super::counts::{Counts, merge_refused};
 use super::refused_keys::RefusedKeys;
 use super::report::{Report, hex};
+use crate::sorted::{SortedMap, sort_by};
 
 /// What all isolates have counted.
 #[derive(Debug)]
@@ -17,14 +16,14 @@ pub struct Totals {
     /// The keys refused lately: those of the window before, and of this one.
     windows: [Window; 2],
     /// By isolate, the number of its latest report and when that came.
-    isolates: BTreeMap<u64, (u64, i64)>,
+    isolates: SortedMap<u64, (u64, i64)>,
 }
 
 #[derive(Debug, Default)]
 struct Window {
     /// When its first report came, and since when that one had counted; `None` if it has nothing.
     began: Option<Began>,
-    refused: BTreeMap<String, RefusedKeys>,
+    refused: SortedMap<String, RefusedKeys>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -58,7 +57,7 @@ impl Totals {
     /// Nothing yet.
     #[must_use]
     pub fn new(now: i64) -> Self {
-        Self { began_at: now, counts: Counts::default(), windows: Default::default(), isolates: BTreeMap::new() }
+        Self { began_at: now, counts: Counts::default(), windows: Default::default(), isolates: SortedMap::new() }
     }
 
     /// Adds a report that came at `now`, unless it has come before.
@@ -104,11 +103,11 @@ impl Totals {
         self.turn(now);
         let since = self.windows.iter().filter_map(|window| window.began).map(|began| began.since).min().unwrap_or(now);
         let [before, window] = &self.windows;
-        let mut names: Vec<_> = before.refused.keys().chain(window.refused.keys()).map(String::as_str).collect();
-        names.sort_unstable();
-        names.dedup();
-        let mut all: Vec<_> = names
-            .into_iter()
+        let only_before = before.refused.keys().filter(|policy| !window.refused.contains_key(*policy));
+        let mut all: Vec<_> = window
+            .refused
+            .keys()
+            .chain(only_before)
             .map(|policy| {
                 let mut keys = RefusedKeys::default();
                 for window in &self.windows {
@@ -118,7 +117,7 @@ impl Totals {
                 TopRefused { policy, refusals: keys.total(), keys: top.collect() }
             })
             .collect();
-        all.sort_by_key(|top| Reverse(top.refusals));
+        sort_by(&mut all, |a, b| b.refusals.cmp(&a.refusals).then_with(|| a.policy.cmp(b.policy)));
         (since, all)
     }
 

@@ -1,6 +1,5 @@
 //! Policies as people write them, checked all at once.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::error::PolicyError;
@@ -10,11 +9,12 @@ use super::overrides::Overrides;
 use super::reader::{LIMIT_FIELDS, Reader, is_name, name_rule, shown_name, table};
 use super::timeline::Timeline;
 use crate::json::{Fields, Json};
+use crate::sorted::SortedMap;
 
 /// All policies of a deployment, by name.
 #[derive(Clone, Debug, Default)]
 pub struct Policies {
-    by_name: BTreeMap<String, Arc<Policy>>,
+    by_name: SortedMap<String, Arc<Policy>>,
     as_of: Option<i64>,
     overrides: Arc<Overrides>,
 }
@@ -59,7 +59,7 @@ impl Policies {
         let whole = |problem: String| vec![PolicyError { place: "POLICIES".to_owned(), problem }];
         let json = Json::parse(json).map_err(|error| whole(format!("must be a table of policies by name: {error}")))?;
         let mut errors = Vec::new();
-        let mut policies = BTreeMap::new();
+        let mut policies = SortedMap::new();
         if let Some(named) = table("POLICIES", json, "policies by name", &mut errors) {
             for (name, value) in named.iter() {
                 if let Some(policy) = policy(name, value, &mut errors) {

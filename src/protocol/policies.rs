@@ -1,15 +1,16 @@
 //! Under which policies an object decides.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use super::request::Known;
 use crate::policy::{Policies, Policy};
+use crate::sorted::SortedMap;
 
 /// The policies whose definitions frontends have sent, by their ids. All objects of an isolate share them.
 #[derive(Debug, Default)]
 pub struct Definitions {
-    by_id: BTreeMap<u64, Arc<Policy>>,
+    by_id: SortedMap<u64, Arc<Policy>>,
     /// Their ids, oldest first.
     ids: VecDeque<u64>,
 }
@@ -21,7 +22,7 @@ impl Definitions {
     /// None yet.
     #[must_use]
     pub const fn new() -> Self {
-        Self { by_id: BTreeMap::new(), ids: VecDeque::new() }
+        Self { by_id: SortedMap::new(), ids: VecDeque::new() }
     }
 
     /// The policies of these [wire names](Policy::wire_name), separated by commas. Those with an id in `known` are the versions

@@ -1,12 +1,11 @@
 //! What the registry knows of a deployment: which policies it has, and when one of its frontends last asked.
 
-use std::collections::BTreeMap;
-
 use serde::Serialize;
 
 use super::entry::hash_of;
 use super::{DEPLOYMENT, Registry, Writes};
 use crate::json::Json;
+use crate::sorted::SortedMap;
 
 /// For so long no frontend of a newer deployment has asked when an older one counts again. A roll-out replaces isolates within
 /// some minutes; one that answers requests asks every few seconds.
@@ -26,11 +25,11 @@ pub(super) struct Deployment {
     /// The same, as persisted.
     persisted_at: i64,
     /// The hash of each policy, by its name.
-    pub(super) policies: BTreeMap<String, String>,
+    pub(super) policies: SortedMap<String, String>,
 }
 
 impl Deployment {
-    pub(super) fn new(id: &str, policies: &BTreeMap<String, String>, now: i64) -> Self {
+    pub(super) fn new(id: &str, policies: &SortedMap<String, String>, now: i64) -> Self {
         let policies = policies.iter().map(|(name, text)| (name.clone(), hash_of(text))).collect();
         Self { id: id.to_owned(), heard_at: now, persisted_at: now, policies }
     }
@@ -49,7 +48,7 @@ impl Deployment {
         #[derive(Serialize)]
         struct Row<'a> {
             heard_at: i64,
-            policies: &'a BTreeMap<String, String>,
+            policies: &'a SortedMap<String, String>,
         }
         let row = Row { heard_at: self.persisted_at, policies: &self.policies };
         (row_name(&self.id), serde_json::to_string(&row).ok())
@@ -62,7 +61,7 @@ impl Registry {
     pub(super) fn hear(
         &mut self,
         id: &str,
-        policies: Option<&BTreeMap<String, String>>,
+        policies: Option<&SortedMap<String, String>>,
         now: i64,
         writes: &mut Writes,
     ) -> Option<bool> {
@@ -107,7 +106,7 @@ mod tests {
 
     #[test]
     fn the_stored_format_is_unchanged() {
-        let policies = BTreeMap::from([("api".to_owned(), "\"1/s\"".to_owned())]);
+        let policies = SortedMap::from_iter([("api".to_owned(), "\"1/s\"".to_owned())]);
         let deployment = Deployment::new("00ff", &policies, 7);
         let row = r#"{"heard_at":7,"policies":{"api":"e765031a360315cb"}}"#;
         assert_eq!(deployment.row(), ("deployment:00ff".to_owned(), Some(row.to_owned())));

@@ -46,13 +46,12 @@ mod entry;
 mod overrides;
 mod poll;
 
-use std::collections::BTreeMap;
-
 use self::deployment::Deployment;
 use self::entry::Entry;
 use self::overrides::StoredOverrides;
 use crate::json::Json;
 use crate::protocol::Standing;
+use crate::sorted::SortedMap;
 
 pub use self::audit::{AUDIT, MAX_AUDIT};
 pub use self::change::{MAX_POLICIES, MAX_POLICY_LEN};
@@ -65,7 +64,7 @@ pub use self::poll::PollError;
 pub struct Registry {
     moments: Moments,
     /// Also those that were deleted.
-    policies: BTreeMap<String, Entry>,
+    policies: SortedMap<String, Entry>,
     deployments: Vec<Deployment>,
     overrides: StoredOverrides,
     unreadable_rows: Vec<String>,

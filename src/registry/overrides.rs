@@ -19,6 +19,7 @@ use crate::hex::{bytes_of_hex, hex_of};
 use crate::json::Json;
 use crate::policy::overrides::{History, InForce, Selector, SelectorHash, WrittenKeys, WrittenOverride};
 use crate::protocol::{OverrideStanding, OverridesChange, OverridesChanged, OverridesError, Poll, Update};
+use crate::sorted::{SortedMap, sort_by};
 
 /// The most overrides. An isolate keeps them all, some 100 bytes each: see [`crate::policy::overrides`].
 pub const MAX_OVERRIDES: usize = 100_000;
@@ -200,25 +201,29 @@ impl Registry {
         let all = &self.overrides.all;
         let surplus = self.surplus(entries);
         let changed = hashes(entries);
-        let can_be_forgotten =
-            |(hash, entry): &(&SelectorHash, &Entry)| entry.can_be_forgotten(now) && !changed.contains(*hash);
+        let can_be_forgotten = |(hash, entry): &(&SelectorHash, &Entry)| {
+            entry.can_be_forgotten(now) && changed.binary_search(hash).is_err()
+        };
         if surplus > 0 && all.iter().filter(can_be_forgotten).count() < surplus {
             return Err(OverridesError::TooMany { max: MAX_OVERRIDES });
         }
         let set = entries.iter().filter(|entry| entry.ended_at.is_none());
-        let mut lens: BTreeMap<&str, BTreeSet<u16>> = BTreeMap::new();
+        let mut new_lens: SortedMap<&str, Vec<u16>> = SortedMap::new();
         for Entry { selector, .. } in set {
             if let Some(len) = selector.prefix_len() {
-                lens.entry(selector.policy()).or_default().insert(len);
+                new_lens.change(selector.policy(), |lens| lens.push(len));
             }
         }
-        let problem = |(policy, new): (&str, BTreeSet<u16>)| {
-            let own = all.values().map(|entry| &entry.selector).filter(|selector| selector.policy() == policy);
-            let own: BTreeSet<_> = own.filter_map(Selector::prefix_len).collect();
-            let lens = &own | &new;
-            (lens.len() > MAX_PREFIX_LENS && !new.is_subset(&own)).then(|| {
+        let problem = |(policy, new): (&&str, &Vec<u16>)| {
+            let own = all.values().map(|entry| &entry.selector).filter(|selector| selector.policy() == *policy);
+            let mut lens: SortedMap<u16, ()> = own.filter_map(Selector::prefix_len).map(|len| (len, ())).collect();
+            let before = lens.len();
+            for len in new {
+                lens.insert(*len, ());
+            }
+            (lens.len() > MAX_PREFIX_LENS.max(before)).then(|| {
                 let count = lens.len();
-                let lens: Vec<_> = lens.iter().map(u16::to_string).collect();
+                let lens: Vec<_> = lens.keys().map(u16::to_string).collect();
                 format!(
                     "the prefixes of the policy {policy} would have {count} different lengths, at most {MAX_PREFIX_LENS} are \
                      possible: {} bytes (an override that has ended counts for 31 days)",
@@ -226,7 +231,7 @@ impl Registry {
                 )
             })
         };
-        let problems: Vec<_> = lens.into_iter().filter_map(problem).collect();
+        let problems: Vec<_> = new_lens.iter().filter_map(problem).collect();
         if problems.is_empty() { Ok(()) } else { Err(OverridesError::Invalid(problems)) }
     }
 
@@ -237,7 +242,7 @@ impl Registry {
             let surplus = self.surplus(entries);
             let StoredOverrides { all, ended, ends, .. } = &self.overrides;
             let can_be_forgotten = |hash: &SelectorHash| {
-                !changed.contains(hash) && all.get(hash).is_some_and(|entry| entry.can_be_forgotten(now))
+                changed.binary_search(hash).is_err() && all.get(hash).is_some_and(|entry| entry.can_be_forgotten(now))
             };
             let over = ended.iter().map(|(_, hash)| *hash).filter(can_be_forgotten);
             let over: Vec<_> = over.take(surplus).collect();
@@ -280,7 +285,7 @@ impl Registry {
         let set = set.into_iter().enumerate().map(|(index, json)| (format!("overrides[{index}]"), json, true));
         let removed = removed.into_iter().enumerate().map(|(index, json)| (format!("removed[{index}]"), json, false));
         let (mut all, mut errors) = (Vec::new(), Vec::new());
-        let mut places = BTreeMap::new();
+        let mut places = SortedMap::new();
         for (place, json, is_set) in set.chain(removed) {
             let asked = self.one(&place, json, is_set, change.only, now).and_then(|asked| {
                 match places.insert(asked.selector.hash(), place.clone()) {
@@ -389,17 +394,18 @@ impl Registry {
                 lines.push(Line { policy: entry.selector.policy().to_owned(), key, at: at(entry), before, after });
             }
         } else {
-            let mut counts: BTreeMap<&str, (usize, usize, i64)> = BTreeMap::new();
+            let mut counts: SortedMap<&str, (usize, usize, i64)> = SortedMap::new();
             for entry in entries {
-                let (set, removed, latest) = counts.entry(entry.selector.policy()).or_default();
-                let count = if entry.ended_at.is_none() { set } else { removed };
-                *count = count.saturating_add(1);
-                *latest = at(entry).max(*latest);
+                counts.change(entry.selector.policy(), |(set, removed, latest)| {
+                    let count = if entry.ended_at.is_none() { set } else { removed };
+                    *count = count.saturating_add(1);
+                    *latest = at(entry).max(*latest);
+                });
             }
-            for (policy, (set, removed, at)) in counts {
+            for (policy, &(set, removed, at)) in counts.iter() {
                 let counts = Some(format!(r#"{{"set":{set},"removed":{removed}}}"#));
                 let (before, after) = if set == 0 { (counts, None) } else { (None, counts) };
-                lines.push(Line { policy: policy.to_owned(), key: None, at, before, after });
+                lines.push(Line { policy: (*policy).to_owned(), key: None, at, before, after });
             }
         }
         for Line { policy, key, at, before, after } in &lines {
@@ -542,8 +548,11 @@ fn nameless(text: &str) -> Option<String> {
     Some(format!("{{{}}}", fields.join(",")))
 }
 
-fn hashes(entries: &[Entry]) -> BTreeSet<SelectorHash> {
-    entries.iter().map(|entry| entry.selector.hash()).collect()
+/// In order.
+fn hashes(entries: &[Entry]) -> Vec<SelectorHash> {
+    let mut hashes: Vec<_> = entries.iter().map(|entry| entry.selector.hash()).collect();
+    sort_by(&mut hashes, SelectorHash::cmp);
+    hashes
 }
 
 fn row_name(hash: &SelectorHash) -> String {

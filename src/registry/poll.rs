@@ -1,6 +1,5 @@
 //! What a frontend asks every few seconds: what has changed since? It says which policies its deployment has.
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
@@ -11,6 +10,7 @@ use crate::json::Json;
 use crate::limit::Carry;
 use crate::policy::{Policies, Policy, PolicyError};
 use crate::protocol::{Poll, Source, Update, deployment_id};
+use crate::sorted::SortedMap;
 
 impl Registry {
     /// Answers a frontend, after taking over what is new in its deployment's policies.
@@ -39,7 +39,7 @@ impl Registry {
     fn seed(
         &mut self,
         id: &str,
-        texts: Option<&BTreeMap<String, String>>,
+        texts: Option<&SortedMap<String, String>>,
         is_new: bool,
         now: i64,
         writes: &mut Writes,
@@ -134,7 +134,7 @@ pub(super) fn succeeding(policy: Policy, before: Option<&Entry>, since: i64, car
 }
 
 /// The texts of a deployment's policies, by name.
-fn texts_of(json: &str, id: &str) -> Result<BTreeMap<String, String>, PollError> {
+fn texts_of(json: &str, id: &str) -> Result<SortedMap<String, String>, PollError> {
     Policies::parse(json).map_err(PollError::Policies)?;
     if deployment_id(json) != id {
         return Err(PollError::Mismatch);

@@ -13,6 +13,7 @@ use crate::access::Key;
 use crate::limit::{Decision, Verb};
 use crate::policy::{Policy, Standing, without_shadow};
 use crate::protocol::{Action, BucketState, KeyState, LimitState, PastDecision, PolicyTokens};
+use crate::sorted::sort_by;
 
 /// Where it is. It is not an [`Endpoint`](super::super::Endpoint): it is about no policy.
 pub const INSPECT_KEY_PATH: &str = "/v1/keys/inspect";
@@ -58,7 +59,7 @@ pub fn key_state(question: &KeyQuestion, state: &KeyState) -> Reply {
         question.only.as_ref().is_none_or(|only| only.iter().any(|name| name == policy))
     };
     let mut policies: Vec<_> = state.buckets.iter().filter(|bucket| may_name(&bucket.policy)).map(Bucket::of).collect();
-    policies.sort_by_key(|bucket| (bucket.policy, bucket.shadow));
+    sort_by(&mut policies, |a, b| (a.policy, a.shadow).cmp(&(b.policy, b.shadow)));
     let mut reservations: Vec<_> = state
         .reservations
         .iter()
@@ -71,7 +72,7 @@ pub fn key_state(question: &KeyQuestion, state: &KeyState) -> Reply {
         })
         .filter(|open| !open.tokens.is_empty())
         .collect();
-    reservations.sort_by(|a, b| (a.opened_at, &a.reservation).cmp(&(b.opened_at, &b.reservation)));
+    sort_by(&mut reservations, |a, b| (a.opened_at, &a.reservation).cmp(&(b.opened_at, &b.reservation)));
     let holds =
         state.holds.iter().map(|hold| Hold { ends_at: hold.ends_at, tokens: borrowed(&hold.tokens, &may_name) });
     let decisions = state.decisions.iter().rev().filter(|decision| may_name(decision.policy.name()));

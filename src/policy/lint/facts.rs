@@ -5,6 +5,7 @@ use serde::Serialize;
 use super::worst::Worst;
 use crate::limit::{Config, Decision, Kind, Limit, State};
 use crate::policy::named::{NamedLimit, Policy};
+use crate::sorted::sort_by;
 
 /// The numbers of one limit, and what follows from them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -85,7 +86,7 @@ pub struct CrashCost {
 pub(super) fn of(policy: &Policy) -> Vec<LimitFacts> {
     let of_all = |limits: &[NamedLimit], is_enforced: bool| {
         let mut periods: Vec<_> = limits.iter().map(|limit| limit.limit().config().period_ms).collect();
-        periods.sort_unstable();
+        sort_by(&mut periods, u64::cmp);
         periods.dedup();
         limits.iter().map(|limit| facts(limit, is_enforced, &periods)).collect::<Vec<_>>()
     };

@@ -12,6 +12,7 @@ use super::plan::Plan;
 use crate::limit::{Carry, Limit};
 use crate::policy::named::{NamedLimit, Policy, Standing};
 use crate::policy::timeline::Timeline;
+use crate::sorted::sort_by;
 
 /// `policy` as it is at `now` for a key with these overrides, the most specific first.
 pub(super) fn compose(policy: &Policy, overrides: &[History], now: i64) -> Policy {
@@ -81,7 +82,7 @@ pub(super) fn versions(base: &[Version], overrides: &[History], now: i64) -> Vec
     let starts = base.iter().map(|version| version.since);
     let steps = overrides.iter().flatten().map(|step| step.since);
     let mut moments: Vec<_> = starts.chain(steps).collect();
-    moments.sort_unstable();
+    sort_by(&mut moments, i64::cmp);
     moments.dedup();
     let mut versions: Vec<Version> = Vec::new();
     for moment in moments {

@@ -12,7 +12,8 @@ mod history;
 mod parse;
 mod plan;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
+use std::mem;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use sha2::{Digest, Sha256};
@@ -20,6 +21,7 @@ use sha2::{Digest, Sha256};
 use self::compose::compose;
 use self::history::{Rest, number};
 use super::named::Policy;
+use crate::sorted::{SortedMap, sort_by};
 
 pub use self::history::{History, InForce, MAX_CHANGES};
 pub use self::parse::{MAX_PREFIX_LEN, WrittenKeys, WrittenOverride};
@@ -168,7 +170,7 @@ pub type SelectorHash = [u8; 16];
 struct Table {
     entries: Vec<Entry>,
     /// Of each policy, how many overrides there are of each length; 0 is for those of one key.
-    lengths: BTreeMap<String, BTreeMap<u16, u32>>,
+    lengths: SortedMap<String, SortedMap<u16, u32>>,
 }
 
 #[derive(Debug)]
@@ -204,44 +206,58 @@ impl Table {
         self.entries.get(index).map(|entry| &*entry.history)
     }
 
-    fn update(&mut self, mut records: Vec<(Selector, &[u8])>) {
+    fn update(&mut self, records: Vec<(Selector, &[u8])>) {
         // Of several for the same keys, the last counts.
-        records.reverse();
-        records.sort_by_key(|(selector, _)| selector.hash);
-        records.dedup_by(|(next, _), (first, _)| next.hash == first.hash);
+        let mut records: Vec<_> = (0_usize..).zip(records).collect();
+        sort_by(&mut records, |(a, (of_a, _)), (b, (of_b, _))| of_a.hash.cmp(&of_b.hash).then(b.cmp(a)));
+        records.dedup_by(|(_, (next, _)), (_, (first, _))| next.hash == first.hash);
         let mut new = Vec::new();
         let mut is_shorter = false;
-        for (selector, history) in records {
-            let of_policy = self.lengths.entry(selector.policy).or_default();
-            let count = of_policy.entry(selector.prefix_len).or_default();
-            match self.entries.binary_search_by(|entry| entry.hash.cmp(&selector.hash)) {
+        for (_, (Selector { policy, prefix_len, hash }, history)) in records {
+            let found = self.entries.binary_search_by(|entry| entry.hash.cmp(&hash));
+            let more = match found {
                 Ok(index) => {
                     if let Some(entry) = self.entries.get_mut(index) {
                         entry.history = history.into();
                     }
-                    if history.is_empty() {
-                        is_shorter = true;
-                        *count = count.saturating_sub(1);
-                    }
+                    is_shorter |= history.is_empty();
+                    if history.is_empty() { -1 } else { 0 }
                 }
-                Err(_) if history.is_empty() => {}
+                Err(_) if history.is_empty() => continue,
                 Err(_) => {
-                    *count = count.saturating_add(1);
-                    new.push(Entry { hash: selector.hash, history: history.into() });
+                    new.push(Entry { hash, history: history.into() });
+                    1
                 }
-            }
+            };
+            self.lengths.change(policy, |lengths| {
+                lengths.change(prefix_len, |count| *count = count.saturating_add_signed(more));
+            });
         }
         if is_shorter {
             self.entries.retain(|entry| !entry.history.is_empty());
         }
-        // Exactly as many: growing by half would waste as much.
-        self.entries.reserve_exact(new.len());
-        self.entries.append(&mut new);
-        self.entries.sort_by_key(|entry| entry.hash);
+        if !new.is_empty() {
+            self.insert(new);
+        }
         self.lengths.retain(|_, lengths| {
             lengths.retain(|_, count| *count > 0);
             !lengths.is_empty()
         });
+    }
+
+    /// Inserts these, which are sorted too.
+    fn insert(&mut self, new: Vec<Entry>) {
+        // Exactly as many: growing by half would waste as much.
+        let mut merged = Vec::with_capacity(self.entries.len().saturating_add(new.len()));
+        let mut new = new.into_iter().peekable();
+        for entry in mem::take(&mut self.entries) {
+            while let Some(first) = new.next_if(|first| first.hash < entry.hash) {
+                merged.push(first);
+            }
+            merged.push(entry);
+        }
+        merged.extend(new);
+        self.entries = merged;
     }
 }
 
@@ -317,7 +333,7 @@ impl Composed {
 
     fn insert(&mut self, hash: SelectorHash, one: One) {
         if self.recent.len() >= MAX_COMPOSED {
-            self.older = std::mem::take(&mut self.recent);
+            self.older = mem::take(&mut self.recent);
         }
         self.recent.insert(hash, one);
     }
