@@ -98,7 +98,7 @@ function reasonOf(error) {
   return String(error?.message ?? error).replaceAll(/https?:\S+/g, "the webhook");
 }
 
-/** For each receiver and isolate. One that answers in a tenth of a second so gets some three hundred a second. */
+/** In each isolate. A receiver that answers in a tenth of a second so gets some three hundred a second. */
 const MOST_UNDER_WAY = 32;
 
 /** Before each attempt. With {@link ATTEMPT_MS} for each, all are over in 21 seconds: the runtime ends what goes on for 30. */

@@ -472,3 +472,20 @@ fn what_only_asks_limits_in_shadow_has_no_part_in_the_outcome() {
         assert_eq!(batch.outcome(), Some(&failed));
     }
 }
+
+/// An object gives a notice once: to whichever step of the batch has something to tell.
+#[test]
+fn each_step_of_a_batch_asks_for_notices_if_its_requests_do() {
+    for wants_notices in [false, true] {
+        let requests = [1, 2].map(|id| ObjectRequest { wants_notices, ..request(Action::Hold(id)) });
+        let mut batch = Batch::new(requests.to_vec(), NOW);
+        for answers in [|_: u64| grant(), held, |_: u64| grant()] {
+            let calls: Vec<_> = std::iter::from_fn(|| batch.next(NOW)).collect();
+            assert_eq!(calls.iter().map(|call| call.request.wants_notices).collect::<Vec<_>>(), [wants_notices; 2]);
+            for call in calls {
+                batch.answered(call.object, Ok(answers(call.object as u64 + 1)));
+            }
+        }
+        assert!(matches!(batch.outcome(), Some(Outcome::Decided(_))));
+    }
+}
