@@ -34,7 +34,7 @@
 //!
 //! An unreadable row breaks only what needs it: a bucket's row breaks its policy, a reservation's row breaks that
 //! reservation, and a page of replays breaks requests under an `Idempotency-Key` until everything in it would have
-//! expired.
+//! expired. Without the row of notices, one too many may be given.
 #![forbid(unsafe_code)]
 #![cfg_attr(
     not(test),

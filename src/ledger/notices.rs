@@ -2,7 +2,8 @@
 //! policy says.
 //!
 //! The moments of the last ones are a row, so that neither a crash nor an eviction repeats one. It is written before the reply
-//! that says that a notice is due, and only then: a refusal without a notice still writes nothing.
+//! that says that a notice is due, and only then: a refusal without a notice still writes nothing. A version that does not know
+//! such rows leaves them alone.
 //!
 //! ```text
 //! byte 0     1: this format

@@ -42,7 +42,7 @@ class Notices {
     const now = Date.now();
     for (const one of this.#underWay) {
       if (now - one.beganAt < LIFE_MS) break;
-      this.#underWay.delete(one); // the runtime has ended it, and told nobody
+      this.#underWay.delete(one); // the runtime has ended it without a word
     }
     if (this.#underWay.size >= MOST_UNDER_WAY) return this.#ended("dropped", "too many are under way");
     const one = { beganAt: now };
@@ -76,7 +76,7 @@ class Notices {
       body,
       signal: AbortSignal.timeout(ATTEMPT_MS),
     });
-    await response.body?.cancel();
+    response.body?.cancel().catch(() => {});
     if (!response.ok) throw new Error(`the webhook answered ${response.status}`);
   }
 

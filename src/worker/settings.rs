@@ -56,6 +56,11 @@ impl Settings {
                 for policy in policies.iter() {
                     console_log!("policy {}", policy.lint());
                 }
+                if !receivers.is_any() && policies.iter().any(|policy| policy.notify().is_some()) {
+                    console_log!(
+                        "policies have notices, but there is no receiver: set TOLLGATE_WEBHOOK_URL, or bind a queue as NOTICES"
+                    );
+                }
                 if token.is_some() {
                     console_log!(
                         "TOLLGATE_TOKEN may consume and adjust: TOLLGATE_TOKENS can have several tokens, each with less"

@@ -148,7 +148,7 @@ test("the key itself is sent if that is asked for", async () => {
   assert.deepEqual(found.toSorted(), keys.map((key) => JSON.stringify(key)).toSorted());
 });
 
-test("what does not take, or has no notices, or nobody to tell, is not told of", async () => {
+test("what does not take, or has no notices, or no receiver, is not told of", async () => {
   const { received, url } = await receiver();
   const tollgate = await started({ webhookUrl: url, webhookSecret: SECRET });
   for (const policy of ["quiet", "api"]) {
@@ -167,6 +167,9 @@ test("what does not take, or has no notices, or nobody to tell, is not told of",
   await tollgate.kill();
   await tollgate.restart({ webhookUrl: null, webhookSecret: null });
   assert.equal((await tollgate.consume({ policy: "api", key: KEY, cost: 9 })).status, 429);
+  await tollgate.logged(
+    "policies have notices, but there is no receiver: set TOLLGATE_WEBHOOK_URL, or bind a queue as NOTICES",
+  );
   await tollgate.kill();
   await tollgate.restart({ webhookUrl: url, webhookSecret: SECRET });
   assert.equal((await tollgate.consume({ policy: "api", key: KEY, cost: 9 })).status, 429);
