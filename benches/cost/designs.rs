@@ -60,8 +60,14 @@ impl Design for Tollgate {
             return false;
         }
         let action = Action::Take(Verb::Consume);
-        let request =
-            ObjectRequest { action, request_id: None, costs: vec![vec![1]], shadow_costs: vec![], known: None };
+        let request = ObjectRequest {
+            action,
+            request_id: None,
+            costs: vec![vec![1]],
+            shadow_costs: vec![],
+            known: None,
+            wants_notices: false,
+        };
         let object = self.objects.entry(key).or_insert_with(KeyObject::new);
         let ObjectReply::Decided(decided) = object.ask(&self.policies, &request, at, usage) else { return false };
         let is_granted = decided.decision().is_allow();

@@ -10,6 +10,7 @@ use base64ct::{Base64UrlUnpadded, Encoding};
 use super::error::{Errors, SettingError, require_long_enough, shown};
 use super::grants::{MAX_LIFE_MS, Signer, granted};
 use super::tokens::{MAX_LEN, texts};
+use super::url::{URL_RULE, is_safe};
 use crate::json::Json;
 
 /// The sessions that visitors may open.
@@ -200,9 +201,6 @@ const FIELDS_RULE: &str = "policy, policies and perhaps verbs, ttl and verify_ur
 
 const VERBS_RULE: &str = "must be a list of one or more of consume, peek, inspect, settle, cancel, batch";
 
-const URL_RULE: &str =
-    "must begin with https://, or with http:// and localhost or 127.0.0.1, and be ASCII without '@', '#' and '\\'";
-
 const TURNSTILE: &str = "https://challenges.cloudflare.com/turnstile/v0/siteverify";
 
 const DEFAULT_TTL_MS: i64 = 3_600_000;
@@ -228,18 +226,6 @@ fn require_graphic(secret: &str) -> Result<&str, SettingError> {
         return Ok(secret);
     }
     Err(SettingError::of_secret(SECRET, "must be printable ASCII without white space"))
-}
-
-/// Whether the secret may be sent there: encrypted, or on this machine.
-fn is_safe(url: &str) -> bool {
-    let is_plain = url.bytes().all(|byte| byte.is_ascii_graphic() && !matches!(byte, b'@' | b'#' | b'\\'));
-    let starts_host = |rest: &str| rest.starts_with(|c: char| c.is_ascii_alphanumeric() || c == '[');
-    let is_local = |rest: &str| {
-        let host = rest.split([':', '/', '?']).next();
-        matches!(host, Some("localhost" | "127.0.0.1"))
-    };
-    is_plain
-        && (url.strip_prefix("https://").is_some_and(starts_host) || url.strip_prefix("http://").is_some_and(is_local))
 }
 
 #[cfg(test)]

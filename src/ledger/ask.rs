@@ -71,9 +71,8 @@ impl Ledger {
         if let ObjectReply::Decided(decided) = &mut reply {
             let is_look = matches!(request.action, Action::Look(_)) && !decided.is_replayed;
             decided.may_be_kept = (is_look || !decided.decision().is_allow()) && !self.may_give_back(asked);
-        }
-        if let ObjectReply::Decided(decided) = &reply {
             self.recent.record(asked, request, decided);
+            decided.notices = self.give_notices(asked, request, decided, &mut writes);
         }
         self.collect_writes(now, &mut writes);
         if !writes.before_reply.is_empty() {

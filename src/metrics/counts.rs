@@ -2,7 +2,7 @@
 
 use super::histogram::Histogram;
 use super::refused_keys::RefusedKeys;
-use super::words::{CallOutcome, Outcome, PollOutcome, Repeat, Word};
+use super::words::{CallOutcome, NoticeOutcome, Outcome, PollOutcome, Repeat, Word};
 use crate::policy::Cause;
 use crate::sorted::SortedMap;
 
@@ -18,6 +18,7 @@ pub struct Counts {
     pub(super) calls: [Histogram; 4],
     pub(super) repeats: [u64; 4],
     pub(super) polls: [u64; 2],
+    pub(super) notices: [u64; 3],
 }
 
 /// Those of a policy.
@@ -87,6 +88,11 @@ impl Counts {
         add(&mut self.polls, outcome, 1);
     }
 
+    /// Counts a notice.
+    pub fn noticed(&mut self, outcome: NoticeOutcome) {
+        add(&mut self.notices, outcome, 1);
+    }
+
     /// Adds what another has counted.
     pub fn merge(&mut self, other: &Self) {
         for (policy, more) in other.policies.iter() {
@@ -104,6 +110,7 @@ impl Counts {
         }
         add_all(&mut self.repeats, &other.repeats);
         add_all(&mut self.polls, &other.polls);
+        add_all(&mut self.notices, &other.notices);
     }
 }
 

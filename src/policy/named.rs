@@ -2,6 +2,7 @@
 
 use std::sync::{Arc, OnceLock};
 
+use super::notify::Notify;
 use super::on_error::OnError;
 use super::stored::{numbers_of, version_of};
 use super::timeline::Timeline;
@@ -20,6 +21,7 @@ pub struct Policy {
     reservations: ReservationTerms,
     refusal_cache_ms: u64,
     ipv6_prefix: u8,
+    notify: Option<Notify>,
     is_inline: bool,
     /// Whether it is what a policy is for a key that has overrides, or had some.
     is_of_key: bool,
@@ -136,6 +138,12 @@ impl Policy {
     #[must_use]
     pub const fn ipv6_prefix(&self) -> u8 {
         self.ipv6_prefix
+    }
+
+    /// What it gives notices of, if anything.
+    #[must_use]
+    pub const fn notify(&self) -> Option<Notify> {
+        self.notify
     }
 
     /// Whether its numbers came with a request. Then the next may bring others, and go back to these.
@@ -262,6 +270,7 @@ impl Policy {
             reservations,
             refusal_cache_ms: Self::REFUSAL_CACHE_MS,
             ipv6_prefix,
+            notify: None,
             is_inline,
             is_of_key: false,
             standing,
@@ -286,10 +295,10 @@ impl Policy {
         shadow: Option<Arc<Self>>,
         standing: Standing,
     ) -> Self {
-        let Self { on_error, reservations, refusal_cache_ms, ipv6_prefix, .. } = *self;
+        let Self { on_error, reservations, refusal_cache_ms, ipv6_prefix, notify, .. } = *self;
         let policy = Self::new(&self.name, limits, on_error, reservations);
         let off = self.off.clone();
-        Self { shadow, off, refusal_cache_ms, ipv6_prefix, timeline, standing, is_of_key: true, ..policy }
+        Self { shadow, off, refusal_cache_ms, ipv6_prefix, notify, timeline, standing, is_of_key: true, ..policy }
     }
 
     pub(crate) fn with_standing(self, standing: Standing, is_of_key: bool) -> Self {
@@ -302,6 +311,10 @@ impl Policy {
 
     pub(super) fn with_refusal_cache_ms(self, refusal_cache_ms: u64) -> Self {
         Self { refusal_cache_ms, ..self }
+    }
+
+    pub(super) fn with_notify(self, notify: Option<Notify>) -> Self {
+        Self { notify, ..self }
     }
 
     pub(super) fn with_shadow(self, limits: Vec<NamedLimit>, timeline: Timeline) -> Self {
@@ -366,6 +379,12 @@ impl NamedLimit {
     #[must_use]
     pub const fn limit(&self) -> &Limit {
         &self.limit
+    }
+
+    /// Whether less than a fifth of it is left: time to slow down.
+    #[must_use]
+    pub const fn is_near(&self, remaining: u64) -> bool {
+        remaining.saturating_mul(5) < self.limit.config().capacity
     }
 
     /// Tokens that may be spent without a write, and so the most that a crash may cost.

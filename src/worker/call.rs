@@ -12,7 +12,7 @@ use wasm_bindgen::prelude::{JsValue, wasm_bindgen};
 use super::clock::moment;
 use super::settings::Settings;
 use super::{clock, live, metrics, refusals};
-use crate::api::{Problem, Reply, ResolvedItem, ResolvedRequest, Tally, short_name};
+use crate::api::{Notice, Noticed, Problem, Reply, ResolvedItem, ResolvedRequest, Tally, short_name};
 use crate::edge::{Batch, Failure, ObjectCall, Outcome};
 use crate::limit::Verb;
 use crate::metrics::{CallOutcome, LiveDecision, Outcome as BudgetOutcome, Repeat, Word};
@@ -21,6 +21,7 @@ use crate::protocol::{Action, Known, ObjectReply, ObjectRequest, RequestId};
 
 /// A request that objects decide: one object, or one per key of a batch.
 #[wasm_bindgen]
+#[expect(clippy::struct_excessive_bools, reason = "each is a fact about the request")]
 pub struct Call {
     /// The request, with the policies it began under, even if those change meanwhile.
     asked: ResolvedRequest,
@@ -31,6 +32,8 @@ pub struct Call {
     is_remembered: bool,
     /// Whether the policies may be out of date.
     is_stale: bool,
+    /// Whether notices have the keys as callers write them.
+    notices_get_keys: bool,
     began_at: i64,
     /// What became of it, once there is a reply.
     end: Cell<Option<End>>,
@@ -190,6 +193,21 @@ impl Call {
         });
         points
     }
+
+    /// The notices that are due, once there is a reply: id, JSON, id, JSON, ...
+    #[must_use]
+    pub fn notices(&self) -> Array {
+        let notices = Array::new();
+        if let (Some(End::Decided), Some(Outcome::Decided(replies))) = (self.end.get(), self.batch.outcome()) {
+            let all = self.objects.iter().zip(replies);
+            let all = all.map(|(object, reply)| Noticed { object: &object.name, items: &object.items, reply });
+            for Notice { id, body } in self.asked.notices(all, self.notices_get_keys) {
+                notices.push(&id.into());
+                notices.push(&body.into());
+            }
+        }
+        notices
+    }
 }
 
 impl Call {
@@ -204,42 +222,17 @@ impl Call {
         now: i64,
         settings: &Settings,
     ) -> Self {
-        let is_stale = settings.is_stale();
-        if let Some(replies) = refusals::replies(&asked, &objects, request_id) {
-            let (batch, end) = (Batch::known(replies), Cell::new(None));
-            return Self { asked, is_batch, objects, batch, is_remembered: true, is_stale, began_at: now, end };
-        }
-        let requests = objects.iter().enumerate().map(|(index, object)| {
-            let action = match hold_ids.get(index) {
-                Some(&id) => Action::Hold(id),
-                None => asked.action(),
-            };
-            // A peek changes nothing, so repetitions need not be recognized.
-            let request_id = (!matches!(action, Action::Look(_))).then_some(request_id);
-            // There are none if a reservation is settled at its reserved cost.
-            let costs = object.items_of(&asked).filter_map(|item| item.costs.clone()).collect();
-            let mut shadow_costs: Vec<_> =
-                object.items_of(&asked).filter_map(|item| item.shadow_costs.clone()).collect();
-            if shadow_costs.iter().all(Vec::is_empty) {
-                shadow_costs.clear();
-            }
-            let id = |item: &ResolvedItem| if item.policy.timeline().since() == 0 { 0 } else { item.policy.id() };
-            let names = object.items_of(&asked).map(|item| item.policy.name());
-            let known =
-                settings.as_of(names).map(|as_of| Known { as_of, ids: object.items_of(&asked).map(id).collect() });
-            ObjectRequest { action, request_id, costs, shadow_costs, known }
-        });
-        let mut batch = Batch::new(requests.collect(), now);
-        if settings.sends_definitions || asked.has_inline() {
-            batch = batch.with_definitions();
-        }
+        let known = refusals::replies(&asked, &objects, request_id);
+        let is_remembered = known.is_some();
+        let make = || batch_of(&asked, &objects, request_id, hold_ids, now, settings);
         let call = Self {
+            batch: known.map_or_else(make, Batch::known),
             asked,
             is_batch,
             objects,
-            batch,
-            is_remembered: false,
-            is_stale,
+            is_remembered,
+            is_stale: settings.is_stale(),
+            notices_get_keys: settings.receivers.get_keys,
             began_at: now,
             end: Cell::new(None),
         };
@@ -371,6 +364,38 @@ impl Call {
             self.unavailable(cause)
         }
     }
+}
+
+/// What the objects are asked.
+fn batch_of(
+    asked: &ResolvedRequest,
+    objects: &[Object],
+    request_id: RequestId,
+    hold_ids: &[u64],
+    now: i64,
+    settings: &Settings,
+) -> Batch {
+    let wants_notices = settings.receivers.is_any() && asked.may_notify();
+    let requests = objects.iter().enumerate().map(|(index, object)| {
+        let action = match hold_ids.get(index) {
+            Some(&id) => Action::Hold(id),
+            None => asked.action(),
+        };
+        // A peek changes nothing, so repetitions need not be recognized.
+        let request_id = (!matches!(action, Action::Look(_))).then_some(request_id);
+        // There are none if a reservation is settled at its reserved cost.
+        let costs = object.items_of(asked).filter_map(|item| item.costs.clone()).collect();
+        let mut shadow_costs: Vec<_> = object.items_of(asked).filter_map(|item| item.shadow_costs.clone()).collect();
+        if shadow_costs.iter().all(Vec::is_empty) {
+            shadow_costs.clear();
+        }
+        let id = |item: &ResolvedItem| if item.policy.timeline().since() == 0 { 0 } else { item.policy.id() };
+        let names = object.items_of(asked).map(|item| item.policy.name());
+        let known = settings.as_of(names).map(|as_of| Known { as_of, ids: object.items_of(asked).map(id).collect() });
+        ObjectRequest { action, request_id, costs, shadow_costs, known, wants_notices }
+    });
+    let batch = Batch::new(requests.collect(), now);
+    if settings.sends_definitions || asked.has_inline() { batch.with_definitions() } else { batch }
 }
 
 /// From one moment to another; 0 if the clock has stepped back.

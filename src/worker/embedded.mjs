@@ -76,7 +76,7 @@ function make(env, text, keys, policies) {
   const frontend = new Frontend(
     () => built.Frontend.trusting(env, text),
     text === undefined ? env.REGISTRY : undefined,
-    env.METRICS,
+    env,
   );
   const { rust } = frontend;
   const wrong = rust().errors();

@@ -57,7 +57,7 @@ function frontendOf(env) {
       return made;
     },
     env.REGISTRY,
-    env.METRICS,
+    env,
   );
   return frontend;
 }

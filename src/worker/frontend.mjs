@@ -15,7 +15,7 @@ import { asksForSession, sessionReply } from "./session.mjs";
 /** The service for callers with credentials. */
 export const frontend = {
   fetch(request, env) {
-    service ??= new Frontend(() => new built.Frontend(env), env.REGISTRY, env.METRICS);
+    service ??= new Frontend(() => new built.Frontend(env), env.REGISTRY, env);
     return respond(service, request, env.KEYS);
   },
 };

@@ -17,7 +17,7 @@ use crate::api::{
     Problem, Reply, Request, ResolvedRequest, SESSION_PATH, SessionRequest, require_json,
 };
 use crate::edge::{Due, POLL_MS, PolicySnapshot, WAIT_MS};
-use crate::metrics::{INLINE_POLICIES, LiveDecision, Outcome, PollOutcome};
+use crate::metrics::{INLINE_POLICIES, LiveDecision, NoticeOutcome, Outcome, PollOutcome};
 use crate::policy::Cause;
 use crate::protocol::{Action, RequestId};
 
@@ -186,6 +186,21 @@ impl Frontend {
     #[must_use]
     pub fn sample(&self) -> f64 {
         self.settings.as_ref().map_or(0.0, |settings| settings.sample)
+    }
+
+    /// Where the webhook is, and the signature of a message to it that is sent at this moment, in Unix seconds. `undefined` if
+    /// there is no webhook.
+    #[must_use]
+    pub fn signed(&self, id: &str, timestamp: f64, body: &str) -> Option<Array> {
+        let webhook = self.settings.as_ref().ok()?.receivers.webhook.as_ref()?;
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "whole seconds since 1970")]
+        let signature = webhook.signature(id, timestamp as u64, body);
+        Some([JsValue::from(webhook.url()), signature.into()].iter().collect())
+    }
+
+    /// Counts what became of a notice, in the words of [`NoticeOutcome`].
+    pub fn noticed(&self, outcome: &str) {
+        metrics::count(|counts| counts.noticed(NoticeOutcome::of(outcome)));
     }
 
     /// What is known of the registry, for [`Frontend::restore`] of a new instance; `undefined` if that has not changed since the

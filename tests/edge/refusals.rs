@@ -141,7 +141,14 @@ impl<'r> World<'r> {
         if gives_back(action) {
             self.forget(isolate, called_at);
         }
-        let request = ObjectRequest { action, request_id: None, costs, shadow_costs: Vec::new(), known: None };
+        let request = ObjectRequest {
+            action,
+            request_id: None,
+            costs,
+            shadow_costs: Vec::new(),
+            known: None,
+            wants_notices: false,
+        };
         self.network.push(Message { call: self.ids, isolate, called_at, request, reply: None });
     }
 
@@ -183,8 +190,14 @@ impl<'r> World<'r> {
         assert!(!said.is_allow(), "nothing is granted from memory: {bound:?}");
         assert!(bound.decided.now <= self.now + self.object.ahead_ms, "a wait is not reported too short");
         let look = Action::Look(verb);
-        let look =
-            ObjectRequest { action: look, request_id: None, costs: costs.to_vec(), shadow_costs: vec![], known: None };
+        let look = ObjectRequest {
+            action: look,
+            request_id: None,
+            costs: costs.to_vec(),
+            shadow_costs: vec![],
+            known: None,
+            wants_notices: false,
+        };
         let true_now = self.object.ask(&self.policies, &look, self.now);
         let ObjectReply::Decided(decided) = true_now else { panic!("{true_now:?}") };
         let is_no_longer = match (said, decided.decision()) {

@@ -21,7 +21,8 @@ export const KEY_SECRET = "the-key-secret-of-the-tests";
 
 /**
  * Starts a Worker. `policies` are those of `wrangler.toml`; a `token` or `keySecret` of `null` is not set at all. `tokens`,
- * `grantKeys`, `audience`, `sessions`, `captchaSecret`, `registry`, `points` and `sample`: see `bindings` of runtime.mjs.
+ * `grantKeys`, `audience`, `sessions`, `captchaSecret`, `registry`, `points`, `sample` and the receivers of notices: see `bindings` of
+ * runtime.mjs.
  * `build` is "test-clock", whose clock stands at {@link NOW} unless a request says otherwise, "next-format", which is that of a
  * later version, or "deployed". `around` is the
  * path of a main module of the test's own, which imports `./entry.js`. `before`, `flags`, `v8Flags`: see runtime.mjs. `other` is

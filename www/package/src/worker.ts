@@ -46,6 +46,10 @@ export interface PolicyTerms {
   readonly unsettled?: "keep" | "refund";
   /** How many bits of an IPv6 address count, where a key is an address: 32 to 128. Default: 64. */
   readonly ipv6_prefix?: number;
+  /** What a webhook or a queue is told of. Default: nothing. */
+  readonly notify?: readonly ("near_limit" | "refused")[];
+  /** The time in which each key is told of at most once, for each kind. Default: `"10m"`. */
+  readonly notify_every?: string;
   /** Whether operators cannot change it in the registry. Default: `false`. */
   readonly fixed?: boolean;
 }
