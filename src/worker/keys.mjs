@@ -41,9 +41,14 @@ function block(frontend, authorization, body, id) {
 
 async function act(frontend, { url, headers }, authorization, body, keys, id) {
   const { rust } = frontend;
-  const ask = () => rust().ask(url, authorization, headers.get("idempotency-key"), body, Date.now());
+  let object = "";
+  const ask = () => {
+    const call = rust().ask(url, authorization, headers.get("idempotency-key"), body, Date.now());
+    if (typeof call !== "string") object = call.object;
+    return call;
+  };
   const reply = await decide(frontend, ask, keys, id);
-  const done = rust().key_act(url, authorization, body, reply);
+  const done = rust().key_act(url, authorization, object, reply);
   return done === undefined ? reply : rust().recorded(reply, await isRecorded(frontend, done, id));
 }
 
