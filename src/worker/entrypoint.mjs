@@ -1,6 +1,6 @@
 // Tollgate for other Workers, which have a service binding to it: by RPC and by `fetch`. Holding the binding is the credential.
 import { WorkerEntrypoint } from "cloudflare:workers";
-import { ask, PATHS } from "./embedded.mjs";
+import { ask, verbs } from "./embedded.mjs";
 import { respond } from "./frontend.mjs";
 import { Frontend } from "./policies.mjs";
 import { bodyOf, headersOf, statusOf } from "./reply.mjs";
@@ -13,12 +13,12 @@ export class Tollgate extends WorkerEntrypoint {
   }
 }
 
-for (const [verb, path] of Object.entries(PATHS)) {
-  Tollgate.prototype[verb] = async function (request, options) {
+const verb = (path) =>
+  async function (request, options) {
     const text = await ask(frontendOf(this.env), this.env.KEYS, path, request, options);
     return { ...JSON.parse(bodyOf(text)), status: statusOf(text), headers: headersOf(text) };
   };
-}
+Object.assign(Tollgate.prototype, verbs(verb));
 
 /** One for the isolate: `env` is the same for all its requests. Errors in the settings are in the log, and the answer says so. */
 function frontendOf(env) {
