@@ -19,6 +19,7 @@ pub struct Policy {
     on_error: OnError,
     reservations: ReservationTerms,
     ipv6_prefix: u8,
+    shown_key_prefix: u8,
     is_inline: bool,
     /// Whether it is what a policy is for a key that has overrides, or had some.
     is_of_key: bool,
@@ -131,6 +132,12 @@ impl Policy {
         self.ipv6_prefix
     }
 
+    /// How many characters of a key operators are shown beside the key's hash; none if 0.
+    #[must_use]
+    pub const fn shown_key_prefix(&self) -> u8 {
+        self.shown_key_prefix
+    }
+
     /// Whether its numbers came with a request. Then the next may bring others, and go back to these.
     #[must_use]
     pub const fn is_inline(&self) -> bool {
@@ -212,7 +219,8 @@ impl Policy {
     /// The policy, with what only frontends know of `other`: definitions do not have it.
     #[must_use]
     pub(crate) fn answered_as(self, other: &Self) -> Self {
-        Self { on_error: other.on_error, ipv6_prefix: other.ipv6_prefix, ..self }
+        let Self { on_error, ipv6_prefix, shown_key_prefix, .. } = *other;
+        Self { on_error, ipv6_prefix, shown_key_prefix, ..self }
     }
 
     /// The policy with the id under which it was sent: a newer version may have put more into the definition.
@@ -240,6 +248,7 @@ impl Policy {
             on_error,
             reservations,
             ipv6_prefix,
+            shown_key_prefix: 0,
             is_inline,
             is_of_key: false,
             standing,
@@ -264,8 +273,8 @@ impl Policy {
         shadow: Option<Arc<Self>>,
         standing: Standing,
     ) -> Self {
-        let Self { on_error, reservations, ipv6_prefix, .. } = *self;
-        let policy = Self::new(&self.name, limits, on_error, reservations);
+        let Self { on_error, reservations, ipv6_prefix, shown_key_prefix, .. } = *self;
+        let policy = Self::new(&self.name, limits, on_error, reservations).with_shown_key_prefix(shown_key_prefix);
         Self { shadow, off: self.off.clone(), ipv6_prefix, timeline, standing, is_of_key: true, ..policy }
     }
 
@@ -275,6 +284,10 @@ impl Policy {
 
     pub(super) fn with_ipv6_prefix(self, ipv6_prefix: u8) -> Self {
         Self { ipv6_prefix, ..self }
+    }
+
+    pub(super) fn with_shown_key_prefix(self, shown_key_prefix: u8) -> Self {
+        Self { shown_key_prefix, ..self }
     }
 
     pub(super) fn with_shadow(self, limits: Vec<NamedLimit>, timeline: Timeline) -> Self {
@@ -297,7 +310,7 @@ impl Policy {
 /// Two policies are equal if neither an object nor a client can tell them apart.
 impl PartialEq for Policy {
     fn eq(&self, other: &Self) -> bool {
-        let rest = |policy: &Self| (policy.on_error, policy.ipv6_prefix);
+        let rest = |policy: &Self| (policy.on_error, policy.ipv6_prefix, policy.shown_key_prefix);
         self.definition() == other.definition() && rest(self) == rest(other)
     }
 }

@@ -44,6 +44,8 @@ export interface PolicyTerms {
   readonly unsettled?: "keep" | "refund";
   /** How many bits of an IPv6 address count, where a key is an address: 32 to 128. Default: 64. */
   readonly ipv6_prefix?: number;
+  /** How many characters of a key operators are shown beside its hash: 0 to 64. Default: 0. */
+  readonly show_key_prefix?: number;
   /** Whether operators cannot change it in the registry. Default: `false`. */
   readonly fixed?: boolean;
 }
