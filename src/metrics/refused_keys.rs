@@ -75,7 +75,9 @@ impl RefusedKeys {
             *count = count.saturating_add(1);
         } else if self.counts.len() < CAPACITY {
             self.counts.push((key, 1));
-            prefix().into_iter().for_each(|prefix| self.set_prefix(key, prefix));
+            if let Some(prefix) = prefix() {
+                self.set_prefix(key, prefix);
+            }
         } else {
             self.take(1);
         }
