@@ -14,7 +14,8 @@ use random::{Random, cases};
 use tollgate::edge::{Outbox, Tap};
 use tollgate::metrics::{
     Audience, CAPACITY, CallOutcome, Counts, Cursor, LISTEN_MS, LiveBatch, LiveDecision, LiveFilter, MAX_POLICIES,
-    OTHER_POLICIES, Outcome, PollOutcome, RefusedKeys, Repeat, Report, TopKey, Totals, WINDOW_MS, Word, exposition,
+    NoticeOutcome, OTHER_POLICIES, Outcome, PollOutcome, RefusedKeys, Repeat, Report, TopKey, Totals, WINDOW_MS, Word,
+    exposition,
 };
 use tollgate::policy::Cause;
 
@@ -73,7 +74,7 @@ fn count(random: &mut Random, all: &mut [&mut Counts]) {
     let policy = ["api", "daily", "llm"][random.below(3)];
     let outcome = Outcome::ALL[random.below(Outcome::ALL.len())];
     let (cause, ms, in_shadow) = (Cause::ALL[random.below(3)], random.below(6_000) as u64, random.once_in(9));
-    let (kind, index) = (random.below(7), random.below(20));
+    let (kind, index) = (random.below(8), random.below(20));
     for counts in all {
         match kind {
             0 => counts.decided(policy, outcome, in_shadow),
@@ -82,6 +83,7 @@ fn count(random: &mut Random, all: &mut [&mut Counts]) {
             3 => counts.unavailable(cause),
             4 => counts.called(CallOutcome::Failed(cause), ms),
             5 => counts.repeated(Repeat::ALL[index % 4]),
+            6 => counts.noticed(NoticeOutcome::ALL[index % 3]),
             _ => counts.polled(PollOutcome::ALL[index % 2]),
         }
     }
@@ -331,6 +333,7 @@ fn once_a_policy_and_a_key_are_known_counting_takes_no_memory() {
         counts.called(CallOutcome::Answered, 5);
         counts.repeated(Repeat::Failure);
         counts.polled(PollOutcome::Answered);
+        counts.noticed(NoticeOutcome::Dropped);
     };
     all();
     let before = (counting::allocations(), counting::live_bytes());

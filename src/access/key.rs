@@ -136,6 +136,27 @@ impl<'a> Key<'a> {
     }
 }
 
+/// The key of these [bytes](Key::to_bytes), as callers write it: JSON. Of an IPv6 address, that of its network. `None` if no key
+/// has these bytes.
+#[must_use]
+pub fn key_json(bytes: &[u8]) -> Option<String> {
+    let ip = |address: IpAddr| Some(format!("{{\"ip\":\"{address}\"}}"));
+    match bytes {
+        [NOT_TEXT, LIST, rest @ ..] => {
+            let (mut rest, mut parts) = (rest, Vec::new());
+            while let Some((len, after)) = rest.split_first_chunk() {
+                let (part, others) = after.split_at_checked(u16::from_le_bytes(*len).into())?;
+                parts.push(std::str::from_utf8(part).ok()?);
+                rest = others;
+            }
+            serde_json::to_string(&parts).ok().filter(|_| rest.is_empty())
+        }
+        [NOT_TEXT, IPV4, octets @ ..] => ip(IpAddr::from(<[u8; 4]>::try_from(octets).ok()?)),
+        [NOT_TEXT, IPV6, _, octets @ ..] => ip(IpAddr::from(<[u8; 16]>::try_from(octets).ok()?)),
+        text => serde_json::to_string(std::str::from_utf8(text).ok()?).ok(),
+    }
+}
+
 /// No UTF-8 has this byte.
 const NOT_TEXT: u8 = 0xff;
 
@@ -288,6 +309,28 @@ mod tests {
         assert_eq!(parse(r#""al\u0069ce""#), Ok(Key::Text("alice".into())));
         assert_eq!(parse(r#" [ "tenant 7" , "alice" ] "#), Ok(Key::List(vec!["tenant 7".into(), "alice".into()])));
         assert_eq!(parse(r#"{"ip":"192.0.2.1"}"#), Ok(Key::Ip(IpAddr::from([192, 0, 2, 1]))));
+    }
+
+    #[test]
+    fn bytes_are_shown_as_the_key_that_they_are_of() {
+        for (key, shown) in [
+            (r#""al\u0069ce\n""#, r#""alice\n""#),
+            (r#"[ "tenant 7" , "b" ]"#, r#"["tenant 7","b"]"#),
+            (r#"{"ip":"::ffff:192.0.2.1"}"#, r#"{"ip":"192.0.2.1"}"#),
+            (r#"{"ip":"2001:db8:1:2:3::4"}"#, r#"{"ip":"2001:db8:1:2::"}"#),
+        ] {
+            let bytes = parse(key).unwrap().to_bytes(64);
+            assert_eq!(key_json(&bytes).as_deref(), Some(shown));
+            assert_eq!(parse(shown).unwrap().to_bytes(64), bytes, "the same budget");
+            if bytes[0] == NOT_TEXT {
+                assert!(
+                    (1..bytes.len()).all(|len| key_json(&bytes[..len]).is_none_or(|short| short.len() < shown.len()))
+                );
+            }
+        }
+        for bytes in [&[NOT_TEXT][..], &[NOT_TEXT, 9], &[NOT_TEXT, LIST, 1], &[NOT_TEXT, LIST, 2, 0, b'a'], &[0xc3]] {
+            assert_eq!(key_json(bytes), None, "{bytes:?}");
+        }
     }
 
     #[test]

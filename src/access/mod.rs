@@ -2,7 +2,7 @@
 //!
 //! [`Credentials`] turns a header into a [`Caller`], before anything else of a request is read. A [`Caller`] says what they
 //! may do: with which endpoints, which policies, which [`Key`]. [`Names`] says which object has that key. [`Sessions`] makes grants for
-//! visitors who have solved a captcha.
+//! visitors who have solved a captcha. [`Webhook`] signs what the operator's receiver is told.
 #![forbid(unsafe_code)]
 #![cfg_attr(
     not(test),
@@ -26,12 +26,15 @@ mod numeric_date;
 mod scope;
 mod session;
 mod tokens;
+mod url;
+mod webhook;
 
 pub use caller::{Caller, Forbidden};
 pub use credentials::{CredentialSettings, Credentials, Denied};
 pub use error::SettingError;
 pub use grants::GrantError;
-pub use key::{Key, KeyError, MAX_KEY_LEN, MAX_KEY_PARTS};
+pub use key::{Key, KeyError, MAX_KEY_LEN, MAX_KEY_PARTS, key_json};
 pub use names::Names;
 pub use scope::Scope;
 pub use session::{CaptchaError, Session, SessionSettings, Sessions, verify_captcha};
+pub use webhook::Webhook;

@@ -8,8 +8,9 @@ use std::fmt;
 use base64ct::{Base64UrlUnpadded, Encoding};
 
 use super::error::{Errors, SettingError, require_long_enough, shown};
-use super::grants::{MAX_LIFE_MS, Signer, granted};
+use super::grants::{MAX_LIFE_MS, Signer, granted, verbs_rule};
 use super::tokens::{MAX_LEN, texts};
+use super::url::{URL_RULE, is_safe};
 use crate::json::Json;
 
 /// The sessions that visitors may open.
@@ -75,7 +76,7 @@ impl Sessions {
         for (is_right, field, rule) in [
             (policy.is_some(), "policy", "must be the name of the policy that limits how many an address may open"),
             (policies.is_some(), "policies", "must be a list of one or more names of policies"),
-            (are_verbs() == Some(true), "verbs", VERBS_RULE),
+            (are_verbs() == Some(true), "verbs", &format!("must be {}", verbs_rule())),
             (ttl_ms.is_some(), "ttl", "must be a length of time from \"1s\" to \"1day\", such as \"1h\""),
             (url.is_some(), "verify_url", URL_RULE),
         ] {
@@ -198,11 +199,6 @@ const FIELDS: [&str; 5] = ["policy", "policies", "verbs", "ttl", "verify_url"];
 
 const FIELDS_RULE: &str = "policy, policies and perhaps verbs, ttl and verify_url";
 
-const VERBS_RULE: &str = "must be a list of one or more of consume, peek, inspect, settle, cancel, batch";
-
-const URL_RULE: &str =
-    "must begin with https://, or with http:// and localhost or 127.0.0.1, and be ASCII without '@', '#' and '\\'";
-
 const TURNSTILE: &str = "https://challenges.cloudflare.com/turnstile/v0/siteverify";
 
 const DEFAULT_TTL_MS: i64 = 3_600_000;
@@ -228,18 +224,6 @@ fn require_graphic(secret: &str) -> Result<&str, SettingError> {
         return Ok(secret);
     }
     Err(SettingError::of_secret(SECRET, "must be printable ASCII without white space"))
-}
-
-/// Whether the secret may be sent there: encrypted, or on this machine.
-fn is_safe(url: &str) -> bool {
-    let is_plain = url.bytes().all(|byte| byte.is_ascii_graphic() && !matches!(byte, b'@' | b'#' | b'\\'));
-    let starts_host = |rest: &str| rest.starts_with(|c: char| c.is_ascii_alphanumeric() || c == '[');
-    let is_local = |rest: &str| {
-        let host = rest.split([':', '/', '?']).next();
-        matches!(host, Some("localhost" | "127.0.0.1"))
-    };
-    is_plain
-        && (url.strip_prefix("https://").is_some_and(starts_host) || url.strip_prefix("http://").is_some_and(is_local))
 }
 
 #[cfg(test)]

@@ -28,6 +28,7 @@ mod inspect;
 mod keys;
 mod limit_body;
 mod media_type;
+mod notice;
 mod problem;
 mod rate_limit;
 mod refusal;
@@ -47,6 +48,7 @@ pub use keys::{
     BLOCK_PATH, BlockRequest, INSPECT_KEY_PATH, InspectKeyRequest, KeyQuestion, key_act, key_state, short_name,
 };
 pub use media_type::require_json;
+pub use notice::{Notice, Noticed};
 pub use problem::Problem;
 pub use reply::Reply;
 pub use request::{Item, MAX_BATCH, MAX_BODY_LEN, Request};

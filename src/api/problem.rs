@@ -86,6 +86,15 @@ impl Problem {
         self
     }
 
+    /// Whether the policies have a part in it, or may have: under others there may be none.
+    #[must_use]
+    pub const fn is_under_policies(&self) -> bool {
+        matches!(
+            self,
+            Self::BadRequest { .. } | Self::CostTooLarge { .. } | Self::UnknownPolicy { .. } | Self::Unavailable { .. }
+        )
+    }
+
     /// The response for this problem.
     #[must_use]
     pub fn reply(&self) -> Reply {

@@ -156,16 +156,8 @@ mod tests {
     fn reply(is_replayed: bool, limits: &[Decision], shadow: &[Decision]) -> ObjectReply {
         let limits = limits.iter().copied().map(answer).collect();
         let shadow = shadow.iter().map(|decision| Some(answer(*decision))).collect();
-        let (open_reservations, reservation) = (0, None);
-        ObjectReply::Decided(Decided {
-            now: 0,
-            is_replayed,
-            open_reservations,
-            reservation,
-            limits,
-            shadow,
-            before: Vec::new(),
-        })
+
+        ObjectReply::Decided(Decided { is_replayed, shadow, ..Decided::new(0, limits) })
     }
 
     fn resolved(endpoint: Endpoint, body: &str) -> ResolvedRequest {

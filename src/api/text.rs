@@ -1,4 +1,6 @@
-//! A client's text in a message: escaped and cut short.
+//! Texts in messages: a client's, escaped and cut short; moments.
+
+use std::time::{Duration, SystemTime};
 
 /// The beginning and the end of a message that contains a client's text: they say what was wrong and where.
 pub(super) fn shortened(message: &str) -> String {
@@ -20,4 +22,12 @@ pub(super) fn shown(text: &str) -> String {
         Some((end, _)) => format!("{:?}...", text.get(..end).unwrap_or_default()),
         None => format!("{text:?}"),
     }
+}
+
+/// `2026-11-22T14:05:03.123Z`; `None` before 1970 and beyond the year 9999.
+pub(super) fn timestamp(at: i64) -> Option<String> {
+    const YEAR_10_000: u64 = 253_402_300_800_000;
+    let ms = u64::try_from(at).ok().filter(|&ms| ms < YEAR_10_000)?;
+    let time = SystemTime::UNIX_EPOCH.checked_add(Duration::from_millis(ms))?;
+    Some(humantime::format_rfc3339_millis(time).to_string())
 }

@@ -189,7 +189,7 @@ impl ResolvedRequest {
             limit: capacity,
             remaining: answer.remaining,
             owed: answer.owed,
-            near_limit: is_near(answer.remaining, capacity),
+            near_limit: limit.is_near(answer.remaining),
             reset_at: answer.reset_at,
             ready_at: ready_at.filter(|_| self.waits()),
             retry_at,
@@ -230,17 +230,12 @@ impl Details<'_> {
     }
 }
 
-/// Less than a fifth is left: time to slow down.
-const fn is_near(remaining: u64, capacity: u64) -> bool {
-    remaining.saturating_mul(5) < capacity
-}
-
 pub(super) fn until_ms(now: i64, at: i64) -> u64 {
     u64::try_from(at.saturating_sub(now)).unwrap_or(0)
 }
 
 #[allow(clippy::trivially_copy_pass_by_ref, reason = "serde calls it so; on wasm32 it is not even small")]
-const fn is_zero(value: &u64) -> bool {
+pub(super) const fn is_zero(value: &u64) -> bool {
     *value == 0
 }
 

@@ -148,6 +148,13 @@ impl Batch {
         Self { objects, step, deadline, may_be_done: false, outcome: None }
     }
 
+    /// A batch that needs no calls, since it is known what each object would answer.
+    #[must_use]
+    pub fn known(replies: Vec<Result<ObjectReply, Cause>>) -> Self {
+        let (objects, outcome) = (Vec::new(), Some(Outcome::Decided(replies)));
+        Self { objects, step: Step::Peek, deadline: 0, may_be_done: false, outcome }
+    }
+
     /// The same, whose first calls have the definitions of the policies already.
     #[must_use]
     pub fn with_definitions(mut self) -> Self {
@@ -296,13 +303,14 @@ impl Batch {
 
 impl Object {
     fn request_of(&mut self, step: Step) -> ObjectRequest {
-        let ObjectRequest { request_id, ref known, .. } = self.request;
+        let ObjectRequest { request_id, ref known, wants_notices, .. } = self.request;
         let of_hold = |action: fn(u64) -> Action, request_id| ObjectRequest {
             action: action(self.hold.unwrap_or_default()),
             request_id,
             costs: Vec::new(),
             shadow_costs: Vec::new(),
             known: known.clone(),
+            wants_notices,
         };
         match step {
             Step::Ask => self.request.clone(),
@@ -313,6 +321,7 @@ impl Object {
                 costs: self.request.costs.clone(),
                 shadow_costs: self.request.shadow_costs.clone(),
                 known: known.clone(),
+                wants_notices,
             },
             Step::Hold => {
                 if let Action::Hold(id) = self.request.action {

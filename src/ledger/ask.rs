@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::hold::Hold;
 use super::row::{Registered, StoredRow};
 use super::{Ledger, LedgerError, Slot, Writes};
 use crate::limit::Verb;
@@ -60,15 +61,18 @@ impl Ledger {
             Action::Cancel(_) if self.is_held(id) => Some(self.abort(asked, id, now)?),
             _ => None,
         };
-        let reply = match of_hold {
+        let mut reply = match of_hold {
             Some(reply) => reply,
             None => match self.replayed(asked, request, now)? {
                 Some(reply) => reply,
                 None => self.perform(asked, request, now, id, &mut writes)?,
             },
         };
-        if let ObjectReply::Decided(decided) = &reply {
+        if let ObjectReply::Decided(decided) = &mut reply {
+            let is_look = matches!(request.action, Action::Look(_)) && !decided.is_replayed;
+            decided.may_be_kept = (is_look || !decided.decision().is_allow()) && !self.may_give_back(asked);
             self.recent.record(asked, request, decided);
+            decided.notices = self.give_notices(asked, request, decided, &mut writes);
         }
         self.collect_writes(now, &mut writes);
         if !writes.before_reply.is_empty() {
@@ -126,6 +130,13 @@ impl Ledger {
             Action::Settle(_) => self.settle(asked, id, request, now, writes),
             Action::Cancel(_) => self.cancel(asked, id, request, now, writes),
         }
+    }
+
+    /// Whether a reservation or a hold may end and give something back to a bucket of these policies. A committed hold may be undone.
+    fn may_give_back(&self, asked: &[Arc<Policy>]) -> bool {
+        let reserved = self.reservations.iter().flat_map(|(_, open)| &open.parts);
+        let mut parts = reserved.chain(self.holds.iter().flat_map(Hold::parts));
+        parts.any(|part| asked.iter().any(|policy| policy.name() == part.policy))
     }
 
     fn take(

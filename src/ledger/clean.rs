@@ -31,11 +31,12 @@ impl Ledger {
             }
             !is_over
         });
+        self.notices.clean(now, &mut writes.before_reply);
         self.replays.close_page();
         self.replays.collect_late_writes(now, &mut writes.before_reply);
         self.collect_writes(now, &mut writes);
         let is_empty = self.buckets.is_empty() && self.reservations.is_empty() && self.replays.is_empty();
-        if is_empty && self.unreadable.is_empty() {
+        if is_empty && self.notices.is_empty() && self.unreadable.is_empty() {
             self.stale_rows.clear();
             return Writes { clear: true, ..Writes::default() };
         }
@@ -68,7 +69,9 @@ impl Ledger {
         let again = |expires_at: i64| now.saturating_add(now.saturating_sub(expires_at));
         let reservations = self.reservations.iter().map(|(_, open)| open.expires_at);
         let reservations = reservations.map(|at| if at > now { at } else { again(at) });
-        let first = buckets.chain(reservations).chain(self.replays.expires_at()).min().unwrap_or(i64::MAX);
+        let notices = self.notices.expires_at();
+        let first =
+            buckets.chain(reservations).chain(self.replays.expires_at()).chain(notices).min().unwrap_or(i64::MAX);
         first.clamp(now.saturating_add(LINGER_MS), now.saturating_add(LOOK_MS))
     }
 }

@@ -5,6 +5,7 @@
 use std::sync::Arc;
 
 use super::decide::{answer, held_of};
+use super::notices::Notices;
 use super::recent::Recent;
 use super::replays::Replays;
 use super::reservation::ReservedPart;
@@ -59,6 +60,7 @@ impl Ledger {
             reservations: self.reservations.clone(),
             holds: self.holds.clone(),
             replays: Replays::default(),
+            notices: Notices::default(),
             unreadable: Vec::new(),
             stale_rows: Vec::new(),
             recent: Recent::default(),

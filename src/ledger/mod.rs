@@ -29,11 +29,12 @@
 //! |---|---|---|
 //! | `b:` and a policy | its bucket; with `~shadow`, that of its limits in shadow | when a block is spent; on a quiet key with each grant |
 //! | `r:` and an id | an open reservation | when it is opened, and deleted when it is closed |
+//! | `n:` and a policy | when the last notices were given | with each notice |
 //! | `i:` and a moment | a page of replays | with each grant under an `Idempotency-Key`, and when a reservation is closed |
 //!
 //! An unreadable row breaks only what needs it: a bucket's row breaks its policy, a reservation's row breaks that
 //! reservation, and a page of replays breaks requests under an `Idempotency-Key` until everything in it would have
-//! expired.
+//! expired. Without the row of notices, one too many may be given.
 #![forbid(unsafe_code)]
 #![cfg_attr(
     not(test),
@@ -57,6 +58,7 @@ mod hold;
 mod inline;
 mod inspect;
 mod legacy;
+mod notices;
 mod page;
 mod recent;
 mod replay;
@@ -72,6 +74,7 @@ use std::fmt;
 
 use self::bucket::Bucket;
 use self::hold::Hold;
+use self::notices::Notices;
 use self::recent::Recent;
 use self::replays::Replays;
 use self::reservation::{Reservation, Stored};
@@ -93,6 +96,7 @@ pub struct Ledger {
     reservations: Vec<(u64, Reservation)>,
     holds: Vec<Hold>,
     replays: Replays,
+    notices: Notices,
     /// Unreadable rows other than those of buckets and replays. They are left alone.
     unreadable: Vec<String>,
     /// Rows of an earlier version that mean nothing any more. They are deleted when others are written.
@@ -133,6 +137,7 @@ impl Ledger {
             reservations: Vec::new(),
             holds: Vec::new(),
             replays: Replays::default(),
+            notices: Notices::default(),
             unreadable: Vec::new(),
             stale_rows: Vec::new(),
             recent: Recent::default(),
@@ -150,7 +155,7 @@ impl Ledger {
                 ledger.buckets.push((policy.to_owned(), Slot::Stored(row)));
                 continue;
             }
-            if ledger.replays.load(&name, &row) {
+            if ledger.replays.load(&name, &row) || ledger.notices.load(&name, &row) {
                 continue;
             }
             let id = name.strip_prefix(RESERVATION).and_then(|id| u64::from_str_radix(id, 16).ok());
@@ -175,6 +180,6 @@ impl Ledger {
     }
 }
 
-/// The rows of storage: `b:` and a policy's name, `r:` and a reservation's id. Those of replays are in `replays.rs`.
+/// The rows of storage: `b:` and a policy's name, `r:` and a reservation's id. Others are in `replays.rs` and `notices.rs`.
 const BUCKET: &str = "b:";
 const RESERVATION: &str = "r:";

@@ -2,7 +2,7 @@
 
 use super::histogram::Histogram;
 use super::refused_keys::RefusedKeys;
-use super::words::{CallOutcome, Outcome, PollOutcome, Repeat, Word};
+use super::words::{CallOutcome, NoticeOutcome, Outcome, PollOutcome, Repeat, Word};
 use crate::policy::Cause;
 use crate::sorted::SortedMap;
 
@@ -18,6 +18,7 @@ pub struct Counts {
     pub(super) calls: [Histogram; 4],
     pub(super) repeats: [u64; 4],
     pub(super) polls: [u64; 2],
+    pub(super) notices: [u64; 3],
 }
 
 /// Those of a policy.
@@ -26,6 +27,8 @@ pub(super) struct PolicyCounts {
     pub(super) decisions: [u64; 9],
     /// Requests that a limit in shadow would have refused.
     pub(super) shadow_refusals: u64,
+    /// Requests that were refused without a call.
+    pub(super) cached_refusals: u64,
 }
 
 /// The most policies that are counted under their own names: twice those that a registry has.
@@ -43,6 +46,13 @@ impl Counts {
         at(&mut self.policies, policy, |counts: &mut PolicyCounts| {
             add(&mut counts.decisions, outcome, 1);
             counts.shadow_refusals = counts.shadow_refusals.saturating_add(is_refused_in_shadow.into());
+        });
+    }
+
+    /// Counts a request that was refused without a call.
+    pub fn remembered(&mut self, policy: &str) {
+        at(&mut self.policies, policy, |counts: &mut PolicyCounts| {
+            counts.cached_refusals = counts.cached_refusals.saturating_add(1);
         });
     }
 
@@ -78,12 +88,18 @@ impl Counts {
         add(&mut self.polls, outcome, 1);
     }
 
+    /// Counts a notice.
+    pub fn noticed(&mut self, outcome: NoticeOutcome) {
+        add(&mut self.notices, outcome, 1);
+    }
+
     /// Adds what another has counted.
     pub fn merge(&mut self, other: &Self) {
         for (policy, more) in other.policies.iter() {
             at(&mut self.policies, policy, |counts: &mut PolicyCounts| {
                 add_all(&mut counts.decisions, &more.decisions);
                 counts.shadow_refusals = counts.shadow_refusals.saturating_add(more.shadow_refusals);
+                counts.cached_refusals = counts.cached_refusals.saturating_add(more.cached_refusals);
             });
         }
         merge_refused(&mut self.refused, &other.refused);
@@ -94,6 +110,7 @@ impl Counts {
         }
         add_all(&mut self.repeats, &other.repeats);
         add_all(&mut self.polls, &other.polls);
+        add_all(&mut self.notices, &other.notices);
     }
 }
 

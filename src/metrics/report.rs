@@ -40,6 +40,7 @@ impl Report {
             calls: calls.map(|(outcome, histogram)| (outcome.word(), WrittenHistogram::of(histogram))).collect(),
             repeats: words::<super::Repeat>(&counts.repeats),
             polls: words::<super::PollOutcome>(&counts.polls),
+            notices: words::<super::NoticeOutcome>(&counts.notices),
         };
         serde_json::to_string(&written).unwrap_or_default() // our own type cannot fail to serialize
     }
@@ -62,6 +63,7 @@ impl Report {
         read_words::<crate::policy::Cause>(&fields, "unavailable", &mut counts.unavailable)?;
         read_words::<super::Repeat>(&fields, "repeats", &mut counts.repeats)?;
         read_words::<super::PollOutcome>(&fields, "polls", &mut counts.polls)?;
+        read_words::<super::NoticeOutcome>(&fields, "notices", &mut counts.notices)?;
         Some(Self {
             isolate: u64::from_str_radix(&fields.get("isolate")?.string()?, 16).ok()?,
             number: fields.get("number")?.integer()?,
@@ -90,12 +92,16 @@ struct Written<'a> {
     repeats: SortedMap<&'static str, u64>,
     #[serde(skip_serializing_if = "SortedMap::is_empty")]
     polls: SortedMap<&'static str, u64>,
+    #[serde(skip_serializing_if = "SortedMap::is_empty")]
+    notices: SortedMap<&'static str, u64>,
 }
 
 #[derive(Serialize)]
 struct WrittenPolicy {
     decisions: SortedMap<&'static str, u64>,
     shadow_refusals: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cached_refusals: Option<u64>,
 }
 
 #[derive(Serialize)]
@@ -116,7 +122,8 @@ struct WrittenHistogram<'a> {
 impl WrittenPolicy {
     fn of(counts: &PolicyCounts) -> Self {
         let decisions = words::<super::Outcome>(&counts.decisions);
-        Self { decisions, shadow_refusals: counts.shadow_refusals }
+        let PolicyCounts { shadow_refusals, cached_refusals, .. } = *counts;
+        Self { decisions, shadow_refusals, cached_refusals: Some(cached_refusals).filter(|&count| count > 0) }
     }
 }
 
@@ -150,6 +157,7 @@ fn policy_counts(json: Json<'_>) -> Option<PolicyCounts> {
     let mut counts = PolicyCounts::default();
     read_words::<super::Outcome>(&fields, "decisions", &mut counts.decisions)?;
     counts.shadow_refusals = fields.get("shadow_refusals")?.integer()?;
+    counts.cached_refusals = fields.get("cached_refusals").map_or(Some(0), Json::integer)?;
     Some(counts)
 }
 
@@ -199,7 +207,7 @@ fn fields(json: Json<'_>) -> Option<Fields<'_>> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Outcome, PollOutcome, Repeat};
+    use super::super::{NoticeOutcome, Outcome, PollOutcome, Repeat};
     use super::*;
     use crate::policy::Cause;
 
@@ -214,6 +222,7 @@ mod tests {
         counts.called(CallOutcome::Failed(Cause::Timeout), 2_001);
         counts.repeated(Repeat::PolicyOutdated);
         counts.polled(PollOutcome::Answered);
+        counts.noticed(NoticeOutcome::Dropped);
         Report { isolate: 1, number: 2, since: 3, counts }
     }
 
@@ -224,7 +233,7 @@ mod tests {
         r#""degraded":{"timeout":1},"unavailable":{"overloaded":1},"#,
         r#""calls":{"answered":{"buckets":[0,0,1,0,0,0,0,0,0,0,0,0,0],"sum_ms":3},"#,
         r#""timeout":{"buckets":[0,0,0,0,0,0,0,0,0,0,0,1,0],"sum_ms":2001}},"#,
-        r#""repeats":{"policy_outdated":1},"polls":{"answered":1}}"#,
+        r#""repeats":{"policy_outdated":1},"polls":{"answered":1},"notices":{"dropped":1}}"#,
     );
 
     /// The neighbouring versions write and read it too.

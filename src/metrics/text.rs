@@ -3,7 +3,7 @@
 use std::fmt::{Display, Write};
 
 use super::counts::Counts;
-use super::words::{CallOutcome, Outcome, PollOutcome, Repeat, Word};
+use super::words::{CallOutcome, NoticeOutcome, Outcome, PollOutcome, Repeat, Word};
 use crate::policy::Cause;
 
 /// The `Content-Type` of the format.
@@ -26,6 +26,10 @@ pub fn exposition(counts: &Counts, began_at: i64, isolates: Option<usize>, may_n
     let shadow = "Requests to take tokens that a limit in shadow would have refused.";
     family(&mut text, "tollgate_shadow_refusals_total", shadow, by_policy);
 
+    let by_policy = policies.iter().map(|(policy, counts)| (vec![("policy", policy.as_str())], counts.cached_refusals));
+    let cached = "Requests to take tokens that an isolate refused by an earlier refusal, without a call.";
+    family(&mut text, "tollgate_cached_refusals_total", cached, by_policy);
+
     let failures = [("degraded", &counts.degraded), ("unavailable", &counts.unavailable)];
     let by_cause = failures.into_iter().flat_map(|(answer, counts)| {
         let all = Cause::ALL.into_iter().zip(counts);
@@ -40,6 +44,8 @@ pub fn exposition(counts: &Counts, began_at: i64, isolates: Option<usize>, may_n
     family(&mut text, "tollgate_repeats_total", help, by_word::<Repeat>("reason", &counts.repeats));
     let help = "Questions of isolates to the registry of policies, by what became of them.";
     family(&mut text, "tollgate_registry_polls_total", help, by_word::<PollOutcome>("outcome", &counts.polls));
+    let help = "Notices to the webhook and to the queue, by what became of them.";
+    family(&mut text, "tollgate_notices_total", help, by_word::<NoticeOutcome>("outcome", &counts.notices));
 
     match isolates {
         Some(isolates) => {

@@ -68,6 +68,25 @@ pub enum PollOutcome {
     Failed,
 }
 
+/// What became of a notice, at one of the places to which it is sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NoticeOutcome {
+    /// It arrived.
+    Delivered,
+    /// It did not, however often it was tried.
+    Failed,
+    /// It was not tried: too many were under way.
+    Dropped,
+}
+
+impl NoticeOutcome {
+    /// The outcome of that word; [`NoticeOutcome::Failed`] for an unknown one.
+    #[must_use]
+    pub fn of(word: &str) -> Self {
+        Self::ALL.iter().copied().find(|outcome| outcome.word() == word).unwrap_or(Self::Failed)
+    }
+}
+
 impl Word for Outcome {
     const ALL: &'static [Self] = &[
         Self::Allowed,
@@ -163,6 +182,22 @@ impl Word for PollOutcome {
     }
 }
 
+impl Word for NoticeOutcome {
+    const ALL: &'static [Self] = &[Self::Delivered, Self::Failed, Self::Dropped];
+
+    fn word(self) -> &'static str {
+        match self {
+            Self::Delivered => "delivered",
+            Self::Failed => "failed",
+            Self::Dropped => "dropped",
+        }
+    }
+
+    fn index(self) -> usize {
+        self as usize
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -179,5 +214,6 @@ mod tests {
         check::<CallOutcome>();
         check::<Repeat>();
         check::<PollOutcome>();
+        check::<NoticeOutcome>();
     }
 }

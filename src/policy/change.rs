@@ -131,6 +131,16 @@ fn terms(before: &Policy, after: &Policy, lines: &mut Vec<String>) {
     if before.reservations() != after.reservations() {
         lines.push("reservations that are opened from then on have the new terms".to_owned());
     }
+    if before.notify() != after.notify() {
+        let shown = |policy: &Policy| match policy.notify() {
+            Some(notify) => {
+                let every = humantime::format_duration(Duration::from_millis(notify.every_ms()));
+                format!("{} at most every {every}", notify.words().collect::<Vec<_>>().join(", "))
+            }
+            None => "none".to_owned(),
+        };
+        lines.push(format!("notices: {} instead of {}", shown(after), shown(before)));
+    }
     if before.ipv6_prefix() != after.ipv6_prefix() {
         let (old, new) = (before.ipv6_prefix(), after.ipv6_prefix());
         lines.push(format!(
@@ -240,7 +250,7 @@ mod tests {
         let before = list(&[limit("a", ""), limit("b", ""), limit("c", "")], "");
         let after = list(
             &[limit("c", ""), limit("b", window), limit("d", r#""initial":1,"#)],
-            r#","ipv6_prefix":56,"show_key_prefix":8,"unsettled":"refund""#,
+            r#","ipv6_prefix":56,"show_key_prefix":8,"unsettled":"refund","notify":["refused","near_limit"]"#,
         );
         assert_eq!(
             words(Some(&before), Some(&after), Carry::AsIs),
@@ -249,6 +259,7 @@ mod tests {
                 "api/d is a new limit: every key starts with 1 token",
                 "api/a is no longer a limit; its state is kept until it would be full",
                 "reservations that are opened from then on have the new terms",
+                "notices: near_limit, refused at most every 10m instead of none",
                 "ipv6_prefix: 56 bits instead of 64: every key that is an IPv6 address gets a new budget",
                 "show_key_prefix: operators are shown 8 characters of a key instead of 0",
                 WHOM,

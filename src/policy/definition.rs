@@ -5,6 +5,7 @@
 use serde::Serialize;
 
 use super::named::{NamedLimit, Policy, ReservationTerms, Standing, Unsettled};
+use super::notify::{NoticeKind, Notify};
 use super::on_error::OnError;
 use super::stored::{StoredConfig, StoredConfigError, limits_of, version_of};
 use super::timeline::{Timeline, TimelineFields};
@@ -36,6 +37,11 @@ struct Definition<'a> {
     /// The names of limits that are off: callers may still give costs for them.
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
     off: &'a [Option<String>],
+    /// A version that does not know them gives no notices.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    notify: Vec<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    notify_every_ms: Option<u64>,
 }
 
 /// The limits that only report. A version that does not know them decides as without them.
@@ -86,6 +92,8 @@ impl Policy {
             }),
             off: self.off_limits(),
             inline: self.is_inline(),
+            notify: self.notify().map(|notify| notify.words().collect()).unwrap_or_default(),
+            notify_every_ms: self.notify().map(Notify::every_ms),
         };
         serde_json::to_string(&definition).unwrap_or_default() // our own type cannot fail to serialize
     }
@@ -110,6 +118,7 @@ impl Policy {
         };
         let mut policy = Self::new(&name, limits, OnError::CLOSED, ReservationTerms { ttl_ms, unsettled })
             .with_off(off)
+            .with_notify(notify(&fields))
             .with_timeline(timeline);
         if let Some((limits, timeline)) = shadow.transpose()? {
             policy = policy.with_shadow(limits, timeline);
@@ -147,6 +156,13 @@ fn versions(policy: &str, fields: &Fields<'_>) -> Result<(Vec<NamedLimit>, Timel
         named.push(NamedLimit::new(policy, limit.as_deref(), config, write_ahead));
     }
     Ok((named, fields.get("timeline").map_or(Ok(Timeline::default()), Timeline::of)?))
+}
+
+/// What it gives notices of. Kinds of a later version are ignored.
+fn notify(fields: &Fields<'_>) -> Option<Notify> {
+    let words = fields.get("notify")?.array()?;
+    let kinds: Vec<_> = words.into_iter().filter_map(|word| NoticeKind::from_word(&word.string()?)).collect();
+    Notify::new(&kinds, fields.get("notify_every_ms")?.integer()?)
 }
 
 /// A list of names, of which one may be none.
@@ -212,6 +228,21 @@ mod tests {
             let unknown = definition.replace("\"unlimited\"", "\"adrift\"").replace("\"banned\"", "\"adrift\"");
             assert!(Policy::from_definition(&unknown).is_err());
         }
+    }
+
+    #[test]
+    fn what_it_gives_notices_of_travels_with_it() {
+        let policies = Policies::parse(r#"{"p":{"rate":"1/s","notify":["refused"],"notify_every":"1m"}}"#).unwrap();
+        let policy = policies.get("p").unwrap();
+        let written = r#","notify":["refused"],"notify_every_ms":60000}"#;
+        let definition = policy.definition();
+        assert!(definition.ends_with(written), "{definition}");
+        let defined = Policy::from_definition(&definition).unwrap();
+        assert_eq!((defined.notify(), defined.id()), (policy.notify(), policy.id()));
+        let later = definition.replace("[\"refused\"]", "[\"reset\",\"refused\"]");
+        assert_eq!(Policy::from_definition(&later).unwrap().notify(), policy.notify(), "a kind of a later version");
+        let quiet = Policy::from_definition(&definition.replace(written, "}")).unwrap();
+        assert!(quiet.notify().is_none() && quiet.id() != policy.id());
     }
 
     /// The neighbouring versions write and read it too.

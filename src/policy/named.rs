@@ -2,10 +2,11 @@
 
 use std::sync::{Arc, OnceLock};
 
+use super::notify::Notify;
 use super::on_error::OnError;
 use super::stored::{numbers_of, version_of};
 use super::timeline::Timeline;
-use crate::limit::{Carry, Limit};
+use crate::limit::{Carry, Decision, Limit, Verb};
 
 /// A named set of limits, all of which must pass.
 #[derive(Clone, Debug)]
@@ -18,8 +19,10 @@ pub struct Policy {
     off: Vec<Option<String>>,
     on_error: OnError,
     reservations: ReservationTerms,
+    refusal_cache_ms: u64,
     ipv6_prefix: u8,
     shown_key_prefix: u8,
+    notify: Option<Notify>,
     is_inline: bool,
     /// Whether it is what a policy is for a key that has overrides, or had some.
     is_of_key: bool,
@@ -126,6 +129,12 @@ impl Policy {
         self.reservations
     }
 
+    /// How long a frontend may refuse by an earlier refusal, without asking again; 0 for not at all.
+    #[must_use]
+    pub const fn refusal_cache_ms(&self) -> u64 {
+        self.refusal_cache_ms
+    }
+
     /// How many bits of an IPv6 address make a key: the clients of one network share a budget. From 32 to 128.
     #[must_use]
     pub const fn ipv6_prefix(&self) -> u8 {
@@ -138,6 +147,12 @@ impl Policy {
         self.shown_key_prefix
     }
 
+    /// What it gives notices of, if anything.
+    #[must_use]
+    pub const fn notify(&self) -> Option<Notify> {
+        self.notify
+    }
+
     /// Whether its numbers came with a request. Then the next may bring others, and go back to these.
     #[must_use]
     pub const fn is_inline(&self) -> bool {
@@ -148,6 +163,19 @@ impl Policy {
     #[must_use]
     pub const fn standing(&self) -> Standing {
         self.standing
+    }
+
+    /// The decision about a verb that takes, if the key is banned at `now`. A policy that enforces nothing refuses nothing.
+    #[must_use]
+    pub fn ban(&self, verb: Verb, now: i64) -> Option<Decision> {
+        if !verb.takes() || self.limits.is_empty() {
+            return None;
+        }
+        match self.standing {
+            Standing::Banned { until: None } => Some(Decision::Never { max: 0 }),
+            Standing::Banned { until: Some(until) } if now < until => Some(Decision::Wait { retry_at: until }),
+            _ => None,
+        }
     }
 
     /// Whether it is what a policy is for a key that has overrides, or had some, and not for others.
@@ -219,8 +247,8 @@ impl Policy {
     /// The policy, with what only frontends know of `other`: definitions do not have it.
     #[must_use]
     pub(crate) fn answered_as(self, other: &Self) -> Self {
-        let Self { on_error, ipv6_prefix, shown_key_prefix, .. } = *other;
-        Self { on_error, ipv6_prefix, shown_key_prefix, ..self }
+        let Self { on_error, refusal_cache_ms, ipv6_prefix, shown_key_prefix, .. } = *other;
+        Self { on_error, refusal_cache_ms, ipv6_prefix, shown_key_prefix, ..self }
     }
 
     /// The policy with the id under which it was sent: a newer version may have put more into the definition.
@@ -247,8 +275,10 @@ impl Policy {
             off: Vec::new(),
             on_error,
             reservations,
+            refusal_cache_ms: Self::REFUSAL_CACHE_MS,
             ipv6_prefix,
             shown_key_prefix: 0,
+            notify: None,
             is_inline,
             is_of_key: false,
             standing,
@@ -273,12 +303,13 @@ impl Policy {
         shadow: Option<Arc<Self>>,
         standing: Standing,
     ) -> Self {
-        let Self { on_error, reservations, ipv6_prefix, shown_key_prefix, .. } = *self;
-        let policy = Self::new(&self.name, limits, on_error, reservations).with_shown_key_prefix(shown_key_prefix);
-        Self { shadow, off: self.off.clone(), ipv6_prefix, timeline, standing, is_of_key: true, ..policy }
+        let Self { on_error, reservations, refusal_cache_ms, ipv6_prefix, notify, .. } = *self;
+        let policy = Self::new(&self.name, limits, on_error, reservations).with_shown_key_prefix(self.shown_key_prefix);
+        let off = self.off.clone();
+        Self { shadow, off, refusal_cache_ms, ipv6_prefix, notify, timeline, standing, is_of_key: true, ..policy }
     }
 
-    pub(super) fn with_standing(self, standing: Standing, is_of_key: bool) -> Self {
+    pub(crate) fn with_standing(self, standing: Standing, is_of_key: bool) -> Self {
         Self { standing, is_of_key, id: OnceLock::new(), ..self }
     }
 
@@ -288,6 +319,14 @@ impl Policy {
 
     pub(super) fn with_shown_key_prefix(self, shown_key_prefix: u8) -> Self {
         Self { shown_key_prefix, ..self }
+    }
+
+    pub(super) fn with_refusal_cache_ms(self, refusal_cache_ms: u64) -> Self {
+        Self { refusal_cache_ms, ..self }
+    }
+
+    pub(super) fn with_notify(self, notify: Option<Notify>) -> Self {
+        Self { notify, ..self }
     }
 
     pub(super) fn with_shadow(self, limits: Vec<NamedLimit>, timeline: Timeline) -> Self {
@@ -302,6 +341,9 @@ impl Policy {
         Self { off, ..self }
     }
 
+    /// A person does not notice how long that is, and a client that retries ten times a second is refused nine times without a call.
+    pub const REFUSAL_CACHE_MS: u64 = 1_000;
+
     /// What a provider assigns to a customer at least: a shorter prefix would join neighbours, a longer one lets a client have
     /// as many budgets as it has addresses.
     pub const IPV6_PREFIX: u8 = 64;
@@ -310,7 +352,8 @@ impl Policy {
 /// Two policies are equal if neither an object nor a client can tell them apart.
 impl PartialEq for Policy {
     fn eq(&self, other: &Self) -> bool {
-        let rest = |policy: &Self| (policy.on_error, policy.ipv6_prefix, policy.shown_key_prefix);
+        let rest =
+            |policy: &Self| (policy.on_error, policy.refusal_cache_ms, policy.ipv6_prefix, policy.shown_key_prefix);
         self.definition() == other.definition() && rest(self) == rest(other)
     }
 }
@@ -349,6 +392,12 @@ impl NamedLimit {
     #[must_use]
     pub const fn limit(&self) -> &Limit {
         &self.limit
+    }
+
+    /// Whether less than a fifth of it is left: time to slow down.
+    #[must_use]
+    pub const fn is_near(&self, remaining: u64) -> bool {
+        remaining.saturating_mul(5) < self.limit.config().capacity
     }
 
     /// Tokens that may be spent without a write, and so the most that a crash may cost.

@@ -40,9 +40,12 @@ impl Policies {
     /// | `on_error` | when no decision can be made: `"closed"` answers 503; `"open"` answers 200, marked as degraded, unless the key is overloaded; a list opens for those causes only: `"timeout"`, `"failed"`, `"overloaded"` | `"closed"` |
     /// | `reservation_ttl` | how long after its start a reservation can be settled | `"10m"` |
     /// | `unsettled` | what an unsettled reservation costs when it expires: `"keep"` all of it, `"refund"` nothing | `"keep"` |
+    /// | `refusal_cache` | how long a frontend may refuse by an earlier refusal without asking again, at most a minute; `"0s"` asks each time | `"1s"` |
     /// | `ipv6_prefix` | how many bits of an IPv6 address make a key that is an address, from 32 to 128 | 64 |
     /// | `show_key_prefix` | how many characters of a key operators are shown beside the key's hash, from 0 to 64 | 0 |
     /// | `fixed` | `true`: operators cannot change it in the registry; only a deployment can | `false` |
+    /// | `notify` | what to tell the webhook or the queue of: a list of `"near_limit"`, `"refused"` | nothing |
+    /// | `notify_every` | at most one notice of a kind in this time, for each key: `"10s"` to `"30days"` | `"10m"` |
     ///
     /// A policy may be the text of its rate alone, such as `"100/1m"`.
     ///
@@ -140,14 +143,27 @@ impl Policy {
     }
 }
 
-const POLICY_FIELDS: [&str; 7] =
-    ["mode", "on_error", "reservation_ttl", "unsettled", "ipv6_prefix", "show_key_prefix", "fixed"];
+const POLICY_FIELDS: [&str; 10] = [
+    "mode",
+    "on_error",
+    "reservation_ttl",
+    "unsettled",
+    "refusal_cache",
+    "ipv6_prefix",
+    "show_key_prefix",
+    "fixed",
+    "notify",
+    "notify_every",
+];
 
 /// Beyond this a prefix is the key.
 const MAX_SHOWN_KEY_PREFIX: u8 = 64;
 
 /// Ten minutes: longer than nearly every answer of a language model takes.
 pub(super) const RESERVATION_TTL_MS: u64 = 600_000;
+
+/// So long may a key be refused after it was given something back.
+const MAX_REFUSAL_CACHE_MS: u64 = 60_000;
 
 /// The policy, or `None` with at least one more error.
 fn policy(name: &str, value: Json<'_>, errors: &mut Vec<PolicyError>) -> Option<Policy> {
@@ -177,9 +193,14 @@ fn policy(name: &str, value: Json<'_>, errors: &mut Vec<PolicyError>) -> Option<
     if ttl_ms == 0 {
         reader.error("reservation_ttl", "must be at least 1ms, or no reservation could be settled".to_owned());
     }
+    let refusal_cache_ms = reader.millis("refusal_cache").unwrap_or(Policy::REFUSAL_CACHE_MS);
+    if refusal_cache_ms > MAX_REFUSAL_CACHE_MS {
+        reader.error("refusal_cache", "must be at most 1m: what is given back meanwhile is not noticed".to_owned());
+    }
     let ipv6_prefix = reader.small("ipv6_prefix", "bits", 32..=128).unwrap_or(Policy::IPV6_PREFIX);
     let shown_key_prefix = reader.small("show_key_prefix", "characters", 0..=MAX_SHOWN_KEY_PREFIX).unwrap_or(0);
     reader.flag("fixed");
+    let notify = reader.notify();
     if errors.len() > before {
         return None;
     }
@@ -188,6 +209,7 @@ fn policy(name: &str, value: Json<'_>, errors: &mut Vec<PolicyError>) -> Option<
     let off: Vec<NamedLimit> = of(Mode::Off);
     let off = off.iter().map(|limit| limit.name().map(str::to_owned)).collect();
     let policy = policy.with_shadow(of(Mode::Shadow), Timeline::default()).with_off(off);
+    let policy = policy.with_refusal_cache_ms(refusal_cache_ms).with_notify(notify);
     Some(policy.with_ipv6_prefix(ipv6_prefix).with_shown_key_prefix(shown_key_prefix))
 }
 
@@ -195,7 +217,7 @@ fn policy(name: &str, value: Json<'_>, errors: &mut Vec<PolicyError>) -> Option<
 mod tests {
     use super::*;
     use crate::limit::Config;
-    use crate::policy::{Cause, OnError};
+    use crate::policy::{Cause, NoticeKind, OnError};
 
     fn errors(json: &str) -> Vec<String> {
         Policies::parse(json).err().unwrap_or_default().iter().map(ToString::to_string).collect()
@@ -473,7 +495,7 @@ mod tests {
         }"#;
         let expected = [
             "POLICIES.a.burst: is not a known field; known fields are kind, rate, period, capacity, max_debt, initial, offset, \
-             write_ahead, mode, on_error, reservation_ttl, unsettled, ipv6_prefix, show_key_prefix, fixed, limits",
+             write_ahead, mode, on_error, reservation_ttl, unsettled, refusal_cache, ipv6_prefix, show_key_prefix, fixed, notify, notify_every, limits",
             "POLICIES.a.rate: must be a number from 0 to 9007199254740991 such as 100 or 2.5, or text such as \"100/1m\" or \
              \"20/s burst 40\", not -1",
             "POLICIES.a.period: must be text with a unit, such as \"90s\", not 60",
@@ -492,7 +514,7 @@ mod tests {
             "POLICIES.k.on_error: must be \"closed\", \"open\", or a list of causes to open for: \"overloaded\", \"timeout\", \"failed\"",
             "POLICIES.k.unsettled: must be \"keep\" or \"refund\"",
             "POLICIES.k.reservation_ttl: must be text with a unit, such as \"90s\", not 5",
-            "POLICIES.l.rate: is not a known field; known fields are limits, mode, on_error, reservation_ttl, unsettled, ipv6_prefix, show_key_prefix, fixed",
+            "POLICIES.l.rate: is not a known field; known fields are limits, mode, on_error, reservation_ttl, unsettled, refusal_cache, ipv6_prefix, show_key_prefix, fixed, notify, notify_every",
             "POLICIES.l.limits: must be a list of 1 to 8 limits",
             "POLICIES.m.limits[0]: must have a name: costs and answers refer to a limit by its name",
             "POLICIES.m.limits[1]: name: a name must be 1 to 64 ASCII letters, digits, '_', '-' or '.'",
@@ -513,6 +535,37 @@ mod tests {
         assert_eq!(errors(r#"{"a":{"rate":1,"period":"1s","rate":2}}"#), ["POLICIES.a: gives rate twice"]);
         assert_eq!(errors(r#"{"a":{"\ud800":1}}"#), ["POLICIES.a: has a name with an unpaired surrogate"]);
         assert!(errors("")[0].starts_with("POLICIES: must be a table of policies by name: "));
+    }
+
+    #[test]
+    fn notices_say_of_what_and_how_often() {
+        let notify = |fields: &str| {
+            let policies = Policies::parse(&format!(r#"{{"p":{{"rate":"1/s"{fields}}}}}"#)).unwrap();
+            let notify = policies.get("p").unwrap().notify()?;
+            Some((NoticeKind::ALL.map(|kind| notify.has(kind)), notify.every_ms()))
+        };
+        assert_eq!(notify(""), None);
+        assert_eq!(notify(r#","notify":["refused"]"#), Some(([false, true], 600_000)));
+        assert_eq!(notify(r#","notify":["near_limit"],"notify_every":"10s""#), Some(([true, false], 10_000)));
+        let both = r#","notify":["refused","near_limit"],"notify_every":"30days""#;
+        assert_eq!(notify(both), Some(([true; 2], 2_592_000_000)));
+        let rule = r#"POLICIES.p.notify: must be a list of "near_limit", "refused" or both, not "#;
+        let every = "POLICIES.p.notify_every: must be from 10s to 30days, not ";
+        for (fields, expected) in [
+            (r#""notify":[]"#, format!("{rule}an array")),
+            (r#""notify":["refused","refused"]"#, format!("{rule}an array")),
+            (r#""notify":["refused","reset"]"#, format!("{rule}an array")),
+            (r#""notify":"refused""#, format!(r#"{rule}"refused""#)),
+            (r#""notify":["refused"],"notify_every":"9999ms""#, format!(r#"{every}"9999ms""#)),
+            (r#""notify":["refused"],"notify_every":"31days""#, format!(r#"{every}"31days""#)),
+            (
+                r#""notify":["refused"],"notify_every":10"#,
+                "POLICIES.p.notify_every: must be text with a unit, such as \"90s\", not 10".to_owned(),
+            ),
+            (r#""notify_every":"10s""#, "POLICIES.p.notify_every: needs `notify`, which says of what".to_owned()),
+        ] {
+            assert_eq!(errors(&format!(r#"{{"p":{{"rate":"1/s",{fields}}}}}"#)), [expected]);
+        }
     }
 
     #[test]
@@ -583,7 +636,7 @@ mod tests {
         let expected = [
             r#"POLICIES."a\nb\u{1b}[31m": a name must be 1 to 64 ASCII letters, digits, '_', '-' or '.'"#,
             "POLICIES.p.\"x\\r\\ny\": is not a known field; known fields are kind, rate, period, capacity, max_debt, \
-             initial, offset, write_ahead, mode, on_error, reservation_ttl, unsettled, ipv6_prefix, show_key_prefix, fixed, limits",
+             initial, offset, write_ahead, mode, on_error, reservation_ttl, unsettled, refusal_cache, ipv6_prefix, show_key_prefix, fixed, notify, notify_every, limits",
             r#"POLICIES.p.capacity: must be a whole number from 0 to 9007199254740991, not "1\n2""#,
             r#"POLICIES.p.offset: must be a length of time such as "90s" or "1h 30m", not "\n": value was empty"#,
         ];

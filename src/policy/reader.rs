@@ -5,6 +5,7 @@ use std::ops::RangeInclusive;
 use super::error::PolicyError;
 use super::mode::Mode;
 use super::named::NamedLimit;
+use super::notify::{NoticeKind, Notify};
 use super::on_error::{Cause, OnError};
 use super::rate::Rate;
 use crate::json::{Fields, FieldsError, Json};
@@ -224,6 +225,29 @@ impl Reader<'_> {
         number
     }
 
+    /// `None` if there are to be no notices, or if the fields are wrong.
+    pub(super) fn notify(&mut self) -> Option<Notify> {
+        let every_ms = self.millis("notify_every");
+        let every = Notify::MIN_EVERY_MS..=Notify::MAX_EVERY_MS;
+        if every_ms.is_some_and(|ms| !every.contains(&ms)) {
+            let shown = self.fields.get("notify_every").map(shown_value).unwrap_or_default();
+            self.error("notify_every", format!("must be from 10s to 30days, not {shown}"));
+        }
+        let Some(value) = self.fields.get("notify") else {
+            if self.fields.get("notify_every").is_some() {
+                self.error("notify_every", "needs `notify`, which says of what".to_owned());
+            }
+            return None;
+        };
+        let kinds = kinds(value);
+        if kinds.is_none() {
+            let [first, second] = NoticeKind::ALL.map(NoticeKind::word);
+            let rule = format!("must be a list of \"{first}\", \"{second}\" or both, not {}", shown_value(value));
+            self.error("notify", rule);
+        }
+        Notify::new(&kinds?, every_ms.unwrap_or(Notify::EVERY_MS))
+    }
+
     pub(super) fn error(&mut self, field: &str, problem: String) {
         self.errors.push(PolicyError { place: format!("{}.{field}", self.place), problem });
     }
@@ -246,6 +270,17 @@ fn causes(value: Json<'_>) -> Option<Vec<Cause>> {
     let causes =
         value.array()?.into_iter().map(|word| Cause::from_word(&word.string()?)).collect::<Option<Vec<_>>>()?;
     (!causes.is_empty()).then_some(causes)
+}
+
+/// A list of at least one kind of notice, none of them twice.
+fn kinds(value: Json<'_>) -> Option<Vec<NoticeKind>> {
+    let words = value.array()?.into_iter();
+    let kinds = words.map(|word| NoticeKind::from_word(&word.string()?)).collect::<Option<Vec<_>>>()?;
+    let is_repeated = kinds
+        .iter()
+        .enumerate()
+        .any(|(index, kind)| kinds.iter().skip(index.saturating_add(1)).any(|other| other == kind));
+    (!kinds.is_empty() && !is_repeated).then_some(kinds)
 }
 
 /// The field that an error is about, as it is written.

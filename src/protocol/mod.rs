@@ -50,5 +50,5 @@ pub use key_state::{BucketState, HoldState, KeyState, LimitState, PastDecision, 
 pub use numbers::{Format, Unreadable};
 pub use policies::Definitions;
 pub use registry::{Poll, Update, Versioned, deployment_id};
-pub use reply::{Decided, LimitAnswer, ObjectReply, Reserved};
+pub use reply::{Decided, DueNotice, LimitAnswer, ObjectReply, Reserved};
 pub use request::{Action, Known, ObjectRequest, RequestId};

@@ -18,10 +18,13 @@
 //! then, if the request has costs of limits in shadow, a section with the same for each of these, or 3 where there is no
 //! answer
 //! then, of a request that changes levels from outside, a section with the level of each limit before it
+//! then, if any notices are due, a section with the position of the policy and the kind of each
+//! then, if a frontend may answer from it, an empty section
 //! ```
 
 use super::numbers::{Format, Reader, Unreadable, Writer};
-use crate::limit::{Decision, Snapshot};
+use crate::limit::{Decision, Limit, Snapshot, State};
+use crate::policy::NoticeKind;
 
 /// What an object answers.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -82,6 +85,20 @@ pub struct Decided {
     /// What was left of each limit before a charge, a refund or a reset, in whole tokens; below zero what was owed. Empty after
     /// anything else, for a replay, and from an older object.
     pub before: Vec<i64>,
+    /// The notices that are due. The object has recorded that they are given; whether they arrive is the frontend's concern.
+    pub notices: Vec<DueNotice>,
+    /// Whether a frontend may refuse by this answer for a moment: no reservation and no hold can end and give something back. Only
+    /// of refusals and looks, and not from an older object.
+    pub may_be_kept: bool,
+}
+
+/// A notice to be sent: of one of the policies that were asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DueNotice {
+    /// The policy, by its position.
+    pub policy: u64,
+    /// What of.
+    pub kind: NoticeKind,
 }
 
 /// A reservation as its owner sees it.
@@ -120,6 +137,23 @@ impl LimitAnswer {
 }
 
 impl Decided {
+    /// An answer at `now`, of a key without reservations.
+    #[must_use]
+    pub fn new(now: i64, limits: Vec<LimitAnswer>) -> Self {
+        let (shadow, before) = (Vec::new(), Vec::new());
+        Self {
+            now,
+            is_replayed: false,
+            open_reservations: 0,
+            reservation: None,
+            limits,
+            shadow,
+            before,
+            notices: Vec::new(),
+            may_be_kept: false,
+        }
+    }
+
     /// The answer of all limits together; those in shadow have no part in it.
     #[must_use]
     pub fn decision(&self) -> Decision {
@@ -191,7 +225,8 @@ impl ObjectReply {
 
 impl Decided {
     fn write(&self, writer: &mut Writer) {
-        let Self { now, is_replayed, open_reservations, reservation, limits, shadow, before } = self;
+        let Self { now, is_replayed, open_reservations, reservation, limits, shadow, before, notices, may_be_kept } =
+            self;
         writer.small(0);
         writer.signed(*now);
         writer.small(u8::from(*is_replayed));
@@ -217,6 +252,16 @@ impl Decided {
                 writer.signed(level);
             }
         }
+        if !notices.is_empty() {
+            writer.section(NOTICES, notices.len().saturating_mul(2));
+            for notice in notices {
+                writer.whole(notice.policy);
+                writer.small(notice.kind.number());
+            }
+        }
+        if *may_be_kept {
+            writer.section(MAY_BE_KEPT, 0);
+        }
     }
 
     fn read(rest: &mut Reader<'_>) -> Result<Self, Unreadable> {
@@ -241,12 +286,33 @@ impl Decided {
                 before.push(section.signed()?);
             }
         }
+        let mut notices = Vec::new();
+        if let Some(mut section) = rest.section(NOTICES)? {
+            while !section.is_empty() {
+                let (policy, kind) = (section.whole()?, section.whole()?);
+                // One of a later version is not for us.
+                notices.extend(NoticeKind::from_number(kind).map(|kind| DueNotice { policy, kind }));
+            }
+        }
+        let may_be_kept = rest.section(MAY_BE_KEPT)?.is_some();
         let reservation = id.map(|id| Reserved { id, expires_at });
-        Ok(Self { now, is_replayed, open_reservations, reservation, limits, shadow, before })
+        Ok(Self { now, is_replayed, open_reservations, reservation, limits, shadow, before, notices, may_be_kept })
     }
 }
 
 impl LimitAnswer {
+    /// What `limit` says, and how it stands at `now` in this state.
+    #[must_use]
+    pub fn new(limit: &Limit, decision: Decision, state: &State, now: i64) -> Self {
+        Self {
+            decision,
+            remaining: limit.remaining(state, now),
+            owed: limit.owed(state, now),
+            reset_at: limit.full_at(state, now),
+            snapshot: limit.snapshot(state),
+        }
+    }
+
     /// Whole tokens left after it, or, below zero, owed.
     #[must_use]
     pub fn level(&self) -> i64 {
@@ -293,6 +359,12 @@ const SHADOW: u8 = 3;
 /// The kind of the section about the levels before.
 const BEFORE: u8 = 4;
 
+/// The kind of the section about notices.
+const NOTICES: u8 = 5;
+
+/// The kind of the section that says that a frontend may answer from it.
+const MAY_BE_KEPT: u8 = 6;
+
 /// Stands where a kind of decision would: a limit in shadow that was not asked.
 const NO_ANSWER: u64 = 3;
 
@@ -320,6 +392,8 @@ mod tests {
         let decided = |is_replayed, reservation, shadow| {
             let limits = limits.clone();
             let before = if is_replayed { vec![] } else { vec![-3, 0, most] };
+            let due = |kind| DueNotice { policy: 15, kind };
+            let notices = if is_replayed { NoticeKind::ALL.map(due).to_vec() } else { vec![] };
             ObjectReply::Decided(Decided {
                 now: -7,
                 is_replayed,
@@ -328,6 +402,8 @@ mod tests {
                 limits,
                 shadow,
                 before,
+                notices,
+                may_be_kept: !is_replayed,
             })
         };
         vec![
@@ -376,18 +452,18 @@ mod tests {
         }];
         let reservation = Some(Reserved { id: 6, expires_at: 7 });
         let shadow = vec![None, Some(limits[0])];
-        let mut decided = Decided {
-            now: 9,
-            is_replayed: true,
-            open_reservations: 2,
-            reservation,
-            limits,
-            shadow: vec![],
-            before: vec![],
-        };
+        let mut decided = Decided { is_replayed: true, open_reservations: 2, reservation, ..Decided::new(9, limits) };
         let mut numbers = [2, 0, 9, 1, 2, 6, 7, 1, 0, 8, -3, 0, -3, 4, 5].map(f64::from);
         numbers[11] = -9_007_199_254_740_991.0;
         assert_eq!(ObjectReply::Decided(decided.clone()).to_numbers(Format::OLDEST), numbers);
+        let kind = NoticeKind::Refused;
+        let due = Decided { notices: vec![DueNotice { policy: 3, kind }], ..decided.clone() };
+        let section = [-5.0, 2.0, 3.0, 2.0];
+        assert_eq!(ObjectReply::Decided(due).to_numbers(Format::OLDEST), [&numbers[..], &section].concat());
+        let later = [&numbers[..], &[-5.0, 4.0, 3.0, 9.0, 3.0, 1.0]].concat();
+        let notices = vec![DueNotice { policy: 3, kind: NoticeKind::NearLimit }];
+        let read = ObjectReply::Decided(Decided { notices, ..decided.clone() });
+        assert_eq!(ObjectReply::from_numbers(&later), Ok(read), "a kind of a later version");
         decided.shadow = shadow;
         let section = [&[-3.0, 9.0, 3.0][..], &numbers[7..]].concat();
         assert_eq!(ObjectReply::Decided(decided).to_numbers(Format::OLDEST), [&numbers[..], &section].concat());
@@ -430,7 +506,7 @@ mod tests {
         for len in (2..HEAD_LEN).chain(HEAD_LEN + 1..HEAD_LEN + LIMIT_LEN) {
             assert_eq!(read(&decided[..len]), Err(Unreadable::Malformed), "{len} numbers");
         }
-        for section in [&[-3.0][..], &[-3.0, 2.0, 3.0], &[-3.0, 2.0, 0.0, 1.0], &[-3.0, 1.0, 4.0]] {
+        for section in [&[-3.0][..], &[-3.0, 2.0, 3.0], &[-3.0, 2.0, 0.0, 1.0], &[-3.0, 1.0, 4.0], &[-5.0, 1.0, 4.0]] {
             assert_eq!(read(&[&decided, section].concat()), Err(Unreadable::Malformed), "{section:?}");
         }
     }

@@ -13,6 +13,7 @@
 //!   then for each policy its id, in 2 words; 0 for the object's own policy of that name
 //! section 3, if any policy has limits in shadow
 //!   for each policy how many it has, then their costs
+//! section 4, without numbers, if the frontend sends the notices that the reply says are due
 //! ```
 
 use super::numbers::{Format, Reader, Unreadable, Writer};
@@ -31,6 +32,8 @@ pub struct ObjectRequest {
     pub shadow_costs: Vec<Vec<u64>>,
     /// What the frontend knows of the policies from the registry, if there is one.
     pub known: Option<Known>,
+    /// Whether to give the [notices](super::DueNotice) that are due: the frontend has somewhere to send them.
+    pub wants_notices: bool,
 }
 
 /// Which versions of the policies a frontend asks for.
@@ -111,6 +114,9 @@ impl ObjectRequest {
             writer.section(SHADOW, each.fold(0, usize::saturating_add));
             write_costs(&self.shadow_costs, &mut writer);
         }
+        if self.wants_notices {
+            writer.section(NOTICES, 0);
+        }
         writer.finish()
     }
 
@@ -152,7 +158,8 @@ impl ObjectRequest {
                 Some(Known { as_of, ids })
             }
         };
-        Ok((Self { action, request_id, costs, shadow_costs, known }, format))
+        let wants_notices = rest.section(NOTICES)?.is_some();
+        Ok((Self { action, request_id, costs, shadow_costs, known, wants_notices }, format))
     }
 }
 
@@ -179,6 +186,9 @@ const KNOWN: u8 = 2;
 
 /// The kind of the section about limits in shadow.
 const SHADOW: u8 = 3;
+
+/// The kind of the section that asks for notices.
+const NOTICES: u8 = 4;
 
 /// With a request id, one cost and one policy that a registry has; more only need more room.
 const USUAL_LEN: usize = 19;
@@ -212,7 +222,8 @@ mod tests {
                 for costs in &all_costs {
                     let (costs, known) = (costs.clone(), all_known.next().flatten());
                     let shadow_costs = if request_id.is_some() { costs.clone() } else { Vec::new() };
-                    requests.push(ObjectRequest { action, request_id, costs, shadow_costs, known });
+                    let wants_notices = request_id.is_some_and(|id| id.is_lasting);
+                    requests.push(ObjectRequest { action, request_id, costs, shadow_costs, known, wants_notices });
                 }
             }
         }
@@ -247,16 +258,20 @@ mod tests {
         let request_id =
             Some(RequestId { id: (1 << 96) + (2 << 64) + (3 << 32) + 4, fingerprint: (5 << 32) + 6, is_lasting: true });
         let action = Action::Reserve(Verb::Reserve { max_wait_ms: Some(9) });
-        let request =
-            ObjectRequest { action, request_id, costs: vec![vec![7], vec![8, 0]], shadow_costs: vec![], known: None };
+        let costs = vec![vec![7], vec![8, 0]];
+        let wants_notices = false;
+        let request = ObjectRequest { action, request_id, costs, shadow_costs: vec![], known: None, wants_notices };
         let numbers = [2, 2, 1, 9, 0, 2, 1, 2, 3, 4, 5, 6, 1, 7, 2, 8, 0].map(f64::from);
         assert_eq!(request.to_numbers(Format::OLDEST), numbers);
         let request = ObjectRequest { shadow_costs: vec![vec![], vec![9, 10]], ..request };
         let section = [-3, 4, 0, 2, 9, 10].map(f64::from);
         assert_eq!(request.to_numbers(Format::OLDEST), [&numbers[..], &section].concat());
         let action = Action::Settle(5);
-        let request = ObjectRequest { action, request_id: None, costs: vec![], shadow_costs: vec![], known: None };
+        let request =
+            ObjectRequest { action, request_id: None, costs: vec![], shadow_costs: vec![], known: None, wants_notices };
         assert_eq!(request.to_numbers(Format::OLDEST), [2, 4, 0, -1, 5, 0].map(f64::from));
+        let wanting = ObjectRequest { wants_notices: true, ..request.clone() };
+        assert_eq!(wanting.to_numbers(Format::OLDEST), [2, 4, 0, -1, 5, 0, -4, 0].map(f64::from));
         let request = ObjectRequest { known: Some(Known { as_of: 9, ids: vec![(6 << 32) + 7, 0] }), ..request };
         assert_eq!(request.to_numbers(Format::OLDEST), [2, 4, 0, -1, 5, 0, -2, 5, 9, 6, 7, 0, 0].map(f64::from));
     }
@@ -264,8 +279,14 @@ mod tests {
     #[test]
     fn rejects_unknown_formats_and_malformed_numbers() {
         let action = Action::Hold(7);
-        let request =
-            ObjectRequest { action, request_id: None, costs: vec![vec![1]], shadow_costs: vec![], known: None };
+        let request = ObjectRequest {
+            action,
+            request_id: None,
+            costs: vec![vec![1]],
+            shadow_costs: vec![],
+            known: None,
+            wants_notices: false,
+        };
         let numbers = request.to_numbers(Format::OLDEST);
         let read = |numbers: &[f64]| ObjectRequest::from_numbers(numbers).map(|(request, _)| request);
         for format in [1.0, f64::from(Format::NEWEST.number()) + 1.0, 1e15, -2.0] {

@@ -15,7 +15,7 @@ async function decided(frontend, ask, keys, id) {
     const call = newer === undefined ? ask() : frontend.asking(newer, ask);
     if (typeof call === "string") return call;
     try {
-      const reply = await replyTo(call, keys, id, frontend.points);
+      const reply = await replyTo(call, keys, id, frontend);
       if (typeof reply === "string") return reply;
       newer = reply; // nothing was done: an object has been asked under newer policies than ours
     } catch (error) {

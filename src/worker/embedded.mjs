@@ -1,6 +1,7 @@
-// Tollgate inside another Worker: a function for each verb of the HTTP API, without HTTP.
+// Tollgate inside another Worker: a function for each verb of the HTTP API, without HTTP. `keys` has what operators do with a key.
 import { decide } from "./decide.mjs";
 import { Decision } from "./decision.mjs";
+import { KEY_PATHS, keyReply } from "./keys.mjs";
 import { log } from "./log.mjs";
 import { Frontend } from "./policies.mjs";
 import * as built from "./rust/index.js";
@@ -32,21 +33,31 @@ export class SettingsError extends Error {
   }
 }
 
-/** The path of each verb. */
-export const PATHS = Object.fromEntries(
-  ["consume", "peek", "charge", "refund", "reset", "inspect", "settle", "cancel", "batch"].map((verb) => [
-    verb,
-    `/v1/${verb}`,
-  ]),
-);
+/** A function for each verb: what `verb` makes of its path. */
+export function verbs(verb) {
+  return Object.fromEntries(VERBS.map((name) => [name, verb(`/v1/${name}`)]));
+}
 
 /** The reply to a request that did not come by HTTP, as a text. `keys` is the namespace of the objects. */
-export async function ask(frontend, keys, path, request, { idempotencyKey } = {}) {
+export function ask(frontend, keys, path, request, options) {
+  const reply = (body, idempotencyKey) =>
+    decide(frontend, () => frontend.rust().ask_text(path, idempotencyKey, body, Date.now()), keys);
+  return answerTo(frontend, request, options, reply);
+}
+
+/** The same for what operators do with a key: one of {@link KEY_PATHS}. */
+export function askAboutKey(frontend, keys, path, request, options) {
+  const reply = (body, idempotencyKey) =>
+    keyReply(frontend, { path, idempotencyKey }, new TextEncoder().encode(body), keys);
+  return answerTo(frontend, request, options, reply);
+}
+
+async function answerTo(frontend, request, options, reply) {
+  const { idempotencyKey } = options ?? {};
   const body = JSON.stringify(request) ?? "";
-  const key = idempotencyKey === undefined ? undefined : String(idempotencyKey);
   try {
     await frontend.refreshed();
-    return await decide(frontend, () => frontend.rust().ask_text(path, key, body, Date.now()), keys);
+    return await reply(body, idempotencyKey === undefined ? undefined : String(idempotencyKey));
   } catch (error) {
     log("error", "tollgate failed", { error });
     return frontend.rust().failed();
@@ -62,7 +73,7 @@ function make(env, text, keys, policies) {
   const frontend = new Frontend(
     () => built.Frontend.trusting(env, text),
     text === undefined ? env.REGISTRY : undefined,
-    env.METRICS,
+    env,
   );
   const { rust } = frontend;
   const wrong = rust().errors();
@@ -71,9 +82,10 @@ function make(env, text, keys, policies) {
     rust().free(); // as long as the settings are wrong, each request comes here
     throw new SettingsError(errors);
   }
-  const verb = (path) => async (request, options) => new Decision(await ask(frontend, keys, path, request, options));
-  const verbs = Object.fromEntries(Object.entries(PATHS).map(([name, path]) => [name, verb(path)]));
-  return { text, keys, verbs };
+  const verb = (ask) => (path) => async (request, options) =>
+    new Decision(await ask(frontend, keys, path, request, options));
+  const about = Object.entries(KEY_PATHS).map(([name, path]) => [name, verb(askAboutKey)(path)]);
+  return { text, keys, verbs: { ...verbs(verb(ask)), keys: Object.fromEntries(about) } };
 }
 
 /** Those of an environment, the latest first. */
@@ -82,6 +94,7 @@ const made = new WeakMap();
 /** Policies may be made for each tenant or plan: those that are rarely asked for are made anew. */
 const MOST = 64;
 
+const VERBS = ["consume", "peek", "charge", "refund", "reset", "inspect", "settle", "cancel", "batch"];
 const NO_OPTIONS = {};
 const NO_KEYS =
   'no Durable Object binding: add one named KEYS for the class KeyObject to the configuration, or pass its namespace as "keys"';

@@ -15,7 +15,7 @@ import { asksForSession, sessionReply } from "./session.mjs";
 /** The service for callers with credentials. */
 export const frontend = {
   fetch(request, env) {
-    service ??= new Frontend(() => new built.Frontend(env), env.REGISTRY, env.METRICS);
+    service ??= new Frontend(() => new built.Frontend(env), env.REGISTRY, env);
     return respond(service, request, env.KEYS);
   },
 };
@@ -57,7 +57,10 @@ async function reply(frontend, request, keys, id) {
   }
   if (asksForAdmin(url)) return adminReply(frontend, request, body, id);
   await frontend.refreshed();
-  if (asksAboutKey(url)) return keyReply(frontend, request, body, keys, id);
+  if (asksAboutKey(url)) {
+    const asked = { path: new URL(url).pathname, authorization, idempotencyKey };
+    return keyReply(frontend, asked, body, keys, id);
+  }
   if (asksForSession(url)) return sessionReply(frontend, request, body, keys, id);
   return decide(frontend, () => rust().ask(url, authorization, idempotencyKey, body, Date.now()), keys, id);
 }

@@ -17,7 +17,7 @@ use crate::api::{
     Problem, Reply, Request, ResolvedRequest, SESSION_PATH, SessionRequest, require_json,
 };
 use crate::edge::{Due, POLL_MS, PolicySnapshot, WAIT_MS};
-use crate::metrics::{INLINE_POLICIES, LiveDecision, Outcome, PollOutcome};
+use crate::metrics::{INLINE_POLICIES, LiveDecision, NoticeOutcome, Outcome, PollOutcome};
 use crate::policy::Cause;
 use crate::protocol::{Action, RequestId};
 
@@ -89,7 +89,7 @@ impl Frontend {
     ) -> JsValue {
         match self.call(path(url), authorization.as_deref(), idempotency_key.as_deref(), body, moment(now)) {
             Ok(call) => call.into(),
-            Err(problem) => text_of(&problem).into(),
+            Err(problem) => self.marked(&problem).into(),
         }
     }
 
@@ -105,7 +105,7 @@ impl Frontend {
     pub fn ask_session(&self, body: &[u8], address: Option<String>, now: f64) -> JsValue {
         match self.session_call(body, address.as_deref(), moment(now)) {
             Ok(call) => call.into(),
-            Err(problem) => text_of(&problem).into(),
+            Err(problem) => self.marked(&problem).into(),
         }
     }
 
@@ -188,6 +188,21 @@ impl Frontend {
         self.settings.as_ref().map_or(0.0, |settings| settings.sample)
     }
 
+    /// Where the webhook is, and the signature of a message to it that is sent at this moment, in Unix seconds. `undefined` if
+    /// there is no webhook.
+    #[must_use]
+    pub fn signed(&self, id: &str, timestamp: f64, body: &str) -> Option<Array> {
+        let webhook = self.settings.as_ref().ok()?.receivers.webhook.as_ref()?;
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "whole seconds since 1970")]
+        let signature = webhook.signature(id, timestamp as u64, body);
+        Some([JsValue::from(webhook.url()), signature.into()].iter().collect())
+    }
+
+    /// Counts what became of a notice, in the words of [`NoticeOutcome`].
+    pub fn noticed(&self, outcome: &str) {
+        metrics::count(|counts| counts.noticed(NoticeOutcome::of(outcome)));
+    }
+
     /// What is known of the registry, for [`Frontend::restore`] of a new instance; `undefined` if that has not changed since the
     /// last call.
     #[must_use]
@@ -265,7 +280,7 @@ impl Frontend {
     /// The reply after an internal error that should be impossible.
     #[must_use]
     pub fn failed(&self) -> String {
-        Problem::Unavailable { cause: Cause::Failed }.reply().to_text()
+        self.marked(&Problem::Unavailable { cause: Cause::Failed })
     }
 
     /// The most bytes to read of a body that was sent to `url`.
@@ -284,6 +299,14 @@ impl Frontend {
 impl Frontend {
     pub(super) fn settings(&self) -> Result<&Settings, Problem> {
         self.settings.as_ref().map_err(|_| Problem::Misconfigured)
+    }
+
+    /// The text of the reply to a problem, marked if the policies may be out of date and have a part in it.
+    fn marked(&self, problem: &Problem) -> String {
+        if problem.is_under_policies() && self.settings.as_ref().is_ok_and(Settings::is_stale) {
+            return problem.reply().under_stale_policies().to_text();
+        }
+        text_of(problem)
     }
 
     fn head_reply(

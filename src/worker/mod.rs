@@ -14,5 +14,6 @@ mod key_object;
 mod keys;
 mod live;
 mod metrics;
+mod refusals;
 mod registry;
 mod settings;

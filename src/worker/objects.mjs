@@ -7,18 +7,18 @@ import { log } from "./log.mjs";
  * The reply to `call`, a text, or what `Call::newer` says, if it has to be made again; `keys` is the namespace of the objects, and `id` that of the request for the log. A batch may
  * still have holds to abort after its reply, and must finish even if the client disconnects: `waitUntil` covers both.
  */
-export function replyTo(call, keys, id, points) {
-  return call.count > 1 ? replyOfSeveral(call, keys, id, points) : replyOfOne(call, keys, id, points);
+export function replyTo(call, keys, id, frontend) {
+  return call.count > 1 ? replyOfSeveral(call, keys, id, frontend) : replyOfOne(call, keys, id, frontend);
 }
 
-async function replyOfOne(call, keys, id, points) {
+async function replyOfOne(call, keys, id, frontend) {
   for (let next = call.next(Date.now()); next; next = call.next(Date.now())) await ask(call, next, keys, id);
-  const reply = call.newer() ?? replyOf(call, points);
+  const reply = call.newer() ?? replyOf(call, frontend);
   call.free();
   return reply;
 }
 
-function replyOfSeveral(call, keys, id, points) {
+function replyOfSeveral(call, keys, id, frontend) {
   const { promise, resolve, reject } = Promise.withResolvers();
   const next = () => call.next(Date.now());
   let isDecided = false;
@@ -27,7 +27,7 @@ function replyOfSeveral(call, keys, id, points) {
     for (let asked = next(); asked; asked = next()) answers.push(ask(call, asked, keys, id).then(follow));
     if (!isDecided && call.is_decided) {
       isDecided = true;
-      resolve(call.newer() ?? replyOf(call, points));
+      resolve(call.newer() ?? replyOf(call, frontend));
     }
     await Promise.all(answers);
   };
@@ -40,10 +40,11 @@ function replyOfSeveral(call, keys, id, points) {
   return promise;
 }
 
-/** The reply at last, which `points` writes if there are any. */
-function replyOf(call, points) {
+/** The reply at last, of which the frontend's data points and notices are made. */
+function replyOf(call, { points, notices }) {
   const reply = call.reply();
   points?.write(call);
+  notices?.send(call);
   return reply;
 }
 

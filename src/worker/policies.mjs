@@ -3,12 +3,13 @@ import { waitUntil } from "cloudflare:workers";
 import { within } from "./deadline.mjs";
 import { Live } from "./live.mjs";
 import { log } from "./log.mjs";
+import { noticesTo } from "./notices.mjs";
 import { Points } from "./points.mjs";
 import { lasting } from "./recovery.mjs";
 
 /**
  * A frontend that `make` makes in Rust's memory, whatever becomes of that: `rust` gives it. It follows `registry`, the namespace of
- * the registry, if there is one, and writes its decisions to `dataset`, of Analytics Engine, if there is one.
+ * the registry, if there is one, writes its decisions to the data set in `env`, and sends its notices to the receivers there.
  */
 export class Frontend {
   #registry;
@@ -21,10 +22,13 @@ export class Frontend {
   points;
   /** Shows them to operators who look on. */
   live = new Live(this);
+  /** Sends notices, if there is where to. */
+  notices;
 
-  constructor(make, registry, dataset) {
+  constructor(make, registry, env) {
     this.#registry = registry;
-    if (dataset) this.points = new Points(dataset, () => this.rust().sample);
+    if (env.METRICS) this.points = new Points(env.METRICS, () => this.rust().sample);
+    this.notices = noticesTo(env, () => this.rust());
     this.rust = lasting(() => {
       const made = make();
       if (this.#known !== undefined) made.restore(this.#known);

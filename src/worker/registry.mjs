@@ -42,9 +42,9 @@ class Host {
     this.#storage = storage;
   }
 
-  /** All rows whose names are not below `start`: name, text, name, text, ... */
-  rows(start) {
-    return [...this.#storage.kv.list({ start })].flat();
+  /** The first `limit` rows whose names are above `startAfter`: name, text, name, text, ... */
+  rows(startAfter, limit) {
+    return [...this.#storage.kv.list({ startAfter, limit })].flat();
   }
 
   /** The rows of these names, `undefined` for one that is not there. */

@@ -4,6 +4,7 @@
 //! were written for it are on disk, and resets the object if that fails.
 
 use std::cell::RefCell;
+use std::iter;
 
 use js_sys::{Array, JsString};
 use wasm_bindgen::prelude::{JsError, JsValue, wasm_bindgen};
@@ -52,11 +53,15 @@ impl PolicyRegistry {
         let Some(poll) = Poll::from_text(question) else {
             return Err(JsError::new("the question of a frontend cannot be read").into());
         };
-        self.with_registry(|registry, now| {
-            let (mut update, writes) = registry.poll(&poll, now).map_err(JsError::from)?;
-            update.listeners = self.listeners(now);
-            Ok((update.to_text(), writes))
-        })
+        // One that is refused has changed nothing, so that it fails alone: what is in memory stays.
+        let update = self.with_registry(|registry, now| match registry.poll(&poll, now) {
+            Ok((mut update, writes)) => {
+                update.listeners = self.listeners(now);
+                Ok((Ok(update), writes))
+            }
+            Err(error) => Ok((Err(error), Writes::new())),
+        })?;
+        Ok(update.map_err(JsError::from)?.to_text())
     }
 
     /// Answers an [`AdminQuestion`] with the text of a reply.
@@ -191,11 +196,23 @@ impl PolicyRegistry {
 
     fn read(&self) -> Result<Registry, JsValue> {
         // The names of the audit log's rows are below all others.
-        let after_audit = AUDIT.replace(':', ";");
-        let rows = self.host.rows(&after_audit)?;
-        let rows: Vec<_> = rows.iter().map(|value| value.as_string().unwrap_or_default()).collect();
-        let pairs = rows.chunks_exact(2).filter_map(|row| Some((row.first()?.as_str(), row.get(1)?.as_str())));
+        let mut after = AUDIT.replace(':', ";");
+        let mut failure = None;
+        // Page by page: all of them at once, as texts of JavaScript and again in Rust, would need more memory than what is made of them.
+        let pages = iter::from_fn(|| {
+            let rows = self.host.rows(&after, PAGE_ROWS).map_err(|error| failure = Some(error)).ok()?;
+            let rows: Vec<_> = rows.iter().map(|value| value.as_string().unwrap_or_default()).collect();
+            after.clone_from(rows.iter().rev().nth(1)?);
+            Some(rows)
+        });
+        let pairs = pages.flat_map(|rows| {
+            let mut rows = rows.into_iter();
+            iter::from_fn(move || Some((rows.next()?, rows.next()?)))
+        });
         let registry = Registry::new(pairs);
+        if let Some(failure) = failure {
+            return Err(failure);
+        }
         let unreadable = registry.unreadable_rows();
         if !unreadable.is_empty() {
             let some: Vec<_> = unreadable.iter().take(MAX_NAMED).map(String::as_str).collect();
@@ -205,6 +222,9 @@ impl PolicyRegistry {
     }
 }
 
+/// So many rows are read at once: at most some megabytes.
+const PAGE_ROWS: u32 = 500;
+
 /// Enough names of rows for a line of the log: all may be unreadable.
 const MAX_NAMED: usize = 20;
 
@@ -213,9 +233,9 @@ extern "C" {
     /// The other half, in `registry.mjs`: storage.
     pub type RegistryHost;
 
-    /// All rows whose names are not below `start`: name, text, name, text, ...
+    /// The first `count` rows whose names are above `after`: name, text, name, text, ...
     #[wasm_bindgen(method, catch)]
-    fn rows(this: &RegistryHost, start: &str) -> Result<Array, JsValue>;
+    fn rows(this: &RegistryHost, after: &str, count: u32) -> Result<Array, JsValue>;
 
     /// The rows of these names; `undefined` for one that is not there.
     #[wasm_bindgen(method, catch)]

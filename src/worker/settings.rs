@@ -7,7 +7,7 @@ use js_sys::{JSON, Reflect};
 use worker::{Env, console_error, console_log};
 
 use super::clock;
-use crate::access::{CredentialSettings, Credentials, Names, SessionSettings, Sessions};
+use crate::access::{CredentialSettings, Credentials, Names, SessionSettings, Sessions, Webhook};
 use crate::edge::PolicySnapshot;
 use crate::metrics::sample;
 use crate::policy::{Policies, PolicyError};
@@ -22,6 +22,8 @@ pub(super) struct Settings {
     pub(super) names: Names,
     /// The share of decisions to be written as data points.
     pub(super) sample: f64,
+    /// Who is told of notices.
+    pub(super) receivers: Receivers,
     /// `None` where callers hold a binding, which is their credential.
     pub(super) credentials: Option<Credentials>,
 }
@@ -48,11 +50,16 @@ impl Settings {
             },
         });
         let names = Names::new(setting(env, KEY_SECRET).as_deref());
-        let sample = sample_in(env);
-        match (policies, names, credentials, sample) {
-            (Ok(policies), Ok(names), Ok(credentials), Ok(sample)) => {
+        let (sample, receivers) = (sample_in(env), Receivers::read(env));
+        match (policies, names, credentials, sample, receivers) {
+            (Ok(policies), Ok(names), Ok(credentials), Ok(sample), Ok(receivers)) => {
                 for policy in policies.iter() {
                     console_log!("policy {}", policy.lint());
+                }
+                if !receivers.is_any() && policies.iter().any(|policy| policy.notify().is_some()) {
+                    console_log!(
+                        "policies have notices, but there is no receiver: set TOLLGATE_WEBHOOK_URL, or bind a queue as NOTICES"
+                    );
                 }
                 if token.is_some() {
                     console_log!(
@@ -61,13 +68,14 @@ impl Settings {
                 }
                 let snapshot = snapshot_in(env, &policies);
                 let credentials = Some(credentials);
-                Ok(Self { policies, snapshot, sends_definitions: false, names, sample, credentials })
+                Ok(Self { policies, snapshot, sends_definitions: false, names, sample, receivers, credentials })
             }
-            (policies, names, credentials, sample) => {
+            (policies, names, credentials, sample, receivers) => {
                 let mut errors: Vec<_> = policies.err().iter().flat_map(|all| all.iter()).map(line).collect();
                 errors.extend(credentials.err().into_iter().flatten().map(line));
                 errors.extend(names.err().map(line));
                 errors.extend(sample.err());
+                errors.extend(receivers.err().into_iter().flatten());
                 for error in &errors {
                     console_error!("settings: {error}");
                 }
@@ -115,23 +123,59 @@ impl Settings {
             Some(None) => Err(format!("{KEY_SECRET} must be text")),
             Some(secret) => Names::new(secret.as_deref()).map_err(line),
         };
-        match (policies, names, sample_in(env)) {
-            (Ok(policies), Ok(names), Ok(sample)) => {
+        match (policies, names, sample_in(env), Receivers::read(env)) {
+            (Ok(policies), Ok(names), Ok(sample), Ok(receivers)) => {
                 let snapshot = if in_code.is_none() { snapshot_in(env, &policies) } else { None };
                 let sends_definitions = in_code.is_some();
-                Ok(Self { policies, snapshot, sends_definitions, names, sample, credentials: None })
+                Ok(Self { policies, snapshot, sends_definitions, names, sample, receivers, credentials: None })
             }
-            (policies, names, sample) => {
-                Err(policies.err().into_iter().flatten().chain(names.err()).chain(sample.err()).collect())
+            (policies, names, sample, receivers) => {
+                let errors = policies.err().into_iter().flatten().chain(names.err()).chain(sample.err());
+                Err(errors.chain(receivers.err().into_iter().flatten()).collect())
             }
         }
     }
 }
 
+/// Who is told of notices.
+pub(super) struct Receivers {
+    pub(super) webhook: Option<Webhook>,
+    has_queue: bool,
+    /// Whether notices have the keys as callers write them.
+    pub(super) get_keys: bool,
+}
+
+impl Receivers {
+    /// Whether there are any.
+    pub(super) const fn is_any(&self) -> bool {
+        self.webhook.is_some() || self.has_queue
+    }
+
+    fn read(env: &Env) -> Result<Self, Vec<String>> {
+        let (url, secret) = (setting(env, "TOLLGATE_WEBHOOK_URL"), setting(env, "TOLLGATE_WEBHOOK_SECRET"));
+        let webhook = Webhook::new(url.as_deref(), secret.as_deref());
+        let get_keys = match setting(env, NOTICE_KEYS).as_deref() {
+            None | Some("false") => Ok(false),
+            Some("true") => Ok(true),
+            Some(_) => Err(format!("{NOTICE_KEYS} must be true or false")),
+        };
+        match (webhook, get_keys) {
+            (Ok(webhook), Ok(get_keys)) => Ok(Self { webhook, has_queue: has(env, "NOTICES"), get_keys }),
+            (webhook, get_keys) => Err(webhook.err().into_iter().flatten().map(line).chain(get_keys.err()).collect()),
+        }
+    }
+}
+
+const NOTICE_KEYS: &str = "TOLLGATE_NOTICE_KEYS";
+
+/// Whether there is a binding of that name.
+fn has(env: &Env, binding: &str) -> bool {
+    Reflect::get(env, &binding.into()).is_ok_and(|value| !value.is_null_or_undefined())
+}
+
 /// What is to be known of the registry, if `env` has one.
 fn snapshot_in(env: &Env, policies: &Policies) -> Option<RefCell<PolicySnapshot>> {
-    let registry = Reflect::get(env, &"REGISTRY".into()).ok()?;
-    (!registry.is_null_or_undefined()).then(|| RefCell::new(PolicySnapshot::new(&policies_text(env), policies)))
+    has(env, "REGISTRY").then(|| RefCell::new(PolicySnapshot::new(&policies_text(env), policies)))
 }
 
 fn line(error: impl std::fmt::Display) -> String {

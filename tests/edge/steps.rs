@@ -9,7 +9,14 @@ const NOW: i64 = 1_700_000_000_000;
 const REQUEST_ID: RequestId = RequestId { id: 7, fingerprint: 8, is_lasting: false };
 
 fn request(action: Action) -> ObjectRequest {
-    ObjectRequest { action, request_id: Some(REQUEST_ID), costs: vec![vec![1]], shadow_costs: Vec::new(), known: None }
+    ObjectRequest {
+        action,
+        request_id: Some(REQUEST_ID),
+        costs: vec![vec![1]],
+        shadow_costs: Vec::new(),
+        known: None,
+        wants_notices: false,
+    }
 }
 
 /// A batch over objects that hold under 100, 101, ...
@@ -22,15 +29,7 @@ fn decided(decision: Decision, reservation: Option<u64>) -> ObjectReply {
     let limit = LimitAnswer { decision, remaining: 0, owed: 0, reset_at: None, snapshot };
     let reservation = reservation.map(|id| Reserved { id, expires_at: NOW });
     let limits = vec![limit];
-    ObjectReply::Decided(Decided {
-        now: NOW,
-        is_replayed: false,
-        open_reservations: 0,
-        reservation,
-        limits,
-        shadow: Vec::new(),
-        before: Vec::new(),
-    })
+    ObjectReply::Decided(Decided { reservation, ..Decided::new(NOW, limits) })
 }
 
 fn grant() -> ObjectReply {
@@ -462,5 +461,22 @@ fn what_only_asks_limits_in_shadow_has_no_part_in_the_outcome() {
         batch.answered(0, Err(failure(Cause::Failed)));
         let failed = Outcome::Failed { causes: vec![Cause::Failed], cause: Cause::Failed };
         assert_eq!(batch.outcome(), Some(&failed));
+    }
+}
+
+/// An object gives a notice once: to whichever step of the batch has something to tell.
+#[test]
+fn each_step_of_a_batch_asks_for_notices_if_its_requests_do() {
+    for wants_notices in [false, true] {
+        let requests = [1, 2].map(|id| ObjectRequest { wants_notices, ..request(Action::Hold(id)) });
+        let mut batch = Batch::new(requests.to_vec(), NOW);
+        for answers in [|_: u64| grant(), held, |_: u64| grant()] {
+            let calls: Vec<_> = std::iter::from_fn(|| batch.next(NOW)).collect();
+            assert_eq!(calls.iter().map(|call| call.request.wants_notices).collect::<Vec<_>>(), [wants_notices; 2]);
+            for call in calls {
+                batch.answered(call.object, Ok(answers(call.object as u64 + 1)));
+            }
+        }
+        assert!(matches!(batch.outcome(), Some(Outcome::Decided(_))));
     }
 }

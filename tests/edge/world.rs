@@ -144,6 +144,7 @@ impl<'r> World<'r> {
                 costs: costs.clone(),
                 shadow_costs: Vec::new(),
                 known: None,
+                wants_notices: false,
             }
         });
         let batch = Batch::new(requests.collect(), self.now);
@@ -355,6 +356,7 @@ impl<'r> World<'r> {
             costs: vec![vec![0, 0]],
             shadow_costs: Vec::new(),
             known: None,
+            wants_notices: false,
         };
         match self.objects[object].ask(&self.policy, &look, self.now) {
             ObjectReply::Decided(Decided { open_reservations: 0, limits, .. }) => limits[0].remaining,

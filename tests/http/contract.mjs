@@ -116,8 +116,8 @@ function headerFaults(described, pointer, headers) {
 /** `content-type` is checked with the body. */
 const OF_THE_CONNECTION = new Set(["connection", "content-length", "content-type", "keep-alive", "transfer-encoding"]);
 
-/** Paths that the modules around the Worker answer, or before it: alarmed.mjs, evicting.mjs, and the package's before.mjs. */
-const PATHS_OF_THE_TESTS = new Set(["/alarms", "/before", "/evict"]);
+/** Paths that the modules around the Worker answer, or before it: alarmed.mjs, calling.mjs, evicting.mjs, and the package's before.mjs. */
+const PATHS_OF_THE_TESTS = new Set(["/alarms", "/before", "/evict", "/rpc"]);
 
 /** What the modules around the Worker add: faulty.mjs. */
 const OF_THE_TESTS = new Set(["x-asked", "x-acts"]);

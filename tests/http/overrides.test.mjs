@@ -1,9 +1,9 @@
 // Overrides of keys: the API, and what the keys are answered.
 import assert from "node:assert/strict";
-import { after, test } from "node:test";
+import { test } from "node:test";
 import { assertAnswer, problem } from "./answers.mjs";
-import { bearer, newToken } from "./credentials.mjs";
-import { NOW, start } from "./workerd.mjs";
+import { newToken } from "./credentials.mjs";
+import { governed } from "./governed.mjs";
 
 const all = newToken("consume", "adjust", "admin");
 const some = newToken("admin");
@@ -21,25 +21,12 @@ const POLICIES = {
   },
 };
 
-/** A service with a registry, at moments that each test goes through on its own. */
 async function started(changes) {
-  const tollgate = await start({ policies: POLICIES, tokens, token: all.text, registry: true, ...changes });
-  after(() => tollgate.stop());
-  let now = NOW;
-  const send = (method, path, body, { token = all.text, headers, ...options } = {}) =>
-    tollgate.send({
-      method,
-      path,
-      body: body === undefined ? undefined : JSON.stringify(body),
-      now,
-      ...options,
-      headers: { ...bearer(token).headers, ...headers },
-    });
+  const service = await governed({ policies: POLICIES, tokens, token: all.text, ...changes });
+  const { send } = service;
   const ask = (verb, request, options) =>
     send("POST", `/v1/${verb}`, { policy: "api", key: "alice", ...request }, options);
-  return {
-    tollgate,
-    send,
+  return Object.assign(service, {
     ask,
     consume: (key, cost = 1, more) => ask("consume", { key, cost, ...more }),
     put: (body, query = "", options) => send("PUT", `/v1/overrides${query}`, body, options),
@@ -49,13 +36,7 @@ async function started(changes) {
       return body;
     },
     list: async (query = "") => (await send("GET", `/v1/overrides${query}`)).body,
-    wait: (ms) => {
-      now += ms;
-    },
-    get now() {
-      return now;
-    },
-  };
+  });
 }
 
 const alice = { policy: "api", key: "alice" };
@@ -241,4 +222,52 @@ test("thousands at once", async () => {
     assert.equal((await service.consume(`customer-${n}`, n + 2)).status, 400);
   }
   assert.equal((await service.list("?policy=api")).overrides.length, 1_000);
+});
+
+const around = new URL("faulty-registry.mjs", import.meta.url).pathname;
+const open = { ...POLICIES, open: { rate: 10, period: "10s", on_error: "open" } };
+
+test("an isolate that cannot ask the registry of a key that was banned since: 503, also where the policy fails open", async () => {
+  const other = { policies: open, build: "test-clock" };
+  const service = await started({ policies: open, around, other });
+  const ask = (key, registry) =>
+    service.ask(
+      "consume",
+      { policy: "open", key },
+      { headers: registry && { "x-version": "other", "x-registry": registry } },
+    );
+  assert.equal((await ask("mallory", "answers")).status, 200);
+  await service.set({ policy: "open", key: "mallory", banned: true });
+  assert.equal((await ask("mallory")).status, 429, "where it was set; and so her object knows it");
+  for (let round = 0; round < 2; round++) {
+    const { status, body } = await ask("mallory", "throws");
+    assert.deepEqual([status, body.cause], [503, "failed"]);
+    assert.equal((await ask("alice", "throws")).status, 200, "other keys are served");
+  }
+  assert.equal((await ask("mallory", "answers")).status, 429);
+});
+
+test("a new isolate that has not got all overrides yet answers without them, marked", async () => {
+  const other = { policies: POLICIES, build: "test-clock" };
+  const service = await started({ around, other });
+  await service.set({ policy: "api", key: "mallory", banned: true });
+  // More than a page.
+  for (let page = 0; page < 8; page++)
+    await service.set(
+      ...Array.from({ length: 2_000 }, (_, at) => ({
+        policy: "api",
+        key: `user ${page} ${at}`,
+        rate: "20/10s burst 99",
+      })),
+    );
+  const of = (registry) => ({ headers: { "x-version": "other", "x-registry": registry } });
+  const { status, body } = await service.ask("consume", { key: "mallory" }, of("slow"));
+  assert.deepEqual([status, body.limit, body.stale_policies], [200, 10, true]);
+  for (let tries = 0; ; tries++) {
+    const { status, body } = await service.ask("peek", { key: "mallory" }, of("slow"));
+    if (body.banned) break;
+    assert.ok(status === 200 && body.stale_policies && tries < 200, body);
+    await new Promise((done) => setTimeout(done, 50));
+  }
+  assert.equal((await service.ask("consume", { key: "mallory" }, of("answers"))).status, 429);
 });

@@ -106,21 +106,28 @@ export function tollgate({ build, around = null, flags, v8Flags, before, ...sett
   if (!wasm) throw new Error(`There is no Worker in ${bundle}. Run: npm test -- http`);
   const built = Object.fromEntries(["entry.js", wasm].map((name) => [name, join(bundle, name)]));
   const modules = around === null ? built : { [basename(around)]: around, ...built };
-  return { modules, bindings: bindings(settings), flags, v8Flags, before, points: settings.points };
+  const { points, queue } = settings;
+  return { modules, bindings: bindings(settings), flags, v8Flags, before, points, queue };
 }
 
 /**
  * What a Worker is given by `wrangler.toml` and `wrangler secret put`, without what is `null`. `tokens` and `sessions` are an
  * object, as in `wrangler.toml`, or a text, as a secret is; `grantKeys` and `captchaSecret` a text. `registry` says whether there
  * is a registry of policies, `points` the port of a server that gets what is written to Analytics Engine, and `sample` the share of it.
+ * `webhookUrl`, `webhookSecret` and `noticeKeys` say where notices go, and `queue` is the port of a server that gets what is sent to the queue.
  */
 export function bindings(settings) {
   const { policies, token, keySecret, tokens = null, grantKeys = null, audience = null } = settings;
   const { sessions = null, captchaSecret = null, registry = false, sample = null, points = null } = settings;
+  const { webhookUrl = null, webhookSecret = null, noticeKeys = null, queue = null } = settings;
   const bindings = { KEYS: `durableObjectNamespace = "KeyObject"` };
   if (registry) bindings.REGISTRY = `durableObjectNamespace = "PolicyRegistry"`;
   if (points !== null) bindings.METRICS = `analyticsEngine = "points"`;
   if (sample !== null) bindings.TOLLGATE_METRICS_SAMPLE = textOrJson(sample);
+  if (queue !== null) bindings.NOTICES = `queue = "queue"`;
+  if (webhookUrl !== null) bindings.TOLLGATE_WEBHOOK_URL = `text = ${text(webhookUrl)}`;
+  if (webhookSecret !== null) bindings.TOLLGATE_WEBHOOK_SECRET = `text = ${text(webhookSecret)}`;
+  if (noticeKeys !== null) bindings.TOLLGATE_NOTICE_KEYS = textOrJson(noticeKeys);
   if (policies !== null) bindings.POLICIES = `json = ${text(JSON.stringify(policies))}`;
   if (token !== null) bindings.TOLLGATE_TOKEN = `text = ${text(token)}`;
   if (tokens !== null) bindings.TOLLGATE_TOKENS = textOrJson(tokens);
@@ -164,7 +171,7 @@ async function listening(child) {
 }
 
 function configText(
-  { modules, bindings, keepsObjects = false, flags, v8Flags = [], before, beside = {}, points },
+  { modules, bindings, keepsObjects = false, flags, v8Flags = [], before, beside = {}, points, queue },
   folder,
   stateFolder,
 ) {
@@ -195,6 +202,7 @@ function configText(
         (name = "main", worker = .worker),
         (name = "internet", network = (allow = ["local"])),
         ${points ? `(name = "points", external = (address = "127.0.0.1:${points}", http = ())),` : ""}
+        ${queue ? `(name = "queue", external = (address = "127.0.0.1:${queue}", http = ())),` : ""}
         (name = "objects", disk = (path = ${text(stateFolder)}, writable = true)),
         ${before ? `(name = "before", worker = (${worker(before)})),` : ""}
         ${Object.entries(beside).map(([name, other]) => `(name = ${text(name)}, worker = (${worker(other)})),`)}

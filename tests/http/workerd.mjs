@@ -21,7 +21,8 @@ export const KEY_SECRET = "the-key-secret-of-the-tests";
 
 /**
  * Starts a Worker. `policies` are those of `wrangler.toml`; a `token` or `keySecret` of `null` is not set at all. `tokens`,
- * `grantKeys`, `audience`, `sessions`, `captchaSecret`, `registry`, `points` and `sample`: see `bindings` of runtime.mjs.
+ * `grantKeys`, `audience`, `sessions`, `captchaSecret`, `registry`, `points`, `sample` and the receivers of notices: see `bindings` of
+ * runtime.mjs.
  * `build` is "test-clock", whose clock stands at {@link NOW} unless a request says otherwise, "next-format", which is that of a
  * later version, or "deployed". `around` is the
  * path of a main module of the test's own, which imports `./entry.js`. `before`, `flags`, `v8Flags`: see runtime.mjs. `other` is
@@ -41,13 +42,18 @@ function withExactPolicies(settings) {
   return settings;
 }
 
-/** The policies; unless they say otherwise, each change is written before the answer. */
+/** The policies; unless they say otherwise, each change is written before the answer, and each refusal is the object's. */
 function exact(policies) {
   const isTable = (value) => typeof value === "object" && value !== null && !Array.isArray(value);
   if (!isTable(policies)) return policies;
-  const one = (limit) => (isTable(limit) && limit.write_ahead === undefined ? { ...limit, write_ahead: 0 } : limit);
+  const one = (limit) => (isTable(limit) ? { write_ahead: 0, ...limit } : limit);
   const each = (policy) =>
-    Array.isArray(policy?.limits) ? { ...policy, limits: policy.limits.map(one) } : one(policy);
+    isTable(policy)
+      ? {
+          refusal_cache: "0s",
+          ...(Array.isArray(policy.limits) ? { ...policy, limits: policy.limits.map(one) } : one(policy)),
+        }
+      : policy;
   return Object.fromEntries(Object.entries(policies).map(([name, policy]) => [name, each(policy)]));
 }
 

@@ -64,6 +64,7 @@ fn an_alarm_is_set_once_for_any_number_of_writes() {
             costs: vec![vec![1]],
             shadow_costs: Vec::new(),
             known: None,
+            wants_notices: false,
         };
         let (_, writes) =
             world.ledger.ask(std::slice::from_ref(&world.policy), &request, world.now, || Some(0)).unwrap();
@@ -78,6 +79,7 @@ fn an_alarm_is_set_once_for_any_number_of_writes() {
         costs: vec![vec![1]],
         shadow_costs: Vec::new(),
         known: None,
+        wants_notices: false,
     };
     let (_, writes) = world.ledger.ask(std::slice::from_ref(&world.policy), &request, world.now, || Some(0)).unwrap();
     assert_eq!(writes.alarm_at, None);
@@ -136,6 +138,7 @@ fn a_row_that_cannot_be_read_breaks_only_what_needs_it() {
         costs: vec![],
         shadow_costs: Vec::new(),
         known: None,
+        wants_notices: false,
     };
     let consume = ObjectRequest {
         action: Action::Take(Verb::Consume),
@@ -143,6 +146,7 @@ fn a_row_that_cannot_be_read_breaks_only_what_needs_it() {
         costs: vec![vec![1]],
         shadow_costs: Vec::new(),
         known: None,
+        wants_notices: false,
     };
     let mut ask = |policy: &Arc<_>, request: &ObjectRequest| {
         let result = world.ledger.ask(std::slice::from_ref(policy), request, START, || None);

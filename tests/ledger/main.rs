@@ -8,6 +8,7 @@ mod holds;
 mod inline;
 mod inspect;
 mod model;
+mod notices;
 #[path = "../oracle/mod.rs"]
 mod oracle;
 mod overrides;

@@ -82,8 +82,14 @@ fn large_replays_count_as_several() {
     let mut rows = BTreeMap::new();
     let mut ids = 0;
     let mut ask = |action, request_id, now| {
-        let request =
-            ObjectRequest { action, request_id, costs: vec![vec![1; 8]; 16], shadow_costs: Vec::new(), known: None };
+        let request = ObjectRequest {
+            action,
+            request_id,
+            costs: vec![vec![1; 8]; 16],
+            shadow_costs: Vec::new(),
+            known: None,
+            wants_notices: false,
+        };
         let random = || {
             ids += 1;
             Some(ids)
@@ -228,6 +234,7 @@ fn a_repetition_may_name_its_policies_in_another_order() {
             costs,
             shadow_costs: Vec::new(),
             known: None,
+            wants_notices: false,
         };
         let (reply, writes) = world.ledger.ask(asked, &request, world.now, || Some(1)).unwrap();
         world.write(writes);
@@ -331,6 +338,7 @@ fn a_page_that_cannot_be_read_breaks_only_repeatable_requests_and_only_for_its_t
         costs: vec![vec![1]],
         shadow_costs: Vec::new(),
         known: None,
+        wants_notices: false,
     };
     let asked = [Arc::clone(&world.policy)];
     let ten_minutes = 600_000;

@@ -27,6 +27,7 @@ fn reservations_outlast_a_crash_and_end_as_the_policy_says() {
             costs: vec![vec![cost]],
             shadow_costs: Vec::new(),
             known: None,
+            wants_notices: false,
         };
         let (reply, _) = other.ask(std::slice::from_ref(&world.policy), &settle, world.now, || Some(0)).unwrap();
         assert!(matches!(reply, ObjectReply::Decided(_)), "a millisecond before its end it can be settled");
@@ -116,7 +117,14 @@ fn a_reservation_is_closed_only_by_its_own_policies_in_whatever_order() {
     let [one, two] = ["each", "block"].map(|name| Arc::clone(policies.get(name).unwrap()));
     let mut world = World::empty(&one);
     let mut ask = |action, asked: &[&Arc<_>], costs| {
-        let request = ObjectRequest { action, request_id: None, costs, shadow_costs: Vec::new(), known: None };
+        let request = ObjectRequest {
+            action,
+            request_id: None,
+            costs,
+            shadow_costs: Vec::new(),
+            known: None,
+            wants_notices: false,
+        };
         let asked: Vec<_> = asked.iter().copied().map(Arc::clone).collect();
         let (reply, writes) = world.ledger.ask(&asked, &request, START, || Some(7)).unwrap();
         world.write(writes);

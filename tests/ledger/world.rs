@@ -34,6 +34,8 @@ pub(crate) struct World {
     pub(crate) policy: Arc<Policy>,
     /// What the frontend knows of it from a registry.
     pub(crate) as_of: Option<i64>,
+    /// Whether the frontend has somewhere to send notices.
+    pub(crate) wants_notices: bool,
     pub(crate) storage: BTreeMap<String, Vec<u8>>,
     /// Background rows that have not arrived yet.
     pub(crate) in_flight: Vec<Background>,
@@ -54,6 +56,7 @@ impl World {
         Self {
             policy: Arc::clone(policy),
             as_of: None,
+            wants_notices: false,
             storage: BTreeMap::new(),
             in_flight: Vec::new(),
             ledger: Ledger::new([], 0),
@@ -84,7 +87,8 @@ impl World {
     ) -> ObjectReply {
         let known = self.as_of.map(|as_of| Known { as_of, ids: vec![self.policy.id()] });
         let (costs, shadow_costs) = (costs.into_iter().collect(), shadow_costs.into_iter().collect());
-        let request = ObjectRequest { action, request_id, costs, shadow_costs, known };
+        let wants_notices = self.wants_notices;
+        let request = ObjectRequest { action, request_id, costs, shadow_costs, known, wants_notices };
         let ids = &mut self.ids;
         let random = || {
             *ids += 1;

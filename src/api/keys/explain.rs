@@ -2,12 +2,13 @@
 //!
 //! The object is asked just as for a peek, so the words agree with what it would decide.
 
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use serde::Serialize;
 
 use super::super::reply::Reply;
 use super::super::resolve::{Answered, ResolvedItem};
+use super::super::text::timestamp;
 use super::super::verdict::{Verdict, until_ms};
 use crate::limit::{Config, Decision, Kind};
 use crate::policy::Standing;
@@ -111,14 +112,9 @@ fn duration(ms: u64) -> String {
 
 /// `2026-11-22 14:05:03.123 UTC`; beyond the year 9999, Unix milliseconds.
 fn moment(at: i64) -> String {
-    const YEAR_10_000: u64 = 253_402_300_800_000;
-    match u64::try_from(at) {
-        Ok(ms) if ms < YEAR_10_000 => {
-            let time = SystemTime::UNIX_EPOCH.checked_add(Duration::from_millis(ms)).unwrap_or(SystemTime::UNIX_EPOCH);
-            let text = humantime::format_rfc3339_millis(time).to_string();
-            text.replace('T', " ").replace('Z', " UTC").replace(".000 ", " ")
-        }
-        _ => format!("{at} ms after 1970"),
+    match timestamp(at) {
+        Some(text) => text.replace('T', " ").replace('Z', " UTC").replace(".000 ", " "),
+        None => format!("{at} ms after 1970"),
     }
 }
 
@@ -172,15 +168,7 @@ mod tests {
         };
         let limits = of(item.policy.limits(), &item.costs);
         let shadow = of(item.policy.shadow_limits(), &item.shadow_costs).into_iter().map(Some).collect();
-        let decided = Decided {
-            now: NOW,
-            is_replayed: false,
-            open_reservations: 0,
-            reservation: None,
-            limits,
-            shadow,
-            before: Vec::new(),
-        };
+        let decided = Decided { shadow, ..Decided::new(NOW, limits) };
         let Reply { status, body, .. } = asked.reply(&ObjectReply::Decided(decided)).unwrap();
         let body: serde_json::Value = serde_json::from_str(&body).unwrap();
         (status, body["explanation"].as_str().unwrap().to_owned(), body["allowed"] == true)

@@ -16,6 +16,7 @@ import type {
   ReservationRequest,
   Reserved,
 } from "./client.js";
+import type { KeyCalls } from "./key-acts.js";
 import type { LimitSettings, NamedLimitSettings } from "./limit-settings.js";
 // @ts-expect-error: likewise
 import * as embedded from "./worker/embedded.mjs";
@@ -26,6 +27,7 @@ import * as local from "./worker/local.mjs";
 
 export type * from "./client.js";
 export { TollgateError } from "./errors.js";
+export type * from "./key-acts.js";
 export type * from "./limit-settings.js";
 export { type GrantOptions, type GrantVerb, mintGrant } from "./mint.js";
 export { type FetchHandler, type RateLimitOptions, rateLimited } from "./rate-limited.js";
@@ -46,6 +48,10 @@ export interface PolicyTerms {
   readonly ipv6_prefix?: number;
   /** How many characters of a key operators are shown beside its hash: 0 to 64. Default: 0. */
   readonly show_key_prefix?: number;
+  /** What a webhook or a queue is told of. Default: nothing. */
+  readonly notify?: readonly ("near_limit" | "refused")[];
+  /** The time in which each key is told of at most once, for each kind. Default: `"10m"`. */
+  readonly notify_every?: string;
   /** Whether operators cannot change it in the registry. Default: `false`. */
   readonly fixed?: boolean;
 }
@@ -111,6 +117,10 @@ export interface Embedded<P extends PolicyNames = string> {
     { readonly requests: readonly Keyed<BudgetRequest<P>>[] },
     BatchGranted | BatchDegraded | BatchRefused | Problem
   >;
+  /** What operators do with one key. */
+  keys: {
+    readonly [Verb in keyof KeyCalls]: Call<KeyCalls[Verb][0], KeyCalls[Verb][1] & { readonly headers: Headers }>;
+  };
 }
 
 /**
@@ -259,6 +269,13 @@ export interface Tollgate {
     request: { readonly requests: readonly Keyed<BudgetRequest>[] },
     options?: EmbeddedCallOptions,
   ): Promise<Plain<BatchGranted | BatchDegraded | BatchRefused | Problem>>;
+  /** What operators do with one key. */
+  readonly keys: {
+    readonly [Verb in keyof KeyCalls]: (
+      request: KeyCalls[Verb][0],
+      options?: EmbeddedCallOptions,
+    ) => Promise<Plain<KeyCalls[Verb][1]>>;
+  };
 }
 /** For service bindings: `[[services]]` with `entrypoint = "Tollgate"`. Holding the binding is the credential. */
 // biome-ignore lint/suspicious/noExplicitAny: the platform's types are not ours

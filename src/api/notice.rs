@@ -1,0 +1,263 @@
+//! Notices for the operator: what a webhook or a queue is told of a key that comes near a limit or is refused.
+
+use serde::Serialize;
+use serde_json::value::RawValue;
+use sha2::{Digest, Sha256};
+
+use super::keys::short_name;
+use super::resolve::ResolvedRequest;
+use super::text::timestamp;
+use super::verdict::{Verdict, is_false, is_zero};
+use crate::access::key_json;
+use crate::limit::Verb;
+use crate::policy::{Cause, NoticeKind};
+use crate::protocol::{Action, ObjectReply};
+
+/// A notice to be sent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Notice {
+    /// The same however often it is sent: receivers drop what they have already.
+    pub id: String,
+    /// JSON.
+    pub body: String,
+}
+
+/// What of an object's answer there are notices of.
+#[derive(Clone, Copy, Debug)]
+pub struct Noticed<'a> {
+    /// The object's name.
+    pub object: &'a str,
+    /// The items that it was asked for, by their indices.
+    pub items: &'a [usize],
+    /// What it has answered.
+    pub reply: &'a Result<ObjectReply, Cause>,
+}
+
+impl ResolvedRequest {
+    /// Whether an object should say which notices are due: the request may lower a level, and a policy gives notices.
+    #[must_use]
+    pub fn may_notify(&self) -> bool {
+        let lowers = match self.action {
+            Action::Take(verb) | Action::Reserve(verb) => verb.takes() || verb == Verb::Charge,
+            Action::Settle(_) => true,
+            Action::Look(_) | Action::Hold(_) | Action::Cancel(_) => false,
+        };
+        lowers && self.items.iter().any(|item| item.policy.notify().is_some())
+    }
+
+    /// The notices that the objects say are due. Only `with_keys` has them the keys as callers write them.
+    #[must_use]
+    pub fn notices<'a>(&self, all: impl Iterator<Item = Noticed<'a>>, with_keys: bool) -> Vec<Notice> {
+        let mut notices = Vec::new();
+        for Noticed { object, items, reply } in all {
+            let Ok(ObjectReply::Decided(decided)) = reply else { continue };
+            if decided.notices.is_empty() {
+                continue;
+            }
+            let mut rest = decided.limits.as_slice();
+            for (position, item) in (0..).zip(items.iter().filter_map(|&index| self.items.get(index))) {
+                let Some((own, others)) = rest.split_at_checked(item.policy.limits().len()) else { break };
+                rest = others;
+                let due = decided.notices.iter().find(|due| due.policy == position);
+                if let Some(due) = due
+                    && let Ok(answers) = item.answers(own)
+                {
+                    let verdict = self.verdict(item, &answers, &[], decided);
+                    let key = key_json(&item.key).filter(|_| with_keys);
+                    notices.push(Notice::of(due.kind, object, key.as_deref(), &verdict));
+                }
+            }
+        }
+        notices
+    }
+}
+
+impl Notice {
+    fn of(kind: NoticeKind, object: &str, key: Option<&str>, verdict: &Verdict<'_>) -> Self {
+        let Verdict { policy, now, .. } = *verdict;
+        // There is one of a kind at a moment.
+        let digest = Sha256::digest([object, policy, kind.word(), &now.to_string()].join("\n"));
+        let id = format!("msg_{:032x}", digest.first_chunk().map_or(0, |bytes| u128::from_be_bytes(*bytes)));
+        let body = Body {
+            id: &id,
+            kind: match kind {
+                NoticeKind::NearLimit => "key.near_limit",
+                NoticeKind::Refused => "key.refused",
+            },
+            timestamp: timestamp(now),
+            data: Data {
+                policy,
+                object: short_name(object),
+                key: key.and_then(|key| serde_json::from_str(key).ok()),
+                decided_by: verdict.full_name,
+                cost: verdict.cost,
+                limit: verdict.limit,
+                remaining: verdict.remaining,
+                owed: verdict.owed,
+                now,
+                reset_at: verdict.reset_at,
+                retry_at: verdict.retry_at,
+                banned: verdict.banned,
+            },
+        };
+        let body = serde_json::to_string(&body).unwrap_or_default(); // our own type cannot fail to serialize
+        Self { id, body }
+    }
+}
+
+/// As Standard Webhooks has it, and with the id also where there are no headers.
+#[derive(Serialize)]
+struct Body<'a> {
+    id: &'a str,
+    #[serde(rename = "type")]
+    kind: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    timestamp: Option<String>,
+    data: Data<'a>,
+}
+
+/// The members have the names and the meaning that they have in answers.
+#[derive(Serialize)]
+struct Data<'a> {
+    policy: &'a str,
+    object: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    key: Option<&'a RawValue>,
+    decided_by: &'a str,
+    cost: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    limit: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    remaining: Option<u64>,
+    #[serde(skip_serializing_if = "is_zero")]
+    owed: u64,
+    now: i64,
+    reset_at: Option<i64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    retry_at: Option<i64>,
+    #[serde(skip_serializing_if = "is_false")]
+    banned: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::super::endpoint::Endpoint;
+    use super::super::request::Request;
+    use super::*;
+    use crate::access::Caller;
+    use crate::limit::{Decision, Snapshot};
+    use crate::policy::Policies;
+    use crate::protocol::{Decided, DueNotice, LimitAnswer};
+
+    const NOW: i64 = 1_700_000_000_123;
+    const OBJECT: &str = "0123456789abcdef0123";
+
+    fn resolved(endpoint: Endpoint, body: &str) -> ResolvedRequest {
+        let policies = Policies::parse(
+            r#"{"api":{"rate":"10/10s","notify":["refused"]},"quiet":"10/10s","llm":{"notify":["near_limit"],"limits":[
+                {"name":"requests","rate":"10/10s"},{"name":"tokens","rate":"100/10s"}]}}"#,
+        );
+        let request = Request::parse(endpoint, body.as_bytes()).unwrap();
+        ResolvedRequest::new(&request, &policies.unwrap(), &Caller::TRUSTED, 0).unwrap()
+    }
+
+    fn reply(limits: &[(Decision, u64)], notices: Vec<DueNotice>) -> ObjectReply {
+        let limits = limits.iter().map(|&(decision, remaining)| {
+            let snapshot = Snapshot { tokens: 0, drops: 0, at: NOW };
+            LimitAnswer { decision, remaining, owed: 0, reset_at: Some(NOW + 9_000), snapshot }
+        });
+        ObjectReply::Decided(Decided { notices, ..Decided::new(NOW, limits.collect()) })
+    }
+
+    fn notices(
+        asked: &ResolvedRequest,
+        items: &[usize],
+        reply: &Result<ObjectReply, Cause>,
+        with_keys: bool,
+    ) -> Vec<Value> {
+        let found = asked.notices([Noticed { object: OBJECT, items, reply }].into_iter(), with_keys);
+        let read = |notice: &Notice| {
+            let body: Value = serde_json::from_str(&notice.body).unwrap();
+            assert_eq!(body["id"], *notice.id);
+            body
+        };
+        found.iter().map(read).collect()
+    }
+
+    const ALLOW: Decision = Decision::Allow { tokens: 3, ready_at: NOW };
+    const WAIT: Decision = Decision::Wait { retry_at: NOW + 2_000 };
+
+    const fn due(policy: u64, kind: NoticeKind) -> DueNotice {
+        DueNotice { policy, kind }
+    }
+
+    #[test]
+    fn a_notice_says_what_was_decided_and_why() {
+        let asked = resolved(Endpoint::Consume, r#"{"policy":"api","key":"alice","cost":3}"#);
+        let refused = Ok(reply(&[(WAIT, 1)], vec![due(0, NoticeKind::Refused)]));
+        let [body] = notices(&asked, &[0], &refused, false).try_into().unwrap();
+        let data = json!({"policy": "api", "object": "0123456789abcdef", "decided_by": "api", "cost": 3, "limit": 10,
+            "remaining": 1, "now": NOW, "reset_at": NOW + 9_000, "retry_at": NOW + 2_000});
+        let expected =
+            json!({"id": body["id"], "type": "key.refused", "timestamp": "2023-11-14T22:13:20.123Z", "data": data});
+        assert_eq!(body, expected);
+        assert_eq!(body["id"].as_str().unwrap().len(), "msg_".len() + 32);
+        let [again] = notices(&asked, &[0], &refused, true).try_into().unwrap();
+        assert_eq!((&again["id"], &again["data"]["key"]), (&body["id"], &"alice".into()));
+    }
+
+    #[test]
+    fn the_limit_that_decided_is_the_one_with_the_smallest_share() {
+        let asked = resolved(Endpoint::Charge, r#"{"policy":"llm","key":["a","b"],"cost":{"requests":0,"tokens":3}}"#);
+        let near = Ok(reply(&[(ALLOW, 9), (ALLOW, 5)], vec![due(0, NoticeKind::NearLimit)]));
+        let [body] = notices(&asked, &[0], &near, true).try_into().unwrap();
+        assert_eq!((&body["type"], &body["data"]["decided_by"]), (&"key.near_limit".into(), &"llm/tokens".into()));
+        let numbers = ["limit", "remaining", "key"].map(|name| body["data"][name].clone());
+        assert_eq!(Value::from(numbers.to_vec()), json!([100, 5, ["a", "b"]]));
+        assert!(body["data"].get("retry_at").is_none());
+    }
+
+    #[test]
+    fn each_item_of_a_batch_has_its_own() {
+        let body =
+            r#"{"requests":[{"policy":"quiet","key":"x"},{"policy":"llm","key":"y"},{"policy":"api","key":"y"}]}"#;
+        let asked = resolved(Endpoint::Batch, body);
+        let answers = [(ALLOW, 1), (ALLOW, 50), (WAIT, 0)];
+        let replied = Ok(reply(&answers, vec![due(1, NoticeKind::Refused)]));
+        let [body] = notices(&asked, &[1, 2], &replied, false).try_into().unwrap();
+        assert_eq!((&body["data"]["policy"], &body["data"]["remaining"]), (&"api".into(), &0.into()));
+        for (reply, items) in
+            [(Ok(reply(&answers[..1], vec![due(0, NoticeKind::Refused)])), &[1, 2][..]), (Err(Cause::Failed), &[0])]
+        {
+            assert!(notices(&asked, items, &reply, false).is_empty(), "an answer that does not fit, or none");
+        }
+    }
+
+    #[test]
+    fn only_requests_that_may_lower_a_level_are_noticed() {
+        for (endpoint, more, may) in [
+            (Endpoint::Consume, "", true),
+            (Endpoint::Consume, r#","mode":"reserve""#, true),
+            (Endpoint::Consume, r#","mode":"up_to""#, true),
+            (Endpoint::Charge, "", true),
+            (Endpoint::Settle, r#","reservation":"1""#, true),
+            (Endpoint::Peek, "", false),
+            (Endpoint::Inspect, "", false),
+            (Endpoint::Refund, "", false),
+            (Endpoint::Reset, "", false),
+            (Endpoint::Cancel, r#","reservation":"1""#, false),
+        ] {
+            for (policy, notifies) in [("api", true), ("quiet", false)] {
+                let asked = resolved(endpoint, &format!(r#"{{"policy":"{policy}","key":"k"{more}}}"#));
+                assert_eq!(asked.may_notify(), may && notifies, "{endpoint:?} {more}");
+            }
+        }
+        let batch = |policy: &str| {
+            format!(r#"{{"requests":[{{"policy":"quiet","key":"a"}},{{"policy":"{policy}","key":"b"}}]}}"#)
+        };
+        assert!(resolved(Endpoint::Batch, &batch("llm")).may_notify());
+        assert!(!resolved(Endpoint::Batch, &batch("quiet")).may_notify());
+    }
+}

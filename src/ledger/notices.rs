@@ -1,0 +1,214 @@
+//! The notices that are due: of a key that comes near a limit or is refused, at most one of a kind within the time that its
+//! policy says.
+//!
+//! The moments of the last ones are a row, so that neither a crash nor an eviction repeats one. It is written before the reply
+//! that says that a notice is due, and only then: a refusal without a notice still writes nothing. A version that does not know
+//! such rows leaves them alone.
+//!
+//! ```text
+//! byte 0     1: this format
+//! 8 bytes    when the row may be deleted
+//! then for each kind of which there was a notice
+//!   1 byte   the kind
+//!   8 bytes  when
+//! ```
+
+use std::sync::Arc;
+
+use super::bytes::Bytes;
+use super::standing::is_unlimited;
+use super::{Ledger, Writes};
+use crate::limit::Verb;
+use crate::policy::{NoticeKind, Notify, Policy};
+use crate::protocol::{Action, Decided, DueNotice, LimitAnswer, ObjectRequest};
+
+/// The row of a policy's notices: `n:`, and its name.
+pub(super) const NOTICES: &str = "n:";
+
+/// The last notices of a key, by the names of the policies.
+#[derive(Debug, Default)]
+pub(super) struct Notices(Vec<(String, Last)>);
+
+/// The last notices of one policy.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Last {
+    /// By the position of their kind in [`NoticeKind::ALL`].
+    given_at: [Option<i64>; 2],
+    /// When nothing of it matters any more.
+    expires_at: i64,
+}
+
+impl Ledger {
+    /// The notices that are due by this decision. From now on they are given.
+    pub(super) fn give_notices(
+        &mut self,
+        asked: &[Arc<Policy>],
+        request: &ObjectRequest,
+        decided: &Decided,
+        writes: &mut Writes,
+    ) -> Vec<DueNotice> {
+        let mut due = Vec::new();
+        if !request.wants_notices || decided.is_replayed {
+            return due;
+        }
+        let is_granted = decided.limits.iter().all(|limit| limit.decision.is_allow());
+        let mut answers = decided.limits.as_slice();
+        for (index, policy) in (0..).zip(asked) {
+            let Some((own, rest)) = answers.split_at_checked(policy.limits().len()) else { break };
+            answers = rest;
+            if let Some(notify) = policy.notify()
+                && let Some(kind) = event(policy, request.action, own, is_granted)
+                && notify.has(kind)
+                && self.notices.give(policy.name(), kind, notify, decided.now, writes)
+            {
+                due.push(DueNotice { policy: index, kind });
+            }
+        }
+        due
+    }
+}
+
+/// What has happened to the budget of `policy`, whose limits have said `own`.
+fn event(policy: &Policy, action: Action, own: &[LimitAnswer], is_granted: bool) -> Option<NoticeKind> {
+    if own.iter().any(|limit| !limit.decision.is_allow()) {
+        return Some(NoticeKind::Refused);
+    }
+    let is_taken = match action {
+        Action::Take(verb) | Action::Reserve(verb) => {
+            (verb.takes() || verb == Verb::Charge) && !is_unlimited(policy, verb)
+        }
+        Action::Settle(_) => true,
+        Action::Look(_) | Action::Hold(_) | Action::Cancel(_) => false,
+    };
+    let is_near = policy.limits().iter().zip(own).any(|(limit, answer)| limit.is_near(answer.remaining));
+    (is_granted && is_taken && is_near).then_some(NoticeKind::NearLimit)
+}
+
+impl Notices {
+    /// Takes over a row. `false` if that is not its name. One that cannot be read is as if there had been no notices.
+    pub(super) fn load(&mut self, name: &str, row: &[u8]) -> bool {
+        let Some(policy) = name.strip_prefix(NOTICES) else { return false };
+        self.0.push((policy.to_owned(), Last::decode(row).unwrap_or_default()));
+        true
+    }
+
+    /// Whether a notice is due now; then its row is written.
+    fn give(&mut self, policy: &str, kind: NoticeKind, notify: Notify, now: i64, writes: &mut Writes) -> bool {
+        let known = self.0.iter().position(|(name, _)| name == policy);
+        let last = known.and_then(|index| self.0.get(index)).and_then(|(_, last)| last.given_at(kind));
+        // A clock that stepped back far must not silence a key until it has caught up.
+        if last.is_some_and(|at| now.abs_diff(at) < notify.every_ms()) {
+            return false;
+        }
+        if known.is_none() {
+            self.0.push((policy.to_owned(), Last::default()));
+        }
+        if let Some((_, last)) = self.0.iter_mut().find(|(name, _)| name == policy) {
+            last.give(kind, notify, now);
+            writes.before_reply.push((format!("{NOTICES}{policy}"), Some(last.encode())));
+        }
+        true
+    }
+
+    /// Deletes what no longer matters.
+    pub(super) fn clean(&mut self, now: i64, rows: &mut Vec<(String, Option<Vec<u8>>)>) {
+        self.0.retain(|(policy, last)| {
+            let is_over = last.expires_at <= now;
+            if is_over {
+                rows.push((format!("{NOTICES}{policy}"), None));
+            }
+            !is_over
+        });
+    }
+
+    /// When there will be something to delete.
+    pub(super) fn expires_at(&self) -> impl Iterator<Item = i64> {
+        self.0.iter().map(|(_, last)| last.expires_at)
+    }
+
+    pub(super) const fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+impl Last {
+    fn given_at(&self, kind: NoticeKind) -> Option<i64> {
+        NoticeKind::ALL.into_iter().zip(self.given_at).find(|(of, _)| *of == kind)?.1
+    }
+
+    fn give(&mut self, kind: NoticeKind, notify: Notify, now: i64) {
+        for (of, at) in NoticeKind::ALL.into_iter().zip(&mut self.given_at) {
+            if of == kind {
+                *at = Some(now);
+            }
+        }
+        let given_at = self.given_at.iter().flatten();
+        let expires_at = given_at.map(|at| at.saturating_add_unsigned(notify.every_ms())).max();
+        self.expires_at = expires_at.unwrap_or(now);
+    }
+
+    fn encode(&self) -> Vec<u8> {
+        let mut row = vec![FORMAT];
+        row.extend(self.expires_at.to_le_bytes());
+        for (kind, at) in NoticeKind::ALL.into_iter().zip(self.given_at) {
+            if let Some(at) = at {
+                row.push(kind.number());
+                row.extend(at.to_le_bytes());
+            }
+        }
+        row
+    }
+
+    /// `None` for bytes that are not such a row. Kinds of a later version are ignored.
+    fn decode(row: &[u8]) -> Option<Self> {
+        let mut bytes = Bytes(row);
+        if bytes.byte()? != FORMAT {
+            return None;
+        }
+        let mut last = Self { expires_at: bytes.i64()?, ..Self::default() };
+        while !bytes.is_empty() {
+            let (kind, at) = (bytes.byte()?, bytes.i64()?);
+            for (of, given_at) in NoticeKind::ALL.into_iter().zip(&mut last.given_at) {
+                if of.number() == kind {
+                    *given_at = Some(at);
+                }
+            }
+        }
+        Some(last)
+    }
+}
+
+const FORMAT: u8 = 1;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn last() -> Last {
+        Last { given_at: [None, Some(7)], expires_at: 9 }
+    }
+
+    /// What lies in the storage of every deployment. If this changes, old rows must still be read.
+    #[test]
+    fn the_stored_format_is_unchanged() {
+        let row = [1, 9, 0, 0, 0, 0, 0, 0, 0, 2, 7, 0, 0, 0, 0, 0, 0, 0];
+        assert_eq!((last().encode().as_slice(), Last::decode(&row)), (&row[..], Some(last())));
+        let both = Last { given_at: [Some(-1), Some(7)], ..last() };
+        assert_eq!(Last::decode(&both.encode()), Some(both));
+        let later = [&row[..], &[3, 0, 0, 0, 0, 0, 0, 0, 0]].concat();
+        assert_eq!(Last::decode(&later), Some(last()), "a kind of a later version");
+    }
+
+    #[test]
+    fn a_row_that_cannot_be_read_is_as_if_there_had_been_no_notices() {
+        let good = last().encode();
+        for row in [&[][..], &[2], &good[..5], &good[..10], &[&[2], &good[1..]].concat()] {
+            assert_eq!(Last::decode(row), None, "{row:?}");
+        }
+        let mut notices = Notices::default();
+        assert!(notices.load("n:p", &[2]) && !notices.load("b:p", &good));
+        let mut rows = Vec::new();
+        notices.clean(0, &mut rows);
+        assert_eq!((rows, notices.is_empty()), (vec![("n:p".to_owned(), None)], true));
+    }
+}

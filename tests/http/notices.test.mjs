@@ -1,0 +1,333 @@
+// Notices: a webhook and a queue are told of keys that come near a limit or are refused, so often and not more, signed, and never
+// in the way of an answer. The receivers are servers here; the signature is checked as Standard Webhooks says, by node:crypto.
+import assert from "node:assert/strict";
+import { createHmac } from "node:crypto";
+import { readFileSync } from "node:fs";
+import { createServer } from "node:http";
+import { after, test } from "node:test";
+import { fileURLToPath } from "node:url";
+import { newToken } from "./credentials.mjs";
+import { KEY_SECRET, NOW, start } from "./workerd.mjs";
+
+const SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
+const KEY = "alice@example.com";
+const MINUTES = 60_000;
+
+const limit = { rate: 1, period: "1day", capacity: 10 };
+const POLICIES = {
+  api: { ...limit, notify: ["near_limit", "refused"] },
+  hourly: { ...limit, notify: ["refused"], notify_every: "1h" },
+  quiet: limit,
+};
+
+/** A server that keeps what it is sent; `answer` answers it. */
+async function receiver(answer = (response) => response.end()) {
+  const received = [];
+  const server = createServer((request, response) => {
+    const chunks = [];
+    request.on("data", (chunk) => chunks.push(chunk));
+    request.on("end", () => {
+      const { method, url, headers } = request;
+      received.push({ method, url, headers, body: Buffer.concat(chunks).toString() });
+      answer(response, received.length);
+    });
+  });
+  await new Promise((listening) => server.listen(0, "127.0.0.1", listening));
+  after(() => {
+    server.closeAllConnections();
+    server.close();
+  });
+  const { port } = server.address();
+  return { received, port, url: `http://127.0.0.1:${port}/hook?token=of-the-receiver` };
+}
+
+async function started(changes) {
+  const tollgate = await start({ policies: POLICIES, ...changes });
+  after(() => tollgate.stop());
+  return tollgate;
+}
+
+/** Waits until there are so many. That there are no more is seen when the next arrive. */
+async function arrived(list, count) {
+  await until(
+    () => list.length >= count,
+    () => `${count} of ${JSON.stringify(list)}`,
+  );
+  assert.equal(list.length, count);
+  return list;
+}
+
+async function until(isSo, what) {
+  for (let tries = 0; !isSo(); tries++) {
+    assert.ok(tries < 2_000, what());
+    await new Promise((done) => setTimeout(done, 10));
+  }
+}
+
+/** The event of a message that is signed rightly, as the specification says. */
+function verified({ method, headers, body }) {
+  const [id, timestamp, signature] = ["id", "timestamp", "signature"].map((name) => headers[`webhook-${name}`]);
+  const secret = Buffer.from(SECRET.slice("whsec_".length), "base64");
+  const expected = createHmac("sha256", secret).update(`${id}.${timestamp}.${body}`).digest("base64");
+  assert.equal(signature, `v1,${expected}`);
+  assert.ok(Math.abs(Date.now() / 1_000 - Number(timestamp)) < 60, timestamp);
+  assert.deepEqual([method, headers["content-type"]], ["POST", "application/json"]);
+  const event = JSON.parse(body);
+  assert.equal(event.id, id);
+  return event;
+}
+
+test("what the documents say verifies a message, and no other", async () => {
+  const text = readFileSync(new URL("../../docs/policies.md", import.meta.url), "utf8");
+  const [, snippet] = text.match(/```js\n(import \{ createHmac.*?)\n```\n/s);
+  const { isGenuine } = await import(`data:text/javascript,${encodeURIComponent(snippet)}`);
+  process.env.TOLLGATE_WEBHOOK_SECRET = SECRET;
+  const { received, url } = await receiver();
+  const other = `whsec_${Buffer.alloc(32, 7).toString("base64")}`;
+  const tollgate = await started({ webhookUrl: url, webhookSecret: `${other} ${SECRET}` });
+  await tollgate.consume({ policy: "api", key: KEY, cost: 9 });
+  const [{ headers, body }] = await arrived(received, 1);
+  assert.equal(isGenuine(headers, body), true);
+  assert.equal(isGenuine(headers, `${body} `), false);
+  for (const [name, value] of [
+    ["id", "msg_1"],
+    ["timestamp", String(Number(headers["webhook-timestamp"]) - 1)],
+    ["timestamp", undefined],
+    ["signature", "v1,"],
+    ["signature", undefined],
+  ])
+    assert.equal(isGenuine({ ...headers, [`webhook-${name}`]: value }, body), false, name);
+});
+
+const kinds = (received) => received.map((message) => verified(message).type);
+const hash = createHmac("sha256", KEY_SECRET).update(KEY).digest("hex").slice(0, 16);
+
+test("a key near its limit and one that is refused are told of once in ten minutes, signed", async () => {
+  const { received, url } = await receiver();
+  const tollgate = await started({ webhookUrl: url, webhookSecret: SECRET });
+  const consume = async (cost, now, status) =>
+    assert.equal((await tollgate.consume({ policy: "api", key: KEY, cost }, { now })).status, status);
+  await consume(8, NOW, 200);
+  await consume(1, NOW + 1, 200);
+  await arrived(received, 1);
+  await consume(5, NOW + 2, 429);
+  for (let i = 0; i < 5; i++) await consume(5, NOW + 3 + i, 429);
+  await arrived(received, 2);
+  const [near, refused] = received.map(verified);
+  const of = (data) => ({ policy: "api", object: hash, decided_by: "api", limit: 10, remaining: 1, ...data });
+  assert.deepEqual(near, {
+    id: near.id,
+    type: "key.near_limit",
+    timestamp: "2023-11-14T22:13:20.001Z",
+    data: of({ cost: 1, now: NOW + 1, reset_at: near.data.reset_at }),
+  });
+  assert.deepEqual(refused, {
+    id: refused.id,
+    type: "key.refused",
+    timestamp: "2023-11-14T22:13:20.002Z",
+    data: of({ cost: 5, now: NOW + 2, reset_at: near.data.reset_at, retry_at: refused.data.retry_at }),
+  });
+  assert.notEqual(near.id, refused.id);
+  assert.equal(received[0].url, "/hook?token=of-the-receiver");
+
+  await consume(5, NOW + 10 * MINUTES + 1, 429);
+  await consume(5, NOW + 10 * MINUTES + 2, 429);
+  await arrived(received, 3);
+  assert.equal(verified(received[2]).type, "key.refused");
+  for (const secret of [KEY, SECRET, "of-the-receiver"]) assert.ok(!tollgate.log.includes(secret), secret);
+  assert.ok(!received.some(({ body }) => body.includes(KEY)), "only its hash");
+});
+
+test("the key itself is sent if that is asked for", async () => {
+  const { received, url } = await receiver();
+  const tollgate = await started({ webhookUrl: url, webhookSecret: SECRET, noticeKeys: true });
+  const keys = [KEY, ["tenant", "bob"], { ip: "192.0.2.1" }];
+  for (const key of keys) await tollgate.consume({ policy: "api", key, cost: 9 });
+  await arrived(received, 3);
+  const found = received.map((message) => JSON.stringify(verified(message).data.key));
+  assert.deepEqual(found.toSorted(), keys.map((key) => JSON.stringify(key)).toSorted());
+});
+
+test("what does not take, or has no notices, or no receiver, is not told of", async () => {
+  const { received, url } = await receiver();
+  const tollgate = await started({ webhookUrl: url, webhookSecret: SECRET });
+  for (const policy of ["quiet", "api"]) {
+    for (const verb of ["peek", "refund", "reset", "inspect"]) {
+      const cost = verb === "peek" ? { cost: 10 } : {};
+      await tollgate.post(verb, { policy, key: KEY, ...cost });
+    }
+  }
+  await tollgate.consume({ policy: "quiet", key: KEY, cost: 10 });
+  assert.equal((await tollgate.consume({ policy: "quiet", key: KEY })).status, 429);
+  assert.equal((await tollgate.post("charge", { policy: "api", key: KEY, cost: 9 })).body.near_limit, true);
+  await arrived(received, 1);
+  assert.deepEqual(kinds(received), ["key.near_limit"]);
+
+  // Then nothing is given, so nothing is missed when there is someone.
+  await tollgate.kill();
+  await tollgate.restart({ webhookUrl: null, webhookSecret: null });
+  assert.equal((await tollgate.consume({ policy: "api", key: KEY, cost: 9 })).status, 429);
+  await tollgate.logged(
+    "policies have notices, but there is no receiver: set TOLLGATE_WEBHOOK_URL, or bind a queue as NOTICES",
+  );
+  await tollgate.kill();
+  await tollgate.restart({ webhookUrl: url, webhookSecret: SECRET });
+  assert.equal((await tollgate.consume({ policy: "api", key: KEY, cost: 9 })).status, 429);
+  await arrived(received, 2);
+});
+
+test("of a batch over several keys, the one that refuses is told of, or those that come near when all are granted", async () => {
+  const { received, url } = await receiver();
+  const tollgate = await started({ webhookUrl: url, webhookSecret: SECRET, noticeKeys: true });
+  const batch = async (status, ...asks) => {
+    const requests = asks.map(([policy, key, cost]) => ({ policy, key, cost }));
+    assert.equal((await tollgate.post("batch", { requests })).status, status);
+  };
+  await tollgate.consume({ policy: "hourly", key: "b", cost: 8 });
+  await batch(429, ["api", "a", 9], ["hourly", "b", 5], ["quiet", "c", 1]);
+  await batch(429, ["api", "a", 9], ["hourly", "b", 5], ["quiet", "c", 1]);
+  await batch(200, ["api", "a", 9], ["hourly", "b", 1], ["quiet", "c", 9]);
+  await arrived(received, 2);
+  const found = received.map(verified).map(({ type, data: { key, policy } }) => [type, policy, key]);
+  assert.deepEqual(found.toSorted(), [
+    ["key.near_limit", "api", "a"],
+    ["key.refused", "hourly", "b"],
+  ]);
+});
+
+test("neither a crash nor an eviction nor another frontend tells of it again", async () => {
+  const { received, url } = await receiver();
+  const around = fileURLToPath(new URL("evicting.mjs", import.meta.url));
+  const evicting = { around, flags: ["unsafe_module"], v8Flags: ["--expose-gc"] };
+  const tollgate = await started({ webhookUrl: url, webhookSecret: SECRET, ...evicting });
+  const refused = async (now = NOW, options) =>
+    assert.equal((await tollgate.consume({ policy: "api", key: KEY, cost: 5 }, { now, ...options })).status, 429);
+  await tollgate.consume({ policy: "api", key: KEY, cost: 8 });
+  await refused();
+  await arrived(received, 1);
+  await tollgate.send({ path: "/evict", body: "" });
+  await refused();
+  await tollgate.kill();
+  await tollgate.restart();
+  await refused();
+  await refused(NOW + 10 * MINUTES);
+  await arrived(received, 2);
+  await tollgate.stop();
+
+  const both = await started({ webhookUrl: url, webhookSecret: SECRET, other: { policies: POLICIES } });
+  const other = { headers: { "x-version": "other" } };
+  for (const options of [{}, other, {}, other])
+    await both.consume({ policy: "hourly", key: "of both", cost: 6 }, options);
+  await both.consume({ policy: "hourly", key: "of both", cost: 6 }, { now: NOW + 60 * MINUTES, ...other });
+  await arrived(received, 4);
+  assert.deepEqual(kinds(received), Array(4).fill("key.refused"));
+  assert.equal(new Set(received.map((message) => verified(message).id)).size, 4);
+});
+
+test("no answer waits for a receiver that hangs, and a flood of keys is not a flood of the receiver", async () => {
+  const open = [];
+  const { received, url } = await receiver((response) => open.push(response));
+  const admin = newToken("consume", "admin");
+  const tollgate = await started({
+    webhookUrl: url,
+    webhookSecret: SECRET,
+    tokens: { admin: admin.entry },
+    token: admin.text,
+  });
+  for (let i = 0; i < 40; i++) {
+    const { status } = await tollgate.consume({ policy: "api", key: `user ${i}`, cost: 9 });
+    assert.equal(status, 200, "answered, although no message is");
+  }
+  await tollgate.logged("notices are lost: 0 failed, 1 dropped; the last: too many are under way");
+  await arrived(received, 32);
+  for (const response of open) response.end();
+  const metrics = async () => (await tollgate.send({ method: "GET", path: "/v1/metrics" })).text;
+  let text = "";
+  for (let tries = 0; !text.includes('{outcome="delivered"} 32') && tries < 500; tries++) text = await metrics();
+  assert.match(text, /^tollgate_notices_total\{outcome="delivered"\} 32\n.*"failed"\} 0\n.*"dropped"\} 8$/m);
+});
+
+test("a notice is tried again: the same id, signed anew", async () => {
+  const { received, url } = await receiver((response, count) => {
+    if (count > 1) return response.end();
+    response.writeHead(500).end("not now");
+  });
+  const tollgate = await started({ webhookUrl: url, webhookSecret: SECRET });
+  await tollgate.consume({ policy: "api", key: KEY, cost: 9 });
+  await arrived(received, 2);
+  const [first, second] = received.map(verified);
+  assert.deepEqual(first, second);
+});
+
+test("a receiver that is not there or sends elsewhere is given up, in the log without its address", async () => {
+  const elsewhere = await receiver();
+  const away = await receiver((response) => response.writeHead(307, { location: elsewhere.url }).end());
+  const gone = createServer();
+  await new Promise((listening) => gone.listen(0, "127.0.0.1", listening));
+  const { port } = gone.address();
+  await new Promise((closed) => gone.close(closed));
+  const each = [away.url, `http://127.0.0.1:${port}/hook?token=of-the-receiver`].map(async (webhookUrl) => {
+    const tollgate = await started({ webhookUrl, webhookSecret: SECRET });
+    assert.equal((await tollgate.consume({ policy: "api", key: KEY, cost: 9 })).status, 200);
+    const lost = "notices are lost: 1 failed, 0 dropped";
+    await until(
+      () => tollgate.log.includes(lost),
+      () => tollgate.log,
+    );
+    assert.ok(!tollgate.log.includes("of-the-receiver") && !tollgate.log.includes(SECRET), tollgate.log);
+  });
+  await Promise.all(each);
+  await arrived(away.received, 3);
+  assert.equal(elsewhere.received.length, 0);
+});
+
+test("the runtime's own queue takes them, with a webhook or without", async () => {
+  const queue = await receiver((response) => response.writeHead(200, { "content-type": "application/json" }).end("{}"));
+  const hook = await receiver();
+  const alone = await started({ queue: queue.port });
+  await alone.consume({ policy: "api", key: KEY, cost: 9 });
+  await arrived(queue.received, 1);
+  const [{ method, body }] = queue.received;
+  const event = JSON.parse(body);
+  assert.deepEqual([method, event.type, event.data.object], ["POST", "key.near_limit", hash]);
+  assert.match(event.id, /^msg_[0-9a-f]{32}$/);
+  const both = await started({ queue: queue.port, webhookUrl: hook.url, webhookSecret: SECRET });
+  await both.consume({ policy: "hourly", key: KEY, cost: 10 });
+  await both.consume({ policy: "hourly", key: KEY, cost: 10 });
+  await Promise.all([arrived(queue.received, 2), arrived(hook.received, 1)]);
+  assert.deepEqual(JSON.parse(queue.received[1].body), verified(hook.received[0]));
+});
+
+test("a request by a service binding is told of as one by HTTP", async () => {
+  const { received, url } = await receiver();
+  const before = {
+    modules: { "calling.mjs": fileURLToPath(new URL("calling.mjs", import.meta.url)) },
+    bindings: { TOLLGATE: `service = (name = "main", entrypoint = "Tollgate")` },
+  };
+  const tollgate = await started({ webhookUrl: url, webhookSecret: SECRET, before });
+  const body = JSON.stringify({ policy: "api", key: KEY, cost: 9 });
+  for (const status of [200, 429]) assert.equal((await tollgate.send({ path: "/rpc", body })).status, status);
+  await arrived(received, 2);
+  const found = received.map(verified);
+  assert.deepEqual(found.map(({ type }) => type).toSorted(), ["key.near_limit", "key.refused"]);
+  assert.ok(found.every(({ data }) => data.object === hash));
+});
+
+test("settings that are wrong are named, and not shown", async () => {
+  const tollgate = await started({
+    webhookUrl: "http://example.com/of-the-receiver",
+    webhookSecret: "whsec_c2hvcnQ=",
+    noticeKeys: "perhaps",
+  });
+  assert.equal((await tollgate.consume({ policy: "api", key: KEY })).status, 500);
+  for (const line of [
+    "settings: TOLLGATE_WEBHOOK_URL: must begin with https://, or with http:// and localhost or 127.0.0.1",
+    "settings: the secret TOLLGATE_WEBHOOK_SECRET must be whsec_ and 24 to 64 random bytes in base64",
+    "settings: TOLLGATE_NOTICE_KEYS must be true or false",
+  ])
+    await tollgate.logged(line);
+  assert.ok(!/of-the-receiver|c2hvcnQ|perhaps/.test(tollgate.log), tollgate.log);
+  const missing = await started({ webhookUrl: "https://example.com" });
+  await missing.consume({ policy: "api", key: KEY });
+  await missing.logged("settings: the secret TOLLGATE_WEBHOOK_SECRET is missing: set it with `wrangler secret put");
+});
