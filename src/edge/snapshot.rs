@@ -454,7 +454,7 @@ mod tests {
     fn what_an_object_has_taught_counts_for_the_request_that_is_asked_again() {
         let mut snapshot = snapshot();
         snapshot.poll(1_000);
-        let policy = r#"{"rate":"9/1s","on_error":"open","ipv6_prefix":56}"#;
+        let policy = r#"{"rate":"9/1s","on_error":"open","ipv6_prefix":56,"show_key_prefix":8}"#;
         let whole = format!(r#"[{{"name":"api","policy":{policy},"timeline":{{"since":5,"carry":"as_is"}}}}]"#);
         let answer = format!(r#"{{"as_of":5,"born_at":1,"is_whole":true,"policies":{whole}}}"#);
         assert_eq!(snapshot.update(&answer), Ok(None));
@@ -462,7 +462,8 @@ mod tests {
         snapshot.learn(&newer.definition(), 9);
         let api = snapshot.policies().get("api").unwrap();
         assert_eq!((api.id(), api.numbers(), api.timeline().since()), (newer.id(), newer.numbers(), 8));
-        assert_eq!((api.on_error(), api.ipv6_prefix()), (crate::policy::OnError::OPEN, 56), "what only frontends know");
+        let found = (api.on_error(), api.ipv6_prefix(), api.shown_key_prefix());
+        assert_eq!(found, (crate::policy::OnError::OPEN, 56, 8), "what only frontends know");
         assert_eq!((snapshot.as_of(["api"]), snapshot.as_of(["daily"]), snapshot.as_of(["api", "daily"])), (9, 5, 5));
         snapshot.forget();
         let rate = |snapshot: &PolicySnapshot| shown(snapshot)[0].clone();
