@@ -63,6 +63,9 @@ pub(crate) fn all() -> Vec<Trace> {
         trace("attack: 10 keys, ten times the 10 requests/s allowed, 5 minutes", (10, "1s", 20), 4, &mut |random| {
             keys(10, random, |random| spread(300_000, 30_000, random))
         }),
+        trace("guesses: 10 keys, 50 requests/s of 5 allowed a minute, 5 minutes", (5, "1m", 5), 4, &mut |random| {
+            keys(10, random, |random| spread(300_000, 15_000, random))
+        }),
         trace(
             "overload: 100 keys, ten times the 2 requests/s allowed, 2 minutes, 20 isolates",
             (2, "1s", 10),
