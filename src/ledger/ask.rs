@@ -71,6 +71,9 @@ impl Ledger {
             self.recent.record(asked, request, decided);
         }
         self.collect_writes(now, &mut writes);
+        if asked.iter().any(|policy| policy.is_inline()) {
+            self.forget_full_inline(asked, now, &mut writes);
+        }
         if !writes.before_reply.is_empty() {
             self.set_alarm(now, &mut writes);
         }
