@@ -75,6 +75,9 @@ impl Ledger {
             decided.notices = self.give_notices(asked, request, decided, &mut writes);
         }
         self.collect_writes(now, &mut writes);
+        if asked.iter().any(|policy| policy.is_inline()) {
+            self.forget_full_inline(asked, now, &mut writes);
+        }
         if !writes.before_reply.is_empty() {
             self.set_alarm(now, &mut writes);
         }

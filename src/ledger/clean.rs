@@ -1,8 +1,11 @@
 //! Deletes what is no longer needed, and schedules the alarm that does it.
 
+use std::sync::Arc;
+
 use super::bucket::row_expires_at;
+use super::row::StoredRow;
 use super::{BUCKET, Ledger, Slot, Writes};
-use crate::policy::without_shadow;
+use crate::policy::{Policy, without_shadow};
 
 /// Nothing is cleaned up sooner. A key that is used once costs its row, the row of the alarm, the alarm's request, and
 /// the deletion. A key that comes back within a day pays only for its row, and a day of storage costs a thirtieth of
@@ -11,6 +14,9 @@ const LINGER_MS: i64 = 86_400_000;
 
 /// The longest time between two alarms, even if rows can never be deleted or cannot be read.
 const LOOK_MS: i64 = 30 * 86_400_000;
+
+/// So many buckets of inline policies wait for the alarm, full or not: each request looks at all of them.
+const MANY_INLINE: usize = 64;
 
 impl Ledger {
     /// Deletes what no longer matters: buckets that are full again, reservations that have ended, expired replays.
@@ -22,15 +28,7 @@ impl Ledger {
         self.has_alarm = false;
         self.end_holds(now);
         self.end_expired(now, &mut writes);
-        self.buckets.retain(|(name, slot)| {
-            let has_ended = slot.expires_at(now).is_some_and(|at| at <= now);
-            let mut parts = self.reservations.iter().flat_map(|(_, open)| &open.parts);
-            let is_over = has_ended && !parts.any(|part| part.policy == without_shadow(name));
-            if is_over && slot.has_row() {
-                writes.before_reply.push((format!("{BUCKET}{name}"), None));
-            }
-            !is_over
-        });
+        self.forget_full(now, &mut writes, |_, _| true);
         self.notices.clean(now, &mut writes.before_reply);
         self.replays.close_page();
         self.replays.collect_late_writes(now, &mut writes.before_reply);
@@ -43,6 +41,32 @@ impl Ledger {
         writes.before_reply.extend(self.stale_rows.drain(..).map(|name| (name, None)));
         self.set_alarm(now, &mut writes);
         writes
+    }
+
+    /// Forgets full buckets whose limits come with requests, if there are many besides those `asked`: callers choose their names. One
+    /// with a row waits for a request that writes anyway.
+    pub(super) fn forget_full_inline(&mut self, asked: &[Arc<Policy>], now: i64, writes: &mut Writes) {
+        let is_other = |name: &str| asked.iter().all(|policy| policy.name() != name);
+        let inline = self.buckets.iter().filter(|(name, slot)| is_other(name) && slot.is_inline());
+        if inline.count() >= MANY_INLINE {
+            let is_written = !writes.before_reply.is_empty();
+            let is_meant =
+                |name: &str, slot: &Slot| is_other(name) && slot.is_inline() && (is_written || !slot.has_row());
+            self.forget_full(now, writes, is_meant);
+        }
+    }
+
+    /// Forgets buckets that are full, of those meant by their names.
+    fn forget_full(&mut self, now: i64, writes: &mut Writes, is_meant: impl Fn(&str, &Slot) -> bool) {
+        self.buckets.retain(|(name, slot)| {
+            let has_ended = is_meant(name, slot) && slot.expires_at(now).is_some_and(|at| at <= now);
+            let mut parts = self.reservations.iter().flat_map(|(_, open)| &open.parts);
+            let is_over = has_ended && !parts.any(|part| part.policy == without_shadow(name));
+            if is_over && slot.has_row() {
+                writes.before_reply.push((format!("{BUCKET}{name}"), None));
+            }
+            !is_over
+        });
     }
 
     /// Sets an alarm if anything needs one. Called when storage has rows but no alarm, because the runtime gave up
@@ -81,6 +105,13 @@ impl Slot {
         match self {
             Self::Stored(row) => row_expires_at(row, now),
             Self::Open(bucket) => bucket.expires_at(now),
+        }
+    }
+
+    fn is_inline(&self) -> bool {
+        match self {
+            Self::Stored(row) => StoredRow::read(row).is_ok_and(|row| row.is_inline()),
+            Self::Open(bucket) => bucket.policy().is_inline(),
         }
     }
 

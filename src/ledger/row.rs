@@ -165,6 +165,11 @@ impl<'a> StoredRow<'a> {
             .then(|| limits.iter().zip(self.record.states()).map(|(l, state)| self.mended(l.limit(), state)).collect())
     }
 
+    /// Whether its limits came with a request.
+    pub(super) const fn is_inline(&self) -> bool {
+        self.inline_count.is_some()
+    }
+
     /// The version of the policy under which the row was written.
     pub(super) const fn policy_version(&self) -> u64 {
         self.record.policy_version()

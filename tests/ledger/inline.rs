@@ -288,6 +288,40 @@ fn questions_write_nothing_and_a_row_has_at_most_eight_accounts_of_a_limit() {
     assert_eq!(world.levels(), [9, 9, 9]);
 }
 
+/// Callers choose the names, so full buckets of many do not wait for an alarm; but no question writes for that.
+#[test]
+fn full_buckets_of_many_names_are_forgotten() {
+    let free = plan(FREE).definition();
+    let named = |name: String| {
+        let definition = free.replacen("\"plan\"", &format!("\"{name}\""), 1);
+        Arc::new(Policy::from_definition(&definition).unwrap())
+    };
+    for (names, kept) in [(63, 63), (64, 1), (200, 1)] {
+        let mut world = World::empty(&plan(FREE));
+        for n in 0..names {
+            assert_eq!(world.take(&named(format!("p{n}")), Verb::Consume, 1), 1);
+        }
+        assert_eq!(world.storage.len(), names, "none of them is full");
+        for n in (0..names).step_by(9) {
+            assert_eq!(world.left(&named(format!("p{n}"))), 9);
+        }
+        world.now += 60_000;
+        let rows_written = world.rows_written;
+        for n in 0..1_000 {
+            assert_eq!(world.left(&named(format!("q{n}"))), 10);
+        }
+        assert_eq!(world.rows_written, rows_written);
+        assert_eq!(world.take(&named("p0".to_owned()), Verb::Consume, 2), 2);
+        assert_eq!(world.storage.len(), kept);
+        for crashes in [false, true] {
+            if crashes {
+                world.crash(0);
+            }
+            assert_eq!((world.left(&named("p0".to_owned())), world.left(&named("p1".to_owned()))), (8, 10));
+        }
+    }
+}
+
 #[test]
 fn the_largest_and_the_slowest_numbers_take_over_from_each_other() {
     let (most, longest) = ((1 << 53) - 1, 1 << 51);

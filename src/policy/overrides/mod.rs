@@ -12,7 +12,6 @@ mod history;
 mod parse;
 mod plan;
 
-use std::collections::HashMap;
 use std::mem;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
@@ -307,10 +306,10 @@ impl Hasher {
 /// What policies are for the keys that were asked for lately, by the most specific override.
 #[derive(Debug, Default)]
 struct Composed {
-    recent: HashMap<SelectorHash, One>,
+    recent: SortedMap<SelectorHash, One>,
     /// How large those are: see [`One::size`].
     recent_size: usize,
-    older: HashMap<SelectorHash, One>,
+    older: SortedMap<SelectorHash, One>,
 }
 
 #[derive(Debug)]
