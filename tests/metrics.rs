@@ -11,10 +11,11 @@ mod split_mix;
 use std::collections::BTreeMap;
 
 use random::{Random, cases};
-use tollgate::edge::Outbox;
+use tollgate::edge::{Outbox, Tap};
 use tollgate::metrics::{
-    CAPACITY, CallOutcome, Counts, MAX_POLICIES, NoticeOutcome, OTHER_POLICIES, Outcome, PollOutcome, RefusedKeys,
-    Repeat, Report, Totals, WINDOW_MS, Word, exposition,
+    Audience, CAPACITY, CallOutcome, Counts, Cursor, LISTEN_MS, LiveBatch, LiveDecision, LiveFilter, MAX_POLICIES,
+    NoticeOutcome, OTHER_POLICIES, Outcome, PollOutcome, RefusedKeys, Repeat, Report, Totals, WINDOW_MS, Word,
+    exposition,
 };
 use tollgate::policy::Cause;
 
@@ -204,6 +205,110 @@ fn however_many_policies_there_have_been_a_bounded_number_is_counted_by_name() {
         assert!(text.contains(&line), "{line}");
     }
     assert_eq!(text.matches("outcome=\"allowed\"").count(), MAX_POLICIES + 1);
+}
+
+/// An operator who looks on.
+struct Operator {
+    filter: LiveFilter,
+    cursor: Option<Cursor>,
+    heard: u64,
+    omitted: u64,
+}
+
+impl Operator {
+    fn ask(&mut self, audience: &mut Audience, now: i64) {
+        let heard = audience.listen(self.filter.clone(), self.cursor, now).unwrap();
+        assert!(!heard.is_interrupted);
+        self.cursor = Some(heard.cursor);
+        self.heard += heard.decisions.len() as u64;
+        self.omitted += heard.omitted;
+    }
+}
+
+/// Whatever isolates decide and send, in any order, with calls that fail: an operator who listens sees each decision, or that it
+/// was left out, once.
+#[test]
+fn each_decision_is_shown_or_counted_as_left_out() {
+    let (mut shown, mut left_out) = (0, 0);
+    cases(300, |random| {
+        let (mut audience, mut now) = (Audience::new(random.next()), 1_000);
+        let mut taps: Vec<_> = (0..=random.below(3)).map(|_| Tap::default()).collect();
+        let filters = [
+            LiveFilter::default(),
+            LiveFilter { policies: Some(vec!["api".to_owned()]), outcomes: None },
+            LiveFilter { policies: None, outcomes: Some(vec![Outcome::Refused]) },
+        ];
+        let mut operators = filters.map(|filter| (Operator { filter, cursor: None, heard: 0, omitted: 0 }, 0_u64));
+        for (operator, _) in &mut operators {
+            operator.ask(&mut audience, now);
+        }
+        let listeners = |audience: &mut Audience, now| audience.listeners(1, now).map(|listeners| listeners.to_text());
+        for tap in &mut taps {
+            tap.hear(listeners(&mut audience, now).as_deref(), now);
+        }
+        let send = |tap: &mut Tap, audience: &mut Audience, fails: bool, now| {
+            let Some(batch) = tap.take(now) else { return };
+            if fails {
+                return tap.fail();
+            }
+            audience.take(&LiveBatch::from_text(&batch).unwrap(), now);
+            let listeners = audience.listeners(1, now).map(|listeners| listeners.to_text());
+            tap.answered(listeners.as_deref(), now);
+        };
+        for _ in 0..random.below(200) {
+            let index = random.below(taps.len());
+            match random.below(4) {
+                0 => {
+                    now += i64::try_from(random.below(2_000)).unwrap();
+                    for (operator, _) in &mut operators {
+                        operator.ask(&mut audience, now);
+                    }
+                    for tap in &mut taps {
+                        tap.hear(listeners(&mut audience, now).as_deref(), now);
+                    }
+                }
+                1 if taps[index].due(now).is_some() => send(&mut taps[index], &mut audience, random.once_in(5), now),
+                _ => {
+                    let policy = ["api", "llm"][random.below(2)];
+                    let outcome = [Outcome::Allowed, Outcome::Refused][random.below(2)];
+                    let count = 1 + random.below(40) as u64;
+                    for (operator, decided) in &mut operators {
+                        *decided += if operator.filter.passes(policy, outcome) { count } else { 0 };
+                    }
+                    let decision = LiveDecision {
+                        at: now,
+                        policy,
+                        outcome,
+                        source: "object",
+                        cost: 1,
+                        remaining: None,
+                        retry_at: None,
+                        limit: None,
+                        object: None,
+                        cause: None,
+                        is_refused_in_shadow: false,
+                    };
+                    assert!(taps[index].wants(policy, outcome, now));
+                    (0..count).for_each(|_| taps[index].add(&decision));
+                }
+            }
+        }
+        // What still waits is sent, and then what has been counted as left out because a call has failed.
+        for tap in &mut taps {
+            send(tap, &mut audience, false, now);
+        }
+        for (operator, decided) in &mut operators {
+            operator.ask(&mut audience, now);
+            assert_eq!(operator.heard + operator.omitted, *decided, "{:?}", operator.filter);
+            shown += operator.heard;
+            left_out += operator.omitted;
+        }
+        now += LISTEN_MS;
+        assert!(
+            audience.listeners(1, now).is_none() && taps.iter().all(|tap| !tap.wants("api", Outcome::Refused, now))
+        );
+    });
+    assert!(shown > 1_000 && left_out > 1_000, "{shown} shown, {left_out} left out");
 }
 
 #[global_allocator]

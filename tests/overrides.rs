@@ -1,10 +1,12 @@
-//! What 10⁵ overrides cost an isolate: no more than `MEMORY_PER_OVERRIDE` says.
+//! What 10⁵ overrides cost: an isolate no more than `MEMORY_PER_OVERRIDE` says, and the registry a third of what it may have.
 
 #[path = "../benches/decisions/counting.rs"]
 mod counting;
 
 use tollgate::policy::Policies;
 use tollgate::policy::overrides::{History, InForce, MEMORY_PER_OVERRIDE, Overrides, Selector, WrittenOverride};
+use tollgate::protocol::{OverridesChange, Poll, deployment_id};
+use tollgate::registry::{AUDIT, Registry};
 
 #[global_allocator]
 static HEAP: counting::Counting = counting::Counting;
@@ -65,4 +67,38 @@ fn a_busy_key_is_found_without_composing_its_policy_again() {
     let again = overrides.apply(policy, b"customer-7", 11);
     assert!(counting::allocations() - before <= 1, "the list of what was found");
     assert!(std::sync::Arc::ptr_eq(&first, &again));
+}
+
+#[test]
+fn a_hundred_thousand_leave_the_registry_two_thirds_of_its_memory() {
+    let own = r#"{"api":"10/1s"}"#;
+    let poll = Poll {
+        as_of: 0,
+        born_at: 0,
+        deployment: deployment_id(own).into(),
+        policies: Some(own),
+        overrides_at: None,
+        is_loading: false,
+    };
+    let mut registry = Registry::default();
+    let mut rows = registry.poll(&poll, 1_790_000_000_000).unwrap().1;
+    for first in (0..COUNT).step_by(2_000) {
+        let one = |number| {
+            format!(
+                r#"{{"policy":"api","key":"customer-{number}@example.com","rate":"100/1m burst 200","until":1800000000000}}"#
+            )
+        };
+        let all: Vec<_> = (first..first + 2_000).map(one).collect();
+        let text = format!(r#"{{"overrides":[{}]}}"#, all.join(","));
+        let change = OverridesChange { text: &text, by: "ops", only: None, is_dry_run: false };
+        rows.extend(registry.change_overrides(&change, 1_790_000_000_000).unwrap().1);
+    }
+    rows.retain(|(name, _)| !name.starts_with(AUDIT));
+    rows.sort_unstable(); // as storage lists them
+    let each = |before: i64| (counting::live_bytes() - before) / i64::try_from(COUNT).unwrap();
+    let before = counting::live_bytes();
+    let loaded = Registry::new(rows.iter().filter_map(|(name, row)| Some((name, row.as_ref()?))));
+    assert_eq!((loaded.unreadable_rows().len(), loaded.as_of()), (0, registry.as_of()));
+    // 128 MB are for 10⁵. Pointers are twice as long here as in WebAssembly.
+    assert!(each(before) <= 400, "{} bytes", each(before));
 }

@@ -113,16 +113,7 @@ mod tests {
         let decision = Decision::Allow { tokens, ready_at: 0 };
         let snapshot = Snapshot { tokens: 0, drops: 0, at: 0 };
         let limits = vec![LimitAnswer { decision, remaining: 0, owed: 0, reset_at: None, snapshot }];
-        let decided = Decided {
-            now: 0,
-            is_replayed: false,
-            open_reservations: 0,
-            reservation: None,
-            limits,
-            shadow: Vec::new(),
-            before: Vec::new(),
-            notices: Vec::new(),
-        };
+        let decided = Decided::new(0, limits);
         let Reply { body, .. } = resolved.reply(&ObjectReply::Decided(decided)).unwrap();
         (resolved.items[0].costs.clone().unwrap_or_default(), serde_json::from_str(&body).unwrap())
     }
@@ -178,16 +169,7 @@ mod tests {
         let resolved = ResolvedRequest::new(&request, &policies, &Caller::TRUSTED, 500).unwrap();
         let snapshot = Snapshot { tokens: 3, drops: 0, at: 500 };
         let limits = vec![LimitAnswer { decision, remaining: 3, owed: 0, reset_at: Some(7_500), snapshot }];
-        let decided = Decided {
-            now: 500,
-            is_replayed: false,
-            open_reservations: 0,
-            reservation: None,
-            limits,
-            shadow: Vec::new(),
-            before: Vec::new(),
-            notices: Vec::new(),
-        };
+        let decided = Decided::new(500, limits);
         let Reply { status, headers, body } = resolved.reply(&ObjectReply::Decided(decided)).unwrap();
         let fields = headers.into_iter().filter(|(name, _)| *name == "retry-after" || name.starts_with("ratelimit"));
         let fields = fields.map(|(name, value)| (name.to_owned(), value)).collect();

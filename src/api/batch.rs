@@ -166,17 +166,7 @@ mod tests {
     fn object_reply(decision: Decision) -> ObjectReply {
         let snapshot = Snapshot { tokens: 0, drops: 0, at: NOW };
         let limits = vec![LimitAnswer { decision, remaining: 0, owed: 0, reset_at: None, snapshot }];
-        let reservation = None;
-        ObjectReply::Decided(Decided {
-            now: NOW,
-            is_replayed: false,
-            open_reservations: 0,
-            reservation,
-            limits,
-            shadow: Vec::new(),
-            before: Vec::new(),
-            notices: Vec::new(),
-        })
+        ObjectReply::Decided(Decided::new(NOW, limits))
     }
 
     /// The reply when each key's object has answered so: its status, `Retry-After`, and body.

@@ -20,6 +20,7 @@ mod answer;
 mod batch;
 mod body;
 mod cost;
+mod decisive;
 mod degraded;
 mod endpoint;
 mod fingerprint;

@@ -168,16 +168,7 @@ mod tests {
             let snapshot = Snapshot { tokens: 0, drops: 0, at: NOW };
             LimitAnswer { decision, remaining, owed: 0, reset_at: Some(NOW + 9_000), snapshot }
         });
-        ObjectReply::Decided(Decided {
-            now: NOW,
-            is_replayed: false,
-            open_reservations: 0,
-            reservation: None,
-            limits: limits.collect(),
-            shadow: Vec::new(),
-            before: Vec::new(),
-            notices,
-        })
+        ObjectReply::Decided(Decided { notices, ..Decided::new(NOW, limits.collect()) })
     }
 
     fn notices(

@@ -38,6 +38,8 @@ pub enum Problem {
     PolicyFixed { policy: String },
     /// There are as many policies as there can be.
     TooManyPolicies { max: usize },
+    /// As many operators look on as can.
+    TooManyListeners { max: usize },
     /// The registry of policies did not answer.
     RegistryUnavailable { cause: Cause },
     /// The policy and key have no such reservation, or it has expired.
@@ -82,6 +84,15 @@ impl Problem {
             _ => {}
         }
         self
+    }
+
+    /// Whether the policies have a part in it, or may have: under others there may be none.
+    #[must_use]
+    pub const fn is_under_policies(&self) -> bool {
+        matches!(
+            self,
+            Self::BadRequest { .. } | Self::CostTooLarge { .. } | Self::UnknownPolicy { .. } | Self::Unavailable { .. }
+        )
     }
 
     /// The response for this problem.
@@ -157,6 +168,9 @@ impl Problem {
             }
             Self::PolicyFixed { .. } => (409, "urn:problem-type:tollgate:policy-fixed", "Policy fixed"),
             Self::TooManyPolicies { .. } => (409, "urn:problem-type:tollgate:too-many-policies", "Too many policies"),
+            Self::TooManyListeners { .. } => {
+                (409, "urn:problem-type:tollgate:too-many-listeners", "Too many listeners")
+            }
             Self::PreconditionFailed { .. } => {
                 (412, "urn:problem-type:tollgate:precondition-failed", "Precondition failed")
             }
@@ -231,6 +245,7 @@ impl Problem {
             Self::PolicyFixed { policy } => {
                 format!("the policy {} has `fixed = true`: change it in wrangler.toml, and deploy", shown(policy))
             }
+            Self::TooManyListeners { max } => too_many_listeners(*max),
             Self::TooManyPolicies { max } => format!("there are {max} policies, the most there can be: delete some"),
             Self::RegistryUnavailable { .. } => {
                 "the registry of policies did not answer. A change may have been made: the \
@@ -286,6 +301,10 @@ const UNKNOWN_AFTER_TIMEOUT: &str = "no answer came in time. The request may hav
 
 const UNKNOWN_AFTER_FAILURE: &str = "what keeps the budgets of this key did not answer. The request may have been \
     carried out; only an Idempotency-Key makes it safe to repeat";
+
+fn too_many_listeners(max: usize) -> String {
+    format!("{max} others look on, each at something else: stop one of them, or ask for the same as one of them")
+}
 
 /// What the caller lacks, and what would be right.
 fn missing(forbidden: &Forbidden) -> String {
@@ -439,6 +458,7 @@ mod tests {
             Problem::MethodNotAllowed { method: text(), allow: "" },
             Problem::PolicyFixed { policy: text() },
             Problem::TooManyPolicies { max: 0 },
+            Problem::TooManyListeners { max: 0 },
             Problem::PreconditionFailed { policy: text(), version: None },
             Problem::PreconditionRequired,
             Problem::RequestTimeout,

@@ -68,9 +68,19 @@ impl Reply {
 
     /// The answer, a JSON object, marked: it was made under policies that may be out of date.
     #[must_use]
-    pub fn under_stale_policies(mut self) -> Self {
+    pub fn under_stale_policies(self) -> Self {
+        self.with_member("\"stale_policies\":true")
+    }
+
+    /// The answer, a JSON object, marked: it was made from an earlier one, without a call.
+    #[must_use]
+    pub fn from_cache(self) -> Self {
+        self.with_member("\"source\":\"cache\"")
+    }
+
+    fn with_member(mut self, member: &str) -> Self {
         if let Some(members) = self.body.strip_suffix("}\n") {
-            self.body = format!("{members},\"stale_policies\":true}}\n");
+            self.body = format!("{members},{member}}}\n");
         }
         self
     }

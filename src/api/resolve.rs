@@ -148,6 +148,12 @@ impl ResolvedItem {
         !self.policy.limits().is_empty()
     }
 
+    /// Whether the answer is to show how the buckets stand, to the drop.
+    #[must_use]
+    pub const fn wants_snapshot(&self) -> bool {
+        self.wants_snapshot
+    }
+
     pub(super) fn answers(&self, answers: &[LimitAnswer]) -> Result<Vec<Answered<'_>>, Problem> {
         let limits = self.policy.limits();
         if answers.len() != limits.len() {

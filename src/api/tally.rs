@@ -1,9 +1,10 @@
 //! What became of each budget that was asked for, to be counted.
 
+use super::decisive::{Weight, decisive};
 use super::resolve::{ResolvedItem, ResolvedRequest};
 use crate::limit::{Decision, Verb};
 use crate::metrics::{INLINE_POLICIES, Outcome};
-use crate::policy::{Cause, Standing};
+use crate::policy::{Cause, NamedLimit, Standing};
 use crate::protocol::{Action, LimitAnswer, ObjectReply};
 
 /// What became of one budget.
@@ -19,6 +20,25 @@ pub struct Tally<'a> {
     pub outcome: Outcome,
     /// Whether a limit in shadow would have refused it.
     pub is_refused_in_shadow: bool,
+    /// Why there was no decision.
+    pub cause: Option<Cause>,
+    /// The limits that are enforced, and what each has answered; none if there was no decision.
+    limits: &'a [NamedLimit],
+    answers: &'a [LimitAnswer],
+}
+
+impl<'a> Tally<'a> {
+    /// The limit that decided, and what it has answered.
+    #[must_use]
+    pub fn decisive(&self) -> Option<(&'a NamedLimit, &'a LimitAnswer)> {
+        decisive(self.limits.iter().zip(self.answers), |(limit, answer)| Weight {
+            is_allowed: answer.decision.is_allow(),
+            retry_at: answer.retry_at(),
+            remaining: answer.remaining,
+            owed: answer.owed,
+            capacity: limit.limit().config().capacity,
+        })
+    }
 }
 
 impl ResolvedRequest {
@@ -34,9 +54,9 @@ impl ResolvedRequest {
 
     /// Tells what became of each budget, given what each object was asked for (the indices of its items) and what it answered, or
     /// why it did not. Replies that are not decisions are a client's errors: then there is nothing to tell.
-    pub fn tally<'a, 'b>(
+    pub fn tally<'a>(
         &'a self,
-        calls: impl Iterator<Item = (&'b [usize], &'b Result<ObjectReply, Cause>)> + Clone,
+        calls: impl Iterator<Item = (&'a [usize], &'a Result<ObjectReply, Cause>)> + Clone,
         mut tell: impl FnMut(Tally<'a>),
     ) {
         let is_decided = |reply: &Result<ObjectReply, Cause>| !matches!(reply, Ok(reply) if !is_decision(reply));
@@ -47,6 +67,7 @@ impl ResolvedRequest {
         let is_refused = calls.clone().any(|(_, reply)| refuses(reply));
         for (object, (indices, reply)) in calls.enumerate() {
             let decided = if let Ok(ObjectReply::Decided(decided)) = reply { Some(decided) } else { None };
+            let cause = reply.as_ref().err().copied();
             let mut rest = decided.map_or(&[][..], |decided| &decided.limits);
             let mut rest_of_shadow = decided.map_or(&[][..], |decided| &decided.shadow);
             for item in indices.iter().filter_map(|&index| self.items.get(index)) {
@@ -70,15 +91,16 @@ impl ResolvedRequest {
                     },
                 };
                 let is_refused_in_shadow = tried.iter().any(would_refuse);
-                tell(Tally { object, outcome, is_refused_in_shadow, ..item.tally() });
+                let limits = item.policy.limits();
+                tell(Tally { object, outcome, is_refused_in_shadow, cause, limits, answers: own, ..item.tally() });
             }
         }
     }
 
-    /// The same when there was no decision at all, and each budget ended so.
-    pub fn tally_undecided<'a>(&'a self, outcome: Outcome, tell: impl FnMut(Tally<'a>)) {
+    /// The same when there was no decision at all because of `cause`, and each budget ended so.
+    pub fn tally_undecided<'a>(&'a self, outcome: Outcome, cause: Cause, tell: impl FnMut(Tally<'a>)) {
         let items = self.items.iter().filter(|_| self.takes());
-        items.map(|item| Tally { outcome, ..item.tally() }).for_each(tell);
+        items.map(|item| Tally { outcome, cause: Some(cause), ..item.tally() }).for_each(tell);
     }
 }
 
@@ -86,7 +108,8 @@ impl ResolvedItem {
     fn tally(&self) -> Tally<'_> {
         let policy = if self.policy.is_inline() { INLINE_POLICIES } else { self.policy.name() };
         let cost = self.cost.unwrap_or(0);
-        Tally { policy, cost, object: 0, outcome: Outcome::Allowed, is_refused_in_shadow: false }
+        let outcome = Outcome::Allowed;
+        Tally { policy, cost, object: 0, outcome, is_refused_in_shadow: false, cause: None, limits: &[], answers: &[] }
     }
 }
 
@@ -124,17 +147,8 @@ mod tests {
     fn reply(is_replayed: bool, limits: &[Decision], shadow: &[Decision]) -> ObjectReply {
         let limits = limits.iter().copied().map(answer).collect();
         let shadow = shadow.iter().map(|decision| Some(answer(*decision))).collect();
-        let (open_reservations, reservation) = (0, None);
-        ObjectReply::Decided(Decided {
-            now: 0,
-            is_replayed,
-            open_reservations,
-            reservation,
-            limits,
-            shadow,
-            before: Vec::new(),
-            notices: Vec::new(),
-        })
+
+        ObjectReply::Decided(Decided { is_replayed, shadow, ..Decided::new(0, limits) })
     }
 
     fn resolved(endpoint: Endpoint, body: &str) -> ResolvedRequest {
@@ -173,8 +187,9 @@ mod tests {
             assert_eq!(found, [("tried".to_owned(), Outcome::Allowed, would_refuse)]);
         }
         let mut costs = Vec::new();
-        a.tally_undecided(Outcome::Unavailable, |one| costs.push((one.cost, one.outcome)));
-        assert_eq!(costs, [(3, Outcome::Unavailable)]);
+        let tell = |one: Tally<'_>| costs.push((one.cost, one.outcome, one.cause, one.decisive().is_none()));
+        a.tally_undecided(Outcome::Unavailable, Cause::Failed, tell);
+        assert_eq!(costs, [(3, Outcome::Unavailable, Some(Cause::Failed), true)]);
     }
 
     #[test]
@@ -199,7 +214,7 @@ mod tests {
                 "{more}"
             );
             let mut undecided = 0;
-            asked.tally_undecided(Outcome::Degraded, |_| undecided += 1);
+            asked.tally_undecided(Outcome::Degraded, Cause::Timeout, |_| undecided += 1);
             assert_eq!(undecided, i32::from(is_counted));
         }
     }

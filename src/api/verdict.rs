@@ -3,6 +3,7 @@
 use serde::Serialize;
 
 use super::body::RESERVATION_ID_LEN;
+use super::decisive::{Weight, decisive};
 use super::limit_body::{Exact, LimitBody};
 use super::resolve::{Answered, ResolvedItem, ResolvedRequest};
 use crate::limit::{Decision, MAX_TOKENS, Verb};
@@ -96,12 +97,7 @@ impl ResolvedRequest {
         if banned {
             details.iter_mut().for_each(Details::of_nothing);
         }
-        let mut decisive = details.iter();
-        let first = decisive.next();
-        let decisive = decisive.fold(first, |most, next| match most {
-            Some(most) if most.outweighs(next) => Some(most),
-            _ => Some(next),
-        });
+        let decisive = decisive(&details, |details| details.weight());
         let near_limit = !unlimited && details.iter().any(|details| details.near_limit);
         let shadow: Vec<_> = tried.iter().map(|answered| self.details(answered, now)).collect();
         let is_enforced = decisive.is_some() && !unlimited;
@@ -228,17 +224,9 @@ impl Details<'_> {
         (self.limit, self.remaining, self.owed, self.near_limit, self.reset_at) = (0, 0, 0, true, self.retry_at);
     }
 
-    /// Whether this limit, rather than `other`, decides: it refused, refused for longer, or has the smaller share left.
-    fn outweighs(&self, other: &Self) -> bool {
-        let never = |details: &Self| !details.allowed && details.retry_at.is_none();
-        let rank = |details: &Self| (never(details), !details.allowed, details.retry_at);
-        match rank(self).cmp(&rank(other)) {
-            std::cmp::Ordering::Equal => {
-                let level = |details: &Self| i128::from(details.remaining).saturating_sub(details.owed.into());
-                level(self).saturating_mul(other.limit.into()) <= level(other).saturating_mul(self.limit.into())
-            }
-            order => order.is_gt(),
-        }
+    const fn weight(&self) -> Weight {
+        let Self { allowed: is_allowed, retry_at, remaining, owed, limit: capacity, .. } = *self;
+        Weight { is_allowed, retry_at, remaining, owed, capacity }
     }
 }
 

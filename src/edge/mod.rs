@@ -18,8 +18,12 @@
 
 mod batch;
 mod outbox;
+mod refusals;
 mod snapshot;
+mod tap;
 
 pub use batch::{BATCH_MS, Batch, CALL_MS, Dialect, Failure, ObjectCall, Outcome};
 pub use outbox::Outbox;
+pub use refusals::{Bound, MAX_BUDGETS, Refusals};
 pub use snapshot::{Due, FRESH_MS, POLL_MS, PolicySnapshot, REFRESH_MS, WAIT_MS};
+pub use tap::Tap;

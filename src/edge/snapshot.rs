@@ -43,6 +43,8 @@ pub struct PolicySnapshot {
     has_failed: bool,
     /// Whether it knows more than [`PolicySnapshot::news`] has said.
     has_news: bool,
+    /// Which operators look on, as the registry has last said.
+    listeners: Option<String>,
 }
 
 /// Policies, some of which an object has taught.
@@ -98,6 +100,7 @@ impl PolicySnapshot {
             is_asking: false,
             has_failed: false,
             has_news: false,
+            listeners: None,
         }
     }
 
@@ -148,10 +151,11 @@ impl PolicySnapshot {
         if !mem::take(&mut self.is_asking) {
             return Ok(None); // the answer to the question of another, whose memory was lost
         }
-        let Some(update) = Update::from_text(answer) else {
+        let Some(mut update) = Update::from_text(answer) else {
             self.has_failed = true;
             return Err(vec!["the registry's answer cannot be read".to_owned()]);
         };
+        self.listeners = update.listeners.take();
         if update.wants_policies {
             self.is_asking = true;
             return Ok(Some(self.question(Some(&self.deployed))));
@@ -166,6 +170,12 @@ impl PolicySnapshot {
         }
         (self.asked_at, self.has_failed) = (self.tried_at, false);
         self.apply(update)
+    }
+
+    /// Which operators look on, as the registry has last said: JSON, for [`Tap::hear`](super::Tap::hear).
+    #[must_use]
+    pub fn listeners(&self) -> Option<&str> {
+        self.listeners.as_deref()
     }
 
     /// Records that the registry did not answer.

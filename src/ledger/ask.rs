@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::hold::Hold;
 use super::row::{Registered, StoredRow};
 use super::{Ledger, LedgerError, Slot, Writes};
 use crate::limit::Verb;
@@ -68,6 +69,8 @@ impl Ledger {
             },
         };
         if let ObjectReply::Decided(decided) = &mut reply {
+            let is_look = matches!(request.action, Action::Look(_)) && !decided.is_replayed;
+            decided.may_be_kept = (is_look || !decided.decision().is_allow()) && !self.may_give_back(asked);
             self.recent.record(asked, request, decided);
             decided.notices = self.give_notices(asked, request, decided, &mut writes);
         }
@@ -127,6 +130,13 @@ impl Ledger {
             Action::Settle(_) => self.settle(asked, id, request, now, writes),
             Action::Cancel(_) => self.cancel(asked, id, request, now, writes),
         }
+    }
+
+    /// Whether a reservation or a hold may end and give something back to a bucket of these policies. A committed hold may be undone.
+    fn may_give_back(&self, asked: &[Arc<Policy>]) -> bool {
+        let reserved = self.reservations.iter().flat_map(|(_, open)| &open.parts);
+        let mut parts = reserved.chain(self.holds.iter().flat_map(Hold::parts));
+        parts.any(|part| asked.iter().any(|policy| policy.name() == part.policy))
     }
 
     fn take(

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::bucket::{Bucket, Need};
 use super::inline::Change;
-use super::standing::{ban, count_all, is_unlimited, refuse_all};
+use super::standing::{count_all, is_unlimited, refuse_all};
 use super::{Ledger, LedgerError, Slot};
 use crate::limit::{Decision, Limit, Part, State, Verb, decide_all};
 use crate::policy::Policy;
@@ -56,7 +56,7 @@ impl Ledger {
                 parts.push(Part::new(limit.limit(), available, cost));
             }
         }
-        let bans: Vec<_> = asked.iter().map(|policy| ban(policy, verb, now)).collect();
+        let bans: Vec<_> = asked.iter().map(|policy| policy.ban(verb, now)).collect();
         let decision = match bans.iter().flatten().next() {
             Some(banned) => refuse_all(&mut parts, now, verb, *banned),
             None => decide_all(&mut parts, now, verb),
@@ -160,16 +160,7 @@ impl Ledger {
 
     pub(super) fn decided(&self, now: i64, limits: Vec<LimitAnswer>) -> Decided {
         let open_reservations = self.reservations.len() as u64;
-        Decided {
-            now,
-            is_replayed: false,
-            open_reservations,
-            reservation: None,
-            limits,
-            shadow: Vec::new(),
-            before: Vec::new(),
-            notices: Vec::new(),
-        }
+        Decided { open_reservations, ..Decided::new(now, limits) }
     }
 }
 
@@ -255,12 +246,5 @@ pub(super) fn without(limit: &Limit, state: &State, held: u64, now: i64) -> Stat
 
 /// What `limit` says, and how it stands while `held` tokens are held.
 pub(super) fn answer(limit: &Limit, decision: Decision, state: &State, held: u64, now: i64) -> LimitAnswer {
-    let available = without(limit, state, held, now);
-    LimitAnswer {
-        decision,
-        remaining: limit.remaining(&available, now),
-        owed: limit.owed(&available, now),
-        reset_at: limit.full_at(&available, now),
-        snapshot: limit.snapshot(&available),
-    }
+    LimitAnswer::new(limit, decision, &without(limit, state, held, now), now)
 }

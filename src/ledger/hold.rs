@@ -53,6 +53,10 @@ impl Hold {
         now.abs_diff(self.since) >= HOLD_MS
     }
 
+    pub(super) fn parts(&self) -> &[ReservedPart] {
+        &self.parts
+    }
+
     /// Whether no try needs it any more.
     fn is_aborted(&self) -> bool {
         if self.is_committed { self.committed_by.is_empty() } else { self.ids.is_empty() }

@@ -14,19 +14,6 @@ pub(super) fn is_unlimited(policy: &Policy, verb: Verb) -> bool {
     verb.takes() && policy.standing() == Standing::Unlimited
 }
 
-/// The decision of a policy from which the key is banned, for a verb that takes. A policy that enforces nothing refuses
-/// nothing.
-pub(super) fn ban(policy: &Policy, verb: Verb, now: i64) -> Option<Decision> {
-    if !verb.takes() || policy.limits().is_empty() {
-        return None;
-    }
-    match policy.standing() {
-        Standing::Banned { until: None } => Some(Decision::Never { max: 0 }),
-        Standing::Banned { until: Some(until) } if now < until => Some(Decision::Wait { retry_at: until }),
-        _ => None,
-    }
-}
-
 /// Each limit says what it would grant alone, and nothing is taken.
 pub(super) fn refuse_all(parts: &mut [Part<'_>], now: i64, verb: Verb, banned: Decision) -> Decision {
     for part in parts {

@@ -27,6 +27,8 @@ pub(super) struct PolicyCounts {
     pub(super) decisions: [u64; 9],
     /// Requests that a limit in shadow would have refused.
     pub(super) shadow_refusals: u64,
+    /// Requests that were refused without a call.
+    pub(super) cached_refusals: u64,
 }
 
 /// The most policies that are counted under their own names: twice those that a registry has.
@@ -44,6 +46,13 @@ impl Counts {
         at(&mut self.policies, policy, |counts: &mut PolicyCounts| {
             add(&mut counts.decisions, outcome, 1);
             counts.shadow_refusals = counts.shadow_refusals.saturating_add(is_refused_in_shadow.into());
+        });
+    }
+
+    /// Counts a request that was refused without a call.
+    pub fn remembered(&mut self, policy: &str) {
+        at(&mut self.policies, policy, |counts: &mut PolicyCounts| {
+            counts.cached_refusals = counts.cached_refusals.saturating_add(1);
         });
     }
 
@@ -90,6 +99,7 @@ impl Counts {
             at(&mut self.policies, policy, |counts: &mut PolicyCounts| {
                 add_all(&mut counts.decisions, &more.decisions);
                 counts.shadow_refusals = counts.shadow_refusals.saturating_add(more.shadow_refusals);
+                counts.cached_refusals = counts.cached_refusals.saturating_add(more.cached_refusals);
             });
         }
         merge_refused(&mut self.refused, &other.refused);

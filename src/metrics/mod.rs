@@ -21,6 +21,7 @@
 
 mod counts;
 mod histogram;
+mod live;
 mod refused_keys;
 mod report;
 mod sample;
@@ -30,6 +31,10 @@ mod words;
 
 pub use counts::{Counts, INLINE_POLICIES, MAX_POLICIES, OTHER_POLICIES};
 pub use histogram::{BOUNDS_MS, Histogram};
+pub use live::{
+    Audience, Cursor, Heard, KEPT, LISTEN_MS, Listener, Listeners, LiveBatch, LiveDecision, LiveFilter, MAX_DECISIONS,
+    MAX_LISTENERS, MAX_PER_SECOND, POLL_AFTER_MS, TooMany,
+};
 pub use refused_keys::{CAPACITY, RefusedKeys};
 pub use report::Report;
 pub use sample::sample;

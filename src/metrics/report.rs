@@ -100,6 +100,8 @@ struct Written<'a> {
 struct WrittenPolicy {
     decisions: SortedMap<&'static str, u64>,
     shadow_refusals: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cached_refusals: Option<u64>,
 }
 
 #[derive(Serialize)]
@@ -118,7 +120,8 @@ struct WrittenHistogram<'a> {
 impl WrittenPolicy {
     fn of(counts: &PolicyCounts) -> Self {
         let decisions = words::<super::Outcome>(&counts.decisions);
-        Self { decisions, shadow_refusals: counts.shadow_refusals }
+        let PolicyCounts { shadow_refusals, cached_refusals, .. } = *counts;
+        Self { decisions, shadow_refusals, cached_refusals: Some(cached_refusals).filter(|&count| count > 0) }
     }
 }
 
@@ -151,6 +154,7 @@ fn policy_counts(json: Json<'_>) -> Option<PolicyCounts> {
     let mut counts = PolicyCounts::default();
     read_words::<super::Outcome>(&fields, "decisions", &mut counts.decisions)?;
     counts.shadow_refusals = fields.get("shadow_refusals")?.integer()?;
+    counts.cached_refusals = fields.get("cached_refusals").map_or(Some(0), Json::integer)?;
     Some(counts)
 }
 

@@ -6,7 +6,7 @@ use super::notify::Notify;
 use super::on_error::OnError;
 use super::stored::{numbers_of, version_of};
 use super::timeline::Timeline;
-use crate::limit::{Carry, Limit};
+use crate::limit::{Carry, Decision, Limit, Verb};
 
 /// A named set of limits, all of which must pass.
 #[derive(Clone, Debug)]
@@ -19,6 +19,7 @@ pub struct Policy {
     off: Vec<Option<String>>,
     on_error: OnError,
     reservations: ReservationTerms,
+    refusal_cache_ms: u64,
     ipv6_prefix: u8,
     notify: Option<Notify>,
     is_inline: bool,
@@ -127,6 +128,12 @@ impl Policy {
         self.reservations
     }
 
+    /// How long a frontend may refuse by an earlier refusal, without asking again; 0 for not at all.
+    #[must_use]
+    pub const fn refusal_cache_ms(&self) -> u64 {
+        self.refusal_cache_ms
+    }
+
     /// How many bits of an IPv6 address make a key: the clients of one network share a budget. From 32 to 128.
     #[must_use]
     pub const fn ipv6_prefix(&self) -> u8 {
@@ -149,6 +156,19 @@ impl Policy {
     #[must_use]
     pub const fn standing(&self) -> Standing {
         self.standing
+    }
+
+    /// The decision about a verb that takes, if the key is banned at `now`. A policy that enforces nothing refuses nothing.
+    #[must_use]
+    pub fn ban(&self, verb: Verb, now: i64) -> Option<Decision> {
+        if !verb.takes() || self.limits.is_empty() {
+            return None;
+        }
+        match self.standing {
+            Standing::Banned { until: None } => Some(Decision::Never { max: 0 }),
+            Standing::Banned { until: Some(until) } if now < until => Some(Decision::Wait { retry_at: until }),
+            _ => None,
+        }
     }
 
     /// Whether it is what a policy is for a key that has overrides, or had some, and not for others.
@@ -220,7 +240,8 @@ impl Policy {
     /// The policy, with what only frontends know of `other`: definitions do not have it.
     #[must_use]
     pub(crate) fn answered_as(self, other: &Self) -> Self {
-        Self { on_error: other.on_error, ipv6_prefix: other.ipv6_prefix, ..self }
+        let Self { on_error, refusal_cache_ms, ipv6_prefix, .. } = *other;
+        Self { on_error, refusal_cache_ms, ipv6_prefix, ..self }
     }
 
     /// The policy with the id under which it was sent: a newer version may have put more into the definition.
@@ -247,6 +268,7 @@ impl Policy {
             off: Vec::new(),
             on_error,
             reservations,
+            refusal_cache_ms: Self::REFUSAL_CACHE_MS,
             ipv6_prefix,
             notify: None,
             is_inline,
@@ -273,17 +295,22 @@ impl Policy {
         shadow: Option<Arc<Self>>,
         standing: Standing,
     ) -> Self {
-        let Self { on_error, reservations, ipv6_prefix, notify, .. } = *self;
+        let Self { on_error, reservations, refusal_cache_ms, ipv6_prefix, notify, .. } = *self;
         let policy = Self::new(&self.name, limits, on_error, reservations);
-        Self { shadow, off: self.off.clone(), ipv6_prefix, notify, timeline, standing, is_of_key: true, ..policy }
+        let off = self.off.clone();
+        Self { shadow, off, refusal_cache_ms, ipv6_prefix, notify, timeline, standing, is_of_key: true, ..policy }
     }
 
-    pub(super) fn with_standing(self, standing: Standing, is_of_key: bool) -> Self {
+    pub(crate) fn with_standing(self, standing: Standing, is_of_key: bool) -> Self {
         Self { standing, is_of_key, id: OnceLock::new(), ..self }
     }
 
     pub(super) fn with_ipv6_prefix(self, ipv6_prefix: u8) -> Self {
         Self { ipv6_prefix, ..self }
+    }
+
+    pub(super) fn with_refusal_cache_ms(self, refusal_cache_ms: u64) -> Self {
+        Self { refusal_cache_ms, ..self }
     }
 
     pub(super) fn with_notify(self, notify: Option<Notify>) -> Self {
@@ -302,6 +329,9 @@ impl Policy {
         Self { off, ..self }
     }
 
+    /// A person does not notice how long that is, and a client that retries ten times a second is refused nine times without a call.
+    pub const REFUSAL_CACHE_MS: u64 = 1_000;
+
     /// What a provider assigns to a customer at least: a shorter prefix would join neighbours, a longer one lets a client have
     /// as many budgets as it has addresses.
     pub const IPV6_PREFIX: u8 = 64;
@@ -310,7 +340,7 @@ impl Policy {
 /// Two policies are equal if neither an object nor a client can tell them apart.
 impl PartialEq for Policy {
     fn eq(&self, other: &Self) -> bool {
-        let rest = |policy: &Self| (policy.on_error, policy.ipv6_prefix);
+        let rest = |policy: &Self| (policy.on_error, policy.refusal_cache_ms, policy.ipv6_prefix);
         self.definition() == other.definition() && rest(self) == rest(other)
     }
 }

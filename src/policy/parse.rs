@@ -40,6 +40,7 @@ impl Policies {
     /// | `on_error` | when no decision can be made: `"closed"` answers 503; `"open"` answers 200, marked as degraded, unless the key is overloaded; a list opens for those causes only: `"timeout"`, `"failed"`, `"overloaded"` | `"closed"` |
     /// | `reservation_ttl` | how long after its start a reservation can be settled | `"10m"` |
     /// | `unsettled` | what an unsettled reservation costs when it expires: `"keep"` all of it, `"refund"` nothing | `"keep"` |
+    /// | `refusal_cache` | how long a frontend may refuse by an earlier refusal without asking again, at most a minute; `"0s"` asks each time | `"1s"` |
     /// | `ipv6_prefix` | how many bits of an IPv6 address make a key that is an address, from 32 to 128 | 64 |
     /// | `fixed` | `true`: operators cannot change it in the registry; only a deployment can | `false` |
     /// | `notify` | what to tell the webhook or the queue of: a list of `"near_limit"`, `"refused"` | nothing |
@@ -141,11 +142,23 @@ impl Policy {
     }
 }
 
-const POLICY_FIELDS: [&str; 8] =
-    ["mode", "on_error", "reservation_ttl", "unsettled", "ipv6_prefix", "fixed", "notify", "notify_every"];
+const POLICY_FIELDS: [&str; 9] = [
+    "mode",
+    "on_error",
+    "reservation_ttl",
+    "unsettled",
+    "refusal_cache",
+    "ipv6_prefix",
+    "fixed",
+    "notify",
+    "notify_every",
+];
 
 /// Ten minutes: longer than nearly every answer of a language model takes.
 pub(super) const RESERVATION_TTL_MS: u64 = 600_000;
+
+/// So long may a key be refused after it was given something back.
+const MAX_REFUSAL_CACHE_MS: u64 = 60_000;
 
 /// The policy, or `None` with at least one more error.
 fn policy(name: &str, value: Json<'_>, errors: &mut Vec<PolicyError>) -> Option<Policy> {
@@ -175,6 +188,10 @@ fn policy(name: &str, value: Json<'_>, errors: &mut Vec<PolicyError>) -> Option<
     if ttl_ms == 0 {
         reader.error("reservation_ttl", "must be at least 1ms, or no reservation could be settled".to_owned());
     }
+    let refusal_cache_ms = reader.millis("refusal_cache").unwrap_or(Policy::REFUSAL_CACHE_MS);
+    if refusal_cache_ms > MAX_REFUSAL_CACHE_MS {
+        reader.error("refusal_cache", "must be at most 1m: what is given back meanwhile is not noticed".to_owned());
+    }
     let ipv6_prefix = reader.ipv6_prefix();
     reader.flag("fixed");
     let notify = reader.notify();
@@ -185,7 +202,8 @@ fn policy(name: &str, value: Json<'_>, errors: &mut Vec<PolicyError>) -> Option<
     let policy = Policy::new(name, of(Mode::Enforce), on_error, ReservationTerms { ttl_ms, unsettled });
     let off: Vec<NamedLimit> = of(Mode::Off);
     let off = off.iter().map(|limit| limit.name().map(str::to_owned)).collect();
-    let policy = policy.with_shadow(of(Mode::Shadow), Timeline::default()).with_off(off).with_notify(notify);
+    let policy = policy.with_shadow(of(Mode::Shadow), Timeline::default()).with_off(off);
+    let policy = policy.with_refusal_cache_ms(refusal_cache_ms).with_notify(notify);
     Some(match ipv6_prefix {
         Some(bits) => policy.with_ipv6_prefix(bits),
         None => policy,
@@ -456,7 +474,7 @@ mod tests {
         }"#;
         let expected = [
             "POLICIES.a.burst: is not a known field; known fields are kind, rate, period, capacity, max_debt, initial, offset, \
-             write_ahead, mode, on_error, reservation_ttl, unsettled, ipv6_prefix, fixed, notify, notify_every, limits",
+             write_ahead, mode, on_error, reservation_ttl, unsettled, refusal_cache, ipv6_prefix, fixed, notify, notify_every, limits",
             "POLICIES.a.rate: must be a number from 0 to 9007199254740991 such as 100 or 2.5, or text such as \"100/1m\" or \
              \"20/s burst 40\", not -1",
             "POLICIES.a.period: must be text with a unit, such as \"90s\", not 60",
@@ -475,7 +493,7 @@ mod tests {
             "POLICIES.k.on_error: must be \"closed\", \"open\", or a list of causes to open for: \"overloaded\", \"timeout\", \"failed\"",
             "POLICIES.k.unsettled: must be \"keep\" or \"refund\"",
             "POLICIES.k.reservation_ttl: must be text with a unit, such as \"90s\", not 5",
-            "POLICIES.l.rate: is not a known field; known fields are limits, mode, on_error, reservation_ttl, unsettled, ipv6_prefix, fixed, notify, notify_every",
+            "POLICIES.l.rate: is not a known field; known fields are limits, mode, on_error, reservation_ttl, unsettled, refusal_cache, ipv6_prefix, fixed, notify, notify_every",
             "POLICIES.l.limits: must be a list of 1 to 8 limits",
             "POLICIES.m.limits[0]: must have a name: costs and answers refer to a limit by its name",
             "POLICIES.m.limits[1]: name: a name must be 1 to 64 ASCII letters, digits, '_', '-' or '.'",
@@ -597,7 +615,7 @@ mod tests {
         let expected = [
             r#"POLICIES."a\nb\u{1b}[31m": a name must be 1 to 64 ASCII letters, digits, '_', '-' or '.'"#,
             "POLICIES.p.\"x\\r\\ny\": is not a known field; known fields are kind, rate, period, capacity, max_debt, \
-             initial, offset, write_ahead, mode, on_error, reservation_ttl, unsettled, ipv6_prefix, fixed, notify, notify_every, limits",
+             initial, offset, write_ahead, mode, on_error, reservation_ttl, unsettled, refusal_cache, ipv6_prefix, fixed, notify, notify_every, limits",
             r#"POLICIES.p.capacity: must be a whole number from 0 to 9007199254740991, not "1\n2""#,
             r#"POLICIES.p.offset: must be a length of time such as "90s" or "1h 30m", not "\n": value was empty"#,
         ];

@@ -49,6 +49,8 @@ pub struct Update {
     pub overrides_at: String,
     /// Whether there are more. Then the frontend asks again, and the rest of the answer comes with the last ones.
     pub has_more: bool,
+    /// JSON: which operators [look on](crate::metrics::Listeners), if any do.
+    pub listeners: Option<String>,
 }
 
 /// A policy as the registry keeps it.
@@ -132,6 +134,8 @@ impl Update {
             overrides_at: &'a str,
             #[serde(skip_serializing_if = "is_false")]
             has_more: bool,
+            #[serde(skip_serializing_if = "Option::is_none")]
+            listeners: Option<&'a RawValue>,
         }
         #[derive(Serialize)]
         struct WrittenPolicy<'a> {
@@ -156,6 +160,7 @@ impl Update {
             overrides_are_first: self.overrides_are_first,
             overrides_at: &self.overrides_at,
             has_more: self.has_more,
+            listeners: self.listeners.as_deref().and_then(raw),
         };
         serde_json::to_string(&written).unwrap_or_default() // our own type cannot fail to serialize
     }
@@ -185,6 +190,7 @@ impl Update {
             overrides_are_first: flag(&fields, "overrides_are_first"),
             overrides_at: text("overrides_at").into_owned(),
             has_more: flag(&fields, "has_more"),
+            listeners: fields.get("listeners").map(|listeners| listeners.raw().to_owned()),
         })
     }
 }
@@ -246,6 +252,9 @@ mod tests {
         };
         let text = r#"{"as_of":5,"born_at":3,"overrides":"AP8H","overrides_are_first":true,"overrides_at":"3-5-00ff","has_more":true}"#;
         assert_eq!((page.to_text(), Update::from_text(text)), (text.to_owned(), Some(page)));
+        let heard = Update { listeners: Some(r#"{"for_ms":1}"#.to_owned()), ..nothing.clone() };
+        let text = r#"{"as_of":5,"born_at":3,"listeners":{"for_ms":1}}"#;
+        assert_eq!((heard.to_text(), Update::from_text(text)), (text.to_owned(), Some(heard)));
         let wants = Update { wants_policies: true, ..nothing.clone() };
         assert_eq!(Update::from_text(&wants.to_text()), Some(wants));
         assert_eq!(Update::from_text(r#"{"as_of":5,"born_at":3,"more":{}}"#), Some(nothing));

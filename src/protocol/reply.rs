@@ -19,10 +19,11 @@
 //! answer
 //! then, of a request that changes levels from outside, a section with the level of each limit before it
 //! then, if any notices are due, a section with the position of the policy and the kind of each
+//! then, if a frontend may answer from it, an empty section
 //! ```
 
 use super::numbers::{Format, Reader, Unreadable, Writer};
-use crate::limit::{Decision, Snapshot};
+use crate::limit::{Decision, Limit, Snapshot, State};
 use crate::policy::NoticeKind;
 
 /// What an object answers.
@@ -86,6 +87,9 @@ pub struct Decided {
     pub before: Vec<i64>,
     /// The notices that are due. The object has recorded that they are given; whether they arrive is the frontend's concern.
     pub notices: Vec<DueNotice>,
+    /// Whether a frontend may refuse by this answer for a moment: no reservation and no hold can end and give something back. Only
+    /// of refusals and looks, and not from an older object.
+    pub may_be_kept: bool,
 }
 
 /// A notice to be sent: of one of the policies that were asked.
@@ -121,7 +125,35 @@ pub struct LimitAnswer {
     pub snapshot: Snapshot,
 }
 
+impl LimitAnswer {
+    /// When it would pass, if it was refused for now.
+    #[must_use]
+    pub const fn retry_at(&self) -> Option<i64> {
+        match self.decision {
+            Decision::Wait { retry_at } => Some(retry_at),
+            Decision::Allow { .. } | Decision::Never { .. } => None,
+        }
+    }
+}
+
 impl Decided {
+    /// An answer at `now`, of a key without reservations.
+    #[must_use]
+    pub fn new(now: i64, limits: Vec<LimitAnswer>) -> Self {
+        let (shadow, before) = (Vec::new(), Vec::new());
+        Self {
+            now,
+            is_replayed: false,
+            open_reservations: 0,
+            reservation: None,
+            limits,
+            shadow,
+            before,
+            notices: Vec::new(),
+            may_be_kept: false,
+        }
+    }
+
     /// The answer of all limits together; those in shadow have no part in it.
     #[must_use]
     pub fn decision(&self) -> Decision {
@@ -193,7 +225,8 @@ impl ObjectReply {
 
 impl Decided {
     fn write(&self, writer: &mut Writer) {
-        let Self { now, is_replayed, open_reservations, reservation, limits, shadow, before, notices } = self;
+        let Self { now, is_replayed, open_reservations, reservation, limits, shadow, before, notices, may_be_kept } =
+            self;
         writer.small(0);
         writer.signed(*now);
         writer.small(u8::from(*is_replayed));
@@ -225,6 +258,9 @@ impl Decided {
                 writer.whole(notice.policy);
                 writer.small(notice.kind.number());
             }
+        }
+        if *may_be_kept {
+            writer.section(MAY_BE_KEPT, 0);
         }
     }
 
@@ -258,12 +294,25 @@ impl Decided {
                 notices.extend(NoticeKind::from_number(kind).map(|kind| DueNotice { policy, kind }));
             }
         }
+        let may_be_kept = rest.section(MAY_BE_KEPT)?.is_some();
         let reservation = id.map(|id| Reserved { id, expires_at });
-        Ok(Self { now, is_replayed, open_reservations, reservation, limits, shadow, before, notices })
+        Ok(Self { now, is_replayed, open_reservations, reservation, limits, shadow, before, notices, may_be_kept })
     }
 }
 
 impl LimitAnswer {
+    /// What `limit` says, and how it stands at `now` in this state.
+    #[must_use]
+    pub fn new(limit: &Limit, decision: Decision, state: &State, now: i64) -> Self {
+        Self {
+            decision,
+            remaining: limit.remaining(state, now),
+            owed: limit.owed(state, now),
+            reset_at: limit.full_at(state, now),
+            snapshot: limit.snapshot(state),
+        }
+    }
+
     /// Whole tokens left after it, or, below zero, owed.
     #[must_use]
     pub fn level(&self) -> i64 {
@@ -313,6 +362,9 @@ const BEFORE: u8 = 4;
 /// The kind of the section about notices.
 const NOTICES: u8 = 5;
 
+/// The kind of the section that says that a frontend may answer from it.
+const MAY_BE_KEPT: u8 = 6;
+
 /// Stands where a kind of decision would: a limit in shadow that was not asked.
 const NO_ANSWER: u64 = 3;
 
@@ -351,6 +403,7 @@ mod tests {
                 shadow,
                 before,
                 notices,
+                may_be_kept: !is_replayed,
             })
         };
         vec![
@@ -399,16 +452,7 @@ mod tests {
         }];
         let reservation = Some(Reserved { id: 6, expires_at: 7 });
         let shadow = vec![None, Some(limits[0])];
-        let mut decided = Decided {
-            now: 9,
-            is_replayed: true,
-            open_reservations: 2,
-            reservation,
-            limits,
-            shadow: vec![],
-            before: vec![],
-            notices: vec![],
-        };
+        let mut decided = Decided { is_replayed: true, open_reservations: 2, reservation, ..Decided::new(9, limits) };
         let mut numbers = [2, 0, 9, 1, 2, 6, 7, 1, 0, 8, -3, 0, -3, 4, 5].map(f64::from);
         numbers[11] = -9_007_199_254_740_991.0;
         assert_eq!(ObjectReply::Decided(decided.clone()).to_numbers(Format::OLDEST), numbers);

@@ -88,10 +88,11 @@ struct Moments {
 
 impl Registry {
     /// The registry for which storage has `rows`, without those of the audit log.
-    pub fn new<'a>(rows: impl IntoIterator<Item = (&'a str, &'a str)>) -> Self {
+    pub fn new<T: AsRef<str>>(rows: impl IntoIterator<Item = (T, T)>) -> Self {
         let mut registry = Self::default();
         let mut is_whole = true;
         for (name, row) in rows {
+            let (name, row) = (name.as_ref(), row.as_ref());
             let is_read = if let Some(name) = name.strip_prefix(POLICY) {
                 let entry = Entry::read(name, row);
                 entry.map(|entry| registry.policies.insert(name.to_owned(), entry)).is_some()

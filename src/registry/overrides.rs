@@ -57,7 +57,8 @@ const NO_TEXT: &str = "null";
 
 #[derive(Debug, Default)]
 pub(super) struct StoredOverrides {
-    all: BTreeMap<SelectorHash, Entry>,
+    /// Boxed: hashes come in their order when they are loaded, which leaves half of each node empty.
+    all: BTreeMap<SelectorHash, Box<Entry>>,
     /// In the order of their latest changes: pages follow it.
     by_change: BTreeSet<(i64, SelectorHash)>,
     /// When those that are in force end.
@@ -71,7 +72,8 @@ struct Entry {
     selector: Selector,
     /// As written: JSON; [`NO_TEXT`] if it has ended.
     text: String,
-    history: History,
+    /// The bytes of its [`History`]: as values they would need some 500 more, and all must fit into an isolate.
+    history: Box<[u8]>,
     changed_at: i64,
     /// Since when it is in force no more.
     ended_at: Option<i64>,
@@ -95,20 +97,20 @@ impl Registry {
         for Asked { selector, text, state } in asked {
             let before = self.overrides.all.get(&selector.hash());
             let current = before.and_then(|before| before.in_force(now));
-            let count = match (current, &state) {
-                _ if current == state.as_ref() => &mut changed.unchanged,
+            let count = match (&current, &state) {
+                _ if current == state => &mut changed.unchanged,
                 (None, _) => &mut changed.created,
                 (Some(_), None) => &mut changed.removed,
                 (Some(_), Some(_)) => &mut changed.replaced,
             };
             *count = count.saturating_add(1);
-            if current == state.as_ref() {
+            if current == state {
                 continue;
             }
-            let mut history = before.map(|before| before.history.clone()).unwrap_or_default();
+            let mut history = before.map(|before| before.history()).unwrap_or_default();
             let ended_at = state.is_none().then_some(since);
             history.push(since, state);
-            entries.push(Entry { selector, text, history, changed_at: since, ended_at });
+            entries.push(Entry { selector, text, history: history.encode().into(), changed_at: since, ended_at });
         }
         self.check_room(&entries, now)?;
         if entries.is_empty() {
@@ -172,7 +174,7 @@ impl Registry {
         {
             self.overrides.ends.pop_first();
             let Some(entry) = self.overrides.all.get(&hash) else { continue };
-            ended.push(Entry { text: NO_TEXT.to_owned(), ended_at: Some(at), ..entry.clone() });
+            ended.push(Entry { text: NO_TEXT.to_owned(), ended_at: Some(at), ..(**entry).clone() });
         }
         self.record_overrides(&ended, "until", None, writes);
         for entry in ended {
@@ -201,10 +203,9 @@ impl Registry {
         let all = &self.overrides.all;
         let surplus = self.surplus(entries);
         let changed = hashes(entries);
-        let can_be_forgotten = |(hash, entry): &(&SelectorHash, &Entry)| {
-            entry.can_be_forgotten(now) && changed.binary_search(hash).is_err()
-        };
-        if surplus > 0 && all.iter().filter(can_be_forgotten).count() < surplus {
+        let can_be_forgotten =
+            |entry: &Entry| entry.can_be_forgotten(now) && changed.binary_search(&entry.selector.hash()).is_err();
+        if surplus > 0 && all.values().filter(|entry| can_be_forgotten(entry)).count() < surplus {
             return Err(OverridesError::TooMany { max: MAX_OVERRIDES });
         }
         let set = entries.iter().filter(|entry| entry.ended_at.is_none());
@@ -457,7 +458,7 @@ impl StoredOverrides {
                 break;
             }
             if let Some(entry) = self.all.get(&change.1) {
-                entry.selector.record(&entry.history.encode(), &mut overrides);
+                entry.selector.record(&entry.history, &mut overrides);
             }
             last = *change;
         }
@@ -474,7 +475,7 @@ impl StoredOverrides {
             (None, Some(until)) => _ = self.ends.insert((until, hash)),
             (None, None) => {}
         }
-        self.all.insert(hash, entry);
+        self.all.insert(hash, Box::new(entry));
     }
 
     fn remove(&mut self, hash: &SelectorHash) {
@@ -491,7 +492,7 @@ impl StoredOverrides {
 
 impl Entry {
     fn until(&self) -> Option<i64> {
-        self.history.latest()?.1?.until
+        self.history().latest()?.1?.until
     }
 
     /// Whether it is over, and what was changed last has had the time to reach every frontend.
@@ -499,13 +500,17 @@ impl Entry {
         self.in_force(now).is_none() && self.changed_at.saturating_add(HEARD_MS) <= now
     }
 
-    fn in_force(&self, now: i64) -> Option<&InForce> {
-        self.history.at(now).filter(|_| self.ended_at.is_none())
+    fn history(&self) -> History {
+        History::decode(&self.history).unwrap_or_default() // it has been encoded here, or decoded when it was read
+    }
+
+    fn in_force(&self, now: i64) -> Option<InForce> {
+        self.history().at(now).filter(|_| self.ended_at.is_none()).cloned()
     }
 
     fn standing(&self, now: i64) -> Option<OverrideStanding> {
         self.in_force(now)?;
-        let (since, _) = self.history.latest()?;
+        let (since, _) = self.history().latest()?;
         Some(OverrideStanding { text: self.text.clone(), since, id: hex_of(&self.selector.hash()) })
     }
 
@@ -519,7 +524,7 @@ impl Entry {
             ended_at: Option<i64>,
         }
         let mut record = Vec::new();
-        self.selector.record(&self.history.encode(), &mut record);
+        self.selector.record(&self.history, &mut record);
         let Self { changed_at, ended_at, .. } = *self;
         let row = Row { text: raw(&self.text), record: hex_of(&record), changed_at, ended_at };
         (row_name(&self.selector.hash()), serde_json::to_string(&row).ok())
@@ -530,10 +535,11 @@ impl Entry {
         let moment = |name: &str| i64::try_from(fields.get(name)?.integer()?).ok();
         let record = bytes_of_hex(&fields.get("record")?.string()?)?;
         let (selector, history) = Selector::of_record(&record)?;
+        History::decode(history)?;
         Some(Self {
             selector,
             text: fields.get("text")?.raw().to_owned(),
-            history: History::decode(history)?,
+            history: history.into(),
             changed_at: moment("changed_at")?,
             ended_at: moment("ended_at"),
         })

@@ -18,14 +18,15 @@ impl Registry {
     /// # Errors
     /// [`PollError`]. Nothing has changed.
     pub fn poll(&mut self, poll: &Poll<'_>, now: i64) -> Result<(Update, Writes), PollError> {
-        let texts = poll.policies.map(|json| texts_of(json, &poll.deployment)).transpose()?;
+        let sent = poll.policies.map(|json| Sent::read(json, &poll.deployment)).transpose()?;
         let mut writes = Writes::new();
         self.end_overrides(now, &mut writes);
         // A registry whose rows were lost goes on after what it has said before.
         self.moments.latest = self.moments.latest.max(poll.as_of);
-        let is_served = match self.hear(&poll.deployment, texts.as_ref(), now, &mut writes) {
+        let texts = sent.as_ref().map(|sent| &sent.texts);
+        let is_served = match self.hear(&poll.deployment, texts, now, &mut writes) {
             None => false,
-            Some(is_new) => self.seed(&poll.deployment, texts.as_ref(), is_new, now, &mut writes)?,
+            Some(is_new) => self.seed(&poll.deployment, sent.as_ref(), is_new, now, &mut writes),
         };
         if is_served {
             return Ok((self.changes_since(poll), writes));
@@ -36,24 +37,17 @@ impl Registry {
 
     /// Takes over the policies of a deployment where they count: see the module. Returns whether it could; otherwise it needs
     /// their texts.
-    fn seed(
-        &mut self,
-        id: &str,
-        texts: Option<&SortedMap<String, String>>,
-        is_new: bool,
-        now: i64,
-        writes: &mut Writes,
-    ) -> Result<bool, PollError> {
+    fn seed(&mut self, id: &str, sent: Option<&Sent>, is_new: bool, now: i64, writes: &mut Writes) -> bool {
         let due = self.due(id, is_new, now);
         if due.is_empty() {
-            return Ok(true);
+            return true;
         }
-        let Some(texts) = texts else { return Ok(false) };
+        let Some(sent) = sent else { return false };
         let since = self.next_moment(now);
         let mut changed = Vec::new();
         for name in due {
             let entry = self.policies.get(&name);
-            let text = texts.get(&name);
+            let text = sent.texts.get(&name);
             let (source, seed) = (Source::Deployment, text.map(|text| hash_of(text)));
             let entry = match (entry, text) {
                 (None, None) => continue,
@@ -61,8 +55,8 @@ impl Registry {
                 (Some(entry), None) => Entry { is_deleted: true, since, source, seed, ..entry.clone() },
                 (Some(entry), Some(text)) if entry.current() == Some(text) => Entry { source, seed, ..entry.clone() },
                 (entry, Some(text)) => {
-                    let policy = Policy::parse(&name, text).map_err(PollError::Policies)?;
-                    let policy = succeeding(policy, entry, since, Carry::AsIs);
+                    let Some(policy) = sent.policies.get(&name) else { continue };
+                    let policy = succeeding(Policy::clone(policy), entry, since, Carry::AsIs);
                     let (text, is_deleted) = (text.clone(), false);
                     Entry { policy: Arc::new(policy), text, is_deleted, since, source, seed }
                 }
@@ -74,7 +68,7 @@ impl Registry {
             self.put(&name, entry, &by, Carry::AsIs, now, writes);
         }
         writes.push(self.moments.row());
-        Ok(true)
+        true
     }
 
     /// The names of the policies for which this deployment counts, and which it has otherwise than the one that counted last.
@@ -133,15 +127,24 @@ pub(super) fn succeeding(policy: Policy, before: Option<&Entry>, since: i64, car
     }
 }
 
-/// The texts of a deployment's policies, by name.
-fn texts_of(json: &str, id: &str) -> Result<SortedMap<String, String>, PollError> {
-    Policies::parse(json).map_err(PollError::Policies)?;
-    if deployment_id(json) != id {
-        return Err(PollError::Mismatch);
+/// The policies of a deployment, as one of its frontends has sent them.
+struct Sent {
+    /// As written, by name.
+    texts: SortedMap<String, String>,
+    policies: Policies,
+}
+
+impl Sent {
+    fn read(json: &str, id: &str) -> Result<Self, PollError> {
+        let policies = Policies::parse(json).map_err(PollError::Policies)?;
+        if deployment_id(json) != id {
+            return Err(PollError::Mismatch);
+        }
+        let fields = Json::parse(json).ok().and_then(|json| json.fields().ok());
+        let fields = fields.ok_or(PollError::Mismatch)?;
+        let texts = fields.iter().map(|(name, text)| (name.clone().into_owned(), text.compact())).collect();
+        Ok(Self { texts, policies })
     }
-    let fields = Json::parse(json).ok().and_then(|json| json.fields().ok());
-    let fields = fields.ok_or(PollError::Mismatch)?;
-    Ok(fields.iter().map(|(name, text)| (name.clone().into_owned(), text.compact())).collect())
 }
 
 /// Why a frontend gets no answer.

@@ -42,16 +42,7 @@ impl<K> Budgets<K> {
         let request = ResolvedRequest::consume(&self.policy, cost).map_err(|problem| problem.reply())?;
         let (now, limits) = self.limiter.consume(key, now, cost).map_err(no_room)?;
         let is_granted = limits.iter().all(|limit| limit.decision.is_allow());
-        let decided = Decided {
-            now,
-            is_replayed: false,
-            open_reservations: 0,
-            reservation: None,
-            limits,
-            shadow: Vec::new(),
-            before: Vec::new(),
-            notices: Vec::new(),
-        };
+        let decided = Decided::new(now, limits);
         let answer = if is_granted {
             request.fields(&decided).map(Ok)
         } else {

@@ -12,7 +12,10 @@ export async function adminReply(frontend, { method, url, headers }, body, id) {
   await (url.includes(METRICS) ? frontend.changed() : frontend.refreshed());
   const [authorization, ifMatch, ifNoneMatch] = HEADERS.map((name) => headers.get(name));
   const question = frontend.rust().administer(method, url, authorization, ifMatch, ifNoneMatch, body);
-  return typeof question === "string" ? question : administered(frontend, question, method !== "GET", id);
+  if (typeof question === "string") return question;
+  // So that this isolate hears of who begins to look on, too.
+  const begins = url.includes(DECISIONS) && !url.includes("after=");
+  return administered(frontend, question, method !== "GET" || begins, id);
 }
 
 /** The registry's reply to this question, as a text. `changes` says whether that may have changed anything. */
@@ -32,7 +35,8 @@ export async function administered(frontend, [question], changes, id) {
 const HEADERS = ["authorization", "if-match", "if-none-match"];
 
 const METRICS = "/v1/metrics";
-const PATHS = ["/v1/policies", "/v1/overrides", "/v1/audit", METRICS];
+const DECISIONS = "/v1/decisions";
+const PATHS = ["/v1/policies", "/v1/overrides", "/v1/audit", DECISIONS, METRICS];
 
 /** An operator waits longer than a caller. */
 const ADMIN_MS = 5_000;

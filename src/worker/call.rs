@@ -10,23 +10,26 @@ use js_sys::{Array, Float64Array};
 use wasm_bindgen::prelude::{JsValue, wasm_bindgen};
 
 use super::clock::moment;
-use super::metrics;
 use super::settings::Settings;
-use crate::api::{Notice, Noticed, Problem, Reply, ResolvedItem, ResolvedRequest, Tally};
+use super::{clock, live, metrics, refusals};
+use crate::api::{Notice, Noticed, Problem, Reply, ResolvedItem, ResolvedRequest, Tally, short_name};
 use crate::edge::{Batch, Failure, ObjectCall, Outcome};
 use crate::limit::Verb;
-use crate::metrics::{CallOutcome, Outcome as BudgetOutcome, Repeat, Word};
+use crate::metrics::{CallOutcome, LiveDecision, Outcome as BudgetOutcome, Repeat, Word};
 use crate::policy::Cause;
 use crate::protocol::{Action, Known, ObjectReply, ObjectRequest, RequestId};
 
 /// A request that objects decide: one object, or one per key of a batch.
 #[wasm_bindgen]
+#[expect(clippy::struct_excessive_bools, reason = "each is a fact about the request")]
 pub struct Call {
     /// The request, with the policies it began under, even if those change meanwhile.
     asked: ResolvedRequest,
     is_batch: bool,
     objects: Vec<Object>,
     batch: Batch,
+    /// Whether it is refused from memory.
+    is_remembered: bool,
     /// Whether the policies may be out of date.
     is_stale: bool,
     /// Whether notices have the keys as callers write them.
@@ -41,8 +44,8 @@ pub struct Call {
 enum End {
     /// As the objects have decided.
     Decided,
-    /// The same for each of its budgets.
-    Undecided(BudgetOutcome),
+    /// The same for each of its budgets, because of this.
+    Undecided(BudgetOutcome, Cause),
 }
 
 /// An object, and the indices of its items.
@@ -51,13 +54,21 @@ pub(super) struct Object {
     pub(super) items: Vec<usize>,
     /// When it was last called.
     called_at: i64,
+    /// When it was last called, and when it had answered, by the clock of decisions.
+    pub(super) asked_at: i64,
+    pub(super) answered_at: i64,
     /// Whether that call has failed.
     has_failed: bool,
 }
 
 impl Object {
     pub(super) fn new(name: String, item: usize) -> Self {
-        Self { name, items: vec![item], called_at: 0, has_failed: false }
+        Self { name, items: vec![item], called_at: 0, asked_at: 0, answered_at: 0, has_failed: false }
+    }
+
+    /// What it is asked for.
+    pub(super) fn items_of<'a>(&'a self, asked: &'a ResolvedRequest) -> impl Iterator<Item = &'a ResolvedItem> + Clone {
+        self.items.iter().filter_map(|&item| asked.items().get(item))
     }
 }
 
@@ -77,7 +88,7 @@ impl Call {
         let now = moment(now);
         let ObjectCall { object: index, request, dialect, is_repeated, wait_ms } = self.batch.next(now)?;
         let object = self.objects.get_mut(index)?;
-        object.called_at = now;
+        (object.called_at, object.asked_at) = (now, clock::now());
         if mem::take(&mut object.has_failed) && is_repeated {
             metrics::count(|counts| counts.repeated(Repeat::Failure));
         }
@@ -116,6 +127,10 @@ impl Call {
             Ok(ObjectReply::FormatUnknown { .. }) => metrics::count(|counts| counts.repeated(Repeat::FormatUnknown)),
             _ => {}
         }
+        if let Some(object) = self.objects.get_mut(index) {
+            object.answered_at = clock::now();
+            refusals::forget(&self.asked, object);
+        }
         self.batch.answered(index, reply.map_err(|_| Failure { cause: Cause::Failed, is_retryable: false }));
         is_readable
     }
@@ -126,6 +141,7 @@ impl Call {
         self.count_call(index, CallOutcome::Failed(cause), now);
         if let Some(object) = self.objects.get_mut(index) {
             object.has_failed = true;
+            refusals::forget(&self.asked, object); // it may have done it
         }
         self.batch.answered(index, Err(Failure { cause, is_retryable }));
     }
@@ -151,36 +167,13 @@ impl Call {
     /// The reply: a text, see [`Reply::to_text`].
     #[must_use]
     pub fn reply(&self) -> String {
-        let replies = match self.batch.outcome() {
-            Some(Outcome::Decided(replies)) => replies,
-            Some(Outcome::Failed { causes, cause }) => return self.failure(causes, *cause).to_text(),
-            // What is newer may be a ban: this does not fail open.
-            Some(Outcome::Outdated { .. }) => return Problem::Unavailable { cause: Cause::Failed }.reply().to_text(),
-            None => return self.unanswered(),
-        };
-        let items = self.objects.iter().map(|object| object.items.as_slice());
-        let reply = match replies.as_slice() {
-            [Ok(reply)] if !self.is_batch => self.asked.reply(reply),
-            replies => self.asked.batch_reply(&items.zip(replies.iter().cloned()).collect::<Vec<_>>()),
-        };
-        match reply {
-            Ok(reply) => {
-                self.end(End::Decided);
-                if self.is_stale { reply.under_stale_policies().to_text() } else { reply.to_text() }
-            }
-            Err(Problem::Unavailable { cause }) => self.failure(&[cause], cause).to_text(),
-            Err(problem) => problem.reply().to_text(),
-        }
+        self.marked(self.answer())
     }
 
     /// The reply when it is unknown what the objects did.
     #[must_use]
     pub fn unanswered(&self) -> String {
-        // A batch may have been refused already, which is final: it does not fail open.
-        if self.objects.len() > 1 {
-            return self.unavailable(Cause::Failed).to_text();
-        }
-        self.failure(&[Cause::Failed], Cause::Failed).to_text()
+        self.marked(self.no_answer())
     }
 
     /// What became of each budget, once there is a reply at `now`: the policy, the outcome, where it was decided, the cost, and how many
@@ -192,12 +185,7 @@ impl Call {
         let points = Array::new();
         let took_ms = length_ms(self.began_at, moment(now));
         self.tally(|one| {
-            let source = if matches!(one.outcome, BudgetOutcome::Degraded | BudgetOutcome::Unavailable) {
-                "frontend"
-            } else {
-                "object"
-            };
-            for part in [one.policy, one.outcome.word(), source] {
+            for part in [one.policy, one.outcome.word(), self.source(one.outcome)] {
                 points.push(&part.into());
             }
             points.push(&number(one.cost));
@@ -234,35 +222,62 @@ impl Call {
         now: i64,
         settings: &Settings,
     ) -> Self {
-        let items =
-            |object: &Object| object.items.iter().filter_map(|&item| asked.items().get(item)).collect::<Vec<_>>();
-        let wants_notices = settings.receivers.is_any() && asked.may_notify();
-        let requests = objects.iter().enumerate().map(|(index, object)| {
-            let action = match hold_ids.get(index) {
-                Some(&id) => Action::Hold(id),
-                None => asked.action(),
-            };
-            // A peek changes nothing, so repetitions need not be recognized.
-            let request_id = (!matches!(action, Action::Look(_))).then_some(request_id);
-            // There are none if a reservation is settled at its reserved cost.
-            let costs = items(object).iter().filter_map(|item| item.costs.clone()).collect();
-            let mut shadow_costs: Vec<_> = items(object).iter().filter_map(|item| item.shadow_costs.clone()).collect();
-            if shadow_costs.iter().all(Vec::is_empty) {
-                shadow_costs.clear();
+        let known = refusals::replies(&asked, &objects, request_id);
+        let is_remembered = known.is_some();
+        let make = || batch_of(&asked, &objects, request_id, hold_ids, now, settings);
+        let call = Self {
+            batch: known.map_or_else(make, Batch::known),
+            asked,
+            is_batch,
+            objects,
+            is_remembered,
+            is_stale: settings.is_stale(),
+            notices_get_keys: settings.receivers.get_keys,
+            began_at: now,
+            end: Cell::new(None),
+        };
+        call.objects.iter().for_each(|object| refusals::forget(&call.asked, object));
+        call
+    }
+
+    fn answer(&self) -> Reply {
+        let replies = match self.batch.outcome() {
+            Some(Outcome::Decided(replies)) => replies,
+            Some(Outcome::Failed { causes, cause }) => return self.failure(causes, *cause),
+            // What is newer may be a ban: this does not fail open.
+            Some(Outcome::Outdated { .. }) => return Problem::Unavailable { cause: Cause::Failed }.reply(),
+            None => return self.no_answer(),
+        };
+        let items = self.objects.iter().map(|object| object.items.as_slice());
+        let reply = match replies.as_slice() {
+            [Ok(reply)] if !self.is_batch => self.asked.reply(reply),
+            replies => self.asked.batch_reply(&items.zip(replies.iter().cloned()).collect::<Vec<_>>()),
+        };
+        match reply {
+            Ok(reply) => {
+                self.end(End::Decided);
+                if self.is_remembered {
+                    return reply.from_cache();
+                }
+                refusals::remember(&self.asked, &self.objects, replies);
+                reply
             }
-            let id = |item: &ResolvedItem| if item.policy.timeline().since() == 0 { 0 } else { item.policy.id() };
-            let names = items(object).into_iter().map(|item| item.policy.name());
-            let known =
-                settings.as_of(names).map(|as_of| Known { as_of, ids: items(object).into_iter().map(id).collect() });
-            ObjectRequest { action, request_id, costs, shadow_costs, known, wants_notices }
-        });
-        let mut batch = Batch::new(requests.collect(), now);
-        if settings.sends_definitions || asked.has_inline() {
-            batch = batch.with_definitions();
+            Err(Problem::Unavailable { cause }) => self.failure(&[cause], cause),
+            Err(problem) => problem.reply(),
         }
-        let is_stale = settings.is_stale();
-        let notices_get_keys = settings.receivers.get_keys;
-        Self { asked, is_batch, objects, batch, is_stale, notices_get_keys, began_at: now, end: Cell::new(None) }
+    }
+
+    fn no_answer(&self) -> Reply {
+        // A batch may have been refused already, which is final: it does not fail open.
+        if self.objects.len() > 1 {
+            return self.unavailable(Cause::Failed);
+        }
+        self.failure(&[Cause::Failed], Cause::Failed)
+    }
+
+    /// The text of the reply, marked if the policies may be out of date.
+    fn marked(&self, reply: Reply) -> String {
+        if self.is_stale { reply.under_stale_policies().to_text() } else { reply.to_text() }
     }
 
     /// Tells what became of each budget.
@@ -271,8 +286,17 @@ impl Call {
             (Some(End::Decided), Some(Outcome::Decided(replies))) => {
                 self.asked.tally(self.objects.iter().map(|object| &*object.items).zip(replies), tell);
             }
-            (Some(End::Undecided(outcome)), _) => self.asked.tally_undecided(outcome, tell),
+            (Some(End::Undecided(outcome, cause)), _) => self.asked.tally_undecided(outcome, cause, tell),
             _ => {}
+        }
+    }
+
+    /// Where a request was decided.
+    const fn source(&self, outcome: BudgetOutcome) -> &'static str {
+        match outcome {
+            BudgetOutcome::Degraded | BudgetOutcome::Unavailable => "frontend",
+            _ if self.is_remembered => "cache",
+            _ => "object",
         }
     }
 
@@ -282,11 +306,32 @@ impl Call {
         metrics::count(|counts| {
             self.tally(|one| {
                 counts.decided(one.policy, one.outcome, one.is_refused_in_shadow);
-                if matches!(one.outcome, BudgetOutcome::Refused | BudgetOutcome::Never | BudgetOutcome::Banned) {
-                    let name = self.objects.get(one.object).and_then(|object| object.name.get(..16));
-                    let key = name.and_then(|digits| u64::from_str_radix(digits, 16).ok());
-                    counts.refused(one.policy, key.unwrap_or_default());
+                if self.is_remembered {
+                    counts.remembered(one.policy);
                 }
+                if matches!(one.outcome, BudgetOutcome::Refused | BudgetOutcome::Never | BudgetOutcome::Banned) {
+                    let key =
+                        self.objects.get(one.object).map(|object| u64::from_str_radix(short_name(&object.name), 16));
+                    counts.refused(one.policy, key.and_then(Result::ok).unwrap_or_default());
+                }
+            });
+        });
+        live::observe(|now, show| {
+            self.tally(|one| {
+                let decisive = one.decisive().filter(|_| one.outcome != BudgetOutcome::Unlimited);
+                show(&LiveDecision {
+                    at: now,
+                    policy: one.policy,
+                    outcome: one.outcome,
+                    source: self.source(one.outcome),
+                    cost: one.cost,
+                    remaining: decisive.map(|(_, answer)| answer.remaining),
+                    retry_at: decisive.and_then(|(_, answer)| answer.retry_at()),
+                    limit: decisive.and_then(|(limit, _)| limit.name()),
+                    object: self.objects.get(one.object).map(|object| short_name(&object.name)),
+                    cause: one.cause,
+                    is_refused_in_shadow: one.is_refused_in_shadow,
+                });
             });
         });
     }
@@ -299,7 +344,7 @@ impl Call {
 
     fn unavailable(&self, cause: Cause) -> Reply {
         metrics::count(|counts| counts.unavailable(cause));
-        self.end(End::Undecided(BudgetOutcome::Unavailable));
+        self.end(End::Undecided(BudgetOutcome::Unavailable, cause));
         Problem::Unavailable { cause }.reply()
     }
 
@@ -313,13 +358,44 @@ impl Call {
         };
         if would_take && policies.all(|policy| causes.iter().all(|&cause| policy.on_error().opens(cause))) {
             metrics::count(|counts| counts.degraded(cause));
-            self.end(End::Undecided(BudgetOutcome::Degraded));
-            let reply = self.asked.degraded_reply(cause);
-            if self.is_stale { reply.under_stale_policies() } else { reply }
+            self.end(End::Undecided(BudgetOutcome::Degraded, cause));
+            self.asked.degraded_reply(cause)
         } else {
             self.unavailable(cause)
         }
     }
+}
+
+/// What the objects are asked.
+fn batch_of(
+    asked: &ResolvedRequest,
+    objects: &[Object],
+    request_id: RequestId,
+    hold_ids: &[u64],
+    now: i64,
+    settings: &Settings,
+) -> Batch {
+    let wants_notices = settings.receivers.is_any() && asked.may_notify();
+    let requests = objects.iter().enumerate().map(|(index, object)| {
+        let action = match hold_ids.get(index) {
+            Some(&id) => Action::Hold(id),
+            None => asked.action(),
+        };
+        // A peek changes nothing, so repetitions need not be recognized.
+        let request_id = (!matches!(action, Action::Look(_))).then_some(request_id);
+        // There are none if a reservation is settled at its reserved cost.
+        let costs = object.items_of(asked).filter_map(|item| item.costs.clone()).collect();
+        let mut shadow_costs: Vec<_> = object.items_of(asked).filter_map(|item| item.shadow_costs.clone()).collect();
+        if shadow_costs.iter().all(Vec::is_empty) {
+            shadow_costs.clear();
+        }
+        let id = |item: &ResolvedItem| if item.policy.timeline().since() == 0 { 0 } else { item.policy.id() };
+        let names = object.items_of(asked).map(|item| item.policy.name());
+        let known = settings.as_of(names).map(|as_of| Known { as_of, ids: object.items_of(asked).map(id).collect() });
+        ObjectRequest { action, request_id, costs, shadow_costs, known, wants_notices }
+    });
+    let batch = Batch::new(requests.collect(), now);
+    if settings.sends_definitions || asked.has_inline() { batch.with_definitions() } else { batch }
 }
 
 /// From one moment to another; 0 if the clock has stepped back.

@@ -4,6 +4,12 @@ import { replyTo } from "./objects.mjs";
 
 /** The reply to what `ask` asks. `id` is for the log; inside a Worker there is none. */
 export async function decide(frontend, ask, keys, id) {
+  const reply = await decided(frontend, ask, keys, id);
+  frontend.live.decided();
+  return reply;
+}
+
+async function decided(frontend, ask, keys, id) {
   let newer;
   for (let tries = 1; ; tries++) {
     const call = newer === undefined ? ask() : frontend.asking(newer, ask);

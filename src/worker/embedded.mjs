@@ -1,6 +1,7 @@
-// Tollgate inside another Worker: a function for each verb of the HTTP API, without HTTP.
+// Tollgate inside another Worker: a function for each verb of the HTTP API, without HTTP. `keys` has what operators do with a key.
 import { decide } from "./decide.mjs";
 import { Decision } from "./decision.mjs";
+import { KEY_PATHS, keyReply } from "./keys.mjs";
 import { log } from "./log.mjs";
 import { Frontend } from "./policies.mjs";
 import * as built from "./rust/index.js";
@@ -41,12 +42,25 @@ export const PATHS = Object.fromEntries(
 );
 
 /** The reply to a request that did not come by HTTP, as a text. `keys` is the namespace of the objects. */
-export async function ask(frontend, keys, path, request, { idempotencyKey } = {}) {
+export function ask(frontend, keys, path, request, options) {
+  const reply = (body, idempotencyKey) =>
+    decide(frontend, () => frontend.rust().ask_text(path, idempotencyKey, body, Date.now()), keys);
+  return answerTo(frontend, request, options, reply);
+}
+
+/** The same for what operators do with a key: one of {@link KEY_PATHS}. */
+export function askAboutKey(frontend, keys, path, request, options) {
+  const reply = (body, idempotencyKey) =>
+    keyReply(frontend, { path, idempotencyKey }, new TextEncoder().encode(body), keys);
+  return answerTo(frontend, request, options, reply);
+}
+
+async function answerTo(frontend, request, options, reply) {
+  const { idempotencyKey } = options ?? {};
   const body = JSON.stringify(request) ?? "";
-  const key = idempotencyKey === undefined ? undefined : String(idempotencyKey);
   try {
     await frontend.refreshed();
-    return await decide(frontend, () => frontend.rust().ask_text(path, key, body, Date.now()), keys);
+    return await reply(body, idempotencyKey === undefined ? undefined : String(idempotencyKey));
   } catch (error) {
     log("error", "tollgate failed", { error });
     return frontend.rust().failed();
@@ -71,9 +85,11 @@ function make(env, text, keys, policies) {
     rust().free(); // as long as the settings are wrong, each request comes here
     throw new SettingsError(errors);
   }
-  const verb = (path) => async (request, options) => new Decision(await ask(frontend, keys, path, request, options));
-  const verbs = Object.fromEntries(Object.entries(PATHS).map(([name, path]) => [name, verb(path)]));
-  return { text, keys, verbs };
+  const functions = (paths, ask) => {
+    const verb = (path) => async (request, options) => new Decision(await ask(frontend, keys, path, request, options));
+    return Object.fromEntries(Object.entries(paths).map(([name, path]) => [name, verb(path)]));
+  };
+  return { text, keys, verbs: { ...functions(PATHS, ask), keys: functions(KEY_PATHS, askAboutKey) } };
 }
 
 /** Those of an environment, the latest first. */

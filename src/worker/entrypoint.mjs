@@ -1,7 +1,8 @@
 // Tollgate for other Workers, which have a service binding to it: by RPC and by `fetch`. Holding the binding is the credential.
-import { WorkerEntrypoint } from "cloudflare:workers";
-import { ask, PATHS } from "./embedded.mjs";
+import { RpcTarget, WorkerEntrypoint } from "cloudflare:workers";
+import { ask, askAboutKey, PATHS } from "./embedded.mjs";
 import { respond } from "./frontend.mjs";
+import { KEY_PATHS } from "./keys.mjs";
 import { Frontend } from "./policies.mjs";
 import { bodyOf, headersOf, statusOf } from "./reply.mjs";
 import * as built from "./rust/index.js";
@@ -11,13 +12,40 @@ export class Tollgate extends WorkerEntrypoint {
   fetch(request) {
     return respond(frontendOf(this.env), request, this.env.KEYS);
   }
+
+  /** What operators do with one key. */
+  get keys() {
+    return new Keys(this.env);
+  }
 }
 
 for (const [verb, path] of Object.entries(PATHS)) {
   Tollgate.prototype[verb] = async function (request, options) {
-    const text = await ask(frontendOf(this.env), this.env.KEYS, path, request, options);
-    return { ...JSON.parse(bodyOf(text)), status: statusOf(text), headers: headersOf(text) };
+    return plain(await ask(frontendOf(this.env), this.env.KEYS, path, request, options));
   };
+}
+
+/** A method for each of {@link KEY_PATHS}. */
+class Keys extends RpcTarget {
+  #env;
+
+  constructor(env) {
+    super();
+    this.#env = env;
+  }
+
+  static {
+    for (const [verb, path] of Object.entries(KEY_PATHS)) {
+      Keys.prototype[verb] = async function (request, options) {
+        return plain(await askAboutKey(frontendOf(this.#env), this.#env.KEYS, path, request, options));
+      };
+    }
+  }
+}
+
+/** An answer of plain values. */
+function plain(text) {
+  return { ...JSON.parse(bodyOf(text)), status: statusOf(text), headers: headersOf(text) };
 }
 
 /** One for the isolate: `env` is the same for all its requests. Errors in the settings are in the log, and the answer says so. */

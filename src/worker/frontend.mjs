@@ -27,6 +27,7 @@ let service;
 export async function respond(frontend, request, keys) {
   const id = requestIdOf(request);
   if (frontend.points) frontend.points.colo = request.cf?.colo ?? "";
+  frontend.live.received(request);
   if (asksForContract(request)) return contractResponse(id);
   let text;
   try {
@@ -56,7 +57,10 @@ async function reply(frontend, request, keys, id) {
   }
   if (asksForAdmin(url)) return adminReply(frontend, request, body, id);
   await frontend.refreshed();
-  if (asksAboutKey(url)) return keyReply(frontend, request, body, keys, id);
+  if (asksAboutKey(url)) {
+    const asked = { path: new URL(url).pathname, authorization, idempotencyKey };
+    return keyReply(frontend, asked, body, keys, id);
+  }
   if (asksForSession(url)) return sessionReply(frontend, request, body, keys, id);
   return decide(frontend, () => rust().ask(url, authorization, idempotencyKey, body, Date.now()), keys, id);
 }

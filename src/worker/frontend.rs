@@ -10,14 +10,14 @@ use worker::{Env, console_error};
 use super::call::{Call, Object};
 use super::clock::moment;
 use super::settings::Settings;
-use super::{clock, metrics};
+use super::{clock, live, metrics};
 use crate::access::{Caller, CaptchaError, Scope, Sessions, verify_captcha};
 use crate::api::{
     AdminPath, AdminQuestion, AdminRequest, BLOCK_PATH, Endpoint, INSPECT_KEY_PATH, MAX_BODY_LEN, MAX_OVERRIDES_LEN,
     Problem, Reply, Request, ResolvedRequest, SESSION_PATH, SessionRequest, require_json,
 };
 use crate::edge::{Due, POLL_MS, PolicySnapshot, WAIT_MS};
-use crate::metrics::{INLINE_POLICIES, NoticeOutcome, Outcome, PollOutcome};
+use crate::metrics::{INLINE_POLICIES, LiveDecision, NoticeOutcome, Outcome, PollOutcome};
 use crate::policy::Cause;
 use crate::protocol::{Action, RequestId};
 
@@ -89,7 +89,7 @@ impl Frontend {
     ) -> JsValue {
         match self.call(path(url), authorization.as_deref(), idempotency_key.as_deref(), body, moment(now)) {
             Ok(call) => call.into(),
-            Err(problem) => text_of(&problem).into(),
+            Err(problem) => self.marked(&problem).into(),
         }
     }
 
@@ -105,7 +105,7 @@ impl Frontend {
     pub fn ask_session(&self, body: &[u8], address: Option<String>, now: f64) -> JsValue {
         match self.session_call(body, address.as_deref(), moment(now)) {
             Ok(call) => call.into(),
-            Err(problem) => text_of(&problem).into(),
+            Err(problem) => self.marked(&problem).into(),
         }
     }
 
@@ -152,7 +152,9 @@ impl Frontend {
     #[must_use]
     pub fn updated(&self, answer: &str) -> Option<String> {
         metrics::count(|counts| counts.polled(PollOutcome::Answered));
-        self.snapshot(|known, _| known.update(answer)).and_then(|asked| {
+        let updated = self.snapshot(|known, _| (known.update(answer), known.listeners().map(str::to_owned)));
+        updated.and_then(|(asked, listeners)| {
+            live::hear(listeners.as_deref());
             asked.unwrap_or_else(|errors| {
                 for error in errors {
                     console_error!("registry: {error}");
@@ -278,7 +280,7 @@ impl Frontend {
     /// The reply after an internal error that should be impossible.
     #[must_use]
     pub fn failed(&self) -> String {
-        Problem::Unavailable { cause: Cause::Failed }.reply().to_text()
+        self.marked(&Problem::Unavailable { cause: Cause::Failed })
     }
 
     /// The most bytes to read of a body that was sent to `url`.
@@ -297,6 +299,14 @@ impl Frontend {
 impl Frontend {
     pub(super) fn settings(&self) -> Result<&Settings, Problem> {
         self.settings.as_ref().map_err(|_| Problem::Misconfigured)
+    }
+
+    /// The text of the reply to a problem, marked if the policies may be out of date and have a part in it.
+    fn marked(&self, problem: &Problem) -> String {
+        if problem.is_under_policies() && self.settings.as_ref().is_ok_and(Settings::is_stale) {
+            return problem.reply().under_stale_policies().to_text();
+        }
+        text_of(problem)
     }
 
     fn head_reply(
@@ -458,11 +468,27 @@ fn call_of(
 
 /// A cost that can never be granted is refused here already.
 fn count_too_large(request: &Request<'_>, problem: &Problem) {
-    if let (Action::Take(_) | Action::Reserve(_), Problem::CostTooLarge { limit, .. }) = (request.action, problem) {
-        let policy = limit.split('/').next().unwrap_or_default();
+    if let (Action::Take(_) | Action::Reserve(_), Problem::CostTooLarge { limit, cost, .. }) = (request.action, problem)
+    {
+        let (policy, limit) = limit.split_once('/').map_or((&**limit, None), |(policy, limit)| (policy, Some(limit)));
         let is_inline = request.items.iter().any(|item| item.policy == policy && item.inline.is_some());
         let policy = if is_inline { INLINE_POLICIES } else { policy };
         metrics::count(|counts| counts.decided(policy, Outcome::Never, false));
+        live::observe(|at, show| {
+            show(&LiveDecision {
+                at,
+                policy,
+                outcome: Outcome::Never,
+                source: "frontend",
+                cost: *cost,
+                remaining: None,
+                retry_at: None,
+                limit,
+                object: None,
+                cause: None,
+                is_refused_in_shadow: false,
+            });
+        });
     }
 }
 

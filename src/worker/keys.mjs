@@ -5,18 +5,25 @@ import { within } from "./deadline.mjs";
 import { decide } from "./decide.mjs";
 import { log } from "./log.mjs";
 
+/** The paths of what operators do with one key. */
+export const KEY_PATHS = Object.fromEntries(
+  ["inspect", "explain", "reset", "credit", "block"].map((verb) => [verb, `/v1/keys/${verb}`]),
+);
+
 export function asksAboutKey(url) {
   return url.includes(PATH) && new URL(url).pathname.startsWith(PATH);
 }
 
-/** The reply to a request with this body, as a text; `keys` is the namespace of the objects. */
-export function keyReply(frontend, request, body, keys, id) {
-  const { pathname } = new URL(request.url);
-  const authorization = request.headers.get("authorization");
-  if (pathname === `${PATH}inspect`) return inspect(frontend, authorization, body, keys, id);
-  if (pathname === `${PATH}block`) return block(frontend, authorization, body, id);
+/**
+ * The reply to a request, as a text: it came to `path`, with `authorization` and `idempotencyKey`, if it has them. `keys` is the
+ * namespace of the objects, and `id` that of the request for the log.
+ */
+export function keyReply(frontend, asked, body, keys, id) {
+  const { path, authorization } = asked;
+  if (path === KEY_PATHS.inspect) return inspect(frontend, authorization, body, keys, id);
+  if (path === KEY_PATHS.block) return block(frontend, authorization, body, id);
   // It is recorded even if the client disconnects.
-  const acting = act(frontend, request, authorization, body, keys, id);
+  const acting = act(frontend, asked, body, keys, id);
   waitUntil(acting.catch(() => {}));
   return acting;
 }
@@ -39,11 +46,11 @@ function block(frontend, authorization, body, id) {
   return typeof question === "string" ? question : administered(frontend, question, true, id);
 }
 
-async function act(frontend, { url, headers }, authorization, body, keys, id) {
+async function act(frontend, { path, authorization, idempotencyKey }, body, keys, id) {
   const { rust } = frontend;
-  const ask = () => rust().ask(url, authorization, headers.get("idempotency-key"), body, Date.now());
+  const ask = () => rust().ask(path, authorization, idempotencyKey, body, Date.now());
   const reply = await decide(frontend, ask, keys, id);
-  const done = rust().key_act(url, authorization, body, reply);
+  const done = rust().key_act(path, authorization, body, reply);
   return done === undefined ? reply : rust().recorded(reply, await isRecorded(frontend, done, id));
 }
 

@@ -12,6 +12,8 @@ mod clock;
 mod frontend;
 mod key_object;
 mod keys;
+mod live;
 mod metrics;
+mod refusals;
 mod registry;
 mod settings;

@@ -1,6 +1,7 @@
 // What a frontend knows of the registry of policies. Rust decides when to ask; this asks, and waits no longer than it says.
 import { waitUntil } from "cloudflare:workers";
 import { within } from "./deadline.mjs";
+import { Live } from "./live.mjs";
 import { log } from "./log.mjs";
 import { noticesTo } from "./notices.mjs";
 import { Points } from "./points.mjs";
@@ -19,6 +20,8 @@ export class Frontend {
 
   /** Writes its decisions, if there is where to. */
   points;
+  /** Shows them to operators who look on. */
+  live = new Live(this);
   /** Sends notices, if there is where to. */
   notices;
 
@@ -82,6 +85,7 @@ export class Frontend {
         question = this.rust().updated(answer);
       }
       this.#known = this.rust().news() ?? this.#known;
+      this.live.heard();
     } catch (error) {
       log("error", "the registry of policies did not answer", { error });
       this.rust().not_updated();

@@ -18,6 +18,11 @@ export class PolicyRegistry extends DurableObject {
     return this.#rust().poll(question, report);
   }
 
+  /** Decisions for operators who look on: see src/metrics/live. Returns who does, if anybody. */
+  hear(batch) {
+    return this.#rust().hear(batch);
+  }
+
   /** What an operator has done to a key: see src/protocol/key_act.rs. */
   record(act) {
     this.#rust().record(act);
@@ -37,9 +42,9 @@ class Host {
     this.#storage = storage;
   }
 
-  /** All rows whose names are not below `start`: name, text, name, text, ... */
-  rows(start) {
-    return [...this.#storage.kv.list({ start })].flat();
+  /** The first `limit` rows whose names are above `startAfter`: name, text, name, text, ... */
+  rows(startAfter, limit) {
+    return [...this.#storage.kv.list({ startAfter, limit })].flat();
   }
 
   /** The rows of these names, `undefined` for one that is not there. */

@@ -4,14 +4,16 @@
 //! were written for it are on disk, and resets the object if that fails.
 
 use std::cell::RefCell;
+use std::iter;
 
 use js_sys::{Array, JsString};
 use wasm_bindgen::prelude::{JsError, JsValue, wasm_bindgen};
 use worker::{console_error, console_log};
 
 use super::clock;
+use super::frontend::random;
 use crate::api::{AdminQuestion, AdminReply, AdminRequest, Problem};
-use crate::metrics::{Report, Totals};
+use crate::metrics::{Audience, INLINE_POLICIES, LiveBatch, Report, Totals};
 use crate::protocol::{KeyAct, OverridesChange, Poll};
 use crate::registry::{AUDIT, Registry, Writes};
 
@@ -23,6 +25,8 @@ pub struct PolicyRegistry {
     registry: RefCell<Option<Registry>>,
     /// What frontends have counted since the object woke: in memory alone.
     totals: RefCell<Totals>,
+    /// The operators who look on, and what they have not yet seen: in memory alone.
+    audience: RefCell<Audience>,
 }
 
 #[wasm_bindgen]
@@ -31,7 +35,9 @@ impl PolicyRegistry {
     #[wasm_bindgen(constructor)]
     #[must_use]
     pub fn new(host: RegistryHost) -> Self {
-        Self { host, registry: RefCell::new(None), totals: RefCell::new(Totals::new(clock::now())) }
+        let totals = RefCell::new(Totals::new(clock::now()));
+        let audience = RefCell::new(Audience::new(random().unwrap_or_default()));
+        Self { host, registry: RefCell::new(None), totals, audience }
     }
 
     /// Answers a [`Poll`] with an [`Update`](crate::protocol::Update), both texts. `report` is the text of a [`Report`] of what the
@@ -47,10 +53,15 @@ impl PolicyRegistry {
         let Some(poll) = Poll::from_text(question) else {
             return Err(JsError::new("the question of a frontend cannot be read").into());
         };
-        self.with_registry(|registry, now| {
-            let (update, writes) = registry.poll(&poll, now).map_err(JsError::from)?;
-            Ok((update.to_text(), writes))
-        })
+        // One that is refused has changed nothing, so that it fails alone: what is in memory stays.
+        let update = self.with_registry(|registry, now| match registry.poll(&poll, now) {
+            Ok((mut update, writes)) => {
+                update.listeners = self.listeners(now);
+                Ok((Ok(update), writes))
+            }
+            Err(error) => Ok((Err(error), Writes::new())),
+        })?;
+        Ok(update.map_err(JsError::from)?.to_text())
     }
 
     /// Answers an [`AdminQuestion`] with the text of a reply.
@@ -68,6 +79,18 @@ impl PolicyRegistry {
         Ok(reply.unwrap_or_else(|problem| problem.reply()).to_text())
     }
 
+    /// Takes over a [`LiveBatch`], a text. Returns who looks on: the text of [`Listeners`](crate::metrics::Listeners); `undefined` if
+    /// nobody does.
+    ///
+    /// # Errors
+    /// If it is not one.
+    pub fn hear(&self, batch: &str) -> Result<Option<String>, JsValue> {
+        let batch = LiveBatch::from_text(batch).ok_or_else(|| JsError::new("the decisions cannot be read"))?;
+        let now = clock::now();
+        self.audience.borrow_mut().take(&batch, now);
+        Ok(self.listeners(now))
+    }
+
     /// Records a [`KeyAct`], a text.
     ///
     /// # Errors
@@ -81,6 +104,11 @@ impl PolicyRegistry {
 }
 
 impl PolicyRegistry {
+    fn listeners(&self, now: i64) -> Option<String> {
+        let isolates = self.totals.borrow().isolates(now);
+        self.audience.borrow_mut().listeners(isolates, now).map(|listeners| listeners.to_text())
+    }
+
     fn reply(&self, question: &AdminQuestion<'_>, request: &AdminRequest<'_>) -> Result<AdminReply, JsValue> {
         self.with_registry(|registry, now| {
             let reply = match request {
@@ -100,6 +128,15 @@ impl PolicyRegistry {
                     Ok(question.metrics(&totals, Some(totals.isolates(now))))
                 }
                 AdminRequest::TopRefused => Ok(question.top_refused(&mut self.totals.borrow_mut(), now)),
+                AdminRequest::Decisions { policy, outcomes, after } => {
+                    let is_known = |name: &String| *name == INLINE_POLICIES || registry.policy(name).is_some();
+                    let is_wrong = |name: &&String| !is_known(name) || !question.may_name(name);
+                    if let Some(name) = policy.as_ref().filter(is_wrong) {
+                        return Ok((Err(question.unknown_policy(name, registry.policies())), Writes::new()));
+                    }
+                    let filter = question.live_filter(policy.clone(), outcomes.clone());
+                    question.decisions(self.audience.borrow_mut().listen(filter, *after, now))
+                }
                 AdminRequest::Overrides { policy, after, limit } => {
                     let is_asked =
                         |name: &str| policy.as_ref().is_none_or(|policy| policy == name) && question.may_name(name);
@@ -159,11 +196,23 @@ impl PolicyRegistry {
 
     fn read(&self) -> Result<Registry, JsValue> {
         // The names of the audit log's rows are below all others.
-        let after_audit = AUDIT.replace(':', ";");
-        let rows = self.host.rows(&after_audit)?;
-        let rows: Vec<_> = rows.iter().map(|value| value.as_string().unwrap_or_default()).collect();
-        let pairs = rows.chunks_exact(2).filter_map(|row| Some((row.first()?.as_str(), row.get(1)?.as_str())));
+        let mut after = AUDIT.replace(':', ";");
+        let mut failure = None;
+        // Page by page: all of them at once, as texts of JavaScript and again in Rust, would need more memory than what is made of them.
+        let pages = iter::from_fn(|| {
+            let rows = self.host.rows(&after, PAGE_ROWS).map_err(|error| failure = Some(error)).ok()?;
+            let rows: Vec<_> = rows.iter().map(|value| value.as_string().unwrap_or_default()).collect();
+            after.clone_from(rows.iter().rev().nth(1)?);
+            Some(rows)
+        });
+        let pairs = pages.flat_map(|rows| {
+            let mut rows = rows.into_iter();
+            iter::from_fn(move || Some((rows.next()?, rows.next()?)))
+        });
         let registry = Registry::new(pairs);
+        if let Some(failure) = failure {
+            return Err(failure);
+        }
         let unreadable = registry.unreadable_rows();
         if !unreadable.is_empty() {
             let some: Vec<_> = unreadable.iter().take(MAX_NAMED).map(String::as_str).collect();
@@ -173,6 +222,9 @@ impl PolicyRegistry {
     }
 }
 
+/// So many rows are read at once: at most some megabytes.
+const PAGE_ROWS: u32 = 500;
+
 /// Enough names of rows for a line of the log: all may be unreadable.
 const MAX_NAMED: usize = 20;
 
@@ -181,9 +233,9 @@ extern "C" {
     /// The other half, in `registry.mjs`: storage.
     pub type RegistryHost;
 
-    /// All rows whose names are not below `start`: name, text, name, text, ...
+    /// The first `count` rows whose names are above `after`: name, text, name, text, ...
     #[wasm_bindgen(method, catch)]
-    fn rows(this: &RegistryHost, start: &str) -> Result<Array, JsValue>;
+    fn rows(this: &RegistryHost, after: &str, count: u32) -> Result<Array, JsValue>;
 
     /// The rows of these names; `undefined` for one that is not there.
     #[wasm_bindgen(method, catch)]

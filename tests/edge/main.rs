@@ -3,6 +3,7 @@
 #[path = "../chance/mod.rs"]
 mod chance;
 mod random;
+mod refusals;
 #[path = "../chance/split_mix.rs"]
 mod split_mix;
 mod steps;

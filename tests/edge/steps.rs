@@ -29,16 +29,7 @@ fn decided(decision: Decision, reservation: Option<u64>) -> ObjectReply {
     let limit = LimitAnswer { decision, remaining: 0, owed: 0, reset_at: None, snapshot };
     let reservation = reservation.map(|id| Reserved { id, expires_at: NOW });
     let limits = vec![limit];
-    ObjectReply::Decided(Decided {
-        now: NOW,
-        is_replayed: false,
-        open_reservations: 0,
-        reservation,
-        limits,
-        shadow: Vec::new(),
-        before: Vec::new(),
-        notices: Vec::new(),
-    })
+    ObjectReply::Decided(Decided { reservation, ..Decided::new(NOW, limits) })
 }
 
 fn grant() -> ObjectReply {

@@ -151,3 +151,16 @@ test("a clock that stepped back by more than a minute is followed, and locks no 
   assert.equal((await tollgate.consume(ask, { now: now + wait - 1 })).status, 429);
   assert.equal((await tollgate.consume(ask, { now: now + wait })).status, 200);
 });
+
+test("a clock that stepped back by up to a minute: no time has passed, and nothing is given twice", async () => {
+  const ask = { policy: "slow", key: "erin" };
+  const { body: emptied } = await tollgate.consume({ ...ask, cost: 7 });
+  const { retry_at } = (await tollgate.consume(ask)).body;
+  for (const ms of [1, 60_000]) {
+    const { status, body } = await tollgate.consume(ask, { now: NOW - ms });
+    assert.deepEqual([status, body.retry_at], [429, retry_at], `${ms} ms back`);
+  }
+  assert.equal(emptied.remaining, 0);
+  assert.equal((await tollgate.consume(ask, { now: retry_at - 1 })).status, 429);
+  assert.equal((await tollgate.consume(ask, { now: retry_at })).status, 200);
+});

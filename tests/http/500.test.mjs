@@ -41,7 +41,7 @@ const rows = {
     },
     log: [
       "settings: POLICIES.a.burst: is not a known field; known fields are kind, rate, period, capacity, max_debt, initial, offset, " +
-        "write_ahead, mode, on_error, reservation_ttl, unsettled, ipv6_prefix, fixed, notify, notify_every, limits",
+        "write_ahead, mode, on_error, reservation_ttl, unsettled, refusal_cache, ipv6_prefix, fixed, notify, notify_every, limits",
       'settings: POLICIES.a.rate: must be a number from 0 to 9007199254740991 such as 100 or 2.5, or text such as "100/1m" or "20/s burst 40", not -1',
       'settings: POLICIES.a.period: must be text with a unit, such as "90s", not 60',
       "settings: POLICIES.a.capacity: must be a whole number from 0 to 9007199254740991, not 1.5",
@@ -239,7 +239,7 @@ const rows = {
 };
 
 for (const [name, { settings, log }] of Object.entries(rows)) {
-  test(name, async () => {
+  test(`the settings have errors: ${name}`, async () => {
     const tollgate = await start({ policies, ...settings });
     const body = '{"policy":"fine","key":"alice"}';
     for (const request of [

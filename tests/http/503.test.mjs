@@ -3,7 +3,7 @@ import assert from "node:assert/strict";
 import { mkdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { test } from "node:test";
 import { assertAnswer } from "./answers.mjs";
-import { bucketRow, execute, parseBucket, readRows, writeRow } from "./rows.mjs";
+import { bucketRow, execute, parseBucket, readRows, writable, writeRow } from "./rows.mjs";
 import { NOW, start } from "./workerd.mjs";
 
 const policies = { api: { rate: 10, period: "10s" }, other: { rate: 5, period: "1m" } };
@@ -201,6 +201,32 @@ test("a failed write takes nothing, not even in memory; refusals and peeks still
   await tollgate.stop();
 });
 
+test("a write in the background that fails: what is granted is never more than the limit, over a power cut too", async () => {
+  const CAPACITY = 100;
+  const policies = { api: { rate: 0, period: "1s", capacity: CAPACITY, write_ahead: 20 } };
+  const tollgate = await start({ policies });
+  let granted = 0;
+  const consume = async () => {
+    const { status } = await tollgate.consume(ask);
+    if (status === 200) granted++;
+    return status;
+  };
+  for (let count = 0; count < 5; count++) assert.equal(await consume(), 200);
+  await tollgate.kill();
+  writable(tollgate.databaseFiles()[0], "FALSE");
+  await tollgate.restart();
+  const before = granted;
+  while ((await consume()) === 200);
+  assert.ok(granted - before <= 20, `${granted - before} were granted without a write`);
+  await tollgate.logged("the disk is full");
+  await tollgate.kill();
+  writable(tollgate.databaseFiles()[0], "TRUE");
+  await tollgate.restart();
+  while ((await consume()) === 200);
+  assert.ok(granted <= CAPACITY && granted >= CAPACITY - 2 * 20, `${granted} of ${CAPACITY} were granted`);
+  await tollgate.stop();
+});
+
 test("a reservation is written with the bucket it takes from, or neither is", async () => {
   for (const condition of ["key < 'r'", "key > 'c'"]) {
     const tollgate = await down((file) => writable(file, condition));
@@ -219,17 +245,3 @@ test("a reservation is written with the bucket it takes from, or neither is", as
     await tollgate.stop();
   }
 });
-
-/** From now on only rows for which the condition holds can be written; those that are there stay. */
-function writable(file, condition) {
-  execute(
-    file,
-    ["PRAGMA ignore_check_constraints = ON"],
-    ["ALTER TABLE _cf_KV RENAME TO old"],
-    [
-      `CREATE TABLE _cf_KV (key TEXT PRIMARY KEY, value BLOB, CONSTRAINT "the disk is full" CHECK (${condition})) WITHOUT ROWID`,
-    ],
-    ["INSERT INTO _cf_KV SELECT * FROM old"],
-    ["DROP TABLE old"],
-  );
-}

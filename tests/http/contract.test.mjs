@@ -22,6 +22,7 @@ test("has every endpoint, and the version of the crate", () => {
     ...["inspect", "explain", "reset", "credit", "block"].map((verb) => `/v1/keys/${verb}`),
     "/v1/metrics",
     "/v1/metrics/top",
+    "/v1/decisions",
     "/healthz",
     "/v1/openapi.json",
   ]);

@@ -213,6 +213,8 @@ test("a panic fails its own request only: budgets and reservations are what they
   await tollgate.consume({ ...of, cost: 2 });
   for (let round = 0; round < 3; round++) {
     assertAnswered(await tollgate.consume(of, { now: "boom" }), unavailable("failed", 0), `panic ${round}`);
+    const open = { policy: "open", key: "panic" };
+    assertAnswered(await tollgate.consume(open, { now: "boom" }), unavailable("failed", 0), `open, panic ${round}`);
     await tollgate.logged('"boom" is not a moment');
     assert.deepEqual(await remaining("closed", "panic"), [4, 1], `after panic ${round}`);
     assert.equal((await tollgate.consume({ policy: "closed", key: `panic ${round}` })).status, 200);
@@ -223,11 +225,18 @@ test("a panic fails its own request only: budgets and reservations are what they
 
 test("requests in flight when another panics do no harm to later ones", async () => {
   const own = await start({ policies: POLICIES, around });
-  const under = (n) => own.consume({ policy: "closed", key: `in flight ${n}` }, withFault({ fault: "slow", ms: 300 }));
+  const policyOf = (n) => (n % 2 === 0 ? "closed" : "open");
+  const under = (n) =>
+    own.consume({ policy: policyOf(n), key: `in flight ${n}` }, withFault({ fault: "slow", ms: 300 }));
   const slow = Array.from({ length: 32 }, (_, n) => under(n));
   await new Promise((done) => setTimeout(done, 150));
   assertAnswered(await own.consume({ policy: "closed", key: "panics" }, { now: "boom" }), unavailable("failed", 0));
-  for (const { status, text } of await Promise.all(slow)) assert.ok([200, 503].includes(status), text);
+  for (const [n, answer] of (await Promise.all(slow)).entries()) {
+    const expected =
+      policyOf(n) === "open" ? degraded({ policy: "open", degraded: "failed" }, 1) : unavailable("failed", 1);
+    assertAnswered(answer, expected, `in flight ${n}`);
+  }
+  await own.logged("a call was lost");
   for (let n = 0; n < 32; n++) {
     const { status, text } = await own.consume({ policy: "closed", key: `after ${n}` });
     assert.equal(status, 200, text);
@@ -236,4 +245,27 @@ test("requests in flight when another panics do no harm to later ones", async ()
   // They belong to the old instance's memory: none of it may be freed in the new instance's.
   const harm = own.log.match(/take ownership of Rust value|memory access out of bounds/g) ?? [];
   assert.deepEqual(harm, []);
+});
+
+test("by RPC the answers are the same, and nothing is thrown", async () => {
+  const before = {
+    modules: { "by-rpc.mjs": fileURLToPath(new URL("./by-rpc.mjs", import.meta.url)) },
+    bindings: { TOLLGATE: `service = (name = "main", entrypoint = "Tollgate")` },
+  };
+  const unreachable = fileURLToPath(new URL("./unreachable.mjs", import.meta.url));
+  const own = await start({ policies: POLICIES, around: unreachable, before });
+  const call = async (verb, ask) => (await own.send({ path: "/before", body: JSON.stringify({ verb, ask }) })).body;
+  const told = (policy, verb) => call(verb, { policy, key: "by RPC" });
+  for (const [policy, verb] of [
+    ["closed", "consume"],
+    ["open", "peek"],
+  ]) {
+    const { headers, ...body } = await told(policy, verb);
+    assert.deepEqual([headers["retry-after"], body], ["1", unavailable("failed").body]);
+  }
+  const { status, headers, ...body } = await told("open", "consume");
+  assert.deepEqual([status, headers["retry-after"]], [200, undefined]);
+  assert.deepEqual(body, { allowed: true, policy: "open", degraded: "failed" });
+  await own.logged("did not answer");
+  await own.stop();
 });

@@ -1,8 +1,23 @@
 // A main module around the built one: the registry of policies fails as the latest request with the header `x-registry` has said:
-// "throws", "hangs", or "answers" again.
-import tollgate from "./entry.js";
+// "throws", "hangs", is "slow" by 700 ms, is asked "nonsense" or for policies that "mismatch", or "answers" again. It logs when its rows are read.
+// With the header `x-objects: throws` the objects of keys fail.
+import tollgate, { PolicyRegistry as Real } from "./entry.js";
 
-export { KeyObject, PolicyRegistry } from "./entry.js";
+export { KeyObject } from "./entry.js";
+
+export class PolicyRegistry extends Real {
+  constructor(context, env) {
+    super(context, env);
+    const prototype = Object.getPrototypeOf(context.storage.kv);
+    listRows ??= prototype.list;
+    prototype.list = function (options) {
+      if (options) console.log("registry: its rows are read"); // the other objects give none
+      return listRows.call(this, options);
+    };
+  }
+}
+
+let listRows;
 
 let fault = "answers";
 
@@ -17,10 +32,19 @@ export default {
           console.log(`registry: ${method}`);
           if (fault === "throws") throw new Error("the way to the registry is blocked");
           if (fault === "hangs") return new Promise(() => {});
+          if (fault === "slow") await scheduler.wait(700);
+          if (fault in WRONG) return stub[method](WRONG[fault]);
           return stub[method](...asked);
         };
-      return { poll: call("poll"), administer: call("administer") };
+      return { poll: call("poll"), administer: call("administer"), hear: call("hear") };
     };
-    return tollgate.fetch(request, { ...env, REGISTRY: { getByName } }, context);
+    const KEYS = request.headers.get("x-objects") === "throws" ? { getByName: () => ({}) } : env.KEYS;
+    return tollgate.fetch(request, { ...env, KEYS, REGISTRY: { getByName } }, context);
   },
+};
+
+/** Questions that it refuses. */
+const WRONG = {
+  nonsense: "{",
+  mismatch: JSON.stringify({ as_of: 0, born_at: 0, deployment: "00", policies: { api: "1/1s" } }),
 };

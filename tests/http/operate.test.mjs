@@ -1,6 +1,7 @@
 // What operators do with one key: see how it stands, ask why, fill it, give it tokens, block it.
 import assert from "node:assert/strict";
 import { after, test } from "node:test";
+import { fileURLToPath } from "node:url";
 import { newToken } from "./credentials.mjs";
 import { NOW, start } from "./workerd.mjs";
 
@@ -160,7 +161,7 @@ test("without a registry an act is in the log, and the answer says that it was n
   assert.deepEqual([act.act, act.by, act.policy], ["key.reset", "ops", "api"]);
   assert.match(act.key, /^[0-9a-f]{16}$/);
   assert.ok(!line.includes("alice"));
-  const { status } = await post("keys/block", { policy: "api", key: "alice", for_ms: 1_000 });
+  const { status } = await post("keys/block", { policy: "api", key: "alice", for_ms: 10_000 });
   assert.equal(status, 404);
 });
 
@@ -187,7 +188,33 @@ test("only an admin may, with a body that is right", async () => {
     assert.deepEqual([status, body.scope], [403, "admin"], verb);
     assert.equal((await post(`keys/${verb}`, { policy: "api" })).status, 400, verb);
   }
-  const { body } = await post("keys/block", { policy: "api", key: "alice", for_ms: 0 });
-  assert.equal(body.detail, "`for_ms` must be from 1 to 31622400000, not 0");
+  const { body } = await post("keys/block", { policy: "api", key: "alice", for_ms: 9_999 });
+  assert.equal(body.detail, "`for_ms` must be from 10000 to 31622400000, not 9999");
   assert.equal((await post("keys/reset", { policy: "llm", key: "alice" }, { token: some.text })).status, 403);
+});
+
+test("by RPC it is the same without a token", async () => {
+  const before = {
+    modules: { "by-rpc.mjs": fileURLToPath(new URL("by-rpc.mjs", import.meta.url)) },
+    bindings: { TOLLGATE: `service = (name = "main", entrypoint = "Tollgate")` },
+  };
+  const { tollgate } = await started({ before });
+  const call = async (verb, ask, options) =>
+    (await tollgate.send({ path: "/before", body: JSON.stringify({ verb, ask, options }) })).body;
+  const budget = { policy: "api", key: "alice" };
+  await call("consume", { ...budget, cost: 58 });
+  const told = await call("keys.explain", { ...budget, cost: 7 });
+  assert.match(told.explanation, /^Refused: /);
+  const credit = () => call("keys.credit", { ...budget, cost: 2 }, { idempotencyKey: "credit" });
+  const given = await credit();
+  assert.deepEqual([given.status, given.recorded, given.replayed], [200, true, undefined]);
+  assert.equal((await credit()).replayed, true);
+  assert.equal((await call("keys.reset", budget)).recorded, true);
+  assert.equal((await call("keys.block", { ...budget, for_ms: 60_000 })).created, 1);
+  const [shown] = (await call("keys.inspect", { key: "alice" })).policies;
+  assert.deepEqual([shown.policy, shown.banned, shown.banned_until > 0], ["api", true, true]);
+  assert.equal((await call("consume", budget)).banned, true);
+  const wrong = await call("keys.block", budget);
+  assert.deepEqual([wrong.status, wrong.detail], [400, "the field `for_ms` is missing"]);
+  for (const verb of ["keys.env", "keys.other"]) assert.match((await call(verb)).thrown, /does not implement/, verb);
 });

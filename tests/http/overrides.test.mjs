@@ -242,3 +242,51 @@ test("thousands at once", async () => {
   }
   assert.equal((await service.list("?policy=api")).overrides.length, 1_000);
 });
+
+const around = new URL("faulty-registry.mjs", import.meta.url).pathname;
+const open = { ...POLICIES, open: { rate: 10, period: "10s", on_error: "open" } };
+
+test("an isolate that cannot ask the registry of a key that was banned since: 503, also where the policy fails open", async () => {
+  const other = { policies: open, build: "test-clock" };
+  const service = await started({ policies: open, around, other });
+  const ask = (key, registry) =>
+    service.ask(
+      "consume",
+      { policy: "open", key },
+      { headers: registry && { "x-version": "other", "x-registry": registry } },
+    );
+  assert.equal((await ask("mallory", "answers")).status, 200);
+  await service.set({ policy: "open", key: "mallory", banned: true });
+  assert.equal((await ask("mallory")).status, 429, "where it was set; and so her object knows it");
+  for (let round = 0; round < 2; round++) {
+    const { status, body } = await ask("mallory", "throws");
+    assert.deepEqual([status, body.cause], [503, "failed"]);
+    assert.equal((await ask("alice", "throws")).status, 200, "other keys are served");
+  }
+  assert.equal((await ask("mallory", "answers")).status, 429);
+});
+
+test("a new isolate that has not got all overrides yet answers without them, marked", async () => {
+  const other = { policies: POLICIES, build: "test-clock" };
+  const service = await started({ around, other });
+  await service.set({ policy: "api", key: "mallory", banned: true });
+  // More than a page.
+  for (let page = 0; page < 8; page++)
+    await service.set(
+      ...Array.from({ length: 2_000 }, (_, at) => ({
+        policy: "api",
+        key: `user ${page} ${at}`,
+        rate: "20/10s burst 99",
+      })),
+    );
+  const of = (registry) => ({ headers: { "x-version": "other", "x-registry": registry } });
+  const { status, body } = await service.ask("consume", { key: "mallory" }, of("slow"));
+  assert.deepEqual([status, body.limit, body.stale_policies], [200, 10, true]);
+  for (let tries = 0; ; tries++) {
+    const { status, body } = await service.ask("peek", { key: "mallory" }, of("slow"));
+    if (body.banned) break;
+    assert.ok(status === 200 && body.stale_policies && tries < 200, body);
+    await new Promise((done) => setTimeout(done, 50));
+  }
+  assert.equal((await service.ask("consume", { key: "mallory" }, of("answers"))).status, 429);
+});

@@ -3,6 +3,7 @@ import assert from "node:assert/strict";
 import { after, test } from "node:test";
 import { assertAnswer, problem } from "./answers.mjs";
 import { newToken } from "./credentials.mjs";
+import { readRows, writable, writeRow } from "./rows.mjs";
 import { NOW, start } from "./workerd.mjs";
 
 const admin = newToken("admin");
@@ -190,7 +191,7 @@ test("what is wrong with a change is said, and nothing changes", async () => {
     await service.put("api", { rate: -1, burst: 5 }),
     bad(
       "the policy has errors: burst: is not a known field; known fields are kind, rate, period, capacity, max_debt, initial, " +
-        "offset, write_ahead, mode, on_error, reservation_ttl, unsettled, ipv6_prefix, fixed, notify, notify_every, limits; rate: must be a " +
+        "offset, write_ahead, mode, on_error, reservation_ttl, unsettled, refusal_cache, ipv6_prefix, fixed, notify, notify_every, limits; rate: must be a " +
         'number from 0 to 9007199254740991 such as 100 or 2.5, or text such as "100/1m" or "20/s burst 40", not -1; period: is missing',
     ),
   );
@@ -382,6 +383,56 @@ test("the registry's rows lost: it starts again from the deployment, with newer 
   assert.equal((await service.consume("api", "erin", 10)).status, 200);
 });
 
+/** The registry's file. */
+const fileOf = ({ tollgate }) => tollgate.databaseFiles().find((path) => path.includes("PolicyRegistry"));
+
+test("rows of the registry that cannot be read: a policy is again the deployment's, an override is lost alone", async () => {
+  const service = await started();
+  const ban = (key) => ({ policy: "api", key, banned: true });
+  await service.put("api", "2/10s");
+  assert.equal((await service.send("PUT", "/v1/overrides", { overrides: [ban("judy"), ban("karl")] })).status, 200);
+  await service.tollgate.kill();
+  const file = fileOf(service);
+  const [name] = Object.entries(readRows(file)).find(([, row]) => row.includes?.("judy"));
+  for (const broken of ["policy:api", name]) writeRow(file, broken, "{");
+  await service.tollgate.restart();
+  service.wait(1_000);
+  const answers = await Promise.all(["judy", "karl", "liam"].map((key) => service.consume("api", key)));
+  assert.deepEqual(
+    answers.map(({ status, body }) => [status, body.limit, body.banned]),
+    [
+      [200, 10, undefined],
+      [429, 0, true],
+      [200, 10, undefined],
+    ],
+  );
+  await service.tollgate.logged(`registry: 2 rows cannot be read: ${name}, policy:api`);
+});
+
+test("the registry cannot write: a change is a 503 and changes nothing, and requests go on", async () => {
+  const service = await started();
+  await service.consume("api", "mary", 0);
+  await service.tollgate.kill();
+  writable(fileOf(service), "FALSE");
+  await service.tollgate.restart();
+  const { status, body } = await service.put("api", "2/10s");
+  assert.deepEqual([status, body.cause], [503, "failed"]);
+  await service.tollgate.logged("the disk is full");
+  const ask = () => service.consume("api", "mary", 0);
+  assert.deepEqual([(await ask()).status, (await ask()).body.limit], [200, 10]);
+  // It also writes that a deployment was heard of.
+  service.wait(60_000);
+  await ask();
+  await until(async () => (await ask()).body.stale_policies === true);
+  assert.equal((await ask()).body.limit, 10);
+  await service.tollgate.kill();
+  writable(fileOf(service), "TRUE");
+  await service.tollgate.restart();
+  const api = (await service.get("/v1/policies/api")).body;
+  assert.deepEqual([api.source, api.lint[0]], ["deployment", lint("api", 10)]);
+  assert.equal((await service.put("api", "2/10s")).status, 200);
+});
+
 for (const fault of ["throws", "hangs"]) {
   test(`the registry ${fault}: the last known policies, marked, and no later request waits`, async () => {
     const around = new URL("faulty-registry.mjs", import.meta.url).pathname;
@@ -410,6 +461,18 @@ for (const fault of ["throws", "hangs"]) {
     const requests = [{ policy: "api", key: "grace" }];
     assert.equal((await service.send("POST", "/v1/batch", { requests })).body.stale_policies, true);
     assert.equal((await service.send("POST", "/v1/inspect", requests[0])).body.stale_policies, true);
+    // Also what is not granted: another version of the policies may be why.
+    for (const [verb, more, kind] of [
+      ["consume", { cost: 8 }, "cost-too-large"],
+      ["consume", { cost: { tokens: 1 } }, "bad-request"],
+      ["consume", { policy: "added" }, "unknown-policy"],
+      ["settle", { reservation: "00000000000ff" }, "unknown-reservation"],
+    ]) {
+      const { body } = await service.send("POST", `/v1/${verb}`, { policy: "api", key: "frank", ...more });
+      assert.deepEqual([body.type, body.stale_policies], [`urn:problem-type:tollgate:${kind}`, true]);
+    }
+    const undecided = await service.consume("api", "frank", 1, { headers: { "x-objects": "throws" } });
+    assert.deepEqual([undecided.status, undecided.body.stale_policies], [503, true]);
     const { status, body } = await service.get("/v1/policies");
     assert.deepEqual([status, body.cause], [503, fault === "hangs" ? "timeout" : "failed"]);
     assert.match(body.detail, /^the registry of policies did not answer/);
@@ -430,6 +493,30 @@ for (const fault of ["throws", "hangs"]) {
     await service.tollgate.logged("the registry of policies did not answer");
   });
 }
+
+test("a question that the registry refuses fails alone: its rows are not read again, and it goes on", async () => {
+  const around = new URL("faulty-registry.mjs", import.meta.url).pathname;
+  const service = await started({ around });
+  const set = (registry) => ({ headers: { "x-registry": registry } });
+  await service.put("api", "7/10s");
+  await service.consume("api", "ivan", 0);
+  const reads = () => service.tollgate.log.match(/its rows are read/g).length;
+  const before = reads();
+  for (const [fault, reason] of [
+    ["nonsense", "the question of a frontend cannot be read"],
+    ["mismatch", "the policies of a frontend do not match their hash"],
+  ]) {
+    service.wait(11_000);
+    const { status, body } = await service.consume("api", "ivan", 0, set(fault));
+    assert.deepEqual([status, body.limit, body.stale_policies], [200, 7, true]);
+    await service.tollgate.logged(reason);
+  }
+  service.wait(11_000);
+  await service.consume("api", "ivan", 0, set("answers"));
+  await until(async () => !("stale_policies" in (await service.consume("api", "ivan", 0)).body));
+  assert.equal((await service.get("/v1/policies/api")).body.policy, "7/10s");
+  assert.equal(reads(), before);
+});
 
 test("what a frontend knows of the registry survives a panic", async () => {
   const around = new URL("faulty-registry.mjs", import.meta.url).pathname;

@@ -23,6 +23,20 @@ export function execute(file, ...statements) {
   database.close();
 }
 
+/** From now on only rows for which the condition holds can be written; those that are there stay. */
+export function writable(file, condition) {
+  execute(
+    file,
+    ["PRAGMA ignore_check_constraints = ON"],
+    ["ALTER TABLE _cf_KV RENAME TO old"],
+    [
+      `CREATE TABLE _cf_KV (key TEXT PRIMARY KEY, value BLOB, CONSTRAINT "the disk is full" CHECK (${condition})) WITHOUT ROWID`,
+    ],
+    ["INSERT INTO _cf_KV SELECT * FROM old"],
+    ["DROP TABLE old"],
+  );
+}
+
 /** The parts of a bucket's row, as src/ledger/row.rs has them; `rest` is what a later version may add. */
 export function parseBucket(row) {
   const bytes = Buffer.from(row);

@@ -42,13 +42,15 @@ function withExactPolicies(settings) {
   return settings;
 }
 
-/** The policies; unless they say otherwise, each change is written before the answer. */
+/** The policies; unless they say otherwise, each change is written before the answer, and each refusal is the object's. */
 function exact(policies) {
   const isTable = (value) => typeof value === "object" && value !== null && !Array.isArray(value);
   if (!isTable(policies)) return policies;
-  const one = (limit) => (isTable(limit) && limit.write_ahead === undefined ? { ...limit, write_ahead: 0 } : limit);
+  const one = (limit) => (isTable(limit) ? { write_ahead: 0, ...limit } : limit);
   const each = (policy) =>
-    Array.isArray(policy?.limits) ? { ...policy, limits: policy.limits.map(one) } : one(policy);
+    isTable(policy)
+      ? { refusal_cache: "0s", ...(Array.isArray(policy.limits) ? { ...policy, limits: policy.limits.map(one) } : one(policy)) }
+      : policy;
   return Object.fromEntries(Object.entries(policies).map(([name, policy]) => [name, each(policy)]));
 }
 

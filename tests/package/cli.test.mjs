@@ -31,9 +31,15 @@ function opened(grant) {
 
 test("without a command it explains itself", async () => {
   const usage = await tollgate([]);
-  for (const command of ["init", "lint", "token", "grant-key", "grant", "start", "types"])
+  for (const args of [["--help"], ["-h"], ["tokens", "--help"]]) assert.equal(await tollgate(args), usage);
+  for (const command of ["init", "lint", "token", "grant-key", "grant", "start", "tail", "types"]) {
     assert.match(usage, new RegExp(`^  ${command} `, "m"));
-  for (const args of [["--help"], ["token", "--help"], ["init", "-h"]]) assert.equal(await tollgate(args), usage);
+    const own = await tollgate([command, "-h"]);
+    assert.deepEqual(
+      [...own.matchAll(/^ {2}(\S+)/gm)].map(([, word]) => word),
+      [command],
+    );
+  }
 });
 
 test("init writes a service, and never over anything", async () => {
@@ -198,7 +204,7 @@ test("types asks a service, with the token of the environment", async (t) => {
   assert.match(await types(), /^export interface Policies \{\n {2}api: never;\n\}$/m);
   for (const message of [
     /Forbidden \(403\): this token lacks the scope admin; TOLLGATE_TOKEN must have it/,
-    /answers without policies/,
+    /answers 200, but not as Tollgate does: is --url right/,
     /no answer from/,
   ])
     await assert.rejects(types(), message);

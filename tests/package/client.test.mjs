@@ -516,7 +516,7 @@ test("a Worker asks through a service binding", async () => {
 });
 
 /** Of limits in shadow and of a registry, which this server has not: see tests/http, where each answer must fit the contract. */
-const ELSEWHERE = ["shadow", "off", "stale_policies", "banned", "banned_until", "unlimited"];
+const ELSEWHERE = ["shadow", "off", "stale_policies", "source", "banned", "banned_until", "unlimited"];
 
 test("the declared types have exactly the members that the server sends", async () => {
   const isProblem = ({ status }) => status !== 200 && status !== 429;

@@ -118,6 +118,24 @@ test("settles and cancels reservations", async () => {
   }
 });
 
+test("operators see, explain and fill a key; without a registry nothing is recorded, and nothing can be blocked", async () => {
+  const keys = (verb, ask) => plain.post(`/keys/${verb}`, { key: "operated", ...ask });
+  const budget = { policy: "api" };
+  await embedded("consume", { ...budget, key: "operated", cost: 9 });
+  const { body: told } = await keys("explain", { ...budget, cost: 2 });
+  assert.match(told.explanation, /^Refused: the limit api allows 1 per day, at most 10 at once; 9 are used/);
+  const credited = await keys("credit", { ...budget, cost: 3 });
+  assert.deepEqual(
+    [credited.status, credited.body.after, credited.body.recorded],
+    [200, [{ limit: "api", level: 4 }], false],
+  );
+  assert.deepEqual((await keys("reset", budget)).body.after, [{ limit: "api", level: 10 }]);
+  const { status, body } = await keys("inspect");
+  assert.deepEqual([status, body.decisions.map(({ action }) => action)], [200, ["reset", "refund", "consume"]]);
+  assert.equal((await keys("block", { ...budget, for_ms: 60_000 })).status, 404);
+  assert.equal((await keys("inspect", { cost: 1 })).status, 400);
+});
+
 test("a wrong request gets the same problem as by HTTP", async () => {
   for (const [verb, ask, status] of [
     ["consume", {}, 400],

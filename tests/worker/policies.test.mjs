@@ -45,3 +45,18 @@ test("a change takes effect within ten seconds, embedded and by RPC; policies in
   assert.equal(await ask("code", "code"), 3);
   await worker.kill();
 });
+
+test("operators block a key, embedded and by RPC", async () => {
+  const worker = await wranglerDev([project]);
+  for (const [way, keys] of [
+    ["embedded", "keys"],
+    ["rpc", "rpcKeys"],
+  ]) {
+    const budget = { policy: "api", key: `blocked ${way}` };
+    const { status, body } = await worker.post(`/${keys}/block`, { ...budget, for_ms: 60_000 });
+    assert.deepEqual([status, body.created], [200, 1]);
+    assert.equal((await worker.post(`/${way}/consume`, budget)).body.banned, true);
+    assert.equal((await worker.post(`/${keys}/reset`, budget)).body.recorded, true);
+  }
+  await worker.kill();
+});

@@ -3,6 +3,7 @@
 //! A frontend checks who asks, by [`AdminPath`], and passes the request on as an [`AdminQuestion`]. The registry's object reads it,
 //! so that one place decides, of one version.
 
+mod decisions;
 mod metrics;
 mod overrides;
 mod policies;

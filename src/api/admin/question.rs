@@ -8,6 +8,7 @@ use super::super::problem::{Problem, bad_request};
 use super::super::text::shown;
 use crate::json::Json;
 use crate::limit::{Carry, MAX_TOKENS};
+use crate::metrics::{Cursor, LiveFilter, Outcome, Word};
 use crate::protocol::{Condition, PolicyChange};
 
 /// What can be administered, by its path.
@@ -25,6 +26,8 @@ pub enum AdminPath<'a> {
     Metrics,
     /// `/v1/metrics/top`.
     TopRefused,
+    /// `/v1/decisions`.
+    Decisions,
 }
 
 /// An operator's request, after its credentials were checked.
@@ -90,6 +93,15 @@ pub enum AdminRequest<'a> {
     Metrics,
     /// The keys that are refused most.
     TopRefused,
+    /// What has been decided since.
+    Decisions {
+        /// Only under this policy.
+        policy: Option<String>,
+        /// Only with these outcomes.
+        outcomes: Option<Vec<Outcome>>,
+        /// Since when.
+        after: Option<Cursor>,
+    },
 }
 
 /// The most acts in one answer.
@@ -111,6 +123,7 @@ impl<'a> AdminPath<'a> {
             "/v1/audit" => Some(Self::Audit),
             "/v1/metrics" => Some(Self::Metrics),
             "/v1/metrics/top" => Some(Self::TopRefused),
+            "/v1/decisions" => Some(Self::Decisions),
             _ => path.strip_prefix("/v1/policies/").map(Self::Policy),
         }
     }
@@ -123,6 +136,7 @@ impl<'a> AdminPath<'a> {
             Self::Overrides => "overrides",
             Self::Audit => "audit",
             Self::Metrics | Self::TopRefused => "metrics",
+            Self::Decisions => "decisions",
         }
     }
 
@@ -130,7 +144,7 @@ impl<'a> AdminPath<'a> {
     #[must_use]
     pub const fn methods(self) -> (&'static [&'static str], &'static str) {
         match self {
-            Self::Policies | Self::Audit | Self::Metrics | Self::TopRefused => (&["GET"], "GET"),
+            Self::Policies | Self::Audit | Self::Metrics | Self::TopRefused | Self::Decisions => (&["GET"], "GET"),
             Self::Policy(_) | Self::Overrides => (&["GET", "PUT", "DELETE"], "GET, PUT, DELETE"),
         }
     }
@@ -140,7 +154,7 @@ impl<'a> AdminPath<'a> {
     pub const fn policy(self) -> Option<&'a str> {
         match self {
             Self::Policy(name) => Some(name),
-            Self::Policies | Self::Overrides | Self::Audit | Self::Metrics | Self::TopRefused => None,
+            _ => None,
         }
     }
 }
@@ -216,6 +230,7 @@ impl<'a> AdminQuestion<'a> {
             }
             (AdminPath::Metrics, "GET") => Query::of(query, &[]).map(|_| AdminRequest::Metrics),
             (AdminPath::TopRefused, "GET") => Query::of(query, &[]).map(|_| AdminRequest::TopRefused),
+            (AdminPath::Decisions, "GET") => decisions(&Query::of(query, &["policy", "outcome", "after"])?),
             (AdminPath::Audit, "GET") => {
                 let query = Query::of(query, &["before", "limit"])?;
                 let limit = query.number("limit", 1..=MAX_ACTS as u64)?.and_then(|limit| usize::try_from(limit).ok());
@@ -304,6 +319,23 @@ fn version(tag: &str) -> Option<i64> {
     let tag = tag.trim();
     let quoted = tag.strip_prefix("W/").unwrap_or(tag);
     quoted.strip_prefix('"')?.strip_suffix('"')?.parse().ok()
+}
+
+/// Which decisions a query asks for.
+fn decisions<'a>(query: &Query<'_>) -> Result<AdminRequest<'a>, Problem> {
+    let outcomes = query.get("outcome").map(LiveFilter::outcomes).transpose().or_else(|word| {
+        let known: Vec<_> = Outcome::ALL.iter().map(|outcome| outcome.word()).collect();
+        bad_request(format!(
+            "`outcome` is a list of {}, with commas between them, not {}",
+            known.join(", "),
+            shown(word)
+        ))
+    })?;
+    let after = query.get("after").map(|text| {
+        let wrong = || bad_request(format!("`after` must be the `cursor` of an earlier answer, not {}", shown(text)));
+        Cursor::from_text(text).map_or_else(wrong, Ok)
+    });
+    Ok(AdminRequest::Decisions { policy: query.get("policy").map(str::to_owned), outcomes, after: after.transpose()? })
 }
 
 /// The keys that a query names, as JSON; `None` if it names none.
@@ -409,6 +441,10 @@ mod tests {
         assert_eq!(request("GET", "/v1/policies/api"), r#"Policy { name: "api" }"#);
         assert_eq!(request("GET", "/v1/audit"), "Audit { before: None, limit: 100 }");
         assert_eq!(request("GET", "/v1/audit?limit=7&before=9"), "Audit { before: Some(9), limit: 7 }");
+        let decisions = "Decisions { policy: None, outcomes: None, after: None }";
+        assert_eq!(request("GET", "/v1/decisions"), decisions);
+        let some = r#"Decisions { policy: Some("api"), outcomes: Some([Refused, Banned]), after: Some(Cursor { listener: 10, last: 31 }) }"#;
+        assert_eq!(request("GET", "/v1/decisions?policy=api&outcome=refused,banned&after=a-1f"), some);
         let overrides = "Overrides { policy: None, after: None, limit: 1000 }";
         assert_eq!(request("GET", "/v1/overrides"), overrides);
         let some = r#"Overrides { policy: Some("api"), after: Some("00ff"), limit: 7 }"#;
@@ -490,6 +526,13 @@ mod tests {
             ("PUT", "/v1/policies/a?dry_run=yes", "`dry_run` must be true or false, not \"yes\""),
             ("PUT", "/v1/policies/a?carry=all", "`carry` must be as_is, proportional, additive or reset, not \"all\""),
             ("PUT", "/v1/policies/a?dry%5Frun=true&dry_run=true", "the parameter dry_run is there twice"),
+            (
+                "GET",
+                "/v1/decisions?outcome=refused,denied",
+                "`outcome` is a list of allowed, refused, never, banned, unlimited, replayed, dropped, degraded, unavailable, \
+                 with commas between them, not \"denied\"",
+            ),
+            ("GET", "/v1/decisions?after=x", "`after` must be the `cursor` of an earlier answer, not \"x\""),
             ("DELETE", "/v1/policies/a?carry=as_is", "there is no parameter \"carry\" here; there is dry_run"),
         ] {
             assert_eq!(detail(&question(method, path)), expected, "{method} {path}");

@@ -11,6 +11,10 @@ use super::super::request::MAX_BODY_LEN;
 /// Where it is.
 pub const BLOCK_PATH: &str = "/v1/keys/block";
 
+/// The shortest time: so long a change takes to be known everywhere. It is longer than the registry's answer is waited for, so that
+/// no block is over when it arrives.
+const MIN_BLOCK_MS: u64 = 10_000;
+
 /// The longest time: 366 days. For a ban without an end, or longer, there are overrides.
 const MAX_BLOCK_MS: u64 = 366 * 86_400_000;
 
@@ -36,8 +40,8 @@ impl<'a> BlockRequest<'a> {
         let body = Body::of(parse(body)?, "the body", &["policy", "key", "for_ms"])?;
         body.key()?;
         let (policy, key, for_ms) = (body.policy()?, body.written_key()?, body.for_ms()?);
-        if !(1..=MAX_BLOCK_MS).contains(&for_ms) {
-            return bad_request(format!("`for_ms` must be from 1 to {MAX_BLOCK_MS}, not {for_ms}"));
+        if !(MIN_BLOCK_MS..=MAX_BLOCK_MS).contains(&for_ms) {
+            return bad_request(format!("`for_ms` must be from {MIN_BLOCK_MS} to {MAX_BLOCK_MS}, not {for_ms}"));
         }
         Ok(Self { policy, key, for_ms })
     }
@@ -74,11 +78,19 @@ mod tests {
             BlockRequest::parse(body).unwrap().overrides(1_000),
             r#"{"overrides":[{"policy":"api","key":["t", "u"],"banned":true,"until":61000}]}"#
         );
+        for for_ms in ["10000", "31622400000"] {
+            let body = format!(r#"{{"policy":"api","key":"a","for_ms":{for_ms}}}"#);
+            assert!(BlockRequest::parse(body.as_bytes()).is_ok(), "{for_ms}");
+        }
         for (body, expected) in [
             (r#"{"policy":"api","key":"a"}"#, "the field `for_ms` is missing"),
             (r#"{"policy":"api","for_ms":1}"#, "the field `key` is missing"),
             (r#"{"key":"a","for_ms":1}"#, "the field `policy` is missing"),
-            (r#"{"policy":"api","key":"a","for_ms":0}"#, "`for_ms` must be from 1 to 31622400000, not 0"),
+            (r#"{"policy":"api","key":"a","for_ms":9999}"#, "`for_ms` must be from 10000 to 31622400000, not 9999"),
+            (
+                r#"{"policy":"api","key":"a","for_ms":31622400001}"#,
+                "`for_ms` must be from 10000 to 31622400000, not 31622400001",
+            ),
             (
                 r#"{"policy":"api","key":"a","for_ms":"1h"}"#,
                 "`for_ms` must be a whole number from 0 to 9007199254740991, not \"1h\"",

@@ -168,16 +168,7 @@ mod tests {
         };
         let limits = of(item.policy.limits(), &item.costs);
         let shadow = of(item.policy.shadow_limits(), &item.shadow_costs).into_iter().map(Some).collect();
-        let decided = Decided {
-            now: NOW,
-            is_replayed: false,
-            open_reservations: 0,
-            reservation: None,
-            limits,
-            shadow,
-            before: Vec::new(),
-            notices: Vec::new(),
-        };
+        let decided = Decided { shadow, ..Decided::new(NOW, limits) };
         let Reply { status, body, .. } = asked.reply(&ObjectReply::Decided(decided)).unwrap();
         let body: serde_json::Value = serde_json::from_str(&body).unwrap();
         (status, body["explanation"].as_str().unwrap().to_owned(), body["allowed"] == true)

@@ -52,6 +52,13 @@ const routes = {
     const decision = await tollgate(env)[verb](await request.json(), { idempotencyKey });
     return decision.response();
   },
+  /** `/keys/inspect`: what operators do with one key. */
+  async keys(request, env, [verb]) {
+    return (await tollgate(env).keys[verb](await request.json())).response();
+  },
+  async rpcKeys(request, env, [verb]) {
+    return Response.json(await env.TOLLGATE.keys[verb](await request.json()));
+  },
   /** The members of the answer, and its headers. */
   async members(request, env, [verb]) {
     const decision = await tollgate(env)[verb](await request.json());

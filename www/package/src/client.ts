@@ -192,10 +192,12 @@ interface RefusedMembers extends Answer, UnderPolicies {
   readonly title: string;
   readonly detail: string;
   readonly "violated-policies": readonly string[];
+  /** Refused by an earlier refusal, for a moment, without asking the budget again. */
+  readonly source?: "cache";
 }
 
 /** Any other status: a problem, as RFC 9457 defines it. */
-export interface Problem extends Answer {
+export interface Problem extends Answer, UnderPolicies {
   readonly status: 400 | 401 | 403 | 404 | 405 | 408 | 409 | 413 | 415 | 422 | 500 | 503;
   readonly allowed?: undefined;
   readonly now?: undefined;

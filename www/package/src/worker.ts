@@ -16,6 +16,7 @@ import type {
   ReservationRequest,
   Reserved,
 } from "./client.js";
+import type { KeyCalls } from "./key-acts.js";
 import type { LimitSettings, NamedLimitSettings } from "./limit-settings.js";
 // @ts-expect-error: likewise
 import * as embedded from "./worker/embedded.mjs";
@@ -26,6 +27,7 @@ import * as local from "./worker/local.mjs";
 
 export type * from "./client.js";
 export { TollgateError } from "./errors.js";
+export type * from "./key-acts.js";
 export type * from "./limit-settings.js";
 export { type GrantOptions, type GrantVerb, mintGrant } from "./mint.js";
 export { type FetchHandler, type RateLimitOptions, rateLimited } from "./rate-limited.js";
@@ -113,6 +115,10 @@ export interface Embedded<P extends PolicyNames = string> {
     { readonly requests: readonly Keyed<BudgetRequest<P>>[] },
     BatchGranted | BatchDegraded | BatchRefused | Problem
   >;
+  /** What operators do with one key. */
+  keys: {
+    readonly [Verb in keyof KeyCalls]: Call<KeyCalls[Verb][0], KeyCalls[Verb][1] & { readonly headers: Headers }>;
+  };
 }
 
 /**
@@ -261,6 +267,13 @@ export interface Tollgate {
     request: { readonly requests: readonly Keyed<BudgetRequest>[] },
     options?: EmbeddedCallOptions,
   ): Promise<Plain<BatchGranted | BatchDegraded | BatchRefused | Problem>>;
+  /** What operators do with one key. */
+  readonly keys: {
+    readonly [Verb in keyof KeyCalls]: (
+      request: KeyCalls[Verb][0],
+      options?: EmbeddedCallOptions,
+    ) => Promise<Plain<KeyCalls[Verb][1]>>;
+  };
 }
 /** For service bindings: `[[services]]` with `entrypoint = "Tollgate"`. Holding the binding is the credential. */
 // biome-ignore lint/suspicious/noExplicitAny: the platform's types are not ours

@@ -39,5 +39,20 @@ export function list(what: string, text: string, known?: readonly string[]): str
   return names;
 }
 
+/** The command of that name. */
+export function oneOf<Command>(of: string, commands: Readonly<Record<string, Command>>, name?: string): Command {
+  if (name !== undefined && Object.hasOwn(commands, name)) return commands[name]!;
+  const known = Object.keys(commands).map((command) => `npx tollgate ${of} ${command}`);
+  const found = name === undefined ? `${of} needs a word more` : `there is no command ${of} ${name}`;
+  throw new Mistake(`${found}: ${known.join(", ")}`);
+}
+
+/** "10m" in seconds. */
+export function seconds(option: string, text: string): number {
+  const [, number, unit] = /^(\d+)([smhd])$/.exec(text) ?? [];
+  if (!number) throw new Mistake(`--${option} is a time such as 90s, 10m, 1h or 1d, not ${JSON.stringify(text)}`);
+  return Number(number) * { s: 1, m: 60, h: 3600, d: 86_400 }[unit as "s" | "m" | "h" | "d"];
+}
+
 /** What TOML takes as a bare key, and no more than one wants to read in a log. */
 export const NAME = /^[\w-]{1,40}$/;

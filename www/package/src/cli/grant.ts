@@ -3,7 +3,7 @@ import { existsSync, readFileSync } from "node:fs";
 import { parseEnv } from "node:util";
 import { TollgateError } from "../errors.js";
 import { GRANT_VERBS, type GrantOptions, type GrantVerb, mintGrant, randomText } from "../mint.js";
-import { list, Mistake, NAME, parse } from "./arguments.js";
+import { list, Mistake, NAME, parse, seconds } from "./arguments.js";
 
 export async function grant(args: string[]): Promise<string> {
   const { values } = parse(args, ["key", "policies", "verbs", "expires", "audience"], 0);
@@ -21,7 +21,7 @@ export async function grant(args: string[]): Promise<string> {
       key: /^[[{]/.test(key) ? JSON.parse(key) : key,
       policies: list("policies", policies),
       ...(verbs !== undefined && { verbs: list("verbs", verbs, GRANT_VERBS) as GrantVerb[] }),
-      ...(expires !== undefined && { expiresInS: secondsOf(expires) }),
+      ...(expires !== undefined && { expiresInS: seconds("expires", expires) }),
       ...(audience !== undefined && { audience }),
     } satisfies GrantOptions);
   } catch (error) {
@@ -50,10 +50,4 @@ the old one when its last grant has ended, a day later at most.`;
 /** What the local service has as its secrets. */
 function devVars(): NodeJS.Dict<string> {
   return existsSync(".dev.vars") ? parseEnv(readFileSync(".dev.vars", "utf8")) : {};
-}
-
-function secondsOf(time: string): number {
-  const [, number, unit] = /^(\d+)([smhd])$/.exec(time) ?? [];
-  if (!number) throw new Mistake(`--expires is a time such as 90s, 10m, 1h or 1d, not ${JSON.stringify(time)}`);
-  return Number(number) * { s: 1, m: 60, h: 3600, d: 86_400 }[unit as "s" | "m" | "h" | "d"];
 }

@@ -24,6 +24,17 @@ export async function policiesIn(file = CONFIGURATIONS.find((name) => existsSync
   return isConfiguration ? configured(file) : [{ policies: table(file, json(file, readFileSync(file, "utf8"))) }];
 }
 
+/** Those of one environment of Wrangler, or, without a name, of none. */
+export async function policiesFor(file: string, environment?: string): Promise<WrittenPolicies> {
+  const tables = await policiesIn(file);
+  const table = tables.find((one) => one.environment === environment);
+  if (table) return table.policies;
+  const known = tables.flatMap((one) => one.environment ?? []).map((name) => `--env ${name}`);
+  const others = known.length === 0 ? "leave --env out" : `there are those of ${known.join(", ")}`;
+  const missing = environment === undefined ? "outside of environments" : `for the environment ${environment}`;
+  throw new Mistake(`${file} has no policies ${missing}: ${others}`);
+}
+
 /** The policies of a service. */
 export async function policiesOf(service: Service): Promise<PolicyTable[]> {
   const { policies } = await listed(service);
@@ -43,9 +54,7 @@ export interface StandingPolicy {
 
 /** What the service answers to who asks for its policies, and the text of that. */
 export async function listed(service: Service): Promise<{ text: string; policies: readonly StandingPolicy[] }> {
-  const { text, body } = await service.ask<{ policies?: readonly StandingPolicy[] }>("GET", "/v1/policies");
-  if (!Array.isArray(body?.policies))
-    throw new Mistake(`${service.address} answers without policies: it is not Tollgate's`);
+  const { text, body } = await service.ask<{ policies: readonly StandingPolicy[] }>("GET", "/v1/policies", "policies");
   return { text, policies: body.policies };
 }
 

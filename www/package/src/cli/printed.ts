@@ -10,6 +10,7 @@ export function columns(rows: readonly (readonly string[])[], indent = ""): stri
 
 /** A moment here: `2026-11-22T15:04:05.678+01:00`. */
 export function moment(ms: number): string {
+  if (ms > LATEST_MS) return `${grouped(ms)} ms after 1970`;
   const date = new Date(ms);
   const offset = -date.getTimezoneOffset();
   const [hours, minutes] = [Math.trunc(Math.abs(offset) / 60), Math.abs(offset) % 60].map((n) =>
@@ -29,6 +30,17 @@ export function lasting(ms: number): string {
     if (count > 0) parts.push(`${count}${unit}`);
   }
   return parts.slice(0, 2).join(" ") || "0ms";
+}
+
+/** Whole tokens that a limit has left; below zero, what is owed. */
+export interface Level {
+  readonly limit: string;
+  readonly level: number;
+}
+
+/** A level as people read it: `144 tokens`, `owes 1 token`. */
+export function tokens(level: number): string {
+  return level < 0 ? `owes ${plural(-level, "token")}` : plural(level, "token");
 }
 
 /** `1 token`, `100 000 tokens`. */
@@ -56,6 +68,8 @@ export function coloured(colour: "green" | "red" | "yellow", text: string): stri
 
 /** What of a text is no sign, or changes how others are read: controls, formats, and halves of pairs. */
 const UNSEEN = /[\p{Cc}\p{Cf}\p{Cs}\u2028\u2029]/gu;
+/** The latest moment that has a date anywhere, a day earlier. */
+const LATEST_MS = 8_640_000_000_000_000 - 86_400_000;
 const UNITS = [
   ["d", 86_400_000],
   ["h", 3_600_000],

@@ -20,6 +20,7 @@ export interface Problem {
   readonly status: number;
   readonly detail: string;
   readonly scope?: string;
+  readonly stale_policies?: true;
 }
 
 /** An answer as it came, and as JSON. */
@@ -33,6 +34,8 @@ export interface Sent {
   /** Sent as JSON. */
   readonly body?: unknown;
   readonly headers?: Readonly<Record<string, string>>;
+  /** Whether it changes something, which may have happened even if no answer comes. */
+  readonly changes?: boolean;
 }
 
 export class Service {
@@ -62,19 +65,23 @@ export class Service {
     this.#token = token;
   }
 
-  /** Sends a request, and resolves with its whole answer. Rejects with a `Refusal`, or with a `Mistake` if there is none. */
-  async ask<Body>(method: string, path: string, sent: Sent = {}): Promise<Answer<Body>> {
+  /**
+   * Sends a request, and resolves with its whole answer: JSON with this member, or it is not Tollgate's. Rejects with a
+   * `Refusal`, or with a `Mistake` if there is no answer.
+   */
+  async ask<Body>(method: string, path: string, member: keyof Body & string, sent: Sent = {}): Promise<Answer<Body>> {
     const response = await this.open(method, path, sent, AbortSignal.timeout(PATIENCE_MS));
-    const text = await this.#reached(method, response.text());
+    const text = await this.#reached(sent.changes, response.text());
     const body = jsonOf(text);
-    if (body === undefined) throw this.#foreign(response.status);
-    return { text, body: body as Body };
+    if (!Object.hasOwn(Object(body), member)) throw this.#foreign(response.status);
+    if (Object(body).stale_policies) console.error(`tollgate: ${STALE}`);
+    return { text: text.trimEnd(), body: body as Body };
   }
 
   /** The same, but resolves when the answer begins, however long it goes on. `signal` ends it. */
-  async open(method: string, path: string, { body, headers }: Sent, signal: AbortSignal): Promise<Response> {
+  async open(method: string, path: string, { body, headers, changes }: Sent, signal: AbortSignal): Promise<Response> {
     const response = await this.#reached(
-      method,
+      changes,
       fetch(`${this.address}${path}`, {
         method,
         headers: {
@@ -88,18 +95,18 @@ export class Service {
       }),
     );
     if (response.ok) return response;
-    const problem = Object(jsonOf(await this.#reached(method, response.text()))) as Partial<Problem>;
+    const problem = Object(jsonOf(await this.#reached(changes, response.text()))) as Partial<Problem>;
     if (!isProblem(problem)) throw this.#foreign(response.status);
     throw new Refusal(problem, this.#hint(problem));
   }
 
-  async #reached<T>(method: string, answering: Promise<T>): Promise<T> {
+  async #reached<T>(changes: boolean | undefined, answering: Promise<T>): Promise<T> {
     try {
       return await answering;
     } catch (error) {
       const { name, message, cause } = error as Error;
       const why = name === "TimeoutError" ? `none in ${PATIENCE_MS / 1_000} s` : (cause as Error)?.message || message;
-      const fate = method === "GET" ? "" : "; the request may have been carried out";
+      const fate = changes ? "; it may have been carried out" : "";
       throw new Mistake(`no answer from ${this.address}: ${why}${fate}`);
     }
   }
@@ -109,11 +116,12 @@ export class Service {
   }
 
   /** What would be right, where the service cannot know. */
-  #hint({ type, status, scope, detail }: Problem): string {
+  #hint({ status, scope, detail, stale_policies }: Problem): string {
     if (status === 401) return `TOLLGATE_TOKEN is not a token of ${this.address}`;
     if (scope) return `TOLLGATE_TOKEN must have it: npx tollgate token ops --scopes ${scope}`;
-    const isUnknown = type.endsWith(":unknown-policy") && !detail.includes("there are ");
-    return isUnknown ? "npx tollgate policies list shows those that there are" : "";
+    const names = detail.includes("there is no policy ") && !detail.includes("; there ");
+    const hints = [names && "npx tollgate policies list shows those that there are", stale_policies && STALE];
+    return hints.filter(Boolean).join("; ");
   }
 }
 
@@ -147,4 +155,6 @@ function jsonOf(text: string): unknown {
 }
 
 const PROBLEM = /^(urn:problem-type:tollgate:|https:\/\/iana\.org\/assignments\/http-problem-types#)/;
+/** What `stale_policies` says. */
+const STALE = "its policies may be out of date, for their registry does not answer";
 const PATIENCE_MS = 30_000;

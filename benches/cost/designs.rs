@@ -1,0 +1,151 @@
+//! Who answers: Tollgate in its modes, and the designs that people write by hand.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use tollgate::edge::Refusals;
+use tollgate::limit::Verb;
+use tollgate::policy::{Policies, Policy};
+use tollgate::protocol::{Action, ObjectReply, ObjectRequest};
+
+use crate::bill::Usage;
+use crate::object::{KeyObject, Presence};
+use crate::traces::{Request, Trace};
+
+/// A way to answer the requests of a trace.
+pub(crate) trait Design {
+    /// Answers a request; returns whether it was granted.
+    fn ask(&mut self, request: Request, usage: &mut Usage) -> bool;
+
+    /// Nothing more is asked: alarms ring until there are none.
+    fn end(&mut self, _usage: &mut Usage) {}
+}
+
+/// The columns of the table: their names, and what makes them.
+pub(crate) const DESIGNS: &[(&str, Make)] = &[
+    ("Tollgate", |trace| Box::new(Tollgate::new(trace, ""))),
+    ("without refusal cache", |trace| Box::new(Tollgate::new(trace, r#","refusal_cache":"0s""#))),
+    ("and each change written", |trace| Box::new(Tollgate::new(trace, r#","refusal_cache":"0s","write_ahead":0"#))),
+    ("row per call", |trace| Box::new(RowPerCall::new(trace))),
+    ("memory only", |trace| Box::new(MemoryOnly::new(trace))),
+];
+
+type Make = fn(&Trace) -> Box<dyn Design>;
+
+/// The real frontends and objects. Calls take no time here.
+struct Tollgate {
+    policies: [Arc<Policy>; 1],
+    isolates: Vec<Refusals>,
+    objects: BTreeMap<usize, KeyObject>,
+}
+
+impl Tollgate {
+    fn new(trace: &Trace, fields: &str) -> Self {
+        let Trace { rate, period, capacity, isolates, .. } = trace;
+        let policy = format!(r#"{{"p":{{"rate":{rate},"period":"{period}","capacity":{capacity}{fields}}}}}"#);
+        let policies = Policies::parse(&policy).expect("a policy");
+        let policy = Arc::clone(policies.get("p").expect("it is there"));
+        let isolates = (0..*isolates).map(|_| Refusals::default()).collect();
+        Self { policies: [policy], isolates, objects: BTreeMap::new() }
+    }
+}
+
+impl Design for Tollgate {
+    fn ask(&mut self, Request { at, key, isolate }: Request, usage: &mut Usage) -> bool {
+        let name = format!("{key:032x}");
+        let [policy] = &self.policies;
+        let refusals = &mut self.isolates[isolate];
+        let known = refusals.bound(&name, [(&**policy, &[1][..])].into_iter(), Verb::Consume, at);
+        if known.is_some_and(|bound| bound.is_refused) {
+            return false;
+        }
+        let action = Action::Take(Verb::Consume);
+        let request = ObjectRequest {
+            action,
+            request_id: None,
+            costs: vec![vec![1]],
+            shadow_costs: vec![],
+            known: None,
+            wants_notices: false,
+        };
+        let object = self.objects.entry(key).or_insert_with(KeyObject::new);
+        let ObjectReply::Decided(decided) = object.ask(&self.policies, &request, at, usage) else { return false };
+        let is_granted = decided.decision().is_allow();
+        if !is_granted {
+            refusals.keep(&name, [&**policy].into_iter(), &decided, (at, at));
+        }
+        is_granted
+    }
+
+    fn end(&mut self, usage: &mut Usage) {
+        for object in self.objects.values_mut() {
+            object.pass(i64::MAX / 4, usage);
+            assert_eq!(object.alarm_at(), None, "a key that is not used is forgotten");
+        }
+    }
+}
+
+/// A token bucket in floating point, whose row is read and written with each call, as in most tutorials. It is never deleted.
+struct RowPerCall {
+    bucket: Float,
+    objects: BTreeMap<usize, (Presence, Option<(f64, i64)>)>,
+}
+
+impl RowPerCall {
+    fn new(trace: &Trace) -> Self {
+        Self { bucket: Float::of(trace), objects: BTreeMap::new() }
+    }
+}
+
+impl Design for RowPerCall {
+    fn ask(&mut self, Request { at, key, .. }: Request, usage: &mut Usage) -> bool {
+        let (presence, row) = self.objects.entry(key).or_insert_with(|| (Presence::new(), None));
+        let (is_granted, level) = self.bucket.decide(*row, at);
+        usage.calls += 1;
+        usage.rows_read += u64::from(row.is_some());
+        usage.rows_written += 1;
+        *row = Some((level, at));
+        presence.happens(at, true, None, usage);
+        is_granted
+    }
+}
+
+/// The same in memory alone: a key that is evicted has everything again.
+struct MemoryOnly {
+    bucket: Float,
+    objects: BTreeMap<usize, (Presence, Option<(f64, i64)>)>,
+}
+
+impl MemoryOnly {
+    fn new(trace: &Trace) -> Self {
+        Self { bucket: Float::of(trace), objects: BTreeMap::new() }
+    }
+}
+
+impl Design for MemoryOnly {
+    fn ask(&mut self, Request { at, key, .. }: Request, usage: &mut Usage) -> bool {
+        let (presence, bucket) = self.objects.entry(key).or_insert_with(|| (Presence::new(), None));
+        let (is_granted, level) = self.bucket.decide(bucket.filter(|_| presence.is_in_memory(at)), at);
+        usage.calls += 1;
+        *bucket = Some((level, at));
+        presence.happens(at, false, None, usage);
+        is_granted
+    }
+}
+
+struct Float {
+    per_ms: f64,
+    capacity: f64,
+}
+
+impl Float {
+    fn of(trace: &Trace) -> Self {
+        Self { per_ms: trace.rate as f64 / trace.period_ms() as f64, capacity: trace.capacity as f64 }
+    }
+
+    fn decide(&self, bucket: Option<(f64, i64)>, now: i64) -> (bool, f64) {
+        let level =
+            bucket.map_or(self.capacity, |(level, at)| (level + (now - at) as f64 * self.per_ms).min(self.capacity));
+        if level >= 1.0 { (true, level - 1.0) } else { (false, level) }
+    }
+}

@@ -1,0 +1,78 @@
+//! What Tollgate costs on Cloudflare: traces played through the real ledger and the real frontends on a virtual clock, beside the designs that people
+//! write by hand. No runtime, so the same figures on every machine.
+//!
+//! ```sh
+//! npm run cost             # the table
+//! npm run cost -- --check  # and whether the figures are what they should be
+//! ```
+#![expect(clippy::cast_precision_loss, reason = "counts of some millions")]
+
+use std::process::ExitCode;
+
+mod bill;
+mod designs;
+mod object;
+#[path = "../../tests/chance/split_mix.rs"]
+mod split_mix;
+mod traces;
+
+use bill::Usage;
+use designs::DESIGNS;
+
+fn main() -> ExitCode {
+    let mut missed = Vec::new();
+    for trace in traces::all() {
+        println!("\n{}", trace.name);
+        println!("{HEAD}");
+        for (name, make) in DESIGNS {
+            let mut design = make(&trace);
+            let mut usage = Usage::default();
+            for &request in &trace.requests {
+                usage.decisions += 1;
+                usage.refused += u64::from(!design.ask(request, &mut usage));
+            }
+            design.end(&mut usage);
+            println!("{}", line(name, &usage));
+            if *name == "Tollgate" {
+                missed.extend(aims(trace.name, &usage));
+            }
+        }
+    }
+    println!("\nCounts are for 1 000 decisions; GB-s and $ for a million, beside the Worker's own requests.");
+    for aim in &missed {
+        println!("missed: {aim}");
+    }
+    let is_checked = std::env::args().any(|argument| argument == "--check");
+    if is_checked && !missed.is_empty() { ExitCode::FAILURE } else { ExitCode::SUCCESS }
+}
+
+const HEAD: &str = "                           refused    calls   alarms  rows read  rows written     GB-s        $";
+
+fn line(name: &str, usage: &Usage) -> String {
+    let each = |count| usage.per(count, 1_000.0);
+    format!(
+        "{name:<24} {:>8.1} % {:>8.1} {:>8.1} {:>10.1} {:>13.1} {:>8.0} {:>8.3}",
+        usage.per(usage.refused, 100.0),
+        each(usage.calls),
+        each(usage.alarms),
+        each(usage.rows_read),
+        each(usage.rows_written),
+        usage.per(usage.awake_ms, 1_000.0) * 0.128,
+        usage.price(),
+    )
+}
+
+/// What should be true of a trace, and is not.
+fn aims(trace: &str, usage: &Usage) -> Vec<String> {
+    let calls = usage.per(usage.calls, 100.0);
+    let mut missed = Vec::new();
+    let mut aim = |is_met: bool, words: &str| {
+        if !is_met {
+            missed.push(format!("{trace}: {words}"));
+        }
+    };
+    if trace.starts_with("attack") {
+        aim(calls <= 16.0, "at most 16 calls for 100 decisions");
+    }
+    missed
+}

@@ -1,0 +1,50 @@
+//! Decisions as they are made.
+
+use serde::Serialize;
+use serde_json::value::RawValue;
+
+use super::super::problem::Problem;
+use super::super::reply::Reply;
+use super::{AdminQuestion, AdminReply};
+use crate::metrics::{Heard, LiveFilter, MAX_LISTENERS, Outcome, POLL_AFTER_MS, TooMany};
+use crate::protocol::Standing;
+
+impl AdminQuestion<'_> {
+    /// What its sender wants to see and may: decisions of `policy`, or of all that the token may name.
+    #[must_use]
+    pub fn live_filter(&self, policy: Option<String>, outcomes: Option<Vec<Outcome>>) -> LiveFilter {
+        LiveFilter { policies: policy.map(|policy| vec![policy]).or_else(|| self.only.clone()), outcomes }
+    }
+
+    /// The answer about a policy that it may not name, or that there is not.
+    #[must_use]
+    pub fn unknown_policy(&self, name: &str, policies: impl Iterator<Item = Standing>) -> Problem {
+        let names = policies.map(|standing| standing.policy.name().to_owned());
+        let known = names.filter(|name| self.may_name(name)).collect();
+        Problem::UnknownPolicy { policy: name.to_owned(), known, request: None }
+    }
+
+    /// What a listener is told.
+    ///
+    /// # Errors
+    /// [`Problem::TooManyListeners`].
+    pub fn decisions(&self, heard: Result<Heard, TooMany>) -> AdminReply {
+        #[derive(Serialize)]
+        struct Body<'a> {
+            decisions: Vec<&'a RawValue>,
+            omitted: u64,
+            interrupted: bool,
+            cursor: String,
+            poll_after_ms: u64,
+        }
+        let heard = heard.map_err(|TooMany| Problem::TooManyListeners { max: MAX_LISTENERS })?;
+        let body = Body {
+            decisions: heard.decisions.iter().filter_map(|text| serde_json::from_str(text).ok()).collect(),
+            omitted: heard.omitted,
+            interrupted: heard.is_interrupted,
+            cursor: heard.cursor.to_text(),
+            poll_after_ms: POLL_AFTER_MS,
+        };
+        Ok(Reply::json(200, "application/json", &body))
+    }
+}

@@ -1,0 +1,32 @@
+//! Which of several limits decides.
+
+use std::cmp::Ordering;
+
+/// What a limit has answered, as far as that says which of several decides.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Weight {
+    pub(super) is_allowed: bool,
+    pub(super) retry_at: Option<i64>,
+    pub(super) remaining: u64,
+    pub(super) owed: u64,
+    pub(super) capacity: u64,
+}
+
+/// The one that decides: the first that refused, refused for longer, or has the smaller share left.
+pub(super) fn decisive<T>(all: impl IntoIterator<Item = T>, weight: impl Fn(&T) -> Weight) -> Option<T> {
+    all.into_iter().reduce(|most, next| if weight(&most).outweighs(&weight(&next)) { most } else { next })
+}
+
+impl Weight {
+    fn outweighs(&self, other: &Self) -> bool {
+        let never = |one: &Self| !one.is_allowed && one.retry_at.is_none();
+        let rank = |one: &Self| (never(one), !one.is_allowed, one.retry_at);
+        match rank(self).cmp(&rank(other)) {
+            Ordering::Equal => {
+                let level = |one: &Self| i128::from(one.remaining).saturating_sub(one.owed.into());
+                level(self).saturating_mul(other.capacity.into()) <= level(other).saturating_mul(self.capacity.into())
+            }
+            order => order.is_gt(),
+        }
+    }
+}

@@ -1,0 +1,327 @@
+//! Refusals that an isolate answers from memory.
+//!
+//! An object's answer shows how the buckets of a key stand. Until something is given back, they can only stand lower than that
+//! and what has refilled since. So what the same arithmetic refuses by that upper bound, the object refuses too: the cost that was
+//! refused, larger ones, and smaller ones for as long as they are too large. Nothing is ever granted from here.
+//!
+//! An answer is kept for a moment only ([`Policy::refusal_cache_ms`]), because others may give something back meanwhile: then a
+//! key is refused too long, at most by that moment. The object says whether its own reservations and holds can give back: then its
+//! answer is not kept. What this isolate gives back is forgotten at once.
+//!
+//! Clocks may differ. Only lengths of time are measured here: since the call, which is at least as long as since the
+//! decision, so that no key is refused after its wait; and since the answer, which is at most as long, so that no wait is
+//! reported too short.
+//!
+//! Two generations bound the memory. When the young one is full, it becomes the old one, and the old one is forgotten; what
+//! is asked for is young again. A flood of other keys can only push out a key that is not asked for while
+//! [`MAX_BUDGETS`] others are refused, and each of those refusals was a call.
+
+use std::collections::BTreeMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+use crate::limit::{Decision, Part, State, Verb, decide_all};
+use crate::policy::{Policy, Standing};
+use crate::protocol::{Decided, LimitAnswer};
+
+/// What an isolate remembers of refused keys.
+#[derive(Debug, Default)]
+pub struct Refusals {
+    young: BTreeMap<Budget, Entry>,
+    old: BTreeMap<Budget, Entry>,
+}
+
+/// One policy for one key: 128 bits of the object's name, and a hash of the policy's.
+type Budget = (u128, u64);
+
+/// The most budgets of a generation: some half a megabyte.
+pub const MAX_BUDGETS: usize = 4_096;
+
+#[derive(Clone, Debug)]
+enum Entry {
+    Kept(Kept),
+    /// The isolate has given something back at this moment: answers to calls that began before are late.
+    GivenBack(i64),
+}
+
+#[derive(Clone, Debug)]
+struct Kept {
+    /// The [id](Policy::id) of the policy under which it was asked.
+    policy: u64,
+    /// How its limits stood.
+    states: Box<[State]>,
+    /// When the object decided, by its clock.
+    decided_at: i64,
+    /// When it was called, and when it had answered, by the isolate's clock.
+    called_at: i64,
+    answered_at: i64,
+}
+
+/// What an object would answer at most.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Bound {
+    /// The answer, as if nothing else had been taken since.
+    pub decided: Decided,
+    /// Whether it is a refusal for certain, unless something was given back elsewhere.
+    pub is_refused: bool,
+}
+
+impl Refusals {
+    /// What the object of this name would answer at `now` to a request for these costs of each limit of each policy. `None` if that
+    /// is not known for all of them.
+    pub fn bound<'a>(
+        &mut self,
+        object: &str,
+        asked: impl Iterator<Item = (&'a Policy, &'a [u64])> + Clone,
+        verb: Verb,
+        now: i64,
+    ) -> Option<Bound> {
+        let mut all = Vec::new();
+        // By the object's clock.
+        let (mut latest, mut earliest) = (i64::MIN, i64::MIN);
+        for (policy, costs) in asked.filter(|(policy, _)| !policy.limits().is_empty()) {
+            let kept = self.kept(budget(object, policy)?, policy, now)?;
+            latest = latest.max(kept.decided_at.saturating_add(now.saturating_sub(kept.called_at)));
+            earliest = earliest.max(kept.decided_at.saturating_add(now.saturating_sub(kept.answered_at)));
+            all.push((policy, costs, kept.states));
+        }
+        if all.is_empty() {
+            return None;
+        }
+        let (decision, _) = decide(&all, verb, latest);
+        let (_, limits) = decide(&all, verb, earliest);
+        Some(Bound { decided: Decided::new(earliest, limits), is_refused: !decision.is_allow() })
+    }
+
+    /// Remembers what an object has answered to a call that began at `called_at`.
+    pub fn keep<'a>(
+        &mut self,
+        object: &str,
+        asked: impl Iterator<Item = &'a Policy>,
+        decided: &Decided,
+        (called_at, answered_at): (i64, i64),
+    ) {
+        if !decided.may_be_kept {
+            return;
+        }
+        let mut answers = decided.limits.iter();
+        for policy in asked.filter(|policy| !policy.limits().is_empty()) {
+            let limits = policy.limits().iter().zip(answers.by_ref());
+            let states: Option<Box<[_]>> =
+                limits.map(|(limit, answer)| limit.limit().restored(&answer.snapshot)).collect();
+            let (Some(states), Some(budget)) = (states, budget(object, policy)) else { return };
+            let is_late = match self.find(budget) {
+                Some(Entry::GivenBack(at)) => called_at <= *at,
+                Some(Entry::Kept(kept)) => called_at < kept.called_at,
+                None => false,
+            };
+            // A key without limits is not refused, and its answers are no bound.
+            if is_late || policy.refusal_cache_ms() == 0 || policy.standing() == Standing::Unlimited {
+                continue;
+            }
+            let (policy, decided_at) = (policy.id(), decided.now);
+            self.insert(budget, Entry::Kept(Kept { policy, states, decided_at, called_at, answered_at }));
+        }
+    }
+
+    /// Forgets what is known of a budget, because the isolate gives something back to it: call it before that, and again when it is done.
+    pub fn forget(&mut self, object: &str, policy: &Policy, now: i64) {
+        if let Some(budget) = budget(object, policy) {
+            self.insert(budget, Entry::GivenBack(now));
+        }
+    }
+
+    /// How many budgets it knows.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.young.len().saturating_add(self.old.len())
+    }
+
+    /// Whether it knows none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// What is known of a budget at `now`, if it may be used.
+    fn kept(&mut self, budget: Budget, policy: &Policy, now: i64) -> Option<Kept> {
+        let Some(Entry::Kept(kept)) = self.find(budget) else { return None };
+        let age_ms = now.saturating_sub(kept.called_at);
+        let max_ms = i64::try_from(policy.refusal_cache_ms()).unwrap_or(i64::MAX);
+        // A clock that has stepped back measures nothing.
+        let is_fresh = kept.answered_at <= now && age_ms < max_ms;
+        (is_fresh && kept.policy == policy.id()).then(|| kept.clone())
+    }
+
+    /// What is known of a budget, which is young then.
+    fn find(&mut self, budget: Budget) -> Option<&Entry> {
+        if let Some(entry) = self.old.remove(&budget) {
+            self.insert(budget, entry);
+        }
+        self.young.get(&budget)
+    }
+
+    fn insert(&mut self, budget: Budget, entry: Entry) {
+        if self.young.len() >= MAX_BUDGETS && !self.young.contains_key(&budget) {
+            self.old = std::mem::take(&mut self.young);
+        }
+        self.old.remove(&budget);
+        self.young.insert(budget, entry);
+    }
+}
+
+/// `None` if that is not the name of an object.
+fn budget(object: &str, policy: &Policy) -> Option<Budget> {
+    let object = u128::from_str_radix(object.get(..32)?, 16).ok()?;
+    let mut hasher = DefaultHasher::new();
+    policy.name().hash(&mut hasher);
+    Some((object, hasher.finish()))
+}
+
+/// A policy, the cost of each of its limits, and how they stand.
+type Asked<'a> = (&'a Policy, &'a [u64], Box<[State]>);
+
+/// The decision of all limits, and what each says, at a moment of the object's clock.
+fn decide(all: &[Asked<'_>], verb: Verb, now: i64) -> (Decision, Vec<LimitAnswer>) {
+    let mut parts = Vec::new();
+    for (policy, costs, states) in all {
+        for ((limit, state), cost) in policy.limits().iter().zip(states).zip(*costs) {
+            parts.push(Part::new(limit.limit(), *state, *cost));
+        }
+    }
+    let mut decision = decide_all(&mut parts, now, verb);
+    let mut decided = parts.iter();
+    let mut answers = Vec::new();
+    for (policy, _, states) in all {
+        let ban = policy.ban(verb, now);
+        decision = ban.map_or(decision, |ban| decision.and(ban));
+        for (state, part) in states.iter().zip(decided.by_ref()) {
+            // As it stands: nothing is taken.
+            answers.push(LimitAnswer::new(part.limit, ban.unwrap_or(part.decision), state, now));
+        }
+    }
+    (decision, answers)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::limit::Snapshot;
+
+    const NOW: i64 = 1_700_000_000_000;
+
+    fn policy(fields: &str) -> Policy {
+        Policy::parse("p", &format!(r#"{{"rate":"10/s"{fields}}}"#)).unwrap()
+    }
+
+    fn object(number: usize) -> String {
+        format!("{number:032x}{:032x}", 0)
+    }
+
+    /// The answer of an object whose key has two tokens left, to a call that took 20 ms.
+    fn kept(policy: &Policy) -> Refusals {
+        let mut refusals = Refusals::default();
+        keep(&mut refusals, policy, &object(1));
+        refusals
+    }
+
+    fn keep(refusals: &mut Refusals, policy: &Policy, object: &str) {
+        let limit = policy.limits()[0].limit();
+        let state = limit.restored(&Snapshot { tokens: 2, drops: 0, at: NOW }).unwrap();
+        let answer = LimitAnswer::new(limit, Decision::Wait { retry_at: NOW + 300 }, &state, NOW);
+        let decided = Decided { may_be_kept: true, ..Decided::new(NOW, vec![answer]) };
+        refusals.keep(object, [policy].into_iter(), &decided, (NOW - 10, NOW + 10));
+    }
+
+    /// When the key can be retried, if it is refused from memory.
+    fn refused(refusals: &mut Refusals, policy: &Policy, cost: u64, now: i64) -> Option<Decision> {
+        let bound = refusals.bound(&object(1), [(policy, &[cost][..])].into_iter(), Verb::Consume, now)?;
+        bound.is_refused.then(|| bound.decided.decision())
+    }
+
+    #[test]
+    fn a_cost_is_refused_for_as_long_as_it_is_too_large() {
+        let policy = policy("");
+        let mut refusals = kept(&policy);
+        // A token comes back every 100 ms. The call may have taken up to 20 ms on its way back.
+        for (cost, until) in [(3, 90), (4, 190), (5, 290), (10, 790)] {
+            let wait = Decision::Wait { retry_at: NOW + until + 10 };
+            assert_eq!(refused(&mut refusals, &policy, cost, NOW + 10), Some(wait));
+            assert_eq!(refused(&mut refusals, &policy, cost, NOW + until - 1), Some(wait));
+            assert_eq!(refused(&mut refusals, &policy, cost, NOW + until), None);
+        }
+        assert_eq!(refused(&mut refusals, &policy, 2, NOW + 10), None);
+    }
+
+    #[test]
+    fn it_is_kept_for_a_moment_only() {
+        for (fields, ms) in [("", 1_000), (r#","refusal_cache":"50ms""#, 50), (r#","refusal_cache":"0s""#, 0)] {
+            let policy = Policy::parse("p", &format!(r#"{{"rate":"10/h"{fields}}}"#)).unwrap();
+            let mut refusals = kept(&policy);
+            assert_eq!(refused(&mut refusals, &policy, 9, NOW - 10 + ms - 1).is_some(), ms > 0);
+            assert_eq!(refused(&mut refusals, &policy, 9, NOW - 10 + ms), None);
+        }
+    }
+
+    #[test]
+    fn a_clock_that_has_stepped_back_measures_nothing() {
+        let policy = policy("");
+        let mut refusals = kept(&policy);
+        assert_eq!(refused(&mut refusals, &policy, 9, NOW + 9), None);
+        assert!(refused(&mut refusals, &policy, 9, NOW + 10).is_some());
+    }
+
+    #[test]
+    fn other_numbers_are_asked_for_anew() {
+        let old = policy("");
+        let mut refusals = kept(&old);
+        for other in [policy(r#","max_debt":1"#), policy("").in_force_since(1)] {
+            assert_eq!(refused(&mut refusals, &other, 9, NOW + 10), None);
+        }
+        assert!(refused(&mut refusals, &old, 9, NOW + 10).is_some());
+    }
+
+    #[test]
+    fn a_banned_key_is_refused_whatever_it_has_and_one_without_limits_never() {
+        let banned = |until| policy("").with_standing(Standing::Banned { until }, true);
+        for (policy, refusal) in [
+            (banned(None), Some(Decision::Never { max: 0 })),
+            (banned(Some(NOW + 60_000)), Some(Decision::Wait { retry_at: NOW + 60_000 })),
+            (banned(Some(NOW)), None),
+            (policy("").with_standing(Standing::Unlimited, true), None),
+        ] {
+            let mut refusals = kept(&policy);
+            assert_eq!(refused(&mut refusals, &policy, 1, NOW + 10), refusal, "{:?}", policy.standing());
+        }
+    }
+
+    #[test]
+    fn what_is_given_back_here_is_noticed_at_once_and_a_late_answer_is_not() {
+        let policy = policy("");
+        let mut refusals = kept(&policy);
+        refusals.forget(&object(1), &policy, NOW - 10);
+        assert_eq!(refused(&mut refusals, &policy, 9, NOW + 10), None);
+        keep(&mut refusals, &policy, &object(1)); // of a call that began at that moment
+        assert_eq!(refused(&mut refusals, &policy, 9, NOW + 10), None);
+        let mut refusals = Refusals::default();
+        refusals.forget(&object(1), &policy, NOW - 11);
+        keep(&mut refusals, &policy, &object(1));
+        assert!(refused(&mut refusals, &policy, 9, NOW + 10).is_some());
+    }
+
+    #[test]
+    fn a_flood_of_keys_leaves_a_key_that_is_asked_for_and_memory_is_bounded() {
+        let policy = policy("");
+        let mut refusals = kept(&policy);
+        for number in 2..100_000 {
+            keep(&mut refusals, &policy, &object(number));
+            if number % MAX_BUDGETS == 0 {
+                assert!(refused(&mut refusals, &policy, 9, NOW + 10).is_some(), "{number}");
+            }
+            assert!(refusals.len() <= 2 * MAX_BUDGETS);
+        }
+        for number in 0..=2 * MAX_BUDGETS {
+            keep(&mut refusals, &policy, &object(1_000_000 + number));
+        }
+        assert_eq!(refused(&mut refusals, &policy, 9, NOW + 10), None);
+    }
+}

@@ -1,0 +1,278 @@
+//! The decisions of an isolate on their way to operators who look on: none, as long as nobody does.
+//!
+//! Polls of the registry say who [listens](crate::metrics::Listeners) to what. Then a decision that somebody wants to see waits for the next batch, which is
+//! sent in the background, at most one at a time and at most [`MAX_DECISIONS`] in each. What does not fit is counted for each
+//! listener, and so is what is lost on the way.
+
+use std::mem;
+
+use crate::metrics::{Listener, Listeners, LiveBatch, LiveDecision, MAX_DECISIONS, Outcome};
+use crate::sorted::SortedMap;
+
+/// What waits to be sent.
+#[derive(Debug, Default)]
+pub struct Tap {
+    listeners: Vec<Listener>,
+    /// Until when they listen, unless more is heard.
+    until: i64,
+    pause_ms: i64,
+    /// Where Cloudflare receives the requests of this isolate.
+    colo: String,
+    waiting: Waiting,
+    /// Since when a batch is to be sent, or on its way.
+    busy_since: Option<i64>,
+    /// When the last one was sent.
+    sent_at: Option<i64>,
+    /// How many decisions the one that is on its way tells each listener of.
+    in_flight: SortedMap<u64, u64>,
+}
+
+/// What the next batch will have.
+#[derive(Debug, Default)]
+struct Waiting {
+    /// Decisions, and for how many of them each listener waits.
+    decisions: Vec<String>,
+    awaited: SortedMap<u64, u64>,
+    /// How many each listener will not see.
+    omitted: SortedMap<u64, u64>,
+}
+
+/// What is decided together is sent together.
+const GATHER_MS: i64 = 100;
+
+/// A batch that was not answered after so long never will be: its request was cancelled. It is longer than the longest pause between
+/// batches, and the time that an answer is waited for.
+const LOST_AFTER_MS: i64 = 20_000;
+
+/// So long an isolate believes that somebody listens, whatever it has heard.
+const MAX_LISTEN_MS: i64 = 60_000;
+
+impl Tap {
+    /// Takes over what the registry says at `now`: who listens, if anybody does.
+    pub fn hear(&mut self, listeners: Option<&str>, now: i64) {
+        let Listeners { for_ms, pause_ms, all } = listeners.and_then(Listeners::from_text).unwrap_or_default();
+        let ms = |ms: u64| i64::try_from(ms).unwrap_or(MAX_LISTEN_MS).min(MAX_LISTEN_MS);
+        (self.until, self.pause_ms, self.listeners) = (now.saturating_add(ms(for_ms)), ms(pause_ms), all);
+        let is_there = |id: &u64| self.listeners.iter().any(|listener| listener.id == *id);
+        for counts in [&mut self.waiting.awaited, &mut self.waiting.omitted, &mut self.in_flight] {
+            counts.retain(|id, _| is_there(id));
+        }
+        if self.listeners.is_empty() {
+            self.waiting = Waiting::default();
+        }
+    }
+
+    /// Whether anybody has listened when it last heard of it. Ask this first: it takes no clock.
+    #[must_use]
+    pub const fn has_listeners(&self) -> bool {
+        !self.listeners.is_empty()
+    }
+
+    /// Requests are received there from now on.
+    pub fn set_colo(&mut self, colo: &str) {
+        if self.colo != colo {
+            colo.clone_into(&mut self.colo);
+        }
+    }
+
+    /// Whether somebody wants to see such a decision.
+    #[must_use]
+    pub fn wants(&self, policy: &str, outcome: Outcome, now: i64) -> bool {
+        self.is_heard(now) && self.listeners.iter().any(|listener| listener.filter.passes(policy, outcome))
+    }
+
+    /// Adds a decision that somebody [wants](Tap::wants) to see, or counts it.
+    pub fn add(&mut self, decision: &LiveDecision<'_>) {
+        let Waiting { decisions, awaited, omitted } = &mut self.waiting;
+        let counts = if decisions.len() < MAX_DECISIONS {
+            decisions.push(decision.to_text(&self.colo));
+            awaited
+        } else {
+            omitted
+        };
+        for listener in &self.listeners {
+            if listener.filter.passes(decision.policy, decision.outcome) {
+                add(counts, listener.id, 1);
+            }
+        }
+    }
+
+    /// In how many milliseconds to send a batch: then call [`Tap::take`]. `None` if there is nothing to send, or if that has been
+    /// said before.
+    pub fn due(&mut self, now: i64) -> Option<u32> {
+        let is_busy = |since: i64| (0..LOST_AFTER_MS).contains(&now.saturating_sub(since));
+        if self.waiting.is_empty() || self.busy_since.is_some_and(is_busy) {
+            return None;
+        }
+        self.busy_since = Some(now);
+        let next_at = self.sent_at.map_or(now, |at| at.saturating_add(self.pause_ms));
+        let ms = next_at.saturating_sub(now).clamp(GATHER_MS, self.pause_ms.max(GATHER_MS));
+        u32::try_from(ms).ok()
+    }
+
+    /// The batch to send at `now`, as text. Then call [`Tap::answered`] or [`Tap::fail`]. `None` if nobody listens any more.
+    pub fn take(&mut self, now: i64) -> Option<String> {
+        self.fail(); // as the one before has, or it would have been answered
+        let Waiting { decisions, awaited, omitted } = mem::take(&mut self.waiting);
+        if !self.is_heard(now) {
+            self.hear(None, now);
+            return None;
+        }
+        (self.sent_at, self.busy_since, self.in_flight) = (Some(now), Some(now), awaited);
+        add_all(&mut self.in_flight, &omitted);
+        let omitted = omitted.iter().map(|(id, count)| (*id, *count)).collect();
+        Some(LiveBatch { decisions, omitted }.to_text())
+    }
+
+    /// Takes over the registry's answer to a batch: who listens, if anybody does.
+    pub fn answered(&mut self, listeners: Option<&str>, now: i64) {
+        (self.busy_since, self.in_flight) = (None, SortedMap::new());
+        self.hear(listeners, now);
+    }
+
+    /// Records that it did not answer: what was sent counts as left out.
+    pub fn fail(&mut self) {
+        self.busy_since = None;
+        add_all(&mut self.waiting.omitted, &mem::take(&mut self.in_flight));
+    }
+
+    /// Whether somebody listens. A clock that steps back ends it, until the next poll.
+    fn is_heard(&self, now: i64) -> bool {
+        self.has_listeners() && (1..=MAX_LISTEN_MS).contains(&self.until.saturating_sub(now))
+    }
+}
+
+impl Waiting {
+    fn is_empty(&self) -> bool {
+        self.decisions.is_empty() && self.omitted.is_empty()
+    }
+}
+
+fn add_all(counts: &mut SortedMap<u64, u64>, more: &SortedMap<u64, u64>) {
+    more.iter().for_each(|(id, more)| add(counts, *id, *more));
+}
+
+fn add(counts: &mut SortedMap<u64, u64>, id: u64, more: u64) {
+    counts.change(id, |count| *count = count.saturating_add(more));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const REFUSALS: &str =
+        r#"{"for_ms":15000,"pause_ms":1000,"listeners":[{"id":7,"policies":["api"],"outcomes":["refused"]}]}"#;
+
+    fn decision(policy: &str, outcome: Outcome) -> LiveDecision<'_> {
+        LiveDecision {
+            at: 1,
+            policy,
+            outcome,
+            source: "object",
+            cost: 1,
+            remaining: None,
+            retry_at: None,
+            limit: None,
+            object: None,
+            cause: None,
+            is_refused_in_shadow: false,
+        }
+    }
+
+    fn refused(tap: &mut Tap, now: i64, count: usize) {
+        assert!(tap.wants("api", Outcome::Refused, now));
+        (0..count).for_each(|_| tap.add(&decision("api", Outcome::Refused)));
+    }
+
+    fn listening(now: i64) -> Tap {
+        let mut tap = Tap::default();
+        tap.hear(Some(REFUSALS), now);
+        tap
+    }
+
+    fn taken(tap: &mut Tap, now: i64) -> (usize, Vec<(u64, u64)>) {
+        let batch = LiveBatch::from_text(&tap.take(now).unwrap()).unwrap();
+        (batch.decisions.len(), batch.omitted)
+    }
+
+    #[test]
+    fn nothing_waits_when_nobody_listens_or_wants_to_see_it() {
+        let mut tap = Tap::default();
+        assert!(!tap.has_listeners() && !tap.wants("api", Outcome::Refused, 0));
+        assert_eq!((tap.due(0), tap.take(0)), (None, None));
+        let mut tap = listening(0);
+        for (policy, outcome, now, wants) in [
+            ("api", Outcome::Refused, 0, true),
+            ("api", Outcome::Allowed, 0, false),
+            ("llm", Outcome::Refused, 0, false),
+            ("api", Outcome::Refused, 14_999, true),
+            ("api", Outcome::Refused, 15_000, false),
+            ("api", Outcome::Refused, -50_000, false), // the clock has stepped back
+        ] {
+            assert_eq!(tap.wants(policy, outcome, now), wants, "{policy} at {now}");
+        }
+        assert_eq!(tap.due(0), None);
+        for answer in [None, Some("?"), Some(r#"{"for_ms":1,"pause_ms":1,"listeners":[]}"#)] {
+            refused(&mut tap, 0, 1);
+            tap.hear(answer, 0);
+            assert!(!tap.has_listeners() && tap.due(0).is_none(), "{answer:?}");
+            tap.hear(Some(REFUSALS), 0);
+        }
+    }
+
+    #[test]
+    fn decisions_are_sent_together_and_batches_have_a_pause_between_them() {
+        let mut tap = listening(0);
+        tap.set_colo("AMS");
+        refused(&mut tap, 0, 1);
+        assert_eq!(tap.due(0), Some(100));
+        refused(&mut tap, 50, 1);
+        assert_eq!(tap.due(50), None, "that has been said");
+        let sent = tap.take(100).unwrap();
+        assert_eq!(sent.matches(r#""colo":"AMS""#).count(), 2);
+        refused(&mut tap, 110, 1);
+        assert_eq!(tap.due(110), None, "one is on its way");
+        tap.answered(Some(REFUSALS), 150);
+        assert_eq!(tap.due(150), Some(950), "a second after the last");
+        assert_eq!(taken(&mut tap, 1_100), (1, vec![]));
+        tap.answered(None, 1_200);
+        assert!(!tap.has_listeners());
+    }
+
+    #[test]
+    fn a_flood_is_bounded_and_counted() {
+        let mut tap = listening(0);
+        refused(&mut tap, 0, MAX_DECISIONS + 9);
+        tap.due(0);
+        assert_eq!(taken(&mut tap, 100), (MAX_DECISIONS, vec![(7, 9)]));
+        refused(&mut tap, 100, 3);
+        tap.fail();
+        assert_eq!(tap.due(100), Some(1_000));
+        assert_eq!(taken(&mut tap, 1_100), (3, vec![(7, MAX_DECISIONS as u64 + 9)]), "what was lost counts");
+    }
+
+    #[test]
+    fn a_batch_whose_request_was_cancelled_holds_up_others_for_a_while_only() {
+        let mut tap = listening(0);
+        refused(&mut tap, 0, 2);
+        assert_eq!(tap.due(0), Some(100));
+        taken(&mut tap, 100);
+        refused(&mut tap, 200, 1);
+        tap.hear(Some(REFUSALS), 20_000);
+        assert_eq!((tap.due(20_099), tap.due(20_100)), (None, Some(100)));
+        assert_eq!(taken(&mut tap, 20_200), (1, vec![(7, 2)]));
+    }
+
+    #[test]
+    fn who_has_gone_meanwhile_is_sent_nothing() {
+        let mut tap = listening(0);
+        refused(&mut tap, 0, MAX_DECISIONS + 1);
+        tap.due(0);
+        tap.hear(Some(&REFUSALS.replace(":7,", ":8,")), 50);
+        assert_eq!(taken(&mut tap, 100), (MAX_DECISIONS, vec![]), "what was left out was for another");
+        refused(&mut tap, 100, 1);
+        tap.fail();
+        tap.due(100);
+        assert_eq!((tap.take(15_050), tap.due(15_050)), (None, None));
+    }
+}

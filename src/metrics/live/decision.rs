@@ -1,0 +1,120 @@
+//! A decision, as it is shown. Operators read it as JSON: a line each.
+
+use serde::Serialize;
+
+use super::super::words::{Outcome, Word};
+use crate::policy::Cause;
+
+/// What is shown of a decision.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LiveDecision<'a> {
+    /// The moment.
+    pub at: i64,
+    /// The name under which its policy is counted.
+    pub policy: &'a str,
+    /// What became of it.
+    pub outcome: Outcome,
+    /// Where it was decided.
+    pub source: &'static str,
+    /// The largest cost that was asked.
+    pub cost: u64,
+    /// What is left of the limit that decided, in whole tokens.
+    pub remaining: Option<u64>,
+    /// When it would pass, if it was refused.
+    pub retry_at: Option<i64>,
+    /// The name of the limit that decided, if it has one of its own.
+    pub limit: Option<&'a str>,
+    /// How the log calls the key: the beginning of its object's name, which is a keyed hash.
+    pub object: Option<&'a str>,
+    /// Why there was no decision.
+    pub cause: Option<Cause>,
+    /// Whether a limit in shadow would have refused it.
+    pub is_refused_in_shadow: bool,
+}
+
+impl LiveDecision<'_> {
+    /// The decision as JSON. `colo` is where Cloudflare has received the request; empty if that is not known.
+    #[must_use]
+    pub fn to_text(&self, colo: &str) -> String {
+        #[derive(Serialize)]
+        struct Written<'a> {
+            at: i64,
+            policy: &'a str,
+            outcome: &'static str,
+            source: &'static str,
+            cost: u64,
+            #[serde(skip_serializing_if = "Option::is_none")]
+            remaining: Option<u64>,
+            #[serde(skip_serializing_if = "Option::is_none")]
+            retry_at: Option<i64>,
+            #[serde(skip_serializing_if = "Option::is_none")]
+            limit: Option<&'a str>,
+            #[serde(skip_serializing_if = "Option::is_none")]
+            object: Option<&'a str>,
+            #[serde(skip_serializing_if = "Option::is_none")]
+            cause: Option<&'static str>,
+            #[serde(skip_serializing_if = "std::ops::Not::not")]
+            refused_in_shadow: bool,
+            #[serde(skip_serializing_if = "str::is_empty")]
+            colo: &'a str,
+        }
+        let Self { at, policy, outcome, source, cost, remaining, retry_at, limit, object, cause, is_refused_in_shadow } =
+            *self;
+        let written = Written {
+            at,
+            policy,
+            outcome: outcome.word(),
+            source,
+            cost,
+            remaining,
+            retry_at,
+            limit,
+            object,
+            cause: cause.map(Cause::word),
+            refused_in_shadow: is_refused_in_shadow,
+            colo,
+        };
+        serde_json::to_string(&written).unwrap_or_default() // our own type cannot fail to serialize
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Operators read it, and the registry of a neighbouring version.
+    #[test]
+    fn the_format_is_unchanged() {
+        let refused = LiveDecision {
+            at: 5,
+            policy: "llm",
+            outcome: Outcome::Refused,
+            source: "object",
+            cost: 3,
+            remaining: Some(1),
+            retry_at: Some(9),
+            limit: Some("tokens"),
+            object: Some("00000000000000ff"),
+            cause: None,
+            is_refused_in_shadow: true,
+        };
+        let text = concat!(
+            r#"{"at":5,"policy":"llm","outcome":"refused","source":"object","cost":3,"remaining":1,"retry_at":9,"#,
+            r#""limit":"tokens","object":"00000000000000ff","refused_in_shadow":true,"colo":"AMS"}"#,
+        );
+        assert_eq!(refused.to_text("AMS"), text);
+        let degraded = LiveDecision {
+            outcome: Outcome::Degraded,
+            source: "frontend",
+            remaining: None,
+            retry_at: None,
+            limit: None,
+            object: None,
+            cause: Some(Cause::Timeout),
+            is_refused_in_shadow: false,
+            ..refused
+        };
+        let text = r#"{"at":5,"policy":"llm","outcome":"degraded","source":"frontend","cost":3,"cause":"timeout"}"#;
+        assert_eq!(degraded.to_text(""), text);
+    }
+}

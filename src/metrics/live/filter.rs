@@ -1,0 +1,66 @@
+//! Which decisions a listener wants to see.
+
+use super::super::words::{Outcome, Word};
+
+/// Which decisions a listener wants to see.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LiveFilter {
+    /// Of these policies; `None` for all.
+    pub policies: Option<Vec<String>>,
+    /// With these outcomes; `None` for all.
+    pub outcomes: Option<Vec<Outcome>>,
+}
+
+impl LiveFilter {
+    /// Whether a decision passes.
+    #[must_use]
+    pub fn passes(&self, policy: &str, outcome: Outcome) -> bool {
+        self.outcomes.as_ref().is_none_or(|outcomes| outcomes.contains(&outcome))
+            && self.policies.as_ref().is_none_or(|policies| policies.iter().any(|name| name == policy))
+    }
+
+    /// Reads a list of outcomes such as `refused,never`.
+    ///
+    /// # Errors
+    /// The word that is not one.
+    pub fn outcomes(list: &str) -> Result<Vec<Outcome>, &str> {
+        let mut outcomes = Vec::new();
+        for word in list.split(',').map(str::trim) {
+            let outcome = Outcome::ALL.iter().copied().find(|outcome| outcome.word() == word).ok_or(word)?;
+            outcomes.push(outcome);
+        }
+        Ok(Outcome::ALL.iter().copied().filter(|outcome| outcomes.contains(outcome)).collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use Outcome::{Allowed, Banned, Refused};
+
+    #[test]
+    fn both_the_policy_and_the_outcome_must_pass() {
+        let filter = |policies: Option<&[&str]>, outcomes: Option<&[Outcome]>| LiveFilter {
+            policies: policies.map(|names| names.iter().map(|&name| name.to_owned()).collect()),
+            outcomes: outcomes.map(<[_]>::to_vec),
+        };
+        for (filter, passes) in [
+            (filter(None, None), [true, true, true]),
+            (filter(Some(&["api"]), None), [true, true, false]),
+            (filter(None, Some(&[Refused, Banned])), [false, true, true]),
+            (filter(Some(&["api", "llm"]), Some(&[Refused])), [false, true, true]),
+            (filter(Some(&[]), None), [false; 3]),
+        ] {
+            let found = [("api", Allowed), ("api", Refused), ("llm", Refused)];
+            assert_eq!(found.map(|(policy, outcome)| filter.passes(policy, outcome)), passes, "{filter:?}");
+        }
+    }
+
+    #[test]
+    fn a_list_of_outcomes_is_read_in_one_order() {
+        assert_eq!(LiveFilter::outcomes("banned, refused,banned"), Ok(vec![Refused, Banned]));
+        for (list, word) in [("", ""), ("refused,", ""), ("denied", "denied"), ("refused banned", "refused banned")] {
+            assert_eq!(LiveFilter::outcomes(list), Err(word));
+        }
+    }
+}

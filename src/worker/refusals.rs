@@ -1,0 +1,64 @@
+//! The refusals that this isolate answers from memory: those of all of its frontends.
+
+use std::cell::RefCell;
+
+use super::call::Object;
+use super::clock;
+use crate::api::{ResolvedItem, ResolvedRequest};
+use crate::edge::Refusals;
+use crate::limit::Verb;
+use crate::policy::Cause;
+use crate::protocol::{Action, ObjectReply, RequestId};
+
+type Replies = Vec<Result<ObjectReply, Cause>>;
+
+/// What the objects would answer to a request, if that is known and one of them would refuse. A repetition may have been granted
+/// before, and who wants a snapshot wants the latest.
+pub(super) fn replies(asked: &ResolvedRequest, objects: &[Object], request_id: RequestId) -> Option<Replies> {
+    let (Action::Take(verb) | Action::Reserve(verb)) = asked.action() else { return None };
+    if request_id.is_lasting || !verb.takes() || asked.items().iter().any(ResolvedItem::wants_snapshot) {
+        return None;
+    }
+    let now = clock::now();
+    let known = REFUSALS.with_borrow_mut(|refusals| {
+        let bound = |object: &Object| {
+            let items = object.items_of(asked);
+            let costs = items.map(|item| (&*item.policy, item.costs.as_deref().unwrap_or_default()));
+            refusals.bound(&object.name, costs, verb, now)
+        };
+        objects.iter().map(bound).collect::<Option<Vec<_>>>()
+    })?;
+    let is_refused = known.iter().any(|bound| bound.is_refused);
+    is_refused.then(|| known.into_iter().map(|bound| Ok(ObjectReply::Decided(bound.decided))).collect())
+}
+
+/// Remembers how the keys of a refused request stand.
+pub(super) fn remember(asked: &ResolvedRequest, objects: &[Object], replies: &[Result<ObjectReply, Cause>]) {
+    let is_refusal = |reply: &Result<ObjectReply, Cause>| matches!(reply, Ok(ObjectReply::Decided(decided)) if !decided.decision().is_allow());
+    if !replies.iter().any(is_refusal) {
+        return;
+    }
+    REFUSALS.with_borrow_mut(|refusals| {
+        for (object, reply) in objects.iter().zip(replies) {
+            if let Ok(ObjectReply::Decided(decided)) = reply {
+                let policies = object.items_of(asked).map(|item| &*item.policy);
+                refusals.keep(&object.name, policies, decided, (object.asked_at, object.answered_at));
+            }
+        }
+    });
+}
+
+/// Forgets how the key of an object stands, if the request gives something back to it. Answers of a key with reservations are not
+/// remembered, so settling or cancelling one changes nothing.
+pub(super) fn forget(asked: &ResolvedRequest, object: &Object) {
+    if matches!(asked.action(), Action::Take(Verb::Refund | Verb::Reset)) {
+        let now = clock::now();
+        REFUSALS.with_borrow_mut(|refusals| {
+            object.items_of(asked).for_each(|item| refusals.forget(&object.name, &item.policy, now));
+        });
+    }
+}
+
+thread_local! {
+    static REFUSALS: RefCell<Refusals> = RefCell::default();
+}

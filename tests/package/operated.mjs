@@ -1,0 +1,94 @@
+// A service that runs, and the command with which people operate it, as a stranger has installed it.
+//
+//   const service = await operated({ policies: { api: "10/s" } });
+//   const { code, stdout, stderr } = await service.run(["policies", "list"]);
+//
+// Between the two is a relay, as a proxy of a company is: it has the service's clock, and can hold or lose what is sent.
+import { spawn } from "node:child_process";
+import { createServer, request } from "node:http";
+import { join } from "node:path";
+import { after } from "node:test";
+import { newToken } from "../http/credentials.mjs";
+import { start } from "../http/workerd.mjs";
+import { stranger } from "./stranger.mjs";
+
+/** The moment of the tests: that of the examples in the documents. */
+export const NOW = 1_795_214_376_930;
+
+const { folder } = await stranger({ beside: ["wrangler"] });
+
+export { folder };
+
+const admin = newToken("consume", "adjust", "admin");
+
+/** Starts a service with a registry. `tokens` are further ones, by their names. */
+export async function operated({ policies, tokens, ...changes }) {
+  const all = { ops: admin.entry, ...tokens };
+  const tollgate = await start({ policies, tokens: all, token: admin.text, registry: true, ...changes });
+  const sent = [];
+  const relay = createServer(async (incoming, response) => {
+    const { method, url: path, headers } = incoming;
+    sent.push({ method, path, headers });
+    await service.before?.(sent.at(-1));
+    const passed = { ...headers, "x-tollgate-test-now": service.now };
+    const outgoing = request({ port: tollgate.port, method, path, headers: passed }, (answer) => {
+      response.writeHead(answer.statusCode, answer.headers);
+      answer.pipe(response);
+    });
+    outgoing.on("error", () => response.destroy());
+    incoming.pipe(outgoing);
+  });
+  await new Promise((done) => relay.listen(0, "127.0.0.1", done));
+  after(() => {
+    relay.closeAllConnections();
+    relay.close();
+  });
+  const service = {
+    tollgate,
+    now: NOW,
+    /** Every request that the command has sent: its method, path and headers. */
+    sent,
+    /** Called with each request before it goes on. */
+    before: undefined,
+    url: `http://127.0.0.1:${relay.address().port}`,
+    token: admin.text,
+    /** Runs the command. */
+    run: (args, { env, ...options } = {}) =>
+      command(args, { env: { TOLLGATE_URL: service.url, TOLLGATE_TOKEN: admin.text, ...env }, ...options }),
+    /** Asks the service itself: its answer. */
+    ask: (method, path, body, headers) =>
+      tollgate.send({ method, path, body: body && JSON.stringify(body), now: service.now, headers }),
+  };
+  return service;
+}
+
+/**
+ * Runs `npx tollgate`: its exit code and what it prints. `heard` is called with all that it has said on stderr so far, each time. On a
+ * `terminal` its output is that of one.
+ */
+export function command(args, { env = {}, cwd = folder, heard, terminal = false } = {}) {
+  const program = join(folder, "node_modules/.bin/tollgate");
+  const [file, ...rest] = terminal ? onTerminal([program, ...args]) : [program, ...args];
+  const child = spawn(file, rest, {
+    cwd,
+    env: { PATH: process.env.PATH, HOME: process.env.HOME, TZ: "UTC", WRANGLER_SEND_METRICS: "false", ...env },
+    stdio: ["ignore", "pipe", "pipe"],
+  });
+  const said = { stdout: "", stderr: "" };
+  for (const stream of ["stdout", "stderr"])
+    child[stream].setEncoding("utf8").on("data", (text) => {
+      said[stream] += text;
+      if (stream === "stderr") heard?.(said.stderr);
+    });
+  return new Promise((resolve, reject) => {
+    child.on("error", reject);
+    child.on("close", (code) => resolve({ code, ...said }));
+  });
+}
+
+/** The same on a terminal of its own, by what the system has for that. */
+function onTerminal(words) {
+  if (process.platform === "darwin") return ["script", "-q", "/dev/null", ...words];
+  const quoted = words.map((word) => `'${word.replaceAll("'", "'\\''")}'`).join(" ");
+  return ["script", "--quiet", "--return", "--command", quoted, "/dev/null"];
+}

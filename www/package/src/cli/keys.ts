@@ -1,0 +1,115 @@
+// `npx tollgate inspect`, `explain`, `reset`, `credit` and `block`: what operators do with one key.
+import { Mistake, parse, seconds } from "./arguments.js";
+import { type KeyState, standing } from "./key-state.js";
+import { coloured, columns, type Level, lasting, moment, plain, tokens } from "./printed.js";
+import { Service } from "./service.js";
+
+export async function inspect(args: string[]): Promise<string> {
+  const { values, flags, others } = parse(args, ["key-json"], 1, ["json"]);
+  const key = keyOf(others, values["key-json"]);
+  const { text, body } = await Service.ofEnvironment().ask<KeyState>("POST", "/v1/keys/inspect", "decisions", {
+    body: { key },
+  });
+  return flags.json ? text : standing(body);
+}
+
+export async function explain(args: string[]): Promise<string> {
+  const { text, body, isJson } = await about<Explanation>("explain", "explanation", args, ["cost"]);
+  return isJson ? text : coloured(body.allowed ? "green" : "red", plain(body.explanation));
+}
+
+export async function reset(args: string[]): Promise<string> {
+  const { text, body, isJson, shown } = await about<KeyAct>("reset", "after", args, []);
+  return isJson ? text : acted(`reset ${body.policy} of ${shown}`, body);
+}
+
+export async function credit(args: string[]): Promise<string> {
+  const { text, body, isJson, shown } = await about<KeyAct>("credit", "after", args, ["cost"]);
+  return isJson ? text : acted(`gave tokens of ${body.policy} to ${shown}`, body);
+}
+
+export async function block(args: string[]): Promise<string> {
+  const { text, body, isJson, shown, asked } = await about<Blocked>("block", "changes", args, ["for"]);
+  if (isJson) return text;
+  const before = body.replaced > 0 ? "another override, which npx tollgate audit shows" : "no override";
+  return [
+    `blocked ${shown} from ${asked.policy} for ${lasting(asked.for_ms!)}`,
+    `  before  ${before}`,
+    "  after   an override that bans it; npx tollgate explain says until when",
+    ...body.changes.map((line) => `  ${plain(line)}`),
+  ].join("\n");
+}
+
+interface Explanation {
+  readonly explanation: string;
+  readonly allowed: boolean;
+}
+
+interface Blocked {
+  readonly replaced: number;
+  readonly changes: readonly string[];
+}
+
+interface KeyAct {
+  readonly policy: string;
+  readonly now: number;
+  readonly before: readonly Level[];
+  readonly after: readonly Level[];
+  readonly recorded: boolean;
+}
+
+/** Asks about a key under a policy, as the arguments say. */
+async function about<Body>(
+  verb: string,
+  member: keyof Body & string,
+  args: string[],
+  options: readonly ("cost" | "for")[],
+) {
+  const { values, flags, others } = parse(args, ["key-json", "policy", ...options], 1, ["json"]);
+  const key = keyOf(others, values["key-json"]);
+  const { policy, cost, for: time } = values;
+  if (policy === undefined) throw new Mistake(`${verb} is about one policy: --policy api`);
+  if (options.includes("for") && time === undefined) throw new Mistake("a key is blocked for a time: --for 1h");
+  const asked = {
+    policy,
+    key,
+    ...(cost !== undefined && { cost: costOf(cost) }),
+    ...(time !== undefined && { for_ms: seconds("for", time) * 1_000 }),
+  };
+  const changes = verb !== "explain";
+  const { text, body } = await Service.ofEnvironment().ask<Body>("POST", `/v1/keys/${verb}`, member, {
+    body: asked,
+    changes,
+  });
+  return { text, body, isJson: flags.json === true, asked, shown: plain(JSON.stringify(key)) };
+}
+
+/** The key: a text as it is, or JSON for every other kind. */
+function keyOf([text]: string[], json: string | undefined): unknown {
+  if ((text === undefined) === (json === undefined))
+    throw new Mistake(`give one key: a text, or --key-json '["tenant","user"]', --key-json '{"ip":"203.0.113.9"}'`);
+  if (json === undefined) return text;
+  try {
+    return JSON.parse(json);
+  } catch (error) {
+    throw new Mistake(`--key-json is not JSON: ${(error as Error).message}`);
+  }
+}
+
+function costOf(text: string): unknown {
+  try {
+    return JSON.parse(text);
+  } catch {
+    throw new Mistake(
+      `--cost is a number, or one for each limit: --cost '{"requests":1}', not ${JSON.stringify(text)}`,
+    );
+  }
+}
+
+function acted(what: string, { now, before, after, recorded }: KeyAct): string {
+  const rows = after.map(({ limit, level }, i) => [limit, tokens(before[i]!.level), "->", tokens(level)]);
+  const lines = [`${what} at ${moment(now)}`, columns(rows, "  ")];
+  if (!recorded)
+    lines.push("  the audit log has no line of it, for the registry did not answer; the service's own log has one");
+  return lines.join("\n");
+}

@@ -1,0 +1,126 @@
+// `npx tollgate audit` and `npx tollgate overrides`: what the registry has recorded, read page by page.
+import { Mistake, oneOf, parse } from "./arguments.js";
+import { columns, grouped, type Level, moment, plain, tokens } from "./printed.js";
+import { during } from "./progress.js";
+import { type Answer, Service } from "./service.js";
+
+export async function audit(args: string[]): Promise<string> {
+  const { values, flags } = parse(args, ["limit"], 0, ["json"]);
+  const most = values.limit === undefined ? USUAL_ACTS : Number(values.limit);
+  if (!Number.isSafeInteger(most) || most < 1)
+    throw new Mistake(`--limit is how many acts, 1 or more, not ${JSON.stringify(values.limit)}`);
+  const { texts, entries } = await paged<"acts", Act>("acts", most, (before, rest) => {
+    const query = { limit: String(Math.min(rest, MOST_ACTS)), ...(before !== null && { before: String(before) }) };
+    return `/v1/audit?${new URLSearchParams(query)}`;
+  });
+  if (flags.json) return texts.join("\n");
+  if (entries.length === 0) return "there are no acts";
+  const heads = columns(entries.map(head)).split("\n");
+  return entries
+    .map(({ before, after }, i) => `${heads[i]}\n  before  ${shown(before)}\n  after   ${shown(after)}`)
+    .join("\n");
+}
+
+export async function overrides([name, ...args]: string[]): Promise<string> {
+  return oneOf("overrides", { list }, name)(args);
+}
+
+async function list(args: string[]): Promise<string> {
+  const { values, flags } = parse(args, ["policy"], 0, ["json"]);
+  const { policy } = values;
+  const { texts, entries } = await paged<"overrides", Standing>("overrides", Infinity, (after) => {
+    const query = { ...(policy !== undefined && { policy }), ...(after !== null && { after: String(after) }) };
+    return `/v1/overrides?${new URLSearchParams(query)}`;
+  });
+  if (flags.json) return texts.join("\n");
+  return entries.length === 0 ? "there are no overrides" : columns(entries.map(row));
+}
+
+/** Asks for page after page, until there are `most` entries or no more. `next` of a page says where the one after it is. */
+function paged<Member extends "acts" | "overrides", Entry>(
+  member: Member,
+  most: number,
+  path: (next: Next, rest: number) => string,
+): Promise<{ texts: string[]; entries: Entry[] }> {
+  const service = Service.ofEnvironment();
+  return during(async (say) => {
+    const texts: string[] = [];
+    const entries: Entry[] = [];
+    let next: Next = null;
+    do {
+      say(`read ${grouped(entries.length)} ${member}`);
+      const { text, body }: Answer<Page<Member, Entry>> = await service.ask(
+        "GET",
+        path(next, most - entries.length),
+        member,
+      );
+      texts.push(text);
+      for (const entry of body[member]) entries.push(entry);
+      next = body.next;
+    } while (next !== null && entries.length < most);
+    return { texts, entries };
+  });
+}
+
+type Next = string | number | null;
+type Page<Member extends string, Entry> = { readonly [M in Member]: readonly Entry[] } & { readonly next: Next };
+
+interface Act {
+  readonly at: number;
+  readonly by: string;
+  readonly act: string;
+  readonly policy: string;
+  readonly key?: string;
+  readonly carry?: string;
+  readonly before: unknown;
+  readonly after: unknown;
+}
+
+interface Standing {
+  readonly since: number;
+  readonly override: Override;
+}
+
+interface Override {
+  readonly policy: string;
+  readonly key?: unknown;
+  readonly prefix?: string;
+  readonly until?: number;
+  readonly multiple?: number;
+  readonly banned?: true;
+  readonly unlimited?: true;
+}
+
+function head({ at, by, act, policy, key, carry }: Act): string[] {
+  return [
+    moment(at),
+    plain(by),
+    act,
+    policy,
+    key === undefined ? "" : `key ${key}`,
+    carry === undefined ? "" : `carry ${carry}`,
+  ];
+}
+
+/** What there was or is: the levels of a key, an override, or a policy as JSON. */
+function shown(state: unknown): string {
+  if (state === null) return "nothing";
+  if (Array.isArray(state)) return state.map(({ limit, level }: Level) => `${limit} ${tokens(level)}`).join(", ");
+  return Object.hasOwn(Object(state), "policy") ? terms(state as Override).join(" ") : plain(JSON.stringify(state));
+}
+
+/** What an override says, and for how long. */
+function terms({ policy, key, prefix, until, multiple, banned, unlimited, ...numbers }: Override): string[] {
+  const what = banned ? "blocked" : unlimited ? "without limits" : multiple && `${multiple} times the policy`;
+  return [what || plain(JSON.stringify(numbers)), until === undefined ? "for good" : `until ${moment(until)}`];
+}
+
+function row({ since, override }: Standing): string[] {
+  const { policy, key, prefix } = override;
+  const whose = key === undefined ? `prefix ${JSON.stringify(prefix)}` : `key ${JSON.stringify(key)}`;
+  return [policy, plain(whose), ...terms(override), `since ${moment(since)}`];
+}
+
+const USUAL_ACTS = 20;
+/** In one answer. */
+const MOST_ACTS = 100;
