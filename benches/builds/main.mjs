@@ -20,6 +20,7 @@ registerHooks({
 });
 
 const SECRET = "0123456789abcdef0123";
+const AUTHORIZATION = `Bearer ${SECRET}`;
 const POLICIES = {
   api: { rate: 1_000_000, period: "1s", capacity: 100_000_000 },
   none: { rate: 1, period: "1h" },
@@ -60,11 +61,11 @@ async function load(folder) {
   const object = new KeyObject("ab".repeat(32), env, host);
   const ask = (path, body) => {
     const url = `http://localhost/v1/${path}`;
-    frontend.head("POST", url, `Bearer ${SECRET}`, "application/json", null, String(body.length));
-    const call = frontend.ask(url, null, body, Date.now());
+    frontend.head("POST", url, AUTHORIZATION, "application/json", undefined, String(body.length));
+    const call = frontend.ask(url, AUTHORIZATION, undefined, body, Date.now());
     for (let next = call.next(Date.now()); next; next = call.next(Date.now())) {
       const [index, , policies, request, definitions] = next;
-      call.answered(index, object.decide(policies, request, definitions));
+      call.answered(index, object.decide(policies, request, definitions), Date.now());
     }
     const reply = call.reply();
     call.free();

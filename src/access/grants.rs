@@ -169,6 +169,11 @@ fn members<'a>(json: &'a str, part: &'static str) -> Result<Fields<'a>, GrantErr
     Json::parse(json).ok().and_then(|json| json.fields().ok()).ok_or(GrantError::Malformed { part })
 }
 
+/// What the verbs of a grant are.
+pub(super) fn verbs_rule() -> String {
+    format!("a list of one or more of {}", Scope::Consume.verbs().join(", "))
+}
+
 /// The verb, if a grant may have it.
 pub(super) fn granted(verb: &str) -> Option<&'static str> {
     Scope::Consume.verbs().iter().find(|known| **known == verb).copied()
@@ -218,11 +223,9 @@ impl fmt::Display for GrantError {
             Self::WrongSignature => f.write_str("its signature is wrong"),
             Self::Claim { name } => f.write_str(match name {
                 "exp" | "nbf" => return write!(f, "its claim `{name}` is not a number of seconds since 1970"),
+                "verbs" => return write!(f, "its claim `verbs` is not {}", verbs_rule()),
                 "key" => "its claim `key` is not a key as in a request",
                 "policies" => "its claim `policies` is not a list of one or more names",
-                "verbs" => {
-                    "its claim `verbs` is not a list of one or more of consume, peek, inspect, settle, cancel, batch"
-                }
                 _ => "its claim `aud` is not a string or a list of them",
             }),
             Self::OtherAudience => f.write_str("its `aud` names another service"),

@@ -8,7 +8,7 @@ use std::fmt;
 use base64ct::{Base64UrlUnpadded, Encoding};
 
 use super::error::{Errors, SettingError, require_long_enough, shown};
-use super::grants::{MAX_LIFE_MS, Signer, granted};
+use super::grants::{MAX_LIFE_MS, Signer, granted, verbs_rule};
 use super::tokens::{MAX_LEN, texts};
 use super::url::{URL_RULE, is_safe};
 use crate::json::Json;
@@ -76,7 +76,7 @@ impl Sessions {
         for (is_right, field, rule) in [
             (policy.is_some(), "policy", "must be the name of the policy that limits how many an address may open"),
             (policies.is_some(), "policies", "must be a list of one or more names of policies"),
-            (are_verbs() == Some(true), "verbs", VERBS_RULE),
+            (are_verbs() == Some(true), "verbs", &format!("must be {}", verbs_rule())),
             (ttl_ms.is_some(), "ttl", "must be a length of time from \"1s\" to \"1day\", such as \"1h\""),
             (url.is_some(), "verify_url", URL_RULE),
         ] {
@@ -198,8 +198,6 @@ const SECRET: &str = "TURNSTILE_SECRET";
 const FIELDS: [&str; 5] = ["policy", "policies", "verbs", "ttl", "verify_url"];
 
 const FIELDS_RULE: &str = "policy, policies and perhaps verbs, ttl and verify_url";
-
-const VERBS_RULE: &str = "must be a list of one or more of consume, peek, inspect, settle, cancel, batch";
 
 const TURNSTILE: &str = "https://challenges.cloudflare.com/turnstile/v0/siteverify";
 

@@ -530,7 +530,7 @@ fn after(at: i64, ms: u64) -> i64 {
 }
 
 /// The greatest common divisor, by Euclid; `gcd(0, n)` is n.
-fn gcd(a: u64, b: NonZeroU64) -> NonZeroU64 {
+pub(crate) fn gcd(a: u64, b: NonZeroU64) -> NonZeroU64 {
     match NonZeroU64::new(a % b) {
         None => b,
         Some(rest) => gcd(b.get(), rest),

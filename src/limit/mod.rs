@@ -52,6 +52,8 @@ mod snapshot;
 mod state;
 
 pub use all::{Part, decide_all};
+#[cfg(feature = "api")]
+pub(crate) use arithmetic::gcd;
 pub use arithmetic::{Limit, MAX_STEP_BACK_MS};
 pub use carry::Carry;
 pub use config::{Config, ConfigError, Kind, MAX_SPAN_MS, MAX_TOKENS};

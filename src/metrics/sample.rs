@@ -1,5 +1,7 @@
 //! Which share of the decisions is written to a data set: a setting.
 
+use crate::json::Json;
+
 /// The setting's name.
 const SAMPLE: &str = "TOLLGATE_METRICS_SAMPLE";
 
@@ -7,9 +9,11 @@ const SAMPLE: &str = "TOLLGATE_METRICS_SAMPLE";
 ///
 /// # Errors
 /// What is wrong with it, as a line.
+#[expect(clippy::cast_precision_loss, reason = "a share of so many digits is as good")]
 pub fn sample(text: Option<&str>) -> Result<f64, String> {
     let Some(text) = text else { return Ok(1.0) };
-    let share = text.trim().parse().ok().filter(|share| (0.0..=1.0).contains(share));
+    let ratio = Json::parse(text).ok().and_then(Json::ratio);
+    let share = ratio.filter(|(part, whole)| part <= whole).map(|(part, whole)| part as f64 / whole as f64);
     share.ok_or_else(|| {
         let shown: String = text.chars().take(40).collect();
         format!("{SAMPLE} must be a number from 0 to 1, such as 0.1, not {shown:?}")
@@ -23,11 +27,11 @@ mod tests {
     #[test]
     fn a_share_is_from_0_to_1() {
         for (text, share) in
-            [(None, 1.0), (Some("0"), 0.0), (Some(" 0.25 "), 0.25), (Some("1"), 1.0), (Some("1e-3"), 0.001)]
+            [(None, 1.0), (Some("0"), 0.0), (Some(" 0.25 "), 0.25), (Some("1.0"), 1.0), (Some("1e-3"), 0.001)]
         {
             assert!(sample(text).is_ok_and(|found| found.to_bits() == f64::to_bits(share)), "{text:?}");
         }
-        for text in ["", "-0.1", "1.01", "10%", "NaN", "inf", "\"0.5\""] {
+        for text in ["", "-0.1", "1.01", "10%", "NaN", "inf", "\"0.5\"", "[1]"] {
             let error = sample(Some(text)).unwrap_err();
             assert_eq!(
                 error,

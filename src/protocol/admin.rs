@@ -170,6 +170,9 @@ pub struct AuditLine<'a> {
     pub before: Option<&'a RawValue>,
     /// What there is now.
     pub after: Option<&'a RawValue>,
+    /// Whether the answer to an earlier request was repeated, and nothing was done.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub replayed: bool,
 }
 
 impl Source {

@@ -20,6 +20,8 @@ pub struct KeyAct {
     pub before: Option<String>,
     /// The levels after, JSON.
     pub after: Option<String>,
+    /// Whether it was done before, and its answer was repeated.
+    pub is_replayed: bool,
 }
 
 impl KeyAct {
@@ -34,11 +36,13 @@ impl KeyAct {
             policy: &'a str,
             before: Option<&'a RawValue>,
             after: Option<&'a RawValue>,
+            #[serde(skip_serializing_if = "std::ops::Not::not")]
+            replayed: bool,
         }
-        let Self { act, by, key, policy, before, after } = self;
+        let &Self { ref act, ref by, ref key, ref policy, ref before, ref after, is_replayed: replayed } = self;
         let [before, after] = [before, after].map(|levels| raw(levels.as_deref()));
         // Our own type cannot fail to serialize.
-        serde_json::to_string(&Written { act, by, key, policy, before, after }).unwrap_or_default()
+        serde_json::to_string(&Written { act, by, key, policy, before, after, replayed }).unwrap_or_default()
     }
 
     /// Reads an act; `None` if it is not one.
@@ -54,6 +58,7 @@ impl KeyAct {
             policy: field("policy")?,
             before: levels("before"),
             after: levels("after"),
+            is_replayed: fields.get("replayed").and_then(Json::bool).unwrap_or_default(),
         })
     }
 }
@@ -78,10 +83,11 @@ mod tests {
             policy: "api".to_owned(),
             before: level(-3),
             after: level(9),
+            is_replayed: false,
         };
         let text = r#"{"act":"key.reset","by":"ops","key":"0123456789abcdef","policy":"api","before":[{"limit":"api","level":-3}],"after":[{"limit":"api","level":9}]}"#;
         assert_eq!((act.to_text().as_str(), KeyAct::from_text(text)), (text, Some(act.clone())));
-        let replayed = KeyAct { before: None, ..act };
+        let replayed = KeyAct { before: None, is_replayed: true, ..act };
         assert_eq!(KeyAct::from_text(&replayed.to_text()), Some(replayed));
         for wrong in ["", "{}", r#"{"act":1,"by":"","key":"","policy":""}"#] {
             assert_eq!(KeyAct::from_text(wrong), None, "{wrong}");

@@ -52,6 +52,7 @@ impl Registry {
             carry,
             before: act.before.and_then(raw),
             after: act.after.and_then(raw),
+            replayed: false,
         };
         self.append(&line, writes);
     }
@@ -69,6 +70,7 @@ impl Registry {
             carry: None,
             before: act.before.as_deref().and_then(raw),
             after: act.after.as_deref().and_then(raw),
+            replayed: act.is_replayed,
         };
         self.append(&line, &mut writes);
         writes.push(self.moments.row());

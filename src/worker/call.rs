@@ -81,6 +81,13 @@ impl Call {
         self.objects.len()
     }
 
+    /// The name of the first.
+    #[wasm_bindgen(getter)]
+    #[must_use]
+    pub fn object(&self) -> Option<String> {
+        self.objects.first().map(|object| object.name.clone())
+    }
+
     /// The call to make at `now`, in one crossing: the object's index and name, the names of the policies that it is asked for,
     /// what it is asked, their definitions if it does not have them, and how many milliseconds to wait for its answer.
     /// `undefined` when there is nothing to do but wait. Call it until then, at the start and after each answer.

@@ -33,13 +33,10 @@ export class SettingsError extends Error {
   }
 }
 
-/** The path of each verb. */
-export const PATHS = Object.fromEntries(
-  ["consume", "peek", "charge", "refund", "reset", "inspect", "settle", "cancel", "batch"].map((verb) => [
-    verb,
-    `/v1/${verb}`,
-  ]),
-);
+/** A function for each verb: what `verb` makes of its path. */
+export function verbs(verb) {
+  return Object.fromEntries(VERBS.map((name) => [name, verb(`/v1/${name}`)]));
+}
 
 /** The reply to a request that did not come by HTTP, as a text. `keys` is the namespace of the objects. */
 export function ask(frontend, keys, path, request, options) {
@@ -85,11 +82,10 @@ function make(env, text, keys, policies) {
     rust().free(); // as long as the settings are wrong, each request comes here
     throw new SettingsError(errors);
   }
-  const functions = (paths, ask) => {
-    const verb = (path) => async (request, options) => new Decision(await ask(frontend, keys, path, request, options));
-    return Object.fromEntries(Object.entries(paths).map(([name, path]) => [name, verb(path)]));
-  };
-  return { text, keys, verbs: { ...functions(PATHS, ask), keys: functions(KEY_PATHS, askAboutKey) } };
+  const verb = (ask) => (path) => async (request, options) =>
+    new Decision(await ask(frontend, keys, path, request, options));
+  const about = Object.entries(KEY_PATHS).map(([name, path]) => [name, verb(askAboutKey)(path)]);
+  return { text, keys, verbs: { ...verbs(verb(ask)), keys: Object.fromEntries(about) } };
 }
 
 /** Those of an environment, the latest first. */
@@ -98,6 +94,7 @@ const made = new WeakMap();
 /** Policies may be made for each tenant or plan: those that are rarely asked for are made anew. */
 const MOST = 64;
 
+const VERBS = ["consume", "peek", "charge", "refund", "reset", "inspect", "settle", "cancel", "batch"];
 const NO_OPTIONS = {};
 const NO_KEYS =
   'no Durable Object binding: add one named KEYS for the class KeyObject to the configuration, or pass its namespace as "keys"';

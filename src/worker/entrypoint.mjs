@@ -1,6 +1,6 @@
 // Tollgate for other Workers, which have a service binding to it: by RPC and by `fetch`. Holding the binding is the credential.
 import { RpcTarget, WorkerEntrypoint } from "cloudflare:workers";
-import { ask, askAboutKey, PATHS } from "./embedded.mjs";
+import { ask, askAboutKey, verbs } from "./embedded.mjs";
 import { respond } from "./frontend.mjs";
 import { KEY_PATHS } from "./keys.mjs";
 import { Frontend } from "./policies.mjs";
@@ -19,11 +19,11 @@ export class Tollgate extends WorkerEntrypoint {
   }
 }
 
-for (const [verb, path] of Object.entries(PATHS)) {
-  Tollgate.prototype[verb] = async function (request, options) {
+const verb = (path) =>
+  async function (request, options) {
     return plain(await ask(frontendOf(this.env), this.env.KEYS, path, request, options));
   };
-}
+Object.assign(Tollgate.prototype, verbs(verb));
 
 /** A method for each of {@link KEY_PATHS}. */
 class Keys extends RpcTarget {

@@ -48,9 +48,14 @@ function block(frontend, authorization, body, id) {
 
 async function act(frontend, { path, authorization, idempotencyKey }, body, keys, id) {
   const { rust } = frontend;
-  const ask = () => rust().ask(path, authorization, idempotencyKey, body, Date.now());
+  let object = "";
+  const ask = () => {
+    const call = rust().ask(path, authorization, idempotencyKey, body, Date.now());
+    if (typeof call !== "string") object = call.object;
+    return call;
+  };
   const reply = await decide(frontend, ask, keys, id);
-  const done = rust().key_act(path, authorization, body, reply);
+  const done = rust().key_act(path, authorization, object, reply);
   return done === undefined ? reply : rust().recorded(reply, await isRecorded(frontend, done, id));
 }
 

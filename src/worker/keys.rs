@@ -7,8 +7,7 @@ use super::clock;
 use super::frontend::{Frontend, caller, path, text_of};
 use crate::access::{Caller, Scope};
 use crate::api::{
-    AdminQuestion, BlockRequest, Endpoint, InspectKeyRequest, KeyQuestion, Problem, Reply, Request, ResolvedRequest,
-    key_act, short_name,
+    AdminQuestion, BlockRequest, Endpoint, InspectKeyRequest, KeyQuestion, Problem, Reply, key_act, short_name,
 };
 
 #[wasm_bindgen]
@@ -34,18 +33,14 @@ impl Frontend {
         }
     }
 
-    /// The act to be recorded, a text, after a request to `url` was answered so; `undefined` if nothing was done.
+    /// The act to be recorded, a text, after a request to `url` about the key of this object was answered so; `undefined` if
+    /// nothing was done.
     #[must_use]
-    pub fn key_act(&self, url: &str, authorization: Option<String>, body: &[u8], reply: &str) -> Option<String> {
-        let settings = self.settings().ok()?;
-        let endpoint = Endpoint::of(path(url))?;
-        let by = caller(settings, authorization.as_deref());
-        let request = Request::parse(endpoint, body).ok()?;
+    pub fn key_act(&self, url: &str, authorization: Option<String>, object: &str, reply: &str) -> Option<String> {
+        let by = caller(self.settings().ok()?, authorization.as_deref());
         // It was done, whatever the caller may do now.
-        let asked = ResolvedRequest::new(&request, &settings.policies(), &Caller::TRUSTED, clock::now()).ok()?;
-        let object = settings.names.object_name(&asked.items().first()?.key);
         let by = by.as_ref().map_or("a former token", Caller::name);
-        key_act(endpoint, by, short_name(&object), reply).map(|act| act.to_text())
+        key_act(Endpoint::of(path(url))?, by, short_name(object), reply).map(|act| act.to_text())
     }
 
     /// The reply, a text, which says whether the act was recorded.

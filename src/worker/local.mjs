@@ -1,6 +1,6 @@
 // Budgets in the storage of an application's Durable Object, beside its own rows: decided at once, in its transaction.
 import { Decision } from "./decision.mjs";
-import { PATHS, SettingsError } from "./embedded.mjs";
+import { SettingsError, verbs } from "./embedded.mjs";
 import { lasting } from "./recovery.mjs";
 import * as built from "./rust/index.js";
 
@@ -17,8 +17,7 @@ export function tollgateIn({ storage, id }, policies) {
     const key = options?.idempotencyKey === undefined ? undefined : String(options.idempotencyKey);
     return new Decision(decide(rust(), storage, path, JSON.stringify(localized(request, own)) ?? "", key));
   };
-  const verbs = Object.fromEntries(Object.entries(PATHS).map(([name, path]) => [name, verb(path)]));
-  return { ...verbs, clean: () => clean(storage) };
+  return { ...verbs(verb), clean: () => clean(storage) };
 }
 
 /** The reply, as a text. */

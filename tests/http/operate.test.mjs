@@ -1,9 +1,10 @@
 // What operators do with one key: see how it stands, ask why, fill it, give it tokens, block it.
 import assert from "node:assert/strict";
-import { after, test } from "node:test";
+import { test } from "node:test";
 import { fileURLToPath } from "node:url";
 import { newToken } from "./credentials.mjs";
-import { NOW, start } from "./workerd.mjs";
+import { governed } from "./governed.mjs";
+import { NOW } from "./workerd.mjs";
 
 const all = newToken("consume", "adjust", "admin");
 const consumer = newToken("consume", "adjust");
@@ -22,23 +23,15 @@ const POLICIES = {
 };
 
 async function started(changes) {
-  const tollgate = await start({ policies: POLICIES, tokens, token: all.text, registry: true, ...changes });
-  after(() => tollgate.stop());
-  let now = NOW;
-  const send = (options, token = all.text) =>
-    tollgate.send({ now, ...options, headers: { authorization: `Bearer ${token}`, ...options.headers } });
-  return {
-    tollgate,
-    post: (verb, body, { token, headers } = {}) =>
-      send({ path: `/v1/${verb}`, body: JSON.stringify(body), headers }, token),
+  const service = await governed({ policies: POLICIES, tokens, token: all.text, ...changes });
+  const { send } = service;
+  return Object.assign(service, {
+    post: (verb, body, options) => send("POST", `/v1/${verb}`, body, options),
     audit: async () => {
-      const { body } = await send({ method: "GET", path: "/v1/audit" });
+      const { body } = await send("GET", "/v1/audit");
       return body.acts.filter(({ by }) => by === "ops");
     },
-    wait: (ms) => {
-      now += ms;
-    },
-  };
+  });
 }
 
 test("shows every bucket of a key exactly, its reservations and its latest decisions, and changes nothing", async () => {
@@ -141,14 +134,19 @@ test("resets a budget and gives tokens, and the audit log says who, what, before
   ]);
 });
 
-test("tokens are given once under an Idempotency-Key", async () => {
-  const { post } = await started();
+test("tokens are given once under an Idempotency-Key, and the audit log says so", async () => {
+  const { post, audit } = await started();
   await post("consume", { policy: "api", key: "alice", cost: 50 });
   const credit = () =>
     post("keys/credit", { policy: "api", key: "alice", cost: 5 }, { headers: { "idempotency-key": "once" } });
   assert.deepEqual((await credit()).body.after, [{ limit: "api", level: 15 }]);
   const { body } = await credit();
   assert.deepEqual([body.replayed, body.before, body.after], [true, undefined, [{ limit: "api", level: 15 }]]);
+  const acts = (await audit()).map(({ act, before, replayed }) => [act, before, replayed]);
+  assert.deepEqual(acts, [
+    ["key.credited", null, true],
+    ["key.credited", [{ limit: "api", level: 10 }], undefined],
+  ]);
 });
 
 test("without a registry an act is in the log, and the answer says that it was not recorded", async () => {

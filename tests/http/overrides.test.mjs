@@ -1,9 +1,9 @@
 // Overrides of keys: the API, and what the keys are answered.
 import assert from "node:assert/strict";
-import { after, test } from "node:test";
+import { test } from "node:test";
 import { assertAnswer, problem } from "./answers.mjs";
-import { bearer, newToken } from "./credentials.mjs";
-import { NOW, start } from "./workerd.mjs";
+import { newToken } from "./credentials.mjs";
+import { governed } from "./governed.mjs";
 
 const all = newToken("consume", "adjust", "admin");
 const some = newToken("admin");
@@ -21,25 +21,12 @@ const POLICIES = {
   },
 };
 
-/** A service with a registry, at moments that each test goes through on its own. */
 async function started(changes) {
-  const tollgate = await start({ policies: POLICIES, tokens, token: all.text, registry: true, ...changes });
-  after(() => tollgate.stop());
-  let now = NOW;
-  const send = (method, path, body, { token = all.text, headers, ...options } = {}) =>
-    tollgate.send({
-      method,
-      path,
-      body: body === undefined ? undefined : JSON.stringify(body),
-      now,
-      ...options,
-      headers: { ...bearer(token).headers, ...headers },
-    });
+  const service = await governed({ policies: POLICIES, tokens, token: all.text, ...changes });
+  const { send } = service;
   const ask = (verb, request, options) =>
     send("POST", `/v1/${verb}`, { policy: "api", key: "alice", ...request }, options);
-  return {
-    tollgate,
-    send,
+  return Object.assign(service, {
     ask,
     consume: (key, cost = 1, more) => ask("consume", { key, cost, ...more }),
     put: (body, query = "", options) => send("PUT", `/v1/overrides${query}`, body, options),
@@ -49,13 +36,7 @@ async function started(changes) {
       return body;
     },
     list: async (query = "") => (await send("GET", `/v1/overrides${query}`)).body,
-    wait: (ms) => {
-      now += ms;
-    },
-    get now() {
-      return now;
-    },
-  };
+  });
 }
 
 const alice = { policy: "api", key: "alice" };

@@ -1,10 +1,11 @@
 // Policies that operators change while the service runs: the API, and when a change takes effect.
 import assert from "node:assert/strict";
-import { after, test } from "node:test";
+import { test } from "node:test";
 import { assertAnswer, problem } from "./answers.mjs";
 import { newToken } from "./credentials.mjs";
+import { governed } from "./governed.mjs";
 import { readRows, writable, writeRow } from "./rows.mjs";
-import { NOW, start } from "./workerd.mjs";
+import { NOW } from "./workerd.mjs";
 
 const admin = newToken("admin");
 const all = newToken("consume", "adjust", "admin");
@@ -14,34 +15,15 @@ const tokens = { ops: admin.entry, all: all.entry, some: some.entry };
 
 const POLICIES = { api: { rate: 10, period: "10s" }, firm: { rate: 1, period: "1s", fixed: true } };
 
-/** A service with a registry, at moments that each test goes through on its own. */
 async function started(changes) {
-  const tollgate = await start({ policies: POLICIES, tokens, token: all.text, registry: true, ...changes });
-  after(() => tollgate.stop());
-  let now = NOW;
-  const send = (method, path, body, { token = all.text, headers, ...options } = {}) =>
-    tollgate.send({
-      method,
-      path,
-      body: body === undefined ? undefined : JSON.stringify(body),
-      now,
-      ...options,
-      headers: { authorization: `Bearer ${token}`, ...headers },
-    });
-  return {
-    tollgate,
-    send,
+  const service = await governed({ policies: POLICIES, tokens, token: all.text, ...changes });
+  const { send } = service;
+  return Object.assign(service, {
     get: (path, options) => send("GET", path, undefined, options),
     put: (name, body, headers = { "if-match": "*" }, query = "") =>
       send("PUT", `/v1/policies/${name}${query}`, body, { headers }),
     consume: (policy, key, cost = 1, options) => send("POST", "/v1/consume", { policy, key, cost }, options),
-    wait: (ms) => {
-      now += ms;
-    },
-    get now() {
-      return now;
-    },
-  };
+  });
 }
 
 /** The first line of a policy's lint. */

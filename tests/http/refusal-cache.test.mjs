@@ -17,7 +17,11 @@ const tollgate = await start({ ...settings, registry: true });
 
 /** What a key is told at a moment after NOW: the status, and whether it came from memory. */
 async function ask(policy, key, cost, at = 0, more = {}, options = {}) {
-  const { status, body } = await tollgate.post("consume", { policy, key, cost, ...more }, { now: NOW + at, ...options });
+  const { status, body } = await tollgate.post(
+    "consume",
+    { policy, key, cost, ...more },
+    { now: NOW + at, ...options },
+  );
   return [status, body.source];
 }
 
@@ -42,7 +46,7 @@ test("a refusal is repeated from memory, with the same words, for as long as the
   assert.equal(detail, "policy cached has 2 of 10 tokens left and the cost is 3; retry in 9001 ms");
   const { retry_after_ms: _ms, detail: _detail, now: _now, retry_at: _at, ...before } = first.body;
   assert.deepEqual(same, before);
-  assert.equal(again.headers.ratelimit, first.headers.ratelimit.replace("t=10", "t=10"));
+  assert.equal(again.headers.ratelimit, first.headers.ratelimit.toString());
   assert.deepEqual((await send(3, 1_000)).body.source, undefined, "the moment is over");
 });
 

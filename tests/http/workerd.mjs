@@ -49,7 +49,10 @@ function exact(policies) {
   const one = (limit) => (isTable(limit) ? { write_ahead: 0, ...limit } : limit);
   const each = (policy) =>
     isTable(policy)
-      ? { refusal_cache: "0s", ...(Array.isArray(policy.limits) ? { ...policy, limits: policy.limits.map(one) } : one(policy)) }
+      ? {
+          refusal_cache: "0s",
+          ...(Array.isArray(policy.limits) ? { ...policy, limits: policy.limits.map(one) } : one(policy)),
+        }
       : policy;
   return Object.fromEntries(Object.entries(policies).map(([name, policy]) => [name, each(policy)]));
 }

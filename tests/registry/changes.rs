@@ -171,21 +171,25 @@ fn the_audit_log_says_who_did_what_and_forgets_the_oldest() {
 fn acts_on_keys_are_in_the_audit_log_too_and_change_no_policy() {
     let mut world = world();
     let (as_of, now) = (world.registry.as_of(), world.now);
-    let act = |level: i64| KeyAct {
+    let act = |level: i64, is_replayed| KeyAct {
         act: "key.reset".to_owned(),
         by: "ops".to_owned(),
         key: "0123456789abcdef".to_owned(),
         policy: "api".to_owned(),
         before: Some(format!(r#"[{{"limit":"api","level":{level}}}]"#)),
         after: None,
+        is_replayed,
     };
-    let writes = world.registry.record_key_act(&act(-3), now);
+    let writes = world.registry.record_key_act(&act(-3, false), now);
     world.write(writes);
     world.crash();
     let line = r#"{"number":2,"at":AT,"by":"ops","act":"key.reset","policy":"api","key":"0123456789abcdef","before":[{"limit":"api","level":-3}],"after":null}"#;
     assert_eq!((world.audit(1), world.registry.as_of()), (vec![line.replace("AT", &now.to_string())], as_of));
+    let writes = world.registry.record_key_act(&act(-3, true), now);
+    world.write(writes);
+    assert!(world.audit(1)[0].ends_with(r#""after":null,"replayed":true}"#), "{:?}", world.audit(1));
     for level in 0..i64::try_from(MAX_AUDIT).unwrap() {
-        let writes = world.registry.record_key_act(&act(level), now);
+        let writes = world.registry.record_key_act(&act(level, false), now);
         world.write(writes);
     }
     assert_eq!(world.audit(usize::MAX).len() as u64, MAX_AUDIT);

@@ -41,7 +41,7 @@ pub(in super::super) fn act(item: &ResolvedItem, answers: &[Answered<'_>], decid
 }
 
 /// The act at `endpoint` on the key that is called `key`, by `by`, which was answered with the text of a reply; `None` if nothing
-/// was done.
+/// was done. One that is replayed was done before: the log says so, for its own line may be missing.
 #[must_use]
 pub fn key_act(endpoint: Endpoint, by: &str, key: &str, reply: &str) -> Option<KeyAct> {
     let act = match endpoint {
@@ -59,6 +59,7 @@ pub fn key_act(endpoint: Endpoint, by: &str, key: &str, reply: &str) -> Option<K
         policy: fields.get("policy")?.string()?.into_owned(),
         before: raw("before"),
         after: raw("after"),
+        is_replayed: fields.get("replayed").is_some(),
     })
 }
 
@@ -73,10 +74,11 @@ mod tests {
         let reply = format!("200\ncontent-type: application/json\n\n{body}\n");
         let act = key_act(Endpoint::ResetKey, "ops", "0123456789abcdef", &reply).unwrap();
         let level = |level: i64| Some(format!(r#"[{{"limit":"api","level":{level}}}]"#));
+        assert!(!act.is_replayed);
         assert_eq!((&*act.act, &*act.policy, act.before, act.after), ("key.reset", "api", level(-3), level(9)));
         let replayed = reply.replace(r#""before":[{"limit":"api","level":-3}]"#, r#""replayed":true"#);
         let replayed = key_act(Endpoint::Credit, "ops", "0", &replayed).unwrap();
-        assert_eq!((&*replayed.act, &replayed.before), ("key.credited", &None));
+        assert_eq!((&*replayed.act, &replayed.before, replayed.is_replayed), ("key.credited", &None, true));
         assert_eq!(key_act(Endpoint::Explain, "ops", "0", &reply), None, "nothing was done");
         assert_eq!(key_act(Endpoint::Credit, "ops", "0", &reply.replacen("200", "503", 1)), None);
     }

@@ -38,7 +38,7 @@ pub struct LimitFacts {
     /// What a crash may cost a key.
     pub crash: CrashCost,
     /// What a key may get once more when the limit gets another name or kind, because its bucket then starts anew. A change
-    /// of its numbers grants nothing: it costs the tokens above the new capacity.
+    /// of its numbers that carries levels over as they are grants nothing: it costs the tokens above the new capacity.
     pub change_grants: u64,
 }
 

@@ -308,6 +308,8 @@ impl Hasher {
 #[derive(Debug, Default)]
 struct Composed {
     recent: HashMap<SelectorHash, One>,
+    /// How large those are: see [`One::size`].
+    recent_size: usize,
     older: HashMap<SelectorHash, One>,
 }
 
@@ -332,15 +334,29 @@ impl Composed {
     }
 
     fn insert(&mut self, hash: SelectorHash, one: One) {
-        if self.recent.len() >= MAX_COMPOSED {
+        if self.recent_size >= MAX_COMPOSED {
             self.older = mem::take(&mut self.recent);
+            self.recent_size = 0;
         }
+        self.recent_size = self.recent_size.saturating_add(one.size());
         self.recent.insert(hash, one);
     }
 }
 
-/// Twice as many are kept, of some 500 bytes each.
-const MAX_COMPOSED: usize = 512;
+impl One {
+    /// In limits: its own, those of its earlier versions, and four for the rest.
+    fn size(&self) -> usize {
+        let limits = |policy: &Policy| {
+            let earlier = policy.timeline().earlier().iter().map(|version| version.limits.len());
+            earlier.sum::<usize>().saturating_add(policy.limits().len())
+        };
+        let shadow = self.composed.shadow().map_or(0, |shadow| limits(shadow));
+        limits(&self.composed).saturating_add(shadow).saturating_add(4)
+    }
+}
+
+/// Twice as many limits are kept, and one policy more, of some 150 bytes each: 1.2 MB. Most policies have six or seven.
+const MAX_COMPOSED: usize = 4_096;
 
 #[cfg(test)]
 mod tests {
