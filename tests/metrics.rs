@@ -14,7 +14,7 @@ use random::{Random, cases};
 use tollgate::edge::{Outbox, Tap};
 use tollgate::metrics::{
     Audience, CAPACITY, CallOutcome, Counts, Cursor, LISTEN_MS, LiveBatch, LiveDecision, LiveFilter, MAX_POLICIES,
-    NoticeOutcome, OTHER_POLICIES, Outcome, PollOutcome, RefusedKeys, Repeat, Report, Totals, WINDOW_MS, Word,
+    NoticeOutcome, OTHER_POLICIES, Outcome, PollOutcome, RefusedKeys, Repeat, Report, TopKey, Totals, WINDOW_MS, Word,
     exposition,
 };
 use tollgate::policy::Cause;
@@ -57,7 +57,7 @@ fn the_keys_refused_most_are_found_within_the_stated_error_in_any_order_of_addit
             } else {
                 let (keys, exact) = &mut parts[index];
                 let key = key(random);
-                keys.add(key);
+                keys.add(key, || None);
                 *exact.entry(key).or_insert(0) += 1;
             }
         }
@@ -78,7 +78,7 @@ fn count(random: &mut Random, all: &mut [&mut Counts]) {
     for counts in all {
         match kind {
             0 => counts.decided(policy, outcome, in_shadow),
-            1 => counts.refused(policy, index as u64),
+            1 => counts.refused(policy, index as u64, || Some(format!("{index}"))),
             2 => counts.degraded(cause),
             3 => counts.unavailable(cause),
             4 => counts.called(CallOutcome::Failed(cause), ms),
@@ -152,13 +152,13 @@ fn a_report_that_is_confirmed_too_late_does_not_confirm_the_next() {
 fn the_keys_refused_most_are_those_of_the_last_one_or_two_windows() {
     let report = |number: u64, since: i64, key: u64| {
         let mut counts = Counts::default();
-        counts.refused("api", key);
+        counts.refused("api", key, || None);
         Report { isolate: 1, number, since, counts }
     };
     let mut totals = Totals::new(0);
     let seen = |totals: &mut Totals, now| {
         let (since, top) = totals.top(now);
-        let keys = top.iter().flat_map(|top| &top.keys).map(|(key, ..)| u64::from_str_radix(key, 16).unwrap());
+        let keys = top.iter().flat_map(|top| &top.keys).map(|key| u64::from_str_radix(&key.object, 16).unwrap());
         (since, keys.collect::<Vec<_>>())
     };
     assert_eq!(seen(&mut totals, 5), (5, vec![]));
@@ -176,15 +176,21 @@ fn the_keys_refused_most_are_those_of_the_last_one_or_two_windows() {
 fn the_policy_refused_most_comes_first_and_keys_have_the_beginning_of_their_objects_name() {
     let mut counts = Counts::default();
     for (policy, key, refusals) in [("api", 1, 2), ("llm", 0xff, 3), ("llm", 2, 4)] {
-        (0..refusals).for_each(|_| counts.refused(policy, key));
+        let prefix = || (policy == "llm").then(|| format!("{key:x}"));
+        (0..refusals).for_each(|_| counts.refused(policy, key, prefix));
     }
     let mut totals = Totals::new(0);
     totals.add(Report { isolate: 1, number: 1, since: 0, counts }, 0);
     let (_, top) = totals.top(0);
     let shown: Vec<_> = top.iter().map(|top| (top.policy, top.refusals, top.keys.clone())).collect();
-    let key = |name: &str, count| (name.to_owned(), count, count);
-    let llm = vec![key("0000000000000002", 4), key("00000000000000ff", 3)];
-    assert_eq!(shown, [("llm", 7, llm), ("api", 2, vec![key("0000000000000001", 2)])]);
+    let key = |name: &str, prefix: Option<&str>, count| TopKey {
+        object: name.to_owned(),
+        prefix: prefix.map(str::to_owned),
+        at_least: count,
+        at_most: count,
+    };
+    let llm = vec![key("0000000000000002", Some("2"), 4), key("00000000000000ff", Some("ff"), 3)];
+    assert_eq!(shown, [("llm", 7, llm), ("api", 2, vec![key("0000000000000001", None, 2)])]);
 }
 
 #[test]
@@ -192,7 +198,7 @@ fn however_many_policies_there_have_been_a_bounded_number_is_counted_by_name() {
     let (mut counts, mut other) = (Counts::default(), Counts::default());
     for policy in 0..MAX_POLICIES + 5 {
         counts.decided(&format!("p{policy}"), Outcome::Allowed, true);
-        counts.refused(&format!("p{policy}"), 1);
+        counts.refused(&format!("p{policy}"), 1, || None);
         other.decided(&format!("q{policy}"), Outcome::Refused, false);
     }
     counts.decided("p0", Outcome::Allowed, false);
@@ -321,7 +327,7 @@ fn once_a_policy_and_a_key_are_known_counting_takes_no_memory() {
         for outcome in Outcome::ALL {
             counts.decided("api", *outcome, true);
         }
-        counts.refused("api", 7);
+        counts.refused("api", 7, || Some("seven".to_owned()));
         counts.degraded(Cause::Failed);
         counts.unavailable(Cause::Failed);
         counts.called(CallOutcome::Answered, 5);

@@ -98,6 +98,33 @@ impl<'a> Key<'a> {
         }
     }
 
+    /// The first characters of the key of these bytes, for operators: of a list, of its parts with commas between them; of an address,
+    /// as it is written.
+    #[must_use]
+    pub fn shown_prefix(bytes: &[u8], characters: u8) -> String {
+        let text = match bytes {
+            [NOT_TEXT, LIST, parts @ ..] => {
+                let (mut rest, mut all) = (parts, Vec::new());
+                while let Some((len, more)) = rest.split_first_chunk() {
+                    let (part, more) = more.split_at_checked(u16::from_le_bytes(*len).into()).unwrap_or_default();
+                    all.push(String::from_utf8_lossy(part));
+                    rest = more;
+                }
+                all.join(",").into()
+            }
+            [NOT_TEXT, IPV4, octets @ ..] => octets
+                .first_chunk()
+                .map_or_else(String::new, |octets: &[u8; 4]| IpAddr::from(*octets).to_string())
+                .into(),
+            [NOT_TEXT, IPV6, _, octets @ ..] => octets
+                .first_chunk()
+                .map_or_else(String::new, |octets: &[u8; 16]| IpAddr::from(*octets).to_string())
+                .into(),
+            text => String::from_utf8_lossy(text),
+        };
+        text.chars().take(characters.into()).collect()
+    }
+
     /// The same key, for as long as one likes.
     pub(super) fn into_owned(self) -> Key<'static> {
         let owned = |text: Cow<'_, str>| Cow::Owned(text.into_owned());

@@ -2,13 +2,14 @@
 
 use super::decisive::{Weight, decisive};
 use super::resolve::{ResolvedItem, ResolvedRequest};
+use crate::access::Key;
 use crate::limit::{Decision, Verb};
 use crate::metrics::{INLINE_POLICIES, Outcome};
 use crate::policy::{Cause, NamedLimit, Standing};
 use crate::protocol::{Action, LimitAnswer, ObjectReply};
 
 /// What became of one budget.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug)]
 pub struct Tally<'a> {
     /// The name under which its policy is counted.
     pub policy: &'a str,
@@ -22,8 +23,8 @@ pub struct Tally<'a> {
     pub is_refused_in_shadow: bool,
     /// Why there was no decision.
     pub cause: Option<Cause>,
-    /// The limits that are enforced, and what each has answered; none if there was no decision.
-    limits: &'a [NamedLimit],
+    item: &'a ResolvedItem,
+    /// What each limit that is enforced has answered; nothing if there was no decision.
     answers: &'a [LimitAnswer],
 }
 
@@ -31,13 +32,22 @@ impl<'a> Tally<'a> {
     /// The limit that decided, and what it has answered.
     #[must_use]
     pub fn decisive(&self) -> Option<(&'a NamedLimit, &'a LimitAnswer)> {
-        decisive(self.limits.iter().zip(self.answers), |(limit, answer)| Weight {
+        decisive(self.item.policy.limits().iter().zip(self.answers), |(limit, answer)| Weight {
             is_allowed: answer.decision.is_allow(),
             retry_at: answer.retry_at(),
             remaining: answer.remaining,
             owed: answer.owed,
             capacity: limit.limit().config().capacity,
         })
+    }
+
+    /// How its key begins, if operators are shown that.
+    #[must_use]
+    pub fn key_prefix(&self) -> Option<String> {
+        match self.item.policy.shown_key_prefix() {
+            0 => None,
+            characters => Some(Key::shown_prefix(&self.item.key, characters)),
+        }
     }
 }
 
@@ -91,8 +101,7 @@ impl ResolvedRequest {
                     },
                 };
                 let is_refused_in_shadow = tried.iter().any(would_refuse);
-                let limits = item.policy.limits();
-                tell(Tally { object, outcome, is_refused_in_shadow, cause, limits, answers: own, ..item.tally() });
+                tell(Tally { object, outcome, is_refused_in_shadow, cause, answers: own, ..item.tally() });
             }
         }
     }
@@ -109,7 +118,7 @@ impl ResolvedItem {
         let policy = if self.policy.is_inline() { INLINE_POLICIES } else { self.policy.name() };
         let cost = self.cost.unwrap_or(0);
         let outcome = Outcome::Allowed;
-        Tally { policy, cost, object: 0, outcome, is_refused_in_shadow: false, cause: None, limits: &[], answers: &[] }
+        Tally { policy, cost, object: 0, outcome, is_refused_in_shadow: false, cause: None, item: self, answers: &[] }
     }
 }
 
@@ -185,6 +194,23 @@ mod tests {
         for (decision, would_refuse) in [(ALLOW, false), (WAIT, true), (NEVER, true)] {
             let found = tallied(&tried, &[(&[0], Ok(reply(false, &[], &[decision])))]);
             assert_eq!(found, [("tried".to_owned(), Outcome::Allowed, would_refuse)]);
+        }
+        for (key, prefix, start) in [
+            (r#""alice""#, 3, "ali"),
+            (r#""ÄÖÜ""#, 2, "ÄÖ"),
+            (r#"["tenant 7","alice"]"#, 10, "tenant 7,a"),
+            (r#"{"ip":"192.0.2.1"}"#, 64, "192.0.2.1"),
+            (r#"{"ip":"2001:db8::1"}"#, 64, "2001:db8::"),
+            (r#""alice""#, 0, ""),
+        ] {
+            let policies = format!(r#"{{"a":{{"rate":"9/s","show_key_prefix":{prefix}}}}}"#);
+            let body = format!(r#"{{"policy":"a","key":{key}}}"#);
+            let request = Request::parse(Endpoint::Consume, body.as_bytes()).unwrap();
+            let policies = Policies::parse(&policies).unwrap();
+            let asked = ResolvedRequest::new(&request, &policies, &Caller::TRUSTED, 0).unwrap();
+            let mut shown = Vec::new();
+            asked.tally_undecided(Outcome::Refused, Cause::Failed, |one| shown.push(one.key_prefix()));
+            assert_eq!(shown, [(prefix > 0).then(|| start.to_owned())], "{key}");
         }
         let mut costs = Vec::new();
         let tell = |one: Tally<'_>| costs.push((one.cost, one.outcome, one.cause, one.decisive().is_none()));

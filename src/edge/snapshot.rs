@@ -28,7 +28,7 @@ pub struct PolicySnapshot {
     /// The overrides of keys that the registry has, and up to where.
     overrides: Arc<Overrides>,
     overrides_at: Option<String>,
-    /// Those that take their place once all have arrived.
+    /// Those that take their place once all have arrived; at once where there were none.
     loading: Option<Arc<Overrides>>,
     /// The registry's latest change that it knows, and which registry that is: see [`Update`].
     as_of: i64,
@@ -165,6 +165,9 @@ impl PolicySnapshot {
             return Err(vec!["the registry's overrides cannot be read".to_owned()]);
         }
         if update.has_more {
+            if update.is_whole {
+                _ = self.apply(update); // the last page has the policies again, and so the errors
+            }
             self.is_asking = true;
             return Ok(Some(self.question(None)));
         }
@@ -232,18 +235,25 @@ impl PolicySnapshot {
         Update { as_of, born_at, is_whole: true, policies, ..Update::default() }.to_text()
     }
 
-    /// Takes over what another knew. How old that is, is not known: so it counts as stale.
+    /// Takes over the policies that another knew. How old they are, is not known: so they count as stale. Overrides are not among
+    /// them: so it knows of no change for certain, and an object that knows of a ban does not take it for newer.
     pub fn restore(&mut self, known: &str) {
         if let Some(update) = Update::from_text(known) {
             // What it could read, so can this.
-            _ = self.apply(update);
+            _ = self.apply(Update { as_of: 0, ..update });
         }
     }
 
     /// Takes over a page of overrides.
     fn take_overrides(&mut self, update: &Update) -> Result<(), MalformedRecords> {
         if update.overrides_are_first {
-            self.loading = Some(Arc::default());
+            let loading = Arc::default();
+            if self.overrides_at.is_none() {
+                // It knows none, and some of them are better.
+                self.overrides = Arc::clone(&loading);
+                self.policies = self.in_force(self.policies.iter().cloned());
+            }
+            self.loading = Some(loading);
         }
         self.loading.as_ref().unwrap_or(&self.overrides).update(&update.overrides)?;
         if !update.overrides_at.is_empty() {
@@ -432,7 +442,8 @@ mod tests {
         let mut other = self::snapshot();
         assert_eq!((snapshot.news(), snapshot.news()), (Some(snapshot.known()), None));
         other.restore(&snapshot.known());
-        assert_eq!((shown(&other), other.as_of, other.born_at), (shown(&snapshot), 4, 1));
+        // It knows no overrides, so there may be newer policies for any key.
+        assert_eq!((shown(&other), other.as_of, other.born_at), (shown(&snapshot), 0, 1));
         assert!(other.is_stale(4));
         snapshot.poll(5);
         assert!(snapshot.update("x").is_err() && snapshot.has_failed);
@@ -443,7 +454,7 @@ mod tests {
     fn what_an_object_has_taught_counts_for_the_request_that_is_asked_again() {
         let mut snapshot = snapshot();
         snapshot.poll(1_000);
-        let policy = r#"{"rate":"9/1s","on_error":"open","ipv6_prefix":56}"#;
+        let policy = r#"{"rate":"9/1s","on_error":"open","ipv6_prefix":56,"show_key_prefix":8}"#;
         let whole = format!(r#"[{{"name":"api","policy":{policy},"timeline":{{"since":5,"carry":"as_is"}}}}]"#);
         let answer = format!(r#"{{"as_of":5,"born_at":1,"is_whole":true,"policies":{whole}}}"#);
         assert_eq!(snapshot.update(&answer), Ok(None));
@@ -451,7 +462,8 @@ mod tests {
         snapshot.learn(&newer.definition(), 9);
         let api = snapshot.policies().get("api").unwrap();
         assert_eq!((api.id(), api.numbers(), api.timeline().since()), (newer.id(), newer.numbers(), 8));
-        assert_eq!((api.on_error(), api.ipv6_prefix()), (crate::policy::OnError::OPEN, 56), "what only frontends know");
+        let found = (api.on_error(), api.ipv6_prefix(), api.shown_key_prefix());
+        assert_eq!(found, (crate::policy::OnError::OPEN, 56, 8), "what only frontends know");
         assert_eq!((snapshot.as_of(["api"]), snapshot.as_of(["daily"]), snapshot.as_of(["api", "daily"])), (9, 5, 5));
         snapshot.forget();
         let rate = |snapshot: &PolicySnapshot| shown(snapshot)[0].clone();

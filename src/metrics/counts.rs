@@ -56,9 +56,9 @@ impl Counts {
         });
     }
 
-    /// Counts a refusal of a key, by its hash.
-    pub fn refused(&mut self, policy: &str, key: u64) {
-        at(&mut self.refused, policy, |keys: &mut RefusedKeys| keys.add(key));
+    /// Counts a refusal of a key, by its hash. `prefix` says how it begins, if that may be shown.
+    pub fn refused(&mut self, policy: &str, key: u64, prefix: impl FnOnce() -> Option<String>) {
+        at(&mut self.refused, policy, |keys: &mut RefusedKeys| keys.add(key, prefix));
     }
 
     /// Counts a request that was let pass without a decision.

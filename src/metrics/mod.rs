@@ -39,5 +39,5 @@ pub use refused_keys::{CAPACITY, RefusedKeys};
 pub use report::Report;
 pub use sample::sample;
 pub use text::{MEDIA_TYPE, exposition};
-pub use totals::{TopRefused, Totals, WINDOW_MS};
+pub use totals::{TopKey, TopRefused, Totals, WINDOW_MS};
 pub use words::{CallOutcome, NoticeOutcome, Outcome, PollOutcome, Repeat, Word};

@@ -17,8 +17,13 @@ use std::cmp::Ordering;
 
 use crate::sorted::sort_by;
 
+use crate::sorted::SortedMap;
+
 /// How many keys have a counter. With 64 the error is below 1.6 % of all refusals of the policy, in one kilobyte.
 pub const CAPACITY: usize = 64;
+
+/// The longest prefix in bytes: 64 characters.
+const MAX_PREFIX_LEN: usize = 256;
 
 /// What is taken from all counters is taken from this many refusals at least: those of the counters, and one without.
 const TAKEN_AT_ONCE: u64 = CAPACITY as u64 + 1;
@@ -28,6 +33,8 @@ const TAKEN_AT_ONCE: u64 = CAPACITY as u64 + 1;
 pub struct RefusedKeys {
     /// Keys and their counts, which are not 0, in no order.
     counts: Vec<(u64, u64)>,
+    /// How some of these keys begin.
+    prefixes: SortedMap<u64, String>,
     /// So much any count may be too small.
     lost: u64,
     /// How many refusals there were.
@@ -45,16 +52,32 @@ impl RefusedKeys {
             keys.len() == counts.len() && counts.len() <= CAPACITY && counts.iter().all(|&(_, count)| count > 0);
         let sum = counts.iter().try_fold(0_u64, |sum, (_, count)| sum.checked_add(*count))?;
         let is_within = lost.checked_mul(TAKEN_AT_ONCE).is_some_and(|all| Some(all) <= total.checked_sub(sum));
-        (is_sound && is_within).then_some(Self { counts, lost, total })
+        (is_sound && is_within).then_some(Self { counts, prefixes: SortedMap::new(), lost, total })
     }
 
-    /// Counts a refusal of `key`.
-    pub fn add(&mut self, key: u64) {
+    /// Says how one of the keys begins: some characters of it.
+    pub fn set_prefix(&mut self, key: u64, prefix: String) {
+        if prefix.len() <= MAX_PREFIX_LEN && self.counts.iter().any(|(other, _)| *other == key) {
+            self.prefixes.insert(key, prefix);
+        }
+    }
+
+    /// How a key begins, if that is known.
+    #[must_use]
+    pub fn prefix(&self, key: u64) -> Option<&str> {
+        self.prefixes.get(&key).map(String::as_str)
+    }
+
+    /// Counts a refusal of `key`, which begins so, if that may be shown.
+    pub fn add(&mut self, key: u64, prefix: impl FnOnce() -> Option<String>) {
         self.total = self.total.saturating_add(1);
         if let Some((_, count)) = self.counts.iter_mut().find(|(other, _)| *other == key) {
             *count = count.saturating_add(1);
         } else if self.counts.len() < CAPACITY {
             self.counts.push((key, 1));
+            if let Some(prefix) = prefix() {
+                self.set_prefix(key, prefix);
+            }
         } else {
             self.take(1);
         }
@@ -75,6 +98,9 @@ impl RefusedKeys {
             if let Some(&(_, largest_without)) = self.counts.get(CAPACITY) {
                 self.take(largest_without); // from this one and all that are larger: CAPACITY + 1 at least
             }
+        }
+        for (key, prefix) in other.prefixes.iter() {
+            self.set_prefix(*key, prefix.clone());
         }
     }
 
@@ -111,6 +137,8 @@ impl RefusedKeys {
             *left = left.saturating_sub(count);
             *left > 0
         });
+        let counts = &self.counts;
+        self.prefixes.retain(|key, _| counts.iter().any(|(other, _)| other == key));
     }
 }
 
@@ -126,11 +154,19 @@ mod tests {
     fn up_to_its_capacity_it_is_exact() {
         let mut keys = RefusedKeys::default();
         for key in 0..CAPACITY as u64 {
-            (0..=key).for_each(|_| keys.add(key));
+            (0..=key).for_each(|_| keys.add(key, || Some(format!("key {key}"))));
         }
         assert_eq!((keys.top()[0], keys.lost(), keys.top().len()), ((63, 64, 64), 0, CAPACITY));
-        keys.add(1_000);
+        keys.add(1_000, || unreachable!("it has no counter"));
         assert_eq!((keys.top()[0], keys.lost(), keys.top().len()), ((63, 63, 64), 1, CAPACITY - 1));
+        assert_eq!((keys.prefix(0), keys.prefix(1), keys.prefixes.len()), (None, Some("key 1"), CAPACITY - 1));
+        keys.set_prefix(1_000, "other".to_owned());
+        keys.set_prefix(1, "x".repeat(MAX_PREFIX_LEN + 1));
+        assert_eq!((keys.prefix(1_000), keys.prefix(1)), (None, Some("key 1")), "of no key, and too long");
+        let mut all = RefusedKeys::default();
+        all.add(1, || None);
+        all.merge(&keys);
+        assert_eq!((all.prefix(1), all.prefixes.len()), (Some("key 1"), CAPACITY - 1));
     }
 
     #[test]

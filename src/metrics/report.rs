@@ -107,6 +107,8 @@ struct WrittenPolicy {
 #[derive(Serialize)]
 struct WrittenKeys {
     keys: SortedMap<String, u64>,
+    #[serde(skip_serializing_if = "SortedMap::is_empty")]
+    prefixes: SortedMap<String, String>,
     lost: u64,
     total: u64,
 }
@@ -128,7 +130,8 @@ impl WrittenPolicy {
 impl WrittenKeys {
     fn of(keys: &RefusedKeys) -> Self {
         let counts = keys.counts().iter().map(|&(key, count)| (hex(key), count));
-        Self { keys: counts.collect(), lost: keys.lost(), total: keys.total() }
+        let prefixes = keys.counts().iter().filter_map(|&(key, _)| Some((hex(key), keys.prefix(key)?.to_owned())));
+        Self { keys: counts.collect(), prefixes: prefixes.collect(), lost: keys.lost(), total: keys.total() }
     }
 }
 
@@ -164,7 +167,12 @@ fn refused_keys(json: Json<'_>) -> Option<RefusedKeys> {
         let key = u64::from_str_radix(&key, 16).ok()?;
         Some((key, count.integer()?))
     });
-    RefusedKeys::of(counts.collect::<Option<_>>()?, fields.get("lost")?.integer()?, fields.get("total")?.integer()?)
+    let (lost, total) = (fields.get("lost")?.integer()?, fields.get("total")?.integer()?);
+    let mut keys = RefusedKeys::of(counts.collect::<Option<_>>()?, lost, total)?;
+    for (key, prefix) in named(&fields, "prefixes")? {
+        keys.set_prefix(u64::from_str_radix(&key, 16).ok()?, prefix.string()?.into_owned());
+    }
+    Some(keys)
 }
 
 fn read_histogram(json: Json<'_>) -> Option<Histogram> {
@@ -207,7 +215,7 @@ mod tests {
         let mut counts = Counts::default();
         counts.decided("api", Outcome::Allowed, false);
         counts.decided("api", Outcome::Refused, true);
-        counts.refused("api", 255);
+        counts.refused("api", 255, || Some("al".to_owned()));
         counts.degraded(Cause::Timeout);
         counts.unavailable(Cause::Overloaded);
         counts.called(CallOutcome::Answered, 3);
@@ -221,7 +229,7 @@ mod tests {
     const TEXT: &str = concat!(
         r#"{"isolate":"0000000000000001","number":2,"since":3,"#,
         r#""policies":{"api":{"decisions":{"allowed":1,"refused":1},"shadow_refusals":1}},"#,
-        r#""refused":{"api":{"keys":{"00000000000000ff":1},"lost":0,"total":1}},"#,
+        r#""refused":{"api":{"keys":{"00000000000000ff":1},"prefixes":{"00000000000000ff":"al"},"lost":0,"total":1}},"#,
         r#""degraded":{"timeout":1},"unavailable":{"overloaded":1},"#,
         r#""calls":{"answered":{"buckets":[0,0,1,0,0,0,0,0,0,0,0,0,0],"sum_ms":3},"#,
         r#""timeout":{"buckets":[0,0,0,0,0,0,0,0,0,0,0,1,0],"sum_ms":2001}},"#,

@@ -39,8 +39,21 @@ pub struct TopRefused<'a> {
     pub policy: &'a str,
     /// How many refusals there were.
     pub refusals: u64,
-    /// The most refused key first: the beginning of its object's name, and the least and the most that its refusals can be.
-    pub keys: Vec<(String, u64, u64)>,
+    /// The most refused key first.
+    pub keys: Vec<TopKey>,
+}
+
+/// One of these keys.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TopKey {
+    /// The beginning of its object's name.
+    pub object: String,
+    /// How it begins, if that may be shown.
+    pub prefix: Option<String>,
+    /// The least that its refusals can be.
+    pub at_least: u64,
+    /// The most.
+    pub at_most: u64,
 }
 
 /// The keys refused most are those of the last one or two windows of this length: long enough for many reports, and short enough
@@ -113,7 +126,12 @@ impl Totals {
                 for window in &self.windows {
                     window.refused.get(policy).inspect(|more| keys.merge(more));
                 }
-                let top = keys.top().into_iter().map(|(key, least, most)| (hex(key), least, most));
+                let top = keys.top().into_iter().map(|(key, at_least, at_most)| TopKey {
+                    object: hex(key),
+                    prefix: keys.prefix(key).map(str::to_owned),
+                    at_least,
+                    at_most,
+                });
                 TopRefused { policy, refusals: keys.total(), keys: top.collect() }
             })
             .collect();

@@ -147,6 +147,10 @@ fn terms(before: &Policy, after: &Policy, lines: &mut Vec<String>) {
             "ipv6_prefix: {new} bits instead of {old}: every key that is an IPv6 address gets a new budget"
         ));
     }
+    if before.shown_key_prefix() != after.shown_key_prefix() {
+        let (old, new) = (before.shown_key_prefix(), after.shown_key_prefix());
+        lines.push(format!("show_key_prefix: operators are shown {new} characters of a key instead of {old}"));
+    }
 }
 
 fn initial(limit: &NamedLimit) -> u64 {
@@ -246,7 +250,7 @@ mod tests {
         let before = list(&[limit("a", ""), limit("b", ""), limit("c", "")], "");
         let after = list(
             &[limit("c", ""), limit("b", window), limit("d", r#""initial":1,"#)],
-            r#","ipv6_prefix":56,"unsettled":"refund","notify":["refused","near_limit"]"#,
+            r#","ipv6_prefix":56,"show_key_prefix":8,"unsettled":"refund","notify":["refused","near_limit"]"#,
         );
         assert_eq!(
             words(Some(&before), Some(&after), Carry::AsIs),
@@ -257,6 +261,7 @@ mod tests {
                 "reservations that are opened from then on have the new terms",
                 "notices: near_limit, refused at most every 10m instead of none",
                 "ipv6_prefix: 56 bits instead of 64: every key that is an IPv6 address gets a new budget",
+                "show_key_prefix: operators are shown 8 characters of a key instead of 0",
                 WHOM,
             ]
         );

@@ -21,6 +21,7 @@ pub struct Policy {
     reservations: ReservationTerms,
     refusal_cache_ms: u64,
     ipv6_prefix: u8,
+    shown_key_prefix: u8,
     notify: Option<Notify>,
     is_inline: bool,
     /// Whether it is what a policy is for a key that has overrides, or had some.
@@ -140,6 +141,12 @@ impl Policy {
         self.ipv6_prefix
     }
 
+    /// How many characters of a key operators are shown beside the key's hash; none if 0.
+    #[must_use]
+    pub const fn shown_key_prefix(&self) -> u8 {
+        self.shown_key_prefix
+    }
+
     /// What it gives notices of, if anything.
     #[must_use]
     pub const fn notify(&self) -> Option<Notify> {
@@ -240,8 +247,8 @@ impl Policy {
     /// The policy, with what only frontends know of `other`: definitions do not have it.
     #[must_use]
     pub(crate) fn answered_as(self, other: &Self) -> Self {
-        let Self { on_error, refusal_cache_ms, ipv6_prefix, .. } = *other;
-        Self { on_error, refusal_cache_ms, ipv6_prefix, ..self }
+        let Self { on_error, refusal_cache_ms, ipv6_prefix, shown_key_prefix, .. } = *other;
+        Self { on_error, refusal_cache_ms, ipv6_prefix, shown_key_prefix, ..self }
     }
 
     /// The policy with the id under which it was sent: a newer version may have put more into the definition.
@@ -270,6 +277,7 @@ impl Policy {
             reservations,
             refusal_cache_ms: Self::REFUSAL_CACHE_MS,
             ipv6_prefix,
+            shown_key_prefix: 0,
             notify: None,
             is_inline,
             is_of_key: false,
@@ -296,7 +304,7 @@ impl Policy {
         standing: Standing,
     ) -> Self {
         let Self { on_error, reservations, refusal_cache_ms, ipv6_prefix, notify, .. } = *self;
-        let policy = Self::new(&self.name, limits, on_error, reservations);
+        let policy = Self::new(&self.name, limits, on_error, reservations).with_shown_key_prefix(self.shown_key_prefix);
         let off = self.off.clone();
         Self { shadow, off, refusal_cache_ms, ipv6_prefix, notify, timeline, standing, is_of_key: true, ..policy }
     }
@@ -307,6 +315,10 @@ impl Policy {
 
     pub(super) fn with_ipv6_prefix(self, ipv6_prefix: u8) -> Self {
         Self { ipv6_prefix, ..self }
+    }
+
+    pub(super) fn with_shown_key_prefix(self, shown_key_prefix: u8) -> Self {
+        Self { shown_key_prefix, ..self }
     }
 
     pub(super) fn with_refusal_cache_ms(self, refusal_cache_ms: u64) -> Self {
@@ -340,7 +352,8 @@ impl Policy {
 /// Two policies are equal if neither an object nor a client can tell them apart.
 impl PartialEq for Policy {
     fn eq(&self, other: &Self) -> bool {
-        let rest = |policy: &Self| (policy.on_error, policy.refusal_cache_ms, policy.ipv6_prefix);
+        let rest =
+            |policy: &Self| (policy.on_error, policy.refusal_cache_ms, policy.ipv6_prefix, policy.shown_key_prefix);
         self.definition() == other.definition() && rest(self) == rest(other)
     }
 }

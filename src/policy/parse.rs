@@ -42,6 +42,7 @@ impl Policies {
     /// | `unsettled` | what an unsettled reservation costs when it expires: `"keep"` all of it, `"refund"` nothing | `"keep"` |
     /// | `refusal_cache` | how long a frontend may refuse by an earlier refusal without asking again, at most a minute; `"0s"` asks each time | `"1s"` |
     /// | `ipv6_prefix` | how many bits of an IPv6 address make a key that is an address, from 32 to 128 | 64 |
+    /// | `show_key_prefix` | how many characters of a key operators are shown beside the key's hash, from 0 to 64 | 0 |
     /// | `fixed` | `true`: operators cannot change it in the registry; only a deployment can | `false` |
     /// | `notify` | what to tell the webhook or the queue of: a list of `"near_limit"`, `"refused"` | nothing |
     /// | `notify_every` | at most one notice of a kind in this time, for each key: `"10s"` to `"30days"` | `"10m"` |
@@ -142,17 +143,21 @@ impl Policy {
     }
 }
 
-const POLICY_FIELDS: [&str; 9] = [
+const POLICY_FIELDS: [&str; 10] = [
     "mode",
     "on_error",
     "reservation_ttl",
     "unsettled",
     "refusal_cache",
     "ipv6_prefix",
+    "show_key_prefix",
     "fixed",
     "notify",
     "notify_every",
 ];
+
+/// Beyond this a prefix is the key.
+const MAX_SHOWN_KEY_PREFIX: u8 = 64;
 
 /// Ten minutes: longer than nearly every answer of a language model takes.
 pub(super) const RESERVATION_TTL_MS: u64 = 600_000;
@@ -192,7 +197,8 @@ fn policy(name: &str, value: Json<'_>, errors: &mut Vec<PolicyError>) -> Option<
     if refusal_cache_ms > MAX_REFUSAL_CACHE_MS {
         reader.error("refusal_cache", "must be at most 1m: what is given back meanwhile is not noticed".to_owned());
     }
-    let ipv6_prefix = reader.ipv6_prefix();
+    let ipv6_prefix = reader.small("ipv6_prefix", "bits", 32..=128).unwrap_or(Policy::IPV6_PREFIX);
+    let shown_key_prefix = reader.small("show_key_prefix", "characters", 0..=MAX_SHOWN_KEY_PREFIX).unwrap_or(0);
     reader.flag("fixed");
     let notify = reader.notify();
     if errors.len() > before {
@@ -204,10 +210,7 @@ fn policy(name: &str, value: Json<'_>, errors: &mut Vec<PolicyError>) -> Option<
     let off = off.iter().map(|limit| limit.name().map(str::to_owned)).collect();
     let policy = policy.with_shadow(of(Mode::Shadow), Timeline::default()).with_off(off);
     let policy = policy.with_refusal_cache_ms(refusal_cache_ms).with_notify(notify);
-    Some(match ipv6_prefix {
-        Some(bits) => policy.with_ipv6_prefix(bits),
-        None => policy,
-    })
+    Some(policy.with_ipv6_prefix(ipv6_prefix).with_shown_key_prefix(shown_key_prefix))
 }
 
 #[cfg(test)]
@@ -313,6 +316,24 @@ mod tests {
         assert_eq!(policy.limits()[0].write_ahead(), 4);
         assert_eq!(policy.on_error(), OnError::OPEN);
         assert_eq!(policy.reservations(), ReservationTerms { ttl_ms: 120_000, unsettled: Unsettled::Refund });
+    }
+
+    #[test]
+    fn no_character_of_a_key_is_shown_unless_the_policy_says_so() {
+        let shown = |fields: &str| {
+            let json = format!(r#"{{"p":{{"rate":1,"period":"1s"{fields}}}}}"#);
+            Policies::parse(&json).map(|policies| policies.get("p").unwrap().shown_key_prefix())
+        };
+        assert_eq!(shown(""), Ok(0));
+        for characters in [0, 8, 64] {
+            assert_eq!(shown(&format!(r#","show_key_prefix":{characters}"#)), Ok(characters));
+        }
+        for wrong in ["65", "-1", "8.5", "true", "256"] {
+            let json = format!(r#"{{"p":{{"rate":1,"period":"1s","show_key_prefix":{wrong}}}}}"#);
+            let expected =
+                format!("POLICIES.p.show_key_prefix: must be a whole number of characters from 0 to 64, not {wrong}");
+            assert_eq!(errors(&json), [expected], "{wrong}");
+        }
     }
 
     #[test]
@@ -474,7 +495,7 @@ mod tests {
         }"#;
         let expected = [
             "POLICIES.a.burst: is not a known field; known fields are kind, rate, period, capacity, max_debt, initial, offset, \
-             write_ahead, mode, on_error, reservation_ttl, unsettled, refusal_cache, ipv6_prefix, fixed, notify, notify_every, limits",
+             write_ahead, mode, on_error, reservation_ttl, unsettled, refusal_cache, ipv6_prefix, show_key_prefix, fixed, notify, notify_every, limits",
             "POLICIES.a.rate: must be a number from 0 to 9007199254740991 such as 100 or 2.5, or text such as \"100/1m\" or \
              \"20/s burst 40\", not -1",
             "POLICIES.a.period: must be text with a unit, such as \"90s\", not 60",
@@ -493,7 +514,7 @@ mod tests {
             "POLICIES.k.on_error: must be \"closed\", \"open\", or a list of causes to open for: \"overloaded\", \"timeout\", \"failed\"",
             "POLICIES.k.unsettled: must be \"keep\" or \"refund\"",
             "POLICIES.k.reservation_ttl: must be text with a unit, such as \"90s\", not 5",
-            "POLICIES.l.rate: is not a known field; known fields are limits, mode, on_error, reservation_ttl, unsettled, refusal_cache, ipv6_prefix, fixed, notify, notify_every",
+            "POLICIES.l.rate: is not a known field; known fields are limits, mode, on_error, reservation_ttl, unsettled, refusal_cache, ipv6_prefix, show_key_prefix, fixed, notify, notify_every",
             "POLICIES.l.limits: must be a list of 1 to 8 limits",
             "POLICIES.m.limits[0]: must have a name: costs and answers refer to a limit by its name",
             "POLICIES.m.limits[1]: name: a name must be 1 to 64 ASCII letters, digits, '_', '-' or '.'",
@@ -615,7 +636,7 @@ mod tests {
         let expected = [
             r#"POLICIES."a\nb\u{1b}[31m": a name must be 1 to 64 ASCII letters, digits, '_', '-' or '.'"#,
             "POLICIES.p.\"x\\r\\ny\": is not a known field; known fields are kind, rate, period, capacity, max_debt, \
-             initial, offset, write_ahead, mode, on_error, reservation_ttl, unsettled, refusal_cache, ipv6_prefix, fixed, notify, notify_every, limits",
+             initial, offset, write_ahead, mode, on_error, reservation_ttl, unsettled, refusal_cache, ipv6_prefix, show_key_prefix, fixed, notify, notify_every, limits",
             r#"POLICIES.p.capacity: must be a whole number from 0 to 9007199254740991, not "1\n2""#,
             r#"POLICIES.p.offset: must be a length of time such as "90s" or "1h 30m", not "\n": value was empty"#,
         ];

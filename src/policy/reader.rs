@@ -1,5 +1,7 @@
 //! Reads one table of fields and reports every error in it.
 
+use std::ops::RangeInclusive;
+
 use super::error::PolicyError;
 use super::mode::Mode;
 use super::named::NamedLimit;
@@ -209,14 +211,18 @@ impl Reader<'_> {
         None
     }
 
-    pub(super) fn ipv6_prefix(&mut self) -> Option<u8> {
-        let value = self.fields.get("ipv6_prefix")?;
-        let bits = value.integer().and_then(|bits| u8::try_from(bits).ok()).filter(|bits| (32..=128).contains(bits));
-        if bits.is_none() {
-            let problem = format!("must be a whole number of bits from 32 to 128, not {}", shown_value(value));
-            self.error("ipv6_prefix", problem);
+    /// A whole number of `unit` in this range.
+    pub(super) fn small(&mut self, field: &str, unit: &str, range: RangeInclusive<u8>) -> Option<u8> {
+        let value = self.fields.get(field)?;
+        let number =
+            value.integer().and_then(|number| u8::try_from(number).ok()).filter(|number| range.contains(number));
+        if number.is_none() {
+            let (least, most) = range.into_inner();
+            let problem =
+                format!("must be a whole number of {unit} from {least} to {most}, not {}", shown_value(value));
+            self.error(field, problem);
         }
-        bits
+        number
     }
 
     /// `None` if there are to be no notices, or if the fields are wrong.

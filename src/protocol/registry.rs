@@ -47,7 +47,8 @@ pub struct Update {
     pub overrides_are_first: bool,
     /// Up to where these are.
     pub overrides_at: String,
-    /// Whether there are more. Then the frontend asks again, and the rest of the answer comes with the last ones.
+    /// Whether there are more. Then the frontend asks again, and the rest of the answer comes with the last ones; if it is whole,
+    /// the policies are also here.
     pub has_more: bool,
     /// JSON: which operators [look on](crate::metrics::Listeners), if any do.
     pub listeners: Option<String>,

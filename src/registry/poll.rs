@@ -111,11 +111,14 @@ impl Registry {
         );
         let (as_of, born_at) = (self.moments.latest, self.moments.born_at);
         let page = self.overrides.page(poll, born_at, is_whole);
-        if page.has_more {
-            return Update { as_of: poll.as_of, born_at: poll.born_at, ..page };
+        let policies = || news.map(|(name, entry)| (name.clone(), entry.versioned())).collect();
+        if !page.has_more {
+            return Update { as_of, born_at, is_whole, policies: policies(), ..page };
         }
-        let policies = news.map(|(name, entry)| (name.clone(), entry.versioned())).collect();
-        Update { as_of, born_at, is_whole, policies, ..page }
+        // A frontend that knows nothing need not wait for the last page to have the policies.
+        let is_whole = is_whole && page.overrides_are_first;
+        let policies = if is_whole { policies() } else { Vec::new() };
+        Update { as_of: poll.as_of, born_at: poll.born_at, is_whole, policies, ..page }
     }
 }
 

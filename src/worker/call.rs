@@ -319,7 +319,7 @@ impl Call {
                 if matches!(one.outcome, BudgetOutcome::Refused | BudgetOutcome::Never | BudgetOutcome::Banned) {
                     let key =
                         self.objects.get(one.object).map(|object| u64::from_str_radix(short_name(&object.name), 16));
-                    counts.refused(one.policy, key.and_then(Result::ok).unwrap_or_default());
+                    counts.refused(one.policy, key.and_then(Result::ok).unwrap_or_default(), || one.key_prefix());
                 }
             });
         });

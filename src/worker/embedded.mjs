@@ -1,7 +1,7 @@
 // Tollgate inside another Worker: a function for each verb of the HTTP API, without HTTP. `keys` has what operators do with a key.
 import { decide } from "./decide.mjs";
 import { Decision } from "./decision.mjs";
-import { KEY_PATHS, keyReply } from "./keys.mjs";
+import { keyReply, keyVerbs } from "./keys.mjs";
 import { log } from "./log.mjs";
 import { Frontend } from "./policies.mjs";
 import * as built from "./rust/index.js";
@@ -45,7 +45,7 @@ export function ask(frontend, keys, path, request, options) {
   return answerTo(frontend, request, options, reply);
 }
 
-/** The same for what operators do with a key: one of {@link KEY_PATHS}. */
+/** The same for what operators do with a key: see {@link keyVerbs}. */
 export function askAboutKey(frontend, keys, path, request, options) {
   const reply = (body, idempotencyKey) =>
     keyReply(frontend, { path, idempotencyKey }, new TextEncoder().encode(body), keys);
@@ -84,8 +84,7 @@ function make(env, text, keys, policies) {
   }
   const verb = (ask) => (path) => async (request, options) =>
     new Decision(await ask(frontend, keys, path, request, options));
-  const about = Object.entries(KEY_PATHS).map(([name, path]) => [name, verb(askAboutKey)(path)]);
-  return { text, keys, verbs: { ...verbs(verb(ask)), keys: Object.fromEntries(about) } };
+  return { text, keys, verbs: { ...verbs(verb(ask)), keys: keyVerbs(verb(askAboutKey)) } };
 }
 
 /** Those of an environment, the latest first. */

@@ -2,7 +2,7 @@
 import { RpcTarget, WorkerEntrypoint } from "cloudflare:workers";
 import { ask, askAboutKey, verbs } from "./embedded.mjs";
 import { respond } from "./frontend.mjs";
-import { KEY_PATHS } from "./keys.mjs";
+import { keyVerbs } from "./keys.mjs";
 import { Frontend } from "./policies.mjs";
 import { bodyOf, headersOf, statusOf } from "./reply.mjs";
 import * as built from "./rust/index.js";
@@ -25,7 +25,7 @@ const verb = (path) =>
   };
 Object.assign(Tollgate.prototype, verbs(verb));
 
-/** A method for each of {@link KEY_PATHS}. */
+/** A method for each of {@link keyVerbs}. */
 class Keys extends RpcTarget {
   #env;
 
@@ -35,11 +35,11 @@ class Keys extends RpcTarget {
   }
 
   static {
-    for (const [verb, path] of Object.entries(KEY_PATHS)) {
-      Keys.prototype[verb] = async function (request, options) {
+    const verb = (path) =>
+      async function (request, options) {
         return plain(await askAboutKey(frontendOf(this.#env), this.#env.KEYS, path, request, options));
       };
-    }
+    Object.assign(Keys.prototype, keyVerbs(verb));
   }
 }
 

@@ -5,10 +5,10 @@ import { within } from "./deadline.mjs";
 import { decide } from "./decide.mjs";
 import { log } from "./log.mjs";
 
-/** The paths of what operators do with one key. */
-export const KEY_PATHS = Object.fromEntries(
-  ["inspect", "explain", "reset", "credit", "block"].map((verb) => [verb, `/v1/keys/${verb}`]),
-);
+/** A function for each of what operators do with one key: what `verb` makes of its path. */
+export function keyVerbs(verb) {
+  return Object.fromEntries(VERBS.map((name) => [name, verb(PATH + name)]));
+}
 
 export function asksAboutKey(url) {
   return url.includes(PATH) && new URL(url).pathname.startsWith(PATH);
@@ -20,8 +20,8 @@ export function asksAboutKey(url) {
  */
 export function keyReply(frontend, asked, body, keys, id) {
   const { path, authorization } = asked;
-  if (path === KEY_PATHS.inspect) return inspect(frontend, authorization, body, keys, id);
-  if (path === KEY_PATHS.block) return block(frontend, authorization, body, id);
+  if (path === `${PATH}inspect`) return inspect(frontend, authorization, body, keys, id);
+  if (path === `${PATH}block`) return block(frontend, authorization, body, id);
   // It is recorded even if the client disconnects.
   const acting = act(frontend, asked, body, keys, id);
   waitUntil(acting.catch(() => {}));
@@ -75,6 +75,7 @@ async function isRecorded(frontend, act, id) {
 }
 
 const PATH = "/v1/keys/";
+const VERBS = ["inspect", "explain", "reset", "credit", "block"];
 
 /** An operator waits longer than a caller. */
 const ANSWER_MS = 5_000;

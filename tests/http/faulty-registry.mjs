@@ -1,5 +1,5 @@
 // A main module around the built one: the registry of policies fails as the latest request with the header `x-registry` has said:
-// "throws", "hangs", is "slow" by 700 ms, is asked "nonsense" or for policies that "mismatch", or "answers" again. It logs when its rows are read.
+// "throws", "hangs", "hangs later" after an answer, is asked "nonsense" or for policies that "mismatch", or "answers" again. It logs when its rows are read.
 // With the header `x-objects: throws` the objects of keys fail.
 import tollgate, { PolicyRegistry as Real } from "./entry.js";
 
@@ -32,7 +32,7 @@ export default {
           console.log(`registry: ${method}`);
           if (fault === "throws") throw new Error("the way to the registry is blocked");
           if (fault === "hangs") return new Promise(() => {});
-          if (fault === "slow") await scheduler.wait(700);
+          if (fault === "hangs later") fault = "hangs";
           if (fault in WRONG) return stub[method](WRONG[fault]);
           return stub[method](...asked);
         };

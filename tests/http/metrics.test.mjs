@@ -168,6 +168,19 @@ for (const registry of [false, true]) {
   });
 }
 
+for (const registry of [false, true])
+  test(`how refused keys begin is shown where the policy says so, ${registry ? "with" : "without"} a registry`, async () => {
+    const policies = { shown: { rate: 1, ...DAY, show_key_prefix: 3 }, api: { rate: 1, ...DAY } };
+    const tollgate = await started({ registry, policies });
+    for (const policy of ["shown", "api"])
+      for (const key of ["a-secret-key", ["tenant", "a-secret-key"]])
+        for (const status of [200, 429]) assert.equal((await tollgate.consume({ policy, key })).status, status);
+    const { body, text } = await get(tollgate, "/v1/metrics/top");
+    const shown = body.policies.map(({ policy, keys }) => [policy, keys.map(({ prefix }) => prefix).sort()]);
+    assert.deepEqual(Object.fromEntries(shown), { shown: ["a-s", "ten"], api: [undefined, undefined] });
+    assert.ok(!text.includes("a-secret"));
+  });
+
 test("only tokens with the scope admin may look", async () => {
   const tollgate = await started();
   for (const path of ["/v1/metrics", "/v1/metrics/top"]) {

@@ -247,9 +247,37 @@ test("an isolate that cannot ask the registry of a key that was banned since: 50
   assert.equal((await ask("mallory", "answers")).status, 429);
 });
 
-test("a new isolate that has not got all overrides yet answers without them, marked", async () => {
+test("after a panic, while the registry is gone: policies are kept, overrides are not, and a ban that the object knows is no grant", async () => {
   const other = { policies: POLICIES, build: "test-clock" };
   const service = await started({ around, other });
+  // The memory of the other isolate's frontend is lost, and not that of the objects.
+  const consume = (key, registry, more) => {
+    const headers = { "x-version": "other", "x-registry": registry ?? null };
+    return service.ask("consume", { key }, { headers, ...more });
+  };
+  const change = await service.send("PUT", "/v1/policies/api", "7/10s", { headers: { "if-match": "*" } });
+  assert.equal(change.status, 200);
+  assert.equal((await consume("mallory", "answers")).status, 200);
+  await service.set({ policy: "api", key: "mallory", banned: true });
+  service.wait(11_000);
+  assert.equal((await consume("mallory", "answers")).status, 429);
+  assert.equal((await consume("mallory", "throws", { now: "no moment" })).status, 503, "sets the clock, and panics");
+  for (let round = 0; round < 2; round++) {
+    const { status, body } = await consume("mallory", "throws");
+    assert.deepEqual([status, body.cause, body.stale_policies], [503, "failed", true]);
+    const { body: unknown } = await consume("alice", "throws");
+    assert.deepEqual([unknown.limit, unknown.stale_policies], [7, true]);
+  }
+  service.wait(11_000);
+  await consume("mallory", "answers");
+  assert.equal((await consume("mallory", "answers")).body.banned, true);
+});
+
+test("a new isolate that has not got all overrides yet answers with those that it has, marked", async () => {
+  const other = { policies: POLICIES, build: "test-clock" };
+  const service = await started({ around, other });
+  const change = await service.send("PUT", "/v1/policies/api", "7/10s", { headers: { "if-match": "*" } });
+  assert.equal(change.status, 200);
   await service.set({ policy: "api", key: "mallory", banned: true });
   // More than a page.
   for (let page = 0; page < 8; page++)
@@ -260,14 +288,21 @@ test("a new isolate that has not got all overrides yet answers without them, mar
         rate: "20/10s burst 99",
       })),
     );
-  const of = (registry) => ({ headers: { "x-version": "other", "x-registry": registry } });
-  const { status, body } = await service.ask("consume", { key: "mallory" }, of("slow"));
-  assert.deepEqual([status, body.limit, body.stale_policies], [200, 10, true]);
-  for (let tries = 0; ; tries++) {
-    const { status, body } = await service.ask("peek", { key: "mallory" }, of("slow"));
-    if (body.banned) break;
-    assert.ok(status === 200 && body.stale_policies && tries < 200, body);
+  await service.set({ policy: "api", key: "trudy", banned: true });
+  const ask = async (key, registry) => {
+    const headers = { "x-version": "other", "x-registry": registry ?? null };
+    const { status, body } = await service.ask("consume", { key }, { headers });
+    return [status, body.limit, body.stale_policies];
+  };
+  assert.deepEqual(await ask("alice", "hangs later"), [200, 7, true], "the policies come with the first page");
+  assert.deepEqual(await ask("mallory"), [429, 0, true]);
+  assert.deepEqual(await ask("trudy"), [200, 7, true]);
+  await service.tollgate.logged("the registry of policies did not answer");
+  service.wait(11_000);
+  await ask("alice", "answers");
+  for (let tries = 0; (await ask("trudy"))[0] !== 429; tries++) {
+    assert.ok(tries < 200, "it is still let in");
     await new Promise((done) => setTimeout(done, 50));
   }
-  assert.equal((await service.ask("consume", { key: "mallory" }, of("answers"))).status, 429);
+  assert.deepEqual(await ask("mallory"), [429, 0, undefined]);
 });

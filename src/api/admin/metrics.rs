@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use super::super::reply::Reply;
 use super::AdminQuestion;
-use crate::metrics::{MEDIA_TYPE, Totals, exposition};
+use crate::metrics::{MEDIA_TYPE, TopKey, Totals, exposition};
 
 impl AdminQuestion<'_> {
     /// The counters, for Prometheus; those of policies only where the token may name them. `isolates` says how many isolates have
@@ -33,12 +33,14 @@ impl AdminQuestion<'_> {
         #[derive(Serialize)]
         struct KeyBody {
             object: String,
+            #[serde(skip_serializing_if = "Option::is_none")]
+            prefix: Option<String>,
             at_least: u64,
             at_most: u64,
         }
         let (since, top) = totals.top(now);
         let policies = top.into_iter().filter(|top| self.may_name(top.policy)).map(|top| {
-            let key = |(object, at_least, at_most)| KeyBody { object, at_least, at_most };
+            let key = |TopKey { object, prefix, at_least, at_most }| KeyBody { object, prefix, at_least, at_most };
             PolicyBody { policy: top.policy, refusals: top.refusals, keys: top.keys.into_iter().map(key).collect() }
         });
         Reply::json(200, "application/json", &Body { since, now, policies: policies.collect() })

@@ -46,6 +46,8 @@ export interface PolicyTerms {
   readonly unsettled?: "keep" | "refund";
   /** How many bits of an IPv6 address count, where a key is an address: 32 to 128. Default: 64. */
   readonly ipv6_prefix?: number;
+  /** How many characters of a key operators are shown beside its hash: 0 to 64. Default: 0. */
+  readonly show_key_prefix?: number;
   /** What a webhook or a queue is told of. Default: nothing. */
   readonly notify?: readonly ("near_limit" | "refused")[];
   /** The time in which each key is told of at most once, for each kind. Default: `"10m"`. */
