@@ -13,6 +13,9 @@ const SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
 const KEY = "alice@example.com";
 const MINUTES = 60_000;
 
+/** Longer than a frontend refuses from memory: each of these refusals is the object's. */
+const LATER = 2_000;
+
 const limit = { rate: 1, period: "1day", capacity: 10 };
 const POLICIES = {
   api: { ...limit, notify: ["near_limit", "refused"] },
@@ -111,7 +114,7 @@ test("a key near its limit and one that is refused are told of once in ten minut
   await consume(1, NOW + 1, 200);
   await arrived(received, 1);
   await consume(5, NOW + 2, 429);
-  for (let i = 0; i < 5; i++) await consume(5, NOW + 3 + i, 429);
+  for (let i = 0; i < 5; i++) await consume(5, NOW + 3 + i * LATER, 429);
   await arrived(received, 2);
   const [near, refused] = received.map(verified);
   const of = (data) => ({ policy: "api", object: hash, decided_by: "api", limit: 10, remaining: 1, ...data });
@@ -206,19 +209,19 @@ test("neither a crash nor an eviction nor another frontend tells of it again", a
   await refused();
   await arrived(received, 1);
   await tollgate.send({ path: "/evict", body: "" });
-  await refused();
+  await refused(NOW + LATER);
   await tollgate.kill();
   await tollgate.restart();
-  await refused();
+  await refused(NOW + 2 * LATER);
   await refused(NOW + 10 * MINUTES);
   await arrived(received, 2);
   await tollgate.stop();
 
   const both = await started({ webhookUrl: url, webhookSecret: SECRET, other: { policies: POLICIES } });
   const other = { headers: { "x-version": "other" } };
-  for (const options of [{}, other, {}, other])
-    await both.consume({ policy: "hourly", key: "of both", cost: 6 }, options);
-  await both.consume({ policy: "hourly", key: "of both", cost: 6 }, { now: NOW + 60 * MINUTES, ...other });
+  for (const [at, options] of [{}, other, {}, other].entries())
+    await both.consume({ policy: "hourly", key: "of both", cost: 6 }, { now: NOW + at * LATER, ...options });
+  await both.consume({ policy: "hourly", key: "of both", cost: 6 }, { now: NOW + 60 * MINUTES + LATER, ...other });
   await arrived(received, 4);
   assert.deepEqual(kinds(received), Array(4).fill("key.refused"));
   assert.equal(new Set(received.map((message) => verified(message).id)).size, 4);

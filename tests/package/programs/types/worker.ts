@@ -36,7 +36,12 @@ export default {
 
 const policies = {
   api: { rate: 100, period: "1m" },
-  llm: { limits: [{ name: "tokens", rate: 1, period: "1s" }], on_error: ["timeout"] },
+  llm: {
+    limits: [{ name: "tokens", rate: 1, period: "1s" }],
+    on_error: ["timeout"],
+    notify: ["refused"],
+    notify_every: "1h",
+  },
 } as const satisfies Record<string, PolicySettings>;
 
 export async function inCode(env: Env) {
