@@ -68,7 +68,7 @@ const rows = {
       'settings: POLICIES.p.unsettled: must be "keep" or "refund"',
       'settings: POLICIES.p.reservation_ttl: must be text with a unit, such as "90s", not 5',
       "settings: POLICIES.q.rate: is not a known field; known fields are limits, mode, on_error, reservation_ttl, unsettled, " +
-        "ipv6_prefix, show_key_prefix, fixed, notify, notify_every",
+        "refusal_cache, ipv6_prefix, show_key_prefix, fixed, notify, notify_every",
       "settings: POLICIES.q.limits: must be a list of 1 to 8 limits",
       "settings: POLICIES.r.limits[0]: must have a name: costs and answers refer to a limit by its name",
       `settings: POLICIES.r.limits[1]: name: ${NAME_RULE}`,
