@@ -453,7 +453,7 @@ for (const fault of ["throws", "hangs"]) {
       const { body } = await service.send("POST", `/v1/${verb}`, { policy: "api", key: "frank", ...more });
       assert.deepEqual([body.type, body.stale_policies], [`urn:problem-type:tollgate:${kind}`, true]);
     }
-    const undecided = await service.consume("api", "frank", 1, { headers: { "x-objects": "throws" } });
+    const undecided = await service.consume("api", "judy", 1, { headers: { "x-objects": "throws" } });
     assert.deepEqual([undecided.status, undecided.body.stale_policies], [503, true]);
     const { status, body } = await service.get("/v1/policies");
     assert.deepEqual([status, body.cause], [503, fault === "hangs" ? "timeout" : "failed"]);
