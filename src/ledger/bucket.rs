@@ -46,7 +46,7 @@ pub(super) enum Need {
     Nothing,
     /// Tokens moved: whether a row is due depends on how many.
     Spent,
-    /// The exact states must survive a crash: the numbers changed at a moment that is not known, or the clock stepped back.
+    /// The exact states must survive a crash: the numbers changed, or the clock stepped back.
     Exact,
 }
 
@@ -96,11 +96,8 @@ impl Bucket {
         // It only has dormant limits besides, or is of another version with the same numbers.
         let is_current =
             stored.policy_version() == policy.version() && policy.is_unchanged_since(since) && states == stored_states;
-        let (persisted, need) = if is_current {
-            (Some(all_states(&states, &dormant)), Need::Nothing)
-        } else {
-            (None, moved(since, policy))
-        };
+        let (persisted, need) =
+            if is_current { (Some(all_states(&states, &dormant)), Need::Nothing) } else { (None, Need::Exact) };
         Ok(Self { states, dormant, persisted, need, ..bucket })
     }
 
@@ -162,7 +159,7 @@ impl Bucket {
         (self.states, self.dormant) = (states, dormant);
         self.persisted = None; // what is there has other numbers
         self.in_flight = None;
-        self.need(moved(since, policy));
+        self.need(Need::Exact);
     }
 
     /// Whether the bucket was asked by a frontend that knew a newer version than this one.
@@ -368,13 +365,6 @@ impl Bucket {
             self.dormant.iter().zip(rest).map(|(dormant, &state)| NamedState { state, ..dormant.clone() }).collect();
         encode_row(&self.policy, self.as_of, awake, &dormant, states == self.all_states())
     }
-}
-
-/// What a bucket needs that has come from the version `since` to this one. Where each has its moment, it would come so again after a
-/// crash: the next grant writes it.
-fn moved(since: i64, policy: &Policy) -> Need {
-    let is_lasting = since != 0 && policy.timeline().since() != 0 && since != policy.timeline().since();
-    if is_lasting { Need::Nothing } else { Need::Exact }
 }
 
 fn all_states(awake: &[State], dormant: &[NamedState]) -> Vec<State> {

@@ -74,35 +74,6 @@ fn a_frontend_with_an_older_version_is_told_the_newer_and_changes_nothing() {
     }
 }
 
-/// A grant writes one row, and a look none: each change has its moment, so a crash finds the same again.
-#[test]
-fn a_change_costs_no_row_of_its_own() {
-    for crashes in [false, true] {
-        let slow = policy(r#"{"rate":10,"period":"1s","capacity":100,"write_ahead":10}"#);
-        let slow = Arc::new(slow.in_force_since(START - 10));
-        let fast = policy(r#"{"rate":20,"period":"1s","capacity":100,"write_ahead":10}"#);
-        let mut world = world(&slow);
-        for _ in 0..3 {
-            world.decided(CONSUME, vec![2]);
-        }
-        let rows_written = world.rows_written;
-        learn(&mut world, &Arc::new(fast.succeeding(&slow, START + 20, Carry::AsIs)));
-        world.now = START + 70;
-        assert_eq!((world.levels(), world.rows_written), (vec![95], rows_written));
-        if crashes {
-            world.crash(0);
-            let [level] = world.levels()[..] else { panic!() };
-            assert!((85..=95).contains(&level), "{level}");
-            assert_eq!(world.rows_written, rows_written);
-        }
-        world.decided(CONSUME, vec![2]);
-        assert_eq!(world.rows_written, rows_written + 1);
-        world.decided(CONSUME, vec![2]);
-        // The first grant of a quiet key is written exactly.
-        assert_eq!(world.rows_written, rows_written + 1 + u64::from(crashes));
-    }
-}
-
 /// An override was removed: the base policy has an older version than the bucket, and the frontend knows more.
 #[test]
 fn a_frontend_that_knows_more_may_go_back_to_an_older_version() {
@@ -285,8 +256,8 @@ proptest! {
         // A bucket begins when it is first asked, full.
         let mut exact: Option<Exact> = None;
         let mut versions = vec![first];
-        // The versions that the bucket is at, in memory and in storage.
-        let (mut followed, mut written) = (0, 0);
+        // The version that the bucket is at.
+        let mut followed = 0;
         for step in steps {
             let latest = Arc::clone(versions.last().unwrap());
             match step {
@@ -305,9 +276,6 @@ proptest! {
                     let exact = exact.get_or_insert_with(|| Exact::new(&latest, world.now));
                     prop_assert_eq!(exact.consume(&latest, cost, world.now), is_granted);
                     followed = versions.len() - 1;
-                    if is_granted && cost > 0 {
-                        written = followed; // a refusal and a look write nothing
-                    }
                 }
                 Step::ConsumeUnder(back, cost) => {
                     // A version with the same numbers need not be written, and so may be forgotten in a crash.
@@ -328,14 +296,11 @@ proptest! {
                 }
                 Step::Wait(ms) => world.now += ms,
                 Step::Clean => world.clean(),
-                Step::Crash => {
-                    world.crash(0);
-                    followed = written;
-                }
+                Step::Crash => world.crash(0),
             }
-            // Forgotten because it is full, or never stored because it was. One that was full before a change may be in memory alone.
-            if matches!(step, Step::Clean | Step::Crash) && !world.has_bucket() {
-                (exact, followed, written) = (None, 0, 0);
+            // Forgotten because it is full, or never stored because it was.
+            if matches!(step, Step::Clean | Step::Crash) && !world.has_row() {
+                (exact, followed) = (None, 0);
             }
         }
         let latest = versions.last().unwrap();

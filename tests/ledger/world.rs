@@ -152,11 +152,6 @@ impl World {
         self.storage.contains_key(&format!("b:{}", self.policy.name()))
     }
 
-    /// Whether it has a bucket of the policy, in memory or storage.
-    pub(crate) fn has_bucket(&self) -> bool {
-        !self.ledger.inspect(&[], 0, self.now).buckets.is_empty()
-    }
-
     pub(crate) fn flush_idle(&mut self) {
         let writes = self.ledger.flush_idle(self.now);
         self.write(writes);
