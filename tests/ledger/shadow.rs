@@ -383,28 +383,3 @@ fn going_through_shadow_gives_nothing_away() {
     world.policy = both;
     assert_eq!(world.levels(), [99, 0]);
 }
-
-#[test]
-fn rev2_shadow_enforced() {
-    let version = |mode: &str| {
-        let json = format!(
-            r#"{{"p":{{"limits":[{{"name":"a","rate":1000,"period":"1s"}},{{"name":"s","rate":0,"period":"1s","capacity":10,"mode":"{mode}"}}]}}}}"#
-        );
-        Policy::clone(Policies::parse(&json).unwrap().get("p").unwrap())
-    };
-    let first = version("shadow").in_force_since(START - 1000);
-    let second = Arc::new(version("enforce").succeeding(&first, START + 1000, tollgate::limit::Carry::AsIs));
-    let mut world = World::empty(&Arc::new(first));
-    world.as_of = Some(START - 1000);
-    let ObjectReply::Decided(opened) =
-        world.ask_shadow(Action::Reserve(Verb::Reserve { max_wait_ms: None }), Some(vec![10]), Some(vec![10]), None)
-    else {
-        panic!()
-    };
-    world.now = START + 2000;
-    world.policy = second;
-    world.as_of = Some(START + 1000);
-    println!("first {:?}", decided(world.ask(Action::Take(Verb::Consume), Some(vec![10, 10]), None)).decision());
-    world.ask(Action::Cancel(opened.reservation.unwrap().id), None, None);
-    println!("after cancel {:?}", decided(world.ask(Action::Take(Verb::Consume), Some(vec![10, 10]), None)).decision());
-}
