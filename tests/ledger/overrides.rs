@@ -363,6 +363,20 @@ fn events() -> impl Strategy<Value = Vec<Event>> {
     prop::collection::vec(event, 1..40)
 }
 
+/// The policy is reset, and that version is soon all that is known of it.
+#[test]
+fn a_reset_of_the_policy_is_none_of_a_key_with_numbers_of_its_own() {
+    let mut isolate = Isolate::new(policy(r#"{"rate":0,"period":"1s","capacity":1}"#).in_force_since(START - 10));
+    let mut world = isolate.world();
+    assert_eq!(world.levels(), [1]);
+    isolate.set(0, START + 1, Some(r#""rate":0,"period":"1s","capacity":2,"write_ahead":0"#), None);
+    isolate.replace(policy(r#"{"rate":9,"period":"1s","capacity":1}"#), START + 2, Carry::Reset);
+    isolate.replace(policy(r#"{"rate":0,"period":"1s","capacity":1}"#), START + 200, Carry::AsIs);
+    world.now = START + 200;
+    isolate.tell(&mut world);
+    assert_eq!(world.levels(), [1]);
+}
+
 proptest! {
     #![proptest_config(chance::config(2_000))]
 
