@@ -297,7 +297,8 @@ impl ByHand {
             _ => (rate, capacity),
         };
         let next = Limit::new(&Config { capacity, ..Config::token_bucket(rate, 1_000) }).unwrap();
-        if next != self.limit {
+        let is_reset = how == Carry::Reset && !matches!(self.kind(), Some(Kind::Numbers(..)));
+        if is_reset || next != self.limit {
             self.state = next.carry(&self.limit, self.state, how, self.now, 0);
             self.limit = next;
         }
@@ -377,6 +378,28 @@ fn a_reset_of_the_policy_is_none_of_a_key_with_numbers_of_its_own() {
     assert_eq!(world.levels(), [1]);
 }
 
+/// It is one of the versions that the bucket follows, so that it is not done again when nothing before it is known any more.
+#[test]
+fn a_reset_to_the_same_numbers_is_done_once_to_a_key_that_had_an_override() {
+    let same = || policy(r#"{"rate":15,"period":"1s","capacity":19,"write_ahead":0}"#);
+    let mut isolate = Isolate::new(same().in_force_since(START - 10));
+    let mut world = isolate.world();
+    isolate.set(0, START + 1, None, None);
+    isolate.tell(&mut world);
+    world.now = START + 1;
+    world.decided(CONSUME, vec![19]);
+    isolate.replace(same(), START + 2, Carry::Reset);
+    world.now = START + 2;
+    isolate.tell(&mut world);
+    assert_eq!(world.levels(), [19]);
+    world.now = START + 1_400;
+    world.decided(CONSUME, vec![19]);
+    isolate.replace(policy(r#"{"rate":0,"period":"1s","capacity":5}"#), START + 1_401, Carry::AsIs);
+    world.now = START + 1_401;
+    isolate.tell(&mut world);
+    assert_eq!(world.levels(), [0]);
+}
+
 proptest! {
     #![proptest_config(chance::config(2_000))]
 
@@ -413,8 +436,11 @@ proptest! {
                     isolate.tell(&mut world);
                 }
                 Event::Policy(config, carry) => {
-                    by_hand.sleep(1);
-                    world.now += 1;
+                    // So that it comes at the end of no override, either.
+                    let ends = by_hand.overrides.iter().flatten().filter_map(|(_, until)| *until).collect::<Vec<_>>();
+                    let ms = (1..).find(|ms| !ends.contains(&(world.now + ms))).unwrap();
+                    by_hand.sleep(ms);
+                    world.now += ms;
                     by_hand.base = config;
                     by_hand.carry_over(carry);
                     isolate.replace(policy(&json_of(&config)), world.now, carry);

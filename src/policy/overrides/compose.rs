@@ -90,17 +90,17 @@ pub(super) fn versions(base: &[Version], overrides: &[History], now: i64) -> Vec
         let in_force_at = |at: i64| overrides.iter().find_map(|steps| latest(steps, at, |step| step.since)?.state);
         let in_force = in_force_at(moment);
         let limits = in_force.map_or_else(|| own.limits.clone(), |in_force| in_force.plan.apply(&own.limits));
-        if versions.last().is_some_and(|last| are_same(&last.limits, &limits)) {
+        let has_own_numbers = in_force.is_some_and(|in_force| matches!(in_force.plan, Plan::Limits(_)));
+        let is_reset = own.since == moment && own.carry == Carry::Reset && !has_own_numbers;
+        if !is_reset && versions.last().is_some_and(|last| are_same(&last.limits, &limits)) {
             continue;
         }
         // Overrides carry levels over as they are.
         // Numbers of an override's own were the same before the first version that is still known of the base.
-        let is_first_known = versions.is_empty()
-            && in_force.is_some_and(|in_force| {
-                let before = in_force_at(moment.saturating_sub(1)).map(|before| &before.plan);
-                matches!(in_force.plan, Plan::Limits(_)) && before == Some(&in_force.plan)
-            });
-        let carry = if own.since == moment && !is_first_known { own.carry } else { Carry::AsIs };
+        let before = in_force_at(moment.saturating_sub(1));
+        let were_same =
+            versions.is_empty() && has_own_numbers && before.map(|it| &it.plan) == in_force.map(|it| &it.plan);
+        let carry = if own.since == moment && !were_same { own.carry } else { Carry::AsIs };
         versions.push(Version { since: moment, carry, limits });
     }
     versions
