@@ -71,7 +71,9 @@ impl Design for Tollgate {
         let object = self.objects.entry(key).or_insert_with(KeyObject::new);
         let ObjectReply::Decided(decided) = object.ask(&self.policies, &request, at, usage) else { return false };
         let is_granted = decided.decision().is_allow();
-        if !is_granted {
+        if is_granted {
+            refusals.took(&name, policy);
+        } else {
             refusals.keep(&name, [&**policy].into_iter(), &decided, (at, at));
         }
         is_granted

@@ -132,7 +132,7 @@ impl KeyObject {
         }
         self.alarm_at = alarm_at.or(self.alarm_at);
         if wants_flush {
-            let idle_ms = i64::try_from(Writes::IDLE_MS).expect("a second");
+            let idle_ms = i64::try_from(Writes::IDLE_MS).expect("a short time");
             self.timer_at.get_or_insert(now + idle_ms);
         }
         self.presence.happens(now, waits_for_row, self.timer_at, usage);

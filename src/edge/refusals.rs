@@ -39,8 +39,8 @@ pub const MAX_BUDGETS: usize = 4_096;
 #[derive(Clone, Debug)]
 enum Entry {
     Kept(Kept),
-    /// The isolate has given something back at this moment: answers to calls that began before are late.
-    GivenBack(i64),
+    /// The isolate has given something back at this moment, or knows more since: answers to calls that began before are late.
+    Outdated(i64),
 }
 
 #[derive(Clone, Debug)]
@@ -87,9 +87,10 @@ impl Refusals {
         if all.is_empty() {
             return None;
         }
-        let (decision, _) = decide(&all, verb, latest);
-        let (_, limits) = decide(&all, verb, earliest);
-        Some(Bound { decided: Decided::new(earliest, limits), is_refused: !decision.is_allow() })
+        let (at_latest, _) = decide(&all, verb, latest);
+        let (at_earliest, limits) = decide(&all, verb, earliest);
+        let is_refused = !at_latest.is_allow() && !at_earliest.is_allow();
+        Some(Bound { decided: Decided::new(earliest, limits), is_refused })
     }
 
     /// Remembers what an object has answered to a call that began at `called_at`.
@@ -100,7 +101,8 @@ impl Refusals {
         decided: &Decided,
         (called_at, answered_at): (i64, i64),
     ) {
-        if !decided.may_be_kept {
+        // A clock that has stepped back during the call measures nothing.
+        if !decided.may_be_kept || answered_at < called_at {
             return;
         }
         let mut answers = decided.limits.iter();
@@ -110,7 +112,7 @@ impl Refusals {
                 limits.map(|(limit, answer)| limit.limit().restored(&answer.snapshot)).collect();
             let (Some(states), Some(budget)) = (states, budget(object, policy)) else { return };
             let is_late = match self.find(budget) {
-                Some(Entry::GivenBack(at)) => called_at <= *at,
+                Some(Entry::Outdated(at)) => called_at <= *at,
                 Some(Entry::Kept(kept)) => called_at < kept.called_at,
                 None => false,
             };
@@ -123,10 +125,20 @@ impl Refusals {
         }
     }
 
+    /// Forgets how a budget stood from which something was taken since: its next refusal says more.
+    pub fn took(&mut self, object: &str, policy: &Policy) {
+        if let Some(budget) = budget(object, policy)
+            && let Some(Entry::Kept(kept)) = self.find(budget)
+        {
+            let late = Entry::Outdated(kept.called_at);
+            self.insert(budget, late);
+        }
+    }
+
     /// Forgets what is known of a budget, because the isolate gives something back to it: call it before that, and again when it is done.
     pub fn forget(&mut self, object: &str, policy: &Policy, now: i64) {
         if let Some(budget) = budget(object, policy) {
-            self.insert(budget, Entry::GivenBack(now));
+            self.insert(budget, Entry::Outdated(now));
         }
     }
 
@@ -144,12 +156,20 @@ impl Refusals {
 
     /// What is known of a budget at `now`, if it may be used.
     fn kept(&mut self, budget: Budget, policy: &Policy, now: i64) -> Option<Kept> {
-        let Some(Entry::Kept(kept)) = self.find(budget) else { return None };
-        let age_ms = now.saturating_sub(kept.called_at);
         let max_ms = i64::try_from(policy.refusal_cache_ms()).unwrap_or(i64::MAX);
-        // A clock that has stepped back measures nothing.
-        let is_fresh = kept.answered_at <= now && age_ms < max_ms;
-        (is_fresh && kept.policy == policy.id()).then(|| kept.clone())
+        let (is_over, found) = match self.find(budget)? {
+            Entry::Kept(kept) => {
+                // A clock that has stepped back must not come by the same moments again.
+                let is_fresh = kept.answered_at <= now && now.saturating_sub(kept.called_at) < max_ms;
+                (!is_fresh || kept.policy != policy.id(), Some(kept.clone()))
+            }
+            Entry::Outdated(at) => (now < *at, None),
+        };
+        if is_over {
+            self.young.remove(&budget);
+            return None;
+        }
+        found
     }
 
     /// What is known of a budget, which is young then.
@@ -225,11 +245,14 @@ mod tests {
     }
 
     fn keep(refusals: &mut Refusals, policy: &Policy, object: &str) {
+        refusals.keep(object, [policy].into_iter(), &decided(policy), (NOW - 10, NOW + 10));
+    }
+
+    fn decided(policy: &Policy) -> Decided {
         let limit = policy.limits()[0].limit();
         let state = limit.restored(&Snapshot { tokens: 2, drops: 0, at: NOW }).unwrap();
         let answer = LimitAnswer::new(limit, Decision::Wait { retry_at: NOW + 300 }, &state, NOW);
-        let decided = Decided { may_be_kept: true, ..Decided::new(NOW, vec![answer]) };
-        refusals.keep(object, [policy].into_iter(), &decided, (NOW - 10, NOW + 10));
+        Decided { may_be_kept: true, ..Decided::new(NOW, vec![answer]) }
     }
 
     /// When the key can be retried, if it is refused from memory.
@@ -266,18 +289,22 @@ mod tests {
     fn a_clock_that_has_stepped_back_measures_nothing() {
         let policy = policy("");
         let mut refusals = kept(&policy);
-        assert_eq!(refused(&mut refusals, &policy, 9, NOW + 9), None);
         assert!(refused(&mut refusals, &policy, 9, NOW + 10).is_some());
+        assert_eq!(refused(&mut refusals, &policy, 9, NOW + 9), None);
+        assert_eq!(refused(&mut refusals, &policy, 9, NOW + 10), None, "not when it comes by again, either");
+        refusals.keep(&object(2), [&policy].into_iter(), &decided(&policy), (NOW + 10, NOW + 9));
+        assert_eq!(refusals.len(), 0);
     }
 
     #[test]
     fn other_numbers_are_asked_for_anew() {
         let old = policy("");
-        let mut refusals = kept(&old);
         for other in [policy(r#","max_debt":1"#), policy("").in_force_since(1)] {
+            let mut refusals = kept(&old);
+            assert!(refused(&mut refusals, &old, 9, NOW + 10).is_some());
             assert_eq!(refused(&mut refusals, &other, 9, NOW + 10), None);
+            assert_eq!(refused(&mut refusals, &old, 9, NOW + 10), None, "nor by the old ones");
         }
-        assert!(refused(&mut refusals, &old, 9, NOW + 10).is_some());
     }
 
     #[test]

@@ -151,6 +151,7 @@ impl PolicySnapshot {
         if !mem::take(&mut self.is_asking) {
             return Ok(None); // the answer to the question of another, whose memory was lost
         }
+        self.listeners = None; // what was said of them holds for a time
         let Some(mut update) = Update::from_text(answer) else {
             self.has_failed = true;
             return Err(vec!["the registry's answer cannot be read".to_owned()]);

@@ -80,6 +80,7 @@ use self::replays::Replays;
 use self::reservation::{Reservation, Stored};
 use self::row::StoredRow;
 
+pub use self::notices::NOTICES;
 pub use self::recent::MAX_RECENT;
 pub use self::replays::{MAX_REQUEST_IDS, REPLAY_TTL_MS};
 pub use self::reserve::MAX_RESERVATIONS;

@@ -16,14 +16,13 @@
 use std::sync::Arc;
 
 use super::bytes::Bytes;
-use super::standing::is_unlimited;
 use super::{Ledger, Writes};
 use crate::limit::Verb;
-use crate::policy::{NoticeKind, Notify, Policy};
+use crate::policy::{NoticeKind, Notify, Policy, Standing};
 use crate::protocol::{Action, Decided, DueNotice, LimitAnswer, ObjectRequest};
 
-/// The row of a policy's notices: `n:`, and its name.
-pub(super) const NOTICES: &str = "n:";
+/// How the names of rows about notices begin. After that comes the policy's.
+pub const NOTICES: &str = "n:";
 
 /// The last notices of a key, by the names of the policies.
 #[derive(Debug, Default)]
@@ -73,15 +72,15 @@ fn event(policy: &Policy, action: Action, own: &[LimitAnswer], is_granted: bool)
     if own.iter().any(|limit| !limit.decision.is_allow()) {
         return Some(NoticeKind::Refused);
     }
+    // A key without limits is near none.
+    let is_limited = policy.standing() != Standing::Unlimited;
     let is_taken = match action {
-        Action::Take(verb) | Action::Reserve(verb) => {
-            (verb.takes() || verb == Verb::Charge) && !is_unlimited(policy, verb)
-        }
+        Action::Take(verb) | Action::Reserve(verb) => verb.takes() || verb == Verb::Charge,
         Action::Settle(_) => true,
         Action::Look(_) | Action::Hold(_) | Action::Cancel(_) => false,
     };
     let is_near = policy.limits().iter().zip(own).any(|(limit, answer)| limit.is_near(answer.remaining));
-    (is_granted && is_taken && is_near).then_some(NoticeKind::NearLimit)
+    (is_granted && is_limited && is_taken && is_near).then_some(NoticeKind::NearLimit)
 }
 
 impl Notices {

@@ -131,6 +131,11 @@ fn terms(before: &Policy, after: &Policy, lines: &mut Vec<String>) {
     if before.reservations() != after.reservations() {
         lines.push("reservations that are opened from then on have the new terms".to_owned());
     }
+    if before.refusal_cache_ms() != after.refusal_cache_ms() {
+        let shown =
+            |policy: &Policy| humantime::format_duration(Duration::from_millis(policy.refusal_cache_ms())).to_string();
+        lines.push(format!("refusal_cache: {} instead of {}", shown(after), shown(before)));
+    }
     if before.notify() != after.notify() {
         let shown = |policy: &Policy| match policy.notify() {
             Some(notify) => {

@@ -54,8 +54,8 @@ pub(super) struct Object {
     pub(super) items: Vec<usize>,
     /// When it was last called.
     called_at: i64,
-    /// When it was last called, and when it had answered, by the clock of decisions.
-    pub(super) asked_at: i64,
+    /// When it was first called, and when it had last answered, by the clock of decisions.
+    pub(super) asked_at: Option<i64>,
     pub(super) answered_at: i64,
     /// Whether that call has failed.
     has_failed: bool,
@@ -63,7 +63,7 @@ pub(super) struct Object {
 
 impl Object {
     pub(super) fn new(name: String, item: usize) -> Self {
-        Self { name, items: vec![item], called_at: 0, asked_at: 0, answered_at: 0, has_failed: false }
+        Self { name, items: vec![item], called_at: 0, asked_at: None, answered_at: 0, has_failed: false }
     }
 
     /// What it is asked for.
@@ -95,7 +95,8 @@ impl Call {
         let now = moment(now);
         let ObjectCall { object: index, request, dialect, is_repeated, wait_ms } = self.batch.next(now)?;
         let object = self.objects.get_mut(index)?;
-        (object.called_at, object.asked_at) = (now, clock::now());
+        object.called_at = now;
+        object.asked_at.get_or_insert_with(clock::now);
         if mem::take(&mut object.has_failed) && is_repeated {
             metrics::count(|counts| counts.repeated(Repeat::Failure));
         }

@@ -16,7 +16,7 @@ use super::clock;
 use super::frontend::random;
 use super::settings::own_policies;
 use crate::api::{KeyQuestion, key_state};
-use crate::ledger::{Ledger, Writes};
+use crate::ledger::{Ledger, NOTICES, Writes};
 use crate::policy::{Policies, Policy};
 use crate::protocol::{Definitions, Format, Known, ObjectReply, ObjectRequest, Unreadable};
 
@@ -195,13 +195,14 @@ impl KeyObject {
         if writes.clear {
             return self.host.clear();
         }
-        if !writes.before_reply.is_empty() {
-            let rows = Array::new();
-            for (name, row) in &writes.before_reply {
-                rows.push(&JsString::from(name.as_str()));
-                rows.push(&row.as_ref().map_or(JsValue::UNDEFINED, |row| Uint8Array::from(row.as_slice()).into()));
-            }
-            self.host.write(&rows)?;
+        let (notices, rows): (Vec<_>, Vec<_>) =
+            writes.before_reply.iter().partition(|(name, _)| name.starts_with(NOTICES));
+        if !rows.is_empty() {
+            self.host.write(&array_of(&rows))?;
+        }
+        // A notice decides no answer: at worst it is given once more.
+        if !notices.is_empty() && self.host.write(&array_of(&notices)).is_err() && rows.is_empty() {
+            return Ok(());
         }
         for background in &writes.background {
             let row = Uint8Array::from(background.row.as_slice());
@@ -211,11 +212,21 @@ impl KeyObject {
             self.host.wake_at(clock::wall_clock_at(at))?;
         }
         if writes.wants_flush && !self.flush_scheduled.replace(true) {
-            #[expect(clippy::cast_precision_loss, reason = "a second")]
+            #[expect(clippy::cast_precision_loss, reason = "a short time")]
             self.host.flush_in(Writes::IDLE_MS as f64)?;
         }
         Ok(())
     }
+}
+
+/// Rows as [`Host::write`] takes them.
+fn array_of(rows: &[&(String, Option<Vec<u8>>)]) -> Array {
+    let array = Array::new();
+    for (name, row) in rows {
+        array.push(&JsString::from(name.as_str()));
+        array.push(&row.as_ref().map_or(JsValue::UNDEFINED, |row| Uint8Array::from(row.as_slice()).into()));
+    }
+    array
 }
 
 #[wasm_bindgen]

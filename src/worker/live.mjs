@@ -19,13 +19,25 @@ export class Live {
 
   /** Before a request by HTTP is answered: it tells where Cloudflare has received it. */
   received({ cf }) {
-    if (this.#isOn) this.#frontend.rust().live_from(cf?.colo ?? "");
+    if (this.#isOn) this.#guarded(() => this.#frontend.rust().live_from(cf?.colo ?? ""));
   }
 
   /** After a request was decided. */
   decided() {
-    const ms = this.#isOn ? this.#frontend.rust().live_due() : undefined;
-    if (ms !== undefined) waitUntil(this.#send(ms));
+    if (!this.#isOn) return;
+    this.#guarded(() => {
+      const ms = this.#frontend.rust().live_due();
+      if (ms !== undefined) waitUntil(this.#send(ms));
+    });
+  }
+
+  /** An answer does not fail by what is only shown. */
+  #guarded(step) {
+    try {
+      step();
+    } catch (error) {
+      log("error", "decisions cannot be shown", { error });
+    }
   }
 
   /** Sends batches as long as there are some; later ones are left to later requests, which the runtime gives their own time. */

@@ -1,5 +1,6 @@
 // Tells the operator's webhook and queue of keys that come near a limit or are refused. No answer waits for that or fails by it.
 import { waitUntil } from "cloudflare:workers";
+import { within } from "./deadline.mjs";
 import { log } from "./log.mjs";
 
 /** Who is told, if anyone is; `rust` gives the frontend's Rust half. */
@@ -11,11 +12,6 @@ class Notices {
   #queue;
   #hasWebhook;
   #rust;
-  /** When each delivery that is under way began, in that order. */
-  #underWay = new Set();
-  /** What was lost since the log last said so. */
-  #lost = { failed: 0, dropped: 0 };
-  #loggedAt = -Infinity;
 
   constructor(queue, hasWebhook, rust) {
     this.#queue = queue;
@@ -29,8 +25,8 @@ class Notices {
       const parts = call.notices();
       for (let at = 0; at < parts.length; at += 2) {
         const [id, body] = parts.slice(at, at + 2);
-        if (this.#queue) this.#begin(async () => this.#queue.send(JSON.parse(body), { contentType: "json" }));
-        if (this.#hasWebhook) this.#begin(() => this.#post(id, body));
+        if (this.#queue) this.#begin(UNDER_WAY.queue, () => this.#put(body));
+        if (this.#hasWebhook) this.#begin(UNDER_WAY.webhook, () => this.#post(id, body));
       }
     } catch (error) {
       log("error", "a notice cannot be sent", { error });
@@ -38,16 +34,16 @@ class Notices {
   }
 
   /** At most so many at once: a flood of keys must not become a flood of the receiver. */
-  #begin(attempt) {
+  #begin(underWay, attempt) {
     const now = Date.now();
-    for (const one of this.#underWay) {
+    for (const one of underWay) {
       if (now - one.beganAt < LIFE_MS) break;
-      this.#underWay.delete(one); // the runtime has ended it without a word
+      underWay.delete(one); // the runtime has ended it without a word
     }
-    if (this.#underWay.size >= MOST_UNDER_WAY) return this.#ended("dropped", "too many are under way");
+    if (underWay.size >= MOST_UNDER_WAY) return this.#ended("dropped", "too many are under way");
     const one = { beganAt: now };
-    this.#underWay.add(one);
-    waitUntil(this.#deliver(attempt).finally(() => this.#underWay.delete(one)));
+    underWay.add(one);
+    waitUntil(this.#deliver(attempt).finally(() => underWay.delete(one)));
   }
 
   async #deliver(attempt) {
@@ -58,6 +54,10 @@ class Notices {
       if (reason === undefined) break;
     }
     this.#ended(reason === undefined ? "delivered" : "failed", reason);
+  }
+
+  async #put(body) {
+    await within(ATTEMPT_MS, this.#queue.send(JSON.parse(body), { contentType: "json" }));
   }
 
   /** One message, as Standard Webhooks has it. */
@@ -83,13 +83,12 @@ class Notices {
   #ended(outcome, reason) {
     this.#rust().noticed(outcome);
     if (reason === undefined) return;
-    this.#lost[outcome]++;
+    lost[outcome]++;
     const now = Date.now();
-    if (now - this.#loggedAt < LOG_MS) return;
-    const { failed, dropped } = this.#lost;
-    log("warn", `notices are lost: ${failed} failed, ${dropped} dropped; the last: ${reason}`);
-    this.#lost = { failed: 0, dropped: 0 };
-    this.#loggedAt = now;
+    if (now - loggedAt < LOG_MS) return;
+    log("warn", `notices are lost: ${lost.failed} failed, ${lost.dropped} dropped; the last: ${reason}`);
+    lost = { failed: 0, dropped: 0 };
+    loggedAt = now;
   }
 }
 
@@ -98,7 +97,14 @@ function reasonOf(error) {
   return String(error?.message ?? error).replaceAll(/https?:\S+/g, "the webhook");
 }
 
-/** In each isolate. A receiver that answers in a tenth of a second so gets some three hundred a second. */
+/** When each delivery of this isolate that is under way began, in that order. One receiver that hangs is in no way of the other. */
+const UNDER_WAY = { queue: new Set(), webhook: new Set() };
+
+/** What this isolate has lost since the log last said so. */
+let lost = { failed: 0, dropped: 0 };
+let loggedAt = -Infinity;
+
+/** To each receiver. One that answers in a tenth of a second so gets some three hundred a second. */
 const MOST_UNDER_WAY = 32;
 
 /** Before each attempt. With {@link ATTEMPT_MS} for each, all are over in 21 seconds: the runtime ends what goes on for 30. */

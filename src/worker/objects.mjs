@@ -14,7 +14,7 @@ export function replyTo(call, keys, id, frontend) {
 async function replyOfOne(call, keys, id, frontend) {
   for (let next = call.next(Date.now()); next; next = call.next(Date.now())) await ask(call, next, keys, id);
   const reply = call.newer() ?? replyOf(call, frontend);
-  call.free();
+  free(call);
   return reply;
 }
 
@@ -31,13 +31,20 @@ function replyOfSeveral(call, keys, id, frontend) {
     }
     await Promise.all(answers);
   };
-  const end = follow().then(() => {
-    void call.count; // throws after a panic: the memory is another one then, in which nothing may be freed
-    call.free();
-  });
+  const end = follow().then(() => free(call));
   end.catch(reject);
   waitUntil(end.catch(() => {}));
   return promise;
+}
+
+/** After a panic the memory is another one, in which nothing may be freed: then a call throws whatever it is asked. */
+function free(call) {
+  try {
+    void call.count;
+  } catch {
+    return;
+  }
+  call.free();
 }
 
 /** The reply at last, of which the frontend's data points and notices are made. */

@@ -13,10 +13,11 @@ use crate::protocol::{Action, ObjectReply, RequestId};
 type Replies = Vec<Result<ObjectReply, Cause>>;
 
 /// What the objects would answer to a request, if that is known and one of them would refuse. A repetition may have been granted
-/// before, and who wants a snapshot wants the latest.
+/// before, a snapshot is to be the latest, and limits in shadow are to be tried.
 pub(super) fn replies(asked: &ResolvedRequest, objects: &[Object], request_id: RequestId) -> Option<Replies> {
     let (Action::Take(verb) | Action::Reserve(verb)) = asked.action() else { return None };
-    if request_id.is_lasting || !verb.takes() || asked.items().iter().any(ResolvedItem::wants_snapshot) {
+    let wants_more = |item: &ResolvedItem| item.wants_snapshot() || !item.policy.shadow_limits().is_empty();
+    if request_id.is_lasting || !verb.takes() || asked.items().iter().any(wants_more) {
         return None;
     }
     let now = clock::now();
@@ -32,17 +33,22 @@ pub(super) fn replies(asked: &ResolvedRequest, objects: &[Object], request_id: R
     is_refused.then(|| known.into_iter().map(|bound| Ok(ObjectReply::Decided(bound.decided))).collect())
 }
 
-/// Remembers how the keys of a refused request stand.
+/// Remembers how the keys of a refused request stand, and forgets how those stood of one that was granted.
 pub(super) fn remember(asked: &ResolvedRequest, objects: &[Object], replies: &[Result<ObjectReply, Cause>]) {
     let is_refusal = |reply: &Result<ObjectReply, Cause>| matches!(reply, Ok(ObjectReply::Decided(decided)) if !decided.decision().is_allow());
-    if !replies.iter().any(is_refusal) {
-        return;
-    }
+    let is_refused = replies.iter().any(is_refusal);
     REFUSALS.with_borrow_mut(|refusals| {
+        if !is_refused {
+            if !refusals.is_empty() && !matches!(asked.action(), Action::Look(_)) {
+                let items = objects.iter().flat_map(|object| object.items_of(asked).map(move |item| (object, item)));
+                items.for_each(|(object, item)| refusals.took(&object.name, &item.policy));
+            }
+            return;
+        }
         for (object, reply) in objects.iter().zip(replies) {
-            if let Ok(ObjectReply::Decided(decided)) = reply {
+            if let (Ok(ObjectReply::Decided(decided)), Some(asked_at)) = (reply, object.asked_at) {
                 let policies = object.items_of(asked).map(|item| &*item.policy);
-                refusals.keep(&object.name, policies, decided, (object.asked_at, object.answered_at));
+                refusals.keep(&object.name, policies, decided, (asked_at, object.answered_at));
             }
         }
     });

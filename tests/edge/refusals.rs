@@ -48,6 +48,8 @@ struct World<'r> {
     ids: u64,
     /// When something was given back, by which isolate, and the call that did it.
     given_back: Vec<(i64, usize, u64)>,
+    /// Whether the isolates' clocks step now and then.
+    has_steps: bool,
     asked: u64,
     remembered: u64,
     wrong: u64,
@@ -87,8 +89,10 @@ impl<'r> World<'r> {
         let ahead_ms = signed(random.below(4_000)) - 2_000;
         let object = Object { ledger: Ledger::new([], 7), storage: BTreeMap::new(), ahead_ms };
         let (network, open, ids, given_back, asked, remembered, wrong) = Default::default();
+        let has_steps = random.once_in(4);
         Self {
             random,
+            has_steps,
             now: START,
             policies,
             object,
@@ -108,6 +112,10 @@ impl<'r> World<'r> {
             0..8 => self.ask(),
             8..15 => self.deliver(),
             15 if self.random.once_in(20) => self.object.crash(),
+            17 if self.has_steps => {
+                let isolate = self.random.below(self.isolates.len());
+                self.isolates[isolate].ahead_ms += signed(self.random.below(20_000)) - 10_000;
+            }
             16 if !self.network.is_empty() => {
                 let lost = self.random.below(self.network.len());
                 self.network.swap_remove(lost);
@@ -188,6 +196,9 @@ impl<'r> World<'r> {
         self.remembered += 1;
         let said = bound.decided.decision();
         assert!(!said.is_allow(), "nothing is granted from memory: {bound:?}");
+        if self.has_steps {
+            return true; // lengths of time are what is measured
+        }
         assert!(bound.decided.now <= self.now + self.object.ahead_ms, "a wait is not reported too short");
         let look = Action::Look(verb);
         let look = ObjectRequest {
@@ -242,7 +253,12 @@ impl<'r> World<'r> {
         }
         if let ObjectReply::Decided(decided) = reply {
             let policies = self.policies.iter().map(|policy| &**policy);
-            self.isolates[isolate].refusals.keep(OBJECT, policies, decided, (called_at, answered_at));
+            let refusals = &mut self.isolates[isolate].refusals;
+            if decided.decision().is_allow() && !matches!(request.action, Action::Look(_)) {
+                policies.for_each(|policy| refusals.took(OBJECT, policy));
+            } else {
+                refusals.keep(OBJECT, policies, decided, (called_at, answered_at));
+            }
         }
     }
 

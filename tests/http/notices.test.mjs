@@ -7,6 +7,7 @@ import { createServer } from "node:http";
 import { after, test } from "node:test";
 import { fileURLToPath } from "node:url";
 import { newToken } from "./credentials.mjs";
+import { writable } from "./rows.mjs";
 import { KEY_SECRET, NOW, start } from "./workerd.mjs";
 
 const SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
@@ -333,4 +334,19 @@ test("settings that are wrong are named, and not shown", async () => {
   const missing = await started({ webhookUrl: "https://example.com" });
   await missing.consume({ policy: "api", key: KEY });
   await missing.logged("settings: the secret TOLLGATE_WEBHOOK_SECRET is missing: set it with `wrangler secret put");
+});
+
+test("a refusal is final, though the row of its notice cannot be written", async () => {
+  const { url } = await receiver();
+  const fields = { ...limit, refusal_cache: "0s", notify: ["refused"] };
+  const policies = { closed: fields, open: { ...fields, on_error: "open" } };
+  const tollgate = await started({ policies, webhookUrl: url, webhookSecret: SECRET });
+  for (const policy of ["closed", "open"])
+    assert.equal((await tollgate.consume({ policy, key: KEY, cost: 8 })).status, 200);
+  await tollgate.kill();
+  for (const file of tollgate.databaseFiles()) writable(file, "FALSE");
+  await tollgate.restart();
+  for (const policy of ["closed", "open", "closed", "open"])
+    assert.equal((await tollgate.consume({ policy, key: KEY, cost: 3 })).status, 429, policy);
+  await tollgate.logged("the disk is full");
 });

@@ -438,7 +438,7 @@ proptest! {
                 Event::Policy(config, carry) => {
                     // So that it comes at the end of no override, either.
                     let ends = by_hand.overrides.iter().flatten().filter_map(|(_, until)| *until).collect::<Vec<_>>();
-                    let ms = (1..).find(|ms| !ends.contains(&(world.now + ms))).unwrap();
+                    let ms = (1..100).find(|ms| !ends.contains(&(world.now + ms))).unwrap();
                     by_hand.sleep(ms);
                     world.now += ms;
                     by_hand.base = config;

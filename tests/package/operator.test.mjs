@@ -115,6 +115,7 @@ test("every field of a policy makes a difference, and every spelling of the same
     [bucket, { rate: 99 }, { period: "2m" }, { capacity: 201 }, { max_debt: 1 }, { initial: 5 }, { write_ahead: 3 }],
     [bucket, { kind: "fixed_window" }, { mode: "shadow" }, { mode: "off" }, { on_error: "open" }],
     [bucket, { on_error: ["timeout"] }, { reservation_ttl: "1m" }, { unsettled: "refund" }, { ipv6_prefix: 56 }],
+    [bucket, { refusal_cache: "0s" }, { show_key_prefix: 3 }, { notify: ["refused"] }],
     [window, { offset: "7h" }, { rate: 11 }, { capacity: 12 }, { initial: 1 }, { write_ahead: 3 }, { max_debt: 1 }],
     [two(), two({ mode: "shadow" }), two({ name: "words" }), two({ rate: "9/2h" }), two({ write_ahead: 1 })],
   ];

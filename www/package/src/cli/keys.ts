@@ -53,7 +53,9 @@ interface Blocked {
 interface KeyAct {
   readonly policy: string;
   readonly now: number;
-  readonly before: readonly Level[];
+  readonly replayed?: true;
+  /** Absent from the repetition of an earlier request. */
+  readonly before?: readonly Level[];
   readonly after: readonly Level[];
   readonly recorded: boolean;
 }
@@ -106,9 +108,11 @@ function costOf(text: string): unknown {
   }
 }
 
-function acted(what: string, { now, before, after, recorded }: KeyAct): string {
-  const rows = after.map(({ limit, level }, i) => [limit, tokens(before[i]!.level), "->", tokens(level)]);
+function acted(what: string, { now, before, after, recorded, replayed }: KeyAct): string {
+  const had = (i: number) => (before?.[i] === undefined ? "unknown" : tokens(before[i].level));
+  const rows = after.map(({ limit, level }, i) => [limit, had(i), "->", tokens(level)]);
   const lines = [`${what} at ${moment(now)}`, columns(rows, "  ")];
+  if (replayed) lines.push("  an earlier try of the same request had done it");
   if (!recorded)
     lines.push("  the audit log has no line of it, for the registry did not answer; the service's own log has one");
   return lines.join("\n");

@@ -17,7 +17,10 @@ export async function audit(args: string[]): Promise<string> {
   if (entries.length === 0) return "there are no acts";
   const heads = columns(entries.map(head)).split("\n");
   return entries
-    .map(({ before, after }, i) => `${heads[i]}\n  before  ${shown(before)}\n  after   ${shown(after)}`)
+    .map(({ before, after, replayed }, i) => {
+      const was = replayed ? "unknown: an earlier try did it" : shown(before);
+      return `${heads[i]}\n  before  ${was}\n  after   ${shown(after)}`;
+    })
     .join("\n");
 }
 
@@ -72,6 +75,8 @@ interface Act {
   readonly policy: string;
   readonly key?: string;
   readonly carry?: string;
+  /** It was an earlier try of the same request that did it. */
+  readonly replayed?: true;
   readonly before: unknown;
   readonly after: unknown;
 }
