@@ -58,7 +58,8 @@ test("a change takes effect here at once; time before it counts at the old rate,
   assert.equal((await service.consume("api", "alice", 10)).status, 200);
   service.wait(4_000); // 4 tokens at the old rate
   const { version } = (await service.get("/v1/policies/api")).body;
-  const changed = await service.put("api", { rate: 1, period: "10s", capacity: 10 }, { "if-match": `"${version}"` });
+  const slow = { rate: 1, period: "10s", capacity: 10, refusal_cache: "0s" };
+  const changed = await service.put("api", slow, { "if-match": `"${version}"` });
   assert.equal(changed.status, 200);
   assert.equal(changed.headers.etag, `"${changed.body.policy.version}"`);
   assert.ok(changed.body.policy.version > version);
