@@ -9,14 +9,15 @@ import { command, folder, NOW, operated } from "./operated.mjs";
 import { root } from "./stranger.mjs";
 
 const POLICIES = {
-  api: { rate: 100, period: "1m", capacity: 200, max_debt: 50, write_ahead: 0 },
+  api: { refusal_cache: "1s", rate: 100, period: "1m", capacity: 200, max_debt: 50, write_ahead: 0 },
   llm: {
+    refusal_cache: "1s",
     limits: [
       { name: "requests", rate: 60, period: "1m", write_ahead: 0 },
       { name: "tokens", kind: "fixed_window", rate: 100_000, period: "1day", offset: "0s", write_ahead: 0 },
     ],
   },
-  firm: { rate: 1, period: "1s", fixed: true, write_ahead: 0 },
+  firm: { rate: 1, period: "1s", fixed: true, write_ahead: 0, refusal_cache: "1s" },
 };
 
 /** Writes policies into a file of this name, which is returned. */
@@ -57,7 +58,7 @@ test("policies diff says whether they are the same, in meaning and not in spelli
   const same = {
     ...POLICIES,
     api: { rate: "100/1m burst 200", max_debt: 50, write_ahead: 0, mode: "enforce", on_error: "closed" },
-    firm: { write_ahead: 0, fixed: true, period: "1s", rate: 1 },
+    firm: { write_ahead: 0, refusal_cache: "1s", fixed: true, period: "1s", rate: 1 },
   };
   const before = await versions(service);
   for (const policies of [POLICIES, same])
@@ -310,6 +311,7 @@ test("the service gone while it compares: nothing was changed, and it cannot be 
     if (path.startsWith("/v1/policies/trial")) await service.tollgate.kill();
   };
   for (const name of ["diff", "apply"]) {
+    await service.tollgate.kill();
     await service.tollgate.restart();
     const { code, stdout, stderr } = await service.run(["policies", name, file]);
     assert.deepEqual([code, stdout], [2, ""]);
@@ -546,7 +548,7 @@ test("overrides list and audit read page after page, and print the answers as th
   const all = (await service.run(["audit", "--limit", "1000"])).stdout;
   assert.match(
     all,
-    /deployment [0-9a-f]{16} +policy\.created +api *\n {2}before {2}nothing\n {2}after {3}\{"rate":100,/,
+    /deployment [0-9a-f]{16} +policy\.created +api *\n {2}before {2}nothing\n {2}after {3}\{.*"rate":100,/,
   );
 });
 
@@ -761,7 +763,9 @@ test("the commands of the README do what it shows", async () => {
   const shown = [...section.matchAll(/^```console\n(.*?)^```$/gms)].flatMap(([, block]) =>
     block.split(/^\$ npx tollgate /m).slice(1),
   );
-  const policies = { api: { rate: 100, period: "1m", capacity: 200 }, daily: "1000/1day" };
+  // As its text is, but for the defaults of tests.
+  const api = { rate: 100, period: "1m", capacity: 200, refusal_cache: "1s" };
+  const policies = { api, daily: "1000/1day" };
   const service = await operated({ policies });
   const ask = (verb, body) => service.ask("POST", `/v1/${verb}`, body);
   await ask("consume", { policy: "daily", key: "alice", cost: 1 });
