@@ -102,25 +102,11 @@ impl<'a> Key<'a> {
     /// as it is written.
     #[must_use]
     pub fn shown_prefix(bytes: &[u8], characters: u8) -> String {
-        let text = match bytes {
-            [NOT_TEXT, LIST, parts @ ..] => {
-                let (mut rest, mut all) = (parts, Vec::new());
-                while let Some((len, more)) = rest.split_first_chunk() {
-                    let (part, more) = more.split_at_checked(u16::from_le_bytes(*len).into()).unwrap_or_default();
-                    all.push(String::from_utf8_lossy(part));
-                    rest = more;
-                }
-                all.join(",").into()
-            }
-            [NOT_TEXT, IPV4, octets @ ..] => octets
-                .first_chunk()
-                .map_or_else(String::new, |octets: &[u8; 4]| IpAddr::from(*octets).to_string())
-                .into(),
-            [NOT_TEXT, IPV6, _, octets @ ..] => octets
-                .first_chunk()
-                .map_or_else(String::new, |octets: &[u8; 16]| IpAddr::from(*octets).to_string())
-                .into(),
-            text => String::from_utf8_lossy(text),
+        let text = match decoded(bytes) {
+            Some(Decoded::Text(text)) => text.to_owned(),
+            Some(Decoded::List(parts)) => parts.join(","),
+            Some(Decoded::Address(address)) => address.to_string(),
+            None => String::new(), // the bytes of a key can be read
         };
         text.chars().take(characters.into()).collect()
     }
@@ -140,8 +126,16 @@ impl<'a> Key<'a> {
 /// has these bytes.
 #[must_use]
 pub fn key_json(bytes: &[u8]) -> Option<String> {
-    let ip = |address: IpAddr| Some(format!("{{\"ip\":\"{address}\"}}"));
-    match bytes {
+    match decoded(bytes)? {
+        Decoded::Text(text) => serde_json::to_string(text).ok(),
+        Decoded::List(parts) => serde_json::to_string(&parts).ok(),
+        Decoded::Address(address) => Some(format!("{{\"ip\":\"{address}\"}}")),
+    }
+}
+
+/// What a key of these bytes consists of; `None` if no key has them.
+fn decoded(bytes: &[u8]) -> Option<Decoded<'_>> {
+    Some(match bytes {
         [NOT_TEXT, LIST, rest @ ..] => {
             let (mut rest, mut parts) = (rest, Vec::new());
             while let Some((len, after)) = rest.split_first_chunk() {
@@ -149,12 +143,19 @@ pub fn key_json(bytes: &[u8]) -> Option<String> {
                 parts.push(std::str::from_utf8(part).ok()?);
                 rest = others;
             }
-            serde_json::to_string(&parts).ok().filter(|_| rest.is_empty())
+            Some(Decoded::List(parts)).filter(|_| rest.is_empty())?
         }
-        [NOT_TEXT, IPV4, octets @ ..] => ip(IpAddr::from(<[u8; 4]>::try_from(octets).ok()?)),
-        [NOT_TEXT, IPV6, _, octets @ ..] => ip(IpAddr::from(<[u8; 16]>::try_from(octets).ok()?)),
-        text => serde_json::to_string(std::str::from_utf8(text).ok()?).ok(),
-    }
+        [NOT_TEXT, IPV4, octets @ ..] => Decoded::Address(IpAddr::from(<[u8; 4]>::try_from(octets).ok()?)),
+        [NOT_TEXT, IPV6, _, octets @ ..] => Decoded::Address(IpAddr::from(<[u8; 16]>::try_from(octets).ok()?)),
+        text => Decoded::Text(std::str::from_utf8(text).ok()?),
+    })
+}
+
+enum Decoded<'a> {
+    Text(&'a str),
+    List(Vec<&'a str>),
+    /// Of an IPv6 address, that of its network.
+    Address(IpAddr),
 }
 
 /// No UTF-8 has this byte.
