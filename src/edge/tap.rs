@@ -1,6 +1,6 @@
-//! The decisions of an isolate on their way to operators who look on: none, as long as nobody does.
+//! The decisions of an isolate on their way to operators who look on. Without listeners nothing waits.
 //!
-//! Polls of the registry say who [listens](crate::metrics::Listeners) to what. Then a decision that somebody wants to see waits for the next batch, which is
+//! Polls of the registry say who [listens](crate::metrics::Listeners) to what. Then a decision that a listener wants to see waits for the next batch, which is
 //! sent in the background, at most one at a time and at most [`MAX_DECISIONS`] in each. What does not fit is counted for each
 //! listener, and so is what is lost on the way.
 
@@ -44,11 +44,11 @@ const GATHER_MS: i64 = 100;
 /// batches, and the time that an answer is waited for.
 const LOST_AFTER_MS: i64 = 20_000;
 
-/// So long an isolate believes that somebody listens, whatever it has heard.
+/// The longest time for which an isolate believes that there are listeners, whatever it has heard.
 const MAX_LISTEN_MS: i64 = 60_000;
 
 impl Tap {
-    /// Takes over what the registry says at `now`: who listens, if anybody does.
+    /// Takes over what the registry says at `now` of listeners; `None` if there are none.
     pub fn hear(&mut self, listeners: Option<&str>, now: i64) {
         let Listeners { for_ms, pause_ms, all } = listeners.and_then(Listeners::from_text).unwrap_or_default();
         let ms = |ms: u64| i64::try_from(ms).unwrap_or(MAX_LISTEN_MS).min(MAX_LISTEN_MS);
@@ -75,13 +75,13 @@ impl Tap {
         }
     }
 
-    /// Whether somebody wants to see such a decision.
+    /// Whether a listener wants to see such a decision.
     #[must_use]
     pub fn wants(&self, policy: &str, outcome: Outcome, now: i64) -> bool {
         self.is_heard(now) && self.listeners.iter().any(|listener| listener.filter.passes(policy, outcome))
     }
 
-    /// Adds a decision that somebody [wants](Tap::wants) to see, or counts it.
+    /// Adds a decision that a listener [wants](Tap::wants) to see, or counts it.
     pub fn add(&mut self, decision: &LiveDecision<'_>) {
         let Waiting { decisions, awaited, omitted } = &mut self.waiting;
         let counts = if decisions.len() < MAX_DECISIONS {
@@ -110,7 +110,7 @@ impl Tap {
         u32::try_from(ms).ok()
     }
 
-    /// The batch to send at `now`, as text. Then call [`Tap::answered`] or [`Tap::fail`]. `None` if nobody listens any more.
+    /// The batch to send at `now`, as text. Then call [`Tap::answered`] or [`Tap::fail`]. `None` if there are no listeners any more.
     pub fn take(&mut self, now: i64) -> Option<String> {
         self.fail(); // as the one before has, or it would have been answered
         let Waiting { decisions, awaited, omitted } = mem::take(&mut self.waiting);
@@ -136,7 +136,7 @@ impl Tap {
         add_all(&mut self.waiting.omitted, &mem::take(&mut self.in_flight));
     }
 
-    /// Whether somebody listens. A clock that steps back ends it, until the next poll.
+    /// Whether there are listeners. A clock that steps back ends it, until the next poll.
     fn is_heard(&self, now: i64) -> bool {
         self.has_listeners() && (1..=MAX_LISTEN_MS).contains(&self.until.saturating_sub(now))
     }

@@ -16,7 +16,7 @@ impl AdminQuestion<'_> {
         LiveFilter { policies: policy.map(|policy| vec![policy]).or_else(|| self.only.clone()), outcomes }
     }
 
-    /// The answer about a policy that it may not name, or that there is not.
+    /// The answer about a policy that does not exist, or that its token may not name.
     #[must_use]
     pub fn unknown_policy(&self, name: &str, policies: impl Iterator<Item = Standing>) -> Problem {
         let names = policies.map(|standing| standing.policy.name().to_owned());
