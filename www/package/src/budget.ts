@@ -46,15 +46,20 @@ export class Budget<Name extends string = never> {
    * the fewest remaining tokens of them all.
    */
   decide(now: number, options?: DecideOptions<Name>): Decision {
-    return this.#decide(now, true, options);
+    if (this.limits.length === 1) return this.#ask(now, options, "decide");
+    const decision = this.peek(now, options);
+    if (decision.allowed) return this.#ask(now, options, "decide");
+    // A refusal changes nothing, except that a bucket whose clock stepped back too far continues from the new time.
+    for (const bucket of this.buckets) bucket.tryConsume(now, 0);
+    return decision;
   }
 
   /** Returns the answer that {@link decide} would give, and changes nothing. */
   peek(now: number, options?: DecideOptions<Name>): Decision {
-    return this.#decide(now, false, options);
+    return this.#ask(now, options, "peek");
   }
 
-  #decide(now: number, apply: boolean, options?: DecideOptions<Name>): Decision {
+  #ask(now: number, options: DecideOptions<Name> | undefined, method: "decide" | "peek"): Decision {
     const { cost = 1, verb } = checkOptions(options);
     const costs = this.limits.map(({ name }) =>
       checkWhole("cost", typeof cost === "number" ? cost : Object(cost)[name!]),
@@ -64,18 +69,9 @@ export class Budget<Name extends string = never> {
       verb === "consumeUpTo"
         ? Math.max(1, Math.min(...this.buckets.map((bucket, i) => (costs[i] ? bucket.remaining(now) : Infinity))))
         : Infinity;
-    const ask = (method: "decide" | "peek") =>
-      this.buckets
-        .map((bucket, i) => bucket[method](now, { ...options, cost: Math.min(costs[i]!, most) }))
-        .reduce(combine);
-    if (apply && costs.length === 1) return ask("decide");
-    const decision = ask("peek");
-    if (apply) {
-      if (decision.allowed) return ask("decide");
-      // A refusal changes nothing, except that a bucket whose clock stepped back too far continues from the new time.
-      for (const bucket of this.buckets) bucket.tryConsume(now, 0);
-    }
-    return decision;
+    return this.buckets
+      .map((bucket, i) => bucket[method](now, { ...options, cost: Math.min(costs[i]!, most) }))
+      .reduce(combine);
   }
 
   /** How many whole tokens every limit has. */

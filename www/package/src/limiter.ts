@@ -57,7 +57,7 @@ export class Limiter<Name extends string = never> extends Queue<Name, Decision> 
    * `charge`, `refund` and `reset` are granted.
    */
   decide(options: DecideOptions<Name> = {}): Decision {
-    const { cost = 1, verb = "consume" } = options;
+    const { cost = 1, verb } = options;
     if (isChange(verb)) {
       const decision = this.budget.decide(this.now(), options);
       if (verb === "reset") this.#pausedUntil = -Infinity;
@@ -138,7 +138,7 @@ export class Limiter<Name extends string = never> extends Queue<Name, Decision> 
     if (newcomer === last && newcomer !== first && this.stale < Infinity) {
       const retryAt = this.#append(newcomer, this.now());
       if (retryAt && this.stale) this.stale = Infinity;
-      else if (retryAt) newcomer.end(undefined, waitTooLong(retryAt));
+      else if (retryAt) newcomer.end(waitTooLong(retryAt));
     }
     if (queue.first === first && first!.at! > this.now()) this.#review();
     else this.serve(); // the first has made room, or its timer is late
@@ -154,7 +154,7 @@ export class Limiter<Name extends string = never> extends Queue<Name, Decision> 
       const decision = this.#pausedUntil > now ? later(this.#pausedUntil) : this.budget.decide(now, { cost });
       if (decision.allowed) {
         if (!(at! >= now)) this.stale++; // there may be less than foreseen, where a bucket was full meanwhile
-        end(decision);
+        end(undefined, decision);
       } else {
         const reason = reasonOf(decision, deadline); // what is impossible was possible when it joined
         if (!reason) {
@@ -162,7 +162,7 @@ export class Limiter<Name extends string = never> extends Queue<Name, Decision> 
           this.#cancelTimer = this.clock.at(decision.retryAt, () => this.serve());
           break;
         }
-        end(undefined, reason);
+        end(reason);
       }
     }
     this.#review();
@@ -174,7 +174,7 @@ export class Limiter<Name extends string = never> extends Queue<Name, Decision> 
    */
   #review(weight = 16): void {
     if (this.waiting > 0 && this.stale > 0 && this.stale * weight > this.waiting - 100)
-      for (const [{ end }, retryAt] of this.#foresee()) end(undefined, waitTooLong(retryAt));
+      for (const [{ end }, retryAt] of this.#foresee()) end(waitTooLong(retryAt));
   }
 
   /**
@@ -234,5 +234,5 @@ export const later = (retryAt: number) => ({ allowed: false, retryAt }) as Refus
 /** The answer to a call at `now`, if it is `decision` at a later moment. */
 export function postpone(now: number, decision: Decision, moment: number, remaining: number): Refusal {
   const retryAt = decision.allowed ? Math.max(moment, now + 1) : decision.retryAt;
-  return { ...(decision.allowed ? later(0) : decision), retryAt, retryAfterMs: retryAt - now, remaining };
+  return { ...(!decision.allowed && decision), allowed: false, retryAt, retryAfterMs: retryAt - now, remaining };
 }

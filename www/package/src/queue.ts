@@ -128,7 +128,7 @@ export abstract class Queue<Name extends string, Answer extends Decision | Promi
         signal,
         priority: checkWhole("priority", priority, Number.MIN_SAFE_INTEGER),
         deadline,
-        end: (grant, reason) => {
+        end: (reason, grant) => {
           if (!queue.delete(waiter)) return false; // a listener has seen to it already
           cancel();
           waiters.delete(waiter);
@@ -153,7 +153,7 @@ export abstract class Queue<Name extends string, Answer extends Decision | Promi
       signal?.addEventListener("abort", this.#abort);
       if (this.isTimed && deadline < Infinity) {
         cancel = this.clock.at(deadline + 1, () => {
-          waiter.end(undefined, waitTooLong(deadline + 1));
+          waiter.end(waitTooLong(deadline + 1));
           void this.serve();
         });
       }
@@ -251,13 +251,13 @@ export abstract class Queue<Name extends string, Answer extends Decision | Promi
 
   /** Rejects all calls that wait, with the code `cleared`. */
   clear(): void {
-    this.#drop([...this.queue], stopped("cleared"));
+    this.#drop(stopped("cleared"));
   }
 
   /** Rejects all calls that wait, and all later ones, with the code `closed`. No timer is left. */
   close(): void {
     this.closed = stopped("closed");
-    this.#drop([...this.queue], this.closed);
+    this.#drop(this.closed);
   }
 
   [Symbol.dispose](): void {
@@ -288,7 +288,7 @@ export abstract class Queue<Name extends string, Answer extends Decision | Promi
       const { first } = this.queue;
       // Several signals may be aborted by one; a waiter whose own event is still to come must not be admitted.
       if (!first?.signal?.aborted) return this.#held.size < this.#maxConcurrent ? first : undefined;
-      first.end(undefined, first.signal.reason);
+      first.end(first.signal.reason);
     }
   }
 
@@ -297,14 +297,14 @@ export abstract class Queue<Name extends string, Answer extends Decision | Promi
     const { queue } = this;
     if (queue.size > this.#maxQueue && queue.has(waiter)) {
       const full = new TollgateError("queue_full", `${this.#maxQueue} calls wait already`);
-      (this.#dropsOldest ? queue.oldest! : waiter).end(undefined, full);
+      (this.#dropsOldest ? queue.oldest! : waiter).end(full);
     }
     return queue.has(waiter);
   }
 
   /** Drops all of these before it serves: none of them is admitted in place of another. */
-  #drop(waiters: Iterable<Waiter<Name>>, reason: unknown): void {
-    for (const { end } of waiters) end(undefined, reason);
+  #drop(reason: unknown, waiters: Iterable<Waiter<Name>> = [...this.queue]): void {
+    for (const { end } of waiters) end(reason);
     void this.serve();
   }
 
@@ -314,7 +314,7 @@ export abstract class Queue<Name extends string, Answer extends Decision | Promi
 
   readonly #abort = ({ currentTarget }: Event): void => {
     const signal = currentTarget as AbortSignal;
-    this.#drop(this.#bySignal.get(signal)!, signal.reason);
+    this.#drop(signal.reason, this.#bySignal.get(signal));
   };
 }
 

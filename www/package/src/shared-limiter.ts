@@ -249,7 +249,7 @@ export class SharedLimiter<Name extends string = never> extends Queue<Name, Prom
     if (!isShared) change(ALONE);
     this.#state = state ?? stored ?? this.#state;
     for (const [waiter, grant, reason] of outcomes) {
-      const hasLeft = !waiter.end(grant, reason);
+      const hasLeft = !waiter.end(reason, grant);
       if (hasLeft && grant) this.refund(waiter.cost).catch(() => {}); // unless the limiter has been closed
     }
     for (const end of ends) end();

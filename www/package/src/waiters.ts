@@ -18,10 +18,10 @@ export interface Waiter<Name extends string = never> extends Place<Name> {
   /** When it will be admitted, as far as was foreseen. */
   at: number | undefined;
   /**
-   * Removes it from the queue, and resolves the call with `grant` or rejects it with `reason`. Returns false if it had
-   * left already.
+   * Removes it from the queue, and resolves the call with `grant` or, without one, rejects it with `reason`. Returns false
+   * if it had left already.
    */
-  end(grant: Grant | undefined, reason?: unknown): boolean;
+  end(reason: unknown, grant?: Grant): boolean;
 }
 
 /** A ring for each priority: a waiter joins and leaves in O(log n). */
