@@ -3,6 +3,7 @@
 //
 //   npm run bench:package                    all: half a minute
 //   npm run bench:package -- --sizes         only the sizes
+//   npm run bench:package -- --parts         only what each part of `Limiter` adds to its size
 //   npm run bench:package -- --keys          only limiters of many keys: bytes per key, and time
 //   npm run bench:package -- --check         also fails where a promise is broken
 //   npm run bench:package -- --rounds 101    31, if left out
@@ -11,12 +12,12 @@ import { bundled } from "./bundle.mjs";
 import { JOINS } from "./joins.mjs";
 import { measureKeys } from "./keys.mjs";
 import { inChromium, inNode } from "./runtimes.mjs";
-import { sizes } from "./sizes.mjs";
+import { parts, sizes } from "./sizes.mjs";
 
 /** Bytes compressed with gzip, as esbuild's own minifier makes them: Terser's are fewer. */
 const LARGEST = {
   "tollgate (Bucket)": 3481,
-  "tollgate (Limiter)": 6656,
+  "tollgate (Limiter)": 6600,
   tollgate: 10_240,
   "tollgate/shared": 9216,
   "tollgate/client": 1024,
@@ -37,6 +38,7 @@ async function main() {
   const { values } = parseArgs({
     options: {
       sizes: { type: "boolean" },
+      parts: { type: "boolean" },
       keys: { type: "boolean" },
       check: { type: "boolean" },
       rounds: { type: "string", default: "31" },
@@ -47,6 +49,10 @@ async function main() {
   if (values.keys) {
     reportKeys(await measureKeys({ runs: 5 }));
     process.exit();
+  }
+  if (values.parts) {
+    for (const { name, bytes } of await parts()) console.log(`${String(bytes).padStart(5)}  ${name}`);
+    return;
   }
   const broken = reportSizes(await sizes());
   if (!values.sizes) {

@@ -62,6 +62,35 @@ export async function sizes() {
   }));
 }
 
+/** The modules that `Limiter` alone brings, and what is in them. */
+const PARTS = {
+  wasm: "the WebAssembly and its decoder",
+  limiter: "`Limiter`: the forecast of who waits how long, pauses, save and restore",
+  queue: "its queue: `acquire`, signals, `throttle`, concurrency, `onIdle`, `clear`, `close`",
+  bucket: "`Bucket`",
+  budget: "`Budget`: several limits, named costs",
+  core: "loads the WebAssembly, owns its memory",
+  waiters: "those who wait, by priority",
+  clock: "the clock and its timers",
+  errors: "`TollgateError`, the checks of arguments",
+  events: "`on`",
+};
+
+/**
+ * What each part of `Limiter` alone weighs: by how many bytes the whole is smaller without it, as esbuild minifies and
+ * gzip compresses. What several have in common is in none of them.
+ */
+export async function parts() {
+  const imports = Object.keys(PARTS).map((module) => `export * from "${join(PACKAGE, module)}.js";`);
+  const source = `export { Limiter } from "tollgate"; ${imports.join(" ")}`;
+  const whole = gzip(await bundled(source));
+  const rows = Object.entries(PARTS).map(async ([module, name]) => ({
+    name,
+    bytes: whole - gzip(await bundled(source, { without: module })),
+  }));
+  return await Promise.all(rows);
+}
+
 /** By the command: the zlib that Node brings is another, and makes other sizes. */
 function gzip(bytes) {
   return execFileSync("gzip", ["-9n"], { input: bytes }).length;
