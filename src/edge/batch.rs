@@ -311,6 +311,7 @@ impl Object {
             shadow_costs: Vec::new(),
             known: known.clone(),
             wants_notices,
+            lease: None,
         };
         match step {
             Step::Ask => self.request.clone(),
@@ -322,6 +323,7 @@ impl Object {
                 shadow_costs: self.request.shadow_costs.clone(),
                 known: known.clone(),
                 wants_notices,
+                lease: None,
             },
             Step::Hold => {
                 if let Action::Hold(id) = self.request.action {
