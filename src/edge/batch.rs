@@ -177,7 +177,11 @@ impl Batch {
             if wait_ms > 0 {
                 call.is_in_flight = true;
                 let (step, is_repeated) = (call.step, call.is_repeated);
-                let (dialect, request) = (object.dialect, object.request_of(step));
+                let (dialect, mut request) = (object.dialect, object.request_of(step));
+                // The first try may have got a lease, of which nobody knows.
+                if is_repeated && let Some(lease) = &mut request.lease {
+                    lease.wanted.fill(0);
+                }
                 return Some(ObjectCall { object: index, request, dialect, is_repeated, wait_ms });
             }
             object.call = None;

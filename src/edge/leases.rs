@@ -198,7 +198,9 @@ impl Leases {
                 return Return::Wait(open.until.abs_diff(now));
             }
             let idle = entry.open.extract_if(.., |open| open.id == id).collect::<Vec<_>>();
-            idle.into_iter().for_each(|open| entry.end(open));
+            for open in idle {
+                entry.end(open);
+            }
         }
         if entry.ended.iter().any(|(ended, rest)| ended.id == id && *rest == Rest::Tokens) {
             let (wanted, ended) = (vec![0; policy.limits().len()], entry.ended());
@@ -244,7 +246,9 @@ impl Entry {
         self.seen_at = now;
         let is_over = |open: &mut OpenLease| is_new || open.until <= now || open.left.iter().all(|&left| left == 0);
         let over: Vec<_> = self.open.extract_if(.., is_over).collect();
-        over.into_iter().for_each(|open| self.end(open));
+        for open in over {
+            self.end(open);
+        }
         now
     }
 

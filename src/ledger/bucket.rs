@@ -93,11 +93,11 @@ impl Bucket {
         }
         if is_same_version && let Some(states) = stored.states_of(policy) {
             let limits = || policy.limits().iter().map(NamedLimit::limit);
-            let (leases, leased) = Leases::stored(&stored, limits().zip(&states), now);
+            let (leases, now_there) = Leases::stored(&stored, limits().zip(&states), now);
             // What was leased out and is over may have been spent at the latest moment.
-            let need = if leased == states || leases.is_any() { Need::Nothing } else { Need::Exact };
+            let need = if now_there == states || leases.is_any() { Need::Nothing } else { Need::Exact };
             let persisted = (need == Need::Nothing).then_some(states);
-            return Ok(Self { persisted, states: leased, leases, need, ..bucket });
+            return Ok(Self { persisted, states: now_there, leases, need, ..bucket });
         }
         let mut old = stored.limits()?;
         Leases::end_stored(&stored, &mut old, now);

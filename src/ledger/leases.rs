@@ -176,16 +176,16 @@ impl Ledger {
         asked: &[Arc<Policy>],
         request: Option<&LeaseRequest>,
         decided: &Decided,
-        mut random: impl FnMut() -> Option<u64>,
+        random: impl FnOnce() -> Option<u64>,
     ) -> Result<Option<Lease>, LedgerError> {
         let ([policy], now) = (asked, decided.now) else { return Ok(None) };
         let given = match request {
             Some(request) if request.wants_any() => self.spare(policy, request, now)?,
             _ => None,
         };
-        let lease = given.zip(random()).map(|((from, tokens), id)| {
+        let lease = given.and_then(|(from, tokens)| {
             let lease_ms = request.map_or(0, |request| request.lease_ms.min(MAX_LEASE_MS));
-            Lease { id, from, until: from.saturating_add_unsigned(lease_ms), tokens }
+            Some(Lease { id: random()?, from, until: from.saturating_add_unsigned(lease_ms), tokens })
         });
         let bucket = self.bucket(policy)?;
         match (&lease, decided.decision()) {

@@ -65,10 +65,10 @@ impl LeaseRequest {
         writer.whole(self.lease_ms);
         writer.whole(self.horizon_ms);
         writer.whole(self.wanted.len() as u64);
-        self.wanted.iter().for_each(|&tokens| writer.whole(tokens));
+        write_all(&self.wanted, writer);
         for EndedLease { id, spent } in &self.ended {
             writer.words::<2>((*id).into());
-            spent.iter().for_each(|&tokens| writer.whole(tokens));
+            write_all(spent, writer);
         }
     }
 
@@ -93,7 +93,7 @@ impl Lease {
         writer.words::<2>(self.id.into());
         writer.signed(self.from);
         writer.signed(self.until);
-        self.tokens.iter().for_each(|&tokens| writer.whole(tokens));
+        write_all(&self.tokens, writer);
     }
 
     pub(super) fn read(rest: &Reader<'_>) -> Result<Option<Self>, Unreadable> {
@@ -105,6 +105,12 @@ impl Lease {
             tokens.push(section.whole()?);
         }
         Ok(Some(Self { id, from, until, tokens }))
+    }
+}
+
+fn write_all(tokens: &[u64], writer: &mut Writer) {
+    for &tokens in tokens {
+        writer.whole(tokens);
     }
 }
 

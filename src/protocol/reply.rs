@@ -434,6 +434,12 @@ mod tests {
                 before,
                 notices,
                 may_be_kept: !is_replayed,
+                lease: (!is_replayed).then(|| Lease {
+                    id: u64::MAX,
+                    from: -1,
+                    until: most,
+                    tokens: vec![0, MAX_TOKENS],
+                }),
             })
         };
         vec![

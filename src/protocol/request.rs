@@ -238,7 +238,12 @@ mod tests {
                         shadow_costs,
                         known,
                         wants_notices,
-                        lease: None,
+                        lease: wants_notices.then(|| LeaseRequest {
+                            lease_ms: 2_000,
+                            horizon_ms: 0,
+                            wanted: vec![MAX_TOKENS],
+                            ended: Vec::new(),
+                        }),
                     });
                 }
             }
