@@ -18,7 +18,7 @@
 
 use super::budget::{Budget, budget};
 use super::generations::Generations;
-use crate::limit::{Decision, MAX_TOKENS, Snapshot};
+use crate::limit::{Decision, MAX_TOKENS, State};
 use crate::policy::{LeaseTerms, NamedLimit, Policy, Standing};
 use crate::protocol::{Decided, EndedLease, Lease, LeaseRequest, LimitAnswer};
 
@@ -76,6 +76,10 @@ struct Entry {
     ended: Vec<(EndedLease, Rest)>,
     /// Until when no lease is asked for: one is on its way, or there was none.
     asks_again_at: i64,
+    /// How the limits stood by the latest answer, without what was spent here since.
+    standing: Vec<State>,
+    /// How far the object's clock was ahead when that answer had come.
+    ahead_ms: i64,
 }
 
 /// What an ended lease has left.
@@ -126,9 +130,10 @@ impl Leases {
         let Some(entry) = self.0.get_mut(budget) else { return Leased::Ask(None) };
         let now = entry.at(policy, now);
         entry.demand.add(costs, now, terms.lease_ms);
-        let decision = entry.decide(costs, now);
+        let decision = entry.decide(policy, costs, now);
         let request = entry.request(policy, terms, now, decision.is_none());
         let Some(decision) = decision else { return Leased::Ask(request) };
+        let now = now.saturating_add(entry.ahead_ms); // by the object's clock, as all answers
         let limits = policy.limits().iter().zip(costs).enumerate();
         let answers = limits.map(|(index, (limit, cost))| entry.answer(index, limit, *cost, decision, now));
         match answers.collect() {
@@ -156,6 +161,7 @@ impl Leases {
             return None;
         };
         entry.asks_again_at = answered_at;
+        entry.stands(policy, decided, answered_at);
         let lease = OpenLease {
             id: *id,
             // Those that are there may be spent at once, also by a request that has read the clock before.
@@ -231,8 +237,9 @@ fn may_lease(policy: &Policy) -> bool {
 impl Entry {
     fn new(policy: &Policy, now: i64) -> Self {
         let demand = Demand { since: now, latest: now, ..Demand::default() };
-        let (open, ended) = Default::default();
-        Self { policy: policy.id(), seen_at: now, demand, open, ended, asks_again_at: i64::MIN }
+        let (open, ended, standing, ahead_ms) = Default::default();
+        let asks_again_at = i64::MIN;
+        Self { policy: policy.id(), seen_at: now, demand, open, ended, asks_again_at, standing, ahead_ms }
     }
 
     /// Goes on to `now`, and to the policy as it is then: leases that are over have ended. Returns the moment to count from.
@@ -252,6 +259,23 @@ impl Entry {
         now
     }
 
+    /// Remembers how the limits stand by an answer: what is left of earlier leases counts as taken there.
+    fn stands(&mut self, policy: &Policy, decided: &Decided, now: i64) {
+        let limits = policy.limits().iter().zip(&decided.limits).enumerate();
+        let states = limits.map(|(index, (limit, answer))| {
+            let state = limit.limit().restored(&answer.snapshot)?;
+            Some(limit.limit().raised(&state, self.left(index, i64::MAX)))
+        });
+        self.standing = states.collect::<Option<_>>().unwrap_or_default();
+        self.ahead_ms = decided.now.saturating_sub(now);
+    }
+
+    /// What is left of a limit that may be spent by then.
+    fn left(&self, limit: usize, by: i64) -> u64 {
+        let usable = self.open.iter().filter(|open| open.from <= by);
+        usable.fold(0, |sum, open| sum.saturating_add(open.left.get(limit).copied().unwrap_or(0)))
+    }
+
     /// Spends no more of a lease. If all of it is spent, the object hears so with the next request: it counts it as spent in any case.
     fn end(&mut self, lease: OpenLease) {
         if self.ended.len() >= MAX_ENDED {
@@ -266,7 +290,7 @@ impl Entry {
     }
 
     /// Grants the costs, or says when they can be had from the leases; `None` if the object must be asked.
-    fn decide(&mut self, costs: &[u64], now: i64) -> Option<Decision> {
+    fn decide(&mut self, policy: &Policy, costs: &[u64], now: i64) -> Option<Decision> {
         let mut needed: Vec<u64> = costs.to_vec();
         let mut from = now;
         let mut used = 0_usize;
@@ -285,6 +309,9 @@ impl Entry {
         }
         if from > now {
             return Some(Decision::Wait { retry_at: from });
+        }
+        for ((state, limit), cost) in self.standing.iter_mut().zip(policy.limits()).zip(costs) {
+            *state = limit.limit().lowered(&limit.limit().refilled(state, now.saturating_add(self.ahead_ms)), *cost);
         }
         let mut owed: Vec<u64> = costs.to_vec();
         for open in self.open.iter_mut().filter(|open| open.from <= now) {
@@ -326,19 +353,18 @@ impl Entry {
         is_worth_a_call.then(|| LeaseRequest { lease_ms, horizon_ms, wanted, ended: self.ended() })
     }
 
-    /// What a limit says: it has at least what is left of the leases.
+    /// What a limit says, at a moment of the object's clock: as it stands if nobody else has taken anything since it was heard of.
     fn answer(&self, index: usize, limit: &NamedLimit, cost: u64, decision: Decision, now: i64) -> Option<LimitAnswer> {
-        let usable = self.open.iter().filter(|open| open.from <= now);
-        let left = usable.fold(0_u64, |sum, open| sum.saturating_add(open.left.get(index).copied().unwrap_or(0)));
-        let tokens = left.min(limit.limit().config().capacity).cast_signed();
-        let state = limit.limit().restored(&Snapshot { tokens, drops: 0, at: now })?;
+        let state = self.standing.get(index)?;
+        let left = self.left(index, now.saturating_sub(self.ahead_ms));
         let decision = match decision {
-            Decision::Allow { ready_at, .. } => Decision::Allow { tokens: cost, ready_at },
+            Decision::Allow { .. } => Decision::Allow { tokens: cost, ready_at: now },
             // The refusal is that of the limits of which too little is left.
             _ if left >= cost => Decision::Allow { tokens: cost, ready_at: now },
-            refusal => refusal,
+            Decision::Wait { retry_at } => Decision::Wait { retry_at: retry_at.saturating_add(self.ahead_ms) },
+            never @ Decision::Never { .. } => never,
         };
-        Some(LimitAnswer::new(limit.limit(), decision, &state, now))
+        Some(LimitAnswer::new(limit.limit(), decision, state, now))
     }
 }
 

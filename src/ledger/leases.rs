@@ -203,8 +203,8 @@ impl Ledger {
         Ok(lease)
     }
 
-    /// From when so many tokens of each limit could be leased: at most half of those that there will be by then, so that others find
-    /// some, too.
+    /// From when so many tokens of each limit could be leased: half of those that there are, so that others find some, too; if there
+    /// are none, of those that there will be.
     fn spare(
         &mut self,
         policy: &Arc<Policy>,
@@ -219,23 +219,38 @@ impl Ledger {
             return Ok(None);
         }
         let horizon = now.saturating_add_unsigned(request.horizon_ms.min(MAX_LEASE_MS));
-        let mut from = now;
-        let mut tokens = Vec::new();
-        let limits = policy.limits().iter().zip(&bucket.states).zip(held);
-        for (((limit, state), held), &wanted) in limits.zip(&request.wanted) {
-            let limit = limit.limit();
-            let there = limit.remaining(&without(limit, state, held, horizon), horizon);
-            let given = wanted.min(there.div_ceil(2));
-            match limit.decide(without(limit, state, held, now), now, given, Verb::Consume).0 {
-                _ if wanted == 0 => {}
-                Decision::Allow { .. } if given > 0 => {}
-                Decision::Wait { retry_at } if given > 0 => from = from.max(retry_at),
-                _ => return Ok(None),
-            }
-            tokens.push(given);
-        }
-        Ok(Some((from, tokens)))
+        let limits = || {
+            let limits = policy.limits().iter().zip(&bucket.states).zip(&held).zip(&request.wanted);
+            limits.map(|(((limit, state), &held), &wanted)| (limit.limit(), state, held, wanted))
+        };
+        Ok(spare_at(limits(), now, now).or_else(|| spare_at(limits(), now, horizon)))
     }
+}
+
+/// From when half of the tokens that there will be `by` then could be spent; `None` if there will be none of a limit of which
+/// some are wanted. Of each limit its state, and how many tokens are held and wanted.
+fn spare_at<'a>(
+    limits: impl Iterator<Item = (&'a Limit, &'a State, u64, u64)>,
+    now: i64,
+    by: i64,
+) -> Option<(i64, Vec<u64>)> {
+    let mut from = now;
+    let mut tokens = Vec::new();
+    for (limit, state, held, wanted) in limits {
+        let there = limit.remaining(&without(limit, state, held, by), by);
+        let given = wanted.min(there.div_ceil(2));
+        if given > 0 {
+            match limit.decide(without(limit, state, held, now), now, given, Verb::Consume).0 {
+                Decision::Allow { .. } => {}
+                Decision::Wait { retry_at } => from = from.max(retry_at),
+                Decision::Never { .. } => return None,
+            }
+        } else if wanted > 0 {
+            return None;
+        }
+        tokens.push(given);
+    }
+    Some((from, tokens))
 }
 
 /// When a cost passes that is refused while so many tokens are withheld, of which `leased` are leased out until then. If all of

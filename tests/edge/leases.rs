@@ -29,7 +29,7 @@ fn what_is_granted_from_leases_one_bucket_would_have_granted() {
     println!("{seen:?}");
     if seen.asked > 100_000 {
         assert!(seen.granted_from_leases * 12 > seen.asked, "too few to show anything");
-        assert!(seen.refused_from_leases * 100 > seen.asked, "too few to show anything");
+        assert!(seen.refused_from_leases * 200 > seen.asked, "too few to show anything");
         assert!(seen.granted * 4 > seen.asked, "too few to show anything");
     }
 }
@@ -175,7 +175,8 @@ impl<'r> World<'r> {
                         self.seen.refused_from_leases += 1;
                         let max_ms = signed(policy.refusal_cache_ms());
                         let retry_at = decided.limits.iter().filter_map(|limit| limit.retry_at()).max().unwrap();
-                        assert!(now < retry_at && retry_at <= now + max_ms + 300, "{decided:?} at {now}");
+                        let wait_ms = retry_at - decided.now;
+                        assert!(0 < wait_ms && wait_ms <= max_ms + 300, "{decided:?}");
                     }
                     if let Some(lease) = renewal {
                         let nothing = vec![0; costs.len()];

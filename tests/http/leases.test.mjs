@@ -68,7 +68,7 @@ test("a busy frontend decides by itself, and grants exactly what there is", asyn
   assert.deepEqual(new Set(answers.slice(-20).map(({ status }) => status)), new Set([429]));
   const made = (await metric(calls)) - before;
   assert.ok(made <= 60, `${made} calls`); // the 30 refusals are asked one by one
-  assert.equal(await metric('tollgate_decisions_total{policy="days",outcome="granted"}'), 50);
+  assert.equal(await metric('tollgate_decisions_total{policy="days",outcome="allowed"}'), 50);
   assert.equal(await metric('tollgate_leased_decisions_total{policy="days"}'), leased(answers));
 });
 
@@ -159,7 +159,7 @@ test("max_lease bounds a lease, and each limit has its own tokens", async () => 
 
 test("a change of the policy ends the leases of its earlier version", async () => {
   const send = (method, policy, at, body, headers) =>
-    tollgate.send({ method, path: `/v1/policies/${policy}`, body, headers, now: NOW + at });
+    tollgate.send({ method, path: `/v1/policies/${policy}`, body: JSON.stringify(body), headers, now: NOW + at });
   const budget = { policy: "new", key: "k" };
   const made = await send("PUT", "new", 0, { ...DAYS, capacity: 1_000 }, { "if-none-match": "*" });
   assert.equal(made.status, 201);
