@@ -67,6 +67,7 @@ impl Design for Tollgate {
             shadow_costs: vec![],
             known: None,
             wants_notices: false,
+            lease: None,
         };
         let object = self.objects.entry(key).or_insert_with(KeyObject::new);
         let ObjectReply::Decided(decided) = object.ask(&self.policies, &request, at, usage) else { return false };

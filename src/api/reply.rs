@@ -72,10 +72,10 @@ impl Reply {
         self.with_member("\"stale_policies\":true")
     }
 
-    /// The answer, a JSON object, marked: it was made from an earlier one, without a call.
+    /// The answer, a JSON object, marked: it was made without a call, from this.
     #[must_use]
-    pub fn from_cache(self) -> Self {
-        self.with_member("\"source\":\"cache\"")
+    pub fn from_source(self, source: &str) -> Self {
+        self.with_member(&format!("\"source\":\"{source}\""))
     }
 
     fn with_member(mut self, member: &str) -> Self {

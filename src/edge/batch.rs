@@ -177,7 +177,11 @@ impl Batch {
             if wait_ms > 0 {
                 call.is_in_flight = true;
                 let (step, is_repeated) = (call.step, call.is_repeated);
-                let (dialect, request) = (object.dialect, object.request_of(step));
+                let (dialect, mut request) = (object.dialect, object.request_of(step));
+                // The first try may have got a lease, of which nobody knows.
+                if is_repeated && let Some(lease) = &mut request.lease {
+                    lease.wanted.fill(0);
+                }
                 return Some(ObjectCall { object: index, request, dialect, is_repeated, wait_ms });
             }
             object.call = None;
@@ -311,6 +315,7 @@ impl Object {
             shadow_costs: Vec::new(),
             known: known.clone(),
             wants_notices,
+            lease: None,
         };
         match step {
             Step::Ask => self.request.clone(),
@@ -322,6 +327,7 @@ impl Object {
                 shadow_costs: self.request.shadow_costs.clone(),
                 known: known.clone(),
                 wants_notices,
+                lease: None,
             },
             Step::Hold => {
                 if let Action::Hold(id) = self.request.action {

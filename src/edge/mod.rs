@@ -17,12 +17,16 @@
 )]
 
 mod batch;
+mod budget;
+mod generations;
+mod leases;
 mod outbox;
 mod refusals;
 mod snapshot;
 mod tap;
 
 pub use batch::{BATCH_MS, Batch, CALL_MS, Dialect, Failure, ObjectCall, Outcome};
+pub use leases::{Leased, Leases, MAX_LEASED, Return};
 pub use outbox::Outbox;
 pub use refusals::{Bound, MAX_BUDGETS, Refusals};
 pub use snapshot::{Due, FRESH_MS, POLL_MS, PolicySnapshot, REFRESH_MS, WAIT_MS};

@@ -12,26 +12,18 @@
 //! decision, so that no key is refused after its wait; and since the answer, which is at most as long, so that no wait is
 //! reported too short.
 //!
-//! Two generations bound the memory. When the young one is full, it becomes the old one, and the old one is forgotten; what
-//! is asked for is young again. A flood of other keys can only push out a key that is not asked for while
+//! The memory is bounded by two generations: a flood of other keys can only push out a key that is not asked for while
 //! [`MAX_BUDGETS`] others are refused, and each of those refusals was a call.
 
-use std::collections::BTreeMap;
-use std::hash::{DefaultHasher, Hash, Hasher};
-
+use super::budget::{Budget, budget};
+use super::generations::Generations;
 use crate::limit::{Decision, Part, State, Verb, decide_all};
 use crate::policy::{Policy, Standing};
 use crate::protocol::{Decided, LimitAnswer};
 
 /// What an isolate remembers of refused keys.
-#[derive(Debug, Default)]
-pub struct Refusals {
-    young: BTreeMap<Budget, Entry>,
-    old: BTreeMap<Budget, Entry>,
-}
-
-/// One policy for one key: 128 bits of the object's name, and a hash of the policy's.
-type Budget = (u128, u64);
+#[derive(Debug)]
+pub struct Refusals(Generations<Budget, Entry>);
 
 /// The most budgets of a generation: some half a megabyte.
 pub const MAX_BUDGETS: usize = 4_096;
@@ -63,6 +55,12 @@ pub struct Bound {
     pub decided: Decided,
     /// Whether it is a refusal for certain, unless something was given back elsewhere.
     pub is_refused: bool,
+}
+
+impl Default for Refusals {
+    fn default() -> Self {
+        Self(Generations::new(MAX_BUDGETS))
+    }
 }
 
 impl Refusals {
@@ -111,7 +109,7 @@ impl Refusals {
             let states: Option<Box<[_]>> =
                 limits.map(|(limit, answer)| limit.limit().restored(&answer.snapshot)).collect();
             let (Some(states), Some(budget)) = (states, budget(object, policy)) else { return };
-            let is_late = match self.find(budget) {
+            let is_late = match self.0.get_mut(budget) {
                 Some(Entry::Outdated(at)) => called_at <= *at,
                 Some(Entry::Kept(kept)) => called_at < kept.called_at,
                 None => false,
@@ -121,31 +119,31 @@ impl Refusals {
                 continue;
             }
             let (policy, decided_at) = (policy.id(), decided.now);
-            self.insert(budget, Entry::Kept(Kept { policy, states, decided_at, called_at, answered_at }));
+            self.0.insert(budget, Entry::Kept(Kept { policy, states, decided_at, called_at, answered_at }));
         }
     }
 
     /// Forgets how a budget stood from which something was taken since: its next refusal says more.
     pub fn took(&mut self, object: &str, policy: &Policy) {
         if let Some(budget) = budget(object, policy)
-            && let Some(Entry::Kept(kept)) = self.find(budget)
+            && let Some(Entry::Kept(kept)) = self.0.get_mut(budget)
         {
             let late = Entry::Outdated(kept.called_at);
-            self.insert(budget, late);
+            self.0.insert(budget, late);
         }
     }
 
     /// Forgets what is known of a budget, because the isolate gives something back to it: call it before that, and again when it is done.
     pub fn forget(&mut self, object: &str, policy: &Policy, now: i64) {
         if let Some(budget) = budget(object, policy) {
-            self.insert(budget, Entry::Outdated(now));
+            self.0.insert(budget, Entry::Outdated(now));
         }
     }
 
     /// How many budgets it knows.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.young.len().saturating_add(self.old.len())
+        self.0.len()
     }
 
     /// Whether it knows none.
@@ -157,7 +155,7 @@ impl Refusals {
     /// What is known of a budget at `now`, if it may be used.
     fn kept(&mut self, budget: Budget, policy: &Policy, now: i64) -> Option<Kept> {
         let max_ms = i64::try_from(policy.refusal_cache_ms()).unwrap_or(i64::MAX);
-        let (is_over, found) = match self.find(budget)? {
+        let (is_over, found) = match self.0.get_mut(budget)? {
             Entry::Kept(kept) => {
                 // A clock that has stepped back must not come by the same moments again.
                 let is_fresh = kept.answered_at <= now && now.saturating_sub(kept.called_at) < max_ms;
@@ -166,35 +164,11 @@ impl Refusals {
             Entry::Outdated(at) => (now < *at, None),
         };
         if is_over {
-            self.young.remove(&budget);
+            self.0.remove(budget);
             return None;
         }
         found
     }
-
-    /// What is known of a budget, which is young then.
-    fn find(&mut self, budget: Budget) -> Option<&Entry> {
-        if let Some(entry) = self.old.remove(&budget) {
-            self.insert(budget, entry);
-        }
-        self.young.get(&budget)
-    }
-
-    fn insert(&mut self, budget: Budget, entry: Entry) {
-        if self.young.len() >= MAX_BUDGETS && !self.young.contains_key(&budget) {
-            self.old = std::mem::take(&mut self.young);
-        }
-        self.old.remove(&budget);
-        self.young.insert(budget, entry);
-    }
-}
-
-/// `None` if that is not the name of an object.
-fn budget(object: &str, policy: &Policy) -> Option<Budget> {
-    let object = u128::from_str_radix(object.get(..32)?, 16).ok()?;
-    let mut hasher = DefaultHasher::new();
-    policy.name().hash(&mut hasher);
-    Some((object, hasher.finish()))
 }
 
 /// A policy, the cost of each of its limits, and how they stand.

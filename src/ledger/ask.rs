@@ -20,7 +20,7 @@ impl Ledger {
         asked: &[Arc<Policy>],
         request: &ObjectRequest,
         now: i64,
-        random: impl FnMut() -> Option<u64>,
+        mut random: impl FnMut() -> Option<u64>,
     ) -> Result<(ObjectReply, Writes), LedgerError> {
         let limits = asked.iter().map(|policy| policy.limits().len());
         let omits_costs = request.costs.is_empty() && matches!(request.action, Action::Settle(_) | Action::Cancel(_));
@@ -28,7 +28,7 @@ impl Ledger {
             return Err(LedgerError("the costs do not fit the limits of the policies".to_owned()));
         }
         let id = match request.action {
-            Action::Reserve(_) | Action::Hold(0) => self.unused_id(random)?,
+            Action::Reserve(_) | Action::Hold(0) => self.unused_id(&mut random)?,
             Action::Hold(id) | Action::Settle(id) | Action::Cancel(id) => id,
             Action::Look(_) | Action::Take(_) => 0,
         };
@@ -54,6 +54,7 @@ impl Ledger {
         let mut writes = Writes::default();
         self.end_holds(now);
         self.end_expired(now, &mut writes);
+        self.return_leases(asked, request.lease.as_ref(), now)?;
         // Before a replay: a try must be known to hold what another try of its batch holds or has committed.
         let of_hold = match request.action {
             Action::Hold(_) => self.prepared(asked, request.request_id, id, now)?,
@@ -73,6 +74,9 @@ impl Ledger {
             decided.may_be_kept = (is_look || !decided.decision().is_allow()) && !self.may_give_back(asked);
             self.recent.record(asked, request, decided);
             decided.notices = self.give_notices(asked, request, decided, &mut writes);
+            if !decided.is_replayed {
+                decided.lease = self.lease(asked, request.lease.as_ref(), decided, random)?;
+            }
         }
         self.collect_writes(now, &mut writes);
         if asked.iter().any(|policy| policy.is_inline()) {

@@ -2,8 +2,10 @@
 
 use std::sync::Arc;
 
+use super::decide::without;
 use super::follow::follow;
 use super::inline::Change;
+use super::leases::Leases;
 use super::reservation::ReservedPart;
 use super::row::{NamedState, Registered, RowError, StoredRow, encode_row};
 use crate::limit::{Limit, State, Verb};
@@ -26,6 +28,8 @@ pub(super) struct Bucket {
     /// Limits of other versions of the policy that are not full yet. When such a version asks again it finds them as
     /// they were, so versions that alternate during a roll-out give nothing away.
     dormant: Vec<NamedState>,
+    /// Tokens that are leased out. The states still have them, so a bucket is never fuller than with them.
+    pub(super) leases: Leases,
     /// Whether storage has a row for it.
     has_row: bool,
     /// The states that a crash would leave. `None` when storage has nothing, or something under other numbers.
@@ -88,9 +92,15 @@ impl Bucket {
             return bucket.with_accounts(&stored, now, phase);
         }
         if is_same_version && let Some(states) = stored.states_of(policy) {
-            return Ok(Self { persisted: Some(states.clone()), states, ..bucket });
+            let limits = || policy.limits().iter().map(NamedLimit::limit);
+            let (leases, now_there) = Leases::stored(&stored, limits().zip(&states), now);
+            // What was leased out and is over may have been spent at the latest moment.
+            let need = if now_there == states || leases.is_any() { Need::Nothing } else { Need::Exact };
+            let persisted = (need == Need::Nothing).then_some(states);
+            return Ok(Self { persisted, states: now_there, leases, need, ..bucket });
         }
-        let old = stored.limits()?;
+        let mut old = stored.limits()?;
+        Leases::end_stored(&stored, &mut old, now);
         let stored_states: Vec<_> = old.iter().map(|limit| limit.state).take(policy.limits().len()).collect();
         let (states, dormant) = followed(old, since, policy, now, phase);
         // It only has dormant limits besides, or is of another version with the same numbers.
@@ -146,6 +156,7 @@ impl Bucket {
         if before.version() == policy.version() && since == policy.timeline().since() {
             return self.resize(&before);
         }
+        self.leases.spend_all(&before, &mut self.states, now);
         let awake = before.limits().iter().zip(&self.states).map(|(limit, &state)| NamedState::of(limit, state));
         let old: Vec<_> = awake.chain(self.dormant.iter().cloned()).collect();
         if policy.is_inline() && before.is_inline() {
@@ -185,6 +196,7 @@ impl Bucket {
             as_of: 0,
             states,
             dormant: Vec::new(),
+            leases: Leases::default(),
             has_row: false,
             persisted: None,
             is_ahead_of_storage: false,
@@ -248,8 +260,10 @@ impl Bucket {
             self.spent_at = Some(now);
             self.is_busy = true;
         }
+        // A crash must not forget a lease: until it is over, the bucket would be fuller than with it.
+        let has_new_lease = self.leases.take_news();
         let slack = match need {
-            Need::Spent => self.slack(now),
+            Need::Spent if !has_new_lease => self.slack(now),
             _ => Slack::None,
         };
         match slack {
@@ -259,8 +273,8 @@ impl Bucket {
             }
             Slack::Little if self.in_flight.is_some() => Row::Nothing,
             Slack::Little => {
-                let next = self.lowered();
-                let row = self.encode(&next);
+                let next = self.lowered(now);
+                let row = self.encode(&next, now);
                 self.in_flight = Some((ticket, next));
                 Row::Background(row)
             }
@@ -268,8 +282,8 @@ impl Bucket {
                 // A quiet key is written exactly: no further spending is expected.
                 self.is_ahead_of_storage =
                     was_busy && need != Need::Exact && self.policy.limits().iter().any(|limit| block(limit) > 0);
-                let next = if self.is_ahead_of_storage { self.lowered() } else { self.all_states() };
-                let row = self.encode(&next);
+                let next = if self.is_ahead_of_storage { self.lowered(now) } else { self.all_states(now) };
+                let row = self.encode(&next, now);
                 self.persisted = Some(next);
                 self.in_flight = None;
                 self.has_row = true;
@@ -291,22 +305,24 @@ impl Bucket {
     }
 
     /// The row of the exact states, if nothing was spent since the last call. `ticket` is as for [`Bucket::row`].
-    pub(super) fn flush_idle(&mut self, ticket: u32) -> Option<Vec<u8>> {
+    pub(super) fn flush_idle(&mut self, now: i64, ticket: u32) -> Option<Vec<u8>> {
         let is_busy = std::mem::replace(&mut self.is_busy, false);
         if is_busy || !self.is_ahead_of_storage || self.in_flight.is_some() {
             return None;
         }
         self.is_ahead_of_storage = false;
-        let exact = self.all_states();
-        let row = self.encode(&exact);
+        let exact = self.all_states(now);
+        let row = self.encode(&exact, now);
         self.in_flight = Some((ticket, exact));
         Some(row)
     }
 
     /// When the bucket may be forgotten, if ever.
     pub(super) fn expires_at(&self, now: i64) -> Option<i64> {
-        let awake = self.policy.limits().iter().zip(&self.states);
+        let all = self.all_states(now);
+        let awake = self.policy.limits().iter().zip(&all);
         let awake = awake.map(|(limit, state)| limit.limit().expires_at(state, now));
+        let awake = awake.chain([Some(self.leases.over_at(now))]);
         latest(now, awake.chain(self.dormant.iter().map(|limit| limit.limit.full_at(&limit.state, now))))
     }
 
@@ -318,7 +334,7 @@ impl Bucket {
         };
         let in_flight = self.in_flight.as_ref().map(|(_, states)| states);
         let mut slack = Slack::Enough;
-        for (index, ((limit, block), state)) in self.lines().zip(&self.all_states()).enumerate() {
+        for (index, ((limit, block), state)) in self.lines().zip(&self.all_states(now)).enumerate() {
             let least = limit.lowered(state, block);
             for (stored, is_there) in [(Some(persisted), true), (in_flight, false)] {
                 let Some(stored) = stored.and_then(|states| states.get(index)) else {
@@ -339,8 +355,8 @@ impl Bucket {
         slack
     }
 
-    fn lowered(&self) -> Vec<State> {
-        self.lines().zip(&self.all_states()).map(|((limit, block), state)| limit.lowered(state, block)).collect()
+    fn lowered(&self, now: i64) -> Vec<State> {
+        self.lines().zip(&self.all_states(now)).map(|((limit, block), state)| limit.lowered(state, block)).collect()
     }
 
     /// All limits, the dormant ones last, and how many tokens of each a crash may cost. What the numbers that are asked take is
@@ -354,16 +370,20 @@ impl Bucket {
         awake.chain(self.dormant.iter().map(move |dormant| (&dormant.limit, of_name(dormant))))
     }
 
-    /// The states of all limits, the dormant ones last.
-    fn all_states(&self) -> Vec<State> {
-        all_states(&self.states, &self.dormant)
+    /// The states of all limits, the dormant ones last, without what is leased out.
+    fn all_states(&self, now: i64) -> Vec<State> {
+        let limits = self.policy.limits().iter().zip(&self.states).enumerate();
+        let awake = limits.map(|(index, (limit, state))| without(limit.limit(), state, self.leases.of(index), now));
+        all_states(&awake.collect::<Vec<_>>(), &self.dormant)
     }
 
-    fn encode(&self, states: &[State]) -> Vec<u8> {
+    fn encode(&self, states: &[State], now: i64) -> Vec<u8> {
         let (awake, rest) = states.split_at_checked(self.states.len()).unwrap_or((states, &[]));
         let dormant: Vec<_> =
             self.dormant.iter().zip(rest).map(|(dormant, &state)| NamedState { state, ..dormant.clone() }).collect();
-        encode_row(&self.policy, self.as_of, awake, &dormant, states == self.all_states())
+        let mut row = encode_row(&self.policy, self.as_of, awake, &dormant, states == self.all_states(now));
+        self.leases.encode(self.states.len(), &mut row);
+        row
     }
 }
 
@@ -385,8 +405,10 @@ fn block(limit: &NamedLimit) -> u64 {
 /// When a stored bucket may be forgotten under the numbers it was stored with. `None` if never, or if the row cannot be
 /// read.
 pub(super) fn row_expires_at(row: &[u8], now: i64) -> Option<i64> {
-    let limits = StoredRow::read(row).ok()?.limits().ok()?;
-    latest(now, limits.iter().map(|limit| limit.limit.expires_at(&limit.state, now)))
+    let row = StoredRow::read(row).ok()?;
+    let limits = row.limits().ok()?;
+    let leased_until = row.leased.as_ref().map_or(now, |leased| leased.until);
+    latest(leased_until.max(now), limits.iter().map(|limit| limit.limit.expires_at(&limit.state, now)))
 }
 
 fn latest(now: i64, mut all: impl Iterator<Item = Option<i64>>) -> Option<i64> {

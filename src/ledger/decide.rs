@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::bucket::{Bucket, Need};
 use super::inline::Change;
+use super::leases::refusal_while_leased;
 use super::standing::{count_all, is_unlimited, refuse_all};
 use super::{Ledger, LedgerError, Slot};
 use crate::limit::{Decision, Limit, Part, State, Verb, decide_all};
@@ -85,7 +86,14 @@ impl Ledger {
                 let own = if let Some(banned) = ban {
                     banned
                 } else if takes && !part.decision.is_allow() {
-                    holds.sooner(part.decision, index, |left| {
+                    let refusal = match holds.leased_until {
+                        Some(until) => {
+                            let refused = (part.decision, part.cost, verb);
+                            refusal_while_leased(part.limit, state, held, until, refused)
+                        }
+                        None => part.decision,
+                    };
+                    holds.sooner(refusal, index, |left| {
                         part.limit.decide(without(part.limit, state, left, now), now, part.cost, verb).0
                     })
                 } else {
@@ -184,6 +192,8 @@ struct Holds {
     held: Vec<u64>,
     /// When a hold ends, and what it holds of each limit; soonest first.
     ends: Vec<(i64, Vec<u64>)>,
+    /// When the leases are over, of which all tokens are held, too.
+    leased_until: Option<i64>,
 }
 
 impl Holds {
@@ -195,7 +205,16 @@ impl Holds {
                 *held = held.saturating_add(*tokens);
             }
         }
-        Self { held, ends }
+        let mut leased_until = None;
+        if let Some(Slot::Open(bucket)) = ledger.slot(policy.name())
+            && bucket.leases.is_any()
+        {
+            leased_until = Some(bucket.leases.over_at(i64::MIN));
+            for (index, held) in held.iter_mut().enumerate() {
+                *held = held.saturating_add(bucket.leases.of(index));
+            }
+        }
+        Self { held, ends, leased_until }
     }
 
     /// The refusal to report. A hold may end without taking anything, so held tokens are worth waiting for, at most

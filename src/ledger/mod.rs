@@ -57,6 +57,7 @@ mod follow;
 mod hold;
 mod inline;
 mod inspect;
+mod leases;
 mod legacy;
 mod notices;
 mod page;
@@ -80,6 +81,7 @@ use self::replays::Replays;
 use self::reservation::{Reservation, Stored};
 use self::row::StoredRow;
 
+pub use self::leases::MAX_LEASE_MS;
 pub use self::notices::NOTICES;
 pub use self::recent::MAX_RECENT;
 pub use self::replays::{MAX_REQUEST_IDS, REPLAY_TTL_MS};

@@ -17,6 +17,9 @@
 //!   kind 2, of a policy whose numbers came with a request
 //!     1 byte   how many limits it has; the dormant ones are the accounts of other numbers
 //!     1 byte   1 if the states are exact, 0 if they may be lower and older
+//!   kind 3, of one of which tokens are leased out, which the states do not have
+//!     8 bytes  when all leases are over
+//!     then     for each limit of the policy 8 bytes, its tokens
 //! ```
 //!
 //! Format 1 has replays at its end, which are read and never written: see `replays.rs`.
@@ -98,6 +101,7 @@ pub(super) struct Registered<'a> {
 /// The kinds of parts.
 const REGISTERED: u8 = 1;
 const INLINE: u8 = 2;
+pub(super) const LEASED: u8 = 3;
 
 /// A row, read.
 pub(super) struct StoredRow<'a> {
@@ -110,6 +114,16 @@ pub(super) struct StoredRow<'a> {
     inline_count: Option<u8>,
     /// Whether no grant came since that is not in the row. Known only of such a policy.
     pub(super) is_exact: bool,
+    pub(super) leased: Option<Leased>,
+}
+
+/// What is leased out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Leased {
+    /// When all leases are over.
+    pub(super) until: i64,
+    /// The tokens of each limit.
+    pub(super) tokens: Vec<u64>,
 }
 
 impl<'a> StoredRow<'a> {
@@ -136,6 +150,7 @@ impl<'a> StoredRow<'a> {
             registered: Registered::default(),
             inline_count: None,
             is_exact: false,
+            leased: None,
         };
         // A part that cannot be read is as if it were of an unknown kind.
         while !is_legacy && row.read_part(&mut bytes).is_some() {}
@@ -152,6 +167,10 @@ impl<'a> StoredRow<'a> {
                 self.registered = Registered { as_of, since, id, definition: std::str::from_utf8(part.0).ok()? };
             }
             INLINE => (self.inline_count, self.is_exact) = (Some(part.byte()?), part.byte()? == 1),
+            LEASED => {
+                let until = part.i64()?;
+                self.leased = Some(Leased { until, tokens: std::iter::from_fn(|| part.u64()).collect() });
+            }
             _ => {}
         }
         Some(())

@@ -56,7 +56,7 @@ impl Ledger {
         let mut writes = Writes::default();
         for (name, slot) in &mut self.buckets {
             if let Slot::Open(bucket) = slot {
-                if let Some(row) = bucket.flush_idle(self.next_ticket) {
+                if let Some(row) = bucket.flush_idle(now, self.next_ticket) {
                     writes.background.push(Background::of_bucket(name, row, &mut self.next_ticket));
                 }
                 writes.wants_flush |= bucket.is_ahead_of_storage();

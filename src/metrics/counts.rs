@@ -29,6 +29,7 @@ pub(super) struct PolicyCounts {
     pub(super) shadow_refusals: u64,
     /// Requests that were refused without a call.
     pub(super) cached_refusals: u64,
+    pub(super) leased_decisions: u64,
 }
 
 /// The most policies that are counted under their own names: twice those that a registry has.
@@ -53,6 +54,13 @@ impl Counts {
     pub fn remembered(&mut self, policy: &str) {
         at(&mut self.policies, policy, |counts: &mut PolicyCounts| {
             counts.cached_refusals = counts.cached_refusals.saturating_add(1);
+        });
+    }
+
+    /// Counts a request that was decided from a lease.
+    pub fn leased(&mut self, policy: &str) {
+        at(&mut self.policies, policy, |counts: &mut PolicyCounts| {
+            counts.leased_decisions = counts.leased_decisions.saturating_add(1);
         });
     }
 
@@ -100,6 +108,7 @@ impl Counts {
                 add_all(&mut counts.decisions, &more.decisions);
                 counts.shadow_refusals = counts.shadow_refusals.saturating_add(more.shadow_refusals);
                 counts.cached_refusals = counts.cached_refusals.saturating_add(more.cached_refusals);
+                counts.leased_decisions = counts.leased_decisions.saturating_add(more.leased_decisions);
             });
         }
         merge_refused(&mut self.refused, &other.refused);

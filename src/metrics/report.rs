@@ -102,6 +102,8 @@ struct WrittenPolicy {
     shadow_refusals: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     cached_refusals: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    leased_decisions: Option<u64>,
 }
 
 #[derive(Serialize)]
@@ -122,8 +124,10 @@ struct WrittenHistogram<'a> {
 impl WrittenPolicy {
     fn of(counts: &PolicyCounts) -> Self {
         let decisions = words::<super::Outcome>(&counts.decisions);
-        let PolicyCounts { shadow_refusals, cached_refusals, .. } = *counts;
-        Self { decisions, shadow_refusals, cached_refusals: Some(cached_refusals).filter(|&count| count > 0) }
+        let PolicyCounts { shadow_refusals, cached_refusals, leased_decisions, .. } = *counts;
+        let if_any = |count| Some(count).filter(|&count| count > 0);
+        let (cached_refusals, leased_decisions) = (if_any(cached_refusals), if_any(leased_decisions));
+        Self { decisions, shadow_refusals, cached_refusals, leased_decisions }
     }
 }
 
@@ -158,6 +162,7 @@ fn policy_counts(json: Json<'_>) -> Option<PolicyCounts> {
     read_words::<super::Outcome>(&fields, "decisions", &mut counts.decisions)?;
     counts.shadow_refusals = fields.get("shadow_refusals")?.integer()?;
     counts.cached_refusals = fields.get("cached_refusals").map_or(Some(0), Json::integer)?;
+    counts.leased_decisions = fields.get("leased_decisions").map_or(Some(0), Json::integer)?;
     Some(counts)
 }
 

@@ -30,6 +30,11 @@ pub fn exposition(counts: &Counts, began_at: i64, isolates: Option<usize>, may_n
     let cached = "Requests to take tokens that an isolate refused by an earlier refusal, without a call.";
     family(&mut text, "tollgate_cached_refusals_total", cached, by_policy);
 
+    let by_policy =
+        policies.iter().map(|(policy, counts)| (vec![("policy", policy.as_str())], counts.leased_decisions));
+    let leased = "Requests to take tokens that an isolate decided from a lease, without a call.";
+    family(&mut text, "tollgate_leased_decisions_total", leased, by_policy);
+
     let failures = [("degraded", &counts.degraded), ("unavailable", &counts.unavailable)];
     let by_cause = failures.into_iter().flat_map(|(answer, counts)| {
         let all = Cause::ALL.into_iter().zip(counts);

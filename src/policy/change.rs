@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::named::{NamedLimit, Policy};
+use super::named::{LeaseTerms, NamedLimit, Policy};
 use crate::limit::{Carry, Config, Kind};
 
 /// What changes when `after` takes the place of `before`, line by line. `None` is no policy.
@@ -135,6 +135,17 @@ fn terms(before: &Policy, after: &Policy, lines: &mut Vec<String>) {
         let shown =
             |policy: &Policy| humantime::format_duration(Duration::from_millis(policy.refusal_cache_ms())).to_string();
         lines.push(format!("refusal_cache: {} instead of {}", shown(after), shown(before)));
+    }
+    if before.lease() != after.lease() {
+        let shown = |policy: &Policy| match policy.lease() {
+            Some(LeaseTerms { lease_ms, max_tokens }) => {
+                let most =
+                    if max_tokens == u64::MAX { String::new() } else { format!(" of at most {max_tokens} tokens") };
+                format!("{}{most}", humantime::format_duration(Duration::from_millis(lease_ms)))
+            }
+            None => "none".to_owned(),
+        };
+        lines.push(format!("lease: {} instead of {}", shown(after), shown(before)));
     }
     if before.notify() != after.notify() {
         let shown = |policy: &Policy| match policy.notify() {

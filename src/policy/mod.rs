@@ -31,7 +31,7 @@ mod timeline;
 pub use change::describe_change;
 pub use error::PolicyError;
 pub use lint::{Admitted, Code, CrashCost, DebtFacts, Finding, Level, LimitFacts, Lint, LongRun};
-pub use named::{NamedLimit, Policy, ReservationTerms, Standing, Unsettled, shadow_of, without_shadow};
+pub use named::{LeaseTerms, NamedLimit, Policy, ReservationTerms, Standing, Unsettled, shadow_of, without_shadow};
 pub use notify::{NoticeKind, Notify};
 pub use on_error::{Cause, OnError};
 pub use parse::Policies;

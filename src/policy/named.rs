@@ -20,6 +20,7 @@ pub struct Policy {
     on_error: OnError,
     reservations: ReservationTerms,
     refusal_cache_ms: u64,
+    lease: Option<LeaseTerms>,
     ipv6_prefix: u8,
     shown_key_prefix: u8,
     notify: Option<Notify>,
@@ -52,6 +53,15 @@ pub struct ReservationTerms {
     pub ttl_ms: u64,
     /// What happens to one that is still open then.
     pub unsettled: Unsettled,
+}
+
+/// How tokens may be taken in advance.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LeaseTerms {
+    /// How long they may be spent, in milliseconds.
+    pub lease_ms: u64,
+    /// The most tokens of each limit that a lease may have.
+    pub max_tokens: u64,
 }
 
 /// What happens to a reservation that was neither settled nor cancelled in time.
@@ -133,6 +143,12 @@ impl Policy {
     #[must_use]
     pub const fn refusal_cache_ms(&self) -> u64 {
         self.refusal_cache_ms
+    }
+
+    /// How frontends may take tokens in advance, if at all.
+    #[must_use]
+    pub const fn lease(&self) -> Option<LeaseTerms> {
+        self.lease
     }
 
     /// How many bits of an IPv6 address make a key: the clients of one network share a budget. From 32 to 128.
@@ -247,8 +263,8 @@ impl Policy {
     /// The policy, with what only frontends know of `other`: definitions do not have it.
     #[must_use]
     pub(crate) fn answered_as(self, other: &Self) -> Self {
-        let Self { on_error, refusal_cache_ms, ipv6_prefix, shown_key_prefix, .. } = *other;
-        Self { on_error, refusal_cache_ms, ipv6_prefix, shown_key_prefix, ..self }
+        let Self { on_error, refusal_cache_ms, lease, ipv6_prefix, shown_key_prefix, .. } = *other;
+        Self { on_error, refusal_cache_ms, lease, ipv6_prefix, shown_key_prefix, ..self }
     }
 
     /// The policy with the id under which it was sent: a newer version may have put more into the definition.
@@ -276,6 +292,7 @@ impl Policy {
             on_error,
             reservations,
             refusal_cache_ms: Self::REFUSAL_CACHE_MS,
+            lease: None,
             ipv6_prefix,
             shown_key_prefix: 0,
             notify: None,
@@ -303,10 +320,21 @@ impl Policy {
         shadow: Option<Arc<Self>>,
         standing: Standing,
     ) -> Self {
-        let Self { on_error, reservations, refusal_cache_ms, ipv6_prefix, notify, .. } = *self;
+        let Self { on_error, reservations, refusal_cache_ms, lease, ipv6_prefix, notify, .. } = *self;
         let policy = Self::new(&self.name, limits, on_error, reservations).with_shown_key_prefix(self.shown_key_prefix);
         let off = self.off.clone();
-        Self { shadow, off, refusal_cache_ms, ipv6_prefix, notify, timeline, standing, is_of_key: true, ..policy }
+        Self {
+            shadow,
+            off,
+            refusal_cache_ms,
+            lease,
+            ipv6_prefix,
+            notify,
+            timeline,
+            standing,
+            is_of_key: true,
+            ..policy
+        }
     }
 
     pub(crate) fn with_standing(self, standing: Standing, is_of_key: bool) -> Self {
@@ -323,6 +351,10 @@ impl Policy {
 
     pub(super) fn with_refusal_cache_ms(self, refusal_cache_ms: u64) -> Self {
         Self { refusal_cache_ms, ..self }
+    }
+
+    pub(super) fn with_lease(self, lease: Option<LeaseTerms>) -> Self {
+        Self { lease, ..self }
     }
 
     pub(super) fn with_notify(self, notify: Option<Notify>) -> Self {
@@ -352,8 +384,10 @@ impl Policy {
 /// Two policies are equal if neither an object nor a client can tell them apart.
 impl PartialEq for Policy {
     fn eq(&self, other: &Self) -> bool {
-        let rest =
-            |policy: &Self| (policy.on_error, policy.refusal_cache_ms, policy.ipv6_prefix, policy.shown_key_prefix);
+        let rest = |policy: &Self| {
+            let Self { on_error, refusal_cache_ms, lease, ipv6_prefix, shown_key_prefix, .. } = *policy;
+            (on_error, refusal_cache_ms, lease, ipv6_prefix, shown_key_prefix)
+        };
         self.definition() == other.definition() && rest(self) == rest(other)
     }
 }

@@ -41,6 +41,8 @@ impl Policies {
     /// | `reservation_ttl` | how long after its start a reservation can be settled | `"10m"` |
     /// | `unsettled` | what an unsettled reservation costs when it expires: `"keep"` all of it, `"refund"` nothing | `"keep"` |
     /// | `refusal_cache` | how long a frontend may refuse by an earlier refusal without asking again, at most a minute; `"0s"` asks each time | `"1s"` |
+    /// | `lease` | how long a frontend may spend tokens that it has taken in advance, 100 milliseconds to a minute | it takes none |
+    /// | `max_lease` | the most tokens of each limit that it takes at once | half of what there is |
     /// | `ipv6_prefix` | how many bits of an IPv6 address make a key that is an address, from 32 to 128 | 64 |
     /// | `show_key_prefix` | how many characters of a key operators are shown beside the key's hash, from 0 to 64 | 0 |
     /// | `fixed` | `true`: operators cannot change it in the registry; only a deployment can | `false` |
@@ -143,12 +145,14 @@ impl Policy {
     }
 }
 
-const POLICY_FIELDS: [&str; 10] = [
+const POLICY_FIELDS: [&str; 12] = [
     "mode",
     "on_error",
     "reservation_ttl",
     "unsettled",
     "refusal_cache",
+    "lease",
+    "max_lease",
     "ipv6_prefix",
     "show_key_prefix",
     "fixed",
@@ -197,6 +201,7 @@ fn policy(name: &str, value: Json<'_>, errors: &mut Vec<PolicyError>) -> Option<
     if refusal_cache_ms > MAX_REFUSAL_CACHE_MS {
         reader.error("refusal_cache", "must be at most 1m: what is given back meanwhile is not noticed".to_owned());
     }
+    let lease = reader.lease();
     let ipv6_prefix = reader.small("ipv6_prefix", "bits", 32..=128).unwrap_or(Policy::IPV6_PREFIX);
     let shown_key_prefix = reader.small("show_key_prefix", "characters", 0..=MAX_SHOWN_KEY_PREFIX).unwrap_or(0);
     reader.flag("fixed");
@@ -209,7 +214,7 @@ fn policy(name: &str, value: Json<'_>, errors: &mut Vec<PolicyError>) -> Option<
     let off: Vec<NamedLimit> = of(Mode::Off);
     let off = off.iter().map(|limit| limit.name().map(str::to_owned)).collect();
     let policy = policy.with_shadow(of(Mode::Shadow), Timeline::default()).with_off(off);
-    let policy = policy.with_refusal_cache_ms(refusal_cache_ms).with_notify(notify);
+    let policy = policy.with_refusal_cache_ms(refusal_cache_ms).with_lease(lease).with_notify(notify);
     Some(policy.with_ipv6_prefix(ipv6_prefix).with_shown_key_prefix(shown_key_prefix))
 }
 
@@ -495,7 +500,7 @@ mod tests {
         }"#;
         let expected = [
             "POLICIES.a.burst: is not a known field; known fields are kind, rate, period, capacity, max_debt, initial, offset, \
-             write_ahead, mode, on_error, reservation_ttl, unsettled, refusal_cache, ipv6_prefix, show_key_prefix, fixed, notify, notify_every, limits",
+             write_ahead, mode, on_error, reservation_ttl, unsettled, refusal_cache, lease, max_lease, ipv6_prefix, show_key_prefix, fixed, notify, notify_every, limits",
             "POLICIES.a.rate: must be a number from 0 to 9007199254740991 such as 100 or 2.5, or text such as \"100/1m\" or \
              \"20/s burst 40\", not -1",
             "POLICIES.a.period: must be text with a unit, such as \"90s\", not 60",
@@ -514,7 +519,7 @@ mod tests {
             "POLICIES.k.on_error: must be \"closed\", \"open\", or a list of causes to open for: \"overloaded\", \"timeout\", \"failed\"",
             "POLICIES.k.unsettled: must be \"keep\" or \"refund\"",
             "POLICIES.k.reservation_ttl: must be text with a unit, such as \"90s\", not 5",
-            "POLICIES.l.rate: is not a known field; known fields are limits, mode, on_error, reservation_ttl, unsettled, refusal_cache, ipv6_prefix, show_key_prefix, fixed, notify, notify_every",
+            "POLICIES.l.rate: is not a known field; known fields are limits, mode, on_error, reservation_ttl, unsettled, refusal_cache, lease, max_lease, ipv6_prefix, show_key_prefix, fixed, notify, notify_every",
             "POLICIES.l.limits: must be a list of 1 to 8 limits",
             "POLICIES.m.limits[0]: must have a name: costs and answers refer to a limit by its name",
             "POLICIES.m.limits[1]: name: a name must be 1 to 64 ASCII letters, digits, '_', '-' or '.'",
@@ -636,7 +641,7 @@ mod tests {
         let expected = [
             r#"POLICIES."a\nb\u{1b}[31m": a name must be 1 to 64 ASCII letters, digits, '_', '-' or '.'"#,
             "POLICIES.p.\"x\\r\\ny\": is not a known field; known fields are kind, rate, period, capacity, max_debt, \
-             initial, offset, write_ahead, mode, on_error, reservation_ttl, unsettled, refusal_cache, ipv6_prefix, show_key_prefix, fixed, notify, notify_every, limits",
+             initial, offset, write_ahead, mode, on_error, reservation_ttl, unsettled, refusal_cache, lease, max_lease, ipv6_prefix, show_key_prefix, fixed, notify, notify_every, limits",
             r#"POLICIES.p.capacity: must be a whole number from 0 to 9007199254740991, not "1\n2""#,
             r#"POLICIES.p.offset: must be a length of time such as "90s" or "1h 30m", not "\n": value was empty"#,
         ];

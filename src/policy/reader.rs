@@ -4,7 +4,7 @@ use std::ops::RangeInclusive;
 
 use super::error::PolicyError;
 use super::mode::Mode;
-use super::named::NamedLimit;
+use super::named::{LeaseTerms, NamedLimit};
 use super::notify::{NoticeKind, Notify};
 use super::on_error::{Cause, OnError};
 use super::rate::Rate;
@@ -248,6 +248,26 @@ impl Reader<'_> {
         Notify::new(&kinds?, every_ms.unwrap_or(Notify::EVERY_MS))
     }
 
+    /// `None` if no tokens are to be leased, or if the fields are wrong.
+    pub(super) fn lease(&mut self) -> Option<LeaseTerms> {
+        let max_tokens = self.tokens("max_lease");
+        if max_tokens == Some(0) {
+            self.error("max_lease", "must be at least 1; to lease none, leave out `lease`".to_owned());
+        }
+        let Some(value) = self.fields.get("lease") else {
+            if self.fields.get("max_lease").is_some() {
+                self.error("max_lease", "needs `lease`, which says for how long".to_owned());
+            }
+            return None;
+        };
+        let shown = shown_value(value);
+        let lease_ms = self.millis("lease")?;
+        if !LEASE_MS.contains(&lease_ms) {
+            self.error("lease", format!("must be from 100ms to 1m, not {shown}"));
+        }
+        Some(LeaseTerms { lease_ms, max_tokens: max_tokens.unwrap_or(u64::MAX) })
+    }
+
     pub(super) fn error(&mut self, field: &str, problem: String) {
         self.errors.push(PolicyError { place: format!("{}.{field}", self.place), problem });
     }
@@ -300,6 +320,9 @@ pub(super) const LIMIT_FIELDS: [&str; 8] =
 
 /// The longest name of a policy or a limit: names go into headers and logs.
 const MAX_NAME_LEN: usize = 64;
+
+/// Shorter than a call may take, a lease would be over when it arrives; longer, a change of its policy would come late.
+const LEASE_MS: RangeInclusive<u64> = 100..=60_000;
 
 /// A twentieth of the burst, or what is refilled in a second if that is more. A crash that costs a key so little goes
 /// unnoticed, and a busy key writes only once per block.

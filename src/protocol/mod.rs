@@ -35,6 +35,7 @@
 mod admin;
 mod key_act;
 mod key_state;
+mod lease;
 mod numbers;
 mod policies;
 mod registry;
@@ -47,6 +48,7 @@ pub use admin::{
 };
 pub use key_act::KeyAct;
 pub use key_state::{BucketState, HoldState, KeyState, LimitState, PastDecision, PolicyTokens, ReservationState};
+pub use lease::{EndedLease, Lease, LeaseRequest};
 pub use numbers::{Format, Unreadable};
 pub use policies::Definitions;
 pub use registry::{Poll, Update, Versioned, deployment_id};

@@ -20,8 +20,10 @@
 //! then, of a request that changes levels from outside, a section with the level of each limit before it
 //! then, if any notices are due, a section with the position of the policy and the kind of each
 //! then, if a frontend may answer from it, an empty section
+//! then, if the frontend gets tokens in advance, a section: see `lease.rs`
 //! ```
 
+use super::lease::Lease;
 use super::numbers::{Format, Reader, Unreadable, Writer};
 use crate::limit::{Decision, Limit, Snapshot, State};
 use crate::policy::NoticeKind;
@@ -90,6 +92,8 @@ pub struct Decided {
     /// Whether a frontend may refuse by this answer for a moment: no reservation and no hold can end and give something back. Only
     /// of refusals and looks, and not from an older object.
     pub may_be_kept: bool,
+    /// The tokens that the frontend gets in advance.
+    pub lease: Option<Lease>,
 }
 
 /// A notice to be sent: of one of the policies that were asked.
@@ -151,6 +155,7 @@ impl Decided {
             before,
             notices: Vec::new(),
             may_be_kept: false,
+            lease: None,
         }
     }
 
@@ -225,8 +230,18 @@ impl ObjectReply {
 
 impl Decided {
     fn write(&self, writer: &mut Writer) {
-        let Self { now, is_replayed, open_reservations, reservation, limits, shadow, before, notices, may_be_kept } =
-            self;
+        let Self {
+            now,
+            is_replayed,
+            open_reservations,
+            reservation,
+            limits,
+            shadow,
+            before,
+            notices,
+            may_be_kept,
+            lease,
+        } = self;
         writer.small(0);
         writer.signed(*now);
         writer.small(u8::from(*is_replayed));
@@ -262,6 +277,9 @@ impl Decided {
         if *may_be_kept {
             writer.section(MAY_BE_KEPT, 0);
         }
+        if let Some(lease) = lease {
+            lease.write(writer);
+        }
     }
 
     fn read(rest: &mut Reader<'_>) -> Result<Self, Unreadable> {
@@ -295,8 +313,20 @@ impl Decided {
             }
         }
         let may_be_kept = rest.section(MAY_BE_KEPT)?.is_some();
+        let lease = Lease::read(rest)?;
         let reservation = id.map(|id| Reserved { id, expires_at });
-        Ok(Self { now, is_replayed, open_reservations, reservation, limits, shadow, before, notices, may_be_kept })
+        Ok(Self {
+            now,
+            is_replayed,
+            open_reservations,
+            reservation,
+            limits,
+            shadow,
+            before,
+            notices,
+            may_be_kept,
+            lease,
+        })
     }
 }
 
@@ -404,6 +434,12 @@ mod tests {
                 before,
                 notices,
                 may_be_kept: !is_replayed,
+                lease: (!is_replayed).then(|| Lease {
+                    id: u64::MAX,
+                    from: -1,
+                    until: most,
+                    tokens: vec![0, MAX_TOKENS],
+                }),
             })
         };
         vec![

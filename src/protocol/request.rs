@@ -14,8 +14,10 @@
 //! section 3, if any policy has limits in shadow
 //!   for each policy how many it has, then their costs
 //! section 4, without numbers, if the frontend sends the notices that the reply says are due
+//! section 5, if it takes tokens in advance or returns some: see `lease.rs`
 //! ```
 
+use super::lease::LeaseRequest;
 use super::numbers::{Format, Reader, Unreadable, Writer};
 use crate::limit::Verb;
 
@@ -34,6 +36,8 @@ pub struct ObjectRequest {
     pub known: Option<Known>,
     /// Whether to give the [notices](super::DueNotice) that are due: the frontend has somewhere to send them.
     pub wants_notices: bool,
+    /// What it says about leases. Only if it asks for a single policy, and never with limits in shadow.
+    pub lease: Option<LeaseRequest>,
 }
 
 /// Which versions of the policies a frontend asks for.
@@ -117,6 +121,9 @@ impl ObjectRequest {
         if self.wants_notices {
             writer.section(NOTICES, 0);
         }
+        if let Some(lease) = &self.lease {
+            lease.write(&mut writer);
+        }
         writer.finish()
     }
 
@@ -159,7 +166,8 @@ impl ObjectRequest {
             }
         };
         let wants_notices = rest.section(NOTICES)?.is_some();
-        Ok((Self { action, request_id, costs, shadow_costs, known, wants_notices }, format))
+        let lease = LeaseRequest::read(&rest)?;
+        Ok((Self { action, request_id, costs, shadow_costs, known, wants_notices, lease }, format))
     }
 }
 
@@ -223,7 +231,20 @@ mod tests {
                     let (costs, known) = (costs.clone(), all_known.next().flatten());
                     let shadow_costs = if request_id.is_some() { costs.clone() } else { Vec::new() };
                     let wants_notices = request_id.is_some_and(|id| id.is_lasting);
-                    requests.push(ObjectRequest { action, request_id, costs, shadow_costs, known, wants_notices });
+                    requests.push(ObjectRequest {
+                        action,
+                        request_id,
+                        costs,
+                        shadow_costs,
+                        known,
+                        wants_notices,
+                        lease: wants_notices.then(|| LeaseRequest {
+                            lease_ms: 2_000,
+                            horizon_ms: 0,
+                            wanted: vec![MAX_TOKENS],
+                            ended: Vec::new(),
+                        }),
+                    });
                 }
             }
         }
@@ -260,15 +281,23 @@ mod tests {
         let action = Action::Reserve(Verb::Reserve { max_wait_ms: Some(9) });
         let costs = vec![vec![7], vec![8, 0]];
         let wants_notices = false;
-        let request = ObjectRequest { action, request_id, costs, shadow_costs: vec![], known: None, wants_notices };
+        let request =
+            ObjectRequest { action, request_id, costs, shadow_costs: vec![], known: None, wants_notices, lease: None };
         let numbers = [2, 2, 1, 9, 0, 2, 1, 2, 3, 4, 5, 6, 1, 7, 2, 8, 0].map(f64::from);
         assert_eq!(request.to_numbers(Format::OLDEST), numbers);
         let request = ObjectRequest { shadow_costs: vec![vec![], vec![9, 10]], ..request };
         let section = [-3, 4, 0, 2, 9, 10].map(f64::from);
         assert_eq!(request.to_numbers(Format::OLDEST), [&numbers[..], &section].concat());
         let action = Action::Settle(5);
-        let request =
-            ObjectRequest { action, request_id: None, costs: vec![], shadow_costs: vec![], known: None, wants_notices };
+        let request = ObjectRequest {
+            action,
+            request_id: None,
+            costs: vec![],
+            shadow_costs: vec![],
+            known: None,
+            wants_notices,
+            lease: None,
+        };
         assert_eq!(request.to_numbers(Format::OLDEST), [2, 4, 0, -1, 5, 0].map(f64::from));
         let wanting = ObjectRequest { wants_notices: true, ..request.clone() };
         assert_eq!(wanting.to_numbers(Format::OLDEST), [2, 4, 0, -1, 5, 0, -4, 0].map(f64::from));
@@ -286,6 +315,7 @@ mod tests {
             shadow_costs: vec![],
             known: None,
             wants_notices: false,
+            lease: None,
         };
         let numbers = request.to_numbers(Format::OLDEST);
         let read = |numbers: &[f64]| ObjectRequest::from_numbers(numbers).map(|(request, _)| request);

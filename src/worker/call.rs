@@ -11,13 +11,13 @@ use wasm_bindgen::prelude::{JsValue, wasm_bindgen};
 
 use super::clock::moment;
 use super::settings::Settings;
-use super::{clock, live, metrics, refusals};
+use super::{clock, leases, live, metrics, refusals};
 use crate::api::{Notice, Noticed, Problem, Reply, ResolvedItem, ResolvedRequest, Tally, short_name};
-use crate::edge::{Batch, Failure, ObjectCall, Outcome};
+use crate::edge::{Batch, Failure, Leased, ObjectCall, Outcome, Return};
 use crate::limit::Verb;
 use crate::metrics::{CallOutcome, LiveDecision, Outcome as BudgetOutcome, Repeat, Word};
 use crate::policy::Cause;
-use crate::protocol::{Action, Known, ObjectReply, ObjectRequest, RequestId};
+use crate::protocol::{Action, Known, LeaseRequest, ObjectReply, ObjectRequest, RequestId};
 
 /// A request that objects decide: one object, or one per key of a batch.
 #[wasm_bindgen]
@@ -28,8 +28,14 @@ pub struct Call {
     is_batch: bool,
     objects: Vec<Object>,
     batch: Batch,
-    /// Whether it is refused from memory.
-    is_remembered: bool,
+    source: Source,
+    /// What it says about leases, and what to say in the background.
+    lease: Option<LeaseRequest>,
+    renewal: Option<LeaseRequest>,
+    /// The lease that came with the answer, and in how many milliseconds to look at it.
+    leased: Option<(u64, u64)>,
+    known: Option<Known>,
+    sends_definitions: bool,
     /// Whether the policies may be out of date.
     is_stale: bool,
     /// Whether notices have the keys as callers write them.
@@ -37,6 +43,25 @@ pub struct Call {
     began_at: i64,
     /// What became of it, once there is a reply.
     end: Cell<Option<End>>,
+}
+
+/// Where a request is decided.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Source {
+    Object,
+    /// By an earlier refusal.
+    Cache,
+    Lease,
+}
+
+impl Source {
+    const fn word(self) -> &'static str {
+        match self {
+            Self::Object => "object",
+            Self::Cache => "cache",
+            Self::Lease => "lease",
+        }
+    }
 }
 
 /// What became of a request.
@@ -139,6 +164,16 @@ impl Call {
             object.answered_at = clock::now();
             refusals::forget(&self.asked, object);
         }
+        if let Some(lease) = &self.lease
+            && let (Some(object), Some(item)) = (self.objects.get(index), self.asked.items().first())
+        {
+            match &reply {
+                Ok(ObjectReply::Decided(decided)) => {
+                    self.leased = leases::answered(object, &item.policy, lease, decided);
+                }
+                _ => leases::failed(object, &item.policy),
+            }
+        }
         self.batch.answered(index, reply.map_err(|_| Failure { cause: Cause::Failed, is_retryable: false }));
         is_readable
     }
@@ -150,6 +185,9 @@ impl Call {
         if let Some(object) = self.objects.get_mut(index) {
             object.has_failed = true;
             refusals::forget(&self.asked, object); // it may have done it
+            if let (Some(_), Some(item)) = (&self.lease, self.asked.items().first()) {
+                leases::failed(object, &item.policy);
+            }
         }
         self.batch.answered(index, Err(Failure { cause, is_retryable }));
     }
@@ -218,7 +256,73 @@ impl Call {
     }
 }
 
+#[wasm_bindgen]
 impl Call {
+    /// The call to make in the background of this one, about leases.
+    #[must_use]
+    pub fn renewal(&mut self, now: f64) -> Option<Self> {
+        let renewal = self.renewal.take()?;
+        self.about_leases(renewal, moment(now))
+    }
+
+    /// In how many milliseconds to call [`Call::end_lease`]; `undefined` if no lease came with the answer.
+    #[wasm_bindgen(getter)]
+    #[must_use]
+    #[expect(clippy::cast_precision_loss, reason = "a minute at most")]
+    pub fn lease_ms(&self) -> Option<f64> {
+        self.leased.map(|(_, ms)| ms as f64)
+    }
+
+    /// The call by which to return the lease, if it is idle or over; `undefined` if there is nothing to do, or only later: see
+    /// [`Call::lease_ms`].
+    #[must_use]
+    pub fn end_lease(&mut self, now: f64) -> Option<Self> {
+        let (lease, _) = self.leased.take()?;
+        let (object, item) = (self.objects.first()?, self.asked.items().first()?);
+        match leases::end(object, &item.policy, lease) {
+            Return::Tell(ended) => self.about_leases(ended, moment(now)),
+            Return::Wait(ms) => {
+                self.leased = Some((lease, ms));
+                None
+            }
+            Return::Over => None,
+        }
+    }
+}
+
+impl Call {
+    /// A call that asks for nothing but what it says about leases.
+    fn about_leases(&self, lease: LeaseRequest, now: i64) -> Option<Self> {
+        let object = self.objects.first()?;
+        let costs = vec![vec![0; self.asked.items().first()?.policy.limits().len()]];
+        let request = ObjectRequest {
+            action: Action::Look(Verb::Consume),
+            request_id: None,
+            costs,
+            shadow_costs: Vec::new(),
+            known: self.known.clone(),
+            wants_notices: false,
+            lease: Some(lease.clone()),
+        };
+        let batch = Batch::new(vec![request], now);
+        Some(Self {
+            asked: self.asked.clone(),
+            is_batch: false,
+            objects: vec![Object::new(object.name.clone(), 0)],
+            batch: if self.sends_definitions { batch.with_definitions() } else { batch },
+            source: Source::Object,
+            lease: Some(lease),
+            renewal: None,
+            leased: None,
+            known: self.known.clone(),
+            sends_definitions: self.sends_definitions,
+            is_stale: self.is_stale,
+            notices_get_keys: false,
+            began_at: now,
+            end: Cell::new(None),
+        })
+    }
+
     /// Begins a request at `now`. `hold_ids` are random: one per object of a batch over several keys, else none.
     /// The policies are those of `settings`.
     pub(super) fn new(
@@ -230,15 +334,42 @@ impl Call {
         now: i64,
         settings: &Settings,
     ) -> Self {
-        let known = refusals::replies(&asked, &objects, request_id);
-        let is_remembered = known.is_some();
-        let make = || batch_of(&asked, &objects, request_id, hold_ids, now, settings);
+        let (mut lease, mut renewal) = (None, None);
+        let mut source = Source::Lease;
+        let known = match leases::consume(&asked, &objects, request_id) {
+            Some(Leased::Decided { decided, renewal: asks }) => {
+                renewal = asks;
+                Some(vec![Ok(ObjectReply::Decided(decided))])
+            }
+            by_leases => {
+                if let Some(Leased::Ask(asks)) = by_leases {
+                    lease = asks;
+                }
+                source = Source::Cache;
+                refusals::replies(&asked, &objects, request_id)
+            }
+        };
+        let batch = if let Some(replies) = known {
+            // What the object is not asked for now it can be asked for in the background.
+            renewal = renewal.or_else(|| lease.take());
+            Batch::known(replies)
+        } else {
+            source = Source::Object;
+            batch_of(&asked, &objects, (request_id, lease.clone()), hold_ids, now, settings)
+        };
+        let known = renewal.as_ref().or(lease.as_ref()).and_then(|_| known_of(&asked, objects.first()?, settings));
+        let sends_definitions = settings.sends_definitions;
         let call = Self {
-            batch: known.map_or_else(make, Batch::known),
+            batch,
             asked,
             is_batch,
             objects,
-            is_remembered,
+            source,
+            lease,
+            renewal,
+            leased: None,
+            known,
+            sends_definitions,
             is_stale: settings.is_stale(),
             notices_get_keys: settings.receivers.get_keys,
             began_at: now,
@@ -264,8 +395,8 @@ impl Call {
         match reply {
             Ok(reply) => {
                 self.end(End::Decided);
-                if self.is_remembered {
-                    return reply.from_cache();
+                if self.source != Source::Object {
+                    return reply.from_source(self.source.word());
                 }
                 refusals::remember(&self.asked, &self.objects, replies);
                 reply
@@ -303,8 +434,7 @@ impl Call {
     const fn source(&self, outcome: BudgetOutcome) -> &'static str {
         match outcome {
             BudgetOutcome::Degraded | BudgetOutcome::Unavailable => "frontend",
-            _ if self.is_remembered => "cache",
-            _ => "object",
+            _ => self.source.word(),
         }
     }
 
@@ -314,8 +444,10 @@ impl Call {
         metrics::count(|counts| {
             self.tally(|one| {
                 counts.decided(one.policy, one.outcome, one.is_refused_in_shadow);
-                if self.is_remembered {
-                    counts.remembered(one.policy);
+                match self.source {
+                    Source::Cache => counts.remembered(one.policy),
+                    Source::Lease => counts.leased(one.policy),
+                    Source::Object => {}
                 }
                 if matches!(one.outcome, BudgetOutcome::Refused | BudgetOutcome::Never | BudgetOutcome::Banned) {
                     let key =
@@ -378,7 +510,7 @@ impl Call {
 fn batch_of(
     asked: &ResolvedRequest,
     objects: &[Object],
-    request_id: RequestId,
+    (request_id, lease): (RequestId, Option<LeaseRequest>),
     hold_ids: &[u64],
     now: i64,
     settings: &Settings,
@@ -397,13 +529,18 @@ fn batch_of(
         if shadow_costs.iter().all(Vec::is_empty) {
             shadow_costs.clear();
         }
-        let id = |item: &ResolvedItem| if item.policy.timeline().since() == 0 { 0 } else { item.policy.id() };
-        let names = object.items_of(asked).map(|item| item.policy.name());
-        let known = settings.as_of(names).map(|as_of| Known { as_of, ids: object.items_of(asked).map(id).collect() });
-        ObjectRequest { action, request_id, costs, shadow_costs, known, wants_notices }
+        let known = known_of(asked, object, settings);
+        ObjectRequest { action, request_id, costs, shadow_costs, known, wants_notices, lease: lease.clone() }
     });
     let batch = Batch::new(requests.collect(), now);
     if settings.sends_definitions || asked.has_inline() { batch.with_definitions() } else { batch }
+}
+
+/// What is known from the registry of the policies that the object is asked for, if there is one.
+fn known_of(asked: &ResolvedRequest, object: &Object, settings: &Settings) -> Option<Known> {
+    let id = |item: &ResolvedItem| if item.policy.timeline().since() == 0 { 0 } else { item.policy.id() };
+    let names = object.items_of(asked).map(|item| item.policy.name());
+    settings.as_of(names).map(|as_of| Known { as_of, ids: object.items_of(asked).map(id).collect() })
 }
 
 /// From one moment to another; 0 if the clock has stepped back.

@@ -12,6 +12,7 @@ mod clock;
 mod frontend;
 mod key_object;
 mod keys;
+mod leases;
 mod live;
 mod metrics;
 mod refusals;

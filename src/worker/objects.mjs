@@ -14,8 +14,40 @@ export function replyTo(call, keys, id, frontend) {
 async function replyOfOne(call, keys, id, frontend) {
   for (let next = call.next(Date.now()); next; next = call.next(Date.now())) await ask(call, next, keys, id);
   const reply = call.newer() ?? replyOf(call, frontend);
-  free(call);
+  const renewal = call.renewal(Date.now());
+  if (renewal) waitUntil(tell(renewal, keys, id));
+  keepLease(call, keys, id);
   return reply;
+}
+
+/** Makes a call about leases, which nobody waits for. */
+async function tell(call, keys, id) {
+  try {
+    for (let next = call.next(Date.now()); next; next = call.next(Date.now())) await ask(call, next, keys, id);
+    keepLease(call, keys, id);
+  } catch (error) {
+    log("error", "a call about a lease was lost", { request_id: id, error });
+  }
+}
+
+/** Returns the lease that came with the answer to `call` once it is idle or over. The call is not used any more. */
+function keepLease(call, keys, id) {
+  if (call.lease_ms === undefined) return free(call);
+  waitUntil(
+    (async () => {
+      try {
+        let ended;
+        for (let ms = call.lease_ms; ms !== undefined; ms = call.lease_ms) {
+          await new Promise((resolve) => setTimeout(resolve, ms));
+          ended = call.end_lease(Date.now());
+        }
+        if (ended) await tell(ended, keys, id);
+      } catch (error) {
+        log("error", "a lease was lost", { request_id: id, error });
+      }
+      free(call);
+    })(),
+  );
 }
 
 function replyOfSeveral(call, keys, id, frontend) {

@@ -2,6 +2,7 @@
 
 #[path = "../chance/mod.rs"]
 mod chance;
+mod leases;
 mod random;
 mod refusals;
 #[path = "../chance/split_mix.rs"]

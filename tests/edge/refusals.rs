@@ -156,6 +156,7 @@ impl<'r> World<'r> {
             shadow_costs: Vec::new(),
             known: None,
             wants_notices: false,
+            lease: None,
         };
         self.network.push(Message { call: self.ids, isolate, called_at, request, reply: None });
     }
@@ -208,6 +209,7 @@ impl<'r> World<'r> {
             shadow_costs: vec![],
             known: None,
             wants_notices: false,
+            lease: None,
         };
         let true_now = self.object.ask(&self.policies, &look, self.now);
         let ObjectReply::Decided(decided) = true_now else { panic!("{true_now:?}") };

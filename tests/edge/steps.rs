@@ -16,6 +16,7 @@ fn request(action: Action) -> ObjectRequest {
         shadow_costs: Vec::new(),
         known: None,
         wants_notices: false,
+        lease: None,
     }
 }
 

@@ -145,6 +145,7 @@ impl<'r> World<'r> {
                 shadow_costs: Vec::new(),
                 known: None,
                 wants_notices: false,
+                lease: None,
             }
         });
         let batch = Batch::new(requests.collect(), self.now);
@@ -357,6 +358,7 @@ impl<'r> World<'r> {
             shadow_costs: Vec::new(),
             known: None,
             wants_notices: false,
+            lease: None,
         };
         match self.objects[object].ask(&self.policy, &look, self.now) {
             ObjectReply::Decided(Decided { open_reservations: 0, limits, .. }) => limits[0].remaining,

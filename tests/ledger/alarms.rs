@@ -65,6 +65,7 @@ fn an_alarm_is_set_once_for_any_number_of_writes() {
             shadow_costs: Vec::new(),
             known: None,
             wants_notices: false,
+            lease: None,
         };
         let (_, writes) =
             world.ledger.ask(std::slice::from_ref(&world.policy), &request, world.now, || Some(0)).unwrap();
@@ -80,6 +81,7 @@ fn an_alarm_is_set_once_for_any_number_of_writes() {
         shadow_costs: Vec::new(),
         known: None,
         wants_notices: false,
+        lease: None,
     };
     let (_, writes) = world.ledger.ask(std::slice::from_ref(&world.policy), &request, world.now, || Some(0)).unwrap();
     assert_eq!(writes.alarm_at, None);
@@ -139,6 +141,7 @@ fn a_row_that_cannot_be_read_breaks_only_what_needs_it() {
         shadow_costs: Vec::new(),
         known: None,
         wants_notices: false,
+        lease: None,
     };
     let consume = ObjectRequest {
         action: Action::Take(Verb::Consume),
@@ -147,6 +150,7 @@ fn a_row_that_cannot_be_read_breaks_only_what_needs_it() {
         shadow_costs: Vec::new(),
         known: None,
         wants_notices: false,
+        lease: None,
     };
     let mut ask = |policy: &Arc<_>, request: &ObjectRequest| {
         let result = world.ledger.ask(std::slice::from_ref(policy), request, START, || None);

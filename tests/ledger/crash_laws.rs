@@ -386,7 +386,7 @@ proptest! {
             let is_granted = match older.take_if(|_| is_older) {
                 None => world.decided(Action::Take(Verb::Consume), costs.clone()).decision().is_allow(),
                 Some(mut ledger) => {
-                    let request = ObjectRequest { action: Action::Take(Verb::Consume), request_id: None, costs: vec![costs.clone()], shadow_costs: Vec::new(), known: None, wants_notices: false };
+                    let request = ObjectRequest { action: Action::Take(Verb::Consume), request_id: None, costs: vec![costs.clone()], shadow_costs: Vec::new(), known: None, wants_notices: false, lease: None };
                     let (reply, writes) = ledger.ask(std::slice::from_ref(&world.policy), &request, world.now, || Some(0)).unwrap();
                     let touches_storage = !writes.before_reply.is_empty() || !writes.background.is_empty();
                     let ObjectReply::Decided(decided) = reply else { unreachable!() };

@@ -166,7 +166,8 @@ fn of_several_policies_each_has_its_own() {
     let mut ask = |cost: u64, now| {
         let costs = vec![vec![cost]; 3];
         let (request_id, shadow_costs, known, wants_notices) = (None, Vec::new(), None, true);
-        let request = ObjectRequest { action: CONSUME, request_id, costs, shadow_costs, known, wants_notices };
+        let request =
+            ObjectRequest { action: CONSUME, request_id, costs, shadow_costs, known, wants_notices, lease: None };
         decided(ledger.ask(&policies, &request, now, || None).unwrap().0).notices
     };
     let of = |policy, kind| DueNotice { policy, kind };

@@ -26,6 +26,7 @@ fn costs_that_do_not_fit_the_limits_are_an_error() {
         shadow_costs: Vec::new(),
         known: None,
         wants_notices: false,
+        lease: None,
     };
     let mut ledger = Ledger::new([], 0);
     for costs in [vec![], vec![vec![1]], vec![vec![1, 0, 0]], vec![vec![1, 0], vec![1]]] {

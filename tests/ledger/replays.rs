@@ -89,6 +89,7 @@ fn large_replays_count_as_several() {
             shadow_costs: Vec::new(),
             known: None,
             wants_notices: false,
+            lease: None,
         };
         let random = || {
             ids += 1;
@@ -235,6 +236,7 @@ fn a_repetition_may_name_its_policies_in_another_order() {
             shadow_costs: Vec::new(),
             known: None,
             wants_notices: false,
+            lease: None,
         };
         let (reply, writes) = world.ledger.ask(asked, &request, world.now, || Some(1)).unwrap();
         world.write(writes);
@@ -339,6 +341,7 @@ fn a_page_that_cannot_be_read_breaks_only_repeatable_requests_and_only_for_its_t
         shadow_costs: Vec::new(),
         known: None,
         wants_notices: false,
+        lease: None,
     };
     let asked = [Arc::clone(&world.policy)];
     let ten_minutes = 600_000;

@@ -28,6 +28,7 @@ fn reservations_outlast_a_crash_and_end_as_the_policy_says() {
             shadow_costs: Vec::new(),
             known: None,
             wants_notices: false,
+            lease: None,
         };
         let (reply, _) = other.ask(std::slice::from_ref(&world.policy), &settle, world.now, || Some(0)).unwrap();
         assert!(matches!(reply, ObjectReply::Decided(_)), "a millisecond before its end it can be settled");
@@ -124,6 +125,7 @@ fn a_reservation_is_closed_only_by_its_own_policies_in_whatever_order() {
             shadow_costs: Vec::new(),
             known: None,
             wants_notices: false,
+            lease: None,
         };
         let asked: Vec<_> = asked.iter().copied().map(Arc::clone).collect();
         let (reply, writes) = world.ledger.ask(&asked, &request, START, || Some(7)).unwrap();

@@ -88,7 +88,7 @@ impl World {
         let known = self.as_of.map(|as_of| Known { as_of, ids: vec![self.policy.id()] });
         let (costs, shadow_costs) = (costs.into_iter().collect(), shadow_costs.into_iter().collect());
         let wants_notices = self.wants_notices;
-        let request = ObjectRequest { action, request_id, costs, shadow_costs, known, wants_notices };
+        let request = ObjectRequest { action, request_id, costs, shadow_costs, known, wants_notices, lease: None };
         let ids = &mut self.ids;
         let random = || {
             *ids += 1;

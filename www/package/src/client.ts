@@ -155,6 +155,8 @@ export interface Granted extends Verdict, Answer, UnderPolicies {
   readonly allowed: true;
   /** An override lets the key take whatever it asks for. */
   readonly unlimited?: true;
+  /** Decided from tokens that the service had set aside; `remaining` is as if nobody else had taken anything since. */
+  readonly source?: "lease";
 }
 
 /** 200: granted in advance, by `mode: "reserve"`. To be settled or cancelled. */
@@ -192,8 +194,8 @@ interface RefusedMembers extends Answer, UnderPolicies {
   readonly title: string;
   readonly detail: string;
   readonly "violated-policies": readonly string[];
-  /** Refused by an earlier refusal, for a moment, without asking the budget again. */
-  readonly source?: "cache";
+  /** `"cache"`: by an earlier refusal, for a moment, without asking the budget again. `"lease"`: see {@link Granted.source}. */
+  readonly source?: "cache" | "lease";
 }
 
 /** Any other status: a problem, as RFC 9457 defines it. */

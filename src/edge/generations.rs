@@ -1,0 +1,46 @@
+//! A map of bounded size that forgets what is not asked for.
+
+use std::collections::BTreeMap;
+
+/// Values by their keys, in two generations. When the young one is full, it becomes the old one, and the old one is forgotten;
+/// what is asked for is young again. So a value is kept for as long as it is asked for before so many others are added as a
+/// generation has.
+#[derive(Debug)]
+pub(super) struct Generations<K, V> {
+    /// The most values of one generation.
+    size: usize,
+    young: BTreeMap<K, V>,
+    old: BTreeMap<K, V>,
+}
+
+impl<K: Ord + Copy, V> Generations<K, V> {
+    pub(super) const fn new(size: usize) -> Self {
+        Self { size, young: BTreeMap::new(), old: BTreeMap::new() }
+    }
+
+    /// How many values there are.
+    pub(super) fn len(&self) -> usize {
+        self.young.len().saturating_add(self.old.len())
+    }
+
+    /// The value, which is young then.
+    pub(super) fn get_mut(&mut self, key: K) -> Option<&mut V> {
+        if let Some(value) = self.old.remove(&key) {
+            self.insert(key, value);
+        }
+        self.young.get_mut(&key)
+    }
+
+    pub(super) fn insert(&mut self, key: K, value: V) {
+        if self.young.len() >= self.size && !self.young.contains_key(&key) {
+            self.old = std::mem::take(&mut self.young);
+        }
+        self.old.remove(&key);
+        self.young.insert(key, value);
+    }
+
+    pub(super) fn remove(&mut self, key: K) {
+        self.young.remove(&key);
+        self.old.remove(&key);
+    }
+}

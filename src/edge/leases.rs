@@ -1,0 +1,399 @@
+//! Decisions of this isolate from tokens that it has taken in advance.
+//!
+//! A budget that is asked for often has its tokens in *leases*: the object withholds them from everybody else, and the isolate
+//! spends them without asking. How many it wants follows what was asked for lately, so that a lease lasts for about its time.
+//! The next one is asked for before the last is spent, in the background of a request; with it, or at the end, the isolate says
+//! what it has spent of the earlier ones, and has the rest given back. Nobody waits for any of this: a request for which the
+//! leases have not enough asks the object, and brings the next lease with its answer.
+//!
+//! In an overload the object leases tokens that are still to come back. Until then the isolate refuses what they are needed for,
+//! and says exactly when they can be had. That is at most [`Policy::refusal_cache_ms`] later.
+//!
+//! Nothing is granted that the object has not set aside, whatever is lost or repeated: see `ledger/leases.rs`. Only lengths of
+//! time are measured here, so clocks may differ: a lease ends so long after its call *began* as the object says, and its tokens
+//! may be spent so long after the answer had *arrived*. A clock that steps back ends it.
+//!
+//! Leases that have ended are told until an answer confirms it: the object knows those it has heard of already. One that is
+//! forgotten here is as if all of it was spent.
+
+use super::budget::{Budget, budget};
+use super::generations::Generations;
+use crate::limit::{Decision, MAX_TOKENS, State};
+use crate::policy::{LeaseTerms, NamedLimit, Policy, Standing};
+use crate::protocol::{Decided, EndedLease, Lease, LeaseRequest, LimitAnswer};
+
+/// The leases of an isolate.
+#[derive(Debug)]
+pub struct Leases(Generations<Budget, Entry>);
+
+/// The most budgets of a generation: some two megabytes.
+pub const MAX_LEASED: usize = 4_096;
+
+/// What the leases say about a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Leased {
+    /// The object must be asked; perhaps also for a lease.
+    Ask(Option<LeaseRequest>),
+    /// Granted or refused, as its only policy decides.
+    Decided {
+        /// The answer.
+        decided: Decided,
+        /// What to ask the object in the background, if anything.
+        renewal: Option<LeaseRequest>,
+    },
+}
+
+/// What to do about a lease that may be idle or over.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Return {
+    /// To look again in so many milliseconds.
+    Wait(u64),
+    /// To tell the object that it has ended.
+    Tell(LeaseRequest),
+    /// Nothing: nothing is left of it.
+    Over,
+}
+
+/// Rarer requests are cheaper one by one: a lease costs the object a row.
+const MIN_ASKED: u64 = 4;
+
+/// So many leases that have ended are remembered until the object has heard of them.
+const MAX_ENDED: usize = 16;
+
+/// Requests that are under way at once may have read the clock at moments that differ by so much. It is part of what the object
+/// waits longer than it says.
+const STALE_MS: i64 = 100;
+
+#[derive(Clone, Debug)]
+struct Entry {
+    /// The [id](Policy::id) of the policy under which the tokens were leased.
+    policy: u64,
+    /// The latest moment that was seen: a clock that has stepped back measures nothing.
+    seen_at: i64,
+    demand: Demand,
+    /// Those that can be spent from first, first; all last equally long.
+    open: Vec<OpenLease>,
+    ended: Vec<(EndedLease, Rest)>,
+    /// Until when no lease is asked for: one is on its way, or there was none.
+    asks_again_at: i64,
+    /// How the limits stood by the latest answer, without what was spent here since.
+    standing: Vec<State>,
+    /// How far the object's clock was ahead when that answer had come.
+    ahead_ms: i64,
+}
+
+/// What an ended lease has left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Rest {
+    Nothing,
+    Tokens,
+}
+
+#[derive(Clone, Debug)]
+struct OpenLease {
+    id: u64,
+    from: i64,
+    until: i64,
+    left: Vec<u64>,
+    spent: Vec<u64>,
+}
+
+/// What was asked for, in the period that has begun and in the one before, each as long as a lease.
+#[derive(Clone, Debug, Default)]
+struct Demand {
+    since: i64,
+    asked: u64,
+    tokens: Vec<u64>,
+    asked_before: u64,
+    tokens_before: Vec<u64>,
+    /// When it was last asked for.
+    latest: i64,
+}
+
+impl Default for Leases {
+    fn default() -> Self {
+        Self(Generations::new(MAX_LEASED))
+    }
+}
+
+impl Leases {
+    /// What to do at `now` about a request for these costs of each limit of a policy. It must be one that only takes tokens, under
+    /// a policy that [can be leased](may_lease).
+    pub fn consume(&mut self, object: &str, policy: &Policy, costs: &[u64], now: i64) -> Leased {
+        let (Some(terms), Some(budget)) = (policy.lease(), budget(object, policy)) else { return Leased::Ask(None) };
+        if !may_lease(policy) || costs.len() != policy.limits().len() {
+            return Leased::Ask(None);
+        }
+        if self.0.get_mut(budget).is_none() {
+            self.0.insert(budget, Entry::new(policy, now));
+        }
+        let Some(entry) = self.0.get_mut(budget) else { return Leased::Ask(None) };
+        let now = entry.at(policy, now);
+        entry.demand.add(costs, now, terms.lease_ms);
+        let decision = entry.decide(policy, costs, now);
+        let request = entry.request(policy, terms, now, decision.is_none());
+        let Some(decision) = decision else { return Leased::Ask(request) };
+        let now = now.saturating_add(entry.ahead_ms); // by the object's clock, as all answers
+        let limits = policy.limits().iter().zip(costs).enumerate();
+        let answers = limits.map(|(index, (limit, cost))| entry.answer(index, limit, *cost, decision, now));
+        match answers.collect() {
+            Some(answers) => Leased::Decided { decided: Decided::new(now, answers), renewal: request },
+            None => Leased::Ask(request),
+        }
+    }
+
+    /// Takes over what an object has answered to a request for a lease: `request` is what it was asked, and the call began and had
+    /// its answer at these moments. Returns the lease's id and after how many milliseconds to call [`Leases::end`].
+    pub fn answered(
+        &mut self,
+        object: &str,
+        policy: &Policy,
+        request: &LeaseRequest,
+        decided: &Decided,
+        (called_at, answered_at): (i64, i64),
+    ) -> Option<(u64, u64)> {
+        let terms = policy.lease()?;
+        let entry = self.0.get_mut(budget(object, policy)?)?;
+        entry.ended.retain(|(ended, _)| !request.ended.contains(ended));
+        let Some(Lease { id, from, until, tokens }) = &decided.lease else {
+            let pause_ms = (terms.lease_ms / 4).cast_signed();
+            entry.asks_again_at = entry.asks_again_at.min(answered_at.saturating_add(pause_ms));
+            return None;
+        };
+        entry.asks_again_at = answered_at;
+        entry.stands(policy, decided, answered_at);
+        let lease = OpenLease {
+            id: *id,
+            // Those that are there may be spent at once, also by a request that has read the clock before.
+            from: match from.saturating_sub(decided.now) {
+                ..=0 => i64::MIN,
+                wait_ms => answered_at.saturating_add(wait_ms),
+            },
+            until: called_at.saturating_add(until.saturating_sub(decided.now)),
+            left: tokens.clone(),
+            spent: vec![0; tokens.len()],
+        };
+        // A clock that has stepped back during the call measures nothing.
+        let is_usable = called_at <= answered_at && entry.seen_at <= answered_at && entry.policy == policy.id();
+        if !is_usable || lease.from >= lease.until || tokens.len() != policy.limits().len() {
+            entry.end(lease);
+            return Some((*id, 0));
+        }
+        let half_ms = lease.until.abs_diff(answered_at) / 2;
+        let at = entry.open.partition_point(|open| open.from <= lease.from);
+        entry.open.insert(at, lease);
+        Some((*id, half_ms))
+    }
+
+    /// Takes note that a request for a lease was not answered.
+    pub fn failed(&mut self, object: &str, policy: &Policy, now: i64) {
+        let Some(terms) = policy.lease() else { return };
+        if let Some(entry) = budget(object, policy).and_then(|budget| self.0.get_mut(budget)) {
+            entry.asks_again_at = entry.asks_again_at.min(now.saturating_add((terms.lease_ms / 2).cast_signed()));
+        }
+    }
+
+    /// What to do about a lease of that id at `now`: one that nobody spends from is returned, and so is what is left in the end.
+    pub fn end(&mut self, object: &str, policy: &Policy, id: u64, now: i64) -> Return {
+        let (Some(terms), Some(budget)) = (policy.lease(), budget(object, policy)) else { return Return::Over };
+        let Some(entry) = self.0.get_mut(budget) else { return Return::Over };
+        let now = entry.at(policy, now);
+        let is_idle = now.saturating_sub(entry.demand.latest) >= (terms.lease_ms / 2).cast_signed();
+        if let Some(open) = entry.open.iter().find(|open| open.id == id) {
+            if !is_idle {
+                return Return::Wait(open.until.abs_diff(now));
+            }
+            let idle = entry.open.extract_if(.., |open| open.id == id).collect::<Vec<_>>();
+            for open in idle {
+                entry.end(open);
+            }
+        }
+        if entry.ended.iter().any(|(ended, rest)| ended.id == id && *rest == Rest::Tokens) {
+            let (wanted, ended) = (vec![0; policy.limits().len()], entry.ended());
+            return Return::Tell(LeaseRequest { wanted, ended, lease_ms: 0, horizon_ms: 0 });
+        }
+        Return::Over
+    }
+
+    /// How many budgets it knows.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Whether it knows none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+/// Whether tokens of the policy can be leased: of one in shadow each request must be tried, and a key may be banned or unlimited.
+fn may_lease(policy: &Policy) -> bool {
+    let is_limited = policy.standing() == Standing::Limited && !policy.limits().is_empty();
+    is_limited && policy.shadow_limits().is_empty() && !policy.is_inline()
+}
+
+impl Entry {
+    fn new(policy: &Policy, now: i64) -> Self {
+        let demand = Demand { since: now, latest: now, ..Demand::default() };
+        let (open, ended, standing, ahead_ms) = Default::default();
+        let asks_again_at = i64::MIN;
+        Self { policy: policy.id(), seen_at: now, demand, open, ended, asks_again_at, standing, ahead_ms }
+    }
+
+    /// Goes on to `now`, and to the policy as it is then: leases that are over have ended. Returns the moment to count from.
+    fn at(&mut self, policy: &Policy, now: i64) -> i64 {
+        let is_new = self.policy != policy.id() || now < self.seen_at.saturating_sub(STALE_MS);
+        if is_new {
+            (self.policy, self.seen_at) = (policy.id(), now);
+            self.asks_again_at = i64::MIN;
+        }
+        let now = now.max(self.seen_at);
+        self.seen_at = now;
+        let is_over = |open: &mut OpenLease| is_new || open.until <= now || open.left.iter().all(|&left| left == 0);
+        let over: Vec<_> = self.open.extract_if(.., is_over).collect();
+        for open in over {
+            self.end(open);
+        }
+        now
+    }
+
+    /// Remembers how the limits stand by an answer: what is left of earlier leases counts as taken there.
+    fn stands(&mut self, policy: &Policy, decided: &Decided, now: i64) {
+        let limits = policy.limits().iter().zip(&decided.limits).enumerate();
+        let states = limits.map(|(index, (limit, answer))| {
+            let state = limit.limit().restored(&answer.snapshot)?;
+            Some(limit.limit().raised(&state, self.left(index, i64::MAX)))
+        });
+        self.standing = states.collect::<Option<_>>().unwrap_or_default();
+        self.ahead_ms = decided.now.saturating_sub(now);
+    }
+
+    /// What is left of a limit that may be spent by then.
+    fn left(&self, limit: usize, by: i64) -> u64 {
+        let usable = self.open.iter().filter(|open| open.from <= by);
+        usable.fold(0, |sum, open| sum.saturating_add(open.left.get(limit).copied().unwrap_or(0)))
+    }
+
+    /// Spends no more of a lease. If all of it is spent, the object hears so with the next request: it counts it as spent in any case.
+    fn end(&mut self, lease: OpenLease) {
+        if self.ended.len() >= MAX_ENDED {
+            self.ended.remove(0);
+        }
+        let rest = if lease.left.iter().any(|&left| left > 0) { Rest::Tokens } else { Rest::Nothing };
+        self.ended.push((EndedLease { id: lease.id, spent: lease.spent }, rest));
+    }
+
+    fn ended(&self) -> Vec<EndedLease> {
+        self.ended.iter().map(|(ended, _)| ended.clone()).collect()
+    }
+
+    /// Grants the costs, or says when they can be had from the leases; `None` if the object must be asked.
+    fn decide(&mut self, policy: &Policy, costs: &[u64], now: i64) -> Option<Decision> {
+        let mut needed: Vec<u64> = costs.to_vec();
+        let mut from = now;
+        let mut used = 0_usize;
+        for open in &self.open {
+            from = from.max(open.from);
+            for (needed, left) in needed.iter_mut().zip(&open.left) {
+                *needed = needed.saturating_sub(*left);
+            }
+            used = used.saturating_add(1);
+            if needed.iter().all(|&needed| needed == 0) {
+                break;
+            }
+        }
+        if used == 0 || needed.iter().any(|&needed| needed > 0) {
+            return None;
+        }
+        if from > now {
+            return Some(Decision::Wait { retry_at: from });
+        }
+        for ((state, limit), cost) in self.standing.iter_mut().zip(policy.limits()).zip(costs) {
+            *state = limit.limit().lowered(&limit.limit().refilled(state, now.saturating_add(self.ahead_ms)), *cost);
+        }
+        let mut owed: Vec<u64> = costs.to_vec();
+        for open in self.open.iter_mut().filter(|open| open.from <= now) {
+            for ((owed, left), spent) in owed.iter_mut().zip(&mut open.left).zip(&mut open.spent) {
+                let tokens = (*owed).min(*left);
+                *owed = owed.saturating_sub(tokens);
+                *left = left.saturating_sub(tokens);
+                *spent = spent.saturating_add(tokens);
+            }
+        }
+        Some(Decision::Allow { tokens: 0, ready_at: now })
+    }
+
+    /// What to ask the object at `now` about leases, beside a request that it must answer or in the background.
+    fn request(&mut self, policy: &Policy, terms: LeaseTerms, now: i64, is_asked: bool) -> Option<LeaseRequest> {
+        let LeaseTerms { lease_ms, max_tokens } = terms;
+        let expected = self.demand.expected();
+        let is_wanted = expected.asked >= MIN_ASKED && self.asks_again_at <= now;
+        let mut wanted = vec![0; policy.limits().len()];
+        if is_wanted {
+            for ((index, wanted), &expected) in wanted.iter_mut().enumerate().zip(&expected.tokens) {
+                let soon = now.saturating_add((lease_ms / 4).cast_signed());
+                let lasting = self.open.iter().filter(|open| open.until > soon);
+                let left =
+                    lasting.fold(0_u64, |sum, open| sum.saturating_add(open.left.get(index).copied().unwrap_or(0)));
+                // While a quarter is left, nothing is asked for in the background.
+                if is_asked || left < expected.div_ceil(4) {
+                    *wanted = expected.min(max_tokens).min(MAX_TOKENS).saturating_sub(left);
+                }
+            }
+        }
+        let wants_any = wanted.iter().any(|&wanted| wanted > 0);
+        if wants_any {
+            // The answer ends this sooner, unless it is lost.
+            self.asks_again_at = now.saturating_add(lease_ms.cast_signed());
+        }
+        let is_worth_a_call = wants_any || (is_asked && !self.ended.is_empty());
+        let horizon_ms = policy.refusal_cache_ms().min(lease_ms);
+        is_worth_a_call.then(|| LeaseRequest { lease_ms, horizon_ms, wanted, ended: self.ended() })
+    }
+
+    /// What a limit says, at a moment of the object's clock: as it stands if nobody else has taken anything since it was heard of.
+    fn answer(&self, index: usize, limit: &NamedLimit, cost: u64, decision: Decision, now: i64) -> Option<LimitAnswer> {
+        let state = self.standing.get(index)?;
+        let left = self.left(index, now.saturating_sub(self.ahead_ms));
+        let decision = match decision {
+            Decision::Allow { .. } => Decision::Allow { tokens: cost, ready_at: now },
+            // The refusal is that of the limits of which too little is left.
+            _ if left >= cost => Decision::Allow { tokens: cost, ready_at: now },
+            Decision::Wait { retry_at } => Decision::Wait { retry_at: retry_at.saturating_add(self.ahead_ms) },
+            never @ Decision::Never { .. } => never,
+        };
+        Some(LimitAnswer::new(limit.limit(), decision, state, now))
+    }
+}
+
+impl Demand {
+    fn add(&mut self, costs: &[u64], now: i64, period_ms: u64) {
+        let elapsed_ms = now.abs_diff(self.since);
+        if elapsed_ms >= period_ms {
+            let is_next = elapsed_ms < period_ms.saturating_mul(2);
+            self.asked_before = if is_next { self.asked } else { 0 };
+            self.tokens_before = if is_next { std::mem::take(&mut self.tokens) } else { Vec::new() };
+            (self.since, self.asked, self.tokens) = (now, 0, Vec::new());
+        }
+        self.latest = now;
+        self.asked = self.asked.saturating_add(1);
+        self.tokens.resize(costs.len(), 0);
+        for (tokens, cost) in self.tokens.iter_mut().zip(costs) {
+            *tokens = tokens.saturating_add(*cost);
+        }
+    }
+
+    /// What will be asked for in a period: as much as in the last, or already in this one.
+    fn expected(&self) -> Expected {
+        let before = self.tokens_before.iter().copied().chain(std::iter::repeat(0));
+        let tokens = self.tokens.iter().zip(before).map(|(&now, before)| now.max(before));
+        Expected { asked: self.asked.max(self.asked_before), tokens: tokens.collect() }
+    }
+}
+
+struct Expected {
+    asked: u64,
+    tokens: Vec<u64>,
+}

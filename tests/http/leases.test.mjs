@@ -1,0 +1,171 @@
+// Leases: tokens that a frontend takes in advance and spends without asking.
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { setTimeout as sleep } from "node:timers/promises";
+import { newToken } from "./credentials.mjs";
+import { NOW, start } from "./workerd.mjs";
+
+const admin = newToken("consume", "adjust", "admin");
+const DAYS = { rate: 1, period: "1day", lease: "2s", refusal_cache: "0s" };
+const POLICIES = {
+  days: { ...DAYS, capacity: 50 },
+  many: { ...DAYS, capacity: 1_000 },
+  few: { ...DAYS, capacity: 1_000, max_lease: 5 },
+  short: { rate: 10, period: "1s", capacity: 10, lease: "2s", refusal_cache: "1s" },
+  exact: { ...DAYS, capacity: 50, lease: undefined },
+  both: {
+    ...DAYS,
+    rate: undefined,
+    period: undefined,
+    limits: [
+      { name: "requests", rate: 1, period: "1day", capacity: 100 },
+      { name: "tokens", rate: 1, period: "1day", capacity: 1_000 },
+    ],
+  },
+};
+const settings = { policies: POLICIES, tokens: { ops: admin.entry }, token: admin.text };
+const tollgate = await start({ ...settings, registry: true });
+
+/** The answers to requests one after the other, at a moment after NOW. */
+async function ask(count, request, { at = 0, ...options } = {}, service = tollgate) {
+  const answers = [];
+  for (let i = 0; i < count; i++) answers.push(await service.post("consume", request, { now: NOW + at, ...options }));
+  return answers;
+}
+
+const granted = (answers) => answers.filter(({ status }) => status === 200).length;
+const leased = (answers) => answers.filter(({ body }) => body.source === "lease").length;
+
+/** A value of the metrics. */
+async function metric(name) {
+  const { text } = await tollgate.send({ method: "GET", path: "/v1/metrics", now: NOW });
+  const line = text.split("\n").find((line) => line.startsWith(`${name} `));
+  return Number(line?.slice(name.length + 1) ?? 0);
+}
+
+/** What is left of a budget, for all others than those that have leases. */
+async function remaining(budget, { at = 0, ...options } = {}, service = tollgate) {
+  const { body } = await service.post("peek", budget, { now: NOW + at, ...options });
+  return body.remaining;
+}
+
+/** Waits until a budget has so many left. */
+async function untilRemaining(count, budget, options, service = tollgate) {
+  for (let tries = 0; tries < 100; tries++) {
+    if ((await remaining(budget, options, service)) === count) return;
+    await sleep(100);
+  }
+  assert.equal(await remaining(budget, options, service), count);
+}
+
+test("a busy frontend decides by itself, and grants exactly what there is", async () => {
+  const calls = 'tollgate_object_call_duration_seconds_count{outcome="answered"}';
+  const before = await metric(calls);
+  const answers = await ask(80, { policy: "days", key: "a" });
+  assert.equal(granted(answers), 50);
+  assert.ok(leased(answers) >= 30, `${leased(answers)} from leases`);
+  assert.equal(answers.slice(0, 3).filter(({ body }) => body.source).length, 0, "a few requests are asked one by one");
+  assert.deepEqual(new Set(answers.slice(-20).map(({ status }) => status)), new Set([429]));
+  const made = (await metric(calls)) - before;
+  assert.ok(made <= 60, `${made} calls`); // the 30 refusals are asked one by one
+  assert.equal(await metric('tollgate_decisions_total{policy="days",outcome="allowed"}'), 50);
+  assert.equal(await metric('tollgate_leased_decisions_total{policy="days"}'), leased(answers));
+});
+
+test("an answer from a lease says what is left of it", async () => {
+  const answers = await ask(20, { policy: "many", key: "b" });
+  const { body, headers } = answers.find(({ body }) => body.source === "lease");
+  assert.deepEqual([body.allowed, body.policy, body.limit], [true, "many", 1_000]);
+  assert.ok(body.remaining >= 0 && body.remaining < 1_000, `${body.remaining}`);
+  assert.match(headers.ratelimit, new RegExp(`r=${body.remaining}(;|$)`));
+});
+
+test("what is left of an idle lease is returned, and what is spent is spent", async () => {
+  const budget = { policy: "many", key: "c" };
+  const count = 30;
+  assert.equal(granted(await ask(count, budget)), count);
+  assert.ok((await remaining(budget)) < 1_000 - count, "some are leased");
+  // The timers are real: they find that nobody has asked for so long.
+  await untilRemaining(1_000 - count, budget, { at: 1_500 });
+});
+
+test("two frontends grant what there is, and no more", async () => {
+  const both = await start({ policies: POLICIES, other: { policies: POLICIES } });
+  const budget = { policy: "days", key: "d" };
+  const at = (version) => ({ headers: { "x-version": version } });
+  let all = 0;
+  for (let round = 0; round < 20; round++) {
+    all += granted(await ask(2, budget, at("main"), both));
+    all += granted(await ask(3, budget, at("other"), both));
+  }
+  assert.ok(all >= 30 && all <= 50, `${all}`);
+  // What one of them has not spent comes back when it is idle.
+  await untilRemaining(50 - all, budget, { at: 1_500 }, both);
+  const rest = await ask(60, budget, { at: 1_500, ...at("main") }, both);
+  assert.equal(all + granted(rest), 50);
+});
+
+test("an object that is killed withholds what is leased, and then counts it as spent", async () => {
+  const own = await start({ policies: POLICIES });
+  const budget = { policy: "many", key: "e" };
+  const count = 30;
+  assert.equal(granted(await ask(count, budget, {}, own)), count);
+  const left = await remaining(budget, {}, own);
+  await own.kill();
+  await own.restart();
+  assert.equal(await remaining(budget, {}, own), left);
+  assert.equal(await remaining(budget, { at: 60_000 }, own), left);
+  assert.ok(left >= 1_000 - 4 * count, "at most a lease and the next");
+});
+
+test("in an overload, tokens are leased that are still to come back, and waits are exact", async () => {
+  const budget = { policy: "short", key: "f" };
+  const answers = await ask(40, budget);
+  assert.equal(granted(answers), 10);
+  const refusal = answers.findLast(({ body }) => body.source === "lease" && !body.allowed);
+  assert.ok(refusal, "refused without a call");
+  const { retry_at } = refusal.body;
+  assert.ok(retry_at > NOW && retry_at <= NOW + 1_000, `${retry_at - NOW}`);
+  assert.equal(granted(await ask(1, budget, { at: retry_at - NOW - 1 })), 0);
+  assert.equal(granted(await ask(1, budget, { at: retry_at - NOW })), 1);
+});
+
+test("some requests are asked each time: repetitions, snapshots, batches, and all under other policies", async () => {
+  const budget = { policy: "many", key: "g" };
+  await ask(10, budget);
+  const once = await ask(2, budget, { headers: { "idempotency-key": "once" } });
+  assert.deepEqual(
+    once.map(({ body }) => [body.allowed, body.source]),
+    [
+      [true, undefined],
+      [true, undefined],
+    ],
+  );
+  assert.equal(leased(await ask(5, { ...budget, snapshot: true })), 0);
+  const batch = await tollgate.post("batch", { requests: [budget, { policy: "many", key: "h" }] });
+  assert.deepEqual([batch.status, batch.body.source], [200, undefined]);
+  assert.equal(leased(await ask(20, { policy: "exact", key: "g" })), 0);
+});
+
+test("max_lease bounds a lease, and each limit has its own tokens", async () => {
+  const few = { policy: "few", key: "i" };
+  assert.equal(granted(await ask(40, few)), 40);
+  assert.ok((await remaining(few)) >= 1_000 - 40 - 2 * 5, "one that is spent, and the next");
+  const both = { policy: "both", key: "j", cost: { requests: 1, tokens: 20 } };
+  const answers = await ask(60, both);
+  assert.equal(granted(answers), 50);
+  assert.ok(leased(answers) >= 20, `${leased(answers)} from leases`);
+});
+
+test("a change of the policy ends the leases of its earlier version", async () => {
+  const send = (method, policy, at, body, headers) =>
+    tollgate.send({ method, path: `/v1/policies/${policy}`, body: JSON.stringify(body), headers, now: NOW + at });
+  const budget = { policy: "new", key: "k" };
+  const made = await send("PUT", "new", 0, { ...DAYS, capacity: 1_000 }, { "if-none-match": "*" });
+  assert.equal(made.status, 201);
+  assert.ok(leased(await ask(20, budget)) > 0);
+  const changed = await send("PUT", "new", 0, { ...DAYS, capacity: 25 }, { "if-match": made.headers.etag });
+  assert.equal(changed.status, 200);
+  const answers = await ask(30, budget);
+  assert.equal(granted(answers) <= 25, true, `${granted(answers)}`);
+});
