@@ -193,6 +193,13 @@ impl Leases {
         }
     }
 
+    /// Takes note that a request for a lease was not made after all.
+    pub fn withdrawn(&mut self, object: &str, policy: &Policy) {
+        if let Some(entry) = budget(object, policy).and_then(|budget| self.0.get_mut(budget)) {
+            entry.asks_again_at = i64::MIN;
+        }
+    }
+
     /// What to do about a lease of that id at `now`: one that nobody spends from is returned, and so is what is left in the end.
     pub fn end(&mut self, object: &str, policy: &Policy, id: u64, now: i64) -> Return {
         let (Some(terms), Some(budget)) = (policy.lease(), budget(object, policy)) else { return Return::Over };

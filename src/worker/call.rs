@@ -350,8 +350,10 @@ impl Call {
             }
         };
         let batch = if let Some(replies) = known {
-            // What the object is not asked for now it can be asked for in the background.
-            renewal = renewal.or_else(|| lease.take());
+            // A refusal from memory costs no call, not in the background either.
+            if let (Some(_), Some(object), Some(item)) = (lease.take(), objects.first(), asked.items().first()) {
+                leases::withdrawn(object, &item.policy);
+            }
             Batch::known(replies)
         } else {
             source = Source::Object;

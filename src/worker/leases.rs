@@ -40,6 +40,11 @@ pub(super) fn failed(object: &Object, policy: &Policy) {
     LEASES.with_borrow_mut(|leases| leases.failed(&object.name, policy, clock::now()));
 }
 
+/// Takes note that it was not asked after all.
+pub(super) fn withdrawn(object: &Object, policy: &Policy) {
+    LEASES.with_borrow_mut(|leases| leases.withdrawn(&object.name, policy));
+}
+
 /// What to do about a lease now.
 pub(super) fn end(object: &Object, policy: &Policy, lease: u64) -> Return {
     LEASES.with_borrow_mut(|leases| leases.end(&object.name, policy, lease, clock::now()))
