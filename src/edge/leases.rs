@@ -121,7 +121,7 @@ impl Leases {
     /// a policy that [can be leased](may_lease).
     pub fn consume(&mut self, object: &str, policy: &Policy, costs: &[u64], now: i64) -> Leased {
         let (Some(terms), Some(budget)) = (policy.lease(), budget(object, policy)) else { return Leased::Ask(None) };
-        if !may_lease(policy) || costs.len() != policy.limits().len() {
+        if !may_lease(policy) || costs.len() != policy.limits().len() || costs.iter().all(|&cost| cost == 0) {
             return Leased::Ask(None);
         }
         if self.0.get_mut(budget).is_none() {

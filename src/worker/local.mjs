@@ -109,15 +109,18 @@ function localized(request, own) {
   return limits === undefined ? { ...request, key } : { ...request, key, limits: exactLimits(limits) };
 }
 
-/** The same policies, with each change written: nothing may be ahead of what a caller can roll back. */
+/** The same policies, with each change written and nothing remembered: nothing may be ahead of what a caller can roll back. */
 function exact(policies) {
-  const policy = (policy) =>
-    Array.isArray(policy?.limits)
-      ? { ...policy, limits: exactLimits(policy.limits) }
-      : Array.isArray(policy)
-        ? policy // an error, which Rust describes, as it does others
-        : exactLimits(policy);
+  const policy = (policy) => {
+    if (Array.isArray(policy)) return policy; // an error, which Rust describes, as it does others
+    if (!Array.isArray(policy?.limits)) return forgetful(exactLimits(policy));
+    return forgetful({ ...policy, limits: exactLimits(policy.limits) });
+  };
   return Object.fromEntries(Object.entries(policies ?? {}).map(([name, value]) => [name, policy(value)]));
+}
+
+function forgetful(policy) {
+  return isTable(policy) ? { ...policy, refusal_cache: "0s", lease: undefined, max_lease: undefined } : policy;
 }
 
 /** One limit, or a list of them. */

@@ -36,6 +36,12 @@ test("a crash between the two leaves neither", async () => {
   }
 });
 
+test("neither refusals nor leases are remembered, which could be rolled back", async () => {
+  assert.deepEqual(await call("/g/askOften", 12, { fails: true }), { error: "the application's own" });
+  const answers = Array.from({ length: 12 }, (_, i) => [i < 10, null]);
+  assert.deepEqual(await call("/g/askOften", 12), answers);
+});
+
 test("every verb, with keys of its own and with others", async () => {
   const ask = (verb, request, options) => call("/d/ask", verb, request, options);
   const refused = await ask("consume", { policy: "mails", cost: 5 }).then(() => ask("consume", { policy: "mails" }));

@@ -7,6 +7,7 @@ export class Mailbox extends DurableObject {
   #limits = tollgateIn(this.ctx, {
     mails: { rate: 0, period: "1day", capacity: 5 },
     each: "1/day burst 2",
+    remembered: { rate: 0, period: "1day", capacity: 10, lease: "1m", refusal_cache: "1m" },
     estimates: { rate: 0, period: "1day", capacity: 10, reservation_ttl: "1ms", unsettled: "refund" },
   });
 
@@ -32,6 +33,15 @@ export class Mailbox extends DurableObject {
     this.#sql.exec("INSERT INTO mails VALUES (?)", mail);
     while (forever);
     return decision.allowed;
+  }
+
+  /** Asks so often, and keeps what is taken or not. */
+  askOften(count, { fails = false } = {}) {
+    return this.ctx.storage.transactionSync(() => {
+      const answers = Array.from({ length: count }, () => this.#limits.consume({ policy: "remembered" }));
+      if (fails) throw new Error("the application's own");
+      return answers.map(({ allowed, source }) => [allowed, source]);
+    });
   }
 
   state() {
