@@ -74,7 +74,7 @@ fn count(random: &mut Random, all: &mut [&mut Counts]) {
     let policy = ["api", "daily", "llm"][random.below(3)];
     let outcome = Outcome::ALL[random.below(Outcome::ALL.len())];
     let (cause, ms, in_shadow) = (Cause::ALL[random.below(3)], random.below(6_000) as u64, random.once_in(9));
-    let (kind, index) = (random.below(8), random.below(20));
+    let (kind, index) = (random.below(9), random.below(20));
     for counts in all {
         match kind {
             0 => counts.decided(policy, outcome, in_shadow),
@@ -84,6 +84,7 @@ fn count(random: &mut Random, all: &mut [&mut Counts]) {
             4 => counts.called(CallOutcome::Failed(cause), ms),
             5 => counts.repeated(Repeat::ALL[index % 4]),
             6 => counts.noticed(NoticeOutcome::ALL[index % 3]),
+            7 => counts.stored(index as u64, ms),
             _ => counts.polled(PollOutcome::ALL[index % 2]),
         }
     }

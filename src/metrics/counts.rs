@@ -2,7 +2,7 @@
 
 use super::histogram::Histogram;
 use super::refused_keys::RefusedKeys;
-use super::words::{CallOutcome, NoticeOutcome, Outcome, PollOutcome, Repeat, Word};
+use super::words::{CallOutcome, NoticeOutcome, Outcome, PollOutcome, Repeat, RowAccess, Word};
 use crate::policy::Cause;
 use crate::sorted::SortedMap;
 
@@ -16,6 +16,8 @@ pub struct Counts {
     /// Requests without a decision that were answered 503.
     pub(super) unavailable: [u64; 3],
     pub(super) calls: [Histogram; 4],
+    /// Rows of objects.
+    pub(super) rows: [u64; 2],
     pub(super) repeats: [u64; 4],
     pub(super) polls: [u64; 2],
     pub(super) notices: [u64; 3],
@@ -86,6 +88,12 @@ impl Counts {
         }
     }
 
+    /// Counts what the storage of an object has done.
+    pub fn stored(&mut self, rows_read: u64, rows_written: u64) {
+        add(&mut self.rows, RowAccess::Read, rows_read);
+        add(&mut self.rows, RowAccess::Written, rows_written);
+    }
+
     /// Counts something that is asked again.
     pub fn repeated(&mut self, reason: Repeat) {
         add(&mut self.repeats, reason, 1);
@@ -117,6 +125,7 @@ impl Counts {
         for (histogram, more) in self.calls.iter_mut().zip(&other.calls) {
             histogram.merge(more);
         }
+        add_all(&mut self.rows, &other.rows);
         add_all(&mut self.repeats, &other.repeats);
         add_all(&mut self.polls, &other.polls);
         add_all(&mut self.notices, &other.notices);

@@ -40,4 +40,4 @@ pub use report::Report;
 pub use sample::sample;
 pub use text::{MEDIA_TYPE, exposition};
 pub use totals::{TopKey, TopRefused, Totals, WINDOW_MS};
-pub use words::{CallOutcome, NoticeOutcome, Outcome, PollOutcome, Repeat, Word};
+pub use words::{CallOutcome, NoticeOutcome, Outcome, PollOutcome, Repeat, RowAccess, Word};

@@ -6,7 +6,7 @@ use serde::Serialize;
 use super::counts::{Counts, PolicyCounts, add};
 use super::histogram::Histogram;
 use super::refused_keys::RefusedKeys;
-use super::words::{CallOutcome, Word};
+use super::words::{CallOutcome, RowAccess, Word};
 use crate::json::{Fields, Json};
 use crate::sorted::SortedMap;
 
@@ -38,6 +38,7 @@ impl Report {
             degraded: words::<crate::policy::Cause>(&counts.degraded),
             unavailable: words::<crate::policy::Cause>(&counts.unavailable),
             calls: calls.map(|(outcome, histogram)| (outcome.word(), WrittenHistogram::of(histogram))).collect(),
+            rows: words::<RowAccess>(&counts.rows),
             repeats: words::<super::Repeat>(&counts.repeats),
             polls: words::<super::PollOutcome>(&counts.polls),
             notices: words::<super::NoticeOutcome>(&counts.notices),
@@ -61,6 +62,7 @@ impl Report {
         }
         read_words::<crate::policy::Cause>(&fields, "degraded", &mut counts.degraded)?;
         read_words::<crate::policy::Cause>(&fields, "unavailable", &mut counts.unavailable)?;
+        read_words::<RowAccess>(&fields, "rows", &mut counts.rows)?;
         read_words::<super::Repeat>(&fields, "repeats", &mut counts.repeats)?;
         read_words::<super::PollOutcome>(&fields, "polls", &mut counts.polls)?;
         read_words::<super::NoticeOutcome>(&fields, "notices", &mut counts.notices)?;
@@ -88,6 +90,8 @@ struct Written<'a> {
     unavailable: SortedMap<&'static str, u64>,
     #[serde(skip_serializing_if = "SortedMap::is_empty")]
     calls: SortedMap<&'static str, WrittenHistogram<'a>>,
+    #[serde(skip_serializing_if = "SortedMap::is_empty")]
+    rows: SortedMap<&'static str, u64>,
     #[serde(skip_serializing_if = "SortedMap::is_empty")]
     repeats: SortedMap<&'static str, u64>,
     #[serde(skip_serializing_if = "SortedMap::is_empty")]
@@ -225,6 +229,7 @@ mod tests {
         counts.unavailable(Cause::Overloaded);
         counts.called(CallOutcome::Answered, 3);
         counts.called(CallOutcome::Failed(Cause::Timeout), 2_001);
+        counts.stored(0, 4);
         counts.repeated(Repeat::PolicyOutdated);
         counts.polled(PollOutcome::Answered);
         counts.noticed(NoticeOutcome::Dropped);
@@ -238,7 +243,7 @@ mod tests {
         r#""degraded":{"timeout":1},"unavailable":{"overloaded":1},"#,
         r#""calls":{"answered":{"buckets":[0,0,1,0,0,0,0,0,0,0,0,0,0],"sum_ms":3},"#,
         r#""timeout":{"buckets":[0,0,0,0,0,0,0,0,0,0,0,1,0],"sum_ms":2001}},"#,
-        r#""repeats":{"policy_outdated":1},"polls":{"answered":1},"notices":{"dropped":1}}"#,
+        r#""rows":{"written":4},"repeats":{"policy_outdated":1},"polls":{"answered":1},"notices":{"dropped":1}}"#,
     );
 
     /// The neighbouring versions write and read it too.

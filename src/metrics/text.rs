@@ -3,7 +3,7 @@
 use std::fmt::{Display, Write};
 
 use super::counts::Counts;
-use super::words::{CallOutcome, NoticeOutcome, Outcome, PollOutcome, Repeat, Word};
+use super::words::{CallOutcome, NoticeOutcome, Outcome, PollOutcome, Repeat, RowAccess, Word};
 use crate::policy::Cause;
 
 /// The `Content-Type` of the format.
@@ -44,6 +44,17 @@ pub fn exposition(counts: &Counts, began_at: i64, isolates: Option<usize>, may_n
     family(&mut text, "tollgate_undecided_requests_total", help, by_cause);
 
     calls(&mut text, counts);
+    for (access, rows) in RowAccess::ALL.iter().zip(counts.rows) {
+        let (name, help) = match access {
+            RowAccess::Read => ("tollgate_object_rows_read_total", "Rows that the objects of keys have read."),
+            RowAccess::Written => (
+                "tollgate_object_rows_written_total",
+                "Rows that the objects of keys have written or deleted, and alarms that they have set. \
+                 What an object does after its last answer, and the registry, is not counted.",
+            ),
+        };
+        family(&mut text, name, help, [(Vec::new(), rows)].into_iter());
+    }
 
     let help = "Calls and requests that were made again, by reason.";
     family(&mut text, "tollgate_repeats_total", help, by_word::<Repeat>("reason", &counts.repeats));

@@ -46,6 +46,15 @@ pub enum CallOutcome {
     Failed(Cause),
 }
 
+/// What was done with a row of an object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RowAccess {
+    /// It was read.
+    Read,
+    /// It was written or deleted, or an alarm was set.
+    Written,
+}
+
 /// Why something was asked again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Repeat {
@@ -150,6 +159,21 @@ impl Word for CallOutcome {
     }
 }
 
+impl Word for RowAccess {
+    const ALL: &'static [Self] = &[Self::Read, Self::Written];
+
+    fn word(self) -> &'static str {
+        match self {
+            Self::Read => "read",
+            Self::Written => "written",
+        }
+    }
+
+    fn index(self) -> usize {
+        self as usize
+    }
+}
+
 impl Word for Repeat {
     const ALL: &'static [Self] = &[Self::Failure, Self::PolicyUnknown, Self::FormatUnknown, Self::PolicyOutdated];
 
@@ -212,6 +236,7 @@ mod tests {
         check::<Outcome>();
         check::<Cause>();
         check::<CallOutcome>();
+        check::<RowAccess>();
         check::<Repeat>();
         check::<PollOutcome>();
         check::<NoticeOutcome>();

@@ -41,6 +41,7 @@ mod policies;
 mod registry;
 mod reply;
 mod request;
+mod rows;
 
 pub use admin::{
     AuditLine, ChangeError, Changed, Condition, OverrideStanding, OverridesChange, OverridesChanged, OverridesError,
@@ -54,3 +55,4 @@ pub use policies::Definitions;
 pub use registry::{Poll, Update, Versioned, deployment_id};
 pub use reply::{Decided, DueNotice, LimitAnswer, ObjectReply, Reserved};
 pub use request::{Action, Known, ObjectRequest, RequestId};
+pub use rows::Rows;

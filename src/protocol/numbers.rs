@@ -113,6 +113,13 @@ impl Writer {
     }
 }
 
+/// Adds a section of that kind to what was written.
+#[expect(clippy::cast_precision_loss, reason = "counts are below 2⁵³")]
+pub(super) fn append_section<const LEN: usize>(numbers: &mut Vec<f64>, kind: u8, values: [u64; LEN]) {
+    numbers.extend([-f64::from(kind), LEN as f64]);
+    numbers.extend(values.map(|value| value as f64));
+}
+
 /// Numbers that are being read.
 pub(super) struct Reader<'a>(&'a [f64]);
 

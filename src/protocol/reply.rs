@@ -22,7 +22,10 @@
 //! then, if a frontend may answer from it, an empty section
 //! then, if the frontend gets tokens in advance, a section: see `lease.rs`
 //! ```
+//!
+//! After any reply there may be a section with the rows that storage has read and written.
 
+use super::Rows;
 use super::lease::Lease;
 use super::numbers::{Format, Reader, Unreadable, Writer};
 use crate::limit::{Decision, Limit, Snapshot, State};
@@ -202,14 +205,19 @@ impl ObjectReply {
         writer.finish()
     }
 
-    /// The reply that [`ObjectReply::to_numbers`] wrote.
+    /// The reply that [`ObjectReply::to_numbers`] wrote, and what [`Rows::append_to`] added.
     ///
     /// # Errors
     /// See [`Unreadable`].
-    pub fn from_numbers(numbers: &[f64]) -> Result<Self, Unreadable> {
+    pub fn from_numbers(numbers: &[f64]) -> Result<(Self, Rows), Unreadable> {
         let (mut rest, _) = Reader::new(numbers)?;
+        let reply = Self::read(&mut rest)?;
+        Ok((reply, Rows::of(&rest)?))
+    }
+
+    fn read(rest: &mut Reader<'_>) -> Result<Self, Unreadable> {
         Ok(match rest.whole()? {
-            0 => Self::Decided(Decided::read(&mut rest)?),
+            0 => Self::Decided(Decided::read(rest)?),
             1 => Self::NoReservation,
             2 => Self::RequestIdReused,
             3 => Self::TooManyReservations { max: rest.whole()? },
@@ -456,11 +464,15 @@ mod tests {
         ]
     }
 
+    fn read(numbers: &[f64]) -> Result<ObjectReply, Unreadable> {
+        ObjectReply::from_numbers(numbers).map(|(reply, _)| reply)
+    }
+
     #[test]
     fn a_reply_reads_back_as_it_was_written_in_every_format() {
         for reply in replies() {
             for format in [Format::OLDEST, Format::NEWEST] {
-                assert_eq!(ObjectReply::from_numbers(&reply.to_numbers(format)), Ok(reply.clone()));
+                assert_eq!(read(&reply.to_numbers(format)), Ok(reply.clone()));
             }
         }
     }
@@ -470,7 +482,28 @@ mod tests {
         for reply in replies() {
             let numbers = reply.to_numbers(Format::OLDEST);
             for sections in [&[-9.0, 0.0][..], &[-9.0, 3.0, 1.0, 0.0, -1.0], &[-1.0, 1.0, 5.0, -2.0, 1.0, 7.0]] {
-                assert_eq!(ObjectReply::from_numbers(&[&numbers, sections].concat()), Ok(reply.clone()));
+                assert_eq!(read(&[&numbers, sections].concat()), Ok(reply.clone()));
+            }
+        }
+    }
+
+    #[test]
+    fn rows_ride_on_any_reply() {
+        let rows = Rows { read: 3, written: (1 << 53) - 1 };
+        for reply in replies() {
+            for format in [Format::OLDEST, Format::NEWEST] {
+                let without = reply.to_numbers(format);
+                let read = ObjectReply::from_numbers;
+                assert_eq!(read(&without), Ok((reply.clone(), Rows::default())), "an older object");
+                let mut with = without.clone();
+                rows.append_to(&mut with);
+                assert_eq!(with, [&without[..], &[-7.0, 2.0, 3.0, 9_007_199_254_740_991.0]].concat());
+                assert_eq!(read(&with), Ok((reply.clone(), rows)));
+                assert_eq!(read(&[&without[..], &[-9.0, 1.0, 5.0], &with[without.len()..]].concat()), read(&with));
+                assert_eq!(read(&with[..with.len() - 1]), Err(Unreadable::Malformed));
+                let mut none = without.clone();
+                Rows::default().append_to(&mut none);
+                assert_eq!(none, without);
             }
         }
     }
@@ -498,8 +531,8 @@ mod tests {
         assert_eq!(ObjectReply::Decided(due).to_numbers(Format::OLDEST), [&numbers[..], &section].concat());
         let later = [&numbers[..], &[-5.0, 4.0, 3.0, 9.0, 3.0, 1.0]].concat();
         let notices = vec![DueNotice { policy: 3, kind: NoticeKind::NearLimit }];
-        let read = ObjectReply::Decided(Decided { notices, ..decided.clone() });
-        assert_eq!(ObjectReply::from_numbers(&later), Ok(read), "a kind of a later version");
+        let known = ObjectReply::Decided(Decided { notices, ..decided.clone() });
+        assert_eq!(read(&later), Ok(known), "a kind of a later version");
         decided.shadow = shadow;
         let section = [&[-3.0, 9.0, 3.0][..], &numbers[7..]].concat();
         assert_eq!(ObjectReply::Decided(decided).to_numbers(Format::OLDEST), [&numbers[..], &section].concat());
@@ -522,7 +555,6 @@ mod tests {
 
     #[test]
     fn rejects_unknown_formats_and_malformed_numbers() {
-        let read = ObjectReply::from_numbers;
         assert_eq!(read(&[1.0, 1.0]), Err(Unreadable::Format));
         assert_eq!(read(&[f64::from(Format::NEWEST.number()) + 1.0, 1.0]), Err(Unreadable::Format));
         for numbers in [

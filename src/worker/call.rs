@@ -155,15 +155,21 @@ impl Call {
             if is_readable { CallOutcome::Answered } else { CallOutcome::Failed(Cause::Failed) },
             now,
         );
-        match &reply {
-            Ok(ObjectReply::PolicyUnknown) => metrics::count(|counts| counts.repeated(Repeat::PolicyUnknown)),
-            Ok(ObjectReply::FormatUnknown { .. }) => metrics::count(|counts| counts.repeated(Repeat::FormatUnknown)),
-            _ => {}
+        if let Ok((reply, rows)) = &reply {
+            metrics::count(|counts| {
+                counts.stored(rows.read, rows.written);
+                match reply {
+                    ObjectReply::PolicyUnknown => counts.repeated(Repeat::PolicyUnknown),
+                    ObjectReply::FormatUnknown { .. } => counts.repeated(Repeat::FormatUnknown),
+                    _ => {}
+                }
+            });
         }
         if let Some(object) = self.objects.get_mut(index) {
             object.answered_at = clock::now();
             refusals::forget(&self.asked, object);
         }
+        let reply = reply.map(|(reply, _)| reply);
         if let Some(lease) = &self.lease
             && let (Some(object), Some(item)) = (self.objects.get(index), self.asked.items().first())
         {

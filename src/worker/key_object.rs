@@ -18,7 +18,7 @@ use super::settings::own_policies;
 use crate::api::{KeyQuestion, key_state};
 use crate::ledger::{Ledger, NOTICES, Writes};
 use crate::policy::{Policies, Policy};
-use crate::protocol::{Definitions, Format, Known, ObjectReply, ObjectRequest, Unreadable};
+use crate::protocol::{Definitions, Format, Known, ObjectReply, ObjectRequest, Rows, Unreadable};
 
 /// What `key_object.mjs` wraps into a class that answers RPC.
 #[wasm_bindgen]
@@ -36,6 +36,8 @@ pub struct KeyObject {
     ledger_number: Cell<u32>,
     /// Whether [`KeyObject::flush_idle`] is scheduled.
     flush_scheduled: Cell<bool>,
+    /// What storage has done that no reply has told yet: also what alarms and timers have written.
+    rows: Cell<Rows>,
 }
 
 #[wasm_bindgen]
@@ -47,8 +49,9 @@ impl KeyObject {
     pub fn new(id: &str, env: Env, host: Host) -> Self {
         // Random, because a panic replaces the object while rows of its predecessor are in flight.
         let ledger_number = Cell::new(random().map_or(0, |number| (number >> 32) as u32));
-        let (asked, ledger, flush_scheduled) = Default::default();
-        Self { policies: own_policies(&env), asked, host, phase: phase_of(id), ledger, ledger_number, flush_scheduled }
+        let (asked, ledger, flush_scheduled, rows) = Default::default();
+        let policies = own_policies(&env);
+        Self { policies, asked, host, phase: phase_of(id), ledger, ledger_number, flush_scheduled, rows }
     }
 
     /// Answers an [`ObjectRequest`] about the buckets of `policies` with an [`ObjectReply`]. See [`crate::protocol`] for the
@@ -68,10 +71,12 @@ impl KeyObject {
         let Some(asked) = self.asked(policies, request.known.as_ref(), definitions) else {
             return Ok(ObjectReply::PolicyUnknown.to_numbers(format));
         };
-        self.with_ledger(|ledger, now| {
+        let mut reply = self.with_ledger(|ledger, now| {
             let (reply, writes) = ledger.ask(&asked, &request, now, random)?;
             Ok((reply.to_numbers(format), writes))
-        })
+        })?;
+        self.rows.take().append_to(&mut reply);
+        Ok(reply)
     }
 
     /// How the key stands, in answer to a [`KeyQuestion`], both texts. Nothing is changed and nothing is written.
@@ -105,6 +110,7 @@ impl KeyObject {
             let Writes { alarm_at, .. } = ledger.alarm_is_missing(now);
             Ok((alarm_at, Writes::default()))
         })?;
+        self.count_written(usize::from(alarm_at.is_some()));
         Ok(alarm_at.map(clock::wall_clock_at))
     }
 
@@ -182,6 +188,7 @@ impl KeyObject {
 
     fn rows(&self) -> Result<Vec<(String, Vec<u8>)>, JsValue> {
         let rows = self.host.rows()?;
+        self.rows.update(|Rows { read, written }| Rows { read: read + u64::from(rows.length() / 2), written });
         let pairs = (0..rows.length()).step_by(2).map(|index| {
             let (name, row) = (rows.get(index), rows.get(index + 1));
             // We write only bytes. Anything else counts as empty, an unreadable row, so that only what needs it fails.
@@ -199,23 +206,34 @@ impl KeyObject {
             writes.before_reply.iter().partition(|(name, _)| name.starts_with(NOTICES));
         if !rows.is_empty() {
             self.host.write(&array_of(&rows))?;
+            self.count_written(rows.len());
         }
         // A notice decides no answer: at worst it is given once more.
-        if !notices.is_empty() && self.host.write(&array_of(&notices)).is_err() && rows.is_empty() {
-            return Ok(());
+        if !notices.is_empty() {
+            match self.host.write(&array_of(&notices)) {
+                Ok(()) => self.count_written(notices.len()),
+                Err(_) if rows.is_empty() => return Ok(()),
+                Err(_) => {}
+            }
         }
         for background in &writes.background {
             let row = Uint8Array::from(background.row.as_slice());
             self.host.write_background(&background.name, row, self.ledger_number.get(), background.ticket)?;
+            self.count_written(1);
         }
         if let Some(at) = writes.alarm_at {
             self.host.wake_at(clock::wall_clock_at(at))?;
+            self.count_written(1);
         }
         if writes.wants_flush && !self.flush_scheduled.replace(true) {
             #[expect(clippy::cast_precision_loss, reason = "a short time")]
             self.host.flush_in(Writes::IDLE_MS as f64)?;
         }
         Ok(())
+    }
+
+    fn count_written(&self, rows: usize) {
+        self.rows.update(|Rows { read, written }| Rows { read, written: written + rows as u64 });
     }
 }
 

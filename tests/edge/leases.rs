@@ -226,7 +226,7 @@ impl<'r> World<'r> {
             {
                 self.granted(&request.costs[0]);
             }
-            let reply = ObjectReply::from_numbers(&reply.to_numbers(Format::NEWEST)).unwrap();
+            let (reply, _) = ObjectReply::from_numbers(&reply.to_numbers(Format::NEWEST)).unwrap();
             return self.network.push(Message { reply: Some(reply), ..message });
         };
         if self.isolates[isolate].life != life {

@@ -212,12 +212,75 @@ test("requests without a decision are counted by cause, and calls by what became
     "tollgate_object_call_duration_seconds{answered}": 1,
     "tollgate_object_call_duration_seconds{timeout}": 1,
     "tollgate_object_call_duration_seconds{failed}": 4,
+    // The first grant, which is the only one, and the alarm.
+    tollgate_object_rows_written_total: 2,
     "tollgate_repeats_total{failure}": 1,
   });
   const { text } = await samples(tollgate);
   assert.match(text, /duration_seconds_bucket\{outcome="timeout",le="1"\} 0\n/);
   assert.match(text, /duration_seconds_bucket\{outcome="timeout",le="5"\} 1\n/);
   assert.match(text, /duration_seconds_sum\{outcome="timeout"\} 2(\.\d+)?\n/);
+});
+
+test("rows are those that storage has read and written", async () => {
+  const around = new URL("counting-rows.mjs", import.meta.url).pathname;
+  const policies = {
+    ...POLICIES,
+    jobs: { rate: 5, ...DAY, max_debt: 5 },
+    ahead: { rate: 100, ...DAY, write_ahead: 10 },
+  };
+  const tollgate = await started({ policies, around, flags: ["unsafe_module"] });
+  const counted = async () => {
+    const { found } = await samples(tollgate);
+    const { tollgate_object_rows_read_total: read = 0, tollgate_object_rows_written_total: written = 0 } = found;
+    return { read, written };
+  };
+  const key = "erin";
+  const direct = (path) => fetch(`http://127.0.0.1:${tollgate.port}${path}`);
+  const real = async () => (await direct("/rows")).json();
+  const grant = () => tollgate.consume({ policy: "api", key });
+  const reserve = () => tollgate.consume({ policy: "jobs", key, mode: "reserve", max_wait_ms: 0 });
+  let id;
+  let before = await counted();
+  assert.deepEqual(before, { read: 0, written: 0 });
+  for (const [what, ask, read, written] of [
+    ["the first grant, and the alarm", grant, 0, 2],
+    ["another", grant, 0, 1],
+    ["a refusal", grant, 0, 0],
+    ["a peek", () => tollgate.peek({ policy: "api", key }), 0, 0],
+    ["a reservation, and its bucket", async () => ({ reservation: id } = (await reserve()).body), 0, 2],
+    [
+      "its end, and that it was cancelled",
+      () => tollgate.post("cancel", { policy: "jobs", key, reservation: id }),
+      0,
+      3,
+    ],
+    ["after an eviction", async () => [await direct("/evict"), await grant()], 3, 0],
+    ["another key", () => tollgate.consume({ policy: "api", key: "frank" }), 0, 2],
+    [
+      "a batch over both",
+      () => tollgate.post("batch", { requests: [key, "frank"].map((key) => ({ policy: "jobs", key })) }),
+      0,
+      2,
+    ],
+  ]) {
+    await ask();
+    const after = await counted();
+    assert.deepEqual(after, await real(), what);
+    assert.deepEqual(
+      { read: after.read - before.read, written: after.written - before.written },
+      { read, written },
+      what,
+    );
+    before = after;
+  }
+
+  // A block is written when its key has been idle for a moment, which the next answer tells.
+  for (let n = 0; n < 3; n++) await tollgate.consume({ policy: "ahead", key });
+  const told = await counted();
+  while ((await real()).written === told.written) await new Promise((done) => setTimeout(done, 20));
+  await grant();
+  assert.deepEqual(await counted(), await real());
 });
 
 test("what an isolate could not report is reported later, and counts once", async () => {
