@@ -10,11 +10,10 @@
 //! and says exactly when they can be had. That is at most [`Policy::refusal_cache_ms`] later.
 //!
 //! Nothing is granted that the object has not set aside, whatever is lost or repeated: see `ledger/leases.rs`. Only lengths of
-//! time are measured here, so clocks may differ: a lease ends so long after its call *began* as the object says, and its tokens
-//! may be spent so long after the answer had *arrived*. A clock that steps back ends it.
+//! time are measured here, so clocks may differ: the end of a lease is timed from the start of its call, and the moment from which
+//! its tokens may be spent from the arrival of the answer. A clock that steps back ends it.
 //!
-//! Leases that have ended are told until an answer confirms it: the object knows those it has heard of already. One that is
-//! forgotten here is as if all of it was spent.
+//! The isolate repeats which leases have ended until an answer confirms it. If it forgets a lease, the object counts it as spent.
 
 use super::budget::{Budget, budget};
 use super::generations::Generations;
@@ -48,8 +47,8 @@ pub enum Leased {
 pub enum Return {
     /// To look again in so many milliseconds.
     Wait(u64),
-    /// To tell the object that it has ended.
-    Tell(LeaseRequest),
+    /// To send this to the object: it has ended.
+    Send(LeaseRequest),
     /// Nothing: nothing is left of it.
     Over,
 }
@@ -73,20 +72,14 @@ struct Entry {
     demand: Demand,
     /// Those that can be spent from first, first; all last equally long.
     open: Vec<OpenLease>,
-    ended: Vec<(EndedLease, Rest)>,
+    /// Leases that have ended, and whether anything is left of them.
+    ended: Vec<(EndedLease, bool)>,
     /// Until when no lease is asked for: one is on its way, or there was none.
     asks_again_at: i64,
     /// How the limits stood by the latest answer, without what was spent here since.
     standing: Vec<State>,
     /// How far the object's clock was ahead when that answer had come.
     ahead_ms: i64,
-}
-
-/// What an ended lease has left.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Rest {
-    Nothing,
-    Tokens,
 }
 
 #[derive(Clone, Debug)]
@@ -131,6 +124,10 @@ impl Leases {
         let now = entry.at(policy, now);
         entry.demand.add(costs, now, terms.lease_ms);
         let decision = entry.decide(policy, costs, now);
+        if decision.is_none() {
+            // What is left of them would be withheld from this request, too.
+            entry.end_those(|_| true);
+        }
         let request = entry.request(policy, terms, now, decision.is_none());
         let Some(decision) = decision else { return Leased::Ask(request) };
         let now = now.saturating_add(entry.ahead_ms); // by the object's clock, as all answers
@@ -155,13 +152,16 @@ impl Leases {
         let terms = policy.lease()?;
         let entry = self.0.get_mut(budget(object, policy)?)?;
         entry.ended.retain(|(ended, _)| !request.ended.contains(ended));
+        entry.update_standing(policy, decided, answered_at);
         let Some(Lease { id, from, until, tokens }) = &decided.lease else {
+            if !request.wants_any() {
+                return None;
+            }
             let pause_ms = (terms.lease_ms / 4).cast_signed();
             entry.asks_again_at = entry.asks_again_at.min(answered_at.saturating_add(pause_ms));
             return None;
         };
         entry.asks_again_at = answered_at;
-        entry.stands(policy, decided, answered_at);
         let lease = OpenLease {
             id: *id,
             // Those that are there may be spent at once, also by a request that has read the clock before.
@@ -185,17 +185,19 @@ impl Leases {
         Some((*id, half_ms))
     }
 
-    /// Takes note that a request for a lease was not answered.
-    pub fn failed(&mut self, object: &str, policy: &Policy, now: i64) {
-        let Some(terms) = policy.lease() else { return };
+    /// Takes note that a request about leases was not answered.
+    pub fn failed(&mut self, object: &str, policy: &Policy, request: &LeaseRequest, now: i64) {
+        let Some(terms) = policy.lease().filter(|_| request.wants_any()) else { return };
         if let Some(entry) = budget(object, policy).and_then(|budget| self.0.get_mut(budget)) {
             entry.asks_again_at = entry.asks_again_at.min(now.saturating_add((terms.lease_ms / 2).cast_signed()));
         }
     }
 
-    /// Takes note that a request for a lease was not made after all.
-    pub fn withdrawn(&mut self, object: &str, policy: &Policy) {
-        if let Some(entry) = budget(object, policy).and_then(|budget| self.0.get_mut(budget)) {
+    /// Takes note that a request about leases was not made after all.
+    pub fn withdrawn(&mut self, object: &str, policy: &Policy, request: &LeaseRequest) {
+        if request.wants_any()
+            && let Some(entry) = budget(object, policy).and_then(|budget| self.0.get_mut(budget))
+        {
             entry.asks_again_at = i64::MIN;
         }
     }
@@ -204,22 +206,27 @@ impl Leases {
     pub fn end(&mut self, object: &str, policy: &Policy, id: u64, now: i64) -> Return {
         let (Some(terms), Some(budget)) = (policy.lease(), budget(object, policy)) else { return Return::Over };
         let Some(entry) = self.0.get_mut(budget) else { return Return::Over };
-        let now = entry.at(policy, now);
+        let now = entry.advance(now);
         let is_idle = now.saturating_sub(entry.demand.latest) >= (terms.lease_ms / 2).cast_signed();
         if let Some(open) = entry.open.iter().find(|open| open.id == id) {
             if !is_idle {
                 return Return::Wait(open.until.abs_diff(now));
             }
-            let idle = entry.open.extract_if(.., |open| open.id == id).collect::<Vec<_>>();
-            for open in idle {
-                entry.end(open);
-            }
+            entry.end_those(|open| open.id == id);
         }
-        if entry.ended.iter().any(|(ended, rest)| ended.id == id && *rest == Rest::Tokens) {
+        if entry.ended.iter().any(|(ended, has_rest)| ended.id == id && *has_rest) {
             let (wanted, ended) = (vec![0; policy.limits().len()], entry.ended());
-            return Return::Tell(LeaseRequest { wanted, ended, lease_ms: 0, horizon_ms: 0 });
+            return Return::Send(LeaseRequest { wanted, ended, lease_ms: 0, horizon_ms: 0 });
         }
         Return::Over
+    }
+
+    /// Refuses no more until tokens come back: the isolate gives something back to this budget.
+    pub fn forget(&mut self, object: &str, policy: &Policy) {
+        if let Some(entry) = budget(object, policy).and_then(|budget| self.0.get_mut(budget)) {
+            let now = entry.seen_at;
+            entry.end_those(|open| open.from > now);
+        }
     }
 
     /// How many budgets it knows.
@@ -249,25 +256,36 @@ impl Entry {
         Self { policy: policy.id(), seen_at: now, demand, open, ended, asks_again_at, standing, ahead_ms }
     }
 
-    /// Goes on to `now`, and to the policy as it is then: leases that are over have ended. Returns the moment to count from.
+    /// Goes on to `now`, and to the policy as it is then. Returns the moment to count from.
     fn at(&mut self, policy: &Policy, now: i64) -> i64 {
-        let is_new = self.policy != policy.id() || now < self.seen_at.saturating_sub(STALE_MS);
-        if is_new {
-            (self.policy, self.seen_at) = (policy.id(), now);
-            self.asks_again_at = i64::MIN;
+        if self.policy != policy.id() {
+            // Under other numbers, what was leased counts as spent.
+            *self = Self { demand: std::mem::take(&mut self.demand), ..Self::new(policy, now) };
+        }
+        self.advance(now)
+    }
+
+    /// Goes on to `now`: leases that are over have ended, and all if the clock has stepped back.
+    fn advance(&mut self, now: i64) -> i64 {
+        let has_stepped_back = now < self.seen_at.saturating_sub(STALE_MS);
+        if has_stepped_back {
+            (self.seen_at, self.asks_again_at) = (now, i64::MIN);
         }
         let now = now.max(self.seen_at);
         self.seen_at = now;
-        let is_over = |open: &mut OpenLease| is_new || open.until <= now || open.left.iter().all(|&left| left == 0);
-        let over: Vec<_> = self.open.extract_if(.., is_over).collect();
-        for open in over {
-            self.end(open);
-        }
+        self.end_those(|open| has_stepped_back || open.until <= now || open.left.iter().all(|&left| left == 0));
         now
     }
 
+    fn end_those(&mut self, mut is_meant: impl FnMut(&OpenLease) -> bool) {
+        let meant: Vec<_> = self.open.extract_if(.., |open| is_meant(open)).collect();
+        for open in meant {
+            self.end(open);
+        }
+    }
+
     /// Remembers how the limits stand by an answer: what is left of earlier leases counts as taken there.
-    fn stands(&mut self, policy: &Policy, decided: &Decided, now: i64) {
+    fn update_standing(&mut self, policy: &Policy, decided: &Decided, now: i64) {
         let limits = policy.limits().iter().zip(&decided.limits).enumerate();
         let states = limits.map(|(index, (limit, answer))| {
             let state = limit.limit().restored(&answer.snapshot)?;
@@ -288,8 +306,8 @@ impl Entry {
         if self.ended.len() >= MAX_ENDED {
             self.ended.remove(0);
         }
-        let rest = if lease.left.iter().any(|&left| left > 0) { Rest::Tokens } else { Rest::Nothing };
-        self.ended.push((EndedLease { id: lease.id, spent: lease.spent }, rest));
+        let has_rest = lease.left.iter().any(|&left| left > 0);
+        self.ended.push((EndedLease { id: lease.id, spent: lease.spent }, has_rest));
     }
 
     fn ended(&self) -> Vec<EndedLease> {
@@ -298,22 +316,14 @@ impl Entry {
 
     /// Grants the costs, or says when they can be had from the leases; `None` if the object must be asked.
     fn decide(&mut self, policy: &Policy, costs: &[u64], now: i64) -> Option<Decision> {
-        let mut needed: Vec<u64> = costs.to_vec();
-        let mut from = now;
-        let mut used = 0_usize;
-        for open in &self.open {
-            from = from.max(open.from);
-            for (needed, left) in needed.iter_mut().zip(&open.left) {
-                *needed = needed.saturating_sub(*left);
-            }
-            used = used.saturating_add(1);
-            if needed.iter().all(|&needed| needed == 0) {
-                break;
-            }
-        }
-        if used == 0 || needed.iter().any(|&needed| needed > 0) {
-            return None;
-        }
+        let is_enough = |at: i64| {
+            let usable = || self.open.iter().filter(move |open| open.from <= at && at < open.until);
+            let left = |limit: usize| {
+                usable().fold(0_u64, |sum, open| sum.saturating_add(open.left.get(limit).copied().unwrap_or(0)))
+            };
+            costs.iter().enumerate().all(|(limit, &cost)| left(limit) >= cost)
+        };
+        let from = self.open.iter().map(|open| open.from.max(now)).find(|&at| is_enough(at))?;
         if from > now {
             return Some(Decision::Wait { retry_at: from });
         }

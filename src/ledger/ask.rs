@@ -75,7 +75,7 @@ impl Ledger {
             self.recent.record(asked, request, decided);
             decided.notices = self.give_notices(asked, request, decided, &mut writes);
             if !decided.is_replayed {
-                decided.lease = self.lease(asked, request.lease.as_ref(), decided, random)?;
+                self.lease(asked, request, decided, random)?;
             }
         }
         self.collect_writes(now, &mut writes);

@@ -91,24 +91,29 @@ impl Bucket {
         if policy.is_inline() {
             return bucket.with_accounts(&stored, now, phase);
         }
-        if is_same_version && let Some(states) = stored.states_of(policy) {
-            let limits = || policy.limits().iter().map(NamedLimit::limit);
-            let (leases, now_there) = Leases::stored(&stored, limits().zip(&states), now);
+        if is_same_version && let Some(stored_states) = stored.states_of(policy) {
+            let mut states = stored_states.clone();
+            let limits = policy.limits().iter().map(NamedLimit::limit).zip(&mut states);
+            let leases = Leases::stored(&stored, limits, now);
             // What was leased out and is over may have been spent at the latest moment.
-            let need = if now_there == states || leases.is_any() { Need::Nothing } else { Need::Exact };
-            let persisted = (need == Need::Nothing).then_some(states);
-            return Ok(Self { persisted, states: now_there, leases, need, ..bucket });
+            let need = if states == stored_states || leases.is_any() { Need::Nothing } else { Need::Exact };
+            let persisted = (need == Need::Nothing).then_some(stored_states);
+            return Ok(Self { persisted, states, leases, need, ..bucket });
         }
         let mut old = stored.limits()?;
-        Leases::end_stored(&stored, &mut old, now);
+        let mut leases = Leases::stored(&stored, old.iter_mut().map(|old| (&old.limit, &mut old.state)), now);
+        leases.move_to(&old.iter().map(|old| old.name.as_deref()).collect::<Vec<_>>(), policy);
         let stored_states: Vec<_> = old.iter().map(|limit| limit.state).take(policy.limits().len()).collect();
         let (states, dormant) = followed(old, since, policy, now, phase);
         // It only has dormant limits besides, or is of another version with the same numbers.
         let is_current =
             stored.policy_version() == policy.version() && policy.is_unchanged_since(since) && states == stored_states;
-        let (persisted, need) =
-            if is_current { (Some(all_states(&states, &dormant)), Need::Nothing) } else { (None, Need::Exact) };
-        Ok(Self { states, dormant, persisted, need, ..bucket })
+        let (persisted, need) = if is_current && !leases.is_any() {
+            (Some(all_states(&states, &dormant)), Need::Nothing)
+        } else {
+            (None, Need::Exact)
+        };
+        Ok(Self { states, dormant, persisted, need, leases, ..bucket })
     }
 
     /// The bucket with the accounts of a row.
@@ -156,7 +161,8 @@ impl Bucket {
         if before.version() == policy.version() && since == policy.timeline().since() {
             return self.resize(&before);
         }
-        self.leases.spend_all(&before, &mut self.states, now);
+        let names: Vec<_> = before.limits().iter().map(NamedLimit::name).collect();
+        self.leases.move_to(&names, policy);
         let awake = before.limits().iter().zip(&self.states).map(|(limit, &state)| NamedState::of(limit, state));
         let old: Vec<_> = awake.chain(self.dormant.iter().cloned()).collect();
         if policy.is_inline() && before.is_inline() {
@@ -261,7 +267,7 @@ impl Bucket {
             self.is_busy = true;
         }
         // A crash must not forget a lease: until it is over, the bucket would be fuller than with it.
-        let has_new_lease = self.leases.take_news();
+        let has_new_lease = self.leases.mark_saved();
         let slack = match need {
             Need::Spent if !has_new_lease => self.slack(now),
             _ => Slack::None,
@@ -407,7 +413,7 @@ fn block(limit: &NamedLimit) -> u64 {
 pub(super) fn row_expires_at(row: &[u8], now: i64) -> Option<i64> {
     let row = StoredRow::read(row).ok()?;
     let limits = row.limits().ok()?;
-    let leased_until = row.leased.as_ref().map_or(now, |leased| leased.until);
+    let leased_until = row.leased.iter().map(|lease| lease.until).max().unwrap_or(now);
     latest(leased_until.max(now), limits.iter().map(|limit| limit.limit.expires_at(&limit.state, now)))
 }
 

@@ -88,8 +88,8 @@ impl Ledger {
                 } else if takes && !part.decision.is_allow() {
                     let refusal = match holds.leased_until {
                         Some(until) => {
-                            let refused = (part.decision, part.cost, verb);
-                            refusal_while_leased(part.limit, state, held, until, refused)
+                            let tokens = (held, bucket.leases.of(index), until);
+                            refusal_while_leased(part.limit, state, tokens, (part.cost, verb), (part.decision, now))
                         }
                         None => part.decision,
                     };

@@ -19,38 +19,40 @@ use std::sync::Arc;
 
 use super::bucket::Need;
 use super::decide::{held_of, without};
-use super::row::{LEASED, Leased, NamedState, StoredRow};
+use super::row::{LEASED, StoredRow};
 use super::{Ledger, LedgerError};
 use crate::limit::{Decision, Limit, State, Verb};
-use crate::policy::{Policy, Standing};
-use crate::protocol::{Decided, Lease, LeaseRequest};
+use crate::policy::{NamedLimit, Policy, Standing};
+use crate::protocol::{Action, Decided, Lease, LeaseRequest, ObjectRequest};
 
 /// The longest that tokens can be leased.
-pub const MAX_LEASE_MS: u64 = 60_000;
+pub const MAX_LEASE_MS: u64 = 10_000;
 
-/// For how much longer they are kept: more than a request computes without waiting for anything.
-const LATE_MS: u64 = 1_000;
+/// For how much longer they are kept: a clock may step back while a call takes two seconds, and stand still while a request
+/// computes.
+const LATE_MS: u64 = 3_000;
 
-/// The most leases of a bucket: more than the isolates that ask for one key.
-const MAX_LEASES: usize = 1_024;
+/// The most leases of a bucket, all of which are in its row: for a key of ten thousand requests a second from a hundred isolates.
+const MAX_LEASES: usize = 256;
 
 /// The leases of one bucket.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Leases {
     open: Vec<OpenLease>,
     /// Whether there is one that no row has.
-    is_news: bool,
+    is_unsaved: bool,
     /// Until when none is given, so that a request which waits is not overtaken for ever.
     paused_until: Option<i64>,
 }
 
-#[derive(Clone, Debug)]
-struct OpenLease {
-    /// `None` of those that were found in a row, which nobody can return.
-    id: Option<u64>,
-    until: i64,
+/// Tokens that one frontend may spend.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct OpenLease {
+    pub(super) id: u64,
+    /// When it is over, and all of it counts as spent.
+    pub(super) until: i64,
     /// Of each limit.
-    tokens: Vec<u64>,
+    pub(super) tokens: Vec<u64>,
 }
 
 impl OpenLease {
@@ -58,41 +60,34 @@ impl OpenLease {
     fn is_over(&self, now: i64) -> bool {
         self.until <= now || self.until.abs_diff(now) > 2 * MAX_LEASE_MS + LATE_MS
     }
-
-    /// Takes so many tokens of each limit.
-    fn spend(spent: &[u64], policy: &Policy, states: &mut [State], at: i64) {
-        for ((limit, state), &spent) in policy.limits().iter().zip(states).zip(spent) {
-            *state = without(limit.limit(), state, spent, at);
-        }
-    }
 }
 
 impl Leases {
-    /// Those of a row, and the states of its limits with them. What is over by now is spent.
+    /// Those of a row, whose limits get their tokens back, to be withheld. What is over by now is spent. Of an account that is not
+    /// refilled any further they are as they were.
     pub(super) fn stored<'a>(
         row: &StoredRow<'_>,
-        limits: impl Iterator<Item = (&'a Limit, &'a State)>,
+        limits: impl Iterator<Item = (&'a Limit, &'a mut State)>,
         now: i64,
-    ) -> (Self, Vec<State>) {
-        let Some(Leased { until, tokens }) = row.leased.clone() else {
-            return (Self::default(), limits.map(|(_, state)| *state).collect());
-        };
-        let lease = OpenLease { id: None, until, tokens };
-        let is_over = lease.is_over(now);
-        let states = limits.enumerate().map(|(index, (limit, state))| {
-            let tokens = lease.tokens.get(index).copied().unwrap_or(0);
-            if is_over { ended(limit, state, tokens, until.min(now)) } else { limit.raised(state, tokens) }
-        });
-        let states = states.collect();
-        (Self { open: if is_over { Vec::new() } else { vec![lease] }, ..Self::default() }, states)
-    }
-
-    /// What is left of the limits of a row, as if all leases had been spent by now.
-    pub(super) fn end_stored(row: &StoredRow<'_>, limits: &mut [NamedState], now: i64) {
-        let Some(Leased { until, tokens }) = &row.leased else { return };
-        for (limit, &tokens) in limits.iter_mut().zip(tokens) {
-            limit.state = ended(&limit.limit, &limit.state, tokens, (*until).min(now));
+    ) -> Self {
+        let mut open = row.leased.clone();
+        let is_over = |lease: &mut OpenLease| lease.is_over(now);
+        let over: Vec<_> = open.extract_if(.., is_over).collect();
+        for (index, (limit, state)) in limits.enumerate() {
+            let tokens = |lease: &OpenLease| lease.tokens.get(index).copied().unwrap_or(0);
+            let withheld = open.iter().map(tokens).fold(0, u64::saturating_add);
+            let with_all = limit.raised(state, over.iter().map(tokens).fold(withheld, u64::saturating_add));
+            let spent =
+                over.iter().fold(with_all, |state, lease| without(limit, &state, tokens(lease), lease.until.min(now)));
+            // As it is, unless the bucket was full with what is spent.
+            let is_same = over
+                .iter()
+                .map(|lease| lease.until.min(now))
+                .max()
+                .is_none_or(|at| limit.refilled(&limit.raised(state, withheld), at) == limit.refilled(&spent, at));
+            *state = if is_same { limit.raised(state, withheld) } else { spent };
         }
+        Self { open, ..Self::default() }
     }
 
     pub(super) const fn is_any(&self) -> bool {
@@ -110,36 +105,54 @@ impl Leases {
     }
 
     /// Whether there is one that no row has; now a row has it.
-    pub(super) const fn take_news(&mut self) -> bool {
-        std::mem::replace(&mut self.is_news, false)
+    pub(super) const fn mark_saved(&mut self) -> bool {
+        std::mem::replace(&mut self.is_unsaved, false)
     }
 
-    /// Spends all of them, because the limits change.
-    pub(super) fn spend_all(&mut self, policy: &Policy, states: &mut [State], now: i64) {
-        for lease in self.open.drain(..) {
-            OpenLease::spend(&lease.tokens, policy, states, now);
+    /// Withholds the tokens of other limits: by their names, since frontends may still spend them.
+    pub(super) fn move_to(&mut self, before: &[Option<&str>], policy: &Policy) {
+        for lease in &mut self.open {
+            let of_name = |named: &NamedLimit| {
+                let place = before.iter().position(|name| *name == named.name());
+                place.and_then(|place| lease.tokens.get(place)).copied().unwrap_or(0)
+            };
+            lease.tokens = policy.limits().iter().map(of_name).collect();
         }
     }
 
     /// Adds the part of a row.
     pub(super) fn encode(&self, limits: usize, row: &mut Vec<u8>) {
-        let Some(until) = self.open.iter().map(|lease| lease.until).max() else { return };
+        if self.open.is_empty() {
+            return;
+        }
         row.push(LEASED);
-        let len = limits.saturating_add(1).saturating_mul(8);
-        row.extend(u16::try_from(len).unwrap_or(u16::MAX).to_le_bytes()); // of 64 limits at most
-        row.extend(until.to_le_bytes());
-        (0..limits).for_each(|limit| row.extend(self.of(limit).to_le_bytes()));
+        let each = limits.saturating_mul(8).saturating_add(16);
+        let len = self.open.len().saturating_mul(each).saturating_add(1);
+        row.extend(u16::try_from(len).unwrap_or(u16::MAX).to_le_bytes()); // 256 of 8 limits at most
+        row.push(u8::try_from(limits).unwrap_or(u8::MAX));
+        for OpenLease { id, until, tokens } in &self.open {
+            row.extend(id.to_le_bytes());
+            row.extend(until.to_le_bytes());
+            (0..limits).for_each(|limit| row.extend(tokens.get(limit).copied().unwrap_or(0).to_le_bytes()));
+        }
     }
 
     /// Spends those that are over.
     fn end(&mut self, policy: &Policy, states: &mut [State], now: i64) {
         for lease in self.open.extract_if(.., |lease| lease.is_over(now)) {
-            OpenLease::spend(&lease.tokens, policy, states, lease.until.min(now));
+            spend(&lease.tokens, policy, states, lease.until.min(now));
         }
     }
 
     fn is_paused(&self, now: i64) -> bool {
         self.paused_until.is_some_and(|until| now < until && until.abs_diff(now) <= MAX_LEASE_MS)
+    }
+}
+
+/// Takes so many tokens of each limit.
+fn spend(spent: &[u64], policy: &Policy, states: &mut [State], at: i64) {
+    for ((limit, state), &spent) in policy.limits().iter().zip(states).zip(spent) {
+        *state = without(limit.limit(), state, spent, at);
     }
 }
 
@@ -159,48 +172,56 @@ impl Ledger {
         let bucket = self.bucket(policy)?;
         for ended in &request.ended {
             // One that is unknown is over, or was returned before.
-            let returned = bucket.leases.open.extract_if(.., |lease| lease.id == Some(ended.id)).next();
+            let returned = bucket.leases.open.extract_if(.., |lease| lease.id == ended.id).next();
             if let Some(lease) = returned {
                 let spent: Vec<_> =
                     lease.tokens.iter().zip(&ended.spent).map(|(&all, &spent)| spent.min(all)).collect();
-                OpenLease::spend(&spent, policy, &mut bucket.states, now);
+                spend(&spent, policy, &mut bucket.states, now);
                 bucket.need(Need::Spent);
             }
         }
         Ok(())
     }
 
-    /// Leases tokens as requested, if there are any to spare.
+    /// Leases tokens as requested, if there are any to spare. A request that is refused gets a lease only if it can then be granted
+    /// from it, and is told that moment; else there is none for anybody until it can be granted.
     pub(super) fn lease(
         &mut self,
         asked: &[Arc<Policy>],
-        request: Option<&LeaseRequest>,
-        decided: &Decided,
+        request: &ObjectRequest,
+        decided: &mut Decided,
         random: impl FnOnce() -> Option<u64>,
-    ) -> Result<Option<Lease>, LedgerError> {
-        let ([policy], now) = (asked, decided.now) else { return Ok(None) };
-        let given = match request {
-            Some(request) if request.wants_any() => self.spare(policy, request, now)?,
-            _ => None,
+    ) -> Result<(), LedgerError> {
+        let ([policy], [costs], Some(terms)) = (asked, request.costs.as_slice(), &request.lease) else { return Ok(()) };
+        let (decision, now) = (decided.decision(), decided.now);
+        let given = if terms.wants_any() { self.spare(policy, terms, now)? } else { None };
+        let is_of_use = |(_, tokens): &(i64, Vec<u64>)| {
+            decision.is_allow() || tokens.iter().zip(costs).all(|(tokens, cost)| tokens >= cost)
         };
-        let lease = given.and_then(|(from, tokens)| {
-            let lease_ms = request.map_or(0, |request| request.lease_ms.min(MAX_LEASE_MS));
-            Some(Lease { id: random()?, from, until: from.saturating_add_unsigned(lease_ms), tokens })
+        let lease = given.filter(is_of_use).and_then(|(from, tokens)| {
+            let until = from.saturating_add_unsigned(terms.lease_ms.min(MAX_LEASE_MS));
+            Some(Lease { id: random()?, from, until, tokens })
         });
         let bucket = self.bucket(policy)?;
-        match (&lease, decided.decision()) {
-            (Some(Lease { id, until, tokens, .. }), _) => {
+        match (&lease, decision) {
+            (Some(Lease { id, until, tokens, from }), _) => {
                 let until = until.saturating_add_unsigned(LATE_MS);
-                bucket.leases.open.push(OpenLease { id: Some(*id), until, tokens: tokens.clone() });
-                bucket.leases.is_news = true;
+                bucket.leases.open.push(OpenLease { id: *id, until, tokens: tokens.clone() });
+                bucket.leases.is_unsaved = true;
                 bucket.need(Need::Spent);
+                for limit in &mut decided.limits {
+                    if let Decision::Wait { retry_at } = &mut limit.decision {
+                        *retry_at = (*from).max(*retry_at);
+                    }
+                }
             }
-            (None, Decision::Wait { retry_at }) if bucket.leases.is_any() => {
+            (None, Decision::Wait { retry_at }) if matches!(request.action, Action::Take(_)) => {
                 bucket.leases.paused_until = bucket.leases.paused_until.max(Some(retry_at));
             }
             _ => {}
         }
-        Ok(lease)
+        decided.lease = lease;
+        Ok(())
     }
 
     /// From when so many tokens of each limit could be leased: half of those that there are, so that others find some, too; if there
@@ -253,28 +274,26 @@ fn spare_at<'a>(
     Some((from, tokens))
 }
 
-/// When a cost passes that is refused while so many tokens are withheld, of which `leased` are leased out until then. If all of
-/// these are spent, there may be fewer than if they had been taken now: the bucket was full with them.
+/// When a cost passes that is refused while so many tokens are held, of which `leased` are leased out, all until then at the latest.
+/// If all of these are spent, there may be fewer than if they had been taken now: the bucket was full with them.
 pub(super) fn refusal_while_leased(
     limit: &Limit,
     state: &State,
-    held: u64,
-    until: i64,
-    (refusal, cost, verb): (Decision, u64, Verb),
+    (held, leased, until): (u64, u64, i64),
+    (cost, verb): (u64, Verb),
+    (refusal, now): (Decision, i64),
 ) -> Decision {
-    let Decision::Wait { retry_at } = refusal else { return refusal };
-    let at = |at: i64| limit.decide(without(limit, state, held, at), at, cost, verb).0;
-    if at(retry_at).is_allow() {
-        return refusal;
+    let at = |at: i64, held| limit.decide(without(limit, state, held, at), at, cost, verb).0;
+    let spent = match refusal {
+        Decision::Wait { retry_at } if at(retry_at, held).is_allow() => refusal,
+        Decision::Wait { .. } => at(until, held),
+        other => other,
+    };
+    match (spent, at(now, held.saturating_sub(leased))) {
+        (Decision::Allow { .. }, _) => Decision::Wait { retry_at: until },
+        // They may be returned.
+        (Decision::Never { .. }, Decision::Allow { .. }) => Decision::Wait { retry_at: until },
+        (Decision::Never { .. }, Decision::Wait { retry_at }) => Decision::Wait { retry_at: retry_at.max(until) },
+        (refusal, _) => refusal,
     }
-    match at(until) {
-        Decision::Allow { .. } => Decision::Wait { retry_at: until },
-        later => later,
-    }
-}
-
-/// A state that a row has without what is leased out, when that is over. As it is, unless the bucket was full with it.
-fn ended(limit: &Limit, state: &State, tokens: u64, at: i64) -> State {
-    let spent = without(limit, &limit.raised(state, tokens), tokens, at);
-    if limit.refilled(state, at) == spent { *state } else { spent }
 }

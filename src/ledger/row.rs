@@ -18,8 +18,8 @@
 //!     1 byte   how many limits it has; the dormant ones are the accounts of other numbers
 //!     1 byte   1 if the states are exact, 0 if they may be lower and older
 //!   kind 3, of one of which tokens are leased out, which the states do not have
-//!     8 bytes  when all leases are over
-//!     then     for each limit of the policy 8 bytes, its tokens
+//!     1 byte   how many limits it has
+//!     then     for each lease its id, when it is over, and the tokens of each limit, 8 bytes each
 //! ```
 //!
 //! Format 1 has replays at its end, which are read and never written: see `replays.rs`.
@@ -28,6 +28,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::bytes::Bytes;
+use super::leases::OpenLease;
 use super::legacy::{self, LegacyReplay};
 use crate::limit::{Limit, Record, RecordError, Snapshot, State, encode};
 use crate::policy::{NamedLimit, Policy, StoredConfigError, numbers_of, stored_limits};
@@ -114,16 +115,8 @@ pub(super) struct StoredRow<'a> {
     inline_count: Option<u8>,
     /// Whether no grant came since that is not in the row. Known only of such a policy.
     pub(super) is_exact: bool,
-    pub(super) leased: Option<Leased>,
-}
-
-/// What is leased out.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Leased {
-    /// When all leases are over.
-    pub(super) until: i64,
-    /// The tokens of each limit.
-    pub(super) tokens: Vec<u64>,
+    /// What is leased out.
+    pub(super) leased: Vec<OpenLease>,
 }
 
 impl<'a> StoredRow<'a> {
@@ -150,7 +143,7 @@ impl<'a> StoredRow<'a> {
             registered: Registered::default(),
             inline_count: None,
             is_exact: false,
-            leased: None,
+            leased: Vec::new(),
         };
         // A part that cannot be read is as if it were of an unknown kind.
         while !is_legacy && row.read_part(&mut bytes).is_some() {}
@@ -168,8 +161,12 @@ impl<'a> StoredRow<'a> {
             }
             INLINE => (self.inline_count, self.is_exact) = (Some(part.byte()?), part.byte()? == 1),
             LEASED => {
-                let until = part.i64()?;
-                self.leased = Some(Leased { until, tokens: std::iter::from_fn(|| part.u64()).collect() });
+                let limits = part.byte()?;
+                while !part.is_empty() {
+                    let (id, until) = (part.u64()?, part.i64()?);
+                    let tokens = (0..limits).map(|_| part.u64()).collect::<Option<_>>()?;
+                    self.leased.push(OpenLease { id, until, tokens });
+                }
             }
             _ => {}
         }

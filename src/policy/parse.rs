@@ -41,7 +41,7 @@ impl Policies {
     /// | `reservation_ttl` | how long after its start a reservation can be settled | `"10m"` |
     /// | `unsettled` | what an unsettled reservation costs when it expires: `"keep"` all of it, `"refund"` nothing | `"keep"` |
     /// | `refusal_cache` | how long a frontend may refuse by an earlier refusal without asking again, at most a minute; `"0s"` asks each time | `"1s"` |
-    /// | `lease` | how long a frontend may spend tokens that it has taken in advance, 100 milliseconds to a minute | it takes none |
+    /// | `lease` | how long a frontend may spend tokens that it has taken in advance, 100 milliseconds to ten seconds | it takes none |
     /// | `max_lease` | the most tokens of each limit that it takes at once | half of what there is |
     /// | `ipv6_prefix` | how many bits of an IPv6 address make a key that is an address, from 32 to 128 | 64 |
     /// | `show_key_prefix` | how many characters of a key operators are shown beside the key's hash, from 0 to 64 | 0 |

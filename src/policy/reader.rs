@@ -263,7 +263,7 @@ impl Reader<'_> {
         let shown = shown_value(value);
         let lease_ms = self.millis("lease")?;
         if !LEASE_MS.contains(&lease_ms) {
-            self.error("lease", format!("must be from 100ms to 1m, not {shown}"));
+            self.error("lease", format!("must be from 100ms to 10s, not {shown}"));
         }
         Some(LeaseTerms { lease_ms, max_tokens: max_tokens.unwrap_or(u64::MAX) })
     }
@@ -321,8 +321,9 @@ pub(super) const LIMIT_FIELDS: [&str; 8] =
 /// The longest name of a policy or a limit: names go into headers and logs.
 const MAX_NAME_LEN: usize = 64;
 
-/// Shorter than a call may take, a lease would be over when it arrives; longer, a change of its policy would come late.
-const LEASE_MS: RangeInclusive<u64> = 100..=60_000;
+/// Shorter than a call may take, a lease would be over when it arrives. Longer, tokens could not be returned in the end: the runtime
+/// ends what goes on for half a minute after an answer, and tokens may be leased for as long that are still to come back.
+const LEASE_MS: RangeInclusive<u64> = 100..=10_000;
 
 /// A twentieth of the burst, or what is refilled in a second if that is more. A crash that costs a key so little goes
 /// unnoticed, and a busy key writes only once per block.

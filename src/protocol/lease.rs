@@ -60,13 +60,17 @@ impl LeaseRequest {
     }
 
     pub(super) fn write(&self, writer: &mut Writer) {
-        let each = self.ended.iter().map(|ended| ended.spent.len().saturating_add(2));
-        writer.section(REQUESTED, each.fold(self.wanted.len().saturating_add(3), usize::saturating_add));
+        let limits = self.wanted.len();
+        // One of a version with other limits means nothing to this one.
+        let ended = || self.ended.iter().filter(|ended| ended.spent.len() == limits);
+        let each = limits.saturating_add(2);
+        let len = ended().count().saturating_mul(each).saturating_add(limits).saturating_add(3);
+        writer.section(REQUESTED, len);
         writer.whole(self.lease_ms);
         writer.whole(self.horizon_ms);
-        writer.whole(self.wanted.len() as u64);
+        writer.whole(limits as u64);
         write_all(&self.wanted, writer);
-        for EndedLease { id, spent } in &self.ended {
+        for EndedLease { id, spent } in ended() {
             writer.words::<2>((*id).into());
             write_all(spent, writer);
         }
@@ -148,6 +152,18 @@ mod tests {
         let numbers = writer.finish();
         let (reader, _) = Reader::new(&numbers).ok().unwrap();
         assert_eq!(Lease::read(&reader), Ok(Some(lease)));
+    }
+
+    #[test]
+    fn a_lease_of_other_limits_is_left_out() {
+        let ended = [(1, vec![3]), (2, vec![4, 5])].map(|(id, spent)| EndedLease { id, spent });
+        let request = LeaseRequest { lease_ms: 2_000, horizon_ms: 0, wanted: vec![0, 0], ended: ended.to_vec() };
+        let mut writer = Writer::new(Format::NEWEST, 0);
+        request.write(&mut writer);
+        let numbers = writer.finish();
+        let (reader, _) = Reader::new(&numbers).ok().unwrap();
+        let read = LeaseRequest::read(&reader).unwrap().unwrap();
+        assert_eq!(read.ended, ended[1..]);
     }
 
     #[test]

@@ -10,8 +10,9 @@ use js_sys::{Array, Float64Array};
 use wasm_bindgen::prelude::{JsValue, wasm_bindgen};
 
 use super::clock::moment;
+use super::leases::OwnLeases;
 use super::settings::Settings;
-use super::{clock, leases, live, metrics, refusals};
+use super::{clock, live, metrics, refusals};
 use crate::api::{Notice, Noticed, Problem, Reply, ResolvedItem, ResolvedRequest, Tally, short_name};
 use crate::edge::{Batch, Failure, Leased, ObjectCall, Outcome, Return};
 use crate::limit::Verb;
@@ -29,6 +30,7 @@ pub struct Call {
     objects: Vec<Object>,
     batch: Batch,
     source: Source,
+    leases: OwnLeases,
     /// What it says about leases, and what to say in the background.
     lease: Option<LeaseRequest>,
     renewal: Option<LeaseRequest>,
@@ -175,9 +177,9 @@ impl Call {
         {
             match &reply {
                 Ok(ObjectReply::Decided(decided)) => {
-                    self.leased = leases::answered(object, &item.policy, lease, decided);
+                    self.leased = self.leases.answered(object, &item.policy, lease, decided);
                 }
-                _ => leases::failed(object, &item.policy),
+                _ => self.leases.failed(object, &item.policy, lease),
             }
         }
         self.batch.answered(index, reply.map_err(|_| Failure { cause: Cause::Failed, is_retryable: false }));
@@ -191,8 +193,8 @@ impl Call {
         if let Some(object) = self.objects.get_mut(index) {
             object.has_failed = true;
             refusals::forget(&self.asked, object); // it may have done it
-            if let (Some(_), Some(item)) = (&self.lease, self.asked.items().first()) {
-                leases::failed(object, &item.policy);
+            if let (Some(lease), Some(item)) = (&self.lease, self.asked.items().first()) {
+                self.leases.failed(object, &item.policy, lease);
             }
         }
         self.batch.answered(index, Err(Failure { cause, is_retryable }));
@@ -285,8 +287,8 @@ impl Call {
     pub fn end_lease(&mut self, now: f64) -> Option<Self> {
         let (lease, _) = self.leased.take()?;
         let (object, item) = (self.objects.first()?, self.asked.items().first()?);
-        match leases::end(object, &item.policy, lease) {
-            Return::Tell(ended) => self.about_leases(ended, moment(now)),
+        match self.leases.end(object, &item.policy, lease) {
+            Return::Send(ended) => self.about_leases(ended, moment(now)),
             Return::Wait(ms) => {
                 self.leased = Some((lease, ms));
                 None
@@ -317,6 +319,7 @@ impl Call {
             objects: vec![Object::new(object.name.clone(), 0)],
             batch: if self.sends_definitions { batch.with_definitions() } else { batch },
             source: Source::Object,
+            leases: self.leases.clone(),
             lease: Some(lease),
             renewal: None,
             leased: None,
@@ -342,7 +345,7 @@ impl Call {
     ) -> Self {
         let (mut lease, mut renewal) = (None, None);
         let mut source = Source::Lease;
-        let known = match leases::consume(&asked, &objects, request_id) {
+        let known = match settings.leases.consume(&asked, &objects, request_id) {
             Some(Leased::Decided { decided, renewal: asks }) => {
                 renewal = asks;
                 Some(vec![Ok(ObjectReply::Decided(decided))])
@@ -357,8 +360,8 @@ impl Call {
         };
         let batch = if let Some(replies) = known {
             // A refusal from memory costs no call, not in the background either.
-            if let (Some(_), Some(object), Some(item)) = (lease.take(), objects.first(), asked.items().first()) {
-                leases::withdrawn(object, &item.policy);
+            if let (Some(lease), Some(object), Some(item)) = (lease.take(), objects.first(), asked.items().first()) {
+                settings.leases.withdrawn(object, &item.policy, &lease);
             }
             Batch::known(replies)
         } else {
@@ -373,6 +376,7 @@ impl Call {
             is_batch,
             objects,
             source,
+            leases: settings.leases.clone(),
             lease,
             renewal,
             leased: None,
@@ -383,7 +387,10 @@ impl Call {
             began_at: now,
             end: Cell::new(None),
         };
-        call.objects.iter().for_each(|object| refusals::forget(&call.asked, object));
+        for object in &call.objects {
+            refusals::forget(&call.asked, object);
+            call.leases.forget(&call.asked, object);
+        }
         call
     }
 

@@ -14,30 +14,39 @@ export function replyTo(call, keys, id, frontend) {
 async function replyOfOne(call, keys, id, frontend) {
   for (let next = call.next(Date.now()); next; next = call.next(Date.now())) await ask(call, next, keys, id);
   const reply = call.newer() ?? replyOf(call, frontend);
-  const renewal = call.renewal(Date.now());
-  if (renewal) waitUntil(tell(renewal, keys, id));
+  renewLease(call, keys, id);
   keepLease(call, keys, id);
   return reply;
+}
+
+/** Asks for the next lease, if Rust says so. */
+function renewLease(call, keys, id) {
+  try {
+    const renewal = call.renewal(Date.now());
+    if (renewal) waitUntil(tell(renewal, keys, id));
+  } catch {
+    // After a panic nothing is known of leases.
+  }
 }
 
 /** Makes a call about leases, which nobody waits for. */
 async function tell(call, keys, id) {
   try {
     for (let next = call.next(Date.now()); next; next = call.next(Date.now())) await ask(call, next, keys, id);
-    keepLease(call, keys, id);
   } catch (error) {
     log("error", "a call about a lease was lost", { request_id: id, error });
   }
+  keepLease(call, keys, id);
 }
 
 /** Returns the lease that came with the answer to `call` once it is idle or over. The call is not used any more. */
 function keepLease(call, keys, id) {
-  if (call.lease_ms === undefined) return free(call);
+  if (leaseMs(call) === undefined) return free(call);
   waitUntil(
     (async () => {
       try {
         let ended;
-        for (let ms = call.lease_ms; ms !== undefined; ms = call.lease_ms) {
+        for (let ms = leaseMs(call); ms !== undefined; ms = leaseMs(call)) {
           await new Promise((resolve) => setTimeout(resolve, ms));
           ended = call.end_lease(Date.now());
         }
@@ -67,6 +76,15 @@ function replyOfSeveral(call, keys, id, frontend) {
   end.catch(reject);
   waitUntil(end.catch(() => {}));
   return promise;
+}
+
+/** In how many milliseconds to look at the lease that came with the answer to `call`; `undefined` if none did, or after a panic. */
+function leaseMs(call) {
+  try {
+    return call.lease_ms;
+  } catch {
+    return undefined;
+  }
 }
 
 /** After a panic the memory is another one, in which nothing may be freed: then a call throws whatever it is asked. */

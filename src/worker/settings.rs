@@ -7,6 +7,7 @@ use js_sys::{JSON, Reflect};
 use worker::{Env, console_error, console_log};
 
 use super::clock;
+use super::leases::OwnLeases;
 use crate::access::{CredentialSettings, Credentials, Names, SessionSettings, Sessions, Webhook};
 use crate::edge::PolicySnapshot;
 use crate::metrics::sample;
@@ -24,6 +25,7 @@ pub(super) struct Settings {
     pub(super) sample: f64,
     /// Who is told of notices.
     pub(super) receivers: Receivers,
+    pub(super) leases: OwnLeases,
     /// `None` where callers hold a binding, which is their credential.
     pub(super) credentials: Option<Credentials>,
 }
@@ -68,7 +70,8 @@ impl Settings {
                 }
                 let snapshot = snapshot_in(env, &policies);
                 let credentials = Some(credentials);
-                Ok(Self { policies, snapshot, sends_definitions: false, names, sample, receivers, credentials })
+                let leases = OwnLeases::default();
+                Ok(Self { policies, snapshot, sends_definitions: false, names, sample, receivers, leases, credentials })
             }
             (policies, names, credentials, sample, receivers) => {
                 let mut errors: Vec<_> = policies.err().iter().flat_map(|all| all.iter()).map(line).collect();
@@ -127,7 +130,16 @@ impl Settings {
             (Ok(policies), Ok(names), Ok(sample), Ok(receivers)) => {
                 let snapshot = if in_code.is_none() { snapshot_in(env, &policies) } else { None };
                 let sends_definitions = in_code.is_some();
-                Ok(Self { policies, snapshot, sends_definitions, names, sample, receivers, credentials: None })
+                Ok(Self {
+                    policies,
+                    snapshot,
+                    sends_definitions,
+                    names,
+                    sample,
+                    receivers,
+                    leases: OwnLeases::default(),
+                    credentials: None,
+                })
             }
             (policies, names, sample, receivers) => {
                 let errors = policies.err().into_iter().flatten().chain(names.err()).chain(sample.err());

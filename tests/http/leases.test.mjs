@@ -105,7 +105,7 @@ test("two frontends grant what there is, and no more", async () => {
   assert.equal(all + granted(rest), 50);
 });
 
-test("an object that is killed withholds what is leased, and then counts it as spent", async () => {
+test("what a frontend that is killed had leased is withheld, and then counts as spent", async () => {
   const own = await start({ policies: POLICIES });
   const budget = { policy: "many", key: "e" };
   const count = 30;
@@ -157,15 +157,19 @@ test("max_lease bounds a lease, and each limit has its own tokens", async () => 
   assert.ok(leased(answers) >= 20, `${leased(answers)} from leases`);
 });
 
-test("a change of the policy ends the leases of its earlier version", async () => {
-  const send = (method, policy, at, body, headers) =>
-    tollgate.send({ method, path: `/v1/policies/${policy}`, body: JSON.stringify(body), headers, now: NOW + at });
+test("a change of the policy: what is leased is withheld, and all are answered", async () => {
+  const send = (method, policy, body, headers) =>
+    tollgate.send({ method, path: `/v1/policies/${policy}`, body: JSON.stringify(body), headers, now: NOW });
   const budget = { policy: "new", key: "k" };
-  const made = await send("PUT", "new", 0, { ...DAYS, capacity: 1_000 }, { "if-none-match": "*" });
+  const made = await send("PUT", "new", { ...DAYS, capacity: 1_000 }, { "if-none-match": "*" });
   assert.equal(made.status, 201);
   assert.ok(leased(await ask(20, budget)) > 0);
-  const changed = await send("PUT", "new", 0, { ...DAYS, capacity: 25 }, { "if-match": made.headers.etag });
+  const limits = ["b", "a"].map((name) => ({ name, rate: 1, period: "1day", capacity: 25 }));
+  const both = { lease: "2s", refusal_cache: "0s", limits };
+  const changed = await send("PUT", "new", both, { "if-match": made.headers.etag });
   assert.equal(changed.status, 200);
   const answers = await ask(30, budget);
-  assert.equal(granted(answers) <= 25, true, `${granted(answers)}`);
+  assert.deepEqual(new Set(answers.map(({ status }) => status)), new Set([200, 429]));
+  assert.ok(granted(answers) <= 25, `${granted(answers)}`);
+  assert.ok(leased(answers) > 0);
 });
