@@ -17,11 +17,11 @@ const SETTINGS = {
   token: TOKEN,
   keySecret: "the-key-secret-of-the-benchmarks",
 };
-const file = (name) => fileURLToPath(new URL(`contestants/${name}`, import.meta.url));
+const contestant = (file) => new URL(`contestants/${file}`, import.meta.url);
 const CONTESTANTS = {
-  "an empty Worker": { "empty.mjs": file("empty.mjs") },
-  "JavaScript, memory only": await bundled("memory.mjs"),
-  "Tollgate, embedded": await bundled("embedded.mjs"),
+  "an empty Worker": { "empty.mjs": fileURLToPath(contestant("empty.mjs")) },
+  "JavaScript, memory only": await bundled(contestant("memory.mjs")),
+  "Tollgate, embedded": await bundled(contestant("embedded.mjs")),
 };
 const STARTS = 40;
 const COLUMNS = ["listens ms", "first ms", "second ms", "CPU ms"];

@@ -16,9 +16,9 @@ const settings = (fields = {}) => ({
   keySecret: "the-key-secret-of-the-benchmarks",
 });
 /** Each refusal is the object's own. `write_ahead` is Tollgate's default. */
-const EXACT = settings({ refusal_cache: "0s" });
+export const EXACT = settings({ refusal_cache: "0s" });
 
-const EMBEDDED = await bundled("embedded.mjs");
+const EMBEDDED = await bundled(contestant("embedded.mjs"));
 const GRANT_KEY = randomBytes(32);
 
 /**
@@ -34,8 +34,12 @@ export const CONTESTANTS = [
   { name: "JavaScript, a row per call", start: () => written("row-per-call.mjs") },
   { name: "JavaScript, memory only", start: () => written("memory.mjs") },
   { name: "JavaScript, no object", start: () => written("no-object.mjs") },
-  { name: "Redis and Node", start: () => onNode(path("redis.mjs"), redis, settings()), needs: redis },
-  { name: "PostgreSQL and Node", start: () => onNode(path("postgres.mjs"), postgres, settings()), needs: postgres },
+  { name: "Redis and Node", start: () => onNode(contestant("redis.mjs"), redis, settings()), needs: redis },
+  {
+    name: "PostgreSQL and Node",
+    start: () => onNode(contestant("postgres.mjs"), postgres, settings()),
+    needs: postgres,
+  },
 ];
 
 /** Tollgate inside the Worker that asks. */
@@ -62,15 +66,15 @@ function grantOf(key) {
 /** Another Worker is asked instead, and asks Tollgate by RPC. */
 function byRpc() {
   const bindings = { MAIN: 'service = "main"', TOLLGATE: 'service = (name = "main", entrypoint = "Tollgate")' };
-  const before = { modules: { "rpc.mjs": path("rpc.mjs") }, bindings };
+  const before = { modules: { "rpc.mjs": fileURLToPath(contestant("rpc.mjs")) }, bindings };
   return onWorkerd(tollgate({ ...EXACT, build: "deployed", before }));
 }
 
 /** A limiter written by hand. */
 async function written(file) {
-  return onWorkerd({ modules: await bundled(file), bindings: bindings(settings()) });
+  return onWorkerd({ modules: await bundled(contestant(file)), bindings: bindings(settings()) });
 }
 
-function path(name) {
-  return fileURLToPath(new URL(`contestants/${name}`, import.meta.url));
+function contestant(file) {
+  return new URL(`contestants/${file}`, import.meta.url);
 }

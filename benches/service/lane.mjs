@@ -2,7 +2,7 @@
 import { TOKEN } from "./contestants.mjs";
 import { Client, get, post } from "./load.mjs";
 import { cpuMicros } from "./measure.mjs";
-import { mostGranted } from "./scenarios.mjs";
+import { mostGranted, requestsOf } from "./scenarios.mjs";
 
 export class Lane {
   #host;
@@ -27,10 +27,7 @@ export class Lane {
     const lane = new Lane();
     Object.assign(lane, { name, isCompared, credentialOf });
     lane.#scenario = scenario;
-    const keys = Array.from({ length: scenario.keys }, (_, i) => `user-${i}@example.com`);
-    lane.#requests = keys.flatMap((key) =>
-      Object.entries(scenario.asked).map(([policy, status]) => ({ bytes: lane.consume(policy, key), status })),
-    );
+    lane.#requests = requestsOf(scenario, (policy, key) => lane.consume(policy, key));
     lane.#host = await start();
     lane.#client = new Client(lane.#host.port, connections);
     return lane;

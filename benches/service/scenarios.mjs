@@ -35,6 +35,13 @@ export const SCENARIOS = [
   { title: "10 keys, ten times what is allowed", keys: 10, asked: { tight: null }, offered: 500 },
 ];
 
+/** All that is asked of a scenario, as {@link Client} takes it: `bytesOf(policy, key)` makes the bytes. */
+export function requestsOf({ keys, asked }, bytesOf) {
+  return Array.from({ length: keys }, (_, i) => `user-${i}@example.com`).flatMap((key) =>
+    Object.entries(asked).map(([policy, status]) => ({ bytes: bytesOf(policy, key), status })),
+  );
+}
+
 /** The most that may be granted in so many seconds, where not all is. */
 export function mostGranted({ keys, asked }, seconds) {
   const [name] = Object.keys(asked).filter((name) => asked[name] === null);
