@@ -8,7 +8,7 @@ use tollgate::policy::Policy;
 use tollgate::protocol::{Action, ObjectRequest};
 
 use crate::measure::{head, line, median_nanos, weighed};
-use crate::object::{NOW, Object, policy, request};
+use crate::object::{NOW, Object, decided, policy, request};
 
 /// All ask at once, each step of all before the next step of any: the worst order for an object.
 pub(crate) fn of_an_object() {
@@ -24,6 +24,34 @@ pub(crate) fn of_an_object() {
             // Ids that nothing else has.
             [0, 1].map(|key| request(Action::Hold(2 * caller as u64 + key + 1), &policy)).into()
         });
+    }
+}
+
+/// A committed hold is kept for ten seconds, in which its batch may still be undone.
+pub(crate) fn of_recent_batches() {
+    head("Batches over a key in the last ten seconds", &["object, bytes", "a grant, ns", "a batch, ns"]);
+    let policy = policy(r#""rate":1000000,"period":"1s","capacity":1000000"#);
+    for batches in [0, 10, 100, 1_000, 10_000] {
+        let mut id = 0;
+        let mut commit = |object: &mut Object| {
+            id += 1;
+            for action in [Action::Look(Verb::Consume), Action::Hold(id), Action::Settle(id)] {
+                assert!(decided(object.ask(&policy, &request(action, &policy), NOW, 0)).decision().is_allow());
+            }
+        };
+        let (bytes, mut object) = weighed(|| {
+            let mut object = Object::new();
+            object.consume(&policy, NOW);
+            (0..batches).for_each(|_| commit(&mut object));
+            object
+        });
+        let to_grant = median_nanos(ASKED, || {
+            for _ in 0..ASKED {
+                assert!(object.consume(&policy, NOW).decision().is_allow());
+            }
+        });
+        let to_commit = median_nanos(ASKED, || (0..ASKED).for_each(|_| commit(&mut object)));
+        line(&batches.to_string(), [bytes.to_string(), format!("{to_grant:.0}"), format!("{to_commit:.0}")]);
     }
 }
 
@@ -53,5 +81,7 @@ fn step(batches: &mut [Batch], objects: &mut [Object], policy: &Arc<Policy>) -> 
     }
     !in_flight.is_empty()
 }
+
+const ASKED: usize = 10;
 
 const COUNTS: [usize; 4] = [1, 10, 100, 1_000];

@@ -33,6 +33,7 @@ fn main() -> ExitCode {
     limits::of_a_policy();
     reservations::of_a_key();
     callers::of_an_object();
+    callers::of_recent_batches();
     let missed = flood::of_keys();
     for bound in &missed {
         println!("missed: {bound}");
