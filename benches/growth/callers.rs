@@ -7,7 +7,7 @@ use tollgate::limit::Verb;
 use tollgate::policy::Policy;
 use tollgate::protocol::{Action, ObjectRequest};
 
-use crate::measure::{head, line, median_nanos, weighed};
+use crate::measure::{head, least_nanos, line, weighed};
 use crate::object::{NOW, Object, decided, policy, request};
 
 /// All ask at once, each step of all before the next step of any: the worst order for an object.
@@ -45,12 +45,12 @@ pub(crate) fn of_recent_batches() {
             (0..batches).for_each(|_| commit(&mut object));
             object
         });
-        let to_grant = median_nanos(ASKED, || {
+        let to_grant = least_nanos(ASKED, || {
             for _ in 0..ASKED {
                 assert!(object.consume(&policy, NOW).decision().is_allow());
             }
         });
-        let to_commit = median_nanos(ASKED, || (0..ASKED).for_each(|_| commit(&mut object)));
+        let to_commit = least_nanos(ASKED, || (0..ASKED).for_each(|_| commit(&mut object)));
         line(&batches.to_string(), [bytes.to_string(), format!("{to_grant:.0}"), format!("{to_commit:.0}")]);
     }
 }
@@ -58,7 +58,7 @@ pub(crate) fn of_recent_batches() {
 fn row(callers: usize, keys: usize, policy: &Arc<Policy>, ask: &dyn Fn(usize) -> Vec<ObjectRequest>) {
     let begun = || (0..callers).map(|caller| Batch::new(ask(caller), NOW)).collect::<Vec<_>>();
     let (bytes, _) = weighed(begun);
-    let nanos = median_nanos(callers, || {
+    let nanos = least_nanos(callers, || {
         let mut objects: Vec<_> = (0..keys).map(|_| Object::new()).collect();
         let mut batches = begun();
         while step(&mut batches, &mut objects, policy) {}

@@ -6,7 +6,7 @@ use tollgate::edge::Refusals;
 use tollgate::limit::Verb;
 use tollgate::metrics::Counts;
 
-use crate::measure::{head, line, median_nanos, nanos_each, timed, weighed};
+use crate::measure::{head, least_nanos, line, nanos_each, timed, weighed};
 use crate::object::{NOW, Object, name, policy};
 use crate::split_mix::Random;
 
@@ -22,17 +22,22 @@ pub(crate) fn of_an_isolate() {
         object.consume(&policy, NOW)
     };
     for count in COUNTS {
-        let mut took = [Duration::ZERO; 2];
-        let (bytes, (mut refusals, _counts)) = weighed(|| {
-            let (mut refusals, mut counts) = (Refusals::default(), Counts::default());
-            for first in (0..count).step_by(STEP) {
-                let names: Vec<_> = (first..first + STEP).map(name).collect();
-                let keep = |name: &String| refusals.keep(name, [&*policy].into_iter(), &refusal, (NOW, NOW));
-                took[0] += timed(|| names.iter().for_each(keep)).0;
-                let refuse = |key| counts.refused("p", key, || None);
-                took[1] += timed(|| (first as u64..(first + STEP) as u64).for_each(refuse)).0;
-            }
-            (refusals, counts)
+        let mut least = [f64::INFINITY; 2];
+        let (bytes, mut refusals) = (0..PASSES).fold((0, Refusals::default()), |_, _| {
+            let mut took = [Duration::ZERO; 2];
+            let (bytes, (refusals, _counts)) = weighed(|| {
+                let (mut refusals, mut counts) = (Refusals::default(), Counts::default());
+                for first in (0..count).step_by(STEP) {
+                    let names: Vec<_> = (first..first + STEP).map(name).collect();
+                    let keep = |name: &String| refusals.keep(name, [&*policy].into_iter(), &refusal, (NOW, NOW));
+                    took[0] += timed(|| names.iter().for_each(keep)).0;
+                    let refuse = |key| counts.refused("p", key, || None);
+                    took[1] += timed(|| (first as u64..(first + STEP) as u64).for_each(refuse)).0;
+                }
+                (refusals, counts)
+            });
+            least = [0, 1].map(|index| least[index].min(nanos_each(took[index], count)));
+            (bytes, refusals)
         });
         let latest: Vec<_> = (count - STEP..count).map(name).collect();
         let asked = || {
@@ -41,8 +46,8 @@ pub(crate) fn of_an_isolate() {
                 assert!(bound.is_some_and(|bound| bound.is_refused));
             }
         };
-        let to_refuse = median_nanos(STEP, asked);
-        let [to_keep, to_count] = took.map(|took| nanos_each(took, count));
+        let to_refuse = least_nanos(STEP, asked);
+        let [to_keep, to_count] = least;
         line(
             &count.to_string(),
             [bytes.to_string()].into_iter().chain([to_keep, to_refuse, to_count].map(|nanos| format!("{nanos:.0}"))),
@@ -64,7 +69,7 @@ pub(crate) fn of_a_machine() {
         });
         let mut random = Random(1);
         let mut now = NOW;
-        let nanos = median_nanos(STEP, || {
+        let nanos = least_nanos(STEP, || {
             now += 1_000;
             for _ in 0..STEP {
                 let index = usize::try_from(random.next() % count as u64).expect("a small number");
@@ -77,3 +82,5 @@ pub(crate) fn of_a_machine() {
 
 const SPENT: &str = r#""rate":1,"period":"1h","capacity":1"#;
 const STEP: usize = 1_000;
+/// The fastest counts.
+const PASSES: usize = 3;

@@ -4,7 +4,7 @@ use tollgate::limit::Verb;
 use tollgate::protocol::{Action, Format};
 
 use crate::counting::allocations;
-use crate::measure::{head, line, median_nanos, weighed};
+use crate::measure::{head, least_nanos, line, weighed};
 use crate::object::{NOW, Object, policy, request};
 
 pub(crate) fn of_a_policy() {
@@ -28,7 +28,7 @@ pub(crate) fn of_a_policy() {
             object
         });
         let mut now = NOW;
-        let to_grant = median_nanos(ASKED, || {
+        let to_grant = least_nanos(ASKED, || {
             for _ in 0..ASKED {
                 now += 1;
                 assert!(object.consume(&open, now).decision().is_allow());
@@ -39,7 +39,7 @@ pub(crate) fn of_a_policy() {
         let allocations = allocations() - before;
         let mut object = Object::new();
         object.consume(&closed, NOW);
-        let to_refuse = median_nanos(ASKED, || {
+        let to_refuse = least_nanos(ASKED, || {
             for _ in 0..ASKED {
                 assert!(!object.consume(&closed, NOW).decision().is_allow());
             }
