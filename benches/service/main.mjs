@@ -1,7 +1,7 @@
 // How many requests the whole service answers in a second, how long each takes and how many rows it writes: Tollgate as it
 // is deployed, beside limiters written by hand, on workerd with objects on disk; and beside Redis and PostgreSQL behind a Node server.
 //
-//   npm run bench                                            all: a quarter of an hour, and a minute more for the first build
+//   npm run bench                                            all: a quarter to half an hour, and a minute more for the first build
 //   npm run bench -- --rounds 5 --seconds 2 --only refused   only the scenarios with this in their titles
 //
 // All are asked in turn, round after round, so that a machine that slows down slows all of them; what is compared is the ratio
