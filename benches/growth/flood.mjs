@@ -1,8 +1,8 @@
 // A flood of a million distinct keys through one isolate on workerd: what it does to a key that is below its limit, to one that is over
 // it, and to the memory of the process.
 //
-//   npm run growth -- workerd                    ten minutes
-//   npm run growth -- workerd --keys 100000      with fewer keys: three
+//   npm run growth -- workerd                    five minutes
+//   npm run growth -- workerd --keys 100000      fewer keys: three
 //
 // Three things are asked for in turn, round after round: the two keys alone; beside them as many requests as a flood has, about keys that are
 // always the same; and a flood of keys that never come again. Between the rounds the rest of the million pass, as fast as they can. It fails if
