@@ -63,7 +63,7 @@ async function profile(file, scenario) {
   const runtime = new Runtime();
   try {
     const modules = await bundled(new URL(`contestants/${file}`, import.meta.url));
-    await runtime.start({ modules, bindings: bindings(EXACT), keepsObjects: true, v8Flags: V8_FLAGS });
+    await runtime.start({ modules, bindings: bindings(EXACT), keepsObjects: true, v8Flags: v8Flags(folder) });
     const client = new Client(runtime.port, 16);
     const requests = requestsOf(scenario, (policy, key) => post("/v1/consume", TOKEN, { policy, key, cost: 1 }));
     await client.each(requests.map((request) => ({ ...request, status: 200 })));
@@ -82,8 +82,11 @@ async function profile(file, scenario) {
   }
 }
 
-/** V8 writes the names of what it compiles where perf looks for them. */
-const V8_FLAGS = ["--perf-basic-prof", "--interpreted-frames-native-stack"];
+/** V8 writes the names of what it compiles where perf looks for them; and a log, which goes into the folder. */
+function v8Flags(folder) {
+  const log = ["--no-logfile-per-isolate", `--logfile=${join(folder, "v8.log")}`];
+  return ["--perf-basic-prof", "--interpreted-frames-native-stack", ...log];
+}
 
 function samplesOf(data, micros) {
   const options = ["--stdio", "-g", "none", "--no-children", "-F", "overhead,dso,sym", "--sort", "dso,sym", "-t", "\t"];
