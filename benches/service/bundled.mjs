@@ -1,14 +1,14 @@
-// Contestants that import the built Worker.
+// Workers that import the built one.
 import { mkdirSync, writeFileSync } from "node:fs";
 import { basename } from "node:path";
 import { fileURLToPath } from "node:url";
 import { build } from "esbuild";
 
-/** A contestant with what it imports of the built Worker in it, as Wrangler would send it. */
-export async function bundled(file) {
+/** The Worker in a file with what it imports in it, as Wrangler would send it. */
+export async function bundled(url) {
   const outdir = fileURLToPath(new URL("../../build/bench/", import.meta.url));
   const { outputFiles } = await build({
-    entryPoints: [fileURLToPath(new URL(`contestants/${file}`, import.meta.url))],
+    entryPoints: [fileURLToPath(url)],
     bundle: true,
     minify: true,
     format: "esm",

@@ -31,70 +31,162 @@ export class Client {
     this.#connections = connections;
   }
 
-  /** Sends one request and returns the whole answer. */
-  async ask(request) {
-    const [connection] = await this.#open(1);
+  /** Sends these bytes and returns the whole answer. */
+  async ask(bytes) {
     let answer;
-    await all([connection], [request].values(), (text) => (answer = text));
+    await this.#with(1, ([connection], end) => {
+      connection.send(bytes, (text) => {
+        answer = text;
+        end();
+      });
+    });
     return answer;
   }
 
-  /** Sends each request once; `status` is what every answer must have. */
-  async each(requests, status) {
-    await all(await this.#open(this.#connections), requests.values(), expect(status));
+  /** Sends each request once: `{ bytes, status }`, with the status that the answer must have, or `null` if it may be granted or refused. */
+  each(requests) {
+    return this.#withAll((connections, end) => inTurn(connections, requests.values(), new Seen(), end));
   }
 
   /**
-   * Sends the requests in turn, over and over, for so many seconds; `status` is what every answer must have. Returns how
-   * long each answer took, in milliseconds, and how many there were in a second.
+   * Sends the requests in turn, over and over, for so many seconds, each as soon as a connection has its last answer. Returns how long
+   * each answer took, in milliseconds, how many were grants, and for how many seconds it went on.
    */
-  async load(requests, status, seconds) {
-    const connections = await this.#open(this.#connections);
-    const check = expect(status);
-    const took = [];
-    const began = performance.now();
-    const ends = began + seconds * 1_000;
-    const inTurn = endless(requests, () => performance.now() < ends);
-    await all(connections, inTurn, (answer, ms) => {
-      check(answer);
-      took.push(ms);
+  load(requests, seconds) {
+    return this.#seen((connections, seen, end) => {
+      const ends = performance.now() + seconds * 1_000;
+      inTurn(
+        connections,
+        endless(requests, () => performance.now() < ends),
+        seen,
+        end,
+      );
     });
-    return { took, perSecond: (took.length / (performance.now() - began)) * 1_000 };
   }
 
-  #open(count) {
-    return Promise.all(Array.from({ length: count }, () => Connection.to(this.#port)));
+  /**
+   * The same, with so many requests each second, evenly spaced, whether they are answered or not: one that finds no connection free
+   * waits for it, and that counts.
+   */
+  offer(requests, perSecond, seconds) {
+    return this.#seen((connections, seen, end) => {
+      const total = Math.round(perSecond * seconds);
+      atPace(
+        connections,
+        endless(requests, () => true),
+        { perSecond, total },
+        seen,
+        end,
+      );
+    });
+  }
+
+  async #seen(run) {
+    const seen = new Seen();
+    let began;
+    await this.#withAll((connections, end) => {
+      began = performance.now();
+      run(connections, seen, end);
+    });
+    return { took: seen.took, granted: seen.granted, elapsed: (performance.now() - began) / 1_000 };
+  }
+
+  #withAll(run) {
+    return this.#with(this.#connections, run);
+  }
+
+  /** With connections of its own until it ends, by a call without an error or with one. */
+  async #with(count, run) {
+    const connections = await Promise.all(Array.from({ length: count }, () => Connection.to(this.#port)));
+    try {
+      await new Promise((resolve, reject) => {
+        const end = (error) => (error ? reject(error) : resolve());
+        for (const connection of connections) connection.onError = reject;
+        run(connections, end);
+      });
+    } finally {
+      for (const connection of connections) connection.close();
+    }
   }
 }
 
 /** Each connection takes the next request as soon as its last was answered. */
-async function all(connections, requests, onAnswer) {
-  try {
-    await Promise.all(connections.map((connection) => connection.run(requests, onAnswer)));
-  } finally {
-    for (const connection of connections) connection.close();
-  }
+function inTurn(connections, requests, seen, end) {
+  let left = connections.length;
+  const next = (connection) => {
+    const { done, value } = requests.next();
+    if (done) {
+      left -= 1;
+      if (left === 0) end();
+      return;
+    }
+    const sentAt = performance.now();
+    connection.send(value.bytes, (answer) => {
+      seen.add(value, answer, sentAt);
+      next(connection);
+    });
+  };
+  connections.forEach(next);
 }
 
-function expect(status) {
-  const start = `HTTP/1.1 ${status} `;
-  return (answer) => {
-    if (!answer.startsWith(start)) throw new Error(`expected ${status}, but the answer was:\n${answer}`);
+/** So many requests each second, `total` in all. */
+function atPace(connections, requests, { perSecond, total }, seen, end) {
+  const began = performance.now();
+  const free = [...connections];
+  /** When each request that waits for a connection came. */
+  const waiting = [];
+  let [come, answered] = [0, 0];
+  const send = () => {
+    while (free.length > 0 && waiting.length > 0) {
+      const [connection, cameAt, { value }] = [free.pop(), waiting.shift(), requests.next()];
+      connection.send(value.bytes, (answer) => {
+        seen.add(value, answer, cameAt);
+        answered += 1;
+        if (answered === total) return end();
+        free.push(connection);
+        send();
+      });
+    }
   };
+  const tick = () => {
+    const now = performance.now();
+    const due = Math.min(total, Math.floor(((now - began) / 1_000) * perSecond));
+    for (; come < due; come++) waiting.push(now);
+    send();
+    if (come < total) setTimeout(tick, 1);
+  };
+  tick();
 }
 
 function* endless(requests, goesOn) {
   for (let i = 0; goesOn(); i = (i + 1) % requests.length) yield requests[i];
 }
 
+/** What was answered. */
+class Seen {
+  took = [];
+  granted = 0;
+
+  add({ status }, answer, askedAt) {
+    const isGranted = answer.startsWith(GRANTED);
+    const isExpected = status === null ? isGranted || answer.startsWith(REFUSED) : answer.startsWith(START + status);
+    if (!isExpected) throw new Error(`expected ${status ?? "200 or 429"}, but the answer was:\n${answer}`);
+    this.took.push(performance.now() - askedAt);
+    if (isGranted) this.granted += 1;
+  }
+}
+
+const START = "HTTP/1.1 ";
+const [GRANTED, REFUSED] = [`${START}200 `, `${START}429 `];
+
 class Connection {
   #socket;
   /** What has arrived of an answer that is not whole yet. */
   #part = "";
-  #sentAt;
-  #requests;
   #onAnswer;
-  #done = Promise.withResolvers();
+
+  /** Called when it breaks, or when an answer is not what it should be. */
+  onError = () => {};
 
   static async to(port) {
     const connection = new Connection();
@@ -107,28 +199,19 @@ class Connection {
     });
     connection.#socket = socket;
     await once(socket, "connect");
-    socket.on("error", connection.#done.reject);
-    socket.on("close", () => connection.#done.reject(new Error("the connection was closed before an answer")));
+    socket.on("error", (error) => connection.onError(error));
+    socket.on("close", () => connection.onError(new Error("the connection was closed before an answer")));
     return connection;
   }
 
-  /** Once: sends what the iterator gives, one after another, and passes on each whole answer and the milliseconds it took. */
-  async run(requests, onAnswer) {
-    this.#requests = requests;
+  /** Sends bytes once those before were answered, and passes on the whole answer. */
+  send(bytes, onAnswer) {
     this.#onAnswer = onAnswer;
-    this.#next();
-    await this.#done.promise;
+    this.#socket.write(bytes);
   }
 
   close() {
     this.#socket.destroy();
-  }
-
-  #next() {
-    const { done, value } = this.#requests.next();
-    if (done) return this.#done.resolve();
-    this.#sentAt = performance.now();
-    this.#socket.write(value);
   }
 
   #received(text) {
@@ -139,10 +222,9 @@ class Connection {
     }
     this.#part = "";
     try {
-      this.#onAnswer(answer, performance.now() - this.#sentAt);
-      this.#next();
+      this.#onAnswer(answer);
     } catch (error) {
-      this.#done.reject(error);
+      this.onError(error);
     }
   }
 }

@@ -1,11 +1,10 @@
 // Processor time and quartiles.
 import { readFileSync } from "node:fs";
 
-/** The processor time that a process has taken so far, in microseconds. */
-export function cpuMicros(pid) {
+/** The processor time that processes and those that they have started have taken so far, in microseconds. */
+export function cpuMicros(pids) {
   try {
-    const fields = readFileSync(`/proc/${pid}/stat`, "utf8").split(") ")[1].split(" ");
-    return (Number(fields[11]) + Number(fields[12])) * TICK_MICROS;
+    return pids.map((pid) => ownMicros(pid) + cpuMicros(childrenOf(pid))).reduce((sum, micros) => sum + micros, 0);
   } catch {
     return NaN; // not Linux
   }
@@ -15,6 +14,16 @@ export function cpuMicros(pid) {
 export function quartiles(values) {
   const sorted = values.toSorted((a, b) => a - b);
   return [1, 2, 3].map((quarter) => sorted[Math.floor(((sorted.length - 1) * quarter) / 4)]);
+}
+
+/** With that of children that have ended. */
+function ownMicros(pid) {
+  const fields = readFileSync(`/proc/${pid}/stat`, "utf8").split(") ")[1].split(" ");
+  return fields.slice(11, 15).reduce((sum, ticks) => sum + Number(ticks), 0) * TICK_MICROS;
+}
+
+function childrenOf(pid) {
+  return readFileSync(`/proc/${pid}/task/${pid}/children`, "utf8").split(" ").filter(Boolean);
 }
 
 /** What Linux counts in, everywhere: a hundredth of a second. */

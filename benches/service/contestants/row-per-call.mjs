@@ -1,9 +1,12 @@
-// Writes the level on every grant, as the platform's examples do: nothing that was spent is forgotten.
-import * as memory from "./token-bucket.mjs";
+// An object per key that writes the level on every grant, as the platform's examples do: nothing that was spent is forgotten.
+import { DurableObject } from "cloudflare:workers";
+import { Buckets } from "./buckets.mjs";
+import { asksObjects, policiesOf } from "./worker.mjs";
 
-export default memory.default;
+export default asksObjects;
 
-export class KeyObject extends memory.KeyObject {
+export class KeyObject extends DurableObject {
+  #buckets = new Buckets((policy, level, at) => this.#save(policy, level, at));
   #sql;
 
   constructor(state, env) {
@@ -14,10 +17,14 @@ export class KeyObject extends memory.KeyObject {
       "CREATE TABLE IF NOT EXISTS bucket (policy TEXT PRIMARY KEY, level REAL NOT NULL, at INTEGER NOT NULL) WITHOUT ROWID",
     );
     for (const { policy, level, at } of this.#sql.exec("SELECT policy, level, at FROM bucket"))
-      this.buckets.set(policy, { level, at });
+      this.#buckets.restore(policy, level, at);
   }
 
-  save(policy, level, at) {
+  consume(policy, cost) {
+    return this.#buckets.consume(policy, policiesOf(this.env).get(policy), cost);
+  }
+
+  #save(policy, level, at) {
     const upsert =
       "INSERT INTO bucket VALUES (?, ?, ?) ON CONFLICT (policy) DO UPDATE SET level = excluded.level, at = excluded.at";
     this.#sql.exec(upsert, policy, level, at);

@@ -1,0 +1,133 @@
+// A flood of a million distinct keys through one isolate on workerd: what it does to a key that is below its limit, to one that is over
+// it, and to the memory of the process.
+//
+//   npm run growth -- workerd                    five minutes
+//   npm run growth -- workerd --keys 100000      fewer keys: three
+//
+// Three things are asked for in turn, round after round: the two keys alone; beside them as many requests as a flood has, about keys that are
+// always the same; and a flood of keys that never come again. Between the rounds the rest of the million pass, as fast as they can. It fails if
+// the key that is over its limit is ever granted anything, or the other refused.
+import { readFileSync } from "node:fs";
+import { parseArgs } from "node:util";
+import { bindings, Runtime } from "../../tests/http/runtime.mjs";
+import { bundled } from "../service/bundled.mjs";
+import { Client, post } from "../service/load.mjs";
+import { quartiles } from "../service/measure.mjs";
+
+const POLICIES = {
+  calm: { rate: 10_000, period: "1s" },
+  spent: { rate: 1, period: "1day", capacity: 1 },
+  // Each key is refused from its first request on.
+  flooded: { rate: 1, period: "1day", capacity: 1, initial: 0 },
+  // The same, but nothing is kept of them: each request takes the way of one about a new key.
+  uncached: { rate: 1, period: "1day", capacity: 1, initial: 0, refusal_cache: "0s" },
+};
+const SETTINGS = { policies: POLICIES, token: null, keySecret: "the-key-secret-of-the-benchmarks" };
+const consume = (policy, key, status) => ({ bytes: post("/v1/consume", "", { policy, key, cost: 1 }), status });
+const CALM = [consume("calm", "below@example.com", 200)];
+const SPENT = [consume("spent", "over@example.com", 429)];
+
+const { values } = parseArgs({
+  options: { keys: { type: "string", default: "1000000" }, rounds: { type: "string", default: "15" } },
+});
+const [KEYS, ROUNDS] = [Number(values.keys), Number(values.rounds)];
+
+/** How long a round takes, how often the two keys are asked, and the others, in a second. */
+const SECONDS = 3;
+const CALM_PER_SECOND = 200;
+const SPENT_PER_SECOND = 20;
+const FLOOD_PER_SECOND = 200;
+
+/** How many new keys come at once, between the rounds. */
+const AT_ONCE = 100;
+
+const runtime = new Runtime();
+let next = 0;
+let calm;
+let spent;
+let flood;
+
+const MODES = {
+  "no other requests": async () => {},
+  "the same keys": () => offered("uncached", () => 0),
+  "a flood of keys": () => offered("flooded", newKey),
+};
+
+async function main() {
+  const modules = await bundled(new URL("flooded.mjs", import.meta.url));
+  await runtime.start({ modules, bindings: bindings(SETTINGS), keepsObjects: true });
+  [calm, spent, flood] = [4, 2, 8].map((connections) => new Client(runtime.port, connections));
+  await spent.each([{ ...SPENT[0], status: 200 }]); // all that it has
+  const p99 = Object.fromEntries(Object.keys(MODES).map((name) => [name, []]));
+  for (const name of Object.keys(MODES)) await round(name); // to warm up
+  console.log("keys so far   memory of the process, MB");
+  tellMemory();
+  for (let number = 1; number <= ROUNDS; number++) {
+    for (const name of Object.keys(MODES)) p99[name].push(await round(name));
+    await pour(Math.round((KEYS * number) / ROUNDS) - next);
+    tellMemory();
+  }
+  await runtime.remove();
+  report(p99);
+}
+
+/** What 99 of 100 requests of the key below its limit took at most, in milliseconds. */
+async function round(name) {
+  const [{ took }] = await Promise.all([
+    calm.offer(CALM, CALM_PER_SECOND, SECONDS),
+    spent.offer(SPENT, SPENT_PER_SECOND, SECONDS),
+    MODES[name](),
+  ]);
+  took.sort((a, b) => a - b);
+  return took[Math.floor(took.length * 0.99)];
+}
+
+/** Asks about one key with each request. */
+function offered(policy, key) {
+  const requests = Array.from({ length: SECONDS * FLOOD_PER_SECOND }, () => about(policy, key(), 1));
+  return flood.offer(requests, FLOOD_PER_SECOND, SECONDS);
+}
+
+/** Lets so many new keys pass. */
+async function pour(count) {
+  const requests = Array.from({ length: Math.max(0, Math.ceil(count / AT_ONCE)) }, () => {
+    const first = next;
+    next += AT_ONCE;
+    return about("flooded", first, AT_ONCE);
+  });
+  const asked = { isOver: false };
+  const all = flood.each(requests).then(() => (asked.isOver = true));
+  while (!asked.isOver) await spent.each(SPENT);
+  await all;
+}
+
+function about(policy, first, count) {
+  return { bytes: post("/flood", "", { policy, first, count }), status: 200 };
+}
+
+function newKey() {
+  next += 1;
+  return next - 1;
+}
+
+function tellMemory() {
+  const [, kilobytes] = readFileSync(`/proc/${runtime.pid}/status`, "utf8").match(/^VmRSS:\s+(\d+)/m);
+  console.log(`${String(next).padStart(11)}   ${(Number(kilobytes) / 1_024).toFixed(0)}`);
+}
+
+function report(p99) {
+  const line = ([name, ...cells]) => console.log(name.padEnd(20) + cells.map((cell) => cell.padStart(28)).join(""));
+  console.log("\nThe 99th percentile of a key below its limit: median and quartiles of the rounds");
+  line(["beside it", "ms", "to that without", "to that of the same keys"]);
+  for (const [name, all] of Object.entries(p99)) {
+    const ratios = ["no other requests", "the same keys"].map((other) => all.map((ms, i) => ms / p99[other][i]));
+    line([name, ...[all, ...ratios].map(text)]);
+  }
+}
+
+function text(values) {
+  const [low, middle, high] = quartiles(values).map((value) => value.toFixed(2));
+  return `${middle} (${low} to ${high})`;
+}
+
+await main();

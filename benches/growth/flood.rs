@@ -1,0 +1,139 @@
+//! A flood of distinct keys through one isolate, each of which has been granted one request and is refused the next, while one key that
+//! is over its limit goes on asking.
+
+use std::sync::Arc;
+
+use tollgate::edge::{MAX_BUDGETS, Refusals};
+use tollgate::limit::Verb;
+use tollgate::metrics::Counts;
+use tollgate::policy::Policy;
+
+use crate::counting::live_bytes;
+use crate::measure::{head, line, timed};
+use crate::object::{NOW, Object, name, policy};
+
+/// What is bounded and was not.
+pub(crate) fn of_keys() -> Vec<String> {
+    let [often, less, seldom] = EVERY_MS.map(|ms| format!("calls in 1000, {ms} ms"));
+    head(
+        "A flood of distinct keys, 100 a millisecond, and three keys over their limits, asked every so many milliseconds",
+        &["tables, bytes", &often, &less, &seldom, "granted to them", "to look up, ns", "to refuse, ns"],
+    );
+    let mut missed = Vec::new();
+    let mut bound = |is_met: bool, words: String| {
+        if !is_met {
+            missed.push(words);
+        }
+    };
+    let calm = flood(0);
+    line("none", calm.cells());
+    for keys in [10_000, 100_000, 1_000_000] {
+        let flooded = flood(keys);
+        line(&keys.to_string(), flooded.cells());
+        bound(flooded.bytes <= MAX_BYTES, format!("{keys} keys leave {} bytes", flooded.bytes));
+        bound(flooded.granted == 0, format!("{keys} keys let a key pass that is over its limit"));
+        // As without a flood, their objects are asked once a second. The third is forgotten before it is asked again.
+        let is_kept = |index: usize| flooded.calls_per_1000[index] <= 2.0 * calm.calls_per_1000[index];
+        bound(is_kept(0) && is_kept(1), format!("{keys} keys push out a key in use"));
+    }
+    missed
+}
+
+/// How often each of the keys is asked that are over their limits. A generation is full after 41 ms of flood.
+const EVERY_MS: [usize; 3] = [1, 10, 100];
+
+struct Seen {
+    /// What the isolate's tables take.
+    bytes: i64,
+    /// Of the keys over their limits.
+    calls_per_1000: [f64; 3],
+    granted: usize,
+    /// What it takes to look up a key that is not known and one that is: the median.
+    unknown_ns: Option<u64>,
+    known_ns: Option<u64>,
+}
+
+impl Seen {
+    fn cells(&self) -> Vec<String> {
+        let Self { bytes, calls_per_1000, granted, unknown_ns, known_ns } = self;
+        let nanos = |nanos: &Option<u64>| nanos.map_or_else(String::new, |nanos| nanos.to_string());
+        let mut cells = vec![bytes.to_string()];
+        cells.extend(calls_per_1000.map(|calls| format!("{calls:.1}")));
+        cells.extend([granted.to_string(), nanos(unknown_ns), nanos(known_ns)]);
+        cells
+    }
+}
+
+fn flood(keys: usize) -> Seen {
+    let policy = policy(r#""rate":1,"period":"1day","capacity":1"#);
+    let mut isolate = Isolate::default();
+    let mut limited = EVERY_MS.map(|every| (name(usize::MAX - every), Object::new(), every));
+    for (_, object, _) in &mut limited {
+        object.consume(&policy, NOW); // all that it has
+    }
+    let (mut calls, mut granted) = ([0_usize; 3], 0);
+    let millis = keys.max(SHORTEST) / PER_MS;
+    for ms in 0..millis {
+        let now = NOW + i64::try_from(ms).expect("some seconds");
+        for key in (ms * PER_MS..(ms + 1) * PER_MS).take_while(|&key| key < keys) {
+            let mut object = Object::new();
+            object.consume(&policy, now);
+            isolate.ask(&name(key), &mut object, &policy, now);
+        }
+        for ((name, object, every), calls) in limited.iter_mut().zip(&mut calls) {
+            if ms % *every == 0 {
+                let is_granted = isolate.ask(name, object, &policy, now);
+                *calls += usize::from(is_granted.is_some());
+                granted += usize::from(is_granted == Some(true));
+            }
+        }
+    }
+    let Isolate { unknown, known, .. } = &mut isolate;
+    let [unknown_ns, known_ns] = [unknown, known].map(|nanos| {
+        nanos.sort_unstable();
+        nanos.get(nanos.len() / 2).copied()
+    });
+    let calls_per_1000 = [0, 1, 2].map(|index| 1_000.0 * (calls[index] * EVERY_MS[index]) as f64 / millis as f64);
+    let with_tables = live_bytes();
+    drop((isolate.refusals, isolate.counts));
+    Seen { bytes: with_tables - live_bytes(), calls_per_1000, granted, unknown_ns, known_ns }
+}
+
+/// What one isolate knows, and how long it took to look a key up, in nanoseconds.
+#[derive(Default)]
+struct Isolate {
+    refusals: Refusals,
+    counts: Counts,
+    unknown: Vec<u64>,
+    known: Vec<u64>,
+}
+
+impl Isolate {
+    /// Whether the object has granted it; `None` if it was refused from memory.
+    fn ask(&mut self, name: &str, object: &mut Object, policy: &Arc<Policy>, now: i64) -> Option<bool> {
+        let asked = [(&**policy, &[1][..])];
+        let (took, bound) = timed(|| self.refusals.bound(name, asked.into_iter(), Verb::Consume, now));
+        let took = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
+        let is_refused = bound.is_some_and(|bound| bound.is_refused);
+        (if is_refused { &mut self.known } else { &mut self.unknown }).push(took);
+        let decided = (!is_refused).then(|| object.consume(policy, now));
+        let is_granted = decided.as_ref().map(|decided| decided.decision().is_allow());
+        if is_granted != Some(true) {
+            let key = u64::from_str_radix(&name[..16], 16).expect("hex digits");
+            self.counts.refused("p", key, || None);
+        }
+        if let Some(decided) = decided {
+            self.refusals.keep(name, [&**policy].into_iter(), &decided, (now, now));
+        }
+        is_granted
+    }
+}
+
+/// How many keys come in a millisecond.
+const PER_MS: usize = 100;
+
+/// It lasts at least as long as if so many came.
+const SHORTEST: usize = 1_000_000;
+
+/// Two generations of refusals with what they and their trees take, and the summary of refused keys.
+const MAX_BYTES: i64 = 2 * MAX_BUDGETS.cast_signed() as i64 * 192 + 4_096;

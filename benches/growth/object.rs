@@ -1,0 +1,69 @@
+//! An object, with its rows written at once; and what is asked of it.
+
+use std::sync::Arc;
+
+use tollgate::ledger::{Ledger, Writes};
+use tollgate::limit::Verb;
+use tollgate::policy::{Policies, Policy};
+use tollgate::protocol::{Action, Decided, ObjectReply, ObjectRequest};
+
+pub(crate) const NOW: i64 = 1_700_000_000_000;
+
+pub(crate) struct Object(Ledger);
+
+impl Object {
+    pub(crate) fn new() -> Self {
+        Self(Ledger::new([], 0))
+    }
+
+    /// Its reply. Ids of reservations are taken from `id`.
+    pub(crate) fn ask(&mut self, policy: &Arc<Policy>, request: &ObjectRequest, now: i64, id: u64) -> ObjectReply {
+        let asked = std::slice::from_ref(policy);
+        let (reply, writes) = self.0.ask(asked, request, now, || Some(id)).expect("it can be decided");
+        self.confirm(&writes);
+        reply
+    }
+
+    /// Takes a token, if there is one.
+    pub(crate) fn consume(&mut self, policy: &Arc<Policy>, now: i64) -> Decided {
+        decided(self.ask(policy, &request(Action::Take(Verb::Consume), policy), now, 0))
+    }
+
+    fn confirm(&mut self, writes: &Writes) {
+        for row in &writes.background {
+            self.0.confirm(&row.name, row.ticket);
+        }
+    }
+}
+
+pub(crate) fn decided(reply: ObjectReply) -> Decided {
+    match reply {
+        ObjectReply::Decided(decided) => decided,
+        other => panic!("not a decision: {other:?}"),
+    }
+}
+
+/// A request for one token of each limit.
+pub(crate) fn request(action: Action, policy: &Policy) -> ObjectRequest {
+    ObjectRequest {
+        action,
+        request_id: None,
+        costs: vec![vec![1; policy.limits().len()]],
+        shadow_costs: vec![],
+        known: None,
+        wants_notices: false,
+    }
+}
+
+/// The policy `p` with these fields, as JSON.
+pub(crate) fn policy(fields: &str) -> Arc<Policy> {
+    let policies = Policies::parse(&format!(r#"{{"p":{{{fields}}}}}"#)).expect("a policy");
+    Arc::clone(policies.get("p").expect("it is there"))
+}
+
+/// The name of a key's object.
+pub(crate) fn name(key: usize) -> String {
+    // As evenly spread as the hashes that they are.
+    let half = |salt: u64| crate::split_mix::Random(key as u64 ^ salt).next();
+    format!("{:016x}{:016x}{:032x}", half(0), half(1 << 40), 0)
+}

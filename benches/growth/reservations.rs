@@ -1,0 +1,55 @@
+//! Open reservations of a key.
+
+use std::sync::Arc;
+
+use tollgate::ledger::MAX_RESERVATIONS;
+use tollgate::limit::Verb;
+use tollgate::policy::Policy;
+use tollgate::protocol::{Action, ObjectReply};
+
+use crate::measure::{head, least_nanos, line, weighed};
+use crate::object::{NOW, Object, decided, policy, request};
+
+pub(crate) fn of_a_key() {
+    head("Open reservations of a key", &["object, bytes", "a grant, ns", "to open and cancel, ns"]);
+    let policy = policy(r#""rate":1000000,"period":"1s","capacity":1000000"#);
+    for open in [0, 10, 100, MAX_RESERVATIONS - 1] {
+        let (bytes, mut object) = weighed(|| {
+            let mut object = Object::new();
+            object.consume(&policy, NOW);
+            for id in 1..=open as u64 {
+                reserve(&mut object, &policy, NOW, id);
+            }
+            object
+        });
+        let mut now = NOW;
+        let to_grant = least_nanos(ASKED, || {
+            for _ in 0..ASKED {
+                now += 1;
+                assert!(object.consume(&policy, now).decision().is_allow());
+            }
+        });
+        let mut next = 1_000_000;
+        let to_open = least_nanos(ASKED, || {
+            for _ in 0..ASKED {
+                next += 1;
+                let id = reserve(&mut object, &policy, now, next);
+                decided(object.ask(&policy, &request(Action::Cancel(id), &policy), now, 0));
+            }
+        });
+        line(&open.to_string(), [bytes.to_string(), format!("{to_grant:.0}"), format!("{to_open:.0}")]);
+        if open + 1 == MAX_RESERVATIONS {
+            reserve(&mut object, &policy, now, next + 1);
+            let one_more = object.ask(&policy, &request(Action::Reserve(Verb::Consume), &policy), now, next + 2);
+            assert!(matches!(one_more, ObjectReply::TooManyReservations { .. }), "there are no more");
+        }
+    }
+}
+
+/// Its id.
+fn reserve(object: &mut Object, policy: &Arc<Policy>, now: i64, id: u64) -> u64 {
+    let reply = decided(object.ask(policy, &request(Action::Reserve(Verb::Consume), policy), now, id));
+    reply.reservation.expect("it is granted").id
+}
+
+const ASKED: usize = 100;

@@ -1,0 +1,131 @@
+// Where the processor's time goes: Linux's perf samples workerd while it answers, with the names of what V8 has compiled.
+//
+//   npm run bench -- --profile                     the exact path, beside an object that keeps everything in memory
+//   npm run bench -- --profile "one key, refused"  another scenario
+//
+// It prints the microseconds of a request by whose code takes them, and those of Tollgate's own functions. That names are kept costs some.
+import { execFileSync, spawn, spawnSync } from "node:child_process";
+import { once } from "node:events";
+import { mkdtempSync, readFileSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { bindings, Runtime } from "../../tests/http/runtime.mjs";
+import { bundled } from "./bundled.mjs";
+import { EXACT, TOKEN } from "./contestants.mjs";
+import { Client, post } from "./load.mjs";
+import { cpuMicros } from "./measure.mjs";
+import { requestsOf, SCENARIOS } from "./scenarios.mjs";
+
+const PROFILED = { "Tollgate, embedded": "embedded.mjs", "JavaScript, memory only": "memory.mjs" };
+/** By the name of the program or of the function, the first that matches. */
+const OWNERS = [
+  ["WebAssembly", /wasm-function/],
+  ["JavaScript", /^\[JIT\]/],
+  ["the kernel", /^\[kernel|^\[vdso/],
+  ["memory: malloc and free", /tcmalloc|TCMalloc|^libc/],
+  ["V8 and its garbage", /v8::|Builtins_|cppgc::|heap::base/],
+  ["HTTP and sockets", /hyper|tokio|mio::|http::|httparse|futures_util/],
+  ["promises and events (kj)", /kj::/],
+  ["calls of objects (capnp)", /capnp::/],
+  ["the rest of workerd", /./],
+];
+const SECONDS = 8;
+const FUNCTIONS = 30;
+
+async function main([title = "one key, allowed"]) {
+  if (spawnSync("perf", ["--version"]).status !== 0)
+    throw new Error("There is no perf. For it, run: apt-get install linux-perf");
+  const scenario = SCENARIOS.find((scenario) => scenario.title === title);
+  if (!scenario || scenario.offered) throw new Error(`No scenario can be profiled that is called ${title}`);
+  const profiles = [];
+  for (const file of Object.values(PROFILED)) profiles.push(await profile(file, scenario));
+  const line = (name, cells) => console.log(name.padEnd(28) + cells.map((cell) => String(cell).padStart(26)).join(""));
+  console.log(`${title}: microseconds of the processor for a request`);
+  line("", Object.keys(PROFILED));
+  line(
+    "all",
+    profiles.map(({ micros }) => micros.toFixed(0)),
+  );
+  for (const [owner] of OWNERS)
+    line(
+      owner,
+      profiles.map(({ samples }) => sum(samples.filter((sample) => ownerOf(sample) === owner)).toFixed(1)),
+    );
+  console.log("\nThe functions of Tollgate that take most");
+  const own = profiles[0].samples.filter((sample) => ["WebAssembly", "JavaScript"].includes(ownerOf(sample)));
+  for (const { micros, name } of own.slice(0, FUNCTIONS)) console.log(`${micros.toFixed(2).padStart(8)}  ${name}`);
+}
+
+/** What a request takes, and each function of it, in microseconds. */
+async function profile(file, scenario) {
+  const folder = mkdtempSync(join(tmpdir(), "tollgate-profile-"));
+  const data = join(folder, "perf.data");
+  const runtime = new Runtime();
+  try {
+    const modules = await bundled(new URL(`contestants/${file}`, import.meta.url));
+    await runtime.start({ modules, bindings: bindings(EXACT), keepsObjects: true, v8Flags: v8Flags(folder) });
+    const client = new Client(runtime.port, 16);
+    const requests = requestsOf(scenario, (policy, key) => post("/v1/consume", TOKEN, { policy, key, cost: 1 }));
+    await client.each(requests.map((request) => ({ ...request, status: 200 })));
+    await client.load(requests, SECONDS / 2); // until it is compiled
+    const options = ["-F", "999", "-p", String(runtime.pid), "-o", data, "--", "sleep", String(SECONDS - 1)];
+    const perf = spawn("perf", ["record", ...options], { stdio: "ignore" });
+    const before = cpuMicros([runtime.pid]);
+    const { took } = await client.load(requests, SECONDS);
+    const micros = (cpuMicros([runtime.pid]) - before) / took.length;
+    if (perf.exitCode === null) await once(perf, "close");
+    return { micros, samples: samplesOf(data, micros) };
+  } finally {
+    rmSync(`/tmp/perf-${runtime.pid}.map`, { force: true });
+    await runtime.remove();
+    rmSync(folder, { recursive: true, force: true });
+  }
+}
+
+/** V8 writes the names of what it compiles where perf looks for them; and a log, which goes into the folder. */
+function v8Flags(folder) {
+  const log = ["--no-logfile-per-isolate", `--logfile=${join(folder, "v8.log")}`];
+  return ["--perf-basic-prof", "--interpreted-frames-native-stack", ...log];
+}
+
+function samplesOf(data, micros) {
+  const options = ["--stdio", "-g", "none", "--no-children", "-F", "overhead,dso,sym", "--sort", "dso,sym", "-t", "\t"];
+  const report = execFileSync("perf", ["report", "-i", data, ...options], {
+    encoding: "utf8",
+    maxBuffer: 2 ** 30,
+    stdio: ["ignore", "pipe", "ignore"],
+  });
+  const lines = report.split("\n").filter((line) => line !== "" && !line.startsWith("#"));
+  return lines
+    .map((line) => line.split("\t").map((part) => part.trim()))
+    .map(([percent, program, name]) => {
+      return { micros: (Number.parseFloat(percent) / 100) * micros, program, name: readable(name) };
+    })
+    .sort((a, b) => b.micros - a.micros);
+}
+
+/** Functions of WebAssembly have numbers: what they were is in a file that the build writes. */
+function readable(name) {
+  const text = name.replace(/^\[[.k]\] /, "");
+  const [, number] = text.match(/wasm-function\[(\d+)\]/) ?? [];
+  return number === undefined ? text : `wasm-function ${NAMES.get(number) ?? number}`;
+}
+
+const NAMES = new Map(
+  readFileSync(new URL("../../build/worker/names.txt", import.meta.url), "utf8")
+    .split("\n")
+    .map((line) => [
+      line.slice(0, line.indexOf(":")),
+      line.slice(line.indexOf(":") + 1).replace(/::h[0-9a-f]{16}$/, ""),
+    ]),
+);
+
+function ownerOf({ program, name }) {
+  return OWNERS.find(([, pattern]) => pattern.test(name) || pattern.test(program))[0];
+}
+
+function sum(samples) {
+  return samples.reduce((sum, { micros }) => sum + micros, 0);
+}
+
+await main(process.argv.slice(2));
