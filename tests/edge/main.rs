@@ -2,7 +2,9 @@
 
 #[path = "../chance/mod.rs"]
 mod chance;
+mod crowds;
 mod leases;
+mod leasing;
 mod random;
 mod refusals;
 #[path = "../chance/split_mix.rs"]
