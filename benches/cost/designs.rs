@@ -1,12 +1,12 @@
 //! Who answers: Tollgate in its modes, and the designs that people write by hand.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use tollgate::edge::Refusals;
+use tollgate::edge::{Leased, Leases, Refusals, Return};
 use tollgate::limit::Verb;
 use tollgate::policy::{Policies, Policy};
-use tollgate::protocol::{Action, ObjectReply, ObjectRequest};
+use tollgate::protocol::{Action, Decided, LeaseRequest, ObjectReply, ObjectRequest};
 
 use crate::bill::Usage;
 use crate::object::{KeyObject, Presence};
@@ -26,6 +26,8 @@ pub(crate) const DESIGNS: &[(&str, Make)] = &[
     ("Tollgate", |trace| Box::new(Tollgate::new(trace, ""))),
     ("without refusal cache", |trace| Box::new(Tollgate::new(trace, r#","refusal_cache":"0s""#))),
     ("and each change written", |trace| Box::new(Tollgate::new(trace, r#","refusal_cache":"0s","write_ahead":0"#))),
+    ("leases", |trace| Box::new(Tollgate::new(trace, r#","lease":"2s""#))),
+    ("leases of 20", |trace| Box::new(Tollgate::new(trace, r#","lease":"10s","max_lease":20"#))),
     ("row per call", |trace| Box::new(RowPerCall::new(trace))),
     ("memory only", |trace| Box::new(MemoryOnly::new(trace))),
 ];
@@ -35,8 +37,16 @@ type Make = fn(&Trace) -> Box<dyn Design>;
 /// The real frontends and objects. Calls take no time here.
 struct Tollgate {
     policies: [Arc<Policy>; 1],
-    isolates: Vec<Refusals>,
+    isolates: Vec<Isolate>,
     objects: BTreeMap<usize, KeyObject>,
+    /// Leases to be looked at: when, the isolate, the key and the lease.
+    timers: BTreeSet<(i64, usize, usize, u64)>,
+}
+
+#[derive(Default)]
+struct Isolate {
+    leases: Leases,
+    refusals: Refusals,
 }
 
 impl Tollgate {
@@ -45,32 +55,76 @@ impl Tollgate {
         let policy = format!(r#"{{"p":{{"rate":{rate},"period":"{period}","capacity":{capacity}{fields}}}}}"#);
         let policies = Policies::parse(&policy).expect("a policy");
         let policy = Arc::clone(policies.get("p").expect("it is there"));
-        let isolates = (0..*isolates).map(|_| Refusals::default()).collect();
-        Self { policies: [policy], isolates, objects: BTreeMap::new() }
+        let isolates = (0..*isolates).map(|_| Isolate::default()).collect();
+        Self { policies: [policy], isolates, objects: BTreeMap::new(), timers: BTreeSet::new() }
+    }
+
+    /// Asks the object, and takes over the lease that comes with the answer.
+    fn call(
+        &mut self,
+        Request { at, key, isolate }: Request,
+        (action, cost): (Action, u64),
+        lease: Option<LeaseRequest>,
+        usage: &mut Usage,
+    ) -> Decided {
+        let request = ObjectRequest {
+            action,
+            request_id: None,
+            costs: vec![vec![cost]],
+            shadow_costs: vec![],
+            known: None,
+            wants_notices: false,
+            lease,
+        };
+        let object = self.objects.entry(key).or_insert_with(KeyObject::new);
+        let reply = object.ask(&self.policies, &request, at, usage);
+        let ObjectReply::Decided(decided) = reply else { panic!("not an answer: {reply:?}") };
+        if let Some(lease) = &request.lease {
+            let ([policy], leases) = (&self.policies, &mut self.isolates[isolate].leases);
+            if let Some((id, wait_ms)) = leases.answered(&name_of(key), policy, lease, &decided, (at, at)) {
+                self.timers.insert((at.saturating_add_unsigned(wait_ms), isolate, key, id));
+            }
+        }
+        decided
+    }
+
+    /// Timers of leases up to `now`.
+    fn ring(&mut self, now: i64, usage: &mut Usage) {
+        while let Some((at, isolate, key, id)) = self.timers.first().copied().filter(|(at, ..)| *at <= now) {
+            self.timers.pop_first();
+            let [policy] = &self.policies;
+            match self.isolates[isolate].leases.end(&name_of(key), policy, id, at) {
+                Return::Over => {}
+                Return::Wait(ms) => _ = self.timers.insert((at.saturating_add_unsigned(ms), isolate, key, id)),
+                Return::Send(lease) => {
+                    _ = self.call(Request { at, key, isolate }, (Action::Look(Verb::Consume), 0), Some(lease), usage);
+                }
+            }
+        }
     }
 }
 
 impl Design for Tollgate {
-    fn ask(&mut self, Request { at, key, isolate }: Request, usage: &mut Usage) -> bool {
-        let name = format!("{key:032x}");
-        let [policy] = &self.policies;
-        let refusals = &mut self.isolates[isolate];
-        let known = refusals.bound(&name, [(&**policy, &[1][..])].into_iter(), Verb::Consume, at);
-        if known.is_some_and(|bound| bound.is_refused) {
-            return false;
-        }
-        let action = Action::Take(Verb::Consume);
-        let request = ObjectRequest {
-            action,
-            request_id: None,
-            costs: vec![vec![1]],
-            shadow_costs: vec![],
-            known: None,
-            wants_notices: false,
-            lease: None,
+    fn ask(&mut self, request: Request, usage: &mut Usage) -> bool {
+        let Request { at, key, isolate } = request;
+        self.ring(at, usage);
+        let name = name_of(key);
+        let ([policy], Isolate { leases, refusals }) = (&self.policies, &mut self.isolates[isolate]);
+        let (known, lease) = match leases.consume(&name, policy, &[1], at) {
+            Leased::Decided { decided, renewal } => (Some(decided.decision().is_allow()), renewal),
+            Leased::Ask(lease) => {
+                let known = refusals.bound(&name, [(&**policy, &[1][..])].into_iter(), Verb::Consume, at);
+                (known.filter(|bound| bound.is_refused).map(|_| false), lease)
+            }
         };
-        let object = self.objects.entry(key).or_insert_with(KeyObject::new);
-        let ObjectReply::Decided(decided) = object.ask(&self.policies, &request, at, usage) else { return false };
+        if let Some(is_granted) = known {
+            if lease.is_some() {
+                self.call(request, (Action::Look(Verb::Consume), 0), lease, usage);
+            }
+            return is_granted;
+        }
+        let decided = self.call(request, (Action::Take(Verb::Consume), 1), lease, usage);
+        let ([policy], Isolate { refusals, .. }) = (&self.policies, &mut self.isolates[isolate]);
         let is_granted = decided.decision().is_allow();
         if is_granted {
             refusals.took(&name, policy);
@@ -81,11 +135,16 @@ impl Design for Tollgate {
     }
 
     fn end(&mut self, usage: &mut Usage) {
+        self.ring(i64::MAX, usage);
         for object in self.objects.values_mut() {
             object.pass(i64::MAX / 4, usage);
             assert_eq!(object.alarm_at(), None, "a key that is not used is forgotten");
         }
     }
+}
+
+fn name_of(key: usize) -> String {
+    format!("{key:032x}")
 }
 
 /// A token bucket in floating point, whose row is read and written with each call, as in most tutorials. It is never deleted.

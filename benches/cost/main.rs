@@ -33,9 +33,7 @@ fn main() -> ExitCode {
             }
             design.end(&mut usage);
             println!("{}", line(name, &usage));
-            if *name == "Tollgate" {
-                missed.extend(aims(trace.name, &usage));
-            }
+            missed.extend(aims(trace.name, name, &usage));
         }
     }
     println!("\nCounts are for 1 000 decisions; GB-s and $ for a million, beside the Worker's own requests.");
@@ -64,27 +62,34 @@ fn line(name: &str, usage: &Usage) -> String {
     )
 }
 
-/// What should be true of a trace, and is not.
-fn aims(trace: &str, usage: &Usage) -> Vec<String> {
+/// What should be true of a trace in a mode of Tollgate, and is not.
+fn aims(trace: &str, mode: &str, usage: &Usage) -> Vec<String> {
     let calls = usage.per(usage.calls, 100.0);
     let mut missed = Vec::new();
     let mut aim = |is_met: bool, words: &str| {
         if !is_met {
-            missed.push(format!("{trace}: {words}"));
+            missed.push(format!("{trace}, {mode}: {words}"));
         }
     };
     let rows = usage.per(usage.rows_written, 100.0);
-    match trace.split(':').next().unwrap_or_default() {
+    match (trace.split(':').next().unwrap_or_default(), mode) {
         // Each of the four isolates asks about twice for each token that comes back.
-        "attack" => {
+        ("attack", "Tollgate") => {
             aim(calls <= 46.0, "at most 46 calls for 100 decisions");
             aim(rows <= 2.0, "at most 2 rows written");
         }
         // More isolates ask for each token.
-        "overload" => aim(calls <= 83.0, "at most 83 calls for 100 decisions"),
+        ("overload", "Tollgate") => aim(calls <= 83.0, "at most 83 calls for 100 decisions"),
         // Each isolate asks once a second.
-        "guesses" => aim(calls <= 9.0, "at most 9 calls for 100 decisions"),
-        "hot" => aim(rows <= 0.1, "at most a row written for 1 000 decisions"),
+        ("guesses", "Tollgate") => aim(calls <= 9.0, "at most 9 calls for 100 decisions"),
+        ("hot", "Tollgate") => aim(rows <= 0.1, "at most a row written for 1 000 decisions"),
+        // A lease for each token that comes back: it is the last that there was.
+        ("flood", "leases") => aim(calls <= 11.0, "at least 89 of 100 decisions without a call"),
+        ("attack", "leases") => aim(calls <= 11.0, "at least 89 of 100 decisions without a call"),
+        // 10 000 decisions a second.
+        ("hot", "leases") => aim(calls <= 5.0, "at most 500 calls a second"),
+        ("hot", "leases of 20") => aim(calls <= 7.0, "at most 7 calls for 100 decisions"),
+        ("alone", "leases of 20") => aim(usage.price() <= 0.36, "at most $0.36 for a million decisions"),
         _ => {}
     }
     missed

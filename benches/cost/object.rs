@@ -50,12 +50,14 @@ pub(crate) struct KeyObject {
     presence: Presence,
     alarm_at: Option<i64>,
     timer_at: Option<i64>,
+    /// The number of the latest call, which is random enough for an id.
+    ids: u64,
 }
 
 impl KeyObject {
     pub(crate) const fn new() -> Self {
         let presence = Presence::new();
-        Self { ledger: None, rows: BTreeMap::new(), presence, alarm_at: None, timer_at: None }
+        Self { ledger: None, rows: BTreeMap::new(), presence, alarm_at: None, timer_at: None, ids: 0 }
     }
 
     pub(crate) fn ask(
@@ -67,7 +69,10 @@ impl KeyObject {
     ) -> ObjectReply {
         self.pass(now, usage);
         usage.calls += 1;
-        let (reply, writes) = self.awake(now, usage).ask(asked, request, now, || Some(1)).expect("it can be decided");
+        self.ids += 1;
+        let id = self.ids;
+        let random = || Some(id);
+        let (reply, writes) = self.awake(now, usage).ask(asked, request, now, random).expect("it can be decided");
         self.write(writes, now, usage);
         reply
     }

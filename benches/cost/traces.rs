@@ -45,6 +45,12 @@ pub(crate) fn all() -> Vec<Trace> {
         trace("steady: 100 keys, 2 requests/s each of 5 allowed, 10 minutes", (5, "1s", 20), 4, &mut |random| {
             keys(100, random, |random| spread(600_000, 1_200, random))
         }),
+        trace(
+            "alone: 100 keys, 2 requests/s each of 5 allowed, 10 minutes, an isolate",
+            (5, "1s", 20),
+            1,
+            &mut |random| keys(100, random, |random| spread(600_000, 1_200, random)),
+        ),
         trace("seldom: 1 000 keys, a request every 30 s or so, an hour", (100, "1m", 100), 4, &mut |random| {
             keys(1_000, random, |random| spread(3_600_000, 120, random))
         }),
@@ -70,6 +76,12 @@ pub(crate) fn all() -> Vec<Trace> {
             "overload: 100 keys, ten times the 2 requests/s allowed, 2 minutes, 20 isolates",
             (2, "1s", 10),
             20,
+            &mut |random| keys(100, random, |random| spread(120_000, 2_400, random)),
+        ),
+        trace(
+            "flood: 100 keys, ten times the 2 requests/s allowed, 2 minutes, 2 isolates",
+            (2, "1s", 10),
+            2,
             &mut |random| keys(100, random, |random| spread(120_000, 2_400, random)),
         ),
         trace("long tail: 100 000 keys, a request each, an hour", (100, "1m", 100), 20, &mut |random| {

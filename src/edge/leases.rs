@@ -76,6 +76,8 @@ struct Entry {
     ended: Vec<(EndedLease, bool)>,
     /// Until when no lease is asked for: one is on its way, or there was none.
     asks_again_at: i64,
+    /// How many tokens of each limit the latest lease had.
+    given: Vec<u64>,
     /// How the limits stood by the latest answer, without what was spent here since.
     standing: Vec<State>,
     /// How far the object's clock was ahead when that answer had come.
@@ -157,11 +159,17 @@ impl Leases {
             if !request.wants_any() {
                 return None;
             }
-            let pause_ms = (terms.lease_ms / 4).cast_signed();
+            // Before what was refused can be had, there is nothing to lease either.
+            let wait_ms = match decided.decision() {
+                Decision::Wait { retry_at } => retry_at.abs_diff(decided.now).min(request.horizon_ms),
+                _ => 0,
+            };
+            let pause_ms = (terms.lease_ms / 4).max(wait_ms).cast_signed();
             entry.asks_again_at = entry.asks_again_at.min(answered_at.saturating_add(pause_ms));
             return None;
         };
         entry.asks_again_at = answered_at;
+        entry.given.clone_from(tokens);
         let lease = OpenLease {
             id: *id,
             // Those that are there may be spent at once, also by a request that has read the clock before.
@@ -251,9 +259,9 @@ fn may_lease(policy: &Policy) -> bool {
 impl Entry {
     fn new(policy: &Policy, now: i64) -> Self {
         let demand = Demand { since: now, latest: now, ..Demand::default() };
-        let (open, ended, standing, ahead_ms) = Default::default();
+        let (open, ended, given, standing, ahead_ms) = Default::default();
         let asks_again_at = i64::MIN;
-        Self { policy: policy.id(), seen_at: now, demand, open, ended, asks_again_at, standing, ahead_ms }
+        Self { policy: policy.id(), seen_at: now, demand, open, ended, asks_again_at, given, standing, ahead_ms }
     }
 
     /// Goes on to `now`, and to the policy as it is then. Returns the moment to count from.
@@ -354,9 +362,11 @@ impl Entry {
                 let lasting = self.open.iter().filter(|open| open.until > soon);
                 let left =
                     lasting.fold(0_u64, |sum, open| sum.saturating_add(open.left.get(index).copied().unwrap_or(0)));
-                // While a quarter is left, nothing is asked for in the background.
-                if is_asked || left < expected.div_ceil(4) {
-                    *wanted = expected.min(max_tokens).min(MAX_TOKENS).saturating_sub(left);
+                // While a quarter is left of what can be had, nothing is asked for in the background.
+                let most = expected.min(max_tokens).min(MAX_TOKENS);
+                let usual = self.given.get(index).map_or(most, |&given| most.min(given));
+                if is_asked || left < usual.div_ceil(4) {
+                    *wanted = most.saturating_sub(left);
                 }
             }
         }

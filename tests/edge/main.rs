@@ -2,7 +2,10 @@
 
 #[path = "../chance/mod.rs"]
 mod chance;
+mod crowds;
+mod lease_terms;
 mod leases;
+mod leasing;
 mod random;
 mod refusals;
 #[path = "../chance/split_mix.rs"]

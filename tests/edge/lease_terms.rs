@@ -1,0 +1,190 @@
+//! Leases of one isolate and one object that answers at once: when refused requests pass, and what is withheld after changes and
+//! restarts.
+
+use std::sync::Arc;
+
+use tollgate::edge::{Leased, Leases, Return};
+use tollgate::limit::{Decision, Verb};
+use tollgate::policy::{Policies, Policy};
+use tollgate::protocol::{Action, Decided, Format, LeaseRequest, ObjectReply, ObjectRequest};
+
+use super::leases::policy;
+use super::leasing::{OBJECT, Object, START, Seen, signed};
+use super::random;
+
+/// With nobody else, what an object or an isolate refuses passes at the moment that it says.
+#[test]
+fn a_lone_client_is_granted_at_its_retry_at() {
+    let mut refused = 0;
+    random::cases(1_000, |random| {
+        let policy = of(&policy(random));
+        let mut pair = Pair::new();
+        for _ in 0..100 {
+            let capacities = policy.limits().iter().map(|limit| limit.limit().config().capacity);
+            let costs: Vec<_> = capacities.map(|most| most.min(1 + random.below(4) as u64)).collect();
+            if let Decision::Wait { retry_at } = pair.decision(&policy, &costs) {
+                refused += 1;
+                assert!(retry_at > pair.now);
+                pair.now = retry_at;
+                let again = pair.decision(&policy, &costs);
+                assert!(again.is_allow(), "{costs:?} refused again: {again:?}");
+            }
+            pair.now += signed(random.below(300));
+        }
+    });
+    assert!(refused > 100, "too few to show anything");
+}
+
+/// Leases, an object and a policy, without a network.
+struct Pair {
+    leases: Leases,
+    object: Object,
+    now: i64,
+}
+
+impl Pair {
+    fn new() -> Self {
+        Self { leases: Leases::default(), object: Object::new(), now: START }
+    }
+
+    /// Asks for this cost of each limit, and tells whether it was granted.
+    fn ask(&mut self, policy: &Arc<Policy>, cost: u64) -> bool {
+        self.decision(policy, &vec![cost; policy.limits().len()]).is_allow()
+    }
+
+    /// What is said to a request of these costs. All calls are answered at once.
+    fn decision(&mut self, policy: &Arc<Policy>, costs: &[u64]) -> Decision {
+        match self.leases.consume(OBJECT, policy, costs, self.now) {
+            Leased::Decided { decided, renewal } => {
+                if let Some(lease) = renewal {
+                    self.send(policy, lease);
+                }
+                decided.decision()
+            }
+            Leased::Ask(lease) => {
+                let decided = self.call(policy, Action::Take(Verb::Consume), costs.to_vec(), lease.clone());
+                if let Some(lease) = lease {
+                    let now = (self.now, self.now);
+                    self.leases.answered(OBJECT, policy, &lease, &decided, now);
+                }
+                decided.decision()
+            }
+        }
+    }
+
+    fn send(&mut self, policy: &Arc<Policy>, lease: LeaseRequest) -> Option<(u64, u64)> {
+        let nothing = vec![0; policy.limits().len()];
+        let decided = self.call(policy, Action::Look(Verb::Consume), nothing, Some(lease.clone()));
+        self.leases.answered(OBJECT, policy, &lease, &decided, (self.now, self.now))
+    }
+
+    /// Asks the object, which must answer.
+    fn call(&mut self, policy: &Arc<Policy>, action: Action, costs: Vec<u64>, lease: Option<LeaseRequest>) -> Decided {
+        let request = ObjectRequest {
+            action,
+            request_id: None,
+            costs: vec![costs],
+            shadow_costs: Vec::new(),
+            known: None,
+            wants_notices: false,
+            lease,
+        };
+        let request = ObjectRequest::from_numbers(&request.to_numbers(Format::NEWEST)).unwrap().0;
+        match self.object.ask(policy, &request, self.now, &mut Seen::default()) {
+            ObjectReply::Decided(decided) => decided,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// What is left for everybody else.
+    fn remaining(&mut self, policy: &Arc<Policy>) -> Vec<u64> {
+        let nothing = vec![0; policy.limits().len()];
+        let decided = self.call(policy, Action::Look(Verb::Consume), nothing, None);
+        decided.limits.iter().map(|limit| limit.remaining).collect()
+    }
+
+    /// Returns all leases as their timers would, once nobody asks.
+    fn rest(&mut self, policy: &Arc<Policy>, leases: std::ops::Range<u64>) {
+        self.now += 9_000;
+        for id in leases {
+            if let Return::Send(lease) = self.leases.end(OBJECT, policy, id, self.now) {
+                self.send(policy, lease);
+            }
+        }
+    }
+}
+
+fn with_limits(limits: &str) -> Arc<Policy> {
+    of(&format!(r#"{{"p":{{"limits":[{limits}],"refusal_cache":"0s","lease":"10s"}}}}"#))
+}
+
+fn of(policies: &str) -> Arc<Policy> {
+    Arc::clone(Policies::parse(policies).unwrap().get("p").unwrap())
+}
+
+#[test]
+fn a_policy_that_gains_or_loses_a_limit_is_asked_as_before() {
+    let one = with_limits(r#"{"name":"a","rate":1,"period":"1day","capacity":1000}"#);
+    let two = with_limits(
+        r#"{"name":"b","rate":1,"period":"1day","capacity":900},{"name":"a","rate":1,"period":"1day","capacity":1000}"#,
+    );
+    let mut pair = Pair::new();
+    for policy in [&one, &two, &one] {
+        for _ in 0..20 {
+            assert!(pair.ask(policy, 1));
+        }
+    }
+    // Everything that is leased is withheld, under whatever numbers.
+    assert!(pair.remaining(&one)[0] <= 1_000 - 60);
+}
+
+#[test]
+fn what_is_leased_under_earlier_numbers_is_withheld_under_new_ones() {
+    let (ten, eleven) = (10, 11);
+    let policy = |capacity| with_limits(&format!(r#"{{"name":"a","rate":10,"period":"1s","capacity":{capacity}}}"#));
+    for crashes in [false, true] {
+        let mut pair = Pair::new();
+        for _ in 0..4 {
+            assert!(pair.ask(&policy(ten), 1));
+        }
+        let lent = 10 - 4 - pair.remaining(&policy(ten))[0];
+        assert!(lent > 0);
+        if crashes {
+            pair.object.crash();
+        }
+        pair.remaining(&policy(eleven));
+        pair.now += 5_000;
+        assert_eq!(pair.remaining(&policy(eleven)), [11 - lent]);
+    }
+}
+
+#[test]
+fn an_object_that_has_restarted_takes_back_what_is_returned() {
+    let policy = with_limits(r#"{"name":"a","rate":1,"period":"1day","capacity":1000,"write_ahead":0}"#);
+    let mut pair = Pair::new();
+    for _ in 0..20 {
+        assert!(pair.ask(&policy, 1));
+    }
+    assert!(pair.remaining(&policy)[0] < 980);
+    for _ in 0..3 {
+        pair.object.crash();
+        pair.rest(&policy, 0..50);
+    }
+    assert_eq!(pair.remaining(&policy), [980]);
+}
+
+#[test]
+fn a_cost_that_fits_once_leases_are_returned_is_not_refused_for_ever() {
+    let policy = with_limits(r#"{"name":"a","rate":0,"period":"1s","capacity":10}"#);
+    let mut pair = Pair::new();
+    for _ in 0..4 {
+        assert!(pair.ask(&policy, 1));
+    }
+    assert!(pair.remaining(&policy)[0] < 6);
+    let decided = pair.call(&policy, Action::Take(Verb::Consume), vec![6], None);
+    assert!(decided.limits[0].retry_at().is_some(), "{decided:?}");
+    pair.rest(&policy, 0..50);
+    assert!(pair.call(&policy, Action::Take(Verb::Consume), vec![6], None).decision().is_allow());
+    let decided = pair.call(&policy, Action::Take(Verb::Consume), vec![1], None);
+    assert_eq!(decided.limits[0].retry_at(), None, "now it is");
+}

@@ -1,0 +1,319 @@
+//! Isolates that lease tokens of one key from its object, and what one bucket in memory would have granted. When what happens is for the
+//! laws to say.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use tollgate::edge::{Leased, Leases, Return};
+use tollgate::ledger::{Ledger, Writes};
+use tollgate::limit::{Part, State, Verb, decide_all};
+use tollgate::policy::{Policies, Policy};
+use tollgate::protocol::{Action, Decided, Format, LeaseRequest, ObjectReply, ObjectRequest, RequestId};
+
+use super::random::Random;
+
+pub(crate) const START: i64 = 1_700_000_000_000;
+pub(crate) const OBJECT: &str = "00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff";
+
+/// How often.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Seen {
+    pub(crate) asked: u64,
+    pub(crate) calls: u64,
+    pub(crate) granted: u64,
+    pub(crate) granted_from_leases: u64,
+    pub(crate) refused_from_leases: u64,
+    pub(crate) rows: u64,
+    /// Tokens of the first limit: that were leased, those of them that were spent, and those that came back in time.
+    pub(crate) leased: u64,
+    pub(crate) spent: u64,
+    pub(crate) returned: u64,
+}
+
+impl Seen {
+    pub(crate) fn add(&mut self, other: &Self) {
+        self.asked += other.asked;
+        self.calls += other.calls;
+        self.granted += other.granted;
+        self.granted_from_leases += other.granted_from_leases;
+        self.refused_from_leases += other.refused_from_leases;
+        self.rows += other.rows;
+        self.leased += other.leased;
+        self.spent += other.spent;
+        self.returned += other.returned;
+    }
+}
+
+pub(crate) struct World<'r> {
+    pub(crate) random: &'r mut Random,
+    /// The object's clock.
+    pub(crate) now: i64,
+    pub(crate) policy: Arc<Policy>,
+    pub(crate) object: Object,
+    /// What is left of one bucket that knows of every grant at once.
+    pub(crate) reference: Vec<State>,
+    pub(crate) isolates: Vec<Isolate>,
+    pub(crate) network: Vec<Message>,
+    /// Leases to be looked at: the isolate, the lease, and when.
+    pub(crate) timers: Vec<(usize, u64, i64)>,
+    ids: u64,
+    /// How long a message takes, at least and at most.
+    pub(crate) takes_ms: (usize, usize),
+    pub(crate) seen: Seen,
+}
+
+pub(crate) struct Object {
+    ledger: Ledger,
+    storage: BTreeMap<String, Vec<u8>>,
+    /// Rows that are not in the storage yet.
+    on_the_way: Vec<(String, Vec<u8>, u32)>,
+    random: u64,
+    /// Tokens of the leases that it has given, and until when they can be returned.
+    open: BTreeMap<u64, (u64, i64)>,
+}
+
+pub(crate) struct Isolate {
+    leases: Leases,
+    pub(crate) ahead_ms: i64,
+    /// It began to compute so long ago that its clock shows an earlier moment.
+    pub(crate) stands_still_ms: i64,
+    /// Changes when it crashes.
+    life: u64,
+    pub(crate) asked: u64,
+    pub(crate) granted: u64,
+}
+
+#[derive(Clone)]
+pub(crate) struct Message {
+    isolate: usize,
+    life: u64,
+    called_at: i64,
+    /// If the law says when.
+    pub(crate) arrives_at: i64,
+    request: ObjectRequest,
+    pub(crate) reply: Option<ObjectReply>,
+}
+
+impl<'r> World<'r> {
+    pub(crate) fn new(random: &'r mut Random, policies: &str, isolates: usize) -> Self {
+        let policies = Policies::parse(policies).unwrap();
+        let policy = Arc::clone(policies.get("p").unwrap());
+        let isolates = (0..isolates).map(|_| Isolate {
+            leases: Leases::default(),
+            ahead_ms: signed(random.below(8_000)) - 4_000,
+            stands_still_ms: 0,
+            life: 0,
+            asked: 0,
+            granted: 0,
+        });
+        let isolates = isolates.collect();
+        let object = Object::new();
+        let reference = policy.limits().iter().map(|limit| limit.limit().new_state(START, 7)).collect();
+        let (network, timers, ids, seen) = Default::default();
+        let takes_ms = (0, 0);
+        Self { random, now: START, policy, object, reference, isolates, network, timers, ids, takes_ms, seen }
+    }
+
+    /// A request arrives at an isolate.
+    pub(crate) fn ask(&mut self, isolate: usize, costs: Vec<u64>, may_lease: bool) {
+        self.seen.asked += 1;
+        self.isolates[isolate].asked += 1;
+        let policy = Arc::clone(&self.policy);
+        let now = self.isolates[isolate].now(self.now);
+        let lease = if may_lease {
+            match self.isolates[isolate].leases.consume(OBJECT, &policy, &costs, now) {
+                Leased::Ask(lease) => lease,
+                Leased::Decided { decided, renewal } => {
+                    if decided.decision().is_allow() {
+                        self.seen.granted_from_leases += 1;
+                        self.seen.spent += costs[0];
+                        self.granted(isolate, &costs);
+                    } else {
+                        self.seen.refused_from_leases += 1;
+                        let max_ms = signed(policy.refusal_cache_ms());
+                        let retry_at = decided.limits.iter().filter_map(|limit| limit.retry_at()).max().unwrap();
+                        let wait_ms = retry_at - decided.now;
+                        assert!(0 < wait_ms && wait_ms <= max_ms + 300, "{decided:?}");
+                    }
+                    if let Some(lease) = renewal {
+                        let nothing = vec![0; costs.len()];
+                        self.call(isolate, Action::Look(Verb::Consume), nothing, Some(lease));
+                    }
+                    return;
+                }
+            }
+        } else {
+            None
+        };
+        self.call(isolate, Action::Take(Verb::Consume), costs, lease);
+    }
+
+    fn call(&mut self, isolate: usize, action: Action, costs: Vec<u64>, lease: Option<LeaseRequest>) {
+        self.ids += 1;
+        self.seen.calls += 1;
+        let is_look = matches!(action, Action::Look(_));
+        let id = u128::from(self.ids);
+        let request = ObjectRequest {
+            action,
+            request_id: (!is_look).then_some(RequestId { id, fingerprint: 0, is_lasting: false }),
+            costs: vec![costs],
+            shadow_costs: Vec::new(),
+            known: None,
+            wants_notices: false,
+            lease,
+        };
+        let request = ObjectRequest::from_numbers(&request.to_numbers(Format::NEWEST)).unwrap().0;
+        let Isolate { life, .. } = self.isolates[isolate];
+        let called_at = self.isolates[isolate].now(self.now);
+        let arrives_at = self.arrives_at();
+        self.network.push(Message { isolate, life, called_at, arrives_at, request, reply: None });
+    }
+
+    fn arrives_at(&mut self) -> i64 {
+        let (least, most) = self.takes_ms;
+        self.now + if most == 0 { 0 } else { signed(least + self.random.below(most - least + 1)) }
+    }
+
+    /// What is on its way at that position arrives: a request, or its answer.
+    pub(crate) fn deliver(&mut self, index: usize) {
+        let message = self.network.remove(index);
+        let Message { isolate, life, called_at, ref request, ref reply, .. } = message;
+        let Some(reply) = reply else {
+            let reply = self.object.ask(&self.policy, request, self.now, &mut self.seen);
+            if let (Action::Take(_), ObjectReply::Decided(decided)) = (request.action, &reply)
+                && decided.decision().is_allow()
+                && !decided.is_replayed
+            {
+                self.granted(isolate, &request.costs[0]);
+            }
+            let (reply, _) = ObjectReply::from_numbers(&reply.to_numbers(Format::NEWEST)).unwrap();
+            let arrives_at = self.arrives_at();
+            return self.network.push(Message { reply: Some(reply), arrives_at, ..message });
+        };
+        if self.isolates[isolate].life != life {
+            return; // it has crashed meanwhile
+        }
+        // An answer sets the clock.
+        self.isolates[isolate].stands_still_ms = 0;
+        let answered_at = self.isolates[isolate].now(self.now);
+        let (ObjectReply::Decided(decided), Some(lease)) = (reply, &request.lease) else { return };
+        let leases = &mut self.isolates[isolate].leases;
+        if let Some((id, wait_ms)) = leases.answered(OBJECT, &self.policy, lease, decided, (called_at, answered_at)) {
+            self.timers.push((isolate, id, self.now + signed(wait_ms)));
+        }
+    }
+
+    /// What is on its way at that position is lost.
+    pub(crate) fn lose(&mut self, index: usize) {
+        let Message { isolate, life, request, .. } = self.network.swap_remove(index);
+        let lost_by = &mut self.isolates[isolate];
+        if lost_by.life == life {
+            let now = lost_by.now(self.now);
+            if let Some(lease) = &request.lease {
+                lost_by.leases.failed(OBJECT, &self.policy, lease, now);
+            }
+        }
+    }
+
+    /// The timer at that position rings.
+    pub(crate) fn ring(&mut self, index: usize) {
+        let (isolate, id, _) = self.timers.swap_remove(index);
+        let now = self.isolates[isolate].now(self.now);
+        match self.isolates[isolate].leases.end(OBJECT, &self.policy, id, now) {
+            Return::Over => {}
+            Return::Wait(ms) => self.timers.push((isolate, id, self.now + signed(ms))),
+            Return::Send(lease) => {
+                let nothing = vec![0; self.policy.limits().len()];
+                self.call(isolate, Action::Look(Verb::Consume), nothing, Some(lease));
+            }
+        }
+    }
+
+    /// So much was granted now.
+    fn granted(&mut self, isolate: usize, costs: &[u64]) {
+        self.seen.granted += 1;
+        self.isolates[isolate].granted += 1;
+        let limits = self.policy.limits().iter().zip(&self.reference).zip(costs);
+        let mut parts: Vec<_> = limits.map(|((limit, state), cost)| Part::new(limit.limit(), *state, *cost)).collect();
+        let decision = decide_all(&mut parts, self.now, Verb::Consume);
+        assert!(decision.is_allow(), "{costs:?} at {}: {decision:?}, {parts:?}", self.now - START);
+        self.reference = parts.iter().map(|part| part.state).collect();
+    }
+}
+
+impl Isolate {
+    fn now(&self, now: i64) -> i64 {
+        now + self.ahead_ms - self.stands_still_ms
+    }
+
+    /// Another one takes its place.
+    pub(crate) fn crash(&mut self) {
+        self.leases = Leases::default();
+        self.life += 1;
+    }
+}
+
+impl Object {
+    pub(crate) fn new() -> Self {
+        let (storage, on_the_way, open) = Default::default();
+        Self { ledger: Ledger::new([], 7), storage, on_the_way, random: 1, open }
+    }
+
+    pub(crate) fn ask(
+        &mut self,
+        policy: &Arc<Policy>,
+        request: &ObjectRequest,
+        now: i64,
+        seen: &mut Seen,
+    ) -> ObjectReply {
+        let random = || {
+            self.random += 1;
+            Some(self.random)
+        };
+        let (reply, writes) = self.ledger.ask(std::slice::from_ref(policy), request, now, random).unwrap();
+        seen.rows += (writes.before_reply.len() + writes.background.len()) as u64;
+        self.write(writes);
+        self.open.retain(|_, (_, until)| now < *until);
+        for ended in request.lease.iter().flat_map(|lease| &lease.ended) {
+            let (tokens, _) = self.open.remove(&ended.id).unwrap_or((ended.spent[0], 0));
+            seen.returned += tokens - ended.spent[0];
+        }
+        if let ObjectReply::Decided(Decided { lease: Some(lease), .. }) = &reply {
+            seen.leased += lease.tokens[0];
+            self.open.insert(lease.id, (lease.tokens[0], lease.until + 3_000));
+        }
+        reply
+    }
+
+    pub(crate) fn flush(&mut self, now: i64) {
+        let arrived: Vec<_> = self.on_the_way.drain(..).collect();
+        for (name, row, ticket) in arrived {
+            self.ledger.confirm(&name, ticket);
+            self.storage.insert(name, row);
+        }
+        let writes = self.ledger.flush_idle(now);
+        self.write(writes);
+    }
+
+    fn write(&mut self, writes: Writes) {
+        for (name, row) in writes.before_reply {
+            self.on_the_way.retain(|(late, ..)| *late != name);
+            match row {
+                Some(row) => _ = self.storage.insert(name, row),
+                None => _ = self.storage.remove(&name),
+            }
+        }
+        self.on_the_way.extend(writes.background.into_iter().map(|row| (row.name, row.row, row.ticket)));
+    }
+
+    /// Rows that are on their way are lost.
+    pub(crate) fn crash(&mut self) {
+        self.open.clear();
+        self.on_the_way.clear();
+        self.ledger = Ledger::new(self.storage.clone(), 7);
+    }
+}
+
+pub(crate) fn signed(number: impl TryInto<i64>) -> i64 {
+    number.try_into().unwrap_or(i64::MAX)
+}
