@@ -44,7 +44,8 @@ export default {
 
 const FAULTS = {
   throws: (_, { stub, question }) => stub.decide("a policy that is not there", question.slice(0, 1)),
-  hangs: () => new Promise(() => {}),
+  // Not for ever: the runtime gives up a request that waits for nothing that is under way, and one that waits for an object does not.
+  hangs: () => new Promise((done) => setTimeout(done, 60_000)),
   slow: (real, { ms }) => new Promise((done) => setTimeout(done, ms)).then(real),
   late: async (real, { ms }) => {
     const answer = await real();
