@@ -1,30 +1,27 @@
 // Where the processor's time of a grant goes, function by function, in several builds of the Worker on workerd, with Tollgate inside the
-// Worker that is asked; `memory` is the object of benches/service that keeps its budgets in memory only.
+// Worker that is asked.
 //   scripts/build-worker && cp -r build/worker build/worker-before, then the other, then:
 //   node_modules/.bin/node benches/builds/profile.mjs build/worker-before build/worker
 // Shares of all samples, so that a busy machine changes little.
-import { existsSync, mkdirSync, readFileSync, writeFileSync } from "node:fs";
+import { mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import { createServer } from "node:net";
 import { basename, resolve } from "node:path";
-import { fileURLToPath } from "node:url";
 import { build } from "esbuild";
 import { bindings, Runtime } from "../../tests/http/runtime.mjs";
-import { Client, post } from "../service/load.mjs";
 
 const SECONDS = 6;
 /** Functions with less than this share in all builds are left out. */
 const LEAST = 0.003;
-const TOKEN = "the-bearer-token-of-the-benchmarks";
 const SETTINGS = {
   policies: { busy: { rate: 10_000, period: "1s" } },
-  token: TOKEN,
+  token: null,
   keySecret: "the-key-secret-of-the-benchmarks",
 };
-const REQUESTS = [post("/v1/consume", TOKEN, { policy: "busy", key: "user@example.com", cost: 1 })];
+const BODY = JSON.stringify({ policy: "busy", key: "user@example.com" });
 
 async function main() {
   const folders = process.argv.slice(2);
-  if (folders.length === 0) throw new Error('name folders that scripts/build-worker has made, or "memory"');
+  if (folders.length === 0) throw new Error("name one folder or more that scripts/build-worker has made");
   const all = [];
   for (const folder of folders) all.push(await profile(folder));
   const names = [...new Set(all.flatMap((shares) => [...shares.keys()]))];
@@ -40,15 +37,14 @@ async function main() {
 async function profile(folder) {
   const runtime = new Runtime();
   const inspector = await freePort();
-  const modules = folder === "memory" ? written() : await embedded(resolve(folder));
+  const modules = await embedded(resolve(folder));
   await runtime.start({ modules, bindings: bindings(SETTINGS), keepsObjects: true, inspector });
-  const client = new Client(runtime.port, 16);
-  await client.load(REQUESTS, 200, 3);
+  await load(runtime.port);
   const session = await Session.of(inspector);
   await session.send("Profiler.enable");
   await session.send("Profiler.setSamplingInterval", { interval: 250 });
   await session.send("Profiler.start");
-  await client.load(REQUESTS, 200, SECONDS);
+  await load(runtime.port);
   const { nodes } = (await session.send("Profiler.stop")).profile;
   session.close();
   await runtime.remove();
@@ -65,8 +61,7 @@ async function profile(folder) {
 
 /** The functions of WebAssembly by the names in names.txt, without the hashes that differ from build to build. */
 function namesIn(folder) {
-  const file = `${folder}/names.txt`;
-  const lines = existsSync(file) ? readFileSync(file, "utf8").split("\n") : [];
+  const lines = readFileSync(`${folder}/names.txt`, "utf8").split("\n");
   const names = new Map(lines.map((line) => [line.slice(0, line.indexOf(":")), line.slice(line.indexOf(":") + 1)]));
   return (name) => {
     const [, number] = name.match(/^wasm-function\[(\d+)\]$/) ?? [];
@@ -101,9 +96,16 @@ async function embedded(folder) {
   return Object.fromEntries(paths.map((path) => [basename(path), path]));
 }
 
-function written() {
-  const path = (name) => fileURLToPath(new URL(`../service/contestants/${name}`, import.meta.url));
-  return Object.fromEntries(["memory.mjs", "token-bucket.mjs"].map((name) => [name, path(name)]));
+/** Sixteen at a time, over and over. */
+async function load(port) {
+  const ends = performance.now() + SECONDS * 1_000;
+  const each = async () => {
+    while (performance.now() < ends) {
+      const answer = await fetch(`http://127.0.0.1:${port}`, { method: "POST", body: BODY });
+      if (!(await answer.json()).allowed) throw new Error(`an answer was ${answer.status}`);
+    }
+  };
+  await Promise.all(Array.from({ length: 16 }, each));
 }
 
 async function freePort() {
