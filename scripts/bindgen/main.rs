@@ -28,11 +28,17 @@ fn main() -> Result<(), Box<dyn Error>> {
 const USAGE: &str = "usage: tollgate-bindgen MODULE.wasm FOLDER";
 
 /// Replacements: the text, how often it must occur, and the new text.
-const CHANGES: [(&str, usize, &str); 2] = [
+const CHANGES: [(&str, usize, &str); 3] = [
     // The runtime supports only ordinary imports of modules.
     ("import source wasmModule from", 1, "import wasmModule from"),
     // Watches every instance for panics: the first one, and those that `__wbg_reset_state` creates.
     ("wasmInstance.exports;", 2, "watched(wasmInstance.exports, __wbg_reset_state);"),
+    // Of the objects that Rust makes, one for each request. Nobody lists their properties, and this is ten times as fast.
+    (
+        "Object.defineProperty(obj, '__wbg_inst', { value: __wbg_instance_id, writable: true });",
+        2,
+        "obj.__wbg_inst = __wbg_instance_id;",
+    ),
 ];
 
 /// The folder lies beside it.

@@ -44,7 +44,7 @@ impl ResolvedRequest {
             (_, true) => Vec::new(), // a client would pause by them
             _ => rate_limit(item, &answers, decided.now, retry_after_s),
         };
-        reply.headers.extend(fields);
+        reply.headers.extend(fields.into_iter().map(|(name, value)| (name, value.into())));
         Ok(reply)
     }
 
@@ -172,7 +172,7 @@ mod tests {
         let decided = Decided::new(500, limits);
         let Reply { status, headers, body } = resolved.reply(&ObjectReply::Decided(decided)).unwrap();
         let fields = headers.into_iter().filter(|(name, _)| *name == "retry-after" || name.starts_with("ratelimit"));
-        let fields = fields.map(|(name, value)| (name.to_owned(), value)).collect();
+        let fields = fields.map(|(name, value)| (name.to_owned(), value.into_owned())).collect();
         (status, fields, serde_json::from_str(&body).unwrap())
     }
 

@@ -173,7 +173,8 @@ mod tests {
     fn reply(replies: [Result<ObjectReply, Cause>; 3]) -> Result<(u16, Option<String>, Value), Problem> {
         let calls: Vec<_> = [&[0][..], &[1], &[2]].into_iter().zip(replies).collect();
         let Reply { status, headers, body } = batch().batch_reply(&calls)?;
-        let retry_after = headers.into_iter().find_map(|(name, value)| (name == "retry-after").then_some(value));
+        let retry_after =
+            headers.into_iter().find_map(|(name, value)| (name == "retry-after").then(|| value.into_owned()));
         Ok((status, retry_after, serde_json::from_str(&body).unwrap()))
     }
 

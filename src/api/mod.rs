@@ -50,7 +50,7 @@ pub use keys::{
 pub use media_type::require_json;
 pub use notice::{Notice, Noticed};
 pub use problem::Problem;
-pub use reply::Reply;
+pub use reply::{Header, Reply};
 pub use request::{Item, MAX_BATCH, MAX_BODY_LEN, Request};
 pub use resolve::{ResolvedItem, ResolvedRequest};
 pub use session::{SESSION_PATH, SessionRequest};

@@ -375,7 +375,7 @@ mod tests {
     fn a_problem_is_json_with_its_status_and_a_remedy() {
         let reply = Problem::CostTooLarge { limit: "api".into(), cost: 500, max: 200, request: None }.reply();
         assert_eq!(reply.status, 400);
-        assert!(reply.headers.contains(&("content-type", "application/problem+json".to_owned())));
+        assert!(reply.headers.contains(&("content-type", "application/problem+json".into())));
         assert_eq!(
             reply.body,
             r#"{"type":"urn:problem-type:tollgate:cost-too-large","title":"Cost too large","status":400,"#.to_owned()
@@ -387,13 +387,13 @@ mod tests {
     #[test]
     fn headers_say_what_would_be_right() {
         let reply = Problem::MethodNotAllowed { method: "PUT".into(), allow: "POST" }.reply();
-        assert!(reply.headers.contains(&("allow", "POST".to_owned())));
+        assert!(reply.headers.contains(&("allow", "POST".into())));
         let reply = Problem::Unauthorized { denied: Denied::NoHeader }.reply();
-        assert!(reply.headers.contains(&("www-authenticate", "Bearer realm=\"tollgate\"".to_owned())));
+        assert!(reply.headers.contains(&("www-authenticate", "Bearer realm=\"tollgate\"".into())));
         let reply = Problem::UnsupportedContentEncoding { found: "gzip".into() }.reply();
-        assert!(reply.headers.contains(&("accept-encoding", "identity".to_owned())));
+        assert!(reply.headers.contains(&("accept-encoding", "identity".into())));
         let reply = Problem::TooManyIdempotencyKeys { used: 16_384, retry_after_ms: 1_001 }.reply();
-        assert!(reply.headers.contains(&("retry-after", "2".to_owned())));
+        assert!(reply.headers.contains(&("retry-after", "2".into())));
     }
 
     #[test]
@@ -401,7 +401,7 @@ mod tests {
         for cause in Cause::ALL {
             let Reply { status, headers, body } = Problem::Unavailable { cause }.reply();
             assert_eq!(status, 503);
-            assert!(headers.contains(&("retry-after", "1".to_owned())), "{cause:?}");
+            assert!(headers.contains(&("retry-after", "1".into())), "{cause:?}");
             assert!(body.contains("this is not a rate-limit refusal"), "{body}");
             let may_be_done =
                 body.contains("may have been carried out; only an Idempotency-Key makes it safe to repeat");
@@ -420,7 +420,7 @@ mod tests {
         ] {
             let Reply { status, headers, body } = Problem::Captcha { error }.reply();
             assert_eq!(status, 503);
-            assert!(headers.contains(&("retry-after", "1".to_owned())), "{error:?}");
+            assert!(headers.contains(&("retry-after", "1".into())), "{error:?}");
             let expected = format!("the captcha could not be verified, since {why}: let the visitor solve another");
             assert!(body.contains(&expected) && body.contains(&format!(r#""cause":"{cause}""#)), "{body}");
         }

@@ -1,5 +1,8 @@
 //! An HTTP response.
 
+use std::borrow::Cow;
+use std::fmt::Write;
+
 use serde::Serialize;
 
 /// Status, headers and body of a response, before any runtime.
@@ -8,10 +11,13 @@ pub struct Reply {
     /// The status code.
     pub status: u16,
     /// Names, in lower case, and values.
-    pub headers: Vec<(&'static str, String)>,
+    pub headers: Vec<Header>,
     /// The body; empty if there is none.
     pub body: String,
 }
+
+/// A name, in lower case, and a value.
+pub type Header = (&'static str, Cow<'static, str>);
 
 /// About the length of a refusal by a policy of one limit. To reserve it at once saves growing three times.
 const TYPICAL_BODY_LEN: usize = 512;
@@ -19,7 +25,7 @@ const TYPICAL_BODY_LEN: usize = 512;
 impl Reply {
     /// A JSON answer. It must not be cached, and any page may read it: credentials are in a header that the page must
     /// know, not in a cookie that the browser would add on its own.
-    pub(super) fn json(status: u16, media_type: &str, body: &impl Serialize) -> Self {
+    pub(super) fn json(status: u16, media_type: &'static str, body: &impl Serialize) -> Self {
         let mut bytes = Vec::with_capacity(TYPICAL_BODY_LEN);
         // Our own types cannot fail to serialize, and JSON is UTF-8.
         let mut body = match serde_json::to_writer(&mut bytes, body) {
@@ -31,14 +37,9 @@ impl Reply {
     }
 
     /// The same for an answer that is not JSON.
-    pub(super) fn of(status: u16, media_type: &str, body: String) -> Self {
-        let header = |name, value: &str| (name, value.to_owned());
-        let headers = vec![
-            header("content-type", media_type),
-            header("cache-control", "no-store"),
-            header("access-control-allow-origin", "*"),
-            header("access-control-expose-headers", "RateLimit, RateLimit-Policy, Retry-After, X-Request-Id"),
-        ];
+    pub(super) fn of(status: u16, media_type: &'static str, body: String) -> Self {
+        let mut headers = Vec::with_capacity(TYPICAL_HEADERS);
+        headers.extend(common(media_type));
         Self { status, headers, body }
     }
 
@@ -46,11 +47,27 @@ impl Reply {
     /// an empty line, the body.
     #[must_use]
     pub fn to_text(&self) -> String {
-        let headers = self.headers.iter().map(|(name, value)| name.len().saturating_add(value.len()).saturating_add(3));
-        let len = headers.fold(self.body.len().saturating_add(5), usize::saturating_add);
+        self.text("", &self.headers)
+    }
+
+    /// The same without the headers that nearly every reply has: behind the status, a letter says which. What is always the same
+    /// need not cross.
+    #[must_use]
+    pub fn to_short_text(&self) -> String {
+        for (letter, media_type) in [("j", "application/json"), ("p", "application/problem+json")] {
+            if let Some(headers) = self.headers.strip_prefix(&common(media_type)) {
+                return self.text(letter, headers);
+            }
+        }
+        self.to_text()
+    }
+
+    fn text(&self, letter: &str, headers: &[Header]) -> String {
+        let lens = headers.iter().map(|(name, value)| name.len().saturating_add(value.len()).saturating_add(3));
+        let len = lens.fold(self.body.len().saturating_add(6), usize::saturating_add);
         let mut text = String::with_capacity(len);
-        text.push_str(&self.status.to_string());
-        for (name, value) in &self.headers {
+        _ = write!(text, "{}{letter}", self.status); // a text takes everything
+        for (name, value) in headers {
             for part in ["\n", name, ": ", value] {
                 text.push_str(part);
             }
@@ -61,7 +78,7 @@ impl Reply {
     }
 
     #[must_use]
-    pub(super) fn with(mut self, name: &'static str, value: impl Into<String>) -> Self {
+    pub(super) fn with(mut self, name: &'static str, value: impl Into<Cow<'static, str>>) -> Self {
         self.headers.push((name, value.into()));
         self
     }
@@ -97,7 +114,7 @@ impl Reply {
     /// The answer to a browser's CORS preflight.
     #[must_use]
     pub fn preflight() -> Self {
-        let header = |name, value: &str| (name, value.to_owned());
+        let header = |name, value: &'static str| (name, value.into());
         let headers = vec![
             header("access-control-allow-origin", "*"),
             header("access-control-expose-headers", "X-Request-Id"),
@@ -116,5 +133,42 @@ impl Reply {
             status: &'static str,
         }
         Self::json(200, "application/json", &Health { status: "ok" })
+    }
+}
+
+/// What nearly every reply has; reply.mjs has the same.
+const fn common(media_type: &'static str) -> [Header; 4] {
+    [
+        ("content-type", Cow::Borrowed(media_type)),
+        ("cache-control", Cow::Borrowed("no-store")),
+        ("access-control-allow-origin", Cow::Borrowed("*")),
+        ("access-control-expose-headers", Cow::Borrowed("RateLimit, RateLimit-Policy, Retry-After, X-Request-Id")),
+    ]
+}
+
+/// These, the two of the rate limit and `Retry-After`.
+const TYPICAL_HEADERS: usize = 7;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_short_text_leaves_out_only_what_is_common() {
+        let rest = "\nretry-after: 2\n\n{}\n";
+        for (status, media_type, head) in [(200, "application/json", "200j"), (429, "application/problem+json", "429p")]
+        {
+            let reply = Reply::of(status, media_type, "{}\n".to_owned()).with("retry-after", "2");
+            assert_eq!(reply.to_short_text(), format!("{head}{rest}"));
+            let long = format!(
+                "{status}\ncontent-type: {media_type}\ncache-control: no-store\naccess-control-allow-origin: *\n\
+                 access-control-expose-headers: RateLimit, RateLimit-Policy, Retry-After, X-Request-Id{rest}",
+            );
+            assert_eq!(reply.to_text(), long);
+        }
+        let other = Reply::of(200, "text/plain", String::new());
+        for reply in [other, Reply::preflight()] {
+            assert_eq!(reply.to_short_text(), reply.to_text());
+        }
     }
 }

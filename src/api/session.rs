@@ -133,6 +133,6 @@ mod tests {
         let session = Session { grant: "a.b.c".to_owned(), expires_at: 5, key: "session:x".to_owned() };
         let Reply { status, headers, body } = Reply::session(&session);
         assert_eq!((status, &*body), (200, "{\"grant\":\"a.b.c\",\"expires_at\":5,\"key\":\"session:x\"}\n"));
-        assert!(headers.contains(&("cache-control", "no-store".to_owned())));
+        assert!(headers.contains(&("cache-control", "no-store".into())));
     }
 }

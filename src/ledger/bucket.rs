@@ -98,7 +98,7 @@ impl Bucket {
             // What was leased out and is over may have been spent at the latest moment.
             let need = if states == stored_states || leases.is_any() { Need::Nothing } else { Need::Exact };
             let persisted = (need == Need::Nothing).then_some(stored_states);
-            return Ok(Self { persisted, states, leases, need, ..bucket });
+            return Ok(Self { states, leases, persisted, need, ..bucket });
         }
         let mut old = stored.limits()?;
         let mut leases = Leases::stored(&stored, old.iter_mut().map(|old| (&old.limit, &mut old.state)), now);
@@ -113,7 +113,7 @@ impl Bucket {
         } else {
             (None, Need::Exact)
         };
-        Ok(Self { states, dormant, persisted, need, leases, ..bucket })
+        Ok(Self { states, dormant, leases, persisted, need, ..bucket })
     }
 
     /// The bucket with the accounts of a row.

@@ -290,9 +290,10 @@ pub(super) fn refusal_while_leased(
         other => other,
     };
     match (spent, at(now, held.saturating_sub(leased))) {
-        (Decision::Allow { .. }, _) => Decision::Wait { retry_at: until },
         // They may be returned.
-        (Decision::Never { .. }, Decision::Allow { .. }) => Decision::Wait { retry_at: until },
+        (Decision::Allow { .. }, _) | (Decision::Never { .. }, Decision::Allow { .. }) => {
+            Decision::Wait { retry_at: until }
+        }
         (Decision::Never { .. }, Decision::Wait { retry_at }) => Decision::Wait { retry_at: retry_at.max(until) },
         (refusal, _) => refusal,
     }

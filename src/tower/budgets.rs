@@ -90,10 +90,10 @@ fn answer(&Part { limit, state, decision, .. }: &Part<'_>, now: i64) -> LimitAns
 /// Not a 429: the caller has not used up anything.
 fn no_room(retry_after_ms: Option<u64>) -> Reply {
     let mut headers = vec![
-        ("content-type", "application/problem+json".to_owned()),
-        ("cache-control", "no-store".to_owned()), // or others would get it too
+        ("content-type", "application/problem+json".into()),
+        ("cache-control", "no-store".into()), // or others would get it too
     ];
-    headers.extend(retry_after_ms.map(|ms| ("retry-after", ms.div_ceil(1_000).max(1).to_string())));
+    headers.extend(retry_after_ms.map(|ms| ("retry-after", ms.div_ceil(1_000).max(1).to_string().into())));
     Reply { status: 503, headers, body: NO_ROOM.to_owned() }
 }
 

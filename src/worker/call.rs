@@ -3,10 +3,11 @@
 //! [`Batch`] decides what happens when; this module adds the names of the objects and the HTTP reply. `objects.mjs`
 //! makes the calls.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::mem;
+use std::sync::Arc;
 
-use js_sys::{Array, Float64Array};
+use js_sys::{Array, JsString};
 use wasm_bindgen::prelude::{JsValue, wasm_bindgen};
 
 use super::clock::moment;
@@ -17,7 +18,7 @@ use crate::api::{Notice, Noticed, Problem, Reply, ResolvedItem, ResolvedRequest,
 use crate::edge::{Batch, Failure, Leased, ObjectCall, Outcome, Return};
 use crate::limit::Verb;
 use crate::metrics::{CallOutcome, LiveDecision, Outcome as BudgetOutcome, Repeat, Word};
-use crate::policy::Cause;
+use crate::policy::{Cause, Policy};
 use crate::protocol::{Action, Known, LeaseRequest, ObjectReply, ObjectRequest, RequestId};
 
 /// A request that objects decide: one object, or one per key of a batch.
@@ -129,27 +130,18 @@ impl Call {
         }
         let object = &*object;
         let policies = || object.items.iter().filter_map(|&item| Some(&self.asked.items().get(item)?.policy));
-        let names = policies().map(|policy| policy.wire_name()).collect::<Vec<_>>().join(",");
         let definitions = dialect.has_definitions.then(|| {
             let definitions: Vec<_> = policies().map(|policy| policy.definition()).collect();
             definitions.join("\n")
         });
-        let numbers = Float64Array::from(request.to_numbers(dialect.format).as_slice());
+        let names = names_of(policies());
+        let numbers = request.to_numbers(dialect.format);
         #[expect(clippy::cast_precision_loss, reason = "seconds")]
-        let wait_ms = wait_ms as f64;
-        let parts: [JsValue; 6] = [
-            index.into(),
-            object.name.as_str().into(),
-            names.into(),
-            numbers.into(),
-            definitions.into(),
-            wait_ms.into(),
-        ];
-        Some(parts.iter().collect())
+        Some(parts(index, &object.name, &names, &numbers, definitions, wait_ms as f64))
     }
 
-    /// Records its answer, which came at `now`; returns whether it could be read.
-    pub fn answered(&mut self, index: usize, numbers: &[f64], now: f64) -> bool {
+    /// Records its answer, which came at `now`; returns whether it could be read: if so, and if nothing is left to be called, 2, else 1.
+    pub fn answered(&mut self, index: usize, numbers: &[f64], now: f64) -> u32 {
         let reply = ObjectReply::from_numbers(numbers);
         let is_readable = reply.is_ok();
         self.count_call(
@@ -183,7 +175,7 @@ impl Call {
             }
         }
         self.batch.answered(index, reply.map_err(|_| Failure { cause: Cause::Failed, is_retryable: false }));
-        is_readable
+        if self.batch.is_over() { u32::from(is_readable) * 2 } else { is_readable.into() }
     }
 
     /// Records that it had not answered at `now`, and why, in the words of [`Cause::of`].
@@ -218,7 +210,7 @@ impl Call {
         Some([JsValue::from(as_of), definitions.as_str().into()].iter().collect())
     }
 
-    /// The reply: a text, see [`Reply::to_text`].
+    /// The reply: a text, see [`Reply::to_short_text`].
     #[must_use]
     pub fn reply(&self) -> String {
         self.marked(self.answer())
@@ -431,7 +423,7 @@ impl Call {
 
     /// The text of the reply, marked if the policies may be out of date.
     fn marked(&self, reply: Reply) -> String {
-        if self.is_stale { reply.under_stale_policies().to_text() } else { reply.to_text() }
+        if self.is_stale { reply.under_stale_policies().to_short_text() } else { reply.to_short_text() }
     }
 
     /// Tells what became of each budget.
@@ -556,6 +548,42 @@ fn known_of(asked: &ResolvedRequest, object: &Object, settings: &Settings) -> Op
     let id = |item: &ResolvedItem| if item.policy.timeline().since() == 0 { 0 } else { item.policy.id() };
     let names = object.items_of(asked).map(|item| item.policy.name());
     settings.as_of(names).map(|as_of| Known { as_of, ids: object.items_of(asked).map(id).collect() })
+}
+
+/// The names of the policies, separated by commas: a text of JavaScript, which is made once for requests about the same.
+fn names_of<'a>(policies: impl Iterator<Item = &'a Arc<Policy>>) -> JsString {
+    thread_local! {
+        static LATEST: RefCell<Option<(String, JsString)>> = const { RefCell::new(None) };
+    }
+    let mut names = String::new();
+    for policy in policies {
+        if !names.is_empty() {
+            names.push(',');
+        }
+        names.push_str(policy.wire_name());
+    }
+    LATEST.with_borrow_mut(|latest| match latest {
+        Some((known, text)) if *known == names => text.clone(),
+        _ => {
+            let text = JsString::from(names.as_str());
+            *latest = Some((names, text.clone()));
+            text
+        }
+    })
+}
+
+#[wasm_bindgen(inline_js = "export const parts = (index, name, names, numbers, definitions, waitMs) =>
+    [index, name, names, numbers.slice(), definitions, waitMs];")]
+extern "C" {
+    /// What [`Call::next`] returns, made by a single call. The numbers are copied: they lie in Rust's memory.
+    fn parts(
+        index: usize,
+        name: &str,
+        names: &JsString,
+        numbers: &[f64],
+        definitions: Option<String>,
+        wait_ms: f64,
+    ) -> Array;
 }
 
 /// From one moment to another; 0 if the clock has stepped back.

@@ -12,7 +12,8 @@ export function replyTo(call, keys, id, frontend) {
 }
 
 async function replyOfOne(call, keys, id, frontend) {
-  for (let next = call.next(Date.now()); next; next = call.next(Date.now())) await ask(call, next, keys, id);
+  for (let next = call.next(Date.now()); next; next = call.next(Date.now()))
+    if ((await ask(call, next, keys, id)) === OVER) break;
   const reply = call.newer() ?? replyOf(call, frontend);
   renewLease(call, keys, id);
   keepLease(call, keys, id);
@@ -105,7 +106,7 @@ function replyOf(call, { points, notices }) {
   return reply;
 }
 
-/** Calls one object and reports the result to `call`. */
+/** Calls one object and reports the result to `call`; returns {@link OVER} if that has nothing left to do. */
 async function ask(call, [index, name, policies, request, definitions, waitMs], keys, id) {
   // The name is a keyed hash, so the log identifies the object without revealing the key.
   const failed = (error) => log("error", `object ${name} did not answer`, { request_id: id, error });
@@ -118,8 +119,14 @@ async function ask(call, [index, name, policies, request, definitions, waitMs], 
     failed(error);
     return call.failed(index, causeOf(error), Boolean(error.retryable), Date.now());
   }
-  if (!call.answered(index, numbers, Date.now())) failed(new Error("its answer cannot be read"));
+  const result = call.answered(index, numbers, Date.now());
+  if (result === UNREADABLE) failed(new Error("its answer cannot be read"));
+  return result;
 }
+
+/** What `Call::answered` returns. */
+const UNREADABLE = 0;
+const OVER = 2;
 
 function causeOf(error) {
   if (error instanceof Timeout) return "timeout";

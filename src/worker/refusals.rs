@@ -20,8 +20,11 @@ pub(super) fn replies(asked: &ResolvedRequest, objects: &[Object], request_id: R
     if request_id.is_lasting || !verb.takes() || asked.items().iter().any(wants_more) {
         return None;
     }
-    let now = clock::now();
     let known = REFUSALS.with_borrow_mut(|refusals| {
+        if refusals.is_empty() {
+            return None;
+        }
+        let now = clock::now();
         let bound = |object: &Object| {
             let items = object.items_of(asked);
             let costs = items.map(|item| (&*item.policy, item.costs.as_deref().unwrap_or_default()));

@@ -1,5 +1,9 @@
-// Replies, as Rust writes them: the status and perhaps a note for the log, a line for each header, an empty line, the body.
+// Replies, as Rust writes them: the status, perhaps a letter for headers that need not be written or a note for the log, a line for each
+// header, an empty line, the body.
 import { REQUEST_ID } from "./request_id.mjs";
+
+/** What nearly every reply has, by its letter: see `Reply::to_short_text`. */
+const COMMON = { j: common("application/json"), p: common("application/problem+json") };
 
 /** Where the body begins, and the line before it ends. */
 const END_OF_HEAD = "\n\n";
@@ -19,7 +23,7 @@ export function bodyOf(text) {
 
 /** The values of the headers by their names, which are in lower case. */
 export function headersOf(text) {
-  const headers = {};
+  const headers = { ...COMMON[text[3]] };
   for (let at = text.indexOf("\n") + 1; text[at] !== "\n"; ) {
     const colon = text.indexOf(": ", at);
     const end = text.indexOf("\n", colon);
@@ -34,4 +38,13 @@ export function responseOf(text, id) {
   const headers = headersOf(text);
   if (id !== undefined) headers[REQUEST_ID] = id;
   return new Response(bodyOf(text) || null, { status: statusOf(text), headers });
+}
+
+function common(type) {
+  return {
+    "content-type": type,
+    "cache-control": "no-store",
+    "access-control-allow-origin": "*",
+    "access-control-expose-headers": "RateLimit, RateLimit-Policy, Retry-After, X-Request-Id",
+  };
 }

@@ -3,7 +3,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { fileURLToPath } from "node:url";
 import { allowed, assertAnswer } from "./answers.mjs";
-import { NOW, start } from "./workerd.mjs";
+import { NOW, start, TOKEN } from "./workerd.mjs";
 
 const POLICIES = {
   closed: { rate: 10, period: "10s" },
@@ -98,6 +98,46 @@ for (const [fault, cause, times, taken] of FAULTS) {
     assertAnswered(await tollgate.consume(ask), grant("open", 9 - taken, 1), "and then it is decided");
   });
 }
+
+test("requests that wait at the same time are each given up in time, also behind the answer of the first and after its client has gone", async () => {
+  const ask = (key, fault, more) => tollgate.consume({ policy: "closed", key }, withFault(fault, more));
+  const timed = async (key, fault) => {
+    const began = performance.now();
+    const { status, body } = await ask(key, fault);
+    return { status, cause: body.cause, ms: performance.now() - began };
+  };
+  const hangs = { fault: "hangs" };
+  const body = JSON.stringify({ policy: "closed", key: "gone" });
+  for (const isAborted of [false, true]) {
+    const slow = ask("slow", { fault: "slow", ms: 300 });
+    const gone = new AbortController();
+    // The second begins to watch for all that follow.
+    const second = isAborted
+      ? fetch(`http://127.0.0.1:${tollgate.port}/v1/consume`, {
+          method: "POST",
+          headers: {
+            authorization: `Bearer ${TOKEN}`,
+            "content-type": "application/json",
+            "x-fault": JSON.stringify(hangs),
+          },
+          body,
+          signal: gone.signal,
+        })
+      : ask("second", { fault: "slow", ms: 100 });
+    await new Promise((done) => setTimeout(done, 50));
+    const waiting = ["a", "b", "c"].map((key) => timed(key, hangs));
+    await new Promise((done) => setTimeout(done, 500));
+    gone.abort();
+    if (isAborted) await assert.rejects(second, { name: "AbortError" });
+    else assert.equal((await second).status, 200);
+    assert.equal((await slow).status, 200);
+    waiting.push(timed("late", hangs));
+    for (const { status, cause, ms } of await Promise.all(waiting)) {
+      assert.deepEqual([status, cause], [503, "timeout"]);
+      assert.ok(ms > 1_900 && ms < 4_000, `${ms} ms`);
+    }
+  }
+});
 
 test("an object call times out after 2 s", async () => {
   const began = performance.now();

@@ -38,7 +38,7 @@ export class Runtime {
    * its name. With `keepsObjects` no object is evicted, as it would be after 10 idle seconds.
    * `before` is another Worker, `{ modules, bindings }`, that is asked instead; `service = "main"` binds this one to it.
    * `beside` are further Workers by their names, which `before` may ask too. `flags` are compatibility flags, which may be
-   * experimental, `v8Flags` those of the JavaScript engine.
+   * experimental, `v8Flags` those of the JavaScript engine. `inspector` is the port of its debugger, if there is to be one.
    */
   async start(worker) {
     const config = join(this.#folder, "config.capnp");
@@ -46,7 +46,13 @@ export class Runtime {
     // Not node_modules/.bin/workerd: that is a wrapper, and killing it would leave workerd alive.
     const child = spawn(
       WORKERD,
-      ["serve", config, "--control-fd=3", ...(worker.flags || worker.points ? ["--experimental"] : [])],
+      [
+        "serve",
+        config,
+        "--control-fd=3",
+        ...(worker.flags || worker.points ? ["--experimental"] : []),
+        ...(worker.inspector ? [`--inspector-addr=127.0.0.1:${worker.inspector}`] : []),
+      ],
       {
         stdio: ["ignore", "pipe", "pipe", "pipe"],
       },
