@@ -84,8 +84,7 @@ fn aims(trace: &str, mode: &str, usage: &Usage) -> Vec<String> {
         ("guesses", "Tollgate") => aim(calls <= 9.0, "at most 9 calls for 100 decisions"),
         ("hot", "Tollgate") => aim(rows <= 0.1, "at most a row written for 1 000 decisions"),
         // A lease for each token that comes back: it is the last that there was.
-        ("flood", "leases") => aim(calls <= 11.0, "at least 89 of 100 decisions without a call"),
-        ("attack", "leases") => aim(calls <= 11.0, "at least 89 of 100 decisions without a call"),
+        ("flood" | "attack", "leases") => aim(calls <= 11.0, "at least 89 of 100 decisions without a call"),
         // 10 000 decisions a second.
         ("hot", "leases") => aim(calls <= 5.0, "at most 500 calls a second"),
         ("hot", "leases of 20") => aim(calls <= 7.0, "at most 7 calls for 100 decisions"),

@@ -8,7 +8,7 @@ use tollgate::edge::{Leased, Leases, Return};
 use tollgate::ledger::{Ledger, Writes};
 use tollgate::limit::{Part, State, Verb, decide_all};
 use tollgate::policy::{Policies, Policy};
-use tollgate::protocol::{Action, Decided, Format, LeaseRequest, ObjectReply, ObjectRequest, RequestId};
+use tollgate::protocol::{Action, Decided, Format, LeaseRequest, LimitAnswer, ObjectReply, ObjectRequest, RequestId};
 
 use super::random::Random;
 
@@ -131,7 +131,7 @@ impl<'r> World<'r> {
                     } else {
                         self.seen.refused_from_leases += 1;
                         let max_ms = signed(policy.refusal_cache_ms());
-                        let retry_at = decided.limits.iter().filter_map(|limit| limit.retry_at()).max().unwrap();
+                        let retry_at = decided.limits.iter().filter_map(LimitAnswer::retry_at).max().unwrap();
                         let wait_ms = retry_at - decided.now;
                         assert!(0 < wait_ms && wait_ms <= max_ms + 300, "{decided:?}");
                     }
