@@ -52,6 +52,7 @@ pub(crate) fn request(action: Action, policy: &Policy) -> ObjectRequest {
         shadow_costs: vec![],
         known: None,
         wants_notices: false,
+        lease: None,
     }
 }
 

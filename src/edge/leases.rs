@@ -113,7 +113,7 @@ impl Default for Leases {
 
 impl Leases {
     /// What to do at `now` about a request for these costs of each limit of a policy. It must be one that only takes tokens, under
-    /// a policy that [can be leased](may_lease).
+    /// a policy that can be leased.
     pub fn consume(&mut self, object: &str, policy: &Policy, costs: &[u64], now: i64) -> Leased {
         let (Some(terms), Some(budget)) = (policy.lease(), budget(object, policy)) else { return Leased::Ask(None) };
         if !may_lease(policy) || costs.len() != policy.limits().len() || costs.iter().all(|&cost| cost == 0) {

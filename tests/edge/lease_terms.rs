@@ -57,7 +57,7 @@ impl Pair {
         match self.leases.consume(OBJECT, policy, costs, self.now) {
             Leased::Decided { decided, renewal } => {
                 if let Some(lease) = renewal {
-                    self.send(policy, lease);
+                    self.send(policy, &lease);
                 }
                 decided.decision()
             }
@@ -72,10 +72,10 @@ impl Pair {
         }
     }
 
-    fn send(&mut self, policy: &Arc<Policy>, lease: LeaseRequest) -> Option<(u64, u64)> {
+    fn send(&mut self, policy: &Arc<Policy>, lease: &LeaseRequest) -> Option<(u64, u64)> {
         let nothing = vec![0; policy.limits().len()];
         let decided = self.call(policy, Action::Look(Verb::Consume), nothing, Some(lease.clone()));
-        self.leases.answered(OBJECT, policy, &lease, &decided, (self.now, self.now))
+        self.leases.answered(OBJECT, policy, lease, &decided, (self.now, self.now))
     }
 
     /// Asks the object, which must answer.
@@ -108,7 +108,7 @@ impl Pair {
         self.now += 9_000;
         for id in leases {
             if let Return::Send(lease) = self.leases.end(OBJECT, policy, id, self.now) {
-                self.send(policy, lease);
+                self.send(policy, &lease);
             }
         }
     }
