@@ -67,7 +67,10 @@ test("every verb, with keys of its own and with others", async () => {
   const { reservation } = await ask("consume", { policy: "each", key: "z", mode: "reserve", cost: 2 });
   assert.equal((await ask("settle", { policy: "each", key: "z", reservation, cost: 1 })).remaining, 1);
   const typo = await ask("consume", { policy: "mail" });
-  assert.deepEqual([typo.status, typo.detail], [404, `there is no policy "mail"; there are each, estimates, mails`]);
+  assert.deepEqual(
+    [typo.status, typo.detail],
+    [404, `there is no policy "mail"; there are each, estimates, mails, remembered`],
+  );
   assert.equal((await ask("consume", { policy: "mails", cost: -1 })).status, 400);
 });
 
