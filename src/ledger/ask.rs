@@ -142,7 +142,7 @@ impl Ledger {
     /// Whether a reservation or a hold may end and give something back to a bucket of these policies. A committed hold may be undone.
     fn may_give_back(&self, asked: &[Arc<Policy>]) -> bool {
         let reserved = self.reservations.iter().flat_map(|(_, open)| &open.parts);
-        let mut parts = reserved.chain(self.holds.iter().flat_map(Hold::parts));
+        let mut parts = reserved.chain(self.holds.open().chain(self.holds.committed()).flat_map(Hold::parts));
         parts.any(|part| asked.iter().any(|policy| policy.name() == part.policy))
     }
 

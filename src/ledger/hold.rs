@@ -38,7 +38,6 @@ pub(super) struct Hold {
     ids: Vec<u64>,
     /// When they were held, or taken.
     since: i64,
-    is_committed: bool,
     /// The ids of the tries that have committed it and not aborted since.
     committed_by: Vec<u64>,
     request_id: Option<RequestId>,
@@ -49,7 +48,7 @@ pub(super) struct Hold {
 
 impl Hold {
     /// A clock that stepped back must not prolong it by more than the step that counts as no time elapsed.
-    const fn is_over(&self, now: i64) -> bool {
+    pub(super) const fn is_over(&self, now: i64) -> bool {
         now.abs_diff(self.since) >= HOLD_MS
     }
 
@@ -57,9 +56,28 @@ impl Hold {
         &self.parts
     }
 
-    /// Whether no try needs it any more.
-    fn is_aborted(&self) -> bool {
-        if self.is_committed { self.committed_by.is_empty() } else { self.ids.is_empty() }
+    pub(super) fn tries(&self) -> &[u64] {
+        &self.ids
+    }
+
+    pub(super) fn is_shared_by(&self, id: u64) -> bool {
+        self.ids.contains(&id)
+    }
+
+    pub(super) fn share(&mut self, id: u64) {
+        insert_once(&mut self.ids, id);
+    }
+
+    /// Takes a try from it. Whether no other needs it any more.
+    pub(super) fn leave(&mut self, id: u64) -> bool {
+        self.ids.retain(|of| *of != id);
+        let was_committed = !self.committed_by.is_empty();
+        self.committed_by.retain(|of| *of != id);
+        if was_committed { self.committed_by.is_empty() } else { self.ids.is_empty() }
+    }
+
+    pub(super) const fn request_id(&self) -> Option<RequestId> {
+        self.request_id
     }
 
     const fn ends_at(&self) -> i64 {
@@ -71,8 +89,8 @@ impl Hold {
         weight(self.parts.iter().map(|part| (part.policy.len(), part.limit_count(), 0)))
     }
 
-    fn is_of(&self, request_id: Option<RequestId>) -> bool {
-        self.request_id.zip(request_id).is_some_and(|(one, other)| one.id == other.id)
+    pub(super) fn is_of(&self, request_id: u128) -> bool {
+        self.request_id.is_some_and(|of| of.id == request_id)
     }
 }
 
@@ -89,7 +107,7 @@ impl Ledger {
             return Ok(reply);
         }
         // Those that are committed keep nothing from others. They are no more than a key can take in ten seconds.
-        if self.holds.iter().filter(|hold| !hold.is_committed).count() >= MAX_RESERVATIONS {
+        if self.holds.open().count() >= MAX_RESERVATIONS {
             return Ok(ObjectReply::TooManyReservations { max: MAX_RESERVATIONS as u64 });
         }
         let (limits, decision) = self.decide(asked, Verb::Consume, &request.costs, now, false)?;
@@ -104,15 +122,7 @@ impl Ledger {
         let shadow = asked_of_shadow.collect();
         let parts = ReservedPart::all(asked.iter().map(Arc::as_ref), limits.iter().map(tokens));
         let request_id = request.request_id;
-        self.holds.push(Hold {
-            ids: vec![id],
-            since: now,
-            is_committed: false,
-            committed_by: Vec::new(),
-            request_id,
-            parts,
-            shadow,
-        });
+        self.holds.push(Hold { ids: vec![id], since: now, committed_by: Vec::new(), request_id, parts, shadow });
         self.hold_reply(asked, id, false, now)
     }
 
@@ -124,14 +134,16 @@ impl Ledger {
         id: u64,
         now: i64,
     ) -> Result<Option<ObjectReply>, LedgerError> {
-        let is_meant = |hold: &&mut Hold| hold.ids.contains(&id) || hold.is_of(request_id);
-        let Some(hold) = self.holds.iter_mut().find(is_meant) else {
+        let of_request = || request_id.and_then(|of| self.holds.of_request(of.id));
+        let Some(hold) = self.holds.of_try(id).or_else(of_request) else {
             return Ok(None);
         };
         if hold.request_id.map(|id| id.fingerprint) != request_id.map(|id| id.fingerprint) {
             return Ok(Some(ObjectReply::RequestIdReused));
         }
-        insert_once(&mut hold.ids, id);
+        if let Some(&other) = hold.ids.first() {
+            self.holds.share(other, id);
+        }
         self.hold_reply(asked, id, true, now).map(Some)
     }
 
@@ -144,19 +156,25 @@ impl Ledger {
         id: u64,
         now: i64,
     ) -> Result<Option<ObjectReply>, LedgerError> {
-        let is_shared = |hold: &Hold| hold.is_committed && request_id.is_some() && hold.request_id == request_id;
-        let is_meant = |hold: &&mut Hold| hold.ids.contains(&id) || is_shared(hold);
-        let Some(hold) = self.holds.iter_mut().find(is_meant) else {
+        let of_request = || {
+            let committed = self.holds.committed_of_request(request_id?.id);
+            committed.filter(|hold| hold.request_id == request_id)
+        };
+        let Some(hold) = self.holds.of_try(id).or_else(of_request) else {
             return Ok(None);
         };
-        insert_once(&mut hold.ids, id);
-        let is_replayed = std::mem::replace(&mut hold.is_committed, true);
+        let is_replayed = !hold.committed_by.is_empty();
+        if let Some(&other) = hold.ids.first() {
+            self.holds.share(other, id);
+        }
+        let Some(hold) = self.holds.of_try_mut(id) else { return Ok(None) };
         insert_once(&mut hold.committed_by, id);
         let mut shadow = Vec::new();
         if !is_replayed {
             hold.since = now;
             let (request_id, parts) = (hold.request_id, hold.parts.clone());
             let asked_of_shadow = std::mem::take(&mut hold.shadow);
+            self.holds.commit(id);
             for policy in asked {
                 if let Some(part) = parts.iter().find(|part| part.policy == policy.name()) {
                     self.take_held(policy, &part.tokens(policy), now)?;
@@ -174,12 +192,7 @@ impl Ledger {
 
     /// Aborts a hold for this try. It ends when no try needs it any more; if it was committed, the tokens are returned.
     pub(super) fn abort(&mut self, asked: &[Arc<Policy>], id: u64, now: i64) -> Result<ObjectReply, LedgerError> {
-        for hold in &mut self.holds {
-            hold.ids.retain(|of| *of != id);
-            hold.committed_by.retain(|of| *of != id);
-        }
-        let ended = self.holds.extract_if(.., |hold| hold.is_aborted()).next();
-        let undone = ended.filter(|hold| hold.is_committed);
+        let undone = self.holds.abort(id);
         let mut limits = Vec::new();
         for policy in asked {
             let parts = undone.iter().flat_map(|hold| &hold.parts);
@@ -216,33 +229,32 @@ impl Ledger {
             taken.push(ReservedPart::of_some(policy, taken_of(policy, &mut own.iter().copied())));
             answers.extend(own);
         }
-        if let Some(hold) = self.holds.iter_mut().find(|hold| hold.ids.contains(&id)) {
+        if let Some(hold) = self.holds.of_try_mut(id) {
             hold.shadow = taken;
         }
         answers
     }
 
     pub(super) fn is_held(&self, id: u64) -> bool {
-        self.holds.iter().any(|hold| hold.ids.contains(&id))
+        self.holds.of_try(id).is_some()
     }
 
     /// Ends the holds that have expired.
     pub(super) fn end_holds(&mut self, now: i64) {
-        self.holds.retain(|hold| !hold.is_over(now));
+        self.holds.end(now);
     }
 
     /// How many lasting request ids are set aside for batches that may still be committed, and what they will weigh.
     pub(super) fn expected_request_ids(&self) -> (usize, usize) {
-        let is_lasting = |hold: &&Hold| !hold.is_committed && hold.request_id.is_some_and(|id| id.is_lasting);
-        let weights = self.holds.iter().filter(is_lasting).map(Hold::weight);
+        let is_lasting = |hold: &&Hold| hold.request_id.is_some_and(|id| id.is_lasting);
+        let weights = self.holds.open().filter(is_lasting).map(Hold::weight);
         weights
             .fold((0, 0), |(count, sum): (usize, usize), weight| (count.saturating_add(1), sum.saturating_add(weight)))
     }
 
     /// The holds that keep tokens from others.
     pub(super) fn hold_states(&self) -> Vec<HoldState> {
-        let open = self.holds.iter().filter(|hold| !hold.is_committed);
-        let states = open.map(|hold| HoldState {
+        let states = self.holds.open().map(|hold| HoldState {
             ends_at: hold.ends_at(),
             tokens: hold.parts.iter().map(ReservedPart::to_tokens).collect(),
         });
@@ -252,7 +264,7 @@ impl Ledger {
     /// What is held of each limit of `policy`, and when that ends, soonest first.
     pub(super) fn holds_of(&self, policy: &Policy) -> Vec<(i64, Vec<u64>)> {
         let mut held: Vec<(i64, Vec<u64>)> = Vec::new();
-        for hold in self.holds.iter().filter(|hold| !hold.is_committed) {
+        for hold in self.holds.open() {
             if let Some(part) = hold.parts.iter().find(|part| part.policy == policy.name()) {
                 // Last, unless the clock stepped back.
                 let index = held.partition_point(|(ends_at, _)| *ends_at <= hold.ends_at());
@@ -270,14 +282,14 @@ impl Ledger {
         now: i64,
     ) -> Result<ObjectReply, LedgerError> {
         let limits = self.standing_of_hold(asked, id, now)?;
-        let expires_at = self.holds.iter().find(|hold| hold.ids.contains(&id)).map_or(now, Hold::ends_at);
+        let expires_at = self.holds.of_try(id).map_or(now, Hold::ends_at);
         let reservation = Some(Reserved { id, expires_at });
         Ok(ObjectReply::Decided(Decided { is_replayed, reservation, ..self.decided(now, limits) }))
     }
 
     /// What is left now, with what the hold holds or has taken.
     fn standing_of_hold(&mut self, asked: &[Arc<Policy>], id: u64, now: i64) -> Result<Vec<LimitAnswer>, LedgerError> {
-        let Some(hold) = self.holds.iter().find(|hold| hold.ids.contains(&id)) else {
+        let Some(hold) = self.holds.of_try(id) else {
             return Ok(Vec::new());
         };
         let (since, parts) = (hold.since, hold.parts.clone());

@@ -55,6 +55,7 @@ mod clean;
 mod decide;
 mod follow;
 mod hold;
+mod holds;
 mod inline;
 mod inspect;
 mod leases;
@@ -74,7 +75,7 @@ mod writes;
 use std::fmt;
 
 use self::bucket::Bucket;
-use self::hold::Hold;
+use self::holds::Holds;
 use self::notices::Notices;
 use self::recent::Recent;
 use self::replays::Replays;
@@ -97,7 +98,7 @@ pub struct Ledger {
     buckets: Vec<(String, Slot)>,
     /// By their id.
     reservations: Vec<(u64, Reservation)>,
-    holds: Vec<Hold>,
+    holds: Holds,
     replays: Replays,
     notices: Notices,
     /// Unreadable rows other than those of buckets and replays. They are left alone.
@@ -138,7 +139,7 @@ impl Ledger {
             phase,
             buckets: Vec::new(),
             reservations: Vec::new(),
-            holds: Vec::new(),
+            holds: Holds::default(),
             replays: Replays::default(),
             notices: Notices::default(),
             unreadable: Vec::new(),

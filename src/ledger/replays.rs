@@ -88,14 +88,20 @@ impl Weights {
 }
 
 /// By an id. One type for all of them, because the code of a map is large.
-type Places = BTreeMap<u128, Place>;
+pub(super) type Places = BTreeMap<u128, Place>;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Place {
-    /// When the page was opened; 0 for recent replays, which have none.
+pub(super) struct Place {
+    /// When the page was opened; 0 for what is in memory alone.
     page: i64,
-    /// The position in the page, or the number of the recent replay.
-    index: usize,
+    /// The position in the page, or the number of what is in memory.
+    pub(super) index: usize,
+}
+
+impl Place {
+    pub(super) const fn in_memory(index: usize) -> Self {
+        Self { page: 0, index }
+    }
 }
 
 #[derive(Debug)]
@@ -346,7 +352,7 @@ impl Replays {
         while self.recent_weight >= MAX_RECENT || self.recent.front().is_some_and(is_over) {
             let Some(oldest) = self.recent.pop_front() else { break };
             self.recent_weight = self.recent_weight.saturating_sub(oldest.weight());
-            let place = Place { page: 0, index: self.first_recent };
+            let place = Place::in_memory(self.first_recent);
             // The id may have been used again since.
             if let Some((id, _)) = oldest.request_id
                 && self.recent_by_id.get(&id) == Some(&place)
@@ -358,7 +364,7 @@ impl Replays {
         let index = self.first_recent.wrapping_add(self.recent.len());
         self.recent_weight = self.recent_weight.saturating_add(replay.weight());
         self.recent.push_back(replay);
-        self.recent_by_id.insert(id, Place { page: 0, index });
+        self.recent_by_id.insert(id, Place::in_memory(index));
     }
 
     /// Forgets replays, oldest page first, up to the first that must be kept.

@@ -335,3 +335,26 @@ fn only_holds_that_are_not_committed_count_towards_the_most_there_can_be() {
     let refusal = ObjectReply::TooManyReservations { max: 1_000 };
     assert_eq!(world.ask(Action::Hold(4_000), Some(vec![1]), None), refusal);
 }
+
+#[test]
+fn each_of_many_committed_holds_can_be_undone_until_it_is_over_in_any_order() {
+    let policies = Policies::parse(r#"{"p":{"rate":0,"period":"1s","capacity":9000}}"#).unwrap();
+    let mut world = World::new(&policies, "p");
+    for id in 1..=1_000 {
+        hold(&mut world, id, 2);
+        world.ask(Action::Settle(id), None, None);
+        world.now += 1;
+    }
+    world.now += HOLD_MS - 501; // 500 of them are over
+    assert_eq!(world.levels(), [7_000]);
+    // 7 and 1 000 have no common divisor, so each is undone once, and not in their order.
+    for id in (0..1_000).map(|index| index * 7 % 1_000 + 1) {
+        let before = world.levels()[0];
+        world.ask(Action::Cancel(id), None, None);
+        let returned = if id <= 500 { 0 } else { 2 };
+        assert_eq!(world.levels(), [before + returned], "{id}");
+        world.ask(Action::Cancel(id), None, None);
+        assert_eq!(world.levels(), [before + returned], "{id}, again");
+    }
+    assert_eq!(world.levels(), [8_000]);
+}

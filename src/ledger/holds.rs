@@ -1,0 +1,129 @@
+//! A key's holds, found by the tries of batches that share them.
+//!
+//! At most [`MAX_RESERVATIONS`](super::MAX_RESERVATIONS) keep tokens from others, and a request looks at those. The committed ones
+//! may be thousands, since each is kept while its batch may still be undone: a request finds one of them by its ids.
+
+use std::collections::VecDeque;
+
+use super::hold::Hold;
+use super::replays::{Place, Places};
+
+#[derive(Clone, Debug, Default)]
+pub(super) struct Holds {
+    /// Those that keep tokens from others.
+    open: Vec<Hold>,
+    /// In the order in which they were committed; `None` where one was undone.
+    committed: VecDeque<Option<Hold>>,
+    /// The number of the first of those.
+    first_committed: usize,
+    committed_by_try: Places,
+    committed_by_request_id: Places,
+}
+
+impl Holds {
+    pub(super) fn push(&mut self, hold: Hold) {
+        self.open.push(hold);
+    }
+
+    /// Those that keep tokens from others.
+    pub(super) fn open(&self) -> impl Iterator<Item = &Hold> {
+        self.open.iter()
+    }
+
+    pub(super) fn committed(&self) -> impl Iterator<Item = &Hold> {
+        self.committed.iter().flatten()
+    }
+
+    /// The hold that this try shares.
+    pub(super) fn of_try(&self, id: u64) -> Option<&Hold> {
+        let committed = || self.committed.get(self.position(&self.committed_by_try, id.into())?)?.as_ref();
+        self.open.iter().find(|hold| hold.is_shared_by(id)).or_else(committed)
+    }
+
+    pub(super) fn of_try_mut(&mut self, id: u64) -> Option<&mut Hold> {
+        if let Some(position) = self.open.iter().position(|hold| hold.is_shared_by(id)) {
+            return self.open.get_mut(position);
+        }
+        let position = self.position(&self.committed_by_try, id.into())?;
+        self.committed.get_mut(position)?.as_mut()
+    }
+
+    /// The hold of a batch with this request id.
+    pub(super) fn of_request(&self, request_id: u128) -> Option<&Hold> {
+        let open = self.open.iter().find(|hold| hold.is_of(request_id));
+        open.or_else(|| self.committed_of_request(request_id))
+    }
+
+    pub(super) fn committed_of_request(&self, request_id: u128) -> Option<&Hold> {
+        self.committed.get(self.position(&self.committed_by_request_id, request_id)?)?.as_ref()
+    }
+
+    /// Lets this try share the hold of another.
+    pub(super) fn share(&mut self, of: u64, id: u64) {
+        if let Some(hold) = self.of_try_mut(of) {
+            hold.share(id);
+        }
+        if let Some(place) = self.committed_by_try.get(&u128::from(of)).copied() {
+            self.committed_by_try.insert(id.into(), place);
+        }
+    }
+
+    /// Moves the open hold of this try to those that are committed.
+    pub(super) fn commit(&mut self, id: u64) {
+        let Some(position) = self.open.iter().position(|hold| hold.is_shared_by(id)) else { return };
+        let hold = self.open.remove(position);
+        let place = Place::in_memory(self.first_committed.wrapping_add(self.committed.len()));
+        for id in hold.tries() {
+            self.committed_by_try.insert((*id).into(), place);
+        }
+        if let Some(request_id) = hold.request_id() {
+            self.committed_by_request_id.insert(request_id.id, place);
+        }
+        self.committed.push_back(Some(hold));
+    }
+
+    /// Takes this try from its hold. If no other needs that, it ends: it is returned if it was committed.
+    pub(super) fn abort(&mut self, id: u64) -> Option<Hold> {
+        if let Some(position) = self.open.iter().position(|hold| hold.is_shared_by(id)) {
+            if self.open.get_mut(position)?.leave(id) {
+                self.open.remove(position);
+            }
+            return None;
+        }
+        let place = self.committed_by_try.remove(&u128::from(id))?;
+        let slot = self.committed.get_mut(place.index.wrapping_sub(self.first_committed))?;
+        let undone = slot.take_if(|hold| hold.leave(id));
+        if let Some(hold) = &undone {
+            self.forget(hold);
+        }
+        undone
+    }
+
+    /// Ends those that have expired.
+    pub(super) fn end(&mut self, now: i64) {
+        self.open.retain(|hold| !hold.is_over(now));
+        // After a step back of the clock, those committed since wait for those before them: no longer than the step.
+        let is_over = |slot: &Option<Hold>| slot.as_ref().is_none_or(|hold| hold.is_over(now));
+        while self.committed.front().is_some_and(is_over) {
+            let ended = self.committed.pop_front().flatten();
+            self.first_committed = self.first_committed.wrapping_add(1);
+            if let Some(hold) = ended {
+                self.forget(&hold);
+            }
+        }
+    }
+
+    fn position(&self, places: &Places, id: u128) -> Option<usize> {
+        Some(places.get(&id)?.index.wrapping_sub(self.first_committed))
+    }
+
+    /// Forgets where an ended hold was.
+    fn forget(&mut self, hold: &Hold) {
+        for id in hold.tries() {
+            self.committed_by_try.remove(&u128::from(*id));
+        }
+        if let Some(request_id) = hold.request_id() {
+            self.committed_by_request_id.remove(&request_id.id);
+        }
+    }
+}
