@@ -388,6 +388,8 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(crate::chance::config(256))]
+
         #[test]
         fn every_value_reads_back(expected in values(), is_pretty: bool, has_escapes: bool) {
             let mut text = if is_pretty { serde_json::to_string_pretty(&expected) } else { serde_json::to_string(&expected) }.unwrap();

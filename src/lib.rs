@@ -50,6 +50,10 @@ extern crate std;
 pub mod access;
 #[cfg(feature = "api")]
 pub mod api;
+// So that laws in here try the same cases on every machine, too.
+#[cfg(all(test, feature = "api"))]
+#[path = "../tests/chance/mod.rs"]
+mod chance;
 #[cfg(feature = "api")]
 pub mod edge;
 #[cfg(feature = "api")]

@@ -180,6 +180,8 @@ mod tests {
     use super::*;
 
     proptest! {
+        #![proptest_config(crate::chance::config(256))]
+
         #[test]
         fn it_sorts_as_the_standard_library_does(mut items in prop::collection::vec((0..20_u8, any::<u16>()), 0..200)) {
             let mut sorted = items.clone();

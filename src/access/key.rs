@@ -475,6 +475,8 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(crate::chance::config(256))]
+
         #[test]
         fn no_two_keys_have_the_same_bytes(a in any_key(), b in any_key()) {
             prop_assert_eq!(a.to_bytes(128) == b.to_bytes(128), a == b);

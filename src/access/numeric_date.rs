@@ -83,6 +83,8 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(crate::chance::config(256))]
+
         #[test]
         fn is_the_ceiling_of_the_rational_number(
             sign in prop::sample::select(vec!["", "-"]),

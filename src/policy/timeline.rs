@@ -3,9 +3,9 @@
 //! A version of a policy is known by the moment since which it is in force, which no other version has. A bucket follows the
 //! versions one by one, whenever it is next asked: see `ledger/follow.rs`.
 //!
-//! Earlier versions are kept as long as a bucket may need them: until one of them, with the same limits or more, has been in
-//! force for so long that any bucket of the versions before it is full. At most [`Timeline::MAX_EARLIER`] are kept. Of those that are dropped, the least level remains that each
-//! limit's bucket can have had.
+//! At most [`Timeline::MAX_EARLIER`] earlier versions are kept. Beyond that, those go first that only keys with overrides may need: the
+//! ones before a version with the same limits or more that was in force for so long that any bucket of theirs is full. If
+//! more are too many, the least level remains that each limit's bucket can have had.
 
 use serde::Serialize;
 
@@ -112,13 +112,28 @@ impl Timeline {
         Self { forgotten, ..self }
     }
 
-    /// Whether there were versions that are not known any more.
-    pub(super) const fn is_cut(&self) -> bool {
-        !self.forgotten.is_empty()
+    /// Without the versions that no bucket of just this policy needs.
+    pub(super) fn without_settled(mut self) -> Self {
+        self.drop_settled();
+        self
     }
 
-    /// Drops what no bucket needs, and what is too much.
+    /// Drops what is too much.
     fn prune(&mut self) {
+        if self.earlier.len() <= Self::MAX_EARLIER {
+            return;
+        }
+        self.drop_settled();
+        let too_many = self.earlier.len().saturating_sub(Self::MAX_EARLIER);
+        let dropped: Vec<_> = self.earlier.drain(..too_many).collect();
+        let nexts = dropped.iter().skip(1).chain(self.earlier.first()).map(|next| next.carry);
+        for (version, next) in dropped.iter().zip(nexts.collect::<Vec<_>>()) {
+            self.forget(version, next);
+        }
+    }
+
+    /// Drops the versions before one that was in force until all buckets of theirs were full.
+    fn drop_settled(&mut self) {
         let ends = self.earlier.iter().skip(1).map(|version| version.since).chain([self.since]);
         let is_settled = |(index, end): &(usize, i64)| {
             let (before, rest) = self.earlier.split_at_checked(*index).unwrap_or_default();
@@ -126,12 +141,6 @@ impl Timeline {
         };
         let settled = ends.enumerate().filter(is_settled).last().map_or(0, |(index, _)| index);
         self.earlier.drain(..settled);
-        let too_many = self.earlier.len().saturating_sub(Self::MAX_EARLIER);
-        let dropped: Vec<_> = self.earlier.drain(..too_many).collect();
-        let nexts = dropped.iter().skip(1).chain(self.earlier.first()).map(|next| next.carry);
-        for (version, next) in dropped.iter().zip(nexts.collect::<Vec<_>>()) {
-            self.forget(version, next);
-        }
     }
 
     /// `next` says how buckets came over from this version.
@@ -344,10 +353,18 @@ mod tests {
     }
 
     #[test]
-    fn what_no_bucket_needs_is_dropped() {
+    fn what_no_bucket_needs_can_be_dropped() {
         let version = |json: &str, before: &Policy, since| policy(json).succeeding(before, since, Carry::AsIs);
-        let earlier =
-            |policy: &Policy| policy.timeline().earlier().iter().map(|version| version.since).collect::<Vec<_>>();
+        let earlier = |policy: &Policy| {
+            policy
+                .timeline()
+                .clone()
+                .without_settled()
+                .earlier()
+                .iter()
+                .map(|version| version.since)
+                .collect::<Vec<_>>()
+        };
         let slow = policy(r#"{"rate":1,"period":"1s","capacity":10,"max_debt":5}"#).in_force_since(1);
         let same = version(r#"{"rate":1,"period":"1s","capacity":10}"#, &slow, 2);
         // Ten seconds for the capacity, and five for the debt of the version before.

@@ -128,18 +128,24 @@ fn what_a_timeline_forgets_never_leaves_a_bucket_with_more() {
 }
 
 #[test]
-fn a_timeline_is_as_long_as_a_bucket_may_need_it() {
+fn a_timeline_that_is_too_long_loses_first_what_no_bucket_without_an_override_needs() {
     let version = |rate: u32| policy(&format!(r#"{{"rate":{rate},"period":"1s","capacity":10}}"#));
-    // The first is in force for five seconds, then each for one; a bucket takes ten seconds to fill at 1 a second.
     let mut latest = version(1).in_force_since(START);
-    for index in 0..20 {
-        latest = version(1).succeeding(&latest, START + 5_000 + 1_000 * index, Carry::AsIs);
+    let mut succeed = |at: i64| {
+        latest = version(1).succeeding(&latest, START + at, Carry::AsIs);
+        latest.timeline().earlier().iter().map(|version| version.since - START).collect::<Vec<_>>()
+    };
+    for index in 1..=20 {
+        succeed(1_000 * index);
     }
-    assert_eq!(latest.timeline().earlier().len(), 20);
-    // In force for ten seconds: a bucket from before it is full.
-    latest = version(1).succeeding(&latest, START + 24_000 + 10_000, Carry::AsIs);
-    assert_eq!(latest.timeline().earlier().len(), 1);
-    assert_eq!(latest.timeline().earlier()[0].since, START + 24_000);
+    // The last of those was in force for ten seconds, in which any bucket from before it fills.
+    for index in 0..43 {
+        succeed(30_000 + index);
+    }
+    let kept = succeed(30_043);
+    assert_eq!((kept.len(), kept[0]), (Timeline::MAX_EARLIER, 0));
+    let kept = succeed(30_044);
+    assert_eq!((kept.len(), kept[0]), (Timeline::MAX_EARLIER + 1 - 20, 20_000));
 }
 
 /// A registry was lost, or the policy is known to it for the first time: what the bucket did before is kept.

@@ -1,7 +1,7 @@
 //! What a policy is for a key that has overrides, and since when.
 //!
 //! The policy changes now and then, and so does each override that matches the key: it is set, replaced, ended or removed.
-//! At each moment the most specific override that was in force then was applied to the policy of then. So the key has had
+//! At each moment the most specific override with numbers that was in force then was applied to the policy of then. So the key has had
 //! its own sequence of numbers, and its buckets are carried over at each moment at which these changed: refills before it
 //! count at the old ones, refills after it at the new.
 
@@ -16,18 +16,14 @@ use crate::sorted::sort_by;
 
 /// `policy` as it is at `now` for a key with these overrides, the most specific first.
 pub(super) fn compose(policy: &Policy, overrides: &[History], now: i64) -> Policy {
-    let in_force = overrides.iter().find_map(|history| history.at(now));
-    let (limits, standing) = match in_force {
-        None => (policy.limits().to_vec(), Standing::Limited),
-        Some(InForce { plan, until }) => (
-            plan.apply(policy.limits()),
-            match plan {
-                Plan::Banned => Standing::Banned { until: *until },
-                Plan::Unlimited => Standing::Unlimited,
-                Plan::Multiple(_) | Plan::Limits(_) => Standing::Limited,
-            },
-        ),
-    };
+    let in_force = || overrides.iter().filter_map(|history| history.at(now));
+    let standing = in_force().next().map_or(Standing::Limited, |InForce { plan, until }| match plan {
+        Plan::Banned => Standing::Banned { until: *until },
+        Plan::Unlimited => Standing::Unlimited,
+        Plan::Multiple(_) | Plan::Limits(_) => Standing::Limited,
+    });
+    let with_numbers = in_force().find(|in_force| !in_force.plan.is_neutral());
+    let limits = with_numbers.map_or_else(|| policy.limits().to_vec(), |in_force| in_force.plan.apply(policy.limits()));
     let shadow = policy.shadow().map(|shadow| Arc::new(compose(shadow, overrides, now)));
     policy.of_key(limits, timeline(policy, overrides, now), shadow, standing)
 }
@@ -51,7 +47,8 @@ fn timeline(policy: &Policy, overrides: &[History], now: i64) -> Timeline {
     let Some(first) = rest.next() else { return own.clone() };
     let mut timeline = own.beginning(first.since.max(known_since), first.carry);
     let began_earlier = overrides.iter().any(|history| history.began_before(first.since));
-    if unknown > 0 || own.is_cut() && began_earlier {
+    // The policy may have had versions that it dropped, since without an override no bucket needs them.
+    if unknown > 0 || began_earlier {
         timeline = timeline.after_unknown(&first.limits);
     }
     let mut limits = first.limits;
@@ -59,7 +56,8 @@ fn timeline(policy: &Policy, overrides: &[History], now: i64) -> Timeline {
         timeline = timeline.succeeded(&limits, next.since, next.carry);
         limits = next.limits;
     }
-    timeline
+    // Isolates have one for each key with an override that they are asked for.
+    timeline.without_settled()
 }
 
 fn named(policy: &str, limits: &[(Option<String>, Limit)]) -> Vec<NamedLimit> {
@@ -87,7 +85,10 @@ pub(super) fn versions(base: &[Version], overrides: &[History], now: i64) -> Vec
     let mut versions: Vec<Version> = Vec::new();
     for moment in moments {
         let Some(own) = latest(base, moment, |version| version.since) else { continue };
-        let in_force_at = |at: i64| overrides.iter().find_map(|steps| latest(steps, at, |step| step.since)?.state);
+        let with_numbers = |state: &&InForce| !state.plan.is_neutral();
+        let in_force_at = |at: i64| {
+            overrides.iter().find_map(|steps| latest(steps, at, |step| step.since)?.state.filter(with_numbers))
+        };
         let in_force = in_force_at(moment);
         let limits = in_force.map_or_else(|| own.limits.clone(), |in_force| in_force.plan.apply(&own.limits));
         let has_own_numbers = in_force.is_some_and(|in_force| matches!(in_force.plan, Plan::Limits(_)));
@@ -179,18 +180,24 @@ mod tests {
         })
     }
 
-    /// What the numbers are in this millisecond, looked up in the plainest way.
+    /// The most specific override with numbers in this millisecond, looked up in the plainest way.
+    fn plan_at(overrides: &[History], moment: i64) -> Option<&Plan> {
+        let in_force = overrides.iter().filter_map(|history| {
+            let change = history.changes.iter().rev().find(|change| change.since <= moment)?;
+            change.state.as_ref().filter(|state| state.until.is_none_or(|until| moment < until))
+        });
+        in_force.map(|state| &state.plan).find(|plan| matches!(plan, Plan::Multiple(_) | Plan::Limits(_)))
+    }
+
+    /// What the numbers are in this millisecond.
     fn numbers_at(base: &[Version], overrides: &[History], moment: i64) -> Limit {
         let own = &base.iter().rev().find(|version| version.since <= moment).unwrap().limits;
-        for history in overrides {
-            let Some(change) = history.changes.iter().rev().find(|change| change.since <= moment) else { continue };
-            if let Some(InForce { plan, until }) = &change.state
-                && until.is_none_or(|until| moment < until)
-            {
-                return *plan.apply(own)[0].limit();
-            }
-        }
-        *own[0].limit()
+        plan_at(overrides, moment).map_or(*own[0].limit(), |plan| *plan.apply(own)[0].limit())
+    }
+
+    /// Whether levels are reset in this millisecond, whatever the numbers.
+    fn is_reset_at(base: &[Version], overrides: &[History], moment: i64) -> bool {
+        carry_at(base, moment) == Carry::Reset && !matches!(plan_at(overrides, moment), Some(Plan::Limits(_)))
     }
 
     /// How levels are carried over in this millisecond, if the numbers change in it.
@@ -199,6 +206,8 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(crate::chance::config(1_000))]
+
         /// Whenever it is asked, a bucket that follows the versions decides like one that is carried over in every millisecond
         /// in which the numbers change.
         #[test]
@@ -214,7 +223,7 @@ mod tests {
             for (step, cost) in asks {
                 for moment in now + 1..=now + step {
                     let next = numbers_at(&base, &overrides, moment);
-                    if next != by_hand.0 {
+                    if next != by_hand.0 || is_reset_at(&base, &overrides, moment) {
                         let carry = carry_at(&base, moment);
                         by_hand = (next, next.carry(&by_hand.0, by_hand.1, carry, moment, 0));
                     }
@@ -237,7 +246,7 @@ mod tests {
 
         /// Of a clock that is behind the registry's, too: what the registry says is in force counts.
         #[test]
-        fn versions_are_in_order_and_each_differs_from_the_one_before(
+        fn versions_are_in_order_and_each_differs_from_the_one_before_or_is_a_reset(
             base in bases(),
             overrides in prop::collection::vec(histories(), 0..4),
             now in 0..LAST,
@@ -245,7 +254,8 @@ mod tests {
             let versions = versions(&base, &overrides, now);
             prop_assert_eq!(versions.first().map(|version| version.since), Some(0));
             for pair in versions.windows(2) {
-                prop_assert!(pair[0].since < pair[1].since && !are_same(&pair[0].limits, &pair[1].limits));
+                let is_other = !are_same(&pair[0].limits, &pair[1].limits) || is_reset_at(&base, &overrides, pair[1].since);
+                prop_assert!(pair[0].since < pair[1].since && is_other);
             }
         }
     }

@@ -50,9 +50,7 @@ impl History {
     /// Records that from `since` on, a moment after all others, this override is in force, or none.
     pub fn push(&mut self, since: i64, state: Option<InForce>) {
         // A ban, or its end, leaves the limits as they were: many of them must not crowd out what levels depend on.
-        let is_neutral = |change: &Change| {
-            change.state.as_ref().is_none_or(|state| matches!(state.plan, Plan::Banned | Plan::Unlimited))
-        };
+        let is_neutral = |change: &Change| change.state.as_ref().is_none_or(|state| state.plan.is_neutral());
         if self.changes.len().saturating_add(1) >= MAX_CHANGES
             && let Some(first) = self.changes.windows(2).position(|pair| pair.iter().all(is_neutral))
         {

@@ -403,6 +403,8 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(crate::chance::config(256))]
+
         /// The one that a look through a list finds.
         #[test]
         fn the_most_specific_is_found(

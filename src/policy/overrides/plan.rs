@@ -6,9 +6,9 @@ use crate::policy::named::{NamedLimit, Policy};
 /// What an override makes of its policy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Plan {
-    /// Nothing may be taken. Meanwhile the buckets refill as the policy says.
+    /// Nothing may be taken. Meanwhile the buckets refill as without this override.
     Banned,
-    /// Nothing is refused. The buckets count what the policy would have granted.
+    /// Nothing is refused. The buckets count what would have been granted without this override.
     Unlimited,
     /// So many times the policy's numbers.
     Multiple(Multiple),
@@ -33,6 +33,11 @@ pub struct Numbers {
 }
 
 impl Plan {
+    /// Whether it leaves the numbers as they are, of the policy or of a less specific override.
+    pub(super) const fn is_neutral(&self) -> bool {
+        matches!(self, Self::Banned | Self::Unlimited)
+    }
+
     /// The limits of a policy that has `limits`: as many, of the same names, in the same order. Of numbers that cannot be kept
     /// exact, the largest that can.
     pub(super) fn apply(&self, limits: &[NamedLimit]) -> Vec<NamedLimit> {
