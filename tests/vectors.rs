@@ -6,7 +6,7 @@ mod files;
 
 use anywhere::test;
 use serde::Deserialize;
-use tollgate::limit::{Config, Decision, Kind, Limit, Verb};
+use tollgate::limit::{Carry, Config, Decision, Kind, Limit, Snapshot, Verb};
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -71,6 +71,47 @@ fn every_vector_is_answered_to_the_millisecond() {
     }
     assert!(count > 0, "no vectors");
     println!("{count} steps");
+}
+
+/// A bucket that comes from one limit to another.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Carried {
+    name: String,
+    old: Numbers,
+    tokens: i64,
+    drops: u64,
+    new: Numbers,
+    expect: Level,
+}
+
+#[derive(Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Level {
+    tokens: i64,
+    drops: u64,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct CarryFile {
+    #[serde(rename = "about")]
+    _about: String,
+    cases: Vec<Carried>,
+}
+
+#[test]
+fn every_bucket_is_carried_over_to_the_drop() {
+    const AT: i64 = 9_000;
+    let file: CarryFile = serde_json::from_str(include_str!("vectors/carry/as_is.json")).unwrap();
+    for Carried { name, old, tokens, drops, new, expect } in &file.cases {
+        let (old, new) = (old.limit(), new.limit());
+        let snapshot = Snapshot { tokens: *tokens, drops: *drops, at: AT };
+        let state = old.restored(&snapshot).unwrap_or_else(|| panic!("{name}: no such bucket"));
+        let Snapshot { tokens, drops, .. } = new.snapshot(&new.carry(&old, state, Carry::AsIs, AT, 0));
+        assert_eq!(Level { tokens, drops }, *expect, "{name}");
+    }
+    assert!(file.cases.len() > 10);
 }
 
 fn run(case: &Case) -> usize {

@@ -1,36 +1,35 @@
 // SharedLimiter: what a tab with other numbers makes of the tokens that it finds.
 import assert from "node:assert/strict";
+import { readFileSync } from "node:fs";
 import { test } from "node:test";
 import "../../build/package/index.js";
 import { SharedBudget } from "../../build/package/shared-budget.js";
 
-const MAX = Number.MAX_SAFE_INTEGER;
-const SPAN = 2 ** 51;
+const vectors = JSON.parse(readFileSync(new URL("../vectors/carry/as_is.json", import.meta.url), "utf8"));
 
-test("tokens are carried over with the fraction of the next and a debt as deep as it was", () => {
-  const old = { rate: 3, periodMs: 1000, capacity: 3, maxDebt: 2 };
-  const renewed = { rate: 2, periodMs: 701, capacity: 2 };
-  const widest = { rate: 1, periodMs: SPAN - 1, capacity: 1 };
-  const next = { rate: 1, periodMs: SPAN, capacity: 1 };
+for (const { name, old, tokens, drops, new: renewed, expect } of vectors.cases) {
+  test(`tokens are carried over as the core does it: ${name}`, () => {
+    assert.deepEqual(carried(limitOf(old), tokens, drops, limitOf(renewed)), expect);
+  });
+}
+
+test("a limit of another kind starts anew", () => {
   const window = { kind: "fixed_window", rate: 3, periodMs: 1000 };
-  const table = [
-    // old, tokens and drops of it, new, tokens and drops of that
-    [old, [1, 999], renewed, [1, 700]], // of a token's 1000 drops then, 701 now
-    [old, [3, 0], renewed, [2, 0]], // no more than the capacity
-    [old, [-2, 1], renewed, [-2, 0]], // deeper than the new limit lets it become
-    [old, [-1, 500], { ...renewed, rate: 0 }, [-1, 0]], // without refills a token is one drop
-    [widest, [0, SPAN - 2], next, [0, SPAN - 2]], // not a whole token, although a float would round it to one
-    [next, [0, SPAN - 1], widest, [0, SPAN - 2]],
-    [{ rate: MAX, periodMs: 1, capacity: 0, maxDebt: MAX }, [-MAX, 0], next, [-1024, 0]], // the deepest the core keeps
-    [window, [1, 0], { ...window, rate: 5, periodMs: 300 }, [1, 0]],
-    [window, [1, 0], renewed, [2, 0]], // of another kind: a new bucket
-  ];
-  for (const [row, [was, [tokens, drops], is, [thenTokens, thenDrops]]] of table.entries()) {
-    const budget = new SharedBudget(9000, is);
-    budget.load([1, 0, 9000, [was], [{ tokens, drops, at: 9000 }], 0, 0, []], 9000);
-    assert.deepEqual(budget.save(9000)[4], [{ tokens: thenTokens, drops: thenDrops, at: 9000 }], `row ${row}`);
-  }
+  assert.deepEqual(carried(window, 1, 0, { rate: 2, periodMs: 701 }), { tokens: 2, drops: 0 });
 });
+
+/** What a tab with the limit `renewed` makes of a bucket of the limit `old`. */
+function carried(old, tokens, drops, renewed) {
+  const budget = new SharedBudget(9000, renewed);
+  budget.load([1, 0, 9000, [old], [{ tokens, drops, at: 9000 }], 0, 0, []], 9000);
+  const [{ at, ...level }] = budget.save(9000)[4];
+  assert.equal(at, 9000);
+  return level;
+}
+
+function limitOf({ period_ms: periodMs, max_debt: maxDebt, ...others }) {
+  return { ...others, periodMs, ...(maxDebt !== undefined && { maxDebt }) };
+}
 
 test("what came back before a step back of the clock does not come back again under other numbers", () => {
   const budget = new SharedBudget(1000, { rate: 2, periodMs: 1000 });

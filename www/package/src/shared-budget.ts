@@ -279,22 +279,27 @@ export class SharedBudget<Name extends string> {
   }
 }
 
-/** The tokens of a bucket of the limit `old` and as much of the next one as `limit` can count, at most its capacity. */
+/** What the core's `Carry::AsIs` makes of a bucket of the limit `old`: as many tokens, and as much of the next one as `limit` can count. */
 function carried({ tokens, drops }: Snapshot, old: Limit, limit: Limit): Pick<Snapshot, "tokens" | "drops"> {
-  const { rate, capacity = rate } = limit;
+  const { rate, capacity = rate, periodMs } = limit;
   if (tokens >= capacity) return { tokens: capacity, drops: 0 };
-  const perToken = dropsPerToken(limit);
-  return {
-    tokens: Math.max(tokens, -Math.floor(DEEPEST_DROPS / perToken)),
-    drops: Number((BigInt(drops) * BigInt(perToken)) / BigInt(dropsPerToken(old))),
-  };
+  const [perToken, tickMs] = units(limit);
+  // The core keeps no deeper debt than what comes back in the longest time that it counts.
+  const refill = (BigInt(rate) * perToken * tickMs) / BigInt(periodMs);
+  const back = refill ? (LONGEST_MS / tickMs) * refill : DEEPEST_DROPS;
+  const deepest = back < DEEPEST_DROPS ? back : DEEPEST_DROPS;
+  const kept = BigInt(tokens) * perToken + (BigInt(drops) * perToken) / units(old)[0];
+  const level = kept < -deepest ? -deepest : kept;
+  const rest = ((level % perToken) + perToken) % perToken;
+  return { tokens: Number((level - rest) / perToken), drops: Number(rest) };
 }
 
-/** The core's unit: a token bucket gets whole drops each millisecond, a window whole tokens. */
-function dropsPerToken({ kind, rate, periodMs }: Limit): number {
-  let [divisor, rest] = [periodMs, kind === "fixed_window" ? periodMs : rate];
+/** The core's drops of a token, and every how many milliseconds some come back: a token bucket gets whole drops each millisecond, a window whole tokens. */
+function units({ kind, rate, periodMs }: Limit): [perToken: bigint, tickMs: bigint] {
+  const tickMs = kind === "fixed_window" ? periodMs : 1;
+  let [divisor, rest] = [periodMs, tickMs > 1 ? tickMs : rate];
   while (rest) [divisor, rest] = [rest, divisor % rest];
-  return periodMs / divisor;
+  return [BigInt(periodMs / divisor), BigInt(tickMs)];
 }
 
 const kindOf = ({ kind = "token_bucket" }: Limit) => kind;
@@ -303,7 +308,8 @@ const isEqual = (a: unknown, b: unknown) => JSON.stringify(a) === JSON.stringify
 
 /** More than the time between two tabs' readings of their clocks; the core tolerates a step back of the same length. */
 const STEP_MS = 60_000;
-/** The core keeps no deeper debt. */
-const DEEPEST_DROPS = 2 ** 61;
+/** The core's bounds of a level and of a length of time. */
+const DEEPEST_DROPS = 2n ** 61n;
+const LONGEST_MS = 2n ** 51n;
 /** How long a tab may take to admit its first waiter. Halfway it is reminded: in the background its timers may be late. */
 export const GRACE_MS = 1000;
