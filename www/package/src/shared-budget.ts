@@ -285,8 +285,7 @@ function carried({ tokens, drops }: Snapshot, old: Limit, limit: Limit): Pick<Sn
   if (tokens >= capacity) return { tokens: capacity, drops: 0 };
   const [perToken, tickMs] = units(limit);
   // The core keeps no deeper debt than what comes back in the longest time that it counts.
-  const refill = (BigInt(rate) * perToken * tickMs) / BigInt(periodMs);
-  const back = refill ? (LONGEST_MS / tickMs) * refill : DEEPEST_DROPS;
+  const back = ((LONGEST_MS / tickMs) * (BigInt(rate) * perToken * tickMs)) / BigInt(periodMs) || DEEPEST_DROPS;
   const deepest = back < DEEPEST_DROPS ? back : DEEPEST_DROPS;
   const kept = BigInt(tokens) * perToken + (BigInt(drops) * perToken) / units(old)[0];
   const level = kept < -deepest ? -deepest : kept;
@@ -296,10 +295,9 @@ function carried({ tokens, drops }: Snapshot, old: Limit, limit: Limit): Pick<Sn
 
 /** The core's drops of a token, and every how many milliseconds some come back: a token bucket gets whole drops each millisecond, a window whole tokens. */
 function units({ kind, rate, periodMs }: Limit): [perToken: bigint, tickMs: bigint] {
-  const tickMs = kind === "fixed_window" ? periodMs : 1;
-  let [divisor, rest] = [periodMs, tickMs > 1 ? tickMs : rate];
+  let [divisor, rest] = [periodMs, kind === "fixed_window" ? periodMs : rate];
   while (rest) [divisor, rest] = [rest, divisor % rest];
-  return [BigInt(periodMs / divisor), BigInt(tickMs)];
+  return [BigInt(periodMs / divisor), BigInt(kind === "fixed_window" ? periodMs : 1)];
 }
 
 const kindOf = ({ kind = "token_bucket" }: Limit) => kind;
