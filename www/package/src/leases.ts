@@ -84,7 +84,7 @@ export class LeasingLimiter<P extends PolicyNames = string, Name extends PolicyN
     for (const tokens of typeof wanted === "number" ? [wanted] : Object.values(wanted)) checkWhole("cost", tokens);
     const entry = this.#entry(key);
     add(entry.demand, this.#costs(wanted), this.#clock.now(), this.#leaseMs);
-    for (;;) {
+    for (let hasWaited = false; ; hasWaited = true) {
       if (this.#isClosed) throw new TollgateError("closed", "the limiter has been closed");
       const decision = this.#decide(entry, wanted);
       if (decision) {
@@ -92,7 +92,7 @@ export class LeasingLimiter<P extends PolicyNames = string, Name extends PolicyN
         if (renewal) this.#call(entry, { tokens: renewal }).catch(() => {}); // the next consume asks
         return decision;
       }
-      if (!entry.leasing) return this.#ask(entry, wanted);
+      if (!entry.leasing || hasWaited) return this.#ask(entry, wanted);
       await entry.leasing; // it may bring enough
     }
   }
