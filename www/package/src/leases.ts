@@ -81,19 +81,22 @@ export class LeasingLimiter<P extends PolicyNames = string, Name extends PolicyN
    */
   async consume(key: Key, cost: NonNullable<BudgetCost<P>["cost"]> = 1): Promise<LeasedGrant | LeasedRefusal> {
     const wanted = cost as Cost<string>;
-    for (const tokens of typeof wanted === "number" ? [wanted] : Object.values(wanted)) checkWhole("cost", tokens);
+    if (typeof wanted === "number") checkWhole("cost", wanted);
+    else for (const tokens of Object.values(wanted)) checkWhole("cost", tokens);
     const entry = this.#entry(key);
-    add(entry.demand, this.#costs(wanted), this.#clock.now(), this.#leaseMs);
+    let now = this.#clock.now();
+    add(entry.demand, this.#costs(wanted), now, this.#leaseMs);
     for (let hasWaited = false; ; hasWaited = true) {
       if (this.#isClosed) throw new TollgateError("closed", "the limiter has been closed");
-      const decision = this.#decide(entry, wanted);
+      const decision = this.#decide(entry, wanted, now);
       if (decision) {
-        const renewal = this.#request(entry, false);
+        const renewal = this.#request(entry, now, false);
         if (renewal) this.#call(entry, { tokens: renewal }).catch(() => {}); // the next consume asks
         return decision;
       }
       if (!entry.leasing || hasWaited) return this.#ask(entry, wanted);
       await entry.leasing; // it may bring enough
+      now = this.#clock.now();
     }
   }
 
@@ -129,32 +132,28 @@ export class LeasingLimiter<P extends PolicyNames = string, Name extends PolicyN
   }
 
   /** Grants or refuses by what is leased, and by what the service has refused; `undefined` if it must be asked. */
-  #decide(entry: Entry, cost: Cost<string>): LeasedGrant | LeasedRefusal | undefined {
-    const now = this.#advance(entry);
+  #decide(entry: Entry, cost: Cost<string>, now: number): LeasedGrant | LeasedRefusal | undefined {
+    this.#advance(entry, now);
     const costs = this.#costs(cost);
     if (costs.length === 0 || (typeof cost === "object" && Object.keys(cost).length !== costs.length)) return undefined;
-    const isEnough = (at: number) => costs.every((cost, limit) => left(entry, limit, at) >= cost);
-    const from = entry.open.map(({ from }) => Math.max(from, now)).find(isEnough);
-    const { refused } = entry;
-    const isRefused = refused && now < refused.until && costs.every((cost, limit) => cost >= refused.costs[limit]!);
-    if (from === undefined && !isRefused) return undefined;
-    const retryAt = from ?? refused!.retryAt;
-    if (retryAt > now) {
-      const remaining = Math.min(...costs.map((_, limit) => left(entry, limit, now)));
-      return { allowed: false, retryAt, retryAfterMs: retryAt - now, remaining, isLocal: true };
-    }
-    for (const [limit, cost] of costs.entries()) {
-      let owed = cost;
-      for (const lease of entry.open) {
-        if (lease.from > now) break;
-        const tokens = Math.min(owed, lease.left[limit]!);
-        lease.left[limit]! -= tokens;
-        lease.spent[limit]! += tokens;
-        owed -= tokens;
-      }
-    }
-    const remaining = Math.min(...costs.map((_, limit) => left(entry, limit, now)));
-    return { allowed: true, tokens: Math.max(...costs), readyAt: now, remaining, retryAfterMs: 0, isLocal: true };
+    const { open, refused } = entry;
+    let at: number | undefined;
+    for (let index = 0; index < open.length && at === undefined; index++)
+      if (isCovered(entry, costs, Math.max(open[index]!.from, now))) at = Math.max(open[index]!.from, now);
+    if (
+      at === undefined &&
+      refused &&
+      now < refused.until &&
+      costs.every((cost, limit) => cost >= refused.costs[limit]!)
+    )
+      at = refused.retryAt;
+    if (at === undefined) return undefined;
+    if (at <= now) for (let limit = 0; limit < costs.length; limit++) spend(open, limit, costs[limit]!, now);
+    let remaining = left(entry, 0, now);
+    for (let limit = 1; limit < costs.length; limit++) remaining = Math.min(remaining, left(entry, limit, now));
+    if (at > now) return { allowed: false, retryAt: at, retryAfterMs: at - now, remaining, isLocal: true };
+    const tokens = costs.length === 1 ? costs[0]! : Math.max(...costs);
+    return { allowed: true, tokens, readyAt: now, remaining, retryAfterMs: 0, isLocal: true };
   }
 
   /** Goes on to the limits as they are: what was leased of others counts as spent. */
@@ -163,18 +162,16 @@ export class LeasingLimiter<P extends PolicyNames = string, Name extends PolicyN
     Object.assign(entry, newEntry(entry.key, this.#clock.now()), { version: this.#version, leasing: entry.leasing });
   }
 
-  /** Ends the leases that are over or spent. Returns the moment to count from. */
-  #advance(entry: Entry): number {
+  /** Ends the leases that are over or spent. */
+  #advance(entry: Entry, now: number): void {
     this.#update(entry);
-    const now = this.#clock.now();
     const wall = this.#wall();
     for (let index = entry.open.length - 1; index >= 0; index--) {
       const lease = entry.open[index]!;
       // A machine may have slept, and a wall clock may have been set: the one that has gone further counts.
-      const isOver = now >= lease.until || wall >= lease.wallUntil || lease.left.every((left) => left === 0);
-      if (isOver) this.#end(entry, entry.open.splice(index, 1)[0]!);
+      if (now >= lease.until || wall >= lease.wallUntil || lease.left.every(isZero))
+        this.#end(entry, entry.open.splice(index, 1)[0]!);
     }
-    return now;
   }
 
   #end(entry: Entry, { lease, left, spent }: OpenLease): void {
@@ -183,26 +180,30 @@ export class LeasingLimiter<P extends PolicyNames = string, Name extends PolicyN
   }
 
   /** How many tokens to ask for, beside a request or in the background; `undefined` for none. */
-  #request(entry: Entry, isAsked: boolean): Cost<string> | undefined {
-    const now = this.#clock.now();
-    const expected = expectedOf(entry.demand);
-    if (entry.leasing || expected.asked < MIN_ASKED || entry.asksAgainAt > now || this.#isClosed) return undefined;
-    const tokens = expected.tokens.map((most, limit) => {
-      const soon = now + this.#leaseMs / 4;
-      const lasting = entry.open.reduce((sum, lease) => sum + (lease.until > soon ? lease.left[limit]! : 0), 0);
+  #request(entry: Entry, now: number, isAsked: boolean): Cost<string> | undefined {
+    const { demand, given, open } = entry;
+    if (entry.leasing || entry.asksAgainAt > now || this.#isClosed) return undefined;
+    if (Math.max(demand.asked, demand.askedBefore) < MIN_ASKED) return undefined;
+    const soon = now + this.#leaseMs / 4;
+    let wanted: number[] | undefined;
+    for (let limit = 0; limit < demand.tokens.length; limit++) {
+      // As much as in the last period, or already in this one.
+      const most = Math.max(demand.tokens[limit]!, demand.tokensBefore[limit] ?? 0);
+      let lasting = 0;
+      for (const lease of open) if (lease.until > soon) lasting += lease.left[limit]!;
       // While a quarter is left of what can be had, nothing is asked for in the background.
-      const usual = Math.min(most, entry.given[limit] ?? most);
-      return isAsked || lasting < Math.ceil(usual / 4) ? Math.max(most - lasting, 0) : 0;
-    });
-    if (!tokens.some((tokens) => tokens > 0)) return undefined;
-    return this.#written(tokens.map((tokens) => Math.max(tokens, 1)));
+      if (most <= lasting || (!isAsked && lasting >= Math.ceil(Math.min(most, given[limit] ?? most) / 4))) continue;
+      wanted ??= demand.tokens.map(() => 1);
+      wanted[limit] = most - lasting;
+    }
+    return wanted && this.#written(wanted);
   }
 
   /** Asks the service for the cost, and for the next lease if there is to be one. */
   async #ask(entry: Entry, cost: Cost<string>): Promise<LeasedGrant | LeasedRefusal> {
     // What is left would be withheld from this request, too.
     for (const lease of entry.open.splice(0)) this.#end(entry, lease);
-    const tokens = this.#request(entry, true);
+    const tokens = this.#request(entry, this.#clock.now(), true);
     const answer = await this.#call(entry, { cost, ...(tokens !== undefined && { tokens }) });
     const now = this.#clock.now();
     const remaining =
@@ -301,7 +302,8 @@ export class LeasingLimiter<P extends PolicyNames = string, Name extends PolicyN
   #watch(entry: Entry, id: string, moment: number): void {
     const cancel = this.#clock.at(Math.ceil(moment), () => {
       this.#timers.delete(cancel);
-      const now = this.#advance(entry);
+      const now = this.#clock.now();
+      this.#advance(entry, now);
       const index = entry.open.findIndex(({ lease }) => lease === id);
       if (index >= 0) {
         const { until } = entry.open[index]!;
@@ -373,14 +375,28 @@ function add(demand: Demand, costs: readonly number[], now: number, periodMs: nu
   }
   demand.latest = now;
   demand.asked++;
-  for (const [limit, cost] of costs.entries()) demand.tokens[limit] = (demand.tokens[limit] ?? 0) + cost;
+  for (let limit = 0; limit < costs.length; limit++) demand.tokens[limit] = (demand.tokens[limit] ?? 0) + costs[limit]!;
 }
 
-/** What will be asked for in a period: as much as in the last, or already in this one. */
-function expectedOf({ asked, askedBefore, tokens, tokensBefore }: Demand): { asked: number; tokens: number[] } {
-  const most = tokens.map((now, limit) => Math.max(now, tokensBefore[limit] ?? 0));
-  return { asked: Math.max(asked, askedBefore), tokens: most };
+/** Whether all of the costs may be spent by then. */
+function isCovered(entry: Entry, costs: readonly number[], by: number): boolean {
+  for (let limit = 0; limit < costs.length; limit++) if (left(entry, limit, by) < costs[limit]!) return false;
+  return true;
 }
+
+/** Spends from the first leases first. There is enough. */
+function spend(open: readonly OpenLease[], limit: number, cost: number, now: number): void {
+  let owed = cost;
+  for (const lease of open) {
+    if (owed === 0 || lease.from > now) return;
+    const tokens = Math.min(owed, lease.left[limit]!);
+    lease.left[limit]! -= tokens;
+    lease.spent[limit]! += tokens;
+    owed -= tokens;
+  }
+}
+
+const isZero = (tokens: number) => tokens === 0;
 
 /** What is left of a limit that may be spent by then. */
 function left(entry: Entry, limit: number, by: number): number {
@@ -418,8 +434,8 @@ class Generations {
   }
 }
 
-/** Rarer requests are cheaper one by one: a lease costs the service a row. */
-const MIN_ASKED = 4;
+/** Rarer requests are asked one by one: a lease costs the service a row. More would keep a server that waits for its answers at them. */
+const MIN_ASKED = 2;
 /** So many ended leases are remembered until the service has heard of them: as many as a request may have. */
 const MAX_ENDED = 16;
 /** How long a refusal is believed: others may give tokens back. As long as the service believes one by default. */
