@@ -1,5 +1,6 @@
 // LeasingLimiter: that no bound is ever broken, and nobody waits for ever, over many servers and a bad network.
 import assert from "node:assert/strict";
+import { test } from "node:test";
 import { FakeClock } from "../../build/package/testing.js";
 import { count, law } from "../random.mjs";
 import { Reference, Server, Service } from "./leasing.mjs";
@@ -92,3 +93,46 @@ law(
     await closed;
   },
 );
+
+/** A limiter that has a lease of two seconds since a request was sent, at `sent`; messages take 50 ms. */
+async function leased() {
+  const world = new FakeClock();
+  const service = new Service(world, { rate: 1, capacity: 40, leaseMs: 2_000, horizonMs: 0 }, () => {});
+  const { limiter } = new Server(world, service, { fate: () => 50 });
+  const consume = async (cost) => {
+    const decided = limiter.consume("k", cost);
+    await world.advance(100);
+    return decided;
+  };
+  await consume(1);
+  const sent = world.now();
+  assert.equal((await consume(5)).isLocal, false);
+  return { world, consume, sent };
+}
+
+test("a lease ends so long after its request was sent: when that arrived, the limiter cannot know", async () => {
+  for (const [at, isLocal] of [
+    [1_999, true],
+    [2_000, false],
+  ]) {
+    const { world, consume, sent } = await leased();
+    world.set(sent + at);
+    assert.equal((await consume(1)).isLocal, isLocal, `${at}`);
+  }
+});
+
+test("a refusal is repeated for a second, with the moment that the service has said", async () => {
+  const { world, consume } = await leased();
+  const refused = await consume(39);
+  assert.ok(refused.retryAfterMs > 1_000);
+  for (const [ms, isLocal] of [
+    [0, true],
+    [700, true],
+    [1_000, false],
+  ]) {
+    await world.advance(ms);
+    const again = await consume(39);
+    assert.deepEqual([again.allowed, again.isLocal], [false, isLocal], `${ms}`);
+    if (isLocal) assert.equal(again.retryAt, refused.retryAt);
+  }
+});

@@ -95,6 +95,8 @@ test("each limit has its own tokens", async () => {
   for (let times = 0; times < 40; times++) decisions.push(await limiter.consume("e", { tokens: 5, requests: 1 }));
   assert.ok(decisions.every(({ allowed, tokens }) => allowed && tokens === 5));
   assert.ok(decisions.filter(({ isLocal }) => isLocal).length >= 20);
+  for (const cost of [{ tokens: 1 }, { tokens: 1, request: 1 }])
+    await assert.rejects(limiter.consume("e", cost), { code: "not_granted" }, "a limit is missing");
   await limiter.close();
   assert.deepEqual(await remaining({ policy: "llm", key: "e" }), [860, 700]);
 });

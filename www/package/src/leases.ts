@@ -118,11 +118,12 @@ export class LeasingLimiter<P extends PolicyNames = string, Name extends PolicyN
     return keys.get(name) ?? keys.add(name, newEntry(key, this.#clock.now()));
   }
 
-  /** The cost of each limit; none while their names are not known. */
+  /** The cost of each limit; none while their names are not known, or if they are others: then the service says so. */
   #costs(cost: Cost<string>): number[] {
     if (this.#names === undefined) return [];
     if (typeof cost === "number") return this.#names.length === 0 ? [cost] : this.#names.map(() => cost);
-    return this.#names.map((name) => (cost as Record<string, number>)[name] ?? 0);
+    const costs = this.#names.map((name) => (cost as Record<string, number>)[name]);
+    return costs.includes(undefined) ? [] : (costs as number[]);
   }
 
   /** The same as the service writes them. */
@@ -135,7 +136,7 @@ export class LeasingLimiter<P extends PolicyNames = string, Name extends PolicyN
   #decide(entry: Entry, cost: Cost<string>, now: number): LeasedGrant | LeasedRefusal | undefined {
     this.#advance(entry, now);
     const costs = this.#costs(cost);
-    if (costs.length === 0 || (typeof cost === "object" && Object.keys(cost).length !== costs.length)) return undefined;
+    if (costs.length === 0) return undefined;
     const { open, refused } = entry;
     let at: number | undefined;
     for (let index = 0; index < open.length && at === undefined; index++)
