@@ -41,11 +41,9 @@ pub(super) struct Leases {
     open: Vec<OpenLease>,
     /// Whether there is one that no row has.
     is_unsaved: bool,
-    /// Tokens of each limit that have come back from leases which the row in storage still has: after a crash these can be returned
-    /// again.
-    returned: Vec<u64>,
-    /// Those of leases that the row in flight still has, too.
-    returned_since: Vec<u64>,
+    /// Tokens of each limit that have come back from leases which the row in storage still has, and those of leases that the row in
+    /// flight has, too: after a crash these can be returned again.
+    returned: Vec<(u64, u64)>,
     /// Until when none is given, so that a request which waits is not overtaken for ever.
     paused_until: Option<i64>,
 }
@@ -118,35 +116,32 @@ impl Leases {
     pub(super) fn mark_saved(&mut self) {
         self.is_unsaved = false;
         self.returned.clear();
-        self.returned_since.clear();
     }
 
     /// A row that has them as they are is on its way.
     pub(super) fn mark_in_flight(&mut self) {
-        self.returned_since.clear();
+        self.returned.iter_mut().for_each(|(_, since)| *since = 0);
     }
 
     /// The row that was on its way has arrived.
     pub(super) fn mark_arrived(&mut self) {
-        self.returned.clone_from(&self.returned_since);
+        self.returned.iter_mut().for_each(|(all, since)| *all = *since);
     }
 
     /// How many tokens of the limit at that position could be returned again after a crash, if the row in storage is found; and if it is
     /// the one in flight.
     pub(super) fn returned(&self, limit: usize) -> (u64, u64) {
-        let of = |returned: &Vec<u64>| returned.get(limit).copied().unwrap_or(0);
-        (of(&self.returned), of(&self.returned_since))
+        self.returned.get(limit).copied().unwrap_or_default()
     }
 
     /// Ends the one of that id, and says what was spent of it.
     fn close(&mut self, ended: &EndedLease) -> Option<Vec<u64>> {
         let lease = self.open.extract_if(.., |lease| lease.id == ended.id).next()?;
         let spent: Vec<_> = lease.tokens.iter().zip(&ended.spent).map(|(&all, &spent)| spent.min(all)).collect();
-        for returned in [&mut self.returned, &mut self.returned_since] {
-            returned.resize(spent.len(), 0);
-            for ((returned, all), spent) in returned.iter_mut().zip(&lease.tokens).zip(&spent) {
-                *returned = returned.saturating_add(all.saturating_sub(*spent));
-            }
+        self.returned.resize(spent.len(), (0, 0));
+        for (((returned, since), all), spent) in self.returned.iter_mut().zip(&lease.tokens).zip(&spent) {
+            let rest = all.saturating_sub(*spent);
+            (*returned, *since) = (returned.saturating_add(rest), since.saturating_add(rest));
         }
         Some(spent)
     }
