@@ -16,6 +16,10 @@ const IMPORTS = [
   { name: "tollgate/client", source: `export { Client } from "tollgate/client"` },
   { name: "tollgate/client (Client, acquire)", source: `export { acquire, Client } from "tollgate/client"` },
   { name: "tollgate/keyed", source: `export * from "tollgate/keyed"` },
+  {
+    name: "tollgate/leases (LeasingLimiter, Client)",
+    source: `export * from "tollgate/leases"; export { Client } from "tollgate/client"`,
+  },
   { name: "tollgate/react", source: `export * from "tollgate/react"`, external: ["react"] },
   {
     name: "tollgate, tollgate/keyed and tollgate/shared",

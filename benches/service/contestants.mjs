@@ -28,6 +28,7 @@ const GRANT_KEY = randomBytes(32);
 export const CONTESTANTS = [
   { name: "Tollgate, embedded", isCompared: true, start: () => embedded(EXACT) },
   { name: "Tollgate, refusals cached", isCompared: true, start: () => embedded(settings()) },
+  { name: "Tollgate, with leases", isCompared: true, start: () => embedded(settings({ lease: "2s" })) },
   { name: "Tollgate, by HTTP", start: () => onWorkerd(tollgate({ ...EXACT, build: "deployed" })) },
   { name: "Tollgate, with a grant", start: withGrants, credentialOf: grantOf },
   { name: "Tollgate, by RPC", start: byRpc },

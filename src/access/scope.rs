@@ -5,7 +5,7 @@
 pub enum Scope {
     /// To ask for tokens, and what belongs to that. The only scope that a grant can have.
     Consume,
-    /// To change budgets from outside: to debit, to give back, to fill.
+    /// To change budgets from outside: to debit, to give back, to fill; and to lease tokens and count them oneself.
     Adjust,
     /// To operate the service: its policies, overrides, single keys, and who has changed them.
     Admin,
@@ -36,7 +36,7 @@ impl Scope {
     pub const fn verbs(self) -> &'static [&'static str] {
         match self {
             Self::Consume => &["consume", "peek", "inspect", "settle", "cancel", "batch"],
-            Self::Adjust => &["charge", "refund", "reset"],
+            Self::Adjust => &["charge", "refund", "reset", "lease"],
             Self::Admin => &["explain", "reset", "credit"],
         }
     }

@@ -3,6 +3,7 @@
 use super::endpoint::Endpoint;
 use super::inspect::inspection;
 use super::keys::{act, explanation};
+use super::lease::leased;
 use super::problem::Problem;
 use super::rate_limit::{banned_fields, limit_field, policy_field};
 use super::refusal::{Refusal, respond, violated};
@@ -31,6 +32,9 @@ impl ResolvedRequest {
         let verdict = self.verdict(item, &answers, &tried, decided);
         if self.endpoint == Endpoint::Explain {
             return Ok(explanation(item, &answers, &tried, &verdict));
+        }
+        if self.endpoint == Endpoint::Lease {
+            return Ok(leased(item, &verdict, decided));
         }
         let refused = (!verdict.allowed).then(|| Refusal {
             detail: verdict.refusal(),

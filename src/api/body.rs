@@ -14,6 +14,9 @@ use crate::policy::Policy;
 /// 52 bits, so that an id is exact as a JavaScript number.
 pub(super) const RESERVATION_ID_LEN: usize = 13;
 
+/// The same of a lease's id, which has 64 bits and is never a number there.
+pub(super) const LEASE_ID_LEN: usize = 16;
+
 /// The most characters of a captcha's token, by Turnstile's documentation.
 const MAX_CAPTCHA_CHARS: usize = 2_048;
 
@@ -89,7 +92,32 @@ impl<'a> Body<'a> {
     }
 
     pub(super) fn cost(&self) -> Result<Option<Cost<'a>>, Problem> {
-        self.0.get("cost").map(Cost::parse).transpose()
+        self.0.get("cost").map(|cost| Cost::parse("cost", cost)).transpose()
+    }
+
+    /// How many tokens are wanted in advance.
+    pub(super) fn tokens(&self) -> Result<Option<Cost<'a>>, Problem> {
+        self.0.get("tokens").map(|tokens| Cost::parse("tokens", tokens)).transpose()
+    }
+
+    pub(super) fn spent(&self) -> Result<Cost<'a>, Problem> {
+        Cost::parse("spent", self.required("spent")?)
+    }
+
+    /// A lease's id: random, 64 bits.
+    pub(super) fn lease(&self) -> Result<u64, Problem> {
+        let lease = self.required("lease")?;
+        let digits = lease.string().filter(|text| text.len() == LEASE_ID_LEN);
+        let digits = digits.filter(|text| text.bytes().all(|byte| byte.is_ascii_hexdigit()));
+        digits
+            .and_then(|digits| u64::from_str_radix(&digits, 16).ok())
+            .map_or_else(|| must_be("lease", &format!("a lease's id of {LEASE_ID_LEN} hex digits"), lease), Ok)
+    }
+
+    /// The leases that have ended.
+    pub(super) fn returned(&self) -> Result<Vec<Json<'a>>, Problem> {
+        let Some(returned) = self.0.get("returned") else { return Ok(Vec::new()) };
+        returned.array().map_or_else(|| must_be("returned", "an array", returned), Ok)
     }
 
     pub(super) fn mode(&self) -> Result<Option<Mode>, Problem> {

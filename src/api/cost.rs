@@ -22,21 +22,22 @@ impl<'a> Cost<'a> {
     /// The cost of a request that does not give one.
     pub(super) const DEFAULT: Self = Self::Each(1);
 
-    pub(super) fn parse(json: Json<'a>) -> Result<Self, Problem> {
+    /// The value of `field`.
+    pub(super) fn parse(field: &str, json: Json<'a>) -> Result<Self, Problem> {
         let fields = match json.fields() {
             Ok(fields) => fields,
             Err(FieldsError::InvalidName) => {
-                return bad_request("`cost` has a name that contains an unpaired surrogate".to_owned());
+                return bad_request(format!("`{field}` has a name that contains an unpaired surrogate"));
             }
             Err(FieldsError::Duplicate(name)) => {
-                return bad_request(format!("the cost of {} is given twice", shown(&name)));
+                return bad_request(format!("the {field} of {} is given twice", shown(&name)));
             }
             Err(FieldsError::NotAnObject) => match json.integer() {
                 Some(cost) if cost <= MAX_TOKENS => return Ok(Self::Each(cost)),
                 _ => {
                     let expected =
                         format!("a whole number from 0 to {MAX_TOKENS}, or an object with one for each limit");
-                    return bad_request(format!("`cost` must be {expected}, not {}", shown_json(json)));
+                    return bad_request(format!("`{field}` must be {expected}, not {}", shown_json(json)));
                 }
             },
         };
@@ -45,7 +46,7 @@ impl<'a> Cost<'a> {
         }
         let mut named = Vec::new();
         for (name, cost) in fields.iter() {
-            named.push((name.clone(), integer(cost, || format!("the cost of {}", shown(name)))?));
+            named.push((name.clone(), integer(cost, || format!("the {field} of {}", shown(name)))?));
         }
         Ok(Self::ByLimit(named))
     }

@@ -23,6 +23,8 @@ pub enum Endpoint {
     Cancel,
     /// `/v1/batch`: several at once, all or none.
     Batch,
+    /// `/v1/lease`: tokens for a server that decides by itself.
+    Lease,
     /// `/v1/keys/explain`: what a request would be answered, and why.
     Explain,
     /// `/v1/keys/reset`: full again, by an operator.
@@ -33,7 +35,7 @@ pub enum Endpoint {
 
 impl Endpoint {
     /// All of them.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::Consume,
         Self::Peek,
         Self::Charge,
@@ -43,6 +45,7 @@ impl Endpoint {
         Self::Settle,
         Self::Cancel,
         Self::Batch,
+        Self::Lease,
         Self::Explain,
         Self::ResetKey,
         Self::Credit,
@@ -67,6 +70,7 @@ impl Endpoint {
             Self::Settle => "/v1/settle",
             Self::Cancel => "/v1/cancel",
             Self::Batch => "/v1/batch",
+            Self::Lease => "/v1/lease",
             Self::Explain => "/v1/keys/explain",
             Self::ResetKey => "/v1/keys/reset",
             Self::Credit => "/v1/keys/credit",
@@ -84,7 +88,7 @@ impl Endpoint {
     pub const fn scope(self) -> Scope {
         match self {
             Self::Consume | Self::Peek | Self::Inspect | Self::Settle | Self::Cancel | Self::Batch => Scope::Consume,
-            Self::Charge | Self::Refund | Self::Reset => Scope::Adjust,
+            Self::Charge | Self::Refund | Self::Reset | Self::Lease => Scope::Adjust,
             Self::Explain | Self::ResetKey | Self::Credit => Scope::Admin,
         }
     }
@@ -98,6 +102,7 @@ impl Endpoint {
             Self::Settle => &["policy", "key", "reservation", "cost", "snapshot", "limits"],
             Self::Cancel => &["policy", "key", "reservation", "snapshot", "limits"],
             Self::Batch => &["requests"],
+            Self::Lease => &["policy", "key", "cost", "tokens", "returned"],
             Self::Explain | Self::Credit => &["policy", "key", "cost"],
             Self::ResetKey => &["policy", "key"],
         }

@@ -26,6 +26,7 @@ mod endpoint;
 mod fingerprint;
 mod inspect;
 mod keys;
+mod lease;
 mod limit_body;
 mod media_type;
 mod notice;

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::body::{Body, Mode, parse};
 use super::cost::Cost;
 use super::endpoint::Endpoint;
+use super::lease::Leasing;
 use super::problem::{Problem, bad_request};
 use crate::access::Key;
 use crate::limit::Verb;
@@ -29,6 +30,8 @@ pub struct Request<'a> {
     pub action: Action,
     /// One, or those of a batch: 1 to [`MAX_BATCH`].
     pub items: Vec<Item<'a>>,
+    /// What it says about leases; only of [`Endpoint::Lease`].
+    pub leasing: Option<Leasing<'a>>,
 }
 
 /// One budget, and the cost.
@@ -62,9 +65,12 @@ impl<'a> Request<'a> {
         };
         let mode = body.mode()?;
         let verb = verb(mode.unwrap_or(Mode::Take), body.max_wait_ms()?)?;
+        let leasing = if endpoint == Endpoint::Lease { Some(Leasing::of(&body)?) } else { None };
         let action = match endpoint {
+            // Without a cost it only looks whether there is any.
+            Endpoint::Lease if items.iter().all(|item| item.cost.is_none()) => Action::Look(verb),
             Endpoint::Consume if matches!(mode, Some(Mode::Reserve)) => Action::Reserve(verb),
-            Endpoint::Consume | Endpoint::Batch => Action::Take(verb),
+            Endpoint::Consume | Endpoint::Batch | Endpoint::Lease => Action::Take(verb),
             Endpoint::Peek | Endpoint::Inspect | Endpoint::Explain => Action::Look(verb),
             Endpoint::Charge => Action::Take(Verb::Charge),
             Endpoint::Refund | Endpoint::Credit => Action::Take(Verb::Refund),
@@ -72,7 +78,7 @@ impl<'a> Request<'a> {
             Endpoint::Settle => Action::Settle(body.reservation()?),
             Endpoint::Cancel => Action::Cancel(body.reservation()?),
         };
-        Ok(Self { endpoint, action, items })
+        Ok(Self { endpoint, action, items, leasing })
     }
 }
 
@@ -131,6 +137,12 @@ mod tests {
         Item { policy: policy.into(), key: Some(Key::Text(key.into())), cost, snapshot: false, inline: None }
     }
 
+    /// The endpoints of callers, but for the one that says how a lease stands.
+    fn callers() -> impl Iterator<Item = Endpoint> {
+        let is_meant = |endpoint: &Endpoint| endpoint.scope() != Scope::Admin && *endpoint != Endpoint::Lease;
+        Endpoint::ALL.into_iter().filter(is_meant)
+    }
+
     #[test]
     fn parses_a_policy_a_key_and_optional_fields() {
         let reserve = |max_wait_ms| Action::Reserve(Verb::Reserve { max_wait_ms });
@@ -160,7 +172,11 @@ mod tests {
         ] {
             let body = format!(r#"{{"policy":"api","key":"alice"{more}}}"#);
             let items = vec![item("api", "alice", cost)];
-            assert_eq!(parse(endpoint, &body), Ok(Request { endpoint, action, items }), "{endpoint:?} {body}");
+            assert_eq!(
+                parse(endpoint, &body),
+                Ok(Request { endpoint, action, items, leasing: None }),
+                "{endpoint:?} {body}"
+            );
         }
     }
 
@@ -170,7 +186,7 @@ mod tests {
             Request::parse(endpoint, body.as_bytes())
                 .map(|request| request.items.iter().map(|item| item.snapshot).collect())
         };
-        for endpoint in Endpoint::ALL.into_iter().filter(|endpoint| endpoint.scope() != Scope::Admin) {
+        for endpoint in callers() {
             let more = match endpoint {
                 Endpoint::Settle | Endpoint::Cancel => r#","reservation":"1""#,
                 _ => "",
@@ -194,7 +210,7 @@ mod tests {
             let limits = request.items.iter().map(|item| item.inline.as_ref().map(|policy| policy.limits().len()));
             Ok(limits.collect::<Vec<_>>())
         };
-        for endpoint in Endpoint::ALL.into_iter().filter(|endpoint| endpoint.scope() != Scope::Admin) {
+        for endpoint in callers() {
             let more = match endpoint {
                 Endpoint::Settle | Endpoint::Cancel => r#","reservation":"1""#,
                 _ => "",
@@ -229,7 +245,7 @@ mod tests {
         let items = vec![item("a", "x", None), item("a", "y", Some(Cost::Each(2)))];
         assert_eq!(
             parse(Endpoint::Batch, body),
-            Ok(Request { endpoint: Endpoint::Batch, action: Action::Take(Verb::Consume), items })
+            Ok(Request { endpoint: Endpoint::Batch, action: Action::Take(Verb::Consume), items, leasing: None })
         );
         let many = |count: usize| {
             let items: Vec<_> = (0..count).map(|i| format!(r#"{{"policy":"a","key":"{i}"}}"#)).collect();

@@ -9,7 +9,7 @@ use super::request::{Item, Request};
 use crate::access::Caller;
 use crate::limit::{Decision, Verb};
 use crate::policy::{Cause, NamedLimit, Policies, Policy};
-use crate::protocol::{Action, LimitAnswer};
+use crate::protocol::{Action, LeaseRequest, LimitAnswer};
 
 /// A request that its caller may make, whose policies are known and whose costs fit them.
 #[derive(Clone, Debug)]
@@ -18,6 +18,8 @@ pub struct ResolvedRequest {
     pub(super) action: Action,
     /// One, or those of a batch.
     pub(super) items: Vec<ResolvedItem>,
+    /// What it says about leases of its only policy.
+    lease: Option<LeaseRequest>,
 }
 
 /// One budget of the request.
@@ -74,6 +76,10 @@ impl ResolvedRequest {
             let default = match endpoint {
                 Endpoint::Settle => None,
                 Endpoint::Reset | Endpoint::ResetKey | Endpoint::Inspect | Endpoint::Cancel => Some(&Cost::Each(0)),
+                // Whether there is any, if some is wanted.
+                Endpoint::Lease if request.leasing.as_ref().is_some_and(|leasing| leasing.tokens.is_none()) => {
+                    Some(&Cost::Each(0))
+                }
                 _ => Some(&Cost::DEFAULT),
             };
             let cost = item.cost.as_ref().or(default);
@@ -82,7 +88,7 @@ impl ResolvedRequest {
                 costs: cost.map(|cost| cost.of(&policy, verb)).transpose()?,
                 shadow_costs: cost.map(|cost| cost.of_shadow(&policy)),
                 policy,
-                cost: cost.map(Cost::largest),
+                cost: cost.filter(|_| endpoint != Endpoint::Lease || item.cost.is_some()).map(Cost::largest),
                 wants_snapshot: item.snapshot,
             })
         };
@@ -99,7 +105,11 @@ impl ResolvedRequest {
             }
             items.push(item);
         }
-        Ok(Self { endpoint, action, items })
+        let lease = match (&request.leasing, items.as_slice()) {
+            (Some(leasing), [item]) => Some(leasing.resolve(&item.policy)?),
+            _ => None,
+        };
+        Ok(Self { endpoint, action, items, lease })
     }
 
     /// A request for `cost` tokens of each limit of `policy`.
@@ -117,13 +127,25 @@ impl ResolvedRequest {
             cost: Some(cost),
             wants_snapshot: false,
         };
-        Ok(Self { endpoint: Endpoint::Consume, action: Action::Take(Verb::Consume), items: vec![item] })
+        Ok(Self { endpoint: Endpoint::Consume, action: Action::Take(Verb::Consume), items: vec![item], lease: None })
     }
 
     /// Whether an item brings its own numbers: then no object has the policies of all.
     #[must_use]
     pub fn has_inline(&self) -> bool {
         self.items.iter().any(|item| item.policy.is_inline())
+    }
+
+    /// Whether its caller leases tokens: then the object must be asked.
+    #[must_use]
+    pub const fn is_about_leases(&self) -> bool {
+        self.lease.is_some()
+    }
+
+    /// What to ask the object about leases. Nothing of a policy with limits in shadow: each request must be tried.
+    #[must_use]
+    pub fn lease(&self) -> Option<&LeaseRequest> {
+        self.lease.as_ref().filter(|_| self.items.iter().all(|item| item.policy.shadow_limits().is_empty()))
     }
 
     /// What is to be done.

@@ -49,7 +49,7 @@ impl<'a> SessionRequest<'a> {
     #[must_use]
     pub fn into_limited(self, policy: &'a str) -> Request<'a> {
         let item = Item { policy: policy.into(), key: Some(self.address), cost: None, snapshot: false, inline: None };
-        Request { endpoint: Endpoint::Consume, action: Action::Take(Verb::Consume), items: vec![item] }
+        Request { endpoint: Endpoint::Consume, action: Action::Take(Verb::Consume), items: vec![item], leasing: None }
     }
 }
 
@@ -76,7 +76,7 @@ mod tests {
         match SessionRequest::parse(body.as_bytes(), address) {
             Ok(request) => {
                 let captcha = request.captcha.clone().into_owned();
-                let Request { endpoint, action, mut items } = request.into_limited("visits");
+                let Request { endpoint, action, mut items, .. } = request.into_limited("visits");
                 assert_eq!((endpoint, action), (Endpoint::Consume, Action::Take(Verb::Consume)));
                 let Item { policy, key, cost, snapshot, inline } = items.remove(0);
                 assert!(policy == "visits" && cost.is_none() && !snapshot && inline.is_none() && items.is_empty());

@@ -267,9 +267,8 @@ impl Bucket {
             self.is_busy = true;
         }
         // A crash must not forget a lease: until it is over, the bucket would be fuller than with it.
-        let has_new_lease = self.leases.mark_saved();
         let slack = match need {
-            Need::Spent if !has_new_lease => self.slack(now),
+            Need::Spent if !self.leases.is_unsaved() => self.slack(now),
             _ => Slack::None,
         };
         match slack {
@@ -281,6 +280,7 @@ impl Bucket {
             Slack::Little => {
                 let next = self.lowered(now);
                 let row = self.encode(&next, now);
+                self.leases.mark_in_flight();
                 self.in_flight = Some((ticket, next));
                 Row::Background(row)
             }
@@ -290,6 +290,7 @@ impl Bucket {
                     was_busy && need != Need::Exact && self.policy.limits().iter().any(|limit| block(limit) > 0);
                 let next = if self.is_ahead_of_storage { self.lowered(now) } else { self.all_states(now) };
                 let row = self.encode(&next, now);
+                self.leases.mark_saved();
                 self.persisted = Some(next);
                 self.in_flight = None;
                 self.has_row = true;
@@ -301,6 +302,7 @@ impl Bucket {
     /// Records that the row with this ticket is persisted.
     pub(super) fn confirm(&mut self, ticket: u32) {
         if let Some((_, states)) = self.in_flight.take_if(|(of, _)| *of == ticket) {
+            self.leases.mark_arrived();
             self.persisted = Some(states);
         }
     }
@@ -319,6 +321,7 @@ impl Bucket {
         self.is_ahead_of_storage = false;
         let exact = self.all_states(now);
         let row = self.encode(&exact, now);
+        self.leases.mark_in_flight();
         self.in_flight = Some((ticket, exact));
         Some(row)
     }
@@ -332,7 +335,7 @@ impl Bucket {
         latest(now, awake.chain(self.dormant.iter().map(|limit| limit.limit.full_at(&limit.state, now))))
     }
 
-    /// The least surplus of any limit over its persisted state. A row in flight may or may not arrive: whichever state
+    /// The least surplus of any limit over its persisted state, with what a crash would let frontends return once more. A row in flight may or may not arrive: whichever state
     /// a crash leaves must be neither above the bucket nor more than a block below it.
     fn slack(&self, now: i64) -> Slack {
         let Some(persisted) = &self.persisted else {
@@ -342,12 +345,13 @@ impl Bucket {
         let mut slack = Slack::Enough;
         for (index, ((limit, block), state)) in self.lines().zip(&self.all_states(now)).enumerate() {
             let least = limit.lowered(state, block);
-            for (stored, is_there) in [(Some(persisted), true), (in_flight, false)] {
+            let returned = self.leases.returned(index);
+            for (stored, returned, is_there) in [(Some(persisted), returned.0, true), (in_flight, returned.1, false)] {
                 let Some(stored) = stored.and_then(|states| states.get(index)) else {
                     continue;
                 };
                 let is_too_low = limit.surplus_over(stored, &least, now).is_none();
-                match limit.surplus_over(state, stored, now) {
+                match limit.surplus_over(state, &limit.raised(stored, returned), now) {
                     Some(surplus) if !is_too_low => {
                         // A quarter is left to be spent while the next row is written. More would cost more rows.
                         if is_there && self.is_ahead_of_storage && surplus < block.div_ceil(4) {

@@ -23,7 +23,7 @@ use super::row::{LEASED, StoredRow};
 use super::{Ledger, LedgerError};
 use crate::limit::{Decision, Limit, State, Verb};
 use crate::policy::{NamedLimit, Policy, Standing};
-use crate::protocol::{Action, Decided, Lease, LeaseRequest, ObjectRequest};
+use crate::protocol::{Action, Decided, EndedLease, Lease, LeaseRequest, ObjectRequest};
 
 /// The longest that tokens can be leased.
 pub const MAX_LEASE_MS: u64 = 10_000;
@@ -41,6 +41,9 @@ pub(super) struct Leases {
     open: Vec<OpenLease>,
     /// Whether there is one that no row has.
     is_unsaved: bool,
+    /// Tokens of each limit that have come back from leases which the row in storage still has, and those of leases that the row in
+    /// flight has, too: after a crash these can be returned again.
+    returned: Vec<(u64, u64)>,
     /// Until when none is given, so that a request which waits is not overtaken for ever.
     paused_until: Option<i64>,
 }
@@ -104,9 +107,43 @@ impl Leases {
         self.open.iter().map(|lease| lease.until).max().unwrap_or(now).max(now)
     }
 
-    /// Whether there is one that no row has; now a row has it.
-    pub(super) const fn mark_saved(&mut self) -> bool {
-        std::mem::replace(&mut self.is_unsaved, false)
+    /// Whether there is one that no row has.
+    pub(super) const fn is_unsaved(&self) -> bool {
+        self.is_unsaved
+    }
+
+    /// A row has them as they are.
+    pub(super) fn mark_saved(&mut self) {
+        self.is_unsaved = false;
+        self.returned.clear();
+    }
+
+    /// A row that has them as they are is on its way.
+    pub(super) fn mark_in_flight(&mut self) {
+        self.returned.iter_mut().for_each(|(_, since)| *since = 0);
+    }
+
+    /// The row that was on its way has arrived.
+    pub(super) fn mark_arrived(&mut self) {
+        self.returned.iter_mut().for_each(|(all, since)| *all = *since);
+    }
+
+    /// How many tokens of the limit at that position could be returned again after a crash, if the row in storage is found; and if it is
+    /// the one in flight.
+    pub(super) fn returned(&self, limit: usize) -> (u64, u64) {
+        self.returned.get(limit).copied().unwrap_or_default()
+    }
+
+    /// Ends the one of that id, and says what was spent of it.
+    fn close(&mut self, ended: &EndedLease) -> Option<Vec<u64>> {
+        let lease = self.open.extract_if(.., |lease| lease.id == ended.id).next()?;
+        let spent: Vec<_> = lease.tokens.iter().zip(&ended.spent).map(|(&all, &spent)| spent.min(all)).collect();
+        self.returned.resize(spent.len(), (0, 0));
+        for (((returned, since), all), spent) in self.returned.iter_mut().zip(&lease.tokens).zip(&spent) {
+            let rest = all.saturating_sub(*spent);
+            (*returned, *since) = (returned.saturating_add(rest), since.saturating_add(rest));
+        }
+        Some(spent)
     }
 
     /// Withholds the tokens of other limits: by their names, since frontends may still spend them.
@@ -172,10 +209,7 @@ impl Ledger {
         let bucket = self.bucket(policy)?;
         for ended in &request.ended {
             // One that is unknown is over, or was returned before.
-            let returned = bucket.leases.open.extract_if(.., |lease| lease.id == ended.id).next();
-            if let Some(lease) = returned {
-                let spent: Vec<_> =
-                    lease.tokens.iter().zip(&ended.spent).map(|(&all, &spent)| spent.min(all)).collect();
+            if let Some(spent) = bucket.leases.close(ended) {
                 spend(&spent, policy, &mut bucket.states, now);
                 bucket.need(Need::Spent);
             }

@@ -522,6 +522,7 @@ fn batch_of(
     now: i64,
     settings: &Settings,
 ) -> Batch {
+    let lease = lease.or_else(|| asked.lease().cloned());
     let wants_notices = settings.receivers.is_any() && asked.may_notify();
     let requests = objects.iter().enumerate().map(|(index, object)| {
         let action = match hold_ids.get(index) {

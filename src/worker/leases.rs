@@ -20,7 +20,11 @@ impl OwnLeases {
     /// snapshot is to be the latest. A batch takes from all its budgets or from none.
     pub(super) fn consume(&self, asked: &ResolvedRequest, objects: &[Object], request_id: RequestId) -> Option<Leased> {
         let ([object], [item]) = (objects, asked.items()) else { return None };
-        if request_id.is_lasting || item.wants_snapshot() || asked.action() != Action::Take(Verb::Consume) {
+        if request_id.is_lasting
+            || asked.is_about_leases()
+            || item.wants_snapshot()
+            || asked.action() != Action::Take(Verb::Consume)
+        {
             return None;
         }
         let policy = &item.policy;

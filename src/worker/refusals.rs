@@ -13,11 +13,11 @@ use crate::protocol::{Action, ObjectReply, RequestId};
 type Replies = Vec<Result<ObjectReply, Cause>>;
 
 /// What the objects would answer to a request, if that is known and one of them would refuse. A repetition may have been granted
-/// before, a snapshot is to be the latest, and limits in shadow are to be tried.
+/// before, a snapshot is to be the latest, leases are the object's, and limits in shadow are to be tried.
 pub(super) fn replies(asked: &ResolvedRequest, objects: &[Object], request_id: RequestId) -> Option<Replies> {
     let (Action::Take(verb) | Action::Reserve(verb)) = asked.action() else { return None };
     let wants_more = |item: &ResolvedItem| item.wants_snapshot() || !item.policy.shadow_limits().is_empty();
-    if request_id.is_lasting || !verb.takes() || asked.items().iter().any(wants_more) {
+    if request_id.is_lasting || asked.is_about_leases() || !verb.takes() || asked.items().iter().any(wants_more) {
         return None;
     }
     let known = REFUSALS.with_borrow_mut(|refusals| {

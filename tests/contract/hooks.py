@@ -22,9 +22,10 @@ def before_load_schema(_context, raw_schema):
             schema["required"] = sorted({"key", *schema["required"]})
             schema["properties"].pop("limits", None)
     schemas["Policy"] = {"enum": POLICIES}
-    number, by_limit = schemas["Cost"]["oneOf"]
-    del by_limit["propertyNames"], by_limit["minProperties"], by_limit["maxProperties"]
-    by_limit |= {"properties": {"a": number, "b": number}, "required": ["a", "b"], "additionalProperties": False}
+    for name in ("Cost", "WantedTokens"):
+        number, by_limit = schemas[name]["oneOf"]
+        del by_limit["propertyNames"], by_limit["minProperties"], by_limit["maxProperties"]
+        by_limit |= {"properties": {"a": number, "b": number}, "required": ["a", "b"], "additionalProperties": False}
 
 
 counter = itertools.count()

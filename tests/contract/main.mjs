@@ -15,7 +15,7 @@ const sha256 = createHash("sha256").update(token).digest("hex");
  * `wide` grants nearly any cost; `narrow` is soon empty, and can never grant most. Each has two limits: `a` and `b`. They are fixed,
  * or a made-up change would end all the others.
  */
-const policy = (limit) => ({ fixed: true, limits: ["a", "b"].map((name) => ({ name, ...limit })) });
+const policy = (limit) => ({ fixed: true, lease: "2s", limits: ["a", "b"].map((name) => ({ name, ...limit })) });
 const policies = {
   narrow: policy({ rate: 1, period: "1day", capacity: 3, max_debt: 3 }),
   wide: policy({ rate: 1, period: "1ms", capacity: 2 ** 50, max_debt: 2 ** 50 }),

@@ -7,6 +7,8 @@ import type {
   Degraded,
   Granted,
   Inspection,
+  Leased,
+  LeaseRequest,
   LimitSnapshot,
   Problem,
   Refused,
@@ -33,6 +35,7 @@ export type Answers = [
   Fits<wire.Degraded & Added<200>, Degraded>,
   Fits<wire.Refused & Added<429>, Refused>,
   Fits<wire.Inspection & Added<200>, Inspection>,
+  Fits<wire.Leased & Added<200>, Leased>,
   Fits<wire.BatchGranted & Added<200>, BatchGranted>,
   Fits<wire.BatchDegraded & Added<200>, BatchDegraded>,
   Fits<wire.BatchRefused & Added<429>, BatchRefused>,
@@ -45,6 +48,7 @@ export type Answers = [
 export type Requests = [
   Fits<wire.TakeRequest | wire.AdvanceRequest | wire.CostRequest | wire.BudgetRequest, BudgetRequest>,
   Fits<wire.SettleRequest | wire.CancelRequest, ReservationRequest>,
+  Fits<wire.LeaseRequest, LeaseRequest>,
   Fits<wire.BatchRequest, { readonly requests: readonly BudgetRequest[] }>,
 ];
 
@@ -60,6 +64,8 @@ export const members: [
   Same<Names<Inspection["limits"][number]>, Names<wire.LimitStanding>>,
   Same<Names<NonNullable<Verdict["limits"]>[number]>, Names<wire.LimitVerdict>>,
   Same<Names<LimitSnapshot>, Names<wire.LimitSnapshot>>,
+  Same<Own<Leased>, Own<wire.Leased>>,
+  Same<Names<LeaseRequest>, Names<wire.LeaseRequest>>,
   Same<Own<BatchGranted>, Own<wire.BatchGranted>>,
   Same<Own<BatchDegraded>, Own<wire.BatchDegraded>>,
   Same<Own<BatchRefused>, Own<wire.BatchRefused>>,
@@ -68,4 +74,4 @@ export const members: [
   Same<Names<BudgetRequest>, Names<wire.TakeRequest | wire.AdvanceRequest>>,
   Same<Names<ReservationRequest>, Names<wire.SettleRequest> | "mode" | "max_wait_ms">,
   Same<Problem["status"], WireProblem["status"]>,
-] = [true, true, true, true, true, true, true, true, true, true, true, true, true, true];
+] = [true, true, true, true, true, true, true, true, true, true, true, true, true, true, true, true];

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use tollgate::edge::{Leased, Leases, Return};
 use tollgate::limit::{Decision, Verb};
 use tollgate::policy::{Policies, Policy};
-use tollgate::protocol::{Action, Decided, Format, LeaseRequest, ObjectReply, ObjectRequest};
+use tollgate::protocol::{Action, Decided, EndedLease, Format, Lease, LeaseRequest, ObjectReply, ObjectRequest};
 
 use super::leases::policy;
 use super::leasing::{OBJECT, Object, START, Seen, signed};
@@ -187,4 +187,48 @@ fn a_cost_that_fits_once_leases_are_returned_is_not_refused_for_ever() {
     assert!(pair.call(&policy, Action::Take(Verb::Consume), vec![6], None).decision().is_allow());
     let decided = pair.call(&policy, Action::Take(Verb::Consume), vec![1], None);
     assert_eq!(decided.limits[0].retry_at(), None, "now it is");
+}
+
+/// A message may come twice, and a crash may lie between.
+#[test]
+fn what_was_returned_is_not_returned_again_after_a_crash() {
+    let policy = with_limits(r#"{"name":"a","rate":1,"period":"1day","capacity":1000,"write_ahead":500}"#);
+    let mut pair = Pair::new();
+    let about = |wanted, ended| LeaseRequest { lease_ms: 10_000, horizon_ms: 0, wanted: vec![wanted], ended };
+    let nothing = Action::Look(Verb::Consume);
+    let decided = pair.call(&policy, nothing, vec![0], Some(about(100, Vec::new())));
+    let Lease { id, tokens, .. } = decided.lease.unwrap();
+    assert_eq!(tokens, [100]);
+    let ended = about(0, vec![EndedLease { id, spent: vec![0] }]);
+    pair.call(&policy, nothing, vec![0], Some(ended.clone()));
+    assert_eq!(pair.remaining(&policy), [1_000]);
+    for granted in (50..=900).step_by(50) {
+        assert!(pair.call(&policy, Action::Take(Verb::Consume), vec![50], None).decision().is_allow());
+        let mut crashed = Pair { leases: Leases::default(), object: pair.object.restarted(), now: pair.now };
+        crashed.call(&policy, nothing, vec![0], Some(ended.clone()));
+        let left = crashed.remaining(&policy)[0];
+        assert!(left <= 1_000 - granted, "{left} after {granted}");
+    }
+}
+
+/// While a request computes, its clock stands still: it may spend a lease that is over.
+#[test]
+fn a_lease_is_withheld_for_three_seconds_after_its_end_and_then_spent() {
+    let policy = with_limits(r#"{"name":"a","rate":10,"period":"1s","capacity":10}"#);
+    let mut pair = Pair::new();
+    let about = |wanted, ended| LeaseRequest { lease_ms: 500, horizon_ms: 0, wanted: vec![wanted], ended };
+    let nothing = Action::Look(Verb::Consume);
+    let lease = pair.call(&policy, nothing, vec![0], Some(about(5, Vec::new()))).lease.unwrap();
+    assert_eq!((&*lease.tokens, lease.until), (&[5][..], START + 500));
+    // All five may have been spent at 700: then one bucket has nine.
+    for at in [1_100, 3_499] {
+        pair.now = START + at;
+        assert_eq!(pair.remaining(&policy), [5], "{at}");
+    }
+    let ended = EndedLease { id: lease.id, spent: vec![1] };
+    for (at, left) in [(3_499, 9), (3_500, 5)] {
+        let mut late = Pair { leases: Leases::default(), object: pair.object.restarted(), now: START + at };
+        late.call(&policy, nothing, vec![0], Some(about(0, vec![ended.clone()])));
+        assert_eq!(late.remaining(&policy), [left], "{at}");
+    }
 }

@@ -306,6 +306,11 @@ impl Object {
         self.on_the_way.extend(writes.background.into_iter().map(|row| (row.name, row.row, row.ticket)));
     }
 
+    /// What a crash would leave: rows that are on their way are lost.
+    pub(crate) fn restarted(&self) -> Self {
+        Self { ledger: Ledger::new(self.storage.clone(), 7), storage: self.storage.clone(), ..Self::new() }
+    }
+
     /// Rows that are on their way are lost.
     pub(crate) fn crash(&mut self) {
         self.open.clear();

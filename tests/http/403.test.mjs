@@ -8,7 +8,7 @@ import { start } from "./workerd.mjs";
 
 const SCOPES = {
   consume: ["/v1/consume", "/v1/peek", "/v1/inspect", "/v1/settle", "/v1/cancel", "/v1/batch"],
-  adjust: ["/v1/charge", "/v1/refund", "/v1/reset"],
+  adjust: ["/v1/charge", "/v1/refund", "/v1/reset", "/v1/lease"],
   admin: [],
 };
 const tokens = {
@@ -21,7 +21,7 @@ const tokens = {
 tokens.daily.entry.policies = ["daily", "gone"];
 const KEY = randomBytes(32);
 const tollgate = await start({
-  policies: { api: { rate: 10, period: "10s" }, daily: { rate: 10, period: "1day" } },
+  policies: { api: { rate: 10, period: "10s", lease: "2s" }, daily: { rate: 10, period: "1day", lease: "2s" } },
   token: null,
   tokens: Object.fromEntries(Object.entries(tokens).map(([name, { entry }]) => [name, entry])),
   grantKeys: JSON.stringify({ k: KEY.toString("base64url") }),

@@ -12,6 +12,7 @@ export const PATHS = [
   "/v1/settle",
   "/v1/cancel",
   "/v1/batch",
+  "/v1/lease",
 ];
 
 /**

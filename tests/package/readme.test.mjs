@@ -42,6 +42,7 @@ test("has a block for each export", () => {
     "limitFetch",
     "watch",
     "Client",
+    "LeasingLimiter",
     "acquire",
     "Twin",
     "Bucket",

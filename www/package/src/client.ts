@@ -81,6 +81,16 @@ export type BudgetRequest<P extends PolicyNames = string> = BudgetCost<P> & {
 /** Which reservation to settle or cancel. */
 export type ReservationRequest<P extends PolicyNames = string> = BudgetRequest<P> & { readonly reservation: string };
 
+/** What is wanted of a budget in advance, and what was spent of earlier leases. */
+export interface LeaseRequest {
+  readonly policy: string;
+  readonly key?: Key;
+  /** What to take at once. */
+  readonly cost?: Cost<string>;
+  readonly tokens?: Cost<string>;
+  readonly returned?: readonly { readonly lease: string; readonly spent: Cost<string> }[];
+}
+
 /** Options of a call. */
 export interface CallOptions {
   /** Makes the request safe to repeat: with the same key it takes only once. */
@@ -218,6 +228,24 @@ export interface Problem extends Answer, UnderPolicies {
   readonly cause?: "overloaded" | "timeout" | "failed";
 }
 
+/** 200: tokens in advance, or when there could be some. Moments are by the server's clock. */
+export interface Leased extends Answer, UnderPolicies {
+  readonly status: 200;
+  readonly policy: string;
+  readonly now: number;
+  readonly replayed?: true;
+  readonly degraded?: undefined;
+  /** Whether the cost was taken, if there was one. */
+  readonly allowed?: boolean;
+  readonly lease?: string;
+  readonly tokens: Cost<string>;
+  readonly from?: number;
+  readonly until?: number;
+  readonly remaining?: number;
+  readonly retry_at?: number;
+  readonly retry_after_ms?: number;
+}
+
 /** 200: the state of a budget. */
 export interface Inspection extends Answer, UnderPolicies {
   readonly status: 200;
@@ -327,12 +355,15 @@ export class Client<P extends PolicyNames = string> {
     BatchGranted | BatchDegraded | BatchRefused | Problem
   >;
 
+  /** Takes tokens in advance, and returns some: for `LeasingLimiter` of `tollgate/leases`. Needs the scope `adjust`. */
+  declare readonly lease: Call<LeaseRequest, Leased | Degraded | Problem>;
+
   constructor({ url, token, fetcher = globalThis, timeoutMs = 10_000 }: ClientOptions) {
     if (!token && token !== null) throw new TollgateError("token_missing", "no token");
     if ((timeoutMs & LONGEST_TIMER_MS) !== timeoutMs)
       throw new TollgateError("timeoutMs_not_whole", `timeoutMs: 0 to ${LONGEST_TIMER_MS}, not ${timeoutMs}`);
     if (typeof token === "string" && globalThis.document) warn();
-    for (const name of "consume peek charge refund reset inspect settle cancel batch".split(" "))
+    for (const name of "consume peek charge refund reset inspect settle cancel batch lease".split(" "))
       (this as unknown as Record<string, Call<unknown, unknown>>)[name] = async (
         request,
         { idempotencyKey, signal } = {},

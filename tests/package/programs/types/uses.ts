@@ -28,6 +28,8 @@ import {
   type Inspection,
   init,
   type Key,
+  type Leased,
+  type LeaseRequest,
   type Limit,
   Limiter,
   type LimiterEvent,
@@ -68,6 +70,7 @@ import {
 import { Client as ClientAlone } from "tollgate/client";
 import { type RenewingOptions, renewing } from "tollgate/grants";
 import { KeyedLimiter, type KeyedLimiterOptions } from "tollgate/keyed";
+import { type LeasedGrant, type LeasedRefusal, LeasingLimiter, type LeasingOptions } from "tollgate/leases";
 import { type Finding, type LintResult, lint } from "tollgate/lint";
 import { type Rate, rate } from "tollgate/rate";
 import { useRateLimit } from "tollgate/react";
@@ -201,6 +204,23 @@ const fetching: LimitFetchOptions<"day"> = {
   priority: 2,
 };
 const limited: typeof fetch = limitFetch(pausable, fetching);
+
+// A server that decides by leases.
+async function lease(): Promise<number> {
+  const wanted: LeaseRequest = {
+    policy: "api",
+    key: "alice",
+    tokens: 50,
+    returned: [{ lease: "5d1f0c9a77e2b304", spent: 2 }],
+  };
+  const leased: Leased | Degraded | Problem = await client.lease(wanted);
+  const leasing: LeasingOptions<"api"> = { policy: "api", maxKeys: 10, clock };
+  const limiter = new LeasingLimiter(client, leasing);
+  const decision: LeasedGrant | LeasedRefusal = await limiter.consume(["tenant 7", "alice"], { requests: 1 });
+  await limiter.close();
+  return decision.allowed ? decision.remaining : decision.retryAfterMs + leased.status;
+}
+void lease;
 
 // A server, and its twin.
 const where: ClientOptions = { url: "https://tollgate.example.com", token: async () => "token", fetcher: { fetch } };
