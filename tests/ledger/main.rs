@@ -3,6 +3,8 @@
 mod alarms;
 #[path = "../chance/mod.rs"]
 mod chance;
+
+mod covers;
 mod crash_laws;
 mod holds;
 mod inline;
