@@ -112,6 +112,7 @@ impl Bucket {
         let changes =
             policy.timeline().earlier().iter().map(|version| version.since).chain([policy.timeline().since()]);
         let changed_at = changes.filter(|&at| stored.covered_since.is_some_and(|since| since < at)).min();
+        // A bucket is carried over when its numbers change: what it had then is what counts.
         for limit in &mut old {
             limit.state = stored.uncovered(&limit.limit, &limit.state, changed_at.unwrap_or(now).min(now));
         }

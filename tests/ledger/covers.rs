@@ -20,7 +20,10 @@ fn policy(json: &str) -> Arc<Policy> {
 
 /// A key that has been asked every five seconds for ten minutes. Its latest row is as of `since`.
 fn regular(json: &str) -> (World, i64) {
-    let mut world = World::empty(&policy(json));
+    regular_in(World::empty(&policy(json)))
+}
+
+fn regular_in(mut world: World) -> (World, i64) {
     let (mut rows, mut since) = (0, START);
     while world.now < START + 600_000 || rows == world.rows_written {
         world.now += 5_000;
@@ -101,6 +104,28 @@ fn a_smaller_block_needs_a_row() {
     world.decided(CONSUME, vec![1]);
     world.crash(0);
     assert!(world.levels()[0] >= 98);
+}
+
+/// By a registry, after the row; then the object is evicted.
+#[test]
+fn numbers_that_change_in_a_cover_count_from_the_change_on() {
+    let before = Arc::new(Policy::clone(&policy(MINUTE)).in_force_since(START - 10));
+    let (mut world, since) = regular_in(World { as_of: Some(START - 10), ..World::empty(&before) });
+    let more = Policy::clone(&policy(r#"{"rate":100,"period":"1s","capacity":1000}"#));
+    world.policy = Arc::new(more.succeeding(&before, since + 1_000, Carry::AsIs));
+    world.as_of = Some(since + 1_000);
+    world.now = since + 3_000;
+    world.crash(0);
+    assert_eq!(world.levels(), [95 + 2 * 100]);
+
+    // Known to no registry before: what was in force for a second only counts, too.
+    let (mut world, since) = regular(MINUTE);
+    let few = Policy::clone(&policy(r#"{"rate":0,"period":"1s","capacity":10}"#)).in_force_since(since + 1_000);
+    world.policy = Arc::new(Policy::clone(&policy(MINUTE)).succeeding(&few, since + 2_000, Carry::AsIs));
+    world.as_of = Some(since + 2_000);
+    world.now = since + 3_000;
+    world.crash(0);
+    assert_eq!(world.levels(), [10 + 1]);
 }
 
 /// Tokens that are leased in a cover are in no row without the lease.

@@ -3,7 +3,6 @@
 mod alarms;
 #[path = "../chance/mod.rs"]
 mod chance;
-
 mod covers;
 mod crash_laws;
 mod holds;
