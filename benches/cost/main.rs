@@ -73,6 +73,9 @@ fn aims(trace: &str, mode: &str, usage: &Usage) -> Vec<String> {
     };
     let rows = usage.per(usage.rows_written, 100.0);
     match (trace.split(':').next().unwrap_or_default(), mode) {
+        ("steady", "Tollgate") => aim(rows <= 2.0, "at most 20 rows written for 1 000 decisions"),
+        // A tenth of what is written if each request is.
+        ("regular", "Tollgate") => aim(rows <= 10.0, "at most 100 rows written for 1 000 decisions"),
         // Each of the four isolates asks about twice for each token that comes back.
         ("attack", "Tollgate") => {
             aim(calls <= 46.0, "at most 46 calls for 100 decisions");

@@ -1,5 +1,7 @@
 //! What is asked: made from a seed, so that every run is the same.
 
+use std::ops::Range;
+
 use crate::split_mix::Random;
 
 /// Requests of one token each, and the limit of each key.
@@ -93,6 +95,15 @@ pub(crate) fn all() -> Vec<Trace> {
             100,
             &mut |random| keys(1, random, |random| spread(30_000, 300_000, random)),
         ),
+        trace("regular: 1 000 keys, a request every 2 to 8 s, half an hour", (100, "1m", 100), 4, &mut |random| {
+            keys(1_000, random, |random| paces(1_800_000, 2_000..8_000, random))
+        }),
+        trace(
+            "irregular: 1 000 keys, a request every 5 s or so at random, half an hour",
+            (100, "1m", 100),
+            4,
+            &mut |random| keys(1_000, random, |random| spread(1_800_000, 360, random)),
+        ),
     ]
 }
 
@@ -103,4 +114,14 @@ fn keys(count: usize, random: &mut Random, mut moments: impl FnMut(&mut Random) 
 /// So many moments within a time.
 fn spread(ms: u64, count: usize, random: &mut Random) -> Vec<i64> {
     (0..count).map(|_| i64::try_from(random.next() % ms).expect("a short time")).collect()
+}
+
+/// Moments within a time, each so long after the one before.
+fn paces(ms: i64, pause_ms: Range<u64>, random: &mut Random) -> Vec<i64> {
+    let mut next = || {
+        let pause_ms = pause_ms.start + random.next() % (pause_ms.end - pause_ms.start);
+        i64::try_from(pause_ms).expect("a short time")
+    };
+    let first = next();
+    std::iter::successors(Some(first), |at| Some(at + next())).take_while(|at| *at < ms).collect()
 }

@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 
+use super::cover::{block, cover};
 use super::decide::without;
 use super::follow::follow;
 use super::inline::Change;
 use super::leases::Leases;
 use super::reservation::ReservedPart;
-use super::row::{NamedState, Registered, RowError, StoredRow, encode_row};
+use super::row::{NamedState, Registered, RowError, StoredRow, encode_row, mark_covered};
 use crate::limit::{Limit, State, Verb};
 use crate::policy::{NamedLimit, Policy};
 
@@ -36,6 +37,10 @@ pub(super) struct Bucket {
     persisted: Option<Vec<State>>,
     /// Whether `persisted` lags behind on purpose.
     is_ahead_of_storage: bool,
+    /// Whether `persisted` does not refill for a while: see `cover.rs`.
+    is_covered: bool,
+    /// Since when the bucket is in memory.
+    awake_since: i64,
     /// A background row that may or may not have arrived.
     in_flight: Option<(u32, Vec<State>)>,
     spent_at: Option<i64>,
@@ -72,7 +77,7 @@ impl Bucket {
     /// A new bucket.
     pub(super) fn new(policy: &Arc<Policy>, as_of: i64, now: i64, phase: u64) -> Self {
         let states: Vec<_> = policy.limits().iter().map(|limit| limit.limit().new_state(now, phase)).collect();
-        let mut bucket = Self { as_of, ..Self::of(policy, states) };
+        let mut bucket = Self { as_of, ..Self::of(policy, states, now) };
         // A full one need not be stored; one that starts below full refills from now on.
         if bucket.expires_at(now) != Some(now) {
             bucket.need = Need::Exact;
@@ -87,20 +92,30 @@ impl Bucket {
         let Registered { since, id, as_of: stored_as_of, .. } = stored.registered;
         let is_same_version = since == policy.timeline().since();
         let as_of = if is_same_version && id == policy.id() { stored_as_of } else { as_of };
-        let bucket = Self { as_of, has_row: true, ..Self::of(policy, Vec::new()) };
+        let bucket = Self { as_of, has_row: true, ..Self::of(policy, Vec::new(), now) };
         if policy.is_inline() {
             return bucket.with_accounts(&stored, now, phase);
         }
         if is_same_version && let Some(stored_states) = stored.states_of(policy) {
-            let mut states = stored_states.clone();
+            let uncovered = |(named, state)| stored.uncovered(NamedLimit::limit(named), state, now);
+            let mut states: Vec<_> = policy.limits().iter().zip(&stored_states).map(uncovered).collect();
+            let is_covered = states != stored_states;
             let limits = policy.limits().iter().map(NamedLimit::limit).zip(&mut states);
             let leases = Leases::stored(&stored, limits, now);
             // What was leased out and is over may have been spent at the latest moment.
-            let need = if states == stored_states || leases.is_any() { Need::Nothing } else { Need::Exact };
+            let is_read = is_covered || states == stored_states || leases.is_any();
+            let need = if is_read { Need::Nothing } else { Need::Exact };
             let persisted = (need == Need::Nothing).then_some(stored_states);
             return Ok(Self { states, leases, persisted, need, ..bucket });
         }
         let mut old = stored.limits()?;
+        let changes =
+            policy.timeline().earlier().iter().map(|version| version.since).chain([policy.timeline().since()]);
+        let changed_at = changes.filter(|&at| stored.covered_since.is_some_and(|since| since < at)).min();
+        // A bucket is carried over when its numbers change: what it had then is what counts.
+        for limit in &mut old {
+            limit.state = stored.uncovered(&limit.limit, &limit.state, changed_at.unwrap_or(now).min(now));
+        }
         let mut leases = Leases::stored(&stored, old.iter_mut().map(|old| (&old.limit, &mut old.state)), now);
         leases.move_to(&old.iter().map(|old| old.name.as_deref()).collect::<Vec<_>>(), policy);
         let stored_states: Vec<_> = old.iter().map(|limit| limit.state).take(policy.limits().len()).collect();
@@ -196,7 +211,7 @@ impl Bucket {
         }
     }
 
-    fn of(policy: &Arc<Policy>, states: Vec<State>) -> Self {
+    fn of(policy: &Arc<Policy>, states: Vec<State>, now: i64) -> Self {
         Self {
             policy: Arc::clone(policy),
             as_of: 0,
@@ -206,6 +221,8 @@ impl Bucket {
             has_row: false,
             persisted: None,
             is_ahead_of_storage: false,
+            is_covered: false,
+            awake_since: now,
             in_flight: None,
             spent_at: None,
             is_busy: false,
@@ -261,6 +278,7 @@ impl Bucket {
         if need == Need::Nothing {
             return Row::Nothing;
         }
+        self.awake_since = self.awake_since.min(now);
         let was_busy = self.spent_at.is_some_and(|at| now.abs_diff(at) < IDLE_MS);
         if need != Need::Exact {
             self.spent_at = Some(now);
@@ -273,7 +291,8 @@ impl Bucket {
         };
         match slack {
             Slack::Enough => {
-                self.is_ahead_of_storage = true; // or a refund that needs no row now would never have one
+                // Or a refund that needs no row now would never have one. A covered row is left until it is over.
+                self.is_ahead_of_storage = !self.is_covered;
                 Row::Nothing
             }
             Slack::Little if self.in_flight.is_some() => Row::Nothing,
@@ -285,11 +304,20 @@ impl Bucket {
                 Row::Background(row)
             }
             Slack::None => {
+                let may_lag = need != Need::Exact && self.policy.limits().iter().any(|limit| block(limit) > 0);
+                let covered = if may_lag { self.covered(now) } else { None };
+                self.is_covered = covered.is_some();
                 // A quiet key is written exactly: no further spending is expected.
-                self.is_ahead_of_storage =
-                    was_busy && need != Need::Exact && self.policy.limits().iter().any(|limit| block(limit) > 0);
-                let next = if self.is_ahead_of_storage { self.lowered(now) } else { self.all_states(now) };
-                let row = self.encode(&next, now);
+                self.is_ahead_of_storage = was_busy && may_lag && !self.is_covered;
+                let next = match covered {
+                    Some(covered) => covered,
+                    None if self.is_ahead_of_storage => self.lowered(now),
+                    None => self.all_states(now),
+                };
+                let mut row = self.encode(&next, now);
+                if self.is_covered {
+                    mark_covered(&mut row, now);
+                }
                 self.leases.mark_saved();
                 self.persisted = Some(next);
                 self.in_flight = None;
@@ -318,7 +346,7 @@ impl Bucket {
         if is_busy || !self.is_ahead_of_storage || self.in_flight.is_some() {
             return None;
         }
-        self.is_ahead_of_storage = false;
+        (self.is_ahead_of_storage, self.is_covered) = (false, false);
         let exact = self.all_states(now);
         let row = self.encode(&exact, now);
         self.leases.mark_in_flight();
@@ -344,13 +372,13 @@ impl Bucket {
         let in_flight = self.in_flight.as_ref().map(|(_, states)| states);
         let mut slack = Slack::Enough;
         for (index, ((limit, block), state)) in self.lines().zip(&self.all_states(now)).enumerate() {
-            let least = limit.lowered(state, block);
             let returned = self.leases.returned(index);
             for (stored, returned, is_there) in [(Some(persisted), returned.0, true), (in_flight, returned.1, false)] {
                 let Some(stored) = stored.and_then(|states| states.get(index)) else {
                     continue;
                 };
-                let is_too_low = limit.surplus_over(stored, &least, now).is_none();
+                // Even when it starts to refill, if that is later: the bucket is furthest above it then.
+                let is_too_low = limit.surplus_over(&limit.raised(stored, block), state, now).is_none();
                 match limit.surplus_over(state, &limit.raised(stored, returned), now) {
                     Some(surplus) if !is_too_low => {
                         // A quarter is left to be spent while the next row is written. More would cost more rows.
@@ -363,6 +391,14 @@ impl Bucket {
             }
         }
         slack
+    }
+
+    /// The states of a row that does not refill for a while, if the bucket is nearly full. None while tokens are leased: the row must say
+    /// what is left without them, and they are taken from it when they are spent.
+    fn covered(&self, now: i64) -> Option<Vec<State>> {
+        let is_alone = !self.policy.is_inline() && self.dormant.is_empty() && !self.leases.is_any();
+        let awake_ms = now.saturating_sub(self.awake_since);
+        if is_alone { cover(&self.policy, &self.states, awake_ms, now) } else { None }
     }
 
     fn lowered(&self, now: i64) -> Vec<State> {
@@ -405,11 +441,6 @@ enum Slack {
     Enough,
     Little,
     None,
-}
-
-/// The tokens that a crash may cost: never more than the capacity, or a key could be locked out for long.
-fn block(limit: &NamedLimit) -> u64 {
-    limit.write_ahead().min(limit.limit().config().capacity)
 }
 
 /// When a stored bucket may be forgotten under the numbers it was stored with. `None` if never, or if the row cannot be

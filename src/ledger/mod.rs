@@ -15,7 +15,8 @@
 //!   what comes back during that step: a row from a later moment does not refill before that moment.
 //! * A bucket is forgotten when it is full, and one that was never below full is not stored. If the clock then steps
 //!   back to before that moment, the key gets a new bucket, already full, where the old one would refill only from that
-//!   moment on. So the milliseconds that a clock shows twice may be credited twice: with all steps back together as
+//!   moment on. Nor does the row of a bucket that is nearly full say up to which moment it has refilled (see `cover.rs`), if the clock
+//!   steps back while no object has it in memory. So the milliseconds that a clock shows twice may be credited twice: with all steps back together as
 //!   long as `S`, a key gets at most what comes back in `S` more, and never more than the capacity at once. Without a
 //!   step back, it gets nothing more.
 //!
@@ -27,7 +28,7 @@
 //!
 //! | row | what | when |
 //! |---|---|---|
-//! | `b:` and a policy | its bucket; with `~shadow`, that of its limits in shadow | when a block is spent; on a quiet key with each grant |
+//! | `b:` and a policy | its bucket; with `~shadow`, that of its limits in shadow | when a block is spent; once a minute on a key that stays nearly full; on a quiet key with each grant |
 //! | `r:` and an id | an open reservation | when it is opened, and deleted when it is closed |
 //! | `n:` and a policy | when the last notices were given | with each notice |
 //! | `i:` and a moment | a page of replays | with each grant under an `Idempotency-Key`, and when a reservation is closed |
@@ -52,6 +53,7 @@ mod ask;
 mod bucket;
 mod bytes;
 mod clean;
+mod cover;
 mod decide;
 mod follow;
 mod hold;

@@ -20,6 +20,8 @@
 //!   kind 3, of one of which tokens are leased out, which the states do not have
 //!     1 byte   how many limits it has
 //!     then     for each lease its id, when it is over, and the tokens of each limit, 8 bytes each
+//!   kind 4, of one whose states do not refill for a while: see `cover.rs`
+//!     8 bytes  since when
 //! ```
 //!
 //! Format 1 has replays at its end, which are read and never written: see `replays.rs`.
@@ -28,6 +30,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::bytes::Bytes;
+use super::cover;
 use super::leases::OpenLease;
 use super::legacy::{self, LegacyReplay};
 use crate::limit::{Limit, Record, RecordError, Snapshot, State, encode};
@@ -87,6 +90,12 @@ pub(super) fn encode_row(
     row
 }
 
+/// Adds the part of a row whose states do not refill before their moments.
+pub(super) fn mark_covered(row: &mut Vec<u8>, since: i64) {
+    row.extend([COVERED, 8, 0]);
+    row.extend(since.to_le_bytes());
+}
+
 /// Which version of a policy of the registry a bucket is under.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Registered<'a> {
@@ -103,6 +112,7 @@ pub(super) struct Registered<'a> {
 const REGISTERED: u8 = 1;
 const INLINE: u8 = 2;
 pub(super) const LEASED: u8 = 3;
+const COVERED: u8 = 4;
 
 /// A row, read.
 pub(super) struct StoredRow<'a> {
@@ -117,6 +127,8 @@ pub(super) struct StoredRow<'a> {
     pub(super) is_exact: bool,
     /// What is leased out.
     pub(super) leased: Vec<OpenLease>,
+    /// Since when its states do not refill until their moments.
+    pub(super) covered_since: Option<i64>,
 }
 
 impl<'a> StoredRow<'a> {
@@ -144,6 +156,7 @@ impl<'a> StoredRow<'a> {
             inline_count: None,
             is_exact: false,
             leased: Vec::new(),
+            covered_since: None,
         };
         // A part that cannot be read is as if it were of an unknown kind.
         while !is_legacy && row.read_part(&mut bytes).is_some() {}
@@ -168,6 +181,7 @@ impl<'a> StoredRow<'a> {
                     self.leased.push(OpenLease { id, until, tokens });
                 }
             }
+            COVERED => self.covered_since = Some(part.i64()?),
             _ => {}
         }
         Some(())
@@ -179,6 +193,11 @@ impl<'a> StoredRow<'a> {
         let is_same = self.record.policy_version() == policy.version() && self.record.states().len() == limits.len();
         is_same
             .then(|| limits.iter().zip(self.record.states()).map(|(l, state)| self.mended(l.limit(), state)).collect())
+    }
+
+    /// What the bucket in one of its states had at least at that moment.
+    pub(super) fn uncovered(&self, limit: &Limit, state: &State, at: i64) -> State {
+        self.covered_since.map_or(*state, |since| cover::uncovered(limit, state, since, at))
     }
 
     /// Whether its limits came with a request.
@@ -329,6 +348,22 @@ mod tests {
             let cut = StoredRow::read(&bytes[..len]).unwrap();
             assert_eq!((cut.inline_count, cut.is_exact), (None, false), "a part that is cut is not read");
         }
+    }
+
+    /// An older version ignores the part, and does not refill before the moments of the states.
+    #[test]
+    fn a_row_says_since_when_it_is_covered() {
+        let (policy, plain) = (policy(), row(2, &state(2_000)));
+        let mut bytes = plain.clone();
+        mark_covered(&mut bytes, NOW - 5);
+        assert_eq!(bytes, [&plain[..], &[4, 8, 0], &(NOW - 5).to_le_bytes()].concat());
+        let (limit, read) = (policy.limits()[0].limit(), StoredRow::read(&bytes).unwrap());
+        let states = read.states_of(&policy).unwrap();
+        for (now, at) in [(NOW - 9, NOW - 5), (NOW - 5, NOW - 5), (NOW - 2, NOW - 2), (NOW, NOW), (NOW + 1, NOW)] {
+            assert_eq!(limit.snapshot(&read.uncovered(limit, &states[0], now)).at, at, "at {now}");
+        }
+        let plain = StoredRow::read(&plain).unwrap();
+        assert_eq!(plain.uncovered(limit, &states[0], NOW - 2), states[0]);
     }
 
     #[test]

@@ -161,13 +161,14 @@ async function changed(read, before) {
   }
 }
 
-test("a busy key writes few rows, a quiet one a row for each grant, and refusals write none", async (t) => {
+test("a busy key writes few rows, one that stays nearly full a row a minute, a quiet one a row for each grant, and refusals none", async (t) => {
   const tollgate = await start({ policies: { api: { rate: 1_000, period: "1s", write_ahead: 50 } } });
   const REQUESTS = 200;
   // Milliseconds between requests, then the least and the most commits. Each row is a commit.
   for (const [ms, cost, status, least, most] of [
     [0, 1, 200, REQUESTS / 50, 20],
-    [1_000, 1, 200, REQUESTS, REQUESTS],
+    [1_000, 1, 200, 4, 12],
+    [61_000, 1, 200, REQUESTS, REQUESTS],
     [0, 1_000, 429, 0, 0],
   ]) {
     await tollgate.consume({ policy: "api", key: `${ms} ${cost}` });

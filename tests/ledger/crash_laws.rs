@@ -49,6 +49,7 @@ struct Comparison {
     held: Vec<Held>,
     latest: i64,
     stepped_back: i64,
+    crashes: i64,
 }
 
 fn follow(policy: &str, steps: &[Step]) {
@@ -57,7 +58,7 @@ fn follow(policy: &str, steps: &[Step]) {
     let policy = Arc::clone(&world.policy);
     let (exact, most) = (Some(Model::new(&policy)), Model::new(&policy));
     let (open, held) = (Vec::new(), Vec::new());
-    let mut both = Comparison { world, policy, exact, most, open, held, latest: START, stepped_back: 0 };
+    let mut both = Comparison { world, policy, exact, most, open, held, latest: START, stepped_back: 0, crashes: 0 };
     for step in steps {
         if let Step::Wait(ms) = step {
             both.wait(*ms);
@@ -184,6 +185,7 @@ impl Comparison {
     fn crash(&mut self, arrived: usize) {
         let before = self.levels();
         self.world.crash(arrived);
+        self.crashes += 1;
         self.exact = None;
         self.held.clear();
         for ((limit, before), after) in self.policy.limits().iter().zip(before).zip(self.world.levels()) {
@@ -209,6 +211,11 @@ impl Comparison {
         let (now, levels) = (self.world.now, self.levels());
         let most = self.most.levels(now);
         assert!(levels.iter().zip(&most).all(|(level, most)| level <= most), "{step:?} left {levels:?} of {most:?}");
+        // Nor later, while the clock only goes on.
+        for ((limit, level), most) in self.policy.limits().iter().zip(&levels).zip(&most) {
+            let lost = self.crashes * i64::try_from(limit.write_ahead()).unwrap();
+            assert!(self.stepped_back > 0 || most - level <= lost, "{step:?} left {levels:?} of {most}");
+        }
         let Some(exact) = &self.exact else { return };
         assert_eq!(levels, exact.levels(now), "{step:?} with nothing lost or forgotten");
         for ((limit, level), most) in exact.limits.iter().zip(&levels).zip(most) {

@@ -3,6 +3,7 @@
 mod alarms;
 #[path = "../chance/mod.rs"]
 mod chance;
+mod covers;
 mod crash_laws;
 mod holds;
 mod inline;

@@ -1,6 +1,6 @@
 //! The model of the ledger: buckets in memory that never crash and are never forgotten.
 
-use tollgate::limit::{Decision, Limit, Part, Snapshot, State, Verb, decide_all};
+use tollgate::limit::{Carry, Decision, Limit, Part, Snapshot, State, Verb, decide_all};
 use tollgate::policy::{NamedLimit, Policy};
 
 use crate::world::{START, signed};
@@ -54,6 +54,16 @@ impl Model {
                 limit.charge(state, now, real - taken);
             } else {
                 limit.refund(state, now, taken - real);
+            }
+        }
+    }
+
+    /// Continues under a policy with as many limits.
+    pub(crate) fn carry(&mut self, policy: &Policy, carry: Carry, now: i64) {
+        for ((limit, state), named) in self.limits.iter_mut().zip(&mut self.states).zip(policy.limits()) {
+            let old = std::mem::replace(limit, *named.limit());
+            if old != *limit {
+                *state = limit.carry(&old, *state, carry, now, 0);
             }
         }
     }

@@ -272,7 +272,7 @@ fn what_the_frontend_retries_is_remembered_for_ten_seconds_and_not_stored() {
 fn a_request_id_costs_a_row() {
     let json = r#"{"p":{"rate":1000,"period":"1s","write_ahead":50}}"#;
     let policies = Policies::parse(json).unwrap();
-    for (interval_ms, rows) in [(1, 1_000 + 28), (2_000, 1_000 + 1_000)] {
+    for (interval_ms, rows) in [(0, 1_000 + 28), (1, 1_000 + 9), (2_000, 1_000 + 37)] {
         let mut world = World::new(&policies, "p");
         for id in 0..1_000 {
             assert!(world.decided_once(CONSUME, vec![1], id).decision().is_allow());
