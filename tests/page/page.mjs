@@ -62,11 +62,11 @@ async function start() {
     ["dev", "--config", join(folder, "wrangler.json"), "--port", "0", "--show-interactive-dev-session=false"],
     { stdio: ["ignore", "pipe", "pipe"], env: { ...process.env, WRANGLER_SEND_METRICS: "false" } },
   );
-  after(async () => {
+  stop = async () => {
     child.kill();
-    await once(child, "exit");
+    if (child.exitCode === null) await once(child, "exit");
     rmSync(folder, { recursive: true, force: true });
-  });
+  };
   let log = "";
   const ready = new Promise((resolve, reject) => {
     for (const stream of [child.stdout, child.stderr])
@@ -84,5 +84,10 @@ async function start() {
 export const AXE = readFileSync("node_modules/axe-core/axe.min.js", "utf8");
 
 let server;
+let stop;
 let browser;
-after(async () => (await browser)?.close());
+// Not where they are started: that is within a test, which would end them.
+after(async () => {
+  await (await browser)?.close();
+  await stop?.();
+});

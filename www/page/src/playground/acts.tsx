@@ -6,11 +6,14 @@ import type { Amount, Ask } from "./trace.ts";
 
 export function Acts({
   policy,
+  canSettle,
   cost,
   onCost,
   onAct,
 }: {
   policy: Policy;
+  /** Whether there is an open reservation. */
+  canSettle: boolean;
   cost: Amount;
   onCost: (cost: Amount) => void;
   onAct: (verb: Ask["verb"], cost: Amount) => void;
@@ -18,7 +21,13 @@ export function Acts({
   return (
     <div class="row">
       {ACTS.map(([verb, title]) => (
-        <Held key={verb} title={title} isMain={verb === "consume"} act={() => onAct(verb, cost)} />
+        <Held
+          key={verb}
+          title={title}
+          isMain={verb === "consume"}
+          isOff={!canSettle && (verb === "settle" || verb === "cancel")}
+          act={() => onAct(verb, cost)}
+        />
       ))}
       {policy.limits.map(({ name }) => (
         <Field key={name} label={name === undefined ? "Cost" : `Cost in ${name}`}>
@@ -37,7 +46,7 @@ export function Acts({
   );
 }
 
-function Held({ title, isMain, act }: { title: string; isMain: boolean; act: () => void }) {
+function Held({ title, isMain, isOff, act }: { title: string; isMain: boolean; isOff: boolean; act: () => void }) {
   const timer = useRef<ReturnType<typeof setInterval>>(undefined);
   const latest = useRef(act);
   latest.current = act;
@@ -58,6 +67,7 @@ function Held({ title, isMain, act }: { title: string; isMain: boolean; act: () 
   return (
     <button
       type="button"
+      disabled={isOff}
       class={isMain ? "main" : ""}
       onPointerDown={press}
       onPointerUp={release}

@@ -10,7 +10,7 @@ export interface Answer {
   readonly body: Readonly<Record<string, unknown>>;
 }
 
-/** The answer at the moment of a decision. */
+/** The answer at the moment of a decision to take tokens, now or in advance. */
 export function answerOf(simulation: Simulation, event: Event): Answer {
   const { policy } = simulation;
   const now = START + event.at;
@@ -47,6 +47,11 @@ export function answerOf(simulation: Simulation, event: Event): Answer {
     reset_at,
     ...(rest.ready_at !== undefined && { ready_at: rest.ready_at }),
     ...(rest.retry_at !== undefined && { retry_at: rest.retry_at, retry_after_ms: rest.retry_after_ms }),
+    ...(event.verb === "reserve" &&
+      event.decision.allowed && {
+        reservation: RESERVATION,
+        expires_at: event.decision.readyAt + policy.reservationTtlMs,
+      }),
     ...(policy.limits.some(({ name }) => name !== undefined) && {
       limits: details.map(({ limit, fields }) => ({ name: limit.name, ...fields })),
     }),
@@ -87,6 +92,9 @@ export function answerOf(simulation: Simulation, event: Event): Answer {
     },
   };
 }
+
+/** Stands for the id that the service would give. */
+export const RESERVATION = "0123456789abc";
 
 type Standing = { refusal: Refusal | undefined; retryAt: number | undefined; level: number; capacity: number };
 

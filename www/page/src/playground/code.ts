@@ -1,4 +1,5 @@
 // The code that would have asked, ready to copy.
+import { RESERVATION } from "./answer.ts";
 import type { Policy } from "./policy.ts";
 import type { Event } from "./simulation.ts";
 
@@ -19,7 +20,7 @@ export function codeFor(language: Language, { name }: Policy, { verb, cost }: Ev
     key: "alice",
     ...(verb !== "reset" && verb !== "cancel" && { cost }),
     ...(path !== verb && { mode: verb }),
-    ...((verb === "settle" || verb === "cancel") && { reservation: "0123456789abc" }),
+    ...((verb === "settle" || verb === "cancel") && { reservation: RESERVATION }),
   };
   const json = JSON.stringify(ask);
   const object = json

@@ -30,13 +30,15 @@ export function Decision({
       <div class="stack">
         <p>{announced(event)}</p>
         <div class="sides">
-          <div class="stack">
-            <div class="row">
-              <h3 class="grow">What the client is told</h3>
-              <Copy text={answer} label="Copy answer" />
+          {TAKING.includes(event.verb) && (
+            <div class="stack">
+              <div class="row">
+                <h3 class="grow">What the client is told</h3>
+                <Copy text={answer} label="Copy answer" />
+              </div>
+              <pre>{answer}</pre>
             </div>
-            <pre>{answer}</pre>
-          </div>
+          )}
           <div class="stack">
             <div class="row">
               <h3 class="grow">The code that asks</h3>
@@ -50,3 +52,6 @@ export function Decision({
     </Panel>
   );
 }
+
+/** Their answers are shown; those of the other verbs only say how the limits stand. */
+const TAKING: readonly Event["verb"][] = ["consume", "reserve", "borrow"];

@@ -25,6 +25,7 @@ export class Play {
 
   /** Asks one thing more, and forgets what was decided after its moment: it is decided anew. */
   act(ask: Ask) {
+    this.advance(ask.at);
     const before = this.#asks.findIndex(({ at }) => at > ask.at);
     const place = before < 0 ? this.#asks.length : before;
     this.#asks.splice(place, 0, ask);

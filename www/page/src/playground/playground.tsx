@@ -118,6 +118,8 @@ export function Playground() {
     play!.advance(next);
     tell(play!.simulations[0]!.count(next) - 1);
   };
+  // Everything comes at once, so that nothing moves when it does.
+  if (reads.length === 0) return <p class="quiet">Loading …</p>;
   const [first] = play?.simulations ?? [];
   const index = Math.min(picked ?? Infinity, (first?.count(shown) ?? 0) - 1);
   const event = first?.events[index];
@@ -135,9 +137,11 @@ export function Playground() {
         onChange={(id) => {
           const { toml, trace } = PRESETS.find((preset) => preset.id === id)!;
           setScene(({ other: _, cost: __, ...scene }) => ({ ...scene, toml, trace, acts: [] }));
-          setNow(0);
+          // Who wants no motion sees where it ends.
+          const isStill = matchMedia("(prefers-reduced-motion: reduce)").matches;
+          setNow(isStill ? Infinity : 0);
           setPicked(undefined);
-          setPlaying(true);
+          setPlaying(!isStill);
         }}
       />
       <div class="playground">
@@ -201,10 +205,22 @@ export function Playground() {
               </div>
               {scene.trace === "csv" && (
                 <Field label="Lines of seconds,cost,verb; the last two may be left out">
-                  <textarea
-                    value={scene.csv ?? ""}
-                    onInput={(event) => restart({ csv: event.currentTarget.value })}
-                    spellcheck={false}
+                  {(scene.csv ?? "").length < MOST_TO_EDIT ? (
+                    <textarea
+                      value={scene.csv ?? ""}
+                      onInput={(event) => restart({ csv: event.currentTarget.value })}
+                      spellcheck={false}
+                    />
+                  ) : (
+                    <output>{number(played?.asks.length ?? 0)} requests</output>
+                  )}
+                  <input
+                    type="file"
+                    accept=".csv,text/csv,text/plain"
+                    aria-label="A file of such lines"
+                    onChange={async ({ currentTarget: { files } }) => {
+                      if (files?.[0]) restart({ csv: await files[0].text() });
+                    }}
                   />
                 </Field>
               )}
@@ -221,7 +237,15 @@ export function Playground() {
                   setNow(Number(event.currentTarget.value));
                 }}
               />
-              {policy && <Acts policy={policy} cost={cost} onCost={(cost) => change({ cost })} onAct={act} />}
+              {policy && (
+                <Acts
+                  policy={policy}
+                  canSettle={first?.open(shown) ?? false}
+                  cost={cost}
+                  onCost={(cost) => change({ cost })}
+                  onAct={act}
+                />
+              )}
             </div>
           </Panel>
           <div class="sides">
@@ -243,10 +267,13 @@ export function Playground() {
   );
 }
 
+/** Characters: a field with more of them is slow. */
+const MOST_TO_EDIT = 20_000;
+
 function sceneOfAddress(): Scene {
   const linked = decode(location.hash.split("?")[1] ?? "");
   const [{ toml, trace }] = PRESETS as [(typeof PRESETS)[number]];
-  return linked ?? { toml, trace, acts: [], at: 0, speed: 10 };
+  return linked ?? { toml, trace, acts: [], at: 40_000, speed: 10 }; // the whole trace
 }
 
 /** The cost that was chosen, if it fits the policy; else one that shows something. */

@@ -13,7 +13,7 @@ export const PRESETS: readonly Preset[] = [
     id: "api",
     title: "API per user",
     trace: "burst",
-    toml: `[vars.POLICIES.api]\nrate = 100\nperiod = "1m"\ncapacity = 20`,
+    toml: `[vars.POLICIES.api]\nrate = 20\nperiod = "10s"\ncapacity = 20`,
   },
   {
     id: "login",

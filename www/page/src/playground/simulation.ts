@@ -8,6 +8,7 @@ import { type Amount, type Ask, amountOf } from "./trace.ts";
 export interface Event {
   readonly at: number;
   readonly verb: Ask["verb"];
+  /** As it was asked: what is settled costs the difference to what was reserved. */
   readonly cost: Amount;
   readonly decision: Decision;
   /** The state of each limit afterwards. */
@@ -73,6 +74,11 @@ export class Simulation {
     this.reservations = this.reservations
       .filter(({ at }) => at <= to)
       .map(({ end, ...open }) => (end && end.at <= to ? { ...open, end } : open));
+  }
+
+  /** Whether a reservation is open at this moment. */
+  open(at: number): boolean {
+    return this.reservations.some(({ at: made, end }) => made <= at && !(end && end.at <= at));
   }
 
   /** How many decisions were made until this moment. */
@@ -165,7 +171,7 @@ export class Simulation {
   /** Closes the oldest open reservation, at its real cost or at none. */
   #close(at: number, verb: "settle" | "cancel", cost: Amount): Event {
     const open = this.reservations.find(({ end }) => !end);
-    if (!open) return this.#decide(at, verb, "refund", 0);
+    if (!open) return this.#decide(at, verb, "refund", 0, cost);
     this.#end(open, at, verb === "settle" ? "settled" : "cancelled");
     const real = verb === "settle" ? cost : 0;
     const more = this.policy.limits.map(({ name }) => amountOf(real, name) - amountOf(open.cost, name));
@@ -174,8 +180,8 @@ export class Simulation {
         ? amounts[0]!
         : Object.fromEntries(this.policy.limits.map(({ name }, i) => [name!, amounts[i]!]));
     if (more.some((tokens) => tokens > 0))
-      this.#decide(at, verb, "charge", named(more.map((tokens) => Math.max(0, tokens))));
-    return this.#decide(at, verb, "refund", named(more.map((tokens) => Math.max(0, -tokens))));
+      this.#decide(at, verb, "charge", named(more.map((tokens) => Math.max(0, tokens))), cost);
+    return this.#decide(at, verb, "refund", named(more.map((tokens) => Math.max(0, -tokens))), cost);
   }
 
   #end(open: Reservation, at: number, how: NonNullable<Reservation["end"]>["how"]) {
@@ -186,11 +192,12 @@ export class Simulation {
     at: number,
     verb: Ask["verb"],
     asked: "charge" | Exclude<Ask["verb"], "settle" | "cancel">,
-    cost: Amount,
+    tokens: Amount,
+    cost = tokens,
   ): Event {
     const now = START + at;
     const before = this.#budget.save(now);
-    const decision = this.#budget.decide(now, { verb: asked, cost });
+    const decision = this.#budget.decide(now, { verb: asked, cost: tokens });
     const states = this.#budget.save(now);
     const last = this.events.at(-1);
     const admitted = states.map(({ tokens }, i) => (last?.admitted[i] ?? 0) + before[i]!.tokens - tokens);
