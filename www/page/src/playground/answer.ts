@@ -14,9 +14,8 @@ export interface Answer {
 export function answerOf(simulation: Simulation, event: Event): Answer {
   const { policy } = simulation;
   const now = START + event.at;
-  const waits = event.verb === "reserve" || event.verb === "borrow";
   const details = policy.limits.map((limit, i) => {
-    const { remaining, owed, fullAt, refusal, tokenAt } = simulation.standing(i, event);
+    const { remaining, owed, fullAt, refusal, paidAt, tokenAt } = simulation.standing(i, event);
     const capacity = limit.capacity ?? limit.rate;
     const retryAt = refusal && Number.isFinite(refusal.retryAt) ? refusal.retryAt : undefined;
     const full = limit.name === undefined ? policy.name : `${policy.name}/${limit.name}`;
@@ -28,7 +27,7 @@ export function answerOf(simulation: Simulation, event: Event): Answer {
       ...(owed > 0 && { owed }),
       near_limit: remaining * 5 < capacity,
       reset_at: Number.isFinite(fullAt) ? fullAt : null,
-      ...(waits && !refusal && event.decision.allowed && { ready_at: event.decision.readyAt }),
+      ...(event.verb === "reserve" && !refusal && { ready_at: paidAt }),
       ...(retryAt !== undefined && { retry_at: retryAt, retry_after_ms: retryAt - now }),
     };
     return { limit, full, fields, retryAt, refusal, tokenAt, level: remaining - owed, capacity };
@@ -45,7 +44,7 @@ export function answerOf(simulation: Simulation, event: Event): Answer {
     near_limit: details.some(({ fields }) => fields.near_limit),
     now,
     reset_at,
-    ...(rest.ready_at !== undefined && { ready_at: rest.ready_at }),
+    ...(event.verb === "reserve" && event.decision.allowed && { ready_at: event.decision.readyAt }),
     ...(rest.retry_at !== undefined && { retry_at: rest.retry_at, retry_after_ms: rest.retry_after_ms }),
     ...(event.verb === "reserve" &&
       event.decision.allowed && {

@@ -54,4 +54,4 @@ export function Decision({
 }
 
 /** Their answers are shown; those of the other verbs only say how the limits stand. */
-const TAKING: readonly Event["verb"][] = ["consume", "reserve", "borrow"];
+const TAKING: readonly Event["verb"][] = ["consume", "reserve"];

@@ -21,22 +21,24 @@ export function drawLevel(simulation: Simulation, limit: number, now: number, fr
     const path = new Path2D();
     const last = simulation.count(now);
     const momentAt = (x: number) => from + (x - left) / (plot.x(from + 1) - plot.x(from));
+    const tokensAfter = (i: number) => simulation.events[i]!.states[limit]!.tokens;
     let [count, x, before] = [simulation.count(from), left, NaN];
     path.moveTo(left, plot.y(simulation.levelAfter(limit, count, from)));
     // Column by column: what a decision takes is a step down, and of many in a column the lowest is seen.
     while (x < end) {
       const to = Math.min(end, x + 1);
       const until = Math.min(now, momentAt(to));
-      let lowest = Infinity;
+      let lowest = count;
       const first = count;
       while (count < last && simulation.events[count]!.at <= until) {
-        lowest = Math.min(lowest, simulation.events[count]!.states[limit]!.tokens);
+        if (tokensAfter(count) < tokensAfter(lowest)) lowest = count;
         count += 1;
       }
       const level = simulation.levelAfter(limit, count, until);
       if (count > first) {
         path.lineTo(to, plot.y(simulation.levelAfter(limit, first, simulation.events[first]!.at)));
-        if (count - first > 1) path.lineTo(to, plot.y(lowest));
+        if (count - first > 1)
+          path.lineTo(to, plot.y(simulation.levelAfter(limit, lowest + 1, simulation.events[lowest]!.at)));
       } else if (kind === "fixed_window" && level !== before) path.lineTo(to, plot.y(before));
       path.lineTo(to, plot.y(level));
       [x, before] = [to, level];

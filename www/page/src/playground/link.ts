@@ -58,9 +58,7 @@ const isAmount = (value: unknown): value is Ask["cost"] =>
   isTokens(value) || (typeof value === "object" && value !== null && Object.values(value).every(isTokens));
 const isTokens = (value: unknown) => Number.isSafeInteger(value) && (value as number) >= 0;
 const isAsk = ({ at, verb, cost }: Ask) =>
-  isMoment(at) &&
-  ["consume", "reserve", "borrow", "settle", "cancel", "refund", "reset"].includes(verb) &&
-  isAmount(cost);
+  isMoment(at) && ["consume", "reserve", "settle", "cancel", "refund", "reset"].includes(verb) && isAmount(cost);
 
 /** How many times faster than real time. */
 export const SPEEDS: readonly number[] = [1, 10, 100, 1000];

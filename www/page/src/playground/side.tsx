@@ -55,7 +55,7 @@ export function Side({
                 label={`Level of ${title} over time: now ${number(Math.floor(level))} of ${number(capacity)}`}
                 height={190}
                 span={span}
-                range={[-maxDebt, capacity * 1.12]}
+                range={[-maxDebt, capacity * 1.22]}
                 draw={drawLevel(simulation, i, now, 0, selected)}
                 onPick={pick}
               />

@@ -154,12 +154,15 @@ export class Simulation {
       cost: amountOf(cost, this.policy.limits[limit]!.name),
     } as const;
     const alone = decision.allowed ? decision : bucket.peek(now, asked);
+    const paid = bucket.peek(now, { cost: 0 });
     // The next token for a caller who takes all that there are.
     bucket.tryConsume(now, remaining);
     const next = bucket.peek(now);
     return {
       ...standing,
       refusal: alone.allowed ? undefined : alone,
+      /** When its debt is paid. */
+      paidAt: paid.allowed ? now : paid.retryAt,
       tokenAt: next.allowed ? now : next.retryAt,
     };
   }

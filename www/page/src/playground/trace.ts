@@ -8,7 +8,7 @@ export type Amount = number | Readonly<Record<string, number>>;
 /** Something asked of the limits. Moments are milliseconds since the trace began. */
 export interface Ask {
   readonly at: number;
-  readonly verb: Exclude<Verb, "charge" | "consumeUpTo"> | "settle" | "cancel";
+  readonly verb: Exclude<Verb, "borrow" | "charge" | "consumeUpTo"> | "settle" | "cancel";
   readonly cost: Amount;
 }
 
@@ -151,4 +151,4 @@ function sequence() {
 /** The most requests of a trace. */
 export const MOST = 100_000;
 const DAY = 86_400_000;
-const VERBS: readonly Ask["verb"][] = ["consume", "reserve", "borrow", "settle", "cancel", "refund", "reset"];
+const VERBS: readonly Ask["verb"][] = ["consume", "reserve", "settle", "cancel", "refund", "reset"];
