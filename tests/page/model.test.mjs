@@ -120,6 +120,25 @@ test("the level of a token bucket is a line, that of a window steps, and debt is
   );
 });
 
+test("what is asked of one policy can be asked of any other, and any policy that can be read can be played", async () => {
+  const tomls = [
+    '[p]\nrate = 5\nperiod = "1s"',
+    '[[p.limits]]\nname = "other"\nrate = 5\nperiod = "1s"',
+    '[p]\nrate = 1\nperiod = "70000years"',
+    '[p]\nrate = 1\nperiod = "1s"\ncapacity = 0\nmax_debt = 4',
+    '[p]\nrate = 9007199254740991\nperiod = "1ms"\ncapacity = 1',
+  ];
+  const policies = await Promise.all([...PRESETS.map(({ toml }) => toml), ...tomls].map(policyOf));
+  for (const policy of policies)
+    for (const [kind] of TRACES) {
+      const { asks, durationMs } = trace(kind, policy.limits, costFor(policy), "1\n2,3,reserve\n3,1,settle");
+      const play = new Play(policies, asks.slice(0, 200), []);
+      play.advance(durationMs);
+      for (const [i, simulation] of play.simulations.entries())
+        assert.ok(Number.isFinite(simulation.level(0, durationMs)), `${policy.name} ${kind} ${i}`);
+    }
+});
+
 test("the form and the TOML say the same, and a mistake has the reader's words and its line", async () => {
   for (const { toml } of PRESETS) {
     const form = formOf(toml);

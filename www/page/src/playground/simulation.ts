@@ -45,8 +45,9 @@ export class Simulation {
   }
 
   /** Answers what is asked, not before anything that was asked already. */
-  ask({ at, verb, cost }: Ask): Event {
+  ask({ at, verb, cost: asked }: Ask): Event {
     this.expire(at);
+    const cost = this.#fitted(asked);
     if (verb === "settle" || verb === "cancel") return this.#close(at, verb, cost);
     const event = this.#decide(at, verb, verb, cost);
     if (verb === "reserve" && event.decision.allowed) {
@@ -165,6 +166,14 @@ export class Simulation {
       paidAt: paid.allowed ? now : paid.retryAt,
       tokenAt: next.allowed ? now : next.retryAt,
     };
+  }
+
+  /** A cost for the limits of this policy: it may have been meant for another, or for this one as it was before an edit. */
+  #fitted(cost: Amount): Amount {
+    if (typeof cost === "number") return cost;
+    const { limits } = this.policy;
+    if (limits[0]!.name === undefined) return Object.values(cost)[0] ?? 0;
+    return Object.fromEntries(limits.map(({ name }) => [name!, cost[name!] ?? 0]));
   }
 
   get #last(): number {

@@ -126,7 +126,7 @@ function scale(limits: readonly Limit<string>[], cost: Amount) {
   return {
     budget: Math.min(2000, Math.ceil(Math.min(...each.map(({ budget }) => budget)))),
     perMs: Math.max(tightest.perMs, 0.1 * quickest.perMs),
-    periodMs: Math.max(1000, quickest.periodMs),
+    periodMs: Math.min(YEAR, Math.max(1000, quickest.periodMs)),
   };
 }
 
@@ -151,4 +151,6 @@ function sequence() {
 /** The most requests of a trace. */
 export const MOST = 100_000;
 const DAY = 86_400_000;
+/** No trace plays longer periods. */
+const YEAR = 366 * DAY;
 const VERBS: readonly Ask["verb"][] = ["consume", "reserve", "settle", "cancel", "refund", "reset"];
