@@ -43,7 +43,8 @@ export async function start(build = () => {}) {
 }
 
 async function introduce(url, token) {
-  console.log(`\nTollgate runs at ${url}. Ctrl-C stops it; budgets stay in .tollgate/state. Its policies:\n`);
+  const page = readConfiguration().assets ? " (open it to see limits at work)" : "";
+  console.log(`\nTollgate runs at ${url}${page}. Ctrl-C stops it; budgets stay in .tollgate/state. Its policies:\n`);
   const health = await fetch(`${url}/healthz`); // the first request: on it the Worker logs its policies and what is wrong with them
   await new Promise((done) => setTimeout(done, LOGS_ARRIVE_MS));
   if (!health.ok) return console.error(`\n${url}/healthz answers ${health.status}: ${await health.text()}`);
@@ -89,9 +90,11 @@ function keepCredentials() {
 }
 
 /** The variables in the configuration. */
-function configuration() {
+const configuration = () => readConfiguration().vars;
+
+function readConfiguration() {
   try {
-    return unstable_readConfig({ config: CONFIGURATION }).vars;
+    return unstable_readConfig({ config: CONFIGURATION });
   } catch (error) {
     return fail(error.message);
   }

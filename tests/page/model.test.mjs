@@ -1,0 +1,236 @@
+// The playground without a page: what it plays, and what it makes of it.
+import "./modules.mjs";
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { count, law } from "../random.mjs";
+import { served, TOKEN } from "./page.mjs";
+
+const { Play } = await import("../../www/page/src/playground/play.ts");
+const { formOf, read, tomlOf } = await import("../../www/page/src/playground/policy.ts");
+const { PRESETS } = await import("../../www/page/src/playground/presets.ts");
+const { Simulation, START } = await import("../../www/page/src/playground/simulation.ts");
+const { MOST, TRACES, fromCsv, trace } = await import("../../www/page/src/playground/trace.ts");
+const { decode, encode } = await import("../../www/page/src/playground/link.ts");
+const { answerOf, RESERVATION } = await import("../../www/page/src/playground/answer.ts");
+
+const policyOf = async (toml) => {
+  const { policy, mistakes } = await read(toml);
+  assert.equal(mistakes, undefined);
+  return policy;
+};
+const costFor = ({ limits }) =>
+  limits[0].name === undefined ? 1 : Object.fromEntries(limits.map(({ name }) => [name, name === "tokens" ? 1500 : 1]));
+
+test("every trace of every preset stays below the bound, plays within its length, and is the same again", async () => {
+  for (const { id, toml } of PRESETS) {
+    const policy = await policyOf(toml);
+    for (const [kind] of TRACES.filter(([kind]) => kind !== "csv")) {
+      const { asks, durationMs } = trace(kind, policy.limits, costFor(policy));
+      assert.ok(asks.length <= MOST && asks.every(({ at }) => at >= 0 && at <= durationMs), `${id} ${kind}`);
+      const play = new Play([policy], asks.slice(0, 5000), []);
+      play.advance(durationMs);
+      const [simulation] = play.simulations;
+      for (const { at, admitted } of simulation.events)
+        for (const [i, tokens] of admitted.entries())
+          assert.ok(tokens <= simulation.bound(i, at), `${id} ${kind} ${at}: ${tokens}`);
+      assert.deepEqual(trace(kind, policy.limits, costFor(policy)).asks, asks);
+    }
+  }
+});
+
+test("a fixed window admits twice its capacity at its edge, a token bucket of the same numbers does not", async () => {
+  const bucket = await policyOf('[p]\nrate = 100\nperiod = "1m"');
+  const window = await policyOf('[p]\nkind = "fixed_window"\noffset = "0s"\nrate = 100\nperiod = "1m"');
+  const { asks } = trace("burst", bucket.limits, 1);
+  const play = new Play([bucket, window], asks, []);
+  play.advance(70_000);
+  const [evenly, atOnce] = play.simulations.map(({ events }) => events.at(-1).admitted[0]);
+  assert.equal(atOnce, 200);
+  assert.ok(evenly >= 100 && evenly < 110, String(evenly));
+});
+
+law(
+  "whatever is asked by hand, in whatever order, the outcome is that of asking by time, and below the bound",
+  { seed: 15, cases: 60 },
+  async ({ below, pick }, seen) => {
+    const policy = await policyOf(PRESETS.find(({ id }) => id === "llm").toml);
+    const act = () => ({
+      at: below(90_000),
+      verb: pick(["consume", "reserve", "settle", "cancel", "refund"]),
+      cost: { requests: below(12), tokens: below(20_000) },
+    });
+    const acts = Array.from({ length: 30 }, act).filter(
+      ({ at }, i, all) => all.findIndex((one) => one.at === at) === i,
+    );
+    const play = new Play([policy], [], []);
+    for (const one of acts) play.act(one);
+    play.advance(200_000);
+    const ordered = new Play([policy], [], acts);
+    ordered.advance(200_000);
+    const outcome = ({ simulations: [{ events, reservations }] }) => JSON.stringify({ events, reservations });
+    assert.equal(outcome(play), outcome(ordered));
+    for (const { at, verb, decision, admitted } of play.simulations[0].events) {
+      for (const [i, tokens] of admitted.entries()) assert.ok(tokens <= play.simulations[0].bound(i, at));
+      count(seen, decision.allowed ? verb : "refused");
+    }
+  },
+  (seen) => assert.ok(["consume", "reserve", "settle", "cancel", "refund", "refused"].every((one) => seen[one] > 50)),
+);
+
+test("an unsettled reservation ends by itself; a settled one costs what it cost", async () => {
+  const policy = await policyOf(
+    '[p]\nrate = 0\nperiod = "1s"\ncapacity = 10\nreservation_ttl = "5s"\nunsettled = "refund"',
+  );
+  const simulation = new Simulation(policy);
+  const left = (at) => simulation.level(0, at);
+  simulation.ask({ at: 0, verb: "reserve", cost: 4 });
+  assert.equal(left(0), 6);
+  simulation.ask({ at: 1000, verb: "settle", cost: 1 });
+  assert.equal(left(1000), 9);
+  simulation.ask({ at: 2000, verb: "reserve", cost: 4 });
+  assert.equal(left(2000), 5);
+  simulation.expire(7000);
+  assert.equal(left(7000), 9);
+  assert.deepEqual(
+    simulation.reservations.map(({ end }) => end),
+    [
+      { at: 1000, how: "settled" },
+      { at: 7000, how: "expired" },
+    ],
+  );
+});
+
+test("the level of a token bucket is a line, that of a window steps, and debt is below zero", async () => {
+  const bucket = new Simulation(await policyOf('[p]\nrate = 4\nperiod = "1s"\nmax_debt = 3'));
+  bucket.ask({ at: 0, verb: "consume", cost: 4 });
+  assert.deepEqual(
+    [0, 125, 250, 375, 2000].map((at) => bucket.level(0, at)),
+    [0, 0.5, 1, 1.5, 4],
+  );
+  bucket.ask({ at: 2000, verb: "reserve", cost: 6 });
+  assert.deepEqual(
+    [2000, 2125, 2250].map((at) => bucket.level(0, at)),
+    [-2, -1.5, -1],
+  );
+  const window = new Simulation(await policyOf('[p]\nkind = "fixed_window"\noffset = "0s"\nrate = 4\nperiod = "1s"'));
+  window.ask({ at: 0, verb: "consume", cost: 4 });
+  assert.deepEqual(
+    [0, 999, 1000].map((at) => window.level(0, at)),
+    [0, 0, 4],
+  );
+});
+
+test("what is asked of one policy can be asked of any other, and any policy that can be read can be played", async () => {
+  const tomls = [
+    '[p]\nrate = 5\nperiod = "1s"',
+    '[[p.limits]]\nname = "other"\nrate = 5\nperiod = "1s"',
+    '[p]\nrate = 1\nperiod = "70000years"',
+    '[p]\nrate = 1\nperiod = "1s"\ncapacity = 0\nmax_debt = 4',
+    '[p]\nrate = 9007199254740991\nperiod = "1ms"\ncapacity = 1',
+  ];
+  const policies = await Promise.all([...PRESETS.map(({ toml }) => toml), ...tomls].map(policyOf));
+  for (const policy of policies)
+    for (const [kind] of TRACES) {
+      const { asks, durationMs } = trace(kind, policy.limits, costFor(policy), "1\n2,3,reserve\n3,1,settle");
+      const play = new Play(policies, asks.slice(0, 200), []);
+      play.advance(durationMs);
+      for (const [i, simulation] of play.simulations.entries())
+        assert.ok(Number.isFinite(simulation.level(0, durationMs)), `${policy.name} ${kind} ${i}`);
+    }
+});
+
+test("the form and the TOML say the same, and a mistake has the reader's words and its line", async () => {
+  for (const { toml } of PRESETS) {
+    const form = formOf(toml);
+    assert.deepEqual((await policyOf(tomlOf(form))).limits, (await policyOf(toml)).limits);
+    assert.deepEqual(formOf(tomlOf(form)), form);
+  }
+  for (const [toml, text, line] of [
+    ['[vars.POLICIES.api]\nrate = 5\nperiod = "1 fortnight"', /POLICIES\.api\.period: /, 3],
+    ['[p]\n\n[[p.limits]]\nname = "a"\nrate = "1/s"\n\n[[p.limits]]\nname = "b"\nrate = -1', /POLICIES\.p\.limits/, 9],
+    ["[p]\nrate = ", /./, 2],
+    ['[p]\nrate = 1\nperiod = "1s"\nmode = "off"', /enforces no limit/, undefined],
+  ]) {
+    const { mistakes } = await read(toml);
+    assert.match(mistakes[0].text, text);
+    assert.equal(mistakes[0].line, line, toml);
+  }
+});
+
+test("a link gives back its scene, and anything else gives nothing", () => {
+  const scene = {
+    toml: "[p]\nrate = 1 # ☂",
+    other: "[q]",
+    trace: "csv",
+    csv: "1,2",
+    cost: { requests: 1, tokens: 2 },
+    acts: [{ at: 5, verb: "reserve", cost: { requests: 1, tokens: 2 } }],
+    at: 7,
+    speed: 100,
+  };
+  assert.deepEqual(decode(encode(scene)), scene);
+  for (const wrong of [
+    { trace: "other" },
+    { at: -1 },
+    { speed: 3 },
+    { toml: 5 },
+    { acts: [{ at: 1, verb: "steal", cost: 1 }] },
+  ])
+    assert.equal(decode(encode({ ...scene, ...wrong })), undefined, JSON.stringify(wrong));
+  for (const text of ["", "%", "bnVsbA"]) assert.equal(decode(text), undefined);
+});
+
+test("CSV: seconds, perhaps a cost and a verb; other lines are passed over", () => {
+  assert.deepEqual(fromCsv("seconds,cost,verb\n2.5;3;reserve\n\n1\n-1,2\n", 7), [
+    { at: 1000, verb: "consume", cost: 7 },
+    { at: 2500, verb: "reserve", cost: 3 },
+  ]);
+});
+
+/** A cost that is reserved, into debt. */
+const RESERVED = 5000;
+
+test("the answer that is shown is the service's own, but for its moments", async () => {
+  const { url } = await served();
+  const ask = async (body) => {
+    const response = await fetch(`${url}/v1/consume`, {
+      method: "POST",
+      headers: { authorization: `Bearer ${TOKEN}`, "content-type": "application/json" },
+      body: JSON.stringify(body),
+    });
+    return { status: response.status, headers: response.headers, body: await response.json() };
+  };
+  for (const [name, toml, costs] of [
+    ["demo", '[demo]\nrate = 10\nperiod = "10s"\ncapacity = 10', [1, 9, 10]],
+    [
+      "llm",
+      undefined,
+      [
+        { requests: 1, tokens: 99_000 },
+        { requests: 2, tokens: 50_000 },
+        { requests: 1, tokens: RESERVED },
+      ],
+    ],
+  ]) {
+    const text =
+      toml ??
+      '[llm]\nreservation_ttl = "5m"\n[[llm.limits]]\nname = "requests"\nrate = 60\nperiod = "1m"\nmax_debt = 10\n[[llm.limits]]\nname = "tokens"\nrate = 100_000\nperiod = "1day"\nmax_debt = 10_000';
+    const simulation = new Simulation(await policyOf(text));
+    const key = `page-${name}-${Date.now()}`;
+    let first;
+    for (const cost of costs) {
+      const verb = cost.tokens === RESERVED ? "reserve" : "consume";
+      const real = await ask({ policy: name, key, cost, ...(verb === "reserve" && { mode: "reserve" }) });
+      first ??= real.body.now;
+      const shown = answerOf(simulation, simulation.ask({ at: real.body.now - first, verb, cost }));
+      if (verb === "reserve") real.body.reservation = RESERVATION;
+      const moved = JSON.parse(JSON.stringify(shown.body), (field, value) =>
+        /(^now|_at)$/.test(field) && value !== null ? value - START + first : value,
+      );
+      assert.equal(shown.status, real.status);
+      assert.deepEqual(moved, real.body);
+      for (const [header, value] of Object.entries(shown.headers))
+        assert.equal(real.headers.get(header), value, header);
+    }
+  }
+});

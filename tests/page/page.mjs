@@ -1,0 +1,93 @@
+// The page as visitors get it: the built Worker with its assets, served by Wrangler, in Chromium.
+//
+//   const { page, said } = await open("#playground", { colorScheme: "dark" });
+//   // … and nothing but what was asked for is in `said`, the messages of the console
+//
+// The server and the browser end with the test file.
+import { spawn } from "node:child_process";
+import { createHash } from "node:crypto";
+import { once } from "node:events";
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join, resolve } from "node:path";
+import { createInterface } from "node:readline";
+import { after } from "node:test";
+import { chromium } from "playwright-core";
+import { unstable_readConfig } from "wrangler";
+
+/** A token of the server with every scope. */
+export const TOKEN = "the-bearer-token-of-the-tests";
+
+/** Where the server answers. It is started once, and its policies are those of wrangler.toml. */
+export function served() {
+  server ??= start();
+  return server;
+}
+
+/** Opens the page. `said` has what the console and uncaught errors have said, and requests that were refused or went elsewhere. */
+export async function open(hash = "", { viewport = { width: 1440, height: 900 }, ...settings } = {}) {
+  const { url } = await served();
+  browser ??= chromium.launch({ executablePath: process.env.CHROMIUM, args: ["--no-sandbox"] });
+  const context = await (await browser).newContext({ viewport, locale: "en-US", ...settings });
+  const page = await context.newPage();
+  const said = [];
+  page.on("console", (message) => said.push(message.text()));
+  page.on("pageerror", (error) => said.push(String(error)));
+  page.on("request", (request) => request.url().startsWith(url) || said.push(`a request to ${request.url()}`));
+  page.on("response", (response) => response.status() < 400 || said.push(`${response.status()} ${response.url()}`));
+  await page.goto(`${url}/${hash}`);
+  return { page, said, url, close: () => context.close() };
+}
+
+async function start() {
+  const folder = mkdtempSync(join(tmpdir(), "tollgate-page-"));
+  const { durable_objects, migrations, vars, compatibility_date } = unstable_readConfig({ config: "wrangler.toml" });
+  const sha256 = createHash("sha256").update(TOKEN).digest("hex");
+  const settings = {
+    name: "page",
+    main: resolve("build/worker/entry.mjs"),
+    compatibility_date,
+    durable_objects,
+    migrations,
+    assets: { directory: resolve("build/page") },
+    vars: {
+      POLICIES: vars.POLICIES,
+      TOLLGATE_TOKENS: { test: { sha256, scopes: ["consume", "adjust", "admin"] } },
+      TOLLGATE_KEY_SECRET: "the-key-secret-of-the-tests",
+    },
+  };
+  writeFileSync(join(folder, "wrangler.json"), JSON.stringify(settings));
+  const child = spawn(
+    "node_modules/.bin/wrangler",
+    ["dev", "--config", join(folder, "wrangler.json"), "--port", "0", "--show-interactive-dev-session=false"],
+    { stdio: ["ignore", "pipe", "pipe"], env: { ...process.env, WRANGLER_SEND_METRICS: "false" } },
+  );
+  stop = async () => {
+    child.kill();
+    if (child.exitCode === null) await once(child, "exit");
+    rmSync(folder, { recursive: true, force: true });
+  };
+  let log = "";
+  const ready = new Promise((resolve, reject) => {
+    for (const stream of [child.stdout, child.stderr])
+      createInterface({ input: stream }).on("line", (line) => {
+        log += `${line}\n`;
+        const [, url] = /Ready on (http:\S+)/.exec(line) ?? [];
+        if (url) resolve({ url });
+      });
+    child.on("exit", () => reject(new Error(`Wrangler has ended:\n${log}`)));
+  });
+  return ready;
+}
+
+/** The text of axe, which finds what some people could not use. */
+export const AXE = readFileSync("node_modules/axe-core/axe.min.js", "utf8");
+
+let server;
+let stop;
+let browser;
+// Not where they are started: that is within a test, which would end them.
+after(async () => {
+  await (await browser)?.close();
+  await stop?.();
+});

@@ -1,0 +1,225 @@
+// The page in Chromium, served by the built Worker.
+import assert from "node:assert/strict";
+import { readdirSync, readFileSync } from "node:fs";
+import { join } from "node:path";
+import { test } from "node:test";
+import { gzipSync } from "node:zlib";
+import { AXE, open, served, TOKEN } from "./page.mjs";
+
+const press = (page, name) => page.getByRole("button", { name, exact: true }).click();
+const status = (page) => page.getByRole("status").textContent();
+
+test("all of it is at most 100 KB, compressed", () => {
+  const files = readdirSync("build/page", { recursive: true, withFileTypes: true }).filter((entry) => entry.isFile());
+  const sizes = files.map(
+    ({ parentPath, name }) => gzipSync(readFileSync(join(parentPath, name)), { level: 9 }).length,
+  );
+  const all = sizes.reduce((sum, size) => sum + size);
+  assert.ok(all <= 100_000, `${all} bytes`);
+});
+
+test("is served with its policy, and what it does not have is the API's to answer", async () => {
+  const { url } = await served();
+  const response = await fetch(url);
+  assert.equal(response.status, 200);
+  assert.equal(
+    response.headers.get("content-security-policy"),
+    "default-src 'none'; script-src 'self' 'wasm-unsafe-eval'; style-src 'self'; connect-src 'self'; img-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+  );
+  for (const [path, status, type] of [
+    ["/healthz", 200, "application/json"],
+    ["/v1/openapi.json", 200, "application/json"],
+    ["/v1/nothing", 404, "application/problem+json"],
+    ["/nothing", 404, "application/problem+json"],
+  ]) {
+    const answer = await fetch(url + path, { headers: { authorization: `Bearer ${TOKEN}` } });
+    assert.deepEqual([answer.status, answer.headers.get("content-type")], [status, type], path);
+  }
+});
+
+for (const colorScheme of ["light", "dark"]) {
+  test(`${colorScheme}: axe finds nothing, and the console says nothing`, async () => {
+    const { page, said, close } = await open("", { colorScheme, bypassCSP: false });
+    await page.getByRole("heading", { name: /^The decision at/ }).waitFor();
+    await press(page, "Compare with a fixed window");
+    await page.getByRole("button", { name: "Stop comparing" }).waitFor();
+    for (const way of ["Form", "TOML"]) {
+      await page.getByRole("button", { name: way, exact: true }).first().click();
+      await page.evaluate(AXE);
+      const { violations } = await page.evaluate(() => globalThis.axe.run());
+      const found = violations.map(
+        ({ id, nodes }) => `${id}: ${nodes.map(({ html }) => html.slice(0, 120)).join(" | ")}`,
+      );
+      assert.deepEqual(found, []);
+    }
+    assert.deepEqual(said, []);
+    await close();
+  });
+}
+
+test("asks by hand, announces the answer and shows it with the code", async () => {
+  const { page, said, close } = await open();
+  await page.getByLabel("Trace").selectOption("none");
+  for (let i = 0; i < 20; i++) await press(page, "Consume");
+  assert.match(await status(page), /^consume 1: granted, 0 left$/);
+  await press(page, "Consume");
+  assert.match(await status(page), /^consume 1: refused, would pass in 500 ms, 0 left$/);
+  const told = await page.locator("pre").first().textContent();
+  assert.match(
+    told,
+    /^HTTP\/1\.1 429\nRateLimit-Policy: "api";q=20;w=10;tollgate-capacity=20\nRateLimit: "api";r=0;t=1\nRetry-After: 1\n/,
+  );
+  for (const [language, code] of [
+    ["curl", /curl -i .*\/v1\/consume/],
+    ["fetch", /await fetch\(/],
+    ["Package", /new Client\(/],
+    ["In your Worker", /tollgate\(env\)\.consume/],
+  ]) {
+    await press(page, language);
+    assert.match(await page.locator("pre").last().textContent(), code);
+  }
+  assert.deepEqual(said, []);
+  await close();
+});
+
+test("reserves, settles, cancels and refunds", async () => {
+  const { page, said, close } = await open();
+  await press(page, "LLM requests and tokens");
+  await press(page, "Pause");
+  await page.getByLabel("Trace").selectOption("none");
+  await page.getByRole("heading", { name: /^requests: 10 of 10/ }).waitFor();
+  for (const [verb, left] of [
+    ["Reserve", 9],
+    ["Settle", 9],
+    ["Reserve", 8],
+    ["Cancel", 9],
+    ["Refund", 10],
+  ]) {
+    await press(page, verb);
+    await page.getByRole("heading", { name: `requests: ${left} of 10` }).waitFor();
+  }
+  assert.deepEqual(said, []);
+  await close();
+});
+
+test("holding a button asks on", async () => {
+  const { page, close } = await open();
+  await page.getByLabel("Trace").selectOption("none");
+  await page.getByRole("button", { name: "Consume", exact: true }).hover();
+  await page.mouse.down();
+  await page.getByText(/[3-9] granted/).waitFor();
+  await page.mouse.up();
+  await close();
+});
+
+test("form and TOML follow each other, and mistakes have the reader's words and their place", async () => {
+  const { page, said, close } = await open();
+  await page.getByLabel("Tokens added").fill("50");
+  await press(page, "TOML");
+  const toml = page.getByLabel("Policy as TOML");
+  assert.match(await toml.inputValue(), /^rate = 50$/m);
+  await toml.fill('[vars.POLICIES.api]\nrate = 7\nperiod = "1 fortnight"');
+  const alert = page.getByRole("alert");
+  await alert.getByText(/^POLICIES\.api\.period: /).waitFor();
+  await alert.getByRole("button", { name: "Line 3" }).click();
+  await page.waitForFunction(() => getSelection().toString() === 'period = "1 fortnight"');
+  await toml.fill('[vars.POLICIES.api]\nrate = 7\nperiod = "1h"');
+  await press(page, "Form");
+  assert.equal(await page.getByLabel("Tokens added").inputValue(), "7");
+  await page.getByRole("heading", { name: /^api: token bucket, 7 per 1h/ }).waitFor();
+  assert.deepEqual(said, []);
+  await close();
+});
+
+test("plays, pauses, steps and scrubs back; two policies on one trace differ", async () => {
+  const { page, said, close } = await open();
+  await press(page, "Compare with a fixed window");
+  const counts = page.getByText(/granted, \d+ refused/);
+  await page
+    .getByText(/granted, [1-9]\d* refused/)
+    .first()
+    .waitFor();
+  await page.waitForFunction(() => document.querySelectorAll(".counts").length === 2);
+  const [evenly, atOnce] = (await counts.allTextContents()).map((text) => Number.parseInt(text, 10));
+  assert.ok(atOnce > evenly, `${atOnce} and ${evenly}`);
+  const moment = page.getByLabel("Moment");
+  await moment.fill("0");
+  await page.getByText("0 granted, 0 refused").first().waitFor();
+  await press(page, "Step");
+  await page.getByText("1 granted, 0 refused").first().waitFor();
+  assert.match(await status(page), /^consume 1: granted/);
+  await press(page, "100×");
+  await press(page, "Play");
+  await page.getByRole("button", { name: "Pause" }).click();
+  await page.getByRole("button", { name: "Play", exact: true }).waitFor();
+  const paused = await moment.inputValue();
+  assert.notEqual(paused, "0");
+  await page.waitForTimeout(100);
+  assert.equal(await moment.inputValue(), paused);
+  assert.deepEqual(said, []);
+  await close();
+});
+
+test("a link reproduces everything", async () => {
+  const { page, url, close } = await open();
+  await press(page, "Login attempts");
+  await press(page, "Pause");
+  await page.getByLabel("Trace").selectOption("none");
+  for (let i = 0; i < 3; i++) await press(page, "Consume");
+  await press(page, "100×");
+  await page.waitForTimeout(600);
+  const link = page.url();
+  const shown = await page.locator(".playground").textContent();
+  await close();
+  const other = await open(link.slice(url.length + 1));
+  await other.page.getByRole("heading", { name: /^minute: 2 of 5/ }).waitFor();
+  assert.equal(await other.page.locator(".playground").textContent(), shown);
+  await other.close();
+});
+
+test("100,000 decisions at 1,000× lose no second", async () => {
+  const { page, said, close } = await open();
+  await press(page, "TOML");
+  await page.getByLabel("Policy as TOML").fill('[p]\nrate = 3000\nperiod = "1s"');
+  await page.getByRole("heading", { name: /^p: token bucket, 3000 per 1s/ }).waitFor();
+  await page.getByLabel("Trace").selectOption("csv");
+  const lines = Array.from({ length: 100_000 }, (_, i) => (i * 0.04).toFixed(2)).join("\n"); // 4000 s: four seconds at 1,000×
+  await page
+    .getByLabel("A file of such lines")
+    .setInputFiles({ name: "a.csv", mimeType: "text/csv", buffer: Buffer.from(lines) });
+  await page.getByText("100,000 requests").waitFor();
+  await page.getByLabel("Moment").fill("0");
+  await press(page, "1,000×");
+  const took = await page.evaluate(async () => {
+    const moment = () => Number(document.querySelector('input[type="range"]').value);
+    [...document.querySelectorAll("button")].find(({ textContent }) => textContent === "Play").click();
+    const frames = () => new Promise((done) => requestAnimationFrame(done));
+    while (moment() === 0) await frames();
+    const [from, began] = [moment(), performance.now()];
+    while (moment() < 3_000_000) await frames();
+    return (moment() - from) / (performance.now() - began);
+  });
+  assert.ok(Math.abs(took - 1000) < 100, `${took}×`); // as much time as 1,000 times the clock's, but for a frame at each end
+  await page.getByRole("button", { name: "Play", exact: true }).waitFor();
+  await page.getByText("100,000 granted, 0 refused").waitFor();
+  assert.deepEqual(said, []);
+  await close();
+});
+
+test("nothing shifts while it loads, and nothing is wider than a phone", async () => {
+  const { page, close } = await open("", { viewport: { width: 390, height: 844 } });
+  await page.getByRole("heading", { name: /^The decision at/ }).waitFor();
+  const [wide, shift] = await page.evaluate(async () => [
+    document.documentElement.scrollWidth,
+    await new Promise((done) => {
+      let sum = 0;
+      new PerformanceObserver((list) => {
+        for (const { value } of list.getEntries()) sum += value;
+      }).observe({ type: "layout-shift", buffered: true });
+      setTimeout(() => done(sum), 500);
+    }),
+  ]);
+  assert.ok(wide <= 390, `${wide} px`);
+  assert.ok(shift < 0.01, `${shift}`);
+  await close();
+});

@@ -1,0 +1,43 @@
+// What is around every view: the name, the navigation, and the place where decisions are announced.
+import { useEffect, useState } from "preact/hooks";
+import { VIEWS } from "./views.ts";
+
+export function Frame() {
+  const [id, setId] = useState(shown);
+  useEffect(() => {
+    const change = () => setId(shown());
+    addEventListener("hashchange", change);
+    return () => removeEventListener("hashchange", change);
+  }, []);
+  const view = VIEWS.find((view) => view.id === id) ?? VIEWS[0]!;
+  const { component: Component } = view;
+  return (
+    <>
+      <button type="button" class="skip" onClick={() => document.getElementById("main")?.focus()}>
+        Skip to the content
+      </button>
+      <header class="frame">
+        <h1>
+          <img src="/icon.svg" alt="" width="28" height="28" />
+          Tollgate
+        </h1>
+        <p>See a limit work before you trust it.</p>
+        <nav aria-label="Views">
+          {VIEWS.map(({ id, title }) => (
+            <a key={id} href={`#${id}`} aria-current={id === view.id ? "page" : undefined}>
+              {title}
+            </a>
+          ))}
+        </nav>
+      </header>
+      <main id="main" tabIndex={-1}>
+        <Component />
+      </main>
+    </>
+  );
+}
+
+/** The view that the hash names: what comes before a question mark is its id, what follows is the view's own. */
+function shown(): string {
+  return location.hash.slice(1).split("?")[0]!;
+}

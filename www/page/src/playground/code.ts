@@ -1,0 +1,55 @@
+// The code that would have asked, ready to copy.
+import { RESERVATION } from "./answer.ts";
+import type { Policy } from "./policy.ts";
+import type { Event } from "./simulation.ts";
+
+export const LANGUAGES = [
+  ["curl", "curl"],
+  ["fetch", "fetch"],
+  ["package", "Package"],
+  ["embedded", "In your Worker"],
+] as const;
+
+export type Language = (typeof LANGUAGES)[number][0];
+
+/** The code in a language that asks what this event has asked, of a service at `url`. */
+export function codeFor(language: Language, { name }: Policy, { verb, cost }: Event, url: string): string {
+  const path = verb === "reserve" ? "consume" : verb;
+  const ask = {
+    policy: name,
+    key: "alice",
+    ...(verb !== "reset" && verb !== "cancel" && { cost }),
+    ...(path !== verb && { mode: verb }),
+    ...((verb === "settle" || verb === "cancel") && { reservation: RESERVATION }),
+  };
+  const json = JSON.stringify(ask);
+  const object = json
+    .replace(/"(\w+)":/g, "$1: ")
+    .replaceAll(",", ", ")
+    .replace(/\{/g, "{ ")
+    .replace(/\}/g, " }");
+  switch (language) {
+    case "curl":
+      return `curl -i ${url}/v1/${path} \\
+  -H "Authorization: Bearer $TOKEN" \\
+  -H 'Content-Type: application/json' \\
+  -d '${json}'`;
+    case "fetch":
+      return `const response = await fetch("${url}/v1/${path}", {
+  method: "POST",
+  headers: { Authorization: \`Bearer \${token}\`, "Content-Type": "application/json" },
+  body: JSON.stringify(${object}),
+});
+const decision = await response.json();`;
+    case "package":
+      return `import { Client } from "tollgate/client";
+
+const client = new Client({ url: "${url}", token });
+const decision = await client.${path}(${object});`;
+    case "embedded":
+      return `import { tollgate } from "tollgate/worker";
+
+const decision = await tollgate(env).${path}(${object});
+if (!decision.allowed) return decision.response();`;
+  }
+}

@@ -1,0 +1,57 @@
+// The marked decision: what a client is told, and the code that would have asked.
+import { useState } from "preact/hooks";
+import { Choice, Copy, Panel } from "../shared/controls.tsx";
+import { moment } from "../shared/numbers.ts";
+import { answerOf } from "./answer.ts";
+import { codeFor, LANGUAGES, type Language } from "./code.ts";
+import type { Event, Simulation } from "./simulation.ts";
+import { announced } from "./words.ts";
+
+export function Decision({
+  simulation,
+  event,
+  durationMs,
+}: {
+  simulation: Simulation;
+  event: Event;
+  durationMs: number;
+}) {
+  const [language, setLanguage] = useState<Language>("curl");
+  const code = codeFor(language, simulation.policy, event, location.origin);
+  const { status, headers, body } = answerOf(simulation, event);
+  const answer = [
+    `HTTP/1.1 ${status}`,
+    ...Object.entries(headers).map(([name, value]) => `${name}: ${value}`),
+    "",
+    JSON.stringify(body),
+  ].join("\n");
+  return (
+    <Panel title={`The decision at ${moment(event.at, durationMs)}`}>
+      <div class="stack">
+        <p>{announced(event)}</p>
+        <div class="sides">
+          {TAKING.includes(event.verb) && (
+            <div class="stack">
+              <div class="row">
+                <h3 class="grow">What the client is told</h3>
+                <Copy text={answer} label="Copy answer" />
+              </div>
+              <pre>{answer}</pre>
+            </div>
+          )}
+          <div class="stack">
+            <div class="row">
+              <h3 class="grow">The code that asks</h3>
+              <Copy text={code} label="Copy code" />
+            </div>
+            <Choice label="Language" value={language} options={LANGUAGES} onChange={setLanguage} />
+            <pre>{code}</pre>
+          </div>
+        </div>
+      </div>
+    </Panel>
+  );
+}
+
+/** Their answers are shown; those of the other verbs only say how the limits stand. */
+const TAKING: readonly Event["verb"][] = ["consume", "reserve"];

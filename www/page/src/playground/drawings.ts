@@ -1,0 +1,144 @@
+// What the charts of a simulation show: the level of a limit, and what was admitted beside the bound.
+import type { Plot } from "../shared/chart.tsx";
+import { type Simulation, START } from "./simulation.ts";
+import { amountOf } from "./trace.ts";
+
+/** The level of a limit up to `now`: a line, with what was granted and refused below it, and reservations as spans. */
+export function drawLevel(simulation: Simulation, limit: number, now: number, from: number, selected?: number) {
+  return (plot: Plot) => {
+    const { context, left, right } = plot;
+    const { name, kind, capacity = 0 } = simulation.policy.limits[limit]!;
+    const end = Math.min(right, plot.x(now));
+    context.lineWidth = 1;
+    context.strokeStyle = plot.colour("bound");
+    context.setLineDash([5, 4]);
+    across(plot, plot.y(capacity));
+    context.setLineDash([]);
+    context.strokeStyle = plot.colour("quiet");
+    across(plot, plot.y(0));
+    spans(plot, simulation, now, from);
+
+    const path = new Path2D();
+    const last = simulation.count(now);
+    const momentAt = (x: number) => from + (x - left) / (plot.x(from + 1) - plot.x(from));
+    const tokensAfter = (i: number) => simulation.events[i]!.states[limit]!.tokens;
+    let [count, x, before] = [simulation.count(from), left, NaN];
+    path.moveTo(left, plot.y(simulation.levelAfter(limit, count, from)));
+    // Column by column: what a decision takes is a step down, and of many in a column the lowest is seen.
+    while (x < end) {
+      const to = Math.min(end, x + 1);
+      const until = Math.min(now, momentAt(to));
+      let lowest = count;
+      const first = count;
+      while (count < last && simulation.events[count]!.at <= until) {
+        if (tokensAfter(count) < tokensAfter(lowest)) lowest = count;
+        count += 1;
+      }
+      const level = simulation.levelAfter(limit, count, until);
+      if (count > first) {
+        path.lineTo(to, plot.y(simulation.levelAfter(limit, first, simulation.events[first]!.at)));
+        if (count - first > 1)
+          path.lineTo(to, plot.y(simulation.levelAfter(limit, lowest + 1, simulation.events[lowest]!.at)));
+      } else if (kind === "fixed_window" && level !== before) path.lineTo(to, plot.y(before));
+      path.lineTo(to, plot.y(level));
+      [x, before] = [to, level];
+    }
+    context.strokeStyle = plot.colour("accent");
+    context.lineWidth = 2;
+    context.lineJoin = "round";
+    context.stroke(path);
+    const fill = new Path2D(path);
+    fill.lineTo(end, plot.y(0));
+    fill.lineTo(left, plot.y(0));
+    context.fillStyle = plot.colour("wash");
+    context.fill(fill);
+    marks(plot, simulation, now, from, selected, name);
+  };
+}
+
+/** Each decision is a mark at the top: granted green and short, refused red and long, with its wait as a line until it would pass. */
+function marks(
+  plot: Plot,
+  simulation: Simulation,
+  now: number,
+  from: number,
+  selected: number | undefined,
+  name: string | undefined,
+) {
+  const { context, top } = plot;
+  const [first, last] = [simulation.count(from - 1), simulation.count(now)];
+  // Of many in one column only the first of each kind is drawn.
+  const drawn = [-1, -1];
+  for (let i = first; i < last; i++) {
+    const { at, decision, cost } = simulation.events[i]!;
+    const x = Math.round(plot.x(at));
+    const kind = decision.allowed ? 0 : 1;
+    if (i === selected) {
+      context.fillStyle = plot.colour("ink");
+      context.fillRect(x - 1, top, 2, plot.bottom - top);
+    }
+    if (drawn[kind] === x || amountOf(cost, name) === 0) continue;
+    drawn[kind] = x;
+    context.fillStyle = plot.colour(decision.allowed ? "granted" : "refused");
+    context.fillRect(x - 1, decision.allowed ? top : top + 8, 2, 7);
+    const wait = decision.allowed ? decision.readyAt - START - at : decision.retryAfterMs;
+    if (wait > 0 && Number.isFinite(wait) && last - first < WAITS_SEEN)
+      context.fillRect(x, decision.allowed ? top + 3 : top + 11, Math.max(1, plot.x(at + wait) - x), 1);
+  }
+}
+
+/** Reservations from when they were made until they ended; until they may be used, paler. */
+function spans(plot: Plot, simulation: Simulation, now: number, from: number) {
+  const { context, bottom } = plot;
+  const seen = simulation.reservations.filter(({ at, end }) => at <= now && (end?.at ?? now) >= from).slice(-LANES);
+  for (const [lane, { at, readyAt, end }] of seen.entries()) {
+    const y = bottom - 7 - lane * 6;
+    const until = Math.min(now, end?.at ?? now);
+    context.fillStyle = plot.colour("held");
+    context.globalAlpha = 0.4;
+    context.fillRect(plot.x(at), y, Math.max(2, plot.x(until) - plot.x(at)), 4);
+    context.globalAlpha = 1;
+    if (until > readyAt) context.fillRect(plot.x(readyAt), y, Math.max(2, plot.x(until) - plot.x(readyAt)), 4);
+  }
+}
+
+/** What a limit has admitted since the trace began, below the line that it never crosses. */
+export function drawAdmitted(simulation: Simulation, limit: number, now: number, from: number, to: number) {
+  return (plot: Plot) => {
+    const { context, left, right } = plot;
+    context.lineWidth = 1.5;
+    context.strokeStyle = plot.colour("bound");
+    context.setLineDash([5, 4]);
+    context.beginPath();
+    for (let x = left; x <= right; x += 1) {
+      const at = from + ((x - left) / (right - left)) * (to - from);
+      const y = plot.y(simulation.bound(limit, at));
+      if (x === left) context.moveTo(x, y);
+      else context.lineTo(x, y);
+    }
+    context.stroke();
+    context.setLineDash([]);
+    context.strokeStyle = plot.colour("granted");
+    context.lineWidth = 2;
+    context.beginPath();
+    const end = Math.min(right, plot.x(now));
+    for (let x = left; x <= end; x += 1) {
+      const at = Math.min(now, from + ((x - left) / (right - left)) * (to - from));
+      const y = plot.y(simulation.events[simulation.count(at) - 1]?.admitted[limit] ?? 0);
+      if (x === left) context.moveTo(x, y);
+      else context.lineTo(x, y);
+    }
+    context.stroke();
+  };
+}
+
+function across({ context, left, right }: Plot, y: number) {
+  context.beginPath();
+  context.moveTo(left, Math.round(y) + 0.5);
+  context.lineTo(right, Math.round(y) + 0.5);
+  context.stroke();
+}
+
+/** With more, their lines would be one. */
+const WAITS_SEEN = 400;
+const LANES = 12;

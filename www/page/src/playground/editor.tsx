@@ -1,0 +1,187 @@
+// A policy by form or as TOML: the TOML is what is kept, and the form shows it.
+import { useRef, useState } from "preact/hooks";
+import { Choice, Copy, Field, Panel } from "../shared/controls.tsx";
+import { length, number } from "../shared/numbers.ts";
+import { type Fields, type Form, formOf, type Policy, type Read, tomlOf } from "./policy.ts";
+
+export function Editor({
+  title,
+  toml,
+  read,
+  onChange,
+}: {
+  title: string;
+  toml: string;
+  read: Read | undefined;
+  onChange: (toml: string) => void;
+}) {
+  const [way, setWay] = useState<"form" | "toml">("form");
+  const text = useRef<HTMLTextAreaElement>(null);
+  const form = formOf(toml);
+  const shown = form ? way : "toml";
+  const goTo = (line: number) => {
+    setWay("toml");
+    requestAnimationFrame(() => {
+      const lines = toml.split("\n");
+      const start = lines.slice(0, line - 1).join("\n").length + Number(line > 1);
+      text.current?.focus();
+      text.current?.setSelectionRange(start, start + (lines[line - 1]?.length ?? 0));
+    });
+  };
+  return (
+    <Panel
+      title={title}
+      aside={
+        <Choice
+          label={`${title}: how to edit`}
+          value={shown}
+          options={[
+            ["form", "Form"],
+            ["toml", "TOML"],
+          ]}
+          onChange={setWay}
+        />
+      }
+    >
+      {shown === "form" ? (
+        <FormFields form={form!} onChange={(form) => onChange(tomlOf(form))} />
+      ) : (
+        <>
+          <textarea
+            ref={text}
+            aria-label={`${title} as TOML`}
+            aria-invalid={Boolean(read?.mistakes)}
+            value={toml}
+            spellcheck={false}
+            onInput={(event) => onChange(event.currentTarget.value)}
+          />
+          <Copy text={toml} label="Copy TOML" />
+        </>
+      )}
+      {read?.mistakes && (
+        <ul class="mistakes" role="alert">
+          {read.mistakes.map(({ text, line }) => (
+            <li key={text}>
+              {text}{" "}
+              {line !== undefined && (
+                <button type="button" class="small" onClick={() => goTo(line)}>
+                  Line {number(line)}
+                </button>
+              )}
+            </li>
+          ))}
+        </ul>
+      )}
+      {read && "policy" in read && read.policy && <Meaning policy={read.policy} />}
+    </Panel>
+  );
+}
+
+function FormFields({ form, onChange }: { form: Form; onChange: (form: Form) => void }) {
+  const change = (index: number, changes: Fields) =>
+    onChange({
+      ...form,
+      limits: form.limits.map((limit, i) =>
+        i === index
+          ? Object.fromEntries(Object.entries({ ...limit, ...changes }).filter(([, value]) => value !== undefined))
+          : limit,
+      ),
+    });
+  const add = () => {
+    const named = form.limits.map((limit, i) => ({ name: `limit${i + 1}`, ...limit }));
+    onChange({ ...form, limits: [...named, { name: `limit${named.length + 1}`, rate: 1000, period: "1h" }] });
+  };
+  const remove = (index: number) => onChange({ ...form, limits: form.limits.filter((_, i) => i !== index) });
+  return (
+    <>
+      {form.limits.map((limit, i) => (
+        <fieldset class="form" key={i}>
+          <legend>{String(limit.name ?? form.name)}</legend>
+          <label class="field wide">
+            <span>Refills</span>
+            <select
+              value={String(limit.kind ?? "token_bucket")}
+              onChange={({ currentTarget: { value } }) =>
+                change(
+                  i,
+                  value === "fixed_window"
+                    ? { kind: value, offset: limit.offset ?? "0s" }
+                    : { kind: undefined, offset: undefined },
+                )
+              }
+            >
+              <option value="token_bucket">evenly (token bucket)</option>
+              <option value="fixed_window">all at once (fixed window)</option>
+            </select>
+          </label>
+          {FIELDS.map(([field, label]) => (
+            <Field key={field} label={label}>
+              <input
+                value={String(limit[field] ?? "")}
+                onInput={({ currentTarget: { value } }) => change(i, { [field]: settingOf(field, value) })}
+              />
+            </Field>
+          ))}
+          {form.limits.length > 1 && (
+            <button type="button" class="wide" onClick={() => remove(i)}>
+              Remove this limit
+            </button>
+          )}
+        </fieldset>
+      ))}
+      <button type="button" onClick={add}>
+        Add a limit
+      </button>
+    </>
+  );
+}
+
+/** What the policy admits, in the reader's numbers and words. */
+function Meaning({ policy }: { policy: Policy }) {
+  return (
+    <div class="stack">
+      {policy.lint.limits
+        .filter(({ is_enforced }) => is_enforced)
+        .map((limit) => (
+          <div key={limit.name}>
+            {limit.name !== undefined && <h3>{limit.name}</h3>}
+            <dl class="facts">
+              <dt>In the long run</dt>
+              <dd>
+                {number(limit.long_run.tokens)} per {length(limit.long_run.period_ms)}
+              </dd>
+              <dt>At once, at most</dt>
+              <dd>{number(limit.debt?.burst ?? limit.burst)}</dd>
+              {(limit.debt ?? limit).within.map(({ period_ms, tokens }) => (
+                <>
+                  <dt>Within any {length(period_ms)}</dt>
+                  <dd>{number(tokens)}</dd>
+                </>
+              ))}
+              <dt>From empty to full</dt>
+              <dd>{length(limit.full_after_ms)}</dd>
+            </dl>
+          </div>
+        ))}
+      {policy.lint.findings.map(({ code, limit, level, text }) => (
+        <p class="quiet" key={`${code}${limit}`}>
+          {level === "warning" ? "Warning" : "Note"}
+          {limit !== undefined && `, ${limit}`}: {text}
+        </p>
+      ))}
+    </div>
+  );
+}
+
+/** A number where the text is one, so that the TOML has no quotes; the reader judges the rest. */
+function settingOf(field: string, text: string): unknown {
+  if (text.trim() === "") return undefined;
+  return field !== "period" && field !== "name" && /^\d+(\.\d+)?$/.test(text.trim()) ? Number(text) : text;
+}
+
+const FIELDS: readonly (readonly [field: string, label: string])[] = [
+  ["rate", "Tokens added"],
+  ["period", "in each"],
+  ["capacity", "At most (capacity)"],
+  ["max_debt", "Debt, at most"],
+];

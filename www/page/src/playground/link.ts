@@ -1,0 +1,64 @@
+// All that is played as text for the address, so that a link shows what its sender saw.
+import type { Ask, TraceKind } from "./trace.ts";
+
+/** What reproduces a view. */
+export interface Scene {
+  readonly toml: string;
+  /** A second policy, asked the same. */
+  readonly other?: string;
+  readonly trace: TraceKind;
+  readonly csv?: string;
+  readonly cost?: Ask["cost"];
+  /** What was asked by hand. */
+  readonly acts: readonly Ask[];
+  /** The moment that is shown. */
+  readonly at: number;
+  readonly speed: number;
+}
+
+/** The scene in base64url. */
+export function encode(scene: Scene): string {
+  const { acts, ...rest } = scene;
+  const json = JSON.stringify({ ...rest, acts: acts.map(({ at, verb, cost }) => [at, verb, cost]) });
+  const bytes = new TextEncoder().encode(json);
+  const characters = Array.from(bytes, (byte) => String.fromCharCode(byte)).join("");
+  return btoa(characters).replaceAll("+", "-").replaceAll("/", "_").replace(/=+$/, "");
+}
+
+/** The scene that a text encodes; nothing if it is none. A link may come from anywhere, so each member is checked. */
+export function decode(text: string): Scene | undefined {
+  try {
+    const characters = atob(text.replaceAll("-", "+").replaceAll("_", "/"));
+    const { toml, other, trace, csv, cost, acts, at, speed } = JSON.parse(
+      new TextDecoder().decode(Uint8Array.from(characters, (character) => character.charCodeAt(0))),
+    );
+    if (typeof toml !== "string" || !isTrace(trace) || !Array.isArray(acts)) return undefined;
+    const asks = acts.map(([at, verb, cost]): Ask => ({ at, verb, cost }));
+    if (!asks.every(isAsk) || !isMoment(at) || !SPEEDS.includes(speed)) return undefined;
+    return {
+      toml,
+      ...(typeof other === "string" && { other }),
+      trace,
+      ...(typeof csv === "string" && { csv }),
+      ...(isAmount(cost) && { cost }),
+      acts: asks,
+      at,
+      speed,
+    };
+  } catch {
+    return undefined;
+  }
+}
+
+const isTrace = (value: unknown): value is TraceKind =>
+  ["none", "steady", "burst", "retry", "attack", "office", "csv"].includes(value as string);
+const isMoment = (value: unknown): value is number =>
+  Number.isSafeInteger(value) && (value as number) >= 0 && (value as number) < 1e12;
+const isAmount = (value: unknown): value is Ask["cost"] =>
+  isTokens(value) || (typeof value === "object" && value !== null && Object.values(value).every(isTokens));
+const isTokens = (value: unknown) => Number.isSafeInteger(value) && (value as number) >= 0;
+const isAsk = ({ at, verb, cost }: Ask) =>
+  isMoment(at) && ["consume", "reserve", "settle", "cancel", "refund", "reset"].includes(verb) && isAmount(cost);
+
+/** How many times faster than real time. */
+export const SPEEDS: readonly number[] = [1, 10, 100, 1000];

@@ -1,0 +1,295 @@
+// The playground: a policy, what is asked of it, and what one sees. All arithmetic is the package's; this file only arranges.
+import { useCallback, useEffect, useMemo, useRef, useState } from "preact/hooks";
+import { Choice, Field, Panel } from "../shared/controls.tsx";
+import { moment, number } from "../shared/numbers.ts";
+import { Acts } from "./acts.tsx";
+import { Decision } from "./decision.tsx";
+import { Editor } from "./editor.tsx";
+import { decode, encode, type Scene, SPEEDS } from "./link.ts";
+import { Play } from "./play.ts";
+import { type Policy, type Read, read } from "./policy.ts";
+import { PRESETS } from "./presets.ts";
+import { Side } from "./side.tsx";
+import { type Ask, TRACES, type TraceKind, trace } from "./trace.ts";
+import { announced } from "./words.ts";
+
+export function Playground() {
+  const [scene, setScene] = useState(sceneOfAddress);
+  const [reads, setReads] = useState<readonly Read[]>([]);
+  const [policies, setPolicies] = useState<readonly Policy[]>([]);
+  const [now, setNow] = useState(scene.at);
+  const [playing, setPlaying] = useState(false);
+  const [picked, setPicked] = useState<number>();
+  const [said, say] = useState("");
+  const { toml, other, acts } = scene;
+
+  useEffect(() => {
+    let isLatest = true;
+    Promise.all([toml, ...(other === undefined ? [] : [other])].map(read)).then((reads) => {
+      if (!isLatest) return;
+      setReads(reads);
+      const policies = reads.flatMap(({ ...one }) => ("policy" in one && one.policy ? [one.policy] : []));
+      // While there is a mistake, what was read before goes on.
+      if (policies.length === reads.length) setPolicies(policies);
+    });
+    return () => {
+      isLatest = false;
+    };
+  }, [toml, other]);
+
+  const [policy] = policies;
+  const cost = useMemo(() => (policy ? costFor(scene.cost, policy) : 1), [scene.cost, policy]);
+  const played = useMemo(
+    () => (policy ? trace(scene.trace, policy.limits, cost, scene.csv) : undefined),
+    [policy, scene.trace, cost, scene.csv],
+  );
+  // The acts are not among what it is made of: each is asked of the play that there is.
+  const known = useRef(acts);
+  known.current = acts;
+  const play = useMemo(() => played && new Play(policies, played.asks, known.current), [policies, played]);
+  const durationMs = Math.max(played?.durationMs ?? 60_000, acts.at(-1)?.at ?? 0);
+  const shown = Math.min(now, durationMs);
+  play?.advance(shown);
+
+  useEffect(() => {
+    if (!playing) return undefined;
+    let frame = 0;
+    let last = performance.now();
+    const step = (at: number) => {
+      // By the clock and not by frames, so that a busy moment loses no time.
+      const passed = Math.max(0, at - last) * scene.speed;
+      last = at;
+      setNow((now) => Math.min(durationMs, now + passed));
+      frame = requestAnimationFrame(step);
+    };
+    frame = requestAnimationFrame(step);
+    return () => cancelAnimationFrame(frame);
+  }, [playing, scene.speed, durationMs]);
+  useEffect(() => {
+    if (shown >= durationMs) setPlaying(false);
+  }, [shown, durationMs]);
+
+  const change = useCallback((changes: Partial<Scene>) => {
+    setScene((scene) => ({ ...scene, ...changes }));
+  }, []);
+  const restart = (changes: Partial<Scene>) => {
+    change({ acts: [], ...changes });
+    setNow(0);
+    setPicked(undefined);
+  };
+
+  // The address follows when nothing moves; the page of before stays the one to go back to.
+  useEffect(() => {
+    if (playing) return undefined;
+    const timer = setTimeout(() => {
+      if (!/^(#playground.*)?$/.test(location.hash)) return;
+      history.replaceState(null, "", `#playground?${encode({ ...scene, at: Math.floor(shown) })}`);
+    }, 300);
+    return () => clearTimeout(timer);
+  }, [scene, shown, playing]);
+  useEffect(() => {
+    const arrive = () => {
+      if (!location.hash.includes("?")) return;
+      const scene = sceneOfAddress();
+      setScene(scene);
+      setNow(scene.at);
+    };
+    addEventListener("hashchange", arrive);
+    return () => removeEventListener("hashchange", arrive);
+  }, []);
+
+  const tell = (index: number) => {
+    setPicked(index);
+    const event = play?.simulations[0]?.events[index];
+    if (event) say(announced(event));
+  };
+  const act = (verb: Ask["verb"], amount: Ask["cost"]) => {
+    if (!play) return;
+    const ask = { at: Math.floor(shown), verb, cost: amount };
+    play.act(ask);
+    change({ acts: [...scene.acts, ask].sort((a, b) => a.at - b.at) });
+    tell(play.simulations[0]!.count(ask.at) - 1);
+  };
+  const step = () => {
+    const next = play?.next(shown);
+    if (next === undefined) return;
+    setPlaying(false);
+    setNow(next);
+    play!.advance(next);
+    tell(play!.simulations[0]!.count(next) - 1);
+  };
+  // Everything comes at once, so that nothing moves when it does.
+  if (reads.length === 0) return <p class="quiet">Loading …</p>;
+  const [first] = play?.simulations ?? [];
+  const index = Math.min(picked ?? Infinity, (first?.count(shown) ?? 0) - 1);
+  const event = first?.events[index];
+  const preset = PRESETS.find((preset) => preset.toml === toml)?.id ?? "own";
+
+  return (
+    <>
+      <p class="unseen" role="status" aria-live="polite">
+        {said}
+      </p>
+      <Choice
+        label="Preset"
+        value={preset}
+        options={PRESETS.map(({ id, title }) => [id, title])}
+        onChange={(id) => {
+          const { toml, trace } = PRESETS.find((preset) => preset.id === id)!;
+          setScene(({ other: _, cost: __, ...scene }) => ({ ...scene, toml, trace, acts: [] }));
+          // Who wants no motion sees where it ends.
+          const isStill = matchMedia("(prefers-reduced-motion: reduce)").matches;
+          setNow(isStill ? Infinity : 0);
+          setPicked(undefined);
+          setPlaying(!isStill);
+        }}
+      />
+      <div class="playground">
+        <div class="stack settings">
+          <Editor title="Policy" toml={toml} read={reads[0]} onChange={(toml) => change({ toml })} />
+          {other === undefined ? (
+            <button type="button" onClick={() => change({ other: asWindow(toml) })}>
+              Compare with a fixed window
+            </button>
+          ) : (
+            <>
+              <Editor title="Compared with" toml={other} read={reads[1]} onChange={(other) => change({ other })} />
+              <button type="button" onClick={() => setScene(({ other: _, ...scene }) => scene)}>
+                Stop comparing
+              </button>
+            </>
+          )}
+        </div>
+        <div class="stack">
+          <Panel
+            title="Play"
+            aside={
+              <span class="now" aria-hidden="true">
+                {moment(shown, durationMs)}
+              </span>
+            }
+          >
+            <div class="stack">
+              <div class="row">
+                <button
+                  type="button"
+                  class="main"
+                  onClick={() => {
+                    if (shown >= durationMs) setNow(0);
+                    setPlaying(!playing);
+                  }}
+                >
+                  {playing ? "Pause" : "Play"}
+                </button>
+                <button type="button" onClick={step} disabled={play?.next(shown) === undefined}>
+                  Step
+                </button>
+                <Choice
+                  label="Speed"
+                  value={String(scene.speed)}
+                  options={SPEEDS.map((speed) => [String(speed), `${number(speed)}×`])}
+                  onChange={(speed) => change({ speed: Number(speed) })}
+                />
+                <select
+                  class="grow"
+                  aria-label="Trace"
+                  value={scene.trace}
+                  onChange={(event) => restart({ trace: event.currentTarget.value as TraceKind })}
+                >
+                  {TRACES.map(([id, title]) => (
+                    <option key={id} value={id}>
+                      {title}
+                    </option>
+                  ))}
+                </select>
+              </div>
+              {scene.trace === "csv" && (
+                <Field label="Lines of seconds,cost,verb; the last two may be left out">
+                  {(scene.csv ?? "").length < MOST_TO_EDIT ? (
+                    <textarea
+                      value={scene.csv ?? ""}
+                      onInput={(event) => restart({ csv: event.currentTarget.value })}
+                      spellcheck={false}
+                    />
+                  ) : (
+                    <output>{number(played?.asks.length ?? 0)} requests</output>
+                  )}
+                  <input
+                    type="file"
+                    accept=".csv,text/csv,text/plain"
+                    aria-label="A file of such lines"
+                    onChange={async ({ currentTarget: { files } }) => {
+                      if (files?.[0]) restart({ csv: await files[0].text() });
+                    }}
+                  />
+                </Field>
+              )}
+              <input
+                type="range"
+                aria-label="Moment"
+                aria-valuetext={moment(shown, durationMs)}
+                min={0}
+                max={durationMs}
+                step={1}
+                value={Math.floor(shown)}
+                onInput={(event) => {
+                  setPlaying(false);
+                  setNow(Number(event.currentTarget.value));
+                }}
+              />
+              {policy && (
+                <Acts
+                  policy={policy}
+                  canSettle={first?.open(shown) ?? false}
+                  cost={cost}
+                  onCost={(cost) => change({ cost })}
+                  onAct={act}
+                />
+              )}
+            </div>
+          </Panel>
+          <div class="sides">
+            {play?.simulations.map((simulation, i) => (
+              <Side
+                key={i}
+                simulation={simulation}
+                now={Math.floor(shown)}
+                durationMs={durationMs}
+                selected={index}
+                onPick={tell}
+              />
+            ))}
+          </div>
+          {first && event && <Decision simulation={first} event={event} durationMs={durationMs} />}
+        </div>
+      </div>
+    </>
+  );
+}
+
+/** Characters: a field with more of them is slow. */
+const MOST_TO_EDIT = 20_000;
+
+function sceneOfAddress(): Scene {
+  const linked = decode(location.hash.split("?")[1] ?? "");
+  const [{ toml, trace }] = PRESETS as [(typeof PRESETS)[number]];
+  return linked ?? { toml, trace, acts: [], at: 40_000, speed: 10 }; // the whole trace
+}
+
+/** The cost that was chosen, if it fits the policy; else one that shows something. */
+function costFor(chosen: Ask["cost"] | undefined, { limits }: Policy): Ask["cost"] {
+  const named = limits.every(({ name }) => name !== undefined);
+  if (!named) return typeof chosen === "number" ? chosen : 1;
+  const known = typeof chosen === "object" ? chosen : {};
+  return Object.fromEntries(
+    limits.map(({ name, capacity = 1 }) => [name!, known[name!] ?? (capacity > 1000 ? Math.round(capacity / 20) : 1)]),
+  );
+}
+
+/** The same numbers as a fixed window, whose windows open with the trace. */
+function asWindow(toml: string): string {
+  if (/kind\s*=\s*"fixed_window"/.test(toml)) return toml.replaceAll(/^(kind|offset)\s*=.*\n/gm, "");
+  return toml
+    .replaceAll(/^(\s*rate\s*=.*)$/gm, '$1\nkind = "fixed_window"\noffset = "0s"')
+    .replaceAll(/^\s*max_debt\s*=.*$/gm, "");
+}

@@ -1,0 +1,152 @@
+// A chart on a canvas: the frame, the axes and the sharp pixels are here, what is drawn is the caller's. Our own, because the page has
+// 100 KB in all and the reader of policies takes half of them: uPlot is 22 KB, and spans, marks and bounds would be drawn by hand anyway.
+import { useEffect, useRef } from "preact/hooks";
+import { length, number } from "./numbers.ts";
+
+/** Where a drawing goes. Moments and values are turned into pixels by `x` and `y`. */
+export interface Plot {
+  readonly context: CanvasRenderingContext2D;
+  readonly left: number;
+  readonly right: number;
+  readonly top: number;
+  readonly bottom: number;
+  x(moment: number): number;
+  y(value: number): number;
+  /** A colour of the theme by its custom property. */
+  colour(name: string): string;
+}
+
+export interface ChartProps {
+  /** What a screen reader says of it. */
+  readonly label: string;
+  readonly height: number;
+  /** The shown moments, in milliseconds. */
+  readonly span: readonly [from: number, to: number];
+  readonly range: readonly [lowest: number, highest: number];
+  readonly draw: (plot: Plot) => void;
+  /** Is told the moment on which the visitor has clicked. */
+  readonly onPick?: (moment: number, height: number) => void;
+}
+
+export function Chart({ label, height, span, range, draw, onPick }: ChartProps) {
+  const canvas = useRef<HTMLCanvasElement>(null);
+  const paint = () => canvas.current && drawn(canvas.current, span, range, draw);
+  useEffect(() => {
+    paint();
+  });
+  const latest = useRef(paint);
+  latest.current = paint;
+  useEffect(() => {
+    const again = () => latest.current();
+    const sizes = new ResizeObserver(again);
+    sizes.observe(canvas.current!);
+    const theme = matchMedia("(prefers-color-scheme: dark)");
+    theme.addEventListener("change", again);
+    return () => {
+      sizes.disconnect();
+      theme.removeEventListener("change", again);
+    };
+  }, []);
+  const pick = (event: MouseEvent) => {
+    const box = canvas.current!.getBoundingClientRect();
+    const share = (event.clientX - box.left - LEFT) / (box.width - LEFT - RIGHT);
+    onPick?.(span[0] + share * (span[1] - span[0]), event.clientY - box.top);
+  };
+  return (
+    <canvas ref={canvas} class={`chart h${height}`} role="img" aria-label={label} onClick={onPick ? pick : undefined} />
+  );
+}
+
+function drawn(
+  canvas: HTMLCanvasElement,
+  [from, to]: readonly [number, number],
+  [lowest, highest]: readonly [number, number],
+  draw: (plot: Plot) => void,
+) {
+  const { width, height } = canvas.getBoundingClientRect();
+  const scale = devicePixelRatio;
+  const [wide, high] = [Math.round(width * scale), Math.round(height * scale)];
+  if (canvas.width !== wide || canvas.height !== high) [canvas.width, canvas.height] = [wide, high];
+  const context = canvas.getContext("2d")!;
+  context.setTransform(scale, 0, 0, scale, 0, 0);
+  context.clearRect(0, 0, width, height);
+  const style = getComputedStyle(canvas);
+  const [left, right, top, bottom] = [LEFT, width - RIGHT, TOP, height - BOTTOM];
+  const plot: Plot = {
+    context,
+    left,
+    right,
+    top,
+    bottom,
+    x: (moment) => left + ((moment - from) / (to - from || 1)) * (right - left),
+    y: (value) => bottom - ((value - lowest) / (highest - lowest || 1)) * (bottom - top),
+    colour: (name) => style.getPropertyValue(`--${name}`),
+  };
+  axes(plot, [from, to], [lowest, highest], style.fontFamily);
+  context.save();
+  context.beginPath();
+  context.rect(left - 1, 0, right - left + 2, height);
+  context.clip();
+  draw(plot);
+  context.restore();
+}
+
+function axes(plot: Plot, [from, to]: readonly [number, number], range: readonly [number, number], font: string) {
+  const { context, left, right, top, bottom } = plot;
+  context.font = `12px ${font}`;
+  context.lineWidth = 1;
+  context.fillStyle = plot.colour("quiet");
+  context.strokeStyle = plot.colour("grid");
+  context.textAlign = "right";
+  context.textBaseline = "middle";
+  for (const value of ticks(range[0], range[1], (bottom - top) / 34)) {
+    const y = Math.round(plot.y(value)) + 0.5;
+    line(context, left, y, right, y);
+    context.fillText(short.format(value), left - 8, y);
+  }
+  context.textBaseline = "top";
+  const moments = momentTicks(from, to, (right - left) / 90);
+  for (const moment of moments) {
+    const x = Math.round(plot.x(moment)) + 0.5;
+    line(context, x, bottom, x, bottom + 4);
+    context.textAlign = x > right - 24 ? "right" : x < left + 24 ? "left" : "center";
+    context.fillText(moment === 0 ? number(0) : length(moment), x, bottom + 7);
+  }
+}
+
+function line(context: CanvasRenderingContext2D, x1: number, y1: number, x2: number, y2: number) {
+  context.beginPath();
+  context.moveTo(x1, y1);
+  context.lineTo(x2, y2);
+  context.stroke();
+}
+
+/** Round values between two, about so many. */
+export function ticks(lowest: number, highest: number, count: number): number[] {
+  const rough = (highest - lowest) / Math.max(1, count);
+  const power = 10 ** Math.floor(Math.log10(rough));
+  const step = Math.max(1, [1, 2, 5, 10].map((factor) => factor * power).find((step) => step >= rough)!);
+  return multiples(step, lowest, highest);
+}
+
+function momentTicks(from: number, to: number, count: number): number[] {
+  const rough = (to - from) / Math.max(1, count);
+  const step = STEPS.find((step) => step >= rough) ?? Math.ceil(rough / 604_800_000) * 604_800_000;
+  return multiples(step, from, to);
+}
+
+function multiples(step: number, from: number, to: number): number[] {
+  const first = Math.ceil(from / step);
+  return Array.from({ length: Math.max(0, Math.floor(to / step) - first + 1) }, (_, i) => (first + i) * step);
+}
+
+const short = new Intl.NumberFormat(undefined, { notation: "compact", maximumFractionDigits: 1 });
+
+const [LEFT, RIGHT, TOP, BOTTOM] = [52, 8, 12, 24];
+/** In milliseconds: those that clocks show. */
+const STEPS = [
+  ...[1, 2, 5, 10, 20, 50, 100, 200, 500],
+  ...[
+    1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10_800, 21_600, 43_200, 86_400, 172_800, 604_800,
+  ].map((seconds) => seconds * 1000),
+];

@@ -1,0 +1,123 @@
+// Small controls that views share.
+import type { ComponentChildren } from "preact";
+import { useEffect, useState } from "preact/hooks";
+
+/** A button that copies a text, and says that it has. */
+export function Copy({ text, label = "Copy" }: { text: string; label?: string }) {
+  const [said, say] = useState("");
+  useEffect(() => {
+    if (!said) return undefined;
+    const timer = setTimeout(() => say(""), 2000);
+    return () => clearTimeout(timer);
+  }, [said]);
+  const copy = () =>
+    navigator.clipboard.writeText(text).then(
+      () => say("Copied"),
+      () => say("Cannot copy"),
+    );
+  return (
+    <button type="button" class="small" onClick={copy} aria-live="polite">
+      {said || label}
+    </button>
+  );
+}
+
+/** One of several: buttons in a row, of which one is pressed. */
+export function Choice<Id extends string>({
+  label,
+  options,
+  value,
+  onChange,
+}: {
+  label: string;
+  options: readonly (readonly [id: Id, title: string])[];
+  value: Id;
+  onChange: (id: Id) => void;
+}) {
+  return (
+    <fieldset class="choice">
+      <legend class="unseen">{label}</legend>
+      {options.map(([id, title]) => (
+        <button type="button" key={id} aria-pressed={id === value} onClick={() => onChange(id)}>
+          {title}
+        </button>
+      ))}
+    </fieldset>
+  );
+}
+
+/** A labelled field. */
+export function Field({ label, children }: { label: string; children: ComponentChildren }) {
+  return (
+    // biome-ignore lint/a11y/noLabelWithoutControl: the control is the child
+    <label class="field">
+      <span>{label}</span>
+      {children}
+    </label>
+  );
+}
+
+/** Part of a view, with a heading. */
+export function Panel({
+  title,
+  children,
+  aside,
+}: {
+  title: string;
+  children: ComponentChildren;
+  aside?: ComponentChildren;
+}) {
+  return (
+    <section class="panel" aria-label={title}>
+      <div class="head">
+        <h2>{title}</h2>
+        {aside}
+      </div>
+      {children}
+    </section>
+  );
+}
+
+/** A table that says the same as the chart beside it, closed until it is wanted. */
+export function DataTable({
+  caption,
+  columns,
+  rows,
+}: {
+  caption: string;
+  columns: readonly string[];
+  rows: () => readonly (readonly (string | number)[])[];
+}) {
+  const [open, setOpen] = useState(false);
+  return (
+    <details onToggle={(event) => setOpen(event.currentTarget.open)}>
+      <summary>{caption}</summary>
+      {open && (
+        // biome-ignore lint/a11y/noNoninteractiveTabindex: what scrolls must be reached by the keyboard
+        <section class="scrolls" tabIndex={0} aria-label={caption}>
+          <table>
+            <caption class="unseen">{caption}</caption>
+            <thead>
+              <tr>
+                {columns.map((column) => (
+                  <th key={column} scope="col">
+                    {column}
+                  </th>
+                ))}
+              </tr>
+            </thead>
+            <tbody>
+              {rows().map((row, i) => (
+                <tr key={i}>
+                  {row.map((cell, j) => (
+                    <td key={j}>{cell}</td>
+                  ))}
+                </tr>
+              ))}
+            </tbody>
+          </table>
+        </section>
+      )}
+    </details>
+  );
+}

@@ -1,0 +1,12 @@
+// The views of the page, in the order of the navigation. The first is shown where the hash names none.
+import type { ComponentType } from "preact";
+import { Playground } from "./playground/playground.tsx";
+
+export interface View {
+  /** What the hash begins with: `#playground`. */
+  readonly id: string;
+  readonly title: string;
+  readonly component: ComponentType;
+}
+
+export const VIEWS: readonly View[] = [{ id: "playground", title: "Playground", component: Playground }];
