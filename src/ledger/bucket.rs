@@ -35,10 +35,7 @@ pub(super) struct Bucket {
     has_row: bool,
     /// The states that a crash would leave. `None` when storage has nothing, or something under other numbers.
     persisted: Option<Vec<State>>,
-    /// Whether `persisted` lags behind on purpose.
-    is_ahead_of_storage: bool,
-    /// Whether `persisted` does not refill for a while: see `cover.rs`.
-    is_covered: bool,
+    lag: Lag,
     /// Since when the bucket is in memory.
     awake_since: i64,
     /// A background row that may or may not have arrived.
@@ -47,6 +44,16 @@ pub(super) struct Bucket {
     /// Whether anything was spent since the last call of [`Bucket::flush_idle`].
     is_busy: bool,
     need: Need,
+}
+
+/// Whether `persisted` lags behind on purpose.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Lag {
+    No,
+    /// By a block, until spending pauses.
+    Block,
+    /// It does not refill for a while: see `cover.rs`.
+    Cover,
 }
 
 /// Why a row must be written.
@@ -220,8 +227,7 @@ impl Bucket {
             leases: Leases::default(),
             has_row: false,
             persisted: None,
-            is_ahead_of_storage: false,
-            is_covered: false,
+            lag: Lag::No,
             awake_since: now,
             in_flight: None,
             spent_at: None,
@@ -291,8 +297,9 @@ impl Bucket {
         };
         match slack {
             Slack::Enough => {
-                // Or a refund that needs no row now would never have one. A covered row is left until it is over.
-                self.is_ahead_of_storage = !self.is_covered;
+                if self.lag == Lag::No {
+                    self.lag = Lag::Block; // or a refund that needs no row now would never have one
+                }
                 Row::Nothing
             }
             Slack::Little if self.in_flight.is_some() => Row::Nothing,
@@ -306,16 +313,15 @@ impl Bucket {
             Slack::None => {
                 let may_lag = need != Need::Exact && self.policy.limits().iter().any(|limit| block(limit) > 0);
                 let covered = if may_lag { self.covered(now) } else { None };
-                self.is_covered = covered.is_some();
-                // A quiet key is written exactly: no further spending is expected.
-                self.is_ahead_of_storage = was_busy && may_lag && !self.is_covered;
-                let next = match covered {
-                    Some(covered) => covered,
-                    None if self.is_ahead_of_storage => self.lowered(now),
-                    None => self.all_states(now),
+                let next;
+                (self.lag, next) = match covered {
+                    Some(covered) => (Lag::Cover, covered),
+                    None if was_busy && may_lag => (Lag::Block, self.lowered(now)),
+                    // A quiet key is written exactly: no further spending is expected.
+                    None => (Lag::No, self.all_states(now)),
                 };
                 let mut row = self.encode(&next, now);
-                if self.is_covered {
+                if self.lag == Lag::Cover {
                     mark_covered(&mut row, now);
                 }
                 self.leases.mark_saved();
@@ -337,16 +343,16 @@ impl Bucket {
 
     /// Whether storage lags behind on purpose, and [`Bucket::flush_idle`] should be called in [`IDLE_MS`].
     pub(super) const fn is_ahead_of_storage(&self) -> bool {
-        self.is_ahead_of_storage
+        matches!(self.lag, Lag::Block)
     }
 
     /// The row of the exact states, if nothing was spent since the last call. `ticket` is as for [`Bucket::row`].
     pub(super) fn flush_idle(&mut self, now: i64, ticket: u32) -> Option<Vec<u8>> {
         let is_busy = std::mem::replace(&mut self.is_busy, false);
-        if is_busy || !self.is_ahead_of_storage || self.in_flight.is_some() {
+        if is_busy || !self.is_ahead_of_storage() || self.in_flight.is_some() {
             return None;
         }
-        (self.is_ahead_of_storage, self.is_covered) = (false, false);
+        self.lag = Lag::No;
         let exact = self.all_states(now);
         let row = self.encode(&exact, now);
         self.leases.mark_in_flight();
@@ -382,7 +388,7 @@ impl Bucket {
                 match limit.surplus_over(state, &limit.raised(stored, returned), now) {
                     Some(surplus) if !is_too_low => {
                         // A quarter is left to be spent while the next row is written. More would cost more rows.
-                        if is_there && self.is_ahead_of_storage && surplus < block.div_ceil(4) {
+                        if is_there && self.is_ahead_of_storage() && surplus < block.div_ceil(4) {
                             slack = Slack::Little;
                         }
                     }
