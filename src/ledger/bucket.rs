@@ -17,7 +17,7 @@ use crate::policy::{NamedLimit, Policy};
 /// `persisted <= states <= persisted + block`, limit by limit and at every moment once [`Bucket::row`] was asked, whether
 /// or not a row in flight has arrived: a crash may cost tokens, at most a block, and never gives any back. The same holds
 /// if the runtime breaks its promise and runs two objects of one key: the older one can spend only tokens that the
-/// newer one does not have.
+/// newer one does not have, but for what comes back to a [covered](super::cover) bucket while both live.
 #[derive(Clone, Debug)]
 pub(super) struct Bucket {
     /// The policy of the latest request; the states are under its numbers.

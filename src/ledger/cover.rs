@@ -14,6 +14,8 @@
 //! clock stepped back, it has to know since when it is covered: a part of the row, which earlier versions ignore. They do wait, and
 //! give nothing away.
 //!
+//! Two objects of one key, which the runtime promises not to run, may both spend what comes back while both live: at most a block.
+//!
 //! How long: as long as the key has been in memory already, so that one asked seldom is written exactly; and a minute at most. No
 //! further down than what comes back within that time, so that a slow limit does not lose for hours what a crash costs.
 

@@ -33,6 +33,19 @@ impl Model {
         ready_at
     }
 
+    /// Repeats a grant of `consume`, and returns how many tokens it lacked of each limit.
+    pub(crate) fn grant_on_credit(&mut self, costs: &[u64], now: i64) -> Vec<u64> {
+        let buckets = self.limits.iter().zip(&mut self.states).zip(costs);
+        let lacking = buckets.map(|((limit, state), &cost)| {
+            let lacking = cost.saturating_sub(limit.remaining(state, now));
+            limit.refund(state, now, lacking);
+            lacking
+        });
+        let lacking = lacking.collect();
+        self.grant(Verb::Consume, costs, now);
+        lacking
+    }
+
     /// A refusal. It changes a bucket only if the clock stepped back far: then it follows the clock.
     pub(crate) fn refuse(&mut self, now: i64) {
         let mut parts = self.parts(&vec![u64::MAX; self.limits.len()]);
