@@ -1,5 +1,6 @@
 // The views of the page, in the order of the navigation. The first is shown where the hash names none.
 import type { ComponentType } from "preact";
+import { Live } from "./live/live.tsx";
 import { Playground } from "./playground/playground.tsx";
 
 export interface View {
@@ -9,4 +10,7 @@ export interface View {
   readonly component: ComponentType;
 }
 
-export const VIEWS: readonly View[] = [{ id: "playground", title: "Playground", component: Playground }];
+export const VIEWS: readonly View[] = [
+  { id: "playground", title: "Playground", component: Playground },
+  { id: "live", title: "Live", component: Live },
+];

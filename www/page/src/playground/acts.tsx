@@ -1,8 +1,9 @@
 // What a visitor can ask by hand: a click asks once, holding the button asks on.
 import { useRef } from "preact/hooks";
+import type { Amount } from "../levels/amount.ts";
 import { Field } from "../shared/controls.tsx";
 import type { Policy } from "./policy.ts";
-import type { Amount, Ask } from "./trace.ts";
+import type { Ask } from "./trace.ts";
 
 export function Acts({
   policy,

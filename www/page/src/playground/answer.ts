@@ -1,8 +1,9 @@
 // What the service would answer by HTTP to what an event has asked: the words and headers of docs/http.md, with the package's numbers. A
 // test compares it with the service's own answers.
 import type { Refusal } from "tollgate";
-import { type Event, type Simulation, START } from "./simulation.ts";
-import { amountOf } from "./trace.ts";
+import { amountOf } from "../levels/amount.ts";
+import { type Event, START } from "../levels/track.ts";
+import type { Simulation } from "./simulation.ts";
 
 export interface Answer {
   readonly status: number;

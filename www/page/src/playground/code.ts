@@ -1,7 +1,8 @@
 // The code that would have asked, ready to copy.
+
+import type { Event } from "../levels/track.ts";
 import { RESERVATION } from "./answer.ts";
 import type { Policy } from "./policy.ts";
-import type { Event } from "./simulation.ts";
 
 export const LANGUAGES = [
   ["curl", "curl"],

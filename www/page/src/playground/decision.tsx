@@ -1,10 +1,11 @@
 // The marked decision: what a client is told, and the code that would have asked.
 import { useState } from "preact/hooks";
+import type { Event } from "../levels/track.ts";
 import { Choice, Copy, Panel } from "../shared/controls.tsx";
 import { moment } from "../shared/numbers.ts";
 import { answerOf } from "./answer.ts";
 import { codeFor, LANGUAGES, type Language } from "./code.ts";
-import type { Event, Simulation } from "./simulation.ts";
+import type { Simulation } from "./simulation.ts";
 import { announced } from "./words.ts";
 
 export function Decision({

@@ -1,5 +1,6 @@
 // The playground: a policy, what is asked of it, and what one sees. All arithmetic is the package's; this file only arranges.
 import { useCallback, useEffect, useMemo, useRef, useState } from "preact/hooks";
+import { Levels } from "../levels/levels.tsx";
 import { Choice, Field, Panel } from "../shared/controls.tsx";
 import { moment, number } from "../shared/numbers.ts";
 import { Acts } from "./acts.tsx";
@@ -9,7 +10,6 @@ import { decode, encode, type Scene, SPEEDS } from "./link.ts";
 import { Play } from "./play.ts";
 import { type Policy, type Read, read } from "./policy.ts";
 import { PRESETS } from "./presets.ts";
-import { Side } from "./side.tsx";
 import { type Ask, TRACES, type TraceKind, trace } from "./trace.ts";
 import { announced } from "./words.ts";
 
@@ -250,11 +250,12 @@ export function Playground() {
           </Panel>
           <div class="sides">
             {play?.simulations.map((simulation, i) => (
-              <Side
+              <Levels
                 key={i}
-                simulation={simulation}
+                track={simulation}
+                title={simulation.policy.lint.summary}
                 now={Math.floor(shown)}
-                durationMs={durationMs}
+                to={durationMs}
                 selected={index}
                 onPick={tell}
               />

@@ -1,47 +1,18 @@
-// A policy that is asked: the decisions of the package, in virtual time. What was decided is kept with the state after it, so any moment
-// of the past can be looked at, and played again from there.
-import { Bucket, Budget, type Decision, type Snapshot } from "tollgate";
+// A policy that is asked: the decisions of the package, in virtual time. It can be played again from any moment of the past.
+import { Budget } from "tollgate";
+import { type Amount, amountOf } from "../levels/amount.ts";
+import { type Event, type Reservation, START, Track } from "../levels/track.ts";
 import type { Policy } from "./policy.ts";
-import { type Amount, type Ask, amountOf } from "./trace.ts";
+import type { Ask } from "./trace.ts";
 
-/** A decision as it was made. Moments are milliseconds since the trace began. */
-export interface Event {
-  readonly at: number;
-  readonly verb: Ask["verb"];
-  /** As it was asked: what is settled costs the difference to what was reserved. */
-  readonly cost: Amount;
-  readonly decision: Decision;
-  /** The state of each limit afterwards. */
-  readonly states: readonly Snapshot[];
-  /** What each limit has given in total, refunds taken off. */
-  readonly admitted: readonly number[];
-  readonly granted: number;
-  readonly refused: number;
-}
-
-/** Tokens taken in advance, until they are settled, cancelled or forgotten. */
-export interface Reservation {
-  readonly at: number;
-  readonly readyAt: number;
-  readonly expiresAt: number;
-  readonly cost: Amount;
-  /** When and how it ended. */
-  readonly end?: { readonly at: number; readonly how: "settled" | "cancelled" | "expired" };
-}
-
-export class Simulation {
+export class Simulation extends Track {
   readonly policy: Policy;
-  readonly events: Event[] = [];
-  reservations: Reservation[] = [];
   readonly #budget: Budget<string>;
-  readonly #viewed: readonly Bucket[];
-  readonly #first: readonly Snapshot[];
 
   constructor(policy: Policy) {
+    super(policy.name, policy.limits);
     this.policy = policy;
     this.#budget = new Budget<string>(START, policy.limits);
-    this.#viewed = policy.limits.map((limit) => new Bucket(START, limit));
-    this.#first = this.#budget.save(START);
   }
 
   /** Answers what is asked, not before anything that was asked already. */
@@ -71,7 +42,7 @@ export class Simulation {
   rewind(to: number) {
     const kept = this.count(to);
     this.events.length = kept;
-    this.#budget.restore([...(this.events.at(-1)?.states ?? this.#first)]);
+    this.#budget.restore([...(this.events.at(-1)?.states ?? this.first)]);
     this.reservations = this.reservations
       .filter(({ at }) => at <= to)
       .map(({ end, ...open }) => (end && end.at <= to ? { ...open, end } : open));
@@ -82,70 +53,9 @@ export class Simulation {
     return this.reservations.some(({ at: made, end }) => made <= at && !(end && end.at <= at));
   }
 
-  /** How many decisions were made until this moment. */
-  count(at: number): number {
-    let [low, high] = [0, this.events.length];
-    while (low < high) {
-      const middle = (low + high) >> 1;
-      if (this.events[middle]!.at <= at) low = middle + 1;
-      else high = middle;
-    }
-    return low;
-  }
-
-  /** The level of a limit at a moment, after all that was decided until then; below zero in debt. */
-  level(limit: number, at: number): number {
-    return this.levelAfter(limit, this.count(at), at);
-  }
-
-  /** The same, after the first `count` decisions. A token bucket has fractions of a token: its line is as even as its refill. */
-  levelAfter(limit: number, count: number, at: number): number {
-    const bucket = this.#viewed[limit]!;
-    const { kind = "token_bucket", rate, periodMs } = this.policy.limits[limit]!;
-    bucket.restore((this.events[count - 1]?.states ?? this.#first)[limit]!);
-    const now = START + Math.floor(at);
-    const { tokens } = bucket.save(now);
-    const remaining = bucket.remaining(now);
-    const more = bucket.peek(now, { cost: remaining + 1 });
-    const next = more.allowed ? now : more.retryAt;
-    if (kind === "fixed_window" || !Number.isFinite(next)) return tokens;
-    const missing = ((next - now) * rate) / periodMs;
-    return Math.min(tokens + 1, Math.max(tokens, remaining + 1 - missing));
-  }
-
-  /** When all limits are full, if nothing more is asked after this moment. */
-  fullAfterMs(at: number): number {
-    const count = this.count(at);
-    const now = START + Math.floor(at);
-    const full = this.#viewed.map((bucket, i) => {
-      bucket.restore((this.events[count - 1]?.states ?? this.#first)[i]!);
-      return bucket.fullAt(now);
-    });
-    return Math.max(...full) - now;
-  }
-
-  /**
-   * The most that a limit can have admitted since the trace began: what it began with, the debt it may give, and all refills. Of a
-   * fixed window, as many refills as windows have opened.
-   */
-  bound(limit: number, at: number): number {
-    const {
-      kind,
-      rate,
-      periodMs,
-      capacity = rate,
-      initial = capacity,
-      maxDebt = 0,
-      offsetMs = 0,
-    } = this.policy.limits[limit]!;
-    const opened = (moment: number) => Math.floor((moment - offsetMs) / periodMs);
-    const periods = kind === "fixed_window" ? opened(START + at) - opened(START) : at / periodMs;
-    return initial + maxDebt + rate * periods;
-  }
-
   /** How a limit stands right after a decision, and what it alone has refused. */
   standing(limit: number, { at, verb, cost, states, decision }: Event) {
-    const bucket = this.#viewed[limit]!;
+    const bucket = this.viewed[limit]!;
     const now = START + at;
     bucket.restore(states[limit]!);
     const remaining = bucket.remaining(now);
@@ -227,6 +137,3 @@ export class Simulation {
     return event;
   }
 }
-
-/** When traces begin: a Monday at midnight UTC, so that the windows of a day or a week open where one expects it. */
-export const START = Date.UTC(2026, 0, 5);

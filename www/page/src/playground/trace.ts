@@ -1,9 +1,7 @@
 // Traces: who asks for what, and when. A trace is made for a policy, so that it shows what this policy does; it is the same at each
 // play, and the same for two policies that are compared.
 import type { Limit, Verb } from "tollgate";
-
-/** A cost for every limit alike, or one for each by name. */
-export type Amount = number | Readonly<Record<string, number>>;
+import { type Amount, amountOf } from "../levels/amount.ts";
 
 /** Something asked of the limits. Moments are milliseconds since the trace began. */
 export interface Ask {
@@ -128,11 +126,6 @@ function scale(limits: readonly Limit<string>[], cost: Amount) {
     perMs: Math.max(tightest.perMs, 0.1 * quickest.perMs),
     periodMs: Math.min(YEAR, Math.max(1000, quickest.periodMs)),
   };
-}
-
-/** What a cost is for the limit of this name. */
-export function amountOf(cost: Amount, name: string | undefined): number {
-  return typeof cost === "number" ? cost : (cost[name ?? ""] ?? 0);
 }
 
 function bell(hour: number, middle: number, width: number): number {

@@ -1,7 +1,7 @@
 // Decisions in words.
+import { costText } from "../levels/amount.ts";
+import { type Event, START } from "../levels/track.ts";
 import { length, number } from "../shared/numbers.ts";
-import { type Event, START } from "./simulation.ts";
-import type { Amount } from "./trace.ts";
 
 /** What a screen reader says of a decision. */
 export function announced({ verb, cost, decision, at }: Event): string {
@@ -13,12 +13,4 @@ export function announced({ verb, cost, decision, at }: Event): string {
   }
   const when = Number.isFinite(decision.retryAt) ? `would pass in ${length(decision.retryAfterMs)}` : "can never pass";
   return `${asked}: refused, ${when}, ${left}`;
-}
-
-export function costText(cost: Amount): string {
-  return typeof cost === "number"
-    ? number(cost)
-    : Object.entries(cost)
-        .map(([name, tokens]) => `${number(tokens)} ${name}`)
-        .join(", ");
 }

@@ -1,38 +1,42 @@
-// What one policy makes of what is asked: for each limit its level, and what it has admitted.
+// A budget over time: for each limit its level, and what it has admitted.
 import { Chart } from "../shared/chart.tsx";
 import { DataTable, Panel } from "../shared/controls.tsx";
 import { length, moment, number } from "../shared/numbers.ts";
+import { costText } from "./amount.ts";
 import { drawAdmitted, drawLevel } from "./drawings.ts";
-import type { Simulation } from "./simulation.ts";
-import { costText } from "./words.ts";
+import type { Track } from "./track.ts";
 
-export function Side({
-  simulation,
+export function Levels({
+  track,
+  title,
   now,
-  durationMs,
+  from = 0,
+  to,
   selected,
   onPick,
 }: {
-  simulation: Simulation;
+  track: Track;
+  title: string;
   now: number;
-  durationMs: number;
+  /** The shown moments. */
+  from?: number;
+  to: number;
   selected: number;
   onPick: (index: number) => void;
 }) {
-  const { policy } = simulation;
-  const count = simulation.count(now);
-  const last = simulation.events[count - 1];
-  const span = [0, durationMs] as const;
-  const full = simulation.fullAfterMs(now);
+  const count = track.count(now);
+  const last = track.events[count - 1];
+  const span = [from, to] as const;
+  const full = track.fullAfterMs(now);
   const pick = (at: number) => {
-    const after = simulation.count(Math.min(at, now));
+    const after = track.count(Math.min(at, now));
     const near = [after - 1, after].filter((i) => i >= 0 && i < count);
-    const distance = (i: number) => Math.abs(simulation.events[i]!.at - at);
+    const distance = (i: number) => Math.abs(track.events[i]!.at - at);
     if (near.length > 0) onPick(near.reduce((best, i) => (distance(i) < distance(best) ? i : best)));
   };
   return (
     <Panel
-      title={policy.lint.summary}
+      title={title}
       aside={
         <span class="counts">
           {number(last?.granted ?? 0)} granted, {number(last?.refused ?? 0)} refused
@@ -41,33 +45,33 @@ export function Side({
       }
     >
       <div class="stack">
-        {policy.limits.map(({ name, capacity = 0, maxDebt = 0 }, i) => {
-          const level = simulation.level(i, now);
+        {track.limits.map(({ name, capacity = 0, maxDebt = 0 }, i) => {
+          const level = track.level(i, now);
           const admitted = last?.admitted[i] ?? 0;
-          const title = name ?? policy.name;
+          const limit = name ?? track.name;
           return (
-            <div key={title}>
+            <div key={limit}>
               <h3>
-                {title}: {number(Math.floor(level))} of {number(capacity)}
+                {limit}: {number(Math.floor(level))} of {number(capacity)}
                 {level < 0 && " (in debt)"}
               </h3>
               <Chart
-                label={`Level of ${title} over time: now ${number(Math.floor(level))} of ${number(capacity)}`}
+                label={`Level of ${limit} over time: now ${number(Math.floor(level))} of ${number(capacity)}`}
                 height={190}
                 span={span}
                 range={[-maxDebt, capacity * 1.22]}
-                draw={drawLevel(simulation, i, now, 0, selected)}
+                draw={drawLevel(track, i, now, from, selected)}
                 onPick={pick}
               />
               <h3>
-                Admitted in total: {number(admitted)} of at most {number(Math.floor(simulation.bound(i, now)))}
+                Admitted in total: {number(admitted)} of at most {number(Math.floor(track.bound(i, now)))}
               </h3>
               <Chart
-                label={`Admitted by ${title} in total: ${number(admitted)}, never above ${number(Math.floor(simulation.bound(i, now)))}`}
+                label={`Admitted by ${limit} in total: ${number(admitted)}, never above ${number(Math.floor(track.bound(i, now)))}`}
                 height={150}
                 span={span}
-                range={[0, simulation.bound(i, durationMs) * 1.05]}
-                draw={drawAdmitted(simulation, i, now, 0, durationMs)}
+                range={[0, track.bound(i, to) * 1.05]}
+                draw={drawAdmitted(track, i, now, from, to)}
               />
             </div>
           );
@@ -77,7 +81,7 @@ export function Side({
           <li class="granted">granted, admitted</li>
           <li class="refused">refused, and its wait</li>
           <li class="bound">capacity, bound</li>
-          {simulation.reservations.length > 0 && <li class="held">reservations</li>}
+          {track.reservations.length > 0 && <li class="held">reservations</li>}
         </ul>
         <DataTable
           caption={`The last ${number(ROWS)} decisions as a table`}
@@ -87,14 +91,14 @@ export function Side({
             "Cost",
             "Answer",
             "Wait",
-            ...policy.limits.map(({ name }) => `Left in ${name ?? policy.name}`),
+            ...track.limits.map(({ name }) => `Left in ${name ?? track.name}`),
           ]}
           rows={() =>
-            simulation.events
+            track.events
               .slice(Math.max(0, count - ROWS), count)
               .reverse()
               .map(({ at, verb, cost, decision, states }) => [
-                moment(at, durationMs),
+                moment(at, to),
                 verb,
                 costText(cost),
                 decision.allowed ? "granted" : "refused",

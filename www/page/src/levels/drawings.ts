@@ -1,13 +1,13 @@
-// What the charts of a simulation show: the level of a limit, and what was admitted beside the bound.
+// What the charts of a budget show: the level of a limit, and what was admitted beside the bound.
 import type { Plot } from "../shared/chart.tsx";
-import { type Simulation, START } from "./simulation.ts";
-import { amountOf } from "./trace.ts";
+import { amountOf } from "./amount.ts";
+import { START, type Track } from "./track.ts";
 
 /** The level of a limit up to `now`: a line, with what was granted and refused below it, and reservations as spans. */
-export function drawLevel(simulation: Simulation, limit: number, now: number, from: number, selected?: number) {
+export function drawLevel(track: Track, limit: number, now: number, from: number, selected?: number) {
   return (plot: Plot) => {
     const { context, left, right } = plot;
-    const { name, kind, capacity = 0 } = simulation.policy.limits[limit]!;
+    const { name, kind, capacity = 0 } = track.limits[limit]!;
     const end = Math.min(right, plot.x(now));
     context.lineWidth = 1;
     context.strokeStyle = plot.colour("bound");
@@ -16,29 +16,28 @@ export function drawLevel(simulation: Simulation, limit: number, now: number, fr
     context.setLineDash([]);
     context.strokeStyle = plot.colour("quiet");
     across(plot, plot.y(0));
-    spans(plot, simulation, now, from);
+    spans(plot, track, now, from);
 
     const path = new Path2D();
-    const last = simulation.count(now);
+    const last = track.count(now);
     const momentAt = (x: number) => from + (x - left) / (plot.x(from + 1) - plot.x(from));
-    const tokensAfter = (i: number) => simulation.events[i]!.states[limit]!.tokens;
-    let [count, x, before] = [simulation.count(from), left, NaN];
-    path.moveTo(left, plot.y(simulation.levelAfter(limit, count, from)));
+    const tokensAfter = (i: number) => track.events[i]!.states[limit]!.tokens;
+    let [count, x, before] = [track.count(from), left, NaN];
+    path.moveTo(left, plot.y(track.levelAfter(limit, count, from)));
     // Column by column: what a decision takes is a step down, and of many in a column the lowest is seen.
     while (x < end) {
       const to = Math.min(end, x + 1);
       const until = Math.min(now, momentAt(to));
       let lowest = count;
       const first = count;
-      while (count < last && simulation.events[count]!.at <= until) {
+      while (count < last && track.events[count]!.at <= until) {
         if (tokensAfter(count) < tokensAfter(lowest)) lowest = count;
         count += 1;
       }
-      const level = simulation.levelAfter(limit, count, until);
+      const level = track.levelAfter(limit, count, until);
       if (count > first) {
-        path.lineTo(to, plot.y(simulation.levelAfter(limit, first, simulation.events[first]!.at)));
-        if (count - first > 1)
-          path.lineTo(to, plot.y(simulation.levelAfter(limit, lowest + 1, simulation.events[lowest]!.at)));
+        path.lineTo(to, plot.y(track.levelAfter(limit, first, track.events[first]!.at)));
+        if (count - first > 1) path.lineTo(to, plot.y(track.levelAfter(limit, lowest + 1, track.events[lowest]!.at)));
       } else if (kind === "fixed_window" && level !== before) path.lineTo(to, plot.y(before));
       path.lineTo(to, plot.y(level));
       [x, before] = [to, level];
@@ -52,25 +51,25 @@ export function drawLevel(simulation: Simulation, limit: number, now: number, fr
     fill.lineTo(left, plot.y(0));
     context.fillStyle = plot.colour("wash");
     context.fill(fill);
-    marks(plot, simulation, now, from, selected, name);
+    marks(plot, track, now, from, selected, name);
   };
 }
 
 /** Each decision is a mark at the top: granted green and short, refused red and long, with its wait as a line until it would pass. */
 function marks(
   plot: Plot,
-  simulation: Simulation,
+  track: Track,
   now: number,
   from: number,
   selected: number | undefined,
   name: string | undefined,
 ) {
   const { context, top } = plot;
-  const [first, last] = [simulation.count(from - 1), simulation.count(now)];
+  const [first, last] = [track.count(from - 1), track.count(now)];
   // Of many in one column only the first of each kind is drawn.
   const drawn = [-1, -1];
   for (let i = first; i < last; i++) {
-    const { at, decision, cost } = simulation.events[i]!;
+    const { at, decision, cost } = track.events[i]!;
     const x = Math.round(plot.x(at));
     const kind = decision.allowed ? 0 : 1;
     if (i === selected) {
@@ -88,9 +87,9 @@ function marks(
 }
 
 /** Reservations from when they were made until they ended; until they may be used, paler. */
-function spans(plot: Plot, simulation: Simulation, now: number, from: number) {
+function spans(plot: Plot, track: Track, now: number, from: number) {
   const { context, bottom } = plot;
-  const seen = simulation.reservations.filter(({ at, end }) => at <= now && (end?.at ?? now) >= from).slice(-LANES);
+  const seen = track.reservations.filter(({ at, end }) => at <= now && (end?.at ?? now) >= from).slice(-LANES);
   for (const [lane, { at, readyAt, end }] of seen.entries()) {
     const y = bottom - 7 - lane * 6;
     const until = Math.min(now, end?.at ?? now);
@@ -103,7 +102,7 @@ function spans(plot: Plot, simulation: Simulation, now: number, from: number) {
 }
 
 /** What a limit has admitted since the trace began, below the line that it never crosses. */
-export function drawAdmitted(simulation: Simulation, limit: number, now: number, from: number, to: number) {
+export function drawAdmitted(track: Track, limit: number, now: number, from: number, to: number) {
   return (plot: Plot) => {
     const { context, left, right } = plot;
     context.lineWidth = 1.5;
@@ -112,7 +111,7 @@ export function drawAdmitted(simulation: Simulation, limit: number, now: number,
     context.beginPath();
     for (let x = left; x <= right; x += 1) {
       const at = from + ((x - left) / (right - left)) * (to - from);
-      const y = plot.y(simulation.bound(limit, at));
+      const y = plot.y(track.bound(limit, at));
       if (x === left) context.moveTo(x, y);
       else context.lineTo(x, y);
     }
@@ -124,7 +123,7 @@ export function drawAdmitted(simulation: Simulation, limit: number, now: number,
     const end = Math.min(right, plot.x(now));
     for (let x = left; x <= end; x += 1) {
       const at = Math.min(now, from + ((x - left) / (right - left)) * (to - from));
-      const y = plot.y(simulation.events[simulation.count(at) - 1]?.admitted[limit] ?? 0);
+      const y = plot.y(track.events[track.count(at) - 1]?.admitted[limit] ?? 0);
       if (x === left) context.moveTo(x, y);
       else context.lineTo(x, y);
     }

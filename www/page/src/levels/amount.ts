@@ -1,0 +1,18 @@
+// Costs: of one limit, or of several by name.
+import { number } from "../shared/numbers.ts";
+
+/** A cost for every limit alike, or one for each by name. */
+export type Amount = number | Readonly<Record<string, number>>;
+
+/** What a cost is for the limit of this name. */
+export function amountOf(cost: Amount, name: string | undefined): number {
+  return typeof cost === "number" ? cost : (cost[name ?? ""] ?? 0);
+}
+
+export function costText(cost: Amount): string {
+  return typeof cost === "number"
+    ? number(cost)
+    : Object.entries(cost)
+        .map(([name, tokens]) => `${number(tokens)} ${name}`)
+        .join(", ");
+}

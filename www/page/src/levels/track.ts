@@ -1,0 +1,111 @@
+// What became of a budget over time: what was decided, with the state after each decision, so that any moment of the past can be looked
+// at. The levels between are the package's arithmetic.
+import { Bucket, type Decision, type Limit, type Snapshot, type Verb } from "tollgate";
+import type { Amount } from "./amount.ts";
+
+/** A decision as it was made. Moments are milliseconds since the trace began. */
+export interface Event {
+  readonly at: number;
+  readonly verb: Exclude<Verb, "borrow" | "charge" | "consumeUpTo"> | "settle" | "cancel";
+  /** As it was asked: what is settled costs the difference to what was reserved. */
+  readonly cost: Amount;
+  readonly decision: Decision;
+  /** The state of each limit afterwards. */
+  readonly states: readonly Snapshot[];
+  /** What each limit has given in total, refunds taken off. */
+  readonly admitted: readonly number[];
+  readonly granted: number;
+  readonly refused: number;
+}
+
+/** Tokens taken in advance, until they are settled, cancelled or forgotten. */
+export interface Reservation {
+  readonly at: number;
+  readonly readyAt: number;
+  readonly expiresAt: number;
+  readonly cost: Amount;
+  /** When and how it ended. */
+  readonly end?: { readonly at: number; readonly how: "settled" | "cancelled" | "expired" };
+}
+
+export class Track {
+  readonly name: string;
+  readonly limits: readonly Limit<string>[];
+  readonly events: Event[] = [];
+  reservations: Reservation[] = [];
+  readonly viewed: readonly Bucket[];
+  /** What was there at the beginning. */
+  readonly first: readonly Snapshot[];
+
+  /** Without states at the beginning it begins with new buckets. */
+  constructor(name: string, limits: readonly Limit<string>[], first?: readonly Snapshot[]) {
+    this.name = name;
+    this.limits = limits;
+    this.viewed = limits.map((limit) => new Bucket(START, limit));
+    this.first = first ?? this.viewed.map((bucket) => bucket.save(START));
+  }
+
+  /** How many decisions were made until this moment. */
+  count(at: number): number {
+    let [low, high] = [0, this.events.length];
+    while (low < high) {
+      const middle = (low + high) >> 1;
+      if (this.events[middle]!.at <= at) low = middle + 1;
+      else high = middle;
+    }
+    return low;
+  }
+
+  /** The level of a limit at a moment, after all that was decided until then; below zero in debt. */
+  level(limit: number, at: number): number {
+    return this.levelAfter(limit, this.count(at), at);
+  }
+
+  /** The same, after the first `count` decisions. A token bucket has fractions of a token: its line is as even as its refill. */
+  levelAfter(limit: number, count: number, at: number): number {
+    const bucket = this.viewed[limit]!;
+    const { kind = "token_bucket", rate, periodMs } = this.limits[limit]!;
+    bucket.restore((this.events[count - 1]?.states ?? this.first)[limit]!);
+    const now = START + Math.floor(at);
+    const { tokens } = bucket.save(now);
+    const remaining = bucket.remaining(now);
+    const more = bucket.peek(now, { cost: remaining + 1 });
+    const next = more.allowed ? now : more.retryAt;
+    if (kind === "fixed_window" || !Number.isFinite(next)) return tokens;
+    const missing = ((next - now) * rate) / periodMs;
+    return Math.min(tokens + 1, Math.max(tokens, remaining + 1 - missing));
+  }
+
+  /** When all limits are full, if nothing more is asked after this moment. */
+  fullAfterMs(at: number): number {
+    const count = this.count(at);
+    const now = START + Math.floor(at);
+    const full = this.viewed.map((bucket, i) => {
+      bucket.restore((this.events[count - 1]?.states ?? this.first)[i]!);
+      return bucket.fullAt(now);
+    });
+    return Math.max(...full) - now;
+  }
+
+  /**
+   * The most that a limit can have admitted since the trace began: what it began with, the debt it may give, and all refills. Of a
+   * fixed window, as many refills as windows have opened.
+   */
+  bound(limit: number, at: number): number {
+    const {
+      kind,
+      rate,
+      periodMs,
+      capacity = rate,
+      initial = capacity,
+      maxDebt = 0,
+      offsetMs = 0,
+    } = this.limits[limit]!;
+    const opened = (moment: number) => Math.floor((moment - offsetMs) / periodMs);
+    const periods = kind === "fixed_window" ? opened(START + at) - opened(START) : at / periodMs;
+    return initial + maxDebt + rate * periods;
+  }
+}
+
+/** When traces begin: a Monday at midnight UTC, so that the windows of a day or a week open where one expects it. */
+export const START = Date.UTC(2026, 0, 5);

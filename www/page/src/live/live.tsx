@@ -1,0 +1,160 @@
+// A real key of this service: its level as it changes, whoever asks, and what a twin in this tab predicts beside what the service says.
+import { useEffect, useRef, useState } from "preact/hooks";
+import { Client } from "tollgate";
+import { Levels } from "../levels/levels.tsx";
+import { DataTable, Field, Panel } from "../shared/controls.tsx";
+import { length, moment, number } from "../shared/numbers.ts";
+import { type Asked, Watched } from "./watched.ts";
+
+export function Live() {
+  const [watched, setWatched] = useState<Watched>();
+  const [, redraw] = useState(0);
+  const [cost, setCost] = useState(1);
+  const [said, say] = useState("");
+  const form = useRef<HTMLFormElement>(null);
+
+  useEffect(() => {
+    if (!watched) return undefined;
+    const again = () => redraw((count) => count + 1);
+    const look = () => {
+      if (document.visibilityState === "visible") void watched.look().then(again);
+    };
+    look();
+    const isStill = matchMedia("(prefers-reduced-motion: reduce)").matches;
+    const timers = [setInterval(look, LOOK_MS), setInterval(again, isStill ? LOOK_MS : 250)];
+    return () => timers.forEach(clearInterval);
+  }, [watched]);
+
+  const start = (event: Event) => {
+    event.preventDefault();
+    const { token, policy, key } = Object.fromEntries(new FormData(form.current!)) as Record<string, string>;
+    // A function, because the token is the visitor's own and not one that the page brings.
+    const client = new Client({ url: location.origin, token: async () => token! });
+    setWatched(new Watched(client, policy!, key!));
+    say("");
+  };
+  const ask = async () => {
+    const asked = await watched!.ask(cost);
+    say(
+      `${number(asked.cost)}: ${asked.text}${asked.remaining === undefined ? "" : `, ${number(asked.remaining)} left`}`,
+    );
+    redraw((count) => count + 1);
+  };
+  const now = Math.floor(watched?.now() ?? 0);
+  const from = Math.max(0, now - SHOWN_MS);
+  const { track, asked = [], problem, quickest } = watched ?? {};
+
+  return (
+    <>
+      <p class="unseen" role="status" aria-live="polite">
+        {said}
+      </p>
+      <div class="playground">
+        <div class="stack settings">
+          <Panel title="Key">
+            <form class="stack" ref={form} onSubmit={start}>
+              <Field label="Token or grant">
+                <input name="token" type="password" required autocomplete="off" spellcheck={false} />
+              </Field>
+              <Field label="Policy">
+                <input name="policy" required defaultValue="api" spellcheck={false} />
+              </Field>
+              <Field label="Key of a user or tenant">
+                <input name="key" required defaultValue="alice" spellcheck={false} />
+              </Field>
+              <button type="submit" class="main">
+                Follow
+              </button>
+              <p class="quiet">
+                The token stays in the memory of this tab. While the tab is seen, the service is asked{" "}
+                {number(60_000 / LOOK_MS)} times a minute. Open a second tab with the same key: what one takes, the
+                other sees.
+              </p>
+            </form>
+          </Panel>
+        </div>
+        <div class="stack">
+          {problem && (
+            <p class="mistakes" role="alert">
+              {problem}
+            </p>
+          )}
+          {watched && (
+            <Panel title="Ask">
+              <div class="stack">
+                <div class="row">
+                  <button type="button" class="main" onClick={ask}>
+                    Consume
+                  </button>
+                  <Field label="Cost">
+                    <input
+                      type="number"
+                      min={0}
+                      step={1}
+                      value={cost}
+                      onInput={(event) => setCost(Math.max(0, Math.floor(Number(event.currentTarget.value))))}
+                    />
+                  </Field>
+                </div>
+                <dl class="facts">
+                  <dt>The twin says is left</dt>
+                  <dd>{track ? number(watched.predicted()) : "–"}</dd>
+                  <dt>The twin was right</dt>
+                  <dd>{rightness(asked)}</dd>
+                  <dt>Quickest round trip</dt>
+                  <dd>
+                    {quickest && Number.isFinite(quickest.roundTripMs) ? length(Math.round(quickest.roundTripMs)) : "–"}
+                  </dd>
+                  <dt>The service's clock is ahead by</dt>
+                  <dd>{quickest && track ? length(Math.round(quickest.aheadMs)) : "–"}</dd>
+                </dl>
+                <DataTable
+                  caption="What was asked here, as a table"
+                  columns={[
+                    "Moment",
+                    "Cost",
+                    "Twin",
+                    "Service",
+                    "Left, by the twin",
+                    "Left, by the service",
+                    "Round trip",
+                  ]}
+                  rows={() => asked.slice(-ROWS).reverse().map(row)}
+                />
+              </div>
+            </Panel>
+          )}
+          {track && (
+            <Levels
+              track={track}
+              title={`${track.name}, for this key`}
+              now={now}
+              from={from}
+              to={Math.max(SHOWN_MS, now)}
+              selected={-1}
+              onPick={() => {}}
+            />
+          )}
+        </div>
+      </div>
+    </>
+  );
+}
+
+/** Of how many predictions the service has said the same. */
+function rightness(asked: readonly Asked[]): string {
+  const known = asked.filter(({ predicted, allowed }) => predicted && allowed !== undefined);
+  const right = known.filter(({ predicted, allowed }) => predicted!.allowed === allowed);
+  return known.length ? `${number(right.length)} of ${number(known.length)}` : "–";
+}
+
+function row({ at, cost, predicted, remaining, text, roundTripMs }: Asked): (string | number)[] {
+  const expected = predicted ? (predicted.allowed ? "granted" : "refused") : "–";
+  const left = predicted ? number(predicted.remaining - (predicted.allowed ? cost : 0)) : "–";
+  const told = remaining === undefined ? "–" : number(remaining);
+  return [moment(at, SHOWN_MS), number(cost), expected, text, left, told, length(Math.round(roundTripMs))];
+}
+
+const LOOK_MS = 2000;
+const SHOWN_MS = 60_000;
+const ROWS = 50;
