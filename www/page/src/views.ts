@@ -1,6 +1,7 @@
 // The views of the page, in the order of the navigation. The first is shown where the hash names none.
 import type { ComponentType } from "preact";
 import { Live } from "./live/live.tsx";
+import { Operators } from "./operators/operators.tsx";
 import { Playground } from "./playground/playground.tsx";
 
 export interface View {
@@ -13,4 +14,5 @@ export interface View {
 export const VIEWS: readonly View[] = [
   { id: "playground", title: "Playground", component: Playground },
   { id: "live", title: "Live", component: Live },
+  { id: "operators", title: "Operators", component: Operators },
 ];

@@ -1,0 +1,134 @@
+// The view for who runs the service: the built Worker with its registry.
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { AXE, open, served, TOKEN } from "./page.mjs";
+
+const headers = { authorization: `Bearer ${TOKEN}`, "content-type": "application/json" };
+
+async function ask(path, body, method = "POST") {
+  const { url } = await served();
+  const response = await fetch(`${url}/v1/${path}`, { method, headers, ...(body && { body: JSON.stringify(body) }) });
+  return { status: response.status, ...(await response.json()) };
+}
+
+async function show(settings) {
+  const opened = await open("#operators", settings);
+  await opened.page.getByLabel("Token with the scope admin").fill(TOKEN);
+  await opened.page.getByRole("button", { name: "Show" }).click();
+  await opened.page.getByRole("heading", { name: "llm", exact: true }).waitFor();
+  return opened;
+}
+
+const press = (page, name) => page.getByRole("button", { name, exact: true }).click();
+
+test("decisions are counted by policy, with their share of refusals and the keys refused most", async () => {
+  const { page, said, close } = await show();
+  await page.getByText("The second look at the counters comes in ten seconds.").waitFor();
+  const counted = page.getByLabel("By policy, in a second").getByRole("row", { name: /^demo / });
+  // Isolates tell what they have counted every few seconds.
+  for (let i = 0; i < 60 && (await counted.count()) === 0; i++) {
+    await ask("consume", { policy: "demo", key: "busy" });
+    await page.waitForTimeout(400);
+  }
+  assert.match(await counted.textContent(), /^demo/);
+  await page
+    .getByLabel("Keys refused most, in the last 10 to 20 minutes")
+    .getByRole("row", { name: /^demo [0-9a-f]{16} \d/ })
+    .waitFor();
+  assert.deepEqual(said, []);
+  await close();
+});
+
+test("a policy is changed after the service has said what that would do", async () => {
+  const { page, close } = await show();
+  await press(page, "Edit demo");
+  const json = page.getByLabel("demo, as JSON");
+  const before = await json.inputValue();
+  await json.fill('{"rate":10,"period":"1 fortnight"}');
+  await press(page, "What would change?");
+  await page
+    .getByRole("alert")
+    .getByText(/^400: .*period/)
+    .waitFor();
+  await json.fill('{"rate":7,"period":"10s","capacity":10}');
+  await press(page, "What would change?");
+  await page.getByLabel("What would change").getByText("demo: 7 per 10s instead of 10 per 10s").waitFor();
+  assert.equal(await page.getByRole("alert").count(), 0);
+  await press(page, "Apply");
+  await page.getByLabel("Policy demo").getByText("from an operator").waitFor();
+  const { policies } = await ask("policies", undefined, "GET");
+  assert.equal(policies.find(({ name }) => name === "demo").policy.rate, 7);
+  // Somebody else was quicker.
+  await press(page, "Edit demo");
+  const { url } = await served();
+  const changed = await fetch(`${url}/v1/policies/demo`, {
+    method: "PUT",
+    headers: { ...headers, "if-match": "*" },
+    body: before,
+  });
+  assert.equal(changed.status, 200);
+  await json.fill('{"rate":8,"period":"10s","capacity":10}');
+  await press(page, "What would change?");
+  await page
+    .getByRole("alert")
+    .getByText(/^412: /)
+    .waitFor();
+  await close();
+});
+
+test("one key is inspected, explained, credited, reset and blocked, each with its act", async () => {
+  const { page, said, close } = await show();
+  const says = page.getByLabel("What the service says");
+  await ask("consume", { policy: "api", key: "mallory", cost: 50 });
+  await page.getByLabel("Key", { exact: true }).fill("mallory");
+  await page.getByRole("combobox", { name: "Policy" }).selectOption("api");
+  await press(page, "Inspect");
+  await says.getByText(/^api: 1[5-9]\d left$/).waitFor();
+  await page.getByLabel("Tokens to explain or credit").fill("20");
+  await press(page, "Explain");
+  await says.getByText(/^Allowed: the limit api allows 100 per minute/).waitFor();
+  await press(page, "Credit");
+  await says.getByText(/^Recorded as \d+: key\.credited by test, /).waitFor();
+  await press(page, "Reset");
+  await says.getByText(/^Recorded as \d+: key\.reset by test, /).waitFor();
+  await press(page, "Block");
+  await says.getByText(/^Recorded as \d+: override\.\w+ by test, /).waitFor();
+  const { overrides } = await ask('overrides?policy=api&key="mallory"', undefined, "GET");
+  assert.equal(overrides[0].override.banned, true);
+  assert.deepEqual(said, []);
+  await close();
+});
+
+test("who may not is told so, and the token is kept nowhere", async () => {
+  const { page, close } = await open("#operators");
+  await page.getByLabel("Token with the scope admin").fill("nonsense");
+  await page.getByRole("button", { name: "Show" }).click();
+  await page
+    .getByRole("alert")
+    .getByText(/^401: /)
+    .waitFor();
+  const kept = await page.evaluate(() => JSON.stringify([{ ...localStorage }, { ...sessionStorage }, location.href]));
+  assert.ok(!kept.includes("nonsense"));
+  await close();
+});
+
+for (const [colorScheme, width] of [
+  ["light", 1440],
+  ["dark", 390],
+]) {
+  test(`${colorScheme}, ${width} px: axe finds nothing, and nothing is cut off`, async () => {
+    const { page, said, close } = await show({ colorScheme, viewport: { width, height: 900 } });
+    await press(page, "Edit api");
+    await page.getByLabel("api, as JSON").waitFor();
+    await page.evaluate(AXE);
+    const { violations } = await page.evaluate(() => globalThis.axe.run());
+    assert.deepEqual(
+      violations.map(({ id, nodes }) => `${id}: ${nodes.map(({ html }) => html.slice(0, 120)).join(" | ")}`),
+      [],
+    );
+    const overflow = await page.evaluate(() => document.documentElement.scrollWidth - innerWidth);
+    assert.ok(overflow <= 0, `${overflow} px`);
+    assert.deepEqual(said, []);
+    await close();
+  });
+}

@@ -1,0 +1,113 @@
+// One key: how it stands and why, and what an operator can do with it. Each act is shown with its line in the audit log.
+import { useRef, useState } from "preact/hooks";
+import { Field, Panel } from "../shared/controls.tsx";
+import { number } from "../shared/numbers.ts";
+import type { Audit, Service } from "./service.ts";
+
+/** What can be done, and how the audit log calls it if it changes anything. */
+const ACTS = { Inspect: "", Explain: "", Reset: "key.reset", Credit: "key.credited", Block: "override." } as const;
+type Act = keyof typeof ACTS;
+
+export function OneKey({ service, policies }: { service: Service; policies: readonly string[] }) {
+  const [lines, setLines] = useState<readonly string[]>([]);
+  const form = useRef<HTMLFormElement>(null);
+  const perform = async (act: Act) => {
+    if (!form.current!.reportValidity()) return;
+    const { policy, key, cost, minutes } = Object.fromEntries(new FormData(form.current!)) as Record<string, string>;
+    try {
+      const body = {
+        key,
+        ...(act !== "Inspect" && { policy }),
+        ...((act === "Explain" || act === "Credit") && { cost: Number(cost) }),
+        ...(act === "Block" && { for_ms: Number(minutes) * 60_000 }),
+      };
+      const answer = await service.ask<Answer>(`/v1/keys/${act.toLowerCase()}`, { method: "POST", body });
+      const word = ACTS[act];
+      const acts = word && (await service.ask<Audit>("/v1/audit?limit=10")).acts;
+      const recorded = acts ? acts.find((one) => one.act.startsWith(word) && one.policy === policy) : undefined;
+      setLines([
+        ...said(act, answer),
+        ...(recorded
+          ? [
+              `Recorded as ${number(recorded.number)}: ${recorded.act} by ${recorded.by}, ${new Date(recorded.at).toLocaleString()}`,
+            ]
+          : []),
+      ]);
+    } catch (error) {
+      setLines([(error as Error).message]);
+    }
+  };
+  return (
+    <Panel title="One key">
+      <form class="stack" ref={form} onSubmit={(event) => event.preventDefault()}>
+        <Field label="Key">
+          <input name="key" required autocomplete="off" spellcheck={false} />
+        </Field>
+        <Field label="Policy">
+          <select name="policy">
+            {policies.map((name) => (
+              <option key={name}>{name}</option>
+            ))}
+          </select>
+        </Field>
+        <Field label="Tokens to explain or credit">
+          <input name="cost" type="number" min={1} step={1} required defaultValue="1" />
+        </Field>
+        <Field label="Minutes to block">
+          <input name="minutes" type="number" min={1} max={527_040} step={1} required defaultValue="10" />
+        </Field>
+        <div class="row">
+          {(Object.keys(ACTS) as Act[]).map((act) => (
+            <button key={act} type="button" onClick={() => perform(act)}>
+              {act}
+            </button>
+          ))}
+        </div>
+        <ul class="quiet" aria-live="polite" aria-label="What the service says">
+          {lines.map((line) => (
+            <li key={line}>{line}</li>
+          ))}
+        </ul>
+      </form>
+    </Panel>
+  );
+}
+
+interface Level {
+  readonly limit: string;
+  readonly level: number;
+}
+
+interface Answer {
+  readonly explanation?: string;
+  readonly before?: readonly Level[];
+  readonly after?: readonly Level[];
+  readonly object?: string;
+  readonly policies?: readonly {
+    readonly policy: string;
+    readonly limits: readonly { readonly name?: string; readonly remaining: number; readonly owed: number }[];
+  }[];
+  readonly reservations?: readonly unknown[];
+  readonly decisions?: readonly { readonly allowed?: boolean }[];
+}
+
+/** The answer in lines. */
+function said(act: Act, answer: Answer): string[] {
+  if (answer.explanation) return [answer.explanation];
+  if (answer.before && answer.after) {
+    const levels = (all: readonly Level[]) => all.map(({ limit, level }) => `${limit} ${number(level)}`).join(", ");
+    return [`${levels(answer.before)}; now ${levels(answer.after)}`];
+  }
+  if (act === "Block") return ["Blocked. It takes effect everywhere within ten seconds."];
+  const limits = (answer.policies ?? []).flatMap(({ policy, limits }) =>
+    limits.map(({ name, remaining, owed }) => {
+      const debt = owed > 0 ? `, ${number(owed)} owed` : "";
+      return `${name === undefined ? policy : `${policy}/${name}`}: ${number(remaining)} left${debt}`;
+    }),
+  );
+  return [
+    `The log calls it ${answer.object}`,
+    ...(limits.length > 0 ? limits : ["Every budget is full"]),
+    `${number(answer.reservations?.length ?? 0)} open reservations`,
+  ];
+}

@@ -1,0 +1,52 @@
+// For who runs the service: what is decided, which policies there are, and single keys.
+import { useEffect, useRef, useState } from "preact/hooks";
+import { Field, Panel } from "../shared/controls.tsx";
+import { Decided } from "./decided.tsx";
+import { OneKey } from "./one-key.tsx";
+import { PolicyList } from "./policy-list.tsx";
+import { Service } from "./service.ts";
+
+export function Operators() {
+  const [service, setService] = useState<Service>();
+  const [problem, setProblem] = useState("");
+  const [policies, setPolicies] = useState<readonly string[]>([]);
+  const form = useRef<HTMLFormElement>(null);
+  useEffect(() => setProblem(""), [service]);
+
+  return (
+    <div class="playground">
+      <div class="stack settings">
+        <Panel title="Service">
+          <form
+            class="stack"
+            ref={form}
+            onSubmit={(event) => {
+              event.preventDefault();
+              setService(new Service(String(new FormData(form.current!).get("token"))));
+            }}
+          >
+            <Field label="Token with the scope admin">
+              <input name="token" type="password" required autocomplete="off" spellcheck={false} />
+            </Field>
+            <button type="submit" class="main">
+              Show
+            </button>
+            <p class="quiet">
+              The token stays in the memory of this tab. While the tab is seen, the service is asked 12 times a minute.
+            </p>
+          </form>
+        </Panel>
+        {service && <OneKey service={service} policies={policies} />}
+      </div>
+      <div class="stack">
+        {problem && (
+          <p class="mistakes" role="alert">
+            {problem}
+          </p>
+        )}
+        {service && <Decided service={service} onProblem={setProblem} />}
+        {service && <PolicyList service={service} onProblem={setProblem} onNames={setPolicies} />}
+      </div>
+    </div>
+  );
+}

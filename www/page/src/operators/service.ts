@@ -1,0 +1,84 @@
+// The admin API of this service, asked with a token that is in memory alone. Its answers are those of docs/http.md.
+
+export class Service {
+  readonly #token: string;
+
+  constructor(token: string) {
+    this.#token = token;
+  }
+
+  /** The answer's body. Throws an Error in the service's words where it refuses, and after ten seconds. */
+  async ask<Body>(path: string, { method = "GET", body, match }: Ask = {}): Promise<Body & { readonly etag: string }> {
+    const { answer } = await this.#send(path, method, body, match);
+    return answer as Body & { readonly etag: string };
+  }
+
+  /** The counters of Prometheus's text: how much each has counted, by the labels as they are written. */
+  async metrics(): Promise<Counts> {
+    const { text } = await this.#send("/v1/metrics", "GET");
+    const lines = text.matchAll(/^(\w+)(?:\{(.*)\})? ([\d.]+)$/gm);
+    return new Map(Array.from(lines, ([, name, labels = "", value]) => [`${name}{${labels}}`, Number(value)]));
+  }
+
+  async #send(path: string, method: string, body?: unknown, match?: string) {
+    const response = await fetch(path, {
+      method,
+      headers: {
+        authorization: `Bearer ${this.#token}`,
+        ...(body !== undefined && { "content-type": "application/json" }),
+        ...(match !== undefined && { "if-match": match }),
+      },
+      ...(body !== undefined && { body: typeof body === "string" ? body : JSON.stringify(body) }),
+      signal: AbortSignal.timeout(10_000),
+    });
+    const text = await response.text();
+    const isJson = /json/.test(response.headers.get("content-type") ?? "");
+    const answer = isJson ? JSON.parse(text) : {};
+    if (!response.ok) throw new Error(`${response.status}: ${answer.detail ?? answer.title ?? response.statusText}`);
+    return { text, answer: { ...answer, etag: response.headers.get("etag") ?? "" } };
+  }
+}
+
+interface Ask {
+  readonly method?: "GET" | "POST" | "PUT";
+  /** Text is sent as it is. */
+  readonly body?: unknown;
+  /** Of which version of it this is a change. */
+  readonly match?: string;
+}
+
+export type Counts = ReadonlyMap<string, number>;
+
+export interface Policies {
+  readonly policies: readonly {
+    readonly name: string;
+    readonly version: number;
+    readonly source: string;
+    readonly fixed: boolean;
+    readonly lint: readonly string[];
+  }[];
+}
+
+export interface Top {
+  readonly policies: readonly {
+    readonly policy: string;
+    readonly refusals: number;
+    readonly keys: readonly {
+      readonly object: string;
+      readonly prefix?: string;
+      readonly at_least: number;
+      readonly at_most: number;
+    }[];
+  }[];
+}
+
+export interface Audit {
+  readonly acts: readonly {
+    readonly number: number;
+    readonly at: number;
+    readonly by: string;
+    readonly act: string;
+    readonly policy?: string;
+    readonly key?: string;
+  }[];
+}
