@@ -102,6 +102,9 @@ for (const [colorScheme, width] of [
     );
     const overflow = await page.evaluate(() => document.documentElement.scrollWidth - innerWidth);
     assert.ok(overflow <= 0, `${overflow} px`);
+    const parts = page.locator(".playground > *");
+    const [form, rest] = await parts.evaluateAll((all) => all.map((part) => part.getBoundingClientRect().top));
+    assert.ok(form <= rest, "one begins with the token");
     assert.deepEqual(said, []);
     await close();
   });

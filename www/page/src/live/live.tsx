@@ -50,7 +50,7 @@ export function Live() {
         {said}
       </p>
       <div class="playground">
-        <div class="stack settings">
+        <div class="stack settings first">
           <Panel title="Key">
             <form class="stack" ref={form} onSubmit={start}>
               <Field label="Token or grant">
@@ -106,7 +106,7 @@ export function Live() {
                     {quickest && Number.isFinite(quickest.roundTripMs) ? length(Math.round(quickest.roundTripMs)) : "–"}
                   </dd>
                   <dt>The service's clock is ahead by</dt>
-                  <dd>{quickest && track ? length(Math.round(quickest.aheadMs)) : "–"}</dd>
+                  <dd>{quickest && track ? length(Math.round(quickest.aheadMs) || 0) : "–"}</dd>
                 </dl>
                 <DataTable
                   caption="What was asked here, as a table"

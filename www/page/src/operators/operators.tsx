@@ -15,7 +15,7 @@ export function Operators() {
 
   return (
     <div class="playground">
-      <div class="stack settings">
+      <div class="stack settings first">
         <Panel title="Service">
           <form
             class="stack"
