@@ -188,48 +188,81 @@ test("CSV: seconds, perhaps a cost and a verb; other lines are passed over", () 
   ]);
 });
 
-/** A cost that is reserved, into debt. */
-const RESERVED = 5000;
-
 test("the answer that is shown is the service's own, but for its moments", async () => {
   const { url } = await served();
-  const ask = async (body) => {
-    const response = await fetch(`${url}/v1/consume`, {
+  const ask = async (path, body) => {
+    const response = await fetch(`${url}/v1/${path}`, {
       method: "POST",
       headers: { authorization: `Bearer ${TOKEN}`, "content-type": "application/json" },
       body: JSON.stringify(body),
     });
     return { status: response.status, headers: response.headers, body: await response.json() };
   };
-  for (const [name, toml, costs] of [
-    ["demo", '[demo]\nrate = 10\nperiod = "10s"\ncapacity = 10', [1, 9, 10]],
+  const demo = '[demo]\nrate = 10\nperiod = "10s"\ncapacity = 10';
+  const llm =
+    '[llm]\nreservation_ttl = "5m"\n[[llm.limits]]\nname = "requests"\nrate = 60\nperiod = "1m"\nmax_debt = 10\n[[llm.limits]]\nname = "tokens"\nrate = 100_000\nperiod = "1day"\nmax_debt = 10_000';
+  for (const [name, toml, acts] of [
+    [
+      "demo",
+      demo,
+      [
+        ["consume", 1],
+        ["consume", 9],
+        ["consume", 10],
+        ["refund", 3],
+        ["refund", 30],
+      ],
+    ],
+    [
+      "demo",
+      demo,
+      [
+        ["reserve", 4],
+        ["settle", 2],
+        ["reserve", 2],
+        ["settle", 5],
+        ["reserve", 1],
+        ["cancel", 1],
+      ],
+    ],
     [
       "llm",
-      undefined,
+      llm,
       [
-        { requests: 1, tokens: 99_000 },
-        { requests: 2, tokens: 50_000 },
-        { requests: 1, tokens: RESERVED },
+        ["consume", { requests: 1, tokens: 99_000 }],
+        ["consume", { requests: 2, tokens: 50_000 }],
+        ["reserve", { requests: 1, tokens: 5000 }],
+        ["settle", { requests: 1, tokens: 20_000 }],
+        ["refund", { requests: 5, tokens: 1000 }],
+        ["reserve", { requests: 7, tokens: 0 }],
+        ["cancel", { requests: 7, tokens: 0 }],
       ],
     ],
   ]) {
-    const text =
-      toml ??
-      '[llm]\nreservation_ttl = "5m"\n[[llm.limits]]\nname = "requests"\nrate = 60\nperiod = "1m"\nmax_debt = 10\n[[llm.limits]]\nname = "tokens"\nrate = 100_000\nperiod = "1day"\nmax_debt = 10_000';
-    const simulation = new Simulation(await policyOf(text));
-    const key = `page-${name}-${Date.now()}`;
+    const simulation = new Simulation(await policyOf(toml));
+    const key = `page-${name}-${Math.random()}`;
     let first;
-    for (const cost of costs) {
-      const verb = cost.tokens === RESERVED ? "reserve" : "consume";
-      const real = await ask({ policy: name, key, cost, ...(verb === "reserve" && { mode: "reserve" }) });
+    let reservation;
+    for (const [verb, cost] of acts) {
+      const path = verb === "reserve" ? "consume" : verb;
+      const real = await ask(path, {
+        policy: name,
+        key,
+        ...(verb !== "cancel" && { cost }),
+        ...(verb === "reserve" && { mode: "reserve" }),
+        ...((verb === "settle" || verb === "cancel") && { reservation }),
+      });
       first ??= real.body.now;
       const shown = answerOf(simulation, simulation.ask({ at: real.body.now - first, verb, cost }));
-      if (verb === "reserve") real.body.reservation = RESERVATION;
+      if (verb === "reserve") {
+        reservation = real.body.reservation;
+        real.body.reservation = RESERVATION;
+      }
       const moved = JSON.parse(JSON.stringify(shown.body), (field, value) =>
         /(^now|_at)$/.test(field) && value !== null ? value - START + first : value,
       );
-      assert.equal(shown.status, real.status);
-      assert.deepEqual(moved, real.body);
+      assert.equal(shown.status, real.status, verb);
+      assert.deepEqual(moved, real.body, verb);
       for (const [header, value] of Object.entries(shown.headers))
         assert.equal(real.headers.get(header), value, header);
     }

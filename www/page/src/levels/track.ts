@@ -9,6 +9,8 @@ export interface Event {
   readonly verb: Exclude<Verb, "borrow" | "charge" | "consumeUpTo"> | "settle" | "cancel";
   /** As it was asked: what is settled costs the difference to what was reserved. */
   readonly cost: Amount;
+  /** Of what is refunded or closed by a caller: how many tokens of each limit came back, or what the work has finally cost. */
+  readonly tokens?: readonly number[];
   readonly decision: Decision;
   /** The state of each limit afterwards. */
   readonly states: readonly Snapshot[];

@@ -11,7 +11,7 @@ export interface Answer {
   readonly body: Readonly<Record<string, unknown>>;
 }
 
-/** The answer at the moment of a decision to take tokens, now or in advance. */
+/** The answer at the moment of a decision; of what gives back or closes only where it has said how many tokens that were. */
 export function answerOf(simulation: Simulation, event: Event): Answer {
   const { policy } = simulation;
   const now = START + event.at;
@@ -22,7 +22,9 @@ export function answerOf(simulation: Simulation, event: Event): Answer {
     const full = limit.name === undefined ? policy.name : `${policy.name}/${limit.name}`;
     const fields = {
       allowed: !refusal,
-      cost: amountOf(event.cost, limit.name),
+      // Who cancels names no cost.
+      cost: event.verb === "cancel" ? 0 : amountOf(event.cost, limit.name),
+      ...(event.tokens && { tokens: event.tokens[i] }),
       limit: capacity,
       remaining,
       ...(owed > 0 && { owed }),
@@ -34,11 +36,12 @@ export function answerOf(simulation: Simulation, event: Event): Answer {
     return { limit, full, fields, retryAt, refusal, tokenAt, level: remaining - owed, capacity };
   });
   const top = details.reduce((most, next) => (outweighs(most, next) ? most : next));
-  const { cost, limit, remaining, owed, reset_at, ...rest } = top.fields;
+  const { cost, tokens, limit, remaining, owed, reset_at, ...rest } = top.fields;
   const verdict = {
     allowed: event.decision.allowed,
     policy: policy.name,
     cost,
+    ...(tokens !== undefined && { tokens }),
     limit,
     remaining,
     ...(owed && { owed }),

@@ -31,7 +31,7 @@ export function Decision({
       <div class="stack">
         <p>{announced(event)}</p>
         <div class="sides">
-          {TAKING.includes(event.verb) && (
+          {(TAKING.includes(event.verb) || event.tokens) && (
             <div class="stack">
               <div class="row">
                 <h3 class="grow">What the client is told</h3>
@@ -54,5 +54,5 @@ export function Decision({
   );
 }
 
-/** Their answers are shown; those of the other verbs only say how the limits stand. */
+/** Any other decision is a caller's only if it says how many tokens it has moved. */
 const TAKING: readonly Event["verb"][] = ["consume", "reserve"];

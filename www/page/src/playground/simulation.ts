@@ -19,13 +19,26 @@ export class Simulation extends Track {
   ask({ at, verb, cost: asked }: Ask): Event {
     this.expire(at);
     const cost = this.#fitted(asked);
-    if (verb === "settle" || verb === "cancel") return this.#close(at, verb, cost);
-    const event = this.#decide(at, verb, verb, cost);
-    if (verb === "reserve" && event.decision.allowed) {
-      const readyAt = event.decision.readyAt - START;
-      this.reservations.push({ at, readyAt, expiresAt: readyAt + this.policy.reservationTtlMs, cost });
+    if (verb === "consume" || verb === "reserve") {
+      const event = this.#decide(at, verb, verb, cost);
+      if (verb === "reserve" && event.decision.allowed) {
+        const readyAt = event.decision.readyAt - START;
+        this.reservations.push({ at, readyAt, expiresAt: readyAt + this.policy.reservationTtlMs, cost });
+      }
+      return event;
     }
-    return event;
+    const open = this.reservations.find(({ end }) => !end);
+    const isClosed = verb === "settle" || verb === "cancel";
+    if (isClosed && !open) return this.#close(at, verb, cost, open); // the service would not know what is meant
+    const tokens = this.limits.map(({ name }, i) => {
+      const [asked, reserved] = [amountOf(cost, name), isClosed ? amountOf(open!.cost, name) : 0];
+      const moved = this.#moved(i, at, verb === "settle" ? asked - reserved : isClosed ? -reserved : -asked);
+      return verb === "settle" ? reserved + moved : -moved;
+    });
+    const event = isClosed ? this.#close(at, verb, cost, open) : this.#decide(at, verb, verb, cost);
+    const told = { ...event, tokens };
+    this.events[this.events.length - 1] = told;
+    return told;
   }
 
   /** Ends the reservations that were not settled in time. */
@@ -90,9 +103,8 @@ export class Simulation extends Track {
     return this.events.at(-1)?.at ?? 0;
   }
 
-  /** Closes the oldest open reservation, at its real cost or at none. */
-  #close(at: number, verb: "settle" | "cancel", cost: Amount): Event {
-    const open = this.reservations.find(({ end }) => !end);
+  /** Closes a reservation, at its real cost or at none. */
+  #close(at: number, verb: "settle" | "cancel", cost: Amount, open: Reservation | undefined): Event {
     if (!open) return this.#decide(at, verb, "refund", 0, cost);
     this.#end(open, at, verb === "settle" ? "settled" : "cancelled");
     const real = verb === "settle" ? cost : 0;
@@ -104,6 +116,14 @@ export class Simulation extends Track {
     if (more.some((tokens) => tokens > 0))
       this.#decide(at, verb, "charge", named(more.map((tokens) => Math.max(0, tokens))), cost);
     return this.#decide(at, verb, "refund", named(more.map((tokens) => Math.max(0, -tokens))), cost);
+  }
+
+  /** How many tokens a limit takes at a moment if so many more are charged, or below zero, refunded. */
+  #moved(limit: number, at: number, more: number): number {
+    const bucket = this.viewed[limit]!;
+    bucket.restore((this.events.at(-1)?.states ?? this.first)[limit]!);
+    const decision = bucket.decide(START + at, { verb: more > 0 ? "charge" : "refund", cost: Math.abs(more) });
+    return decision.allowed ? Math.sign(more) * decision.tokens : 0;
   }
 
   #end(open: Reservation, at: number, how: NonNullable<Reservation["end"]>["how"]) {
