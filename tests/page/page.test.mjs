@@ -175,6 +175,7 @@ test("a link reproduces everything", async () => {
   await page.getByLabel("Trace").selectOption("none");
   for (let i = 0; i < 3; i++) await press(page, "Consume");
   await press(page, "100×");
+  await page.getByRole("img", { name: /^Level of minute/ }).click({ position: { x: 60, y: 60 } }); // an earlier decision
   await page.waitForTimeout(600);
   const link = page.url();
   const shown = await page.locator(".playground").textContent();

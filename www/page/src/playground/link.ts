@@ -14,6 +14,8 @@ export interface Scene {
   /** The moment that is shown. */
   readonly at: number;
   readonly speed: number;
+  /** The decision that is marked, by its number; without it, the latest. */
+  readonly picked?: number;
 }
 
 /** The scene in base64url. */
@@ -29,7 +31,7 @@ export function encode(scene: Scene): string {
 export function decode(text: string): Scene | undefined {
   try {
     const characters = atob(text.replaceAll("-", "+").replaceAll("_", "/"));
-    const { toml, other, trace, csv, cost, acts, at, speed } = JSON.parse(
+    const { toml, other, trace, csv, cost, acts, at, speed, picked } = JSON.parse(
       new TextDecoder().decode(Uint8Array.from(characters, (character) => character.charCodeAt(0))),
     );
     if (typeof toml !== "string" || !isTrace(trace) || !Array.isArray(acts)) return undefined;
@@ -44,6 +46,7 @@ export function decode(text: string): Scene | undefined {
       acts: asks,
       at,
       speed,
+      ...(isTokens(picked) && { picked }),
     };
   } catch {
     return undefined;

@@ -19,7 +19,7 @@ export function Playground() {
   const [policies, setPolicies] = useState<readonly Policy[]>([]);
   const [now, setNow] = useState(scene.at);
   const [playing, setPlaying] = useState(false);
-  const [picked, setPicked] = useState<number>();
+  const [picked, setPicked] = useState(scene.picked);
   const [said, say] = useState("");
   const { toml, other, acts } = scene;
 
@@ -81,18 +81,21 @@ export function Playground() {
   // The address follows when nothing moves; the page of before stays the one to go back to.
   useEffect(() => {
     if (playing) return undefined;
+    const { picked: _, ...rest } = scene;
+    const marked = { ...rest, at: Math.floor(shown), ...(picked !== undefined && { picked }) };
     const timer = setTimeout(() => {
       if (!/^(#playground.*)?$/.test(location.hash)) return;
-      history.replaceState(null, "", `#playground?${encode({ ...scene, at: Math.floor(shown) })}`);
+      history.replaceState(null, "", `#playground?${encode(marked)}`);
     }, 300);
     return () => clearTimeout(timer);
-  }, [scene, shown, playing]);
+  }, [scene, shown, playing, picked]);
   useEffect(() => {
     const arrive = () => {
       if (!location.hash.includes("?")) return;
       const scene = sceneOfAddress();
       setScene(scene);
       setNow(scene.at);
+      setPicked(scene.picked);
     };
     addEventListener("hashchange", arrive);
     return () => removeEventListener("hashchange", arrive);
