@@ -80,8 +80,17 @@ async function start() {
   return ready;
 }
 
-/** The text of axe, which finds what some people could not use. */
-export const AXE = readFileSync("node_modules/axe-core/axe.min.js", "utf8");
+/** What axe finds: what some people could not use. */
+export async function violations(page) {
+  await page.evaluate(AXE);
+  const { violations } = await page.evaluate(() => globalThis.axe.run());
+  return violations.map(({ id, nodes }) => `${id}: ${nodes.map(({ html }) => html.slice(0, 120)).join(" | ")}`);
+}
+
+/** By how many pixels the page is wider than the window. */
+export const overflow = (page) => page.evaluate(() => document.documentElement.scrollWidth - innerWidth);
+
+const AXE = readFileSync("node_modules/axe-core/axe.min.js", "utf8");
 
 let server;
 let stop;

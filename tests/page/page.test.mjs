@@ -4,7 +4,7 @@ import { readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import { test } from "node:test";
 import { gzipSync } from "node:zlib";
-import { AXE, open, served, TOKEN } from "./page.mjs";
+import { open, overflow, served, TOKEN, violations } from "./page.mjs";
 
 const press = (page, name) => page.getByRole("button", { name, exact: true }).click();
 const status = (page) => page.getByRole("status").textContent();
@@ -53,12 +53,7 @@ for (const [colorScheme, viewport] of [
     await page.getByRole("button", { name: "Stop comparing" }).waitFor();
     for (const way of ["Form", "TOML"]) {
       await page.getByRole("button", { name: way, exact: true }).first().click();
-      await page.evaluate(AXE);
-      const { violations } = await page.evaluate(() => globalThis.axe.run());
-      const found = violations.map(
-        ({ id, nodes }) => `${id}: ${nodes.map(({ html }) => html.slice(0, 120)).join(" | ")}`,
-      );
-      assert.deepEqual(found, []);
+      assert.deepEqual(await violations(page), []);
     }
     assert.deepEqual(said, []);
     await close();
@@ -297,8 +292,7 @@ test("from right to left it is mirrored, and nothing is cut off", async () => {
       document.documentElement.dir = "rtl";
     });
     assert.deepEqual(await place(), { start: end, end: start });
-    const overflow = await page.evaluate(() => document.documentElement.scrollWidth - innerWidth);
-    assert.ok(overflow <= 0, `${overflow} px`);
+    assert.ok((await overflow(page)) <= 0);
     await close();
   }
 });

@@ -1,7 +1,7 @@
 // Decisions as they are counted: in a second, by policy; and which keys are refused most.
 import { useEffect, useState } from "preact/hooks";
 import { Chart } from "../shared/chart.tsx";
-import { Panel } from "../shared/controls.tsx";
+import { Panel, Table } from "../shared/controls.tsx";
 import { number } from "../shared/numbers.ts";
 import { type Rates, ratesOf, undecidedOf } from "./rates.ts";
 import type { Counts, Service, Top } from "./service.ts";
@@ -71,7 +71,7 @@ export function Decided({ service, onProblem }: { service: Service; onProblem: (
           <li class="granted">granted</li>
           <li class="refused">refused</li>
         </ul>
-        <Table
+        <Titled
           label="By policy, in a second"
           columns={[
             "Policy",
@@ -94,14 +94,14 @@ export function Decided({ service, onProblem }: { service: Service; onProblem: (
           empty={steps.length > 0 ? "Nothing was asked yet." : "The second look at the counters comes in ten seconds."}
         />
         {undecided.length > 0 && (
-          <Table
+          <Titled
             label="Requests that could not be decided"
             columns={["What became of them, and why", "Since the counters began"]}
             rows={undecided.map(([cause, count]) => [cause, number(count)])}
             empty=""
           />
         )}
-        <Table
+        <Titled
           label="Keys refused most, in the last 10 to 20 minutes"
           columns={["Policy", "Key", "Refused"]}
           rows={top.flatMap(({ policy, keys }) =>
@@ -120,11 +120,11 @@ export function Decided({ service, onProblem }: { service: Service; onProblem: (
   );
 }
 
-function Table({
+/** A table under its name, or a word where there is nothing in it. */
+function Titled({
   label,
-  columns,
-  rows,
   empty,
+  ...table
 }: {
   label: string;
   columns: readonly string[];
@@ -132,34 +132,10 @@ function Table({
   empty: string;
 }) {
   return (
-    // biome-ignore lint/a11y/noNoninteractiveTabindex: what scrolls must be reached by the keyboard
-    <section class="scrolls" tabIndex={0} aria-label={label}>
+    <div>
       <h3>{label}</h3>
-      {rows.length === 0 ? (
-        <p class="quiet">{empty}</p>
-      ) : (
-        <table>
-          <thead>
-            <tr>
-              {columns.map((column) => (
-                <th key={column} scope="col">
-                  {column}
-                </th>
-              ))}
-            </tr>
-          </thead>
-          <tbody>
-            {rows.map((row) => (
-              <tr key={row.join()}>
-                {row.map((cell, i) => (
-                  <td key={columns[i]}>{cell}</td>
-                ))}
-              </tr>
-            ))}
-          </tbody>
-        </table>
-      )}
-    </section>
+      {table.rows.length === 0 ? <p class="quiet">{empty}</p> : <Table label={label} {...table} />}
+    </div>
   );
 }
 
