@@ -321,7 +321,7 @@ test("a string token in a page is warned of once", (t) => {
   for (let i = 0; i < 2; i++) new Client({ url, token: TOKEN });
   assert.deepEqual(
     warn.mock.calls.map(({ arguments: [text] }) => text),
-    ["tollgate: this token is public"],
+    ["tollgate: public token"],
   );
 });
 

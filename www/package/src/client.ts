@@ -461,7 +461,7 @@ type Call<Request, Answer> = { ask(request: Request, options?: CallOptions): Pro
 
 let warn = () => {
   warn = () => {};
-  console.warn("tollgate: this token is public");
+  console.warn("tollgate: public token");
 };
 /** The longest delay of `setTimeout`; with a longer one it fires at once. */
 const LONGEST_TIMER_MS = 2 ** 31 - 1;
