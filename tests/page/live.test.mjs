@@ -1,7 +1,7 @@
 // The view of a real key: the built Worker, two tabs, and what each sees of the other.
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { open, overflow, served, TOKEN, violations } from "./page.mjs";
+import { checkUsable, open, served, TOKEN } from "./page.mjs";
 
 const headers = { authorization: `Bearer ${TOKEN}`, "content-type": "application/json" };
 
@@ -29,7 +29,7 @@ test("two tabs share one budget, and each sees what the other takes", async () =
   await two.page.getByRole("heading", { name: "Admitted in total: 300 of at most 1,000" }).waitFor();
   await two.page.getByLabel("Cost").fill("701");
   await consume(two.page);
-  assert.match(await two.page.getByRole("status").textContent(), /^(|701: refused, 700 left)$/);
+  await two.page.getByRole("status").getByText("701: refused, 700 left").waitFor();
   await two.page.getByText("1 granted, 1 refused").waitFor();
   assert.equal(await fact(two.page, "The twin was right"), "1 of 1");
   assert.equal(await fact(two.page, "The twin says is left"), "700");
@@ -94,12 +94,8 @@ for (const [colorScheme, width] of [
     });
     await consume(page);
     await page.getByText("1 granted, 0 refused").waitFor();
-    assert.deepEqual(await violations(page), []);
-    assert.ok((await overflow(page)) <= 0);
+    await checkUsable(page);
     assert.deepEqual(said, []);
-    const parts = page.locator(".playground > *");
-    const [form, rest] = await parts.evaluateAll((all) => all.map((part) => part.getBoundingClientRect().top));
-    assert.ok(form <= rest, "one begins with the token");
     await close();
   });
 }

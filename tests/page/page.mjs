@@ -4,6 +4,7 @@
 //   // … and nothing but what was asked for is in `said`, the messages of the console
 //
 // The server and the browser end with the test file.
+import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
 import { createHash } from "node:crypto";
 import { once } from "node:events";
@@ -94,6 +95,15 @@ export async function violations(page) {
 
 /** By how many pixels the page is wider than the window. */
 export const overflow = (page) => page.evaluate(() => document.documentElement.scrollWidth - innerWidth);
+
+/** That a view which begins with a token can be used by everybody, at any width. */
+export async function checkUsable(page) {
+  assert.deepEqual(await violations(page), []);
+  assert.ok((await overflow(page)) <= 0);
+  const parts = page.locator(".playground > *");
+  const [form, rest] = await parts.evaluateAll((all) => all.map((part) => part.getBoundingClientRect().top));
+  assert.ok(form <= rest, "one begins with the token");
+}
 
 const AXE = readFileSync("node_modules/axe-core/axe.min.js", "utf8");
 

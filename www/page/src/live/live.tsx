@@ -2,7 +2,7 @@
 import { useEffect, useRef, useState } from "preact/hooks";
 import { Client } from "tollgate";
 import { Levels } from "../levels/levels.tsx";
-import { DataTable, Field, Panel } from "../shared/controls.tsx";
+import { DataTable, Field, Panel, Problem } from "../shared/controls.tsx";
 import { length, moment, number } from "../shared/numbers.ts";
 import { type Asked, Watched } from "./watched.ts";
 
@@ -74,11 +74,7 @@ export function Live() {
           </Panel>
         </div>
         <div class="stack">
-          {problem && (
-            <p class="mistakes" role="alert">
-              {problem}
-            </p>
-          )}
+          <Problem text={problem} />
           {watched && (
             <Panel title="Ask">
               <div class="stack">

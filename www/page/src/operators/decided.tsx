@@ -149,7 +149,8 @@ function share(part: number, all: number): string {
 
 const percent = new Intl.NumberFormat(undefined, { style: "percent", maximumFractionDigits: 1 });
 
-/** Two requests each time: the counters, and the keys refused most. */
 const LOOK_MS = 10_000;
+/** Two each time: the counters, and the keys refused most. */
+export const REQUESTS_A_MINUTE = (2 * 60_000) / LOOK_MS;
 /** Five minutes. */
 const SEEN = 30;

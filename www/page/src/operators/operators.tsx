@@ -1,7 +1,8 @@
 // For who runs the service: what is decided, which policies there are, and single keys.
 import { useEffect, useRef, useState } from "preact/hooks";
-import { Field, Panel } from "../shared/controls.tsx";
-import { Decided } from "./decided.tsx";
+import { Field, Panel, Problem } from "../shared/controls.tsx";
+import { number } from "../shared/numbers.ts";
+import { Decided, REQUESTS_A_MINUTE } from "./decided.tsx";
 import { OneKey } from "./one-key.tsx";
 import { PolicyList } from "./policy-list.tsx";
 import { Service } from "./service.ts";
@@ -32,18 +33,15 @@ export function Operators() {
               Show
             </button>
             <p class="quiet">
-              The token stays in the memory of this tab. While the tab is seen, the service is asked 12 times a minute.
+              The token stays in the memory of this tab. While the tab is seen, the service is asked{" "}
+              {number(REQUESTS_A_MINUTE)} times a minute.
             </p>
           </form>
         </Panel>
         {service && <OneKey service={service} policies={policies} />}
       </div>
       <div class="stack">
-        {problem && (
-          <p class="mistakes" role="alert">
-            {problem}
-          </p>
-        )}
+        <Problem text={problem} />
         {service && <Decided service={service} onProblem={setProblem} />}
         {service && <PolicyList service={service} onProblem={setProblem} onNames={setPolicies} />}
       </div>

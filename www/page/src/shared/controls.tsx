@@ -78,6 +78,16 @@ export function Panel({
   );
 }
 
+/** What went wrong, if anything did. */
+export function Problem({ text }: { text: string | undefined }) {
+  if (!text) return null;
+  return (
+    <p class="mistakes" role="alert">
+      {text}
+    </p>
+  );
+}
+
 /** A table that says the same as the chart beside it, closed until it is wanted. */
 export function DataTable({
   caption,
