@@ -6,7 +6,7 @@ use tollgate::protocol::Action;
 
 use crate::world::{LONG_MS, World, policies};
 
-/// How long an object that nobody asks stays in memory.
+/// How long an object stays in memory without requests.
 const EVICTED_MS: i64 = 10_000;
 
 /// Rows written per thousand grants on one key, as in the README.
