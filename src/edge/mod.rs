@@ -22,6 +22,7 @@ mod generations;
 mod leases;
 mod outbox;
 mod refusals;
+mod shards;
 mod snapshot;
 mod tap;
 
@@ -29,5 +30,6 @@ pub use batch::{BATCH_MS, Batch, CALL_MS, Dialect, Failure, ObjectCall, Outcome}
 pub use leases::{Leased, Leases, MAX_LEASED, Return};
 pub use outbox::Outbox;
 pub use refusals::{Bound, MAX_BUDGETS, Refusals};
+pub use shards::{ShardCalls, ShardLevels};
 pub use snapshot::{Due, FRESH_MS, POLL_MS, PolicySnapshot, REFRESH_MS, WAIT_MS};
 pub use tap::Tap;

@@ -197,8 +197,8 @@ impl PolicySnapshot {
         let mut policies: Vec<_> = self.policies.iter().cloned().collect();
         let mut names = Vec::new();
         for newer in definitions.lines().filter_map(|definition| Policy::from_definition(definition).ok()) {
-            if newer.is_of_key() {
-                continue; // says nothing about other keys: the registry is asked
+            if newer.is_of_key() || newer.shard().is_some() {
+                continue; // says nothing about other keys, or about the whole: the registry is asked
             }
             let newer = match self.policies.get(newer.name()) {
                 Some(known) => newer.answered_as(known),

@@ -101,7 +101,9 @@ impl Ledger {
                     let stored = StoredRow::read(row).map_err(error)?;
                     let Registered { as_of: stored_as_of, id, .. } = stored.registered;
                     if stored_as_of > as_of && id != policy.id() {
-                        newer.push((stored.policy(policy.name()).map_err(error)?, stored_as_of));
+                        let is_shard = policy.shard().is_some(); // a row does not say of which
+                        let of_row = || stored.policy(policy.name()).map_err(error);
+                        newer.push((if is_shard { Arc::clone(policy) } else { of_row()? }, stored_as_of));
                     }
                 }
                 _ => {}

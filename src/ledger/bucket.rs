@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::cover::{block, cover};
 use super::decide::without;
-use super::follow::follow;
+use super::follow::{follow, untouched};
 use super::inline::Change;
 use super::leases::Leases;
 use super::reservation::ReservedPart;
@@ -83,7 +83,7 @@ pub(super) const IDLE_MS: u64 = 200;
 impl Bucket {
     /// A new bucket.
     pub(super) fn new(policy: &Arc<Policy>, as_of: i64, now: i64, phase: u64) -> Self {
-        let states: Vec<_> = policy.limits().iter().map(|limit| limit.limit().new_state(now, phase)).collect();
+        let states = untouched(policy, now, phase);
         let mut bucket = Self { as_of, ..Self::of(policy, states, now) };
         // A full one need not be stored; one that starts below full refills from now on.
         if bucket.expires_at(now) != Some(now) {

@@ -16,7 +16,7 @@
 
 use super::inline::accounts;
 use super::row::NamedState;
-use crate::limit::{Carry, Config, Limit, Snapshot};
+use crate::limit::{Carry, Config, Limit, Snapshot, State};
 use crate::policy::{NamedLimit, Policy, Timeline};
 
 /// The limits of `policy` at `now`, in its order, and after them the dormant ones, of a bucket that was at the version `since`.
@@ -67,6 +67,25 @@ pub(super) fn follow(old: Vec<NamedState>, since: i64, policy: &Policy, now: i64
         _ => old,
     };
     steps.iter().fold(before, |old, step| carried(old, step, now, phase))
+}
+
+/// The states of a bucket of which nothing was ever taken: a new one. A shard may not have been there all the time, and what it has
+/// since then must not be more than if it had been asked each time.
+pub(super) fn untouched(policy: &Policy, now: i64, phase: u64) -> Vec<State> {
+    let new = || policy.limits().iter().map(|limit| limit.limit().new_state(now, phase)).collect();
+    let Some(first) = policy.timeline().earlier().first().filter(|_| policy.shard().is_some()) else { return new() };
+    let began_at = first.since.min(now);
+    let begin = |(name, limit): &(Option<String>, Limit)| {
+        let state = limit.new_state(began_at, phase);
+        let state = match policy.timeline().least_before(name.as_deref()) {
+            Some(_) => limit.lowered(&state, limit.remaining(&state, began_at)),
+            None => state,
+        };
+        NamedState { name: name.clone(), limit: *limit, state }
+    };
+    let begun = first.limits.iter().map(begin).collect();
+    let states = follow(begun, first.since, policy, now, phase).into_iter().map(|limit| limit.state);
+    states.take(policy.limits().len()).collect()
 }
 
 /// A version, and how a bucket comes over to it.

@@ -7,8 +7,9 @@ use serde::Serialize;
 use super::named::{NamedLimit, Policy, ReservationTerms, Standing, Unsettled};
 use super::notify::{NoticeKind, Notify};
 use super::on_error::OnError;
+use super::shards::Shard;
 use super::stored::{StoredConfig, StoredConfigError, limits_of, version_of};
-use super::timeline::{Timeline, TimelineFields};
+use super::timeline::{Timeline, TimelineFields, is_one, shards_in};
 use crate::json::{Fields, Json};
 
 /// Readers ignore fields that they do not know, so that the next version can add one; but not within `numbers`, where
@@ -42,6 +43,10 @@ struct Definition<'a> {
     notify: Vec<&'static str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     notify_every_ms: Option<u64>,
+    #[serde(skip_serializing_if = "is_one")]
+    shards: u8,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    shard: Option<[u8; 2]>,
 }
 
 /// The limits that only report. A version that does not know them decides as without them.
@@ -94,6 +99,8 @@ impl Policy {
             inline: self.is_inline(),
             notify: self.notify().map(|notify| notify.words().collect()).unwrap_or_default(),
             notify_every_ms: self.notify().map(Notify::every_ms),
+            shards: self.declared_shards(),
+            shard: self.shard().map(|shard| [shard.index, shard.count]),
         };
         serde_json::to_string(&definition).unwrap_or_default() // our own type cannot fail to serialize
     }
@@ -117,6 +124,7 @@ impl Policy {
             _ => return Err(unreadable()),
         };
         let mut policy = Self::new(&name, limits, OnError::CLOSED, ReservationTerms { ttl_ms, unsettled })
+            .with_shards(shards_in(&fields)?)
             .with_off(off)
             .with_notify(notify(&fields))
             .with_timeline(timeline);
@@ -125,6 +133,9 @@ impl Policy {
         }
         if fields.get("inline").and_then(Json::bool).unwrap_or_default() {
             policy = policy.into_inline();
+        }
+        if let Some(shard) = fields.get("shard") {
+            policy = policy.with_shard(policy.limits().to_vec(), shard_in(shard).ok_or_else(unreadable)?);
         }
         let until = fields.get("banned_until").and_then(Json::integer).and_then(|until| i64::try_from(until).ok());
         let standing = match fields.get("standing").map(Json::string) {
@@ -156,6 +167,15 @@ fn versions(policy: &str, fields: &Fields<'_>) -> Result<(Vec<NamedLimit>, Timel
         named.push(NamedLimit::new(policy, limit.as_deref(), config, write_ahead));
     }
     Ok((named, fields.get("timeline").map_or(Ok(Timeline::default()), Timeline::of)?))
+}
+
+/// Its index and how many there are.
+fn shard_in(json: Json<'_>) -> Option<Shard> {
+    let numbers = json.array()?.into_iter().map(|number| u8::try_from(number.integer()?).ok());
+    match *numbers.collect::<Option<Vec<_>>>()? {
+        [index, count] if index < count => Some(Shard { index, count }),
+        _ => None,
+    }
 }
 
 /// What it gives notices of. Kinds of a later version are ignored.

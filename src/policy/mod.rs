@@ -25,6 +25,7 @@ pub mod overrides;
 mod parse;
 mod rate;
 mod reader;
+mod shards;
 mod stored;
 mod timeline;
 
@@ -36,5 +37,6 @@ pub use notify::{NoticeKind, Notify};
 pub use on_error::{Cause, OnError};
 pub use parse::Policies;
 pub use reader::MAX_LIMITS;
+pub use shards::{MAX_SHARDS, Shard};
 pub use stored::{StoredConfigError, numbers_of, stored_limits};
 pub use timeline::{Timeline, Version};

@@ -4,6 +4,7 @@ use std::sync::{Arc, OnceLock};
 
 use super::notify::Notify;
 use super::on_error::OnError;
+use super::shards::Shard;
 use super::stored::{numbers_of, version_of};
 use super::timeline::Timeline;
 use crate::limit::{Carry, Decision, Limit, Verb};
@@ -35,6 +36,10 @@ pub struct Policy {
     timeline: Timeline,
     /// A hash of its definition, once it is asked for.
     id: OnceLock<u64>,
+    shards: u8,
+    /// Which of them this is.
+    shard: Option<Shard>,
+    shard_policies: OnceLock<Box<[Arc<Self>]>>,
 }
 
 /// One limit of a policy.
@@ -175,6 +180,19 @@ impl Policy {
         self.is_inline
     }
 
+    /// How many objects are to have the budget of one key; 1 unless it says more. [`Policy::shards`] are fewer for a key that has
+    /// fewer tokens.
+    #[must_use]
+    pub const fn declared_shards(&self) -> u8 {
+        self.shards
+    }
+
+    /// Which shard of a policy it is, if it is one.
+    #[must_use]
+    pub const fn shard(&self) -> Option<Shard> {
+        self.shard
+    }
+
     /// Whether it limits the key at all: an override may say otherwise.
     #[must_use]
     pub const fn standing(&self) -> Standing {
@@ -223,7 +241,10 @@ impl Policy {
     pub fn is_unchanged_since(&self, since: i64) -> bool {
         let own = || self.limits.iter().map(|limit| (limit.name(), limit.limit()));
         let mut later = self.timeline.earlier().iter().filter(|version| version.since > since);
-        later.all(|version| own().eq(version.limits.iter().map(|(name, limit)| (name.as_deref(), limit))))
+        later.all(|version| {
+            version.shards == self.shards
+                && own().eq(version.limits.iter().map(|(name, limit)| (name.as_deref(), limit)))
+        })
     }
 
     /// Identifies its [definition](Policy::definition): a hash of it.
@@ -241,7 +262,7 @@ impl Policy {
     /// The policy, which replaces `before` at the moment `since`. Buckets come over by `carry`.
     #[must_use]
     pub fn succeeding(self, before: &Self, since: i64, carry: Carry) -> Self {
-        let timeline = before.timeline.succeeded(&before.limits, since, carry);
+        let timeline = before.timeline.succeeded(&before.limits, before.shards, since, carry);
         let shadow = match (self.shadow.as_deref(), before.shadow.as_deref()) {
             (Some(shadow), Some(before)) => Some(Arc::new(shadow.clone().succeeding(before, since, carry))),
             _ => self.shadow.clone(),
@@ -257,14 +278,14 @@ impl Policy {
             own if own == since => shadow,
             _ => Arc::new(Self::clone(&shadow).with_timeline(Timeline::new(since, carry, Vec::new()))),
         });
-        Self { timeline, shadow, id: OnceLock::new(), ..self }
+        Self { timeline, shadow, ..self }.changed()
     }
 
     /// The policy, with what only frontends know of `other`: definitions do not have it.
     #[must_use]
     pub(crate) fn answered_as(self, other: &Self) -> Self {
         let Self { on_error, refusal_cache_ms, lease, ipv6_prefix, shown_key_prefix, .. } = *other;
-        Self { on_error, refusal_cache_ms, lease, ipv6_prefix, shown_key_prefix, ..self }
+        Self { on_error, refusal_cache_ms, lease, ipv6_prefix, shown_key_prefix, ..self }.changed()
     }
 
     /// The policy with the id under which it was sent: a newer version may have put more into the definition.
@@ -304,12 +325,15 @@ impl Policy {
             wire_name,
             timeline,
             id,
+            shards: 1,
+            shard: None,
+            shard_policies: OnceLock::new(),
         }
     }
 
     /// The policy as its numbers come with a request. No object has a policy of this wire name.
     pub(super) fn into_inline(self) -> Self {
-        Self { is_inline: true, wire_name: format!("={}", self.wire_name), id: OnceLock::new(), ..self }
+        Self { is_inline: true, wire_name: format!("={}", self.wire_name), ..self }.changed()
     }
 
     /// What it is for a key with overrides: other limits, with a timeline of their own, or a standing.
@@ -320,7 +344,7 @@ impl Policy {
         shadow: Option<Arc<Self>>,
         standing: Standing,
     ) -> Self {
-        let Self { on_error, reservations, refusal_cache_ms, lease, ipv6_prefix, notify, .. } = *self;
+        let Self { on_error, reservations, refusal_cache_ms, lease, ipv6_prefix, notify, shards, .. } = *self;
         let policy = Self::new(&self.name, limits, on_error, reservations).with_shown_key_prefix(self.shown_key_prefix);
         let off = self.off.clone();
         Self {
@@ -330,6 +354,7 @@ impl Policy {
             lease,
             ipv6_prefix,
             notify,
+            shards,
             timeline,
             standing,
             is_of_key: true,
@@ -338,7 +363,7 @@ impl Policy {
     }
 
     pub(crate) fn with_standing(self, standing: Standing, is_of_key: bool) -> Self {
-        Self { standing, is_of_key, id: OnceLock::new(), ..self }
+        Self { standing, is_of_key, ..self }.changed()
     }
 
     pub(super) fn with_ipv6_prefix(self, ipv6_prefix: u8) -> Self {
@@ -355,6 +380,29 @@ impl Policy {
 
     pub(super) fn with_lease(self, lease: Option<LeaseTerms>) -> Self {
         Self { lease, ..self }
+    }
+
+    pub(super) fn with_shards(self, shards: u8) -> Self {
+        Self { shards, ..self }.changed()
+    }
+
+    /// One of its shards, with these parts of its limits.
+    pub(super) fn with_shard(&self, limits: Vec<NamedLimit>, shard: Shard) -> Self {
+        let numbers = numbers_of(limits.iter().map(|limit| (limit.name(), limit.limit())));
+        let version = version_of(&numbers);
+        let Shard { index, count } = shard;
+        let wire_name = format!("{}~{index}.{count}", self.wire_name);
+        Self { limits, numbers, version, wire_name, shards: 1, shard: Some(shard), ..self.clone() }.changed()
+    }
+
+    /// [`Policy::shards`], made once.
+    pub(super) fn shard_policies(&self, make: impl FnOnce() -> Vec<Arc<Self>>) -> &[Arc<Self>] {
+        self.shard_policies.get_or_init(|| make().into())
+    }
+
+    /// Without what was computed from what it was.
+    fn changed(self) -> Self {
+        Self { id: OnceLock::new(), shard_policies: OnceLock::new(), ..self }
     }
 
     pub(super) fn with_notify(self, notify: Option<Notify>) -> Self {

@@ -43,6 +43,7 @@ impl Policies {
     /// | `refusal_cache` | how long a frontend may refuse by an earlier refusal without asking again, at most a minute; `"0s"` asks each time | `"1s"` |
     /// | `lease` | how long a frontend may spend tokens that it has taken in advance, 100 milliseconds to ten seconds | it takes none |
     /// | `max_lease` | the most tokens of each limit that it takes at once | half of what there is |
+    /// | `shards` | how many objects share the budget of one key, each with its part of every limit, from 1 to 16 | 1 |
     /// | `ipv6_prefix` | how many bits of an IPv6 address make a key that is an address, from 32 to 128 | 64 |
     /// | `show_key_prefix` | how many characters of a key operators are shown beside the key's hash, from 0 to 64 | 0 |
     /// | `fixed` | `true`: operators cannot change it in the registry; only a deployment can | `false` |
@@ -98,7 +99,11 @@ impl Policies {
     /// What `policy`, one of these, is at `now` for the key of these [bytes](crate::access::Key::to_bytes).
     #[must_use]
     pub fn for_key(&self, policy: &Arc<Policy>, key: &[u8], now: i64) -> Arc<Policy> {
-        self.overrides.apply(policy, key, now)
+        let policy = self.overrides.apply(policy, key, now);
+        match policy.shards() {
+            [only] => Arc::clone(only),
+            _ => policy,
+        }
     }
 
     /// These policies, without a registry.
@@ -116,8 +121,9 @@ impl Policies {
     /// The policy of that [wire name](Policy::wire_name).
     #[must_use]
     pub fn by_wire_name(&self, wire_name: &str) -> Option<&Arc<Policy>> {
-        let name = wire_name.split('#').next().unwrap_or_default();
-        self.get(name).filter(|policy| policy.wire_name() == wire_name)
+        let policy = self.get(wire_name.split(['#', '~']).next().unwrap_or_default())?;
+        let of_shards = if wire_name.contains('~') { policy.shards() } else { &[] };
+        [policy].into_iter().chain(of_shards).find(|policy| policy.wire_name() == wire_name)
     }
 
     /// All of them, by name.
@@ -145,7 +151,7 @@ impl Policy {
     }
 }
 
-const POLICY_FIELDS: [&str; 12] = [
+const POLICY_FIELDS: [&str; 13] = [
     "mode",
     "on_error",
     "reservation_ttl",
@@ -153,6 +159,7 @@ const POLICY_FIELDS: [&str; 12] = [
     "refusal_cache",
     "lease",
     "max_lease",
+    "shards",
     "ipv6_prefix",
     "show_key_prefix",
     "fixed",
@@ -206,6 +213,7 @@ fn policy(name: &str, value: Json<'_>, errors: &mut Vec<PolicyError>) -> Option<
     let shown_key_prefix = reader.small("show_key_prefix", "characters", 0..=MAX_SHOWN_KEY_PREFIX).unwrap_or(0);
     reader.flag("fixed");
     let notify = reader.notify();
+    let shards = reader.shards(&limits, lease, notify);
     if errors.len() > before {
         return None;
     }
@@ -215,7 +223,7 @@ fn policy(name: &str, value: Json<'_>, errors: &mut Vec<PolicyError>) -> Option<
     let off = off.iter().map(|limit| limit.name().map(str::to_owned)).collect();
     let policy = policy.with_shadow(of(Mode::Shadow), Timeline::default()).with_off(off);
     let policy = policy.with_refusal_cache_ms(refusal_cache_ms).with_lease(lease).with_notify(notify);
-    Some(policy.with_ipv6_prefix(ipv6_prefix).with_shown_key_prefix(shown_key_prefix))
+    Some(policy.with_shards(shards).with_ipv6_prefix(ipv6_prefix).with_shown_key_prefix(shown_key_prefix))
 }
 
 #[cfg(test)]
@@ -500,7 +508,7 @@ mod tests {
         }"#;
         let expected = [
             "POLICIES.a.burst: is not a known field; known fields are kind, rate, period, capacity, max_debt, initial, offset, \
-             write_ahead, mode, on_error, reservation_ttl, unsettled, refusal_cache, lease, max_lease, ipv6_prefix, show_key_prefix, fixed, notify, notify_every, limits",
+             write_ahead, mode, on_error, reservation_ttl, unsettled, refusal_cache, lease, max_lease, shards, ipv6_prefix, show_key_prefix, fixed, notify, notify_every, limits",
             "POLICIES.a.rate: must be a number from 0 to 9007199254740991 such as 100 or 2.5, or text such as \"100/1m\" or \
              \"20/s burst 40\", not -1",
             "POLICIES.a.period: must be text with a unit, such as \"90s\", not 60",
@@ -519,7 +527,7 @@ mod tests {
             "POLICIES.k.on_error: must be \"closed\", \"open\", or a list of causes to open for: \"overloaded\", \"timeout\", \"failed\"",
             "POLICIES.k.unsettled: must be \"keep\" or \"refund\"",
             "POLICIES.k.reservation_ttl: must be text with a unit, such as \"90s\", not 5",
-            "POLICIES.l.rate: is not a known field; known fields are limits, mode, on_error, reservation_ttl, unsettled, refusal_cache, lease, max_lease, ipv6_prefix, show_key_prefix, fixed, notify, notify_every",
+            "POLICIES.l.rate: is not a known field; known fields are limits, mode, on_error, reservation_ttl, unsettled, refusal_cache, lease, max_lease, shards, ipv6_prefix, show_key_prefix, fixed, notify, notify_every",
             "POLICIES.l.limits: must be a list of 1 to 8 limits",
             "POLICIES.m.limits[0]: must have a name: costs and answers refer to a limit by its name",
             "POLICIES.m.limits[1]: name: a name must be 1 to 64 ASCII letters, digits, '_', '-' or '.'",
@@ -641,7 +649,7 @@ mod tests {
         let expected = [
             r#"POLICIES."a\nb\u{1b}[31m": a name must be 1 to 64 ASCII letters, digits, '_', '-' or '.'"#,
             "POLICIES.p.\"x\\r\\ny\": is not a known field; known fields are kind, rate, period, capacity, max_debt, \
-             initial, offset, write_ahead, mode, on_error, reservation_ttl, unsettled, refusal_cache, lease, max_lease, ipv6_prefix, show_key_prefix, fixed, notify, notify_every, limits",
+             initial, offset, write_ahead, mode, on_error, reservation_ttl, unsettled, refusal_cache, lease, max_lease, shards, ipv6_prefix, show_key_prefix, fixed, notify, notify_every, limits",
             r#"POLICIES.p.capacity: must be a whole number from 0 to 9007199254740991, not "1\n2""#,
             r#"POLICIES.p.offset: must be a length of time such as "90s" or "1h 30m", not "\n": value was empty"#,
         ];

@@ -8,6 +8,7 @@ use super::named::{LeaseTerms, NamedLimit};
 use super::notify::{NoticeKind, Notify};
 use super::on_error::{Cause, OnError};
 use super::rate::Rate;
+use super::shards::{self, MAX_SHARDS};
 use crate::json::{Fields, FieldsError, Json};
 use crate::limit::{Config, ConfigError, Kind, Limit, MAX_SPAN_MS, MAX_TOKENS};
 
@@ -266,6 +267,45 @@ impl Reader<'_> {
             self.error("lease", format!("must be from 100ms to 10s, not {shown}"));
         }
         Some(LeaseTerms { lease_ms, max_tokens: max_tokens.unwrap_or(u64::MAX) })
+    }
+
+    /// How many shards there are, if a policy of these limits can have them.
+    pub(super) fn shards(
+        &mut self,
+        limits: &[(Mode, NamedLimit)],
+        lease: Option<LeaseTerms>,
+        notify: Option<Notify>,
+    ) -> u8 {
+        let Some(shards) = self.small("shards", "shards", 1..=MAX_SHARDS).filter(|shards| *shards > 1) else {
+            return 1;
+        };
+        let mut errors = Vec::new();
+        for (mode, limit) in limits {
+            let (Config { kind, capacity, max_debt, initial, .. }, name) = (limit.limit().config(), limit.full_name());
+            if *kind == Kind::FixedWindow {
+                errors.push(format!("{name} is a fixed window, which cannot be divided: make it a token bucket"));
+            } else if *max_debt > 0 {
+                errors.push(format!("{name} has a max_debt, which shards cannot have"));
+            } else if initial.is_some() {
+                errors.push(format!("{name} has `initial`, which shards cannot have: they are full at first"));
+            } else if *capacity < shards.into() {
+                errors.push(format!(
+                    "{name} has a capacity of {capacity}, less than a token for each of {shards} shards"
+                ));
+            } else if let Err(error) = shards::check(limit.limit(), shards) {
+                errors.push(format!("{name} cannot be divided among {shards} shards: {error}"));
+            }
+            if *mode == Mode::Shadow {
+                errors.push(format!("{name} is in shadow; limits in shadow cannot be divided"));
+            }
+        }
+        for (is_there, field) in [(lease.is_some(), "lease"), (notify.is_some(), "notify")] {
+            if is_there {
+                errors.push(format!("a policy with shards cannot have `{field}`"));
+            }
+        }
+        errors.into_iter().for_each(|problem| self.error("shards", problem));
+        shards
     }
 
     pub(super) fn error(&mut self, field: &str, problem: String) {

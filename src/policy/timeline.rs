@@ -36,6 +36,8 @@ pub struct Version {
     pub carry: Carry,
     /// Its limits, by name.
     pub limits: Vec<(Option<String>, Limit)>,
+    /// How many objects were to have the budget of a key.
+    pub shards: u8,
 }
 
 /// What is known of a limit in versions that were dropped.
@@ -82,10 +84,10 @@ impl Timeline {
         known.map(|forgotten| forgotten.least)
     }
 
-    /// The timeline when the policy with these `limits` is replaced.
-    pub(super) fn succeeded(&self, limits: &[NamedLimit], since: i64, carry: Carry) -> Self {
+    /// The timeline when the policy with these `limits`, in so many shards, is replaced.
+    pub(super) fn succeeded(&self, limits: &[NamedLimit], shards: u8, since: i64, carry: Carry) -> Self {
         let limits = limits.iter().map(|limit| (limit.name().map(str::to_owned), *limit.limit())).collect();
-        let last = Version { since: self.since, carry: self.carry, limits };
+        let last = Version { since: self.since, carry: self.carry, limits, shards };
         let earlier = self.earlier.iter().cloned().chain([last]).collect();
         let mut next = Self { since, carry, earlier, forgotten: self.forgotten.clone() };
         next.prune();
@@ -95,6 +97,13 @@ impl Timeline {
     /// A timeline that begins with this version, and after the same versions that are not known any more.
     pub(super) fn beginning(&self, since: i64, carry: Carry) -> Self {
         Self { since, carry, earlier: Vec::new(), forgotten: self.forgotten.clone() }
+    }
+
+    /// The same of a shard, which has this part of each version. How many shards there were before these is not known, so its
+    /// buckets are empty when they begin.
+    pub(super) fn of_part(&self, carry: Carry, earlier: Vec<Version>) -> Self {
+        let empty = |forgotten: &Forgotten| Forgotten { name: forgotten.name.clone(), least: forgotten.least.min(0) };
+        Self { since: self.since, carry, earlier, forgotten: self.forgotten.iter().map(empty).collect() }
     }
 
     /// The same, if before it there were other versions with limits of these names, of which nothing is known: their buckets are
@@ -216,7 +225,7 @@ impl Version {
             self.limits.iter().find(|(other, own)| other == name && own.config().kind == limit.config().kind)
         };
         let is_full = |(name, limit): &(Option<String>, Limit)| {
-            let own = same(name, limit).and_then(|(_, own)| fill_ms(own, limit.config().max_debt));
+            let own = same(name, limit).and_then(|(_, own)| fill_ms(own, limit.config().max_debt, self.shards));
             own.is_some_and(|ms| self.since.checked_add_unsigned(ms).is_some_and(|at| at <= end))
         };
         is_simple.all(|is_simple| is_simple)
@@ -230,6 +239,7 @@ impl Version {
             since: fields.get("since").and_then(moment).ok_or_else(unreadable)?,
             carry: carry_in(&fields)?,
             limits: limits_of(fields.get("numbers").ok_or_else(unreadable)?)?,
+            shards: shards_in(&fields)?,
         })
     }
 }
@@ -246,10 +256,12 @@ impl Forgotten {
     }
 }
 
-/// How long a bucket with that debt takes to fill, in milliseconds, rounded up; `None` if it never does.
-fn fill_ms(limit: &Limit, max_debt: u64) -> Option<u64> {
+/// How long a bucket with that debt takes to fill, in milliseconds, rounded up; `None` if it never does. Of several shards, the
+/// last: its capacity may be rounded up.
+fn fill_ms(limit: &Limit, max_debt: u64, shards: u8) -> Option<u64> {
     let Config { kind, rate, period_ms, capacity, .. } = *limit.config();
-    let tokens = u128::from(capacity.saturating_add(max_debt));
+    let rounded = u64::from(shards).saturating_sub(1);
+    let tokens = u128::from(capacity.saturating_add(max_debt).saturating_add(rounded));
     let (rate, period_ms) = (u128::from(rate), u128::from(period_ms));
     if rate == 0 {
         return None;
@@ -271,6 +283,13 @@ fn carry_in(fields: &Fields<'_>) -> Result<Carry, StoredConfigError> {
     word.string().and_then(|word| Carry::from_word(&word)).ok_or(StoredConfigError::Unreadable)
 }
 
+/// In how many shards; 1 if that is not said.
+pub(super) fn shards_in(fields: &Fields<'_>) -> Result<u8, StoredConfigError> {
+    let Some(shards) = fields.get("shards") else { return Ok(1) };
+    let shards = shards.integer().and_then(|shards| u8::try_from(shards).ok()).filter(|shards| *shards > 0);
+    shards.ok_or(StoredConfigError::Unreadable)
+}
+
 /// [`Timeline`] with the names that are stored and sent.
 #[derive(Serialize)]
 pub(super) struct TimelineFields {
@@ -287,6 +306,13 @@ struct VersionFields {
     since: i64,
     carry: &'static str,
     numbers: Vec<StoredConfig>,
+    #[serde(skip_serializing_if = "is_one")]
+    shards: u8,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks so")]
+pub(super) const fn is_one(shards: &u8) -> bool {
+    *shards == 1
 }
 
 #[derive(Serialize)]
@@ -299,7 +325,7 @@ struct ForgottenFields {
 impl VersionFields {
     fn of(version: &Version) -> Self {
         let numbers = version.limits.iter().map(|(name, limit)| StoredConfig::new(name.as_deref(), limit)).collect();
-        Self { since: version.since, carry: version.carry.word(), numbers }
+        Self { since: version.since, carry: version.carry.word(), numbers, shards: version.shards }
     }
 }
 

@@ -8,6 +8,7 @@ mod leases;
 mod leasing;
 mod random;
 mod refusals;
+mod shards;
 #[path = "../chance/split_mix.rs"]
 mod split_mix;
 mod steps;

@@ -34,8 +34,10 @@ fn timeline(policy: &Policy, overrides: &[History], now: i64) -> Timeline {
         since: version.since,
         carry: version.carry,
         limits: named(policy.name(), &version.limits),
+        shards: version.shards,
     });
-    let current = Version { since: own.since(), carry: own.carry(), limits: policy.limits().to_vec() };
+    let (limits, shards) = (policy.limits().to_vec(), policy.declared_shards());
+    let current = Version { since: own.since(), carry: own.carry(), limits, shards };
     let base: Vec<_> = earlier.chain([current]).collect();
     let mut versions = versions(&base, overrides, now);
     let known_since = overrides.iter().filter_map(History::known_since).max().unwrap_or(i64::MIN);
@@ -51,10 +53,10 @@ fn timeline(policy: &Policy, overrides: &[History], now: i64) -> Timeline {
     if unknown > 0 || began_earlier {
         timeline = timeline.after_unknown(&first.limits);
     }
-    let mut limits = first.limits;
+    let (mut limits, mut shards) = (first.limits, first.shards);
     for next in rest {
-        timeline = timeline.succeeded(&limits, next.since, next.carry);
-        limits = next.limits;
+        timeline = timeline.succeeded(&limits, shards, next.since, next.carry);
+        (limits, shards) = (next.limits, next.shards);
     }
     // Isolates have one for each key with an override that they are asked for.
     timeline.without_settled()
@@ -71,6 +73,7 @@ pub(super) struct Version {
     /// How levels are carried over at that moment.
     pub(super) carry: Carry,
     pub(super) limits: Vec<NamedLimit>,
+    pub(super) shards: u8,
 }
 
 /// The versions of the limits under these overrides, the most specific first, where without any they are `base`: at least one,
@@ -93,7 +96,9 @@ pub(super) fn versions(base: &[Version], overrides: &[History], now: i64) -> Vec
         let limits = in_force.map_or_else(|| own.limits.clone(), |in_force| in_force.plan.apply(&own.limits));
         let has_own_numbers = in_force.is_some_and(|in_force| matches!(in_force.plan, Plan::Limits(_)));
         let is_reset = own.since == moment && own.carry == Carry::Reset && !has_own_numbers;
-        if !is_reset && versions.last().is_some_and(|last| are_same(&last.limits, &limits)) {
+        let shards = own.shards;
+        let is_same = |last: &Version| last.shards == shards && are_same(&last.limits, &limits);
+        if !is_reset && versions.last().is_some_and(is_same) {
             continue;
         }
         // Overrides carry levels over as they are.
@@ -102,7 +107,7 @@ pub(super) fn versions(base: &[Version], overrides: &[History], now: i64) -> Vec
         let were_same =
             versions.is_empty() && has_own_numbers && before.map(|it| &it.plan) == in_force.map(|it| &it.plan);
         let carry = if own.since == moment && !were_same { own.carry } else { Carry::AsIs };
-        versions.push(Version { since: moment, carry, limits });
+        versions.push(Version { since: moment, carry, limits, shards });
     }
     versions
 }
@@ -169,11 +174,12 @@ mod tests {
     fn bases() -> impl Strategy<Value = Vec<Version>> {
         prop::collection::btree_map(1..LAST, (carries(), configs()), 0..4).prop_flat_map(|later| {
             configs().prop_map(move |first| {
-                let first = Version { since: 0, carry: Carry::AsIs, limits: vec![limit(&first)] };
+                let first = Version { since: 0, carry: Carry::AsIs, limits: vec![limit(&first)], shards: 1 };
                 let later = later.iter().map(|(&since, (carry, config))| Version {
                     since,
                     carry: *carry,
                     limits: vec![limit(config)],
+                    shards: 1,
                 });
                 [first].into_iter().chain(later).collect()
             })

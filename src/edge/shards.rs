@@ -1,0 +1,257 @@
+//! A request about a budget that lies in several objects: see [`Policy::shards`].
+//!
+//! A cost is taken from one shard. The fuller of two at random is asked first ("power of two choices": Mitzenmacher, *The power of two
+//! choices in randomized load balancing*, 1996), then the others, the fullest first, as far as an isolate knows how they stand; only
+//! when all have refused, the request is refused, and may be repeated when the first of them has enough. So of `n` shards a cost `c`
+//! is refused only while all of them together have less than `n * c`. A shard that does not answer ends the request: it may have granted it.
+//!
+//! A look or a reset asks all at once, and its answer is of the whole.
+
+use std::sync::Arc;
+
+use super::batch::{Batch, Failure, ObjectCall, Outcome};
+use super::budget::{Budget, budget};
+use super::generations::Generations;
+use super::refusals::MAX_BUDGETS;
+use crate::limit::{Decision, Snapshot, State};
+use crate::policy::{Cause, Policy};
+use crate::protocol::{Decided, LimitAnswer, ObjectReply, ObjectRequest};
+use crate::sorted::sort_by;
+
+/// The calls of one request to the shards of a key's budget: use it as a [`Batch`].
+#[derive(Debug)]
+pub struct ShardCalls {
+    shards: Vec<Shard>,
+    /// The shards to be asked one by one, the last of these first. `None` if all are asked at once.
+    rest: Option<Vec<usize>>,
+    has_definitions: bool,
+    began_at: i64,
+    outcome: Option<Outcome>,
+}
+
+#[derive(Debug)]
+struct Shard {
+    request: ObjectRequest,
+    /// Its call.
+    batch: Option<Batch>,
+    answer: Option<Decided>,
+}
+
+impl ShardCalls {
+    /// Asks one after another, in this order, until one grants; those are not asked whose refusal is `known`. There is a request for
+    /// each shard.
+    #[must_use]
+    pub fn one_by_one(requests: Vec<ObjectRequest>, order: &[usize], known: Vec<Option<Decided>>, now: i64) -> Self {
+        let mut calls = Self::new(requests, Some(order.iter().rev().copied().collect()), now);
+        for (shard, known) in calls.shards.iter_mut().zip(known) {
+            shard.answer = known;
+        }
+        calls.go_on();
+        calls
+    }
+
+    /// Asks all of them.
+    #[must_use]
+    pub fn all(requests: Vec<ObjectRequest>, now: i64) -> Self {
+        let mut calls = Self::new(requests, None, now);
+        for shard in &mut calls.shards {
+            shard.batch = Some(Batch::new(vec![shard.request.clone()], now));
+        }
+        calls
+    }
+
+    fn new(requests: Vec<ObjectRequest>, rest: Option<Vec<usize>>, began_at: i64) -> Self {
+        let shards = requests.into_iter().map(|request| Shard { request, batch: None, answer: None });
+        Self { shards: shards.collect(), rest, has_definitions: false, began_at, outcome: None }
+    }
+
+    /// The same, whose first calls have the definitions of the policies already.
+    #[must_use]
+    pub fn with_definitions(mut self) -> Self {
+        self.has_definitions = true;
+        for shard in &mut self.shards {
+            shard.batch = shard.batch.take().map(Batch::with_definitions);
+        }
+        self
+    }
+
+    /// See [`Batch::next`].
+    pub fn next(&mut self, now: i64) -> Option<ObjectCall> {
+        for index in 0..self.shards.len() {
+            let Some(batch) = self.shards.get_mut(index).and_then(|shard| shard.batch.as_mut()) else { continue };
+            if let Some(call) = batch.next(now) {
+                return Some(ObjectCall { object: index, ..call });
+            }
+            self.hear(index); // there is no time left for it
+        }
+        None
+    }
+
+    /// See [`Batch::answered`].
+    pub fn answered(&mut self, shard: usize, result: Result<ObjectReply, Failure>) {
+        let Some(batch) = self.shards.get_mut(shard).and_then(|shard| shard.batch.as_mut()) else { return };
+        batch.answered(0, result);
+        self.hear(shard);
+    }
+
+    /// The outcome, as of a single object with the whole budget.
+    #[must_use]
+    pub const fn outcome(&self) -> Option<&Outcome> {
+        self.outcome.as_ref()
+    }
+
+    /// See [`Batch::is_over`].
+    #[must_use]
+    pub fn is_over(&self) -> bool {
+        let is_over = |shard: &Shard| shard.batch.as_ref().is_none_or(Batch::is_over);
+        self.outcome.is_some() && self.shards.iter().all(is_over)
+    }
+
+    /// Takes over what has come of a shard's call.
+    fn hear(&mut self, index: usize) {
+        let Some(shard) = self.shards.get_mut(index) else { return };
+        let Some(outcome) = shard.batch.as_ref().and_then(Batch::outcome) else { return };
+        let decided = match outcome {
+            Outcome::Decided(replies) => match replies.as_slice() {
+                [Ok(ObjectReply::Decided(decided))] => Some(decided.clone()),
+                _ => None,
+            },
+            _ => None,
+        };
+        let Some(decided) = decided else {
+            let outcome = outcome.clone();
+            return self.end(outcome);
+        };
+        shard.batch = None;
+        if self.rest.is_some() && decided.decision().is_allow() {
+            return self.end(Outcome::Decided(vec![Ok(ObjectReply::Decided(decided))]));
+        }
+        shard.answer = Some(decided);
+        self.go_on();
+    }
+
+    /// Asks the next shard, or ends.
+    fn go_on(&mut self) {
+        while let Some(index) = self.rest.as_mut().and_then(Vec::pop) {
+            let Some(shard) = self.shards.get_mut(index) else { continue };
+            if shard.answer.is_none() {
+                let batch = Batch::new(vec![shard.request.clone()], self.began_at);
+                shard.batch = Some(if self.has_definitions { batch.with_definitions() } else { batch });
+                return;
+            }
+        }
+        if self.shards.iter().all(|shard| shard.batch.is_none()) {
+            let answers: Vec<_> = self.shards.iter().filter_map(|shard| shard.answer.as_ref()).collect();
+            let answer = if self.rest.is_some() { best(&answers).cloned() } else { whole(&answers) };
+            self.end(match answer {
+                Some(decided) => Outcome::Decided(vec![Ok(ObjectReply::Decided(decided))]),
+                None => Outcome::Failed { causes: vec![Cause::Failed], cause: Cause::Failed },
+            });
+        }
+    }
+
+    fn end(&mut self, outcome: Outcome) {
+        self.outcome.get_or_insert(outcome);
+    }
+}
+
+/// The answer of the shard that grants, or will be the first to.
+fn best<'a>(answers: &[&'a Decided]) -> Option<&'a Decided> {
+    answers.iter().copied().min_by_key(|answer| match answer.decision() {
+        Decision::Allow { .. } => i64::MIN,
+        Decision::Wait { retry_at } => retry_at.saturating_sub(answer.now),
+        Decision::Never { .. } => i64::MAX,
+    })
+}
+
+/// The answer of all of them: what they decide is as for the best, and what they have is added up.
+fn whole(answers: &[&Decided]) -> Option<Decided> {
+    let mut whole = best(answers)?.clone();
+    for (index, limit) in whole.limits.iter_mut().enumerate() {
+        let parts = || answers.iter().filter_map(|answer| answer.limits.get(index));
+        let sum = |of: fn(&LimitAnswer) -> u64| parts().map(of).fold(0, u64::saturating_add);
+        *limit = LimitAnswer {
+            decision: limit.decision,
+            remaining: sum(|part| part.remaining),
+            owed: sum(|part| part.owed),
+            reset_at: parts().map(|part| part.reset_at).reduce(|one, other| Some(one?.max(other?))).flatten(),
+            snapshot: Snapshot {
+                tokens: parts().map(|part| part.snapshot.tokens).fold(0, i64::saturating_add),
+                drops: 0, // of different shards, they do not add up to drops of the whole
+                at: parts().map(|part| part.snapshot.at).min().unwrap_or(limit.snapshot.at),
+            },
+        };
+    }
+    let before = |index: usize| answers.iter().filter_map(move |answer| answer.before.get(index)).copied();
+    whole.before = (0..whole.before.len()).map(|index| before(index).fold(0, i64::saturating_add)).collect();
+    whole.may_be_kept = false;
+    Some(whole)
+}
+
+/// How the shards stood that an isolate has asked.
+#[derive(Debug)]
+pub struct ShardLevels(Generations<Budget, Level>);
+
+#[derive(Debug)]
+struct Level {
+    /// The [id](Policy::id) of the shard's policy.
+    policy: u64,
+    states: Box<[State]>,
+    /// How far the object's clock was ahead of the isolate's, the call included.
+    ahead_ms: i64,
+}
+
+impl Default for ShardLevels {
+    fn default() -> Self {
+        Self(Generations::new(MAX_BUDGETS))
+    }
+}
+
+impl ShardLevels {
+    /// Remembers how a shard stood when it answered, at `now`.
+    pub fn keep(&mut self, object: &str, policy: &Policy, decided: &Decided, now: i64) {
+        let limits = policy.limits().iter().zip(&decided.limits);
+        let states = limits.map(|(limit, answer)| limit.limit().restored(&answer.snapshot)).collect::<Option<_>>();
+        if let (Some(budget), Some(states)) = (budget(object, policy), states) {
+            let ahead_ms = decided.now.saturating_sub(now);
+            self.0.insert(budget, Level { policy: policy.id(), states, ahead_ms });
+        }
+    }
+
+    /// In which order to ask the shards at `now`: the fuller of two at random, then the others, the fullest first. One that is not known
+    /// is taken to be full. `random` are 64 random bits.
+    pub fn order<'a>(
+        &mut self,
+        shards: impl Iterator<Item = (&'a str, &'a Arc<Policy>)>,
+        random: u64,
+        now: i64,
+    ) -> Vec<usize> {
+        let shares: Vec<_> = shards.map(|(object, policy)| self.share(object, policy, now)).collect();
+        let below = |bits: u64, count: usize| usize::try_from(bits.checked_rem(count as u64).unwrap_or(0)).unwrap_or(0);
+        let mut order: Vec<_> = (0..shares.len()).collect();
+        order.rotate_left(below(random & u64::from(u32::MAX), shares.len()));
+        if let Some((_, others)) = order.split_first_mut() {
+            others.rotate_left(below(random >> 32, others.len()));
+        }
+        let share = |index: &usize| shares.get(*index).copied().unwrap_or(0);
+        let (two, others) = order.split_at_mut(shares.len().min(2));
+        for part in [two, others] {
+            sort_by(part, |one, other| share(other).cmp(&share(one)));
+        }
+        order
+    }
+
+    /// How much there is of the shard's scarcest limit, in thousandths of its capacity.
+    fn share(&mut self, object: &str, policy: &Policy, now: i64) -> u64 {
+        let level = budget(object, policy).and_then(|budget| self.0.get_mut(budget));
+        let Some(level) = level.filter(|level| level.policy == policy.id()) else { return FULL };
+        let now = now.saturating_add(level.ahead_ms);
+        let shares = policy.limits().iter().zip(&level.states).map(|(limit, state)| {
+            let remaining = limit.limit().remaining(state, now);
+            remaining.saturating_mul(FULL).checked_div(limit.limit().config().capacity).unwrap_or(0)
+        });
+        shares.min().unwrap_or(FULL)
+    }
+}
+
+const FULL: u64 = 1_000;

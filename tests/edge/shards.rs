@@ -1,0 +1,317 @@
+//! One key's budget in several objects: never more than one bucket would have granted, however often the number of shards changes, and
+//! refused only when all shards together have little.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use tollgate::edge::{Failure, Outcome, ShardCalls, ShardLevels};
+use tollgate::ledger::{Ledger, Writes};
+use tollgate::limit::{Carry, Decision, State, Verb};
+use tollgate::policy::{Cause, Policy};
+use tollgate::protocol::{Action, Decided, Format, Known, ObjectReply, ObjectRequest, RequestId};
+
+use super::random::{self, Random};
+
+const START: i64 = 1_700_000_000_000;
+
+#[test]
+fn shards_grant_no_more_than_one_bucket_would() {
+    let mut seen = Seen::default();
+    random::cases(20_000, |random| {
+        let mut world = World::new(random);
+        for _ in 0..150 {
+            world.step();
+        }
+        seen.add(&world.seen);
+    });
+    println!("{seen:?}");
+    if seen.granted > 100_000 {
+        assert!(seen.changes * 100 > seen.granted && seen.refused * 10 > seen.granted, "too few to show anything");
+    }
+}
+
+#[derive(Clone, Debug, Default)]
+struct Seen {
+    granted: u64,
+    refused: u64,
+    /// Of those, for which one bucket would have had enough.
+    refused_by_shards: u64,
+    failed: u64,
+    changes: u64,
+}
+
+impl Seen {
+    fn add(&mut self, other: &Self) {
+        self.granted += other.granted;
+        self.refused += other.refused;
+        self.refused_by_shards += other.refused_by_shards;
+        self.failed += other.failed;
+        self.changes += other.changes;
+    }
+}
+
+struct World<'r> {
+    random: &'r mut Random,
+    now: i64,
+    policy: Arc<Policy>,
+    shards: BTreeMap<usize, Object>,
+    /// What one object would have.
+    whole: Vec<State>,
+    levels: ShardLevels,
+    ids: u128,
+    seen: Seen,
+}
+
+#[derive(Default)]
+struct Object {
+    storage: BTreeMap<String, Vec<u8>>,
+    ledger: Option<Ledger>,
+}
+
+impl<'r> World<'r> {
+    fn new(random: &'r mut Random) -> Self {
+        let policy = Arc::new(policy(random).in_force_since(START));
+        let whole = policy.limits().iter().map(|limit| limit.limit().new_state(START, 0)).collect();
+        let (shards, levels, ids, seen) = Default::default();
+        Self { random, now: START, policy, shards, whole, levels, ids, seen }
+    }
+
+    fn step(&mut self) {
+        match self.random.below(24) {
+            0 => self.change(),
+            1..3 => {
+                let shard = self.random.below(16);
+                self.object(shard).ledger = None; // it crashes, or is evicted
+            }
+            3 => self.clean(),
+            4 => self.look(),
+            5 if self.random.once_in(4) => self.reset(),
+            6..12 => self.now += [1, 10, 100, 1_000, 10_000][self.random.below(5)] * (1 + self.random.below(3)) as i64,
+            _ => self.consume(),
+        }
+    }
+
+    fn change(&mut self) {
+        self.now += 1;
+        self.seen.changes += 1;
+        let carry = if self.random.once_in(6) { Carry::Reset } else { Carry::AsIs };
+        let next = policy(self.random).succeeding(&self.policy, self.now, carry);
+        let both = self.policy.limits().iter().zip(next.limits()).zip(&mut self.whole);
+        for ((old, new), state) in both {
+            // A full bucket of one object is forgotten, and a new one is full under any numbers.
+            let is_new = next.shards().is_empty() && old.limit().full_at(state, self.now) == Some(self.now);
+            *state = match is_new {
+                true => new.limit().new_state(self.now, 0),
+                false => new.limit().carry(old.limit(), *state, carry, self.now, 0),
+            };
+        }
+        self.policy = Arc::new(next);
+    }
+
+    fn clean(&mut self) {
+        let (shard, now) = (self.random.below(16), self.now);
+        let object = self.object(shard);
+        let writes = object.ledger().clean(now);
+        object.write(writes);
+    }
+
+    fn object(&mut self, shard: usize) -> &mut Object {
+        self.shards.entry(shard).or_default()
+    }
+
+    /// The policies of the shards, or that of the only object.
+    fn parts(&self) -> Vec<Arc<Policy>> {
+        match self.policy.shards() {
+            [] => vec![Arc::clone(&self.policy)],
+            shards => shards.to_vec(),
+        }
+    }
+
+    fn requests(&mut self, action: Action, cost: u64, parts: &[Arc<Policy>]) -> Vec<ObjectRequest> {
+        self.ids += 1;
+        let id = RequestId { id: self.ids, fingerprint: 0, is_lasting: false };
+        let (as_of, count) = (self.policy.timeline().since(), self.policy.limits().len());
+        let request = |part: &Arc<Policy>| ObjectRequest {
+            action,
+            request_id: (!matches!(action, Action::Look(_))).then_some(id),
+            costs: vec![vec![cost; count]],
+            shadow_costs: Vec::new(),
+            known: Some(Known { as_of, ids: vec![part.id()] }),
+            wants_notices: false,
+            lease: None,
+        };
+        parts.iter().map(request).collect()
+    }
+
+    fn consume(&mut self) {
+        let (cost, parts) = (1 + self.random.below(4) as u64, self.parts());
+        let requests = self.requests(Action::Take(Verb::Consume), cost, &parts);
+        let names: Vec<_> = (0..parts.len()).map(name).collect();
+        let order = self.levels.order(names.iter().map(String::as_str).zip(&parts), self.random.next(), self.now);
+        let mut sorted = order.clone();
+        sorted.sort_unstable();
+        assert_eq!(sorted, (0..parts.len()).collect::<Vec<_>>(), "each once");
+        let before = self.levels_of(&parts);
+        let mut calls = ShardCalls::one_by_one(requests, &order, vec![None; parts.len()], self.now);
+        self.run(&mut calls, &parts, cost);
+        assert!(calls.is_over());
+        match calls.outcome() {
+            Some(Outcome::Decided(replies)) => {
+                let [Ok(ObjectReply::Decided(decided))] = replies.as_slice() else { panic!("{replies:?}") };
+                if decided.decision().is_allow() {
+                    return;
+                }
+                self.seen.refused += 1;
+                let is_scarce = |levels: &Vec<u64>| levels.iter().any(|&tokens| tokens < cost);
+                assert!(before.iter().all(is_scarce), "refused {cost} with {before:?}");
+                self.check_retry(decided, cost, &parts);
+                let whole = self.policy.limits().iter().zip(&self.whole);
+                let has_enough = whole.clone().all(|(limit, state)| limit.limit().remaining(state, self.now) >= cost);
+                self.seen.refused_by_shards += u64::from(has_enough);
+            }
+            Some(Outcome::Failed { .. }) => self.seen.failed += 1,
+            outcome => panic!("{outcome:?}"),
+        }
+    }
+
+    /// Nobody else asking, it passes at the moment that was said, and not before.
+    fn check_retry(&mut self, decided: &Decided, cost: u64, parts: &[Arc<Policy>]) {
+        let Decision::Wait { retry_at } = decided.decision() else { return };
+        let would_pass = |world: &mut Self, at: i64| {
+            let requests = world.requests(Action::Look(Verb::Consume), cost, parts);
+            parts.iter().zip(requests).enumerate().any(|(shard, (part, request))| {
+                let ObjectReply::Decided(decided) = world.object(shard).ask(part, &request, at) else { panic!() };
+                decided.decision().is_allow()
+            })
+        };
+        assert!(!would_pass(self, retry_at - 1) && would_pass(self, retry_at), "not at {retry_at}");
+    }
+
+    /// What each shard has of each limit.
+    fn levels_of(&mut self, parts: &[Arc<Policy>]) -> Vec<Vec<u64>> {
+        let requests = self.requests(Action::Look(Verb::Consume), 0, parts);
+        let (now, asked) = (self.now, parts.iter().zip(requests).enumerate());
+        let levels = asked.map(|(shard, (part, request))| {
+            let ObjectReply::Decided(decided) = self.object(shard).ask(part, &request, now) else { panic!() };
+            decided.limits.iter().map(|limit| limit.remaining).collect()
+        });
+        levels.collect()
+    }
+
+    /// What all shards have of each limit.
+    fn total(&mut self, parts: &[Arc<Policy>]) -> Vec<u64> {
+        let levels = self.levels_of(parts);
+        (0..self.policy.limits().len()).map(|limit| levels.iter().map(|levels| levels[limit]).sum()).collect()
+    }
+
+    /// A look is of the whole: never more than one bucket would have.
+    fn look(&mut self) {
+        let parts = self.parts();
+        let requests = self.requests(Action::Look(Verb::Consume), 1, &parts);
+        let expected = self.total(&parts);
+        let mut calls = ShardCalls::all(requests, self.now);
+        self.run(&mut calls, &parts, 0);
+        let Some(Outcome::Decided(replies)) = calls.outcome() else { return };
+        let [Ok(ObjectReply::Decided(decided))] = replies.as_slice() else { panic!("{replies:?}") };
+        let found: Vec<_> = decided.limits.iter().map(|limit| limit.remaining).collect();
+        assert_eq!(found, expected);
+        for ((limit, state), found) in self.policy.limits().iter().zip(&self.whole).zip(found) {
+            assert!(found <= limit.limit().remaining(state, self.now), "{found} is more than one bucket would have");
+        }
+    }
+
+    /// All shards are full again, if all were reached.
+    fn reset(&mut self) {
+        let parts = self.parts();
+        let requests = self.requests(Action::Take(Verb::Reset), 0, &parts);
+        for (limit, state) in self.policy.limits().iter().zip(&mut self.whole) {
+            *state = limit.limit().decide(*state, self.now, 0, Verb::Reset).1;
+        }
+        let mut calls = ShardCalls::all(requests, self.now);
+        self.run(&mut calls, &parts, 0);
+        if let Some(Outcome::Decided(_)) = calls.outcome() {
+            let capacities: Vec<_> = self.policy.limits().iter().map(|limit| limit.limit().config().capacity).collect();
+            assert_eq!(self.total(&parts), capacities);
+        }
+    }
+
+    /// Makes the calls. One in forty is lost, on its way or with its answer.
+    fn run(&mut self, calls: &mut ShardCalls, parts: &[Arc<Policy>], cost: u64) {
+        while let Some(call) = calls.next(self.now) {
+            let is_lost = self.random.once_in(40);
+            let failure = Failure { cause: Cause::Timeout, is_retryable: self.random.once_in(2) };
+            if is_lost && self.random.once_in(2) {
+                calls.answered(call.object, Err(failure));
+                continue;
+            }
+            let (part, now) = (&parts[call.object], self.now);
+            let object = self.object(call.object);
+            let reply = object.ask(part, &call.request, now);
+            let (reply, _) = ObjectReply::from_numbers(&reply.to_numbers(Format::NEWEST)).unwrap();
+            let ObjectReply::Decided(decided) = &reply else { panic!("{reply:?}") };
+            self.levels.keep(&name(call.object), part, decided, now);
+            if call.request.action == Action::Take(Verb::Consume)
+                && decided.decision().is_allow()
+                && !decided.is_replayed
+            {
+                self.seen.granted += 1;
+                self.grant(cost, call.object);
+            }
+            calls.answered(call.object, if is_lost { Err(failure) } else { Ok(reply) });
+        }
+    }
+
+    fn grant(&mut self, cost: u64, shard: usize) {
+        for (limit, state) in self.policy.limits().iter().zip(&mut self.whole) {
+            let decision = limit.limit().consume(state, self.now, cost);
+            assert!(decision.is_allow(), "shard {shard} granted {cost}, where one bucket would say {decision:?}");
+        }
+    }
+}
+
+impl Object {
+    fn ledger(&mut self) -> &mut Ledger {
+        self.ledger.get_or_insert_with(|| Ledger::new(self.storage.clone(), 7))
+    }
+
+    fn ask(&mut self, policy: &Arc<Policy>, request: &ObjectRequest, now: i64) -> ObjectReply {
+        let (reply, writes) = self.ledger().ask(&[Arc::clone(policy)], request, now, || Some(1)).unwrap();
+        self.write(writes);
+        reply
+    }
+
+    fn write(&mut self, writes: Writes) {
+        if writes.clear {
+            self.storage.clear();
+        }
+        for background in writes.background {
+            self.ledger().confirm(&background.name, background.ticket);
+            self.storage.insert(background.name, background.row);
+        }
+        for (name, row) in writes.before_reply {
+            match row {
+                Some(row) => _ = self.storage.insert(name, row),
+                None => _ = self.storage.remove(&name),
+            }
+        }
+    }
+}
+
+/// The name of a shard's object.
+fn name(shard: usize) -> String {
+    format!("{shard:032x}{:032x}", 0)
+}
+
+/// One or two limits, in one to sixteen shards.
+fn policy(random: &mut Random) -> Policy {
+    let shards = [1, 1, 2, 3, 4, 8, 16][random.below(7)];
+    let limits = ["a", "b"].map(|name| {
+        let (rate, period) = (random.below(30), ["100ms", "1s", "7s"][random.below(3)]);
+        let capacity = 16 + random.below(80);
+        let write_ahead = random.below(20).min(capacity);
+        format!(
+            r#"{{"name":"{name}","rate":{rate},"period":"{period}","capacity":{capacity},"write_ahead":{write_ahead}}}"#
+        )
+    });
+    Policy::parse("p", &format!(r#"{{"limits":[{}],"shards":{shards}}}"#, limits.join(","))).unwrap()
+}
