@@ -37,6 +37,17 @@ impl Names {
         hex_of(&digest)
     }
 
+    /// The name of the object of a shard of the key's budgets. The first is the key's own, so that a budget can be divided that was whole.
+    #[must_use]
+    pub fn shard_name(&self, key: impl AsRef<[u8]>, shard: u8) -> String {
+        if shard == 0 {
+            return self.object_name(key);
+        }
+        // No key has these bytes: they are no text, and of no other form.
+        let digest = self.hmac.clone().chain_update([0xff, 0, shard]).chain_update(key).finalize().into_bytes();
+        hex_of(&digest)
+    }
+
     /// The id of a client's `Idempotency-Key`: 128 bits of HMAC-SHA-256, so that its text is not stored. Holders of grants have ids of
     /// their own: what they choose must not get in the way of their backend's.
     #[must_use]
@@ -73,6 +84,15 @@ mod tests {
         assert_ne!(name, names().object_name("Alice"));
         let without = Names::without_secret().object_name("alice");
         assert_eq!(without, "ce3837f76a54a635191b1704ac7672264fc17c3397ff52e7dacfc1ef3603a493");
+    }
+
+    /// A change here loses what shards have.
+    #[test]
+    fn shard_names_are_unchanged() {
+        assert_eq!(names().shard_name("alice", 0), names().object_name("alice"));
+        let name = names().shard_name("alice", 1);
+        assert_eq!(name, names().object_name(b"\xff\0\x01alice"));
+        assert_ne!(name, names().shard_name("alice", 2));
     }
 
     /// A change here forgets what was done under an `Idempotency-Key`.

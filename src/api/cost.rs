@@ -59,7 +59,9 @@ impl<'a> Cost<'a> {
     /// more than `verb` could ever grant.
     pub fn of(&self, policy: &Policy, verb: Verb) -> Result<Vec<u64>, Problem> {
         let costs = self.by_limit(policy)?;
-        for (limit, &cost) in policy.limits().iter().zip(&costs) {
+        // One shard must have it; the first has the most.
+        let limits = policy.shards().first().map_or(policy.limits(), |shard| shard.limits());
+        for (limit, &cost) in limits.iter().zip(&costs) {
             let max = limit.limit().largest(verb);
             if cost > max && policy.standing() != Standing::Unlimited {
                 return Err(Problem::CostTooLarge { limit: limit.full_name().to_owned(), cost, max, request: None });

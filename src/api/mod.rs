@@ -37,6 +37,7 @@ mod reply;
 mod request;
 mod resolve;
 mod session;
+mod shards;
 mod tally;
 mod text;
 mod verdict;

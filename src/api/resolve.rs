@@ -6,6 +6,7 @@ use super::cost::Cost;
 use super::endpoint::Endpoint;
 use super::problem::{Problem, bad_request};
 use super::request::{Item, Request};
+use super::shards;
 use crate::access::Caller;
 use crate::limit::{Decision, Verb};
 use crate::policy::{Cause, NamedLimit, Policies, Policy};
@@ -19,7 +20,7 @@ pub struct ResolvedRequest {
     /// One, or those of a batch.
     pub(super) items: Vec<ResolvedItem>,
     /// What it says about leases of its only policy.
-    lease: Option<LeaseRequest>,
+    pub(super) lease: Option<LeaseRequest>,
 }
 
 /// One budget of the request.
@@ -73,6 +74,7 @@ impl ResolvedRequest {
             };
             let key = key.to_bytes(policy.ipv6_prefix());
             let policy = policies.for_key(policy, &key, now);
+            shards::check(endpoint, action, item.snapshot, &policy)?;
             let default = match endpoint {
                 Endpoint::Settle => None,
                 Endpoint::Reset | Endpoint::ResetKey | Endpoint::Inspect | Endpoint::Cancel => Some(&Cost::Each(0)),

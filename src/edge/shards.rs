@@ -226,15 +226,15 @@ impl ShardLevels {
         random: u64,
         now: i64,
     ) -> Vec<usize> {
-        let shares: Vec<_> = shards.map(|(object, policy)| self.share(object, policy, now)).collect();
+        let fill: Vec<_> = shards.map(|(object, policy)| self.share(object, policy, now)).collect();
         let below = |bits: u64, count: usize| usize::try_from(bits.checked_rem(count as u64).unwrap_or(0)).unwrap_or(0);
-        let mut order: Vec<_> = (0..shares.len()).collect();
-        order.rotate_left(below(random & u64::from(u32::MAX), shares.len()));
+        let mut order: Vec<_> = (0..fill.len()).collect();
+        order.rotate_left(below(random & u64::from(u32::MAX), fill.len()));
         if let Some((_, others)) = order.split_first_mut() {
             others.rotate_left(below(random >> 32, others.len()));
         }
-        let share = |index: &usize| shares.get(*index).copied().unwrap_or(0);
-        let (two, others) = order.split_at_mut(shares.len().min(2));
+        let share = |index: &usize| fill.get(*index).copied().unwrap_or(0);
+        let (two, others) = order.split_at_mut(fill.len().min(2));
         for part in [two, others] {
             sort_by(part, |one, other| share(other).cmp(&share(one)));
         }

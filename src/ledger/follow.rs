@@ -83,8 +83,8 @@ pub(super) fn untouched(policy: &Policy, now: i64, phase: u64) -> Vec<State> {
         };
         NamedState { name: name.clone(), limit: *limit, state }
     };
-    let begun = first.limits.iter().map(begin).collect();
-    let states = follow(begun, first.since, policy, now, phase).into_iter().map(|limit| limit.state);
+    let states = first.limits.iter().map(begin).collect();
+    let states = follow(states, first.since, policy, now, phase).into_iter().map(|limit| limit.state);
     states.take(policy.limits().len()).collect()
 }
 

@@ -136,6 +136,13 @@ fn terms(before: &Policy, after: &Policy, lines: &mut Vec<String>) {
             |policy: &Policy| humantime::format_duration(Duration::from_millis(policy.refusal_cache_ms())).to_string();
         lines.push(format!("refusal_cache: {} instead of {}", shown(after), shown(before)));
     }
+    if before.declared_shards() != after.declared_shards() {
+        lines.push(format!(
+            "shards: {} instead of {}: one that stays keeps its tokens, but at most its part of the capacity; a new one begins empty",
+            after.declared_shards(),
+            before.declared_shards()
+        ));
+    }
     if before.lease() != after.lease() {
         let shown = |policy: &Policy| match policy.lease() {
             Some(LeaseTerms { lease_ms, max_tokens }) => {

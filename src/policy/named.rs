@@ -278,7 +278,7 @@ impl Policy {
             own if own == since => shadow,
             _ => Arc::new(Self::clone(&shadow).with_timeline(Timeline::new(since, carry, Vec::new()))),
         });
-        Self { timeline, shadow, ..self }.changed()
+        Self { shadow, timeline, ..self }.changed()
     }
 
     /// The policy, with what only frontends know of `other`: definitions do not have it.
@@ -363,7 +363,7 @@ impl Policy {
     }
 
     pub(crate) fn with_standing(self, standing: Standing, is_of_key: bool) -> Self {
-        Self { standing, is_of_key, ..self }.changed()
+        Self { is_of_key, standing, ..self }.changed()
     }
 
     pub(super) fn with_ipv6_prefix(self, ipv6_prefix: u8) -> Self {

@@ -304,7 +304,9 @@ impl Reader<'_> {
                 errors.push(format!("a policy with shards cannot have `{field}`"));
             }
         }
-        errors.into_iter().for_each(|problem| self.error("shards", problem));
+        for problem in errors {
+            self.error("shards", problem);
+        }
         shards
     }
 

@@ -45,8 +45,9 @@ impl Policy {
     fn shard_of(&self, shard: Shard) -> Self {
         let Shard { index, count } = shard;
         let limits = self.limits().iter().map(|limit| {
-            let write_ahead = limit.write_ahead().div_ceil(count.into());
             let part = part(limit.limit(), index, count).unwrap_or(*limit.limit()); // `check` has seen that there is one
+            // Rounded down: a crash of all shards costs no more than one of the whole.
+            let write_ahead = limit.write_ahead().checked_div(count.into()).unwrap_or(0);
             limit.with_numbers(part, write_ahead.min(part.config().capacity))
         });
         self.with_shard(limits.collect(), shard).with_timeline(self.timeline().of_shard(shard))
@@ -108,4 +109,133 @@ fn part(limit: &Limit, index: u8, count: u8) -> Result<Limit, ConfigError> {
 fn absent(limit: &Limit) -> Result<Limit, ConfigError> {
     let config = *limit.config();
     Limit::new(&Config { capacity: 0, max_debt: 0, initial: Some(0), ..config })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::policy::Policies;
+
+    fn parse(json: &str) -> Policy {
+        Policy::clone(Policies::parse(&format!(r#"{{"p":{json}}}"#)).unwrap().get("p").unwrap())
+    }
+
+    fn errors(json: &str) -> Vec<String> {
+        let errors = Policies::parse(&format!(r#"{{"p":{json}}}"#)).err().unwrap_or_default();
+        errors.iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn rates_and_capacities_add_up() {
+        for (written, expected) in [
+            (r#"{"rate":"10/s","capacity":11,"shards":4}"#, vec![3, 3, 3, 2]),
+            (r#"{"rate":"10/s","capacity":4,"shards":4}"#, vec![1, 1, 1, 1]),
+            (r#"{"rate":"10/s","capacity":31,"shards":16}"#, [vec![2; 15], vec![1]].concat()),
+        ] {
+            let policy = parse(written);
+            let limits: Vec<_> = policy.shards().iter().map(|shard| *shard.limits()[0].limit().config()).collect();
+            assert_eq!(limits.iter().map(|limit| limit.capacity).collect::<Vec<_>>(), expected);
+            let period_ms = 1_000 * expected.len() as u64;
+            assert!(limits.iter().all(|limit| (limit.rate, limit.period_ms) == (10, period_ms)), "{limits:?}");
+        }
+        for whole in [r#""10/s""#, r#"{"rate":"10/s","shards":1}"#] {
+            assert!(parse(whole).shards().is_empty(), "{whole}");
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_divided_is_an_error() {
+        for (written, expected) in [
+            (r#"{"rate":"8/s","shards":8}"#, ""),
+            (
+                r#"{"rate":"7/s","shards":8}"#,
+                "POLICIES.p.shards: p has a capacity of 7, less than a token for each of 8 shards",
+            ),
+            (
+                r#"{"rate":"8/s","shards":17}"#,
+                "POLICIES.p.shards: must be a whole number of shards from 1 to 16, not 17",
+            ),
+            (r#"{"rate":"8/s","shards":0}"#, "POLICIES.p.shards: must be a whole number of shards from 1 to 16, not 0"),
+            (
+                r#"{"kind":"fixed_window","rate":"9/s","shards":2}"#,
+                "POLICIES.p.shards: p is a fixed window, which cannot be divided: make it a token bucket",
+            ),
+            (
+                r#"{"rate":"8/s","max_debt":1,"shards":2}"#,
+                "POLICIES.p.shards: p has a max_debt, which shards cannot have",
+            ),
+            (
+                r#"{"rate":"8/s","initial":1,"shards":2}"#,
+                "POLICIES.p.shards: p has `initial`, which shards cannot have: they are full at first",
+            ),
+            (
+                r#"{"rate":"8/s","mode":"shadow","shards":2}"#,
+                "POLICIES.p.shards: p is in shadow; limits in shadow cannot be divided",
+            ),
+            (
+                r#"{"rate":"8/s","lease":"2s","shards":2}"#,
+                "POLICIES.p.shards: a policy with shards cannot have `lease`",
+            ),
+            (
+                r#"{"rate":"8/s","notify":["refused"],"shards":2}"#,
+                "POLICIES.p.shards: a policy with shards cannot have `notify`",
+            ),
+            (
+                r#"{"rate":8,"period":"40000years","shards":2}"#,
+                "POLICIES.p.shards: p cannot be divided among 2 shards: a period of 2524608000000000 ms is too long: at most 2251799813685248 ms",
+            ),
+        ] {
+            assert_eq!(errors(written).join("; "), expected, "{written}");
+        }
+    }
+
+    #[test]
+    fn a_shard_travels_as_a_definition_and_has_its_own_name() {
+        let policy = parse(r#"{"limits":[{"name":"a","rate":"10/s"},{"name":"b","rate":"99/h"}],"shards":3}"#);
+        let before = parse(r#"{"limits":[{"name":"a","rate":"10/s"},{"name":"b","rate":"99/h"}],"shards":2}"#);
+        let policy = policy.succeeding(&before.in_force_since(5), 6, Carry::AsIs);
+        let names: Vec<_> = policy.shards().iter().map(|shard| shard.wire_name()).collect();
+        let whole = policy.wire_name();
+        assert_eq!(names, [format!("{whole}~0.3"), format!("{whole}~1.3"), format!("{whole}~2.3")]);
+        for shard in policy.shards() {
+            let sent = Policy::from_definition(&shard.definition()).unwrap();
+            assert_eq!((sent.wire_name(), sent.shard(), sent.id()), (shard.wire_name(), shard.shard(), shard.id()));
+            assert_eq!((sent.limits(), sent.timeline()), (shard.limits(), shard.timeline()));
+        }
+        let sent = Policy::from_definition(&policy.definition()).unwrap();
+        assert_eq!((sent.declared_shards(), sent.timeline()), (3, policy.timeline()));
+        assert_eq!(sent.shards(), policy.shards());
+        for wrong in [r#""shard":[3,3]"#, r#""shard":[0]"#, r#""shard":"0""#, r#""shards":0"#] {
+            let definition = parse(r#""9/s""#).definition().replacen('{', &format!("{{{wrong},"), 1);
+            assert!(Policy::from_definition(&definition).is_err(), "{wrong}");
+        }
+        // An object has its own.
+        let own = Policies::parse(r#"{"p":{"rate":"9/s","shards":3}}"#).unwrap();
+        assert_eq!(own.by_wire_name("p~2.3").unwrap().shard(), Some(Shard { index: 2, count: 3 }));
+        for other in ["p~3.3", "p~2.4", "p~2.3.", "q~2.3", "p#~2.3"] {
+            assert!(own.by_wire_name(other).is_none(), "{other}");
+        }
+    }
+
+    /// Else a shard would begin with what it never had.
+    #[test]
+    fn a_version_without_the_shard_holds_nothing() {
+        let one = parse(r#"{"rate":"12/s"}"#).in_force_since(5);
+        let four = parse(r#"{"rate":"12/s","shards":4}"#).succeeding(&one, 6, Carry::Additive);
+        let two = parse(r#"{"rate":"12/s","shards":2}"#).succeeding(&four, 7, Carry::Reset);
+        let last = parse(r#""12/s""#).succeeding(&two, 8, Carry::AsIs);
+        let capacities = |policy: &Policy| {
+            let earlier = policy.timeline().earlier().iter();
+            let earlier = earlier.map(|version| (version.limits[0].1.config().capacity, version.carry));
+            earlier
+                .chain([(policy.limits()[0].limit().config().capacity, policy.timeline().carry())])
+                .collect::<Vec<_>>()
+        };
+        let (as_is, reset) = (Carry::AsIs, Carry::Reset);
+        assert_eq!(capacities(&four.shards()[0]), [(12, as_is), (3, as_is)]);
+        assert_eq!(capacities(&four.shards()[3]), [(0, as_is), (3, as_is)]);
+        assert_eq!(capacities(&two.shards()[1]), [(0, as_is), (3, as_is), (6, reset)]);
+        let [only] = last.shards() else { panic!("{last}") };
+        assert_eq!(capacities(only), [(12, as_is), (3, as_is), (6, reset), (12, as_is)]);
+    }
 }

@@ -6,7 +6,8 @@ use super::entry::{Entry, is_fixed};
 use super::poll::succeeding;
 use super::{POLICY, Registry, Writes};
 use crate::json::Json;
-use crate::policy::{Policy, describe_change};
+use crate::limit::Carry;
+use crate::policy::{Policy, PolicyError, describe_change};
 use crate::protocol::{ChangeError, Changed, Condition, PolicyChange, Source};
 
 /// The most policies that there can be, with those that operators add: each isolate keeps them all.
@@ -32,6 +33,7 @@ impl Registry {
             (_, Some(text)) if text.len() > MAX_POLICY_LEN => return Err(ChangeError::TooLong { max: MAX_POLICY_LEN }),
             (_, Some(text)) => {
                 let policy = Policy::parse(change.name, text).map_err(ChangeError::Invalid)?;
+                check_carry(before, &policy, change.carry)?;
                 let policy = Arc::new(succeeding(policy, before, since, change.carry));
                 let text = Json::parse(text).map(Json::compact).unwrap_or_default();
                 if is_fixed(&text) && current.is_none_or(|entry| entry.text != text) {
@@ -85,4 +87,14 @@ impl Registry {
             writes.push((format!("{POLICY}{name}"), None));
         }
     }
+}
+
+/// What a shard has is carried over as it is, or begins anew: the other ways would make debts of some shards, while others grant.
+fn check_carry(before: Option<&Entry>, after: &Policy, carry: Carry) -> Result<(), ChangeError> {
+    let has_shards = before.map(|entry| &*entry.policy).into_iter().chain([after]).any(|it| it.declared_shards() > 1);
+    if has_shards && matches!(carry, Carry::Proportional | Carry::Additive) {
+        let problem = "cannot be carried over so: with shards, `carry` must be as_is or reset".to_owned();
+        return Err(ChangeError::Invalid(vec![PolicyError::of(after.name(), "shards", problem)]));
+    }
+    Ok(())
 }

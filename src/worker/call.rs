@@ -13,9 +13,9 @@ use wasm_bindgen::prelude::{JsValue, wasm_bindgen};
 use super::clock::moment;
 use super::leases::OwnLeases;
 use super::settings::Settings;
-use super::{clock, live, metrics, refusals};
+use super::{clock, live, metrics, refusals, shards};
 use crate::api::{Notice, Noticed, Problem, Reply, ResolvedItem, ResolvedRequest, Tally, short_name};
-use crate::edge::{Batch, Failure, Leased, ObjectCall, Outcome, Return};
+use crate::edge::{Batch, Failure, Leased, ObjectCall, Outcome, Return, ShardCalls};
 use crate::limit::Verb;
 use crate::metrics::{CallOutcome, LiveDecision, Outcome as BudgetOutcome, Repeat, Word};
 use crate::policy::{Cause, Policy};
@@ -25,11 +25,13 @@ use crate::protocol::{Action, Known, LeaseRequest, ObjectReply, ObjectRequest, R
 #[wasm_bindgen]
 #[expect(clippy::struct_excessive_bools, reason = "each is a fact about the request")]
 pub struct Call {
-    /// The request, with the policies it began under, even if those change meanwhile.
+    /// The request, with the policies it began under, even if those change meanwhile. About a budget in several shards, an item for each.
     asked: ResolvedRequest,
+    /// Then, the request as it was asked.
+    whole: Option<ResolvedRequest>,
     is_batch: bool,
     objects: Vec<Object>,
-    batch: Batch,
+    calls: Calls,
     source: Source,
     leases: OwnLeases,
     /// What it says about leases, and what to say in the background.
@@ -46,6 +48,42 @@ pub struct Call {
     began_at: i64,
     /// What became of it, once there is a reply.
     end: Cell<Option<End>>,
+}
+
+/// Which calls to make.
+enum Calls {
+    Batch(Batch),
+    Shards(ShardCalls),
+}
+
+impl Calls {
+    fn next(&mut self, now: i64) -> Option<ObjectCall> {
+        match self {
+            Self::Batch(batch) => batch.next(now),
+            Self::Shards(shards) => shards.next(now),
+        }
+    }
+
+    fn answered(&mut self, object: usize, result: Result<ObjectReply, Failure>) {
+        match self {
+            Self::Batch(batch) => batch.answered(object, result),
+            Self::Shards(shards) => shards.answered(object, result),
+        }
+    }
+
+    const fn outcome(&self) -> Option<&Outcome> {
+        match self {
+            Self::Batch(batch) => batch.outcome(),
+            Self::Shards(shards) => shards.outcome(),
+        }
+    }
+
+    fn is_over(&self) -> bool {
+        match self {
+            Self::Batch(batch) => batch.is_over(),
+            Self::Shards(shards) => shards.is_over(),
+        }
+    }
 }
 
 /// Where a request is decided.
@@ -121,7 +159,7 @@ impl Call {
     /// `undefined` when there is nothing to do but wait. Call it until then, at the start and after each answer.
     pub fn next(&mut self, now: f64) -> Option<Array> {
         let now = moment(now);
-        let ObjectCall { object: index, request, dialect, is_repeated, wait_ms } = self.batch.next(now)?;
+        let ObjectCall { object: index, request, dialect, is_repeated, wait_ms } = self.calls.next(now)?;
         let object = self.objects.get_mut(index)?;
         object.called_at = now;
         object.asked_at.get_or_insert_with(clock::now);
@@ -164,6 +202,11 @@ impl Call {
             refusals::forget(&self.asked, object);
         }
         let reply = reply.map(|(reply, _)| reply);
+        if self.whole.is_some()
+            && let (Some(object), Ok(ObjectReply::Decided(decided))) = (self.objects.get(index), &reply)
+        {
+            shards::remember(&self.asked, object, decided);
+        }
         if let Some(lease) = &self.lease
             && let (Some(object), Some(item)) = (self.objects.get(index), self.asked.items().first())
         {
@@ -174,8 +217,8 @@ impl Call {
                 _ => self.leases.failed(object, &item.policy, lease),
             }
         }
-        self.batch.answered(index, reply.map_err(|_| Failure { cause: Cause::Failed, is_retryable: false }));
-        if self.batch.is_over() { u32::from(is_readable) * 2 } else { is_readable.into() }
+        self.calls.answered(index, reply.map_err(|_| Failure { cause: Cause::Failed, is_retryable: false }));
+        if self.calls.is_over() { u32::from(is_readable) * 2 } else { is_readable.into() }
     }
 
     /// Records that it had not answered at `now`, and why, in the words of [`Cause::of`].
@@ -189,21 +232,21 @@ impl Call {
                 self.leases.failed(object, &item.policy, lease);
             }
         }
-        self.batch.answered(index, Err(Failure { cause, is_retryable }));
+        self.calls.answered(index, Err(Failure { cause, is_retryable }));
     }
 
     /// Whether [`Call::reply`] can be sent. There may still be holds to abort.
     #[wasm_bindgen(getter)]
     #[must_use]
     pub fn is_decided(&self) -> bool {
-        self.batch.outcome().is_some()
+        self.calls.outcome().is_some()
     }
 
     /// If the objects know newer versions of the policies: the moment of the latest change that the frontend must know before it
     /// asks again, and the definitions of those policies, one to a line. Nothing was done.
     #[must_use]
     pub fn newer(&self) -> Option<Array> {
-        let Some(Outcome::Outdated { as_of, definitions }) = self.batch.outcome() else { return None };
+        let Some(Outcome::Outdated { as_of, definitions }) = self.calls.outcome() else { return None };
         metrics::count(|counts| counts.repeated(Repeat::PolicyOutdated));
         #[expect(clippy::cast_precision_loss, reason = "below 2⁵³")]
         let as_of = *as_of as f64;
@@ -244,10 +287,10 @@ impl Call {
     #[must_use]
     pub fn notices(&self) -> Array {
         let notices = Array::new();
-        if let (Some(End::Decided), Some(Outcome::Decided(replies))) = (self.end.get(), self.batch.outcome()) {
+        if let (Some(End::Decided), Some(Outcome::Decided(replies))) = (self.end.get(), self.calls.outcome()) {
             let all = self.objects.iter().zip(replies);
             let all = all.map(|(object, reply)| Noticed { object: &object.name, items: &object.items, reply });
-            for Notice { id, body } in self.asked.notices(all, self.notices_get_keys) {
+            for Notice { id, body } in self.whole().notices(all, self.notices_get_keys) {
                 notices.push(&id.into());
                 notices.push(&body.into());
             }
@@ -307,9 +350,10 @@ impl Call {
         let batch = Batch::new(vec![request], now);
         Some(Self {
             asked: self.asked.clone(),
+            whole: None,
             is_batch: false,
             objects: vec![Object::new(object.name.clone(), 0)],
-            batch: if self.sends_definitions { batch.with_definitions() } else { batch },
+            calls: Calls::Batch(if self.sends_definitions { batch.with_definitions() } else { batch }),
             source: Source::Object,
             leases: self.leases.clone(),
             lease: Some(lease),
@@ -363,8 +407,9 @@ impl Call {
         let known = renewal.as_ref().or(lease.as_ref()).and_then(|_| known_of(&asked, objects.first()?, settings));
         let sends_definitions = settings.sends_definitions;
         let call = Self {
-            batch,
+            calls: Calls::Batch(batch),
             asked,
+            whole: None,
             is_batch,
             objects,
             source,
@@ -386,8 +431,50 @@ impl Call {
         call
     }
 
+    /// Begins a request about one budget in several shards at `now`: `asked` has an item for each of the objects, in their order.
+    /// `random` are 64 random bits.
+    pub(super) fn of_shards(
+        whole: ResolvedRequest,
+        asked: ResolvedRequest,
+        objects: Vec<Object>,
+        request_id: RequestId,
+        random: u64,
+        now: i64,
+        settings: &Settings,
+    ) -> Self {
+        for object in &objects {
+            refusals::forget(&asked, object);
+        }
+        let requests = requests_of(&asked, &objects, (request_id, None), &[], settings);
+        let calls = shards::calls(&asked, &objects, requests, random, now);
+        let source = if calls.outcome().is_some() { Source::Cache } else { Source::Object };
+        Self {
+            calls: Calls::Shards(if settings.sends_definitions { calls.with_definitions() } else { calls }),
+            asked,
+            whole: Some(whole),
+            is_batch: false,
+            objects,
+            source,
+            leases: settings.leases.clone(),
+            lease: None,
+            renewal: None,
+            leased: None,
+            known: None,
+            sends_definitions: settings.sends_definitions,
+            is_stale: settings.is_stale(),
+            notices_get_keys: settings.receivers.get_keys,
+            began_at: now,
+            end: Cell::new(None),
+        }
+    }
+
+    /// The request as it was asked.
+    fn whole(&self) -> &ResolvedRequest {
+        self.whole.as_ref().unwrap_or(&self.asked)
+    }
+
     fn answer(&self) -> Reply {
-        let replies = match self.batch.outcome() {
+        let replies = match self.calls.outcome() {
             Some(Outcome::Decided(replies)) => replies,
             Some(Outcome::Failed { causes, cause }) => return self.failure(causes, *cause),
             // What is newer may be a ban: this does not fail open.
@@ -396,8 +483,8 @@ impl Call {
         };
         let items = self.objects.iter().map(|object| object.items.as_slice());
         let reply = match replies.as_slice() {
-            [Ok(reply)] if !self.is_batch => self.asked.reply(reply),
-            replies => self.asked.batch_reply(&items.zip(replies.iter().cloned()).collect::<Vec<_>>()),
+            [Ok(reply)] if !self.is_batch => self.whole().reply(reply),
+            replies => self.whole().batch_reply(&items.zip(replies.iter().cloned()).collect::<Vec<_>>()),
         };
         match reply {
             Ok(reply) => {
@@ -405,7 +492,9 @@ impl Call {
                 if self.source != Source::Object {
                     return reply.from_source(self.source.word());
                 }
-                refusals::remember(&self.asked, &self.objects, replies);
+                if self.whole.is_none() {
+                    refusals::remember(&self.asked, &self.objects, replies); // of shards, what each has answered is
+                }
                 reply
             }
             Err(Problem::Unavailable { cause }) => self.failure(&[cause], cause),
@@ -415,7 +504,7 @@ impl Call {
 
     fn no_answer(&self) -> Reply {
         // A batch may have been refused already, which is final: it does not fail open.
-        if self.objects.len() > 1 {
+        if self.whole.is_none() && self.objects.len() > 1 {
             return self.unavailable(Cause::Failed);
         }
         self.failure(&[Cause::Failed], Cause::Failed)
@@ -428,11 +517,11 @@ impl Call {
 
     /// Tells what became of each budget.
     fn tally<'a>(&'a self, tell: impl FnMut(Tally<'a>)) {
-        match (self.end.get(), self.batch.outcome()) {
+        match (self.end.get(), self.calls.outcome()) {
             (Some(End::Decided), Some(Outcome::Decided(replies))) => {
-                self.asked.tally(self.objects.iter().map(|object| &*object.items).zip(replies), tell);
+                self.whole().tally(self.objects.iter().map(|object| &*object.items).zip(replies), tell);
             }
-            (Some(End::Undecided(outcome, cause)), _) => self.asked.tally_undecided(outcome, cause, tell),
+            (Some(End::Undecided(outcome, cause)), _) => self.whole().tally_undecided(outcome, cause, tell),
             _ => {}
         }
     }
@@ -497,16 +586,16 @@ impl Call {
 
     /// The reply when no decision could be made because of `causes`; it names `cause`.
     fn failure(&self, causes: &[Cause], cause: Cause) -> Reply {
-        let mut policies = self.asked.items().iter().map(|item| &item.policy);
+        let mut policies = self.whole().items().iter().map(|item| &item.policy);
         // Only requests that take tokens fail open; other callers must know that theirs failed.
-        let would_take = match self.asked.action() {
+        let would_take = match self.whole().action() {
             Action::Take(verb) => matches!(verb, Verb::Consume | Verb::Borrow { .. } | Verb::ConsumeUpTo),
             _ => false,
         };
         if would_take && policies.all(|policy| causes.iter().all(|&cause| policy.on_error().opens(cause))) {
             metrics::count(|counts| counts.degraded(cause));
             self.end(End::Undecided(BudgetOutcome::Degraded, cause));
-            self.asked.degraded_reply(cause)
+            self.whole().degraded_reply(cause)
         } else {
             self.unavailable(cause)
         }
@@ -517,11 +606,22 @@ impl Call {
 fn batch_of(
     asked: &ResolvedRequest,
     objects: &[Object],
-    (request_id, lease): (RequestId, Option<LeaseRequest>),
+    of_request: (RequestId, Option<LeaseRequest>),
     hold_ids: &[u64],
     now: i64,
     settings: &Settings,
 ) -> Batch {
+    let batch = Batch::new(requests_of(asked, objects, of_request, hold_ids, settings), now);
+    if settings.sends_definitions || asked.has_inline() { batch.with_definitions() } else { batch }
+}
+
+fn requests_of(
+    asked: &ResolvedRequest,
+    objects: &[Object],
+    (request_id, lease): (RequestId, Option<LeaseRequest>),
+    hold_ids: &[u64],
+    settings: &Settings,
+) -> Vec<ObjectRequest> {
     let lease = lease.or_else(|| asked.lease().cloned());
     let wants_notices = settings.receivers.is_any() && asked.may_notify();
     let requests = objects.iter().enumerate().map(|(index, object)| {
@@ -540,8 +640,7 @@ fn batch_of(
         let known = known_of(asked, object, settings);
         ObjectRequest { action, request_id, costs, shadow_costs, known, wants_notices, lease: lease.clone() }
     });
-    let batch = Batch::new(requests.collect(), now);
-    if settings.sends_definitions || asked.has_inline() { batch.with_definitions() } else { batch }
+    requests.collect()
 }
 
 /// What is known from the registry of the policies that the object is asked for, if there is one.

@@ -461,9 +461,31 @@ fn call_of(
         },
         None => RequestId { id: next_id()?, fingerprint: 0, is_lasting: false },
     };
+    if asked.is_sharded() {
+        return sharded_call(settings, asked, request_id, now);
+    }
     let is_over_several = objects.len() > 1;
     let hold_ids = objects.iter().filter(|_| is_over_several).map(|_| hold_id()).collect::<Result<Vec<_>, _>>()?;
     Ok(Call::new(asked, request.endpoint == Endpoint::Batch, objects, request_id, &hold_ids, now, settings))
+}
+
+/// The calls that answer a request about one budget in several shards.
+fn sharded_call(settings: &Settings, asked: ResolvedRequest, request_id: RequestId, now: i64) -> Result<Call, Problem> {
+    if request_id.is_lasting && asked.takes_from_one_shard() {
+        // A shard remembers what it has granted, but not that it has refused: a repetition could be granted by another.
+        let detail = "a policy with shards cannot take an Idempotency-Key with `consume`: leave it out";
+        return Err(Problem::BadRequest { detail: detail.to_owned() });
+    }
+    // A repetition is to be shared out in the same way.
+    let random = if request_id.is_lasting { Some(request_id.fingerprint) } else { random() };
+    let random = random.ok_or(Problem::Unavailable { cause: Cause::Failed })?;
+    let of_shards = asked.of_shards(random);
+    let names = asked.items().iter().flat_map(|item| {
+        let shards = item.policy.shards().iter().filter_map(|policy| policy.shard());
+        shards.map(|shard| settings.names.shard_name(&item.key, shard.index))
+    });
+    let objects = names.enumerate().map(|(index, name)| Object::new(name, index)).collect();
+    Ok(Call::of_shards(asked, of_shards, objects, request_id, random, now, settings))
 }
 
 /// A cost that can never be granted is refused here already.

@@ -18,3 +18,4 @@ mod metrics;
 mod refusals;
 mod registry;
 mod settings;
+mod shards;

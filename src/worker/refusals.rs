@@ -5,10 +5,10 @@ use std::cell::RefCell;
 use super::call::Object;
 use super::clock;
 use crate::api::{ResolvedItem, ResolvedRequest};
-use crate::edge::Refusals;
+use crate::edge::{Bound, Refusals};
 use crate::limit::Verb;
 use crate::policy::Cause;
-use crate::protocol::{Action, ObjectReply, RequestId};
+use crate::protocol::{Action, Decided, ObjectReply, RequestId};
 
 type Replies = Vec<Result<ObjectReply, Cause>>;
 
@@ -25,15 +25,22 @@ pub(super) fn replies(asked: &ResolvedRequest, objects: &[Object], request_id: R
             return None;
         }
         let now = clock::now();
-        let bound = |object: &Object| {
-            let items = object.items_of(asked);
-            let costs = items.map(|item| (&*item.policy, item.costs.as_deref().unwrap_or_default()));
-            refusals.bound(&object.name, costs, verb, now)
-        };
-        objects.iter().map(bound).collect::<Option<Vec<_>>>()
+        objects.iter().map(|object| bound(refusals, asked, object, verb, now)).collect::<Option<Vec<_>>>()
     })?;
     let is_refused = known.iter().any(|bound| bound.is_refused);
     is_refused.then(|| known.into_iter().map(|bound| Ok(ObjectReply::Decided(bound.decided))).collect())
+}
+
+/// What a single object would answer, if that is known and it would refuse: of those that [`replies`] looks for, too.
+pub(super) fn of(asked: &ResolvedRequest, object: &Object, verb: Verb) -> Option<Decided> {
+    let known = REFUSALS.with_borrow_mut(|refusals| bound(refusals, asked, object, verb, clock::now()))?;
+    known.is_refused.then_some(known.decided)
+}
+
+fn bound(refusals: &mut Refusals, asked: &ResolvedRequest, object: &Object, verb: Verb, now: i64) -> Option<Bound> {
+    let items = object.items_of(asked);
+    let costs = items.map(|item| (&*item.policy, item.costs.as_deref().unwrap_or_default()));
+    refusals.bound(&object.name, costs, verb, now)
 }
 
 /// Remembers how the keys of a refused request stand, and forgets how those stood of one that was granted.

@@ -108,8 +108,13 @@ impl<'r> World<'r> {
         self.policy = Arc::new(next);
     }
 
+    /// An alarm. It goes by the version under which the object was asked last, so that is to be the latest.
     fn clean(&mut self) {
-        let (shard, now) = (self.random.below(16), self.now);
+        let (shard, now, parts) = (self.random.below(16), self.now, self.parts());
+        let requests = self.requests(Action::Look(Verb::Consume), 0, &parts);
+        if let (Some(part), Some(request)) = (parts.get(shard), requests.get(shard)) {
+            self.object(shard).ask(part, request, now);
+        }
         let object = self.object(shard);
         let writes = object.ledger().clean(now);
         object.write(writes);

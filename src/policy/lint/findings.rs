@@ -64,6 +64,10 @@ pub enum Code {
     FailsOpen,
     /// Warning: a flood opens the limit that it meets.
     FloodOpens,
+    /// Note: what shards give up.
+    DividedCapacity,
+    /// Warning: each refused request asks all shards.
+    RefusedByEachShard,
 }
 
 impl Code {
@@ -85,6 +89,8 @@ impl Code {
             Self::NotEnforced => "not_enforced",
             Self::FailsOpen => "fails_open",
             Self::FloodOpens => "flood_opens",
+            Self::DividedCapacity => "divided_capacity",
+            Self::RefusedByEachShard => "refused_by_each_shard",
         }
     }
 }
@@ -123,6 +129,7 @@ pub(super) fn of(policy: &Policy) -> Vec<Finding> {
     );
     let off = policy.off_limits().iter().cloned();
     findings.extend(off.map(|limit| not_enforced(limit, "is off: it is not asked and counts nothing")));
+    findings.extend(of_shards(policy));
     // One that enforces nothing lets every request pass, whatever fails.
     if !policy.limits().is_empty() {
         findings.extend(of_errors(policy.on_error()));
@@ -265,6 +272,26 @@ fn not_aligned(first: &NamedLimit, second: &NamedLimit) -> Option<Finding> {
     };
     let text = format!("its windows and those of {} open {when}", first.full_name());
     Some(finding(Level::Warning, Code::WindowsNotAligned, second, text))
+}
+
+fn of_shards(policy: &Policy) -> Vec<Finding> {
+    let shards = policy.shards();
+    let Some(first) = shards.first().filter(|_| shards.len() > 1) else { return Vec::new() };
+    let count = shards.len();
+    let divided = policy.limits().iter().zip(first.limits()).map(|(whole, part)| {
+        let (capacity, most) = (whole.limit().config().capacity, part.limit().config().capacity);
+        let text = format!(
+            "in {count} shards, a capacity of {capacity} is {most} at most for one request: a larger cost never passes, and a cost c \
+             may be refused while all shards together have up to {count} * (c - 1)"
+        );
+        finding(Level::Note, Code::DividedCapacity, whole, text)
+    });
+    let mut findings: Vec<_> = divided.collect();
+    if policy.refusal_cache_ms() == 0 {
+        let text = format!("with a refusal_cache of 0s, each refused request asks all {count} shards");
+        findings.push(Finding { level: Level::Warning, code: Code::RefusedByEachShard, limit: None, text });
+    }
+    findings
 }
 
 fn of_errors(on_error: OnError) -> Vec<Finding> {

@@ -107,6 +107,10 @@ mod tests {
             // Failures.
             (r#"{"rate":"1/s","on_error":"open"}"#, "fails_open"),
             (r#"{"rate":"1/s","on_error":["overloaded"]}"#, "fails_open flood_opens"),
+            // Shards.
+            (r#"{"rate":"16/s","shards":1,"refusal_cache":"0s"}"#, ""),
+            (r#"{"rate":"16/s","shards":16}"#, "divided_capacity"),
+            (r#"{"rate":"16/s","shards":2,"refusal_cache":"0s"}"#, "divided_capacity refused_by_each_shard"),
             // Modes.
             (r#"{"rate":"1/s","mode":"shadow","on_error":"open"}"#, "not_enforced"),
             (r#"{"rate":"1/s","mode":"off"}"#, "not_enforced"),

@@ -29,6 +29,9 @@ impl fmt::Display for Policy {
             let names: Vec<_> = self.off_limits().iter().filter_map(Option::as_deref).collect();
             write!(f, "; off: {}", names.join(", "))?;
         }
+        if self.declared_shards() > 1 {
+            write!(f, "; in {} shards", self.declared_shards())?;
+        }
         match self.on_error() {
             OnError::CLOSED => Ok(()),
             _ if self.limits().is_empty() => Ok(()),

@@ -90,7 +90,9 @@ export type FindingCode =
   | "windows_not_aligned"
   | "not_enforced"
   | "fails_open"
-  | "flood_opens";
+  | "flood_opens"
+  | "divided_capacity"
+  | "refused_by_each_shard";
 
 /**
  * Says what policies admit at worst, what a crash and a change may cost, and what about them is probably a mistake: the

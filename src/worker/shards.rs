@@ -1,0 +1,45 @@
+//! How the shards stood that this isolate has asked: those of all of its frontends.
+
+use std::cell::RefCell;
+
+use super::call::Object;
+use super::{clock, refusals};
+use crate::api::ResolvedRequest;
+use crate::edge::{ShardCalls, ShardLevels};
+use crate::limit::Verb;
+use crate::protocol::{Action, Decided, ObjectReply, ObjectRequest};
+
+/// The calls for a request about one budget. Each object is asked for an item of its own.
+pub(super) fn calls(
+    asked: &ResolvedRequest,
+    objects: &[Object],
+    requests: Vec<ObjectRequest>,
+    random: u64,
+    now: i64,
+) -> ShardCalls {
+    if !asked.takes_from_one_shard() {
+        return ShardCalls::all(requests, now);
+    }
+    let shards = objects.iter().zip(asked.items()).map(|(object, item)| (object.name.as_str(), &item.policy));
+    let order = LEVELS.with_borrow_mut(|levels| levels.order(shards, random, clock::now()));
+    let known = objects.iter().map(|object| refusals::of(asked, object, Verb::Consume)).collect();
+    ShardCalls::one_by_one(requests, &order, known, now)
+}
+
+/// Remembers what a shard has answered.
+pub(super) fn remember(asked: &ResolvedRequest, object: &Object, decided: &Decided) {
+    LEVELS.with_borrow_mut(|levels| {
+        for item in object.items_of(asked) {
+            levels.keep(&object.name, &item.policy, decided, object.answered_at);
+        }
+    });
+    // What a reset gives back is forgotten already.
+    if matches!(asked.action(), Action::Take(Verb::Consume) | Action::Look(_)) {
+        let reply = Ok(ObjectReply::Decided(decided.clone()));
+        refusals::remember(asked, std::slice::from_ref(object), &[reply]);
+    }
+}
+
+thread_local! {
+    static LEVELS: RefCell<ShardLevels> = RefCell::default();
+}
