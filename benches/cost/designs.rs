@@ -3,13 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use tollgate::edge::{Leased, Leases, Refusals, Return};
+use tollgate::edge::{Leased, Leases, ObjectCall, Outcome, Refusals, Return, ShardCalls, ShardLevels};
 use tollgate::limit::Verb;
 use tollgate::policy::{Policies, Policy};
 use tollgate::protocol::{Action, Decided, LeaseRequest, ObjectReply, ObjectRequest};
 
 use crate::bill::Usage;
 use crate::object::{KeyObject, Presence};
+use crate::split_mix::Random;
 use crate::traces::{Request, Trace};
 
 /// A way to answer the requests of a trace.
@@ -28,6 +29,7 @@ pub(crate) const DESIGNS: &[(&str, Make)] = &[
     ("and each change written", |trace| Box::new(Tollgate::new(trace, r#","refusal_cache":"0s","write_ahead":0"#))),
     ("leases", |trace| Box::new(Tollgate::new(trace, r#","lease":"2s""#))),
     ("leases of 20", |trace| Box::new(Tollgate::new(trace, r#","lease":"10s","max_lease":20"#))),
+    ("16 shards", |trace| Box::new(Sharded::new(trace, 16))),
     ("row per call", |trace| Box::new(RowPerCall::new(trace))),
     ("memory only", |trace| Box::new(MemoryOnly::new(trace))),
 ];
@@ -145,6 +147,71 @@ impl Design for Tollgate {
 
 fn name_of(key: usize) -> String {
     format!("{key:032x}")
+}
+
+/// Tollgate, with the budget of each key in several objects.
+struct Sharded {
+    policy: Arc<Policy>,
+    isolates: Vec<(ShardLevels, Refusals)>,
+    /// Those of the first key, then those of the second, ...
+    objects: BTreeMap<usize, KeyObject>,
+    random: Random,
+}
+
+impl Sharded {
+    fn new(trace: &Trace, shards: u64) -> Self {
+        let Trace { rate, period, capacity, isolates, .. } = trace;
+        let shards = shards.min(*capacity);
+        let json = format!(r#"{{"rate":{rate},"period":"{period}","capacity":{capacity},"shards":{shards}}}"#);
+        let policy = Arc::new(Policy::parse("p", &json).expect("a policy"));
+        let isolates = (0..*isolates).map(|_| <(ShardLevels, Refusals)>::default()).collect();
+        Self { policy, isolates, objects: BTreeMap::new(), random: Random(7) }
+    }
+}
+
+impl Design for Sharded {
+    fn ask(&mut self, Request { at, key, isolate }: Request, usage: &mut Usage) -> bool {
+        let shards = self.policy.shards();
+        let names: Vec<_> = (0..shards.len()).map(|index| name_of(key * shards.len() + index)).collect();
+        let (levels, refusals) = &mut self.isolates[isolate];
+        let order = levels.order(names.iter().map(String::as_str).zip(shards), self.random.next(), at);
+        let known = names.iter().zip(shards).map(|(name, policy)| {
+            let bound = refusals.bound(name, [(&**policy, &[1][..])].into_iter(), Verb::Consume, at)?;
+            bound.is_refused.then_some(bound.decided)
+        });
+        let known = known.collect();
+        let request = ObjectRequest {
+            action: Action::Take(Verb::Consume),
+            request_id: None,
+            costs: vec![vec![1]],
+            shadow_costs: vec![],
+            known: None,
+            wants_notices: false,
+            lease: None,
+        };
+        let mut calls = ShardCalls::one_by_one(vec![request; shards.len()], &order, known, at);
+        while let Some(ObjectCall { object: index, request, .. }) = calls.next(at) {
+            let (name, policy) = (&names[index], &shards[index]);
+            let object = self.objects.entry(key * shards.len() + index).or_insert_with(KeyObject::new);
+            let reply = object.ask(&[Arc::clone(policy)], &request, at, usage);
+            let ObjectReply::Decided(decided) = &reply else { panic!("not an answer: {reply:?}") };
+            levels.keep(name, policy, decided, at);
+            if decided.decision().is_allow() {
+                refusals.took(name, policy);
+            } else {
+                refusals.keep(name, [&**policy].into_iter(), decided, (at, at));
+            }
+            calls.answered(index, Ok(reply));
+        }
+        let Some(Outcome::Decided(replies)) = calls.outcome() else { panic!("not decided: {calls:?}") };
+        matches!(replies.as_slice(), [Ok(ObjectReply::Decided(decided))] if decided.decision().is_allow())
+    }
+
+    fn end(&mut self, usage: &mut Usage) {
+        for object in self.objects.values_mut() {
+            object.pass(i64::MAX / 4, usage);
+        }
+    }
 }
 
 /// A token bucket in floating point, whose row is read and written with each call, as in most tutorials. It is never deleted.

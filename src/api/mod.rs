@@ -47,7 +47,8 @@ pub use admin::{AdminPath, AdminQuestion, AdminReply, AdminRequest, MAX_OVERRIDE
 pub use cost::Cost;
 pub use endpoint::Endpoint;
 pub use keys::{
-    BLOCK_PATH, BlockRequest, INSPECT_KEY_PATH, InspectKeyRequest, KeyQuestion, key_act, key_state, short_name,
+    BLOCK_PATH, BlockRequest, INSPECT_KEY_PATH, InspectKeyRequest, KeyQuestion, key_act, key_state, merged_key_states,
+    short_name,
 };
 pub use media_type::require_json;
 pub use notice::{Notice, Noticed};

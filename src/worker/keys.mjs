@@ -31,12 +31,14 @@ export function keyReply(frontend, asked, body, keys, id) {
 async function inspect({ rust }, authorization, body, keys, id) {
   const asked = rust().inspect_key(authorization, body);
   if (typeof asked === "string") return asked;
-  const [object, question] = asked;
+  const answers = [];
+  for (let at = 0; at < asked.length; at += 2)
+    answers.push(within(ANSWER_MS, keys.getByName(asked[at]).inspect(asked[at + 1])));
   try {
-    return await within(ANSWER_MS, keys.getByName(object).inspect(question));
+    return rust().inspected(await Promise.all(answers));
   } catch (error) {
     // Also an object of an older version, which does not know the question.
-    log("error", `object ${object} did not answer`, { request_id: id, error });
+    log("error", `object ${asked[0]} did not answer`, { request_id: id, error });
     return rust().failed();
   }
 }

@@ -1,5 +1,7 @@
 //! What operators do with one key, as far as it is not a [`Call`](super::call::Call). `keys.mjs` calls this.
 
+use std::sync::Arc;
+
 use js_sys::Array;
 use wasm_bindgen::prelude::{JsValue, wasm_bindgen};
 
@@ -7,21 +9,32 @@ use super::clock;
 use super::frontend::{Frontend, caller, path, text_of};
 use crate::access::{Caller, Scope};
 use crate::api::{
-    AdminQuestion, BlockRequest, Endpoint, InspectKeyRequest, KeyQuestion, Problem, Reply, key_act, short_name,
+    AdminQuestion, BlockRequest, Endpoint, InspectKeyRequest, KeyQuestion, Problem, Reply, key_act, merged_key_states,
+    short_name,
 };
+use crate::policy::{MAX_SHARDS, Policy};
 
 #[wasm_bindgen]
 #[expect(clippy::needless_pass_by_value, reason = "wasm-bindgen has no optional texts by reference")]
 #[expect(clippy::unused_self, reason = "only calls on an object revive an instance that has panicked")]
 impl Frontend {
-    /// What to do about a request to inspect a key: the text of a reply, or the name of the key's object and a question to it,
-    /// whose answer is the text of a reply.
+    /// What to do about a request to inspect a key: the text of a reply, or the names of the key's objects, each with a question to it,
+    /// whose answer is a text for [`Frontend::inspected`]: object, question, object, question, ...
     #[must_use]
     pub fn inspect_key(&self, authorization: Option<String>, body: &[u8]) -> JsValue {
-        match self.key_question(authorization.as_deref(), body) {
-            Ok((object, question)) => Array::of2(&object.into(), &question.to_text().into()).into(),
+        match self.key_questions(authorization.as_deref(), body) {
+            Ok(questions) => {
+                let parts = questions.into_iter().flat_map(|(object, question)| [object, question.to_text()]);
+                parts.map(JsValue::from).collect::<Array>().into()
+            }
             Err(problem) => text_of(&problem).into(),
         }
+    }
+
+    /// The reply, from the answers in the order of the questions.
+    #[must_use]
+    pub fn inspected(&self, answers: Vec<String>) -> String {
+        merged_key_states(&answers)
     }
 
     /// What to do about a request to block a key: the text of a reply, or a list with the text of a question to the registry.
@@ -51,21 +64,35 @@ impl Frontend {
 }
 
 impl Frontend {
-    fn key_question(&self, authorization: Option<&str>, body: &[u8]) -> Result<(String, KeyQuestion), Problem> {
+    fn key_questions(&self, authorization: Option<&str>, body: &[u8]) -> Result<Vec<(String, KeyQuestion)>, Problem> {
         let settings = self.settings()?;
         let caller = caller(settings, authorization)?;
         caller.may(Scope::Admin, "inspect")?;
         let key = InspectKeyRequest::parse(body)?.key();
-        let name = settings.names.object_name(&key);
         let (all, now) = (settings.policies(), clock::now());
         let policies: Vec<_> = all.iter().filter(|policy| caller.may_use(policy.name()).is_ok()).collect();
-        let question = KeyQuestion {
-            object: short_name(&name).to_owned(),
-            as_of: settings.as_of(policies.iter().map(|policy| policy.name())).unwrap_or(0),
-            only: caller.policies().map(<[String]>::to_vec),
-            policies: policies.into_iter().map(|policy| all.for_key(policy, &key, now)).collect(),
-        };
-        Ok((name, question))
+        let as_of = settings.as_of(policies.iter().map(|policy| policy.name())).unwrap_or(0);
+        let policies: Vec<_> = policies.into_iter().map(|policy| all.for_key(policy, &key, now)).collect();
+        let object = settings.names.object_name(&key);
+        let questions = (0..MAX_SHARDS).map(|shard| {
+            let part = |policy: &Arc<Policy>| match policy.shards() {
+                [] => Some(Arc::clone(policy)).filter(|_| shard == 0),
+                shards => shards.get(usize::from(shard)).cloned(),
+            };
+            let question = KeyQuestion {
+                object: short_name(&object).to_owned(),
+                as_of,
+                only: caller.policies().map(<[String]>::to_vec),
+                policies: policies.iter().filter_map(part).collect(),
+            };
+            (settings.names.shard_name(&key, shard), question)
+        });
+        // The key's own object has more than the policies of now.
+        Ok(questions
+            .enumerate()
+            .filter(|(index, (_, question))| *index == 0 || !question.policies.is_empty())
+            .map(|(_, one)| one)
+            .collect())
     }
 
     fn block_question(&self, authorization: Option<&str>, body: &[u8]) -> Result<String, Problem> {

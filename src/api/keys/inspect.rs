@@ -10,8 +10,9 @@ use super::super::request::MAX_BODY_LEN;
 use super::super::verdict::is_false;
 use super::question::KeyQuestion;
 use crate::access::Key;
+use crate::json::Json;
 use crate::limit::{Decision, Verb};
-use crate::policy::{Policy, Standing, without_shadow};
+use crate::policy::{Policy, Shard, Standing, without_shadow};
 use crate::protocol::{Action, BucketState, KeyState, LimitState, PastDecision, PolicyTokens};
 use crate::sorted::sort_by;
 
@@ -87,9 +88,55 @@ pub fn key_state(question: &KeyQuestion, state: &KeyState) -> Reply {
     Reply::json(200, "application/json", &body)
 }
 
+/// The answer of a key whose budgets lie in several objects, from the texts of theirs, the key's own first: all their policies and
+/// decisions. If one has no answer, that is the answer.
+#[must_use]
+pub fn merged_key_states(texts: &[String]) -> String {
+    let Some((first, others)) = texts.split_first() else { return String::new() };
+    if others.is_empty() {
+        return first.clone();
+    }
+    let mut lists = [Vec::new(), Vec::new()];
+    for text in texts {
+        let Some(found) = lists_of(text) else { return text.clone() };
+        for (list, found) in lists.iter_mut().zip(found) {
+            list.extend(found);
+        }
+    }
+    let place = |entry: &Json<'_>| {
+        let fields = entry.fields().ok()?;
+        let shard = fields.get("shard").and_then(|shard| shard.fields().ok()?.get("index")?.integer());
+        Some((fields.get("policy")?.string()?.into_owned(), fields.get("shadow").is_some(), shard))
+    };
+    let [mut policies, mut decisions] = lists;
+    sort_by(&mut policies, |a, b| place(a).cmp(&place(b)));
+    let at = |entry: &Json<'_>| entry.fields().ok()?.get("at")?.integer();
+    sort_by(&mut decisions, |a, b| at(b).cmp(&at(a)));
+    let (head, body) = first.split_once("\n\n").unwrap_or_default();
+    let member = |name: &str| Json::parse(body).ok()?.fields().ok()?.get(name).map(Json::raw);
+    let [object, now, reservations, holds] =
+        ["object", "now", "reservations", "holds"].map(|name| member(name).unwrap_or("null"));
+    let [policies, decisions] =
+        [policies, decisions].map(|list| list.into_iter().map(Json::raw).collect::<Vec<_>>().join(","));
+    format!(
+        "{head}\n\n{{\"object\":{object},\"now\":{now},\"policies\":[{policies}],\"reservations\":{reservations},\
+         \"holds\":{holds},\"decisions\":[{decisions}]}}\n"
+    )
+}
+
+/// The policies and the decisions of an answer.
+fn lists_of(text: &str) -> Option<[Vec<Json<'_>>; 2]> {
+    let (_, body) = text.split_once("\n\n").filter(|_| text.starts_with("200"))?;
+    let fields = Json::parse(body).ok()?.fields().ok()?;
+    Some([fields.get("policies")?.array()?, fields.get("decisions")?.array()?])
+}
+
 #[derive(Serialize)]
 struct Bucket<'a> {
     policy: &'a str,
+    /// Which of its shards.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    shard: Option<Part>,
     /// Of its limits in shadow.
     #[serde(skip_serializing_if = "is_false")]
     shadow: bool,
@@ -106,6 +153,12 @@ struct Bucket<'a> {
     /// Why it cannot be read.
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<&'a str>,
+}
+
+#[derive(Serialize)]
+struct Part {
+    index: u8,
+    count: u8,
 }
 
 #[derive(Serialize)]
@@ -161,6 +214,7 @@ impl<'a> Bucket<'a> {
         let policy = without_shadow(&bucket.policy);
         let mut body = Self {
             policy,
+            shard: None,
             shadow: policy != bucket.policy,
             banned: false,
             banned_until: None,
@@ -176,6 +230,8 @@ impl<'a> Bucket<'a> {
                     Standing::Unlimited => body.unlimited = true,
                     Standing::Banned { until } => (body.banned, body.banned_until) = (true, until),
                 }
+                let shard = policy.shard().filter(|shard| shard.count > 1);
+                body.shard = shard.map(|Shard { index, count }| Part { index, count });
                 body.since = Some(policy.timeline().since()).filter(|&since| since != 0);
                 let all = policy.limits().iter().zip(limits);
                 body.limits = all.map(|(limit, state)| LimitBody::of(limit, State::of(state))).collect();

@@ -11,7 +11,7 @@ mod question;
 
 pub use act::key_act;
 pub use block::{BLOCK_PATH, BlockRequest};
-pub use inspect::{INSPECT_KEY_PATH, InspectKeyRequest, key_state};
+pub use inspect::{INSPECT_KEY_PATH, InspectKeyRequest, key_state, merged_key_states};
 pub use question::KeyQuestion;
 
 pub(super) use act::act;

@@ -1,0 +1,182 @@
+// Shards: the budget of one key in several objects.
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { newToken } from "./credentials.mjs";
+import { governed } from "./governed.mjs";
+import { NOW, start } from "./workerd.mjs";
+
+const admin = newToken("consume", "adjust", "admin");
+const HOT = { rate: 80, period: "80s", capacity: 42, shards: 8 };
+const POLICIES = {
+  hot: { ...HOT, refusal_cache: "1s" },
+  exact: HOT,
+  open: { ...HOT, on_error: "open" },
+  both: {
+    shards: 4,
+    limits: [
+      { name: "requests", rate: "40/40s" },
+      { name: "tokens", rate: "400/40s" },
+    ],
+  },
+  cold: { rate: 5, period: "1s" },
+};
+const settings = { policies: POLICIES, tokens: { ops: admin.entry }, token: admin.text };
+const tollgate = await start({ ...settings, registry: true });
+
+const at = (ms) => ({ now: NOW + ms });
+const consume = (policy, key, cost = 1, ms = 0, more = {}, options = {}) =>
+  tollgate.post("consume", { policy, key, cost, ...more }, { ...at(ms), ...options });
+const peek = async (policy, key, ms = 0) => (await tollgate.post("peek", { policy, key }, at(ms))).body;
+
+/** How many of so many requests are granted. */
+async function granted(policy, key, count, ms = 0, cost = 1) {
+  const answers = await Promise.all(Array.from({ length: count }, () => consume(policy, key, cost, ms)));
+  for (const { status, text } of answers) assert.ok(status === 200 || status === 429, text);
+  return answers.filter(({ status }) => status === 200).length;
+}
+
+for (const policy of ["hot", "exact"])
+  test(`${policy}: all shards together grant what one bucket has, and no more`, async () => {
+    assert.equal(await granted(policy, "a", 60), 42);
+    assert.equal((await peek(policy, "a")).remaining, 0);
+    const { body, headers } = await consume(policy, "a");
+    // A shard gets 80 tokens in eight times as long as the policy does: one in 8 s, all together one in a second.
+    assert.equal(body.retry_at, NOW + 8_000);
+    assert.equal(headers["retry-after"], "8");
+    assert.equal(body.limit, 42, "the answer is of the policy");
+    assert.match(headers["ratelimit-policy"], /^"\w+";q=80;w=80$/);
+    assert.equal((await consume(policy, "a", 1, 7_999)).status, 429);
+    assert.equal(await granted(policy, "a", 20, 8_000), 8);
+    assert.equal((await peek(policy, "a", 48_000)).remaining, 40);
+  });
+
+test("a peek, an inspection and a reset are of the whole", async () => {
+  assert.equal(await granted("hot", "b", 30), 30);
+  const peeked = await peek("hot", "b");
+  assert.deepEqual([peeked.allowed, peeked.remaining, peeked.limit], [true, 12, 42]);
+  const { body } = await tollgate.post("inspect", { policy: "hot", key: "b" }, at(0));
+  assert.equal(body.remaining, 12);
+  const reset = await tollgate.post("reset", { policy: "hot", key: "b" }, at(0));
+  assert.deepEqual([reset.status, reset.body.remaining], [200, 42]);
+  assert.equal(await granted("hot", "b", 50), 42);
+});
+
+test("what is refunded is shared out", async () => {
+  assert.equal(await granted("hot", "c", 42), 42);
+  const { status, body } = await tollgate.post("refund", { policy: "hot", key: "c", cost: 11 }, at(0));
+  assert.deepEqual([status, body.remaining], [200, 11]);
+  assert.equal(await granted("hot", "c", 20), 11);
+});
+
+test("a policy of several limits takes from all of them or from none", async () => {
+  const cost = { requests: 1, tokens: 10 };
+  const answers = [];
+  for (let i = 0; i < 44; i++) answers.push(await consume("both", "d", cost));
+  assert.equal(answers.filter(({ status }) => status === 200).length, 40);
+  const { limits } = await peek("both", "d");
+  assert.deepEqual(
+    limits.map(({ name, remaining }) => [name, remaining]),
+    [
+      ["requests", 0],
+      ["tokens", 0],
+    ],
+  );
+});
+
+test("refusals are repeated from memory when each shard's is known", async () => {
+  assert.equal(await granted("hot", "e", 42), 42);
+  assert.equal((await consume("hot", "e")).body.source, undefined);
+  const { status, body } = await consume("hot", "e", 1, 999);
+  assert.deepEqual([status, body.source, body.retry_at], [429, "cache", NOW + 8_000]);
+  await tollgate.post("refund", { policy: "hot", key: "e", cost: 8 }, at(1_000));
+  assert.equal((await consume("hot", "e", 1, 1_000)).status, 200);
+});
+
+test("a restart loses at most a block of each shard, and gives nothing", async () => {
+  const own = await start({ policies: { hot: { ...HOT, write_ahead: 16 } } });
+  const ask = () => own.post("consume", { policy: "hot", key: "f" }, at(0));
+  let all = 0;
+  for (let round = 0; round < 3; round++) {
+    for (let i = 0; i < 8; i++) all += (await ask()).status === 200 ? 1 : 0;
+    await own.restart();
+  }
+  for (let i = 0; i < 60; i++) all += (await ask()).status === 200 ? 1 : 0;
+  assert.ok(all <= 42 && all >= 24, `${all}`);
+});
+
+test("what shards cannot do is refused with what would do, and nothing is taken", async () => {
+  for (const [path, body, detail, options] of [
+    ["batch", { requests: [{ policy: "hot", key: "g" }] }, "be part of a batch: ask for it alone"],
+    ["charge", { policy: "hot", key: "g" }, "be charged: consume before the work is done"],
+    ["consume", { policy: "hot", key: "g", mode: "reserve" }, "have debts or reservations: leave out `mode`"],
+    ["consume", { policy: "hot", key: "g", snapshot: true }, "show a `snapshot` with each answer"],
+    [
+      "consume",
+      { policy: "hot", key: "g" },
+      "take an Idempotency-Key with `consume`: leave it out",
+      { headers: { "idempotency-key": "1" } },
+    ],
+  ]) {
+    const answer = await tollgate.post(path, body, { ...at(0), ...options });
+    assert.equal(answer.status, 400, answer.text);
+    assert.ok(answer.body.detail.includes(detail), answer.body.detail);
+  }
+  const { status, body } = await consume("hot", "g", 7);
+  assert.deepEqual([status, body.type.split(":").pop(), body.max_cost], [400, "cost-too-large", 6]);
+  assert.equal((await peek("hot", "g")).remaining, 42);
+});
+
+test("an operator sees each shard, and resets them all", async () => {
+  assert.equal(await granted("hot", "h", 42), 42);
+  const { status, body } = await tollgate.post("keys/inspect", { key: "h" }, at(0));
+  assert.equal(status, 200);
+  assert.deepEqual(
+    body.policies.map(({ policy, shard, limits }) => [policy, shard.index, shard.count, limits[0].capacity]),
+    Array.from({ length: 8 }, (_, index) => ["hot", index, 8, index < 2 ? 6 : 5]),
+  );
+  assert.equal(body.decisions.filter(({ allowed }) => allowed).length, 42);
+  const explained = await tollgate.post("keys/explain", { policy: "hot", key: "h" }, at(0));
+  assert.equal(explained.status, 200, explained.text);
+  const reset = await tollgate.post("keys/reset", { policy: "hot", key: "h" }, at(0));
+  assert.deepEqual([reset.status, reset.body.recorded], [200, true], reset.text);
+  assert.equal((await peek("hot", "h")).remaining, 42);
+});
+
+test("when the number of shards changes, nothing is granted twice", async () => {
+  const service = await governed({ policies: POLICIES, tokens: { ops: admin.entry }, token: admin.text });
+  const put = (policy, body) => service.send("PUT", `/v1/policies/${policy}`, body, { headers: { "if-match": "*" } });
+  const ask = (cost = 1) => service.send("POST", "/v1/consume", { policy: "hot", key: "i", cost });
+  const left = async () => (await service.send("POST", "/v1/peek", { policy: "hot", key: "i" })).body.remaining;
+  for (let i = 0; i < 10; i++) assert.equal((await ask()).status, 200);
+  assert.equal(await left(), 32);
+  for (const [shards, most] of [
+    [1, 6], // the first keeps what it has
+    [4, 6],
+    [16, 3],
+  ]) {
+    service.wait(1);
+    const changed = await put("hot", { ...HOT, rate: 0, shards });
+    assert.equal(changed.status, 200, changed.text);
+    if (shards > 1)
+      assert.ok(changed.body.changes.some((line) => line.startsWith(`shards: ${shards} instead of `)));
+    assert.ok((await left()) <= most, `${await left()} of ${shards}`);
+  }
+  let granted = 0;
+  for (let i = 0; i < 8; i++) granted += (await ask()).status === 200 ? 1 : 0;
+  assert.ok(granted <= 3, `${granted}`);
+  const wrong = await service.send("PUT", "/v1/policies/hot?carry=additive", HOT, { headers: { "if-match": "*" } });
+  assert.equal(wrong.status, 400, wrong.text);
+  assert.match(wrong.body.detail ?? wrong.text, /with shards, `carry` must be as_is or reset/);
+});
+
+test("a key with fewer tokens than shards has as many shards as tokens", async () => {
+  const service = await governed({ policies: POLICIES, tokens: { ops: admin.entry }, token: admin.text });
+  const override = { policy: "hot", key: "j", rate: 3, period: "3s" };
+  const put = await service.send("PUT", "/v1/overrides", { overrides: [override] });
+  assert.equal(put.status, 200, put.text);
+  service.wait(20_000); // whenever it was first looked at
+  const ask = () => service.send("POST", "/v1/consume", { policy: "hot", key: "j" });
+  let granted = 0;
+  for (let i = 0; i < 8; i++) granted += (await ask()).status === 200 ? 1 : 0;
+  assert.equal(granted, 3);
+});
