@@ -120,7 +120,9 @@ function exact(policies) {
 }
 
 function forgetful(policy) {
-  return isTable(policy) ? { ...policy, refusal_cache: "0s", lease: undefined, max_lease: undefined, shards: undefined } : policy;
+  return isTable(policy)
+    ? { ...policy, refusal_cache: "0s", lease: undefined, max_lease: undefined, shards: undefined }
+    : policy;
 }
 
 /** One limit, or a list of them. */

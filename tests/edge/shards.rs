@@ -86,7 +86,7 @@ impl<'r> World<'r> {
             3 => self.clean(),
             4 => self.look(),
             5 if self.random.once_in(4) => self.reset(),
-            6..12 => self.now += [1, 10, 100, 1_000, 10_000][self.random.below(5)] * (1 + self.random.below(3)) as i64,
+            6..12 => self.now += [1, 10, 100, 1_000, 10_000][self.random.below(5)] * [1, 2, 3][self.random.below(3)],
             _ => self.consume(),
         }
     }
@@ -100,9 +100,10 @@ impl<'r> World<'r> {
         for ((old, new), state) in both {
             // A full bucket of one object is forgotten, and a new one is full under any numbers.
             let is_new = next.shards().is_empty() && old.limit().full_at(state, self.now) == Some(self.now);
-            *state = match is_new {
-                true => new.limit().new_state(self.now, 0),
-                false => new.limit().carry(old.limit(), *state, carry, self.now, 0),
+            *state = if is_new {
+                new.limit().new_state(self.now, 0)
+            } else {
+                new.limit().carry(old.limit(), *state, carry, self.now, 0)
             };
         }
         self.policy = Arc::new(next);

@@ -88,8 +88,8 @@ pub fn key_state(question: &KeyQuestion, state: &KeyState) -> Reply {
     Reply::json(200, "application/json", &body)
 }
 
-/// The answer of a key whose budgets lie in several objects, from the texts of theirs, the key's own first: all their policies and
-/// decisions. If one has no answer, that is the answer.
+/// The answer of a key whose budgets lie in several objects, from the texts of theirs, the key's own first: all their policies, and the
+/// latest decisions. If one has no answer, that is the answer.
 #[must_use]
 pub fn merged_key_states(texts: &[String]) -> String {
     let Some((first, others)) = texts.split_first() else { return String::new() };
@@ -112,6 +112,7 @@ pub fn merged_key_states(texts: &[String]) -> String {
     sort_by(&mut policies, |a, b| place(a).cmp(&place(b)));
     let at = |entry: &Json<'_>| entry.fields().ok()?.get("at")?.integer();
     sort_by(&mut decisions, |a, b| at(b).cmp(&at(a)));
+    decisions.truncate(MAX_DECISIONS);
     let (head, body) = first.split_once("\n\n").unwrap_or_default();
     let member = |name: &str| Json::parse(body).ok()?.fields().ok()?.get(name).map(Json::raw);
     let [object, now, reservations, holds] =
@@ -123,6 +124,9 @@ pub fn merged_key_states(texts: &[String]) -> String {
          \"holds\":{holds},\"decisions\":[{decisions}]}}\n"
     )
 }
+
+/// As many as one object tells.
+const MAX_DECISIONS: usize = 16;
 
 /// The policies and the decisions of an answer.
 fn lists_of(text: &str) -> Option<[Vec<Json<'_>>; 2]> {
