@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::cost::Cost;
 use super::problem::{Problem, bad_request};
-use super::text::{shortened, shown};
+use super::text::{MOST_SHOWN, shortened, shown};
 use crate::access::{Key, KeyError};
 use crate::json::{Fields, FieldsError, Json};
 use crate::limit::MAX_TOKENS;
@@ -188,5 +188,5 @@ fn must_be<T>(field: &str, expected: &str, json: Json<'_>) -> Result<T, Problem>
 
 /// What was written instead, cut short.
 pub(super) fn shown_json(json: Json<'_>) -> String {
-    shortened(&json.to_string())
+    shortened(&json.to_string(), MOST_SHOWN)
 }

@@ -2,11 +2,13 @@
 
 use std::time::{Duration, SystemTime};
 
-/// The beginning and the end of a message that contains a client's text: they say what was wrong and where.
-pub(super) fn shortened(message: &str) -> String {
-    const MOST: usize = 200;
+/// The most characters of the beginning, and of the end, of a message that contains a client's text.
+pub(super) const MOST_SHOWN: usize = 200;
+
+/// The beginning and the end of a message, as long as that: they say what was wrong and where.
+pub(super) fn shortened(message: &str, most: usize) -> String {
     let mut all = message.char_indices();
-    match (all.nth(MOST), all.nth_back(MOST)) {
+    match (all.nth(most), all.nth_back(most)) {
         (Some((head, _)), Some((tail, _))) => {
             let (head, tail) = (message.get(..head).unwrap_or_default(), message.get(tail..).unwrap_or_default());
             format!("{head} ... {tail}")

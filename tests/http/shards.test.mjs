@@ -98,6 +98,7 @@ test("a restart loses at most a block of each shard, and gives nothing", async (
   let all = 0;
   for (let round = 0; round < 3; round++) {
     for (let i = 0; i < 8; i++) all += (await ask()).status === 200 ? 1 : 0;
+    await own.kill();
     await own.restart();
   }
   for (let i = 0; i < 60; i++) all += (await ask()).status === 200 ? 1 : 0;

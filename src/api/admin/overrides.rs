@@ -5,7 +5,7 @@ use serde_json::value::RawValue;
 
 use super::super::problem::Problem;
 use super::super::reply::Reply;
-use super::super::text::shortened;
+use super::super::text::{MOST_SHOWN, shortened};
 use super::{AdminQuestion, AdminReply};
 use crate::protocol::{OverrideStanding, OverridesChanged, OverridesError};
 
@@ -50,7 +50,7 @@ impl AdminQuestion<'_> {
         let OverridesChanged { created, replaced, removed, unchanged, at } = match changed {
             Ok(changed) => changed,
             Err(OverridesError::Invalid(lines)) => {
-                let lines = shortened(&lines.join("; "));
+                let lines = shortened(&lines.join("; "), MOST_SHOWN);
                 return Err(Problem::BadRequest { detail: format!("nothing was changed: {lines}") });
             }
             Err(OverridesError::TooMany { max }) => {

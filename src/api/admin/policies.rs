@@ -106,7 +106,9 @@ impl Problem {
                     rest.unwrap_or(&line).trim_start_matches(['.', ':', ' ']).to_owned()
                 });
                 let lines: Vec<_> = lines.collect();
-                Self::BadRequest { detail: format!("the policy has errors: {}", shortened(&lines.join("; "))) }
+                Self::BadRequest {
+                    detail: format!("the policy has errors: {}", shortened(&lines.join("; "), MOST_OF_ERRORS)),
+                }
             }
         }
     }
@@ -143,3 +145,6 @@ impl<'a> StandingBody<'a> {
         }
     }
 }
+
+/// An error may list all fields of a policy, and there may be several.
+const MOST_OF_ERRORS: usize = 400;
