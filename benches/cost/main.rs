@@ -8,6 +8,7 @@
 #![expect(clippy::cast_precision_loss, reason = "counts of some millions")]
 
 use std::process::ExitCode;
+use std::thread;
 
 mod bill;
 mod designs;
@@ -18,24 +19,18 @@ mod traces;
 
 use bill::Usage;
 use designs::DESIGNS;
+use traces::Trace;
 
 fn main() -> ExitCode {
     let mut missed = Vec::new();
-    for trace in traces::all() {
-        println!("\n{}", trace.name);
-        println!("{HEAD}");
-        for (name, make) in DESIGNS {
-            let mut design = make(&trace);
-            let mut usage = Usage::default();
-            for &request in &trace.requests {
-                usage.decisions += 1;
-                usage.refused += u64::from(!design.ask(request, &mut usage));
-            }
-            design.end(&mut usage);
-            println!("{}", line(name, &usage));
-            missed.extend(aims(trace.name, name, &usage));
+    thread::scope(|scope| {
+        let played: Vec<_> = traces::all().into_iter().map(|trace| scope.spawn(move || play(&trace))).collect();
+        for played in played {
+            let (table, aims) = played.join().expect("a trace can be played");
+            println!("\n{table}");
+            missed.extend(aims);
         }
-    }
+    });
     println!("\nCounts are for 1 000 decisions; GB-s and $ for a million, beside the Worker's own requests.");
     println!("Calls take no time here, so more is refused from memory at the beginning of a flood than in the world.");
     println!("Row per call never deletes a row; memory only forgets what is evicted.");
@@ -44,6 +39,24 @@ fn main() -> ExitCode {
     }
     let is_checked = std::env::args().any(|argument| argument == "--check");
     if is_checked && !missed.is_empty() { ExitCode::FAILURE } else { ExitCode::SUCCESS }
+}
+
+/// The table of a trace, and what is missed.
+fn play(trace: &Trace) -> (String, Vec<String>) {
+    let mut table = vec![trace.name.to_owned(), HEAD.to_owned()];
+    let mut missed = Vec::new();
+    for (name, make) in DESIGNS {
+        let mut design = make(trace);
+        let mut usage = Usage::default();
+        for &request in &trace.requests {
+            usage.decisions += 1;
+            usage.refused += u64::from(!design.ask(request, &mut usage));
+        }
+        design.end(&mut usage);
+        table.push(line(name, &usage));
+        missed.extend(aims(trace.name, name, &usage));
+    }
+    (table.join("\n"), missed)
 }
 
 const HEAD: &str = "                           refused    calls   alarms  rows read  rows written     GB-s        $";
