@@ -255,3 +255,129 @@ impl ShardLevels {
 }
 
 const FULL: u64 = 1_000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::limit::Verb;
+    use crate::protocol::Action;
+
+    const NOW: i64 = 1_700_000_000_000;
+
+    fn policy() -> Policy {
+        Policy::parse("p", r#"{"rate":"40/s","shards":4}"#).unwrap()
+    }
+
+    fn name(shard: usize) -> String {
+        format!("{shard:032x}{:032x}", 0)
+    }
+
+    fn requests() -> Vec<ObjectRequest> {
+        let request = ObjectRequest {
+            action: Action::Take(Verb::Consume),
+            request_id: None,
+            costs: vec![vec![3]],
+            shadow_costs: Vec::new(),
+            known: None,
+            wants_notices: false,
+            lease: None,
+        };
+        vec![request; 4]
+    }
+
+    /// The answer of a shard that has so many tokens to a cost of three.
+    fn decided(policy: &Policy, tokens: u64, now: i64) -> Decided {
+        let limit = policy.limits()[0].limit();
+        let snapshot = Snapshot { tokens: tokens.cast_signed(), drops: 0, at: now };
+        let state = limit.restored(&snapshot).unwrap();
+        let (decision, state) = limit.decide(state, now, 3, Verb::Consume);
+        Decided { may_be_kept: true, ..Decided::new(now, vec![LimitAnswer::new(limit, decision, &state, now)]) }
+    }
+
+    #[test]
+    fn each_is_asked_in_order_until_one_grants() {
+        let policy = policy();
+        let answer = |tokens| Ok(ObjectReply::Decided(decided(&policy.shards()[0], tokens, NOW)));
+        let mut calls = ShardCalls::one_by_one(requests(), &[2, 0, 3, 1], vec![None; 4], NOW);
+        for shard in [2, 0] {
+            assert_eq!(calls.next(NOW).map(|call| call.object), Some(shard));
+            assert_eq!(calls.next(NOW), None, "one at a time");
+            calls.answered(shard, answer(2));
+            assert_eq!(calls.outcome(), None);
+        }
+        assert_eq!(calls.next(NOW).map(|call| call.object), Some(3));
+        calls.answered(3, answer(4));
+        let Some(Outcome::Decided(replies)) = calls.outcome() else { panic!("{calls:?}") };
+        assert!(matches!(&replies[..], [Ok(ObjectReply::Decided(decided))] if decided.decision().is_allow()));
+        assert!(calls.is_over() && calls.next(NOW).is_none());
+    }
+
+    #[test]
+    fn one_that_is_known_to_refuse_is_not_asked_and_the_first_to_grant_says_when() {
+        let shards = policy();
+        let shards = shards.shards();
+        let known = |tokens| Some(decided(&shards[0], tokens, NOW));
+        let mut calls =
+            ShardCalls::one_by_one(requests(), &[0, 1, 2, 3], vec![known(0), None, known(2), known(1)], NOW);
+        assert_eq!(calls.next(NOW).map(|call| call.object), Some(1));
+        calls.answered(1, Ok(ObjectReply::Decided(decided(&shards[0], 1, NOW))));
+        let refused = |calls: &ShardCalls| match calls.outcome() {
+            Some(Outcome::Decided(replies)) => match &replies[..] {
+                [Ok(ObjectReply::Decided(decided))] => decided.decision(),
+                _ => panic!("{replies:?}"),
+            },
+            outcome => panic!("{outcome:?}"),
+        };
+        // 40 a second in four shards are one in 100 ms for each.
+        assert_eq!(refused(&calls), Decision::Wait { retry_at: NOW + 100 });
+        let all = ShardCalls::one_by_one(requests(), &[0, 1, 2, 3], vec![known(0), known(1), known(0), known(1)], NOW);
+        assert_eq!(refused(&all), Decision::Wait { retry_at: NOW + 200 });
+        assert!(all.is_over(), "without a call");
+    }
+
+    /// It may have granted it.
+    #[test]
+    fn after_one_that_has_not_answered_no_other_is_asked() {
+        for cause in [Cause::Timeout, Cause::Failed, Cause::Overloaded] {
+            let mut calls = ShardCalls::one_by_one(requests(), &[1, 0, 2, 3], vec![None; 4], NOW);
+            assert_eq!(calls.next(NOW).map(|call| call.object), Some(1));
+            calls.answered(1, Err(Failure { cause, is_retryable: false }));
+            assert_eq!(calls.next(NOW), None);
+            assert_eq!(calls.outcome(), Some(&Outcome::Failed { causes: vec![cause], cause }));
+            assert!(calls.is_over());
+        }
+        // Nor after the deadline.
+        let mut calls = ShardCalls::one_by_one(requests(), &[1, 0, 2, 3], vec![None; 4], NOW);
+        assert_eq!(calls.next(NOW + 5_000), None);
+        assert!(matches!(calls.outcome(), Some(Outcome::Failed { cause: Cause::Timeout, .. })), "{calls:?}");
+    }
+
+    #[test]
+    fn the_fuller_of_two_at_random_is_first() {
+        let (policy, names) = (policy(), [0, 1, 2, 3].map(name));
+        let shards = policy.shards();
+        let mut levels = ShardLevels::default();
+        let mut order = |random, now| {
+            let all = names.iter().map(String::as_str).zip(shards);
+            levels.order(all, random, now)
+        };
+        // All are taken to be full: any two may be first.
+        let firsts: std::collections::BTreeSet<_> =
+            (0..8_u64).map(|random| order(random | random << 32, NOW)[0]).collect();
+        assert!(firsts.len() > 2, "{firsts:?}");
+        for (shard, tokens) in [(0, 4), (1, 9), (2, 2), (3, 6)] {
+            levels.keep(&names[shard], &shards[shard], &decided(&shards[shard], tokens, NOW), NOW);
+        }
+        let mut order = |random, now| levels.order(names.iter().map(String::as_str).zip(shards), random, now);
+        for random in 0..16_u64 {
+            let order = order((random % 4) | (random / 4) << 32, NOW);
+            let left = [1, 6, 2, 3]; // after three were taken where there were three
+            assert!(left[order[0]] >= left[order[1]], "{order:?}");
+            assert!(left[order[2]] >= left[order[3]], "{order:?}");
+        }
+        // A second later all are full again.
+        let firsts: std::collections::BTreeSet<_> =
+            (0..8_u64).map(|random| order(random | random << 32, NOW + 1_000)[0]).collect();
+        assert!(firsts.len() > 2, "{firsts:?}");
+    }
+}

@@ -397,6 +397,12 @@ mod tests {
         for (since, expected) in [(15_001, vec![1, 2]), (15_002, vec![2])] {
             assert_eq!(earlier(&version(r#"{"rate":2,"period":"1s"}"#, &same, since)), expected);
         }
+        // In shards a part of the capacity is rounded up: three of ten fill in as long as twelve in one.
+        let whole = policy(r#"{"rate":1,"period":"1s","capacity":10}"#).in_force_since(1);
+        let divided = version(r#"{"rate":1,"period":"1s","capacity":10,"shards":3}"#, &whole, 2);
+        for (since, expected) in [(12_001, vec![1, 2]), (12_002, vec![2])] {
+            assert_eq!(earlier(&version(r#"{"rate":2,"period":"1s"}"#, &divided, since)), expected);
+        }
         let other = version(r#"{"limits":[{"name":"a","rate":9,"period":"1s"}]}"#, &slow, 2);
         let last = version(r#"{"rate":1,"period":"1s"}"#, &other, 1_000_000);
         assert_eq!(earlier(&last), [1, 2], "it lacks a limit, whose buckets go on");
