@@ -152,7 +152,7 @@ test("the form keeps comments, also where a field is emptied first, and the poli
   await page.getByRole("alert").waitFor();
   await rate.pressSequentially("12");
   await page.getByRole("heading", { name: /^b: fixed window, 12 per 1m/ }).waitFor();
-  await page.getByLabel("Windows open after midnight UTC by").fill("5s");
+  await page.getByLabel("Open at (offset)").fill("5s");
   await page.getByText("the windows of b open at moments of each key’s own").waitFor({ state: "detached" });
   await press(page, "TOML");
   const expected = `${toml.replace("6 # six", "12 # six")}offset = "5s"\n`;

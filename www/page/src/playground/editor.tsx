@@ -231,4 +231,4 @@ const FIELDS: readonly (readonly [field: string, label: string])[] = [
   ["capacity", "At most (capacity)"],
   ["max_debt", "Debt, at most"],
 ];
-const OFFSET = ["offset", "Windows open after midnight UTC by"] as const;
+const OFFSET = ["offset", "Open at (offset)"] as const;
