@@ -200,6 +200,38 @@ test("what the form does not change stays byte for byte, comments and order too"
     assert.equal(tomlOf(COMMENTED, form), COMMENTED.replaceAll(was, is));
 });
 
+law(
+  "a change of one field changes one line, whichever field of whichever policy it is",
+  { seed: 16, cases: 300 },
+  ({ below, pick }, seen) => {
+    const name = pick(namesOf(COMMENTED).filter((name) => name !== "plain"));
+    const form = formOf(COMMENTED, name);
+    const i = below(form.limits.length);
+    const field = pick(["rate", "period", "capacity", "max_debt", "initial", "offset"]);
+    const value = pick([below(100), `${below(100)} # "or" 'so'`, "\\", "=[", undefined]);
+    const { [field]: old, ...others } = form.limits[i];
+    const changed = { ...others, ...(value !== undefined && { [field]: value }) };
+    const toml = tomlOf(COMMENTED, { name, limits: form.limits.map((limit, j) => (i === j ? changed : limit)) });
+    assert.deepEqual({ ...formOf(toml, name).limits[i] }, changed);
+    const [before, after] = [COMMENTED, toml].map((text) => text.split("\n"));
+    const same = before.findIndex((line, at) => line !== after[at]);
+    const more = after.length - before.length;
+    const [gone, come] = [Number(old !== undefined), Number(value !== undefined)];
+    assert.equal(more, come - gone, toml);
+    if (same >= 0) assert.deepEqual(after.slice(same + come), before.slice(same + gone), toml);
+    count(seen, same < 0 ? "nothing" : gone && come ? "changed" : gone ? "removed" : "added");
+    if (gone && come && before[same]?.includes(" #")) {
+      const comment = before[same].slice(before[same].indexOf(" #"));
+      assert.ok(after[same].endsWith(comment), toml);
+    }
+  },
+  (seen) =>
+    assert.ok(
+      ["nothing", "changed", "removed", "added"].every((one) => seen[one] > 10),
+      JSON.stringify(seen),
+    ),
+);
+
 test("limits are added and removed in place, and a policy of one limit becomes one of two", () => {
   const hour = { name: "limit2", rate: 1000, period: "1h" };
   const written = '[[vars.POLICIES.api.limits]]\nname = "limit2"\nrate = 1000\nperiod = "1h"\n';

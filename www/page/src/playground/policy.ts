@@ -151,7 +151,7 @@ function lineOf(error: string, toml: string): { line?: number } {
 }
 
 /**
- * Stands for the phase that the service derives from a key, which nobody else can know: whatever the period, windows open neither with
- * the trace nor just before it ends.
+ * Stands for the phase that the service derives from a key, which nobody else can know: windows of the usual periods open some time
+ * after the trace begins, neither with it nor together.
  */
 const PHASE_MS = 0.4 * 86_400_000 + 24_400;
