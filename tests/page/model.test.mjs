@@ -6,7 +6,7 @@ import { count, law } from "../random.mjs";
 import { served, TOKEN } from "./page.mjs";
 
 const { Play } = await import("../../www/page/src/playground/play.ts");
-const { formOf, namesOf, read, tomlOf } = await import("../../www/page/src/playground/policy.ts");
+const { formOf, namesOf, otherKind, read, tomlOf } = await import("../../www/page/src/playground/policy.ts");
 const { PRESETS } = await import("../../www/page/src/playground/presets.ts");
 const { Simulation } = await import("../../www/page/src/playground/simulation.ts");
 const { START } = await import("../../www/page/src/levels/track.ts");
@@ -252,6 +252,17 @@ test("limits are added and removed in place, and a policy of one limit becomes o
   const more = tomlOf(COMMENTED, { ...three, limits: [...three.limits, { ...hour, name: "limit3" }] });
   assert.deepEqual({ ...formOf(more, "llm # two").limits.at(-1) }, { ...hour, name: "limit3" });
   assert.ok(more.includes('offset = "0s"\n\n[[vars.POLICIES."llm # two".limits]]\nname = "limit3"'));
+});
+
+test("a policy is compared with one of the other kind, and the other policies of its text stay", () => {
+  const toml =
+    '[a]\nrate = 5 # five\nmax_debt = 2\n\n[b]\nkind = "fixed_window"\noffset = "6h"\nrate = 5\nmax_debt = 2';
+  assert.equal(
+    otherKind(toml, "a"),
+    toml.replace("five\nmax_debt = 2\n", 'five\nkind = "fixed_window"\noffset = "0s"\n'),
+  );
+  assert.equal(otherKind(toml, "b"), toml.replace('kind = "fixed_window"\noffset = "6h"\n', ""));
+  assert.equal(otherKind("[a", "a"), "[a");
 });
 
 test("whatever a policy is written like, it is read back as the form says, and the other policies stay", () => {

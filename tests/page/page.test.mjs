@@ -146,6 +146,7 @@ test("the form keeps comments, also where a field is emptied first, and the poli
   await page.getByRole("heading", { name: /^b: fixed window, 6 per 1m/ }).waitFor();
   await page.getByText("the windows of b open at moments of each key’s own").waitFor();
   await page.getByText("Here they first open 24.4 sec after the start.").waitFor();
+  await page.getByRole("button", { name: "Compare with a token bucket" }).waitFor();
   assert.deepEqual(await violations(page), []);
   await press(page, "Form");
   const rate = page.getByLabel("Tokens added");

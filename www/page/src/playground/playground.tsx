@@ -8,7 +8,7 @@ import { Decision } from "./decision.tsx";
 import { Editor } from "./editor.tsx";
 import { decode, encode, type Scene, SPEEDS } from "./link.ts";
 import { Play } from "./play.ts";
-import { type Policy, type Read, read } from "./policy.ts";
+import { hasWindow, otherKind, type Policy, type Read, read } from "./policy.ts";
 import { PRESETS } from "./presets.ts";
 import { type Ask, TRACES, type TraceKind, trace } from "./trace.ts";
 import { announced } from "./words.ts";
@@ -161,9 +161,11 @@ export function Playground() {
           {other === undefined ? (
             <button
               type="button"
-              onClick={() => change({ other: asWindow(toml), ...(chosen !== undefined && { otherPolicy: chosen }) })}
+              onClick={() =>
+                change({ other: otherKind(toml, chosen), ...(chosen !== undefined && { otherPolicy: chosen }) })
+              }
             >
-              Compare with a fixed window
+              Compare with a {hasWindow(toml, chosen) ? "token bucket" : "fixed window"}
             </button>
           ) : (
             <>
@@ -306,12 +308,4 @@ function costFor(chosen: Ask["cost"] | undefined, { limits }: Policy): Ask["cost
   return Object.fromEntries(
     limits.map(({ name, capacity = 1 }) => [name!, known[name!] ?? (capacity > 1000 ? Math.round(capacity / 20) : 1)]),
   );
-}
-
-/** The same numbers as a fixed window, whose windows open with the trace. */
-function asWindow(toml: string): string {
-  if (/kind\s*=\s*"fixed_window"/.test(toml)) return toml.replaceAll(/^(kind|offset)\s*=.*\n/gm, "");
-  return toml
-    .replaceAll(/^(\s*rate\s*=.*)$/gm, '$1\nkind = "fixed_window"\noffset = "0s"')
-    .replaceAll(/^\s*max_debt\s*=.*$/gm, "");
 }

@@ -134,6 +134,23 @@ export function tomlOf(toml: string, { name, limits }: Form): string {
   return withLimits(toml, name, formOf(toml, name)!.limits, limits);
 }
 
+/** Whether a limit of the policy is a fixed window. */
+export function hasWindow(toml: string, chosen?: string): boolean {
+  return formOf(toml, chosen)?.limits.some(({ kind }) => kind === "fixed_window") ?? false;
+}
+
+/** The text with the same numbers as fixed windows, which open with the trace; as token buckets if one is a window. */
+export function otherKind(toml: string, chosen?: string): string {
+  const form = formOf(toml, chosen);
+  if (!form) return toml;
+  const isWindow = hasWindow(toml, chosen);
+  const limits = form.limits.map(({ kind: _, offset: __, ...limit }) => {
+    const { max_debt: ___, ...window } = limit;
+    return isWindow ? limit : { ...window, kind: "fixed_window", offset: "0s" };
+  });
+  return tomlOf(toml, { ...form, limits });
+}
+
 /** A length of time as the settings write it, read by the package's reader of rates. */
 function millis(text: string): number {
   return /^\s*0\s*\D*$/.test(text) ? 0 : rate(`1/${text}`).periodMs;
