@@ -6,7 +6,7 @@ import { count, law } from "../random.mjs";
 import { served, TOKEN } from "./page.mjs";
 
 const { Play } = await import("../../www/page/src/playground/play.ts");
-const { formOf, read, tomlOf } = await import("../../www/page/src/playground/policy.ts");
+const { formOf, namesOf, otherKind, read, tomlOf } = await import("../../www/page/src/playground/policy.ts");
 const { PRESETS } = await import("../../www/page/src/playground/presets.ts");
 const { Simulation } = await import("../../www/page/src/playground/simulation.ts");
 const { START } = await import("../../www/page/src/levels/track.ts");
@@ -140,15 +140,181 @@ test("what is asked of one policy can be asked of any other, and any policy that
     }
 });
 
-test("the form and the TOML say the same, and a mistake has the reader's words and its line", async () => {
-  for (const { toml } of PRESETS) {
-    const form = formOf(toml);
-    assert.deepEqual((await policyOf(tomlOf(form))).limits, (await policyOf(toml)).limits);
-    assert.deepEqual(formOf(tomlOf(form)), form);
+const COMMENTED = `# Who asks for what, agreed in May.
+name = "service" # of the Worker
+
+[vars.POLICIES]
+plain = "20/s burst 40" # as the contract says
+
+# The API.
+[vars.POLICIES.api] # for everybody
+\trate = 20   # not more: the database
+\tperiod = "10s"
+on_error = "open" # "closed" was too strict # really
+capacity = 20
+
+[vars.POLICIES."llm # two"]
+reservation_ttl = "30s" # a long answer
+notify = [ # whom to tell
+  "refused",
+]
+
+  # Requests first.
+  [["vars".POLICIES."llm # two".limits]]
+  name = "requests"
+  rate = 60 # a "minute" = 60
+  period = '1m'
+
+  [[vars.POLICIES."llm # two".limits]]
+  name = "tokens" # of the model
+  kind = "fixed_window"
+  rate = 90_000
+  period = "1m"
+  offset = "0s"
+# The end.
+[env.other]
+main = "x.js"
+`;
+
+test("what the form does not change stays byte for byte, comments and order too", () => {
+  for (const toml of [...PRESETS.map(({ toml }) => toml), COMMENTED])
+    for (const name of namesOf(toml)) assert.equal(tomlOf(toml, formOf(toml, name)), toml);
+  const limit = (name, i, changes) => {
+    const form = formOf(COMMENTED, name);
+    const limits = form.limits.map((limit, j) =>
+      i === j ? JSON.parse(JSON.stringify({ ...limit, ...changes })) : limit,
+    );
+    return { ...form, limits };
+  };
+  for (const [form, was, is] of [
+    [limit("plain", 0, { rate: "30/s" }), '"20/s burst 40" #', '"30/s" #'],
+    [limit("api", 0, { rate: 50 }), "rate = 20   # not", "rate = 50   # not"],
+    [limit("api", 0, { period: "1 # 2" }), '"10s"', '"1 # 2"'],
+    [limit("api", 0, { capacity: undefined }), "capacity = 20\n", ""],
+    [limit("api", 0, { max_debt: 5 }), "capacity = 20\n", "capacity = 20\n\tmax_debt = 5\n"],
+    [limit("llm # two", 0, { rate: 70 }), 'rate = 60 # a "minute"', 'rate = 70 # a "minute"'],
+    [limit("llm # two", 0, { period: "2m" }), "'1m'", '"2m"'],
+    [limit("llm # two", 1, { rate: 5 }), "90_000", "5"],
+    [limit("llm # two", 1, { kind: undefined, offset: undefined }), / {2}kind = .*\n| {2}offset = .*\n/g, ""],
+  ])
+    assert.equal(tomlOf(COMMENTED, form), COMMENTED.replaceAll(was, is));
+});
+
+law(
+  "a change of one field changes one line, whichever field of whichever policy it is",
+  { seed: 16, cases: 300 },
+  ({ below, pick }, seen) => {
+    const name = pick(namesOf(COMMENTED).filter((name) => name !== "plain"));
+    const form = formOf(COMMENTED, name);
+    const i = below(form.limits.length);
+    const field = pick(["rate", "period", "capacity", "max_debt", "initial", "offset"]);
+    const value = pick([below(100), `${below(100)} # "or" 'so'`, "\\", "=[", undefined]);
+    const { [field]: old, ...others } = form.limits[i];
+    const changed = { ...others, ...(value !== undefined && { [field]: value }) };
+    const toml = tomlOf(COMMENTED, { name, limits: form.limits.map((limit, j) => (i === j ? changed : limit)) });
+    assert.deepEqual({ ...formOf(toml, name).limits[i] }, changed);
+    const [before, after] = [COMMENTED, toml].map((text) => text.split("\n"));
+    const same = before.findIndex((line, at) => line !== after[at]);
+    const more = after.length - before.length;
+    const [gone, come] = [Number(old !== undefined), Number(value !== undefined)];
+    assert.equal(more, come - gone, toml);
+    if (same >= 0) assert.deepEqual(after.slice(same + come), before.slice(same + gone), toml);
+    count(seen, same < 0 ? "nothing" : gone && come ? "changed" : gone ? "removed" : "added");
+    if (gone && come && before[same]?.includes(" #")) {
+      const comment = before[same].slice(before[same].indexOf(" #"));
+      assert.ok(after[same].endsWith(comment), toml);
+    }
+  },
+  (seen) =>
+    assert.ok(
+      ["nothing", "changed", "removed", "added"].every((one) => seen[one] > 10),
+      JSON.stringify(seen),
+    ),
+);
+
+test("limits are added and removed in place, and a policy of one limit becomes one of two", () => {
+  const hour = { name: "limit2", rate: 1000, period: "1h" };
+  const written = '[[vars.POLICIES.api.limits]]\nname = "limit2"\nrate = 1000\nperiod = "1h"\n';
+  const { limits } = formOf(COMMENTED, "api");
+  const two = tomlOf(COMMENTED, { name: "api", limits: [{ name: "limit1", ...limits[0] }, hour] });
+  assert.equal(
+    two,
+    COMMENTED.replace('on_error = "open" # "closed" was too strict # really\n', "")
+      .replace(
+        "# for everybody\n",
+        '# for everybody\non_error = "open" # "closed" was too strict # really\n\n[[vars.POLICIES.api.limits]]\n\tname = "limit1"\n',
+      )
+      .replace("capacity = 20\n", `capacity = 20\n\n${written}`),
+  );
+  const one = tomlOf(two, { name: "api", limits: [{ name: "limit1", ...limits[0] }] });
+  assert.equal(one, two.replace(`${written}\n`, ""));
+  const three = formOf(COMMENTED, "llm # two");
+  const more = tomlOf(COMMENTED, { ...three, limits: [...three.limits, { ...hour, name: "limit3" }] });
+  assert.deepEqual({ ...formOf(more, "llm # two").limits.at(-1) }, { ...hour, name: "limit3" });
+  assert.ok(more.includes('offset = "0s"\n\n[[vars.POLICIES."llm # two".limits]]\nname = "limit3"'));
+});
+
+test("a policy is compared with one of the other kind, and the other policies of its text stay", () => {
+  const toml =
+    '[a]\nrate = 5 # five\nmax_debt = 2\n\n[b]\nkind = "fixed_window"\noffset = "6h"\nrate = 5\nmax_debt = 2';
+  assert.equal(
+    otherKind(toml, "a"),
+    toml.replace("five\nmax_debt = 2\n", 'five\nkind = "fixed_window"\noffset = "0s"\n'),
+  );
+  assert.equal(otherKind(toml, "b"), toml.replace('kind = "fixed_window"\noffset = "6h"\n', ""));
+  assert.equal(otherKind("[a", "a"), "[a");
+});
+
+test("whatever a policy is written like, it is read back as the form says, and the other policies stay", () => {
+  for (const toml of [
+    '[vars.POLICIES]\na = { rate = 5, period = "1s" }\nb = "1/s"',
+    '[vars]\nPOLICIES.a.rate = 5\nPOLICIES.a.period = "1s"\nPOLICIES.b = "1/s"\nother = 1',
+    'a = "5/s"\nb = "1/s" # one',
+    '[a]\r\nrate = 5 # five\r\nperiod = "1s"\r\n\r\n[b]\r\nrate = "1/s"\r\n',
+    '[[a.limits]]\nname = "x"\nrate = """\n5/s"""\n\n[b]\nrate = "1/s"',
+    'a = { limits = [{ name = "x", rate = 5, period = "1s" }] }\n[b]\nrate = "1/s"',
+  ]) {
+    for (const limits of [
+      [{ rate: 7, period: "2s" }],
+      [{ rate: "7/s" }],
+      [{ name: "x", rate: 7, period: "2s" }],
+      [
+        { name: "x", rate: 7, period: "2s" },
+        { name: "y", rate: 8, period: "2s", max_debt: 3 },
+      ],
+    ]) {
+      const changed = tomlOf(toml, { name: "a", limits });
+      assert.deepEqual(JSON.parse(JSON.stringify(formOf(changed, "a"))), { name: "a", limits }, changed);
+      assert.deepEqual(formOf(changed, "b"), formOf(toml, "b"), changed);
+      assert.deepEqual(namesOf(changed).sort(), ["a", "b"]);
+    }
+  }
+  const windows = '[a]\r\nrate = 5 # five\r\nperiod = "1s"\r\n';
+  assert.equal(
+    tomlOf(windows, { name: "a", limits: [{ rate: 6, period: "1s", max_debt: 1 }] }),
+    '[a]\r\nrate = 6 # five\r\nperiod = "1s"\r\nmax_debt = 1\r\n',
+  );
+});
+
+test("any policy of a text can play, and a mistake has the reader's words and its line, in whichever policy it is", async () => {
+  const toml = '[a]\nrate = 5\nperiod = "1s"\n\n[b]\nrate = 6\nperiod = "1s"';
+  for (const [chosen, name, rate] of [
+    [undefined, "a", 5],
+    ["a", "a", 5],
+    ["b", "b", 6],
+    ["gone", "a", 5],
+  ]) {
+    const { policy } = await read(toml, chosen);
+    assert.deepEqual([policy.name, policy.limits[0].rate, formOf(toml, chosen).name], [name, rate, name]);
   }
   for (const [toml, text, line] of [
     ['[vars.POLICIES.api]\nrate = 5\nperiod = "1 fortnight"', /POLICIES\.api\.period: /, 3],
     ['[p]\n\n[[p.limits]]\nname = "a"\nrate = "1/s"\n\n[[p.limits]]\nname = "b"\nrate = -1', /POLICIES\.p\.limits/, 9],
+    [
+      '[[a.limits]]\nname = "a"\nrate = "1/s"\n\n[[b.limits]]\nname = "b"\nperiod = "1s"\nrate = -1',
+      /POLICIES\.b\.limits\[0\]/,
+      8,
+    ],
     ["[p]\nrate = ", /./, 2],
     ['[p]\nrate = 1\nperiod = "1s"\nmode = "off"', /enforces no limit/, undefined],
   ]) {
@@ -158,10 +324,35 @@ test("the form and the TOML say the same, and a mistake has the reader's words a
   }
 });
 
+test("without an offset a window opens at a moment of its own, which is told and played", async () => {
+  for (const [period, first] of [
+    ["1m", 24_400],
+    ["1h", 36 * 60_000 + 24_400],
+  ]) {
+    const toml = `[p]\nkind = "fixed_window"\nrate = 4\nperiod = "${period}"`;
+    const policy = await policyOf(toml);
+    assert.deepEqual(policy.ownWindows, [{ limit: "p", opensAt: first }]);
+    const simulation = new Simulation(policy);
+    simulation.ask({ at: 0, verb: "consume", cost: 4 });
+    assert.deepEqual(
+      [0, first - 1, first].map((at) => [simulation.level(0, at), simulation.bound(0, at)]),
+      [
+        [0, 4],
+        [0, 4],
+        [4, 8],
+      ],
+    );
+    assert.deepEqual((await policyOf(`${toml}\noffset = "0s"`)).ownWindows, []);
+  }
+  assert.deepEqual((await policyOf('[p]\nrate = 4\nperiod = "1m"')).ownWindows, []);
+});
+
 test("a link gives back its scene, and anything else gives nothing", () => {
   const scene = {
     toml: "[p]\nrate = 1 # ☂",
+    policy: "p",
     other: "[q]",
+    otherPolicy: "q",
     trace: "csv",
     csv: "1,2",
     cost: { requests: 1, tokens: 2 },

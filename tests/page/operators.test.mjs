@@ -16,6 +16,7 @@ async function show(settings) {
   await opened.page.getByLabel("Token with the scope admin").fill(TOKEN);
   await opened.page.getByRole("button", { name: "Show" }).click();
   await opened.page.getByRole("heading", { name: "llm", exact: true }).waitFor();
+  await opened.page.getByRole("region", { name: "Acts, the latest first" }).waitFor();
   return opened;
 }
 
@@ -99,6 +100,74 @@ test("one key is inspected, explained, credited, reset and blocked, each with it
   await close();
 });
 
+test("overrides and acts are listed page by page, and again after something was changed", async () => {
+  const until = Date.now() + 3_600_000;
+  const overrides = [
+    { policy: "daily", key: "listed", multiple: 2.5 },
+    { policy: "daily", key: ["tenant 7", "alice"], unlimited: true },
+    { policy: "api", key: "listed by number", rate: "7/1m" },
+    { policy: "daily", prefix: "trial:", multiple: 0.5, until },
+    ...Array.from({ length: 18 }, (_, i) => ({ policy: "daily", key: `listed ${i}`, banned: true })),
+  ];
+  const set = await ask("overrides", { overrides }, "PUT");
+  assert.equal(set.status, 200, set.detail);
+  const { page, said, close } = await show();
+  const listed = page.getByRole("region", { name: "Overrides in force" }).getByRole("row");
+  const acts = page.getByRole("region", { name: "Acts, the latest first" }).getByRole("row");
+  await acts.nth(1).waitFor();
+  const rows = async (list) =>
+    (await list.evaluateAll((all) => all.map(({ cells }) => [...cells].map((cell) => cell.textContent)))).slice(1);
+  const whole = async (title, path, member, list) => {
+    const all = await ask(`${path}?limit=100`, undefined, "GET");
+    const more = page.getByRole("button", { name: `Show more: ${title}` });
+    while ((await more.count()) > 0) {
+      const before = await list.count();
+      await more.click();
+      await list.nth(before).waitFor();
+    }
+    assert.equal((await rows(list)).length, all[member].length);
+    return all[member];
+  };
+  const moment = (at) => page.evaluate((at) => new Date(at).toLocaleString(), at);
+  assert.equal((await rows(listed)).length, 20, "one page");
+  const all = await whole("Overrides", "overrides", "overrides", listed);
+  const since = await moment(all.find(({ override }) => override.key === "listed").since);
+  const shown = await rows(listed);
+  for (const row of [
+    ["daily", "listed", "2.5 times the policy", "for good", since],
+    ["daily", '["tenant 7","alice"]', "without limits", "for good", since],
+    ["daily", "all that begin with trial:", "0.5 times the policy", await moment(until), since],
+    ["api", "listed by number", '{"rate":"7/1m"}', "for good", since],
+    ["daily", "listed 7", "blocked", "for good", since],
+  ])
+    assert.deepEqual(
+      shown.filter(([, whose]) => whose === row[1]),
+      [row],
+    );
+
+  await page.getByLabel("Key", { exact: true }).fill("listed");
+  await page.getByRole("combobox", { name: "Policy" }).selectOption("daily");
+  await press(page, "Reset");
+  await acts.nth(1).getByRole("cell", { name: "key.reset" }).waitFor();
+  const recorded = await whole("Audit log", "audit", "acts", acts);
+  const [latest] = await rows(acts);
+  const { number, at, key } = recorded[0];
+  assert.deepEqual(latest, [
+    number.toLocaleString("en-US"),
+    await moment(at),
+    "test",
+    "key.reset",
+    "daily",
+    key,
+    "daily 2,500",
+    "daily 2,500",
+  ]);
+  const first = (await rows(acts)).at(-1);
+  assert.match(first.join("|"), /^\d+\|.*\|deployment .*\|policy\.created\|\w+\|\|nothing\|/);
+  assert.deepEqual(said, []);
+  await close();
+});
+
 test("who may not is told so, and the token is kept nowhere", async () => {
   const { page, close } = await open("#operators");
   await page.getByLabel("Token with the scope admin").fill("nonsense");
@@ -117,9 +186,11 @@ for (const [colorScheme, width] of [
   ["dark", 390],
 ]) {
   test(`${colorScheme}, ${width} px: axe finds nothing, and nothing is cut off`, async () => {
+    await ask("overrides", { overrides: [{ policy: "api", key: `axe ${width}`, banned: true }] }, "PUT");
     const { page, said, close } = await show({ colorScheme, viewport: { width, height: 900 } });
     await press(page, "Edit api");
     await page.getByLabel("api, as JSON").waitFor();
+    await page.getByRole("region", { name: "Overrides in force" }).waitFor();
     await checkUsable(page);
     assert.deepEqual(said, []);
     await close();

@@ -134,6 +134,53 @@ test("form and TOML follow each other, and mistakes have the reader's words and 
   await close();
 });
 
+test("the form keeps comments, also where a field is emptied first, and the policy that plays is chosen and linked", async () => {
+  const { page, said, url, close } = await open();
+  const toml =
+    '# ours\n[a]\nrate = 5 # five\nperiod = "1s"\n\n[b]\nkind = "fixed_window"\nrate = 6 # six\nperiod = "1m"\n';
+  await press(page, "TOML");
+  const text = page.getByLabel("Policy as TOML");
+  await text.fill(toml);
+  await page.getByRole("heading", { name: /^a: token bucket, 5 per 1s/ }).waitFor();
+  await page.getByLabel("Of the policies in this text, plays").selectOption("b");
+  await page.getByRole("heading", { name: /^b: fixed window, 6 per 1m/ }).waitFor();
+  await page.getByText("the windows of b open at moments of each key’s own").waitFor();
+  await page.getByText("Here they first open 24.4 sec after the start.").waitFor();
+  await page.getByRole("button", { name: "Compare with a token bucket" }).waitFor();
+  assert.deepEqual(await violations(page), []);
+  await press(page, "Form");
+  const rate = page.getByLabel("Tokens added");
+  await rate.clear();
+  await page.getByRole("alert").waitFor();
+  await rate.pressSequentially("12");
+  await page.getByRole("heading", { name: /^b: fixed window, 12 per 1m/ }).waitFor();
+  await page.getByLabel("Open at (offset)").fill("5s");
+  await page.getByText("the windows of b open at moments of each key’s own").waitFor({ state: "detached" });
+  await press(page, "TOML");
+  const expected = `${toml.replace("6 # six", "12 # six")}offset = "5s"\n`;
+  assert.equal(await text.inputValue(), expected);
+  await page.waitForTimeout(600);
+  const link = page.url();
+  await close();
+  const other = await open(link.slice(url.length + 1));
+  await other.page.getByRole("heading", { name: /^b: fixed window, 12 per 1m/ }).waitFor();
+  assert.deepEqual(said, []);
+  await other.close();
+});
+
+test("limits are added one after the other, and removed", async () => {
+  const { page, said, close } = await open();
+  for (const count of [2, 3]) {
+    await press(page, "Add a limit");
+    await page.getByRole("group", { name: `limit${count}` }).waitFor();
+  }
+  await page.getByRole("heading", { name: /^limit3: \d+ of 1,000/ }).waitFor();
+  await page.getByRole("button", { name: "Remove this limit" }).last().click();
+  await page.getByRole("group", { name: "limit3" }).waitFor({ state: "detached" });
+  assert.deepEqual(said, []);
+  await close();
+});
+
 test("plays, pauses, steps and scrubs back; two policies on one trace differ", async () => {
   const { page, said, close } = await open();
   await press(page, "Compare with a fixed window");

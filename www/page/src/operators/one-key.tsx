@@ -8,7 +8,15 @@ import type { Audit, Service } from "./service.ts";
 const ACTS = { Inspect: "", Explain: "", Reset: "key.reset", Credit: "key.credited", Block: "override." } as const;
 type Act = keyof typeof ACTS;
 
-export function OneKey({ service, policies }: { service: Service; policies: readonly string[] }) {
+export function OneKey({
+  service,
+  policies,
+  onChanged,
+}: {
+  service: Service;
+  policies: readonly string[];
+  onChanged: () => void;
+}) {
   const [lines, setLines] = useState<readonly string[]>([]);
   const form = useRef<HTMLFormElement>(null);
   const perform = async (act: Act) => {
@@ -23,6 +31,7 @@ export function OneKey({ service, policies }: { service: Service; policies: read
       };
       const answer = await service.ask<Answer>(`/v1/keys/${act.toLowerCase()}`, { method: "POST", body });
       const word = ACTS[act];
+      if (word) onChanged();
       const acts = word && (await service.ask<Audit>("/v1/audit?limit=10")).acts;
       const recorded = acts ? acts.find((one) => one.act.startsWith(word) && one.policy === policy) : undefined;
       setLines([

@@ -5,12 +5,15 @@ import { number } from "../shared/numbers.ts";
 import { Decided, REQUESTS_A_MINUTE } from "./decided.tsx";
 import { OneKey } from "./one-key.tsx";
 import { PolicyList } from "./policy-list.tsx";
+import { AuditLog, OverrideList } from "./records.tsx";
 import { Service } from "./service.ts";
 
 export function Operators() {
   const [service, setService] = useState<Service>();
   const [problem, setProblem] = useState("");
   const [policies, setPolicies] = useState<readonly string[]>([]);
+  const [changes, setChanges] = useState(0);
+  const count = () => setChanges((changes) => changes + 1);
   const form = useRef<HTMLFormElement>(null);
   useEffect(() => setProblem(""), [service]);
 
@@ -34,16 +37,22 @@ export function Operators() {
             </button>
             <p class="quiet">
               The token stays in the memory of this tab. While the tab is seen, the service is asked{" "}
-              {number(REQUESTS_A_MINUTE)} times a minute.
+              {number(REQUESTS_A_MINUTE)} times a minute, and when you read or change something.
             </p>
           </form>
         </Panel>
-        {service && <OneKey service={service} policies={policies} />}
+        {service && <OneKey service={service} policies={policies} onChanged={count} />}
       </div>
       <div class="stack">
         <Problem text={problem} />
         {service && <Decided service={service} onProblem={setProblem} />}
-        {service && <PolicyList service={service} onProblem={setProblem} onNames={setPolicies} />}
+        {service && (
+          <>
+            <PolicyList service={service} onProblem={setProblem} onNames={setPolicies} onChanged={count} />
+            <OverrideList service={service} changes={changes} onProblem={setProblem} />
+            <AuditLog service={service} changes={changes} onProblem={setProblem} />
+          </>
+        )}
       </div>
     </div>
   );

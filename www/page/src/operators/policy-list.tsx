@@ -16,10 +16,12 @@ export function PolicyList({
   service,
   onProblem,
   onNames,
+  onChanged,
 }: {
   service: Service;
   onProblem: (text: string) => void;
   onNames: (names: readonly string[]) => void;
+  onChanged: () => void;
 }) {
   const [policies, setPolicies] = useState<Policies["policies"]>([]);
   const [draft, setDraft] = useState<Draft>();
@@ -54,6 +56,7 @@ export function PolicyList({
     tried(async () => {
       await service.ask(path(name), { method: "PUT", body: text, match: etag });
       setDraft(undefined);
+      onChanged();
       await load();
     });
 

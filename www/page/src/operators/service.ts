@@ -73,12 +73,35 @@ export interface Top {
 }
 
 export interface Audit {
-  readonly acts: readonly {
-    readonly number: number;
-    readonly at: number;
-    readonly by: string;
-    readonly act: string;
-    readonly policy?: string;
-    readonly key?: string;
-  }[];
+  readonly acts: readonly Act[];
+  readonly next: number | null;
+}
+
+export interface Act {
+  readonly number: number;
+  readonly at: number;
+  readonly by: string;
+  readonly act: string;
+  readonly policy?: string;
+  readonly key?: string;
+  readonly carry?: string;
+  /** It was an earlier try of the same request that did it. */
+  readonly replayed?: true;
+  readonly before: unknown;
+  readonly after: unknown;
+}
+
+export interface Overrides {
+  readonly overrides: readonly { readonly since: number; readonly override: Override }[];
+  readonly next: string | null;
+}
+
+export interface Override {
+  readonly policy: string;
+  readonly key?: unknown;
+  readonly prefix?: string;
+  readonly until?: number;
+  readonly multiple?: number;
+  readonly banned?: true;
+  readonly unlimited?: true;
 }

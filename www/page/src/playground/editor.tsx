@@ -2,22 +2,38 @@
 import { useRef, useState } from "preact/hooks";
 import { Choice, Copy, Field, Panel } from "../shared/controls.tsx";
 import { length, number } from "../shared/numbers.ts";
-import { type Fields, type Form, formOf, type Policy, type Read, tomlOf } from "./policy.ts";
+import { chosenOf, type Form, formOf, namesOf, type Policy, type Read, tomlOf } from "./policy.ts";
+import type { Fields } from "./source.ts";
 
 export function Editor({
   title,
   toml,
+  chosen,
   read,
   onChange,
+  onChoose,
 }: {
   title: string;
   toml: string;
+  /** The name of the policy that plays, if it is not the first. */
+  chosen: string | undefined;
   read: Read | undefined;
   onChange: (toml: string) => void;
+  onChoose: (name: string) => void;
 }) {
   const [way, setWay] = useState<"form" | "toml">("form");
   const text = useRef<HTMLTextAreaElement>(null);
-  const form = formOf(toml);
+  const edited = useRef<Edited>(undefined);
+  const form = formOf(toml, chosen);
+  const names = namesOf(toml);
+  /** What is typed into one field is one change: who empties it first keeps the comment on its line. */
+  const edit = (field: string | undefined, changed: (form: Form) => Form) => {
+    const { current: last } = edited;
+    const from = field !== undefined && last?.field === field && last.to === toml ? last.from : toml;
+    const to = tomlOf(from, changed(formOf(from, chosen)!));
+    edited.current = { field, from, to };
+    onChange(to);
+  };
   const shown = form ? way : "toml";
   const goTo = (line: number) => {
     setWay("toml");
@@ -43,8 +59,17 @@ export function Editor({
         />
       }
     >
+      {names.length > 1 && (
+        <Field label="Of the policies in this text, plays">
+          <select value={chosenOf(names, chosen)!} onChange={({ currentTarget: { value } }) => onChoose(value)}>
+            {names.map((name) => (
+              <option key={name}>{name}</option>
+            ))}
+          </select>
+        </Field>
+      )}
       {shown === "form" ? (
-        <FormFields form={form!} onChange={(form) => onChange(tomlOf(form))} />
+        <FormFields form={form!} onEdit={edit} />
       ) : (
         <>
           <textarea
@@ -77,21 +102,36 @@ export function Editor({
   );
 }
 
-function FormFields({ form, onChange }: { form: Form; onChange: (form: Form) => void }) {
+/** A text as it was before something was typed into a field, and as it is now. */
+interface Edited {
+  readonly field: string | undefined;
+  readonly from: string;
+  readonly to: string;
+}
+
+function FormFields({
+  form,
+  onEdit,
+}: {
+  form: Form;
+  onEdit: (field: string | undefined, changed: (form: Form) => Form) => void;
+}) {
   const change = (index: number, changes: Fields) =>
-    onChange({
+    onEdit(`${index} ${Object.keys(changes)}`, (form) => ({
       ...form,
       limits: form.limits.map((limit, i) =>
         i === index
           ? Object.fromEntries(Object.entries({ ...limit, ...changes }).filter(([, value]) => value !== undefined))
           : limit,
       ),
+    }));
+  const add = () =>
+    onEdit(undefined, (form) => {
+      const named = form.limits.map((limit, i) => ({ name: `limit${i + 1}`, ...limit }));
+      return { ...form, limits: [...named, { name: `limit${named.length + 1}`, rate: 1000, period: "1h" }] };
     });
-  const add = () => {
-    const named = form.limits.map((limit, i) => ({ name: `limit${i + 1}`, ...limit }));
-    onChange({ ...form, limits: [...named, { name: `limit${named.length + 1}`, rate: 1000, period: "1h" }] });
-  };
-  const remove = (index: number) => onChange({ ...form, limits: form.limits.filter((_, i) => i !== index) });
+  const remove = (index: number) =>
+    onEdit(undefined, (form) => ({ ...form, limits: form.limits.filter((_, i) => i !== index) }));
   return (
     <>
       {form.limits.map((limit, i) => (
@@ -114,7 +154,7 @@ function FormFields({ form, onChange }: { form: Form; onChange: (form: Form) => 
               <option value="fixed_window">all at once (fixed window)</option>
             </select>
           </label>
-          {FIELDS.map(([field, label]) => (
+          {(limit.kind === "fixed_window" ? [...FIELDS, OFFSET] : FIELDS).map(([field, label]) => (
             <Field key={field} label={label}>
               <input
                 value={String(limit[field] ?? "")}
@@ -163,6 +203,12 @@ function Meaning({ policy }: { policy: Policy }) {
             </dl>
           </div>
         ))}
+      {policy.ownWindows.map(({ limit, opensAt }) => (
+        <p class="quiet" key={limit}>
+          Without an offset, the windows of {limit} open at moments of each key’s own, which the service derives from
+          the key. Here they first open {length(opensAt)} after the start.
+        </p>
+      ))}
       {policy.lint.findings.map(({ code, limit, level, text }) => (
         <p class="quiet" key={`${code}${limit}`}>
           {level === "warning" ? "Warning" : "Note"}
@@ -176,7 +222,7 @@ function Meaning({ policy }: { policy: Policy }) {
 /** A number where the text is one, so that the TOML has no quotes; the reader judges the rest. */
 function settingOf(field: string, text: string): unknown {
   if (text.trim() === "") return undefined;
-  return field !== "period" && field !== "name" && /^\d+(\.\d+)?$/.test(text.trim()) ? Number(text) : text;
+  return !["period", "name", "offset"].includes(field) && /^\d+(\.\d+)?$/.test(text.trim()) ? Number(text) : text;
 }
 
 const FIELDS: readonly (readonly [field: string, label: string])[] = [
@@ -185,3 +231,4 @@ const FIELDS: readonly (readonly [field: string, label: string])[] = [
   ["capacity", "At most (capacity)"],
   ["max_debt", "Debt, at most"],
 ];
+const OFFSET = ["offset", "Open at (offset)"] as const;

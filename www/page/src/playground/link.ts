@@ -4,8 +4,11 @@ import type { Ask, TraceKind } from "./trace.ts";
 /** What reproduces a view. */
 export interface Scene {
   readonly toml: string;
+  /** Which policy of it plays; without it, the first. */
+  readonly policy?: string;
   /** A second policy, asked the same. */
   readonly other?: string;
+  readonly otherPolicy?: string;
   readonly trace: TraceKind;
   readonly csv?: string;
   readonly cost?: Ask["cost"];
@@ -31,7 +34,7 @@ export function encode(scene: Scene): string {
 export function decode(text: string): Scene | undefined {
   try {
     const characters = atob(text.replaceAll("-", "+").replaceAll("_", "/"));
-    const { toml, other, trace, csv, cost, acts, at, speed, picked } = JSON.parse(
+    const { toml, policy, other, otherPolicy, trace, csv, cost, acts, at, speed, picked } = JSON.parse(
       new TextDecoder().decode(Uint8Array.from(characters, (character) => character.charCodeAt(0))),
     );
     if (typeof toml !== "string" || !isTrace(trace) || !Array.isArray(acts)) return undefined;
@@ -39,7 +42,9 @@ export function decode(text: string): Scene | undefined {
     if (!asks.every(isAsk) || !isMoment(at) || !SPEEDS.includes(speed)) return undefined;
     return {
       toml,
+      ...(typeof policy === "string" && { policy }),
       ...(typeof other === "string" && { other }),
+      ...(typeof otherPolicy === "string" && { otherPolicy }),
       trace,
       ...(typeof csv === "string" && { csv }),
       ...(isAmount(cost) && { cost }),

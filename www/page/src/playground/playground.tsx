@@ -8,7 +8,7 @@ import { Decision } from "./decision.tsx";
 import { Editor } from "./editor.tsx";
 import { decode, encode, type Scene, SPEEDS } from "./link.ts";
 import { Play } from "./play.ts";
-import { type Policy, type Read, read } from "./policy.ts";
+import { hasWindow, otherKind, type Policy, type Read, read } from "./policy.ts";
 import { PRESETS } from "./presets.ts";
 import { type Ask, TRACES, type TraceKind, trace } from "./trace.ts";
 import { announced } from "./words.ts";
@@ -21,11 +21,11 @@ export function Playground() {
   const [playing, setPlaying] = useState(false);
   const [picked, setPicked] = useState(scene.picked);
   const [said, say] = useState("");
-  const { toml, other, acts } = scene;
+  const { toml, policy: chosen, other, otherPolicy, acts } = scene;
 
   useEffect(() => {
     let isLatest = true;
-    Promise.all([toml, ...(other === undefined ? [] : [other])].map(read)).then((reads) => {
+    Promise.all([read(toml, chosen), ...(other === undefined ? [] : [read(other, otherPolicy)])]).then((reads) => {
       if (!isLatest) return;
       setReads(reads);
       const policies = reads.flatMap(({ ...one }) => ("policy" in one && one.policy ? [one.policy] : []));
@@ -35,7 +35,7 @@ export function Playground() {
     return () => {
       isLatest = false;
     };
-  }, [toml, other]);
+  }, [toml, chosen, other, otherPolicy]);
 
   const [policy] = policies;
   const cost = useMemo(() => (policy ? costFor(scene.cost, policy) : 1), [scene.cost, policy]);
@@ -139,7 +139,8 @@ export function Playground() {
         options={PRESETS.map(({ id, title }) => [id, title])}
         onChange={(id) => {
           const { toml, trace } = PRESETS.find((preset) => preset.id === id)!;
-          setScene(({ other: _, cost: __, ...scene }) => ({ ...scene, toml, trace, acts: [] }));
+          const { speed, csv } = scene;
+          setScene({ toml, trace, acts: [], at: 0, speed, ...(csv !== undefined && { csv }) });
           // Who wants no motion sees where it ends.
           const isStill = matchMedia("(prefers-reduced-motion: reduce)").matches;
           setNow(isStill ? Infinity : 0);
@@ -149,15 +150,34 @@ export function Playground() {
       />
       <div class="playground">
         <div class="stack settings">
-          <Editor title="Policy" toml={toml} read={reads[0]} onChange={(toml) => change({ toml })} />
+          <Editor
+            title="Policy"
+            toml={toml}
+            chosen={chosen}
+            read={reads[0]}
+            onChange={(toml) => change({ toml })}
+            onChoose={(policy) => change({ policy })}
+          />
           {other === undefined ? (
-            <button type="button" onClick={() => change({ other: asWindow(toml) })}>
-              Compare with a fixed window
+            <button
+              type="button"
+              onClick={() =>
+                change({ other: otherKind(toml, chosen), ...(chosen !== undefined && { otherPolicy: chosen }) })
+              }
+            >
+              Compare with a {hasWindow(toml, chosen) ? "token bucket" : "fixed window"}
             </button>
           ) : (
             <>
-              <Editor title="Compared with" toml={other} read={reads[1]} onChange={(other) => change({ other })} />
-              <button type="button" onClick={() => setScene(({ other: _, ...scene }) => scene)}>
+              <Editor
+                title="Compared with"
+                toml={other}
+                chosen={otherPolicy}
+                read={reads[1]}
+                onChange={(other) => change({ other })}
+                onChoose={(otherPolicy) => change({ otherPolicy })}
+              />
+              <button type="button" onClick={() => setScene(({ other: _, otherPolicy: __, ...scene }) => scene)}>
                 Stop comparing
               </button>
             </>
@@ -288,12 +308,4 @@ function costFor(chosen: Ask["cost"] | undefined, { limits }: Policy): Ask["cost
   return Object.fromEntries(
     limits.map(({ name, capacity = 1 }) => [name!, known[name!] ?? (capacity > 1000 ? Math.round(capacity / 20) : 1)]),
   );
-}
-
-/** The same numbers as a fixed window, whose windows open with the trace. */
-function asWindow(toml: string): string {
-  if (/kind\s*=\s*"fixed_window"/.test(toml)) return toml.replaceAll(/^(kind|offset)\s*=.*\n/gm, "");
-  return toml
-    .replaceAll(/^(\s*rate\s*=.*)$/gm, '$1\nkind = "fixed_window"\noffset = "0s"')
-    .replaceAll(/^\s*max_debt\s*=.*$/gm, "");
 }

@@ -1,9 +1,11 @@
 // A policy as it is edited: as TOML, which goes into wrangler.toml, and as a form. The Worker's own reader says what is wrong, and what
 // the policy means; nothing is decided here.
-import { parse, stringify, TomlError } from "smol-toml";
+import { TomlError } from "smol-toml";
 import type { Limit } from "tollgate";
 import type { PolicyLint } from "tollgate/lint";
 import { rate } from "tollgate/rate";
+import { START } from "../levels/track.ts";
+import { type Fields, isOfLimit, policiesOf, tablesOf, withLimits } from "./source.ts";
 
 /** A policy that can be played. */
 export interface Policy {
@@ -14,6 +16,8 @@ export interface Policy {
   readonly reservationTtlMs: number;
   readonly refundsUnsettled: boolean;
   readonly lint: PolicyLint;
+  /** The limits whose windows each key has at moments of its own, and when those that are played first open. */
+  readonly ownWindows: readonly { readonly limit: string; readonly opensAt: number }[];
 }
 
 /** A mistake, and the line of the TOML that it is about, if that is known. Lines count from 1. */
@@ -26,11 +30,22 @@ export type Read =
   | { readonly policy: Policy; readonly mistakes?: undefined }
   | { readonly mistakes: readonly Mistake[] };
 
-/** Fields of a policy or a limit, as the settings have them. */
-export type Fields = Record<string, unknown>;
+/** The policies of a TOML text, by name; none while it cannot be read. */
+export function namesOf(toml: string): string[] {
+  try {
+    return Object.keys(policiesOf(toml));
+  } catch {
+    return []; // the reader says why
+  }
+}
 
-/** Reads the first policy of a TOML text. The reader of policies is loaded when it is first needed: it is half of the page. */
-export async function read(toml: string): Promise<Read> {
+/** The policy that plays: the chosen one, or the first where there is none of this name. */
+export function chosenOf(names: readonly string[], chosen: string | undefined): string | undefined {
+  return names.find((name) => name === chosen) ?? names[0];
+}
+
+/** Reads a policy of a TOML text. The reader of policies is loaded when it is first needed: it is half of the page. */
+export async function read(toml: string, chosen?: string): Promise<Read> {
   let policies: Fields;
   try {
     policies = policiesOf(toml);
@@ -42,14 +57,16 @@ export async function read(toml: string): Promise<Read> {
   const { lint } = await import("tollgate/lint");
   const { errors, policies: linted } = await lint(JSON.stringify(policies));
   if (errors.length > 0) return { mistakes: errors.map((text) => ({ text, ...lineOf(text, toml) })) };
-  const said = linted[0]!;
+  const name = chosenOf(Object.keys(policies), chosen);
+  const said = linted.find(({ policy }) => policy === name)!;
   const fields = policies[said.policy];
   const playable = said.limits.filter(({ is_enforced }) => is_enforced);
   if (playable.length === 0)
     return { mistakes: [{ text: `${said.policy} enforces no limit: there is nothing to play` }] };
   const all = limitFields(fields);
+  const fieldsOf = (limit: string | undefined) => Object(all.find(({ name }) => name === limit)) as Fields;
   const limits = playable.map((facts): Limit<string> => {
-    const { initial, offset } = Object(all.find(({ name }) => name === facts.name)) as Fields;
+    const { initial, offset } = fieldsOf(facts.name);
     return {
       kind: facts.kind,
       ...(facts.name !== undefined && { name: facts.name }),
@@ -58,57 +75,80 @@ export async function read(toml: string): Promise<Read> {
       capacity: facts.capacity,
       maxDebt: facts.debt?.max_debt ?? 0,
       ...(typeof initial === "number" && { initial }),
-      ...(typeof offset === "string" && { offsetMs: millis(offset) }),
+      ...(facts.kind === "fixed_window" && {
+        offsetMs: typeof offset === "string" ? millis(offset) : PHASE_MS % facts.period_ms,
+      }),
     };
   });
   const { reservation_ttl, unsettled } = Object(fields) as Fields;
   const reservationTtlMs = millis(typeof reservation_ttl === "string" ? reservation_ttl : "10m");
-  const policy = { name: said.policy, limits, reservationTtlMs, refundsUnsettled: unsettled === "refund", lint: said };
-  return { policy };
-}
-
-/** The policies by name: those under `[vars.POLICIES]` of a wrangler.toml, or else all tables there are. */
-function policiesOf(toml: string): Fields {
-  const settings = parse(toml) as Fields;
-  const { POLICIES } = Object(settings.vars) as Fields;
-  return (POLICIES ?? settings) as Fields;
+  const ownWindows = limits
+    .filter(({ kind, name }) => kind === "fixed_window" && fieldsOf(name).offset === undefined)
+    .map(({ name, periodMs, offsetMs = 0 }) => ({
+      limit: name ?? said.policy,
+      opensAt: periodMs - ((START - offsetMs) % periodMs),
+    }));
+  return {
+    policy: {
+      name: said.policy,
+      limits,
+      reservationTtlMs,
+      refundsUnsettled: unsettled === "refund",
+      lint: said,
+      ownWindows,
+    },
+  };
 }
 
 /** The limits that a policy is written with; a policy of one limit is its own. */
 export function limitFields(policy: unknown): Fields[] {
   const { limits } = Object(policy) as Fields;
-  return Array.isArray(limits) ? limits : [typeof policy === "string" ? { rate: policy } : (policy as Fields)];
+  if (Array.isArray(limits)) return limits;
+  return [
+    typeof policy === "string"
+      ? { rate: policy }
+      : Object.fromEntries(Object.entries(policy as Fields).filter(([field]) => isOfLimit(field))),
+  ];
 }
 
 /** A policy as the form shows it. */
 export interface Form {
   readonly name: string;
-  /** What is of the policy and not of its limits. */
-  readonly rest: Fields;
   readonly limits: readonly Fields[];
 }
 
-/** The first policy of a TOML text for the form; nothing where there is none. */
-export function formOf(toml: string): Form | undefined {
+/** A policy of a TOML text for the form; nothing where there is none. */
+export function formOf(toml: string, chosen?: string): Form | undefined {
   try {
-    const [name, policy] = Object.entries(policiesOf(toml))[0] ?? [];
-    if (name === undefined || !Object(policy)) return undefined;
-    if (typeof policy === "string" || !Array.isArray(Object(policy).limits))
-      return { name, rest: {}, limits: limitFields(policy) };
-    const { limits, ...rest } = policy as Fields;
-    return { name, rest, limits: limits as Fields[] };
+    const policies = policiesOf(toml);
+    const name = chosenOf(Object.keys(policies), chosen);
+    if (name === undefined || !Object(policies[name])) return undefined;
+    return { name, limits: limitFields(policies[name]) };
   } catch {
     return undefined; // the reader says why
   }
 }
 
-/** The TOML of what the form shows. */
-export function tomlOf({ name, rest, limits }: Form): string {
-  const [only] = limits;
-  const policy = limits.length === 1 && only!.name === undefined ? { ...rest, ...only } : { ...rest, limits };
-  return stringify({ vars: { POLICIES: { [name]: policy } } })
-    .replace(/^\[vars\]\n|^\[vars\.POLICIES\]\n/gm, "")
-    .trim();
+/** The TOML with what the form says now. */
+export function tomlOf(toml: string, { name, limits }: Form): string {
+  return withLimits(toml, name, formOf(toml, name)!.limits, limits);
+}
+
+/** Whether a limit of the policy is a fixed window. */
+export function hasWindow(toml: string, chosen?: string): boolean {
+  return formOf(toml, chosen)?.limits.some(({ kind }) => kind === "fixed_window") ?? false;
+}
+
+/** The text with the same numbers as fixed windows, which open with the trace; as token buckets if one is a window. */
+export function otherKind(toml: string, chosen?: string): string {
+  const form = formOf(toml, chosen);
+  if (!form) return toml;
+  const isWindow = hasWindow(toml, chosen);
+  const limits = form.limits.map(({ kind: _, offset: __, ...limit }) => {
+    const { max_debt: ___, ...window } = limit;
+    return isWindow ? limit : { ...window, kind: "fixed_window", offset: "0s" };
+  });
+  return tomlOf(toml, { ...form, limits });
 }
 
 /** A length of time as the settings write it, read by the package's reader of rates. */
@@ -118,20 +158,17 @@ function millis(text: string): number {
 
 /** The line that an error of the reader is about: it begins with the path of the field, `POLICIES.llm.limits[1].rate: …`. */
 function lineOf(error: string, toml: string): { line?: number } {
-  const path = /^POLICIES\.([^:]*)/.exec(error)?.[1]?.split(".");
-  if (!path) return {};
-  const lines = toml.split("\n");
-  const index = Number(/\[(\d+)\]/.exec(path.join("."))?.[1] ?? -1);
-  const heads = lines.flatMap((line, i) => (/^\s*\[\[/.test(line) ? [i] : []));
-  const start =
-    index >= 0
-      ? (heads[index] ?? 0)
-      : Math.max(
-          0,
-          lines.findIndex((line) => line.includes(path[0]!)),
-        );
-  const field = path.at(-1)!.replace(/\[\d+\]$/, "");
-  const end = index >= 0 ? (heads[index + 1] ?? lines.length) : lines.length;
-  const at = lines.slice(start, end).findIndex((line) => line.trimStart().replace(/["']/g, "").startsWith(field));
-  return { line: (at < 0 ? start : start + at) + 1 };
+  const [, policy, index, field] = /^POLICIES\.([^:.]+)(?:\.limits\[(\d+)\])?(?:\.([^:.]+))?:/.exec(error) ?? [];
+  if (policy === undefined) return {};
+  const { own, limits } = tablesOf(toml, policy);
+  const table = index === undefined ? own : limits[Number(index)];
+  const { from } = table?.keys.find(({ path }) => path[0] === field) ?? table?.head ?? {};
+  const line = from ?? toml.split("\n").findIndex((line) => line.includes(policy));
+  return line < 0 ? {} : { line: line + 1 };
 }
+
+/**
+ * Stands for the phase that the service derives from a key, which nobody else can know: windows of the usual periods open some time
+ * after the trace begins, neither with it nor together.
+ */
+const PHASE_MS = 0.4 * 86_400_000 + 24_400;

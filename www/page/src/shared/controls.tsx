@@ -134,7 +134,9 @@ export function Table({
           {rows.map((row, i) => (
             <tr key={i}>
               {row.map((cell, j) => (
-                <td key={j}>{cell}</td>
+                <td key={j} class={String(cell).length > LINE ? "long" : undefined}>
+                  {cell}
+                </td>
               ))}
             </tr>
           ))}
@@ -143,3 +145,6 @@ export function Table({
     </section>
   );
 }
+
+/** Characters: a cell with more may have several lines. */
+const LINE = 20;
