@@ -56,6 +56,8 @@ export interface KeyState {
 /** The bucket of a policy. */
 export interface BucketState {
   readonly policy: string;
+  /** Which shard of the budget, if the policy has `shards`. */
+  readonly shard?: { readonly index: number; readonly count: number };
   readonly shadow?: true;
   readonly banned?: true;
   readonly banned_until?: number;

@@ -37,6 +37,7 @@ export function standing({ object, now, policies, reservations, holds, decisions
 
 interface BucketState {
   readonly policy: string;
+  readonly shard?: { readonly index: number; readonly count: number };
   readonly shadow?: true;
   readonly banned?: true;
   readonly banned_until?: number;
@@ -83,9 +84,10 @@ interface PastDecision {
   readonly retry_at?: number;
 }
 
-function bucket({ policy, shadow, banned, banned_until, unlimited, limits, error }: BucketState, now: number) {
+function bucket({ policy, shard, shadow, banned, banned_until, unlimited, limits, error }: BucketState, now: number) {
+  const part = shard ? `, shard ${shard.index + 1} of ${shard.count}` : "";
   const rows = limits.map((limit) => [
-    `${fullName(policy, limit.name)}${shadow ? " (in shadow)" : ""}`,
+    `${fullName(policy, limit.name)}${part}${shadow ? " (in shadow)" : ""}`,
     left(limit),
     numbers(limit),
     full(limit.reset_at, now),

@@ -94,6 +94,7 @@ interface Answer {
   readonly object?: string;
   readonly policies?: readonly {
     readonly policy: string;
+    readonly shard?: { readonly index: number; readonly count: number };
     readonly limits: readonly { readonly name?: string; readonly remaining: number; readonly owed: number }[];
   }[];
   readonly reservations?: readonly unknown[];
@@ -108,10 +109,11 @@ function said(act: Act, answer: Answer): string[] {
     return [`${levels(answer.before)}; now ${levels(answer.after)}`];
   }
   if (act === "Block") return ["Blocked. It takes effect everywhere within ten seconds."];
-  const limits = (answer.policies ?? []).flatMap(({ policy, limits }) =>
+  const limits = (answer.policies ?? []).flatMap(({ policy, shard, limits }) =>
     limits.map(({ name, remaining, owed }) => {
       const debt = owed > 0 ? `, ${number(owed)} owed` : "";
-      return `${name === undefined ? policy : `${policy}/${name}`}: ${number(remaining)} left${debt}`;
+      const part = shard ? `, shard ${shard.index + 1} of ${shard.count}` : "";
+      return `${name === undefined ? policy : `${policy}/${name}`}${part}: ${number(remaining)} left${debt}`;
     }),
   );
   return [
