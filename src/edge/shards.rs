@@ -13,9 +13,9 @@ use super::batch::{Batch, Failure, ObjectCall, Outcome};
 use super::budget::{Budget, budget};
 use super::generations::Generations;
 use super::refusals::MAX_BUDGETS;
-use crate::limit::{Decision, Snapshot, State};
+use crate::limit::{Decision, Snapshot, State, Verb};
 use crate::policy::{Cause, Policy};
-use crate::protocol::{Decided, LimitAnswer, ObjectReply, ObjectRequest};
+use crate::protocol::{Action, Decided, LimitAnswer, ObjectReply, ObjectRequest};
 use crate::sorted::sort_by;
 
 /// The calls of one request to the shards of a key's budget: use it as a [`Batch`].
@@ -35,6 +35,8 @@ struct Shard {
     /// Its call.
     batch: Option<Batch>,
     answer: Option<Decided>,
+    /// What came of it instead.
+    failure: Option<Outcome>,
 }
 
 impl ShardCalls {
@@ -61,7 +63,7 @@ impl ShardCalls {
     }
 
     fn new(requests: Vec<ObjectRequest>, rest: Option<Vec<usize>>, began_at: i64) -> Self {
-        let shards = requests.into_iter().map(|request| Shard { request, batch: None, answer: None });
+        let shards = requests.into_iter().map(|request| Shard { request, batch: None, answer: None, failure: None });
         Self { shards: shards.collect(), rest, has_definitions: false, began_at, outcome: None }
     }
 
@@ -118,15 +120,17 @@ impl ShardCalls {
             },
             _ => None,
         };
-        let Some(decided) = decided else {
-            let outcome = outcome.clone();
-            return self.end(outcome);
-        };
+        let failure = outcome.clone();
         shard.batch = None;
-        if self.rest.is_some() && decided.decision().is_allow() {
-            return self.end(Outcome::Decided(vec![Ok(ObjectReply::Decided(decided))]));
+        match decided {
+            // It may have granted it.
+            None if self.rest.is_some() => return self.end(failure),
+            None => shard.failure = Some(failure),
+            Some(decided) if self.rest.is_some() && decided.decision().is_allow() => {
+                return self.end(Outcome::Decided(vec![Ok(ObjectReply::Decided(decided))]));
+            }
+            decided => shard.answer = decided,
         }
-        shard.answer = Some(decided);
         self.go_on();
     }
 
@@ -140,14 +144,43 @@ impl ShardCalls {
                 return;
             }
         }
-        if self.shards.iter().all(|shard| shard.batch.is_none()) {
-            let answers: Vec<_> = self.shards.iter().filter_map(|shard| shard.answer.as_ref()).collect();
-            let answer = if self.rest.is_some() { best(&answers).cloned() } else { whole(&answers) };
-            self.end(match answer {
-                Some(decided) => Outcome::Decided(vec![Ok(ObjectReply::Decided(decided))]),
-                None => Outcome::Failed { causes: vec![Cause::Failed], cause: Cause::Failed },
-            });
+        if self.shards.iter().any(|shard| shard.batch.is_some()) {
+            return;
         }
+        let answers: Vec<_> = self.shards.iter().filter_map(|shard| shard.answer.as_ref()).collect();
+        let answer = match self.failed(!answers.is_empty()) {
+            Some(failed) => return self.end(failed),
+            None if self.rest.is_some() => best(&answers).cloned(),
+            None => whole(&answers),
+        };
+        self.end(match answer {
+            Some(decided) => Outcome::Decided(vec![Ok(ObjectReply::Decided(decided))]),
+            None => Outcome::Failed { causes: vec![Cause::Failed], cause: Cause::Failed },
+        });
+    }
+
+    /// What came of the shards that gave no answer, if there are any; `has_others` says whether others have.
+    fn failed(&self, has_others: bool) -> Option<Outcome> {
+        let failures: Vec<_> = self.shards.iter().filter_map(|shard| shard.failure.as_ref()).collect();
+        let first = *failures.first()?;
+        // What is given back must not be given back again; a reset can be repeated.
+        let is_done = has_others && self.shards.iter().any(|shard| shard.request.action == Action::Take(Verb::Refund));
+        if !is_done && failures.iter().all(|failure| matches!(failure, Outcome::Outdated { .. })) {
+            return Some(first.clone()); // the others are asked anew, too
+        }
+        let mut causes = Vec::new();
+        for failure in failures {
+            let all = if let Outcome::Failed { causes, .. } = failure { causes } else { &vec![Cause::Failed] };
+            // Some shards have done it, so it must not be said that nothing was done.
+            let told = |cause: &Cause| if has_others && *cause == Cause::Overloaded { Cause::Failed } else { *cause };
+            for cause in all.iter().map(told) {
+                if !causes.contains(&cause) {
+                    causes.push(cause);
+                }
+            }
+        }
+        let cause = causes.first().copied().unwrap_or(Cause::Failed);
+        Some(Outcome::Failed { causes, cause })
     }
 
     fn end(&mut self, outcome: Outcome) {
@@ -259,8 +292,6 @@ const FULL: u64 = 1_000;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::limit::Verb;
-    use crate::protocol::Action;
 
     const NOW: i64 = 1_700_000_000_000;
 
@@ -350,6 +381,46 @@ mod tests {
         let mut calls = ShardCalls::one_by_one(requests(), &[1, 0, 2, 3], vec![None; 4], NOW);
         assert_eq!(calls.next(NOW + 5_000), None);
         assert!(matches!(calls.outcome(), Some(Outcome::Failed { cause: Cause::Timeout, .. })), "{calls:?}");
+    }
+
+    #[test]
+    fn what_some_shards_have_given_back_is_not_given_back_again() {
+        let shards = policy();
+        let shards = shards.shards();
+        let refund = || requests().into_iter().map(|it| ObjectRequest { action: Action::Take(Verb::Refund), ..it });
+        let reset = || requests().into_iter().map(|it| ObjectRequest { action: Action::Take(Verb::Reset), ..it });
+        let done = || Ok(ObjectReply::Decided(decided(&shards[0], 9, NOW)));
+        let newer = || Ok(ObjectReply::PolicyOutdated { as_of: 7, definitions: String::new() });
+        let failed = |cause| Err(Failure { cause, is_retryable: false });
+        let outcome = |requests: Vec<ObjectRequest>, replies: [Result<ObjectReply, Failure>; 4]| {
+            let mut calls = ShardCalls::all(requests, NOW);
+            let asked: Vec<_> = std::iter::from_fn(|| calls.next(NOW)).map(|call| call.object).collect();
+            assert_eq!(asked, [0, 1, 2, 3], "at once");
+            for (shard, reply) in replies.into_iter().enumerate() {
+                assert_eq!(calls.outcome(), None, "before all have answered");
+                calls.answered(shard, reply);
+            }
+            assert!(calls.is_over());
+            calls.outcome().unwrap().clone()
+        };
+        let cause = |outcome| match outcome {
+            Outcome::Failed { cause, .. } => cause,
+            outcome => panic!("{outcome:?}"),
+        };
+        let outdated = Outcome::Outdated { as_of: 7, definitions: String::new() };
+        assert_eq!(outcome(refund().collect(), [newer(), newer(), newer(), newer()]), outdated);
+        assert_eq!(cause(outcome(refund().collect(), [done(), newer(), newer(), newer()])), Cause::Failed);
+        assert_eq!(outcome(reset().collect(), [done(), newer(), done(), newer()]), outdated, "it can be repeated");
+        for (replies, expected) in [
+            ([failed(Cause::Overloaded), done(), done(), done()], Cause::Failed),
+            ([failed(Cause::Timeout), done(), done(), done()], Cause::Timeout),
+        ] {
+            assert_eq!(cause(outcome(reset().collect(), replies)), expected, "it was done by others");
+        }
+        let overloaded = || failed(Cause::Overloaded);
+        let all = [overloaded(), overloaded(), overloaded(), overloaded()];
+        assert_eq!(cause(outcome(refund().collect(), all)), Cause::Overloaded, "nothing was done");
+        assert!(matches!(outcome(refund().collect(), [done(), done(), done(), done()]), Outcome::Decided(_)));
     }
 
     #[test]
