@@ -9,7 +9,7 @@ use super::rate_limit::{banned_fields, limit_field, policy_field};
 use super::refusal::{Refusal, respond, violated};
 use super::reply::Reply;
 use super::resolve::{Answered, ResolvedItem, ResolvedRequest};
-use crate::policy::Cause;
+use crate::policy::{Cause, Policy};
 use crate::protocol::{Decided, ObjectReply};
 
 impl ResolvedRequest {
@@ -46,7 +46,7 @@ impl ResolvedRequest {
         let fields = match (verdict.banned, verdict.unlimited) {
             (true, _) => banned_fields(item.policy.limits(), retry_after_s),
             (_, true) => Vec::new(), // a client would pause by them
-            _ => rate_limit(item, &answers, decided.now, retry_after_s),
+            _ => rate_limit(item, &answers, self.shard_of(item), decided.now, retry_after_s),
         };
         reply.headers.extend(fields.into_iter().map(|(name, value)| (name, value.into())));
         Ok(reply)
@@ -61,14 +61,16 @@ impl ResolvedRequest {
         let [item] = self.items.as_slice() else {
             return Err(Problem::Unavailable { cause: Cause::Failed });
         };
-        Ok(rate_limit(item, &item.answers(&decided.limits)?, decided.now, None))
+        Ok(rate_limit(item, &item.answers(&decided.limits)?, None, decided.now, None))
     }
 }
 
-/// The rate-limit fields: none if nothing is enforced, since a list without members is no field.
+/// The rate-limit fields: none if nothing is enforced, since a list without members is no field. `shard` is one like that which gave
+/// the answers, if one did.
 fn rate_limit(
     item: &ResolvedItem,
     answers: &[Answered<'_>],
+    shard: Option<&Policy>,
     now: i64,
     retry_after_s: Option<u64>,
 ) -> Vec<(&'static str, String)> {
@@ -76,7 +78,12 @@ fn rate_limit(
         return Vec::new();
     }
     let policy = policy_field(item.policy.limits());
-    vec![("ratelimit-policy", policy), ("ratelimit", limit_field(answers, now, retry_after_s))]
+    let of_shard = |shard: &Policy| {
+        let limits = shard.limits().iter().zip(answers).map(|(limit, (_, cost, answer))| (limit, *cost, *answer));
+        limit_field(&limits.collect::<Vec<_>>(), now, retry_after_s)
+    };
+    let current = shard.map_or_else(|| limit_field(answers, now, retry_after_s), of_shard);
+    vec![("ratelimit-policy", policy), ("ratelimit", current)]
 }
 
 pub(super) fn decided(reply: &ObjectReply) -> Result<&Decided, Problem> {

@@ -35,6 +35,12 @@ impl ResolvedRequest {
         Self { items: items.collect(), ..self.clone() }
     }
 
+    /// A shard of the item's policy, if the answer is that of one of them: these differ by a token of the capacity at most, of
+    /// which the first has the most.
+    pub(super) fn shard_of<'a>(&self, item: &'a ResolvedItem) -> Option<&'a Policy> {
+        item.policy.shards().first().map(|shard| &**shard).filter(|_| self.takes_from_one_shard())
+    }
+
     /// Whether one shard is to grant it, rather than all have a part in it.
     #[must_use]
     pub fn takes_from_one_shard(&self) -> bool {

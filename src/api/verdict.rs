@@ -54,6 +54,9 @@ pub(super) struct Verdict<'a> {
     /// Whether an override lets the key take whatever it asks for.
     #[serde(skip_serializing_if = "is_false")]
     pub(super) unlimited: bool,
+    /// Whether it is that of one shard, where all have said the same.
+    #[serde(skip)]
+    pub(super) is_of_shard: bool,
     #[serde(skip)]
     pub(super) full_name: &'a str,
 }
@@ -94,6 +97,11 @@ impl ResolvedRequest {
         let now = decided.now;
         let mut details: Vec<_> = answers.iter().map(|answered| self.details(answered, now)).collect();
         let (banned, unlimited) = self.standing(item, &details);
+        // What one shard has left is near the limit of that shard.
+        let shard = self.shard_of(item);
+        for (details, limit) in details.iter_mut().zip(shard.map_or(&[][..], |shard| shard.limits())) {
+            details.near_limit = limit.is_near(details.remaining);
+        }
         if banned {
             details.iter_mut().for_each(Details::of_nothing);
         }
@@ -120,6 +128,7 @@ impl ResolvedRequest {
             reservation: decided.reservation.map(|reserved| format!("{:0RESERVATION_ID_LEN$x}", reserved.id)),
             expires_at: decided.reservation.map(|reserved| reserved.expires_at),
             replayed: decided.is_replayed,
+            is_of_shard: shard.is_some(),
             full_name: top.full_name,
             limits: if is_named { details } else { Vec::new() },
             shadow,
@@ -210,6 +219,9 @@ impl Verdict<'_> {
         if self.banned {
             let when = retry_after_ms.map_or_else(|| "without an end".to_owned(), |ms| format!("retry in {ms} ms"));
             return format!("this key is banned from policy {}; {when}", self.policy);
+        }
+        if self.is_of_shard {
+            return format!("no shard of policy {} has enough for a cost of {cost}; {when}", self.policy);
         }
         match owed {
             0 => format!("policy {full_name} has {remaining} of {limit} tokens left and the cost is {cost}; {when}"),

@@ -44,11 +44,22 @@ for (const policy of ["hot", "exact"])
     assert.equal(body.retry_at, NOW + 8_000);
     assert.equal(headers["retry-after"], "8");
     assert.equal(body.limit, 42, "the answer is of the policy");
+    assert.equal(body.detail, `no shard of policy ${policy} has enough for a cost of 1; retry in 8000 ms`);
     assert.match(headers["ratelimit-policy"], /^"\w+";q=80;w=80;tollgate-capacity=42$/);
     assert.equal((await consume(policy, "a", 1, 7_999)).status, 429);
     assert.equal(await granted(policy, "a", 20, 8_000), 8);
     assert.equal((await peek(policy, "a", 48_000)).remaining, 40);
   });
+
+test("an answer says what the shard has left that gave it", async () => {
+  const first = await consume("hot", "k");
+  assert.ok([4, 5].includes(first.body.remaining), first.text); // of 5 or 6
+  assert.equal(first.body.near_limit, false, "of that shard");
+  // As many can certainly be had; the next one comes back to that shard in eight seconds.
+  assert.equal(first.headers.ratelimit, `"hot";r=${first.body.remaining};t=8`);
+  const peeked = await peek("hot", "k");
+  assert.deepEqual([peeked.remaining, peeked.near_limit], [41, false]);
+});
 
 test("a peek, an inspection and a reset are of the whole", async () => {
   assert.equal(await granted("hot", "b", 30), 30);
