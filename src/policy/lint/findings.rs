@@ -275,16 +275,19 @@ fn not_aligned(first: &NamedLimit, second: &NamedLimit) -> Option<Finding> {
 }
 
 fn of_shards(policy: &Policy) -> Vec<Finding> {
-    let shards = policy.shards();
-    let Some(first) = shards.first().filter(|_| shards.len() > 1) else { return Vec::new() };
-    let count = shards.len();
-    let divided = policy.limits().iter().zip(first.limits()).map(|(whole, part)| {
-        let (capacity, most) = (whole.limit().config().capacity, part.limit().config().capacity);
+    let count = policy.declared_shards();
+    if count < 2 {
+        return Vec::new();
+    }
+    let divided = policy.limits().iter().map(|limit| {
+        let capacity = limit.limit().config().capacity;
+        // Not from the shards themselves: a page that only lints need not be able to make them.
+        let most = capacity.div_ceil(count.into());
         let text = format!(
             "in {count} shards, a capacity of {capacity} is {most} at most for one request: a larger cost never passes, and a cost c \
              may be refused while all shards together have up to {count} * (c - 1)"
         );
-        finding(Level::Note, Code::DividedCapacity, whole, text)
+        finding(Level::Note, Code::DividedCapacity, limit, text)
     });
     let mut findings: Vec<_> = divided.collect();
     if policy.refusal_cache_ms() == 0 {
