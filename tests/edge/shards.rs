@@ -308,7 +308,7 @@ fn name(shard: usize) -> String {
     format!("{shard:032x}{:032x}", 0)
 }
 
-/// One or two limits, in one to sixteen shards.
+/// Two limits, in one to sixteen shards.
 fn policy(random: &mut Random) -> Policy {
     let shards = [1, 1, 2, 3, 4, 8, 16][random.below(7)];
     let limits = ["a", "b"].map(|name| {
