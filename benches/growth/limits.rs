@@ -44,7 +44,7 @@ pub(crate) fn of_a_policy() {
                 assert!(!object.consume(&closed, NOW).decision().is_allow());
             }
         });
-        let question = 8 * request(Action::Take(Verb::Consume), &open).to_numbers(Format::NEWEST).len();
+        let question = request(Action::Take(Verb::Consume), &open).to_text(Format::NEWEST).len();
         line(
             &count.to_string(),
             [

@@ -141,16 +141,16 @@ mod tests {
         for request in [wanted, none] {
             let mut writer = Writer::new(Format::NEWEST, 0);
             request.write(&mut writer);
-            let numbers = writer.finish();
-            let (reader, _) = Reader::new(&numbers).ok().unwrap();
+            let text = writer.finish();
+            let (reader, _) = Reader::new(&text).ok().unwrap();
             assert_eq!(LeaseRequest::read(&reader), Ok(Some(request)));
             assert_eq!(Lease::read(&reader), Ok(None));
         }
         let lease = Lease { id: u64::MAX - 1, from: 5, until: 2_005, tokens: vec![7, 0] };
         let mut writer = Writer::new(Format::NEWEST, 0);
         lease.write(&mut writer);
-        let numbers = writer.finish();
-        let (reader, _) = Reader::new(&numbers).ok().unwrap();
+        let text = writer.finish();
+        let (reader, _) = Reader::new(&text).ok().unwrap();
         assert_eq!(Lease::read(&reader), Ok(Some(lease)));
     }
 
@@ -160,8 +160,8 @@ mod tests {
         let request = LeaseRequest { lease_ms: 2_000, horizon_ms: 0, wanted: vec![0, 0], ended: ended.to_vec() };
         let mut writer = Writer::new(Format::NEWEST, 0);
         request.write(&mut writer);
-        let numbers = writer.finish();
-        let (reader, _) = Reader::new(&numbers).ok().unwrap();
+        let text = writer.finish();
+        let (reader, _) = Reader::new(&text).ok().unwrap();
         let read = LeaseRequest::read(&reader).unwrap().unwrap();
         assert_eq!(read.ended, ended[1..]);
     }
@@ -173,8 +173,8 @@ mod tests {
             writer.section(REQUESTED, len);
             // Two limits are announced, and one lease that has ended.
             [2_000, 0, 2, 1, 1, 0, 9].iter().take(len).for_each(|&number| writer.whole(number));
-            let numbers = writer.finish();
-            let (reader, _) = Reader::new(&numbers).ok().unwrap();
+            let text = writer.finish();
+            let (reader, _) = Reader::new(&text).ok().unwrap();
             assert_eq!(LeaseRequest::read(&reader).is_ok(), len == 5, "{len}");
         }
     }

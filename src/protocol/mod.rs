@@ -1,8 +1,8 @@
-//! What a frontend and an object say to each other: values on both sides, numbers on the way.
+//! What a frontend and an object say to each other: values on both sides, texts of numbers on the way.
 //!
-//! Numbers are the cheapest values to pass through JavaScript. A frontend calls
+//! A text is the cheapest value to pass through JavaScript and from one object to another. A frontend calls
 //! `decide(names, request, definitions)` of an object: the [wire names](crate::policy::Policy::wire_name) of the policies,
-//! separated by commas; an [`ObjectRequest`] as numbers; and nothing else, at first. It gets an [`ObjectReply`] as numbers.
+//! separated by commas; an [`ObjectRequest`]; and nothing else, at first. It gets an [`ObjectReply`].
 //!
 //! While a deployment spreads, frontends and objects of neighbouring versions and settings meet:
 //!

@@ -7,7 +7,10 @@
 //! ...         so many numbers; then the next section
 //! ```
 //!
-//! Each number is whole and at most 2⁵³, so that a JavaScript number holds it exactly.
+//! They travel as a text, in decimal with a space between them: a runtime passes a text on for less than an array, benches/README.md says
+//! for how much less. Each number is at most 2⁵³, so that a JavaScript number holds it exactly: in format 2 they were an array of those.
+
+use std::mem;
 
 /// A way to write requests and replies.
 ///
@@ -21,7 +24,7 @@ impl Format {
     pub const OLDEST: Self = Self(2);
 
     /// The newest that this version reads and writes. A frontend tries it first.
-    pub const NEWEST: Self = Self(if cfg!(feature = "test-next-format") { 3 } else { 2 });
+    pub const NEWEST: Self = Self(if cfg!(feature = "test-next-format") { 4 } else { 3 });
 
     /// The format of that number; `None` if this version does not know it.
     #[must_use]
@@ -47,11 +50,12 @@ pub enum Unreadable {
 }
 
 /// Numbers that are being written.
-pub(super) struct Writer(Vec<f64>);
+pub(super) struct Writer(String);
 
 impl Writer {
+    /// With room for so many numbers.
     pub(super) fn new(format: Format, capacity: usize) -> Self {
-        let mut writer = Self(Vec::with_capacity(capacity));
+        let mut writer = Self(String::with_capacity(capacity.saturating_mul(USUAL_DIGITS)));
         writer.small(format.0);
         if format.has_test_field() {
             writer.small(TEST_FIELD);
@@ -60,34 +64,29 @@ impl Writer {
     }
 
     pub(super) fn small(&mut self, value: u8) {
-        self.0.push(f64::from(value));
+        self.signed(value.into());
     }
 
-    #[expect(clippy::cast_precision_loss, reason = "tokens, waits and ids are at most 2⁵³ − 1")]
     pub(super) fn whole(&mut self, value: u64) {
-        self.0.push(value as f64);
+        self.signed(value.cast_signed());
     }
 
-    #[expect(
-        clippy::cast_precision_loss,
-        reason = "levels are within ±2⁵³ tokens, and moments are until the year 287 000"
-    )]
     pub(super) fn signed(&mut self, value: i64) {
-        self.0.push(value as f64);
+        if !self.0.is_empty() {
+            self.0.push(' ');
+        }
+        self.0.push_str(itoa::Buffer::new().format(value));
     }
 
     pub(super) fn optional(&mut self, value: Option<u64>) {
         match value {
             Some(value) => self.whole(value),
-            None => self.0.push(-1.0),
+            None => self.signed(-1),
         }
     }
 
     pub(super) fn moment_or_never(&mut self, moment: Option<i64>) {
-        match moment {
-            Some(moment) => self.signed(moment),
-            None => self.0.push(NEVER),
-        }
+        self.signed(moment.unwrap_or(NEVER));
     }
 
     /// The value as 32-bit words, highest first, because a number holds only 53 bits.
@@ -95,38 +94,42 @@ impl Writer {
         for word in (0..COUNT).rev() {
             let shift = word.saturating_mul(u32::BITS);
             #[expect(clippy::cast_possible_truncation, reason = "the lowest 32 bits are meant")]
-            self.0.push(f64::from((value >> shift) as u32));
+            self.signed(i64::from((value >> shift) as u32));
         }
     }
 
     /// Begins a section of that kind, which has `len` numbers.
     pub(super) fn section(&mut self, kind: u8, len: usize) {
-        self.0.push(-f64::from(kind));
+        self.signed(marker_of(kind));
         self.whole(len as u64);
     }
 
-    pub(super) fn finish(mut self) -> Vec<f64> {
+    pub(super) fn finish(mut self) -> String {
         if cfg!(feature = "test-next-format") {
-            self.0.extend(TEST_SECTION);
+            for number in TEST_SECTION {
+                self.signed(number);
+            }
         }
         self.0
     }
 }
 
 /// Adds a section of that kind to what was written.
-#[expect(clippy::cast_precision_loss, reason = "counts are below 2⁵³")]
-pub(super) fn append_section<const LEN: usize>(numbers: &mut Vec<f64>, kind: u8, values: [u64; LEN]) {
-    numbers.extend([-f64::from(kind), LEN as f64]);
-    numbers.extend(values.map(|value| value as f64));
+pub(super) fn append_section<const LEN: usize>(text: &mut String, kind: u8, values: [u64; LEN]) {
+    let mut writer = Writer(mem::take(text));
+    writer.section(kind, LEN);
+    for value in values {
+        writer.whole(value);
+    }
+    *text = writer.0;
 }
 
 /// Numbers that are being read.
-pub(super) struct Reader<'a>(&'a [f64]);
+pub(super) struct Reader<'a>(&'a str);
 
-#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "the numbers were whole")]
 impl<'a> Reader<'a> {
-    pub(super) fn new(numbers: &'a [f64]) -> Result<(Self, Format), Unreadable> {
-        let mut rest = Self(numbers);
+    pub(super) fn new(text: &'a str) -> Result<(Self, Format), Unreadable> {
+        let mut rest = Self(text);
         let format = Format::from_number(rest.whole()?).ok_or(Unreadable::Format)?;
         if format.has_test_field() && rest.whole()? != u64::from(TEST_FIELD) {
             return Err(Unreadable::Malformed);
@@ -135,19 +138,23 @@ impl<'a> Reader<'a> {
     }
 
     pub(super) fn whole(&mut self) -> Result<u64, Unreadable> {
-        self.next().map(|number| number as u64)
+        u64::try_from(self.signed()?).map_err(|_| Unreadable::Malformed)
     }
 
     pub(super) fn signed(&mut self) -> Result<i64, Unreadable> {
-        self.next().map(|number| number as i64)
+        // By bytes: what `split_once` does first takes longer than these few.
+        let end = self.0.bytes().position(|byte| byte == b' ').unwrap_or(self.0.len());
+        let (first, rest) = self.0.split_at_checked(end).ok_or(Unreadable::Malformed)?;
+        self.0 = rest.strip_prefix(' ').unwrap_or(rest);
+        first.parse().map_err(|_| Unreadable::Malformed)
     }
 
     pub(super) fn optional(&mut self) -> Result<Option<u64>, Unreadable> {
-        self.next().map(|number| (number >= 0.0).then_some(number as u64))
+        self.signed().map(|number| u64::try_from(number).ok())
     }
 
     pub(super) fn moment_or_never(&mut self) -> Result<Option<i64>, Unreadable> {
-        self.next().map(|number| (number > NEVER).then_some(number as i64))
+        self.signed().map(|number| (number > NEVER).then_some(number))
     }
 
     pub(super) fn words<const COUNT: u32>(&mut self) -> Result<u128, Unreadable> {
@@ -157,14 +164,12 @@ impl<'a> Reader<'a> {
     /// The section of that kind, if there is one among those that follow.
     pub(super) fn section(&self, kind: u8) -> Result<Option<Self>, Unreadable> {
         let mut rest = Self(self.0);
-        while !rest.0.is_empty() {
-            let (found, len) = (-rest.next()? as u64, rest.whole()?);
-            let len = usize::try_from(len).map_err(|_| Unreadable::Malformed)?;
-            let (section, after) = rest.0.split_at_checked(len).ok_or(Unreadable::Malformed)?;
-            if found == u64::from(kind) {
-                return Ok(Some(Self(section)));
+        while !rest.is_empty() {
+            let (found, len) = (rest.signed()?, rest.whole()?);
+            let section = rest.split_off(len)?;
+            if found == marker_of(kind) {
+                return Ok(Some(section));
             }
-            rest = Self(after);
         }
         Ok(None)
     }
@@ -176,27 +181,39 @@ impl<'a> Reader<'a> {
 
     /// Whether only sections follow.
     pub(super) fn is_at_end(&self) -> bool {
-        self.0.first().is_none_or(|&next| next < 0.0)
+        self.is_empty() || self.0.starts_with('-')
     }
 
-    fn next(&mut self) -> Result<f64, Unreadable> {
-        let (&first, rest) = self.0.split_first().ok_or(Unreadable::Malformed)?;
-        self.0 = rest;
-        Ok(first)
+    /// The next `len` numbers, which are not read any more.
+    fn split_off(&mut self, len: u64) -> Result<Self, Unreadable> {
+        let all = self.0;
+        for _ in 0..len {
+            self.signed()?;
+        }
+        let end = all.len().saturating_sub(self.0.len());
+        Ok(Self(all.get(..end).unwrap_or_default().trim_end_matches(' ')))
     }
 }
 
+/// What begins a section of that kind.
+const fn marker_of(kind: u8) -> i64 {
+    (kind as i64).saturating_neg()
+}
+
 /// Stands for never: no real moment is so early.
-const NEVER: f64 = -9_007_199_254_740_991.0;
+const NEVER: i64 = -9_007_199_254_740_991;
+
+/// A moment has 13 and a space, an id or a level up to 17, and most others two.
+const USUAL_DIGITS: usize = 8;
 
 /// What the next version might add, so that tests can run two versions side by side: a field before all others, which needs
 /// a new format, and a section, which does not.
 const TEST_FIELD: u8 = 77;
-const TEST_SECTION: [f64; 4] = [-1.0, 2.0, 40.0, 2.0];
+const TEST_SECTION: [i64; 4] = [-1, 2, 40, 2];
 
 impl Format {
     const fn has_test_field(self) -> bool {
-        cfg!(feature = "test-next-format") && self.0 > Self::OLDEST.0
+        cfg!(feature = "test-next-format") && self.0 == Self::NEWEST.0
     }
 }
 
@@ -228,8 +245,8 @@ mod tests {
         writer.moment_or_never(None);
         writer.words::<4>(u128::MAX - 5);
         writer.words::<2>(7 << 32);
-        let numbers = writer.finish();
-        let (mut reader, format) = Reader::new(&numbers).ok().unwrap();
+        let text = writer.finish();
+        let (mut reader, format) = Reader::new(&text).ok().unwrap();
         assert_eq!(format, Format::NEWEST);
         assert_eq!(reader.whole(), Ok(255));
         assert_eq!(reader.whole(), Ok(most));

@@ -171,9 +171,9 @@ impl Decided {
 }
 
 impl ObjectReply {
-    /// The reply as numbers, in the format of the request.
+    /// The reply as a text, in the format of the request.
     #[must_use]
-    pub fn to_numbers(&self, format: Format) -> Vec<f64> {
+    pub fn to_text(&self, format: Format) -> String {
         let limits = if let Self::Decided(decided) = self { decided.limits.len() } else { 0 };
         let mut writer = Writer::new(format, HEAD_LEN.saturating_add(limits.saturating_mul(LIMIT_LEN)));
         match self {
@@ -205,12 +205,12 @@ impl ObjectReply {
         writer.finish()
     }
 
-    /// The reply that [`ObjectReply::to_numbers`] wrote, and what [`Rows::append_to`] added.
+    /// The reply that [`ObjectReply::to_text`] wrote, and what [`Rows::append_to`] added.
     ///
     /// # Errors
     /// See [`Unreadable`].
-    pub fn from_numbers(numbers: &[f64]) -> Result<(Self, Rows), Unreadable> {
-        let (mut rest, _) = Reader::new(numbers)?;
+    pub fn from_text(text: &str) -> Result<(Self, Rows), Unreadable> {
+        let (mut rest, _) = Reader::new(text)?;
         let reply = Self::read(&mut rest)?;
         Ok((reply, Rows::of(&rest)?))
     }
@@ -464,15 +464,15 @@ mod tests {
         ]
     }
 
-    fn read(numbers: &[f64]) -> Result<ObjectReply, Unreadable> {
-        ObjectReply::from_numbers(numbers).map(|(reply, _)| reply)
+    fn read(text: &str) -> Result<ObjectReply, Unreadable> {
+        ObjectReply::from_text(text).map(|(reply, _)| reply)
     }
 
     #[test]
     fn a_reply_reads_back_as_it_was_written_in_every_format() {
         for reply in replies() {
             for format in [Format::OLDEST, Format::NEWEST] {
-                assert_eq!(read(&reply.to_numbers(format)), Ok(reply.clone()));
+                assert_eq!(read(&reply.to_text(format)), Ok(reply.clone()));
             }
         }
     }
@@ -480,9 +480,9 @@ mod tests {
     #[test]
     fn sections_that_are_not_known_are_skipped() {
         for reply in replies() {
-            let numbers = reply.to_numbers(Format::OLDEST);
-            for sections in [&[-9.0, 0.0][..], &[-9.0, 3.0, 1.0, 0.0, -1.0], &[-1.0, 1.0, 5.0, -2.0, 1.0, 7.0]] {
-                assert_eq!(read(&[&numbers, sections].concat()), Ok(reply.clone()));
+            let text = reply.to_text(Format::OLDEST);
+            for sections in ["-9 0", "-9 3 1 0 -1", "-1 1 5 -2 1 7"] {
+                assert_eq!(read(&format!("{text} {sections}")), Ok(reply.clone()));
             }
         }
     }
@@ -492,15 +492,15 @@ mod tests {
         let rows = Rows { read: 3, written: (1 << 53) - 1 };
         for reply in replies() {
             for format in [Format::OLDEST, Format::NEWEST] {
-                let without = reply.to_numbers(format);
-                let read = ObjectReply::from_numbers;
+                let without = reply.to_text(format);
+                let read = ObjectReply::from_text;
                 assert_eq!(read(&without), Ok((reply.clone(), Rows::default())), "an older object");
                 let mut with = without.clone();
                 rows.append_to(&mut with);
-                assert_eq!(with, [&without[..], &[-7.0, 2.0, 3.0, 9_007_199_254_740_991.0]].concat());
+                assert_eq!(with, format!("{without} -7 2 3 9007199254740991"));
                 assert_eq!(read(&with), Ok((reply.clone(), rows)));
-                assert_eq!(read(&[&without[..], &[-9.0, 1.0, 5.0], &with[without.len()..]].concat()), read(&with));
-                assert_eq!(read(&with[..with.len() - 1]), Err(Unreadable::Malformed));
+                assert_eq!(read(&format!("{without} -9 1 5 -7 2 3 9007199254740991")), read(&with));
+                assert_eq!(read(&format!("{without} -7 2 3")), Err(Unreadable::Malformed));
                 let mut none = without.clone();
                 Rows::default().append_to(&mut none);
                 assert_eq!(none, without);
@@ -522,60 +522,48 @@ mod tests {
         let reservation = Some(Reserved { id: 6, expires_at: 7 });
         let shadow = vec![None, Some(limits[0])];
         let mut decided = Decided { is_replayed: true, open_reservations: 2, reservation, ..Decided::new(9, limits) };
-        let mut numbers = [2, 0, 9, 1, 2, 6, 7, 1, 0, 8, -3, 0, -3, 4, 5].map(f64::from);
-        numbers[11] = -9_007_199_254_740_991.0;
-        assert_eq!(ObjectReply::Decided(decided.clone()).to_numbers(Format::OLDEST), numbers);
+        let limit = "1 0 8 -3 -9007199254740991 -3 4 5";
+        let text = format!("2 0 9 1 2 6 7 {limit}");
+        assert_eq!(ObjectReply::Decided(decided.clone()).to_text(Format::OLDEST), text);
         let kind = NoticeKind::Refused;
         let due = Decided { notices: vec![DueNotice { policy: 3, kind }], ..decided.clone() };
-        let section = [-5.0, 2.0, 3.0, 2.0];
-        assert_eq!(ObjectReply::Decided(due).to_numbers(Format::OLDEST), [&numbers[..], &section].concat());
-        let later = [&numbers[..], &[-5.0, 4.0, 3.0, 9.0, 3.0, 1.0]].concat();
+        assert_eq!(ObjectReply::Decided(due).to_text(Format::OLDEST), format!("{text} -5 2 3 2"));
+        let later = format!("{text} -5 4 3 9 3 1");
         let notices = vec![DueNotice { policy: 3, kind: NoticeKind::NearLimit }];
         let known = ObjectReply::Decided(Decided { notices, ..decided.clone() });
         assert_eq!(read(&later), Ok(known), "a kind of a later version");
         decided.shadow = shadow;
-        let section = [&[-3.0, 9.0, 3.0][..], &numbers[7..]].concat();
-        assert_eq!(ObjectReply::Decided(decided).to_numbers(Format::OLDEST), [&numbers[..], &section].concat());
-        for (reply, numbers) in [
-            (ObjectReply::NoReservation, vec![2.0, 1.0]),
-            (ObjectReply::RequestIdReused, vec![2.0, 2.0]),
-            (ObjectReply::TooManyReservations { max: 9 }, vec![2.0, 3.0, 9.0]),
-            (ObjectReply::PolicyUnknown, vec![2.0, 4.0]),
-            (ObjectReply::FormatUnknown { newest: 2 }, vec![2.0, 5.0, 2.0]),
-            (ObjectReply::ReservationClosed, vec![2.0, 6.0]),
-            (ObjectReply::TooManyRequestIds { used: 9, retry_after_ms: 10 }, vec![2.0, 7.0, 9.0, 10.0]),
-            (
-                ObjectReply::PolicyOutdated { as_of: 9, definitions: "{}".to_owned() },
-                vec![2.0, 8.0, 9.0, 2.0, 123.0, 125.0],
-            ),
+        assert_eq!(ObjectReply::Decided(decided).to_text(Format::OLDEST), format!("{text} -3 9 3 {limit}"));
+        for (reply, text) in [
+            (ObjectReply::NoReservation, "2 1"),
+            (ObjectReply::RequestIdReused, "2 2"),
+            (ObjectReply::TooManyReservations { max: 9 }, "2 3 9"),
+            (ObjectReply::PolicyUnknown, "2 4"),
+            (ObjectReply::FormatUnknown { newest: 2 }, "2 5 2"),
+            (ObjectReply::ReservationClosed, "2 6"),
+            (ObjectReply::TooManyRequestIds { used: 9, retry_after_ms: 10 }, "2 7 9 10"),
+            (ObjectReply::PolicyOutdated { as_of: 9, definitions: "{}".to_owned() }, "2 8 9 2 123 125"),
         ] {
-            assert_eq!(reply.to_numbers(Format::OLDEST), numbers);
+            assert_eq!(reply.to_text(Format::OLDEST), text);
         }
     }
 
     #[test]
-    fn rejects_unknown_formats_and_malformed_numbers() {
-        assert_eq!(read(&[1.0, 1.0]), Err(Unreadable::Format));
-        assert_eq!(read(&[f64::from(Format::NEWEST.number()) + 1.0, 1.0]), Err(Unreadable::Format));
-        for numbers in [
-            &[][..],
-            &[2.0],
-            &[2.0, 9.0],
-            &[2.0, 3.0],
-            &[2.0, 7.0, 1.0],
-            &[2.0, 5.0],
-            &[2.0, 8.0, 0.0, 1.0],
-            &[2.0, 8.0, 0.0, 1.0, 255.0],
-            &[2.0, 8.0, 0.0, 1.0, 256.0],
-        ] {
-            assert_eq!(read(numbers), Err(Unreadable::Malformed));
+    fn rejects_unknown_formats_and_malformed_texts() {
+        assert_eq!(read("1 1"), Err(Unreadable::Format));
+        assert_eq!(read(&format!("{} 1", Format::NEWEST.number() + 1)), Err(Unreadable::Format));
+        for malformed in
+            ["", "2", "2 9", "2 3", "2 3 x", "2 7 1", "2 5", "2 8 0 1", "2 8 0 1 255", "2 8 0 1 256", "2 8 0 -1"]
+        {
+            assert_eq!(read(malformed), Err(Unreadable::Malformed), "{malformed:?}");
         }
-        let decided = replies()[0].to_numbers(Format::OLDEST);
+        let decided = replies()[0].to_text(Format::OLDEST);
+        let ends: Vec<_> = decided.match_indices(' ').map(|(at, _)| at).collect();
         for len in (2..HEAD_LEN).chain(HEAD_LEN + 1..HEAD_LEN + LIMIT_LEN) {
-            assert_eq!(read(&decided[..len]), Err(Unreadable::Malformed), "{len} numbers");
+            assert_eq!(read(&decided[..ends[len - 1]]), Err(Unreadable::Malformed), "{len} numbers");
         }
-        for section in [&[-3.0][..], &[-3.0, 2.0, 3.0], &[-3.0, 2.0, 0.0, 1.0], &[-3.0, 1.0, 4.0], &[-5.0, 1.0, 4.0]] {
-            assert_eq!(read(&[&decided, section].concat()), Err(Unreadable::Malformed), "{section:?}");
+        for section in ["-3", "-3 2 3", "-3 2 0 1", "-3 1 4", "-5 1 4"] {
+            assert_eq!(read(&format!("{decided} {section}")), Err(Unreadable::Malformed), "{section:?}");
         }
     }
 }

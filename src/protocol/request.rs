@@ -81,9 +81,9 @@ pub struct RequestId {
 }
 
 impl ObjectRequest {
-    /// The request as numbers.
+    /// The request as a text.
     #[must_use]
-    pub fn to_numbers(&self, format: Format) -> Vec<f64> {
+    pub fn to_text(&self, format: Format) -> String {
         let (action, (verb, max_wait_ms), reservation) = match self.action {
             Action::Look(verb) => (0, verb.to_number(), 0),
             Action::Take(verb) => (1, verb.to_number(), 0),
@@ -127,12 +127,12 @@ impl ObjectRequest {
         writer.finish()
     }
 
-    /// The request that [`ObjectRequest::to_numbers`] wrote, and the format in which to answer it.
+    /// The request that [`ObjectRequest::to_text`] wrote, and the format in which to answer it.
     ///
     /// # Errors
     /// See [`Unreadable`].
-    pub fn from_numbers(numbers: &[f64]) -> Result<(Self, Format), Unreadable> {
-        let (mut rest, format) = Reader::new(numbers)?;
+    pub fn from_text(text: &str) -> Result<(Self, Format), Unreadable> {
+        let (mut rest, format) = Reader::new(text)?;
         let (action, verb, max_wait_ms, reservation) = (rest.whole()?, rest.whole()?, rest.optional()?, rest.whole()?);
         let verb = || Verb::from_number(verb, max_wait_ms).ok_or(Unreadable::Malformed);
         let action = match action {
@@ -255,7 +255,7 @@ mod tests {
     fn a_request_reads_back_as_it_was_written_in_every_format() {
         for request in requests() {
             for format in [Format::OLDEST, Format::NEWEST] {
-                assert_eq!(ObjectRequest::from_numbers(&request.to_numbers(format)), Ok((request.clone(), format)));
+                assert_eq!(ObjectRequest::from_text(&request.to_text(format)), Ok((request.clone(), format)));
             }
         }
     }
@@ -264,9 +264,9 @@ mod tests {
     #[test]
     fn sections_that_are_not_known_are_skipped() {
         for request in requests() {
-            let numbers = request.to_numbers(Format::OLDEST);
-            for sections in [&[-9.0, 0.0][..], &[-9.0, 3.0, 1.0, 0.0, -1.0], &[-1.0, 1.0, 5.0, -7.0, 1.0, 7.0]] {
-                let read = ObjectRequest::from_numbers(&[&numbers, sections].concat());
+            let text = request.to_text(Format::OLDEST);
+            for sections in ["-9 0", "-9 3 1 0 -1", "-1 1 5 -7 1 7"] {
+                let read = ObjectRequest::from_text(&format!("{text} {sections}"));
                 assert_eq!(read, Ok((request.clone(), Format::OLDEST)));
             }
         }
@@ -283,11 +283,10 @@ mod tests {
         let wants_notices = false;
         let request =
             ObjectRequest { action, request_id, costs, shadow_costs: vec![], known: None, wants_notices, lease: None };
-        let numbers = [2, 2, 1, 9, 0, 2, 1, 2, 3, 4, 5, 6, 1, 7, 2, 8, 0].map(f64::from);
-        assert_eq!(request.to_numbers(Format::OLDEST), numbers);
+        let text = "2 2 1 9 0 2 1 2 3 4 5 6 1 7 2 8 0";
+        assert_eq!(request.to_text(Format::OLDEST), text);
         let request = ObjectRequest { shadow_costs: vec![vec![], vec![9, 10]], ..request };
-        let section = [-3, 4, 0, 2, 9, 10].map(f64::from);
-        assert_eq!(request.to_numbers(Format::OLDEST), [&numbers[..], &section].concat());
+        assert_eq!(request.to_text(Format::OLDEST), format!("{text} -3 4 0 2 9 10"));
         let action = Action::Settle(5);
         let request = ObjectRequest {
             action,
@@ -298,15 +297,15 @@ mod tests {
             wants_notices,
             lease: None,
         };
-        assert_eq!(request.to_numbers(Format::OLDEST), [2, 4, 0, -1, 5, 0].map(f64::from));
+        assert_eq!(request.to_text(Format::OLDEST), "2 4 0 -1 5 0");
         let wanting = ObjectRequest { wants_notices: true, ..request.clone() };
-        assert_eq!(wanting.to_numbers(Format::OLDEST), [2, 4, 0, -1, 5, 0, -4, 0].map(f64::from));
+        assert_eq!(wanting.to_text(Format::OLDEST), "2 4 0 -1 5 0 -4 0");
         let request = ObjectRequest { known: Some(Known { as_of: 9, ids: vec![(6 << 32) + 7, 0] }), ..request };
-        assert_eq!(request.to_numbers(Format::OLDEST), [2, 4, 0, -1, 5, 0, -2, 5, 9, 6, 7, 0, 0].map(f64::from));
+        assert_eq!(request.to_text(Format::OLDEST), "2 4 0 -1 5 0 -2 5 9 6 7 0 0");
     }
 
     #[test]
-    fn rejects_unknown_formats_and_malformed_numbers() {
+    fn rejects_unknown_formats_and_malformed_texts() {
         let action = Action::Hold(7);
         let request = ObjectRequest {
             action,
@@ -317,22 +316,38 @@ mod tests {
             wants_notices: false,
             lease: None,
         };
-        let numbers = request.to_numbers(Format::OLDEST);
-        let read = |numbers: &[f64]| ObjectRequest::from_numbers(numbers).map(|(request, _)| request);
-        for format in [1.0, f64::from(Format::NEWEST.number()) + 1.0, 1e15, -2.0] {
-            assert_eq!(read(&[&[format], &numbers[1..]].concat()), Err(Unreadable::Format), "{format}");
+        let text = request.to_text(Format::OLDEST);
+        assert_eq!(text, "2 3 0 -1 7 0 1 1");
+        let read = |text: &str| ObjectRequest::from_text(text).map(|(request, _)| request);
+        let next = u64::from(Format::NEWEST.number()) + 1;
+        for format in [0, 1, next, 1_000_000_000_000_000] {
+            assert_eq!(read(&format!("{format} 3 0 -1 7 0 1 1")), Err(Unreadable::Format), "{format}");
         }
-        assert_eq!(read(&[]), Err(Unreadable::Malformed));
-        for len in (1..6).chain([7]) {
-            assert_eq!(read(&numbers[..len]), Err(Unreadable::Malformed), "{len} numbers");
-        }
-        for (at, value) in [(1, 6.0), (1, 0.0)] {
-            let mut numbers = numbers.clone();
-            (numbers[at], numbers[2]) = (value, 99.0);
-            assert_eq!(read(&numbers), Err(Unreadable::Malformed), "unknown action or verb");
-        }
-        for section in [&[-9.0][..], &[-9.0, 1.0], &[-3.0, 2.0, 1.0], &[-3.0, 1.0, 2.0]] {
-            assert_eq!(read(&[&numbers, section].concat()), Err(Unreadable::Malformed), "{section:?}");
+        for malformed in [
+            "",
+            " ",
+            "-2",
+            "2",
+            "2 3",
+            "2 3 0",
+            "2 3 0 -1",
+            "2 3 0 -1 7",
+            "2 3 0 -1 7 0 1", // too short
+            "two",
+            "2.0 3 0 -1 7 0 1 1",
+            "2  3 0 -1 7 0 1 1",
+            "2,3,0,-1,7,0,1,1",
+            "2 3 0 -1 9223372036854775808 0 1 1",
+            "2 6 0 -1 7 0 1 1",  // an unknown action
+            "2 0 99 -1 7 0 1 1", // an unknown verb
+            "2 3 0 -1 -7 0 1 1",
+            "2 3 0 -1 7 0 1 1 -9",
+            "2 3 0 -1 7 0 1 1 -9 1",
+            "2 3 0 -1 7 0 1 1 -9 -1",
+            "2 3 0 -1 7 0 1 1 -3 2 1",
+            "2 3 0 -1 7 0 1 1 -3 1 2",
+        ] {
+            assert_eq!(read(malformed), Err(Unreadable::Malformed), "{malformed:?}");
         }
     }
 }

@@ -13,9 +13,9 @@ pub struct Rows {
 
 impl Rows {
     /// Adds a section with them to the numbers of a reply, unless there are none.
-    pub fn append_to(self, numbers: &mut Vec<f64>) {
+    pub fn append_to(self, text: &mut String) {
         if self != Self::default() {
-            append_section(numbers, ROWS, [self.read, self.written]);
+            append_section(text, ROWS, [self.read, self.written]);
         }
     }
 

@@ -173,14 +173,14 @@ impl Call {
             definitions.join("\n")
         });
         let names = names_of(policies());
-        let numbers = request.to_numbers(dialect.format);
+        let request = request.to_text(dialect.format);
         #[expect(clippy::cast_precision_loss, reason = "seconds")]
-        Some(parts(index, &object.name, &names, &numbers, definitions, wait_ms as f64))
+        Some(parts(index, &object.name, &names, &request, definitions, wait_ms as f64))
     }
 
     /// Records its answer, which came at `now`; returns whether it could be read: if so, and if nothing is left to be called, 2, else 1.
-    pub fn answered(&mut self, index: usize, numbers: &[f64], now: f64) -> u32 {
-        let reply = ObjectReply::from_numbers(numbers);
+    pub fn answered(&mut self, index: usize, text: &str, now: f64) -> u32 {
+        let reply = ObjectReply::from_text(text);
         let is_readable = reply.is_ok();
         self.count_call(
             index,
@@ -672,15 +672,14 @@ fn names_of<'a>(policies: impl Iterator<Item = &'a Arc<Policy>>) -> JsString {
     })
 }
 
-#[wasm_bindgen(inline_js = "export const parts = (index, name, names, numbers, definitions, waitMs) =>
-    [index, name, names, numbers.slice(), definitions, waitMs];")]
+#[wasm_bindgen(inline_js = "export const parts = (...parts) => parts;")]
 extern "C" {
-    /// What [`Call::next`] returns, made by a single call. The numbers are copied: they lie in Rust's memory.
+    /// What [`Call::next`] returns, made by a single call.
     fn parts(
         index: usize,
         name: &str,
         names: &JsString,
-        numbers: &[f64],
+        request: &str,
         definitions: Option<String>,
         wait_ms: f64,
     ) -> Array;

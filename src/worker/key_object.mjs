@@ -1,5 +1,6 @@
 // The object, in JavaScript: answers calls, and gives key_object.rs what it needs of the runtime: storage, alarms, timers.
 import { DurableObject } from "cloudflare:workers";
+import { received, sent } from "./numbers.mjs";
 import { lasting } from "./recovery.mjs";
 import * as built from "./rust/index.js";
 
@@ -19,7 +20,7 @@ export class KeyObject extends DurableObject {
   }
 
   decide(policies, request, definitions) {
-    return this.#rust().decide(policies, request, definitions);
+    return sent(this.#rust().decide(policies, received(request), definitions));
   }
 
   /** How the key stands: see src/api/keys/question.rs. */

@@ -59,21 +59,21 @@ impl KeyObject {
     ///
     /// # Errors
     /// If no decision can be made: the request is malformed, or the storage fails.
-    pub fn decide(&self, policies: &str, request: &[f64], definitions: Option<String>) -> Result<Vec<f64>, JsValue> {
-        let (request, format) = match ObjectRequest::from_numbers(request) {
+    pub fn decide(&self, policies: &str, request: &str, definitions: Option<String>) -> Result<String, JsValue> {
+        let (request, format) = match ObjectRequest::from_text(request) {
             Ok(request) => request,
             Err(Unreadable::Format) => {
                 let reply = ObjectReply::FormatUnknown { newest: Format::NEWEST.number().into() };
-                return Ok(reply.to_numbers(Format::NEWEST));
+                return Ok(reply.to_text(Format::NEWEST));
             }
-            Err(Unreadable::Malformed) => return Err(JsError::new("the request's numbers are malformed").into()),
+            Err(Unreadable::Malformed) => return Err(JsError::new("the request is malformed").into()),
         };
         let Some(asked) = self.asked(policies, request.known.as_ref(), definitions) else {
-            return Ok(ObjectReply::PolicyUnknown.to_numbers(format));
+            return Ok(ObjectReply::PolicyUnknown.to_text(format));
         };
         let mut reply = self.with_ledger(|ledger, now| {
             let (reply, writes) = ledger.ask(&asked, &request, now, random)?;
-            Ok((reply.to_numbers(format), writes))
+            Ok((reply.to_text(format), writes))
         })?;
         self.rows.take().append_to(&mut reply);
         Ok(reply)

@@ -2,6 +2,7 @@
 import { waitUntil } from "cloudflare:workers";
 import { Timeout, within } from "./deadline.mjs";
 import { log } from "./log.mjs";
+import { received, sent } from "./numbers.mjs";
 
 /**
  * The reply to `call`, a text, or what `Call::newer` says, if it has to be made again; `keys` is the namespace of the objects, and `id` that of the request for the log. A batch may
@@ -110,16 +111,16 @@ function replyOf(call, { points, notices }) {
 async function ask(call, [index, name, policies, request, definitions, waitMs], keys, id) {
   // The name is a keyed hash, so the log identifies the object without revealing the key.
   const failed = (error) => log("error", `object ${name} did not answer`, { request_id: id, error });
-  let numbers;
+  let reply;
   try {
     // A new stub each time: one that has failed stays broken.
     const stub = keys.getByName(name);
-    numbers = await within(waitMs, stub.decide(policies, request, definitions));
+    reply = received(await within(waitMs, stub.decide(policies, sent(request), definitions)));
   } catch (error) {
     failed(error);
     return call.failed(index, causeOf(error), Boolean(error.retryable), Date.now());
   }
-  const result = call.answered(index, numbers, Date.now());
+  const result = call.answered(index, reply, Date.now());
   if (result === UNREADABLE) failed(new Error("its answer cannot be read"));
   return result;
 }

@@ -89,7 +89,7 @@ impl Pair {
             wants_notices: false,
             lease,
         };
-        let request = ObjectRequest::from_numbers(&request.to_numbers(Format::NEWEST)).unwrap().0;
+        let request = ObjectRequest::from_text(&request.to_text(Format::NEWEST)).unwrap().0;
         match self.object.ask(policy, &request, self.now, &mut Seen::default()) {
             ObjectReply::Decided(decided) => decided,
             other => panic!("{other:?}"),

@@ -162,7 +162,7 @@ impl<'r> World<'r> {
             wants_notices: false,
             lease,
         };
-        let request = ObjectRequest::from_numbers(&request.to_numbers(Format::NEWEST)).unwrap().0;
+        let request = ObjectRequest::from_text(&request.to_text(Format::NEWEST)).unwrap().0;
         let Isolate { life, .. } = self.isolates[isolate];
         let called_at = self.isolates[isolate].now(self.now);
         let arrives_at = self.arrives_at();
@@ -186,7 +186,7 @@ impl<'r> World<'r> {
             {
                 self.granted(isolate, &request.costs[0]);
             }
-            let (reply, _) = ObjectReply::from_numbers(&reply.to_numbers(Format::NEWEST)).unwrap();
+            let (reply, _) = ObjectReply::from_text(&reply.to_text(Format::NEWEST)).unwrap();
             let arrives_at = self.arrives_at();
             return self.network.push(Message { reply: Some(reply), arrives_at, ..message });
         };

@@ -245,7 +245,7 @@ impl<'r> World<'r> {
                 self.open.push((opened.id, matches!(request.action, Action::Hold(_))));
             }
             // As it travels.
-            let (reply, _) = ObjectReply::from_numbers(&reply.to_numbers(Format::NEWEST)).unwrap();
+            let (reply, _) = ObjectReply::from_text(&reply.to_text(Format::NEWEST)).unwrap();
             return self.network.push(Message { reply: Some(reply), ..message });
         };
         self.isolates[isolate].heard.push(call);

@@ -253,7 +253,7 @@ impl<'r> World<'r> {
             let (part, now) = (&parts[call.object], self.now);
             let object = self.object(call.object);
             let reply = object.ask(part, &call.request, now);
-            let (reply, _) = ObjectReply::from_numbers(&reply.to_numbers(Format::NEWEST)).unwrap();
+            let (reply, _) = ObjectReply::from_text(&reply.to_text(Format::NEWEST)).unwrap();
             let ObjectReply::Decided(decided) = &reply else { panic!("{reply:?}") };
             self.levels.keep(&name(call.object), part, decided, now);
             if call.request.action == Action::Take(Verb::Consume)
