@@ -58,7 +58,7 @@ impl KeyObject {
     /// arguments.
     ///
     /// # Errors
-    /// If no decision can be made: the request is malformed, or the storage fails.
+    /// If no decision can be made: the request's numbers are malformed, or the storage fails.
     pub fn decide(&self, policies: &str, request: &str, definitions: Option<String>) -> Result<String, JsValue> {
         let (request, format) = match ObjectRequest::from_text(request) {
             Ok(request) => request,
@@ -66,7 +66,7 @@ impl KeyObject {
                 let reply = ObjectReply::FormatUnknown { newest: Format::NEWEST.number().into() };
                 return Ok(reply.to_text(Format::NEWEST));
             }
-            Err(Unreadable::Malformed) => return Err(JsError::new("the request is malformed").into()),
+            Err(Unreadable::Malformed) => return Err(JsError::new("the request's numbers are malformed").into()),
         };
         let Some(asked) = self.asked(policies, request.known.as_ref(), definitions) else {
             return Ok(ObjectReply::PolicyUnknown.to_text(format));
