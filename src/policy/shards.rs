@@ -7,13 +7,13 @@
 //!
 //! When the number changes, a shard that was there keeps what it has, clipped to its new capacity, and one that was not there begins
 //! empty. So a change grants nothing. Where a key has fewer tokens than the policy has shards, by an override, so many hold its budget
-//! as it has tokens.
+//! as it has tokens; where the override brings a limit that cannot be divided, one.
 
 use std::sync::Arc;
 
 use super::named::{NamedLimit, Policy};
 use super::timeline::{Timeline, Version};
-use crate::limit::{Carry, Config, ConfigError, Limit};
+use crate::limit::{Carry, Config, ConfigError, Kind, Limit};
 
 /// The most shards of a policy: each decision of a refused key may ask all of them.
 pub const MAX_SHARDS: u8 = 16;
@@ -45,7 +45,7 @@ impl Policy {
     fn shard_of(&self, shard: Shard) -> Self {
         let Shard { index, count } = shard;
         let limits = self.limits().iter().map(|limit| {
-            let part = part(limit.limit(), index, count).unwrap_or(*limit.limit()); // `check` has seen that there is one
+            let part = part(limit.limit(), index, count).unwrap_or(*limit.limit()); // `count_of` has seen that there is one
             // Rounded down: a crash of all shards costs no more than one of the whole.
             let write_ahead = limit.write_ahead().checked_div(count.into()).unwrap_or(0);
             limit.with_numbers(part, write_ahead.min(part.config().capacity))
@@ -77,10 +77,15 @@ impl Timeline {
     }
 }
 
-/// How many shards have the budget of a key with these limits.
-fn count_of<'a>(declared: u8, limits: impl Iterator<Item = &'a Limit>) -> u8 {
-    let least = limits.map(|limit| limit.config().capacity).min().unwrap_or(1);
-    u8::try_from(least).unwrap_or(u8::MAX).min(declared).max(1)
+/// How many shards have the budget of a key with these limits: one, if an override has brought a limit that cannot be divided.
+fn count_of<'a>(declared: u8, limits: impl Iterator<Item = &'a Limit> + Clone) -> u8 {
+    let least = limits.clone().map(|limit| limit.config().capacity).min().unwrap_or(1);
+    let count = u8::try_from(least).unwrap_or(u8::MAX).min(declared).max(1);
+    let can_be_divided = |limit: &Limit| {
+        let Config { kind, max_debt, initial, .. } = *limit.config();
+        kind == Kind::TokenBucket && max_debt == 0 && initial.is_none() && check(limit, count).is_ok()
+    };
+    if limits.into_iter().all(can_be_divided) { count } else { 1 }
 }
 
 /// Why that limit cannot be divided so.
@@ -237,5 +242,36 @@ mod tests {
         assert_eq!(capacities(&two.shards()[1]), [(0, as_is), (3, as_is), (6, reset)]);
         let [only] = last.shards() else { panic!("{last}") };
         assert_eq!(capacities(only), [(12, as_is), (3, as_is), (6, reset), (12, as_is)]);
+    }
+
+    /// An override may bring what `shards` refuses in a policy. Else each shard would have all of it.
+    #[test]
+    fn a_key_whose_limit_cannot_be_divided_has_one_shard() {
+        use crate::policy::overrides::{History, InForce, Overrides, Selector, WrittenOverride};
+        for (over, expected) in [
+            (r#""rate":8,"period":"1s""#, 4),
+            (r#""rate":8,"period":"1s","initial":8"#, 1),
+            (r#""rate":8,"period":"1s","initial":0"#, 1),
+            (r#""rate":8,"period":"1s","max_debt":1"#, 1),
+            (r#""rate":8,"period":"1s","capacity":80,"kind":"fixed_window""#, 1),
+            (r#""rate":8,"period":"40000years""#, 1),
+        ] {
+            let text = format!(r#"{{"policy":"p","key":"alice",{over}}}"#);
+            let written = WrittenOverride::parse("it", &text).unwrap();
+            let mut history = History::default();
+            history.push(1, Some(InForce { plan: written.plan, until: written.until }));
+            let mut records = Vec::new();
+            Selector::key("p", b"alice").record(&history.encode(), &mut records);
+            let overrides = Overrides::default();
+            overrides.update(&records).unwrap();
+            let policies = Policies::parse(r#"{"p":{"rate":"12/s","shards":4}}"#).unwrap();
+            let policies = policies.with_overrides(Arc::new(overrides));
+            let policy = policies.for_key(policies.get("p").unwrap(), b"alice", 500);
+            let shards = policy.shards();
+            let all = if shards.is_empty() { std::slice::from_ref(&policy) } else { shards };
+            let capacities = all.iter().map(|shard| shard.limits()[0].limit().config().capacity);
+            let whole = if over.contains("80") { 80 } else { 8 };
+            assert_eq!((all.len(), capacities.sum::<u64>()), (expected, whole), "{over}");
+        }
     }
 }
