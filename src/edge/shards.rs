@@ -3,7 +3,8 @@
 //! A cost is taken from one shard. The fuller of two at random is asked first ("power of two choices": Mitzenmacher, *The power of two
 //! choices in randomized load balancing*, 1996), then the others, the fullest first, as far as an isolate knows how they stand; only
 //! when all have refused, the request is refused, and may be repeated when the first of them has enough. So of `n` shards a cost `c`
-//! is refused only while all of them together have less than `n * c`. A shard that does not answer ends the request: it may have granted it.
+//! is refused only while all of them together have less than `n * c`. A shard that does not answer ends the request: it may have granted
+//! it. One that is overloaded has not, and the next is asked.
 //!
 //! A look or a reset asks all at once, and its answer is of the whole.
 
@@ -123,8 +124,8 @@ impl ShardCalls {
         let failure = outcome.clone();
         shard.batch = None;
         match decided {
-            // It may have granted it.
-            None if self.rest.is_some() => return self.end(failure),
+            // It may have granted it, unless it is overloaded.
+            None if self.rest.is_some() && !is_overloaded(&failure) => return self.end(failure),
             None => shard.failure = Some(failure),
             Some(decided) if self.rest.is_some() && decided.decision().is_allow() => {
                 return self.end(Outcome::Decided(vec![Ok(ObjectReply::Decided(decided))]));
@@ -148,7 +149,8 @@ impl ShardCalls {
             return;
         }
         let answers: Vec<_> = self.shards.iter().filter_map(|shard| shard.answer.as_ref()).collect();
-        let answer = match self.failed(!answers.is_empty()) {
+        // Those that were asked one by one have done nothing, or there would be an outcome.
+        let answer = match self.failed(self.rest.is_none() && !answers.is_empty()) {
             Some(failed) => return self.end(failed),
             None if self.rest.is_some() => best(&answers).cloned(),
             None => whole(&answers),
@@ -159,7 +161,7 @@ impl ShardCalls {
         });
     }
 
-    /// What came of the shards that gave no answer, if there are any; `has_others` says whether others have.
+    /// What came of the shards that gave no answer, if there are any; `has_others` says whether others have, and have done it.
     fn failed(&self, has_others: bool) -> Option<Outcome> {
         let failures: Vec<_> = self.shards.iter().filter_map(|shard| shard.failure.as_ref()).collect();
         let first = *failures.first()?;
@@ -188,6 +190,10 @@ impl ShardCalls {
     }
 }
 
+fn is_overloaded(failure: &Outcome) -> bool {
+    matches!(failure, Outcome::Failed { causes, .. } if causes.iter().all(|&cause| cause == Cause::Overloaded))
+}
+
 /// The answer of the shard that grants, or will be the first to.
 fn best<'a>(answers: &[&'a Decided]) -> Option<&'a Decided> {
     answers.iter().copied().min_by_key(|answer| match answer.decision() {
@@ -211,7 +217,8 @@ fn whole(answers: &[&Decided]) -> Option<Decided> {
             snapshot: Snapshot {
                 tokens: parts().map(|part| part.snapshot.tokens).fold(0, i64::saturating_add),
                 drops: 0, // of different shards, they do not add up to drops of the whole
-                at: parts().map(|part| part.snapshot.at).min().unwrap_or(limit.snapshot.at),
+                // The latest: what refills from then on is in none of the sums.
+                at: parts().map(|part| part.snapshot.at).max().unwrap_or(limit.snapshot.at),
             },
         };
     }
@@ -369,7 +376,7 @@ mod tests {
     /// It may have granted it.
     #[test]
     fn after_one_that_has_not_answered_no_other_is_asked() {
-        for cause in [Cause::Timeout, Cause::Failed, Cause::Overloaded] {
+        for cause in [Cause::Timeout, Cause::Failed] {
             let mut calls = ShardCalls::one_by_one(requests(), &[1, 0, 2, 3], vec![None; 4], NOW);
             assert_eq!(calls.next(NOW).map(|call| call.object), Some(1));
             calls.answered(1, Err(Failure { cause, is_retryable: false }));
@@ -381,6 +388,35 @@ mod tests {
         let mut calls = ShardCalls::one_by_one(requests(), &[1, 0, 2, 3], vec![None; 4], NOW);
         assert_eq!(calls.next(NOW + 5_000), None);
         assert!(matches!(calls.outcome(), Some(Outcome::Failed { cause: Cause::Timeout, .. })), "{calls:?}");
+    }
+
+    #[test]
+    fn after_one_that_is_overloaded_the_next_is_asked() {
+        let policy = policy();
+        let answer = |tokens| Ok(ObjectReply::Decided(decided(&policy.shards()[0], tokens, NOW)));
+        let overloaded = || Err(Failure { cause: Cause::Overloaded, is_retryable: true });
+        let asked = |replies: [Result<ObjectReply, Failure>; 4]| {
+            let mut calls = ShardCalls::one_by_one(requests(), &[0, 1, 2, 3], vec![None; 4], NOW);
+            for (shard, reply) in replies.into_iter().enumerate() {
+                let Some(call) = calls.next(NOW) else { break };
+                assert_eq!(call.object, shard);
+                calls.answered(shard, reply);
+            }
+            assert!(calls.is_over() && calls.next(NOW).is_none());
+            calls.outcome().unwrap().clone()
+        };
+        let granted = asked([overloaded(), answer(2), overloaded(), answer(4)]);
+        let Outcome::Decided(replies) = granted else { panic!("{granted:?}") };
+        assert!(matches!(&replies[..], [Ok(ObjectReply::Decided(decided))] if decided.decision().is_allow()));
+        // It might have granted it: this is no refusal.
+        let cause = Cause::Overloaded;
+        let undecided = Outcome::Failed { causes: vec![cause], cause };
+        assert_eq!(asked([overloaded(), answer(2), answer(0), answer(1)]), undecided);
+        assert_eq!(asked([overloaded(), overloaded(), overloaded(), overloaded()]), undecided);
+        let failed = Err(Failure { cause: Cause::Failed, is_retryable: false });
+        let cause = Cause::Failed;
+        let last = Outcome::Failed { causes: vec![cause], cause };
+        assert_eq!(asked([overloaded(), failed, answer(9), answer(9)]), last, "it may have granted it");
     }
 
     #[test]
