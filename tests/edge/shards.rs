@@ -1,5 +1,5 @@
-//! One key's budget in several objects: never more than one bucket would have granted, however often the number of shards changes, and
-//! refused only when all shards together have little.
+//! One key's budget in several objects: never more than one bucket would have granted, however often the number of shards changes or the
+//! key's override, and refused only when all shards together have little.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -7,12 +7,15 @@ use std::sync::Arc;
 use tollgate::edge::{Failure, Outcome, ShardCalls, ShardLevels};
 use tollgate::ledger::{Ledger, Writes};
 use tollgate::limit::{Carry, Decision, State, Verb};
+use tollgate::policy::overrides::{History, InForce, Overrides, Selector, WrittenOverride};
 use tollgate::policy::{Cause, Policy};
 use tollgate::protocol::{Action, Decided, Format, Known, ObjectReply, ObjectRequest, RequestId};
 
 use super::random::{self, Random};
 
 const START: i64 = 1_700_000_000_000;
+const KEY: &[u8] = b"alice";
+const PHASE: u64 = 7;
 
 #[test]
 fn shards_grant_no_more_than_one_bucket_would() {
@@ -53,6 +56,13 @@ impl Seen {
 struct World<'r> {
     random: &'r mut Random,
     now: i64,
+    /// The policy without the key's override.
+    base: Arc<Policy>,
+    history: History,
+    overrides: Overrides,
+    /// The latest change.
+    as_of: i64,
+    /// What is in force for the key.
     policy: Arc<Policy>,
     shards: BTreeMap<usize, Object>,
     /// What one object would have.
@@ -71,9 +81,10 @@ struct Object {
 impl<'r> World<'r> {
     fn new(random: &'r mut Random) -> Self {
         let policy = Arc::new(policy(random).in_force_since(START));
-        let whole = policy.limits().iter().map(|limit| limit.limit().new_state(START, 0)).collect();
-        let (shards, levels, ids, seen) = Default::default();
-        Self { random, now: START, policy, shards, whole, levels, ids, seen }
+        let whole = policy.limits().iter().map(|limit| limit.limit().new_state(START, PHASE)).collect();
+        let (history, overrides, shards, levels, ids, seen) = Default::default();
+        let base = Arc::clone(&policy);
+        Self { random, now: START, base, history, overrides, as_of: START, policy, shards, whole, levels, ids, seen }
     }
 
     fn step(&mut self) {
@@ -93,20 +104,40 @@ impl<'r> World<'r> {
 
     fn change(&mut self) {
         self.now += 1;
+        self.as_of = self.now;
         self.seen.changes += 1;
-        let carry = if self.random.once_in(6) { Carry::Reset } else { Carry::AsIs };
-        let next = policy(self.random).succeeding(&self.policy, self.now, carry);
+        if self.random.once_in(3) {
+            let plan = |text: String| WrittenOverride::parse("it", &text).unwrap().plan;
+            let written = (!self.random.once_in(3)).then(|| written_override(self.random));
+            self.history.push(self.now, written.map(|text| InForce { plan: plan(text), until: None }));
+            let mut records = Vec::new();
+            Selector::key("p", KEY).record(&self.history.encode(), &mut records);
+            self.overrides.update(&records).unwrap();
+        } else {
+            let carry = if self.random.once_in(6) { Carry::Reset } else { Carry::AsIs };
+            self.base = Arc::new(policy(self.random).succeeding(&self.base, self.now, carry));
+        }
+        let next = self.overrides.apply(&self.base, KEY, self.now);
+        let carry = next.timeline().carry();
+        if next.timeline().since() < self.now {
+            // What is in force is as before.
+            let numbers =
+                |policy: &Policy| policy.limits().iter().map(|limit| *limit.limit().config()).collect::<Vec<_>>();
+            let count = |policy: &Policy| policy.shards().len().max(1);
+            assert_eq!((numbers(&next), count(&next)), (numbers(&self.policy), count(&self.policy)));
+            self.policy = next;
+            return;
+        }
         let both = self.policy.limits().iter().zip(next.limits()).zip(&mut self.whole);
         for ((old, new), state) in both {
-            // A full bucket of one object is forgotten, and a new one is full under any numbers.
+            // A full bucket of one object is forgotten sooner or later, and a new one has what new ones have.
             let is_new = next.shards().is_empty() && old.limit().full_at(state, self.now) == Some(self.now);
-            *state = if is_new {
-                new.limit().new_state(self.now, 0)
-            } else {
-                new.limit().carry(old.limit(), *state, carry, self.now, 0)
-            };
+            let new = new.limit();
+            let carried = new.carry(old.limit(), *state, carry, self.now, PHASE);
+            let states = [Some(carried), is_new.then(|| new.new_state(self.now, PHASE))];
+            *state = states.into_iter().flatten().max_by_key(|state| new.remaining(state, self.now)).unwrap();
         }
-        self.policy = Arc::new(next);
+        self.policy = next;
     }
 
     /// An alarm. It goes by the version under which the object was asked last, so that is to be the latest.
@@ -136,7 +167,7 @@ impl<'r> World<'r> {
     fn requests(&mut self, action: Action, cost: u64, parts: &[Arc<Policy>]) -> Vec<ObjectRequest> {
         self.ids += 1;
         let id = RequestId { id: self.ids, fingerprint: 0, is_lasting: false };
-        let (as_of, count) = (self.policy.timeline().since(), self.policy.limits().len());
+        let (as_of, count) = (self.as_of, self.policy.limits().len());
         let request = |part: &Arc<Policy>| ObjectRequest {
             action,
             request_id: (!matches!(action, Action::Look(_))).then_some(id),
@@ -277,7 +308,7 @@ impl<'r> World<'r> {
 
 impl Object {
     fn ledger(&mut self) -> &mut Ledger {
-        self.ledger.get_or_insert_with(|| Ledger::new(self.storage.clone(), 7))
+        self.ledger.get_or_insert_with(|| Ledger::new(self.storage.clone(), PHASE))
     }
 
     fn ask(&mut self, policy: &Arc<Policy>, request: &ObjectRequest, now: i64) -> ObjectReply {
@@ -320,4 +351,16 @@ fn policy(random: &mut Random) -> Policy {
         )
     });
     Policy::parse("p", &format!(r#"{{"limits":[{}],"shards":{shards}}}"#, limits.join(","))).unwrap()
+}
+
+/// Other numbers of one of the limits or of both, also such as no policy with shards may have.
+fn written_override(random: &mut Random) -> String {
+    let (name, rate, capacity) = (["a", "b"][random.below(2)], random.below(30), 1 + random.below(80));
+    let numbers = match random.below(6) {
+        0 => return format!(r#"{{"policy":"p","key":"alice","multiple":{}}}"#, [0.1, 0.5, 2.0, 3.0][random.below(4)]),
+        1 => format!(r#""period":"1s","capacity":{capacity},"initial":{}"#, random.below(capacity + 1)),
+        2 => format!(r#""period":"1s","capacity":{capacity},"max_debt":9"#),
+        _ => format!(r#""period":"1s","capacity":{capacity}"#),
+    };
+    format!(r#"{{"policy":"p","key":"alice","limits":[{{"name":"{name}","rate":{rate},{numbers}}}]}}"#)
 }
