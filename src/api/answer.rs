@@ -164,15 +164,8 @@ mod tests {
     /// The status, the rate-limit fields and the body when a key with this override asks, and its object has answered so. Of a
     /// bucket with 3 of 10 tokens.
     fn of_key(over: &str, endpoint: Endpoint, rest: &str, decision: Decision) -> (u16, Vec<(String, String)>, Value) {
-        use crate::policy::overrides::{History, InForce, Overrides, Selector, WrittenOverride};
-        let text = format!(r#"{{"policy":"api","key":"alice",{over}}}"#);
-        let written = WrittenOverride::parse("it", &text).unwrap();
-        let mut history = History::default();
-        history.push(1, Some(InForce { plan: written.plan, until: written.until }));
-        let mut records = Vec::new();
-        Selector::key("api", b"alice").record(&history.encode(), &mut records);
-        let overrides = Overrides::default();
-        overrides.update(&records).unwrap();
+        use crate::policy::overrides::Overrides;
+        let overrides = Overrides::of_key("api", "alice", over);
         let policies = Policies::parse(r#"{"api":{"rate":10,"period":"10s"}}"#).unwrap();
         let policies = policies.with_overrides(std::sync::Arc::new(overrides));
         let body = format!(r#"{{"policy":"api","key":"alice","snapshot":true{rest}}}"#);

@@ -281,19 +281,9 @@ impl Reader<'_> {
         };
         let mut errors = Vec::new();
         for (mode, limit) in limits {
-            let (Config { kind, capacity, max_debt, initial, .. }, name) = (limit.limit().config(), limit.full_name());
-            if *kind == Kind::FixedWindow {
-                errors.push(format!("{name} is a fixed window, which cannot be divided: make it a token bucket"));
-            } else if *max_debt > 0 {
-                errors.push(format!("{name} has a max_debt, which shards cannot have"));
-            } else if initial.is_some() {
-                errors.push(format!("{name} has `initial`, which shards cannot have: they are full at first"));
-            } else if *capacity < shards.into() {
-                errors.push(format!(
-                    "{name} has a capacity of {capacity}, less than a token for each of {shards} shards"
-                ));
-            } else if let Err(error) = shards::check(limit.limit(), shards) {
-                errors.push(format!("{name} cannot be divided among {shards} shards: {error}"));
+            let name = limit.full_name();
+            if let Err(problem) = shards::check(limit.limit(), shards) {
+                errors.push(format!("{name} {problem}"));
             }
             if *mode == Mode::Shadow {
                 errors.push(format!("{name} is in shadow; limits in shadow cannot be divided"));

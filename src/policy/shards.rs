@@ -81,16 +81,25 @@ impl Timeline {
 fn count_of<'a>(declared: u8, limits: impl Iterator<Item = &'a Limit> + Clone) -> u8 {
     let least = limits.clone().map(|limit| limit.config().capacity).min().unwrap_or(1);
     let count = u8::try_from(least).unwrap_or(u8::MAX).min(declared).max(1);
-    let can_be_divided = |limit: &Limit| {
-        let Config { kind, max_debt, initial, .. } = *limit.config();
-        kind == Kind::TokenBucket && max_debt == 0 && initial.is_none() && check(limit, count).is_ok()
-    };
-    if limits.into_iter().all(can_be_divided) { count } else { 1 }
+    if limits.map(|limit| check(limit, count)).all(|checked| checked.is_ok()) { count } else { 1 }
 }
 
-/// Why that limit cannot be divided so.
-pub(super) fn check(limit: &Limit, count: u8) -> Result<(), ConfigError> {
-    part(limit, 0, count).map(drop)
+/// Why that limit cannot be divided so: what is said after its name.
+pub(super) fn check(limit: &Limit, count: u8) -> Result<(), String> {
+    let Config { kind, capacity, max_debt, initial, .. } = *limit.config();
+    let problem = if kind == Kind::FixedWindow {
+        "is a fixed window, which cannot be divided: make it a token bucket"
+    } else if max_debt > 0 {
+        "has a max_debt, which shards cannot have"
+    } else if initial.is_some() {
+        "has `initial`, which shards cannot have: they are full at first"
+    } else if capacity < count.into() {
+        return Err(format!("has a capacity of {capacity}, less than a token for each of {count} shards"));
+    } else {
+        let error = |error| format!("cannot be divided among {count} shards: {error}");
+        return part(limit, 0, count).map(drop).map_err(error);
+    };
+    Err(problem.to_owned())
 }
 
 /// What a shard has of a limit.
@@ -120,6 +129,7 @@ fn absent(limit: &Limit) -> Result<Limit, ConfigError> {
 mod tests {
     use super::*;
     use crate::policy::Policies;
+    use crate::policy::overrides::Overrides;
 
     fn parse(json: &str) -> Policy {
         Policy::clone(Policies::parse(&format!(r#"{{"p":{json}}}"#)).unwrap().get("p").unwrap())
@@ -247,7 +257,6 @@ mod tests {
     /// An override may bring what `shards` refuses in a policy. Else each shard would have all of it.
     #[test]
     fn a_key_whose_limit_cannot_be_divided_has_one_shard() {
-        use crate::policy::overrides::{History, InForce, Overrides, Selector, WrittenOverride};
         for (over, expected) in [
             (r#""rate":8,"period":"1s""#, 4),
             (r#""rate":8,"period":"1s","initial":8"#, 1),
@@ -256,16 +265,8 @@ mod tests {
             (r#""rate":8,"period":"1s","capacity":80,"kind":"fixed_window""#, 1),
             (r#""rate":8,"period":"40000years""#, 1),
         ] {
-            let text = format!(r#"{{"policy":"p","key":"alice",{over}}}"#);
-            let written = WrittenOverride::parse("it", &text).unwrap();
-            let mut history = History::default();
-            history.push(1, Some(InForce { plan: written.plan, until: written.until }));
-            let mut records = Vec::new();
-            Selector::key("p", b"alice").record(&history.encode(), &mut records);
-            let overrides = Overrides::default();
-            overrides.update(&records).unwrap();
             let policies = Policies::parse(r#"{"p":{"rate":"12/s","shards":4}}"#).unwrap();
-            let policies = policies.with_overrides(Arc::new(overrides));
+            let policies = policies.with_overrides(Arc::new(Overrides::of_key("p", "alice", over)));
             let policy = policies.for_key(policies.get("p").unwrap(), b"alice", 500);
             let shards = policy.shards();
             let all = if shards.is_empty() { std::slice::from_ref(&policy) } else { shards };

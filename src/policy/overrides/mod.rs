@@ -358,6 +358,22 @@ impl One {
 const MAX_COMPOSED: usize = 4_096;
 
 #[cfg(test)]
+impl Overrides {
+    /// Those of a policy in which a single key has these fields.
+    pub(crate) fn of_key(policy: &str, key: &str, fields: &str) -> Self {
+        let text = format!(r#"{{"policy":"{policy}","key":"{key}",{fields}}}"#);
+        let written = WrittenOverride::parse("it", &text).unwrap();
+        let mut history = History::default();
+        history.push(1, Some(InForce { plan: written.plan, until: written.until }));
+        let mut records = Vec::new();
+        Selector::key(policy, key.as_bytes()).record(&history.encode(), &mut records);
+        let overrides = Self::default();
+        overrides.update(&records).unwrap();
+        overrides
+    }
+}
+
+#[cfg(test)]
 mod tests {
     use proptest::prelude::*;
 
