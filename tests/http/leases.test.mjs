@@ -130,7 +130,20 @@ test("in an overload, tokens are leased that are still to come back, and waits a
   assert.equal(granted(await ask(1, budget, { at: retry_at - NOW })), 1);
 });
 
-test("some requests are asked each time: repetitions, snapshots, batches, and all under other policies", async () => {
+test("a batch of one request is granted and refused from a lease", async () => {
+  const ask = async (budget) => (await tollgate.post("batch", { requests: [budget] }, { now: NOW })).body;
+  const granted = [];
+  for (let i = 0; i < 10; i++) granted.push(await ask({ policy: "many", key: "i" }));
+  const { allowed, results } = granted.find(({ source }) => source === "lease");
+  assert.deepEqual([allowed, results.length, results[0].allowed, results[0].source], [true, 1, true, undefined]);
+  const answers = [];
+  for (let i = 0; i < 40; i++) answers.push(await ask({ policy: "short", key: "j" }));
+  const refused = answers.findLast(({ source, allowed }) => source === "lease" && !allowed);
+  assert.ok(refused, "refused without a call");
+  assert.equal(refused.retry_at, refused.results[0].retry_at);
+});
+
+test("some requests are asked each time: repetitions, snapshots, batches of two, and all under other policies", async () => {
   const budget = { policy: "many", key: "g" };
   await ask(10, budget);
   const once = await ask(2, budget, { headers: { "idempotency-key": "once" } });

@@ -274,6 +274,8 @@ export interface BatchGranted extends Answer, UnderPolicies {
   readonly status: 200;
   readonly allowed: true;
   readonly now: number;
+  /** Of a batch of one request: see {@link Granted.source}. */
+  readonly source?: "lease";
   readonly replayed?: true;
   readonly degraded?: undefined;
   readonly results: readonly (Verdict | DegradedResult)[];
