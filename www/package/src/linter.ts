@@ -1,4 +1,4 @@
-// Asks the module of the lint. It is the service's own Rust, src/lint.rs: nothing is decided here.
+// Asks the module of the lint. It is the service's own Rust, src/lint/mod.rs: nothing is decided here.
 import { TollgateError } from "./errors.js";
 import type { PolicySettings } from "./worker.js";
 
@@ -107,7 +107,7 @@ export type FindingCode =
  */
 export type Lint = (policies: string | Readonly<Record<string, PolicySettings>>) => Promise<LintResult>;
 
-/** The exports of src/lint.rs, which documents them. */
+/** The exports of src/lint/mod.rs, which documents them. */
 interface Exports {
   readonly memory: { readonly buffer: ArrayBuffer };
   text(length: number): number;

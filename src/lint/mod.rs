@@ -4,6 +4,9 @@
 //! calls [`lint`], and reads as many bytes as that returns from where [`text`] says.
 #![expect(unsafe_code, reason = "an export keeps its name; nothing else here is unsafe")]
 
+#[cfg(target_arch = "wasm32")]
+mod arena;
+
 use std::sync::{Mutex, PoisonError};
 
 use serde::Serialize;
