@@ -1,5 +1,7 @@
 // What the charts of a budget show: the level of a limit, and what was admitted beside the bound.
-import type { Plot } from "../shared/chart.tsx";
+import { range } from "d3-array";
+import { area, curveLinear, curveStepAfter } from "d3-shape";
+import { type Plot, stroke } from "../shared/chart.tsx";
 import { amountOf } from "./amount.ts";
 import { START, type Track } from "./track.ts";
 
@@ -18,39 +20,36 @@ export function drawLevel(track: Track, limit: number, now: number, from: number
     across(plot, plot.y(0));
     spans(plot, track, now, from);
 
-    const path = new Path2D();
     const last = track.count(now);
     const momentAt = (x: number) => from + (x - left) / (plot.x(from + 1) - plot.x(from));
     const tokensAfter = (i: number) => track.events[i]!.states[limit]!.tokens;
-    let [count, x, before] = [track.count(from), left, NaN];
-    path.moveTo(left, plot.y(track.levelAfter(limit, count, from)));
+    let [count, x] = [track.count(from), left];
+    const points: [number, number][] = [];
+    const add = (decided: number, at: number) => points.push([x, plot.y(track.levelAfter(limit, decided, at))]);
+    add(count, from);
     // Column by column: what a decision takes is a step down, and of many in a column the lowest is seen.
     while (x < end) {
-      const to = Math.min(end, x + 1);
-      const until = Math.min(now, momentAt(to));
+      x = Math.min(end, x + 1);
+      const until = Math.min(now, momentAt(x));
       let lowest = count;
       const first = count;
       while (count < last && track.events[count]!.at <= until) {
         if (tokensAfter(count) < tokensAfter(lowest)) lowest = count;
         count += 1;
       }
-      const level = track.levelAfter(limit, count, until);
-      if (count > first) {
-        path.lineTo(to, plot.y(track.levelAfter(limit, first, track.events[first]!.at)));
-        if (count - first > 1) path.lineTo(to, plot.y(track.levelAfter(limit, lowest + 1, track.events[lowest]!.at)));
-      } else if (kind === "fixed_window" && level !== before) path.lineTo(to, plot.y(before));
-      path.lineTo(to, plot.y(level));
-      [x, before] = [to, level];
+      if (count > first) add(first, track.events[first]!.at);
+      if (count > first + 1) add(lowest + 1, track.events[lowest]!.at);
+      add(count, until);
     }
+    const curve = kind === "fixed_window" ? curveStepAfter : curveLinear;
+    context.fillStyle = plot.colour("wash");
+    context.beginPath();
+    area().curve(curve).y0(plot.y(0)).context(context)(points);
+    context.fill();
     context.strokeStyle = plot.colour("accent");
     context.lineWidth = 2;
     context.lineJoin = "round";
-    context.stroke(path);
-    const fill = new Path2D(path);
-    fill.lineTo(end, plot.y(0));
-    fill.lineTo(left, plot.y(0));
-    context.fillStyle = plot.colour("wash");
-    context.fill(fill);
+    stroke(context, points, curve);
     marks(plot, track, now, from, selected, name);
   };
 }
@@ -105,37 +104,32 @@ function spans(plot: Plot, track: Track, now: number, from: number) {
 export function drawAdmitted(track: Track, limit: number, now: number, from: number, to: number) {
   return (plot: Plot) => {
     const { context, left, right } = plot;
+    const through = (end: number, value: (moment: number) => number) => {
+      const momentAt = (x: number) => from + ((x - left) / (right - left)) * (to - from);
+      stroke(
+        context,
+        [...range(left, end), end].map((x) => [x, plot.y(value(momentAt(x)))]),
+      );
+    };
     context.lineWidth = 1.5;
     context.strokeStyle = plot.colour("bound");
     context.setLineDash([5, 4]);
-    context.beginPath();
-    for (let x = left; x <= right; x += 1) {
-      const at = from + ((x - left) / (right - left)) * (to - from);
-      const y = plot.y(track.bound(limit, at));
-      if (x === left) context.moveTo(x, y);
-      else context.lineTo(x, y);
-    }
-    context.stroke();
+    through(right, (moment) => track.bound(limit, moment));
     context.setLineDash([]);
-    context.strokeStyle = plot.colour("granted");
     context.lineWidth = 2;
-    context.beginPath();
-    const end = Math.min(right, plot.x(now));
-    for (let x = left; x <= end; x += 1) {
-      const at = Math.min(now, from + ((x - left) / (right - left)) * (to - from));
-      const y = plot.y(track.events[track.count(at) - 1]?.admitted[limit] ?? 0);
-      if (x === left) context.moveTo(x, y);
-      else context.lineTo(x, y);
-    }
-    context.stroke();
+    context.strokeStyle = plot.colour("granted");
+    through(Math.min(right, plot.x(now)), (moment) => {
+      return track.events[track.count(Math.min(now, moment)) - 1]?.admitted[limit] ?? 0;
+    });
   };
 }
 
 function across({ context, left, right }: Plot, y: number) {
-  context.beginPath();
-  context.moveTo(left, Math.round(y) + 0.5);
-  context.lineTo(right, Math.round(y) + 0.5);
-  context.stroke();
+  const middle = Math.round(y) + 0.5;
+  stroke(context, [
+    [left, middle],
+    [right, middle],
+  ]);
 }
 
 /** With more, their lines would be one. */

@@ -1,5 +1,6 @@
 // What became of a budget over time: what was decided, with the state after each decision, so that any moment of the past can be looked
 // at. The levels between are the package's arithmetic.
+import { bisector } from "d3-array";
 import { Bucket, type Decision, type Limit, type Snapshot, type Verb } from "tollgate";
 import type { Amount } from "./amount.ts";
 
@@ -49,13 +50,7 @@ export class Track {
 
   /** How many decisions were made until this moment. */
   count(at: number): number {
-    let [low, high] = [0, this.events.length];
-    while (low < high) {
-      const middle = (low + high) >> 1;
-      if (this.events[middle]!.at <= at) low = middle + 1;
-      else high = middle;
-    }
-    return low;
+    return byMoment.right(this.events, at);
   }
 
   /** The level of a limit at a moment, after all that was decided until then; below zero in debt. */
@@ -108,6 +103,8 @@ export class Track {
     return initial + maxDebt + rate * periods;
   }
 }
+
+const byMoment = bisector(({ at }: Event) => at);
 
 /** When traces begin: a Monday at midnight UTC, so that the windows of a day or a week open where one expects it. */
 export const START = Date.UTC(2026, 0, 5);

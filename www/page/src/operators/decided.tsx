@@ -1,6 +1,6 @@
 // Decisions as they are counted: in a second, by policy; and which keys are refused most.
 import { useEffect, useState } from "preact/hooks";
-import { Chart } from "../shared/chart.tsx";
+import { Chart, stroke } from "../shared/chart.tsx";
 import { Panel, Table } from "../shared/controls.tsx";
 import { number } from "../shared/numbers.ts";
 import { type Rates, ratesOf, undecidedOf } from "./rates.ts";
@@ -61,9 +61,10 @@ export function Decided({ service, onProblem }: { service: Service; onProblem: (
             for (const kind of ["granted", "refused"] as const) {
               context.strokeStyle = colour(kind);
               context.lineWidth = 2;
-              context.beginPath();
-              for (const point of points) context.lineTo(x(point.at), y(point[kind]));
-              context.stroke();
+              stroke(
+                context,
+                points.map((point) => [x(point.at), y(point[kind])]),
+              );
             }
           }}
         />

@@ -1,10 +1,9 @@
 // A chart on a canvas: the frame, the axes and the sharp pixels are here, what is drawn is the caller's.
 //
-// Our own lines because no kept library fits. The page has 100 KB, compressed; the reader of policies takes 55 of them, and 3 are left.
-// uPlot is 23.8 KB with its style sheet and would replace 2; the reader as a file of its own, not as text, would save 2 more. Chartist,
-// 8.9 KB, makes an element of each point, which 100,000 decisions at 1,000 times real time do not bear; smoothie, 5.3 KB, only streams;
-// frappe-charts, 18.7, and the parts of d3, 19.1, are too large as well. Columns, spans, marks and bounds, which are most of the
-// drawing, would be drawn by hand in any of them.
+// Lines, areas and round values are d3's. A library of whole charts would leave the page no room in its 100 KB, of which the reader of
+// policies takes half, or could not bear 100,000 decisions: uPlot is 23.8 KB, and Chartist makes an element of each point.
+import { range as multiples, ticks } from "d3-array";
+import { type CurveFactory, curveLinear, line } from "d3-shape";
 import { useEffect, useRef } from "preact/hooks";
 import { length, number } from "./numbers.ts";
 
@@ -104,45 +103,42 @@ function axes(plot: Plot, [from, to]: readonly [number, number], range: readonly
   context.strokeStyle = plot.colour("grid");
   context.textAlign = "right";
   context.textBaseline = "middle";
-  for (const value of ticks(range[0], range[1], (bottom - top) / 34)) {
+  for (const value of ticks(...range, (bottom - top) / 34).filter(Number.isInteger)) {
     const y = Math.round(plot.y(value)) + 0.5;
-    line(context, left, y, right, y);
+    stroke(context, [
+      [left, y],
+      [right, y],
+    ]);
     context.fillText(short.format(value), left - 8, y);
   }
   context.textBaseline = "top";
-  const moments = momentTicks(from, to, (right - left) / 90);
-  for (const moment of moments) {
+  for (const moment of momentTicks(from, to, (right - left) / 90)) {
     const x = Math.round(plot.x(moment)) + 0.5;
-    line(context, x, bottom, x, bottom + 4);
+    stroke(context, [
+      [x, bottom],
+      [x, bottom + 4],
+    ]);
     context.textAlign = x > right - 24 ? "right" : x < left + 24 ? "left" : "center";
     context.fillText(moment === 0 ? number(0) : length(moment), x, bottom + 7);
   }
 }
 
-function line(context: CanvasRenderingContext2D, x1: number, y1: number, x2: number, y2: number) {
+/** Draws a line through points, which are in pixels. */
+export function stroke(
+  context: CanvasRenderingContext2D,
+  points: Iterable<readonly [x: number, y: number]>,
+  curve: CurveFactory = curveLinear,
+) {
   context.beginPath();
-  context.moveTo(x1, y1);
-  context.lineTo(x2, y2);
+  line<readonly [number, number]>().curve(curve).context(context)(points);
   context.stroke();
 }
 
-/** Round values between two, about so many. */
-export function ticks(lowest: number, highest: number, count: number): number[] {
-  const rough = (highest - lowest) / Math.max(1, count);
-  const power = 10 ** Math.floor(Math.log10(rough));
-  const step = Math.max(1, [1, 2, 5, 10].map((factor) => factor * power).find((step) => step >= rough)!);
-  return multiples(step, lowest, highest);
-}
-
+/** Moments between two, about so many, a step apart that clocks show. */
 function momentTicks(from: number, to: number, count: number): number[] {
   const rough = (to - from) / Math.max(1, count);
   const step = STEPS.find((step) => step >= rough) ?? Math.ceil(rough / 604_800_000) * 604_800_000;
-  return multiples(step, from, to);
-}
-
-function multiples(step: number, from: number, to: number): number[] {
-  const first = Math.ceil(from / step);
-  return Array.from({ length: Math.max(0, Math.floor(to / step) - first + 1) }, (_, i) => (first + i) * step);
+  return multiples(Math.ceil(from / step) * step, to + 1, step);
 }
 
 const short = new Intl.NumberFormat(undefined, { notation: "compact", maximumFractionDigits: 1 });
