@@ -3,22 +3,27 @@
 //! [`Batch`] decides what happens when; this module adds the names of the objects and the HTTP reply. `objects.mjs`
 //! makes the calls.
 
-use std::cell::{Cell, RefCell};
-use std::mem;
-use std::sync::Arc;
+mod requests;
+mod told;
 
-use js_sys::{Array, JsString};
+use std::cell::Cell;
+use std::mem;
+
+use js_sys::Array;
 use wasm_bindgen::prelude::{JsValue, wasm_bindgen};
+
+use requests::{batch_of, known_of, names_of, parts, requests_of};
+use told::End;
 
 use super::clock::moment;
 use super::leases::OwnLeases;
 use super::settings::Settings;
-use super::{clock, live, metrics, refusals, shards};
-use crate::api::{Notice, Noticed, Problem, Reply, ResolvedItem, ResolvedRequest, Tally, short_name};
+use super::{clock, metrics, refusals, shards};
+use crate::api::{Problem, Reply, ResolvedItem, ResolvedRequest};
 use crate::edge::{Batch, Failure, Leased, ObjectCall, Outcome, Return, ShardCalls};
 use crate::limit::Verb;
-use crate::metrics::{CallOutcome, LiveDecision, Outcome as BudgetOutcome, Repeat, Word};
-use crate::policy::{Cause, Policy};
+use crate::metrics::{CallOutcome, Outcome as BudgetOutcome, Repeat};
+use crate::policy::Cause;
 use crate::protocol::{Action, Known, LeaseRequest, ObjectReply, ObjectRequest, RequestId};
 
 /// A request that objects decide: one object, or one per key of a batch.
@@ -103,15 +108,6 @@ impl Source {
             Self::Lease => "lease",
         }
     }
-}
-
-/// What became of a request.
-#[derive(Clone, Copy)]
-enum End {
-    /// As the objects have decided.
-    Decided,
-    /// The same for each of its budgets, because of this.
-    Undecided(BudgetOutcome, Cause),
 }
 
 /// An object, and the indices of its items.
@@ -263,39 +259,6 @@ impl Call {
     #[must_use]
     pub fn unanswered(&self) -> String {
         self.marked(self.no_answer())
-    }
-
-    /// What became of each budget, once there is a reply at `now`: the policy, the outcome, where it was decided, the cost, and how many
-    /// milliseconds it took; policy, outcome, ... Empty for requests that take no tokens.
-    #[must_use]
-    pub fn points(&self, now: f64) -> Array {
-        #[expect(clippy::cast_precision_loss, reason = "costs are below 2⁵³, and so are seconds")]
-        let number = |number: u64| JsValue::from(number as f64);
-        let points = Array::new();
-        let took_ms = length_ms(self.began_at, moment(now));
-        self.tally(|one| {
-            for part in [one.policy, one.outcome.word(), self.source(one.outcome)] {
-                points.push(&part.into());
-            }
-            points.push(&number(one.cost));
-            points.push(&number(took_ms));
-        });
-        points
-    }
-
-    /// The notices that are due, once there is a reply: id, JSON, id, JSON, ...
-    #[must_use]
-    pub fn notices(&self) -> Array {
-        let notices = Array::new();
-        if let (Some(End::Decided), Some(Outcome::Decided(replies))) = (self.end.get(), self.calls.outcome()) {
-            let all = self.objects.iter().zip(replies);
-            let all = all.map(|(object, reply)| Noticed { object: &object.name, items: &object.items, reply });
-            for Notice { id, body } in self.whole().notices(all, self.notices_get_keys) {
-                notices.push(&id.into());
-                notices.push(&body.into());
-            }
-        }
-        notices
     }
 }
 
@@ -515,69 +478,6 @@ impl Call {
         if self.is_stale { reply.under_stale_policies().to_short_text() } else { reply.to_short_text() }
     }
 
-    /// Tells what became of each budget.
-    fn tally<'a>(&'a self, tell: impl FnMut(Tally<'a>)) {
-        match (self.end.get(), self.calls.outcome()) {
-            (Some(End::Decided), Some(Outcome::Decided(replies))) => {
-                self.whole().tally(self.objects.iter().map(|object| &*object.items).zip(replies), tell);
-            }
-            (Some(End::Undecided(outcome, cause)), _) => self.whole().tally_undecided(outcome, cause, tell),
-            _ => {}
-        }
-    }
-
-    /// Where a request was decided.
-    const fn source(&self, outcome: BudgetOutcome) -> &'static str {
-        match outcome {
-            BudgetOutcome::Degraded | BudgetOutcome::Unavailable => "frontend",
-            _ => self.source.word(),
-        }
-    }
-
-    /// Counts what became of it.
-    fn end(&self, end: End) {
-        self.end.set(Some(end));
-        metrics::count(|counts| {
-            self.tally(|one| {
-                counts.decided(one.policy, one.outcome, one.is_refused_in_shadow);
-                match self.source {
-                    Source::Cache => counts.remembered(one.policy),
-                    Source::Lease => counts.leased(one.policy),
-                    Source::Object => {}
-                }
-                if matches!(one.outcome, BudgetOutcome::Refused | BudgetOutcome::Never | BudgetOutcome::Banned) {
-                    let key =
-                        self.objects.get(one.object).map(|object| u64::from_str_radix(short_name(&object.name), 16));
-                    counts.refused(one.policy, key.and_then(Result::ok).unwrap_or_default(), || one.key_prefix());
-                }
-            });
-        });
-        live::observe(|now, show| {
-            self.tally(|one| {
-                let decisive = one.decisive().filter(|_| one.outcome != BudgetOutcome::Unlimited);
-                show(&LiveDecision {
-                    at: now,
-                    policy: one.policy,
-                    outcome: one.outcome,
-                    source: self.source(one.outcome),
-                    cost: one.cost,
-                    remaining: decisive.map(|(_, answer)| answer.remaining),
-                    retry_at: decisive.and_then(|(_, answer)| answer.retry_at()),
-                    limit: decisive.and_then(|(limit, _)| limit.name()),
-                    object: self.objects.get(one.object).map(|object| short_name(&object.name)),
-                    cause: one.cause,
-                    is_refused_in_shadow: one.is_refused_in_shadow,
-                });
-            });
-        });
-    }
-
-    fn count_call(&self, index: usize, outcome: CallOutcome, now: f64) {
-        if let Some(object) = self.objects.get(index) {
-            metrics::count(|counts| counts.called(outcome, length_ms(object.called_at, moment(now))));
-        }
-    }
-
     fn unavailable(&self, cause: Cause) -> Reply {
         metrics::count(|counts| counts.unavailable(cause));
         self.end(End::Undecided(BudgetOutcome::Unavailable, cause));
@@ -600,92 +500,4 @@ impl Call {
             self.unavailable(cause)
         }
     }
-}
-
-/// What the objects are asked.
-fn batch_of(
-    asked: &ResolvedRequest,
-    objects: &[Object],
-    of_request: (RequestId, Option<LeaseRequest>),
-    hold_ids: &[u64],
-    now: i64,
-    settings: &Settings,
-) -> Batch {
-    let batch = Batch::new(requests_of(asked, objects, of_request, hold_ids, settings), now);
-    if settings.sends_definitions || asked.has_inline() { batch.with_definitions() } else { batch }
-}
-
-fn requests_of(
-    asked: &ResolvedRequest,
-    objects: &[Object],
-    (request_id, lease): (RequestId, Option<LeaseRequest>),
-    hold_ids: &[u64],
-    settings: &Settings,
-) -> Vec<ObjectRequest> {
-    let lease = lease.or_else(|| asked.lease().cloned());
-    let wants_notices = settings.receivers.is_any() && asked.may_notify();
-    let requests = objects.iter().enumerate().map(|(index, object)| {
-        let action = match hold_ids.get(index) {
-            Some(&id) => Action::Hold(id),
-            None => asked.action(),
-        };
-        // A peek changes nothing, so repetitions need not be recognized.
-        let request_id = (!matches!(action, Action::Look(_))).then_some(request_id);
-        // There are none if a reservation is settled at its reserved cost.
-        let costs = object.items_of(asked).filter_map(|item| item.costs.clone()).collect();
-        let mut shadow_costs: Vec<_> = object.items_of(asked).filter_map(|item| item.shadow_costs.clone()).collect();
-        if shadow_costs.iter().all(Vec::is_empty) {
-            shadow_costs.clear();
-        }
-        let known = known_of(asked, object, settings);
-        ObjectRequest { action, request_id, costs, shadow_costs, known, wants_notices, lease: lease.clone() }
-    });
-    requests.collect()
-}
-
-/// What is known from the registry of the policies that the object is asked for, if there is one.
-fn known_of(asked: &ResolvedRequest, object: &Object, settings: &Settings) -> Option<Known> {
-    let id = |item: &ResolvedItem| if item.policy.timeline().since() == 0 { 0 } else { item.policy.id() };
-    let names = object.items_of(asked).map(|item| item.policy.name());
-    settings.as_of(names).map(|as_of| Known { as_of, ids: object.items_of(asked).map(id).collect() })
-}
-
-/// The names of the policies, separated by commas: a text of JavaScript, which is made once for requests about the same.
-fn names_of<'a>(policies: impl Iterator<Item = &'a Arc<Policy>>) -> JsString {
-    thread_local! {
-        static LATEST: RefCell<Option<(String, JsString)>> = const { RefCell::new(None) };
-    }
-    let mut names = String::new();
-    for policy in policies {
-        if !names.is_empty() {
-            names.push(',');
-        }
-        names.push_str(policy.wire_name());
-    }
-    LATEST.with_borrow_mut(|latest| match latest {
-        Some((known, text)) if *known == names => text.clone(),
-        _ => {
-            let text = JsString::from(names.as_str());
-            *latest = Some((names, text.clone()));
-            text
-        }
-    })
-}
-
-#[wasm_bindgen(inline_js = "export const parts = (...parts) => parts;")]
-extern "C" {
-    /// What [`Call::next`] returns, made by a single call.
-    fn parts(
-        index: usize,
-        name: &str,
-        names: &JsString,
-        request: &str,
-        definitions: Option<String>,
-        wait_ms: f64,
-    ) -> Array;
-}
-
-/// From one moment to another; 0 if the clock has stepped back.
-fn length_ms(from: i64, to: i64) -> u64 {
-    u64::try_from(to.saturating_sub(from)).unwrap_or(0)
 }
