@@ -1,12 +1,13 @@
 // A flood of a million distinct keys through one isolate on workerd: what it does to a key that is below its limit, to one that is over
 // it, and to the memory of the process.
 //
-//   npm run growth -- workerd                    five minutes
-//   npm run growth -- workerd --keys 100000      fewer keys: three
+//   npm run growth -- workerd                    six minutes
+//   npm run growth -- workerd --keys 100000      fewer keys: four
 //
-// Three things are asked for in turn, round after round: the two keys alone; beside them as many requests as a flood has, about keys that are
-// always the same; and a flood of keys that never come again. Between the rounds the rest of the million pass, as fast as they can. It fails if
-// the key that is over its limit is ever granted anything, or the other refused.
+// Four things are asked for in turn, round after round: the two keys alone, of an isolate that has met as many requests, but always about
+// the same keys, and of the one that the flood passes through; then, of that, the two keys beside as many requests as a flood has, about
+// keys that are always the same; and beside a flood of keys that never come again. Between the rounds the rest of the million pass, as fast
+// as they can. It fails if the key that is over its limit is ever granted anything, or the other refused.
 import { readFileSync } from "node:fs";
 import { parseArgs } from "node:util";
 import { bindings, Runtime } from "../../tests/http/runtime.mjs";
@@ -38,89 +39,96 @@ const CALM_PER_SECOND = 200;
 const SPENT_PER_SECOND = 20;
 const FLOOD_PER_SECOND = 200;
 
-/** How many new keys come at once, between the rounds. */
+/** How many keys come at once, between the rounds. */
 const AT_ONCE = 100;
 
-const runtime = new Runtime();
-let next = 0;
-let calm;
-let spent;
-let flood;
-
+const nothing = async () => {};
+/** The two isolates are equal but for this: what the one is asked about is new each time. */
+const sameKeys = { policy: "uncached", next: () => 0 };
+const newKeys = {
+  policy: "flooded",
+  count: 0,
+  next(count) {
+    this.count += count;
+    return this.count - count;
+  },
+};
 const MODES = {
-  "no other requests": async () => {},
-  "the same keys": () => offered("uncached", () => 0),
-  "a flood of keys": () => offered("flooded", newKey),
+  "never flooded": ({ other }) => round(other, nothing),
+  "no other requests": ({ flooded }) => round(flooded, nothing),
+  "the same keys": ({ flooded }) => round(flooded, () => offered(flooded, sameKeys)),
+  "a flood of keys": ({ flooded }) => round(flooded, () => offered(flooded, newKeys)),
 };
 
 async function main() {
   const modules = await bundled(new URL("flooded.mjs", import.meta.url));
-  await runtime.start({ modules, bindings: bindings(SETTINGS), keepsObjects: true });
-  [calm, spent, flood] = [4, 2, 8].map((connections) => new Client(runtime.port, connections));
-  await spent.each([{ ...SPENT[0], status: 200 }]); // all that it has
+  const services = { other: await started(modules), flooded: await started(modules) };
   const p99 = Object.fromEntries(Object.keys(MODES).map((name) => [name, []]));
-  for (const name of Object.keys(MODES)) await round(name); // to warm up
+  for (const mode of Object.values(MODES)) await mode(services); // to warm up
   console.log("keys so far   memory of the process, MB");
-  tellMemory();
+  tellMemory(services.flooded);
   for (let number = 1; number <= ROUNDS; number++) {
-    for (const name of Object.keys(MODES)) p99[name].push(await round(name));
-    await pour(Math.round((KEYS * number) / ROUNDS) - next);
-    tellMemory();
+    const count = Math.round((KEYS * number) / ROUNDS) - newKeys.count;
+    await pour(services.other, sameKeys, count);
+    await pour(services.flooded, newKeys, count);
+    tellMemory(services.flooded);
+    for (const [name, mode] of Object.entries(MODES)) p99[name].push(await mode(services));
   }
-  await runtime.remove();
+  for (const { runtime } of Object.values(services)) await runtime.remove();
   report(p99);
 }
 
+async function started(modules) {
+  const runtime = new Runtime();
+  await runtime.start({ modules, bindings: bindings(SETTINGS), keepsObjects: true });
+  const [calm, spent, flood] = [4, 2, 8].map((connections) => new Client(runtime.port, connections));
+  await spent.each([{ ...SPENT[0], status: 200 }]); // all that it has
+  return { runtime, calm, spent, flood };
+}
+
 /** What 99 of 100 requests of the key below its limit took at most, in milliseconds. */
-async function round(name) {
+async function round({ calm, spent }, others) {
   const [{ took }] = await Promise.all([
     calm.offer(CALM, CALM_PER_SECOND, SECONDS),
     spent.offer(SPENT, SPENT_PER_SECOND, SECONDS),
-    MODES[name](),
+    others(),
   ]);
   took.sort((a, b) => a - b);
   return took[Math.floor(took.length * 0.99)];
 }
 
 /** Asks about one key with each request. */
-function offered(policy, key) {
-  const requests = Array.from({ length: SECONDS * FLOOD_PER_SECOND }, () => about(policy, key(), 1));
+function offered({ flood }, keys) {
+  const requests = Array.from({ length: SECONDS * FLOOD_PER_SECOND }, () => about(keys, 1));
   return flood.offer(requests, FLOOD_PER_SECOND, SECONDS);
 }
 
-/** Lets so many new keys pass. */
-async function pour(count) {
-  const requests = Array.from({ length: Math.max(0, Math.ceil(count / AT_ONCE)) }, () => {
-    const first = next;
-    next += AT_ONCE;
-    return about("flooded", first, AT_ONCE);
-  });
+/** Asks about so many keys, as fast as it can. */
+async function pour({ spent, flood }, keys, count) {
+  const requests = Array.from({ length: Math.max(0, Math.ceil(count / AT_ONCE)) }, () => about(keys, AT_ONCE));
   const asked = { isOver: false };
   const all = flood.each(requests).then(() => (asked.isOver = true));
   while (!asked.isOver) await spent.each(SPENT);
   await all;
 }
 
-function about(policy, first, count) {
-  return { bytes: post("/flood", "", { policy, first, count }), status: 200 };
+function about(keys, count) {
+  return { bytes: post("/flood", "", { policy: keys.policy, first: keys.next(count), count }), status: 200 };
 }
 
-function newKey() {
-  next += 1;
-  return next - 1;
-}
-
-function tellMemory() {
+function tellMemory({ runtime }) {
   const [, kilobytes] = readFileSync(`/proc/${runtime.pid}/status`, "utf8").match(/^VmRSS:\s+(\d+)/m);
-  console.log(`${String(next).padStart(11)}   ${(Number(kilobytes) / 1_024).toFixed(0)}`);
+  console.log(`${String(newKeys.count).padStart(11)}   ${(Number(kilobytes) / 1_024).toFixed(0)}`);
 }
 
 function report(p99) {
   const line = ([name, ...cells]) => console.log(name.padEnd(20) + cells.map((cell) => cell.padStart(28)).join(""));
   console.log("\nThe 99th percentile of a key below its limit: median and quartiles of the rounds");
-  line(["beside it", "ms", "to that without", "to that of the same keys"]);
+  line(["beside it", "ms", "to that never flooded", "to that without", "to that of the same keys"]);
   for (const [name, all] of Object.entries(p99)) {
-    const ratios = ["no other requests", "the same keys"].map((other) => all.map((ms, i) => ms / p99[other][i]));
+    const ratios = ["never flooded", "no other requests", "the same keys"].map((other) =>
+      all.map((ms, i) => ms / p99[other][i]),
+    );
     line([name, ...[all, ...ratios].map(text)]);
   }
 }
