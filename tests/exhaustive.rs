@@ -61,7 +61,7 @@ fn check(config: Config) -> u64 {
     let limit = Limit::new(&config).expect("small numbers are exact");
     let mut decisions = 0;
     let mut seen = HashSet::new();
-    let mut layer = vec![(0_i64, limit.new_state(0, 0), Model::<i128>::new(config, 0, 0))];
+    let mut layer = vec![(0_i64, limit.new_state(0, 0), Model::<i64>::new(config, 0, 0))];
     for _ in 0..MOST {
         let mut next = Vec::new();
         for (now, state, model) in layer {
@@ -81,7 +81,7 @@ fn check(config: Config) -> u64 {
                         let mut used = state;
                         assert_eq!((limit.try_consume(&mut used, at, cost), used), (decision.is_allow(), after));
                     }
-                    assert_eq!(tokens_of::<i128>(after, &config), expected.tokens);
+                    assert_eq!(tokens_of::<i64>(after, &config), expected.tokens);
                     assert_eq!(limit.remaining(&after, at), expected.remaining(at));
                     assert_eq!(limit.owed(&after, at), expected.owed(at));
                     decisions += 1;

@@ -20,7 +20,7 @@ const PHASE: u64 = 7;
 #[test]
 fn shards_grant_no_more_than_one_bucket_would() {
     let mut seen = Seen::default();
-    random::cases(20_000, |random| {
+    random::cases(5_000, |random| {
         let mut world = World::new(random);
         for _ in 0..150 {
             world.step();

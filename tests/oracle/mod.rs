@@ -5,18 +5,12 @@
 
 use num_integer::Integer;
 use num_rational::Ratio;
-use num_traits::Signed;
+use num_traits::{FromPrimitive, Signed};
 use tollgate::limit::{Carry, Config, Decision, Kind, MAX_SPAN_MS, State, Verb, encode};
 
-/// Any integer that is wide enough: `BigInt` always is, `i128` for small numbers.
-pub trait Whole:
-    Clone + Integer + Signed + From<i64> + From<u64> + TryInto<i64> + std::fmt::Debug + std::fmt::Display
-{
-}
-impl<T: Clone + Integer + Signed + From<i64> + From<u64> + TryInto<i64> + std::fmt::Debug + std::fmt::Display> Whole
-    for T
-{
-}
+/// Any integer that is wide enough: `BigInt` always is, `i128` for small numbers, and `i64`, which checks it, for tiny ones.
+pub trait Whole: Clone + Integer + Signed + FromPrimitive + TryInto<i64> + std::fmt::Debug + std::fmt::Display {}
+impl<T: Clone + Integer + Signed + FromPrimitive + TryInto<i64> + std::fmt::Debug + std::fmt::Display> Whole for T {}
 
 /// One bucket of one limit.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -126,7 +120,7 @@ impl<T: Whole> Model<T> {
         };
         // The smallest part of a token that the new limit can count.
         let unit = match config.kind {
-            Kind::TokenBucket => Ratio::new(T::from(config.rate.gcd(&config.period_ms)), T::from(config.period_ms)),
+            Kind::TokenBucket => whole(config.rate.gcd(&config.period_ms)) / whole(config.period_ms),
             Kind::FixedWindow => whole(1),
         };
         // A debt is cut to what comes back in the longest span, or to what can be written down.
@@ -248,7 +242,7 @@ pub fn tokens_of<T: Whole>(state: State, config: &Config) -> Ratio<T> {
         Kind::TokenBucket => config.period_ms / config.rate.gcd(&config.period_ms),
         Kind::FixedWindow => 1,
     };
-    Ratio::new(T::from(level), T::from(drops_per_token))
+    Ratio::from_integer(T::from_i64(level).expect(FITS)) / whole(drops_per_token)
 }
 
 /// The first number from `low` on for which `holds` is false, where it is true up to some number only; `high` if there
@@ -273,8 +267,10 @@ fn later(at: i64, ms: u64) -> i64 {
 }
 
 fn whole<T: Whole>(number: u64) -> Ratio<T> {
-    Ratio::from_integer(T::from(number))
+    Ratio::from_integer(T::from_u64(number).expect(FITS))
 }
+
+const FITS: &str = "the integers of the model are wide enough";
 
 fn floor<T: Whole>(tokens: &Ratio<T>) -> u64 {
     let tokens: i64 = tokens.floor().to_integer().try_into().ok().expect("tokens are below 2⁵⁴");
