@@ -505,6 +505,29 @@ test("a key is a text as it is, and cannot speak to the terminal", async () => {
   assert.ok(stdout.startsWith(String.raw`api  key "\u001b[31mroot\u{202e}\n--help"  blocked  until `), stdout);
 });
 
+test("an override is removed, of a key or of a prefix, and only that one", async () => {
+  const service = await operated({ policies: POLICIES });
+  const overrides = [
+    { policy: "api", key: "alice", banned: true },
+    { policy: "api", key: ["t", "u"], multiple: 2 },
+    { policy: "api", prefix: "alice", multiple: 3 },
+    { policy: "llm", key: "alice", unlimited: true },
+  ];
+  await service.ask("PUT", "/v1/overrides", { overrides });
+  const left = async () => (await service.ask("GET", "/v1/overrides")).body.overrides.length;
+  for (const [args, line, rest] of [
+    [["alice", "--policy", "api"], 'removed the override of the key "alice" under api', 3],
+    [["alice", "--policy", "api"], 'there is no override of the key "alice" under api', 3],
+    [["--prefix", "alice", "--policy", "api"], 'removed the override of the prefix "alice" under api', 2],
+    [["--key-json", '["t","u"]', "--policy", "api"], 'removed the override of the key ["t","u"] under api', 1],
+  ]) {
+    const { code, stdout, stderr } = await service.run(["overrides", "remove", ...args]);
+    assert.deepEqual([code, stdout.split("\n")[0], stderr, await left()], [0, line, "", rest]);
+  }
+  const { stdout } = await service.run(["overrides", "remove", "alice", "--policy", "llm", "--json"]);
+  assert.equal(JSON.parse(stdout).removed, 1);
+});
+
 test("overrides list and audit read page after page, and print the answers as they came", async () => {
   const service = await operated({ policies: POLICIES });
   const overrides = Array.from({ length: 1_200 }, (_, i) => ({ policy: "api", key: `key ${i}`, multiple: i + 1 }));
@@ -686,7 +709,7 @@ test("what is wrong is said on one line, with what would be right, and the exit 
       "policies needs a word more: npx tollgate policies list, npx tollgate policies diff, npx tollgate policies apply",
     ],
     [["policies", "delete"], {}, 2, /^there is no command policies delete: npx tollgate policies list, /],
-    [["overrides", "toString"], {}, 2, "there is no command overrides toString: npx tollgate overrides list"],
+    [["overrides", "toString"], {}, 2, "there is no command overrides toString: npx tollgate overrides list, npx tollgate overrides remove"],
     [["policies", "apply"], {}, 2, "name the file with the policies: npx tollgate policies apply wrangler.toml"],
     [["policies", "apply", "none.json"], {}, 2, "there is no file none.json"],
     [
@@ -709,6 +732,9 @@ test("what is wrong is said on one line, with what would be right, and the exit 
     ],
     [["block", "a", "--policy", "api"], {}, 2, "a key is blocked for a time: --for 1h"],
     [["block", "a", "--policy", "api", "--for", "1w"], {}, 2, '--for is a time such as 90s, 10m, 1h or 1d, not "1w"'],
+    [["overrides", "remove", "a"], {}, 2, "an override is of one policy: --policy api"],
+    [["overrides", "remove", "--policy", "api"], {}, 2, /^give one key: /],
+    [["overrides", "remove", "a", "--policy", "api", "--prefix", "a"], {}, 2, "give a key or a prefix, not both"],
     [["inspect", "a", "--token", secret], {}, 2, /^Unknown option '--token'/],
   ]) {
     const said = await service.run(args, { env });

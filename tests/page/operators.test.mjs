@@ -77,7 +77,7 @@ test("a policy is changed after the service has said what that would do", async 
   await close();
 });
 
-test("one key is inspected, explained, credited, reset and blocked, each with its act", async () => {
+test("one key is inspected, explained, credited, reset, blocked and freed, each with its act", async () => {
   const { page, said, close } = await show();
   const says = page.getByLabel("What the service says");
   await ask("consume", { policy: "api", key: "mallory", cost: 50 });
@@ -96,6 +96,11 @@ test("one key is inspected, explained, credited, reset and blocked, each with it
   await says.getByText(/^Recorded as \d+: override\.\w+ by test, /).waitFor();
   const { overrides } = await ask('overrides?policy=api&key="mallory"', undefined, "GET");
   assert.equal(overrides[0].override.banned, true);
+  await press(page, "Remove override");
+  await says.getByText(/^Recorded as \d+: override\.deleted by test, /).waitFor();
+  assert.deepEqual((await ask('overrides?policy=api&key="mallory"', undefined, "GET")).overrides, []);
+  await press(page, "Remove override");
+  await says.getByText("It has no override of its own").waitFor();
   assert.deepEqual(said, []);
   await close();
 });

@@ -1,4 +1,4 @@
-// `npx tollgate inspect`, `explain`, `reset`, `credit` and `block`: what operators do with one key.
+// `npx tollgate inspect`, `explain`, `reset`, `credit`, `block` and `overrides remove`: what operators do with one key.
 import { Mistake, parse, seconds } from "./arguments.js";
 import { type KeyState, standing } from "./key-state.js";
 import { coloured, columns, type Level, lasting, moment, plain, tokens } from "./printed.js";
@@ -29,15 +29,35 @@ export async function credit(args: string[]): Promise<string> {
 }
 
 export async function block(args: string[]): Promise<string> {
-  const { text, body, isJson, shown, asked } = await about<Blocked>("block", "changes", args, ["for"]);
+  const { text, body, isJson, shown, asked } = await about<Changed>("block", "changes", args, ["for"]);
   if (isJson) return text;
   const before = body.replaced > 0 ? "another override, which npx tollgate audit shows" : "no override";
   return [
     `blocked ${shown} from ${asked.policy} for ${lasting(asked.for_ms!)}`,
     `  before  ${before}`,
     "  after   an override that bans it; npx tollgate explain says until when",
-    ...body.changes.map((line) => `  ${plain(line)}`),
+    ...changesOf(body),
   ].join("\n");
+}
+
+/** Removes the override of a key, or of a prefix. */
+export async function removeOverride(args: string[]): Promise<string> {
+  const { values, flags, others } = parse(args, ["key-json", "policy", "prefix"], 1, ["json"]);
+  const { policy, prefix } = values;
+  if (policy === undefined) throw new Mistake("an override is of one policy: --policy api");
+  if (prefix !== undefined && (others.length > 0 || values["key-json"] !== undefined))
+    throw new Mistake("give a key or a prefix, not both");
+  const whose = prefix === undefined ? { key: keyOf(others, values["key-json"]) } : { prefix };
+  // By PUT, because what is in an address is logged.
+  const { text, body } = await Service.ofEnvironment().ask<Changed>("PUT", "/v1/overrides", "removed", {
+    body: { removed: [{ policy, ...whose }] },
+    changes: true,
+  });
+  if (flags.json) return text;
+  const shown = plain(JSON.stringify(prefix ?? whose.key));
+  const [of] = Object.keys(whose);
+  if (body.removed === 0) return `there is no override of the ${of} ${shown} under ${policy}`;
+  return [`removed the override of the ${of} ${shown} under ${policy}`, ...changesOf(body)].join("\n");
 }
 
 interface Explanation {
@@ -45,8 +65,10 @@ interface Explanation {
   readonly allowed: boolean;
 }
 
-interface Blocked {
+/** What became of overrides. */
+interface Changed {
   readonly replaced: number;
+  readonly removed: number;
   readonly changes: readonly string[];
 }
 
@@ -58,6 +80,10 @@ interface KeyAct {
   readonly before?: readonly Level[];
   readonly after: readonly Level[];
   readonly recorded: boolean;
+}
+
+function changesOf({ changes }: Changed): string[] {
+  return changes.map((line) => `  ${plain(line)}`);
 }
 
 /** Asks about a key under a policy, as the arguments say. */

@@ -64,11 +64,15 @@ To operate a service that runs. TOLLGATE_URL in the environment is its address, 
   credit <key>        gives tokens to a key, up to the capacity
     --policy <name>   under which policy
     --cost <cost>     how many tokens, or how many of each limit; 1 if left out
-  block <key>         refuses a key for a time, in place of any other override of it. To end that, block it for 10s
+  block <key>         refuses a key for a time, in place of any other override of it; overrides remove ends that
     --policy <name>   under which policy
     --for <time>      for how long: 90s, 10m, 1h, 30d
   overrides list      says which keys and prefixes have limits of their own
     --policy <name>   under which policy; all if left out
+  overrides remove <key>
+                      lets the policy count for a key again
+    --policy <name>   under which policy
+    --prefix <text>   the override of a prefix, instead of a key
   audit               says who has changed what, the latest first
     --limit <count>   how many acts; 20 if left out
 

@@ -1,5 +1,6 @@
 // `npx tollgate audit` and `npx tollgate overrides`: what the registry has recorded, read page by page.
 import { Mistake, oneOf, parse } from "./arguments.js";
+import { removeOverride } from "./keys.js";
 import { columns, grouped, type Level, moment, plain, tokens } from "./printed.js";
 import { during } from "./progress.js";
 import { type Answer, Service } from "./service.js";
@@ -25,7 +26,7 @@ export async function audit(args: string[]): Promise<string> {
 }
 
 export async function overrides([name, ...args]: string[]): Promise<string> {
-  return oneOf("overrides", { list }, name)(args);
+  return oneOf("overrides", { list, remove: removeOverride }, name)(args);
 }
 
 async function list(args: string[]): Promise<string> {

@@ -5,7 +5,14 @@ import { number } from "../shared/numbers.ts";
 import type { Audit, Service } from "./service.ts";
 
 /** What can be done, and how the audit log calls it if it changes anything. */
-const ACTS = { Inspect: "", Explain: "", Reset: "key.reset", Credit: "key.credited", Block: "override." } as const;
+const ACTS = {
+  Inspect: "",
+  Explain: "",
+  Reset: "key.reset",
+  Credit: "key.credited",
+  Block: "override.",
+  "Remove override": "override.",
+} as const;
 type Act = keyof typeof ACTS;
 
 export function OneKey({
@@ -23,14 +30,17 @@ export function OneKey({
     if (!form.current!.reportValidity()) return;
     const { policy, key, cost, minutes } = Object.fromEntries(new FormData(form.current!)) as Record<string, string>;
     try {
+      const removes = act === "Remove override";
       const body = {
         key,
         ...(act !== "Inspect" && { policy }),
         ...((act === "Explain" || act === "Credit") && { cost: Number(cost) }),
         ...(act === "Block" && { for_ms: Number(minutes) * 60_000 }),
       };
-      const answer = await service.ask<Answer>(`/v1/keys/${act.toLowerCase()}`, { method: "POST", body });
-      const word = ACTS[act];
+      const answer = removes
+        ? await service.ask<Answer>("/v1/overrides", { method: "PUT", body: { removed: [{ policy, key }] } })
+        : await service.ask<Answer>(`/v1/keys/${act.toLowerCase()}`, { method: "POST", body });
+      const word = removes && answer.removed === 0 ? "" : ACTS[act];
       if (word) onChanged();
       const acts = word && (await service.ask<Audit>("/v1/audit?limit=10")).acts;
       const recorded = acts ? acts.find((one) => one.act.startsWith(word) && one.policy === policy) : undefined;
@@ -88,6 +98,8 @@ interface Level {
 }
 
 interface Answer {
+  /** How many overrides. */
+  readonly removed?: number;
   readonly explanation?: string;
   readonly before?: readonly Level[];
   readonly after?: readonly Level[];
@@ -109,6 +121,10 @@ function said(act: Act, answer: Answer): string[] {
     return [`${levels(answer.before)}; now ${levels(answer.after)}`];
   }
   if (act === "Block") return ["Blocked. It takes effect everywhere within ten seconds."];
+  if (act === "Remove override")
+    return [
+      answer.removed ? "Removed. It takes effect everywhere within ten seconds." : "It has no override of its own",
+    ];
   const limits = (answer.policies ?? []).flatMap(({ policy, shard, limits }) =>
     limits.map(({ name, remaining, owed }) => {
       const debt = owed > 0 ? `, ${number(owed)} owed` : "";
