@@ -1,4 +1,5 @@
 //! The memory of a call of the lint: taken once, never given back.
+#![expect(unsafe_code, reason = "an allocator")]
 
 use std::alloc::{GlobalAlloc, Layout};
 use std::arch::wasm32::{memory_grow, memory_size};
