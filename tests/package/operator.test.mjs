@@ -709,7 +709,12 @@ test("what is wrong is said on one line, with what would be right, and the exit 
       "policies needs a word more: npx tollgate policies list, npx tollgate policies diff, npx tollgate policies apply",
     ],
     [["policies", "delete"], {}, 2, /^there is no command policies delete: npx tollgate policies list, /],
-    [["overrides", "toString"], {}, 2, "there is no command overrides toString: npx tollgate overrides list, npx tollgate overrides remove"],
+    [
+      ["overrides", "toString"],
+      {},
+      2,
+      "there is no command overrides toString: npx tollgate overrides list, npx tollgate overrides remove",
+    ],
     [["policies", "apply"], {}, 2, "name the file with the policies: npx tollgate policies apply wrangler.toml"],
     [["policies", "apply", "none.json"], {}, 2, "there is no file none.json"],
     [
