@@ -1,22 +1,26 @@
 // The view of a real key: the built Worker, two tabs, and what each sees of the other.
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { checkUsable, open, served, TOKEN } from "./page.mjs";
+import { SignJWT } from "jose";
+import { checkUsable, GRANT_KEYS, open, served, TOKEN } from "./page.mjs";
 
 const headers = { authorization: `Bearer ${TOKEN}`, "content-type": "application/json" };
 
-async function follow(policy, key, settings) {
+const KEY = "Key, as text or JSON; with a grant, none";
+
+async function follow(policy, key, { token = TOKEN, ...settings } = {}) {
   const opened = await open("#live", settings);
   const { page } = opened;
-  await page.getByLabel("Token or grant").fill(TOKEN);
+  await page.getByLabel("Token or grant").fill(token);
   await page.getByLabel("Policy").fill(policy);
-  await page.getByLabel("Key of a user or tenant").fill(key);
+  await page.getByLabel(KEY).fill(key);
   await page.getByRole("button", { name: "Follow" }).click();
   await page.getByRole("heading", { name: `${policy}, for this key` }).waitFor();
   return opened;
 }
 
-const consume = (page) => page.getByRole("button", { name: "Consume", exact: true }).click();
+const press = (page, name) => page.getByRole("button", { name, exact: true }).click();
+const consume = (page) => press(page, "Consume");
 const fact = (page, name) => page.locator("dt", { hasText: name }).locator("+ dd").textContent();
 
 test("two tabs share one budget, and each sees what the other takes", async () => {
@@ -29,10 +33,10 @@ test("two tabs share one budget, and each sees what the other takes", async () =
   await two.page.getByRole("heading", { name: "Admitted in total: 300 of at most 1,000" }).waitFor();
   await two.page.getByLabel("Cost").fill("701");
   await consume(two.page);
-  await two.page.getByRole("status").getByText("701: refused, 700 left").waitFor();
+  await two.page.getByRole("status").getByText("consume 701: refused, 700 left").waitFor();
   await two.page.getByText("1 granted, 1 refused").waitFor();
-  assert.equal(await fact(two.page, "The twin was right"), "1 of 1");
-  assert.equal(await fact(two.page, "The twin says is left"), "700");
+  assert.equal(await fact(two.page, "Predictions that were right"), "1 of 1");
+  assert.equal(await fact(two.page, "Left, by the twin"), "700");
   assert.deepEqual(
     [one.said, two.said].flat().filter((text) => !/429/.test(text)),
     [],
@@ -48,6 +52,69 @@ test("what a server takes is seen, with several limits, and a level in debt", as
   assert.equal(answer.status, 200);
   await page.getByRole("heading", { name: /^requests: -[1-5] of 60 \(in debt\)/ }).waitFor();
   await page.getByRole("heading", { name: /^tokens: 70,\d{3} of 100,000/ }).waitFor();
+  assert.deepEqual(said, []);
+  await close();
+});
+
+test("reserves, settles at another cost, cancels and refunds, and nothing of it counts as done by others", async () => {
+  const { page, said, close } = await follow("llm", '["tenant 7","alice"]');
+  const heading = (left) => page.getByRole("heading", { name: new RegExp(`^tokens: ${left} of 100,000`) }).waitFor();
+  const cost = page.getByLabel("Cost in tokens");
+  const table = page.getByText("The last 50 decisions as a table");
+  await cost.fill("50000");
+  await press(page, "Reserve");
+  await heading("50,\\d{3}");
+  await cost.fill("20000");
+  await press(page, "Settle");
+  await heading("80,\\d{3}");
+  await press(page, "Reserve");
+  await heading("60,\\d{3}");
+  await press(page, "Cancel");
+  await heading("80,\\d{3}");
+  await press(page, "Refund");
+  await heading("100,000");
+
+  await page.getByText("5 granted, 0 refused").waitFor();
+  for (const name of ["Settle", "Cancel"])
+    assert.ok(await page.getByRole("button", { name, exact: true }).isDisabled());
+  await table.click();
+  const rows = page.getByRole("region", { name: "The last 50 decisions as a table" }).getByRole("row");
+  const asked = await rows.evaluateAll((all) => all.slice(1).map(({ cells }) => cells[1].textContent));
+  assert.deepEqual(asked, ["refund", "cancel", "reserve", "settle", "reserve"]);
+  // It was this key, and not a text that looks like it.
+  const { url } = await served();
+  const body = JSON.stringify({ policy: "llm", key: ["tenant 7", "alice"] });
+  const inspected = await (await fetch(`${url}/v1/inspect`, { method: "POST", headers, body })).json();
+  assert.ok(inspected.limits[0].remaining < 60, JSON.stringify(inspected));
+  assert.deepEqual(said, []);
+  await close();
+});
+
+test("a grant's key is followed without being named, and what a grant does not allow is said", async () => {
+  const claims = { aud: "tollgate", key: ["tenant 7", "bob"], policies: ["daily"], verbs: ["consume", "inspect"] };
+  const [[kid, secret]] = Object.entries(JSON.parse(GRANT_KEYS));
+  const jwt = new SignJWT(claims).setProtectedHeader({ alg: "HS256", kid }).setExpirationTime("10m");
+  const token = await jwt.sign(Buffer.from(secret, "base64url"));
+  const { page, close } = await follow("daily", "", { token });
+  await page.getByLabel("Cost").fill("100");
+  await consume(page);
+  await page.getByRole("heading", { name: "daily: 900 of 1,000" }).waitFor();
+  await press(page, "Refund");
+  await page
+    .getByRole("alert")
+    .getByText(/^403: /)
+    .waitFor();
+  await close();
+});
+
+test("a key that is malformed JSON is not asked for", async () => {
+  const { page, said, close } = await open("#live");
+  await page.getByLabel("Token or grant").fill(TOKEN);
+  await page.getByLabel(KEY).fill('["tenant 7", alice]');
+  await press(page, "Follow");
+  const says = await page.getByLabel(KEY).evaluate((field) => field.validationMessage);
+  assert.equal(says, 'Not JSON. Write a text that begins with [, { or " in quotes.');
+  assert.equal(await page.getByRole("button", { name: "Consume" }).count(), 0);
   assert.deepEqual(said, []);
   await close();
 });

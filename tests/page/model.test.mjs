@@ -359,7 +359,7 @@ test("a link gives back its scene, and anything else gives nothing", () => {
     acts: [{ at: 5, verb: "reserve", cost: { requests: 1, tokens: 2 } }],
     at: 7,
     speed: 100,
-    picked: 0,
+    picked: [0, 1],
   };
   assert.deepEqual(decode(encode(scene)), scene);
   for (const wrong of [

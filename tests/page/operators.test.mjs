@@ -81,7 +81,7 @@ test("one key is inspected, explained, credited, reset, blocked and freed, each 
   const { page, said, close } = await show();
   const says = page.getByLabel("What the service says");
   await ask("consume", { policy: "api", key: "mallory", cost: 50 });
-  await page.getByLabel("Key", { exact: true }).fill("mallory");
+  await page.getByLabel("Key, as text or JSON").fill("mallory");
   await page.getByRole("combobox", { name: "Policy" }).selectOption("api");
   await press(page, "Inspect");
   await says.getByText(/^api: 1[5-9]\d left$/).waitFor();
@@ -150,7 +150,7 @@ test("overrides and acts are listed page by page, and again after something was 
       [row],
     );
 
-  await page.getByLabel("Key", { exact: true }).fill("listed");
+  await page.getByLabel("Key, as text or JSON").fill("listed");
   await page.getByRole("combobox", { name: "Policy" }).selectOption("daily");
   await press(page, "Reset");
   await acts.nth(1).getByRole("cell", { name: "key.reset" }).waitFor();

@@ -19,6 +19,9 @@ import { unstable_readConfig } from "wrangler";
 /** A token of the server with every scope. */
 export const TOKEN = "the-bearer-token-of-the-tests";
 
+/** The keys that sign grants for it. */
+export const GRANT_KEYS = JSON.stringify({ test: Buffer.alloc(32, "grants").toString("base64url") });
+
 /** Where the server answers. It is started once, and its policies are those of wrangler.toml. */
 export function served() {
   server ??= start();
@@ -54,6 +57,7 @@ async function start() {
     vars: {
       POLICIES: vars.POLICIES,
       TOLLGATE_TOKENS: { test: { sha256, scopes: ["consume", "adjust", "admin"] } },
+      TOLLGATE_GRANT_KEYS: GRANT_KEYS,
       TOLLGATE_KEY_SECRET: "the-key-secret-of-the-tests",
     },
   };

@@ -24,7 +24,8 @@ import { type AcquireOptions, waitTooLong } from "./queue.js";
 /** Which budget a {@link Twin} follows, and for how long it trusts itself. */
 export interface TwinOptions<Name extends string = string> {
   readonly policy: Name;
-  readonly key: Key;
+  /** Required, unless the client's credential is a grant, which has a key of its own. */
+  readonly key?: Key;
   /**
    * How many milliseconds after its last request the twin still withholds what it expects to be refused. Then it asks,
    * because others may have given tokens back. Default: a minute.
@@ -72,7 +73,7 @@ export class Twin<P extends PolicyNames = string, Name extends PolicyName<P> = P
   constructor(client: Client<P>, { policy, key, trustMs = 60_000, clock = systemClock }: TwinOptions<Name>) {
     super();
     this.#client = client as unknown as Client;
-    this.#request = { policy, key, snapshot: true };
+    this.#request = { policy, key, snapshot: true } as BudgetRequest; // what is undefined is not sent
     this.#trustMs = trustMs;
     this.clock = clock;
   }

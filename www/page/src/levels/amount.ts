@@ -16,3 +16,9 @@ export function costText(cost: Amount): string {
         .map(([name, tokens]) => `${number(tokens)} ${name}`)
         .join(", ");
 }
+
+/** The cost for these limits: it may have been meant for others, or for all alike. */
+export function fitted(cost: Amount, limits: readonly { readonly name?: string }[]): Amount {
+  if (limits[0]!.name === undefined) return typeof cost === "number" ? cost : (Object.values(cost)[0] ?? 0);
+  return Object.fromEntries(limits.map(({ name }) => [name!, amountOf(cost, name)]));
+}

@@ -3,10 +3,10 @@ import { range } from "d3-array";
 import { area, curveLinear, curveStepAfter } from "d3-shape";
 import { type Plot, stroke } from "../shared/chart.tsx";
 import { amountOf } from "./amount.ts";
-import { START, type Track } from "./track.ts";
+import { type Track, waitOf } from "./track.ts";
 
-/** The level of a limit up to `now`: a line, with what was granted and refused below it, and reservations as spans. */
-export function drawLevel(track: Track, limit: number, now: number, from: number, selected?: number) {
+/** The level of a limit up to `now`, with decisions as marks above it, reservations as spans, and a line at the moment `selected`. */
+export function drawLevel(track: Track, limit: number, now: number, from: number, selected: number | undefined) {
   return (plot: Plot) => {
     const { context, left, right } = plot;
     const { name, kind, capacity = 0 } = track.limits[limit]!;
@@ -27,7 +27,7 @@ export function drawLevel(track: Track, limit: number, now: number, from: number
     const points: [number, number][] = [];
     const add = (decided: number, at: number) => points.push([x, plot.y(track.levelAfter(limit, decided, at))]);
     add(count, from);
-    // Column by column: what a decision takes is a step down, and of many in a column the lowest is seen.
+    // Column by column. What a decision takes is a step down; of many in one column the lowest level is drawn.
     while (x < end) {
       x = Math.min(end, x + 1);
       const until = Math.min(now, momentAt(x));
@@ -50,53 +50,51 @@ export function drawLevel(track: Track, limit: number, now: number, from: number
     context.lineWidth = 2;
     context.lineJoin = "round";
     stroke(context, points, curve);
-    marks(plot, track, now, from, selected, name);
+    if (selected !== undefined) {
+      context.fillStyle = plot.colour("ink");
+      context.fillRect(Math.round(plot.x(selected)) - 1, plot.top, 2, plot.bottom - plot.top);
+    }
+    marks(plot, track, now, from, name);
   };
 }
 
-/** Each decision is a mark at the top: granted green and short, refused red and long, with its wait as a line until it would pass. */
-function marks(
-  plot: Plot,
-  track: Track,
-  now: number,
-  from: number,
-  selected: number | undefined,
-  name: string | undefined,
-) {
+/** Each decision is a mark at the top: granted green, refused red and lower, with its wait as a line to the moment when it would pass. */
+function marks(plot: Plot, track: Track, now: number, from: number, name: string | undefined) {
   const { context, top } = plot;
   const [first, last] = [track.count(from - 1), track.count(now)];
   // Of many in one column only the first of each kind is drawn.
   const drawn = [-1, -1];
   for (let i = first; i < last; i++) {
-    const { at, decision, cost } = track.events[i]!;
+    const event = track.events[i]!;
+    const { at, decision, cost } = event;
     const x = Math.round(plot.x(at));
     const kind = decision.allowed ? 0 : 1;
-    if (i === selected) {
-      context.fillStyle = plot.colour("ink");
-      context.fillRect(x - 1, top, 2, plot.bottom - top);
-    }
     if (drawn[kind] === x || amountOf(cost, name) === 0) continue;
     drawn[kind] = x;
     context.fillStyle = plot.colour(decision.allowed ? "granted" : "refused");
     context.fillRect(x - 1, decision.allowed ? top : top + 8, 2, 7);
-    const wait = decision.allowed ? decision.readyAt - START - at : decision.retryAfterMs;
+    const wait = waitOf(event);
     if (wait > 0 && Number.isFinite(wait) && last - first < WAITS_SEEN)
       context.fillRect(x, decision.allowed ? top + 3 : top + 11, Math.max(1, plot.x(at + wait) - x), 1);
   }
 }
 
-/** Reservations from when they were made until they ended; until they may be used, paler. */
+/** Each reservation has a lane, from when it was made until it ended; until it may be used, it is paler. */
 function spans(plot: Plot, track: Track, now: number, from: number) {
-  const { context, bottom } = plot;
-  const seen = track.reservations.filter(({ at, end }) => at <= now && (end?.at ?? now) >= from).slice(-LANES);
-  for (const [lane, { at, readyAt, end }] of seen.entries()) {
-    const y = bottom - 7 - lane * 6;
+  const { context, top, bottom } = plot;
+  const seen = track.reservations.filter(({ at, end }) => at <= now && (end?.at ?? now) >= from);
+  const lane = Math.min(LANE, (bottom - top) / seen.length);
+  const thickness = Math.max(1, lane - 2);
+  context.fillStyle = plot.colour("held");
+  for (const [i, { at, readyAt, end }] of seen.entries()) {
+    const y = bottom - 1 - i * lane - thickness;
     const until = Math.min(now, end?.at ?? now);
-    context.fillStyle = plot.colour("held");
+    const bar = (from: number) =>
+      context.fillRect(plot.x(from), y, Math.max(2, plot.x(until) - plot.x(from)), thickness);
     context.globalAlpha = 0.4;
-    context.fillRect(plot.x(at), y, Math.max(2, plot.x(until) - plot.x(at)), 4);
+    bar(at);
     context.globalAlpha = 1;
-    if (until > readyAt) context.fillRect(plot.x(readyAt), y, Math.max(2, plot.x(until) - plot.x(readyAt)), 4);
+    if (until > readyAt) bar(readyAt);
   }
 }
 
@@ -134,4 +132,5 @@ function across({ context, left, right }: Plot, y: number) {
 
 /** With more, their lines would be one. */
 const WAITS_SEEN = 400;
-const LANES = 12;
+/** Pixels. With more reservations than fit, lanes are thinner. */
+const LANE = 6;

@@ -4,7 +4,7 @@ import { DataTable, Panel } from "../shared/controls.tsx";
 import { length, moment, number } from "../shared/numbers.ts";
 import { costText } from "./amount.ts";
 import { drawAdmitted, drawLevel } from "./drawings.ts";
-import type { Track } from "./track.ts";
+import { type Track, waitOf } from "./track.ts";
 
 export function Levels({
   track,
@@ -21,18 +21,17 @@ export function Levels({
   /** The shown moments. */
   from?: number;
   to: number;
-  selected: number;
-  onPick: (index: number) => void;
+  /** The moment that is marked. */
+  selected?: number | undefined;
+  onPick?: (index: number) => void;
 }) {
   const count = track.count(now);
   const last = track.events[count - 1];
   const span = [from, to] as const;
   const full = track.fullAfterMs(now);
   const pick = (at: number) => {
-    const after = track.count(Math.min(at, now));
-    const near = [after - 1, after].filter((i) => i >= 0 && i < count);
-    const distance = (i: number) => Math.abs(track.events[i]!.at - at);
-    if (near.length > 0) onPick(near.reduce((best, i) => (distance(i) < distance(best) ? i : best)));
+    const index = track.nearest(at, now);
+    if (index >= 0) onPick?.(index);
   };
   return (
     <Panel
@@ -61,7 +60,7 @@ export function Levels({
                 span={span}
                 range={[-maxDebt, capacity * 1.22]}
                 draw={drawLevel(track, i, now, from, selected)}
-                onPick={pick}
+                {...(onPick && { onPick: pick })}
               />
               <h3>
                 Admitted in total: {number(admitted)} of at most {number(Math.floor(track.bound(i, now)))}
@@ -91,19 +90,19 @@ export function Levels({
             "Cost",
             "Answer",
             "Wait",
-            ...track.limits.map(({ name }) => `Left in ${name ?? track.name}`),
+            ...track.limits.flatMap(({ name = track.name }) => [`Left in ${name}`, `Admitted by ${name}`]),
           ]}
           rows={() =>
             track.events
               .slice(Math.max(0, count - ROWS), count)
               .reverse()
-              .map(({ at, verb, cost, decision, states }) => [
-                moment(at, to),
-                verb,
-                costText(cost),
-                decision.allowed ? "granted" : "refused",
-                decision.allowed ? "–" : length(decision.retryAfterMs),
-                ...states.map(({ tokens }) => number(tokens)),
+              .map((event) => [
+                moment(event.at, to),
+                event.verb,
+                costText(event.cost),
+                event.decision.allowed ? "granted" : "refused",
+                waitOf(event) > 0 ? length(waitOf(event)) : "–",
+                ...event.states.flatMap(({ tokens }, i) => [number(tokens), number(event.admitted[i]!)]),
               ])
           }
         />

@@ -53,6 +53,12 @@ export class Track {
     return byMoment.right(this.events, at);
   }
 
+  /** The decision nearest to a moment, of those until `now`; -1 if there is none. */
+  nearest(at: number, now: number): number {
+    const count = this.count(now);
+    return count === 0 ? -1 : byMoment.center(this.events, at, 0, count);
+  }
+
   /** The level of a limit at a moment, after all that was decided until then; below zero in debt. */
   level(limit: number, at: number): number {
     return this.levelAfter(limit, this.count(at), at);
@@ -102,6 +108,11 @@ export class Track {
     const periods = kind === "fixed_window" ? opened(START + at) - opened(START) : at / periodMs;
     return initial + maxDebt + rate * periods;
   }
+}
+
+/** How long after it was asked something may be used, or would pass: in milliseconds, `Infinity` if never. */
+export function waitOf({ at, decision }: Event): number {
+  return decision.allowed ? decision.readyAt - START - at : decision.retryAfterMs;
 }
 
 const byMoment = bisector(({ at }: Event) => at);

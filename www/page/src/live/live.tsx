@@ -1,16 +1,19 @@
 // A real key of this service: its level as it changes, whoever asks, and what a twin in this tab predicts beside what the service says.
 import { useEffect, useRef, useState } from "preact/hooks";
 import { Client } from "tollgate";
+import { type Amount, costText, fitted } from "../levels/amount.ts";
 import { Levels } from "../levels/levels.tsx";
-import { DataTable, Field, Panel, Problem } from "../shared/controls.tsx";
+import { type Act, Acts } from "../shared/acts.tsx";
+import { DataTable, Field, KeyField, Panel, Problem, useAnnouncer } from "../shared/controls.tsx";
+import { keyOf } from "../shared/key.ts";
 import { length, moment, number } from "../shared/numbers.ts";
 import { type Asked, Watched } from "./watched.ts";
 
 export function Live() {
   const [watched, setWatched] = useState<Watched>();
   const [, redraw] = useState(0);
-  const [cost, setCost] = useState(1);
-  const [said, say] = useState("");
+  const [cost, setCost] = useState<Amount>(1);
+  const [status, say] = useAnnouncer();
   const form = useRef<HTMLFormElement>(null);
 
   useEffect(() => {
@@ -30,25 +33,22 @@ export function Live() {
     const { token, policy, key } = Object.fromEntries(new FormData(form.current!)) as Record<string, string>;
     // A function, because the token is the visitor's own and not one that the page brings.
     const client = new Client({ url: location.origin, token: async () => token! });
-    setWatched(new Watched(client, policy!, key!));
+    setWatched(new Watched(client, { policy: policy!, ...(key && { key: keyOf(key)! }) }));
     say("");
   };
-  const ask = async () => {
-    const asked = await watched!.ask(cost);
-    say(
-      `${number(asked.cost)}: ${asked.text}${asked.remaining === undefined ? "" : `, ${number(asked.remaining)} left`}`,
-    );
+  const ask = async (verb: Act, amount: Amount) => {
+    const { cost, text, remaining } = await watched!.ask(verb, amount);
+    say(`${verb} ${costText(cost)}: ${text}${remaining === undefined ? "" : `, ${number(remaining)} left`}`);
     redraw((count) => count + 1);
   };
   const now = Math.floor(watched?.now() ?? 0);
   const from = Math.max(0, now - SHOWN_MS);
   const { track, asked = [], problem, quickest } = watched ?? {};
+  const limits = track?.limits ?? [{}];
 
   return (
     <>
-      <p class="unseen" role="status" aria-live="polite">
-        {said}
-      </p>
+      {status}
       <div class="playground">
         <div class="stack settings first">
           <Panel title="Key">
@@ -59,9 +59,7 @@ export function Live() {
               <Field label="Policy">
                 <input name="policy" required defaultValue="api" spellcheck={false} />
               </Field>
-              <Field label="Key of a user or tenant">
-                <input name="key" required defaultValue="alice" spellcheck={false} />
-              </Field>
+              <KeyField label="Key, as text or JSON; with a grant, none" defaultValue="alice" />
               <button type="submit" class="main">
                 Follow
               </button>
@@ -78,24 +76,17 @@ export function Live() {
           {watched && (
             <Panel title="Ask">
               <div class="stack">
-                <div class="row">
-                  <button type="button" class="main" onClick={ask}>
-                    Consume
-                  </button>
-                  <Field label="Cost">
-                    <input
-                      type="number"
-                      min={0}
-                      step={1}
-                      value={cost}
-                      onInput={(event) => setCost(Math.max(0, Math.floor(Number(event.currentTarget.value))))}
-                    />
-                  </Field>
-                </div>
+                <Acts
+                  limits={limits}
+                  canSettle={watched.canSettle()}
+                  cost={fitted(cost, limits)}
+                  onCost={setCost}
+                  onAct={ask}
+                />
                 <dl class="facts">
-                  <dt>The twin says is left</dt>
+                  <dt>Left, by the twin</dt>
                   <dd>{track ? number(watched.predicted()) : "–"}</dd>
-                  <dt>The twin was right</dt>
+                  <dt>Predictions that were right</dt>
                   <dd>{rightness(asked)}</dd>
                   <dt>Quickest round trip</dt>
                   <dd>
@@ -105,9 +96,10 @@ export function Live() {
                   <dd>{quickest && track ? length(Math.round(quickest.aheadMs) || 0) : "–"}</dd>
                 </dl>
                 <DataTable
-                  caption="What was asked here, as a table"
+                  caption="Requests made here, as a table"
                   columns={[
                     "Moment",
+                    "Asked",
                     "Cost",
                     "Twin",
                     "Service",
@@ -127,8 +119,6 @@ export function Live() {
               now={now}
               from={from}
               to={Math.max(SHOWN_MS, now)}
-              selected={-1}
-              onPick={() => {}}
             />
           )}
         </div>
@@ -144,11 +134,12 @@ function rightness(asked: readonly Asked[]): string {
   return known.length ? `${number(right.length)} of ${number(known.length)}` : "–";
 }
 
-function row({ at, cost, predicted, remaining, text, roundTripMs }: Asked): (string | number)[] {
+function row({ at, verb, predicted, remaining, text, roundTripMs, ...asked }: Asked): (string | number)[] {
   const expected = predicted ? (predicted.allowed ? "granted" : "refused") : "–";
-  const left = predicted ? number(predicted.remaining - (predicted.allowed ? cost : 0)) : "–";
+  const left = predicted ? number(predicted.remaining) : "–";
   const told = remaining === undefined ? "–" : number(remaining);
-  return [moment(at, SHOWN_MS), number(cost), expected, text, left, told, length(Math.round(roundTripMs))];
+  const cost = costText(asked.cost);
+  return [moment(at, SHOWN_MS), verb, cost, expected, text, left, told, length(Math.round(roundTripMs))];
 }
 
 const LOOK_MS = 2000;

@@ -1,9 +1,10 @@
 // Decisions as they are counted: in a second, by policy; and which keys are refused most.
+import { sum } from "d3-array";
 import { useEffect, useState } from "preact/hooks";
 import { Chart, stroke } from "../shared/chart.tsx";
-import { Panel, Table } from "../shared/controls.tsx";
-import { number } from "../shared/numbers.ts";
-import { type Rates, ratesOf, undecidedOf } from "./rates.ts";
+import { DataTable, Panel, Table } from "../shared/controls.tsx";
+import { moment, number } from "../shared/numbers.ts";
+import { ratesOf, undecidedOf } from "./rates.ts";
 import type { Counts, Service, Top } from "./service.ts";
 
 interface Look {
@@ -14,6 +15,7 @@ interface Look {
 export function Decided({ service, onProblem }: { service: Service; onProblem: (text: string) => void }) {
   const [looks, setLooks] = useState<readonly Look[]>([]);
   const [top, setTop] = useState<Top["policies"]>([]);
+  const [shown, show] = useState("");
   useEffect(() => {
     let isOver = false;
     setLooks([]);
@@ -42,24 +44,34 @@ export function Decided({ service, onProblem }: { service: Service; onProblem: (
   });
   const rates = steps.at(-1)?.rates ?? [];
   const undecided = undecidedOf(looks.at(-1)?.counts ?? new Map());
-  const points = steps.map(({ at, rates }) => ({
-    at: at - looks[0]!.at,
-    granted: sum(rates, ({ granted }) => granted),
-    refused: sum(rates, ({ refused }) => refused),
-  }));
-  const highest = Math.max(1, ...points.map(({ granted, refused }) => Math.max(granted, refused)));
+  const points = steps.map(({ at, rates }) => {
+    const of = rates.filter(({ policy }) => shown === "" || policy === shown);
+    const all = (kind: Kind) => sum(of, (one) => one[kind]);
+    return { at: at - looks[0]!.at, granted: all("granted"), refused: all("refused"), inShadow: all("inShadow") };
+  });
+  const highest = Math.max(1, ...points.flatMap((point) => KINDS.map(([kind]) => point[kind])));
   const last = points.at(-1);
   return (
     <Panel title="Decisions in a second">
       <div class="stack">
+        <select
+          aria-label="Policies of the chart"
+          value={shown}
+          onChange={({ currentTarget }) => show(currentTarget.value)}
+        >
+          <option value="">All policies</option>
+          {rates.map(({ policy }) => (
+            <option key={policy}>{policy}</option>
+          ))}
+        </select>
         <Chart
-          label={`Decisions in a second: ${number(last?.granted ?? 0)} granted, ${number(last?.refused ?? 0)} refused`}
+          label={`Decisions in a second: ${KINDS.map(([kind, title]) => `${number(last?.[kind] ?? 0)} ${title}`).join(", ")}`}
           height={150}
           span={[0, Math.max(SEEN * LOOK_MS, last?.at ?? 0)]}
           range={[0, highest * 1.1]}
           draw={({ context, x, y, colour }) => {
-            for (const kind of ["granted", "refused"] as const) {
-              context.strokeStyle = colour(kind);
+            for (const [kind, , name] of KINDS) {
+              context.strokeStyle = colour(name);
               context.lineWidth = 2;
               stroke(
                 context,
@@ -69,9 +81,19 @@ export function Decided({ service, onProblem }: { service: Service; onProblem: (
           }}
         />
         <ul class="legend">
-          <li class="granted">granted</li>
-          <li class="refused">refused</li>
+          {KINDS.map(([kind, title, name]) => (
+            <li key={kind} class={name}>
+              {title}
+            </li>
+          ))}
         </ul>
+        <DataTable
+          caption="Decisions in a second as a table"
+          columns={["Moment", ...KINDS.map(([, title]) => title)]}
+          rows={() =>
+            points.toReversed().map((point) => [moment(point.at), ...KINDS.map(([kind]) => number(point[kind]))])
+          }
+        />
         <Titled
           label="By policy, in a second"
           columns={[
@@ -79,7 +101,8 @@ export function Decided({ service, onProblem }: { service: Service; onProblem: (
             "Granted",
             "Refused",
             "Refused share",
-            "Would refuse in shadow",
+            "Shadow would refuse",
+            "Its share",
             "Without an object",
             "Undecided",
           ]}
@@ -89,6 +112,7 @@ export function Decided({ service, onProblem }: { service: Service; onProblem: (
             number(refused),
             share(refused, granted + refused),
             number(inShadow),
+            share(inShadow, granted + refused),
             share(saved, granted + refused),
             number(undecided),
           ])}
@@ -97,7 +121,7 @@ export function Decided({ service, onProblem }: { service: Service; onProblem: (
         {undecided.length > 0 && (
           <Titled
             label="Requests that could not be decided"
-            columns={["What became of them, and why", "Since the counters began"]}
+            columns={["Answer, cause", "Since the counters began"]}
             rows={undecided.map(([cause, count]) => [cause, number(count)])}
             empty=""
           />
@@ -114,7 +138,7 @@ export function Decided({ service, onProblem }: { service: Service; onProblem: (
                 at_least === at_most ? number(at_least) : `${number(at_least)} to ${number(at_most)}`,
               ]),
           )}
-          empty="None was refused."
+          empty="No key was refused."
         />
       </div>
     </Panel>
@@ -140,13 +164,17 @@ function Titled({
   );
 }
 
-function sum(rates: readonly Rates[], of: (rates: Rates) => number): number {
-  return rates.reduce((sum, rates) => sum + of(rates), 0);
-}
-
 function share(part: number, all: number): string {
   return all > 0 ? percent.format(part / all) : "–";
 }
+
+/** What the chart shows, in words, and the colour of each. */
+const KINDS = [
+  ["granted", "granted", "granted"],
+  ["refused", "refused", "refused"],
+  ["inShadow", "would be refused in shadow", "bound"],
+] as const;
+type Kind = (typeof KINDS)[number][0];
 
 const percent = new Intl.NumberFormat(undefined, { style: "percent", maximumFractionDigits: 1 });
 

@@ -1,6 +1,7 @@
 // One key: how it stands and why, and what an operator can do with it. Each act is shown with its line in the audit log.
 import { useRef, useState } from "preact/hooks";
-import { Field, Panel } from "../shared/controls.tsx";
+import { Field, KeyField, Panel } from "../shared/controls.tsx";
+import { keyOf } from "../shared/key.ts";
 import { number } from "../shared/numbers.ts";
 import type { Audit, Service } from "./service.ts";
 
@@ -32,18 +33,17 @@ export function OneKey({
     try {
       const removes = act === "Remove override";
       const body = {
-        key,
+        key: keyOf(key!),
         ...(act !== "Inspect" && { policy }),
         ...((act === "Explain" || act === "Credit") && { cost: Number(cost) }),
         ...(act === "Block" && { for_ms: Number(minutes) * 60_000 }),
       };
       const answer = removes
-        ? await service.ask<Answer>("/v1/overrides", { method: "PUT", body: { removed: [{ policy, key }] } })
+        ? await service.ask<Answer>("/v1/overrides", { method: "PUT", body: { removed: [{ policy, key: body.key }] } })
         : await service.ask<Answer>(`/v1/keys/${act.toLowerCase()}`, { method: "POST", body });
       const word = removes && answer.removed === 0 ? "" : ACTS[act];
       if (word) onChanged();
-      const acts = word && (await service.ask<Audit>("/v1/audit?limit=10")).acts;
-      const recorded = acts ? acts.find((one) => one.act.startsWith(word) && one.policy === policy) : undefined;
+      const recorded = word ? await actOf(service, word, policy!, body.key, answer.at) : undefined;
       setLines([
         ...said(act, answer),
         ...(recorded
@@ -59,9 +59,7 @@ export function OneKey({
   return (
     <Panel title="One key">
       <form class="stack" ref={form} onSubmit={(event) => event.preventDefault()}>
-        <Field label="Key">
-          <input name="key" required autocomplete="off" spellcheck={false} />
-        </Field>
+        <KeyField label="Key, as text or JSON" required />
         <Field label="Policy">
           <select name="policy">
             {policies.map((name) => (
@@ -92,12 +90,23 @@ export function OneKey({
   );
 }
 
+/** The act in the audit log: of an override by its moment, of a key by how the log calls the key. */
+async function actOf(service: Service, word: string, policy: string, key: unknown, at: number | undefined) {
+  const { object } =
+    at === undefined ? await service.ask<Answer>("/v1/keys/inspect", { method: "POST", body: { key } }) : {};
+  const { acts } = await service.ask<Audit>("/v1/audit?limit=100");
+  const isIt = (act: Audit["acts"][number]) => (at === undefined ? act.key === object : act.at === at);
+  return acts.find((one) => one.act.startsWith(word) && one.policy === policy && isIt(one));
+}
+
 interface Level {
   readonly limit: string;
   readonly level: number;
 }
 
 interface Answer {
+  /** When the registry has changed something. */
+  readonly at?: number;
   /** How many overrides. */
   readonly removed?: number;
   readonly explanation?: string;

@@ -10,12 +10,14 @@ import { Service } from "./service.ts";
 
 export function Operators() {
   const [service, setService] = useState<Service>();
-  const [problem, setProblem] = useState("");
+  const [problems, setProblems] = useState<Readonly<Record<string, string>>>({});
   const [policies, setPolicies] = useState<readonly string[]>([]);
   const [changes, setChanges] = useState(0);
   const count = () => setChanges((changes) => changes + 1);
   const form = useRef<HTMLFormElement>(null);
-  useEffect(() => setProblem(""), [service]);
+  // Each panel has its own: that one can be read again says nothing of another.
+  const report = (panel: string) => (text: string) => setProblems((problems) => ({ ...problems, [panel]: text }));
+  useEffect(() => setProblems({}), [service]);
 
   return (
     <div class="playground">
@@ -44,13 +46,15 @@ export function Operators() {
         {service && <OneKey service={service} policies={policies} onChanged={count} />}
       </div>
       <div class="stack">
-        <Problem text={problem} />
-        {service && <Decided service={service} onProblem={setProblem} />}
+        {[...new Set(Object.values(problems))].map((text) => (
+          <Problem key={text} text={text} />
+        ))}
         {service && (
           <>
-            <PolicyList service={service} onProblem={setProblem} onNames={setPolicies} onChanged={count} />
-            <OverrideList service={service} changes={changes} onProblem={setProblem} />
-            <AuditLog service={service} changes={changes} onProblem={setProblem} />
+            <Decided service={service} onProblem={report("decided")} />
+            <PolicyList service={service} onProblem={report("policies")} onNames={setPolicies} onChanged={count} />
+            <OverrideList service={service} changes={changes} onProblem={report("overrides")} />
+            <AuditLog service={service} changes={changes} onProblem={report("audit")} />
           </>
         )}
       </div>

@@ -1,6 +1,7 @@
 // What the registry has recorded: the overrides that are in force, and who has changed what. Both are read page by page.
 import { useEffect, useState } from "preact/hooks";
 import { Panel, Table } from "../shared/controls.tsx";
+import { writtenKey } from "../shared/key.ts";
 import { number } from "../shared/numbers.ts";
 import type { Act, Audit, Override, Overrides, Service } from "./service.ts";
 
@@ -69,7 +70,11 @@ function Paged({
   const more = (before: Rows, from: Next) => {
     let isOver = false;
     read(service, from).then(
-      ({ rows, next }) => isOver || setShown({ rows: [...before, ...rows], next }),
+      ({ rows, next }) => {
+        if (isOver) return;
+        setShown({ rows: [...before, ...rows], next });
+        onProblem("");
+      },
       (error) => isOver || onProblem(error.message),
     );
     return () => {
@@ -105,8 +110,7 @@ function Paged({
 
 function overrideRow({ since, override }: Overrides["overrides"][number]): string[] {
   const { policy, key, prefix, until } = override;
-  const whose =
-    key === undefined ? `all that begin with ${prefix}` : typeof key === "string" ? key : JSON.stringify(key);
+  const whose = key === undefined ? `all that begin with ${prefix}` : writtenKey(key);
   return [policy, whose, terms(override), until === undefined ? "for good" : moment(until), moment(since)];
 }
 

@@ -12,10 +12,13 @@ export function Decision({
   simulation,
   event,
   durationMs,
+  of,
 }: {
   simulation: Simulation;
   event: Event;
   durationMs: number;
+  /** Whose it is, where policies are compared. */
+  of: string | undefined;
 }) {
   const [language, setLanguage] = useState<Language>("curl");
   const code = codeFor(language, simulation.policy, event, location.origin);
@@ -27,7 +30,10 @@ export function Decision({
     JSON.stringify(body),
   ].join("\n");
   return (
-    <Panel title={`The decision at ${moment(event.at, durationMs)}`}>
+    <Panel
+      title={`The decision at ${moment(event.at, durationMs)}`}
+      aside={of !== undefined && <span class="quiet">{of}</span>}
+    >
       <div class="stack">
         <p>{announced(event)}</p>
         <div class="sides">

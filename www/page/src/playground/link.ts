@@ -17,8 +17,8 @@ export interface Scene {
   /** The moment that is shown. */
   readonly at: number;
   readonly speed: number;
-  /** The decision that is marked, by its number; without it, the latest. */
-  readonly picked?: number;
+  /** The decision that is marked, by its number, and of which of the policies; without it, the latest of the first. */
+  readonly picked?: readonly [index: number, of: number];
 }
 
 /** The scene in base64url. */
@@ -51,7 +51,7 @@ export function decode(text: string): Scene | undefined {
       acts: asks,
       at,
       speed,
-      ...(isTokens(picked) && { picked }),
+      ...(isPicked(picked) && { picked }),
     };
   } catch {
     return undefined;
@@ -65,6 +65,8 @@ const isMoment = (value: unknown): value is number =>
 const isAmount = (value: unknown): value is Ask["cost"] =>
   isTokens(value) || (typeof value === "object" && value !== null && Object.values(value).every(isTokens));
 const isTokens = (value: unknown) => Number.isSafeInteger(value) && (value as number) >= 0;
+const isPicked = (value: unknown): value is NonNullable<Scene["picked"]> =>
+  Array.isArray(value) && value.length === 2 && value.every(isTokens);
 const isAsk = ({ at, verb, cost }: Ask) =>
   isMoment(at) && ["consume", "reserve", "settle", "cancel", "refund", "reset"].includes(verb) && isAmount(cost);
 

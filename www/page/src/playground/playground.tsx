@@ -1,9 +1,9 @@
 // The playground: a policy, what is asked of it, and what one sees. All arithmetic is the package's; this file only arranges.
 import { useCallback, useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { Levels } from "../levels/levels.tsx";
-import { Choice, Field, Panel } from "../shared/controls.tsx";
+import { Acts } from "../shared/acts.tsx";
+import { Choice, Field, Panel, useAnnouncer } from "../shared/controls.tsx";
 import { moment, number } from "../shared/numbers.ts";
-import { Acts } from "./acts.tsx";
 import { Decision } from "./decision.tsx";
 import { Editor } from "./editor.tsx";
 import { decode, encode, type Scene, SPEEDS } from "./link.ts";
@@ -11,7 +11,7 @@ import { Play } from "./play.ts";
 import { hasWindow, otherKind, type Policy, type Read, read } from "./policy.ts";
 import { PRESETS } from "./presets.ts";
 import { type Ask, TRACES, type TraceKind, trace } from "./trace.ts";
-import { announced } from "./words.ts";
+import { announced, summary } from "./words.ts";
 
 export function Playground() {
   const [scene, setScene] = useState(sceneOfAddress);
@@ -20,7 +20,7 @@ export function Playground() {
   const [now, setNow] = useState(scene.at);
   const [playing, setPlaying] = useState(false);
   const [picked, setPicked] = useState(scene.picked);
-  const [said, say] = useState("");
+  const [status, say] = useAnnouncer();
   const { toml, policy: chosen, other, otherPolicy, acts } = scene;
 
   useEffect(() => {
@@ -101,9 +101,9 @@ export function Playground() {
     return () => removeEventListener("hashchange", arrive);
   }, []);
 
-  const tell = (index: number) => {
-    setPicked(index);
-    const event = play?.simulations[0]?.events[index];
+  const tell = (index: number, of = 0) => {
+    setPicked([index, of]);
+    const event = play?.simulations[of]?.events[index];
     if (event) say(announced(event));
   };
   const act = (verb: Ask["verb"], amount: Ask["cost"]) => {
@@ -123,16 +123,15 @@ export function Playground() {
   };
   // Everything comes at once, so that nothing moves when it does.
   if (reads.length === 0) return <p class="quiet">Loading …</p>;
-  const [first] = play?.simulations ?? [];
-  const index = Math.min(picked ?? Infinity, (first?.count(shown) ?? 0) - 1);
-  const event = first?.events[index];
+  const simulations = play?.simulations ?? [];
+  const [index, of] = picked ?? [Infinity, 0];
+  const told = simulations[of] ?? simulations[0];
+  const event = told?.events[Math.min(index, told.count(shown) - 1)];
   const preset = PRESETS.find((preset) => preset.toml === toml)?.id ?? "own";
 
   return (
     <>
-      <p class="unseen" role="status" aria-live="polite">
-        {said}
-      </p>
+      {status}
       <Choice
         label="Preset"
         value={preset}
@@ -252,18 +251,18 @@ export function Playground() {
                 aria-label="Moment"
                 aria-valuetext={moment(shown, durationMs)}
                 min={0}
-                max={durationMs}
+                max={SLIDER_STEPS}
                 step={1}
-                value={Math.floor(shown)}
-                onInput={(event) => {
+                value={Math.round((shown / durationMs) * SLIDER_STEPS)}
+                onInput={({ currentTarget: { valueAsNumber: step } }) => {
                   setPlaying(false);
-                  setNow(Number(event.currentTarget.value));
+                  setNow((step / SLIDER_STEPS) * durationMs);
                 }}
               />
               {policy && (
                 <Acts
-                  policy={policy}
-                  canSettle={first?.open(shown) ?? false}
+                  limits={policy.limits}
+                  canSettle={simulations[0]?.open(shown) ?? false}
                   cost={cost}
                   onCost={(cost) => change({ cost })}
                   onAct={act}
@@ -272,19 +271,26 @@ export function Playground() {
             </div>
           </Panel>
           <div class="sides">
-            {play?.simulations.map((simulation, i) => (
+            {simulations.map((simulation, i) => (
               <Levels
                 key={i}
                 track={simulation}
-                title={simulation.policy.lint.summary}
+                title={summary(simulation.policy)}
                 now={Math.floor(shown)}
                 to={durationMs}
-                selected={index}
-                onPick={tell}
+                selected={event?.at}
+                onPick={(index) => tell(index, i)}
               />
             ))}
           </div>
-          {first && event && <Decision simulation={first} event={event} durationMs={durationMs} />}
+          {told && event && (
+            <Decision
+              simulation={told}
+              event={event}
+              durationMs={durationMs}
+              of={simulations.length > 1 ? summary(told.policy) : undefined}
+            />
+          )}
         </div>
       </div>
     </>
@@ -293,6 +299,8 @@ export function Playground() {
 
 /** Characters: a field with more of them is slow. */
 const MOST_TO_EDIT = 20_000;
+/** Of the slider: less than two pixels each, and a key that is held goes through them in some seconds. */
+const SLIDER_STEPS = 500;
 
 function sceneOfAddress(): Scene {
   const linked = decode(location.hash.split("?")[1] ?? "");

@@ -1,6 +1,6 @@
 // A policy that is asked: the decisions of the package, in virtual time. It can be played again from any moment of the past.
 import { Budget } from "tollgate";
-import { type Amount, amountOf } from "../levels/amount.ts";
+import { type Amount, amountOf, fitted } from "../levels/amount.ts";
 import { type Event, type Reservation, START, Track } from "../levels/track.ts";
 import type { Policy } from "./policy.ts";
 import type { Ask } from "./trace.ts";
@@ -8,6 +8,10 @@ import type { Ask } from "./trace.ts";
 export class Simulation extends Track {
   readonly policy: Policy;
   readonly #budget: Budget<string>;
+  /** So many reservations, from the first on, are known to have ended. */
+  #ended = 0;
+  /** No open reservation expires before this moment. */
+  #expiresFrom = Infinity;
 
   constructor(policy: Policy) {
     super(policy.name, policy.limits);
@@ -18,16 +22,18 @@ export class Simulation extends Track {
   /** Answers what is asked, not before anything that was asked already. */
   ask({ at, verb, cost: asked }: Ask): Event {
     this.expire(at);
-    const cost = this.#fitted(asked);
+    const cost = typeof asked === "number" ? asked : fitted(asked, this.limits); // it may have been meant for another policy
     if (verb === "consume" || verb === "reserve") {
       const event = this.#decide(at, verb, verb, cost);
       if (verb === "reserve" && event.decision.allowed) {
         const readyAt = event.decision.readyAt - START;
-        this.reservations.push({ at, readyAt, expiresAt: readyAt + this.policy.reservationTtlMs, cost });
+        const expiresAt = readyAt + this.policy.reservationTtlMs;
+        this.reservations.push({ at, readyAt, expiresAt, cost });
+        this.#expiresFrom = Math.min(this.#expiresFrom, expiresAt);
       }
       return event;
     }
-    const open = this.reservations.find(({ end }) => !end);
+    const open = this.reservations[this.#oldest()];
     const isClosed = verb === "settle" || verb === "cancel";
     if (isClosed && !open) return this.#close(at, verb, cost, open); // the service would not know what is meant
     const tokens = this.limits.map(({ name }, i) => {
@@ -43,11 +49,18 @@ export class Simulation extends Track {
 
   /** Ends the reservations that were not settled in time. */
   expire(now: number) {
-    for (const open of this.reservations.filter(({ end, expiresAt }) => !end && expiresAt <= now)) {
-      this.#end(open, open.expiresAt, "expired");
+    if (now < this.#expiresFrom) return;
+    this.#expiresFrom = Infinity;
+    for (let i = this.#oldest(); i < this.reservations.length; i++) {
+      const { end, expiresAt, cost } = this.reservations[i]!;
+      if (end) continue;
+      if (expiresAt > now) {
+        this.#expiresFrom = Math.min(this.#expiresFrom, expiresAt);
+        continue;
+      }
+      this.#end(i, expiresAt, "expired");
       // Nothing can come between: it is called before each decision.
-      if (this.policy.refundsUnsettled)
-        this.#decide(Math.max(open.expiresAt, this.#last), "cancel", "refund", open.cost);
+      if (this.policy.refundsUnsettled) this.#decide(Math.max(expiresAt, this.#last), "cancel", "refund", cost);
     }
   }
 
@@ -59,6 +72,8 @@ export class Simulation extends Track {
     this.reservations = this.reservations
       .filter(({ at }) => at <= to)
       .map(({ end, ...open }) => (end && end.at <= to ? { ...open, end } : open));
+    this.#ended = 0;
+    this.#expiresFrom = -Infinity; // to be found again
   }
 
   /** Whether a reservation is open at this moment. */
@@ -91,12 +106,10 @@ export class Simulation extends Track {
     };
   }
 
-  /** A cost for the limits of this policy: it may have been meant for another, or for this one as it was before an edit. */
-  #fitted(cost: Amount): Amount {
-    if (typeof cost === "number") return cost;
-    const { limits } = this.policy;
-    if (limits[0]!.name === undefined) return Object.values(cost)[0] ?? 0;
-    return Object.fromEntries(limits.map(({ name }) => [name!, cost[name!] ?? 0]));
+  /** The place of the oldest open reservation, or the end of the list. */
+  #oldest(): number {
+    while (this.reservations[this.#ended]?.end) this.#ended += 1;
+    return this.#ended;
   }
 
   get #last(): number {
@@ -106,7 +119,7 @@ export class Simulation extends Track {
   /** Closes a reservation, at its real cost or at none. */
   #close(at: number, verb: "settle" | "cancel", cost: Amount, open: Reservation | undefined): Event {
     if (!open) return this.#decide(at, verb, "refund", 0, cost);
-    this.#end(open, at, verb === "settle" ? "settled" : "cancelled");
+    this.#end(this.#oldest(), at, verb === "settle" ? "settled" : "cancelled");
     const real = verb === "settle" ? cost : 0;
     const more = this.policy.limits.map(({ name }) => amountOf(real, name) - amountOf(open.cost, name));
     const named = (amounts: readonly number[]): Amount =>
@@ -126,8 +139,8 @@ export class Simulation extends Track {
     return decision.allowed ? Math.sign(more) * decision.tokens : 0;
   }
 
-  #end(open: Reservation, at: number, how: NonNullable<Reservation["end"]>["how"]) {
-    this.reservations[this.reservations.indexOf(open)] = { ...open, end: { at, how } };
+  #end(index: number, at: number, how: NonNullable<Reservation["end"]>["how"]) {
+    this.reservations[index] = { ...this.reservations[index]!, end: { at, how } };
   }
 
   #decide(

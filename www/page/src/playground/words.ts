@@ -1,16 +1,23 @@
 // Decisions in words.
 import { costText } from "../levels/amount.ts";
-import { type Event, START } from "../levels/track.ts";
+import { type Event, waitOf } from "../levels/track.ts";
 import { length, number } from "../shared/numbers.ts";
+import type { Policy } from "./policy.ts";
+
+/** A policy in a line: its limits, by the numbers of the visitor's locale. */
+export function summary({ name, limits }: Policy): string {
+  const each = limits.map(({ name, kind, rate, periodMs, capacity = rate }) => {
+    const what = `${kind === "fixed_window" ? "fixed window" : "token bucket"}, ${number(rate)} per ${length(periodMs)}`;
+    return `${name === undefined ? "" : `${name} `}${what}, at most ${number(capacity)}`;
+  });
+  return `${name}: ${each.join("; ")}`;
+}
 
 /** What a screen reader says of a decision. */
-export function announced({ verb, cost, decision, at }: Event): string {
-  const asked = `${verb} ${costText(cost)}`;
-  const left = `${number(decision.remaining)} left`;
-  if (decision.allowed) {
-    const wait = decision.readyAt - START - at;
-    return `${asked}: granted${wait > 0 ? `, to be used in ${length(wait)}` : ""}, ${left}`;
-  }
-  const when = Number.isFinite(decision.retryAt) ? `would pass in ${length(decision.retryAfterMs)}` : "can never pass";
-  return `${asked}: refused, ${when}, ${left}`;
+export function announced(event: Event): string {
+  const { verb, cost, decision } = event;
+  const wait = waitOf(event);
+  const granted = `granted${wait > 0 ? `, to be used in ${length(wait)}` : ""}`;
+  const refused = `refused, ${Number.isFinite(wait) ? `would pass in ${length(wait)}` : "can never pass"}`;
+  return `${verb} ${costText(cost)}: ${decision.allowed ? granted : refused}, ${number(decision.remaining)} left`;
 }

@@ -1,6 +1,22 @@
 // Small controls that views share.
 import type { ComponentChildren } from "preact";
-import { useEffect, useState } from "preact/hooks";
+import { useCallback, useEffect, useState } from "preact/hooks";
+import { keyOf } from "./key.ts";
+
+/**
+ * Says things to screen readers: an element that the view shows, and what fills it. Each text is an element of its own, because one
+ * that is the same as before would not be announced.
+ */
+export function useAnnouncer() {
+  const [{ text, count }, set] = useState({ text: "", count: 0 });
+  const say = useCallback((text: string) => set(({ count }) => ({ text, count: count + 1 })), []);
+  const status = (
+    <p class="unseen" role="status">
+      <span key={count}>{text}</span>
+    </p>
+  );
+  return [status, say] as const;
+}
 
 /** A button that copies a text, and says that it has. */
 export function Copy({ text, label = "Copy" }: { text: string; label?: string }) {
@@ -54,6 +70,34 @@ export function Field({ label, children }: { label: string; children: ComponentC
       <span>{label}</span>
       {children}
     </label>
+  );
+}
+
+/** A field for whose budget it is. */
+export function KeyField({
+  label,
+  defaultValue = "",
+  ...input
+}: {
+  label: string;
+  defaultValue?: string;
+  required?: boolean;
+}) {
+  return (
+    <Field label={label}>
+      <input
+        {...input}
+        name="key"
+        defaultValue={defaultValue}
+        autocomplete="off"
+        spellcheck={false}
+        onInput={({ currentTarget: field }) => {
+          field.setCustomValidity(
+            keyOf(field.value) === undefined ? 'Not JSON. Write a text that begins with [, { or " in quotes.' : "",
+          );
+        }}
+      />
+    </Field>
   );
 }
 

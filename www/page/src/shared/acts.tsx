@@ -1,36 +1,36 @@
 // What a visitor can ask by hand: a click asks once, holding the button asks on.
 import { useRef } from "preact/hooks";
 import type { Amount } from "../levels/amount.ts";
-import { Field } from "../shared/controls.tsx";
-import type { Policy } from "./policy.ts";
-import type { Ask } from "./trace.ts";
+import { Field } from "./controls.tsx";
+
+export type Act = "consume" | "reserve" | "settle" | "cancel" | "refund";
 
 export function Acts({
-  policy,
+  limits,
   canSettle,
   cost,
   onCost,
   onAct,
 }: {
-  policy: Policy;
+  limits: readonly { readonly name?: string }[];
   /** Whether there is an open reservation. */
   canSettle: boolean;
   cost: Amount;
   onCost: (cost: Amount) => void;
-  onAct: (verb: Ask["verb"], cost: Amount) => void;
+  onAct: (act: Act, cost: Amount) => void;
 }) {
   return (
     <div class="row">
-      {ACTS.map(([verb, title]) => (
+      {ACTS.map(([act, title]) => (
         <Held
-          key={verb}
+          key={act}
           title={title}
-          isMain={verb === "consume"}
-          isOff={!canSettle && (verb === "settle" || verb === "cancel")}
-          act={() => onAct(verb, cost)}
+          isMain={act === "consume"}
+          isOff={!canSettle && (act === "settle" || act === "cancel")}
+          act={() => onAct(act, cost)}
         />
       ))}
-      {policy.limits.map(({ name }) => (
+      {limits.map(({ name }) => (
         <Field key={name} label={name === undefined ? "Cost" : `Cost in ${name}`}>
           <input
             type="number"
@@ -81,7 +81,7 @@ function Held({ title, isMain, isOff, act }: { title: string; isMain: boolean; i
   );
 }
 
-const ACTS: readonly (readonly [verb: Ask["verb"], title: string])[] = [
+const ACTS: readonly (readonly [act: Act, title: string])[] = [
   ["consume", "Consume"],
   ["reserve", "Reserve"],
   ["settle", "Settle"],
