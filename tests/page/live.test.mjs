@@ -64,6 +64,11 @@ test("reserves, settles at another cost, cancels and refunds, and nothing of it 
   await cost.fill("50000");
   await press(page, "Reserve");
   await heading("50,\\d{3}");
+  // It was this key, and not a text that looks like it.
+  const { url } = await served();
+  const body = JSON.stringify({ policy: "llm", key: ["tenant 7", "alice"] });
+  const inspected = await (await fetch(`${url}/v1/inspect`, { method: "POST", headers, body })).json();
+  assert.ok(inspected.limits[1].remaining < 60_000, JSON.stringify(inspected));
   await cost.fill("20000");
   await press(page, "Settle");
   await heading("80,\\d{3}");
@@ -81,11 +86,6 @@ test("reserves, settles at another cost, cancels and refunds, and nothing of it 
   const rows = page.getByRole("region", { name: "The last 50 decisions as a table" }).getByRole("row");
   const asked = await rows.evaluateAll((all) => all.slice(1).map(({ cells }) => cells[1].textContent));
   assert.deepEqual(asked, ["refund", "cancel", "reserve", "settle", "reserve"]);
-  // It was this key, and not a text that looks like it.
-  const { url } = await served();
-  const body = JSON.stringify({ policy: "llm", key: ["tenant 7", "alice"] });
-  const inspected = await (await fetch(`${url}/v1/inspect`, { method: "POST", headers, body })).json();
-  assert.ok(inspected.limits[0].remaining < 60, JSON.stringify(inspected));
   assert.deepEqual(said, []);
   await close();
 });
