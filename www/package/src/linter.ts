@@ -131,7 +131,8 @@ export function linter(compile: () => Promise<WebAssembly.Module>): Lint {
     const address = text(question.length);
     new Uint8Array(memory.buffer, address, question.length).set(question);
     const length = lint();
-    return JSON.parse(new TextDecoder().decode(new Uint8Array(memory.buffer, text(length), length)));
+    const answer = text(length); // before its memory is looked at, which a larger one would replace
+    return JSON.parse(new TextDecoder().decode(new Uint8Array(memory.buffer, answer, length)));
   };
 }
 
