@@ -11,12 +11,13 @@ async function ask(path, body, method = "POST") {
   return { status: response.status, ...(await response.json()) };
 }
 
-async function show(settings) {
+async function show({ hasClock = false, ...settings } = {}) {
   const opened = await open("#operators", settings);
+  if (hasClock) await opened.page.clock.install();
   await opened.page.getByLabel("Token with the scope admin").fill(TOKEN);
   await opened.page.getByRole("button", { name: "Show" }).click();
   await opened.page.getByRole("heading", { name: "llm", exact: true }).waitFor();
-  await opened.page.getByRole("region", { name: "Acts, the latest first" }).waitFor();
+  await opened.page.getByRole("region", { name: "Acts, latest first" }).waitFor();
   return opened;
 }
 
@@ -24,8 +25,8 @@ const press = (page, name) => page.getByRole("button", { name, exact: true }).cl
 
 test("decisions are counted by policy, with their share of refusals and the keys refused most", async () => {
   const { page, said, close } = await show();
-  await page.getByText("The second look at the counters comes in ten seconds.").waitFor();
-  const counted = page.getByLabel("By policy, in a second").getByRole("row", { name: /^demo / });
+  await page.getByText("Rates appear after the second reading, in ten seconds.").waitFor();
+  const counted = page.getByLabel("Per second, by policy").getByRole("row", { name: /^demo / });
   // Isolates tell what they have counted every few seconds.
   for (let i = 0; i < 60 && (await counted.count()) === 0; i++) {
     await ask("consume", { policy: "demo", key: "busy" });
@@ -33,10 +34,83 @@ test("decisions are counted by policy, with their share of refusals and the keys
   }
   assert.match(await counted.textContent(), /^demo/);
   await page
-    .getByLabel("Keys refused most, in the last 10 to 20 minutes")
+    .getByLabel("Keys refused most in the last 10 to 20 minutes")
     .getByRole("row", { name: /^demo [0-9a-f]{16} \d/ })
     .waitFor();
   assert.deepEqual(said, []);
+  await close();
+});
+
+test("a policy in shadow is beside the real ones: what it would have refused, as a line, in a table, and as a share", async () => {
+  const { url } = await served();
+  const created = await fetch(`${url}/v1/policies/tried`, {
+    method: "PUT",
+    headers: { ...headers, "if-none-match": "*" },
+    body: JSON.stringify({ rate: 1, period: "1h", mode: "shadow" }),
+  });
+  assert.equal(created.status, 201, await created.text());
+  const { page, said, close } = await show({ hasClock: true });
+  const row = page.getByLabel("Per second, by policy").getByRole("row", { name: /^tried / });
+  let cells = [];
+  // Isolates tell what they have counted every few seconds. Only the first request is within the limit.
+  for (let i = 0; i < 60 && !(Number(cells[4]) > 0); i++) {
+    await ask("consume", { policy: "tried", key: "the only one" });
+    await page.clock.runFor(10_000);
+    await new Promise((done) => setTimeout(done, 400));
+    cells = await row.getByRole("cell").allTextContents();
+  }
+  const [, granted, refused, , inShadow, share] = cells;
+  assert.equal(refused, "0", cells.join());
+  assert.ok(Number(inShadow) > 0 && Number(inShadow) <= Number(granted), cells.join());
+  assert.match(share, /^\d+(\.\d)?%$/, cells.join());
+  await page.getByLabel("Decisions of").selectOption("tried");
+  const chart = page.getByRole("img", {
+    name: /^Decisions per second: .* granted, 0 refused, .* would be refused in shadow$/,
+  });
+  await chart.waitFor();
+  await page.getByText("Decisions per second as a table").click();
+  const table = page.getByRole("region", { name: "Decisions per second as a table" });
+  assert.ok((await table.getByRole("row").count()) > 2);
+  assert.deepEqual(said, []);
+  await close();
+});
+
+test("what went wrong in one panel stays while the others are read anew", async () => {
+  const { page, close } = await show({ hasClock: true });
+  await press(page, "Edit demo");
+  await page.getByLabel("demo, as JSON").fill("{");
+  await press(page, "What would change?");
+  const alert = page.getByRole("alert").getByText(/^400: /);
+  await alert.waitFor();
+  const read = page.waitForResponse(/\/v1\/metrics\/top/);
+  await page.clock.runFor(10_000);
+  await (await read).finished();
+  await page.getByRole("button", { name: "Read again: Audit log" }).click();
+  await page.getByText("Rates appear after").waitFor({ state: "detached" });
+  assert.equal(await alert.count(), 1);
+  await page.getByLabel("demo, as JSON").fill('{"rate":9,"period":"10s"}');
+  await press(page, "What would change?");
+  await alert.waitFor({ state: "detached" });
+  await close();
+});
+
+test("an act is told apart from one on another key at the same time", async () => {
+  const { page, close } = await show();
+  await page.route("**/v1/audit?limit=100", async (route) => {
+    await ask("keys/credit", { policy: "api", key: "another", cost: 1 });
+    await route.continue();
+  });
+  await page.getByLabel("Key, as text or JSON").fill("this one");
+  await page.getByRole("combobox", { name: "Policy", exact: true }).selectOption("api");
+  await press(page, "Credit");
+  const text = await page
+    .getByLabel("What the service says")
+    .getByText(/^Recorded as /)
+    .textContent();
+  const { object } = await ask("keys/inspect", { key: "this one" });
+  const { acts } = await ask("audit?limit=10", undefined, "GET");
+  const [, number] = /^Recorded as ([\d,]+)/.exec(text);
+  assert.equal(acts.find((act) => act.number === Number(number.replaceAll(",", ""))).key, object);
   await close();
 });
 
@@ -82,7 +156,7 @@ test("one key is inspected, explained, credited, reset, blocked and freed, each 
   const says = page.getByLabel("What the service says");
   await ask("consume", { policy: "api", key: "mallory", cost: 50 });
   await page.getByLabel("Key, as text or JSON").fill("mallory");
-  await page.getByRole("combobox", { name: "Policy" }).selectOption("api");
+  await page.getByRole("combobox", { name: "Policy", exact: true }).selectOption("api");
   await press(page, "Inspect");
   await says.getByText(/^api: 1[5-9]\d left$/).waitFor();
   await page.getByLabel("Tokens to explain or credit").fill("20");
@@ -118,7 +192,7 @@ test("overrides and acts are listed page by page, and again after something was 
   assert.equal(set.status, 200, set.detail);
   const { page, said, close } = await show();
   const listed = page.getByRole("region", { name: "Overrides in force" }).getByRole("row");
-  const acts = page.getByRole("region", { name: "Acts, the latest first" }).getByRole("row");
+  const acts = page.getByRole("region", { name: "Acts, latest first" }).getByRole("row");
   await acts.nth(1).waitFor();
   const rows = async (list) =>
     (await list.evaluateAll((all) => all.map(({ cells }) => [...cells].map((cell) => cell.textContent)))).slice(1);
@@ -141,7 +215,7 @@ test("overrides and acts are listed page by page, and again after something was 
   for (const row of [
     ["daily", "listed", "2.5 times the policy", "for good", since],
     ["daily", '["tenant 7","alice"]', "without limits", "for good", since],
-    ["daily", "all that begin with trial:", "0.5 times the policy", await moment(until), since],
+    ["daily", "prefix trial:", "0.5 times the policy", await moment(until), since],
     ["api", "listed by number", '{"rate":"7/1m"}', "for good", since],
     ["daily", "listed 7", "blocked", "for good", since],
   ])
@@ -151,7 +225,7 @@ test("overrides and acts are listed page by page, and again after something was 
     );
 
   await page.getByLabel("Key, as text or JSON").fill("listed");
-  await page.getByRole("combobox", { name: "Policy" }).selectOption("daily");
+  await page.getByRole("combobox", { name: "Policy", exact: true }).selectOption("daily");
   await press(page, "Reset");
   await acts.nth(1).getByRole("cell", { name: "key.reset" }).waitFor();
   const recorded = await whole("Audit log", "audit", "acts", acts);

@@ -162,7 +162,7 @@ test("the form keeps comments, also where a field is emptied first, and the poli
   const text = page.getByLabel("Policy as TOML");
   await text.fill(toml);
   await page.getByRole("heading", { name: /^a: token bucket, 5 per 1 sec/ }).waitFor();
-  await page.getByLabel("Of the policies in this text, plays").selectOption("b");
+  await page.getByLabel("Policy to play").selectOption("b");
   await page.getByRole("heading", { name: /^b: fixed window, 6 per 1 min/ }).waitFor();
   await page.getByText("the windows of b open at moments of each key’s own").waitFor();
   await page.getByText("Here they first open 24.4 sec after the start.").waitFor();
@@ -174,7 +174,7 @@ test("the form keeps comments, also where a field is emptied first, and the poli
   await page.getByRole("alert").waitFor();
   await rate.pressSequentially("12");
   await page.getByRole("heading", { name: /^b: fixed window, 12 per 1 min/ }).waitFor();
-  await page.getByLabel("Open at (offset)").fill("5s");
+  await page.getByLabel("Opens at (offset)").fill("5s");
   await page.getByText("the windows of b open at moments of each key’s own").waitFor({ state: "detached" });
   await press(page, "TOML");
   const expected = `${toml.replace("6 # six", "12 # six")}offset = "5s"\n`;

@@ -52,20 +52,16 @@ export function Decided({ service, onProblem }: { service: Service; onProblem: (
   const highest = Math.max(1, ...points.flatMap((point) => KINDS.map(([kind]) => point[kind])));
   const last = points.at(-1);
   return (
-    <Panel title="Decisions in a second">
+    <Panel title="Decisions per second">
       <div class="stack">
-        <select
-          aria-label="Policies of the chart"
-          value={shown}
-          onChange={({ currentTarget }) => show(currentTarget.value)}
-        >
+        <select aria-label="Decisions of" value={shown} onChange={({ currentTarget }) => show(currentTarget.value)}>
           <option value="">All policies</option>
           {rates.map(({ policy }) => (
             <option key={policy}>{policy}</option>
           ))}
         </select>
         <Chart
-          label={`Decisions in a second: ${KINDS.map(([kind, title]) => `${number(last?.[kind] ?? 0)} ${title}`).join(", ")}`}
+          label={`Decisions per second: ${KINDS.map(([kind, title]) => `${number(last?.[kind] ?? 0)} ${title}`).join(", ")}`}
           height={150}
           span={[0, Math.max(SEEN * LOOK_MS, last?.at ?? 0)]}
           range={[0, highest * 1.1]}
@@ -88,14 +84,14 @@ export function Decided({ service, onProblem }: { service: Service; onProblem: (
           ))}
         </ul>
         <DataTable
-          caption="Decisions in a second as a table"
+          caption="Decisions per second as a table"
           columns={["Moment", ...KINDS.map(([, title]) => title)]}
           rows={() =>
             points.toReversed().map((point) => [moment(point.at), ...KINDS.map(([kind]) => number(point[kind]))])
           }
         />
         <Titled
-          label="By policy, in a second"
+          label="Per second, by policy"
           columns={[
             "Policy",
             "Granted",
@@ -116,7 +112,7 @@ export function Decided({ service, onProblem }: { service: Service; onProblem: (
             share(saved, granted + refused),
             number(undecided),
           ])}
-          empty={steps.length > 0 ? "Nothing was asked yet." : "The second look at the counters comes in ten seconds."}
+          empty={steps.length > 0 ? "No requests yet." : "Rates appear after the second reading, in ten seconds."}
         />
         {undecided.length > 0 && (
           <Titled
@@ -127,7 +123,7 @@ export function Decided({ service, onProblem }: { service: Service; onProblem: (
           />
         )}
         <Titled
-          label="Keys refused most, in the last 10 to 20 minutes"
+          label="Keys refused most in the last 10 to 20 minutes"
           columns={["Policy", "Key", "Refused"]}
           rows={top.flatMap(({ policy, keys }) =>
             keys

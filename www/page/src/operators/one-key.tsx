@@ -143,7 +143,7 @@ function said(act: Act, answer: Answer): string[] {
   );
   return [
     `The log calls it ${answer.object}`,
-    ...(limits.length > 0 ? limits : ["Every budget is full"]),
+    ...(limits.length > 0 ? limits : ["All budgets are full"]),
     `${number(answer.reservations?.length ?? 0)} open reservations`,
   ];
 }

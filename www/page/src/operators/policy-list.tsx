@@ -105,7 +105,7 @@ export function PolicyList({
                     {draft.changes ? "Apply" : "What would change?"}
                   </button>
                   <button type="button" onClick={() => setDraft(undefined)}>
-                    Leave it
+                    Cancel
                   </button>
                 </div>
               </form>

@@ -34,9 +34,9 @@ export function AuditLog(props: Props) {
     <Paged
       {...props}
       title="Audit log"
-      label="Acts, the latest first"
+      label="Acts, latest first"
       columns={["Act", "When", "By", "What", "Policy", "Key", "Before", "After"]}
-      empty="Nothing was changed yet."
+      empty="No changes yet."
       read={async (service, next) => {
         const before = next === null ? "" : `&before=${next}`;
         const { acts, next: rest } = await service.ask<Audit>(`/v1/audit?limit=${PAGE}${before}`);
@@ -110,7 +110,7 @@ function Paged({
 
 function overrideRow({ since, override }: Overrides["overrides"][number]): string[] {
   const { policy, key, prefix, until } = override;
-  const whose = key === undefined ? `all that begin with ${prefix}` : writtenKey(key);
+  const whose = key === undefined ? `prefix ${prefix}` : writtenKey(key);
   return [policy, whose, terms(override), until === undefined ? "for good" : moment(until), moment(since)];
 }
 

@@ -60,7 +60,7 @@ export function Editor({
       }
     >
       {names.length > 1 && (
-        <Field label="Of the policies in this text, plays">
+        <Field label="Policy to play">
           <select value={chosenOf(names, chosen)!} onChange={({ currentTarget: { value } }) => onChoose(value)}>
             {names.map((name) => (
               <option key={name}>{name}</option>
@@ -227,8 +227,8 @@ function settingOf(field: string, text: string): unknown {
 
 const FIELDS: readonly (readonly [field: string, label: string])[] = [
   ["rate", "Tokens added"],
-  ["period", "in each"],
-  ["capacity", "At most (capacity)"],
-  ["max_debt", "Debt, at most"],
+  ["period", "per"],
+  ["capacity", "Capacity"],
+  ["max_debt", "Maximum debt"],
 ];
-const OFFSET = ["offset", "Open at (offset)"] as const;
+const OFFSET = ["offset", "Opens at (offset)"] as const;
