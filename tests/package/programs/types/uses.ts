@@ -272,6 +272,7 @@ async function reserve(): Promise<string | null> {
 }
 const following: TwinOptions = { policy: "api", key: "alice", trustMs: 1000, clock };
 const twin = new Twin(client, following);
+const ofGrant = new Twin(client, { policy: "api" });
 const granted: Promise<Granted | Degraded> = twin.acquire({ cost: { requests: 1 }, maxWaitMs: 1000 });
 const fetchByTwin: typeof fetch = limitFetch(twin, { cost: { requests: 1 } });
 twin.pause(0);
@@ -362,6 +363,7 @@ export {
   left,
   limited,
   off,
+  ofGrant,
   predicted,
   ready,
   reserve,

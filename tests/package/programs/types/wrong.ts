@@ -132,8 +132,8 @@ client.consume({ policy: "api", key: "alice" }).then((answer) => {
   // @ts-expect-error: a problem has no `remaining`
   return answer.remaining;
 });
-// @ts-expect-error: a twin follows one key
-new Twin(client, { policy: "api" });
+// @ts-expect-error: a twin follows one policy
+new Twin(client, { key: "alice" });
 interface Policies {
   api: never;
   llm: "requests" | "tokens";

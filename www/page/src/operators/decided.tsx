@@ -66,7 +66,7 @@ export function Decided({ service, onProblem }: { service: Service; onProblem: (
           span={[0, Math.max(SEEN * LOOK_MS, last?.at ?? 0)]}
           range={[0, highest * 1.1]}
           draw={({ context, x, y, colour }) => {
-            for (const [kind, , name] of KINDS) {
+            for (const [kind, , name] of KINDS.toReversed()) {
               context.strokeStyle = colour(name);
               context.lineWidth = 2;
               stroke(
