@@ -29,17 +29,24 @@ pub struct Policy {
     /// Whether it is what a policy is for a key that has overrides, or had some.
     is_of_key: bool,
     standing: Standing,
-    /// The numbers as they are stored beside a bucket, and a hash of them.
-    numbers: String,
-    version: u64,
-    wire_name: String,
     timeline: Timeline,
+    /// What it is called outside of this process, once it is asked for: a page that only lints need not be able to say.
+    labels: OnceLock<Labels>,
     /// A hash of its definition, once it is asked for.
     id: OnceLock<u64>,
     shards: u8,
     /// Which of them this is.
     shard: Option<Shard>,
     shard_policies: OnceLock<Box<[Arc<Self>]>>,
+}
+
+/// What objects and storage know a policy by.
+#[derive(Clone, Debug)]
+struct Labels {
+    /// The numbers as they are stored beside a bucket, and a hash of them.
+    numbers: String,
+    version: u64,
+    wire_name: String,
 }
 
 /// One limit of a policy.
@@ -104,7 +111,7 @@ impl Policy {
     /// object of another deployment, whose limits differ or stand in another order, does not mistake it for its own.
     #[must_use]
     pub fn wire_name(&self) -> &str {
-        &self.wire_name
+        &self.labels().wire_name
     }
 
     /// What it allows: the limits that it enforces. With none it admits everything.
@@ -221,13 +228,13 @@ impl Policy {
     /// The limits' numbers, as they are stored beside a bucket.
     #[must_use]
     pub fn numbers(&self) -> &str {
-        &self.numbers
+        &self.labels().numbers
     }
 
     /// Changes whenever the numbers do.
     #[must_use]
-    pub const fn version(&self) -> u64 {
-        self.version
+    pub fn version(&self) -> u64 {
+        self.labels().version
     }
 
     /// Since when it is in force, and what it was before.
@@ -295,15 +302,8 @@ impl Policy {
     }
 
     pub(super) fn new(name: &str, limits: Vec<NamedLimit>, on_error: OnError, reservations: ReservationTerms) -> Self {
-        let numbers = numbers_of(limits.iter().map(|limit| (limit.name(), limit.limit())));
-        let version = version_of(&numbers);
-        let names: Vec<_> = limits.iter().filter_map(NamedLimit::name).collect();
-        // Costs for one limit without a name must not meet a policy that enforces none, nor the other way round.
-        let is_plain = names.is_empty() && !limits.is_empty();
-        let mark = if is_plain { String::new() } else { format!("#{:016x}", version_of(&names.join(","))) };
-        let wire_name = format!("{name}{mark}");
         let ipv6_prefix = Self::IPV6_PREFIX;
-        let (standing, timeline, id, is_inline) = Default::default();
+        let (standing, timeline, is_inline) = Default::default();
         let name = name.to_owned();
         Self {
             name,
@@ -320,11 +320,9 @@ impl Policy {
             is_inline,
             is_of_key: false,
             standing,
-            numbers,
-            version,
-            wire_name,
             timeline,
-            id,
+            labels: OnceLock::new(),
+            id: OnceLock::new(),
             shards: 1,
             shard: None,
             shard_policies: OnceLock::new(),
@@ -333,7 +331,7 @@ impl Policy {
 
     /// The policy as its numbers come with a request. No object has a policy of this wire name.
     pub(super) fn into_inline(self) -> Self {
-        Self { is_inline: true, wire_name: format!("={}", self.wire_name), ..self }.changed()
+        Self { is_inline: true, ..self }.changed()
     }
 
     /// What it is for a key with overrides: other limits, with a timeline of their own, or a standing.
@@ -388,11 +386,7 @@ impl Policy {
 
     /// One of its shards, with these parts of its limits.
     pub(super) fn with_shard(&self, limits: Vec<NamedLimit>, shard: Shard) -> Self {
-        let numbers = numbers_of(limits.iter().map(|limit| (limit.name(), limit.limit())));
-        let version = version_of(&numbers);
-        let Shard { index, count } = shard;
-        let wire_name = format!("{}~{index}.{count}", self.wire_name);
-        Self { limits, numbers, version, wire_name, shards: 1, shard: Some(shard), ..self.clone() }.changed()
+        Self { limits, shards: 1, shard: Some(shard), ..self.clone() }.changed()
     }
 
     /// [`Policy::shards`], made once.
@@ -402,7 +396,21 @@ impl Policy {
 
     /// Without what was computed from what it was.
     fn changed(self) -> Self {
-        Self { id: OnceLock::new(), shard_policies: OnceLock::new(), ..self }
+        Self { labels: OnceLock::new(), id: OnceLock::new(), shard_policies: OnceLock::new(), ..self }
+    }
+
+    fn labels(&self) -> &Labels {
+        self.labels.get_or_init(|| {
+            let numbers = numbers_of(self.limits.iter().map(|limit| (limit.name(), limit.limit())));
+            let version = version_of(&numbers);
+            let names: Vec<_> = self.limits.iter().filter_map(NamedLimit::name).collect();
+            let inline = if self.is_inline { "=" } else { "" };
+            // Costs for one limit without a name must not meet a policy that enforces none, nor the other way round.
+            let is_plain = names.is_empty() && !self.limits.is_empty();
+            let mark = if is_plain { String::new() } else { format!("#{:016x}", version_of(&names.join(","))) };
+            let shard = self.shard.map(|Shard { index, count }| format!("~{index}.{count}")).unwrap_or_default();
+            Labels { numbers, version, wire_name: format!("{inline}{}{mark}{shard}", self.name) }
+        })
     }
 
     pub(super) fn with_notify(self, notify: Option<Notify>) -> Self {
@@ -414,7 +422,7 @@ impl Policy {
             return self;
         }
         let shadow = Self::new(&shadow_of(&self.name), limits, OnError::ALWAYS, self.reservations);
-        Self { shadow: Some(Arc::new(shadow.with_timeline(timeline))), ..self }
+        Self { shadow: Some(Arc::new(Self { timeline, ..shadow })), ..self }
     }
 
     pub(super) fn with_off(self, off: Vec<Option<String>>) -> Self {
