@@ -138,8 +138,9 @@ impl Reader<'_> {
                 _ => causes(value).map(|causes| causes.into_iter().fold(OnError::CLOSED, OnError::and)),
             });
         if on_error.is_none() {
-            let causes = Cause::ALL.map(|cause| format!("\"{}\"", cause.word())).join(", ");
-            self.error("on_error", format!("must be \"closed\", \"open\", or a list of causes to open for: {causes}"));
+            let causes = Cause::ALL.map(Cause::word).join("\", \"");
+            let rule = format!("must be \"closed\", \"open\", or a list of causes to open for: \"{causes}\"");
+            self.error("on_error", rule);
         }
         on_error.unwrap_or_default()
     }

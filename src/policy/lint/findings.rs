@@ -94,7 +94,10 @@ impl Code {
 /// All findings: about each limit, about limits together, about the policy.
 pub(super) fn of(policy: &Policy) -> Vec<Finding> {
     let asked = policy.limits().iter().chain(policy.shadow_limits());
-    let mut findings: Vec<_> = asked.flat_map(|limit| of_limit(policy, limit)).collect();
+    let mut findings = Vec::new();
+    for limit in asked {
+        findings.extend(of_limit(policy, limit));
+    }
     for (index, limit) in policy.limits().iter().enumerate() {
         let (before, after) = policy.limits().split_at(index);
         // Of two equal limits, the second is the one too many.

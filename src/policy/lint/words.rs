@@ -44,9 +44,9 @@ impl fmt::Display for Policy {
 impl fmt::Display for Lint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.summary)?;
-        if !self.together.is_empty() {
-            let within: Vec<_> = self.together.iter().map(ToString::to_string).collect();
-            write!(f, "\n  together, at the same cost in each: at most {}", within.join(" and "))?;
+        for (index, within) in self.together.iter().enumerate() {
+            let before = if index == 0 { "\n  together, at the same cost in each: at most" } else { " and" };
+            write!(f, "{before} {within}")?;
         }
         for limit in &self.limits {
             write!(f, "\n  {limit}")?;
