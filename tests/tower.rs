@@ -147,6 +147,26 @@ fn a_request_costs_what_the_function_says() {
     }
 }
 
+/// One process has no shards: what can be granted at once is the whole capacity.
+#[test]
+fn a_policy_with_shards_is_undivided() {
+    let (address, _) = serve(r#"{"rate":4000,"period":"1h","shards":8}"#, 10);
+    let policy = Some(r#""api";q=4000;w=3600;tollgate-capacity=4000"#);
+    for (cost, status, fields) in [
+        (501, 200, [policy, Some(r#""api";r=3499;t=1"#), None]),
+        (3_500, 429, [policy, Some(r#""api";r=3499;t=1"#), Some("1")]),
+        (3_499, 200, [policy, Some(r#""api";r=0;t=1"#), None]),
+        (4_001, 400, [None; 3]),
+    ] {
+        let answer = request_to(address, "alice", &format!("/?{cost}"));
+        assert_eq!((answer.status, answer.fields()), (status, fields), "{cost}: {}", answer.body);
+        if status == 400 {
+            let body: Value = serde_json::from_str(&answer.body).expect("JSON");
+            assert_eq!(body["max_cost"], 4_000);
+        }
+    }
+}
+
 #[test]
 fn a_new_key_without_room_gets_503_and_no_invented_fields() {
     let (address, clock) = serve(r#"{"rate":2,"period":"1m"}"#, 1);

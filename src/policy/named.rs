@@ -384,6 +384,12 @@ impl Policy {
         Self { shards, ..self }.changed()
     }
 
+    /// The same with the whole budget of a key in one place: one process needs no shards.
+    #[cfg(feature = "tower")]
+    pub(crate) fn undivided(&self) -> Self {
+        self.clone().with_shards(1)
+    }
+
     /// One of its shards, with these parts of its limits.
     pub(super) fn with_shard(&self, limits: Vec<NamedLimit>, shard: Shard) -> Self {
         Self { limits, shards: 1, shard: Some(shard), ..self.clone() }.changed()

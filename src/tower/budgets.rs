@@ -16,7 +16,8 @@ pub(super) struct Budgets<K> {
 }
 
 impl<K: Hash + Eq + Clone + Send + 'static> Budgets<K> {
-    pub(super) fn new(policy: &Arc<Policy>, max_keys: usize) -> Result<Self, Problem> {
+    pub(super) fn new(policy: &Policy, max_keys: usize) -> Result<Self, Problem> {
+        let policy = Arc::new(policy.undivided());
         let limits: Vec<Limit> = policy.limits().iter().map(NamedLimit::limit).copied().collect();
         // The states of a key are an array, so that they need no memory of their own.
         let limiter = match limits.len() {
@@ -31,8 +32,8 @@ impl<K: Hash + Eq + Clone + Send + 'static> Budgets<K> {
             _ => boxed::<K, 8>(&limits, max_keys), // policy::MAX_LIMITS
         };
         let limiter = limiter.ok_or(Problem::Misconfigured)?;
-        ResolvedRequest::consume(policy, 1)?;
-        Ok(Self { policy: Arc::clone(policy), limiter })
+        ResolvedRequest::consume(&policy, 1)?;
+        Ok(Self { policy, limiter })
     }
 }
 

@@ -30,7 +30,8 @@ use budgets::Budgets;
 /// * A new key while all entries are in use (see [`crate::keyed`]): 503 with `Retry-After`, since the caller has not
 ///   used up anything.
 ///
-/// Limits in shadow are not asked, since there is no answer to report them in.
+/// Limits in shadow are not asked, since there is no answer to report them in. A policy with `shards` is limited as one without:
+/// a key's budget is in one place.
 ///
 /// `key` says whose budget a request uses, and `clock` gives Unix milliseconds. A key must be something that a caller
 /// cannot choose freely: an authenticated user, or the address of the peer; a header only if a proxy of yours sets it.
