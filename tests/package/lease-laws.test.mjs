@@ -1,6 +1,7 @@
 // LeasingLimiter: that no bound is ever broken, and nobody waits for ever, over many servers and a bad network.
 import assert from "node:assert/strict";
 import { test } from "node:test";
+import { LeasingLimiter } from "../../build/package/leases.js";
 import { FakeClock } from "../../build/package/testing.js";
 import { count, law } from "../random.mjs";
 import { Reference, Server, Service } from "./leasing.mjs";
@@ -70,11 +71,16 @@ law(
   { seed: 20_261_124, cases: 60 },
   async ({ below, pick }, seen) => {
     const world = new FakeClock();
-    const numbers = { rate: pick([3, 20, 200]), capacity: 5 + below(50), leaseMs: 2_000, horizonMs: pick([0, 500]) };
+    const numbers = {
+      rate: pick([3, 20, 200]),
+      capacity: 5 + below(50),
+      leaseMs: pick([500, 2_000]),
+      horizonMs: pick([0, 500]),
+    };
     const service = new Service(world, numbers, () => {});
     const { limiter } = new Server(world, service);
-    for (let asked = 0; asked < 100; asked++) {
-      const cost = 1 + below(4);
+    for (let asked = 0; asked < 200; asked++) {
+      const cost = 1 + below(pick([4, 4, numbers.capacity]));
       const consume = async () => {
         const decided = limiter.consume("k", cost);
         await world.advance(0);
@@ -82,7 +88,9 @@ law(
       };
       const decision = await consume();
       count(seen, decision.allowed ? "granted" : "refused");
-      if (!decision.allowed) {
+      if (decision.allowed) continue;
+      // Or other costs are asked first, which may be refused, too.
+      if (below(2) === 0) {
         await world.to(decision.retryAt);
         assert.equal((await consume()).allowed, true, "as it was told");
       }
@@ -135,4 +143,49 @@ test("a refusal is repeated for a second, with the moment that the service has s
     assert.deepEqual([again.allowed, again.isLocal], [false, isLocal], `${ms}`);
     if (isLocal) assert.equal(again.retryAt, refused.retryAt);
   }
+});
+
+test("a refusal is not repeated of a larger cost, nor after a grant: both would pass later", async () => {
+  const { world, consume } = await leased();
+  assert.equal((await consume(38)).isLocal, false);
+  await world.advance(0);
+  const larger = await consume(39);
+  assert.deepEqual([larger.allowed, larger.isLocal], [false, false]);
+  assert.equal((await consume(39)).isLocal, true);
+  assert.equal((await consume(1)).allowed, true);
+  const again = await consume(39);
+  assert.deepEqual([again.allowed, again.isLocal], [false, false]);
+});
+
+test("a wait does not count on tokens of a lease that will be over by then", async () => {
+  const world = new FakeClock();
+  const begin = world.now();
+  const answers = [
+    { allowed: true },
+    { allowed: true, lease: "a", tokens: 3, from: 0, until: 500 },
+    // Asked for in the background at 400, when the first is nearly over.
+    { lease: "b", tokens: 3, from: 700, until: 1_200 },
+    { allowed: false, retry_after_ms: 900 },
+  ];
+  const asked = [];
+  const lease = async ({ policy, key, ...request }) => {
+    asked.push(request);
+    const { from, until, ...answer } = answers.shift();
+    const moments = from === undefined ? {} : { from: begin + from, until: begin + until };
+    return { status: 200, policy: "api", now: world.now(), tokens: 0, ...answer, ...moments };
+  };
+  const limiter = new LeasingLimiter({ lease }, { policy: "api", clock: world });
+  for (const isLocal of [false, false]) assert.equal((await limiter.consume("k")).isLocal, isLocal);
+  world.set(begin + 400);
+  assert.equal((await limiter.consume("k")).isLocal, true);
+  await world.advance(0);
+  // Two tokens are left of the first lease, until 500, and three are in the second, from 700.
+  const three = await limiter.consume("k", 3);
+  assert.deepEqual([three.allowed, three.isLocal, three.retryAt - begin], [false, true, 700]);
+  const four = await limiter.consume("k", 4);
+  assert.deepEqual([four.allowed, four.isLocal, four.retryAt - begin], [false, false, 1_300]);
+  assert.deepEqual(
+    asked.map(({ cost }) => cost),
+    [1, 1, undefined, 4],
+  );
 });

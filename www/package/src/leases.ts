@@ -145,11 +145,14 @@ export class LeasingLimiter<P extends PolicyNames = string, Name extends PolicyN
       at === undefined &&
       refused &&
       now < refused.until &&
-      costs.every((cost, limit) => cost >= refused.costs[limit]!)
+      costs.every((cost, limit) => cost === refused.costs[limit])
     )
       at = refused.retryAt;
     if (at === undefined) return undefined;
-    if (at <= now) for (let limit = 0; limit < costs.length; limit++) spend(open, limit, costs[limit]!, now);
+    if (at <= now) {
+      for (let limit = 0; limit < costs.length; limit++) spend(open, limit, costs[limit]!, now);
+      entry.refused = undefined; // it would pass later now
+    }
     let remaining = left(entry, 0, now);
     for (let limit = 1; limit < costs.length; limit++) remaining = Math.min(remaining, left(entry, limit, now));
     if (at > now) return { allowed: false, retryAt: at, retryAfterMs: at - now, remaining, isLocal: true };
@@ -261,6 +264,7 @@ export class LeasingLimiter<P extends PolicyNames = string, Name extends PolicyN
     this.#update(entry);
     const now = this.#clock.now();
     const { lease, from, until, retry_after_ms } = leased;
+    if (leased.allowed) entry.refused = undefined;
     if (leased.allowed === false && retry_after_ms !== undefined && wanted.cost !== undefined) {
       const costs = this.#costs(wanted.cost);
       entry.refused = { costs, retryAt: now + retry_after_ms, until: now + Math.min(retry_after_ms, REFUSAL_MS) };
@@ -402,7 +406,7 @@ const isZero = (tokens: number) => tokens === 0;
 /** What is left of a limit that may be spent by then. */
 function left(entry: Entry, limit: number, by: number): number {
   let sum = 0;
-  for (const lease of entry.open) if (lease.from <= by) sum += lease.left[limit]!;
+  for (const lease of entry.open) if (lease.from <= by && by < lease.until) sum += lease.left[limit]!;
   return sum;
 }
 
