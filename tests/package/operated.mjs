@@ -5,6 +5,7 @@
 //
 // Between the two is a relay, as a proxy of a company is: it has the service's clock, and can hold or lose what is sent.
 import { spawn } from "node:child_process";
+import { writeFileSync } from "node:fs";
 import { createServer, request } from "node:http";
 import { join } from "node:path";
 import { after } from "node:test";
@@ -18,6 +19,28 @@ export const NOW = 1_795_214_376_930;
 const { folder } = await stranger({ beside: ["wrangler"] });
 
 export { folder };
+
+/** Those of most tests. */
+export const POLICIES = {
+  api: { refusal_cache: "1s", rate: 100, period: "1m", capacity: 200, max_debt: 50, write_ahead: 0 },
+  llm: {
+    refusal_cache: "1s",
+    limits: [
+      { name: "requests", rate: 60, period: "1m", write_ahead: 0 },
+      { name: "tokens", kind: "fixed_window", rate: 100_000, period: "1day", offset: "0s", write_ahead: 0 },
+    ],
+  },
+  firm: { rate: 1, period: "1s", fixed: true, write_ahead: 0, refusal_cache: "1s" },
+};
+
+/** The condition of a change, whatever the version. */
+export const MATCH = { "if-match": "*" };
+
+/** Writes policies into a file of this name, which is returned. */
+export function written(name, policies) {
+  writeFileSync(join(folder, name), typeof policies === "string" ? policies : JSON.stringify(policies));
+  return name;
+}
 
 const admin = newToken("consume", "adjust", "admin");
 
