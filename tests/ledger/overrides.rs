@@ -49,6 +49,13 @@ impl Isolate {
         self.as_of = at;
     }
 
+    /// The same at each of these moments after the start.
+    fn set_at_each(&mut self, index: usize, moments: std::ops::RangeInclusive<i64>, fields: Option<&str>) {
+        for at in moments {
+            self.set(index, START + at, fields, None);
+        }
+    }
+
     fn replace(&mut self, policy: Policy, at: i64, carry: Carry) {
         self.base = Arc::new(policy.succeeding(&self.base, at, carry));
         self.as_of = at;
@@ -424,13 +431,9 @@ fn a_ban_leaves_the_numbers_of_a_less_specific_override_in_force() {
     isolate.set(0, START + 1, ban, None);
     isolate.set(0, START + 2, None, None);
     isolate.set(1, START + 3, Some(r#""rate":0,"period":"1s","capacity":0,"write_ahead":0"#), None);
-    for at in 4..=6 {
-        isolate.set(0, START + at, ban, None);
-    }
+    isolate.set_at_each(0, 4..=6, ban);
     isolate.set(1, START + 7, None, None);
-    for at in 8..=10 {
-        isolate.set(0, START + at, None, None);
-    }
+    isolate.set_at_each(0, 8..=10, None);
     world.now = START + 10;
     isolate.tell(&mut world);
     assert_eq!(world.levels(), [0]);
