@@ -27,6 +27,7 @@ pub(in super::super) fn explanation(
         verdict: &'a V,
     }
     let now = verdict.now;
+    let shards = item.policy.shards().len().max(1);
     let mut explanation = match item.policy.standing() {
         Standing::Banned { until } if verdict.banned => {
             let until = until.map_or_else(|| "for good".to_owned(), |until| format!("until {}", moment(until)));
@@ -37,20 +38,22 @@ pub(in super::super) fn explanation(
         }
         _ => match answers.iter().find(|(limit, ..)| limit.full_name() == verdict.full_name) {
             None => format!("Allowed: the policy {} enforces no limit.", verdict.policy),
-            Some(decisive) if verdict.allowed => format!("Allowed: {}.", sentence(decisive, now)),
-            Some(decisive) => format!("Refused: {}.", sentence(decisive, now)),
+            Some(decisive) if verdict.allowed => format!("Allowed: {}.", sentence(decisive, shards, now)),
+            Some(decisive) => format!("Refused: {}.", sentence(decisive, shards, now)),
         },
     };
     for limit in tried {
         let would = if limit.2.decision.is_allow() { "allow" } else { "refuse" };
-        explanation = format!("{explanation} In shadow, one more limit would {would} it: {}.", sentence(limit, now));
+        explanation = format!("{explanation} In shadow, one more limit would {would} it: {}.", sentence(limit, 1, now));
     }
     Reply::json(200, "application/json", &Body { explanation, verdict })
 }
 
-/// Which limit it is, how it stands, and what follows from that.
-fn sentence(&(limit, cost, answer): &Answered<'_>, now: i64) -> String {
+/// Which limit it is, how it stands, and what follows from that. What is left in several shards is their sum, but one of them is to have
+/// enough.
+fn sentence(&(limit, cost, answer): &Answered<'_>, shards: usize, now: i64) -> String {
     let config = limit.limit().config();
+    let in_shards = if shards > 1 { format!(" in {shards} shards") } else { String::new() };
     let standing = if answer.owed > 0 {
         format!("{} are owed", grouped(answer.owed))
     } else {
@@ -62,11 +65,16 @@ fn sentence(&(limit, cost, answer): &Answered<'_>, now: i64) -> String {
         Decision::Allow { .. } => String::new(),
         Decision::Wait { retry_at } => {
             let when = format!("by {}, in {}", moment(retry_at), duration(until_ms(now, retry_at)));
-            if missing > 0 {
+            if shards > 1 {
+                format!("; the first shard to have enough has it {when}")
+            } else if missing > 0 {
                 format!("; the {} that are missing are back {when}", grouped(missing))
             } else {
                 format!("; it will pass {when}")
             }
+        }
+        Decision::Never { max } if shards > 1 => {
+            format!("; that can never pass, for no shard can have more than {}", grouped(max))
         }
         Decision::Never { max } if config.rate == 0 => {
             format!("; nothing comes back, so that no more than {} can pass", grouped(max))
@@ -74,7 +82,7 @@ fn sentence(&(limit, cost, answer): &Answered<'_>, now: i64) -> String {
         Decision::Never { max } => format!("; that can never pass, for no more than {} can", grouped(max)),
     };
     format!(
-        "the limit {} allows {}; {standing}, and {} were asked for{then}",
+        "the limit {} allows {}; {standing}{in_shards}, and {} were asked for{then}",
         limit.full_name(),
         rule(config),
         grouped(cost)
@@ -243,6 +251,44 @@ mod tests {
         let (_, sentence, is_allowed) = explain(shadow, (1, Verb::Consume), "1");
         assert!(is_allowed && sentence.starts_with("Allowed: the policy p enforces no limit."), "{sentence}");
         assert!(sentence.contains("would refuse it"), "{sentence}");
+    }
+
+    /// While all of them together have more than is asked for.
+    #[test]
+    fn of_shards_it_says_what_all_have_and_when_the_first_has_enough() {
+        let policies = Policies::parse(r#"{"p":{"rate":80,"period":"80s","capacity":42,"shards":8}}"#).unwrap();
+        let explained = |cost: u64, decision| {
+            let body = format!(r#"{{"policy":"p","key":"alice","cost":{cost}}}"#);
+            let request = Request::parse(Endpoint::Explain, body.as_bytes()).unwrap();
+            let asked = ResolvedRequest::new(&request, &policies, &Caller::TRUSTED, NOW).unwrap();
+            let limit = asked.items()[0].policy.limits()[0].limit();
+            let state = limit.decide(limit.new_state(NOW, 0), NOW, 30, Verb::Consume).1;
+            let decided = Decided::new(NOW, vec![LimitAnswer::new(limit, decision, &state, NOW)]);
+            let Reply { body, .. } = asked.reply(&ObjectReply::Decided(decided)).unwrap();
+            let body: serde_json::Value = serde_json::from_str(&body).unwrap();
+            body["explanation"].as_str().unwrap().to_owned()
+        };
+        let beginning =
+            "the limit p allows 80 per 1m 20s, at most 42 at once; 30 are used and 12 are left in 8 shards, and";
+        for (cost, decision, expected) in [
+            (1, Decision::Allow { tokens: 1, ready_at: NOW }, format!("Allowed: {beginning} 1 were asked for.")),
+            (
+                4,
+                Decision::Wait { retry_at: NOW + 16_000 },
+                format!(
+                    "Refused: {beginning} 4 were asked for; the first shard to have enough has it by 2026-11-22 14:00:16 UTC, in 16s."
+                ),
+            ),
+            (
+                7,
+                Decision::Never { max: 6 },
+                format!(
+                    "Refused: {beginning} 7 were asked for; that can never pass, for no shard can have more than 6."
+                ),
+            ),
+        ] {
+            assert_eq!(explained(cost, decision), expected);
+        }
     }
 
     #[test]
