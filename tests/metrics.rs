@@ -292,6 +292,7 @@ fn each_decision_is_shown_or_counted_as_left_out() {
                         retry_at: None,
                         limit: None,
                         object: None,
+                        shards: None,
                         cause: None,
                         is_refused_in_shadow: false,
                     };

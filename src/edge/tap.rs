@@ -174,6 +174,7 @@ mod tests {
             retry_at: None,
             limit: None,
             object: None,
+            shards: None,
             cause: None,
             is_refused_in_shadow: false,
         }

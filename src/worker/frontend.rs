@@ -507,6 +507,7 @@ fn count_too_large(request: &Request<'_>, problem: &Problem) {
                 retry_at: None,
                 limit,
                 object: None,
+                shards: None,
                 cause: None,
                 is_refused_in_shadow: false,
             });

@@ -123,6 +123,17 @@ test("who listens at one frontend sees what is decided at another, and never a k
   assert.ok(!JSON.stringify(seen).includes(key) && !service.tollgate.log.includes(key));
 });
 
+test("decisions by shards are those of one key, and say that what is left is of one shard", async () => {
+  const service = await started({ policies: { ...POLICIES, hot: { rate: 4, ...DAY, shards: 2 } } });
+  const first = await service.listen();
+  const statuses = [];
+  for (let i = 0; i < 5; i++) statuses.push((await service.ask({ policy: "hot", key: "a" })).status);
+  assert.deepEqual(statuses, [200, 200, 200, 200, 429]);
+  const { decisions } = await service.heard(first, "", count(5));
+  for (const { object, shards, remaining } of decisions)
+    assert.deepEqual([object, shards, remaining <= 1], [objectOf("a"), 2, true]);
+});
+
 test("a frontend that is at work hears of a listener five seconds after it has last asked", async () => {
   const service = await started();
   const other = { other: true };

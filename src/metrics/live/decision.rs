@@ -26,6 +26,9 @@ pub struct LiveDecision<'a> {
     pub limit: Option<&'a str>,
     /// How the log calls the key: the beginning of its object's name, which is a keyed hash.
     pub object: Option<&'a str>,
+    /// In how many objects the key's budget is, if in several shards: the one named is the first of them, whichever decided, and what
+    /// is left is what the one has that did.
+    pub shards: Option<usize>,
     /// Why there was no decision.
     pub cause: Option<Cause>,
     /// Whether a limit in shadow would have refused it.
@@ -52,14 +55,15 @@ impl LiveDecision<'_> {
             #[serde(skip_serializing_if = "Option::is_none")]
             object: Option<&'a str>,
             #[serde(skip_serializing_if = "Option::is_none")]
+            shards: Option<usize>,
+            #[serde(skip_serializing_if = "Option::is_none")]
             cause: Option<&'static str>,
             #[serde(skip_serializing_if = "std::ops::Not::not")]
             refused_in_shadow: bool,
             #[serde(skip_serializing_if = "str::is_empty")]
             colo: &'a str,
         }
-        let Self { at, policy, outcome, source, cost, remaining, retry_at, limit, object, cause, is_refused_in_shadow } =
-            *self;
+        let Self { at, policy, outcome, source, cost, remaining, retry_at, limit, object, shards, cause, .. } = *self;
         let written = Written {
             at,
             policy,
@@ -70,8 +74,9 @@ impl LiveDecision<'_> {
             retry_at,
             limit,
             object,
+            shards,
             cause: cause.map(Cause::word),
-            refused_in_shadow: is_refused_in_shadow,
+            refused_in_shadow: self.is_refused_in_shadow,
             colo,
         };
         serde_json::to_string(&written).unwrap_or_default() // our own type cannot fail to serialize
@@ -95,12 +100,13 @@ mod tests {
             retry_at: Some(9),
             limit: Some("tokens"),
             object: Some("00000000000000ff"),
+            shards: Some(8),
             cause: None,
             is_refused_in_shadow: true,
         };
         let text = concat!(
             r#"{"at":5,"policy":"llm","outcome":"refused","source":"object","cost":3,"remaining":1,"retry_at":9,"#,
-            r#""limit":"tokens","object":"00000000000000ff","refused_in_shadow":true,"colo":"AMS"}"#,
+            r#""limit":"tokens","object":"00000000000000ff","shards":8,"refused_in_shadow":true,"colo":"AMS"}"#,
         );
         assert_eq!(refused.to_text("AMS"), text);
         let degraded = LiveDecision {
@@ -110,6 +116,7 @@ mod tests {
             retry_at: None,
             limit: None,
             object: None,
+            shards: None,
             cause: Some(Cause::Timeout),
             is_refused_in_shadow: false,
             ..refused

@@ -88,6 +88,7 @@ impl Call {
                     retry_at: decisive.and_then(|(_, answer)| answer.retry_at()),
                     limit: decisive.and_then(|(limit, _)| limit.name()),
                     object: self.objects.get(one.object).map(|object| short_name(&object.name)),
+                    shards: self.whole.as_ref().map(|_| self.objects.len()),
                     cause: one.cause,
                     is_refused_in_shadow: one.is_refused_in_shadow,
                 });

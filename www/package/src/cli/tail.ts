@@ -44,6 +44,7 @@ interface Decision {
   readonly retry_at?: number;
   readonly limit?: string;
   readonly object?: string;
+  readonly shards?: number;
   readonly cause?: string;
   readonly refused_in_shadow?: boolean;
   readonly colo?: string;
@@ -94,14 +95,15 @@ function mayPass(error: unknown): boolean {
 
 /** A decision, as people read it. */
 function shown(decision: Decision): string {
-  const { at, policy, outcome, cost, remaining, retry_at, limit, object, cause, refused_in_shadow, colo } = decision;
+  const { at, policy, outcome, cost, remaining, retry_at, limit, object, shards, cause, refused_in_shadow, colo } =
+    decision;
   const colour = COLOURS[outcome] ?? "yellow"; // of a later version
   const parts = [
     moment(at),
     coloured(colour, plain(outcome).padEnd(OUTCOME_WIDTH)),
     limit === undefined ? policy : `${policy}/${limit}`,
     `cost ${cost}`,
-    remaining !== undefined && `${remaining} left`,
+    remaining !== undefined && `${remaining} left${shards === undefined ? "" : ` in one of ${shards} shards`}`,
     retry_at !== undefined && `passes in ${lasting(retry_at - at)}`,
     cause,
     refused_in_shadow && "a limit in shadow would refuse it",
