@@ -113,10 +113,22 @@ impl Design for Tollgate {
         let name = name_of(key);
         let ([policy], Isolate { leases, refusals }) = (&self.policies, &mut self.isolates[isolate]);
         let (known, lease) = match leases.consume(&name, policy, &[1], at) {
-            Leased::Decided { decided, renewal } => (Some(decided.decision().is_allow()), renewal),
+            Leased::Decided { decided, renewal } => {
+                let is_granted = decided.decision().is_allow();
+                if is_granted {
+                    refusals.took(&name, policy);
+                }
+                (Some(is_granted), renewal)
+            }
             Leased::Ask(lease) => {
                 let known = refusals.bound(&name, [(&**policy, &[1][..])].into_iter(), Verb::Consume, at);
-                (known.filter(|bound| bound.is_refused).map(|_| false), lease)
+                match (known.filter(|bound| bound.is_refused), lease) {
+                    (Some(_), Some(lease)) => {
+                        leases.withdrawn(&name, policy, &lease);
+                        (Some(false), None)
+                    }
+                    (known, lease) => (known.map(|_| false), lease),
+                }
             }
         };
         if let Some(is_granted) = known {

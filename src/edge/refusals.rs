@@ -123,7 +123,7 @@ impl Refusals {
         }
     }
 
-    /// Forgets how a budget stood from which something was taken since: its next refusal says more.
+    /// Forgets how a budget stood from which something was taken since, by its object or from a lease: its next refusal says more.
     pub fn took(&mut self, object: &str, policy: &Policy) {
         if let Some(budget) = budget(object, policy)
             && let Some(Entry::Kept(kept)) = self.0.get_mut(budget)

@@ -49,9 +49,8 @@ pub(super) fn remember(asked: &ResolvedRequest, objects: &[Object], replies: &[R
     let is_refused = replies.iter().any(is_refusal);
     REFUSALS.with_borrow_mut(|refusals| {
         if !is_refused {
-            if !refusals.is_empty() && !matches!(asked.action(), Action::Look(_)) {
-                let items = objects.iter().flat_map(|object| object.items_of(asked).map(move |item| (object, item)));
-                items.for_each(|(object, item)| refusals.took(&object.name, &item.policy));
+            if !matches!(asked.action(), Action::Look(_)) {
+                forget_taken(refusals, asked, objects);
             }
             return;
         }
@@ -62,6 +61,20 @@ pub(super) fn remember(asked: &ResolvedRequest, objects: &[Object], replies: &[R
             }
         }
     });
+}
+
+/// Forgets how the key stood of a request that a lease has granted. The refusal may be older than the lease, whose tokens it then counts
+/// as there: a wait by it would be too short.
+pub(super) fn took(asked: &ResolvedRequest, objects: &[Object]) {
+    REFUSALS.with_borrow_mut(|refusals| forget_taken(refusals, asked, objects));
+}
+
+fn forget_taken(refusals: &mut Refusals, asked: &ResolvedRequest, objects: &[Object]) {
+    if refusals.is_empty() {
+        return;
+    }
+    let items = objects.iter().flat_map(|object| object.items_of(asked).map(move |item| (object, item)));
+    items.for_each(|(object, item)| refusals.took(&object.name, &item.policy));
 }
 
 /// Forgets how the key of an object stands, if the request gives something back to it. Answers of a key with reservations are not

@@ -133,8 +133,9 @@ impl Row {
     }
 
     fn line(&self, name: &str) -> String {
-        let Seen { asked, calls, granted, granted_from_leases, refused_from_leases, rows, leased, spent, returned } =
-            self.seen;
+        let Seen {
+            asked, calls, granted, granted_from_leases, refused_from_leases, rows, leased, spent, returned, ..
+        } = self.seen;
         let percent = |part: u64, all: u64| 100.0 * part as f64 / all.max(1) as f64;
         format!(
             "| {name} | {:.1} % | {:.1} % | {:.1} % | {:.0} | {:.1} % | {:.2} | {:.2} |",

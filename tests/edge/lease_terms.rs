@@ -1,9 +1,10 @@
 //! Leases of one isolate and one object that answers at once: when refused requests pass, and what is withheld after changes and
 //! restarts.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use tollgate::edge::{Leased, Leases, Return};
+use tollgate::edge::{Leased, Leases, Refusals, Return};
 use tollgate::limit::{Decision, Verb};
 use tollgate::policy::{Policies, Policy};
 use tollgate::protocol::{Action, Decided, EndedLease, Format, Lease, LeaseRequest, ObjectReply, ObjectRequest};
@@ -35,16 +36,51 @@ fn a_lone_client_is_granted_at_its_retry_at() {
     assert!(refused > 100, "too few to show anything");
 }
 
+/// The same if it remembers refusals, and has been refused other costs since the last grant.
+#[test]
+fn a_lone_client_that_remembers_refusals_is_granted_at_its_retry_at() {
+    let (mut refused, mut remembered) = (0, 0);
+    random::cases(1_000, |random| {
+        let policy = of(&policy(random));
+        let mut pair = Pair { refusals: Some(Refusals::default()), ..Pair::new() };
+        for _ in 0..200 {
+            let capacities = policy.limits().iter().map(|limit| limit.limit().config().capacity);
+            let most = [4, 4, 100][random.below(3)];
+            let costs: Vec<_> = capacities.map(|all| all.min(1 + random.below(most) as u64)).collect();
+            if let Decision::Wait { retry_at } = pair.decision(&policy, &costs) {
+                refused += 1;
+                assert!(retry_at > pair.now);
+                if random.once_in(2) {
+                    pair.go_to(&policy, retry_at);
+                    let again = pair.decision(&policy, &costs);
+                    assert!(again.is_allow(), "{costs:?} refused again: {again:?}");
+                }
+            }
+            let later = pair.now + signed(random.below(300));
+            pair.go_to(&policy, later);
+        }
+        remembered += pair.remembered;
+    });
+    println!("{refused} refused, {remembered} of them from memory");
+    assert!(refused > 100 && remembered > 10, "too few to show anything");
+}
+
 /// Leases, an object and a policy, without a network.
 struct Pair {
     leases: Leases,
+    /// If it remembers any.
+    refusals: Option<Refusals>,
     object: Object,
     now: i64,
+    /// When to look at which lease.
+    timers: BTreeSet<(i64, u64)>,
+    remembered: u64,
 }
 
 impl Pair {
     fn new() -> Self {
-        Self { leases: Leases::default(), object: Object::new(), now: START }
+        let (leases, refusals, timers, remembered) = Default::default();
+        Self { leases, refusals, object: Object::new(), now: START, timers, remembered }
     }
 
     /// Asks for this cost of each limit, and tells whether it was granted.
@@ -59,13 +95,37 @@ impl Pair {
                 if let Some(lease) = renewal {
                     self.send(policy, &lease);
                 }
+                if decided.decision().is_allow()
+                    && let Some(refusals) = &mut self.refusals
+                {
+                    refusals.took(OBJECT, policy);
+                }
                 decided.decision()
             }
             Leased::Ask(lease) => {
+                if let Some(refusals) = &mut self.refusals
+                    && let Some(bound) =
+                        refusals.bound(OBJECT, [(&**policy, costs)].into_iter(), Verb::Consume, self.now)
+                    && bound.is_refused
+                {
+                    self.remembered += 1;
+                    if let Some(lease) = lease {
+                        self.leases.withdrawn(OBJECT, policy, &lease);
+                    }
+                    return bound.decided.decision();
+                }
                 let decided = self.call(policy, Action::Take(Verb::Consume), costs.to_vec(), lease.clone());
+                let now = (self.now, self.now);
                 if let Some(lease) = lease {
-                    let now = (self.now, self.now);
-                    self.leases.answered(OBJECT, policy, &lease, &decided, now);
+                    let lease = self.leases.answered(OBJECT, policy, &lease, &decided, now);
+                    self.watch(lease);
+                }
+                if let Some(refusals) = &mut self.refusals {
+                    if decided.decision().is_allow() {
+                        refusals.took(OBJECT, policy);
+                    } else {
+                        refusals.keep(OBJECT, [&**policy].into_iter(), &decided, now);
+                    }
                 }
                 decided.decision()
             }
@@ -75,7 +135,27 @@ impl Pair {
     fn send(&mut self, policy: &Arc<Policy>, lease: &LeaseRequest) -> Option<(u64, u64)> {
         let nothing = vec![0; policy.limits().len()];
         let decided = self.call(policy, Action::Look(Verb::Consume), nothing, Some(lease.clone()));
-        self.leases.answered(OBJECT, policy, lease, &decided, (self.now, self.now))
+        let lease = self.leases.answered(OBJECT, policy, lease, &decided, (self.now, self.now));
+        self.watch(lease);
+        lease
+    }
+
+    fn watch(&mut self, lease: Option<(u64, u64)>) {
+        self.timers.extend(lease.map(|(id, ms)| (self.now.saturating_add_unsigned(ms), id)));
+    }
+
+    /// Time passes, and idle leases are returned.
+    fn go_to(&mut self, policy: &Arc<Policy>, moment: i64) {
+        while let Some((at, id)) = self.timers.first().copied().filter(|(at, _)| *at <= moment) {
+            self.timers.pop_first();
+            self.now = self.now.max(at);
+            match self.leases.end(OBJECT, policy, id, self.now) {
+                Return::Over => {}
+                Return::Wait(ms) => self.watch(Some((id, ms))),
+                Return::Send(lease) => _ = self.send(policy, &lease),
+            }
+        }
+        self.now = moment;
     }
 
     /// Asks the object, which must answer.
@@ -120,6 +200,29 @@ fn with_limits(limits: &str) -> Arc<Policy> {
 
 fn of(policies: &str) -> Arc<Policy> {
     Arc::clone(Policies::parse(policies).unwrap().get("p").unwrap())
+}
+
+/// The refusal is older than the lease: in what the isolate remembers of it, the lease's tokens are still there.
+#[test]
+fn a_wait_from_memory_is_not_short_of_what_a_lease_has_granted_since() {
+    let policy = of(r#"{"p":{"rate":"10/s","capacity":10,"write_ahead":0,"lease":"2s"}}"#);
+    let mut pair = Pair { refusals: Some(Refusals::default()), ..Pair::new() };
+    let wait = |pair: &mut Pair, cost| match pair.decision(&policy, &[cost]) {
+        Decision::Wait { retry_at } => retry_at - pair.now,
+        other => panic!("{other:?}"),
+    };
+    for cost in [1, 1, 8] {
+        assert!(pair.ask(&policy, cost));
+    }
+    let wait_ms = wait(&mut pair, 5);
+    pair.now += wait_ms;
+    // From a lease of tokens that were still to come.
+    for _ in 0..3 {
+        assert!(pair.ask(&policy, 1));
+    }
+    let wait_ms = wait(&mut pair, 9);
+    pair.now += wait_ms;
+    assert!(pair.ask(&policy, 9), "after {wait_ms} ms");
 }
 
 #[test]
@@ -204,7 +307,7 @@ fn what_was_returned_is_not_returned_again_after_a_crash() {
     assert_eq!(pair.remaining(&policy), [1_000]);
     for granted in (50..=900).step_by(50) {
         assert!(pair.call(&policy, Action::Take(Verb::Consume), vec![50], None).decision().is_allow());
-        let mut crashed = Pair { leases: Leases::default(), object: pair.object.restarted(), now: pair.now };
+        let mut crashed = Pair { object: pair.object.restarted(), now: pair.now, ..Pair::new() };
         crashed.call(&policy, nothing, vec![0], Some(ended.clone()));
         let left = crashed.remaining(&policy)[0];
         assert!(left <= 1_000 - granted, "{left} after {granted}");
@@ -227,7 +330,7 @@ fn a_lease_is_withheld_for_three_seconds_after_its_end_and_then_spent() {
     }
     let ended = EndedLease { id: lease.id, spent: vec![1] };
     for (at, left) in [(3_499, 9), (3_500, 5)] {
-        let mut late = Pair { leases: Leases::default(), object: pair.object.restarted(), now: START + at };
+        let mut late = Pair { object: pair.object.restarted(), now: START + at, ..Pair::new() };
         late.call(&policy, nothing, vec![0], Some(about(0, vec![ended.clone()])));
         assert_eq!(late.remaining(&policy), [left], "{at}");
     }

@@ -24,7 +24,8 @@ fn what_is_granted_from_leases_one_bucket_would_have_granted() {
     }
 }
 
-fn step(world: &mut World<'_>) {
+/// What happens in a world of leases.
+pub(crate) fn step(world: &mut World<'_>) {
     match world.random.below(40) {
         0..16 => {
             // A few isolates get most requests.

@@ -1,12 +1,12 @@
-//! Isolates that lease tokens of one key from its object, and what one bucket in memory would have granted. When what happens is for the
-//! laws to say.
+//! Isolates that lease tokens of one key from its object, and perhaps remember its refusals, and what one bucket in memory would have
+//! granted. When what happens is for the laws to say.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use tollgate::edge::{Leased, Leases, Return};
+use tollgate::edge::{Leased, Leases, Refusals, Return};
 use tollgate::ledger::{Ledger, Writes};
-use tollgate::limit::{Part, State, Verb, decide_all};
+use tollgate::limit::{Decision, Part, State, Verb, decide_all};
 use tollgate::policy::{Policies, Policy};
 use tollgate::protocol::{Action, Decided, Format, LeaseRequest, LimitAnswer, ObjectReply, ObjectRequest, RequestId};
 
@@ -23,6 +23,9 @@ pub(crate) struct Seen {
     pub(crate) granted: u64,
     pub(crate) granted_from_leases: u64,
     pub(crate) refused_from_leases: u64,
+    pub(crate) refused_from_memory: u64,
+    /// Of these, while the object would have granted it, or sooner: something has come back lately.
+    pub(crate) refused_wrongly: u64,
     pub(crate) rows: u64,
     /// Tokens of the first limit: that were leased, those of them that were spent, and those that came back in time.
     pub(crate) leased: u64,
@@ -37,6 +40,8 @@ impl Seen {
         self.granted += other.granted;
         self.granted_from_leases += other.granted_from_leases;
         self.refused_from_leases += other.refused_from_leases;
+        self.refused_from_memory += other.refused_from_memory;
+        self.refused_wrongly += other.refused_wrongly;
         self.rows += other.rows;
         self.leased += other.leased;
         self.spent += other.spent;
@@ -57,6 +62,8 @@ pub(crate) struct World<'r> {
     /// Leases to be looked at: the isolate, the lease, and when.
     pub(crate) timers: Vec<(usize, u64, i64)>,
     ids: u64,
+    /// When tokens came back: from a lease, or else by which isolate and which call.
+    came_back: Vec<(i64, Option<(usize, u128)>)>,
     /// How long a message takes, at least and at most.
     pub(crate) takes_ms: (usize, usize),
     pub(crate) seen: Seen,
@@ -74,6 +81,10 @@ pub(crate) struct Object {
 
 pub(crate) struct Isolate {
     leases: Leases,
+    /// If it remembers any.
+    pub(crate) refusals: Option<Refusals>,
+    /// The calls that gave something back, and whose answers it has.
+    heard: Vec<u128>,
     pub(crate) ahead_ms: i64,
     /// It began to compute so long ago that its clock shows an earlier moment.
     pub(crate) stands_still_ms: i64,
@@ -100,6 +111,8 @@ impl<'r> World<'r> {
         let policy = Arc::clone(policies.get("p").unwrap());
         let isolates = (0..isolates).map(|_| Isolate {
             leases: Leases::default(),
+            refusals: None,
+            heard: Vec::new(),
             ahead_ms: signed(random.below(8_000)) - 4_000,
             stands_still_ms: 0,
             life: 0,
@@ -109,12 +122,30 @@ impl<'r> World<'r> {
         let isolates = isolates.collect();
         let object = Object::new();
         let reference = policy.limits().iter().map(|limit| limit.limit().new_state(START, 7)).collect();
-        let (network, timers, ids, seen) = Default::default();
-        let takes_ms = (0, 0);
-        Self { random, now: START, policy, object, reference, isolates, network, timers, ids, takes_ms, seen }
+        let (network, timers, ids, came_back, takes_ms, seen) = Default::default();
+        Self {
+            random,
+            now: START,
+            policy,
+            object,
+            reference,
+            isolates,
+            network,
+            timers,
+            ids,
+            came_back,
+            takes_ms,
+            seen,
+        }
     }
 
-    /// A request arrives at an isolate.
+    /// The isolates answer refusals from memory, too.
+    pub(crate) fn with_refusals(mut self) -> Self {
+        self.isolates.iter_mut().for_each(|isolate| isolate.refusals = Some(Refusals::default()));
+        self
+    }
+
+    /// A request to consume arrives at an isolate. As in a frontend, leases are asked first, then refusals.
     pub(crate) fn ask(&mut self, isolate: usize, costs: Vec<u64>, may_lease: bool) {
         self.seen.asked += 1;
         self.isolates[isolate].asked += 1;
@@ -128,6 +159,9 @@ impl<'r> World<'r> {
                         self.seen.granted_from_leases += 1;
                         self.seen.spent += costs[0];
                         self.granted(isolate, &costs);
+                        if let Some(refusals) = &mut self.isolates[isolate].refusals {
+                            refusals.took(OBJECT, &policy);
+                        }
                     } else {
                         self.seen.refused_from_leases += 1;
                         let max_ms = signed(policy.refusal_cache_ms());
@@ -145,7 +179,74 @@ impl<'r> World<'r> {
         } else {
             None
         };
+        if self.is_refused_from_memory(isolate, &costs, Verb::Consume) {
+            if let Some(lease) = lease {
+                self.isolates[isolate].leases.withdrawn(OBJECT, &policy, &lease);
+            }
+            return;
+        }
         self.call(isolate, Action::Take(Verb::Consume), costs, lease);
+    }
+
+    /// Another request arrives at an isolate, which only its object can grant.
+    pub(crate) fn ask_object(&mut self, isolate: usize, verb: Verb, costs: Vec<u64>) {
+        if verb.takes() && self.is_refused_from_memory(isolate, &costs, verb) {
+            return;
+        }
+        self.forget(isolate, verb);
+        self.call(isolate, Action::Take(verb), costs, None);
+    }
+
+    /// What is given back is known here at once.
+    fn forget(&mut self, isolate: usize, verb: Verb) {
+        let (policy, now) = (Arc::clone(&self.policy), self.isolates[isolate].now(self.now));
+        if let (Isolate { leases, refusals: Some(refusals), .. }, Verb::Refund | Verb::Reset) =
+            (&mut self.isolates[isolate], verb)
+        {
+            refusals.forget(OBJECT, &policy, now);
+            leases.forget(OBJECT, &policy);
+        }
+    }
+
+    /// Asks the isolate's memory of refusals, and checks what it says: the object would refuse, too, and for as long, unless tokens have
+    /// come back within the time of [`Policy::refusal_cache_ms`] of which the isolate has not heard.
+    fn is_refused_from_memory(&mut self, isolate: usize, costs: &[u64], verb: Verb) -> bool {
+        let (policy, now) = (Arc::clone(&self.policy), self.isolates[isolate].now(self.now));
+        let Some(refusals) = &mut self.isolates[isolate].refusals else { return false };
+        let bound = refusals.bound(OBJECT, [(&*policy, costs)].into_iter(), verb, now);
+        let Some(bound) = bound.filter(|bound| bound.is_refused) else { return false };
+        self.seen.refused_from_memory += 1;
+        let said = bound.decided.decision();
+        assert!(!said.is_allow(), "nothing is granted from memory: {bound:?}");
+        assert!(bound.decided.now <= self.now, "a wait is not reported too short: {bound:?}");
+        let look = ObjectRequest {
+            action: Action::Look(verb),
+            request_id: None,
+            costs: vec![costs.to_vec()],
+            shadow_costs: Vec::new(),
+            known: None,
+            wants_notices: false,
+            lease: None,
+        };
+        let reply = self.object.ask(&policy, &look, self.now, &mut Seen::default());
+        let ObjectReply::Decided(decided) = reply else { panic!("{reply:?}") };
+        let is_right = match (said, decided.decision()) {
+            (Decision::Wait { retry_at: said }, Decision::Wait { retry_at }) => said <= retry_at,
+            // It was when the isolate began to compute.
+            (Decision::Wait { retry_at }, Decision::Allow { .. }) => retry_at <= self.now,
+            (_, Decision::Allow { .. }) | (Decision::Never { .. }, Decision::Wait { .. }) => false,
+            _ => true,
+        };
+        if !is_right {
+            let Isolate { heard, stands_still_ms, .. } = &self.isolates[isolate];
+            let max_ms = signed(policy.refusal_cache_ms()) + stands_still_ms;
+            let is_unheard =
+                |by: &Option<(usize, u128)>| by.is_none_or(|(by, call)| by != isolate || !heard.contains(&call));
+            let is_excuse = |(at, by): &(i64, _)| self.now - at < max_ms && is_unheard(by);
+            assert!(self.came_back.iter().any(is_excuse), "{said:?} of {costs:?} from memory, but {decided:?}");
+            self.seen.refused_wrongly += 1;
+        }
+        true
     }
 
     fn call(&mut self, isolate: usize, action: Action, costs: Vec<u64>, lease: Option<LeaseRequest>) {
@@ -179,12 +280,29 @@ impl<'r> World<'r> {
         let message = self.network.remove(index);
         let Message { isolate, life, called_at, ref request, ref reply, .. } = message;
         let Some(reply) = reply else {
+            if request.lease.iter().any(|lease| !lease.ended.is_empty()) {
+                self.came_back.push((self.now, None));
+            }
             let reply = self.object.ask(&self.policy, request, self.now, &mut self.seen);
-            if let (Action::Take(_), ObjectReply::Decided(decided)) = (request.action, &reply)
+            if let (Action::Take(verb), ObjectReply::Decided(decided)) = (request.action, &reply)
                 && decided.decision().is_allow()
                 && !decided.is_replayed
             {
-                self.granted(isolate, &request.costs[0]);
+                match verb {
+                    Verb::Consume => self.granted(isolate, &request.costs[0]),
+                    Verb::ConsumeUpTo => {
+                        let taken = decided.limits.iter().map(|limit| match limit.decision {
+                            Decision::Allow { tokens, .. } => tokens,
+                            Decision::Wait { .. } | Decision::Never { .. } => 0,
+                        });
+                        self.granted(isolate, &taken.collect::<Vec<_>>());
+                    }
+                    _ => {
+                        let by = request.request_id.map(|request_id| (isolate, request_id.id));
+                        self.came_back.push((self.now, by));
+                        self.changed(&request.costs[0], verb);
+                    }
+                }
             }
             let (reply, _) = ObjectReply::from_text(&reply.to_text(Format::NEWEST)).unwrap();
             let arrives_at = self.arrives_at();
@@ -196,7 +314,21 @@ impl<'r> World<'r> {
         // An answer sets the clock.
         self.isolates[isolate].stands_still_ms = 0;
         let answered_at = self.isolates[isolate].now(self.now);
-        let (ObjectReply::Decided(decided), Some(lease)) = (reply, &request.lease) else { return };
+        if let Action::Take(verb) = request.action {
+            self.isolates[isolate].heard.extend(request.request_id.map(|request_id| request_id.id));
+            self.forget(isolate, verb);
+        }
+        let ObjectReply::Decided(decided) = reply else { return };
+        if let Isolate { refusals: Some(refusals), .. } = &mut self.isolates[isolate]
+            && matches!(request.action, Action::Take(_))
+        {
+            if decided.decision().is_allow() {
+                refusals.took(OBJECT, &self.policy);
+            } else {
+                refusals.keep(OBJECT, [&*self.policy].into_iter(), decided, (called_at, answered_at));
+            }
+        }
+        let Some(lease) = &request.lease else { return };
         let leases = &mut self.isolates[isolate].leases;
         if let Some((id, wait_ms)) = leases.answered(OBJECT, &self.policy, lease, decided, (called_at, answered_at)) {
             self.timers.push((isolate, id, self.now + signed(wait_ms)));
@@ -233,9 +365,14 @@ impl<'r> World<'r> {
     fn granted(&mut self, isolate: usize, costs: &[u64]) {
         self.seen.granted += 1;
         self.isolates[isolate].granted += 1;
+        self.changed(costs, Verb::Consume);
+    }
+
+    /// So much was taken or given back now.
+    fn changed(&mut self, costs: &[u64], verb: Verb) {
         let limits = self.policy.limits().iter().zip(&self.reference).zip(costs);
         let mut parts: Vec<_> = limits.map(|((limit, state), cost)| Part::new(limit.limit(), *state, *cost)).collect();
-        let decision = decide_all(&mut parts, self.now, Verb::Consume);
+        let decision = decide_all(&mut parts, self.now, verb);
         assert!(decision.is_allow(), "{costs:?} at {}: {decision:?}, {parts:?}", self.now - START);
         self.reference = parts.iter().map(|part| part.state).collect();
     }
@@ -249,6 +386,7 @@ impl Isolate {
     /// Another one takes its place.
     pub(crate) fn crash(&mut self) {
         self.leases = Leases::default();
+        self.refusals = self.refusals.take().map(|_| Refusals::default());
         self.life += 1;
     }
 }

@@ -6,6 +6,7 @@ mod crowds;
 mod lease_terms;
 mod leases;
 mod leasing;
+mod memories;
 mod random;
 mod refusals;
 mod shards;

@@ -346,6 +346,9 @@ impl Call {
         let mut source = Source::Lease;
         let known = match settings.leases.consume(&asked, &objects, request_id) {
             Some(Leased::Decided { decided, renewal: asks }) => {
+                if decided.decision().is_allow() {
+                    refusals::took(&asked, &objects);
+                }
                 renewal = asks;
                 Some(vec![Ok(ObjectReply::Decided(decided))])
             }

@@ -1,0 +1,51 @@
+//! Leases and refusals from memory together, as a frontend has them: leases are asked first, then what was refused, then the object.
+
+use tollgate::limit::Verb;
+
+use super::leases::{policy, step};
+use super::leasing::{Seen, World};
+use super::random;
+
+/// Whatever is granted one bucket would have granted, and what is refused from memory the object would refuse, and for as long, but for
+/// what has come back within the time for which a refusal is kept.
+#[test]
+fn isolates_with_leases_and_refusals_grant_what_one_bucket_would_and_refuse_what_the_object_would() {
+    let mut seen = Seen::default();
+    random::cases(1_000, |random| {
+        let (policy, isolates) = (policy(random), 1 + random.below(7));
+        let mut world = World::new(random, &policy, isolates).with_refusals();
+        for _ in 0..300 {
+            if world.random.once_in(16) {
+                ask_for_more(&mut world);
+            } else {
+                step(&mut world);
+            }
+        }
+        seen.add(&world.seen);
+    });
+    println!("{seen:?}");
+    if seen.asked > 100_000 {
+        assert!(seen.granted_from_leases * 30 > seen.asked, "too few to show anything");
+        assert!(seen.refused_from_leases * 200 > seen.asked, "too few to show anything");
+        assert!(seen.refused_from_memory * 50 > seen.asked, "too few to show anything");
+        assert!(seen.refused_wrongly * 1_000 > seen.refused_from_memory, "too few to show anything");
+    }
+}
+
+/// A request that is larger than most, or of another kind.
+fn ask_for_more(world: &mut World<'_>) {
+    let isolate = world.random.below(world.isolates.len());
+    let capacities = world.policy.limits().iter().map(|limit| limit.limit().config().capacity).collect::<Vec<_>>();
+    let mut up_to = |share: u64| {
+        let random = |most: u64| world.random.below(usize::try_from(most / share + 1).unwrap()) as u64;
+        capacities.iter().copied().map(random).collect::<Vec<_>>()
+    };
+    let (large, small) = (up_to(1), up_to(8));
+    match world.random.below(12) {
+        0 => world.ask_object(isolate, Verb::Refund, small),
+        1 if world.random.once_in(4) => world.ask_object(isolate, Verb::Reset, vec![0; small.len()]),
+        2..4 => world.ask_object(isolate, Verb::ConsumeUpTo, small),
+        4..6 => world.ask_object(isolate, Verb::Consume, large),
+        _ => world.ask(isolate, large, true),
+    }
+}
