@@ -4,14 +4,14 @@
 //! calls [`lint`], and reads as many bytes as that returns from where [`text`] says.
 #![expect(unsafe_code, reason = "an export keeps its name; nothing else here is unsafe")]
 
-mod answer;
 #[cfg(target_arch = "wasm32")]
 mod arena;
 
 use std::sync::{Mutex, PoisonError};
 
-use self::answer::Answer;
-use crate::policy::Policies;
+use serde::Serialize;
+
+use crate::policy::{Lint, Policies};
 
 /// The only text there is: the question, then the answer.
 static TEXT: Mutex<Vec<u8>> = Mutex::new(Vec::new());
@@ -32,15 +32,34 @@ pub extern "C" fn lint() -> usize {
     text.len()
 }
 
+/// Either list is empty.
+#[derive(Default, Serialize)]
+struct Answer {
+    /// Every error in the policies.
+    errors: Vec<String>,
+    /// For each policy, by name.
+    policies: Vec<Words>,
+}
+
+#[derive(Serialize)]
+struct Words {
+    #[serde(flatten)]
+    lint: Lint,
+    /// The lint as people read it.
+    text: String,
+}
+
 fn answer(text: &[u8]) -> String {
     let answer = match std::str::from_utf8(text).map(Policies::parse) {
         Ok(Ok(policies)) => {
-            Answer { policies: policies.iter().map(|policy| policy.lint()).collect(), ..Answer::default() }
+            let words = policies.iter().map(|policy| policy.lint()).map(|lint| Words { text: lint.to_string(), lint });
+            Answer { policies: words.collect(), ..Answer::default() }
         }
         Ok(Err(errors)) => Answer { errors: errors.iter().map(ToString::to_string).collect(), ..Answer::default() },
         Err(error) => Answer { errors: vec![error.to_string()], ..Answer::default() },
     };
-    answer.to_json()
+    // Nothing in it can fail to be JSON.
+    serde_json::to_string(&answer).unwrap_or_default()
 }
 
 #[cfg(test)]

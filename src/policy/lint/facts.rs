@@ -1,14 +1,17 @@
 //! The numbers: rates, bursts, times and costs.
 
+use serde::Serialize;
+
 use super::worst::Worst;
 use crate::limit::{Config, Decision, Kind, Limit, State};
 use crate::policy::named::{NamedLimit, Policy};
 use crate::sorted::sort_by;
 
 /// The numbers of one limit, and what follows from them.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct LimitFacts {
     /// The limit's name, in a policy of several.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
     /// Whether it can refuse; if not, it is in shadow. What is off has no facts.
     pub is_enforced: bool,
@@ -30,6 +33,7 @@ pub struct LimitFacts {
     /// How long an empty bucket takes to be full, at most. `None` if it never is.
     pub full_after_ms: Option<u64>,
     /// What debt adds, if the limit has any.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub debt: Option<DebtFacts>,
     /// What a crash may cost a key.
     pub crash: CrashCost,
@@ -39,7 +43,7 @@ pub struct LimitFacts {
 }
 
 /// Tokens per period.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct LongRun {
     /// So many in each period.
     pub tokens: u128,
@@ -48,7 +52,7 @@ pub struct LongRun {
 }
 
 /// The most that is admitted within a length of time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Admitted {
     /// How long, both ends included.
     pub period_ms: u64,
@@ -57,7 +61,7 @@ pub struct Admitted {
 }
 
 /// What reserving, borrowing and charging add.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct DebtFacts {
     /// The most that may be owed.
     pub max_debt: u64,
@@ -70,7 +74,7 @@ pub struct DebtFacts {
 }
 
 /// What a crash may cost.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct CrashCost {
     /// The most tokens that a key may lose.
     pub tokens: u64,

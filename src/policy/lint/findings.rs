@@ -1,5 +1,7 @@
 //! What people get wrong, and what they should know.
 
+use serde::{Serialize, Serializer};
+
 use super::facts::{CrashCost, crash_cost, debt_paid_after_ms};
 use super::words::{span, tokens_per};
 use super::worst::{Worst, gcd};
@@ -8,20 +10,22 @@ use crate::policy::named::{NamedLimit, Policy};
 use crate::policy::on_error::{Cause, OnError};
 
 /// Something about a policy that is probably a mistake, or that its owner should know.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Finding {
     /// How serious it is.
     pub level: Level,
     /// Which one it is. Codes do not change.
     pub code: Code,
     /// The name of the limit that it is about, if it is about one of several.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub limit: Option<String>,
     /// What there is to know, in a sentence.
     pub text: String,
 }
 
 /// How serious a finding is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Level {
     /// It is probably not what was meant.
     Warning,
@@ -29,7 +33,7 @@ pub enum Level {
     Note,
 }
 
-/// Which finding it is.
+/// Which finding it is: in JSON a [word](Code::word).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Code {
     /// Warning: no request passes.
@@ -88,6 +92,12 @@ impl Code {
             Self::DividedCapacity => "divided_capacity",
             Self::RefusedByEachShard => "refused_by_each_shard",
         }
+    }
+}
+
+impl Serialize for Code {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.word())
     }
 }
 

@@ -6,6 +6,8 @@ mod findings;
 mod words;
 mod worst;
 
+use serde::Serialize;
+
 pub use facts::{Admitted, CrashCost, DebtFacts, LimitFacts, LongRun};
 pub use findings::{Code, Finding, Level};
 
@@ -13,7 +15,7 @@ use super::named::Policy;
 
 /// What there is to say about a policy. It displays as a line that sums it up and, indented, a line for each limit's costs
 /// and one for each finding.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Lint {
     /// The name of the policy.
     pub policy: String,
@@ -238,5 +240,20 @@ mod tests {
              note: b: is in shadow: it says what it would refuse, and refuses nothing (not_enforced)"
         );
         assert_eq!(lint.together, []);
+    }
+
+    #[test]
+    fn is_json() {
+        let lint = lint(r#"{"rate":"0/s","capacity":5,"max_debt":1,"write_ahead":0}"#);
+        assert_eq!(
+            serde_json::to_string(&lint).unwrap(),
+            r#"{"policy":"p","summary":"p: token bucket, 0 per 1s, at most 5 at once","limits":[{"is_enforced":true,"kind":"token_bucket","rate":0,"#.to_owned()
+                + r#""period_ms":1000,"capacity":5,"long_run":{"tokens":0,"period_ms":1000},"burst":5,"within":[{"period_ms":1000,"#
+                + r#""tokens":5}],"full_after_ms":null,"debt":{"max_debt":1,"burst":6,"within":[{"period_ms":1000,"tokens":6}],"#
+                + r#""paid_after_ms":null},"crash":{"tokens":0,"back_after_ms":0},"change_grants":5}],"together":[],"findings":["#
+                + r#"{"level":"note","code":"never_refills","text":"with a rate of 0 a spent budget never refills, and its row is "#
+                + r#"never deleted"},{"level":"warning","code":"debt_never_paid","text":"with a rate of 0 a debt of up to 1 is never "#
+                + r#"paid: the key is refused for good"}]}"#
+        );
     }
 }
