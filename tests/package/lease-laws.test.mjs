@@ -189,3 +189,19 @@ test("a wait does not count on tokens of a lease that will be over by then", asy
     [1, 1, undefined, 4],
   );
 });
+
+test("while a refusal is repeated no lease is asked for, which could have the tokens that are waited for", async () => {
+  const world = new FakeClock();
+  const answers = [{ allowed: true }, { allowed: true }, { allowed: false, retry_after_ms: 100 }];
+  let calls = 0;
+  const lease = async () => ({ status: 200, policy: "api", now: world.now(), tokens: 0, ...answers[calls++] });
+  const limiter = new LeasingLimiter({ lease }, { policy: "api", clock: world });
+  await limiter.consume("k");
+  await limiter.consume("k"); // no lease came with the answer: a quarter of a second later it may be asked for again
+  await world.advance(200);
+  const { retryAt } = await limiter.consume("k");
+  await world.advance(60);
+  const again = await limiter.consume("k");
+  assert.deepEqual([again.allowed, again.isLocal, again.retryAt], [false, true, retryAt]);
+  assert.equal(calls, 3);
+});

@@ -94,6 +94,9 @@ export class LeasingLimiter<P extends PolicyNames = string, Name extends PolicyN
         if (renewal) this.#call(entry, { tokens: renewal }).catch(() => {}); // the next consume asks
         return decision;
       }
+      // Without a renewal: the next lease could have the tokens that are waited for.
+      const refusal = this.#repeated(entry, wanted, now);
+      if (refusal) return refusal;
       if (!entry.leasing || hasWaited) return this.#ask(entry, wanted);
       await entry.leasing; // it may bring enough
       now = this.#clock.now();
@@ -132,32 +135,35 @@ export class LeasingLimiter<P extends PolicyNames = string, Name extends PolicyN
     return Object.fromEntries(this.#names.map((name, index) => [name, tokens[index] ?? 0]));
   }
 
-  /** Grants or refuses by what is leased, and by what the service has refused; `undefined` if it must be asked. */
+  /** Grants or refuses by what is leased; `undefined` if that is not enough. */
   #decide(entry: Entry, cost: Cost<string>, now: number): LeasedGrant | LeasedRefusal | undefined {
     this.#advance(entry, now);
     const costs = this.#costs(cost);
     if (costs.length === 0) return undefined;
-    const { open, refused } = entry;
+    const { open } = entry;
     let at: number | undefined;
     for (let index = 0; index < open.length && at === undefined; index++)
       if (isCovered(entry, costs, Math.max(open[index]!.from, now))) at = Math.max(open[index]!.from, now);
-    if (
-      at === undefined &&
-      refused &&
-      now < refused.until &&
-      costs.every((cost, limit) => cost === refused.costs[limit])
-    )
-      at = refused.retryAt;
     if (at === undefined) return undefined;
     if (at <= now) {
       for (let limit = 0; limit < costs.length; limit++) spend(open, limit, costs[limit]!, now);
       entry.refused = undefined; // it would pass later now
     }
-    let remaining = left(entry, 0, now);
-    for (let limit = 1; limit < costs.length; limit++) remaining = Math.min(remaining, left(entry, limit, now));
+    const remaining = leastLeft(entry, costs.length, now);
     if (at > now) return { allowed: false, retryAt: at, retryAfterMs: at - now, remaining, isLocal: true };
     const tokens = costs.length === 1 ? costs[0]! : Math.max(...costs);
     return { allowed: true, tokens, readyAt: now, remaining, retryAfterMs: 0, isLocal: true };
+  }
+
+  /** Refuses what the service has refused lately, and nothing was granted since. */
+  #repeated(entry: Entry, cost: Cost<string>, now: number): LeasedRefusal | undefined {
+    const costs = this.#costs(cost);
+    const { refused } = entry;
+    if (!refused || now >= refused.until || costs.length === 0) return undefined;
+    if (!costs.every((cost, limit) => cost === refused.costs[limit])) return undefined;
+    const { retryAt } = refused;
+    const remaining = leastLeft(entry, costs.length, now);
+    return { allowed: false, retryAt, retryAfterMs: retryAt - now, remaining, isLocal: true };
   }
 
   /** Goes on to the limits as they are: what was leased of others counts as spent. */
@@ -408,6 +414,13 @@ function left(entry: Entry, limit: number, by: number): number {
   let sum = 0;
   for (const lease of entry.open) if (lease.from <= by && by < lease.until) sum += lease.left[limit]!;
   return sum;
+}
+
+/** The same of the limit that has least, of so many. */
+function leastLeft(entry: Entry, limits: number, by: number): number {
+  let least = Infinity;
+  for (let limit = 0; limit < limits; limit++) least = Math.min(least, left(entry, limit, by));
+  return least;
 }
 
 /** Entries by their keys, in two generations: when the young one is full, the old one is forgotten. What is asked for is young again. */
