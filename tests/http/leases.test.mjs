@@ -130,6 +130,17 @@ test("in an overload, tokens are leased that are still to come back, and waits a
   assert.equal(granted(await ask(1, budget, { at: retry_at - NOW })), 1);
 });
 
+test("a wait from memory is not short of what a lease has granted since", async () => {
+  const at = async (ms, cost) => (await ask(1, { policy: "short", key: "memory", cost }, { at: ms }))[0];
+  for (const cost of [1, 1, 8]) assert.equal((await at(0, cost)).status, 200);
+  const { body } = await at(0, 5); // with a lease of five tokens, from then on
+  assert.equal(body.retry_at, NOW + 500);
+  for (let i = 0; i < 3; i++) assert.equal((await at(500, 1)).body.source, "lease");
+  const refused = await at(500, 9);
+  assert.deepEqual([refused.status, refused.body.source, refused.body.retry_at], [429, undefined, NOW + 1_200]);
+  assert.equal((await at(1_200, 9)).status, 200);
+});
+
 test("a batch of one request is granted and refused from a lease", async () => {
   const ask = async (budget) => (await tollgate.post("batch", { requests: [budget] }, { now: NOW })).body;
   const granted = [];
