@@ -6,7 +6,7 @@ import { checkUsable, GRANT_KEYS, open, served, TOKEN } from "./page.mjs";
 
 const headers = { authorization: `Bearer ${TOKEN}`, "content-type": "application/json" };
 
-const KEY = "Key, as text or JSON; with a grant, none";
+const KEY = "Key (text or JSON; empty with a grant)";
 
 async function follow(policy, key, { token = TOKEN, ...settings } = {}) {
   const opened = await open("#live", settings);
@@ -36,7 +36,7 @@ test("two tabs share one budget, and each sees what the other takes", async () =
   await two.page.getByRole("status").getByText("consume 701: refused, 700 left").waitFor();
   await two.page.getByText("1 granted, 1 refused").waitFor();
   assert.equal(await fact(two.page, "Predictions that were right"), "1 of 1");
-  assert.equal(await fact(two.page, "Left, by the twin"), "700");
+  assert.equal(await fact(two.page, "Remaining (predicted)"), "700");
   assert.deepEqual(
     [one.said, two.said].flat().filter((text) => !/429/.test(text)),
     [],

@@ -100,7 +100,7 @@ test("an act is told apart from one on another key at the same time", async () =
     await ask("keys/credit", { policy: "api", key: "another", cost: 1 });
     await route.continue();
   });
-  await page.getByLabel("Key, as text or JSON").fill("this one");
+  await page.getByLabel("Key (text or JSON)").fill("this one");
   await page.getByRole("combobox", { name: "Policy", exact: true }).selectOption("api");
   await press(page, "Credit");
   const text = await page
@@ -155,7 +155,7 @@ test("one key is inspected, explained, credited, reset, blocked and freed, each 
   const { page, said, close } = await show();
   const says = page.getByLabel("What the service says");
   await ask("consume", { policy: "api", key: "mallory", cost: 50 });
-  await page.getByLabel("Key, as text or JSON").fill("mallory");
+  await page.getByLabel("Key (text or JSON)").fill("mallory");
   await page.getByRole("combobox", { name: "Policy", exact: true }).selectOption("api");
   await press(page, "Inspect");
   await says.getByText(/^api: 1[5-9]\d left$/).waitFor();
@@ -213,18 +213,18 @@ test("overrides and acts are listed page by page, and again after something was 
   const since = await moment(all.find(({ override }) => override.key === "listed").since);
   const shown = await rows(listed);
   for (const row of [
-    ["daily", "listed", "2.5 times the policy", "for good", since],
-    ["daily", '["tenant 7","alice"]', "without limits", "for good", since],
+    ["daily", "listed", "2.5 times the policy", "permanent", since],
+    ["daily", '["tenant 7","alice"]', "without limits", "permanent", since],
     ["daily", "prefix trial:", "0.5 times the policy", await moment(until), since],
-    ["api", "listed by number", '{"rate":"7/1m"}', "for good", since],
-    ["daily", "listed 7", "blocked", "for good", since],
+    ["api", "listed by number", '{"rate":"7/1m"}', "permanent", since],
+    ["daily", "listed 7", "blocked", "permanent", since],
   ])
     assert.deepEqual(
       shown.filter(([, whose]) => whose === row[1]),
       [row],
     );
 
-  await page.getByLabel("Key, as text or JSON").fill("listed");
+  await page.getByLabel("Key (text or JSON)").fill("listed");
   await page.getByRole("combobox", { name: "Policy", exact: true }).selectOption("daily");
   await press(page, "Reset");
   await acts.nth(1).getByRole("cell", { name: "key.reset" }).waitFor();

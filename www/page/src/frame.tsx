@@ -1,16 +1,20 @@
-// What is around every view: the name, the navigation, and the place where decisions are announced.
-import { useEffect, useState } from "preact/hooks";
+// What is around every view: the name and the navigation.
+import { useEffect, useRef, useState } from "preact/hooks";
 import { VIEWS } from "./views.ts";
 
 export function Frame() {
   const [id, setId] = useState(shown);
+  const visited = useRef(new Set<string>()).current;
   useEffect(() => {
     const change = () => setId(shown());
     addEventListener("hashchange", change);
     return () => removeEventListener("hashchange", change);
   }, []);
   const view = VIEWS.find((view) => view.id === id) ?? VIEWS[0]!;
-  const { component: Component } = view;
+  visited.add(view.id);
+  useEffect(() => {
+    document.title = `${view.title} · Tollgate`;
+  }, [view]);
   return (
     <>
       <button type="button" class="skip" onClick={() => document.getElementById("main")?.focus()}>
@@ -31,7 +35,11 @@ export function Frame() {
         </nav>
       </header>
       <main id="main" tabIndex={-1}>
-        <Component />
+        {VIEWS.filter(({ id }) => visited.has(id)).map(({ id, component: Component }) => (
+          <div key={id} hidden={id !== view.id}>
+            <Component isShown={id === view.id} />
+          </div>
+        ))}
       </main>
     </>
   );

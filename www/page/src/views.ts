@@ -8,7 +8,12 @@ export interface View {
   /** What the hash begins with: `#playground`. */
   readonly id: string;
   readonly title: string;
-  readonly component: ComponentType;
+  readonly component: ComponentType<ViewProps>;
+}
+
+/** A view that was shown once stays, so that nothing in it is lost; while it is hidden, it asks nothing. */
+export interface ViewProps {
+  readonly isShown: boolean;
 }
 
 export const VIEWS: readonly View[] = [

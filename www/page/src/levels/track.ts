@@ -56,7 +56,8 @@ export class Track {
   /** The decision nearest to a moment, of those until `now`; -1 if there is none. */
   nearest(at: number, now: number): number {
     const count = this.count(now);
-    return count === 0 ? -1 : byMoment.center(this.events, at, 0, count);
+    // Of several at one moment, the last: of what closes a reservation, the one that has its answer.
+    return count === 0 ? -1 : this.count(this.events[byMoment.center(this.events, at, 0, count)]!.at) - 1;
   }
 
   /** The level of a limit at a moment, after all that was decided until then; below zero in debt. */

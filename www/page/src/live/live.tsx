@@ -3,13 +3,14 @@ import { useEffect, useRef, useState } from "preact/hooks";
 import { Client } from "tollgate";
 import { type Amount, costText, fitted } from "../levels/amount.ts";
 import { Levels } from "../levels/levels.tsx";
-import { type Act, Acts } from "../shared/acts.tsx";
+import { Acts, type Verb } from "../shared/acts.tsx";
 import { DataTable, Field, KeyField, Panel, Problem, useAnnouncer } from "../shared/controls.tsx";
 import { keyOf } from "../shared/key.ts";
 import { length, moment, number } from "../shared/numbers.ts";
+import type { ViewProps } from "../views.ts";
 import { type Asked, Watched } from "./watched.ts";
 
-export function Live() {
+export function Live({ isShown }: ViewProps) {
   const [watched, setWatched] = useState<Watched>();
   const [, redraw] = useState(0);
   const [cost, setCost] = useState<Amount>(1);
@@ -17,7 +18,7 @@ export function Live() {
   const form = useRef<HTMLFormElement>(null);
 
   useEffect(() => {
-    if (!watched) return undefined;
+    if (!watched || !isShown) return undefined;
     const again = () => redraw((count) => count + 1);
     const look = () => {
       if (document.visibilityState === "visible") void watched.look().then(again);
@@ -26,7 +27,7 @@ export function Live() {
     const isStill = matchMedia("(prefers-reduced-motion: reduce)").matches;
     const timers = [setInterval(look, LOOK_MS), setInterval(again, isStill ? LOOK_MS : 250)];
     return () => timers.forEach(clearInterval);
-  }, [watched]);
+  }, [watched, isShown]);
 
   const start = (event: Event) => {
     event.preventDefault();
@@ -36,7 +37,7 @@ export function Live() {
     setWatched(new Watched(client, { policy: policy!, ...(key && { key: keyOf(key)! }) }));
     say("");
   };
-  const ask = async (verb: Act, amount: Amount) => {
+  const ask = async (verb: Verb, amount: Amount): Promise<void> => {
     const { cost, text, remaining } = await watched!.ask(verb, amount);
     say(`${verb} ${costText(cost)}: ${text}${remaining === undefined ? "" : `, ${number(remaining)} left`}`);
     redraw((count) => count + 1);
@@ -59,14 +60,13 @@ export function Live() {
               <Field label="Policy">
                 <input name="policy" required defaultValue="api" spellcheck={false} />
               </Field>
-              <KeyField label="Key, as text or JSON; with a grant, none" defaultValue="alice" />
+              <KeyField label="Key (text or JSON; empty with a grant)" defaultValue="alice" />
               <button type="submit" class="main">
                 Follow
               </button>
               <p class="quiet">
-                The token stays in the memory of this tab. While the tab is seen, the service is asked{" "}
-                {number(60_000 / LOOK_MS)} times a minute. Open a second tab with the same key: what one takes, the
-                other sees.
+                The token stays in the memory of this tab. While it is visible, it sends {number(60_000 / LOOK_MS)}{" "}
+                requests a minute. Open a second tab with the same key: each sees what the other takes.
               </p>
             </form>
           </Panel>
@@ -84,7 +84,7 @@ export function Live() {
                   onAct={ask}
                 />
                 <dl class="facts">
-                  <dt>Left, by the twin</dt>
+                  <dt>Remaining (predicted)</dt>
                   <dd>{track ? number(watched.predicted()) : "–"}</dd>
                   <dt>Predictions that were right</dt>
                   <dd>{rightness(asked)}</dd>
@@ -101,10 +101,10 @@ export function Live() {
                     "Moment",
                     "Asked",
                     "Cost",
-                    "Twin",
-                    "Service",
-                    "Left, by the twin",
-                    "Left, by the service",
+                    "Predicted",
+                    "Answer",
+                    "Remaining (predicted)",
+                    "Remaining",
                     "Round trip",
                   ]}
                   rows={() => asked.slice(-ROWS).reverse().map(row)}

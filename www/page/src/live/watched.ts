@@ -1,14 +1,14 @@
 // A key of the service as it is followed from here: what the service says of it, what others take meanwhile, and what the package's twin
 // has predicted.
-import { Bucket, type Client, type Key, type LimitSnapshot, type Snapshot, Twin } from "tollgate";
+import { type Client, type Key, type LimitSnapshot, type Snapshot, Twin } from "tollgate";
 import { type Amount, amountOf, fitted } from "../levels/amount.ts";
 import { type Event, type Reservation, START, Track } from "../levels/track.ts";
-import type { Act } from "../shared/acts.tsx";
+import type { Verb } from "../shared/acts.tsx";
 
-/** A request that was made here. Moments are milliseconds since the key is followed. */
+/** A request that was made here. Moments are milliseconds since the first answer. */
 export interface Asked {
   readonly at: number;
-  readonly verb: Act;
+  readonly verb: Verb;
   readonly cost: Amount;
   /** What the twin expected of a consumption; nothing before the first answer. */
   readonly predicted?: { readonly allowed: boolean; readonly remaining: number };
@@ -36,12 +36,16 @@ export class Watched {
   readonly #client: Client;
   readonly #of: Followed;
   readonly #twin: Twin;
-  readonly #began: number;
+  /**
+   * The service's moment of its first answer. All moments here are by its clock and since then, exactly: by another clock they would be
+   * some milliseconds off, which is a token now and then, or a window.
+   */
+  #origin: number | undefined;
   #numbers = "";
-  /** What the service said last, by its clock: a moment by another one may be a millisecond off, which is a token now and then. */
-  #buckets: readonly Bucket[] = [];
   #turn: Promise<unknown> = Promise.resolve();
   #awaited = 0;
+  /** A policy with shards shows its state only to those who look. */
+  #showsState = true;
   /** Reservations that were made here, by their ids, the oldest first. */
   readonly #open = new Map<string, Reservation>();
 
@@ -49,12 +53,13 @@ export class Watched {
     this.#client = client;
     this.#of = followed;
     this.#twin = new Twin(client, followed);
-    this.#began = this.#twin.clock.now();
   }
 
-  /** Milliseconds since the key is followed. */
+  /** Milliseconds since the first answer, by the service's clock as far as it is known. */
   now(): number {
-    return this.#twin.clock.now() - this.#began;
+    if (this.#origin === undefined) return 0;
+    const now = this.#twin.clock.now() + this.quickest.aheadMs - this.#origin;
+    return Math.max(0, now, this.track?.events.at(-1)?.at ?? 0);
   }
 
   /** What the twin says is left now. */
@@ -73,7 +78,7 @@ export class Watched {
   }
 
   /** Asks something of the service, also where the twin would not, so that one can compare. Settle and cancel are for the oldest reservation. */
-  ask(verb: Act, amount: Amount): Promise<Asked> {
+  ask(verb: Verb, amount: Amount): Promise<Asked> {
     return this.#inTurn(() => this.#ask(verb, amount));
   }
 
@@ -87,67 +92,78 @@ export class Watched {
     return result;
   }
 
-  async #look(): Promise<void> {
-    await this.#answered(() => this.#twin.sync());
+  async #look(done?: Done): Promise<void> {
+    const answer = await this.#answered(() => this.#twin.sync());
+    if (answer) this.#observe(answer, done);
   }
 
-  async #ask(verb: Act, amount: Amount): Promise<Asked> {
+  async #ask(verb: Verb, amount: Amount): Promise<Asked> {
     const cost = this.track ? fitted(amount, this.track.limits) : amount;
-    const isKnown = verb === "consume" && this.track !== undefined;
-    const isExpected = !isKnown || this.#twin.peek(cost).allowed;
+    const isKnown = verb === "consume" && this.#showsState && this.track !== undefined;
+    const isExpected = isKnown && this.#twin.peek(cost).allowed;
+    const [at, sent] = [this.now(), this.#twin.clock.now()];
     let left = 0;
-    const sent = this.now();
     const send = () => {
       const answer = this.#send(verb, cost, isExpected);
       left = this.#twin.remaining(); // it has debited what it has sent
       return answer;
     };
-    const answer = await this.#answered<Told>(send, verb, cost);
+    let answer = await this.#answered<Told>(send);
+    if (answer?.status === 400 && this.#showsState && verb !== "cancel") {
+      // Nothing was done. Perhaps it would be if the state were not asked for.
+      this.#showsState = false;
+      answer = await this.#answered<Told>(send);
+      this.#showsState = answer?.status === 400;
+    }
     const { allowed, remaining } = answer ?? {};
     const text = this.problem || (answer?.degraded ? `let pass, ${answer.degraded}` : allowed ? "granted" : "refused");
     const asked: Asked = {
-      at: sent,
+      at,
       verb,
       cost,
       ...(isKnown && { predicted: { allowed: isExpected, remaining: left } }),
       ...(allowed !== undefined && { allowed }),
       ...(remaining !== undefined && { remaining }),
       text,
-      roundTripMs: this.now() - sent,
+      roundTripMs: this.#twin.clock.now() - sent,
     };
     this.asked.push(asked);
-    if (allowed && !(isKnown && isExpected)) await this.#look(); // the twin has not heard of it
+    const done = answer && { verb, cost, answer };
+    if (answer?.snapshot) this.#observe(answer, done);
+    else if (allowed !== undefined) await this.#look(done);
+    if (answer?.snapshot && allowed && !isExpected) await this.#look(); // the twin has not heard of it
     return asked;
   }
 
-  #send(verb: Act, cost: Amount, isExpected: boolean): Promise<Told> {
-    const request = { ...this.#of, cost, snapshot: true };
+  #send(verb: Verb, cost: Amount, isExpected: boolean): Promise<Told> {
+    const request = { ...this.#of, ...(this.#showsState && { snapshot: true }) };
     const [reservation = ""] = this.#oldest() ?? [];
     switch (verb) {
       case "consume":
-        return isExpected ? this.#twin.consume(cost) : this.#client.consume(request);
+        return isExpected ? this.#twin.consume(cost) : this.#client.consume({ ...request, cost });
       case "reserve":
-        return this.#client.consume({ ...request, mode: "reserve" });
+        return this.#client.consume({ ...request, cost, mode: "reserve" });
       case "settle":
-        return this.#client.settle({ ...request, reservation });
+        return this.#client.settle({ ...request, cost, reservation });
       case "cancel":
-        return this.#client.cancel({ ...this.#of, snapshot: true, reservation });
+        return this.#client.cancel({ ...request, reservation });
       case "refund":
-        return this.#client.refund(request);
+        return this.#client.refund({ ...request, cost });
     }
   }
 
-  async #answered<Answer extends Told>(
-    send: () => Promise<Answer>,
-    verb?: Act,
-    cost: Amount = 0,
-  ): Promise<Answer | undefined> {
-    const sent = this.now();
+  async #answered<Answer extends Told>(send: () => Promise<Answer>): Promise<Answer | undefined> {
+    const { clock } = this.#twin;
+    const sent = clock.now();
     try {
       const answer = await send();
+      const roundTripMs = clock.now() - sent;
       this.problem = answer.detail !== undefined && answer.status !== 429 ? `${answer.status}: ${answer.detail}` : "";
-      if (answer.snapshot && answer.now !== undefined)
-        this.#observe(answer, answer.snapshot, answer.now, sent, verb, cost);
+      if (answer.now !== undefined) {
+        this.#origin ??= answer.now;
+        if (roundTripMs < this.quickest.roundTripMs)
+          this.quickest = { roundTripMs, aheadMs: answer.now - sent - roundTripMs / 2 };
+      }
       return answer;
     } catch (error) {
       this.problem = String(error instanceof Error ? error.message : error);
@@ -155,83 +171,72 @@ export class Watched {
     }
   }
 
-  /** Adds what has changed since the last answer: what was asked here, and the rest as what others have done. */
-  #observe(
-    answer: Told,
-    snapshot: readonly LimitSnapshot[],
-    now: number,
-    sent: number,
-    verb: Act | undefined,
-    cost: Amount,
-  ) {
-    const roundTripMs = this.now() - sent;
-    if (roundTripMs < this.quickest.roundTripMs)
-      this.quickest = { roundTripMs, aheadMs: now - this.#began - sent - roundTripMs / 2 };
-    const here = (moment: number) => Math.round(moment - this.quickest.aheadMs - this.#began);
+  /** Adds what has changed since the last state: what was done here, and the rest as what others have done. */
+  #observe({ snapshot, now }: Told, done: Done | undefined) {
+    if (!snapshot || now === undefined) return;
+    const here = (moment: number) => moment - this.#origin!;
+    const at = here(now);
     const states = snapshot.map(({ tokens, drops, at }): Snapshot => ({ tokens, drops, at: START + here(at) }));
-    const closed = verb === "settle" || verb === "cancel" ? this.#oldest() : undefined;
-    const isDone = verb !== undefined && answer.allowed && answer.status === 200;
-    const asked = snapshot.map(({ name }) => (isDone ? taken(verb, cost, name, closed?.[1]) : 0));
+    const closed = done && (done.verb === "settle" || done.verb === "cancel") ? this.#oldest() : undefined;
+    const isDone = done?.answer.allowed && done.answer.status === 200;
     const numbers = JSON.stringify(snapshot.map(({ tokens, drops, at, ...numbers }) => numbers));
     if (numbers !== this.#numbers) {
       this.#numbers = numbers;
-      const before = (states: readonly Snapshot[]) =>
-        states.map((state, i) => ({ ...state, tokens: state.tokens + asked[i]! }));
-      const limitsOf = (states: readonly Snapshot[]) =>
-        snapshot.map(({ name, kind, rate, period_ms: periodMs, capacity, max_debt: maxDebt }, i) => ({
-          ...(name !== undefined && { name }),
-          kind,
-          rate,
-          periodMs,
-          capacity,
-          maxDebt,
-          // What there was at the beginning, and when windows open for this key.
-          initial: Math.max(0, states[i]!.tokens + asked[i]!),
-          ...(kind === "fixed_window" && { offsetMs: ((states[i]!.at % periodMs) + periodMs) % periodMs }),
-        }));
-      this.track = new Track(this.#of.policy, limitsOf(states), before(states));
-      this.#buckets = limitsOf(snapshot).map((limit, i) => {
-        const bucket = new Bucket(now, limit);
-        bucket.restore(before(snapshot)[i]!);
-        return bucket;
-      });
+      const first = states.map((state, i) => ({
+        ...state,
+        tokens: state.tokens + (isDone ? moved(done, snapshot[i]!.name, closed?.[1]) : 0),
+      }));
+      const limits = snapshot.map(({ name, kind, rate, period_ms: periodMs, capacity, max_debt: maxDebt }, i) => ({
+        ...(name !== undefined && { name }),
+        kind,
+        rate,
+        periodMs,
+        capacity,
+        maxDebt,
+        // What there was at the beginning, and when windows open for this key.
+        initial: Math.max(0, first[i]!.tokens),
+        ...(kind === "fixed_window" && { offsetMs: ((states[i]!.at % periodMs) + periodMs) % periodMs }),
+      }));
+      this.track = new Track(this.#of.policy, limits, first);
     }
     const track = this.track!;
-    const at = Math.max(0, here(now), track.events.at(-1)?.at ?? 0);
-    // What was asked here is done to what was known; what differs from that is of others.
-    const tokens = (bucket: Bucket) => bucket.save(now).tokens;
-    const moved = this.#buckets.map((bucket, i) => {
-      const known = tokens(bucket);
-      bucket.decide(now, { verb: asked[i]! > 0 ? "charge" : "refund", cost: Math.abs(asked[i]!) });
-      const expected = tokens(bucket);
-      bucket.restore(snapshot[i]!);
-      return { own: known - expected, others: expected - tokens(bucket) };
+    const before = track.events.at(-1)?.states ?? track.first;
+    const asked = track.limits.map(({ name }) => (isDone ? taken(done, name, closed?.[1]) : 0));
+    // What was done here is done to what was known; what differs from that is of others.
+    const changes = track.viewed.map((bucket, i) => {
+      const tokens = () => bucket.save(START + at).tokens;
+      bucket.restore(before[i]!);
+      const known = tokens();
+      bucket.decide(START + at, { verb: asked[i]! > 0 ? "charge" : "refund", cost: Math.abs(asked[i]!) });
+      const expected = tokens();
+      bucket.restore(states[i]!);
+      return { own: known - expected, others: expected - tokens() };
     });
-    const others = moved.map(({ others }) => others);
-    const granted = {
-      allowed: true,
-      tokens: 0,
-      remaining: answer.remaining ?? this.predicted(),
-      retryAfterMs: 0,
-    } as const;
-    if (others.some((tokens) => tokens !== 0)) {
-      const isBack = others.every((tokens) => tokens <= 0);
-      const moved = Object.fromEntries(track.limits.map(({ name = "" }, i) => [name, Math.abs(others[i]!)]));
-      const decision = { ...granted, readyAt: START + at };
-      this.#add(track, at, isBack ? "refund" : "consume", fitted(moved, track.limits), others, states, decision);
+    const told: Partial<Told> = done?.answer ?? {};
+    const { remaining = this.predicted() } = told;
+    const granted = { allowed: true, tokens: 0, readyAt: START + at, remaining, retryAfterMs: 0 } as const;
+    for (const [verb, sign] of [
+      ["consume", 1],
+      ["refund", -1],
+    ] as const) {
+      const amounts = changes.map(({ others }) => Math.max(0, sign * others));
+      if (amounts.every((tokens) => tokens === 0)) continue;
+      const named = Object.fromEntries(track.limits.map(({ name = "" }, i) => [name, amounts[i]!]));
+      const own = amounts.map((tokens) => sign * tokens);
+      this.#add(track, at, verb, fitted(named, track.limits), own, states, granted);
     }
-    if (!verb || answer.allowed === undefined) return;
-    const { remaining = 0, retry_after_ms: retryAfterMs = Infinity } = answer;
-    const readyAt = Math.max(at, here(answer.ready_at ?? now));
-    const decision: Event["decision"] = answer.allowed
+    if (!done || told.allowed === undefined) return;
+    const { retry_after_ms: retryAfterMs = Infinity } = told;
+    const readyAt = Math.max(at, here(told.ready_at ?? now));
+    const decision: Event["decision"] = told.allowed
       ? { ...granted, readyAt: START + readyAt }
       : { allowed: false, retryAt: START + at + retryAfterMs, remaining, retryAfterMs };
-    const own = moved.map(({ own }) => own);
-    this.#add(track, at, verb, cost, own, states, decision);
-    if (closed) this.#end(closed, { at, how: verb === "settle" ? "settled" : "cancelled" });
-    if (answer.reservation !== undefined && verb === "reserve") {
-      const made = { at, readyAt, expiresAt: here(answer.expires_at ?? now), cost };
-      this.#open.set(answer.reservation, made);
+    const own = changes.map(({ own }) => own);
+    this.#add(track, at, done.verb, done.cost, own, states, decision);
+    if (closed && told.allowed) this.#end(closed, { at, how: done.verb === "settle" ? "settled" : "cancelled" });
+    if (told.reservation !== undefined && done.verb === "reserve") {
+      const made = { at, readyAt, expiresAt: here(told.expires_at ?? now), cost: done.cost };
+      this.#open.set(told.reservation, made);
       track.reservations.push(made);
     }
   }
@@ -256,7 +261,7 @@ export class Watched {
   #add(
     track: Track,
     at: number,
-    verb: Act,
+    verb: Verb,
     cost: Amount,
     taken: readonly number[],
     states: readonly Snapshot[],
@@ -276,10 +281,25 @@ export class Watched {
   }
 }
 
-/** How many tokens of a limit something takes, or below zero, gives back. */
-function taken(verb: Act, cost: Amount, name: string | undefined, closed: Reservation | undefined): number {
+/** What was asked here, and what it was answered. */
+interface Done {
+  readonly verb: Verb;
+  readonly cost: Amount;
+  readonly answer: Told;
+}
+
+/** How many tokens of a limit something takes, or below zero, gives back, if there is room. */
+function taken({ verb, cost }: Done, name: string | undefined, closed: Reservation | undefined): number {
   const [asked, reserved] = [amountOf(cost, name), amountOf(closed?.cost ?? 0, name)];
   return { consume: asked, reserve: asked, settle: asked - reserved, cancel: -reserved, refund: -asked }[verb];
+}
+
+/** How many it has taken, by the answer. */
+function moved(done: Done, name: string | undefined, closed: Reservation | undefined): number {
+  const { verb, answer } = done;
+  const { tokens } = answer.limits?.find((limit) => limit.name === name) ?? answer;
+  if (tokens === undefined || verb === "consume" || verb === "reserve") return taken(done, name, closed);
+  return verb === "settle" ? tokens - amountOf(closed?.cost ?? 0, name) : -tokens;
 }
 
 /** What answers of different kinds have that is used here. */
@@ -288,6 +308,8 @@ interface Told {
   readonly allowed?: boolean | undefined;
   readonly now?: number | undefined;
   readonly remaining?: number | undefined;
+  readonly tokens?: number | undefined;
+  readonly limits?: readonly { readonly name?: string; readonly tokens?: number }[] | undefined;
   readonly retry_after_ms?: number | undefined;
   readonly ready_at?: number | undefined;
   readonly reservation?: string | undefined;

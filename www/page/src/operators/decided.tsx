@@ -12,13 +12,23 @@ interface Look {
   readonly counts: Counts;
 }
 
-export function Decided({ service, onProblem }: { service: Service; onProblem: (text: string) => void }) {
+export function Decided({
+  service,
+  isShown,
+  onProblem,
+}: {
+  service: Service;
+  /** Else nothing is asked. */
+  isShown: boolean;
+  onProblem: (text: string) => void;
+}) {
   const [looks, setLooks] = useState<readonly Look[]>([]);
   const [top, setTop] = useState<Top["policies"]>([]);
   const [shown, show] = useState("");
+  useEffect(() => setLooks([]), [service]);
   useEffect(() => {
+    if (!isShown) return undefined;
     let isOver = false;
-    setLooks([]);
     const look = async () => {
       if (document.visibilityState !== "visible") return;
       try {
@@ -37,7 +47,7 @@ export function Decided({ service, onProblem }: { service: Service; onProblem: (
       isOver = true;
       clearInterval(timer);
     };
-  }, [service]);
+  }, [service, isShown]);
   const steps = looks.slice(1).map((after, i) => {
     const before = looks[i]!;
     return { at: after.at, rates: ratesOf(before.counts, after.counts, after.at - before.at) };
@@ -98,8 +108,8 @@ export function Decided({ service, onProblem }: { service: Service; onProblem: (
             "Refused",
             "Refused share",
             "Shadow would refuse",
-            "Its share",
-            "Without an object",
+            "Shadow share",
+            "Object calls saved",
             "Undecided",
           ]}
           rows={rates.map(({ policy, granted, refused, inShadow, saved, undecided }) => [

@@ -6,7 +6,7 @@ import { number } from "../shared/numbers.ts";
 import type { Audit, Service } from "./service.ts";
 
 /** What can be done, and how the audit log calls it if it changes anything. */
-const ACTS = {
+const OPERATIONS = {
   Inspect: "",
   Explain: "",
   Reset: "key.reset",
@@ -14,7 +14,7 @@ const ACTS = {
   Block: "override.",
   "Remove override": "override.",
 } as const;
-type Act = keyof typeof ACTS;
+type Operation = keyof typeof OPERATIONS;
 
 export function OneKey({
   service,
@@ -27,7 +27,7 @@ export function OneKey({
 }) {
   const [lines, setLines] = useState<readonly string[]>([]);
   const form = useRef<HTMLFormElement>(null);
-  const perform = async (act: Act) => {
+  const perform = async (act: Operation) => {
     if (!form.current!.reportValidity()) return;
     const { policy, key, cost, minutes } = Object.fromEntries(new FormData(form.current!)) as Record<string, string>;
     try {
@@ -41,7 +41,7 @@ export function OneKey({
       const answer = removes
         ? await service.ask<Answer>("/v1/overrides", { method: "PUT", body: { removed: [{ policy, key: body.key }] } })
         : await service.ask<Answer>(`/v1/keys/${act.toLowerCase()}`, { method: "POST", body });
-      const word = removes && answer.removed === 0 ? "" : ACTS[act];
+      const word = removes && answer.removed === 0 ? "" : OPERATIONS[act];
       if (word) onChanged();
       const recorded = word ? await actOf(service, word, policy!, body.key, answer.at) : undefined;
       setLines([
@@ -59,7 +59,7 @@ export function OneKey({
   return (
     <Panel title="One key">
       <form class="stack" ref={form} onSubmit={(event) => event.preventDefault()}>
-        <KeyField label="Key, as text or JSON" required />
+        <KeyField label="Key (text or JSON)" required />
         <Field label="Policy">
           <select name="policy">
             {policies.map((name) => (
@@ -74,7 +74,7 @@ export function OneKey({
           <input name="minutes" type="number" min={1} max={527_040} step={1} required defaultValue="10" />
         </Field>
         <div class="row">
-          {(Object.keys(ACTS) as Act[]).map((act) => (
+          {(Object.keys(OPERATIONS) as Operation[]).map((act) => (
             <button key={act} type="button" onClick={() => perform(act)}>
               {act}
             </button>
@@ -119,11 +119,10 @@ interface Answer {
     readonly limits: readonly { readonly name?: string; readonly remaining: number; readonly owed: number }[];
   }[];
   readonly reservations?: readonly unknown[];
-  readonly decisions?: readonly { readonly allowed?: boolean }[];
 }
 
 /** The answer in lines. */
-function said(act: Act, answer: Answer): string[] {
+function said(act: Operation, answer: Answer): string[] {
   if (answer.explanation) return [answer.explanation];
   if (answer.before && answer.after) {
     const levels = (all: readonly Level[]) => all.map(({ limit, level }) => `${limit} ${number(level)}`).join(", ");
@@ -142,7 +141,7 @@ function said(act: Act, answer: Answer): string[] {
     }),
   );
   return [
-    `The log calls it ${answer.object}`,
+    `In the audit log: ${answer.object}`,
     ...(limits.length > 0 ? limits : ["All budgets are full"]),
     `${number(answer.reservations?.length ?? 0)} open reservations`,
   ];

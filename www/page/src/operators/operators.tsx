@@ -1,21 +1,22 @@
-// For who runs the service: what is decided, which policies there are, and single keys.
+// For operators of the service: what is decided, which policies there are, and single keys.
 import { useEffect, useRef, useState } from "preact/hooks";
 import { Field, Panel, Problem } from "../shared/controls.tsx";
 import { number } from "../shared/numbers.ts";
+import type { ViewProps } from "../views.ts";
 import { Decided, REQUESTS_A_MINUTE } from "./decided.tsx";
 import { OneKey } from "./one-key.tsx";
 import { PolicyList } from "./policy-list.tsx";
 import { AuditLog, OverrideList } from "./records.tsx";
 import { Service } from "./service.ts";
 
-export function Operators() {
+export function Operators({ isShown }: ViewProps) {
   const [service, setService] = useState<Service>();
   const [problems, setProblems] = useState<Readonly<Record<string, string>>>({});
   const [policies, setPolicies] = useState<readonly string[]>([]);
   const [changes, setChanges] = useState(0);
   const count = () => setChanges((changes) => changes + 1);
   const form = useRef<HTMLFormElement>(null);
-  // Each panel has its own: that one can be read again says nothing of another.
+  // By panel: when one of them can be read again, the problem of another stays.
   const report = (panel: string) => (text: string) => setProblems((problems) => ({ ...problems, [panel]: text }));
   useEffect(() => setProblems({}), [service]);
 
@@ -38,8 +39,8 @@ export function Operators() {
               Show
             </button>
             <p class="quiet">
-              The token stays in the memory of this tab. While the tab is seen, the service is asked{" "}
-              {number(REQUESTS_A_MINUTE)} times a minute, and when you read or change something.
+              The token stays in the memory of this tab. While it is visible, it sends {number(REQUESTS_A_MINUTE)}{" "}
+              requests a minute, and one or two when you read or change something.
             </p>
           </form>
         </Panel>
@@ -51,7 +52,7 @@ export function Operators() {
         ))}
         {service && (
           <>
-            <Decided service={service} onProblem={report("decided")} />
+            <Decided service={service} isShown={isShown} onProblem={report("decided")} />
             <PolicyList service={service} onProblem={report("policies")} onNames={setPolicies} onChanged={count} />
             <OverrideList service={service} changes={changes} onProblem={report("overrides")} />
             <AuditLog service={service} changes={changes} onProblem={report("audit")} />

@@ -61,7 +61,14 @@ export function PolicyList({
     });
 
   return (
-    <Panel title="Policies">
+    <Panel
+      title="Policies"
+      aside={
+        <button type="button" class="small" aria-label="Read again: Policies" onClick={() => tried(load)}>
+          Read again
+        </button>
+      }
+    >
       <div class="stack">
         {policies.map(({ name, version, source, fixed, lint }) => (
           <section key={name} aria-label={`Policy ${name}`}>

@@ -111,7 +111,7 @@ function Paged({
 function overrideRow({ since, override }: Overrides["overrides"][number]): string[] {
   const { policy, key, prefix, until } = override;
   const whose = key === undefined ? `prefix ${prefix}` : writtenKey(key);
-  return [policy, whose, terms(override), until === undefined ? "for good" : moment(until), moment(since)];
+  return [policy, whose, terms(override), until === undefined ? "permanent" : moment(until), moment(since)];
 }
 
 function actRow({ number: count, at, by, act, policy, key, carry, before, after, replayed }: Act): string[] {
@@ -134,7 +134,7 @@ function state(was: unknown): string {
     return was.map(({ limit, level }: { limit: string; level: number }) => `${limit} ${number(level)}`).join(", ");
   if (!Object.hasOwn(Object(was), "policy")) return typeof was === "string" ? was : JSON.stringify(was);
   const { until } = was as Override;
-  return `${terms(was as Override)}, ${until === undefined ? "for good" : `until ${moment(until)}`}`;
+  return `${terms(was as Override)}, ${until === undefined ? "permanent" : `until ${moment(until)}`}`;
 }
 
 function terms({

@@ -26,7 +26,7 @@ export function Editor({
   const edited = useRef<Edited>(undefined);
   const form = formOf(toml, chosen);
   const names = namesOf(toml);
-  /** What is typed into one field is one change: who empties it first keeps the comment on its line. */
+  /** What is typed into one field is one change, so that a field which is emptied first keeps the comment on its line. */
   const edit = (field: string | undefined, changed: (form: Form) => Form) => {
     const { current: last } = edited;
     const from = field !== undefined && last?.field === field && last.to === toml ? last.from : toml;
@@ -155,12 +155,12 @@ function FormFields({
             </select>
           </label>
           {(limit.kind === "fixed_window" ? [...FIELDS, OFFSET] : FIELDS).map(([field, label]) => (
-            <Field key={field} label={label}>
-              <input
-                value={String(limit[field] ?? "")}
-                onInput={({ currentTarget: { value } }) => change(i, { [field]: settingOf(field, value) })}
-              />
-            </Field>
+            <Setting
+              key={field}
+              label={label}
+              value={String(limit[field] ?? "")}
+              onChange={(value) => change(i, { [field]: settingOf(field, value) })}
+            />
           ))}
           {form.limits.length > 1 && (
             <button type="button" class="wide" onClick={() => remove(i)}>
@@ -173,6 +173,23 @@ function FormFields({
         Add a limit
       </button>
     </>
+  );
+}
+
+/** A field that shows what is typed while it is: `2.0`, on the way to `2.05`, is 2 in the TOML. */
+function Setting({ label, value, onChange }: { label: string; value: string; onChange: (value: string) => void }) {
+  const [typed, setTyped] = useState<string>();
+  return (
+    <Field label={label}>
+      <input
+        value={typed ?? value}
+        onInput={({ currentTarget: { value } }) => {
+          setTyped(value);
+          onChange(value);
+        }}
+        onBlur={() => setTyped(undefined)}
+      />
+    </Field>
   );
 }
 
@@ -222,7 +239,7 @@ function Meaning({ policy }: { policy: Policy }) {
 /** A number where the text is one, so that the TOML has no quotes; the reader judges the rest. */
 function settingOf(field: string, text: string): unknown {
   if (text.trim() === "") return undefined;
-  return !["period", "name", "offset"].includes(field) && /^\d+(\.\d+)?$/.test(text.trim()) ? Number(text) : text;
+  return !["period", "name", "offset"].includes(field) && /^\d+(\.\d*)?$/.test(text.trim()) ? Number(text) : text;
 }
 
 const FIELDS: readonly (readonly [field: string, label: string])[] = [

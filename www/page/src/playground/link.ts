@@ -58,6 +58,11 @@ export function decode(text: string): Scene | undefined {
   }
 }
 
+/** Whether a CSV is short enough for a link: browsers refuse addresses of more than two million characters. */
+export function isLinkable(csv: string): boolean {
+  return csv.length <= 1_000_000;
+}
+
 const isTrace = (value: unknown): value is TraceKind =>
   ["none", "steady", "burst", "retry", "attack", "office", "csv"].includes(value as string);
 const isMoment = (value: unknown): value is number =>

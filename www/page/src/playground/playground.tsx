@@ -4,16 +4,17 @@ import { Levels } from "../levels/levels.tsx";
 import { Acts } from "../shared/acts.tsx";
 import { Choice, Field, Panel, useAnnouncer } from "../shared/controls.tsx";
 import { moment, number } from "../shared/numbers.ts";
+import type { ViewProps } from "../views.ts";
 import { Decision } from "./decision.tsx";
 import { Editor } from "./editor.tsx";
-import { decode, encode, type Scene, SPEEDS } from "./link.ts";
+import { decode, encode, isLinkable, type Scene, SPEEDS } from "./link.ts";
 import { Play } from "./play.ts";
 import { hasWindow, otherKind, type Policy, type Read, read } from "./policy.ts";
 import { PRESETS } from "./presets.ts";
 import { type Ask, TRACES, type TraceKind, trace } from "./trace.ts";
 import { announced, summary } from "./words.ts";
 
-export function Playground() {
+export function Playground({ isShown }: ViewProps) {
   const [scene, setScene] = useState(sceneOfAddress);
   const [reads, setReads] = useState<readonly Read[]>([]);
   const [policies, setPolicies] = useState<readonly Policy[]>([]);
@@ -66,8 +67,8 @@ export function Playground() {
     return () => cancelAnimationFrame(frame);
   }, [playing, scene.speed, durationMs]);
   useEffect(() => {
-    if (shown >= durationMs) setPlaying(false);
-  }, [shown, durationMs]);
+    if (shown >= durationMs || !isShown) setPlaying(false);
+  }, [shown, durationMs, isShown]);
 
   const change = useCallback((changes: Partial<Scene>) => {
     setScene((scene) => ({ ...scene, ...changes }));
@@ -80,15 +81,20 @@ export function Playground() {
 
   // The address follows when nothing moves; the page of before stays the one to go back to.
   useEffect(() => {
-    if (playing) return undefined;
-    const { picked: _, ...rest } = scene;
-    const marked = { ...rest, at: Math.floor(shown), ...(picked !== undefined && { picked }) };
+    if (playing || !isShown) return undefined;
+    const { picked: _, csv, ...rest } = scene;
+    const marked = {
+      ...rest,
+      ...(csv !== undefined && isLinkable(csv) && { csv }),
+      at: Math.floor(shown),
+      ...(picked !== undefined && { picked }),
+    };
     const timer = setTimeout(() => {
       if (!/^(#playground.*)?$/.test(location.hash)) return;
       history.replaceState(null, "", `#playground?${encode(marked)}`);
     }, 300);
     return () => clearTimeout(timer);
-  }, [scene, shown, playing, picked]);
+  }, [scene, shown, playing, picked, isShown]);
   useEffect(() => {
     const arrive = () => {
       if (!location.hash.includes("?")) return;
@@ -96,13 +102,14 @@ export function Playground() {
       setScene(scene);
       setNow(scene.at);
       setPicked(scene.picked);
+      setPlaying(false);
     };
     addEventListener("hashchange", arrive);
     return () => removeEventListener("hashchange", arrive);
   }, []);
 
   const tell = (index: number, of = 0) => {
-    setPicked([index, of]);
+    setPicked(index < 0 ? undefined : [index, of]);
     const event = play?.simulations[of]?.events[index];
     if (event) say(announced(event));
   };
@@ -140,7 +147,7 @@ export function Playground() {
           const { toml, trace } = PRESETS.find((preset) => preset.id === id)!;
           const { speed, csv } = scene;
           setScene({ toml, trace, acts: [], at: 0, speed, ...(csv !== undefined && { csv }) });
-          // Who wants no motion sees where it ends.
+          // With reduced motion, only the end is shown.
           const isStill = matchMedia("(prefers-reduced-motion: reduce)").matches;
           setNow(isStill ? Infinity : 0);
           setPicked(undefined);
@@ -234,7 +241,10 @@ export function Playground() {
                       spellcheck={false}
                     />
                   ) : (
-                    <output>{number(played?.asks.length ?? 0)} requests</output>
+                    <output>
+                      {number(played?.asks.length ?? 0)} requests
+                      {!isLinkable(scene.csv!) && ", too many for a link"}
+                    </output>
                   )}
                   <input
                     type="file"

@@ -158,8 +158,12 @@ function millis(text: string): number {
 
 /** The line that an error of the reader is about: it begins with the path of the field, `POLICIES.llm.limits[1].rate: …`. */
 function lineOf(error: string, toml: string): { line?: number } {
-  const [, policy, index, field] = /^POLICIES\.([^:.]+)(?:\.limits\[(\d+)\])?(?:\.([^:.]+))?:/.exec(error) ?? [];
+  // Names may have points and colons, too: the longest that fits is meant.
+  const fitting = namesOf(toml).filter((name) => error.startsWith(`POLICIES.${name}`));
+  const [policy] = fitting.toSorted((a, b) => b.length - a.length);
   if (policy === undefined) return {};
+  const rest = error.slice(`POLICIES.${policy}`.length);
+  const [, index, field] = /^(?:\.limits\[(\d+)\])?(?:\.([^:.]+))?:/.exec(rest) ?? [];
   const { own, limits } = tablesOf(toml, policy);
   const table = index === undefined ? own : limits[Number(index)];
   const { from } = table?.keys.find(({ path }) => path[0] === field) ?? table?.head ?? {};

@@ -1,4 +1,5 @@
 // A policy that is asked: the decisions of the package, in virtual time. It can be played again from any moment of the past.
+import { bisector, sort } from "d3-array";
 import { Budget } from "tollgate";
 import { type Amount, amountOf, fitted } from "../levels/amount.ts";
 import { type Event, type Reservation, START, Track } from "../levels/track.ts";
@@ -10,8 +11,9 @@ export class Simulation extends Track {
   readonly #budget: Budget<string>;
   /** So many reservations, from the first on, are known to have ended. */
   #ended = 0;
-  /** No open reservation expires before this moment. */
-  #expiresFrom = Infinity;
+  /** The places of reservations, by when they expire, of which so many from the first on are dealt with. */
+  #expiring: number[] = [];
+  #expired = 0;
 
   constructor(policy: Policy) {
     super(policy.name, policy.limits);
@@ -20,7 +22,7 @@ export class Simulation extends Track {
   }
 
   /** Answers what is asked, not before anything that was asked already. */
-  ask({ at, verb, cost: asked }: Ask): Event {
+  ask({ at, verb, cost: asked }: Ask): Event | undefined {
     this.expire(at);
     const cost = typeof asked === "number" ? asked : fitted(asked, this.limits); // it may have been meant for another policy
     if (verb === "consume" || verb === "reserve") {
@@ -29,19 +31,20 @@ export class Simulation extends Track {
         const readyAt = event.decision.readyAt - START;
         const expiresAt = readyAt + this.policy.reservationTtlMs;
         this.reservations.push({ at, readyAt, expiresAt, cost });
-        this.#expiresFrom = Math.min(this.#expiresFrom, expiresAt);
+        const place = bisector(this.#expiresAt).right(this.#expiring, expiresAt, this.#expired);
+        this.#expiring.splice(place, 0, this.reservations.length - 1);
       }
       return event;
     }
     const open = this.reservations[this.#oldest()];
     const isClosed = verb === "settle" || verb === "cancel";
-    if (isClosed && !open) return this.#close(at, verb, cost, open); // the service would not know what is meant
+    if (isClosed && !open) return undefined; // there is nothing that could be meant
     const tokens = this.limits.map(({ name }, i) => {
       const [asked, reserved] = [amountOf(cost, name), isClosed ? amountOf(open!.cost, name) : 0];
       const moved = this.#moved(i, at, verb === "settle" ? asked - reserved : isClosed ? -reserved : -asked);
       return verb === "settle" ? reserved + moved : -moved;
     });
-    const event = isClosed ? this.#close(at, verb, cost, open) : this.#decide(at, verb, verb, cost);
+    const event = isClosed ? this.#close(at, verb, cost, open!) : this.#decide(at, verb, verb, cost);
     const told = { ...event, tokens };
     this.events[this.events.length - 1] = told;
     return told;
@@ -49,18 +52,14 @@ export class Simulation extends Track {
 
   /** Ends the reservations that were not settled in time. */
   expire(now: number) {
-    if (now < this.#expiresFrom) return;
-    this.#expiresFrom = Infinity;
-    for (let i = this.#oldest(); i < this.reservations.length; i++) {
-      const { end, expiresAt, cost } = this.reservations[i]!;
+    for (; this.#expired < this.#expiring.length; this.#expired += 1) {
+      const index = this.#expiring[this.#expired]!;
+      const { end, expiresAt, cost } = this.reservations[index]!;
+      if (expiresAt > now) return;
       if (end) continue;
-      if (expiresAt > now) {
-        this.#expiresFrom = Math.min(this.#expiresFrom, expiresAt);
-        continue;
-      }
-      this.#end(i, expiresAt, "expired");
-      // Nothing can come between: it is called before each decision.
-      if (this.policy.refundsUnsettled) this.#decide(Math.max(expiresAt, this.#last), "cancel", "refund", cost);
+      this.#end(index, expiresAt, "expired");
+      // Nothing was decided since: it is called before each decision.
+      if (this.policy.refundsUnsettled) this.#decide(expiresAt, "cancel", "refund", cost);
     }
   }
 
@@ -73,7 +72,8 @@ export class Simulation extends Track {
       .filter(({ at }) => at <= to)
       .map(({ end, ...open }) => (end && end.at <= to ? { ...open, end } : open));
     this.#ended = 0;
-    this.#expiresFrom = -Infinity; // to be found again
+    this.#expiring = sort(this.reservations.keys(), this.#expiresAt);
+    this.#expired = 0;
   }
 
   /** Whether a reservation is open at this moment. */
@@ -106,19 +106,16 @@ export class Simulation extends Track {
     };
   }
 
+  readonly #expiresAt = (index: number) => this.reservations[index]!.expiresAt;
+
   /** The place of the oldest open reservation, or the end of the list. */
   #oldest(): number {
     while (this.reservations[this.#ended]?.end) this.#ended += 1;
     return this.#ended;
   }
 
-  get #last(): number {
-    return this.events.at(-1)?.at ?? 0;
-  }
-
   /** Closes a reservation, at its real cost or at none. */
-  #close(at: number, verb: "settle" | "cancel", cost: Amount, open: Reservation | undefined): Event {
-    if (!open) return this.#decide(at, verb, "refund", 0, cost);
+  #close(at: number, verb: "settle" | "cancel", cost: Amount, open: Reservation): Event {
     this.#end(this.#oldest(), at, verb === "settle" ? "settled" : "cancelled");
     const real = verb === "settle" ? cost : 0;
     const more = this.policy.limits.map(({ name }) => amountOf(real, name) - amountOf(open.cost, name));

@@ -1,9 +1,9 @@
 // What a visitor can ask by hand: a click asks once, holding the button asks on.
-import { useRef } from "preact/hooks";
+import { useEffect, useRef } from "preact/hooks";
 import type { Amount } from "../levels/amount.ts";
 import { Field } from "./controls.tsx";
 
-export type Act = "consume" | "reserve" | "settle" | "cancel" | "refund";
+export type Verb = "consume" | "reserve" | "settle" | "cancel" | "refund";
 
 export function Acts({
   limits,
@@ -17,17 +17,18 @@ export function Acts({
   canSettle: boolean;
   cost: Amount;
   onCost: (cost: Amount) => void;
-  onAct: (act: Act, cost: Amount) => void;
+  /** While what it returns is pending, a button that is held asks nothing more. */
+  onAct: (verb: Verb, cost: Amount) => unknown;
 }) {
   return (
     <div class="row">
-      {ACTS.map(([act, title]) => (
+      {VERBS.map(([verb, title]) => (
         <Held
-          key={act}
+          key={verb}
           title={title}
-          isMain={act === "consume"}
-          isOff={!canSettle && (act === "settle" || act === "cancel")}
-          act={() => onAct(act, cost)}
+          isMain={verb === "consume"}
+          isOff={!canSettle && (verb === "settle" || verb === "cancel")}
+          act={() => onAct(verb, cost)}
         />
       ))}
       {limits.map(({ name }) => (
@@ -47,24 +48,33 @@ export function Acts({
   );
 }
 
-function Held({ title, isMain, isOff, act }: { title: string; isMain: boolean; isOff: boolean; act: () => void }) {
+function Held({ title, isMain, isOff, act }: { title: string; isMain: boolean; isOff: boolean; act: () => unknown }) {
   const timer = useRef<ReturnType<typeof setInterval>>(undefined);
   const latest = useRef(act);
   latest.current = act;
   const isRepeated = useRef(false);
   const release = () => clearInterval(timer.current);
-  const press = () => {
+  const press = ({ button }: PointerEvent) => {
     release();
     isRepeated.current = false;
-    timer.current = setInterval(() => {
+    if (button !== 0) return;
+    let isPending = false;
+    timer.current = setInterval(async () => {
       isRepeated.current = true;
-      latest.current();
+      if (isPending) return;
+      isPending = true;
+      await latest.current();
+      isPending = false;
     }, HELD_MS);
   };
   const click = () => {
     if (!isRepeated.current) act();
     isRepeated.current = false;
   };
+  useEffect(() => {
+    if (isOff) release(); // a disabled button is never released
+  }, [isOff]);
+  useEffect(() => release, []);
   return (
     <button
       type="button"
@@ -81,7 +91,7 @@ function Held({ title, isMain, isOff, act }: { title: string; isMain: boolean; i
   );
 }
 
-const ACTS: readonly (readonly [act: Act, title: string])[] = [
+const VERBS: readonly (readonly [verb: Verb, title: string])[] = [
   ["consume", "Consume"],
   ["reserve", "Reserve"],
   ["settle", "Settle"],

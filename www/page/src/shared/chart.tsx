@@ -1,7 +1,7 @@
 // A chart on a canvas: the frame, the axes and the sharp pixels are here, what is drawn is the caller's.
 //
-// Lines, areas and round values are d3's. A library of whole charts would leave the page no room in its 100 KB, of which the reader of
-// policies takes half, or could not bear 100,000 decisions: uPlot is 23.8 KB, and Chartist makes an element of each point.
+// Lines, areas and round values are d3's; the frame is ours. A library of whole charts would leave the page no room in its 100 KB, of which the reader of
+// policies takes half, or could not bear 100,000 decisions: uPlot is 22 KB, and Chartist makes an element of each point.
 import { range as multiples, ticks } from "d3-array";
 import { type CurveFactory, curveLinear, line } from "d3-shape";
 import { useEffect, useRef } from "preact/hooks";
@@ -28,13 +28,17 @@ export interface ChartProps {
   readonly span: readonly [from: number, to: number];
   readonly range: readonly [lowest: number, highest: number];
   readonly draw: (plot: Plot) => void;
-  /** Is told the moment on which the visitor has clicked. */
-  readonly onPick?: (moment: number, height: number) => void;
+  /** Called with the moment that the visitor clicks. */
+  readonly onPick?: (moment: number) => void;
 }
 
 export function Chart({ label, height, span, range, draw, onPick }: ChartProps) {
   const canvas = useRef<HTMLCanvasElement>(null);
-  const paint = () => canvas.current && drawn(canvas.current, span, range, draw);
+  /** Where the plot begins: beside the longest value. */
+  const left = useRef(0);
+  const paint = () => {
+    if (canvas.current) left.current = drawn(canvas.current, span, range, draw);
+  };
   useEffect(() => {
     paint();
   });
@@ -53,8 +57,8 @@ export function Chart({ label, height, span, range, draw, onPick }: ChartProps) 
   }, []);
   const pick = (event: MouseEvent) => {
     const box = canvas.current!.getBoundingClientRect();
-    const share = (event.clientX - box.left - LEFT) / (box.width - LEFT - RIGHT);
-    onPick?.(span[0] + share * (span[1] - span[0]), event.clientY - box.top);
+    const share = (event.clientX - box.left - left.current) / (box.width - left.current - RIGHT);
+    onPick?.(span[0] + share * (span[1] - span[0]));
   };
   return (
     <canvas ref={canvas} class={`chart h${height}`} role="img" aria-label={label} onClick={onPick ? pick : undefined} />
@@ -66,7 +70,7 @@ function drawn(
   [from, to]: readonly [number, number],
   [lowest, highest]: readonly [number, number],
   draw: (plot: Plot) => void,
-) {
+): number {
   const { width, height } = canvas.getBoundingClientRect();
   const scale = devicePixelRatio;
   const [wide, high] = [Math.round(width * scale), Math.round(height * scale)];
@@ -75,7 +79,11 @@ function drawn(
   context.setTransform(scale, 0, 0, scale, 0, 0);
   context.clearRect(0, 0, width, height);
   const style = getComputedStyle(canvas);
-  const [left, right, top, bottom] = [LEFT, width - RIGHT, TOP, height - BOTTOM];
+  context.font = `12px ${style.fontFamily}`;
+  context.direction = "ltr"; // a minus is before its number in every script
+  const values = ticks(lowest, highest, (height - TOP - BOTTOM) / 34).filter(Number.isInteger);
+  const longest = Math.max(0, ...values.map((value) => context.measureText(short.format(value)).width));
+  const [left, right, top, bottom] = [Math.max(LEFT, longest + 12), width - RIGHT, TOP, height - BOTTOM];
   const plot: Plot = {
     context,
     left,
@@ -86,24 +94,24 @@ function drawn(
     y: (value) => bottom - ((value - lowest) / (highest - lowest || 1)) * (bottom - top),
     colour: (name) => style.getPropertyValue(`--${name}`),
   };
-  axes(plot, [from, to], [lowest, highest], style.fontFamily);
+  axes(plot, [from, to], values);
   context.save();
   context.beginPath();
   context.rect(left - 1, 0, right - left + 2, height);
   context.clip();
   draw(plot);
   context.restore();
+  return left;
 }
 
-function axes(plot: Plot, [from, to]: readonly [number, number], range: readonly [number, number], font: string) {
-  const { context, left, right, top, bottom } = plot;
-  context.font = `12px ${font}`;
+function axes(plot: Plot, [from, to]: readonly [number, number], values: readonly number[]) {
+  const { context, left, right, bottom } = plot;
   context.lineWidth = 1;
   context.fillStyle = plot.colour("quiet");
   context.strokeStyle = plot.colour("grid");
   context.textAlign = "right";
   context.textBaseline = "middle";
-  for (const value of ticks(...range, (bottom - top) / 34).filter(Number.isInteger)) {
+  for (const value of values) {
     const y = Math.round(plot.y(value)) + 0.5;
     stroke(context, [
       [left, y],
@@ -143,6 +151,7 @@ function momentTicks(from: number, to: number, count: number): number[] {
 
 const short = new Intl.NumberFormat(undefined, { notation: "compact", maximumFractionDigits: 1 });
 
+/** Around the plot, in pixels; on the left at least. */
 const [LEFT, RIGHT, TOP, BOTTOM] = [52, 8, 12, 24];
 /** In milliseconds: those that clocks show. */
 const STEPS = [

@@ -20,14 +20,18 @@ export function length(ms: number | null): string {
   }).format(ms / size);
 }
 
-/** A moment of the played time: 1 d 02:03:04.005, without the parts that are zero for the whole of `span`. */
+/** A moment of the played time: 1 day 02:03:04.005, with milliseconds only where `span` is short. */
 export function moment(ms: number, span = 0): string {
   const days = Math.floor(ms / DAY);
-  const two = (value: number) => String(Math.floor(value)).padStart(2, "0");
-  const clock = `${two((ms % DAY) / 3_600_000)}:${two((ms % 3_600_000) / 60_000)}:${two((ms % 60_000) / 1000)}`;
-  const fine = span < 600_000 ? `.${String(Math.floor(ms % 1000)).padStart(3, "0")}` : "";
-  return `${days ? `${days} d ` : ""}${clock}${fine}`;
+  const hours = twoDigits.format(Math.floor((ms % DAY) / 3_600_000));
+  const minutes = twoDigits.format(Math.floor((ms % 3_600_000) / 60_000));
+  const rest = Math.floor(ms % 60_000);
+  const seconds = span < 600_000 ? fine.format(rest / 1000) : twoDigits.format(Math.floor(rest / 1000));
+  return `${days ? `${length(days * DAY)} ` : ""}${hours}:${minutes}:${seconds}`;
 }
+
+const twoDigits = new Intl.NumberFormat(undefined, { minimumIntegerDigits: 2 });
+const fine = new Intl.NumberFormat(undefined, { minimumIntegerDigits: 2, minimumFractionDigits: 3 });
 
 const DAY = 86_400_000;
 const UNITS: readonly [unit: string, size: number][] = [
