@@ -78,6 +78,69 @@ law(
   (seen) => assert.ok(["consume", "reserve", "settle", "cancel", "refund", "refused"].every((one) => seen[one] > 50)),
 );
 
+law(
+  "what is played does not depend on the steps in which it is played, nor on a look back",
+  { seed: 23, cases: 80 },
+  async ({ below, pick }, seen) => {
+    const unsettled = pick(["refund", "keep"]);
+    const policy = await policyOf(
+      `[p]\nrate = ${1 + below(9)}\nperiod = "1s"\ncapacity = 40\nmax_debt = ${below(300)}\nreservation_ttl = "${1 + below(20)}s"\nunsettled = "${unsettled}"`,
+    );
+    const verbs = ["consume", "reserve", "reserve", "reserve", "settle", "cancel", "refund"];
+    const asks = Array.from({ length: 60 }, () => ({ at: below(60_000), verb: pick(verbs), cost: below(30) }));
+    const played = (steps) => {
+      const play = new Play([policy], asks, []);
+      for (const to of steps) play.advance(to);
+      return play;
+    };
+    const once = played([90_000]);
+    const often = played(Array.from({ length: 900 }, (_, i) => (i + 1) * 100));
+    const events = ({ simulations: [{ events, reservations }] }) => ({ events, reservations });
+    assert.deepEqual(events(often), events(once));
+    // What is asked by hand in the past is decided anew, with all that follows.
+    const act = { at: below(60_000), verb: "consume", cost: below(30) };
+    once.act(act);
+    once.advance(90_000);
+    const before = new Play([policy], asks, [act]);
+    before.advance(90_000);
+    assert.deepEqual(events(once), events(before));
+    const { reservations } = once.simulations[0];
+    for (const { end } of reservations) count(seen, end?.how ?? "open");
+  },
+  (seen) => assert.ok(seen.expired > 200 && seen.settled > 50 && seen.cancelled > 50, JSON.stringify(seen)),
+);
+
+test("what settles or cancels nothing is not granted", async () => {
+  const simulation = new Simulation(await policyOf('[p]\nrate = 5\nperiod = "1s"'));
+  for (const verb of ["settle", "cancel"]) assert.equal(simulation.ask({ at: 0, verb, cost: 1 }), undefined);
+  assert.deepEqual(simulation.events, []);
+});
+
+test("100,000 reservations are played within seconds, also again from the middle", async () => {
+  const policy = await policyOf(
+    '[p]\nrate = 1000\nperiod = "1s"\nmax_debt = 1000\nreservation_ttl = "10m"\nunsettled = "refund"',
+  );
+  const asks = Array.from({ length: MOST }, (_, i) => ({ at: i * 12, verb: "reserve", cost: 1 }));
+  const play = new Play([policy], asks, []);
+  const began = performance.now();
+  play.advance(2_000_000);
+  play.act({ at: 600_000, verb: "consume", cost: 1 });
+  play.advance(2_000_000);
+  const took = performance.now() - began;
+  assert.equal(play.simulations[0].events.length, 2 * MOST + 1); // each expires
+  assert.ok(took < 20_000, `${took} ms`); // it was 84 s when each expiry looked at all that were open
+});
+
+test("of decisions at one moment the last is the nearest", async () => {
+  const simulation = new Simulation(await policyOf('[p]\nrate = 5\nperiod = "1s"'));
+  for (const at of [0, 1000, 1000, 1000, 3000]) simulation.ask({ at, verb: "consume", cost: 1 });
+  assert.deepEqual(
+    [0, 499, 900, 1900, 2100, 9000].map((at) => simulation.nearest(at, 3000)),
+    [0, 0, 3, 3, 4, 4],
+  );
+  assert.equal(simulation.nearest(9000, 1500), 3);
+});
+
 test("an unsettled reservation ends by itself; a settled one costs what it cost", async () => {
   const policy = await policyOf(
     '[p]\nrate = 0\nperiod = "1s"\ncapacity = 10\nreservation_ttl = "5s"\nunsettled = "refund"',

@@ -1,6 +1,6 @@
 // A key of the service as it is followed from here: what the service says of it, what others take meanwhile, and what the package's twin
 // has predicted.
-import { type Client, type Key, type LimitSnapshot, type Snapshot, Twin } from "tollgate";
+import { type Client, type Clock, type Key, type LimitSnapshot, type Snapshot, Twin } from "tollgate";
 import { type Amount, amountOf, fitted } from "../levels/amount.ts";
 import { type Event, type Reservation, START, Track } from "../levels/track.ts";
 import type { Verb } from "../shared/acts.tsx";
@@ -49,10 +49,11 @@ export class Watched {
   /** Reservations that were made here, by their ids, the oldest first. */
   readonly #open = new Map<string, Reservation>();
 
-  constructor(client: Client, followed: Followed) {
+  /** Time is the twin's clock; without one, the system's. */
+  constructor(client: Client, followed: Followed, clock?: Clock) {
     this.#client = client;
     this.#of = followed;
-    this.#twin = new Twin(client, followed);
+    this.#twin = new Twin(client, { ...followed, ...(clock && { clock }) });
   }
 
   /** Milliseconds since the first answer, by the service's clock as far as it is known. */

@@ -1,0 +1,123 @@
+// What the live view makes of answers, without a page: a service that is simulated, with a clock of its own and a slow network.
+import "./modules.mjs";
+import assert from "node:assert/strict";
+import { count, law } from "../random.mjs";
+
+const { Budget } = await import("tollgate");
+const { Watched } = await import("../../www/page/src/live/watched.ts");
+
+/** A key of a service whose clock is ahead, and a client that is so slow there and back. */
+class World {
+  time = 1_800_000_000_000;
+  aheadMs;
+  delays = [0, 0];
+  budget;
+  #reservations = new Map();
+
+  constructor(limits, aheadMs) {
+    this.aheadMs = aheadMs;
+    this.budget = new Budget(this.now, limits);
+  }
+
+  get now() {
+    return this.time + this.aheadMs;
+  }
+
+  clock = { now: () => this.time, at: () => () => {} };
+
+  client = Object.fromEntries(
+    ["inspect", "consume", "settle", "cancel", "refund"].map((verb) => [
+      verb,
+      async (request) => {
+        this.time += this.delays[0];
+        const answer = this.#answer(verb, request);
+        this.time += this.delays[1];
+        return answer;
+      },
+    ]),
+  );
+
+  #answer(verb, { cost = 1, mode, reservation }) {
+    const { now } = this;
+    const told = (status, more) => ({
+      status,
+      now,
+      policy: "p",
+      remaining: this.budget.remaining(now),
+      ...more,
+      snapshot: this.#snapshot(),
+    });
+    if (verb === "inspect") return told(200);
+    if (verb === "consume") {
+      const decision = this.budget.decide(now, { cost, verb: mode ?? "consume" });
+      if (!decision.allowed) return told(429, { allowed: false, detail: "no", retry_after_ms: decision.retryAfterMs });
+      const id = String(this.#reservations.size);
+      if (mode === "reserve") this.#reservations.set(id, cost);
+      const reserved = { reservation: id, ready_at: decision.readyAt, expires_at: decision.readyAt + 1e9 };
+      return told(200, { allowed: true, ...(mode === "reserve" && reserved) });
+    }
+    const reserved = this.#reservations.get(reservation) ?? 0;
+    const more = { settle: cost - reserved, cancel: -reserved, refund: -cost }[verb];
+    const { tokens } = this.budget.decide(now, { verb: more > 0 ? "charge" : "refund", cost: Math.abs(more) });
+    const given = verb === "settle" ? reserved + Math.sign(more) * tokens : tokens;
+    return told(200, { allowed: true, tokens: given });
+  }
+
+  #snapshot() {
+    return this.budget.save(this.now).map((state, i) => {
+      const { name, kind = "token_bucket", rate, periodMs, capacity, maxDebt } = this.budget.limits[i];
+      return { name, kind, rate, period_ms: periodMs, capacity, max_debt: maxDebt, ...state };
+    });
+  }
+}
+
+law(
+  "what is admitted stays below its bound, however slow and uneven the network is, and nothing that was asked here counts as asked by others",
+  { seed: 31, cases: 300 },
+  async ({ below, pick, chance }, seen) => {
+    const kind = pick(["token_bucket", "fixed_window"]);
+    const [rate, periodMs] = [1 + below(30), pick([1000, 4000, 86_400_000])];
+    const maxDebt = kind === "token_bucket" ? below(20) : 0;
+    const world = new World(
+      [
+        {
+          kind,
+          rate,
+          periodMs,
+          capacity: rate + below(20),
+          maxDebt,
+          offsetMs: kind === "fixed_window" ? below(periodMs) : 0,
+        },
+      ],
+      below(8000) - 4000,
+    );
+    const hasOthers = chance(0.5);
+    world.delays = [below(1000), below(1000)]; // the first answer is slow
+    const watched = new Watched(world.client, { policy: "p", key: "k" }, world.clock);
+    await watched.look();
+    let asked = 0;
+    for (let i = 0; i < 60; i++) {
+      world.time += below(pick([50, 3000]));
+      world.delays = [below(300), below(300)];
+      const { now } = world;
+      if (hasOthers && chance(0.3))
+        world.budget.decide(now, { verb: pick(["consume", "charge", "refund"]), cost: below(6) });
+      if (chance(0.2)) await watched.look();
+      else {
+        const verb = pick(["consume", "consume", "reserve", "settle", "cancel", "refund"]);
+        if (["settle", "cancel"].includes(verb) && !watched.canSettle()) continue;
+        const { allowed } = await watched.ask(verb, below(8));
+        if (allowed !== undefined) asked += 1;
+        count(seen, `${verb} ${allowed}`);
+      }
+      const { track } = watched;
+      for (const { at, admitted } of track.events)
+        assert.ok(admitted[0] <= track.bound(0, at), `${at}: ${admitted[0]} of at most ${track.bound(0, at)}`);
+      if (!hasOthers) assert.equal(track.events.length, asked, JSON.stringify(track.events.slice(-3)));
+    }
+  },
+  (seen) => {
+    for (const of of ["consume true", "consume false", "reserve true", "settle true", "cancel true", "refund true"])
+      assert.ok(seen[of] > 50, of);
+  },
+);
