@@ -174,5 +174,19 @@ test("every reservation is drawn, however many there are", async () => {
   }
 });
 
+test("the longest value beside an axis is whole, also where thousands are written out", async () => {
+  const { page, close } = await open("", { locale: "de-DE" });
+  await page.getByLabel("Tokens added").fill("400000");
+  await page.getByLabel("Capacity").fill("400000");
+  const level = page.getByRole("img", { name: /^Level of api .* 400\.000$/ });
+  await level.waitFor();
+  const cut = await level.evaluate((canvas) => {
+    const { data } = canvas.getContext("2d").getImageData(0, 0, 2, canvas.height);
+    return data.some((value) => value !== 0);
+  });
+  assert.equal(cut, false);
+  await close();
+});
+
 /** Beside the plot, in pixels. */
 const [LEFT, RIGHT] = [52, 8];

@@ -107,6 +107,30 @@ test("a grant's key is followed without being named, and what a grant does not a
   await close();
 });
 
+test("a policy with shards, which shows no state to those who take, is asked and followed", async () => {
+  const { page, close } = await follow("divided", "by parts");
+  for (const left of [99, 98]) {
+    await consume(page);
+    await page.getByRole("heading", { name: `divided: ${left} of 100` }).waitFor();
+    await page.getByText(`${100 - left} granted, 0 refused`).waitFor();
+  }
+  assert.equal(await page.getByRole("alert").count(), 0);
+  await close();
+});
+
+test("on a phone tables scroll, and nothing else does", async () => {
+  const { page, said, close } = await follow("llm", "phone", { viewport: { width: 390, height: 844 } });
+  await consume(page);
+  await page.getByText("1 granted, 0 refused").waitFor();
+  for (const table of ["Requests made here, as a table", "The last 50 decisions as a table"]) {
+    await page.getByText(table).click();
+    await page.getByRole("region", { name: table }).waitFor();
+  }
+  await checkUsable(page);
+  assert.deepEqual(said, []);
+  await close();
+});
+
 test("a key that is malformed JSON is not asked for", async () => {
   const { page, said, close } = await open("#live");
   await page.getByLabel("Token or grant").fill(TOKEN);

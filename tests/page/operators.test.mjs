@@ -266,10 +266,13 @@ for (const [colorScheme, width] of [
 ]) {
   test(`${colorScheme}, ${width} px: axe finds nothing, and nothing is cut off`, async () => {
     await ask("overrides", { overrides: [{ policy: "api", key: `axe ${width}`, banned: true }] }, "PUT");
-    const { page, said, close } = await show({ colorScheme, viewport: { width, height: 900 } });
+    const { page, said, close } = await show({ hasClock: true, colorScheme, viewport: { width, height: 900 } });
     await press(page, "Edit api");
     await page.getByLabel("api, as JSON").waitFor();
     await page.getByRole("region", { name: "Overrides in force" }).waitFor();
+    await page.clock.runFor(10_000);
+    await page.getByRole("region", { name: "Per second, by policy" }).waitFor();
+    await page.getByText("Decisions per second as a table").click();
     await checkUsable(page);
     assert.deepEqual(said, []);
     await close();

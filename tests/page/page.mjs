@@ -22,7 +22,7 @@ export const TOKEN = "the-bearer-token-of-the-tests";
 /** The keys that sign grants for it. */
 export const GRANT_KEYS = JSON.stringify({ test: Buffer.alloc(32, "grants").toString("base64url") });
 
-/** Where the server answers. It is started once, and its policies are those of wrangler.toml. */
+/** Where the server answers. It is started once, and its policies are those of wrangler.toml, and one with shards. */
 export function served() {
   server ??= start();
   return server;
@@ -55,7 +55,7 @@ async function start() {
     migrations,
     assets: { directory: resolve("build/page") },
     vars: {
-      POLICIES: vars.POLICIES,
+      POLICIES: { ...vars.POLICIES, divided: { rate: 100, period: "1h", shards: 4 } },
       TOLLGATE_TOKENS: { test: { sha256, scopes: ["consume", "adjust", "admin"] } },
       TOLLGATE_GRANT_KEYS: GRANT_KEYS,
       TOLLGATE_KEY_SECRET: "the-key-secret-of-the-tests",

@@ -135,6 +135,58 @@ test("holding a button asks on", async () => {
   await close();
 });
 
+test("a button that is held asks no more once it cannot, and only the first button of a mouse asks", async () => {
+  const { page, close } = await open();
+  await page.getByLabel("Trace").selectOption("none");
+  await press(page, "Reserve");
+  await page.getByRole("button", { name: "Settle", exact: true }).hover();
+  await page.mouse.down();
+  await page.getByRole("button", { name: "Settle", exact: true, disabled: true }).waitFor();
+  await page.waitForTimeout(700); // longer than it takes to ask twice more
+  await page.mouse.up();
+  await page.getByText("2 granted, 0 refused").waitFor();
+  await page.getByRole("button", { name: "Consume", exact: true }).hover();
+  await page.mouse.down({ button: "right" });
+  await page.waitForTimeout(700);
+  await page.mouse.up({ button: "right" });
+  await page.getByText("2 granted, 0 refused").waitFor();
+  await close();
+});
+
+test("a number is what was typed, also while it is typed", async () => {
+  const { page, close } = await open();
+  const rate = page.getByLabel("Tokens added");
+  for (const [typed, heading] of [
+    ["2.05", /^api: token bucket, 41 per 3.333 min/],
+    ["20.000", /^api: token bucket, 20 per 10 sec/],
+  ]) {
+    await rate.clear();
+    await rate.pressSequentially(typed);
+    assert.equal(await rate.inputValue(), typed);
+    await page.getByRole("heading", { name: heading }).waitFor();
+  }
+  await press(page, "TOML");
+  assert.match(await page.getByLabel("Policy as TOML").inputValue(), /^rate = 20$/m);
+  await close();
+});
+
+test("a view keeps what is in it while others are shown", async () => {
+  const { page, said, close } = await open();
+  await page.getByLabel("Tokens added").fill("77");
+  await page.getByRole("heading", { name: /^api: token bucket, 77 / }).waitFor();
+  await page.getByRole("link", { name: "Live" }).click();
+  await page.getByLabel("Token or grant").fill("kept");
+  assert.equal(await page.title(), "Live · Tollgate");
+  await page.getByRole("link", { name: "Operators" }).click();
+  await page.getByRole("link", { name: "Live" }).click();
+  assert.equal(await page.getByLabel("Token or grant").inputValue(), "kept");
+  await page.getByRole("link", { name: "Playground" }).click();
+  await page.getByRole("heading", { name: /^api: token bucket, 77 / }).waitFor();
+  assert.equal(await page.getByLabel("Tokens added").inputValue(), "77");
+  assert.deepEqual(said, []);
+  await close();
+});
+
 test("form and TOML follow each other, and mistakes have the reader's words and their place", async () => {
   const { page, said, close } = await open();
   await page.getByLabel("Tokens added").fill("50");
@@ -301,6 +353,29 @@ test("nothing shifts while it loads, and nothing is wider than a phone", async (
   ]);
   assert.ok(wide <= 390, `${wide} px`);
   assert.ok(shift < 0.01, `${shift}`);
+  await close();
+});
+
+test("on a phone tables scroll, and nothing else does", async () => {
+  const { page, close } = await open("", { viewport: PHONE });
+  await press(page, "LLM requests and tokens");
+  await press(page, "Pause");
+  for (const closed of await page.getByText("The last 50 decisions as a table").all()) await closed.click();
+  await page.getByRole("region", { name: "The last 50 decisions as a table" }).waitFor();
+  assert.ok((await overflow(page)) <= 0);
+  await close();
+});
+
+test("a CSV that is too long for a link is left out of it, and the page says so", async () => {
+  const { page, close } = await open();
+  await page.getByLabel("Trace").selectOption("csv");
+  const lines = Array.from({ length: 200_000 }, (_, i) => (i * 0.04).toFixed(2)).join("\n");
+  await page
+    .getByLabel("A file of such lines")
+    .setInputFiles({ name: "a.csv", mimeType: "text/csv", buffer: Buffer.from(lines) });
+  await page.getByText("100,000 requests, too many for a link").waitFor();
+  await page.waitForTimeout(600);
+  assert.ok(page.url().length < 2000);
   await close();
 });
 

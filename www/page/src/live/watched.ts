@@ -141,7 +141,7 @@ export class Watched {
     const [reservation = ""] = this.#oldest() ?? [];
     switch (verb) {
       case "consume":
-        return isExpected ? this.#twin.consume(cost) : this.#client.consume({ ...request, cost });
+        return isExpected && this.#showsState ? this.#twin.consume(cost) : this.#client.consume({ ...request, cost });
       case "reserve":
         return this.#client.consume({ ...request, cost, mode: "reserve" });
       case "settle":
