@@ -91,6 +91,21 @@ test("what went wrong in one panel stays while the others are read anew", async 
   await page.getByLabel("demo, as JSON").fill('{"rate":9,"period":"10s"}');
   await press(page, "What would change?");
   await alert.waitFor({ state: "detached" });
+  // What others change is seen within a minute, and what is being edited stays.
+  const { url } = await served();
+  const changed = await fetch(`${url}/v1/policies/daily`, {
+    method: "PUT",
+    headers: { ...headers, "if-match": "*" },
+    body: JSON.stringify({ kind: "fixed_window", rate: 1000, period: "1day", offset: "1h" }),
+  });
+  assert.equal(changed.status, 200);
+  for (let second = 0; second < 60; second += 10) {
+    const looked = page.waitForResponse(/\/v1\/metrics\/top/);
+    await page.clock.runFor(10_000);
+    await (await looked).finished(); // before its time limit, which is by this clock, too
+  }
+  await page.getByLabel("Policy daily").getByText("from an operator").waitFor();
+  assert.equal(await page.getByLabel("demo, as JSON").inputValue(), '{"rate":9,"period":"10s"}');
   await close();
 });
 

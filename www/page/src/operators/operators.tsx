@@ -5,7 +5,7 @@ import { number } from "../shared/numbers.ts";
 import type { ViewProps } from "../views.ts";
 import { Decided, REQUESTS_A_MINUTE } from "./decided.tsx";
 import { OneKey } from "./one-key.tsx";
-import { PolicyList } from "./policy-list.tsx";
+import { LOOKS_A_MINUTE, PolicyList } from "./policy-list.tsx";
 import { AuditLog, OverrideList } from "./records.tsx";
 import { Service } from "./service.ts";
 
@@ -39,8 +39,9 @@ export function Operators({ isShown }: ViewProps) {
               Show
             </button>
             <p class="quiet">
-              The token stays in the memory of this tab. While it is visible, it sends {number(REQUESTS_A_MINUTE)}{" "}
-              requests a minute, and one or two when you read or change something.
+              The token stays in the memory of this tab. While it is visible, it sends{" "}
+              {number(REQUESTS_A_MINUTE + LOOKS_A_MINUTE)} requests a minute, and one or two when you read or change
+              something.
             </p>
           </form>
         </Panel>
@@ -53,7 +54,13 @@ export function Operators({ isShown }: ViewProps) {
         {service && (
           <>
             <Decided service={service} isShown={isShown} onProblem={report("decided")} />
-            <PolicyList service={service} onProblem={report("policies")} onNames={setPolicies} onChanged={count} />
+            <PolicyList
+              service={service}
+              isShown={isShown}
+              onProblem={report("policies")}
+              onNames={setPolicies}
+              onChanged={count}
+            />
             <OverrideList service={service} changes={changes} onProblem={report("overrides")} />
             <AuditLog service={service} changes={changes} onProblem={report("audit")} />
           </>

@@ -14,11 +14,14 @@ interface Draft {
 
 export function PolicyList({
   service,
+  isShown,
   onProblem,
   onNames,
   onChanged,
 }: {
   service: Service;
+  /** Else nothing is asked. */
+  isShown: boolean;
   onProblem: (text: string) => void;
   onNames: (names: readonly string[]) => void;
   onChanged: () => void;
@@ -35,10 +38,13 @@ export function PolicyList({
     setPolicies(policies);
     onNames(policies.map(({ name }) => name));
   };
+  useEffect(() => setDraft(undefined), [service]);
   useEffect(() => {
-    setDraft(undefined);
+    if (!isShown) return undefined;
     void tried(load);
-  }, [service]);
+    const timer = setInterval(() => document.visibilityState === "visible" && tried(load), LOOK_MS);
+    return () => clearInterval(timer);
+  }, [service, isShown]);
 
   const path = (name: string) => `/v1/policies/${encodeURIComponent(name)}`;
   const edit = (name: string) =>
@@ -129,3 +135,7 @@ export function PolicyList({
     </Panel>
   );
 }
+
+/** Others may change them. */
+const LOOK_MS = 60_000;
+export const LOOKS_A_MINUTE = 60_000 / LOOK_MS;
