@@ -378,6 +378,7 @@ test("any policy of a text can play, and a mistake has the reader's words and it
       /POLICIES\.b\.limits\[0\]/,
       8,
     ],
+    ['[a]\nrate = "1/s"\n["a.b"]\nrate = "1/s"\nperiod = "never"', /POLICIES\.a\.b\.period: /, 5],
     ["[p]\nrate = ", /./, 2],
     ['[p]\nrate = 1\nperiod = "1s"\nmode = "off"', /enforces no limit/, undefined],
   ]) {
