@@ -116,7 +116,7 @@ impl Design for Tollgate {
             Leased::Decided { decided, renewal } => {
                 let is_granted = decided.decision().is_allow();
                 if is_granted {
-                    refusals.took(&name, policy);
+                    refusals.forget(&name, policy, at);
                 }
                 (Some(is_granted), renewal)
             }
@@ -141,7 +141,7 @@ impl Design for Tollgate {
         let ([policy], Isolate { refusals, .. }) = (&self.policies, &mut self.isolates[isolate]);
         let is_granted = decided.decision().is_allow();
         if is_granted {
-            refusals.took(&name, policy);
+            refusals.granted(&name, [&**policy].into_iter(), &decided, (at, at));
         } else {
             refusals.keep(&name, [&**policy].into_iter(), &decided, (at, at));
         }
@@ -209,7 +209,7 @@ impl Design for Sharded {
             let ObjectReply::Decided(decided) = &reply else { panic!("not an answer: {reply:?}") };
             levels.keep(name, policy, decided, at);
             if decided.decision().is_allow() {
-                refusals.took(name, policy);
+                refusals.granted(name, [&**policy].into_iter(), decided, (at, at));
             } else {
                 refusals.keep(name, [&**policy].into_iter(), decided, (at, at));
             }

@@ -8,6 +8,10 @@
 //! key is refused too long, at most by that moment. The object says whether its own reservations and holds can give back: then its
 //! answer is not kept. What this isolate gives back is forgotten at once.
 //!
+//! A grant says how the buckets stand, too: lower than by the refusal that is remembered. So it takes that one's place, for the
+//! rest of its moment: while small costs are granted, large ones go on to be refused. A lease is spent while the object does not
+//! know when: what is remembered is forgotten with each grant from one, because a wait by it would be too short.
+//!
 //! Clocks may differ. Only lengths of time are measured here: since the call, which is at least as long as since the
 //! decision, so that no key is refused after its wait; and since the answer, which is at most as long, so that no wait is
 //! reported too short.
@@ -31,7 +35,7 @@ pub const MAX_BUDGETS: usize = 4_096;
 #[derive(Clone, Debug)]
 enum Entry {
     Kept(Kept),
-    /// The isolate has given something back at this moment, or knows more since: answers to calls that began before are late.
+    /// The isolate has given something back at this moment, or spent from a lease: answers to calls that began before are late.
     Outdated(i64),
 }
 
@@ -43,7 +47,10 @@ struct Kept {
     states: Box<[State]>,
     /// When the object decided, by its clock.
     decided_at: i64,
-    /// When it was called, and when it had answered, by the isolate's clock.
+    /// When the call began that was refused, by the isolate's clock: it is remembered from then. Grants since do not prolong that, so that
+    /// the object hears of those who wait.
+    refused_at: i64,
+    /// When the object was called, and when it had answered, by the isolate's clock.
     called_at: i64,
     answered_at: i64,
 }
@@ -103,37 +110,52 @@ impl Refusals {
         if !decided.may_be_kept || answered_at < called_at {
             return;
         }
-        let mut answers = decided.limits.iter();
-        for policy in asked.filter(|policy| !policy.limits().is_empty()) {
-            let limits = policy.limits().iter().zip(answers.by_ref());
-            let states: Option<Box<[_]>> =
-                limits.map(|(limit, answer)| limit.limit().restored(&answer.snapshot)).collect();
+        for (policy, states) in standing(asked, decided) {
             let (Some(states), Some(budget)) = (states, budget(object, policy)) else { return };
             let is_late = match self.0.get_mut(budget) {
                 Some(Entry::Outdated(at)) => called_at <= *at,
-                Some(Entry::Kept(kept)) => called_at < kept.called_at,
+                Some(Entry::Kept(kept)) => kept.is_newer_than(decided.now, called_at),
                 None => false,
             };
-            // A key without limits is not refused, and its answers are no bound.
-            if is_late || policy.refusal_cache_ms() == 0 || policy.standing() == Standing::Unlimited {
-                continue;
+            if !is_late && may_keep(policy) {
+                let (policy, decided_at, refused_at) = (policy.id(), decided.now, called_at);
+                let kept = Kept { policy, states, decided_at, refused_at, called_at, answered_at };
+                self.0.insert(budget, Entry::Kept(kept));
             }
-            let (policy, decided_at) = (policy.id(), decided.now);
-            self.0.insert(budget, Entry::Kept(Kept { policy, states, decided_at, called_at, answered_at }));
         }
     }
 
-    /// Forgets how a budget stood from which something was taken since, by its object or from a lease: its next refusal says more.
-    pub fn took(&mut self, object: &str, policy: &Policy) {
-        if let Some(budget) = budget(object, policy)
-            && let Some(Entry::Kept(kept)) = self.0.get_mut(budget)
-        {
-            let late = Entry::Outdated(kept.called_at);
-            self.0.insert(budget, late);
+    /// Takes note that an object has granted what was asked in a call that began at `called_at`. What is remembered of these budgets is
+    /// as the answer says from then on, or is forgotten if that may not be kept. Nothing else is remembered: grants never push out refusals.
+    pub fn granted<'a>(
+        &mut self,
+        object: &str,
+        asked: impl Iterator<Item = &'a Policy>,
+        decided: &Decided,
+        (called_at, answered_at): (i64, i64),
+    ) {
+        if self.is_empty() {
+            return;
+        }
+        // The answer is of before the lease that came with it, which is to be spent.
+        let is_bound = decided.may_be_kept && called_at <= answered_at && decided.lease.is_none();
+        for (policy, states) in standing(asked, decided) {
+            let Some(budget) = budget(object, policy) else { return };
+            let Some(Entry::Kept(kept)) = self.0.get_mut(budget) else { continue };
+            match states {
+                Some(states) if is_bound && may_keep(policy) && kept.policy == policy.id() => {
+                    if !kept.is_newer_than(decided.now, called_at) {
+                        (kept.states, kept.decided_at) = (states, decided.now);
+                        (kept.called_at, kept.answered_at) = (called_at, answered_at);
+                    }
+                }
+                _ => self.forget(object, policy, answered_at),
+            }
         }
     }
 
-    /// Forgets what is known of a budget, because the isolate gives something back to it: call it before that, and again when it is done.
+    /// Forgets what is known of a budget: because the isolate gives something back to it, before that and again when it is done; or
+    /// because it has spent from a lease, whose tokens may still be there in what is remembered.
     pub fn forget(&mut self, object: &str, policy: &Policy, now: i64) {
         if let Some(budget) = budget(object, policy) {
             self.0.insert(budget, Entry::Outdated(now));
@@ -158,7 +180,7 @@ impl Refusals {
         let (is_over, found) = match self.0.get_mut(budget)? {
             Entry::Kept(kept) => {
                 // A clock that has stepped back must not come by the same moments again.
-                let is_fresh = kept.answered_at <= now && now.saturating_sub(kept.called_at) < max_ms;
+                let is_fresh = kept.answered_at <= now && now.saturating_sub(kept.refused_at) < max_ms;
                 (!is_fresh || kept.policy != policy.id(), Some(kept.clone()))
             }
             Entry::Outdated(at) => (now < *at, None),
@@ -169,6 +191,30 @@ impl Refusals {
         }
         found
     }
+}
+
+impl Kept {
+    /// Whether the object had decided it after an answer of that moment, to a call that began at `called_at`.
+    fn is_newer_than(&self, decided_at: i64, called_at: i64) -> bool {
+        (decided_at, called_at) < (self.decided_at, self.called_at)
+    }
+}
+
+/// A key without limits is not refused, and its answers are no bound.
+fn may_keep(policy: &Policy) -> bool {
+    policy.refusal_cache_ms() > 0 && policy.standing() != Standing::Unlimited
+}
+
+/// How the limits of each policy stand by an answer, if it says so.
+fn standing<'a>(
+    asked: impl Iterator<Item = &'a Policy>,
+    decided: &Decided,
+) -> impl Iterator<Item = (&'a Policy, Option<Box<[State]>>)> {
+    let mut answers = decided.limits.iter();
+    asked.filter(|policy| !policy.limits().is_empty()).map(move |policy| {
+        let limits = policy.limits().iter().zip(answers.by_ref());
+        (policy, limits.map(|(limit, answer)| limit.limit().restored(&answer.snapshot)).collect())
+    })
 }
 
 /// A policy, the cost of each of its limits, and how they stand.
@@ -307,6 +353,47 @@ mod tests {
         refusals.forget(&object(1), &policy, NOW - 11);
         keep(&mut refusals, &policy, &object(1));
         assert!(refused(&mut refusals, &policy, 9, NOW + 10).is_some());
+    }
+
+    /// The answer of an object that has granted something at that moment, and has so many tokens left.
+    fn grant(policy: &Policy, tokens: i64, at: i64) -> Decided {
+        let limit = policy.limits()[0].limit();
+        let state = limit.restored(&Snapshot { tokens, drops: 0, at }).unwrap();
+        let answer = LimitAnswer::new(limit, Decision::Allow { tokens: 1, ready_at: at }, &state, at);
+        Decided { may_be_kept: true, ..Decided::new(at, vec![answer]) }
+    }
+
+    #[test]
+    fn a_grant_makes_waits_longer_and_is_remembered_no_longer_than_the_refusal() {
+        let policy = policy("");
+        let granted = |refusals: &mut Refusals, decided: &Decided, called_at: i64| {
+            refusals.granted(&object(1), [&policy].into_iter(), decided, (called_at, called_at + 20));
+        };
+        let wait = |until| Some(Decision::Wait { retry_at: NOW + until });
+        // The call may have taken up to 20 ms on its way back.
+        let mut refusals = kept(&policy);
+        granted(&mut refusals, &grant(&policy, 0, NOW + 100), NOW + 90);
+        assert_eq!(refused(&mut refusals, &policy, 1, NOW + 110), wait(200));
+        assert_eq!(refused(&mut refusals, &policy, 10, NOW + 989), wait(1_100));
+        assert_eq!(refused(&mut refusals, &policy, 10, NOW + 990), None, "a second after the call that was refused");
+        // An answer that is older says nothing new, whenever its call began.
+        let mut refusals = kept(&policy);
+        granted(&mut refusals, &grant(&policy, 9, NOW - 1), NOW - 5);
+        assert_eq!(refused(&mut refusals, &policy, 10, NOW + 20), wait(800));
+        // What may not be kept, comes with a lease or is of other numbers makes the isolate forget, answers that are on their way too.
+        let with_lease = Decided {
+            lease: Some(crate::protocol::Lease { id: 1, from: NOW, until: NOW + 1_000, tokens: vec![1] }),
+            ..grant(&policy, 0, NOW + 1)
+        };
+        for decided in [Decided { may_be_kept: false, ..grant(&policy, 0, NOW + 1) }, with_lease] {
+            let mut refusals = kept(&policy);
+            granted(&mut refusals, &decided, NOW - 10);
+            keep(&mut refusals, &policy, &object(1));
+            assert_eq!(refused(&mut refusals, &policy, 10, NOW + 10), None);
+        }
+        let mut refusals = Refusals::default();
+        granted(&mut refusals, &grant(&policy, 0, NOW), NOW);
+        assert_eq!(refusals.len(), 0, "a key that was not refused is not remembered");
     }
 
     #[test]

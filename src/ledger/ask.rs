@@ -70,8 +70,7 @@ impl Ledger {
             },
         };
         if let ObjectReply::Decided(decided) = &mut reply {
-            let is_look = matches!(request.action, Action::Look(_)) && !decided.is_replayed;
-            decided.may_be_kept = (is_look || !decided.decision().is_allow()) && !self.may_give_back(asked);
+            decided.may_be_kept = !decided.is_replayed && !self.may_give_back(asked);
             self.recent.record(asked, request, decided);
             decided.notices = self.give_notices(asked, request, decided, &mut writes);
             if !decided.is_replayed {

@@ -92,8 +92,8 @@ pub struct Decided {
     pub before: Vec<i64>,
     /// The notices that are due. The object has recorded that they are given; whether they arrive is the frontend's concern.
     pub notices: Vec<DueNotice>,
-    /// Whether a frontend may refuse by this answer for a moment: no reservation and no hold can end and give something back. Only
-    /// of refusals and looks, and not from an older object.
+    /// Whether a frontend may refuse by this answer for a moment: no reservation and no hold can end and give something back. Not for
+    /// a replay, and not from an older object: those say so of refusals and looks only, or of nothing.
     pub may_be_kept: bool,
     /// The tokens that the frontend gets in advance.
     pub lease: Option<Lease>,

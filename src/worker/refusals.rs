@@ -43,21 +43,23 @@ fn bound(refusals: &mut Refusals, asked: &ResolvedRequest, object: &Object, verb
     refusals.bound(&object.name, costs, verb, now)
 }
 
-/// Remembers how the keys of a refused request stand, and forgets how those stood of one that was granted.
+/// Remembers how the keys of a refused request stand, and of one that was granted those that it remembers.
 pub(super) fn remember(asked: &ResolvedRequest, objects: &[Object], replies: &[Result<ObjectReply, Cause>]) {
     let is_refusal = |reply: &Result<ObjectReply, Cause>| matches!(reply, Ok(ObjectReply::Decided(decided)) if !decided.decision().is_allow());
     let is_refused = replies.iter().any(is_refusal);
+    if !is_refused && matches!(asked.action(), Action::Look(_)) {
+        return;
+    }
     REFUSALS.with_borrow_mut(|refusals| {
-        if !is_refused {
-            if !matches!(asked.action(), Action::Look(_)) {
-                forget_taken(refusals, asked, objects);
-            }
-            return;
-        }
         for (object, reply) in objects.iter().zip(replies) {
             if let (Ok(ObjectReply::Decided(decided)), Some(asked_at)) = (reply, object.asked_at) {
                 let policies = object.items_of(asked).map(|item| &*item.policy);
-                refusals.keep(&object.name, policies, decided, (asked_at, object.answered_at));
+                let moments = (asked_at, object.answered_at);
+                if is_refused {
+                    refusals.keep(&object.name, policies, decided, moments);
+                } else {
+                    refusals.granted(&object.name, policies, decided, moments);
+                }
             }
         }
     });
@@ -65,16 +67,12 @@ pub(super) fn remember(asked: &ResolvedRequest, objects: &[Object], replies: &[R
 
 /// Forgets how the key stood of a request that a lease has granted. The refusal may be older than the lease, whose tokens it then counts
 /// as there: a wait by it would be too short.
-pub(super) fn took(asked: &ResolvedRequest, objects: &[Object]) {
-    REFUSALS.with_borrow_mut(|refusals| forget_taken(refusals, asked, objects));
-}
-
-fn forget_taken(refusals: &mut Refusals, asked: &ResolvedRequest, objects: &[Object]) {
-    if refusals.is_empty() {
-        return;
-    }
-    let items = objects.iter().flat_map(|object| object.items_of(asked).map(move |item| (object, item)));
-    items.for_each(|(object, item)| refusals.took(&object.name, &item.policy));
+pub(super) fn spent(asked: &ResolvedRequest, objects: &[Object]) {
+    let now = clock::now();
+    REFUSALS.with_borrow_mut(|refusals| {
+        let items = objects.iter().flat_map(|object| object.items_of(asked).map(move |item| (object, item)));
+        items.for_each(|(object, item)| refusals.forget(&object.name, &item.policy, now));
+    });
 }
 
 /// Forgets how the key of an object stands, if the request gives something back to it. Answers of a key with reservations are not

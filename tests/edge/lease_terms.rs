@@ -98,7 +98,7 @@ impl Pair {
                 if decided.decision().is_allow()
                     && let Some(refusals) = &mut self.refusals
                 {
-                    refusals.took(OBJECT, policy);
+                    refusals.forget(OBJECT, policy, self.now);
                 }
                 decided.decision()
             }
@@ -122,7 +122,7 @@ impl Pair {
                 }
                 if let Some(refusals) = &mut self.refusals {
                     if decided.decision().is_allow() {
-                        refusals.took(OBJECT, policy);
+                        refusals.granted(OBJECT, [&**policy].into_iter(), &decided, now);
                     } else {
                         refusals.keep(OBJECT, [&**policy].into_iter(), &decided, now);
                     }

@@ -160,7 +160,7 @@ impl<'r> World<'r> {
                         self.seen.spent += costs[0];
                         self.granted(isolate, &costs);
                         if let Some(refusals) = &mut self.isolates[isolate].refusals {
-                            refusals.took(OBJECT, &policy);
+                            refusals.forget(OBJECT, &policy, now);
                         }
                     } else {
                         self.seen.refused_from_leases += 1;
@@ -323,7 +323,7 @@ impl<'r> World<'r> {
             && matches!(request.action, Action::Take(_))
         {
             if decided.decision().is_allow() {
-                refusals.took(OBJECT, &self.policy);
+                refusals.granted(OBJECT, [&*self.policy].into_iter(), decided, (called_at, answered_at));
             } else {
                 refusals.keep(OBJECT, [&*self.policy].into_iter(), decided, (called_at, answered_at));
             }

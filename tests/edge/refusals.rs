@@ -36,6 +36,45 @@ fn what_is_refused_from_memory_would_be_refused() {
     }
 }
 
+/// A fifth asks for all that there can be, which is never there while the others take most of what comes back.
+#[test]
+fn large_costs_are_refused_from_memory_while_small_ones_are_granted() {
+    let policies = Policies::parse(r#"{"p":{"rate":1000,"period":"1s","capacity":1000}}"#).unwrap();
+    let policies: Vec<_> = policies.iter().cloned().collect();
+    let mut object = Object { ledger: Ledger::new([], 7), storage: BTreeMap::new(), ahead_ms: 0 };
+    let mut refusals = Refusals::default();
+    let (mut granted, mut refused, mut remembered) = (0, 0, 0);
+    for number in 0..20_000 {
+        let (now, costs) = (START + number, [if number % 5 == 4 { 1_000 } else { 1 }]);
+        let asked = [(&*policies[0], &costs[..])].into_iter();
+        if refusals.bound(OBJECT, asked, Verb::Consume, now).is_some_and(|bound| bound.is_refused) {
+            remembered += 1;
+            continue;
+        }
+        let request = ObjectRequest {
+            action: Action::Take(Verb::Consume),
+            request_id: None,
+            costs: vec![costs.to_vec()],
+            shadow_costs: Vec::new(),
+            known: None,
+            wants_notices: false,
+            lease: None,
+        };
+        let reply = object.ask(&policies, &request, now);
+        let ObjectReply::Decided(decided) = reply else { panic!("{reply:?}") };
+        if decided.decision().is_allow() {
+            granted += 1;
+            refusals.granted(OBJECT, [&*policies[0]].into_iter(), &decided, (now, now));
+        } else {
+            refused += 1;
+            refusals.keep(OBJECT, [&*policies[0]].into_iter(), &decided, (now, now));
+        }
+    }
+    println!("{granted} granted, {refused} refused by the object and {remembered} from memory");
+    assert!(granted >= 16_000 && granted + refused + remembered == 20_000);
+    assert!(refused <= 21, "the object hears of them once a second");
+}
+
 struct World<'r> {
     random: &'r mut Random,
     now: i64,
@@ -131,9 +170,11 @@ impl<'r> World<'r> {
             Action::Settle(_) | Action::Cancel(_) => Vec::new(),
             _ => {
                 let policies = self.policies.clone();
+                // Small ones are granted beside large ones that are not.
+                let most = if self.random.once_in(4) { 9 } else { 4 };
                 policies
                     .iter()
-                    .map(|policy| policy.limits().iter().map(|_| self.random.below(4) as u64).collect())
+                    .map(|policy| policy.limits().iter().map(|_| self.random.below(most) as u64).collect())
                     .collect()
             }
         };
@@ -257,7 +298,7 @@ impl<'r> World<'r> {
             let policies = self.policies.iter().map(|policy| &**policy);
             let refusals = &mut self.isolates[isolate].refusals;
             if decided.decision().is_allow() && !matches!(request.action, Action::Look(_)) {
-                policies.for_each(|policy| refusals.took(OBJECT, policy));
+                refusals.granted(OBJECT, policies, decided, (called_at, answered_at));
             } else {
                 refusals.keep(OBJECT, policies, decided, (called_at, answered_at));
             }

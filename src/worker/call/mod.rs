@@ -347,7 +347,7 @@ impl Call {
         let known = match settings.leases.consume(&asked, &objects, request_id) {
             Some(Leased::Decided { decided, renewal: asks }) => {
                 if decided.decision().is_allow() {
-                    refusals::took(&asked, &objects);
+                    refusals::spent(&asked, &objects);
                 }
                 renewal = asks;
                 Some(vec![Ok(ObjectReply::Decided(decided))])
