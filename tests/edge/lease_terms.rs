@@ -16,11 +16,12 @@ use super::random;
 /// With nobody else, what an object or an isolate refuses passes at the moment that it says.
 #[test]
 fn a_lone_client_is_granted_at_its_retry_at() {
-    let mut refused = 0;
+    let (mut asked, mut refused) = (0, 0);
     random::cases(1_000, |random| {
         let policy = of(&policy(random));
         let mut pair = Pair::new();
         for _ in 0..100 {
+            asked += 1;
             let capacities = policy.limits().iter().map(|limit| limit.limit().config().capacity);
             let costs: Vec<_> = capacities.map(|most| most.min(1 + random.below(4) as u64)).collect();
             if let Decision::Wait { retry_at } = pair.decision(&policy, &costs) {
@@ -33,17 +34,20 @@ fn a_lone_client_is_granted_at_its_retry_at() {
             pair.now += signed(random.below(300));
         }
     });
-    assert!(refused > 100, "too few to show anything");
+    if asked >= 100_000 {
+        assert!(refused > 100, "too few to show anything");
+    }
 }
 
 /// The same if it remembers refusals, and has been refused other costs since the last grant.
 #[test]
 fn a_lone_client_that_remembers_refusals_is_granted_at_its_retry_at() {
-    let (mut refused, mut remembered) = (0, 0);
+    let (mut asked, mut refused, mut remembered) = (0, 0, 0);
     random::cases(1_000, |random| {
         let policy = of(&policy(random));
         let mut pair = Pair { refusals: Some(Refusals::default()), ..Pair::new() };
         for _ in 0..200 {
+            asked += 1;
             let capacities = policy.limits().iter().map(|limit| limit.limit().config().capacity);
             let most = [4, 4, 100][random.below(3)];
             let costs: Vec<_> = capacities.map(|all| all.min(1 + random.below(most) as u64)).collect();
@@ -62,7 +66,9 @@ fn a_lone_client_that_remembers_refusals_is_granted_at_its_retry_at() {
         remembered += pair.remembered;
     });
     println!("{refused} refused, {remembered} of them from memory");
-    assert!(refused > 100 && remembered > 10, "too few to show anything");
+    if asked >= 100_000 {
+        assert!(refused > 100 && remembered > 10, "too few to show anything");
+    }
 }
 
 /// Leases, an object and a policy, without a network.
