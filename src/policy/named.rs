@@ -30,7 +30,7 @@ pub struct Policy {
     is_of_key: bool,
     standing: Standing,
     timeline: Timeline,
-    /// What it is called outside of this process, once it is asked for: a page that only lints need not be able to say.
+    /// What it is called outside of this process, once it is asked for: lazy, so that the lint's WebAssembly does not contain it.
     labels: OnceLock<Labels>,
     /// A hash of its definition, once it is asked for.
     id: OnceLock<u64>,
