@@ -33,11 +33,15 @@ const GIGABYTES: f64 = 0.128;
 impl Usage {
     /// Dollars for a million decisions, beside the Worker's own requests.
     pub(crate) fn price(&self) -> f64 {
+        self.price_without_rows()
+            + self.per(self.rows_read, 1.0) * ROWS_READ
+            + self.per(self.rows_written, 1.0) * ROWS_WRITTEN
+    }
+
+    /// The part of it that is for calls and the objects' time. Of an attack the rows belong to what is granted.
+    pub(crate) fn price_without_rows(&self) -> f64 {
         let each = |count: u64, price: f64| self.per(count, 1.0) * price;
-        each(self.calls + self.alarms, REQUESTS)
-            + each(self.rows_read, ROWS_READ)
-            + each(self.rows_written, ROWS_WRITTEN)
-            + each(self.awake_ms, DURATION * GIGABYTES / 1_000.0)
+        each(self.calls + self.alarms, REQUESTS) + each(self.awake_ms, DURATION * GIGABYTES / 1_000.0)
     }
 
     /// How many of that there are to so many decisions.

@@ -25,7 +25,7 @@ fn main() -> ExitCode {
     let mut missed = Vec::new();
     let traces = traces::all();
     let is_of_any = |aim: &Aim| traces.iter().any(|trace| DESIGNS.iter().any(|(mode, _)| aim.is_of(trace.name, mode)));
-    // Else what is renamed would no longer be checked.
+    // A renamed trace must not silently drop its aim.
     missed.extend(AIMS.iter().filter(|aim| !is_of_any(aim)).map(|aim| aim.missed(" (there is no such trace or mode)")));
     thread::scope(|scope| {
         let played: Vec<_> = traces.into_iter().map(|trace| scope.spawn(move || play(&trace))).collect();
@@ -89,7 +89,7 @@ struct Aim {
     is_met: fn(&Usage) -> bool,
 }
 
-const AIMS: [Aim; 12] = [
+const AIMS: [Aim; 13] = [
     Aim {
         trace: "steady",
         mode: "Tollgate",
@@ -110,7 +110,12 @@ const AIMS: [Aim; 12] = [
         words: "at most 46 calls for 100 decisions",
         is_met: |usage| calls(usage) <= 46.0,
     },
-    Aim { trace: "attack", mode: "Tollgate", words: "at most 2 rows written", is_met: |usage| rows(usage) <= 2.0 },
+    Aim {
+        trace: "attack",
+        mode: "Tollgate",
+        words: "at most 2 rows written for 100 decisions",
+        is_met: |usage| rows(usage) <= 2.0,
+    },
     // More isolates ask for each token.
     Aim {
         trace: "overload",
@@ -143,6 +148,13 @@ const AIMS: [Aim; 12] = [
         mode: "leases",
         words: "at least 89 of 100 decisions without a call",
         is_met: |usage| calls(usage) <= 11.0,
+    },
+    // Each lease's row is paid for by what is granted.
+    Aim {
+        trace: "attack",
+        mode: "leases",
+        words: "at most $0.05 for a million decisions without the rows",
+        is_met: |usage| usage.price_without_rows() <= 0.05,
     },
     // 10 000 decisions a second.
     Aim { trace: "hot", mode: "leases", words: "at most 500 calls a second", is_met: |usage| calls(usage) <= 5.0 },
