@@ -59,7 +59,10 @@ pub(crate) fn request(action: Action, policy: &Policy) -> ObjectRequest {
 /// The policy `p` with these fields, as JSON.
 pub(crate) fn policy(fields: &str) -> Arc<Policy> {
     let policies = Policies::parse(&format!(r#"{{"p":{{{fields}}}}}"#)).expect("a policy");
-    Arc::clone(policies.get("p").expect("it is there"))
+    let policy = policies.get("p").expect("it is there");
+    // Computed once it is asked for, and no part of what is weighed.
+    policy.numbers();
+    Arc::clone(policy)
 }
 
 /// The name of a key's object.
