@@ -21,6 +21,10 @@ impl Ledger {
             return slot.open(policy, as_of, now, phase);
         }
         let bucket = Bucket::new(policy, as_of, now, phase);
+        if self.buckets.is_empty() {
+            // Most keys have one policy; a first push would make room for four.
+            self.buckets.reserve_exact(1);
+        }
         self.buckets.push((policy.name().to_owned(), Slot::Open(bucket)));
         Ok(())
     }

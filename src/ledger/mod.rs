@@ -158,6 +158,9 @@ impl Ledger {
             if let Some(policy) = name.strip_prefix(BUCKET) {
                 let stored = StoredRow::read(&row).map(|stored| stored.replays).unwrap_or_default();
                 legacy.extend((!stored.is_empty()).then(|| (policy.to_owned(), stored)));
+                if ledger.buckets.is_empty() {
+                    ledger.buckets.reserve_exact(1); // as in `decide.rs`
+                }
                 ledger.buckets.push((policy.to_owned(), Slot::Stored(row)));
                 continue;
             }
