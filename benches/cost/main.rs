@@ -107,8 +107,8 @@ const AIMS: [Aim; 13] = [
     Aim {
         trace: "attack",
         mode: "Tollgate",
-        words: "at most 46 calls for 100 decisions",
-        is_met: |usage| calls(usage) <= 46.0,
+        words: "at most 37 calls for 100 decisions",
+        is_met: |usage| calls(usage) <= 37.0,
     },
     Aim {
         trace: "attack",
@@ -120,8 +120,8 @@ const AIMS: [Aim; 13] = [
     Aim {
         trace: "overload",
         mode: "Tollgate",
-        words: "at most 83 calls for 100 decisions",
-        is_met: |usage| calls(usage) <= 83.0,
+        words: "at most 81 calls for 100 decisions",
+        is_met: |usage| calls(usage) <= 81.0,
     },
     // Each isolate asks once a second.
     Aim {
