@@ -51,11 +51,12 @@ test("a busy key costs a few calls, and what is not spent is back when the limit
   const budget = { policy: "many", key: "a" };
   calls = 0;
   let granted = 0;
-  for (const until = Date.now() + 1_500; Date.now() < until; ) {
+  // As many as that, however long they take on a busy machine.
+  while (granted <= 5_000) {
     for (let times = 0; times < 20; times++) granted += Number((await limiter.consume("a")).allowed);
     await sleep(1);
   }
-  assert.ok(granted > 5_000 && calls < granted / 100, `${calls} calls for ${granted} decisions`);
+  assert.ok(calls < granted / 100, `${calls} calls for ${granted} decisions`);
   await limiter.close();
   assert.equal(await remaining(budget), 100_000 - granted);
   await assert.rejects(limiter.consume("a"), { name: "TollgateError", code: "closed" });
