@@ -129,12 +129,26 @@ export const sleep = (tab, ms) =>
     Date.now = () => now() + ms;
     document.dispatchEvent(new Event("visibilitychange"));
   }, ms);
-/** Blocks the page's only thread, as a suspended process does; resolves when it is blocked. */
+/**
+ * Blocks the page's only thread, as a suspended process does, as soon as no transaction of it is open: who holds one
+ * makes the others limit alone, which is another test.
+ */
 export const suspend = (tab, ms) =>
-  tab.evaluate((ms) => {
-    setTimeout(() => {
+  tab.evaluate(async (ms) => {
+    const { transaction } = IDBDatabase.prototype;
+    let open = 0;
+    IDBDatabase.prototype.transaction = function (...args) {
+      const opened = transaction.apply(this, args);
+      open++;
+      for (const end of ["complete", "abort"]) opened.addEventListener(end, () => open--);
+      return opened;
+    };
+    await limiter.charge(0); // those before have ended
+    const block = () => {
+      if (open > 0) return setTimeout(block);
       for (const end = performance.now() + ms; performance.now() < end; );
-    });
+    };
+    setTimeout(block);
   }, ms);
 /** Tells a page that it will be frozen: Chromium itself freezes only what is hidden, and without a window all is visible. */
 export async function freeze(tab) {
