@@ -82,8 +82,10 @@ impl Tollgate {
         let reply = object.ask(&self.policies, &request, at, usage);
         let ObjectReply::Decided(decided) = reply else { panic!("not an answer: {reply:?}") };
         if let Some(lease) = &request.lease {
-            let ([policy], leases) = (&self.policies, &mut self.isolates[isolate].leases);
-            if let Some((id, wait_ms)) = leases.answered(&name_of(key), policy, lease, &decided, (at, at)) {
+            let ([policy], Isolate { leases, refusals }) = (&self.policies, &mut self.isolates[isolate]);
+            let name = name_of(key);
+            if let Some((id, wait_ms)) = leases.answered(&name, policy, lease, &decided, (at, at)) {
+                refusals.leased(&name, policy, decided.now, at);
                 self.timers.insert((at.saturating_add_unsigned(wait_ms), isolate, key, id));
             }
         }
@@ -112,39 +114,25 @@ impl Design for Tollgate {
         self.ring(at, usage);
         let name = name_of(key);
         let ([policy], Isolate { leases, refusals }) = (&self.policies, &mut self.isolates[isolate]);
-        let (known, lease) = match leases.consume(&name, policy, &[1], at) {
-            Leased::Decided { decided, renewal } => {
-                let is_granted = decided.decision().is_allow();
-                if is_granted {
-                    refusals.forget(&name, policy, at);
-                }
-                (Some(is_granted), renewal)
+        if let Some(Leased { decided, given_at, renewal }) = leases.consume(&name, policy, &[1], at) {
+            let is_granted = decided.decision().is_allow();
+            if is_granted {
+                refusals.spent(&name, policy, &[1], given_at, at);
             }
-            Leased::Ask(lease) => {
-                let known = refusals.bound(&name, [(&**policy, &[1][..])].into_iter(), Verb::Consume, at);
-                match (known.filter(|bound| bound.is_refused), lease) {
-                    (Some(_), Some(lease)) => {
-                        leases.withdrawn(&name, policy, &lease);
-                        (Some(false), None)
-                    }
-                    (known, lease) => (known.map(|_| false), lease),
-                }
-            }
-        };
-        if let Some(is_granted) = known {
-            if lease.is_some() {
-                self.call(request, (Action::Look(Verb::Consume), 0), lease, usage);
+            if renewal.is_some() {
+                self.call(request, (Action::Look(Verb::Consume), 0), renewal, usage);
             }
             return is_granted;
         }
-        let decided = self.call(request, (Action::Take(Verb::Consume), 1), lease, usage);
-        let ([policy], Isolate { refusals, .. }) = (&self.policies, &mut self.isolates[isolate]);
-        let is_granted = decided.decision().is_allow();
-        if is_granted {
-            refusals.granted(&name, [&**policy].into_iter(), &decided, (at, at));
-        } else {
-            refusals.keep(&name, [&**policy].into_iter(), &decided, (at, at));
+        let known = refusals.bound(&name, [(&**policy, &[1][..])].into_iter(), Verb::Consume, at);
+        if known.is_some_and(|bound| bound.is_refused) {
+            return false;
         }
+        let lease = leases.ask(&name, policy, &[1], at);
+        let decided = self.call(request, (Action::Take(Verb::Consume), 1), lease, usage);
+        let ([policy], Isolate { leases, refusals }) = (&self.policies, &mut self.isolates[isolate]);
+        let is_granted = decided.decision().is_allow();
+        refusals.answered(&name, [&**policy].into_iter(), (is_granted, &decided), (at, at), leases);
         is_granted
     }
 

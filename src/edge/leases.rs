@@ -4,7 +4,8 @@
 //! spends them without asking. How many it wants follows what was asked for lately, so that a lease lasts for about its time.
 //! The next one is asked for before the last is spent, in the background of a request; with it, or at the end, the isolate says
 //! what it has spent of the earlier ones, and has the rest given back. Nobody waits for any of this: a request for which the
-//! leases have not enough asks the object, and brings the next lease with its answer.
+//! leases have not enough asks the object, gives back what is left of them, and brings the next lease with its answer. If it is
+//! refused from memory (see [`Refusals`](super::Refusals)), they stay.
 //!
 //! In an overload the object leases tokens that are still to come back. Until then the isolate refuses what they are needed for,
 //! and says exactly when they can be had. That is at most [`Policy::refusal_cache_ms`] later.
@@ -29,18 +30,15 @@ pub struct Leases(Generations<Budget, Entry>);
 /// if objects have not heard yet of the last 16 leases of each, and twenty-two with eight limits each; in WebAssembly less.
 pub const MAX_LEASED: usize = 4_096;
 
-/// What the leases say about a request.
+/// A request that is granted or refused without a call, as its only policy decides.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Leased {
-    /// The object must be asked; perhaps also for a lease.
-    Ask(Option<LeaseRequest>),
-    /// Granted or refused, as its only policy decides.
-    Decided {
-        /// The answer.
-        decided: Decided,
-        /// What to ask the object in the background, if anything.
-        renewal: Option<LeaseRequest>,
-    },
+pub struct Leased {
+    /// The answer.
+    pub decided: Decided,
+    /// When the object gave the first of the leases that were spent from, by its clock.
+    pub given_at: i64,
+    /// What to ask the object in the background, if anything.
+    pub renewal: Option<LeaseRequest>,
 }
 
 /// What to do about a lease that may be idle or over.
@@ -73,8 +71,8 @@ struct Entry {
     demand: Demand,
     /// Those that can be spent from first, first; all last equally long.
     open: Vec<OpenLease>,
-    /// Leases that have ended, and whether anything is left of them.
-    ended: Vec<(EndedLease, bool)>,
+    /// Leases that have ended, and when each was given if anything is left of it.
+    ended: Vec<(EndedLease, Option<i64>)>,
     /// Until when no lease is asked for: one is on its way, or there was none.
     asks_again_at: i64,
     /// How many tokens of each limit the latest lease had.
@@ -88,6 +86,8 @@ struct Entry {
 #[derive(Clone, Debug)]
 struct OpenLease {
     id: u64,
+    /// By the object's clock.
+    given_at: i64,
     from: i64,
     until: i64,
     left: Vec<u64>,
@@ -113,33 +113,39 @@ impl Default for Leases {
 }
 
 impl Leases {
-    /// What to do at `now` about a request for these costs of each limit of a policy. It must be one that only takes tokens, under
-    /// a policy that can be leased.
-    pub fn consume(&mut self, object: &str, policy: &Policy, costs: &[u64], now: i64) -> Leased {
-        let (Some(terms), Some(budget)) = (policy.lease(), budget(object, policy)) else { return Leased::Ask(None) };
-        if !may_lease(policy) || costs.len() != policy.limits().len() || costs.iter().all(|&cost| cost == 0) {
-            return Leased::Ask(None);
-        }
-        if self.0.get_mut(budget).is_none() {
-            self.0.insert(budget, Entry::new(policy, now));
-        }
-        let Some(entry) = self.0.get_mut(budget) else { return Leased::Ask(None) };
+    /// What the leases say at `now` about a request for these costs of each limit of a policy; `None` if they have not enough. It must
+    /// be one that only takes tokens.
+    pub fn consume(&mut self, object: &str, policy: &Policy, costs: &[u64], now: i64) -> Option<Leased> {
+        let (terms, entry) = self.entry(object, policy, costs, now)?;
+        let now = entry.at(policy, now);
+        let given_at = entry.given_at(None)?;
+        let decision = entry.decide(policy, costs, now)?;
+        entry.demand.add(costs, now, terms.lease_ms);
+        let at = now.saturating_add(entry.ahead_ms); // by the object's clock, as all answers
+        let limits = policy.limits().iter().zip(costs).enumerate();
+        let answers = limits.map(|(index, (limit, cost))| entry.answer(index, limit, *cost, decision, at));
+        let decided = Decided::new(at, answers.collect::<Option<_>>()?);
+        let renewal = entry.request(policy, terms, now, false);
+        Some(Leased { decided, given_at, renewal })
+    }
+
+    /// What to ask the object about leases beside such a request at `now` for which they have not enough. They end: what is left of them would
+    /// be withheld from it, too.
+    pub fn ask(&mut self, object: &str, policy: &Policy, costs: &[u64], now: i64) -> Option<LeaseRequest> {
+        let (terms, entry) = self.entry(object, policy, costs, now)?;
         let now = entry.at(policy, now);
         entry.demand.add(costs, now, terms.lease_ms);
-        let decision = entry.decide(policy, costs, now);
-        if decision.is_none() {
-            // What is left of them would be withheld from this request, too.
-            entry.end_those(|_| true);
+        entry.end_those(|_| true);
+        entry.request(policy, terms, now, true)
+    }
+
+    /// When the object gave the first of the leases of which something is left, by its clock, but for one of that id. Since then, until it has
+    /// heard of the end, it counts that as taken.
+    pub fn given_at(&mut self, object: &str, policy: &Policy, but_for: Option<u64>) -> Option<i64> {
+        if self.is_empty() {
+            return None;
         }
-        let request = entry.request(policy, terms, now, decision.is_none());
-        let Some(decision) = decision else { return Leased::Ask(request) };
-        let now = now.saturating_add(entry.ahead_ms); // by the object's clock, as all answers
-        let limits = policy.limits().iter().zip(costs).enumerate();
-        let answers = limits.map(|(index, (limit, cost))| entry.answer(index, limit, *cost, decision, now));
-        match answers.collect() {
-            Some(answers) => Leased::Decided { decided: Decided::new(now, answers), renewal: request },
-            None => Leased::Ask(request),
-        }
+        self.0.get_mut(budget(object, policy)?)?.given_at(but_for)
     }
 
     /// Takes over what an object has answered to a request for a lease: `request` is what it was asked, and the call began and had
@@ -173,6 +179,7 @@ impl Leases {
         entry.given.clone_from(tokens);
         let lease = OpenLease {
             id: *id,
+            given_at: decided.now,
             // Those that are there may be spent at once, also by a request that has read the clock before.
             from: match from.saturating_sub(decided.now) {
                 ..=0 => i64::MIN,
@@ -202,15 +209,6 @@ impl Leases {
         }
     }
 
-    /// Takes note that a request about leases was not made after all.
-    pub fn withdrawn(&mut self, object: &str, policy: &Policy, request: &LeaseRequest) {
-        if request.wants_any()
-            && let Some(entry) = budget(object, policy).and_then(|budget| self.0.get_mut(budget))
-        {
-            entry.asks_again_at = i64::MIN;
-        }
-    }
-
     /// What to do about a lease of that id at `now`: one that nobody spends from is returned, and so is what is left in the end.
     pub fn end(&mut self, object: &str, policy: &Policy, id: u64, now: i64) -> Return {
         let (Some(terms), Some(budget)) = (policy.lease(), budget(object, policy)) else { return Return::Over };
@@ -223,7 +221,7 @@ impl Leases {
             }
             entry.end_those(|open| open.id == id);
         }
-        if entry.ended.iter().any(|(ended, has_rest)| ended.id == id && *has_rest) {
+        if entry.ended.iter().any(|(ended, given_at)| ended.id == id && given_at.is_some()) {
             let (wanted, ended) = (vec![0; policy.limits().len()], entry.ended());
             return Return::Send(LeaseRequest { wanted, ended, lease_ms: 0, horizon_ms: 0 });
         }
@@ -248,6 +246,18 @@ impl Leases {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+
+    /// What is known of a budget that can be leased.
+    fn entry(&mut self, object: &str, policy: &Policy, costs: &[u64], now: i64) -> Option<(LeaseTerms, &mut Entry)> {
+        let (terms, budget) = (policy.lease()?, budget(object, policy)?);
+        if !may_lease(policy) || costs.len() != policy.limits().len() || costs.iter().all(|&cost| cost == 0) {
+            return None;
+        }
+        if self.0.get_mut(budget).is_none() {
+            self.0.insert(budget, Entry::new(policy, now));
+        }
+        Some((terms, self.0.get_mut(budget)?))
     }
 }
 
@@ -282,7 +292,7 @@ impl Entry {
         }
         let now = now.max(self.seen_at);
         self.seen_at = now;
-        self.end_those(|open| has_stepped_back || open.until <= now || open.left.iter().all(|&left| left == 0));
+        self.end_those(|open| has_stepped_back || open.until <= now || !open.has_rest());
         now
     }
 
@@ -291,6 +301,12 @@ impl Entry {
         for open in meant {
             self.end(open);
         }
+    }
+
+    fn given_at(&self, but_for: Option<u64>) -> Option<i64> {
+        let open = self.open.iter().map(|open| (open.id, open.has_rest().then_some(open.given_at)));
+        let ended = self.ended.iter().map(|(ended, given_at)| (ended.id, *given_at));
+        open.chain(ended).filter(|(id, _)| Some(*id) != but_for).filter_map(|(_, given_at)| given_at).min()
     }
 
     /// Remembers how the limits stand by an answer: what is left of earlier leases counts as taken there.
@@ -315,8 +331,8 @@ impl Entry {
         if self.ended.len() >= MAX_ENDED {
             self.ended.remove(0);
         }
-        let has_rest = lease.left.iter().any(|&left| left > 0);
-        self.ended.push((EndedLease { id: lease.id, spent: lease.spent }, has_rest));
+        let given_at = lease.has_rest().then_some(lease.given_at);
+        self.ended.push((EndedLease { id: lease.id, spent: lease.spent }, given_at));
     }
 
     fn ended(&self) -> Vec<EndedLease> {
@@ -393,6 +409,12 @@ impl Entry {
             never @ Decision::Never { .. } => never,
         };
         Some(LimitAnswer::new(limit.limit(), decision, state, now))
+    }
+}
+
+impl OpenLease {
+    fn has_rest(&self) -> bool {
+        self.left.iter().any(|&left| left > 0)
     }
 }
 

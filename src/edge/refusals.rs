@@ -9,8 +9,11 @@
 //! answer is not kept. What this isolate gives back is forgotten at once.
 //!
 //! A grant says how the buckets stand, too: lower than by the refusal that is remembered. So it takes that one's place, for the
-//! rest of its moment: while small costs are granted, large ones go on to be refused. A lease is spent while the object does not
-//! know when: what is remembered is forgotten with each grant from one, because a wait by it would be too short.
+//! rest of its moment: while small costs are granted, large ones go on to be refused.
+//!
+//! What the isolate has leased (see [`Leases`](super::Leases)) is still there in a refusal that is older than the lease: it is
+//! lowered by each grant from it, or a wait would be too short. An answer from which leases of this isolate are missing is not kept: it
+//! would refuse what passes once they are given back.
 //!
 //! Clocks may differ. Only lengths of time are measured here: since the call, which is at least as long as since the
 //! decision, so that no key is refused after its wait; and since the answer, which is at most as long, so that no wait is
@@ -21,8 +24,9 @@
 
 use super::budget::{Budget, budget};
 use super::generations::Generations;
+use super::leases::Leases;
 use crate::limit::{Decision, Part, State, Verb, decide_all};
-use crate::policy::{Policy, Standing};
+use crate::policy::{NamedLimit, Policy, Standing};
 use crate::protocol::{Decided, LimitAnswer};
 
 /// What an isolate remembers of refused keys.
@@ -35,7 +39,7 @@ pub const MAX_BUDGETS: usize = 4_096;
 #[derive(Clone, Debug)]
 enum Entry {
     Kept(Kept),
-    /// The isolate has given something back at this moment, or spent from a lease: answers to calls that began before are late.
+    /// The isolate has given something back at this moment: answers to calls that began before are late.
     Outdated(i64),
 }
 
@@ -43,8 +47,10 @@ enum Entry {
 struct Kept {
     /// The [id](Policy::id) of the policy under which it was asked.
     policy: u64,
-    /// How its limits stood.
+    /// How its limits stood, without what was spent from leases since.
     states: Box<[State]>,
+    /// What was spent of each limit; nothing, if nothing was.
+    spent: Vec<u64>,
     /// When the object decided, by its clock.
     decided_at: i64,
     /// When the call began that was refused, by the isolate's clock: it is remembered from then. Grants since do not prolong that, so that
@@ -87,6 +93,13 @@ impl Refusals {
             let kept = self.kept(budget(object, policy)?, policy, now)?;
             latest = latest.max(kept.decided_at.saturating_add(now.saturating_sub(kept.called_at)));
             earliest = earliest.max(kept.decided_at.saturating_add(now.saturating_sub(kept.answered_at)));
+            let has_room = |((limit, spent), cost): ((&NamedLimit, &u64), &u64)| {
+                spent.saturating_add(*cost) <= limit.limit().config().capacity
+            };
+            // The object hears of what was spent later. What it counts as full until then refills no further: a wait by this would be too short.
+            if !policy.limits().iter().zip(&kept.spent).zip(costs).all(has_room) {
+                return None;
+            }
             all.push((policy, costs, kept.states));
         }
         if all.is_empty() {
@@ -96,6 +109,28 @@ impl Refusals {
         let (at_earliest, limits) = decide(&all, verb, earliest);
         let is_refused = !at_latest.is_allow() && !at_earliest.is_allow();
         Some(Bound { decided: Decided::new(earliest, limits), is_refused })
+    }
+
+    /// Takes note of what an object has answered about these policies to a call that began at `called_at`, and whether what was asked was
+    /// granted. An answer from which leases are missing that are still open here is no bound.
+    pub fn answered<'a>(
+        &mut self,
+        object: &str,
+        asked: impl Iterator<Item = &'a Policy> + Clone,
+        (is_granted, decided): (bool, &Decided),
+        (called_at, answered_at): (i64, i64),
+        leases: &mut Leases,
+    ) {
+        // It is of before the lease that came with it.
+        let came_with_it = decided.lease.as_ref().map(|lease| lease.id);
+        let mut given_at = asked.clone().filter_map(|policy| leases.given_at(object, policy, came_with_it));
+        let is_whole = given_at.all(|given_at| decided.now < given_at);
+        match (is_granted, is_whole) {
+            (true, true) => self.granted(object, asked, decided, (called_at, answered_at)),
+            (true, false) => asked.for_each(|policy| self.forget(object, policy, answered_at)),
+            (false, true) => self.keep(object, asked, decided, (called_at, answered_at)),
+            (false, false) => {}
+        }
     }
 
     /// Remembers what an object has answered to a call that began at `called_at`.
@@ -119,7 +154,8 @@ impl Refusals {
             };
             if !is_late && may_keep(policy) {
                 let (policy, decided_at, refused_at) = (policy.id(), decided.now, called_at);
-                let kept = Kept { policy, states, decided_at, refused_at, called_at, answered_at };
+                let spent = Vec::new();
+                let kept = Kept { policy, states, spent, decided_at, refused_at, called_at, answered_at };
                 self.0.insert(budget, Entry::Kept(kept));
             }
         }
@@ -137,15 +173,19 @@ impl Refusals {
         if self.is_empty() {
             return;
         }
-        // The answer is of before the lease that came with it, which is to be spent.
-        let is_bound = decided.may_be_kept && called_at <= answered_at && decided.lease.is_none();
         for (policy, states) in standing(asked, decided) {
             let Some(budget) = budget(object, policy) else { return };
             let Some(Entry::Kept(kept)) = self.0.get_mut(budget) else { continue };
             match states {
-                Some(states) if is_bound && may_keep(policy) && kept.policy == policy.id() => {
+                Some(states)
+                    if decided.may_be_kept
+                        && called_at <= answered_at
+                        && may_keep(policy)
+                        && kept.policy == policy.id() =>
+                {
                     if !kept.is_newer_than(decided.now, called_at) {
                         (kept.states, kept.decided_at) = (states, decided.now);
+                        kept.spent.clear();
                         (kept.called_at, kept.answered_at) = (called_at, answered_at);
                     }
                 }
@@ -154,8 +194,34 @@ impl Refusals {
         }
     }
 
-    /// Forgets what is known of a budget: because the isolate gives something back to it, before that and again when it is done; or
-    /// because it has spent from a lease, whose tokens may still be there in what is remembered.
+    /// Takes note that these costs were granted at `now` from leases; the first of them was given at `given_at`, by the object's clock.
+    pub fn spent(&mut self, object: &str, policy: &Policy, costs: &[u64], given_at: i64, now: i64) {
+        let Some(Entry::Kept(kept)) = budget(object, policy).and_then(|budget| self.0.get_mut(budget)) else { return };
+        if given_at < kept.decided_at || kept.policy != policy.id() {
+            return; // they were missing already
+        }
+        // The earliest moment that it can be: what was full until then has only as much less afterwards.
+        let at = kept.decided_at.saturating_add(now.saturating_sub(kept.answered_at));
+        kept.spent.resize(costs.len(), 0);
+        let limits = kept.states.iter_mut().zip(&mut kept.spent).zip(policy.limits());
+        for (((state, spent), limit), cost) in limits.zip(costs) {
+            *state = limit.limit().lowered(&limit.limit().refilled(state, at), *cost);
+            *spent = spent.saturating_add(*cost);
+        }
+    }
+
+    /// Takes note that a lease has come that the object gave at `given_at`, by its clock. What is remembered of later has not got its tokens
+    /// and is forgotten.
+    pub fn leased(&mut self, object: &str, policy: &Policy, given_at: i64, now: i64) {
+        let Some(budget) = budget(object, policy) else { return };
+        if let Some(Entry::Kept(kept)) = self.0.get_mut(budget)
+            && given_at <= kept.decided_at
+        {
+            self.forget(object, policy, now);
+        }
+    }
+
+    /// Forgets what is known of a budget because the isolate gives something back to it: before that, and again when it is done.
     pub fn forget(&mut self, object: &str, policy: &Policy, now: i64) {
         if let Some(budget) = budget(object, policy) {
             self.0.insert(budget, Entry::Outdated(now));

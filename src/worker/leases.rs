@@ -1,6 +1,6 @@
 //! The tokens that a frontend has taken in advance. Each has its own: another may ask other objects by the same names.
 
-use std::cell::RefCell;
+use std::cell::{RefCell, RefMut};
 use std::rc::Rc;
 
 use super::call::Object;
@@ -16,21 +16,25 @@ use crate::protocol::{Action, Decided, LeaseRequest, RequestId};
 pub(super) struct OwnLeases(Rc<RefCell<Leases>>);
 
 impl OwnLeases {
-    /// What the leases say about a request; `None` if it must be asked each time: a repetition may have been granted before, and a
-    /// snapshot is to be the latest. A batch takes from all its budgets or from none.
+    pub(super) fn borrow_mut(&self) -> RefMut<'_, Leases> {
+        self.0.borrow_mut()
+    }
+
+    /// What the leases say about a request; `None` if they have not enough, or it must be asked each time.
     pub(super) fn consume(&self, asked: &ResolvedRequest, objects: &[Object], request_id: RequestId) -> Option<Leased> {
-        let ([object], [item]) = (objects, asked.items()) else { return None };
-        if request_id.is_lasting
-            || asked.is_about_leases()
-            || item.wants_snapshot()
-            || asked.action() != Action::Take(Verb::Consume)
-        {
-            return None;
-        }
-        let policy = &item.policy;
-        policy.lease()?;
-        let costs = item.costs.as_deref()?;
-        Some(self.0.borrow_mut().consume(&object.name, policy, costs, clock::now()))
+        let (object, policy, costs) = leasable(asked, objects, request_id)?;
+        self.0.borrow_mut().consume(&object.name, policy, costs, clock::now())
+    }
+
+    /// What to ask the object about leases beside such a request. They end.
+    pub(super) fn ask(
+        &self,
+        asked: &ResolvedRequest,
+        objects: &[Object],
+        request_id: RequestId,
+    ) -> Option<LeaseRequest> {
+        let (object, policy, costs) = leasable(asked, objects, request_id)?;
+        self.0.borrow_mut().ask(&object.name, policy, costs, clock::now())
     }
 
     /// Takes over what the object has answered. Returns the lease's id, and in how many milliseconds to call [`OwnLeases::end`].
@@ -50,11 +54,6 @@ impl OwnLeases {
         self.0.borrow_mut().failed(&object.name, policy, request, clock::now());
     }
 
-    /// Takes note that it was not asked after all.
-    pub(super) fn withdrawn(&self, object: &Object, policy: &Policy, request: &LeaseRequest) {
-        self.0.borrow_mut().withdrawn(&object.name, policy, request);
-    }
-
     /// What to do about a lease now.
     pub(super) fn end(&self, object: &Object, policy: &Policy, lease: u64) -> Return {
         self.0.borrow_mut().end(&object.name, policy, lease, clock::now())
@@ -66,4 +65,20 @@ impl OwnLeases {
             object.items_of(asked).for_each(|item| self.0.borrow_mut().forget(&object.name, &item.policy));
         }
     }
+}
+
+/// The only budget that a request takes from, if it may be granted by a lease: a repetition may have been granted before, and a snapshot is
+/// to be the latest. A batch takes from all its budgets or from none.
+fn leasable<'a>(
+    asked: &'a ResolvedRequest,
+    objects: &'a [Object],
+    request_id: RequestId,
+) -> Option<(&'a Object, &'a Policy, &'a [u64])> {
+    let ([object], [item]) = (objects, asked.items()) else { return None };
+    let is_simple = asked.action() == Action::Take(Verb::Consume) && !asked.is_about_leases();
+    if request_id.is_lasting || !is_simple || item.wants_snapshot() {
+        return None;
+    }
+    item.policy.lease()?;
+    Some((object, &item.policy, item.costs.as_deref()?))
 }

@@ -4,10 +4,11 @@ use std::cell::RefCell;
 
 use super::call::Object;
 use super::clock;
+use super::leases::OwnLeases;
 use crate::api::{ResolvedItem, ResolvedRequest};
 use crate::edge::{Bound, Refusals};
 use crate::limit::Verb;
-use crate::policy::Cause;
+use crate::policy::{Cause, Policy};
 use crate::protocol::{Action, Decided, ObjectReply, RequestId};
 
 type Replies = Vec<Result<ObjectReply, Cause>>;
@@ -38,41 +39,54 @@ pub(super) fn of(asked: &ResolvedRequest, object: &Object, verb: Verb) -> Option
 }
 
 fn bound(refusals: &mut Refusals, asked: &ResolvedRequest, object: &Object, verb: Verb, now: i64) -> Option<Bound> {
-    let items = object.items_of(asked);
-    let costs = items.map(|item| (&*item.policy, item.costs.as_deref().unwrap_or_default()));
-    refusals.bound(&object.name, costs, verb, now)
+    refusals.bound(&object.name, costs_of(asked, object), verb, now)
 }
 
-/// Remembers how the keys of a refused request stand, and of one that was granted those that it remembers.
-pub(super) fn remember(asked: &ResolvedRequest, objects: &[Object], replies: &[Result<ObjectReply, Cause>]) {
+/// What an object is asked for: each policy, and the cost of each of its limits.
+fn costs_of<'a>(
+    asked: &'a ResolvedRequest,
+    object: &'a Object,
+) -> impl Iterator<Item = (&'a Policy, &'a [u64])> + Clone {
+    object.items_of(asked).map(|item| (&*item.policy, item.costs.as_deref().unwrap_or_default()))
+}
+
+/// Takes note of what the objects have answered to a request, beside what is leased.
+pub(super) fn answered(
+    asked: &ResolvedRequest,
+    objects: &[Object],
+    replies: &[Result<ObjectReply, Cause>],
+    leases: &OwnLeases,
+) {
     let is_refusal = |reply: &Result<ObjectReply, Cause>| matches!(reply, Ok(ObjectReply::Decided(decided)) if !decided.decision().is_allow());
     let is_refused = replies.iter().any(is_refusal);
     if !is_refused && matches!(asked.action(), Action::Look(_)) {
         return;
     }
+    let leases = &mut leases.borrow_mut();
     REFUSALS.with_borrow_mut(|refusals| {
         for (object, reply) in objects.iter().zip(replies) {
             if let (Ok(ObjectReply::Decided(decided)), Some(asked_at)) = (reply, object.asked_at) {
-                let policies = object.items_of(asked).map(|item| &*item.policy);
-                let moments = (asked_at, object.answered_at);
-                if is_refused {
-                    refusals.keep(&object.name, policies, decided, moments);
-                } else {
-                    refusals.granted(&object.name, policies, decided, moments);
-                }
+                let (policies, moments) =
+                    (costs_of(asked, object).map(|(policy, _)| policy), (asked_at, object.answered_at));
+                refusals.answered(&object.name, policies, (!is_refused, decided), moments, leases);
             }
         }
     });
 }
 
-/// Forgets how the key stood of a request that a lease has granted. The refusal may be older than the lease, whose tokens it then counts
-/// as there: a wait by it would be too short.
-pub(super) fn spent(asked: &ResolvedRequest, objects: &[Object]) {
-    let now = clock::now();
+/// Takes note that a lease has granted a request.
+pub(super) fn spent(asked: &ResolvedRequest, objects: &[Object], given_at: i64) {
     REFUSALS.with_borrow_mut(|refusals| {
-        let items = objects.iter().flat_map(|object| object.items_of(asked).map(move |item| (object, item)));
-        items.for_each(|(object, item)| refusals.forget(&object.name, &item.policy, now));
+        for object in objects {
+            let spent = |(policy, costs)| refusals.spent(&object.name, policy, costs, given_at, clock::now());
+            costs_of(asked, object).for_each(spent);
+        }
     });
+}
+
+/// Takes note that an object has given a lease at `given_at`, by its clock.
+pub(super) fn leased(object: &Object, policy: &Policy, given_at: i64) {
+    REFUSALS.with_borrow_mut(|refusals| refusals.leased(&object.name, policy, given_at, clock::now()));
 }
 
 /// Forgets how the key of an object stands, if the request gives something back to it. Answers of a key with reservations are not

@@ -3,6 +3,7 @@
 use std::cell::RefCell;
 
 use super::call::Object;
+use super::leases::OwnLeases;
 use super::{clock, refusals};
 use crate::api::ResolvedRequest;
 use crate::edge::{ShardCalls, ShardLevels};
@@ -27,7 +28,7 @@ pub(super) fn calls(
 }
 
 /// Remembers what a shard has answered.
-pub(super) fn remember(asked: &ResolvedRequest, object: &Object, decided: &Decided) {
+pub(super) fn remember(asked: &ResolvedRequest, object: &Object, decided: &Decided, leases: &OwnLeases) {
     LEVELS.with_borrow_mut(|levels| {
         for item in object.items_of(asked) {
             levels.keep(&object.name, &item.policy, decided, object.answered_at);
@@ -36,7 +37,7 @@ pub(super) fn remember(asked: &ResolvedRequest, object: &Object, decided: &Decid
     // What a reset gives back is forgotten already.
     if matches!(asked.action(), Action::Take(Verb::Consume) | Action::Look(_)) {
         let reply = Ok(ObjectReply::Decided(decided.clone()));
-        refusals::remember(asked, std::slice::from_ref(object), &[reply]);
+        refusals::answered(asked, std::slice::from_ref(object), &[reply], leases);
     }
 }
 

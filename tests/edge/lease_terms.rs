@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use tollgate::edge::{Leased, Leases, Refusals, Return};
+use tollgate::edge::{Leases, Refusals, Return};
 use tollgate::limit::{Decision, Verb};
 use tollgate::policy::{Policies, Policy};
 use tollgate::protocol::{Action, Decided, EndedLease, Format, Lease, LeaseRequest, ObjectReply, ObjectRequest};
@@ -71,6 +71,23 @@ fn a_lone_client_that_remembers_refusals_is_granted_at_its_retry_at() {
     }
 }
 
+/// Large costs that are refused from memory end no leases: small ones go on to be granted from them.
+#[test]
+fn large_costs_among_small_ones_leave_more_than_half_to_leases_and_memory() {
+    let policy = of(r#"{"p":{"rate":1000,"period":"1s","lease":"2s"}}"#);
+    for (large_of_five, large) in [(1, 100), (2, 100), (1, 300), (2, 300)] {
+        let mut pair = Pair { refusals: Some(Refusals::default()), ..Pair::new() };
+        for i in 0..20_000 {
+            pair.ask(&policy, if i % 5 < large_of_five { large } else { 1 });
+            let later = pair.now + 2;
+            pair.go_to(&policy, later);
+        }
+        let Pair { calls, remembered, .. } = pair;
+        println!("{large_of_five} of five cost {large}: {calls} calls, {remembered} refused from memory");
+        assert!(calls < 10_000, "{calls} calls");
+    }
+}
+
 /// Leases, an object and a policy, without a network.
 struct Pair {
     leases: Leases,
@@ -81,12 +98,13 @@ struct Pair {
     /// When to look at which lease.
     timers: BTreeSet<(i64, u64)>,
     remembered: u64,
+    calls: u64,
 }
 
 impl Pair {
     fn new() -> Self {
-        let (leases, refusals, timers, remembered) = Default::default();
-        Self { leases, refusals, object: Object::new(), now: START, timers, remembered }
+        let (leases, refusals, timers, remembered, calls) = Default::default();
+        Self { leases, refusals, object: Object::new(), now: START, timers, remembered, calls }
     }
 
     /// Asks for this cost of each limit, and tells whether it was granted.
@@ -96,54 +114,51 @@ impl Pair {
 
     /// What is said to a request of these costs. All calls are answered at once.
     fn decision(&mut self, policy: &Arc<Policy>, costs: &[u64]) -> Decision {
-        match self.leases.consume(OBJECT, policy, costs, self.now) {
-            Leased::Decided { decided, renewal } => {
-                if let Some(lease) = renewal {
-                    self.send(policy, &lease);
-                }
-                if decided.decision().is_allow()
-                    && let Some(refusals) = &mut self.refusals
-                {
-                    refusals.forget(OBJECT, policy, self.now);
-                }
-                decided.decision()
+        let moments = (self.now, self.now);
+        if let Some(leased) = self.leases.consume(OBJECT, policy, costs, self.now) {
+            if let Some(lease) = leased.renewal {
+                self.send(policy, &lease);
             }
-            Leased::Ask(lease) => {
-                if let Some(refusals) = &mut self.refusals
-                    && let Some(bound) =
-                        refusals.bound(OBJECT, [(&**policy, costs)].into_iter(), Verb::Consume, self.now)
-                    && bound.is_refused
-                {
-                    self.remembered += 1;
-                    if let Some(lease) = lease {
-                        self.leases.withdrawn(OBJECT, policy, &lease);
-                    }
-                    return bound.decided.decision();
-                }
-                let decided = self.call(policy, Action::Take(Verb::Consume), costs.to_vec(), lease.clone());
-                let now = (self.now, self.now);
-                if let Some(lease) = lease {
-                    let lease = self.leases.answered(OBJECT, policy, &lease, &decided, now);
-                    self.watch(lease);
-                }
-                if let Some(refusals) = &mut self.refusals {
-                    if decided.decision().is_allow() {
-                        refusals.granted(OBJECT, [&**policy].into_iter(), &decided, now);
-                    } else {
-                        refusals.keep(OBJECT, [&**policy].into_iter(), &decided, now);
-                    }
-                }
-                decided.decision()
+            let decision = leased.decided.decision();
+            if let (true, Some(refusals)) = (decision.is_allow(), &mut self.refusals) {
+                refusals.spent(OBJECT, policy, costs, leased.given_at, self.now);
             }
+            return decision;
         }
+        if let Some(refusals) = &mut self.refusals
+            && let Some(bound) = refusals.bound(OBJECT, [(&**policy, costs)].into_iter(), Verb::Consume, self.now)
+            && bound.is_refused
+        {
+            self.remembered += 1;
+            return bound.decided.decision();
+        }
+        let lease = self.leases.ask(OBJECT, policy, costs, self.now);
+        let decided = self.call(policy, Action::Take(Verb::Consume), costs.to_vec(), lease.clone());
+        if let Some(lease) = lease {
+            let leased = self.leases.answered(OBJECT, policy, &lease, &decided, moments);
+            self.leased(policy, &decided, leased);
+        }
+        if let Some(refusals) = &mut self.refusals {
+            let answer = (decided.decision().is_allow(), &decided);
+            refusals.answered(OBJECT, [&**policy].into_iter(), answer, moments, &mut self.leases);
+        }
+        decided.decision()
     }
 
     fn send(&mut self, policy: &Arc<Policy>, lease: &LeaseRequest) -> Option<(u64, u64)> {
         let nothing = vec![0; policy.limits().len()];
         let decided = self.call(policy, Action::Look(Verb::Consume), nothing, Some(lease.clone()));
-        let lease = self.leases.answered(OBJECT, policy, lease, &decided, (self.now, self.now));
-        self.watch(lease);
-        lease
+        let leased = self.leases.answered(OBJECT, policy, lease, &decided, (self.now, self.now));
+        self.leased(policy, &decided, leased);
+        leased
+    }
+
+    /// A lease has come, if any.
+    fn leased(&mut self, policy: &Policy, decided: &Decided, leased: Option<(u64, u64)>) {
+        self.watch(leased);
+        if let (Some(_), Some(refusals)) = (leased, &mut self.refusals) {
+            refusals.leased(OBJECT, policy, decided.now, self.now);
+        }
     }
 
     fn watch(&mut self, lease: Option<(u64, u64)>) {
@@ -166,6 +181,7 @@ impl Pair {
 
     /// Asks the object, which must answer.
     fn call(&mut self, policy: &Arc<Policy>, action: Action, costs: Vec<u64>, lease: Option<LeaseRequest>) -> Decided {
+        self.calls += 1;
         let request = ObjectRequest {
             action,
             request_id: None,

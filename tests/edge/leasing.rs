@@ -62,11 +62,20 @@ pub(crate) struct World<'r> {
     /// Leases to be looked at: the isolate, the lease, and when.
     pub(crate) timers: Vec<(usize, u64, i64)>,
     ids: u64,
-    /// When tokens came back: from a lease, or else by which isolate and which call.
-    came_back: Vec<(i64, Option<(usize, u128)>)>,
+    came_back: Vec<CameBack>,
     /// How long a message takes, at least and at most.
     pub(crate) takes_ms: (usize, usize),
     pub(crate) seen: Seen,
+}
+
+/// Tokens came back to the object.
+struct CameBack {
+    at: i64,
+    from: usize,
+    /// The call, if they are not from a lease.
+    call: Option<u128>,
+    /// Whether that isolate had another call under way, whose answer may be of before.
+    is_among_others: bool,
 }
 
 pub(crate) struct Object {
@@ -151,40 +160,34 @@ impl<'r> World<'r> {
         self.isolates[isolate].asked += 1;
         let policy = Arc::clone(&self.policy);
         let now = self.isolates[isolate].now(self.now);
-        let lease = if may_lease {
-            match self.isolates[isolate].leases.consume(OBJECT, &policy, &costs, now) {
-                Leased::Ask(lease) => lease,
-                Leased::Decided { decided, renewal } => {
-                    if decided.decision().is_allow() {
-                        self.seen.granted_from_leases += 1;
-                        self.seen.spent += costs[0];
-                        self.granted(isolate, &costs);
-                        if let Some(refusals) = &mut self.isolates[isolate].refusals {
-                            refusals.forget(OBJECT, &policy, now);
-                        }
-                    } else {
-                        self.seen.refused_from_leases += 1;
-                        let max_ms = signed(policy.refusal_cache_ms());
-                        let retry_at = decided.limits.iter().filter_map(LimitAnswer::retry_at).max().unwrap();
-                        let wait_ms = retry_at - decided.now;
-                        assert!(0 < wait_ms && wait_ms <= max_ms + 300, "{decided:?}");
-                    }
-                    if let Some(lease) = renewal {
-                        let nothing = vec![0; costs.len()];
-                        self.call(isolate, Action::Look(Verb::Consume), nothing, Some(lease));
-                    }
-                    return;
+        let leases = &mut self.isolates[isolate].leases;
+        if let Some(leased) = may_lease.then(|| leases.consume(OBJECT, &policy, &costs, now)).flatten() {
+            let Leased { decided, given_at, renewal } = leased;
+            if decided.decision().is_allow() {
+                self.seen.granted_from_leases += 1;
+                self.seen.spent += costs[0];
+                self.granted(isolate, &costs);
+                if let Some(refusals) = &mut self.isolates[isolate].refusals {
+                    refusals.spent(OBJECT, &policy, &costs, given_at, now);
                 }
+            } else {
+                self.seen.refused_from_leases += 1;
+                let max_ms = signed(policy.refusal_cache_ms());
+                let retry_at = decided.limits.iter().filter_map(LimitAnswer::retry_at).max().unwrap();
+                let wait_ms = retry_at - decided.now;
+                assert!(0 < wait_ms && wait_ms <= max_ms + 300, "{decided:?}");
             }
-        } else {
-            None
-        };
-        if self.is_refused_from_memory(isolate, &costs, Verb::Consume) {
-            if let Some(lease) = lease {
-                self.isolates[isolate].leases.withdrawn(OBJECT, &policy, &lease);
+            if let Some(lease) = renewal {
+                let nothing = vec![0; costs.len()];
+                self.call(isolate, Action::Look(Verb::Consume), nothing, Some(lease));
             }
             return;
         }
+        if self.is_refused_from_memory(isolate, &costs, Verb::Consume) {
+            return;
+        }
+        let leases = &mut self.isolates[isolate].leases;
+        let lease = may_lease.then(|| leases.ask(OBJECT, &policy, &costs, now)).flatten();
         self.call(isolate, Action::Take(Verb::Consume), costs, lease);
     }
 
@@ -240,9 +243,10 @@ impl<'r> World<'r> {
         if !is_right {
             let Isolate { heard, stands_still_ms, .. } = &self.isolates[isolate];
             let max_ms = signed(policy.refusal_cache_ms()) + stands_still_ms;
-            let is_unheard =
-                |by: &Option<(usize, u128)>| by.is_none_or(|(by, call)| by != isolate || !heard.contains(&call));
-            let is_excuse = |(at, by): &(i64, _)| self.now - at < max_ms && is_unheard(by);
+            let is_excuse = |back: &CameBack| {
+                let is_heard = back.call.is_none_or(|call| heard.contains(&call)) && !back.is_among_others;
+                self.now - back.at < max_ms && (back.from != isolate || !is_heard)
+            };
             assert!(self.came_back.iter().any(is_excuse), "{said:?} of {costs:?} from memory, but {decided:?}");
             self.seen.refused_wrongly += 1;
         }
@@ -270,6 +274,11 @@ impl<'r> World<'r> {
         self.network.push(Message { isolate, life, called_at, arrives_at, request, reply: None });
     }
 
+    fn comes_back(&mut self, from: usize, call: Option<u128>) {
+        let is_among_others = self.network.iter().any(|other| other.isolate == from);
+        self.came_back.push(CameBack { at: self.now, from, call, is_among_others });
+    }
+
     fn arrives_at(&mut self) -> i64 {
         let (least, most) = self.takes_ms;
         self.now + if most == 0 { 0 } else { signed(least + self.random.below(most - least + 1)) }
@@ -281,7 +290,7 @@ impl<'r> World<'r> {
         let Message { isolate, life, called_at, ref request, ref reply, .. } = message;
         let Some(reply) = reply else {
             if request.lease.iter().any(|lease| !lease.ended.is_empty()) {
-                self.came_back.push((self.now, None));
+                self.comes_back(isolate, None);
             }
             let reply = self.object.ask(&self.policy, request, self.now, &mut self.seen);
             if let (Action::Take(verb), ObjectReply::Decided(decided)) = (request.action, &reply)
@@ -298,8 +307,8 @@ impl<'r> World<'r> {
                         self.granted(isolate, &taken.collect::<Vec<_>>());
                     }
                     _ => {
-                        let by = request.request_id.map(|request_id| (isolate, request_id.id));
-                        self.came_back.push((self.now, by));
+                        let call = request.request_id.map(|request_id| request_id.id);
+                        self.comes_back(isolate, call);
                         self.changed(&request.costs[0], verb);
                     }
                 }
@@ -319,19 +328,20 @@ impl<'r> World<'r> {
             self.forget(isolate, verb);
         }
         let ObjectReply::Decided(decided) = reply else { return };
-        if let Isolate { refusals: Some(refusals), .. } = &mut self.isolates[isolate]
-            && matches!(request.action, Action::Take(_))
-        {
-            if decided.decision().is_allow() {
-                refusals.granted(OBJECT, [&*self.policy].into_iter(), decided, (called_at, answered_at));
-            } else {
-                refusals.keep(OBJECT, [&*self.policy].into_iter(), decided, (called_at, answered_at));
-            }
-        }
-        let Some(lease) = &request.lease else { return };
-        let leases = &mut self.isolates[isolate].leases;
-        if let Some((id, wait_ms)) = leases.answered(OBJECT, &self.policy, lease, decided, (called_at, answered_at)) {
+        let Isolate { leases, refusals, .. } = &mut self.isolates[isolate];
+        let moments = (called_at, answered_at);
+        let leased =
+            (request.lease.as_ref()).and_then(|lease| leases.answered(OBJECT, &self.policy, lease, decided, moments));
+        if let Some((id, wait_ms)) = leased {
             self.timers.push((isolate, id, self.now + signed(wait_ms)));
+        }
+        let Some(refusals) = refusals else { return };
+        if leased.is_some() {
+            refusals.leased(OBJECT, &self.policy, decided.now, answered_at);
+        }
+        if matches!(request.action, Action::Take(_)) {
+            let answer = (decided.decision().is_allow(), decided);
+            refusals.answered(OBJECT, [&*self.policy].into_iter(), answer, moments, leases);
         }
     }
 

@@ -201,7 +201,7 @@ impl Call {
         if self.whole.is_some()
             && let (Some(object), Ok(ObjectReply::Decided(decided))) = (self.objects.get(index), &reply)
         {
-            shards::remember(&self.asked, object, decided);
+            shards::remember(&self.asked, object, decided, &self.leases);
         }
         if let Some(lease) = &self.lease
             && let (Some(object), Some(item)) = (self.objects.get(index), self.asked.items().first())
@@ -209,6 +209,9 @@ impl Call {
             match &reply {
                 Ok(ObjectReply::Decided(decided)) => {
                     self.leased = self.leases.answered(object, &item.policy, lease, decided);
+                    if self.leased.is_some() {
+                        refusals::leased(object, &item.policy, decided.now);
+                    }
                 }
                 _ => self.leases.failed(object, &item.policy, lease),
             }
@@ -343,32 +346,18 @@ impl Call {
         settings: &Settings,
     ) -> Self {
         let (mut lease, mut renewal) = (None, None);
-        let mut source = Source::Lease;
-        let known = match settings.leases.consume(&asked, &objects, request_id) {
-            Some(Leased::Decided { decided, renewal: asks }) => {
-                if decided.decision().is_allow() {
-                    refusals::spent(&asked, &objects);
-                }
-                renewal = asks;
-                Some(vec![Ok(ObjectReply::Decided(decided))])
+        let (source, batch) = if let Some(leased) = settings.leases.consume(&asked, &objects, request_id) {
+            let Leased { decided, given_at, renewal: asks } = leased;
+            if decided.decision().is_allow() {
+                refusals::spent(&asked, &objects, given_at);
             }
-            by_leases => {
-                if let Some(Leased::Ask(asks)) = by_leases {
-                    lease = asks;
-                }
-                source = Source::Cache;
-                refusals::replies(&asked, &objects, request_id)
-            }
-        };
-        let batch = if let Some(replies) = known {
-            // A refusal from memory costs no call, not in the background either.
-            if let (Some(lease), Some(object), Some(item)) = (lease.take(), objects.first(), asked.items().first()) {
-                settings.leases.withdrawn(object, &item.policy, &lease);
-            }
-            Batch::known(replies)
+            renewal = asks;
+            (Source::Lease, Batch::known(vec![Ok(ObjectReply::Decided(decided))]))
+        } else if let Some(replies) = refusals::replies(&asked, &objects, request_id) {
+            (Source::Cache, Batch::known(replies))
         } else {
-            source = Source::Object;
-            batch_of(&asked, &objects, (request_id, lease.clone()), hold_ids, now, settings)
+            lease = settings.leases.ask(&asked, &objects, request_id);
+            (Source::Object, batch_of(&asked, &objects, (request_id, lease.clone()), hold_ids, now, settings))
         };
         let known = renewal.as_ref().or(lease.as_ref()).and_then(|_| known_of(&asked, objects.first()?, settings));
         let sends_definitions = settings.sends_definitions;
@@ -459,7 +448,7 @@ impl Call {
                     return reply.from_source(self.source.word());
                 }
                 if self.whole.is_none() {
-                    refusals::remember(&self.asked, &self.objects, replies); // of shards, what each has answered is
+                    refusals::answered(&self.asked, &self.objects, replies, &self.leases); // of shards, what each has answered is
                 }
                 reply
             }
