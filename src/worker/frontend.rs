@@ -77,7 +77,7 @@ impl Frontend {
         reply.map_or_else(|problem| Some(text_of(&problem)), |reply| reply.map(|reply| reply.to_text()))
     }
 
-    /// What to do about a request that [`Frontend::head`] let pass: a [`Call`], or the text of a reply.
+    /// What to do about a request that [`Frontend::head`] let pass: a [`Call`], or the text of a reply, if nothing else is to be done.
     #[must_use]
     pub fn ask(
         &self,
@@ -87,10 +87,7 @@ impl Frontend {
         body: &[u8],
         now: f64,
     ) -> JsValue {
-        match self.call(path(url), authorization.as_deref(), idempotency_key.as_deref(), body, moment(now)) {
-            Ok(call) => call.into(),
-            Err(problem) => self.marked(&problem).into(),
-        }
+        self.begun(self.call(path(url), authorization.as_deref(), idempotency_key.as_deref(), body, moment(now)))
     }
 
     /// The same about a request that did not come by HTTP: `path` is that of its verb, and `body` is text.
@@ -103,10 +100,7 @@ impl Frontend {
     /// `address` is the client's.
     #[must_use]
     pub fn ask_session(&self, body: &[u8], address: Option<String>, now: f64) -> JsValue {
-        match self.session_call(body, address.as_deref(), moment(now)) {
-            Ok(call) => call.into(),
-            Err(problem) => self.marked(&problem).into(),
-        }
+        self.begun(self.session_call(body, address.as_deref(), moment(now)))
     }
 
     /// What to do next, line by line: the address of the captcha's verifier, the secret to send there, and the captcha, which
@@ -181,7 +175,7 @@ impl Frontend {
         metrics::confirm(report);
     }
 
-    /// The share of decisions to be written as data points.
+    /// The share of decisions to be written as data points; 0 if there is nowhere to write them.
     #[wasm_bindgen(getter)]
     #[must_use]
     pub fn sample(&self) -> f64 {
@@ -413,6 +407,15 @@ impl Frontend {
     fn snapshot<T>(&self, step: impl FnOnce(&mut PolicySnapshot, i64) -> T) -> Option<T> {
         let known = self.settings.as_ref().ok()?.snapshot.as_ref()?;
         Some(step(&mut known.borrow_mut(), clock::now()))
+    }
+
+    /// A request as JavaScript goes on with it.
+    fn begun(&self, call: Result<Call, Problem>) -> JsValue {
+        match call {
+            Ok(call) if self.sample() == 0.0 && call.needs_only_reply() => call.reply().into(),
+            Ok(call) => call.into(),
+            Err(problem) => self.marked(&problem).into(),
+        }
     }
 
     fn session_call(&self, body: &[u8], address: Option<&str>, now: i64) -> Result<Call, Problem> {

@@ -13,8 +13,11 @@ export function replyTo(call, keys, id, frontend) {
 }
 
 async function replyOfOne(call, keys, id, frontend) {
-  for (let next = call.next(Date.now()); next; next = call.next(Date.now()))
-    if ((await ask(call, next, keys, id)) === OVER) break;
+  for (let next = call.next(Date.now()); next; next = call.next(Date.now())) {
+    const result = await ask(call, next, keys, id);
+    if (result === REPLIED && !frontend.points && !frontend.notices) return call.into_reply();
+    if (result >= REPLIED) break;
+  }
   const reply = call.newer() ?? replyOf(call, frontend);
   renewLease(call, keys, id);
   keepLease(call, keys, id);
@@ -107,7 +110,7 @@ function replyOf(call, { points, notices }) {
   return reply;
 }
 
-/** Calls one object and reports the result to `call`; returns {@link OVER} if that has nothing left to do. */
+/** Calls one object and reports the result to `call`; returns what `Call::answered` does. */
 async function ask(call, [index, name, policies, request, definitions, waitMs], keys, id) {
   // The name is a keyed hash, so the log identifies the object without revealing the key.
   const failed = (error) => log("error", `object ${name} did not answer`, { request_id: id, error });
@@ -125,9 +128,9 @@ async function ask(call, [index, name, policies, request, definitions, waitMs], 
   return result;
 }
 
-/** What `Call::answered` returns. */
+/** What `Call::answered` returns: from this on, nothing is left to be called. */
+const REPLIED = 2;
 const UNREADABLE = 0;
-const OVER = 2;
 
 function causeOf(error) {
   if (error instanceof Timeout) return "timeout";

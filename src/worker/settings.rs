@@ -194,8 +194,11 @@ fn line(error: impl std::fmt::Display) -> String {
     error.to_string()
 }
 
+/// The share of decisions that are written: none without a data set.
 fn sample_in(env: &Env) -> Result<f64, String> {
-    sample(setting(env, "TOLLGATE_METRICS_SAMPLE").as_deref())
+    let share = sample(setting(env, "TOLLGATE_METRICS_SAMPLE").as_deref())?;
+    let has_data_set = Reflect::get(env, &"METRICS".into()).is_ok_and(|data_set| data_set.is_truthy());
+    Ok(if has_data_set { share } else { 0.0 })
 }
 
 /// A variable or a secret: a text as it is, an object as JSON.

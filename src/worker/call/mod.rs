@@ -174,7 +174,8 @@ impl Call {
         Some(parts(index, &object.name, &names, &request, definitions, wait_ms as f64))
     }
 
-    /// Records its answer, which came at `now`; returns whether it could be read: if so, and if nothing is left to be called, 2, else 1.
+    /// Records its answer, which came at `now`; returns 0 if it could not be read. If so, and something is left to be called, 1. Else 2 if
+    /// there is a reply and nothing more to say of leases: [`Call::newer`], [`Call::renewal`] and [`Call::lease_ms`] have nothing. Else 3.
     pub fn answered(&mut self, index: usize, text: &str, now: f64) -> u32 {
         let reply = ObjectReply::from_text(text);
         let is_readable = reply.is_ok();
@@ -217,7 +218,12 @@ impl Call {
             }
         }
         self.calls.answered(index, reply.map_err(|_| Failure { cause: Cause::Failed, is_retryable: false }));
-        if self.calls.is_over() { u32::from(is_readable) * 2 } else { is_readable.into() }
+        match (is_readable, self.calls.is_over()) {
+            (false, _) => 0,
+            (true, false) => 1,
+            (true, true) if self.has_only_reply() => 2,
+            (true, true) => 3,
+        }
     }
 
     /// Records that it had not answered at `now`, and why, in the words of [`Cause::of`].
@@ -256,6 +262,12 @@ impl Call {
     #[must_use]
     pub fn reply(&self) -> String {
         self.marked(self.answer())
+    }
+
+    /// The same as [`Call::reply`], of a call that is not used any more.
+    #[must_use]
+    pub fn into_reply(self) -> String {
+        self.reply()
     }
 
     /// The reply when it is unknown what the objects did.
@@ -421,6 +433,16 @@ impl Call {
             began_at: now,
             end: Cell::new(None),
         }
+    }
+
+    /// Whether it is decided without a call, and nothing is to be done but to reply.
+    pub(super) fn needs_only_reply(&self) -> bool {
+        self.source != Source::Object && self.has_only_reply()
+    }
+
+    /// Whether there is a reply, and nothing more to say of leases.
+    fn has_only_reply(&self) -> bool {
+        matches!(self.calls.outcome(), Some(Outcome::Decided(_))) && self.renewal.is_none() && self.leased.is_none()
     }
 
     /// The request as it was asked.
