@@ -50,7 +50,7 @@ struct Kept {
     /// How its limits stood, without what was spent from leases since.
     states: Box<[State]>,
     /// What was spent of each limit; nothing, if nothing was.
-    spent: Vec<u64>,
+    spent: Box<[u64]>,
     /// When the object decided, by its clock.
     decided_at: i64,
     /// When the call began that was refused, by the isolate's clock: it is remembered from then. Grants since do not prolong that, so that
@@ -154,7 +154,7 @@ impl Refusals {
             };
             if !is_late && may_keep(policy) {
                 let (policy, decided_at, refused_at) = (policy.id(), decided.now, called_at);
-                let spent = Vec::new();
+                let spent = Box::default();
                 let kept = Kept { policy, states, spent, decided_at, refused_at, called_at, answered_at };
                 self.0.insert(budget, Entry::Kept(kept));
             }
@@ -185,7 +185,7 @@ impl Refusals {
                 {
                     if !kept.is_newer_than(decided.now, called_at) {
                         (kept.states, kept.decided_at) = (states, decided.now);
-                        kept.spent.clear();
+                        kept.spent = Box::default();
                         (kept.called_at, kept.answered_at) = (called_at, answered_at);
                     }
                 }
@@ -202,7 +202,9 @@ impl Refusals {
         }
         // The earliest moment that it can be: what was full until then has only as much less afterwards.
         let at = kept.decided_at.saturating_add(now.saturating_sub(kept.answered_at));
-        kept.spent.resize(costs.len(), 0);
+        if kept.spent.is_empty() {
+            kept.spent = vec![0; costs.len()].into();
+        }
         let limits = kept.states.iter_mut().zip(&mut kept.spent).zip(policy.limits());
         for (((state, spent), limit), cost) in limits.zip(costs) {
             *state = limit.limit().lowered(&limit.limit().refilled(state, at), *cost);
@@ -446,20 +448,38 @@ mod tests {
         let mut refusals = kept(&policy);
         granted(&mut refusals, &grant(&policy, 9, NOW - 1), NOW - 5);
         assert_eq!(refused(&mut refusals, &policy, 10, NOW + 20), wait(800));
-        // What may not be kept, comes with a lease or is of other numbers makes the isolate forget, answers that are on their way too.
-        let with_lease = Decided {
-            lease: Some(crate::protocol::Lease { id: 1, from: NOW, until: NOW + 1_000, tokens: vec![1] }),
-            ..grant(&policy, 0, NOW + 1)
-        };
-        for decided in [Decided { may_be_kept: false, ..grant(&policy, 0, NOW + 1) }, with_lease] {
-            let mut refusals = kept(&policy);
-            granted(&mut refusals, &decided, NOW - 10);
-            keep(&mut refusals, &policy, &object(1));
-            assert_eq!(refused(&mut refusals, &policy, 10, NOW + 10), None);
-        }
+        // What may not be kept makes the isolate forget, answers that are on their way too.
+        let mut refusals = kept(&policy);
+        granted(&mut refusals, &Decided { may_be_kept: false, ..grant(&policy, 0, NOW + 1) }, NOW - 10);
+        keep(&mut refusals, &policy, &object(1));
+        assert_eq!(refused(&mut refusals, &policy, 10, NOW + 10), None);
         let mut refusals = Refusals::default();
         granted(&mut refusals, &grant(&policy, 0, NOW), NOW);
         assert_eq!(refusals.len(), 0, "a key that was not refused is not remembered");
+    }
+
+    #[test]
+    fn what_is_granted_from_younger_leases_is_taken_off() {
+        let policy = policy("");
+        let wait = |until| Some(Decision::Wait { retry_at: NOW + until });
+        let after = |given_at: i64| {
+            let mut refusals = kept(&policy);
+            refusals.spent(&object(1), &policy, &[1], NOW + given_at, NOW + 20);
+            [9, 10].map(|cost| refused(&mut refusals, &policy, cost, NOW + 20))
+        };
+        assert_eq!(after(-1), [wait(700), wait(800)], "its tokens were missing already");
+        // The object may find the bucket full before it hears of the grant: then the wait for all of it is not known.
+        assert_eq!(after(0), [wait(800), None]);
+    }
+
+    #[test]
+    fn a_lease_that_was_given_before_a_refusal_and_comes_after_it_makes_the_isolate_forget_that() {
+        let policy = policy("");
+        for (given_at, is_forgotten) in [(-1, true), (0, true), (1, false)] {
+            let mut refusals = kept(&policy);
+            refusals.leased(&object(1), &policy, NOW + given_at, NOW + 20);
+            assert_eq!(refused(&mut refusals, &policy, 10, NOW + 20).is_none(), is_forgotten, "{given_at}");
+        }
     }
 
     #[test]

@@ -9,6 +9,7 @@ use tollgate::limit::{Decision, Verb};
 use tollgate::policy::{Policies, Policy};
 use tollgate::protocol::{Action, Decided, EndedLease, Format, Lease, LeaseRequest, ObjectReply, ObjectRequest};
 
+use super::asked::request;
 use super::leases::policy;
 use super::leasing::{OBJECT, Object, START, Seen, signed};
 use super::random;
@@ -182,15 +183,7 @@ impl Pair {
     /// Asks the object, which must answer.
     fn call(&mut self, policy: &Arc<Policy>, action: Action, costs: Vec<u64>, lease: Option<LeaseRequest>) -> Decided {
         self.calls += 1;
-        let request = ObjectRequest {
-            action,
-            request_id: None,
-            costs: vec![costs],
-            shadow_costs: Vec::new(),
-            known: None,
-            wants_notices: false,
-            lease,
-        };
+        let request = ObjectRequest { lease, ..request(action, vec![costs]) };
         let request = ObjectRequest::from_text(&request.to_text(Format::NEWEST)).unwrap().0;
         match self.object.ask(policy, &request, self.now, &mut Seen::default()) {
             ObjectReply::Decided(decided) => decided,

@@ -10,6 +10,7 @@ use tollgate::limit::{Decision, Part, State, Verb, decide_all};
 use tollgate::policy::{Policies, Policy};
 use tollgate::protocol::{Action, Decided, Format, LeaseRequest, LimitAnswer, ObjectReply, ObjectRequest, RequestId};
 
+use super::asked::request;
 use super::random::Random;
 
 pub(crate) const START: i64 = 1_700_000_000_000;
@@ -222,15 +223,7 @@ impl<'r> World<'r> {
         let said = bound.decided.decision();
         assert!(!said.is_allow(), "nothing is granted from memory: {bound:?}");
         assert!(bound.decided.now <= self.now, "a wait is not reported too short: {bound:?}");
-        let look = ObjectRequest {
-            action: Action::Look(verb),
-            request_id: None,
-            costs: vec![costs.to_vec()],
-            shadow_costs: Vec::new(),
-            known: None,
-            wants_notices: false,
-            lease: None,
-        };
+        let look = request(Action::Look(verb), vec![costs.to_vec()]);
         let reply = self.object.ask(&policy, &look, self.now, &mut Seen::default());
         let ObjectReply::Decided(decided) = reply else { panic!("{reply:?}") };
         let is_right = match (said, decided.decision()) {
@@ -258,15 +251,8 @@ impl<'r> World<'r> {
         self.seen.calls += 1;
         let is_look = matches!(action, Action::Look(_));
         let id = u128::from(self.ids);
-        let request = ObjectRequest {
-            action,
-            request_id: (!is_look).then_some(RequestId { id, fingerprint: 0, is_lasting: false }),
-            costs: vec![costs],
-            shadow_costs: Vec::new(),
-            known: None,
-            wants_notices: false,
-            lease,
-        };
+        let request_id = (!is_look).then_some(RequestId { id, fingerprint: 0, is_lasting: false });
+        let request = ObjectRequest { request_id, lease, ..request(action, vec![costs]) };
         let request = ObjectRequest::from_text(&request.to_text(Format::NEWEST)).unwrap().0;
         let Isolate { life, .. } = self.isolates[isolate];
         let called_at = self.isolates[isolate].now(self.now);

@@ -1,5 +1,6 @@
 //! Batches over several keys: all or none, whatever is lost, late or crashes.
 
+mod asked;
 #[path = "../chance/mod.rs"]
 mod chance;
 mod crowds;

@@ -9,6 +9,7 @@ use tollgate::limit::{Decision, Verb};
 use tollgate::policy::{Policies, Policy};
 use tollgate::protocol::{Action, Decided, Format, ObjectReply, ObjectRequest};
 
+use super::asked::request;
 use super::random::{self, Random};
 
 const START: i64 = 1_700_000_000_000;
@@ -51,15 +52,7 @@ fn large_costs_are_refused_from_memory_while_small_ones_are_granted() {
             remembered += 1;
             continue;
         }
-        let request = ObjectRequest {
-            action: Action::Take(Verb::Consume),
-            request_id: None,
-            costs: vec![costs.to_vec()],
-            shadow_costs: Vec::new(),
-            known: None,
-            wants_notices: false,
-            lease: None,
-        };
+        let request = request(Action::Take(Verb::Consume), vec![costs.to_vec()]);
         let reply = object.ask(&policies, &request, now);
         let ObjectReply::Decided(decided) = reply else { panic!("{reply:?}") };
         if decided.decision().is_allow() {
@@ -190,15 +183,7 @@ impl<'r> World<'r> {
         if gives_back(action) {
             self.forget(isolate, called_at);
         }
-        let request = ObjectRequest {
-            action,
-            request_id: None,
-            costs,
-            shadow_costs: Vec::new(),
-            known: None,
-            wants_notices: false,
-            lease: None,
-        };
+        let request = request(action, costs);
         self.network.push(Message { call: self.ids, isolate, called_at, request, reply: None });
     }
 
@@ -243,15 +228,7 @@ impl<'r> World<'r> {
         }
         assert!(bound.decided.now <= self.now + self.object.ahead_ms, "a wait is not reported too short");
         let look = Action::Look(verb);
-        let look = ObjectRequest {
-            action: look,
-            request_id: None,
-            costs: costs.to_vec(),
-            shadow_costs: vec![],
-            known: None,
-            wants_notices: false,
-            lease: None,
-        };
+        let look = request(look, costs.to_vec());
         let true_now = self.object.ask(&self.policies, &look, self.now);
         let ObjectReply::Decided(decided) = true_now else { panic!("{true_now:?}") };
         let is_no_longer = match (said, decided.decision()) {

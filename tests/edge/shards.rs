@@ -11,6 +11,7 @@ use tollgate::policy::overrides::{History, InForce, Overrides, Selector, Written
 use tollgate::policy::{Cause, Policy};
 use tollgate::protocol::{Action, Decided, Format, Known, ObjectReply, ObjectRequest, RequestId};
 
+use super::asked::request;
 use super::random::{self, Random};
 
 const START: i64 = 1_700_000_000_000;
@@ -168,14 +169,11 @@ impl<'r> World<'r> {
         self.ids += 1;
         let id = RequestId { id: self.ids, fingerprint: 0, is_lasting: false };
         let (as_of, count) = (self.as_of, self.policy.limits().len());
+        let request_id = (!matches!(action, Action::Look(_))).then_some(id);
         let request = |part: &Arc<Policy>| ObjectRequest {
-            action,
-            request_id: (!matches!(action, Action::Look(_))).then_some(id),
-            costs: vec![vec![cost; count]],
-            shadow_costs: Vec::new(),
+            request_id,
             known: Some(Known { as_of, ids: vec![part.id()] }),
-            wants_notices: false,
-            lease: None,
+            ..request(action, vec![vec![cost; count]])
         };
         parts.iter().map(request).collect()
     }

@@ -5,19 +5,13 @@ use tollgate::limit::{Decision, Snapshot, Verb};
 use tollgate::policy::Cause;
 use tollgate::protocol::{Action, Decided, Format, LimitAnswer, ObjectReply, ObjectRequest, RequestId, Reserved};
 
+use super::asked;
+
 const NOW: i64 = 1_700_000_000_000;
 const REQUEST_ID: RequestId = RequestId { id: 7, fingerprint: 8, is_lasting: false };
 
 fn request(action: Action) -> ObjectRequest {
-    ObjectRequest {
-        action,
-        request_id: Some(REQUEST_ID),
-        costs: vec![vec![1]],
-        shadow_costs: Vec::new(),
-        known: None,
-        wants_notices: false,
-        lease: None,
-    }
+    ObjectRequest { request_id: Some(REQUEST_ID), ..asked::request(action, vec![vec![1]]) }
 }
 
 /// A batch over objects that hold under 100, 101, ...

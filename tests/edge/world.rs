@@ -11,6 +11,7 @@ use tollgate::limit::Verb;
 use tollgate::policy::{Cause, Policies, Policy};
 use tollgate::protocol::{Action, Decided, ObjectReply, ObjectRequest, RequestId};
 
+use super::asked::request;
 use super::random::Random;
 
 /// Nothing refills, so the end shows what was taken. Each client takes an amount of its own from `tokens` (see
@@ -138,15 +139,7 @@ impl<'r> World<'r> {
         let costs = vec![vec![share_of(client), 1]];
         let requests = keys.iter().map(|_| {
             self.ids += 1;
-            ObjectRequest {
-                action: Action::Hold(self.ids),
-                request_id,
-                costs: costs.clone(),
-                shadow_costs: Vec::new(),
-                known: None,
-                wants_notices: false,
-                lease: None,
-            }
+            ObjectRequest { request_id, ..request(Action::Hold(self.ids), costs.clone()) }
         });
         let batch = Batch::new(requests.collect(), self.now);
         self.tries.push(Try {
@@ -351,15 +344,7 @@ impl<'r> World<'r> {
 
     /// What is left of the tokens, with nothing held any more.
     fn level(&mut self, object: usize) -> u64 {
-        let look = ObjectRequest {
-            action: Action::Look(Verb::Refund),
-            request_id: None,
-            costs: vec![vec![0, 0]],
-            shadow_costs: Vec::new(),
-            known: None,
-            wants_notices: false,
-            lease: None,
-        };
+        let look = request(Action::Look(Verb::Refund), vec![vec![0, 0]]);
         match self.objects[object].ask(&self.policy, &look, self.now) {
             ObjectReply::Decided(Decided { open_reservations: 0, limits, .. }) => limits[0].remaining,
             other => panic!("{other:?}"),

@@ -1,0 +1,9 @@
+//! A request to an object.
+
+use tollgate::protocol::{Action, ObjectRequest};
+
+/// One with nothing but these costs, of each limit of each policy.
+pub(crate) fn request(action: Action, costs: Vec<Vec<u64>>) -> ObjectRequest {
+    let (request_id, shadow_costs, known, lease) = Default::default();
+    ObjectRequest { action, request_id, costs, shadow_costs, known, wants_notices: false, lease }
+}
