@@ -12,6 +12,7 @@ const POLICIES = {
   many: { ...DAYS, capacity: 1_000 },
   few: { ...DAYS, capacity: 1_000, max_lease: 5 },
   short: { rate: 10, period: "1s", capacity: 10, lease: "2s", refusal_cache: "1s" },
+  uneven: { rate: 100, period: "1s", lease: "2s", refusal_cache: "10s" },
   exact: { ...DAYS, capacity: 50, lease: undefined },
   both: {
     ...DAYS,
@@ -70,6 +71,26 @@ test("a busy frontend decides by itself, and grants exactly what there is", asyn
   assert.ok(made <= 60, `${made} calls`); // the 30 refusals are asked one by one
   assert.equal(await metric('tollgate_decisions_total{policy="days",outcome="allowed"}'), 50);
   assert.equal(await metric('tollgate_leased_decisions_total{policy="days"}'), leased(answers));
+});
+
+test("a large cost that is refused from memory leaves the lease to small ones, which make its wait longer", async () => {
+  const [small, large] = [
+    { policy: "uneven", key: "a" },
+    { policy: "uneven", key: "a", cost: 60 },
+  ];
+  assert.equal(granted(await ask(90, small)), 90);
+  const [first] = await ask(1, large);
+  assert.deepEqual([first.status, first.body.source, first.body.retry_at], [429, undefined, NOW + 500]);
+  // From then on, there are leases again.
+  const between = await ask(10, small, { at: 500 });
+  assert.equal(between.at(-1).body.source, "lease");
+  const taken = granted(between);
+  assert.equal(taken, 10);
+  const [again, after] = [...(await ask(1, large, { at: 500 })), ...(await ask(1, small, { at: 500 }))];
+  assert.deepEqual([again.status, again.body.source, again.body.retry_at], [429, "cache", NOW + 600]);
+  assert.deepEqual([after.status, after.body.source], [200, "lease"]);
+  const [last] = await ask(1, large, { at: 500 });
+  assert.deepEqual([last.body.source, last.body.retry_at], ["cache", NOW + 610]);
 });
 
 test("an answer from a lease says what is left of it", async () => {
