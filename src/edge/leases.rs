@@ -26,8 +26,8 @@ use crate::protocol::{Decided, EndedLease, Lease, LeaseRequest, LimitAnswer};
 #[derive(Debug)]
 pub struct Leases(Generations<Budget, Entry>);
 
-/// The most budgets of a generation. With one limit each, two generations are some eight megabytes where pointers have 64 bits, thirteen
-/// if objects have not heard yet of the last 16 leases of each, and twenty-two with eight limits each; in WebAssembly less.
+/// The most budgets of a generation. With one limit each, two generations are some eight megabytes where pointers have 64 bits, fourteen
+/// if objects have not heard yet of the last 16 leases of each, and twenty-three with eight limits each; in WebAssembly less.
 pub const MAX_LEASED: usize = 4_096;
 
 /// A request that is granted or refused without a call, as its only policy decides.
