@@ -10,8 +10,8 @@ const { formOf, namesOf, otherKind, read, tomlOf } = await import("../../www/pag
 const { PRESETS } = await import("../../www/page/src/playground/presets.ts");
 const { Simulation } = await import("../../www/page/src/playground/simulation.ts");
 const { START } = await import("../../www/page/src/levels/track.ts");
-const { MOST, TRACES, fromCsv, trace } = await import("../../www/page/src/playground/trace.ts");
-const { decode, encode } = await import("../../www/page/src/playground/link.ts");
+const { MOST, TRACES, fromCsv, passedOver, trace } = await import("../../www/page/src/playground/trace.ts");
+const { decode, encode, isLinkable } = await import("../../www/page/src/playground/link.ts");
 const { answerOf, RESERVATION } = await import("../../www/page/src/playground/answer.ts");
 
 const policyOf = async (toml) => {
@@ -438,10 +438,25 @@ test("a link gives back its scene, and anything else gives nothing", () => {
 });
 
 test("CSV: seconds, perhaps a cost and a verb; other lines are passed over", () => {
-  assert.deepEqual(fromCsv("seconds,cost,verb\n2.5;3;reserve\n\n1\n-1,2\n", 7), [
+  const text = "seconds,cost,verb\n2.5;3;reserve\n\n1\n-1,2\n0.2,x\n3,1,take\n";
+  assert.deepEqual(fromCsv(text, 7), [
     { at: 1000, verb: "consume", cost: 7 },
     { at: 2500, verb: "reserve", cost: 3 },
   ]);
+  assert.deepEqual(passedOver(text), [5, 6, 7]);
+});
+
+test("a CSV is linkable if browsers take its address, whatever ends its lines", () => {
+  const scene = { toml: "", trace: "csv", acts: [], at: 0, speed: 1 };
+  for (const [csv, is] of [
+    ["1\n".repeat(460_000), true],
+    ["1\n".repeat(480_000), false],
+    ["1\r\n".repeat(270_000), true],
+    ["1\r\n".repeat(333_000), false],
+  ]) {
+    assert.equal(isLinkable(csv), is);
+    if (is) assert.ok(encode({ ...scene, csv }).length < 1_900_000);
+  }
 });
 
 test("the answer that is shown is the service's own, but for its moments", async () => {

@@ -111,6 +111,77 @@ test("what went wrong in one panel stays while the others are read anew", async 
   await close();
 });
 
+test("what is typed while the service is asked what would change stays, and an editor that was left stays closed", async () => {
+  const { page, close } = await show();
+  let go = () => {};
+  await page.route("**/v1/policies/demo?dry_run=true", async (route) => {
+    await new Promise((resolve) => (go = resolve));
+    await route.continue();
+  });
+  const editor = page.getByLabel("demo, as JSON");
+  const check = async () => {
+    const asked = page.waitForRequest(/dry_run/);
+    await press(page, "What would change?");
+    return asked;
+  };
+  const answer = async (request) => {
+    go();
+    await (await request.response()).finished();
+    await page.evaluate(() => new Promise(requestAnimationFrame));
+  };
+  await press(page, "Edit demo");
+  await editor.waitFor();
+  assert.equal(await editor.evaluate((field) => field === document.activeElement), true);
+  await editor.fill('{"rate":7,"period":"10s"}');
+  const first = await check();
+  await editor.fill('{"rate":8,"period":"10s"}');
+  await answer(first);
+  assert.equal(await editor.inputValue(), '{"rate":8,"period":"10s"}');
+  assert.equal(await page.getByRole("button", { name: "Apply" }).count(), 0);
+  const second = await check();
+  await press(page, "Cancel");
+  await answer(second);
+  assert.equal(await editor.count(), 0);
+  const edit = page.getByRole("button", { name: "Edit demo" });
+  assert.equal(await edit.evaluate((button) => button === document.activeElement), true);
+  await close();
+});
+
+test("a mistake in a policy is told where it was typed", async () => {
+  const { page, close } = await show();
+  await press(page, "Edit demo");
+  await page.getByLabel("demo, as JSON").fill("{");
+  await press(page, "What would change?");
+  await page
+    .getByLabel("Policy demo")
+    .getByRole("alert")
+    .getByText(/^400: /)
+    .waitFor();
+  assert.equal(await page.getByLabel("demo, as JSON").getAttribute("aria-invalid"), "true");
+  await close();
+});
+
+test("what was done is said, also where the audit log cannot be read; another token sees nothing of the one before", async () => {
+  const { page, close } = await show();
+  await page.route("**/v1/audit?limit=100", (route) => route.fulfill({ status: 503, json: { title: "Unavailable" } }));
+  await page.getByLabel("Key (text or JSON)").fill("credited");
+  await page.getByRole("combobox", { name: "Policy", exact: true }).selectOption("demo");
+  await press(page, "Credit");
+  const said = page.getByRole("list", { name: "What the service says" });
+  await said.getByText("It is done, but the audit log cannot be read. 503: Unavailable").waitFor();
+  await said.getByText(/^demo .*; now demo /).waitFor();
+  await page.getByLabel("Token with the scope admin").fill("wrong");
+  await press(page, "Show");
+  await page
+    .getByRole("alert")
+    .getByText(/^401: /)
+    .first()
+    .waitFor();
+  assert.equal(await page.getByLabel("Policy demo").count(), 0);
+  assert.equal(await said.getByRole("listitem").count(), 0);
+  await close();
+});
+
 test("an act is told apart from one on another key at the same time", async () => {
   const { page, close } = await show();
   await page.route("**/v1/audit?limit=100", async (route) => {

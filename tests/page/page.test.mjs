@@ -153,6 +153,30 @@ test("a button that is held asks no more once it cannot, and only the first butt
   await close();
 });
 
+test("a key presses a button that was held and left", async () => {
+  const { page, close } = await open();
+  await page.getByLabel("Trace").selectOption("none");
+  await page.getByRole("button", { name: "Consume", exact: true }).hover();
+  await page.mouse.down();
+  await page.getByText(/^[1-9] granted/).waitFor();
+  await page.mouse.move(0, 0);
+  await page.mouse.up();
+  const counted = page.getByText(/^\d+ granted, 0 refused/);
+  const before = Number.parseInt(await counted.textContent(), 10);
+  await page.keyboard.press("Enter");
+  await page.getByText(`${before + 1} granted, 0 refused`).waitFor();
+  await close();
+});
+
+test("who comes to the playground again from itself keeps the address of what is shown", async () => {
+  const { page, close } = await open();
+  await page.waitForURL(/#playground\?/);
+  const shown = page.url();
+  await page.getByRole("link", { name: "Playground" }).click();
+  await page.waitForFunction((shown) => location.href === shown, shown);
+  await close();
+});
+
 test("a number is what was typed, also while it is typed", async () => {
   const { page, close } = await open();
   const rate = page.getByLabel("Tokens added");

@@ -1,6 +1,7 @@
 // What the live view makes of answers, without a page: a service that is simulated, with a clock of its own and a slow network.
 import "./modules.mjs";
 import assert from "node:assert/strict";
+import { test } from "node:test";
 import { count, law } from "../random.mjs";
 
 const { Budget } = await import("tollgate");
@@ -121,3 +122,21 @@ law(
       assert.ok(seen[of] > 50, of);
   },
 );
+
+test("a clock that has stood still, or was set, is noticed with the next answer, however slow that is", async () => {
+  for (const stoodStillMs of [20_000, -20_000]) {
+    const world = new World([{ rate: 10, periodMs: 1000, capacity: 50 }], 100);
+    world.delays = [10, 10];
+    const watched = new Watched(world.client, { policy: "p", key: "k" }, world.clock);
+    await watched.look();
+    assert.equal(watched.quickest.aheadMs, 100);
+    world.aheadMs += stoodStillMs; // as this clock sees it
+    world.delays = [90, 30];
+    await watched.look();
+    assert.deepEqual(watched.quickest, { roundTripMs: 120, aheadMs: 130 + stoodStillMs });
+    // An answer that may have come when it did by what is known changes nothing.
+    world.delays = [30, 130];
+    await watched.look();
+    assert.equal(watched.quickest.roundTripMs, 120);
+  }
+});

@@ -65,7 +65,7 @@ export function Live({ isShown }: ViewProps) {
                 Follow
               </button>
               <p class="quiet">
-                The token stays in the memory of this tab. While it is visible, it sends {number(60_000 / LOOK_MS)}{" "}
+                The token stays in the memory of this tab. While the tab is visible, it sends {number(60_000 / LOOK_MS)}{" "}
                 requests a minute. Open a second tab with the same key: each sees what the other takes.
               </p>
             </form>

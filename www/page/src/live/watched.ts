@@ -4,6 +4,8 @@ import { type Client, type Clock, type Key, type LimitSnapshot, type Snapshot, T
 import { type Amount, amountOf, fitted } from "../levels/amount.ts";
 import { type Event, type Reservation, START, Track } from "../levels/track.ts";
 import type { Verb } from "../shared/acts.tsx";
+import { length } from "../shared/numbers.ts";
+import { reasonOf } from "../shared/reason.ts";
 
 /** A request that was made here. Moments are milliseconds since the first answer. */
 export interface Asked {
@@ -89,7 +91,7 @@ export class Watched {
     const result = this.#turn.then(act).finally(() => {
       this.#awaited -= 1;
     });
-    this.#turn = result;
+    this.#turn = result.catch(() => {});
     return result;
   }
 
@@ -99,7 +101,9 @@ export class Watched {
   }
 
   async #ask(verb: Verb, amount: Amount): Promise<Asked> {
-    const cost = this.track ? fitted(amount, this.track.limits) : amount;
+    // What is cancelled is all of it.
+    const given = verb === "cancel" ? (this.#oldest()?.[1].cost ?? 0) : amount;
+    const cost = this.track ? fitted(given, this.track.limits) : given;
     const isKnown = verb === "consume" && this.#showsState && this.track !== undefined;
     const isExpected = isKnown && this.#twin.peek(cost).allowed;
     const [at, sent] = [this.now(), this.#twin.clock.now()];
@@ -117,7 +121,8 @@ export class Watched {
       this.#showsState = answer?.status === 400;
     }
     const { allowed, remaining } = answer ?? {};
-    const text = this.problem || (answer?.degraded ? `let pass, ${answer.degraded}` : allowed ? "granted" : "refused");
+    const text =
+      this.problem || (answer?.degraded ? `let pass, ${answer.degraded}` : allowed ? "granted" : refused(answer));
     const asked: Asked = {
       at,
       verb,
@@ -162,12 +167,14 @@ export class Watched {
       this.problem = answer.detail !== undefined && answer.status !== 429 ? `${answer.status}: ${answer.detail}` : "";
       if (answer.now !== undefined) {
         this.#origin ??= answer.now;
-        if (roundTripMs < this.quickest.roundTripMs)
-          this.quickest = { roundTripMs, aheadMs: answer.now - sent - roundTripMs / 2 };
+        const aheadMs = answer.now - sent - roundTripMs / 2;
+        // Where the answer cannot have come when it did by what is known, a clock has been set or has stood still.
+        const isOff = Math.abs(aheadMs - this.quickest.aheadMs) > roundTripMs / 2 + 1;
+        if (roundTripMs < this.quickest.roundTripMs || isOff) this.quickest = { roundTripMs, aheadMs };
       }
       return answer;
     } catch (error) {
-      this.problem = String(error instanceof Error ? error.message : error);
+      this.problem = reasonOf(error);
       return undefined;
     }
   }
@@ -282,6 +289,11 @@ export class Watched {
   }
 }
 
+function refused({ banned, retry_after_ms: waitMs }: Partial<Told> = {}): string {
+  const wait = waitMs === undefined ? "" : `, would pass in ${length(waitMs)}`;
+  return `${banned ? "refused, this key is blocked" : "refused"}${wait}`;
+}
+
 /** What was asked here, and what it was answered. */
 interface Done {
   readonly verb: Verb;
@@ -312,6 +324,7 @@ interface Told {
   readonly tokens?: number | undefined;
   readonly limits?: readonly { readonly name?: string; readonly tokens?: number }[] | undefined;
   readonly retry_after_ms?: number | undefined;
+  readonly banned?: boolean | undefined;
   readonly ready_at?: number | undefined;
   readonly reservation?: string | undefined;
   readonly expires_at?: number | undefined;

@@ -4,6 +4,7 @@ import { useEffect, useState } from "preact/hooks";
 import { Chart, stroke } from "../shared/chart.tsx";
 import { DataTable, Panel, Table } from "../shared/controls.tsx";
 import { moment, number } from "../shared/numbers.ts";
+import { reasonOf } from "../shared/reason.ts";
 import { ratesOf, undecidedOf } from "./rates.ts";
 import type { Counts, Service, Top } from "./service.ts";
 
@@ -25,7 +26,6 @@ export function Decided({
   const [looks, setLooks] = useState<readonly Look[]>([]);
   const [top, setTop] = useState<Top["policies"]>([]);
   const [shown, show] = useState("");
-  useEffect(() => setLooks([]), [service]);
   useEffect(() => {
     if (!isShown) return undefined;
     let isOver = false;
@@ -38,7 +38,7 @@ export function Decided({
         setTop(policies);
         onProblem("");
       } catch (error) {
-        if (!isOver) onProblem(String((error as Error).message));
+        if (!isOver) onProblem(reasonOf(error));
       }
     };
     void look();

@@ -3,6 +3,7 @@ import { useRef, useState } from "preact/hooks";
 import { Field, KeyField, Panel } from "../shared/controls.tsx";
 import { keyOf } from "../shared/key.ts";
 import { number } from "../shared/numbers.ts";
+import { reasonOf } from "../shared/reason.ts";
 import type { Audit, Service } from "./service.ts";
 
 /** What can be done, and how the audit log calls it if it changes anything. */
@@ -42,18 +43,13 @@ export function OneKey({
         ? await service.ask<Answer>("/v1/overrides", { method: "PUT", body: { removed: [{ policy, key: body.key }] } })
         : await service.ask<Answer>(`/v1/keys/${act.toLowerCase()}`, { method: "POST", body });
       const word = removes && answer.removed === 0 ? "" : OPERATIONS[act];
-      if (word) onChanged();
-      const recorded = word ? await actOf(service, word, policy!, body.key, answer.at) : undefined;
-      setLines([
-        ...said(act, answer),
-        ...(recorded
-          ? [
-              `Recorded as ${number(recorded.number)}: ${recorded.act} by ${recorded.by}, ${new Date(recorded.at).toLocaleString()}`,
-            ]
-          : []),
-      ]);
+      const lines = said(act, answer);
+      setLines(lines);
+      if (!word) return;
+      onChanged();
+      setLines([...lines, await recorded(service, word, policy!, body.key, answer.at)]);
     } catch (error) {
-      setLines([(error as Error).message]);
+      setLines([reasonOf(error)]);
     }
   };
   return (
@@ -90,13 +86,19 @@ export function OneKey({
   );
 }
 
-/** The act in the audit log: of an override by its moment, of a key by how the log calls the key. */
-async function actOf(service: Service, word: string, policy: string, key: unknown, at: number | undefined) {
-  const { object } =
-    at === undefined ? await service.ask<Answer>("/v1/keys/inspect", { method: "POST", body: { key } }) : {};
-  const { acts } = await service.ask<Audit>("/v1/audit?limit=100");
-  const isIt = (act: Audit["acts"][number]) => (at === undefined ? act.key === object : act.at === at);
-  return acts.find((one) => one.act.startsWith(word) && one.policy === policy && isIt(one));
+/** The line of the audit log about what was done: of an override by its moment, of a key by how the log calls the key. */
+async function recorded(service: Service, word: string, policy: string, key: unknown, at: number | undefined) {
+  try {
+    const { object } =
+      at === undefined ? await service.ask<Answer>("/v1/keys/inspect", { method: "POST", body: { key } }) : {};
+    const { acts } = await service.ask<Audit>("/v1/audit?limit=100");
+    const isIt = (act: Audit["acts"][number]) => (at === undefined ? act.key === object : act.at === at);
+    const found = acts.find((one) => one.act.startsWith(word) && one.policy === policy && isIt(one));
+    if (!found) return "It is not among the latest acts in the audit log.";
+    return `Recorded as ${number(found.number)}: ${found.act} by ${found.by}, ${new Date(found.at).toLocaleString()}`;
+  } catch (error) {
+    return `It is done, but the audit log cannot be read. ${reasonOf(error)}`;
+  }
 }
 
 interface Level {

@@ -1,5 +1,6 @@
 // For operators of the service: what is decided, which policies there are, and single keys.
-import { useEffect, useRef, useState } from "preact/hooks";
+import { Fragment } from "preact";
+import { useRef, useState } from "preact/hooks";
 import { Field, Panel, Problem } from "../shared/controls.tsx";
 import { number } from "../shared/numbers.ts";
 import type { ViewProps } from "../views.ts";
@@ -18,7 +19,8 @@ export function Operators({ isShown }: ViewProps) {
   const form = useRef<HTMLFormElement>(null);
   // By panel: when one of them can be read again, the problem of another stays.
   const report = (panel: string) => (text: string) => setProblems((problems) => ({ ...problems, [panel]: text }));
-  useEffect(() => setProblems({}), [service]);
+  // What another token has read goes.
+  const shows = useRef(0);
 
   return (
     <div class="playground">
@@ -29,6 +31,9 @@ export function Operators({ isShown }: ViewProps) {
             ref={form}
             onSubmit={(event) => {
               event.preventDefault();
+              shows.current += 1;
+              setProblems({});
+              setPolicies([]);
               setService(new Service(String(new FormData(form.current!).get("token"))));
             }}
           >
@@ -39,20 +44,20 @@ export function Operators({ isShown }: ViewProps) {
               Show
             </button>
             <p class="quiet">
-              The token stays in the memory of this tab. While it is visible, it sends{" "}
-              {number(REQUESTS_A_MINUTE + LOOKS_A_MINUTE)} requests a minute, and one or two when you read or change
+              The token stays in the memory of this tab. While the tab is visible, it sends{" "}
+              {number(REQUESTS_A_MINUTE + LOOKS_A_MINUTE)} requests a minute, and up to five when you read or change
               something.
             </p>
           </form>
         </Panel>
-        {service && <OneKey service={service} policies={policies} onChanged={count} />}
+        {service && <OneKey key={shows.current} service={service} policies={policies} onChanged={count} />}
       </div>
       <div class="stack">
         {[...new Set(Object.values(problems))].map((text) => (
           <Problem key={text} text={text} />
         ))}
         {service && (
-          <>
+          <Fragment key={shows.current}>
             <Decided service={service} isShown={isShown} onProblem={report("decided")} />
             <PolicyList
               service={service}
@@ -63,7 +68,7 @@ export function Operators({ isShown }: ViewProps) {
             />
             <OverrideList service={service} changes={changes} onProblem={report("overrides")} />
             <AuditLog service={service} changes={changes} onProblem={report("audit")} />
-          </>
+          </Fragment>
         )}
       </div>
     </div>

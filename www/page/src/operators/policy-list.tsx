@@ -1,6 +1,7 @@
 // The policies in force, with what the lint says. One is changed only after the service has said what the change would do.
-import { useEffect, useState } from "preact/hooks";
-import { Field, Panel } from "../shared/controls.tsx";
+import { useEffect, useRef, useState } from "preact/hooks";
+import { Field, Panel, Problem } from "../shared/controls.tsx";
+import { reasonOf } from "../shared/reason.ts";
 import type { Policies, Service } from "./service.ts";
 
 interface Draft {
@@ -10,6 +11,8 @@ interface Draft {
   readonly etag: string;
   /** What the service says that the text would change; nothing before it was asked about this text. */
   readonly changes?: readonly string[];
+  /** Why it did not say so, or did not take it. */
+  readonly problem?: string;
 }
 
 export function PolicyList({
@@ -28,17 +31,23 @@ export function PolicyList({
 }) {
   const [policies, setPolicies] = useState<Policies["policies"]>([]);
   const [draft, setDraft] = useState<Draft>();
+  /** Whose text was just left: the focus goes back to where it came from. */
+  const left = useRef("");
   const tried = (act: () => Promise<void>) =>
     act().then(
       () => onProblem(""),
-      (error) => onProblem(error.message),
+      (error) => onProblem(reasonOf(error)),
+    );
+  /** What has become of a draft, unless it was changed or left meanwhile. */
+  const become = ({ name, text, etag }: Draft, more: Partial<Draft> | undefined) =>
+    setDraft((now) =>
+      now?.name === name && now.text === text && now.etag === etag ? more && { name, text, etag, ...more } : now,
     );
   const load = async () => {
     const { policies } = await service.ask<Policies>("/v1/policies");
     setPolicies(policies);
     onNames(policies.map(({ name }) => name));
   };
-  useEffect(() => setDraft(undefined), [service]);
   useEffect(() => {
     if (!isShown) return undefined;
     void tried(load);
@@ -52,19 +61,20 @@ export function PolicyList({
       const { policy, etag } = await service.ask<{ policy: unknown }>(path(name));
       setDraft({ name, etag, text: JSON.stringify(policy, undefined, 2) });
     });
-  const check = ({ name, text, etag }: Draft) =>
-    tried(async () => {
-      const asked = { method: "PUT", body: text, match: etag } as const;
-      const { changes } = await service.ask<{ changes: readonly string[] }>(`${path(name)}?dry_run=true`, asked);
-      setDraft({ name, text, etag, changes });
-    });
-  const apply = ({ name, text, etag }: Draft) =>
-    tried(async () => {
-      await service.ask(path(name), { method: "PUT", body: text, match: etag });
-      setDraft(undefined);
-      onChanged();
-      await load();
-    });
+  const put = async (draft: Draft) => {
+    const { name, text: body, etag: match, changes } = draft;
+    const address = changes ? path(name) : `${path(name)}?dry_run=true`;
+    try {
+      const answer = await service.ask<{ changes: readonly string[] }>(address, { method: "PUT", body, match });
+      if (!changes) return become(draft, { changes: answer.changes });
+      left.current = name;
+      become(draft, undefined);
+    } catch (error) {
+      return become(draft, { problem: reasonOf(error) });
+    }
+    onChanged();
+    await tried(load);
+  };
 
   return (
     <Panel
@@ -93,19 +103,19 @@ export function PolicyList({
                 class="stack"
                 onSubmit={(event) => {
                   event.preventDefault();
-                  void (draft.changes ? apply(draft) : check(draft));
+                  void put(draft);
                 }}
               >
                 <Field label={`${name}, as JSON`}>
                   <textarea
+                    ref={focus}
                     value={draft.text}
                     spellcheck={false}
-                    onInput={({ currentTarget: { value: text } }) => {
-                      const { changes: _, ...rest } = draft;
-                      setDraft({ ...rest, text });
-                    }}
+                    aria-invalid={draft.problem !== undefined}
+                    onInput={({ currentTarget: { value: text } }) => setDraft({ name, etag: draft.etag, text })}
                   />
                 </Field>
+                <Problem text={draft.problem} />
                 {draft.changes && (
                   <ul aria-label="What would change">
                     {draft.changes.map((line) => (
@@ -117,14 +127,29 @@ export function PolicyList({
                   <button type="submit" class="main">
                     {draft.changes ? "Apply" : "What would change?"}
                   </button>
-                  <button type="button" onClick={() => setDraft(undefined)}>
+                  <button
+                    type="button"
+                    onClick={() => {
+                      left.current = name;
+                      setDraft(undefined);
+                    }}
+                  >
                     Cancel
                   </button>
                 </div>
               </form>
             ) : (
               !fixed && (
-                <button type="button" class="small" onClick={() => edit(name)}>
+                <button
+                  type="button"
+                  class="small"
+                  ref={(button) => {
+                    if (left.current !== name) return;
+                    left.current = "";
+                    focus(button);
+                  }}
+                  onClick={() => edit(name)}
+                >
                   Edit {name}
                 </button>
               )
@@ -135,6 +160,8 @@ export function PolicyList({
     </Panel>
   );
 }
+
+const focus = (element: HTMLElement | null) => element?.focus();
 
 /** Others may change them. */
 const LOOK_MS = 60_000;

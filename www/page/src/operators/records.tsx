@@ -3,6 +3,7 @@ import { useEffect, useState } from "preact/hooks";
 import { Panel, Table } from "../shared/controls.tsx";
 import { writtenKey } from "../shared/key.ts";
 import { number } from "../shared/numbers.ts";
+import { reasonOf } from "../shared/reason.ts";
 import type { Act, Audit, Override, Overrides, Service } from "./service.ts";
 
 interface Props {
@@ -75,7 +76,7 @@ function Paged({
         setShown({ rows: [...before, ...rows], next });
         onProblem("");
       },
-      (error) => isOver || onProblem(error.message),
+      (error) => isOver || onProblem(reasonOf(error)),
     );
     return () => {
       isOver = true;

@@ -62,7 +62,6 @@ export interface Policies {
 export interface Top {
   readonly policies: readonly {
     readonly policy: string;
-    readonly refusals: number;
     readonly keys: readonly {
       readonly object: string;
       readonly prefix?: string;

@@ -58,9 +58,9 @@ export function decode(text: string): Scene | undefined {
   }
 }
 
-/** Whether a CSV is short enough for a link: browsers refuse addresses of more than two million characters. */
+/** Whether a CSV is short enough for a link: browsers refuse addresses of more than two million characters, in which three bytes are four. */
 export function isLinkable(csv: string): boolean {
-  return csv.length <= 1_000_000;
+  return new TextEncoder().encode(JSON.stringify(csv)).length <= 1_400_000;
 }
 
 const isTrace = (value: unknown): value is TraceKind =>

@@ -11,7 +11,7 @@ import { decode, encode, isLinkable, type Scene, SPEEDS } from "./link.ts";
 import { Play } from "./play.ts";
 import { hasWindow, otherKind, type Policy, type Read, read } from "./policy.ts";
 import { PRESETS } from "./presets.ts";
-import { type Ask, TRACES, type TraceKind, trace } from "./trace.ts";
+import { type Ask, passedOver, TRACES, type TraceKind, trace } from "./trace.ts";
 import { announced, summary } from "./words.ts";
 
 export function Playground({ isShown }: ViewProps) {
@@ -21,6 +21,8 @@ export function Playground({ isShown }: ViewProps) {
   const [now, setNow] = useState(scene.at);
   const [playing, setPlaying] = useState(false);
   const [picked, setPicked] = useState(scene.picked);
+  /** How often it was come to by an address that says nothing. */
+  const [visits, visit] = useState(0);
   const [status, say] = useAnnouncer();
   const { toml, policy: chosen, other, otherPolicy, acts } = scene;
 
@@ -44,6 +46,7 @@ export function Playground({ isShown }: ViewProps) {
     () => (policy ? trace(scene.trace, policy.limits, cost, scene.csv) : undefined),
     [policy, scene.trace, cost, scene.csv],
   );
+  const skipped = useMemo(() => (scene.trace === "csv" ? passedOver(scene.csv ?? "") : []), [scene.trace, scene.csv]);
   // The acts are not among what it is made of: each is asked of the play that there is.
   const known = useRef(acts);
   known.current = acts;
@@ -94,10 +97,11 @@ export function Playground({ isShown }: ViewProps) {
       history.replaceState(null, "", `#playground?${encode(marked)}`);
     }, 300);
     return () => clearTimeout(timer);
-  }, [scene, shown, playing, picked, isShown]);
+  }, [scene, shown, playing, picked, isShown, visits]);
   useEffect(() => {
     const arrive = () => {
-      if (!location.hash.includes("?")) return;
+      if (!location.hash.startsWith("#playground")) return;
+      if (!location.hash.includes("?")) return visit((count) => count + 1);
       const scene = sceneOfAddress();
       setScene(scene);
       setNow(scene.at);
@@ -244,6 +248,11 @@ export function Playground({ isShown }: ViewProps) {
                     <output>
                       {number(played?.asks.length ?? 0)} requests
                       {!isLinkable(scene.csv!) && ", too many for a link"}
+                    </output>
+                  )}
+                  {skipped.length > 0 && (
+                    <output class="mistakes">
+                      Not of this form: {number(skipped.length)} of the lines, first line {number(skipped[0]!)}
                     </output>
                   )}
                   <input

@@ -98,19 +98,32 @@ export function trace(kind: TraceKind, limits: readonly Limit<string>[], cost: A
   }
 }
 
-/** Reads lines of `seconds,cost,verb`; the last two may be missing, and a line that does not begin with a number is passed over. */
+/** Reads lines of `seconds,cost,verb`; the last two may be missing, and a line that is not of this form is passed over. */
 export function fromCsv(text: string, cost: Amount): Ask[] {
   return text
     .split("\n")
-    .map((line) => line.split(/[,;\t]/).map((cell) => cell.trim()))
-    .filter(([first]) => first !== "" && Number(first) >= 0 && Number(first) < 1e9)
+    .map(cellsOf)
+    .filter(isAsk)
     .slice(0, MOST)
     .map(([seconds, amount, verb]) => ({
       at: Math.round(Number(seconds) * 1000),
       verb: VERBS.find((known) => known === verb) ?? "consume",
-      cost: amount && Number.isSafeInteger(Number(amount)) && Number(amount) >= 0 ? Number(amount) : cost,
+      cost: amount ? Number(amount) : cost,
     }))
     .toSorted((a, b) => a.at - b.at);
+}
+
+/** The numbers of the lines of a CSV that are passed over, but for a heading and for empty ones. */
+export function passedOver(text: string): number[] {
+  return text.split("\n").flatMap((line, i) => (i > 0 && line.trim() && !isAsk(cellsOf(line)) ? [i + 1] : []));
+}
+
+const cellsOf = (line: string) => line.split(/[,;\t]/).map((cell) => cell.trim());
+
+function isAsk([seconds, amount, verb]: readonly string[]): boolean {
+  const isCost = !amount || (Number.isSafeInteger(Number(amount)) && Number(amount) >= 0);
+  const isVerb = !verb || VERBS.some((known) => known === verb);
+  return Boolean(seconds) && Number(seconds) >= 0 && Number(seconds) < 1e9 && isCost && isVerb;
 }
 
 /** How many requests of this cost the tightest limit admits at once and in a millisecond, and the period to which that belongs. */

@@ -19,5 +19,5 @@ export function announced(event: Event): string {
   const wait = waitOf(event);
   const granted = `granted${wait > 0 ? `, to be used in ${length(wait)}` : ""}`;
   const refused = `refused, ${Number.isFinite(wait) ? `would pass in ${length(wait)}` : "can never pass"}`;
-  return `${verb} ${costText(cost)}: ${decision.allowed ? granted : refused}, ${number(decision.remaining)} left`;
+  return `${verb === "cancel" ? verb : `${verb} ${costText(cost)}`}: ${decision.allowed ? granted : refused}, ${number(decision.remaining)} left`;
 }

@@ -28,7 +28,7 @@ export function Acts({
           title={title}
           isMain={verb === "consume"}
           isOff={!canSettle && (verb === "settle" || verb === "cancel")}
-          act={() => onAct(verb, cost)}
+          act={() => onAct(verb, verb === "cancel" ? 0 : cost)}
         />
       ))}
       {limits.map(({ name }) => (
@@ -67,8 +67,9 @@ function Held({ title, isMain, isOff, act }: { title: string; isMain: boolean; i
       isPending = false;
     }, HELD_MS);
   };
-  const click = () => {
-    if (!isRepeated.current) act();
+  const click = ({ detail: clicks }: MouseEvent) => {
+    // A key press is none of the pointer that has held it.
+    if (clicks === 0 || !isRepeated.current) act();
     isRepeated.current = false;
   };
   useEffect(() => {

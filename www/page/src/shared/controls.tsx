@@ -27,10 +27,13 @@ export function Copy({ text, label = "Copy" }: { text: string; label?: string })
     return () => clearTimeout(timer);
   }, [said]);
   const copy = () =>
-    navigator.clipboard.writeText(text).then(
-      () => say("Copied"),
-      () => say("Cannot copy"),
-    );
+    // There is no clipboard by plain HTTP.
+    Promise.resolve()
+      .then(() => navigator.clipboard.writeText(text))
+      .then(
+        () => say("Copied"),
+        () => say("Cannot copy"),
+      );
   return (
     <button type="button" class="small" onClick={copy} aria-live="polite">
       {said || label}
