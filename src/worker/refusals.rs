@@ -66,8 +66,8 @@ pub(super) fn answered(
     REFUSALS.with_borrow_mut(|refusals| {
         for (object, reply) in objects.iter().zip(replies) {
             if let (Ok(ObjectReply::Decided(decided)), Some(asked_at)) = (reply, object.asked_at) {
-                let (policies, moments) =
-                    (costs_of(asked, object).map(|(policy, _)| policy), (asked_at, object.answered_at));
+                let policies = object.items_of(asked).map(|item| &*item.policy);
+                let moments = (asked_at, object.answered_at);
                 refusals.answered(&object.name, policies, (!is_refused, decided), moments, leases);
             }
         }

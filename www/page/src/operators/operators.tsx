@@ -19,8 +19,6 @@ export function Operators({ isShown }: ViewProps) {
   const form = useRef<HTMLFormElement>(null);
   // By panel: when one of them can be read again, the problem of another stays.
   const report = (panel: string) => (text: string) => setProblems((problems) => ({ ...problems, [panel]: text }));
-  // What another token has read goes.
-  const shows = useRef(0);
 
   return (
     <div class="playground">
@@ -31,7 +29,6 @@ export function Operators({ isShown }: ViewProps) {
             ref={form}
             onSubmit={(event) => {
               event.preventDefault();
-              shows.current += 1;
               setProblems({});
               setPolicies([]);
               setService(new Service(String(new FormData(form.current!).get("token"))));
@@ -50,14 +47,15 @@ export function Operators({ isShown }: ViewProps) {
             </p>
           </form>
         </Panel>
-        {service && <OneKey key={shows.current} service={service} policies={policies} onChanged={count} />}
+        {/* By the service: what another token has read goes. */}
+        {service && <OneKey key={service} service={service} policies={policies} onChanged={count} />}
       </div>
       <div class="stack">
         {[...new Set(Object.values(problems))].map((text) => (
           <Problem key={text} text={text} />
         ))}
         {service && (
-          <Fragment key={shows.current}>
+          <Fragment key={service}>
             <Decided service={service} isShown={isShown} onProblem={report("decided")} />
             <PolicyList
               service={service}

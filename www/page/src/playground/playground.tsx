@@ -46,6 +46,8 @@ export function Playground({ isShown }: ViewProps) {
     () => (policy ? trace(scene.trace, policy.limits, cost, scene.csv) : undefined),
     [policy, scene.trace, cost, scene.csv],
   );
+  // Not for each picture: a CSV may have a million characters.
+  const fitsLink = useMemo(() => isLinkable(scene.csv ?? ""), [scene.csv]);
   const skipped = useMemo(() => (scene.trace === "csv" ? passedOver(scene.csv ?? "") : []), [scene.trace, scene.csv]);
   // The acts are not among what it is made of: each is asked of the play that there is.
   const known = useRef(acts);
@@ -88,7 +90,7 @@ export function Playground({ isShown }: ViewProps) {
     const { picked: _, csv, ...rest } = scene;
     const marked = {
       ...rest,
-      ...(csv !== undefined && isLinkable(csv) && { csv }),
+      ...(csv !== undefined && fitsLink && { csv }),
       at: Math.floor(shown),
       ...(picked !== undefined && { picked }),
     };
@@ -97,7 +99,7 @@ export function Playground({ isShown }: ViewProps) {
       history.replaceState(null, "", `#playground?${encode(marked)}`);
     }, 300);
     return () => clearTimeout(timer);
-  }, [scene, shown, playing, picked, isShown, visits]);
+  }, [scene, fitsLink, shown, playing, picked, isShown, visits]);
   useEffect(() => {
     const arrive = () => {
       if (!location.hash.startsWith("#playground")) return;
@@ -247,7 +249,7 @@ export function Playground({ isShown }: ViewProps) {
                   ) : (
                     <output>
                       {number(played?.asks.length ?? 0)} requests
-                      {!isLinkable(scene.csv!) && ", too many for a link"}
+                      {!fitsLink && ", too many for a link"}
                     </output>
                   )}
                   {skipped.length > 0 && (
