@@ -35,7 +35,7 @@ pub const MAX_LEASED: usize = 4_096;
 pub struct Leased {
     /// The answer.
     pub decided: Decided,
-    /// When the object gave the first of the leases that were spent from, by its clock.
+    /// When the object gave the first of the leases of which something was left, by its clock.
     pub given_at: i64,
     /// What to ask the object in the background, if anything.
     pub renewal: Option<LeaseRequest>,
@@ -140,12 +140,13 @@ impl Leases {
     }
 
     /// When the object gave the first of the leases of which something is left, by its clock, but for one of that id. Since then, until it has
-    /// heard of the end, it counts that as taken.
+    /// heard of the end, it counts that as taken. Those under other numbers count as spent.
     pub fn given_at(&mut self, object: &str, policy: &Policy, but_for: Option<u64>) -> Option<i64> {
         if self.is_empty() {
             return None;
         }
-        self.0.get_mut(budget(object, policy)?)?.given_at(but_for)
+        let entry = self.0.get_mut(budget(object, policy)?)?;
+        if entry.policy == policy.id() { entry.given_at(but_for) } else { None }
     }
 
     /// Takes over what an object has answered to a request for a lease: `request` is what it was asked, and the call began and had

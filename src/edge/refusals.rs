@@ -194,7 +194,7 @@ impl Refusals {
         }
     }
 
-    /// Takes note that these costs were granted at `now` from leases; the first of them was given at `given_at`, by the object's clock.
+    /// Takes note that these costs were granted at `now` from leases, the first of which was given at `given_at`, by the object's clock: see [`Leased`](super::Leased).
     pub fn spent(&mut self, object: &str, policy: &Policy, costs: &[u64], given_at: i64, now: i64) {
         let Some(Entry::Kept(kept)) = budget(object, policy).and_then(|budget| self.0.get_mut(budget)) else { return };
         if given_at < kept.decided_at || kept.policy != policy.id() {
