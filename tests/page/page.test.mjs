@@ -324,6 +324,23 @@ test("a link reproduces everything", async () => {
   await other.close();
 });
 
+test("a link that cannot be read is said to be so, until something else is shown", async () => {
+  const { page, said, close } = await open("#playground?eyJ0b21sIjoi");
+  const message = page.getByText("This link cannot be read.");
+  await message.waitFor();
+  await page.getByRole("heading", { name: /^The decision at/ }).waitFor();
+  await page.waitForTimeout(600); // the address follows
+  assert.equal(await message.count(), 1);
+  await press(page, "Login attempts");
+  await message.waitFor({ state: "detached" });
+  await page.evaluate(() => {
+    location.hash = "#playground?*";
+  });
+  await message.waitFor();
+  assert.deepEqual(said, []);
+  await close();
+});
+
 test("100,000 decisions at 1,000× lose no second", async () => {
   const { page, said, close } = await open();
   await press(page, "TOML");

@@ -92,8 +92,8 @@ export function Live({ isShown }: ViewProps) {
                   <dd>
                     {quickest && Number.isFinite(quickest.roundTripMs) ? length(Math.round(quickest.roundTripMs)) : "–"}
                   </dd>
-                  <dt>The service's clock is ahead by</dt>
-                  <dd>{quickest && track ? length(Math.round(quickest.aheadMs) || 0) : "–"}</dd>
+                  <dt>The service's clock</dt>
+                  <dd>{quickest && track ? offset(Math.round(quickest.aheadMs)) : "–"}</dd>
                 </dl>
                 <DataTable
                   caption="Requests made here, as a table"
@@ -128,6 +128,12 @@ export function Live({ isShown }: ViewProps) {
 }
 
 /** Of how many predictions the service has said the same. */
+/** How far the service's clock is from the one here. */
+function offset(aheadMs: number): string {
+  if (aheadMs === 0) return "as here";
+  return `${length(Math.abs(aheadMs))} ${aheadMs < 0 ? "behind" : "ahead"}`;
+}
+
 function rightness(asked: readonly Asked[]): string {
   const known = asked.filter(({ predicted, allowed }) => predicted && allowed !== undefined);
   const right = known.filter(({ predicted, allowed }) => predicted!.allowed === allowed);

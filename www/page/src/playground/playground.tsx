@@ -2,7 +2,7 @@
 import { useCallback, useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { Levels } from "../levels/levels.tsx";
 import { Acts } from "../shared/acts.tsx";
-import { Choice, Field, Panel, useAnnouncer } from "../shared/controls.tsx";
+import { Choice, Field, Panel, Problem, useAnnouncer } from "../shared/controls.tsx";
 import { moment, number } from "../shared/numbers.ts";
 import type { ViewProps } from "../views.ts";
 import { Decision } from "./decision.tsx";
@@ -16,6 +16,8 @@ import { announced, summary } from "./words.ts";
 
 export function Playground({ isShown }: ViewProps) {
   const [scene, setScene] = useState(sceneOfAddress);
+  /** What is shown in place of a link that cannot be read. */
+  const [instead, setInstead] = useState(isUnreadable() ? scene : undefined);
   const [reads, setReads] = useState<readonly Read[]>([]);
   const [policies, setPolicies] = useState<readonly Policy[]>([]);
   const [now, setNow] = useState(scene.at);
@@ -106,6 +108,7 @@ export function Playground({ isShown }: ViewProps) {
       if (!location.hash.includes("?")) return visit((count) => count + 1);
       const scene = sceneOfAddress();
       setScene(scene);
+      setInstead(isUnreadable() ? scene : undefined);
       setNow(scene.at);
       setPicked(scene.picked);
       setPlaying(false);
@@ -145,6 +148,13 @@ export function Playground({ isShown }: ViewProps) {
   return (
     <>
       {status}
+      <Problem
+        text={
+          scene === instead
+            ? "This link cannot be read. It may be cut off, or made by another version. The first example is shown instead."
+            : undefined
+        }
+      />
       <Choice
         label="Preset"
         value={preset}
@@ -324,9 +334,17 @@ const MOST_TO_EDIT = 20_000;
 const SLIDER_STEPS = 500;
 
 function sceneOfAddress(): Scene {
-  const linked = decode(location.hash.split("?")[1] ?? "");
   const [{ toml, trace }] = PRESETS as [(typeof PRESETS)[number]];
-  return linked ?? { toml, trace, acts: [], at: 40_000, speed: 10 }; // the whole trace
+  return decode(linked()) ?? { toml, trace, acts: [], at: 40_000, speed: 10 }; // the whole trace
+}
+
+function isUnreadable(): boolean {
+  return linked() !== "" && decode(linked()) === undefined;
+}
+
+/** What the address says of a scene. */
+function linked(): string {
+  return location.hash.startsWith("#playground?") ? location.hash.slice("#playground?".length) : "";
 }
 
 /** The cost that was chosen, if it fits the policy; else one that shows something. */
