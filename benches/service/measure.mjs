@@ -22,7 +22,8 @@ function ownMicros(pid) {
   return fields.slice(11, 15).reduce((sum, ticks) => sum + Number(ticks), 0) * TICK_MICROS;
 }
 
-function childrenOf(pid) {
+/** The processes that one has started. */
+export function childrenOf(pid) {
   return readFileSync(`/proc/${pid}/task/${pid}/children`, "utf8").split(" ").filter(Boolean);
 }
 

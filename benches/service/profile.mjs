@@ -1,4 +1,5 @@
-// Where the processor's time goes: Linux's perf samples workerd while it answers, with the names of what V8 has compiled.
+// Where the processor's time goes: Linux's perf samples workerd while it answers, with the names of what V8 has compiled; and PostgreSQL
+// with the server in front of it, where it is installed.
 //
 //   npm run bench -- --profile                     the exact path, beside an object that keeps everything in memory
 //   npm run bench -- --profile "one key, refused"  another scenario
@@ -11,23 +12,29 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { bindings, Runtime } from "../../tests/http/runtime.mjs";
 import { bundled } from "./bundled.mjs";
-import { EXACT, TOKEN } from "./contestants.mjs";
+import { CONTESTANTS, EXACT, TOKEN } from "./contestants.mjs";
 import { Client, post } from "./load.mjs";
-import { cpuMicros } from "./measure.mjs";
+import { childrenOf, cpuMicros } from "./measure.mjs";
 import { requestsOf, SCENARIOS } from "./scenarios.mjs";
 
-const PROFILED = { "Tollgate, embedded": "embedded.mjs", "JavaScript, memory only": "memory.mjs" };
+const DATABASE = CONTESTANTS.find(({ name }) => name === "PostgreSQL and Node");
+const PROFILED = {
+  "Tollgate, embedded": () => onWorkerd("embedded.mjs"),
+  "JavaScript, memory only": () => onWorkerd("memory.mjs"),
+  ...(DATABASE.needs.path && { [DATABASE.name]: DATABASE.start }),
+};
 /** By the name of the program or of the function, the first that matches. */
 const OWNERS = [
+  ["PostgreSQL", /^postgres$/],
   ["WebAssembly", /wasm-function/],
   ["JavaScript", /^\[JIT\]/],
   ["the kernel", /^\[kernel|^\[vdso/],
   ["memory: malloc and free", /tcmalloc|TCMalloc|^libc/],
   ["V8 and its garbage", /v8::|Builtins_|cppgc::|heap::base/],
-  ["HTTP and sockets", /hyper|tokio|mio::|http::|httparse|futures_util/],
+  ["HTTP and sockets", /hyper|tokio|mio::|http::|httparse|futures_util|llhttp|uv_|node::/],
   ["promises and events (kj)", /kj::/],
   ["calls of objects (capnp)", /capnp::/],
-  ["the rest of workerd", /./],
+  ["the rest", /./],
 ];
 const SECONDS = 8;
 const FUNCTIONS = 30;
@@ -38,7 +45,7 @@ async function main([title = "one key, allowed"]) {
   const scenario = SCENARIOS.find((scenario) => scenario.title === title);
   if (!scenario || scenario.offered) throw new Error(`No scenario can be profiled that is called ${title}`);
   const profiles = [];
-  for (const file of Object.values(PROFILED)) profiles.push(await profile(file, scenario));
+  for (const start of Object.values(PROFILED)) profiles.push(await profile(start, scenario));
   const line = (name, cells) => console.log(name.padEnd(28) + cells.map((cell) => String(cell).padStart(26)).join(""));
   console.log(`${title}: microseconds of the processor for a request`);
   line("", Object.keys(PROFILED));
@@ -51,41 +58,54 @@ async function main([title = "one key, allowed"]) {
       owner,
       profiles.map(({ samples }) => sum(samples.filter((sample) => ownerOf(sample) === owner)).toFixed(1)),
     );
-  console.log("\nThe functions of Tollgate that take most");
   const own = profiles[0].samples.filter((sample) => ["WebAssembly", "JavaScript"].includes(ownerOf(sample)));
-  for (const { micros, name } of own.slice(0, FUNCTIONS)) console.log(`${micros.toFixed(2).padStart(8)}  ${name}`);
+  const lists = [["Tollgate", own], ...profiles.slice(2).map(({ samples }) => [DATABASE.name, samples])];
+  for (const [whose, samples] of lists) {
+    console.log(`\nThe functions of ${whose} that take most`);
+    for (const { micros, program, name } of samples.slice(0, FUNCTIONS))
+      console.log(`${micros.toFixed(2).padStart(8)}  ${name}${whose === DATABASE.name ? ` (${program})` : ""}`);
+  }
 }
 
 /** What a request takes, and each function of it, in microseconds. */
-async function profile(file, scenario) {
+async function profile(start, scenario) {
   const folder = mkdtempSync(join(tmpdir(), "tollgate-profile-"));
   const data = join(folder, "perf.data");
-  const runtime = new Runtime();
+  const { port, pids, remove } = await start();
   try {
-    const modules = await bundled(new URL(`contestants/${file}`, import.meta.url));
-    await runtime.start({ modules, bindings: bindings(EXACT), keepsObjects: true, v8Flags: v8Flags(folder) });
-    const client = new Client(runtime.port, 16);
+    const client = new Client(port, 16);
     const requests = requestsOf(scenario, (policy, key) => post("/v1/consume", TOKEN, { policy, key, cost: 1 }));
     await client.each(requests.map((request) => ({ ...request, status: 200 })));
     await client.load(requests, SECONDS / 2); // until it is compiled
-    const options = ["-F", "999", "-p", String(runtime.pid), "-o", data, "--", "sleep", String(SECONDS - 1)];
+    const all = pids.flatMap((pid) => [pid, ...childrenOf(pid)]).join();
+    const options = ["-F", "999", "-p", all, "-o", data, "--", "sleep", String(SECONDS - 1)];
     const perf = spawn("perf", ["record", ...options], { stdio: "ignore" });
-    const before = cpuMicros([runtime.pid]);
+    const before = cpuMicros(pids);
     const { took } = await client.load(requests, SECONDS);
-    const micros = (cpuMicros([runtime.pid]) - before) / took.length;
+    const micros = (cpuMicros(pids) - before) / took.length;
     if (perf.exitCode === null) await once(perf, "close");
     return { micros, samples: samplesOf(data, micros) };
   } finally {
-    rmSync(`/tmp/perf-${runtime.pid}.map`, { force: true });
-    await runtime.remove();
+    await remove();
     rmSync(folder, { recursive: true, force: true });
   }
 }
 
-/** V8 writes the names of what it compiles where perf looks for them; and a log, which goes into the folder. */
-function v8Flags(folder) {
+async function onWorkerd(file) {
+  const folder = mkdtempSync(join(tmpdir(), "tollgate-profile-"));
+  const runtime = new Runtime();
+  const modules = await bundled(new URL(`contestants/${file}`, import.meta.url));
+  // V8 writes the names of what it compiles where perf looks for them; and a log, which goes into the folder.
   const log = ["--no-logfile-per-isolate", `--logfile=${join(folder, "v8.log")}`];
-  return ["--perf-basic-prof", "--interpreted-frames-native-stack", ...log];
+  const v8Flags = ["--perf-basic-prof", "--interpreted-frames-native-stack", ...log];
+  await runtime.start({ modules, bindings: bindings(EXACT), keepsObjects: true, v8Flags });
+  const { port, pid } = runtime;
+  const remove = async () => {
+    rmSync(`/tmp/perf-${pid}.map`, { force: true });
+    await runtime.remove();
+    rmSync(folder, { recursive: true, force: true });
+  };
+  return { port, pids: [pid], remove };
 }
 
 function samplesOf(data, micros) {
