@@ -127,13 +127,13 @@ export function Live({ isShown }: ViewProps) {
   );
 }
 
-/** Of how many predictions the service has said the same. */
 /** How far the service's clock is from the one here. */
 function offset(aheadMs: number): string {
   if (aheadMs === 0) return "as here";
   return `${length(Math.abs(aheadMs))} ${aheadMs < 0 ? "behind" : "ahead"}`;
 }
 
+/** Of how many predictions the service has said the same. */
 function rightness(asked: readonly Asked[]): string {
   const known = asked.filter(({ predicted, allowed }) => predicted && allowed !== undefined);
   const right = known.filter(({ predicted, allowed }) => predicted!.allowed === allowed);

@@ -17,7 +17,7 @@ import { announced, summary } from "./words.ts";
 export function Playground({ isShown }: ViewProps) {
   const [scene, setScene] = useState(sceneOfAddress);
   /** What is shown in place of a link that cannot be read. */
-  const [instead, setInstead] = useState(isUnreadable() ? scene : undefined);
+  const [instead, setInstead] = useState(() => (isUnreadable() ? scene : undefined));
   const [reads, setReads] = useState<readonly Read[]>([]);
   const [policies, setPolicies] = useState<readonly Policy[]>([]);
   const [now, setNow] = useState(scene.at);
