@@ -114,10 +114,10 @@ impl Design for Tollgate {
         self.ring(at, usage);
         let name = name_of(key);
         let ([policy], Isolate { leases, refusals }) = (&self.policies, &mut self.isolates[isolate]);
-        if let Some(Leased { decided, given_at, renewal }) = leases.consume(&name, policy, &[1], at) {
+        if let Some(Leased { decided, renewal }) = leases.consume(&name, policy, &[1], at) {
             let is_granted = decided.decision().is_allow();
             if is_granted {
-                refusals.spent(&name, policy, &[1], given_at, at);
+                refusals.spent(&name, policy, &[1], at);
             }
             if renewal.is_some() {
                 self.call(request, (Action::Look(Verb::Consume), 0), renewal, usage);

@@ -35,8 +35,6 @@ pub const MAX_LEASED: usize = 4_096;
 pub struct Leased {
     /// The answer.
     pub decided: Decided,
-    /// When the object gave the first of the leases of which something was left, by its clock.
-    pub given_at: i64,
     /// What to ask the object in the background, if anything.
     pub renewal: Option<LeaseRequest>,
 }
@@ -81,7 +79,14 @@ struct Entry {
     standing: Vec<State>,
     /// How far the object's clock was ahead when that answer had come.
     ahead_ms: i64,
+    /// Answers of before these moments are late: the object had given the latest lease of which something is spent, and had taken back what
+    /// was left of one.
+    spent_from: Moment,
+    returned_at: Moment,
 }
+
+/// By the object's clock, and within its millisecond by the isolate's: for an answer, when its call began.
+type Moment = (i64, i64);
 
 #[derive(Clone, Debug)]
 struct OpenLease {
@@ -118,7 +123,6 @@ impl Leases {
     pub fn consume(&mut self, object: &str, policy: &Policy, costs: &[u64], now: i64) -> Option<Leased> {
         let (terms, entry) = self.entry(object, policy, costs, now)?;
         let now = entry.at(policy, now);
-        let given_at = entry.given_at(None)?;
         let decision = entry.decide(policy, costs, now)?;
         entry.demand.add(costs, now, terms.lease_ms);
         let at = now.saturating_add(entry.ahead_ms); // by the object's clock, as all answers
@@ -126,7 +130,7 @@ impl Leases {
         let answers = limits.map(|(index, (limit, cost))| entry.answer(index, limit, *cost, decision, at));
         let decided = Decided::new(at, answers.collect::<Option<_>>()?);
         let renewal = entry.request(policy, terms, now, false);
-        Some(Leased { decided, given_at, renewal })
+        Some(Leased { decided, renewal })
     }
 
     /// What to ask the object about leases beside such a request at `now` for which they have not enough. They end: what is left of them would
@@ -139,14 +143,18 @@ impl Leases {
         entry.request(policy, terms, now, true)
     }
 
-    /// When the object gave the first of the leases of which something is left, by its clock, but for one of that id. Since then, until it has
-    /// heard of the end, it counts that as taken. Those under other numbers count as spent.
-    pub fn given_at(&mut self, object: &str, policy: &Policy, but_for: Option<u64>) -> Option<i64> {
-        if self.is_empty() {
-            return None;
-        }
-        let entry = self.0.get_mut(budget(object, policy)?)?;
-        if entry.policy == policy.id() { entry.given_at(but_for) } else { None }
+    /// Whether something is left of leases under these numbers that the object counts as taken until it has heard of their end.
+    pub fn withhold_any(&mut self, object: &str, policy: &Policy) -> bool {
+        self.known(object, policy).is_some_and(|entry| entry.given_at(None).is_some())
+    }
+
+    /// Whether an answer of the object, to a call that began at `called_at`, is of before those leases, and of after what is spent or
+    /// returned of others: then it has what this isolate may still spend, and nothing that it has spent. A lease that came with it is younger.
+    pub fn agree_with(&mut self, object: &str, policy: &Policy, decided: &Decided, called_at: i64) -> bool {
+        let Some(entry) = self.known(object, policy) else { return true };
+        let came_with_it = decided.lease.as_ref().map(|lease| lease.id);
+        let is_before_all = entry.given_at(came_with_it).is_none_or(|given_at| decided.now < given_at);
+        is_before_all && entry.spent_from.max(entry.returned_at) <= (decided.now, called_at)
     }
 
     /// Takes over what an object has answered to a request for a lease: `request` is what it was asked, and the call began and had
@@ -161,7 +169,11 @@ impl Leases {
     ) -> Option<(u64, u64)> {
         let terms = policy.lease()?;
         let entry = self.0.get_mut(budget(object, policy)?)?;
-        entry.ended.retain(|(ended, _)| !request.ended.contains(ended));
+        for (_, given_at) in entry.ended.extract_if(.., |(ended, _)| request.ended.contains(ended)) {
+            if given_at.is_some() {
+                entry.returned_at = entry.returned_at.max((decided.now, called_at));
+            }
+        }
         entry.update_standing(policy, decided, answered_at);
         let Some(Lease { id, from, until, tokens }) = &decided.lease else {
             if !request.wants_any() {
@@ -249,6 +261,14 @@ impl Leases {
         self.len() == 0
     }
 
+    /// What is known of a budget under these numbers. Leases under others count as spent.
+    fn known(&mut self, object: &str, policy: &Policy) -> Option<&mut Entry> {
+        if self.is_empty() {
+            return None;
+        }
+        self.0.get_mut(budget(object, policy)?).filter(|entry| entry.policy == policy.id())
+    }
+
     /// What is known of a budget that can be leased.
     fn entry(&mut self, object: &str, policy: &Policy, costs: &[u64], now: i64) -> Option<(LeaseTerms, &mut Entry)> {
         let (terms, budget) = (policy.lease()?, budget(object, policy)?);
@@ -273,7 +293,20 @@ impl Entry {
         let demand = Demand { since: now, latest: now, ..Demand::default() };
         let (open, ended, given, standing, ahead_ms) = Default::default();
         let asks_again_at = i64::MIN;
-        Self { policy: policy.id(), seen_at: now, demand, open, ended, asks_again_at, given, standing, ahead_ms }
+        let [spent_from, returned_at] = [(i64::MIN, i64::MIN); 2];
+        Self {
+            policy: policy.id(),
+            seen_at: now,
+            demand,
+            open,
+            ended,
+            asks_again_at,
+            given,
+            standing,
+            ahead_ms,
+            spent_from,
+            returned_at,
+        }
     }
 
     /// Goes on to `now`, and to the policy as it is then. Returns the moment to count from.
@@ -304,6 +337,7 @@ impl Entry {
         }
     }
 
+    /// When the object gave the first lease of which something is left, by its clock, but for one of that id.
     fn given_at(&self, but_for: Option<u64>) -> Option<i64> {
         let open = self.open.iter().map(|open| (open.id, open.has_rest().then_some(open.given_at)));
         let ended = self.ended.iter().map(|(ended, given_at)| (ended.id, *given_at));
@@ -363,6 +397,9 @@ impl Entry {
                 *owed = owed.saturating_sub(tokens);
                 *left = left.saturating_sub(tokens);
                 *spent = spent.saturating_add(tokens);
+                if tokens > 0 {
+                    self.spent_from = self.spent_from.max((open.given_at, now));
+                }
             }
         }
         Some(Decision::Allow { tokens: 0, ready_at: now })

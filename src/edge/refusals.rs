@@ -12,8 +12,8 @@
 //! rest of its moment: while small costs are granted, large ones go on to be refused.
 //!
 //! What the isolate has leased (see [`Leases`]) is still there in a refusal that is older than the lease: it is
-//! lowered by each grant from it, or a wait would be too short. An answer from which leases of this isolate are missing is not kept: it
-//! would refuse what passes once they are given back.
+//! lowered by each grant from it, or a wait would be too short. An answer is not kept if leases of this isolate are missing from it, which
+//! would refuse what passes once they are given back, or if it is late and has what was spent since: see [`Leases::agree_with`].
 //!
 //! Clocks may differ. Only lengths of time are measured here: since the call, which is at least as long as since the
 //! decision, so that no key is refused after its wait; and since the answer, which is at most as long, so that no wait is
@@ -121,13 +121,10 @@ impl Refusals {
         (called_at, answered_at): (i64, i64),
         leases: &mut Leases,
     ) {
-        // It is of before the lease that came with it.
-        let came_with_it = decided.lease.as_ref().map(|lease| lease.id);
-        let mut given_at = asked.clone().filter_map(|policy| leases.given_at(object, policy, came_with_it));
-        let is_whole = given_at.all(|given_at| decided.now < given_at);
+        let is_whole = asked.clone().all(|policy| leases.agree_with(object, policy, decided, called_at));
         match (is_granted, is_whole) {
             (true, true) => self.granted(object, asked, decided, (called_at, answered_at)),
-            (true, false) => asked.for_each(|policy| self.forget(object, policy, answered_at)),
+            (true, false) => asked.for_each(|policy| self.forget_kept(object, policy, answered_at, |_| true)),
             (false, true) => self.keep(object, asked, decided, (called_at, answered_at)),
             (false, false) => {}
         }
@@ -194,11 +191,12 @@ impl Refusals {
         }
     }
 
-    /// Takes note that these costs were granted at `now` from leases, the first of which was given at `given_at`, by the object's clock: see [`Leased`](super::Leased).
-    pub fn spent(&mut self, object: &str, policy: &Policy, costs: &[u64], given_at: i64, now: i64) {
+    /// Takes note that these costs were granted at `now` from leases. All of them are younger than what is remembered: what is not whole is not
+    /// kept, and [`Refusals::leased`] forgets it.
+    pub fn spent(&mut self, object: &str, policy: &Policy, costs: &[u64], now: i64) {
         let Some(Entry::Kept(kept)) = budget(object, policy).and_then(|budget| self.0.get_mut(budget)) else { return };
-        if given_at < kept.decided_at || kept.policy != policy.id() {
-            return; // they were missing already
+        if kept.policy != policy.id() {
+            return;
         }
         // The earliest moment that it can be: what was full until then has only as much less afterwards.
         let at = kept.decided_at.saturating_add(now.saturating_sub(kept.answered_at));
@@ -215,18 +213,24 @@ impl Refusals {
     /// Takes note that a lease has come that the object gave at `given_at`, by its clock. What is remembered of later has not got its tokens
     /// and is forgotten.
     pub fn leased(&mut self, object: &str, policy: &Policy, given_at: i64, now: i64) {
-        let Some(budget) = budget(object, policy) else { return };
-        if let Some(Entry::Kept(kept)) = self.0.get_mut(budget)
-            && given_at <= kept.decided_at
-        {
-            self.forget(object, policy, now);
-        }
+        self.forget_kept(object, policy, now, |kept| given_at <= kept.decided_at);
     }
 
     /// Forgets what is known of a budget because the isolate gives something back to it: before that, and again when it is done.
     pub fn forget(&mut self, object: &str, policy: &Policy, now: i64) {
         if let Some(budget) = budget(object, policy) {
             self.0.insert(budget, Entry::Outdated(now));
+        }
+    }
+
+    /// Forgets what is remembered of a budget, if anything is: what is not refused does not push out what is.
+    fn forget_kept(&mut self, object: &str, policy: &Policy, now: i64, is_meant: impl FnOnce(&Kept) -> bool) {
+        let Some(budget) = budget(object, policy) else { return };
+        if let Some(entry) = self.0.get_mut(budget)
+            && let Entry::Kept(kept) = entry
+            && is_meant(kept)
+        {
+            *entry = Entry::Outdated(now);
         }
     }
 
@@ -312,8 +316,10 @@ fn decide(all: &[Asked<'_>], verb: Verb, now: i64) -> (Decision, Vec<LimitAnswer
 
 #[cfg(test)]
 mod tests {
+    use super::super::leases::Return;
     use super::*;
     use crate::limit::Snapshot;
+    use crate::protocol::Lease;
 
     const NOW: i64 = 1_700_000_000_000;
 
@@ -333,14 +339,14 @@ mod tests {
     }
 
     fn keep(refusals: &mut Refusals, policy: &Policy, object: &str) {
-        refusals.keep(object, [policy].into_iter(), &decided(policy), (NOW - 10, NOW + 10));
+        refusals.keep(object, [policy].into_iter(), &refusal(policy, NOW), (NOW - 10, NOW + 10));
     }
 
-    fn decided(policy: &Policy) -> Decided {
+    fn refusal(policy: &Policy, at: i64) -> Decided {
         let limit = policy.limits()[0].limit();
-        let state = limit.restored(&Snapshot { tokens: 2, drops: 0, at: NOW }).unwrap();
-        let answer = LimitAnswer::new(limit, Decision::Wait { retry_at: NOW + 300 }, &state, NOW);
-        Decided { may_be_kept: true, ..Decided::new(NOW, vec![answer]) }
+        let state = limit.restored(&Snapshot { tokens: 2, drops: 0, at }).unwrap();
+        let answer = LimitAnswer::new(limit, Decision::Wait { retry_at: at + 300 }, &state, at);
+        Decided { may_be_kept: true, ..Decided::new(at, vec![answer]) }
     }
 
     /// When the key can be retried, if it is refused from memory.
@@ -380,7 +386,7 @@ mod tests {
         assert!(refused(&mut refusals, &policy, 9, NOW + 10).is_some());
         assert_eq!(refused(&mut refusals, &policy, 9, NOW + 9), None);
         assert_eq!(refused(&mut refusals, &policy, 9, NOW + 10), None, "not when it comes by again, either");
-        refusals.keep(&object(2), [&policy].into_iter(), &decided(&policy), (NOW + 10, NOW + 9));
+        refusals.keep(&object(2), [&policy].into_iter(), &refusal(&policy, NOW), (NOW + 10, NOW + 9));
         assert_eq!(refusals.len(), 0);
     }
 
@@ -459,17 +465,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_granted_from_younger_leases_is_taken_off() {
+    fn what_is_granted_from_leases_is_taken_off() {
         let policy = policy("");
         let wait = |until| Some(Decision::Wait { retry_at: NOW + until });
-        let after = |given_at: i64| {
-            let mut refusals = kept(&policy);
-            refusals.spent(&object(1), &policy, &[1], NOW + given_at, NOW + 20);
-            [9, 10].map(|cost| refused(&mut refusals, &policy, cost, NOW + 20))
-        };
-        assert_eq!(after(-1), [wait(700), wait(800)], "its tokens were missing already");
+        let mut refusals = kept(&policy);
+        assert_eq!([9, 10].map(|cost| refused(&mut refusals, &policy, cost, NOW + 20)), [wait(700), wait(800)]);
+        refusals.spent(&object(1), &policy, &[1], NOW + 20);
         // The object may find the bucket full before it hears of the grant: then the wait for all of it is not known.
-        assert_eq!(after(0), [wait(800), None]);
+        assert_eq!([9, 10].map(|cost| refused(&mut refusals, &policy, cost, NOW + 20)), [wait(800), None]);
     }
 
     #[test]
@@ -480,6 +483,50 @@ mod tests {
             refusals.leased(&object(1), &policy, NOW + given_at, NOW + 20);
             assert_eq!(refused(&mut refusals, &policy, 10, NOW + 20).is_none(), is_forgotten, "{given_at}");
         }
+    }
+
+    #[test]
+    fn a_late_answer_is_not_believed_once_a_younger_lease_is_spent_from_or_returned() {
+        let policy = policy(r#","lease":"2s","refusal_cache":"10s""#);
+        let name = object(1);
+        let mut leases = Leases::default();
+        let late = |leases: &mut Leases, at: i64, called_at: i64| {
+            let mut refusals = Refusals::default();
+            let answer = (false, &refusal(&policy, NOW + at));
+            refusals.answered(&name, [&policy].into_iter(), answer, (NOW + called_at, NOW + at + 40), leases);
+            refused(&mut refusals, &policy, 9, NOW + at + 40).is_some()
+        };
+        let request = (0..4).find_map(|_| leases.ask(&name, &policy, &[1], NOW)).unwrap();
+        let lease = Lease { id: 1, from: NOW + 10, until: NOW + 2_010, tokens: vec![3] };
+        let given = Decided { lease: Some(lease), ..grant(&policy, 0, NOW + 10) };
+        leases.answered(&name, &policy, &request, &given, (NOW, NOW + 20)).unwrap();
+        assert!(late(&mut leases, 9, 0) && !late(&mut leases, 10, 0), "its tokens were there before it was given");
+        assert!(leases.consume(&name, &policy, &[1], NOW + 30).is_some());
+        assert!(!late(&mut leases, 9, 0), "one of them is spent");
+        let Return::Send(ended) = leases.end(&name, &policy, 1, NOW + 1_500) else { panic!("it is idle") };
+        assert!(!late(&mut leases, 1_499, 1_490), "the object has not heard yet");
+        leases.answered(&name, &policy, &ended, &grant(&policy, 4, NOW + 1_500), (NOW + 1_495, NOW + 1_510));
+        // Within a millisecond of the object, one that was called earlier is taken for an earlier one.
+        for (at, called_at, is_believed) in [(1_499, 1_490, false), (1_500, 1_494, false), (1_500, 1_495, true)] {
+            assert_eq!(late(&mut leases, at, called_at), is_believed, "{at}, {called_at}");
+        }
+    }
+
+    #[test]
+    fn grants_of_keys_that_are_not_refused_are_not_remembered_beside_leases_either() {
+        let policy = policy(r#","lease":"2s""#);
+        let mut leases = Leases::default();
+        let mut refusals = Refusals::default();
+        for number in 0..10 {
+            let name = object(number);
+            let request = (0..4).find_map(|_| leases.ask(&name, &policy, &[1], NOW)).unwrap();
+            let lease = Lease { id: 1, from: NOW, until: NOW + 2_000, tokens: vec![3] };
+            let given = Decided { lease: Some(lease), ..grant(&policy, 0, NOW) };
+            leases.answered(&name, &policy, &request, &given, (NOW, NOW)).unwrap();
+            let answer = (true, &grant(&policy, 0, NOW + 1));
+            refusals.answered(&name, [&policy].into_iter(), answer, (NOW, NOW + 2), &mut leases);
+        }
+        assert!(refusals.is_empty());
     }
 
     #[test]

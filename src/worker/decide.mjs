@@ -22,7 +22,10 @@ async function decided(frontend, ask, keys, id) {
       // Another request panicked meanwhile, and this call was lost with the old instance's memory.
       log("error", "a call was lost", { request_id: id, error });
       const again = ask(); // a reply, if the request has become wrong because its policy has changed
-      return typeof again === "string" ? again : again.unanswered();
+      if (typeof again === "string") return again;
+      const unanswered = again.unanswered();
+      again.free();
+      return unanswered;
     }
     // Not one that fails open: what is newer may be a ban.
     if (tries === MAX_TRIES) return frontend.rust().failed();

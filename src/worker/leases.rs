@@ -37,6 +37,13 @@ impl OwnLeases {
         self.0.borrow_mut().ask(&object.name, policy, costs, clock::now())
     }
 
+    /// Whether something is left of leases from these objects, for the budgets that they are asked for.
+    pub(super) fn withhold_any(&self, asked: &ResolvedRequest, objects: &[Object]) -> bool {
+        let leases = &mut *self.0.borrow_mut();
+        let mut asked_of = objects.iter().flat_map(|object| object.items_of(asked).map(move |item| (object, item)));
+        asked_of.any(|(object, item)| leases.withhold_any(&object.name, &item.policy))
+    }
+
     /// Takes over what the object has answered. Returns the lease's id, and in how many milliseconds to call [`OwnLeases::end`].
     pub(super) fn answered(
         &self,
@@ -69,7 +76,7 @@ impl OwnLeases {
 
 /// The only budget that a request takes from, if it may be granted by a lease: a repetition may have been granted before, and a snapshot is
 /// to be the latest. A batch takes from all its budgets or from none.
-fn leasable<'a>(
+pub(super) fn leasable<'a>(
     asked: &'a ResolvedRequest,
     objects: &'a [Object],
     request_id: RequestId,

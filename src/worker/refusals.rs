@@ -4,7 +4,7 @@ use std::cell::RefCell;
 
 use super::call::Object;
 use super::clock;
-use super::leases::OwnLeases;
+use super::leases::{OwnLeases, leasable};
 use crate::api::{ResolvedItem, ResolvedRequest};
 use crate::edge::{Bound, Refusals};
 use crate::limit::Verb;
@@ -15,10 +15,19 @@ type Replies = Vec<Result<ObjectReply, Cause>>;
 
 /// What the objects would answer to a request, if that is known and one of them would refuse. A repetition may have been granted
 /// before, a snapshot is to be the latest, leases are the object's, and limits in shadow are to be tried.
-pub(super) fn replies(asked: &ResolvedRequest, objects: &[Object], request_id: RequestId) -> Option<Replies> {
+pub(super) fn replies(
+    asked: &ResolvedRequest,
+    objects: &[Object],
+    request_id: RequestId,
+    leases: &OwnLeases,
+) -> Option<Replies> {
     let (Action::Take(verb) | Action::Reserve(verb)) = asked.action() else { return None };
     let wants_more = |item: &ResolvedItem| item.wants_snapshot() || !item.policy.shadow_limits().is_empty();
     if request_id.is_lasting || asked.is_about_leases() || !verb.takes() || asked.items().iter().any(wants_more) {
+        return None;
+    }
+    // What is leased does not come back for such a request, so the object would refuse it for longer.
+    if leasable(asked, objects, request_id).is_none() && leases.withhold_any(asked, objects) {
         return None;
     }
     let known = REFUSALS.with_borrow_mut(|refusals| {
@@ -75,10 +84,10 @@ pub(super) fn answered(
 }
 
 /// Takes note that a lease has granted a request.
-pub(super) fn spent(asked: &ResolvedRequest, objects: &[Object], given_at: i64) {
+pub(super) fn spent(asked: &ResolvedRequest, objects: &[Object]) {
     REFUSALS.with_borrow_mut(|refusals| {
         for object in objects {
-            let spent = |(policy, costs)| refusals.spent(&object.name, policy, costs, given_at, clock::now());
+            let spent = |(policy, costs)| refusals.spent(&object.name, policy, costs, clock::now());
             costs_of(asked, object).for_each(spent);
         }
     });

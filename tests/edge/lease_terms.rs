@@ -123,7 +123,7 @@ impl Pair {
             }
             let decision = leased.decided.decision();
             if let (true, Some(refusals)) = (decision.is_allow(), &mut self.refusals) {
-                refusals.spent(OBJECT, policy, costs, leased.given_at, self.now);
+                refusals.spent(OBJECT, policy, costs, self.now);
             }
             return decision;
         }
@@ -253,7 +253,7 @@ fn a_key_under_numbers_that_are_not_leased_is_refused_from_memory() {
     for _ in 0..5 {
         assert!(pair.ask(&leased, 1));
     }
-    assert!(pair.leases.given_at(OBJECT, &leased, None).is_some(), "something is left of a lease");
+    assert!(pair.leases.withhold_any(OBJECT, &leased), "something is left of a lease");
     for remembered in [0, 1] {
         assert!(!pair.ask(&plain, 10));
         assert_eq!(pair.remembered, remembered);

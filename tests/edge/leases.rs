@@ -60,6 +60,7 @@ pub(crate) fn step(world: &mut World<'_>) {
         33 => world.object.flush(world.now),
         34 if !world.network.is_empty() => {
             let lost = world.random.below(world.network.len());
+            world.lost_at = Some(world.now);
             world.network.swap_remove(lost);
         }
         35 => {

@@ -27,6 +27,8 @@ pub(crate) struct Seen {
     pub(crate) refused_from_memory: u64,
     /// Of these, while the object would have granted it, or sooner: something has come back lately.
     pub(crate) refused_wrongly: u64,
+    /// Whose wait was compared with that of one bucket.
+    pub(crate) checked_alone: u64,
     pub(crate) rows: u64,
     /// Tokens of the first limit: that were leased, those of them that were spent, and those that came back in time.
     pub(crate) leased: u64,
@@ -43,6 +45,7 @@ impl Seen {
         self.refused_from_leases += other.refused_from_leases;
         self.refused_from_memory += other.refused_from_memory;
         self.refused_wrongly += other.refused_wrongly;
+        self.checked_alone += other.checked_alone;
         self.rows += other.rows;
         self.leased += other.leased;
         self.spent += other.spent;
@@ -64,6 +67,11 @@ pub(crate) struct World<'r> {
     pub(crate) timers: Vec<(usize, u64, i64)>,
     ids: u64,
     came_back: Vec<CameBack>,
+    /// When the object has decided something for which isolate.
+    decided: Vec<(i64, usize)>,
+    /// When an answer was last lost, or came after a later one that had granted something, or was of the same millisecond as another: then
+    /// memories may miss what was granted.
+    pub(crate) lost_at: Option<i64>,
     /// How long a message takes, at least and at most.
     pub(crate) takes_ms: (usize, usize),
     pub(crate) seen: Seen,
@@ -75,8 +83,6 @@ struct CameBack {
     from: usize,
     /// The call, if they are not from a lease.
     call: Option<u128>,
-    /// Whether that isolate had another call under way, whose answer may be of before.
-    is_among_others: bool,
 }
 
 pub(crate) struct Object {
@@ -93,6 +99,8 @@ pub(crate) struct Isolate {
     leases: Leases,
     /// If it remembers any.
     pub(crate) refusals: Option<Refusals>,
+    /// The answers that it has: their numbers, when they were decided, and whether something was granted.
+    heard_of: Vec<(usize, i64, bool)>,
     /// The calls that gave something back, and whose answers it has.
     heard: Vec<u128>,
     pub(crate) ahead_ms: i64,
@@ -113,6 +121,8 @@ pub(crate) struct Message {
     pub(crate) arrives_at: i64,
     request: ObjectRequest,
     pub(crate) reply: Option<ObjectReply>,
+    /// Of all that the object has decided.
+    number: usize,
 }
 
 impl<'r> World<'r> {
@@ -122,6 +132,7 @@ impl<'r> World<'r> {
         let isolates = (0..isolates).map(|_| Isolate {
             leases: Leases::default(),
             refusals: None,
+            heard_of: Vec::new(),
             heard: Vec::new(),
             ahead_ms: signed(random.below(8_000)) - 4_000,
             stands_still_ms: 0,
@@ -132,7 +143,7 @@ impl<'r> World<'r> {
         let isolates = isolates.collect();
         let object = Object::new();
         let reference = policy.limits().iter().map(|limit| limit.limit().new_state(START, 7)).collect();
-        let (network, timers, ids, came_back, takes_ms, seen) = Default::default();
+        let (network, timers, ids, came_back, decided, lost_at, takes_ms, seen) = Default::default();
         Self {
             random,
             now: START,
@@ -144,6 +155,8 @@ impl<'r> World<'r> {
             timers,
             ids,
             came_back,
+            decided,
+            lost_at,
             takes_ms,
             seen,
         }
@@ -163,13 +176,13 @@ impl<'r> World<'r> {
         let now = self.isolates[isolate].now(self.now);
         let leases = &mut self.isolates[isolate].leases;
         if let Some(leased) = may_lease.then(|| leases.consume(OBJECT, &policy, &costs, now)).flatten() {
-            let Leased { decided, given_at, renewal } = leased;
+            let Leased { decided, renewal } = leased;
             if decided.decision().is_allow() {
                 self.seen.granted_from_leases += 1;
                 self.seen.spent += costs[0];
                 self.granted(isolate, &costs);
                 if let Some(refusals) = &mut self.isolates[isolate].refusals {
-                    refusals.spent(OBJECT, &policy, &costs, given_at, now);
+                    refusals.spent(OBJECT, &policy, &costs, now);
                 }
             } else {
                 self.seen.refused_from_leases += 1;
@@ -184,7 +197,8 @@ impl<'r> World<'r> {
             }
             return;
         }
-        if self.is_refused_from_memory(isolate, &costs, Verb::Consume) {
+        let may_remember = may_lease || !self.isolates[isolate].leases.withhold_any(OBJECT, &policy);
+        if may_remember && self.is_refused_from_memory(isolate, &costs, Verb::Consume) {
             return;
         }
         let leases = &mut self.isolates[isolate].leases;
@@ -194,7 +208,8 @@ impl<'r> World<'r> {
 
     /// Another request arrives at an isolate, which only its object can grant.
     pub(crate) fn ask_object(&mut self, isolate: usize, verb: Verb, costs: Vec<u64>) {
-        if verb.takes() && self.is_refused_from_memory(isolate, &costs, verb) {
+        let is_withheld = self.isolates[isolate].leases.withhold_any(OBJECT, &self.policy);
+        if verb.takes() && !is_withheld && self.is_refused_from_memory(isolate, &costs, verb) {
             return;
         }
         self.forget(isolate, verb);
@@ -237,13 +252,33 @@ impl<'r> World<'r> {
             let Isolate { heard, stands_still_ms, .. } = &self.isolates[isolate];
             let max_ms = signed(policy.refusal_cache_ms()) + stands_still_ms;
             let is_excuse = |back: &CameBack| {
-                let is_heard = back.call.is_none_or(|call| heard.contains(&call)) && !back.is_among_others;
-                self.now - back.at < max_ms && (back.from != isolate || !is_heard)
+                let is_heard = back.call.is_none_or(|call| heard.contains(&call));
+                // Which of several answers of a millisecond is the latest is not known.
+                let is_alone = self.decided.iter().filter(|decided| **decided == (back.at, isolate)).count() == 1;
+                self.now - back.at < max_ms && (back.from != isolate || !is_heard || !is_alone)
             };
             assert!(self.came_back.iter().any(is_excuse), "{said:?} of {costs:?} from memory, but {decided:?}");
             self.seen.refused_wrongly += 1;
         }
+        self.assert_is_long_enough(costs, verb, said);
         true
+    }
+
+    /// Where nobody else asks, and all answers were heard in time, nothing that was granted is missing from a wait that is said from memory.
+    fn assert_is_long_enough(&mut self, costs: &[u64], verb: Verb, said: Decision) {
+        let max_ms = signed(self.policy.refusal_cache_ms()) + 300;
+        let is_all_heard = self.network.is_empty() && self.lost_at.is_none_or(|at| self.now - at > max_ms);
+        if self.isolates.len() == 1
+            && is_all_heard
+            && let Decision::Wait { retry_at: said } = said
+        {
+            self.seen.checked_alone += 1;
+            match self.decide_by_reference(costs, verb).0 {
+                Decision::Wait { retry_at } => assert!(retry_at <= said, "{said} is short of {retry_at}"),
+                Decision::Allow { .. } => {}
+                never @ Decision::Never { .. } => panic!("{never:?}"),
+            }
+        }
     }
 
     fn call(&mut self, isolate: usize, action: Action, costs: Vec<u64>, lease: Option<LeaseRequest>) {
@@ -257,12 +292,11 @@ impl<'r> World<'r> {
         let Isolate { life, .. } = self.isolates[isolate];
         let called_at = self.isolates[isolate].now(self.now);
         let arrives_at = self.arrives_at();
-        self.network.push(Message { isolate, life, called_at, arrives_at, request, reply: None });
+        self.network.push(Message { isolate, life, called_at, arrives_at, request, reply: None, number: 0 });
     }
 
     fn comes_back(&mut self, from: usize, call: Option<u128>) {
-        let is_among_others = self.network.iter().any(|other| other.isolate == from);
-        self.came_back.push(CameBack { at: self.now, from, call, is_among_others });
+        self.came_back.push(CameBack { at: self.now, from, call });
     }
 
     fn arrives_at(&mut self) -> i64 {
@@ -273,11 +307,12 @@ impl<'r> World<'r> {
     /// What is on its way at that position arrives: a request, or its answer.
     pub(crate) fn deliver(&mut self, index: usize) {
         let message = self.network.remove(index);
-        let Message { isolate, life, called_at, ref request, ref reply, .. } = message;
+        let Message { isolate, life, called_at, ref request, ref reply, number, .. } = message;
         let Some(reply) = reply else {
             if request.lease.iter().any(|lease| !lease.ended.is_empty()) {
                 self.comes_back(isolate, None);
             }
+            self.decided.push((self.now, isolate));
             let reply = self.object.ask(&self.policy, request, self.now, &mut self.seen);
             if let (Action::Take(verb), ObjectReply::Decided(decided)) = (request.action, &reply)
                 && decided.decision().is_allow()
@@ -301,10 +336,12 @@ impl<'r> World<'r> {
             }
             let (reply, _) = ObjectReply::from_text(&reply.to_text(Format::NEWEST)).unwrap();
             let arrives_at = self.arrives_at();
-            return self.network.push(Message { reply: Some(reply), arrives_at, ..message });
+            let number = self.decided.len();
+            return self.network.push(Message { reply: Some(reply), arrives_at, number, ..message });
         };
         if self.isolates[isolate].life != life {
-            return; // it has crashed meanwhile
+            self.lost_at = Some(self.now); // it has crashed meanwhile
+            return;
         }
         // An answer sets the clock.
         self.isolates[isolate].stands_still_ms = 0;
@@ -314,6 +351,12 @@ impl<'r> World<'r> {
             self.forget(isolate, verb);
         }
         let ObjectReply::Decided(decided) = reply else { return };
+        let is_granted = decided.decision().is_allow() && matches!(request.action, Action::Take(_));
+        let heard_of = &mut self.isolates[isolate].heard_of;
+        if heard_of.iter().any(|&(later, at, is_granted)| at == decided.now || (number < later && is_granted)) {
+            self.lost_at = Some(self.now);
+        }
+        heard_of.push((number, decided.now, is_granted));
         let Isolate { leases, refusals, .. } = &mut self.isolates[isolate];
         let moments = (called_at, answered_at);
         let leased =
@@ -333,6 +376,7 @@ impl<'r> World<'r> {
 
     /// What is on its way at that position is lost.
     pub(crate) fn lose(&mut self, index: usize) {
+        self.lost_at = Some(self.now);
         let Message { isolate, life, request, .. } = self.network.swap_remove(index);
         let lost_by = &mut self.isolates[isolate];
         if lost_by.life == life {
@@ -366,11 +410,16 @@ impl<'r> World<'r> {
 
     /// So much was taken or given back now.
     fn changed(&mut self, costs: &[u64], verb: Verb) {
+        let (decision, after) = self.decide_by_reference(costs, verb);
+        assert!(decision.is_allow(), "{costs:?} at {}: {decision:?}, {:?}", self.now - START, self.reference);
+        self.reference = after;
+    }
+
+    fn decide_by_reference(&self, costs: &[u64], verb: Verb) -> (Decision, Vec<State>) {
         let limits = self.policy.limits().iter().zip(&self.reference).zip(costs);
         let mut parts: Vec<_> = limits.map(|((limit, state), cost)| Part::new(limit.limit(), *state, *cost)).collect();
         let decision = decide_all(&mut parts, self.now, verb);
-        assert!(decision.is_allow(), "{costs:?} at {}: {decision:?}, {parts:?}", self.now - START);
-        self.reference = parts.iter().map(|part| part.state).collect();
+        (decision, parts.iter().map(|part| part.state).collect())
     }
 }
 

@@ -3,7 +3,7 @@
 use tollgate::limit::Verb;
 
 use super::leases::{policy, step};
-use super::leasing::{Seen, World};
+use super::leasing::{Seen, World, signed};
 use super::random;
 
 /// Whatever is granted one bucket would have granted, and what is refused from memory the object would refuse, and for as long, but for
@@ -29,6 +29,43 @@ fn isolates_with_leases_and_refusals_grant_what_one_bucket_would_and_refuse_what
         assert!(seen.refused_from_leases * 200 > seen.asked, "too few to show anything");
         assert!(seen.refused_from_memory * 50 > seen.asked, "too few to show anything");
         assert!(seen.refused_wrongly * 1_000 > seen.refused_from_memory, "too few to show anything");
+    }
+}
+
+/// With nobody else, waits from memory have all that was granted: answers come in any order, and soon.
+#[test]
+fn a_wait_of_a_lone_isolate_misses_nothing_that_it_has_granted() {
+    let mut seen = Seen::default();
+    random::cases(1_000, |random| {
+        let policy = policy(random);
+        let mut world = World::new(random, &policy, 1).with_refusals();
+        for _ in 0..300 {
+            match world.random.below(8) {
+                0..3 => {
+                    let costs = world.policy.limits().iter().map(|_| world.random.below(3) as u64).collect();
+                    world.ask(0, costs, true);
+                }
+                3 => ask_for_more(&mut world),
+                4 => world.now += signed([1, 10, 100, 1_000][world.random.below(4)]),
+                5 => {
+                    if let Some(index) = world.timers.iter().position(|(_, _, at)| *at <= world.now) {
+                        world.ring(index);
+                    }
+                }
+                _ => {
+                    while !world.network.is_empty() {
+                        let index = world.random.below(world.network.len());
+                        world.deliver(index);
+                        world.now += signed(world.random.below(3));
+                    }
+                }
+            }
+        }
+        seen.add(&world.seen);
+    });
+    println!("{seen:?}");
+    if seen.asked > 100_000 {
+        assert!(seen.checked_alone * 300 > seen.asked, "too few to show anything");
     }
 }
 

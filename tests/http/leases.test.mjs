@@ -91,6 +91,11 @@ test("a large cost that is refused from memory leaves the lease to small ones, w
   assert.deepEqual([after.status, after.body.source], [200, "lease"]);
   const [last] = await ask(1, large, { at: 500 });
   assert.deepEqual([last.body.source, last.body.retry_at], ["cache", NOW + 610]);
+  // For what cannot be leased nothing of the lease comes back: the object is asked, and refuses for longer.
+  const reserve = (at) => tollgate.post("reserve", large, { now: NOW + at });
+  const { body } = await reserve(500);
+  assert.deepEqual([body.allowed, body.source], [false, undefined]);
+  assert.ok(body.retry_at > NOW + 610, `${body.retry_at - NOW}`);
 });
 
 test("an answer from a lease says what is left of it", async () => {

@@ -359,13 +359,13 @@ impl Call {
     ) -> Self {
         let (mut lease, mut renewal) = (None, None);
         let (source, batch) = if let Some(leased) = settings.leases.consume(&asked, &objects, request_id) {
-            let Leased { decided, given_at, renewal: asks } = leased;
+            let Leased { decided, renewal: asks } = leased;
             if decided.decision().is_allow() {
-                refusals::spent(&asked, &objects, given_at);
+                refusals::spent(&asked, &objects);
             }
             renewal = asks;
             (Source::Lease, Batch::known(vec![Ok(ObjectReply::Decided(decided))]))
-        } else if let Some(replies) = refusals::replies(&asked, &objects, request_id) {
+        } else if let Some(replies) = refusals::replies(&asked, &objects, request_id, &settings.leases) {
             (Source::Cache, Batch::known(replies))
         } else {
             lease = settings.leases.ask(&asked, &objects, request_id);
