@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use tollgate::edge::{Leased, Leases, ObjectCall, Outcome, Refusals, Return, ShardCalls, ShardLevels};
+use tollgate::edge::{Leased, LocalState, ObjectCall, Outcome, Return, ShardCalls, ShardLevels};
 use tollgate::limit::Verb;
 use tollgate::policy::{Policies, Policy};
 use tollgate::protocol::{Action, Decided, LeaseRequest, ObjectReply, ObjectRequest};
@@ -39,16 +39,10 @@ type Make = fn(&Trace) -> Box<dyn Design>;
 /// The real frontends and objects. Calls take no time here.
 struct Tollgate {
     policies: [Arc<Policy>; 1],
-    isolates: Vec<Isolate>,
+    isolates: Vec<LocalState>,
     objects: BTreeMap<usize, KeyObject>,
     /// Leases to be looked at: when, the isolate, the key and the lease.
     timers: BTreeSet<(i64, usize, usize, u64)>,
-}
-
-#[derive(Default)]
-struct Isolate {
-    leases: Leases,
-    refusals: Refusals,
 }
 
 impl Tollgate {
@@ -57,7 +51,7 @@ impl Tollgate {
         let policy = format!(r#"{{"p":{{"rate":{rate},"period":"{period}","capacity":{capacity}{fields}}}}}"#);
         let policies = Policies::parse(&policy).expect("a policy");
         let policy = Arc::clone(policies.get("p").expect("it is there"));
-        let isolates = (0..*isolates).map(|_| Isolate::default()).collect();
+        let isolates = (0..*isolates).map(|_| LocalState::default()).collect();
         Self { policies: [policy], isolates, objects: BTreeMap::new(), timers: BTreeSet::new() }
     }
 
@@ -82,10 +76,8 @@ impl Tollgate {
         let reply = object.ask(&self.policies, &request, at, usage);
         let ObjectReply::Decided(decided) = reply else { panic!("not an answer: {reply:?}") };
         if let Some(lease) = &request.lease {
-            let ([policy], Isolate { leases, refusals }) = (&self.policies, &mut self.isolates[isolate]);
-            let name = name_of(key);
-            if let Some((id, wait_ms)) = leases.answered(&name, policy, lease, &decided, (at, at)) {
-                refusals.leased(&name, policy, decided.now, at);
+            let ([policy], known) = (&self.policies, &mut self.isolates[isolate]);
+            if let Some((id, wait_ms)) = known.leased(&name_of(key), policy, lease, &decided, (at, at)) {
                 self.timers.insert((at.saturating_add_unsigned(wait_ms), isolate, key, id));
             }
         }
@@ -97,7 +89,7 @@ impl Tollgate {
         while let Some((at, isolate, key, id)) = self.timers.first().copied().filter(|(at, ..)| *at <= now) {
             self.timers.pop_first();
             let [policy] = &self.policies;
-            match self.isolates[isolate].leases.end(&name_of(key), policy, id, at) {
+            match self.isolates[isolate].end(&name_of(key), policy, id, at) {
                 Return::Over => {}
                 Return::Wait(ms) => _ = self.timers.insert((at.saturating_add_unsigned(ms), isolate, key, id)),
                 Return::Send(lease) => {
@@ -113,26 +105,23 @@ impl Design for Tollgate {
         let Request { at, key, isolate } = request;
         self.ring(at, usage);
         let name = name_of(key);
-        let ([policy], Isolate { leases, refusals }) = (&self.policies, &mut self.isolates[isolate]);
-        if let Some(Leased { decided, renewal }) = leases.consume(&name, policy, &[1], at) {
+        let ([policy], known) = (&self.policies, &mut self.isolates[isolate]);
+        if let Some(Leased { decided, renewal }) = known.consume(&name, policy, &[1], at) {
             let is_granted = decided.decision().is_allow();
-            if is_granted {
-                refusals.spent(&name, policy, &[1], at);
-            }
             if renewal.is_some() {
                 self.call(request, (Action::Look(Verb::Consume), 0), renewal, usage);
             }
             return is_granted;
         }
-        let known = refusals.bound(&name, [(&**policy, &[1][..])].into_iter(), Verb::Consume, at);
-        if known.is_some_and(|bound| bound.is_refused) {
+        let bound = known.bound(&name, [(&**policy, &[1][..])].into_iter(), Verb::Consume, true, at);
+        if bound.is_some_and(|bound| bound.is_refused) {
             return false;
         }
-        let lease = leases.ask(&name, policy, &[1], at);
+        let lease = known.ask(&name, policy, &[1], at);
         let decided = self.call(request, (Action::Take(Verb::Consume), 1), lease, usage);
-        let ([policy], Isolate { leases, refusals }) = (&self.policies, &mut self.isolates[isolate]);
+        let ([policy], known) = (&self.policies, &mut self.isolates[isolate]);
         let is_granted = decided.decision().is_allow();
-        refusals.answered(&name, [&**policy].into_iter(), (is_granted, &decided), (at, at), leases);
+        known.answered(&name, [&**policy].into_iter(), (is_granted, &decided), (at, at));
         is_granted
     }
 
@@ -152,7 +141,7 @@ fn name_of(key: usize) -> String {
 /// Tollgate, with the budget of each key in several objects.
 struct Sharded {
     policy: Arc<Policy>,
-    isolates: Vec<(ShardLevels, Refusals)>,
+    isolates: Vec<(ShardLevels, LocalState)>,
     /// Those of the first key, then those of the second, ...
     objects: BTreeMap<usize, KeyObject>,
     random: Random,
@@ -164,7 +153,7 @@ impl Sharded {
         let shards = shards.min(*capacity);
         let json = format!(r#"{{"rate":{rate},"period":"{period}","capacity":{capacity},"shards":{shards}}}"#);
         let policy = Arc::new(Policy::parse("p", &json).expect("a policy"));
-        let isolates = (0..*isolates).map(|_| <(ShardLevels, Refusals)>::default()).collect();
+        let isolates = (0..*isolates).map(|_| <(ShardLevels, LocalState)>::default()).collect();
         Self { policy, isolates, objects: BTreeMap::new(), random: Random(7) }
     }
 }
@@ -173,10 +162,10 @@ impl Design for Sharded {
     fn ask(&mut self, Request { at, key, isolate }: Request, usage: &mut Usage) -> bool {
         let shards = self.policy.shards();
         let names: Vec<_> = (0..shards.len()).map(|index| name_of(key * shards.len() + index)).collect();
-        let (levels, refusals) = &mut self.isolates[isolate];
+        let (levels, local_state) = &mut self.isolates[isolate];
         let order = levels.order(names.iter().map(String::as_str).zip(shards), self.random.next(), at);
         let known = names.iter().zip(shards).map(|(name, policy)| {
-            let bound = refusals.bound(name, [(&**policy, &[1][..])].into_iter(), Verb::Consume, at)?;
+            let bound = local_state.bound(name, [(&**policy, &[1][..])].into_iter(), Verb::Consume, false, at)?;
             bound.is_refused.then_some(bound.decided)
         });
         let known = known.collect();
@@ -196,11 +185,8 @@ impl Design for Sharded {
             let reply = object.ask(&[Arc::clone(policy)], &request, at, usage);
             let ObjectReply::Decided(decided) = &reply else { panic!("not an answer: {reply:?}") };
             levels.keep(name, policy, decided, at);
-            if decided.decision().is_allow() {
-                refusals.granted(name, [&**policy].into_iter(), decided, (at, at));
-            } else {
-                refusals.keep(name, [&**policy].into_iter(), decided, (at, at));
-            }
+            let answer = (decided.decision().is_allow(), decided);
+            local_state.answered(name, [&**policy].into_iter(), answer, (at, at));
             calls.answered(index, Ok(reply));
         }
         let Some(Outcome::Decided(replies)) = calls.outcome() else { panic!("not decided: {calls:?}") };

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use tollgate::edge::{MAX_BUDGETS, Refusals};
+use tollgate::edge::{LocalState, MAX_BUDGETS};
 use tollgate::limit::Verb;
 use tollgate::metrics::Counts;
 use tollgate::policy::Policy;
@@ -95,14 +95,14 @@ fn flood(keys: usize) -> Seen {
     });
     let calls_per_1000 = [0, 1, 2].map(|index| 1_000.0 * (calls[index] * EVERY_MS[index]) as f64 / millis as f64);
     let with_tables = live_bytes();
-    drop((isolate.refusals, isolate.counts));
+    drop((isolate.local_state, isolate.counts));
     Seen { bytes: with_tables - live_bytes(), calls_per_1000, granted, unknown_ns, known_ns }
 }
 
 /// What one isolate knows, and how long it took to look a key up, in nanoseconds.
 #[derive(Default)]
 struct Isolate {
-    refusals: Refusals,
+    local_state: LocalState,
     counts: Counts,
     unknown: Vec<u64>,
     known: Vec<u64>,
@@ -112,7 +112,7 @@ impl Isolate {
     /// Whether the object has granted it; `None` if it was refused from memory.
     fn ask(&mut self, name: &str, object: &mut Object, policy: &Arc<Policy>, now: i64) -> Option<bool> {
         let asked = [(&**policy, &[1][..])];
-        let (took, bound) = timed(|| self.refusals.bound(name, asked.into_iter(), Verb::Consume, now));
+        let (took, bound) = timed(|| self.local_state.bound(name, asked.into_iter(), Verb::Consume, false, now));
         let took = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
         let is_refused = bound.is_some_and(|bound| bound.is_refused);
         (if is_refused { &mut self.known } else { &mut self.unknown }).push(took);
@@ -122,8 +122,8 @@ impl Isolate {
             let key = u64::from_str_radix(&name[..16], 16).expect("hex digits");
             self.counts.refused("p", key, || None);
         }
-        if let Some(decided) = decided {
-            self.refusals.keep(name, [&**policy].into_iter(), &decided, (now, now));
+        if let (Some(is_granted), Some(decided)) = (is_granted, &decided) {
+            self.local_state.answered(name, [&**policy].into_iter(), (is_granted, decided), (now, now));
         }
         is_granted
     }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tollgate::edge::Refusals;
+use tollgate::edge::LocalState;
 use tollgate::limit::Verb;
 use tollgate::metrics::Counts;
 
@@ -23,26 +23,28 @@ pub(crate) fn of_an_isolate() {
     };
     for count in COUNTS {
         let mut least = [f64::INFINITY; 2];
-        let (bytes, mut refusals) = (0..PASSES).fold((0, Refusals::default()), |_, _| {
+        let (bytes, mut local_state) = (0..PASSES).fold((0, LocalState::default()), |_, _| {
             let mut took = [Duration::ZERO; 2];
-            let (bytes, (refusals, _counts)) = weighed(|| {
-                let (mut refusals, mut counts) = (Refusals::default(), Counts::default());
+            let (bytes, (local_state, _counts)) = weighed(|| {
+                let (mut local_state, mut counts) = (LocalState::default(), Counts::default());
                 for first in (0..count).step_by(STEP) {
                     let names: Vec<_> = (first..first + STEP).map(name).collect();
-                    let keep = |name: &String| refusals.keep(name, [&*policy].into_iter(), &refusal, (NOW, NOW));
+                    let keep = |name: &String| {
+                        local_state.answered(name, [&*policy].into_iter(), (false, &refusal), (NOW, NOW))
+                    };
                     took[0] += timed(|| names.iter().for_each(keep)).0;
                     let refuse = |key| counts.refused("p", key, || None);
                     took[1] += timed(|| (first as u64..(first + STEP) as u64).for_each(refuse)).0;
                 }
-                (refusals, counts)
+                (local_state, counts)
             });
             least = [0, 1].map(|index| least[index].min(nanos_each(took[index], count)));
-            (bytes, refusals)
+            (bytes, local_state)
         });
         let latest: Vec<_> = (count - STEP..count).map(name).collect();
         let asked = || {
             for name in &latest {
-                let bound = refusals.bound(name, [(&*policy, &[1][..])].into_iter(), Verb::Consume, NOW);
+                let bound = local_state.bound(name, [(&*policy, &[1][..])].into_iter(), Verb::Consume, false, NOW);
                 assert!(bound.is_some_and(|bound| bound.is_refused));
             }
         };

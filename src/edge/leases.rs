@@ -14,17 +14,19 @@
 //! time are measured here, so clocks may differ: the end of a lease is timed from the start of its call, and the moment from which
 //! its tokens may be spent from the arrival of the answer. A clock that steps back ends it.
 //!
-//! The isolate repeats which leases have ended until an answer confirms it. If it forgets a lease, the object counts it as spent.
+//! The isolate repeats which leases have ended until an answer confirms it, or the object has given up on them. If it forgets a lease, the
+//! object counts it as spent.
 
+use super::answer_time::AnswerTime;
 use super::budget::{Budget, budget};
 use super::generations::Generations;
 use crate::limit::{Decision, MAX_TOKENS, State};
 use crate::policy::{LeaseTerms, NamedLimit, Policy, Standing};
-use crate::protocol::{Decided, EndedLease, Lease, LeaseRequest, LimitAnswer};
+use crate::protocol::{Decided, EndedLease, LATE_MS, Lease, LeaseRequest, LimitAnswer};
 
 /// The leases of an isolate.
 #[derive(Debug)]
-pub struct Leases(Generations<Budget, Entry>);
+pub(super) struct Leases(Generations<Budget, Entry>);
 
 /// The most budgets of a generation. With one limit each, two generations are some eight megabytes where pointers have 64 bits, fourteen
 /// if objects have not heard yet of the last 16 leases of each, and twenty-three with eight limits each; in WebAssembly less.
@@ -69,8 +71,8 @@ struct Entry {
     demand: Demand,
     /// Those that can be spent from first, first; all last equally long.
     open: Vec<OpenLease>,
-    /// Leases that have ended, and when each was given if anything is left of it.
-    ended: Vec<(EndedLease, Option<i64>)>,
+    /// Leases that have ended and of which the object may not have heard so.
+    ended: Vec<Ended>,
     /// Until when no lease is asked for: one is on its way, or there was none.
     asks_again_at: i64,
     /// How many tokens of each limit the latest lease had.
@@ -79,24 +81,27 @@ struct Entry {
     standing: Vec<State>,
     /// How far the object's clock was ahead when that answer had come.
     ahead_ms: i64,
-    /// Answers of before these moments are late: the object had given the latest lease of which something is spent, and had taken back what
-    /// was left of one.
-    spent_from: Moment,
-    returned_at: Moment,
+    /// The latest answer by which tokens were granted, taken back, or leased and then spent. Answers of before are late: they do not have that.
+    latest: Option<AnswerTime>,
 }
-
-/// By the object's clock, and within its millisecond by the isolate's: for an answer, when its call began.
-type Moment = (i64, i64);
 
 #[derive(Clone, Debug)]
 struct OpenLease {
     id: u64,
-    /// By the object's clock.
-    given_at: i64,
+    given: AnswerTime,
     from: i64,
     until: i64,
     left: Vec<u64>,
     spent: Vec<u64>,
+}
+
+#[derive(Clone, Debug)]
+struct Ended {
+    lease: EndedLease,
+    given: AnswerTime,
+    has_rest: bool,
+    /// When the object has surely counted it as spent.
+    given_up_at: i64,
 }
 
 /// What was asked for, in the period that has begun and in the one before, each as long as a lease.
@@ -120,7 +125,7 @@ impl Default for Leases {
 impl Leases {
     /// What the leases say at `now` about a request for these costs of each limit of a policy; `None` if they have not enough. It must
     /// be one that only takes tokens.
-    pub fn consume(&mut self, object: &str, policy: &Policy, costs: &[u64], now: i64) -> Option<Leased> {
+    pub(super) fn consume(&mut self, object: &str, policy: &Policy, costs: &[u64], now: i64) -> Option<Leased> {
         let (terms, entry) = self.entry(object, policy, costs, now)?;
         let now = entry.at(policy, now);
         let decision = entry.decide(policy, costs, now)?;
@@ -135,7 +140,7 @@ impl Leases {
 
     /// What to ask the object about leases beside such a request at `now` for which they have not enough. They end: what is left of them would
     /// be withheld from it, too.
-    pub fn ask(&mut self, object: &str, policy: &Policy, costs: &[u64], now: i64) -> Option<LeaseRequest> {
+    pub(super) fn ask(&mut self, object: &str, policy: &Policy, costs: &[u64], now: i64) -> Option<LeaseRequest> {
         let (terms, entry) = self.entry(object, policy, costs, now)?;
         let now = entry.at(policy, now);
         entry.demand.add(costs, now, terms.lease_ms);
@@ -143,36 +148,52 @@ impl Leases {
         entry.request(policy, terms, now, true)
     }
 
-    /// Whether something is left of leases under these numbers that the object counts as taken until it has heard of their end.
-    pub fn withhold_any(&mut self, object: &str, policy: &Policy) -> bool {
-        self.known(object, policy).is_some_and(|entry| entry.given_at(None).is_some())
+    /// Whether something is left at `now` of leases under these numbers that the object keeps from all other requests.
+    pub(super) fn withhold_any(&mut self, object: &str, policy: &Policy, now: i64) -> bool {
+        let Some(entry) = self.known(object, policy) else { return false };
+        let ended = entry.ended.iter().filter(|ended| ended.has_rest).map(|ended| ended.given_up_at);
+        let open = entry.open.iter().filter(|open| open.has_rest()).map(OpenLease::given_up_at);
+        open.chain(ended).any(|given_up_at| now < given_up_at)
     }
 
-    /// Whether an answer of the object, to a call that began at `called_at`, is of before those leases, and of after what is spent or
-    /// returned of others: then it has what this isolate may still spend, and nothing that it has spent. A lease that came with it is younger.
-    pub fn agree_with(&mut self, object: &str, policy: &Policy, decided: &Decided, called_at: i64) -> bool {
+    /// Whether an answer of the object is of before all leases that it withholds until it hears of their end, and not late: then it has what this
+    /// isolate may still spend, and nothing that it has spent. A lease that came with it is younger.
+    pub(super) fn agree_with(&mut self, object: &str, policy: &Policy, decided: &Decided, answer: &AnswerTime) -> bool {
         let Some(entry) = self.known(object, policy) else { return true };
         let came_with_it = decided.lease.as_ref().map(|lease| lease.id);
-        let is_before_all = entry.given_at(came_with_it).is_none_or(|given_at| decided.now < given_at);
-        is_before_all && entry.spent_from.max(entry.returned_at) <= (decided.now, called_at)
+        let open = entry.open.iter().map(|open| (open.id, &open.given, open.given_up_at()));
+        let ended = entry.ended.iter().map(|ended| (ended.lease.id, &ended.given, ended.given_up_at));
+        let mut withheld = open
+            .chain(ended)
+            .filter(|(id, _, given_up_at)| Some(*id) != came_with_it && answer.called_at < *given_up_at);
+        withheld.all(|(_, given, _)| answer.order(given).is_lt())
+            && entry.latest.is_none_or(|latest| !answer.is_before(&latest))
     }
 
-    /// Takes over what an object has answered to a request for a lease: `request` is what it was asked, and the call began and had
-    /// its answer at these moments. Returns the lease's id and after how many milliseconds to call [`Leases::end`].
-    pub fn answered(
+    /// Takes note that the object has granted something by this answer, beside what is leased.
+    pub(super) fn granted(&mut self, object: &str, policy: &Policy, answer: &AnswerTime) {
+        if let Some(entry) = self.known(object, policy) {
+            keep_latest(&mut entry.latest, answer);
+        }
+    }
+
+    /// Takes over what an object has answered to a request for a lease: `request` is what it was asked. Returns the lease's id and after how
+    /// many milliseconds to call [`Leases::end`].
+    pub(super) fn answered(
         &mut self,
         object: &str,
         policy: &Policy,
         request: &LeaseRequest,
         decided: &Decided,
-        (called_at, answered_at): (i64, i64),
+        given: AnswerTime,
     ) -> Option<(u64, u64)> {
+        let AnswerTime { called_at, answered_at, .. } = given;
         let terms = policy.lease()?;
         let entry = self.0.get_mut(budget(object, policy)?)?;
-        for (_, given_at) in entry.ended.extract_if(.., |(ended, _)| request.ended.contains(ended)) {
-            if given_at.is_some() {
-                entry.returned_at = entry.returned_at.max((decided.now, called_at));
-            }
+        let unheard = entry.ended.len();
+        entry.ended.retain(|ended| !request.ended.contains(&ended.lease));
+        if entry.ended.len() < unheard {
+            keep_latest(&mut entry.latest, &given);
         }
         entry.update_standing(policy, decided, answered_at);
         let Some(Lease { id, from, until, tokens }) = &decided.lease else {
@@ -192,7 +213,7 @@ impl Leases {
         entry.given.clone_from(tokens);
         let lease = OpenLease {
             id: *id,
-            given_at: decided.now,
+            given,
             // Those that are there may be spent at once, also by a request that has read the clock before.
             from: match from.saturating_sub(decided.now) {
                 ..=0 => i64::MIN,
@@ -203,7 +224,7 @@ impl Leases {
             spent: vec![0; tokens.len()],
         };
         // A clock that has stepped back during the call measures nothing.
-        let is_usable = called_at <= answered_at && entry.seen_at <= answered_at && entry.policy == policy.id();
+        let is_usable = !given.has_stepped_back() && entry.seen_at <= answered_at && entry.policy == policy.id();
         if !is_usable || lease.from >= lease.until || tokens.len() != policy.limits().len() {
             entry.end(lease);
             return Some((*id, 0));
@@ -215,7 +236,7 @@ impl Leases {
     }
 
     /// Takes note that a request about leases was not answered.
-    pub fn failed(&mut self, object: &str, policy: &Policy, request: &LeaseRequest, now: i64) {
+    pub(super) fn failed(&mut self, object: &str, policy: &Policy, request: &LeaseRequest, now: i64) {
         let Some(terms) = policy.lease().filter(|_| request.wants_any()) else { return };
         if let Some(entry) = budget(object, policy).and_then(|budget| self.0.get_mut(budget)) {
             entry.asks_again_at = entry.asks_again_at.min(now.saturating_add((terms.lease_ms / 2).cast_signed()));
@@ -223,7 +244,7 @@ impl Leases {
     }
 
     /// What to do about a lease of that id at `now`: one that nobody spends from is returned, and so is what is left in the end.
-    pub fn end(&mut self, object: &str, policy: &Policy, id: u64, now: i64) -> Return {
+    pub(super) fn end(&mut self, object: &str, policy: &Policy, id: u64, now: i64) -> Return {
         let (Some(terms), Some(budget)) = (policy.lease(), budget(object, policy)) else { return Return::Over };
         let Some(entry) = self.0.get_mut(budget) else { return Return::Over };
         let now = entry.advance(now);
@@ -234,7 +255,7 @@ impl Leases {
             }
             entry.end_those(|open| open.id == id);
         }
-        if entry.ended.iter().any(|(ended, given_at)| ended.id == id && given_at.is_some()) {
+        if entry.ended.iter().any(|ended| ended.lease.id == id && ended.has_rest) {
             let (wanted, ended) = (vec![0; policy.limits().len()], entry.ended());
             return Return::Send(LeaseRequest { wanted, ended, lease_ms: 0, horizon_ms: 0 });
         }
@@ -242,28 +263,16 @@ impl Leases {
     }
 
     /// Refuses no more until tokens come back: the isolate gives something back to this budget.
-    pub fn forget(&mut self, object: &str, policy: &Policy) {
+    pub(super) fn forget(&mut self, object: &str, policy: &Policy) {
         if let Some(entry) = budget(object, policy).and_then(|budget| self.0.get_mut(budget)) {
             let now = entry.seen_at;
             entry.end_those(|open| open.from > now);
         }
     }
 
-    /// How many budgets it knows.
-    #[must_use]
-    pub fn len(&self) -> usize {
-        self.0.len()
-    }
-
-    /// Whether it knows none.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
     /// What is known of a budget under these numbers. Leases under others count as spent.
     fn known(&mut self, object: &str, policy: &Policy) -> Option<&mut Entry> {
-        if self.is_empty() {
+        if self.0.len() == 0 {
             return None;
         }
         self.0.get_mut(budget(object, policy)?).filter(|entry| entry.policy == policy.id())
@@ -293,7 +302,7 @@ impl Entry {
         let demand = Demand { since: now, latest: now, ..Demand::default() };
         let (open, ended, given, standing, ahead_ms) = Default::default();
         let asks_again_at = i64::MIN;
-        let [spent_from, returned_at] = [(i64::MIN, i64::MIN); 2];
+        let latest = None;
         Self {
             policy: policy.id(),
             seen_at: now,
@@ -304,8 +313,7 @@ impl Entry {
             given,
             standing,
             ahead_ms,
-            spent_from,
-            returned_at,
+            latest,
         }
     }
 
@@ -327,6 +335,7 @@ impl Entry {
         let now = now.max(self.seen_at);
         self.seen_at = now;
         self.end_those(|open| has_stepped_back || open.until <= now || !open.has_rest());
+        self.ended.retain(|ended| now < ended.given_up_at);
         now
     }
 
@@ -335,13 +344,6 @@ impl Entry {
         for open in meant {
             self.end(open);
         }
-    }
-
-    /// When the object gave the first lease of which something is left, by its clock, but for one of that id.
-    fn given_at(&self, but_for: Option<u64>) -> Option<i64> {
-        let open = self.open.iter().map(|open| (open.id, open.has_rest().then_some(open.given_at)));
-        let ended = self.ended.iter().map(|(ended, given_at)| (ended.id, *given_at));
-        open.chain(ended).filter(|(id, _)| Some(*id) != but_for).filter_map(|(_, given_at)| given_at).min()
     }
 
     /// Remembers how the limits stand by an answer: what is left of earlier leases counts as taken there.
@@ -366,12 +368,12 @@ impl Entry {
         if self.ended.len() >= MAX_ENDED {
             self.ended.remove(0);
         }
-        let given_at = lease.has_rest().then_some(lease.given_at);
-        self.ended.push((EndedLease { id: lease.id, spent: lease.spent }, given_at));
+        let (given, has_rest, given_up_at) = (lease.given, lease.has_rest(), lease.given_up_at());
+        self.ended.push(Ended { lease: EndedLease { id: lease.id, spent: lease.spent }, given, has_rest, given_up_at });
     }
 
     fn ended(&self) -> Vec<EndedLease> {
-        self.ended.iter().map(|(ended, _)| ended.clone()).collect()
+        self.ended.iter().map(|ended| ended.lease.clone()).collect()
     }
 
     /// Grants the costs, or says when they can be had from the leases; `None` if the object must be asked.
@@ -398,7 +400,7 @@ impl Entry {
                 *left = left.saturating_sub(tokens);
                 *spent = spent.saturating_add(tokens);
                 if tokens > 0 {
-                    self.spent_from = self.spent_from.max((open.given_at, now));
+                    keep_latest(&mut self.latest, &open.given);
                 }
             }
         }
@@ -453,6 +455,19 @@ impl Entry {
 impl OpenLease {
     fn has_rest(&self) -> bool {
         self.left.iter().any(|&left| left > 0)
+    }
+
+    /// When the object has surely counted it as spent. The isolate spends from it no longer than if the object had given it when the call
+    /// began; the object may have given it as late as the answer came.
+    fn given_up_at(&self) -> i64 {
+        let AnswerTime { called_at, answered_at, .. } = self.given;
+        self.until.saturating_add(answered_at.saturating_sub(called_at)).saturating_add_unsigned(LATE_MS)
+    }
+}
+
+fn keep_latest(latest: &mut Option<AnswerTime>, answer: &AnswerTime) {
+    if latest.is_none_or(|latest| !answer.is_before(&latest)) {
+        *latest = Some(*answer);
     }
 }
 

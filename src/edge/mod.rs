@@ -16,10 +16,12 @@
     )
 )]
 
+mod answer_time;
 mod batch;
 mod budget;
 mod generations;
 mod leases;
+mod local_state;
 mod outbox;
 mod refusals;
 mod shards;
@@ -27,9 +29,10 @@ mod snapshot;
 mod tap;
 
 pub use batch::{BATCH_MS, Batch, CALL_MS, Dialect, Failure, ObjectCall, Outcome};
-pub use leases::{Leased, Leases, MAX_LEASED, Return};
+pub use leases::{Leased, MAX_LEASED, Return};
+pub use local_state::LocalState;
 pub use outbox::Outbox;
-pub use refusals::{Bound, MAX_BUDGETS, Refusals};
+pub use refusals::{Bound, MAX_BUDGETS};
 pub use shards::{ShardCalls, ShardLevels};
 pub use snapshot::{Due, FRESH_MS, POLL_MS, PolicySnapshot, REFRESH_MS, WAIT_MS};
 pub use tap::Tap;

@@ -11,9 +11,9 @@
 //! A grant says how the buckets stand, too: lower than by the refusal that is remembered. So it takes that one's place, for the
 //! rest of its moment: while small costs are granted, large ones go on to be refused.
 //!
-//! What the isolate has leased (see [`Leases`]) is still there in a refusal that is older than the lease: it is
-//! lowered by each grant from it, or a wait would be too short. An answer is not kept if leases of this isolate are missing from it, which
-//! would refuse what passes once they are given back, or if it is late and has what was spent since: see [`Leases::agree_with`].
+//! What the isolate has leased (see [`Leases`](super::leases::Leases)) is still there in a refusal that is older than the lease: it is
+//! lowered by each grant from it, or a wait would be too short. An answer is not whole, and not kept, if leases of this isolate are missing
+//! from it, which would refuse what passes once they are given back, or if it is late and has what was spent since.
 //!
 //! Clocks may differ. Only lengths of time are measured here: since the call, which is at least as long as since the
 //! decision, so that no key is refused after its wait; and since the answer, which is at most as long, so that no wait is
@@ -22,16 +22,16 @@
 //! The memory is bounded by two generations: a flood of other keys can only push out a key that is not asked for while
 //! [`MAX_BUDGETS`] others are refused, and each of those refusals was a call.
 
+use super::answer_time::AnswerTime;
 use super::budget::{Budget, budget};
 use super::generations::Generations;
-use super::leases::Leases;
 use crate::limit::{Decision, Part, State, Verb, decide_all};
 use crate::policy::{NamedLimit, Policy, Standing};
 use crate::protocol::{Decided, LimitAnswer};
 
 /// What an isolate remembers of refused keys.
 #[derive(Debug)]
-pub struct Refusals(Generations<Budget, Entry>);
+pub(super) struct Refusals(Generations<Budget, Entry>);
 
 /// The most budgets of a generation: some half a megabyte.
 pub const MAX_BUDGETS: usize = 4_096;
@@ -51,14 +51,11 @@ struct Kept {
     states: Box<[State]>,
     /// What was spent of each limit; nothing, if nothing was.
     spent: Box<[u64]>,
-    /// When the object decided, by its clock.
-    decided_at: i64,
+    /// Of the latest answer.
+    time: AnswerTime,
     /// When the call began that was refused, by the isolate's clock: it is remembered from then. Grants since do not prolong that, so that
     /// the object hears of those who wait.
     refused_at: i64,
-    /// When the object was called, and when it had answered, by the isolate's clock.
-    called_at: i64,
-    answered_at: i64,
 }
 
 /// What an object would answer at most.
@@ -79,7 +76,7 @@ impl Default for Refusals {
 impl Refusals {
     /// What the object of this name would answer at `now` to a request for these costs of each limit of each policy. `None` if that
     /// is not known for all of them.
-    pub fn bound<'a>(
+    pub(super) fn bound<'a>(
         &mut self,
         object: &str,
         asked: impl Iterator<Item = (&'a Policy, &'a [u64])> + Clone,
@@ -91,8 +88,9 @@ impl Refusals {
         let (mut latest, mut earliest) = (i64::MIN, i64::MIN);
         for (policy, costs) in asked.filter(|(policy, _)| !policy.limits().is_empty()) {
             let kept = self.kept(budget(object, policy)?, policy, now)?;
-            latest = latest.max(kept.decided_at.saturating_add(now.saturating_sub(kept.called_at)));
-            earliest = earliest.max(kept.decided_at.saturating_add(now.saturating_sub(kept.answered_at)));
+            let AnswerTime { decided_at, called_at, answered_at } = kept.time;
+            latest = latest.max(decided_at.saturating_add(now.saturating_sub(called_at)));
+            earliest = earliest.max(decided_at.saturating_add(now.saturating_sub(answered_at)));
             let has_room = |((limit, spent), cost): ((&NamedLimit, &u64), &u64)| {
                 spent.saturating_add(*cost) <= limit.limit().config().capacity
             };
@@ -111,63 +109,58 @@ impl Refusals {
         Some(Bound { decided: Decided::new(earliest, limits), is_refused })
     }
 
-    /// Takes note of what an object has answered about these policies to a call that began at `called_at`, and whether what was asked was
-    /// granted. An answer from which leases are missing that are still open here is no bound.
-    pub fn answered<'a>(
+    /// Takes note of what an object has answered about these policies, whether what was asked was granted, and whether that answer is whole.
+    pub(super) fn answered<'a>(
         &mut self,
         object: &str,
-        asked: impl Iterator<Item = &'a Policy> + Clone,
-        (is_granted, decided): (bool, &Decided),
-        (called_at, answered_at): (i64, i64),
-        leases: &mut Leases,
+        asked: impl Iterator<Item = &'a Policy>,
+        (is_granted, is_whole): (bool, bool),
+        decided: &Decided,
+        time: &AnswerTime,
     ) {
-        let is_whole = asked.clone().all(|policy| leases.agree_with(object, policy, decided, called_at));
         match (is_granted, is_whole) {
-            (true, true) => self.granted(object, asked, decided, (called_at, answered_at)),
-            (true, false) => asked.for_each(|policy| self.forget_kept(object, policy, answered_at, |_| true)),
-            (false, true) => self.keep(object, asked, decided, (called_at, answered_at)),
+            (true, true) => self.granted(object, asked, decided, time),
+            (true, false) => asked.for_each(|policy| self.forget_kept(object, policy, time.answered_at, |_| true)),
+            (false, true) => self.keep(object, asked, decided, time),
             (false, false) => {}
         }
     }
 
-    /// Remembers what an object has answered to a call that began at `called_at`.
-    pub fn keep<'a>(
+    /// Remembers what an object has answered.
+    fn keep<'a>(
         &mut self,
         object: &str,
         asked: impl Iterator<Item = &'a Policy>,
         decided: &Decided,
-        (called_at, answered_at): (i64, i64),
+        time: &AnswerTime,
     ) {
-        // A clock that has stepped back during the call measures nothing.
-        if !decided.may_be_kept || answered_at < called_at {
+        if !decided.may_be_kept || time.has_stepped_back() {
             return;
         }
         for (policy, states) in standing(asked, decided) {
             let (Some(states), Some(budget)) = (states, budget(object, policy)) else { return };
             let is_late = match self.0.get_mut(budget) {
-                Some(Entry::Outdated(at)) => called_at <= *at,
-                Some(Entry::Kept(kept)) => kept.is_newer_than(decided.now, called_at),
+                Some(Entry::Outdated(at)) => time.called_at <= *at,
+                Some(Entry::Kept(kept)) => time.is_before(&kept.time),
                 None => false,
             };
             if !is_late && may_keep(policy) {
-                let (policy, decided_at, refused_at) = (policy.id(), decided.now, called_at);
-                let spent = Box::default();
-                let kept = Kept { policy, states, spent, decided_at, refused_at, called_at, answered_at };
-                self.0.insert(budget, Entry::Kept(kept));
+                let (policy, spent, refused_at) = (policy.id(), Box::default(), time.called_at);
+                self.0.insert(budget, Entry::Kept(Kept { policy, states, spent, time: *time, refused_at }));
             }
         }
     }
 
-    /// Takes note that an object has granted what was asked in a call that began at `called_at`. What is remembered of these budgets is
-    /// as the answer says from then on, or is forgotten if that may not be kept. Nothing else is remembered: grants never push out refusals.
-    pub fn granted<'a>(
+    /// Takes note that an object has granted what was asked. What is remembered of these budgets is as the answer says from then on, or is
+    /// forgotten if that may not be kept. Nothing else is remembered: grants never push out refusals.
+    fn granted<'a>(
         &mut self,
         object: &str,
         asked: impl Iterator<Item = &'a Policy>,
         decided: &Decided,
-        (called_at, answered_at): (i64, i64),
+        time: &AnswerTime,
     ) {
-        if self.is_empty() {
+        if self.0.len() == 0 {
             return;
         }
         for (policy, states) in standing(asked, decided) {
@@ -176,30 +169,29 @@ impl Refusals {
             match states {
                 Some(states)
                     if decided.may_be_kept
-                        && called_at <= answered_at
+                        && !time.has_stepped_back()
                         && may_keep(policy)
                         && kept.policy == policy.id() =>
                 {
-                    if !kept.is_newer_than(decided.now, called_at) {
-                        (kept.states, kept.decided_at) = (states, decided.now);
-                        kept.spent = Box::default();
-                        (kept.called_at, kept.answered_at) = (called_at, answered_at);
+                    if !time.is_before(&kept.time) {
+                        (kept.states, kept.spent, kept.time) = (states, Box::default(), *time);
                     }
                 }
-                _ => self.forget(object, policy, answered_at),
+                _ => self.forget(object, policy, time.answered_at),
             }
         }
     }
 
     /// Takes note that these costs were granted at `now` from leases. All of them are younger than what is remembered: what is not whole is not
     /// kept, and [`Refusals::leased`] forgets it.
-    pub fn spent(&mut self, object: &str, policy: &Policy, costs: &[u64], now: i64) {
+    pub(super) fn spent(&mut self, object: &str, policy: &Policy, costs: &[u64], now: i64) {
         let Some(Entry::Kept(kept)) = budget(object, policy).and_then(|budget| self.0.get_mut(budget)) else { return };
         if kept.policy != policy.id() {
             return;
         }
         // The earliest moment that it can be: what was full until then has only as much less afterwards.
-        let at = kept.decided_at.saturating_add(now.saturating_sub(kept.answered_at));
+        let AnswerTime { decided_at, answered_at, .. } = kept.time;
+        let at = decided_at.saturating_add(now.saturating_sub(answered_at));
         if kept.spent.is_empty() {
             kept.spent = vec![0; costs.len()].into();
         }
@@ -210,14 +202,13 @@ impl Refusals {
         }
     }
 
-    /// Takes note that a lease has come that the object gave at `given_at`, by its clock. What is remembered of later has not got its tokens
-    /// and is forgotten.
-    pub fn leased(&mut self, object: &str, policy: &Policy, given_at: i64, now: i64) {
-        self.forget_kept(object, policy, now, |kept| given_at <= kept.decided_at);
+    /// Takes note that a lease has come with this answer. What is remembered of later has not got its tokens and is forgotten.
+    pub(super) fn leased(&mut self, object: &str, policy: &Policy, given: &AnswerTime) {
+        self.forget_kept(object, policy, given.answered_at, |kept| given.order(&kept.time).is_le());
     }
 
     /// Forgets what is known of a budget because the isolate gives something back to it: before that, and again when it is done.
-    pub fn forget(&mut self, object: &str, policy: &Policy, now: i64) {
+    pub(super) fn forget(&mut self, object: &str, policy: &Policy, now: i64) {
         if let Some(budget) = budget(object, policy) {
             self.0.insert(budget, Entry::Outdated(now));
         }
@@ -235,15 +226,9 @@ impl Refusals {
     }
 
     /// How many budgets it knows.
-    #[must_use]
-    pub fn len(&self) -> usize {
+    #[cfg(test)]
+    pub(super) fn len(&self) -> usize {
         self.0.len()
-    }
-
-    /// Whether it knows none.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
     }
 
     /// What is known of a budget at `now`, if it may be used.
@@ -252,7 +237,7 @@ impl Refusals {
         let (is_over, found) = match self.0.get_mut(budget)? {
             Entry::Kept(kept) => {
                 // A clock that has stepped back must not come by the same moments again.
-                let is_fresh = kept.answered_at <= now && now.saturating_sub(kept.refused_at) < max_ms;
+                let is_fresh = kept.time.answered_at <= now && now.saturating_sub(kept.refused_at) < max_ms;
                 (!is_fresh || kept.policy != policy.id(), Some(kept.clone()))
             }
             Entry::Outdated(at) => (now < *at, None),
@@ -262,13 +247,6 @@ impl Refusals {
             return None;
         }
         found
-    }
-}
-
-impl Kept {
-    /// Whether the object had decided it after an answer of that moment, to a call that began at `called_at`.
-    fn is_newer_than(&self, decided_at: i64, called_at: i64) -> bool {
-        (decided_at, called_at) < (self.decided_at, self.called_at)
     }
 }
 
@@ -316,10 +294,8 @@ fn decide(all: &[Asked<'_>], verb: Verb, now: i64) -> (Decision, Vec<LimitAnswer
 
 #[cfg(test)]
 mod tests {
-    use super::super::leases::Return;
     use super::*;
     use crate::limit::Snapshot;
-    use crate::protocol::Lease;
 
     const NOW: i64 = 1_700_000_000_000;
 
@@ -339,7 +315,12 @@ mod tests {
     }
 
     fn keep(refusals: &mut Refusals, policy: &Policy, object: &str) {
-        refusals.keep(object, [policy].into_iter(), &refusal(policy, NOW), (NOW - 10, NOW + 10));
+        refusals.keep(object, [policy].into_iter(), &refusal(policy, NOW), &time(0, (-10, 10)));
+    }
+
+    /// Milliseconds after `NOW`.
+    fn time(decided: i64, (called, answered): (i64, i64)) -> AnswerTime {
+        AnswerTime { decided_at: NOW + decided, called_at: NOW + called, answered_at: NOW + answered }
     }
 
     fn refusal(policy: &Policy, at: i64) -> Decided {
@@ -386,7 +367,7 @@ mod tests {
         assert!(refused(&mut refusals, &policy, 9, NOW + 10).is_some());
         assert_eq!(refused(&mut refusals, &policy, 9, NOW + 9), None);
         assert_eq!(refused(&mut refusals, &policy, 9, NOW + 10), None, "not when it comes by again, either");
-        refusals.keep(&object(2), [&policy].into_iter(), &refusal(&policy, NOW), (NOW + 10, NOW + 9));
+        refusals.keep(&object(2), [&policy].into_iter(), &refusal(&policy, NOW), &time(0, (10, 9)));
         assert_eq!(refusals.len(), 0);
     }
 
@@ -440,27 +421,28 @@ mod tests {
     #[test]
     fn a_grant_makes_waits_longer_and_is_remembered_no_longer_than_the_refusal() {
         let policy = policy("");
-        let granted = |refusals: &mut Refusals, decided: &Decided, called_at: i64| {
-            refusals.granted(&object(1), [&policy].into_iter(), decided, (called_at, called_at + 20));
+        let granted = |refusals: &mut Refusals, decided: &Decided, called: i64| {
+            let time = time(decided.now - NOW, (called, called + 20));
+            refusals.granted(&object(1), [&policy].into_iter(), decided, &time);
         };
         let wait = |until| Some(Decision::Wait { retry_at: NOW + until });
         // The call may have taken up to 20 ms on its way back.
         let mut refusals = kept(&policy);
-        granted(&mut refusals, &grant(&policy, 0, NOW + 100), NOW + 90);
+        granted(&mut refusals, &grant(&policy, 0, NOW + 100), 90);
         assert_eq!(refused(&mut refusals, &policy, 1, NOW + 110), wait(200));
         assert_eq!(refused(&mut refusals, &policy, 10, NOW + 989), wait(1_100));
         assert_eq!(refused(&mut refusals, &policy, 10, NOW + 990), None, "a second after the call that was refused");
         // An answer that is older says nothing new, whenever its call began.
         let mut refusals = kept(&policy);
-        granted(&mut refusals, &grant(&policy, 9, NOW - 1), NOW - 5);
+        granted(&mut refusals, &grant(&policy, 9, NOW - 1), -5);
         assert_eq!(refused(&mut refusals, &policy, 10, NOW + 20), wait(800));
         // What may not be kept makes the isolate forget, answers that are on their way too.
         let mut refusals = kept(&policy);
-        granted(&mut refusals, &Decided { may_be_kept: false, ..grant(&policy, 0, NOW + 1) }, NOW - 10);
+        granted(&mut refusals, &Decided { may_be_kept: false, ..grant(&policy, 0, NOW + 1) }, -10);
         keep(&mut refusals, &policy, &object(1));
         assert_eq!(refused(&mut refusals, &policy, 10, NOW + 10), None);
         let mut refusals = Refusals::default();
-        granted(&mut refusals, &grant(&policy, 0, NOW), NOW);
+        granted(&mut refusals, &grant(&policy, 0, NOW), 0);
         assert_eq!(refusals.len(), 0, "a key that was not refused is not remembered");
     }
 
@@ -478,55 +460,12 @@ mod tests {
     #[test]
     fn a_lease_that_was_given_before_a_refusal_and_comes_after_it_makes_the_isolate_forget_that() {
         let policy = policy("");
-        for (given_at, is_forgotten) in [(-1, true), (0, true), (1, false)] {
+        // The call that brought it began at 0, when that of the refusal was under way, or afterwards.
+        for (called, given_at, is_forgotten) in [(0, -1, true), (0, 0, true), (0, 1, false), (11, -1, false)] {
             let mut refusals = kept(&policy);
-            refusals.leased(&object(1), &policy, NOW + given_at, NOW + 20);
-            assert_eq!(refused(&mut refusals, &policy, 10, NOW + 20).is_none(), is_forgotten, "{given_at}");
+            refusals.leased(&object(1), &policy, &time(given_at, (called, 20)));
+            assert_eq!(refused(&mut refusals, &policy, 10, NOW + 20).is_none(), is_forgotten, "{called}, {given_at}");
         }
-    }
-
-    #[test]
-    fn a_late_answer_is_not_believed_once_a_younger_lease_is_spent_from_or_returned() {
-        let policy = policy(r#","lease":"2s","refusal_cache":"10s""#);
-        let name = object(1);
-        let mut leases = Leases::default();
-        let late = |leases: &mut Leases, at: i64, called_at: i64| {
-            let mut refusals = Refusals::default();
-            let answer = (false, &refusal(&policy, NOW + at));
-            refusals.answered(&name, [&policy].into_iter(), answer, (NOW + called_at, NOW + at + 40), leases);
-            refused(&mut refusals, &policy, 9, NOW + at + 40).is_some()
-        };
-        let request = (0..4).find_map(|_| leases.ask(&name, &policy, &[1], NOW)).unwrap();
-        let lease = Lease { id: 1, from: NOW + 10, until: NOW + 2_010, tokens: vec![3] };
-        let given = Decided { lease: Some(lease), ..grant(&policy, 0, NOW + 10) };
-        leases.answered(&name, &policy, &request, &given, (NOW, NOW + 20)).unwrap();
-        assert!(late(&mut leases, 9, 0) && !late(&mut leases, 10, 0), "its tokens were there before it was given");
-        assert!(leases.consume(&name, &policy, &[1], NOW + 30).is_some());
-        assert!(!late(&mut leases, 9, 0), "one of them is spent");
-        let Return::Send(ended) = leases.end(&name, &policy, 1, NOW + 1_500) else { panic!("it is idle") };
-        assert!(!late(&mut leases, 1_499, 1_490), "the object has not heard yet");
-        leases.answered(&name, &policy, &ended, &grant(&policy, 4, NOW + 1_500), (NOW + 1_495, NOW + 1_510));
-        // Within a millisecond of the object, one that was called earlier is taken for an earlier one.
-        for (at, called_at, is_believed) in [(1_499, 1_490, false), (1_500, 1_494, false), (1_500, 1_495, true)] {
-            assert_eq!(late(&mut leases, at, called_at), is_believed, "{at}, {called_at}");
-        }
-    }
-
-    #[test]
-    fn grants_of_keys_that_are_not_refused_are_not_remembered_beside_leases_either() {
-        let policy = policy(r#","lease":"2s""#);
-        let mut leases = Leases::default();
-        let mut refusals = Refusals::default();
-        for number in 0..10 {
-            let name = object(number);
-            let request = (0..4).find_map(|_| leases.ask(&name, &policy, &[1], NOW)).unwrap();
-            let lease = Lease { id: 1, from: NOW, until: NOW + 2_000, tokens: vec![3] };
-            let given = Decided { lease: Some(lease), ..grant(&policy, 0, NOW) };
-            leases.answered(&name, &policy, &request, &given, (NOW, NOW)).unwrap();
-            let answer = (true, &grant(&policy, 0, NOW + 1));
-            refusals.answered(&name, [&policy].into_iter(), answer, (NOW, NOW + 2), &mut leases);
-        }
-        assert!(refusals.is_empty());
     }
 
     #[test]

@@ -23,14 +23,10 @@ use super::row::{LEASED, StoredRow};
 use super::{Ledger, LedgerError};
 use crate::limit::{Decision, Limit, State, Verb};
 use crate::policy::{NamedLimit, Policy, Standing};
-use crate::protocol::{Action, Decided, EndedLease, Lease, LeaseRequest, ObjectRequest};
+use crate::protocol::{Action, Decided, EndedLease, LATE_MS, Lease, LeaseRequest, ObjectRequest};
 
 /// The longest that tokens can be leased.
 pub const MAX_LEASE_MS: u64 = 10_000;
-
-/// For how much longer they are kept: a clock may step back while a call takes two seconds, and stand still while a request
-/// computes.
-const LATE_MS: u64 = 3_000;
 
 /// The most leases of a bucket, all of which are in its row: for a key of ten thousand requests a second from a hundred isolates.
 const MAX_LEASES: usize = 256;

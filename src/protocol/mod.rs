@@ -49,7 +49,7 @@ pub use admin::{
 };
 pub use key_act::KeyAct;
 pub use key_state::{BucketState, HoldState, KeyState, LimitState, PastDecision, PolicyTokens, ReservationState};
-pub use lease::{EndedLease, Lease, LeaseRequest};
+pub use lease::{EndedLease, LATE_MS, Lease, LeaseRequest};
 pub use numbers::{Format, Unreadable};
 pub use policies::Definitions;
 pub use registry::{Poll, Update, Versioned, deployment_id};

@@ -7,7 +7,7 @@ use js_sys::{JSON, Reflect};
 use worker::{Env, console_error, console_log};
 
 use super::clock;
-use super::leases::OwnLeases;
+use super::local_state::OwnState;
 use crate::access::{CredentialSettings, Credentials, Names, SessionSettings, Sessions, Webhook};
 use crate::edge::PolicySnapshot;
 use crate::metrics::sample;
@@ -25,7 +25,7 @@ pub(super) struct Settings {
     pub(super) sample: f64,
     /// Who is told of notices.
     pub(super) receivers: Receivers,
-    pub(super) leases: OwnLeases,
+    pub(super) local_state: OwnState,
     /// `None` where callers hold a binding, which is their credential.
     pub(super) credentials: Option<Credentials>,
 }
@@ -70,8 +70,16 @@ impl Settings {
                 }
                 let snapshot = snapshot_in(env, &policies);
                 let credentials = Some(credentials);
-                let leases = OwnLeases::default();
-                Ok(Self { policies, snapshot, sends_definitions: false, names, sample, receivers, leases, credentials })
+                Ok(Self {
+                    policies,
+                    snapshot,
+                    sends_definitions: false,
+                    names,
+                    sample,
+                    receivers,
+                    local_state: OwnState::default(),
+                    credentials,
+                })
             }
             (policies, names, credentials, sample, receivers) => {
                 let mut errors: Vec<_> = policies.err().iter().flat_map(|all| all.iter()).map(line).collect();
@@ -137,7 +145,7 @@ impl Settings {
                     names,
                     sample,
                     receivers,
-                    leases: OwnLeases::default(),
+                    local_state: OwnState::default(),
                     credentials: None,
                 })
             }

@@ -3,8 +3,8 @@
 use std::cell::RefCell;
 
 use super::call::Object;
-use super::leases::OwnLeases;
-use super::{clock, refusals};
+use super::clock;
+use super::local_state::OwnState;
 use crate::api::ResolvedRequest;
 use crate::edge::{ShardCalls, ShardLevels};
 use crate::limit::Verb;
@@ -15,6 +15,7 @@ pub(super) fn calls(
     asked: &ResolvedRequest,
     objects: &[Object],
     requests: Vec<ObjectRequest>,
+    local_state: &OwnState,
     random: u64,
     now: i64,
 ) -> ShardCalls {
@@ -23,12 +24,12 @@ pub(super) fn calls(
     }
     let shards = objects.iter().zip(asked.items()).map(|(object, item)| (object.name.as_str(), &item.policy));
     let order = LEVELS.with_borrow_mut(|levels| levels.order(shards, random, clock::now()));
-    let known = objects.iter().map(|object| refusals::of(asked, object, Verb::Consume)).collect();
+    let known = objects.iter().map(|object| local_state.reply_of_shard(asked, object, Verb::Consume)).collect();
     ShardCalls::one_by_one(requests, &order, known, now)
 }
 
 /// Remembers what a shard has answered.
-pub(super) fn remember(asked: &ResolvedRequest, object: &Object, decided: &Decided, leases: &OwnLeases) {
+pub(super) fn remember(asked: &ResolvedRequest, object: &Object, decided: &Decided, local_state: &OwnState) {
     LEVELS.with_borrow_mut(|levels| {
         for item in object.items_of(asked) {
             levels.keep(&object.name, &item.policy, decided, object.answered_at);
@@ -37,7 +38,7 @@ pub(super) fn remember(asked: &ResolvedRequest, object: &Object, decided: &Decid
     // What a reset gives back is forgotten already.
     if matches!(asked.action(), Action::Take(Verb::Consume) | Action::Look(_)) {
         let reply = Ok(ObjectReply::Decided(decided.clone()));
-        refusals::answered(asked, std::slice::from_ref(object), &[reply], leases);
+        local_state.answered(asked, std::slice::from_ref(object), &[reply]);
     }
 }
 

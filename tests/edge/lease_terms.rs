@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use tollgate::edge::{Leases, Refusals, Return};
+use tollgate::edge::{LocalState, Return};
 use tollgate::limit::{Decision, Verb};
 use tollgate::policy::{Policies, Policy};
 use tollgate::protocol::{Action, Decided, EndedLease, Format, Lease, LeaseRequest, ObjectReply, ObjectRequest};
@@ -46,7 +46,7 @@ fn a_lone_client_that_remembers_refusals_is_granted_at_its_retry_at() {
     let (mut asked, mut refused, mut remembered) = (0, 0, 0);
     random::cases(1_000, |random| {
         let policy = of(&policy(random));
-        let mut pair = Pair { refusals: Some(Refusals::default()), ..Pair::new() };
+        let mut pair = Pair { remembers: true, ..Pair::new() };
         for _ in 0..200 {
             asked += 1;
             let capacities = policy.limits().iter().map(|limit| limit.limit().config().capacity);
@@ -78,7 +78,7 @@ fn large_costs_among_small_ones_leave_more_than_half_to_leases_and_memory() {
     let policy = of(r#"{"p":{"rate":1000,"period":"1s","lease":"2s"}}"#);
     let most = [(1, 100, 7_000), (2, 100, 6_000), (1, 300, 9_000), (2, 300, 6_000), (1, 1_000, 17_000)];
     for (large_of_five, large, most) in most {
-        let mut pair = Pair { refusals: Some(Refusals::default()), ..Pair::new() };
+        let mut pair = Pair { remembers: true, ..Pair::new() };
         for i in 0..20_000 {
             pair.ask(&policy, if i % 5 < large_of_five { large } else { 1 });
             let later = pair.now + 2;
@@ -92,9 +92,9 @@ fn large_costs_among_small_ones_leave_more_than_half_to_leases_and_memory() {
 
 /// Leases, an object and a policy, without a network.
 struct Pair {
-    leases: Leases,
-    /// If it remembers any.
-    refusals: Option<Refusals>,
+    known: LocalState,
+    /// Whether it is asked for refusals from memory.
+    remembers: bool,
     object: Object,
     now: i64,
     /// When to look at which lease.
@@ -105,8 +105,8 @@ struct Pair {
 
 impl Pair {
     fn new() -> Self {
-        let (leases, refusals, timers, remembered, calls) = Default::default();
-        Self { leases, refusals, object: Object::new(), now: START, timers, remembered, calls }
+        let (known, remembers, timers, remembered, calls) = Default::default();
+        Self { known, remembers, object: Object::new(), now: START, timers, remembered, calls }
     }
 
     /// Asks for this cost of each limit, and tells whether it was granted.
@@ -117,50 +117,37 @@ impl Pair {
     /// What is said to a request of these costs. All calls are answered at once.
     fn decision(&mut self, policy: &Arc<Policy>, costs: &[u64]) -> Decision {
         let moments = (self.now, self.now);
-        if let Some(leased) = self.leases.consume(OBJECT, policy, costs, self.now) {
+        if let Some(leased) = self.known.consume(OBJECT, policy, costs, self.now) {
             if let Some(lease) = leased.renewal {
                 self.send(policy, &lease);
             }
-            let decision = leased.decided.decision();
-            if let (true, Some(refusals)) = (decision.is_allow(), &mut self.refusals) {
-                refusals.spent(OBJECT, policy, costs, self.now);
-            }
-            return decision;
+            return leased.decided.decision();
         }
-        if let Some(refusals) = &mut self.refusals
-            && let Some(bound) = refusals.bound(OBJECT, [(&**policy, costs)].into_iter(), Verb::Consume, self.now)
+        let asked = [(&**policy, costs)].into_iter();
+        if self.remembers
+            && let Some(bound) = self.known.bound(OBJECT, asked, Verb::Consume, true, self.now)
             && bound.is_refused
         {
             self.remembered += 1;
             return bound.decided.decision();
         }
-        let lease = self.leases.ask(OBJECT, policy, costs, self.now);
+        let lease = self.known.ask(OBJECT, policy, costs, self.now);
         let decided = self.call(policy, Action::Take(Verb::Consume), costs.to_vec(), lease.clone());
         if let Some(lease) = lease {
-            let leased = self.leases.answered(OBJECT, policy, &lease, &decided, moments);
-            self.leased(policy, &decided, leased);
+            let leased = self.known.leased(OBJECT, policy, &lease, &decided, moments);
+            self.watch(leased);
         }
-        if let Some(refusals) = &mut self.refusals {
-            let answer = (decided.decision().is_allow(), &decided);
-            refusals.answered(OBJECT, [&**policy].into_iter(), answer, moments, &mut self.leases);
-        }
+        let answer = (decided.decision().is_allow(), &decided);
+        self.known.answered(OBJECT, [&**policy].into_iter(), answer, moments);
         decided.decision()
     }
 
     fn send(&mut self, policy: &Arc<Policy>, lease: &LeaseRequest) -> Option<(u64, u64)> {
         let nothing = vec![0; policy.limits().len()];
         let decided = self.call(policy, Action::Look(Verb::Consume), nothing, Some(lease.clone()));
-        let leased = self.leases.answered(OBJECT, policy, lease, &decided, (self.now, self.now));
-        self.leased(policy, &decided, leased);
-        leased
-    }
-
-    /// A lease has come, if any.
-    fn leased(&mut self, policy: &Policy, decided: &Decided, leased: Option<(u64, u64)>) {
+        let leased = self.known.leased(OBJECT, policy, lease, &decided, (self.now, self.now));
         self.watch(leased);
-        if let (Some(_), Some(refusals)) = (leased, &mut self.refusals) {
-            refusals.leased(OBJECT, policy, decided.now, self.now);
-        }
+        leased
     }
 
     fn watch(&mut self, lease: Option<(u64, u64)>) {
@@ -172,7 +159,7 @@ impl Pair {
         while let Some((at, id)) = self.timers.first().copied().filter(|(at, _)| *at <= moment) {
             self.timers.pop_first();
             self.now = self.now.max(at);
-            match self.leases.end(OBJECT, policy, id, self.now) {
+            match self.known.end(OBJECT, policy, id, self.now) {
                 Return::Over => {}
                 Return::Wait(ms) => self.watch(Some((id, ms))),
                 Return::Send(lease) => _ = self.send(policy, &lease),
@@ -203,7 +190,7 @@ impl Pair {
     fn rest(&mut self, policy: &Arc<Policy>, leases: std::ops::Range<u64>) {
         self.now += 9_000;
         for id in leases {
-            if let Return::Send(lease) = self.leases.end(OBJECT, policy, id, self.now) {
+            if let Return::Send(lease) = self.known.end(OBJECT, policy, id, self.now) {
                 self.send(policy, &lease);
             }
         }
@@ -228,7 +215,7 @@ fn a_wait_from_memory_is_not_short_of_what_a_lease_has_granted_since() {
     };
     // What was granted and seven fit into the bucket; with nine the object is asked.
     for (cost, remembered) in [(7, 1), (9, 0)] {
-        let mut pair = Pair { refusals: Some(Refusals::default()), ..Pair::new() };
+        let mut pair = Pair { remembers: true, ..Pair::new() };
         for cost in [1, 1, 8] {
             assert!(pair.ask(&policy, cost));
         }
@@ -249,11 +236,11 @@ fn a_wait_from_memory_is_not_short_of_what_a_lease_has_granted_since() {
 fn a_key_under_numbers_that_are_not_leased_is_refused_from_memory() {
     let leased = of(r#"{"p":{"rate":"10/s","capacity":10,"lease":"2s"}}"#);
     let plain = of(r#"{"p":{"rate":"1/s","capacity":10}}"#);
-    let mut pair = Pair { refusals: Some(Refusals::default()), ..Pair::new() };
+    let mut pair = Pair { remembers: true, ..Pair::new() };
     for _ in 0..5 {
         assert!(pair.ask(&leased, 1));
     }
-    assert!(pair.leases.withhold_any(OBJECT, &leased), "something is left of a lease");
+    assert!(pair.remaining(&leased)[0] < 5, "something is left of a lease");
     for remembered in [0, 1] {
         assert!(!pair.ask(&plain, 10));
         assert_eq!(pair.remembered, remembered);

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use tollgate::edge::{Leased, Leases, Refusals, Return};
+use tollgate::edge::{Leased, LocalState, Return};
 use tollgate::ledger::{Ledger, Writes};
 use tollgate::limit::{Decision, Part, State, Verb, decide_all};
 use tollgate::policy::{Policies, Policy};
@@ -96,9 +96,9 @@ pub(crate) struct Object {
 }
 
 pub(crate) struct Isolate {
-    leases: Leases,
-    /// If it remembers any.
-    pub(crate) refusals: Option<Refusals>,
+    known: LocalState,
+    /// Whether it is asked for refusals from memory.
+    remembers: bool,
     /// The answers that it has: their numbers, when they were decided, and whether something was granted.
     heard_of: Vec<(usize, i64, bool)>,
     /// The calls that gave something back, and whose answers it has.
@@ -130,8 +130,8 @@ impl<'r> World<'r> {
         let policies = Policies::parse(policies).unwrap();
         let policy = Arc::clone(policies.get("p").unwrap());
         let isolates = (0..isolates).map(|_| Isolate {
-            leases: Leases::default(),
-            refusals: None,
+            known: LocalState::default(),
+            remembers: false,
             heard_of: Vec::new(),
             heard: Vec::new(),
             ahead_ms: signed(random.below(8_000)) - 4_000,
@@ -164,7 +164,7 @@ impl<'r> World<'r> {
 
     /// The isolates answer refusals from memory, too.
     pub(crate) fn with_refusals(mut self) -> Self {
-        self.isolates.iter_mut().for_each(|isolate| isolate.refusals = Some(Refusals::default()));
+        self.isolates.iter_mut().for_each(|isolate| isolate.remembers = true);
         self
     }
 
@@ -174,16 +174,13 @@ impl<'r> World<'r> {
         self.isolates[isolate].asked += 1;
         let policy = Arc::clone(&self.policy);
         let now = self.isolates[isolate].now(self.now);
-        let leases = &mut self.isolates[isolate].leases;
-        if let Some(leased) = may_lease.then(|| leases.consume(OBJECT, &policy, &costs, now)).flatten() {
+        let known = &mut self.isolates[isolate].known;
+        if let Some(leased) = may_lease.then(|| known.consume(OBJECT, &policy, &costs, now)).flatten() {
             let Leased { decided, renewal } = leased;
             if decided.decision().is_allow() {
                 self.seen.granted_from_leases += 1;
                 self.seen.spent += costs[0];
                 self.granted(isolate, &costs);
-                if let Some(refusals) = &mut self.isolates[isolate].refusals {
-                    refusals.spent(OBJECT, &policy, &costs, now);
-                }
             } else {
                 self.seen.refused_from_leases += 1;
                 let max_ms = signed(policy.refusal_cache_ms());
@@ -197,19 +194,17 @@ impl<'r> World<'r> {
             }
             return;
         }
-        let may_remember = may_lease || !self.isolates[isolate].leases.withhold_any(OBJECT, &policy);
-        if may_remember && self.is_refused_from_memory(isolate, &costs, Verb::Consume) {
+        if self.is_refused_from_memory(isolate, &costs, Verb::Consume, may_lease) {
             return;
         }
-        let leases = &mut self.isolates[isolate].leases;
-        let lease = may_lease.then(|| leases.ask(OBJECT, &policy, &costs, now)).flatten();
+        let known = &mut self.isolates[isolate].known;
+        let lease = may_lease.then(|| known.ask(OBJECT, &policy, &costs, now)).flatten();
         self.call(isolate, Action::Take(Verb::Consume), costs, lease);
     }
 
     /// Another request arrives at an isolate, which only its object can grant.
     pub(crate) fn ask_object(&mut self, isolate: usize, verb: Verb, costs: Vec<u64>) {
-        let is_withheld = self.isolates[isolate].leases.withhold_any(OBJECT, &self.policy);
-        if verb.takes() && !is_withheld && self.is_refused_from_memory(isolate, &costs, verb) {
+        if verb.takes() && self.is_refused_from_memory(isolate, &costs, verb, false) {
             return;
         }
         self.forget(isolate, verb);
@@ -219,20 +214,17 @@ impl<'r> World<'r> {
     /// What is given back is known here at once.
     fn forget(&mut self, isolate: usize, verb: Verb) {
         let (policy, now) = (Arc::clone(&self.policy), self.isolates[isolate].now(self.now));
-        if let (Isolate { leases, refusals: Some(refusals), .. }, Verb::Refund | Verb::Reset) =
-            (&mut self.isolates[isolate], verb)
-        {
-            refusals.forget(OBJECT, &policy, now);
-            leases.forget(OBJECT, &policy);
+        if let Verb::Refund | Verb::Reset = verb {
+            self.isolates[isolate].known.forget(OBJECT, &policy, now);
         }
     }
 
     /// Asks the isolate's memory of refusals, and checks what it says: the object would refuse, too, and for as long, unless tokens have
     /// come back within the time of [`Policy::refusal_cache_ms`] of which the isolate has not heard.
-    fn is_refused_from_memory(&mut self, isolate: usize, costs: &[u64], verb: Verb) -> bool {
+    fn is_refused_from_memory(&mut self, isolate: usize, costs: &[u64], verb: Verb, may_lease: bool) -> bool {
         let (policy, now) = (Arc::clone(&self.policy), self.isolates[isolate].now(self.now));
-        let Some(refusals) = &mut self.isolates[isolate].refusals else { return false };
-        let bound = refusals.bound(OBJECT, [(&*policy, costs)].into_iter(), verb, now);
+        let Isolate { known, remembers: true, .. } = &mut self.isolates[isolate] else { return false };
+        let bound = known.bound(OBJECT, [(&*policy, costs)].into_iter(), verb, may_lease, now);
         let Some(bound) = bound.filter(|bound| bound.is_refused) else { return false };
         self.seen.refused_from_memory += 1;
         let said = bound.decided.decision();
@@ -357,20 +349,16 @@ impl<'r> World<'r> {
             self.lost_at = Some(self.now);
         }
         heard_of.push((number, decided.now, is_granted));
-        let Isolate { leases, refusals, .. } = &mut self.isolates[isolate];
+        let Isolate { known, .. } = &mut self.isolates[isolate];
         let moments = (called_at, answered_at);
         let leased =
-            (request.lease.as_ref()).and_then(|lease| leases.answered(OBJECT, &self.policy, lease, decided, moments));
+            (request.lease.as_ref()).and_then(|lease| known.leased(OBJECT, &self.policy, lease, decided, moments));
         if let Some((id, wait_ms)) = leased {
             self.timers.push((isolate, id, self.now + signed(wait_ms)));
         }
-        let Some(refusals) = refusals else { return };
-        if leased.is_some() {
-            refusals.leased(OBJECT, &self.policy, decided.now, answered_at);
-        }
         if matches!(request.action, Action::Take(_)) {
             let answer = (decided.decision().is_allow(), decided);
-            refusals.answered(OBJECT, [&*self.policy].into_iter(), answer, moments, leases);
+            known.answered(OBJECT, [&*self.policy].into_iter(), answer, moments);
         }
     }
 
@@ -382,7 +370,7 @@ impl<'r> World<'r> {
         if lost_by.life == life {
             let now = lost_by.now(self.now);
             if let Some(lease) = &request.lease {
-                lost_by.leases.failed(OBJECT, &self.policy, lease, now);
+                lost_by.known.failed(OBJECT, &self.policy, lease, now);
             }
         }
     }
@@ -391,7 +379,7 @@ impl<'r> World<'r> {
     pub(crate) fn ring(&mut self, index: usize) {
         let (isolate, id, _) = self.timers.swap_remove(index);
         let now = self.isolates[isolate].now(self.now);
-        match self.isolates[isolate].leases.end(OBJECT, &self.policy, id, now) {
+        match self.isolates[isolate].known.end(OBJECT, &self.policy, id, now) {
             Return::Over => {}
             Return::Wait(ms) => self.timers.push((isolate, id, self.now + signed(ms))),
             Return::Send(lease) => {
@@ -430,8 +418,7 @@ impl Isolate {
 
     /// Another one takes its place.
     pub(crate) fn crash(&mut self) {
-        self.leases = Leases::default();
-        self.refusals = self.refusals.take().map(|_| Refusals::default());
+        self.known = LocalState::default();
         self.life += 1;
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use tollgate::edge::Refusals;
+use tollgate::edge::LocalState;
 use tollgate::ledger::{Ledger, Writes};
 use tollgate::limit::{Decision, Verb};
 use tollgate::policy::{Policies, Policy};
@@ -43,25 +43,21 @@ fn large_costs_are_refused_from_memory_while_small_ones_are_granted() {
     let policies = Policies::parse(r#"{"p":{"rate":1000,"period":"1s","capacity":1000}}"#).unwrap();
     let policies: Vec<_> = policies.iter().cloned().collect();
     let mut object = Object { ledger: Ledger::new([], 7), storage: BTreeMap::new(), ahead_ms: 0 };
-    let mut refusals = Refusals::default();
+    let mut known = LocalState::default();
     let (mut granted, mut refused, mut remembered) = (0, 0, 0);
     for number in 0..20_000 {
         let (now, costs) = (START + number, [if number % 5 == 4 { 1_000 } else { 1 }]);
         let asked = [(&*policies[0], &costs[..])].into_iter();
-        if refusals.bound(OBJECT, asked, Verb::Consume, now).is_some_and(|bound| bound.is_refused) {
+        if known.bound(OBJECT, asked, Verb::Consume, false, now).is_some_and(|bound| bound.is_refused) {
             remembered += 1;
             continue;
         }
         let request = request(Action::Take(Verb::Consume), vec![costs.to_vec()]);
         let reply = object.ask(&policies, &request, now);
         let ObjectReply::Decided(decided) = reply else { panic!("{reply:?}") };
-        if decided.decision().is_allow() {
-            granted += 1;
-            refusals.granted(OBJECT, [&*policies[0]].into_iter(), &decided, (now, now));
-        } else {
-            refused += 1;
-            refusals.keep(OBJECT, [&*policies[0]].into_iter(), &decided, (now, now));
-        }
+        let is_granted = decided.decision().is_allow();
+        *(if is_granted { &mut granted } else { &mut refused }) += 1;
+        known.answered(OBJECT, [&*policies[0]].into_iter(), (is_granted, &decided), (now, now));
     }
     println!("{granted} granted, {refused} refused by the object and {remembered} from memory");
     assert!(granted >= 16_000 && granted + refused + remembered == 20_000);
@@ -94,7 +90,7 @@ struct Object {
 }
 
 struct Isolate {
-    refusals: Refusals,
+    known: LocalState,
     ahead_ms: i64,
     /// The calls whose answers it has.
     heard: Vec<u64>,
@@ -113,7 +109,7 @@ impl<'r> World<'r> {
         let policies = Policies::parse(&policies(random)).unwrap();
         let policies: Vec<_> = policies.iter().cloned().collect();
         let isolates = (0..=random.below(4)).map(|_| Isolate {
-            refusals: Refusals::default(),
+            known: LocalState::default(),
             ahead_ms: signed(random.below(8_000)) - 4_000,
             heard: Vec::new(),
         });
@@ -215,11 +211,9 @@ impl<'r> World<'r> {
     /// Asks the isolate's memory, and checks what it says.
     fn is_refused_from_memory(&mut self, isolate: usize, costs: &[Vec<u64>], verb: Verb) -> bool {
         let asked = self.policies.iter().zip(costs).map(|(policy, costs)| (&**policy, costs.as_slice()));
-        let Isolate { refusals, ahead_ms, .. } = &mut self.isolates[isolate];
-        let Some(bound) = refusals.bound(OBJECT, asked, verb, self.now + *ahead_ms).filter(|bound| bound.is_refused)
-        else {
-            return false;
-        };
+        let Isolate { known, ahead_ms, .. } = &mut self.isolates[isolate];
+        let bound = known.bound(OBJECT, asked, verb, false, self.now + *ahead_ms);
+        let Some(bound) = bound.filter(|bound| bound.is_refused) else { return false };
         self.remembered += 1;
         let said = bound.decided.decision();
         assert!(!said.is_allow(), "nothing is granted from memory: {bound:?}");
@@ -273,18 +267,14 @@ impl<'r> World<'r> {
         }
         if let ObjectReply::Decided(decided) = reply {
             let policies = self.policies.iter().map(|policy| &**policy);
-            let refusals = &mut self.isolates[isolate].refusals;
-            if decided.decision().is_allow() && !matches!(request.action, Action::Look(_)) {
-                refusals.granted(OBJECT, policies, decided, (called_at, answered_at));
-            } else {
-                refusals.keep(OBJECT, policies, decided, (called_at, answered_at));
-            }
+            let is_granted = decided.decision().is_allow() && !matches!(request.action, Action::Look(_));
+            self.isolates[isolate].known.answered(OBJECT, policies, (is_granted, decided), (called_at, answered_at));
         }
     }
 
     fn forget(&mut self, isolate: usize, now: i64) {
         for policy in &self.policies {
-            self.isolates[isolate].refusals.forget(OBJECT, policy, now);
+            self.isolates[isolate].known.forget(OBJECT, policy, now);
         }
     }
 }

@@ -16,9 +16,9 @@ use requests::{batch_of, known_of, names_of, parts, requests_of};
 use told::End;
 
 use super::clock::moment;
-use super::leases::OwnLeases;
+use super::local_state::OwnState;
 use super::settings::Settings;
-use super::{clock, metrics, refusals, shards};
+use super::{clock, metrics, shards};
 use crate::api::{Problem, Reply, ResolvedItem, ResolvedRequest};
 use crate::edge::{Batch, Failure, Leased, ObjectCall, Outcome, Return, ShardCalls};
 use crate::limit::Verb;
@@ -38,7 +38,7 @@ pub struct Call {
     objects: Vec<Object>,
     calls: Calls,
     source: Source,
-    leases: OwnLeases,
+    local_state: OwnState,
     /// What it says about leases, and what to say in the background.
     lease: Option<LeaseRequest>,
     renewal: Option<LeaseRequest>,
@@ -196,25 +196,22 @@ impl Call {
         }
         if let Some(object) = self.objects.get_mut(index) {
             object.answered_at = clock::now();
-            refusals::forget(&self.asked, object);
+            self.local_state.forget(&self.asked, object);
         }
         let reply = reply.map(|(reply, _)| reply);
         if self.whole.is_some()
             && let (Some(object), Ok(ObjectReply::Decided(decided))) = (self.objects.get(index), &reply)
         {
-            shards::remember(&self.asked, object, decided, &self.leases);
+            shards::remember(&self.asked, object, decided, &self.local_state);
         }
         if let Some(lease) = &self.lease
             && let (Some(object), Some(item)) = (self.objects.get(index), self.asked.items().first())
         {
             match &reply {
                 Ok(ObjectReply::Decided(decided)) => {
-                    self.leased = self.leases.answered(object, &item.policy, lease, decided);
-                    if self.leased.is_some() {
-                        refusals::leased(object, &item.policy, decided.now);
-                    }
+                    self.leased = self.local_state.leased(object, &item.policy, lease, decided);
                 }
-                _ => self.leases.failed(object, &item.policy, lease),
+                _ => self.local_state.failed(object, &item.policy, lease),
             }
         }
         self.calls.answered(index, reply.map_err(|_| Failure { cause: Cause::Failed, is_retryable: false }));
@@ -232,9 +229,9 @@ impl Call {
         self.count_call(index, CallOutcome::Failed(cause), now);
         if let Some(object) = self.objects.get_mut(index) {
             object.has_failed = true;
-            refusals::forget(&self.asked, object); // it may have done it
+            self.local_state.forget(&self.asked, object); // it may have done it
             if let (Some(lease), Some(item)) = (&self.lease, self.asked.items().first()) {
-                self.leases.failed(object, &item.policy, lease);
+                self.local_state.failed(object, &item.policy, lease);
             }
         }
         self.calls.answered(index, Err(Failure { cause, is_retryable }));
@@ -300,7 +297,7 @@ impl Call {
     pub fn end_lease(&mut self, now: f64) -> Option<Self> {
         let (lease, _) = self.leased.take()?;
         let (object, item) = (self.objects.first()?, self.asked.items().first()?);
-        match self.leases.end(object, &item.policy, lease) {
+        match self.local_state.end(object, &item.policy, lease) {
             Return::Send(ended) => self.about_leases(ended, moment(now)),
             Return::Wait(ms) => {
                 self.leased = Some((lease, ms));
@@ -333,7 +330,7 @@ impl Call {
             objects: vec![Object::new(object.name.clone(), 0)],
             calls: Calls::Batch(if self.sends_definitions { batch.with_definitions() } else { batch }),
             source: Source::Object,
-            leases: self.leases.clone(),
+            local_state: self.local_state.clone(),
             lease: Some(lease),
             renewal: None,
             leased: None,
@@ -358,17 +355,14 @@ impl Call {
         settings: &Settings,
     ) -> Self {
         let (mut lease, mut renewal) = (None, None);
-        let (source, batch) = if let Some(leased) = settings.leases.consume(&asked, &objects, request_id) {
+        let (source, batch) = if let Some(leased) = settings.local_state.consume(&asked, &objects, request_id) {
             let Leased { decided, renewal: asks } = leased;
-            if decided.decision().is_allow() {
-                refusals::spent(&asked, &objects);
-            }
             renewal = asks;
             (Source::Lease, Batch::known(vec![Ok(ObjectReply::Decided(decided))]))
-        } else if let Some(replies) = refusals::replies(&asked, &objects, request_id, &settings.leases) {
+        } else if let Some(replies) = settings.local_state.replies(&asked, &objects, request_id) {
             (Source::Cache, Batch::known(replies))
         } else {
-            lease = settings.leases.ask(&asked, &objects, request_id);
+            lease = settings.local_state.ask(&asked, &objects, request_id);
             (Source::Object, batch_of(&asked, &objects, (request_id, lease.clone()), hold_ids, now, settings))
         };
         let known = renewal.as_ref().or(lease.as_ref()).and_then(|_| known_of(&asked, objects.first()?, settings));
@@ -380,7 +374,7 @@ impl Call {
             is_batch,
             objects,
             source,
-            leases: settings.leases.clone(),
+            local_state: settings.local_state.clone(),
             lease,
             renewal,
             leased: None,
@@ -392,8 +386,7 @@ impl Call {
             end: Cell::new(None),
         };
         for object in &call.objects {
-            refusals::forget(&call.asked, object);
-            call.leases.forget(&call.asked, object);
+            call.local_state.forget(&call.asked, object);
         }
         call
     }
@@ -410,10 +403,10 @@ impl Call {
         settings: &Settings,
     ) -> Self {
         for object in &objects {
-            refusals::forget(&asked, object);
+            settings.local_state.forget(&asked, object);
         }
         let requests = requests_of(&asked, &objects, (request_id, None), &[], settings);
-        let calls = shards::calls(&asked, &objects, requests, random, now);
+        let calls = shards::calls(&asked, &objects, requests, &settings.local_state, random, now);
         let source = if calls.outcome().is_some() { Source::Cache } else { Source::Object };
         Self {
             calls: Calls::Shards(if settings.sends_definitions { calls.with_definitions() } else { calls }),
@@ -422,7 +415,7 @@ impl Call {
             is_batch: false,
             objects,
             source,
-            leases: settings.leases.clone(),
+            local_state: settings.local_state.clone(),
             lease: None,
             renewal: None,
             leased: None,
@@ -470,7 +463,7 @@ impl Call {
                     return reply.from_source(self.source.word());
                 }
                 if self.whole.is_none() {
-                    refusals::answered(&self.asked, &self.objects, replies, &self.leases); // of shards, what each has answered is
+                    self.local_state.answered(&self.asked, &self.objects, replies); // of shards, what each has answered is
                 }
                 reply
             }

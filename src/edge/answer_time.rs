@@ -1,0 +1,53 @@
+//! When an answer was given, and which of two came first.
+
+use std::cmp::Ordering;
+
+/// When an object decided, by its clock, and the isolate's call began and had its answer, by the isolate's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct AnswerTime {
+    pub(super) decided_at: i64,
+    pub(super) called_at: i64,
+    pub(super) answered_at: i64,
+}
+
+impl AnswerTime {
+    /// Whether the object decided this before or after that, which was heard first. What it is asked afterwards it decides later, whatever its
+    /// clock shows; of calls that were under way at once, that clock tells. In the same millisecond they are equal.
+    pub(super) fn order(&self, heard: &Self) -> Ordering {
+        if self.called_at > heard.answered_at { Ordering::Greater } else { self.decided_at.cmp(&heard.decided_at) }
+    }
+
+    /// Whether it decided this earlier. Within a millisecond, what was called earlier is taken for that.
+    pub(super) fn is_before(&self, heard: &Self) -> bool {
+        self.order(heard).then(self.called_at.cmp(&heard.called_at)).is_lt()
+    }
+
+    /// Whether the isolate's clock has stepped back during the call: then nothing can be measured by it.
+    pub(super) const fn has_stepped_back(&self) -> bool {
+        self.answered_at < self.called_at
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_object_tells_which_of_two_calls_was_first_if_they_were_under_way_at_once() {
+        let heard = AnswerTime { decided_at: 1_000, called_at: 10, answered_at: 30 };
+        // called_at, decided_at, order, whether it is before
+        for (called_at, decided_at, order, is_before) in [
+            (20, 999, Ordering::Less, true),
+            (20, 1_000, Ordering::Equal, false),
+            (10, 1_000, Ordering::Equal, false),
+            (9, 1_000, Ordering::Equal, true),
+            (20, 1_001, Ordering::Greater, false),
+            (30, 999, Ordering::Less, true),
+            // The object's clock has stepped back.
+            (31, 999, Ordering::Greater, false),
+        ] {
+            let answer = AnswerTime { decided_at, called_at, answered_at: 50 };
+            assert_eq!((answer.order(&heard), answer.is_before(&heard)), (order, is_before), "{answer:?}");
+        }
+    }
+}

@@ -1,0 +1,249 @@
+//! What a frontend knows of budgets without asking their objects: tokens that it has leased, and what was refused lately.
+//!
+//! A request is granted or refused by what is leased (see `leases.rs`), else refused by what is remembered (see `refusals.rs`), else its
+//! object is asked. Both parts must hear of everything that the other does, since the object counts as taken what is leased and hears only later
+//! what of it was spent. So there is one way to tell them.
+//!
+//! Each frontend of an isolate has its own: another may ask other objects by the same names.
+
+use super::answer_time::AnswerTime;
+use super::leases::{Leased, Leases, Return};
+use super::refusals::{Bound, Refusals};
+use crate::limit::Verb;
+use crate::policy::Policy;
+use crate::protocol::{Decided, LeaseRequest};
+
+/// What a frontend knows of budgets.
+///
+/// A request comes in, and its object is asked if neither [`LocalState::consume`] nor [`LocalState::bound`] decides it:
+/// ```
+/// use tollgate::{edge::LocalState, limit::Verb, policy::Policy};
+///
+/// let policy = Policy::parse("api", r#"{"rate":"10/s","lease":"2s"}"#).unwrap();
+/// let (object, costs, now) = ("0".repeat(64), [1], 1_800_000_000_000);
+/// let mut known = LocalState::default();
+/// assert_eq!(known.consume(&object, &policy, &costs, now), None);
+/// let asked = [(&policy, &costs[..])].into_iter();
+/// assert_eq!(known.bound(&object, asked, Verb::Consume, true, now), None);
+/// ```
+#[derive(Debug, Default)]
+pub struct LocalState {
+    leases: Leases,
+    refusals: Refusals,
+}
+
+impl LocalState {
+    /// What the leases say at `now` about a request for these costs of each limit of a policy; `None` if they have not enough. It must
+    /// be one that only takes tokens.
+    pub fn consume(&mut self, object: &str, policy: &Policy, costs: &[u64], now: i64) -> Option<Leased> {
+        let leased = self.leases.consume(object, policy, costs, now)?;
+        if leased.decided.decision().is_allow() {
+            self.refusals.spent(object, policy, costs, now);
+        }
+        Some(leased)
+    }
+
+    /// What the object of this name would answer at `now` to a request for these costs of each limit of each policy. `None` if that
+    /// is not known for all of them. What is leased is given back for a request that may be granted from leases; the object would refuse
+    /// others for longer, so for these nothing is known meanwhile.
+    pub fn bound<'a>(
+        &mut self,
+        object: &str,
+        asked: impl Iterator<Item = (&'a Policy, &'a [u64])> + Clone,
+        verb: Verb,
+        may_be_leased: bool,
+        now: i64,
+    ) -> Option<Bound> {
+        if !may_be_leased && asked.clone().any(|(policy, _)| self.leases.withhold_any(object, policy, now)) {
+            return None;
+        }
+        self.refusals.bound(object, asked, verb, now)
+    }
+
+    /// What to ask the object about leases beside a request at `now` that may be granted from them, but for which they have not enough.
+    /// They end: what is left of them would be withheld from it, too.
+    pub fn ask(&mut self, object: &str, policy: &Policy, costs: &[u64], now: i64) -> Option<LeaseRequest> {
+        self.leases.ask(object, policy, costs, now)
+    }
+
+    /// Takes over what an object has answered to a request about leases: `request` is what it was asked, and the call began and had its
+    /// answer at these moments. Comes before [`LocalState::answered`]. Returns the lease's id and after how many milliseconds to call
+    /// [`LocalState::end`].
+    pub fn leased(
+        &mut self,
+        object: &str,
+        policy: &Policy,
+        request: &LeaseRequest,
+        decided: &Decided,
+        (called_at, answered_at): (i64, i64),
+    ) -> Option<(u64, u64)> {
+        let given = AnswerTime { decided_at: decided.now, called_at, answered_at };
+        let leased = self.leases.answered(object, policy, request, decided, given);
+        if leased.is_some() {
+            self.refusals.leased(object, policy, &given);
+        }
+        leased
+    }
+
+    /// Takes note of what an object has answered about these policies to a request to take tokens, and whether that was granted. The call
+    /// began and had its answer at these moments.
+    pub fn answered<'a>(
+        &mut self,
+        object: &str,
+        asked: impl Iterator<Item = &'a Policy> + Clone,
+        (is_granted, decided): (bool, &Decided),
+        (called_at, answered_at): (i64, i64),
+    ) {
+        let time = AnswerTime { decided_at: decided.now, called_at, answered_at };
+        let is_whole = asked.clone().all(|policy| self.leases.agree_with(object, policy, decided, &time));
+        if is_granted {
+            asked.clone().for_each(|policy| self.leases.granted(object, policy, &time));
+        }
+        self.refusals.answered(object, asked, (is_granted, is_whole), decided, &time);
+    }
+
+    /// Takes note that a request about leases was not answered.
+    pub fn failed(&mut self, object: &str, policy: &Policy, request: &LeaseRequest, now: i64) {
+        self.leases.failed(object, policy, request, now);
+    }
+
+    /// What to do about a lease of that id at `now`: one that nobody spends from is returned, and so is what is left in the end.
+    pub fn end(&mut self, object: &str, policy: &Policy, id: u64, now: i64) -> Return {
+        self.leases.end(object, policy, id, now)
+    }
+
+    /// Refuses nothing that the budget now has: the frontend gives something back to it. Before that, and again when it is done.
+    pub fn forget(&mut self, object: &str, policy: &Policy, now: i64) {
+        self.leases.forget(object, policy);
+        self.refusals.forget(object, policy, now);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::limit::{Decision, Snapshot};
+    use crate::protocol::{Lease, LimitAnswer};
+
+    const NOW: i64 = 1_700_000_000_000;
+    const OBJECT: &str = "00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff";
+
+    fn policy() -> Policy {
+        Policy::parse("p", r#"{"rate":"10/s","lease":"2s","refusal_cache":"10s"}"#).unwrap()
+    }
+
+    /// What an object says, and how many tokens it has then, so many milliseconds after `NOW`.
+    fn said(decision: Decision, tokens: i64, at: i64) -> Decided {
+        let (policy, now) = (policy(), NOW + at);
+        let limit = policy.limits()[0].limit();
+        let state = limit.restored(&Snapshot { tokens, drops: 0, at: now }).unwrap();
+        Decided { may_be_kept: true, ..Decided::new(now, vec![LimitAnswer::new(limit, decision, &state, now)]) }
+    }
+
+    fn grant(tokens: i64, at: i64) -> Decided {
+        said(Decision::Allow { tokens: 1, ready_at: NOW + at }, tokens, at)
+    }
+
+    /// Whether the refusal of a large cost is remembered if that was decided then, in a call that began then.
+    fn is_believed(known: &mut LocalState, (called, at, answered): (i64, i64, i64)) -> bool {
+        let policy = policy();
+        known.refusals = Refusals::default();
+        let refusal = said(Decision::Wait { retry_at: NOW + at + 300 }, 2, at);
+        known.answered(OBJECT, [&policy].into_iter(), (false, &refusal), (NOW + called, NOW + answered));
+        refuses(known, true, answered)
+    }
+
+    fn refuses(known: &mut LocalState, may_be_leased: bool, at: i64) -> bool {
+        let policy = policy();
+        let asked = [(&policy, &[7][..])].into_iter();
+        known.bound(OBJECT, asked, Verb::Consume, may_be_leased, NOW + at).is_some_and(|bound| bound.is_refused)
+    }
+
+    /// A lease of three tokens until 2 010, which was given at 10 in a call from 0 to 20.
+    fn leasing() -> LocalState {
+        let (policy, mut known) = (policy(), LocalState::default());
+        let request = (0..4).find_map(|_| known.ask(OBJECT, &policy, &[1], NOW)).unwrap();
+        let lease = Lease { id: 1, from: NOW + 10, until: NOW + 2_010, tokens: vec![3] };
+        let given = Decided { lease: Some(lease), ..grant(0, 10) };
+        known.leased(OBJECT, &policy, &request, &given, (NOW, NOW + 20)).unwrap();
+        known
+    }
+
+    #[test]
+    fn a_late_answer_is_not_believed_once_a_younger_lease_is_spent_from_or_returned() {
+        let (policy, mut known) = (policy(), leasing());
+        for (at, is_whole) in [(9, true), (10, false)] {
+            assert_eq!(
+                is_believed(&mut known, (0, at, 50)),
+                is_whole,
+                "its tokens were there before it was given: {at}"
+            );
+        }
+        assert!(known.consume(OBJECT, &policy, &[1], NOW + 30).is_some());
+        assert!(!is_believed(&mut known, (0, 9, 50)), "one of them is spent");
+        let Return::Send(ended) = known.end(OBJECT, &policy, 1, NOW + 1_500) else { panic!("it is idle") };
+        assert!(!is_believed(&mut known, (1_490, 1_499, 1_540)), "the object has not heard yet");
+        known.leased(OBJECT, &policy, &ended, &grant(4, 1_500), (NOW + 1_495, NOW + 1_510));
+        for (called, at, is_young) in [
+            (1_490, 1_499, false),
+            // Within a millisecond of the object, one that was called earlier is taken for an earlier one.
+            (1_494, 1_500, false),
+            (1_495, 1_500, true),
+            // The object's clock has stepped back.
+            (1_510, 0, false),
+            (1_511, 0, true),
+        ] {
+            assert_eq!(is_believed(&mut known, (called, at, 1_540)), is_young, "{called}, {at}");
+        }
+    }
+
+    #[test]
+    fn a_late_refusal_is_not_believed_after_a_grant_beside_leases() {
+        let (policy, mut known) = (policy(), leasing());
+        let Return::Send(ended) = known.end(OBJECT, &policy, 1, NOW + 1_500) else { panic!("it is idle") };
+        known.leased(OBJECT, &policy, &ended, &grant(3, 1_500), (NOW + 1_495, NOW + 1_510));
+        known.answered(OBJECT, [&policy].into_iter(), (true, &grant(0, 1_530)), (NOW + 1_520, NOW + 1_540));
+        for (at, is_young) in [(1_529, false), (1_530, true)] {
+            assert_eq!(is_believed(&mut known, (1_520, at, 1_550)), is_young, "{at}");
+        }
+    }
+
+    /// Of tokens that are spent, too: the object may count the bucket as full until then.
+    #[test]
+    fn nothing_that_is_younger_than_a_lease_is_believed_until_the_object_has_heard_of_its_end_or_given_up() {
+        let (policy, now) = (policy(), 60);
+        let mut known = leasing();
+        assert!(known.consume(OBJECT, &policy, &[3], NOW + now).is_some());
+        // It was given at 10 until 2 010. The call took 20 ms, so it may be 2 020 by the isolate's clock, and three seconds more.
+        for (called, is_believable) in [(now, false), (5_019, false), (5_020, true)] {
+            assert_eq!(is_believed(&mut known, (called, called, called)), is_believable, "{called}");
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_leased_is_not_refused_from_memory_until_the_object_has_given_up_on_a_lease() {
+        let policy = policy();
+        for spent in [0, 3] {
+            let mut known = leasing();
+            assert!(is_believed(&mut known, (0, 9, 50)));
+            assert!(spent == 0 || known.consume(OBJECT, &policy, &[spent], NOW + 60).is_some());
+            // Nothing is withheld of a lease that is spent.
+            assert_eq!(refuses(&mut known, false, 60), spent == 3);
+        }
+        let mut known = leasing();
+        assert!(is_believed(&mut known, (0, 9, 50)));
+        let Return::Send(_) = known.end(OBJECT, &policy, 1, NOW + 1_500) else { panic!("it is idle") };
+        // The object never hears of it.
+        for (called, is_given_up) in [(5_019, false), (5_020, true)] {
+            is_believed(&mut known, (called, called, called));
+            assert_eq!(refuses(&mut known, false, called), is_given_up, "{called}");
+        }
+    }
+
+    #[test]
+    fn grants_of_keys_that_are_not_refused_are_not_remembered_beside_leases_either() {
+        let (policy, mut known) = (policy(), leasing());
+        known.answered(OBJECT, [&policy].into_iter(), (true, &grant(0, 30)), (NOW + 21, NOW + 40));
+        assert_eq!(known.refusals.len(), 0);
+    }
+}
