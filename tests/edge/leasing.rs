@@ -69,8 +69,7 @@ pub(crate) struct World<'r> {
     came_back: Vec<CameBack>,
     /// When the object has decided something for which isolate.
     decided: Vec<(i64, usize)>,
-    /// When an answer was last lost, or came after a later one that had granted something, or was of the same millisecond as another: then
-    /// memories may miss what was granted.
+    /// When an answer was last lost, or was of the same millisecond as another: then memories may miss what was granted.
     pub(crate) lost_at: Option<i64>,
     /// How long a message takes, at least and at most.
     pub(crate) takes_ms: (usize, usize),
@@ -99,8 +98,8 @@ pub(crate) struct Isolate {
     known: LocalState,
     /// Whether it is asked for refusals from memory.
     remembers: bool,
-    /// The answers that it has: their numbers, when they were decided, and whether something was granted.
-    heard_of: Vec<(usize, i64, bool)>,
+    /// When those answers were decided that it has.
+    heard_of: Vec<i64>,
     /// The calls that gave something back, and whose answers it has.
     heard: Vec<u128>,
     pub(crate) ahead_ms: i64,
@@ -121,8 +120,6 @@ pub(crate) struct Message {
     pub(crate) arrives_at: i64,
     request: ObjectRequest,
     pub(crate) reply: Option<ObjectReply>,
-    /// Of all that the object has decided.
-    number: usize,
 }
 
 impl<'r> World<'r> {
@@ -284,7 +281,7 @@ impl<'r> World<'r> {
         let Isolate { life, .. } = self.isolates[isolate];
         let called_at = self.isolates[isolate].now(self.now);
         let arrives_at = self.arrives_at();
-        self.network.push(Message { isolate, life, called_at, arrives_at, request, reply: None, number: 0 });
+        self.network.push(Message { isolate, life, called_at, arrives_at, request, reply: None });
     }
 
     fn comes_back(&mut self, from: usize, call: Option<u128>) {
@@ -299,7 +296,7 @@ impl<'r> World<'r> {
     /// What is on its way at that position arrives: a request, or its answer.
     pub(crate) fn deliver(&mut self, index: usize) {
         let message = self.network.remove(index);
-        let Message { isolate, life, called_at, ref request, ref reply, number, .. } = message;
+        let Message { isolate, life, called_at, ref request, ref reply, .. } = message;
         let Some(reply) = reply else {
             if request.lease.iter().any(|lease| !lease.ended.is_empty()) {
                 self.comes_back(isolate, None);
@@ -328,8 +325,7 @@ impl<'r> World<'r> {
             }
             let (reply, _) = ObjectReply::from_text(&reply.to_text(Format::NEWEST)).unwrap();
             let arrives_at = self.arrives_at();
-            let number = self.decided.len();
-            return self.network.push(Message { reply: Some(reply), arrives_at, number, ..message });
+            return self.network.push(Message { reply: Some(reply), arrives_at, ..message });
         };
         if self.isolates[isolate].life != life {
             self.lost_at = Some(self.now); // it has crashed meanwhile
@@ -343,12 +339,11 @@ impl<'r> World<'r> {
             self.forget(isolate, verb);
         }
         let ObjectReply::Decided(decided) = reply else { return };
-        let is_granted = decided.decision().is_allow() && matches!(request.action, Action::Take(_));
         let heard_of = &mut self.isolates[isolate].heard_of;
-        if heard_of.iter().any(|&(later, at, is_granted)| at == decided.now || (number < later && is_granted)) {
+        if heard_of.contains(&decided.now) {
             self.lost_at = Some(self.now);
         }
-        heard_of.push((number, decided.now, is_granted));
+        heard_of.push(decided.now);
         let Isolate { known, .. } = &mut self.isolates[isolate];
         let moments = (called_at, answered_at);
         let leased =
