@@ -30,7 +30,7 @@ pub(crate) fn of_an_isolate() {
                 for first in (0..count).step_by(STEP) {
                     let names: Vec<_> = (first..first + STEP).map(name).collect();
                     let keep = |name: &String| {
-                        local_state.answered(name, [&*policy].into_iter(), (false, &refusal), (NOW, NOW))
+                        local_state.answered(name, [&*policy].into_iter(), (false, &refusal), (NOW, NOW));
                     };
                     took[0] += timed(|| names.iter().for_each(keep)).0;
                     let refuse = |key| counts.refused("p", key, || None);
