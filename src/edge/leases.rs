@@ -24,7 +24,7 @@ use crate::limit::{Decision, MAX_TOKENS, State};
 use crate::policy::{LeaseTerms, NamedLimit, Policy, Standing};
 use crate::protocol::{Decided, EndedLease, LATE_MS, Lease, LeaseRequest, LimitAnswer};
 
-/// The leases of an isolate.
+/// The leases of a frontend.
 #[derive(Debug)]
 pub(super) struct Leases(Generations<Budget, Entry>);
 

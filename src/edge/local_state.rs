@@ -43,6 +43,12 @@ impl LocalState {
         Some(leased)
     }
 
+    /// Whether any refusal is remembered. Without one, [`LocalState::bound`] knows nothing.
+    #[must_use]
+    pub fn remembers_any(&self) -> bool {
+        self.refusals.len() > 0
+    }
+
     /// What the object of this name would answer at `now` to a request for these costs of each limit of each policy. `None` if that
     /// is not known for all of them. What is leased is given back for a request that may be granted from leases; the object would refuse
     /// others for longer, so for these nothing is known meanwhile.

@@ -29,7 +29,7 @@ use crate::limit::{Decision, Part, State, Verb, decide_all};
 use crate::policy::{NamedLimit, Policy, Standing};
 use crate::protocol::{Decided, LimitAnswer};
 
-/// What an isolate remembers of refused keys.
+/// What a frontend remembers of refused keys.
 #[derive(Debug)]
 pub(super) struct Refusals(Generations<Budget, Entry>);
 
@@ -160,7 +160,7 @@ impl Refusals {
         decided: &Decided,
         time: &AnswerTime,
     ) {
-        if self.0.len() == 0 {
+        if self.len() == 0 {
             return;
         }
         for (policy, states) in standing(asked, decided) {
@@ -226,7 +226,6 @@ impl Refusals {
     }
 
     /// How many budgets it knows.
-    #[cfg(test)]
     pub(super) fn len(&self) -> usize {
         self.0.len()
     }

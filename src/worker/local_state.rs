@@ -37,8 +37,11 @@ impl OwnState {
         if request_id.is_lasting || asked.is_about_leases() || !verb.takes() || asked.items().iter().any(wants_more) {
             return None;
         }
-        let may_be_leased = leasable(asked, objects, request_id).is_some();
-        let (state, now) = (&mut *self.0.borrow_mut(), clock::now());
+        let state = &mut *self.0.borrow_mut();
+        if !state.remembers_any() {
+            return None;
+        }
+        let (may_be_leased, now) = (leasable(asked, objects, request_id).is_some(), clock::now());
         let known = objects.iter().map(|object| {
             let costs = costs_of(asked, object);
             state.bound(&object.name, costs, verb, may_be_leased, now)
