@@ -92,8 +92,8 @@ test("a large cost that is refused from memory leaves the lease to small ones, w
   const [last] = await ask(1, large, { at: 500 });
   assert.deepEqual([last.body.source, last.body.retry_at], ["cache", NOW + 610]);
   // For what cannot be leased nothing of the lease comes back: the object is asked, and refuses for longer.
-  const reserve = (at) => tollgate.post("reserve", large, { now: NOW + at });
-  const { body } = await reserve(500);
+  const reserve = { ...large, mode: "reserve", max_wait_ms: 0 };
+  const { body } = await tollgate.post("consume", reserve, { now: NOW + 500 });
   assert.deepEqual([body.allowed, body.source], [false, undefined]);
   assert.ok(body.retry_at > NOW + 610, `${body.retry_at - NOW}`);
 });
