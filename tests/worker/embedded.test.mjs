@@ -215,6 +215,18 @@ test("policies may be in code, and reach the object with the first call", async 
   assert.doesNotMatch(plain.log, /did not answer/);
 });
 
+test("what one namespace has refused, another does not refuse from memory", async () => {
+  const ask = (route) => plain.post(`/${route}/consume`, { policy: "api", key: "two namespaces", cost: 8 });
+  const answers = [await ask("embedded"), await ask("embedded"), await ask("embedded"), await ask("elsewhere")];
+  const said = answers.map(({ status, body }) => [status, body.source]);
+  assert.deepEqual(said, [
+    [200, undefined],
+    [429, undefined],
+    [429, "cache"],
+    [200, undefined],
+  ]);
+});
+
 test("the same arguments give the same object", async () => {
   assert.deepEqual((await plain.post("/memoised", {})).body, [true, true, false, true]);
 });

@@ -42,6 +42,8 @@ export class Counter extends DurableObject {
   }
 }
 
+let elsewhere;
+
 /** The option `policies` is made anew for each request, as people write it. */
 const inCode = () => ({ policies: { code: { rate: 1, period: "1day", capacity: 3, write_ahead: 0 } } });
 
@@ -75,6 +77,12 @@ const routes = {
   },
   async code(request, env, [verb]) {
     const decision = await tollgate(env, inCode())[verb](await request.json());
+    return decision.response();
+  },
+  /** In a namespace whose objects are others. */
+  async elsewhere(request, env, [verb]) {
+    elsewhere ??= { getByName: (name) => env.KEYS.getByName(`elsewhere ${name}`) };
+    const decision = await tollgate(env, { keys: elsewhere })[verb](await request.json());
     return decision.response();
   },
   /** Without any policy. */
