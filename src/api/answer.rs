@@ -161,6 +161,41 @@ mod tests {
         }
     }
 
+    /// The body when the limits of a policy, `a` and `b`, have answered so to this request.
+    fn of_both(endpoint: Endpoint, mode: &str, decisions: [Decision; 2]) -> Value {
+        let two = r#"[{"name":"a","rate":10,"period":"10s"},{"name":"b","rate":10,"period":"10s"}]"#;
+        let policies = Policies::parse(&format!(r#"{{"api":{{"limits":{two}}}}}"#)).unwrap();
+        let body = format!(r#"{{"policy":"api","key":"alice","mode":"{mode}"}}"#);
+        let request = Request::parse(endpoint, body.as_bytes()).unwrap();
+        let resolved = ResolvedRequest::new(&request, &policies, &Caller::TRUSTED, 500).unwrap();
+        let snapshot = Snapshot { tokens: 0, drops: 0, at: 500 };
+        let limit = |decision| LimitAnswer { decision, remaining: 0, owed: 0, reset_at: None, snapshot };
+        let decided = Decided::new(500, decisions.map(limit).to_vec());
+        serde_json::from_str(&resolved.reply(&ObjectReply::Decided(decided)).unwrap().body).unwrap()
+    }
+
+    #[test]
+    fn tokens_are_ready_with_the_last_limit_and_never_if_one_refuses() {
+        let ready = |ready_at| Decision::Allow { tokens: 1, ready_at };
+        let (wait, never) = (Decision::Wait { retry_at: 600 }, Decision::Never { max: 0 });
+        for (decisions, of_all, of_each) in [
+            ([ready(700), ready(900)], Some(900), [Some(700), Some(900)]),
+            ([ready(700), wait], None, [Some(700), None]),
+            ([never, ready(900)], None, [None, Some(900)]),
+            ([wait, wait], None, [None, None]),
+        ] {
+            for (endpoint, mode) in
+                [(Endpoint::Consume, "reserve"), (Endpoint::Consume, "borrow"), (Endpoint::Peek, "reserve")]
+            {
+                let body = of_both(endpoint, mode, decisions);
+                let ready_at = |body: &Value| body.get("ready_at").and_then(Value::as_i64);
+                assert_eq!((ready_at(&body), body["allowed"].as_bool()), (of_all, Some(of_all.is_some())), "{mode}");
+                let limits = body["limits"].as_array().unwrap();
+                assert_eq!(limits.iter().map(ready_at).collect::<Vec<_>>(), of_each, "{mode}");
+            }
+        }
+    }
+
     /// The status, the rate-limit fields and the body when a key with this override asks, and its object has answered so. Of a
     /// bucket with 3 of 10 tokens.
     fn of_key(over: &str, endpoint: Endpoint, rest: &str, decision: Decision) -> (u16, Vec<(String, String)>, Value) {

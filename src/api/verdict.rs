@@ -111,8 +111,11 @@ impl ResolvedRequest {
         let is_enforced = decisive.is_some() && !unlimited;
         let is_named = is_enforced && item.policy.limits().iter().any(|limit| limit.name().is_some());
         let top = decisive.cloned().unwrap_or_else(|| self.unlimited(item, tried, now));
+        let allowed = details.iter().all(|details| details.allowed);
+        // All limits together begin with the last. If one refuses nothing was taken, whatever the others would have granted.
+        let ready_at = details.iter().filter_map(|details| details.ready_at).max().or(top.ready_at);
         Verdict {
-            allowed: details.iter().all(|details| details.allowed),
+            allowed,
             policy: item.policy.name(),
             cost: top.cost,
             tokens: top.tokens,
@@ -122,7 +125,7 @@ impl ResolvedRequest {
             near_limit,
             now,
             reset_at: top.reset_at.filter(|_| !unlimited),
-            ready_at: details.iter().filter_map(|details| details.ready_at).max().or(top.ready_at),
+            ready_at: ready_at.filter(|_| allowed),
             retry_at: top.retry_at,
             retry_after_ms: top.retry_after_ms,
             reservation: decided.reservation.map(|reserved| format!("{:0RESERVATION_ID_LEN$x}", reserved.id)),

@@ -65,7 +65,8 @@ function answerOf(policy, at, top, parts, { retryAfter, reservation, detail } = 
     policy,
     now: NOW + at,
     near_limit: parts.some(({ near }) => near),
-    ...(readyAt.length ? { ready_at: Math.max(...readyAt) } : {}),
+    // Nothing is ready if one limit has refused, though another would have granted.
+    ...(isAllowed && readyAt.length ? { ready_at: Math.max(...readyAt) } : {}),
     ...(reservation ? { reservation, expires_at: Math.max(...readyAt) + TTL } : {}),
     limits,
   };
@@ -289,6 +290,20 @@ test("each verb asks all limits", async () => {
     ],
     [
       0,
+      "consume",
+      { mode: "reserve", cost: 1, max_wait_ms: 2_000 },
+      0,
+      [
+        { cost: 1, left: -3, full: 8_000, retry: 2_000, t: 1, near: true },
+        { cost: 1, left: -3, full: 4_000, ready: 2_000, t: 1, near: true },
+      ],
+      {
+        retryAfter: "2",
+        detail: "policy ahead/a owes 3 tokens and the cost is 1; retry in 2000 ms",
+      },
+    ],
+    [
+      0,
       "refund",
       { cost: { a: 4, b: 6 } },
       0,
@@ -342,7 +357,7 @@ test("each verb asks all limits", async () => {
   for (const [at, verb, more, top, parts, rest] of rows) {
     const answer = await tollgate.post(verb, { ...ask, ...more }, { now: NOW + at });
     const { reservation } = answer.body;
-    assert.equal(reservation !== undefined, more.mode === "reserve", answer.text);
+    assert.equal(reservation !== undefined, more.mode === "reserve" && answer.status === 200, answer.text);
     assertAnswer(
       answer,
       answerOf("ahead", at, top, parts, { reservation, ...rest }),

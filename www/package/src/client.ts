@@ -110,7 +110,7 @@ export interface Answer {
   readonly headers: Headers;
 }
 
-/** The server's verdict on one limit. Moments are by the server's clock. */
+/** The server's verdict on one limit alone: if another refuses, nothing is taken. Moments are by the server's clock. */
 export interface LimitVerdict {
   readonly allowed: boolean;
   readonly cost: number;
@@ -121,6 +121,7 @@ export interface LimitVerdict {
   readonly owed?: number;
   readonly near_limit: boolean;
   readonly reset_at: number | null;
+  /** From when the tokens may be used: of `mode`s `reserve` and `borrow`. */
   readonly ready_at?: number;
   /** The first moment at which the same request would be granted; absent if it was granted, or never would be. */
   readonly retry_at?: number;
@@ -191,6 +192,7 @@ export interface Degraded extends Answer, UnderPolicies {
 /** 429: refused. */
 export interface Refused extends Verdict, RefusedMembers {
   readonly allowed: false;
+  readonly ready_at?: undefined;
   /** An override refuses the key, until `retry_at` if there is one. */
   readonly banned?: true;
   readonly limit: number;
