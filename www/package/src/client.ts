@@ -190,7 +190,7 @@ export interface Degraded extends Answer, UnderPolicies {
 }
 
 /** 429: refused. */
-export interface Refused extends Verdict, RefusedMembers {
+export interface Refused extends Omit<Verdict, "ready_at">, RefusedMembers {
   readonly allowed: false;
   readonly ready_at?: undefined;
   /** An override refuses the key, until `retry_at` if there is one. */
