@@ -82,7 +82,7 @@ function verified({ method, headers, body }) {
 }
 
 test("what the documents say verifies a message, and no other", async () => {
-  const text = readFileSync(new URL("../../docs/policies.md", import.meta.url), "utf8");
+  const text = readFileSync(new URL("../../docs/admin.md", import.meta.url), "utf8");
   const [, snippet] = text.match(/```js\n(import \{ createHmac.*?)\n```\n/s);
   const { isGenuine } = await import(`data:text/javascript,${encodeURIComponent(snippet)}`);
   process.env.TOLLGATE_WEBHOOK_SECRET = SECRET;

@@ -1,10 +1,11 @@
-// What README.md and the pages of docs show works as it is written: their requests one after the other, and their policies.
+// What README.md and the pages of docs show works as it is written: their requests one after the other, their policies, and their
+// links.
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
 import { createHash, randomBytes } from "node:crypto";
-import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
-import { join } from "node:path";
+import { dirname, join } from "node:path";
 import { after, test } from "node:test";
 import { SignJWT } from "jose";
 import { unstable_readConfig as readConfig } from "wrangler";
@@ -42,26 +43,64 @@ async function run(document) {
   return { script, answers };
 }
 
-for (const document of ["README.md", "docs/http.md"]) {
+for (const document of ["README.md", "docs/http.md", "docs/admin.md"]) {
   test(`every request of ${document} succeeds with the policies of wrangler.toml`, async () => {
     const { answers } = await run(document);
     for (const answer of answers) assert.notEqual(JSON.parse(answer).allowed, false, answer);
   });
 }
 
-test("docs/http.md shows every endpoint, and answers with the members that they have", async () => {
-  const { script, answers } = await run("docs/http.md");
-  for (const path of PATHS) assert.ok(script.includes(`${path} `), `${path} is shown`);
-  const names = (text) => new Set(text.match(/"\w+"(?=:)/g));
-  let answer;
-  let shown = 0;
-  for (const line of script.split("\n")) {
-    if (line.startsWith("curl")) answer = answers.shift();
-    if (!/^# +[{"]/.test(line)) continue;
-    shown++;
-    for (const name of names(line)) assert.ok(names(answer).has(name), `${name} is not in ${answer}`);
+/** Those of operators whose answers are JSON, but for what looks on. */
+const PATHS_OF_OPERATORS = [
+  ...["policies", "policies/trial", "overrides", "audit"],
+  ...["keys/inspect", "keys/explain", "keys/credit", "keys/reset", "keys/block"],
+].map((path) => `/v1/${path}`);
+
+for (const [document, paths] of [
+  ["docs/http.md", PATHS],
+  ["docs/admin.md", PATHS_OF_OPERATORS],
+]) {
+  test(`${document} shows every endpoint, and answers with the members that they have`, async () => {
+    const { script, answers } = await run(document);
+    for (const path of paths) assert.match(script, new RegExp(`${path}[ ?']`), `${path} is shown`);
+    const names = (text) => new Set(text.match(/"\w+"(?=:)/g));
+    let answer;
+    let shown = 0;
+    for (const line of script.split("\n")) {
+      if (line.startsWith("curl")) answer = answers.shift();
+      if (!/^# +[{"]/.test(line)) continue;
+      shown++;
+      for (const name of names(line)) assert.ok(names(answer).has(name), `${name} is not in ${answer}`);
+    }
+    assert.ok(shown >= 5, `${shown} answers are shown`);
+  });
+}
+
+test("every link of the documents leads to a file and a heading that are there", () => {
+  const prose = (document) => readFileSync(join(root, document), "utf8").replaceAll(/^ *```.*?^ *```/gms, "");
+  const anchor = (heading) =>
+    heading
+      .toLowerCase()
+      .replaceAll(/[^\w\- ]/g, "")
+      .replaceAll(" ", "-");
+  const anchors = (document) => [...prose(document).matchAll(/^#+ (.*)$/gm)].map(([, heading]) => anchor(heading));
+  const documents = [
+    ...["README.md", "CHANGELOG.md", "www/package/README.md", "benches/README.md", ".github/CONTRIBUTING.md"],
+    ...readdirSync(join(root, "docs")).flatMap((name) => (name.endsWith(".md") ? [`docs/${name}`] : [])),
+  ];
+  let count = 0;
+  for (const document of documents) {
+    for (const [, link] of prose(document).matchAll(/\]\(([^)\s]+)\)/g)) {
+      // What is published has its licences beside it.
+      if (/^https?:/.test(link) || link.startsWith("LICENSE-")) continue;
+      const [path, id] = link.split("#");
+      const target = path === "" ? document : join(dirname(document), path);
+      assert.ok(existsSync(join(root, target)), `${document}: ${link}`);
+      if (id) assert.ok(anchors(target).includes(id), `${document}: ${link}`);
+      count++;
+    }
   }
-  assert.ok(shown >= 5, `${shown} answers are shown`);
+  assert.ok(count > 200, `${count} links`);
 });
 
 test("the grant of docs/http.md is one", async () => {
