@@ -35,15 +35,25 @@ export { type FetchHandler, type RateLimitOptions, rateLimited } from "./rate-li
 /** One limit, or several, all of which must pass; or only the rate of one, such as `"20/s burst 40"`. */
 export type PolicySettings =
   | string
-  | ((LimitSettings | { readonly limits: readonly NamedLimitSettings[] }) & PolicyTerms);
+  | ((LimitSettings | { readonly limits: readonly (NamedLimitSettings & Pick<PolicyTerms, "mode">)[] }) & PolicyTerms);
 
 /** What a policy says beside its limits. */
 export interface PolicyTerms {
+  /** Whether its limits refuse, unless they say otherwise. Default: `"enforce"`. */
+  readonly mode?: "enforce" | "shadow" | "off";
   readonly on_error?: "closed" | "open" | readonly ("timeout" | "failed" | "overloaded")[];
   /** How long after its start a reservation can be settled. Default: `"10m"`. */
   readonly reservation_ttl?: string;
   /** What an unsettled reservation costs when it expires. Default: `"keep"`, all of it. */
   readonly unsettled?: "keep" | "refund";
+  /** How long a refusal may be repeated from memory: `"0s"` to `"1m"`. Default: `"1s"`. */
+  readonly refusal_cache?: string;
+  /** How long a frontend may spend tokens taken in advance: `"100ms"` to `"10s"`. By default it takes none. */
+  readonly lease?: string;
+  /** The most tokens of each limit that a lease may have. Default: half of what there is. */
+  readonly max_lease?: number;
+  /** How many objects share the budget of one key: 1 to 16. Default: 1. */
+  readonly shards?: number;
   /** How many bits of an IPv6 address count, where a key is an address: 32 to 128. Default: 64. */
   readonly ipv6_prefix?: number;
   /** How many characters of a key operators are shown beside its hash: 0 to 64. Default: 0. */
@@ -85,7 +95,7 @@ export interface Decision {
 /** Options of a call. */
 export type EmbeddedCallOptions = Pick<CallOptions, "idempotencyKey">;
 
-/** Every verb of the HTTP API, as in {@link Client}. `P` is what is known of the policies. */
+/** Every verb of the HTTP API but `lease`, as in {@link Client}. `P` is what is known of the policies. */
 export interface Embedded<P extends PolicyNames = string> {
   /** Takes tokens, or reserves or borrows them, as `mode` says. */
   consume: {
@@ -124,7 +134,7 @@ export interface Embedded<P extends PolicyNames = string> {
 }
 
 /**
- * Every verb of the HTTP API, in your own Worker: without HTTP, without a token, one call of an object for each decision. An
+ * Every verb of the HTTP API but `lease`, in your own Worker: without HTTP, without a token, one call of an object for a decision. An
  * answer of any status is a value. Cheap to call for each request: the same arguments give the same object.
  *
  * The policies are `policies`, whose names TypeScript then knows, or those of the variable `POLICIES`: `npx tollgate types` writes

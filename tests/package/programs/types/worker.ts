@@ -35,9 +35,13 @@ export default {
 } satisfies ExportedHandler<Env>;
 
 const policies = {
-  api: { rate: 100, period: "1m" },
+  api: { rate: 100, period: "1m", shards: 2 },
   llm: {
-    limits: [{ name: "tokens", rate: 1, period: "1s" }],
+    limits: [{ name: "tokens", rate: 1, period: "1s", mode: "enforce" }],
+    mode: "shadow",
+    refusal_cache: "0s",
+    lease: "2s",
+    max_lease: 5,
     on_error: ["timeout"],
     notify: ["refused"],
     notify_every: "1h",
