@@ -295,7 +295,7 @@ test("each verb asks all limits", async () => {
       0,
       [
         { cost: 1, left: -3, full: 8_000, retry: 2_000, t: 2, near: true },
-        { cost: 2, left: -3, full: 4_000, ready: 2_000, t: 2, near: true },
+        { cost: 1, left: -3, full: 4_000, ready: 2_000, t: 2, near: true },
       ],
       {
         retryAfter: "2",
