@@ -2,6 +2,7 @@
 import "./modules.mjs";
 import assert from "node:assert/strict";
 import { test } from "node:test";
+import { stringify } from "smol-toml";
 import { count, law } from "../random.mjs";
 import { served, TOKEN } from "./page.mjs";
 
@@ -459,6 +460,107 @@ test("a CSV is linkable if browsers take its address, whatever ends its lines", 
   }
 });
 
+/** What is asked, as limits that come with the requests: one as its fields, several by their names. */
+const ASKED = [
+  {
+    limits: { rate: 10, period: "10s" },
+    acts: [
+      ["consume", 1],
+      ["consume", 9],
+      ["consume", 10],
+      ["consume", 11], // can never pass
+      ["reserve", 11],
+      ["borrow", 11],
+      ["refund", 3],
+      ["charge", 11],
+      ["refund", 30],
+      ["borrow", 10],
+    ],
+  },
+  {
+    limits: { rate: 10, period: "10s" },
+    acts: [
+      ["reserve", 4],
+      ["settle", 2],
+      ["reserve", 2],
+      ["settle", 5],
+      ["reserve", 1],
+      ["cancel", 1],
+    ],
+  },
+  {
+    limits: { rate: 5, period: "1h", capacity: 1, max_debt: 20 },
+    acts: [
+      ["consume", 2], // more than the capacity, and not more than can be reserved
+      ["borrow", 22],
+      ["reserve", 22],
+      ["reserve", 21],
+      ["reserve", 20],
+      ["consume", 1],
+      ["refund", 20],
+      ["borrow", 20],
+      ["borrow", 20],
+      ["charge", 100],
+    ],
+  },
+  {
+    // It never refills: what has been taken is gone, and what is owed is never paid.
+    limits: { rate: 0, period: "1day", capacity: 5, max_debt: 3 },
+    acts: [
+      ["borrow", 9],
+      ["reserve", 6],
+      ["consume", 6],
+      ["consume", 4],
+      ["consume", 2],
+      ["reserve", 2],
+      ["borrow", 4],
+      ["borrow", 1],
+      ["consume", 0],
+    ],
+  },
+  {
+    limits: { kind: "fixed_window", rate: 10, period: "1day", offset: "0s", max_debt: 4 },
+    acts: [
+      ["consume", 11],
+      ["reserve", 15],
+      ["reserve", 14],
+      ["borrow", 1],
+    ],
+  },
+  {
+    limits: [
+      { name: "requests", rate: 60, period: "1h", max_debt: 10 },
+      { name: "tokens", rate: 100_000, period: "1day", max_debt: 10_000 },
+    ],
+    acts: [
+      ["consume", { requests: 1, tokens: 99_000 }],
+      ["consume", { requests: 2, tokens: 50_000 }],
+      ["reserve", { requests: 1, tokens: 5000 }],
+      ["settle", { requests: 1, tokens: 20_000 }],
+      ["refund", { requests: 5, tokens: 1000 }],
+      ["reserve", { requests: 7, tokens: 0 }],
+      ["cancel", { requests: 7, tokens: 0 }],
+      ["consume", 2],
+      ["consume", 61],
+      ["consume", { requests: 61, tokens: 100_001 }],
+      ["consume", { requests: 1, tokens: 100_001 }],
+      ["reserve", 71],
+      ["reserve", { requests: 1, tokens: 110_001 }],
+      ["reserve", { requests: 70, tokens: 1 }],
+      ["borrow", { requests: 70, tokens: 110_001 }],
+      ["refund", { requests: 90, tokens: 200_000 }],
+      ["reserve", { requests: 65, tokens: 70_000 }],
+      ["reserve", { requests: 40, tokens: 1 }],
+      ["borrow", 1],
+      ["refund", { requests: 90, tokens: 1 }],
+      ["borrow", { requests: 61, tokens: 5 }],
+      ["borrow", { requests: 0, tokens: 5 }],
+      ["charge", { requests: 1, tokens: 200_000 }],
+      ["charge", 3],
+    ],
+  },
+];
+
 test("the answer that is shown is the service's own, but for its moments", async () => {
   const { url } = await served();
   const ask = async (path, body) => {
@@ -469,73 +571,43 @@ test("the answer that is shown is the service's own, but for its moments", async
     });
     return { status: response.status, headers: response.headers, body: await response.json() };
   };
-  const demo = '[demo]\nrate = 10\nperiod = "10s"\ncapacity = 10';
-  const llm =
-    '[llm]\nreservation_ttl = "5m"\n[[llm.limits]]\nname = "requests"\nrate = 60\nperiod = "1m"\nmax_debt = 10\n[[llm.limits]]\nname = "tokens"\nrate = 100_000\nperiod = "1day"\nmax_debt = 10_000';
-  for (const [name, toml, acts] of [
-    [
-      "demo",
-      demo,
-      [
-        ["consume", 1],
-        ["consume", 9],
-        ["consume", 10],
-        ["refund", 3],
-        ["refund", 30],
-      ],
-    ],
-    [
-      "demo",
-      demo,
-      [
-        ["reserve", 4],
-        ["settle", 2],
-        ["reserve", 2],
-        ["settle", 5],
-        ["reserve", 1],
-        ["cancel", 1],
-      ],
-    ],
-    [
-      "llm",
-      llm,
-      [
-        ["consume", { requests: 1, tokens: 99_000 }],
-        ["consume", { requests: 2, tokens: 50_000 }],
-        ["reserve", { requests: 1, tokens: 5000 }],
-        ["settle", { requests: 1, tokens: 20_000 }],
-        ["refund", { requests: 5, tokens: 1000 }],
-        ["reserve", { requests: 7, tokens: 0 }],
-        ["cancel", { requests: 7, tokens: 0 }],
-      ],
-    ],
-  ]) {
-    const simulation = new Simulation(await policyOf(toml));
-    const key = `page-${name}-${Math.random()}`;
-    let first;
+  // The playground begins at a midnight, and the windows of a day open at one.
+  const days = Date.now() - START - ((Date.now() - START) % 86_400_000);
+  const seen = {};
+  for (const { limits, acts } of ASKED) {
+    const policy = Array.isArray(limits) ? { limits } : limits;
+    const simulation = new Simulation(await policyOf(stringify({ plan: policy })));
+    const key = `page-${Math.random()}`;
     let reservation;
     for (const [verb, cost] of acts) {
-      const path = verb === "reserve" ? "consume" : verb;
-      const real = await ask(path, {
-        policy: name,
+      const waits = verb === "reserve" || verb === "borrow";
+      const real = await ask(waits ? "consume" : verb, {
+        policy: "plan",
+        limits,
         key,
         ...(verb !== "cancel" && { cost }),
-        ...(verb === "reserve" && { mode: "reserve" }),
+        ...(waits && { mode: verb }),
         ...((verb === "settle" || verb === "cancel") && { reservation }),
       });
-      first ??= real.body.now;
-      const shown = answerOf(simulation, simulation.ask({ at: real.body.now - first, verb, cost }));
-      if (verb === "reserve") {
+      // A 400 has no moment: nothing was decided.
+      const at = real.body.now === undefined ? (simulation.events.at(-1)?.at ?? 0) : real.body.now - days - START;
+      const shown = answerOf(simulation, simulation.ask({ at, verb, cost }));
+      if (real.body.reservation !== undefined) {
         reservation = real.body.reservation;
         real.body.reservation = RESERVATION;
       }
+      delete real.body.source; // who has refused: the object, or a frontend that remembers
       const moved = JSON.parse(JSON.stringify(shown.body), (field, value) =>
-        /(^now|_at)$/.test(field) && value !== null ? value - START + first : value,
+        /(^now|_at)$/.test(field) && value !== null ? value + days : value,
       );
-      assert.equal(shown.status, real.status, verb);
-      assert.deepEqual(moved, real.body, verb);
-      for (const [header, value] of Object.entries(shown.headers))
-        assert.equal(real.headers.get(header), value, header);
+      const asked = `${verb} ${JSON.stringify(cost)} of ${JSON.stringify(limits)}`;
+      assert.equal(shown.status, real.status, asked);
+      assert.deepEqual(moved, real.body, asked);
+      for (const name of ["RateLimit-Policy", "RateLimit", "Retry-After"])
+        assert.equal(shown.headers[name] ?? null, real.headers.get(name), `${name} of ${asked}`);
+      count(seen, `${verb} ${real.status}`);
     }
   }
+  for (const verb of ["consume", "reserve", "borrow"])
+    for (const status of [200, 400, 429]) assert.ok(seen[`${verb} ${status}`] > 1, `${verb} ${status}`);
 });

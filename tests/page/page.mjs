@@ -16,7 +16,7 @@ import { after } from "node:test";
 import { chromium } from "playwright-core";
 import { unstable_readConfig } from "wrangler";
 
-/** A token of the server with every scope. */
+/** A token of the server with every scope, whose requests may bring limits of their own. */
 export const TOKEN = "the-bearer-token-of-the-tests";
 
 /** The keys that sign grants for it. */
@@ -56,7 +56,7 @@ async function start() {
     assets: { directory: resolve("build/page") },
     vars: {
       POLICIES: { ...vars.POLICIES, divided: { rate: 100, period: "1h", shards: 4 } },
-      TOLLGATE_TOKENS: { test: { sha256, scopes: ["consume", "adjust", "admin"] } },
+      TOLLGATE_TOKENS: { test: { sha256, scopes: ["consume", "adjust", "admin"], inline: true } },
       TOLLGATE_GRANT_KEYS: GRANT_KEYS,
       TOLLGATE_KEY_SECRET: "the-key-secret-of-the-tests",
     },

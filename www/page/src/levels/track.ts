@@ -7,10 +7,10 @@ import type { Amount } from "./amount.ts";
 /** A decision as it was made. Moments are milliseconds since the trace began. */
 export interface Event {
   readonly at: number;
-  readonly verb: Exclude<Verb, "borrow" | "charge" | "consumeUpTo"> | "settle" | "cancel";
+  readonly verb: Exclude<Verb, "consumeUpTo"> | "settle" | "cancel";
   /** As it was asked: what is settled costs the difference to what was reserved. */
   readonly cost: Amount;
-  /** Of what is refunded or closed by a caller: how many tokens of each limit came back, or what the work has finally cost. */
+  /** Of what is charged, refunded or closed by a caller: how many tokens of each limit that has moved, or what the work has finally cost. */
   readonly tokens?: readonly number[];
   readonly decision: Decision;
   /** The state of each limit afterwards. */

@@ -15,10 +15,13 @@ export interface Answer {
 export function answerOf(simulation: Simulation, event: Event): Answer {
   const { policy } = simulation;
   const now = START + event.at;
+  const waits = event.verb === "reserve" || event.verb === "borrow";
   const details = policy.limits.map((limit, i) => {
-    const { remaining, owed, fullAt, refusal, paidAt, tokenAt } = simulation.standing(i, event);
+    const { remaining, owed, fullAt, alone, tokenAt, largest } = simulation.standing(i, event);
     const capacity = limit.capacity ?? limit.rate;
+    const refusal = alone.allowed ? undefined : alone;
     const retryAt = refusal && Number.isFinite(refusal.retryAt) ? refusal.retryAt : undefined;
+    const readyAt = waits && alone.allowed ? alone.readyAt : undefined;
     const full = limit.name === undefined ? policy.name : `${policy.name}/${limit.name}`;
     const fields = {
       allowed: !refusal,
@@ -30,11 +33,28 @@ export function answerOf(simulation: Simulation, event: Event): Answer {
       ...(owed > 0 && { owed }),
       near_limit: remaining * 5 < capacity,
       reset_at: Number.isFinite(fullAt) ? fullAt : null,
-      ...(event.verb === "reserve" && !refusal && { ready_at: paidAt }),
+      ...(readyAt !== undefined && { ready_at: readyAt }),
       ...(retryAt !== undefined && { retry_at: retryAt, retry_after_ms: retryAt - now }),
     };
-    return { limit, full, fields, retryAt, refusal, tokenAt, level: remaining - owed, capacity };
+    return { limit, full, fields, retryAt, readyAt, refusal, tokenAt, largest, level: remaining - owed, capacity };
   });
+  const tooLarge = details.find(({ fields, largest }) => fields.cost > largest);
+  if (tooLarge) {
+    const { full, fields, largest } = tooLarge;
+    const detail = `policy ${full} can never grant ${fields.cost} tokens at once; at most ${largest}`;
+    return {
+      status: 400,
+      headers: {},
+      body: {
+        type: "urn:problem-type:tollgate:cost-too-large",
+        title: "Cost too large",
+        status: 400,
+        detail,
+        max_cost: largest,
+      },
+    };
+  }
+  const readyAt = Math.max(...details.map(({ readyAt = 0 }) => readyAt));
   const top = details.reduce((most, next) => (outweighs(most, next) ? most : next));
   const { cost, tokens, limit, remaining, owed, reset_at, ...rest } = top.fields;
   const verdict = {
@@ -48,7 +68,7 @@ export function answerOf(simulation: Simulation, event: Event): Answer {
     near_limit: details.some(({ fields }) => fields.near_limit),
     now,
     reset_at,
-    ...(event.verb === "reserve" && event.decision.allowed && { ready_at: event.decision.readyAt }),
+    ...(readyAt >= now && { ready_at: readyAt }),
     ...(rest.retry_at !== undefined && { retry_at: rest.retry_at, retry_after_ms: rest.retry_after_ms }),
     ...(event.verb === "reserve" &&
       event.decision.allowed && {
@@ -71,13 +91,6 @@ export function answerOf(simulation: Simulation, event: Event): Answer {
       .join(", "),
   };
   if (event.decision.allowed) return { status: 200, headers, body: verdict };
-  const { maxCost } = event.decision;
-  if (maxCost !== undefined && details.some(({ limit, fields }) => fields.cost > most(limit)))
-    return {
-      status: 400,
-      headers: {},
-      body: { title: "Bad Request", status: 400, detail: `the cost can never pass: at most ${maxCost}` },
-    };
   const when = after === undefined ? "this budget never refills" : `retry in ${rest.retry_after_ms} ms`;
   const detail = owed
     ? `policy ${top.full} owes ${owed} tokens and the cost is ${cost}; ${when}`
@@ -107,9 +120,6 @@ function outweighs(one: Standing, other: Standing): boolean {
   if (rank(one) !== rank(other)) return rank(one) > rank(other);
   return one.level * other.capacity <= other.level * one.capacity;
 }
-
-const most = ({ rate, capacity = rate, maxDebt = 0 }: { rate: number; capacity?: number; maxDebt?: number }) =>
-  capacity + maxDebt;
 
 function quota({ kind, rate, periodMs, capacity = rate }: Simulation["policy"]["limits"][number]): string {
   if (rate === 0) return `;q=${capacity};tollgate-capacity=${capacity}`;

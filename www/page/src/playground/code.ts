@@ -14,8 +14,13 @@ export const LANGUAGES = [
 export type Language = (typeof LANGUAGES)[number][0];
 
 /** The code in a language that asks what this event has asked, of a service at `url`. */
-export function codeFor(language: Language, { name }: Policy, { verb, cost }: Event, url: string): string {
-  const path = verb === "reserve" ? "consume" : verb;
+export function codeFor(
+  language: Language,
+  { name }: Policy,
+  { verb, cost }: Pick<Event, "verb" | "cost">,
+  url: string,
+): string {
+  const path = verb === "reserve" || verb === "borrow" ? "consume" : verb;
   const ask = {
     policy: name,
     key: "alice",

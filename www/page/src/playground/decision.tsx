@@ -61,4 +61,4 @@ export function Decision({
 }
 
 /** Any other decision is a caller's only if it says how many tokens it has moved. */
-const TAKING: readonly Event["verb"][] = ["consume", "reserve"];
+const TAKING: readonly Event["verb"][] = ["consume", "reserve", "borrow"];

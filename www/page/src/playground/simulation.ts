@@ -25,7 +25,7 @@ export class Simulation extends Track {
   ask({ at, verb, cost: asked }: Ask): Event | undefined {
     this.expire(at);
     const cost = typeof asked === "number" ? asked : fitted(asked, this.limits); // it may have been meant for another policy
-    if (verb === "consume" || verb === "reserve") {
+    if (verb === "consume" || verb === "reserve" || verb === "borrow") {
       const event = this.#decide(at, verb, verb, cost);
       if (verb === "reserve" && event.decision.allowed) {
         const readyAt = event.decision.readyAt - START;
@@ -41,8 +41,8 @@ export class Simulation extends Track {
     if (isClosed && !open) return undefined; // there is nothing that could be meant
     const tokens = this.limits.map(({ name }, i) => {
       const [asked, reserved] = [amountOf(cost, name), isClosed ? amountOf(open!.cost, name) : 0];
-      const moved = this.#moved(i, at, verb === "settle" ? asked - reserved : isClosed ? -reserved : -asked);
-      return verb === "settle" ? reserved + moved : -moved;
+      if (verb === "settle") return reserved + this.#moved(i, at, asked - reserved);
+      return Math.abs(this.#moved(i, at, verb === "charge" ? asked : isClosed ? -reserved : -asked));
     });
     const event = isClosed ? this.#close(at, verb, cost, open!) : this.#decide(at, verb, verb, cost);
     const told = { ...event, tokens };
@@ -81,7 +81,7 @@ export class Simulation extends Track {
     return this.reservations.some(({ at: made, end }) => made <= at && !(end && end.at <= at));
   }
 
-  /** How a limit stands right after a decision, and what it alone has refused. */
+  /** How a limit stands right after a decision, and what it alone has said. */
   standing(limit: number, { at, verb, cost, states, decision }: Event) {
     const bucket = this.viewed[limit]!;
     const now = START + at;
@@ -92,17 +92,22 @@ export class Simulation extends Track {
       verb: verb === "settle" || verb === "cancel" ? "refund" : verb,
       cost: amountOf(cost, this.policy.limits[limit]!.name),
     } as const;
-    const alone = decision.allowed ? decision : bucket.peek(now, asked);
-    const paid = bucket.peek(now, { cost: 0 });
+    // Where each limit may have a start of its own, it is asked again as before.
+    const isAdvance = decision.allowed && (verb === "reserve" || verb === "borrow");
+    if (isAdvance) bucket.decide(now, { verb: "refund", cost: asked.cost });
+    const alone = decision.allowed && !isAdvance ? decision : bucket.peek(now, asked);
+    bucket.restore(states[limit]!);
     // The next token for a caller who takes all that there are.
     bucket.tryConsume(now, remaining);
     const next = bucket.peek(now);
+    bucket.decide(now, { verb: "reset" });
+    const all = bucket.peek(now, { ...asked, cost: Number.MAX_SAFE_INTEGER });
     return {
       ...standing,
-      refusal: alone.allowed ? undefined : alone,
-      /** When its debt is paid. */
-      paidAt: paid.allowed ? now : paid.retryAt,
+      alone,
       tokenAt: next.allowed ? now : next.retryAt,
+      /** The largest cost that it can ever grant. */
+      largest: (all.allowed ? undefined : all.maxCost) ?? Infinity,
     };
   }
 
@@ -143,7 +148,7 @@ export class Simulation extends Track {
   #decide(
     at: number,
     verb: Ask["verb"],
-    asked: "charge" | Exclude<Ask["verb"], "settle" | "cancel">,
+    asked: Exclude<Ask["verb"], "settle" | "cancel">,
     tokens: Amount,
     cost = tokens,
   ): Event {

@@ -6,7 +6,7 @@ import { type Amount, amountOf } from "../levels/amount.ts";
 /** Something asked of the limits. Moments are milliseconds since the trace began. */
 export interface Ask {
   readonly at: number;
-  readonly verb: Exclude<Verb, "borrow" | "charge" | "consumeUpTo"> | "settle" | "cancel";
+  readonly verb: Exclude<Verb, "consumeUpTo"> | "settle" | "cancel";
   readonly cost: Amount;
 }
 
@@ -159,4 +159,4 @@ export const MOST = 100_000;
 const DAY = 86_400_000;
 /** No trace plays longer periods. */
 const YEAR = 366 * DAY;
-const VERBS: readonly Ask["verb"][] = ["consume", "reserve", "settle", "cancel", "refund", "reset"];
+const VERBS: readonly Ask["verb"][] = ["consume", "reserve", "borrow", "charge", "settle", "cancel", "refund", "reset"];
