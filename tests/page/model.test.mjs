@@ -40,6 +40,26 @@ test("every trace of every preset stays below the bound, plays within its length
   }
 });
 
+test("only what takes tokens counts as granted", async () => {
+  const simulation = new Simulation(await policyOf('[p]\nrate = 5\nperiod = "1h"\nmax_debt = 3'));
+  for (const [verb, granted, refused] of [
+    ["consume", 1, 0],
+    ["reserve", 2, 0],
+    ["settle", 2, 0],
+    ["reserve", 3, 0],
+    ["cancel", 3, 0],
+    ["refund", 3, 0],
+    ["borrow", 4, 0],
+    ["charge", 5, 0],
+    ["consume", 5, 1],
+    ["reset", 5, 1],
+  ]) {
+    simulation.ask({ at: 0, verb, cost: verb === "settle" ? 3 : 2 });
+    const event = simulation.events.at(-1);
+    assert.deepEqual([event.verb, event.granted, event.refused], [verb, granted, refused]);
+  }
+});
+
 test("a fixed window admits twice its capacity at its edge, a token bucket of the same numbers does not", async () => {
   const bucket = await policyOf('[p]\nrate = 100\nperiod = "1m"');
   const window = await policyOf('[p]\nkind = "fixed_window"\noffset = "0s"\nrate = 100\nperiod = "1m"');

@@ -17,6 +17,12 @@ export function costText(cost: Amount): string {
         .join(", ");
 }
 
+/** The cost of so many tokens for each of these limits. */
+export function costOf(limits: readonly { readonly name?: string }[], tokens: readonly number[]): Amount {
+  if (limits[0]!.name === undefined) return tokens[0]!;
+  return Object.fromEntries(limits.map(({ name }, i) => [name!, tokens[i]!]));
+}
+
 /** The cost for these limits: it may have been meant for others, or for all alike. */
 export function fitted(cost: Amount, limits: readonly { readonly name?: string }[]): Amount {
   if (limits[0]!.name === undefined) return typeof cost === "number" ? cost : (Object.values(cost)[0] ?? 0);

@@ -17,6 +17,7 @@ export interface Event {
   readonly states: readonly Snapshot[];
   /** What each limit has given in total, refunds taken off. */
   readonly admitted: readonly number[];
+  /** How many decisions have granted tokens so far, and how many have refused. What gives back is neither. */
   readonly granted: number;
   readonly refused: number;
 }
@@ -46,6 +47,19 @@ export class Track {
     this.limits = limits;
     this.viewed = limits.map((limit) => new Bucket(START, limit));
     this.first = first ?? this.viewed.map((bucket) => bucket.save(START));
+  }
+
+  /** Adds a decision that is later than all that there are, and counts it. */
+  add(decided: Omit<Event, "granted" | "refused">): Event {
+    const { granted = 0, refused = 0 } = this.events.at(-1) ?? {};
+    const { verb, decision } = decided;
+    const event = {
+      ...decided,
+      granted: granted + Number(decision.allowed && TAKING.includes(verb)),
+      refused: refused + Number(!decision.allowed),
+    };
+    this.events.push(event);
+    return event;
   }
 
   /** How many decisions were made until this moment. */
@@ -116,6 +130,7 @@ export function waitOf({ at, decision }: Event): number {
   return decision.allowed ? decision.readyAt - START - at : decision.retryAfterMs;
 }
 
+const TAKING: readonly Event["verb"][] = ["consume", "reserve", "borrow", "charge"];
 const byMoment = bisector(({ at }: Event) => at);
 
 /** When traces begin: a Monday at midnight UTC, so that the windows of a day or a week open where one expects it. */

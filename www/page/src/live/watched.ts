@@ -276,16 +276,8 @@ export class Watched {
     decision: Event["decision"],
   ) {
     const last = track.events.at(-1);
-    track.events.push({
-      at,
-      verb,
-      cost,
-      decision,
-      states,
-      admitted: taken.map((tokens, i) => (last?.admitted[i] ?? 0) + tokens),
-      granted: (last?.granted ?? 0) + Number(decision.allowed),
-      refused: (last?.refused ?? 0) + Number(!decision.allowed),
-    });
+    const admitted = taken.map((tokens, i) => (last?.admitted[i] ?? 0) + tokens);
+    track.add({ at, verb, cost, decision, states, admitted });
   }
 }
 

@@ -1,7 +1,7 @@
 // A policy that is asked: the decisions of the package, in virtual time. It can be played again from any moment of the past.
 import { bisector, sort } from "d3-array";
 import { Budget } from "tollgate";
-import { type Amount, amountOf, fitted } from "../levels/amount.ts";
+import { type Amount, amountOf, costOf, fitted } from "../levels/amount.ts";
 import { type Event, type Reservation, START, Track } from "../levels/track.ts";
 import type { Policy } from "./policy.ts";
 import type { Ask } from "./trace.ts";
@@ -124,13 +124,13 @@ export class Simulation extends Track {
     this.#end(this.#oldest(), at, verb === "settle" ? "settled" : "cancelled");
     const real = verb === "settle" ? cost : 0;
     const more = this.policy.limits.map(({ name }) => amountOf(real, name) - amountOf(open.cost, name));
-    const named = (amounts: readonly number[]): Amount =>
-      this.policy.limits[0]!.name === undefined
-        ? amounts[0]!
-        : Object.fromEntries(this.policy.limits.map(({ name }, i) => [name!, amounts[i]!]));
-    if (more.some((tokens) => tokens > 0))
-      this.#decide(at, verb, "charge", named(more.map((tokens) => Math.max(0, tokens))), cost);
-    return this.#decide(at, verb, "refund", named(more.map((tokens) => Math.max(0, -tokens))), cost);
+    const part = (sign: number) =>
+      costOf(
+        this.limits,
+        more.map((tokens) => Math.max(0, sign * tokens)),
+      );
+    if (more.some((tokens) => tokens > 0)) this.#decide(at, verb, "charge", part(1), cost);
+    return this.#decide(at, verb, "refund", part(-1), cost);
   }
 
   /** How many tokens a limit takes at a moment if so many more are charged, or below zero, refunded. */
@@ -158,17 +158,6 @@ export class Simulation extends Track {
     const states = this.#budget.save(now);
     const last = this.events.at(-1);
     const admitted = states.map(({ tokens }, i) => (last?.admitted[i] ?? 0) + before[i]!.tokens - tokens);
-    const event: Event = {
-      at,
-      verb,
-      cost,
-      decision,
-      states,
-      admitted,
-      granted: (last?.granted ?? 0) + Number(decision.allowed),
-      refused: (last?.refused ?? 0) + Number(!decision.allowed),
-    };
-    this.events.push(event);
-    return event;
+    return this.add({ at, verb, cost, decision, states, admitted });
   }
 }
