@@ -10,9 +10,9 @@ const { Play } = await import("../../www/page/src/playground/play.ts");
 const { formOf, namesOf, otherKind, read, tomlOf } = await import("../../www/page/src/playground/policy.ts");
 const { PRESETS } = await import("../../www/page/src/playground/presets.ts");
 const { Simulation } = await import("../../www/page/src/playground/simulation.ts");
-const { START } = await import("../../www/page/src/levels/track.ts");
+const { START, waitOf } = await import("../../www/page/src/levels/track.ts");
 const { MOST, TRACES, fromCsv, passedOver, trace } = await import("../../www/page/src/playground/trace.ts");
-const { decode, encode, isLinkable } = await import("../../www/page/src/playground/link.ts");
+const { decode, encode, isLinkable, SPEEDS } = await import("../../www/page/src/playground/link.ts");
 const { answerOf, RESERVATION } = await import("../../www/page/src/playground/answer.ts");
 
 const policyOf = async (toml) => {
@@ -38,6 +38,35 @@ test("every trace of every preset stays below the bound, plays within its length
       assert.deepEqual(trace(kind, policy.limits, costFor(policy)).asks, asks);
     }
   }
+});
+
+test("at its own speed, each preset shows a refusal or a wait within a minute, and all within another", async () => {
+  for (const { id, toml, trace: kind, speed } of PRESETS) {
+    const policy = await policyOf(toml);
+    const { asks, durationMs } = trace(kind, policy.limits, costFor(policy));
+    assert.ok(SPEEDS.includes(speed), id);
+    const seconds = (ms) => ms / speed / 1000;
+    const play = new Play([policy], asks, []);
+    play.advance(durationMs);
+    const { events } = play.simulations[0];
+    const first = events.find((event) => waitOf(event) > 0);
+    assert.ok(first && seconds(first.at) <= 60, `${id}: ${first && seconds(first.at)} s`);
+    assert.ok(seconds(durationMs) <= 60, `${id}: ${seconds(durationMs)} s in all`);
+  }
+});
+
+test("webhooks are reserved, wait for their turn one after the other, and owe as much as they may", async () => {
+  const { toml, trace: kind } = PRESETS.find(({ id }) => id === "webhooks");
+  const policy = await policyOf(toml);
+  const { asks, durationMs } = trace(kind, policy.limits, 1);
+  const play = new Play([policy], asks, []);
+  play.advance(durationMs);
+  const { events, reservations } = play.simulations[0];
+  assert.deepEqual([...new Set(events.map(({ verb }) => verb))], ["reserve"]);
+  const starts = reservations.map(({ readyAt }) => readyAt);
+  for (const [i, at] of starts.entries()) if (i > 0) assert.ok(at - starts[i - 1] >= 200, `${starts[i - 1]}, ${at}`);
+  assert.equal(Math.min(...events.map(({ states }) => states[0].tokens)), -20);
+  assert.ok(events.some(({ decision }) => !decision.allowed));
 });
 
 test("only what takes tokens counts as granted", async () => {

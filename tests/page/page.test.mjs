@@ -509,7 +509,7 @@ test("numbers are by the visitor's locale, in headings, too", async () => {
   await press(page, "LLM requests and tokens");
   await page
     .getByRole("heading", {
-      name: /^llm: requests token bucket, 60 per 1 Min\., at most 10; tokens token bucket, 90\.000 per /,
+      name: /^llm: requests token bucket, 60 per 1 Min\., at most 10, debt up to 5; tokens token bucket, 90\.000 per /,
     })
     .waitFor();
   await page.getByRole("heading", { name: /^tokens: \d\d\.\d{3} of 30\.000/ }).waitFor();

@@ -79,15 +79,23 @@ function marks(plot: Plot, track: Track, now: number, from: number, name: string
   }
 }
 
-/** Each reservation has a lane, from when it was made until it ended; until it may be used, it is paler. */
+/** Each reservation is a bar, from when it was made until it ended; until it may be used, it is paler. */
 function spans(plot: Plot, track: Track, now: number, from: number) {
   const { context, top, bottom } = plot;
   const seen = track.reservations.filter(({ at, end }) => at <= now && (end?.at ?? now) >= from);
-  const lane = Math.min(LANE, (bottom - top) / seen.length);
+  // The oldest ends first, nearly always: so many lanes are enough, taken in turn.
+  let [lanes, open] = [1, 0];
+  for (const [i, { at }] of seen.entries()) {
+    while (open < i && (seen[open]!.end?.at ?? Infinity) <= at) open += 1;
+    lanes = Math.max(lanes, i - open + 1);
+  }
+  // Half of the height, so that the level above is seen, unless that is too little.
+  const high = bottom - top;
+  const lane = Math.min(LANE, Math.max(high / 2 / lanes, Math.min(THIN_LANE, high / lanes)));
   const thickness = Math.max(1, lane - 2);
   context.fillStyle = plot.colour("held");
   for (const [i, { at, readyAt, end }] of seen.entries()) {
-    const y = bottom - 1 - i * lane - thickness;
+    const y = bottom - 1 - (i % lanes) * lane - thickness;
     const until = Math.min(now, end?.at ?? now);
     const bar = (from: number) =>
       context.fillRect(plot.x(from), y, Math.max(2, plot.x(until) - plot.x(from)), thickness);
@@ -132,5 +140,5 @@ function across({ context, left, right }: Plot, y: number) {
 
 /** With more, their lines would be one. */
 const WAITS_SEEN = 400;
-/** Pixels. With more reservations than fit, lanes are thinner. */
-const LANE = 6;
+/** Pixels. With more reservations at once than fit, lanes are thinner. */
+const [LANE, THIN_LANE] = [6, 3];

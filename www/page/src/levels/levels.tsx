@@ -39,7 +39,7 @@ export function Levels({
       aside={
         <span class="counts">
           {number(last?.granted ?? 0)} granted, {number(last?.refused ?? 0)} refused
-          {full > 0 && `, full in ${length(full)}`}
+          {full > 0 && (full < Infinity ? `, full in ${length(full)}` : ", never full again")}
         </span>
       }
     >
@@ -58,7 +58,7 @@ export function Levels({
                 label={`Level of ${limit} over time: now ${number(Math.floor(level))} of ${number(capacity)}`}
                 height={190}
                 span={span}
-                range={[-maxDebt, capacity * 1.22]}
+                range={[-maxDebt, capacity + 0.22 * (capacity + maxDebt)]}
                 draw={drawLevel(track, i, now, from, selected)}
                 {...(onPick && { onPick: pick })}
               />

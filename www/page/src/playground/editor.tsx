@@ -208,10 +208,19 @@ function Meaning({ policy }: { policy: Policy }) {
                 {number(limit.long_run.tokens)} per {length(limit.long_run.period_ms)}
               </dd>
               <dt>At once, at most</dt>
-              <dd>{number(limit.debt?.burst ?? limit.burst)}</dd>
+              <dd>{number(limit.burst)}</dd>
+              {limit.debt && (
+                <>
+                  <dt>In debt, at most</dt>
+                  <dd>{number(limit.debt.max_debt)}</dd>
+                </>
+              )}
               {(limit.debt ?? limit).within.map(({ period_ms, tokens }) => (
                 <>
-                  <dt>Within any {length(period_ms)}</dt>
+                  <dt>
+                    Within any {length(period_ms)}
+                    {limit.debt && ", with debt"}
+                  </dt>
                   <dd>{number(tokens)}</dd>
                 </>
               ))}

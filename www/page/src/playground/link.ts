@@ -1,5 +1,5 @@
 // All that is played as text for the address, so that a link shows what its sender saw.
-import type { Ask, TraceKind } from "./trace.ts";
+import { type Ask, TRACES, type TraceKind } from "./trace.ts";
 
 /** What reproduces a view. */
 export interface Scene {
@@ -63,8 +63,7 @@ export function isLinkable(csv: string): boolean {
   return new TextEncoder().encode(JSON.stringify(csv)).length <= 1_400_000;
 }
 
-const isTrace = (value: unknown): value is TraceKind =>
-  ["none", "steady", "burst", "retry", "attack", "office", "csv"].includes(value as string);
+const isTrace = (value: unknown): value is TraceKind => TRACES.some(([id]) => id === value);
 const isMoment = (value: unknown): value is number =>
   Number.isSafeInteger(value) && (value as number) >= 0 && (value as number) < 1e12;
 const isAmount = (value: unknown): value is Ask["cost"] =>

@@ -160,8 +160,8 @@ export function Playground({ isShown }: ViewProps) {
         value={preset}
         options={PRESETS.map(({ id, title }) => [id, title])}
         onChange={(id) => {
-          const { toml, trace } = PRESETS.find((preset) => preset.id === id)!;
-          const { speed, csv } = scene;
+          const { toml, trace, speed } = PRESETS.find((preset) => preset.id === id)!;
+          const { csv } = scene;
           setScene({ toml, trace, acts: [], at: 0, speed, ...(csv !== undefined && { csv }) });
           // With reduced motion, only the end is shown.
           const isStill = matchMedia("(prefers-reduced-motion: reduce)").matches;
@@ -334,8 +334,8 @@ const MOST_TO_EDIT = 20_000;
 const SLIDER_STEPS = 500;
 
 function sceneOfAddress(): Scene {
-  const [{ toml, trace }] = PRESETS as [(typeof PRESETS)[number]];
-  return decode(linked()) ?? { toml, trace, acts: [], at: 40_000, speed: 10 }; // the whole trace
+  const [{ toml, trace, speed }] = PRESETS as [(typeof PRESETS)[number]];
+  return decode(linked()) ?? { toml, trace, acts: [], at: 40_000, speed }; // the whole trace
 }
 
 function isUnreadable(): boolean {

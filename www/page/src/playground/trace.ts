@@ -10,12 +10,13 @@ export interface Ask {
   readonly cost: Amount;
 }
 
-export type TraceKind = "none" | "steady" | "burst" | "retry" | "attack" | "office" | "csv";
+export type TraceKind = "none" | "steady" | "burst" | "reserved" | "retry" | "attack" | "office" | "csv";
 
 export const TRACES: readonly (readonly [id: TraceKind, title: string])[] = [
   ["none", "Only by hand"],
   ["steady", "Steady"],
   ["burst", "Burst at an edge"],
+  ["reserved", "Bursts, reserved"],
   ["retry", "Retry storm"],
   ["attack", "Attack"],
   ["office", "A day of office hours"],
@@ -29,10 +30,10 @@ export interface Trace {
 
 /** The trace of a kind for a policy, in which every request has this cost. */
 export function trace(kind: TraceKind, limits: readonly Limit<string>[], cost: Amount, csv = ""): Trace {
-  const { budget, perMs, periodMs } = scale(limits, cost);
+  const { budget, perMs, periodMs, reservable } = scale(limits, cost);
   const random = sequence();
-  const at = (moments: readonly number[], durationMs: number): Trace => ({
-    asks: moments.toSorted((a, b) => a - b).map((at) => ({ at: Math.round(at), verb: "consume", cost })),
+  const at = (moments: readonly number[], durationMs: number, verb: Ask["verb"] = "consume"): Trace => ({
+    asks: moments.toSorted((a, b) => a - b).map((at) => ({ at: Math.round(at), verb, cost })),
     durationMs,
   });
   const spread = (from: number, to: number, count: number) =>
@@ -61,6 +62,13 @@ export function trace(kind: TraceKind, limits: readonly Limit<string>[], cost: A
         4 * periodMs,
       );
     }
+    case "reserved": {
+      // Each burst is more than there is at once; the second is more than can be owed.
+      const refillMs = Math.max(1000, reservable / perMs);
+      const burst = (start: number, share: number) =>
+        spread(start * refillMs, (start + 0.2) * refillMs, Math.max(2, share * reservable));
+      return at([...burst(0.2, 0.7), ...burst(1.2, 1.6), ...burst(2.8, 0.7)], 4 * refillMs, "reserve");
+    }
     case "retry": {
       // Each client asks again every tenth of a period, whatever it is told.
       const clients = Math.min(400, Math.max(10, budget));
@@ -75,7 +83,7 @@ export function trace(kind: TraceKind, limits: readonly Limit<string>[], cost: A
       const usual = perMs * durationMs * 0.5;
       const flood = Math.min(MOST - 2000, Math.max(100, perMs * periodMs * 2 * 10));
       return at(
-        [...spread(0, durationMs, Math.min(2000, usual)), ...spread(2 * periodMs, 4 * periodMs, flood)],
+        [...spread(0, durationMs, Math.min(2000, usual)), ...spread(periodMs, 3 * periodMs, flood)],
         durationMs,
       );
     }
@@ -128,14 +136,25 @@ function isAsk([seconds, amount, verb]: readonly string[]): boolean {
 
 /** How many requests of this cost the tightest limit admits at once and in a millisecond, and the period to which that belongs. */
 function scale(limits: readonly Limit<string>[], cost: Amount) {
-  const each = limits.map(({ name, rate, periodMs, capacity = rate, maxDebt = 0 }) => {
+  // What never refills has a period that says nothing.
+  const refilled = limits.filter(({ rate }) => rate > 0);
+  const usedMs = refilled.length > 0 ? Math.min(...refilled.map(({ periodMs }) => periodMs)) : USED_MS;
+  const each = limits.map(({ name, rate, periodMs: ownMs, capacity = rate, maxDebt = 0 }) => {
+    const periodMs = rate > 0 ? ownMs : usedMs;
     const asked = Math.max(1, amountOf(cost, name));
-    return { budget: (capacity || maxDebt) / asked, perMs: (rate || capacity / 4) / asked / periodMs, periodMs };
+    return {
+      budget: (capacity || maxDebt) / asked,
+      reservable: (capacity + maxDebt) / asked,
+      perMs: (rate || capacity / 4) / asked / periodMs,
+      periodMs,
+    };
   });
   const tightest = each.toSorted((a, b) => a.perMs - b.perMs)[0]!;
   const quickest = each.toSorted((a, b) => a.periodMs - b.periodMs)[0]!;
+  const least = (of: "budget" | "reservable") => Math.min(2000, Math.ceil(Math.min(...each.map((limit) => limit[of]))));
   return {
-    budget: Math.min(2000, Math.ceil(Math.min(...each.map(({ budget }) => budget)))),
+    budget: least("budget"),
+    reservable: least("reservable"),
     perMs: Math.max(tightest.perMs, 0.1 * quickest.perMs),
     periodMs: Math.min(YEAR, Math.max(1000, quickest.periodMs)),
   };
@@ -157,6 +176,8 @@ function sequence() {
 /** The most requests of a trace. */
 export const MOST = 100_000;
 const DAY = 86_400_000;
+/** In four of these a trace uses up what never refills. */
+const USED_MS = 12_000;
 /** No trace plays longer periods. */
 const YEAR = 366 * DAY;
 const VERBS: readonly Ask["verb"][] = ["consume", "reserve", "borrow", "charge", "settle", "cancel", "refund", "reset"];
