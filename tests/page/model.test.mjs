@@ -13,6 +13,7 @@ const { Simulation } = await import("../../www/page/src/playground/simulation.ts
 const { START, waitOf } = await import("../../www/page/src/levels/track.ts");
 const { MOST, TRACES, fromCsv, passedOver, trace } = await import("../../www/page/src/playground/trace.ts");
 const { decode, encode, isLinkable, SPEEDS } = await import("../../www/page/src/playground/link.ts");
+const { announced } = await import("../../www/page/src/playground/words.ts");
 const { answerOf, RESERVATION } = await import("../../www/page/src/playground/answer.ts");
 
 const policyOf = async (toml) => {
@@ -89,6 +90,29 @@ test("only what takes tokens counts as granted", async () => {
   }
 });
 
+test("what is said of a decision names the limit of which so much is left", async () => {
+  const said = async (toml, ask) => {
+    const simulation = new Simulation(await policyOf(toml));
+    return announced(simulation.ask({ at: 0, verb: "consume", ...ask }), simulation.limits);
+  };
+  const { toml: llm } = PRESETS.find(({ id }) => id === "llm");
+  for (const [toml, ask, text] of [
+    ['[p]\nrate = "5/s"', { cost: 2 }, "consume 2: granted, 3 left"],
+    ['[p]\nrate = "5/s"', { cost: 6 }, "consume 6: refused, can never pass, 5 left"],
+    [
+      llm,
+      { cost: { requests: 1, tokens: 1500 } },
+      "consume 1 requests, 1,500 tokens: granted, 9 left in requests, 28,500 left in tokens",
+    ],
+    [
+      llm,
+      { verb: "reserve", cost: { requests: 12, tokens: 0 } },
+      "reserve 12 requests, 0 tokens: granted, to be used in 2 sec, 0 left in requests, 30,000 left in tokens",
+    ],
+  ])
+    assert.equal(await said(toml, ask), text);
+});
+
 test("a fixed window admits twice its capacity at its edge, a token bucket of the same numbers does not", async () => {
   const bucket = await policyOf('[p]\nrate = 100\nperiod = "1m"');
   const window = await policyOf('[p]\nkind = "fixed_window"\noffset = "0s"\nrate = 100\nperiod = "1m"');
@@ -149,9 +173,11 @@ law(
     assert.deepEqual(events(often), events(once));
     // What is asked by hand in the past is decided anew, with all that follows.
     const act = { at: below(60_000), verb: "consume", cost: below(30) };
+    const after = { at: act.at + below(3) * below(9000), verb: pick(verbs), cost: below(30) };
     once.act(act);
+    once.act(after);
     once.advance(90_000);
-    const before = new Play([policy], asks, [act]);
+    const before = new Play([policy], asks, [act, after]);
     before.advance(90_000);
     assert.deepEqual(events(once), events(before));
     const { reservations } = once.simulations[0];

@@ -16,6 +16,132 @@ async function counted(page) {
   return { granted: Number(granted.replaceAll(",", "")), refused: Number(refused.replaceAll(",", "")) };
 }
 
+test("what is no cost is said to be none beside its field, stays as it was typed, and asks nothing", async () => {
+  const { page, said, close } = await open();
+  await press(page, "LLM requests and tokens");
+  await press(page, "Pause");
+  await page.getByLabel("Trace").selectOption("none");
+  const field = page.getByLabel("Cost in tokens");
+  for (const typed of ["-1", "1.5", "", "9007199254740992", "1e99"]) {
+    await field.fill("20");
+    await field.fill(typed);
+    const text = "Not a cost: write a whole number from 0 to 9,007,199,254,740,991.";
+    await page.getByRole("alert").getByText(text).waitFor();
+    const described = await field.evaluate((at) => [
+      at.getAttribute("aria-invalid"),
+      document.getElementById(at.getAttribute("aria-describedby")).textContent,
+    ]);
+    assert.deepEqual(described, ["true", text]);
+    await press(page, "Consume");
+    assert.equal(await page.evaluate(() => document.activeElement.labels[0].textContent), "Cost in tokens");
+    await page.keyboard.press("Tab");
+    assert.equal(await field.inputValue(), typed);
+    assert.deepEqual(await counted(page), { granted: 0, refused: 0 });
+  }
+  assert.deepEqual(await violations(page), []);
+  await field.fill("9007199254740991");
+  assert.equal(await page.getByRole("alert").count(), 0);
+  assert.equal(await field.getAttribute("aria-invalid"), "false");
+  await press(page, "Consume");
+  assert.match(
+    await status(page),
+    /^consume 1 requests, 9,007,199,254,740,991 tokens: refused, can never pass, 10 left in requests, 30,000 left in tokens$/,
+  );
+  // A mark at one field is nothing to another policy.
+  await field.fill("-1");
+  await press(page, "API per user");
+  await press(page, "Pause");
+  await page.getByLabel("Trace").selectOption("none");
+  await press(page, "Consume");
+  assert.match(await status(page), /^consume 1: granted, 19 left$/);
+  assert.deepEqual(said, []);
+  await close();
+});
+
+for (const [how, hold] of [
+  ["the pointer", (page) => page.mouse.down()],
+  ["the space bar", (page) => page.keyboard.down("Space")],
+  ["Enter", (page) => page.keyboard.down("Enter")],
+]) {
+  const release = async (page) => {
+    await page.mouse.up();
+    for (const key of ["Space", "Enter"]) await page.keyboard.up(key);
+  };
+  test(`a burst is held at 10× by ${how}: it asks as often as time is played, and no more once it is let go`, async () => {
+    const { page, said, close } = await open();
+    await page.getByLabel("Trace").selectOption("none");
+    await press(page, "Play");
+    const consume = page.getByRole("button", { name: "Consume", exact: true });
+    await consume.hover();
+    await consume.focus();
+    await hold(page);
+    await page.getByText(/[1-9]\d* refused/).waitFor(); // it refills two a second
+    await release(page);
+    await press(page, "Pause");
+    const { granted, refused } = await counted(page);
+    const played = await page.getByLabel("Moment").getAttribute("aria-valuetext");
+    const seconds = Number(played.split(":").at(-1));
+    assert.ok(granted + refused <= 4 * seconds + 2, `${granted + refused} in ${seconds} s`);
+    await page.waitForTimeout(300);
+    assert.deepEqual(await counted(page), { granted, refused });
+    assert.match(await status(page), /^consume 1: /);
+    assert.deepEqual(said, []);
+    await close();
+  });
+}
+
+test("held at 1,000×, it asks thousands, keeps the picture moving, and a link has them", async () => {
+  const { page, said, url, close } = await open();
+  await page.getByLabel("Trace").selectOption("none");
+  await press(page, "1,000×");
+  await page.getByRole("button", { name: "Reserve", exact: true }).hover();
+  await page.mouse.down();
+  const longest = await page.evaluate(async () => {
+    let [longest, last] = [0, performance.now()];
+    const end = last + 2000;
+    while (last < end) {
+      await new Promise(requestAnimationFrame);
+      const now = performance.now();
+      longest = Math.max(longest, now - last);
+      last = now;
+    }
+    return longest;
+  });
+  await page.mouse.up();
+  assert.ok(longest < 1000, `${Math.round(longest)} ms without a picture`);
+  const { granted, refused } = await counted(page);
+  assert.ok(granted + refused > 2000, `${granted + refused}`);
+  await page.waitForTimeout(1000);
+  const link = page.url();
+  await close();
+  const other = await open(link.slice(url.length + 1));
+  await other.page.getByText(/^\d+ granted, [\d,]+ refused/).waitFor();
+  if (granted + refused <= 10_000) assert.deepEqual(await counted(other.page), { granted, refused });
+  assert.deepEqual(said, []);
+  await other.close();
+});
+
+test("while a button is held nothing is announced, and then the last decision is", async () => {
+  const { page, close } = await open();
+  await page.getByLabel("Trace").selectOption("none");
+  await press(page, "Consume");
+  await page.evaluate(() => {
+    globalThis.announced = [];
+    new MutationObserver(() => {
+      globalThis.announced.push(document.querySelector('[role="status"]').textContent);
+    }).observe(document.querySelector('[role="status"]'), { childList: true, subtree: true });
+  });
+  await page.getByRole("button", { name: "Consume", exact: true }).hover();
+  await page.mouse.down();
+  await page.getByText(/[1-9]\d* refused/).waitFor();
+  await page.mouse.up();
+  await page.waitForTimeout(600);
+  assert.deepEqual(await page.evaluate(() => globalThis.announced), [
+    "consume 1: refused, would pass in 500 ms, 0 left",
+  ]);
+  await close();
+});
+
 test("what never refills is said in words, and what is owed is drawn below nothing", async () => {
   const { page, close } = await open();
   await press(page, "Free trial");

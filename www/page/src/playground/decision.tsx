@@ -35,7 +35,9 @@ export function Decision({
       aside={of !== undefined && <span class="quiet">{of}</span>}
     >
       <div class="stack">
-        <p>{announced(event)}</p>
+        <p class={simulation.limits.length > 1 ? "said long" : "said"}>
+          {event ? announced(event, simulation.limits) : "Nothing is decided yet."}
+        </p>
         <div class="sides">
           {(TAKING.includes(event.verb) || event.tokens) && (
             <div class="stack">

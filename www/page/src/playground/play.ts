@@ -1,4 +1,5 @@
 // One or two policies that are asked the same, as far as time has been played.
+import { bisector } from "d3-array";
 import type { Policy } from "./policy.ts";
 import { Simulation } from "./simulation.ts";
 import type { Ask } from "./trace.ts";
@@ -26,8 +27,7 @@ export class Play {
   /** Asks one thing more, and forgets what was decided after its moment: it is decided anew. */
   act(ask: Ask) {
     this.advance(ask.at);
-    const before = this.#asks.findIndex(({ at }) => at > ask.at);
-    const place = before < 0 ? this.#asks.length : before;
+    const place = byMoment.right(this.#asks, ask.at);
     this.#asks.splice(place, 0, ask);
     for (const simulation of this.simulations) simulation.rewind(ask.at);
     this.#asked = place;
@@ -36,6 +36,8 @@ export class Play {
 
   /** The moment of the next request after this one; nothing if none is left. */
   next(after: number): number | undefined {
-    return this.#asks.find(({ at }) => at > after)?.at;
+    return this.#asks[byMoment.right(this.#asks, after)]?.at;
   }
 }
+
+const byMoment = bisector(({ at }: Ask) => at);

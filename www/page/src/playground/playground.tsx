@@ -50,6 +50,7 @@ export function Playground({ isShown }: ViewProps) {
   );
   // Not for each picture: a CSV may have a million characters.
   const fitsLink = useMemo(() => isLinkable(scene.csv ?? ""), [scene.csv]);
+  const fitsActs = acts.length <= MOST_LINKED;
   const skipped = useMemo(() => (scene.trace === "csv" ? passedOver(scene.csv ?? "") : []), [scene.trace, scene.csv]);
   // The acts are not among what it is made of: each is asked of the play that there is.
   const known = useRef(acts);
@@ -89,9 +90,10 @@ export function Playground({ isShown }: ViewProps) {
   // The address follows when nothing moves; the page of before stays the one to go back to.
   useEffect(() => {
     if (playing || !isShown) return undefined;
-    const { picked: _, csv, ...rest } = scene;
+    const { picked: _, csv, acts, ...rest } = scene;
     const marked = {
       ...rest,
+      acts: fitsActs ? acts : [],
       ...(csv !== undefined && fitsLink && { csv }),
       at: Math.floor(shown),
       ...(picked !== undefined && { picked }),
@@ -117,17 +119,25 @@ export function Playground({ isShown }: ViewProps) {
     return () => removeEventListener("hashchange", arrive);
   }, []);
 
-  const tell = (index: number, of = 0) => {
+  const tell = (index: number, of = 0, delayMs?: number) => {
     setPicked(index < 0 ? undefined : [index, of]);
     const event = play?.simulations[of]?.events[index];
-    if (event) say(announced(event));
+    if (event) say(announced(event, play!.simulations[of]!.limits), delayMs);
   };
-  const act = (verb: Ask["verb"], amount: Ask["cost"]) => {
+  /** When something was last asked by hand. */
+  const lastAct = useRef(0);
+  const act = (verb: Ask["verb"], cost: Ask["cost"], heldTimes?: number) => {
     if (!play) return;
-    const ask = { at: Math.floor(shown), verb, cost: amount };
-    play.act(ask);
-    change({ acts: [...scene.acts, ask].sort((a, b) => a.at - b.at) });
-    tell(play.simulations[0]!.count(ask.at) - 1);
+    const times = heldTimes ?? 1;
+    const [from, to] = [Math.min(lastAct.current, shown), Math.floor(shown)];
+    lastAct.current = shown;
+    // What a button that is held asks since the last picture is spread over the time between.
+    const asks = Array.from({ length: times }, (_, i) => {
+      return { at: Math.floor(from + ((to - from) * (i + 1)) / times), verb, cost };
+    });
+    for (const ask of asks) play.act(ask);
+    setScene(({ acts, ...scene }) => ({ ...scene, acts: [...acts, ...asks].sort((a, b) => a.at - b.at) }));
+    tell(play.simulations[0]!.count(to) - 1, 0, heldTimes && SAID_AFTER_MS);
   };
   const step = () => {
     const next = play?.next(shown);
@@ -290,11 +300,14 @@ export function Playground({ isShown }: ViewProps) {
                   setNow((step / SLIDER_STEPS) * durationMs);
                 }}
               />
+              {!fitsActs && <output>{number(acts.length)} requests by hand, too many for a link</output>}
               {policy && (
                 <Acts
+                  key={policy.name}
                   limits={policy.limits}
                   canSettle={simulations[0]?.open(shown) ?? false}
                   cost={cost}
+                  speed={scene.speed}
                   onCost={(cost) => change({ cost })}
                   onAct={act}
                 />
@@ -328,8 +341,12 @@ export function Playground({ isShown }: ViewProps) {
   );
 }
 
+/** While a button is held, decisions come quicker than anyone could hear: the last one is said. */
+const SAID_AFTER_MS = 300;
 /** Characters: a field with more of them is slow. */
 const MOST_TO_EDIT = 20_000;
+/** Requests by hand: more may make a link that browsers refuse. */
+const MOST_LINKED = 10_000;
 /** Of the slider: less than two pixels each, and a key that is held goes through them in some seconds. */
 const SLIDER_STEPS = 500;
 

@@ -66,6 +66,8 @@ export class Simulation extends Track {
   /** Forgets all that was decided later than this moment. */
   rewind(to: number) {
     const kept = this.count(to);
+    const expiredAt = this.#expired > 0 ? this.#expiresAt(this.#expiring[this.#expired - 1]!) : 0;
+    if (kept === this.events.length && expiredAt <= to) return;
     this.events.length = kept;
     this.#budget.restore([...(this.events.at(-1)?.states ?? this.first)]);
     this.reservations = this.reservations

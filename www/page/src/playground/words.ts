@@ -14,11 +14,15 @@ export function summary({ name, limits }: Policy): string {
   return `${name}: ${each.join("; ")}`;
 }
 
-/** What a screen reader says of a decision. */
-export function announced(event: Event): string {
-  const { verb, cost, decision } = event;
+/** What a screen reader says of a decision about these limits. */
+export function announced(event: Event, limits: Policy["limits"]): string {
+  const { verb, cost, decision, states } = event;
   const wait = waitOf(event);
   const granted = `granted${wait > 0 ? `, to be used in ${length(wait)}` : ""}`;
+  const left = limits.map(({ name }, i) => {
+    const tokens = number(Math.max(0, states[i]!.tokens));
+    return name === undefined ? `${tokens} left` : `${tokens} left in ${name}`;
+  });
   const refused = `refused, ${Number.isFinite(wait) ? `would pass in ${length(wait)}` : "can never pass"}`;
-  return `${verb === "cancel" ? verb : `${verb} ${costText(cost)}`}: ${decision.allowed ? granted : refused}, ${number(decision.remaining)} left`;
+  return `${verb === "cancel" ? verb : `${verb} ${costText(cost)}`}: ${decision.allowed ? granted : refused}, ${left.join(", ")}`;
 }

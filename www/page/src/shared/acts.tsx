@@ -1,7 +1,8 @@
-// What a visitor can ask by hand: a click asks once, holding the button asks on.
-import { useEffect, useRef } from "preact/hooks";
+// What a visitor can ask by hand: a click or a key asks once, holding either asks on.
+import { useEffect, useId, useRef, useState } from "preact/hooks";
 import type { Amount } from "../levels/amount.ts";
 import { Field } from "./controls.tsx";
+import { number } from "./numbers.ts";
 
 export type Verb = "consume" | "reserve" | "settle" | "cancel" | "refund";
 
@@ -9,6 +10,7 @@ export function Acts({
   limits,
   canSettle,
   cost,
+  speed = 1,
   onCost,
   onAct,
 }: {
@@ -16,56 +18,123 @@ export function Acts({
   /** Whether there is an open reservation. */
   canSettle: boolean;
   cost: Amount;
+  /** How many times faster than real time a button that is held asks. */
+  speed?: number;
   onCost: (cost: Amount) => void;
-  /** While what it returns is pending, a button that is held asks nothing more. */
-  onAct: (verb: Verb, cost: Amount) => unknown;
+  /** Asks once, or as often as a button that is held says; while what it returns is pending, such a button asks nothing more. */
+  onAct: (verb: Verb, cost: Amount, heldTimes?: number) => unknown;
 }) {
+  /** What is typed where it is no cost, by the name of the limit. */
+  const [wrong, setWrong] = useState<Readonly<Record<string, string>>>({});
+  const row = useRef<HTMLDivElement>(null);
+  const id = useId();
+  const type = (name: string | undefined, { value, valueAsNumber: tokens }: HTMLInputElement) => {
+    const { [name ?? ""]: _, ...others } = wrong;
+    if (!Number.isSafeInteger(tokens) || tokens < 0) return setWrong({ ...others, [name ?? ""]: value });
+    setWrong(others);
+    onCost(typeof cost === "number" ? tokens : { ...cost, [name!]: tokens });
+  };
+  const act = (verb: Verb, heldTimes?: number) => {
+    const field = row.current!.querySelector<HTMLElement>("[aria-invalid=true]");
+    if (field && verb !== "cancel") return field.focus();
+    return onAct(verb, verb === "cancel" ? 0 : cost, heldTimes);
+  };
   return (
-    <div class="row">
+    <div class="row" ref={row}>
       {VERBS.map(([verb, title]) => (
         <Held
           key={verb}
           title={title}
           isMain={verb === "consume"}
           isOff={!canSettle && (verb === "settle" || verb === "cancel")}
-          act={() => onAct(verb, verb === "cancel" ? 0 : cost)}
+          speed={speed}
+          act={(heldTimes) => act(verb, heldTimes)}
         />
       ))}
-      {limits.map(({ name }) => (
-        <Field key={name} label={name === undefined ? "Cost" : `Cost in ${name}`}>
-          <input
-            type="number"
-            min={0}
-            value={typeof cost === "number" ? cost : cost[name!]}
-            onInput={({ currentTarget: { valueAsNumber: tokens } }) => {
-              if (!Number.isSafeInteger(tokens) || tokens < 0) return;
-              onCost(typeof cost === "number" ? tokens : { ...cost, [name!]: tokens });
-            }}
-          />
-        </Field>
-      ))}
+      {limits.map(({ name }) => {
+        const typed = wrong[name ?? ""];
+        const isWrong = typed !== undefined;
+        return (
+          <div key={name}>
+            <Field label={name === undefined ? "Cost" : `Cost in ${name}`}>
+              <input
+                type="number"
+                min={0}
+                value={typed ?? (typeof cost === "number" ? cost : cost[name!])}
+                aria-invalid={isWrong}
+                aria-describedby={isWrong ? `${id}${name}` : undefined}
+                onInput={({ currentTarget }) => type(name, currentTarget)}
+              />
+            </Field>
+            {isWrong && (
+              <p class="mistakes" role="alert" id={`${id}${name}`}>
+                Not a cost: write a whole number from 0 to {number(Number.MAX_SAFE_INTEGER)}.
+              </p>
+            )}
+          </div>
+        );
+      })}
     </div>
   );
 }
 
-function Held({ title, isMain, isOff, act }: { title: string; isMain: boolean; isOff: boolean; act: () => unknown }) {
-  const timer = useRef<ReturnType<typeof setInterval>>(undefined);
-  const latest = useRef(act);
-  latest.current = act;
+function Held({
+  title,
+  isMain,
+  isOff,
+  speed,
+  act,
+}: {
+  title: string;
+  isMain: boolean;
+  isOff: boolean;
+  speed: number;
+  act: (heldTimes?: number) => unknown;
+}) {
+  const frame = useRef(0);
+  const latest = useRef({ act, speed });
+  latest.current = { act, speed };
   const isRepeated = useRef(false);
-  const release = () => clearInterval(timer.current);
-  const press = ({ button }: PointerEvent) => {
+  const release = () => cancelAnimationFrame(frame.current);
+  const hold = () => {
     release();
     isRepeated.current = false;
-    if (button !== 0) return;
     let isPending = false;
-    timer.current = setInterval(async () => {
+    let last = performance.now() + HELD_MS;
+    let due = 1;
+    const step = async (now: number) => {
+      frame.current = requestAnimationFrame(step);
+      if (now < last) return;
+      const { act, speed } = latest.current;
+      due = Math.min(MOST_AT_ONCE, due + ((now - last) * speed) / HELD_MS);
+      last = now;
       isRepeated.current = true;
+      const times = Math.floor(due);
+      if (times === 0) return;
+      due -= times;
       if (isPending) return;
       isPending = true;
-      await latest.current();
+      await act(times);
       isPending = false;
-    }, HELD_MS);
+    };
+    frame.current = requestAnimationFrame(step);
+  };
+  const press = ({ button }: PointerEvent) => {
+    if (button === 0) hold();
+    else release();
+  };
+  const isPress = ({ key }: KeyboardEvent) => key === " " || key === "Enter";
+  const pressKey = (event: KeyboardEvent) => {
+    if (!isPress(event)) return;
+    if (!event.repeat) hold();
+    // Enter would click with each repetition, at whatever pace.
+    else event.preventDefault();
+  };
+  const releaseKey = (event: KeyboardEvent) => {
+    if (!isPress(event)) return;
+    release();
+    // The space bar would click now.
+    if (isRepeated.current) event.preventDefault();
   };
   const click = ({ detail: clicks }: MouseEvent) => {
     // A key press is none of the pointer that has held it.
@@ -85,6 +154,9 @@ function Held({ title, isMain, isOff, act }: { title: string; isMain: boolean; i
       onPointerUp={release}
       onPointerLeave={release}
       onPointerCancel={release}
+      onKeyDown={pressKey}
+      onKeyUp={releaseKey}
+      onBlur={release}
       onClick={click}
     >
       {title}
@@ -99,5 +171,7 @@ const VERBS: readonly (readonly [verb: Verb, title: string])[] = [
   ["cancel", "Cancel"],
   ["refund", "Refund"],
 ];
-/** Longer than a click. */
+/** Longer than a click: so long until a button is held, and then, of the time that is played, between two requests. */
 const HELD_MS = 250;
+/** After a busy moment it goes on, and does not ask all that it has missed. */
+const MOST_AT_ONCE = 1000;

@@ -1,6 +1,6 @@
 // Small controls that views share.
 import type { ComponentChildren } from "preact";
-import { useCallback, useEffect, useState } from "preact/hooks";
+import { useCallback, useEffect, useRef, useState } from "preact/hooks";
 import { keyOf } from "./key.ts";
 
 /**
@@ -9,7 +9,14 @@ import { keyOf } from "./key.ts";
  */
 export function useAnnouncer() {
   const [{ text, count }, set] = useState({ text: "", count: 0 });
-  const say = useCallback((text: string) => set(({ count }) => ({ text, count: count + 1 })), []);
+  const timer = useRef<ReturnType<typeof setTimeout>>(undefined);
+  /** At once, or after so long, if nothing else is said until then. */
+  const say = useCallback((text: string, delayMs?: number) => {
+    const fill = () => set(({ count }) => ({ text, count: count + 1 }));
+    clearTimeout(timer.current);
+    if (delayMs === undefined) fill();
+    else timer.current = setTimeout(fill, delayMs);
+  }, []);
   const status = (
     <p class="unseen" role="status">
       <span key={count}>{text}</span>
