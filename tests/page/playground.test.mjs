@@ -16,6 +16,25 @@ async function counted(page) {
   return { granted: Number(granted.replaceAll(",", "")), refused: Number(refused.replaceAll(",", "")) };
 }
 
+test("an address that names no view is a link that cannot be read, and follows what one does", async () => {
+  const { page, said, close } = await open("#rubbish");
+  const message = page.getByText("This link cannot be read.");
+  await message.waitFor();
+  await page.waitForURL(/#playground\?/);
+  await press(page, "Login attempts");
+  await message.waitFor({ state: "detached" });
+  await press(page, "Pause");
+  await page.waitForTimeout(600); // the address follows
+  const { hash } = new URL(page.url());
+  assert.match(Buffer.from(hash.slice("#playground?".length), "base64url").toString(), /POLICIES\.login/);
+  await page.evaluate(() => {
+    location.hash = "#nothing?of=this";
+  });
+  await message.waitFor();
+  assert.deepEqual(said, []);
+  await close();
+});
+
 test("what is no cost is said to be none beside its field, stays as it was typed, and asks nothing", async () => {
   const { page, said, close } = await open();
   await press(page, "LLM requests and tokens");

@@ -45,7 +45,14 @@ export function Frame() {
   );
 }
 
-/** The view that the hash names: what comes before a question mark is its id, what follows is the view's own. */
+/**
+ * The view that the hash names: what comes before a question mark is its id, what follows is the view's own. A hash that names none is
+ * handed to the first view, which says that it cannot be read.
+ */
 function shown(): string {
-  return location.hash.slice(1).split("?")[0]!;
+  const hash = location.hash.slice(1);
+  const [id] = hash.split("?");
+  if (!id || VIEWS.some((view) => view.id === id)) return id!;
+  location.replace(`#${VIEWS[0]!.id}?${hash}`);
+  return VIEWS[0]!.id;
 }
