@@ -177,3 +177,26 @@ test("what never refills is said in words, and what is owed is drawn below nothi
   assert.equal(await fact("In debt, at most"), "20");
   await close();
 });
+
+for (const width of [1440, 390]) {
+  test(`nothing shifts while a preset plays, at ${width} px`, async () => {
+    const watch = async ({ title }) => {
+      const { page, close } = await open("", { viewport: { width, height: 6000 } });
+      await press(page, title);
+      await page.waitForTimeout(600); // what moves right after a click is what one expects to move
+      const shifts = await page.evaluate(async () => {
+        const shifts = [];
+        const text = ({ node }) => node?.outerHTML?.slice(0, 80) ?? node?.textContent;
+        new PerformanceObserver((list) => {
+          // Less is a word within its line.
+          for (const { value, sources } of list.getEntries()) if (value > 0.001) shifts.push(sources.map(text));
+        }).observe({ type: "layout-shift" });
+        await new Promise((done) => setTimeout(done, 6000));
+        return shifts;
+      });
+      assert.deepEqual(shifts, [], title);
+      await close();
+    };
+    await Promise.all(PRESETS.map(watch));
+  });
+}

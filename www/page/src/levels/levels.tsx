@@ -63,7 +63,7 @@ export function Levels({
                 {...(onPick && { onPick: pick })}
               />
               <h3>
-                Admitted in total: {number(admitted)} of at most {number(Math.floor(track.bound(i, now)))}
+                Admitted: {number(admitted)} of at most {number(Math.floor(track.bound(i, now)))}
               </h3>
               <Chart
                 label={`Admitted by ${limit} in total: ${number(admitted)}, never above ${number(Math.floor(track.bound(i, now)))}`}
@@ -80,7 +80,7 @@ export function Levels({
           <li class="granted">granted, admitted</li>
           <li class="refused">refused, and its wait</li>
           <li class="bound">capacity, bound</li>
-          {track.reservations.length > 0 && <li class="held">reservations</li>}
+          <li class="held">reservations</li>
         </ul>
         <DataTable
           caption={`The last ${number(ROWS)} decisions as a table`}

@@ -6,32 +6,31 @@ import { moment } from "../shared/numbers.ts";
 import { answerOf } from "./answer.ts";
 import { codeFor, LANGUAGES, type Language } from "./code.ts";
 import type { Simulation } from "./simulation.ts";
+import type { Ask } from "./trace.ts";
 import { announced } from "./words.ts";
 
 export function Decision({
   simulation,
   event,
+  first,
   durationMs,
   of,
 }: {
   simulation: Simulation;
-  event: Event;
+  /** Before the first decision there is none, and its place is kept. */
+  event: Event | undefined;
+  /** What is asked first. */
+  first: Ask;
   durationMs: number;
   /** Whose it is, where policies are compared. */
   of: string | undefined;
 }) {
   const [language, setLanguage] = useState<Language>("curl");
-  const code = codeFor(language, simulation.policy, event, location.origin);
-  const { status, headers, body } = answerOf(simulation, event);
-  const answer = [
-    `HTTP/1.1 ${status}`,
-    ...Object.entries(headers).map(([name, value]) => `${name}: ${value}`),
-    "",
-    JSON.stringify(body),
-  ].join("\n");
+  const code = codeFor(language, simulation.policy, event ?? first, location.origin);
+  const answer = event ? answerText(simulation, event) : "";
   return (
     <Panel
-      title={`The decision at ${moment(event.at, durationMs)}`}
+      title={event ? `The decision at ${moment(event.at, durationMs)}` : "The decision"}
       aside={of !== undefined && <span class="quiet">{of}</span>}
     >
       <div class="stack">
@@ -39,15 +38,16 @@ export function Decision({
           {event ? announced(event, simulation.limits) : "Nothing is decided yet."}
         </p>
         <div class="sides">
-          {(TAKING.includes(event.verb) || event.tokens) && (
-            <div class="stack">
-              <div class="row">
-                <h3 class="grow">What the client is told</h3>
-                <Copy text={answer} label="Copy answer" />
-              </div>
-              <pre>{answer}</pre>
+          <div class="stack">
+            <div class="row">
+              <h3 class="grow">What the client is told</h3>
+              <Copy text={answer} label="Copy answer" />
             </div>
-          )}
+            {/* biome-ignore lint/a11y/noNoninteractiveTabindex: what scrolls must be reached by the keyboard */}
+            <section class="told" tabIndex={0} aria-label="Answer">
+              <pre>{answer}</pre>
+            </section>
+          </div>
           <div class="stack">
             <div class="row">
               <h3 class="grow">The code that asks</h3>
@@ -60,6 +60,13 @@ export function Decision({
       </div>
     </Panel>
   );
+}
+
+function answerText(simulation: Simulation, event: Event): string {
+  if (!TAKING.includes(event.verb) && !event.tokens) return "Nothing: the reservation has expired.";
+  const { status, headers, body } = answerOf(simulation, event);
+  const fields = Object.entries(headers).map(([name, value]) => `${name}: ${value}`);
+  return [`HTTP/1.1 ${status}`, ...fields, "", JSON.stringify(body)].join("\n");
 }
 
 /** Any other decision is a caller's only if it says how many tokens it has moved. */

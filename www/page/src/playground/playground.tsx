@@ -228,7 +228,7 @@ export function Playground({ isShown }: ViewProps) {
               <div class="row">
                 <button
                   type="button"
-                  class="main"
+                  class="main play"
                   onClick={() => {
                     if (shown >= durationMs) setNow(0);
                     setPlaying(!playing);
@@ -327,10 +327,11 @@ export function Playground({ isShown }: ViewProps) {
               />
             ))}
           </div>
-          {told && event && (
+          {told && (
             <Decision
               simulation={told}
               event={event}
+              first={played?.asks[0] ?? { at: 0, verb: "consume", cost }}
               durationMs={durationMs}
               of={simulations.length > 1 ? summary(told.policy) : undefined}
             />
