@@ -44,7 +44,7 @@ test("what is no cost is said to be none beside its field, stays as it was typed
   for (const typed of ["-1", "1.5", "", "9007199254740992", "1e99"]) {
     await field.fill("20");
     await field.fill(typed);
-    const text = "Not a cost: write a whole number from 0 to 9,007,199,254,740,991.";
+    const text = "Cost in tokens: write a whole number from 0 to 9,007,199,254,740,991";
     await page.getByRole("alert").getByText(text).waitFor();
     const described = await field.evaluate((at) => [
       at.getAttribute("aria-invalid"),
@@ -109,10 +109,11 @@ for (const [how, hold] of [
   });
 }
 
-test("held at 1,000×, it asks thousands, keeps the picture moving, and a link has them", async () => {
+test("held at 1,000×, it asks thousands as time goes by, keeps the picture moving, and a link has them", async () => {
   const { page, said, url, close } = await open();
   await page.getByLabel("Trace").selectOption("none");
   await press(page, "1,000×");
+  await press(page, "Play");
   await page.getByRole("button", { name: "Reserve", exact: true }).hover();
   await page.mouse.down();
   const longest = await page.evaluate(async () => {
@@ -127,17 +128,32 @@ test("held at 1,000×, it asks thousands, keeps the picture moving, and a link h
     return longest;
   });
   await page.mouse.up();
+  await press(page, "Pause");
   assert.ok(longest < 1000, `${Math.round(longest)} ms without a picture`);
   const { granted, refused } = await counted(page);
   assert.ok(granted + refused > 2000, `${granted + refused}`);
+  assert.ok(granted > (granted + refused) * 0.45, `${granted} of ${granted + refused}`); // four a second, of which two are refilled
   await page.waitForTimeout(1000);
   const link = page.url();
   await close();
   const other = await open(link.slice(url.length + 1));
-  await other.page.getByText(/^\d+ granted, [\d,]+ refused/).waitFor();
+  await other.page.getByText(/^[1-9][\d,]* granted, /).waitFor();
   if (granted + refused <= 10_000) assert.deepEqual(await counted(other.page), { granted, refused });
   assert.deepEqual(said, []);
   await other.close();
+});
+
+test("what was asked by hand too often for a link is left out of it, and the page says so", async () => {
+  const { page, close } = await open();
+  await page.getByLabel("Trace").selectOption("none");
+  await press(page, "1,000×");
+  await page.getByRole("button", { name: "Consume", exact: true }).hover();
+  await page.mouse.down();
+  await page.getByText(/^1\d,\d{3} requests by hand, too many for a link$/).waitFor();
+  await page.mouse.up();
+  await page.waitForTimeout(600); // the address follows
+  assert.ok(page.url().length < 2000, `${page.url().length} characters`);
+  await close();
 });
 
 test("while a button is held nothing is announced, and then the last decision is", async () => {

@@ -56,7 +56,9 @@ export function Playground({ isShown }: ViewProps) {
   const known = useRef(acts);
   known.current = acts;
   const play = useMemo(() => played && new Play(policies, played.asks, known.current), [policies, played]);
-  const durationMs = Math.max(played?.durationMs ?? 60_000, acts.at(-1)?.at ?? 0);
+  // What is asked only by hand plays for some seconds of the visitor's, too.
+  const byHandMs = scene.trace === "none" ? scene.speed * BY_HAND_MS : 0;
+  const durationMs = Math.max(played?.durationMs ?? 60_000, byHandMs, acts.at(-1)?.at ?? 0);
   const shown = Math.min(now, durationMs);
   play?.advance(shown);
 
@@ -300,7 +302,6 @@ export function Playground({ isShown }: ViewProps) {
                   setNow((step / SLIDER_STEPS) * durationMs);
                 }}
               />
-              {!fitsActs && <output>{number(acts.length)} requests by hand, too many for a link</output>}
               {policy && (
                 <Acts
                   key={policy.name}
@@ -312,6 +313,7 @@ export function Playground({ isShown }: ViewProps) {
                   onAct={act}
                 />
               )}
+              {!fitsActs && <output>{number(acts.length)} requests by hand, too many for a link</output>}
             </div>
           </Panel>
           <div class="sides">
@@ -346,6 +348,7 @@ export function Playground({ isShown }: ViewProps) {
 const SAID_AFTER_MS = 300;
 /** Characters: a field with more of them is slow. */
 const MOST_TO_EDIT = 20_000;
+const BY_HAND_MS = 10_000;
 /** Requests by hand: more may make a link that browsers refuse. */
 const MOST_LINKED = 10_000;
 /** Of the slider: less than two pixels each, and a key that is held goes through them in some seconds. */

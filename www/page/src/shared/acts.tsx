@@ -34,6 +34,7 @@ export function Acts({
     setWrong(others);
     onCost(typeof cost === "number" ? tokens : { ...cost, [name!]: tokens });
   };
+  const isWrong = (name: string | undefined) => wrong[name ?? ""] !== undefined;
   const act = (verb: Verb, heldTimes?: number) => {
     const field = row.current!.querySelector<HTMLElement>("[aria-invalid=true]");
     if (field && verb !== "cancel") return field.focus();
@@ -51,32 +52,30 @@ export function Acts({
           act={(heldTimes) => act(verb, heldTimes)}
         />
       ))}
-      {limits.map(({ name }) => {
-        const typed = wrong[name ?? ""];
-        const isWrong = typed !== undefined;
-        return (
-          <div key={name}>
-            <Field label={name === undefined ? "Cost" : `Cost in ${name}`}>
-              <input
-                type="number"
-                min={0}
-                value={typed ?? (typeof cost === "number" ? cost : cost[name!])}
-                aria-invalid={isWrong}
-                aria-describedby={isWrong ? `${id}${name}` : undefined}
-                onInput={({ currentTarget }) => type(name, currentTarget)}
-              />
-            </Field>
-            {isWrong && (
-              <p class="mistakes" role="alert" id={`${id}${name}`}>
-                Not a cost: write a whole number from 0 to {number(Number.MAX_SAFE_INTEGER)}.
-              </p>
-            )}
-          </div>
-        );
-      })}
+      {limits.map(({ name }) => (
+        <Field key={name} label={labelOf(name)}>
+          <input
+            type="number"
+            min={0}
+            value={wrong[name ?? ""] ?? (typeof cost === "number" ? cost : cost[name!])}
+            aria-invalid={isWrong(name)}
+            aria-describedby={isWrong(name) ? `${id}${name}` : undefined}
+            onInput={({ currentTarget }) => type(name, currentTarget)}
+          />
+        </Field>
+      ))}
+      {limits
+        .filter(({ name }) => isWrong(name))
+        .map(({ name }) => (
+          <p class="mistakes" role="alert" key={name} id={`${id}${name}`}>
+            {labelOf(name)}: write a whole number from 0 to {number(Number.MAX_SAFE_INTEGER)}
+          </p>
+        ))}
     </div>
   );
 }
+
+const labelOf = (name: string | undefined) => (name === undefined ? "Cost" : `Cost in ${name}`);
 
 function Held({
   title,
