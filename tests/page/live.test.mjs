@@ -30,7 +30,7 @@ test("two tabs share one budget, and each sees what the other takes", async () =
   await one.page.getByRole("heading", { name: "daily: 700 of 1,000" }).waitFor();
   await two.page.getByRole("heading", { name: "daily: 700 of 1,000" }).waitFor();
   await two.page.getByText("1 granted, 0 refused").waitFor(); // what others took until it looked, as one
-  await two.page.getByRole("heading", { name: "Admitted: 300 of at most 1,000" }).waitFor();
+  await two.page.getByRole("heading", { name: "Admitted in total: 300 of at most 1,000" }).waitFor();
   await two.page.getByLabel("Cost").fill("701");
   await consume(two.page);
   await two.page

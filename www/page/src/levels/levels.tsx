@@ -63,7 +63,7 @@ export function Levels({
                 {...(onPick && { onPick: pick })}
               />
               <h3>
-                Admitted: {number(admitted)} of at most {number(Math.floor(track.bound(i, now)))}
+                Admitted in total: {number(admitted)} of at most {number(Math.floor(track.bound(i, now)))}
               </h3>
               <Chart
                 label={`Admitted by ${limit} in total: ${number(admitted)}, never above ${number(Math.floor(track.bound(i, now)))}`}
