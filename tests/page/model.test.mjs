@@ -267,6 +267,7 @@ test("what is asked of one policy can be asked of any other, and any policy that
     '[p]\nrate = 1\nperiod = "70000years"',
     '[p]\nrate = 1\nperiod = "1s"\ncapacity = 0\nmax_debt = 4',
     '[p]\nrate = 9007199254740991\nperiod = "1ms"\ncapacity = 1',
+    '[p]\nrate = 0\nperiod = "1s"\ncapacity = 0',
   ];
   const policies = await Promise.all([...PRESETS.map(({ toml }) => toml), ...tomls].map(policyOf));
   for (const policy of policies)

@@ -348,6 +348,7 @@ export function Playground({ isShown }: ViewProps) {
 const SAID_AFTER_MS = 300;
 /** Characters: a field with more of them is slow. */
 const MOST_TO_EDIT = 20_000;
+/** Of the visitor's time: at 1,000× a minute would be over at once. */
 const BY_HAND_MS = 10_000;
 /** Requests by hand: more may make a link that browsers refuse. */
 const MOST_LINKED = 10_000;

@@ -64,7 +64,7 @@ export function trace(kind: TraceKind, limits: readonly Limit<string>[], cost: A
     }
     case "reserved": {
       // Each burst is more than there is at once; the second is more than can be owed.
-      const refillMs = Math.min(YEAR, Math.max(1000, reservable / perMs));
+      const refillMs = Math.min(YEAR, Math.max(1000, reservable / perMs || 0));
       const burst = (start: number, share: number) =>
         spread(start * refillMs, (start + 0.2) * refillMs, Math.max(2, share * reservable));
       return at([...burst(0.2, 0.7), ...burst(1.2, 1.6), ...burst(2.8, 0.7)], 4 * refillMs, "reserve");
