@@ -128,6 +128,7 @@ test("an answer that is the same as before is announced again", async () => {
 test("holding a button asks on", async () => {
   const { page, close } = await open();
   await page.getByLabel("Trace").selectOption("none");
+  await press(page, "1×");
   await page.getByRole("button", { name: "Consume", exact: true }).hover();
   await page.mouse.down();
   await page.getByText(/[3-9] granted/).waitFor();
@@ -156,6 +157,7 @@ test("a button that is held asks no more once it cannot, and only the first butt
 test("a key presses a button that was held and left", async () => {
   const { page, close } = await open();
   await page.getByLabel("Trace").selectOption("none");
+  await press(page, "1×");
   await page.getByRole("button", { name: "Consume", exact: true }).hover();
   await page.mouse.down();
   await page.getByText(/^[1-9] granted/).waitFor();
