@@ -68,7 +68,7 @@ export function answerOf(simulation: Simulation, event: Event): Answer {
     near_limit: details.some(({ fields }) => fields.near_limit),
     now,
     reset_at,
-    ...(readyAt >= now && { ready_at: readyAt }),
+    ...(event.decision.allowed && readyAt >= now && { ready_at: readyAt }),
     ...(rest.retry_at !== undefined && { retry_at: rest.retry_at, retry_after_ms: rest.retry_after_ms }),
     ...(event.verb === "reserve" &&
       event.decision.allowed && {
