@@ -12,6 +12,12 @@ class World {
   time = 1_800_000_000_000;
   aheadMs;
   delays = [0, 0];
+  /** How long it takes here from one look at the clock to the next. */
+  slownessMs = 0;
+  /** A credential that may not do these. */
+  forbidden = [];
+  /** What was sent. */
+  sent = [];
   budget;
   #reservations = new Map();
 
@@ -24,12 +30,19 @@ class World {
     return this.time + this.aheadMs;
   }
 
-  clock = { now: () => this.time, at: () => () => {} };
+  clock = {
+    now: () => {
+      this.time += this.slownessMs;
+      return this.time;
+    },
+    at: () => () => {},
+  };
 
   client = Object.fromEntries(
     ["inspect", "consume", "settle", "cancel", "refund"].map((verb) => [
       verb,
       async (request) => {
+        this.sent.push(verb);
         this.time += this.delays[0];
         const answer = this.#answer(verb, request);
         this.time += this.delays[1];
@@ -40,6 +53,7 @@ class World {
 
   #answer(verb, { cost = 1, mode, reservation }) {
     const { now } = this;
+    if (this.forbidden.includes(verb)) return { status: 403, detail: `not for ${verb}` };
     const told = (status, more) => ({
       status,
       now,
@@ -139,4 +153,85 @@ test("a clock that has stood still, or was set, is noticed with the next answer,
     await watched.look();
     assert.equal(watched.quickest.roundTripMs, 120);
   }
+});
+
+law(
+  "what is predicted and what is left by it are of one moment, however slow this computer is",
+  { seed: 71, cases: 200 },
+  async ({ below, pick }, seen) => {
+    const world = new World([{ rate: 1 + below(9), periodMs: 1000, capacity: 1 + below(9) }], below(8000) - 4000);
+    world.delays = [below(100), below(100)];
+    world.slownessMs = pick([1, 10, 100]);
+    const watched = new Watched(world.client, { policy: "p", key: "k" }, world.clock);
+    await watched.look();
+    for (let i = 0; i < 40; i++) {
+      world.time += below(200);
+      const cost = below(6);
+      const { predicted } = await watched.ask("consume", cost);
+      count(seen, `${predicted.allowed}`);
+      if (!predicted.allowed)
+        assert.ok(predicted.remaining < cost, `${cost} is refused with ${predicted.remaining} left`);
+    }
+  },
+  (seen) => {
+    assert.ok(seen.true > 1000 && seen.false > 1000);
+  },
+);
+
+law(
+  "over an even network everything that is predicted is what the service says, also where it may not be looked at",
+  { seed: 91, cases: 200 },
+  async ({ below, pick, chance }, seen) => {
+    const world = new World([{ rate: 1 + below(9), periodMs: 1000, capacity: 8 + below(9), maxDebt: 5 }], below(8000));
+    world.delays = [below(100), below(100)];
+    if (chance(0.5)) world.forbidden = ["inspect"];
+    const watched = new Watched(world.client, { policy: "p", key: "k" }, world.clock);
+    await watched.look();
+    for (let i = 0; i < 40; i++) {
+      world.time += below(pick([50, 300, 9000]));
+      const verb = pick(["consume", "consume", "consume", "reserve", "settle", "cancel", "refund"]);
+      if (["settle", "cancel"].includes(verb) && !watched.canSettle()) continue;
+      const { predicted, allowed, remaining } = await watched.ask(verb, below(8));
+      if (!predicted) continue;
+      assert.deepEqual(predicted, { allowed, remaining });
+      count(seen, `${world.forbidden} ${allowed}`);
+    }
+    assert.ok(world.forbidden.length === 0 || world.sent.filter((verb) => verb === "inspect").length === 1);
+  },
+  (seen) => {
+    for (const of of [" true", " false", "inspect true", "inspect false"]) assert.ok(seen[of] > 100, of);
+  },
+);
+
+test("who may not look is told so once, and follows what is asked here", async () => {
+  const world = new World([{ rate: 10, periodMs: 1000, capacity: 50 }], 100);
+  world.forbidden = ["inspect"];
+  const watched = new Watched(world.client, { policy: "p" }, world.clock);
+  for (let i = 0; i < 3; i++) await watched.look();
+  assert.deepEqual(world.sent, ["inspect"]);
+  assert.deepEqual([watched.blind, watched.problem, watched.isOver], ["403: not for inspect", "", false]);
+  const first = await watched.ask("consume", 20);
+  assert.deepEqual([first.allowed, first.remaining, first.predicted], [true, 30, undefined]);
+  assert.equal(watched.track.level(0, watched.now()), 30);
+  const second = await watched.ask("consume", 31);
+  assert.deepEqual(
+    [second.allowed, second.remaining, second.predicted],
+    [false, 30, { allowed: false, remaining: 30 }],
+  );
+  assert.deepEqual(world.sent, ["inspect", "consume", "consume"]);
+});
+
+test("what will be refused again is not sent again", async () => {
+  for (const status of [401, 404]) {
+    const world = new World([{ rate: 10, periodMs: 1000 }], 0);
+    const client = { inspect: async () => world.sent.push("inspect") && { status, detail: "no" } };
+    const watched = new Watched(client, { policy: "p", key: "k" }, world.clock);
+    for (let i = 0; i < 3; i++) await watched.look();
+    assert.deepEqual([watched.problem, watched.isOver, world.sent.length], [`${status}: no`, true, 1]);
+  }
+  const world = new World([{ rate: 10, periodMs: 1000 }], 0);
+  const client = { inspect: async () => world.sent.push("inspect") && { status: 503, detail: "not now" } };
+  const watched = new Watched(client, { policy: "p", key: "k" }, world.clock);
+  for (let i = 0; i < 3; i++) await watched.look();
+  assert.deepEqual([watched.problem, watched.isOver, world.sent.length], ["503: not now", false, 3]);
 });

@@ -44,7 +44,7 @@ export function Live({ isShown }: ViewProps) {
   };
   const now = Math.floor(watched?.now() ?? 0);
   const from = Math.max(0, now - SHOWN_MS);
-  const { track, asked = [], problem, quickest } = watched ?? {};
+  const { track, asked = [], problem, blind, isOver, quickest } = watched ?? {};
   const limits = track?.limits ?? [{}];
 
   return (
@@ -73,9 +73,11 @@ export function Live({ isShown }: ViewProps) {
         </div>
         <div class="stack">
           <Problem text={problem} />
-          {watched && (
+          {watched && !track && !problem && !blind && <p class="quiet">Loading …</p>}
+          {watched && !isOver && (track || blind) && (
             <Panel title="Ask">
               <div class="stack">
+                <Problem text={blind && `${blind}. What is shown is as of what was asked here last.`} />
                 <Acts
                   limits={limits}
                   canSettle={watched.canSettle()}

@@ -1,6 +1,6 @@
 // A key of the service as it is followed from here: what the service says of it, what others take meanwhile, and what the package's twin
 // has predicted.
-import { type Client, type Clock, type Key, type LimitSnapshot, type Snapshot, Twin } from "tollgate";
+import { type Client, type Clock, type Key, type LimitSnapshot, type Snapshot, systemClock, Twin } from "tollgate";
 import { type Amount, amountOf, fitted } from "../levels/amount.ts";
 import { type Event, type Reservation, START, Track } from "../levels/track.ts";
 import type { Verb } from "../shared/acts.tsx";
@@ -33,11 +33,19 @@ export class Watched {
   track: Track | undefined;
   /** Why the service did not answer last; empty if it did. */
   problem = "";
+  /** Why the service does not say how the key stands, though it may do what is asked: then only its answers to that are followed. */
+  blind = "";
+  /** The service has refused what will not be otherwise next time: a wrong token, a policy that there is not. It is asked nothing more. */
+  isOver = false;
   /** Of the quickest answer: what it took, and how far the service's clock is ahead of this one. */
   quickest = { roundTripMs: Infinity, aheadMs: 0 };
   readonly #client: Client;
   readonly #of: Followed;
   readonly #twin: Twin;
+  /** What the twin sends when it looks: see `#taught`. */
+  #next: () => Promise<Told> = () => this.#inspect();
+  /** While a prediction is made, its moment. */
+  #held: number | undefined;
   /**
    * The service's moment of its first answer. All moments here are by its clock and since then, exactly: by another clock they would be
    * some milliseconds off, which is a token now and then, or a window.
@@ -51,11 +59,19 @@ export class Watched {
   /** Reservations that were made here, by their ids, the oldest first. */
   readonly #open = new Map<string, Reservation>();
 
-  /** Time is the twin's clock; without one, the system's. */
-  constructor(client: Client, followed: Followed, clock?: Clock) {
+  constructor(client: Client, followed: Followed, clock: Clock = systemClock) {
     this.#client = client;
     this.#of = followed;
-    this.#twin = new Twin(client, { ...followed, ...(clock && { clock }) });
+    const sender = {
+      consume: (request: Parameters<Client["consume"]>[0]) => client.consume(request),
+      inspect: () => this.#next(),
+    };
+    this.#twin = new Twin(sender as unknown as Client, {
+      ...followed,
+      // Here it withholds nothing, so it says what it knows, however old that is.
+      trustMs: Infinity,
+      clock: { now: () => this.#held ?? clock.now(), at: (moment, wake) => clock.at(moment, wake) },
+    });
   }
 
   /** Milliseconds since the first answer, by the service's clock as far as it is known. */
@@ -75,9 +91,9 @@ export class Watched {
     return this.#oldest() !== undefined;
   }
 
-  /** Asks how the key stands, unless an answer is awaited already. */
+  /** Asks how the key stands, unless an answer is awaited already, or would be a refusal again. */
   async look(): Promise<void> {
-    if (this.#awaited === 0) await this.#inTurn(() => this.#look());
+    if (this.#awaited === 0 && !this.isOver) await this.#inTurn(() => this.#look());
   }
 
   /** Asks something of the service, also where the twin would not, so that one can compare. Settle and cancel are for the oldest reservation. */
@@ -96,8 +112,21 @@ export class Watched {
   }
 
   async #look(done?: Done): Promise<void> {
-    const answer = await this.#answered(() => this.#twin.sync());
+    if (this.blind) return;
+    const answer = await this.#answered(() => this.#taught(() => this.#inspect()));
     if (answer) this.#observe(answer, done);
+    if (answer?.status === 404) this.isOver = true;
+    if (answer?.status === 403) [this.blind, this.problem] = [this.problem, ""];
+  }
+
+  #inspect(): Promise<Told> {
+    return this.#client.inspect({ ...this.#of, snapshot: true });
+  }
+
+  /** Sends something in the place of a look of the twin, which learns the state from its answer. */
+  #taught(send: () => Promise<Told>): Promise<Told> {
+    this.#next = send;
+    return this.#twin.sync();
   }
 
   async #ask(verb: Verb, amount: Amount): Promise<Asked> {
@@ -105,19 +134,22 @@ export class Watched {
     const given = verb === "cancel" ? (this.#oldest()?.[1].cost ?? 0) : amount;
     const cost = this.track ? fitted(given, this.track.limits) : given;
     const isKnown = verb === "consume" && this.#showsState && this.track !== undefined;
-    const isExpected = isKnown && this.#twin.peek(cost).allowed;
     const [at, sent] = [this.now(), this.#twin.clock.now()];
-    let left = 0;
-    const send = () => {
-      const answer = this.#send(verb, cost, isExpected);
-      left = this.#twin.remaining(); // it has debited what it has sent
+    let predicted: Asked["predicted"];
+    // A token may come between two looks at the clock: what is predicted, and what is left by it, are of one moment.
+    const first = () => {
+      this.#held = this.#twin.clock.now();
+      const { allowed } = this.#twin.peek(cost);
+      const answer = this.#send(verb, cost, allowed);
+      if (isKnown) predicted = { allowed, remaining: this.#twin.remaining() }; // it has debited what it has sent
+      this.#held = undefined;
       return answer;
     };
-    let answer = await this.#answered<Told>(send);
+    let answer = await this.#answered(first);
     if (answer?.status === 400 && this.#showsState && verb !== "cancel") {
       // Nothing was done. Perhaps it would be if the state were not asked for.
       this.#showsState = false;
-      answer = await this.#answered<Told>(send);
+      answer = await this.#answered(() => this.#send(verb, cost, false));
       this.#showsState = answer?.status === 400;
     }
     const { allowed, remaining } = answer ?? {};
@@ -127,7 +159,7 @@ export class Watched {
       at,
       verb,
       cost,
-      ...(isKnown && { predicted: { allowed: isExpected, remaining: left } }),
+      ...(predicted && { predicted }),
       ...(allowed !== undefined && { allowed }),
       ...(remaining !== undefined && { remaining }),
       text,
@@ -137,34 +169,37 @@ export class Watched {
     const done = answer && { verb, cost, answer };
     if (answer?.snapshot) this.#observe(answer, done);
     else if (allowed !== undefined) await this.#look(done);
-    if (answer?.snapshot && allowed && !isExpected) await this.#look(); // the twin has not heard of it
     return asked;
   }
 
   #send(verb: Verb, cost: Amount, isExpected: boolean): Promise<Told> {
+    if (verb === "consume" && isExpected && this.#showsState) return this.#twin.consume(cost);
     const request = { ...this.#of, ...(this.#showsState && { snapshot: true }) };
     const [reservation = ""] = this.#oldest() ?? [];
-    switch (verb) {
-      case "consume":
-        return isExpected && this.#showsState ? this.#twin.consume(cost) : this.#client.consume({ ...request, cost });
-      case "reserve":
-        return this.#client.consume({ ...request, cost, mode: "reserve" });
-      case "settle":
-        return this.#client.settle({ ...request, cost, reservation });
-      case "cancel":
-        return this.#client.cancel({ ...request, reservation });
-      case "refund":
-        return this.#client.refund({ ...request, cost });
-    }
+    return this.#taught(() => {
+      switch (verb) {
+        case "consume":
+          return this.#client.consume({ ...request, cost });
+        case "reserve":
+          return this.#client.consume({ ...request, cost, mode: "reserve" });
+        case "settle":
+          return this.#client.settle({ ...request, cost, reservation });
+        case "cancel":
+          return this.#client.cancel({ ...request, reservation });
+        case "refund":
+          return this.#client.refund({ ...request, cost });
+      }
+    });
   }
 
-  async #answered<Answer extends Told>(send: () => Promise<Answer>): Promise<Answer | undefined> {
+  async #answered(send: () => Promise<Told>): Promise<Told | undefined> {
     const { clock } = this.#twin;
     const sent = clock.now();
     try {
       const answer = await send();
       const roundTripMs = clock.now() - sent;
       this.problem = answer.detail !== undefined && answer.status !== 429 ? `${answer.status}: ${answer.detail}` : "";
+      if (answer.status === 401) this.isOver = true;
       if (answer.now !== undefined) {
         this.#origin ??= answer.now;
         const aheadMs = answer.now - sent - roundTripMs / 2;
