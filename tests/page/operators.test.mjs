@@ -1,7 +1,7 @@
 // The view for who runs the service: the built Worker with its registry.
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { checkUsable, open, served, TOKEN } from "./page.mjs";
+import { checkUsable, open, restart, served, shift, TOKEN } from "./page.mjs";
 
 const headers = { authorization: `Bearer ${TOKEN}`, "content-type": "application/json" };
 
@@ -23,20 +23,50 @@ async function show({ hasClock = false, ...settings } = {}) {
 
 const press = (page, name) => page.getByRole("button", { name, exact: true }).click();
 
+/** In how much of the width of a chart something is drawn in the colour of what is granted. */
+const drawnColumns = (chart) =>
+  chart.evaluate((canvas) => {
+    const { width, height } = canvas;
+    const copy = Object.assign(document.createElement("canvas"), { width, height });
+    const pixels = copy.getContext("2d", { willReadFrequently: true }); // else Chromium advises it
+    pixels.drawImage(canvas, 0, 0);
+    const { data } = pixels.getImageData(0, 0, width, height);
+    pixels.fillStyle = getComputedStyle(canvas).getPropertyValue("--granted");
+    const wanted = [1, 3, 5].map((at) => Number.parseInt(pixels.fillStyle.slice(at, at + 2), 16));
+    const columns = new Set();
+    for (let i = 0; i < data.length; i += 4)
+      if (data[i + 3] > 200 && wanted.every((value, j) => Math.abs(value - data[i + j]) < 20))
+        columns.add((i / 4) % width);
+    return columns.size / (width - 60); // what is beside the plot
+  });
+
 test("decisions are counted by policy, with their share of refusals and the keys refused most", async () => {
   const { page, said, close } = await show();
-  await page.getByText("Rates appear after the second reading, in ten seconds.").waitFor();
-  const counted = page.getByLabel("Per second, by policy").getByRole("row", { name: /^demo / });
+  const list = page.getByRole("region", { name: "Per second, by policy" });
+  const counted = list.getByRole("row", { name: /^demo / }).getByRole("cell");
+  // Each policy has its row from the beginning, so that none moves the others.
+  await page.getByText("Rates appear with the second reading.").waitFor();
+  assert.deepEqual(await counted.allTextContents(), ["demo", ...Array(7).fill("–")]);
+  const chart = page.getByRole("img", { name: /^Decisions per second/ });
+  assert.equal(await drawnColumns(chart), 0);
+  await page.waitForTimeout(600);
   // Isolates tell what they have counted every few seconds.
-  for (let i = 0; i < 60 && (await counted.count()) === 0; i++) {
+  for (let i = 0; i < 60 && ["–", "0"].includes((await counted.allTextContents())[1]); i++) {
     await ask("consume", { policy: "demo", key: "busy" });
     await page.waitForTimeout(400);
   }
-  assert.match(await counted.textContent(), /^demo/);
+  await page.getByText(/^Over the \d\d sec before the last reading\.$/).waitFor();
+  assert.match((await counted.allTextContents()).join(), /^demo,0?\.?[1-9]/);
+  // A rate is a line over the time that it is of: 10 s of the 300 s that the chart has, after each reading but the first.
+  const readings = await chart.evaluate(() => performance.getEntriesByName(`${location.origin}/v1/metrics`).length);
+  const share = await drawnColumns(chart);
+  assert.ok(Math.abs(share - ((readings - 1) * 10) / 300) < 0.01, `${share} after ${readings} readings`);
   await page
-    .getByLabel("Keys refused most in the last 10 to 20 minutes")
+    .getByLabel("Keys refused most")
     .getByRole("row", { name: /^demo [0-9a-f]{16} \d/ })
     .waitFor();
+  const moved = await shift(page);
+  assert.ok(moved < 0.002, `${moved}`);
   assert.deepEqual(said, []);
   await close();
 });
@@ -88,7 +118,7 @@ test("what went wrong in one panel stays while the others are read anew", async 
   await page.clock.runFor(10_000);
   await (await read).finished();
   await page.getByRole("button", { name: "Read again: Audit log" }).click();
-  await page.getByText("Rates appear after").waitFor({ state: "detached" });
+  await page.getByText("Rates appear with").waitFor({ state: "detached" });
   assert.equal(await alert.count(), 1);
   await page.getByLabel("demo, as JSON").fill('{"rate":9,"period":"10s"}');
   await press(page, "What would change?");
@@ -335,8 +365,8 @@ test("overrides and acts are listed page by page, and again after something was 
   await close();
 });
 
-test("who may not is told so, and the token is kept nowhere", async () => {
-  const { page, close } = await open("#operators");
+test("who may not is told so once, with nothing else, and the token is kept nowhere", async () => {
+  const { page, said, close } = await open("#operators");
   await page.getByLabel("Token with the scope admin").fill("nonsense");
   await page.getByRole("button", { name: "Show" }).click();
   await page
@@ -345,6 +375,13 @@ test("who may not is told so, and the token is kept nowhere", async () => {
     .waitFor();
   const kept = await page.evaluate(() => JSON.stringify([{ ...localStorage }, { ...sessionStorage }, location.href]));
   assert.ok(!kept.includes("nonsense"));
+  assert.deepEqual(await page.locator("#main button").allTextContents(), ["Show"]);
+  assert.deepEqual(await page.locator("#main h2").allTextContents(), ["Service"]);
+  assert.equal(await page.getByText(/Loading|No key/).count(), 0);
+  assert.deepEqual(
+    said.map((text) => text.replace(/ .*\/v1/, "")),
+    ["401/policies"],
+  );
   await close();
 });
 
@@ -366,3 +403,41 @@ for (const [colorScheme, width] of [
     await close();
   });
 }
+
+for (const width of [390, 1440]) {
+  test(`nothing moves by itself at ${width} px`, async () => {
+    const { page, close } = await show({ viewport: { width, height: 844 } });
+    await page.getByText("Rates appear with").waitFor({ state: "detached" });
+    await page.evaluate(() => scrollTo(0, document.querySelector("canvas").getBoundingClientRect().top));
+    await page.waitForTimeout(600);
+    for (let i = 0; i < 12; i++) await ask("consume", { policy: "demo", key: `moves ${width}` });
+    await page.waitForTimeout(11_000);
+    const moved = await shift(page);
+    assert.ok(moved < 0.002, `${moved}`);
+    await close();
+  });
+}
+
+// The last one: it stops the server.
+test("while the service is gone the page says so, and afterwards since when it counts, and reads anew what it could not", async () => {
+  const { page, close } = await show();
+  const since = page.getByText(/^(No key has been refused since|Since) /);
+  await since.first().waitFor();
+  await page.getByText("Rates appear with").waitFor({ state: "detached" });
+  const began = Date.now();
+  await page.context().setOffline(true);
+  const alert = page.getByRole("alert").getByText("The service cannot be reached");
+  await page.getByRole("button", { name: "Read again: Overrides" }).click();
+  await alert.waitFor();
+  await restart();
+  await page.waitForTimeout(10_000);
+  await page.context().setOffline(false);
+  await alert.waitFor({ state: "detached" });
+  const told = await page.getByText(/^No key has been refused since /).textContent();
+  const [, moment] = / since (.*)\.$/.exec(told);
+  const at = await page.evaluate((moment) => Date.parse(moment), moment);
+  assert.ok(at >= began - 1000 && at <= Date.now(), `${told}, which began after ${new Date(began)}`);
+  await page.getByText(/^Every request has been decided since /).waitFor();
+  await page.getByText(/^Over the \d+ sec before the last reading\.$/).waitFor();
+  await close();
+});

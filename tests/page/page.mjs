@@ -1,7 +1,7 @@
 // The page as visitors get it: the built Worker with its assets, served by Wrangler, in Chromium.
 //
 //   const { page, said } = await open("#playground", { colorScheme: "dark" });
-//   // … and nothing but what was asked for is in `said`, the messages of the console
+//   // … and nothing but what was asked for is in `said`
 //
 // The server and the browser end with the test file.
 import assert from "node:assert/strict";
@@ -28,14 +28,26 @@ export function served() {
   return server;
 }
 
-/** Opens the page. `said` has what the console and uncaught errors have said, and requests that were refused or went elsewhere. */
+/** Stops the server and starts it at the same address, with what it has stored. */
+export async function restart() {
+  const { url } = await served();
+  await stop();
+  server = start(new URL(url).port);
+  await server;
+}
+
+/**
+ * Opens the page. `said` has what the console and uncaught errors have said, and requests that were refused or went elsewhere. Chromium
+ * itself writes every answer of 400 and above to the console, which no page can prevent: of those there is the answer, and any other
+ * message.
+ */
 export async function open(hash = "", { viewport = { width: 1440, height: 900 }, ...settings } = {}) {
   const { url } = await served();
   browser ??= chromium.launch({ executablePath: process.env.CHROMIUM, args: ["--no-sandbox"] });
   const context = await (await browser).newContext({ viewport, locale: "en-US", ...settings });
   const page = await context.newPage();
   const said = [];
-  page.on("console", (message) => said.push(message.text()));
+  page.on("console", (message) => CHROMIUMS_OWN.test(message.text()) || said.push(message.text()));
   page.on("pageerror", (error) => said.push(String(error)));
   page.on("request", (request) => request.url().startsWith(url) || said.push(`a request to ${request.url()}`));
   page.on("response", (response) => response.status() < 400 || said.push(`${response.status()} ${response.url()}`));
@@ -43,8 +55,8 @@ export async function open(hash = "", { viewport = { width: 1440, height: 900 },
   return { page, said, url, close: () => context.close() };
 }
 
-async function start() {
-  const folder = mkdtempSync(join(tmpdir(), "tollgate-page-"));
+async function start(port = 0) {
+  folder ??= mkdtempSync(join(tmpdir(), "tollgate-page-"));
   const { durable_objects, migrations, vars, compatibility_date } = unstable_readConfig({ config: "wrangler.toml" });
   const sha256 = createHash("sha256").update(TOKEN).digest("hex");
   const settings = {
@@ -64,13 +76,12 @@ async function start() {
   writeFileSync(join(folder, "wrangler.json"), JSON.stringify(settings));
   const child = spawn(
     "node_modules/.bin/wrangler",
-    ["dev", "--config", join(folder, "wrangler.json"), "--port", "0", "--show-interactive-dev-session=false"],
+    ["dev", "--config", join(folder, "wrangler.json"), "--port", `${port}`, "--show-interactive-dev-session=false"],
     { stdio: ["ignore", "pipe", "pipe"], env: { ...process.env, WRANGLER_SEND_METRICS: "false" } },
   );
   stop = async () => {
     child.kill();
     if (child.exitCode === null) await once(child, "exit");
-    rmSync(folder, { recursive: true, force: true });
   };
   let log = "";
   const ready = new Promise((resolve, reject) => {
@@ -109,8 +120,24 @@ export async function checkUsable(page) {
   assert.ok(form <= rest, "one begins with the token");
 }
 
+/** How much of what is shown has moved by itself, in the measure of browsers. What a click moves within half a second does not count. */
+export const shift = (page) =>
+  page.evaluate(
+    () =>
+      new Promise((done) => {
+        let sum = 0;
+        new PerformanceObserver((list) => {
+          for (const { value, hadRecentInput } of list.getEntries()) if (!hadRecentInput) sum += value;
+        }).observe({ type: "layout-shift", buffered: true });
+        setTimeout(() => done(sum), 500);
+      }),
+  );
+
+const CHROMIUMS_OWN = /^Failed to load resource: the server responded with a status of [45]\d\d /;
+
 const AXE = readFileSync("node_modules/axe-core/axe.min.js", "utf8");
 
+let folder;
 let server;
 let stop;
 let browser;
@@ -118,4 +145,5 @@ let browser;
 after(async () => {
   await (await browser)?.close();
   await stop?.();
+  if (folder) rmSync(folder, { recursive: true, force: true });
 });

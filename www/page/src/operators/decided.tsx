@@ -2,29 +2,27 @@
 import { sum } from "d3-array";
 import { useEffect, useState } from "preact/hooks";
 import { Chart, stroke } from "../shared/chart.tsx";
-import { DataTable, Panel, Table } from "../shared/controls.tsx";
-import { moment, number } from "../shared/numbers.ts";
+import { DataTable, NOT_READ, Panel, Table } from "../shared/controls.tsx";
+import { length, moment, number } from "../shared/numbers.ts";
 import { reasonOf } from "../shared/reason.ts";
-import { ratesOf, undecidedOf } from "./rates.ts";
-import type { Counts, Service, Top } from "./service.ts";
-
-interface Look {
-  readonly at: number;
-  readonly counts: Counts;
-}
+import { beganAt, type Look, stepsOf, undecidedOf } from "./rates.ts";
+import type { Service, Top } from "./service.ts";
 
 export function Decided({
   service,
+  policies,
   isShown,
   onProblem,
 }: {
   service: Service;
+  /** Those in force: they have a row also where nothing is asked of them. */
+  policies: readonly string[];
   /** Else nothing is asked. */
   isShown: boolean;
   onProblem: (text: string) => void;
 }) {
   const [looks, setLooks] = useState<readonly Look[]>([]);
-  const [top, setTop] = useState<Top["policies"]>([]);
+  const [top, setTop] = useState<Top>();
   const [shown, show] = useState("");
   useEffect(() => {
     if (!isShown) return undefined;
@@ -32,10 +30,10 @@ export function Decided({
     const look = async () => {
       if (document.visibilityState !== "visible") return;
       try {
-        const [counts, { policies }] = await Promise.all([service.metrics(), service.ask<Top>("/v1/metrics/top")]);
+        const [counts, top] = await Promise.all([service.metrics(), service.ask<Top>("/v1/metrics/top")]);
         if (isOver) return;
-        setLooks((looks) => [...looks.slice(-SEEN), { at: performance.now(), counts }]);
-        setTop(policies);
+        setLooks((looks) => [...looks.slice(-SEEN), { at: performance.now(), now: top.now, counts }]);
+        setTop(top);
         onProblem("");
       } catch (error) {
         if (!isOver) onProblem(reasonOf(error));
@@ -48,16 +46,23 @@ export function Decided({
       clearInterval(timer);
     };
   }, [service, isShown]);
-  const steps = looks.slice(1).map((after, i) => {
-    const before = looks[i]!;
-    return { at: after.at, rates: ratesOf(before.counts, after.counts, after.at - before.at) };
-  });
-  const rates = steps.at(-1)?.rates ?? [];
-  const undecided = undecidedOf(looks.at(-1)?.counts ?? new Map());
-  const points = steps.map(({ at, rates }) => {
+  const counts = looks.at(-1)?.counts ?? new Map();
+  const steps = stepsOf(looks);
+  const step = steps.at(-1);
+  const rates = new Map(step?.rates.map((one) => [one.policy, one]));
+  const names = [...new Set([...policies, ...rates.keys()])];
+  const undecided = undecidedOf(counts);
+  const points = steps.map(({ from, to, rates }) => {
     const of = rates.filter(({ policy }) => shown === "" || policy === shown);
     const all = (kind: Kind) => sum(of, (one) => one[kind]);
-    return { at: at - looks[0]!.at, granted: all("granted"), refused: all("refused"), inShadow: all("inShadow") };
+    const start = looks[0]!.at;
+    return {
+      from: from - start,
+      at: to - start,
+      granted: all("granted"),
+      refused: all("refused"),
+      inShadow: all("inShadow"),
+    };
   });
   const highest = Math.max(1, ...points.flatMap((point) => KINDS.map(([kind]) => point[kind])));
   const last = points.at(-1);
@@ -66,7 +71,7 @@ export function Decided({
       <div class="stack">
         <select aria-label="Decisions of" value={shown} onChange={({ currentTarget }) => show(currentTarget.value)}>
           <option value="">All policies</option>
-          {rates.map(({ policy }) => (
+          {names.map((policy) => (
             <option key={policy}>{policy}</option>
           ))}
         </select>
@@ -81,7 +86,8 @@ export function Decided({
               context.lineWidth = 2;
               stroke(
                 context,
-                points.map((point) => [x(point.at), y(point[kind])]),
+                // Each over the time that it is of.
+                points.flatMap((point) => [point.from, point.at].map((at) => [x(at), y(point[kind])] as const)),
               );
             }
           }}
@@ -112,62 +118,85 @@ export function Decided({
             "Object calls saved",
             "Undecided",
           ]}
-          rows={rates.map(({ policy, granted, refused, inShadow, saved, undecided }) => [
-            policy,
-            number(granted),
-            number(refused),
-            share(refused, granted + refused),
-            number(inShadow),
-            share(inShadow, granted + refused),
-            share(saved, granted + refused),
-            number(undecided),
-          ])}
-          empty={steps.length > 0 ? "No requests yet." : "Rates appear after the second reading, in ten seconds."}
+          rows={names.map((policy) => {
+            if (!step) return [policy, ...Array(7).fill("–")];
+            const { granted = 0, refused = 0, inShadow = 0, saved = 0, undecided = 0 } = rates.get(policy) ?? {};
+            return [
+              policy,
+              number(granted),
+              number(refused),
+              share(refused, granted + refused),
+              number(inShadow),
+              share(inShadow, granted + refused),
+              share(saved, granted + refused),
+              number(undecided),
+            ];
+          })}
+          note={
+            step
+              ? `Over the ${length(Math.round((step.to - step.from) / 1000) * 1000)} before the last reading.`
+              : "Rates appear with the second reading."
+          }
         />
-        {undecided.length > 0 && (
+        <div class="sides">
           <Titled
             label="Requests that could not be decided"
-            columns={["Answer, cause", "Since the counters began"]}
+            columns={["Answer, cause", "Requests"]}
             rows={undecided.map(([cause, count]) => [cause, number(count)])}
-            empty=""
+            note={
+              looks.length > 0
+                ? since(beganAt(counts), undecided.length > 0, "Every request has been decided")
+                : NOT_READ
+            }
+            isKept
           />
-        )}
-        <Titled
-          label="Keys refused most in the last 10 to 20 minutes"
-          columns={["Policy", "Key", "Refused"]}
-          rows={top.flatMap(({ policy, keys }) =>
-            keys
-              .slice(0, 5)
-              .map(({ object, prefix, at_least, at_most }) => [
-                policy,
-                prefix === undefined ? object : `${prefix}… (${object})`,
-                at_least === at_most ? number(at_least) : `${number(at_least)} to ${number(at_most)}`,
-              ]),
-          )}
-          empty="No key was refused."
-        />
+          <Titled
+            label="Keys refused most"
+            columns={["Policy", "Key", "Refused"]}
+            rows={(top?.policies ?? []).flatMap(({ policy, keys }) =>
+              keys
+                .slice(0, 5)
+                .map(({ object, prefix, at_least, at_most }) => [
+                  policy,
+                  prefix === undefined ? object : `${prefix}… (${object})`,
+                  at_least === at_most ? number(at_least) : `${number(at_least)} to ${number(at_most)}`,
+                ]),
+            )}
+            note={top ? since(top.since, top.policies.length > 0, "No key has been refused") : NOT_READ}
+            isKept
+          />
+        </div>
       </div>
     </Panel>
   );
 }
 
-/** A table under its name, or a word where there is nothing in it. */
+/** A table under its name and what is to be said of it. */
 function Titled({
   label,
-  empty,
+  note,
+  isKept = false,
   ...table
 }: {
   label: string;
   columns: readonly string[];
   rows: readonly (readonly string[])[];
-  empty: string;
+  note: string;
+  /** Its rows come and go, and must not move what is below. */
+  isKept?: boolean;
 }) {
   return (
-    <div>
+    <div class={isKept ? "kept" : undefined}>
       <h3>{label}</h3>
-      {table.rows.length === 0 ? <p class="quiet">{empty}</p> : <Table label={label} {...table} />}
+      <p class="quiet">{note}</p>
+      {table.rows.length > 0 && <Table label={label} {...table} />}
     </div>
   );
+}
+
+/** Counters begin anew when the service does: what they say is of the time since. */
+function since(began: number, isAny: boolean, none: string): string {
+  return `${isAny ? "Since" : `${none} since`} ${new Date(began).toLocaleString()}.`;
 }
 
 function share(part: number, all: number): string {

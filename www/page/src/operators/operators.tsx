@@ -1,8 +1,8 @@
 // For operators of the service: what is decided, which policies there are, and single keys.
-import { Fragment } from "preact";
-import { useRef, useState } from "preact/hooks";
+import { useEffect, useRef, useState } from "preact/hooks";
 import { Field, Panel, Problem } from "../shared/controls.tsx";
 import { number } from "../shared/numbers.ts";
+import { reasonOf } from "../shared/reason.ts";
 import type { ViewProps } from "../views.ts";
 import { Decided, REQUESTS_A_MINUTE } from "./decided.tsx";
 import { OneKey } from "./one-key.tsx";
@@ -17,23 +17,42 @@ export function Operators({ isShown }: ViewProps) {
   const [changes, setChanges] = useState(0);
   const count = () => setChanges((changes) => changes + 1);
   const form = useRef<HTMLFormElement>(null);
+  /** The one that was asked for last: what another answers comes too late. */
+  const latest = useRef<Service>(undefined);
   // By panel: when one of them can be read again, the problem of another stays.
-  const report = (panel: string) => (text: string) => setProblems((problems) => ({ ...problems, [panel]: text }));
+  const report = (panel: Reader) => (text: string) => {
+    if (latest.current !== service) return;
+    if (service!.isOver) setService(undefined);
+    setProblems((problems) => ({ ...problems, [panel]: text }));
+  };
+  const isAway = Boolean(problems.decided);
+  useEffect(() => {
+    if (!isAway) count(); // what could not be read meanwhile is read anew
+  }, [isAway]);
+  // All at once: a panel that came later would move those that are there.
+  const isReady = service !== undefined && READERS.every((panel) => panel in problems);
+
+  const isWrong = Object.values(problems).some(Boolean);
+
+  const show = (event: Event) => {
+    event.preventDefault();
+    const service = new Service(String(new FormData(form.current!).get("token")));
+    latest.current = service;
+    setProblems({});
+    setPolicies([]);
+    setService(undefined);
+    // A token that may not is told so once, and nothing else is shown.
+    service.ask("/v1/policies").then(
+      () => latest.current === service && setService(service),
+      (error) => latest.current === service && setProblems({ service: reasonOf(error) }),
+    );
+  };
 
   return (
     <div class="playground">
       <div class="stack settings first">
         <Panel title="Service">
-          <form
-            class="stack"
-            ref={form}
-            onSubmit={(event) => {
-              event.preventDefault();
-              setProblems({});
-              setPolicies([]);
-              setService(new Service(String(new FormData(form.current!).get("token"))));
-            }}
-          >
+          <form class="stack" ref={form} onSubmit={show}>
             <Field label="Token with the scope admin">
               <input name="token" type="password" required autocomplete="off" spellcheck={false} />
             </Field>
@@ -48,27 +67,35 @@ export function Operators({ isShown }: ViewProps) {
           </form>
         </Panel>
         {/* By the service: what another token has read goes. */}
-        {service && <OneKey key={service} service={service} policies={policies} onChanged={count} />}
+        {latest.current && !isReady && !isWrong && <p class="quiet">Loading …</p>}
+        {isReady && <OneKey key={service} service={service} policies={policies} onChanged={count} />}
       </div>
       <div class="stack">
         {[...new Set(Object.values(problems))].map((text) => (
           <Problem key={text} text={text} />
         ))}
         {service && (
-          <Fragment key={service}>
-            <Decided service={service} isShown={isShown} onProblem={report("decided")} />
-            <PolicyList
-              service={service}
-              isShown={isShown}
-              onProblem={report("policies")}
-              onNames={setPolicies}
-              onChanged={count}
-            />
-            <OverrideList service={service} changes={changes} onProblem={report("overrides")} />
-            <AuditLog service={service} changes={changes} onProblem={report("audit")} />
-          </Fragment>
+          <div key={service} hidden={!isReady}>
+            <div class="stack">
+              <Decided service={service} policies={policies} isShown={isShown} onProblem={report("decided")} />
+              <PolicyList
+                service={service}
+                changes={changes}
+                isShown={isShown}
+                onProblem={report("policies")}
+                onNames={setPolicies}
+                onChanged={count}
+              />
+              <OverrideList service={service} changes={changes} onProblem={report("overrides")} />
+              <AuditLog service={service} changes={changes} onProblem={report("audit")} />
+            </div>
+          </div>
         )}
       </div>
     </div>
   );
 }
+
+/** What reads by itself. */
+const READERS = ["decided", "policies", "overrides", "audit"] as const;
+type Reader = (typeof READERS)[number];

@@ -17,12 +17,15 @@ interface Draft {
 
 export function PolicyList({
   service,
+  changes,
   isShown,
   onProblem,
   onNames,
   onChanged,
 }: {
   service: Service;
+  /** Each time, they are read anew. */
+  changes: number;
   /** Else nothing is asked. */
   isShown: boolean;
   onProblem: (text: string) => void;
@@ -53,7 +56,7 @@ export function PolicyList({
     void tried(load);
     const timer = setInterval(() => document.visibilityState === "visible" && tried(load), LOOK_MS);
     return () => clearInterval(timer);
-  }, [service, isShown]);
+  }, [service, isShown, changes]);
 
   const path = (name: string) => `/v1/policies/${encodeURIComponent(name)}`;
   const edit = (name: string) =>
@@ -73,7 +76,6 @@ export function PolicyList({
       return become(draft, { problem: reasonOf(error) });
     }
     onChanged();
-    await tried(load);
   };
 
   return (

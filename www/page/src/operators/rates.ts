@@ -1,6 +1,21 @@
 // What counters say of the time between two looks at them.
 import type { Counts } from "./service.ts";
 
+/** Counters as they were read. */
+export interface Look {
+  /** When, by the clock here and by the service's. */
+  readonly at: number;
+  readonly now: number;
+  readonly counts: Counts;
+}
+
+/** What was decided in a second, of a time. */
+export interface Step {
+  readonly from: number;
+  readonly to: number;
+  readonly rates: readonly Rates[];
+}
+
 /** A policy, each number in a second. */
 export interface Rates {
   readonly policy: string;
@@ -13,8 +28,24 @@ export interface Rates {
   readonly undecided: number;
 }
 
-/** The rates of each policy that was asked; nothing where the counters have begun anew. */
-export function ratesOf(before: Counts, after: Counts, ms: number): Rates[] {
+/** The rates between each two looks; where the counters have begun anew meanwhile, of the time since. */
+export function stepsOf(looks: readonly Look[]): Step[] {
+  return looks.slice(1).map(({ at: to, now, counts }, i) => {
+    const before = looks[i]!;
+    const began = beganAt(counts);
+    const isAnew = began > beganAt(before.counts);
+    const from = isAnew ? Math.min(to, Math.max(before.at, to - (now - began))) : before.at;
+    return { from, to, rates: ratesOf(isAnew ? new Map() : before.counts, counts, Math.max(1, to - from)) };
+  });
+}
+
+/** Since when they have counted, by the service's clock. */
+export function beganAt(counts: Counts): number {
+  return (counts.get("tollgate_metrics_start_time_seconds{}") ?? 0) * 1000;
+}
+
+/** The rates of each policy that was asked. */
+function ratesOf(before: Counts, after: Counts, ms: number): Rates[] {
   const more = (name: string, labels: string) => {
     const key = `tollgate_${name}{${labels}}`;
     return (Math.max(0, (after.get(key) ?? 0) - (before.get(key) ?? 0)) * 1000) / ms;

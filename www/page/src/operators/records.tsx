@@ -1,6 +1,6 @@
 // What the registry has recorded: the overrides that are in force, and who has changed what. Both are read page by page.
 import { useEffect, useState } from "preact/hooks";
-import { Panel, Table } from "../shared/controls.tsx";
+import { NOT_READ, Panel, Table } from "../shared/controls.tsx";
 import { writtenKey } from "../shared/key.ts";
 import { number } from "../shared/numbers.ts";
 import { reasonOf } from "../shared/reason.ts";
@@ -97,7 +97,7 @@ function Paged({
         {rows.length > 0 ? (
           <Table label={label} columns={columns} rows={rows} />
         ) : (
-          <p class="quiet">{shown ? empty : "Loading …"}</p>
+          <p class="quiet">{shown ? empty : NOT_READ}</p>
         )}
         {next !== null && (
           <button type="button" aria-label={`Show more: ${title}`} onClick={() => more(rows, next)}>

@@ -1,6 +1,8 @@
 // The admin API of this service, asked with a token that is in memory alone. Its answers are those of docs/http.md.
 
 export class Service {
+  /** The token was refused: nothing else is to be expected of it. */
+  isOver = false;
   readonly #token: string;
 
   constructor(token: string) {
@@ -34,6 +36,7 @@ export class Service {
     const text = await response.text();
     const isJson = /json/.test(response.headers.get("content-type") ?? "");
     const answer = isJson ? JSON.parse(text) : {};
+    if (response.status === 401) this.isOver = true;
     if (!response.ok) throw new Error(`${response.status}: ${answer.detail ?? answer.title ?? response.statusText}`);
     return { text, answer: { ...answer, etag: response.headers.get("etag") ?? "" } };
   }
@@ -60,6 +63,9 @@ export interface Policies {
 }
 
 export interface Top {
+  /** Since when they are counted. */
+  readonly since: number;
+  readonly now: number;
   readonly policies: readonly {
     readonly policy: string;
     readonly keys: readonly {

@@ -142,6 +142,9 @@ export function Problem({ text }: { text: string | undefined }) {
   );
 }
 
+/** In the place of what could not be had. */
+export const NOT_READ = "It could not be read.";
+
 /** A table that says the same as the chart beside it, closed until it is wanted. */
 export function DataTable({
   caption,
@@ -155,7 +158,9 @@ export function DataTable({
   const [open, setOpen] = useState(false);
   return (
     <details onToggle={(event) => setOpen(event.currentTarget.open)}>
-      <summary>{caption}</summary>
+      <summary>
+        <bdi>{caption}</bdi>
+      </summary>
       {open && <Table label={caption} columns={columns} rows={rows()} />}
     </details>
   );

@@ -1,0 +1,39 @@
+// What the view for operators makes of counters, without a page.
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { stepsOf } from "../../www/page/src/operators/rates.ts";
+
+/** Counters of `demo` that began at a moment of the service, whose clock is a minute ahead, as they were read here. */
+const look = (at, began, allowed, refused = 0) => ({
+  at,
+  now: at + 60_000,
+  counts: new Map([
+    ["tollgate_metrics_start_time_seconds{}", (began + 60_000) / 1000],
+    ['tollgate_decisions_total{policy="demo",outcome="allowed"}', allowed],
+    ['tollgate_decisions_total{policy="demo",outcome="refused"}', refused],
+  ]),
+});
+
+const steps = (...looks) =>
+  stepsOf(looks).map(({ from, to, rates: [{ granted, refused }] }) => [from, to, granted, refused]);
+
+test("there are rates from the second reading on, each of the time between two", () => {
+  assert.deepEqual(steps(), []);
+  assert.deepEqual(steps(look(5000, 0, 7)), []);
+  assert.deepEqual(steps(look(5000, 0, 7), look(15_000, 0, 27, 5)), [[5000, 15_000, 2, 0.5]]);
+  // A reading that failed makes the time longer.
+  assert.deepEqual(steps(look(5000, 0, 7), look(15_000, 0, 27), look(45_000, 0, 57)), [
+    [5000, 15_000, 2, 0],
+    [15_000, 45_000, 1, 0],
+  ]);
+});
+
+test("where counters have begun anew the rates are of the time since", () => {
+  assert.deepEqual(steps(look(10_000, 0, 100), look(20_000, 16_000, 8), look(30_000, 16_000, 18)), [
+    [16_000, 20_000, 2, 0],
+    [20_000, 30_000, 1, 0],
+  ]);
+  // By a clock that is not quite the same they may have begun before the last reading, or just now.
+  assert.deepEqual(steps(look(10_000, 0, 100), look(20_000, 9000, 8)), [[10_000, 20_000, 0.8, 0]]);
+  assert.deepEqual(steps(look(10_000, 0, 100), look(20_000, 20_001, 0)), [[20_000, 20_000, 0, 0]]);
+});
