@@ -12,12 +12,14 @@ export function number(value: number): string {
 export function length(ms: number | null): string {
   if (ms === null || !Number.isFinite(ms)) return "never";
   const [unit, size] = UNITS.find(([, size]) => Math.abs(ms) >= size) ?? UNITS.at(-1)!;
-  return new Intl.NumberFormat(undefined, {
+  const text = new Intl.NumberFormat(undefined, {
     style: "unit",
     unit,
     unitDisplay: unit === "day" ? "long" : "short",
     maximumSignificantDigits: 4,
   }).format(ms / size);
+  // Within a sentence in English, a unit in Arabic or Hebrew would take the numbers beside it along.
+  return /[\u0590-\u08ff]/.test(text) ? `\u2068${text}\u2069` : text;
 }
 
 /** A moment of the played time: 1 day 02:03:04.005, with milliseconds only where `span` is short. */
