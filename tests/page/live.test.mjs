@@ -2,15 +2,26 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { SignJWT } from "jose";
-import { checkUsable, GRANT_KEYS, open, served, TOKEN } from "./page.mjs";
+import { checkUsable, GRANT_KEYS, open, served, shift, TOKEN } from "./page.mjs";
 
 const headers = { authorization: `Bearer ${TOKEN}`, "content-type": "application/json" };
 
 const KEY = "Key (text or JSON; empty with a grant)";
 
-async function follow(policy, key, { token = TOKEN, ...settings } = {}) {
+async function grant(claims) {
+  const [[kid, secret]] = Object.entries(JSON.parse(GRANT_KEYS));
+  const jwt = new SignJWT({ aud: "tollgate", ...claims }).setProtectedHeader({ alg: "HS256", kid });
+  return jwt.setExpirationTime("10m").sign(Buffer.from(secret, "base64url"));
+}
+
+async function follow(policy, key, { token = TOKEN, slownessMs = 0, ...settings } = {}) {
   const opened = await open("#live", settings);
   const { page } = opened;
+  if (slownessMs > 0)
+    await page.route("**/v1/*", async (route) => {
+      await new Promise((done) => setTimeout(done, slownessMs));
+      await route.continue();
+    });
   await page.getByLabel("Token or grant").fill(token);
   await page.getByLabel("Policy").fill(policy);
   await page.getByLabel(KEY).fill(key);
@@ -31,6 +42,16 @@ test("two tabs share one budget, and each sees what the other takes", async () =
   await two.page.getByRole("heading", { name: "daily: 700 of 1,000" }).waitFor();
   await two.page.getByText("1 granted, 0 refused").waitFor(); // what others took until it looked, as one
   await two.page.getByRole("heading", { name: "Admitted in total: 300 of at most 1,000" }).waitFor();
+  await two.page.getByText("The last 50 decisions as a table").click();
+  const shown = await two.page.getByRole("region", { name: "The last 50 decisions as a table" }).getByRole("row");
+  assert.deepEqual((await shown.nth(1).getByRole("cell").allTextContents()).slice(1), [
+    "consume",
+    "300",
+    "granted",
+    "–",
+    "700",
+    "300",
+  ]);
   await two.page.getByLabel("Cost").fill("701");
   await consume(two.page);
   await two.page
@@ -94,10 +115,7 @@ test("reserves, settles at another cost, cancels and refunds, and nothing of it 
 });
 
 test("a grant's key is followed without being named, and what a grant does not allow is said", async () => {
-  const claims = { aud: "tollgate", key: ["tenant 7", "bob"], policies: ["daily"], verbs: ["consume", "inspect"] };
-  const [[kid, secret]] = Object.entries(JSON.parse(GRANT_KEYS));
-  const jwt = new SignJWT(claims).setProtectedHeader({ alg: "HS256", kid }).setExpirationTime("10m");
-  const token = await jwt.sign(Buffer.from(secret, "base64url"));
+  const token = await grant({ key: ["tenant 7", "bob"], policies: ["daily"], verbs: ["consume", "inspect"] });
   const { page, close } = await follow("daily", "", { token });
   await page.getByLabel("Cost").fill("100");
   await consume(page);
@@ -107,6 +125,32 @@ test("a grant's key is followed without being named, and what a grant does not a
     .getByRole("alert")
     .getByText(/^403: /)
     .waitFor();
+  await close();
+});
+
+test("with a grant that is not for inspect, the page says so once, and follows what is asked", async () => {
+  const token = await grant({ key: "carol", policies: ["daily"], verbs: ["consume"] });
+  const { page, said, close } = await open("#live");
+  await page.getByLabel("Token or grant").fill(token);
+  await page.getByLabel("Policy").fill("daily");
+  await page.getByLabel(KEY).fill("");
+  await press(page, "Follow");
+  const alert = page.getByRole("alert");
+  await alert.getByText(/^403: this grant is not for inspect; .* your next request\.$/).waitFor();
+  await page.waitForTimeout(4500); // two looks would have been made
+  await page.getByLabel("Cost").fill("100");
+  await consume(page);
+  await page.getByRole("heading", { name: "daily: 900 of 1,000" }).waitFor();
+  await page.getByLabel("Cost").fill("901");
+  await consume(page);
+  await page.getByText("1 granted, 1 refused").waitFor();
+  assert.equal(await fact(page, "Predictions that were right"), "1 of 1");
+  assert.equal(await fact(page, "Remaining (predicted)"), "900");
+  assert.equal(await alert.count(), 1);
+  assert.deepEqual(
+    said.map((text) => text.replace(/ .*\/v1/, "")),
+    ["403/inspect", "429/consume"],
+  );
   await close();
 });
 
@@ -145,6 +189,50 @@ test("a key that is malformed JSON is not asked for", async () => {
   assert.deepEqual(said, []);
   await close();
 });
+
+test("with a wrong token there is the problem and nothing else, and it is sent once", async () => {
+  const { page, said, close } = await open("#live");
+  await page.getByLabel("Token or grant").fill("nonsense");
+  await press(page, "Follow");
+  await page
+    .getByRole("alert")
+    .getByText(/^401: /)
+    .waitFor();
+  await page.waitForTimeout(4500); // two looks would have been made
+  assert.deepEqual(await page.locator("#main button").allTextContents(), ["Follow"]);
+  assert.deepEqual(await page.locator("#main h2").allTextContents(), ["Key"]);
+  assert.deepEqual(
+    said.map((text) => text.replace(/ .*\/v1/, "")),
+    ["401/inspect"],
+  );
+  await close();
+});
+
+for (const width of [390, 1440]) {
+  test(`nothing moves by itself at ${width} px`, async () => {
+    const { url } = await served();
+    const viewport = { width, height: 844 };
+    // So slow that what comes is not because of the click.
+    const { page, close } = await follow("llm", `still ${width}`, { viewport, slownessMs: 700 });
+    const other = (verb, cost) =>
+      fetch(`${url}/v1/${verb}`, {
+        method: "POST",
+        headers,
+        body: JSON.stringify({ policy: "llm", key: `still ${width}`, cost }),
+      });
+    await page.getByText("0 granted, 0 refused").waitFor();
+    await page.getByRole("heading", { name: "llm, for this key" }).evaluate((heading) => heading.scrollIntoView());
+    await page.waitForTimeout(600);
+    await other("consume", { requests: 3, tokens: 1500 });
+    await page.getByText("1 granted, 0 refused, full in").waitFor();
+    await other("charge", { requests: 65, tokens: 90_000 });
+    await page.getByText("(in debt)").first().waitFor();
+    await page.waitForTimeout(3000);
+    const moved = await shift(page);
+    assert.ok(moved < 0.002, `${moved}`);
+    await close();
+  });
+}
 
 test("a wrong token, an unknown policy and a service that is gone are said", async () => {
   const { page, close } = await open("#live");

@@ -48,12 +48,11 @@ export function Levels({
           const level = track.level(i, now);
           const admitted = last?.admitted[i] ?? 0;
           const limit = name ?? track.name;
+          const bound = number(Math.floor(track.bound(i, now)));
+          // Each line is one text: of several, a longer number would move those after it.
           return (
             <div key={limit}>
-              <h3>
-                {limit}: {number(Math.floor(level))} of {number(capacity)}
-                {level < 0 && " (in debt)"}
-              </h3>
+              <h3>{`${limit}: ${number(Math.floor(level))} of ${number(capacity)}${level < 0 ? " (in debt)" : ""}`}</h3>
               <Chart
                 label={`Level of ${limit} over time: now ${number(Math.floor(level))} of ${number(capacity)}`}
                 height={190}
@@ -63,10 +62,10 @@ export function Levels({
                 {...(onPick && { onPick: pick })}
               />
               <h3>
-                Admitted in total: {number(admitted)} of at most {number(Math.floor(track.bound(i, now)))}
+                Admitted in total: <span>{`${number(admitted)} of at most ${bound}`}</span>
               </h3>
               <Chart
-                label={`Admitted by ${limit} in total: ${number(admitted)}, never above ${number(Math.floor(track.bound(i, now)))}`}
+                label={`Admitted by ${limit} in total: ${number(admitted)}, never above ${bound}`}
                 height={150}
                 span={span}
                 range={[0, track.bound(i, to) * 1.05]}

@@ -77,7 +77,7 @@ export function Live({ isShown }: ViewProps) {
           {watched && !isOver && (track || blind) && (
             <Panel title="Ask">
               <div class="stack">
-                <Problem text={blind && `${blind}. What is shown is as of what was asked here last.`} />
+                <Problem text={blind && `${blind}. What others take is seen with your next request.`} />
                 <Acts
                   limits={limits}
                   canSettle={watched.canSettle()}
