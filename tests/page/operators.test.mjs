@@ -386,6 +386,20 @@ test("who may not is told so once, with nothing else, and the token is kept nowh
   await close();
 });
 
+test("a token that is revoked meanwhile is sent once more, and what it has read goes", async () => {
+  const { page, said, close } = await show({ hasClock: true });
+  await page.route("**/v1/metrics", (route) => route.fulfill({ status: 401, json: { detail: "revoked" } }));
+  await page.clock.runFor(10_000);
+  await page.getByRole("alert").getByText("401: revoked").waitFor();
+  await page.clock.runFor(60_000);
+  assert.deepEqual(await page.locator("#main h2").allTextContents(), ["Service"]);
+  assert.deepEqual(
+    said.map((text) => text.replace(/ .*\/v1/, "")),
+    ["401/metrics"],
+  );
+  await close();
+});
+
 for (const [colorScheme, width] of [
   ["light", 1440],
   ["dark", 390],

@@ -221,6 +221,16 @@ test("who may not look is told so once, and follows what is asked here", async (
   assert.deepEqual(world.sent, ["inspect", "consume", "consume"]);
 });
 
+test("when a credential ends, what was seen stays, and it is not sent again", async () => {
+  const world = new World([{ rate: 10, periodMs: 1000, capacity: 50 }], 100);
+  const watched = new Watched(world.client, { policy: "p" }, world.clock);
+  await watched.ask("consume", 20);
+  world.client.inspect = async () => world.sent.push("inspect") && { status: 401, detail: "expired" };
+  for (let i = 0; i < 3; i++) await watched.look();
+  assert.deepEqual(world.sent, ["consume", "inspect"]);
+  assert.deepEqual([watched.isOver, watched.problem, watched.track.events.length], [true, "401: expired", 1]);
+});
+
 test("what will be refused again is not sent again", async () => {
   for (const status of [401, 404]) {
     const world = new World([{ rate: 10, periodMs: 1000 }], 0);
