@@ -49,7 +49,7 @@ export function Levels({
           const admitted = last?.admitted[i] ?? 0;
           const limit = name ?? track.name;
           const bound = number(Math.floor(track.bound(i, now)));
-          // Each line is one text: of several, a longer number would move those after it.
+          // Each heading is one text: of several, a longer number would move those after it.
           return (
             <div key={limit}>
               <h3>{`${limit}: ${number(Math.floor(level))} of ${number(capacity)}${level < 0 ? " (in debt)" : ""}`}</h3>
