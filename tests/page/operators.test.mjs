@@ -366,7 +366,7 @@ test("overrides and acts are listed page by page, and again after something was 
   await close();
 });
 
-test("who may not is told so once, with nothing else, and the token is kept nowhere", async () => {
+test("with a wrong token there is the problem and nothing else, and the token is kept nowhere", async () => {
   const { page, said, close } = await open("#operators");
   await page.getByLabel("Token with the scope admin").fill("nonsense");
   await page.getByRole("button", { name: "Show" }).click();
@@ -386,7 +386,7 @@ test("who may not is told so once, with nothing else, and the token is kept nowh
   await close();
 });
 
-test("a token that is revoked meanwhile is sent once more, and what it has read goes", async () => {
+test("after a token is revoked, what it has read is gone, and it is not sent again", async () => {
   const { page, said, close } = await show({ hasClock: true });
   await page.route("**/v1/metrics", (route) => route.fulfill({ status: 401, json: { detail: "revoked" } }));
   await page.clock.runFor(10_000);

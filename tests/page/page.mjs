@@ -38,8 +38,8 @@ export async function restart() {
 
 /**
  * Opens the page. `said` has what the console and uncaught errors have said, and requests that were refused or went elsewhere. Chromium
- * itself writes every answer of 400 and above to the console, which no page can prevent: of those there is the answer, and any other
- * message.
+ * itself logs every answer of 400 and above to the console, and no page can prevent that: such a message is left out, and the answer is
+ * there once. "The console says nothing" means no other message.
  */
 export async function open(hash = "", { viewport = { width: 1440, height: 900 }, ...settings } = {}) {
   const { url } = await served();

@@ -1,4 +1,4 @@
-// Where the page is forced to read from right to left: what is written in English, and all its numbers, still read from left to right.
+// The page forced to read from right to left: it is mirrored, and English text with its numbers still reads from left to right.
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { open, overflow, served, TOKEN } from "./page.mjs";
@@ -13,7 +13,7 @@ async function mirrored(hash, locale) {
   return opened;
 }
 
-/** Texts of which a character is not right of the one before it, though both are on one line. */
+/** Texts with a character that is left of the one before it, on the same line. */
 const disordered = (page) =>
   page.evaluate(() => {
     const blocks = new Map();
@@ -120,12 +120,14 @@ test("what operators see", async () => {
   await check(opened);
 });
 
-test("a length of time in the visitor's script takes no number beside it along", async () => {
+test("a length of time in the visitor's script does not reorder what is beside it", async () => {
   const { page, close } = await mirrored("", "he");
   await page.getByRole("button", { name: "LLM requests and tokens", exact: true }).click();
   await page.getByRole("button", { name: "Pause", exact: true }).click();
+  // Seconds until it is full: milliseconds are "ms" in Hebrew, too.
+  for (let i = 0; i < 3; i++) await page.getByRole("button", { name: "Consume", exact: true }).click();
   const line = page.locator(".counts").first();
-  await line.getByText(/full in/).waitFor();
+  await line.getByText(/full in .*[\u0590-\u05ff]/).waitFor();
   const [full, unit] = await line.evaluate((line) => {
     const text = [...line.childNodes].at(-1);
     return ["f", /[\u0590-\u05ff]/].map((wanted) => {

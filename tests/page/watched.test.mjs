@@ -12,9 +12,9 @@ class World {
   time = 1_800_000_000_000;
   aheadMs;
   delays = [0, 0];
-  /** How long it takes here from one look at the clock to the next. */
+  /** How long this computer takes from one reading of the clock to the next. */
   slownessMs = 0;
-  /** A credential that may not do these. */
+  /** What the credential does not allow. */
   forbidden = [];
   /** What was sent. */
   sent = [];
@@ -156,7 +156,7 @@ test("a clock that has stood still, or was set, is noticed with the next answer,
 });
 
 law(
-  "what is predicted and what is left by it are of one moment, however slow this computer is",
+  "a prediction and what it leaves are of one moment, however slow this computer is",
   { seed: 71, cases: 200 },
   async ({ below, pick }, seen) => {
     const world = new World([{ rate: 1 + below(9), periodMs: 1000, capacity: 1 + below(9) }], below(8000) - 4000);
@@ -179,7 +179,7 @@ law(
 );
 
 law(
-  "over an even network everything that is predicted is what the service says, also where it may not be looked at",
+  "over an even network every prediction is exact, with and without permission to inspect",
   { seed: 91, cases: 200 },
   async ({ below, pick, chance }, seen) => {
     const world = new World([{ rate: 1 + below(9), periodMs: 1000, capacity: 8 + below(9), maxDebt: 5 }], below(8000));
@@ -203,7 +203,7 @@ law(
   },
 );
 
-test("who may not look is told so once, and follows what is asked here", async () => {
+test("without permission to inspect, says so once and follows the requests made here", async () => {
   const world = new World([{ rate: 10, periodMs: 1000, capacity: 50 }], 100);
   world.forbidden = ["inspect"];
   const watched = new Watched(world.client, { policy: "p" }, world.clock);
@@ -221,7 +221,7 @@ test("who may not look is told so once, and follows what is asked here", async (
   assert.deepEqual(world.sent, ["inspect", "consume", "consume"]);
 });
 
-test("when a credential ends, what was seen stays, and it is not sent again", async () => {
+test("when a credential expires, keeps what was seen and sends nothing more", async () => {
   const world = new World([{ rate: 10, periodMs: 1000, capacity: 50 }], 100);
   const watched = new Watched(world.client, { policy: "p" }, world.clock);
   await watched.ask("consume", 20);
@@ -231,7 +231,7 @@ test("when a credential ends, what was seen stays, and it is not sent again", as
   assert.deepEqual([watched.isOver, watched.problem, watched.track.events.length], [true, "401: expired", 1]);
 });
 
-test("what will be refused again is not sent again", async () => {
+test("sends nothing more after a refusal that would only repeat", async () => {
   for (const status of [401, 404]) {
     const world = new World([{ rate: 10, periodMs: 1000 }], 0);
     const client = { inspect: async () => world.sent.push("inspect") && { status, detail: "no" } };

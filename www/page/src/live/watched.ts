@@ -33,18 +33,18 @@ export class Watched {
   track: Track | undefined;
   /** Why the service did not answer last; empty if it did. */
   problem = "";
-  /** Why the service does not say how the key stands, though it may do what is asked: then only its answers to that are followed. */
+  /** Why the credential cannot inspect the key, if it cannot: then only the answers to requests made here are followed. */
   blind = "";
-  /** The service has refused what will not be otherwise next time: a wrong token, a policy that there is not. It is asked nothing more. */
+  /** Set by a refusal that would only repeat: of a wrong token, or of an unknown policy. Nothing more is sent by itself. */
   isOver = false;
   /** Of the quickest answer: what it took, and how far the service's clock is ahead of this one. */
   quickest = { roundTripMs: Infinity, aheadMs: 0 };
   readonly #client: Client;
   readonly #of: Followed;
   readonly #twin: Twin;
-  /** What the twin sends when it looks: see `#taught`. */
+  /** What `sync` of the twin sends: see `#taught`. */
   #next: () => Promise<Told> = () => this.#inspect();
-  /** While a prediction is made, its moment. */
+  /** The moment of a prediction that is being made: the clock stands still meanwhile. */
   #held: number | undefined;
   /**
    * The service's moment of its first answer. All moments here are by its clock and since then, exactly: by another clock they would be
@@ -68,7 +68,7 @@ export class Watched {
     };
     this.#twin = new Twin(sender as unknown as Client, {
       ...followed,
-      // Here it withholds nothing, so it says what it knows, however old that is.
+      // It withholds nothing here, so it predicts by what it knows, however old that is.
       trustMs: Infinity,
       clock: { now: () => this.#held ?? clock.now(), at: (moment, wake) => clock.at(moment, wake) },
     });
@@ -91,7 +91,7 @@ export class Watched {
     return this.#oldest() !== undefined;
   }
 
-  /** Asks how the key stands, unless an answer is awaited already, or would be a refusal again. */
+  /** Asks how the key stands, unless an answer is awaited already or would only repeat a refusal. */
   async look(): Promise<void> {
     if (this.#awaited === 0 && !this.isOver) await this.#inTurn(() => this.#look());
   }
@@ -123,7 +123,7 @@ export class Watched {
     return this.#client.inspect({ ...this.#of, snapshot: true });
   }
 
-  /** Sends something in the place of a look of the twin, which learns the state from its answer. */
+  /** Sends a request through the twin, so that it learns from the answer. */
   #taught(send: () => Promise<Told>): Promise<Told> {
     this.#next = send;
     return this.#twin.sync();
@@ -136,7 +136,7 @@ export class Watched {
     const isKnown = verb === "consume" && this.#showsState && this.track !== undefined;
     const [at, sent] = [this.now(), this.#twin.clock.now()];
     let predicted: Asked["predicted"];
-    // A token may come between two looks at the clock: what is predicted, and what is left by it, are of one moment.
+    // A token may arrive between two readings of the clock, so a prediction and what it leaves are computed at one moment.
     const first = () => {
       this.#held = this.#twin.clock.now();
       const { allowed } = this.#twin.peek(cost);

@@ -15,7 +15,7 @@ export function Decided({
   onProblem,
 }: {
   service: Service;
-  /** Those in force: they have a row also where nothing is asked of them. */
+  /** Those in force: each has a row, even if nothing is asked of it. */
   policies: readonly string[];
   /** Else nothing is asked. */
   isShown: boolean;
@@ -86,7 +86,7 @@ export function Decided({
               context.lineWidth = 2;
               stroke(
                 context,
-                // Each over the time that it is of.
+                // A rate is drawn over the interval that it was measured in.
                 points.flatMap((point) => [point.from, point.at].map((at) => [x(at), y(point[kind])] as const)),
               );
             }
@@ -171,7 +171,7 @@ export function Decided({
   );
 }
 
-/** A table under its name and what is to be said of it. */
+/** A table under its title and a note. */
 function Titled({
   label,
   note,
@@ -182,7 +182,7 @@ function Titled({
   columns: readonly string[];
   rows: readonly (readonly string[])[];
   note: string;
-  /** Its rows come and go, and must not move what is below. */
+  /** Reserves space: its rows come and go, and must not move what is below. */
   isKept?: boolean;
 }) {
   return (
@@ -194,7 +194,7 @@ function Titled({
   );
 }
 
-/** Counters begin anew when the service does: what they say is of the time since. */
+/** Counters restart with the service, so a count needs its start. */
 function since(began: number, isAny: boolean, none: string): string {
   return `${isAny ? "Since" : `${none} since`} ${new Date(began).toLocaleString()}.`;
 }

@@ -17,7 +17,7 @@ export function Operators({ isShown }: ViewProps) {
   const [changes, setChanges] = useState(0);
   const count = () => setChanges((changes) => changes + 1);
   const form = useRef<HTMLFormElement>(null);
-  /** The one that was asked for last: what another answers comes too late. */
+  /** The latest one: answers to an earlier one are ignored. */
   const latest = useRef<Service>(undefined);
   // By panel: when one of them can be read again, the problem of another stays.
   const report = (panel: Reader) => (text: string) => {
@@ -29,7 +29,7 @@ export function Operators({ isShown }: ViewProps) {
   useEffect(() => {
     if (!isAway) count(); // what could not be read meanwhile is read anew
   }, [isAway]);
-  // All at once: a panel that came later would move those that are there.
+  // Shown all at once: a panel that appeared later would push the others down.
   const isReady = service !== undefined && READERS.every((panel) => panel in problems);
 
   const isWrong = Object.values(problems).some(Boolean);
@@ -41,7 +41,7 @@ export function Operators({ isShown }: ViewProps) {
     setProblems({});
     setPolicies([]);
     setService(undefined);
-    // A token that may not is told so once, and nothing else is shown.
+    // A single request first: with a wrong token there is only its problem to show.
     service.ask("/v1/policies").then(
       () => latest.current === service && setService(service),
       (error) => latest.current === service && setProblems({ service: reasonOf(error) }),

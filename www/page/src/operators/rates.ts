@@ -9,7 +9,7 @@ export interface Look {
   readonly counts: Counts;
 }
 
-/** What was decided in a second, of a time. */
+/** Decisions per second in an interval. */
 export interface Step {
   readonly from: number;
   readonly to: number;
@@ -28,7 +28,7 @@ export interface Rates {
   readonly undecided: number;
 }
 
-/** The rates between each two looks; where the counters have begun anew meanwhile, of the time since. */
+/** The rates between consecutive looks; if the counters have restarted in between, since then. */
 export function stepsOf(looks: readonly Look[]): Step[] {
   return looks.slice(1).map(({ at: to, now, counts }, i) => {
     const before = looks[i]!;
@@ -39,7 +39,7 @@ export function stepsOf(looks: readonly Look[]): Step[] {
   });
 }
 
-/** Since when they have counted, by the service's clock. */
+/** When they started, by the service's clock. */
 export function beganAt(counts: Counts): number {
   return (counts.get("tollgate_metrics_start_time_seconds{}") ?? 0) * 1000;
 }

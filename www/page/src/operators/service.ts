@@ -1,7 +1,7 @@
 // The admin API of this service, asked with a token that is in memory alone. Its answers are those of docs/http.md.
 
 export class Service {
-  /** The token was refused: nothing else is to be expected of it. */
+  /** The token was refused: it is not to be sent again. */
   isOver = false;
   readonly #token: string;
 

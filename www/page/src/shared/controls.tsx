@@ -142,7 +142,7 @@ export function Problem({ text }: { text: string | undefined }) {
   );
 }
 
-/** In the place of what could not be had. */
+/** Shown in place of what could not be read. */
 export const NOT_READ = "It could not be read.";
 
 /** A table that says the same as the chart beside it, closed until it is wanted. */

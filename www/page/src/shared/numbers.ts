@@ -18,7 +18,7 @@ export function length(ms: number | null): string {
     unitDisplay: unit === "day" ? "long" : "short",
     maximumSignificantDigits: 4,
   }).format(ms / size);
-  // Within a sentence in English, a unit in Arabic or Hebrew would take the numbers beside it along.
+  // Within an English sentence, a unit in Arabic or Hebrew would reorder the numbers beside it.
   return /[\u0590-\u08ff]/.test(text) ? `\u2068${text}\u2069` : text;
 }
 
