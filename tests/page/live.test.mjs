@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { SignJWT } from "jose";
-import { checkUsable, GRANT_KEYS, open, served, shift, TOKEN } from "./page.mjs";
+import { checkUsable, GRANT_KEYS, open, served, shift, slow, TOKEN } from "./page.mjs";
 
 const headers = { authorization: `Bearer ${TOKEN}`, "content-type": "application/json" };
 
@@ -17,11 +17,7 @@ async function grant(claims) {
 async function follow(policy, key, { token = TOKEN, slownessMs = 0, ...settings } = {}) {
   const opened = await open("#live", settings);
   const { page } = opened;
-  if (slownessMs > 0)
-    await page.route("**/v1/*", async (route) => {
-      await new Promise((done) => setTimeout(done, slownessMs));
-      await route.continue();
-    });
+  if (slownessMs > 0) await slow(page, slownessMs);
   await page.getByLabel("Token or grant").fill(token);
   await page.getByLabel("Policy").fill(policy);
   await page.getByLabel(KEY).fill(key);

@@ -1,7 +1,7 @@
 // The view for who runs the service: the built Worker with its registry.
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { checkUsable, open, restart, served, shift, TOKEN } from "./page.mjs";
+import { checkUsable, open, restart, served, shift, slow, TOKEN } from "./page.mjs";
 
 const headers = { authorization: `Bearer ${TOKEN}`, "content-type": "application/json" };
 
@@ -11,8 +11,9 @@ async function ask(path, body, method = "POST") {
   return { status: response.status, ...(await response.json()) };
 }
 
-async function show({ hasClock = false, ...settings } = {}) {
+async function show({ hasClock = false, slownessMs = 0, ...settings } = {}) {
   const opened = await open("#operators", settings);
+  if (slownessMs > 0) await slow(opened.page, slownessMs);
   if (hasClock) await opened.page.clock.install();
   await opened.page.getByLabel("Token with the scope admin").fill(TOKEN);
   await opened.page.getByRole("button", { name: "Show" }).click();
@@ -421,7 +422,8 @@ for (const [colorScheme, width] of [
 
 for (const width of [390, 1440]) {
   test(`nothing moves by itself at ${width} px`, async () => {
-    const { page, close } = await show({ viewport: { width, height: 844 } });
+    // So slow that what comes is not because of the click.
+    const { page, close } = await show({ viewport: { width, height: 844 }, slownessMs: 700 });
     await page.getByText("Rates appear with").waitFor({ state: "detached" });
     await page.evaluate(() => scrollTo(0, document.querySelector("canvas").getBoundingClientRect().top));
     await page.waitForTimeout(600);

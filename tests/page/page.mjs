@@ -120,6 +120,13 @@ export async function checkUsable(page) {
   assert.ok(form <= rest, "one begins with the token");
 }
 
+/** Lets the service answer so much later, each path by some milliseconds more. */
+export const slow = (page, ms) =>
+  page.route("**/v1/**", async (route) => {
+    await new Promise((done) => setTimeout(done, ms + (route.request().url().length % 10) * 30));
+    await route.continue();
+  });
+
 /** How much of what is shown has moved by itself, in the measure of browsers. What a click moves within half a second does not count. */
 export const shift = (page) =>
   page.evaluate(
