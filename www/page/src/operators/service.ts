@@ -1,4 +1,4 @@
-// The admin API of this service, asked with a token that is in memory alone. Its answers are those of docs/http.md.
+// The admin API of this service, asked with a token that is in memory alone. Its answers are those of docs/admin.md.
 
 export class Service {
   /** The token was refused: it is not to be sent again. */
