@@ -12,13 +12,13 @@ pub(super) struct AnswerTime {
 }
 
 impl AnswerTime {
-    /// Whether the object decided this before or after that, which was heard first. What it is asked afterwards it decides later, whatever its
-    /// clock shows; of calls that were under way at once, that clock tells. In the same millisecond they are equal.
+    /// How this decision compares in time with `heard`, an answer that came earlier. What the object is asked after that answer it decides later,
+    /// whatever its clock shows; for calls that were under way at once, its clock tells. In the same millisecond they are equal.
     pub(super) fn order(&self, heard: &Self) -> Ordering {
         if self.called_at > heard.answered_at { Ordering::Greater } else { self.decided_at.cmp(&heard.decided_at) }
     }
 
-    /// Whether it decided this earlier. Within a millisecond, what was called earlier is taken for that.
+    /// Whether it is the earlier one. Within a millisecond, the call that began earlier counts as that.
     pub(super) fn is_before(&self, heard: &Self) -> bool {
         self.order(heard).then(self.called_at.cmp(&heard.called_at)).is_lt()
     }

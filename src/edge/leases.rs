@@ -14,8 +14,7 @@
 //! time are measured here, so clocks may differ: the end of a lease is timed from the start of its call, and the moment from which
 //! its tokens may be spent from the arrival of the answer. A clock that steps back ends it.
 //!
-//! The isolate repeats which leases have ended until an answer confirms it, or the object has given up on them. If it forgets a lease, the
-//! object counts it as spent.
+//! The isolate repeats which leases have ended until an answer confirms it. If it forgets a lease, the object counts it as spent.
 
 use super::answer_time::AnswerTime;
 use super::budget::{Budget, budget};
@@ -28,9 +27,9 @@ use crate::protocol::{Decided, EndedLease, LATE_MS, Lease, LeaseRequest, LimitAn
 #[derive(Debug)]
 pub(super) struct Leases(Generations<Budget, Entry>);
 
-/// The most budgets of a generation. With one limit each, two generations are some eight megabytes where pointers have 64 bits, fourteen
-/// if objects have not heard yet of the last 16 leases of each, and twenty-three with eight limits each; in WebAssembly less.
-pub const MAX_LEASED: usize = 4_096;
+/// The most budgets of a generation. With one limit each, two generations are some eight megabytes where pointers have 64 bits, seventeen
+/// if objects have not heard yet of the last 16 leases of each, and twenty-six with eight limits each; in WebAssembly less.
+const MAX_LEASED: usize = 4_096;
 
 /// A request that is granted or refused without a call, as its only policy decides.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -81,7 +80,7 @@ struct Entry {
     standing: Vec<State>,
     /// How far the object's clock was ahead when that answer had come.
     ahead_ms: i64,
-    /// The latest answer by which tokens were granted, taken back, or leased and then spent. Answers of before are late: they do not have that.
+    /// The latest answer after which a grant, a return or a lease that was spent from is known. Earlier answers lack that.
     latest: Option<AnswerTime>,
 }
 
@@ -101,6 +100,14 @@ struct Ended {
     given: AnswerTime,
     has_rest: bool,
     /// When the object has surely counted it as spent.
+    given_up_at: i64,
+}
+
+/// What an object withholds.
+struct Unheard {
+    id: u64,
+    given: AnswerTime,
+    has_rest: bool,
     given_up_at: i64,
 }
 
@@ -151,22 +158,16 @@ impl Leases {
     /// Whether something is left at `now` of leases under these numbers that the object keeps from all other requests.
     pub(super) fn withhold_any(&mut self, object: &str, policy: &Policy, now: i64) -> bool {
         let Some(entry) = self.known(object, policy) else { return false };
-        let ended = entry.ended.iter().filter(|ended| ended.has_rest).map(|ended| ended.given_up_at);
-        let open = entry.open.iter().filter(|open| open.has_rest()).map(OpenLease::given_up_at);
-        open.chain(ended).any(|given_up_at| now < given_up_at)
+        entry.unheard().any(|lease| lease.has_rest && now < lease.given_up_at)
     }
 
-    /// Whether an answer of the object is of before all leases that it withholds until it hears of their end, and not late: then it has what this
-    /// isolate may still spend, and nothing that it has spent. A lease that came with it is younger.
-    pub(super) fn agree_with(&mut self, object: &str, policy: &Policy, decided: &Decided, answer: &AnswerTime) -> bool {
+    /// Whether an answer of the object is whole: older than all leases that the object withholds until it hears of their end, and not late. Then
+    /// it has what this isolate may still spend, and nothing that it has spent. A lease that came with it is younger.
+    pub(super) fn is_whole(&mut self, object: &str, policy: &Policy, decided: &Decided, answer: &AnswerTime) -> bool {
         let Some(entry) = self.known(object, policy) else { return true };
         let came_with_it = decided.lease.as_ref().map(|lease| lease.id);
-        let open = entry.open.iter().map(|open| (open.id, &open.given, open.given_up_at()));
-        let ended = entry.ended.iter().map(|ended| (ended.lease.id, &ended.given, ended.given_up_at));
-        let mut withheld = open
-            .chain(ended)
-            .filter(|(id, _, given_up_at)| Some(*id) != came_with_it && answer.called_at < *given_up_at);
-        withheld.all(|(_, given, _)| answer.order(given).is_lt())
+        let is_withheld = |lease: &Unheard| Some(lease.id) != came_with_it && answer.called_at < lease.given_up_at;
+        entry.unheard().filter(is_withheld).all(|lease| answer.order(&lease.given).is_lt())
             && entry.latest.is_none_or(|latest| !answer.is_before(&latest))
     }
 
@@ -272,9 +273,7 @@ impl Leases {
 
     /// What is known of a budget under these numbers. Leases under others count as spent.
     fn known(&mut self, object: &str, policy: &Policy) -> Option<&mut Entry> {
-        if self.0.len() == 0 {
-            return None;
-        }
+        policy.lease()?;
         self.0.get_mut(budget(object, policy)?).filter(|entry| entry.policy == policy.id())
     }
 
@@ -300,9 +299,8 @@ fn may_lease(policy: &Policy) -> bool {
 impl Entry {
     fn new(policy: &Policy, now: i64) -> Self {
         let demand = Demand { since: now, latest: now, ..Demand::default() };
-        let (open, ended, given, standing, ahead_ms) = Default::default();
+        let (open, ended, given, standing, ahead_ms, latest) = Default::default();
         let asks_again_at = i64::MIN;
-        let latest = None;
         Self {
             policy: policy.id(),
             seen_at: now,
@@ -328,15 +326,42 @@ impl Entry {
 
     /// Goes on to `now`: leases that are over have ended, and all if the clock has stepped back.
     fn advance(&mut self, now: i64) -> i64 {
-        let has_stepped_back = now < self.seen_at.saturating_sub(STALE_MS);
-        if has_stepped_back {
-            (self.seen_at, self.asks_again_at) = (now, i64::MIN);
+        if now < self.seen_at.saturating_sub(STALE_MS) {
+            self.step_back(now);
         }
         let now = now.max(self.seen_at);
         self.seen_at = now;
-        self.end_those(|open| has_stepped_back || open.until <= now || !open.has_rest());
-        self.ended.retain(|ended| now < ended.given_up_at);
+        self.end_those(|open| open.until <= now || !open.has_rest());
         now
+    }
+
+    /// Moments of before the step mean nothing any more. What is left of a length of time is at most what was left when the clock was last seen.
+    fn step_back(&mut self, now: i64) {
+        self.end_those(|_| true);
+        let step_ms = self.seen_at.saturating_sub(now);
+        for Ended { given, given_up_at, .. } in &mut self.ended {
+            for moment in [&mut given.called_at, &mut given.answered_at, given_up_at] {
+                *moment = moment.saturating_sub(step_ms);
+            }
+        }
+        (self.seen_at, self.asks_again_at, self.latest) = (now, i64::MIN, None);
+    }
+
+    /// The leases that the object withholds, as far as is known here: those that are open, and those of whose end it may not have heard.
+    fn unheard(&self) -> impl Iterator<Item = Unheard> {
+        let open = self.open.iter().map(|open| Unheard {
+            id: open.id,
+            given: open.given,
+            given_up_at: open.given_up_at(),
+            has_rest: open.has_rest(),
+        });
+        let ended = self.ended.iter().map(|&Ended { ref lease, given, given_up_at, has_rest }| Unheard {
+            id: lease.id,
+            given,
+            given_up_at,
+            has_rest,
+        });
+        open.chain(ended)
     }
 
     fn end_those(&mut self, mut is_meant: impl FnMut(&OpenLease) -> bool) {

@@ -1,8 +1,8 @@
 //! What a frontend knows of budgets without asking their objects: tokens that it has leased, and what was refused lately.
 //!
 //! A request is granted or refused by what is leased (see `leases.rs`), else refused by what is remembered (see `refusals.rs`), else its
-//! object is asked. Both parts must hear of everything that the other does, since the object counts as taken what is leased and hears only later
-//! what of it was spent. So there is one way to tell them.
+//! object is asked. Each part must learn what the other does, since the object counts leased tokens as taken, and hears only later which of them
+//! were spent. So both are told in one place.
 //!
 //! Each frontend of an isolate has its own: another may ask other objects by the same names.
 
@@ -37,13 +37,13 @@ impl LocalState {
     /// be one that only takes tokens.
     pub fn consume(&mut self, object: &str, policy: &Policy, costs: &[u64], now: i64) -> Option<Leased> {
         let leased = self.leases.consume(object, policy, costs, now)?;
-        if leased.decided.decision().is_allow() {
+        if leased.decided.decision().is_allow() && self.refusals.len() > 0 {
             self.refusals.spent(object, policy, costs, now);
         }
         Some(leased)
     }
 
-    /// Whether any refusal is remembered. Without one, [`LocalState::bound`] knows nothing.
+    /// Whether anything is remembered of refusals. If nothing is, [`LocalState::bound`] knows nothing.
     #[must_use]
     pub fn remembers_any(&self) -> bool {
         self.refusals.len() > 0
@@ -101,7 +101,7 @@ impl LocalState {
         (called_at, answered_at): (i64, i64),
     ) {
         let time = AnswerTime { decided_at: decided.now, called_at, answered_at };
-        let is_whole = asked.clone().all(|policy| self.leases.agree_with(object, policy, decided, &time));
+        let is_whole = asked.clone().all(|policy| self.leases.is_whole(object, policy, decided, &time));
         if is_granted {
             asked.clone().for_each(|policy| self.leases.granted(object, policy, &time));
         }
@@ -118,7 +118,7 @@ impl LocalState {
         self.leases.end(object, policy, id, now)
     }
 
-    /// Refuses nothing that the budget now has: the frontend gives something back to it. Before that, and again when it is done.
+    /// Forgets the refusals of a budget to which the frontend gives something back. Call it before that request and after its answer.
     pub fn forget(&mut self, object: &str, policy: &Policy, now: i64) {
         self.leases.forget(object, policy);
         self.refusals.forget(object, policy, now);
@@ -244,6 +244,30 @@ mod tests {
             is_believed(&mut known, (called, called, called));
             assert_eq!(refuses(&mut known, false, called), is_given_up, "{called}");
         }
+    }
+
+    #[test]
+    fn a_clock_that_steps_back_makes_no_answer_late_and_no_lease_last() {
+        // The object's clock steps, too, or does not.
+        for step_ms in [10_000, 0] {
+            let (policy, mut known) = (policy(), leasing());
+            assert!(known.consume(OBJECT, &policy, &[1], NOW + 30).is_some());
+            // The lease ends when the step is seen, ten seconds back. Of its time there are left 5 020 - 30 ms.
+            assert!(known.consume(OBJECT, &policy, &[1], NOW - 9_970).is_none());
+            for (called, is_given_up) in [(-4_981, false), (-4_980, true)] {
+                let decided = called + 10_000 - step_ms;
+                assert_eq!(is_believed(&mut known, (called, decided, called)), is_given_up, "{called}, {decided}");
+                assert_eq!(refuses(&mut known, false, called), is_given_up, "{called}");
+            }
+        }
+    }
+
+    /// What it is told late may still be in time.
+    #[test]
+    fn a_clock_that_steps_forward_forgets_no_lease_that_was_not_returned() {
+        let (policy, mut known) = (policy(), leasing());
+        let returned = (0..2).filter_map(|_| known.ask(OBJECT, &policy, &[9], NOW + 60_000)).next().unwrap();
+        assert_eq!(returned.ended.len(), 1);
     }
 
     #[test]

@@ -29,7 +29,7 @@ mod snapshot;
 mod tap;
 
 pub use batch::{BATCH_MS, Batch, CALL_MS, Dialect, Failure, ObjectCall, Outcome};
-pub use leases::{Leased, MAX_LEASED, Return};
+pub use leases::{Leased, Return};
 pub use local_state::LocalState;
 pub use outbox::Outbox;
 pub use refusals::{Bound, MAX_BUDGETS};

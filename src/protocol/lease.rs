@@ -16,8 +16,8 @@
 
 use super::numbers::{Reader, Unreadable, Writer};
 
-/// For how many milliseconds longer than it says the object keeps a lease: a frontend's clock may step back while a call takes two seconds,
-/// and stand still while a request computes. Then it counts all of it as spent.
+/// How many milliseconds after `until` the object still withholds a lease, before it counts all of it as spent: a frontend's clock may step
+/// back while a call takes two seconds, and stand still while a request computes.
 pub const LATE_MS: u64 = 3_000;
 
 /// What a frontend says about leases of the only policy that it asks for.

@@ -53,8 +53,11 @@ impl OwnState {
 
     /// What the object of a shard would answer, if that is known and it would refuse. What has shards is not leased.
     pub(super) fn reply_of_shard(&self, asked: &ResolvedRequest, object: &Object, verb: Verb) -> Option<Decided> {
-        let costs = costs_of(asked, object);
-        let known = self.0.borrow_mut().bound(&object.name, costs, verb, false, clock::now())?;
+        let state = &mut *self.0.borrow_mut();
+        if !state.remembers_any() {
+            return None;
+        }
+        let known = state.bound(&object.name, costs_of(asked, object), verb, false, clock::now())?;
         known.is_refused.then_some(known.decided)
     }
 

@@ -32,9 +32,9 @@ fn isolates_with_leases_and_refusals_grant_what_one_bucket_would_and_refuse_what
     }
 }
 
-/// With nobody else, waits from memory have all that was granted: answers come in any order, and soon.
+/// With no other isolate, waits from memory have all that was granted: answers come in any order, and soon.
 #[test]
-fn a_wait_of_a_lone_isolate_misses_nothing_that_it_has_granted() {
+fn a_wait_of_a_lone_isolate_that_leases_misses_nothing_that_it_has_granted() {
     let mut seen = Seen::default();
     random::cases(1_000, |random| {
         let policy = policy(random);
