@@ -4,7 +4,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { stringify } from "smol-toml";
 import { count, law } from "../random.mjs";
-import { served, TOKEN } from "./page.mjs";
+import { headers, served } from "./page.mjs";
 
 const { Play } = await import("../../www/page/src/playground/play.ts");
 const { formOf, namesOf, otherKind, read, tomlOf } = await import("../../www/page/src/playground/policy.ts");
@@ -642,7 +642,7 @@ test("the answer that is shown is the service's own, but for its moments", async
   const ask = async (path, body) => {
     const response = await fetch(`${url}/v1/${path}`, {
       method: "POST",
-      headers: { authorization: `Bearer ${TOKEN}`, "content-type": "application/json" },
+      headers,
       body: JSON.stringify(body),
     });
     return { status: response.status, headers: response.headers, body: await response.json() };

@@ -1,4 +1,5 @@
-// Lets tests import the page's modules as they are: `tollgate` is what the page is built with. Import it before them.
+// Lets tests import the page's modules as they are: `tollgate` is what the page is built with, and numbers are written alike wherever the
+// tests run. Import it before them.
 import { registerHooks } from "node:module";
 
 registerHooks({
@@ -8,3 +9,10 @@ registerHooks({
     return next(new URL(`../../build/library/${entry ?? "index"}.js`, import.meta.url).href, context);
   },
 });
+
+const { NumberFormat } = Intl;
+Intl.NumberFormat = class extends NumberFormat {
+  constructor(locale = "en-US", options = {}) {
+    super(locale, options);
+  }
+};

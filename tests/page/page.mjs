@@ -19,6 +19,9 @@ import { unstable_readConfig } from "wrangler";
 /** A token of the server with every scope, whose requests may bring limits of their own. */
 export const TOKEN = "the-bearer-token-of-the-tests";
 
+/** What a request with a JSON body and that token has. */
+export const headers = { authorization: `Bearer ${TOKEN}`, "content-type": "application/json" };
+
 /** The keys that sign grants for it. */
 export const GRANT_KEYS = JSON.stringify({ test: Buffer.alloc(32, "grants").toString("base64url") });
 
@@ -53,6 +56,20 @@ export async function open(hash = "", { viewport = { width: 1440, height: 900 },
   page.on("response", (response) => response.status() < 400 || said.push(`${response.status()} ${response.url()}`));
   await page.goto(`${url}/${hash}`);
   return { page, said, url, close: () => context.close() };
+}
+
+export const press = (page, name) => page.getByRole("button", { name, exact: true }).click();
+
+/** The address, once the scene in it is as expected: it follows what is shown, somewhat later. */
+export async function linkTo(page, isExpected) {
+  await page.waitForURL(({ hash }) => {
+    try {
+      return isExpected(JSON.parse(Buffer.from(hash.slice("#playground?".length), "base64url").toString()));
+    } catch {
+      return false; // not of a scene, or of one without what is expected
+    }
+  });
+  return page.url();
 }
 
 async function start(port = 0) {
@@ -127,18 +144,24 @@ export const slow = (page, ms) =>
     await route.continue();
   });
 
-/** How much of what is shown has moved by itself, in the measure of browsers. What a click moves within half a second does not count. */
-export const shift = (page) =>
+/** What has moved by itself until so many milliseconds from now, and how far, in the measure of browsers. What a click moves within half a second does not count. */
+export const shifts = (page, ms = 500) =>
   page.evaluate(
-    () =>
+    (ms) =>
       new Promise((done) => {
-        let sum = 0;
+        const text = ({ node }) => node?.outerHTML?.slice(0, 80) ?? node?.textContent;
+        const shifts = [];
         new PerformanceObserver((list) => {
-          for (const { value, hadRecentInput } of list.getEntries()) if (!hadRecentInput) sum += value;
+          for (const { value, hadRecentInput, sources } of list.getEntries())
+            if (!hadRecentInput) shifts.push({ value, moved: sources.map(text) });
         }).observe({ type: "layout-shift", buffered: true });
-        setTimeout(() => done(sum), 500);
+        setTimeout(() => done(shifts), ms);
       }),
+    ms,
   );
+
+/** The same as one sum. */
+export const shift = async (page) => (await shifts(page)).reduce((sum, { value }) => sum + value, 0);
 
 const CHROMIUMS_OWN = /^Failed to load resource: the server responded with a status of [45]\d\d /;
 

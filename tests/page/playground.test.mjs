@@ -2,11 +2,10 @@
 import "./modules.mjs";
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { open, violations } from "./page.mjs";
+import { linkTo, open, press, shifts, violations } from "./page.mjs";
 
 const { PRESETS } = await import("../../www/page/src/playground/presets.ts");
 
-const press = (page, name) => page.getByRole("button", { name, exact: true }).click();
 const status = (page) => page.getByRole("status").textContent();
 
 /** How often was granted and refused. */
@@ -24,9 +23,7 @@ test("an address that names no view is a link that cannot be read, and follows w
   await press(page, "Login attempts");
   await message.waitFor({ state: "detached" });
   await press(page, "Pause");
-  await page.waitForTimeout(600); // the address follows
-  const { hash } = new URL(page.url());
-  assert.match(Buffer.from(hash.slice("#playground?".length), "base64url").toString(), /POLICIES\.login/);
+  await linkTo(page, ({ toml }) => toml.includes("POLICIES.login"));
   await page.evaluate(() => {
     location.hash = "#nothing?of=this";
   });
@@ -36,9 +33,8 @@ test("an address that names no view is a link that cannot be read, and follows w
 });
 
 test("what is no cost is said to be none beside its field, stays as it was typed, and asks nothing", async () => {
-  const { page, said, close } = await open();
+  const { page, said, close } = await open("", { reducedMotion: "reduce" });
   await press(page, "LLM requests and tokens");
-  await press(page, "Pause");
   await page.getByLabel("Trace").selectOption("none");
   const field = page.getByLabel("Cost in tokens");
   for (const typed of ["-1", "1.5", "", "9007199254740992", "1e99"]) {
@@ -69,7 +65,6 @@ test("what is no cost is said to be none beside its field, stays as it was typed
   // A mark at one field is nothing to another policy.
   await field.fill("-1");
   await press(page, "API per user");
-  await press(page, "Pause");
   await page.getByLabel("Trace").selectOption("none");
   await press(page, "Consume");
   assert.match(await status(page), /^consume 1: granted, 19 left$/);
@@ -99,7 +94,7 @@ for (const [how, hold] of [
     await press(page, "Pause");
     const { granted, refused } = await counted(page);
     const played = await page.getByLabel("Moment").getAttribute("aria-valuetext");
-    const seconds = Number(played.split(":").at(-1));
+    const seconds = played.split(":").reduce((sum, part) => sum * 60 + Number(part), 0);
     assert.ok(granted + refused <= 4 * seconds + 2, `${granted + refused} in ${seconds} s`);
     await page.waitForTimeout(300);
     assert.deepEqual(await counted(page), { granted, refused });
@@ -118,7 +113,7 @@ test("held at 1,000×, it asks thousands as time goes by, keeps the picture movi
   await page.mouse.down();
   const longest = await page.evaluate(async () => {
     let [longest, last] = [0, performance.now()];
-    const end = last + 2000;
+    const end = last + 1000;
     while (last < end) {
       await new Promise(requestAnimationFrame);
       const now = performance.now();
@@ -131,14 +126,13 @@ test("held at 1,000×, it asks thousands as time goes by, keeps the picture movi
   await press(page, "Pause");
   assert.ok(longest < 1000, `${Math.round(longest)} ms without a picture`);
   const { granted, refused } = await counted(page);
-  assert.ok(granted + refused > 2000, `${granted + refused}`);
+  assert.ok(granted + refused > 1000, `${granted + refused}`);
   assert.ok(granted > (granted + refused) * 0.45, `${granted} of ${granted + refused}`); // four a second, of which two are refilled
-  await page.waitForTimeout(1000);
-  const link = page.url();
+  const link = await linkTo(page, ({ acts }) => acts.length === granted + refused);
   await close();
   const other = await open(link.slice(url.length + 1));
   await other.page.getByText(/^[1-9][\d,]* granted, /).waitFor();
-  if (granted + refused <= 10_000) assert.deepEqual(await counted(other.page), { granted, refused });
+  assert.deepEqual(await counted(other.page), { granted, refused });
   assert.deepEqual(said, []);
   await other.close();
 });
@@ -156,7 +150,7 @@ test("what was asked by hand too often for a link is left out of it, and the pag
   await close();
 });
 
-test("while a button is held nothing is announced, and then the last decision is", async () => {
+test("while a button is held hardly anything is announced, and then the last decision is", async () => {
   const { page, close } = await open();
   await page.getByLabel("Trace").selectOption("none");
   await press(page, "Consume");
@@ -171,9 +165,10 @@ test("while a button is held nothing is announced, and then the last decision is
   await page.getByText(/[1-9]\d* refused/).waitFor();
   await page.mouse.up();
   await page.waitForTimeout(600);
-  assert.deepEqual(await page.evaluate(() => globalThis.announced), [
-    "consume 1: refused, would pass in 500 ms, 0 left",
-  ]);
+  const announced = await page.evaluate(() => globalThis.announced);
+  // One, unless the browser stood still meanwhile.
+  assert.ok(announced.length < 4, announced.join("\n"));
+  assert.equal(announced.at(-1), "consume 1: refused, would pass in 500 ms, 0 left");
   await close();
 });
 
@@ -196,23 +191,18 @@ test("what never refills is said in words, and what is owed is drawn below nothi
 
 for (const width of [1440, 390]) {
   test(`nothing shifts while a preset plays, at ${width} px`, async () => {
-    const watch = async ({ title }) => {
+    for (const { title } of PRESETS) {
       const { page, close } = await open("", { viewport: { width, height: 6000 } });
+      await page.getByRole("heading", { name: /^The decision at/ }).waitFor();
       await press(page, title);
-      await page.waitForTimeout(600); // what moves right after a click is what one expects to move
-      const shifts = await page.evaluate(async () => {
-        const shifts = [];
-        const text = ({ node }) => node?.outerHTML?.slice(0, 80) ?? node?.textContent;
-        new PerformanceObserver((list) => {
-          // Less is a word within its line.
-          for (const { value, sources } of list.getEntries()) if (value > 0.001) shifts.push(sources.map(text));
-        }).observe({ type: "layout-shift" });
-        await new Promise((done) => setTimeout(done, 6000));
-        return shifts;
-      });
-      assert.deepEqual(shifts, [], title);
+      const seen = await shifts(page, 6000);
+      // Less is a word within its line.
+      assert.deepEqual(
+        seen.filter(({ value }) => value > 0.001),
+        [],
+        title,
+      );
       await close();
-    };
-    await Promise.all(PRESETS.map(watch));
+    }
   });
 }
