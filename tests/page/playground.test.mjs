@@ -150,6 +150,22 @@ test("what was asked by hand too often for a link is left out of it, and the pag
   await close();
 });
 
+test("a button that is first held at a late moment asks nothing of the time before it", async () => {
+  const { page, said, close } = await open();
+  await page.getByLabel("Trace").selectOption("none");
+  await press(page, "1,000×");
+  await page.getByLabel("Moment").fill("250");
+  const half = 5_000_000; // of the ten seconds that 1,000× plays
+  await linkTo(page, ({ at }) => at === half);
+  await page.getByRole("button", { name: "Consume", exact: true }).hover();
+  await page.mouse.down();
+  await page.getByText(/[1-9]\d\d refused/).waitFor();
+  await page.mouse.up();
+  await linkTo(page, ({ acts }) => acts.length > 100 && acts.every(([at]) => at === half));
+  assert.deepEqual(said, []);
+  await close();
+});
+
 test("while a button is held hardly anything is announced, and then the last decision is", async () => {
   const { page, close } = await open();
   await page.getByLabel("Trace").selectOption("none");

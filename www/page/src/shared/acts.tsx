@@ -100,12 +100,13 @@ function Held({
     isRepeated.current = false;
     let isPending = false;
     let last = performance.now() + HELD_MS;
-    let due = 1;
+    let due = 0;
     const step = async (now: number) => {
       frame.current = requestAnimationFrame(step);
       if (now < last) return;
       const { act, speed } = latest.current;
-      due = Math.min(MOST_AT_ONCE, due + ((now - last) * speed) / HELD_MS);
+      // The first batch is one request: no time has gone by in which more were missed.
+      due = isRepeated.current ? Math.min(MOST_AT_ONCE, due + ((now - last) * speed) / HELD_MS) : 1;
       last = now;
       isRepeated.current = true;
       const times = Math.floor(due);
