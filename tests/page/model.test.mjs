@@ -551,6 +551,9 @@ const ASKED = [
       ["charge", 11],
       ["refund", 30],
       ["borrow", 10],
+      ["reset"],
+      ["consume", 4],
+      ["reset"],
     ],
   },
   {
@@ -577,6 +580,8 @@ const ASKED = [
       ["borrow", 20],
       ["borrow", 20],
       ["charge", 100],
+      ["reset"], // pays what is owed
+      ["reset"],
     ],
   },
   {
@@ -633,6 +638,7 @@ const ASKED = [
       ["borrow", { requests: 0, tokens: 5 }],
       ["charge", { requests: 1, tokens: 200_000 }],
       ["charge", 3],
+      ["reset"],
     ],
   },
 ];
@@ -655,13 +661,13 @@ test("the answer that is shown is the service's own, but for its moments", async
     const simulation = new Simulation(await policyOf(stringify({ plan: policy })));
     const key = `page-${Math.random()}`;
     let reservation;
-    for (const [verb, cost] of acts) {
+    for (const [verb, cost = 0] of acts) {
       const waits = verb === "reserve" || verb === "borrow";
       const real = await ask(waits ? "consume" : verb, {
         policy: "plan",
         limits,
         key,
-        ...(verb !== "cancel" && { cost }),
+        ...(verb !== "cancel" && verb !== "reset" && { cost }),
         ...(waits && { mode: verb }),
         ...((verb === "settle" || verb === "cancel") && { reservation }),
       });

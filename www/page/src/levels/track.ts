@@ -130,6 +130,9 @@ export function waitOf({ at, decision }: Event): number {
   return decision.allowed ? decision.readyAt - START - at : decision.retryAfterMs;
 }
 
+/** Whether such a request has a cost: what is cancelled or reset is all there is. */
+export const namesCost = (verb: Event["verb"]) => verb !== "cancel" && verb !== "reset";
+
 const TAKING: readonly Event["verb"][] = ["consume", "reserve", "borrow", "charge"];
 const byMoment = bisector(({ at }: Event) => at);
 

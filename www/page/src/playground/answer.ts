@@ -25,8 +25,7 @@ export function answerOf(simulation: Simulation, event: Event): Answer {
     const full = limit.name === undefined ? policy.name : `${policy.name}/${limit.name}`;
     const fields = {
       allowed: !refusal,
-      // A request to cancel names no cost.
-      cost: event.verb === "cancel" ? 0 : amountOf(event.cost, limit.name),
+      cost: amountOf(event.cost, limit.name),
       ...(event.tokens && { tokens: event.tokens[i] }),
       limit: capacity,
       remaining,

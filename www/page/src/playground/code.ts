@@ -1,6 +1,5 @@
 // The code that would have asked, ready to copy.
-
-import type { Event } from "../levels/track.ts";
+import { type Event, namesCost } from "../levels/track.ts";
 import { RESERVATION } from "./answer.ts";
 import type { Policy } from "./policy.ts";
 
@@ -24,7 +23,7 @@ export function codeFor(
   const ask = {
     policy: name,
     key: "alice",
-    ...(verb !== "reset" && verb !== "cancel" && { cost }),
+    ...(namesCost(verb) && { cost }),
     ...(path !== verb && { mode: verb }),
     ...((verb === "settle" || verb === "cancel") && { reservation: RESERVATION }),
   };

@@ -2,7 +2,7 @@
 import { bisector, sort } from "d3-array";
 import { Budget } from "tollgate";
 import { type Amount, amountOf, costOf, fitted } from "../levels/amount.ts";
-import { type Event, type Reservation, START, Track } from "../levels/track.ts";
+import { type Event, namesCost, type Reservation, START, Track } from "../levels/track.ts";
 import type { Policy } from "./policy.ts";
 import type { Ask } from "./trace.ts";
 
@@ -24,7 +24,8 @@ export class Simulation extends Track {
   /** Answers what is asked, not before anything that was asked already. */
   ask({ at, verb, cost: asked }: Ask): Event | undefined {
     this.expire(at);
-    const cost = typeof asked === "number" ? asked : fitted(asked, this.limits); // it may have been meant for another policy
+    const named = namesCost(verb) ? asked : 0;
+    const cost = typeof named === "number" ? named : fitted(named, this.limits); // it may have been meant for another policy
     if (verb === "consume" || verb === "reserve" || verb === "borrow") {
       const event = this.#decide(at, verb, verb, cost);
       if (verb === "reserve" && event.decision.allowed) {
@@ -39,12 +40,12 @@ export class Simulation extends Track {
     const open = this.reservations[this.#oldest()];
     const isClosed = verb === "settle" || verb === "cancel";
     if (isClosed && !open) return undefined; // there is nothing that could be meant
-    const tokens = this.limits.map(({ name }, i) => {
-      const [asked, reserved] = [amountOf(cost, name), isClosed ? amountOf(open!.cost, name) : 0];
-      if (verb === "settle") return reserved + this.#moved(i, at, asked - reserved);
-      return Math.abs(this.#moved(i, at, verb === "charge" ? asked : isClosed ? -reserved : -asked));
-    });
+    const before = this.events.at(-1)?.admitted ?? [];
     const event = isClosed ? this.#close(at, verb, cost, open!) : this.#decide(at, verb, verb, cost);
+    const tokens = this.limits.map(({ name }, i) => {
+      const moved = event.admitted[i]! - (before[i] ?? 0);
+      return verb === "settle" ? amountOf(open!.cost, name) + moved : Math.abs(moved);
+    });
     const told = { ...event, tokens };
     this.events[this.events.length - 1] = told;
     return told;
@@ -124,8 +125,7 @@ export class Simulation extends Track {
   /** Closes a reservation, at its real cost or at none. */
   #close(at: number, verb: "settle" | "cancel", cost: Amount, open: Reservation): Event {
     this.#end(this.#oldest(), at, verb === "settle" ? "settled" : "cancelled");
-    const real = verb === "settle" ? cost : 0;
-    const more = this.policy.limits.map(({ name }) => amountOf(real, name) - amountOf(open.cost, name));
+    const more = this.policy.limits.map(({ name }) => amountOf(cost, name) - amountOf(open.cost, name));
     const part = (sign: number) =>
       costOf(
         this.limits,
@@ -133,14 +133,6 @@ export class Simulation extends Track {
       );
     if (more.some((tokens) => tokens > 0)) this.#decide(at, verb, "charge", part(1), cost);
     return this.#decide(at, verb, "refund", part(-1), cost);
-  }
-
-  /** How many tokens a limit takes at a moment if so many more are charged, or below zero, refunded. */
-  #moved(limit: number, at: number, more: number): number {
-    const bucket = this.viewed[limit]!;
-    bucket.restore((this.events.at(-1)?.states ?? this.first)[limit]!);
-    const decision = bucket.decide(START + at, { verb: more > 0 ? "charge" : "refund", cost: Math.abs(more) });
-    return decision.allowed ? Math.sign(more) * decision.tokens : 0;
   }
 
   #end(index: number, at: number, how: NonNullable<Reservation["end"]>["how"]) {

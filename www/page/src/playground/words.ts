@@ -1,6 +1,6 @@
 // Decisions in words.
 import { costText } from "../levels/amount.ts";
-import { type Event, waitOf } from "../levels/track.ts";
+import { type Event, namesCost, waitOf } from "../levels/track.ts";
 import { length, number } from "../shared/numbers.ts";
 import type { Policy } from "./policy.ts";
 
@@ -24,5 +24,5 @@ export function announced(event: Event, limits: Policy["limits"]): string {
     return name === undefined ? `${tokens} left` : `${tokens} left in ${name}`;
   });
   const refused = `refused, ${Number.isFinite(wait) ? `would pass in ${length(wait)}` : "can never pass"}`;
-  return `${verb === "cancel" ? verb : `${verb} ${costText(cost)}`}: ${decision.allowed ? granted : refused}, ${left.join(", ")}`;
+  return `${namesCost(verb) ? `${verb} ${costText(cost)}` : verb}: ${decision.allowed ? granted : refused}, ${left.join(", ")}`;
 }
