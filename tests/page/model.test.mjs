@@ -107,10 +107,19 @@ test("what is said of a decision names the limit of which so much is left", asyn
     [
       llm,
       { verb: "reserve", cost: { requests: 12, tokens: 0 } },
-      "reserve 12 requests, 0 tokens: granted, to be used in 2 sec, 0 left in requests, 30,000 left in tokens",
+      "reserve 12 requests, 0 tokens: granted, usable in 2 sec, 0 left in requests, 30,000 left in tokens",
     ],
   ])
     assert.equal(await said(toml, ask), text);
+});
+
+test("a reservation that ends by itself is said to have expired", async () => {
+  const toml = '[p]\nrate = 0\nperiod = "1s"\ncapacity = 10\nreservation_ttl = "5s"\nunsettled = "refund"';
+  const simulation = new Simulation(await policyOf(toml));
+  simulation.ask({ at: 0, verb: "consume", cost: 1 });
+  simulation.ask({ at: 0, verb: "reserve", cost: 4 });
+  simulation.expire(5000);
+  assert.equal(announced(simulation.events.at(-1), simulation.limits), "expired: 9 left");
 });
 
 test("a fixed window admits twice its capacity at its edge, a token bucket of the same numbers does not", async () => {

@@ -241,7 +241,7 @@ test("the form keeps comments, also where a field is emptied first, and the poli
   await page.getByRole("heading", { name: /^a: token bucket, 5 per 1 sec/ }).waitFor();
   await page.getByLabel("Policy to play").selectOption("b");
   await page.getByRole("heading", { name: /^b: fixed window, 6 per 1 min/ }).waitFor();
-  await page.getByText("the windows of b open at moments of each key’s own").waitFor();
+  await page.getByText("each key’s windows of b open at times of their own").waitFor();
   await page.getByText("Here they first open 24.4 sec after the start.").waitFor();
   await page.getByRole("button", { name: "Compare with a token bucket" }).waitFor();
   assert.deepEqual(await violations(page), []);
@@ -252,7 +252,7 @@ test("the form keeps comments, also where a field is emptied first, and the poli
   await rate.pressSequentially("12");
   await page.getByRole("heading", { name: /^b: fixed window, 12 per 1 min/ }).waitFor();
   await page.getByLabel("Opens at (offset)").fill("5s");
-  await page.getByText("the windows of b open at moments of each key’s own").waitFor({ state: "detached" });
+  await page.getByText("each key’s windows of b open at times of their own").waitFor({ state: "detached" });
   await press(page, "TOML");
   const expected = `${toml.replace("6 # six", "12 # six")}offset = "5s"\n`;
   assert.equal(await text.inputValue(), expected);

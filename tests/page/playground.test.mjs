@@ -196,7 +196,7 @@ test("what never refills is said in words, and what is owed is drawn below nothi
   await page.getByRole("heading", { name: "webhooks: token bucket, 5 per 1 sec, at most 1, debt up to 20" }).waitFor();
   await page.getByRole("heading", { name: /^webhooks: -\d+ of 1 \(in debt\)$/ }).waitFor();
   await page
-    .getByText(/^reserve 1: granted, to be used in [\d.]+ sec, 0 left$/)
+    .getByText(/^reserve 1: granted, usable in [\d.]+ sec, 0 left$/)
     .first()
     .waitFor();
   const fact = (name) => page.locator("dt", { hasText: name }).locator("+ dd").textContent();

@@ -99,7 +99,7 @@ export function Levels({
                 moment(event.at, to),
                 event.verb,
                 costText(event.cost),
-                event.decision.allowed ? "granted" : "refused",
+                event.verb === "expired" ? "–" : event.decision.allowed ? "granted" : "refused",
                 waitOf(event) > 0 ? length(waitOf(event)) : "–",
                 ...event.states.flatMap(({ tokens }, i) => [number(tokens), number(event.admitted[i]!)]),
               ])

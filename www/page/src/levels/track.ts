@@ -7,7 +7,7 @@ import type { Amount } from "./amount.ts";
 /** A decision as it was made. Moments are milliseconds since the trace began. */
 export interface Event {
   readonly at: number;
-  readonly verb: Exclude<Verb, "consumeUpTo"> | "settle" | "cancel";
+  readonly verb: Exclude<Verb, "consumeUpTo"> | "settle" | "cancel" | "expired";
   /** As it was asked: what is settled costs the difference to what was reserved. */
   readonly cost: Amount;
   /** Of what is charged, refunded or closed by a caller: how many tokens of each limit that has moved, or what the work has finally cost. */
@@ -129,6 +129,9 @@ export class Track {
 export function waitOf({ at, decision }: Event): number {
   return decision.allowed ? decision.readyAt - START - at : decision.retryAfterMs;
 }
+
+/** Whether such a request may be granted tokens that come later. */
+export const mayWait = (verb: Event["verb"]): verb is "reserve" | "borrow" => verb === "reserve" || verb === "borrow";
 
 /** Whether such a request has a cost: what is cancelled or reset is all there is. */
 export const namesCost = (verb: Event["verb"]) => verb !== "cancel" && verb !== "reset";

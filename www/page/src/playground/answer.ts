@@ -2,7 +2,7 @@
 // test compares it with the service's own answers.
 import type { Refusal } from "tollgate";
 import { amountOf } from "../levels/amount.ts";
-import { type Event, START } from "../levels/track.ts";
+import { type Event, mayWait, START } from "../levels/track.ts";
 import type { Simulation } from "./simulation.ts";
 
 export interface Answer {
@@ -15,13 +15,12 @@ export interface Answer {
 export function answerOf(simulation: Simulation, event: Event): Answer {
   const { policy } = simulation;
   const now = START + event.at;
-  const waits = event.verb === "reserve" || event.verb === "borrow";
   const details = policy.limits.map((limit, i) => {
     const { remaining, owed, fullAt, alone, tokenAt, largest } = simulation.standing(i, event);
     const capacity = limit.capacity ?? limit.rate;
     const refusal = alone.allowed ? undefined : alone;
     const retryAt = refusal && Number.isFinite(refusal.retryAt) ? refusal.retryAt : undefined;
-    const readyAt = waits && alone.allowed ? alone.readyAt : undefined;
+    const readyAt = mayWait(event.verb) && alone.allowed ? alone.readyAt : undefined;
     const full = limit.name === undefined ? policy.name : `${policy.name}/${limit.name}`;
     const fields = {
       allowed: !refusal,

@@ -1,7 +1,8 @@
 // The code that would have asked, ready to copy.
-import { type Event, namesCost } from "../levels/track.ts";
+import { mayWait, namesCost } from "../levels/track.ts";
 import { RESERVATION } from "./answer.ts";
 import type { Policy } from "./policy.ts";
+import type { Ask } from "./trace.ts";
 
 export const LANGUAGES = [
   ["curl", "curl"],
@@ -12,14 +13,14 @@ export const LANGUAGES = [
 
 export type Language = (typeof LANGUAGES)[number][0];
 
-/** The code in a language that asks what this event has asked, of a service at `url`. */
+/** The code in a language that asks this of a service at `url`. */
 export function codeFor(
   language: Language,
   { name }: Policy,
-  { verb, cost }: Pick<Event, "verb" | "cost">,
+  { verb, cost }: Pick<Ask, "verb" | "cost">,
   url: string,
 ): string {
-  const path = verb === "reserve" || verb === "borrow" ? "consume" : verb;
+  const path = mayWait(verb) ? "consume" : verb;
   const ask = {
     policy: name,
     key: "alice",

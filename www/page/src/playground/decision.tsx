@@ -26,7 +26,9 @@ export function Decision({
   of: string | undefined;
 }) {
   const [language, setLanguage] = useState<Language>("curl");
-  const code = codeFor(language, simulation.policy, event ?? first, location.origin);
+  const { verb, cost } = event ?? first;
+  const asked = { verb: verb === "expired" ? "reserve" : verb, cost } as const;
+  const code = codeFor(language, simulation.policy, asked, location.origin);
   const answer = event ? answerText(simulation, event) : "";
   return (
     <Panel
@@ -63,11 +65,8 @@ export function Decision({
 }
 
 function answerText(simulation: Simulation, event: Event): string {
-  if (!TAKING.includes(event.verb) && !event.tokens) return "Nothing: the reservation has expired.";
+  if (event.verb === "expired") return "Nothing: the reservation has expired.";
   const { status, headers, body } = answerOf(simulation, event);
   const fields = Object.entries(headers).map(([name, value]) => `${name}: ${value}`);
   return [`HTTP/1.1 ${status}`, ...fields, "", JSON.stringify(body)].join("\n");
 }
-
-/** Any other decision is a caller's only if it says how many tokens it has moved. */
-const TAKING: readonly Event["verb"][] = ["consume", "reserve", "borrow"];

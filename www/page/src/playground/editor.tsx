@@ -231,8 +231,8 @@ function Meaning({ policy }: { policy: Policy }) {
         ))}
       {policy.ownWindows.map(({ limit, opensAt }) => (
         <p class="quiet" key={limit}>
-          Without an offset, the windows of {limit} open at moments of each key’s own, which the service derives from
-          the key. Here they first open {length(opensAt)} after the start.
+          Without an offset, each key’s windows of {limit} open at times of their own, derived from the key. Here they
+          first open {length(opensAt)} after the start.
         </p>
       ))}
       {policy.lint.findings.map(({ code, limit, level, text }) => (

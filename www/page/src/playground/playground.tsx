@@ -276,7 +276,9 @@ export function Playground({ isShown }: ViewProps) {
                   )}
                   {skipped.length > 0 && (
                     <output class="mistakes">
-                      Not of this form: {number(skipped.length)} of the lines, first line {number(skipped[0]!)}
+                      {skipped.length === 1
+                        ? `Line ${number(skipped[0]!)} is not of this form`
+                        : `${number(skipped.length)} lines are not of this form, the first is line ${number(skipped[0]!)}`}
                     </output>
                   )}
                   <input

@@ -2,7 +2,7 @@
 import { bisector, sort } from "d3-array";
 import { Budget } from "tollgate";
 import { type Amount, amountOf, costOf, fitted } from "../levels/amount.ts";
-import { type Event, namesCost, type Reservation, START, Track } from "../levels/track.ts";
+import { type Event, mayWait, namesCost, type Reservation, START, Track } from "../levels/track.ts";
 import type { Policy } from "./policy.ts";
 import type { Ask } from "./trace.ts";
 
@@ -26,7 +26,7 @@ export class Simulation extends Track {
     this.expire(at);
     const named = namesCost(verb) ? asked : 0;
     const cost = typeof named === "number" ? named : fitted(named, this.limits); // it may have been meant for another policy
-    if (verb === "consume" || verb === "reserve" || verb === "borrow") {
+    if (verb === "consume" || mayWait(verb)) {
       const event = this.#decide(at, verb, verb, cost);
       if (verb === "reserve" && event.decision.allowed) {
         const readyAt = event.decision.readyAt - START;
@@ -60,7 +60,7 @@ export class Simulation extends Track {
       if (end) continue;
       this.#end(index, expiresAt, "expired");
       // Nothing was decided since: it is called before each decision.
-      if (this.policy.refundsUnsettled) this.#decide(expiresAt, "cancel", "refund", cost);
+      if (this.policy.refundsUnsettled) this.#decide(expiresAt, "expired", "refund", cost);
     }
   }
 
@@ -92,11 +92,11 @@ export class Simulation extends Track {
     const remaining = bucket.remaining(now);
     const standing = { remaining, owed: bucket.owed(now), fullAt: bucket.fullAt(now) };
     const asked = {
-      verb: verb === "settle" || verb === "cancel" ? "refund" : verb,
+      verb: verb === "settle" || verb === "cancel" || verb === "expired" ? "refund" : verb,
       cost: amountOf(cost, this.policy.limits[limit]!.name),
     } as const;
     // Where each limit may have a start of its own, it is asked again as before.
-    const isAdvance = decision.allowed && (verb === "reserve" || verb === "borrow");
+    const isAdvance = decision.allowed && mayWait(verb);
     if (isAdvance) bucket.decide(now, { verb: "refund", cost: asked.cost });
     const alone = decision.allowed && !isAdvance ? decision : bucket.peek(now, asked);
     bucket.restore(states[limit]!);
@@ -141,7 +141,7 @@ export class Simulation extends Track {
 
   #decide(
     at: number,
-    verb: Ask["verb"],
+    verb: Event["verb"],
     asked: Exclude<Ask["verb"], "settle" | "cancel">,
     tokens: Amount,
     cost = tokens,
