@@ -518,6 +518,7 @@ test("a link gives back its scene, and anything else gives nothing", () => {
     { speed: 3 },
     { toml: 5 },
     { acts: [{ at: 1, verb: "steal", cost: 1 }] },
+    { acts: [{ at: 1, verb: "reset", cost: 1 }] }, // no button asks it
   ])
     assert.equal(decode(encode({ ...scene, ...wrong })), undefined, JSON.stringify(wrong));
   for (const text of ["", "%", "bnVsbA"]) assert.equal(decode(text), undefined);

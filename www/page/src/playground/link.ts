@@ -1,4 +1,5 @@
 // All that is played as text for the address, so that a link shows what its sender saw.
+import { VERBS } from "../shared/verbs.ts";
 import { type Ask, TRACES, type TraceKind } from "./trace.ts";
 
 /** What reproduces a view. */
@@ -72,7 +73,7 @@ const isTokens = (value: unknown) => Number.isSafeInteger(value) && (value as nu
 const isPicked = (value: unknown): value is NonNullable<Scene["picked"]> =>
   Array.isArray(value) && value.length === 2 && value.every(isTokens);
 const isAsk = ({ at, verb, cost }: Ask) =>
-  isMoment(at) && ["consume", "reserve", "settle", "cancel", "refund", "reset"].includes(verb) && isAmount(cost);
+  isMoment(at) && VERBS.some(([known]) => known === verb) && isAmount(cost);
 
 /** How many times faster than real time. */
 export const SPEEDS: readonly number[] = [1, 10, 100, 1000];

@@ -3,8 +3,9 @@ import { useEffect, useId, useRef, useState } from "preact/hooks";
 import type { Amount } from "../levels/amount.ts";
 import { Field } from "./controls.tsx";
 import { number } from "./numbers.ts";
+import { VERBS, type Verb } from "./verbs.ts";
 
-export type Verb = "consume" | "reserve" | "settle" | "cancel" | "refund";
+export type { Verb } from "./verbs.ts";
 
 export function Acts({
   limits,
@@ -164,13 +165,6 @@ function Held({
   );
 }
 
-const VERBS: readonly (readonly [verb: Verb, title: string])[] = [
-  ["consume", "Consume"],
-  ["reserve", "Reserve"],
-  ["settle", "Settle"],
-  ["cancel", "Cancel"],
-  ["refund", "Refund"],
-];
 /** Longer than a click: so long until a button is held, and then, of the time that is played, between two requests. */
 const HELD_MS = 250;
 /** After a busy moment it goes on, and does not ask all that it has missed. */
