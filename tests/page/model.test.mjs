@@ -12,7 +12,7 @@ const { PRESETS } = await import("../../www/page/src/playground/presets.ts");
 const { Simulation } = await import("../../www/page/src/playground/simulation.ts");
 const { START, waitOf } = await import("../../www/page/src/levels/track.ts");
 const { MOST, TRACES, fromCsv, passedOver, trace } = await import("../../www/page/src/playground/trace.ts");
-const { decode, encode, isLinkable, SPEEDS } = await import("../../www/page/src/playground/link.ts");
+const { decode, encode, SPEEDS } = await import("../../www/page/src/playground/link.ts");
 const { announced } = await import("../../www/page/src/playground/words.ts");
 const { answerOf, RESERVATION } = await import("../../www/page/src/playground/answer.ts");
 
@@ -533,16 +533,24 @@ test("CSV: seconds, perhaps a cost and a verb; other lines are passed over", () 
   assert.deepEqual(passedOver(text), [5, 6, 7]);
 });
 
-test("a CSV is linkable if browsers take its address, whatever ends its lines", () => {
-  const scene = { toml: "", trace: "csv", acts: [], at: 0, speed: 1 };
-  for (const [csv, is] of [
-    ["1\n".repeat(460_000), true],
-    ["1\n".repeat(480_000), false],
-    ["1\r\n".repeat(270_000), true],
-    ["1\r\n".repeat(333_000), false],
+test("a scene is linkable if browsers take its address, whatever makes it long", () => {
+  const named = Object.fromEntries(Array.from({ length: 8 }, (_, i) => [`a-limit-with-a-long-name-${i}`, 10_000]));
+  for (const [csv, count, cost, is] of [
+    ["1\n".repeat(460_000), 0, 1, true],
+    ["1\n".repeat(480_000), 0, 1, false],
+    ["1\r\n".repeat(270_000), 0, 1, true],
+    ["1\r\n".repeat(333_000), 0, 1, false],
+    ["", 80_000, 1, true],
+    ["", 90_000, 1, false],
+    ["1\n".repeat(230_000), 40_000, 1, true],
+    ["1\n".repeat(230_000), 50_000, 1, false],
+    ["", 4_000, named, true],
+    ["", 9_000, named, false],
   ]) {
-    assert.equal(isLinkable(csv), is);
-    if (is) assert.ok(encode({ ...scene, csv }).length < 1_900_000);
+    const acts = Array.from({ length: count }, () => ({ at: 1, verb: "consume", cost }));
+    const text = encode({ toml: "", trace: "csv", csv, acts, at: 0, speed: 1 });
+    assert.equal(text !== undefined, is, `${csv.length} characters, ${count} requests`);
+    if (is) assert.ok(text.length < 1_900_000);
   }
 });
 

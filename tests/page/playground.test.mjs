@@ -139,14 +139,36 @@ test("held at 1,000×, it asks thousands as time goes by, keeps the picture movi
 
 test("what was asked by hand too often for a link is left out of it, and the page says so", async () => {
   const { page, close } = await open();
+  await press(page, "TOML");
+  // Each request has a cost of every limit, by its name: so not many are too long.
+  const limit = (i) => `[[p.limits]]\nname = "${`limit_${i}_`.padEnd(60, "x")}"\nrate = 5\nperiod = "1h"\n`;
+  await page.getByLabel("Policy as TOML").fill(Array.from({ length: 8 }, (_, i) => limit(i)).join("\n"));
+  await page.getByLabel("Cost in limit_7").waitFor();
   await page.getByLabel("Trace").selectOption("none");
   await press(page, "1,000×");
   await page.getByRole("button", { name: "Consume", exact: true }).hover();
   await page.mouse.down();
-  await page.getByText(/^1\d,\d{3} requests by hand, too many for a link$/).waitFor();
+  await page.getByText(/ [3-9],\d{3} refused/).waitFor();
   await page.mouse.up();
-  await page.waitForTimeout(600); // the address follows
-  assert.ok(page.url().length < 2000, `${page.url().length} characters`);
+  const message = page.getByText("Too much for a link: it leaves out the CSV and the requests by hand");
+  await message.waitFor();
+  await page.getByLabel("Moment").fill("250");
+  const link = await linkTo(page, ({ speed, at, acts }) => speed === 1000 && at > 0 && acts.length === 0);
+  assert.ok(link.length < 5000, `${link.length} characters`);
+  await page.getByLabel("Trace").selectOption("steady");
+  await message.waitFor({ state: "detached" });
+  await close();
+});
+
+test("a link has a CSV only if it is played", async () => {
+  const { page, close } = await open();
+  await page.getByLabel("Trace").selectOption("csv");
+  await page.getByLabel("Lines of seconds").fill("1,2");
+  await linkTo(page, ({ csv }) => csv === "1,2");
+  await page.getByLabel("Trace").selectOption("steady");
+  await linkTo(page, ({ trace, csv }) => trace === "steady" && csv === undefined);
+  await page.getByLabel("Trace").selectOption("csv");
+  await linkTo(page, ({ csv }) => csv === "1,2"); // it is kept for who comes back to it
   await close();
 });
 

@@ -22,11 +22,12 @@ export interface Scene {
   readonly picked?: readonly [index: number, of: number];
 }
 
-/** The scene in base64url. */
-export function encode(scene: Scene): string {
+/** The scene in base64url; nothing if an address with it would be too long. */
+export function encode(scene: Scene): string | undefined {
   const { acts, ...rest } = scene;
   const json = JSON.stringify({ ...rest, acts: acts.map(({ at, verb, cost }) => [at, verb, cost]) });
   const bytes = new TextEncoder().encode(json);
+  if (bytes.length > MOST_BYTES) return undefined;
   const characters = Array.from(bytes, (byte) => String.fromCharCode(byte)).join("");
   return btoa(characters).replaceAll("+", "-").replaceAll("/", "_").replace(/=+$/, "");
 }
@@ -59,11 +60,6 @@ export function decode(text: string): Scene | undefined {
   }
 }
 
-/** Whether a CSV is short enough for a link: browsers refuse addresses of more than two million characters, in which three bytes are four. */
-export function isLinkable(csv: string): boolean {
-  return new TextEncoder().encode(JSON.stringify(csv)).length <= 1_400_000;
-}
-
 const isTrace = (value: unknown): value is TraceKind => TRACES.some(([id]) => id === value);
 const isMoment = (value: unknown): value is number =>
   Number.isSafeInteger(value) && (value as number) >= 0 && (value as number) < 1e12;
@@ -74,6 +70,9 @@ const isPicked = (value: unknown): value is NonNullable<Scene["picked"]> =>
   Array.isArray(value) && value.length === 2 && value.every(isTokens);
 const isAsk = ({ at, verb, cost }: Ask) =>
   isMoment(at) && VERBS.some(([known]) => known === verb) && isAmount(cost);
+
+/** Browsers refuse addresses of more than two million characters, in which three bytes are four. */
+const MOST_BYTES = 1_400_000;
 
 /** How many times faster than real time. */
 export const SPEEDS: readonly number[] = [1, 10, 100, 1000];

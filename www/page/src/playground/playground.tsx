@@ -7,7 +7,7 @@ import { moment, number } from "../shared/numbers.ts";
 import type { ViewProps } from "../views.ts";
 import { Decision } from "./decision.tsx";
 import { Editor } from "./editor.tsx";
-import { decode, encode, isLinkable, type Scene, SPEEDS } from "./link.ts";
+import { decode, encode, type Scene, SPEEDS } from "./link.ts";
 import { Play } from "./play.ts";
 import { hasWindow, otherKind, type Policy, type Read, read } from "./policy.ts";
 import { PRESETS } from "./presets.ts";
@@ -25,6 +25,8 @@ export function Playground({ isShown }: ViewProps) {
   const [picked, setPicked] = useState(scene.picked);
   /** How often it was come to by an address that says nothing. */
   const [visits, visit] = useState(0);
+  /** What the link leaves out, in words. */
+  const [leftOut, setLeftOut] = useState("");
   const [status, say] = useAnnouncer();
   const { toml, policy: chosen, other, otherPolicy, acts } = scene;
 
@@ -48,9 +50,6 @@ export function Playground({ isShown }: ViewProps) {
     () => (policy ? trace(scene.trace, policy.limits, cost, scene.csv) : undefined),
     [policy, scene.trace, cost, scene.csv],
   );
-  // Not for each picture: a CSV may have a million characters.
-  const fitsLink = useMemo(() => isLinkable(scene.csv ?? ""), [scene.csv]);
-  const fitsActs = acts.length <= MOST_LINKED;
   const skipped = useMemo(() => (scene.trace === "csv" ? passedOver(scene.csv ?? "") : []), [scene.trace, scene.csv]);
   // The acts are not among what it is made of: each is asked of the play that there is.
   const known = useRef(acts);
@@ -92,20 +91,18 @@ export function Playground({ isShown }: ViewProps) {
   // The address follows when nothing moves; the page of before stays the one to go back to.
   useEffect(() => {
     if (playing || !isShown) return undefined;
-    const { picked: _, csv, acts, ...rest } = scene;
-    const marked = {
-      ...rest,
-      acts: fitsActs ? acts : [],
-      ...(csv !== undefined && fitsLink && { csv }),
-      at: Math.floor(shown),
-      ...(picked !== undefined && { picked }),
-    };
+    const { picked: _, csv, ...rest } = scene;
+    const marked = { ...rest, at: Math.floor(shown), ...(picked !== undefined && { picked }) };
+    const isPlayed = scene.trace === "csv" && csv !== undefined;
     const timer = setTimeout(() => {
       if (!/^(#playground.*)?$/.test(location.hash)) return;
-      history.replaceState(null, "", `#playground?${encode(marked)}`);
+      const whole = encode({ ...marked, ...(isPlayed && { csv }) });
+      const text = whole ?? encode({ ...marked, acts: [] });
+      history.replaceState(null, "", `#playground${text ? `?${text}` : ""}`);
+      setLeftOut(whole ? "" : text ? ": it leaves out the CSV and the requests by hand" : ": it leaves out everything");
     }, 300);
     return () => clearTimeout(timer);
-  }, [scene, fitsLink, shown, playing, picked, isShown, visits]);
+  }, [scene, shown, playing, picked, isShown, visits]);
   useEffect(() => {
     const arrive = () => {
       if (!location.hash.startsWith("#playground")) return;
@@ -269,10 +266,7 @@ export function Playground({ isShown }: ViewProps) {
                       spellcheck={false}
                     />
                   ) : (
-                    <output>
-                      {number(played?.asks.length ?? 0)} requests
-                      {!fitsLink && ", too many for a link"}
-                    </output>
+                    <output>{number(played?.asks.length ?? 0)} requests</output>
                   )}
                   {skipped.length > 0 && (
                     <output class="mistakes">
@@ -315,7 +309,7 @@ export function Playground({ isShown }: ViewProps) {
                   onAct={act}
                 />
               )}
-              {!fitsActs && <output>{number(acts.length)} requests by hand, too many for a link</output>}
+              {leftOut && <p class="quiet">Too much for a link{leftOut}</p>}
             </div>
           </Panel>
           <div class="sides">
@@ -352,8 +346,6 @@ const SAID_AFTER_MS = 300;
 const MOST_TO_EDIT = 20_000;
 /** Of the visitor's time: at 1,000× a minute would be over at once. */
 const BY_HAND_MS = 10_000;
-/** Requests by hand: more may make a link that browsers refuse. */
-const MOST_LINKED = 10_000;
 /** Of the slider: less than two pixels each, and a key that is held goes through them in some seconds. */
 const SLIDER_STEPS = 500;
 
