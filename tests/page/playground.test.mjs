@@ -32,6 +32,15 @@ test("an address that names no view is a link that cannot be read, and follows w
   await close();
 });
 
+test("where the reader of policies does not load, the page says so", async () => {
+  const { page, close } = await open("#live");
+  await page.route("**/lint-*.js", (route) => route.abort());
+  await page.getByRole("link", { name: "Playground" }).click();
+  await page.getByRole("alert").getByText("The policy cannot be read; load the page again.").waitFor();
+  assert.equal(await page.getByText("Loading …").count(), 0);
+  await close();
+});
+
 test("what is no cost is said to be none beside its field, stays as it was typed, and asks nothing", async () => {
   const { page, said, close } = await open("", { reducedMotion: "reduce" });
   await press(page, "LLM requests and tokens");

@@ -4,6 +4,7 @@ import { Levels } from "../levels/levels.tsx";
 import { Acts } from "../shared/acts.tsx";
 import { Choice, Field, Panel, Problem, useAnnouncer } from "../shared/controls.tsx";
 import { moment, number } from "../shared/numbers.ts";
+import { reasonOf } from "../shared/reason.ts";
 import type { ViewProps } from "../views.ts";
 import { Decision } from "./decision.tsx";
 import { Editor } from "./editor.tsx";
@@ -20,6 +21,8 @@ export function Playground({ isShown }: ViewProps) {
   const [instead, setInstead] = useState(() => (isUnreadable() ? scene : undefined));
   const [reads, setReads] = useState<readonly Read[]>([]);
   const [policies, setPolicies] = useState<readonly Policy[]>([]);
+  /** Why there is no reader of policies, if it did not load. */
+  const [failure, setFailure] = useState("");
   const [now, setNow] = useState(scene.at);
   const [playing, setPlaying] = useState(false);
   const [picked, setPicked] = useState(scene.picked);
@@ -32,13 +35,17 @@ export function Playground({ isShown }: ViewProps) {
 
   useEffect(() => {
     let isLatest = true;
-    Promise.all([read(toml, chosen), ...(other === undefined ? [] : [read(other, otherPolicy)])]).then((reads) => {
-      if (!isLatest) return;
-      setReads(reads);
-      const policies = reads.flatMap(({ ...one }) => ("policy" in one && one.policy ? [one.policy] : []));
-      // While there is a mistake, what was read before goes on.
-      if (policies.length === reads.length) setPolicies(policies);
-    });
+    Promise.all([read(toml, chosen), ...(other === undefined ? [] : [read(other, otherPolicy)])]).then(
+      (reads) => {
+        if (!isLatest) return;
+        setFailure("");
+        setReads(reads);
+        const policies = reads.flatMap(({ ...one }) => ("policy" in one && one.policy ? [one.policy] : []));
+        // While there is a mistake, what was read before goes on.
+        if (policies.length === reads.length) setPolicies(policies);
+      },
+      (error) => isLatest && setFailure(`The policy cannot be read; load the page again. ${reasonOf(error)}.`),
+    );
     return () => {
       isLatest = false;
     };
@@ -147,7 +154,7 @@ export function Playground({ isShown }: ViewProps) {
     tell(play!.simulations[0]!.count(next) - 1);
   };
   // Everything comes at once, so that nothing moves when it does.
-  if (reads.length === 0) return <p class="quiet">Loading …</p>;
+  if (reads.length === 0) return failure ? <Problem text={failure} /> : <p class="quiet">Loading …</p>;
   const simulations = play?.simulations ?? [];
   const [index, of] = picked ?? [Infinity, 0];
   const told = simulations[of] ?? simulations[0];
@@ -159,9 +166,10 @@ export function Playground({ isShown }: ViewProps) {
       {status}
       <Problem
         text={
-          scene === instead
+          failure ||
+          (scene === instead
             ? "This link cannot be read. It may be cut off, or made by another version. The first example is shown instead."
-            : undefined
+            : undefined)
         }
       />
       <Choice
