@@ -236,6 +236,27 @@ test("what never refills is said in words, and what is owed is drawn below nothi
   await close();
 });
 
+test("of two policies, the one whose decision is shown can be chosen by keys, and stays chosen", async () => {
+  const { page, said, close } = await open();
+  await page.getByLabel("Trace").selectOption("none");
+  await press(page, "Compare with a fixed window");
+  const whose = page.getByRole("group", { name: "Decision of" });
+  await whose.getByRole("button", { name: "Compared with" }).press("Enter");
+  const panel = page.getByRole("region", { name: /^The decision/ });
+  await panel.getByText(/^api: fixed window/).waitFor();
+  await page.getByLabel("Moment").fill("250");
+  for (let i = 0; i < 2; i++) await page.getByRole("button", { name: "Consume", exact: true }).press("Enter");
+  await panel.getByText("consume 1: granted, 18 left").waitFor();
+  await panel.getByText(/^api: fixed window/).waitFor();
+  await linkTo(page, ({ picked }) => picked?.[0] === 1 && picked[1] === 1);
+  await whose.getByRole("button", { name: "Policy", exact: true }).press("Space");
+  await panel.getByText(/^api: token bucket/).waitFor();
+  await linkTo(page, ({ picked }) => picked?.[0] === 1 && picked[1] === 0);
+  assert.deepEqual(await violations(page), []);
+  assert.deepEqual(said, []);
+  await close();
+});
+
 for (const width of [1440, 390]) {
   test(`nothing shifts while a preset plays, at ${width} px`, async () => {
     for (const { title } of PRESETS) {

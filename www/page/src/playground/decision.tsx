@@ -7,7 +7,7 @@ import { answerOf } from "./answer.ts";
 import { codeFor, LANGUAGES, type Language } from "./code.ts";
 import type { Simulation } from "./simulation.ts";
 import type { Ask } from "./trace.ts";
-import { announced } from "./words.ts";
+import { announced, summary } from "./words.ts";
 
 export function Decision({
   simulation,
@@ -15,6 +15,7 @@ export function Decision({
   first,
   durationMs,
   of,
+  onOf,
 }: {
   simulation: Simulation;
   /** Before the first decision there is none, and its place is kept. */
@@ -23,7 +24,8 @@ export function Decision({
   first: Ask;
   durationMs: number;
   /** Whose it is, where policies are compared. */
-  of: string | undefined;
+  of: 0 | 1 | undefined;
+  onOf: (of: number) => void;
 }) {
   const [language, setLanguage] = useState<Language>("curl");
   const { verb, cost } = event ?? first;
@@ -33,7 +35,14 @@ export function Decision({
   return (
     <Panel
       title={event ? `The decision at ${moment(event.at, durationMs)}` : "The decision"}
-      aside={of !== undefined && <span class="quiet">{of}</span>}
+      aside={
+        of !== undefined && (
+          <>
+            <span class="quiet">{summary(simulation.policy)}</span>
+            <Choice label="Decision of" value={WHOSE[of][0]} options={WHOSE} onChange={(id) => onOf(Number(id))} />
+          </>
+        )
+      }
     >
       <div class="stack">
         <p class={simulation.limits.length > 1 ? "said long" : "said"}>
@@ -63,6 +72,11 @@ export function Decision({
     </Panel>
   );
 }
+
+const WHOSE = [
+  ["0", "Policy"],
+  ["1", "Compared with"],
+] as const;
 
 function answerText(simulation: Simulation, event: Event): string {
   if (event.verb === "expired") return "Nothing: the reservation has expired.";

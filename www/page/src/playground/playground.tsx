@@ -125,7 +125,13 @@ export function Playground({ isShown }: ViewProps) {
     return () => removeEventListener("hashchange", arrive);
   }, []);
 
-  const tell = (index: number, of = 0, delayMs?: number) => {
+  const simulations = play?.simulations ?? [];
+  const [index, of] = picked ?? [LATEST, 0];
+  const whose = of === 1 && simulations[1] ? 1 : 0;
+  const told = simulations[whose];
+  const event = told?.events[Math.min(index, told.count(shown) - 1)];
+
+  const tell = (index: number, of: number, delayMs?: number) => {
     setPicked(index < 0 ? undefined : [index, of]);
     const event = play?.simulations[of]?.events[index];
     if (event) say(announced(event, play!.simulations[of]!.limits), delayMs);
@@ -143,7 +149,7 @@ export function Playground({ isShown }: ViewProps) {
     });
     for (const ask of asks) play.act(ask);
     setScene(({ acts, ...scene }) => ({ ...scene, acts: [...acts, ...asks].sort((a, b) => a.at - b.at) }));
-    tell(play.simulations[0]!.count(to) - 1, 0, heldTimes && SAID_AFTER_MS);
+    tell(play.simulations[whose]!.count(to) - 1, whose, heldTimes && SAID_AFTER_MS);
   };
   const step = () => {
     const next = play?.next(shown);
@@ -151,14 +157,15 @@ export function Playground({ isShown }: ViewProps) {
     setPlaying(false);
     setNow(next);
     play!.advance(next);
-    tell(play!.simulations[0]!.count(next) - 1);
+    tell(play!.simulations[whose]!.count(next) - 1, whose);
+  };
+  /** Marks a decision of one of the policies: the nearest to the one that is marked, or if that is the latest, the latest. */
+  const turnTo = (of: number) => {
+    if (index < LATEST && event) tell(simulations[of]!.nearest(event.at, shown), of);
+    else setPicked([LATEST, of]);
   };
   // Everything comes at once, so that nothing moves when it does.
   if (reads.length === 0) return failure ? <Problem text={failure} /> : <p class="quiet">Loading …</p>;
-  const simulations = play?.simulations ?? [];
-  const [index, of] = picked ?? [Infinity, 0];
-  const told = simulations[of] ?? simulations[0];
-  const event = told?.events[Math.min(index, told.count(shown) - 1)];
   const preset = PRESETS.find((preset) => preset.toml === toml)?.id ?? "own";
 
   return (
@@ -339,7 +346,8 @@ export function Playground({ isShown }: ViewProps) {
               event={event}
               first={played?.asks[0] ?? { at: 0, verb: "consume", cost }}
               durationMs={durationMs}
-              of={simulations.length > 1 ? summary(told.policy) : undefined}
+              of={simulations.length > 1 ? whose : undefined}
+              onOf={turnTo}
             />
           )}
         </div>
@@ -350,6 +358,8 @@ export function Playground({ isShown }: ViewProps) {
 
 /** While a button is held, decisions come quicker than anyone could hear: the last one is said. */
 const SAID_AFTER_MS = 300;
+/** In place of the number of a decision: the latest that there is. */
+const LATEST = Number.MAX_SAFE_INTEGER;
 /** Characters: a field with more of them is slow. */
 const MOST_TO_EDIT = 20_000;
 /** Of the visitor's time: at 1,000× a minute would be over at once. */
