@@ -257,6 +257,23 @@ test("of two policies, the one whose decision is shown can be chosen by keys, an
   await close();
 });
 
+test("a button that goes when it is pressed leaves the focus to what takes its place", async () => {
+  const { page, close } = await open();
+  const focused = () => page.evaluate(() => document.activeElement.textContent);
+  await page.getByRole("button", { name: "Compare with a fixed window" }).press("Enter");
+  await page.getByLabel("Tokens added").nth(1).waitFor();
+  assert.equal(await focused(), "Stop comparing");
+  await page.keyboard.press("Enter");
+  await page.getByLabel("Tokens added").nth(1).waitFor({ state: "detached" });
+  assert.equal(await focused(), "Compare with a fixed window");
+  await press(page, "Add a limit");
+  const remove = page.getByRole("button", { name: "Remove this limit" });
+  await remove.last().press("Enter");
+  await remove.first().waitFor({ state: "detached" });
+  assert.equal(await focused(), "Add a limit");
+  await close();
+});
+
 for (const width of [1440, 390]) {
   test(`nothing shifts while a preset plays, at ${width} px`, async () => {
     for (const { title } of PRESETS) {

@@ -130,8 +130,11 @@ function FormFields({
       const named = form.limits.map((limit, i) => ({ name: `limit${i + 1}`, ...limit }));
       return { ...form, limits: [...named, { name: `limit${named.length + 1}`, rate: 1000, period: "1h" }] };
     });
-  const remove = (index: number) =>
+  const adder = useRef<HTMLButtonElement>(null);
+  const remove = (index: number) => {
     onEdit(undefined, (form) => ({ ...form, limits: form.limits.filter((_, i) => i !== index) }));
+    adder.current!.focus(); // the button that was pressed may go
+  };
   return (
     <>
       {form.limits.map((limit, i) => (
@@ -169,7 +172,7 @@ function FormFields({
           )}
         </fieldset>
       ))}
-      <button type="button" onClick={add}>
+      <button type="button" ref={adder} onClick={add}>
         Add a limit
       </button>
     </>

@@ -204,30 +204,31 @@ export function Playground({ isShown }: ViewProps) {
             onChange={(toml) => change({ toml })}
             onChoose={(policy) => change({ policy })}
           />
-          {other === undefined ? (
-            <button
-              type="button"
-              onClick={() =>
-                change({ other: otherKind(toml, chosen), ...(chosen !== undefined && { otherPolicy: chosen }) })
-              }
-            >
-              Compare with a {hasWindow(toml, chosen) ? "token bucket" : "fixed window"}
-            </button>
-          ) : (
-            <>
-              <Editor
-                title="Compared with"
-                toml={other}
-                chosen={otherPolicy}
-                read={reads[1]}
-                onChange={(other) => change({ other })}
-                onChoose={(otherPolicy) => change({ otherPolicy })}
-              />
-              <button type="button" onClick={() => setScene(({ other: _, otherPolicy: __, ...scene }) => scene)}>
-                Stop comparing
-              </button>
-            </>
+          {other !== undefined && (
+            <Editor
+              title="Compared with"
+              toml={other}
+              chosen={otherPolicy}
+              read={reads[1]}
+              onChange={(other) => change({ other })}
+              onChoose={(otherPolicy) => change({ otherPolicy })}
+            />
           )}
+          {/* One button for both, which keeps the focus. */}
+          <button
+            type="button"
+            onClick={() =>
+              setScene(({ other, otherPolicy: _, ...scene }) => ({
+                ...scene,
+                ...(other === undefined && { other: otherKind(toml, chosen) }),
+                ...(other === undefined && chosen !== undefined && { otherPolicy: chosen }),
+              }))
+            }
+          >
+            {other === undefined
+              ? `Compare with a ${hasWindow(toml, chosen) ? "token bucket" : "fixed window"}`
+              : "Stop comparing"}
+          </button>
         </div>
         <div class="stack">
           <Panel
