@@ -274,6 +274,45 @@ test("a button that goes when it is pressed leaves the focus to what takes its p
   await close();
 });
 
+test("the table of decisions says when what was reserved is ready, and when and how it ended", async () => {
+  const { page, said, close } = await open();
+  await press(page, "TOML");
+  const toml = '[p]\nrate = 1\nperiod = "1s"\ncapacity = 1\nmax_debt = 9\nreservation_ttl = "5s"\nunsettled = "refund"';
+  await page.getByLabel("Policy as TOML").fill(toml);
+  await page.getByLabel("Trace").selectOption("csv");
+  // Two at once, of which the second waits, is cancelled and made again, and then expires.
+  await page
+    .getByLabel("Lines of seconds")
+    .fill("0,0\n1,1,reserve\n1,2,reserve\n2,1,settle\n2,,cancel\n4,3,reserve\n15,0");
+  await page.getByLabel("Moment").press("End");
+  await page.getByText("The last 50 decisions as a table").click();
+  const rows = page.getByRole("region", { name: "The last 50 decisions as a table" }).getByRole("row");
+  const cells = () =>
+    rows.evaluateAll((all) => all.slice(1).map(({ cells }) => [...cells].map((cell) => cell.textContent)));
+  const seen = (await cells()).map(([, verb, , answer, , , , ready, ended]) => [verb, answer, ready, ended]);
+  assert.deepEqual(seen, [
+    ["consume", "granted", "–", "–"],
+    ["expired", "–", "–", "–"],
+    ["reserve", "granted", "00:00:06.000", "00:00:11.000 expired"],
+    ["cancel", "granted", "–", "–"],
+    ["settle", "granted", "–", "–"],
+    ["reserve", "granted", "00:00:03.000", "00:00:02.000 cancelled"],
+    ["reserve", "granted", "00:00:01.000", "00:00:02.000 settled"],
+    ["consume", "granted", "–", "–"],
+  ]);
+  // At an earlier moment nothing has ended that ends later.
+  await page.getByLabel("Moment").fill("70"); // of 16.5 seconds in 500 steps: 2.31
+  const [, , , later] = await cells();
+  assert.equal(later.at(-1), "00:00:02.000 settled");
+  await page.getByLabel("Moment").fill("40");
+  assert.deepEqual(
+    (await cells()).map((row) => row.at(-1)),
+    ["–", "–", "–"],
+  );
+  assert.deepEqual(said, []);
+  await close();
+});
+
 for (const width of [1440, 390]) {
   test(`nothing shifts while a preset plays, at ${width} px`, async () => {
     for (const { title } of PRESETS) {

@@ -28,6 +28,7 @@ export function Levels({
   const count = track.count(now);
   const last = track.events[count - 1];
   const span = [from, to] as const;
+  const hasSpans = track.reservations.length > 0;
   const full = track.fullAfterMs(now);
   const pick = (at: number) => {
     const index = track.nearest(at, now);
@@ -90,20 +91,34 @@ export function Levels({
             "Answer",
             "Wait",
             ...track.limits.flatMap(({ name = track.name }) => [`Left in ${name}`, `Admitted by ${name}`]),
+            ...(hasSpans ? ["Ready", "Ended"] : []),
           ]}
-          rows={() =>
-            track.events
+          rows={() => {
+            let made = track.reservations.findLastIndex(({ at }) => at <= now);
+            return track.events
               .slice(Math.max(0, count - ROWS), count)
               .reverse()
-              .map((event) => [
-                moment(event.at, to),
-                event.verb,
-                costText(event.cost),
-                event.verb === "expired" ? "–" : event.decision.allowed ? "granted" : "refused",
-                waitOf(event) > 0 ? length(waitOf(event)) : "–",
-                ...event.states.flatMap(({ tokens }, i) => [number(tokens), number(event.admitted[i]!)]),
-              ])
-          }
+              .map((event) => {
+                const { at, verb, cost, decision, states, admitted } = event;
+                // Both are in the order in which they were made.
+                const isMade = verb === "reserve" && decision.allowed && track.reservations[made]?.at === at;
+                const { readyAt, end } = (isMade && track.reservations[made--]) || {};
+                return [
+                  moment(at, to),
+                  verb,
+                  costText(cost),
+                  verb === "expired" ? "–" : decision.allowed ? "granted" : "refused",
+                  waitOf(event) > 0 ? length(waitOf(event)) : "–",
+                  ...states.flatMap(({ tokens }, i) => [number(tokens), number(admitted[i]!)]),
+                  ...(hasSpans
+                    ? [
+                        readyAt === undefined ? "–" : moment(readyAt, to),
+                        end && end.at <= now ? `${moment(end.at, to)} ${end.how}` : "–",
+                      ]
+                    : []),
+                ];
+              });
+          }}
         />
       </div>
     </Panel>

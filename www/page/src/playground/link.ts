@@ -68,8 +68,7 @@ const isAmount = (value: unknown): value is Ask["cost"] =>
 const isTokens = (value: unknown) => Number.isSafeInteger(value) && (value as number) >= 0;
 const isPicked = (value: unknown): value is NonNullable<Scene["picked"]> =>
   Array.isArray(value) && value.length === 2 && value.every(isTokens);
-const isAsk = ({ at, verb, cost }: Ask) =>
-  isMoment(at) && VERBS.some(([known]) => known === verb) && isAmount(cost);
+const isAsk = ({ at, verb, cost }: Ask) => isMoment(at) && VERBS.some(([known]) => known === verb) && isAmount(cost);
 
 /** Browsers refuse addresses of more than two million characters, in which three bytes are four. */
 const MOST_BYTES = 1_400_000;
