@@ -59,6 +59,36 @@ for (const [colorScheme, viewport] of [
   });
 }
 
+for (const colorScheme of ["light", "dark"])
+  test(`${colorScheme}: one sees where fields are, by three to one`, async () => {
+    const { page, close } = await open("", { colorScheme });
+    await press(page, "TOML");
+    await page.getByLabel("Trace").selectOption("csv");
+    await page.getByLabel("Lines of seconds").waitFor();
+    const fields = await page.evaluate(() => {
+      const luminance = (colour) => {
+        const linear = (value) => (value <= 0.04045 ? value / 12.92 : ((value + 0.055) / 1.055) ** 2.4);
+        const [red, green, blue] = colour.match(/\d+/g).map((value) => linear(value / 255));
+        return 0.2126 * red + 0.7152 * green + 0.0722 * blue;
+      };
+      const contrast = (...colours) => {
+        const [darker, lighter] = colours.map(luminance).sort((a, b) => a - b);
+        return (lighter + 0.05) / (darker + 0.05);
+      };
+      return [...document.querySelectorAll("select, textarea, input:not([type=range])")].map((field) => {
+        const { borderColor, backgroundColor } = getComputedStyle(field);
+        const around = getComputedStyle(field.closest(".panel")).backgroundColor;
+        return [
+          field.outerHTML.slice(0, 60),
+          ...[backgroundColor, around].map((ground) => contrast(borderColor, ground)),
+        ];
+      });
+    });
+    assert.ok(fields.length > 3, `${fields.length} fields`);
+    for (const [field, ...contrasts] of fields) assert.ok(Math.min(...contrasts) >= 3, `${field}: ${contrasts}`);
+    await close();
+  });
+
 test("asks by hand, announces the answer and shows it with the code", async () => {
   const { page, said, close } = await open();
   await page.getByLabel("Trace").selectOption("none");
@@ -546,7 +576,10 @@ test("of two policies, the decision is marked on which one has clicked, and the 
     assert.match(await panel.locator("pre").first().textContent(), whose.source.startsWith("^b") ? /"b"/ : /"a"/);
   }
   await charts.last().click(click);
-  const link = await linkTo(page, ({ other, at, picked }) => other?.startsWith("[b]") && at > 8000 && picked?.[1] === 1);
+  const link = await linkTo(
+    page,
+    ({ other, at, picked }) => other?.startsWith("[b]") && at > 8000 && picked?.[1] === 1,
+  );
   await close();
   const other = await open(link.slice(url.length + 1));
   await other.page.getByRole("heading", { name: "The decision at 00:00:07.000" }).waitFor();
