@@ -40,12 +40,14 @@ export class Simulation extends Track {
     const open = this.reservations[this.#oldest()];
     const isClosed = verb === "settle" || verb === "cancel";
     if (isClosed && !open) return undefined; // there is nothing that could be meant
-    const before = this.events.at(-1)?.admitted ?? [];
-    const event = isClosed ? this.#close(at, verb, cost, open!) : this.#decide(at, verb, verb, cost);
     const tokens = this.limits.map(({ name }, i) => {
-      const moved = event.admitted[i]! - (before[i] ?? 0);
-      return verb === "settle" ? amountOf(open!.cost, name) + moved : Math.abs(moved);
+      const asked = amountOf(cost, name);
+      if (!isClosed) return this.#moved(i, at, verb, asked);
+      const reserved = amountOf(open!.cost, name);
+      const moved = this.#moved(i, at, asked > reserved ? "charge" : "refund", Math.abs(asked - reserved));
+      return verb === "cancel" ? moved : reserved + Math.sign(asked - reserved) * moved;
     });
+    const event = isClosed ? this.#close(at, verb, cost, open!) : this.#decide(at, verb, verb, cost);
     const told = { ...event, tokens };
     this.events[this.events.length - 1] = told;
     return told;
@@ -133,6 +135,14 @@ export class Simulation extends Track {
       );
     if (more.some((tokens) => tokens > 0)) this.#decide(at, verb, "charge", part(1), cost);
     return this.#decide(at, verb, "refund", part(-1), cost);
+  }
+
+  /** How many tokens of a limit would move now: whole ones, while what is admitted may have the fraction of one more. */
+  #moved(limit: number, at: number, verb: "charge" | "refund" | "reset", cost: number): number {
+    const bucket = this.viewed[limit]!;
+    bucket.restore((this.events.at(-1)?.states ?? this.first)[limit]!);
+    const decision = bucket.decide(START + at, { verb, cost });
+    return decision.allowed ? decision.tokens : 0;
   }
 
   #end(index: number, at: number, how: NonNullable<Reservation["end"]>["how"]) {
