@@ -361,7 +361,7 @@ test("a link that cannot be read is said to be so, until something else is shown
   const message = page.getByText("This link cannot be read.");
   await message.waitFor();
   await page.getByRole("heading", { name: /^The decision at/ }).waitFor();
-  await page.waitForTimeout(600); // the address follows
+  await linkTo(page, ({ toml }) => toml); // the address follows
   assert.equal(await message.count(), 1);
   await press(page, "Login attempts");
   await message.waitFor({ state: "detached" });

@@ -211,7 +211,7 @@ test("while a button is held hardly anything is announced, and then the last dec
   await page.mouse.down();
   await page.getByText(/[1-9]\d* refused/).waitFor();
   await page.mouse.up();
-  await page.waitForTimeout(600);
+  await page.getByRole("status").getByText("refused").waitFor();
   const announced = await page.evaluate(() => globalThis.announced);
   // One, unless the browser stood still meanwhile.
   assert.ok(announced.length < 4, announced.join("\n"));
