@@ -2,7 +2,7 @@
 import { useCallback, useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { Levels } from "../levels/levels.tsx";
 import { Acts } from "../shared/acts.tsx";
-import { Choice, Field, Panel, Problem, useAnnouncer } from "../shared/controls.tsx";
+import { Choice, Field, Panel, Problem, SAID_AFTER_MS, useAnnouncer } from "../shared/controls.tsx";
 import { moment, number } from "../shared/numbers.ts";
 import { reasonOf } from "../shared/reason.ts";
 import type { ViewProps } from "../views.ts";
@@ -357,8 +357,6 @@ export function Playground({ isShown }: ViewProps) {
   );
 }
 
-/** While a button is held, decisions come quicker than anyone could hear: the last one is said. */
-const SAID_AFTER_MS = 300;
 /** In place of the number of a decision: the latest that there is. */
 const LATEST = Number.MAX_SAFE_INTEGER;
 /** Characters: a field with more of them is slow. */

@@ -1,8 +1,8 @@
-// Decisions in words.
-import { costText } from "../levels/amount.ts";
-import { type Event, namesCost, waitOf } from "../levels/track.ts";
+// Policies and decisions in words.
 import { length, number } from "../shared/numbers.ts";
 import type { Policy } from "./policy.ts";
+
+export { announced } from "../levels/words.ts";
 
 /** A policy in a line: its limits, by the numbers of the visitor's locale. */
 export function summary({ name, limits }: Policy): string {
@@ -12,18 +12,4 @@ export function summary({ name, limits }: Policy): string {
     return `${name === undefined ? "" : `${name} `}${what}, at most ${number(capacity)}${maxDebt > 0 ? `, debt up to ${number(maxDebt)}` : ""}`;
   });
   return `${name}: ${each.join("; ")}`;
-}
-
-/** What a screen reader says of a decision about these limits. */
-export function announced(event: Event, limits: Policy["limits"]): string {
-  const { verb, cost, decision, states } = event;
-  const wait = waitOf(event);
-  const granted = `granted${wait > 0 ? `, usable in ${length(wait)}` : ""}`;
-  const left = limits.map(({ name }, i) => {
-    const tokens = number(Math.max(0, states[i]!.tokens));
-    return name === undefined ? `${tokens} left` : `${tokens} left in ${name}`;
-  });
-  if (verb === "expired") return `${verb}: ${left.join(", ")}`;
-  const refused = `refused, ${Number.isFinite(wait) ? `would pass in ${length(wait)}` : "can never pass"}`;
-  return `${namesCost(verb) ? `${verb} ${costText(cost)}` : verb}: ${decision.allowed ? granted : refused}, ${left.join(", ")}`;
 }

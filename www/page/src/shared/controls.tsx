@@ -25,6 +25,9 @@ export function useAnnouncer() {
   return [status, say] as const;
 }
 
+/** While a button is held, decisions come quicker than anyone could hear: the last one is said. */
+export const SAID_AFTER_MS = 300;
+
 /** A button that copies a text, and says that it has. */
 export function Copy({ text, label = "Copy" }: { text: string; label?: string }) {
   const [said, say] = useState("");
