@@ -132,7 +132,7 @@ test("with a grant that is not for inspect, the page says so once, and follows w
   await page.getByLabel(KEY).fill("");
   await press(page, "Follow");
   const alert = page.getByRole("alert");
-  await alert.getByText(/^403: this grant is not for inspect; .* your next request\.$/).waitFor();
+  await alert.getByText(/^403: this grant is not for inspect; .* The page follows only what you ask here\.$/).waitFor();
   await page.waitForTimeout(4500); // two looks would have been made
   await page.getByLabel("Cost").fill("100");
   await consume(page);
@@ -158,6 +158,30 @@ test("a policy with shards, which shows no state to those who take, is asked and
     await page.getByText(`${100 - left} granted, 0 refused`).waitFor();
   }
   assert.equal(await page.getByRole("alert").count(), 0);
+  await close();
+});
+
+test("a policy that enforces no limit has nothing to follow, and is asked for once", async () => {
+  const { url } = await served();
+  const created = await fetch(`${url}/v1/policies/tried`, {
+    method: "PUT",
+    headers: { ...headers, "if-none-match": "*" },
+    body: JSON.stringify({ rate: 1, period: "1h", mode: "shadow" }),
+  });
+  assert.equal(created.status, 201, await created.text());
+  const { page, said, close } = await open("#live");
+  let looks = 0;
+  page.on("request", (request) => {
+    looks += Number(/inspect/.test(request.url()));
+  });
+  await page.getByLabel("Token or grant").fill(TOKEN);
+  await page.getByLabel("Policy").fill("tried");
+  await press(page, "Follow");
+  await page.getByRole("alert").getByText("tried enforces no limit: there is nothing to follow").waitFor();
+  await page.waitForTimeout(4500); // two looks would have been made
+  assert.equal(looks, 1);
+  assert.equal(await page.getByText("Loading").count(), 0);
+  assert.deepEqual(said, []);
   await close();
 });
 

@@ -14,6 +14,8 @@ class World {
   delays = [0, 0];
   /** How long this computer takes from one reading of the clock to the next. */
   slownessMs = 0;
+  /** Whether the key is "banned" or "unlimited". */
+  standing = "";
   /** What the credential does not allow. */
   forbidden = [];
   /** What was sent. */
@@ -63,6 +65,14 @@ class World {
       snapshot: this.#snapshot(),
     });
     if (verb === "inspect") return told(200);
+    if (verb === "consume" && this.standing) {
+      const isBanned = this.standing === "banned";
+      if (!isBanned) this.budget.decide(now, { cost: Math.min(cost, this.budget.remaining(now)) });
+      const more = isBanned ? { allowed: false, remaining: 0, detail: "no" } : { allowed: true, remaining: undefined };
+      const numbers = { rate: 0, capacity: isBanned ? 0 : Number.MAX_SAFE_INTEGER };
+      const snapshot = this.#snapshot().map((limit) => ({ ...limit, ...numbers, tokens: numbers.capacity }));
+      return { ...told(isBanned ? 429 : 200, { ...more, [this.standing]: true }), snapshot };
+    }
     if (verb === "consume") {
       const decision = this.budget.decide(now, { cost, verb: mode ?? "consume" });
       if (!decision.allowed) return told(429, { allowed: false, detail: "no", retry_after_ms: decision.retryAfterMs });
@@ -232,7 +242,7 @@ test("when a credential expires, keeps what was seen and sends nothing more", as
 });
 
 test("sends nothing more after a refusal that would only repeat", async () => {
-  for (const status of [401, 404]) {
+  for (const status of [400, 401, 404]) {
     const world = new World([{ rate: 10, periodMs: 1000 }], 0);
     const client = { inspect: async () => world.sent.push("inspect") && { status, detail: "no" } };
     const watched = new Watched(client, { policy: "p", key: "k" }, world.clock);
@@ -244,4 +254,58 @@ test("sends nothing more after a refusal that would only repeat", async () => {
   const watched = new Watched(client, { policy: "p", key: "k" }, world.clock);
   for (let i = 0; i < 3; i++) await watched.look();
   assert.deepEqual([watched.problem, watched.isOver, world.sent.length], ["503: not now", false, 3]);
+});
+
+test("a policy that enforces no limit is said to have nothing to follow, and nothing more is sent", async () => {
+  const world = new World([{ rate: 10, periodMs: 1000 }], 0);
+  const { now } = world;
+  const client = {
+    inspect: async () => world.sent.push("inspect") && { status: 200, now, policy: "tried", limits: [] },
+  };
+  const watched = new Watched(client, { policy: "tried", key: "k" }, world.clock);
+  for (let i = 0; i < 3; i++) await watched.look();
+  assert.deepEqual(
+    [watched.problem, watched.isOver, world.sent.length],
+    ["tried enforces no limit: there is nothing to follow", true, 1],
+  );
+});
+
+test("what others take until one looks is one decision", async () => {
+  const world = new World([{ rate: 10, periodMs: 86_400_000, capacity: 50 }], 100);
+  const watched = new Watched(world.client, { policy: "p", key: "k" }, world.clock);
+  await watched.look();
+  for (let i = 0; i < 3; i++) world.budget.decide(world.now, { cost: 10 });
+  await watched.look();
+  const events = watched.track.events.map(({ verb, cost, admitted, decision }) => [
+    verb,
+    cost,
+    admitted[0],
+    decision.allowed,
+  ]);
+  assert.deepEqual(events, [["consume", 30, 30, true]]);
+});
+
+test("a key that is blocked or without limits keeps its history, and the twin its numbers", async () => {
+  for (const [standing, allowed, left] of [
+    ["banned", false, 30],
+    ["unlimited", true, 0],
+  ]) {
+    const world = new World([{ rate: 10, periodMs: 86_400_000, capacity: 50, maxDebt: 100 }], 100);
+    const watched = new Watched(world.client, { policy: "p", key: "k" }, world.clock);
+    await watched.look();
+    await watched.ask("consume", 20);
+    const { track } = watched;
+    world.standing = standing;
+    for (let i = 0; i < 2; i++) {
+      world.time += 1000;
+      const asked = await watched.ask("consume", 40);
+      assert.equal(asked.allowed, allowed);
+      await watched.look();
+    }
+    assert.equal(watched.track, track, standing);
+    // Nothing of it counts as done by others.
+    const events = track.events.map(({ verb, cost, decision }) => [verb, cost, decision.allowed]);
+    assert.deepEqual(events, [["consume", 20, true], ...Array(2).fill(["consume", 40, allowed])]);
+    assert.deepEqual([track.events.at(-1).admitted[0], watched.predicted()], [50 - left, left], standing);
+  }
 });

@@ -77,7 +77,7 @@ export function Live({ isShown }: ViewProps) {
           {watched && !isOver && (track || blind) && (
             <Panel title="Ask">
               <div class="stack">
-                <Problem text={blind && `${blind}. What others take is seen with your next request.`} />
+                <Problem text={blind && `${blind}. The page follows only what you ask here.`} />
                 <Acts
                   limits={limits}
                   canSettle={watched.canSettle()}

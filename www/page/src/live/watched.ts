@@ -1,7 +1,7 @@
 // A key of the service as it is followed from here: what the service says of it, what others take meanwhile, and what the package's twin
 // has predicted.
 import { type Client, type Clock, type Key, type LimitSnapshot, type Snapshot, systemClock, Twin } from "tollgate";
-import { type Amount, amountOf, fitted } from "../levels/amount.ts";
+import { type Amount, amountOf, costOf, fitted } from "../levels/amount.ts";
 import { type Event, type Reservation, START, Track } from "../levels/track.ts";
 import type { Verb } from "../shared/acts.tsx";
 import { length } from "../shared/numbers.ts";
@@ -35,7 +35,7 @@ export class Watched {
   problem = "";
   /** Why the credential cannot inspect the key, if it cannot: then only the answers to requests made here are followed. */
   blind = "";
-  /** Set by a refusal that would only repeat: of a wrong token, or of an unknown policy. Nothing more is sent by itself. */
+  /** Set by an answer that would only repeat: of a wrong token or key, or of nothing to follow. Nothing more is sent by itself. */
   isOver = false;
   /** Of the quickest answer: what it took, and how far the service's clock is ahead of this one. */
   quickest = { roundTripMs: Infinity, aheadMs: 0 };
@@ -63,8 +63,8 @@ export class Watched {
     this.#client = client;
     this.#of = followed;
     const sender = {
-      consume: (request: Parameters<Client["consume"]>[0]) => client.consume(request),
-      inspect: () => this.#next(),
+      consume: (request: Parameters<Client["consume"]>[0]) => client.consume(request).then(withOwnState),
+      inspect: () => this.#next().then(withOwnState),
     };
     this.#twin = new Twin(sender as unknown as Client, {
       ...followed,
@@ -115,8 +115,13 @@ export class Watched {
     if (this.blind) return;
     const answer = await this.#answered(() => this.#taught(() => this.#inspect()));
     if (answer) this.#observe(answer, done);
-    if (answer?.status === 404) this.isOver = true;
-    if (answer?.status === 403) [this.blind, this.problem] = [this.problem, ""];
+    const { status, snapshot } = answer ?? {};
+    if (status === 403) [this.blind, this.problem] = [this.problem, ""];
+    if (status === 400 || status === 404) this.isOver = true;
+    if (status === 200 && !snapshot) {
+      this.isOver = true;
+      this.problem = `${this.#of.policy} enforces no limit: there is nothing to follow`;
+    }
   }
 
   #inspect(): Promise<Told> {
@@ -227,7 +232,10 @@ export class Watched {
       this.#numbers = numbers;
       const first = states.map((state, i) => ({
         ...state,
-        tokens: state.tokens + (isDone ? moved(done, snapshot[i]!.name, closed?.[1]) : 0),
+        tokens: Math.min(
+          snapshot[i]!.capacity,
+          state.tokens + (isDone ? moved(done, snapshot[i]!.name, closed?.[1]) : 0),
+        ),
       }));
       const limits = snapshot.map(({ name, kind, rate, period_ms: periodMs, capacity, max_debt: maxDebt }, i) => ({
         ...(name !== undefined && { name }),
@@ -250,7 +258,9 @@ export class Watched {
       const tokens = () => bucket.save(START + at).tokens;
       bucket.restore(before[i]!);
       const known = tokens();
-      bucket.decide(START + at, { verb: asked[i]! > 0 ? "charge" : "refund", cost: Math.abs(asked[i]!) });
+      // A key without limits gives what it has.
+      const own = done?.answer.unlimited ? Math.min(asked[i]!, Math.max(0, known)) : asked[i]!;
+      bucket.decide(START + at, { verb: own > 0 ? "charge" : "refund", cost: Math.abs(own) });
       const expected = tokens();
       bucket.restore(states[i]!);
       return { own: known - expected, others: expected - tokens() };
@@ -264,9 +274,8 @@ export class Watched {
     ] as const) {
       const amounts = changes.map(({ others }) => Math.max(0, sign * others));
       if (amounts.every((tokens) => tokens === 0)) continue;
-      const named = Object.fromEntries(track.limits.map(({ name = "" }, i) => [name, amounts[i]!]));
       const own = amounts.map((tokens) => sign * tokens);
-      this.#add(track, at, verb, fitted(named, track.limits), own, states, granted);
+      this.#add(track, at, verb, costOf(track.limits, amounts), own, states, granted);
     }
     if (!done || told.allowed === undefined) return;
     const { retry_after_ms: retryAfterMs = Infinity } = told;
@@ -321,6 +330,12 @@ function refused({ banned, retry_after_ms: waitMs }: Partial<Told> = {}): string
   return `${banned ? "refused, this key is blocked" : "refused"}${wait}`;
 }
 
+/** A decision about a key that is blocked or has no limits comes with a state that explains it, and is not that of its buckets. */
+function withOwnState(answer: Told): Told {
+  const isOther = answer.allowed !== undefined && (answer.banned || answer.unlimited);
+  return isOther ? { ...answer, snapshot: undefined } : answer;
+}
+
 /** What was asked here, and what it was answered. */
 interface Done {
   readonly verb: Verb;
@@ -352,6 +367,7 @@ interface Told {
   readonly limits?: readonly { readonly name?: string; readonly tokens?: number }[] | undefined;
   readonly retry_after_ms?: number | undefined;
   readonly banned?: boolean | undefined;
+  readonly unlimited?: boolean | undefined;
   readonly ready_at?: number | undefined;
   readonly reservation?: string | undefined;
   readonly expires_at?: number | undefined;
