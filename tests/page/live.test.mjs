@@ -185,6 +185,65 @@ test("a policy that enforces no limit has nothing to follow, and is asked for on
   await close();
 });
 
+test("a key that is blocked keeps its level and its history", async () => {
+  const { url } = await served();
+  const ask = (path, method, body) => fetch(`${url}/v1/${path}`, { method, headers, body: JSON.stringify(body) });
+  const { page, close } = await follow("api", "blocked");
+  await page.getByLabel("Cost").fill("0");
+  await consume(page);
+  await page.getByText("1 granted, 0 refused").waitFor();
+  const set = await ask("overrides", "PUT", { overrides: [{ policy: "api", key: "blocked", banned: true }] });
+  assert.equal(set.status, 200);
+  // It takes effect within ten seconds.
+  while ((await ask("peek", "POST", { policy: "api", key: "blocked" })).status !== 429)
+    await new Promise((done) => setTimeout(done, 200));
+  await consume(page);
+  await page
+    .getByRole("status")
+    .getByText(/^consume 0: refused, this key is blocked, 200 left$/)
+    .waitFor();
+  await page.getByText("1 granted, 1 refused").waitFor();
+  await page.getByRole("heading", { name: "api: 200 of 200" }).waitFor();
+  await close();
+});
+
+test("what is announced names each limit and the wait of a reservation, and while a button is held nothing is", async () => {
+  const { page, said, close } = await follow("llm", "announced");
+  const status = page.getByRole("status");
+  const cost = (limit) => page.getByLabel(`Cost in ${limit}`);
+  await cost("requests").fill("60");
+  await cost("tokens").fill("60000");
+  await consume(page);
+  await status
+    .getByText(/^consume 60 requests, 60,000 tokens: granted, \d left in requests, 40,0\d\d left in tokens$/)
+    .waitFor();
+  await cost("requests").fill("10");
+  await cost("tokens").fill("1");
+  await press(page, "Reserve");
+  await status
+    .getByText(/^reserve 10 requests, 1 tokens: granted, to be used in \S+ sec, 0 left in requests, /)
+    .waitFor();
+  await page.evaluate(() => {
+    globalThis.announced = 0;
+    new MutationObserver(() => {
+      globalThis.announced += 1;
+    }).observe(document.querySelector('[role="status"]'), { subtree: true, childList: true, characterData: true });
+  });
+  let asked = 0;
+  page.on("request", (request) => {
+    asked += Number(/refund/.test(request.url()));
+  });
+  await page.getByRole("button", { name: "Refund", exact: true }).hover();
+  await page.mouse.down();
+  await page.waitForTimeout(2500);
+  await page.mouse.up();
+  await status.getByText(/^refund 10 requests, 1 tokens: granted, \d+ left in requests, /).waitFor();
+  const announced = await page.evaluate(() => globalThis.announced);
+  assert.ok(asked >= 3 && announced < asked, `${announced} of ${asked}`);
+  assert.deepEqual(said, []);
+  await close();
+});
+
 test("on a phone tables scroll, and nothing else does", async () => {
   const { page, said, close } = await follow("llm", "phone", { viewport: { width: 390, height: 844 } });
   await consume(page);

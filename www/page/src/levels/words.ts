@@ -3,16 +3,23 @@ import { length, number } from "../shared/numbers.ts";
 import { costText } from "./amount.ts";
 import { type Event, namesCost, type Track, waitOf } from "./track.ts";
 
+/** What became of a request: with how long after it the tokens may be used, or it would pass. */
+export function outcome(allowed: boolean, waitMs: number): string {
+  if (allowed) return waitMs > 0 ? `granted, usable in ${length(waitMs)}` : "granted";
+  return `refused, ${Number.isFinite(waitMs) ? `would pass in ${length(waitMs)}` : "can never pass"}`;
+}
+
 /** What a screen reader says of a decision about these limits. */
-export function announced(event: Event, limits: Track["limits"]): string {
-  const { verb, cost, decision, states } = event;
-  const wait = waitOf(event);
-  const granted = `granted${wait > 0 ? `, usable in ${length(wait)}` : ""}`;
+export function announced(
+  event: Event,
+  limits: Track["limits"],
+  told = outcome(event.decision.allowed, waitOf(event)),
+): string {
+  const { verb, cost, states } = event;
   const left = limits.map(({ name }, i) => {
     const tokens = number(Math.max(0, states[i]!.tokens));
     return name === undefined ? `${tokens} left` : `${tokens} left in ${name}`;
   });
-  if (verb === "expired") return `${verb}: ${left.join(", ")}`;
-  const refused = `refused, ${Number.isFinite(wait) ? `would pass in ${length(wait)}` : "can never pass"}`;
-  return `${namesCost(verb) ? `${verb} ${costText(cost)}` : verb}: ${decision.allowed ? granted : refused}, ${left.join(", ")}`;
+  const what = namesCost(verb) ? `${verb} ${costText(cost)}` : verb;
+  return `${what}: ${verb === "expired" ? "" : `${told}, `}${left.join(", ")}`;
 }

@@ -3,8 +3,9 @@ import { useEffect, useRef, useState } from "preact/hooks";
 import { Client } from "tollgate";
 import { type Amount, costText, fitted } from "../levels/amount.ts";
 import { Levels } from "../levels/levels.tsx";
+import { announced } from "../levels/words.ts";
 import { Acts, type Verb } from "../shared/acts.tsx";
-import { DataTable, Field, KeyField, Panel, Problem, useAnnouncer } from "../shared/controls.tsx";
+import { DataTable, Field, KeyField, Panel, Problem, SAID_AFTER_MS, useAnnouncer } from "../shared/controls.tsx";
 import { keyOf } from "../shared/key.ts";
 import { length, moment, number } from "../shared/numbers.ts";
 import type { ViewProps } from "../views.ts";
@@ -37,9 +38,10 @@ export function Live({ isShown }: ViewProps) {
     setWatched(new Watched(client, { policy: policy!, ...(key && { key: keyOf(key)! }) }));
     say("");
   };
-  const ask = async (verb: Verb, amount: Amount): Promise<void> => {
-    const { cost, text, remaining } = await watched!.ask(verb, amount);
-    say(`${verb} ${costText(cost)}: ${text}${remaining === undefined ? "" : `, ${number(remaining)} left`}`);
+  const ask = async (verb: Verb, amount: Amount, heldTimes?: number): Promise<void> => {
+    const { cost, text, event } = await watched!.ask(verb, amount);
+    const told = event ? announced(event, watched!.track!.limits, text) : `${verb} ${costText(cost)}: ${text}`;
+    say(told, heldTimes && SAID_AFTER_MS);
     redraw((count) => count + 1);
   };
   const now = Math.floor(watched?.now() ?? 0);
@@ -131,7 +133,7 @@ export function Live({ isShown }: ViewProps) {
 
 /** How far the service's clock is from the one here. */
 function offset(aheadMs: number): string {
-  if (aheadMs === 0) return "as here";
+  if (aheadMs === 0) return "same as here";
   return `${length(Math.abs(aheadMs))} ${aheadMs < 0 ? "behind" : "ahead"}`;
 }
 

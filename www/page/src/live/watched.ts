@@ -3,6 +3,7 @@
 import { type Client, type Clock, type Key, type LimitSnapshot, type Snapshot, systemClock, Twin } from "tollgate";
 import { type Amount, amountOf, costOf, fitted } from "../levels/amount.ts";
 import { type Event, type Reservation, START, Track } from "../levels/track.ts";
+import { outcome } from "../levels/words.ts";
 import type { Verb } from "../shared/acts.tsx";
 import { length } from "../shared/numbers.ts";
 import { reasonOf } from "../shared/reason.ts";
@@ -19,6 +20,8 @@ export interface Asked {
   readonly remaining?: number;
   readonly text: string;
   readonly roundTripMs: number;
+  /** What it has changed, once a state of the key is known that has it. */
+  event?: Event;
 }
 
 /** Whose budget: with a grant, the key can be that of the grant. */
@@ -111,10 +114,10 @@ export class Watched {
     return result;
   }
 
-  async #look(done?: Done): Promise<void> {
-    if (this.blind) return;
+  async #look(done?: Done): Promise<Event | undefined> {
+    if (this.blind) return undefined;
     const answer = await this.#answered(() => this.#taught(() => this.#inspect()));
-    if (answer) this.#observe(answer, done);
+    const event = answer && this.#observe(answer, done);
     const { status, snapshot } = answer ?? {};
     if (status === 403) [this.blind, this.problem] = [this.problem, ""];
     if (status === 400 || status === 404) this.isOver = true;
@@ -122,6 +125,7 @@ export class Watched {
       this.isOver = true;
       this.problem = `${this.#of.policy} enforces no limit: there is nothing to follow`;
     }
+    return event;
   }
 
   #inspect(): Promise<Told> {
@@ -158,8 +162,7 @@ export class Watched {
       this.#showsState = answer?.status === 400;
     }
     const { allowed, remaining } = answer ?? {};
-    const text =
-      this.problem || (answer?.degraded ? `let pass, ${answer.degraded}` : allowed ? "granted" : refused(answer));
+    const text = this.problem || wordsOf(answer!);
     const asked: Asked = {
       at,
       verb,
@@ -172,8 +175,8 @@ export class Watched {
     };
     this.asked.push(asked);
     const done = answer && { verb, cost, answer };
-    if (answer?.snapshot) this.#observe(answer, done);
-    else if (allowed !== undefined) await this.#look(done);
+    const event = answer?.snapshot ? this.#observe(answer, done) : allowed !== undefined && (await this.#look(done));
+    if (event) asked.event = event;
     return asked;
   }
 
@@ -219,9 +222,9 @@ export class Watched {
     }
   }
 
-  /** Adds what has changed since the last state: what was done here, and the rest as what others have done. */
-  #observe({ snapshot, now }: Told, done: Done | undefined) {
-    if (!snapshot || now === undefined) return;
+  /** Adds what has changed since the last state: what was done here, which it returns, and the rest as what others have done. */
+  #observe({ snapshot, now }: Told, done: Done | undefined): Event | undefined {
+    if (!snapshot || now === undefined) return undefined;
     const here = (moment: number) => moment - this.#origin!;
     const at = here(now);
     const states = snapshot.map(({ tokens, drops, at }): Snapshot => ({ tokens, drops, at: START + here(at) }));
@@ -277,20 +280,21 @@ export class Watched {
       const own = amounts.map((tokens) => sign * tokens);
       this.#add(track, at, verb, costOf(track.limits, amounts), own, states, granted);
     }
-    if (!done || told.allowed === undefined) return;
+    if (!done || told.allowed === undefined) return undefined;
     const { retry_after_ms: retryAfterMs = Infinity } = told;
     const readyAt = Math.max(at, here(told.ready_at ?? now));
     const decision: Event["decision"] = told.allowed
       ? { ...granted, readyAt: START + readyAt }
       : { allowed: false, retryAt: START + at + retryAfterMs, remaining, retryAfterMs };
     const own = changes.map(({ own }) => own);
-    this.#add(track, at, done.verb, done.cost, own, states, decision);
+    const event = this.#add(track, at, done.verb, done.cost, own, states, decision);
     if (closed && told.allowed) this.#end(closed, { at, how: done.verb === "settle" ? "settled" : "cancelled" });
     if (told.reservation !== undefined && done.verb === "reserve") {
       const made = { at, readyAt, expiresAt: here(told.expires_at ?? now), cost: done.cost };
       this.#open.set(told.reservation, made);
       track.reservations.push(made);
     }
+    return event;
   }
 
   /** The oldest reservation that was made here and can still be closed, with its id. */
@@ -318,16 +322,24 @@ export class Watched {
     taken: readonly number[],
     states: readonly Snapshot[],
     decision: Event["decision"],
-  ) {
+  ): Event {
     const last = track.events.at(-1);
     const admitted = taken.map((tokens, i) => (last?.admitted[i] ?? 0) + tokens);
-    track.add({ at, verb, cost, decision, states, admitted });
+    return track.add({ at, verb, cost, decision, states, admitted });
   }
 }
 
-function refused({ banned, retry_after_ms: waitMs }: Partial<Told> = {}): string {
-  const wait = waitMs === undefined ? "" : `, would pass in ${length(waitMs)}`;
-  return `${banned ? "refused, this key is blocked" : "refused"}${wait}`;
+function wordsOf({
+  allowed = false,
+  degraded,
+  banned,
+  now = 0,
+  ready_at: readyAt = now,
+  retry_after_ms: waitMs,
+}: Told): string {
+  if (degraded) return `let pass, ${degraded}`;
+  if (banned) return `refused, this key is blocked${waitMs === undefined ? "" : `, would pass in ${length(waitMs)}`}`;
+  return outcome(allowed, allowed ? readyAt - now : (waitMs ?? Infinity));
 }
 
 /** A decision about a key that is blocked or has no limits comes with a state that explains it, and is not that of its buckets. */
