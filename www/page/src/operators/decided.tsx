@@ -2,10 +2,11 @@
 import { sum } from "d3-array";
 import { useEffect, useState } from "preact/hooks";
 import { Chart, stroke } from "../shared/chart.tsx";
-import { DataTable, NOT_READ, Panel, Table } from "../shared/controls.tsx";
-import { length, moment, number } from "../shared/numbers.ts";
+import { DataTable, Panel, Table } from "../shared/controls.tsx";
+import { dateTime, length, moment, number } from "../shared/numbers.ts";
 import { reasonOf } from "../shared/reason.ts";
 import { beganAt, type Look, stepsOf, undecidedOf } from "./rates.ts";
+import { NOT_READ } from "./records.tsx";
 import type { Service, Top } from "./service.ts";
 
 export function Decided({
@@ -196,7 +197,7 @@ function Titled({
 
 /** Counters restart with the service, so a count needs its start. */
 function since(began: number, isAny: boolean, none: string): string {
-  return `${isAny ? "Since" : `${none} since`} ${new Date(began).toLocaleString()}.`;
+  return `${isAny ? "Since" : `${none} since`} ${dateTime(began)}.`;
 }
 
 function share(part: number, all: number): string {

@@ -2,7 +2,7 @@
 import { useRef, useState } from "preact/hooks";
 import { Field, KeyField, Panel } from "../shared/controls.tsx";
 import { keyOf } from "../shared/key.ts";
-import { number } from "../shared/numbers.ts";
+import { dateTime, number } from "../shared/numbers.ts";
 import { reasonOf } from "../shared/reason.ts";
 import type { Audit, Service } from "./service.ts";
 
@@ -95,7 +95,7 @@ async function recorded(service: Service, word: string, policy: string, key: unk
     const isIt = (act: Audit["acts"][number]) => (at === undefined ? act.key === object : act.at === at);
     const found = acts.find((one) => one.act.startsWith(word) && one.policy === policy && isIt(one));
     if (!found) return "It is not among the latest acts in the audit log.";
-    return `Recorded as ${number(found.number)}: ${found.act} by ${found.by}, ${new Date(found.at).toLocaleString()}`;
+    return `Recorded as ${number(found.number)}: ${found.act} by ${found.by}, ${dateTime(found.at)}`;
   } catch (error) {
     return `It is done, but the audit log cannot be read. ${reasonOf(error)}`;
   }

@@ -1,6 +1,7 @@
 // The policies in force, with what the lint says. One is changed only after the service has said what the change would do.
 import { useEffect, useRef, useState } from "preact/hooks";
 import { Field, Panel, Problem } from "../shared/controls.tsx";
+import { dateTime } from "../shared/numbers.ts";
 import { reasonOf } from "../shared/reason.ts";
 import type { Policies, Service } from "./service.ts";
 
@@ -97,7 +98,7 @@ export function PolicyList({
               ))}
               <li>
                 from {source === "admin" ? "an operator" : "the deployment"}
-                {version > 0 && `, in force since ${new Date(version).toLocaleString()}`}
+                {version > 0 && `, in force since ${dateTime(version)}`}
               </li>
             </ul>
             {draft?.name === name ? (

@@ -1,8 +1,8 @@
 // What the registry has recorded: the overrides that are in force, and who has changed what. Both are read page by page.
 import { useEffect, useState } from "preact/hooks";
-import { NOT_READ, Panel, Table } from "../shared/controls.tsx";
+import { Panel, Table } from "../shared/controls.tsx";
 import { writtenKey } from "../shared/key.ts";
-import { number } from "../shared/numbers.ts";
+import { dateTime, number } from "../shared/numbers.ts";
 import { reasonOf } from "../shared/reason.ts";
 import type { Act, Audit, Override, Overrides, Service } from "./service.ts";
 
@@ -112,13 +112,13 @@ function Paged({
 function overrideRow({ since, override }: Overrides["overrides"][number]): string[] {
   const { policy, key, prefix, until } = override;
   const whose = key === undefined ? `prefix ${prefix}` : writtenKey(key);
-  return [policy, whose, terms(override), until === undefined ? "permanent" : moment(until), moment(since)];
+  return [policy, whose, terms(override), until === undefined ? "permanent" : dateTime(until), dateTime(since)];
 }
 
 function actRow({ number: count, at, by, act, policy, key, carry, before, after, replayed }: Act): string[] {
   return [
     number(count),
-    moment(at),
+    dateTime(at),
     by,
     carry === undefined ? act : `${act}, carry ${carry}`,
     policy ?? "",
@@ -135,7 +135,7 @@ function state(was: unknown): string {
     return was.map(({ limit, level }: { limit: string; level: number }) => `${limit} ${number(level)}`).join(", ");
   if (!Object.hasOwn(Object(was), "policy")) return typeof was === "string" ? was : JSON.stringify(was);
   const { until } = was as Override;
-  return `${terms(was as Override)}, ${until === undefined ? "permanent" : `until ${moment(until)}`}`;
+  return `${terms(was as Override)}, ${until === undefined ? "permanent" : `until ${dateTime(until)}`}`;
 }
 
 function terms({
@@ -153,7 +153,8 @@ function terms({
   return multiple === undefined ? JSON.stringify(numbers) : `${number(multiple)} times the policy`;
 }
 
-const moment = (at: number) => new Date(at).toLocaleString();
+/** Shown in place of what could not be read. */
+export const NOT_READ = "It could not be read.";
 
 /** Of a hash: enough to tell keys apart. */
 const DIGITS = 16;

@@ -145,9 +145,6 @@ export function Problem({ text }: { text: string | undefined }) {
   );
 }
 
-/** Shown in place of what could not be read. */
-export const NOT_READ = "It could not be read.";
-
 /** A table that says the same as the chart beside it, closed until it is wanted. */
 export function DataTable({
   caption,

@@ -32,6 +32,11 @@ export function moment(ms: number, span = 0): string {
   return `${days ? `${length(days * DAY)} ` : ""}${hours}:${minutes}:${seconds}`;
 }
 
+/** A moment of the calendar, as it is here: 11/25/2026, 5:30:00 PM. */
+export function dateTime(ms: number): string {
+  return new Date(ms).toLocaleString();
+}
+
 const twoDigits = new Intl.NumberFormat(undefined, { minimumIntegerDigits: 2 });
 const fine = new Intl.NumberFormat(undefined, { minimumIntegerDigits: 2, minimumFractionDigits: 3 });
 
