@@ -3,12 +3,11 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { stepsOf } from "../../www/page/src/operators/rates.ts";
 
-/** Counters of `demo` that began at a moment of the service, whose clock is a minute ahead, as they were read here. */
-const look = (at, began, allowed, refused = 0) => ({
-  at,
-  now: at + 60_000,
+/** Counters of `demo` that began at a moment, as they were at another. Both are the service's: when they arrive here is of no matter. */
+const look = (now, began, allowed, refused = 0) => ({
+  now,
   counts: new Map([
-    ["tollgate_metrics_start_time_seconds{}", (began + 60_000) / 1000],
+    ["tollgate_metrics_start_time_seconds{}", began / 1000],
     ['tollgate_decisions_total{policy="demo",outcome="allowed"}', allowed],
     ['tollgate_decisions_total{policy="demo",outcome="refused"}', refused],
   ]),

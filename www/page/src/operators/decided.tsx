@@ -33,7 +33,7 @@ export function Decided({
       try {
         const [counts, top] = await Promise.all([service.metrics(), service.ask<Top>("/v1/metrics/top")]);
         if (isOver) return;
-        setLooks((looks) => [...looks.slice(-SEEN), { at: performance.now(), now: top.now, counts }]);
+        setLooks((looks) => [...looks.slice(-SEEN), { now: top.now, counts }]);
         setTop(top);
         onProblem("");
       } catch (error) {
@@ -56,7 +56,7 @@ export function Decided({
   const points = steps.map(({ from, to, rates }) => {
     const of = rates.filter(({ policy }) => shown === "" || policy === shown);
     const all = (kind: Kind) => sum(of, (one) => one[kind]);
-    const start = looks[0]!.at;
+    const start = looks[0]!.now;
     return {
       from: from - start,
       at: to - start,

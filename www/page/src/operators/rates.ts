@@ -3,8 +3,7 @@ import type { Counts } from "./service.ts";
 
 /** Counters as they were read. */
 export interface Look {
-  /** When, by the clock here and by the service's. */
-  readonly at: number;
+  /** When, by the service's clock: an answer that is slow to arrive makes no rate lower. */
   readonly now: number;
   readonly counts: Counts;
 }
@@ -30,11 +29,11 @@ export interface Rates {
 
 /** The rates between consecutive looks; if the counters have restarted in between, since then. */
 export function stepsOf(looks: readonly Look[]): Step[] {
-  return looks.slice(1).map(({ at: to, now, counts }, i) => {
+  return looks.slice(1).map(({ now: to, counts }, i) => {
     const before = looks[i]!;
     const began = beganAt(counts);
     const isAnew = began > beganAt(before.counts);
-    const from = isAnew ? Math.min(to, Math.max(before.at, to - (now - began))) : before.at;
+    const from = Math.min(to, Math.max(before.now, began));
     return { from, to, rates: ratesOf(isAnew ? new Map() : before.counts, counts, Math.max(1, to - from)) };
   });
 }
