@@ -401,6 +401,37 @@ test("after a token is revoked, what it has read is gone, and it is not sent aga
   await close();
 });
 
+test("a token that is refused for one thing is not sent for another, and what is read late hides nothing", async () => {
+  const { page, said, close } = await show({ hasClock: true });
+  let go = () => {};
+  await page.route("**/v1/overrides?limit=20", async (route) => {
+    const answer = await route.fetch();
+    await new Promise((resolve) => (go = resolve));
+    await route.fulfill({ response: answer });
+  });
+  await page.route("**/v1/keys/inspect", (route) => route.fulfill({ status: 401, json: { detail: "revoked" } }));
+  const late = page.waitForResponse("**/v1/overrides?limit=20");
+  const reads = page.waitForRequest("**/v1/overrides?limit=20");
+  await page.getByRole("button", { name: "Read again: Overrides" }).click();
+  await reads;
+  await page.getByLabel("Key (text or JSON)").fill("anyone");
+  await press(page, "Inspect");
+  await page.getByLabel("What the service says").getByText("401: revoked").waitFor();
+  go();
+  await (await late).finished();
+  await page.evaluate(() => new Promise(requestAnimationFrame));
+  assert.equal(await page.getByText("Loading").count(), 0);
+  await page.getByRole("heading", { name: "Overrides" }).waitFor();
+  await page.clock.runFor(10_000);
+  await page.getByRole("alert").getByText("401: revoked").waitFor();
+  assert.deepEqual(await page.locator("#main h2").allTextContents(), ["Service"]);
+  assert.deepEqual(
+    said.map((text) => text.replace(/ .*\/v1/, "")),
+    ["401/keys/inspect"],
+  );
+  await close();
+});
+
 for (const [colorScheme, width] of [
   ["light", 1440],
   ["dark", 390],

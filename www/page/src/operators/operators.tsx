@@ -22,7 +22,8 @@ export function Operators({ isShown }: ViewProps) {
   // By panel: when one of them can be read again, the problem of another stays.
   const report = (panel: Reader) => (text: string) => {
     if (latest.current !== service) return;
-    if (service!.isOver) setService(undefined);
+    // Not by what was read before the token was refused: it says nothing of that.
+    if (text && service!.refusal) setService(undefined);
     setProblems((problems) => ({ ...problems, [panel]: text }));
   };
   const isAway = Boolean(problems.decided);

@@ -1,8 +1,8 @@
 // The admin API of this service, asked with a token that is in memory alone. Its answers are those of docs/admin.md.
 
 export class Service {
-  /** The token was refused: it is not to be sent again. */
-  isOver = false;
+  /** In which words the token was refused, if it was: it is not sent again. */
+  refusal: Error | undefined;
   readonly #token: string;
 
   constructor(token: string) {
@@ -23,6 +23,7 @@ export class Service {
   }
 
   async #send(path: string, method: string, body?: unknown, match?: string) {
+    if (this.refusal) throw this.refusal;
     const response = await fetch(path, {
       method,
       headers: {
@@ -36,8 +37,11 @@ export class Service {
     const text = await response.text();
     const isJson = /json/.test(response.headers.get("content-type") ?? "");
     const answer = isJson ? JSON.parse(text) : {};
-    if (response.status === 401) this.isOver = true;
-    if (!response.ok) throw new Error(`${response.status}: ${answer.detail ?? answer.title ?? response.statusText}`);
+    if (!response.ok) {
+      const error = new Error(`${response.status}: ${answer.detail ?? answer.title ?? response.statusText}`);
+      if (response.status === 401) this.refusal = error;
+      throw error;
+    }
     return { text, answer: { ...answer, etag: response.headers.get("etag") ?? "" } };
   }
 }
