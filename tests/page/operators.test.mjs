@@ -299,6 +299,30 @@ test("one key is inspected, explained, credited, reset, blocked and freed, each 
   await close();
 });
 
+test("as many requests are sent as the page says", async () => {
+  const { page, close } = await open("#operators");
+  let sent = [];
+  page.on("request", (request) => {
+    const [, path] = /\/v1\/(.*)/.exec(request.url()) ?? [];
+    if (path && !path.startsWith("metrics")) sent.push(path);
+  });
+  await page.getByLabel("Token with the scope admin").fill(TOKEN);
+  await press(page, "Show");
+  await page.getByRole("region", { name: "Acts, latest first" }).waitFor();
+  // What is counted is among those of each minute.
+  assert.deepEqual(sent.toSorted(), ["audit?limit=20", "overrides?limit=20", "policies"]);
+  sent = [];
+  await page.getByLabel("Key (text or JSON)").fill("credited");
+  await press(page, "Credit");
+  await page
+    .getByLabel("What the service says")
+    .getByText(/^Recorded as /)
+    .waitFor();
+  assert.equal(sent.length, 6, sent.join());
+  await page.getByText("13 requests a minute, and up to six when you read or change something.").waitFor();
+  await close();
+});
+
 test("overrides and acts are listed page by page, and again after something was changed", async () => {
   const until = Date.now() + 3_600_000;
   const overrides = [

@@ -8,12 +8,12 @@ import { Decided, REQUESTS_A_MINUTE } from "./decided.tsx";
 import { OneKey } from "./one-key.tsx";
 import { LOOKS_A_MINUTE, PolicyList } from "./policy-list.tsx";
 import { AuditLog, OverrideList } from "./records.tsx";
-import { Service } from "./service.ts";
+import { type Policies, Service } from "./service.ts";
 
 export function Operators({ isShown }: ViewProps) {
   const [service, setService] = useState<Service>();
   const [problems, setProblems] = useState<Readonly<Record<string, string>>>({});
-  const [policies, setPolicies] = useState<readonly string[]>([]);
+  const [policies, setPolicies] = useState<Policies["policies"]>([]);
   const [changes, setChanges] = useState(0);
   const count = () => setChanges((changes) => changes + 1);
   const form = useRef<HTMLFormElement>(null);
@@ -33,6 +33,7 @@ export function Operators({ isShown }: ViewProps) {
   // Shown all at once: a panel that appeared later would push the others down.
   const isReady = service !== undefined && READERS.every((panel) => panel in problems);
 
+  const names = policies.map(({ name }) => name);
   const isWrong = Object.values(problems).some(Boolean);
 
   const show = (event: Event) => {
@@ -43,8 +44,13 @@ export function Operators({ isShown }: ViewProps) {
     setPolicies([]);
     setService(undefined);
     // A single request first: with a wrong token there is only its problem to show.
-    service.ask("/v1/policies").then(
-      () => latest.current === service && setService(service),
+    service.ask<Policies>("/v1/policies").then(
+      ({ policies }) => {
+        if (latest.current !== service) return;
+        setPolicies(policies);
+        setProblems({ policies: "" });
+        setService(service);
+      },
       (error) => latest.current === service && setProblems({ service: reasonOf(error) }),
     );
   };
@@ -62,14 +68,14 @@ export function Operators({ isShown }: ViewProps) {
             </button>
             <p class="quiet">
               The token stays in the memory of this tab. While the tab is visible, it sends{" "}
-              {number(REQUESTS_A_MINUTE + LOOKS_A_MINUTE)} requests a minute, and up to five when you read or change
+              {number(REQUESTS_A_MINUTE + LOOKS_A_MINUTE)} requests a minute, and up to six when you read or change
               something.
             </p>
           </form>
         </Panel>
         {/* By the service: what another token has read goes. */}
         {latest.current && !isReady && !isWrong && <p class="quiet">Loading …</p>}
-        {isReady && <OneKey key={service} service={service} policies={policies} onChanged={count} />}
+        {isReady && <OneKey key={service} service={service} policies={names} onChanged={count} />}
       </div>
       <div class="stack">
         {[...new Set(Object.values(problems))].map((text) => (
@@ -78,13 +84,14 @@ export function Operators({ isShown }: ViewProps) {
         {service && (
           <div key={service} hidden={!isReady}>
             <div class="stack">
-              <Decided service={service} policies={policies} isShown={isShown} onProblem={report("decided")} />
+              <Decided service={service} policies={names} isShown={isShown} onProblem={report("decided")} />
               <PolicyList
                 service={service}
+                policies={policies}
                 changes={changes}
                 isShown={isShown}
                 onProblem={report("policies")}
-                onNames={setPolicies}
+                onRead={(policies) => latest.current === service && setPolicies(policies)}
                 onChanged={count}
               />
               <OverrideList service={service} changes={changes} onProblem={report("overrides")} />

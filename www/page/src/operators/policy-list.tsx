@@ -18,22 +18,24 @@ interface Draft {
 
 export function PolicyList({
   service,
+  policies,
   changes,
   isShown,
   onProblem,
-  onNames,
+  onRead,
   onChanged,
 }: {
   service: Service;
+  /** As they were read last. */
+  policies: Policies["policies"];
   /** Each time, they are read anew. */
   changes: number;
   /** Else nothing is asked. */
   isShown: boolean;
   onProblem: (text: string) => void;
-  onNames: (names: readonly string[]) => void;
+  onRead: (policies: Policies["policies"]) => void;
   onChanged: () => void;
 }) {
-  const [policies, setPolicies] = useState<Policies["policies"]>([]);
   const [draft, setDraft] = useState<Draft>();
   /** Whose text was just left: the focus goes back to where it came from. */
   const left = useRef("");
@@ -49,12 +51,15 @@ export function PolicyList({
     );
   const load = async () => {
     const { policies } = await service.ask<Policies>("/v1/policies");
-    setPolicies(policies);
-    onNames(policies.map(({ name }) => name));
+    onRead(policies);
   };
+  /** Begins with policies that were just read. */
+  const isNew = useRef(true);
   useEffect(() => {
+    const isRead = isNew.current;
+    isNew.current = false;
     if (!isShown) return undefined;
-    void tried(load);
+    if (!isRead) void tried(load);
     const timer = setInterval(() => document.visibilityState === "visible" && tried(load), LOOK_MS);
     return () => clearInterval(timer);
   }, [service, isShown, changes]);
