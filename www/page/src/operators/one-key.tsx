@@ -138,13 +138,13 @@ function said(act: Operation, answer: Answer): string[] {
   const limits = (answer.policies ?? []).flatMap(({ policy, shard, limits }) =>
     limits.map(({ name, remaining, owed }) => {
       const debt = owed > 0 ? `, ${number(owed)} owed` : "";
-      const part = shard ? `, shard ${shard.index + 1} of ${shard.count}` : "";
+      const part = shard ? `, shard ${number(shard.index + 1)} of ${number(shard.count)}` : "";
       return `${name === undefined ? policy : `${policy}/${name}`}${part}: ${number(remaining)} left${debt}`;
     }),
   );
   return [
-    `In the audit log: ${answer.object}`,
+    `The audit log calls this key ${answer.object}`,
     ...(limits.length > 0 ? limits : ["All budgets are full"]),
-    `${number(answer.reservations?.length ?? 0)} open reservations`,
+    `Open reservations: ${number(answer.reservations?.length ?? 0)}`,
   ];
 }
