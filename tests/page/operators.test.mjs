@@ -179,6 +179,44 @@ test("what is typed while the service is asked what would change stays, and an e
   await close();
 });
 
+test("what comes late replaces nothing that is newer: the text of another policy, and what was said of an earlier act", async () => {
+  const { page, close } = await show();
+  const held = async (path) => {
+    let go = () => {};
+    await page.route(path, async (route) => {
+      await new Promise((resolve) => (go = resolve));
+      await route.continue();
+    });
+    return async (request) => {
+      go();
+      await (await request.response()).finished();
+      await page.evaluate(() => new Promise(requestAnimationFrame));
+    };
+  };
+  const editor = page.getByLabel("demo, as JSON");
+  const answerApi = await held("**/v1/policies/api");
+  const api = page.waitForRequest("**/v1/policies/api");
+  await press(page, "Edit api");
+  await press(page, "Edit demo");
+  await editor.fill('{"rate":7,"period":"10s"}');
+  await answerApi(await api);
+  assert.equal(await editor.inputValue(), '{"rate":7,"period":"10s"}');
+
+  const says = page.getByLabel("What the service says");
+  const answerAudit = await held("**/v1/audit?limit=100");
+  const audit = page.waitForRequest("**/v1/audit?limit=100");
+  await page.getByLabel("Key (text or JSON)").fill("twice");
+  await press(page, "Credit");
+  const request = await audit;
+  await press(page, "Inspect");
+  await says.getByText("Open reservations: 0").waitFor();
+  const lines = await says.getByRole("listitem").allTextContents();
+  assert.match(lines[0], /^The audit log calls this key [0-9a-f]{64}$/);
+  await answerAudit(request);
+  assert.deepEqual(await says.getByRole("listitem").allTextContents(), lines);
+  await close();
+});
+
 test("a mistake in a policy is told where it was typed", async () => {
   const { page, close } = await show();
   await press(page, "Edit demo");

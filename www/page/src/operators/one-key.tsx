@@ -28,8 +28,12 @@ export function OneKey({
 }) {
   const [lines, setLines] = useState<readonly string[]>([]);
   const form = useRef<HTMLFormElement>(null);
+  /** How many acts there were: what is said of an earlier one is over. */
+  const acts = useRef(0);
   const perform = async (act: Operation) => {
     if (!form.current!.reportValidity()) return;
+    const turn = ++acts.current;
+    const say = (lines: readonly string[]) => turn === acts.current && setLines(lines);
     const { policy, key, cost, minutes } = Object.fromEntries(new FormData(form.current!)) as Record<string, string>;
     try {
       const removes = act === "Remove override";
@@ -44,12 +48,12 @@ export function OneKey({
         : await service.ask<Answer>(`/v1/keys/${act.toLowerCase()}`, { method: "POST", body });
       const word = removes && answer.removed === 0 ? "" : OPERATIONS[act];
       const lines = said(act, answer);
-      setLines(lines);
+      say(lines);
       if (!word) return;
       onChanged();
-      setLines([...lines, await recorded(service, word, policy!, body.key, answer.at)]);
+      say([...lines, await recorded(service, word, policy!, body.key, answer.at)]);
     } catch (error) {
-      setLines([reasonOf(error)]);
+      say([reasonOf(error)]);
     }
   };
   return (

@@ -65,10 +65,13 @@ export function PolicyList({
   }, [service, isShown, changes]);
 
   const path = (name: string) => `/v1/policies/${encodeURIComponent(name)}`;
+  /** How often something was edited or is to be: a text that comes later replaces nothing. */
+  const edits = useRef(0);
   const edit = (name: string) =>
     tried(async () => {
+      const turn = ++edits.current;
       const { policy, etag } = await service.ask<{ policy: unknown }>(path(name));
-      setDraft({ name, etag, text: JSON.stringify(policy, undefined, 2) });
+      if (turn === edits.current) setDraft({ name, etag, text: JSON.stringify(policy, undefined, 2) });
     });
   const put = async (draft: Draft) => {
     const { name, text: body, etag: match, changes } = draft;
@@ -120,7 +123,10 @@ export function PolicyList({
                     value={draft.text}
                     spellcheck={false}
                     aria-invalid={draft.problem !== undefined}
-                    onInput={({ currentTarget: { value: text } }) => setDraft({ name, etag: draft.etag, text })}
+                    onInput={({ currentTarget: { value: text } }) => {
+                      edits.current += 1;
+                      setDraft({ name, etag: draft.etag, text });
+                    }}
                   />
                 </Field>
                 <Problem text={draft.problem} />
