@@ -284,8 +284,11 @@ test("a policy is changed after the service has said what that would do", async 
     .getByText(/^400: .*period/)
     .waitFor();
   await json.fill('{"rate":7,"period":"10s","capacity":10}');
+  // What is announced comes into what was there before.
+  const announcer = await page.getByLabel("Policy demo").locator('[aria-live="polite"]').elementHandle();
   await press(page, "What would change?");
   await page.getByLabel("What would change").getByText("demo: 7 per 10s instead of 10 per 10s").waitFor();
+  assert.match(await announcer.textContent(), /demo: 7 per 10s instead of 10 per 10s.*Apply/);
   assert.equal(await page.getByRole("alert").count(), 0);
   await press(page, "Apply");
   await page.getByLabel("Policy demo").getByText("from an operator").waitFor();

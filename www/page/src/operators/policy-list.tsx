@@ -130,26 +130,29 @@ export function PolicyList({
                   />
                 </Field>
                 <Problem text={draft.problem} />
-                {draft.changes && (
-                  <ul aria-label="What would change">
-                    {draft.changes.map((line) => (
-                      <li key={line}>{line}</li>
-                    ))}
-                  </ul>
-                )}
-                <div class="row">
-                  <button type="submit" class="main">
-                    {draft.changes ? "Apply" : "What would change?"}
-                  </button>
-                  <button
-                    type="button"
-                    onClick={() => {
-                      left.current = name;
-                      setDraft(undefined);
-                    }}
-                  >
-                    Cancel
-                  </button>
+                {/* Says what would change, and that the button now applies it. */}
+                <div class="stack" aria-live="polite">
+                  {draft.changes && (
+                    <ul aria-label="What would change">
+                      {draft.changes.map((line) => (
+                        <li key={line}>{line}</li>
+                      ))}
+                    </ul>
+                  )}
+                  <div class="row">
+                    <button type="submit" class="main">
+                      {draft.changes ? "Apply" : "What would change?"}
+                    </button>
+                    <button
+                      type="button"
+                      onClick={() => {
+                        left.current = name;
+                        setDraft(undefined);
+                      }}
+                    >
+                      Cancel
+                    </button>
+                  </div>
                 </div>
               </form>
             ) : (
