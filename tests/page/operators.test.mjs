@@ -54,7 +54,8 @@ test("decisions are counted by policy, with their share of refusals and the keys
   // Isolates tell what they have counted every few seconds.
   let [, granted] = await counted.allTextContents();
   for (let i = 0; i < 60 && ["–", "0"].includes(granted); i++) {
-    await ask("consume", { policy: "demo", key: "busy" });
+    // More than comes back meanwhile, so that some are refused, however slow this is.
+    await ask("consume", { policy: "demo", key: "busy", cost: 5 });
     await page.waitForTimeout(400);
     const [, now] = await counted.allTextContents();
     // A rate is a line over the time that it is of: after the second reading 10 s of the 300 s that the chart has.
@@ -211,7 +212,7 @@ test("what comes late replaces nothing that is newer: the text of another policy
   await press(page, "Inspect");
   await says.getByText("Open reservations: 0").waitFor();
   const lines = await says.getByRole("listitem").allTextContents();
-  assert.match(lines[0], /^The audit log calls this key [0-9a-f]{64}$/);
+  assert.match(lines[0], /^The audit log calls this key [0-9a-f]{16,}$/);
   await answerAudit(request);
   assert.deepEqual(await says.getByRole("listitem").allTextContents(), lines);
   await close();
