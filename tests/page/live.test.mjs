@@ -220,9 +220,7 @@ test("what is announced names each limit and the wait of a reservation, and whil
   await cost("requests").fill("10");
   await cost("tokens").fill("1");
   await press(page, "Reserve");
-  await status
-    .getByText(/^reserve 10 requests, 1 tokens: granted, to be used in \S+ sec, 0 left in requests, /)
-    .waitFor();
+  await status.getByText(/^reserve 10 requests, 1 tokens: granted, usable in \S+ sec, 0 left in requests, /).waitFor();
   await page.evaluate(() => {
     globalThis.announced = 0;
     new MutationObserver(() => {

@@ -13,7 +13,7 @@ const { Simulation } = await import("../../www/page/src/playground/simulation.ts
 const { START, waitOf } = await import("../../www/page/src/levels/track.ts");
 const { MOST, TRACES, fromCsv, passedOver, trace } = await import("../../www/page/src/playground/trace.ts");
 const { decode, encode, SPEEDS } = await import("../../www/page/src/playground/link.ts");
-const { announced } = await import("../../www/page/src/playground/words.ts");
+const { announced } = await import("../../www/page/src/levels/words.ts");
 const { answerOf, RESERVATION } = await import("../../www/page/src/playground/answer.ts");
 
 const policyOf = async (toml) => {

@@ -20,6 +20,6 @@ export function announced(
     const tokens = number(Math.max(0, states[i]!.tokens));
     return name === undefined ? `${tokens} left` : `${tokens} left in ${name}`;
   });
-  const what = namesCost(verb) ? `${verb} ${costText(cost)}` : verb;
-  return `${what}: ${verb === "expired" ? "" : `${told}, `}${left.join(", ")}`;
+  if (verb === "expired") return `${verb}: ${left.join(", ")}`;
+  return `${namesCost(verb) ? `${verb} ${costText(cost)}` : verb}: ${told}, ${left.join(", ")}`;
 }

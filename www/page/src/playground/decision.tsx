@@ -1,13 +1,14 @@
 // The marked decision: what a client is told, and the code that would have asked.
 import { useState } from "preact/hooks";
 import type { Event } from "../levels/track.ts";
+import { announced } from "../levels/words.ts";
 import { Choice, Copy, Panel } from "../shared/controls.tsx";
 import { moment } from "../shared/numbers.ts";
 import { answerOf } from "./answer.ts";
 import { codeFor, LANGUAGES, type Language } from "./code.ts";
 import type { Simulation } from "./simulation.ts";
 import type { Ask } from "./trace.ts";
-import { announced, summary } from "./words.ts";
+import { summary } from "./words.ts";
 
 export function Decision({
   simulation,

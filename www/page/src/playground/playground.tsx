@@ -1,6 +1,7 @@
 // The playground: a policy, what is asked of it, and what one sees. All arithmetic is the package's; this file only arranges.
 import { useCallback, useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { Levels } from "../levels/levels.tsx";
+import { announced } from "../levels/words.ts";
 import { Acts } from "../shared/acts.tsx";
 import { Choice, Field, Panel, Problem, SAID_AFTER_MS, useAnnouncer } from "../shared/controls.tsx";
 import { moment, number } from "../shared/numbers.ts";
@@ -13,7 +14,7 @@ import { Play } from "./play.ts";
 import { hasWindow, otherKind, type Policy, type Read, read } from "./policy.ts";
 import { PRESETS } from "./presets.ts";
 import { type Ask, passedOver, TRACES, type TraceKind, trace } from "./trace.ts";
-import { announced, summary } from "./words.ts";
+import { summary } from "./words.ts";
 
 export function Playground({ isShown }: ViewProps) {
   const [scene, setScene] = useState(sceneOfAddress);

@@ -1,8 +1,6 @@
-// Policies and decisions in words.
+// Policies in words.
 import { length, number } from "../shared/numbers.ts";
 import type { Policy } from "./policy.ts";
-
-export { announced } from "../levels/words.ts";
 
 /** A policy in a line: its limits, by the numbers of the visitor's locale. */
 export function summary({ name, limits }: Policy): string {
