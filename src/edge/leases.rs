@@ -244,7 +244,7 @@ impl Leases {
         }
     }
 
-    /// What to do about a lease of that id at `now`: one that nobody spends from is returned, and so is what is left in the end.
+    /// What to do about a lease of that id at `now`: an idle one is returned, and so is what is left in the end.
     pub(super) fn end(&mut self, object: &str, policy: &Policy, id: u64, now: i64) -> Return {
         let (Some(terms), Some(budget)) = (policy.lease(), budget(object, policy)) else { return Return::Over };
         let Some(entry) = self.0.get_mut(budget) else { return Return::Over };

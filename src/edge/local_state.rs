@@ -113,7 +113,7 @@ impl LocalState {
         self.leases.failed(object, policy, request, now);
     }
 
-    /// What to do about a lease of that id at `now`: one that nobody spends from is returned, and so is what is left in the end.
+    /// What to do about a lease of that id at `now`: an idle one is returned, and so is what is left in the end.
     pub fn end(&mut self, object: &str, policy: &Policy, id: u64, now: i64) -> Return {
         self.leases.end(object, policy, id, now)
     }

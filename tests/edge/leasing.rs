@@ -253,7 +253,7 @@ impl<'r> World<'r> {
         true
     }
 
-    /// Where nobody else asks, and all answers were heard in time, nothing that was granted is missing from a wait that is said from memory.
+    /// With no other isolate, where all answers were heard in time, nothing that was granted is missing from a wait that is said from memory.
     fn assert_is_long_enough(&mut self, costs: &[u64], verb: Verb, said: Decision) {
         let max_ms = signed(self.policy.refusal_cache_ms()) + 300;
         let is_all_heard = self.network.is_empty() && self.lost_at.is_none_or(|at| self.now - at > max_ms);

@@ -22,7 +22,7 @@ export function Playground({ isShown }: ViewProps) {
   const [instead, setInstead] = useState(() => (isUnreadable() ? scene : undefined));
   const [reads, setReads] = useState<readonly Read[]>([]);
   const [policies, setPolicies] = useState<readonly Policy[]>([]);
-  /** Why there is no reader of policies, if it did not load. */
+  /** Why the reader of policies did not load, if so. */
   const [failure, setFailure] = useState("");
   const [now, setNow] = useState(scene.at);
   const [playing, setPlaying] = useState(false);
