@@ -266,7 +266,7 @@ mod tests {
     #[test]
     fn a_clock_that_steps_forward_forgets_no_lease_that_was_not_returned() {
         let (policy, mut known) = (policy(), leasing());
-        let returned = (0..2).filter_map(|_| known.ask(OBJECT, &policy, &[9], NOW + 60_000)).next().unwrap();
+        let returned = (0..2).find_map(|_| known.ask(OBJECT, &policy, &[9], NOW + 60_000)).unwrap();
         assert_eq!(returned.ended.len(), 1);
     }
 
