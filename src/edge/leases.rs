@@ -5,7 +5,7 @@
 //! The next one is asked for before the last is spent, in the background of a request; with it, or at the end, the isolate says
 //! what it has spent of the earlier ones, and has the rest given back. Nobody waits for any of this: a request for which the
 //! leases have not enough asks the object, gives back what is left of them, and brings the next lease with its answer. If it is
-//! refused from memory (see [`Refusals`](super::Refusals)), they stay.
+//! refused from memory (see `refusals.rs`), they stay.
 //!
 //! In an overload the object leases tokens that are still to come back. Until then the isolate refuses what they are needed for,
 //! and says exactly when they can be had. That is at most [`Policy::refusal_cache_ms`] later.

@@ -11,7 +11,7 @@
 //! A grant says how the buckets stand, too: lower than by the refusal that is remembered. So it takes that one's place, for the
 //! rest of its moment: while small costs are granted, large ones go on to be refused.
 //!
-//! What the isolate has leased (see [`Leases`](super::leases::Leases)) is still there in a refusal that is older than the lease: it is
+//! What the isolate has leased (see `leases.rs`) is still there in a refusal that is older than the lease: it is
 //! lowered by each grant from it, or a wait would be too short. An answer is not whole, and not kept, if leases of this isolate are missing
 //! from it, which would refuse what passes once they are given back, or if it is late and has what was spent since.
 //!
