@@ -2,9 +2,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { SignJWT } from "jose";
-import { checkUsable, GRANT_KEYS, open, served, shift, slow, TOKEN } from "./page.mjs";
-
-const headers = { authorization: `Bearer ${TOKEN}`, "content-type": "application/json" };
+import { checkUsable, GRANT_KEYS, headers, open, press, served, shift, slow, TOKEN } from "./page.mjs";
 
 const KEY = "Key (text or JSON; empty with a grant)";
 
@@ -26,7 +24,6 @@ async function follow(policy, key, { token = TOKEN, slownessMs = 0, ...settings 
   return opened;
 }
 
-const press = (page, name) => page.getByRole("button", { name, exact: true }).click();
 const consume = (page) => press(page, "Consume");
 const fact = (page, name) => page.locator("dt", { hasText: name }).locator("+ dd").textContent();
 

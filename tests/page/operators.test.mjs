@@ -1,9 +1,7 @@
 // The view for who runs the service: the built Worker with its registry.
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { checkUsable, open, restart, served, shift, slow, TOKEN } from "./page.mjs";
-
-const headers = { authorization: `Bearer ${TOKEN}`, "content-type": "application/json" };
+import { checkUsable, headers, open, press, restart, served, shift, slow, TOKEN } from "./page.mjs";
 
 async function ask(path, body, method = "POST") {
   const { url } = await served();
@@ -21,8 +19,6 @@ async function show({ hasClock = false, slownessMs = 0, ...settings } = {}) {
   await opened.page.getByRole("region", { name: "Acts, latest first" }).waitFor();
   return opened;
 }
-
-const press = (page, name) => page.getByRole("button", { name, exact: true }).click();
 
 /** In how much of the width of a chart something is drawn in the colour of what is granted. */
 const drawnColumns = (chart) =>

@@ -1,9 +1,7 @@
 // The page forced to read from right to left: it is mirrored, and English text with its numbers still reads from left to right.
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { open, overflow, served, TOKEN } from "./page.mjs";
-
-const headers = { authorization: `Bearer ${TOKEN}`, "content-type": "application/json" };
+import { headers, open, overflow, served, TOKEN } from "./page.mjs";
 
 async function mirrored(hash, locale) {
   const opened = await open(hash, { locale });
