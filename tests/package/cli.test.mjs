@@ -45,7 +45,7 @@ test("without a command it explains itself", async () => {
 test("init writes a service, and never over anything", async () => {
   const said = await tollgate(["init", "My Limits"]);
   const written = join(folder, "My Limits");
-  assert.deepEqual(readdirSync(written).sort(), [".gitignore", "index.js", "package.json", "wrangler.toml"]);
+  assert.deepEqual(readdirSync(written).sort(), [".gitignore", "index.ts", "package.json", "wrangler.toml"]);
   assert.match(said, /^cd 'My Limits'\nnpm install\nnpm start\nnpx wrangler deploy$/m);
   const { name, dependencies } = JSON.parse(readFileSync(join(written, "package.json"), "utf8"));
   assert.equal(name, "my-limits");
@@ -64,7 +64,7 @@ test("init writes a service, and never over anything", async () => {
   await tollgate(["init", long]);
   assert.match(readFileSync(join(folder, long, "wrangler.toml"), "utf8"), /^name = "a{53}"$/m);
   await tollgate(["init"], { cwd: await emptyFolder("here") });
-  assert.ok(existsSync(join(folder, "here/index.js")));
+  assert.ok(existsSync(join(folder, "here/index.ts")));
 });
 
 test("token prints a token and its hash, which are new each time", async () => {
@@ -211,6 +211,24 @@ test("types asks a service, with the token of the environment", async (t) => {
   assert.deepEqual(asked, Array(4).fill(["GET", "/v1/policies", `Bearer ${SECRET}`]));
 });
 
+test("Node that is too old for Wrangler is named, before Wrangler fails in its own words", async () => {
+  const { nodeFault, CONFIGURATIONS } = await import(join(folder, "node_modules/tollgate/cli/configuration.mjs"));
+  const { engines } = JSON.parse(readFileSync(join(folder, "node_modules/wrangler/package.json"), "utf8"));
+  const [, oldest] = engines.node.match(/^>=(\d+\.\d+)\.0$/);
+  for (const version of [`${oldest}.0`, "23.0.0", "100.1.0", process.versions.node])
+    assert.equal(nodeFault(version), undefined, version);
+  for (const version of ["20.20.2", "22.11.9", "9.99.9"])
+    assert.ok(nodeFault(version).includes(`needs Node ${oldest} or newer, and this is ${version}: `), version);
+  assert.deepEqual(CONFIGURATIONS, ["wrangler.json", "wrangler.jsonc", "wrangler.toml"]);
+  const older = join(folder, "older.mjs"); // as that Node would say of itself
+  writeFileSync(
+    older,
+    `Object.defineProperty(process, "versions", { value: { ...process.versions, node: "20.20.2" } });`,
+  );
+  for (const args of [["start"], ["lint", "half/wrangler.toml"], ["types", "half/wrangler.toml"]])
+    await assert.rejects(tollgate(args, { env: { NODE_OPTIONS: `--import ${older}` } }), /needs Node 22\.12 or newer/);
+});
+
 test("a mistake is named, on one line, and is no crash", async () => {
   const asked = ["grant", "--key", "a", "--policies", "api"];
   const files = {
@@ -245,7 +263,7 @@ test("a mistake is named, on one line, and is no crash", async () => {
     [[...asked, "--expires", "0s"], /1 to 86400 seconds, not 0/],
     [[...asked, "--expires", "86401s"], /1 to 86400 seconds, not 86401/],
     [[...asked, "--expire", "1h"], /'--expire'/],
-    [["types"], /there is no wrangler\.toml or wrangler\.json or wrangler\.jsonc here: name a file/],
+    [["types"], /there is no wrangler\.json or wrangler\.jsonc or wrangler\.toml here: name a file/],
     [["types", "none.json"], /there is no file none\.json/],
     [["types", "wrong.json"], /wrong\.json is not JSON: /],
     [["types", "list.json"], /list\.json must have an object with each policy under its name/],

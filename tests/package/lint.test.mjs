@@ -106,18 +106,20 @@ test("the module names no path of the machine that built it", () => {
   assert.ok(!wasm.includes(root));
 });
 
+const OBJECTS = `durable_objects.bindings = [{ name = "KEYS", class_name = "KeyObject" }]\n`;
+const JSON_OBJECTS = `"durable_objects": { "bindings": [{ "name": "KEYS", "class_name": "KeyObject" }] }`;
+
 test("the command says the same of a configuration of Wrangler, for each environment", async () => {
   write(
     "wrangler.toml",
     `name = "limits"
-[vars.POLICIES]
+${OBJECTS}[vars.POLICIES]
 api = "20/s burst 40"
-[env.staging.vars.POLICIES.api]
+[env.staging]
+${OBJECTS}[env.staging.vars.POLICIES.api]
 rate = 2.5
 period = "1s"
 on_error = ["overloaded"]
-[env.other.vars]
-A = "b"
 `,
   );
   const { code, stdout, stderr } = await command([]);
@@ -134,12 +136,63 @@ env.staging api: token bucket, 5 per 2s, at most 3 at once and 8 within any 2s; 
 0 errors, 2 policies, 1 warning, 1 note
 `,
   );
-  write("wrangler.jsonc", `{ /* ours */ "vars": { "POLICIES": { "api": "20/s burst 40" } } }`);
+  write("wrangler.jsonc", `{ /* ours */ "vars": { "POLICIES": { "api": "20/s burst 40" } }, ${JSON_OBJECTS} }`);
   assert.deepEqual(await command(["wrangler.jsonc"]), {
     code: 0,
     stdout: `${API}\n\n0 errors, 1 policy, 0 warnings, 0 notes\n`,
     stderr: "",
   });
+});
+
+test("the command says what each environment lacks, or has too much of", async () => {
+  const tokens = (count) =>
+    Object.fromEntries(
+      Array.from({ length: count }, (_, i) => [
+        `backend-${i}`,
+        { sha256: "0".repeat(64), scopes: ["consume", "adjust"] },
+      ]),
+    );
+  const api = { POLICIES: { api: "1/s" } };
+  const objects = { durable_objects: { bindings: [{ name: "KEYS", class_name: "KeyObject" }] } };
+  const whole = { vars: api, ...objects };
+  const noObjects = "durable_objects: has no binding KEYS: add one for the class KeyObject";
+  const noBinding = `env.e.${noObjects}; an environment inherits no bindings`;
+  const noPolicies = "vars.POLICIES: is missing: add policies";
+  const tooLong = (place, length) =>
+    `${place} has ${length} bytes, and Cloudflare takes at most 5120 in a variable or secret`;
+  const rows = [
+    [whole, []],
+    [{ vars: { POLICIES: JSON.stringify(api.POLICIES) }, ...objects }, []],
+    [{ vars: api }, [noObjects]],
+    // Code may use the class under another name.
+    [{ vars: api, durable_objects: { bindings: [{ name: "LIMITS", class_name: "KeyObject" }] } }, []],
+    [{ vars: api, durable_objects: { bindings: [{ name: "REGISTRY", class_name: "PolicyRegistry" }] } }, [noObjects]],
+    // An environment inherits neither, and an empty one is none of the rest.
+    [{ ...whole, env: { e: whole, f: {} } }, [...[noObjects, noPolicies].map((line) => `env.f.${line}`)]],
+    [{ ...whole, env: { e: { vars: api } } }, [noBinding]],
+    [{ ...whole, env: { e: objects } }, [`env.e.${noPolicies}; an environment inherits no variables`]],
+    // Where each deployment is an environment, there is nothing else to deploy.
+    [{ env: { e: whole } }, []],
+    [{ ...objects, env: { e: whole } }, [noPolicies]],
+    [{ ...whole, vars: { ...api, TOLLGATE_TOKENS: tokens(40) } }, []],
+    [
+      { ...whole, vars: { ...api, TOLLGATE_TOKENS: tokens(45) } },
+      [`${tooLong("vars.TOLLGATE_TOKENS:", JSON.stringify(tokens(45)).length)}: some 40 tokens fit`],
+    ],
+    [{ ...whole, vars: { ...api, A: "a".repeat(5120) } }, []],
+    [{ ...whole, vars: { ...api, A: "a".repeat(5121) } }, [tooLong("vars.A:", 5121)]],
+    [{ ...whole, env: { e: { ...whole, vars: { ...api, A: "é".repeat(2561) } } } }, [tooLong("env.e.vars.A:", 5122)]],
+  ];
+  for (const [config, expected] of rows) {
+    write("deployed.jsonc", JSON.stringify({ name: "limits", ...config }));
+    const { code, stdout, stderr } = await command(["deployed.jsonc"]);
+    const errors = stderr.split("\n").filter(Boolean);
+    const what = `${JSON.stringify(config)}\n${stderr}`;
+    assert.equal(code, expected.length > 0 ? 1 : 0, what);
+    assert.equal(errors.length, expected.length, what);
+    for (const [i, line] of expected.entries()) assert.ok(errors[i].startsWith(`error: ${line}`), what);
+    assert.match(stdout, new RegExp(`\\b${expected.length} errors?, `), what);
+  }
 });
 
 test("the command reads policies as JSON, and writes JSON", async () => {
@@ -150,7 +203,7 @@ test("the command reads policies as JSON, and writes JSON", async () => {
 });
 
 test("the command fails for errors: 1, and where it cannot tell: 2", async () => {
-  write("errors.toml", `[vars.POLICIES.api]\nrate = 5\n[env.e.vars.POLICIES]\nb = true\n`);
+  write("errors.toml", `${OBJECTS}[vars.POLICIES.api]\nrate = 5\n[env.e]\n${OBJECTS}[env.e.vars.POLICIES]\nb = true\n`);
   const { code, stdout, stderr } = await command(["errors.toml"]);
   assert.deepEqual([code, stdout], [1, "2 errors, 0 policies, 0 warnings, 0 notes\n"]);
   assert.equal(

@@ -20,7 +20,7 @@ export function init(args: string[]): string {
 
 ${steps.join("\n")}
 
-npm start runs the service here and prints a request to try. The policies are in wrangler.toml, yours to edit.
+npm start runs the service here, with Node 22.12 or newer, and prints a request to try. The policies are in wrangler.toml, yours to edit.
 
 Before you deploy it, add a token (npx tollgate token backend), and set the secret once:
 

@@ -1,7 +1,8 @@
 // `npx tollgate lint`: what policies admit and cost at worst, without a server.
 import { type LintResult, lint as lintOf } from "../lint.js";
 import { parse } from "./arguments.js";
-import { policiesIn } from "./policies.js";
+import { deploymentErrors, environmentsIn } from "./environments.js";
+import { fileOr, isConfiguration, policiesIn } from "./policies.js";
 
 export async function lint(args: string[]): Promise<string> {
   const { flags, others } = parse(args, [], 1, ["json"]);
@@ -19,14 +20,16 @@ export async function lint(args: string[]): Promise<string> {
 /** A policy of an environment of Wrangler has its name. */
 type Linted = LintResult["policies"][number] & { readonly environment?: string };
 
-async function lintFile(file?: string): Promise<{ errors: string[]; policies: Linted[] }> {
+async function lintFile(named?: string): Promise<{ errors: string[]; policies: Linted[] }> {
   const results: { errors: string[]; policies: Linted[] } = { errors: [], policies: [] };
+  const file = fileOr(named);
   for (const { environment, policies: written } of await policiesIn(file)) {
     const { errors, policies } = await lintOf(JSON.stringify(written));
     const place = environment === undefined ? "" : `env.${environment}.vars.`;
     results.errors.push(...errors.map((error) => `${place}${error}`));
     results.policies.push(...policies.map((policy) => ({ ...policy, ...(environment && { environment }) })));
   }
+  if (isConfiguration(file)) results.errors.push(...deploymentErrors(await environmentsIn(file)));
   return results;
 }
 

@@ -2,6 +2,8 @@
 // `npx tollgate`: makes a service, tokens, grants and types, checks policies, and operates a service that runs.
 import { GRANT_VERBS } from "../mint.js";
 import { Mistake, parse } from "./arguments.js";
+// @ts-expect-error: scripts/build-package copies it
+import { nodeFault } from "./configuration.mjs";
 import { grant, grantKey } from "./grant.js";
 import { init } from "./init.js";
 import { block, credit, explain, inspect, reset } from "./keys.js";
@@ -16,11 +18,11 @@ import { types } from "./types.js";
 const USAGE = `Usage: npx tollgate <command>
 
   init [folder]       writes a rate-limiting service for Cloudflare Workers into the folder; here if left out
-  lint [file]         says what policies admit and cost at worst, and what about them is probably a mistake; the file is wrangler.toml
-                      if left out, another configuration of Wrangler, or a .json file of policies by name. Exits with 0, or with 1
-                      if the policies have errors; warnings are no errors
+  lint [file]         says what policies admit and cost at worst, what about them is probably a mistake, and what each environment
+                      lacks to be deployed; the file is Wrangler's configuration here if left out, another one, or a .json file of
+                      policies by name. Exits with 0, or with 1 if there are errors; warnings are no errors
     --json            says it as JSON, with all the numbers
-  start               runs it here; PORT is the port, 8787 if not set
+  start               runs it here; PORT is the port, 8787 if not set. Needs Node 22.12 or newer, as Wrangler does
   token <name>        makes a token for a backend, and prints what to store and what to give away
     --scopes <list>   what it may do: consume, adjust, admin; consume if left out
     --policies <list> for which policies; all if left out
@@ -106,6 +108,8 @@ const COMMANDS: Record<string, (args: string[]) => Promise<string | undefined> |
 /** Only this command needs Wrangler. */
 async function start(args: string[]): Promise<undefined> {
   parse(args, [], 0);
+  const fault = nodeFault(); // before Wrangler is imported, which such a Node may not even read
+  if (fault) throw new Mistake(fault);
   // @ts-expect-error: scripts/build-package copies it
   const service = await import("./start.mjs").catch((error) => {
     if (error.code !== "ERR_MODULE_NOT_FOUND") throw error;

@@ -2,6 +2,9 @@
 import { existsSync, readFileSync } from "node:fs";
 import { basename } from "node:path";
 import { Mistake } from "./arguments.js";
+// @ts-expect-error: scripts/build-package copies it
+import { CONFIGURATIONS, configurationHere } from "./configuration.mjs";
+import { environmentsIn } from "./environments.js";
 import type { Service } from "./service.js";
 
 /** Policies as they are written, by their names. */
@@ -17,12 +20,22 @@ export interface PolicyTable {
  * The policies in a file: a configuration of Wrangler, by default the one in this folder, or a JSON object with each policy
  * under its name.
  */
-export async function policiesIn(file = CONFIGURATIONS.find((name) => existsSync(name))): Promise<PolicyTable[]> {
+export async function policiesIn(file?: string): Promise<PolicyTable[]> {
+  const found = fileOr(file);
+  return isConfiguration(found)
+    ? configured(found)
+    : [{ policies: table(found, json(found, readFileSync(found, "utf8"))) }];
+}
+
+/** The file, or the configuration of Wrangler in this folder. */
+export function fileOr(file: string | undefined = configurationHere()): string {
   if (file === undefined) throw new Mistake(`there is no ${CONFIGURATIONS.join(" or ")} here: name a file`);
   if (!existsSync(file)) throw new Mistake(`there is no file ${file}`);
-  const isConfiguration = /^wrangler\b|\.toml$|\.jsonc$/.test(basename(file));
-  return isConfiguration ? configured(file) : [{ policies: table(file, json(file, readFileSync(file, "utf8"))) }];
+  return file;
 }
+
+/** Whether the file is one of Wrangler's, and not of policies alone. */
+export const isConfiguration = (file: string): boolean => /^wrangler\b|\.toml$|\.jsonc$/.test(basename(file));
 
 /** Those of one environment of Wrangler, or, without a name, of none. */
 export async function policiesFor(file: string, environment?: string): Promise<WrittenPolicies> {
@@ -60,34 +73,18 @@ export async function listed(service: Service): Promise<{ text: string; policies
 
 /** The variables POLICIES of a configuration, as it is written. */
 async function configured(file: string): Promise<PolicyTable[]> {
-  const wrangler = await import(WRANGLER).catch((error) => {
-    if (error.code !== "ERR_MODULE_NOT_FOUND") throw error;
-    throw new Mistake(`Wrangler is missing, which reads ${file}: npm install --save-dev wrangler`);
-  });
-  let written: Configuration & { readonly env?: Readonly<Record<string, Configuration>> };
-  try {
-    written = wrangler.experimental_readRawConfig({ config: file }).rawConfig;
-  } catch (error) {
-    throw new Mistake(`${file}: ${(error as Error).message}`);
-  }
-  const { env = {}, ...usual } = written;
   const tables: PolicyTable[] = [];
-  for (const [environment, { vars }] of [[undefined, usual] as const, ...Object.entries(env)]) {
+  for (const { name, vars } of await environmentsIn(file)) {
     const policies = vars?.POLICIES;
     if (policies === undefined) continue;
     const place = `POLICIES in ${file}`;
     tables.push({
-      ...(environment !== undefined && { environment }),
+      ...(name !== undefined && { environment: name }),
       policies: table(place, typeof policies === "string" ? json(place, policies) : policies),
     });
   }
   if (tables.length === 0) throw new Mistake(`${file} has no policies: they are tables such as [vars.POLICIES.api]`);
   return tables;
-}
-
-/** As much of Wrangler's configuration as matters here. */
-interface Configuration {
-  readonly vars?: { readonly POLICIES?: unknown };
 }
 
 function json(from: string, text: string): unknown {
@@ -104,8 +101,3 @@ function table(from: string, value: unknown): WrittenPolicies {
     `${from} must have an object with each policy under its name, such as {"api":{"rate":100,"period":"1m"}}`,
   );
 }
-
-/** By a variable, so that TypeScript does not check its declarations, which need others that are not installed with it. */
-const WRANGLER: string = "wrangler";
-/** The names that Wrangler looks for. */
-const CONFIGURATIONS = ["wrangler.toml", "wrangler.json", "wrangler.jsonc"];
