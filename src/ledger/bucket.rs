@@ -107,8 +107,9 @@ impl Bucket {
             let uncovered = |(named, state)| stored.uncovered(NamedLimit::limit(named), state, now);
             let mut states: Vec<_> = policy.limits().iter().zip(&stored_states).map(uncovered).collect();
             let is_covered = states != stored_states;
-            let limits = policy.limits().iter().map(NamedLimit::limit).zip(&mut states);
-            let leases = Leases::stored(&stored, limits, now);
+            let limits = policy.limits().iter().zip(&mut states);
+            let leases =
+                Leases::stored(&stored, limits.map(|(named, state)| (named.name(), named.limit(), state)), now);
             // What was leased out and is over may have been spent at the latest moment.
             let is_read = is_covered || states == stored_states || leases.is_any();
             let need = if is_read { Need::Nothing } else { Need::Exact };
@@ -123,15 +124,16 @@ impl Bucket {
         for limit in &mut old {
             limit.state = stored.uncovered(&limit.limit, &limit.state, changed_at.unwrap_or(now).min(now));
         }
-        let mut leases = Leases::stored(&stored, old.iter_mut().map(|old| (&old.limit, &mut old.state)), now);
-        leases.move_to(&old.iter().map(|old| old.name.as_deref()).collect::<Vec<_>>(), policy);
+        let mut leases = Leases::stored(&stored, old.iter_mut().map(NamedState::parts), now);
+        leases.move_to(policy);
         let stored_states: Vec<_> = old.iter().map(|limit| limit.state).take(policy.limits().len()).collect();
-        let (states, dormant) = followed(old, since, policy, now, phase);
+        let (states, dormant) = followed(old, since, policy, &leases, now, phase);
         // It only has dormant limits besides, or is of another version with the same numbers.
         let is_current =
             stored.policy_version() == policy.version() && policy.is_unchanged_since(since) && states == stored_states;
         let (persisted, need) = if is_current && !leases.is_any() {
-            (Some(all_states(&states, &dormant)), Need::Nothing)
+            let dormant = dormant.iter().map(|dormant| dormant.state);
+            (Some(states.iter().copied().chain(dormant).collect()), Need::Nothing)
         } else {
             (None, Need::Exact)
         };
@@ -142,20 +144,23 @@ impl Bucket {
     fn with_accounts(self, stored: &StoredRow<'_>, now: i64, phase: u64) -> Result<Self, RowError> {
         let mut old = stored.limits()?;
         let persisted = Some(old.iter().map(|account| account.state).collect());
+        // Leased while a policy had its name.
+        let mut leases = Leases::stored(stored, old.iter_mut().map(NamedState::parts), now);
+        leases.move_to(&self.policy);
         if !stored.is_exact {
             // Grants may have come since that are not in the row: the time before now is not idle time.
             for account in &mut old {
                 account.state = account.limit.refilled(&account.state, now);
             }
         }
-        let mut bucket = Self { persisted, ..self };
+        let mut bucket = Self { persisted: persisted.filter(|_| !leases.is_any()), leases, ..self };
         bucket.set_accounts(&old, now, phase);
         Ok(bucket)
     }
 
     /// Continues with the accounts of its policy, after these. `persisted` and `in_flight` are in the order of `old`.
     fn set_accounts(&mut self, old: &[NamedState], now: i64, phase: u64) {
-        let (states, dormant) = followed(old.to_vec(), 0, &Arc::clone(&self.policy), now, phase);
+        let (states, dormant) = followed(old.to_vec(), 0, &Arc::clone(&self.policy), &self.leases, now, phase);
         let all = self.policy.limits().iter().zip(&states).map(|(named, &state)| NamedState::of(named, state));
         // A new account is written with the next grant. Until then a crash forgets it, which costs nothing.
         let places: Option<Vec<usize>> =
@@ -175,6 +180,7 @@ impl Bucket {
         if Arc::ptr_eq(&self.policy, policy) {
             return;
         }
+        self.end_leases(now); // under the numbers of that time
         let before = std::mem::replace(&mut self.policy, Arc::clone(policy));
         let since = before.timeline().since();
         if since == 0 || before.id() != policy.id() {
@@ -183,14 +189,13 @@ impl Bucket {
         if before.version() == policy.version() && since == policy.timeline().since() {
             return self.resize(&before);
         }
-        let names: Vec<_> = before.limits().iter().map(NamedLimit::name).collect();
-        self.leases.move_to(&names, policy);
+        self.leases.move_to(policy);
         let awake = before.limits().iter().zip(&self.states).map(|(limit, &state)| NamedState::of(limit, state));
         let old: Vec<_> = awake.chain(self.dormant.iter().cloned()).collect();
         if policy.is_inline() && before.is_inline() {
             return self.set_accounts(&old, now, phase);
         }
-        let (states, dormant) = followed(old, since, policy, now, phase);
+        let (states, dormant) = followed(old, since, policy, &self.leases, now, phase);
         let is_unchanged = before.version() == policy.version() && policy.is_unchanged_since(since);
         if is_unchanged && states == self.states && dormant == self.dormant {
             return self.resize(&before);
@@ -258,6 +263,25 @@ impl Bucket {
             if change.apply_to_others(named, *state, &mut self.dormant, now) {
                 self.need = self.need.max(Need::Spent);
             }
+        }
+    }
+
+    /// Debits the leases that are over.
+    pub(super) fn end_leases(&mut self, now: i64) {
+        for lease in self.leases.end(now) {
+            self.spend(&lease.tokens, lease.until.min(now));
+        }
+    }
+
+    /// Debits what was spent of a lease, from dormant limits too.
+    pub(super) fn spend(&mut self, tokens: &[u64], at: i64) {
+        for ((limit, state), &tokens) in self.policy.limits().iter().zip(&mut self.states).zip(tokens) {
+            *state = without(limit.limit(), state, tokens, at);
+        }
+        for NamedState { name, limit, state } in &mut self.dormant {
+            let position = self.leases.position(name.as_deref());
+            let tokens = position.and_then(|position| tokens.get(position)).copied().unwrap_or(0);
+            *state = without(limit, state, tokens, at);
         }
     }
 
@@ -366,7 +390,8 @@ impl Bucket {
         let awake = self.policy.limits().iter().zip(&all);
         let awake = awake.map(|(limit, state)| limit.limit().expires_at(state, now));
         let awake = awake.chain([Some(self.leases.over_at(now))]);
-        latest(now, awake.chain(self.dormant.iter().map(|limit| limit.limit.full_at(&limit.state, now))))
+        let dormant = self.dormant.iter().zip(all.iter().skip(self.states.len()));
+        latest(now, awake.chain(dormant.map(|(dormant, state)| dormant.limit.full_at(state, now))))
     }
 
     /// The least surplus of any limit over its persisted state, with what a crash would let frontends return once more. A row in flight may or may not arrive: whichever state
@@ -377,8 +402,10 @@ impl Bucket {
         };
         let in_flight = self.in_flight.as_ref().map(|(_, states)| states);
         let mut slack = Slack::Enough;
-        for (index, ((limit, block), state)) in self.lines().zip(&self.all_states(now)).enumerate() {
-            let returned = self.leases.returned(index);
+        for (index, (((limit, block), state), name)) in
+            self.lines().zip(&self.all_states(now)).zip(self.names()).enumerate()
+        {
+            let returned = self.leases.returned(name);
             for (stored, returned, is_there) in [(Some(persisted), returned.0, true), (in_flight, returned.1, false)] {
                 let Some(stored) = stored.and_then(|states| states.get(index)) else {
                     continue;
@@ -422,11 +449,21 @@ impl Bucket {
         awake.chain(self.dormant.iter().map(move |dormant| (&dormant.limit, of_name(dormant))))
     }
 
+    /// The names of all limits, the dormant ones last.
+    fn names(&self) -> impl Iterator<Item = Option<&str>> {
+        let awake = self.policy.limits().iter().map(NamedLimit::name);
+        awake.chain(self.dormant.iter().map(|dormant| dormant.name.as_deref()))
+    }
+
     /// The states of all limits, the dormant ones last, without what is leased out.
     fn all_states(&self, now: i64) -> Vec<State> {
         let limits = self.policy.limits().iter().zip(&self.states).enumerate();
         let awake = limits.map(|(index, (limit, state))| without(limit.limit(), state, self.leases.of(index), now));
-        all_states(&awake.collect::<Vec<_>>(), &self.dormant)
+        let dormant = self
+            .dormant
+            .iter()
+            .map(|NamedState { name, limit, state }| without(limit, state, self.leases.of_name(name.as_deref()), now));
+        awake.chain(dormant).collect()
     }
 
     fn encode(&self, states: &[State], now: i64) -> Vec<u8> {
@@ -434,13 +471,9 @@ impl Bucket {
         let dormant: Vec<_> =
             self.dormant.iter().zip(rest).map(|(dormant, &state)| NamedState { state, ..dormant.clone() }).collect();
         let mut row = encode_row(&self.policy, self.as_of, awake, &dormant, states == self.all_states(now));
-        self.leases.encode(self.states.len(), &mut row);
+        self.leases.encode(self.names(), &mut row);
         row
     }
-}
-
-fn all_states(awake: &[State], dormant: &[NamedState]) -> Vec<State> {
-    awake.iter().copied().chain(dormant.iter().map(|dormant| dormant.state)).collect()
 }
 
 enum Slack {
@@ -453,9 +486,12 @@ enum Slack {
 /// read.
 pub(super) fn row_expires_at(row: &[u8], now: i64) -> Option<i64> {
     let row = StoredRow::read(row).ok()?;
-    let limits = row.limits().ok()?;
-    let leased_until = row.leased.iter().map(|lease| lease.until).max().unwrap_or(now);
-    latest(leased_until.max(now), limits.iter().map(|limit| limit.limit.expires_at(&limit.state, now)))
+    let mut limits = row.limits().ok()?;
+    let leases = Leases::stored(&row, limits.iter_mut().map(NamedState::parts), now);
+    let expires_at = |(index, NamedState { limit, state, .. }): (usize, &NamedState)| {
+        limit.expires_at(&without(limit, state, leases.of(index), now), now)
+    };
+    latest(leases.over_at(now), limits.iter().enumerate().map(expires_at))
 }
 
 fn latest(now: i64, mut all: impl Iterator<Item = Option<i64>>) -> Option<i64> {
@@ -463,8 +499,15 @@ fn latest(now: i64, mut all: impl Iterator<Item = Option<i64>>) -> Option<i64> {
 }
 
 /// The states of `policy`'s limits, and the dormant ones, of a bucket that was at the version `since`.
-fn followed(old: Vec<NamedState>, since: i64, policy: &Policy, now: i64, phase: u64) -> (Vec<State>, Vec<NamedState>) {
-    let mut all = follow(old, since, policy, now, phase);
+fn followed(
+    old: Vec<NamedState>,
+    since: i64,
+    policy: &Policy,
+    leases: &Leases,
+    now: i64,
+    phase: u64,
+) -> (Vec<State>, Vec<NamedState>) {
+    let mut all = follow(old, since, policy, leases, now, phase);
     let dormant = all.split_off(policy.limits().len().min(all.len()));
     (all.into_iter().map(|limit| limit.state).collect(), dormant)
 }

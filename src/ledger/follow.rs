@@ -2,7 +2,8 @@
 //! refills before it count at the old numbers and refills after it at the new, whenever the bucket is next asked.
 //!
 //! A limit is the same if it has the same name and kind. One that was not there starts as in a new bucket. One that is not
-//! there any more is kept, dormant, until it is full: versions that alternate during a roll-out give nothing away.
+//! there any more is kept, dormant, until it is full and none of its tokens are leased: versions that alternate during a roll-out give
+//! nothing away.
 //!
 //! A bucket is never carried over before its own moment: until then, frontends that knew only the old numbers asked it. Where
 //! the moment of a change is not known, the answer is on the safe side:
@@ -14,13 +15,23 @@
 //! * From before the versions that are known, a bucket has not refilled until the first of those, and holds no more than any of
 //!   the forgotten versions would have left.
 
+use super::decide::without;
 use super::inline::accounts;
+use super::leases::Leases;
 use super::row::NamedState;
 use crate::limit::{Carry, Config, Limit, Snapshot, State};
 use crate::policy::{NamedLimit, Policy, Timeline};
 
-/// The limits of `policy` at `now`, in its order, and after them the dormant ones, of a bucket that was at the version `since`.
-pub(super) fn follow(old: Vec<NamedState>, since: i64, policy: &Policy, now: i64, phase: u64) -> Vec<NamedState> {
+/// The limits of `policy` at `now`, in its order, and after them the dormant ones, of a bucket that was at the version `since` and has
+/// these leases.
+pub(super) fn follow(
+    old: Vec<NamedState>,
+    since: i64,
+    policy: &Policy,
+    leases: &Leases,
+    now: i64,
+    phase: u64,
+) -> Vec<NamedState> {
     if policy.is_inline() {
         return accounts(old, policy, now, phase);
     }
@@ -32,7 +43,7 @@ pub(super) fn follow(old: Vec<NamedState>, since: i64, policy: &Policy, now: i64
         return old;
     }
     let current = || policy.limits().iter().map(|limit| (limit.name(), limit.limit())).collect();
-    let carried_at = |old, at| carried(old, &Step { at, carry: Carry::AsIs, limits: current() }, now, phase);
+    let carried_at = |old, at| carried(old, &Step { at, carry: Carry::AsIs, limits: current() }, leases, now, phase);
     if timeline.since() == 0 || timeline.since() == since {
         return carried_at(old, now);
     }
@@ -66,7 +77,7 @@ pub(super) fn follow(old: Vec<NamedState>, since: i64, policy: &Policy, now: i64
         }
         _ => old,
     };
-    steps.iter().fold(before, |old, step| carried(old, step, now, phase))
+    steps.iter().fold(before, |old, step| carried(old, step, leases, now, phase))
 }
 
 /// The states of a bucket of which nothing was ever taken: a new one. A shard may not have been there all the time, and what it has
@@ -84,7 +95,8 @@ pub(super) fn untouched(policy: &Policy, now: i64, phase: u64) -> Vec<State> {
         NamedState { name: name.clone(), limit: *limit, state }
     };
     let states = first.limits.iter().map(begin).collect();
-    let states = follow(states, first.since, policy, now, phase).into_iter().map(|limit| limit.state);
+    let states =
+        follow(states, first.since, policy, &Leases::default(), now, phase).into_iter().map(|limit| limit.state);
     states.take(policy.limits().len()).collect()
 }
 
@@ -109,7 +121,7 @@ fn is_same(old: &NamedState, name: Option<&str>, limit: &Limit) -> bool {
 }
 
 /// The limits of the step, in its order, and after them the dormant ones.
-fn carried(mut old: Vec<NamedState>, step: &Step<'_>, now: i64, phase: u64) -> Vec<NamedState> {
+fn carried(mut old: Vec<NamedState>, step: &Step<'_>, leases: &Leases, now: i64, phase: u64) -> Vec<NamedState> {
     let mut all = Vec::with_capacity(step.limits.len());
     for &(name, limit) in &step.limits {
         let same = old.iter().position(|old| is_same(old, name, limit));
@@ -124,11 +136,15 @@ fn carried(mut old: Vec<NamedState>, step: &Step<'_>, now: i64, phase: u64) -> V
         all.push(NamedState { name: name.map(str::to_owned), limit: *limit, state });
     }
     let at = step.at.min(now);
-    let full_at = |dormant: &NamedState| dormant.limit.full_at(&dormant.state, at).unwrap_or(i64::MAX);
+    let withheld = |dormant: &NamedState| leases.of_name(dormant.name.as_deref());
+    let full_at = |dormant: &NamedState| {
+        let left = without(&dormant.limit, &dormant.state, withheld(dormant), at);
+        dormant.limit.full_at(&left, at).unwrap_or(i64::MAX)
+    };
     old.retain(|dormant| full_at(dormant) > at);
-    while old.len() > MAX_DORMANT
-        && let Some((soonest, _)) = old.iter().enumerate().min_by_key(|(_, dormant)| full_at(dormant))
-    {
+    while old.len() > MAX_DORMANT {
+        let evictable = old.iter().enumerate().filter(|(_, dormant)| withheld(dormant) == 0);
+        let Some((soonest, _)) = evictable.min_by_key(|(_, dormant)| full_at(dormant)) else { break };
         old.remove(soonest);
     }
     all.extend(old);
@@ -136,7 +152,7 @@ fn carried(mut old: Vec<NamedState>, step: &Step<'_>, now: i64, phase: u64) -> V
 }
 
 /// The most dormant limits kept for other versions of a policy. Beyond that, those that are full soonest are evicted
-/// first.
+/// first. Limits with leased tokens are kept in any case; `leases.rs` bounds them.
 const MAX_DORMANT: usize = 8;
 
 impl NamedState {

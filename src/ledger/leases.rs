@@ -9,6 +9,10 @@
 //!
 //! A lease is in the bucket's row before the frontend hears of it: see `row.rs`. An object that wakes withholds it too.
 //!
+//! Tokens are withheld by the name of their limit, for as long as they can be spent, whichever version of the policy asks. A limit
+//! that a version does not have stays dormant in the bucket while any of its tokens are leased, and is debited like the others. So
+//! a limit that was renamed, switched off or unknown to an older version lacks what is leased when it comes back.
+//!
 //! Clocks: the object waits [`LATE_MS`] longer than it says, for a frontend whose clock stands still while it computes. If the
 //! object's clock steps forward meanwhile, what comes back in that step may be granted beside the lease.
 //!
@@ -31,17 +35,35 @@ pub const MAX_LEASE_MS: u64 = 10_000;
 /// The most leases of a bucket, all of which are in its row: for a key of ten thousand requests a second from a hundred isolates.
 const MAX_LEASES: usize = 256;
 
+/// With leased tokens of more limits that the policy does not have, no lease is given. Its own, at most 8, may leave it next: so at most 16 are
+/// absent, and a row has room for all.
+const MAX_ABSENT: usize = 8;
+
 /// The leases of one bucket.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Leases {
+    /// Those of the bucket's policy, in its order, then those that it does not have. Empty before the first lease.
+    limits: Vec<LeasedLimit>,
     open: Vec<OpenLease>,
     /// Whether there is one that no row has.
     is_unsaved: bool,
-    /// Tokens of each limit that have come back from leases which the row in storage still has, and those of leases that the row in
-    /// flight has, too: after a crash these can be returned again.
-    returned: Vec<(u64, u64)>,
     /// Until when none is given, so that a request which waits is not overtaken for ever.
     paused_until: Option<i64>,
+}
+
+/// A limit with leases, by its name.
+#[derive(Clone, Debug, Default)]
+struct LeasedLimit {
+    name: Option<String>,
+    /// Tokens that have come back from leases which the row in storage still has, and those of leases that the row in flight has, too: after
+    /// a crash these can be returned again.
+    returned: (u64, u64),
+}
+
+impl LeasedLimit {
+    fn of(name: Option<&str>) -> Self {
+        Self { name: name.map(str::to_owned), ..Self::default() }
+    }
 }
 
 /// Tokens that one frontend may spend.
@@ -50,7 +72,7 @@ pub(super) struct OpenLease {
     pub(super) id: u64,
     /// When it is over, and all of it counts as spent.
     pub(super) until: i64,
-    /// Of each limit.
+    /// Of each leased limit; in a row, of each state.
     pub(super) tokens: Vec<u64>,
 }
 
@@ -66,13 +88,18 @@ impl Leases {
     /// refilled any further they are as they were.
     pub(super) fn stored<'a>(
         row: &StoredRow<'_>,
-        limits: impl Iterator<Item = (&'a Limit, &'a mut State)>,
+        limits: impl Iterator<Item = (Option<&'a str>, &'a Limit, &'a mut State)>,
         now: i64,
     ) -> Self {
+        if row.leased.is_empty() {
+            return Self::default();
+        }
         let mut open = row.leased.clone();
         let is_over = |lease: &mut OpenLease| lease.is_over(now);
         let over: Vec<_> = open.extract_if(.., is_over).collect();
-        for (index, (limit, state)) in limits.enumerate() {
+        let mut leased = Vec::new();
+        for (index, (name, limit, state)) in limits.enumerate() {
+            leased.push(LeasedLimit::of(name));
             let tokens = |lease: &OpenLease| lease.tokens.get(index).copied().unwrap_or(0);
             let withheld = open.iter().map(tokens).fold(0, u64::saturating_add);
             let with_all = limit.raised(state, over.iter().map(tokens).fold(withheld, u64::saturating_add));
@@ -86,16 +113,25 @@ impl Leases {
                 .is_none_or(|at| limit.refilled(&limit.raised(state, withheld), at) == limit.refilled(&spent, at));
             *state = if is_same { limit.raised(state, withheld) } else { spent };
         }
-        Self { open, ..Self::default() }
+        Self { limits: leased, open, ..Self::default() }
     }
 
     pub(super) const fn is_any(&self) -> bool {
         !self.open.is_empty()
     }
 
-    /// The tokens of the limit at that position.
+    /// The tokens of the limit at that position in the policy.
     pub(super) fn of(&self, limit: usize) -> u64 {
         self.open.iter().fold(0, |sum, lease| sum.saturating_add(lease.tokens.get(limit).copied().unwrap_or(0)))
+    }
+
+    /// The tokens of the limit of that name.
+    pub(super) fn of_name(&self, name: Option<&str>) -> u64 {
+        self.position(name).map_or(0, |position| self.of(position))
+    }
+
+    pub(super) fn position(&self, name: Option<&str>) -> Option<usize> {
+        self.limits.iter().position(|limit| limit.name.as_deref() == name)
     }
 
     /// When all are over.
@@ -111,70 +147,94 @@ impl Leases {
     /// A row has them as they are.
     pub(super) fn mark_saved(&mut self) {
         self.is_unsaved = false;
-        self.returned.clear();
+        self.limits.iter_mut().for_each(|limit| limit.returned = (0, 0));
     }
 
     /// A row that has them as they are is on its way.
     pub(super) fn mark_in_flight(&mut self) {
-        self.returned.iter_mut().for_each(|(_, since)| *since = 0);
+        self.limits.iter_mut().for_each(|limit| limit.returned.1 = 0);
     }
 
     /// The row that was on its way has arrived.
     pub(super) fn mark_arrived(&mut self) {
-        self.returned.iter_mut().for_each(|(all, since)| *all = *since);
+        self.limits.iter_mut().for_each(|limit| limit.returned.0 = limit.returned.1);
     }
 
-    /// How many tokens of the limit at that position could be returned again after a crash, if the row in storage is found; and if it is
+    /// How many tokens of the limit of that name could be returned again after a crash, if the row in storage is found; and if it is
     /// the one in flight.
-    pub(super) fn returned(&self, limit: usize) -> (u64, u64) {
-        self.returned.get(limit).copied().unwrap_or_default()
+    pub(super) fn returned(&self, name: Option<&str>) -> (u64, u64) {
+        let limit = self.position(name).and_then(|position| self.limits.get(position));
+        limit.map(|limit| limit.returned).unwrap_or_default()
     }
 
-    /// Ends the one of that id, and says what was spent of it.
-    fn close(&mut self, ended: &EndedLease) -> Option<Vec<u64>> {
+    /// Removes the one of that id, and returns what was spent of it. The report is about the policy's `limits`; of others, all tokens count as
+    /// spent.
+    fn close(&mut self, ended: &EndedLease, limits: usize) -> Option<Vec<u64>> {
         let lease = self.open.extract_if(.., |lease| lease.id == ended.id).next()?;
-        let spent: Vec<_> = lease.tokens.iter().zip(&ended.spent).map(|(&all, &spent)| spent.min(all)).collect();
-        self.returned.resize(spent.len(), (0, 0));
-        for (((returned, since), all), spent) in self.returned.iter_mut().zip(&lease.tokens).zip(&spent) {
-            let rest = all.saturating_sub(*spent);
-            (*returned, *since) = (returned.saturating_add(rest), since.saturating_add(rest));
+        let reported = if ended.spent.len() == limits { ended.spent.as_slice() } else { &[] };
+        let reported = reported.iter().copied().chain(std::iter::repeat(u64::MAX));
+        let spent: Vec<_> = lease.tokens.iter().zip(reported).map(|(&all, spent)| spent.min(all)).collect();
+        for ((limit, all), spent) in self.limits.iter_mut().zip(&lease.tokens).zip(&spent) {
+            let (rest, (returned, since)) = (all.saturating_sub(*spent), limit.returned);
+            limit.returned = (returned.saturating_add(rest), since.saturating_add(rest));
         }
         Some(spent)
     }
 
-    /// Withholds the tokens of other limits: by their names, since frontends may still spend them.
-    pub(super) fn move_to(&mut self, before: &[Option<&str>], policy: &Policy) {
+    /// Continues with the limits of `policy`, and those of others of which tokens are leased.
+    pub(super) fn move_to(&mut self, policy: &Policy) {
+        if self.limits.is_empty() {
+            return;
+        }
+        let mut names: Vec<_> = policy.limits().iter().map(NamedLimit::name).collect();
+        for name in self.limits.iter().map(|limit| limit.name.as_deref()) {
+            if !names.contains(&name) && self.of_name(name) > 0 {
+                names.push(name);
+            }
+        }
+        let places: Vec<_> = names.iter().map(|name| self.position(*name)).collect();
+        let limits = names.iter().map(|name| LeasedLimit { returned: self.returned(*name), ..LeasedLimit::of(*name) });
+        self.limits = limits.collect();
         for lease in &mut self.open {
-            let of_name = |named: &NamedLimit| {
-                let place = before.iter().position(|name| *name == named.name());
-                place.and_then(|place| lease.tokens.get(place)).copied().unwrap_or(0)
-            };
-            lease.tokens = policy.limits().iter().map(of_name).collect();
+            lease.tokens = in_order(&places, &lease.tokens);
         }
     }
 
-    /// Adds the part of a row.
-    pub(super) fn encode(&self, limits: usize, row: &mut Vec<u8>) {
+    /// Adds the part of a row. `accounts` are the names of its states.
+    pub(super) fn encode<'a>(&self, accounts: impl Iterator<Item = Option<&'a str>>, row: &mut Vec<u8>) {
         if self.open.is_empty() {
             return;
         }
+        let places: Vec<_> = accounts.map(|name| self.position(name)).collect();
         row.push(LEASED);
-        let each = limits.saturating_mul(8).saturating_add(16);
+        let each = places.len().saturating_mul(8).saturating_add(16);
         let len = self.open.len().saturating_mul(each).saturating_add(1);
-        row.extend(u16::try_from(len).unwrap_or(u16::MAX).to_le_bytes()); // 256 of 8 limits at most
-        row.push(u8::try_from(limits).unwrap_or(u8::MAX));
+        row.extend(u16::try_from(len).unwrap_or(u16::MAX).to_le_bytes()); // 256 of 24 limits at most, see `MAX_ABSENT`
+        row.push(u8::try_from(places.len()).unwrap_or(u8::MAX));
         for OpenLease { id, until, tokens } in &self.open {
             row.extend(id.to_le_bytes());
             row.extend(until.to_le_bytes());
-            (0..limits).for_each(|limit| row.extend(tokens.get(limit).copied().unwrap_or(0).to_le_bytes()));
+            row.extend(in_order(&places, tokens).into_iter().flat_map(u64::to_le_bytes));
         }
     }
 
-    /// Spends those that are over.
-    fn end(&mut self, policy: &Policy, states: &mut [State], now: i64) {
-        for lease in self.open.extract_if(.., |lease| lease.is_over(now)) {
-            spend(&lease.tokens, policy, states, lease.until.min(now));
+    /// Removes and returns those that are over.
+    pub(super) fn end(&mut self, now: i64) -> Vec<OpenLease> {
+        self.open.extract_if(.., |lease| lease.is_over(now)).collect()
+    }
+
+    /// Whether there is room for one of a policy with so many limits.
+    fn has_room(&self, limits: usize) -> bool {
+        let absent = (limits..self.limits.len()).filter(|&position| self.of(position) > 0);
+        self.open.len() < MAX_LEASES && absent.count() <= MAX_ABSENT
+    }
+
+    fn add(&mut self, lease: OpenLease, policy: &Policy) {
+        if self.limits.is_empty() {
+            self.limits = policy.limits().iter().map(|limit| LeasedLimit::of(limit.name())).collect();
         }
+        self.open.push(lease);
+        self.is_unsaved = true;
     }
 
     fn is_paused(&self, now: i64) -> bool {
@@ -182,11 +242,10 @@ impl Leases {
     }
 }
 
-/// Takes so many tokens of each limit.
-fn spend(spent: &[u64], policy: &Policy, states: &mut [State], at: i64) {
-    for ((limit, state), &spent) in policy.limits().iter().zip(states).zip(spent) {
-        *state = without(limit.limit(), state, spent, at);
-    }
+/// The tokens at these places; 0 where there is none.
+fn in_order(places: &[Option<usize>], tokens: &[u64]) -> Vec<u64> {
+    let at = |place: &Option<usize>| place.and_then(|place| tokens.get(place)).copied().unwrap_or(0);
+    places.iter().map(at).collect()
 }
 
 impl Ledger {
@@ -198,15 +257,14 @@ impl Ledger {
         now: i64,
     ) -> Result<(), LedgerError> {
         for policy in asked {
-            let bucket = self.bucket(policy)?;
-            bucket.leases.end(policy, &mut bucket.states, now);
+            self.bucket(policy)?.end_leases(now);
         }
         let ([policy], Some(request)) = (asked, request) else { return Ok(()) };
         let bucket = self.bucket(policy)?;
         for ended in &request.ended {
             // One that is unknown is over, or was returned before.
-            if let Some(spent) = bucket.leases.close(ended) {
-                spend(&spent, policy, &mut bucket.states, now);
+            if let Some(spent) = bucket.leases.close(ended, policy.limits().len()) {
+                bucket.spend(&spent, now);
                 bucket.need(Need::Spent);
             }
         }
@@ -236,8 +294,7 @@ impl Ledger {
         match (&lease, decision) {
             (Some(Lease { id, until, tokens, from }), _) => {
                 let until = until.saturating_add_unsigned(LATE_MS);
-                bucket.leases.open.push(OpenLease { id: *id, until, tokens: tokens.clone() });
-                bucket.leases.is_unsaved = true;
+                bucket.leases.add(OpenLease { id: *id, until, tokens: tokens.clone() }, policy);
                 bucket.need(Need::Spent);
                 for limit in &mut decided.limits {
                     if let Decision::Wait { retry_at } = &mut limit.decision {
@@ -264,7 +321,7 @@ impl Ledger {
     ) -> Result<Option<(i64, Vec<u64>)>, LedgerError> {
         let held = held_of(self, policy);
         let bucket = self.bucket(policy)?;
-        let is_full = bucket.leases.open.len() >= MAX_LEASES || bucket.leases.is_paused(now);
+        let is_full = !bucket.leases.has_room(policy.limits().len()) || bucket.leases.is_paused(now);
         let is_limited = policy.standing() == Standing::Limited && !policy.is_inline();
         if is_full || !is_limited || request.wanted.len() != policy.limits().len() {
             return Ok(None);

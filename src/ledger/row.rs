@@ -18,8 +18,8 @@
 //!     1 byte   how many limits it has; the dormant ones are the accounts of other numbers
 //!     1 byte   1 if the states are exact, 0 if they may be lower and older
 //!   kind 3, of one of which tokens are leased out, which the states do not have
-//!     1 byte   how many limits it has
-//!     then     for each lease its id, when it is over, and the tokens of each limit, 8 bytes each
+//!     1 byte   how many states there are
+//!     then     for each lease its id, when it is over, and the tokens of each state's limit, 8 bytes each
 //!   kind 4, of one whose states do not refill for a while: see `cover.rs`
 //!     8 bytes  since when
 //! ```
@@ -47,6 +47,10 @@ pub(super) struct NamedState {
 impl NamedState {
     pub(super) fn of(named: &NamedLimit, state: State) -> Self {
         Self { name: named.name().map(str::to_owned), limit: *named.limit(), state }
+    }
+
+    pub(super) fn parts(&mut self) -> (Option<&str>, &Limit, &mut State) {
+        (self.name.as_deref(), &self.limit, &mut self.state)
     }
 }
 

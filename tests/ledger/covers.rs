@@ -6,11 +6,11 @@ use proptest::prelude::*;
 
 use tollgate::limit::{Carry, Verb};
 use tollgate::policy::{Policies, Policy};
-use tollgate::protocol::{Action, LeaseRequest, ObjectReply, ObjectRequest};
+use tollgate::protocol::Action;
 
 use crate::chance;
 use crate::model::Model;
-use crate::world::{START, World};
+use crate::world::{START, World, decided};
 
 const CONSUME: Action = Action::Take(Verb::Consume);
 
@@ -251,23 +251,7 @@ proptest! {
 
 /// Leases tokens; how many.
 fn lease(world: &mut World, tokens: u64) -> u64 {
-    let lease = LeaseRequest { lease_ms: 2_000, horizon_ms: 0, wanted: vec![tokens], ended: Vec::new() };
-    let request = ObjectRequest {
-        action: Action::Look(Verb::Consume),
-        request_id: None,
-        costs: vec![vec![0]],
-        shadow_costs: Vec::new(),
-        known: None,
-        wants_notices: false,
-        lease: Some(lease),
-    };
-    let id = world.ids + 1;
-    world.ids = id;
-    let asked = std::slice::from_ref(&world.policy);
-    let (reply, writes) = world.ledger.ask(asked, &request, world.now, || Some(id)).unwrap();
-    world.write(writes);
-    let ObjectReply::Decided(decided) = reply else { panic!("{reply:?}") };
-    decided.lease.map_or(0, |lease| lease.tokens[0])
+    decided(world.lease(vec![tokens], Vec::new())).lease.map_or(0, |lease| lease.tokens[0])
 }
 
 /// The process ends, and an earlier version finds its rows: it ignores what they say of covers.

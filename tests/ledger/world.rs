@@ -6,7 +6,9 @@ use std::sync::Arc;
 use tollgate::ledger::{Background, Ledger, Writes};
 use tollgate::limit::{Decision, Verb};
 use tollgate::policy::{Policies, Policy};
-use tollgate::protocol::{Action, Decided, Known, LimitAnswer, ObjectReply, ObjectRequest, RequestId};
+use tollgate::protocol::{
+    Action, Decided, EndedLease, Known, LeaseRequest, LimitAnswer, ObjectReply, ObjectRequest, RequestId,
+};
 
 pub(crate) const START: i64 = 1_700_000_000_000;
 pub(crate) const DAY_MS: i64 = 86_400_000;
@@ -85,10 +87,28 @@ impl World {
         shadow_costs: Option<Vec<u64>>,
         request_id: Option<RequestId>,
     ) -> ObjectReply {
+        self.call(action, costs, shadow_costs, request_id, None)
+    }
+
+    /// Leases as many tokens of each limit, and reports on these leases.
+    pub(crate) fn lease(&mut self, wanted: Vec<u64>, ended: Vec<EndedLease>) -> ObjectReply {
+        let costs = Some(vec![0; wanted.len()]);
+        let request = LeaseRequest { lease_ms: 10_000, horizon_ms: 0, wanted, ended };
+        self.call(Action::Look(Verb::Consume), costs, None, None, Some(request))
+    }
+
+    fn call(
+        &mut self,
+        action: Action,
+        costs: Option<Vec<u64>>,
+        shadow_costs: Option<Vec<u64>>,
+        request_id: Option<RequestId>,
+        lease: Option<LeaseRequest>,
+    ) -> ObjectReply {
         let known = self.as_of.map(|as_of| Known { as_of, ids: vec![self.policy.id()] });
         let (costs, shadow_costs) = (costs.into_iter().collect(), shadow_costs.into_iter().collect());
         let wants_notices = self.wants_notices;
-        let request = ObjectRequest { action, request_id, costs, shadow_costs, known, wants_notices, lease: None };
+        let request = ObjectRequest { action, request_id, costs, shadow_costs, known, wants_notices, lease };
         let ids = &mut self.ids;
         let random = || {
             *ids += 1;
