@@ -26,6 +26,18 @@ fn serve(policy: &str, max_keys: usize) -> (SocketAddr, Arc<AtomicI64>) {
     let policy = policies.get("api").expect("it is there");
     let layer = RateLimitLayer::new(policy, max_keys, user, move || now.load(Ordering::SeqCst));
     let app = Router::new().route("/", get(async || "Hello")).layer(layer.expect("it can grant").cost(cost));
+    (listen(app), clock)
+}
+
+/// A server that limits the networks of the addresses that callers give as their `user`.
+fn serve_addresses(policy: &str) -> SocketAddr {
+    let policies = Policies::parse(&format!(r#"{{"api":{policy}}}"#)).expect("a policy");
+    let address = |request: &Request| request.headers().get("user")?.to_str().ok()?.parse().ok();
+    let layer = RateLimitLayer::by_address(policies.get("api").expect("it is there"), 10, address, || START);
+    listen(Router::new().route("/", get(async || "Hello")).layer(layer.expect("it can grant")))
+}
+
+fn listen(app: Router) -> SocketAddr {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
     let address = listener.local_addr().expect("an address");
     listener.set_nonblocking(true).expect("as tokio wants it");
@@ -36,7 +48,7 @@ fn serve(policy: &str, max_keys: usize) -> (SocketAddr, Arc<AtomicI64>) {
             axum::serve(listener, app).await
         })
     });
-    (address, clock)
+    address
 }
 
 struct Answer {
@@ -61,7 +73,8 @@ fn request(address: SocketAddr, user: &str) -> Answer {
 
 fn request_to(address: SocketAddr, user: &str, path: &str) -> Answer {
     let mut stream = TcpStream::connect(address).expect("the server listens");
-    let request = format!("GET {path} HTTP/1.1\r\nhost: localhost\r\nuser: {user}\r\nconnection: close\r\n\r\n");
+    let user = if user.is_empty() { String::new() } else { format!("user: {user}\r\n") };
+    let request = format!("GET {path} HTTP/1.1\r\nhost: localhost\r\n{user}connection: close\r\n\r\n");
     stream.write_all(request.as_bytes()).expect("it reads");
     let mut text = String::new();
     stream.read_to_string(&mut text).expect("it answers");
@@ -180,11 +193,47 @@ fn a_new_key_without_room_gets_503_and_no_invented_fields() {
     assert_eq!(request(address, "bob").status, 200);
 }
 
+/// The application would otherwise have one budget for all callers, which any of them can use up.
+#[test]
+fn a_request_without_a_key_gets_500_and_takes_nothing() {
+    let (address, _) = serve(r#"{"rate":2,"period":"1m"}"#, 1);
+    let by_address = serve_addresses(r#"{"rate":2,"period":"1m"}"#);
+    for server in [address, by_address] {
+        for _ in 0..3 {
+            let answer = request(server, "");
+            assert_eq!((answer.status, answer.fields()), (500, [None, None, None]));
+            assert_eq!(answer.header("content-type"), Some("application/problem+json"));
+            let body: Value = serde_json::from_str(&answer.body).expect("JSON");
+            assert_eq!(body["type"], "urn:problem-type:tollgate:misconfigured");
+            assert_eq!(body["status"], 500);
+            assert!(body["detail"].as_str().expect("a text").contains("into_make_service_with_connect_info"));
+        }
+        let answer = request(server, "192.0.2.1"); // the only entry is still free, and the budget full
+        assert_eq!((answer.status, answer.header("ratelimit")), (200, Some(r#""api";r=1;t=30"#)));
+    }
+}
+
+#[test]
+fn by_address_limits_networks_in_whatever_form_an_address_comes() {
+    let policy = r#"{"rate":1,"period":"1m"}"#;
+    for (policy, rows) in [
+        (policy.to_owned(), &[("2001:db8::1", 200), ("2001:db8::2", 429), ("2001:db8:0:1::1", 200)][..]),
+        (policy.replace('}', r#","ipv6_prefix":48}"#), &[("2001:db8::1", 200), ("2001:db8:0:1::1", 429)]),
+        (policy.to_owned(), &[("192.0.2.1", 200), ("::ffff:192.0.2.1", 429), ("64:ff9b::192.0.2.1", 429)]),
+        (policy.to_owned(), &[("64:ff9b::192.0.2.1", 200), ("64:ff9b::192.0.2.2", 200), ("192.0.2.2", 429)]),
+    ] {
+        let server = serve_addresses(&policy);
+        for (address, status) in rows {
+            assert_eq!(request(server, address).status, *status, "{address} of {rows:?}");
+        }
+    }
+}
+
 #[test]
 fn a_policy_that_can_grant_nothing_is_an_error_at_once() {
     let policies = Policies::parse(r#"{"api":{"rate":1,"period":"1s","capacity":0,"max_debt":1}}"#).expect("a policy");
     let layer =
-        RateLimitLayer::<u8, _, _>::new(policies.get("api").expect("it is there"), 1, |_: &Request| 0, || START);
+        RateLimitLayer::<u8, _, _>::new(policies.get("api").expect("it is there"), 1, |_: &Request| Some(0), || START);
     assert!(matches!(layer.err(), Some(Problem::CostTooLarge { max: 0, .. })));
 }
 

@@ -16,6 +16,7 @@
     )
 )]
 
+mod address;
 mod caller;
 mod credentials;
 mod error;
@@ -29,6 +30,7 @@ mod tokens;
 mod url;
 mod webhook;
 
+pub use address::Network;
 pub use caller::{Caller, Forbidden};
 pub use credentials::{CredentialSettings, Credentials, Denied};
 pub use error::SettingError;

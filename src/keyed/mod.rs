@@ -12,8 +12,8 @@
 //! which the first of the others may be forgotten. To evict one of them instead would fill its bucket early and break its
 //! promise. So an attacker with many keys cannot get a token more out of any key, nor any memory beyond the bound, nor
 //! delay a key that has an entry. He can keep *new* keys out, as long as he spends a token of each of `max_keys` keys
-//! in the time in which a token comes back. Make that expensive: let a key be something that costs (an account, an IPv6
-//! /64 instead of an address), and `max_keys` as large as memory allows.
+//! in the time in which a token comes back. Make that expensive: let a key be something that costs (an account, or with the
+//! feature `api` an `access::Network` instead of an address), and `max_keys` as large as memory allows.
 //!
 //! Limits whose buckets never expire ([`Limit::expires_at`]), at rate 0 or with `initial` below the capacity, keep
 //! their keys for ever.

@@ -39,7 +39,8 @@ impl<K: Hash + Eq + Clone + Send + 'static> Budgets<K> {
 
 impl<K> Budgets<K> {
     /// The fields for the response to a granted request, or the response to one that is refused.
-    pub(super) fn consume(&self, key: &K, now: i64, cost: u64) -> Result<Vec<(&'static str, String)>, Reply> {
+    pub(super) fn consume(&self, key: Option<&K>, now: i64, cost: u64) -> Result<Vec<(&'static str, String)>, Reply> {
+        let Some(key) = key else { return Err(problem(500, None, NO_KEY)) };
         let request = ResolvedRequest::consume(&self.policy, cost).map_err(|problem| problem.reply())?;
         let (now, limits) = self.limiter.consume(key, now, cost).map_err(no_room)?;
         let is_granted = limits.iter().all(|limit| limit.decision.is_allow());
@@ -90,12 +91,17 @@ fn answer(&Part { limit, state, decision, .. }: &Part<'_>, now: i64) -> LimitAns
 
 /// Not a 429: the caller has not used up anything.
 fn no_room(retry_after_ms: Option<u64>) -> Reply {
+    problem(503, retry_after_ms, NO_ROOM)
+}
+
+fn problem(status: u16, retry_after_ms: Option<u64>, body: &str) -> Reply {
     let mut headers = vec![
         ("content-type", "application/problem+json".into()),
         ("cache-control", "no-store".into()), // or others would get it too
     ];
     headers.extend(retry_after_ms.map(|ms| ("retry-after", ms.div_ceil(1_000).max(1).to_string().into())));
-    Reply { status: 503, headers, body: NO_ROOM.to_owned() }
+    Reply { status, headers, body: body.to_owned() }
 }
 
 const NO_ROOM: &str = r#"{"type":"https://iana.org/assignments/http-problem-types#temporary-reduced-capacity","title":"Unavailable","status":503,"detail":"this is not a rate-limit refusal: too many callers are active to serve a new one"}"#;
+const NO_KEY: &str = r#"{"type":"urn:problem-type:tollgate:misconfigured","title":"Misconfigured","status":500,"detail":"the server's rate limit found no key in this request, such as the peer's address; nothing was taken. With axum, serve with `into_make_service_with_connect_info::<SocketAddr>()`"}"#;

@@ -9,12 +9,14 @@ use core::future::Future;
 use core::hash::Hash;
 use core::pin::Pin;
 use core::task::{Context, Poll};
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use http::{HeaderName, HeaderValue, Request, Response};
 use tower_layer::Layer;
 use tower_service::Service;
 
+use crate::access::Network;
 use crate::api::{Problem, Reply};
 #[cfg(doc)]
 use crate::keyed::KeyedLimiter;
@@ -29,12 +31,15 @@ use budgets::Budgets;
 /// * A cost larger than a limit can ever grant: 400, as from the service. A cost of 0 takes nothing and is granted.
 /// * A new key while all entries are in use (see [`crate::keyed`]): 503 with `Retry-After`, since the caller has not
 ///   used up anything.
+/// * A request without a key: 500 `misconfigured`, and nothing is taken. One budget for all such requests would let one caller
+///   lock out the others.
 ///
 /// Limits in shadow are not asked, since there is no answer to report them in. A policy with `shards` is limited as one without:
 /// a key's budget is in one place.
 ///
 /// `key` says whose budget a request uses, and `clock` gives Unix milliseconds. A key must be something that a caller
-/// cannot choose freely: an authenticated user, or the address of the peer; a header only if a proxy of yours sets it.
+/// cannot choose freely: an authenticated user, or the [address](RateLimitLayer::by_address) of the peer; a header only if a
+/// proxy of yours sets it.
 ///
 /// ```
 /// use std::time::SystemTime;
@@ -57,12 +62,50 @@ pub struct RateLimitLayer<K, F, C, W = One> {
 }
 
 impl<K: Hash + Eq + Clone + Send + 'static, F, C> RateLimitLayer<K, F, C> {
-    /// A layer that limits by `policy`, for at most `max_keys` keys at once.
+    /// A layer that limits by `policy`, for at most `max_keys` keys at once. `key` is a function of the request that
+    /// returns an `Option<K>`.
     ///
     /// # Errors
     /// [`Problem::CostTooLarge`] if no limit of the policy can grant even one token.
     pub fn new(policy: &Arc<Policy>, max_keys: usize, key: F, clock: C) -> Result<Self, Problem> {
         Ok(Self { budgets: Arc::new(Budgets::new(policy, max_keys)?), key, clock, cost: One })
+    }
+}
+
+impl RateLimitLayer<Network, (), ()> {
+    /// The same with the peer's address as the key: of an IPv6 address, the network that the policy's `ipv6_prefix` says.
+    ///
+    /// ```
+    /// use std::net::SocketAddr;
+    /// use std::time::SystemTime;
+    ///
+    /// use axum::extract::{ConnectInfo, Request};
+    /// use tollgate::policy::Policies;
+    /// use tollgate::tower::RateLimitLayer;
+    /// use tollgate::unix_ms;
+    ///
+    /// let policies = Policies::parse(r#"{"api":{"rate":100,"period":"1m"}}"#).unwrap();
+    /// // There is one only where the server is made with `into_make_service_with_connect_info`.
+    /// let peer = |request: &Request| request.extensions().get().map(|ConnectInfo::<SocketAddr>(peer)| peer.ip());
+    /// let layer = RateLimitLayer::by_address(policies.get("api").unwrap(), 100_000, peer, || unix_ms(SystemTime::now()));
+    /// let app: axum::Router = axum::Router::new().layer(layer.unwrap());
+    /// ```
+    ///
+    /// # Errors
+    /// Those of [`RateLimitLayer::new`].
+    #[expect(clippy::type_complexity, reason = "the type of a closure cannot be named")]
+    pub fn by_address<B, A, C>(
+        policy: &Arc<Policy>,
+        max_keys: usize,
+        address: A,
+        clock: C,
+    ) -> Result<RateLimitLayer<Network, impl Fn(&Request<B>) -> Option<Network> + Clone + use<B, A, C>, C>, Problem>
+    where
+        A: Fn(&Request<B>) -> Option<IpAddr> + Clone,
+    {
+        let ipv6_prefix = policy.ipv6_prefix();
+        let network = move |request: &Request<B>| Some(Network::of(address(request)?, ipv6_prefix));
+        RateLimitLayer::new(policy, max_keys, network, clock)
     }
 }
 
@@ -73,7 +116,7 @@ impl<K, F, C, W> RateLimitLayer<K, F, C, W> {
     /// # use tollgate::policy::Policies;
     /// # use tollgate::tower::RateLimitLayer;
     /// # let policies = Policies::parse(r#"{"api":{"rate":100,"period":"1m"}}"#).unwrap();
-    /// # let user = |_: &http::Request<String>| 0;
+    /// # let user = |_: &http::Request<String>| Some(0);
     /// # let layer = RateLimitLayer::<u64, _, _>::new(policies.get("api").unwrap(), 100_000, user, || 0).unwrap();
     /// let layer = layer.cost(|request: &http::Request<String>| if request.method() == "POST" { 5 } else { 1 });
     /// ```
@@ -138,7 +181,7 @@ impl<S, K, F, C, W, B, R> Service<Request<B>> for RateLimit<S, K, F, C, W>
 where
     S: Service<Request<B>, Response = Response<R>>,
     K: Hash + Eq + Clone + Send + 'static,
-    F: Fn(&Request<B>) -> K,
+    F: Fn(&Request<B>) -> Option<K>,
     C: Fn() -> i64,
     W: RequestCost<B>,
     R: From<String>,
@@ -153,7 +196,7 @@ where
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
         let RateLimitLayer { budgets, key, clock, cost } = &self.layer;
-        match budgets.consume(&key(&request), clock(), cost.of(&request)) {
+        match budgets.consume(key(&request).as_ref(), clock(), cost.of(&request)) {
             Ok(fields) => ResponseFuture::Granted { inner: Box::pin(self.inner.call(request)), fields },
             Err(reply) => ResponseFuture::Refused(Some(Box::new(response(reply)))),
         }

@@ -148,7 +148,7 @@ test("an address is one, however it is written", async () => {
 test("what is no key is refused with what is wrong, and never shown", async () => {
   const RULE = 'must be a string of 1 to 512 bytes, a list of 1 to 8 strings, or {"ip":"<address>"}';
   const port = "has an `ip` with a port or brackets: give the address alone";
-  const zone = "has an `ip` with a zone (%...): give the address alone";
+  const zone = 'has an `ip` with a zone (%...) that only an IPv6 address may have, as in "fe80::1%eth0"';
   const zero = "has an `ip` with a leading zero, which some read as octal: write 192.0.2.1, not 192.0.2.01";
   const none = 'has an `ip` that is not an IP address such as "192.0.2.1" or "2001:db8::1"';
   for (const [key, detail] of [
@@ -165,7 +165,7 @@ test("what is no key is refused with what is wrong, and never shown", async () =
     [{ ip: "192.0.2.1:80" }, port],
     [{ ip: "[2001:db8::1]:80" }, port],
     [{ ip: "[2001:db8::1]" }, port],
-    [{ ip: "fe80::1%eth0" }, zone],
+    [{ ip: "192.0.2.1%eth0" }, zone],
     [{ ip: "192.0.2.01" }, zero],
     [{ ip: "::ffff:192.0.2.01" }, zero],
     [{ ip: "192.0.2.1, 198.51.100.1" }, none], // X-Forwarded-For
