@@ -16,6 +16,8 @@ class World {
   slownessMs = 0;
   /** Whether the key is "banned" or "unlimited". */
   standing = "";
+  /** When the service last stored the key's state, if not now: it does so when tokens are taken, not when they come back. */
+  storedAt;
   /** What the credential does not allow. */
   forbidden = [];
   /** What was sent. */
@@ -89,7 +91,7 @@ class World {
   }
 
   #snapshot() {
-    return this.budget.save(this.now).map((state, i) => {
+    return this.budget.save(this.storedAt ?? this.now).map((state, i) => {
       const { name, kind = "token_bucket", rate, periodMs, capacity, maxDebt } = this.budget.limits[i];
       return { name, kind, rate, period_ms: periodMs, capacity, max_debt: maxDebt, ...state };
     });
@@ -146,6 +148,29 @@ law(
       assert.ok(seen[of] > 50, of);
   },
 );
+
+test("the bound begins with what has come back since the key was last used, by whatever answer it is first seen", async () => {
+  for (const [agoMs, kind, level] of [
+    [60_000, "token_bucket", 5],
+    [2_000, "token_bucket", 3],
+    [500, "token_bucket", 1],
+    [60_000, "fixed_window", 5],
+  ])
+    for (const first of ["look", "ask"]) {
+      const world = new World([{ kind, rate: 1, periodMs: 1000, capacity: 5 }], 100);
+      const { now } = world;
+      world.budget.decide(now, { cost: 4 });
+      world.time += agoMs;
+      world.storedAt = now;
+      const watched = new Watched(world.client, { policy: "p", key: "k" }, world.clock);
+      if (first === "look") await watched.look();
+      world.storedAt = undefined;
+      await watched.ask("consume", level);
+      const { track } = watched;
+      assert.equal(track.bound(0, 0), level, `${kind}, ${agoMs} ms ago, ${first}`);
+      assert.deepEqual(track.events.at(-1).admitted, [level]);
+    }
+});
 
 test("a clock that has stood still, or was set, is noticed with the next answer, however slow that is", async () => {
   for (const stoodStillMs of [20_000, -20_000]) {

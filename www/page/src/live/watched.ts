@@ -1,6 +1,15 @@
 // A key of the service as it is followed from here: what the service says of it, what others take meanwhile, and what the package's twin
 // has predicted.
-import { type Client, type Clock, type Key, type LimitSnapshot, type Snapshot, systemClock, Twin } from "tollgate";
+import {
+  Bucket,
+  type Client,
+  type Clock,
+  type Key,
+  type LimitSnapshot,
+  type Snapshot,
+  systemClock,
+  Twin,
+} from "tollgate";
 import { type Amount, amountOf, costOf, fitted } from "../levels/amount.ts";
 import { type Event, type Reservation, START, Track } from "../levels/track.ts";
 import { outcome } from "../levels/words.ts";
@@ -233,13 +242,6 @@ export class Watched {
     const numbers = JSON.stringify(snapshot.map(({ tokens, drops, at, ...numbers }) => numbers));
     if (numbers !== this.#numbers) {
       this.#numbers = numbers;
-      const first = states.map((state, i) => ({
-        ...state,
-        tokens: Math.min(
-          snapshot[i]!.capacity,
-          state.tokens + (isDone ? moved(done, snapshot[i]!.name, closed?.[1]) : 0),
-        ),
-      }));
       const limits = snapshot.map(({ name, kind, rate, period_ms: periodMs, capacity, max_debt: maxDebt }, i) => ({
         ...(name !== undefined && { name }),
         kind,
@@ -247,11 +249,19 @@ export class Watched {
         periodMs,
         capacity,
         maxDebt,
-        // What there was at the beginning, and when windows open for this key.
-        initial: Math.max(0, first[i]!.tokens),
+        // When windows open for this key.
         ...(kind === "fixed_window" && { offsetMs: ((states[i]!.at % periodMs) + periodMs) % periodMs }),
       }));
-      this.track = new Track(this.#of.policy, limits, first);
+      // A state is of the moment at which something was last taken: what has been refilled since was there at the beginning, too.
+      const first = limits.map((limit, i) => {
+        const bucket = new Bucket(START, limit);
+        bucket.restore(states[i]!);
+        const state = bucket.save(START + at);
+        const more = isDone ? moved(done, snapshot[i]!.name, closed?.[1]) : 0;
+        return { ...state, tokens: Math.min(limit.capacity, state.tokens + more) };
+      });
+      const begun = limits.map((limit, i) => ({ ...limit, initial: Math.max(0, first[i]!.tokens) }));
+      this.track = new Track(this.#of.policy, begun, first);
     }
     const track = this.track!;
     const before = track.events.at(-1)?.states ?? track.first;

@@ -2,9 +2,10 @@
 import { sum } from "d3-array";
 import { useEffect, useState } from "preact/hooks";
 import { Chart, stroke } from "../shared/chart.tsx";
-import { DataTable, Panel, Table } from "../shared/controls.tsx";
+import { type Cell, DataTable, Panel, Table } from "../shared/controls.tsx";
 import { dateTime, length, moment, number } from "../shared/numbers.ts";
 import { reasonOf } from "../shared/reason.ts";
+import type { Chosen } from "./one-key.tsx";
 import { beganAt, type Look, stepsOf, undecidedOf } from "./rates.ts";
 import { NOT_READ } from "./records.tsx";
 import type { Service, Top } from "./service.ts";
@@ -14,6 +15,7 @@ export function Decided({
   policies,
   isShown,
   onProblem,
+  onChoose,
 }: {
   service: Service;
   /** Those in force: each has a row, even if nothing is asked of it. */
@@ -21,6 +23,7 @@ export function Decided({
   /** Else nothing is asked. */
   isShown: boolean;
   onProblem: (text: string) => void;
+  onChoose: (chosen: Chosen) => void;
 }) {
   const [looks, setLooks] = useState<readonly Look[]>([]);
   const [top, setTop] = useState<Top>();
@@ -155,13 +158,13 @@ export function Decided({
             label="Keys refused most"
             columns={["Policy", "Key", "Refused"]}
             rows={(top?.policies ?? []).flatMap(({ policy, keys }) =>
-              keys
-                .slice(0, 5)
-                .map(({ object, prefix, at_least, at_most }) => [
-                  policy,
-                  prefix === undefined ? object : `${prefix}… (${object})`,
-                  at_least === at_most ? number(at_least) : `${number(at_least)} to ${number(at_most)}`,
-                ]),
+              keys.slice(0, 5).map(({ object, prefix, at_least, at_most }) => [
+                policy,
+                <button type="button" class="small" onClick={() => onChoose({ policy, key: { hash: object } })}>
+                  {prefix === undefined ? object : `${prefix}… (${object})`}
+                </button>,
+                at_least === at_most ? number(at_least) : `${number(at_least)} to ${number(at_most)}`,
+              ]),
             )}
             note={top ? since(top.since, top.policies.length > 0, "No key has been refused") : NOT_READ}
             isKept
@@ -181,7 +184,7 @@ function Titled({
 }: {
   label: string;
   columns: readonly string[];
-  rows: readonly (readonly string[])[];
+  rows: readonly (readonly Cell[])[];
   note: string;
   /** Reserves space: its rows come and go, and must not move what is below. */
   isKept?: boolean;

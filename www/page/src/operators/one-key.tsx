@@ -1,7 +1,7 @@
 // One key: how it stands and why, and what an operator can do with it. Each act is shown with its line in the audit log.
-import { useRef, useState } from "preact/hooks";
+import { useEffect, useRef, useState } from "preact/hooks";
 import { Field, KeyField, Panel } from "../shared/controls.tsx";
-import { keyOf } from "../shared/key.ts";
+import { keyOf, writtenKey } from "../shared/key.ts";
 import { dateTime, number } from "../shared/numbers.ts";
 import { reasonOf } from "../shared/reason.ts";
 import type { Audit, Service } from "./service.ts";
@@ -17,19 +17,37 @@ const OPERATIONS = {
 } as const;
 type Operation = keyof typeof OPERATIONS;
 
+/** A key that was chosen elsewhere, by its hash: a new object each time. */
+export interface Chosen {
+  readonly policy: string;
+  readonly key: { readonly hash: string };
+}
+
 export function OneKey({
   service,
   policies,
+  chosen,
   onChanged,
 }: {
   service: Service;
   policies: readonly string[];
+  chosen: Chosen | undefined;
   onChanged: () => void;
 }) {
   const [lines, setLines] = useState<readonly string[]>([]);
   const form = useRef<HTMLFormElement>(null);
   /** How many acts there were: what is said of an earlier one is over. */
   const acts = useRef(0);
+  useEffect(() => {
+    if (!chosen) return;
+    const field = (name: string) => form.current!.elements.namedItem(name) as HTMLInputElement | HTMLSelectElement;
+    field("policy").value = chosen.policy;
+    field("key").value = writtenKey(chosen.key);
+    field("key").setCustomValidity("");
+    field("key").focus();
+    acts.current++;
+    setLines([]);
+  }, [chosen]);
   const perform = async (act: Operation) => {
     if (!form.current!.reportValidity()) return;
     const turn = ++acts.current;

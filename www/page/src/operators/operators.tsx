@@ -5,7 +5,7 @@ import { number } from "../shared/numbers.ts";
 import { reasonOf } from "../shared/reason.ts";
 import type { ViewProps } from "../views.ts";
 import { Decided, REQUESTS_A_MINUTE } from "./decided.tsx";
-import { OneKey } from "./one-key.tsx";
+import { type Chosen, OneKey } from "./one-key.tsx";
 import { LOOKS_A_MINUTE, PolicyList } from "./policy-list.tsx";
 import { AuditLog, OverrideList } from "./records.tsx";
 import { type Policies, Service } from "./service.ts";
@@ -15,6 +15,7 @@ export function Operators({ isShown }: ViewProps) {
   const [problems, setProblems] = useState<Readonly<Record<string, string>>>({});
   const [policies, setPolicies] = useState<Policies["policies"]>([]);
   const [changes, setChanges] = useState(0);
+  const [chosen, choose] = useState<Chosen>();
   const count = () => setChanges((changes) => changes + 1);
   const form = useRef<HTMLFormElement>(null);
   /** The latest one: answers to an earlier one are ignored. */
@@ -43,6 +44,7 @@ export function Operators({ isShown }: ViewProps) {
     setProblems({});
     setPolicies([]);
     setService(undefined);
+    choose(undefined);
     // A single request first: with a wrong token there is only its problem to show.
     service.ask<Policies>("/v1/policies").then(
       ({ policies }) => {
@@ -75,7 +77,7 @@ export function Operators({ isShown }: ViewProps) {
         </Panel>
         {/* By the service: what another token has read goes. */}
         {latest.current && !isReady && !isWrong && <p class="quiet">Loading …</p>}
-        {isReady && <OneKey key={service} service={service} policies={names} onChanged={count} />}
+        {isReady && <OneKey key={service} service={service} policies={names} chosen={chosen} onChanged={count} />}
       </div>
       <div class="stack">
         {[...new Set(Object.values(problems))].map((text) => (
@@ -84,7 +86,13 @@ export function Operators({ isShown }: ViewProps) {
         {service && (
           <div key={service} hidden={!isReady}>
             <div class="stack">
-              <Decided service={service} policies={names} isShown={isShown} onProblem={report("decided")} />
+              <Decided
+                service={service}
+                policies={names}
+                isShown={isShown}
+                onProblem={report("decided")}
+                onChoose={choose}
+              />
               <PolicyList
                 service={service}
                 policies={policies}

@@ -84,18 +84,20 @@ export function Editor({
         </>
       )}
       {read?.mistakes && (
-        <ul class="mistakes" role="alert">
-          {read.mistakes.map(({ text, line }) => (
-            <li key={text}>
-              {text}{" "}
-              {line !== undefined && (
-                <button type="button" class="small" onClick={() => goTo(line)}>
-                  Line {number(line)}
-                </button>
-              )}
-            </li>
-          ))}
-        </ul>
+        <div role="alert">
+          <ul class="mistakes">
+            {read.mistakes.map(({ text, line }) => (
+              <li key={text}>
+                {text}{" "}
+                {line !== undefined && (
+                  <button type="button" class="small" onClick={() => goTo(line)}>
+                    Line {number(line)}
+                  </button>
+                )}
+              </li>
+            ))}
+          </ul>
+        </div>
       )}
       {read && "policy" in read && read.policy && <Meaning policy={read.policy} />}
     </Panel>

@@ -1,5 +1,5 @@
 // Small controls that views share.
-import type { ComponentChildren } from "preact";
+import type { ComponentChildren, VNode } from "preact";
 import { useCallback, useEffect, useRef, useState } from "preact/hooks";
 import { keyOf } from "./key.ts";
 
@@ -166,6 +166,9 @@ export function DataTable({
   );
 }
 
+/** What a cell shows: a text, or a control with one. */
+export type Cell = string | number | VNode;
+
 /** A table that scrolls where it does not fit. */
 export function Table({
   label,
@@ -174,7 +177,7 @@ export function Table({
 }: {
   label: string;
   columns: readonly string[];
-  rows: readonly (readonly (string | number)[])[];
+  rows: readonly (readonly Cell[])[];
 }) {
   return (
     // biome-ignore lint/a11y/noNoninteractiveTabindex: what scrolls must be reached by the keyboard
@@ -193,7 +196,7 @@ export function Table({
           {rows.map((row, i) => (
             <tr key={i}>
               {row.map((cell, j) => (
-                <td key={j} class={String(cell).length > LINE ? "long" : undefined}>
+                <td key={j} class={typeof cell !== "object" && String(cell).length > LINE ? "long" : undefined}>
                   {cell}
                 </td>
               ))}
