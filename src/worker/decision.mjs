@@ -1,5 +1,5 @@
 // An answer inside a Worker: the members of the answer by HTTP, and what makes a response of it.
-import { bodyOf, headersOf, responseOf, statusOf } from "./reply.mjs";
+import { bodyOf, embeddedHeadersOf, responseWith, statusOf } from "./reply.mjs";
 
 /** The members of the answer are its own; the headers are made only when they are asked for. */
 export class Decision {
@@ -12,12 +12,12 @@ export class Decision {
   }
 
   get headers() {
-    return new Headers(headersOf(this.#text));
+    return new Headers(embeddedHeadersOf(this.#text));
   }
 
-  /** The response that the service would have sent. */
+  /** The response that the service would have sent, without CORS. */
   response() {
-    return responseOf(this.#text);
+    return responseWith(this.#text, embeddedHeadersOf(this.#text));
   }
 
   /**
@@ -25,7 +25,7 @@ export class Decision {
    * not read. One that has such headers already, of another policy, keeps them.
    */
   apply(response) {
-    const headers = headersOf(this.#text);
+    const headers = embeddedHeadersOf(this.#text);
     const added = APPLIED.filter((name) => headers[name] !== undefined);
     if (added.length === 0) return response;
     let changed = response;

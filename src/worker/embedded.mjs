@@ -8,14 +8,19 @@ import * as built from "./rust/index.js";
 
 /**
  * A function for each verb. `options.policies` are policies in code, by default those in `env.POLICIES`; `options.keys` is the
- * namespace of the objects, by default `env.KEYS`. Throws a {@link SettingsError}. The same arguments give the same object.
+ * namespace of the objects, by default `env.KEYS`. Throws a {@link SettingsError}. The same arguments give the same object;
+ * two objects of one namespace, such as `jurisdiction` returns, are the same.
  */
 export function tollgate(env, options = NO_OPTIONS) {
   const { policies, keys = env.KEYS } = options;
   const text = policies === undefined ? undefined : (JSON.stringify(policies) ?? "null");
   const all = made.get(env) ?? [];
   made.set(env, all);
-  const index = all.findIndex((one) => one.text === text && one.keys === keys);
+  let index = all.findIndex((one) => one.text === text && one.keys === keys);
+  if (index < 0) {
+    const id = idOf(keys);
+    index = all.findIndex((one) => one.text === text && one.id === id);
+  }
   if (index === 0) return all[0].verbs;
   const [found] = index > 0 ? all.splice(index, 1) : [make(env, text, keys, policies)];
   all.unshift(found);
@@ -84,7 +89,12 @@ function make(env, text, keys, policies) {
   }
   const verb = (ask) => (path) => async (request, options) =>
     new Decision(await ask(frontend, keys, path, request, options));
-  return { text, keys, verbs: { ...verbs(verb(ask)), keys: keyVerbs(verb(askAboutKey)) } };
+  return { text, keys, id: idOf(keys), verbs: { ...verbs(verb(ask)), keys: keyVerbs(verb(askAboutKey)) } };
+}
+
+/** What all objects of one namespace have in common: ids of the same name differ between namespaces and between jurisdictions. */
+function idOf(keys) {
+  return typeof keys?.idFromName === "function" ? keys.idFromName("tollgate").toString() : keys;
 }
 
 /** Those of an environment, the latest first. */

@@ -4,7 +4,7 @@ import { ask, askAboutKey, verbs } from "./embedded.mjs";
 import { respond } from "./frontend.mjs";
 import { keyVerbs } from "./keys.mjs";
 import { Frontend } from "./policies.mjs";
-import { bodyOf, headersOf, statusOf } from "./reply.mjs";
+import { bodyOf, embeddedHeadersOf, statusOf } from "./reply.mjs";
 import * as built from "./rust/index.js";
 
 /** A method for each verb, added below. */
@@ -45,7 +45,7 @@ class Keys extends RpcTarget {
 
 /** An answer of plain values. */
 function plain(text) {
-  return { ...JSON.parse(bodyOf(text)), status: statusOf(text), headers: headersOf(text) };
+  return { ...JSON.parse(bodyOf(text)), status: statusOf(text), headers: embeddedHeadersOf(text) };
 }
 
 /** One for the isolate: `env` is the same for all its requests. Errors in the settings are in the log, and the answer says so. */

@@ -21,6 +21,14 @@ export function bodyOf(text) {
   return text.slice(text.indexOf(END_OF_HEAD) + END_OF_HEAD.length);
 }
 
+/**
+ * The same for an answer inside a Worker, without CORS: which pages may read a response of an application is the application's to say.
+ */
+export function embeddedHeadersOf(text) {
+  const headers = Object.entries(headersOf(text));
+  return Object.fromEntries(headers.filter(([name]) => !name.startsWith("access-control-")));
+}
+
 /** The values of the headers by their names, which are in lower case. */
 export function headersOf(text) {
   const headers = { ...COMMON[text[3]] };
@@ -33,10 +41,13 @@ export function headersOf(text) {
   return headers;
 }
 
-/** The response to the request with this id; inside a Worker there is none. */
+/** The response to the request with this id. */
 export function responseOf(text, id) {
-  const headers = headersOf(text);
-  if (id !== undefined) headers[REQUEST_ID] = id;
+  return responseWith(text, { ...headersOf(text), [REQUEST_ID]: id });
+}
+
+/** The response with these headers. */
+export function responseWith(text, headers) {
   return new Response(bodyOf(text) || null, { status: statusOf(text), headers });
 }
 

@@ -1,5 +1,7 @@
 // KeyedLimiter: room, forgetting, and what it refuses to take.
 import assert from "node:assert/strict";
+import { readFileSync } from "node:fs";
+import { isIPv4, isIPv6 } from "node:net";
 import { test } from "node:test";
 import { Bucket } from "../../build/package/index.js";
 import { KeyedLimiter } from "../../build/package/keyed.js";
@@ -154,3 +156,93 @@ test("what is wrong is said, and changes nothing", () => {
 function codeOf(name, value, max) {
   return `${name}_${value < (name === "now" ? -max : 1) ? "too_small" : value > max ? "too_large" : "not_whole"}`;
 }
+
+const vectors = JSON.parse(readFileSync(new URL("../vectors/addresses/networks.json", import.meta.url), "utf8"));
+
+test("two addresses have one budget exactly if they are of one network, in every form of each", () => {
+  for (const ipv6Prefix of new Set(vectors.networks.map(({ ipv6_prefix = 64 }) => ipv6_prefix))) {
+    const { limiter } = keyed({ rate: 1, periodMs: 1000 }, { ipv6Prefix });
+    const seen = new Set();
+    for (const { ip, ipv6_prefix = 64, network } of vectors.networks) {
+      if (ipv6_prefix !== ipv6Prefix) continue;
+      assert.equal(limiter.tryConsume({ ip }), !seen.has(network), `${ip} in ${network}`);
+      seen.add(network);
+      const [first] = network.split("/");
+      assert.equal(limiter.peek({ ip: first }).allowed, false, `${first} is in ${network}`);
+    }
+    assert.equal(limiter.size, seen.size);
+  }
+  const { limiter } = keyed({ rate: 1, periodMs: 1000 });
+  assert.deepEqual(
+    ["2001:db8::1", "2001:db8::2"].map((ip) => limiter.tryConsume({ ip })),
+    [true, false],
+    "64 bits",
+  );
+});
+
+test("no text has the budget of an address", () => {
+  const { limiter } = keyed({ rate: 1, periodMs: 1000 });
+  for (const ip of ["192.0.2.1", "2001:db8::1"]) {
+    assert.ok(limiter.tryConsume({ ip }));
+    const texts = [ip, "49152.513", "2001:db8:0:0"];
+    for (const text of texts.flatMap((text) => [text, `\0${text}`, `\0\0${text}`])) {
+      assert.ok(limiter.tryConsume(text), JSON.stringify(text));
+      limiter.reset(text);
+    }
+    assert.ok(!limiter.tryConsume({ ip }));
+  }
+});
+
+test("what is no address alone is refused with what would be right, and keeps no key", () => {
+  const { limiter } = keyed({ rate: 1, periodMs: 1000 });
+  for (const { ip } of vectors.refused) {
+    const { message } = assertRefused(() => limiter.tryConsume({ ip }), "ip_malformed", JSON.stringify(ip));
+    assert.match(message, /such as "192\.0\.2\.1" or "2001:db8::1", without a port/);
+  }
+  for (const key of [{}, { ip: undefined }, { ip: 7 }, ["a"]])
+    assertRefused(() => limiter.tryConsume(key), "key_not_text", JSON.stringify(key));
+  for (const ipv6Prefix of [31, 129, 64.5]) {
+    assert.throws(() => keyed({ rate: 1, periodMs: 1 }, { ipv6Prefix }), { code: /^ipv6Prefix_/ });
+  }
+  assert.equal(limiter.size, 0);
+});
+
+test("an address is what Node and the URL parser take for one, and its groups are theirs", () => {
+  const pieces = [
+    "0",
+    "1",
+    "ffff",
+    "64",
+    "ff9b",
+    "10000",
+    "g",
+    ":",
+    "::",
+    ":",
+    "1.2.3.4",
+    "255.0.0.256",
+    "01.2.3.4",
+    ".",
+  ];
+  const { limiter } = keyed({ rate: 1, periodMs: 1000 }, { ipv6Prefix: 128 });
+  let seed = 7;
+  const random = (below) => {
+    seed = (seed * 48271) % 2147483647;
+    return seed % below;
+  };
+  let read = 0;
+  for (let round = 0; round < 20_000; round++) {
+    const ip = Array.from({ length: 1 + random(16) }, () => pieces[random(pieces.length)]).join("");
+    const isAddress = isIPv4(ip) || isIPv6(ip);
+    if (!isAddress) {
+      assert.throws(() => limiter.peek({ ip }), { code: "ip_malformed" }, ip);
+      continue;
+    }
+    read++;
+    limiter.reset({ ip });
+    assert.ok(limiter.tryConsume({ ip }), ip);
+    const same = isIPv4(ip) ? ip : new URL(`http://[${ip}]`).hostname.slice(1, -1);
+    assert.ok(!limiter.tryConsume({ ip: same }), `${ip} is ${same}`);
+  }
+  assert.ok(read > 100, `${read} addresses`);
+});

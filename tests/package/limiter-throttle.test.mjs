@@ -101,3 +101,57 @@ test("a throttled method keeps its `this`", async () => {
   };
   assert.equal(await object.say(), "it");
 });
+
+test("equal calls in flight are one call: one cost, and one result or error for all", async () => {
+  const { limiter, to, clock } = make({ rate: 1, periodMs: 1000 });
+  const calls = [];
+  const ends = [];
+  const fn = limiter.throttle(
+    (...args) => {
+      calls.push(args);
+      const { promise, resolve, reject } = Promise.withResolvers();
+      ends.push({ resolve, reject });
+      return promise;
+    },
+    { join: (id) => id },
+  );
+  const [first, joined, other] = [fn("a", 1), fn("a", 2), fn("b")].map((call) => clock.follow(call));
+  await setImmediate();
+  assert.deepEqual([calls, limiter.waiting], [[["a", 1]], 1], "b waits for its token");
+  const later = clock.follow(fn("b"));
+  await to(1000);
+  assert.deepEqual([calls.length, limiter.remaining(), limiter.waiting], [2, 0, 0], "b has joined while it waited");
+  const result = { of: "a" };
+  ends[0].resolve(result);
+  ends[1].reject(new Error("of b"));
+  await setImmediate();
+  assert.ok(first.value === result && joined.value === result);
+  assert.ok(other.error.message === "of b" && other.error === later.error);
+  clock.follow(fn("a"));
+  clock.follow(fn("b"));
+  await to(3000);
+  assert.deepEqual(calls.slice(2), [["a"], ["b"]], "what has ended is called again, whether it failed or not");
+});
+
+test("calls join by the value of their key; without one they do not, and a key that cannot be made rejects", async () => {
+  const { limiter } = make({ rate: 100, periodMs: 1000 });
+  let called = 0;
+  const fn = limiter.throttle(() => ++called, { join: (key) => (key === "throw" ? key.missing.key : key) });
+  assert.deepEqual(await Promise.all([fn(1), fn(1), fn("1"), fn(Number.NaN), fn(Number.NaN)]), [1, 1, 2, 3, 3]);
+  assert.deepEqual(await Promise.all([fn(), fn(undefined)]), [4, 5]);
+  await assert.rejects(fn("throw"), TypeError);
+  const alone = limiter.throttle(() => ++called);
+  assert.deepEqual(await Promise.all([alone("a"), alone("a")]), [6, 7]);
+  assert.equal(limiter.remaining(), 93);
+  await limiter.onIdle();
+});
+
+test("a call that the queue rejects is rejected for all that joined it, and the next begins anew", async () => {
+  const { limiter } = make({ rate: 1, periodMs: 1000 });
+  const fn = limiter.throttle((x) => x, { join: (x) => x, maxWaitMs: 0 });
+  assert.equal(await fn("a"), "a");
+  const calls = [fn("b"), fn("b")];
+  for (const call of calls) await assert.rejects(call, { code: "wait_too_long" });
+  limiter.reset();
+  assert.equal(await fn("b"), "b");
+});

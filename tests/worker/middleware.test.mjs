@@ -68,6 +68,40 @@ describe("Hono", async () => {
     assert.equal(headers.get("ratelimit"), null);
   });
 
+  test("a browser's preflight is not counted; any other OPTIONS is", async () => {
+    const options = async (headers) => {
+      const response = await app.send("/preflight", { method: "OPTIONS", headers });
+      return [response.status, response.headers.get("ratelimit")];
+    };
+    const preflight = { origin: "https://app.example", "access-control-request-method": "POST" };
+    for (let i = 0; i < 3; i++) assert.deepEqual(await options(preflight), [200, null]);
+    assert.equal((await get("/preflight")).status, 200, "the only token is there");
+    for (const headers of [{}, { origin: preflight.origin }, { "access-control-request-method": "POST" }])
+      assert.equal((await options(headers))[0], 429, JSON.stringify(headers));
+    assert.deepEqual(await options(preflight), [200, null]);
+    assert.equal((await get("/preflight", preflight)).status, 429, "nor is a GET one");
+  });
+
+  test("who may read a refusal is what the app says, and only that", async () => {
+    const origin = "https://app.example";
+    for (const status of [200, 429]) {
+      const answer = await get("/cors", { origin });
+      assert.equal(answer.status, status);
+      const cors = [...answer.headers].filter(([name]) => name.startsWith("access-control-"));
+      assert.deepEqual(Object.fromEntries(cors), {
+        "access-control-allow-credentials": "true",
+        "access-control-allow-origin": origin,
+        "access-control-expose-headers": "Retry-After",
+      });
+    }
+    const none = await get("/one/route", { origin });
+    assert.equal(none.status, 429);
+    assert.deepEqual(
+      [...none.headers.keys()].filter((name) => name.startsWith("access-control-")),
+      [],
+    );
+  });
+
   test("a policy that does not exist is an error", async () => {
     assert.match((await get("/unknown")).text, /^not_granted.*there is no policy "typo"; there are many, one$/);
   });

@@ -23,8 +23,8 @@ function write(name, files) {
 
 const TITLE = "Inside your own Worker";
 const [config, services] = blocks("README.md", TITLE, "toml");
-const [embedded, service, caller] = blocks("README.md", TITLE, "js");
-const inPackage = blocks("www/package/README.md", TITLE, "js");
+const [embedded, service, caller] = blocks("README.md", TITLE, "ts");
+const inPackage = blocks("www/package/README.md", TITLE, "ts");
 
 /** Asks until it is refused: the first answer, the last, and how many were granted. */
 async function spend(worker) {
@@ -35,7 +35,7 @@ async function spend(worker) {
 }
 
 test("README.md: a Worker with Tollgate in it", async () => {
-  const worker = await wranglerDev([write("readme-embedded", { "wrangler.toml": config, "index.js": embedded })]);
+  const worker = await wranglerDev([write("readme-embedded", { "wrangler.toml": config, "index.ts": embedded })]);
   const { first, last, granted } = await spend(worker);
   assert.deepEqual([first.status, first.text], [200, "Welcome"], worker.log);
   assert.match(first.headers.get("ratelimit"), /^"api";r=99;t=\d+$/);
@@ -46,10 +46,10 @@ test("README.md: a Worker with Tollgate in it", async () => {
 });
 
 test("README.md: a service, and a Worker that has a binding to it", async () => {
-  const named = config.replace('"my-worker"', '"tollgate"');
-  const own = write("readme-service", { "wrangler.toml": named, "index.js": service });
+  const named = config.replace('"my-worker"', '"my-limits"');
+  const own = write("readme-service", { "wrangler.toml": named, "index.ts": service });
   const head = config.slice(0, config.indexOf("[["));
-  const other = write("readme-caller", { "wrangler.toml": head + services, "index.js": caller });
+  const other = write("readme-caller", { "wrangler.toml": head + services, "index.ts": caller });
   const { first, last, granted } = await spend(await wranglerDev([other, own]));
   assert.deepEqual([first.status, first.text, last.status], [200, "Welcome", 429], last.text);
   assert.ok(granted >= 100 && granted < 150, `${granted} at 100 per minute`);
@@ -58,8 +58,8 @@ test("README.md: a service, and a Worker that has a binding to it", async () => 
 
 test("www/package/README.md: policies in code", async () => {
   const [code] = inPackage;
-  writeFileSync(join(folder, "readme-code.mjs"), code);
-  const worker = await wranglerDev([makeProject("readme-code", { main: "readme-code.mjs" })]);
+  writeFileSync(join(folder, "readme-code.ts"), code);
+  const worker = await wranglerDev([makeProject("readme-code", { main: "readme-code.ts" })]);
   const { first, last, granted } = await spend(worker);
   assert.deepEqual([first.status, first.text, last.status], [200, "Welcome", 429], worker.log);
   assert.ok(granted >= 200 && granted < 250, `${granted} with 200 at once and 100 per minute`);
@@ -71,7 +71,7 @@ for (const [index, what] of [
 ]) {
   test(`www/package/README.md: ${what}`, async () => {
     const name = `readme-route-${index}`;
-    const worker = await wranglerDev([write(name, { "wrangler.toml": config, "index.js": inPackage[index] })]);
+    const worker = await wranglerDev([write(name, { "wrangler.toml": config, "index.ts": inPackage[index] })]);
     const response = await worker.send("/");
     const { headers } = response;
     assert.equal(await response.text(), "Welcome", worker.log);
@@ -80,9 +80,9 @@ for (const [index, what] of [
 }
 
 test("www/package/README.md: a budget in one's own Durable Object", async () => {
-  writeFileSync(join(folder, "readme-own.mjs"), inPackage[3]);
+  writeFileSync(join(folder, "readme-own.ts"), inPackage[3]);
   const classes = { MAILBOXES: "Mailbox" };
-  const worker = await wranglerDev([makeProject("readme-own", { main: "readme-own.mjs", classes })]);
+  const worker = await wranglerDev([makeProject("readme-own", { main: "readme-own.ts", classes })]);
   const statuses = [];
   for (let i = 0; i < 3; i++) statuses.push((await worker.post("/", {})).status);
   assert.deepEqual(statuses, [200, 200, 429], worker.log);

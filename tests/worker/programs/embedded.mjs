@@ -3,6 +3,7 @@ import { DurableObject } from "cloudflare:workers";
 import {
   acquire,
   KeyObject,
+  NotGrantedError,
   PolicyRegistry,
   SettingsError,
   default as service,
@@ -44,6 +45,12 @@ export class Counter extends DurableObject {
 
 let elsewhere;
 
+/** Another object for the same namespace. */
+const renewed = (keys) => ({
+  getByName: (name) => keys.getByName(name),
+  idFromName: (name) => keys.idFromName(name),
+});
+
 /** The option `policies` is made anew for each request, as people write it. */
 const inCode = () => ({ policies: { code: { rate: 1, period: "1day", capacity: 3, write_ahead: 0 } } });
 
@@ -84,6 +91,24 @@ const routes = {
     elsewhere ??= { getByName: (name) => env.KEYS.getByName(`elsewhere ${name}`) };
     const decision = await tollgate(env, { keys: elsewhere })[verb](await request.json());
     return decision.response();
+  },
+  /** In the namespace of always, each time by another object. */
+  async renewed(request, env, [verb]) {
+    const decision = await tollgate(env, { keys: renewed(env.KEYS) })[verb](await request.json());
+    return decision.response();
+  },
+  /** The response in the error, with what else the error says. */
+  async throwing(request, env, [verb]) {
+    try {
+      return (await tollgate(env, { throws: true })[verb](await request.json())).response();
+    } catch (error) {
+      if (!(error instanceof NotGrantedError)) throw error;
+      const { answer, code, retryAt, retryAfterMs } = error;
+      const response = answer.response();
+      for (const [name, value] of Object.entries({ code, at: retryAt, after: retryAfterMs }))
+        response.headers.set(`x-${name}`, String(value));
+      return response;
+    }
   },
   /** Without any policy. */
   async none(request, env, [verb]) {
@@ -127,6 +152,9 @@ const routes = {
         [inCode(), inCode()],
         [inCode(), {}],
         [{ keys: env.KEYS }, undefined],
+        [{ keys: renewed(env.KEYS) }, { keys: renewed(env.KEYS) }],
+        [{ throws: true }, { throws: true }],
+        [{ keys: env.KEYS }, { keys: env.COUNTER }],
       ].map(([one, other]) => tollgate(env, one) === tollgate(env, other)),
     ),
   async counter(_request, env) {

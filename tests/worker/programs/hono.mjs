@@ -1,5 +1,6 @@
 // An app on Hono, with limits in front of its routes.
 import { Hono } from "hono";
+import { cors } from "hono/cors";
 import { rateLimit } from "tollgate/hono";
 import { tollgate } from "tollgate/worker";
 
@@ -11,6 +12,13 @@ app.get("/one/route", (c) => c.text("passed", 200, { "X-Own": "kept" }));
 app.get("/one/broken", () => {
   throw new Error("the app's own");
 });
+
+// An app that pages of another origin call, with cookies: it says itself who may read its responses.
+app.use("/cors", cors({ origin: "https://app.example", credentials: true, exposeHeaders: ["Retry-After"] }));
+app.use("/cors", rateLimit({ policy: "one", key: () => "cors" }));
+app.get("/cors", (c) => c.text("passed"));
+app.use("/preflight", rateLimit({ policy: "one", key: () => "preflight" }));
+app.all("/preflight", (c) => c.text(c.req.method));
 
 app.post(
   "/login",

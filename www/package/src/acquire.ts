@@ -22,6 +22,7 @@ import type {
 } from "./client.js";
 import { type Clock, systemClock } from "./clock.js";
 import { checkWhole, TollgateError } from "./errors.js";
+import { answerOf } from "./not-granted.js";
 import { waitTooLong } from "./queue.js";
 import type { Plain, Tollgate } from "./worker.js";
 
@@ -100,7 +101,7 @@ async function wait(
       signal?.throwIfAborted();
       let fault: unknown;
       try {
-        const coming = service.consume(request, isKeyed ? { idempotencyKey } : {});
+        const coming = service.consume(request, isKeyed ? { idempotencyKey } : {}).catch(answerOf);
         const answer = await (reserves ? coming : orAbort(coming));
         if (answer.now !== undefined) leadMs = Math.max(leadMs, answer.now - clock.now());
         const hasNoRoom = answer.status === 409 && answer.type.endsWith(":too-many-idempotency-keys");

@@ -3,12 +3,14 @@ import type { Snapshot } from "./bucket.js";
 import type { Cost } from "./budget.js";
 import { TollgateError, type TollgateErrorCode } from "./errors.js";
 import type { InlineLimits } from "./limit-settings.js";
+import { throwing } from "./not-granted.js";
 
 export { type AcquireRequest, acquire } from "./acquire.js";
 export { TollgateError, type TollgateErrorCode, type TollgateErrorDetails } from "./errors.js";
+export { type NotGranted, NotGrantedError, orThrow } from "./not-granted.js";
 
 /** Where the server is, and the credentials for it. */
-export interface ClientOptions {
+export interface ClientOptions<Throws extends boolean = false> {
   /**
    * The server's address, such as `https://tollgate.example.com`. Through a service binding the host does not matter.
    */
@@ -23,7 +25,14 @@ export interface ClientOptions {
   readonly fetcher?: { fetch(url: string, init: RequestInit): Promise<Response> };
   /** How many milliseconds a call may take, up to the last byte of its answer: whole, less than 2³¹. Default: 10 000. */
   readonly timeoutMs?: number;
+  /** Whether `consume` and `peek` reject with a {@link NotGrantedError} unless they are granted. Default: `false`. */
+  readonly throws?: Throws;
 }
+
+/** What a call returns of these answers: only grants, if others are thrown. */
+export type Returned<Answers, Throws extends boolean> = Throws extends true
+  ? Extract<Answers, { readonly allowed: true }>
+  : Answers;
 
 /**
  * Whose budget: a text, a list of 1 to 8 texts, or an address. No two of different kinds are the same. Addresses of one
@@ -164,6 +173,8 @@ export type LimitSnapshot = LimitNumbers & Snapshot;
 export interface Granted extends Verdict, Answer, UnderPolicies {
   readonly status: 200;
   readonly allowed: true;
+  readonly retry_at?: never;
+  readonly retry_after_ms?: never;
   /** An override lets the key take whatever it asks for. */
   readonly unlimited?: true;
   /** Decided from tokens that the service had set aside; `remaining` is as if nobody else had taken anything since. */
@@ -206,6 +217,8 @@ interface RefusedMembers extends Answer, UnderPolicies {
   readonly title: string;
   readonly detail: string;
   readonly "violated-policies": readonly string[];
+  readonly max_cost?: undefined;
+  readonly cause?: undefined;
   /** `"cache"`: by an earlier refusal, for a moment, without asking the budget again. `"lease"`: see {@link Granted.source}. */
   readonly source?: "cache" | "lease";
 }
@@ -215,6 +228,8 @@ export interface Problem extends Answer, UnderPolicies {
   readonly status: 400 | 401 | 403 | 404 | 405 | 408 | 409 | 413 | 415 | 422 | 500 | 503;
   readonly allowed?: undefined;
   readonly now?: undefined;
+  readonly retry_at?: undefined;
+  readonly retry_after_ms?: undefined;
   readonly snapshot?: undefined;
   readonly type: string;
   readonly title: string;
@@ -321,7 +336,7 @@ export interface Spent<Result> {
 }
 
 /**
- * A client of Tollgate's HTTP API. An answer of any status is a value. What is not an answer is thrown: a
+ * A client of Tollgate's HTTP API. An answer of any status is a value, unless `throws` is set. What is not an answer is thrown: a
  * {@link TollgateError} with a `cause`, or the reason of an aborted signal.
  *
  * ```js
@@ -330,17 +345,20 @@ export interface Spent<Result> {
  * if (answer.status === 429) return wait(answer.retry_after_ms);
  * ```
  */
-export class Client<P extends PolicyNames = string> {
+export class Client<P extends PolicyNames = string, Throws extends boolean = false> {
   /** Takes tokens, or reserves or borrows them, as `mode` says. */
   declare readonly consume: {
     ask(
       request: BudgetRequest<P> & { readonly mode: "reserve" },
       options?: CallOptions,
-    ): Promise<Reserved | Refused | Problem>;
-    ask(request: BudgetRequest<P>, options?: CallOptions): Promise<Granted | Degraded | Refused | Problem>;
+    ): Promise<Returned<Reserved | Refused | Problem, Throws>>;
+    ask(
+      request: BudgetRequest<P>,
+      options?: CallOptions,
+    ): Promise<Returned<Granted | Degraded | Refused | Problem, Throws>>;
   }["ask"];
   /** Returns the answer that {@link consume} would give, and takes nothing. */
-  declare readonly peek: Call<BudgetRequest<P>, Granted | Refused | Problem>;
+  declare readonly peek: Call<BudgetRequest<P>, Returned<Granted | Refused | Problem, Throws>>;
   /** Debits what was already used. */
   declare readonly charge: Call<BudgetRequest<P>, Granted | Problem>;
   /** Gives tokens back. */
@@ -362,7 +380,7 @@ export class Client<P extends PolicyNames = string> {
   /** Takes tokens in advance, and returns some: for `LeasingLimiter` of `tollgate/leases`. Needs the scope `adjust`. */
   declare readonly lease: Call<LeaseRequest, Leased | Degraded | Problem>;
 
-  constructor({ url, token, fetcher = globalThis, timeoutMs = 10_000 }: ClientOptions) {
+  constructor({ url, token, fetcher = globalThis, timeoutMs = 10_000, throws }: ClientOptions<Throws>) {
     if (!token && token !== null) throw new TollgateError("token_missing", "no token");
     if ((timeoutMs & LONGEST_TIMER_MS) !== timeoutMs)
       throw new TollgateError("timeoutMs_not_whole", `timeoutMs: 0 to ${LONGEST_TIMER_MS}, not ${timeoutMs}`);
@@ -410,6 +428,7 @@ export class Client<P extends PolicyNames = string> {
           throw new TollgateError(late.aborted ? "timeout" : fault, address, { cause: ends.reason ?? cause });
         }
       };
+    if (throws) Object.assign(this, throwing(this));
   }
 
   /**

@@ -11,8 +11,10 @@ export type TollgateErrorCode =
    * object.
    */
   | `${string}_unknown`
-  /** A key is not a string. */
+  /** A key is neither a string nor, where addresses are keys, one. */
   | "key_not_text"
+  /** It is not an IP address alone. */
+  | "ip_malformed"
   /** The text is not a rate, or not one of this kind. */
   | "rate_malformed"
   /** The snapshot does not match the limits. */
@@ -39,6 +41,8 @@ export type TollgateErrorCode =
   | "timeout"
   /** The server granted nothing, and waiting would not help; `cause` is its answer. */
   | "not_granted"
+  /** The server refused, and the client throws refusals; `retryAt` is when it would grant the same. */
+  | "refused"
   /** The platform does not say which address the client has. */
   | "address_missing"
   /** A grant cannot be made of these keys or options. */

@@ -9,6 +9,7 @@ import { Budget, type Cost } from "./budget.js";
 import { type Clock, systemClock } from "./clock.js";
 import { core } from "./core.js";
 import { checkWhole, TollgateError } from "./errors.js";
+import { networkOf } from "./network.js";
 import { Slots } from "./slots.js";
 
 export type { DecideOptions, Decision, Grant, Limit, Refusal, Verb } from "./bucket.js";
@@ -20,9 +21,17 @@ export { TollgateError, type TollgateErrorCode, type TollgateErrorDetails } from
 export interface KeyedLimiterOptions {
   /** How many keys may be in use at once, from 1 to 16 000 000. Default: 100 000. */
   readonly maxKeys?: number;
+  /** How many bits of an IPv6 address count, where a key is an address: 32 to 128. Default: 64. */
+  readonly ipv6Prefix?: number;
   /** Default: {@link systemClock}. */
   readonly clock?: Clock;
 }
+
+/**
+ * A text of at most 1024 characters, or an address, which no text equals. IPv4 in IPv6 (`::ffff:192.0.2.1`) is IPv4, and of
+ * IPv6 addresses only the first bits count: see {@link KeyedLimiterOptions.ipv6Prefix}.
+ */
+export type Key = string | { readonly ip: string };
 
 /**
  * Limits for each of many keys, in one process: for servers. A key is in use until its budget is full again, and is then
@@ -32,24 +41,25 @@ export interface KeyedLimiterOptions {
  * forgotten. To evict one of them instead would fill its budget early. So a caller with many keys cannot get a token
  * more out of any key, nor any memory beyond the bound, nor delay a key that is in use. He can keep new keys out, as long
  * as he spends a token of each of `maxKeys` keys in the time in which a token comes back. Let a key be something that
- * costs: an account, or an IPv6 /64 instead of an address.
+ * costs: an account, or an address, `{ ip }`, of which a whole IPv6 network counts as one.
  *
  * With a `rate` of 0, or an `initial` below the capacity, keys are kept for ever.
  *
  * ```js
  * const limiter = new KeyedLimiter({ rate: 100, periodMs: 60_000 });
- * if (!limiter.tryConsume(user)) return new Response(null, { status: 429 });
+ * if (!limiter.tryConsume({ ip: request.socket.remoteAddress })) return response.writeHead(429).end();
  * ```
  */
 export class KeyedLimiter<Name extends string = never> {
   readonly clock: Clock;
   /** How many keys may be in use at once. */
   readonly maxKeys: number;
+  readonly #ipv6Prefix: number;
   /** The budget of the key that was asked about last. */
   readonly #budget: Budget<Name>;
   readonly #buckets: readonly Bucket[];
   readonly #slots = new Map<string, number>();
-  /** The key of each slot, and the states of its buckets as the core has them. */
+  /** The text of each slot's key, and the states of its buckets as the core has them. */
   readonly #keys: string[] = [];
   #states = new Int32Array(0);
   readonly #queue: Slots;
@@ -60,10 +70,11 @@ export class KeyedLimiter<Name extends string = never> {
 
   constructor(
     limits: Limit<Name> | readonly Limit<Name>[],
-    { maxKeys = 100_000, clock = systemClock }: KeyedLimiterOptions = {},
+    { maxKeys = 100_000, ipv6Prefix = 64, clock = systemClock }: KeyedLimiterOptions = {},
   ) {
     this.clock = clock;
     this.maxKeys = checkWhole("maxKeys", maxKeys, 1, 16_000_000); // a Map has room for 2²⁴ entries
+    this.#ipv6Prefix = checkWhole("ipv6Prefix", ipv6Prefix, 32, 128);
     this.#queue = new Slots(maxKeys);
     this.#budget = new Budget(clock.now(), limits);
     this.#buckets = this.#budget.buckets;
@@ -83,10 +94,11 @@ export class KeyedLimiter<Name extends string = never> {
    * Takes `cost` tokens of the key's budget now and returns true, or takes none and returns false. {@link decide}
    * returns the whole answer.
    */
-  tryConsume(key: string, cost: Cost<Name> = 1): boolean {
+  tryConsume(key: Key, cost: Cost<Name> = 1): boolean {
     const now = this.#now();
-    const slot = this.#find(key);
-    if (slot === undefined) return this.#decideNew(key, now, true, { cost }).allowed;
+    const text = this.#textOf(key);
+    const slot = this.#slots.get(text);
+    if (slot === undefined) return this.#decideNew(text, now, true, { cost }).allowed;
     this.#load(slot);
     const isAllowed =
       this.#buckets.length === 1 && typeof cost === "number"
@@ -100,12 +112,12 @@ export class KeyedLimiter<Name extends string = never> {
    * Does what the verb says, if that is granted, and returns the whole answer. A new key for which there is no room is
    * refused by every verb that would change its budget; if no key will ever be forgotten, for good, with a `maxCost` of 0.
    */
-  decide(key: string, options: DecideOptions<Name> = {}): Decision {
+  decide(key: Key, options: DecideOptions<Name> = {}): Decision {
     return this.#decide(key, true, options);
   }
 
   /** Returns the answer that {@link decide} would give, takes nothing, and keeps no new key. */
-  peek(key: string, cost: Cost<Name> = 1): Decision {
+  peek(key: Key, cost: Cost<Name> = 1): Decision {
     return this.#decide(key, false, { cost });
   }
 
@@ -113,34 +125,35 @@ export class KeyedLimiter<Name extends string = never> {
    * Debits `cost` tokens that were already used, down to a debt of `maxDebt`. Refused only for a new key for which there
    * is no room.
    */
-  charge(key: string, cost: Cost<Name> = 1): Decision {
+  charge(key: Key, cost: Cost<Name> = 1): Decision {
     return this.#decide(key, true, { cost, verb: "charge" });
   }
 
   /** Gives `cost` tokens back, up to the capacity. */
-  refund(key: string, cost: Cost<Name> = 1): void {
+  refund(key: Key, cost: Cost<Name> = 1): void {
     this.#decide(key, true, { cost, verb: "refund" });
   }
 
   /** Fills all limits. */
-  reset(key: string): void {
+  reset(key: Key): void {
     this.#decide(key, true, { cost: 0, verb: "reset" });
   }
 
   /** How many whole tokens the key has; 0 if it is new and there is no room for it. */
-  remaining(key: string): number {
+  remaining(key: Key): number {
     const now = this.#now();
-    const slot = this.#find(key);
+    const slot = this.#slots.get(this.#textOf(key));
     if (slot !== undefined) this.#load(slot);
     else if (this.#hasRoom(now)) this.#begin(now);
     else return 0;
     return this.#budget.remaining(now);
   }
 
-  #decide(key: string, apply: boolean, options: DecideOptions<Name>): Decision {
+  #decide(key: Key, apply: boolean, options: DecideOptions<Name>): Decision {
     const now = this.#now();
-    const slot = this.#find(key);
-    if (slot === undefined) return this.#decideNew(key, now, apply, options);
+    const text = this.#textOf(key);
+    const slot = this.#slots.get(text);
+    if (slot === undefined) return this.#decideNew(text, now, apply, options);
     this.#load(slot);
     const decision = this.#budget[apply ? "decide" : "peek"](now, options);
     if (apply) this.#store(slot);
@@ -148,7 +161,7 @@ export class KeyedLimiter<Name extends string = never> {
   }
 
   /** Keeps the key only if its budget is no longer what that of a new key would be. */
-  #decideNew(key: string, now: number, apply: boolean, options: DecideOptions<Name>): Decision {
+  #decideNew(text: string, now: number, apply: boolean, options: DecideOptions<Name>): Decision {
     const hasRoom = this.#hasRoom(now);
     this.#begin(now);
     const peeked = apply ? undefined : this.#budget.peek(now, options);
@@ -162,19 +175,24 @@ export class KeyedLimiter<Name extends string = never> {
     }
     if (peeked) return peeked;
     const slot = this.#queue.add(due);
-    this.#slots.set(key, slot);
-    this.#keys[slot] = key;
+    this.#slots.set(text, slot);
+    this.#keys[slot] = text;
     this.#store(slot);
     return decision;
   }
 
-  #find(key: string): number | undefined {
-    if (typeof key !== "string") throw new TollgateError("key_not_text", `key must be a text, not ${String(key)}`);
+  /** What the key is kept under. */
+  #textOf(key: Key): string {
+    if (typeof key !== "string") {
+      if (typeof key?.ip !== "string")
+        throw new TollgateError("key_not_text", `key must be a text or { ip: "<address>" }, not ${String(key)}`);
+      return ADDRESS + networkOf(key.ip, this.#ipv6Prefix);
+    }
     if (key.length > MAX_KEY_LENGTH) {
       const message = `key must have from 0 to ${MAX_KEY_LENGTH} characters, not ${key.length}`;
       throw new TollgateError("key_too_large", message, { min: 0, max: MAX_KEY_LENGTH });
     }
-    return this.#slots.get(key);
+    return key[0] === ADDRESS ? ADDRESS + key : key;
   }
 
   /**
@@ -289,7 +307,9 @@ export class KeyedLimiter<Name extends string = never> {
 
 /** As many bytes as a state has, in numbers of 32 bits, which keep every bit. */
 const WORDS = 4;
-/** More than any name or address has. Keys are kept, so this bounds the memory. */
+/** What an address begins with. A text that begins with it has it twice, and what follows it once is no address. */
+const ADDRESS = "\0";
+/** More than any name has. Keys are kept, so this bounds the memory. */
 const MAX_KEY_LENGTH = 1024;
 /** As of the core. */
 const MAX_STEP_BACK_MS = 60_000;

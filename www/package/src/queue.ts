@@ -46,6 +46,11 @@ export interface ThrottleOptions<Args extends unknown[], Name extends string = n
   extends Omit<AcquireOptions, "cost"> {
   /** How many tokens a call costs. Default: 1. */
   readonly cost?: Cost<Name> | ((...args: Args) => Cost<Name>);
+  /**
+   * Returns a key. A call whose key is that of a call which waits or runs joins it: `fn` is called once, nothing more is
+   * taken, and all of them get the same result or error. `undefined` joins none. Default: no call is joined.
+   */
+  readonly join?: (...args: Args) => unknown;
 }
 
 /** What happened to a limiter. */
@@ -220,10 +225,20 @@ export abstract class Queue<Name extends string, Answer extends Decision | Promi
    */
   throttle<Args extends unknown[], Result>(
     fn: (...args: Args) => Result,
-    { cost = 1, ...options }: ThrottleOptions<Args, Name> = {},
+    { cost = 1, join, ...options }: ThrottleOptions<Args, Name> = {},
   ): (...args: Args) => Promise<Awaited<Result>> {
     const limiter = this;
+    const inFlight = new Map<unknown, Promise<Awaited<Result>>>();
     return async function (this: unknown, ...args): Promise<Awaited<Result>> {
+      const key = join?.(...args);
+      const joined = inFlight.get(key);
+      if (joined) return joined;
+      const called = call.apply(this, args);
+      if (key === undefined) return called;
+      inFlight.set(key, called);
+      return called.finally(() => inFlight.delete(key));
+    };
+    async function call(this: unknown, ...args: Args): Promise<Awaited<Result>> {
       const taken = typeof cost === "function" ? cost(...args) : cost;
       let grant: Grant | undefined;
       limiter.#throttled++;
@@ -238,7 +253,7 @@ export abstract class Queue<Name extends string, Answer extends Decision | Promi
         limiter.#throttled--;
         limiter.release(grant);
       }
-    };
+    }
   }
 
   /** Resolves when no call waits and none that was throttled, or that `maxConcurrent` counts, is running. */

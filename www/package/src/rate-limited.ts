@@ -1,6 +1,7 @@
 // Limits in front of a handler: asks, then lets the request pass, refuses it, or says that nothing could be decided.
 import type { BudgetRequest, Degraded, Granted, Key, PolicyName, PolicyNames, Problem, Refused } from "./client.js";
 import { TollgateError } from "./errors.js";
+import { answerOf } from "./not-granted.js";
 // @ts-expect-error: scripts/build-package puts it there, from src/worker.
 import * as embedded from "./worker/embedded.mjs";
 import type { Decision, Embedded } from "./worker.js";
@@ -60,7 +61,7 @@ export function rateLimited<Env extends object, Rest extends unknown[], P extend
   return async (...args) => limit(options, args[0], args[1], args, async () => handler(...args));
 }
 
-/** Asks, and calls `next` if the request may pass. */
+/** Asks, and calls `next` if the request may pass. A browser's preflight passes unasked: no page sends it, and it has no credentials. */
 export async function limit<Args extends unknown[], Env extends object, P extends PolicyNames>(
   { policy, key, cost, skip, onRefused, onError, tollgate = embedded.tollgate }: RateLimitOptions<Args, Env, P>,
   request: Request,
@@ -68,12 +69,13 @@ export async function limit<Args extends unknown[], Env extends object, P extend
   args: Args,
   next: () => Promise<Response>,
 ): Promise<Response> {
-  if (await skip?.(...args)) return next();
-  const answer: Answer = await tollgate(env).consume({
+  if (isPreflight(request) || (await skip?.(...args))) return next();
+  const asked = tollgate(env).consume({
     policy: typeof policy === "function" ? await policy(...args) : policy,
     key: (await key?.(...args)) ?? addressOf(request),
     cost: (typeof cost === "function" ? await cost(...args) : cost) ?? 1,
   } as BudgetRequest<P> & { readonly key: Key });
+  const answer: Answer = await asked.catch(answerOf as (error: unknown) => Answer);
   if (answer.status === 200) return answer.apply(await next());
   if (answer.status === 429) {
     return onRefused ? answer.apply(await onRefused(answer, ...args)) : answer.response();
@@ -85,6 +87,10 @@ export async function limit<Args extends unknown[], Env extends object, P extend
 }
 
 type Answer = (Granted | Degraded | Refused | Problem) & Decision;
+
+function isPreflight({ method, headers }: Request): boolean {
+  return method === "OPTIONS" && headers.has("origin") && headers.has("access-control-request-method");
+}
 
 function addressOf(request: Request): Key {
   const ip = request.headers.get("cf-connecting-ip");

@@ -19,6 +19,7 @@ import type {
 import { type Clock, systemClock } from "./clock.js";
 import { checkWhole, TollgateError } from "./errors.js";
 import { Emitter } from "./events.js";
+import { answerOf } from "./not-granted.js";
 import { type AcquireOptions, waitTooLong } from "./queue.js";
 
 /** Which budget a {@link Twin} follows, and for how long it trusts itself. */
@@ -132,7 +133,7 @@ export class Twin<P extends PolicyNames = string, Name extends PolicyName<P> = P
     if (!decision.allowed && !options?.idempotencyKey && !this.#exceedsCapacity(cost)) {
       return { ...decision, status: 429, retry_after_ms: decision.retryAfterMs, predicted: true };
     }
-    return this.#send(cost, () => this.#client.consume({ ...this.#request, cost }, options));
+    return this.#send(cost, () => this.#client.consume({ ...this.#request, cost }, options).catch(answerOf));
   }
 
   /**

@@ -15,9 +15,11 @@ import type {
   Refused,
   ReservationRequest,
   Reserved,
+  Returned,
 } from "./client.js";
 import type { KeyCalls } from "./key-acts.js";
 import type { LimitSettings, NamedLimitSettings } from "./limit-settings.js";
+import { type NotGranted, NotGrantedError as NotGrantedErrorOf, throwing } from "./not-granted.js";
 // @ts-expect-error: likewise
 import * as embedded from "./worker/embedded.mjs";
 // @ts-expect-error: scripts/build-package puts it there, from src/worker.
@@ -30,6 +32,7 @@ export { TollgateError } from "./errors.js";
 export type * from "./key-acts.js";
 export type * from "./limit-settings.js";
 export { type GrantOptions, type GrantVerb, mintGrant } from "./mint.js";
+export { orThrow } from "./not-granted.js";
 export { type FetchHandler, type RateLimitOptions, rateLimited } from "./rate-limited.js";
 
 /** One limit, or several, all of which must pass; or only the rate of one, such as `"20/s burst 40"`. */
@@ -83,7 +86,7 @@ export interface KeyNamespace {
 
 /** What an embedded answer can do beside telling. */
 export interface Decision {
-  /** The response that the service would have sent: status, headers and body. */
+  /** The response that the service would have sent: status, headers and body; but for CORS, which is the application's. */
   response(): Response;
   /**
    * The given response with the rate-limit headers of this answer, and the `Retry-After` of a refusal. The same object, or a
@@ -95,21 +98,27 @@ export interface Decision {
 /** Options of a call. */
 export type EmbeddedCallOptions = Pick<CallOptions, "idempotencyKey">;
 
+/** The error of `tollgate(env, { throws: true })`: `error.answer.response()` is the response that the service would have sent. */
+export type NotGrantedError = NotGrantedErrorOf<NotGranted & (Refused | Problem) & Decision>;
+export const NotGrantedError = NotGrantedErrorOf as unknown as new (
+  answer: NotGrantedError["answer"],
+) => NotGrantedError;
+
 /** Every verb of the HTTP API but `lease`, as in {@link Client}. `P` is what is known of the policies. */
-export interface Embedded<P extends PolicyNames = string> {
+export interface Embedded<P extends PolicyNames = string, Throws extends boolean = false> {
   /** Takes tokens, or reserves or borrows them, as `mode` says. */
   consume: {
     ask(
       request: Keyed<BudgetRequest<P>> & { readonly mode: "reserve" },
       options?: EmbeddedCallOptions,
-    ): Promise<(Reserved | Refused | Problem) & Decision>;
+    ): Promise<Returned<Reserved | Refused | Problem, Throws> & Decision>;
     ask(
       request: Keyed<BudgetRequest<P>>,
       options?: EmbeddedCallOptions,
-    ): Promise<(Granted | Degraded | Refused | Problem) & Decision>;
+    ): Promise<Returned<Granted | Degraded | Refused | Problem, Throws> & Decision>;
   }["ask"];
   /** Returns the answer that `consume` would give, and takes nothing. */
-  peek: Call<Keyed<BudgetRequest<P>>, Granted | Refused | Problem>;
+  peek: Call<Keyed<BudgetRequest<P>>, Returned<Granted | Refused | Problem, Throws>>;
   /** Debits what was already used. */
   charge: Call<Keyed<BudgetRequest<P>>, Granted | Problem>;
   /** Gives tokens back. */
@@ -139,7 +148,8 @@ export interface Embedded<P extends PolicyNames = string> {
  *
  * The policies are `policies`, whose names TypeScript then knows, or those of the variable `POLICIES`: `npx tollgate types` writes
  * their names, for `tollgate<Policies>(env)`. `keys` is the namespace of
- * the objects, by default the binding `KEYS`.
+ * the objects, by default the binding `KEYS`. With `throws`, `consume` and `peek` reject with a {@link NotGrantedError} unless they are
+ * granted.
  *
  * ```js
  * import { tollgate } from "tollgate/worker";
@@ -157,12 +167,22 @@ export interface Embedded<P extends PolicyNames = string> {
  * binding is missing.
  */
 export const tollgate: {
-  <const P extends Readonly<Record<string, PolicySettings>>>(
+  <const P extends Readonly<Record<string, PolicySettings>>, Throws extends boolean = false>(
     env: object,
-    options: { readonly policies: P; readonly keys?: KeyNamespace },
-  ): Embedded<NamesIn<P>>;
-  <P extends PolicyNames = string>(env: object, options?: { readonly keys?: KeyNamespace }): Embedded<P>;
-} = embedded.tollgate;
+    options: { readonly policies: P; readonly keys?: KeyNamespace; readonly throws?: Throws },
+  ): Embedded<NamesIn<P>, Throws>;
+  <P extends PolicyNames = string, Throws extends boolean = false>(
+    env: object,
+    options?: { readonly keys?: KeyNamespace; readonly throws?: Throws },
+  ): Embedded<P, Throws>;
+} = (env: object, options?: { readonly throws?: boolean }) => {
+  const verbs = embedded.tollgate(env, options);
+  if (!options?.throws) return verbs;
+  const made = thatThrow.get(verbs) ?? { ...verbs, ...throwing(verbs) };
+  thatThrow.set(verbs, made);
+  return made;
+};
+const thatThrow = new WeakMap<object, Embedded<never, never>>();
 
 /** The verbs of {@link Embedded}, decided at once. A request that names no key is about the object's own. */
 export interface Local<P extends PolicyNames = string> {

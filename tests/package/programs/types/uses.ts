@@ -41,6 +41,9 @@ import {
   type LimitVerdict,
   limitFetch,
   makeClock,
+  type NotGranted,
+  NotGrantedError,
+  orThrow,
   type Pausable,
   type PolicyName,
   type PolicyNames,
@@ -50,6 +53,7 @@ import {
   type Refused,
   type ReservationRequest,
   type Reserved,
+  type Returned,
   type Snapshot,
   type Spent,
   type Standing,
@@ -69,7 +73,7 @@ import {
 } from "tollgate";
 import { Client as ClientAlone } from "tollgate/client";
 import { type RenewingOptions, renewing } from "tollgate/grants";
-import { KeyedLimiter, type KeyedLimiterOptions } from "tollgate/keyed";
+import { KeyedLimiter, type KeyedLimiterOptions, type Key as KeyOfMany } from "tollgate/keyed";
 import { type LeasedGrant, type LeasedRefusal, LeasingLimiter, type LeasingOptions } from "tollgate/leases";
 import { type Finding, type LintResult, lint } from "tollgate/lint";
 import { type Rate, rate } from "tollgate/rate";
@@ -181,8 +185,10 @@ const decided: Promise<Decision> = shared.decide({ cost: 2, verb: "borrow" });
 const reserved: Promise<Decision> = shared.reserve({ cost });
 
 // Many keys.
-const keys: KeyedLimiterOptions = { maxKeys: 10, clock };
+const keys: KeyedLimiterOptions = { maxKeys: 10, ipv6Prefix: 56, clock };
 const keyed: KeyedLimiter<"day"> = new KeyedLimiter([limit], keys);
+const caller: KeyOfMany = { ip: "192.0.2.1" };
+keyed.decide(caller);
 const known: boolean = keyed.tryConsume("alice", { day: 1 });
 const told: Decision[] = [
   keyed.decide("alice", { cost, verb, maxWaitMs: 0 }),
@@ -257,6 +263,35 @@ async function ask(): Promise<string | number> {
   if (undecided) return undecided.undecided;
   const results: readonly (Verdict | DegradedResult)[] = batch.status === 200 ? batch.results : [];
   return results.length > 0 ? results.length : `${numbers?.period_ms} ${stands?.drops} ${ended.status}`;
+}
+/** What narrows by `allowed` alone, whatever else the answer is. */
+async function narrowed(): Promise<string | number | undefined> {
+  const answer = await client.consume(question);
+  if (!answer.allowed)
+    return answer.retry_at ?? answer.retry_after_ms ?? answer.max_cost ?? answer.cause ?? answer.detail;
+  const peeked = await client.peek(question);
+  if (!peeked.allowed) return peeked.retry_at ?? peeked.detail;
+  const batch = await client.batch({ requests: [question] });
+  if (!batch.allowed) return batch.retry_at ?? batch.detail;
+  const local = bucket.peek(0);
+  return peeked.remaining ?? batch.results.length + (local.allowed ? local.readyAt : (local.maxCost ?? local.retryAt));
+}
+/** With `throws`, an answer is granted. */
+async function thrown(): Promise<string | number | undefined> {
+  const throwing = new ClientAlone({ ...where, throws: true });
+  const knowing: Client<Policies, true> = new ClientAlone<Policies, true>({ ...where, throws: true });
+  const usual: Client = throwing;
+  try {
+    const granted: Returned<Granted | Degraded | Refused | Problem, true> = await throwing.consume(question);
+    const allowed: true = granted.allowed && (await knowing.peek({ policy: "api" })).allowed;
+    const { reservation } = await throwing.consume({ ...question, mode: "reserve" });
+    const { remaining } = orThrow(await usual.consume(question));
+    return allowed ? (remaining ?? reservation) : granted.policy;
+  } catch (error) {
+    if (!(error instanceof NotGrantedError)) throw error;
+    const answer: NotGranted = error.answer;
+    return error.retryAt ?? error.retryAfterMs ?? error.answer.headers.get("retry-after") ?? answer.detail;
+  }
 }
 async function reserve(): Promise<string | null> {
   const answer: Reserved | Refused | Problem = await client.consume({ ...question, mode: "reserve" });
@@ -362,6 +397,7 @@ export {
   known,
   left,
   limited,
+  narrowed,
   off,
   ofGrant,
   predicted,
@@ -372,6 +408,7 @@ export {
   standing,
   taken,
   throttled,
+  thrown,
   told,
   unwrapped,
   waited,

@@ -4,6 +4,8 @@ import service, {
   type Decision,
   type Embedded,
   KeyObject,
+  NotGrantedError,
+  orThrow,
   type PolicySettings,
   rateLimited,
   SettingsError,
@@ -47,6 +49,27 @@ const policies = {
     notify_every: "1h",
   },
 } as const satisfies Record<string, PolicySettings>;
+
+/** With `throws`, an answer is granted, and an error has the response. */
+export async function thrown(env: Env, request: Request): Promise<Response> {
+  try {
+    const granted = await tollgate(env, { throws: true }).consume({ policy: "any", key: "alice" });
+    const allowed: true = granted.allowed;
+    const coded = await tollgate(env, { policies, throws: true }).peek({
+      policy: "llm",
+      key: "a",
+      cost: { tokens: allowed ? 3 : 4 },
+    });
+    const { remaining } = orThrow(await env.TOLLGATE.consume({ policy: "api", key: "alice" }));
+    console.log(coded.remaining, remaining);
+    // @ts-expect-error: what is returned is granted
+    console.log(granted.detail);
+    return granted.apply(await service.fetch(request, env));
+  } catch (error) {
+    if (error instanceof NotGrantedError) return error.answer.response();
+    throw error;
+  }
+}
 
 export async function inCode(env: Env) {
   const names: Embedded<"api" | "llm"> = tollgate(env, { policies, keys: env.OTHER });

@@ -122,6 +122,18 @@ new Client({ url: "https://tollgate.example.com" });
 // @ts-expect-error: one that may be unset is none
 new Client({ url: "https://tollgate.example.com", token: undefined as string | undefined });
 const client = new Client({ url: "https://tollgate.example.com", token: "token" });
+client.consume({ policy: "api", key: "alice" }).then((answer) => {
+  // @ts-expect-error: a refusal has no moment of use
+  if (!answer.allowed) answer.ready_at.toFixed();
+  // @ts-expect-error: a grant has nothing to wait for
+  if (answer.allowed) answer.retry_at.toFixed();
+});
+// @ts-expect-error: whether it throws is part of its type
+new Client<"api">({ url: "https://tollgate.example.com", token: "token", throws: true });
+new Client({ url: "https://tollgate.example.com", token: "token", throws: true })
+  .consume({ policy: "api", key: "alice" })
+  // @ts-expect-error: what is returned is granted
+  .then((answer) => answer.detail);
 // @ts-expect-error: an id that is a number is no key
 client.consume({ policy: "api", key: 7 });
 // @ts-expect-error: names are those of the HTTP API
