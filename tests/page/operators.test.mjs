@@ -70,6 +70,26 @@ test("decisions are counted by policy, with their share of refusals and the keys
   await close();
 });
 
+test("three keys that are refused most are in sight, and each opens its key by its hash", async () => {
+  for (const key of ["first", "second", "third"])
+    for (let i = 0; i < 4; i++) await ask("consume", { policy: "demo", key, cost: 10 });
+  const { page, said, close } = await show();
+  const table = page.getByLabel("Keys refused most");
+  const third = table.getByRole("button").nth(2);
+  await third.waitFor({ timeout: 60_000 }); // isolates report every few seconds
+  const [inside, row] = await Promise.all([table.boundingBox(), third.boundingBox()]);
+  assert.ok(row.y + row.height <= inside.y + inside.height, JSON.stringify({ row, inside }));
+  const hash = await third.textContent();
+  await page.getByLabel("Key (text or JSON)").fill("[");
+  await third.click();
+  const field = page.getByLabel("Key (text or JSON)");
+  assert.equal(await field.inputValue(), JSON.stringify({ hash }));
+  assert.ok(await field.evaluate((field) => field.checkValidity() && document.activeElement === field));
+  assert.equal(await page.getByLabel("Policy", { exact: true }).first().inputValue(), "demo");
+  assert.deepEqual(said, []);
+  await close();
+});
+
 test("a policy in shadow is beside the real ones: what it would have refused, as a line, in a table, and as a share", async () => {
   const { url } = await served();
   const created = await fetch(`${url}/v1/policies/tried`, {

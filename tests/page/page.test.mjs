@@ -54,6 +54,13 @@ for (const [colorScheme, viewport] of [
       await page.getByRole("button", { name: way, exact: true }).first().click();
       assert.deepEqual(await violations(page), []);
     }
+    await page
+      .getByLabel(/ as TOML$/)
+      .first()
+      .fill('[POLICIES.api]\nrate = "ten"\nburst = 3');
+    const mistakes = page.getByRole("alert").getByRole("listitem");
+    await mistakes.nth(1).waitFor();
+    assert.deepEqual(await violations(page), [], "with mistakes");
     assert.deepEqual(said, []);
     await close();
   });

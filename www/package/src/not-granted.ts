@@ -4,34 +4,25 @@ import { TollgateError } from "./errors.js";
 
 /**
  * The service did not grant a request, and the option `throws` or {@link orThrow} made an error of its answer. `code` is `refused`
- * for a 429, `cost_never_granted` for a cost with a `maxCost`, and `not_granted` for any other problem.
+ * for a 429, and `not_granted` for a problem.
  */
 export class NotGrantedError<Answer extends NotGranted = Refused | Problem> extends TollgateError {
   /** The answer as it came. */
   declare readonly answer: Answer;
-  /** The first moment by the server's clock at which the same request would be granted; `Infinity` means never. Only of a 429. */
-  declare readonly retryAt?: number;
+  /** The first moment by the server's clock at which the same request would be granted; `Infinity` if the answer has none. */
+  declare readonly retryAt: number;
   /** How long that was away; likewise. */
-  declare readonly retryAfterMs?: number;
+  declare readonly retryAfterMs: number;
 
   constructor(answer: Answer) {
-    const { status, detail, max_cost } = answer;
-    const { retry_at = Infinity, retry_after_ms = Infinity } = answer;
-    const code = status === 429 ? "refused" : max_cost === undefined ? "not_granted" : "cost_never_granted";
-    super(code, `${status}: ${detail}`, {
-      cause: answer,
-      ...(status === 429 && { retryAt: retry_at }),
-      ...(max_cost !== undefined && { maxCost: max_cost }),
-    });
-    Object.assign(this, { answer }, status === 429 && { retryAfterMs: retry_after_ms });
+    const { status, detail, retry_at: retryAt = Infinity, retry_after_ms: retryAfterMs = Infinity } = answer;
+    super(status === 429 ? "refused" : "not_granted", `${status}: ${detail}`, { cause: answer });
+    Object.assign(this, { answer, retryAt, retryAfterMs });
   }
 }
 
 /** What a {@link NotGrantedError} needs of an answer; one by RPC has it, too. */
-export type NotGranted = Pick<
-  Refused | Problem,
-  "status" | "detail" | "allowed" | "retry_at" | "retry_after_ms" | "max_cost"
->;
+export type NotGranted = Pick<Refused | Problem, "status" | "detail" | "allowed" | "retry_at" | "retry_after_ms">;
 
 /** Returns a granted answer, and throws any other as a {@link NotGrantedError}. For answers by RPC, which are values. */
 export function orThrow<Answer extends { readonly allowed?: boolean | undefined }>(
@@ -42,12 +33,12 @@ export function orThrow<Answer extends { readonly allowed?: boolean | undefined 
 }
 
 /** `consume` and `peek` of a client, which throw what is not granted. */
-export function throwing(calls: object): object {
-  const { consume, peek } = calls as Pick<Client, "consume" | "peek">;
-  return {
-    consume: async (...args: Parameters<typeof consume>) => orThrow(await consume(...args)),
-    peek: async (...args: Parameters<typeof peek>) => orThrow(await peek(...args)),
-  };
+export function throwing({ consume, peek }: Pick<Client, "consume" | "peek">) {
+  const granted =
+    (ask: typeof peek) =>
+    async (...args: Parameters<typeof peek>) =>
+      orThrow(await ask(...args));
+  return { consume: granted(consume as typeof peek), peek: granted(peek) };
 }
 
 /** The answer in an error of a client that throws; other errors are thrown again. */

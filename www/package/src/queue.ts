@@ -48,7 +48,7 @@ export interface ThrottleOptions<Args extends unknown[], Name extends string = n
   readonly cost?: Cost<Name> | ((...args: Args) => Cost<Name>);
   /**
    * Returns a key. A call whose key is that of a call which waits or runs joins it: `fn` is called once, nothing more is
-   * taken, and all of them get the same result or error. `undefined` joins none. Default: no call is joined.
+   * taken, and all of them get the same result or error. By default no call joins another.
    */
   readonly join?: (...args: Args) => unknown;
 }
@@ -225,18 +225,15 @@ export abstract class Queue<Name extends string, Answer extends Decision | Promi
    */
   throttle<Args extends unknown[], Result>(
     fn: (...args: Args) => Result,
-    { cost = 1, join, ...options }: ThrottleOptions<Args, Name> = {},
+    { cost = 1, join = () => ({}), ...options }: ThrottleOptions<Args, Name> = {},
   ): (...args: Args) => Promise<Awaited<Result>> {
     const limiter = this;
     const inFlight = new Map<unknown, Promise<Awaited<Result>>>();
     return async function (this: unknown, ...args): Promise<Awaited<Result>> {
-      const key = join?.(...args);
-      const joined = inFlight.get(key);
-      if (joined) return joined;
-      const called = call.apply(this, args);
-      if (key === undefined) return called;
+      const key = join(...args);
+      const called = inFlight.get(key) ?? call.apply(this, args).finally(() => inFlight.delete(key));
       inFlight.set(key, called);
-      return called.finally(() => inFlight.delete(key));
+      return called;
     };
     async function call(this: unknown, ...args: Args): Promise<Awaited<Result>> {
       const taken = typeof cost === "function" ? cost(...args) : cost;

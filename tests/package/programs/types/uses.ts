@@ -290,7 +290,7 @@ async function thrown(): Promise<string | number | undefined> {
   } catch (error) {
     if (!(error instanceof NotGrantedError)) throw error;
     const answer: NotGranted = error.answer;
-    return error.retryAt ?? error.retryAfterMs ?? error.answer.headers.get("retry-after") ?? answer.detail;
+    return error.retryAt + error.retryAfterMs || error.answer.headers.get("retry-after") || answer.detail;
   }
 }
 async function reserve(): Promise<string | null> {
