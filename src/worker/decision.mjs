@@ -1,5 +1,5 @@
 // An answer inside a Worker: the members of the answer by HTTP, and what makes a response of it.
-import { bodyOf, embeddedHeadersOf, responseWith, statusOf } from "./reply.mjs";
+import { bodyOf, embeddedHeadersOf, headersOf, responseWith, statusOf } from "./reply.mjs";
 
 /** The members of the answer are its own; the headers are made only when they are asked for. */
 export class Decision {
@@ -25,7 +25,7 @@ export class Decision {
    * not read. One that has such headers already, of another policy, keeps them.
    */
   apply(response) {
-    const headers = embeddedHeadersOf(this.#text);
+    const headers = headersOf(this.#text);
     const added = APPLIED.filter((name) => headers[name] !== undefined);
     if (added.length === 0) return response;
     let changed = response;
