@@ -6,7 +6,7 @@ mod files;
 
 use anywhere::test;
 use serde::Deserialize;
-use tollgate::limit::{Carry, Config, Decision, Kind, Limit, Snapshot, Verb};
+use tollgate::limit::{Carry, Config, Decision, Kind, Limit, Part, Snapshot, Verb, decide_all};
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -29,6 +29,8 @@ struct Case {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Numbers {
+    #[serde(default, rename = "name")]
+    _name: String,
     kind: String,
     rate: u64,
     period_ms: u64,
@@ -71,6 +73,56 @@ fn every_vector_is_answered_to_the_millisecond() {
     }
     assert!(count > 0, "no vectors");
     println!("{count} steps");
+}
+
+/// Several limits that are asked together.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Several {
+    name: String,
+    limits: Vec<Numbers>,
+    steps: Vec<SeveralStep>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct SeveralStep {
+    at: i64,
+    verb: String,
+    costs: Vec<u64>,
+    max_wait_ms: Option<u64>,
+    expect: Expected,
+    remaining: Vec<u64>,
+    #[serde(default, rename = "why")]
+    _why: String,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct SeveralFile {
+    #[serde(rename = "about")]
+    _about: String,
+    cases: Vec<Several>,
+}
+
+#[test]
+fn a_cost_of_zero_beside_another_has_no_say() {
+    let file: SeveralFile = serde_json::from_str(include_str!("vectors/several/zero_cost.json")).unwrap();
+    for Several { name, limits, steps } in &file.cases {
+        let limits: Vec<_> = limits.iter().map(Numbers::limit).collect();
+        let mut states: Vec<_> = limits.iter().map(|limit| limit.new_state(steps[0].at, 0)).collect();
+        for (index, step) in steps.iter().enumerate() {
+            let place = format!("{name}, step {}", index + 1);
+            let parts = limits.iter().zip(&states).zip(&step.costs);
+            let mut parts: Vec<_> = parts.map(|((limit, state), &cost)| Part::new(limit, *state, cost)).collect();
+            let decision = decide_all(&mut parts, step.at, verb(&step.verb, step.max_wait_ms));
+            assert_eq!(decision, step.expect.decision(), "{place}");
+            states = parts.iter().map(|part| part.state).collect();
+            let remaining: Vec<_> = parts.iter().map(|part| part.limit.remaining(&part.state, step.at)).collect();
+            assert_eq!(remaining, step.remaining, "{place}");
+        }
+    }
+    assert!(file.cases.iter().map(|case| case.steps.len()).sum::<usize>() > 15);
 }
 
 /// A bucket that comes from one limit to another.
@@ -145,24 +197,33 @@ impl Numbers {
 
 impl Step {
     fn verb(&self) -> Verb {
-        let max_wait_ms = self.max_wait_ms;
-        match self.verb.as_str() {
-            "consume" | "peek" => Verb::Consume,
-            "reserve" => Verb::Reserve { max_wait_ms },
-            "borrow" => Verb::Borrow { max_wait_ms },
-            "charge" => Verb::Charge,
-            "consume_up_to" => Verb::ConsumeUpTo,
-            "refund" => Verb::Refund,
-            "reset" => Verb::Reset,
-            other => panic!("unknown verb {other}"),
-        }
+        verb(&self.verb, self.max_wait_ms)
     }
 
     fn decision(&self) -> Decision {
-        match self.expect {
-            Expected::Allow { tokens, ready_at } => Decision::Allow { tokens, ready_at },
-            Expected::Wait { retry_at } => Decision::Wait { retry_at },
-            Expected::Never { max } => Decision::Never { max },
+        self.expect.decision()
+    }
+}
+
+fn verb(word: &str, max_wait_ms: Option<u64>) -> Verb {
+    match word {
+        "consume" | "peek" => Verb::Consume,
+        "reserve" => Verb::Reserve { max_wait_ms },
+        "borrow" => Verb::Borrow { max_wait_ms },
+        "charge" => Verb::Charge,
+        "consume_up_to" => Verb::ConsumeUpTo,
+        "refund" => Verb::Refund,
+        "reset" => Verb::Reset,
+        other => panic!("unknown verb {other}"),
+    }
+}
+
+impl Expected {
+    const fn decision(&self) -> Decision {
+        match *self {
+            Self::Allow { tokens, ready_at } => Decision::Allow { tokens, ready_at },
+            Self::Wait { retry_at } => Decision::Wait { retry_at },
+            Self::Never { max } => Decision::Never { max },
         }
     }
 }

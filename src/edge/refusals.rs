@@ -25,7 +25,7 @@
 use super::answer_time::AnswerTime;
 use super::budget::{Budget, budget};
 use super::generations::Generations;
-use crate::limit::{Decision, Part, State, Verb, decide_all};
+use crate::limit::{Decision, Part, State, Verb, decide_policies};
 use crate::policy::{NamedLimit, Policy, Standing};
 use crate::protocol::{Decided, LimitAnswer};
 
@@ -270,15 +270,14 @@ fn standing<'a>(
 type Asked<'a> = (&'a Policy, &'a [u64], Box<[State]>);
 
 /// The decision of all limits, and what each says, at a moment of the object's clock.
-fn decide(all: &[Asked<'_>], verb: Verb, now: i64) -> (Decision, Vec<LimitAnswer>) {
-    let mut parts = Vec::new();
-    for (policy, costs, states) in all {
-        for ((limit, state), cost) in policy.limits().iter().zip(states).zip(*costs) {
-            parts.push(Part::new(limit.limit(), *state, *cost));
-        }
-    }
-    let mut decision = decide_all(&mut parts, now, verb);
-    let mut decided = parts.iter();
+fn decide<'a>(all: &[Asked<'a>], verb: Verb, now: i64) -> (Decision, Vec<LimitAnswer>) {
+    let parts = |(policy, costs, states): &Asked<'a>| {
+        let limits = policy.limits().iter().zip(states).zip(*costs);
+        limits.map(|((limit, state), cost)| Part::new(limit.limit(), *state, *cost)).collect::<Vec<_>>()
+    };
+    let mut policies: Vec<_> = all.iter().map(parts).collect();
+    let mut decision = decide_policies(&mut policies, now, verb);
+    let mut decided = policies.iter().flatten();
     let mut answers = Vec::new();
     for (policy, _, states) in all {
         let ban = policy.ban(verb, now);

@@ -7,7 +7,7 @@ use super::inline::Change;
 use super::leases::refusal_while_leased;
 use super::standing::{count_all, is_unlimited, refuse_all};
 use super::{Ledger, LedgerError, Slot};
-use crate::limit::{Decision, Limit, Part, State, Verb, decide_all};
+use crate::limit::{Decision, Limit, Part, State, Verb, decide_policies};
 use crate::policy::Policy;
 use crate::protocol::{Decided, LimitAnswer};
 
@@ -50,27 +50,33 @@ impl Ledger {
         let holds: Vec<Holds> = asked.iter().map(|policy| Holds::of(self, policy)).collect();
         // Only a request that takes must leave held tokens alone; refunds and charges may touch them.
         let takes = verb.takes();
-        let (mut parts, mut unlimited) = (Vec::new(), Vec::new());
+        let (mut limited, mut unlimited) = (Vec::new(), Vec::new());
         for ((policy, costs), holds) in asked.iter().zip(costs).zip(&holds) {
-            let parts = if is_unlimited(policy, verb) { &mut unlimited } else { &mut parts };
             let bucket = self.bucket(policy)?;
+            let mut parts = Vec::with_capacity(policy.limits().len());
             for (((limit, state), &cost), &held) in
                 policy.limits().iter().zip(&bucket.states).zip(costs).zip(&holds.held)
             {
                 let available = if takes { without(limit.limit(), state, held, now) } else { *state };
                 parts.push(Part::new(limit.limit(), available, cost));
             }
+            if is_unlimited(policy, verb) {
+                unlimited.extend(parts);
+            } else {
+                limited.push(parts);
+            }
         }
         let bans: Vec<_> = asked.iter().map(|policy| policy.ban(verb, now)).collect();
         let decision = match bans.iter().flatten().next() {
-            Some(banned) => refuse_all(&mut parts, now, verb, *banned),
-            None => decide_all(&mut parts, now, verb),
+            Some(banned) => refuse_all(&mut limited, now, verb, *banned),
+            None => decide_policies(&mut limited, now, verb),
         };
         count_all(&mut unlimited, now, verb, decision);
-        let (mut limited, mut unlimited) = (parts.iter(), unlimited.iter());
+        let (mut limited, mut unlimited) = (limited.iter().flatten(), unlimited.iter());
         let mut answers = Vec::new();
         for ((policy, holds), ban) in asked.iter().zip(&holds).zip(bans) {
-            let decided = if is_unlimited(policy, verb) { &mut unlimited } else { &mut limited };
+            let decided: &mut dyn Iterator<Item = _> =
+                if is_unlimited(policy, verb) { &mut unlimited } else { &mut limited };
             let bucket = self.bucket(policy)?;
             let mut need = Need::Nothing;
             let mut changes = Vec::new();

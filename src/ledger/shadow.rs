@@ -46,8 +46,13 @@ impl Ledger {
             _ => u64::MAX,
         };
         let mut answers = Vec::new();
-        for (policy, costs) in asked.iter().zip(&request.shadow_costs) {
-            let costs = costs.iter().map(|cost| Some((verb, (*cost).min(most))));
+        for ((policy, costs), enforced) in asked.iter().zip(&request.shadow_costs).zip(&request.costs) {
+            let has_cost = verb.takes() && enforced.iter().chain(costs).any(|cost| *cost > 0);
+            let costs = costs.iter().map(|&cost| {
+                // As among enforced limits, a cost of zero has no say beside another of its policy.
+                let verb = if has_cost && cost == 0 { Verb::Refund } else { verb };
+                Some((verb, cost.min(most)))
+            });
             answers.extend(self.ask_shadow(policy, costs, now, apply && is_granted));
         }
         answers

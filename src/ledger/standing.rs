@@ -6,7 +6,7 @@
 //! * a banned key had asked for nothing meanwhile;
 //! * a key without limits had taken meanwhile what there was, down to zero and not into debt.
 
-use crate::limit::{Decision, Part, Verb};
+use crate::limit::{Decision, Part, Verb, decide_policies};
 use crate::policy::{Policy, Standing};
 
 /// Whether `policy` grants whatever is asked for.
@@ -14,10 +14,12 @@ pub(super) fn is_unlimited(policy: &Policy, verb: Verb) -> bool {
     verb.takes() && policy.standing() == Standing::Unlimited
 }
 
-/// Each limit says what it would grant alone, and nothing is taken.
-pub(super) fn refuse_all(parts: &mut [Part<'_>], now: i64, verb: Verb, banned: Decision) -> Decision {
-    for part in parts {
-        part.decision = part.limit.decide(part.state, now, part.cost, verb).0;
+/// Each limit says what it would grant without the ban, and nothing is taken.
+pub(super) fn refuse_all(policies: &mut [Vec<Part<'_>>], now: i64, verb: Verb, banned: Decision) -> Decision {
+    let mut decided = policies.to_vec();
+    decide_policies(&mut decided, now, verb);
+    for (part, decided) in policies.iter_mut().flatten().zip(decided.iter().flatten()) {
+        part.decision = decided.decision;
         leave(part, now);
     }
     banned

@@ -35,6 +35,9 @@ impl<'a> Part<'a> {
 /// [`Verb::ConsumeUpTo`] takes the same number from all parts: the least that any part with a cost can give. A part
 /// with a smaller cost gives only its cost.
 ///
+/// A part with a cost of zero has no say beside a part with a cost, whatever it owes: it agrees at once and gives
+/// nothing. Only if all costs are zero do all parts answer, and each refuses while it owes.
+///
 /// ```
 /// use tollgate::limit::{Config, Decision, Limit, Part, Verb, decide_all};
 ///
@@ -49,23 +52,37 @@ impl<'a> Part<'a> {
 /// # Ok::<(), tollgate::limit::ConfigError>(())
 /// ```
 pub fn decide_all(parts: &mut [Part<'_>], now: i64, verb: Verb) -> Decision {
+    decide_policies(&mut [parts], now, verb)
+}
+
+/// The same for several policies at once, each with its own parts: all parts of all policies agree, or nothing is
+/// taken. Whether a cost of zero has a say depends on the costs of its own policy only, so that several policies are
+/// answered alike together and one by one.
+pub fn decide_policies<'a>(policies: &mut [impl AsMut<[Part<'a>]>], now: i64, verb: Verb) -> Decision {
     let most = match verb {
-        Verb::ConsumeUpTo => most_from_all(parts, now),
+        Verb::ConsumeUpTo => most_from_all(policies, now),
         _ => u64::MAX,
     };
     let mut answer = Decision::Allow { tokens: 0, ready_at: now };
-    for part in &mut *parts {
-        (part.decision, part.next) = part.limit.decide(part.state, now, part.cost.min(most), verb);
-        answer = answer.and(part.decision);
+    for parts in &mut *policies {
+        let parts = parts.as_mut();
+        let has_cost = verb.takes() && parts.iter().any(|part| part.cost > 0);
+        for part in parts {
+            // To give nothing back is granted in any debt.
+            let verb = if has_cost && part.cost == 0 { Verb::Refund } else { verb };
+            (part.decision, part.next) = part.limit.decide(part.state, now, part.cost.min(most), verb);
+            answer = answer.and(part.decision);
+        }
     }
-    for part in parts {
+    for part in policies.iter_mut().flat_map(AsMut::as_mut) {
         part.state = if answer.is_allow() { part.next } else { part.limit.anchored(part.state, now) };
     }
     answer
 }
 
 /// The most whole tokens that every part with a cost can give; at least one, so that an empty part refuses.
-fn most_from_all(parts: &[Part<'_>], now: i64) -> u64 {
-    let with_cost = parts.iter().filter(|part| part.cost > 0);
+fn most_from_all<'a>(policies: &mut [impl AsMut<[Part<'a>]>], now: i64) -> u64 {
+    let parts = policies.iter_mut().flat_map(AsMut::as_mut);
+    let with_cost = parts.filter(|part| part.cost > 0);
     with_cost.map(|part| part.limit.remaining(&part.state, now)).min().unwrap_or(0).max(1)
 }

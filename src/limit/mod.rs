@@ -51,7 +51,7 @@ mod record;
 mod snapshot;
 mod state;
 
-pub use all::{Part, decide_all};
+pub use all::{Part, decide_all, decide_policies};
 #[cfg(feature = "api")]
 pub(crate) use arithmetic::gcd;
 pub use arithmetic::{Limit, MAX_STEP_BACK_MS};

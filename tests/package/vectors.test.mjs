@@ -115,6 +115,30 @@ for (const { name, limit, steps } of cases) {
   }
 }
 
+const several = JSON.parse(readFileSync(new URL("several/zero_cost.json", folder), "utf8")).cases;
+for (const { name: title, limits, steps } of several) {
+  test(`Budget of several limits: ${title}`, () => {
+    const named = limits.map(({ name, ...limit }) => ({ name, ...read("several", { limit, steps: [] }).limit }));
+    const budget = new Budget(steps[0].at, named);
+    for (const [index, { costs, remaining, ...step }] of steps.entries()) {
+      const each = { ...step, remaining: Math.min(...remaining), cost: 0 };
+      const { place, now, verb, applied, maxWaitMs, expected } = readStep(`step ${index + 1}`, each);
+      const cost = Object.fromEntries(named.map(({ name }, i) => [name, costs[i]]));
+      const before = budget.save(now);
+      const options = { cost, verb, ...(maxWaitMs !== undefined && { maxWaitMs }) };
+      assert.deepEqual(checked(budget).peek(now, options), expected, `${place}, not applied`);
+      assert.deepEqual(budget.save(now), before, `${place}, not applied`);
+      assert.ok(applied);
+      assert.deepEqual(checked(budget).decide(now, options), expected, place);
+      assert.deepEqual(
+        budget.buckets.map((bucket) => bucket.remaining(now)),
+        remaining,
+        place,
+      );
+    }
+  });
+}
+
 test("the vectors have every verb and every kind of answer", () => {
   const steps = cases.flatMap(({ steps }) => steps);
   assert.deepEqual(new Set(steps.map(({ verb }) => verb)), new Set(Object.values(VERBS)));

@@ -10,7 +10,10 @@ import {
 } from "./bucket.js";
 import { checkOptions, checkWhole } from "./errors.js";
 
-/** How many tokens to ask for: one number for all limits, or, where they have names, one for each. */
+/**
+ * How many tokens to ask for: one number for all limits, or, where they have names, one for each. A limit with a cost of
+ * 0 beside one with a cost has no part in the decision; if all are 0, every limit refuses while it owes.
+ */
 export type Cost<Name extends string = never> =
   | number
   | ([Name] extends [never] ? never : Readonly<Record<Name, number>>);
@@ -70,7 +73,12 @@ export class Budget<Name extends string = never> {
         ? Math.max(1, Math.min(...this.buckets.map((bucket, i) => (costs[i] ? bucket.remaining(now) : Infinity))))
         : Infinity;
     return this.buckets
-      .map((bucket, i) => bucket[method](now, { ...options, cost: Math.min(costs[i]!, most) }))
+      .map((bucket, i) => {
+        const cost = Math.min(costs[i]!, most);
+        // To give nothing back is granted in any debt.
+        const hasNoSay = cost === 0 && verb !== "reset" && costs.some((other) => other > 0);
+        return bucket[method](now, { ...options, cost, ...(hasNoSay && { verb: "refund" as const }) });
+      })
       .reduce(combine);
   }
 
