@@ -442,7 +442,7 @@ proptest! {
     #[test]
     fn the_largest_value_that_an_error_names_passes_and_one_more_does_not(config in wild_configs()) {
         use tollgate::limit::ConfigError::{
-            CapacityTooLarge, InitialTooLarge, MaxDebtTooLarge, OffsetTooLarge, OffsetWithoutWindows, PeriodTooLong, PeriodZero,
+            CapacityTooLarge, InitialTooLarge, MaxDebtTooLarge, OffsetWithoutWindows, PeriodTooLong, PeriodZero,
             RateTooLarge,
         };
         let with = |change: &dyn Fn(&mut Config)| {
@@ -451,7 +451,12 @@ proptest! {
             Limit::new(&config)
         };
         match Limit::new(&config) {
-            Ok(limit) => prop_assert_eq!(limit.config(), &config),
+            Ok(limit) => {
+                // Whole periods of an offset move no window.
+                let within = Config { offset_ms: config.offset_ms.map(|offset_ms| offset_ms % config.period_ms), ..config };
+                prop_assert_eq!(limit.config(), &within);
+                prop_assert_eq!(Limit::new(&within), Ok(limit));
+            }
             Err(RateTooLarge { rate, max }) => prop_assert!(rate == config.rate && rate > max && max == MAX_TOKENS),
             Err(PeriodZero) => prop_assert_eq!(config.period_ms, 0),
             Err(PeriodTooLong { period_ms, max_ms }) => prop_assert!(period_ms > max_ms && max_ms == MAX_SPAN_MS),
@@ -463,11 +468,11 @@ proptest! {
             }
             Err(MaxDebtTooLarge { max, .. }) => {
                 let capacity = config.capacity;
+                prop_assert_eq!(Limit::largest_debt(&config), max);
                 prop_assert!(with(&|config| (config.capacity, config.max_debt) = (capacity, max)).is_ok());
                 prop_assert!(with(&|config| (config.capacity, config.max_debt) = (capacity, max + 1)).is_err());
             }
             Err(InitialTooLarge { initial, max }) => prop_assert!(initial > max && max == config.capacity),
-            Err(OffsetTooLarge { offset_ms, max_ms }) => prop_assert!(offset_ms > max_ms && max_ms + 1 == config.period_ms),
             Err(OffsetWithoutWindows) => prop_assert!(config.kind == Kind::TokenBucket && config.offset_ms.is_some()),
         }
     }
@@ -642,11 +647,10 @@ fn wide_configs() -> impl Strategy<Value = Config> {
                 ConfigError::CapacityTooLarge { max, .. } => config.capacity = max,
                 ConfigError::MaxDebtTooLarge { max, .. } => config.max_debt = max,
                 ConfigError::InitialTooLarge { max, .. } => config.initial = Some(max),
-                ConfigError::OffsetTooLarge { max_ms, .. } => config.offset_ms = Some(max_ms),
                 ConfigError::OffsetWithoutWindows => config.offset_ms = None,
             }
         }
-        config
+        *Limit::new(&config).unwrap().config()
     })
 }
 

@@ -61,7 +61,6 @@ pub extern "C" fn make(
         Err(ConfigError::CapacityTooLarge { max, .. }) => (3, max),
         Err(ConfigError::MaxDebtTooLarge { max, .. }) => (4, max),
         Err(ConfigError::InitialTooLarge { max, .. }) => (5, max),
-        Err(ConfigError::OffsetTooLarge { max_ms, .. }) => (6, max_ms),
         Err(ConfigError::OffsetWithoutWindows) => (6, 0), // impossible: a token bucket gets none above
     };
     *max = f64_from_u64(largest);
@@ -161,13 +160,18 @@ mod tests {
             (false, [1.0, SPAN, 1.0, 1.0, 1.0, 0.0], 4, 0.0),
             (false, [MAX, 1.0, MAX, 1.0, MAX, 0.0], 4, 0.0),
             (false, [3.0, 1000.0, 3.0, 0.0, 4.0, 0.0], 5, 3.0),
-            (true, [3.0, 1000.0, 3.0, 0.0, 3.0, 1000.0], 6, 999.0),
         ];
         for (windows, numbers, position, largest) in table {
             assert_eq!(made(windows, 0.0, numbers).err(), Some((position, largest)), "{numbers:?}");
         }
         // A token bucket has no windows, so its offset is ignored.
         assert!(made(false, 0.0, [3.0, 1000.0, 3.0, 0.0, 3.0, 5000.0]).is_ok());
+        // Windows open alike after an offset of any number of periods.
+        for (offset, expected) in [(0.0, 0.0), (999.0, 999.0), (1000.0, 0.0), (MAX, 991.0)] {
+            let bucket = made(true, 5.0, [3.0, 1000.0, 3.0, 0.0, 3.0, offset]).unwrap();
+            let opened = get(&bucket, 4, 5.0).rem_euclid(1000.0);
+            assert_eq!(opened.to_bits(), f64::to_bits(expected), "{offset}");
+        }
         for now in [-MOMENT, 0.0, MOMENT] {
             assert!(made(false, now, [MAX, 1.0, MAX, 0.0, MAX, 0.0]).is_ok());
             assert!(made(false, now, [1.0, SPAN, 0.0, 1.0, 0.0, 0.0]).is_ok());

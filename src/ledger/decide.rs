@@ -81,7 +81,7 @@ impl Ledger {
             let mut need = Need::Nothing;
             let mut changes = Vec::new();
             for (index, ((state, part), &held)) in
-                bucket.states.iter_mut().zip(decided.by_ref()).zip(&holds.held).enumerate()
+                bucket.states.iter_mut().zip(&mut *decided).zip(&holds.held).enumerate()
             {
                 let after = if decision.is_allow() && !apply {
                     *state

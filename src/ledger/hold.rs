@@ -21,7 +21,7 @@ use super::page::{Replay, weight};
 use super::replay::grants_of;
 use super::reservation::ReservedPart;
 use super::reserve::MAX_RESERVATIONS;
-use super::shadow::taken_of;
+use super::shadow::{taken_of, verb_for};
 use super::{Ledger, LedgerError};
 use crate::limit::{Decision, Verb};
 use crate::policy::Policy;
@@ -222,9 +222,15 @@ impl Ledger {
     ) -> Vec<Option<LimitAnswer>> {
         let (mut answers, mut taken) = (Vec::new(), Vec::new());
         for policy in asked {
-            let part = parts.iter().find(|part| part.policy == policy.name());
+            let of_policy = |parts: &[ReservedPart]| parts.iter().find(|part| part.policy == policy.name()).cloned();
+            let part = of_policy(parts);
+            let enforced = self.holds.of_try(id).and_then(|hold| of_policy(&hold.parts));
+            let has_cost = part.iter().chain(&enforced).any(ReservedPart::is_any);
             let limits = policy.shadow_limits().iter();
-            let costs = limits.map(|limit| Some((Verb::Consume, part?.taken(limit.name())?)));
+            let costs = limits.map(|limit| {
+                let cost = part.as_ref()?.taken(limit.name())?;
+                Some((verb_for(Verb::Consume, cost, has_cost), cost))
+            });
             let own = self.ask_shadow(policy, costs, now, true);
             taken.push(ReservedPart::of_some(policy, taken_of(policy, &mut own.iter().copied())));
             answers.extend(own);

@@ -113,6 +113,11 @@ impl ReservedPart {
         self.tokens.len()
     }
 
+    /// Whether any limit has tokens here.
+    pub(super) fn is_any(&self) -> bool {
+        self.tokens.iter().any(|(_, tokens)| *tokens > 0)
+    }
+
     /// The tokens of the limit of that name.
     pub(super) fn tokens_of(&self, limit: Option<&str>) -> u64 {
         self.taken(limit).unwrap_or(0)

@@ -79,12 +79,8 @@ impl Limit {
         {
             return Err(ConfigError::InitialTooLarge { initial, max: capacity });
         }
-        match (offset_ms, kind) {
-            (Some(_), Kind::TokenBucket) => return Err(ConfigError::OffsetWithoutWindows),
-            (Some(offset_ms), Kind::FixedWindow) if offset_ms >= period_ms => {
-                return Err(ConfigError::OffsetTooLarge { offset_ms, max_ms: period_ms.wrapping_sub(1) });
-            }
-            _ => {}
+        if offset_ms.is_some() && kind == Kind::TokenBucket {
+            return Err(ConfigError::OffsetWithoutWindows);
         }
         // From here on every product of tokens and drops is at most 2⁶¹: it is the same number signed and unsigned, and
         // sums of levels, which lie within ±2⁶¹, fit.
@@ -102,11 +98,23 @@ impl Limit {
             refill_divisor: Divisor::new(refill),
             full,
             debt: drops(max_debt),
-            config: *config,
+            config: Config { offset_ms: offset_ms.map(|offset_ms| offset_ms % period), ..*config },
         })
     }
 
-    /// The numbers this limit was made from.
+    /// The largest `max_debt` with which these numbers stay exact beside their capacity; 0 if they cannot be kept exact
+    /// without a debt either. With the token of a bucket in lowest terms, `rate / period_ms = r / p`, all tokens from the
+    /// deepest debt to full are at most `min(2⁵¹ · r, 2⁶¹) / p`; of a window, `min(2⁵¹ / period_ms · rate, 2⁶¹)`; and never
+    /// more than [`MAX_TOKENS`], which is what a rate of 0 allows. The capacity is part of them.
+    #[must_use]
+    pub fn largest_debt(config: &Config) -> u64 {
+        match Self::new(&Config { max_debt: u64::MAX, ..*config }) {
+            Err(ConfigError::MaxDebtTooLarge { max, .. }) => max,
+            _ => 0,
+        }
+    }
+
+    /// The numbers this limit was made from, with an offset below the period.
     #[must_use]
     pub const fn config(&self) -> &Config {
         &self.config

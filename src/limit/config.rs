@@ -44,9 +44,9 @@ pub struct Config {
     pub max_debt: u64,
     /// Tokens in a bucket that was never used, 0 to `capacity`. `None` is the capacity.
     pub initial: Option<u64>,
-    /// Where windows begin: this many milliseconds after the Unix epoch, and every period before and after. 0 to
-    /// `period_ms` − 1, and only for a fixed window. With `None` the phase of a new bucket decides, so that a million
-    /// keys do not all reset at midnight.
+    /// Where windows begin: this many milliseconds after the Unix epoch, and every period before and after; only for a
+    /// fixed window. A limit keeps what is left of it modulo `period_ms`. With `None` the phase of a new bucket decides,
+    /// so that a million keys do not all reset at midnight.
     pub offset_ms: Option<u64>,
 }
 
@@ -84,8 +84,6 @@ pub enum ConfigError {
     MaxDebtTooLarge { max_debt: u64, max: u64 },
     /// A new bucket would hold more than its capacity.
     InitialTooLarge { initial: u64, max: u64 },
-    /// The offset does not lie within one period.
-    OffsetTooLarge { offset_ms: u64, max_ms: u64 },
     /// A token bucket has no windows, so an offset means nothing.
     OffsetWithoutWindows,
 }
@@ -106,9 +104,6 @@ impl fmt::Display for ConfigError {
             }
             Self::InitialTooLarge { initial, max } => {
                 write!(f, "{initial} initial tokens are more than the capacity: at most {max}")
-            }
-            Self::OffsetTooLarge { offset_ms, max_ms } => {
-                write!(f, "an offset of {offset_ms} ms is not within one period: at most {max_ms} ms")
             }
             Self::OffsetWithoutWindows => write!(f, "a token bucket has no windows, so it takes no offset"),
         }

@@ -29,9 +29,9 @@ impl Policies {
     /// | `rate` | tokens that come back in each period: 100, 2.5; or with the period and the capacity, `"100/1m"`, `"20/s burst 40"` | required |
     /// | `period` | a length of time up to [`MAX_SPAN_MS`](crate::limit::MAX_SPAN_MS), such as `"250ms"`, `"1m"`, `"1h 30m"`, `"1day"` | required |
     /// | `capacity` | the most tokens at once | `rate`, rounded up |
-    /// | `max_debt` | how far below zero reservations and charges may take it, in tokens | 0 |
+    /// | `max_debt` | how far below zero reservations and charges may take it, in tokens; `"unlimited"` is as far as stays exact | 0 |
     /// | `initial` | tokens of a key never seen before | `capacity` |
-    /// | `offset` | where windows begin, after midnight UTC of 1 January 1970; only for fixed windows | by key |
+    /// | `offset` | where windows begin, after midnight UTC of 1 January 1970, modulo the period; only for fixed windows | by key |
     /// | `write_ahead` | tokens that may be spent without a write, and so the most a crash can cost; 0 writes each change; at most the capacity | what comes back in a second or a twentieth of the capacity, whichever is more; 0 at rate 0 |
     ///
     /// | field of a policy | meaning | default |
@@ -229,7 +229,7 @@ fn policy(name: &str, value: Json<'_>, errors: &mut Vec<PolicyError>) -> Option<
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::limit::Config;
+    use crate::limit::{Config, MAX_TOKENS};
     use crate::policy::{Cause, NoticeKind, OnError};
 
     fn errors(json: &str) -> Vec<String> {
@@ -256,6 +256,7 @@ mod tests {
             (r#"{"rate":"100/1m"}"#, fields(100, 60_000, 100)),
             (r#"{"rate":"20/s burst 40"}"#, fields(20, 1_000, 40)),
             (r#"{"rate":" 2.5 / 90s  burst  4 "}"#, fields(5, 180_000, 4)),
+            (r#"{"rate":"100/s burst 60s"}"#, fields(100, 1_000, 6_000)),
             (r#"{"rate":"5/1h 30m","capacity":9}"#, fields(5, 5_400_000, 9)),
             (r#"{"rate":"0/day burst 50"}"#, fields(0, 86_400_000, 50)),
             (r#""100/1m""#, fields(100, 60_000, 100)),
@@ -270,6 +271,45 @@ mod tests {
         let words = "p: a token bucket, 60 per 1m, at most 60 at once and 120 within any 1m AND b token bucket, 1 per 2s, at most \
              1 at once and 2 within any 2s";
         assert_eq!(policies.get("p").unwrap().to_string(), words);
+    }
+
+    #[test]
+    fn an_offset_counts_modulo_the_period() {
+        let offset = |offset: &str| {
+            let json = format!(r#"{{"p":{{"kind":"fixed_window","rate":"5/day","offset":"{offset}"}}}}"#);
+            Policies::parse(&json).unwrap().get("p").unwrap().numbers().to_owned()
+        };
+        for (written, within) in [("23h 59m 59s 999ms", "86399999ms"), ("1day", "0s"), ("25h", "1h"), ("4days", "0s")] {
+            assert_eq!(offset(written), offset(within), "{written}");
+        }
+        assert_ne!(offset("1h"), offset("0s"));
+        let week = r#"{"p":{"kind":"fixed_window","rate":"5/7days","offset":"53years"}}"#;
+        assert!(Policies::parse(week).is_ok());
+    }
+
+    #[test]
+    fn an_unlimited_debt_is_the_largest_that_is_exact() {
+        let max_debt = |fields: &str, debt: &str| {
+            let json = format!(r#"{{"p":{{{fields},"max_debt":{debt}}}}}"#);
+            Policies::parse(&json).map(|policies| policies.get("p").unwrap().limits()[0].limit().config().max_debt)
+        };
+        for (fields, largest) in [
+            (r#""rate":"100/1m","capacity":200"#, (1_u64 << 51) / 600 - 200),
+            (r#""rate":"7/day""#, 7 * (1_u64 << 51) / 86_400_000 - 7),
+            (r#""rate":"7/day","kind":"fixed_window""#, (1_u64 << 51) / 86_400_000 * 7 - 7),
+            (r#""rate":"0/s","capacity":5"#, MAX_TOKENS - 5),
+            (r#""rate":"9007199254740991/ms""#, 0),
+        ] {
+            assert_eq!(max_debt(fields, r#""unlimited""#), Ok(largest), "{fields}");
+            assert_eq!(max_debt(fields, &largest.to_string()), Ok(largest), "{fields}");
+            let error = &max_debt(fields, &(largest + 1).to_string()).unwrap_err()[0];
+            assert!(error.to_string().contains("max_debt"), "{error}");
+        }
+        let rule = "POLICIES.p.max_debt: must be a whole number from 0 to 9007199254740991, or \"unlimited\", not ";
+        for wrong in [r#""Unlimited""#, r#""5""#, "-1", "1.5", "true", "null"] {
+            let errors = max_debt(r#""rate":"1/s""#, wrong).unwrap_err();
+            assert_eq!(errors.iter().map(ToString::to_string).collect::<Vec<_>>(), [format!("{rule}{wrong}")]);
+        }
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! A rate as people write it: `100`, `2.5`, `"100/1m"`, `"20/s burst 40"`.
+//! A rate as people write it: `100`, `2.5`, `"100/1m"`, `"20/s burst 40"`, `"100/s burst 60s"`.
 
 use crate::json::Json;
 use crate::limit::MAX_TOKENS;
@@ -11,7 +11,16 @@ pub(super) struct Rate {
     /// The period, if the text has one.
     pub(super) period: Option<String>,
     /// The capacity, if the text has one.
-    pub(super) burst: Option<u64>,
+    pub(super) burst: Option<Burst>,
+}
+
+/// How much a bucket holds, as a rate in text says it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Burst {
+    /// As many tokens.
+    Tokens(u64),
+    /// What comes back in this length of time, which is not read yet.
+    Time(String),
 }
 
 impl Default for Rate {
@@ -21,7 +30,7 @@ impl Default for Rate {
 }
 
 impl Rate {
-    /// A number, or text such as `"100/1m"` and `"20/s burst 40"`. `None` if it is neither.
+    /// A number, or text such as `"100/1m"`, `"20/s burst 40"` and `"100/s burst 60s"`. `None` if it is neither.
     pub(super) fn of(value: Json<'_>) -> Option<Self> {
         let Some(text) = value.string() else { return Some(Self { tokens: tokens(value)?, ..Self::default() }) };
         let (rate, burst) = text.split_once("burst").map_or((&*text, None), |(rate, burst)| (rate, Some(burst)));
@@ -35,7 +44,10 @@ impl Rate {
         Some(Self {
             tokens: tokens(Json::parse(tokens_text).ok()?)?,
             period: Some(format!("{one}{period}")),
-            burst: burst.map(|burst| whole(burst.trim()).ok_or(())).transpose().ok()?,
+            burst: match burst {
+                Some(text) => Some(burst_of(text.trim())?),
+                None => None,
+            },
         })
     }
 
@@ -49,6 +61,10 @@ fn tokens(value: Json<'_>) -> Option<(u64, u64)> {
     value.ratio().filter(|&(numerator, _)| numerator <= MAX_TOKENS)
 }
 
-fn whole(text: &str) -> Option<u64> {
-    Json::parse(text).ok()?.integer().filter(|&tokens| tokens <= MAX_TOKENS)
+/// Whole tokens, or what begins with a digit and ends with a unit.
+fn burst_of(text: &str) -> Option<Burst> {
+    if text.starts_with(|c: char| c.is_ascii_digit()) && text.ends_with(char::is_alphabetic) {
+        return Some(Burst::Time(text.to_owned()));
+    }
+    Json::parse(text).ok()?.integer().filter(|&tokens| tokens <= MAX_TOKENS).map(Burst::Tokens)
 }

@@ -7,7 +7,7 @@ use super::mode::Mode;
 use super::named::{LeaseTerms, NamedLimit};
 use super::notify::{NoticeKind, Notify};
 use super::on_error::{Cause, OnError};
-use super::rate::Rate;
+use super::rate::{Burst, Rate};
 use super::shards::{self, MAX_SHARDS};
 use crate::json::{Fields, FieldsError, Json};
 use crate::limit::{Config, ConfigError, Kind, Limit, MAX_SPAN_MS, MAX_TOKENS};
@@ -91,12 +91,61 @@ impl Reader<'_> {
             None if self.fields.get("rate").and_then(Json::string).is_some() => self.millis("period"),
             None => self.required_millis("period"),
         };
-        let capacity = written.burst.or_else(|| self.tokens("capacity")).unwrap_or_else(|| written.rounded_up());
-        let max_debt = self.tokens("max_debt").unwrap_or(0);
+        let capacity = match &written.burst {
+            Some(Burst::Tokens(tokens)) => Some(*tokens),
+            Some(Burst::Time(length)) => period_ms.and_then(|period_ms| self.burst(length, &written, period_ms)),
+            None => self.tokens("capacity"),
+        };
+        let capacity = capacity.unwrap_or_else(|| written.rounded_up());
+        let max_debt = self.max_debt();
         let initial = self.tokens("initial");
         // A fraction of a token per period is a whole number of tokens per a multiple of it.
         let period_ms = period_ms.unwrap_or_default().saturating_mul(parts);
-        Config { kind, rate: tokens, period_ms, capacity, initial, max_debt, offset_ms: self.millis("offset") }
+        let offset_ms = self.millis("offset");
+        let config = Config { kind, rate: tokens, period_ms, capacity, initial, max_debt: 0, offset_ms };
+        Config { max_debt: max_debt.unwrap_or_else(|| Limit::largest_debt(&config)), ..config }
+    }
+
+    /// The tokens that come back in a length of time.
+    fn burst(&mut self, text: &str, rate: &Rate, period_ms: u64) -> Option<u64> {
+        let length_ms = self.length("rate", text)?;
+        let (tokens, parts) = rate.tokens;
+        let in_time = u128::from(tokens).saturating_mul(length_ms.into());
+        // A period of nothing has an error of its own.
+        let period = u128::from(period_ms).saturating_mul(parts.into()).max(1);
+        let (whole, rest) = (in_time.checked_div(period)?, in_time.checked_rem(period)?);
+        let shown = shortened(format!("{text:?}"));
+        let problem = match u64::try_from(whole) {
+            _ if tokens == 0 => {
+                format!(
+                    "a rate of 0 adds nothing in a burst of {shown}: give the burst in tokens, such as \"burst 50\""
+                )
+            }
+            Ok(whole) if whole <= MAX_TOKENS && rest == 0 => return Some(whole),
+            Ok(whole) if whole < MAX_TOKENS => {
+                let next = whole.saturating_add(1);
+                format!(
+                    "a burst of {shown} is not a whole number of tokens: write \"burst {whole}\" or \"burst {next}\""
+                )
+            }
+            _ => format!("a burst of {shown} is too many tokens: at most {MAX_TOKENS}"),
+        };
+        self.error("rate", problem);
+        None
+    }
+
+    /// `None` if it is to be the largest that is exact.
+    fn max_debt(&mut self) -> Option<u64> {
+        let Some(value) = self.fields.get("max_debt") else { return Some(0) };
+        if value.string().is_some_and(|word| word == UNLIMITED) {
+            return None;
+        }
+        let tokens = value.integer().filter(|&tokens| tokens <= MAX_TOKENS);
+        if tokens.is_none() {
+            let rule = format!("must be a whole number from 0 to {MAX_TOKENS}, or \"{UNLIMITED}\"");
+            self.error("max_debt", format!("{rule}, not {}", shown_value(value)));
+        }
+        Some(tokens.unwrap_or(0))
     }
 
     pub(super) fn only(&mut self, known: &[&str]) {
@@ -344,12 +393,15 @@ const fn field_of(error: &ConfigError) -> &'static str {
         ConfigError::CapacityTooLarge { .. } => "capacity",
         ConfigError::MaxDebtTooLarge { .. } => "max_debt",
         ConfigError::InitialTooLarge { .. } => "initial",
-        ConfigError::OffsetTooLarge { .. } | ConfigError::OffsetWithoutWindows => "offset",
+        ConfigError::OffsetWithoutWindows => "offset",
     }
 }
 
 pub(super) const LIMIT_FIELDS: [&str; 8] =
     ["kind", "rate", "period", "capacity", "max_debt", "initial", "offset", "write_ahead"];
+
+/// A `max_debt` as large as stays exact.
+const UNLIMITED: &str = "unlimited";
 
 /// The longest name of a policy or a limit: names go into headers and logs.
 const MAX_NAME_LEN: usize = 64;

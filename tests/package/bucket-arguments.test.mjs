@@ -36,7 +36,7 @@ test("every number has its own error codes and exact bounds, and an error change
     ["maxDebt",      (maxDebt) => token({ maxDebt, rate: 1, periodMs: SPAN }), 0,   0],
     ["maxDebt",      (maxDebt) => token({ maxDebt, rate: 1, periodMs: 2 ** 50, capacity: 1 }), 0, 1],
     ["initial",      (initial) => token({ initial, capacity: 7 }),         0,       7],
-    ["offsetMs",     (offsetMs) => fixed({ offsetMs }),                    0,       999],
+    ["offsetMs",     (offsetMs) => fixed({ offsetMs }),                    0,       MAX],
   ];
   for (const [name, call, min, max] of table) {
     for (const right of [min, max]) assert.doesNotThrow(() => call(right), `${name} ${right} ${call}`);
@@ -79,7 +79,6 @@ test("the bounds that an error reports are accepted", () => {
     [{ rate: 1, periodMs: SPAN, capacity: 2 },                 "capacity_too_large", 0, 1],
     [{ rate: 1, periodMs: SPAN, capacity: 1, maxDebt: 1 },     "maxDebt_too_large", 0, 0],
     [{ rate: 3, periodMs: 1000, initial: 4 },                  "initial_too_large",  0, 3],
-    [{ kind: "fixed_window", rate: 3, periodMs: 1000, offsetMs: 1000 }, "offsetMs_too_large", 0, 999],
   ];
   for (const [limit, code, min, max] of table) {
     const error = assertRefused(() => new Bucket(0, limit), code);

@@ -138,14 +138,12 @@ impl Multiple {
             Kind::FixedWindow => (product.div_ceil(denominator.into()), period_ms),
         };
         let rate = u64::try_from(rate).ok().filter(|&rate| rate <= MAX_TOKENS)?;
-        Some(Config {
-            rate,
-            period_ms,
-            capacity: self.tokens(capacity),
-            max_debt: self.tokens(max_debt),
-            initial: initial.map(|tokens| self.tokens(tokens)),
-            ..*config
-        })
+        let initial = initial.map(|tokens| self.tokens(tokens));
+        let multiplied = Config { rate, period_ms, capacity: self.tokens(capacity), initial, ..*config };
+        // What is as large as can be, such as `max_debt = "unlimited"`, stays so.
+        let is_largest = max_debt > 0 && max_debt == Limit::largest_debt(config);
+        let max_debt = if is_largest { Limit::largest_debt(&multiplied) } else { self.tokens(max_debt) };
+        Some(Config { max_debt, ..multiplied })
     }
 
     fn tokens(self, tokens: u64) -> u64 {
@@ -192,6 +190,18 @@ mod tests {
 
     fn multiple(numerator: u64, denominator: u64) -> Plan {
         Plan::Multiple(Multiple { numerator, denominator })
+    }
+
+    #[test]
+    fn a_multiple_of_an_unlimited_debt_is_unlimited() {
+        let unlimited = policy(r#"{"rate":"100/1m","capacity":200,"max_debt":"unlimited"}"#);
+        for times in [(5, 2), (1, 3), (1_000, 1), (1, 1)] {
+            let Plan::Multiple(each) = multiple(times.0, times.1) else { unreachable!() };
+            assert_eq!(Plan::Multiple(each).misfit(&unlimited), None, "{times:?}");
+            let limit = each.of(&unlimited.limits()[0]);
+            let config = limit.limit().config();
+            assert_eq!(config.max_debt, Limit::largest_debt(config), "{times:?}");
+        }
     }
 
     #[test]

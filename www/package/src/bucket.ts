@@ -22,7 +22,7 @@ export interface Limit<Name extends string = string> {
   readonly maxDebt?: number;
   /** How many tokens it starts with. Default: `capacity`. */
   readonly initial?: number;
-  /** For a fixed window: how many milliseconds after the Unix epoch the first window opens. Default: 0. */
+  /** For a fixed window: how many milliseconds after the Unix epoch a window opens; others follow in each period. Default: 0. */
   readonly offsetMs?: number;
 }
 

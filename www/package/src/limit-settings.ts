@@ -15,7 +15,7 @@ export interface RatePerPeriod {
   readonly period: string;
 }
 
-/** The same in one text, perhaps with the capacity: `"100/1m"`, `"20/s burst 40"`. */
+/** The same in one text, perhaps with the capacity in tokens or in time: `"100/1m"`, `"20/s burst 40"`, `"100/s burst 60s"`. */
 export interface RateInText {
   readonly rate: string;
 }
@@ -25,11 +25,11 @@ export interface LimitTerms {
   readonly kind?: "token_bucket" | "fixed_window";
   /** The most tokens at once. Default: `rate`, rounded up. */
   readonly capacity?: number;
-  /** How far below zero reservations and charges may take it, in tokens. Default: 0. */
-  readonly max_debt?: number;
+  /** How far below zero reservations and charges may take it, in tokens; `"unlimited"` is as far as stays exact. Default: 0. */
+  readonly max_debt?: number | "unlimited";
   /** Tokens of a key never seen before. Default: `capacity`. */
   readonly initial?: number;
-  /** Where fixed windows begin, after midnight UTC of 1 January 1970. Default: by key. */
+  /** Where fixed windows begin, after midnight UTC of 1 January 1970, modulo the period. Default: by key. */
   readonly offset?: string;
   /** Tokens that may be spent without a write, and so the most a crash can cost. */
   readonly write_ahead?: number;

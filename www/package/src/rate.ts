@@ -1,4 +1,4 @@
-// A rate as people write it: "100/1m", "2.5/s", "20/s burst 40". The service reads the same texts, with src/policy/rate.rs. An entry
+// A rate as people write it: "100/1m", "2.5/s", "20/s burst 40", "100/s burst 60s". The service reads the same texts, with src/policy/rate.rs. An entry
 // of its own, so that only programs that need it load it.
 import type { Limit } from "./bucket.js";
 import { checkIndex, checkWhole, TollgateError } from "./errors.js";
@@ -8,7 +8,8 @@ export type Rate = Readonly<Required<Pick<Limit, "kind" | "rate" | "periodMs" | 
 
 /**
  * Reads a rate in text, exactly: `"100/1m"`, `"2.5/s"`, `"20/s burst 40"`. What it returns is a limit; add to it what a limit
- * has besides. The capacity is the burst, or else the rate, rounded up. A fraction of a token becomes a whole number of
+ * has besides. The capacity is the burst, or else the rate, rounded up. A burst may be a length of time, `"100/s burst 60s"`: what comes
+ * back in it, which must be whole tokens. A fraction of a token becomes a whole number of
  * tokens in a longer period. Throws a {@link TollgateError} for other texts.
  *
  * ```js
@@ -25,20 +26,32 @@ export function rate(text: string, kind: Rate["kind"] = "token_bucket"): Rate {
   const [, before = "", after = "", burst] = /^([^/]*)\/(.*?)(?:burst(.*))?$/s.exec(text) ?? [];
   const period = after.trim();
   const tokens = fraction(before);
-  const most = burst === undefined ? tokens : fraction(burst);
-  if (!tokens || !most || (burst !== undefined && most[1] > 1) || !period)
+  const time = /^\s*(\d.*\p{Alphabetic})\s*$/su.exec(burst ?? "")?.[1];
+  const most = burst === undefined || time !== undefined ? tokens : fraction(burst);
+  if (!tokens || !most || (burst !== undefined && time === undefined && most[1] > 1) || !period)
     throw malformed(`be text such as "100/1m", "2.5/s" or "20/s burst 40", not ${JSON.stringify(text)}`);
   const [perPeriod, parts] = tokens;
-  const capacity = (most[0] + most[1] - 1n) / most[1];
   if (kind !== "token_bucket" && parts > 1) throw malformed("be whole: a window that opens adds whole tokens");
   // "20/s" is "20/1s".
   const periodMs = Number(millis(/^\d/.test(period) ? period : `1${period}`) * parts);
-  return {
-    kind,
-    rate: Number(perPeriod),
-    periodMs: checkWhole("periodMs", periodMs, 1, LONGEST_MS),
-    capacity: Number(capacity),
-  };
+  checkWhole("periodMs", periodMs, 1, LONGEST_MS);
+  const capacity = time === undefined ? (most[0] + most[1] - 1n) / most[1] : inTime(time, perPeriod, BigInt(periodMs));
+  return { kind, rate: Number(perPeriod), periodMs, capacity: Number(capacity) };
+}
+
+/** The tokens that come back in a length of time. */
+function inTime(time: string, perPeriod: bigint, periodMs: bigint): bigint {
+  const tokens = millis(time) * perPeriod;
+  const whole = tokens / periodMs;
+  const shown = JSON.stringify(time);
+  if (!perPeriod) throw malformed(`not be 0, which adds nothing in a burst of ${shown}: give the burst in tokens, such as "burst 50"`);
+  if (whole * periodMs !== tokens && whole < Number.MAX_SAFE_INTEGER)
+    throw malformed(
+      `have a burst of whole tokens: a burst of ${shown} is not a whole number of tokens: write "burst ${whole}" or "burst ${whole + 1n}"`,
+    );
+  if (whole > Number.MAX_SAFE_INTEGER)
+    throw malformed(`have a smaller burst: a burst of ${shown} is too many tokens: at most ${Number.MAX_SAFE_INTEGER}`);
+  return whole;
 }
 
 /** A JSON number that is not negative, as a fraction in lowest terms. */
@@ -75,7 +88,7 @@ function millis(text: string): bigint {
   }
   if (nanos > BigInt(LONGEST_MS) * 1_000_000n)
     throw malformed(`have a shorter period: ${shown} is too long, at most ${LONGEST_MS} ms`);
-  if (nanos % 1_000_000n) throw malformed(`have a period of whole milliseconds, not ${shown}`);
+  if (nanos % 1_000_000n) throw malformed(`be of whole milliseconds, not ${shown}`);
   return nanos / 1_000_000n;
 }
 

@@ -76,7 +76,7 @@ export async function read(toml: string, chosen?: string): Promise<Read> {
       maxDebt: facts.debt?.max_debt ?? 0,
       ...(typeof initial === "number" && { initial }),
       ...(facts.kind === "fixed_window" && {
-        offsetMs: typeof offset === "string" ? millis(offset) : PHASE_MS % facts.period_ms,
+        offsetMs: (typeof offset === "string" ? millis(offset) : PHASE_MS) % facts.period_ms,
       }),
     };
   });
