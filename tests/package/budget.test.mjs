@@ -342,7 +342,13 @@ law(
       const costs = limits.map(() => below(6));
       const same = chance(0.5);
       const cost = same ? costs[0] : Object.fromEntries(limits.map(({ name }, i) => [name, costs[i]]));
-      const each = buckets.map((bucket, i) => bucket.peek(now, { cost: same ? costs[0] : costs[i], verb, maxWaitMs }));
+      // A cost of zero beside another has no say, as if nothing were given back; a reset takes no cost.
+      const hasCost = verb !== "reset" && !same && costs.some((each) => each > 0);
+      const askOf = (i) => {
+        const own = same ? costs[0] : costs[i];
+        return { cost: own, verb: hasCost && own === 0 ? "refund" : verb, maxWaitMs };
+      };
+      const each = buckets.map((bucket, i) => bucket.peek(now, askOf(i)));
       const row = JSON.stringify([limits, now, verb, cost, maxWaitMs]);
       const refused = each.filter(({ allowed }) => !allowed);
       const maxCosts = refused.flatMap(({ maxCost }) => maxCost ?? []);
@@ -356,7 +362,7 @@ law(
       if (refused.length > 0) count(seen, "refusals");
       for (const [i, bucket] of buckets.entries()) {
         if (refused.length > 0) bucket.tryConsume(now, 0);
-        else checked(bucket).decide(now, { cost: same ? costs[0] : costs[i], verb, maxWaitMs });
+        else checked(bucket).decide(now, askOf(i));
       }
       assert.deepEqual(
         budget.save(now),

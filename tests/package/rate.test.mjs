@@ -80,7 +80,7 @@ function randomText({ below, pick }) {
   const blank = () => pick(["", "", " ", "  "]);
   const span = () => `${pick(["1", "2", "30", "1.5", "0.25", "0.001", "1 0", ".5", ""])}${blank()}${pick(UNITS)}`;
   const spans = Array.from({ length: 1 + below(2) }, span).join(pick([" ", "", " "]));
-  const burst = pick(["", "", `burst${blank()}${number()}`, `${blank()}burst ${number()}`]);
+  const burst = pick(["", "", `burst${blank()}${number()}`, `${blank()}burst ${number()}`, `burst ${span()}`]);
   return `${blank()}${number()}${blank()}${pick(["/", "/", "/", "/", ""])}${blank()}${spans}${burst}${blank()}`;
 }
 
