@@ -102,6 +102,12 @@ describe("Hono", async () => {
     );
   });
 
+  test("one that throws what is not granted answers as any other", async () => {
+    const [passed, refused] = [await get("/throwing"), await get("/throwing")];
+    assert.deepEqual([passed.text, refused.status], ["passed", 429]);
+    assert.match(refused.headers.get("ratelimit"), /^"one";r=0;t=\d+$/);
+  });
+
   test("a policy that does not exist is an error", async () => {
     assert.match((await get("/unknown")).text, /^not_granted.*there is no policy "typo"; there are many, one$/);
   });

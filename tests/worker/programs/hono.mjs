@@ -40,6 +40,8 @@ app.get("/both", rateLimit({ policy: "one", key: () => "both" }), (c) => c.text(
 app.get("/skipped", rateLimit({ policy: "one", skip: (c) => c.req.header("x-internal") === "yes" }), (c) =>
   c.text("passed"),
 );
+const throwing = { policy: "one", key: () => "throwing", tollgate: (env) => tollgate(env, { throws: true }) };
+app.get("/throwing", rateLimit(throwing), (c) => c.text("passed"));
 app.get("/unknown", rateLimit({ policy: "typo" }), (c) => c.text("passed"));
 
 // Where nothing can be decided, for their objects are not where they should be; unless the key is wrong.
