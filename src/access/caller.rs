@@ -28,6 +28,13 @@ impl<'a> Caller<'a> {
         Self(Credential::Grant(grant))
     }
 
+    /// The caller with a grant for this key and these policies.
+    #[cfg(test)]
+    pub(crate) fn of_key(key: Key<'static>, policies: &[&str]) -> Self {
+        let policies = policies.iter().map(|&policy| policy.to_owned()).collect();
+        Self::grant(Grant { key, policies, verbs: vec!["consume", "peek"] })
+    }
+
     /// Whether the caller may use an endpoint: `verb` is the last part of its path.
     ///
     /// # Errors

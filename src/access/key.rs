@@ -20,6 +20,7 @@ pub enum Key<'a> {
     /// A text, taken as it is.
     Text(Cow<'a, str>),
     /// Parts, such as a tenant and a user: no two different lists have the same budget, however their texts continue each other.
+    /// The list of no parts is the only key of a policy with one budget for all.
     List(Vec<Cow<'a, str>>),
     /// A client's address; what counts of it is its [`Network`].
     Ip(IpAddr),
@@ -39,7 +40,10 @@ impl<'a> Key<'a> {
             }
             Some(b'[') => {
                 let items = json.array().unwrap_or_default();
-                if items.is_empty() || items.len() > MAX_KEY_PARTS {
+                if items.is_empty() {
+                    return Ok(Self::List(Vec::new()));
+                }
+                if items.len() > MAX_KEY_PARTS {
                     return Err(KeyError::PartCount { count: items.len() });
                 }
                 let parts = items.into_iter().enumerate().map(|(index, item)| {
@@ -97,6 +101,22 @@ impl<'a> Key<'a> {
                     IpAddr::V6(address) => [&[NOT_TEXT, IPV6, network.prefix()][..], &address.octets()].concat(),
                 }
             }
+        }
+    }
+
+    /// The bytes of the key that a request names to a policy: one that `has_one_budget` takes no key, or `[]`, which is the same;
+    /// any other takes one with a part.
+    ///
+    /// # Errors
+    /// [`KeyMisfit`].
+    pub fn bytes_for(asked: Option<&Self>, has_one_budget: bool, ipv6_prefix: u8) -> Result<Vec<u8>, KeyMisfit> {
+        let no_parts = Self::List(Vec::new());
+        match asked {
+            None if has_one_budget => Ok(no_parts.to_bytes(ipv6_prefix)),
+            None => Err(KeyMisfit::Missing),
+            Some(key) if (*key == no_parts) == has_one_budget => Ok(key.to_bytes(ipv6_prefix)),
+            Some(_) if has_one_budget => Err(KeyMisfit::NotTaken),
+            Some(_) => Err(KeyMisfit::NoParts),
         }
     }
 
@@ -180,6 +200,29 @@ fn require_len(len: usize) -> Result<(), KeyError> {
     }
 }
 
+/// Why a key is not one that its policy takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KeyMisfit {
+    /// There is none.
+    Missing,
+    /// There is one, but the policy has one budget for all.
+    NotTaken,
+    /// A list without parts, which only such a policy takes.
+    NoParts,
+}
+
+impl fmt::Display for KeyMisfit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Missing => f.write_str("is missing"),
+            Self::NotTaken => f.write_str("must be left out: the policy has one budget for all"),
+            Self::NoParts => KeyError::PartCount { count: 0 }.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for KeyMisfit {}
+
 /// Why a key cannot be used. The key itself is never shown.
 #[expect(missing_docs, reason = "the sentence of a variant says what its numbers are")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -192,7 +235,7 @@ pub enum KeyError {
     TooLong { len: usize },
     /// Not valid Unicode: it has half of a pair of surrogates.
     Surrogate,
-    /// A list of none or of more than [`MAX_KEY_PARTS`].
+    /// A list of more than [`MAX_KEY_PARTS`], or of none for a policy that needs a key.
     PartCount { count: usize },
     /// A part that is not a text.
     PartNotText { index: usize },
@@ -273,6 +316,25 @@ mod tests {
     }
 
     #[test]
+    fn a_policy_with_one_budget_takes_no_key_and_any_other_needs_one() {
+        let bytes = |key: Option<&str>, has_one_budget| {
+            let key = key.map(|key| parse(key).unwrap());
+            Key::bytes_for(key.as_ref(), has_one_budget, 64)
+        };
+        assert_eq!(bytes(None, true), Ok(vec![NOT_TEXT, LIST]));
+        assert_eq!(bytes(Some("[]"), true), bytes(None, true));
+        assert_eq!(bytes(None, false), Err(KeyMisfit::Missing));
+        assert_eq!(bytes(Some("[]"), false), Err(KeyMisfit::NoParts));
+        for key in [r#""alice""#, r#"["alice"]"#, r#"["a","b"]"#, r#"{"ip":"192.0.2.1"}"#] {
+            assert_eq!(bytes(Some(key), true), Err(KeyMisfit::NotTaken), "{key}");
+            let own = bytes(Some(key), false).unwrap();
+            assert_ne!(Ok(&own), bytes(None, true).as_ref(), "no key shares that budget");
+        }
+        assert_eq!(key_json(&[NOT_TEXT, LIST]).as_deref(), Some("[]"));
+        assert_eq!(Key::shown_prefix(&[NOT_TEXT, LIST], 64), "");
+    }
+
+    #[test]
     fn a_key_has_three_forms() {
         assert_eq!(parse(r#""al\u0069ce""#), Ok(Key::Text("alice".into())));
         assert_eq!(parse(r#" [ "tenant 7" , "alice" ] "#), Ok(Key::List(vec!["tenant 7".into(), "alice".into()])));
@@ -311,7 +373,6 @@ mod tests {
             (r#""""#, KeyError::Empty),
             (r#""\ud800""#, KeyError::Surrogate),
             (r#"["a","\ud800"]"#, KeyError::Surrogate),
-            ("[]", KeyError::PartCount { count: 0 }),
             (&parts(9, "a"), KeyError::PartCount { count: 9 }),
             (r#"["a",1]"#, KeyError::PartNotText { index: 1 }),
             (r#"["a",["b"]]"#, KeyError::PartNotText { index: 1 }),

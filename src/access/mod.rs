@@ -35,7 +35,7 @@ pub use caller::{Caller, Forbidden};
 pub use credentials::{CredentialSettings, Credentials, Denied};
 pub use error::SettingError;
 pub use grants::GrantError;
-pub use key::{Key, KeyError, MAX_KEY_LEN, MAX_KEY_PARTS, key_json};
+pub use key::{Key, KeyError, KeyMisfit, MAX_KEY_LEN, MAX_KEY_PARTS, key_json};
 pub use names::Names;
 pub use scope::Scope;
 pub use session::{CaptchaError, Session, SessionSettings, Sessions, verify_captcha};

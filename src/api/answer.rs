@@ -196,6 +196,39 @@ mod tests {
         }
     }
 
+    #[test]
+    fn jitter_delays_what_refused_callers_are_told_and_nothing_else() {
+        let policies = Policies::parse(r#"{"p":{"rate":10,"period":"10s","jitter":"2s"}}"#).unwrap();
+        let snapshot = Snapshot { tokens: 0, drops: 0, at: 500 };
+        let told = |endpoint: Endpoint, random: Option<u64>| {
+            let item = r#"{"policy":"p","key":"a"}"#;
+            let body =
+                if endpoint == Endpoint::Batch { format!(r#"{{"requests":[{item}]}}"#) } else { item.to_owned() };
+            let request = Request::parse(endpoint, body.as_bytes()).unwrap();
+            let resolved = ResolvedRequest::new(&request, &policies, &Caller::TRUSTED, 500).unwrap().spread(|| random);
+            let decision = Decision::Wait { retry_at: 1_500 };
+            let limits = vec![LimitAnswer { decision, remaining: 0, owed: 0, reset_at: Some(10_500), snapshot }];
+            let reply = ObjectReply::Decided(Decided::new(500, limits));
+            let reply = match endpoint {
+                Endpoint::Batch => resolved.batch_reply(&[(&[0], Ok(reply))]),
+                _ => resolved.reply(&reply),
+            };
+            let Reply { headers, body, .. } = reply.unwrap();
+            let body: Value = serde_json::from_str(&body).unwrap();
+            let after = headers.iter().find(|(name, _)| *name == "retry-after").map(|(_, value)| value.to_string());
+            let number = |name: &str| body[name].as_i64();
+            (number("retry_at"), number("retry_after_ms"), after)
+        };
+        let at = |at: i64, after: &str| (Some(at), Some(at - 500), Some(after.to_owned()));
+        for endpoint in [Endpoint::Consume, Endpoint::Batch] {
+            assert_eq!(told(endpoint, None), at(1_500, "1"), "without random bits");
+            assert_eq!(told(endpoint, Some(0)), at(1_500, "1"), "never earlier");
+            assert_eq!(told(endpoint, Some(u64::MAX / 2)), at(2_500, "2"));
+            assert_eq!(told(endpoint, Some(u64::MAX)), at(3_500, "3"), "by the whole of it at most");
+        }
+        assert_eq!(told(Endpoint::Peek, Some(u64::MAX)), at(1_500, "1"), "a look is told the truth");
+    }
+
     /// The status, the rate-limit fields and the body when a key with this override asks, and its object has answered so. Of a
     /// bucket with 3 of 10 tokens.
     fn of_key(over: &str, endpoint: Endpoint, rest: &str, decision: Decision) -> (u16, Vec<(String, String)>, Value) {

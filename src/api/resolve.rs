@@ -7,9 +7,9 @@ use super::endpoint::Endpoint;
 use super::problem::{Problem, bad_request};
 use super::request::{Item, Request};
 use super::shards;
-use crate::access::Caller;
-use crate::limit::{Decision, Verb};
-use crate::policy::{Cause, NamedLimit, Policies, Policy};
+use crate::access::{Caller, Key, KeyMisfit};
+use crate::limit::{Decision, Verb, jitter};
+use crate::policy::{Cause, NamedLimit, Policies, Policy, Standing};
 use crate::protocol::{Action, LeaseRequest, LimitAnswer};
 
 /// A request that its caller may make, whose policies are known and whose costs fit them.
@@ -21,6 +21,8 @@ pub struct ResolvedRequest {
     pub(super) items: Vec<ResolvedItem>,
     /// What it says about leases of its only policy.
     pub(super) lease: Option<LeaseRequest>,
+    /// Random bits for the [`jitter`] of refusals; 0 for none.
+    pub(super) random: u64,
 }
 
 /// One budget of the request.
@@ -69,10 +71,16 @@ impl ResolvedRequest {
                 let known = known.map(str::to_owned).collect();
                 return Err(Problem::UnknownPolicy { policy: item.policy.clone().into_owned(), known, request: None });
             };
-            let Some(key) = caller.key(item.key.as_ref(), policy.ipv6_prefix())? else {
-                return bad_request("the field `key` is missing".to_owned());
+            let key = match item.key.as_ref() {
+                // The key of a grant is none of a budget that all share.
+                asked if policy.has_one_budget() => asked,
+                asked => caller.key(asked, policy.ipv6_prefix())?,
             };
-            let key = key.to_bytes(policy.ipv6_prefix());
+            let key = match Key::bytes_for(key, policy.has_one_budget(), policy.ipv6_prefix()) {
+                Ok(key) => key,
+                Err(KeyMisfit::Missing) => return bad_request("the field `key` is missing".to_owned()),
+                Err(misfit) => return bad_request(format!("`key` {misfit}")),
+            };
             let policy = policies.for_key(policy, &key, now);
             shards::check(endpoint, action, item.snapshot, &policy)?;
             let default = match endpoint {
@@ -111,7 +119,7 @@ impl ResolvedRequest {
             (Some(leasing), [item]) => Some(leasing.resolve(&item.policy)?),
             _ => None,
         };
-        Ok(Self { endpoint, action, items, lease })
+        Ok(Self { endpoint, action, items, lease, random: 0 })
     }
 
     /// A request for `cost` tokens of each limit of `policy`.
@@ -129,7 +137,27 @@ impl ResolvedRequest {
             cost: Some(cost),
             wants_snapshot: false,
         };
-        Ok(Self { endpoint: Endpoint::Consume, action: Action::Take(Verb::Consume), items: vec![item], lease: None })
+        let (endpoint, action, items) = (Endpoint::Consume, Action::Take(Verb::Consume), vec![item]);
+        Ok(Self { endpoint, action, items, lease: None, random: 0 })
+    }
+
+    /// The same with random bits, if refusals are to be spread: see [`Policy::jitter_ms`]. Without them, none is.
+    #[must_use]
+    pub fn spread(self, random: impl FnOnce() -> Option<u64>) -> Self {
+        let is_spread = self.items.iter().any(|item| item.policy.jitter_ms() > 0);
+        let random = if is_spread { random().unwrap_or(0) } else { 0 };
+        Self { random, ..self }
+    }
+
+    /// When the caller of a refused request is told to come back: never before it is `retry_at`. Only those who take are spread, not
+    /// those who look, nor servers that lease and decide for others.
+    pub(super) fn told(&self, item: &ResolvedItem, retry_at: i64) -> i64 {
+        match (self.endpoint, item.policy.standing()) {
+            (Endpoint::Consume | Endpoint::Batch, Standing::Limited) => {
+                jitter(retry_at, item.policy.jitter_ms(), self.random)
+            }
+            _ => retry_at,
+        }
     }
 
     /// Whether an item brings its own numbers: then no object has the policies of all.
@@ -242,6 +270,34 @@ mod tests {
         assert!(detail(Endpoint::Batch, &twice).starts_with("requests 0 and 1 have the same policy and key"));
         let cost = r#"{"policy":"plan","key":"a","limits":"9/1m","cost":10}"#;
         assert!(matches!(resolve(Endpoint::Consume, cost), Err(Problem::CostTooLarge { max: 9, .. })));
+    }
+
+    #[test]
+    fn a_policy_with_one_budget_is_asked_without_a_key() {
+        let policies = Policies::parse(r#"{"all":{"rate":"9/s","key":[]},"api":"9/s"}"#).unwrap();
+        let key = |endpoint: Endpoint, body: &str, caller: &Caller<'_>| {
+            let request = Request::parse(endpoint, body.as_bytes())?;
+            ResolvedRequest::new(&request, &policies, caller, 0).map(|resolved| resolved.items[0].key.clone())
+        };
+        let bad = |detail: &str| Err(Problem::BadRequest { detail: detail.to_owned() });
+        let grant = Caller::of_key(Key::Text("alice".into()), &["all", "api"]);
+        for endpoint in [Endpoint::Consume, Endpoint::Peek, Endpoint::Charge, Endpoint::Inspect, Endpoint::ResetKey] {
+            for caller in [&Caller::TRUSTED, &grant] {
+                let key = |body: &str| key(endpoint, body, caller);
+                assert_eq!(key(r#"{"policy":"all"}"#), Ok(vec![0xff, 1]), "{endpoint:?}");
+                assert_eq!(key(r#"{"policy":"all","key":[]}"#), Ok(vec![0xff, 1]));
+                let detail = "`key` must be left out: the policy has one budget for all";
+                assert_eq!(key(r#"{"policy":"all","key":"alice"}"#), bad(detail));
+                assert_eq!(key(r#"{"policy":"api","key":"alice"}"#), Ok(b"alice".to_vec()));
+            }
+            let key = |body: &str| key(endpoint, body, &Caller::TRUSTED);
+            assert_eq!(key(r#"{"policy":"api"}"#), bad("the field `key` is missing"));
+            assert_eq!(key(r#"{"policy":"api","key":[]}"#), bad("`key` is a list of 0; it must have 1 to 8 parts"));
+        }
+        let batch = r#"{"requests":[{"policy":"api","key":"a"},{"policy":"all","key":"a"}]}"#;
+        let detail = "request 1: `key` must be left out: the policy has one budget for all";
+        assert_eq!(key(Endpoint::Batch, batch, &Caller::TRUSTED), bad(detail));
+        assert!(key(Endpoint::Batch, &batch.replace(r#""all","key":"a""#, r#""all""#), &Caller::TRUSTED).is_ok());
     }
 
     #[test]

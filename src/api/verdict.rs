@@ -96,6 +96,7 @@ impl ResolvedRequest {
     ) -> Verdict<'a> {
         let now = decided.now;
         let mut details: Vec<_> = answers.iter().map(|answered| self.details(answered, now)).collect();
+        details.iter_mut().for_each(|details| details.wait_until(now, |retry_at| self.told(item, retry_at)));
         let (banned, unlimited) = self.standing(item, &details);
         // What one shard has left is near the limit of that shard.
         let shard = self.shard_of(item);
@@ -234,6 +235,11 @@ impl Verdict<'_> {
 }
 
 impl Details<'_> {
+    fn wait_until(&mut self, now: i64, told: impl FnOnce(i64) -> i64) {
+        self.retry_at = self.retry_at.map(told);
+        self.retry_after_ms = self.retry_at.map(|at| until_ms(now, at));
+    }
+
     /// As if nothing were allowed.
     fn of_nothing(&mut self) {
         (self.limit, self.remaining, self.owed, self.near_limit, self.reset_at) = (0, 0, 0, true, self.retry_at);

@@ -170,6 +170,19 @@ fn terms(before: &Policy, after: &Policy, lines: &mut Vec<String>) {
             "ipv6_prefix: {new} bits instead of {old}: every key that is an IPv6 address gets a new budget"
         ));
     }
+    match (before.has_one_budget(), after.has_one_budget()) {
+        (false, true) => lines.push(
+            "key: one new budget for all instead of one for each key; requests with a key are answered 400".to_owned(),
+        ),
+        (true, false) => lines.push(
+            "key: a new budget for each key instead of one for all; requests without a key are answered 400".to_owned(),
+        ),
+        _ => {}
+    }
+    if before.jitter_ms() != after.jitter_ms() {
+        let shown = |policy: &Policy| humantime::format_duration(Duration::from_millis(policy.jitter_ms())).to_string();
+        lines.push(format!("jitter: refusals are spread over {} instead of {}", shown(after), shown(before)));
+    }
     if before.shown_key_prefix() != after.shown_key_prefix() {
         let (old, new) = (before.shown_key_prefix(), after.shown_key_prefix());
         lines.push(format!("show_key_prefix: operators are shown {new} characters of a key instead of {old}"));
@@ -273,7 +286,7 @@ mod tests {
         let before = list(&[limit("a", ""), limit("b", ""), limit("c", "")], "");
         let after = list(
             &[limit("c", ""), limit("b", window), limit("d", r#""initial":1,"#)],
-            r#","ipv6_prefix":56,"show_key_prefix":8,"unsettled":"refund","notify":["refused","near_limit"]"#,
+            r#","ipv6_prefix":56,"show_key_prefix":8,"key":[],"jitter":"1500ms","unsettled":"refund","notify":["refused","near_limit"]"#,
         );
         assert_eq!(
             words(Some(&before), Some(&after), Carry::AsIs),
@@ -284,6 +297,8 @@ mod tests {
                 "reservations that are opened from then on have the new terms",
                 "notices: near_limit, refused at most every 10m instead of none",
                 "ipv6_prefix: 56 bits instead of 64: every key that is an IPv6 address gets a new budget",
+                "key: one new budget for all instead of one for each key; requests with a key are answered 400",
+                "jitter: refusals are spread over 1s 500ms instead of 0s",
                 "show_key_prefix: operators are shown 8 characters of a key instead of 0",
                 WHOM,
             ]

@@ -24,6 +24,8 @@ pub struct Policy {
     lease: Option<LeaseTerms>,
     ipv6_prefix: u8,
     shown_key_prefix: u8,
+    has_one_budget: bool,
+    jitter_ms: u64,
     notify: Option<Notify>,
     is_inline: bool,
     /// Whether it is what a policy is for a key that has overrides, or had some.
@@ -175,6 +177,18 @@ impl Policy {
         self.shown_key_prefix
     }
 
+    /// Whether it has one budget for all, and takes no key.
+    #[must_use]
+    pub const fn has_one_budget(&self) -> bool {
+        self.has_one_budget
+    }
+
+    /// How much later than they could, at most, refused callers are told to come back, so that they do not come back together.
+    #[must_use]
+    pub const fn jitter_ms(&self) -> u64 {
+        self.jitter_ms
+    }
+
     /// What it gives notices of, if anything.
     #[must_use]
     pub const fn notify(&self) -> Option<Notify> {
@@ -291,8 +305,20 @@ impl Policy {
     /// The policy, with what only frontends know of `other`: definitions do not have it.
     #[must_use]
     pub(crate) fn answered_as(self, other: &Self) -> Self {
-        let Self { on_error, refusal_cache_ms, lease, ipv6_prefix, shown_key_prefix, .. } = *other;
-        Self { on_error, refusal_cache_ms, lease, ipv6_prefix, shown_key_prefix, ..self }.changed()
+        let Self {
+            on_error, refusal_cache_ms, lease, ipv6_prefix, shown_key_prefix, has_one_budget, jitter_ms, ..
+        } = *other;
+        let answered = Self {
+            on_error,
+            refusal_cache_ms,
+            lease,
+            ipv6_prefix,
+            shown_key_prefix,
+            has_one_budget,
+            jitter_ms,
+            ..self
+        };
+        answered.changed()
     }
 
     /// The policy with the id under which it was sent: a newer version may have put more into the definition.
@@ -316,6 +342,8 @@ impl Policy {
             lease: None,
             ipv6_prefix,
             shown_key_prefix: 0,
+            has_one_budget: false,
+            jitter_ms: 0,
             notify: None,
             is_inline,
             is_of_key: false,
@@ -346,6 +374,8 @@ impl Policy {
         let policy = Self::new(&self.name, limits, on_error, reservations).with_shown_key_prefix(self.shown_key_prefix);
         let off = self.off.clone();
         Self {
+            has_one_budget: self.has_one_budget,
+            jitter_ms: self.jitter_ms,
             shadow,
             off,
             refusal_cache_ms,
@@ -370,6 +400,14 @@ impl Policy {
 
     pub(super) fn with_shown_key_prefix(self, shown_key_prefix: u8) -> Self {
         Self { shown_key_prefix, ..self }
+    }
+
+    pub(super) fn with_one_budget(self, has_one_budget: bool) -> Self {
+        Self { has_one_budget, ..self }
+    }
+
+    pub(super) fn with_jitter_ms(self, jitter_ms: u64) -> Self {
+        Self { jitter_ms, ..self }
     }
 
     pub(super) fn with_refusal_cache_ms(self, refusal_cache_ms: u64) -> Self {
@@ -448,7 +486,7 @@ impl PartialEq for Policy {
     fn eq(&self, other: &Self) -> bool {
         let rest = |policy: &Self| {
             let Self { on_error, refusal_cache_ms, lease, ipv6_prefix, shown_key_prefix, .. } = *policy;
-            (on_error, refusal_cache_ms, lease, ipv6_prefix, shown_key_prefix)
+            (on_error, refusal_cache_ms, lease, ipv6_prefix, shown_key_prefix, policy.has_one_budget, policy.jitter_ms)
         };
         self.definition() == other.definition() && rest(self) == rest(other)
     }

@@ -49,6 +49,8 @@ impl Policies {
     /// | `fixed` | `true`: operators cannot change it in the registry; only a deployment can | `false` |
     /// | `notify` | what to tell the webhook or the queue of: a list of `"near_limit"`, `"refused"` | nothing |
     /// | `notify_every` | at most one notice of a kind in this time, for each key: `"10s"` to `"30days"` | `"10m"` |
+    /// | `key` | `[]`: one budget for all, and requests have no key | each key has a budget |
+    /// | `jitter` | how much later than they could, at most, refused callers are told to come back, up to an hour | `"0s"` |
     ///
     /// A policy may be the text of its rate alone, such as `"100/1m"`.
     ///
@@ -151,7 +153,7 @@ impl Policy {
     }
 }
 
-const POLICY_FIELDS: [&str; 13] = [
+const POLICY_FIELDS: [&str; 15] = [
     "mode",
     "on_error",
     "reservation_ttl",
@@ -165,6 +167,8 @@ const POLICY_FIELDS: [&str; 13] = [
     "fixed",
     "notify",
     "notify_every",
+    "key",
+    "jitter",
 ];
 
 /// Beyond this a prefix is the key.
@@ -175,6 +179,9 @@ pub(super) const RESERVATION_TTL_MS: u64 = 600_000;
 
 /// So long may a key be refused after it was given something back.
 const MAX_REFUSAL_CACHE_MS: u64 = 60_000;
+
+/// Spreads the callers that wait for a day's window over the first hour of the next.
+const MAX_JITTER_MS: u64 = 3_600_000;
 
 /// The policy, or `None` with at least one more error.
 fn policy(name: &str, value: Json<'_>, errors: &mut Vec<PolicyError>) -> Option<Policy> {
@@ -213,6 +220,11 @@ fn policy(name: &str, value: Json<'_>, errors: &mut Vec<PolicyError>) -> Option<
     let shown_key_prefix = reader.small("show_key_prefix", "characters", 0..=MAX_SHOWN_KEY_PREFIX).unwrap_or(0);
     reader.flag("fixed");
     let notify = reader.notify();
+    let has_one_budget = reader.has_one_budget();
+    let jitter_ms = reader.millis("jitter").unwrap_or(0);
+    if jitter_ms > MAX_JITTER_MS {
+        reader.error("jitter", "must be at most 1h: refused callers would be told to stay away for longer".to_owned());
+    }
     let shards = reader.shards(&limits, lease, notify);
     if errors.len() > before {
         return None;
@@ -223,6 +235,7 @@ fn policy(name: &str, value: Json<'_>, errors: &mut Vec<PolicyError>) -> Option<
     let off = off.iter().map(|limit| limit.name().map(str::to_owned)).collect();
     let policy = policy.with_shadow(of(Mode::Shadow), Timeline::default()).with_off(off);
     let policy = policy.with_refusal_cache_ms(refusal_cache_ms).with_lease(lease).with_notify(notify);
+    let policy = policy.with_one_budget(has_one_budget).with_jitter_ms(jitter_ms);
     Some(policy.with_shards(shards).with_ipv6_prefix(ipv6_prefix).with_shown_key_prefix(shown_key_prefix))
 }
 
@@ -271,6 +284,33 @@ mod tests {
         let words = "p: a token bucket, 60 per 1m, at most 60 at once and 120 within any 1m AND b token bucket, 1 per 2s, at most \
              1 at once and 2 within any 2s";
         assert_eq!(policies.get("p").unwrap().to_string(), words);
+    }
+
+    #[test]
+    fn one_budget_for_all_is_a_key_without_parts() {
+        let of = |fields: &str| {
+            Policies::parse(&format!(r#"{{"p":{{"rate":"1/s"{fields}}}}}"#)).unwrap().get("p").cloned().unwrap()
+        };
+        assert!(!of("").has_one_budget());
+        let all = of(r#","key":[]"#);
+        assert!(all.has_one_budget() && *all != *of(""));
+        assert!(all.to_string().ends_with("; one budget for all"), "{all}");
+        for (wrong, shown) in
+            [(r#""""#, r#""""#), (r#"["org"]"#, "an array"), ("null", "null"), ("true", "true"), ("{}", "an object")]
+        {
+            let rule = "POLICIES.p.key: must be [], for one budget that all share; for a budget for each key, leave it out, not ";
+            assert_eq!(errors(&format!(r#"{{"p":{{"rate":"1/s","key":{wrong}}}}}"#)), [format!("{rule}{shown}")]);
+        }
+    }
+
+    #[test]
+    fn jitter_is_an_hour_at_most() {
+        let jitter = |jitter: &str| errors(&format!(r#"{{"p":{{"rate":"1/s","jitter":"{jitter}"}}}}"#));
+        for right in ["0s", "1ms", "1h"] {
+            assert_eq!(jitter(right), [""; 0], "{right}");
+        }
+        let long = "POLICIES.p.jitter: must be at most 1h: refused callers would be told to stay away for longer";
+        assert_eq!(jitter("3600001ms"), [long]);
     }
 
     #[test]
@@ -548,7 +588,7 @@ mod tests {
         }"#;
         let expected = [
             "POLICIES.a.burst: is not a known field; known fields are kind, rate, period, capacity, max_debt, initial, offset, \
-             write_ahead, mode, on_error, reservation_ttl, unsettled, refusal_cache, lease, max_lease, shards, ipv6_prefix, show_key_prefix, fixed, notify, notify_every, limits",
+             write_ahead, mode, on_error, reservation_ttl, unsettled, refusal_cache, lease, max_lease, shards, ipv6_prefix, show_key_prefix, fixed, notify, notify_every, key, jitter, limits",
             "POLICIES.a.rate: must be a number from 0 to 9007199254740991 such as 100 or 2.5, or text such as \"100/1m\" or \
              \"20/s burst 40\", not -1",
             "POLICIES.a.period: must be text with a unit, such as \"90s\", not 60",
@@ -567,7 +607,7 @@ mod tests {
             "POLICIES.k.on_error: must be \"closed\", \"open\", or a list of causes to open for: \"overloaded\", \"timeout\", \"failed\"",
             "POLICIES.k.unsettled: must be \"keep\" or \"refund\"",
             "POLICIES.k.reservation_ttl: must be text with a unit, such as \"90s\", not 5",
-            "POLICIES.l.rate: is not a known field; known fields are limits, mode, on_error, reservation_ttl, unsettled, refusal_cache, lease, max_lease, shards, ipv6_prefix, show_key_prefix, fixed, notify, notify_every",
+            "POLICIES.l.rate: is not a known field; known fields are limits, mode, on_error, reservation_ttl, unsettled, refusal_cache, lease, max_lease, shards, ipv6_prefix, show_key_prefix, fixed, notify, notify_every, key, jitter",
             "POLICIES.l.limits: must be a list of 1 to 8 limits",
             "POLICIES.m.limits[0]: must have a name: costs and answers refer to a limit by its name",
             "POLICIES.m.limits[1]: name: a name must be 1 to 64 ASCII letters, digits, '_', '-' or '.'",
@@ -689,7 +729,7 @@ mod tests {
         let expected = [
             r#"POLICIES."a\nb\u{1b}[31m": a name must be 1 to 64 ASCII letters, digits, '_', '-' or '.'"#,
             "POLICIES.p.\"x\\r\\ny\": is not a known field; known fields are kind, rate, period, capacity, max_debt, \
-             initial, offset, write_ahead, mode, on_error, reservation_ttl, unsettled, refusal_cache, lease, max_lease, shards, ipv6_prefix, show_key_prefix, fixed, notify, notify_every, limits",
+             initial, offset, write_ahead, mode, on_error, reservation_ttl, unsettled, refusal_cache, lease, max_lease, shards, ipv6_prefix, show_key_prefix, fixed, notify, notify_every, key, jitter, limits",
             r#"POLICIES.p.capacity: must be a whole number from 0 to 9007199254740991, not "1\n2""#,
             r#"POLICIES.p.offset: must be a length of time such as "90s" or "1h 30m", not "\n": value was empty"#,
         ];

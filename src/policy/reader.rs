@@ -194,6 +194,17 @@ impl Reader<'_> {
         on_error.unwrap_or_default()
     }
 
+    /// Whether there is one budget for all.
+    pub(super) fn has_one_budget(&mut self) -> bool {
+        let Some(value) = self.fields.get("key") else { return false };
+        let is_empty = value.array().is_some_and(|parts| parts.is_empty());
+        if !is_empty {
+            let rule = "must be [], for one budget that all share; for a budget for each key, leave it out";
+            self.error("key", format!("{rule}, not {}", shown_value(value)));
+        }
+        is_empty
+    }
+
     /// True or false; false if the field is absent.
     pub(super) fn flag(&mut self, field: &str) -> bool {
         let Some(value) = self.fields.get(field) else { return false };

@@ -14,7 +14,7 @@ use serde_json::value::RawValue;
 use super::audit::Act;
 use super::entry::{is_fixed, raw};
 use super::{OVERRIDE, Registry, Writes};
-use crate::access::Key;
+use crate::access::{Key, KeyMisfit};
 use crate::hex::{bytes_of_hex, hex_of};
 use crate::json::Json;
 use crate::policy::overrides::{History, InForce, Selector, SelectorHash, WrittenKeys, WrittenOverride};
@@ -364,11 +364,23 @@ impl Registry {
             return Err(vec![format!("{place}.policy: there is no policy {policy:?}")]);
         };
         let selector = match keys {
+            WrittenKeys::Prefix(_) if is_set && known.policy.has_one_budget() => {
+                return Err(vec![format!("{place}.prefix: the policy has one budget for all: give \"key\": []")]);
+            }
             WrittenKeys::Prefix(prefix) => Selector::prefix(&policy, &prefix),
             WrittenKeys::One(key) => {
                 let json = Json::parse(key).map_err(|error| vec![format!("{place}.key: {error}")])?;
                 let key = Key::parse(json).map_err(|error| vec![format!("{place}.key: {error}")])?;
-                Selector::key(&policy, &key.to_bytes(known.policy.ipv6_prefix()))
+                let prefix = known.policy.ipv6_prefix();
+                match Key::bytes_for(Some(&key), known.policy.has_one_budget(), prefix) {
+                    Ok(bytes) => Selector::key(&policy, &bytes),
+                    // One from before the policy changed can still be removed.
+                    Err(_) if !is_set => Selector::key(&policy, &key.to_bytes(prefix)),
+                    Err(KeyMisfit::NotTaken) => {
+                        return Err(vec![format!("{place}.key: must be []: the policy has one budget for all")]);
+                    }
+                    Err(misfit) => return Err(vec![format!("{place}.key: {misfit}")]),
+                }
             }
         };
         Ok((selector, written))

@@ -1,7 +1,9 @@
 //! The keyed limiter of a policy, and its answers in HTTP's words.
 
+use core::any::TypeId;
 use core::fmt;
-use core::hash::Hash;
+use core::hash::{BuildHasher, Hash};
+use std::collections::hash_map::RandomState;
 use std::sync::Arc;
 
 use crate::api::{Problem, Reply, ResolvedRequest};
@@ -17,6 +19,9 @@ pub(super) struct Budgets<K> {
 
 impl<K: Hash + Eq + Clone + Send + 'static> Budgets<K> {
     pub(super) fn new(policy: &Policy, max_keys: usize) -> Result<Self, Problem> {
+        if policy.has_one_budget() && TypeId::of::<K>() != TypeId::of::<()>() {
+            return Err(Problem::Misconfigured); // each key would have a budget
+        }
         let policy = Arc::new(policy.undivided());
         let limits: Vec<Limit> = policy.limits().iter().map(NamedLimit::limit).copied().collect();
         // The states of a key are an array, so that they need no memory of their own.
@@ -42,6 +47,7 @@ impl<K> Budgets<K> {
     pub(super) fn consume(&self, key: Option<&K>, now: i64, cost: u64) -> Result<Vec<(&'static str, String)>, Reply> {
         let Some(key) = key else { return Err(problem(500, None, NO_KEY)) };
         let request = ResolvedRequest::consume(&self.policy, cost).map_err(|problem| problem.reply())?;
+        let request = request.spread(|| Some(RandomState::new().hash_one(now)));
         let (now, limits) = self.limiter.consume(key, now, cost).map_err(no_room)?;
         let is_granted = limits.iter().all(|limit| limit.decision.is_allow());
         let decided = Decided::new(now, limits);

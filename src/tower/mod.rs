@@ -66,7 +66,8 @@ impl<K: Hash + Eq + Clone + Send + 'static, F, C> RateLimitLayer<K, F, C> {
     /// returns an `Option<K>`.
     ///
     /// # Errors
-    /// [`Problem::CostTooLarge`] if no limit of the policy can grant even one token.
+    /// [`Problem::CostTooLarge`] if no limit of the policy can grant even one token, and [`Problem::Misconfigured`] for a
+    /// policy with one budget for all, unless the key is `()`.
     pub fn new(policy: &Arc<Policy>, max_keys: usize, key: F, clock: C) -> Result<Self, Problem> {
         Ok(Self { budgets: Arc::new(Budgets::new(policy, max_keys)?), key, clock, cost: One })
     }

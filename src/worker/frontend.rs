@@ -445,7 +445,8 @@ fn call_of(
     now: i64,
 ) -> Result<Call, Problem> {
     let asked = ResolvedRequest::new(request, &settings.policies(), caller, clock::now())
-        .inspect_err(|problem| count_too_large(request, problem))?;
+        .inspect_err(|problem| count_too_large(request, problem))?
+        .spread(random);
     let names: Vec<_> = asked.items().iter().map(|item| settings.names.object_name(&item.key)).collect();
     // A batch is short. In the order of their names, as other frontends ask them.
     let mut objects: Vec<Object> = Vec::new();

@@ -15,7 +15,7 @@ export function tollgateIn({ storage, id }, policies) {
   const own = String(id);
   const verb = (path) => (request, options) => {
     const key = options?.idempotencyKey === undefined ? undefined : String(options.idempotencyKey);
-    return new Decision(decide(rust(), storage, path, JSON.stringify(localized(request, own)) ?? "", key));
+    return new Decision(decide(rust(), storage, path, JSON.stringify(localized(request, own, policies)) ?? "", key));
   };
   return { ...verbs(verb), clean: () => clean(storage) };
 }
@@ -100,12 +100,16 @@ class Host {
   flush_in() {}
 }
 
-/** Requests name the object's own key if they name none, and the limits that they bring are as those of policies. */
-function localized(request, own) {
+/**
+ * Requests name the object's own key if they name none and the policy takes one; the limits that they bring are as those of
+ * policies.
+ */
+function localized(request, own, policies) {
   if (Array.isArray(request?.requests))
-    return { ...request, requests: request.requests.map((one) => localized(one, own)) };
+    return { ...request, requests: request.requests.map((one) => localized(one, own, policies)) };
   if (!isTable(request)) return request;
-  const { key = own, limits } = request;
+  const isOneForAll = Object.hasOwn(Object(policies), request.policy) && policies[request.policy]?.key !== undefined;
+  const { key = isOneForAll ? undefined : own, limits } = request;
   return limits === undefined ? { ...request, key } : { ...request, key, limits: exactLimits(limits) };
 }
 

@@ -77,6 +77,11 @@ test("an offset moves windows and means nothing to a token bucket", () => {
   assert.equal(new Bucket(5, { kind: "fixed_window", rate: 1, periodMs: 10, offsetMs: 3 }).save(5).at, 3);
   assert.equal(new Bucket(5, { kind: "fixed_window", rate: 1, periodMs: 10, offsetMs: 6 }).save(5).at, -4);
   // An offset counts modulo the period.
-  for (const [offsetMs, at] of [[9, -1], [10, 0], [13, 3], [2 ** 53 - 1, 1]])
+  for (const [offsetMs, at] of [
+    [9, -1],
+    [10, 0],
+    [13, 3],
+    [2 ** 53 - 1, 1],
+  ])
     assert.equal(new Bucket(5, { kind: "fixed_window", rate: 1, periodMs: 10, offsetMs }).save(5).at, at);
 });

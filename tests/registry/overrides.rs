@@ -420,6 +420,31 @@ fn a_fixed_policy_is_overridden_for_single_keys_alone() {
 }
 
 #[test]
+fn a_policy_with_one_budget_has_an_override_for_the_key_without_parts() {
+    let mut world = world();
+    world.refresh(&mut frontend(r#"{"all":"5/1s"}"#));
+    world.set(r#"{"policy":"all","key":"a","multiple":2},{"policy":"all","prefix":"b","multiple":2}"#, "").unwrap();
+    let none = "overrides[0].key: is a list of 0; it must have 1 to 8 parts";
+    let boost = r#"{"policy":"all","key":[],"multiple":2}"#;
+    assert_eq!(world.set(boost, ""), Err(OverridesError::Invalid(vec![none.to_owned()])));
+    world.refresh(&mut frontend(r#"{"all":{"rate":"5/1s","key":[]}}"#));
+    for (text, error) in [
+        (r#"{"policy":"all","key":"a","banned":true}"#, "overrides[0].key: must be []: the policy has one budget for all"),
+        (
+            r#"{"policy":"all","prefix":"a","banned":true}"#,
+            "overrides[0].prefix: the policy has one budget for all: give \"key\": []",
+        ),
+    ] {
+        assert_eq!(world.set(text, ""), Err(OverridesError::Invalid(vec![error.to_owned()])));
+    }
+    assert_eq!(world.set(boost, "").unwrap().created, 1);
+    // Those from before the policy had one budget can be removed.
+    let before = r#"{"policy":"all","key":"a"},{"policy":"all","prefix":"b"}"#;
+    assert_eq!(world.set("", before).unwrap().removed, 2);
+    assert_eq!(world.listed(), [boost]);
+}
+
+#[test]
 fn the_prefixes_of_a_policy_have_a_bounded_number_of_lengths() {
     let mut world = world();
     let prefix =

@@ -32,6 +32,13 @@ impl fmt::Display for Policy {
         if self.declared_shards() > 1 {
             write!(f, "; in {} shards", self.declared_shards())?;
         }
+        if self.has_one_budget() {
+            f.write_str("; one budget for all")?;
+        }
+        if self.jitter_ms() > 0 {
+            let spread = humantime::format_duration(Duration::from_millis(self.jitter_ms()));
+            write!(f, "; refused callers return up to {spread} later")?;
+        }
         match self.on_error() {
             OnError::CLOSED => Ok(()),
             _ if self.limits().is_empty() => Ok(()),

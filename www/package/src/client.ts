@@ -55,7 +55,7 @@ export type LimitNames<P extends PolicyNames> = [P] extends [string] ? { readonl
 
 /** Which budget, and how many tokens. */
 export type BudgetCost<P extends PolicyNames = string> = {
-  /** Required, unless the credential is a grant, which has a key of its own. */
+  /** Required, unless the credential is a grant, which has a key of its own, or the policy has one budget for all. */
   readonly key?: Key;
   readonly snapshot?: boolean;
 } & PolicyCost<LimitNames<P>>;

@@ -44,7 +44,10 @@ function inTime(time: string, perPeriod: bigint, periodMs: bigint): bigint {
   const tokens = millis(time) * perPeriod;
   const whole = tokens / periodMs;
   const shown = JSON.stringify(time);
-  if (!perPeriod) throw malformed(`not be 0, which adds nothing in a burst of ${shown}: give the burst in tokens, such as "burst 50"`);
+  if (!perPeriod)
+    throw malformed(
+      `not be 0, which adds nothing in a burst of ${shown}: give the burst in tokens, such as "burst 50"`,
+    );
   if (whole * periodMs !== tokens && whole < Number.MAX_SAFE_INTEGER)
     throw malformed(
       `have a burst of whole tokens: a burst of ${shown} is not a whole number of tokens: write "burst ${whole}" or "burst ${whole + 1n}"`,

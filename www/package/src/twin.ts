@@ -25,7 +25,7 @@ import { type AcquireOptions, waitTooLong } from "./queue.js";
 /** Which budget a {@link Twin} follows, and for how long it trusts itself. */
 export interface TwinOptions<Name extends string = string> {
   readonly policy: Name;
-  /** Required, unless the client's credential is a grant, which has a key of its own. */
+  /** Required, unless the client's credential is a grant, which has a key of its own, or the policy has one budget for all. */
   readonly key?: Key;
   /**
    * How many milliseconds after its last request the twin still withholds what it expects to be refused. Then it asks,

@@ -65,6 +65,10 @@ export interface PolicyTerms {
   readonly notify?: readonly ("near_limit" | "refused")[];
   /** The time in which each key is told of at most once, for each kind. Default: `"10m"`. */
   readonly notify_every?: string;
+  /** `[]`: one budget for all, whose requests have no `key`, or `[]`. By default each key has a budget. */
+  readonly key?: readonly [];
+  /** How much later than they could, at most, refused callers are told to come back: up to `"1h"`. Default: `"0s"`. */
+  readonly jitter?: string;
   /** Whether operators cannot change it in the registry. Default: `false`. */
   readonly fixed?: boolean;
 }
