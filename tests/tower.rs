@@ -84,6 +84,34 @@ fn request_to(address: SocketAddr, user: &str, path: &str) -> Answer {
 }
 
 #[test]
+fn a_policy_with_one_budget_is_a_layer_whose_key_says_nothing() {
+    let policies = Policies::parse(r#"{"all":{"rate":"9/s","key":[]}}"#).expect("a policy");
+    let policy = policies.get("all").expect("it is there");
+    let keyed = RateLimitLayer::<u64, _, _>::new(policy, 10, |_: &Request| 7, || START);
+    assert!(matches!(keyed.err(), Some(Problem::Misconfigured)));
+    assert!(RateLimitLayer::<(), _, _>::new(policy, 10, |_: &Request| (), || START).is_ok());
+}
+
+#[test]
+fn jitter_is_in_what_refused_clients_are_told_and_grants_nothing_later() {
+    let (address, clock) = serve(r#"{"rate":"1/10s","jitter":"5s"}"#, 10);
+    assert_eq!(request(address, "alice").status, 200);
+    let mut told = std::collections::BTreeSet::new();
+    for _ in 0..20 {
+        let answer = request(address, "alice");
+        let body: Value = serde_json::from_str(&answer.body).expect("JSON");
+        let retry_at = body["retry_at"].as_i64().expect("a moment");
+        assert!((START + 10_000..=START + 15_000).contains(&retry_at), "{retry_at}");
+        let seconds = (retry_at - START).unsigned_abs().div_ceil(1_000).to_string();
+        assert_eq!((answer.status, answer.header("retry-after")), (429, Some(&*seconds)));
+        told.insert(retry_at);
+    }
+    assert!(told.len() > 10, "{told:?}");
+    clock.store(START + 10_000, Ordering::SeqCst);
+    assert_eq!(request(address, "alice").status, 200);
+}
+
+#[test]
 fn answers_as_the_service_does() {
     let (address, clock) = serve(r#"{"rate":2,"period":"1m"}"#, 10);
     let policy = Some(r#""api";q=2;w=60;tollgate-capacity=2"#);

@@ -61,6 +61,10 @@ test("every verb, with keys of its own and with others", async () => {
   const again = await ask("batch", batch);
   assert.deepEqual([again.status, again["violated-policies"]], [429, ["each"]]);
   assert.equal((await ask("peek", { policy: "each", key: "y", cost: 0 })).remaining, 1);
+  // One budget for all takes no key, and is not given the object's own.
+  assert.equal((await ask("consume", { policy: "all" })).remaining, 2);
+  assert.equal((await ask("batch", { requests: [{ policy: "all" }, { policy: "mails", cost: 0 }] })).status, 200);
+  assert.equal((await ask("consume", { policy: "all", key: "alice" })).status, 400);
   const idempotent = { idempotencyKey: "once" };
   assert.equal((await ask("consume", { policy: "mails" }, idempotent)).replayed, undefined);
   assert.equal((await ask("consume", { policy: "mails" }, idempotent)).replayed, true);
@@ -69,7 +73,7 @@ test("every verb, with keys of its own and with others", async () => {
   const typo = await ask("consume", { policy: "mail" });
   assert.deepEqual(
     [typo.status, typo.detail],
-    [404, `there is no policy "mail"; there are each, estimates, mails, remembered`],
+    [404, `there is no policy "mail"; there are all, each, estimates, mails, remembered`],
   );
   assert.equal((await ask("consume", { policy: "mails", cost: -1 })).status, 400);
 });

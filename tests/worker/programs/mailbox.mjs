@@ -7,6 +7,7 @@ export class Mailbox extends DurableObject {
   #limits = tollgateIn(this.ctx, {
     mails: { rate: 0, period: "1day", capacity: 5 },
     each: "1/day burst 2",
+    all: { rate: 0, period: "1day", capacity: 3, key: [] },
     remembered: { rate: 0, period: "1day", capacity: 10, lease: "10s", refusal_cache: "1m" },
     estimates: { rate: 0, period: "1day", capacity: 10, reservation_ttl: "1ms", unsettled: "refund" },
   });
