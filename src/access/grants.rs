@@ -108,7 +108,9 @@ impl Grants {
         if !audiences.ok_or(GrantError::Claim { name: "aud" })?.contains(&self.audience) {
             return Err(GrantError::OtherAudience);
         }
-        let key = Key::parse(claim("key")?).map_err(|_| GrantError::Claim { name: "key" })?.into_owned();
+        // Not the list of no parts: a grant is for one key.
+        let key = Key::parse(claim("key")?).ok().filter(|key| *key != Key::List(Vec::new()));
+        let key = key.ok_or(GrantError::Claim { name: "key" })?.into_owned();
         let policies = texts(claim("policies")?).ok_or(GrantError::Claim { name: "policies" })?;
         let verbs = texts(claim("verbs")?).and_then(|verbs| verbs.iter().map(|verb| granted(verb)).collect());
         Ok(Grant { key, policies, verbs: verbs.ok_or(GrantError::Claim { name: "verbs" })? })

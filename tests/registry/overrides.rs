@@ -429,7 +429,10 @@ fn a_policy_with_one_budget_has_an_override_for_the_key_without_parts() {
     assert_eq!(world.set(boost, ""), Err(OverridesError::Invalid(vec![none.to_owned()])));
     world.refresh(&mut frontend(r#"{"all":{"rate":"5/1s","key":[]}}"#));
     for (text, error) in [
-        (r#"{"policy":"all","key":"a","banned":true}"#, "overrides[0].key: must be []: the policy has one budget for all"),
+        (
+            r#"{"policy":"all","key":"a","banned":true}"#,
+            "overrides[0].key: must be []: the policy has one budget for all",
+        ),
         (
             r#"{"policy":"all","prefix":"a","banned":true}"#,
             "overrides[0].prefix: the policy has one budget for all: give \"key\": []",
