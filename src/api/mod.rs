@@ -29,6 +29,7 @@ mod keys;
 mod lease;
 mod limit_body;
 mod media_type;
+mod missing;
 mod notice;
 mod problem;
 mod rate_limit;
@@ -51,6 +52,7 @@ pub use keys::{
     short_name,
 };
 pub use media_type::require_json;
+pub use missing::Missing;
 pub use notice::{Notice, Noticed};
 pub use problem::Problem;
 pub use reply::{Header, Reply};

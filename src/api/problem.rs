@@ -3,6 +3,7 @@
 use serde::Serialize;
 
 use super::endpoint::Endpoint;
+use super::missing::Missing;
 use super::rate_limit::seconds;
 use super::reply::Reply;
 use super::request::MAX_BODY_LEN;
@@ -62,8 +63,10 @@ pub enum Problem {
     UnsupportedMediaType { found: String },
     /// The body has a `Content-Encoding`.
     UnsupportedContentEncoding { found: String },
-    /// The deployment's settings have errors, which its log lists.
-    Misconfigured,
+    /// The deployment's settings have errors, which its log lists; `missing` is what it lacks altogether.
+    Misconfigured { missing: Vec<Missing> },
+    /// The same, as the answer to a health check.
+    Unhealthy { missing: Vec<Missing> },
     /// The object that keeps the key's buckets did not answer; the log has the reason.
     Unavailable { cause: Cause },
 }
@@ -187,7 +190,8 @@ impl Problem {
             Self::PreconditionRequired => {
                 (428, "urn:problem-type:tollgate:precondition-required", "Precondition required")
             }
-            Self::Misconfigured => (500, "urn:problem-type:tollgate:misconfigured", "Misconfigured"),
+            Self::Misconfigured { .. } => (500, MISCONFIGURED, "Misconfigured"),
+            Self::Unhealthy { .. } => (503, MISCONFIGURED, "Misconfigured"),
             Self::Unavailable { .. } | Self::RegistryUnavailable { .. } | Self::Captcha { .. } => {
                 (503, "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity", "Unavailable")
             }
@@ -281,7 +285,11 @@ impl Problem {
             Self::UnsupportedContentEncoding { found } => {
                 format!("send the body as it is, without `Content-Encoding`, not as {}", shown(found))
             }
-            Self::Misconfigured => "the settings of this deployment have errors; its log lists them".to_owned(),
+            Self::Misconfigured { missing } | Self::Unhealthy { missing } => {
+                let advice: Vec<_> = missing.iter().map(|missing| missing.advice()).collect();
+                let more = if advice.is_empty() { String::new() } else { format!(". {}", advice.join(". ")) };
+                format!("the settings of this deployment have errors; its log lists them{more}")
+            }
             Self::Unavailable { cause } => {
                 let why = match cause {
                     Cause::Overloaded => {
@@ -295,6 +303,8 @@ impl Problem {
         }
     }
 }
+
+const MISCONFIGURED: &str = "urn:problem-type:tollgate:misconfigured";
 
 const UNKNOWN_AFTER_TIMEOUT: &str = "no answer came in time. The request may have been carried out; only an \
     Idempotency-Key makes it safe to repeat";
@@ -369,7 +379,20 @@ struct Body {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
+
+    #[test]
+    fn callers_learn_what_a_deployment_lacks_and_nothing_of_its_other_errors() {
+        let detail = |missing: &[Missing]| Problem::Misconfigured { missing: missing.to_vec() }.detail();
+        let errors = "the settings of this deployment have errors; its log lists them";
+        assert_eq!(detail(&[]), errors);
+        let (objects, policies) = (Missing::Objects.advice(), Missing::Policies.advice());
+        assert_eq!(detail(&[Missing::Objects, Missing::Policies]), format!("{errors}. {objects}. {policies}"));
+        let unhealthy = Problem::Unhealthy { missing: vec![Missing::Policies] };
+        assert_eq!((unhealthy.class().0, unhealthy.detail()), (503, format!("{errors}. {policies}")));
+    }
 
     #[test]
     fn a_problem_is_json_with_its_status_and_a_remedy() {
@@ -469,7 +492,8 @@ mod tests {
             Problem::UnsupportedMediaType { found: text() },
             Problem::UnsupportedContentEncoding { found: text() },
             Problem::IdempotencyKeyReused,
-            Problem::Misconfigured,
+            Problem::Misconfigured { missing: Vec::new() },
+            Problem::Unhealthy { missing: Vec::new() },
             Problem::Unavailable { cause: Cause::Failed },
         ];
         let classes = problems.iter().map(Problem::class).map(|(status, kind, _)| (status, kind));
@@ -501,7 +525,8 @@ mod tests {
                 assert!(section.contains(part), "{part} is in the section about {name}");
             }
         }
-        assert_eq!(titles.len(), all().len(), "{titles:?}");
+        let kinds: BTreeSet<_> = all().into_iter().map(|(_, kind)| kind).collect();
+        assert_eq!(titles.len(), kinds.len(), "{titles:?}");
     }
 
     /// openapi.json has a schema for each of them, and for no others.

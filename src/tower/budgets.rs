@@ -36,7 +36,7 @@ impl<K: Hash + Eq + Clone + Send + 'static> Budgets<K> {
             7 => boxed::<K, 7>(&limits, max_keys),
             _ => boxed::<K, 8>(&limits, max_keys), // policy::MAX_LIMITS
         };
-        let limiter = limiter.ok_or(Problem::Misconfigured)?;
+        let limiter = limiter.ok_or(Problem::Misconfigured { missing: Vec::new() })?;
         ResolvedRequest::consume(&policy, 1)?;
         Ok(Self { policy, limiter })
     }

@@ -52,7 +52,7 @@ function plain(text) {
 function frontendOf(env) {
   frontend ??= new Frontend(
     () => {
-      const made = built.Frontend.trusting(env);
+      const made = built.Frontend.bound(env);
       for (const error of made.errors()?.split("\n") ?? []) console.error(`settings: ${error}`);
       return made;
     },

@@ -9,7 +9,7 @@ use worker::{Env, console_error};
 
 use super::call::{Call, Object};
 use super::clock::moment;
-use super::settings::Settings;
+use super::settings::{Settings, SettingsErrors};
 use super::{clock, live, metrics};
 use crate::access::{Caller, CaptchaError, Scope, Sessions, verify_captcha};
 use crate::api::{
@@ -25,8 +25,7 @@ use crate::protocol::{Action, RequestId};
 /// [`Reply::to_text`].
 #[wasm_bindgen]
 pub struct Frontend {
-    /// Or what is wrong with them.
-    settings: Result<Settings, Vec<String>>,
+    settings: Result<Settings, SettingsErrors>,
 }
 
 #[wasm_bindgen]
@@ -46,10 +45,16 @@ impl Frontend {
         Self { settings: Settings::trusting(env, policies.as_deref()) }
     }
 
+    /// A frontend of the service, for callers who hold a binding to it.
+    #[must_use]
+    pub fn bound(env: &Env) -> Self {
+        Self { settings: Settings::bound(env) }
+    }
+
     /// What is wrong with the settings, line by line; `undefined` if nothing is.
     #[must_use]
     pub fn errors(&self) -> Option<String> {
-        self.settings.as_ref().err().map(|errors| errors.join("\n"))
+        self.settings.as_ref().err().map(|errors| errors.lines.join("\n"))
     }
 
     /// The reply to a request whose body need not be read; `undefined` if it must be read.
@@ -292,7 +297,7 @@ impl Frontend {
 
 impl Frontend {
     pub(super) fn settings(&self) -> Result<&Settings, Problem> {
-        self.settings.as_ref().map_err(|_| Problem::Misconfigured)
+        self.settings.as_ref().map_err(|errors| Problem::Misconfigured { missing: errors.missing.clone() })
     }
 
     /// The text of the reply to a problem, marked if the policies may be out of date and have a part in it.
@@ -316,11 +321,14 @@ impl Frontend {
             // frontend.mjs has answered these two.
             return Err(Problem::MethodNotAllowed { method: method.to_owned(), allow: "GET, HEAD" });
         }
-        let settings = self.settings()?;
         if path == "/healthz" {
             require_method(method, &["GET", "HEAD"], "GET, HEAD")?;
-            return Ok(Some(Reply::healthy()));
+            return match &self.settings {
+                Ok(_) => Ok(Some(Reply::healthy())),
+                Err(errors) => Err(Problem::Unhealthy { missing: errors.missing.clone() }),
+            };
         }
+        let settings = self.settings()?;
         if path == SESSION_PATH && settings.sessions().is_some() {
             require_method(method, &["POST"], "POST")?;
         } else {

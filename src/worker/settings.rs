@@ -9,6 +9,7 @@ use worker::{Env, console_error, console_log};
 use super::clock;
 use super::local_state::OwnState;
 use crate::access::{CredentialSettings, Credentials, Names, SessionSettings, Sessions, Webhook};
+use crate::api::Missing;
 use crate::edge::PolicySnapshot;
 use crate::metrics::sample;
 use crate::policy::{Policies, PolicyError};
@@ -30,12 +31,30 @@ pub(super) struct Settings {
     pub(super) credentials: Option<Credentials>,
 }
 
+/// What is wrong with settings.
+pub(super) struct SettingsErrors {
+    /// A line for each error.
+    pub(super) lines: Vec<String>,
+    /// What is missing altogether; there is a line for each.
+    pub(super) missing: Vec<Missing>,
+}
+
+impl SettingsErrors {
+    /// What is missing has no other errors.
+    fn new(missing: Vec<Missing>, others: Vec<String>) -> Self {
+        let hidden = missing.contains(&Missing::Policies).then_some(POLICIES);
+        let others = others.into_iter().filter(|line| hidden.is_none_or(|name| !line.starts_with(name)));
+        let lines = missing.iter().map(|missing| missing.advice().to_owned()).chain(others).collect();
+        Self { lines, missing }
+    }
+}
+
 impl Settings {
     /// The settings of the service. Logs a line for each policy, or for each error.
     ///
     /// # Errors
     /// A line for each.
-    pub(super) fn read(env: &Env) -> Result<Self, Vec<String>> {
+    pub(super) fn read(env: &Env) -> Result<Self, SettingsErrors> {
         let token = setting(env, "TOLLGATE_TOKEN");
         let Policed { policies, .. } = policies_in(env);
         let policy_names: Option<Vec<_>> =
@@ -52,9 +71,10 @@ impl Settings {
             },
         });
         let names = Names::new(setting(env, KEY_SECRET).as_deref());
-        let (sample, receivers) = (sample_in(env), Receivers::read(env));
-        match (policies, names, credentials, sample, receivers) {
-            (Ok(policies), Ok(names), Ok(credentials), Ok(sample), Ok(receivers)) => {
+        let (sample, receivers, registry) = (sample_in(env), Receivers::read(env), registry_in(env));
+        let missing = missing_in(env);
+        match (policies, names, credentials, sample, receivers, registry) {
+            (Ok(policies), Ok(names), Ok(credentials), Ok(sample), Ok(receivers), Ok(_)) if missing.is_empty() => {
                 for policy in policies.iter() {
                     console_log!("policy {}", policy.lint());
                 }
@@ -81,13 +101,15 @@ impl Settings {
                     credentials,
                 })
             }
-            (policies, names, credentials, sample, receivers) => {
+            (policies, names, credentials, sample, receivers, registry) => {
                 let mut errors: Vec<_> = policies.err().iter().flat_map(|all| all.iter()).map(line).collect();
                 errors.extend(credentials.err().into_iter().flatten().map(line));
                 errors.extend(names.err().map(line));
                 errors.extend(sample.err());
                 errors.extend(receivers.err().into_iter().flatten());
-                for error in &errors {
+                errors.extend(registry.err());
+                let errors = SettingsErrors::new(missing, errors);
+                for error in &errors.lines {
                     console_error!("settings: {error}");
                 }
                 Err(errors)
@@ -115,11 +137,25 @@ impl Settings {
         self.credentials.as_ref()?.sessions()
     }
 
-    /// The settings of a frontend whose callers are trusted, with the policies in `env`, or those of this JSON text.
+    /// The settings of a frontend whose callers are trusted, with the policies in `env`, or those of this JSON text. It is told
+    /// where the objects are.
     ///
     /// # Errors
     /// A line for each.
-    pub(super) fn trusting(env: &Env, in_code: Option<&str>) -> Result<Self, Vec<String>> {
+    pub(super) fn trusting(env: &Env, in_code: Option<&str>) -> Result<Self, SettingsErrors> {
+        let missing = if in_code.is_none() { missing_in(env) } else { Vec::new() };
+        Self::of_trusted(env, in_code, missing.into_iter().filter(|missing| *missing != Missing::Objects).collect())
+    }
+
+    /// The settings of the service for callers who hold a binding to it.
+    ///
+    /// # Errors
+    /// A line for each.
+    pub(super) fn bound(env: &Env) -> Result<Self, SettingsErrors> {
+        Self::of_trusted(env, None, missing_in(env))
+    }
+
+    fn of_trusted(env: &Env, in_code: Option<&str>, missing: Vec<Missing>) -> Result<Self, SettingsErrors> {
         let policies = match in_code {
             None => policies_in(env).policies.map_err(|errors| errors.iter().map(line).collect()),
             Some("{}") => Ok(Arc::default()), // requests bring their own limits
@@ -134,8 +170,9 @@ impl Settings {
             Some(None) => Err(format!("{KEY_SECRET} must be text")),
             Some(secret) => Names::new(secret.as_deref()).map_err(line),
         };
-        match (policies, names, sample_in(env), Receivers::read(env)) {
-            (Ok(policies), Ok(names), Ok(sample), Ok(receivers)) => {
+        let registry = if in_code.is_none() { registry_in(env) } else { Ok(()) };
+        match (policies, names, sample_in(env), Receivers::read(env), registry) {
+            (Ok(policies), Ok(names), Ok(sample), Ok(receivers), Ok(_)) if missing.is_empty() => {
                 let snapshot = if in_code.is_none() { snapshot_in(env, &policies) } else { None };
                 let sends_definitions = in_code.is_some();
                 Ok(Self {
@@ -149,9 +186,10 @@ impl Settings {
                     credentials: None,
                 })
             }
-            (policies, names, sample, receivers) => {
+            (policies, names, sample, receivers, registry) => {
                 let errors = policies.err().into_iter().flatten().chain(names.err()).chain(sample.err());
-                Err(errors.chain(receivers.err().into_iter().flatten()).collect())
+                let errors = errors.chain(receivers.err().into_iter().flatten()).chain(registry.err());
+                Err(SettingsErrors::new(missing, errors.collect()))
             }
         }
     }
@@ -193,9 +231,35 @@ fn has(env: &Env, binding: &str) -> bool {
     Reflect::get(env, &binding.into()).is_ok_and(|value| !value.is_null_or_undefined())
 }
 
+/// Whether a Durable Object namespace is bound under that name.
+fn is_namespace(env: &Env, binding: &str) -> bool {
+    let value = Reflect::get(env, &binding.into()).unwrap_or_default();
+    value.is_object() && Reflect::get(&value, &"getByName".into()).is_ok_and(|method| method.is_function())
+}
+
+/// What a service lacks altogether.
+fn missing_in(env: &Env) -> Vec<Missing> {
+    let objects = (!is_namespace(env, "KEYS")).then_some(Missing::Objects);
+    let policies = matches!(policies_text(env).as_str(), "null" | "{}").then_some(Missing::Policies);
+    objects.into_iter().chain(policies).collect()
+}
+
+/// Whether the registry may be used, if there is one.
+///
+/// # Errors
+/// If something else is bound in its place.
+fn registry_in(env: &Env) -> Result<(), String> {
+    if has(env, REGISTRY) && !is_namespace(env, REGISTRY) {
+        return Err(format!(
+            "{REGISTRY}: is not a Durable Object namespace: bind the class PolicyRegistry under this name, or nothing"
+        ));
+    }
+    Ok(())
+}
+
 /// What is to be known of the registry, if `env` has one.
 fn snapshot_in(env: &Env, policies: &Policies) -> Option<RefCell<PolicySnapshot>> {
-    has(env, "REGISTRY").then(|| RefCell::new(PolicySnapshot::new(&policies_text(env), policies)))
+    has(env, REGISTRY).then(|| RefCell::new(PolicySnapshot::new(&policies_text(env), policies)))
 }
 
 fn line(error: impl std::fmt::Display) -> String {
@@ -258,4 +322,5 @@ struct Policed {
 }
 
 const POLICIES: &str = "POLICIES";
+const REGISTRY: &str = "REGISTRY";
 const KEY_SECRET: &str = "TOLLGATE_KEY_SECRET";

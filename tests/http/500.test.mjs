@@ -5,7 +5,12 @@ import { assertAnswer, problem } from "./answers.mjs";
 import { KEY_SECRET, start } from "./workerd.mjs";
 
 const detail = "the settings of this deployment have errors; its log lists them";
-const misconfigured = problem(500, "misconfigured", "Misconfigured", detail);
+const NO_OBJECTS =
+  "KEYS: no Durable Object namespace is bound under this name: add a binding for the class KeyObject to Wrangler's configuration, " +
+  "and to each [env.ENVIRONMENT] of it, which inherits no bindings";
+const NO_POLICIES =
+  "POLICIES: there are no policies: add some to Wrangler's configuration, as [vars.POLICIES.NAME], and to each environment of it, " +
+  "as [env.ENVIRONMENT.vars.POLICIES.NAME], which inherits no variables";
 const policies = { api: { rate: 10, period: "10s" } };
 const NAME_RULE = "a name must be 1 to 64 ASCII letters, digits, '_', '-' or '.'";
 
@@ -83,10 +88,29 @@ const rows = {
       `settings: POLICIES."${"n".repeat(65)}": ${NAME_RULE}`,
     ],
   },
-  "no policy": { settings: { policies: {} }, log: ["settings: POLICIES: defines no policy"] },
-  "no policies": {
-    settings: { policies: null },
-    log: ["settings: POLICIES: must be a table of policies by name, not null"],
+  "an empty table of policies": { settings: { policies: {} }, log: [], missing: [NO_POLICIES] },
+  "no policies": { settings: { policies: null }, log: [], missing: [NO_POLICIES] },
+  "no policies but a registry, which may have some": {
+    settings: { policies: null, registry: true },
+    log: [],
+    missing: [NO_POLICIES],
+  },
+  "no objects": { settings: { keys: null }, log: [], missing: [NO_OBJECTS] },
+  "something else in place of the objects": {
+    settings: { keys: `text = "KeyObject"` },
+    log: [],
+    missing: [NO_OBJECTS],
+  },
+  "neither objects nor policies, and a secret that is too short": {
+    settings: { keys: null, policies: null, keySecret: "short" },
+    log: ["settings: the secret TOLLGATE_KEY_SECRET has 5 bytes: it needs 16 random ones"],
+    missing: [NO_OBJECTS, NO_POLICIES],
+  },
+  "something else in place of the registry": {
+    settings: { registry: `text = "PolicyRegistry"` },
+    log: [
+      "settings: REGISTRY: is not a Durable Object namespace: bind the class PolicyRegistry under this name, or nothing",
+    ],
   },
   "a list of policies": {
     settings: { policies: [] },
@@ -238,18 +262,23 @@ const rows = {
   "an empty table of tokens": { settings: { policies, token: null, tokens: {} }, log: [NO_CREDENTIAL] },
 };
 
-for (const [name, { settings, log }] of Object.entries(rows)) {
+for (const [name, { settings, log: others, missing = [] }] of Object.entries(rows)) {
   test(`the settings have errors: ${name}`, async () => {
     const tollgate = await start({ policies, ...settings });
+    const log = [...missing.map((line) => `settings: ${line}`), ...others];
+    const said = [detail, ...missing].join(". ");
     const body = '{"policy":"fine","key":"alice"}';
     for (const request of [
       { body },
       { path: "/v1/peek", body },
-      { method: "GET", path: "/healthz" },
+      { method: "GET", path: "/healthz?probe=1" },
+      { method: "GET", path: "/v1/policies" },
       { body, headers: { authorization: null } },
       { body, headers: { authorization: "Bearer " } }, // equal to a token that is not set
       { path: "/nothing" },
     ]) {
+      const status = request.path?.startsWith("/healthz") ? 503 : 500;
+      const misconfigured = problem(status, "misconfigured", "Misconfigured", said);
       assertAnswer(await tollgate.send(request), misconfigured, JSON.stringify(request));
     }
     for (const line of log) await tollgate.logged(line);

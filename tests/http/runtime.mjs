@@ -119,15 +119,17 @@ export function tollgate({ build, around = null, flags, v8Flags, before, ...sett
 /**
  * What a Worker is given by `wrangler.toml` and `wrangler secret put`, without what is `null`. `tokens` and `sessions` are an
  * object, as in `wrangler.toml`, or a text, as a secret is; `grantKeys` and `captchaSecret` a text. `registry` says whether there
- * is a registry of policies, `points` the port of a server that gets what is written to Analytics Engine, and `sample` the share of it.
+ * is a registry of policies, `keys` and `registry` may also say what is bound in their place, `points` the port of a server that gets what is written to Analytics Engine, and `sample` the share of it.
  * `webhookUrl`, `webhookSecret` and `noticeKeys` say where notices go, and `queue` is the port of a server that gets what is sent to the queue.
  */
 export function bindings(settings) {
   const { policies, token, keySecret, tokens = null, grantKeys = null, audience = null } = settings;
   const { sessions = null, captchaSecret = null, registry = false, sample = null, points = null } = settings;
   const { webhookUrl = null, webhookSecret = null, noticeKeys = null, queue = null } = settings;
-  const bindings = { KEYS: `durableObjectNamespace = "KeyObject"` };
-  if (registry) bindings.REGISTRY = `durableObjectNamespace = "PolicyRegistry"`;
+  const { keys = `durableObjectNamespace = "KeyObject"` } = settings;
+  const bindings = {};
+  if (keys !== null) bindings.KEYS = keys;
+  if (registry) bindings.REGISTRY = registry === true ? `durableObjectNamespace = "PolicyRegistry"` : registry;
   if (points !== null) bindings.METRICS = `analyticsEngine = "points"`;
   if (sample !== null) bindings.TOLLGATE_METRICS_SAMPLE = textOrJson(sample);
   if (queue !== null) bindings.NOTICES = `queue = "queue"`;

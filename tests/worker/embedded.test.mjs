@@ -288,7 +288,7 @@ test("settings with errors are an exception that names them all", async () => {
     [{}, []],
     [{ without: ["TOLLGATE_KEY_SECRET", "TOLLGATE_TOKEN"] }, []],
     [{ without: ["KEYS"] }, [/^no Durable Object binding: add one named KEYS for the class KeyObject/]],
-    [{ without: ["POLICIES"] }, [/^POLICIES: must be a table of policies by name, not null$/]],
+    [{ without: ["POLICIES"] }, [/^POLICIES: there are no policies: add some to Wrangler's configuration/]],
     [{ POLICIES: { a: { rate: -1 } } }, [/^POLICIES\.a\.rate: must be a number/, /^POLICIES\.a\.period: is missing$/]],
     [{ TOLLGATE_KEY_SECRET: "short" }, [/^the secret TOLLGATE_KEY_SECRET has 5 bytes: it needs 16 random ones$/]],
     [{ TOLLGATE_KEY_SECRET: {} }, [/^TOLLGATE_KEY_SECRET must be text$/]],

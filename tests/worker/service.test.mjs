@@ -81,6 +81,20 @@ test("a `wrangler dev` for each; by HTTP the service still asks for a token", as
   assert.deepEqual((await byHttp({ authorization: `Bearer ${TOKEN}` })).body.remaining, 1, "kept through a power cut");
 });
 
+test("a service without the binding of its objects answers nothing, and says what to add", async () => {
+  const pair = makePair("unbound");
+  const vars = { POLICIES, TOLLGATE_TOKEN: TOKEN, TOLLGATE_KEY_SECRET: KEY_SECRET };
+  const service = makeProject("service-unbound", { main: "service.mjs", classes: {}, vars });
+  const worker = await wranglerDev([pair.caller, service]);
+  for (const way of ["rpc", "fetch"]) {
+    const { body } = await worker.post(`/${way}/consume`, { policy: "api", key: "k" });
+    assert.deepEqual([body.status, body.type], [500, "urn:problem-type:tollgate:misconfigured"]);
+    assert.match(body.detail, /KEYS: no Durable Object namespace is bound under this name: add a binding/);
+  }
+  await worker.logged("settings: KEYS: no Durable Object namespace is bound under this name");
+  assert.equal(worker.log.split("settings: KEYS").length, 2, "once, not for each request");
+});
+
 test("a service whose settings have errors says so in its log, and only that in its answers", async () => {
   const { service, caller } = makePair("broken", { a: { rate: 1 } });
   const worker = await wranglerDev([caller, service]);

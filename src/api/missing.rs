@@ -1,0 +1,27 @@
+//! What a deployment can lack altogether. Callers are told, too: it is no secret, and the person who deployed it often sees only an answer.
+
+/// A part of the settings without which nothing can be decided.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Missing {
+    /// The binding to the objects that keep the budgets.
+    Objects,
+    /// The policies.
+    Policies,
+}
+
+impl Missing {
+    /// What is missing, and how to add it.
+    #[must_use]
+    pub const fn advice(self) -> &'static str {
+        match self {
+            Self::Objects => {
+                "KEYS: no Durable Object namespace is bound under this name: add a binding for the class KeyObject to \
+                 Wrangler's configuration, and to each [env.ENVIRONMENT] of it, which inherits no bindings"
+            }
+            Self::Policies => {
+                "POLICIES: there are no policies: add some to Wrangler's configuration, as [vars.POLICIES.NAME], and to each \
+                 environment of it, as [env.ENVIRONMENT.vars.POLICIES.NAME], which inherits no variables"
+            }
+        }
+    }
+}
