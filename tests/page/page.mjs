@@ -60,6 +60,13 @@ export async function open(hash = "", { viewport = { width: 1440, height: 900 },
 
 export const press = (page, name) => page.getByRole("button", { name, exact: true }).click();
 
+/** How often the playground has granted and refused. */
+export async function counted(page) {
+  const text = await page.locator(".counts").first().textContent();
+  const [, granted, refused] = /^([\d,]+) granted, ([\d,]+) refused/.exec(text);
+  return { granted: Number(granted.replaceAll(",", "")), refused: Number(refused.replaceAll(",", "")) };
+}
+
 /** The address, once the scene in it is as expected: it follows what is shown, somewhat later. */
 export async function linkTo(page, isExpected) {
   await page.waitForURL(({ hash }) => {
@@ -74,14 +81,14 @@ export async function linkTo(page, isExpected) {
 
 async function start(port = 0) {
   folder ??= mkdtempSync(join(tmpdir(), "tollgate-page-"));
-  const { durable_objects, migrations, vars, compatibility_date } = unstable_readConfig({ config: "wrangler.toml" });
+  const { durable_objects, exports, vars, compatibility_date } = unstable_readConfig({ config: "wrangler.toml" });
   const sha256 = createHash("sha256").update(TOKEN).digest("hex");
   const settings = {
     name: "page",
     main: resolve("build/worker/entry.mjs"),
     compatibility_date,
     durable_objects,
-    migrations,
+    exports,
     assets: { directory: resolve("build/page") },
     vars: {
       POLICIES: { ...vars.POLICIES, divided: { rate: 100, period: "1h", shards: 4 } },

@@ -380,44 +380,6 @@ test("a link that cannot be read is said to be so, until something else is shown
   await close();
 });
 
-test("100,000 decisions at 1,000× lose no second", async () => {
-  const { page, said, close } = await open();
-  await press(page, "TOML");
-  await page.getByLabel("Policy as TOML").fill('[p]\nrate = 3000\nperiod = "1s"');
-  await page.getByRole("heading", { name: /^p: token bucket, 3,000 per 1 sec/ }).waitFor();
-  await page.getByLabel("Trace").selectOption("csv");
-  const lines = Array.from({ length: 100_000 }, (_, i) => (i * 0.04).toFixed(2)).join("\n"); // 4000 s: four seconds at 1,000×
-  await page
-    .getByLabel("A file of such lines")
-    .setInputFiles({ name: "a.csv", mimeType: "text/csv", buffer: Buffer.from(lines) });
-  await page.getByText("100,000 requests").waitFor();
-  await page.getByLabel("Moment").fill("0");
-  await press(page, "1,000×");
-  // What is shown, in seconds of the trace, and when: of each frame in which it changes.
-  const frames = await page.evaluate(async () => {
-    const parts = () => document.querySelector(".now").textContent.split(":");
-    const shown = () => parts().reduce((sum, part) => sum * 60 + Number(part), 0);
-    [...document.querySelectorAll("button")].find(({ textContent }) => textContent === "Play").click();
-    const frames = [{ at: performance.now(), shown: 0 }];
-    while (frames.at(-1).shown < 4_000) {
-      await new Promise(requestAnimationFrame);
-      if (shown() !== frames.at(-1).shown) frames.push({ at: performance.now(), shown: shown() });
-    }
-    return frames;
-  });
-  // Played by the clock, it would catch up after a pause: so no second may pass, of the visitor's, without a new picture.
-  const pauses = frames.slice(1).map(({ at }, i) => at - frames[i].at);
-  const longest = Math.max(...pauses);
-  assert.ok(longest < 1000, `${Math.round(longest)} ms without a picture; ${frames.length} pictures in all`);
-  const took = frames.at(-1).at - frames[1].at;
-  const played = frames.at(-1).shown - frames[1].shown;
-  assert.ok(Math.abs(took - played) < 1000, `${took} ms for ${played} s`);
-  await page.getByRole("button", { name: "Play", exact: true }).waitFor();
-  await page.getByText("100,000 granted, 0 refused").waitFor();
-  assert.deepEqual(said, []);
-  await close();
-});
-
 test("nothing shifts while it loads, and nothing is wider than a phone", async () => {
   const { page, close } = await open("", { viewport: PHONE });
   await page.getByRole("heading", { name: /^The decision at/ }).waitFor();

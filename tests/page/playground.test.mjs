@@ -2,19 +2,12 @@
 import "./modules.mjs";
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { linkTo, open, press, shifts, violations } from "./page.mjs";
+import { counted, linkTo, open, press, shifts, violations } from "./page.mjs";
 
 const { decode } = await import("../../www/page/src/playground/link.ts");
 const { PRESETS } = await import("../../www/page/src/playground/presets.ts");
 
 const status = (page) => page.getByRole("status").textContent();
-
-/** How often was granted and refused. */
-async function counted(page) {
-  const text = await page.locator(".counts").first().textContent();
-  const [, granted, refused] = /^([\d,]+) granted, ([\d,]+) refused/.exec(text);
-  return { granted: Number(granted.replaceAll(",", "")), refused: Number(refused.replaceAll(",", "")) };
-}
 
 test("an address that names no view is a link that cannot be read, and follows what one does", async () => {
   const { page, said, close } = await open("#rubbish");
@@ -113,39 +106,6 @@ for (const [how, hold] of [
     await close();
   });
 }
-
-test("held at 1,000×, it asks thousands as time goes by, keeps the picture moving, and a link has them", async () => {
-  const { page, said, url, close } = await open();
-  await page.getByLabel("Trace").selectOption("none");
-  await press(page, "1,000×");
-  await press(page, "Play");
-  await page.getByRole("button", { name: "Reserve", exact: true }).hover();
-  await page.mouse.down();
-  const longest = await page.evaluate(async () => {
-    let [longest, last] = [0, performance.now()];
-    const end = last + 1000;
-    while (last < end) {
-      await new Promise(requestAnimationFrame);
-      const now = performance.now();
-      longest = Math.max(longest, now - last);
-      last = now;
-    }
-    return longest;
-  });
-  await page.mouse.up();
-  await press(page, "Pause");
-  assert.ok(longest < 1000, `${Math.round(longest)} ms without a picture`);
-  const { granted, refused } = await counted(page);
-  assert.ok(granted + refused > 1000, `${granted + refused}`);
-  assert.ok(granted > (granted + refused) * 0.45, `${granted} of ${granted + refused}`); // four a second, of which two are refilled
-  const link = await linkTo(page, ({ acts }) => acts.length === granted + refused);
-  await close();
-  const other = await open(link.slice(url.length + 1));
-  await other.page.getByText(/^[1-9][\d,]* granted, /).waitFor();
-  assert.deepEqual(await counted(other.page), { granted, refused });
-  assert.deepEqual(said, []);
-  await other.close();
-});
 
 test("what was asked by hand too often for a link is left out of it, and the page says so", async () => {
   const { page, close } = await open();
