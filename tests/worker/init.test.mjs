@@ -1,12 +1,23 @@
 // A service of one's own, made and run by `npx tollgate`, as a stranger does it.
 import assert from "node:assert/strict";
 import { execFile, spawn } from "node:child_process";
+import { createHash } from "node:crypto";
 import { once } from "node:events";
-import { appendFileSync, readFileSync, symlinkSync, writeFileSync } from "node:fs";
+import {
+  appendFileSync,
+  chmodSync,
+  mkdirSync,
+  readFileSync,
+  renameSync,
+  statSync,
+  symlinkSync,
+  writeFileSync,
+} from "node:fs";
 import { createServer } from "node:net";
 import { join } from "node:path";
 import { after, test } from "node:test";
 import { promisify } from "node:util";
+import { unstable_readConfig as readConfig } from "wrangler";
 import { ENVIRONMENT, folder, run } from "./stranger.mjs";
 
 const bin = join(folder, "node_modules/.bin/tollgate");
@@ -66,14 +77,60 @@ test("a token that was made has its scopes, and a grant its key", async () => {
   await stop();
 });
 
+test("a token removed from the settings is refused, and only the owner may read the token and the secret", async () => {
+  const removed = readFileSync(join(service, "wrangler.toml"), "utf8");
+  const [, name] = removed.match(/^\[vars\.TOLLGATE_TOKENS\.(\w+)\]$/m);
+  const made = (await tollgate(["token", name])).match(/^tg_.*$/m)[0];
+  const sha256 = createHash("sha256").update(made).digest("hex");
+  const toml = (hash) => removed.replace(/^sha256 = "\w+"$/m, `sha256 = "${hash}"`);
+  const owners = [".tollgate/token", ".dev.vars"].map((file) => join(service, file));
+  for (const file of owners) chmodSync(file, 0o644);
+  const own = readFileSync(owners[0], "utf8").trim();
+  const ask = { policy: "daily", key: "removed" };
+  for (const [settings, status] of [
+    [toml(sha256), 200],
+    [removed, 401],
+    // The last of the tokens, with their table.
+    [removed.replace(/^\[vars\.TOLLGATE_TOKENS\.\w+\]\n(.+\n)+/m, ""), 401],
+  ]) {
+    writeFileSync(join(service, "wrangler.toml"), settings);
+    await start();
+    assert.equal((await post("consume", ask, made)).status, status);
+    assert.equal((await post("consume", ask, own)).status, 200, "that of start");
+    for (const file of owners) assert.equal(statSync(file).mode & 0o777, 0o600, file);
+    await stop();
+  }
+  writeFileSync(join(service, "wrangler.toml"), removed);
+});
+
+test("start takes each configuration that Wrangler takes, and tokens from .dev.vars where that has none", async () => {
+  const other = join(folder, "my-limits-jsonc");
+  await tollgate(["init", "my-limits-jsonc"], folder);
+  symlinkSync(join(folder, "node_modules"), join(other, "node_modules"), "junction");
+  const { vars, ...config } = readConfig({ config: join(other, "wrangler.toml") });
+  renameSync(join(other, "wrangler.toml"), join(other, "unused.toml"));
+  const { name, compatibility_date, durable_objects, exports, secrets } = config;
+  const written = { name, main: "index.ts", compatibility_date, durable_objects, exports, secrets };
+  written.vars = { POLICIES: JSON.stringify(vars.POLICIES) };
+  writeFileSync(join(other, "wrangler.jsonc"), `// ours\n${JSON.stringify(written)}`);
+  const sha256 = createHash("sha256").update("tg_of-dev-vars").digest("hex");
+  writeFileSync(join(other, ".dev.vars"), `TOLLGATE_TOKENS='{"mine":{"sha256":"${sha256}","scopes":["consume"]}}'\n`);
+  assert.match(await start(other), /^curl .*"policy":"api"/m);
+  assert.equal((await post("consume", { policy: "daily", key: "a" }, "tg_of-dev-vars")).status, 200);
+  await stop();
+});
+
 test("start says what is missing", async () => {
-  await assert.rejects(tollgate(["start"], folder), /There is no wrangler\.toml here\. Make a service first/);
+  const empty = join(folder, "empty");
+  mkdirSync(empty);
+  const none = /There is no wrangler\.json or wrangler\.jsonc or wrangler\.toml here\. Make a service first/;
+  await assert.rejects(tollgate(["start"], empty), none);
   await assert.rejects(tollgate(["start", "now"]), /one argument too many: now/);
 });
 
 /** What `tollgate start` has printed when it is ready. */
-async function start() {
-  running = spawn(bin, ["start"], { cwd: service, env: { ...process.env, ...ENVIRONMENT, PORT: port }, stdio: "pipe" });
+async function start(cwd = service) {
+  running = spawn(bin, ["start"], { cwd, env: { ...process.env, ...ENVIRONMENT, PORT: port }, stdio: "pipe" });
   let printed = "";
   const told = new Promise((resolve, reject) => {
     for (const stream of [running.stdout, running.stderr]) {

@@ -45,6 +45,19 @@ test("README.md: a Worker with Tollgate in it", async () => {
   assert.ok(Number(last.headers.get("retry-after")) > 0);
 });
 
+test("docs/policies.md: the same Worker whose class is declared by a migration, with the same objects", async () => {
+  const [, declared] = config.match(/(\[exports\.KeyObject\]\n(?:.+\n)+)/);
+  const migration = /```toml\n(\[\[migrations\]\].*\n(?:.+\n)+?)```/.exec(
+    readFileSync(join(root, "docs/policies.md"), "utf8"),
+  )[1];
+  const files = { "wrangler.toml": config.replace(declared, migration), "index.js": embedded };
+  const older = await wranglerDev([write("readme-migrations", files)]);
+  assert.equal((await spend(older)).last.status, 429, older.log);
+  await older.kill();
+  const newer = await wranglerDev([write("readme-migrations", { "wrangler.toml": config })]);
+  assert.equal((await newer.post("/", {})).status, 429, "its objects keep what was spent");
+});
+
 test("README.md: a service, and a Worker that has a binding to it", async () => {
   const named = config.replace('"my-worker"', '"my-limits"');
   const own = write("readme-service", { "wrangler.toml": named, "index.ts": service });
