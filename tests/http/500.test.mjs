@@ -31,7 +31,7 @@ const rows = {
         g: { rate: 1, period: "0s" },
         h: { rate: 7, period: "1day", capacity: 9_007_199_254_740_991 },
         i: { rate: 1, period: "1s", offset: "1s" },
-        j: { kind: "fixed_window", rate: 1, period: "1s", offset: "1s" },
+        j: { rate: 1, period: "1s", max_debt: "endless", key: ["a"], jitter: "2h" },
         k: { rate: 1, period: "1s", initial: 2 },
         l: { rate: 2 ** 53, period: "1s" },
         m: null,
@@ -46,7 +46,7 @@ const rows = {
     },
     log: [
       "settings: POLICIES.a.burst: is not a known field; known fields are kind, rate, period, capacity, max_debt, initial, offset, " +
-        "write_ahead, mode, on_error, reservation_ttl, unsettled, refusal_cache, lease, max_lease, shards, ipv6_prefix, show_key_prefix, fixed, notify, notify_every, limits",
+        "write_ahead, mode, on_error, reservation_ttl, unsettled, refusal_cache, lease, max_lease, shards, ipv6_prefix, show_key_prefix, fixed, notify, notify_every, key, jitter, limits",
       'settings: POLICIES.a.rate: must be a number from 0 to 9007199254740991 such as 100 or 2.5, or text such as "100/1m" or "20/s burst 40", not -1',
       'settings: POLICIES.a.period: must be text with a unit, such as "90s", not 60',
       "settings: POLICIES.a.capacity: must be a whole number from 0 to 9007199254740991, not 1.5",
@@ -61,7 +61,9 @@ const rows = {
       "settings: POLICIES.h.capacity: a capacity of 9007199254740991 is too large to stay exact at this rate and period: " +
         "at most 182437484",
       "settings: POLICIES.i.offset: a token bucket has no windows, so it takes no offset",
-      "settings: POLICIES.j.offset: an offset of 1000 ms is not within one period: at most 999 ms",
+      'settings: POLICIES.j.max_debt: must be a whole number from 0 to 9007199254740991, or "unlimited", not "endless"',
+      "settings: POLICIES.j.key: must be [], for one budget that all share; for a budget for each key, leave it out, not an array",
+      "settings: POLICIES.j.jitter: must be at most 1h: refused callers would be told to stay away for longer",
       "settings: POLICIES.k.initial: 2 initial tokens are more than the capacity: at most 1",
       'settings: POLICIES.l.rate: must be a number from 0 to 9007199254740991 such as 100 or 2.5, or text such as "100/1m" or "20/s burst 40", not 9007199254740992',
       "settings: POLICIES.m: must be a table of fields such as rate and period, not null",
@@ -73,7 +75,7 @@ const rows = {
       'settings: POLICIES.p.unsettled: must be "keep" or "refund"',
       'settings: POLICIES.p.reservation_ttl: must be text with a unit, such as "90s", not 5',
       "settings: POLICIES.q.rate: is not a known field; known fields are limits, mode, on_error, reservation_ttl, unsettled, " +
-        "refusal_cache, lease, max_lease, shards, ipv6_prefix, show_key_prefix, fixed, notify, notify_every",
+        "refusal_cache, lease, max_lease, shards, ipv6_prefix, show_key_prefix, fixed, notify, notify_every, key, jitter",
       "settings: POLICIES.q.limits: must be a list of 1 to 8 limits",
       "settings: POLICIES.r.limits[0]: must have a name: costs and answers refer to a limit by its name",
       `settings: POLICIES.r.limits[1]: name: ${NAME_RULE}`,
