@@ -111,7 +111,7 @@ test("start takes each configuration that Wrangler takes, and tokens from .dev.v
   renameSync(join(other, "wrangler.toml"), join(other, "unused.toml"));
   const { name, compatibility_date, durable_objects, exports, secrets } = config;
   const written = { name, main: "index.ts", compatibility_date, durable_objects, exports, secrets };
-  written.vars = { POLICIES: JSON.stringify(vars.POLICIES) };
+  written.vars = { POLICIES: vars.POLICIES };
   writeFileSync(join(other, "wrangler.jsonc"), `// ours\n${JSON.stringify(written)}`);
   const sha256 = createHash("sha256").update("tg_of-dev-vars").digest("hex");
   writeFileSync(join(other, ".dev.vars"), `TOLLGATE_TOKENS='{"mine":{"sha256":"${sha256}","scopes":["consume"]}}'\n`);
