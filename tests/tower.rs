@@ -88,7 +88,7 @@ fn a_policy_with_one_budget_is_a_layer_whose_key_says_nothing() {
     let policies = Policies::parse(r#"{"all":{"rate":"9/s","key":[]}}"#).expect("a policy");
     let policy = policies.get("all").expect("it is there");
     let keyed = RateLimitLayer::<u64, _, _>::new(policy, 10, |_: &Request| Some(7), || START);
-    assert!(matches!(keyed.err(), Some(Problem::Misconfigured)));
+    assert!(matches!(keyed.err(), Some(Problem::Misconfigured { .. })));
     assert!(RateLimitLayer::<(), _, _>::new(policy, 10, |_: &Request| Some(()), || START).is_ok());
 }
 

@@ -20,7 +20,7 @@ pub(super) struct Budgets<K> {
 impl<K: Hash + Eq + Clone + Send + 'static> Budgets<K> {
     pub(super) fn new(policy: &Policy, max_keys: usize) -> Result<Self, Problem> {
         if policy.has_one_budget() && TypeId::of::<K>() != TypeId::of::<()>() {
-            return Err(Problem::Misconfigured); // each key would have a budget
+            return Err(Problem::Misconfigured { missing: Vec::new() }); // each key would have a budget
         }
         let policy = Arc::new(policy.undivided());
         let limits: Vec<Limit> = policy.limits().iter().map(NamedLimit::limit).copied().collect();
