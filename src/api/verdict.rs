@@ -96,7 +96,9 @@ impl ResolvedRequest {
     ) -> Verdict<'a> {
         let now = decided.now;
         let mut details: Vec<_> = answers.iter().map(|answered| self.details(answered, now)).collect();
-        details.iter_mut().for_each(|details| details.wait_until(now, |retry_at| self.told(item, retry_at)));
+        for details in &mut details {
+            details.wait_until(now, |retry_at| self.told(item, retry_at));
+        }
         let (banned, unlimited) = self.standing(item, &details);
         // What one shard has left is near the limit of that shard.
         let shard = self.shard_of(item);
