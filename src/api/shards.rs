@@ -14,24 +14,11 @@ impl ResolvedRequest {
         self.items.iter().any(|item| item.policy.shards().len() > 1)
     }
 
-    /// The request with an item for each shard of its budgets. A refund is shared out among the shards, and `random` says who gets
-    /// the rest.
+    /// The request with an item for each shard of its budgets, at the costs of the whole.
     #[must_use]
-    pub fn of_shards(&self, random: u64) -> Self {
-        let all = self.items.iter().flat_map(|item| item.policy.shards().iter().zip(0_u64..).map(move |of| (item, of)));
-        let items = all.map(|(whole, (policy, index))| {
-            let count = whole.policy.shards().len() as u64;
-            let place = index.wrapping_add(random).checked_rem(count).unwrap_or(0);
-            let share = |cost: u64| {
-                let (each, rest) = (cost.checked_div(count).unwrap_or(0), cost.checked_rem(count).unwrap_or(0));
-                each.saturating_add(u64::from(place < rest))
-            };
-            let mut item = ResolvedItem { policy: policy.clone(), ..whole.clone() };
-            if self.action == Action::Take(Verb::Refund) {
-                item.costs = item.costs.map(|costs| costs.into_iter().map(share).collect());
-            }
-            item
-        });
+    pub fn of_shards(&self) -> Self {
+        let all = self.items.iter().flat_map(|item| item.policy.shards().iter().map(move |shard| (item, shard)));
+        let items = all.map(|(whole, policy)| ResolvedItem { policy: policy.clone(), ..whole.clone() });
         Self { items: items.collect(), ..self.clone() }
     }
 
@@ -63,9 +50,11 @@ pub(super) fn check(endpoint: Endpoint, action: Action, wants_snapshot: bool, po
             wrong("show a `snapshot` with each answer", "/v1/peek shows one of the whole")
         }
         (_, Action::Take(Verb::Consume | Verb::Refund | Verb::Reset) | Action::Look(_)) => Ok(()),
+        // Of a reservation that was made before.
+        (_, Action::Settle(_) | Action::Cancel(_)) => Ok(()),
         (_, Action::Take(Verb::ConsumeUpTo)) => wrong("take as much as there is", "leave out `mode`"),
         (_, Action::Take(Verb::Charge)) => wrong("be charged", "consume before the work is done"),
-        (_, Action::Take(_) | Action::Reserve(_) | Action::Settle(_) | Action::Cancel(_) | Action::Hold(_)) => {
+        (_, Action::Take(_) | Action::Reserve(_) | Action::Hold(_)) => {
             wrong("have debts or reservations", "leave out `mode`")
         }
     }
@@ -110,11 +99,6 @@ mod tests {
                 r#"{"policy":"hot","key":"a","snapshot":true}"#,
                 "show a `snapshot` with each answer: /v1/peek shows one of the whole",
             ),
-            (
-                Endpoint::Cancel,
-                r#"{"policy":"hot","key":"a","reservation":"0000000000001"}"#,
-                "have debts or reservations: leave out `mode`",
-            ),
         ] {
             let Err(Problem::BadRequest { detail }) = resolved(endpoint, body) else { panic!("{body}") };
             let expected = format!("policy hot has 8 shards, which cannot {expected}");
@@ -122,6 +106,11 @@ mod tests {
         }
         for endpoint in [Endpoint::Consume, Endpoint::Peek, Endpoint::Inspect, Endpoint::Refund, Endpoint::Reset] {
             assert!(resolved(endpoint, one).is_ok(), "{endpoint:?}");
+        }
+        // A reservation may have been made before the policy had shards.
+        for endpoint in [Endpoint::Settle, Endpoint::Cancel] {
+            let body = r#"{"policy":"hot","key":"a","reservation":"0000000000001"}"#;
+            assert!(resolved(endpoint, body).is_ok(), "{endpoint:?}");
         }
     }
 
@@ -133,17 +122,13 @@ mod tests {
     }
 
     #[test]
-    fn a_refund_is_shared_out() {
+    fn each_shard_has_an_item_at_the_cost_of_the_whole() {
         let asked = resolved(Endpoint::Refund, r#"{"policy":"hot","key":"a","cost":11}"#).unwrap();
-        let shares = |random| {
-            let items = asked.of_shards(random).items;
-            items.iter().map(|item| item.costs.clone().unwrap()[0]).collect::<Vec<_>>()
-        };
-        assert_eq!(shares(0), [2, 2, 2, 1, 1, 1, 1, 1]);
-        assert_eq!(shares(6), [1, 1, 2, 2, 2, 1, 1, 1]);
-        let taken = resolved(Endpoint::Consume, r#"{"policy":"hot","key":"a","cost":11}"#).unwrap();
-        assert!(taken.of_shards(6).items.iter().all(|item| item.costs == Some(vec![11])));
-        assert!(taken.is_sharded());
+        let items = asked.of_shards().items;
+        let shards: Vec<_> =
+            items.iter().map(|item| (item.policy.shard().unwrap().index, item.costs.clone())).collect();
+        assert_eq!(shards, (0..8).map(|index| (index, Some(vec![11]))).collect::<Vec<_>>());
+        assert!(asked.is_sharded());
         assert!(!resolved(Endpoint::Consume, r#"{"policy":"cold","key":"a"}"#).unwrap().is_sharded());
     }
 }

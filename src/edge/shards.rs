@@ -6,28 +6,40 @@
 //! is refused only while all of them together have less than `n * c`. A shard that does not answer ends the request: it may have granted
 //! it. One that is overloaded has not, and the next is asked.
 //!
-//! A look or a reset asks all at once, and its answer is of the whole.
-
-use std::sync::Arc;
+//! A look asks all at once, and its answer is of the whole.
+//!
+//! A refund is divided among the shards, and a reset is of each. The first shard is asked before the others, because it is the key's own
+//! object: it decides whether the act is done at all, and whether it was done before, also while the budget had another number of shards.
+//! Its answer says when it did its part, and over how many shards the act is spread ([`Spread`]). The others do their parts of that, under
+//! an id made of the request's and that moment. So a repetition completes what was left undone and gives nothing twice, whatever has become
+//! of the number of shards; and an `Idempotency-Key` that was used for another request is found out before anything is done.
+//!
+//! A reservation lies where it was made: in the key's own object, before the budget was divided. It is closed there, and the other shards
+//! are only looked at.
 
 use super::batch::{Batch, Failure, ObjectCall, Outcome};
-use super::budget::{Budget, budget};
-use super::generations::Generations;
-use super::refusals::MAX_BUDGETS;
-use crate::limit::{Decision, Snapshot, State, Verb};
-use crate::policy::{Cause, Policy};
-use crate::protocol::{Action, Decided, LimitAnswer, ObjectReply, ObjectRequest};
-use crate::sorted::sort_by;
+use crate::limit::{Decision, Snapshot, Verb};
+use crate::policy::Cause;
+use crate::protocol::{Action, Decided, LimitAnswer, ObjectReply, ObjectRequest, RequestId, Spread};
 
 /// The calls of one request to the shards of a key's budget: use it as a [`Batch`].
 #[derive(Debug)]
 pub struct ShardCalls {
     shards: Vec<Shard>,
-    /// The shards to be asked one by one, the last of these first. `None` if all are asked at once.
-    rest: Option<Vec<usize>>,
+    order: Order,
     has_definitions: bool,
     began_at: i64,
     outcome: Option<Outcome>,
+}
+
+/// In which order the shards are asked.
+#[derive(Debug)]
+enum Order {
+    /// One by one until one grants: those to be asked, the last of these first.
+    OneByOne(Vec<usize>),
+    AllAtOnce,
+    /// The first, which decides for all, and then the others at once. The bits say which shards get the rest of what is divided.
+    FirstThenOthers(u64),
 }
 
 #[derive(Debug)]
@@ -45,7 +57,7 @@ impl ShardCalls {
     /// each shard.
     #[must_use]
     pub fn one_by_one(requests: Vec<ObjectRequest>, order: &[usize], known: Vec<Option<Decided>>, now: i64) -> Self {
-        let mut calls = Self::new(requests, Some(order.iter().rev().copied().collect()), now);
+        let mut calls = Self::new(requests, Order::OneByOne(order.iter().rev().copied().collect()), now);
         for (shard, known) in calls.shards.iter_mut().zip(known) {
             shard.answer = known;
         }
@@ -56,16 +68,31 @@ impl ShardCalls {
     /// Asks all of them.
     #[must_use]
     pub fn all(requests: Vec<ObjectRequest>, now: i64) -> Self {
-        let mut calls = Self::new(requests, None, now);
+        let mut calls = Self::new(requests, Order::AllAtOnce, now);
         for shard in &mut calls.shards {
             shard.batch = Some(Batch::new(vec![shard.request.clone()], now));
         }
         calls
     }
 
-    fn new(requests: Vec<ObjectRequest>, rest: Option<Vec<usize>>, began_at: i64) -> Self {
+    /// Asks the first, and then the others for what is left of the act. The costs of each request are those of the whole. `random` are 64
+    /// bits: the same for each repetition of a request that has a lasting id.
+    #[must_use]
+    pub fn first_then_others(requests: Vec<ObjectRequest>, random: u64, now: i64) -> Self {
+        let count = requests.len();
+        let mut calls = Self::new(requests, Order::FirstThenOthers(random), now);
+        if let Some(first) = calls.shards.first_mut() {
+            if is_divided(first.request.action) {
+                first.request.costs = shares(&first.request.costs, 0, count, random);
+            }
+            first.batch = Some(Batch::new(vec![first.request.clone()], now));
+        }
+        calls
+    }
+
+    fn new(requests: Vec<ObjectRequest>, order: Order, began_at: i64) -> Self {
         let shards = requests.into_iter().map(|request| Shard { request, batch: None, answer: None, failure: None });
-        Self { shards: shards.collect(), rest, has_definitions: false, began_at, outcome: None }
+        Self { shards: shards.collect(), order, has_definitions: false, began_at, outcome: None }
     }
 
     /// The same, whose first calls have the definitions of the policies already.
@@ -123,21 +150,62 @@ impl ShardCalls {
         };
         let failure = outcome.clone();
         shard.batch = None;
+        let is_one_by_one = matches!(self.order, Order::OneByOne(_));
+        let is_first = matches!(self.order, Order::FirstThenOthers(_)) && index == 0;
         match decided {
             // It may have granted it, unless it is overloaded.
-            None if self.rest.is_some() && !is_overloaded(&failure) => return self.end(failure),
+            None if is_one_by_one && !is_overloaded(&failure) => return self.end(failure),
+            None if is_first => return self.end(failure),
             None => shard.failure = Some(failure),
-            Some(decided) if self.rest.is_some() && decided.decision().is_allow() => {
+            Some(decided) if is_one_by_one && decided.decision().is_allow() => {
                 return self.end(Outcome::Decided(vec![Ok(ObjectReply::Decided(decided))]));
             }
             decided => shard.answer = decided,
         }
+        if is_first {
+            self.ask_others();
+        }
         self.go_on();
+    }
+
+    /// Asks all but the first for their parts of what that has done, or only how they stand if they have none.
+    fn ask_others(&mut self) {
+        let (Order::FirstThenOthers(random), count) = (&self.order, self.shards.len()) else { return };
+        let Some((first, others)) = self.shards.split_first_mut() else { return };
+        let Some(decided) = &first.answer else { return };
+        let spread = match first.request.action {
+            Action::Take(_) => decided.spread.unwrap_or_else(|| Spread {
+                at: decided.now,
+                // What was done before is not done again.
+                shards: if decided.is_replayed { 1 } else { u8::try_from(count).unwrap_or(u8::MAX) },
+            }),
+            _ => Spread { at: decided.now, shards: 1 },
+        };
+        for (shard, index) in others.iter_mut().zip(1_usize..) {
+            let request = &mut shard.request;
+            if index < usize::from(spread.shards) {
+                if is_divided(request.action) {
+                    request.costs = shares(&request.costs, index, spread.shards.into(), *random);
+                }
+                // Another than that of an earlier act under the same key, which this shard may remember longer than the first does.
+                let of_act =
+                    |id: RequestId| RequestId { id: id.id.wrapping_add(spread.at.cast_unsigned().into()), ..id };
+                request.request_id = request.request_id.map(of_act);
+            } else {
+                request.action = Action::Look(Verb::Refund);
+                request.costs = vec![vec![0; decided.limits.len()]];
+                request.request_id = None;
+            }
+            let batch = Batch::new(vec![request.clone()], self.began_at);
+            shard.batch = Some(if self.has_definitions { batch.with_definitions() } else { batch });
+        }
     }
 
     /// Asks the next shard, or ends.
     fn go_on(&mut self) {
-        while let Some(index) = self.rest.as_mut().and_then(Vec::pop) {
+        while let Order::OneByOne(rest) = &mut self.order
+            && let Some(index) = rest.pop()
+        {
             let Some(shard) = self.shards.get_mut(index) else { continue };
             if shard.answer.is_none() {
                 let batch = Batch::new(vec![shard.request.clone()], self.began_at);
@@ -150,10 +218,11 @@ impl ShardCalls {
         }
         let answers: Vec<_> = self.shards.iter().filter_map(|shard| shard.answer.as_ref()).collect();
         // Those that were asked one by one have done nothing, or there would be an outcome.
-        let answer = match self.failed(self.rest.is_none() && !answers.is_empty()) {
+        let is_one_by_one = matches!(self.order, Order::OneByOne(_));
+        let answer = match self.failed(!is_one_by_one && !answers.is_empty()) {
             Some(failed) => return self.end(failed),
-            None if self.rest.is_some() => best(&answers).cloned(),
-            None => whole(&answers),
+            None if is_one_by_one => best(&answers).cloned(),
+            None => whole(&answers, matches!(self.order, Order::FirstThenOthers(_))),
         };
         self.end(match answer {
             Some(decided) => Outcome::Decided(vec![Ok(ObjectReply::Decided(decided))]),
@@ -165,8 +234,11 @@ impl ShardCalls {
     fn failed(&self, has_others: bool) -> Option<Outcome> {
         let failures: Vec<_> = self.shards.iter().filter_map(|shard| shard.failure.as_ref()).collect();
         let first = *failures.first()?;
-        // What is given back must not be given back again; a reset can be repeated.
-        let is_done = has_others && self.shards.iter().any(|shard| shard.request.action == Action::Take(Verb::Refund));
+        // What is given back must not be given back again, unless it is known by its id. A reset can be repeated.
+        let is_once = |shard: &Shard| {
+            is_divided(shard.request.action) && !shard.request.request_id.is_some_and(|id| id.is_lasting)
+        };
+        let is_done = has_others && self.shards.iter().any(is_once);
         if !is_done && failures.iter().all(|failure| matches!(failure, Outcome::Outdated { .. })) {
             return Some(first.clone()); // the others are asked anew, too
         }
@@ -203,14 +275,38 @@ fn best<'a>(answers: &[&'a Decided]) -> Option<&'a Decided> {
     })
 }
 
-/// The answer of all of them: what they decide is as for the best, and what they have is added up.
-fn whole(answers: &[&Decided]) -> Option<Decided> {
-    let mut whole = best(answers)?.clone();
+/// Whether the act's costs are divided among the shards.
+fn is_divided(action: Action) -> bool {
+    action == Action::Take(Verb::Refund)
+}
+
+/// The part of these costs that falls to a shard of `count`. The bits of `random` say which shards get the rest.
+fn shares(costs: &[Vec<u64>], index: usize, count: usize, random: u64) -> Vec<Vec<u64>> {
+    let (index, count) = (index as u64, count as u64);
+    let place = index.wrapping_add(random).checked_rem(count).unwrap_or(0);
+    let share = |cost: &u64| {
+        let (each, rest) = (cost.checked_div(count).unwrap_or(0), cost.checked_rem(count).unwrap_or(0));
+        each.saturating_add(u64::from(place < rest))
+    };
+    costs.iter().map(|costs| costs.iter().map(share).collect()).collect()
+}
+
+/// The answer of all of them: what they have is added up. If all have a part in an act, so is what they have moved, and the rest is as
+/// the first says; else what they decide is as for the best.
+fn whole(answers: &[&Decided], is_act: bool) -> Option<Decided> {
+    let mut whole = if is_act { (*answers.first()?).clone() } else { best(answers)?.clone() };
     for (index, limit) in whole.limits.iter_mut().enumerate() {
         let parts = || answers.iter().filter_map(|answer| answer.limits.get(index));
         let sum = |of: fn(&LimitAnswer) -> u64| parts().map(of).fold(0, u64::saturating_add);
+        let moved = |part: &LimitAnswer| match part.decision {
+            Decision::Allow { tokens, .. } => tokens,
+            Decision::Wait { .. } | Decision::Never { .. } => 0,
+        };
         *limit = LimitAnswer {
-            decision: limit.decision,
+            decision: match limit.decision {
+                Decision::Allow { ready_at, .. } if is_act => Decision::Allow { tokens: sum(moved), ready_at },
+                decision => decision,
+            },
             remaining: sum(|part| part.remaining),
             owed: sum(|part| part.owed),
             reset_at: parts().map(|part| part.reset_at).reduce(|one, other| Some(one?.max(other?))).flatten(),
@@ -228,86 +324,15 @@ fn whole(answers: &[&Decided]) -> Option<Decided> {
     Some(whole)
 }
 
-/// How the shards stood that an isolate has asked.
-#[derive(Debug)]
-pub struct ShardLevels(Generations<Budget, Level>);
-
-#[derive(Debug)]
-struct Level {
-    /// The [id](Policy::id) of the shard's policy.
-    policy: u64,
-    states: Box<[State]>,
-    /// How far the object's clock was ahead of the isolate's, the call included.
-    ahead_ms: i64,
-}
-
-impl Default for ShardLevels {
-    fn default() -> Self {
-        Self(Generations::new(MAX_BUDGETS))
-    }
-}
-
-impl ShardLevels {
-    /// Remembers how a shard stood when it answered, at `now`.
-    pub fn keep(&mut self, object: &str, policy: &Policy, decided: &Decided, now: i64) {
-        let limits = policy.limits().iter().zip(&decided.limits);
-        let states = limits.map(|(limit, answer)| limit.limit().restored(&answer.snapshot)).collect::<Option<_>>();
-        if let (Some(budget), Some(states)) = (budget(object, policy), states) {
-            let ahead_ms = decided.now.saturating_sub(now);
-            self.0.insert(budget, Level { policy: policy.id(), states, ahead_ms });
-        }
-    }
-
-    /// In which order to ask the shards at `now`: the fuller of two at random, then the others, the fullest first. One that is not known
-    /// is taken to be full. `random` are 64 random bits.
-    pub fn order<'a>(
-        &mut self,
-        shards: impl Iterator<Item = (&'a str, &'a Arc<Policy>)>,
-        random: u64,
-        now: i64,
-    ) -> Vec<usize> {
-        let fill: Vec<_> = shards.map(|(object, policy)| self.share(object, policy, now)).collect();
-        let below = |bits: u64, count: usize| usize::try_from(bits.checked_rem(count as u64).unwrap_or(0)).unwrap_or(0);
-        let mut order: Vec<_> = (0..fill.len()).collect();
-        order.rotate_left(below(random & u64::from(u32::MAX), fill.len()));
-        if let Some((_, others)) = order.split_first_mut() {
-            others.rotate_left(below(random >> 32, others.len()));
-        }
-        let share = |index: &usize| fill.get(*index).copied().unwrap_or(0);
-        let (two, others) = order.split_at_mut(fill.len().min(2));
-        for part in [two, others] {
-            sort_by(part, |one, other| share(other).cmp(&share(one)));
-        }
-        order
-    }
-
-    /// How much there is of the shard's scarcest limit, in thousandths of its capacity.
-    fn share(&mut self, object: &str, policy: &Policy, now: i64) -> u64 {
-        let level = budget(object, policy).and_then(|budget| self.0.get_mut(budget));
-        let Some(level) = level.filter(|level| level.policy == policy.id()) else { return FULL };
-        let now = now.saturating_add(level.ahead_ms);
-        let shares = policy.limits().iter().zip(&level.states).map(|(limit, state)| {
-            let remaining = limit.limit().remaining(state, now);
-            remaining.saturating_mul(FULL).checked_div(limit.limit().config().capacity).unwrap_or(0)
-        });
-        shares.min().unwrap_or(FULL)
-    }
-}
-
-const FULL: u64 = 1_000;
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::policy::Policy;
 
     const NOW: i64 = 1_700_000_000_000;
 
     fn policy() -> Policy {
         Policy::parse("p", r#"{"rate":"40/s","shards":4}"#).unwrap()
-    }
-
-    fn name(shard: usize) -> String {
-        format!("{shard:032x}{:032x}", 0)
     }
 
     fn requests() -> Vec<ObjectRequest> {
@@ -419,72 +444,95 @@ mod tests {
         assert_eq!(asked([overloaded(), failed, answer(9), answer(9)]), last, "it may have granted it");
     }
 
+    /// What becomes of the act when the shards have answered so, and what each was asked.
+    fn act(
+        action: Action,
+        request_id: Option<RequestId>,
+        replies: [Result<ObjectReply, Failure>; 4],
+    ) -> (Outcome, Vec<ObjectRequest>) {
+        let requests = requests().into_iter().map(|it| ObjectRequest { action, request_id, ..it });
+        let mut calls = ShardCalls::first_then_others(requests.collect(), 1, NOW);
+        let mut replies = replies.into_iter().enumerate();
+        let mut asked = vec![calls.next(NOW).unwrap().request];
+        assert_eq!(calls.next(NOW), None, "the first alone");
+        let (_, first) = replies.next().unwrap();
+        calls.answered(0, first);
+        asked.extend(std::iter::from_fn(|| calls.next(NOW)).map(|call| call.request));
+        for (shard, reply) in replies.take(asked.len() - 1) {
+            assert_eq!(calls.outcome(), None, "before all have answered");
+            calls.answered(shard, reply);
+        }
+        assert!(calls.is_over());
+        (calls.outcome().unwrap().clone(), asked)
+    }
+
+    const LASTING: Option<RequestId> = Some(RequestId { id: 9, fingerprint: 1, is_lasting: true });
+
     #[test]
     fn what_some_shards_have_given_back_is_not_given_back_again() {
         let shards = policy();
         let shards = shards.shards();
-        let refund = || requests().into_iter().map(|it| ObjectRequest { action: Action::Take(Verb::Refund), ..it });
-        let reset = || requests().into_iter().map(|it| ObjectRequest { action: Action::Take(Verb::Reset), ..it });
+        let (refund, reset) = (Action::Take(Verb::Refund), Action::Take(Verb::Reset));
         let done = || Ok(ObjectReply::Decided(decided(&shards[0], 9, NOW)));
         let newer = || Ok(ObjectReply::PolicyOutdated { as_of: 7, definitions: String::new() });
         let failed = |cause| Err(Failure { cause, is_retryable: false });
-        let outcome = |requests: Vec<ObjectRequest>, replies: [Result<ObjectReply, Failure>; 4]| {
-            let mut calls = ShardCalls::all(requests, NOW);
-            let asked: Vec<_> = std::iter::from_fn(|| calls.next(NOW)).map(|call| call.object).collect();
-            assert_eq!(asked, [0, 1, 2, 3], "at once");
-            for (shard, reply) in replies.into_iter().enumerate() {
-                assert_eq!(calls.outcome(), None, "before all have answered");
-                calls.answered(shard, reply);
-            }
-            assert!(calls.is_over());
-            calls.outcome().unwrap().clone()
-        };
-        let cause = |outcome| match outcome {
+        let cause = |(outcome, _)| match outcome {
             Outcome::Failed { cause, .. } => cause,
             outcome => panic!("{outcome:?}"),
         };
         let outdated = Outcome::Outdated { as_of: 7, definitions: String::new() };
-        assert_eq!(outcome(refund().collect(), [newer(), newer(), newer(), newer()]), outdated);
-        assert_eq!(cause(outcome(refund().collect(), [done(), newer(), newer(), newer()])), Cause::Failed);
-        assert_eq!(outcome(reset().collect(), [done(), newer(), done(), newer()]), outdated, "it can be repeated");
-        for (replies, expected) in [
-            ([failed(Cause::Overloaded), done(), done(), done()], Cause::Failed),
-            ([failed(Cause::Timeout), done(), done(), done()], Cause::Timeout),
-        ] {
-            assert_eq!(cause(outcome(reset().collect(), replies)), expected, "it was done by others");
+        let (outcome, asked) = act(refund, None, [newer(), done(), done(), done()]);
+        assert_eq!((outcome, asked.len()), (outdated.clone(), 1), "nothing was done");
+        assert_eq!(cause(act(refund, None, [done(), newer(), newer(), newer()])), Cause::Failed);
+        let repeatable = act(refund, LASTING, [done(), newer(), newer(), newer()]);
+        assert_eq!(repeatable.0, outdated, "it is known by its id");
+        assert_eq!(act(reset, None, [done(), done(), newer(), newer()]).0, outdated, "it can be repeated");
+        for (reply, expected) in [(failed(Cause::Overloaded), Cause::Failed), (failed(Cause::Timeout), Cause::Timeout)]
+        {
+            assert_eq!(cause(act(reset, None, [done(), reply, done(), done()])), expected, "it was done by others");
         }
-        let overloaded = || failed(Cause::Overloaded);
-        let all = [overloaded(), overloaded(), overloaded(), overloaded()];
-        assert_eq!(cause(outcome(refund().collect(), all)), Cause::Overloaded, "nothing was done");
-        assert!(matches!(outcome(refund().collect(), [done(), done(), done(), done()]), Outcome::Decided(_)));
+        let of_first = act(refund, None, [failed(Cause::Overloaded), done(), done(), done()]);
+        assert_eq!((of_first.1.len(), cause(of_first)), (1, Cause::Overloaded), "nothing was done");
+        let of_first = act(refund, LASTING, [Ok(ObjectReply::RequestIdReused), done(), done(), done()]);
+        assert_eq!(of_first.1.len(), 1, "nothing was done");
+        assert_eq!(of_first.0, Outcome::Decided(vec![Ok(ObjectReply::RequestIdReused)]));
     }
 
+    /// The first shard says how many had a part in it.
     #[test]
-    fn the_fuller_of_two_at_random_is_first() {
-        let (policy, names) = (policy(), [0, 1, 2, 3].map(name));
-        let shards = policy.shards();
-        let mut levels = ShardLevels::default();
-        let mut order = |random, now| {
-            let all = names.iter().map(String::as_str).zip(shards);
-            levels.order(all, random, now)
+    fn an_act_is_spread_as_it_was_first() {
+        let shards = policy();
+        let shards = shards.shards();
+        let moved = |tokens, spread| {
+            let mut reply = decided(&shards[0], 9, NOW);
+            reply.limits[0].decision = Decision::Allow { tokens, ready_at: NOW };
+            Ok(ObjectReply::Decided(Decided { spread, is_replayed: spread.is_some(), ..reply }))
         };
-        // All are taken to be full: any two may be first.
-        let firsts: std::collections::BTreeSet<_> =
-            (0..8_u64).map(|random| order(random | random << 32, NOW)[0]).collect();
-        assert!(firsts.len() > 2, "{firsts:?}");
-        for (shard, tokens) in [(0, 4), (1, 9), (2, 2), (3, 6)] {
-            levels.keep(&names[shard], &shards[shard], &decided(&shards[shard], tokens, NOW), NOW);
+        for (spread, costs) in [
+            (None, vec![1, 1, 0, 1]), // a cost of 3, of which the third has nothing
+            (Some(4), vec![1, 1, 0, 1]),
+            (Some(2), vec![1, 2]),
+            (Some(1), vec![1]),
+            (Some(16), vec![1, 1, 0, 0]), // of 16, as far as they are still there
+        ] {
+            let spread = spread.map(|shards| Spread { at: 5, shards });
+            let all = [moved(4, spread), moved(3, None), moved(2, None), moved(0, None)];
+            let (outcome, asked) = act(Action::Take(Verb::Refund), LASTING, all);
+            let (acts, looks) = asked.split_at(costs.len());
+            assert_eq!(acts.iter().map(|request| request.costs[0][0]).collect::<Vec<_>>()[1..], costs[1..]);
+            let at = spread.map_or(NOW, |spread| spread.at).cast_unsigned();
+            let ids = acts.iter().map(|request| request.request_id.unwrap().id).collect::<Vec<_>>();
+            assert_eq!(ids, [vec![9], vec![9 + u128::from(at); acts.len() - 1]].concat());
+            for look in looks {
+                let request = (look.action, look.costs[0][0], look.request_id);
+                assert_eq!(request, (Action::Look(Verb::Refund), 0, None));
+            }
+            let Outcome::Decided(replies) = outcome else { panic!("{outcome:?}") };
+            let [Ok(ObjectReply::Decided(whole))] = &replies[..] else { panic!("{replies:?}") };
+            assert_eq!(whole.limits[0].decision, Decision::Allow { tokens: 9, ready_at: NOW }, "of all");
+            assert_eq!(whole.limits[0].remaining, 24);
         }
-        let mut order = |random, now| levels.order(names.iter().map(String::as_str).zip(shards), random, now);
-        for random in 0..16_u64 {
-            let order = order((random % 4) | (random / 4) << 32, NOW);
-            let left = [1, 6, 2, 3]; // after three were taken where there were three
-            assert!(left[order[0]] >= left[order[1]], "{order:?}");
-            assert!(left[order[2]] >= left[order[3]], "{order:?}");
-        }
-        // A second later all are full again.
-        let firsts: std::collections::BTreeSet<_> =
-            (0..8_u64).map(|random| order(random | random << 32, NOW + 1_000)[0]).collect();
-        assert!(firsts.len() > 2, "{firsts:?}");
+        let closed = act(Action::Settle(8), None, [moved(4, None), moved(0, None), moved(0, None), moved(0, None)]);
+        assert!(closed.1[1..].iter().all(|request| request.action == Action::Look(Verb::Refund)), "it is of the first");
     }
 }

@@ -3,11 +3,12 @@
 use std::sync::Arc;
 
 use super::hold::Hold;
+use super::replay::shard_of;
 use super::row::{Registered, StoredRow};
 use super::{Ledger, LedgerError, Slot, Writes};
 use crate::limit::Verb;
 use crate::policy::Policy;
-use crate::protocol::{Action, Decided, ObjectReply, ObjectRequest};
+use crate::protocol::{Action, Decided, ObjectReply, ObjectRequest, Spread};
 
 impl Ledger {
     /// Answers a request about the buckets of the policies `asked`; `random` gives the ids of reservations. A bucket that was
@@ -120,7 +121,10 @@ impl Ledger {
         id: u64,
         writes: &mut Writes,
     ) -> Result<ObjectReply, LedgerError> {
+        // The other shards do what the first has done, which had room to remember it.
+        let is_continued = shard_of(asked).is_some_and(|shard| shard.index > 0);
         if must_be_remembered(request)
+            && !is_continued
             && let Some(reply) = self.no_room_for(request.request_id, now)
         {
             return Ok(reply);
@@ -160,7 +164,9 @@ impl Ledger {
             self.remember(asked, request.request_id, now, None, &limits);
         }
         let shadow = self.decide_shadow(asked, verb, request, &limits, now, true);
-        Ok(ObjectReply::Decided(Decided { shadow, before, ..self.decided(now, limits) }))
+        let shard = shard_of(asked).filter(|_| !verb.takes());
+        let spread = shard.map(|shard| Spread { at: now, shards: shard.count });
+        Ok(ObjectReply::Decided(Decided { shadow, before, spread, ..self.decided(now, limits) }))
     }
 }
 

@@ -182,7 +182,7 @@ impl Ledger {
             }
             let limits = self.standing_of_hold(asked, id, now)?;
             let grants = grants_of(asked, &limits);
-            let replay = Replay { request_id: None, decided_at: now, opened: None, closed: None, grants };
+            let replay = Replay { request_id: None, decided_at: now, opened: None, closed: None, grants, shards: 1 };
             self.replays.push(request_id, replay, now);
             shadow = self.commit_shadow(asked, &asked_of_shadow, id, now);
         }

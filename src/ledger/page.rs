@@ -5,7 +5,8 @@
 //! then for each replay
 //!   2 bytes   the length of the rest of it; readers ignore trailing bytes that they do not know
 //!   1 byte    the sum of 1 if it has a request id, 2 if it opened a reservation, and
-//!             4 if it settled one at the reserved cost, 8 at another cost, 12 if it cancelled it
+//!             4 if it settled one at the reserved cost, 8 at another cost, 12 if it cancelled it, and
+//!             16 if it was about the first of several shards
 //!   8 bytes   the moment of the decision
 //!   24 bytes  the request id, if there is one: id and fingerprint
 //!   16 bytes  the reservation that it opened, if there is one: its id, and when it ends
@@ -16,6 +17,7 @@
 //!       8 bytes   the tokens that moved
 //!       8 bytes   when they are ready
 //!       8 bytes   the cost, if a reservation was settled at another one
+//!   1 byte    how many shards the budget had, if there were several
 //! ```
 
 use super::bytes::Bytes;
@@ -30,6 +32,8 @@ pub(super) struct Replay {
     pub(super) opened: Option<Reserved>,
     pub(super) closed: Option<Closed>,
     pub(super) grants: Vec<Grant>,
+    /// How many shards the budget had; 1 if it was not divided.
+    pub(super) shards: u8,
 }
 
 impl Replay {
@@ -114,9 +118,10 @@ const FORMAT: u8 = 1;
 const HAS_REQUEST_ID: u8 = 1;
 const HAS_OPENED: u8 = 2;
 const CLOSED: u8 = 12;
+const HAS_SHARDS: u8 = 16;
 
 fn encode(replay: &Replay) -> Vec<u8> {
-    let Replay { request_id, decided_at, opened, closed, grants } = replay;
+    let Replay { request_id, decided_at, opened, closed, grants, shards } = replay;
     let how = match closed.map(|closed| closed.how) {
         None => 0,
         Some(How::AsReserved) => 4,
@@ -124,7 +129,8 @@ fn encode(replay: &Replay) -> Vec<u8> {
         Some(How::Cancelled) => 12,
     };
     let has = |is_there: bool, flag: u8| if is_there { flag } else { 0 };
-    let mut bytes = vec![how | has(request_id.is_some(), HAS_REQUEST_ID) | has(opened.is_some(), HAS_OPENED)];
+    let ids = has(request_id.is_some(), HAS_REQUEST_ID) | has(opened.is_some(), HAS_OPENED);
+    let mut bytes = vec![how | ids | has(*shards > 1, HAS_SHARDS)];
     bytes.extend(decided_at.to_le_bytes());
     if let Some((id, fingerprint)) = request_id {
         bytes.extend(id.to_le_bytes());
@@ -152,6 +158,7 @@ fn encode(replay: &Replay) -> Vec<u8> {
             }
         }
     }
+    bytes.extend((*shards > 1).then_some(*shards));
     bytes
 }
 
@@ -184,7 +191,8 @@ fn decode(mut bytes: Bytes<'_>) -> Option<Replay> {
         }
         grants.push(Grant { policy, limits, costs });
     }
-    Some(Replay { request_id, decided_at, opened, closed, grants })
+    let shards = if flags & HAS_SHARDS == 0 { 1 } else { bytes.byte()? };
+    Some(Replay { request_id, decided_at, opened, closed, grants, shards })
 }
 
 #[cfg(test)]
@@ -202,6 +210,7 @@ mod tests {
             opened: None,
             closed: Some(Closed { id: 6, how }),
             grants: grant(costs),
+            shards: 1,
         };
         vec![
             Replay {
@@ -210,6 +219,15 @@ mod tests {
                 opened: Some(Reserved { id: 4, expires_at: 5 }),
                 closed: None,
                 grants: grant(&[]),
+                shards: 1,
+            },
+            Replay {
+                request_id: Some((8, 9)),
+                decided_at: 2,
+                opened: None,
+                closed: None,
+                grants: grant(&[]),
+                shards: 6,
             },
             closed(How::AsReserved, &[]),
             closed(How::AtCosts, &[10]),
@@ -225,6 +243,7 @@ mod tests {
         let closed = |flag: u8| [&[flag][..], &word(2), &word(6), &grant].concat();
         let rows = [
             [&[3][..], &word(2), &word(8), &word(0), &word(9), &word(4), &word(5), &grant].concat(),
+            [&[17][..], &word(2), &word(8), &word(0), &word(9), &grant, &[6]].concat(),
             closed(4),
             [closed(8), word(10).to_vec()].concat(),
             closed(12),

@@ -6,8 +6,8 @@ use super::page::{Grant, Replay};
 use super::reservation::reservation_row;
 use super::{Ledger, LedgerError};
 use crate::limit::Decision;
-use crate::policy::Policy;
-use crate::protocol::{Action, Decided, LimitAnswer, ObjectReply, ObjectRequest, RequestId, Reserved};
+use crate::policy::{Policy, Shard};
+use crate::protocol::{Action, Decided, LimitAnswer, ObjectReply, ObjectRequest, RequestId, Reserved, Spread};
 
 impl Ledger {
     /// The first answer to a repeated request.
@@ -63,7 +63,9 @@ impl Ledger {
         let decisions = moved.map(|(tokens, ready_at)| Decision::Allow { tokens, ready_at });
         let limits = self.standing(asked, decisions, now)?;
         let decided = self.decided(now, limits);
-        Ok(ObjectReply::Decided(Decided { is_replayed: true, reservation: replay.opened, ..decided }))
+        let spread = Spread { at: replay.decided_at, shards: replay.shards };
+        let spread = shard_of(asked).map(|_| spread);
+        Ok(ObjectReply::Decided(Decided { is_replayed: true, reservation: replay.opened, spread, ..decided }))
     }
 
     /// Refuses a request that could not be remembered, before anything is done.
@@ -85,13 +87,16 @@ impl Ledger {
     ) {
         if request_id.is_some() {
             let grants = grants_of(asked, limits);
-            self.replays.push(
-                request_id,
-                Replay { request_id: None, decided_at: now, opened, closed: None, grants },
-                now,
-            );
+            let shards = shard_of(asked).map_or(1, |shard| shard.count);
+            let replay = Replay { request_id: None, decided_at: now, opened, closed: None, grants, shards };
+            self.replays.push(request_id, replay, now);
         }
     }
+}
+
+/// The shard that is asked: then it is asked about nothing else.
+pub(super) fn shard_of(asked: &[Arc<Policy>]) -> Option<Shard> {
+    asked.first().and_then(|policy| policy.shard())
 }
 
 /// The tokens that moved, by policy name: a repetition may name the policies in another order.

@@ -166,7 +166,7 @@ impl Replays {
                 let grants = vec![Grant { policy: policy.to_owned(), limits: grants, costs: Vec::new() }];
                 let request_id = Some((request_id.id, request_id.fingerprint));
                 self.push_lasting(
-                    Replay { request_id, decided_at, opened, closed: None, grants },
+                    Replay { request_id, decided_at, opened, closed: None, grants, shards: 1 },
                     decided_at,
                     Change::MayWait,
                 );

@@ -177,7 +177,7 @@ impl Ledger {
             grant.costs.clone_from(costs);
         }
         let closed = Some(Closed { id, how });
-        let replay = Replay { request_id: None, decided_at: now, opened: None, closed, grants };
+        let replay = Replay { request_id: None, decided_at: now, opened: None, closed, grants, shards: 1 };
         // Without room for the request's id, the reservation's is enough to find it by.
         let request_id = request.request_id.filter(|&id| self.no_room_for(Some(id), now).is_none());
         self.replays.push(request_id, replay, now);

@@ -53,6 +53,6 @@ pub use lease::{EndedLease, LATE_MS, Lease, LeaseRequest};
 pub use numbers::{Format, Unreadable};
 pub use policies::Definitions;
 pub use registry::{Poll, Update, Versioned, deployment_id};
-pub use reply::{Decided, DueNotice, LimitAnswer, ObjectReply, Reserved};
+pub use reply::{Decided, DueNotice, LimitAnswer, ObjectReply, Reserved, Spread};
 pub use request::{Action, Known, ObjectRequest, RequestId};
 pub use rows::Rows;

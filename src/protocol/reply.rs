@@ -21,6 +21,7 @@
 //! then, if any notices are due, a section with the position of the policy and the kind of each
 //! then, if a frontend may answer from it, an empty section
 //! then, if the frontend gets tokens in advance, a section: see `lease.rs`
+//! then, of a refund or a reset of the first of several shards, a section with when it was first done, and over how many shards
 //! ```
 //!
 //! After any reply there may be a section with the rows that storage has read and written.
@@ -97,6 +98,17 @@ pub struct Decided {
     pub may_be_kept: bool,
     /// The tokens that the frontend gets in advance.
     pub lease: Option<Lease>,
+    /// How the first shard of a budget does, or did, its part of a refund or a reset: the other shards do theirs accordingly.
+    pub spread: Option<Spread>,
+}
+
+/// How a refund or a reset is spread over the shards of a budget, fixed when the first of them carries it out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Spread {
+    /// When the first shard carried it out.
+    pub at: i64,
+    /// How many shards the budget had then; 1 if it was not divided.
+    pub shards: u8,
 }
 
 /// A notice to be sent: of one of the policies that were asked.
@@ -159,6 +171,7 @@ impl Decided {
             notices: Vec::new(),
             may_be_kept: false,
             lease: None,
+            spread: None,
         }
     }
 
@@ -249,6 +262,7 @@ impl Decided {
             notices,
             may_be_kept,
             lease,
+            spread,
         } = self;
         writer.small(0);
         writer.signed(*now);
@@ -288,6 +302,11 @@ impl Decided {
         if let Some(lease) = lease {
             lease.write(writer);
         }
+        if let Some(Spread { at, shards }) = spread {
+            writer.section(SPREAD, 2);
+            writer.signed(*at);
+            writer.small(*shards);
+        }
     }
 
     fn read(rest: &mut Reader<'_>) -> Result<Self, Unreadable> {
@@ -322,6 +341,7 @@ impl Decided {
         }
         let may_be_kept = rest.section(MAY_BE_KEPT)?.is_some();
         let lease = Lease::read(rest)?;
+        let spread = rest.section(SPREAD)?.map(|mut section| Spread::read(&mut section)).transpose()?;
         let reservation = id.map(|id| Reserved { id, expires_at });
         Ok(Self {
             now,
@@ -334,7 +354,15 @@ impl Decided {
             notices,
             may_be_kept,
             lease,
+            spread,
         })
+    }
+}
+
+impl Spread {
+    fn read(section: &mut Reader<'_>) -> Result<Self, Unreadable> {
+        let (at, shards) = (section.signed()?, section.whole()?);
+        Ok(Self { at, shards: u8::try_from(shards).map_err(|_| Unreadable::Malformed)? })
     }
 }
 
@@ -403,6 +431,9 @@ const NOTICES: u8 = 5;
 /// The kind of the section that says that a frontend may answer from it.
 const MAY_BE_KEPT: u8 = 6;
 
+/// The kind of the section that says how an act is spread over shards.
+const SPREAD: u8 = 10;
+
 /// Stands where a kind of decision would: a limit in shadow that was not asked.
 const NO_ANSWER: u64 = 3;
 
@@ -448,6 +479,7 @@ mod tests {
                     until: most,
                     tokens: vec![0, MAX_TOKENS],
                 }),
+                spread: is_replayed.then_some(Spread { at: -most, shards: u8::MAX }),
             })
         };
         vec![

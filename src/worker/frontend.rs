@@ -491,7 +491,7 @@ fn sharded_call(settings: &Settings, asked: ResolvedRequest, request_id: Request
     // A repetition is to be shared out in the same way.
     let random = if request_id.is_lasting { Some(request_id.fingerprint) } else { random() };
     let random = random.ok_or(Problem::Unavailable { cause: Cause::Failed })?;
-    let of_shards = asked.of_shards(random);
+    let of_shards = asked.of_shards();
     let names = asked.items().iter().flat_map(|item| {
         let shards = item.policy.shards().iter().filter_map(|policy| policy.shard());
         shards.map(|shard| settings.names.shard_name(&item.key, shard.index))

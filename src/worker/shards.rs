@@ -19,8 +19,11 @@ pub(super) fn calls(
     random: u64,
     now: i64,
 ) -> ShardCalls {
-    if !asked.takes_from_one_shard() {
+    if matches!(asked.action(), Action::Look(_)) {
         return ShardCalls::all(requests, now);
+    }
+    if !asked.takes_from_one_shard() {
+        return ShardCalls::first_then_others(requests, random, now);
     }
     let shards = objects.iter().zip(asked.items()).map(|(object, item)| (object.name.as_str(), &item.policy));
     let order = LEVELS.with_borrow_mut(|levels| levels.order(shards, random, clock::now()));

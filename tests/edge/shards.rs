@@ -18,6 +18,9 @@ const START: i64 = 1_700_000_000_000;
 const KEY: &[u8] = b"alice";
 const PHASE: u64 = 7;
 
+/// How long the objects remember an id.
+const TTL_MS: i64 = 3_600_000;
+
 #[test]
 fn shards_grant_no_more_than_one_bucket_would() {
     let mut seen = Seen::default();
@@ -42,6 +45,8 @@ struct Seen {
     refused_by_shards: u64,
     failed: u64,
     changes: u64,
+    refunds: u64,
+    reused: u64,
 }
 
 impl Seen {
@@ -51,6 +56,8 @@ impl Seen {
         self.refused_by_shards += other.refused_by_shards;
         self.failed += other.failed;
         self.changes += other.changes;
+        self.refunds += other.refunds;
+        self.reused += other.reused;
     }
 }
 
@@ -70,7 +77,22 @@ struct World<'r> {
     whole: Vec<State>,
     levels: ShardLevels,
     ids: u128,
+    /// What was given back under a client's id.
+    refunds: Vec<Refund>,
     seen: Seen,
+}
+
+/// A refund or a reset under an `Idempotency-Key`, which is repeated.
+struct Refund {
+    id: RequestId,
+    verb: Verb,
+    cost: u64,
+    /// When the first shard did it, and over how many shards.
+    done: Option<(i64, usize)>,
+    /// The parts of the other shards, and of the first.
+    given: BTreeMap<usize, u64>,
+    /// Whether the number of shards was always the same.
+    is_plain: bool,
 }
 
 #[derive(Default)]
@@ -83,9 +105,10 @@ impl<'r> World<'r> {
     fn new(random: &'r mut Random) -> Self {
         let policy = Arc::new(policy(random).in_force_since(START));
         let whole = policy.limits().iter().map(|limit| limit.limit().new_state(START, PHASE)).collect();
-        let (history, overrides, shards, levels, ids, seen) = Default::default();
+        let (history, overrides, shards, levels, ids, refunds, seen) = Default::default();
         let base = Arc::clone(&policy);
-        Self { random, now: START, base, history, overrides, as_of: START, policy, shards, whole, levels, ids, seen }
+        let (now, as_of) = (START, START);
+        Self { random, now, base, history, overrides, as_of, policy, shards, whole, levels, ids, refunds, seen }
     }
 
     fn step(&mut self) {
@@ -98,6 +121,9 @@ impl<'r> World<'r> {
             3 => self.clean(),
             4 => self.look(),
             5 if self.random.once_in(4) => self.reset(),
+            5 if self.random.once_in(20) => self.now += TTL_MS,
+            12 | 13 => self.refund(),
+            14 if self.random.once_in(3) => self.reuse(),
             6..12 => self.now += [1, 10, 100, 1_000, 10_000][self.random.below(5)] * [1, 2, 3][self.random.below(3)],
             _ => self.consume(),
         }
@@ -262,11 +288,86 @@ impl<'r> World<'r> {
         for (limit, state) in self.policy.limits().iter().zip(&mut self.whole) {
             *state = limit.limit().decide(*state, self.now, 0, Verb::Reset).1;
         }
-        let mut calls = ShardCalls::all(requests, self.now);
+        let mut calls = ShardCalls::first_then_others(requests, 0, self.now);
         self.run(&mut calls, &parts, 0);
         if let Some(Outcome::Decided(_)) = calls.outcome() {
             let capacities: Vec<_> = self.policy.limits().iter().map(|limit| limit.limit().config().capacity).collect();
             assert_eq!(self.total(&parts), capacities);
+        }
+    }
+
+    /// Gives back under an id of a client, or repeats that. Whatever has become of the number of shards and of earlier tries, no part is
+    /// given twice, and nothing more than was asked.
+    fn refund(&mut self) {
+        let index = self.random.below(self.refunds.len() + 1);
+        if index == self.refunds.len() {
+            self.ids += 1;
+            let id = RequestId { id: self.ids << 64, fingerprint: self.random.next(), is_lasting: true };
+            let verb = if self.random.once_in(4) { Verb::Reset } else { Verb::Refund };
+            let cost = if verb == Verb::Reset { 0 } else { self.random.below(40) as u64 };
+            self.refunds.push(Refund { id, verb, cost, done: None, given: BTreeMap::new(), is_plain: true });
+        }
+        let parts = self.parts();
+        let Refund { id, verb, cost, done, .. } = self.refunds[index];
+        let mut requests = self.requests(Action::Take(verb), cost, &parts);
+        requests.iter_mut().for_each(|request| request.request_id = Some(id));
+        let mut calls = ShardCalls::first_then_others(requests, id.fingerprint, self.now);
+        let was_done = done.is_some_and(|(at, _)| self.now < at + TTL_MS);
+        self.run(&mut calls, &parts, 0);
+        let (outcome, refund) = (calls.outcome(), &mut self.refunds[index]);
+        let Some((_, count)) = refund.done else { return };
+        refund.is_plain &= count == parts.len();
+        if let Some(Outcome::Decided(replies)) = outcome {
+            let [Ok(ObjectReply::Decided(decided))] = replies.as_slice() else { panic!("{replies:?}") };
+            assert!(decided.is_replayed || !was_done); // or a call was repeated at once
+            if refund.is_plain {
+                assert_eq!(refund.given.len(), count, "each shard has a part");
+                assert_eq!(refund.given.values().sum::<u64>(), cost, "all of it");
+            }
+            self.seen.refunds += 1;
+        }
+    }
+
+    /// The first shard finds out that an id belongs to another request, and nothing is done.
+    fn reuse(&mut self) {
+        let index = self.random.below(self.refunds.len().max(1));
+        let now = self.now;
+        let Some(refund) = self.refunds.get(index) else { return };
+        let (id, verb) = (RequestId { fingerprint: refund.id.fingerprint ^ 1, ..refund.id }, refund.verb);
+        if refund.done.is_none_or(|(at, _)| now >= at + TTL_MS) {
+            return;
+        }
+        let parts = self.parts();
+        let mut requests = self.requests(Action::Take(verb), 1, &parts);
+        requests.iter_mut().for_each(|request| request.request_id = Some(id));
+        let mut calls = ShardCalls::first_then_others(requests, id.fingerprint, now);
+        let call = calls.next(now).unwrap();
+        let reply = self.object(0).ask(&parts[0], &call.request, now);
+        assert_eq!(reply, ObjectReply::RequestIdReused);
+        calls.answered(0, Ok(reply.clone()));
+        assert_eq!(calls.outcome(), Some(&Outcome::Decided(vec![Ok(reply)])));
+        assert!(calls.is_over() && calls.next(now).is_none(), "no other shard is asked");
+        self.seen.reused += 1;
+    }
+
+    /// Records what a shard has done for the first time, and gives as much to the one bucket.
+    fn given(&mut self, request: &ObjectRequest, shard: usize, count: usize) {
+        let (Action::Take(verb), Some(id)) = (request.action, request.request_id.filter(|id| id.is_lasting)) else {
+            return;
+        };
+        let (now, cost) = (self.now, request.costs[0][0]);
+        let refund = self.refunds.iter_mut().find(|refund| refund.id.id >> 64 == id.id >> 64).unwrap();
+        if shard == 0 {
+            assert!(refund.done.is_none_or(|(at, _)| now >= at + TTL_MS), "again within the hour");
+            (refund.done, refund.is_plain) = (Some((now, count)), true);
+            refund.given.clear();
+        }
+        let (_, spread) = refund.done.unwrap();
+        assert!(shard < spread, "shard {shard} was not there");
+        assert_eq!(refund.given.insert(shard, cost), None, "shard {shard} has given it before");
+        assert!(refund.given.values().sum::<u64>() <= refund.cost, "more than was asked");
+        for (limit, state) in self.policy.limits().iter().zip(&mut self.whole) {
+            *state = limit.limit().decide(*state, now, cost, verb).1;
         }
     }
 
@@ -291,6 +392,9 @@ impl<'r> World<'r> {
             {
                 self.seen.granted += 1;
                 self.grant(cost, call.object);
+            }
+            if matches!(call.request.action, Action::Take(Verb::Refund | Verb::Reset)) && !decided.is_replayed {
+                self.given(&call.request, call.object, parts.len());
             }
             calls.answered(call.object, if is_lost { Err(failure) } else { Ok(reply) });
         }

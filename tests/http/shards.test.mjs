@@ -75,7 +75,7 @@ test("a peek, an inspection and a reset are of the whole", async () => {
 test("what is refunded is shared out", async () => {
   assert.equal(await granted("hot", "c", 42), 42);
   const { status, body } = await tollgate.post("refund", { policy: "hot", key: "c", cost: 11 }, at(0));
-  assert.deepEqual([status, body.remaining], [200, 11]);
+  assert.deepEqual([status, body.remaining, body.tokens], [200, 11, 11], "of all shards");
   assert.equal(await granted("hot", "c", 20), 11);
 });
 
@@ -195,4 +195,100 @@ test("a key with fewer tokens than shards has as many shards as tokens", async (
   let granted = 0;
   for (let i = 0; i < 8; i++) granted += (await ask()).status === 200 ? 1 : 0;
   assert.equal(granted, 3);
+});
+
+/** A service of its own, whose policy `hot` never refills and has as many shards as the test says. */
+async function changing() {
+  const hot = { rate: 0, period: "1s", capacity: 64 };
+  const service = await governed({ policies: { ...POLICIES, hot }, tokens: { ops: admin.entry }, token: admin.text });
+  const post = (verb, key, body, id) =>
+    service.send("POST", `/v1/${verb}`, { policy: "hot", key, ...body }, id && { headers: { "idempotency-key": id } });
+  return {
+    service,
+    post,
+    left: async (key) => (await post("peek", key)).body.remaining,
+    divide: async (shards) => {
+      service.wait(1);
+      const headers = { "if-match": "*" };
+      const changed = await service.send("PUT", "/v1/policies/hot", { ...hot, shards }, { headers });
+      assert.equal(changed.status, 200, changed.text);
+    },
+  };
+}
+
+test("what is given back under an Idempotency-Key is given once, whatever becomes of the number of shards", async () => {
+  const { post, left, divide } = await changing();
+  assert.equal((await post("consume", "a", { cost: 60 })).status, 200);
+  const refund = (id, cost = 32) => post("refund", "a", { cost }, id);
+  const whole = await refund("1");
+  assert.deepEqual([whole.status, whole.body.tokens, whole.body.remaining], [200, 32, 36], whole.text);
+  await divide(8);
+  assert.equal(await left("a"), 8, "the first keeps its part");
+  const again = await refund("1");
+  assert.deepEqual([again.status, again.body.replayed, again.body.tokens], [200, true, 32], again.text);
+  assert.equal(await left("a"), 8);
+  // In eight shards, repeated in eight, in four, in sixteen and in one.
+  const divided = await refund("2", 21);
+  assert.equal(divided.body.replayed, undefined, divided.text);
+  const had = await left("a");
+  for (const shards of [8, 4, 16, 1]) {
+    if (shards !== 8) await divide(shards);
+    const before = await left("a");
+    assert.ok(before <= had, `${before} of ${had}`);
+    const repeated = await refund("2", 21);
+    assert.deepEqual([repeated.status, repeated.body.replayed], [200, true], repeated.text);
+    assert.equal(await left("a"), before, `${shards} shards`);
+  }
+  const reset = await post("reset", "a", {}, "3");
+  assert.deepEqual([reset.status, reset.body.remaining], [200, 64]);
+  await divide(16);
+  assert.equal((await post("reset", "a", {}, "3")).body.replayed, true);
+  assert.equal(await left("a"), 4);
+});
+
+test("an Idempotency-Key of another request is a 422, before any shard has done anything", async () => {
+  const { post, left, divide, service } = await changing();
+  // Known to the key's own object alone.
+  const first = await service.send("POST", "/v1/charge", { policy: "cold", key: "b" }, { headers: { "idempotency-key": "1" } });
+  assert.equal(first.status, 200, first.text);
+  await divide(4);
+  for (let i = 0; i < 20; i++) assert.equal((await post("consume", "b", { cost: 2 })).status, 200);
+  assert.equal(await left("b"), 24);
+  assert.equal((await post("refund", "b", { cost: 4 }, "2")).body.remaining, 28);
+  for (const [verb, body, id] of [
+    ["refund", { cost: 8 }, "1"],
+    ["reset", {}, "1"],
+    ["refund", { cost: 5 }, "2"],
+    ["reset", {}, "2"],
+  ])
+    for (let i = 0; i < 2; i++) {
+      const { status, body: problem, text } = await post(verb, "b", body, id);
+      assert.deepEqual([status, problem.type?.split(":").pop()], [422, "idempotency-key-reused"], text);
+      assert.equal(await left("b"), 28);
+    }
+});
+
+test("a reservation can be closed after its policy was given shards, and after these are gone", async () => {
+  const { post, left, divide } = await changing();
+  const reserve = async () => (await post("consume", "c", { cost: 10, mode: "reserve" })).body.reservation;
+  const ids = [];
+  for (let i = 0; i < 4; i++) ids.push(await reserve());
+  await divide(4);
+  assert.equal(await left("c"), 16);
+  const consumed = await Promise.all(Array.from({ length: 20 }, () => post("consume", "c")));
+  assert.equal(consumed.filter(({ status }) => status === 200).length, 16);
+  const settle = (id, cost) => post("settle", "c", { reservation: id, cost });
+  const settled = await settle(ids[0], 4);
+  assert.deepEqual([settled.status, settled.body.tokens, settled.body.remaining], [200, 4, 6], settled.text);
+  assert.equal((await settle(ids[0], 4)).body.replayed, true);
+  assert.equal((await settle(ids[0], 5)).status, 409);
+  const cancelled = await post("cancel", "c", { reservation: ids[1] }, "1");
+  assert.deepEqual([cancelled.status, cancelled.body.remaining], [200, 16], "up to what the first shard can have");
+  assert.equal((await post("cancel", "c", { reservation: ids[1] }, "1")).body.replayed, true);
+  assert.equal((await settle("0000000000001", 1)).body.type.split(":").pop(), "unknown-reservation");
+  await divide(1);
+  assert.equal((await post("cancel", "c", { reservation: ids[1] }, "1")).body.replayed, true);
+  assert.equal((await post("cancel", "c", { reservation: ids[2] })).body.remaining, 26);
+  assert.equal((await settle(ids[3])).body.tokens, 10, "at the reserved cost");
+  assert.equal(await left("c"), 26);
 });
