@@ -112,7 +112,9 @@ impl<'a> Caller<'a> {
         }
     }
 
-    pub(super) const fn has_grant(&self) -> bool {
+    /// Whether it holds a grant, also one of a session.
+    #[must_use]
+    pub const fn has_grant(&self) -> bool {
         matches!(self.0, Credential::Grant(_))
     }
 }

@@ -18,7 +18,10 @@ impl ResolvedRequest {
     /// # Errors
     /// If the object's reply is not a decision: the matching problem.
     pub fn reply(&self, reply: &ObjectReply) -> Result<Reply, Problem> {
-        let decided = decided(reply)?;
+        let decided = decided(reply, self.by_grant)?;
+        if let Some(problem) = self.beyond_shards.as_ref().filter(|_| !decided.is_replayed) {
+            return Err(problem.clone());
+        }
         let [item] = self.items.as_slice() else {
             return Err(Problem::Unavailable { cause: Cause::Failed });
         };
@@ -86,19 +89,21 @@ fn rate_limit(
     vec![("ratelimit-policy", policy), ("ratelimit", current)]
 }
 
-pub(super) fn decided(reply: &ObjectReply) -> Result<&Decided, Problem> {
+/// The decision of an object, or the problem if it is none. `by_grants` says whether the caller has a grant.
+pub(super) fn decided(reply: &ObjectReply, by_grants: bool) -> Result<&Decided, Problem> {
     match reply {
         ObjectReply::Decided(decided) => Ok(decided),
         ObjectReply::NoReservation => Err(Problem::UnknownReservation),
         ObjectReply::RequestIdReused => Err(Problem::IdempotencyKeyReused),
-        ObjectReply::TooManyReservations { max } => Err(Problem::TooManyReservations { max: *max }),
+        ObjectReply::TooManyReservations { max } => Err(Problem::TooManyReservations { max: *max, by_grants }),
+        ObjectReply::TooManyInline { max } => Err(Problem::TooManyInlineBudgets { max: *max }),
         // The frontend has retried by now, and got the same reply.
         ObjectReply::PolicyUnknown | ObjectReply::PolicyOutdated { .. } | ObjectReply::FormatUnknown { .. } => {
             Err(Problem::Unavailable { cause: Cause::Failed })
         }
         ObjectReply::ReservationClosed => Err(Problem::ReservationClosed),
         ObjectReply::TooManyRequestIds { used, retry_after_ms } => {
-            Err(Problem::TooManyIdempotencyKeys { used: *used, retry_after_ms: *retry_after_ms })
+            Err(Problem::TooManyIdempotencyKeys { used: *used, by_grants, retry_after_ms: *retry_after_ms })
         }
     }
 }
@@ -149,15 +154,19 @@ mod tests {
             (ObjectReply::NoReservation, Problem::UnknownReservation),
             (ObjectReply::ReservationClosed, Problem::ReservationClosed),
             (ObjectReply::RequestIdReused, Problem::IdempotencyKeyReused),
-            (ObjectReply::TooManyReservations { max: 1_000 }, Problem::TooManyReservations { max: 1_000 }),
+            (
+                ObjectReply::TooManyReservations { max: 1_000 },
+                Problem::TooManyReservations { max: 1_000, by_grants: true },
+            ),
+            (ObjectReply::TooManyInline { max: 9 }, Problem::TooManyInlineBudgets { max: 9 }),
             (
                 ObjectReply::TooManyRequestIds { used: 16_384, retry_after_ms: 1_001 },
-                Problem::TooManyIdempotencyKeys { used: 16_384, retry_after_ms: 1_001 },
+                Problem::TooManyIdempotencyKeys { used: 16_384, by_grants: true, retry_after_ms: 1_001 },
             ),
             (ObjectReply::PolicyUnknown, Problem::Unavailable { cause: Cause::Failed }),
             (ObjectReply::FormatUnknown { newest: 1 }, Problem::Unavailable { cause: Cause::Failed }),
         ] {
-            assert_eq!(decided(&reply).err(), Some(problem));
+            assert_eq!(decided(&reply, true).err(), Some(problem));
         }
     }
 

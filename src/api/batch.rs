@@ -23,7 +23,7 @@ impl ResolvedRequest {
         let mut unanswered = None;
         for (indices, reply) in calls {
             let decided = match reply {
-                Ok(reply) => Ok(decided(reply)?),
+                Ok(reply) => Ok(decided(reply, self.by_grant)?),
                 Err(cause) => {
                     let is_enforced = |&index: &usize| self.items.get(index).is_some_and(ResolvedItem::is_enforced);
                     unanswered = unanswered.or(indices.iter().any(is_enforced).then_some(*cause));

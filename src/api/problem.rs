@@ -47,10 +47,12 @@ pub enum Problem {
     UnknownReservation,
     /// The reservation was settled at another cost, or cancelled.
     ReservationClosed,
-    /// The key cannot have more open reservations.
-    TooManyReservations { max: u64 },
-    /// The key cannot remember more idempotency keys; it forgets the oldest after `retry_after_ms`.
-    TooManyIdempotencyKeys { used: u64, retry_after_ms: u64 },
+    /// The key cannot have more open reservations, or no more of holders of grants.
+    TooManyReservations { max: u64, by_grants: bool },
+    /// The key cannot remember more idempotency keys, or no more of holders of grants; it forgets enough after `retry_after_ms`.
+    TooManyIdempotencyKeys { used: u64, by_grants: bool, retry_after_ms: u64 },
+    /// The key cannot have more budgets whose limits come with requests.
+    TooManyInlineBudgets { max: u64 },
     /// The `Idempotency-Key` came before, with another request.
     IdempotencyKeyReused,
     /// The path exists, but not for this method.
@@ -169,6 +171,9 @@ impl Problem {
             Self::TooManyIdempotencyKeys { .. } => {
                 (409, "urn:problem-type:tollgate:too-many-idempotency-keys", "Too many idempotency keys")
             }
+            Self::TooManyInlineBudgets { .. } => {
+                (409, "urn:problem-type:tollgate:too-many-inline-budgets", "Too many inline budgets")
+            }
             Self::PolicyFixed { .. } => (409, "urn:problem-type:tollgate:policy-fixed", "Policy fixed"),
             Self::TooManyPolicies { .. } => (409, "urn:problem-type:tollgate:too-many-policies", "Too many policies"),
             Self::TooManyListeners { .. } => {
@@ -260,16 +265,11 @@ impl Problem {
             Self::ReservationClosed => {
                 "this reservation was already closed in another way: settled at another cost, or cancelled".to_owned()
             }
-            Self::TooManyReservations { max } => {
-                format!("this key has {max} open reservations, the most it can have: settle or cancel some")
+            Self::TooManyReservations { max, by_grants } => too_many_reservations(*max, *by_grants),
+            Self::TooManyIdempotencyKeys { used, by_grants, retry_after_ms } => {
+                too_many_idempotency_keys(*used, *by_grants, *retry_after_ms)
             }
-            Self::TooManyIdempotencyKeys { used, retry_after_ms } => {
-                let seconds = seconds(*retry_after_ms);
-                format!(
-                    "nothing was done: there is no room to remember another idempotency key for this key, after {used} in \
-                     the last hour; retry in {seconds} s"
-                )
-            }
+            Self::TooManyInlineBudgets { max } => too_many_inline_budgets(*max),
             Self::IdempotencyKeyReused => {
                 "this Idempotency-Key was used for another request; use a new one for each request".to_owned()
             }
@@ -311,6 +311,26 @@ const UNKNOWN_AFTER_TIMEOUT: &str = "no answer came in time. The request may hav
 
 const UNKNOWN_AFTER_FAILURE: &str = "what keeps the budgets of this key did not answer. The request may have been \
     carried out; only an Idempotency-Key makes it safe to repeat";
+
+fn too_many_reservations(max: u64, by_grants: bool) -> String {
+    let (whose, most) = if by_grants { (" made by grants", "grants") } else { ("", "it") };
+    format!("this key has {max} open reservations{whose}, the most {most} can have: settle or cancel some")
+}
+
+fn too_many_idempotency_keys(used: u64, by_grants: bool, retry_after_ms: u64) -> String {
+    let (whose, seconds) = (if by_grants { " of grants" } else { "" }, seconds(retry_after_ms));
+    format!(
+        "nothing was done: this key remembers {used} idempotency keys{whose}, and there is no room for another; retry in \
+         {seconds} s"
+    )
+}
+
+fn too_many_inline_budgets(max: u64) -> String {
+    format!(
+        "nothing was done: this key has {max} budgets with `limits` in the request that are not full again, the most it can have; \
+         use fewer names as `policy`"
+    )
+}
 
 fn too_many_listeners(max: usize) -> String {
     format!("{max} others look on, each at something else: stop one of them, or ask for the same as one of them")
@@ -415,8 +435,29 @@ mod tests {
         assert!(reply.headers.contains(&("www-authenticate", "Bearer realm=\"tollgate\"".into())));
         let reply = Problem::UnsupportedContentEncoding { found: "gzip".into() }.reply();
         assert!(reply.headers.contains(&("accept-encoding", "identity".into())));
-        let reply = Problem::TooManyIdempotencyKeys { used: 16_384, retry_after_ms: 1_001 }.reply();
+        let reply = Problem::TooManyIdempotencyKeys { used: 16_384, by_grants: false, retry_after_ms: 1_001 }.reply();
         assert!(reply.headers.contains(&("retry-after", "2".into())));
+    }
+
+    #[test]
+    fn holders_of_grants_are_told_that_it_is_their_part_that_is_used_up() {
+        for (by_grants, reservations, keys) in [
+            (
+                false,
+                "this key has 1000 open reservations, the most it can have: settle or cancel some",
+                "nothing was done: this key remembers 9 idempotency keys, and there is no room for another; retry in 2 s",
+            ),
+            (
+                true,
+                "this key has 1000 open reservations made by grants, the most grants can have: settle or cancel some",
+                "nothing was done: this key remembers 9 idempotency keys of grants, and there is no room for another; \
+                 retry in 2 s",
+            ),
+        ] {
+            let detail = |problem: Problem| problem.detail();
+            assert_eq!(detail(Problem::TooManyReservations { max: 1_000, by_grants }), reservations);
+            assert_eq!(detail(Problem::TooManyIdempotencyKeys { used: 9, by_grants, retry_after_ms: 1_001 }), keys);
+        }
     }
 
     #[test]
@@ -486,8 +527,9 @@ mod tests {
             Problem::PreconditionRequired,
             Problem::RequestTimeout,
             Problem::ReservationClosed,
-            Problem::TooManyReservations { max: 0 },
-            Problem::TooManyIdempotencyKeys { used: 0, retry_after_ms: 0 },
+            Problem::TooManyReservations { max: 0, by_grants: false },
+            Problem::TooManyInlineBudgets { max: 0 },
+            Problem::TooManyIdempotencyKeys { used: 0, by_grants: false, retry_after_ms: 0 },
             Problem::BodyTooLarge,
             Problem::UnsupportedMediaType { found: text() },
             Problem::UnsupportedContentEncoding { found: text() },

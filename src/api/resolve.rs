@@ -23,6 +23,11 @@ pub struct ResolvedRequest {
     pub(super) lease: Option<LeaseRequest>,
     /// Random bits for the [`jitter`] of refusals; 0 for none.
     pub(super) random: u64,
+    /// Whether its caller has a grant.
+    pub(super) by_grant: bool,
+    /// Why its policy, which has shards, cannot do it. It may have been done before the policy had any: see
+    /// [`ResolvedRequest::recalled`].
+    pub(super) beyond_shards: Option<Problem>,
 }
 
 /// One budget of the request.
@@ -56,7 +61,8 @@ impl ResolvedRequest {
             Action::Settle(_) | Action::Cancel(_) => Verb::Charge,
             Action::Hold(_) => Verb::Consume,
         };
-        let resolved = |item: &Item<'_>| {
+        let mut beyond_shards = None;
+        let mut resolved = |item: &Item<'_>| {
             caller.may_use(&item.policy)?;
             if item.inline.is_some() {
                 caller.may_inline()?;
@@ -82,7 +88,12 @@ impl ResolvedRequest {
                 Err(misfit) => return bad_request(format!("`key` {misfit}")),
             };
             let policy = policies.for_key(policy, &key, now);
-            shards::check(endpoint, action, item.snapshot, &policy)?;
+            let beyond = shards::check(endpoint, action, item.snapshot, &policy).err();
+            if endpoint == Endpoint::Batch
+                && let Some(problem) = beyond
+            {
+                return Err(problem);
+            }
             let default = match endpoint {
                 Endpoint::Settle => None,
                 Endpoint::Reset | Endpoint::ResetKey | Endpoint::Inspect | Endpoint::Cancel => Some(&Cost::Each(0)),
@@ -93,9 +104,12 @@ impl ResolvedRequest {
                 _ => Some(&Cost::DEFAULT),
             };
             let cost = item.cost.as_ref().or(default);
+            let costs = cost.map(|cost| cost.of(&policy, verb)).transpose();
+            let costs = costs.map_err(|problem| beyond.clone().unwrap_or(problem))?;
+            beyond_shards = beyond_shards.take().or(beyond);
             Ok(ResolvedItem {
                 key,
-                costs: cost.map(|cost| cost.of(&policy, verb)).transpose()?,
+                costs,
                 shadow_costs: cost.map(|cost| cost.of_shadow(&policy)),
                 policy,
                 cost: cost.filter(|_| endpoint != Endpoint::Lease || item.cost.is_some()).map(Cost::largest),
@@ -119,7 +133,7 @@ impl ResolvedRequest {
             (Some(leasing), [item]) => Some(leasing.resolve(&item.policy)?),
             _ => None,
         };
-        Ok(Self { endpoint, action, items, lease, random: 0 })
+        Ok(Self { endpoint, action, items, lease, by_grant: caller.has_grant(), random: 0, beyond_shards })
     }
 
     /// A request for `cost` tokens of each limit of `policy`.
@@ -138,7 +152,7 @@ impl ResolvedRequest {
             wants_snapshot: false,
         };
         let (endpoint, action, items) = (Endpoint::Consume, Action::Take(Verb::Consume), vec![item]);
-        Ok(Self { endpoint, action, items, lease: None, random: 0 })
+        Ok(Self { endpoint, action, items, lease: None, by_grant: false, random: 0, beyond_shards: None })
     }
 
     /// The same with random bits, if refusals are to be spread: see [`Policy::jitter_ms`]. Without them, none is.
@@ -164,6 +178,13 @@ impl ResolvedRequest {
     #[must_use]
     pub fn has_inline(&self) -> bool {
         self.items.iter().any(|item| item.policy.is_inline())
+    }
+
+    /// How long its `Idempotency-Key` is to be remembered: as long as any of its policies says, so that all of its budgets know it.
+    #[must_use]
+    pub fn idempotency_ttl_ms(&self) -> u64 {
+        let each = self.items.iter().map(|item| item.policy.idempotency_ttl_ms());
+        each.max().unwrap_or(Policy::IDEMPOTENCY_TTL_MS)
     }
 
     /// Whether its caller leases tokens: then the object must be asked.

@@ -22,6 +22,42 @@ impl ResolvedRequest {
         Self { items: items.collect(), ..self.clone() }
     }
 
+    /// The same request, or why shards cannot do it. With an `Idempotency-Key` it may have been done before its policy had shards: then
+    /// the first of them is asked for the answer, and only that.
+    ///
+    /// # Errors
+    /// [`Problem::BadRequest`].
+    pub fn within_shards(mut self, has_idempotency_key: bool) -> Result<Self, Problem> {
+        if has_idempotency_key && self.is_sharded() && self.takes_from_one_shard() {
+            // A shard remembers what it has granted, but not that it has refused: a repetition could be granted by another.
+            let detail = "a policy with shards cannot take an Idempotency-Key with `consume`: leave it out";
+            self.beyond_shards.get_or_insert_with(|| Problem::BadRequest { detail: detail.to_owned() });
+        }
+        match self.beyond_shards {
+            Some(problem) if !has_idempotency_key => Err(problem),
+            _ => Ok(self),
+        }
+    }
+
+    /// What to ask the first shard of a request that shards cannot do: whether it was done before. `None` if they can.
+    #[must_use]
+    pub fn recalled(&self) -> Option<Self> {
+        self.beyond_shards.as_ref()?;
+        let mut first = self.of_shards();
+        first.items.truncate(1);
+        first.action = Action::Look(Verb::Refund);
+        for item in &mut first.items {
+            item.costs = Some(vec![0; item.policy.limits().len()]);
+        }
+        Some(first)
+    }
+
+    /// Whether an object is to say what it has answered to a request of this id, even to a look.
+    #[must_use]
+    pub const fn is_recalled(&self) -> bool {
+        self.beyond_shards.is_some()
+    }
+
     /// A shard of the item's policy, if the answer is that of one of them: these differ by a token of the capacity at most, of
     /// which the first has the most.
     pub(super) fn shard_of<'a>(&self, item: &'a ResolvedItem) -> Option<&'a Policy> {
@@ -49,9 +85,14 @@ pub(super) fn check(endpoint: Endpoint, action: Action, wants_snapshot: bool, po
         (_, Action::Take(Verb::Consume)) if wants_snapshot => {
             wrong("show a `snapshot` with each answer", "/v1/peek shows one of the whole")
         }
-        (_, Action::Take(Verb::Consume | Verb::Refund | Verb::Reset) | Action::Look(_)) => Ok(()),
-        // Of a reservation that was made before.
-        (_, Action::Settle(_) | Action::Cancel(_)) => Ok(()),
+        // A reservation may have been made before.
+        (
+            _,
+            Action::Take(Verb::Consume | Verb::Refund | Verb::Reset)
+            | Action::Look(_)
+            | Action::Settle(_)
+            | Action::Cancel(_),
+        ) => Ok(()),
         (_, Action::Take(Verb::ConsumeUpTo)) => wrong("take as much as there is", "leave out `mode`"),
         (_, Action::Take(Verb::Charge)) => wrong("be charged", "consume before the work is done"),
         (_, Action::Take(_) | Action::Reserve(_) | Action::Hold(_)) => {
@@ -70,7 +111,7 @@ mod tests {
     fn resolved(endpoint: Endpoint, body: &str) -> Result<ResolvedRequest, Problem> {
         let policies = Policies::parse(r#"{"hot":{"rate":"100/s","shards":8},"cold":"5/s"}"#).unwrap();
         let request = Request::parse(endpoint, body.as_bytes()).unwrap();
-        ResolvedRequest::new(&request, &policies, &Caller::TRUSTED, 0)
+        ResolvedRequest::new(&request, &policies, &Caller::TRUSTED, 0)?.within_shards(false)
     }
 
     #[test]
@@ -111,6 +152,42 @@ mod tests {
         for endpoint in [Endpoint::Settle, Endpoint::Cancel] {
             let body = r#"{"policy":"hot","key":"a","reservation":"0000000000001"}"#;
             assert!(resolved(endpoint, body).is_ok(), "{endpoint:?}");
+        }
+    }
+
+    /// It may have been done before the policy had shards.
+    #[test]
+    fn with_an_idempotency_key_the_first_shard_is_asked_whether_it_was_done() {
+        use crate::protocol::{Decided, LimitAnswer, ObjectReply};
+        let policies = Policies::parse(r#"{"hot":{"rate":"100/s","shards":8},"cold":"5/s"}"#).unwrap();
+        let repeated = |endpoint, more: &str| {
+            let body = format!(r#"{{"policy":"hot","key":"a"{more}}}"#);
+            let request = Request::parse(endpoint, body.as_bytes()).unwrap();
+            ResolvedRequest::new(&request, &policies, &Caller::TRUSTED, 0).unwrap().within_shards(true).unwrap()
+        };
+        for (endpoint, more, expected) in [
+            (Endpoint::Consume, "", "take an Idempotency-Key with `consume`: leave it out"),
+            (Endpoint::Charge, "", "be charged: consume before the work is done"),
+            (Endpoint::Consume, r#","mode":"reserve""#, "have debts or reservations: leave out `mode`"),
+            (Endpoint::Consume, r#","mode":"up_to""#, "take as much as there is: leave out `mode`"),
+        ] {
+            let asked = repeated(endpoint, more);
+            let first = asked.recalled().unwrap();
+            let [item] = &first.items[..] else { panic!("{first:?}") };
+            assert_eq!((first.action, item.costs.as_deref()), (Action::Look(Verb::Refund), Some(&[0][..])));
+            assert_eq!(item.policy.shard().unwrap().index, 0);
+            let limit = item.policy.limits()[0].limit();
+            let (decision, state) = limit.decide(limit.new_state(0, 0), 0, 1, Verb::Consume);
+            let decided = Decided::new(0, vec![LimitAnswer::new(limit, decision, &state, 0)]);
+            let replayed = Decided { is_replayed: true, ..decided.clone() };
+            let reply = |decided| asked.reply(&ObjectReply::Decided(decided));
+            let Err(Problem::BadRequest { detail }) = reply(decided) else { panic!("{more}: it was not done before") };
+            assert!(detail.ends_with(expected), "{detail}");
+            assert!(reply(replayed).unwrap().body.contains(r#""replayed":true"#));
+            assert_eq!(asked.reply(&ObjectReply::RequestIdReused), Err(Problem::IdempotencyKeyReused));
+        }
+        for endpoint in [Endpoint::Refund, Endpoint::Reset, Endpoint::Peek] {
+            assert!(repeated(endpoint, "").recalled().is_none(), "{endpoint:?}");
         }
     }
 

@@ -24,7 +24,7 @@ use std::mem;
 
 use crate::limit::Verb;
 use crate::policy::Cause;
-use crate::protocol::{Action, Decided, Format, ObjectReply, ObjectRequest};
+use crate::protocol::{Action, Decided, Format, ObjectReply, ObjectRequest, RequestId};
 
 /// All calls to the objects of one request. Call [`Batch::next`] until it returns `None`, at the start and after each
 /// [`Batch::answered`].
@@ -322,7 +322,7 @@ impl Object {
             // Only a request that its client may repeat could have been applied before.
             Step::Peek => ObjectRequest {
                 action: Action::Look(Verb::Consume),
-                request_id: request_id.filter(|request_id| request_id.is_lasting),
+                request_id: request_id.filter(RequestId::is_lasting),
                 costs: self.request.costs.clone(),
                 shadow_costs: self.request.shadow_costs.clone(),
                 known: known.clone(),

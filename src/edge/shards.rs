@@ -236,7 +236,7 @@ impl ShardCalls {
         let first = *failures.first()?;
         // What is given back must not be given back again, unless it is known by its id. A reset can be repeated.
         let is_once = |shard: &Shard| {
-            is_divided(shard.request.action) && !shard.request.request_id.is_some_and(|id| id.is_lasting)
+            is_divided(shard.request.action) && !shard.request.request_id.is_some_and(|id| id.is_lasting())
         };
         let is_done = has_others && self.shards.iter().any(is_once);
         if !is_done && failures.iter().all(|failure| matches!(failure, Outcome::Outdated { .. })) {
@@ -466,7 +466,7 @@ mod tests {
         (calls.outcome().unwrap().clone(), asked)
     }
 
-    const LASTING: Option<RequestId> = Some(RequestId { id: 9, fingerprint: 1, is_lasting: true });
+    const LASTING: Option<RequestId> = Some(RequestId { id: 9, fingerprint: 1, ttl_ms: 9, by_grant: false });
 
     #[test]
     fn what_some_shards_have_given_back_is_not_given_back_again() {

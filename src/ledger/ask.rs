@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::hold::Hold;
+use super::inline::MAX_INLINE;
 use super::replay::shard_of;
 use super::row::{Registered, StoredRow};
 use super::{Ledger, LedgerError, Slot, Writes};
@@ -47,12 +48,17 @@ impl Ledger {
             }
             _ => return Ok((outdated(&newer), Writes::default())),
         };
+        let mut writes = Writes::default();
+        // What closes a reservation needs no room that lasts: its bucket is there, or full.
+        let is_closing = matches!(request.action, Action::Settle(_) | Action::Cancel(_));
+        if !is_closing && self.has_no_room_for_inline(asked, now, &mut writes) {
+            return Ok((ObjectReply::TooManyInline { max: MAX_INLINE as u64 }, writes));
+        }
         for policy in asked {
             self.open(policy, as_of, now)?;
         }
         self.open_shadows(asked, as_of, now);
-        self.check_rows(request, now)?; // while nothing has changed
-        let mut writes = Writes::default();
+        self.check_rows(request, now)?; // while nothing has changed but for what was full again
         self.end_holds(now);
         self.end_expired(now, &mut writes);
         self.return_leases(asked, request.lease.as_ref(), now)?;

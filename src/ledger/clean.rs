@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::bucket::row_expires_at;
+use super::inline::MAX_INLINE;
 use super::row::StoredRow;
 use super::{BUCKET, Ledger, Slot, Writes};
 use crate::policy::{Policy, without_shadow};
@@ -30,7 +31,7 @@ impl Ledger {
         self.end_expired(now, &mut writes);
         self.forget_full(now, &mut writes, |_, _| true);
         self.notices.clean(now, &mut writes.before_reply);
-        self.replays.close_page();
+        self.replays.close_pages();
         self.replays.collect_late_writes(now, &mut writes.before_reply);
         self.collect_writes(now, &mut writes);
         let is_empty = self.buckets.is_empty() && self.reservations.is_empty() && self.replays.is_empty();
@@ -54,6 +55,22 @@ impl Ledger {
                 |name: &str, slot: &Slot| is_other(name) && slot.is_inline() && (is_written || !slot.has_row());
             self.forget_full(now, writes, is_meant);
         }
+    }
+
+    /// Whether there is no room for the buckets of the policies `asked` whose limits come with the request. Those that are full again make
+    /// room.
+    pub(super) fn has_no_room_for_inline(&mut self, asked: &[Arc<Policy>], now: i64, writes: &mut Writes) -> bool {
+        let new = asked.iter().filter(|policy| policy.is_inline() && self.slot(policy.name()).is_none()).count();
+        let is_too_much = |ledger: &Self| {
+            let inline = ledger.buckets.iter().filter(|(_, slot)| slot.is_inline());
+            inline.count().saturating_add(new) > MAX_INLINE
+        };
+        if new == 0 || !is_too_much(self) {
+            return false;
+        }
+        let is_other = |name: &str| asked.iter().all(|policy| policy.name() != name);
+        self.forget_full(now, writes, |name, slot| is_other(name) && slot.is_inline());
+        is_too_much(self)
     }
 
     /// Forgets buckets that are full, of those meant by their names.

@@ -20,7 +20,7 @@ use super::inline::Change;
 use super::page::{Replay, weight};
 use super::replay::grants_of;
 use super::reservation::ReservedPart;
-use super::reserve::MAX_RESERVATIONS;
+use super::reserve::{MAX_RESERVATIONS, is_full};
 use super::shadow::{taken_of, verb_for};
 use super::{Ledger, LedgerError};
 use crate::limit::{Decision, Verb};
@@ -107,8 +107,9 @@ impl Ledger {
             return Ok(reply);
         }
         // Those that are committed keep nothing from others. They are no more than a key can take in ten seconds.
-        if self.holds.open().count() >= MAX_RESERVATIONS {
-            return Ok(ObjectReply::TooManyReservations { max: MAX_RESERVATIONS as u64 });
+        let by_grants = self.holds.open().map(|hold| hold.request_id.is_some_and(|id| id.by_grant));
+        if let Some(max) = is_full(by_grants, request, MAX_RESERVATIONS) {
+            return Ok(ObjectReply::TooManyReservations { max });
         }
         let (limits, decision) = self.decide(asked, Verb::Consume, &request.costs, now, false)?;
         if !decision.is_allow() {
@@ -158,7 +159,7 @@ impl Ledger {
     ) -> Result<Option<ObjectReply>, LedgerError> {
         let of_request = || {
             let committed = self.holds.committed_of_request(request_id?.id);
-            committed.filter(|hold| hold.request_id == request_id)
+            committed.filter(|hold| hold.request_id.zip(request_id).is_some_and(|(one, other)| one.is_of_same(&other)))
         };
         let Some(hold) = self.holds.of_try(id).or_else(of_request) else {
             return Ok(None);
@@ -182,7 +183,15 @@ impl Ledger {
             }
             let limits = self.standing_of_hold(asked, id, now)?;
             let grants = grants_of(asked, &limits);
-            let replay = Replay { request_id: None, decided_at: now, opened: None, closed: None, grants, shards: 1 };
+            let replay = Replay {
+                request_id: None,
+                decided_at: now,
+                opened: None,
+                closed: None,
+                grants,
+                shards: 1,
+                by_grant: false,
+            };
             self.replays.push(request_id, replay, now);
             shadow = self.commit_shadow(asked, &asked_of_shadow, id, now);
         }
@@ -250,12 +259,9 @@ impl Ledger {
         self.holds.end(now);
     }
 
-    /// How many lasting request ids are set aside for batches that may still be committed, and what they will weigh.
-    pub(super) fn expected_request_ids(&self) -> (usize, usize) {
-        let is_lasting = |hold: &&Hold| hold.request_id.is_some_and(|id| id.is_lasting);
-        let weights = self.holds.open().filter(is_lasting).map(Hold::weight);
-        weights
-            .fold((0, 0), |(count, sum): (usize, usize), weight| (count.saturating_add(1), sum.saturating_add(weight)))
+    /// The lasting request ids that are set aside for batches that may still be committed: of which callers, and what they will weigh.
+    pub(super) fn expected_request_ids(&self) -> impl Iterator<Item = (RequestId, usize)> {
+        self.holds.open().filter_map(|hold| Some((hold.request_id.filter(RequestId::is_lasting)?, hold.weight())))
     }
 
     /// The holds that keep tokens from others.

@@ -32,7 +32,12 @@ pub(super) fn decode(bytes: &mut Bytes<'_>) -> Option<Vec<LegacyReplay>> {
         let (decided_at, reservation, expires_at) = (bytes.i64()?, bytes.u64()?, bytes.i64()?);
         let count = bytes.byte()?;
         replays.push(LegacyReplay {
-            request_id: RequestId { id, fingerprint, is_lasting },
+            request_id: RequestId {
+                id,
+                fingerprint,
+                ttl_ms: if is_lasting { RequestId::USUAL_TTL_MS } else { 0 },
+                by_grant: false,
+            },
             decided_at,
             opened: (reservation != u64::MAX).then_some(Reserved { id: reservation, expires_at }),
             grants: (0..count).map(|_| Some((bytes.u64()?, bytes.i64()?))).collect::<Option<_>>()?,

@@ -31,7 +31,7 @@
 //! | `b:` and a policy | its bucket; with `~shadow`, that of its limits in shadow | when a block is spent; once a minute on a key that stays nearly full; on a quiet key with each grant |
 //! | `r:` and an id | an open reservation | when it is opened, and deleted when it is closed |
 //! | `n:` and a policy | when the last notices were given | with each notice |
-//! | `i:` and a moment | a page of replays | with each grant under an `Idempotency-Key`, and when a reservation is closed |
+//! | `i:`, a moment and a length of time | a page of replays | with each grant under an `Idempotency-Key`, and when a reservation is closed |
 //!
 //! An unreadable row breaks only what needs it: a bucket's row breaks its policy, a reservation's row breaks that
 //! reservation, and a page of replays breaks requests under an `Idempotency-Key` until everything in it would have
@@ -84,6 +84,7 @@ use self::replays::Replays;
 use self::reservation::{Reservation, Stored};
 use self::row::StoredRow;
 
+pub use self::inline::MAX_INLINE;
 pub use self::leases::MAX_LEASE_MS;
 pub use self::notices::NOTICES;
 pub use self::recent::MAX_RECENT;

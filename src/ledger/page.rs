@@ -6,7 +6,7 @@
 //!   2 bytes   the length of the rest of it; readers ignore trailing bytes that they do not know
 //!   1 byte    the sum of 1 if it has a request id, 2 if it opened a reservation, and
 //!             4 if it settled one at the reserved cost, 8 at another cost, 12 if it cancelled it, and
-//!             16 if it was about the first of several shards
+//!             16 if it was about the first of several shards, 32 if its caller has a grant
 //!   8 bytes   the moment of the decision
 //!   24 bytes  the request id, if there is one: id and fingerprint
 //!   16 bytes  the reservation that it opened, if there is one: its id, and when it ends
@@ -34,6 +34,8 @@ pub(super) struct Replay {
     pub(super) grants: Vec<Grant>,
     /// How many shards the budget had; 1 if it was not divided.
     pub(super) shards: u8,
+    /// Whether the holder of a grant has the object remember it.
+    pub(super) by_grant: bool,
 }
 
 impl Replay {
@@ -119,9 +121,10 @@ const HAS_REQUEST_ID: u8 = 1;
 const HAS_OPENED: u8 = 2;
 const CLOSED: u8 = 12;
 const HAS_SHARDS: u8 = 16;
+const BY_GRANT: u8 = 32;
 
 fn encode(replay: &Replay) -> Vec<u8> {
-    let Replay { request_id, decided_at, opened, closed, grants, shards } = replay;
+    let Replay { request_id, decided_at, opened, closed, grants, shards, by_grant } = replay;
     let how = match closed.map(|closed| closed.how) {
         None => 0,
         Some(How::AsReserved) => 4,
@@ -130,7 +133,7 @@ fn encode(replay: &Replay) -> Vec<u8> {
     };
     let has = |is_there: bool, flag: u8| if is_there { flag } else { 0 };
     let ids = has(request_id.is_some(), HAS_REQUEST_ID) | has(opened.is_some(), HAS_OPENED);
-    let mut bytes = vec![how | ids | has(*shards > 1, HAS_SHARDS)];
+    let mut bytes = vec![how | ids | has(*shards > 1, HAS_SHARDS) | has(*by_grant, BY_GRANT)];
     bytes.extend(decided_at.to_le_bytes());
     if let Some((id, fingerprint)) = request_id {
         bytes.extend(id.to_le_bytes());
@@ -192,7 +195,7 @@ fn decode(mut bytes: Bytes<'_>) -> Option<Replay> {
         grants.push(Grant { policy, limits, costs });
     }
     let shards = if flags & HAS_SHARDS == 0 { 1 } else { bytes.byte()? };
-    Some(Replay { request_id, decided_at, opened, closed, grants, shards })
+    Some(Replay { request_id, decided_at, opened, closed, grants, shards, by_grant: flags & BY_GRANT != 0 })
 }
 
 #[cfg(test)]
@@ -211,6 +214,7 @@ mod tests {
             closed: Some(Closed { id: 6, how }),
             grants: grant(costs),
             shards: 1,
+            by_grant: false,
         };
         vec![
             Replay {
@@ -220,6 +224,7 @@ mod tests {
                 closed: None,
                 grants: grant(&[]),
                 shards: 1,
+                by_grant: true,
             },
             Replay {
                 request_id: Some((8, 9)),
@@ -228,6 +233,7 @@ mod tests {
                 closed: None,
                 grants: grant(&[]),
                 shards: 6,
+                by_grant: false,
             },
             closed(How::AsReserved, &[]),
             closed(How::AtCosts, &[10]),
@@ -242,7 +248,7 @@ mod tests {
         let grant = [&[1, 1, b'p', 1][..], &word(3), &word(7)].concat();
         let closed = |flag: u8| [&[flag][..], &word(2), &word(6), &grant].concat();
         let rows = [
-            [&[3][..], &word(2), &word(8), &word(0), &word(9), &word(4), &word(5), &grant].concat(),
+            [&[35][..], &word(2), &word(8), &word(0), &word(9), &word(4), &word(5), &grant].concat(),
             [&[17][..], &word(2), &word(8), &word(0), &word(9), &grant, &[6]].concat(),
             closed(4),
             [closed(8), word(10).to_vec()].concat(),

@@ -32,7 +32,7 @@ impl Ledger {
 
     /// Fails if a row that cannot be read might change the answer.
     pub(super) fn check_rows(&self, request: &ObjectRequest, now: i64) -> Result<(), LedgerError> {
-        if let Some(request_id) = request.request_id.filter(|id| id.is_lasting)
+        if let Some(request_id) = request.request_id.filter(RequestId::is_lasting)
             && self.replays.is_incomplete(now)
             && self.replays.by_request_id(request_id.id, now).is_none()
         {
@@ -70,11 +70,10 @@ impl Ledger {
 
     /// Refuses a request that could not be remembered, before anything is done.
     pub(super) fn no_room_for(&mut self, request_id: Option<RequestId>, now: i64) -> Option<ObjectReply> {
-        request_id.filter(|id| id.is_lasting)?;
-        let (expected, weight) = self.expected_request_ids();
-        let retry_at = self.replays.full_until(weight, now)?;
-        let used = self.replays.request_ids().saturating_add(expected) as u64;
-        Some(ObjectReply::TooManyRequestIds { used, retry_after_ms: retry_at.abs_diff(now) })
+        let request_id = request_id.filter(RequestId::is_lasting)?;
+        let expected: Vec<_> = self.expected_request_ids().map(|(id, weight)| (id.by_grant, weight)).collect();
+        let (used, retry_at) = self.replays.full_until(&expected, request_id.by_grant, now)?;
+        Some(ObjectReply::TooManyRequestIds { used: used as u64, retry_after_ms: retry_at.abs_diff(now) })
     }
 
     pub(super) fn remember(
@@ -88,7 +87,8 @@ impl Ledger {
         if request_id.is_some() {
             let grants = grants_of(asked, limits);
             let shards = shard_of(asked).map_or(1, |shard| shard.count);
-            let replay = Replay { request_id: None, decided_at: now, opened, closed: None, grants, shards };
+            let replay =
+                Replay { request_id: None, decided_at: now, opened, closed: None, grants, shards, by_grant: false };
             self.replays.push(request_id, replay, now);
         }
     }

@@ -1,21 +1,23 @@
 //! Earlier answers, for requests that are repeated.
 //!
 //! Replays with an `Idempotency-Key`, and those of closed reservations, survive a crash: they are stored in pages, each
-//! a row. A page is open for [`PAGE_MS`] or until its replays weigh [`MAX_PAGE_WEIGHT`], and is deleted as a whole when the
-//! last of them is forgotten. So a replay costs one row, and a fraction of another.
+//! a row. All replays of a page are kept for the same time. It is open for [`PAGE_MS`] or until they weigh [`MAX_PAGE_WEIGHT`], and is
+//! deleted as a whole when the last of them is forgotten. So a replay costs one row, and a fraction of another.
 
 use std::collections::{BTreeMap, VecDeque};
 
 use super::legacy::LegacyReplay;
 use super::page::{Grant, Replay, decode_page, encode_page};
+use super::reserve::of_grants;
+use crate::policy::Policy;
 use crate::protocol::RequestId;
 
-/// How long a lasting replay is kept, even across crashes.
+/// How long a closed reservation is remembered, even across crashes.
 pub const REPLAY_TTL_MS: u64 = 3_600_000;
 
-/// The most lasting request ids: 4 a second for an hour. Large replays count as several, so that they take 4 MB in storage
-/// and 10 in memory at most; usually it is 1 and 4. Further requests are refused until the oldest is forgotten.
-pub const MAX_REQUEST_IDS: usize = 16_384;
+/// The most lasting request ids: 4 a second for an hour, one in 37 seconds for a week. Large replays count as several, so that they take
+/// 4 MB in storage and 10 in memory at most; usually it is 1 and 4. Further requests are refused until enough are forgotten.
+pub const MAX_REQUEST_IDS: usize = Policy::MAX_IDEMPOTENCY_KEYS;
 
 /// The most closed reservations kept without a request id; large replays count as several. The oldest are evicted first:
 /// a request that closes one again is then told that the reservation does not exist.
@@ -34,7 +36,7 @@ const MAX_PAGE_WEIGHT: usize = 64;
 /// long.
 const PAGE_MS: u64 = 600_000;
 
-/// The row of the page that was opened at some moment: `i:`, and that moment in hexadecimal.
+/// The row of a page: `i:`, and in hexadecimal the moment when it was opened and how long its replays are kept.
 pub(super) const PAGE: &str = "i:";
 
 /// Grants and closed reservations, but not refusals: a refused request that is repeated is decided anew.
@@ -43,8 +45,8 @@ pub(super) struct Replays {
     /// In the order of the moments they were opened; if two are opened at once, the second counts as a millisecond
     /// later.
     pages: Vec<Page>,
-    /// The page to which replays are added.
-    current: Option<i64>,
+    /// The pages to which replays are added: one for each length of time that they are kept.
+    current: Vec<i64>,
     /// Where the replays with a request id are.
     by_request_id: Places,
     /// Where the replays of closed reservations are.
@@ -57,14 +59,16 @@ pub(super) struct Replays {
     first_recent: usize,
     recent_by_id: Places,
     recent_weight: usize,
-    /// Pages that cannot be read.
-    unreadable: Vec<i64>,
+    /// Pages that cannot be read: when they were opened, and how long their replays are kept.
+    unreadable: Vec<(i64, u64)>,
 }
 
 #[derive(Debug, Default)]
 struct Weights {
     /// Of the replays with a request id.
     identified: usize,
+    /// Of those among them that holders of grants have made.
+    by_grants: usize,
     /// Of those without, which all closed a reservation.
     only_closed: usize,
 }
@@ -72,18 +76,24 @@ struct Weights {
 impl Weights {
     /// Counts a replay that is added.
     fn add(&mut self, replay: &Replay) {
-        let weight = self.of_kind(replay);
-        *weight = weight.saturating_add(replay.weight());
+        self.change(replay, usize::saturating_add);
     }
 
     /// Counts a replay that is removed.
     fn remove(&mut self, replay: &Replay) {
-        let weight = self.of_kind(replay);
-        *weight = weight.saturating_sub(replay.weight());
+        self.change(replay, usize::saturating_sub);
     }
 
-    const fn of_kind(&mut self, replay: &Replay) -> &mut usize {
-        if replay.is_only_closed() { &mut self.only_closed } else { &mut self.identified }
+    fn change(&mut self, replay: &Replay, change: fn(usize, usize) -> usize) {
+        let weight = replay.weight();
+        if replay.is_only_closed() {
+            self.only_closed = change(self.only_closed, weight);
+            return;
+        }
+        self.identified = change(self.identified, weight);
+        if replay.by_grant {
+            self.by_grants = change(self.by_grants, weight);
+        }
     }
 }
 
@@ -107,6 +117,8 @@ impl Place {
 #[derive(Debug)]
 struct Page {
     opened_at: i64,
+    /// How long each of its replays is kept.
+    ttl_ms: u64,
     /// `None` where one was removed early.
     replays: Vec<Option<Replay>>,
     has_row: bool,
@@ -134,42 +146,48 @@ impl Page {
 
     fn row(&mut self) -> (String, Option<Vec<u8>>) {
         (self.has_row, self.change) = (true, Change::None);
-        (row_name(self.opened_at), Some(encode_page(self.replays.iter().flatten())))
+        (self.row_name(), Some(encode_page(self.replays.iter().flatten())))
+    }
+
+    fn row_name(&self) -> String {
+        row_name((self.opened_at, self.ttl_ms))
     }
 }
 
 impl Replays {
     /// Takes over the page in a row, whether or not it can be read. `false` if that is not the name of a page.
     pub(super) fn load(&mut self, name: &str, row: &[u8]) -> bool {
-        let moment = name.strip_prefix(PAGE).filter(|digits| digits.len() == 16);
-        let Some(opened_at) = moment.and_then(|digits| u64::from_str_radix(digits, 16).ok()) else {
+        let digits = name.strip_prefix(PAGE).and_then(|digits| digits.split_at_checked(16));
+        let number = |digits| u64::from_str_radix(digits, 16).ok();
+        let Some((opened_at, ttl_ms)) = digits.and_then(|(at, ttl)| Some((number(at)?.cast_signed(), number(ttl)?)))
+        else {
             return false;
         };
-        let opened_at = opened_at.cast_signed();
         let Some(replays) = decode_page(row) else {
-            self.unreadable.push(opened_at);
+            self.unreadable.push((opened_at, ttl_ms));
             return true;
         };
         for (index, replay) in replays.iter().enumerate() {
             self.index(replay, Place { page: opened_at, index });
         }
         let replays = replays.into_iter().map(Some).collect();
-        self.add_page(Page { opened_at, replays, has_row: true, change: Change::None });
-        self.current = self.current.max(Some(opened_at));
+        self.add_page(Page { opened_at, ttl_ms, replays, has_row: true, change: Change::None });
+        if self.current_page(ttl_ms).is_none_or(|current| current.opened_at < opened_at) {
+            self.make_current(opened_at, ttl_ms);
+        }
         true
     }
 
     /// Takes over replays from the bucket of `policy`. They are written with the next row: the bucket's has no room for them.
     pub(super) fn load_legacy(&mut self, policy: &str, replays: Vec<LegacyReplay>) {
         for LegacyReplay { request_id, decided_at, opened, grants } in replays {
-            if request_id.is_lasting && !self.by_request_id.contains_key(&request_id.id) {
+            if request_id.is_lasting() && !self.by_request_id.contains_key(&request_id.id) {
                 let grants = vec![Grant { policy: policy.to_owned(), limits: grants, costs: Vec::new() }];
+                let ttl_ms = request_id.ttl_ms;
                 let request_id = Some((request_id.id, request_id.fingerprint));
-                self.push_lasting(
-                    Replay { request_id, decided_at, opened, closed: None, grants, shards: 1 },
-                    decided_at,
-                    Change::MayWait,
-                );
+                let replay =
+                    Replay { request_id, decided_at, opened, closed: None, grants, shards: 1, by_grant: false };
+                self.push_lasting(replay, ttl_ms, decided_at, Change::MayWait);
             }
         }
     }
@@ -189,41 +207,59 @@ impl Replays {
 
     /// Whether some replays may be unreadable: then a repetition cannot be told from a new request.
     pub(super) fn is_incomplete(&self, now: i64) -> bool {
-        self.unreadable.iter().any(|opened_at| page_expires_at(*opened_at) > now)
+        self.unreadable.iter().any(|page| page_expires_at(*page) > now)
     }
 
-    /// When there will be room for another lasting request id, on top of expected ones that weigh `more`; `None` if there
-    /// is room now.
-    pub(super) fn full_until(&mut self, more: usize, now: i64) -> Option<i64> {
+    /// If there is no room for another lasting request id, how many are kept, and when there will be; those of grants alone, if these have
+    /// no room left. `expected` ones, made by a grant or not, have a weight already.
+    pub(super) fn full_until(&mut self, expected: &[(bool, usize)], by_grant: bool, now: i64) -> Option<(usize, i64)> {
         self.forget_expired(now);
-        let mut weight = self.weights.identified.saturating_add(more);
-        if weight < MAX_REQUEST_IDS {
+        let weight_of = |counts: fn(bool) -> bool| {
+            let expected = expected.iter().filter(|(by_grant, _)| counts(*by_grant));
+            expected.map(|(_, weight)| *weight).fold(0, usize::saturating_add)
+        };
+        let all: fn(bool) -> bool = |_| true;
+        let grants: fn(bool) -> bool = |by_grant| by_grant;
+        let of_all = self.weights.identified.saturating_add(weight_of(all));
+        let of_them = self.weights.by_grants.saturating_add(weight_of(grants));
+        let max = of_grants(MAX_REQUEST_IDS);
+        let (weight, max, counts) = if by_grant && of_them >= max {
+            (of_them, max, grants)
+        } else if of_all >= MAX_REQUEST_IDS {
+            (of_all, MAX_REQUEST_IDS, all)
+        } else {
             return None;
-        }
-        let mut until = now.saturating_add(1);
-        for replay in
-            self.pages.iter().flat_map(|page| &page.replays).flatten().filter(|replay| !replay.is_only_closed())
+        };
+        let counted = || {
+            let all =
+                self.pages.iter().flat_map(|page| page.replays.iter().flatten().map(move |replay| (page, replay)));
+            let counted = all.filter(|(_, replay)| !replay.is_only_closed() && counts(replay.by_grant));
+            counted.map(|(page, replay)| (expires_at(replay.decided_at, page.ttl_ms), replay.weight()))
+        };
+        let used = counted().count().saturating_add(expected.iter().filter(|(by_grant, _)| counts(*by_grant)).count());
+        let (mut left, mut until) = (weight, now.saturating_add(1));
+        // Mostly the first that ends is enough, so nothing is sorted.
+        let mut ended = now;
+        while left >= max
+            && let Some(next) = counted().map(|(at, _)| at).filter(|at| *at > ended).min()
         {
-            until = until.max(expires_at(replay.decided_at));
-            weight = weight.saturating_sub(replay.weight());
-            if weight < MAX_REQUEST_IDS {
-                break;
-            }
+            let ending = counted().filter(|(at, _)| *at == next).map(|(_, weight)| weight);
+            left = left.saturating_sub(ending.fold(0, usize::saturating_add));
+            (ended, until) = (next, until.max(next));
         }
-        Some(until)
-    }
-
-    /// How many lasting request ids are kept.
-    pub(super) fn request_ids(&self) -> usize {
-        self.by_request_id.len()
+        Some((used, until))
     }
 
     /// Keeps a replay. `request_id` is that of the request, if it has one.
     pub(super) fn push(&mut self, request_id: Option<RequestId>, mut replay: Replay, now: i64) {
         let ids = |id: RequestId| (id.id, id.fingerprint);
-        replay.request_id = request_id.filter(|id| id.is_lasting).map(ids);
+        replay.request_id = request_id.filter(RequestId::is_lasting).map(ids);
+        replay.by_grant = request_id.is_some_and(|id| id.by_grant);
         if replay.request_id.is_some() || replay.closed.is_some() {
-            self.push_lasting(replay, now, Change::Due);
+            let ttl_ms = request_id.map_or(0, |id| id.ttl_ms);
+            // It is known by the reservation that it closed, too.
+            let ttl_ms = if replay.closed.is_some() { ttl_ms.max(REPLAY_TTL_MS) } else { ttl_ms };
+            self.push_lasting(replay, ttl_ms, now, Change::Due);
         } else if let Some(request_id) = request_id {
             self.push_recent(Replay { request_id: Some(ids(request_id)), ..replay }, request_id.id, now);
         }
@@ -251,35 +287,39 @@ impl Replays {
     /// stored in a bucket's row, which must not be overwritten before them.
     pub(super) fn collect_late_writes(&mut self, now: i64, rows: &mut Rows) {
         self.forget_expired(now);
-        let current = self.current;
+        let current = std::mem::take(&mut self.current);
         self.pages.retain_mut(|page| {
-            let is_over = page.replays.iter().all(Option::is_none) && current != Some(page.opened_at);
+            let is_over = page.replays.iter().all(Option::is_none) && !current.contains(&page.opened_at);
             if is_over && page.has_row {
-                rows.push((row_name(page.opened_at), None));
+                rows.push((page.row_name(), None));
             } else if !is_over && page.change == Change::MayWait {
                 rows.push(page.row());
             }
             !is_over
         });
-        self.unreadable.retain(|&opened_at| {
-            let is_over = page_expires_at(opened_at) <= now;
+        self.current = current;
+        self.unreadable.retain(|&page| {
+            let is_over = page_expires_at(page) <= now;
             if is_over {
-                rows.push((row_name(opened_at), None));
+                rows.push((row_name(page), None));
             }
             !is_over
         });
     }
 
-    /// Drops the current page too, if everything in it has expired.
-    pub(super) fn close_page(&mut self) {
-        self.current = None;
+    /// Drops the current pages too, if everything in them has expired.
+    pub(super) fn close_pages(&mut self) {
+        self.current.clear();
     }
 
     /// When the next page can be deleted.
     pub(super) fn expires_at(&self) -> Option<i64> {
-        let last = |page: &Page| page.replays.iter().flatten().map(|replay| expires_at(replay.decided_at)).max();
+        let last = |page: &Page| {
+            let ends = page.replays.iter().flatten().map(|replay| expires_at(replay.decided_at, page.ttl_ms));
+            ends.max()
+        };
         let pages = self.pages.iter().filter_map(last);
-        pages.chain(self.unreadable.iter().map(|opened_at| page_expires_at(*opened_at))).min()
+        pages.chain(self.unreadable.iter().map(|page| page_expires_at(*page))).min()
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -287,12 +327,13 @@ impl Replays {
     }
 
     fn at(&self, Place { page, index }: Place, now: i64) -> Option<&Replay> {
-        let replay = self.page(page)?.replays.get(index)?.as_ref()?;
-        (expires_at(replay.decided_at) > now).then_some(replay)
+        let page = self.page(page)?;
+        let replay = page.replays.get(index)?.as_ref()?;
+        (expires_at(replay.decided_at, page.ttl_ms) > now).then_some(replay)
     }
 
-    fn push_lasting(&mut self, replay: Replay, now: i64, change: Change) {
-        let place = self.next_place(now);
+    fn push_lasting(&mut self, replay: Replay, ttl_ms: u64, now: i64, change: Change) {
+        let place = self.next_place(ttl_ms, now);
         self.index(&replay, place);
         if let Some(page) = self.page_mut(place.page) {
             page.replays.push(Some(replay));
@@ -301,21 +342,31 @@ impl Replays {
         while self.weights.only_closed > MAX_CLOSED && self.forget_oldest_closed() {}
     }
 
-    /// Where the next replay goes: to a new page if the current one is full or old.
-    fn next_place(&mut self, now: i64) -> Place {
-        if let Some(page) = self.current.and_then(|opened_at| self.page(opened_at))
+    /// Where the next replay goes that is kept for so long: to a new page if the current one is full or old.
+    fn next_place(&mut self, ttl_ms: u64, now: i64) -> Place {
+        if let Some(page) = self.current_page(ttl_ms)
             && page.weight() < MAX_PAGE_WEIGHT
             && now.abs_diff(page.opened_at) < PAGE_MS
         {
             return Place { page: page.opened_at, index: page.replays.len() };
         }
         let mut opened_at = now;
-        while self.page(opened_at).is_some() || self.unreadable.contains(&opened_at) {
+        while self.page(opened_at).is_some() || self.unreadable.iter().any(|(at, _)| *at == opened_at) {
             opened_at = opened_at.saturating_add(1);
         }
-        self.current = Some(opened_at);
-        self.add_page(Page { opened_at, replays: Vec::new(), has_row: false, change: Change::None });
+        self.add_page(Page { opened_at, ttl_ms, replays: Vec::new(), has_row: false, change: Change::None });
+        self.make_current(opened_at, ttl_ms);
         Place { page: opened_at, index: 0 }
+    }
+
+    fn current_page(&self, ttl_ms: u64) -> Option<&Page> {
+        self.current.iter().filter_map(|opened_at| self.page(*opened_at)).find(|page| page.ttl_ms == ttl_ms)
+    }
+
+    fn make_current(&mut self, opened_at: i64, ttl_ms: u64) {
+        let before = self.current_page(ttl_ms).map(|page| page.opened_at);
+        self.current.retain(|opened_at| Some(*opened_at) != before);
+        self.current.push(opened_at);
     }
 
     fn add_page(&mut self, page: Page) {
@@ -367,13 +418,19 @@ impl Replays {
         self.recent_by_id.insert(id, Place::in_memory(index));
     }
 
-    /// Forgets replays, oldest page first, up to the first that must be kept.
+    /// Forgets replays, of each length of time oldest page first, up to the first that must be kept.
     fn forget_expired(&mut self, now: i64) {
-        'pages: for page in &mut self.pages {
+        let mut kept: Vec<u64> = Vec::new();
+        for page in &mut self.pages {
+            if kept.contains(&page.ttl_ms) {
+                continue;
+            }
             for (index, slot) in page.replays.iter_mut().enumerate() {
-                let Some(replay) = slot.take_if(|replay| expires_at(replay.decided_at) <= now) else {
+                let is_over = |replay: &mut Replay| expires_at(replay.decided_at, page.ttl_ms) <= now;
+                let Some(replay) = slot.take_if(is_over) else {
                     if slot.is_some() {
-                        break 'pages;
+                        kept.push(page.ttl_ms);
+                        break;
                     }
                     continue;
                 };
@@ -404,15 +461,15 @@ impl Replays {
     }
 }
 
-const fn expires_at(decided_at: i64) -> i64 {
-    decided_at.saturating_add_unsigned(REPLAY_TTL_MS)
+const fn expires_at(decided_at: i64, ttl_ms: u64) -> i64 {
+    decided_at.saturating_add_unsigned(ttl_ms)
 }
 
 /// When everything that a page can hold has expired.
-const fn page_expires_at(opened_at: i64) -> i64 {
-    expires_at(opened_at.saturating_add_unsigned(PAGE_MS))
+const fn page_expires_at((opened_at, ttl_ms): (i64, u64)) -> i64 {
+    expires_at(opened_at.saturating_add_unsigned(PAGE_MS), ttl_ms)
 }
 
-fn row_name(opened_at: i64) -> String {
-    format!("{PAGE}{:016x}", opened_at.cast_unsigned())
+fn row_name((opened_at, ttl_ms): (i64, u64)) -> String {
+    format!("{PAGE}{:016x}{ttl_ms:08x}", opened_at.cast_unsigned())
 }

@@ -3,7 +3,7 @@
 //! ```text
 //! byte 0     1: this format
 //! byte 1     what becomes of it when it expires: 0 if it stays charged, 1 if it is refunded
-//! byte 2     0
+//! byte 2     1 if the holder of a grant opened it, else 0
 //! 8 bytes    when it was opened
 //! 8 bytes    when it ends
 //! then for each policy
@@ -27,6 +27,8 @@ pub(super) struct Reservation {
     pub(super) expires_at: i64,
     /// What happens when it expires.
     pub(super) end: End,
+    /// Whether the holder of a grant opened it.
+    pub(super) by_grant: bool,
     /// Its policies.
     pub(super) parts: Vec<ReservedPart>,
 }
@@ -143,7 +145,7 @@ impl Reservation {
             End::Charged => 0,
             End::Refunded => 1,
         };
-        let mut bytes = vec![FORMAT, end, 0];
+        let mut bytes = vec![FORMAT, end, u8::from(self.by_grant)];
         bytes.extend(self.opened_at.to_le_bytes());
         bytes.extend(self.expires_at.to_le_bytes());
         // Names have 64 bytes at most, policies 8 limits.
@@ -165,7 +167,7 @@ impl Reservation {
     /// `None` for bytes that were not encoded here.
     pub(super) fn decode(bytes: &[u8]) -> Option<Stored> {
         let mut bytes = Bytes(bytes);
-        let [format, end, _] = bytes.array()?;
+        let [format, end, by_grant] = bytes.array()?;
         let end = match (format, end) {
             (FORMAT, 0) => End::Charged,
             (FORMAT, 1) => End::Refunded,
@@ -183,7 +185,7 @@ impl Reservation {
             };
             parts.push(ReservedPart { policy, tokens: (0..count).map(limit).collect::<Option<_>>()? });
         }
-        Some(Stored::Open(Self { opened_at, expires_at, end, parts }))
+        Some(Stored::Open(Self { opened_at, expires_at, end, by_grant: by_grant == 1, parts }))
     }
 }
 
@@ -205,9 +207,10 @@ mod tests {
             opened_at: 1,
             expires_at: 2,
             end: End::Refunded,
+            by_grant: true,
             parts: vec![ReservedPart { policy: "api".to_owned(), tokens: vec![(None, 3), (Some("b".to_owned()), 4)] }],
         };
-        let mut bytes = vec![1, 1, 0, 1, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0];
+        let mut bytes = vec![1, 1, 1, 1, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0];
         bytes.extend([3, b'a', b'p', b'i', 2]);
         bytes.extend([0, 3, 0, 0, 0, 0, 0, 0, 0, 1, b'b', 4, 0, 0, 0, 0, 0, 0, 0]);
         assert_eq!(reservation.encode(), bytes);
@@ -225,6 +228,7 @@ mod tests {
             opened_at: 1,
             expires_at: 2,
             end: End::Charged,
+            by_grant: false,
             parts: vec![ReservedPart { policy: "p".into(), tokens: vec![(None, 3)] }],
         };
         let good = good.encode();

@@ -17,6 +17,26 @@ use crate::protocol::{Decided, LimitAnswer, ObjectReply, ObjectRequest, Reserved
 /// most 128 MB.
 pub const MAX_RESERVATIONS: usize = 1_000;
 
+/// What holders of grants may take up of a number that a key is limited to: half, so that the rest is left to the backend that meters
+/// them.
+pub(super) const fn of_grants(max: usize) -> usize {
+    max / 2
+}
+
+/// Whether the request's caller has taken up all that it may, which is then returned. For each that there is, it is given whether the holder of a
+/// grant has made it.
+pub(super) fn is_full(by_grants: impl Iterator<Item = bool>, request: &ObjectRequest, max: usize) -> Option<u64> {
+    let (mut all, mut of_them) = (0_usize, 0_usize);
+    for by_grant in by_grants {
+        all = all.saturating_add(1);
+        of_them = of_them.saturating_add(usize::from(by_grant));
+    }
+    if request.request_id.is_some_and(|id| id.by_grant) && of_them >= of_grants(max) {
+        return Some(of_grants(max) as u64);
+    }
+    (all >= max).then_some(max as u64)
+}
+
 impl Ledger {
     /// Takes the tokens, and opens a reservation.
     pub(super) fn reserve(
@@ -28,8 +48,8 @@ impl Ledger {
         id: u64,
         writes: &mut Writes,
     ) -> Result<ObjectReply, LedgerError> {
-        if self.reservations.len() >= MAX_RESERVATIONS {
-            return Ok(ObjectReply::TooManyReservations { max: MAX_RESERVATIONS as u64 });
+        if let Some(max) = is_full(self.reservations.iter().map(|(_, open)| open.by_grant), request, MAX_RESERVATIONS) {
+            return Ok(ObjectReply::TooManyReservations { max });
         }
         let (limits, decision) = self.decide(asked, verb, &request.costs, now, true)?;
         let shadow = self.decide_shadow(asked, verb, request, &limits, now, true);
@@ -47,7 +67,8 @@ impl Ledger {
         for (policy, part) in asked.iter().zip(&mut parts) {
             part.add_shadow(taken_of(policy, &mut tried));
         }
-        let reservation = Reservation { opened_at: now, expires_at: reserved.expires_at, end, parts };
+        let by_grant = request.request_id.is_some_and(|id| id.by_grant);
+        let reservation = Reservation { opened_at: now, expires_at: reserved.expires_at, end, by_grant, parts };
         writes.before_reply.push((reservation_row(id), Some(reservation.encode())));
         self.reservations.push((id, reservation));
         self.remember(asked, request.request_id, now, Some(reserved), &limits);
@@ -177,7 +198,8 @@ impl Ledger {
             grant.costs.clone_from(costs);
         }
         let closed = Some(Closed { id, how });
-        let replay = Replay { request_id: None, decided_at: now, opened: None, closed, grants, shards: 1 };
+        let replay =
+            Replay { request_id: None, decided_at: now, opened: None, closed, grants, shards: 1, by_grant: false };
         // Without room for the request's id, the reservation's is enough to find it by.
         let request_id = request.request_id.filter(|&id| self.no_room_for(Some(id), now).is_none());
         self.replays.push(request_id, replay, now);

@@ -383,7 +383,7 @@ mod tests {
         bytes.extend(1_u64.to_le_bytes());
         bytes.extend(NOW.to_le_bytes());
         let replay = LegacyReplay {
-            request_id: RequestId { id: 7, fingerprint: 8, is_lasting: true },
+            request_id: RequestId { id: 7, fingerprint: 8, ttl_ms: RequestId::USUAL_TTL_MS, by_grant: false },
             decided_at: NOW,
             opened: Some(Reserved { id: 9, expires_at: 10 }),
             grants: vec![(1, NOW)],

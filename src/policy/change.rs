@@ -136,6 +136,13 @@ fn terms(before: &Policy, after: &Policy, lines: &mut Vec<String>) {
             |policy: &Policy| humantime::format_duration(Duration::from_millis(policy.refusal_cache_ms())).to_string();
         lines.push(format!("refusal_cache: {} instead of {}", shown(after), shown(before)));
     }
+    if before.idempotency_ttl_ms() != after.idempotency_ttl_ms() {
+        let shown = |policy: &Policy| {
+            humantime::format_duration(Duration::from_millis(policy.idempotency_ttl_ms())).to_string()
+        };
+        let lengths = format!("{} instead of {}", shown(after), shown(before));
+        lines.push(format!("idempotency_ttl: {lengths}, for answers that are given from then on"));
+    }
     if before.declared_shards() != after.declared_shards() {
         lines.push(format!(
             "shards: {} instead of {}: one that stays keeps its tokens, but at most its part of the capacity; a new one begins empty",
@@ -286,7 +293,7 @@ mod tests {
         let before = list(&[limit("a", ""), limit("b", ""), limit("c", "")], "");
         let after = list(
             &[limit("c", ""), limit("b", window), limit("d", r#""initial":1,"#)],
-            r#","ipv6_prefix":56,"show_key_prefix":8,"key":[],"jitter":"1500ms","unsettled":"refund","notify":["refused","near_limit"]"#,
+            r#","ipv6_prefix":56,"show_key_prefix":8,"key":[],"jitter":"1500ms","unsettled":"refund","idempotency_ttl":"2h","notify":["refused","near_limit"]"#,
         );
         assert_eq!(
             words(Some(&before), Some(&after), Carry::AsIs),
@@ -295,6 +302,7 @@ mod tests {
                 "api/d is a new limit: every key starts with 1 token",
                 "api/a is no longer a limit; its state is kept until it would be full",
                 "reservations that are opened from then on have the new terms",
+                "idempotency_ttl: 2h instead of 1h, for answers that are given from then on",
                 "notices: near_limit, refused at most every 10m instead of none",
                 "ipv6_prefix: 56 bits instead of 64: every key that is an IPv6 address gets a new budget",
                 "key: one new budget for all instead of one for each key; requests with a key are answered 400",

@@ -21,6 +21,7 @@ pub struct Policy {
     on_error: OnError,
     reservations: ReservationTerms,
     refusal_cache_ms: u64,
+    idempotency_ttl_ms: u64,
     lease: Option<LeaseTerms>,
     ipv6_prefix: u8,
     shown_key_prefix: u8,
@@ -157,6 +158,12 @@ impl Policy {
     #[must_use]
     pub const fn refusal_cache_ms(&self) -> u64 {
         self.refusal_cache_ms
+    }
+
+    /// How long the answer to a request with an `Idempotency-Key` is repeated.
+    #[must_use]
+    pub const fn idempotency_ttl_ms(&self) -> u64 {
+        self.idempotency_ttl_ms
     }
 
     /// How frontends may take tokens in advance, if at all.
@@ -306,11 +313,20 @@ impl Policy {
     #[must_use]
     pub(crate) fn answered_as(self, other: &Self) -> Self {
         let Self {
-            on_error, refusal_cache_ms, lease, ipv6_prefix, shown_key_prefix, has_one_budget, jitter_ms, ..
+            on_error,
+            refusal_cache_ms,
+            idempotency_ttl_ms,
+            lease,
+            ipv6_prefix,
+            shown_key_prefix,
+            has_one_budget,
+            jitter_ms,
+            ..
         } = *other;
         let answered = Self {
             on_error,
             refusal_cache_ms,
+            idempotency_ttl_ms,
             lease,
             ipv6_prefix,
             shown_key_prefix,
@@ -339,6 +355,7 @@ impl Policy {
             on_error,
             reservations,
             refusal_cache_ms: Self::REFUSAL_CACHE_MS,
+            idempotency_ttl_ms: Self::IDEMPOTENCY_TTL_MS,
             lease: None,
             ipv6_prefix,
             shown_key_prefix: 0,
@@ -370,7 +387,17 @@ impl Policy {
         shadow: Option<Arc<Self>>,
         standing: Standing,
     ) -> Self {
-        let Self { on_error, reservations, refusal_cache_ms, lease, ipv6_prefix, notify, shards, .. } = *self;
+        let Self {
+            on_error,
+            reservations,
+            refusal_cache_ms,
+            idempotency_ttl_ms,
+            lease,
+            ipv6_prefix,
+            notify,
+            shards,
+            ..
+        } = *self;
         let policy = Self::new(&self.name, limits, on_error, reservations).with_shown_key_prefix(self.shown_key_prefix);
         let off = self.off.clone();
         Self {
@@ -379,6 +406,7 @@ impl Policy {
             shadow,
             off,
             refusal_cache_ms,
+            idempotency_ttl_ms,
             lease,
             ipv6_prefix,
             notify,
@@ -412,6 +440,10 @@ impl Policy {
 
     pub(super) fn with_refusal_cache_ms(self, refusal_cache_ms: u64) -> Self {
         Self { refusal_cache_ms, ..self }
+    }
+
+    pub(super) fn with_idempotency_ttl_ms(self, idempotency_ttl_ms: u64) -> Self {
+        Self { idempotency_ttl_ms, ..self }
     }
 
     pub(super) fn with_lease(self, lease: Option<LeaseTerms>) -> Self {
@@ -476,6 +508,12 @@ impl Policy {
     /// A person does not notice how long that is, and a client that retries ten times a second is refused nine times without a call.
     pub const REFUSAL_CACHE_MS: u64 = 1_000;
 
+    /// Longer than clients mostly go on retrying.
+    pub const IDEMPOTENCY_TTL_MS: u64 = 3_600_000;
+
+    /// The most idempotency keys that are remembered for a key: see `ledger/replays.rs`.
+    pub const MAX_IDEMPOTENCY_KEYS: usize = 16_384;
+
     /// What a provider assigns to a customer at least: a shorter prefix would join neighbours, a longer one lets a client have
     /// as many budgets as it has addresses.
     pub const IPV6_PREFIX: u8 = 64;
@@ -485,8 +523,18 @@ impl Policy {
 impl PartialEq for Policy {
     fn eq(&self, other: &Self) -> bool {
         let rest = |policy: &Self| {
-            let Self { on_error, refusal_cache_ms, lease, ipv6_prefix, shown_key_prefix, .. } = *policy;
-            (on_error, refusal_cache_ms, lease, ipv6_prefix, shown_key_prefix, policy.has_one_budget, policy.jitter_ms)
+            let Self { on_error, refusal_cache_ms, idempotency_ttl_ms, lease, ipv6_prefix, shown_key_prefix, .. } =
+                *policy;
+            (
+                on_error,
+                refusal_cache_ms,
+                idempotency_ttl_ms,
+                lease,
+                ipv6_prefix,
+                shown_key_prefix,
+                policy.has_one_budget,
+                policy.jitter_ms,
+            )
         };
         self.definition() == other.definition() && rest(self) == rest(other)
     }

@@ -41,6 +41,7 @@ impl Policies {
     /// | `reservation_ttl` | how long after its start a reservation can be settled | `"10m"` |
     /// | `unsettled` | what an unsettled reservation costs when it expires: `"keep"` all of it, `"refund"` nothing | `"keep"` |
     /// | `refusal_cache` | how long a frontend may refuse by an earlier refusal without asking again, at most a minute; `"0s"` asks each time | `"1s"` |
+    /// | `idempotency_ttl` | how long the answer to a request with an `Idempotency-Key` is repeated: `"1m"` to `"7days"` | `"1h"` |
     /// | `lease` | how long a frontend may spend tokens that it has taken in advance, 100 milliseconds to ten seconds | it takes none |
     /// | `max_lease` | the most tokens of each limit that it takes at once | half of what there is |
     /// | `shards` | how many objects share the budget of one key, each with its part of every limit, from 1 to 16 | 1 |
@@ -153,12 +154,13 @@ impl Policy {
     }
 }
 
-const POLICY_FIELDS: [&str; 15] = [
+const POLICY_FIELDS: [&str; 16] = [
     "mode",
     "on_error",
     "reservation_ttl",
     "unsettled",
     "refusal_cache",
+    "idempotency_ttl",
     "lease",
     "max_lease",
     "shards",
@@ -182,6 +184,12 @@ const MAX_REFUSAL_CACHE_MS: u64 = 60_000;
 
 /// Spreads the callers that wait for a day's window over the first hour of the next.
 const MAX_JITTER_MS: u64 = 3_600_000;
+
+/// A request that is made again after a failed try of up to ten seconds must find the first.
+const MIN_IDEMPOTENCY_TTL_MS: u64 = 60_000;
+
+/// A job that fails on one day of the week is mostly made again within the next; the number of answers that a key remembers has its own bound.
+const MAX_IDEMPOTENCY_TTL_MS: u64 = 7 * 86_400_000;
 
 /// The policy, or `None` with at least one more error.
 fn policy(name: &str, value: Json<'_>, errors: &mut Vec<PolicyError>) -> Option<Policy> {
@@ -215,6 +223,10 @@ fn policy(name: &str, value: Json<'_>, errors: &mut Vec<PolicyError>) -> Option<
     if refusal_cache_ms > MAX_REFUSAL_CACHE_MS {
         reader.error("refusal_cache", "must be at most 1m: what is given back meanwhile is not noticed".to_owned());
     }
+    let idempotency_ttl_ms = reader.millis("idempotency_ttl").unwrap_or(Policy::IDEMPOTENCY_TTL_MS);
+    if !(MIN_IDEMPOTENCY_TTL_MS..=MAX_IDEMPOTENCY_TTL_MS).contains(&idempotency_ttl_ms) {
+        reader.error("idempotency_ttl", "must be a length of time from 1m to 7days".to_owned());
+    }
     let lease = reader.lease();
     let ipv6_prefix = reader.small("ipv6_prefix", "bits", 32..=128).unwrap_or(Policy::IPV6_PREFIX);
     let shown_key_prefix = reader.small("show_key_prefix", "characters", 0..=MAX_SHOWN_KEY_PREFIX).unwrap_or(0);
@@ -234,7 +246,8 @@ fn policy(name: &str, value: Json<'_>, errors: &mut Vec<PolicyError>) -> Option<
     let off: Vec<NamedLimit> = of(Mode::Off);
     let off = off.iter().map(|limit| limit.name().map(str::to_owned)).collect();
     let policy = policy.with_shadow(of(Mode::Shadow), Timeline::default()).with_off(off);
-    let policy = policy.with_refusal_cache_ms(refusal_cache_ms).with_lease(lease).with_notify(notify);
+    let policy = policy.with_refusal_cache_ms(refusal_cache_ms).with_idempotency_ttl_ms(idempotency_ttl_ms);
+    let policy = policy.with_lease(lease).with_notify(notify);
     let policy = policy.with_one_budget(has_one_budget).with_jitter_ms(jitter_ms);
     Some(policy.with_shards(shards).with_ipv6_prefix(ipv6_prefix).with_shown_key_prefix(shown_key_prefix))
 }
@@ -394,6 +407,23 @@ mod tests {
         ] {
             let [error] = &errors(&format!(r#"{{"p":{written}}}"#))[..] else { panic!("{written}") };
             assert!(error.starts_with(expected), "{error}");
+        }
+    }
+
+    #[test]
+    fn answers_are_remembered_for_a_minute_to_a_week() {
+        let parsed = |fields: &str| Policy::parse("p", &format!(r#"{{"rate":"9/s"{fields}}}"#));
+        assert_eq!(parsed("").unwrap().idempotency_ttl_ms(), 3_600_000);
+        for (written, expected) in
+            [("59s 999ms", None), ("1m", Some(60_000)), ("7days", Some(604_800_000)), ("7days 1ms", None)]
+        {
+            let policy = parsed(&format!(r#","idempotency_ttl":"{written}""#));
+            let errors = policy.clone().err().unwrap_or_default();
+            assert_eq!(policy.ok().map(|policy| policy.idempotency_ttl_ms()), expected, "{written}");
+            if expected.is_none() {
+                let error = "POLICIES.p.idempotency_ttl: must be a length of time from 1m to 7days";
+                assert_eq!(errors.iter().map(ToString::to_string).collect::<Vec<_>>(), [error]);
+            }
         }
     }
 
@@ -588,7 +618,7 @@ mod tests {
         }"#;
         let expected = [
             "POLICIES.a.burst: is not a known field; known fields are kind, rate, period, capacity, max_debt, initial, offset, \
-             write_ahead, mode, on_error, reservation_ttl, unsettled, refusal_cache, lease, max_lease, shards, ipv6_prefix, show_key_prefix, fixed, notify, notify_every, key, jitter, limits",
+             write_ahead, mode, on_error, reservation_ttl, unsettled, refusal_cache, idempotency_ttl, lease, max_lease, shards, ipv6_prefix, show_key_prefix, fixed, notify, notify_every, key, jitter, limits",
             "POLICIES.a.rate: must be a number from 0 to 9007199254740991 such as 100 or 2.5, or text such as \"100/1m\" or \
              \"20/s burst 40\", not -1",
             "POLICIES.a.period: must be text with a unit, such as \"90s\", not 60",
@@ -607,7 +637,7 @@ mod tests {
             "POLICIES.k.on_error: must be \"closed\", \"open\", or a list of causes to open for: \"overloaded\", \"timeout\", \"failed\"",
             "POLICIES.k.unsettled: must be \"keep\" or \"refund\"",
             "POLICIES.k.reservation_ttl: must be text with a unit, such as \"90s\", not 5",
-            "POLICIES.l.rate: is not a known field; known fields are limits, mode, on_error, reservation_ttl, unsettled, refusal_cache, lease, max_lease, shards, ipv6_prefix, show_key_prefix, fixed, notify, notify_every, key, jitter",
+            "POLICIES.l.rate: is not a known field; known fields are limits, mode, on_error, reservation_ttl, unsettled, refusal_cache, idempotency_ttl, lease, max_lease, shards, ipv6_prefix, show_key_prefix, fixed, notify, notify_every, key, jitter",
             "POLICIES.l.limits: must be a list of 1 to 8 limits",
             "POLICIES.m.limits[0]: must have a name: costs and answers refer to a limit by its name",
             "POLICIES.m.limits[1]: name: a name must be 1 to 64 ASCII letters, digits, '_', '-' or '.'",
@@ -729,7 +759,7 @@ mod tests {
         let expected = [
             r#"POLICIES."a\nb\u{1b}[31m": a name must be 1 to 64 ASCII letters, digits, '_', '-' or '.'"#,
             "POLICIES.p.\"x\\r\\ny\": is not a known field; known fields are kind, rate, period, capacity, max_debt, \
-             initial, offset, write_ahead, mode, on_error, reservation_ttl, unsettled, refusal_cache, lease, max_lease, shards, ipv6_prefix, show_key_prefix, fixed, notify, notify_every, key, jitter, limits",
+             initial, offset, write_ahead, mode, on_error, reservation_ttl, unsettled, refusal_cache, idempotency_ttl, lease, max_lease, shards, ipv6_prefix, show_key_prefix, fixed, notify, notify_every, key, jitter, limits",
             r#"POLICIES.p.capacity: must be a whole number from 0 to 9007199254740991, not "1\n2""#,
             r#"POLICIES.p.offset: must be a length of time such as "90s" or "1h 30m", not "\n": value was empty"#,
         ];

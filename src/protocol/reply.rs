@@ -2,8 +2,8 @@
 //!
 //! ```text
 //! kind           0 decided, 1 no reservation, 2 request id reused, 3 too many reservations, 4 policy unknown, 5 format unknown,
-//!                6 reservation closed, 7 too many request ids, 8 policy outdated
-//! of kind 3      how many there can be
+//!                6 reservation closed, 7 too many request ids, 8 policy outdated, 9 too many inline budgets
+//! of kinds 3, 9  how many there can be
 //! of kind 5      the newest format that the object knows
 //! of kind 7      how many there can be, and in how many milliseconds the oldest is forgotten
 //! of kind 8      as_of, the length of the definitions, and their bytes, one to a number
@@ -52,6 +52,11 @@ pub enum ObjectReply {
     },
     /// The key cannot have more open reservations.
     TooManyReservations {
+        /// How many that is.
+        max: u64,
+    },
+    /// The key cannot have more budgets whose limits come with requests, until one of them is full again. Nothing was done.
+    TooManyInline {
         /// How many that is.
         max: u64,
     },
@@ -202,6 +207,10 @@ impl ObjectReply {
                 writer.small(5);
                 writer.whole(*newest);
             }
+            Self::TooManyInline { max } => {
+                writer.small(9);
+                writer.whole(*max);
+            }
             Self::ReservationClosed => writer.small(6),
             Self::TooManyRequestIds { used, retry_after_ms } => {
                 writer.small(7);
@@ -236,6 +245,7 @@ impl ObjectReply {
             3 => Self::TooManyReservations { max: rest.whole()? },
             4 => Self::PolicyUnknown,
             5 => Self::FormatUnknown { newest: rest.whole()? },
+            9 => Self::TooManyInline { max: rest.whole()? },
             6 => Self::ReservationClosed,
             7 => Self::TooManyRequestIds { used: rest.whole()?, retry_after_ms: rest.whole()? },
             8 => {
@@ -488,6 +498,7 @@ mod tests {
             ObjectReply::NoReservation,
             ObjectReply::RequestIdReused,
             ObjectReply::TooManyReservations { max: 9 },
+            ObjectReply::TooManyInline { max: 9 },
             ObjectReply::PolicyUnknown,
             ObjectReply::FormatUnknown { newest: 3 },
             ObjectReply::ReservationClosed,

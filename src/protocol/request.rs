@@ -14,6 +14,9 @@
 //! section 3, if any policy has limits in shadow
 //!   for each policy how many it has, then their costs
 //! section 4, without numbers, if the frontend sends the notices that the reply says are due
+//! section 6, unless a lasting id is kept for an hour and its caller has no grant
+//!   ttl_ms       0 unless the id lasts
+//!   1 if the caller has a grant, else 0
 //! section 5, if it takes tokens in advance or returns some: see `lease.rs`
 //! ```
 
@@ -76,8 +79,28 @@ pub struct RequestId {
     pub id: u128,
     /// A hash of the request. The same id with another fingerprint is a client error.
     pub fingerprint: u64,
-    /// Whether the answer must survive a crash.
-    pub is_lasting: bool,
+    /// How long the answer must be remembered, also after a crash. 0 for an id that a frontend made for its own retry: it retries at
+    /// once or never.
+    pub ttl_ms: u64,
+    /// Whether the caller has a grant: what it may have the object remember is limited.
+    pub by_grant: bool,
+}
+
+impl RequestId {
+    /// How long a lasting id is kept unless the request says otherwise.
+    pub const USUAL_TTL_MS: u64 = 3_600_000;
+
+    /// Whether it is a client's, of which the answer must survive a crash.
+    #[must_use]
+    pub const fn is_lasting(&self) -> bool {
+        self.ttl_ms > 0
+    }
+
+    /// Whether that is the id of the same request.
+    #[must_use]
+    pub const fn is_of_same(&self, other: &Self) -> bool {
+        self.id == other.id && self.fingerprint == other.fingerprint
+    }
 }
 
 impl ObjectRequest {
@@ -99,8 +122,8 @@ impl ObjectRequest {
         writer.whole(reservation);
         match self.request_id {
             None => writer.small(0),
-            Some(RequestId { id, fingerprint, is_lasting }) => {
-                writer.small(if is_lasting { 2 } else { 1 });
+            Some(request_id @ RequestId { id, fingerprint, .. }) => {
+                writer.small(if request_id.is_lasting() { 2 } else { 1 });
                 writer.words::<4>(id);
                 writer.words::<2>(fingerprint.into());
             }
@@ -120,6 +143,13 @@ impl ObjectRequest {
         }
         if self.wants_notices {
             writer.section(NOTICES, 0);
+        }
+        if let Some(RequestId { ttl_ms, by_grant, .. }) = self.request_id
+            && (by_grant || ![0, RequestId::USUAL_TTL_MS].contains(&ttl_ms))
+        {
+            writer.section(TERMS, 2);
+            writer.whole(ttl_ms);
+            writer.small(u8::from(by_grant));
         }
         if let Some(lease) = &self.lease {
             lease.write(&mut writer);
@@ -144,12 +174,13 @@ impl ObjectRequest {
             5 => Action::Cancel(reservation),
             _ => return Err(Unreadable::Malformed),
         };
-        let request_id = match rest.whole()? {
+        let mut request_id = match rest.whole()? {
             0 => None,
             kind => {
                 let (id, fingerprint) = (rest.words::<4>()?, rest.words::<2>()?);
                 let fingerprint = u64::try_from(fingerprint).map_err(|_| Unreadable::Malformed)?;
-                Some(RequestId { id, fingerprint, is_lasting: kind == 2 })
+                let ttl_ms = if kind == 2 { RequestId::USUAL_TTL_MS } else { 0 };
+                Some(RequestId { id, fingerprint, ttl_ms, by_grant: false })
             }
         };
         let costs = read_costs(&mut rest)?;
@@ -166,6 +197,9 @@ impl ObjectRequest {
             }
         };
         let wants_notices = rest.section(NOTICES)?.is_some();
+        if let (Some(id), Some(mut section)) = (&mut request_id, rest.section(TERMS)?) {
+            (id.ttl_ms, id.by_grant) = (section.whole()?, section.whole()? == 1);
+        }
         let lease = LeaseRequest::read(&rest)?;
         Ok((Self { action, request_id, costs, shadow_costs, known, wants_notices, lease }, format))
     }
@@ -198,6 +232,9 @@ const SHADOW: u8 = 3;
 /// The kind of the section that asks for notices.
 const NOTICES: u8 = 4;
 
+/// The kind of the section about what the request's id is to be remembered for.
+const TERMS: u8 = 6;
+
 /// With a request id, one cost and one policy that a registry has; more only need more room.
 const USUAL_LEN: usize = 19;
 
@@ -219,8 +256,9 @@ mod tests {
         ];
         let mut actions = vec![Action::Hold(3), Action::Settle(0), Action::Settle((1 << 52) - 1), Action::Cancel(7)];
         actions.extend(verbs.iter().flat_map(|&verb| [Action::Look(verb), Action::Take(verb), Action::Reserve(verb)]));
-        let id = |is_lasting| Some(RequestId { id: u128::MAX - 5, fingerprint: u64::MAX - 7, is_lasting });
-        let ids = [None, id(false), id(true)];
+        let id = |ttl_ms, by_grant| Some(RequestId { id: u128::MAX - 5, fingerprint: u64::MAX - 7, ttl_ms, by_grant });
+        let week_ms = 7 * 24 * RequestId::USUAL_TTL_MS;
+        let ids = [None, id(0, false), id(RequestId::USUAL_TTL_MS, false), id(0, true), id(week_ms, true)];
         let all_costs = [vec![], vec![vec![]], vec![vec![0, MAX_TOKENS], vec![1]]];
         let mut requests = Vec::new();
         let known = |ids: &[u64]| Some(Known { as_of: 1_700_000_000_000, ids: ids.to_vec() });
@@ -230,7 +268,7 @@ mod tests {
                 for costs in &all_costs {
                     let (costs, known) = (costs.clone(), all_known.next().flatten());
                     let shadow_costs = if request_id.is_some() { costs.clone() } else { Vec::new() };
-                    let wants_notices = request_id.is_some_and(|id| id.is_lasting);
+                    let wants_notices = request_id.is_some_and(|id| id.is_lasting());
                     requests.push(ObjectRequest {
                         action,
                         request_id,
@@ -276,8 +314,8 @@ mod tests {
     #[cfg(not(feature = "test-next-format"))]
     #[test]
     fn format_2_is_unchanged() {
-        let request_id =
-            Some(RequestId { id: (1 << 96) + (2 << 64) + (3 << 32) + 4, fingerprint: (5 << 32) + 6, is_lasting: true });
+        let (id, fingerprint) = ((1 << 96) + (2 << 64) + (3 << 32) + 4, (5 << 32) + 6);
+        let request_id = Some(RequestId { id, fingerprint, ttl_ms: RequestId::USUAL_TTL_MS, by_grant: false });
         let action = Action::Reserve(Verb::Reserve { max_wait_ms: Some(9) });
         let costs = vec![vec![7], vec![8, 0]];
         let wants_notices = false;
@@ -285,6 +323,9 @@ mod tests {
             ObjectRequest { action, request_id, costs, shadow_costs: vec![], known: None, wants_notices, lease: None };
         let text = "2 2 1 9 0 2 1 2 3 4 5 6 1 7 2 8 0";
         assert_eq!(request.to_text(Format::OLDEST), text);
+        let of_grant = request_id.map(|id| RequestId { ttl_ms: 8, by_grant: true, ..id });
+        let of_grant = ObjectRequest { request_id: of_grant, ..request.clone() };
+        assert_eq!(of_grant.to_text(Format::OLDEST), format!("{text} -6 2 8 1"));
         let request = ObjectRequest { shadow_costs: vec![vec![], vec![9, 10]], ..request };
         assert_eq!(request.to_text(Format::OLDEST), format!("{text} -3 4 0 2 9 10"));
         let action = Action::Settle(5);

@@ -454,6 +454,7 @@ fn call_of(
 ) -> Result<Call, Problem> {
     let asked = ResolvedRequest::new(request, &settings.policies(), caller, clock::now())
         .inspect_err(|problem| count_too_large(request, problem))?
+        .within_shards(idempotency_key.is_some())?
         .spread(random);
     let names: Vec<_> = asked.items().iter().map(|item| settings.names.object_name(&item.key)).collect();
     // A batch is short. In the order of their names, as other frontends ask them.
@@ -465,13 +466,15 @@ fn call_of(
             _ => objects.insert(at, Object::new(name.clone(), index)),
         }
     }
+    let by_grant = caller.has_grant();
     let request_id = match idempotency_key {
         Some(key) => RequestId {
             id: settings.names.request_id_of(require_idempotency_key(key)?, caller),
             fingerprint: request.fingerprint(&names),
-            is_lasting: true,
+            ttl_ms: asked.idempotency_ttl_ms(),
+            by_grant,
         },
-        None => RequestId { id: next_id()?, fingerprint: 0, is_lasting: false },
+        None => RequestId { id: next_id()?, fingerprint: 0, ttl_ms: 0, by_grant },
     };
     if asked.is_sharded() {
         return sharded_call(settings, asked, request_id, now);
@@ -483,18 +486,13 @@ fn call_of(
 
 /// The calls that answer a request about one budget in several shards.
 fn sharded_call(settings: &Settings, asked: ResolvedRequest, request_id: RequestId, now: i64) -> Result<Call, Problem> {
-    if request_id.is_lasting && asked.takes_from_one_shard() {
-        // A shard remembers what it has granted, but not that it has refused: a repetition could be granted by another.
-        let detail = "a policy with shards cannot take an Idempotency-Key with `consume`: leave it out";
-        return Err(Problem::BadRequest { detail: detail.to_owned() });
-    }
     // A repetition is to be shared out in the same way.
-    let random = if request_id.is_lasting { Some(request_id.fingerprint) } else { random() };
+    let random = if request_id.is_lasting() { Some(request_id.fingerprint) } else { random() };
     let random = random.ok_or(Problem::Unavailable { cause: Cause::Failed })?;
-    let of_shards = asked.of_shards();
-    let names = asked.items().iter().flat_map(|item| {
-        let shards = item.policy.shards().iter().filter_map(|policy| policy.shard());
-        shards.map(|shard| settings.names.shard_name(&item.key, shard.index))
+    let of_shards = asked.recalled().unwrap_or_else(|| asked.of_shards());
+    let names = of_shards.items().iter().filter_map(|item| {
+        let shard = item.policy.shard()?;
+        Some(settings.names.shard_name(&item.key, shard.index))
     });
     let objects = names.enumerate().map(|(index, name)| Object::new(name, index)).collect();
     Ok(Call::of_shards(asked, of_shards, objects, request_id, random, now, settings))

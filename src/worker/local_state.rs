@@ -34,7 +34,7 @@ impl OwnState {
     ) -> Option<Replies> {
         let (Action::Take(verb) | Action::Reserve(verb)) = asked.action() else { return None };
         let wants_more = |item: &ResolvedItem| item.wants_snapshot() || !item.policy.shadow_limits().is_empty();
-        if request_id.is_lasting || asked.is_about_leases() || !verb.takes() || asked.items().iter().any(wants_more) {
+        if request_id.is_lasting() || asked.is_about_leases() || !verb.takes() || asked.items().iter().any(wants_more) {
             return None;
         }
         let state = &mut *self.0.borrow_mut();
@@ -129,7 +129,7 @@ fn leasable<'a>(
 ) -> Option<(&'a Object, &'a Policy, &'a [u64])> {
     let ([object], [item]) = (objects, asked.items()) else { return None };
     let is_simple = asked.action() == Action::Take(Verb::Consume) && !asked.is_about_leases();
-    if request_id.is_lasting || !is_simple || item.wants_snapshot() {
+    if request_id.is_lasting() || !is_simple || item.wants_snapshot() {
         return None;
     }
     item.policy.lease()?;

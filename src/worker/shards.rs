@@ -19,7 +19,7 @@ pub(super) fn calls(
     random: u64,
     now: i64,
 ) -> ShardCalls {
-    if matches!(asked.action(), Action::Look(_)) {
+    if matches!(asked.action(), Action::Look(_)) && !asked.is_recalled() {
         return ShardCalls::all(requests, now);
     }
     if !asked.takes_from_one_shard() {
@@ -39,7 +39,7 @@ pub(super) fn remember(asked: &ResolvedRequest, object: &Object, decided: &Decid
         }
     });
     // What a reset gives back is forgotten already.
-    if matches!(asked.action(), Action::Take(Verb::Consume) | Action::Look(_)) {
+    if matches!(asked.action(), Action::Take(Verb::Consume) | Action::Look(_)) && !asked.is_recalled() {
         let reply = Ok(ObjectReply::Decided(decided.clone()));
         local_state.answered(asked, std::slice::from_ref(object), &[reply]);
     }

@@ -275,7 +275,7 @@ impl<'r> World<'r> {
         self.seen.calls += 1;
         let is_look = matches!(action, Action::Look(_));
         let id = u128::from(self.ids);
-        let request_id = (!is_look).then_some(RequestId { id, fingerprint: 0, is_lasting: false });
+        let request_id = (!is_look).then_some(RequestId { id, fingerprint: 0, ttl_ms: 0, by_grant: false });
         let request = ObjectRequest { request_id, lease, ..request(action, vec![costs]) };
         let request = ObjectRequest::from_text(&request.to_text(Format::NEWEST)).unwrap().0;
         let Isolate { life, .. } = self.isolates[isolate];

@@ -193,7 +193,7 @@ impl<'r> World<'r> {
 
     fn requests(&mut self, action: Action, cost: u64, parts: &[Arc<Policy>]) -> Vec<ObjectRequest> {
         self.ids += 1;
-        let id = RequestId { id: self.ids, fingerprint: 0, is_lasting: false };
+        let id = RequestId { id: self.ids, fingerprint: 0, ttl_ms: 0, by_grant: false };
         let (as_of, count) = (self.as_of, self.policy.limits().len());
         let request_id = (!matches!(action, Action::Look(_))).then_some(id);
         let request = |part: &Arc<Policy>| ObjectRequest {
@@ -302,7 +302,12 @@ impl<'r> World<'r> {
         let index = self.random.below(self.refunds.len() + 1);
         if index == self.refunds.len() {
             self.ids += 1;
-            let id = RequestId { id: self.ids << 64, fingerprint: self.random.next(), is_lasting: true };
+            let id = RequestId {
+                id: self.ids << 64,
+                fingerprint: self.random.next(),
+                ttl_ms: RequestId::USUAL_TTL_MS,
+                by_grant: false,
+            };
             let verb = if self.random.once_in(4) { Verb::Reset } else { Verb::Refund };
             let cost = if verb == Verb::Reset { 0 } else { self.random.below(40) as u64 };
             self.refunds.push(Refund { id, verb, cost, done: None, given: BTreeMap::new(), is_plain: true });
@@ -352,7 +357,7 @@ impl<'r> World<'r> {
 
     /// Records what a shard has done for the first time, and gives as much to the one bucket.
     fn given(&mut self, request: &ObjectRequest, shard: usize, count: usize) {
-        let (Action::Take(verb), Some(id)) = (request.action, request.request_id.filter(|id| id.is_lasting)) else {
+        let (Action::Take(verb), Some(id)) = (request.action, request.request_id.filter(RequestId::is_lasting)) else {
             return;
         };
         let (now, cost) = (self.now, request.costs[0][0]);

@@ -8,7 +8,7 @@ use tollgate::protocol::{Action, Decided, Format, LimitAnswer, ObjectReply, Obje
 use super::asked;
 
 const NOW: i64 = 1_700_000_000_000;
-const REQUEST_ID: RequestId = RequestId { id: 7, fingerprint: 8, is_lasting: false };
+const REQUEST_ID: RequestId = RequestId { id: 7, fingerprint: 8, ttl_ms: 0, by_grant: false };
 
 fn request(action: Action) -> ObjectRequest {
     ObjectRequest { request_id: Some(REQUEST_ID), ..asked::request(action, vec![vec![1]]) }
@@ -124,7 +124,8 @@ fn all_objects_are_asked_at_once_in_each_step() {
 #[test]
 fn only_requests_that_a_client_may_repeat_are_checked_for_an_earlier_try() {
     for is_lasting in [false, true] {
-        let request_id = Some(RequestId { is_lasting, ..REQUEST_ID });
+        let ttl_ms = if is_lasting { RequestId::USUAL_TTL_MS } else { 0 };
+        let request_id = Some(RequestId { ttl_ms, ..REQUEST_ID });
         let requests = [1, 2].map(|id| ObjectRequest { request_id, ..request(Action::Hold(id)) });
         let look = Batch::new(requests.to_vec(), NOW).next(NOW).unwrap().request;
         assert_eq!(look.request_id, request_id.filter(|_| is_lasting));

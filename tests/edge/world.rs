@@ -135,7 +135,12 @@ impl<'r> World<'r> {
     fn send(&mut self, client: usize) {
         let Client { ref keys, has_key } = self.clients[client];
         let id = u128::try_from(if has_key { client } else { 1_000 + self.tries.len() }).unwrap();
-        let request_id = Some(RequestId { id, fingerprint: 0, is_lasting: has_key });
+        let request_id = Some(RequestId {
+            id,
+            fingerprint: 0,
+            ttl_ms: if has_key { RequestId::USUAL_TTL_MS } else { 0 },
+            by_grant: false,
+        });
         let costs = vec![vec![share_of(client), 1]];
         let requests = keys.iter().map(|_| {
             self.ids += 1;

@@ -120,7 +120,7 @@ test("what is still needed stays, to the millisecond", async () => {
     }
     const file = tollgate.databaseFiles().find((file) => !known.has(file));
     const namesNow = () =>
-      contents(file).rows.map(([row]) => row.replace(/^r:[0-9a-f]{13}$|^i:[0-9a-f]{16}$/, row.slice(0, 2)));
+      contents(file).rows.map(([row]) => row.replace(/^r:[0-9a-f]{13}$|^i:[0-9a-f]{24}$/, row.slice(0, 2)));
     const [[, { policy }]] = requests;
     const inspect = async (now) =>
       (await tollgate.send({ path: "/v1/inspect", body: JSON.stringify({ policy, key }), now })).text;

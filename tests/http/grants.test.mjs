@@ -12,6 +12,7 @@ import { NOW, start } from "./workerd.mjs";
 const policies = {
   api: { rate: 10, period: "10s", max_debt: 5 },
   wide: { rate: 10, period: "10s", ipv6_prefix: 32 },
+  many: { rate: 0, period: "1s", capacity: 2_000 },
 };
 const KEY = randomBytes(32);
 const OTHER_KEY = randomBytes(64);
@@ -283,4 +284,21 @@ test("the idempotency keys of a grant are apart from those of a token", async ()
   const [first, second] = [await ask(1, grant({ key: "apart" })), await ask(2, backend.text)];
   assert.deepEqual([first.status, second.status, second.body.replayed], [200, 200, undefined], second.text);
   assert.equal((await ask(1, grant({ key: "apart" }))).body.replayed, true);
+});
+
+test("a holder of a grant has half of the reservations of its key, and its backend the rest", async () => {
+  const authorized = bearer(grant({ key: "reserving", policies: ["many"] }));
+  const reserve = (options) => tollgate.consume({ policy: "many", key: "reserving", mode: "reserve" }, options);
+  for (let i = 0; i < 10; i++) {
+    const all = await Promise.all(Array.from({ length: 50 }, () => reserve(authorized)));
+    for (const { status, text } of all) assert.equal(status, 200, text);
+  }
+  const detail = "this key has 500 open reservations made by grants, the most grants can have: settle or cancel some";
+  const tooMany = problem(409, "too-many-reservations", "Too many reservations", detail);
+  assertAnswer(await reserve(authorized), tooMany);
+  const own = await reserve(bearer(backend.text));
+  assert.equal(own.status, 200, own.text);
+  const closed = await tollgate.post("cancel", { policy: "many", reservation: own.body.reservation }, authorized);
+  assert.equal(closed.status, 200, closed.text);
+  assertAnswer(await reserve(authorized), tooMany);
 });

@@ -8,6 +8,8 @@ const POLICIES = {
   api: { rate: 10, period: "10s", max_debt: 10 },
   other: { rate: 10, period: "10s" },
   once: { rate: 0, period: "1s", capacity: 10_000, max_debt: 100 },
+  minute: { rate: 0, period: "1s", capacity: 100, idempotency_ttl: "1m" },
+  week: { rate: 0, period: "1s", capacity: 100, idempotency_ttl: "7days" },
 };
 const API = { q: 10, w: 10, "tollgate-capacity": 10 };
 const tollgate = await start({ policies: POLICIES });
@@ -337,5 +339,29 @@ test("killed in the middle, and all sent again: each is charged once", async () 
       if (answered.has(n)) assert.equal(body.replayed, true, `request ${n} was answered before`);
     }
     assert.equal(await left("once", ask.key), 10_000 - REQUESTS);
+  }
+});
+
+test("an answer is repeated for as long as the policy says, and a batch for as long as any of its policies", async () => {
+  const [MINUTE, HOUR, WEEK] = [60_000, 3_600_000, 7 * 86_400_000];
+  const one = (policy, key) => ["consume", { policy, key }];
+  const batch = (...requests) => ["batch", { requests }];
+  const [minute, week] = ["minute", "week"].map((policy) => ({ policy, key: "irene" }));
+  for (const [name, ttl, [verb, body]] of [
+    ["minute", MINUTE, one("minute", "irene")],
+    ["once", HOUR, one("once", "irene")],
+    ["week", WEEK, one("week", "irene")],
+    ["both", WEEK, batch(minute, week)],
+    ["keys", WEEK, batch(minute, { ...week, key: "jack" })],
+  ]) {
+    const ask = async (at) => {
+      const { status, body: answer, text } = await tollgate.post(verb, body, withId(`for ${name}`, at));
+      assert.equal(status, 200, text);
+      return Boolean(answer.replayed ?? answer.results?.every(({ replayed }) => replayed));
+    };
+    assert.equal(await ask(0), false, name);
+    await restart();
+    assert.equal(await ask(ttl - 1), true, name);
+    assert.equal(await ask(ttl), false, name);
   }
 });

@@ -249,3 +249,23 @@ test("Redis after Guava, and Convex: a rate for each call", async () => {
   assert.equal((await convex({ mode: "reserve", cost: 3 })).body.ready_at, NOW + 60_000);
   assert.equal((await convex({ mode: "reserve" })).status, 429, "maxReserved");
 });
+
+test("a key has 256 budgets at most that are not full again", async () => {
+  const names = Array.from({ length: 256 }, (_, index) => `plan${index}`);
+  const consume = (policy, now = NOW) => ask("consume", { policy, key: "many", limits: FREE }, { now });
+  const answers = await Promise.all(names.map((name) => consume(name)));
+  for (const { status, text } of answers) assert.equal(status, 200, text);
+  const detail =
+    "nothing was done: this key has 256 budgets with `limits` in the request that are not full again, the most it can have; " +
+    "use fewer names as `policy`";
+  const tooMany = problem(409, "too-many-inline-budgets", "Too many inline budgets", detail);
+  assertAnswer(await consume("another"), tooMany);
+  const another = { policy: "another", key: "many", limits: FREE };
+  for (const verb of ["peek", "inspect", "charge", "refund", "reset"])
+    assertAnswer(await ask(verb, another, { now: NOW }), tooMany);
+  assertAnswer(await ask("batch", { requests: [{ ...another, policy: "plan0" }, another] }, { now: NOW }), tooMany);
+  assert.equal((await consume("plan0")).body.remaining, 8, "one that is there is decided as ever");
+  assert.equal((await tollgate.post("consume", { policy: "api", key: "many" }, bearer(tokens.plain.text))).status, 200);
+  assertAnswer(await consume("another", NOW + 5_999), tooMany);
+  assert.equal((await consume("another", NOW + 6_000)).status, 200, "those that are full again make room");
+});

@@ -249,12 +249,17 @@ test("what is given back under an Idempotency-Key is given once, whatever become
 test("an Idempotency-Key of another request is a 422, before any shard has done anything", async () => {
   const { post, left, divide, service } = await changing();
   // Known to the key's own object alone.
-  const first = await service.send("POST", "/v1/charge", { policy: "cold", key: "b" }, { headers: { "idempotency-key": "1" } });
+  const first = await service.send(
+    "POST",
+    "/v1/charge",
+    { policy: "cold", key: "b" },
+    { headers: { "idempotency-key": "1" } },
+  );
   assert.equal(first.status, 200, first.text);
   await divide(4);
-  for (let i = 0; i < 20; i++) assert.equal((await post("consume", "b", { cost: 2 })).status, 200);
-  assert.equal(await left("b"), 24);
-  assert.equal((await post("refund", "b", { cost: 4 }, "2")).body.remaining, 28);
+  for (let i = 0; i < 8; i++) assert.equal((await post("consume", "b", { cost: 2 })).status, 200);
+  assert.equal(await left("b"), 0);
+  assert.equal((await post("refund", "b", { cost: 4 }, "2")).body.remaining, 4);
   for (const [verb, body, id] of [
     ["refund", { cost: 8 }, "1"],
     ["reset", {}, "1"],
@@ -264,7 +269,7 @@ test("an Idempotency-Key of another request is a 422, before any shard has done 
     for (let i = 0; i < 2; i++) {
       const { status, body: problem, text } = await post(verb, "b", body, id);
       assert.deepEqual([status, problem.type?.split(":").pop()], [422, "idempotency-key-reused"], text);
-      assert.equal(await left("b"), 28);
+      assert.equal(await left("b"), 4);
     }
 });
 
@@ -291,4 +296,33 @@ test("a reservation can be closed after its policy was given shards, and after t
   assert.equal((await post("cancel", "c", { reservation: ids[2] })).body.remaining, 26);
   assert.equal((await settle(ids[3])).body.tokens, 10, "at the reserved cost");
   assert.equal(await left("c"), 26);
+});
+
+test("what was done before the policy had shards is repeated as ever, and nothing else is done under its key", async () => {
+  const { post, left, divide } = await changing();
+  const done = [
+    ["consume", { cost: 3 }, "1"],
+    ["consume", { cost: 3, mode: "up_to" }, "2"],
+    ["charge", { cost: 3 }, "3"],
+    ["consume", { cost: 3, mode: "reserve" }, "4"],
+  ];
+  const first = [];
+  for (const [verb, body, id] of done) first.push((await post(verb, "d", body, id)).body);
+  await divide(8);
+  const before = await left("d");
+  for (const [index, [verb, body, id]] of done.entries()) {
+    const again = await post(verb, "d", body, id);
+    const { replayed, reservation, policy } = again.body;
+    assert.deepEqual(
+      [again.status, replayed, reservation, policy],
+      [200, true, first[index].reservation, "hot"],
+      again.text,
+    );
+    assert.equal((await post(verb, "d", { ...body, cost: 4 }, id)).status, 422);
+    const fresh = await post(verb, "d", body, "5");
+    assert.equal(fresh.status, 400, fresh.text);
+    assert.match(fresh.body.detail, /^a policy with shards|^policy hot has 8 shards/);
+  }
+  assert.equal(await left("d"), before);
+  assert.equal((await post("cancel", "d", { reservation: first[3].reservation })).status, 200);
 });

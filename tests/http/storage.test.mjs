@@ -101,7 +101,7 @@ test("neither the files nor the log contain a key or a secret", async () => {
   await all();
   await tollgate.kill();
   const names = rows(tollgate).map((found) =>
-    Object.keys(found).map((name) => name.replace(/^r:[0-9a-f]{13}$/, "r:id").replace(/^i:[0-9a-f]{16}$/, "i:page")),
+    Object.keys(found).map((name) => name.replace(/^r:[0-9a-f]{13}$/, "r:id").replace(/^i:[0-9a-f]{24}$/, "i:page")),
   );
   assert.deepEqual(
     names,

@@ -15,6 +15,7 @@ mod notices;
 mod oracle;
 mod overrides;
 mod policies;
+mod quotas;
 mod replays;
 mod reservations;
 mod rows;

@@ -255,7 +255,7 @@ fn what_the_frontend_retries_is_remembered_for_ten_seconds_and_not_stored() {
     let policies = policies();
     let mut world = World::new(&policies, "budget");
     let ask = |world: &mut World, id| {
-        let request_id = RequestId { is_lasting: false, ..request_id(id, 0) };
+        let request_id = RequestId { ttl_ms: 0, ..request_id(id, 0) };
         decided(world.ask(CONSUME, Some(vec![1]), Some(request_id))).is_replayed
     };
     assert!(!ask(&mut world, 1));

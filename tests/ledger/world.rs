@@ -235,5 +235,5 @@ pub(crate) fn tokens(answer: &LimitAnswer) -> u64 {
 }
 
 pub(crate) const fn request_id(id: u128, fingerprint: u64) -> RequestId {
-    RequestId { id, fingerprint, is_lasting: true }
+    RequestId { id, fingerprint, ttl_ms: RequestId::USUAL_TTL_MS, by_grant: false }
 }

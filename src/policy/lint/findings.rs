@@ -68,6 +68,8 @@ pub enum Code {
     DividedCapacity,
     /// Warning: each refused request asks all shards.
     RefusedByEachShard,
+    /// Note: a key may have no room for another `Idempotency-Key`.
+    ManyIdempotencyKeys,
 }
 
 impl Code {
@@ -91,6 +93,7 @@ impl Code {
             Self::FloodOpens => "flood_opens",
             Self::DividedCapacity => "divided_capacity",
             Self::RefusedByEachShard => "refused_by_each_shard",
+            Self::ManyIdempotencyKeys => "many_idempotency_keys",
         }
     }
 }
@@ -133,6 +136,7 @@ pub(super) fn of(policy: &Policy) -> Vec<Finding> {
     let off = policy.off_limits().iter().cloned();
     findings.extend(off.map(|limit| not_enforced(limit, "is off: it is not asked and counts nothing")));
     findings.extend(of_shards(policy));
+    findings.extend(many_idempotency_keys(policy));
     // One that enforces nothing lets every request pass, whatever fails.
     if !policy.limits().is_empty() {
         findings.extend(of_errors(policy.on_error()));
@@ -298,6 +302,27 @@ fn of_shards(policy: &Policy) -> Vec<Finding> {
         findings.push(Finding { level: Level::Warning, code: Code::RefusedByEachShard, limit: None, text });
     }
     findings
+}
+
+/// For longer than usual, a key may be granted more requests than it remembers.
+fn many_idempotency_keys(policy: &Policy) -> Option<Finding> {
+    let ttl_ms = policy.idempotency_ttl_ms();
+    let max = Policy::MAX_IDEMPOTENCY_KEYS;
+    let granted = policy.limits().iter().map(|limit| {
+        let &Config { rate, period_ms, capacity, .. } = limit.limit().config();
+        let refilled = product(rate, ttl_ms).checked_div(period_ms.into()).unwrap_or(0);
+        refilled.saturating_add(capacity.into())
+    });
+    if ttl_ms <= Policy::IDEMPOTENCY_TTL_MS || granted.min().is_some_and(|most| most <= max as u128) {
+        return None;
+    }
+    let ttl = span(ttl_ms);
+    let each = ttl_ms.checked_div(max as u64).unwrap_or(0);
+    let text = format!(
+        "with an idempotency_ttl of {ttl}, a key has room for an Idempotency-Key every {each} ms, {max} in all: further ones are \
+         answered 409"
+    );
+    Some(Finding { level: Level::Note, code: Code::ManyIdempotencyKeys, limit: None, text })
 }
 
 fn of_errors(on_error: OnError) -> Vec<Finding> {

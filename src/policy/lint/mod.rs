@@ -110,6 +110,10 @@ mod tests {
             // Shards.
             (r#"{"rate":"16/s","shards":1,"refusal_cache":"0s"}"#, ""),
             (r#"{"rate":"16/s","shards":16}"#, "divided_capacity"),
+            (r#"{"rate":"16/s","idempotency_ttl":"1h"}"#, ""),
+            (r#"{"rate":"16/s","idempotency_ttl":"1h 1s"}"#, "many_idempotency_keys"),
+            (r#"{"rate":"1024/day","capacity":9216,"idempotency_ttl":"7days"}"#, ""), // 16 384 in a week
+            (r#"{"rate":"1024/day","capacity":9217,"idempotency_ttl":"7days"}"#, "many_idempotency_keys"),
             (r#"{"rate":"16/s","shards":2,"refusal_cache":"0s"}"#, "divided_capacity refused_by_each_shard"),
             // Modes.
             (r#"{"rate":"1/s","mode":"shadow","on_error":"open"}"#, "not_enforced"),

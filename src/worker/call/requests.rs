@@ -41,7 +41,7 @@ pub(super) fn requests_of(
             None => asked.action(),
         };
         // A peek changes nothing, so repetitions need not be recognized.
-        let request_id = (!matches!(action, Action::Look(_))).then_some(request_id);
+        let request_id = (!matches!(action, Action::Look(_)) || asked.is_recalled()).then_some(request_id);
         // There are none if a reservation is settled at its reserved cost.
         let costs = object.items_of(asked).filter_map(|item| item.costs.clone()).collect();
         let mut shadow_costs: Vec<_> = object.items_of(asked).filter_map(|item| item.shadow_costs.clone()).collect();

@@ -102,7 +102,7 @@ export interface LeaseRequest {
 
 /** Options of a call. */
 export interface CallOptions {
-  /** Makes the request safe to repeat: with the same key it takes only once. */
+  /** Makes the request safe to repeat for as long as the policy's `idempotency_ttl` says, an hour by default: with the same key it takes only once. */
   readonly idempotencyKey?: string;
   readonly signal?: AbortSignal;
 }

@@ -92,6 +92,7 @@ export type FindingCode =
   | "fails_open"
   | "flood_opens"
   | "divided_capacity"
+  | "many_idempotency_keys"
   | "refused_by_each_shard";
 
 /**

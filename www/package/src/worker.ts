@@ -51,6 +51,8 @@ export interface PolicyTerms {
   readonly unsettled?: "keep" | "refund";
   /** How long a refusal may be repeated from memory: `"0s"` to `"1m"`. Default: `"1s"`. */
   readonly refusal_cache?: string;
+  /** How long the answer to a request with an `idempotencyKey` is repeated: `"1m"` to `"7days"`. Default: `"1h"`. */
+  readonly idempotency_ttl?: string;
   /** How long a frontend may spend tokens taken in advance: `"100ms"` to `"10s"`. By default it takes none. */
   readonly lease?: string;
   /** The most tokens of each limit that a lease may have. Default: half of what there is. */
