@@ -62,6 +62,8 @@ mod hex;
 pub mod js;
 #[cfg(feature = "api")]
 mod json;
+#[cfg(feature = "api")]
+pub mod key_hash;
 #[cfg(feature = "std")]
 pub mod keyed;
 #[cfg(feature = "api")]

@@ -20,12 +20,12 @@ use tollgate::metrics::{
 use tollgate::policy::Cause;
 
 /// A key: few are frequent, and many are rare.
-fn key(random: &mut Random) -> u64 {
+fn key(random: &mut Random) -> u128 {
     let end = 1 << random.below(12);
-    random.below(end) as u64
+    random.below(end) as u128
 }
 
-fn within_its_error(keys: &RefusedKeys, exact: &BTreeMap<u64, u64>) {
+fn within_its_error(keys: &RefusedKeys, exact: &BTreeMap<u128, u64>) {
     let counted: BTreeMap<_, _> = keys.counts().iter().copied().collect();
     let total: u64 = exact.values().sum();
     assert_eq!(keys.total(), total);
@@ -78,7 +78,7 @@ fn count(random: &mut Random, all: &mut [&mut Counts]) {
     for counts in all {
         match kind {
             0 => counts.decided(policy, outcome, in_shadow),
-            1 => counts.refused(policy, index as u64, || Some(format!("{index}"))),
+            1 => counts.refused(policy, index as u128, || Some(format!("{index}"))),
             2 => counts.degraded(cause),
             3 => counts.unavailable(cause),
             4 => counts.called(CallOutcome::Failed(cause), ms),
@@ -151,7 +151,7 @@ fn a_report_that_is_confirmed_too_late_does_not_confirm_the_next() {
 
 #[test]
 fn the_keys_refused_most_are_those_of_the_last_one_or_two_windows() {
-    let report = |number: u64, since: i64, key: u64| {
+    let report = |number: u64, since: i64, key: u128| {
         let mut counts = Counts::default();
         counts.refused("api", key, || None);
         Report { isolate: 1, number, since, counts }
@@ -159,7 +159,7 @@ fn the_keys_refused_most_are_those_of_the_last_one_or_two_windows() {
     let mut totals = Totals::new(0);
     let seen = |totals: &mut Totals, now| {
         let (since, top) = totals.top(now);
-        let keys = top.iter().flat_map(|top| &top.keys).map(|key| u64::from_str_radix(&key.object, 16).unwrap());
+        let keys = top.iter().flat_map(|top| &top.keys).map(|key| u128::from_str_radix(&key.object, 16).unwrap());
         (since, keys.collect::<Vec<_>>())
     };
     assert_eq!(seen(&mut totals, 5), (5, vec![]));
@@ -170,11 +170,11 @@ fn the_keys_refused_most_are_those_of_the_last_one_or_two_windows() {
     totals.add(report(3, WINDOW_MS, 3), 19 + 2 * WINDOW_MS);
     assert_eq!(seen(&mut totals, 19 + 2 * WINDOW_MS), (10, vec![1, 2, 3]));
     assert_eq!(seen(&mut totals, 20 + 2 * WINDOW_MS), (20, vec![2, 3]));
-    assert_eq!(seen(&mut totals, 20 + 3 * WINDOW_MS).1, [0_u64; 0], "nothing was refused for so long");
+    assert_eq!(seen(&mut totals, 20 + 3 * WINDOW_MS).1, [0_u128; 0], "nothing was refused for so long");
 }
 
 #[test]
-fn the_policy_refused_most_comes_first_and_keys_have_the_beginning_of_their_objects_name() {
+fn the_policy_refused_most_comes_first_and_keys_are_shown_by_their_hashes() {
     let mut counts = Counts::default();
     for (policy, key, refusals) in [("api", 1, 2), ("llm", 0xff, 3), ("llm", 2, 4)] {
         let prefix = || (policy == "llm").then(|| format!("{key:x}"));
@@ -190,8 +190,11 @@ fn the_policy_refused_most_comes_first_and_keys_have_the_beginning_of_their_obje
         at_least: count,
         at_most: count,
     };
-    let llm = vec![key("0000000000000002", Some("2"), 4), key("00000000000000ff", Some("ff"), 3)];
-    assert_eq!(shown, [("llm", 7, llm), ("api", 2, vec![key("0000000000000001", None, 2)])]);
+    let llm = vec![
+        key("00000000000000000000000000000002", Some("2"), 4),
+        key("000000000000000000000000000000ff", Some("ff"), 3),
+    ];
+    assert_eq!(shown, [("llm", 7, llm), ("api", 2, vec![key("00000000000000000000000000000001", None, 2)])]);
 }
 
 #[test]
@@ -224,7 +227,7 @@ struct Operator {
 
 impl Operator {
     fn ask(&mut self, audience: &mut Audience, now: i64) {
-        let heard = audience.listen(self.filter.clone(), self.cursor, now).unwrap();
+        let heard = audience.listen(self.filter.clone(), None, self.cursor, now).unwrap();
         assert!(!heard.is_interrupted);
         self.cursor = Some(heard.cursor);
         self.heard += heard.decisions.len() as u64;

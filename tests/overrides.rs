@@ -3,10 +3,11 @@
 #[path = "../benches/decisions/counting.rs"]
 mod counting;
 
+use tollgate::key_hash::KeyHasher;
 use tollgate::policy::Policies;
 use tollgate::policy::overrides::{History, InForce, MEMORY_PER_OVERRIDE, Overrides, Selector, WrittenOverride};
 use tollgate::protocol::{OverridesChange, Poll, deployment_id};
-use tollgate::registry::{AUDIT, Registry};
+use tollgate::registry::{AUDIT, RESERVED_FOR_BANS, Registry};
 
 #[global_allocator]
 static HEAP: counting::Counting = counting::Counting;
@@ -20,7 +21,8 @@ fn page(first: usize, history: &History) -> Vec<u8> {
     let history = history.encode();
     let mut records = Vec::new();
     for number in first..first + PAGE {
-        Selector::key("api", format!("customer-{number}").as_bytes()).record(&history, &mut records);
+        Selector::key("api", KeyHasher::default().hash(format!("customer-{number}").as_bytes()))
+            .record(&history, &mut records);
     }
     records
 }
@@ -84,9 +86,10 @@ fn a_hundred_thousand_leave_the_registry_two_thirds_of_its_memory() {
     let mut rows = registry.poll(&poll, 1_790_000_000_000).unwrap().1;
     for first in (0..COUNT).step_by(2_000) {
         let one = |number| {
-            format!(
-                r#"{{"policy":"api","key":"customer-{number}@example.com","rate":"100/1m burst 200","until":1800000000000}}"#
-            )
+            // The last ones are for bans.
+            let plan =
+                if number < COUNT - RESERVED_FOR_BANS { r#""rate":"100/1m burst 200""# } else { r#""banned":true"# };
+            format!(r#"{{"policy":"api","key":"customer-{number}@example.com",{plan},"until":1800000000000}}"#)
         };
         let all: Vec<_> = (first..first + 2_000).map(one).collect();
         let text = format!(r#"{{"overrides":[{}]}}"#, all.join(","));
@@ -97,7 +100,7 @@ fn a_hundred_thousand_leave_the_registry_two_thirds_of_its_memory() {
     rows.sort_unstable(); // as storage lists them
     let each = |before: i64| (counting::live_bytes() - before) / i64::try_from(COUNT).unwrap();
     let before = counting::live_bytes();
-    let loaded = Registry::new(rows.iter().filter_map(|(name, row)| Some((name, row.as_ref()?))));
+    let loaded = Registry::new(KeyHasher::default(), rows.iter().filter_map(|(name, row)| Some((name, row.as_ref()?))));
     assert_eq!((loaded.unreadable_rows().len(), loaded.as_of()), (0, registry.as_of()));
     // 128 MB are for 10⁵. Pointers are twice as long here as in WebAssembly.
     assert!(each(before) <= 400, "{} bytes", each(before));

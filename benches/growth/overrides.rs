@@ -2,10 +2,11 @@
 
 use std::hint::black_box;
 
+use tollgate::key_hash::KeyHasher;
 use tollgate::policy::Policies;
 use tollgate::policy::overrides::{History, InForce, Overrides, Selector, WrittenOverride};
 use tollgate::protocol::{OverridesChange, Poll, deployment_id};
-use tollgate::registry::{MAX_OVERRIDES, Registry};
+use tollgate::registry::{MAX_OVERRIDES, RESERVED_FOR_BANS, Registry};
 
 use crate::measure::{head, least_nanos, line, nanos_each, timed, weighed};
 use crate::object::NOW;
@@ -51,7 +52,7 @@ fn isolate(count: usize) -> Overrides {
     for first in (0..count).step_by(PAGE) {
         let mut records = Vec::new();
         for number in first..first + PAGE {
-            Selector::key("api", key(number).as_bytes()).record(&history, &mut records);
+            Selector::key("api", KeyHasher::default().hash(key(number).as_bytes())).record(&history, &mut records);
         }
         overrides.update(&records).expect("well-formed records");
     }
@@ -81,7 +82,10 @@ fn timed_registry(count: usize) -> (f64, Registry) {
 
 fn set(registry: &mut Registry, first: usize, count: usize) -> Result<(), ()> {
     let one = |number| {
-        format!(r#"{{"policy":"api","key":"{}","rate":"100/1m burst 200","until":1800000000000}}"#, key(number))
+        // The last ones are for bans.
+        let is_ban = number >= MAX_OVERRIDES - RESERVED_FOR_BANS;
+        let plan = if is_ban { r#""banned":true"# } else { r#""rate":"100/1m burst 200""# };
+        format!(r#"{{"policy":"api","key":"{}",{plan},"until":1800000000000}}"#, key(number))
     };
     let all: Vec<_> = (first..first + count).map(one).collect();
     let text = format!(r#"{{"overrides":[{}]}}"#, all.join(","));

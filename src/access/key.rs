@@ -5,7 +5,9 @@ use std::fmt;
 use std::net::IpAddr;
 
 use super::address::{self, Network};
+use crate::hex::bytes_of_hex;
 use crate::json::{FieldsError, Json};
+use crate::key_hash::{self, KeyHash};
 
 /// The longest key in bytes of UTF-8, a list's parts together: room for a URL, or an e-mail address after a tenant. Callers
 /// with longer ones must hash them.
@@ -24,6 +26,8 @@ pub enum Key<'a> {
     List(Vec<Cow<'a, str>>),
     /// A client's address; what counts of it is its [`Network`].
     Ip(IpAddr),
+    /// Whichever key has this hash. Only for operators, who may know no more of it.
+    Hash(KeyHash),
 }
 
 impl<'a> Key<'a> {
@@ -63,10 +67,26 @@ impl<'a> Key<'a> {
                 })?;
                 match (fields.get("ip"), fields.names().count()) {
                     (Some(ip), 1) => Self::of_address(&ip.string().ok_or(KeyError::IpNotText)?),
+                    (None, 1) if fields.get("hash").is_some() => Err(KeyError::HashOfOperators),
                     _ => Err(KeyError::NotOnlyIp),
                 }
             }
             _ => Err(KeyError::NotAKey),
+        }
+    }
+
+    /// Reads the same, and `{"hash": "<32 hexadecimal digits>"}`: how an operator may name a key.
+    ///
+    /// # Errors
+    /// [`KeyError`].
+    pub(crate) fn parse_operated(json: Json<'a>) -> Result<Self, KeyError> {
+        match Self::parse(json) {
+            Err(KeyError::HashOfOperators) => {
+                let hash = json.fields().ok().and_then(|fields| fields.get("hash")?.string());
+                let bytes = hash.and_then(|digits| bytes_of_hex(&digits)?.try_into().ok());
+                bytes.map(Self::Hash).ok_or(KeyError::HashUnreadable)
+            }
+            other => other,
         }
     }
 
@@ -101,6 +121,7 @@ impl<'a> Key<'a> {
                     IpAddr::V6(address) => [&[NOT_TEXT, IPV6, network.prefix()][..], &address.octets()].concat(),
                 }
             }
+            Self::Hash(hash) => key_hash::bytes_of(hash),
         }
     }
 
@@ -114,6 +135,8 @@ impl<'a> Key<'a> {
         match asked {
             None if has_one_budget => Ok(no_parts.to_bytes(ipv6_prefix)),
             None => Err(KeyMisfit::Missing),
+            // Whichever key has the hash fits.
+            Some(key @ Self::Hash(_)) => Ok(key.to_bytes(ipv6_prefix)),
             Some(key) if (*key == no_parts) == has_one_budget => Ok(key.to_bytes(ipv6_prefix)),
             Some(_) if has_one_budget => Err(KeyMisfit::NotTaken),
             Some(_) => Err(KeyMisfit::NoParts),
@@ -140,6 +163,7 @@ impl<'a> Key<'a> {
             Self::Text(text) => Key::Text(owned(text)),
             Self::List(parts) => Key::List(parts.into_iter().map(owned).collect()),
             Self::Ip(address) => Key::Ip(address),
+            Self::Hash(hash) => Key::Hash(hash),
         }
     }
 }
@@ -243,6 +267,10 @@ pub enum KeyError {
     PartEmpty { index: usize },
     /// An object with other fields than `ip`.
     NotOnlyIp,
+    /// `hash`, where a caller must give the key itself.
+    HashOfOperators,
+    /// `hash` is not the hash of a key.
+    HashUnreadable,
     /// `ip` is given twice.
     IpTwice,
     /// `ip` is not a text.
@@ -280,6 +308,12 @@ impl fmt::Display for KeyError {
             Self::PartNotText { index } => write!(f, "has a part {index} that is not a string"),
             Self::PartEmpty { index } => write!(f, "has an empty part {index}"),
             Self::NotOnlyIp => f.write_str("is an object, so its only field must be `ip`"),
+            Self::HashOfOperators => {
+                f.write_str("is a `hash`, by which only operators may name a key, under /v1/keys/: give the key itself")
+            }
+            Self::HashUnreadable => {
+                f.write_str("has a `hash` that is not the 32 hexadecimal digits that lists and logs show of a key")
+            }
             Self::IpTwice => f.write_str("gives a field twice"),
             Self::IpNotText => f.write_str("has an `ip` that is not a string"),
             Self::IpPort => f.write_str("has an `ip` with a port or brackets: give the address alone"),
@@ -339,6 +373,30 @@ mod tests {
         assert_eq!(parse(r#""al\u0069ce""#), Ok(Key::Text("alice".into())));
         assert_eq!(parse(r#" [ "tenant 7" , "alice" ] "#), Ok(Key::List(vec!["tenant 7".into(), "alice".into()])));
         assert_eq!(parse(r#"{"ip":"192.0.2.1"}"#), Ok(Key::Ip(IpAddr::from([192, 0, 2, 1]))));
+    }
+
+    #[test]
+    fn only_an_operator_names_a_key_by_its_hash() {
+        let operated = |json: &str| Key::parse_operated(Json::parse(json).unwrap()).map(Key::into_owned);
+        let digits = "00112233445566778899aabbccddeeFF";
+        let hash = [0, 0x11, 0x22, 0x33, 0x44, 0x55, 0x66, 0x77, 0x88, 0x99, 0xaa, 0xbb, 0xcc, 0xdd, 0xee, 0xff];
+        let json = format!(r#"{{"hash":"{digits}"}}"#);
+        assert_eq!((operated(&json), parse(&json)), (Ok(Key::Hash(hash)), Err(KeyError::HashOfOperators)));
+        assert_eq!(key_json(&Key::Hash(hash).to_bytes(64)), None, "a hash does not say how the key is written");
+        // A text of the same digits is a key of its own, like any other.
+        assert_eq!(operated(&format!("{digits:?}")), Ok(Key::Text(digits.into())));
+        assert_eq!(operated(r#"["a"]"#), Ok(Key::List(vec!["a".into()])));
+        for (json, error) in [
+            (r#"{"hash":"00112233445566778899aabbccddeef"}"#, KeyError::HashUnreadable),
+            (r#"{"hash":"00112233445566778899aabbccddeefff"}"#, KeyError::HashUnreadable),
+            (r#"{"hash":"0011223344556677"}"#, KeyError::HashUnreadable),
+            (r#"{"hash":"g0112233445566778899aabbccddeeff"}"#, KeyError::HashUnreadable),
+            (r#"{"hash":7}"#, KeyError::HashUnreadable),
+            (r#"{"hash":"00112233445566778899aabbccddeeff","ip":"192.0.2.1"}"#, KeyError::NotOnlyIp),
+            (r#"{"key":"a"}"#, KeyError::NotOnlyIp),
+        ] {
+            assert_eq!(operated(json), Err(error), "{json}");
+        }
     }
 
     #[test]

@@ -1,17 +1,18 @@
 //! The names of objects: keyed hashes, so that neither names nor logs give a key away.
 
-use hmac::digest::Key;
-use hmac::{Hmac, KeyInit, Mac};
-use sha2::Sha256;
+use hmac::Mac;
 
 use super::caller::Caller;
 use super::error::{SettingError, require_long_enough};
 use crate::hex::hex_of;
+use crate::key_hash::{KeyHash, KeyHasher};
+
+/// How many digits of an object's name are the hash of its key: all but the shard's.
+const HASH_DIGITS: usize = 32;
 
 /// Names the objects of keys, and hashes what clients choose.
 pub struct Names {
-    /// HMAC with its key already absorbed: saves half the work of each [`Names::object_name`].
-    hmac: Hmac<Sha256>,
+    hasher: KeyHasher,
 }
 
 impl Names {
@@ -29,23 +30,30 @@ impl Names {
         Self::of("")
     }
 
-    /// The name of the object that keeps all buckets of a key, given as [its bytes](super::Key::to_bytes): 64 hexadecimal digits of HMAC-SHA-256. With a secret it does
-    /// not give the key away, not even to an attacker who tries all IP addresses.
+    /// The hash of a key, given as [its bytes](super::Key::to_bytes).
+    #[must_use]
+    pub fn hash(&self, key: &[u8]) -> KeyHash {
+        self.hasher.hash(key)
+    }
+
+    /// What makes the hashes.
+    #[must_use]
+    pub const fn hasher(&self) -> &KeyHasher {
+        &self.hasher
+    }
+
+    /// The name of the object that keeps all buckets of a key, given as [its bytes](super::Key::to_bytes): the 32 hexadecimal digits
+    /// of its hash. So who has the hash reaches the object.
     #[must_use]
     pub fn object_name(&self, key: impl AsRef<[u8]>) -> String {
-        let digest = self.hmac.clone().chain_update(key).finalize().into_bytes();
-        hex_of(&digest)
+        hex_of(&self.hash(key.as_ref()))
     }
 
     /// The name of the object of a shard of the key's budgets. The first is the key's own, so that a budget can be divided that was whole.
     #[must_use]
     pub fn shard_name(&self, key: impl AsRef<[u8]>, shard: u8) -> String {
-        if shard == 0 {
-            return self.object_name(key);
-        }
-        // No key has these bytes: they are no text, and of no other form.
-        let digest = self.hmac.clone().chain_update([0xff, 0, shard]).chain_update(key).finalize().into_bytes();
-        hex_of(&digest)
+        let own = self.object_name(key);
+        if shard == 0 { own } else { format!("{own}-{shard}") }
     }
 
     /// The id of a client's `Idempotency-Key`: 128 bits of HMAC-SHA-256, so that its text is not stored. Holders of grants have ids of
@@ -54,16 +62,19 @@ impl Names {
     pub fn request_id_of(&self, idempotency_key: &str, caller: &Caller<'_>) -> u128 {
         // The prefixes keep it apart from the name of any key in use.
         let prefix: &[u8] = if caller.has_grant() { b"\0grant idempotency\0" } else { b"\0idempotency\0" };
-        let digest = self.hmac.clone().chain_update(prefix).chain_update(idempotency_key);
+        let digest = self.hasher.hmac().chain_update(prefix).chain_update(idempotency_key);
         digest.finalize().into_bytes().first_chunk().map_or(0, |bytes| u128::from_le_bytes(*bytes))
     }
 
     fn of(secret: &str) -> Self {
-        // HMAC takes keys of any length; that of none has the hash of no bytes as its block.
-        let hmac =
-            Hmac::new_from_slice(secret.as_bytes()).unwrap_or_else(|_| Hmac::new(&Key::<Hmac<Sha256>>::default()));
-        Self { hmac }
+        Self { hasher: KeyHasher::new(secret) }
     }
+}
+
+/// How the key of an object is called in answers, logs and the audit log, from the object's name: its hash, whichever shard that is.
+#[must_use]
+pub fn key_hash_in(object: &str) -> &str {
+    object.get(..HASH_DIGITS).unwrap_or(object)
 }
 
 const KEY_SECRET: &str = "TOLLGATE_KEY_SECRET";
@@ -76,23 +87,25 @@ mod tests {
         Names::new(Some("another secret 16")).unwrap()
     }
 
-    /// A change here loses every stored bucket. The digests are those of any other HMAC-SHA-256 implementation.
+    /// A change here loses every stored bucket.
     #[test]
-    fn object_names_are_unchanged() {
+    fn an_object_is_named_by_the_hash_of_its_key() {
         let name = names().object_name("alice");
-        assert_eq!(name, "55db67a2116548932fc4d6df88bed29c633ab1b55ea8ec6f5f06ad5276d79149");
-        assert_ne!(name, names().object_name("Alice"));
-        let without = Names::without_secret().object_name("alice");
-        assert_eq!(without, "ce3837f76a54a635191b1704ac7672264fc17c3397ff52e7dacfc1ef3603a493");
+        assert_eq!(name, "55db67a2116548932fc4d6df88bed29c");
+        assert_eq!(names().object_name(crate::key_hash::bytes_of(&names().hash(b"alice"))), name);
+        assert_eq!(Names::without_secret().object_name("alice"), "ce3837f76a54a635191b1704ac767226");
     }
 
     /// A change here loses what shards have.
     #[test]
     fn shard_names_are_unchanged() {
-        assert_eq!(names().shard_name("alice", 0), names().object_name("alice"));
-        let name = names().shard_name("alice", 1);
-        assert_eq!(name, names().object_name(b"\xff\0\x01alice"));
-        assert_ne!(name, names().shard_name("alice", 2));
+        let (alice, by_hash) = ("alice", crate::key_hash::bytes_of(&names().hash(b"alice")));
+        for (shard, end) in [(0, ""), (1, "-1"), (15, "-15")] {
+            let name = names().shard_name(alice, shard);
+            assert_eq!(name, format!("55db67a2116548932fc4d6df88bed29c{end}"));
+            assert_eq!(names().shard_name(&by_hash, shard), name);
+            assert_eq!(key_hash_in(&name), names().object_name(alice));
+        }
     }
 
     /// A change here forgets what was done under an `Idempotency-Key`.

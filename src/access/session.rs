@@ -1,8 +1,9 @@
 //! Sessions: grants for visitors without an account, who have solved a captcha.
 //!
 //! Their verifier speaks the protocol of Cloudflare's Turnstile. It takes a token once, and only of the widget that belongs to the
-//! secret; Turnstile shows that widget on the operator's own hosts only. So nothing more is compared here.
+//! secret. A widget that other pages use too can be told apart by the host and the action that the verifier reports.
 
+use std::borrow::Cow;
 use std::fmt;
 
 use base64ct::{Base64UrlUnpadded, Encoding};
@@ -11,7 +12,7 @@ use super::error::{Errors, SettingError, require_long_enough, shown};
 use super::grants::{MAX_LIFE_MS, Signer, granted, verbs_rule};
 use super::tokens::{MAX_LEN, texts};
 use super::url::{URL_RULE, is_safe};
-use crate::json::Json;
+use crate::json::{Fields, Json};
 
 /// The sessions that visitors may open.
 pub struct Sessions {
@@ -23,6 +24,10 @@ pub struct Sessions {
     ttl_ms: i64,
     verify_url: String,
     secret: String,
+    /// Where a captcha must have been solved; empty for anywhere.
+    hostnames: Vec<String>,
+    /// What a captcha must have been solved for, if not for anything.
+    action: Option<String>,
     signer: Signer,
 }
 
@@ -73,12 +78,17 @@ impl Sessions {
         let ttl_ms = fields.get("ttl").map_or(Some(DEFAULT_TTL_MS), ttl_ms);
         let url = fields.get("verify_url").map_or_else(|| Some(TURNSTILE.into()), Json::string);
         let url = url.filter(|url| is_safe(url));
+        let hostnames = fields.get("hostname").map_or_else(|| Some(Vec::new()), hostnames);
+        let action =
+            fields.get("action").map_or(Some(None), |action| action.string().filter(|it| is_action(it)).map(Some));
         for (is_right, field, rule) in [
             (policy.is_some(), "policy", "must be the name of the policy that limits how many an address may open"),
             (policies.is_some(), "policies", "must be a list of one or more names of policies"),
             (are_verbs() == Some(true), "verbs", &format!("must be {}", verbs_rule())),
             (ttl_ms.is_some(), "ttl", "must be a length of time from \"1s\" to \"1day\", such as \"1h\""),
             (url.is_some(), "verify_url", URL_RULE),
+            (hostnames.is_some(), "hostname", HOSTNAME_RULE),
+            (action.is_some(), "action", ACTION_RULE),
         ] {
             if !is_right {
                 errors.add(&place(field), rule);
@@ -99,6 +109,8 @@ impl Sessions {
             ttl_ms: ttl_ms?,
             verify_url: url?.into_owned(),
             secret: secret?.to_owned(),
+            hostnames: hostnames?,
+            action: action?.map(Cow::into_owned),
             signer: signer?,
         };
         let len = sessions.open([0, 0], SOME_MOMENT).grant.len();
@@ -128,6 +140,23 @@ impl Sessions {
         &self.secret
     }
 
+    /// Whether a captcha opens a session: `status` and `answer` are those of the verifier's HTTP response.
+    ///
+    /// # Errors
+    /// [`CaptchaError`].
+    pub fn verify(&self, status: u16, answer: &[u8]) -> Result<(), CaptchaError> {
+        let fields = solved(status, answer)?;
+        let found = |name: &str| fields.get(name).and_then(Json::string).unwrap_or_default();
+        let hostname = found("hostname");
+        if !self.hostnames.is_empty() && !self.hostnames.iter().any(|own| own.eq_ignore_ascii_case(&hostname)) {
+            return Err(CaptchaError::Hostname);
+        }
+        if self.action.as_ref().is_some_and(|own| *own != found("action")) {
+            return Err(CaptchaError::Action);
+        }
+        Ok(())
+    }
+
     /// A session that begins at `now`, for a key of 128 `random` bits.
     #[must_use]
     pub fn open(&self, random: [u64; 2], now: i64) -> Session {
@@ -138,15 +167,12 @@ impl Sessions {
     }
 }
 
-/// What the verifier says of a captcha: `status` and `answer` are those of its HTTP response.
-///
-/// # Errors
-/// [`CaptchaError`].
-pub fn verify_captcha(status: u16, answer: &[u8]) -> Result<(), CaptchaError> {
+/// The fields of the verifier's answer about a captcha that is right.
+fn solved(status: u16, answer: &[u8]) -> Result<Fields<'_>, CaptchaError> {
     let fields = str::from_utf8(answer).ok().and_then(|text| Json::parse(text).ok()?.fields().ok());
     let fields = fields.ok_or(CaptchaError::Unreadable { status })?;
     match fields.get("success").and_then(Json::bool) {
-        Some(true) if status == 200 => Ok(()),
+        Some(true) if status == 200 => Ok(fields),
         Some(false) if status < 500 => {
             let codes = fields.get("error-codes").map_or_else(|| Some(Vec::new()), Json::array);
             let codes = codes.ok_or(CaptchaError::Unreadable { status })?;
@@ -167,6 +193,10 @@ pub fn verify_captcha(status: u16, answer: &[u8]) -> Result<(), CaptchaError> {
 pub enum CaptchaError {
     /// The captcha is wrong, has expired or was used before.
     Wrong,
+    /// It was solved on a page of another host.
+    Hostname,
+    /// It was solved for another action.
+    Action,
     /// The verifier does not know the operator's secret.
     WrongSecret,
     /// The verifier has failed, or answers with this `status` what its protocol does not have.
@@ -181,6 +211,8 @@ impl fmt::Display for CaptchaError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Wrong => f.write_str("the captcha is wrong, has expired or was used before"),
+            Self::Hostname => write!(f, "the captcha was solved on another host than {SETTING}.hostname"),
+            Self::Action => write!(f, "the captcha was solved for another action than {SETTING}.action"),
             Self::WrongSecret => write!(f, "the captcha's verifier does not know the secret {SECRET}"),
             Self::Unreadable { status } => write!(f, "the captcha's verifier has failed, with status {status}"),
             Self::Late => f.write_str("the captcha's verifier has not answered in time"),
@@ -195,9 +227,13 @@ const SETTING: &str = "TOLLGATE_SESSIONS";
 
 const SECRET: &str = "TURNSTILE_SECRET";
 
-const FIELDS: [&str; 5] = ["policy", "policies", "verbs", "ttl", "verify_url"];
+const FIELDS: [&str; 7] = ["policy", "policies", "verbs", "ttl", "verify_url", "hostname", "action"];
 
-const FIELDS_RULE: &str = "policy, policies and perhaps verbs, ttl and verify_url";
+const FIELDS_RULE: &str = "policy, policies and perhaps verbs, ttl, verify_url, hostname and action";
+
+const HOSTNAME_RULE: &str = "must be the name of a host, such as \"www.example.com\", or a list of one or more";
+
+const ACTION_RULE: &str = "must be the action of a widget: 1 to 32 letters, digits, '_' or '-'";
 
 const TURNSTILE: &str = "https://challenges.cloudflare.com/turnstile/v0/siteverify";
 
@@ -217,6 +253,27 @@ fn ttl_ms(json: Json<'_>) -> Option<i64> {
     let length = humantime::parse_duration(&json.string()?).ok()?;
     let ms = i64::try_from(length.as_millis()).ok()?;
     (1_000..=MAX_LIFE_MS).contains(&ms).then_some(ms.min(LONGEST_TTL_MS))
+}
+
+fn hostnames(json: Json<'_>) -> Option<Vec<String>> {
+    let all = match json.string() {
+        Some(one) => vec![one.into_owned()],
+        None => texts(json)?,
+    };
+    all.iter().all(|name| is_hostname(name)).then_some(all)
+}
+
+/// Verifiers report a host without scheme, port or path.
+fn is_hostname(name: &str) -> bool {
+    let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.:[]".contains(&byte);
+    let is_address = name.starts_with('[');
+    (1..=253).contains(&name.len()) && name.bytes().all(is_allowed) && (is_address || !name.contains(':'))
+}
+
+/// As Turnstile has them.
+fn is_action(action: &str) -> bool {
+    let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"-_".contains(&byte);
+    (1..=32).contains(&action.len()) && action.bytes().all(is_allowed)
 }
 
 fn require_graphic(secret: &str) -> Result<&str, SettingError> {
@@ -366,7 +423,7 @@ mod tests {
         let policies = "TOLLGATE_SESSIONS.policies: must be a list of one or more names of policies";
         let policy =
             "TOLLGATE_SESSIONS.policy: must be the name of the policy that limits how many an address may open";
-        let object = "must be an object of policy, policies and perhaps verbs, ttl and verify_url";
+        let object = "must be an object of policy, policies and perhaps verbs, ttl, verify_url, hostname and action";
         for (json, expected) in [
             ("{", vec![format!("TOLLGATE_SESSIONS: is not valid JSON: it {object}")]),
             ("[]", vec![format!("TOLLGATE_SESSIONS: {object}")]),
@@ -392,9 +449,53 @@ mod tests {
                            cancel, batch";
             assert_eq!(errors("verbs", verbs), [problem], "{verbs}");
         }
-        let unknown =
-            "TOLLGATE_SESSIONS: hostname is not a field of it; its fields are policy, policies, verbs, ttl, verify_url";
-        assert_eq!(errors("hostname", "1"), [unknown]);
+        for hostname in
+            ["1", "[]", "\"\"", r#"["a.example",7]"#, r#""https://a.example""#, r#""a.example:443""#, r#""a/b""#]
+        {
+            let problem = format!("TOLLGATE_SESSIONS.hostname: {HOSTNAME_RULE}");
+            assert_eq!(errors("hostname", hostname), [problem], "{hostname}");
+        }
+        for action in ["1", "\"\"", r#""a b""#, &format!("{:?}", "a".repeat(33))] {
+            assert_eq!(errors("action", action), [format!("TOLLGATE_SESSIONS.action: {ACTION_RULE}")], "{action}");
+        }
+        for (field, right) in [
+            ("hostname", r#""localhost""#),
+            ("hostname", r#"["a.example","[2001:db8::1]"]"#),
+            ("action", &format!("{:?}", "a".repeat(32))),
+        ] {
+            assert_eq!(errors(field, right), [""; 0], "{right}");
+        }
+        let unknown = "TOLLGATE_SESSIONS: host is not a field of it; its fields are policy, policies, verbs, ttl, verify_url, \
+                       hostname, action";
+        assert_eq!(errors("host", "1"), [unknown]);
+    }
+
+    #[test]
+    fn a_captcha_of_another_host_or_action_opens_no_session() {
+        let verify = |settings: &str, answer: &str| {
+            let credentials = with(&format!(r#"{{"policy":"visits","policies":["api"]{settings}}}"#)).unwrap();
+            credentials.sessions().unwrap().verify(200, format!(r#"{{"success":true{answer}}}"#).as_bytes())
+        };
+        let both = r#","hostname":["www.example.com","app.example.com"],"action":"sign-up""#;
+        for (settings, answer, expected) in [
+            ("", r#","hostname":"evil.example","action":"x""#, Ok(())),
+            (both, r#","hostname":"App.Example.com","action":"sign-up""#, Ok(())),
+            (both, r#","hostname":"example.com","action":"sign-up""#, Err(CaptchaError::Hostname)),
+            (both, r#","hostname":"www.example.com.evil.example","action":"sign-up""#, Err(CaptchaError::Hostname)),
+            (both, r#","action":"sign-up""#, Err(CaptchaError::Hostname)),
+            (both, r#","hostname":7,"action":"sign-up""#, Err(CaptchaError::Hostname)),
+            (both, r#","hostname":"www.example.com","action":"Sign-up""#, Err(CaptchaError::Action)),
+            (both, r#","hostname":"www.example.com","action":"""#, Err(CaptchaError::Action)),
+            (both, r#","hostname":"www.example.com""#, Err(CaptchaError::Action)),
+            (r#","hostname":"a.example""#, r#","hostname":"a.example","action":"any""#, Ok(())),
+            (r#","action":"a""#, r#","hostname":"any.example","action":"a""#, Ok(())),
+        ] {
+            assert_eq!(verify(settings, answer), expected, "{settings} {answer}");
+        }
+        // What the verifier refuses stays refused as such.
+        let credentials = with(r#"{"policy":"visits","policies":["api"],"hostname":"a.example"}"#).unwrap();
+        let wrong = credentials.sessions().unwrap().verify(200, br#"{"success":false,"hostname":"b.example"}"#);
+        assert_eq!(wrong, Err(CaptchaError::Wrong));
     }
 
     #[test]
@@ -438,6 +539,8 @@ mod tests {
 
     #[test]
     fn only_a_success_opens_a_session() {
+        let credentials = read(SESSIONS, Some(KEYS)).unwrap();
+        let verify_captcha = |status, answer: &[u8]| credentials.sessions().unwrap().verify(status, answer);
         let unreadable = |status| Err(CaptchaError::Unreadable { status });
         for (status, answer, expected) in [
             (200, r#"{"success":true,"error-codes":[],"hostname":"example.com","action":"","cdata":""}"#, Ok(())),
@@ -474,6 +577,8 @@ mod tests {
     fn the_log_says_why_no_session_was_opened() {
         for (error, expected) in [
             (CaptchaError::Wrong, "the captcha is wrong, has expired or was used before"),
+            (CaptchaError::Hostname, "the captcha was solved on another host than TOLLGATE_SESSIONS.hostname"),
+            (CaptchaError::Action, "the captcha was solved for another action than TOLLGATE_SESSIONS.action"),
             (CaptchaError::WrongSecret, "the captcha's verifier does not know the secret TURNSTILE_SECRET"),
             (CaptchaError::Unreadable { status: 500 }, "the captcha's verifier has failed, with status 500"),
             (CaptchaError::Late, "the captcha's verifier has not answered in time"),

@@ -81,6 +81,15 @@ impl<'a> Body<'a> {
         })
     }
 
+    /// The key that an operator names, perhaps by its hash.
+    pub(super) fn operated_key(&self) -> Result<Option<Key<'a>>, Problem> {
+        let Some(key) = self.0.get("key") else { return Ok(None) };
+        Key::parse_operated(key).map(Some).or_else(|error| match error {
+            KeyError::NotAKey => must_be("key", &KeyError::rule(), key),
+            error => bad_request(format!("`key` {error}")),
+        })
+    }
+
     /// The key as it was written.
     pub(super) fn written_key(&self) -> Result<&'a str, Problem> {
         self.required("key").map(Json::raw)

@@ -49,7 +49,6 @@ pub use cost::Cost;
 pub use endpoint::Endpoint;
 pub use keys::{
     BLOCK_PATH, BlockRequest, INSPECT_KEY_PATH, InspectKeyRequest, KeyQuestion, key_act, key_state, merged_key_states,
-    short_name,
 };
 pub use media_type::require_json;
 pub use missing::Missing;

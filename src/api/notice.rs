@@ -4,11 +4,10 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 use sha2::{Digest, Sha256};
 
-use super::keys::short_name;
 use super::resolve::ResolvedRequest;
 use super::text::timestamp;
 use super::verdict::{Verdict, is_false, is_zero};
-use crate::access::key_json;
+use crate::access::{key_hash_in, key_json};
 use crate::limit::Verb;
 use crate::policy::{Cause, NoticeKind};
 use crate::protocol::{Action, ObjectReply};
@@ -87,7 +86,7 @@ impl Notice {
             timestamp: timestamp(now),
             data: Data {
                 policy,
-                object: short_name(object),
+                object: key_hash_in(object),
                 key: key.and_then(|key| serde_json::from_str(key).ok()),
                 decided_by: verdict.full_name,
                 cost: verdict.cost,
@@ -152,7 +151,7 @@ mod tests {
     use crate::protocol::{Decided, DueNotice, LimitAnswer};
 
     const NOW: i64 = 1_700_000_000_123;
-    const OBJECT: &str = "0123456789abcdef0123";
+    const OBJECT: &str = "0123456789abcdef0123456789abcdef-3";
 
     fn resolved(endpoint: Endpoint, body: &str) -> ResolvedRequest {
         let policies = Policies::parse(
@@ -198,7 +197,7 @@ mod tests {
         let asked = resolved(Endpoint::Consume, r#"{"policy":"api","key":"alice","cost":3}"#);
         let refused = Ok(reply(&[(WAIT, 1)], vec![due(0, NoticeKind::Refused)]));
         let [body] = notices(&asked, &[0], &refused, false).try_into().unwrap();
-        let data = json!({"policy": "api", "object": "0123456789abcdef", "decided_by": "api", "cost": 3, "limit": 10,
+        let data = json!({"policy": "api", "object": "0123456789abcdef0123456789abcdef", "decided_by": "api", "cost": 3, "limit": 10,
             "remaining": 1, "now": NOW, "reset_at": NOW + 9_000, "retry_at": NOW + 2_000});
         let expected =
             json!({"id": body["id"], "type": "key.refused", "timestamp": "2023-11-14T22:13:20.123Z", "data": data});

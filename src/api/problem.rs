@@ -9,6 +9,7 @@ use super::reply::Reply;
 use super::request::MAX_BODY_LEN;
 use super::text::shown;
 use crate::access::{CaptchaError, Denied, Forbidden, Scope};
+use crate::metrics::{MAX_LISTENERS, MAX_OWN_LISTENERS, MAX_RESTRICTED_LISTENERS, TooMany};
 use crate::policy::Cause;
 
 /// Why a request gets no decision. A refusal is a decision, not a problem in this sense.
@@ -40,7 +41,7 @@ pub enum Problem {
     /// There are as many policies as there can be.
     TooManyPolicies { max: usize },
     /// As many operators look on as can.
-    TooManyListeners { max: usize },
+    TooManyListeners { which: TooMany },
     /// The registry of policies did not answer.
     RegistryUnavailable { cause: Cause },
     /// The policy and key have no such reservation, or it has expired.
@@ -110,7 +111,7 @@ impl Problem {
         };
         let cause = match self {
             Self::Unavailable { cause } | Self::RegistryUnavailable { cause } => Some(cause.word()),
-            Self::Captcha { error: CaptchaError::Wrong } => None,
+            Self::Captcha { error: CaptchaError::Wrong | CaptchaError::Hostname | CaptchaError::Action } => None,
             Self::Captcha { error: CaptchaError::Late } => Some(Cause::Timeout.word()),
             Self::Captcha { .. } => Some(Cause::Failed.word()),
             _ => None,
@@ -154,7 +155,7 @@ impl Problem {
             Self::CostTooLarge { .. } => (400, "urn:problem-type:tollgate:cost-too-large", "Cost too large"),
             Self::Unauthorized { .. } => (401, "urn:problem-type:tollgate:unauthorized", "Unauthorized"),
             Self::Forbidden { .. } => (403, "urn:problem-type:tollgate:forbidden", "Forbidden"),
-            Self::Captcha { error: CaptchaError::Wrong } => {
+            Self::Captcha { error: CaptchaError::Wrong | CaptchaError::Hostname | CaptchaError::Action } => {
                 (403, "urn:problem-type:tollgate:captcha-failed", "Captcha failed")
             }
             Self::NotFound { .. } | Self::NoRegistry => (404, "urn:problem-type:tollgate:not-found", "Not found"),
@@ -213,14 +214,7 @@ impl Problem {
                 "send a valid token, or a grant that has not expired, as `Authorization: Bearer <token>`".to_owned()
             }
             Self::Forbidden { forbidden, request } => format!("{}{}", in_batch(*request), missing(forbidden)),
-            Self::Captcha { error } => {
-                let why = match error {
-                    CaptchaError::Wrong => "is wrong, has expired or was used before",
-                    CaptchaError::Late => "could not be verified, since its verifier did not answer in time",
-                    _ => "could not be verified, since its verifier failed",
-                };
-                format!("the captcha {why}: let the visitor solve another")
-            }
+            Self::Captcha { error } => captcha(*error),
             Self::NotFound { path } => {
                 let of_callers = Endpoint::ALL.into_iter().filter(|endpoint| endpoint.scope() != Scope::Admin);
                 let endpoints = of_callers.map(Endpoint::path).collect::<Vec<_>>().join(", ");
@@ -254,7 +248,7 @@ impl Problem {
             Self::PolicyFixed { policy } => {
                 format!("the policy {} has `fixed = true`: change it in wrangler.toml, and deploy", shown(policy))
             }
-            Self::TooManyListeners { max } => too_many_listeners(*max),
+            Self::TooManyListeners { which } => too_many_listeners(*which),
             Self::TooManyPolicies { max } => format!("there are {max} policies, the most there can be: delete some"),
             Self::RegistryUnavailable { .. } => {
                 "the registry of policies did not answer. A change may have been made: the \
@@ -332,8 +326,30 @@ fn too_many_inline_budgets(max: u64) -> String {
     )
 }
 
-fn too_many_listeners(max: usize) -> String {
-    format!("{max} others look on, each at something else: stop one of them, or ask for the same as one of them")
+fn captcha(error: CaptchaError) -> String {
+    let why = match error {
+        CaptchaError::Hostname => {
+            "was solved on a page of another host than this service accepts: solve it on one of its own pages"
+        }
+        CaptchaError::Action => "was solved for another action than this service accepts: give the widget that action",
+        CaptchaError::Wrong => "is wrong, has expired or was used before: let the visitor solve another",
+        CaptchaError::Late => {
+            "could not be verified, since its verifier did not answer in time: let the visitor solve another"
+        }
+        CaptchaError::WrongSecret | CaptchaError::Unreadable { .. } | CaptchaError::Unanswered => {
+            "could not be verified, since its verifier failed: let the visitor solve another"
+        }
+    };
+    format!("the captcha {why}")
+}
+
+fn too_many_listeners(which: TooMany) -> String {
+    let (max, who) = match which {
+        TooMany::All => (MAX_LISTENERS, "listeners are connected"),
+        TooMany::Restricted => (MAX_RESTRICTED_LISTENERS, "listeners with restricted tokens are connected"),
+        TooMany::Own => (MAX_OWN_LISTENERS, "listeners with this restricted token are connected"),
+    };
+    format!("{max} {who}, each with its own filter: stop one, or use the filter of one of them")
 }
 
 /// What the caller lacks, and what would be right.
@@ -522,7 +538,7 @@ mod tests {
             Problem::MethodNotAllowed { method: text(), allow: "" },
             Problem::PolicyFixed { policy: text() },
             Problem::TooManyPolicies { max: 0 },
-            Problem::TooManyListeners { max: 0 },
+            Problem::TooManyListeners { which: TooMany::All },
             Problem::PreconditionFailed { policy: text(), version: None },
             Problem::PreconditionRequired,
             Problem::RequestTimeout,

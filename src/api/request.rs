@@ -8,7 +8,7 @@ use super::cost::Cost;
 use super::endpoint::Endpoint;
 use super::lease::Leasing;
 use super::problem::{Problem, bad_request};
-use crate::access::Key;
+use crate::access::{Key, Scope};
 use crate::limit::Verb;
 use crate::policy::Policy;
 use crate::protocol::Action;
@@ -61,7 +61,7 @@ impl<'a> Request<'a> {
         let body = Body::of(parse(body)?, "the body", endpoint.fields())?;
         let items = match endpoint {
             Endpoint::Batch => batch(&body)?,
-            _ => vec![Item::of(&body)?],
+            _ => vec![Item::of(&body, endpoint.scope() == Scope::Admin)?],
         };
         let mode = body.mode()?;
         let verb = verb(mode.unwrap_or(Mode::Take), body.max_wait_ms()?)?;
@@ -85,10 +85,11 @@ impl<'a> Request<'a> {
 impl<'a> Item<'a> {
     const FIELDS: [&'static str; 5] = ["policy", "key", "cost", "snapshot", "limits"];
 
-    fn of(body: &Body<'a>) -> Result<Self, Problem> {
+    fn of(body: &Body<'a>, is_operated: bool) -> Result<Self, Problem> {
         let policy = body.policy()?;
         let inline = body.inline(&policy)?;
-        Ok(Self { policy, key: body.key()?, cost: body.cost()?, snapshot: body.snapshot()?, inline })
+        let key = if is_operated { body.operated_key()? } else { body.key()? };
+        Ok(Self { policy, key, cost: body.cost()?, snapshot: body.snapshot()?, inline })
     }
 }
 
@@ -99,7 +100,7 @@ fn batch<'a>(body: &Body<'a>) -> Result<Vec<Item<'a>>, Problem> {
     }
     let mut items = Vec::new();
     for (index, request) in requests.into_iter().enumerate() {
-        let item = Body::of(request, "it", &Item::FIELDS).and_then(|body| Item::of(&body));
+        let item = Body::of(request, "it", &Item::FIELDS).and_then(|body| Item::of(&body, false));
         let item = item.map_err(|problem| problem.of_request(index))?;
         items.push(item);
     }
@@ -119,7 +120,6 @@ fn verb(mode: Mode, max_wait_ms: Option<u64>) -> Result<Verb, Problem> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::access::Scope;
     use crate::limit::MAX_TOKENS;
 
     fn detail(body: &str) -> String {

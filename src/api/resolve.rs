@@ -82,6 +82,10 @@ impl ResolvedRequest {
                 asked if policy.has_one_budget() => asked,
                 asked => caller.key(asked, policy.ipv6_prefix())?,
             };
+            if matches!(key, Some(Key::Hash(_))) && policies.has_prefixes(policy.name()) {
+                let detail = by_prefix(policy.name());
+                return Err(Problem::BadRequest { detail });
+            }
             let key = match Key::bytes_for(key, policy.has_one_budget(), policy.ipv6_prefix()) {
                 Ok(key) => key,
                 Err(KeyMisfit::Missing) => return bad_request("the field `key` is missing".to_owned()),
@@ -210,6 +214,14 @@ impl ResolvedRequest {
     pub fn items(&self) -> &[ResolvedItem] {
         &self.items
     }
+}
+
+/// Why a key's hash is not enough.
+fn by_prefix(policy: &str) -> String {
+    format!(
+        "{policy} has overrides by `prefix`, or had some in the last 31 days, and the hash of a key does not say whether one is for it: \
+         give the key itself"
+    )
 }
 
 /// A limit, the cost that was asked of it, and its answer.

@@ -4,13 +4,13 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 
 use crate::policy::Policy;
 
-/// 128 bits of the object's name, and a hash of the policy's.
+/// The hash of the key that names the object, and a hash of which shard it is and of the policy's name.
 pub(super) type Budget = (u128, u64);
 
 /// `None` if that is not the name of an object.
 pub(super) fn budget(object: &str, policy: &Policy) -> Option<Budget> {
-    let object = u128::from_str_radix(object.get(..32)?, 16).ok()?;
+    let (key, shard) = object.split_at_checked(32)?;
     let mut hasher = DefaultHasher::new();
-    policy.name().hash(&mut hasher);
-    Some((object, hasher.finish()))
+    (shard, policy.name()).hash(&mut hasher);
+    Some((u128::from_str_radix(key, 16).ok()?, hasher.finish()))
 }

@@ -8,6 +8,7 @@
 use std::mem;
 use std::sync::Arc;
 
+use crate::key_hash::KeyHasher;
 use crate::policy::overrides::{MalformedRecords, Overrides};
 use crate::policy::{Policies, Policy, Timeline};
 use crate::protocol::{Poll, Update, Versioned, deployment_id};
@@ -27,6 +28,7 @@ pub struct PolicySnapshot {
     learned: Option<Learned>,
     /// The overrides of keys that the registry has, and up to where.
     overrides: Arc<Overrides>,
+    hasher: KeyHasher,
     overrides_at: Option<String>,
     /// Those that take their place once all have arrived; at once where there were none.
     loading: Option<Arc<Overrides>>,
@@ -91,6 +93,7 @@ impl PolicySnapshot {
             known: SortedMap::new(),
             learned: None,
             overrides: Arc::default(),
+            hasher: KeyHasher::default(),
             overrides_at: None,
             loading: None,
             as_of: 0,
@@ -102,6 +105,12 @@ impl PolicySnapshot {
             has_news: false,
             listeners: None,
         }
+    }
+
+    /// The same where keys are hashed so.
+    #[must_use]
+    pub fn hashing(self, hasher: KeyHasher) -> Self {
+        Self { hasher, ..self }
     }
 
     /// What requests are answered under.
@@ -248,7 +257,7 @@ impl PolicySnapshot {
     /// Takes over a page of overrides.
     fn take_overrides(&mut self, update: &Update) -> Result<(), MalformedRecords> {
         if update.overrides_are_first {
-            let loading = Arc::default();
+            let loading = Arc::new(Overrides::new(self.hasher.clone()));
             if self.overrides_at.is_none() {
                 // It knows none, and some of them are better.
                 self.overrides = Arc::clone(&loading);

@@ -67,7 +67,7 @@ impl Counts {
     }
 
     /// Counts a refusal of a key, by its hash. `prefix` says how it begins, if that may be shown.
-    pub fn refused(&mut self, policy: &str, key: u64, prefix: impl FnOnce() -> Option<String>) {
+    pub fn refused(&mut self, policy: &str, key: u128, prefix: impl FnOnce() -> Option<String>) {
         at(&mut self.refused, policy, |keys: &mut RefusedKeys| keys.add(key, prefix));
     }
 

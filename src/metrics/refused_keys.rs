@@ -19,7 +19,7 @@ use crate::sorted::sort_by;
 
 use crate::sorted::SortedMap;
 
-/// How many keys have a counter. With 64 the error is below 1.6 % of all refusals of the policy, in one kilobyte.
+/// How many keys have a counter. With 64 the error is below 1.6 % of all refusals of the policy, in 1.5 kilobytes.
 pub const CAPACITY: usize = 64;
 
 /// The longest prefix in bytes: 64 characters.
@@ -28,13 +28,13 @@ const MAX_PREFIX_LEN: usize = 256;
 /// What is taken from all counters is taken from this many refusals at least: those of the counters, and one without.
 const TAKEN_AT_ONCE: u64 = CAPACITY as u64 + 1;
 
-/// A summary of refusals by key. A key is a number: a hash of it.
+/// A summary of refusals by key. A key is a number: its hash.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RefusedKeys {
     /// Keys and their counts, which are not 0, in no order.
-    counts: Vec<(u64, u64)>,
+    counts: Vec<(u128, u64)>,
     /// How some of these keys begin.
-    prefixes: SortedMap<u64, String>,
+    prefixes: SortedMap<u128, String>,
     /// So much any count may be too small.
     lost: u64,
     /// How many refusals there were.
@@ -44,9 +44,9 @@ pub struct RefusedKeys {
 impl RefusedKeys {
     /// The summary with these numbers; `None` if no refusals lead to them.
     #[must_use]
-    pub fn of(counts: Vec<(u64, u64)>, lost: u64, total: u64) -> Option<Self> {
+    pub fn of(counts: Vec<(u128, u64)>, lost: u64, total: u64) -> Option<Self> {
         let mut keys: Vec<_> = counts.iter().map(|(key, _)| *key).collect();
-        sort_by(&mut keys, u64::cmp);
+        sort_by(&mut keys, u128::cmp);
         keys.dedup();
         let is_sound =
             keys.len() == counts.len() && counts.len() <= CAPACITY && counts.iter().all(|&(_, count)| count > 0);
@@ -56,7 +56,7 @@ impl RefusedKeys {
     }
 
     /// Says how one of the keys begins: some characters of it.
-    pub fn set_prefix(&mut self, key: u64, prefix: String) {
+    pub fn set_prefix(&mut self, key: u128, prefix: String) {
         if prefix.len() <= MAX_PREFIX_LEN && self.counts.iter().any(|(other, _)| *other == key) {
             self.prefixes.insert(key, prefix);
         }
@@ -64,12 +64,12 @@ impl RefusedKeys {
 
     /// How a key begins, if that is known.
     #[must_use]
-    pub fn prefix(&self, key: u64) -> Option<&str> {
+    pub fn prefix(&self, key: u128) -> Option<&str> {
         self.prefixes.get(&key).map(String::as_str)
     }
 
     /// Counts a refusal of `key`, which begins so, if that may be shown.
-    pub fn add(&mut self, key: u64, prefix: impl FnOnce() -> Option<String>) {
+    pub fn add(&mut self, key: u128, prefix: impl FnOnce() -> Option<String>) {
         self.total = self.total.saturating_add(1);
         if let Some((_, count)) = self.counts.iter_mut().find(|(other, _)| *other == key) {
             *count = count.saturating_add(1);
@@ -106,7 +106,7 @@ impl RefusedKeys {
 
     /// The keys that were refused most, the most first, with the least and the most that their true counts can be.
     #[must_use]
-    pub fn top(&self) -> Vec<(u64, u64, u64)> {
+    pub fn top(&self) -> Vec<(u128, u64, u64)> {
         let mut top: Vec<_> = self.counts.clone();
         sort_by(&mut top, most_first);
         top.into_iter().map(|(key, count)| (key, count, count.saturating_add(self.lost))).collect()
@@ -114,7 +114,7 @@ impl RefusedKeys {
 
     /// Keys and their counts, in no order.
     #[must_use]
-    pub fn counts(&self) -> &[(u64, u64)] {
+    pub fn counts(&self) -> &[(u128, u64)] {
         &self.counts
     }
 
@@ -142,7 +142,7 @@ impl RefusedKeys {
     }
 }
 
-fn most_first(a: &(u64, u64), b: &(u64, u64)) -> Ordering {
+fn most_first(a: &(u128, u64), b: &(u128, u64)) -> Ordering {
     b.1.cmp(&a.1).then(a.0.cmp(&b.0))
 }
 
@@ -153,7 +153,7 @@ mod tests {
     #[test]
     fn up_to_its_capacity_it_is_exact() {
         let mut keys = RefusedKeys::default();
-        for key in 0..CAPACITY as u64 {
+        for key in 0..CAPACITY as u128 {
             (0..=key).for_each(|_| keys.add(key, || Some(format!("key {key}"))));
         }
         assert_eq!((keys.top()[0], keys.lost(), keys.top().len()), ((63, 64, 64), 0, CAPACITY));
@@ -171,14 +171,14 @@ mod tests {
 
     #[test]
     fn numbers_that_no_refusals_lead_to_are_refused() {
-        let of = |counts: &[(u64, u64)], lost, total| RefusedKeys::of(counts.to_vec(), lost, total).is_some();
+        let of = |counts: &[(u128, u64)], lost, total| RefusedKeys::of(counts.to_vec(), lost, total).is_some();
         assert!(of(&[], 0, 0) && of(&[(1, 2), (2, 1)], 0, 3) && of(&[(1, 2)], 1, 67));
         assert!(!of(&[(1, 2), (1, 1)], 0, 3), "a key twice");
         assert!(!of(&[(1, 0)], 0, 3), "a count of nothing");
         assert!(!of(&[(1, 2)], 0, 1), "more than all");
         assert!(!of(&[(1, 2)], 1, 66), "more lost than can be");
         assert!(!of(&[(1, u64::MAX), (2, 1)], 0, u64::MAX) && !of(&[], u64::MAX, u64::MAX), "more than a number holds");
-        let many: Vec<_> = (0..=CAPACITY as u64).map(|key| (key, 1)).collect();
+        let many: Vec<_> = (0..=CAPACITY as u128).map(|key| (key, 1)).collect();
         assert!(RefusedKeys::of(many, 0, 1_000).is_none(), "too many keys");
     }
 }

@@ -30,7 +30,7 @@ impl Report {
         let counts = &self.counts;
         let calls = CallOutcome::ALL.iter().zip(&counts.calls).filter(|(_, histogram)| histogram.count() > 0);
         let written = Written {
-            isolate: hex(self.isolate),
+            isolate: format!("{:016x}", self.isolate),
             number: self.number,
             since: self.since,
             policies: counts.policies.iter().map(|(name, counts)| (name.as_str(), WrittenPolicy::of(counts))).collect(),
@@ -156,8 +156,8 @@ fn words<W: Word>(counts: &[u64]) -> SortedMap<&'static str, u64> {
 }
 
 /// The name of a key in reports and answers.
-pub(super) fn hex(key: u64) -> String {
-    format!("{key:016x}")
+pub(super) fn hex(key: u128) -> String {
+    format!("{key:032x}")
 }
 
 fn policy_counts(json: Json<'_>) -> Option<PolicyCounts> {
@@ -173,13 +173,13 @@ fn policy_counts(json: Json<'_>) -> Option<PolicyCounts> {
 fn refused_keys(json: Json<'_>) -> Option<RefusedKeys> {
     let fields = fields(json)?;
     let counts = named(&fields, "keys")?.into_iter().map(|(key, count)| {
-        let key = u64::from_str_radix(&key, 16).ok()?;
+        let key = u128::from_str_radix(&key, 16).ok()?;
         Some((key, count.integer()?))
     });
     let (lost, total) = (fields.get("lost")?.integer()?, fields.get("total")?.integer()?);
     let mut keys = RefusedKeys::of(counts.collect::<Option<_>>()?, lost, total)?;
     for (key, prefix) in named(&fields, "prefixes")? {
-        keys.set_prefix(u64::from_str_radix(&key, 16).ok()?, prefix.string()?.into_owned());
+        keys.set_prefix(u128::from_str_radix(&key, 16).ok()?, prefix.string()?.into_owned());
     }
     Some(keys)
 }
@@ -239,7 +239,7 @@ mod tests {
     const TEXT: &str = concat!(
         r#"{"isolate":"0000000000000001","number":2,"since":3,"#,
         r#""policies":{"api":{"decisions":{"allowed":1,"refused":1},"shadow_refusals":1}},"#,
-        r#""refused":{"api":{"keys":{"00000000000000ff":1},"prefixes":{"00000000000000ff":"al"},"lost":0,"total":1}},"#,
+        r#""refused":{"api":{"keys":{"000000000000000000000000000000ff":1},"prefixes":{"000000000000000000000000000000ff":"al"},"lost":0,"total":1}},"#,
         r#""degraded":{"timeout":1},"unavailable":{"overloaded":1},"#,
         r#""calls":{"answered":{"buckets":[0,0,1,0,0,0,0,0,0,0,0,0,0],"sum_ms":3},"#,
         r#""timeout":{"buckets":[0,0,0,0,0,0,0,0,0,0,0,1,0],"sum_ms":2001}},"#,
@@ -274,7 +274,7 @@ mod tests {
             (r#"{"allowed":1,"refused":1}"#, "[1,1]"),
             (r#""allowed":1"#, r#""allowed":1.5"#),
             (r#","shadow_refusals":1"#, ""),
-            ("00000000000000ff", "zz"),
+            ("000000000000000000000000000000ff", "zz"),
             (r#""total":1"#, r#""total":0"#),
             ("[0,0,1,0,0,0,0,0,0,0,0,0,0]", "[0,0,1]"),
             (r#","sum_ms":3"#, ""),

@@ -46,7 +46,7 @@ pub struct TopRefused<'a> {
 /// One of these keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TopKey {
-    /// The beginning of its object's name.
+    /// Its hash.
     pub object: String,
     /// How it begins, if that may be shown.
     pub prefix: Option<String>,

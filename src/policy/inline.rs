@@ -17,7 +17,7 @@ impl Policy {
     /// The first [`PolicyError`], with its place in the request: `limits[0].rate`.
     pub(crate) fn inline(name: &str, limits: Json<'_>) -> Result<Self, PolicyError> {
         if !is_name(name) {
-            return Err(PolicyError { place: format!("policy {}", shown_name(name)), problem: name_rule() });
+            return Err(PolicyError { place: format!("policy {}", shown_name(name)), problem: name_rule(name) });
         }
         let mut errors = Vec::new();
         let read = limits_of(name, limits, &mut errors);
@@ -118,6 +118,11 @@ mod tests {
         let rule = "a name must be 1 to 64 ASCII letters, digits, '_', '-' or '.'";
         assert_eq!(name(""), Some(format!("policy \"\": {rule}")));
         assert_eq!(name("a,b"), Some(format!("policy \"a,b\": {rule}")));
+        for step in [".", ".."] {
+            let rule = format!("a name must not be {step:?}: in a URL it would be a step of the path");
+            assert_eq!(name(step), Some(format!("policy {step:?}: {rule}")));
+        }
+        assert_eq!([name("..."), name(".a")], [None, None]);
         assert_eq!(name(&"p".repeat(64)), None);
         assert!(name(&"p".repeat(65)).is_some());
     }

@@ -109,6 +109,12 @@ impl Policies {
         }
     }
 
+    /// Whether a policy has overrides by prefix: which of them a key has cannot be told from its hash.
+    #[must_use]
+    pub fn has_prefixes(&self, policy: &str) -> bool {
+        self.overrides.has_prefixes(policy)
+    }
+
     /// These policies, without a registry.
     pub fn of(policies: impl IntoIterator<Item = Arc<Policy>>) -> Self {
         let by_name = policies.into_iter().map(|policy| (policy.name().to_owned(), policy)).collect();
@@ -196,7 +202,7 @@ fn policy(name: &str, value: Json<'_>, errors: &mut Vec<PolicyError>) -> Option<
     let before = errors.len();
     let place = format!("POLICIES.{}", shown_name(name));
     if !is_name(name) {
-        errors.push(PolicyError { place, problem: name_rule() });
+        errors.push(PolicyError { place, problem: name_rule(name) });
         return None;
     }
     let fields = match value.string() {
@@ -647,6 +653,15 @@ mod tests {
             "POLICIES.m.limits[4]: must be a table of fields such as name, rate and period, not 5",
         ];
         assert_eq!(errors(json), expected);
+    }
+
+    #[test]
+    fn a_name_that_a_url_cannot_carry_is_refused() {
+        for name in [".", ".."] {
+            let problem = format!("a name must not be {name:?}: in a URL it would be a step of the path");
+            assert_eq!(errors(&format!(r#"{{"{name}":"1/s"}}"#)), [format!("POLICIES.{name:?}: {problem}")]);
+        }
+        assert!(Policies::parse(r#"{"...":"1/s",".a":"1/s","a..":"1/s"}"#).is_ok());
     }
 
     #[test]

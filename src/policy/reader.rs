@@ -40,7 +40,7 @@ impl Reader<'_> {
             };
             let mut error = |problem: String| self.errors.push(PolicyError { place: place.clone(), problem });
             match fields.get("name").and_then(Json::string) {
-                Some(name) if !is_name(&name) => error(format!("name: {}", name_rule())),
+                Some(name) if !is_name(&name) => error(format!("name: {}", name_rule(&name))),
                 Some(name) if names.contains(&name) => error(format!("a limit before it is named {name} too")),
                 Some(name) => {
                     let mut reader = Reader { place, fields: &fields, errors: self.errors };
@@ -434,11 +434,20 @@ fn default_write_ahead(config: &Config) -> u64 {
 
 pub(super) fn is_name(name: &str) -> bool {
     let is_allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.');
-    !name.is_empty() && name.len() <= MAX_NAME_LEN && name.chars().all(is_allowed)
+    !name.is_empty() && name.len() <= MAX_NAME_LEN && name.chars().all(is_allowed) && !is_path_step(name)
 }
 
-pub(super) fn name_rule() -> String {
+/// Why `name` is not a name.
+pub(super) fn name_rule(name: &str) -> String {
+    if is_path_step(name) {
+        return format!("a name must not be {name:?}: in a URL it would be a step of the path");
+    }
     format!("a name must be 1 to {MAX_NAME_LEN} ASCII letters, digits, '_', '-' or '.'")
+}
+
+/// Names that clients resolve away before they send a path, so that the policy could not be addressed.
+fn is_path_step(name: &str) -> bool {
+    matches!(name, "." | "..")
 }
 
 /// A name in a line of the log: as it is, or, if it may not be a name, quoted, escaped and cut short.

@@ -131,8 +131,14 @@ pub enum OverridesError {
     Invalid(Vec<String>),
     /// There would be more than `max`.
     TooMany {
-        /// So many.
+        /// The bound that was reached.
         max: usize,
+        /// Whether it is one of the overrides under the policies of the token, and not of all.
+        is_own: bool,
+        /// Whether the token is restricted to some policies.
+        is_restricted: bool,
+        /// Whether all that the change would add are bans.
+        are_bans: bool,
     },
 }
 
@@ -145,6 +151,8 @@ pub struct OverrideStanding {
     pub since: i64,
     /// Tells it from all others: 32 hexadecimal digits.
     pub id: String,
+    /// The hash of its key; `None` if it is for a prefix.
+    pub object: Option<String>,
 }
 
 /// An act, as the registry keeps it.
@@ -160,7 +168,7 @@ pub struct AuditLine<'a> {
     pub act: &'a str,
     /// To which policy.
     pub policy: &'a str,
-    /// To which key: the beginning of the name of its object.
+    /// To which key: its hash; of an override by prefix, the id of that.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub key: Option<&'a str>,
     /// What became of the tokens of keys.
@@ -173,6 +181,12 @@ pub struct AuditLine<'a> {
     /// Whether the answer to an earlier request was repeated, and nothing was done.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub replayed: bool,
+    /// How many acts share this line, if several: `at` is the moment of the last of them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub count: Option<u64>,
+    /// The moment of the first of them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub first_at: Option<i64>,
 }
 
 impl Source {

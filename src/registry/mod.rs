@@ -21,7 +21,8 @@
 //! | `registry` | the moments, and the numbers of the audit log |
 //! | `policy:` and a name | a policy, or one that was deleted |
 //! | `deployment:` and an id | the hashes of a deployment's policies, and when it was last heard of |
-//! | `override:` and a hash of its keys | an override, or one that has ended |
+//! | `override:` and its id, a keyed hash | an override, or one that has ended |
+//! | `kept acts` | the numbers of the acts that the audit log keeps, of each actor |
 //! | `audit:` and a number | an act. These are not loaded: see [`Registry::audit_rows`] |
 //!
 //! The row of a policy that cannot be read counts as lost: the next frontend that asks brings its deployment's. An override
@@ -45,28 +46,36 @@ mod deployment;
 mod entry;
 mod overrides;
 mod poll;
+mod room;
 
+use self::audit::{KEPT, Log};
 use self::deployment::Deployment;
 use self::entry::Entry;
 use self::overrides::StoredOverrides;
 use crate::json::Json;
+use crate::key_hash::KeyHasher;
 use crate::protocol::Standing;
 use crate::sorted::SortedMap;
 
-pub use self::audit::{AUDIT, MAX_AUDIT};
+pub use self::audit::{AUDIT, JOINED_MS, MAX_KEY_ACTS, MAX_POLICY_ACTS};
 pub use self::change::{MAX_POLICIES, MAX_POLICY_LEN};
 pub use self::deployment::ROLL_OUT_MS;
-pub use self::overrides::{MAX_OVERRIDE_LEN, MAX_OVERRIDES, MAX_OVERRIDES_AT_ONCE, MAX_PREFIX_LENS};
+pub use self::overrides::{MAX_OVERRIDE_LEN, MAX_OVERRIDES_AT_ONCE, MAX_PREFIX_LENS};
 pub use self::poll::PollError;
+pub use self::room::{
+    HEARD_MS, MAX_OVERRIDES, MAX_OVERRIDES_OF_RESTRICTED, RESERVED_FOR_BANS, RESERVED_FOR_UNRESTRICTED,
+};
 
 /// The policies of a service.
 #[derive(Debug, Default)]
 pub struct Registry {
+    hasher: KeyHasher,
     moments: Moments,
     /// Also those that were deleted.
     policies: SortedMap<String, Entry>,
     deployments: Vec<Deployment>,
     overrides: StoredOverrides,
+    log: Log,
     unreadable_rows: Vec<String>,
 }
 
@@ -80,16 +89,16 @@ struct Moments {
     born_at: i64,
     /// The latest change.
     latest: i64,
-    /// The latest deletion of which nothing is kept any more.
+    /// The latest deletion of a policy, or end of an override, of which nothing is kept any more.
     forgotten_at: i64,
     /// The number of the next act.
     next_audit: u64,
 }
 
 impl Registry {
-    /// The registry for which storage has `rows`, without those of the audit log.
-    pub fn new<T: AsRef<str>>(rows: impl IntoIterator<Item = (T, T)>) -> Self {
-        let mut registry = Self::default();
+    /// The registry for which storage has `rows`, without those of the audit log, where keys are hashed so.
+    pub fn new<T: AsRef<str>>(hasher: KeyHasher, rows: impl IntoIterator<Item = (T, T)>) -> Self {
+        let mut registry = Self { hasher, ..Self::default() };
         let mut is_whole = true;
         for (name, row) in rows {
             let (name, row) = (name.as_ref(), row.as_ref());
@@ -100,6 +109,8 @@ impl Registry {
                 Deployment::read(id, row).map(|deployment| registry.deployments.push(deployment)).is_some()
             } else if name.starts_with(OVERRIDE) {
                 registry.overrides.load(name, row)
+            } else if name == KEPT {
+                Log::read(row).map(|log| registry.log = log).is_some()
             } else if name == MOMENTS {
                 Moments::read(row).map(|moments| registry.moments = moments).is_some()
             } else {
@@ -107,7 +118,7 @@ impl Registry {
             };
             if !is_read {
                 registry.unreadable_rows.push(name.to_owned());
-                is_whole &= name.starts_with(OVERRIDE); // which no deployment brings
+                is_whole &= name.starts_with(OVERRIDE) || name == KEPT; // which no deployment brings
             }
         }
         if !is_whole {

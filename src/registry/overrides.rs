@@ -1,7 +1,7 @@
 //! Overrides of keys: what operators set and remove, what frontends get of them, and their end.
 //!
 //! Each has a row. One that was removed, or has ended, is kept for a month: buckets that are asked for again must know under what
-//! they were; of them the hash of their keys is kept, and no text. Of those in force the text is kept as the operator wrote it,
+//! they were; of them a keyed hash is kept, and no text. Of those in force the text is kept as the operator wrote it,
 //! so that it can be listed.
 
 use std::borrow::Cow;
@@ -13,16 +13,15 @@ use serde_json::value::RawValue;
 
 use super::audit::Act;
 use super::entry::{is_fixed, raw};
+use super::room::{HEARD_MS, MAX_OVERRIDES, Room};
 use super::{OVERRIDE, Registry, Writes};
 use crate::access::{Key, KeyMisfit};
 use crate::hex::{bytes_of_hex, hex_of};
 use crate::json::Json;
-use crate::policy::overrides::{History, InForce, Selector, SelectorHash, WrittenKeys, WrittenOverride};
+use crate::key_hash::KeyHash;
+use crate::policy::overrides::{History, InForce, Plan, Selector, SelectorHash, WrittenKeys, WrittenOverride};
 use crate::protocol::{OverrideStanding, OverridesChange, OverridesChanged, OverridesError, Poll, Update};
 use crate::sorted::{SortedMap, sort_by};
-
-/// The most overrides. An isolate keeps them all, some 100 bytes each: see [`crate::policy::overrides`].
-pub const MAX_OVERRIDES: usize = 100_000;
 
 /// The most in one change.
 pub const MAX_OVERRIDES_AT_ONCE: usize = 2_000;
@@ -35,10 +34,6 @@ pub const MAX_PREFIX_LENS: usize = 16;
 
 /// For so long one that is in force no more is kept: 31 days.
 const KEPT_MS: i64 = 31 * 86_400_000;
-
-/// For so long at least, where there is no room: a day. A frontend that has not heard of the last change would keep what was
-/// before.
-const HEARD_MS: i64 = 86_400_000;
 
 /// So many bytes a page of them has, or few more: as text less than a megabyte.
 const PAGE_LEN: usize = 512 * 1_024;
@@ -68,7 +63,7 @@ pub(super) struct StoredOverrides {
 }
 
 #[derive(Clone, Debug)]
-struct Entry {
+pub(super) struct Entry {
     selector: Selector,
     /// As written: JSON; [`NO_TEXT`] if it has ended.
     text: String,
@@ -112,7 +107,7 @@ impl Registry {
             history.push(since, state);
             entries.push(Entry { selector, text, history: history.encode().into(), changed_at: since, ended_at });
         }
-        self.check_room(&entries, now)?;
+        self.check_room(&entries, change.only, now)?;
         if entries.is_empty() {
             return Ok((changed, writes));
         }
@@ -194,19 +189,22 @@ impl Registry {
     }
 
     fn forget_override(&mut self, hash: &SelectorHash, writes: &mut Writes) {
+        if let Some(entry) = self.overrides.all.get(hash) {
+            // A frontend that has not heard of its end loads all again.
+            self.moments.forgotten_at = self.moments.forgotten_at.max(entry.changed_at);
+        }
         self.overrides.remove(hash);
         writes.push((row_name(hash), None));
     }
 
     /// Whether these have room: what can be forgotten does not count.
-    fn check_room(&self, entries: &[Entry], now: i64) -> Result<(), OverridesError> {
+    fn check_room(&self, entries: &[Entry], only: Option<&[String]>, now: i64) -> Result<(), OverridesError> {
         let all = &self.overrides.all;
-        let surplus = self.surplus(entries);
-        let changed = hashes(entries);
-        let can_be_forgotten =
-            |entry: &Entry| entry.can_be_forgotten(now) && changed.binary_search(&entry.selector.hash()).is_err();
-        if surplus > 0 && all.values().filter(|entry| can_be_forgotten(entry)).count() < surplus {
-            return Err(OverridesError::TooMany { max: MAX_OVERRIDES });
+        let was_in_force = |entry: &&Entry| all.get(&entry.hash()).is_some_and(|before| before.in_force(now).is_some());
+        let new: Vec<_> = entries.iter().filter(|entry| entry.ended_at.is_none() && !was_in_force(entry)).collect();
+        if !new.is_empty() {
+            let are_bans = new.iter().all(|entry| entry.is_ban());
+            Room { only, are_bans }.check(all, entries, new.len(), now)?;
         }
         let set = entries.iter().filter(|entry| entry.ended_at.is_none());
         let mut new_lens: SortedMap<&str, Vec<u16>> = SortedMap::new();
@@ -367,15 +365,15 @@ impl Registry {
             WrittenKeys::Prefix(_) if is_set && known.policy.has_one_budget() => {
                 return Err(vec![format!("{place}.prefix: the policy has one budget for all: give \"key\": []")]);
             }
-            WrittenKeys::Prefix(prefix) => Selector::prefix(&policy, &prefix),
+            WrittenKeys::Prefix(prefix) => Selector::prefix(&self.hasher, &policy, &prefix),
             WrittenKeys::One(key) => {
                 let json = Json::parse(key).map_err(|error| vec![format!("{place}.key: {error}")])?;
-                let key = Key::parse(json).map_err(|error| vec![format!("{place}.key: {error}")])?;
+                let key = Key::parse_operated(json).map_err(|error| vec![format!("{place}.key: {error}")])?;
                 let prefix = known.policy.ipv6_prefix();
                 match Key::bytes_for(Some(&key), known.policy.has_one_budget(), prefix) {
-                    Ok(bytes) => Selector::key(&policy, &bytes),
+                    Ok(bytes) => Selector::key(&policy, self.hasher.hash(&bytes)),
                     // One from before the policy changed can still be removed.
-                    Err(_) if !is_set => Selector::key(&policy, &key.to_bytes(prefix)),
+                    Err(_) if !is_set => Selector::key(&policy, self.hasher.hash(&key.to_bytes(prefix))),
                     Err(KeyMisfit::NotTaken) => {
                         return Err(vec![format!("{place}.key: must be []: the policy has one budget for all")]);
                     }
@@ -384,6 +382,16 @@ impl Registry {
             }
         };
         Ok((selector, written))
+    }
+
+    /// The hash of a key as an operator writes it, JSON.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn hash_of_key(&self, key: &str, ipv6_prefix: u8) -> Result<KeyHash, String> {
+        let json = Json::parse(key).map_err(|error| error.to_string())?;
+        let key = Key::parse_operated(json).map_err(|error| error.to_string())?;
+        Ok(self.hasher.hash(&key.to_bytes(ipv6_prefix)))
     }
 
     /// Each, if they are few; else, for each policy, how many: at `now`, or when each has ended.
@@ -403,7 +411,8 @@ impl Registry {
                 let before = before.filter(|before| now.is_none_or(|now| before.in_force(now).is_some()));
                 let before = before.and_then(|before| nameless(&before.text));
                 let after = nameless(&entry.text).filter(|_| entry.ended_at.is_none());
-                let key = Some(hex_of(&entry.selector.hash()));
+                let selector = &entry.selector;
+                let key = Some(hex_of(&selector.key_hash().unwrap_or_else(|| selector.hash())));
                 lines.push(Line { policy: entry.selector.policy().to_owned(), key, at: at(entry), before, after });
             }
         } else {
@@ -453,14 +462,17 @@ impl StoredOverrides {
     }
 
     /// What a frontend does not have yet, or the beginning of it.
-    pub(super) fn page(&self, poll: &Poll<'_>, born_at: i64, is_whole: bool) -> Update {
-        let known = poll.overrides_at.as_deref().and_then(|text| cursor_of(text, born_at));
-        let known = known.filter(|_| !is_whole || poll.is_loading);
+    pub(super) fn page(&self, poll: &Poll<'_>, born_at: i64, is_whole: bool, forgotten_at: i64) -> Update {
+        let known = poll.overrides_at.as_deref().and_then(|text| Cursor::read(text, born_at));
+        // One that is loading has what has ended since it began only if that is still here.
+        let is_missing_ends = |cursor: &Cursor| if poll.is_loading { cursor.began_at < forgotten_at } else { is_whole };
+        let known = known.filter(|cursor| !is_missing_ends(cursor));
         if self.all.is_empty() && poll.overrides_at.is_none() {
             return Update::default();
         }
         let overrides_are_first = known.is_none();
-        let mut last = known.unwrap_or_default();
+        let Cursor { mut last, began_at } =
+            known.unwrap_or_else(|| Cursor { last: Default::default(), began_at: self.latest().unwrap_or(0) });
         let mut overrides = Vec::new();
         let mut has_more = false;
         let after = if overrides_are_first { Bound::Unbounded } else { Bound::Excluded(last) };
@@ -474,7 +486,7 @@ impl StoredOverrides {
             }
             last = *change;
         }
-        let overrides_at = format!("{born_at}-{}-{}", last.0, hex_of(&last.1));
+        let overrides_at = format!("{born_at}-{}-{}-{began_at}", last.0, hex_of(&last.1));
         Update { overrides, overrides_are_first, overrides_at, has_more, ..Update::default() }
     }
 
@@ -507,8 +519,21 @@ impl Entry {
         self.history().latest()?.1?.until
     }
 
-    /// Whether it is over, and what was changed last has had the time to reach every frontend.
-    fn can_be_forgotten(&self, now: i64) -> bool {
+    pub(super) const fn hash(&self) -> SelectorHash {
+        self.selector.hash()
+    }
+
+    pub(super) fn policy(&self) -> &str {
+        self.selector.policy()
+    }
+
+    fn is_ban(&self) -> bool {
+        let history = self.history();
+        matches!(history.latest(), Some((_, Some(InForce { plan: Plan::Banned, .. }))))
+    }
+
+    /// Whether it is over, and what was changed last has had the time to reach every frontend that is awake.
+    pub(super) fn can_be_forgotten(&self, now: i64) -> bool {
         self.in_force(now).is_none() && self.changed_at.saturating_add(HEARD_MS) <= now
     }
 
@@ -523,7 +548,8 @@ impl Entry {
     fn standing(&self, now: i64) -> Option<OverrideStanding> {
         self.in_force(now)?;
         let (since, _) = self.history().latest()?;
-        Some(OverrideStanding { text: self.text.clone(), since, id: hex_of(&self.selector.hash()) })
+        let object = self.selector.key_hash().map(|hash| hex_of(&hash));
+        Some(OverrideStanding { text: self.text.clone(), since, id: hex_of(&self.selector.hash()), object })
     }
 
     fn row(&self) -> (String, Option<String>) {
@@ -567,7 +593,7 @@ fn nameless(text: &str) -> Option<String> {
 }
 
 /// In order.
-fn hashes(entries: &[Entry]) -> Vec<SelectorHash> {
+pub(super) fn hashes(entries: &[Entry]) -> Vec<SelectorHash> {
     let mut hashes: Vec<_> = entries.iter().map(|entry| entry.selector.hash()).collect();
     sort_by(&mut hashes, SelectorHash::cmp);
     hashes
@@ -581,9 +607,20 @@ fn hash_of(id: &str) -> Option<SelectorHash> {
     bytes_of_hex(id)?.try_into().ok()
 }
 
-/// Up to where a frontend has the overrides of the registry that was born then.
-fn cursor_of(text: &str, born_at: i64) -> Option<(i64, SelectorHash)> {
-    let mut parts = text.split('-');
-    let (born, at, hash) = (parts.next()?, parts.next()?, parts.next()?);
-    (born.parse() == Ok(born_at)).then_some((at.parse().ok()?, hash_of(hash)?))
+/// Up to where a frontend has the overrides.
+struct Cursor {
+    /// The last change that it has.
+    last: (i64, SelectorHash),
+    /// The latest change when it began to load them.
+    began_at: i64,
+}
+
+impl Cursor {
+    /// Reads one; `None` if it is not one of the registry that was born then.
+    fn read(text: &str, born_at: i64) -> Option<Self> {
+        let mut parts = text.split('-');
+        let (born, at, hash, began) = (parts.next()?, parts.next()?, parts.next()?, parts.next()?);
+        let last = (at.parse().ok()?, hash_of(hash)?);
+        (born.parse() == Ok(born_at)).then_some(Self { last, began_at: began.parse().ok()? })
+    }
 }

@@ -110,7 +110,7 @@ impl Registry {
             },
         );
         let (as_of, born_at) = (self.moments.latest, self.moments.born_at);
-        let page = self.overrides.page(poll, born_at, is_whole);
+        let page = self.overrides.page(poll, born_at, is_whole, self.moments.forgotten_at);
         let policies = || news.map(|(name, entry)| (name.clone(), entry.versioned())).collect();
         if !page.has_more {
             return Update { as_of, born_at, is_whole, policies: policies(), ..page };

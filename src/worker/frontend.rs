@@ -11,7 +11,7 @@ use super::call::{Call, Object};
 use super::clock::moment;
 use super::settings::{Settings, SettingsErrors};
 use super::{clock, live, metrics};
-use crate::access::{Caller, CaptchaError, Scope, Sessions, verify_captcha};
+use crate::access::{Caller, CaptchaError, Scope, Sessions};
 use crate::api::{
     AdminPath, AdminQuestion, AdminRequest, BLOCK_PATH, Endpoint, INSPECT_KEY_PATH, MAX_BODY_LEN, MAX_OVERRIDES_LEN,
     Problem, Reply, Request, ResolvedRequest, SESSION_PATH, SessionRequest, require_json,
@@ -433,9 +433,10 @@ impl Frontend {
     }
 
     fn session_reply(&self, status: u16, answer: &[u8]) -> Result<Reply, Problem> {
-        verify_captcha(status, answer).map_err(|error| Problem::Captcha { error })?;
+        let sessions = self.sessions()?;
+        sessions.verify(status, answer).map_err(|error| Problem::Captcha { error })?;
         let random = || random().ok_or(Problem::Unavailable { cause: Cause::Failed });
-        Ok(Reply::session(&self.sessions()?.open([random()?, random()?], clock::now())))
+        Ok(Reply::session(&sessions.open([random()?, random()?], clock::now())))
     }
 
     /// `head` has refused requests for sessions that there are not.

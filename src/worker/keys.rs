@@ -7,10 +7,9 @@ use wasm_bindgen::prelude::{JsValue, wasm_bindgen};
 
 use super::clock;
 use super::frontend::{Frontend, caller, path, text_of};
-use crate::access::{Caller, Scope};
+use crate::access::{Caller, Scope, key_hash_in};
 use crate::api::{
     AdminQuestion, BlockRequest, Endpoint, InspectKeyRequest, KeyQuestion, Problem, Reply, key_act, merged_key_states,
-    short_name,
 };
 use crate::policy::{MAX_SHARDS, Policy};
 
@@ -53,7 +52,7 @@ impl Frontend {
         let by = caller(self.settings().ok()?, authorization.as_deref());
         // It was done, whatever the caller may do now.
         let by = by.as_ref().map_or("a former token", Caller::name);
-        key_act(Endpoint::of(path(url))?, by, short_name(object), reply).map(|act| act.to_text())
+        key_act(Endpoint::of(path(url))?, by, key_hash_in(object), reply).map(|act| act.to_text())
     }
 
     /// The reply, a text, which says whether the act was recorded.
@@ -68,9 +67,13 @@ impl Frontend {
         let settings = self.settings()?;
         let caller = caller(settings, authorization)?;
         caller.may(Scope::Admin, "inspect")?;
-        let key = InspectKeyRequest::parse(body)?.key();
+        let request = InspectKeyRequest::parse(body)?;
+        let key = request.key();
         let (all, now) = (settings.policies(), clock::now());
-        let policies: Vec<_> = all.iter().filter(|policy| caller.may_use(policy.name()).is_ok()).collect();
+        // A bucket whose policy depends on the key's text is shown under the one that it was last asked under.
+        let is_clear = |policy: &Arc<Policy>| !request.is_by_hash() || !all.has_prefixes(policy.name());
+        let may_use = |policy: &Arc<Policy>| caller.may_use(policy.name()).is_ok();
+        let policies: Vec<_> = all.iter().filter(|policy| may_use(policy) && is_clear(policy)).collect();
         let as_of = settings.as_of(policies.iter().map(|policy| policy.name())).unwrap_or(0);
         let policies: Vec<_> = policies.into_iter().map(|policy| all.for_key(policy, &key, now)).collect();
         let object = settings.names.object_name(&key);
@@ -80,7 +83,7 @@ impl Frontend {
                 shards => shards.get(usize::from(shard)).cloned(),
             };
             let question = KeyQuestion {
-                object: short_name(&object).to_owned(),
+                object: key_hash_in(&object).to_owned(),
                 as_of,
                 only: caller.policies().map(<[String]>::to_vec),
                 policies: policies.iter().filter_map(part).collect(),

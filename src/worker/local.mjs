@@ -41,7 +41,7 @@ function clean(storage) {
   for (;;) {
     const [row] = storage.kv.list({ prefix: PREFIX, start, limit: 1 });
     if (!row) return;
-    const name = row[0].slice(PREFIX.length, ROW_AT - 1);
+    const name = row[0].slice(PREFIX.length, row[0].indexOf(":", PREFIX.length));
     within(storage, (object) => object(name).clean());
     start = `${PREFIX}${name};`; // the character after ":", and so behind all rows of this key
   }
@@ -142,5 +142,3 @@ function isTable(value) {
 
 /** Precedes the name of each row, which is this, the name of the key's object and the name of its row. */
 const PREFIX = "tollgate:";
-/** An object's name has 64 digits. */
-const ROW_AT = PREFIX.length + 64 + 1;

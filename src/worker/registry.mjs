@@ -10,7 +10,7 @@ export class PolicyRegistry extends DurableObject {
   constructor(context, env) {
     super(context, env);
     const host = new Host(context.storage);
-    this.#rust = lasting(() => new built.PolicyRegistry(host));
+    this.#rust = lasting(() => new built.PolicyRegistry(host, env));
   }
 
   /** What has changed since: see src/protocol/registry.rs. `report` says what the frontend has counted: see src/metrics/report.rs. */

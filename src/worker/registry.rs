@@ -8,12 +8,16 @@ use std::iter;
 
 use js_sys::{Array, JsString};
 use wasm_bindgen::prelude::{JsError, JsValue, wasm_bindgen};
-use worker::{console_error, console_log};
+use worker::{Env, console_error, console_log};
 
 use super::clock;
 use super::frontend::random;
+use super::settings::hasher_in;
 use crate::api::{AdminQuestion, AdminReply, AdminRequest, Problem};
+use crate::hex::hex_of;
+use crate::key_hash::KeyHasher;
 use crate::metrics::{Audience, INLINE_POLICIES, LiveBatch, Report, Totals};
+use crate::policy::Policy;
 use crate::protocol::{KeyAct, OverridesChange, Poll};
 use crate::registry::{AUDIT, Registry, Writes};
 
@@ -21,6 +25,7 @@ use crate::registry::{AUDIT, Registry, Writes};
 #[wasm_bindgen]
 pub struct PolicyRegistry {
     host: RegistryHost,
+    hasher: KeyHasher,
     /// `None` until it is read, and again after a failure, which may have left it half changed.
     registry: RefCell<Option<Registry>>,
     /// What frontends have counted since the object woke: in memory alone.
@@ -34,10 +39,10 @@ impl PolicyRegistry {
     /// Called when the object wakes.
     #[wasm_bindgen(constructor)]
     #[must_use]
-    pub fn new(host: RegistryHost) -> Self {
+    pub fn new(host: RegistryHost, env: &Env) -> Self {
         let totals = RefCell::new(Totals::new(clock::now()));
         let audience = RefCell::new(Audience::new(random().unwrap_or_default()));
-        Self { host, registry: RefCell::new(None), totals, audience }
+        Self { host, hasher: hasher_in(env), registry: RefCell::new(None), totals, audience }
     }
 
     /// Answers a [`Poll`] with an [`Update`](crate::protocol::Update), both texts. `report` is the text of a [`Report`] of what the
@@ -135,7 +140,8 @@ impl PolicyRegistry {
                         return Ok((Err(question.unknown_policy(name, registry.policies())), Writes::new()));
                     }
                     let filter = question.live_filter(policy.clone(), outcomes.clone());
-                    question.decisions(self.audience.borrow_mut().listen(filter, *after, now))
+                    let restricted = question.only.as_ref().map(|_| &*question.by);
+                    question.decisions(self.audience.borrow_mut().listen(filter, restricted, *after, now))
                 }
                 AdminRequest::Overrides { policy, after, limit } => {
                     let is_asked =
@@ -159,12 +165,20 @@ impl PolicyRegistry {
                     }
                     return Ok((question.overrides_changed(*is_dry_run, changed), writes));
                 }
-                AdminRequest::Audit { before, limit } => {
-                    let names = registry.audit_rows(*before, *limit);
+                AdminRequest::Audit { key, before, limit } => {
+                    let hash = match key.as_deref().map(|key| registry.hash_of_key(key, Policy::IPV6_PREFIX)) {
+                        Some(Err(error)) => {
+                            let detail = format!("`key` {error}");
+                            return Ok((Err(Problem::BadRequest { detail }), Writes::new()));
+                        }
+                        hash => hash.and_then(Result::ok).map(|hash| hex_of(&hash)),
+                    };
+                    let most = if hash.is_some() { usize::MAX } else { *limit };
+                    let names = registry.audit_rows(*before, most, hash.is_some());
                     let names = names.iter().map(|name| JsValue::from_str(name)).collect();
                     let rows = self.host.rows_of(&names)?;
                     let rows: Vec<_> = rows.iter().filter_map(|row| row.as_string()).collect();
-                    Ok(question.audit(&rows, *limit))
+                    Ok(question.audit(&rows, *limit, hash.as_deref()))
                 }
             };
             Ok((reply, Writes::new()))
@@ -209,7 +223,7 @@ impl PolicyRegistry {
             let mut rows = rows.into_iter();
             iter::from_fn(move || Some((rows.next()?, rows.next()?)))
         });
-        let registry = Registry::new(pairs);
+        let registry = Registry::new(self.hasher.clone(), pairs);
         if let Some(failure) = failure {
             return Err(failure);
         }

@@ -11,6 +11,7 @@ use super::local_state::OwnState;
 use crate::access::{CredentialSettings, Credentials, Names, SessionSettings, Sessions, Webhook};
 use crate::api::Missing;
 use crate::edge::PolicySnapshot;
+use crate::key_hash::KeyHasher;
 use crate::metrics::sample;
 use crate::policy::{Policies, PolicyError};
 
@@ -88,7 +89,7 @@ impl Settings {
                         "TOLLGATE_TOKEN may consume and adjust: TOLLGATE_TOKENS can have several tokens, each with less"
                     );
                 }
-                let snapshot = snapshot_in(env, &policies);
+                let snapshot = snapshot_in(env, &policies, &names);
                 let credentials = Some(credentials);
                 Ok(Self {
                     policies,
@@ -164,16 +165,10 @@ impl Settings {
                 errors.iter().map(|error| line(error).replacen(POLICIES, "policies", 1)).collect::<Vec<_>>()
             }),
         };
-        let secret = Reflect::get(env, &KEY_SECRET.into()).ok().filter(|secret| !secret.is_null_or_undefined());
-        let names = match secret.map(|secret| secret.as_string()) {
-            None => Ok(Names::without_secret()),
-            Some(None) => Err(format!("{KEY_SECRET} must be text")),
-            Some(secret) => Names::new(secret.as_deref()).map_err(line),
-        };
         let registry = if in_code.is_none() { registry_in(env) } else { Ok(()) };
-        match (policies, names, sample_in(env), Receivers::read(env), registry) {
+        match (policies, names_in(env), sample_in(env), Receivers::read(env), registry) {
             (Ok(policies), Ok(names), Ok(sample), Ok(receivers), Ok(_)) if missing.is_empty() => {
-                let snapshot = if in_code.is_none() { snapshot_in(env, &policies) } else { None };
+                let snapshot = if in_code.is_none() { snapshot_in(env, &policies, &names) } else { None };
                 let sends_definitions = in_code.is_some();
                 Ok(Self {
                     policies,
@@ -258,8 +253,24 @@ fn registry_in(env: &Env) -> Result<(), String> {
 }
 
 /// What is to be known of the registry, if `env` has one.
-fn snapshot_in(env: &Env, policies: &Policies) -> Option<RefCell<PolicySnapshot>> {
-    has(env, REGISTRY).then(|| RefCell::new(PolicySnapshot::new(&policies_text(env), policies)))
+fn snapshot_in(env: &Env, policies: &Policies, names: &Names) -> Option<RefCell<PolicySnapshot>> {
+    let snapshot = || PolicySnapshot::new(&policies_text(env), policies).hashing(names.hasher().clone());
+    has(env, REGISTRY).then(|| RefCell::new(snapshot()))
+}
+
+/// What hashes keys in this deployment. Without a usable secret no frontend asks for it.
+pub(super) fn hasher_in(env: &Env) -> KeyHasher {
+    names_in(env).map(|names| names.hasher().clone()).unwrap_or_default()
+}
+
+/// The names of objects; without a secret, anybody can find the key of one.
+fn names_in(env: &Env) -> Result<Names, String> {
+    let secret = Reflect::get(env, &KEY_SECRET.into()).ok().filter(|secret| !secret.is_null_or_undefined());
+    match secret.map(|secret| secret.as_string()) {
+        None => Ok(Names::without_secret()),
+        Some(None) => Err(format!("{KEY_SECRET} must be text")),
+        Some(secret) => Names::new(secret.as_deref()).map_err(line),
+    }
 }
 
 fn line(error: impl std::fmt::Display) -> String {

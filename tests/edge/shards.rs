@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use tollgate::edge::{Failure, Outcome, ShardCalls, ShardLevels};
+use tollgate::key_hash::KeyHasher;
 use tollgate::ledger::{Ledger, Writes};
 use tollgate::limit::{Carry, Decision, State, Verb};
 use tollgate::policy::overrides::{History, InForce, Overrides, Selector, WrittenOverride};
@@ -138,7 +139,7 @@ impl<'r> World<'r> {
             let written = (!self.random.once_in(3)).then(|| written_override(self.random));
             self.history.push(self.now, written.map(|text| InForce { plan: plan(text), until: None }));
             let mut records = Vec::new();
-            Selector::key("p", KEY).record(&self.history.encode(), &mut records);
+            Selector::key("p", KeyHasher::default().hash(KEY)).record(&self.history.encode(), &mut records);
             self.overrides.update(&records).unwrap();
         } else {
             let carry = if self.random.once_in(6) { Carry::Reset } else { Carry::AsIs };

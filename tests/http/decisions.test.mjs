@@ -71,7 +71,7 @@ async function started(changes) {
 }
 
 const count = (expected) => (seen) => seen.decisions.length + seen.omitted >= expected;
-const objectOf = (key) => createHmac("sha256", KEY_SECRET).update(key).digest("hex").slice(0, 16);
+const objectOf = (key) => createHmac("sha256", KEY_SECRET).update(key).digest("hex").slice(0, 32);
 
 test("who listens at one frontend sees what is decided at another, and never a key", async () => {
   const service = await started();
@@ -259,9 +259,20 @@ test("says what is wrong, and who may look", async () => {
   const queries = outcomes.flatMap((outcome) => ["api", "llm", "tried", "(inline)"].map((p) => [outcome, p]));
   for (const [outcome, policy] of queries)
     assert.equal((await service.listen(`?outcome=${outcome}&policy=${policy}`)).status, 200);
-  const detail = "16 others look on, each at something else: stop one of them, or ask for the same as one of them";
+  const detail = "16 listeners are connected, each with its own filter: stop one, or use the filter of one of them";
   assertAnswer(await service.listen(), problem(409, "too-many-listeners", "Too many listeners", detail));
   assert.equal((await service.listen("?outcome=never&policy=llm")).status, 200);
+
+  const team = await started();
+  const detailOf = async (query, token) => (await team.listen(query, token)).body.detail;
+  for (const outcome of outcomes) assert.equal(await detailOf(`?outcome=${outcome}`, some.text), undefined);
+  const own =
+    "4 listeners with this restricted token are connected, each with its own filter: stop one, or use the filter of one of them";
+  assertAnswer(
+    await team.listen("?outcome=dropped", some.text),
+    problem(409, "too-many-listeners", "Too many listeners", own),
+  );
+  assert.equal(await detailOf("?outcome=dropped", all.text), undefined, "others have their room");
 
   const alone = await started({ registry: false, other: undefined, around: undefined });
   assert.match((await alone.listen()).body.detail, /^this deployment has no registry of policies: /);

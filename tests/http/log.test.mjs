@@ -25,7 +25,7 @@ test("says what went wrong with which request", async () => {
 
   await tollgate.send({ body, headers: { "x-request-id": "failed", ...fault({ fault: "throws" }) } });
   const [{ error, ...line }, ...more] = await linesAbout("failed", 1);
-  assert.match(line.message, /^object [0-9a-f]{64} did not answer$/);
+  assert.match(line.message, /^object [0-9a-f]{32} did not answer$/);
   assert.deepEqual([line, more], [{ level: "error", message: line.message, request_id: "failed" }, []]);
   assert.match(error, /the request's numbers are malformed/);
 

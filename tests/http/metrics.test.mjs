@@ -145,7 +145,7 @@ for (const registry of [false, true]) {
     assert.deepEqual(pick(later, "tollgate_decisions"), pick(found, "tollgate_decisions"), "a look counts nothing");
 
     const top = await get(tollgate, "/v1/metrics/top");
-    const objectOf = (key) => createHmac("sha256", KEY_SECRET).update(key).digest("hex").slice(0, 16);
+    const objectOf = (key) => createHmac("sha256", KEY_SECRET).update(key).digest("hex").slice(0, 32);
     const object = objectOf(key);
     const keys = (count, of = object) => [{ object: of, at_least: count, at_most: count }];
     assert.deepEqual(top.body, {

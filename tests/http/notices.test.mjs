@@ -104,7 +104,7 @@ test("what the documents say verifies a message, and no other", async () => {
 });
 
 const kinds = (received) => received.map((message) => verified(message).type);
-const hash = createHmac("sha256", KEY_SECRET).update(KEY).digest("hex").slice(0, 16);
+const hash = createHmac("sha256", KEY_SECRET).update(KEY).digest("hex").slice(0, 32);
 
 test("a key near its limit and one that is refused are told of once in ten minutes, signed", async () => {
   const { received, url } = await receiver();

@@ -44,7 +44,7 @@ test("shows every bucket of a key exactly, its reservations and its latest decis
   const { body } = await post("keys/inspect", { key: "alice" });
   assert.deepEqual((await post("keys/inspect", { key: "alice" })).body, body);
   const { object, now, policies, reservations, holds, decisions } = body;
-  assert.match(object, /^[0-9a-f]{16}$/);
+  assert.match(object, /^[0-9a-f]{32}$/);
   assert.equal(now, NOW + 1_005);
   const standing = policies.map(({ policy, limits }) => [
     policy,
@@ -157,7 +157,7 @@ test("without a registry an act is in the log, and the answer says that it was n
   const line = tollgate.log.split("\n").find((text) => text.includes("recorded here alone"));
   const { act } = JSON.parse(line.slice(line.indexOf("{")));
   assert.deepEqual([act.act, act.by, act.policy], ["key.reset", "ops", "api"]);
-  assert.match(act.key, /^[0-9a-f]{16}$/);
+  assert.match(act.key, /^[0-9a-f]{32}$/);
   assert.ok(!line.includes("alice"));
   const { status } = await post("keys/block", { policy: "api", key: "alice", for_ms: 10_000 });
   assert.equal(status, 404);
@@ -177,6 +177,112 @@ test("blocks a key for a time", async () => {
   assert.deepEqual([shown.banned, shown.banned_until], [true, NOW + 60_000]);
   wait(60_000);
   assert.equal((await post("consume", budget)).status, 200);
+});
+
+/** The hash of the key that was refused most. */
+async function refusedMost({ send }) {
+  const { body } = await send("GET", "/v1/metrics/top");
+  return body.policies[0].keys[0].object;
+}
+
+test("every act takes the hash of a refused key, and means that key", async () => {
+  const service = await started();
+  const { post, send, audit } = service;
+  const budget = { policy: "api", key: "alice" };
+  await post("consume", { ...budget, cost: 60 });
+  assert.equal((await post("consume", budget)).status, 429);
+  const hash = await refusedMost(service);
+  const key = { hash };
+  const by = { policy: "api", key };
+  const { body: shown } = await post("keys/inspect", { key });
+  assert.deepEqual(shown, (await post("keys/inspect", { key: "alice" })).body);
+  assert.equal(shown.object, hash);
+  assert.match((await post("keys/explain", by)).body.explanation, /^Refused: the limit api allows 100 per 10s/);
+  assert.deepEqual((await post("keys/credit", { ...by, cost: 5 })).body.after, [{ limit: "api", level: 5 }]);
+  assert.equal((await post("consume", { ...budget, cost: 5 })).status, 200);
+  assert.deepEqual((await post("keys/reset", by)).body.after, [{ limit: "api", level: 60 }]);
+  assert.equal((await post("keys/block", { ...by, for_ms: 60_000 })).body.created, 1);
+  assert.equal((await post("consume", budget)).body.banned, true);
+  assert.equal((await post("consume", { policy: "api", key: "bob" })).status, 200);
+  // However its key is named, it is one override.
+  const listed = await send("GET", `/v1/overrides?policy=api&key=${encodeURIComponent('"alice"')}`);
+  assert.deepEqual([listed.body.overrides[0].object, listed.body.overrides[0].override.key], [hash, key]);
+  const boost = { overrides: [{ ...budget, multiple: 2 }] };
+  assert.equal((await send("PUT", "/v1/overrides", boost)).body.replaced, 1);
+  assert.equal((await send("PUT", "/v1/overrides", { removed: [by] })).body.removed, 1);
+  assert.equal((await post("consume", budget)).status, 200);
+  const acts = await audit();
+  assert.deepEqual(
+    acts.map(({ act, key }) => [act, key]),
+    ["override.deleted", "override.replaced", "override.created", "key.reset", "key.credited"].map((act) => [
+      act,
+      hash,
+    ]),
+  );
+  await post("keys/reset", { policy: "api", key: "bob" });
+  for (const wanted of [key, "alice"]) {
+    const query = new URLSearchParams({ key: JSON.stringify(wanted), limit: "3" });
+    const { body } = await send("GET", `/v1/audit?${query}`);
+    assert.deepEqual([body.acts, body.next], [acts.slice(0, 3), acts[2].number]);
+    const { body: rest } = await send("GET", `/v1/audit?${query}&before=${body.next}`);
+    assert.deepEqual([rest.acts, rest.next], [acts.slice(3), null]);
+  }
+});
+
+test("a text that looks like a hash is a key of its own", async () => {
+  const service = await started();
+  await service.post("consume", { policy: "api", key: "alice", cost: 60 });
+  await service.post("consume", { policy: "api", key: "alice" });
+  const hash = await refusedMost(service);
+  const { body } = await service.post("keys/inspect", { key: hash });
+  assert.deepEqual([body.policies, body.object === hash], [[], false]);
+});
+
+test("only an operator names a key by its hash, and where the hash does not say enough, that is said", async () => {
+  const service = await started();
+  const { post, send } = service;
+  await post("consume", { policy: "api", key: "team:1", cost: 60 });
+  await post("consume", { policy: "api", key: "team:1" });
+  const by = { policy: "api", key: { hash: await refusedMost(service) } };
+  for (const verb of ["consume", "peek", "inspect", "charge", "refund", "reset"]) {
+    const { status, body } = await post(verb, by);
+    const detail = "`key` is a `hash`, by which only operators may name a key, under /v1/keys/: give the key itself";
+    assert.deepEqual([status, body.detail], [400, detail], verb);
+  }
+  for (const hash of [by.key.hash.slice(1), `${by.key.hash}0`, 7]) {
+    const { status, body } = await post("keys/reset", { policy: "api", key: { hash } });
+    const detail = "`key` has a `hash` that is not the 32 hexadecimal digits that lists and logs show of a key";
+    assert.deepEqual([status, body.detail], [400, detail], String(hash));
+  }
+  const before = (await post("keys/inspect", { key: "team:1" })).body.policies;
+  await send("PUT", "/v1/overrides", { overrides: [{ policy: "api", prefix: "team:", rate: "30/10s" }] });
+  for (const verb of ["explain", "reset", "credit"]) {
+    const { status, body } = await post(`keys/${verb}`, by);
+    assert.deepEqual([status, body.detail.split(",")[0]], [400, "api has overrides by `prefix`"], verb);
+  }
+  // It is shown as it was when it was last asked for, and can be blocked.
+  const { body: shown } = await post("keys/inspect", { key: by.key });
+  assert.deepEqual(shown.policies, before);
+  assert.equal((await post("keys/block", { ...by, for_ms: 60_000 })).body.created, 1);
+  assert.equal((await post("consume", { policy: "api", key: "team:1" })).body.banned, true);
+  assert.equal((await post("consume", { policy: "api", key: "team:2" })).status, 200);
+});
+
+test("a key with shards is reached by its hash as a whole", async () => {
+  const service = await started({
+    policies: { ...POLICIES, hot: { rate: 8, period: "1day", shards: 4, write_ahead: 0 } },
+  });
+  const { post } = service;
+  for (let n = 0; n < 12; n++) await post("consume", { policy: "hot", key: "alice" });
+  const key = { hash: await refusedMost(service) };
+  const { body } = await post("keys/inspect", { key });
+  assert.deepEqual(body, (await post("keys/inspect", { key: "alice" })).body);
+  assert.equal((await post("keys/reset", { policy: "hot", key })).status, 200);
+  const left = (await post("keys/inspect", { key: "alice" })).body.policies.map(({ limits }) => limits[0].remaining);
+  assert.equal(
+    left.reduce((sum, part) => sum + part, 0),
+    8,
+  );
 });
 
 test("only an admin may, with a body that is right", async () => {

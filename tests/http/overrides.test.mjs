@@ -67,13 +67,13 @@ test("sets, lists, replaces and removes overrides, and records it", async () => 
   const removed = await service.send("DELETE", "/v1/overrides?policy=api&key=%22alice%22");
   assert.deepEqual([removed.status, removed.body.removed], [200, 1]);
   assert.equal((await service.consume("alice", 11)).status, 400);
-  const { id } = overrides.find(({ override }) => override.key);
+  const { object } = overrides.find(({ override }) => override.key);
   const { acts } = (await service.send("GET", "/v1/audit?limit=2")).body;
   assert.deepEqual(
     acts.map(({ by, act, policy, key, before, after: now }) => [by, act, policy, key, before, now]),
     [
-      ["all", "override.deleted", "api", id, { policy: "api", unlimited: true }, null],
-      ["all", "override.replaced", "api", id, { policy: "api", multiple: 2.5 }, { policy: "api", unlimited: true }],
+      ["all", "override.deleted", "api", object, { policy: "api", unlimited: true }, null],
+      ["all", "override.replaced", "api", object, { policy: "api", multiple: 2.5 }, { policy: "api", unlimited: true }],
     ],
   );
 });
@@ -305,4 +305,26 @@ test("a new isolate that has not got all overrides yet answers with those that i
     await new Promise((done) => setTimeout(done, 50));
   }
   assert.deepEqual(await ask("mallory"), [429, 0, undefined]);
+});
+
+test("a token for one policy fills its own half at most, and bans and other policies still find room", async () => {
+  const service = await started();
+  const put = (overrides, token) => service.put({ overrides }, "", { token });
+  const some2000 = (part) =>
+    Array.from({ length: 2_000 }, (_, n) => ({ policy: "other", key: `k${part}-${n}`, multiple: 2 }));
+  for (let part = 0; part < 25; part++) assert.equal((await put(some2000(part), some.text)).status, 200, `${part}`);
+  const one = { policy: "other", key: "one more" };
+  assertAnswer(
+    await put([{ ...one, multiple: 2 }], some.text),
+    problem(
+      400,
+      "bad-request",
+      "Bad request",
+      "nothing was changed: more than 50000 overrides under the policies of this token would be in force or have ended within a " +
+        "minute. Remove some and try again a minute later; bans alone, or an unrestricted token, have more room",
+    ),
+  );
+  assert.equal((await put([{ ...one, banned: true }], some.text)).body.created, 1);
+  assert.equal((await put([{ ...alice, multiple: 2 }], all.text)).body.created, 1);
+  assert.equal((await put([{ ...one, multiple: 2 }], some.text)).body.replaced, 1);
 });

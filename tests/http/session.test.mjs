@@ -67,14 +67,9 @@ const verifier = createServer((request, response) => {
     if (form.response === "wrong, with status 400") return wrong("invalid-input-response", 400);
     if (!solved.delete(form.response)) return wrong("timeout-or-duplicate");
     const challenge_ts = new Date(NOW).toISOString();
-    reply(response, 200, {
-      success: true,
-      challenge_ts,
-      hostname: "example.com",
-      "error-codes": [],
-      action: "",
-      cdata: "",
-    });
+    // Where this one was solved, and for what.
+    const [, hostname = "example.com", action = ""] = form.response.split("|");
+    reply(response, 200, { success: true, challenge_ts, hostname, "error-codes": [], action, cdata: "" });
   });
 });
 await new Promise((listening) => verifier.listen(0, "127.0.0.1", listening));
@@ -303,6 +298,39 @@ test("a request that is wrong takes nothing and asks no verifier", async () => {
   assert.equal((await other({}, "GET")).status, 405);
   assert.equal(asked.length, before);
   for (const status of [200, 200, 200, 429]) assert.equal((await visit(solve(), { address })).status, status);
+});
+
+test("a captcha of another host or action is a 403 that says so, and opens no session", async () => {
+  const server = await start({
+    ...settings,
+    sessions: { ...sessions, policy: "many", hostname: ["www.example.com", "app.example.com"], action: "sign-up" },
+  });
+  const solvedAt = (...parts) => {
+    const captcha = [solve(), ...parts].join("|");
+    solved.add(captcha);
+    return captcha;
+  };
+  const refused = (detail) => problem(403, "captcha-failed", "Captcha failed", detail);
+  const host = refused(
+    "the captcha was solved on a page of another host than this service accepts: solve it on one of its own pages",
+  );
+  const action = refused(
+    "the captcha was solved for another action than this service accepts: give the widget that action",
+  );
+  for (const [parts, expected] of [
+    [["example.com", "sign-up"], host],
+    [["www.example.com.evil.example", "sign-up"], host],
+    [["evil.example", "log-in"], host],
+    [["www.example.com", "log-in"], action],
+    [["www.example.com", ""], action],
+    [["WWW.example.com", "sign-up"], undefined],
+    [["app.example.com", "sign-up"], undefined],
+  ]) {
+    const answer = await visit(solvedAt(...parts), { server });
+    if (expected) assertAnswer(answer, expected, parts.join());
+    else assert.equal(answer.status, 200, parts.join());
+  }
+  await server.stop();
 });
 
 test("the longest captcha is sent as it is", async () => {

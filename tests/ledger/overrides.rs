@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 
+use tollgate::key_hash::KeyHasher;
 use tollgate::limit::{Carry, Config, Limit, State, Verb};
 use tollgate::policy::overrides::{History, InForce, MAX_CHANGES, Overrides, Selector, WrittenOverride};
 use tollgate::policy::{Policies, Policy};
@@ -29,7 +30,10 @@ struct Isolate {
 
 impl Isolate {
     fn new(base: Policy) -> Self {
-        let selectors = [Selector::key("p", KEY.as_bytes()), Selector::prefix("p", "acme:")];
+        let selectors = [
+            Selector::key("p", KeyHasher::default().hash(KEY.as_bytes())),
+            Selector::prefix(&KeyHasher::default(), "p", "acme:"),
+        ];
         let as_of = base.timeline().since();
         let histories = selectors.map(|selector| (selector, History::default()));
         Self { base: Arc::new(base), overrides: Overrides::default(), histories, as_of }

@@ -16,7 +16,7 @@ test("inspect and explain say how a key stands, and why", async () => {
   assert.deepEqual([code, stderr], [0, ""]);
   assert.equal(
     stdout,
-    `object ${object} at 2026-11-20T22:39:36.930+00:00
+    `hash ${object} at 2026-11-20T22:39:36.930+00:00
 
 buckets
   api           owes 20 tokens                 100 per 1m, at most 200, debt at most 50       full in 2m 12s, 2026-11-20T22:41:48.930+00:00
@@ -55,6 +55,48 @@ latest decisions
     if (verb === "explain")
       assert.deepEqual(await service.run(args), { code: 0, stdout: `${body.explanation}\n`, stderr: "" });
   }
+});
+
+test("a key is named by its hash, and a text that looks like one is not taken for it", async () => {
+  const service = await operated({ policies: POLICIES });
+  await service.ask("POST", "/v1/consume", { policy: "api", key: "alice", cost: 199 });
+  const { object: hash } = (await service.ask("POST", "/v1/keys/inspect", { key: "alice" })).body;
+  const inspected = await service.run(["inspect", "alice"]);
+  assert.deepEqual(await service.run(["inspect", "--hash", hash]), inspected);
+  const reset = await service.run(["reset", "--hash", hash, "--policy", "api"]);
+  assert.deepEqual([reset.code, reset.stderr], [0, ""]);
+  const blocked = await service.run(["block", "--hash", hash, "--policy", "api", "--for", "1h"]);
+  assert.match(blocked.stdout, new RegExp(`^blocked \\{"hash":"${hash}"\\} from api for 1h\n`));
+  const { status, body } = await service.ask("POST", "/v1/consume", { policy: "api", key: "alice" });
+  assert.deepEqual([status, body.banned], [429, true]);
+  await service.run(["reset", "bob", "--policy", "api"]);
+  const acts = (await service.run(["audit", "--hash", hash])).stdout
+    .split("\n")
+    .filter((line) => !line.startsWith("  "));
+  assert.equal(acts.length, 2);
+  for (const line of acts) assert.match(line, new RegExp(`key ${hash}`));
+  const removed = await service.run(["overrides", "remove", "--hash", hash, "--policy", "api"]);
+  assert.match(removed.stdout, /^removed the override of the key/);
+  for (const [args, wrong] of [
+    [
+      ["block", hash, "--policy", "api", "--for", "1h"],
+      `${hash} looks like the hash of a key: give --hash ${hash}, or --key-json '"${hash}"'`,
+    ],
+    [
+      ["inspect", "--hash", "0123"],
+      '--hash is the 32 hexadecimal digits that lists and logs show of a key, not "0123"',
+    ],
+    [
+      ["audit", "--hash", "alice"],
+      '--hash is the 32 hexadecimal digits that lists and logs show of a key, not "alice"',
+    ],
+    [["inspect", "alice", "--hash", hash], "give one key: a text, or --key-json"],
+  ]) {
+    const { code, stderr } = await service.run(args);
+    assert.deepEqual([code, stderr.includes(wrong)], [2, true], stderr);
+  }
+  const text = await service.run(["inspect", "--key-json", JSON.stringify(hash)]);
+  assert.match(text.stdout, /buckets: none/);
 });
 
 test("reset, credit and block say what there was before and after", async () => {

@@ -88,7 +88,7 @@ test("shows decisions, a line each, and ends when it is interrupted", async () =
   });
   await shown.said("stdout", "a limit in shadow");
   const lines = shown.stdout.trimEnd().split("\n");
-  const key = lines[0].match(/key ([0-9a-f]{16})$/)[1];
+  const key = lines[0].match(/key ([0-9a-f]{32})$/)[1];
   const at = "2023-11-14T22:13:20.000+00:00";
   assert.deepEqual(lines, [
     `${at}  allowed      api  cost 1  0 left  key ${key}`,
@@ -112,7 +112,7 @@ test("as JSON, and only what is asked for", async () => {
   const retry_at = NOW + 86_400_000;
   const expected = { at: NOW, policy: "api", outcome: "refused", source: "object", cost: 1, remaining: 0, retry_at };
   assert.deepEqual(decision, expected);
-  assert.match(object, /^[0-9a-f]{16}$/);
+  assert.match(object, /^[0-9a-f]{32}$/);
   shown.child.kill("SIGTERM");
   assert.equal(await shown.code, 143);
 });

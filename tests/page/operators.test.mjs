@@ -62,7 +62,7 @@ test("decisions are counted by policy, with their share of refusals and the keys
   await page.getByText(/^Over the \d+ sec before the last reading\.$/).waitFor();
   await page
     .getByLabel("Keys refused most")
-    .getByRole("row", { name: /^demo [0-9a-f]{16} \d/ })
+    .getByRole("row", { name: /^demo [0-9a-f]{32} \d/ })
     .waitFor();
   const moved = await shift(page);
   assert.ok(moved < 0.002, `${moved}`);
@@ -228,7 +228,7 @@ test("what comes late replaces nothing that is newer: the text of another policy
   await press(page, "Inspect");
   await says.getByText("Open reservations: 0").waitFor();
   const lines = await says.getByRole("listitem").allTextContents();
-  assert.match(lines[0], /^The audit log calls this key [0-9a-f]{16,}$/);
+  assert.match(lines[0], /^Its hash is [0-9a-f]{32}$/);
   await answerAudit(request);
   assert.deepEqual(await says.getByRole("listitem").allTextContents(), lines);
   await close();
@@ -353,6 +353,27 @@ test("one key is inspected, explained, credited, reset, blocked and freed, each 
   assert.deepEqual((await ask('overrides?policy=api&key="mallory"', undefined, "GET")).overrides, []);
   await press(page, "Remove override");
   await says.getByText("It has no override of its own").waitFor();
+  assert.deepEqual(said, []);
+  await close();
+});
+
+test("a pasted hash is not taken for a key, and as a hash it blocks the key that has it", async () => {
+  const { page, said, close } = await show();
+  const says = page.getByLabel("What the service says");
+  const { object: hash } = await ask("keys/inspect", { key: "known by its hash" });
+  const key = page.getByLabel("Key (text or JSON)");
+  await page.getByRole("combobox", { name: "Policy", exact: true }).selectOption("api");
+  await key.fill(hash);
+  await press(page, "Block");
+  await says.getByText(`This looks like the hash of a key: write {"hash":"${hash}"}`).waitFor();
+  const blocked = async () => (await ask("consume", { policy: "api", key: "known by its hash" })).banned === true;
+  assert.equal(await blocked(), false);
+  await key.fill(`{"hash":"${hash}"}`);
+  await press(page, "Block");
+  await says.getByText(/^Recorded as \d+: override\.created by test, /).waitFor();
+  assert.equal(await blocked(), true);
+  await press(page, "Remove override");
+  await says.getByText(/^Recorded as \d+: override\.deleted by test, /).waitFor();
   assert.deepEqual(said, []);
   await close();
 });

@@ -1,7 +1,7 @@
 //! What an operator changes: under a condition, within bounds, and every act in the audit log.
 
 use tollgate::protocol::{ChangeError, Condition, KeyAct};
-use tollgate::registry::{AUDIT, MAX_AUDIT, MAX_POLICIES, MAX_POLICY_LEN};
+use tollgate::registry::{AUDIT, JOINED_MS, MAX_KEY_ACTS, MAX_POLICIES, MAX_POLICY_ACTS, MAX_POLICY_LEN};
 
 use super::world::{World, frontend};
 
@@ -151,7 +151,7 @@ fn the_audit_log_says_who_did_what_and_forgets_the_oldest() {
             ),
         ]
     );
-    for index in 0..MAX_AUDIT {
+    for index in 0..MAX_POLICY_ACTS {
         world.now += 1;
         let text = format!("\"{}/1s\"", index + 2);
         world.change("api", Some(&text), Condition::Present, false).unwrap();
@@ -159,12 +159,14 @@ fn the_audit_log_says_who_did_what_and_forgets_the_oldest() {
             world.crash();
         }
     }
-    let most = usize::try_from(MAX_AUDIT).unwrap();
+    let most = MAX_POLICY_ACTS;
     assert_eq!(world.storage.keys().filter(|row| row.starts_with("audit:")).count(), most);
     assert_eq!(world.audit(usize::MAX).len(), most);
-    let names = world.registry.audit_rows(Some(7), 2);
-    assert_eq!(names, ["audit:0000000000000006", "audit:0000000000000005"]);
-    assert_eq!(world.registry.audit_rows(Some(5), 2), [""; 0]);
+    // The deployment had two at first, and keeps them: the actor with the most lines makes room.
+    let names = world.registry.audit_rows(Some(9), 4, false);
+    assert_eq!(names, [8, 7, 1, 0].map(|number| format!("audit:{number:016}")));
+    assert_eq!(world.registry.audit_rows(Some(1), 2, false), ["audit:0000000000000000"]);
+    assert_eq!(world.registry.audit_rows(Some(0), 2, false), [""; 0]);
 }
 
 #[test]
@@ -188,10 +190,85 @@ fn acts_on_keys_are_in_the_audit_log_too_and_change_no_policy() {
     let writes = world.registry.record_key_act(&act(-3, true), now);
     world.write(writes);
     assert!(world.audit(1)[0].ends_with(r#""after":null,"replayed":true}"#), "{:?}", world.audit(1));
-    for level in 0..i64::try_from(MAX_AUDIT).unwrap() {
-        let writes = world.registry.record_key_act(&act(level, false), now);
-        world.write(writes);
+    assert_eq!(world.audit(9).len(), 4, "it is another act than the one that it repeats");
+}
+
+fn reset(world: &mut World, by: &str, key: &str) {
+    let act = KeyAct {
+        act: "key.reset".to_owned(),
+        by: by.to_owned(),
+        key: key.to_owned(),
+        policy: "api".to_owned(),
+        before: Some(world.now.to_string()),
+        after: Some("9".to_owned()),
+        is_replayed: false,
+    };
+    let writes = world.registry.record_key_act(&act, world.now);
+    world.write(writes);
+}
+
+#[test]
+fn one_actor_without_end_pushes_out_only_its_own_acts() {
+    let mut world = world();
+    let policies = world.audit(9).len();
+    for key in 0..3 {
+        reset(&mut world, "ops", &format!("o{key}"));
     }
-    assert_eq!(world.audit(usize::MAX).len() as u64, MAX_AUDIT);
-    assert_eq!(world.storage.keys().filter(|row| row.starts_with(AUDIT)).count() as u64, MAX_AUDIT);
+    let rows = |world: &World| world.storage.keys().filter(|name| name.starts_with(AUDIT)).count();
+    let by = |world: &World, by: &str| {
+        world.audit(usize::MAX).iter().filter(|line| line.contains(&format!(r#""by":"{by}""#))).count()
+    };
+    for key in 0..MAX_KEY_ACTS + 100 {
+        reset(&mut world, "ci", &format!("c{key}"));
+        if key % 300 == 0 {
+            world.crash();
+        }
+    }
+    assert_eq!((by(&world, "ops"), by(&world, "ci")), (3, MAX_KEY_ACTS - 3));
+    assert_eq!(rows(&world), MAX_KEY_ACTS + policies, "those of policies have room of their own");
+    // The latest stay: the first of the actor was forgotten first.
+    assert!(world.audit(1)[0].contains(&format!(r#""key":"c{}""#, MAX_KEY_ACTS + 99)));
+    let keys = |world: &World| world.registry.audit_rows(None, usize::MAX, true).len();
+    assert_eq!(keys(&world), MAX_KEY_ACTS);
+    // Another that acts as much has as much in the end.
+    for key in 0..MAX_KEY_ACTS {
+        reset(&mut world, "late", &format!("l{key}"));
+    }
+    let shares = [by(&world, "ops"), by(&world, "ci"), by(&world, "late")];
+    assert_eq!((shares[0], shares.iter().sum()), (3, MAX_KEY_ACTS));
+    assert!(shares[1].abs_diff(shares[2]) <= 1, "{shares:?}");
+}
+
+#[test]
+fn repeated_acts_share_a_line_with_their_number_and_the_first_and_last_moment() {
+    let mut world = world();
+    let start = world.now;
+    let own = world.audit(9).len();
+    for _ in 0..5 {
+        reset(&mut world, "ops", "k");
+        reset(&mut world, "ci", "k");
+        world.now += 60_000;
+    }
+    let lines = world.audit(9);
+    assert_eq!(lines.len(), own + 2);
+    let last = world.now - 60_000;
+    let line = format!(
+        r#""at":{last},"by":"ci","act":"key.reset","policy":"api","key":"k","before":{start},"after":9,"count":5,"first_at":{start}}}"#
+    );
+    assert!(lines[0].ends_with(&line), "{}", lines[0]);
+    // Another key ends it, and so does an hour.
+    reset(&mut world, "ops", "l");
+    reset(&mut world, "ops", "k");
+    assert_eq!(world.audit(9).len(), own + 4);
+    let first = world.now;
+    for (moment, lines) in [(first + JOINED_MS - 1, 4), (first + JOINED_MS, 5)] {
+        world.now = moment;
+        reset(&mut world, "ops", "k");
+        assert_eq!(world.audit(9).len(), own + lines);
+    }
+    // Each change of a policy has a line of its own.
+    for text in ["1/1s", "2/1s", "1/1s"] {
+        world.change("api", Some(&format!("{text:?}")), Condition::Present, false).unwrap();
+    }
+    assert_eq!(world.audit(19).len(), own + 8);
 }

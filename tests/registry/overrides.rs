@@ -3,10 +3,14 @@
 use std::collections::BTreeMap;
 
 use tollgate::edge::PolicySnapshot;
+use tollgate::key_hash::KeyHasher;
 use tollgate::policy::Standing;
 use tollgate::policy::overrides::Selector;
 use tollgate::protocol::{Condition, OverridesChange, OverridesChanged, OverridesError, Poll};
-use tollgate::registry::{AUDIT, MAX_OVERRIDES, MAX_OVERRIDES_AT_ONCE};
+use tollgate::registry::{
+    AUDIT, HEARD_MS, MAX_OVERRIDES, MAX_OVERRIDES_AT_ONCE, MAX_OVERRIDES_OF_RESTRICTED, RESERVED_FOR_BANS,
+    RESERVED_FOR_UNRESTRICTED,
+};
 
 use super::chance;
 use super::split_mix::Random;
@@ -124,7 +128,7 @@ fn an_override_ends_on_time_and_the_registry_says_so() {
     world.refresh(&mut one);
     let ended = format!(
         r#""by":"until","act":"override.deleted","policy":"api","key":"{}","before":{{"policy":"api","banned":true,"until":{until}}},"after":null}}"#,
-        id(&Selector::key("api", b"a"))
+        hash(b"a")
     );
     assert_eq!(world.acts().last(), Some(&ended));
     assert_eq!(capacity(&one, "a", world.now), Some(10));
@@ -195,7 +199,7 @@ fn every_act_is_recorded_and_of_many_how_many() {
     let line = |act: &str, key: &str, before: &str, after: &str| {
         format!(r#""by":"ops","act":"override.{act}","policy":"api",{key}"before":{before},"after":{after}}}"#)
     };
-    let key = format!(r#""key":"{}","#, id(&Selector::key("api", b"a")));
+    let key = format!(r#""key":"{}","#, hash(b"a"));
     let one = |multiple: u32| format!(r#"{{"policy":"api","multiple":{multiple}}}"#);
     let expected = [
         line("created", &key, "null", &one(2)),
@@ -205,6 +209,11 @@ fn every_act_is_recorded_and_of_many_how_many() {
         line("deleted", "", r#"{"set":0,"removed":30}"#, "null"),
     ];
     assert_eq!(world.acts(), expected);
+}
+
+/// As the audit log calls a key.
+fn hash(key: &[u8]) -> String {
+    format!("{:032x}", u128::from_be_bytes(KeyHasher::default().hash(key)))
 }
 
 /// As `GET /v1/overrides` calls an override.
@@ -331,25 +340,142 @@ fn a_frontend_gets_them_in_pages_below_a_megabyte_and_then_only_what_has_changed
     assert_eq!(capacity(&one, "customer-7", world.now), Some(10));
 }
 
+/// Bans of keys that begin so, from one number up to another.
+fn ban(
+    world: &mut World,
+    policy: &str,
+    start: &str,
+    count: usize,
+    only: Option<&[String]>,
+) -> Result<usize, OverridesError> {
+    let numbers: Vec<_> = (0..count).collect();
+    let mut created = 0;
+    for some in numbers.chunks(MAX_OVERRIDES_AT_ONCE) {
+        let each: Vec<_> =
+            some.iter().map(|n| format!(r#"{{"policy":"{policy}","key":"{start}{n}","banned":true}}"#)).collect();
+        created += world.try_set(&format!(r#"{{"overrides":[{}]}}"#, each.join(",")), only, false)?.created;
+        world.now += 1;
+    }
+    Ok(created)
+}
+
+const ALL: OverridesError =
+    OverridesError::TooMany { max: MAX_OVERRIDES, is_own: false, is_restricted: false, are_bans: true };
+
+#[test]
+fn bans_find_room_when_there_is_none_for_anything_else() {
+    let mut world = world();
+    bulk(&mut world, MAX_OVERRIDES - RESERVED_FOR_BANS);
+    let max = MAX_OVERRIDES - RESERVED_FOR_BANS;
+    let error = OverridesError::TooMany { max, is_own: false, is_restricted: false, are_bans: false };
+    let other = r#"{"policy":"api","key":"one more","multiple":2}"#;
+    assert_eq!(world.set(other, "").unwrap_err(), error);
+    let mixed = format!(r#"{other},{{"policy":"api","key":"b","banned":true}}"#);
+    assert_eq!(world.set(&mixed, "").unwrap_err(), error);
+    assert_eq!(ban(&mut world, "llm", "b", RESERVED_FOR_BANS, None), Ok(RESERVED_FOR_BANS));
+    assert_eq!(ban(&mut world, "llm", "one more ", 1, None), Err(ALL));
+    // What is there can be replaced and removed, and after a minute what was removed makes room.
+    assert_eq!(world.set(r#"{"policy":"api","key":"customer-0","multiple":2}"#, "").unwrap().replaced, 1);
+    world.now += 1;
+    assert_eq!(world.set("", r#"{"policy":"api","key":"customer-1"}"#).unwrap().removed, 1);
+    world.now += HEARD_MS - 1;
+    assert_eq!(ban(&mut world, "llm", "one more ", 1, None), Err(ALL));
+    world.now += 1;
+    assert_eq!(ban(&mut world, "llm", "one more ", 1, None), Ok(1));
+}
+
+#[test]
+fn a_restricted_token_leaves_room_for_other_policies_and_for_unrestricted_ones() {
+    let mut world = world();
+    let [api, llm] = ["api", "llm"].map(|name| vec![name.to_owned()]);
+    let multiple =
+        |policy: &str, key: &str| format!(r#"{{"overrides":[{{"policy":"{policy}","key":"{key}","multiple":2}}]}}"#);
+    // Its own half, and bans a little more.
+    let (most, with_bans) = (MAX_OVERRIDES_OF_RESTRICTED, MAX_OVERRIDES_OF_RESTRICTED + RESERVED_FOR_BANS);
+    assert_eq!(ban(&mut world, "api", "a", most - 1, Some(&api)), Ok(most - 1));
+    assert_eq!(world.try_set(&multiple("api", "x"), Some(&api), false).unwrap().created, 1);
+    let error = |max, is_own, are_bans| OverridesError::TooMany { max, is_own, is_restricted: true, are_bans };
+    assert_eq!(world.try_set(&multiple("api", "y"), Some(&api), false), Err(error(most, true, false)));
+    assert_eq!(ban(&mut world, "api", "b", RESERVED_FOR_BANS, Some(&api)), Ok(RESERVED_FOR_BANS));
+    assert_eq!(ban(&mut world, "api", "c", 1, Some(&api)), Err(error(with_bans, true, true)));
+    // A token for other policies has room, but not the reserve.
+    let rest = MAX_OVERRIDES - RESERVED_FOR_UNRESTRICTED - with_bans;
+    assert_eq!(ban(&mut world, "llm", "a", rest, Some(&llm)), Ok(rest));
+    let full = MAX_OVERRIDES - RESERVED_FOR_UNRESTRICTED;
+    assert_eq!(ban(&mut world, "llm", "b", 1, Some(&llm)), Err(error(full, false, true)));
+    let other = error(full - RESERVED_FOR_BANS, false, false);
+    assert_eq!(world.try_set(&multiple("llm", "y"), Some(&llm), false), Err(other));
+    // An unrestricted token may set others and ban.
+    let others = RESERVED_FOR_UNRESTRICTED - RESERVED_FOR_BANS;
+    bulk(&mut world, others);
+    assert!(matches!(world.try_set(&multiple("llm", "y"), None, false), Err(OverridesError::TooMany { .. })));
+    assert_eq!(ban(&mut world, "llm", "c", RESERVED_FOR_BANS, None), Ok(RESERVED_FOR_BANS));
+    assert_eq!(ban(&mut world, "llm", "d", 1, None), Err(ALL));
+}
+
+#[test]
+fn a_frontend_that_slept_while_an_end_was_forgotten_does_not_keep_the_ban() {
+    let mut world = world();
+    world.set(r#"{"policy":"llm","key":"freed","banned":true}"#, "").unwrap();
+    world.now += 1;
+    bulk(&mut world, MAX_OVERRIDES - RESERVED_FOR_BANS - 1);
+    ban(&mut world, "llm", "b", RESERVED_FOR_BANS, None).unwrap();
+    let is_banned = |frontend: &PolicySnapshot, now: i64| {
+        let policies = frontend.policies();
+        let policy = policies.for_key(policies.get("llm").unwrap(), b"freed", now);
+        policy.standing() != Standing::Limited
+    };
+    // One that has all of them, and one that is in the middle of loading them.
+    let (mut asleep, mut loading) = (frontend(OWN), frontend(OWN));
+    world.refresh(&mut asleep);
+    let mut question = loading.poll(world.now);
+    while let Some(text) = question.as_deref() {
+        let (update, writes) = world.registry.poll(&Poll::from_text(text).unwrap(), world.now).unwrap();
+        world.write(writes);
+        question = loading.update(&update.to_text()).unwrap();
+        if is_banned(&loading, world.now) {
+            break;
+        }
+    }
+    assert!(question.is_some(), "there are more pages");
+    assert!(is_banned(&asleep, world.now) && is_banned(&loading, world.now));
+    world.set("", r#"{"policy":"llm","key":"freed"}"#).unwrap();
+    world.now += HEARD_MS;
+    ban(&mut world, "llm", "needs the room ", 1, None).unwrap();
+    world.now += 1;
+    world.crash();
+    while let Some(text) = question.as_deref() {
+        let (update, writes) = world.registry.poll(&Poll::from_text(text).unwrap(), world.now).unwrap();
+        world.write(writes);
+        question = loading.update(&update.to_text()).unwrap();
+    }
+    world.refresh(&mut asleep);
+    assert!(!is_banned(&asleep, world.now), "it loads all again");
+    assert!(!is_banned(&loading, world.now), "it begins again");
+}
+
 #[test]
 fn there_are_no_more_than_an_isolate_can_hold() {
     let mut world = world();
-    bulk(&mut world, MAX_OVERRIDES);
+    bulk(&mut world, MAX_OVERRIDES - RESERVED_FOR_BANS);
+    ban(&mut world, "api", "banned-", RESERVED_FOR_BANS, None).unwrap();
     let error = world.set(r#"{"policy":"api","key":"one more","banned":true}"#, "").unwrap_err();
-    assert_eq!(error, OverridesError::TooMany { max: MAX_OVERRIDES });
+    assert_eq!(error, ALL);
     assert_eq!(world.set(r#"{"policy":"api","key":"customer-7","banned":true}"#, "").unwrap().replaced, 1);
     let rows = |world: &World| world.storage.keys().filter(|name| name.starts_with("override:")).count();
     let has = |world: &World, key: &str| {
-        world.storage.contains_key(&format!("override:{}", id(&Selector::key("api", key.as_bytes()))))
+        world
+            .storage
+            .contains_key(&format!("override:{}", id(&Selector::key("api", KeyHasher::default().hash(key.as_bytes())))))
     };
-    // What has ended makes room after a day, the oldest first.
+    // What has ended makes room after a minute, the oldest first.
     for n in 10..13 {
         world.now += 1;
         world.set("", &format!(r#"{{"policy":"api","key":"customer-{n}"}}"#)).unwrap();
     }
     let one = r#"{"policy":"api","key":"one more","banned":true}"#;
     assert_eq!(world.set(one, "").unwrap_err(), error, "not every frontend may have heard of it");
-    world.now += DAY_MS;
+    world.now += HEARD_MS;
     let two = r#"{"policy":"api","key":"customer-10","banned":true},{"policy":"api","key":"new","banned":true}"#;
     let before = world.storage.clone();
     assert_eq!(world.try_set(&format!(r#"{{"overrides":[{two}]}}"#), None, true).unwrap().created, 2);
@@ -362,18 +488,18 @@ fn there_are_no_more_than_an_isolate_can_hold() {
     let ending =
         (1_000..2_200).map(|n| format!(r#"{{"policy":"api","key":"customer-{n}","banned":true,"until":{until}}}"#));
     world.set(&ending.collect::<Vec<_>>().join(","), "").unwrap();
-    world.now = until + DAY_MS;
+    world.now = until + HEARD_MS;
     let new = |from: u32, count: u32| {
         let new = (from..from + count).map(|n| format!(r#"{{"policy":"api","key":"new-{n}","banned":true}}"#));
         new.collect::<Vec<_>>().join(",")
     };
     let before = world.storage.clone();
     let error = world.set(&new(0, 1_202), "").unwrap_err();
-    assert_eq!((error, &world.storage), (OverridesError::TooMany { max: MAX_OVERRIDES }, &before));
+    assert_eq!((error, &world.storage), (ALL, &before));
     assert_eq!(world.set(&new(0, 1_201), "").unwrap().created, 1_201);
     assert_eq!(rows(&world), MAX_OVERRIDES);
     world.crash();
-    assert_eq!(world.set(&new(1_201, 1), "").unwrap_err(), OverridesError::TooMany { max: MAX_OVERRIDES });
+    assert_eq!(world.set(&new(1_201, 1), "").unwrap_err(), ALL);
 }
 
 #[test]
@@ -391,7 +517,7 @@ fn an_override_that_cannot_be_read_is_lost_alone() {
     let mut world = world();
     world.refresh(&mut frontend(&OWN.replace("10/1s", "20/1s")));
     world.set(r#"{"policy":"api","key":"a","banned":true},{"policy":"api","key":"b","banned":true}"#, "").unwrap();
-    let name = format!("override:{}", id(&Selector::key("api", b"a")));
+    let name = format!("override:{}", id(&Selector::key("api", KeyHasher::default().hash(b"a"))));
     world.storage.insert(name.clone(), "{".to_owned());
     for _ in 0..2 {
         world.crash();

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use tollgate::edge::PolicySnapshot;
+use tollgate::key_hash::KeyHasher;
 use tollgate::limit::Carry;
 use tollgate::policy::Policies;
 use tollgate::protocol::{ChangeError, Changed, Condition, PolicyChange, Poll};
@@ -35,7 +36,7 @@ impl World {
     /// The process ends, and another finds what was written.
     pub(crate) fn crash(&mut self) {
         let rows = self.storage.iter().filter(|(name, _)| !name.starts_with(AUDIT));
-        self.registry = Registry::new(rows.map(|(name, row)| (&**name, &**row)));
+        self.registry = Registry::new(KeyHasher::default(), rows.map(|(name, row)| (&**name, &**row)));
     }
 
     pub(crate) fn lose_storage(&mut self) {
@@ -78,7 +79,7 @@ impl World {
 
     /// The latest acts, the latest first.
     pub(crate) fn audit(&self, limit: usize) -> Vec<String> {
-        self.registry.audit_rows(None, limit).iter().map(|name| self.storage[name].clone()).collect()
+        self.registry.audit_rows(None, limit, false).iter().map(|name| self.storage[name].clone()).collect()
     }
 }
 

@@ -104,7 +104,7 @@ test("cleaning forgets what is as good as new", async () => {
   await ask("consume", { policy: "mails", key: "kept" });
   const rows = await call("/e/rows");
   assert.ok(
-    rows.every((name) => /^tollgate:[0-9a-f]{64}:/.test(name)),
+    rows.every((name) => /^tollgate:[0-9a-f]{32}:/.test(name)),
     rows.join(),
   );
   assert.equal(new Set(rows.map((name) => name.split(":")[1])).size, 1, "that of the key which cannot refill");

@@ -6,7 +6,7 @@ use serde_json::value::RawValue;
 use super::super::problem::Problem;
 use super::super::reply::Reply;
 use super::{AdminQuestion, AdminReply};
-use crate::metrics::{Heard, LiveFilter, MAX_LISTENERS, Outcome, POLL_AFTER_MS, TooMany};
+use crate::metrics::{Heard, LiveFilter, Outcome, POLL_AFTER_MS, TooMany};
 use crate::protocol::Standing;
 
 impl AdminQuestion<'_> {
@@ -37,7 +37,7 @@ impl AdminQuestion<'_> {
             cursor: String,
             poll_after_ms: u64,
         }
-        let heard = heard.map_err(|TooMany| Problem::TooManyListeners { max: MAX_LISTENERS })?;
+        let heard = heard.map_err(|which| Problem::TooManyListeners { which })?;
         let body = Body {
             decisions: heard.decisions.iter().filter_map(|text| serde_json::from_str(text).ok()).collect(),
             omitted: heard.omitted,

@@ -22,13 +22,19 @@ impl AdminQuestion<'_> {
         #[derive(Serialize)]
         struct One<'a> {
             id: &'a str,
+            #[serde(skip_serializing_if = "Option::is_none")]
+            object: Option<&'a str>,
             since: i64,
             #[serde(rename = "override")]
             written: Option<&'a RawValue>,
         }
         let next = overrides.last().filter(|_| has_more).map(|last| &*last.id);
-        let overrides =
-            overrides.iter().map(|standing| One { id: &standing.id, since: standing.since, written: raw(standing) });
+        let overrides = overrides.iter().map(|standing| One {
+            id: &standing.id,
+            object: standing.object.as_deref(),
+            since: standing.since,
+            written: raw(standing),
+        });
         Reply::json(200, "application/json", &Body { as_of, overrides: overrides.collect(), next })
     }
 
@@ -53,9 +59,17 @@ impl AdminQuestion<'_> {
                 let lines = shortened(&lines.join("; "), MOST_SHOWN);
                 return Err(Problem::BadRequest { detail: format!("nothing was changed: {lines}") });
             }
-            Err(OverridesError::TooMany { max }) => {
+            Err(OverridesError::TooMany { max, is_own, is_restricted, are_bans }) => {
+                let place = if is_own { " under the policies of this token" } else { "" };
+                let reserve = match (is_restricted, are_bans) {
+                    (true, true) => "; an unrestricted token has more room",
+                    (true, false) => "; bans alone, or an unrestricted token, have more room",
+                    (false, false) => "; bans alone have more room",
+                    (false, true) => "",
+                };
                 let detail = format!(
-                    "at most {max} overrides can be in force or have changed within a day, and these would be more"
+                    "nothing was changed: more than {max} overrides{place} would be in force or have ended within a minute. \
+                     Remove some and try again a minute later{reserve}"
                 );
                 return Err(Problem::BadRequest { detail });
             }

@@ -1,5 +1,7 @@
 //! What the registry answers about policies.
 
+use std::borrow::Cow;
+
 use serde::Serialize;
 use serde_json::value::RawValue;
 
@@ -54,9 +56,10 @@ impl AdminQuestion<'_> {
         }
     }
 
-    /// Acts, as the registry keeps them: of the policies that the token may name.
+    /// Acts, as the registry keeps them: of the policies that the token may name, and on the key of that hash, if one is asked for.
+    /// `rows` are at most `limit`, or, for a key, all that there may be.
     #[must_use]
-    pub fn audit(&self, rows: &[String], limit: usize) -> Reply {
+    pub fn audit(&self, rows: &[String], limit: usize, hash: Option<&str>) -> Reply {
         #[derive(Serialize)]
         struct Body<'a> {
             acts: Vec<&'a RawValue>,
@@ -64,13 +67,14 @@ impl AdminQuestion<'_> {
         }
         let field =
             |row: &str, name: &str| Json::parse(row).ok()?.fields().ok()?.get(name).map(|value| value.raw().to_owned());
-        let may_name = |row: &&String| {
-            let policy = field(row, "policy")
-                .and_then(|policy| Json::parse(&policy).ok()?.string().map(std::borrow::Cow::into_owned));
-            self.may_name(&policy.unwrap_or_default())
-        };
+        let text = |row: &str, name: &str| Json::parse(&field(row, name)?).ok()?.string().map(Cow::into_owned);
+        let is_on_key = |row: &&String| hash.is_none_or(|hash| text(row, "key").as_deref() == Some(hash));
+        let mut rows: Vec<_> = rows.iter().filter(is_on_key).collect();
+        let has_more = rows.len() > limit || (hash.is_none() && rows.len() == limit);
+        rows.truncate(limit);
         // There may be earlier ones: the number to ask for them with.
-        let last = rows.last().filter(|_| rows.len() == limit).and_then(|row| field(row, "number")?.parse().ok());
+        let last = rows.last().filter(|_| has_more).and_then(|row| field(row, "number")?.parse().ok());
+        let may_name = |row: &&&String| self.may_name(&text(row, "policy").unwrap_or_default());
         let acts = rows.iter().filter(may_name).filter_map(|row| serde_json::from_str(row).ok()).collect();
         Reply::json(200, "application/json", &Body { acts, next: last.filter(|&number: &u64| number > 0) })
     }

@@ -84,6 +84,8 @@ pub enum AdminRequest<'a> {
     },
     /// The latest acts.
     Audit {
+        /// Only those on this key: JSON.
+        key: Option<String>,
         /// Only those with numbers below this.
         before: Option<u64>,
         /// At most so many.
@@ -232,10 +234,11 @@ impl<'a> AdminQuestion<'a> {
             (AdminPath::TopRefused, "GET") => Query::of(query, &[]).map(|_| AdminRequest::TopRefused),
             (AdminPath::Decisions, "GET") => decisions(&Query::of(query, &["policy", "outcome", "after"])?),
             (AdminPath::Audit, "GET") => {
-                let query = Query::of(query, &["before", "limit"])?;
+                let query = Query::of(query, &["key", "before", "limit"])?;
                 let limit = query.number("limit", 1..=MAX_ACTS as u64)?.and_then(|limit| usize::try_from(limit).ok());
                 let before = query.number("before", 0..=MAX_TOKENS)?;
-                Ok(AdminRequest::Audit { before, limit: limit.unwrap_or(MAX_ACTS) })
+                let key = query.key()?.map(str::to_owned);
+                Ok(AdminRequest::Audit { key, before, limit: limit.unwrap_or(MAX_ACTS) })
             }
             (AdminPath::Overrides, "GET") => {
                 let query = Query::of(query, &["policy", "key", "prefix", "after", "limit"])?;
@@ -345,12 +348,7 @@ fn keys(query: &Query<'_>) -> Result<Option<String>, Problem> {
         (None, None) => return Ok(None),
         (Some(_), Some(_)) => return bad_request("give `key` or `prefix`, not both".to_owned()),
         (None, Some(prefix)) => ("prefix", json(prefix)),
-        (Some(key), None) => match Json::parse(key) {
-            Ok(_) => ("key", key.to_owned()),
-            Err(_) => {
-                return bad_request(format!("`key` must be JSON, such as \"alice\" in quotes, not {}", shown(key)));
-            }
-        },
+        (Some(_), None) => ("key", query.key()?.unwrap_or_default().to_owned()),
     };
     match query.get("policy") {
         Some(policy) => Ok(Some(format!(r#"{{"policy":{},"{field}":{value}}}"#, json(policy)))),
@@ -374,6 +372,16 @@ impl<'a> Query<'a> {
             }
         }
         Ok(Self(all))
+    }
+
+    /// A key, as JSON.
+    fn key(&self) -> Result<Option<&str>, Problem> {
+        match self.get("key") {
+            Some(key) if Json::parse(key).is_err() => {
+                bad_request(format!("`key` must be JSON, such as \"alice\" in quotes, not {}", shown(key)))
+            }
+            key => Ok(key),
+        }
     }
 
     fn is_dry_run(&self) -> Result<bool, Problem> {
@@ -439,8 +447,11 @@ mod tests {
         let request = |method, path| format!("{:?}", question(method, path).request().unwrap());
         assert_eq!(request("GET", "/v1/policies"), "Policies");
         assert_eq!(request("GET", "/v1/policies/api"), r#"Policy { name: "api" }"#);
-        assert_eq!(request("GET", "/v1/audit"), "Audit { before: None, limit: 100 }");
-        assert_eq!(request("GET", "/v1/audit?limit=7&before=9"), "Audit { before: Some(9), limit: 7 }");
+        assert_eq!(request("GET", "/v1/audit"), "Audit { key: None, before: None, limit: 100 }");
+        assert_eq!(request("GET", "/v1/audit?limit=7&before=9"), "Audit { key: None, before: Some(9), limit: 7 }");
+        let of_key = r#"Audit { key: Some("{\"hash\":\"00\"}"), before: None, limit: 100 }"#;
+        assert_eq!(request("GET", "/v1/audit?key=%7B%22hash%22:%2200%22%7D"), of_key);
+        assert!(detail(&question("GET", "/v1/audit?key=a")).starts_with("`key` must be JSON"));
         let decisions = "Decisions { policy: None, outcomes: None, after: None }";
         assert_eq!(request("GET", "/v1/decisions"), decisions);
         let some = r#"Decisions { policy: Some("api"), outcomes: Some([Refused, Banned]), after: Some(Cursor { listener: 10, last: 31 }) }"#;

@@ -38,7 +38,7 @@ impl<'a> BlockRequest<'a> {
             return Err(Problem::BodyTooLarge);
         }
         let body = Body::of(parse(body)?, "the body", &["policy", "key", "for_ms"])?;
-        body.key()?;
+        body.operated_key()?;
         let (policy, key, for_ms) = (body.policy()?, body.written_key()?, body.for_ms()?);
         if !(MIN_BLOCK_MS..=MAX_BLOCK_MS).contains(&for_ms) {
             return bad_request(format!("`for_ms` must be from {MIN_BLOCK_MS} to {MAX_BLOCK_MS}, not {for_ms}"));

@@ -32,8 +32,14 @@ impl<'a> InspectKeyRequest<'a> {
         if body.len() > MAX_BODY_LEN {
             return Err(Problem::BodyTooLarge);
         }
-        let key = Body::of(parse(body)?, "the body", &["key"])?.key()?;
+        let key = Body::of(parse(body)?, "the body", &["key"])?.operated_key()?;
         key.map(Self).map_or_else(|| bad_request("the field `key` is missing".to_owned()), Ok)
+    }
+
+    /// Whether only the key's hash is known.
+    #[must_use]
+    pub const fn is_by_hash(&self) -> bool {
+        matches!(self.0, Key::Hash(_))
     }
 
     /// The key's bytes, by which its object is named. An IPv6 address stands for its network of the usual size.

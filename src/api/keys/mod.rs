@@ -1,7 +1,7 @@
 //! What operators do with one key, under `/v1/keys/`: see how it stands, ask why, fill its buckets, give tokens, block it.
 //!
 //! The key is in the body: keys are personal data, and addresses of requests are logged. For the same reason the audit log has
-//! the beginning of the name of the key's object, a keyed hash.
+//! the hash of the key. Who has no key but a hash, from a log or a list, gives that: `{"hash":"…"}`.
 
 mod act;
 mod block;
@@ -16,9 +16,3 @@ pub use question::KeyQuestion;
 
 pub(super) use act::act;
 pub(super) use explain::explanation;
-
-/// How a key is called in answers, in the log and in the audit log: the beginning of its object's name, 64 of its 256 bits.
-#[must_use]
-pub fn short_name(object: &str) -> &str {
-    object.get(..16).unwrap_or(object)
-}

@@ -21,8 +21,12 @@ pub struct Audience {
 #[derive(Debug)]
 struct Seat {
     listener: Listener,
-    /// When it is given up.
+    /// When the last of those who share it is given up.
     until: i64,
+    /// When the last of them that is not restricted is.
+    unrestricted_until: i64,
+    /// The restricted tokens among them, and when each is given up.
+    restricted: Vec<(String, i64)>,
     /// The number of the last decision that came for it, kept or left out.
     last: u64,
     /// The latest ones by their numbers, which grow.
@@ -49,9 +53,16 @@ pub struct Heard {
     pub is_interrupted: bool,
 }
 
-/// There are [`MAX_LISTENERS`] others.
+/// Why there is no room for a listener.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct TooMany;
+pub enum TooMany {
+    /// There are [`MAX_LISTENERS`].
+    All,
+    /// Restricted tokens have [`MAX_RESTRICTED_LISTENERS`] together.
+    Restricted,
+    /// The restricted token has [`MAX_OWN_LISTENERS`].
+    Own,
+}
 
 /// A listener that has not asked for so long is gone. Isolates poll every five seconds: each hears of a listener who stays.
 pub const LISTEN_MS: i64 = 15_000;
@@ -61,6 +72,12 @@ pub const POLL_AFTER_MS: u64 = 1_000;
 
 /// The most listeners who want to see something different.
 pub const MAX_LISTENERS: usize = 16;
+
+/// The most of them that restricted tokens may have together: half, so that unrestricted ones always find room.
+pub const MAX_RESTRICTED_LISTENERS: usize = 8;
+
+/// The most of them that one restricted token may have: half of these, so that no team locks out the others.
+pub const MAX_OWN_LISTENERS: usize = 4;
 
 /// So many decisions are kept for a listener: more than two seconds of [`MAX_PER_SECOND`], some 100 KB.
 pub const KEPT: usize = 500;
@@ -86,26 +103,49 @@ impl Audience {
         Self { seats: Vec::new(), next_id: random >> 12, second: 0, taken: 0 }
     }
 
-    /// What has come since `after` for a listener with this filter, who from now on is one.
+    /// What has come since `after` for a listener with this filter, who from now on is one. `restricted` is the name of its token,
+    /// if that is restricted to some policies.
     ///
     /// # Errors
     /// [`TooMany`].
-    pub fn listen(&mut self, filter: LiveFilter, after: Option<Cursor>, now: i64) -> Result<Heard, TooMany> {
+    pub fn listen(
+        &mut self,
+        filter: LiveFilter,
+        restricted: Option<&str>,
+        after: Option<Cursor>,
+        now: i64,
+    ) -> Result<Heard, TooMany> {
         self.forget(now);
         let until = now.saturating_add(LISTEN_MS);
         if let Some(seat) = self.seats.iter_mut().find(|seat| seat.listener.filter == filter) {
-            seat.until = until;
+            seat.hold(restricted, until);
             return Ok(seat.since(after));
         }
-        if self.seats.len() >= MAX_LISTENERS {
-            return Err(TooMany);
-        }
+        self.check_room(restricted, now)?;
         self.next_id = self.next_id.saturating_add(1);
         let listener = Listener { id: self.next_id, filter };
-        let seat = Seat { listener, until, last: 0, kept: VecDeque::new() };
+        let (restricted_too, kept) = (Vec::new(), VecDeque::new());
+        let mut seat = Seat { listener, until, unrestricted_until: now, restricted: restricted_too, last: 0, kept };
+        seat.hold(restricted, until);
         let heard = seat.since(after);
         self.seats.push(seat);
         Ok(heard)
+    }
+
+    /// Whether there is room for one more. A seat that an unrestricted listener shares is not a restricted one.
+    fn check_room(&self, restricted: Option<&str>, now: i64) -> Result<(), TooMany> {
+        if self.seats.len() >= MAX_LISTENERS {
+            return Err(TooMany::All);
+        }
+        let Some(name) = restricted else { return Ok(()) };
+        let of_restricted = || self.seats.iter().filter(|seat| !is_near(seat.unrestricted_until, now));
+        if of_restricted().filter(|seat| seat.is_held_by(name)).count() >= MAX_OWN_LISTENERS {
+            return Err(TooMany::Own);
+        }
+        if of_restricted().count() >= MAX_RESTRICTED_LISTENERS {
+            return Err(TooMany::Restricted);
+        }
+        Ok(())
     }
 
     /// Takes over what an isolate has sent.
@@ -143,11 +183,36 @@ impl Audience {
 
     /// Forgets who has not asked for too long. A clock that steps back ends it too: they ask again.
     fn forget(&mut self, now: i64) {
-        self.seats.retain(|seat| (1..=LISTEN_MS).contains(&seat.until.saturating_sub(now)));
+        self.seats.retain_mut(|seat| {
+            seat.restricted.retain(|(_, until)| is_near(*until, now));
+            is_near(seat.until, now)
+        });
     }
 }
 
+/// Whether one who is given up then is still there.
+fn is_near(until: i64, now: i64) -> bool {
+    (1..=LISTEN_MS).contains(&until.saturating_sub(now))
+}
+
 impl Seat {
+    /// Somebody has asked again, with the restricted token of that name or with another: who is given up `until` then.
+    fn hold(&mut self, restricted: Option<&str>, until: i64) {
+        self.until = until;
+        let Some(name) = restricted else {
+            self.unrestricted_until = until;
+            return;
+        };
+        match self.restricted.iter_mut().find(|(other, _)| other == name) {
+            Some((_, known)) => *known = until,
+            None => self.restricted.push((name.to_owned(), until)),
+        }
+    }
+
+    fn is_held_by(&self, name: &str) -> bool {
+        self.restricted.iter().any(|(other, _)| other == name)
+    }
+
     /// Adds a decision, or counts one that is left out.
     fn add(&mut self, decision: Option<Rc<str>>) {
         self.last = self.last.saturating_add(1);
@@ -206,7 +271,7 @@ mod tests {
 
     /// What it hears, in short: how many decisions, and how many were left out.
     fn hear(audience: &mut Audience, filter: LiveFilter, cursor: &mut Option<Cursor>, now: i64) -> (usize, u64, bool) {
-        let heard = audience.listen(filter, *cursor, now).unwrap();
+        let heard = audience.listen(filter, None, *cursor, now).unwrap();
         *cursor = Some(heard.cursor);
         (heard.decisions.len(), heard.omitted, heard.is_interrupted)
     }
@@ -270,15 +335,65 @@ mod tests {
     fn listeners_are_bounded_and_many_isolates_send_more_rarely() {
         let mut audience = Audience::new(u64::MAX);
         for index in 0..MAX_LISTENERS {
-            assert!(audience.listen(filter(&index.to_string()), None, 0).is_ok());
+            assert!(audience.listen(filter(&index.to_string()), None, None, 0).is_ok());
         }
-        assert_eq!(audience.listen(filter("one more"), None, 0), Err(TooMany));
-        assert!(audience.listen(filter("0"), None, 0).is_ok(), "one that there is");
+        assert_eq!(audience.listen(filter("one more"), None, None, 0), Err(TooMany::All));
+        assert!(audience.listen(filter("0"), None, None, 0).is_ok(), "one that there is");
         for (isolates, pause_ms) in [(0, 1_000), (100, 1_000), (101, 1_010), (1_000, 10_000), (usize::MAX, 10_000)] {
             assert_eq!(audience.listeners(isolates, 0).unwrap().pause_ms, pause_ms);
         }
-        assert!(audience.listen(filter("one more"), None, LISTEN_MS).is_ok());
+        assert!(audience.listen(filter("one more"), None, None, LISTEN_MS).is_ok());
         assert!(audience.next_id < 1 << 53);
+    }
+
+    #[test]
+    fn restricted_tokens_have_half_of_the_room_and_each_of_them_half_of_that() {
+        let mut audience = Audience::new(0);
+        let mut listen = |policy: &str, token, now| audience.listen(filter(policy), token, None, now).map(|_| ());
+        let (a, b, c) = (Some("a"), Some("b"), Some("c"));
+        for index in 0..MAX_OWN_LISTENERS {
+            assert_eq!(listen(&format!("a{index}"), a, 0), Ok(()));
+        }
+        assert_eq!(listen("a more", a, 0), Err(TooMany::Own));
+        assert_eq!(listen("a0", a, 0), Ok(()), "one that it has");
+        for index in MAX_OWN_LISTENERS..MAX_RESTRICTED_LISTENERS {
+            assert_eq!(listen(&format!("b{index}"), b, 0), Ok(()));
+        }
+        assert_eq!(listen("c", c, 0), Err(TooMany::Restricted));
+        assert_eq!(listen("a0", c, 0), Ok(()), "it shares one that there is");
+        for index in MAX_RESTRICTED_LISTENERS..MAX_LISTENERS {
+            assert_eq!(listen(&format!("o{index}"), None, 0), Ok(()));
+        }
+        assert_eq!(listen("one more", None, 0), Err(TooMany::All));
+        assert_eq!(listen("c", c, 0), Err(TooMany::All));
+        // Who is gone makes room, also for one who shares.
+        assert_eq!(listen("a0", c, LISTEN_MS), Ok(()));
+        for index in 1..MAX_OWN_LISTENERS {
+            assert_eq!(listen(&format!("c{index}"), c, LISTEN_MS), Ok(()));
+        }
+        assert_eq!(listen("c more", c, LISTEN_MS), Err(TooMany::Own));
+    }
+
+    #[test]
+    fn a_filter_shared_with_an_unrestricted_listener_counts_for_no_token() {
+        let mut audience = Audience::new(0);
+        let mut listen = |policy: &str, token, now| audience.listen(filter(policy), token, None, now).map(|_| ());
+        for index in 0..MAX_LISTENERS - MAX_RESTRICTED_LISTENERS {
+            for token in [None, Some("a")] {
+                assert_eq!(listen(&format!("o{index}"), token, 0), Ok(()));
+            }
+        }
+        for index in 0..MAX_OWN_LISTENERS {
+            assert_eq!(listen(&format!("a{index}"), Some("a"), 0), Ok(()));
+        }
+        assert_eq!(listen("one more", Some("a"), 0), Err(TooMany::Own));
+        // Once the others are gone, what it goes on with is its own.
+        assert_eq!(listen("o0", Some("a"), 1), Ok(()));
+        for index in 1..MAX_OWN_LISTENERS {
+            assert_eq!(listen(&format!("o{index}"), Some("a"), 1), Ok(()));
+        }
+        assert_eq!(listen("one more", Some("a"), LISTEN_MS), Err(TooMany::Own));
+        assert_eq!(listen("one more", Some("a"), LISTEN_MS + 1), Ok(()));
     }
 
     #[test]
@@ -290,7 +405,7 @@ mod tests {
         let ahead = Cursor { last: own.last + 1, ..own };
         let other = Cursor { listener: own.listener + 1, ..own };
         for strange in [ahead, other] {
-            assert!(audience.listen(filter("api"), Some(strange), 0).unwrap().is_interrupted);
+            assert!(audience.listen(filter("api"), None, Some(strange), 0).unwrap().is_interrupted);
         }
         for text in ["", "7", "-", "1-", "1-x", "+1-2", "1-+2", "-1-2", "1-2-3", "10000000000000000-1"] {
             assert_eq!(Cursor::from_text(text), None, "{text}");

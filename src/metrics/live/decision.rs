@@ -24,7 +24,7 @@ pub struct LiveDecision<'a> {
     pub retry_at: Option<i64>,
     /// The name of the limit that decided, if it has one of its own.
     pub limit: Option<&'a str>,
-    /// How the log calls the key: the beginning of its object's name, which is a keyed hash.
+    /// The hash of the key.
     pub object: Option<&'a str>,
     /// In how many objects the key's budget is, if in several shards: the one named is the first of them, whichever decided, and what
     /// is left is what the one has that did.

@@ -14,7 +14,10 @@ mod decision;
 mod filter;
 mod listeners;
 
-pub use audience::{Audience, Cursor, Heard, KEPT, LISTEN_MS, MAX_LISTENERS, MAX_PER_SECOND, POLL_AFTER_MS, TooMany};
+pub use audience::{
+    Audience, Cursor, Heard, KEPT, LISTEN_MS, MAX_LISTENERS, MAX_OWN_LISTENERS, MAX_PER_SECOND,
+    MAX_RESTRICTED_LISTENERS, POLL_AFTER_MS, TooMany,
+};
 pub use batch::{LiveBatch, MAX_DECISIONS};
 pub use decision::LiveDecision;
 pub use filter::LiveFilter;

@@ -1,7 +1,7 @@
 //! Overrides: for one key, or for all text keys of a prefix, something else than the policy says.
 //!
 //! A deployment may have 10⁵ of them, and every isolate must find that of a key without asking anyone. So an isolate keeps
-//! for each only 128 bits of a hash, and in a few more bytes what is in force since when. The most specific counts: the key's
+//! for each only 128 bits of a keyed hash, and in a few more bytes what is in force since when. The most specific counts: the key's
 //! own, else that of its longest prefix, else the policy. Only prefixes of lengths that occur are looked up.
 //!
 //! Each override that is added costs an isolate at most [`MEMORY_PER_OVERRIDE`] bytes and those of its [`History`]: some 25
@@ -15,11 +15,13 @@ mod plan;
 use std::mem;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
+use hmac::{Hmac, Mac};
 use sha2::{Digest, Sha256};
 
 use self::compose::compose;
 use self::history::{Rest, number};
 use super::named::Policy;
+use crate::key_hash::{KeyHash, KeyHasher, first};
 use crate::sorted::{SortedMap, sort_by};
 
 pub use self::history::{History, InForce, MAX_CHANGES};
@@ -29,6 +31,7 @@ pub use self::plan::{Multiple, Numbers, Plan};
 /// The overrides of all policies, as an isolate has them.
 #[derive(Debug, Default)]
 pub struct Overrides {
+    hasher: KeyHasher,
     table: RwLock<Table>,
     composed: Mutex<Composed>,
 }
@@ -47,17 +50,24 @@ pub struct Selector {
 pub const MEMORY_PER_OVERRIDE: usize = 104;
 
 impl Selector {
-    /// The override of the key of these [bytes](crate::access::Key::to_bytes).
+    /// The override of the key with that hash.
     #[must_use]
-    pub fn key(policy: &str, key: &[u8]) -> Self {
-        Self { policy: policy.to_owned(), prefix_len: 0, hash: Hasher::new(policy).after(key).key() }
+    pub fn key(policy: &str, key: KeyHash) -> Self {
+        Self { policy: policy.to_owned(), prefix_len: 0, hash: masked(key, mask_of(policy)) }
     }
 
     /// The override of all text keys that begin so: 1 to [`MAX_PREFIX_LEN`] bytes.
     #[must_use]
-    pub fn prefix(policy: &str, prefix: &str) -> Self {
+    pub fn prefix(hasher: &KeyHasher, policy: &str, prefix: &str) -> Self {
         let prefix_len = u16::try_from(prefix.len()).unwrap_or(u16::MAX);
-        Self { policy: policy.to_owned(), prefix_len, hash: Hasher::new(policy).after(prefix.as_bytes()).prefix() }
+        let hash = PrefixHasher::new(hasher, policy).after(prefix.as_bytes()).prefix();
+        Self { policy: policy.to_owned(), prefix_len, hash }
+    }
+
+    /// The hash of the key; `None` if it is for a prefix.
+    #[must_use]
+    pub fn key_hash(&self) -> Option<KeyHash> {
+        (self.prefix_len == 0).then(|| masked(self.hash, mask_of(&self.policy)))
     }
 
     /// The policy's name.
@@ -97,6 +107,19 @@ impl Selector {
 }
 
 impl Overrides {
+    /// None, of keys that are hashed so.
+    #[must_use]
+    pub fn new(hasher: KeyHasher) -> Self {
+        Self { hasher, ..Self::default() }
+    }
+
+    /// Whether any are by prefix, or were until lately: then the key itself is needed to know which are its own.
+    #[must_use]
+    pub fn has_prefixes(&self, policy: &str) -> bool {
+        let table = self.table.read().unwrap_or_else(PoisonError::into_inner);
+        table.of_policies.get(policy).is_some_and(|of_policy| of_policy.lengths.keys().any(|&len| len > 0))
+    }
+
     /// Takes over [records](Selector::record).
     ///
     /// # Errors
@@ -128,7 +151,7 @@ impl Overrides {
     #[must_use]
     pub fn apply(&self, policy: &Arc<Policy>, key: &[u8], now: i64) -> Arc<Policy> {
         let table = self.table.read().unwrap_or_else(PoisonError::into_inner);
-        let found = table.find(policy.name(), key);
+        let found = table.find(&self.hasher, policy.name(), key);
         let Some((most_specific, _)) = found.first() else {
             return Arc::clone(policy);
         };
@@ -161,15 +184,22 @@ impl std::fmt::Display for MalformedRecords {
 
 impl std::error::Error for MalformedRecords {}
 
-/// 128 bits of SHA-256: no two keys or prefixes share them.
+/// 128 bits, which no two overrides share: those of the key's hash and the policy's mask, or of a keyed hash of the policy and the prefix.
 pub type SelectorHash = [u8; 16];
 
 /// Sorted by their hashes, without gaps.
 #[derive(Debug, Default)]
 struct Table {
     entries: Vec<Entry>,
-    /// Of each policy, how many overrides there are of each length; 0 is for those of one key.
-    lengths: SortedMap<String, SortedMap<u16, u32>>,
+    of_policies: SortedMap<String, OfPolicy>,
+}
+
+/// What there is of one policy.
+#[derive(Debug, Default)]
+struct OfPolicy {
+    mask: KeyHash,
+    /// How many overrides there are of each length; 0 is for those of one key.
+    lengths: SortedMap<u16, u32>,
 }
 
 #[derive(Debug)]
@@ -181,20 +211,21 @@ struct Entry {
 
 impl Table {
     /// The most specific first.
-    fn find(&self, policy: &str, key: &[u8]) -> Vec<(SelectorHash, &[u8])> {
-        let Some(lengths) = self.lengths.get(policy) else {
+    fn find(&self, hasher: &KeyHasher, policy: &str, key: &[u8]) -> Vec<(SelectorHash, &[u8])> {
+        let Some(OfPolicy { mask, lengths }) = self.of_policies.get(policy) else {
             return Vec::new();
         };
         let mut found = Vec::new();
         let mut add = |hash: SelectorHash| found.extend(self.get(&hash).map(|history| (hash, history)));
-        let (mut hasher, mut rest, mut done) = (Hasher::new(policy), key, 0);
+        let (mut prefixes, mut rest, mut done) = (None, key, 0);
         for &len in lengths.keys().filter(|&&len| len > 0) {
             let Some((next, after)) = rest.split_at_checked(usize::from(len).saturating_sub(done)) else { break };
-            (hasher, rest, done) = (hasher.after(next), after, len.into());
-            add(hasher.prefix());
+            let longer = prefixes.take().unwrap_or_else(|| PrefixHasher::new(hasher, policy)).after(next);
+            add(longer.prefix());
+            (prefixes, rest, done) = (Some(longer), after, len.into());
         }
         if lengths.contains_key(&0) {
-            add(hasher.after(rest).key());
+            add(masked(hasher.hash(key), *mask));
         }
         found.reverse();
         found
@@ -228,9 +259,13 @@ impl Table {
                     1
                 }
             };
-            self.lengths.change(policy, |lengths| {
-                lengths.change(prefix_len, |count| *count = count.saturating_add_signed(more));
-            });
+            if !self.of_policies.contains_key(&policy) {
+                let of_policy = OfPolicy { mask: mask_of(&policy), lengths: SortedMap::new() };
+                self.of_policies.insert(policy.clone(), of_policy);
+            }
+            if let Some(of_policy) = self.of_policies.get_mut(&policy) {
+                of_policy.lengths.change(prefix_len, |count| *count = count.saturating_add_signed(more));
+            }
         }
         if is_shorter {
             self.entries.retain(|entry| !entry.history.is_empty());
@@ -238,9 +273,9 @@ impl Table {
         if !new.is_empty() {
             self.insert(new);
         }
-        self.lengths.retain(|_, lengths| {
-            lengths.retain(|_, count| *count > 0);
-            !lengths.is_empty()
+        self.of_policies.retain(|_, of_policy| {
+            of_policy.lengths.retain(|_, count| *count > 0);
+            !of_policy.lengths.is_empty()
         });
     }
 
@@ -274,32 +309,32 @@ fn record<'a>(rest: &mut Rest<'a>) -> Option<(Selector, &'a [u8])> {
 
 const HASH_LEN: usize = 16;
 
-/// Hashes a policy's name and the bytes of a key, or of its beginning.
-#[derive(Clone)]
-struct Hasher(Sha256);
+/// What tells the overrides of one policy from those of another for the same key.
+fn mask_of(policy: &str) -> KeyHash {
+    Sha256::digest(policy).first_chunk().copied().unwrap_or_default()
+}
 
-impl Hasher {
-    fn new(policy: &str) -> Self {
-        // A name has no zero.
-        Self(Sha256::new().chain_update(policy).chain_update([0]))
+/// Masks a hash, or takes the mask off again.
+fn masked(hash: KeyHash, mask: KeyHash) -> KeyHash {
+    (u128::from_be_bytes(hash) ^ u128::from_be_bytes(mask)).to_be_bytes()
+}
+
+/// Hashes a policy's name and the beginning of a key.
+struct PrefixHasher(Hmac<Sha256>);
+
+impl PrefixHasher {
+    fn new(hasher: &KeyHasher, policy: &str) -> Self {
+        // No key begins so, and no name has a zero.
+        Self(hasher.hmac().chain_update([0xff, 0]).chain_update(policy).chain_update([0]))
     }
 
     fn after(self, bytes: &[u8]) -> Self {
         Self(self.0.chain_update(bytes))
     }
 
-    /// The bytes so far are the whole key.
-    fn key(self) -> SelectorHash {
-        self.finish(b"k")
-    }
-
-    /// The bytes so far are a prefix.
+    /// The bytes so far are the prefix.
     fn prefix(&self) -> SelectorHash {
-        self.clone().finish(b"p")
-    }
-
-    fn finish(self, kind: &[u8]) -> SelectorHash {
-        self.0.chain_update(kind).finalize().first_chunk().copied().unwrap_or_default()
+        first(self.0.clone())
     }
 }
 
@@ -366,7 +401,7 @@ impl Overrides {
         let mut history = History::default();
         history.push(1, Some(InForce { plan: written.plan, until: written.until }));
         let mut records = Vec::new();
-        Selector::key(policy, key.as_bytes()).record(&history.encode(), &mut records);
+        Selector::key(policy, KeyHasher::default().hash(key.as_bytes())).record(&history.encode(), &mut records);
         let overrides = Self::default();
         overrides.update(&records).unwrap();
         overrides
@@ -383,6 +418,10 @@ mod tests {
     fn policies() -> Policies {
         Policies::parse(r#"{"p":"1/1s","q":{"limits":[{"name":"a","rate":"1/1s"},{"name":"b","rate":"7/1s"}]}}"#)
             .unwrap()
+    }
+
+    fn key(policy: &str, bytes: &[u8]) -> Selector {
+        Selector::key(policy, KeyHasher::default().hash(bytes))
     }
 
     fn plan(fields: &str) -> Plan {
@@ -440,7 +479,7 @@ mod tests {
             for act in acts.into_iter().chain([Act::Update]) {
                 match act {
                     Act::Set(policy, is_prefix, text, times) => {
-                        let selector = if is_prefix { Selector::prefix(policy, &text) } else { Selector::key(policy, text.as_bytes()) };
+                        let selector = if is_prefix { Selector::prefix(&KeyHasher::default(), policy, &text) } else { key(policy, text.as_bytes()) };
                         let history = match times {
                             0 => History::default(),
                             times => set(&format!(r#""multiple":{times}"#), None),
@@ -475,8 +514,8 @@ mod tests {
         let banned = set(r#""banned":true"#, None);
         overrides
             .update(&records(&[
-                (Selector::prefix("p", "a"), banned.clone()),
-                (Selector::key("p", b"\xff\x01\x01\0a"), banned),
+                (Selector::prefix(&KeyHasher::default(), "p", "a"), banned.clone()),
+                (key("p", b"\xff\x01\x01\0a"), banned),
             ]))
             .unwrap();
         let standing = |policy: &str, key: &[u8]| overrides.apply(policies.get(policy).unwrap(), key, 5).standing();
@@ -493,8 +532,8 @@ mod tests {
     fn an_override_ends_on_time_though_it_was_asked_for_just_before() {
         let (overrides, policies) = (Overrides::default(), policies());
         let both = [
-            (Selector::key("p", b"abc"), set(r#""banned":true"#, Some(2_000))),
-            (Selector::prefix("p", "ab"), set(r#""unlimited":true"#, Some(3_000))),
+            (key("p", b"abc"), set(r#""banned":true"#, Some(2_000))),
+            (Selector::prefix(&KeyHasher::default(), "p", "ab"), set(r#""unlimited":true"#, Some(3_000))),
         ];
         overrides.update(&records(&both)).unwrap();
         let p = policies.get("p").unwrap();
@@ -513,7 +552,7 @@ mod tests {
         // A new version of the policy, and then of the override.
         let other = Policies::parse(r#"{"p":"2/1s"}"#).unwrap();
         assert_eq!(overrides.apply(other.get("p").unwrap(), b"abc", 3_000).limits()[0].limit().config().rate, 2);
-        overrides.update(&records(&[(Selector::key("p", b"abc"), set(r#""multiple":3"#, None))])).unwrap();
+        overrides.update(&records(&[(key("p", b"abc"), set(r#""multiple":3"#, None))])).unwrap();
         assert_eq!(overrides.apply(p, b"abc", 5).limits()[0].limit().config().rate, 3);
     }
 
@@ -522,10 +561,7 @@ mod tests {
         let (overrides, policies) = (Overrides::default(), policies());
         let limits = r#""limits":[{"name":"b","rate":"5/1s"}]"#;
         overrides
-            .update(&records(&[
-                (Selector::key("q", b"x"), set(r#""multiple":2"#, None)),
-                (Selector::key("q", b"y"), set(limits, None)),
-            ]))
+            .update(&records(&[(key("q", b"x"), set(r#""multiple":2"#, None)), (key("q", b"y"), set(limits, None))]))
             .unwrap();
         let q = policies.get("q").unwrap();
         let rates = |key: &[u8]| {
@@ -543,9 +579,9 @@ mod tests {
     #[test]
     fn malformed_records_change_nothing() {
         let overrides = Overrides::default();
-        let good = records(&[(Selector::key("p", b"k"), set(r#""banned":true"#, None))]);
+        let good = records(&[(key("p", b"k"), set(r#""banned":true"#, None))]);
         overrides.update(&good).unwrap();
-        let other = records(&[(Selector::key("p", b"l"), set(r#""banned":true"#, None))]);
+        let other = records(&[(key("p", b"l"), set(r#""banned":true"#, None))]);
         for len in 1..other.len() {
             assert_eq!(overrides.update(&other[..len]), Err(MalformedRecords), "{len}");
         }
@@ -557,10 +593,48 @@ mod tests {
     #[test]
     fn the_format_of_records_is_unchanged() {
         let mut bytes = Vec::new();
-        Selector::prefix("api", "acme:").record(&[7, 8], &mut bytes);
-        let hash = Sha256::digest(b"api\0acme:p");
-        assert_eq!(bytes, [&[3, b'a', b'p', b'i', 2, 7, 8, 5][..], &hash[..16]].concat());
-        let Selector { hash, .. } = Selector::key("api", b"acme:");
-        assert_eq!(hash, Sha256::digest(b"api\0acme:k")[..16]);
+        Selector::prefix(&KeyHasher::new("a secret"), "api", "acme:").record(&[7, 8], &mut bytes);
+        let keyed = |bytes: &[u8]| KeyHasher::new("a secret").hash(bytes);
+        let hash = keyed(b"\xff\0api\0acme:");
+        assert_eq!(bytes, [&[3, b'a', b'p', b'i', 2, 7, 8, 5][..], &hash].concat());
+        let selector = Selector::key("api", keyed(b"acme:"));
+        let mask = Sha256::digest("api");
+        let expected: Vec<_> = keyed(b"acme:").iter().zip(mask).map(|(hash, mask)| hash ^ mask).collect();
+        assert_eq!(selector.hash()[..], expected);
+        assert_eq!(selector.key_hash(), Some(keyed(b"acme:")));
+        assert_eq!(Selector::prefix(&KeyHasher::default(), "api", "acme:").key_hash(), None);
+    }
+
+    #[test]
+    fn nothing_but_the_secret_makes_a_hash_of_a_guessed_key() {
+        let of = |secret: &str| {
+            let hasher = KeyHasher::new(secret);
+            [Selector::key("p", hasher.hash(b"\xff\x04\xc0\0\x02\x01")), Selector::prefix(&hasher, "p", "192.0.2.")]
+        };
+        let ([key, prefix], [other_key, other_prefix]) = (of("a secret"), of("another"));
+        assert!(key.hash() != other_key.hash() && prefix.hash() != other_prefix.hash());
+    }
+
+    #[test]
+    fn an_override_is_found_by_the_hash_of_its_key_too() {
+        let (overrides, policies) = (Overrides::new(KeyHasher::new("a secret")), policies());
+        let hash = KeyHasher::new("a secret").hash(b"alice");
+        overrides.update(&records(&[(Selector::key("p", hash), set(r#""banned":true"#, None))])).unwrap();
+        let standing = |policy: &str, key: &[u8]| overrides.apply(policies.get(policy).unwrap(), key, 5).standing();
+        let by_hash = crate::key_hash::bytes_of(&hash);
+        for (policy, key, is_banned) in [
+            ("p", &b"alice"[..], true),
+            ("p", &by_hash, true),
+            ("p", &hash, false), // a key of these bytes is another key
+            ("p", b"alicf", false),
+            ("q", b"alice", false),
+            ("q", &by_hash, false),
+        ] {
+            assert_eq!(standing(policy, key) == Standing::Banned { until: None }, is_banned, "{policy} {key:?}");
+        }
+        assert!(!overrides.has_prefixes("p"));
+        let prefix = Selector::prefix(&KeyHasher::new("a secret"), "p", "a");
+        overrides.update(&records(&[(prefix, set(r#""banned":true"#, None))])).unwrap();
+        assert!(overrides.has_prefixes("p") && !overrides.has_prefixes("q"));
     }
 }

@@ -100,9 +100,11 @@ fn policy<'a>(fields: &Fields<'a>, reader: &mut Reader<'_>) -> Option<Cow<'a, st
         reader.error("policy", "is missing".to_owned());
         return None;
     };
-    let name = value.string().filter(|name| is_name(name));
-    if name.is_none() {
-        reader.error("policy", format!("must be the name of a policy: {}", name_rule()));
+    let name = value.string();
+    let found = name.as_deref().unwrap_or_default();
+    if !is_name(found) {
+        reader.error("policy", format!("must be the name of a policy: {}", name_rule(found)));
+        return None;
     }
     name
 }
@@ -286,6 +288,12 @@ mod tests {
                     "overrides[0].prefix: is given beside `key`: an override is for one key or for one prefix",
                     "overrides[0].until: must be a moment in Unix milliseconds, not \"soon\"",
                     "overrides[0].banned: must be true; to end an override, delete it",
+                ],
+            ),
+            (
+                r#"{"policy":"..","key":"k","banned":true}"#.into(),
+                &[
+                    "overrides[0].policy: must be the name of a policy: a name must not be \"..\": in a URL it would be a step of the path",
                 ],
             ),
             (

@@ -6,7 +6,8 @@ use wasm_bindgen::prelude::{JsValue, wasm_bindgen};
 use super::super::clock::moment;
 use super::super::{live, metrics};
 use super::{Call, Source};
-use crate::api::{Notice, Noticed, Tally, short_name};
+use crate::access::key_hash_in;
+use crate::api::{Notice, Noticed, Tally};
 use crate::edge::Outcome;
 use crate::metrics::{CallOutcome, LiveDecision, Outcome as BudgetOutcome, Word};
 use crate::policy::Cause;
@@ -70,7 +71,7 @@ impl Call {
                 }
                 if matches!(one.outcome, BudgetOutcome::Refused | BudgetOutcome::Never | BudgetOutcome::Banned) {
                     let key =
-                        self.objects.get(one.object).map(|object| u64::from_str_radix(short_name(&object.name), 16));
+                        self.objects.get(one.object).map(|object| u128::from_str_radix(key_hash_in(&object.name), 16));
                     counts.refused(one.policy, key.and_then(Result::ok).unwrap_or_default(), || one.key_prefix());
                 }
             });
@@ -87,7 +88,7 @@ impl Call {
                     remaining: decisive.map(|(_, answer)| answer.remaining),
                     retry_at: decisive.and_then(|(_, answer)| answer.retry_at()),
                     limit: decisive.and_then(|(limit, _)| limit.name()),
-                    object: self.objects.get(one.object).map(|object| short_name(&object.name)),
+                    object: self.objects.get(one.object).map(|object| key_hash_in(&object.name)),
                     shards: self.whole.as_ref().map(|_| self.objects.len()),
                     cause: one.cause,
                     is_refused_in_shadow: one.is_refused_in_shadow,

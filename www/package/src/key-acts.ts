@@ -41,7 +41,7 @@ export interface Blocked {
 /** How a key stands. */
 export interface KeyState {
   readonly status: 200;
-  /** How the log and the audit log call the key: the beginning of a keyed hash. */
+  /** The hash of the key, as lists and logs show it. */
   readonly object: string;
   readonly now: number;
   /** Every policy for which the key has a bucket. */
@@ -107,7 +107,7 @@ export interface PastDecision {
 /** The requests and the answers, by the name of the function. */
 export interface KeyCalls {
   /** Shows every bucket of a key, its reservations and its latest decisions. */
-  inspect: [{ readonly key: Key }, KeyState | Problem];
+  inspect: [{ readonly key: OperatedKey }, KeyState | Problem];
   /** Explains what `consume` would decide, and takes nothing. */
   explain: [KeyBudget & { readonly cost?: Cost<string> }, Explanation | Problem];
   /** Fills all limits. */
@@ -120,5 +120,8 @@ export interface KeyCalls {
 
 interface KeyBudget {
   readonly policy: string;
-  readonly key: Key;
+  readonly key: OperatedKey;
 }
+
+/** A key, or its hash: the 32 hexadecimal digits that lists and logs show of it. */
+export type OperatedKey = Key | { readonly hash: string };

@@ -20,7 +20,7 @@ export function standing({ object, now, policies, reservations, holds, decisions
   ]);
   const held = holds.map(({ ends_at, tokens }) => [taken(tokens), `until ${moment(ends_at)}`]);
   const parts = [
-    `object ${object} at ${moment(now)}`,
+    `hash ${object} at ${moment(now)}`,
     section(
       "buckets",
       columns(

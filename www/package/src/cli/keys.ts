@@ -5,8 +5,8 @@ import { coloured, columns, type Level, lasting, moment, plain, tokens } from ".
 import { Service } from "./service.js";
 
 export async function inspect(args: string[]): Promise<string> {
-  const { values, flags, others } = parse(args, ["key-json"], 1, ["json"]);
-  const key = keyOf(others, values["key-json"]);
+  const { values, flags, others } = parse(args, ["key-json", "hash"], 1, ["json"]);
+  const key = keyOf(others, values);
   const { text, body } = await Service.ofEnvironment().ask<KeyState>("POST", "/v1/keys/inspect", "decisions", {
     body: { key },
   });
@@ -42,12 +42,12 @@ export async function block(args: string[]): Promise<string> {
 
 /** Removes the override of a key, or of a prefix. */
 export async function removeOverride(args: string[]): Promise<string> {
-  const { values, flags, others } = parse(args, ["key-json", "policy", "prefix"], 1, ["json"]);
+  const { values, flags, others } = parse(args, ["key-json", "hash", "policy", "prefix"], 1, ["json"]);
   const { policy, prefix } = values;
   if (policy === undefined) throw new Mistake("an override is of one policy: --policy api");
-  if (prefix !== undefined && (others.length > 0 || values["key-json"] !== undefined))
+  if (prefix !== undefined && (others.length > 0 || values["key-json"] !== undefined || values.hash !== undefined))
     throw new Mistake("give a key or a prefix, not both");
-  const whose = prefix === undefined ? { key: keyOf(others, values["key-json"]) } : { prefix };
+  const whose = prefix === undefined ? { key: keyOf(others, values) } : { prefix };
   // By PUT, because what is in an address is logged.
   const { text, body } = await Service.ofEnvironment().ask<Changed>("PUT", "/v1/overrides", "removed", {
     body: { removed: [{ policy, ...whose }] },
@@ -93,8 +93,8 @@ async function about<Body>(
   args: string[],
   options: readonly ("cost" | "for")[],
 ) {
-  const { values, flags, others } = parse(args, ["key-json", "policy", ...options], 1, ["json"]);
-  const key = keyOf(others, values["key-json"]);
+  const { values, flags, others } = parse(args, ["key-json", "hash", "policy", ...options], 1, ["json"]);
+  const key = keyOf(others, values);
   const { policy, cost, for: time } = values;
   if (policy === undefined) throw new Mistake(`${verb} is about one policy: --policy api`);
   if (options.includes("for") && time === undefined) throw new Mistake("a key is blocked for a time: --for 1h");
@@ -112,10 +112,17 @@ async function about<Body>(
   return { text, body, isJson: flags.json === true, asked, shown: plain(JSON.stringify(key)) };
 }
 
-/** The key: a text as it is, or JSON for every other kind. */
-function keyOf([text]: string[], json: string | undefined): unknown {
-  if ((text === undefined) === (json === undefined))
-    throw new Mistake(`give one key: a text, or --key-json '["tenant","user"]', --key-json '{"ip":"203.0.113.9"}'`);
+/** The key: a text as it is, JSON for every other kind, or the hash of one. */
+function keyOf([text]: string[], { "key-json": json, hash }: { "key-json"?: string; hash?: string }): unknown {
+  if ([text, json, hash].filter((given) => given !== undefined).length !== 1)
+    throw new Mistake(
+      `give one key: a text, or --key-json '["tenant","user"]', --key-json '{"ip":"203.0.113.9"}', or its --hash`,
+    );
+  if (hash !== undefined) return hashed(hash);
+  if (text !== undefined && HASH.test(text))
+    throw new Mistake(
+      `${text} looks like the hash of a key: give --hash ${text}, or --key-json '${JSON.stringify(text)}' for a key with this text`,
+    );
   if (json === undefined) return text;
   try {
     return JSON.parse(json);
@@ -123,6 +130,16 @@ function keyOf([text]: string[], json: string | undefined): unknown {
     throw new Mistake(`--key-json is not JSON: ${(error as Error).message}`);
   }
 }
+
+/** The key of a hash, as lists and logs show it. */
+export function hashed(hash: string): { readonly hash: string } {
+  if (HASH.test(hash)) return { hash };
+  throw new Mistake(
+    `--hash is the 32 hexadecimal digits that lists and logs show of a key, not ${JSON.stringify(hash)}`,
+  );
+}
+
+const HASH = /^[0-9a-f]{32}$/i;
 
 function costOf(text: string): unknown {
   try {

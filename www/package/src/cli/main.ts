@@ -77,10 +77,11 @@ To operate a service that runs. TOLLGATE_URL in the environment is its address, 
     --prefix <text>   the override of a prefix, instead of a key
   audit               says who has changed what, the latest first
     --limit <count>   how many acts; 20 if left out
+    --hash <digits>   only those on the key of this hash
 
-A key is a text. For others there is --key-json in its place: '["tenant","user"]', '{"ip":"203.0.113.9"}'. With --json, all of these
-print the service's answer as it came; page by page, one on each line, where it has several. Policies that are compared or applied are
-one object, with the answer for each.
+A key is a text. For others there is --key-json in its place: '["tenant","user"]', '{"ip":"203.0.113.9"}'. A key that is known only by the
+hash that lists and logs show of it is --hash <digits>. With --json, all of these print the service's answer as it came; page by page,
+one on each line, where it has several. Policies that are compared or applied are one object, with the answer for each.
 
 A list is names with commas between them. Exit codes: 0 done; 1 the service refuses, policies have errors, or they differ; 2 wrong
 arguments, a wrong environment, or no answer.

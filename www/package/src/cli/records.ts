@@ -1,17 +1,21 @@
 // `npx tollgate audit` and `npx tollgate overrides`: what the registry has recorded, read page by page.
 import { Mistake, oneOf, parse } from "./arguments.js";
-import { removeOverride } from "./keys.js";
+import { hashed, removeOverride } from "./keys.js";
 import { columns, grouped, type Level, moment, plain, tokens } from "./printed.js";
 import { during } from "./progress.js";
 import { type Answer, Service } from "./service.js";
 
 export async function audit(args: string[]): Promise<string> {
-  const { values, flags } = parse(args, ["limit"], 0, ["json"]);
+  const { values, flags } = parse(args, ["limit", "hash"], 0, ["json"]);
   const most = values.limit === undefined ? USUAL_ACTS : Number(values.limit);
   if (!Number.isSafeInteger(most) || most < 1)
     throw new Mistake(`--limit is how many acts, 1 or more, not ${JSON.stringify(values.limit)}`);
   const { texts, entries } = await paged<"acts", Act>("acts", most, (before, rest) => {
-    const query = { limit: String(Math.min(rest, MOST_ACTS)), ...(before !== null && { before: String(before) }) };
+    const query = {
+      ...(values.hash !== undefined && { key: JSON.stringify(hashed(values.hash)) }),
+      limit: String(Math.min(rest, MOST_ACTS)),
+      ...(before !== null && { before: String(before) }),
+    };
     return `/v1/audit?${new URLSearchParams(query)}`;
   });
   if (flags.json) return texts.join("\n");
@@ -76,6 +80,9 @@ interface Act {
   readonly policy: string;
   readonly key?: string;
   readonly carry?: string;
+  /** How many repeated acts share this line, and when the first was. */
+  readonly count?: number;
+  readonly first_at?: number;
   /** It was an earlier try of the same request that did it. */
   readonly replayed?: true;
   readonly before: unknown;
@@ -97,7 +104,7 @@ interface Override {
   readonly unlimited?: true;
 }
 
-function head({ at, by, act, policy, key, carry }: Act): string[] {
+function head({ at, by, act, policy, key, carry, count, first_at }: Act): string[] {
   return [
     moment(at),
     plain(by),
@@ -105,6 +112,7 @@ function head({ at, by, act, policy, key, carry }: Act): string[] {
     policy,
     key === undefined ? "" : `key ${key}`,
     carry === undefined ? "" : `carry ${carry}`,
+    count === undefined ? "" : `${grouped(count)} times since ${moment(first_at!)}`,
   ];
 }
 

@@ -6,6 +6,9 @@ import { dateTime, number } from "../shared/numbers.ts";
 import { reasonOf } from "../shared/reason.ts";
 import type { Audit, Service } from "./service.ts";
 
+/** What lists and logs show of a key. It is also a text, so it must be clear which is meant. */
+const LIKE_HASH = /^\s*[0-9a-f]{32}\s*$/i;
+
 /** What can be done, and how the audit log calls it if it changes anything. */
 const OPERATIONS = {
   Inspect: "",
@@ -53,6 +56,12 @@ export function OneKey({
     const turn = ++acts.current;
     const say = (lines: readonly string[]) => turn === acts.current && setLines(lines);
     const { policy, key, cost, minutes } = Object.fromEntries(new FormData(form.current!)) as Record<string, string>;
+    if (LIKE_HASH.test(key!)) {
+      say([
+        `This looks like the hash of a key: write {"hash":"${key}"}, or "${key}" in quotes for a key with this text.`,
+      ]);
+      return;
+    }
     try {
       const removes = act === "Remove override";
       const body = {
@@ -165,7 +174,7 @@ function said(act: Operation, answer: Answer): string[] {
     }),
   );
   return [
-    `The audit log calls this key ${answer.object}`,
+    `Its hash is ${answer.object}`,
     ...(limits.length > 0 ? limits : ["All budgets are full"]),
     `Open reservations: ${number(answer.reservations?.length ?? 0)}`,
   ];

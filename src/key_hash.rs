@@ -1,0 +1,87 @@
+//! The hash that names a key wherever its text is not: in names of objects, overrides, logs and lists for operators.
+
+use hmac::digest::Key;
+use hmac::{Hmac, KeyInit, Mac};
+use sha2::Sha256;
+
+/// 128 bits of HMAC-SHA-256 of a key's [bytes](crate::access::Key::to_bytes): no two keys share them. With a secret they do not give
+/// the key away, not even to an attacker who tries all IP addresses.
+pub type KeyHash = [u8; 16];
+
+/// Hashes keys with the secret of a deployment.
+#[derive(Clone, Debug)]
+pub struct KeyHasher {
+    /// With the secret already absorbed: saves half the work of each hash.
+    hmac: Hmac<Sha256>,
+}
+
+impl KeyHasher {
+    /// The hasher with that secret. With none, the key of a hash can be found by trying the likely ones.
+    #[must_use]
+    pub fn new(secret: &str) -> Self {
+        // HMAC takes keys of any length; that of none has the hash of no bytes as its block.
+        let hmac =
+            Hmac::new_from_slice(secret.as_bytes()).unwrap_or_else(|_| Hmac::new(&Key::<Hmac<Sha256>>::default()));
+        Self { hmac }
+    }
+
+    /// The hash of the key of these bytes. Those of a hash are hashed already.
+    #[must_use]
+    pub fn hash(&self, key: &[u8]) -> KeyHash {
+        hash_of(key).unwrap_or_else(|| first(self.hmac.clone().chain_update(key)))
+    }
+
+    /// What absorbs further bytes and is [finished](first) as often as wanted.
+    pub(crate) fn hmac(&self) -> Hmac<Sha256> {
+        self.hmac.clone()
+    }
+}
+
+/// Without a secret.
+impl Default for KeyHasher {
+    fn default() -> Self {
+        Self::new("")
+    }
+}
+
+/// The first half of the digest.
+pub(crate) fn first(hmac: Hmac<Sha256>) -> KeyHash {
+    hmac.finalize().into_bytes().first_chunk().copied().unwrap_or_default()
+}
+
+/// The bytes of a key that is known by its hash alone: no other key has them.
+pub(crate) fn bytes_of(hash: &KeyHash) -> Vec<u8> {
+    [&FORM[..], hash].concat()
+}
+
+/// The hash that has these bytes; `None` if they are those of another key.
+pub(crate) fn hash_of(key: &[u8]) -> Option<KeyHash> {
+    key.strip_prefix(&FORM)?.try_into().ok()
+}
+
+/// Begins with a byte that no text has, and goes on with none that another form of key has.
+const FORM: [u8; 2] = [0xff, 8];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::hex::hex_of;
+
+    /// A change here loses every stored bucket. The digests are those of any other HMAC-SHA-256 implementation.
+    #[test]
+    fn hashes_are_unchanged() {
+        let hash = |secret: &str, key: &str| hex_of(&KeyHasher::new(secret).hash(key.as_bytes()));
+        assert_eq!(hash("another secret 16", "alice"), "55db67a2116548932fc4d6df88bed29c");
+        assert_ne!(hash("another secret 16", "Alice"), hash("another secret 16", "alice"));
+        assert_eq!(hash("", "alice"), "ce3837f76a54a635191b1704ac767226");
+    }
+
+    #[test]
+    fn a_hash_names_the_key_that_it_is_of() {
+        let hasher = KeyHasher::new("another secret 16");
+        for key in [&b"alice"[..], b"", b"\xff\x04\xc0\0\x02\x01", &[0xff, 8, 1], &[0xff, 8].repeat(9)[..17]] {
+            let hash = hasher.hash(key);
+            assert_eq!((hash_of(key), hasher.hash(&bytes_of(&hash))), (None, hash));
+        }
+    }
+}

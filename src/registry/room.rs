@@ -1,0 +1,77 @@
+//! How many overrides there can be, and who may reach how many of them.
+//!
+//! A ban must find room however many other overrides there are, and an unrestricted token whatever restricted ones do. So the last part is
+//! for these alone, in steps: bans of restricted tokens, anything of unrestricted ones, bans of unrestricted ones. The policies of one
+//! restricted token never have more than about half, so that another team finds room too.
+
+use std::collections::BTreeMap;
+
+use super::overrides::{Entry, hashes};
+use crate::policy::overrides::SelectorHash;
+use crate::protocol::OverridesError;
+
+/// Maximum number of overrides. An isolate keeps them all, some 100 bytes each: see [`crate::policy::overrides`].
+pub const MAX_OVERRIDES: usize = 100_000;
+
+/// What only bans can reach: as many keys as an operator can ban in an emergency with a few requests.
+pub const RESERVED_FOR_BANS: usize = 5_000;
+
+/// What only unrestricted tokens can reach: twice as much, so that they have it for bans and for other overrides.
+pub const RESERVED_FOR_UNRESTRICTED: usize = 10_000;
+
+/// Maximum under the policies of a restricted token, without bans: half.
+pub const MAX_OVERRIDES_OF_RESTRICTED: usize = MAX_OVERRIDES / 2;
+
+/// Minimum retention of an override that has ended, when there is no room: a minute. Isolates ask every five seconds, so all that are
+/// awake have the end by then; the others load all overrides again.
+pub const HEARD_MS: i64 = 60_000;
+
+/// Who adds overrides, and which.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Room<'a> {
+    /// The only policies of its token.
+    pub(super) only: Option<&'a [String]>,
+    pub(super) are_bans: bool,
+}
+
+impl Room<'_> {
+    /// Whether there is room for `changed`; `new` is how many of them are in force and were not before.
+    pub(super) fn check(
+        self,
+        all: &BTreeMap<SelectorHash, Box<Entry>>,
+        changed: &[Entry],
+        new: usize,
+        now: i64,
+    ) -> Result<(), OverridesError> {
+        let Self { only, are_bans } = self;
+        let is_restricted = only.is_some();
+        let checks = [(self.max(), None), (self.max_own(), only)];
+        for (max, only) in checks.into_iter().filter(|(max, _)| all.len().saturating_add(new) > *max) {
+            let counts = |entry: &Entry| only.is_none_or(|only| only.iter().any(|name| name == entry.policy()));
+            let changed_hashes = hashes(changed);
+            let is_other = |entry: &Entry| changed_hashes.binary_search(&entry.hash()).is_err();
+            let others = all.values().filter(|entry| counts(entry) && is_other(entry) && !entry.can_be_forgotten(now));
+            let others = others.count();
+            if others.saturating_add(changed.len()) > max {
+                return Err(OverridesError::TooMany { max, is_own: only.is_some(), is_restricted, are_bans });
+            }
+        }
+        Ok(())
+    }
+
+    /// In all.
+    const fn max(self) -> usize {
+        let reserved_for_bans = if self.are_bans { 0 } else { RESERVED_FOR_BANS };
+        let reserved_for_unrestricted = if self.only.is_some() { RESERVED_FOR_UNRESTRICTED } else { 0 };
+        MAX_OVERRIDES.saturating_sub(reserved_for_bans).saturating_sub(reserved_for_unrestricted)
+    }
+
+    /// Under the policies of the token.
+    const fn max_own(self) -> usize {
+        match (self.only, self.are_bans) {
+            (None, _) => MAX_OVERRIDES,
+            (Some(_), true) => MAX_OVERRIDES_OF_RESTRICTED + RESERVED_FOR_BANS,
+            (Some(_), false) => MAX_OVERRIDES_OF_RESTRICTED,
+        }
+    }
+}
