@@ -51,8 +51,13 @@ pub enum Return {
     Over,
 }
 
-/// Rarer requests are cheaper one by one: a lease costs the object a row.
-const MIN_ASKED: u64 = 4;
+/// The fewest requests to be expected in the time of a lease for one to be asked for. Each lease is a row of its object, which costs as much
+/// as some seven calls, and perhaps a call and a row to return what is left. Rarer requests are cheaper one by one.
+const MIN_EXPECTED: u64 = 16;
+
+/// Requests that must have come in the time of a lease that has begun, for each to be expected: a burst may be over at any moment. Those of
+/// the one before count in full.
+const ASKED_PER_EXPECTED: u64 = 2;
 
 /// So many leases that have ended are remembered until the object has heard of them.
 const MAX_ENDED: usize = 16;
@@ -256,7 +261,12 @@ impl Leases {
             }
             entry.end_those(|open| open.id == id);
         }
-        if entry.ended.iter().any(|ended| ended.lease.id == id && ended.has_rest) {
+        if let Some(ended) = entry.ended.iter().find(|ended| ended.lease.id == id && ended.has_rest) {
+            // The next lease reports it, if that is asked for soon. The object waits for LATE_MS.
+            let wait_ms = ended.given_up_at.saturating_sub_unsigned(LATE_MS / 2).saturating_sub(now);
+            if !is_idle && !entry.open.is_empty() && wait_ms > 0 {
+                return Return::Wait(wait_ms.unsigned_abs());
+            }
             let (wanted, ended) = (vec![0; policy.limits().len()], entry.ended());
             return Return::Send(LeaseRequest { wanted, ended, lease_ms: 0, horizon_ms: 0 });
         }
@@ -436,7 +446,7 @@ impl Entry {
     fn request(&mut self, policy: &Policy, terms: LeaseTerms, now: i64, is_asked: bool) -> Option<LeaseRequest> {
         let LeaseTerms { lease_ms, max_tokens } = terms;
         let expected = self.demand.expected();
-        let is_wanted = expected.asked >= MIN_ASKED && self.asks_again_at <= now;
+        let is_wanted = expected.asked >= MIN_EXPECTED && self.asks_again_at <= now;
         let mut wanted = vec![0; policy.limits().len()];
         if is_wanted {
             for ((index, wanted), &expected) in wanted.iter_mut().enumerate().zip(&expected.tokens) {
@@ -513,11 +523,12 @@ impl Demand {
         }
     }
 
-    /// What will be asked for in a period: as much as in the last, or already in this one.
+    /// What will be asked for in a period: as many tokens as in the last, or already in this one.
     fn expected(&self) -> Expected {
         let before = self.tokens_before.iter().copied().chain(std::iter::repeat(0));
         let tokens = self.tokens.iter().zip(before).map(|(&now, before)| now.max(before));
-        Expected { asked: self.asked.max(self.asked_before), tokens: tokens.collect() }
+        let asked = self.asked.checked_div(ASKED_PER_EXPECTED).unwrap_or(0).max(self.asked_before);
+        Expected { asked, tokens: tokens.collect() }
     }
 }
 

@@ -32,7 +32,7 @@ fn a_lone_client_is_granted_at_its_retry_at() {
                 let again = pair.decision(&policy, &costs);
                 assert!(again.is_allow(), "{costs:?} refused again: {again:?}");
             }
-            pair.now += signed(random.below(300));
+            pair.now += signed(random.below(100));
         }
     });
     if asked >= 100_000 {
@@ -61,7 +61,7 @@ fn a_lone_client_that_remembers_refusals_is_granted_at_its_retry_at() {
                     assert!(again.is_allow(), "{costs:?} refused again: {again:?}");
                 }
             }
-            let later = pair.now + signed(random.below(300));
+            let later = pair.now + signed(random.below(100));
             pair.go_to(&policy, later);
         }
         remembered += pair.remembered;
@@ -107,6 +107,14 @@ impl Pair {
     fn new() -> Self {
         let (known, remembers, timers, remembered, calls) = Default::default();
         Self { known, remembers, object: Object::new(), now: START, timers, remembered, calls }
+    }
+
+    /// The fourth request from now brings a lease: those before it were not answered.
+    fn make_busy(&mut self, policy: &Policy) {
+        for _ in 4..32 {
+            let costs = vec![1; policy.limits().len()];
+            assert_eq!(self.known.ask(OBJECT, policy, &costs, self.now), None);
+        }
     }
 
     /// Asks for this cost of each limit, and tells whether it was granted.
@@ -216,6 +224,7 @@ fn a_wait_from_memory_is_not_short_of_what_a_lease_has_granted_since() {
     // What was granted and seven fit into the bucket; with nine the object is asked.
     for (cost, remembered) in [(7, 1), (9, 0)] {
         let mut pair = Pair { remembers: true, ..Pair::new() };
+        pair.make_busy(&policy);
         for cost in [1, 1, 8] {
             assert!(pair.ask(&policy, cost));
         }
@@ -237,6 +246,7 @@ fn a_key_under_numbers_that_are_not_leased_is_refused_from_memory() {
     let leased = of(r#"{"p":{"rate":"10/s","capacity":10,"lease":"2s"}}"#);
     let plain = of(r#"{"p":{"rate":"1/s","capacity":10}}"#);
     let mut pair = Pair { remembers: true, ..Pair::new() };
+    pair.make_busy(&leased);
     for _ in 0..5 {
         assert!(pair.ask(&leased, 1));
     }
@@ -254,6 +264,7 @@ fn a_policy_that_gains_or_loses_a_limit_is_asked_as_before() {
         r#"{"name":"b","rate":1,"period":"1day","capacity":900},{"name":"a","rate":1,"period":"1day","capacity":1000}"#,
     );
     let mut pair = Pair::new();
+    pair.make_busy(&one);
     for policy in [&one, &two, &one] {
         for _ in 0..20 {
             assert!(pair.ask(policy, 1));
@@ -269,6 +280,7 @@ fn what_is_leased_under_earlier_numbers_is_withheld_under_new_ones() {
     let policy = |capacity| with_limits(&format!(r#"{{"name":"a","rate":10,"period":"1s","capacity":{capacity}}}"#));
     for crashes in [false, true] {
         let mut pair = Pair::new();
+        pair.make_busy(&policy(ten));
         for _ in 0..4 {
             assert!(pair.ask(&policy(ten), 1));
         }
@@ -287,6 +299,7 @@ fn what_is_leased_under_earlier_numbers_is_withheld_under_new_ones() {
 fn an_object_that_has_restarted_takes_back_what_is_returned() {
     let policy = with_limits(r#"{"name":"a","rate":1,"period":"1day","capacity":1000,"write_ahead":0}"#);
     let mut pair = Pair::new();
+    pair.make_busy(&policy);
     for _ in 0..20 {
         assert!(pair.ask(&policy, 1));
     }
@@ -302,6 +315,7 @@ fn an_object_that_has_restarted_takes_back_what_is_returned() {
 fn a_cost_that_fits_once_leases_are_returned_is_not_refused_for_ever() {
     let policy = with_limits(r#"{"name":"a","rate":0,"period":"1s","capacity":10}"#);
     let mut pair = Pair::new();
+    pair.make_busy(&policy);
     for _ in 0..4 {
         assert!(pair.ask(&policy, 1));
     }

@@ -18,7 +18,7 @@ fn what_is_granted_from_leases_one_bucket_would_have_granted() {
     });
     println!("{seen:?}");
     if seen.asked > 100_000 {
-        assert!(seen.granted_from_leases * 30 > seen.asked, "too few to show anything");
+        assert!(seen.granted_from_leases * 60 > seen.asked, "too few to show anything");
         assert!(seen.refused_from_leases * 200 > seen.asked, "too few to show anything");
         assert!(seen.granted * 4 > seen.asked, "too few to show anything");
     }

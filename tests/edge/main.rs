@@ -5,6 +5,7 @@ mod asked;
 mod chance;
 mod crowds;
 mod lease_terms;
+mod lease_worth;
 mod leases;
 mod leasing;
 mod memories;

@@ -25,7 +25,7 @@ fn isolates_with_leases_and_refusals_grant_what_one_bucket_would_and_refuse_what
     });
     println!("{seen:?}");
     if seen.asked > 100_000 {
-        assert!(seen.granted_from_leases * 30 > seen.asked, "too few to show anything");
+        assert!(seen.granted_from_leases * 60 > seen.asked, "too few to show anything");
         assert!(seen.refused_from_leases * 200 > seen.asked, "too few to show anything");
         assert!(seen.refused_from_memory * 50 > seen.asked, "too few to show anything");
         assert!(seen.refused_wrongly * 1_000 > seen.refused_from_memory, "too few to show anything");
