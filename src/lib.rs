@@ -68,6 +68,8 @@ pub mod key_hash;
 pub mod keyed;
 #[cfg(feature = "api")]
 pub mod ledger;
+#[cfg(feature = "api")]
+mod length;
 pub mod limit;
 #[cfg(feature = "lint")]
 pub mod lint;

@@ -13,6 +13,7 @@ use super::grants::{MAX_LIFE_MS, Signer, granted, verbs_rule};
 use super::tokens::{MAX_LEN, texts};
 use super::url::{URL_RULE, is_safe};
 use crate::json::{Fields, Json};
+use crate::length;
 
 /// The sessions that visitors may open.
 pub struct Sessions {
@@ -250,8 +251,7 @@ fn place(field: &str) -> String {
 }
 
 fn ttl_ms(json: Json<'_>) -> Option<i64> {
-    let length = humantime::parse_duration(&json.string()?).ok()?;
-    let ms = i64::try_from(length.as_millis()).ok()?;
+    let ms = i64::try_from(length::millis_of(&json.string()?).ok()?).ok()?;
     (1_000..=MAX_LIFE_MS).contains(&ms).then_some(ms.min(LONGEST_TTL_MS))
 }
 

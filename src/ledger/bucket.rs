@@ -117,9 +117,11 @@ impl Bucket {
             return Ok(Self { states, leases, persisted, need, ..bucket });
         }
         let mut old = stored.limits()?;
-        let changes =
-            policy.timeline().earlier().iter().map(|version| version.since).chain([policy.timeline().since()]);
-        let changed_at = changes.filter(|&at| stored.covered_since.is_some_and(|since| since < at)).min();
+        let timeline = policy.timeline();
+        let changed_at = stored.covered_since.and_then(|since| {
+            let changes = timeline.earlier_after(since).map(|version| version.since);
+            changes.chain([timeline.since()].into_iter().filter(|&at| at > since)).min()
+        });
         // A bucket is carried over when its numbers change: what it had then is what counts.
         for limit in &mut old {
             limit.state = stored.uncovered(&limit.limit, &limit.state, changed_at.unwrap_or(now).min(now));

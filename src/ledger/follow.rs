@@ -12,15 +12,15 @@
 //! * To a version older than the bucket's own, it was carried over at some moment since it was last asked. Its level is the
 //!   lower of what it would be for the first of these moments and for the last: as a function of the moment it is concave, so it
 //!   is nowhere lower than at both ends.
-//! * From before the versions that are known, a bucket has not refilled until the first of those, and holds no more than any of
-//!   the forgotten versions would have left.
+//! * From a time of which several versions were merged into one, a bucket goes through the weakest of them, which it
+//!   enters at the moment it was last carried over or later: see `policy/weakest.rs`.
 
 use super::decide::without;
 use super::inline::accounts;
 use super::leases::Leases;
 use super::row::NamedState;
-use crate::limit::{Carry, Config, Limit, Snapshot, State};
-use crate::policy::{NamedLimit, Policy, Timeline};
+use crate::limit::{Carry, Limit, State};
+use crate::policy::{NamedLimit, Policy};
 
 /// The limits of `policy` at `now`, in its order, and after them the dormant ones, of a bucket that was at the version `since` and has
 /// these leases.
@@ -43,7 +43,8 @@ pub(super) fn follow(
         return old;
     }
     let current = || policy.limits().iter().map(|limit| (limit.name(), limit.limit())).collect();
-    let carried_at = |old, at| carried(old, &Step { at, carry: Carry::AsIs, limits: current() }, leases, now, phase);
+    let carried_at =
+        |old, at| carried(old, &Step { at, carry: Carry::AsIs, limits: current(), merged: None }, leases, now, phase);
     if timeline.since() == 0 || timeline.since() == since {
         return carried_at(old, now);
     }
@@ -61,23 +62,24 @@ pub(super) fn follow(
         at: version.since,
         carry: version.carry,
         limits: version.limits.iter().map(|(name, limit)| (name.as_deref(), limit)).collect(),
+        merged: version.merged,
     });
-    let all = earlier.chain([Step { at: timeline.since(), carry: timeline.carry(), limits: current() }]);
-    let mut steps: Vec<_> = all.filter(|step| step.at > since).collect();
-    if since == 0 {
-        // It was last asked under numbers that no registry has seen, and follows the versions from then on.
-        let asked_at = old.iter().map(NamedState::at).max().unwrap_or(now);
-        let known = steps.iter().rposition(|step| step.at <= asked_at).unwrap_or(0);
-        steps.drain(..known);
-    }
-    let is_first = |step: &Step<'_>| timeline.earlier().first().is_none_or(|first| first.since == step.at);
-    let before = match steps.first() {
-        Some(step) if is_first(step) => {
-            old.into_iter().map(|limit| limit.forgotten(timeline, step, now, phase)).collect()
+    let last = Step { at: timeline.since(), carry: timeline.carry(), limits: current(), merged: None };
+    let mut steps: Vec<_> = earlier.chain([last]).collect();
+    // If it was last asked under numbers that no registry has seen, it follows the versions from then on.
+    let asked_at = if since == 0 { old.iter().map(NamedState::at).max().unwrap_or(now) } else { since };
+    let known = steps.partition_point(|step| step.at <= asked_at);
+    let first = known.saturating_sub(1);
+    let within = steps.get_mut(first).filter(|step| since != 0 && step.at <= asked_at);
+    match within.and_then(|step| Some((step.merged?, step))) {
+        // It may have been asked under any of those for which that version stands.
+        Some((carry, step)) => {
+            step.carry = carry;
+            steps.drain(..first);
         }
-        _ => old,
-    };
-    steps.iter().fold(before, |old, step| carried(old, step, leases, now, phase))
+        None => _ = steps.drain(..if since == 0 { first } else { known }),
+    }
+    steps.iter().fold(old, |old, step| carried(old, step, leases, now, phase))
 }
 
 /// The states of a bucket of which nothing was ever taken: a new one. A shard may not have been there all the time, and what it has
@@ -86,13 +88,10 @@ pub(super) fn untouched(policy: &Policy, now: i64, phase: u64) -> Vec<State> {
     let new = || policy.limits().iter().map(|limit| limit.limit().new_state(now, phase)).collect();
     let Some(first) = policy.timeline().earlier().first().filter(|_| policy.shard().is_some()) else { return new() };
     let began_at = first.since.min(now);
-    let begin = |(name, limit): &(Option<String>, Limit)| {
-        let state = limit.new_state(began_at, phase);
-        let state = match policy.timeline().least_before(name.as_deref()) {
-            Some(_) => limit.lowered(&state, limit.remaining(&state, began_at)),
-            None => state,
-        };
-        NamedState { name: name.clone(), limit: *limit, state }
+    let begin = |(name, limit): &(Option<String>, Limit)| NamedState {
+        name: name.clone(),
+        limit: *limit,
+        state: limit.new_state(began_at, phase),
     };
     let states = first.limits.iter().map(begin).collect();
     let states =
@@ -106,14 +105,8 @@ struct Step<'a> {
     at: i64,
     carry: Carry,
     limits: Vec<(Option<&'a str>, &'a Limit)>,
-}
-
-impl Step<'_> {
-    /// The limit that is the same as this one.
-    fn find(&self, old: &NamedState) -> Option<&Limit> {
-        let mut limits = self.limits.iter();
-        limits.find(|(name, limit)| is_same(old, *name, limit)).map(|(_, limit)| *limit)
-    }
+    /// How a bucket came over from one to the next, if it stands for several.
+    merged: Option<Carry>,
 }
 
 fn is_same(old: &NamedState, name: Option<&str>, limit: &Limit) -> bool {
@@ -159,27 +152,5 @@ impl NamedState {
     /// The moment up to which refills are credited.
     fn at(&self) -> i64 {
         self.limit.snapshot(&self.state).at
-    }
-
-    /// After versions that are forgotten, the last of which ended with this step.
-    fn forgotten(mut self, timeline: &Timeline, step: &Step<'_>, now: i64, phase: u64) -> Self {
-        let Some(least) = timeline.least_before(self.name.as_deref()) else { return self };
-        let Snapshot { tokens, drops, at } = self.limit.snapshot(&self.state);
-        if tokens >= least {
-            let above = tokens.abs_diff(least).saturating_add(u64::from(drops > 0));
-            self.state = self.limit.lowered(&self.state, above);
-        }
-        // Of a window, the beginning.
-        let Snapshot { at: end, .. } = self.limit.snapshot(&self.limit.new_state(step.at.min(now), phase));
-        let later = Snapshot { at: at.max(end), ..self.limit.snapshot(&self.state) };
-        self.state = self.limit.restored(&later).unwrap_or(self.state);
-        if step.find(&self).is_none()
-            && let Ok(frozen) = Limit::new(&Config { rate: 0, ..*self.limit.config() })
-        {
-            // While it is dormant, at numbers that are not known, it does not refill.
-            self.state = frozen.carry(&self.limit, self.state, Carry::AsIs, at.max(end).min(now), phase);
-            self.limit = frozen;
-        }
-        self
     }
 }

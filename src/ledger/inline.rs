@@ -10,7 +10,7 @@
 //! # The law
 //!
 //! Over any interval, all numbers together grant at most what the most generous of them would grant alone: its capacity, and
-//! what it refills in that time. The proof:
+//! what it refills in that time; and, by verbs that make debt, the largest `max_debt` of any of them more. The proof:
 //!
 //! Let `G(s, t)` be what was granted from `s` to `t`, and `B(s, t)` the largest capacity and refill from `s` to `t` of any numbers
 //! that the bucket was asked under. Each account obeys
@@ -21,7 +21,7 @@
 //!
 //! * Time passes: the level rises by its refill at most. A grant: the level falls by as much as `G` rises.
 //! * With no grants since `s`, the left side is at most the account's own capacity and refill.
-//! * So the law holds, because the level of the numbers that grant is not below zero afterwards.
+//! * So the law holds, because the level of the numbers that grant is not below zero afterwards, or not below the debt that they allow.
 //!
 //! A level for the numbers X, taken over from the account L at the moment `t`, must obey it too. Let Z be the numbers whose
 //! capacity and refill are `B(s, t)`. If Z refills as fast as X, all that L has is within Z's bound for ever. If X refills faster

@@ -50,6 +50,8 @@ mod jitter;
 mod record;
 mod snapshot;
 mod state;
+#[cfg(feature = "api")]
+mod weaker;
 
 pub use all::{Part, decide_all, decide_policies};
 #[cfg(feature = "api")]

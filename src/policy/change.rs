@@ -1,8 +1,7 @@
 //! What a change of a policy means, in words.
 
-use std::time::Duration;
-
 use super::named::{LeaseTerms, NamedLimit, Policy};
+use crate::length;
 use crate::limit::{Carry, Config, Kind};
 
 /// What changes when `after` takes the place of `before`, line by line. `None` is no policy.
@@ -55,7 +54,7 @@ fn limits(before: &Policy, after: &Policy, carry: Carry, lines: &mut Vec<String>
             (None, None) => continue,
         };
         let (old, new, start) = (old.limit().config(), new.limit().config(), initial(new));
-        if old == new {
+        if old == new && carry != Carry::Reset {
             continue;
         }
         if old.kind != new.kind {
@@ -132,8 +131,7 @@ fn terms(before: &Policy, after: &Policy, lines: &mut Vec<String>) {
         lines.push("reservations that are opened from then on have the new terms".to_owned());
     }
     if before.refusal_cache_ms() != after.refusal_cache_ms() {
-        let shown =
-            |policy: &Policy| humantime::format_duration(Duration::from_millis(policy.refusal_cache_ms())).to_string();
+        let shown = |policy: &Policy| length::shown(policy.refusal_cache_ms());
         lines.push(format!("refusal_cache: {} instead of {}", shown(after), shown(before)));
     }
     if before.idempotency_ttl_ms() != after.idempotency_ttl_ms() {
@@ -155,7 +153,7 @@ fn terms(before: &Policy, after: &Policy, lines: &mut Vec<String>) {
             Some(LeaseTerms { lease_ms, max_tokens }) => {
                 let most =
                     if max_tokens == u64::MAX { String::new() } else { format!(" of at most {max_tokens} tokens") };
-                format!("{}{most}", humantime::format_duration(Duration::from_millis(lease_ms)))
+                format!("{}{most}", length::shown(lease_ms))
             }
             None => "none".to_owned(),
         };
@@ -164,7 +162,7 @@ fn terms(before: &Policy, after: &Policy, lines: &mut Vec<String>) {
     if before.notify() != after.notify() {
         let shown = |policy: &Policy| match policy.notify() {
             Some(notify) => {
-                let every = humantime::format_duration(Duration::from_millis(notify.every_ms()));
+                let every = length::shown(notify.every_ms());
                 format!("{} at most every {every}", notify.words().collect::<Vec<_>>().join(", "))
             }
             None => "none".to_owned(),
@@ -202,7 +200,7 @@ fn initial(limit: &NamedLimit) -> u64 {
 }
 
 fn pace(config: &Config) -> String {
-    let period = humantime::format_duration(Duration::from_millis(config.period_ms));
+    let period = length::shown(config.period_ms);
     match config.kind {
         Kind::TokenBucket => format!("{} per {period}", config.rate),
         Kind::FixedWindow => format!("{} for each window of {period}", config.rate),
@@ -252,6 +250,7 @@ mod tests {
             (Carry::Additive, 200, 199, "api: every key loses 1 token: what is spent stays spent"),
             (Carry::Additive, 50, 200, "api: every key gets 150 tokens: what is spent stays spent"),
             (Carry::Reset, 200, 50, "api: every key starts with 50 tokens"),
+            (Carry::Reset, 200, 200, "api: every key starts with 200 tokens"),
         ] {
             assert_eq!(words(Some(&of(from)), Some(&of(to)), carry), [expected, WHOM]);
         }

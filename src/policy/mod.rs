@@ -28,6 +28,7 @@ mod reader;
 mod shards;
 mod stored;
 mod timeline;
+mod weakest;
 
 pub use change::describe_change;
 pub use error::PolicyError;

@@ -268,8 +268,7 @@ impl Policy {
     #[must_use]
     pub fn is_unchanged_since(&self, since: i64) -> bool {
         let own = || self.limits.iter().map(|limit| (limit.name(), limit.limit()));
-        let mut later = self.timeline.earlier().iter().filter(|version| version.since > since);
-        later.all(|version| {
+        self.timeline.earlier_after(since).all(|version| {
             version.shards == self.shards
                 && own().eq(version.limits.iter().map(|(name, limit)| (name.as_deref(), limit)))
         })

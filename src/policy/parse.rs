@@ -723,16 +723,51 @@ mod tests {
         };
         for field in ["reservation_ttl", "period", "offset"] {
             if field != "offset" {
-                assert_eq!(errors(&policy(field, "2251799813685s")), [""; 0], "{field}");
+                assert_eq!(errors(&policy(field, "2251799813685248ms")), [""; 0], "{field}");
             }
-            for text in ["2251799813686s", "20000000000000000s"] {
-                let expected =
-                    format!("POLICIES.p.{field}: \"{text}\" is too long: at most 2251799813685s, some 71 000 years");
+            for text in ["2251799813685249ms", "2251799813686s", "20000000000000000s", "99999999999999999999s"] {
+                let expected = format!(
+                    "POLICIES.p.{field}: \"{text}\" is too long: at most 2251799813685248ms, some 71 000 years"
+                );
                 assert_eq!(errors(&policy(field, text)), [expected]);
             }
-            let [error] = &errors(&policy(field, "99999999999999999999s"))[..] else { panic!("one error") };
-            assert!(error.contains("must be a length of time") && error.contains("number is too large"), "{error}");
         }
+    }
+
+    /// A month is no number of days, and `M` was perhaps meant as a minute.
+    #[test]
+    fn no_length_of_time_counts_in_months_or_years() {
+        let fields = [
+            ("rate", "9/3months"),
+            ("period", "1M"),
+            ("offset", "1month"),
+            ("reservation_ttl", "2yrs"),
+            ("refusal_cache", "1y"),
+            ("lease", "1year"),
+            ("notify_every", "6 months"),
+        ];
+        for (field, text) in fields {
+            let rest = match field {
+                "rate" => "",
+                "period" => r#""rate":1,"#,
+                "notify_every" => r#""rate":1,"period":"1s","notify":["refused"],"#,
+                "offset" => r#""kind":"fixed_window","rate":1,"period":"1s","#,
+                _ => r#""rate":1,"period":"1s","#,
+            };
+            let [error] = &errors(&format!(r#"{{"p":{{{rest}"{field}":"{text}"}}}}"#))[..] else { panic!("{field}") };
+            let advice = if text.contains('y') { "365days" } else { "30days" };
+            assert!(error.starts_with(&format!("POLICIES.p.{field}: ")), "{error}");
+            assert!(error.contains("differ in length: write days, such as") && error.contains(advice), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_week_may_begin_on_mondays() {
+        let json = r#"{"p":{"kind":"fixed_window","rate":9,"period":"1week","offset":"4days"}}"#;
+        let limit = *Policies::parse(json).unwrap().get("p").unwrap().limits()[0].limit();
+        let monday = 1_763_942_400_000; // 24 November 2025, 00:00 UTC
+        let state = limit.new_state(monday + 1, 0);
+        assert_eq!(limit.snapshot(&state).at, monday);
     }
 
     #[test]

@@ -10,7 +10,8 @@ use super::on_error::{Cause, OnError};
 use super::rate::{Burst, Rate};
 use super::shards::{self, MAX_SHARDS};
 use crate::json::{Fields, FieldsError, Json};
-use crate::limit::{Config, ConfigError, Kind, Limit, MAX_SPAN_MS, MAX_TOKENS};
+use crate::length;
+use crate::limit::{Config, ConfigError, Kind, Limit, MAX_TOKENS};
 
 /// The most limits of one policy. Each is decided and answered with every request; four is the most that we have seen.
 pub const MAX_LIMITS: usize = 8;
@@ -261,16 +262,7 @@ impl Reader<'_> {
     /// A length of time in milliseconds.
     fn length(&mut self, field: &str, text: &str) -> Option<u64> {
         let shown = shortened(format!("{text:?}"));
-        let problem = match humantime::parse_duration(text) {
-            Ok(length) => match u64::try_from(length.as_millis()) {
-                Ok(ms) if ms <= MAX_SPAN_MS && length.subsec_nanos().is_multiple_of(1_000_000) => return Some(ms),
-                Ok(ms) if ms <= MAX_SPAN_MS => format!("must be whole milliseconds, not {shown}"),
-                _ => format!("{shown} is too long: at most {}s, some 71 000 years", MAX_SPAN_MS / 1_000),
-            },
-            Err(error) => format!("must be a length of time such as \"90s\" or \"1h 30m\", not {shown}: {error}"),
-        };
-        self.error(field, problem);
-        None
+        length::millis_of(text).map_err(|error| self.error(field, error.about(&shown))).ok()
     }
 
     /// A whole number of `unit` in this range.

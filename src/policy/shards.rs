@@ -70,10 +70,11 @@ impl Timeline {
                 let part = if index < count { part(limit, index, count) } else { absent(limit) };
                 (name.clone(), part.unwrap_or(*limit))
             });
-            Version { since: version.since, carry: carry_to(version.carry, count), limits: limits.collect(), shards: 1 }
+            let Version { since, carry, merged, .. } = *version;
+            Version { since, carry: carry_to(carry, count), limits: limits.collect(), shards: 1, merged }
         });
         let earlier = earlier.collect();
-        self.of_part(carry_to(self.carry(), count), earlier)
+        Self::new(self.since(), carry_to(self.carry(), count), earlier)
     }
 }
 
@@ -196,8 +197,8 @@ mod tests {
                 "POLICIES.p.shards: a policy with shards cannot have `notify`",
             ),
             (
-                r#"{"rate":8,"period":"40000years","shards":2}"#,
-                "POLICIES.p.shards: p cannot be divided among 2 shards: a period of 2524608000000000 ms is too long: at most 2251799813685248 ms",
+                r#"{"rate":8,"period":"15000000days","shards":2}"#,
+                "POLICIES.p.shards: p cannot be divided among 2 shards: a period of 2592000000000000 ms is too long: at most 2251799813685248 ms",
             ),
         ] {
             assert_eq!(errors(written).join("; "), expected, "{written}");
@@ -263,7 +264,7 @@ mod tests {
             (r#""rate":8,"period":"1s","initial":0"#, 1),
             (r#""rate":8,"period":"1s","max_debt":1"#, 1),
             (r#""rate":8,"period":"1s","capacity":80,"kind":"fixed_window""#, 1),
-            (r#""rate":8,"period":"40000years""#, 1),
+            (r#""rate":8,"period":"15000000days""#, 1),
         ] {
             let policies = Policies::parse(r#"{"p":{"rate":"12/s","shards":4}}"#).unwrap();
             let policies = policies.with_overrides(Arc::new(Overrides::of_key("p", "alice", over)));

@@ -3,9 +3,7 @@
 //! A version of a policy is known by the moment since which it is in force, which no other version has. A bucket follows the
 //! versions one by one, whenever it is next asked: see `ledger/follow.rs`.
 //!
-//! At most [`Timeline::MAX_EARLIER`] earlier versions are kept. Beyond that, those go first that only keys with overrides may need: the
-//! ones before a version with the same limits or more that was in force for so long that any bucket of theirs is full. If
-//! more are too many, the least level remains that each limit's bucket can have had.
+//! At most [`Timeline::MAX_EARLIER`] earlier versions are kept, of which one may stand for several: see `weakest.rs`.
 
 use serde::Serialize;
 
@@ -22,9 +20,7 @@ pub struct Timeline {
     /// How buckets came over from the version before.
     carry: Carry,
     /// Oldest first.
-    earlier: Vec<Version>,
-    /// Empty if the versions before those are not missing.
-    forgotten: Vec<Forgotten>,
+    pub(super) earlier: Vec<Version>,
 }
 
 /// An earlier version.
@@ -38,25 +34,19 @@ pub struct Version {
     pub limits: Vec<(Option<String>, Limit)>,
     /// How many objects were to have the budget of a key.
     pub shards: u8,
-}
-
-/// What is known of a limit in versions that were dropped.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Forgotten {
-    name: Option<String>,
-    /// No bucket that went through them had more tokens.
-    least: i64,
+    /// How buckets came over from one to the next, if it stands for several: see `weakest.rs`.
+    pub merged: Option<Carry>,
 }
 
 impl Timeline {
-    /// The most earlier versions that are kept: a change every minute for an hour.
+    /// The most earlier versions: a change every minute for an hour.
     pub const MAX_EARLIER: usize = 64;
 
     /// A policy in force since that moment, after these versions, oldest first. `carry` says how buckets came over from the last
     /// of them.
     #[must_use]
     pub const fn new(since: i64, carry: Carry, earlier: Vec<Version>) -> Self {
-        Self { since, carry, earlier, forgotten: Vec::new() }
+        Self { since, carry, earlier }
     }
 
     /// Since when the policy is in force, in Unix milliseconds. 0 if that is not known: no registry has seen it.
@@ -77,97 +67,36 @@ impl Timeline {
         &self.earlier
     }
 
-    /// The most tokens that a bucket of a version before all of these can have had, if there was such a version.
-    #[must_use]
-    pub fn least_before(&self, limit: Option<&str>) -> Option<i64> {
-        let known = self.forgotten.iter().find(|forgotten| forgotten.name.as_deref() == limit);
-        known.map(|forgotten| forgotten.least)
+    /// The earlier versions that a bucket of the version of that moment may have gone through since.
+    pub(crate) fn earlier_after(&self, since: i64) -> impl Iterator<Item = &Version> {
+        let ends = self.earlier.iter().skip(1).map(|version| version.since).chain([self.since]);
+        let is_later =
+            move |(version, end): &(&Version, i64)| version.since > since || version.merged.is_some() && *end > since;
+        self.earlier.iter().zip(ends).filter(is_later).map(|(version, _)| version)
     }
 
     /// The timeline when the policy with these `limits`, in so many shards, is replaced.
     pub(super) fn succeeded(&self, limits: &[NamedLimit], shards: u8, since: i64, carry: Carry) -> Self {
         let limits = limits.iter().map(|limit| (limit.name().map(str::to_owned), *limit.limit())).collect();
-        let last = Version { since: self.since, carry: self.carry, limits, shards };
-        let earlier = self.earlier.iter().cloned().chain([last]).collect();
-        let mut next = Self { since, carry, earlier, forgotten: self.forgotten.clone() };
-        next.prune();
-        next
-    }
-
-    /// A timeline that begins with this version, and after the same versions that are not known any more.
-    pub(super) fn beginning(&self, since: i64, carry: Carry) -> Self {
-        Self { since, carry, earlier: Vec::new(), forgotten: self.forgotten.clone() }
-    }
-
-    /// The same of a shard, which has this part of each version. How many shards there were before these is not known, so its
-    /// buckets are empty when they begin.
-    pub(super) fn of_part(&self, carry: Carry, earlier: Vec<Version>) -> Self {
-        let empty = |forgotten: &Forgotten| Forgotten { name: forgotten.name.clone(), least: forgotten.least.min(0) };
-        Self { since: self.since, carry, earlier, forgotten: self.forgotten.iter().map(empty).collect() }
-    }
-
-    /// The same, if before it there were other versions with limits of these names, of which nothing is known: their buckets are
-    /// empty when it begins.
-    pub(super) fn after_unknown(self, limits: &[NamedLimit]) -> Self {
-        let known = limits.iter().map(|limit| limit.name().map(str::to_owned));
-        let names = self.forgotten.iter().map(|forgotten| forgotten.name.clone()).chain(known);
-        let mut forgotten: Vec<Forgotten> = Vec::new();
-        for name in names {
-            if forgotten.iter().all(|other| other.name != name) {
-                let least = self.least_before(name.as_deref()).unwrap_or(0).min(0);
-                forgotten.push(Forgotten { name, least });
-            }
-        }
-        Self { forgotten, ..self }
+        let last = Version { since: self.since, carry: self.carry, limits, shards, merged: None };
+        Self::new(since, carry, self.earlier.iter().cloned().chain([last]).collect()).bounded()
     }
 
     /// Without the versions that no bucket of just this policy needs.
     pub(super) fn without_settled(mut self) -> Self {
-        self.drop_settled();
+        let settled = self.settled();
+        self.earlier.drain(..settled);
         self
     }
 
-    /// Drops what is too much.
-    fn prune(&mut self) {
-        if self.earlier.len() <= Self::MAX_EARLIER {
-            return;
-        }
-        self.drop_settled();
-        let too_many = self.earlier.len().saturating_sub(Self::MAX_EARLIER);
-        let dropped: Vec<_> = self.earlier.drain(..too_many).collect();
-        let nexts = dropped.iter().skip(1).chain(self.earlier.first()).map(|next| next.carry);
-        for (version, next) in dropped.iter().zip(nexts.collect::<Vec<_>>()) {
-            self.forget(version, next);
-        }
-    }
-
-    /// Drops the versions before one that was in force until all buckets of theirs were full.
-    fn drop_settled(&mut self) {
+    /// How many versions come before one that was in force until all buckets of theirs were full.
+    pub(super) fn settled(&self) -> usize {
         let ends = self.earlier.iter().skip(1).map(|version| version.since).chain([self.since]);
         let is_settled = |(index, end): &(usize, i64)| {
             let (before, rest) = self.earlier.split_at_checked(*index).unwrap_or_default();
             rest.first().is_some_and(|version| version.has_settled(before, *end))
         };
-        let settled = ends.enumerate().filter(is_settled).last().map_or(0, |(index, _)| index);
-        self.earlier.drain(..settled);
-    }
-
-    /// `next` says how buckets came over from this version.
-    fn forget(&mut self, version: &Version, next: Carry) {
-        for (name, limit) in &version.limits {
-            let Config { capacity, max_debt, .. } = *limit.config();
-            let least = match next {
-                Carry::AsIs | Carry::Reset => capacity.cast_signed(),
-                // Such a change may leave any level down to there.
-                Carry::Proportional | Carry::Additive => {
-                    capacity.saturating_add(max_debt).cast_signed().saturating_neg()
-                }
-            };
-            match self.forgotten.iter_mut().find(|forgotten| forgotten.name == *name) {
-                Some(known) => known.least = known.least.min(least),
-                None => self.forgotten.push(Forgotten { name: name.clone(), least }),
-            }
-        }
+        ends.enumerate().filter(is_settled).last().map_or(0, |(index, _)| index)
     }
 
     /// Its fields, to be stored and sent; `None` if nothing is known.
@@ -176,7 +105,6 @@ impl Timeline {
             since: self.since,
             carry: self.carry.word(),
             earlier: self.earlier.iter().map(VersionFields::of).collect(),
-            forgotten: self.forgotten.iter().map(ForgottenFields::of).collect(),
         })
     }
 
@@ -189,13 +117,11 @@ impl Timeline {
     pub(super) fn of(json: Json<'_>) -> Result<Self, StoredConfigError> {
         let unreadable = || StoredConfigError::Unreadable;
         let fields = json.fields().map_err(|_| unreadable())?;
-        let list = |name: &str| fields.get(name).map_or(Some(Vec::new()), Json::array);
-        let (earlier, forgotten) = list("earlier").zip(list("forgotten")).ok_or_else(unreadable)?;
+        let earlier = fields.get("earlier").map_or(Some(Vec::new()), Json::array).ok_or_else(unreadable)?;
         Ok(Self {
             since: fields.get("since").and_then(moment).ok_or_else(unreadable)?,
-            carry: carry_in(&fields)?,
+            carry: carry_in(&fields, "carry")?.unwrap_or_default(),
             earlier: earlier.into_iter().map(Version::of).collect::<Result<_, _>>()?,
-            forgotten: forgotten.into_iter().map(Forgotten::of).collect::<Result<_, _>>()?,
         })
     }
 
@@ -237,22 +163,11 @@ impl Version {
         let fields = json.fields().map_err(|_| unreadable())?;
         Ok(Self {
             since: fields.get("since").and_then(moment).ok_or_else(unreadable)?,
-            carry: carry_in(&fields)?,
+            carry: carry_in(&fields, "carry")?.unwrap_or_default(),
             limits: limits_of(fields.get("numbers").ok_or_else(unreadable)?)?,
             shards: shards_in(&fields)?,
+            merged: carry_in(&fields, "merged")?,
         })
-    }
-}
-
-impl Forgotten {
-    fn of(json: Json<'_>) -> Result<Self, StoredConfigError> {
-        let unreadable = || StoredConfigError::Unreadable;
-        let fields = json.fields().map_err(|_| unreadable())?;
-        let name = match fields.get("name") {
-            Some(name) => Some(name.string().ok_or_else(unreadable)?.into_owned()),
-            None => None,
-        };
-        Ok(Self { name, least: fields.get("least").and_then(moment).ok_or_else(unreadable)? })
     }
 }
 
@@ -278,9 +193,9 @@ fn moment(json: Json<'_>) -> Option<i64> {
     json.raw().parse().ok()
 }
 
-fn carry_in(fields: &Fields<'_>) -> Result<Carry, StoredConfigError> {
-    let Some(word) = fields.get("carry") else { return Ok(Carry::AsIs) };
-    word.string().and_then(|word| Carry::from_word(&word)).ok_or(StoredConfigError::Unreadable)
+fn carry_in(fields: &Fields<'_>, name: &str) -> Result<Option<Carry>, StoredConfigError> {
+    let Some(word) = fields.get(name) else { return Ok(None) };
+    word.string().and_then(|word| Carry::from_word(&word)).map(Some).ok_or(StoredConfigError::Unreadable)
 }
 
 /// In how many shards; 1 if that is not said.
@@ -297,8 +212,6 @@ pub(super) struct TimelineFields {
     carry: &'static str,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     earlier: Vec<VersionFields>,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    forgotten: Vec<ForgottenFields>,
 }
 
 #[derive(Serialize)]
@@ -308,6 +221,8 @@ struct VersionFields {
     numbers: Vec<StoredConfig>,
     #[serde(skip_serializing_if = "is_one")]
     shards: u8,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    merged: Option<&'static str>,
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks so")]
@@ -315,23 +230,11 @@ pub(super) const fn is_one(shards: &u8) -> bool {
     *shards == 1
 }
 
-#[derive(Serialize)]
-struct ForgottenFields {
-    #[serde(skip_serializing_if = "Option::is_none")]
-    name: Option<String>,
-    least: i64,
-}
-
 impl VersionFields {
     fn of(version: &Version) -> Self {
         let numbers = version.limits.iter().map(|(name, limit)| StoredConfig::new(name.as_deref(), limit)).collect();
-        Self { since: version.since, carry: version.carry.word(), numbers, shards: version.shards }
-    }
-}
-
-impl ForgottenFields {
-    fn of(forgotten: &Forgotten) -> Self {
-        Self { name: forgotten.name.clone(), least: forgotten.least }
+        let Version { since, carry, shards, merged, .. } = *version;
+        Self { since, carry: carry.word(), numbers, shards, merged: merged.map(Carry::word) }
     }
 }
 
@@ -353,6 +256,9 @@ mod tests {
         let json = r#"{"since":7,"carry":"as_is","earlier":[{"since":5,"carry":"as_is","numbers":[{"kind":"token_bucket","rate":3,"period_ms":1000,"capacity":3,"max_debt":0,"initial":null,"offset_ms":null}]},{"since":6,"carry":"additive","numbers":[{"name":"a","kind":"token_bucket","rate":4,"period_ms":1000,"capacity":4,"max_debt":0,"initial":null,"offset_ms":null}]}]}"#;
         assert_eq!(three.timeline().to_json(), json);
         assert_eq!(Timeline::from_json(json).as_ref(), Ok(three.timeline()));
+        let merged = json.replacen("\"offset_ms\":null}]}", "\"offset_ms\":null}],\"merged\":\"additive\"}", 1);
+        let read = Timeline::from_json(&merged).unwrap();
+        assert_eq!((read.earlier()[0].merged, read.to_json()), (Some(Carry::Additive), merged));
         assert_eq!(Timeline::from_json("null"), Ok(Timeline::default()));
         for wrong in
             ["", "{}", r#"{"since":"7"}"#, r#"{"since":7,"carry":"x"}"#, &json.replace("\"rate\":4", "\"rate\":-4")]

@@ -17,7 +17,8 @@ pub const MAX_POLICIES: usize = 500;
 pub const MAX_POLICY_LEN: usize = 4_096;
 
 impl Registry {
-    /// Changes a policy at `now`, or says what would change. A change to the same text changes nothing.
+    /// Changes a policy at `now`, or says what would change. A change to the same text changes nothing, unless it begins every bucket
+    /// anew.
     ///
     /// # Errors
     /// [`ChangeError`]. Nothing has changed.
@@ -52,7 +53,8 @@ impl Registry {
         if !holds {
             return Err(ChangeError::Version(version));
         }
-        if current.is_some_and(|current| current.current() == entry.current()) {
+        let is_same = current.is_some_and(|current| current.current() == entry.current());
+        if is_same && change.carry != Carry::Reset {
             let changes = vec!["nothing: the policy is the same".to_owned()];
             let standing = current.and_then(Entry::standing);
             return Ok((Changed { changes, standing, is_new: false }, Writes::new()));

@@ -84,12 +84,12 @@ impl Registry {
         self.policies.keys().chain(new).filter(|name| is_due(name)).cloned().collect()
     }
 
-    /// Puts an entry in its place, and records the act if its text has changed. The caller writes the moments.
+    /// Puts an entry in its place, and records the act if it changes anything for a key. The caller writes the moments.
     pub(super) fn put(&mut self, name: &str, entry: Entry, by: &str, carry: Carry, at: i64, writes: &mut Writes) {
         let before = self.policies.get(name).and_then(Entry::current).map(str::to_owned);
         let (before, after) = (before.as_deref(), entry.current());
         let act = Act { of: "policy", by, policy: name, key: None, before, after, carry: Some(carry) };
-        if act.before != act.after {
+        if act.before != act.after || carry == Carry::Reset {
             self.record(&act, at, writes);
         }
         self.moments.latest = self.moments.latest.max(entry.since);

@@ -149,10 +149,9 @@ const rows = {
       },
     },
     log: [
-      'settings: POLICIES.a.reservation_ttl: "20000000000000000s" is too long: at most 2251799813685s, some 71 000 years',
-      'settings: POLICIES.b.offset: "20000000000000000s" is too long: at most 2251799813685s, some 71 000 years',
-      'settings: POLICIES.c.period: must be a length of time such as "90s" or "1h 30m", not "99999999999999999999s": ' +
-        "number is too large",
+      'settings: POLICIES.a.reservation_ttl: "20000000000000000s" is too long: at most 2251799813685248ms, some 71 000 years',
+      'settings: POLICIES.b.offset: "20000000000000000s" is too long: at most 2251799813685248ms, some 71 000 years',
+      'settings: POLICIES.c.period: "99999999999999999999s" is too long: at most 2251799813685248ms, some 71 000 years',
     ],
   },
   "causes that are none": {

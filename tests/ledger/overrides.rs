@@ -457,6 +457,91 @@ fn a_key_with_numbers_of_its_own_refills_by_them_from_their_beginning_whatever_b
     assert_eq!(world.levels(), [5], "7/s for 572 ms, on top of 1");
 }
 
+/// Boosts that come and go, of the key or of a prefix of it, by removal or by their `until`.
+#[test]
+fn a_key_that_is_not_asked_keeps_its_tokens_however_often_its_override_changes() {
+    for index in [0, 1] {
+        for times in [7, 8, 9, 10, 16, 17, 99] {
+            for (plans, ends) in [
+                ([Some(r#""multiple":2"#), None], false),
+                ([Some(r#""multiple":2"#), Some(r#""multiple":3"#)], true),
+                ([Some(r#""multiple":2"#), Some(r#""rate":0,"period":"1s","capacity":5000"#)], false),
+                ([Some(r#""banned":true"#), Some(r#""multiple":2"#)], false),
+                ([Some(r#""rate":0,"period":"1h","capacity":1500"#), Some(r#""unlimited":true"#)], true),
+            ] {
+                let base = policy(r#"{"rate":0,"period":"1s","capacity":1000,"write_ahead":0}"#);
+                let mut isolate = Isolate::new(base.in_force_since(START - 10));
+                let mut world = isolate.world();
+                world.decided(CONSUME, vec![1]);
+                for time in 0..times {
+                    let at = START + 10 * (1 + time);
+                    isolate.set(index, at, plans[usize::try_from(time).unwrap() % 2], ends.then_some(at + 5));
+                }
+                world.now = START + 5_000;
+                isolate.tell(&mut world);
+                assert_eq!(world.levels(), [999], "{index}, {times} of {plans:?}");
+                isolate.set(index, START + 6_000, None, None);
+                world.now = START + 7_000;
+                isolate.tell(&mut world);
+                assert_eq!(world.levels(), [999], "{index}, {times} of {plans:?}, removed");
+            }
+        }
+    }
+}
+
+/// As far as the changes are known one by one, what came back at their rates; before that, at the slowest.
+#[test]
+fn a_key_refills_at_the_slowest_rate_while_its_changes_are_merged() {
+    let base = policy(r#"{"rate":1,"period":"1s","capacity":1000,"write_ahead":0}"#);
+    let mut isolate = Isolate::new(base.in_force_since(START - 10));
+    let mut world = isolate.world();
+    world.decided(CONSUME, vec![1_000]);
+    for time in 0..40 {
+        isolate.set(0, START + 1_000 * (1 + time), Some(r#""multiple":2"#).filter(|_| time % 2 == 0), None);
+    }
+    world.now = START + 40_000;
+    isolate.tell(&mut world);
+    let [level] = world.levels()[..] else { panic!() };
+    // A second before them, and 39 of theirs of which 20 counted twice.
+    assert!((40 + 3..60).contains(&level), "{level}");
+}
+
+/// The policy's versions that no ordinary key needs any more may matter to a key with an override.
+#[test]
+fn a_key_with_an_override_keeps_its_tokens_however_often_its_policy_changes() {
+    for fields in [r#""rate":0,"period":"1s","capacity":2000,"write_ahead":0"#, r#""multiple":100"#] {
+        let version = |rate: u32| policy(&format!(r#"{{"rate":{rate},"period":"1s","capacity":20}}"#));
+        let mut isolate = Isolate::new(version(1).in_force_since(START - 10));
+        isolate.set(0, START - 5, Some(fields), None);
+        let mut world = isolate.world();
+        world.decided(CONSUME, vec![1_001]);
+        for time in 1..200_i64 {
+            let rate = u32::try_from(1 + time % 2).unwrap();
+            isolate.replace(version(rate), START + 20_000 * time, Carry::AsIs);
+        }
+        world.now = START + 20_000 * 200;
+        isolate.tell(&mut world);
+        let expected = if fields.contains("multiple") { 2_000 } else { 999 };
+        assert_eq!(world.levels(), [expected], "{fields}");
+    }
+}
+
+/// Neither a ban nor its end changes what a bucket is.
+#[test]
+fn bans_that_come_and_go_leave_every_change_of_numbers_known() {
+    let base = policy(r#"{"rate":1,"period":"1s","capacity":1000,"write_ahead":0}"#);
+    let mut isolate = Isolate::new(base.in_force_since(START - 10));
+    let mut world = isolate.world();
+    world.decided(CONSUME, vec![1_000]);
+    isolate.set(0, START + 1_000, Some(r#""multiple":10"#), None);
+    for time in 2..100 {
+        isolate.set(0, START + 1_000 * time, Some(r#""banned":true"#).filter(|_| time % 2 == 0), None);
+    }
+    world.now = START + 100_000;
+    isolate.tell(&mut world);
+    assert_eq!(world.levels(), [1 + 10 + 98], "ten a second for one second");
+}
+
 proptest! {
     #![proptest_config(chance::config(2_000))]
 

@@ -110,14 +110,24 @@ fn a_batch_commits_and_aborts_although_its_policy_has_changed() {
     }
 }
 
+/// The policy after it has alternated between two versions, one millisecond each.
+fn alternated(versions: [&str; 2], times: usize, carry: Carry, from: &Policy) -> Policy {
+    let mut latest = from.clone();
+    for index in 0..times {
+        let since = latest.timeline().since() + 1;
+        latest = policy(versions[(index + 1) % 2]).succeeding(&latest, since, carry);
+    }
+    latest
+}
+
 #[test]
-fn what_a_timeline_forgets_never_leaves_a_bucket_with_more() {
+fn a_bucket_goes_through_the_smallest_capacity_however_long_ago_it_was() {
     let version = |capacity: u32| policy(&format!(r#"{{"rate":0,"period":"1s","capacity":{capacity}}}"#));
     let mut latest = Arc::new(version(100).in_force_since(START));
     let mut world = world(&latest);
     world.decided(CONSUME, vec![10]);
     let mut at = START;
-    for capacity in (0..100).map(|index| if index == 3 { 20 } else { 100 }) {
+    for capacity in (0..100).map(|index| if index == 3 { 20 } else { 100 + index }) {
         at += 1;
         latest = Arc::new(version(capacity).succeeding(&latest, at, Carry::AsIs));
     }
@@ -127,25 +137,96 @@ fn what_a_timeline_forgets_never_leaves_a_bucket_with_more() {
     assert_eq!(world.levels(), [20]);
 }
 
+/// However often a policy alternates, a key that is not asked meanwhile has afterwards what it had before.
 #[test]
-fn a_timeline_that_is_too_long_loses_first_what_no_bucket_without_an_override_needs() {
+fn a_key_that_is_not_asked_loses_nothing_by_many_changes_and_owes_nothing() {
+    let versions = ["1000", "2000"].map(|capacity| format!(r#"{{"rate":0,"period":"1s","capacity":{capacity}}}"#));
+    let versions = [&*versions[0], &*versions[1]];
+    for carry in [Carry::AsIs, Carry::Proportional, Carry::Additive] {
+        for times in [62, 64, 66, 128, 130, 500] {
+            for taken in [0, 1, 500] {
+                let first = Arc::new(policy(versions[0]).in_force_since(START));
+                let latest = Arc::new(alternated(versions, times, carry, &first));
+                assert!(latest.timeline().earlier().len() <= Timeline::MAX_EARLIER);
+                let mut idle = world(&first);
+                idle.decided(CONSUME, vec![taken]);
+                learn(&mut idle, &latest);
+                idle.now = START + 10_000;
+                let left = 1_000 - i64::try_from(taken).unwrap();
+                assert_eq!(idle.levels(), [left], "{carry:?}, {times} changes, {taken} taken");
+            }
+        }
+    }
+}
+
+/// The versions that are merged may differ in how buckets came over: a full one stays full, and none owes anything.
+#[test]
+fn changes_of_every_kind_leave_a_full_bucket_full_and_none_in_debt() {
+    let version = |index: usize| {
+        let (rate, capacity) = ([1, 3, 7][index % 3], [1_000, 2_000, 1_500, 4_000][index % 4]);
+        policy(&format!(r#"{{"rate":{rate},"period":"1day","capacity":{capacity}}}"#))
+    };
+    let kinds = [Carry::Proportional, Carry::Additive, Carry::Proportional, Carry::Reset];
+    for kinds in [&kinds[..], &kinds[..3]] {
+        for taken in [0, 900] {
+            let mut latest = Arc::new(version(0).in_force_since(START));
+            let mut world = world(&latest);
+            world.decided(CONSUME, vec![taken]);
+            for index in 1..200 {
+                let since = START + i64::try_from(index).unwrap();
+                latest = Arc::new(version(index).succeeding(&latest, since, kinds[index % kinds.len()]));
+            }
+            learn(&mut world, &latest);
+            world.now = START + 1_000;
+            let [level] = world.levels()[..] else { panic!() };
+            let capacity = latest.limits()[0].limit().config().capacity.cast_signed();
+            assert!(level >= 0 && (taken > 0 || level == capacity), "{level} of {capacity}");
+        }
+    }
+}
+
+/// A version that differs in nothing a bucket depends on, or that begins each bucket anew, makes room for itself.
+#[test]
+fn changes_that_leave_the_numbers_as_they_are_use_up_no_history() {
+    let version = |ttl: i64| {
+        policy(&format!(r#"{{"rate":1,"period":"1s","capacity":100,"reservation_ttl":"{ttl}s","write_ahead":0}}"#))
+    };
+    let slow = policy(r#"{"rate":1,"period":"1day","capacity":100,"write_ahead":0}"#).in_force_since(START);
+    let mut latest = version(1).succeeding(&slow, START + 1, Carry::AsIs);
+    let mut world = world(&Arc::new(latest.clone()));
+    world.decided(CONSUME, vec![100]);
+    for ttl in 2..300 {
+        latest = version(ttl).succeeding(&latest, START + ttl, Carry::AsIs);
+    }
+    let kept = latest.timeline().earlier();
+    assert!(kept.iter().all(|version| version.merged.is_none()), "{kept:?}");
+    assert_eq!(kept[0].limits[0].1.config().period_ms, 86_400_000);
+    learn(&mut world, &Arc::new(latest));
+    world.now = START + 10_000;
+    assert_eq!(world.levels(), [10]);
+}
+
+#[test]
+fn what_every_bucket_has_got_over_is_merged_first() {
     let version = |rate: u32| policy(&format!(r#"{{"rate":{rate},"period":"1s","capacity":10}}"#));
     let mut latest = version(1).in_force_since(START);
     let mut succeed = |at: i64| {
-        latest = version(1).succeeding(&latest, START + at, Carry::AsIs);
-        latest.timeline().earlier().iter().map(|version| version.since - START).collect::<Vec<_>>()
+        let rate = u32::try_from(1 + at % 2).unwrap();
+        latest = version(rate).succeeding(&latest, START + at, Carry::AsIs);
+        let earlier = latest.timeline().earlier().iter();
+        earlier.map(|version| (version.since - START, version.merged.is_some())).collect::<Vec<_>>()
     };
     for index in 1..=20 {
-        succeed(1_000 * index);
+        succeed(1_001 * index);
     }
     // The last of those was in force for ten seconds, in which any bucket from before it fills.
     for index in 0..43 {
-        succeed(30_000 + index);
+        succeed(31_000 + index);
     }
-    let kept = succeed(30_043);
-    assert_eq!((kept.len(), kept[0]), (Timeline::MAX_EARLIER, 0));
-    let kept = succeed(30_044);
-    assert_eq!((kept.len(), kept[0]), (Timeline::MAX_EARLIER + 1 - 20, 20_000));
+    let kept = succeed(31_043);
+    assert_eq!((kept.len(), kept[0]), (Timeline::MAX_EARLIER, (0, false)));
+    let kept = succeed(31_044);
+    assert_eq!((kept.len(), &kept[..2]), (Timeline::MAX_EARLIER + 1 - 19, &[(0, true), (20_020, false)][..]));
 }
 
 /// A registry was lost, or the policy is known to it for the first time: what the bucket did before is kept.
@@ -245,6 +326,58 @@ impl Exact {
     fn levels(&self, policy: &Policy, now: i64) -> Vec<i64> {
         let awake = self.0.iter().take(policy.limits().len());
         awake.map(|(_, limit)| signed(limit.remaining(now), limit.owed(now))).collect()
+    }
+}
+
+/// Rates of as many drops to a token, so that no part of one is lost on the way.
+fn many_versions() -> impl Strategy<Value = (Carry, Vec<(u64, u64, i64)>)> {
+    let carry = prop::sample::select(vec![Carry::AsIs, Carry::Proportional, Carry::Additive]);
+    let wait = prop_oneof![0..3_i64, 0..2_000_i64];
+    (carry, prop::collection::vec((prop::sample::select(vec![1_u64, 3, 7, 9]), 5..40_u64, wait), 70..140))
+}
+
+proptest! {
+    #![proptest_config(chance::config(200))]
+
+    /// Of more versions than are kept: no more than if each had been, and a bucket that was full is as full as it would be.
+    #[test]
+    fn a_bucket_has_no_more_than_if_every_version_had_been_remembered(
+        (carry, versions) in many_versions(),
+        taken in 0..5_u64,
+        asks in prop::collection::btree_set(0..140_usize, 0..4),
+    ) {
+        let json = |rate: u64, capacity: u64| {
+            format!(r#"{{"rate":{rate},"period":"1s","capacity":{capacity},"write_ahead":0}}"#)
+        };
+        // Each version rounds a share down to a thousandth of a token, and those that are merged round once.
+        let parts = i64::from(carry == Carry::Proportional);
+        let mut latest = Arc::new(policy(&json(1, 40)).in_force_since(START));
+        let mut world = world(&latest);
+        let mut exact = Exact::new(&latest, START);
+        world.decided(CONSUME, vec![taken]);
+        exact.consume(&latest, taken, START);
+        for (index, (rate, capacity, wait)) in versions.into_iter().enumerate() {
+            let since = latest.timeline().since() + 1 + wait;
+            world.now = since;
+            latest = Arc::new(policy(&json(rate, capacity)).succeeding(&latest, since, carry));
+            exact.change(&latest, carry, since);
+            if asks.contains(&index) {
+                learn(&mut world, &latest);
+                let (level, expected) = (world.levels()[0], exact.levels(&latest, world.now)[0]);
+                prop_assert!(level <= expected + parts, "{} of {}", level, expected);
+                if let Ok(cost) = u64::try_from(level) {
+                    prop_assert!(world.decided(CONSUME, vec![cost]).decision().is_allow());
+                    prop_assert!(exact.consume(&latest, cost, world.now) || parts > 0);
+                }
+            }
+        }
+        world.now += 1;
+        learn(&mut world, &latest);
+        let (level, expected) = (world.levels()[0], exact.levels(&latest, world.now)[0]);
+        prop_assert!(level <= expected + parts, "{} of {}", level, expected);
+        if asks.is_empty() && taken == 0 && carry != Carry::AsIs {
+            prop_assert_eq!(level, expected);
+        }
     }
 }
 

@@ -273,7 +273,7 @@ test("what is asked of one policy can be asked of any other, and any policy that
   const tomls = [
     '[p]\nrate = 5\nperiod = "1s"',
     '[[p.limits]]\nname = "other"\nrate = 5\nperiod = "1s"',
-    '[p]\nrate = 1\nperiod = "70000years"',
+    '[p]\nrate = 1\nperiod = "26000000days"',
     '[p]\nrate = 1\nperiod = "1s"\ncapacity = 0\nmax_debt = 4',
     '[p]\nrate = 9007199254740991\nperiod = "1ms"\ncapacity = 1',
     '[p]\nrate = 0\nperiod = "1s"\ncapacity = 0',

@@ -1,5 +1,6 @@
 //! What an operator changes: under a condition, within bounds, and every act in the audit log.
 
+use tollgate::limit::Carry;
 use tollgate::protocol::{ChangeError, Condition, KeyAct};
 use tollgate::registry::{AUDIT, JOINED_MS, MAX_KEY_ACTS, MAX_POLICIES, MAX_POLICY_ACTS, MAX_POLICY_LEN};
 
@@ -67,6 +68,39 @@ fn the_same_text_changes_nothing_however_it_is_spaced() {
     assert_eq!(same.changes, ["nothing: the policy is the same"]);
     assert_eq!((world.policies(), world.storage.clone()), before);
     assert_eq!(world.text("api").as_deref(), Some(r#"{"rate":7,"period":"1s"}"#));
+}
+
+/// With `carry=reset`, the same text is a version of its own, at which each bucket begins anew.
+#[test]
+fn the_same_text_can_begin_every_bucket_anew_once_for_each_time_it_is_asked() {
+    let mut world = world();
+    let mut heard = frontend(OWN);
+    world.refresh(&mut heard);
+    let (before, version) = (world.audit(9).len(), world.registry.policy("api").unwrap().version);
+    let text = world.text("api").unwrap();
+    for (times, is_dry_run, count) in [(1, true, 0), (1, false, 1), (2, false, 2)] {
+        world.now += 1_000;
+        let storage = world.storage.clone();
+        let changed = world.change_by("api", Some(&text), Carry::Reset, is_dry_run).unwrap();
+        assert!(changed.changes.contains(&"api: every key starts with 100 tokens".to_owned()), "{changed:?}");
+        assert_eq!(world.audit(9).len() - before, count, "{times}");
+        assert_eq!(world.storage == storage, is_dry_run);
+        let timeline = |world: &World| world.registry.policy("api").unwrap().policy.timeline().clone();
+        assert_eq!(timeline(&world).earlier().len(), count);
+        if !is_dry_run {
+            assert_eq!((timeline(&world).since(), timeline(&world).carry()), (world.now, Carry::Reset));
+            assert!(world.registry.policy("api").unwrap().version > version);
+        }
+        world.crash();
+    }
+    // What a frontend hears again and again is one version.
+    world.refresh(&mut heard);
+    let id = |heard: &tollgate::edge::PolicySnapshot| heard.policies().get("api").unwrap().id();
+    let once = id(&heard);
+    world.refresh(&mut heard);
+    assert_eq!(id(&heard), once);
+    let fixed = world.text("firm").unwrap();
+    assert_eq!(world.change_by("firm", Some(&fixed), Carry::Reset, false).unwrap_err(), ChangeError::Fixed);
 }
 
 #[test]

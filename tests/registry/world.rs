@@ -62,7 +62,22 @@ impl World {
         is_dry_run: bool,
     ) -> Result<Changed, ChangeError> {
         let change = PolicyChange { name, text, condition, carry: Carry::AsIs, by: "ops", is_dry_run };
-        let (changed, writes) = self.registry.change(&change, self.now)?;
+        self.make(&change)
+    }
+
+    /// The same of a policy that there is, carried over in that way.
+    pub(crate) fn change_by(
+        &mut self,
+        name: &str,
+        text: Option<&str>,
+        carry: Carry,
+        is_dry_run: bool,
+    ) -> Result<Changed, ChangeError> {
+        self.make(&PolicyChange { name, text, condition: Condition::Present, carry, by: "ops", is_dry_run })
+    }
+
+    fn make(&mut self, change: &PolicyChange<'_>) -> Result<Changed, ChangeError> {
+        let (changed, writes) = self.registry.change(change, self.now)?;
         self.write(writes);
         Ok(changed)
     }

@@ -2,14 +2,13 @@
 //!
 //! The object is asked just as for a peek, so the words agree with what it would decide.
 
-use std::time::Duration;
-
 use serde::Serialize;
 
 use super::super::reply::Reply;
 use super::super::resolve::{Answered, ResolvedItem};
 use super::super::text::timestamp;
 use super::super::verdict::{Verdict, until_ms};
+use crate::length;
 use crate::limit::{Config, Decision, Kind};
 use crate::policy::Standing;
 
@@ -64,7 +63,7 @@ fn sentence(&(limit, cost, answer): &Answered<'_>, shards: usize, now: i64) -> S
     let then = match answer.decision {
         Decision::Allow { .. } => String::new(),
         Decision::Wait { retry_at } => {
-            let when = format!("by {}, in {}", moment(retry_at), duration(until_ms(now, retry_at)));
+            let when = format!("by {}, in {}", moment(retry_at), length::shown(until_ms(now, retry_at)));
             if shards > 1 {
                 format!("; the first shard to have enough has it {when}")
             } else if missing > 0 {
@@ -106,16 +105,12 @@ fn per(kind: Kind, period_ms: u64) -> String {
         60_000 => "minute".to_owned(),
         3_600_000 => "hour".to_owned(),
         86_400_000 => "day".to_owned(),
-        other => duration(other),
+        other => length::shown(other),
     };
     match kind {
         Kind::TokenBucket => format!("per {period}"),
         Kind::FixedWindow => format!("in each window of a {period}").replace("a hour", "an hour"),
     }
-}
-
-fn duration(ms: u64) -> String {
-    humantime::format_duration(Duration::from_millis(ms)).to_string()
 }
 
 /// `2026-11-22 14:05:03.123 UTC`; beyond the year 9999, Unix milliseconds.

@@ -3,8 +3,9 @@
 use serde::{Serialize, Serializer};
 
 use super::facts::{CrashCost, crash_cost, debt_paid_after_ms};
-use super::words::{span, tokens_per};
+use super::words::tokens_per;
 use super::worst::{Worst, gcd};
+use crate::length;
 use crate::limit::{Config, Kind};
 use crate::policy::named::{NamedLimit, Policy};
 use crate::policy::on_error::{Cause, OnError};
@@ -183,7 +184,7 @@ fn of_limit(policy: &Policy, limit: &NamedLimit) -> Vec<Finding> {
         push(Level::Note, Code::KeptForever, text.to_owned());
     }
     if kind == Kind::FixedWindow && rate > 0 && capacity > 0 {
-        let (most, edge) = (worst.within(1), span(1));
+        let (most, edge) = (worst.within(1), length::shown(1));
         let text = format!("{most} can pass within {edge}, where two windows meet; a token bucket has no such edge");
         push(Level::Note, Code::WindowEdge, text);
     }
@@ -197,8 +198,10 @@ fn of_limit(policy: &Policy, limit: &NamedLimit) -> Vec<Finding> {
                 push(Level::Warning, Code::DebtNeverPaid, text);
             }
             Some(ms) if ms > longest => {
-                let text =
-                    format!("a debt of {max_debt} takes {} to be paid, and until then the key is refused", span(ms));
+                let text = format!(
+                    "a debt of {max_debt} takes {} to be paid, and until then the key is refused",
+                    length::shown(ms)
+                );
                 push(Level::Warning, Code::LongDebt, text);
             }
             Some(_) => {}
@@ -206,8 +209,8 @@ fn of_limit(policy: &Policy, limit: &NamedLimit) -> Vec<Finding> {
     }
     let CrashCost { tokens, back_after_ms } = crash_cost(limit);
     if tokens > capacity / 4 && back_after_ms.is_none_or(|ms| ms > LONG_LOSS_MS) {
-        let back =
-            back_after_ms.map_or_else(|| "never come back".to_owned(), |ms| format!("are back after {}", span(ms)));
+        let back = back_after_ms
+            .map_or_else(|| "never come back".to_owned(), |ms| format!("are back after {}", length::shown(ms)));
         let text = format!("a crash may cost a key {tokens} of {capacity}, which {back}: choose a smaller write_ahead");
         push(Level::Warning, Code::CostlyCrash, text);
     }
@@ -271,7 +274,7 @@ fn not_aligned(first: &NamedLimit, second: &NamedLimit) -> Option<Finding> {
             let apart = a_ms.unwrap_or(0).abs_diff(b_ms.unwrap_or(0));
             if u128::from(apart).checked_rem(common) == Some(0) {
                 let together = product(a.period_ms, b.period_ms).checked_div(common).unwrap_or(0);
-                format!("together only every {}", span(u64::try_from(together).unwrap_or(u64::MAX)))
+                format!("together only every {}", length::shown(u64::try_from(together).unwrap_or(u64::MAX)))
             } else {
                 "never at the same moment".to_owned()
             }
@@ -347,7 +350,7 @@ fn product(a: u64, b: u64) -> u128 {
     u128::from(a).saturating_mul(b.into())
 }
 
-pub(super) const DAY_MS: u64 = 86_400_000;
+const DAY_MS: u64 = 86_400_000;
 
 /// Tokens that are back sooner are hardly missed.
 const LONG_LOSS_MS: u64 = 10_000;

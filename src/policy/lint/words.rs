@@ -1,12 +1,12 @@
 //! The facts and findings as people read them.
 
 use std::fmt;
-use std::time::Duration;
 
 use super::Lint;
 use super::facts::{Admitted, CrashCost, LimitFacts};
-use super::findings::{Code, DAY_MS, Finding, Level};
+use super::findings::{Code, Finding, Level};
 use super::worst::Worst;
+use crate::length;
 use crate::limit::{Config, Kind, Limit};
 use crate::policy::named::{NamedLimit, Policy};
 use crate::policy::on_error::OnError;
@@ -68,7 +68,7 @@ impl fmt::Display for Lint {
 /// `300 within any 1m`.
 impl fmt::Display for Admitted {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} within any {}", self.tokens, span(self.period_ms))
+        write!(f, "{} within any {}", self.tokens, length::shown(self.period_ms))
     }
 }
 
@@ -82,13 +82,13 @@ impl fmt::Display for LimitFacts {
             f.write_str("in shadow, ")?;
         }
         match self.full_after_ms {
-            Some(ms) => write!(f, "from empty to full in {}; ", span(ms))?,
+            Some(ms) => write!(f, "from empty to full in {}; ", length::shown(ms))?,
             None => f.write_str("never full again; ")?,
         }
         if let Some(debt) = &self.debt {
             write!(f, "with debt at most {} at once, ", debt.burst)?;
             match debt.paid_after_ms {
-                Some(ms) => write!(f, "paid after {}; ", span(ms))?,
+                Some(ms) => write!(f, "paid after {}; ", length::shown(ms))?,
                 None => f.write_str("never paid; ")?,
             }
         }
@@ -96,7 +96,7 @@ impl fmt::Display for LimitFacts {
             CrashCost { tokens: 0, .. } => f.write_str("a crash costs nothing")?,
             CrashCost { tokens, back_after_ms: None } => write!(f, "a crash costs a key at most {tokens}, for good")?,
             CrashCost { tokens, back_after_ms: Some(ms) } => {
-                write!(f, "a crash costs a key at most {tokens}, back after {}", span(ms))?;
+                write!(f, "a crash costs a key at most {tokens}, back after {}", length::shown(ms))?;
             }
         }
         write!(f, "; under another name or kind it would start anew, with {}", self.change_grants)
@@ -125,19 +125,7 @@ impl fmt::Display for Code {
 
 /// `100 per 1m`.
 pub(super) fn tokens_per(tokens: u128, period_ms: u128) -> String {
-    format!("{tokens} per {}", span(u64::try_from(period_ms).unwrap_or(u64::MAX)))
-}
-
-/// `1m 30s`, `90days 12h`. Months and years are of different lengths, so days are the longest unit.
-pub(super) fn span(ms: u64) -> String {
-    let (days, rest) = (ms / DAY_MS, humantime::format_duration(Duration::from_millis(ms % DAY_MS)));
-    match (days, ms % DAY_MS) {
-        (0, _) => rest.to_string(),
-        (1, 0) => "1day".to_owned(),
-        (1, _) => format!("1day {rest}"),
-        (_, 0) => format!("{days}days"),
-        _ => format!("{days}days {rest}"),
-    }
+    format!("{tokens} per {}", length::shown(u64::try_from(period_ms).unwrap_or(u64::MAX)))
 }
 
 fn write_limits(f: &mut fmt::Formatter<'_>, limits: &[NamedLimit]) -> fmt::Result {
@@ -164,27 +152,5 @@ fn write_limit(f: &mut fmt::Formatter<'_>, limit: &Limit) -> fmt::Result {
     if rate == 0 {
         return Ok(());
     }
-    write!(f, " and {} within any {}", worst.within(period_ms), span(period_ms))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_length_of_time_reads_back_as_itself() {
-        for (ms, expected) in [
-            (0, "0s"),
-            (1, "1ms"),
-            (90_500, "1m 30s 500ms"),
-            (DAY_MS - 1, "23h 59m 59s 999ms"),
-            (DAY_MS, "1day"),
-            (DAY_MS + 3_600_000, "1day 1h"),
-            (365 * DAY_MS, "365days"),
-            (100 * DAY_MS + 60_000, "100days 1m"),
-        ] {
-            assert_eq!(span(ms), expected);
-            assert_eq!(humantime::parse_duration(expected).unwrap(), Duration::from_millis(ms));
-        }
-    }
+    write!(f, " and {} within any {}", worst.within(period_ms), length::shown(period_ms))
 }

@@ -7,11 +7,12 @@
 
 use std::sync::Arc;
 
-use super::history::{History, InForce};
+use super::history::{History, InForce, Step};
 use super::plan::Plan;
 use crate::limit::{Carry, Limit};
 use crate::policy::named::{NamedLimit, Policy, Standing};
-use crate::policy::timeline::Timeline;
+use crate::policy::timeline::{self, Timeline};
+use crate::policy::weakest::weakest;
 use crate::sorted::sort_by;
 
 /// `policy` as it is at `now` for a key with these overrides, the most specific first.
@@ -35,35 +36,30 @@ fn timeline(policy: &Policy, overrides: &[History], now: i64) -> Timeline {
         carry: version.carry,
         limits: named(policy.name(), &version.limits),
         shards: version.shards,
+        merged: version.merged,
     });
     let (limits, shards) = (policy.limits().to_vec(), policy.declared_shards());
-    let current = Version { since: own.since(), carry: own.carry(), limits, shards };
+    let current = Version { since: own.since(), carry: own.carry(), limits, shards, merged: None };
     let base: Vec<_> = earlier.chain([current]).collect();
     let mut versions = versions(&base, overrides, now);
-    let known_since = overrides.iter().filter_map(History::known_since).max().unwrap_or(i64::MIN);
-    let unknown = versions.partition_point(|version| version.since < known_since);
-    // What is in force at that moment may have been in force before.
-    let is_exact = versions.get(unknown).is_some_and(|version| version.since == known_since);
-    let rest = versions.split_off(if is_exact { unknown } else { unknown.saturating_sub(1) });
-    let mut rest = rest.into_iter();
-    let Some(first) = rest.next() else { return own.clone() };
-    let mut timeline = own.beginning(first.since.max(known_since), first.carry);
-    let began_earlier = overrides.iter().any(|history| history.began_before(first.since));
-    // The policy may have had versions that it dropped, since without an override no bucket needs them.
-    if unknown > 0 || began_earlier {
-        timeline = timeline.after_unknown(&first.limits);
-    }
-    let (mut limits, mut shards) = (first.limits, first.shards);
-    for next in rest {
-        timeline = timeline.succeeded(&limits, shards, next.since, next.carry);
-        (limits, shards) = (next.limits, next.shards);
-    }
+    let Some(Version { since, carry, .. }) = versions.pop() else { return own.clone() };
+    let earlier = versions.into_iter().map(|version| timeline::Version {
+        since: version.since,
+        carry: version.carry,
+        limits: unnamed(&version.limits),
+        shards: version.shards,
+        merged: version.merged,
+    });
     // Isolates have one for each key with an override that they are asked for.
-    timeline.without_settled()
+    Timeline::new(since, carry, earlier.collect()).without_settled().bounded()
 }
 
 fn named(policy: &str, limits: &[(Option<String>, Limit)]) -> Vec<NamedLimit> {
     limits.iter().map(|(name, limit)| NamedLimit::new(policy, name.as_deref(), *limit, 0)).collect()
+}
+
+fn unnamed(limits: &[NamedLimit]) -> Vec<(Option<String>, Limit)> {
+    limits.iter().map(|limit| (limit.name().map(str::to_owned), *limit.limit())).collect()
 }
 
 /// Limits that are in force from a moment on.
@@ -74,6 +70,8 @@ pub(super) struct Version {
     pub(super) carry: Carry,
     pub(super) limits: Vec<NamedLimit>,
     pub(super) shards: u8,
+    /// How levels are carried over from one to the next, if it stands for several.
+    pub(super) merged: Option<Carry>,
 }
 
 /// The versions of the limits under these overrides, the most specific first, where without any they are `base`: at least one,
@@ -88,28 +86,53 @@ pub(super) fn versions(base: &[Version], overrides: &[History], now: i64) -> Vec
     let mut versions: Vec<Version> = Vec::new();
     for moment in moments {
         let Some(own) = latest(base, moment, |version| version.since) else { continue };
-        let with_numbers = |state: &&InForce| !state.plan.is_neutral();
-        let in_force_at = |at: i64| {
-            overrides.iter().find_map(|steps| latest(steps, at, |step| step.since)?.state.filter(with_numbers))
-        };
-        let in_force = in_force_at(moment);
-        let limits = in_force.map_or_else(|| own.limits.clone(), |in_force| in_force.plan.apply(&own.limits));
-        let has_own_numbers = in_force.is_some_and(|in_force| matches!(in_force.plan, Plan::Limits(_)));
+        let in_force = plans_at(&overrides, moment);
+        let mut all = in_force.plans.iter().map(|plan| plan.apply(&own.limits));
+        let first = all.next().unwrap_or_else(|| own.limits.clone());
+        let others = all.chain((in_force.is_neutral && !in_force.plans.is_empty()).then(|| own.limits.clone()));
+        let limits = others.fold(first, |one, other| {
+            named("", &weakest(&unnamed(&one), &unnamed(&other), Carry::AsIs)) // earlier versions need no full names
+        });
+        let has_own_numbers = in_force.plans.iter().any(|plan| matches!(plan, Plan::Limits(_)));
         let is_reset = own.since == moment && own.carry == Carry::Reset && !has_own_numbers;
-        let shards = own.shards;
-        let is_same = |last: &Version| last.shards == shards && are_same(&last.limits, &limits);
+        let (shards, merged) = (own.shards, own.merged.or(in_force.is_merged.then_some(Carry::AsIs)));
+        let is_same = |last: &Version| {
+            last.merged.or(merged).is_none() && last.shards == shards && are_same(&last.limits, &limits)
+        };
         if !is_reset && versions.last().is_some_and(is_same) {
             continue;
         }
         // Overrides carry levels over as they are.
         // Numbers of an override's own were the same before the first version that is still known of the base.
-        let before = in_force_at(moment.saturating_sub(1));
-        let were_same =
-            versions.is_empty() && has_own_numbers && before.map(|it| &it.plan) == in_force.map(|it| &it.plan);
+        let were_same = versions.is_empty()
+            && has_own_numbers
+            && merged.is_none()
+            && plans_at(&overrides, moment.saturating_sub(1)).plans == in_force.plans;
         let carry = if own.since == moment && !were_same { own.carry } else { Carry::AsIs };
-        versions.push(Version { since: moment, carry, limits, shards });
+        versions.push(Version { since: moment, carry, limits, shards, merged });
     }
     versions
+}
+
+/// What may be in force at a moment: one plan with numbers or none, except in a time of which several changes were merged.
+struct Plans<'a> {
+    plans: Vec<&'a Plan>,
+    /// Whether the numbers may be those of the policy.
+    is_neutral: bool,
+    is_merged: bool,
+}
+
+fn plans_at<'a>(overrides: &'a [Vec<Step<'a>>], moment: i64) -> Plans<'a> {
+    let mut found = Plans { plans: Vec::new(), is_neutral: true, is_merged: false };
+    for step in overrides.iter().filter_map(|steps| latest(steps, moment, |step| step.since)) {
+        found.is_merged |= !step.beside.is_empty();
+        found.plans.extend(step.plans().filter(|plan| !plan.is_neutral()));
+        if !step.is_neutral() {
+            found.is_neutral = false;
+            break;
+        }
+    }
+    found
 }
 
 /// The last that began at `moment` or before; of several that began together, the last.
@@ -165,7 +188,7 @@ mod tests {
         prop::collection::btree_map(0..LAST, state, 0..5).prop_map(|changes| {
             let change = |(since, state): (i64, Option<(Plan, Option<i64>)>)| {
                 let state = state.map(|(plan, until)| InForce { plan, until: until.filter(|&until| until > since) });
-                Change { since, state }
+                Change { since, state, beside: Vec::new() }
             };
             History { changes: changes.into_iter().map(change).collect() }
         })
@@ -174,12 +197,14 @@ mod tests {
     fn bases() -> impl Strategy<Value = Vec<Version>> {
         prop::collection::btree_map(1..LAST, (carries(), configs()), 0..4).prop_flat_map(|later| {
             configs().prop_map(move |first| {
-                let first = Version { since: 0, carry: Carry::AsIs, limits: vec![limit(&first)], shards: 1 };
+                let first =
+                    Version { since: 0, carry: Carry::AsIs, limits: vec![limit(&first)], shards: 1, merged: None };
                 let later = later.iter().map(|(&since, (carry, config))| Version {
                     since,
                     carry: *carry,
                     limits: vec![limit(config)],
                     shards: 1,
+                    merged: None,
                 });
                 [first].into_iter().chain(later).collect()
             })

@@ -3,6 +3,7 @@
 //! ```text
 //! for each change, oldest first; numbers are LEB128, seven bits to a byte and the least first
 //!   number   the moment, in Unix milliseconds
+//!   if the change stands for several: 1 byte, 5; how many plans there were, then each: 1 byte, 1, 3 or 4, and its numbers
 //!   1 byte   what is in force from then on: 0 nothing, 1 banned, 2 unlimited, 3 a multiple, 4 other numbers
 //!   number   unless nothing: when it ends, 0 for never
 //!   numbers  of a multiple: numerator, denominator
@@ -12,8 +13,11 @@
 //!     numbers  rate, period_ms, capacity, max_debt, write_ahead; initial and offset_ms, each plus one, 0 for none
 //! ```
 
+use std::mem;
+
 use super::plan::{Multiple, Numbers, Plan};
 use crate::limit::{Config, Kind, Limit};
+use crate::policy::weakest::Coarseness;
 
 /// The changes of one key or prefix, oldest first, at most [`MAX_CHANGES`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -25,7 +29,11 @@ pub struct History {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Change {
     pub(super) since: i64,
+    /// If it stands for several, the last of them.
     pub(super) state: Option<InForce>,
+    /// What else may have been in force since then; empty unless it stands for several. [`Plan::Banned`] is any that leaves the
+    /// numbers as they are.
+    pub(super) beside: Vec<Plan>,
 }
 
 /// An override that is in force.
@@ -37,28 +45,51 @@ pub struct InForce {
     pub until: Option<i64>,
 }
 
-/// The most changes that are kept of one key or prefix. The oldest are forgotten first.
+/// The most changes that are kept of one key or prefix. Beyond that, one stands for several: it is as if the weakest of
+/// them had been in force all the time.
 pub const MAX_CHANGES: usize = 8;
 
 /// One moment at which something changes, with all ends carried out.
 pub(super) struct Step<'a> {
     pub(super) since: i64,
     pub(super) state: Option<&'a InForce>,
+    pub(super) beside: &'a [Plan],
+}
+
+impl Step<'_> {
+    /// What may be in force.
+    pub(super) fn plans(&self) -> impl Iterator<Item = &Plan> {
+        self.state.map(|state| &state.plan).into_iter().chain(self.beside)
+    }
+
+    /// Whether a less specific override, or the policy, may count.
+    pub(super) fn is_neutral(&self) -> bool {
+        self.state.is_none() || self.plans().any(Plan::is_neutral)
+    }
 }
 
 impl History {
     /// Records that from `since` on, a moment after all others, this override is in force, or none.
     pub fn push(&mut self, since: i64, state: Option<InForce>) {
-        // A ban, or its end, leaves the limits as they were: many of them must not crowd out what levels depend on.
-        let is_neutral = |change: &Change| change.state.as_ref().is_none_or(|state| state.plan.is_neutral());
-        if self.changes.len().saturating_add(1) >= MAX_CHANGES
-            && let Some(first) = self.changes.windows(2).position(|pair| pair.iter().all(is_neutral))
+        self.changes.push(Change { since, state, beside: Vec::new() });
+        while self.changes.len() > MAX_CHANGES
+            && let Some(index) = self.cheapest(since)
         {
-            self.changes.remove(first.saturating_add(1));
+            let second = self.changes.remove(index.saturating_add(1));
+            if let Some(first) = self.changes.get_mut(index) {
+                first.merge(second);
+            }
         }
-        self.changes.push(Change { since, state });
-        let surplus = self.changes.len().saturating_sub(MAX_CHANGES);
-        self.changes.drain(..surplus);
+    }
+
+    /// The change that is best merged with the next: if the numbers are the same, that costs nothing; else the longer ago they
+    /// were, the less.
+    fn cheapest(&self, now: i64) -> Option<usize> {
+        let price = |(index, three): (usize, &[Change])| {
+            let [first, second, next] = three else { return None };
+            Some((!first.is_same_as(second), Coarseness::of(first.since, next.since, now), index))
+        };
+        self.changes.windows(3).enumerate().filter_map(price).min().map(|(_, _, index)| index)
     }
 
     /// The override in force at `now`.
@@ -79,26 +110,16 @@ impl History {
         let mut steps = Vec::with_capacity(self.changes.len());
         let nexts = self.changes.iter().skip(1).map(|next| next.since).chain([i64::MAX]);
         for (change, next) in self.changes.iter().zip(nexts) {
-            let Change { since, ref state } = *change;
-            steps.push(Step { since, state: state.as_ref() });
+            let Change { since, ref state, ref beside } = *change;
+            steps.push(Step { since, state: state.as_ref(), beside });
             if let Some(end) = state.as_ref().and_then(|state| state.until)
                 && end <= now
                 && end < next
             {
-                steps.push(Step { since: end.max(since), state: None });
+                steps.push(Step { since: end.max(since), state: None, beside: &[] });
             }
         }
         steps
-    }
-
-    /// Since when everything is known; `None` if it has always been.
-    pub(super) fn known_since(&self) -> Option<i64> {
-        self.changes.first().filter(|_| self.changes.len() >= MAX_CHANGES).map(|change| change.since)
-    }
-
-    /// Whether anything was in force before that moment.
-    pub(super) fn began_before(&self, moment: i64) -> bool {
-        self.changes.first().is_some_and(|change| change.since < moment)
     }
 
     /// The next moment after `now` at which [`History::steps`] are others.
@@ -110,32 +131,23 @@ impl History {
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         let mut bytes = Vec::new();
-        for Change { since, state } in &self.changes {
+        for Change { since, state, beside } in &self.changes {
             number(&mut bytes, since.max(&0).cast_unsigned());
+            if !beside.is_empty() {
+                bytes.push(SEVERAL);
+                number(&mut bytes, beside.len() as u64);
+            }
+            for plan in beside {
+                bytes.push(plan.kind());
+                plan.encode(&mut bytes);
+            }
             let Some(InForce { plan, until }) = state else {
-                bytes.push(0);
+                bytes.push(NOTHING);
                 continue;
             };
-            bytes.push(match plan {
-                Plan::Banned => 1,
-                Plan::Unlimited => 2,
-                Plan::Multiple(_) => 3,
-                Plan::Limits(_) => 4,
-            });
+            bytes.push(plan.kind());
             number(&mut bytes, until.unwrap_or(0).max(0).cast_unsigned());
-            match plan {
-                Plan::Banned | Plan::Unlimited => {}
-                Plan::Multiple(Multiple { numerator, denominator }) => {
-                    number(&mut bytes, *numerator);
-                    number(&mut bytes, *denominator);
-                }
-                Plan::Limits(limits) => {
-                    number(&mut bytes, limits.len() as u64);
-                    for limit in limits {
-                        limit.encode(&mut bytes);
-                    }
-                }
-            }
+            plan.encode(&mut bytes);
         }
         bytes
     }
@@ -146,29 +158,106 @@ impl History {
         let mut rest = Rest(bytes);
         let mut changes = Vec::new();
         while !rest.0.is_empty() {
-            let (since, kind) = (rest.moment()?, rest.byte()?);
-            if kind == 0 {
-                changes.push(Change { since, state: None });
-                continue;
+            let (since, mut kind, mut beside) = (rest.moment()?, rest.byte()?, Vec::new());
+            if kind == SEVERAL {
+                for _ in 0..rest.number()? {
+                    let kind = rest.byte()?;
+                    beside.push(Plan::decode(kind, &mut rest)?);
+                }
+                kind = rest.byte()?;
             }
-            let until = Some(rest.moment()?).filter(|&until| until > 0);
-            let plan = match kind {
-                1 => Plan::Banned,
-                2 => Plan::Unlimited,
-                3 => {
-                    let (numerator, denominator) = (rest.number()?, rest.number()?);
-                    let multiple = Multiple { numerator, denominator };
-                    Plan::Multiple(Some(multiple).filter(|_| numerator > 0 && denominator > 0)?)
-                }
-                4 => {
-                    let count = rest.number()?;
-                    Plan::Limits((0..count).map(|_| Numbers::decode(&mut rest)).collect::<Option<_>>()?)
-                }
-                _ => return None,
+            let state = if kind == NOTHING {
+                None
+            } else {
+                let until = Some(rest.moment()?).filter(|&until| until > 0);
+                Some(InForce { plan: Plan::decode(kind, &mut rest)?, until })
             };
-            changes.push(Change { since, state: Some(InForce { plan, until }) });
+            changes.push(Change { since, state, beside });
         }
         Some(Self { changes })
+    }
+}
+
+const NOTHING: u8 = 0;
+const SEVERAL: u8 = 5;
+
+impl Change {
+    /// Whether the numbers are those of a less specific override or of the policy.
+    fn is_neutral(&self) -> bool {
+        self.state.as_ref().is_none_or(|state| state.plan.is_neutral()) && self.beside.iter().all(Plan::is_neutral)
+    }
+
+    /// Whether the numbers are the same in the time of both.
+    fn is_same_as(&self, next: &Self) -> bool {
+        let plans = |change: &Self| change.state.as_ref().map(|state| state.plan.clone());
+        let is_single = self.beside.is_empty() && next.beside.is_empty();
+        self.is_neutral() && next.is_neutral() || is_single && !self.ends_before(next) && plans(self) == plans(next)
+    }
+
+    /// Whether there is nothing in force for a while before the next.
+    fn ends_before(&self, next: &Self) -> bool {
+        self.state.as_ref().is_none_or(|state| state.until.is_some_and(|until| until < next.since))
+    }
+
+    /// Stands for the next one, too.
+    fn merge(&mut self, next: Self) {
+        if self.is_same_as(&next) {
+            self.state = next.state.filter(|state| !state.plan.is_neutral());
+            self.beside.clear();
+            return;
+        }
+        let ends_before = self.ends_before(&next);
+        let mut beside = mem::take(&mut self.beside);
+        let before = mem::replace(&mut self.state, next.state);
+        let plans = [before, self.state.clone()].map(|state| state.map_or(Plan::Banned, |state| state.plan));
+        for plan in plans.into_iter().chain(next.beside).chain(ends_before.then_some(Plan::Banned)) {
+            plan.add_to(&mut beside);
+        }
+        self.beside = beside;
+    }
+}
+
+impl Plan {
+    const fn kind(&self) -> u8 {
+        match self {
+            Self::Banned => 1,
+            Self::Unlimited => 2,
+            Self::Multiple(_) => 3,
+            Self::Limits(_) => 4,
+        }
+    }
+
+    fn encode(&self, bytes: &mut Vec<u8>) {
+        match self {
+            Self::Banned | Self::Unlimited => {}
+            Self::Multiple(Multiple { numerator, denominator }) => {
+                number(bytes, *numerator);
+                number(bytes, *denominator);
+            }
+            Self::Limits(limits) => {
+                number(bytes, limits.len() as u64);
+                for limit in limits {
+                    limit.encode(bytes);
+                }
+            }
+        }
+    }
+
+    fn decode(kind: u8, rest: &mut Rest<'_>) -> Option<Self> {
+        Some(match kind {
+            1 => Self::Banned,
+            2 => Self::Unlimited,
+            3 => {
+                let (numerator, denominator) = (rest.number()?, rest.number()?);
+                let multiple = Multiple { numerator, denominator };
+                Self::Multiple(Some(multiple).filter(|_| numerator > 0 && denominator > 0)?)
+            }
+            4 => {
+                let count = rest.number()?;
+                Self::Limits((0..count).map(|_| Numbers::decode(rest)).collect::<Option<_>>()?)
+            }
+            _ => return None,
+        })
     }
 }
 
@@ -336,20 +425,71 @@ mod tests {
         assert_eq!((history.next_end(59), history.next_end(60)), (Some(60), None));
     }
 
+    fn plan(numerator: u64) -> Plan {
+        if numerator == 0 { Plan::Banned } else { Plan::Multiple(Multiple { numerator, denominator: 1 }) }
+    }
+
     #[test]
-    fn the_oldest_changes_are_forgotten_first() {
+    fn of_too_many_changes_the_weakest_of_neighbours_stand_for_them() {
         let mut history = History::default();
         let push = |history: &mut History, since: i64, plan| history.push(since, Some(InForce { plan, until: None }));
-        for since in 0..20_i64 {
-            let numerator = since.unsigned_abs().saturating_add(1);
-            push(&mut history, since, Plan::Multiple(Multiple { numerator, denominator: 1 }));
+        let steps = |history: &History| {
+            let steps = history.steps(i64::MAX).into_iter();
+            steps.map(|step| (step.since, step.beside.to_vec())).collect::<Vec<_>>()
+        };
+        for since in 0..8_i64 {
+            push(&mut history, since, plan(since.unsigned_abs() + 2));
         }
-        let since = |history: &History| history.steps(99).iter().map(|step| step.since).collect::<Vec<_>>();
-        assert_eq!(since(&history), (12..20).collect::<Vec<_>>());
-        // Many bans in succession push out no more than two.
-        for since in 20..40 {
+        assert_eq!(steps(&history), (0..8).map(|since| (since, vec![])).collect::<Vec<_>>());
+        push(&mut history, 8, plan(10));
+        let rest = |from: i64| (from..=8).map(|since| (since, vec![]));
+        assert_eq!(steps(&history), [(0, vec![plan(2)])].into_iter().chain(rest(2)).collect::<Vec<_>>());
+        assert_eq!(History::decode(&history.encode()), Some(history.clone()));
+        // Many bans in succession, or the same numbers with another end, take the place of one change.
+        for since in 9..40 {
             push(&mut history, since, Plan::Banned);
         }
-        assert_eq!(since(&history), [14, 15, 16, 17, 18, 19, 20, 39]);
+        let bans = [(9, vec![]), (39, vec![])];
+        let before = steps(&history);
+        assert_eq!((before.len(), &before[6..]), (MAX_CHANGES, &bans[..]));
+        for since in 40..70 {
+            history.push(since, Some(InForce { plan: plan(3), until: Some(since + 2) }));
+        }
+        assert_eq!(steps(&history).iter().filter(|(since, _)| *since >= 40).count(), 3, "two, and the end of the last");
+        // One that ends before the next is not the same all the time.
+        history.push(100, Some(InForce { plan: plan(3), until: None }));
+        for since in 101..200 {
+            push(&mut history, since, plan(if since % 2 == 0 { 0 } else { 5 }));
+        }
+        let all = steps(&history);
+        assert_eq!(history.changes.len(), MAX_CHANGES);
+        assert!(
+            all.iter().any(|(_, beside)| *beside == [plan(0), plan(5)] || *beside == [plan(5), plan(0)]),
+            "{all:?}"
+        );
+        assert_eq!(history.at(500).map(|state| &state.plan), Some(&plan(5)), "the latest is exact");
+    }
+
+    #[test]
+    fn of_numbers_for_one_limit_the_weakest_stand_for_the_others() {
+        let numbers = |name: &str, rate, capacity| {
+            let limit = Limit::new(&Config { capacity, ..Config::token_bucket(rate, 1_000) }).unwrap();
+            Numbers { name: Some(name.to_owned()), limit, write_ahead: 0 }
+        };
+        let mut plans = Vec::new();
+        for plan in [
+            Plan::Limits(vec![numbers("a", 1, 9)]),
+            Plan::Multiple(Multiple { numerator: 5, denominator: 2 }),
+            Plan::Limits(vec![numbers("a", 3, 4)]),
+            Plan::Multiple(Multiple { numerator: 7, denominator: 3 }),
+        ] {
+            plan.add_to(&mut plans);
+        }
+        let least = Plan::Multiple(Multiple { numerator: 7, denominator: 3 });
+        assert_eq!(plans, [Plan::Limits(vec![numbers("a", 1, 4)]), least.clone()]);
+        // Of which one leaves a limit as it is.
+        Plan::Limits(vec![numbers("b", 2, 2)]).add_to(&mut plans);
+        let both = Plan::Limits(vec![numbers("a", 1, 4), numbers("b", 2, 2)]);
+        assert_eq!(plans, [both, least, Plan::Banned]);
     }
 }

@@ -1,6 +1,6 @@
 //! What an override makes of its policy's limits.
 
-use crate::limit::{Config, ConfigError, Kind, Limit, MAX_SPAN_MS, MAX_TOKENS};
+use crate::limit::{Carry, Config, ConfigError, Kind, Limit, MAX_SPAN_MS, MAX_TOKENS};
 use crate::policy::named::{NamedLimit, Policy};
 
 /// What an override makes of its policy.
@@ -36,6 +36,45 @@ impl Plan {
     /// Whether it leaves the numbers as they are, of the policy or of a less specific override.
     pub(super) const fn is_neutral(&self) -> bool {
         matches!(self, Self::Banned | Self::Unlimited)
+    }
+
+    /// Adds it to the plans of a time in which one after the other was in force: the weakest of them are enough. Any plan that is neutral
+    /// is [`Plan::Banned`] among them.
+    pub(super) fn add_to(self, plans: &mut Vec<Self>) {
+        let mut is_whole = true;
+        match self {
+            Self::Banned | Self::Unlimited => is_whole = false,
+            Self::Multiple(own) => match plans.iter_mut().find_map(Self::multiple_mut) {
+                Some(known) if own.is_below(*known) => *known = own,
+                Some(_) => {}
+                None => plans.push(self),
+            },
+            Self::Limits(own) => match plans.iter_mut().find_map(Self::limits_mut) {
+                Some(known) => {
+                    is_whole =
+                        own.len() == known.len() && own.iter().all(|one| known.iter().any(|other| other.is_of(one)));
+                    for one in own {
+                        match known.iter_mut().find(|other| other.is_of(&one)) {
+                            Some(other) => other.limit = other.limit.weaker(&one.limit, Carry::AsIs),
+                            None => known.push(one),
+                        }
+                    }
+                }
+                None => plans.push(Self::Limits(own)),
+            },
+        }
+        // Where one leaves a limit as it is in the policy, that counts, too.
+        if !is_whole && !plans.contains(&Self::Banned) {
+            plans.push(Self::Banned);
+        }
+    }
+
+    const fn multiple_mut(&mut self) -> Option<&mut Multiple> {
+        if let Self::Multiple(multiple) = self { Some(multiple) } else { None }
+    }
+
+    const fn limits_mut(&mut self) -> Option<&mut Vec<Numbers>> {
+        if let Self::Limits(limits) = self { Some(limits) } else { None }
     }
 
     /// The limits of a policy that has `limits`: as many, of the same names, in the same order. Of numbers that cannot be kept
@@ -75,6 +114,11 @@ impl Plan {
 }
 
 impl Numbers {
+    /// Whether both are of one limit.
+    fn is_of(&self, other: &Self) -> bool {
+        self.name == other.name && self.limit.config().kind == other.limit.config().kind
+    }
+
     fn misfit(&self, policy: &Policy, limits: &[&NamedLimit]) -> Option<String> {
         if policy.off_limits().contains(&self.name) {
             return None;
@@ -111,6 +155,11 @@ impl Numbers {
 }
 
 impl Multiple {
+    fn is_below(self, other: Self) -> bool {
+        let product = |a: u64, b: u64| u128::from(a).saturating_mul(b.into());
+        product(self.numerator, other.denominator) < product(other.numerator, self.denominator)
+    }
+
     /// The limit with so many times the numbers.
     fn of(self, named: &NamedLimit) -> NamedLimit {
         let config = *named.limit().config();

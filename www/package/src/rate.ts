@@ -73,21 +73,25 @@ function fraction(text: string): [numerator: bigint, denominator: bigint] | unde
   return (numerator / common) >> 53n ? undefined : [numerator / common, denominator / common];
 }
 
-/** A length of time such as "90s" or "1h 30m", in milliseconds. The largest lengths may be too large to be a period. */
+/** A length of time such as "90s" or "1h 30m", in milliseconds: src/length.rs reads the same. */
 function millis(text: string): bigint {
   const shown = JSON.stringify(text);
   const wrong = () => malformed(`be a length of time such as "90s" or "1h 30m", not ${shown}`);
   if (!LENGTH.test(text)) throw wrong();
   let nanos = 0n;
   for (const [, integer, decimals = "", unit] of text.replace(/(?<=[\d.])\s+/g, "").matchAll(SPAN)) {
+    if (/^(M|months?)$/.test(unit!))
+      throw malformed(
+        `not count in months, which differ in length, as ${shown} does: write days, such as "30days" (a minute is "m")`,
+      );
+    if (/^y((r|ear)s?)?$/.test(unit!))
+      throw malformed(`not count in years, which differ in length, as ${shown} does: write days, such as "365days"`);
     const [, unitNanos] = UNITS.find(([names]) => names.test(unit!)) ?? [];
-    if (!unitNanos) throw wrong();
-    // A fraction of a longer unit is whole seconds, or it cannot be read.
-    const grain = BigInt(unitNanos > 6e10 ? 1e9 : 1);
-    const part = (BigInt(decimals || 0) * BigInt(unitNanos)) / grain;
     const scale = 10n ** BigInt(decimals.length);
-    if (part % scale || part >> 64n || scale >> 64n) throw wrong();
-    nanos += BigInt(integer!) * BigInt(unitNanos) + (part / scale) * grain;
+    if (!unitNanos || scale >> 64n) throw wrong();
+    const part = BigInt(decimals || 0) * BigInt(unitNanos);
+    if (part % scale) throw malformed(`have a period of whole milliseconds, not ${shown}`);
+    nanos += BigInt(integer!) * BigInt(unitNanos) + part / scale;
   }
   if (nanos > BigInt(LONGEST_MS) * 1_000_000n)
     throw malformed(`have a shorter period: ${shown} is too long, at most ${LONGEST_MS} ms`);
@@ -110,8 +114,6 @@ const UNITS: [names: RegExp, nanos: number][] = [
   [/^h((r|our)s?)?$/, 3.6e12],
   [/^d(ays?)?$/, 8.64e13],
   [/^w((k|eek)s?)?$/, 6.048e14],
-  [/^(M|months?)$/, 2.630016e15],
-  [/^y((r|ear)s?)?$/, 3.15576e16],
 ];
 
 /** The core takes no longer period: 2⁵¹ ms, some 71 000 years. */

@@ -1,0 +1,120 @@
+//! One limit in place of two that were in force one after the other, when nobody remembers which was when.
+
+use super::arithmetic::Limit;
+use super::carry::Carry;
+use super::config::{Config, ConfigError, Kind};
+
+impl Limit {
+    /// A limit under which no bucket fares better than under this one or `other`, where buckets go from one to the other by
+    /// `how`: as many tokens ([`Carry::AsIs`], [`Carry::Reset`]), as large a share of the capacity ([`Carry::Proportional`]), or
+    /// as many tokens missing ([`Carry::Additive`]). A full bucket stays full. Both are of one kind; windows that do not open
+    /// together add nothing.
+    #[must_use]
+    pub fn weaker(&self, other: &Self, how: Carry) -> Self {
+        let (own, of_other) = (self.config(), other.config());
+        if own == of_other {
+            return *self;
+        }
+        if own.kind == Kind::FixedWindow && (own.period_ms, own.offset_ms) != (of_other.period_ms, of_other.offset_ms) {
+            return self.frozen().weaker(&other.frozen().with_windows_of(self), how);
+        }
+        let is_slower = match how {
+            // Of the same kind, so ticks are as long.
+            Carry::Proportional => is_below((self.refill, self.full), (other.refill, other.full)),
+            _ => is_below(pace(own), pace(of_other)),
+        };
+        let slower = if is_slower { self } else { other };
+        if matches!(how, Carry::Proportional | Carry::Additive) {
+            return *slower;
+        }
+        let capacity = own.capacity.min(of_other.capacity);
+        let start = |config: &Config| config.initial.unwrap_or(config.capacity);
+        let initial = Some(start(own).min(start(of_other))).filter(|&tokens| tokens < capacity);
+        let max_debt = own.max_debt.max(of_other.max_debt);
+        let config = Config { capacity, initial, max_debt, ..*slower.config() };
+        match Self::new(&config) {
+            // A bucket cannot owe more than comes back in the longest time.
+            Err(ConfigError::MaxDebtTooLarge { max, .. }) => Self::new(&Config { max_debt: max, ..config }),
+            limit => limit,
+        }
+        .unwrap_or(*slower)
+    }
+
+    /// The same without refills.
+    #[must_use]
+    pub fn frozen(&self) -> Self {
+        Self::new(&Config { rate: 0, ..*self.config() }).unwrap_or(*self) // a rate of 0 suits every capacity
+    }
+
+    /// The same with the windows of `other`.
+    fn with_windows_of(&self, other: &Self) -> Self {
+        let Config { period_ms, offset_ms, .. } = *other.config();
+        Self::new(&Config { period_ms, offset_ms, ..*self.config() }).unwrap_or(*self)
+    }
+}
+
+fn pace(config: &Config) -> (i64, i64) {
+    (config.rate.cast_signed(), config.period_ms.cast_signed())
+}
+
+/// Whether the first fraction is below the second, or as small. One with a denominator of 0 is the smallest: a bucket that holds nothing.
+fn is_below((own, of): (i64, i64), (other, of_other): (i64, i64)) -> bool {
+    let product = |a: i64, b: i64| i128::from(a).saturating_mul(b.into());
+    of == 0 || (of_other != 0 && product(own, of_other) <= product(other, of))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn bucket(rate: u64, period_ms: u64, capacity: u64) -> Limit {
+        Limit::new(&Config { capacity, ..Config::token_bucket(rate, period_ms) }).unwrap()
+    }
+
+    #[test]
+    fn the_weaker_of_two_has_the_slower_rate_and_the_smaller_capacity_that_the_carry_asks_for() {
+        let (a, b) = (bucket(10, 1_000, 100), bucket(100, 60_000, 50));
+        for how in Carry::ALL {
+            let expected =
+                if matches!(how, Carry::Proportional | Carry::Additive) { b } else { bucket(100, 60_000, 50) };
+            assert_eq!((a.weaker(&b, how), b.weaker(&a, how)), (expected, expected), "{how:?}");
+            assert_eq!(a.weaker(&a, how), a);
+        }
+        // Slower in tokens, but faster for its size.
+        let c = bucket(1, 1_000, 1);
+        assert_eq!(a.weaker(&c, Carry::AsIs), c);
+        assert_eq!(a.weaker(&c, Carry::Additive), c);
+        assert_eq!(a.weaker(&c, Carry::Proportional), a);
+        assert_eq!(bucket(5, 1_000, 0).weaker(&a, Carry::Proportional), bucket(5, 1_000, 0), "it holds nothing");
+        assert_eq!(a.weaker(&bucket(0, 1_000, 200), Carry::AsIs), bucket(0, 1_000, 100));
+    }
+
+    #[test]
+    fn a_new_bucket_begins_with_the_less_and_a_debt_is_as_deep_as_can_come_back() {
+        let with =
+            |initial, max_debt, capacity| Config { initial, max_debt, capacity, ..Config::token_bucket(1, 1_000) };
+        let limit = |config: Config| Limit::new(&config).unwrap();
+        let (one, other) = (with(Some(3), 7, 10), with(None, 2, 5));
+        assert_eq!(*limit(one).weaker(&limit(other), Carry::AsIs).config(), with(Some(3), 7, 5));
+        assert_eq!(*limit(one).weaker(&limit(with(Some(4), 0, 3)), Carry::AsIs).config(), with(None, 7, 3));
+        let fast = limit(Config { max_debt: 1 << 40, ..Config::token_bucket(1 << 20, 1) });
+        let slow = limit(Config::token_bucket(1, 1 << 45));
+        let config = *fast.weaker(&slow, Carry::AsIs).config();
+        assert_eq!((config.rate, config.period_ms, config.capacity, config.max_debt), (1, 1 << 45, 1, 63));
+    }
+
+    #[test]
+    fn windows_that_do_not_open_together_add_nothing() {
+        let window = |rate, period_ms, offset_ms| {
+            Limit::new(&Config { capacity: 9, offset_ms, ..Config::fixed_window(rate, period_ms) }).unwrap()
+        };
+        let day = window(7, 86_400_000, Some(0));
+        assert_eq!(day.weaker(&window(4, 86_400_000, Some(0)), Carry::AsIs), window(4, 86_400_000, Some(0)));
+        for other in [window(4, 3_600_000, Some(0)), window(4, 86_400_000, Some(1)), window(4, 86_400_000, None)] {
+            for how in Carry::ALL {
+                assert_eq!(day.weaker(&other, how), window(0, 86_400_000, Some(0)), "{how:?}");
+            }
+        }
+        assert_eq!(day.frozen(), window(0, 86_400_000, Some(0)));
+    }
+}
