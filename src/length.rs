@@ -35,7 +35,11 @@ impl LengthError {
     /// What is wrong with the text, which is shown so, and what would be right.
     pub(crate) fn about(self, shown: &str) -> String {
         match self {
-            Self::Malformed => format!("must be a length of time such as \"90s\" or \"1h 30m\", not {shown}"),
+            Self::Malformed => {
+                format!(
+                    "must be a length of time such as \"90s\" or \"1h 30m\", not {shown}; units are ms, s, m, h, day, week"
+                )
+            }
             Self::Months => {
                 format!(
                     "{shown} counts in months, which differ in length: write days, such as \"30days\" (a minute is \"m\")"

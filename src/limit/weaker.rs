@@ -96,7 +96,7 @@ mod tests {
         let limit = |config: Config| Limit::new(&config).unwrap();
         let (one, other) = (with(Some(3), 7, 10), with(None, 2, 5));
         assert_eq!(*limit(one).weaker(&limit(other), Carry::AsIs).config(), with(Some(3), 7, 5));
-        assert_eq!(*limit(one).weaker(&limit(with(Some(4), 0, 3)), Carry::AsIs).config(), with(None, 7, 3));
+        assert_eq!(*limit(one).weaker(&limit(with(Some(3), 0, 3)), Carry::AsIs).config(), with(None, 7, 3));
         let fast = limit(Config { max_debt: 1 << 40, ..Config::token_bucket(1 << 20, 1) });
         let slow = limit(Config::token_bucket(1, 1 << 45));
         let config = *fast.weaker(&slow, Carry::AsIs).config();

@@ -166,22 +166,21 @@ fn changes_of_every_kind_leave_a_full_bucket_full_and_none_in_debt() {
         let (rate, capacity) = ([1, 3, 7][index % 3], [1_000, 2_000, 1_500, 4_000][index % 4]);
         policy(&format!(r#"{{"rate":{rate},"period":"1day","capacity":{capacity}}}"#))
     };
-    let kinds = [Carry::Proportional, Carry::Additive, Carry::Proportional, Carry::Reset];
-    for kinds in [&kinds[..], &kinds[..3]] {
-        for taken in [0, 900] {
-            let mut latest = Arc::new(version(0).in_force_since(START));
-            let mut world = world(&latest);
-            world.decided(CONSUME, vec![taken]);
-            for index in 1..200 {
-                let since = START + i64::try_from(index).unwrap();
-                latest = Arc::new(version(index).succeeding(&latest, since, kinds[index % kinds.len()]));
-            }
-            learn(&mut world, &latest);
-            world.now = START + 1_000;
-            let [level] = world.levels()[..] else { panic!() };
-            let capacity = latest.limits()[0].limit().config().capacity.cast_signed();
-            assert!(level >= 0 && (taken > 0 || level == capacity), "{level} of {capacity}");
+    let full = [Carry::Proportional, Carry::Additive, Carry::Proportional, Carry::Reset];
+    let spent = [Carry::Proportional, Carry::AsIs, Carry::Proportional, Carry::Reset];
+    for (kinds, taken) in [(&full[..], 0), (&full[..3], 0), (&spent[..], 900), (&spent[..3], 900)] {
+        let mut latest = Arc::new(version(0).in_force_since(START));
+        let mut world = world(&latest);
+        world.decided(CONSUME, vec![taken]);
+        for index in 1..200 {
+            let since = START + i64::try_from(index).unwrap();
+            latest = Arc::new(version(index).succeeding(&latest, since, kinds[index % kinds.len()]));
         }
+        learn(&mut world, &latest);
+        world.now = START + 1_000;
+        let [level] = world.levels()[..] else { panic!() };
+        let capacity = latest.limits()[0].limit().config().capacity.cast_signed();
+        assert!(level >= 0 && (taken > 0 || level == capacity), "{level} of {capacity}");
     }
 }
 
