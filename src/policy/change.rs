@@ -185,7 +185,7 @@ fn terms(before: &Policy, after: &Policy, lines: &mut Vec<String>) {
         _ => {}
     }
     if before.jitter_ms() != after.jitter_ms() {
-        let shown = |policy: &Policy| humantime::format_duration(Duration::from_millis(policy.jitter_ms())).to_string();
+        let shown = |policy: &Policy| length::shown(policy.jitter_ms());
         lines.push(format!("jitter: refusals are spread over {} instead of {}", shown(after), shown(before)));
     }
     if before.shown_key_prefix() != after.shown_key_prefix() {

@@ -342,7 +342,7 @@ mod tests {
             assert_eq!(offset(written), offset(within), "{written}");
         }
         assert_ne!(offset("1h"), offset("0s"));
-        let week = r#"{"p":{"kind":"fixed_window","rate":"5/7days","offset":"53years"}}"#;
+        let week = r#"{"p":{"kind":"fixed_window","rate":"5/7days","offset":"20000days"}}"#;
         assert!(Policies::parse(week).is_ok());
     }
 

@@ -36,7 +36,7 @@ impl fmt::Display for Policy {
             f.write_str("; one budget for all")?;
         }
         if self.jitter_ms() > 0 {
-            let spread = humantime::format_duration(Duration::from_millis(self.jitter_ms()));
+            let spread = length::shown(self.jitter_ms());
             write!(f, "; refused callers return up to {spread} later")?;
         }
         match self.on_error() {
