@@ -135,9 +135,7 @@ fn terms(before: &Policy, after: &Policy, lines: &mut Vec<String>) {
         lines.push(format!("refusal_cache: {} instead of {}", shown(after), shown(before)));
     }
     if before.idempotency_ttl_ms() != after.idempotency_ttl_ms() {
-        let shown = |policy: &Policy| {
-            humantime::format_duration(Duration::from_millis(policy.idempotency_ttl_ms())).to_string()
-        };
+        let shown = |policy: &Policy| length::shown(policy.idempotency_ttl_ms());
         let lengths = format!("{} instead of {}", shown(after), shown(before));
         lines.push(format!("idempotency_ttl: {lengths}, for answers that are given from then on"));
     }

@@ -319,7 +319,7 @@ fn many_idempotency_keys(policy: &Policy) -> Option<Finding> {
     if ttl_ms <= Policy::IDEMPOTENCY_TTL_MS || granted.min().is_some_and(|most| most <= max as u128) {
         return None;
     }
-    let ttl = span(ttl_ms);
+    let ttl = length::shown(ttl_ms);
     let each = ttl_ms.checked_div(max as u64).unwrap_or(0);
     let text = format!(
         "with an idempotency_ttl of {ttl}, a key has room for an Idempotency-Key every {each} ms, {max} in all: further ones are \
