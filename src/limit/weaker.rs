@@ -31,7 +31,7 @@ impl Limit {
         let start = |config: &Config| config.initial.unwrap_or(config.capacity);
         let initial = Some(start(own).min(start(of_other))).filter(|&tokens| tokens < capacity);
         let max_debt = own.max_debt.max(of_other.max_debt);
-        let config = Config { capacity, initial, max_debt, ..*slower.config() };
+        let config = Config { capacity, max_debt, initial, ..*slower.config() };
         match Self::new(&config) {
             // A bucket cannot owe more than comes back in the longest time.
             Err(ConfigError::MaxDebtTooLarge { max, .. }) => Self::new(&Config { max_debt: max, ..config }),
@@ -92,7 +92,7 @@ mod tests {
     #[test]
     fn a_new_bucket_begins_with_the_less_and_a_debt_is_as_deep_as_can_come_back() {
         let with =
-            |initial, max_debt, capacity| Config { initial, max_debt, capacity, ..Config::token_bucket(1, 1_000) };
+            |initial, max_debt, capacity| Config { capacity, max_debt, initial, ..Config::token_bucket(1, 1_000) };
         let limit = |config: Config| Limit::new(&config).unwrap();
         let (one, other) = (with(Some(3), 7, 10), with(None, 2, 5));
         assert_eq!(*limit(one).weaker(&limit(other), Carry::AsIs).config(), with(Some(3), 7, 5));

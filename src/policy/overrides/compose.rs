@@ -87,13 +87,13 @@ pub(super) fn versions(base: &[Version], overrides: &[History], now: i64) -> Vec
     for moment in moments {
         let Some(own) = latest(base, moment, |version| version.since) else { continue };
         let in_force = plans_at(&overrides, moment);
-        let mut all = in_force.plans.iter().map(|plan| plan.apply(&own.limits));
+        let mut all = in_force.with_numbers.iter().map(|plan| plan.apply(&own.limits));
         let first = all.next().unwrap_or_else(|| own.limits.clone());
-        let others = all.chain((in_force.is_neutral && !in_force.plans.is_empty()).then(|| own.limits.clone()));
+        let others = all.chain((in_force.is_neutral && !in_force.with_numbers.is_empty()).then(|| own.limits.clone()));
         let limits = others.fold(first, |one, other| {
             named("", &weakest(&unnamed(&one), &unnamed(&other), Carry::AsIs)) // earlier versions need no full names
         });
-        let has_own_numbers = in_force.plans.iter().any(|plan| matches!(plan, Plan::Limits(_)));
+        let has_own_numbers = in_force.with_numbers.iter().any(|plan| matches!(plan, Plan::Limits(_)));
         let is_reset = own.since == moment && own.carry == Carry::Reset && !has_own_numbers;
         let (shards, merged) = (own.shards, own.merged.or(in_force.is_merged.then_some(Carry::AsIs)));
         let is_same = |last: &Version| {
@@ -107,7 +107,7 @@ pub(super) fn versions(base: &[Version], overrides: &[History], now: i64) -> Vec
         let were_same = versions.is_empty()
             && has_own_numbers
             && merged.is_none()
-            && plans_at(&overrides, moment.saturating_sub(1)).plans == in_force.plans;
+            && plans_at(&overrides, moment.saturating_sub(1)).with_numbers == in_force.with_numbers;
         let carry = if own.since == moment && !were_same { own.carry } else { Carry::AsIs };
         versions.push(Version { since: moment, carry, limits, shards, merged });
     }
@@ -116,17 +116,17 @@ pub(super) fn versions(base: &[Version], overrides: &[History], now: i64) -> Vec
 
 /// What may be in force at a moment: one plan with numbers or none, except in a time of which several changes were merged.
 struct Plans<'a> {
-    plans: Vec<&'a Plan>,
+    with_numbers: Vec<&'a Plan>,
     /// Whether the numbers may be those of the policy.
     is_neutral: bool,
     is_merged: bool,
 }
 
 fn plans_at<'a>(overrides: &'a [Vec<Step<'a>>], moment: i64) -> Plans<'a> {
-    let mut found = Plans { plans: Vec::new(), is_neutral: true, is_merged: false };
+    let mut found = Plans { with_numbers: Vec::new(), is_neutral: true, is_merged: false };
     for step in overrides.iter().filter_map(|steps| latest(steps, moment, |step| step.since)) {
         found.is_merged |= !step.beside.is_empty();
-        found.plans.extend(step.plans().filter(|plan| !plan.is_neutral()));
+        found.with_numbers.extend(step.plans().filter(|plan| !plan.is_neutral()));
         if !step.is_neutral() {
             found.is_neutral = false;
             break;
