@@ -64,6 +64,7 @@ fn is_below((own, of): (i64, i64), (other, of_other): (i64, i64)) -> bool {
 }
 
 #[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "the numbers are valid")]
 mod tests {
     use super::*;
 
