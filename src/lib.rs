@@ -35,6 +35,7 @@
 //! | `registry` | the policies of the deployments, and what operators have changed since | `api` |
 //! | `edge` | which objects an isolate calls, and when it times out | `api` |
 //! | `api` | HTTP's requests, answers and problems, without a runtime | `api` |
+//! | `frontend` | what a request is for, and whether its caller may have that | `api` |
 //! | `tower` | a layer for servers such as axum's, on `keyed` | `tower` |
 //! | `worker` | the Cloudflare Worker and its Durable Object | `worker` |
 //! | `js` | plain functions of numbers for JavaScript | `js` |
@@ -56,6 +57,8 @@ pub mod api;
 mod chance;
 #[cfg(feature = "api")]
 pub mod edge;
+#[cfg(feature = "api")]
+pub mod frontend;
 #[cfg(feature = "api")]
 mod hex;
 #[cfg(feature = "js")]

@@ -258,11 +258,28 @@ fn by_address_limits_networks_in_whatever_form_an_address_comes() {
 }
 
 #[test]
-fn a_policy_that_can_grant_nothing_is_an_error_at_once() {
-    let policies = Policies::parse(r#"{"api":{"rate":1,"period":"1s","capacity":0,"max_debt":1}}"#).expect("a policy");
-    let layer =
-        RateLimitLayer::<u8, _, _>::new(policies.get("api").expect("it is there"), 1, |_: &Request| Some(0), || START);
-    assert!(matches!(layer.err(), Some(Problem::CostTooLarge { max: 0, .. })));
+fn a_policy_that_can_grant_nothing_refuses_and_says_no_moment() {
+    for policy in [r#"{"rate":0,"period":"1s"}"#, r#"{"rate":1,"period":"1s","capacity":0,"max_debt":1}"#] {
+        let (address, clock) = serve(policy, 10);
+        for now in [START, START + 1_000_000] {
+            clock.store(now, Ordering::SeqCst);
+            for cost in [1, 2, u64::MAX >> 12] {
+                let answer = request_to(address, "alice", &format!("/?{cost}"));
+                assert_eq!(
+                    (answer.status, answer.header("retry-after")),
+                    (429, None),
+                    "{policy} {cost}: {}",
+                    answer.body
+                );
+                let body: Value = serde_json::from_str(&answer.body).expect("JSON");
+                assert!(
+                    body["detail"].as_str().unwrap().ends_with("; with a capacity of 0 nothing can pass"),
+                    "{body}"
+                );
+            }
+            assert_eq!(request_to(address, "alice", "/?0").status, 200, "{policy}");
+        }
+    }
 }
 
 #[test]

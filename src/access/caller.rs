@@ -1,7 +1,9 @@
 //! Who asks, and what they may do.
 
+use super::error::SettingError;
 use super::grants::Grant;
 use super::key::Key;
+use super::rights::Rights;
 use super::scope::Scope;
 use super::tokens::Token;
 
@@ -11,14 +13,24 @@ pub struct Caller<'a>(Credential<'a>);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Credential<'a> {
-    Binding,
+    Trusted,
+    Binding(Rights),
     Token(&'a Token),
     Grant(Grant),
 }
 
 impl<'a> Caller<'a> {
-    /// A caller that holds a binding to the service, or has it in its own program. It may do everything.
-    pub const TRUSTED: Self = Self(Credential::Binding);
+    /// A caller that has the service in its own program. It may do everything.
+    pub const TRUSTED: Self = Self(Credential::Trusted);
+
+    /// A caller that holds a service binding with these `props`, as JSON: `scopes`, `policies`, `inline` and `key_prefix`, each as of a
+    /// token. What they do not say is the default: to consume and to adjust, under all policies, for all keys.
+    ///
+    /// # Errors
+    /// Every [`SettingError`] there is.
+    pub fn binding(props: Option<&str>) -> Result<Self, Vec<SettingError>> {
+        Rights::of_binding(props).map(|rights| Self(Credential::Binding(rights)))
+    }
 
     pub(super) const fn token(token: &'a Token) -> Self {
         Self(Credential::Token(token))
@@ -40,16 +52,20 @@ impl<'a> Caller<'a> {
     /// # Errors
     /// [`Forbidden::Scope`] and [`Forbidden::Verb`].
     pub fn may(&self, scope: Scope, verb: &'static str) -> Result<(), Forbidden> {
-        match &self.0 {
-            Credential::Binding => Ok(()),
-            Credential::Token(token) if token.scopes.contains(&scope) => Ok(()),
-            Credential::Token(token) => Err(Forbidden::Scope { missing: scope, verb, has: Some(token.scopes.clone()) }),
-            // First: operators' endpoints have verbs of the same names.
-            Credential::Grant(_) if scope != Scope::Consume => {
-                Err(Forbidden::Scope { missing: scope, verb, has: None })
+        let has = match &self.0 {
+            Credential::Trusted => return Ok(()),
+            Credential::Binding(rights) => Some(&rights.scopes),
+            Credential::Token(token) => Some(&token.rights.scopes),
+            // The scope first: operators' endpoints have verbs of the same names.
+            Credential::Grant(grant) if scope == Scope::Consume => {
+                let is_granted = grant.verbs.contains(&verb);
+                return if is_granted { Ok(()) } else { Err(Forbidden::Verb { verb, has: grant.verbs.clone() }) };
             }
-            Credential::Grant(grant) if grant.verbs.contains(&verb) => Ok(()),
-            Credential::Grant(grant) => Err(Forbidden::Verb { verb, has: grant.verbs.clone() }),
+            Credential::Grant(_) => None,
+        };
+        match has {
+            Some(has) if has.contains(&scope) => Ok(()),
+            has => Err(Forbidden::Scope { missing: scope, verb, has: has.cloned(), holder: self.holder() }),
         }
     }
 
@@ -60,7 +76,7 @@ impl<'a> Caller<'a> {
     pub fn may_use(&self, policy: &str) -> Result<(), Forbidden> {
         match self.policies() {
             Some(policies) if !policies.iter().any(|other| other == policy) => {
-                Err(Forbidden::Policy { policy: policy.to_owned(), has: policies.to_vec() })
+                Err(Forbidden::Policy { policy: policy.to_owned(), has: policies.to_vec(), holder: self.holder() })
             }
             _ => Ok(()),
         }
@@ -71,20 +87,22 @@ impl<'a> Caller<'a> {
     /// # Errors
     /// [`Forbidden::Inline`].
     pub fn may_inline(&self) -> Result<(), Forbidden> {
-        match &self.0 {
-            Credential::Binding => Ok(()),
-            Credential::Token(token) if token.may_inline => Ok(()),
-            Credential::Token(_) => Err(Forbidden::Inline { is_grant: false }),
-            Credential::Grant(_) => Err(Forbidden::Inline { is_grant: true }),
-        }
+        let may_inline = match &self.0 {
+            Credential::Trusted => true,
+            Credential::Binding(rights) => rights.may_inline,
+            Credential::Token(token) => token.rights.may_inline,
+            Credential::Grant(_) => false,
+        };
+        if may_inline { Ok(()) } else { Err(Forbidden::Inline { holder: self.holder() }) }
     }
 
     /// The key of the request: the one it asks for, or that of the grant, `None` if there is neither. `ipv6_prefix` is the
     /// policy's.
     ///
     /// # Errors
-    /// [`Forbidden::Key`].
+    /// [`Forbidden::Key`] and [`Forbidden::KeyPrefix`].
     pub fn key<'k>(&'k self, asked: Option<&'k Key<'k>>, ipv6_prefix: u8) -> Result<Option<&'k Key<'k>>, Forbidden> {
+        self.require_prefix(asked)?;
         let Credential::Grant(grant) = &self.0 else { return Ok(asked) };
         match asked {
             Some(key) if key.to_bytes(ipv6_prefix) != grant.key.to_bytes(ipv6_prefix) => Err(Forbidden::Key),
@@ -92,11 +110,30 @@ impl<'a> Caller<'a> {
         }
     }
 
+    /// Whether the caller may use a budget that all keys share.
+    ///
+    /// # Errors
+    /// [`Forbidden::KeyPrefix`].
+    pub fn may_share(&self) -> Result<(), Forbidden> {
+        self.require_prefix(None)
+    }
+
+    fn require_prefix(&self, asked: Option<&Key<'_>>) -> Result<(), Forbidden> {
+        let rights = match &self.0 {
+            Credential::Trusted | Credential::Grant(_) => return Ok(()),
+            Credential::Binding(rights) => rights,
+            Credential::Token(token) => &token.rights,
+        };
+        let prefix = rights.key_prefix.as_ref().filter(|_| !rights.have_key(asked));
+        let forbidden = |prefix: &String| Forbidden::KeyPrefix { prefix: prefix.clone(), holder: self.holder() };
+        prefix.map_or(Ok(()), |prefix| Err(forbidden(prefix)))
+    }
+
     /// Who asks, for the audit log: the name of the token. None is secret.
     #[must_use]
     pub fn name(&self) -> &str {
         match &self.0 {
-            Credential::Binding => "a binding",
+            Credential::Trusted | Credential::Binding(_) => "a binding",
             Credential::Token(token) => &token.name,
             Credential::Grant(_) => "a grant",
         }
@@ -106,9 +143,18 @@ impl<'a> Caller<'a> {
     #[must_use]
     pub fn policies(&self) -> Option<&[String]> {
         match &self.0 {
-            Credential::Binding => None,
-            Credential::Token(token) => token.policies.as_deref(),
+            Credential::Trusted => None,
+            Credential::Binding(rights) => rights.policies.as_deref(),
+            Credential::Token(token) => token.rights.policies.as_deref(),
             Credential::Grant(grant) => Some(&grant.policies),
+        }
+    }
+
+    const fn holder(&self) -> Holder {
+        match &self.0 {
+            Credential::Grant(_) => Holder::Grant,
+            Credential::Token(_) => Holder::Token,
+            Credential::Binding(_) | Credential::Trusted => Holder::Binding,
         }
     }
 
@@ -123,16 +169,29 @@ impl<'a> Caller<'a> {
 #[expect(missing_docs, reason = "the sentence of a variant says what its fields are")]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Forbidden {
-    /// The endpoint needs a scope that the token has not; `has` is `None` for a grant, which can never have it.
-    Scope { missing: Scope, verb: &'static str, has: Option<Vec<Scope>> },
+    /// The endpoint needs a scope that is not among these; `has` is `None` for a grant, which can never have it.
+    Scope { missing: Scope, verb: &'static str, has: Option<Vec<Scope>>, holder: Holder },
     /// The grant is for other verbs.
     Verb { verb: &'static str, has: Vec<&'static str> },
-    /// The token or grant is for other policies.
-    Policy { policy: String, has: Vec<String> },
-    /// The request brings numbers of its own, and the token does not allow that; a grant never does.
-    Inline { is_grant: bool },
+    /// The policy is none of these.
+    Policy { policy: String, has: Vec<String>, holder: Holder },
+    /// The request brings numbers of its own, which its holder may not; a grant never may.
+    Inline { holder: Holder },
     /// The grant is for another key.
     Key,
+    /// The key does not begin with this prefix.
+    KeyPrefix { prefix: String, holder: Holder },
+}
+
+/// What a caller holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Holder {
+    /// A token.
+    Token,
+    /// A grant.
+    Grant,
+    /// A service binding.
+    Binding,
 }
 
 #[cfg(test)]
@@ -160,7 +219,8 @@ mod tests {
         for scope in Scope::ALL {
             with_token(&format!(r#""scopes":["{}"]"#, scope.word()), |caller| {
                 for other in Scope::ALL {
-                    let missing = Forbidden::Scope { missing: other, verb: "x", has: Some(vec![scope]) };
+                    let missing =
+                        Forbidden::Scope { missing: other, verb: "x", has: Some(vec![scope]), holder: Holder::Token };
                     let expected = if other == scope { Ok(()) } else { Err(missing) };
                     assert_eq!(caller.may(other, "x"), expected);
                     assert_eq!(Caller::TRUSTED.may(other, "x"), Ok(()));
@@ -176,10 +236,10 @@ mod tests {
     #[test]
     fn only_a_token_that_says_so_may_bring_numbers_of_its_own() {
         assert_eq!(Caller::TRUSTED.may_inline(), Ok(()));
-        assert_eq!(granted().may_inline(), Err(Forbidden::Inline { is_grant: true }));
+        assert_eq!(granted().may_inline(), Err(Forbidden::Inline { holder: Holder::Grant }));
         for (more, expected) in [
-            ("", Err(Forbidden::Inline { is_grant: false })),
-            (r#","inline":false"#, Err(Forbidden::Inline { is_grant: false })),
+            ("", Err(Forbidden::Inline { holder: Holder::Token })),
+            (r#","inline":false"#, Err(Forbidden::Inline { holder: Holder::Token })),
             (r#","inline":true"#, Ok(())),
         ] {
             with_token(&format!(r#""scopes":["consume"]{more}"#), |caller| assert_eq!(caller.may_inline(), expected));
@@ -193,7 +253,10 @@ mod tests {
         let has = vec!["consume", "peek"];
         assert_eq!(granted().may(Scope::Consume, "settle"), Err(Forbidden::Verb { verb: "settle", has }));
         for (scope, verb) in [(Scope::Adjust, "reset"), (Scope::Admin, "x"), (Scope::Admin, "consume")] {
-            assert_eq!(granted().may(scope, verb), Err(Forbidden::Scope { missing: scope, verb, has: None }));
+            assert_eq!(
+                granted().may(scope, verb),
+                Err(Forbidden::Scope { missing: scope, verb, has: None, holder: Holder::Grant })
+            );
         }
     }
 
@@ -201,18 +264,59 @@ mod tests {
     fn policies_are_all_or_those_that_are_named() {
         with_token(r#""scopes":["consume"]"#, |caller| assert_eq!(caller.may_use("any"), Ok(())));
         assert_eq!(Caller::TRUSTED.may_use("any"), Ok(()));
-        let forbidden = |policy: &str, has: &[&str]| {
+        let forbidden = |policy: &str, has: &[&str], holder| {
             let has = has.iter().map(|&name| name.to_owned()).collect();
-            Err(Forbidden::Policy { policy: policy.to_owned(), has })
+            Err(Forbidden::Policy { policy: policy.to_owned(), has, holder })
         };
         with_token(r#""scopes":["consume"],"policies":["api"]"#, |caller| {
             assert_eq!(caller.may_use("api"), Ok(()));
             for other in ["daily", "Api", "api ", ""] {
-                assert_eq!(caller.may_use(other), forbidden(other, &["api"]));
+                assert_eq!(caller.may_use(other), forbidden(other, &["api"], Holder::Token));
             }
         });
         assert_eq!(granted().may_use("daily"), Ok(()));
-        assert_eq!(granted().may_use("llm"), forbidden("llm", &["api", "daily"]));
+        assert_eq!(granted().may_use("llm"), forbidden("llm", &["api", "daily"], Holder::Grant));
+    }
+
+    #[test]
+    fn a_binding_may_do_what_its_props_say_and_without_them_neither_operate_nor_bring_numbers() {
+        let bound = |props| Caller::binding(props).unwrap_or_else(|errors| panic!("{errors:?}"));
+        for none in [None, Some("{}")] {
+            let caller = bound(none);
+            assert_eq!(caller.may(Scope::Consume, "consume"), Ok(()));
+            assert_eq!(caller.may(Scope::Adjust, "reset"), Ok(()));
+            let (missing, has) = (Scope::Admin, Some(vec![Scope::Consume, Scope::Adjust]));
+            let forbidden = Forbidden::Scope { missing, verb: "reset", has, holder: Holder::Binding };
+            assert_eq!(caller.may(Scope::Admin, "reset"), Err(forbidden));
+            assert_eq!((caller.may_use("any"), caller.key(None, 64)), (Ok(()), Ok(None)));
+            assert_eq!(caller.may_inline(), Err(Forbidden::Inline { holder: Holder::Binding }));
+        }
+        let caller = bound(Some(r#"{"policies":["api"],"key_prefix":"acme:","inline":true}"#));
+        let (has, holder) = (vec!["api".to_owned()], Holder::Binding);
+        assert_eq!(caller.may_use("api"), Ok(()));
+        assert_eq!(caller.may_use("daily"), Err(Forbidden::Policy { policy: "daily".to_owned(), has, holder }));
+        assert_eq!(caller.may_inline(), Ok(()));
+        let (ours, theirs) = (Key::Text("acme:alice".into()), Key::Text("other:alice".into()));
+        assert_eq!(caller.key(Some(&ours), 64), Ok(Some(&ours)));
+        for other in [None, Some(&theirs)] {
+            let forbidden = Forbidden::KeyPrefix { prefix: "acme:".to_owned(), holder };
+            assert_eq!(caller.key(other, 64), Err(forbidden));
+        }
+        assert!(caller.may_share().is_err(), "not what all keys share");
+        assert_eq!(bound(None).may_share(), Ok(()));
+        assert_eq!(bound(Some(r#"{"scopes":["admin"]}"#)).may(Scope::Admin, "reset"), Ok(()));
+        assert!(bound(Some(r#"{"scopes":["admin"]}"#)).may(Scope::Consume, "consume").is_err());
+        assert!(Caller::binding(Some("[]")).is_err());
+    }
+
+    #[test]
+    fn a_token_with_a_key_prefix_has_those_keys_only() {
+        with_token(r#""scopes":["consume"],"key_prefix":"acme:""#, |caller| {
+            let (ours, theirs) = (Key::Text("acme:alice".into()), Key::Text("alice".into()));
+            assert_eq!(caller.key(Some(&ours), 64), Ok(Some(&ours)));
+            let forbidden = Forbidden::KeyPrefix { prefix: "acme:".to_owned(), holder: Holder::Token };
+            assert_eq!(caller.key(Some(&theirs), 64), Err(forbidden));
+        });
     }
 
     #[test]

@@ -12,8 +12,8 @@ use sha2::Sha256;
 use super::error::Errors;
 use super::key::Key;
 use super::numeric_date::millis_of_numeric_date;
+use super::rights::texts;
 use super::scope::Scope;
-use super::tokens::texts;
 use crate::json::{Fields, Json};
 
 /// What the holder of a grant may do: these verbs, with this key, under these policies.

@@ -24,6 +24,7 @@ mod grants;
 mod key;
 mod names;
 mod numeric_date;
+mod rights;
 mod scope;
 mod session;
 mod tokens;
@@ -31,7 +32,7 @@ mod url;
 mod webhook;
 
 pub use address::Network;
-pub use caller::{Caller, Forbidden};
+pub use caller::{Caller, Forbidden, Holder};
 pub use credentials::{CredentialSettings, Credentials, Denied};
 pub use error::SettingError;
 pub use grants::GrantError;

@@ -10,7 +10,8 @@ use base64ct::{Base64UrlUnpadded, Encoding};
 
 use super::error::{Errors, SettingError, require_long_enough, shown};
 use super::grants::{MAX_LIFE_MS, Signer, granted, verbs_rule};
-use super::tokens::{MAX_LEN, texts};
+use super::rights::texts;
+use super::tokens::MAX_LEN;
 use super::url::{URL_RULE, is_safe};
 use crate::json::{Fields, Json};
 use crate::length;

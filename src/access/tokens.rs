@@ -3,22 +3,18 @@
 use sha2::{Digest, Sha256};
 use subtle::{ConditionallySelectable, ConstantTimeEq};
 
-use super::error::{Errors, SettingError, require_long_enough, shown};
-use super::scope::Scope;
+use super::error::{Errors, SettingError, require_long_enough};
+use super::rights::{RIGHTS, Rights};
 use crate::hex::bytes_of_hex;
 use crate::json::Json;
 
-/// What a token may do.
+/// A token and what it may do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Token {
     pub(super) name: String,
     /// SHA-256 of its whole text. A token is random and long, so its hash needs neither salt nor work to be safe.
     hash: [u8; 32],
-    pub(super) scopes: Vec<Scope>,
-    /// The only policies that it may name, if not all.
-    pub(super) policies: Option<Vec<String>>,
-    /// Whether its requests may bring the numbers of their limits.
-    pub(super) may_inline: bool,
+    pub(super) rights: Rights,
 }
 
 pub(super) struct Tokens(Vec<Token>);
@@ -41,9 +37,9 @@ impl Tokens {
         }
         if let Some(old) = old {
             check_old(old, errors);
-            let (hash, scopes) = (hash_of(old), vec![Scope::Consume, Scope::Adjust]);
+            let hash = hash_of(old);
             if all.iter().all(|token| token.hash != hash) {
-                all.push(Token { name: OLD_SETTING.to_owned(), hash, scopes, policies: None, may_inline: false });
+                all.push(Token { name: OLD_SETTING.to_owned(), hash, rights: Rights::default() });
             }
         }
         Self(all)
@@ -65,49 +61,18 @@ const SETTING: &str = "TOLLGATE_TOKENS";
 
 const OLD_SETTING: &str = "TOLLGATE_TOKEN";
 
-const FIELDS: [&str; 4] = ["sha256", "scopes", "policies", "inline"];
-
 fn token(place: &str, name: String, json: Json<'_>, errors: &mut Errors) -> Option<Token> {
     let before = errors.0.len();
-    let fields = errors.fields_of(place, json, "sha256, scopes and perhaps policies", &FIELDS)?;
+    let known = [&["sha256"][..], &RIGHTS].concat();
+    let fields = errors.fields_of(place, json, "sha256, scopes and perhaps policies", &known)?;
     let hash = fields.get("sha256").and_then(Json::string).and_then(|digits| bytes_of_hex(&digits)?.try_into().ok());
     if hash.is_none() {
         let problem = "must be the 64 hexadecimal digits of the token's SHA-256, never the token itself";
         errors.add(&format!("{place}.sha256"), problem);
     }
-    let known = Scope::ALL.map(Scope::word).join(", ");
-    let mut scopes = Vec::new();
-    match fields.get("scopes").and_then(texts) {
-        None => errors.add(&format!("{place}.scopes"), &format!("must be a list of one or more of {known}")),
-        Some(words) => {
-            for word in words {
-                if let Some(scope) = Scope::from_word(&word) {
-                    scopes.push(scope);
-                } else {
-                    let problem = format!("there is no scope {}; there are {known}", shown(&word));
-                    errors.add(&format!("{place}.scopes"), &problem);
-                }
-            }
-        }
-    }
-    let policies = fields.get("policies").map(texts);
-    if policies == Some(None) {
-        let problem = "must be a list of one or more names of policies; leave it out for all of them";
-        errors.add(&format!("{place}.policies"), problem);
-    }
-    let may_inline = fields.get("inline").map_or(Some(false), Json::bool);
-    if may_inline.is_none() {
-        errors
-            .add(&format!("{place}.inline"), "must be true or false: whether requests may bring numbers of their own");
-    }
+    let rights = Rights::read(place, &fields, None, errors);
     let hash = hash.filter(|_| errors.0.len() == before)?;
-    Some(Token { name, hash, scopes, policies: policies.flatten(), may_inline: may_inline? })
-}
-
-/// A list of one or more texts, none of them empty.
-pub(super) fn texts(json: Json<'_>) -> Option<Vec<String>> {
-    let texts: Option<Vec<_>> = json.array()?.into_iter().map(|item| item.string().map(String::from)).collect();
-    texts.filter(|texts| !texts.is_empty() && texts.iter().all(|text| !text.is_empty()))
+    Some(Token { name, hash, rights: rights? })
 }
 
 /// The longest text of a credential: a longer one is refused before any work.
@@ -132,6 +97,7 @@ fn hash_of(text: &str) -> [u8; 32] {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::access::Scope;
 
     fn hash(text: &str) -> String {
         hash_of(text).iter().fold(String::new(), |digits, byte| digits + &format!("{byte:02x}"))
@@ -168,16 +134,16 @@ mod tests {
             assert_eq!(name(other), None, "{other}");
         }
         let b = tokens.find("tg_b").unwrap();
-        assert_eq!(b.scopes, [Scope::Adjust, Scope::Admin]);
-        assert_eq!(b.policies.as_deref(), Some(&["p".to_owned()][..]));
-        assert_eq!(tokens.find("tg_a").unwrap().policies, None);
+        assert_eq!(b.rights.scopes, [Scope::Adjust, Scope::Admin]);
+        assert_eq!(b.rights.policies.as_deref(), Some(&["p".to_owned()][..]));
+        assert_eq!(tokens.find("tg_a").unwrap().rights.policies, None);
     }
 
     #[test]
     fn the_old_token_may_consume_and_adjust_unless_the_table_says_otherwise() {
         let old = "the token of old";
         let token = read(None, Some(old)).unwrap().find(old).cloned().unwrap();
-        assert_eq!((token.scopes, token.policies), (vec![Scope::Consume, Scope::Adjust], None));
+        assert_eq!((token.rights.scopes, token.rights.policies), (vec![Scope::Consume, Scope::Adjust], None));
         let json = format!(r#"{{"new":{{"sha256":"{}","scopes":["consume"]}}}}"#, hash(old));
         let tokens = read(Some(&json), Some(old)).unwrap();
         assert_eq!(tokens.find(old).map(|token| token.name.as_str()), Some("new"));
@@ -237,8 +203,8 @@ mod tests {
             (
                 format!(r#"{{"a":{{{good},"scope":1,"{secret}":1}}}}"#),
                 vec![
-                    "TOLLGATE_TOKENS.a: scope is not a field of it; its fields are sha256, scopes, policies, inline".to_owned(),
-                    "TOLLGATE_TOKENS.a: a text of 46 bytes is not a field of it; its fields are sha256, scopes, policies, inline"
+                    "TOLLGATE_TOKENS.a: scope is not a field of it; its fields are sha256, scopes, policies, inline, key_prefix".to_owned(),
+                    "TOLLGATE_TOKENS.a: a text of 46 bytes is not a field of it; its fields are sha256, scopes, policies, inline, key_prefix"
                         .to_owned(),
                 ],
             ),

@@ -56,14 +56,15 @@ impl<'a> Cost<'a> {
     ///
     /// # Errors
     /// [`Problem::BadRequest`] if an unknown limit is named or a limit is missing, and [`Problem::CostTooLarge`] for
-    /// more than `verb` could ever grant.
+    /// more than `verb` could ever grant, if it could grant anything: where nothing can pass, no cost would be right, and the
+    /// limit refuses.
     pub fn of(&self, policy: &Policy, verb: Verb) -> Result<Vec<u64>, Problem> {
         let costs = self.by_limit(policy)?;
         // One shard must have it; the first has the most.
         let limits = policy.shards().first().map_or(policy.limits(), |shard| shard.limits());
         for (limit, &cost) in limits.iter().zip(&costs) {
             let max = limit.limit().largest(verb);
-            if cost > max && policy.standing() != Standing::Unlimited {
+            if cost > max && max > 0 && policy.standing() != Standing::Unlimited {
                 return Err(Problem::CostTooLarge { limit: limit.full_name().to_owned(), cost, max, request: None });
             }
         }
@@ -159,6 +160,21 @@ mod tests {
             named(&[("a", 1)]).of(one, Verb::Consume),
             wrong("policy one has one limit, without a name, so its cost is a number")
         );
+    }
+
+    #[test]
+    fn a_limit_without_capacity_refuses_each_cost_and_finds_none_too_large() {
+        let json = r#"{"none":{"rate":0,"period":"1s"},"spent":{"rate":0,"period":"1s","capacity":5}}"#;
+        let policies = crate::policy::Policies::parse(json).unwrap();
+        let [none, spent] = ["none", "spent"].map(|name| policies.get(name).unwrap());
+        for verb in [Verb::Consume, Verb::Reserve { max_wait_ms: None }, Verb::Borrow { max_wait_ms: Some(0) }] {
+            for cost in [0, 1, MAX_TOKENS] {
+                assert_eq!(Cost::Each(cost).of(none, verb), Ok(vec![cost]), "{verb:?}");
+            }
+            assert_eq!(Cost::Each(5).of(spent, verb), Ok(vec![5]));
+            let too_large = Problem::CostTooLarge { limit: "spent".into(), cost: 6, max: 5, request: None };
+            assert_eq!(Cost::Each(6).of(spent, verb), Err(too_large));
+        }
     }
 
     #[test]

@@ -6,9 +6,8 @@ use super::endpoint::Endpoint;
 use super::missing::Missing;
 use super::rate_limit::seconds;
 use super::reply::Reply;
-use super::request::MAX_BODY_LEN;
 use super::text::shown;
-use crate::access::{CaptchaError, Denied, Forbidden, Scope};
+use crate::access::{CaptchaError, Denied, Forbidden, Holder, Scope};
 use crate::metrics::{MAX_LISTENERS, MAX_OWN_LISTENERS, MAX_RESTRICTED_LISTENERS, TooMany};
 use crate::policy::Cause;
 
@@ -60,8 +59,8 @@ pub enum Problem {
     MethodNotAllowed { method: String, allow: &'static str },
     /// The body did not arrive in time.
     RequestTimeout,
-    /// The body is longer than [`MAX_BODY_LEN`].
-    BodyTooLarge,
+    /// The body is longer than it may be at this endpoint.
+    BodyTooLarge { max: usize },
     /// The body's `Content-Type` is not JSON.
     UnsupportedMediaType { found: String },
     /// The body has a `Content-Encoding`.
@@ -183,7 +182,7 @@ impl Problem {
             Self::PreconditionFailed { .. } => {
                 (412, "urn:problem-type:tollgate:precondition-failed", "Precondition failed")
             }
-            Self::BodyTooLarge => (413, "urn:problem-type:tollgate:body-too-large", "Body too large"),
+            Self::BodyTooLarge { .. } => (413, "urn:problem-type:tollgate:body-too-large", "Body too large"),
             Self::UnsupportedMediaType { .. } => {
                 (415, "urn:problem-type:tollgate:unsupported-media-type", "Unsupported media type")
             }
@@ -269,7 +268,7 @@ impl Problem {
             }
             Self::MethodNotAllowed { method, allow } => format!("{method:.20} is not allowed here; use {allow}"),
             Self::RequestTimeout => "the body did not arrive in time".to_owned(),
-            Self::BodyTooLarge => format!("the body may have at most {MAX_BODY_LEN} bytes"),
+            Self::BodyTooLarge { max } => format!("the body may have at most {max} bytes"),
             Self::UnsupportedMediaType { found } if found.is_empty() => {
                 "send JSON, with `Content-Type: application/json`".to_owned()
             }
@@ -355,21 +354,43 @@ fn too_many_listeners(which: TooMany) -> String {
 /// What the caller lacks, and what would be right.
 fn missing(forbidden: &Forbidden) -> String {
     match forbidden {
-        Forbidden::Scope { missing, verb, has: Some(has) } => {
+        Forbidden::Scope { missing, verb, has: Some(has), holder } => {
             let has = has.iter().map(|scope| scope.word()).collect::<Vec<_>>().join(", ");
-            format!("{verb} needs a token with the scope {}; this one has {has}", missing.word())
+            let missing = missing.word();
+            match holder {
+                Holder::Binding => format!(
+                    "{verb} needs the scope {missing}, which the `props` of a service binding can give; this one has {has}"
+                ),
+                Holder::Token | Holder::Grant => {
+                    format!("{verb} needs a token with the scope {missing}; this one has {has}")
+                }
+            }
         }
-        Forbidden::Scope { missing, verb, has: None } => {
+        Forbidden::Scope { missing, verb, has: None, .. } => {
             format!("{verb} needs a token with the scope {}, which a grant never has", missing.word())
         }
         Forbidden::Verb { verb, has } => format!("this grant is not for {verb}; it is for {}", has.join(", ")),
-        Forbidden::Policy { policy, has } => {
-            format!("this token or grant is not for the policy {}; it is for {}", shown(policy), has.join(", "))
+        Forbidden::Policy { policy, has, holder } => {
+            let holder = match holder {
+                Holder::Binding => "service binding",
+                Holder::Token | Holder::Grant => "token or grant",
+            };
+            format!("this {holder} is not for the policy {}; it is for {}", shown(policy), has.join(", "))
         }
-        Forbidden::Inline { is_grant: false } => {
+        Forbidden::Inline { holder: Holder::Token } => {
             "this token may not bring `limits` of its own: give it \"inline\": true, or leave them out".to_owned()
         }
-        Forbidden::Inline { is_grant: true } => "a grant never brings `limits` of its own: leave them out".to_owned(),
+        Forbidden::Inline { holder: Holder::Binding } => {
+            "this service binding may not bring `limits` of its own: give it `props` with inline = true, or leave them out"
+                .to_owned()
+        }
+        Forbidden::Inline { holder: Holder::Grant } => {
+            "a grant never brings `limits` of its own: leave them out".to_owned()
+        }
+        Forbidden::KeyPrefix { prefix, holder } => {
+            let holder = if *holder == Holder::Binding { "service binding" } else { "token" };
+            format!("this {holder} is for text keys that begin with {}: send `key` with one of them", shown(prefix))
+        }
         Forbidden::Key => "this grant is for another key: leave out `key`, or send the key of the grant".to_owned(),
     }
 }
@@ -546,7 +567,7 @@ mod tests {
             Problem::TooManyReservations { max: 0, by_grants: false },
             Problem::TooManyInlineBudgets { max: 0 },
             Problem::TooManyIdempotencyKeys { used: 0, by_grants: false, retry_after_ms: 0 },
-            Problem::BodyTooLarge,
+            Problem::BodyTooLarge { max: 0 },
             Problem::UnsupportedMediaType { found: text() },
             Problem::UnsupportedContentEncoding { found: text() },
             Problem::IdempotencyKeyReused,

@@ -120,6 +120,7 @@ impl Reply {
             header("access-control-expose-headers", "X-Request-Id"),
             header("access-control-allow-methods", "GET, POST"),
             header("access-control-allow-headers", "Authorization, Content-Type, Idempotency-Key, X-Request-Id"),
+            header("x-content-type-options", "nosniff"),
             header("access-control-max-age", "86400"), // a day: the longest that any browser keeps it
         ];
         Self { status: 204, headers, body: String::new() }
@@ -137,17 +138,18 @@ impl Reply {
 }
 
 /// What nearly every reply has; reply.mjs has the same.
-const fn common(media_type: &'static str) -> [Header; 4] {
+const fn common(media_type: &'static str) -> [Header; 5] {
     [
         ("content-type", Cow::Borrowed(media_type)),
         ("cache-control", Cow::Borrowed("no-store")),
+        ("x-content-type-options", Cow::Borrowed("nosniff")),
         ("access-control-allow-origin", Cow::Borrowed("*")),
         ("access-control-expose-headers", Cow::Borrowed("RateLimit, RateLimit-Policy, Retry-After, X-Request-Id")),
     ]
 }
 
 /// These, the two of the rate limit and `Retry-After`.
-const TYPICAL_HEADERS: usize = 7;
+const TYPICAL_HEADERS: usize = 8;
 
 #[cfg(test)]
 mod tests {
@@ -161,8 +163,8 @@ mod tests {
             let reply = Reply::of(status, media_type, "{}\n".to_owned()).with("retry-after", "2");
             assert_eq!(reply.to_short_text(), format!("{head}{rest}"));
             let long = format!(
-                "{status}\ncontent-type: {media_type}\ncache-control: no-store\naccess-control-allow-origin: *\n\
-                 access-control-expose-headers: RateLimit, RateLimit-Policy, Retry-After, X-Request-Id{rest}",
+                "{status}\ncontent-type: {media_type}\ncache-control: no-store\nx-content-type-options: nosniff\n\
+                 access-control-allow-origin: *\naccess-control-expose-headers: RateLimit, RateLimit-Policy, Retry-After, X-Request-Id{rest}",
             );
             assert_eq!(reply.to_text(), long);
         }

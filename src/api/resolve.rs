@@ -79,7 +79,10 @@ impl ResolvedRequest {
             };
             let key = match item.key.as_ref() {
                 // The key of a grant is none of a budget that all share.
-                asked if policy.has_one_budget() => asked,
+                asked if policy.has_one_budget() => {
+                    caller.may_share()?;
+                    asked
+                }
                 asked => caller.key(asked, policy.ipv6_prefix())?,
             };
             if matches!(key, Some(Key::Hash(_))) && policies.has_prefixes(policy.name()) {

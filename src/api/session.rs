@@ -33,7 +33,7 @@ impl<'a> SessionRequest<'a> {
     /// [`Problem::BodyTooLarge`] and [`Problem::BadRequest`].
     pub fn parse(body: &'a [u8], address: Option<&str>) -> Result<Self, Problem> {
         if body.len() > MAX_BODY_LEN {
-            return Err(Problem::BodyTooLarge);
+            return Err(Problem::BodyTooLarge { max: MAX_BODY_LEN });
         }
         let captcha = Body::of(parse(body)?, "the body", &["captcha"])?.captcha()?;
         match address.map(Key::of_address) {
@@ -114,7 +114,7 @@ mod tests {
                 r#"{"captcha":"x","policy":"api"}"#.to_owned(),
                 "the body cannot have the field \"policy\"; its fields are captcha",
             ),
-            (" ".repeat(MAX_BODY_LEN + 1), "BodyTooLarge"),
+            (" ".repeat(MAX_BODY_LEN + 1), "BodyTooLarge { max: 16384 }"),
         ] {
             assert_eq!(parse(&body, address), Err(expected.to_owned()), "{body:.40}");
         }

@@ -220,6 +220,7 @@ impl Verdict<'_> {
         let (limit, remaining) = (self.limit.unwrap_or_default(), self.remaining.unwrap_or_default());
         let when = match retry_after_ms {
             Some(ms) => format!("retry in {ms} ms"),
+            None if limit == 0 => "with a capacity of 0 nothing can pass".to_owned(),
             None => "this budget never refills".to_owned(),
         };
         if self.banned {

@@ -37,7 +37,6 @@ impl<K: Hash + Eq + Clone + Send + 'static> Budgets<K> {
             _ => boxed::<K, 8>(&limits, max_keys), // policy::MAX_LIMITS
         };
         let limiter = limiter.ok_or(Problem::Misconfigured { missing: Vec::new() })?;
-        ResolvedRequest::consume(&policy, 1)?;
         Ok(Self { policy, limiter })
     }
 }

@@ -28,7 +28,8 @@ use budgets::Budgets;
 ///
 /// * Granted: the request goes on, and the response gets `RateLimit-Policy` and `RateLimit`.
 /// * Refused: 429 with the same fields, `Retry-After` and `application/problem+json`, without asking the inner service.
-/// * A cost larger than a limit can ever grant: 400, as from the service. A cost of 0 takes nothing and is granted.
+/// * A cost larger than a limit can ever grant: 400, as from the service. A cost of 0 takes nothing and is granted. A limit that can
+///   grant nothing, with a rate of 0 and no capacity, refuses every other cost: 429 without `Retry-After`.
 /// * A new key while all entries are in use (see [`crate::keyed`]): 503 with `Retry-After`, since the caller has not
 ///   used up anything.
 /// * A request without a key: 500 `misconfigured`, and nothing is taken. One budget for all such requests would let one caller
@@ -66,8 +67,7 @@ impl<K: Hash + Eq + Clone + Send + 'static, F, C> RateLimitLayer<K, F, C> {
     /// returns an `Option<K>`.
     ///
     /// # Errors
-    /// [`Problem::CostTooLarge`] if no limit of the policy can grant even one token, and [`Problem::Misconfigured`] for a
-    /// policy with one budget for all, unless the key is `()`.
+    /// [`Problem::Misconfigured`] for a policy with one budget for all, unless the key is `()`.
     pub fn new(policy: &Arc<Policy>, max_keys: usize, key: F, clock: C) -> Result<Self, Problem> {
         Ok(Self { budgets: Arc::new(Budgets::new(policy, max_keys)?), key, clock, cost: One })
     }

@@ -2,24 +2,15 @@
 import { Timeout, within } from "./deadline.mjs";
 import { log } from "./log.mjs";
 
-export function asksForAdmin(url) {
-  return PATHS.some((path) => url.includes(path)) && PATHS.some((path) => new URL(url).pathname.startsWith(path));
-}
-
 /** The reply to a request with this body, as a text. */
-export async function adminReply(frontend, { method, url, headers }, body, id) {
-  // So that the registry has heard of this deployment's policies, or of all that has been counted here.
-  await (url.includes(METRICS) ? frontend.changed() : frontend.refreshed());
-  const [authorization, ifMatch, ifNoneMatch] = HEADERS.map((name) => headers.get(name));
-  const question = frontend.rust().administer(method, url, authorization, ifMatch, ifNoneMatch, body);
-  if (typeof question === "string") return question;
-  // So that this isolate hears of who begins to look on, too.
-  const begins = url.includes(DECISIONS) && !url.includes("after=");
-  return administered(frontend, question, method !== "GET" || begins, id);
+export function adminReply(frontend, { method, url, headers }, authorization, body, id) {
+  const [ifMatch, ifNoneMatch] = HEADERS.map((name) => headers.get(name));
+  const asked = frontend.rust().administer(method, url, authorization, ifMatch, ifNoneMatch, body);
+  return typeof asked === "string" ? asked : administered(frontend, asked, id);
 }
 
-/** The registry's reply to this question, as a text. `changes` says whether that may have changed anything. */
-export async function administered(frontend, [question], changes, id) {
+/** The registry's reply to a question, as a text. `isNews` says whether that may be news for this isolate. */
+export async function administered(frontend, [question, isNews], id) {
   let reply;
   try {
     reply = await within(ADMIN_MS, frontend.registry.administer(question));
@@ -28,15 +19,11 @@ export async function administered(frontend, [question], changes, id) {
     return frontend.rust().not_administered(error instanceof Timeout);
   }
   // The next request here sees the change.
-  if (changes) await frontend.changed();
+  if (isNews) await frontend.changed();
   return reply;
 }
 
-const HEADERS = ["authorization", "if-match", "if-none-match"];
-
-const METRICS = "/v1/metrics";
-const DECISIONS = "/v1/decisions";
-const PATHS = ["/v1/policies", "/v1/overrides", "/v1/audit", DECISIONS, METRICS];
+const HEADERS = ["if-match", "if-none-match"];
 
 /** An operator waits longer than a caller. */
 const ADMIN_MS = 5_000;

@@ -43,17 +43,22 @@ export function verbs(verb) {
   return Object.fromEntries(VERBS.map((name) => [name, verb(`/v1/${name}`)]));
 }
 
-/** The reply to a request that did not come by HTTP, as a text. `keys` is the namespace of the objects. */
-export function ask(frontend, keys, path, request, options) {
+/**
+ * The reply to a request that did not come by HTTP, as a text. `keys` is the namespace of the objects, `props` are those of the service
+ * binding by which it came, if it did.
+ */
+export function ask(frontend, keys, path, request, options, props) {
   const reply = (body, idempotencyKey) =>
-    decide(frontend, () => frontend.rust().ask_text(path, idempotencyKey, body, Date.now()), keys);
+    decide(frontend, () => frontend.rust().ask_text(path, props, idempotencyKey, body, Date.now()), keys);
   return answerTo(frontend, request, options, reply);
 }
 
-/** The same for what operators do with a key: see {@link keyVerbs}. */
-export function askAboutKey(frontend, keys, path, request, options) {
-  const reply = (body, idempotencyKey) =>
-    keyReply(frontend, { path, idempotencyKey }, new TextEncoder().encode(body), keys);
+/** The same for what operators do with one key: see {@link keyVerbs}. */
+export function askAboutKey(frontend, keys, path, request, options, props) {
+  const reply = (text, idempotencyKey) => {
+    const body = new TextEncoder().encode(text);
+    return keyReply(frontend, frontend.rust().route(path), { path, authorization: props, idempotencyKey }, body, keys);
+  };
   return answerTo(frontend, request, options, reply);
 }
 

@@ -1,4 +1,5 @@
-// Tollgate for other Workers, which have a service binding to it: by RPC and by `fetch`. Holding the binding is the credential.
+// Tollgate for other Workers, which have a service binding to it: by RPC and by `fetch`. The binding is the credential, and its `props` in
+// the caller's configuration say what it may do.
 import { RpcTarget, WorkerEntrypoint } from "cloudflare:workers";
 import { ask, askAboutKey, verbs } from "./embedded.mjs";
 import { respond } from "./frontend.mjs";
@@ -10,38 +11,44 @@ import * as built from "./rust/index.js";
 /** A method for each verb, added below. */
 export class Tollgate extends WorkerEntrypoint {
   fetch(request) {
-    return respond(frontendOf(this.env), request, this.env.KEYS);
+    return respond(frontendOf(this.env), request, this.env.KEYS, { props: propsOf(this.ctx) });
   }
 
   /** What operators do with one key. */
   get keys() {
-    return new Keys(this.env);
+    return new Keys(this.env, propsOf(this.ctx));
   }
 }
 
 const verb = (path) =>
   async function (request, options) {
-    return plain(await ask(frontendOf(this.env), this.env.KEYS, path, request, options));
+    return plain(await ask(frontendOf(this.env), this.env.KEYS, path, request, options, propsOf(this.ctx)));
   };
 Object.assign(Tollgate.prototype, verbs(verb));
 
 /** A method for each of {@link keyVerbs}. */
 class Keys extends RpcTarget {
   #env;
+  #props;
 
-  constructor(env) {
+  constructor(env, props) {
     super();
     this.#env = env;
+    this.#props = props;
   }
 
   static {
     const verb = (path) =>
       async function (request, options) {
-        return plain(await askAboutKey(frontendOf(this.#env), this.#env.KEYS, path, request, options));
+        const reply = askAboutKey(frontendOf(this.#env), this.#env.KEYS, path, request, options, this.#props);
+        return plain(await reply);
       };
     Object.assign(Keys.prototype, keyVerbs(verb));
   }
 }
+
+/** As JSON, which Rust reads and checks. The caller's code cannot choose them. */
+const propsOf = ({ props }) => JSON.stringify(props);
 
 /** An answer of plain values. */
 function plain(text) {

@@ -9,14 +9,16 @@ use worker::{Env, console_error};
 
 use super::call::{Call, Object};
 use super::clock::moment;
+use super::route::{Route, caller, no_sessions, not_found, permitted, require_registry, target};
 use super::settings::{Settings, SettingsErrors};
 use super::{clock, live, metrics};
-use crate::access::{Caller, CaptchaError, Scope, Sessions};
+use crate::access::{Caller, CaptchaError, Sessions};
 use crate::api::{
-    AdminPath, AdminQuestion, AdminRequest, BLOCK_PATH, Endpoint, INSPECT_KEY_PATH, MAX_BODY_LEN, MAX_OVERRIDES_LEN,
-    Problem, Reply, Request, ResolvedRequest, SESSION_PATH, SessionRequest, require_json,
+    AdminQuestion, AdminRequest, Endpoint, MAX_BODY_LEN, Problem, Reply, Request, ResolvedRequest, SessionRequest,
+    require_json,
 };
 use crate::edge::{Due, POLL_MS, PolicySnapshot, WAIT_MS};
+use crate::frontend::{Address, Target};
 use crate::metrics::{INLINE_POLICIES, LiveDecision, NoticeOutcome, Outcome, PollOutcome};
 use crate::policy::Cause;
 use crate::protocol::{Action, RequestId};
@@ -39,13 +41,14 @@ impl Frontend {
         Self { settings: Settings::read(&env) }
     }
 
-    /// A frontend for callers who hold a binding, with the policies in `env`, or those of this JSON text.
+    /// A frontend for callers in the same program, with the policies in `env`, or those of this JSON text.
     #[must_use]
     pub fn trusting(env: &Env, policies: Option<String>) -> Self {
         Self { settings: Settings::trusting(env, policies.as_deref()) }
     }
 
-    /// A frontend of the service, for callers who hold a binding to it.
+    /// A frontend of the service for callers who hold a binding to it: in the place of the header `Authorization` they have its `props`,
+    /// as JSON.
     #[must_use]
     pub fn bound(env: &Env) -> Self {
         Self { settings: Settings::bound(env) }
@@ -57,7 +60,7 @@ impl Frontend {
         self.settings.as_ref().err().map(|errors| errors.lines.join("\n"))
     }
 
-    /// The reply to a request whose body need not be read; `undefined` if it must be read.
+    /// The reply to a request whose body need not be read, a text; else the [`Route`] by which to go on.
     #[must_use]
     pub fn head(
         &self,
@@ -67,19 +70,29 @@ impl Frontend {
         content_type: Option<String>,
         content_encoding: Option<String>,
         content_length: Option<String>,
-    ) -> Option<String> {
+    ) -> JsValue {
         if method == "OPTIONS" {
-            return Some(Reply::preflight().to_text());
+            return Reply::preflight().to_text().into();
         }
-        let reply = self.head_reply(
+        let route = self.route_of(
             method,
-            path(url),
+            url,
             authorization.as_deref(),
             content_type.as_deref(),
             content_encoding.as_deref(),
             content_length.as_deref(),
         );
-        reply.map_or_else(|problem| Some(text_of(&problem)), |reply| reply.map(|reply| reply.to_text()))
+        match route {
+            Ok(Ok(route)) => route.into(),
+            Ok(Err(reply)) => reply.to_text().into(),
+            Err(problem) => text_of(&problem).into(),
+        }
+    }
+
+    /// The [`Route`] of what is at `path`, for a request that did not come by HTTP.
+    #[must_use]
+    pub fn route(&self, path: &str) -> Option<Route> {
+        Target::of(Address::parse(path).ok()?).ok().map(Route::from)
     }
 
     /// What to do about a request that [`Frontend::head`] let pass: a [`Call`], or the text of a reply, if nothing else is to be done.
@@ -92,13 +105,20 @@ impl Frontend {
         body: &[u8],
         now: f64,
     ) -> JsValue {
-        self.begun(self.call(path(url), authorization.as_deref(), idempotency_key.as_deref(), body, moment(now)))
+        self.begun(self.call(url, authorization.as_deref(), idempotency_key.as_deref(), body, moment(now)))
     }
 
     /// The same about a request that did not come by HTTP: `path` is that of its verb, and `body` is text.
     #[must_use]
-    pub fn ask_text(&self, path: &str, idempotency_key: Option<String>, body: &str, now: f64) -> JsValue {
-        self.ask(path, None, idempotency_key, body.as_bytes(), now)
+    pub fn ask_text(
+        &self,
+        path: &str,
+        authorization: Option<String>,
+        idempotency_key: Option<String>,
+        body: &str,
+        now: f64,
+    ) -> JsValue {
+        self.ask(path, authorization, idempotency_key, body.as_bytes(), now)
     }
 
     /// What to do first about a visitor's request for a session, which [`Frontend::head`] let pass: see [`Frontend::ask`].
@@ -239,7 +259,7 @@ impl Frontend {
     }
 
     /// What to do about an operator's request, which [`Frontend::head`] let pass: the text of a reply, or a list with the text of a
-    /// question to the registry.
+    /// question to the registry, and whether its answer may be news for this isolate.
     #[must_use]
     pub fn administer(
         &self,
@@ -252,7 +272,7 @@ impl Frontend {
     ) -> JsValue {
         match self.question(method, url, authorization.as_deref(), if_match.as_deref(), if_none_match.as_deref(), body)
         {
-            Ok(Ok(question)) => Array::of1(&question.into()).into(),
+            Ok(Ok((question, is_news))) => Array::of2(&question.into(), &is_news.into()).into(),
             Ok(Err(reply)) => reply.to_text().into(),
             Err(problem) => text_of(&problem).into(),
         }
@@ -285,7 +305,7 @@ impl Frontend {
     /// The most bytes to read of a body that was sent to `url`.
     #[must_use]
     pub fn max_body_len(&self, url: &str) -> usize {
-        max_len(path(url))
+        target(url).map_or(MAX_BODY_LEN, Target::max_body_len)
     }
 
     /// Sets the clock as a test asks.
@@ -308,72 +328,76 @@ impl Frontend {
         text_of(problem)
     }
 
-    fn head_reply(
+    fn route_of(
         &self,
         method: &str,
-        path: &str,
+        url: &str,
         authorization: Option<&str>,
         content_type: Option<&str>,
         content_encoding: Option<&str>,
         content_length: Option<&str>,
-    ) -> Result<Option<Reply>, Problem> {
-        if path == "/v1/openapi.json" {
-            // frontend.mjs has answered these two.
-            return Err(Problem::MethodNotAllowed { method: method.to_owned(), allow: "GET, HEAD" });
+    ) -> Result<Result<Route, Reply>, Problem> {
+        let (address, settings) = (Address::parse(url)?, self.settings());
+        let target = Target::of(address);
+        let is_open = match target {
+            // It is the same for all callers, and needs no settings.
+            Ok(target @ Target::Contract) => {
+                target.require_method(method)?;
+                return Ok(Ok(target.into()));
+            }
+            Ok(target @ Target::Health) => {
+                target.require_method(method)?;
+                return match &self.settings {
+                    Ok(_) => Ok(Err(Reply::healthy())),
+                    Err(errors) => Err(Problem::Unhealthy { missing: errors.missing.clone() }),
+                };
+            }
+            Ok(Target::Session) => settings.as_ref().is_ok_and(|settings| settings.sessions().is_some()),
+            _ => false,
+        };
+        let settings = settings?;
+        let caller = if is_open { None } else { Some(caller(settings, authorization)?) };
+        let target = target?;
+        if let (Target::Session, Some(_)) = (target, &caller) {
+            return Err(no_sessions());
         }
-        if path == "/healthz" {
-            require_method(method, &["GET", "HEAD"], "GET, HEAD")?;
-            return match &self.settings {
-                Ok(_) => Ok(Some(Reply::healthy())),
-                Err(errors) => Err(Problem::Unhealthy { missing: errors.missing.clone() }),
-            };
+        target.require_method(method)?;
+        if let Some(caller) = &caller {
+            target.require(caller)?;
         }
-        let settings = self.settings()?;
-        if path == SESSION_PATH && settings.sessions().is_some() {
-            require_method(method, &["POST"], "POST")?;
-        } else {
-            let caller = caller(settings, authorization)?;
-            if let Some(at) = AdminPath::of(path) {
-                let (methods, allow) = at.methods();
-                require_method(method, methods, allow)?;
-                may_administer(settings, &caller, at)?;
-                if method != "PUT" {
-                    return Ok(None); // a body is not read
-                }
-            } else if [INSPECT_KEY_PATH, BLOCK_PATH].contains(&path) {
-                require_method(method, &["POST"], "POST")?;
-                caller.may(Scope::Admin, if path == BLOCK_PATH { "block" } else { "inspect" })?;
-            } else {
-                let endpoint = Endpoint::of(path).ok_or_else(|| Problem::NotFound { path: path.to_owned() })?;
-                require_method(method, &["POST"], "POST")?;
-                caller.may(endpoint.scope(), endpoint.verb())?;
+        if let Target::Admin(at) = target {
+            require_registry(settings, at)?;
+            if method != "PUT" {
+                return Ok(Ok(target.into())); // a body is not read
             }
         }
         require_json(content_type, content_encoding)?;
         // A declared length is trusted: the runtime holds the client to it.
         match content_length.and_then(|length| length.parse::<u64>().ok()) {
-            Some(length) if length > max_len(path) as u64 => Err(Problem::BodyTooLarge),
-            _ => Ok(None),
+            Some(length) if length > target.max_body_len() as u64 => {
+                Err(Problem::BodyTooLarge { max: target.max_body_len() })
+            }
+            _ => Ok(Ok(target.into())),
         }
     }
 
     fn call(
         &self,
-        path: &str,
+        url: &str,
         authorization: Option<&str>,
         idempotency_key: Option<&str>,
         body: &[u8],
         now: i64,
     ) -> Result<Call, Problem> {
         let settings = self.settings()?;
-        // Again: a grant may have ended while the body arrived.
-        let caller = caller(settings, authorization)?;
-        let endpoint = Endpoint::of(path).ok_or_else(|| Problem::NotFound { path: path.to_owned() })?;
+        let (caller, target) = permitted(settings, authorization, target(url)?)?;
+        let Target::Endpoint(endpoint) = target else { return Err(not_found(url)) };
         let request = Request::parse(endpoint, body)?;
         call_of(settings, &caller, &request, idempotency_key, now)
     }
 
-    /// The text of a question to the registry; or a reply, if there is no registry and it is about this isolate.
+    /// The text of a question to the registry, and whether its answer may be news here; or a reply, if there is no registry and it is
+    /// about this isolate.
     fn question(
         &self,
         method: &str,
@@ -382,19 +406,19 @@ impl Frontend {
         if_match: Option<&str>,
         if_none_match: Option<&str>,
         body: &[u8],
-    ) -> Result<Result<String, Reply>, Problem> {
+    ) -> Result<Result<(String, bool), Reply>, Problem> {
         let settings = self.settings()?;
-        let caller = caller(settings, authorization)?;
-        let at = AdminPath::of(path(url)).ok_or_else(|| Problem::NotFound { path: path(url).to_owned() })?;
-        may_administer(settings, &caller, at)?;
-        if body.len() > max_len(path(url)) {
-            return Err(Problem::BodyTooLarge);
+        let (caller, target) = permitted(settings, authorization, target(url)?)?;
+        let Target::Admin(at) = target else { return Err(not_found(url)) };
+        require_registry(settings, at)?;
+        if body.len() > target.max_body_len() {
+            return Err(Problem::BodyTooLarge { max: target.max_body_len() });
         }
         let body = str::from_utf8(body)
             .map_err(|error| Problem::BadRequest { detail: format!("the body is not valid JSON: {error}") })?;
         let question = AdminQuestion {
             method: method.into(),
-            path: path_and_query(url).into(),
+            path: Address::parse(url)?.path_and_query().into(),
             if_match: if_match.map(Into::into),
             if_none_match: if_none_match.map(Into::into),
             by: caller.name().into(),
@@ -402,7 +426,7 @@ impl Frontend {
             body: body.into(),
         };
         if settings.snapshot.is_some() {
-            return Ok(Ok(question.to_text()));
+            return Ok(Ok((question.to_text(), question.may_be_news())));
         }
         match question.request()? {
             AdminRequest::Metrics => Ok(Err(metrics::own(|totals, _| question.metrics(totals, None)))),
@@ -439,9 +463,8 @@ impl Frontend {
         Ok(Reply::session(&sessions.open([random()?, random()?], clock::now())))
     }
 
-    /// `head` has refused requests for sessions that there are not.
     fn sessions(&self) -> Result<&Sessions, Problem> {
-        self.settings()?.sessions().ok_or_else(|| Problem::NotFound { path: SESSION_PATH.to_owned() })
+        self.settings()?.sessions().ok_or_else(no_sessions)
     }
 }
 
@@ -540,12 +563,6 @@ pub(super) fn text_of(problem: &Problem) -> String {
     text.replacen('\n', &format!(" {status}: {note}\n"), 1)
 }
 
-/// Who sends this `Authorization` header.
-pub(super) fn caller<'a>(settings: &'a Settings, authorization: Option<&str>) -> Result<Caller<'a>, Problem> {
-    let Some(credentials) = &settings.credentials else { return Ok(Caller::TRUSTED) };
-    credentials.check(authorization, clock::now()).map_err(|denied| Problem::Unauthorized { denied })
-}
-
 /// As long as the longest that payment APIs accept.
 const MAX_IDEMPOTENCY_KEY_LEN: usize = 255;
 
@@ -576,37 +593,4 @@ fn next_id() -> Result<u128, Problem> {
 /// 64 random bits. Every Workers runtime has them; without them there is no safe substitute.
 pub(super) fn random() -> Option<u64> {
     getrandom::u64().ok()
-}
-
-/// Whether the caller may administer what is there.
-fn may_administer(settings: &Settings, caller: &Caller<'_>, at: AdminPath<'_>) -> Result<(), Problem> {
-    caller.may(Scope::Admin, at.word())?;
-    if settings.snapshot.is_none() && !matches!(at, AdminPath::Metrics | AdminPath::TopRefused) {
-        return Err(Problem::NoRegistry);
-    }
-    at.policy().map_or(Ok(()), |policy| caller.may_use(policy).map_err(Problem::from))
-}
-
-/// The longest body that is read there.
-fn max_len(path: &str) -> usize {
-    if AdminPath::of(path) == Some(AdminPath::Overrides) { MAX_OVERRIDES_LEN } else { MAX_BODY_LEN }
-}
-
-/// The path of an absolute URL, without the query.
-pub(super) fn path(url: &str) -> &str {
-    let path = path_and_query(url);
-    path.split('?').next().unwrap_or(path)
-}
-
-fn path_and_query(url: &str) -> &str {
-    let after_scheme = url.find("://").and_then(|at| url.get(at + 3..)).unwrap_or(url);
-    let path = after_scheme.find('/').and_then(|at| after_scheme.get(at..)).unwrap_or("/");
-    path.split('#').next().unwrap_or(path)
-}
-
-fn require_method(method: &str, methods: &[&str], allow: &'static str) -> Result<(), Problem> {
-    if methods.contains(&method) {
-        return Ok(());
-    }
-    Err(Problem::MethodNotAllowed { method: method.to_owned(), allow })
 }

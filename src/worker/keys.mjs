@@ -4,24 +4,20 @@ import { administered } from "./admin.mjs";
 import { within } from "./deadline.mjs";
 import { decide } from "./decide.mjs";
 import { log } from "./log.mjs";
+import * as built from "./rust/index.js";
 
 /** A function for each of what operators do with one key: what `verb` makes of its path. */
 export function keyVerbs(verb) {
   return Object.fromEntries(VERBS.map((name) => [name, verb(PATH + name)]));
 }
 
-export function asksAboutKey(url) {
-  return url.includes(PATH) && new URL(url).pathname.startsWith(PATH);
-}
-
 /**
- * The reply to a request, as a text: it came to `path`, with `authorization` and `idempotencyKey`, if it has them. `keys` is the
- * namespace of the objects, and `id` that of the request for the log.
+ * The reply to a request, as a text: it came to `path`, which Rust has given this `route`, with `authorization` and `idempotencyKey`, if
+ * it has them. `keys` is the namespace of the objects, and `id` that of the request for the log.
  */
-export function keyReply(frontend, asked, body, keys, id) {
-  const { path, authorization } = asked;
-  if (path === `${PATH}inspect`) return inspect(frontend, authorization, body, keys, id);
-  if (path === `${PATH}block`) return block(frontend, authorization, body, id);
+export function keyReply(frontend, route, asked, body, keys, id) {
+  if (route === Route.InspectKey) return inspect(frontend, asked.authorization, body, keys, id);
+  if (route === Route.BlockKey) return block(frontend, asked.authorization, body, id);
   // It is recorded even if the client disconnects.
   const acting = act(frontend, asked, body, keys, id);
   waitUntil(acting.catch(() => {}));
@@ -44,8 +40,8 @@ async function inspect({ rust }, authorization, body, keys, id) {
 }
 
 function block(frontend, authorization, body, id) {
-  const question = frontend.rust().block_key(authorization, body);
-  return typeof question === "string" ? question : administered(frontend, question, true, id);
+  const asked = frontend.rust().block_key(authorization, body);
+  return typeof asked === "string" ? asked : administered(frontend, asked, id);
 }
 
 async function act(frontend, { path, authorization, idempotencyKey }, body, keys, id) {
@@ -76,6 +72,7 @@ async function isRecorded(frontend, act, id) {
   return false;
 }
 
+const { Route } = built;
 const PATH = "/v1/keys/";
 const VERBS = ["inspect", "explain", "reset", "credit", "block"];
 

@@ -6,11 +6,13 @@ use js_sys::Array;
 use wasm_bindgen::prelude::{JsValue, wasm_bindgen};
 
 use super::clock;
-use super::frontend::{Frontend, caller, path, text_of};
-use crate::access::{Caller, Scope, key_hash_in};
+use super::frontend::{Frontend, text_of};
+use super::route::{caller, permitted, target};
+use crate::access::{Caller, key_hash_in};
 use crate::api::{
-    AdminQuestion, BlockRequest, Endpoint, InspectKeyRequest, KeyQuestion, Problem, Reply, key_act, merged_key_states,
+    AdminQuestion, BlockRequest, InspectKeyRequest, KeyQuestion, Problem, Reply, key_act, merged_key_states,
 };
+use crate::frontend::Target;
 use crate::policy::{MAX_SHARDS, Policy};
 
 #[wasm_bindgen]
@@ -36,11 +38,11 @@ impl Frontend {
         merged_key_states(&answers)
     }
 
-    /// What to do about a request to block a key: the text of a reply, or a list with the text of a question to the registry.
+    /// What to do about a request to block a key: see [`Frontend::administer`].
     #[must_use]
     pub fn block_key(&self, authorization: Option<String>, body: &[u8]) -> JsValue {
         match self.block_question(authorization.as_deref(), body) {
-            Ok(question) => Array::of1(&question.into()).into(),
+            Ok(question) => Array::of2(&question.into(), &true.into()).into(),
             Err(problem) => text_of(&problem).into(),
         }
     }
@@ -52,7 +54,8 @@ impl Frontend {
         let by = caller(self.settings().ok()?, authorization.as_deref());
         // It was done, whatever the caller may do now.
         let by = by.as_ref().map_or("a former token", Caller::name);
-        key_act(Endpoint::of(path(url))?, by, key_hash_in(object), reply).map(|act| act.to_text())
+        let Ok(Target::Endpoint(endpoint)) = target(url) else { return None };
+        key_act(endpoint, by, key_hash_in(object), reply).map(|act| act.to_text())
     }
 
     /// The reply, a text, which says whether the act was recorded.
@@ -65,8 +68,7 @@ impl Frontend {
 impl Frontend {
     fn key_questions(&self, authorization: Option<&str>, body: &[u8]) -> Result<Vec<(String, KeyQuestion)>, Problem> {
         let settings = self.settings()?;
-        let caller = caller(settings, authorization)?;
-        caller.may(Scope::Admin, "inspect")?;
+        let (caller, _) = permitted(settings, authorization, Target::InspectKey)?;
         let request = InspectKeyRequest::parse(body)?;
         let key = request.key();
         let (all, now) = (settings.policies(), clock::now());
@@ -100,8 +102,7 @@ impl Frontend {
 
     fn block_question(&self, authorization: Option<&str>, body: &[u8]) -> Result<String, Problem> {
         let settings = self.settings()?;
-        let caller = caller(settings, authorization)?;
-        caller.may(Scope::Admin, "block")?;
+        let (caller, _) = permitted(settings, authorization, Target::BlockKey)?;
         let block = BlockRequest::parse(body)?;
         caller.may_use(&block.policy)?;
         if settings.snapshot.is_none() {

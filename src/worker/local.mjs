@@ -22,7 +22,7 @@ export function tollgateIn({ storage, id }, policies) {
 
 /** The reply, as a text. */
 function decide(rust, storage, path, body, idempotencyKey) {
-  const call = rust.ask_text(path, idempotencyKey, body, Date.now());
+  const call = rust.ask_text(path, undefined, idempotencyKey, body, Date.now());
   if (typeof call === "string") return call;
   const reply = within(storage, (object) => {
     for (let next = call.next(Date.now()); next; next = call.next(Date.now())) {

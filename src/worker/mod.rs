@@ -16,5 +16,6 @@ mod live;
 mod local_state;
 mod metrics;
 mod registry;
+mod route;
 mod settings;
 mod shards;

@@ -2,10 +2,6 @@
 import contract from "./contract.mjs";
 import { REQUEST_ID } from "./request_id.mjs";
 
-export function asksForContract({ method, url }) {
-  return (method === "GET" || method === "HEAD") && new URL(url).pathname === "/v1/openapi.json";
-}
-
 /** The response to the request with this id. */
 export function contractResponse(id) {
   bytes ??= new TextEncoder().encode(contract);
@@ -18,6 +14,7 @@ let bytes;
 const HEADERS = {
   "content-type": "application/json",
   "cache-control": "public, max-age=3600",
+  "x-content-type-options": "nosniff",
   "access-control-allow-origin": "*",
   "access-control-expose-headers": "X-Request-Id",
 };

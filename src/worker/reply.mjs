@@ -55,6 +55,7 @@ function common(type) {
   return {
     "content-type": type,
     "cache-control": "no-store",
+    "x-content-type-options": "nosniff",
     "access-control-allow-origin": "*",
     "access-control-expose-headers": "RateLimit, RateLimit-Policy, Retry-After, X-Request-Id",
   };

@@ -5,10 +5,6 @@ import { decide } from "./decide.mjs";
 import { log } from "./log.mjs";
 import { statusOf } from "./reply.mjs";
 
-export function asksForSession(url) {
-  return url.includes(PATH) && new URL(url).pathname === PATH;
-}
-
 /** The reply to a request with this body, as a text; the rest is as for `decide`. */
 export async function sessionReply(frontend, { headers }, body, keys, id) {
   const { rust } = frontend;
@@ -43,8 +39,6 @@ async function verify(asked, remoteip) {
     ended.abort();
   }
 }
-
-const PATH = "/v1/session";
 
 /** Turnstile takes a tenth of a second; a visitor who waits for longer than this reloads the page. */
 const VERIFY_MS = 5_000;

@@ -28,8 +28,17 @@ pub(super) struct Settings {
     /// Who is told of notices.
     pub(super) receivers: Receivers,
     pub(super) local_state: OwnState,
-    /// `None` where callers hold a binding, which is their credential.
-    pub(super) credentials: Option<Credentials>,
+    pub(super) callers: Callers,
+}
+
+/// How callers show who they are.
+pub(super) enum Callers {
+    /// By a header.
+    WithCredentials(Credentials),
+    /// By a service binding, whose `props` say what they may do.
+    Bound,
+    /// Not at all: they have the service in their own program.
+    Trusted,
 }
 
 /// What is wrong with settings.
@@ -90,7 +99,6 @@ impl Settings {
                     );
                 }
                 let snapshot = snapshot_in(env, &policies, &names);
-                let credentials = Some(credentials);
                 Ok(Self {
                     policies,
                     snapshot,
@@ -99,7 +107,7 @@ impl Settings {
                     sample,
                     receivers,
                     local_state: OwnState::default(),
-                    credentials,
+                    callers: Callers::WithCredentials(credentials),
                 })
             }
             (policies, names, credentials, sample, receivers, registry) => {
@@ -135,7 +143,10 @@ impl Settings {
 
     /// The sessions that visitors may open, if there are any.
     pub(super) fn sessions(&self) -> Option<&Sessions> {
-        self.credentials.as_ref()?.sessions()
+        match &self.callers {
+            Callers::WithCredentials(credentials) => credentials.sessions(),
+            Callers::Bound | Callers::Trusted => None,
+        }
     }
 
     /// The settings of a frontend whose callers are trusted, with the policies in `env`, or those of this JSON text. It is told
@@ -145,7 +156,8 @@ impl Settings {
     /// A line for each.
     pub(super) fn trusting(env: &Env, in_code: Option<&str>) -> Result<Self, SettingsErrors> {
         let missing = if in_code.is_none() { missing_in(env) } else { Vec::new() };
-        Self::of_trusted(env, in_code, missing.into_iter().filter(|missing| *missing != Missing::Objects).collect())
+        let missing = missing.into_iter().filter(|missing| *missing != Missing::Objects).collect();
+        Self::without_credentials(env, in_code, missing, Callers::Trusted)
     }
 
     /// The settings of the service for callers who hold a binding to it.
@@ -153,10 +165,15 @@ impl Settings {
     /// # Errors
     /// A line for each.
     pub(super) fn bound(env: &Env) -> Result<Self, SettingsErrors> {
-        Self::of_trusted(env, None, missing_in(env))
+        Self::without_credentials(env, None, missing_in(env), Callers::Bound)
     }
 
-    fn of_trusted(env: &Env, in_code: Option<&str>, missing: Vec<Missing>) -> Result<Self, SettingsErrors> {
+    fn without_credentials(
+        env: &Env,
+        in_code: Option<&str>,
+        missing: Vec<Missing>,
+        callers: Callers,
+    ) -> Result<Self, SettingsErrors> {
         let policies = match in_code {
             None => policies_in(env).policies.map_err(|errors| errors.iter().map(line).collect()),
             Some("{}") => Ok(Arc::default()), // requests bring their own limits
@@ -178,7 +195,7 @@ impl Settings {
                     sample,
                     receivers,
                     local_state: OwnState::default(),
-                    credentials: None,
+                    callers,
                 })
             }
             (policies, names, sample, receivers, registry) => {

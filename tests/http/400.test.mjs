@@ -7,7 +7,6 @@ import { start } from "./workerd.mjs";
 const tollgate = await start({
   policies: {
     api: { rate: 10, period: "10s", capacity: 20 },
-    none: { rate: 1, period: "1s", capacity: 0 },
     once: { rate: 0, period: "1s", capacity: 5 },
     daily: { kind: "fixed_window", rate: 100, period: "1day", capacity: 250 },
     debtor: { rate: 10, period: "10s", capacity: 20, max_debt: 5 },
@@ -310,7 +309,6 @@ test("a cost that the policy can never grant: the largest that it can", async ()
   for (const [limit, cost, max_cost, more] of [
     ["api", 21, 20],
     ["api", Number.MAX_SAFE_INTEGER, 20],
-    ["none", 1, 0],
     ["once", 6, 5],
     ["daily", 251, 250],
     ["api", 21, 20, { mode: "reserve" }],

@@ -2,6 +2,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { assertAnswer, PATHS, problem } from "./answers.mjs";
+import { bearer, newToken } from "./credentials.mjs";
 import { start } from "./workerd.mjs";
 
 const tollgate = await start({ policies: { api: { rate: 10, period: "10s" } } });
@@ -42,4 +43,22 @@ test("is answered without waiting for the rest: a declared length is trusted", a
 test("is answered without waiting for the rest: an endless body is cut off", async () => {
   assertAnswer(await tollgate.send({ body: inPieces(padded(64_000), 1_000), unfinished: true }), tooLarge);
   assert.equal(await remaining(), 8);
+});
+
+test("overrides may have a megabyte, and the answer says so", async () => {
+  const operator = newToken("admin");
+  const operated = await start({
+    policies: { api: { rate: 10, period: "10s" } },
+    tokens: { operator: operator.entry },
+    registry: true,
+  });
+  const put = (length) => {
+    const body = JSON.stringify({ overrides: [{ policy: "api", key: "alice", banned: true }] }).padEnd(length);
+    const path = "/v1/overrides?dry_run=true";
+    return operated.send({ method: "PUT", path, body, ...bearer(operator.text) });
+  };
+  const most = 1_024 * 1_024;
+  assert.equal((await put(most)).status, 200);
+  const longer = problem(413, "body-too-large", "Body too large", "the body may have at most 1048576 bytes");
+  assertAnswer(await put(most + 1), longer);
 });

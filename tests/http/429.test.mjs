@@ -12,6 +12,7 @@ const POLICIES = {
   daily: { kind: "fixed_window", rate: 5, period: "1day", offset: "1h" },
   rollover: { kind: "fixed_window", rate: 5, period: "10s", capacity: 12, offset: "0s" },
   once: { rate: 0, period: "1s", capacity: 5 },
+  none: { rate: 0, period: "1s" },
   empty: { rate: 1, period: "1s", capacity: 10, initial: 0 },
 };
 const FIELDS = {
@@ -163,4 +164,27 @@ test("a clock that stepped back by up to a minute: no time has passed, and nothi
   assert.equal(emptied.remaining, 0);
   assert.equal((await tollgate.consume(ask, { now: retry_at - 1 })).status, 429);
   assert.equal((await tollgate.consume(ask, { now: retry_at })).status, 200);
+});
+
+test("a capacity of 0 refuses each cost, and says no moment", async () => {
+  const none = { policy: "none", key: "alice" };
+  for (const cost of [1, 2, 1_000_000]) {
+    for (const mode of [undefined, "reserve", "borrow"]) {
+      const { status, headers, body } = await tollgate.consume({ ...none, cost, mode });
+      assert.deepEqual([status, headers["retry-after"], body.allowed], [429, undefined, false], `${cost} ${mode}`);
+      assert.equal(
+        body.detail,
+        `policy none has 0 of 0 tokens left and the cost is ${cost}; with a capacity of 0 nothing can pass`,
+      );
+    }
+  }
+  const requests = [none, { policy: "api", key: "none" }];
+  assert.equal((await tollgate.post("batch", { requests })).status, 429);
+  assert.equal((await tollgate.peek({ policy: "api", key: "none" })).body.remaining, 10);
+  assert.equal((await tollgate.consume({ ...none, cost: 0 })).status, 200);
+  assert.equal(
+    (await tollgate.consume({ policy: "once", key: "alice-2", cost: 6 })).status,
+    400,
+    "more than ever passes",
+  );
 });

@@ -99,6 +99,7 @@ const ALWAYS = {
   "access-control-allow-origin": "*",
   "access-control-expose-headers": "RateLimit, RateLimit-Policy, Retry-After, X-Request-Id",
   "cache-control": "no-store",
+  "x-content-type-options": "nosniff",
 };
 
 /**

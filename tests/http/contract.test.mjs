@@ -46,6 +46,7 @@ test("is served to everybody, the same from every deployment, and may be kept", 
           headers: {
             "content-type": "application/json",
             "cache-control": "public, max-age=3600",
+            "x-content-type-options": "nosniff",
             "access-control-allow-origin": "*",
             "access-control-expose-headers": "X-Request-Id",
           },

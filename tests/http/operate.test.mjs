@@ -300,7 +300,9 @@ test("only an admin may, with a body that is right", async () => {
 test("by RPC it is the same without a token", async () => {
   const before = {
     modules: { "by-rpc.mjs": fileURLToPath(new URL("by-rpc.mjs", import.meta.url)) },
-    bindings: { TOLLGATE: `service = (name = "main", entrypoint = "Tollgate")` },
+    bindings: {
+      TOLLGATE: `service = (name = "main", entrypoint = "Tollgate", props = (json = "{\\"scopes\\":[\\"consume\\",\\"admin\\"]}"))`,
+    },
   };
   const { tollgate } = await started({ before });
   const call = async (verb, ask, options) =>

@@ -11,7 +11,10 @@ const slow = (capacity) => ({ rate: 1, period: "1day", capacity, write_ahead: 0 
 
 describe("Hono", async () => {
   const app = await wranglerDev([
-    makeProject("hono", { main: "hono.mjs", vars: { POLICIES: { one: slow(1), many: slow(100) } } }),
+    makeProject("hono", {
+      main: "hono.mjs",
+      vars: { POLICIES: { one: slow(1), many: slow(100), none: { rate: 0, period: "1day" } } },
+    }),
   ]);
   const get = async (path, headers) => {
     const response = await app.send(path, { headers });
@@ -50,6 +53,12 @@ describe("Hono", async () => {
     assert.ok(Number(refused.headers.get("retry-after")) > 0);
     assert.equal((await login("bob")).status, 200);
     assert.match((await login("")).text, /`key` is empty/);
+  });
+
+  test("a rate of 0 is a refusal, so that a response of one's own is given", async () => {
+    const refused = await get("/none");
+    assert.deepEqual([refused.status, refused.text], [429, "not in this plan, undefined"]);
+    assert.equal(refused.headers.get("retry-after"), null);
   });
 
   test("two limits for one route: both must pass, and both are in the headers", async () => {
@@ -109,7 +118,7 @@ describe("Hono", async () => {
   });
 
   test("a policy that does not exist is an error", async () => {
-    assert.match((await get("/unknown")).text, /^not_granted.*there is no policy "typo"; there are many, one$/);
+    assert.match((await get("/unknown")).text, /^not_granted.*there is no policy "typo"; there are many, none, one$/);
   });
 
   test("where nothing can be decided, the answer is 503, or what the app says", async () => {

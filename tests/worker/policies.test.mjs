@@ -8,7 +8,9 @@ const name = "changing";
 const project = makeProject(name, {
   main: "embedded.mjs",
   classes: { KEYS: "KeyObject", REGISTRY: "PolicyRegistry" },
-  services: [{ binding: "TOLLGATE", service: name, entrypoint: "Tollgate" }],
+  services: [
+    { binding: "TOLLGATE", service: name, entrypoint: "Tollgate", props: { scopes: ["consume", "adjust", "admin"] } },
+  ],
   vars: {
     POLICIES: { api: { rate: 10, period: "1day", write_ahead: 0 } },
     TOLLGATE_TOKENS: {

@@ -9,10 +9,10 @@ const POLICIES = {
   soon: { rate: 10, period: "1s", capacity: 1, max_debt: 10 },
 };
 /** A service and a Worker with a binding to it. Wrangler's processes find each other by these names, for a while even after one ended. */
-function makePair(name, policies = POLICIES) {
+function makePair(name, policies = POLICIES, props = { inline: true }) {
   const service = `service-${name}`;
   const vars = { POLICIES: policies, TOLLGATE_TOKEN: TOKEN, TOLLGATE_KEY_SECRET: KEY_SECRET };
-  const services = [{ binding: "TOLLGATE", service, entrypoint: "Tollgate" }];
+  const services = [{ binding: "TOLLGATE", service, entrypoint: "Tollgate", ...(props && { props }) }];
   return {
     service: makeProject(service, { main: "service.mjs", vars }),
     caller: makeProject(`caller-${name}`, { main: "caller.mjs", classes: {}, services }),
@@ -104,3 +104,73 @@ test("a service whose settings have errors says so in its log, and only that in 
   }
   await worker.logged("settings: POLICIES.a.period: is missing");
 });
+
+test("without `props` a binding may consume and adjust, and neither operate nor bring numbers, whoever's request it passes on", async () => {
+  const { service, caller } = makePair("plain", POLICIES, null);
+  const worker = await wranglerDev([caller, service]);
+  const api = { policy: "api", key: "plain" };
+  const headers = { authorization: `Bearer ${TOKEN}` };
+  for (const verb of ["consume", "peek", "charge", "refund", "reset", "inspect"]) {
+    const { body } = await worker.post(`/rpc/${verb}`, api, headers);
+    assert.equal(body.status, 200, `${verb}: ${JSON.stringify(body)}`);
+    assert.equal((await worker.post(`/pass/v1/${verb}`, api, headers)).status, 200, verb);
+  }
+  for (const [verb, ask] of Object.entries({ ...KEY_VERBS, reset: api })) {
+    const { body } = await worker.post(`/keys/${verb}`, ask);
+    assert.deepEqual([body.status, body.scope], [403, "admin"], `${verb}: ${JSON.stringify(body)}`);
+    assert.equal((await worker.post(`/pass/v1/keys/${verb}`, ask, headers)).status, 403, verb);
+  }
+  for (const path of ["policies", "overrides", "audit", "metrics", "metrics/top", "decisions"])
+    assert.equal((await worker.send(`/pass/v1/${path}`, { headers })).status, 403, path);
+  const { body } = await worker.post("/rpc/consume", { policy: "plan", key: "k", limits: "5/1h" });
+  assert.deepEqual([body.status, /inline = true/.test(body.detail)], [403, true], JSON.stringify(body));
+  assert.equal((await worker.send("/pass/healthz")).status, 200);
+  assert.equal((await worker.post("/pass/v1/session", { captcha: "x" })).status, 404);
+});
+
+test("`props` say the scopes, the policies and the keys of a binding, by RPC and by `fetch`", async () => {
+  const props = { scopes: ["consume"], policies: ["api"], key_prefix: "acme:" };
+  const { service, caller } = makePair("less", POLICIES, props);
+  const worker = await wranglerDev([caller, service]);
+  const ours = { policy: "api", key: "acme:alice" };
+  for (const [verb, ask, status] of [
+    ["consume", ours, 200],
+    ["consume", { ...ours, key: "other:alice" }, 403],
+    ["consume", { ...ours, key: ["acme:alice"] }, 403],
+    ["consume", { ...ours, policy: "b" }, 403],
+    ["inspect", { ...ours, key: "acme" }, 403],
+    ["batch", { requests: [ours, { ...ours, key: "bob" }] }, 403],
+    ["reset", ours, 403],
+    ["charge", ours, 403],
+  ]) {
+    const { body } = await worker.post(`/rpc/${verb}`, ask);
+    assert.equal(body.status, status, `${verb} ${JSON.stringify(ask)}: ${JSON.stringify(body)}`);
+    assert.equal((await worker.post(`/pass/v1/${verb}`, ask)).status, status, verb);
+  }
+});
+
+test("`props` with the scope `admin` operate; with a mistake every call is a 500, and the log names it", async () => {
+  const operator = makePair("operator", POLICIES, { scopes: ["admin"] });
+  let worker = await wranglerDev([operator.caller, operator.service]);
+  const { body } = await worker.post("/keys/explain", { policy: "api", key: "k" });
+  assert.equal(body.status, 200, JSON.stringify(body));
+  assert.equal((await worker.post("/rpc/consume", { policy: "api", key: "k" })).body.status, 403);
+  await worker.kill();
+  const wrong = makePair("wrong", POLICIES, { scope: ["admin"] });
+  worker = await wranglerDev([wrong.caller, wrong.service]);
+  for (const path of ["/rpc/consume", "/keys/explain"]) {
+    const { body } = await worker.post(path, { policy: "api", key: "k" });
+    assert.deepEqual([body.status, body.type], [500, "urn:problem-type:tollgate:misconfigured"], path);
+  }
+  assert.equal((await worker.post("/pass/v1/consume", { policy: "api", key: "k" })).status, 500);
+  await worker.logged(
+    "the service binding's props: scope is not a field of it; its fields are scopes, policies, inline, key_prefix",
+  );
+});
+
+const KEY_VERBS = {
+  inspect: { key: "plain" },
+  explain: { policy: "api", key: "plain" },
+  credit: { policy: "api", key: "plain", cost: 1 },
+  block: { policy: "api", key: "plain", for_ms: 60_000 },
+};

@@ -213,6 +213,13 @@ impl<'a> AdminQuestion<'a> {
         })
     }
 
+    /// Whether the isolate that asks must hear from the registry again at once: something may have changed, or an operator begins to
+    /// watch the decisions.
+    #[must_use]
+    pub fn may_be_news(&self) -> bool {
+        self.method != "GET" || matches!(self.request(), Ok(AdminRequest::Decisions { after: None, .. }))
+    }
+
     /// What is asked.
     ///
     /// # Errors

@@ -35,7 +35,7 @@ impl<'a> BlockRequest<'a> {
     /// [`Problem::BodyTooLarge`] and [`Problem::BadRequest`].
     pub fn parse(body: &'a [u8]) -> Result<Self, Problem> {
         if body.len() > MAX_BODY_LEN {
-            return Err(Problem::BodyTooLarge);
+            return Err(Problem::BodyTooLarge { max: MAX_BODY_LEN });
         }
         let body = Body::of(parse(body)?, "the body", &["policy", "key", "for_ms"])?;
         body.operated_key()?;

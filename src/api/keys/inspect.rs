@@ -30,7 +30,7 @@ impl<'a> InspectKeyRequest<'a> {
     /// [`Problem::BodyTooLarge`] and [`Problem::BadRequest`].
     pub fn parse(body: &'a [u8]) -> Result<Self, Problem> {
         if body.len() > MAX_BODY_LEN {
-            return Err(Problem::BodyTooLarge);
+            return Err(Problem::BodyTooLarge { max: MAX_BODY_LEN });
         }
         let key = Body::of(parse(body)?, "the body", &["key"])?.operated_key()?;
         key.map(Self).map_or_else(|| bad_request("the field `key` is missing".to_owned()), Ok)
@@ -325,6 +325,6 @@ mod tests {
         let parsed = InspectKeyRequest::parse(br#"{"key":"alice"}"#).unwrap();
         assert_eq!(parsed.key(), Key::Text("alice".into()).to_bytes(64));
         let large = format!(r#"{{"key":"{}"}}"#, "x".repeat(MAX_BODY_LEN));
-        assert_eq!(InspectKeyRequest::parse(large.as_bytes()), Err(Problem::BodyTooLarge));
+        assert_eq!(InspectKeyRequest::parse(large.as_bytes()), Err(Problem::BodyTooLarge { max: MAX_BODY_LEN }));
     }
 }

@@ -30,6 +30,10 @@ app.post(
   async (c) => c.json(await c.req.json()),
 );
 
+// A plan without this route.
+const refuse = (refusal, c) => c.text(`not in this plan, ${refusal.retry_after_ms}`, 429);
+app.get("/none", rateLimit({ policy: "none", key: () => "a", onRefused: refuse }), (c) => c.text("passed"));
+
 // Two limits for one route, and a cost by the request.
 app.use(
   "/both",

@@ -288,7 +288,7 @@ export type Plain<Answer> = Answer extends unknown
 export interface Tollgate {
   /** By this the platform's types tell entry points. */
   readonly __WORKER_ENTRYPOINT_BRAND: never;
-  /** The HTTP API, which asks no token of those who hold the binding. */
+  /** The HTTP API, within the rights of the binding. A header `Authorization` is not read. */
   fetch(request: Request): Promise<Response>;
   consume(
     request: Keyed<BudgetRequest>,
@@ -313,7 +313,19 @@ export interface Tollgate {
     ) => Promise<Plain<KeyCalls[Verb][1]>>;
   };
 }
-/** For service bindings: `[[services]]` with `entrypoint = "Tollgate"`. Holding the binding is the credential. */
+/** What `props` of a service binding may say. Without them it may consume and adjust, under all policies and for all keys. */
+export interface BindingProps {
+  /** Default: `consume` and `adjust`. */
+  readonly scopes?: readonly ("consume" | "adjust" | "admin")[];
+  /** The only policies that requests may name. Default: all. */
+  readonly policies?: readonly string[];
+  /** Whether requests may bring limits of their own. Default: `false`. */
+  readonly inline?: boolean;
+  /** The beginning of the only keys that requests may name, which are text. Not with `admin`. Default: all keys. */
+  readonly key_prefix?: string;
+}
+
+/** For service bindings: `[[services]]` with `entrypoint = "Tollgate"` and, if need be, `props`: see {@link BindingProps}. */
 // biome-ignore lint/suspicious/noExplicitAny: the platform's types are not ours
 export const Tollgate: new (context: any, env: any) => Tollgate = built.Tollgate;
 

@@ -1,0 +1,215 @@
+//! What the holder of a token or of a service binding may do, as settings say it.
+
+use super::error::{Errors, SettingError, shown};
+use super::key::{Key, MAX_KEY_LEN};
+use super::scope::Scope;
+use crate::json::{Fields, Json};
+
+/// What the holder of a token or of a service binding may do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Rights {
+    pub(super) scopes: Vec<Scope>,
+    /// The only policies that requests may name, if not all.
+    pub(super) policies: Option<Vec<String>>,
+    /// Whether requests may bring the numbers of their limits.
+    pub(super) may_inline: bool,
+    /// The beginning of the only keys that requests may name, which are text, if not all.
+    pub(super) key_prefix: Option<String>,
+}
+
+/// The fields of settings that say so.
+pub(super) const RIGHTS: [&str; 4] = ["scopes", "policies", "inline", "key_prefix"];
+
+impl Default for Rights {
+    fn default() -> Self {
+        Self { scopes: DEFAULT_SCOPES.to_vec(), policies: None, may_inline: false, key_prefix: None }
+    }
+}
+
+/// All that an application needs: an operator's scope is given by name.
+const DEFAULT_SCOPES: [Scope; 2] = [Scope::Consume, Scope::Adjust];
+
+impl Rights {
+    /// The rights of a service binding whose `props` are this JSON; the default ones without any.
+    ///
+    /// # Errors
+    /// Every [`SettingError`] there is.
+    pub(super) fn of_binding(props: Option<&str>) -> Result<Self, Vec<SettingError>> {
+        let Some(props) = props.filter(|props| !matches!(*props, "{}" | "null")) else { return Ok(Self::default()) };
+        let (mut errors, known) = (Errors::default(), RIGHTS.join(", "));
+        let rights = if let Ok(json) = Json::parse(props) {
+            let fields = errors.fields_of(PROPS, json, &known, &RIGHTS);
+            fields.and_then(|fields| Self::read(PROPS, &fields, Some(&DEFAULT_SCOPES), &mut errors))
+        } else {
+            errors.add(PROPS, &format!("must be an object of {known}"));
+            None
+        };
+        rights.filter(|_| errors.0.is_empty()).ok_or(errors.0)
+    }
+
+    /// Reads the [`RIGHTS`] among `fields`. Without `scopes` they are the `default` ones, if there are any.
+    pub(super) fn read(
+        place: &str,
+        fields: &Fields<'_>,
+        default: Option<&[Scope]>,
+        errors: &mut Errors,
+    ) -> Option<Self> {
+        let before = errors.0.len();
+        let known = Scope::ALL.map(Scope::word).join(", ");
+        let mut scopes = Vec::new();
+        match (fields.get("scopes").map(texts), default) {
+            (None, Some(default)) => scopes.extend_from_slice(default),
+            (None | Some(None), _) => {
+                errors.add(&format!("{place}.scopes"), &format!("must be a list of one or more of {known}"));
+            }
+            (Some(Some(words)), _) => {
+                for word in words {
+                    if let Some(scope) = Scope::from_word(&word) {
+                        scopes.push(scope);
+                    } else {
+                        let problem = format!("there is no scope {}; there are {known}", shown(&word));
+                        errors.add(&format!("{place}.scopes"), &problem);
+                    }
+                }
+            }
+        }
+        let policies = fields.get("policies").map(texts);
+        if policies == Some(None) {
+            let problem = "must be a list of one or more names of policies; leave it out for all of them";
+            errors.add(&format!("{place}.policies"), problem);
+        }
+        let may_inline = fields.get("inline").map_or(Some(false), Json::bool);
+        if may_inline.is_none() {
+            let problem = "must be true or false: whether requests may bring numbers of their own";
+            errors.add(&format!("{place}.inline"), problem);
+        }
+        let key_prefix = fields
+            .get("key_prefix")
+            .map(|prefix| prefix.string().map(String::from).filter(|prefix| (1..=MAX_KEY_LEN).contains(&prefix.len())));
+        if key_prefix == Some(None) {
+            let problem =
+                format!("must be the beginning of text keys, 1 to {MAX_KEY_LEN} bytes; leave it out for all keys");
+            errors.add(&format!("{place}.key_prefix"), &problem);
+        }
+        if key_prefix.is_some() && scopes.contains(&Scope::Admin) {
+            let problem = "is for consume and adjust: admin is about all keys, so leave one of the two out";
+            errors.add(&format!("{place}.key_prefix"), problem);
+        }
+        let may_inline = may_inline.filter(|_| errors.0.len() == before)?;
+        Some(Self { scopes, policies: policies.flatten(), may_inline, key_prefix: key_prefix.flatten() })
+    }
+
+    /// Whether requests may name this key, if any.
+    pub(super) fn have_key(&self, key: Option<&Key<'_>>) -> bool {
+        match (&self.key_prefix, key) {
+            (None, _) => true,
+            (Some(prefix), Some(Key::Text(text))) => text.starts_with(prefix.as_str()),
+            (Some(_), _) => false,
+        }
+    }
+}
+
+/// A list of one or more texts, none of them empty.
+pub(super) fn texts(json: Json<'_>) -> Option<Vec<String>> {
+    let texts: Option<Vec<_>> = json.array()?.into_iter().map(|item| item.string().map(String::from)).collect();
+    texts.filter(|texts| !texts.is_empty() && texts.iter().all(|text| !text.is_empty()))
+}
+
+const PROPS: &str = "props";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(props: &str) -> Result<Rights, Vec<String>> {
+        Rights::of_binding(Some(props)).map_err(|errors| errors.iter().map(ToString::to_string).collect())
+    }
+
+    #[test]
+    fn a_binding_without_props_may_consume_and_adjust_and_nothing_else() {
+        let scopes = vec![Scope::Consume, Scope::Adjust];
+        let default = Rights { scopes, policies: None, may_inline: false, key_prefix: None };
+        assert_eq!(Rights::of_binding(None), Ok(default.clone()));
+        for none in ["{}", "null", " {} "] {
+            assert_eq!(read(none), Ok(default.clone()), "{none}");
+        }
+    }
+
+    #[test]
+    fn props_say_each_right_and_leave_the_others_as_they_are() {
+        let default = Rights::default;
+        for (props, expected) in [
+            (r#"{"scopes":["consume"]}"#, Rights { scopes: vec![Scope::Consume], ..default() }),
+            (r#"{"scopes":["admin","consume"]}"#, Rights { scopes: vec![Scope::Admin, Scope::Consume], ..default() }),
+            (r#"{"policies":["api"]}"#, Rights { policies: Some(vec!["api".to_owned()]), ..default() }),
+            (r#"{"inline":true}"#, Rights { may_inline: true, ..default() }),
+            (r#"{"key_prefix":"acme:"}"#, Rights { key_prefix: Some("acme:".to_owned()), ..default() }),
+        ] {
+            assert_eq!(read(props), Ok(expected), "{props}");
+        }
+        let prefix = "k".repeat(MAX_KEY_LEN);
+        assert_eq!(read(&format!(r#"{{"key_prefix":"{prefix}"}}"#)).unwrap().key_prefix, Some(prefix));
+    }
+
+    #[test]
+    fn props_with_a_mistake_are_errors_and_never_more_rights() {
+        let scopes = "props.scopes: must be a list of one or more of consume, adjust, admin";
+        let policies = "props.policies: must be a list of one or more names of policies; leave it out for all of them";
+        let inline = "props.inline: must be true or false: whether requests may bring numbers of their own";
+        let prefix = "props.key_prefix: must be the beginning of text keys, 1 to 512 bytes; leave it out for all keys";
+        let both = "props.key_prefix: is for consume and adjust: admin is about all keys, so leave one of the two out";
+        let object = "props: must be an object of scopes, policies, inline, key_prefix";
+        for (props, expected) in [
+            ("", vec![object]),
+            ("[]", vec![object]),
+            ("true", vec![object]),
+            (r#""admin""#, vec![object]),
+            (
+                r#"{"scope":["admin"]}"#,
+                vec!["props: scope is not a field of it; its fields are scopes, policies, inline, key_prefix"],
+            ),
+            (
+                r#"{"sha256":""}"#,
+                vec!["props: sha256 is not a field of it; its fields are scopes, policies, inline, key_prefix"],
+            ),
+            (r#"{"scopes":["consume"],"scopes":["admin"]}"#, vec!["props: gives scopes twice"]),
+            (r#"{"scopes":[]}"#, vec![scopes]),
+            (r#"{"scopes":"consume"}"#, vec![scopes]),
+            (r#"{"scopes":null}"#, vec![scopes]),
+            (
+                r#"{"scopes":["Admin"]}"#,
+                vec!["props.scopes: there is no scope Admin; there are consume, adjust, admin"],
+            ),
+            (r#"{"policies":[]}"#, vec![policies]),
+            (r#"{"policies":null}"#, vec![policies]),
+            (r#"{"policies":"api"}"#, vec![policies]),
+            (r#"{"inline":1}"#, vec![inline]),
+            (r#"{"inline":null}"#, vec![inline]),
+            (r#"{"key_prefix":""}"#, vec![prefix]),
+            (r#"{"key_prefix":null}"#, vec![prefix]),
+            (r#"{"key_prefix":["acme"]}"#, vec![prefix]),
+            (r#"{"key_prefix":"a","scopes":["admin"]}"#, vec![both]),
+            (r#"{"scopes":[1],"policies":[],"inline":0,"key_prefix":0}"#, vec![scopes, policies, inline, prefix]),
+        ] {
+            assert_eq!(read(props), Err(expected.into_iter().map(str::to_owned).collect()), "{props}");
+        }
+        let long = format!(r#"{{"key_prefix":"{}"}}"#, "k".repeat(MAX_KEY_LEN + 1));
+        assert_eq!(read(&long), Err(vec![prefix.to_owned()]));
+    }
+
+    #[test]
+    fn a_prefix_is_that_of_text_keys_to_the_byte() {
+        let rights = read(r#"{"key_prefix":"acme:"}"#).unwrap();
+        let text = |text: &'static str| Key::Text(text.into());
+        for key in ["acme:", "acme:alice", "acme:\u{301}"] {
+            assert!(rights.have_key(Some(&text(key))), "{key}");
+        }
+        let list = Key::List(vec!["acme:".into()]);
+        for key in [text(""), text("acme"), text("Acme:alice"), text(" acme:"), text("other:acme:"), list] {
+            assert!(!rights.have_key(Some(&key)), "{key:?}");
+        }
+        assert!(!rights.have_key(Some(&Key::Ip("192.0.2.1".parse().unwrap()))));
+        assert!(!rights.have_key(None), "a budget of all keys is not one of these");
+        assert!(Rights::default().have_key(None));
+    }
+}
