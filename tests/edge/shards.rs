@@ -316,7 +316,9 @@ impl<'r> World<'r> {
         let parts = self.parts();
         let Refund { id, verb, cost, done, .. } = self.refunds[index];
         let mut requests = self.requests(Action::Take(verb), cost, &parts);
-        requests.iter_mut().for_each(|request| request.request_id = Some(id));
+        for request in &mut requests {
+            request.request_id = Some(id);
+        }
         let mut calls = ShardCalls::first_then_others(requests, id.fingerprint, self.now);
         let was_done = done.is_some_and(|(at, _)| self.now < at + TTL_MS);
         self.run(&mut calls, &parts, 0);
@@ -345,7 +347,9 @@ impl<'r> World<'r> {
         }
         let parts = self.parts();
         let mut requests = self.requests(Action::Take(verb), 1, &parts);
-        requests.iter_mut().for_each(|request| request.request_id = Some(id));
+        for request in &mut requests {
+            request.request_id = Some(id);
+        }
         let mut calls = ShardCalls::first_then_others(requests, id.fingerprint, now);
         let call = calls.next(now).unwrap();
         let reply = self.object(0).ask(&parts[0], &call.request, now);

@@ -98,7 +98,7 @@ fn holders_of_grants_have_half_of_the_answers_that_a_key_remembers() {
     for id in 0..half {
         assert!(!world.take_once(of(id, HOUR_MS, true)).is_replayed);
     }
-    let grant_is_full = ObjectReply::TooManyRequestIds { used: half as u64, retry_after_ms: HOUR_MS };
+    let grant_is_full = ObjectReply::TooManyRequestIds { used: MAX_REQUEST_IDS as u64 / 2, retry_after_ms: HOUR_MS };
     for crash in [false, true] {
         if crash {
             world.crash(0);
@@ -113,7 +113,7 @@ fn holders_of_grants_have_half_of_the_answers_that_a_key_remembers() {
         assert!(!world.take_once(of(id, HOUR_MS, false)).is_replayed);
     }
     let all = 2 * half;
-    let full = ObjectReply::TooManyRequestIds { used: all as u64, retry_after_ms: HOUR_MS };
+    let full = ObjectReply::TooManyRequestIds { used: MAX_REQUEST_IDS as u64, retry_after_ms: HOUR_MS };
     assert_eq!(world.ask(CONSUME, Some(vec![1]), Some(of(all, HOUR_MS, false))), full);
     world.passes(HOUR_MS);
     for id in 0..all {
