@@ -87,8 +87,8 @@ fn a_hundred_thousand_leave_the_registry_two_thirds_of_its_memory() {
     for first in (0..COUNT).step_by(2_000) {
         let one = |number| {
             // The last ones are for bans.
-            let plan =
-                if number < COUNT - RESERVED_FOR_BANS { r#""rate":"100/1m burst 200""# } else { r#""banned":true"# };
+            let is_ban = first + 2_000 > COUNT - RESERVED_FOR_BANS;
+            let plan = if is_ban { r#""banned":true"# } else { r#""rate":"100/1m burst 200""# };
             format!(r#"{{"policy":"api","key":"customer-{number}@example.com",{plan},"until":1800000000000}}"#)
         };
         let all: Vec<_> = (first..first + 2_000).map(one).collect();

@@ -83,7 +83,7 @@ fn timed_registry(count: usize) -> (f64, Registry) {
 fn set(registry: &mut Registry, first: usize, count: usize) -> Result<(), ()> {
     let one = |number| {
         // The last ones are for bans.
-        let is_ban = number >= MAX_OVERRIDES - RESERVED_FOR_BANS;
+        let is_ban = first + count > MAX_OVERRIDES - RESERVED_FOR_BANS;
         let plan = if is_ban { r#""banned":true"# } else { r#""rate":"100/1m burst 200""# };
         format!(r#"{{"policy":"api","key":"{}",{plan},"until":1800000000000}}"#, key(number))
     };
