@@ -110,6 +110,11 @@ impl<'a> Caller<'a> {
         }
     }
 
+    /// The key that the caller's grant is for, if it has one.
+    pub(super) const fn grant_key(&self) -> Option<&Key<'static>> {
+        if let Credential::Grant(grant) = &self.0 { Some(&grant.key) } else { None }
+    }
+
     /// Whether the caller may use a budget that all keys share.
     ///
     /// # Errors

@@ -56,13 +56,20 @@ impl Names {
         if shard == 0 { own } else { format!("{own}-{shard}") }
     }
 
-    /// The id of a client's `Idempotency-Key`: 128 bits of HMAC-SHA-256, so that its text is not stored. Holders of grants have ids of
-    /// their own: what they choose must not get in the way of their backend's.
+    /// The id of a client's `Idempotency-Key`: 128 bits of HMAC-SHA-256, so that its text is not stored. Each key that has grants has ids
+    /// of its own: what one visitor chooses must not get in the way of the backend's, nor, in a budget that all share, of another visitor's.
     #[must_use]
     pub fn request_id_of(&self, idempotency_key: &str, caller: &Caller<'_>) -> u128 {
         // The prefixes keep it apart from the name of any key in use.
-        let prefix: &[u8] = if caller.has_grant() { b"\0grant idempotency\0" } else { b"\0idempotency\0" };
-        let digest = self.hasher.hmac().chain_update(prefix).chain_update(idempotency_key);
+        let hmac = match caller.grant_key() {
+            None => self.hasher.hmac().chain_update(b"\0idempotency\0"),
+            Some(key) => {
+                let key = key.to_bytes(WHOLE_ADDRESS);
+                let len = (key.len() as u64).to_le_bytes();
+                self.hasher.hmac().chain_update(b"\0grant idempotency\0").chain_update(len).chain_update(key)
+            }
+        };
+        let digest = hmac.chain_update(idempotency_key);
         digest.finalize().into_bytes().first_chunk().map_or(0, |bytes| u128::from_le_bytes(*bytes))
     }
 
@@ -77,11 +84,15 @@ pub fn key_hash_in(object: &str) -> &str {
     object.get(..HASH_DIGITS).unwrap_or(object)
 }
 
+/// Which address a grant is for, not which network a policy counts.
+const WHOLE_ADDRESS: u8 = 128;
+
 const KEY_SECRET: &str = "TOLLGATE_KEY_SECRET";
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::access::Key;
 
     fn names() -> Names {
         Names::new(Some("another secret 16")).unwrap()
@@ -114,6 +125,14 @@ mod tests {
         let id_of = |text| names().request_id_of(text, &Caller::TRUSTED);
         assert_eq!(id_of("order-1234"), 0x9d66_0b12_27a2_ac84_c832_502f_b912_6b44);
         assert_ne!(id_of("order-1235"), id_of("order-1234"));
+    }
+
+    #[test]
+    fn holders_of_grants_for_other_keys_have_other_request_ids() {
+        let id_of = |key: &str| names().request_id_of("1", &Caller::of_key(Key::Text(key.to_owned().into()), &["all"]));
+        assert_eq!(id_of("alice"), id_of("alice"));
+        assert_ne!(id_of("alice"), id_of("bob"));
+        assert_ne!(id_of("alice"), names().request_id_of("1", &Caller::TRUSTED));
     }
 
     #[test]

@@ -84,7 +84,7 @@ impl Settings {
         let (sample, receivers, registry) = (sample_in(env), Receivers::read(env), registry_in(env));
         let missing = missing_in(env);
         match (policies, names, credentials, sample, receivers, registry) {
-            (Ok(policies), Ok(names), Ok(credentials), Ok(sample), Ok(receivers), Ok(_)) if missing.is_empty() => {
+            (Ok(policies), Ok(names), Ok(credentials), Ok(sample), Ok(receivers), Ok(())) if missing.is_empty() => {
                 for policy in policies.iter() {
                     console_log!("policy {}", policy.lint());
                 }
@@ -184,7 +184,7 @@ impl Settings {
         };
         let registry = if in_code.is_none() { registry_in(env) } else { Ok(()) };
         match (policies, names_in(env), sample_in(env), Receivers::read(env), registry) {
-            (Ok(policies), Ok(names), Ok(sample), Ok(receivers), Ok(_)) if missing.is_empty() => {
+            (Ok(policies), Ok(names), Ok(sample), Ok(receivers), Ok(())) if missing.is_empty() => {
                 let snapshot = if in_code.is_none() { snapshot_in(env, &policies, &names) } else { None };
                 let sends_definitions = in_code.is_some();
                 Ok(Self {

@@ -71,8 +71,7 @@ async function wait(
   for (;;) {
     const taken = await ask(request, false);
     if (taken.status === 200) return taken;
-    const tokensAt = retryAtOf(taken); // and no reservation would be ready earlier
-    if (tokensAt > deadline && tokensAt < Infinity) throw waitTooLong(tokensAt);
+    const tokensAt = retryAtOf(taken); // or later than they are there, by the policy's jitter: a reservation may be ready in time
     const leftMs = Math.max(0, deadline - clock.now());
     const reserved = await ask(
       { ...request, mode: "reserve", ...(leftMs < Infinity && { max_wait_ms: leftMs }) },

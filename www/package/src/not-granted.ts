@@ -9,7 +9,7 @@ import { TollgateError } from "./errors.js";
 export class NotGrantedError<Answer extends NotGranted = Refused | Problem> extends TollgateError {
   /** The answer as it came. */
   declare readonly answer: Answer;
-  /** The first moment by the server's clock at which the same request would be granted; `Infinity` if the answer has none. */
+  /** When to retry by the server's clock: the first moment at which the same request would be granted, or a later one with `jitter`; `Infinity` if the answer has none. */
   declare readonly retryAt: number;
   /** How long that was away; likewise. */
   declare readonly retryAfterMs: number;

@@ -52,11 +52,12 @@ async function introduce(url, token, configuration) {
   await new Promise((done) => setTimeout(done, LOGS_ARRIVE_MS));
   if (!health.ok) return console.error(`\n${url}/healthz answers ${health.status}: ${await health.text()}`);
   const { POLICIES } = configuration.vars;
-  const [policy] = Object.keys(typeof POLICIES === "string" ? JSON.parse(POLICIES) : POLICIES);
+  const [[policy, { key }]] = Object.entries(typeof POLICIES === "string" ? JSON.parse(POLICIES) : POLICIES);
+  const request = JSON.stringify({ policy, ...(key === undefined && { key: "alice" }), cost: 1 }); // `key = []` takes none
   console.log(`
 Try it:
 
-curl -i ${url}/v1/consume -H 'Authorization: Bearer ${token}' -H 'Content-Type: application/json' -d '{"policy":"${policy}","key":"alice","cost":1}'
+curl -i ${url}/v1/consume -H 'Authorization: Bearer ${token}' -H 'Content-Type: application/json' -d '${request}'
 `);
 }
 
