@@ -135,8 +135,8 @@ impl<'a> Key<'a> {
         match asked {
             None if has_one_budget => Ok(no_parts.to_bytes(ipv6_prefix)),
             None => Err(KeyMisfit::Missing),
-            // Whichever key has the hash fits.
-            Some(key @ Self::Hash(_)) => Ok(key.to_bytes(ipv6_prefix)),
+            // Whichever key has the hash fits. That of a budget for all is not asked for: most hashes are of other keys.
+            Some(key @ Self::Hash(_)) if !has_one_budget => Ok(key.to_bytes(ipv6_prefix)),
             Some(key) if (*key == no_parts) == has_one_budget => Ok(key.to_bytes(ipv6_prefix)),
             Some(_) if has_one_budget => Err(KeyMisfit::NotTaken),
             Some(_) => Err(KeyMisfit::NoParts),

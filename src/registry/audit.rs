@@ -1,8 +1,11 @@
 //! The audit log: acts, numbered. Changes of policies have room of their own, so that acts on keys, which come by the thousand, cannot
 //! push them out. In both, when there is no room, the actor with the most lines loses its oldest one: so what others have done stays, even
-//! if one token acts without end. Repeated acts of one actor on one key share a line.
+//! if one token acts without end. Resets of one key that an actor repeats share a line, as do other acts on it that change it to the same:
+//! a shared line hides nothing.
 
 use std::collections::VecDeque;
+
+use serde_json::value::RawValue;
 
 use super::entry::raw;
 use super::{Registry, Writes};
@@ -49,6 +52,7 @@ struct Latest {
     first_at: i64,
     count: u64,
     before: Option<String>,
+    after: Option<String>,
 }
 
 /// What was done to a policy.
@@ -144,7 +148,7 @@ impl Registry {
         }
         kept.0.change(actor.to_owned(), |numbers| numbers.push_back(number));
         writes.extend(forgotten.map(|number| (row_name(number), None)));
-        let own_before = line.before.map(|before| before.get().to_owned());
+        let owned = |value: Option<&RawValue>| value.map(|value| value.get().to_owned());
         let latest = Latest {
             number,
             act: line.act.to_owned(),
@@ -153,7 +157,8 @@ impl Registry {
             is_replayed: line.replayed,
             first_at: repeated.as_ref().map_or(line.at, |first| first.first_at),
             count: repeated.as_ref().map_or(1, |first| first.count.saturating_add(1)),
-            before: repeated.map_or(own_before, |first| first.before),
+            before: repeated.map_or_else(|| owned(line.before), |first| first.before),
+            after: owned(line.after),
         };
         let is_joined = latest.count > 1;
         let line = AuditLine {
@@ -172,10 +177,15 @@ impl Registry {
     }
 }
 
+/// Of a key: however often it is repeated, the budget is full afterwards.
+const RESET: &str = "key.reset";
+
 impl Latest {
     fn is_repeated_by(&self, line: &AuditLine<'_>) -> bool {
         let same = (&*self.act, &*self.policy, self.key.as_deref(), self.is_replayed);
         same == (line.act, line.policy, line.key, line.replayed)
+            && line.key.is_some()
+            && (line.act == RESET || self.after.as_deref() == line.after.map(RawValue::get))
             && (0..JOINED_MS).contains(&line.at.saturating_sub(self.first_at))
     }
 }

@@ -228,17 +228,32 @@ fn acts_on_keys_are_in_the_audit_log_too_and_change_no_policy() {
 }
 
 fn reset(world: &mut World, by: &str, key: &str) {
+    act(world, "key.reset", by, key, "9");
+}
+
+fn act(world: &mut World, act: &str, by: &str, key: &str, after: &str) {
     let act = KeyAct {
-        act: "key.reset".to_owned(),
+        act: act.to_owned(),
         by: by.to_owned(),
         key: key.to_owned(),
         policy: "api".to_owned(),
         before: Some(world.now.to_string()),
-        after: Some("9".to_owned()),
+        after: Some(after.to_owned()),
         is_replayed: false,
     };
     let writes = world.registry.record_key_act(&act, world.now);
     world.write(writes);
+}
+
+/// Credits of 1 000 000 and of 1, with calls that spend them between, would look like one of 1.
+#[test]
+fn acts_that_end_differently_have_lines_of_their_own() {
+    let mut world = world();
+    let own = world.audit(9).len();
+    for after in ["1000000", "1", "1"] {
+        act(&mut world, "key.credited", "ops", "k", after);
+    }
+    assert_eq!(world.audit(9).len(), own + 2);
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use sha2::{Digest, Sha256};
 use tollgate::edge::PolicySnapshot;
 use tollgate::key_hash::KeyHasher;
 use tollgate::policy::Standing;
@@ -560,6 +561,10 @@ fn a_policy_with_one_budget_has_an_override_for_the_key_without_parts() {
             "overrides[0].key: must be []: the policy has one budget for all",
         ),
         (
+            r#"{"policy":"all","key":{"hash":"55db67a2116548932fc4d6df88bed29c"},"banned":true}"#,
+            "overrides[0].key: must be []: the policy has one budget for all",
+        ),
+        (
             r#"{"policy":"all","prefix":"a","banned":true}"#,
             "overrides[0].prefix: the policy has one budget for all: give \"key\": []",
         ),
@@ -571,6 +576,37 @@ fn a_policy_with_one_budget_has_an_override_for_the_key_without_parts() {
     let before = r#"{"policy":"all","key":"a"},{"policy":"all","prefix":"b"}"#;
     assert_eq!(world.set("", before).unwrap().removed, 2);
     assert_eq!(world.listed(), [boost]);
+}
+
+/// A token that is for some policies alone may name any hash as that of a key, also one made from what it has been shown.
+#[test]
+fn no_hash_of_a_key_reaches_an_override_of_another_policy() {
+    let mut world = world();
+    let ban = r#"{"policy":"llm","key":"mallory","banned":true}"#;
+    world.set(ban, "").unwrap();
+    let banned = Selector::key("llm", KeyHasher::default().hash(b"mallory"));
+    let prefix = Selector::prefix(&KeyHasher::default(), "api", "m");
+    world.set(r#"{"policy":"api","prefix":"m","banned":true}"#, "").unwrap();
+    let mask = |policy: &str| u128::from_be_bytes(Sha256::digest(policy)[..16].try_into().unwrap());
+    let key = u128::from_be_bytes(banned.key_hash().unwrap());
+    let tried = [
+        key,
+        u128::from_be_bytes(banned.hash()),
+        u128::from_be_bytes(prefix.hash()),
+        u128::from_be_bytes(prefix.hash()) ^ mask("api"),
+        u128::from_be_bytes(banned.hash()) ^ mask("api"),
+        key ^ mask("llm") ^ mask("api"),
+    ];
+    let own = ["api".to_owned()];
+    for hash in tried {
+        let keys = format!(r#"{{"policy":"api","key":{{"hash":"{hash:032x}"}}}}"#);
+        assert_eq!(world.registry.override_for(&keys, Some(&own), world.now), Ok(None), "{hash:032x}");
+        let removed = world.try_set(&format!(r#"{{"removed":[{keys}]}}"#), Some(&own), false).unwrap();
+        assert_eq!(removed.removed, 0, "{hash:032x}");
+        let set = keys.replace("}}", r#"},"unlimited":true}"#);
+        assert_eq!(world.try_set(&format!(r#"{{"overrides":[{set}]}}"#), Some(&own), false).unwrap().created, 1);
+    }
+    assert!(world.listed().contains(&ban.to_owned()), "{:?}", world.listed());
 }
 
 #[test]

@@ -42,6 +42,8 @@ pub struct Selector {
     policy: String,
     /// In bytes; 0 for one key.
     prefix_len: u16,
+    /// The key's hash, or that of the prefix.
+    named: KeyHash,
     hash: SelectorHash,
 }
 
@@ -53,21 +55,25 @@ impl Selector {
     /// The override of the key with that hash.
     #[must_use]
     pub fn key(policy: &str, key: KeyHash) -> Self {
-        Self { policy: policy.to_owned(), prefix_len: 0, hash: masked(key, mask_of(policy)) }
+        Self::of(policy.to_owned(), 0, key)
     }
 
     /// The override of all text keys that begin so: 1 to [`MAX_PREFIX_LEN`] bytes.
     #[must_use]
     pub fn prefix(hasher: &KeyHasher, policy: &str, prefix: &str) -> Self {
         let prefix_len = u16::try_from(prefix.len()).unwrap_or(u16::MAX);
-        let hash = PrefixHasher::new(hasher, policy).after(prefix.as_bytes()).prefix();
-        Self { policy: policy.to_owned(), prefix_len, hash }
+        Self::of(policy.to_owned(), prefix_len, PrefixHasher::new(hasher, policy).after(prefix.as_bytes()).prefix())
+    }
+
+    fn of(policy: String, prefix_len: u16, named: KeyHash) -> Self {
+        let hash = if prefix_len == 0 { hash_in(&policy, named) } else { named };
+        Self { policy, prefix_len, named, hash }
     }
 
     /// The hash of the key; `None` if it is for a prefix.
     #[must_use]
     pub fn key_hash(&self) -> Option<KeyHash> {
-        (self.prefix_len == 0).then(|| masked(self.hash, mask_of(&self.policy)))
+        (self.prefix_len == 0).then_some(self.named)
     }
 
     /// The policy's name.
@@ -102,7 +108,7 @@ impl Selector {
             records.extend(part);
         }
         number(records, self.prefix_len.into());
-        records.extend(self.hash);
+        records.extend(self.named);
     }
 }
 
@@ -117,7 +123,7 @@ impl Overrides {
     #[must_use]
     pub fn has_prefixes(&self, policy: &str) -> bool {
         let table = self.table.read().unwrap_or_else(PoisonError::into_inner);
-        table.of_policies.get(policy).is_some_and(|of_policy| of_policy.lengths.keys().any(|&len| len > 0))
+        table.lengths.get(policy).is_some_and(|lengths| lengths.keys().any(|&len| len > 0))
     }
 
     /// Takes over [records](Selector::record).
@@ -184,22 +190,15 @@ impl std::fmt::Display for MalformedRecords {
 
 impl std::error::Error for MalformedRecords {}
 
-/// 128 bits, which no two overrides share: those of the key's hash and the policy's mask, or of a keyed hash of the policy and the prefix.
+/// 128 bits, which no two overrides share: of a hash of the policy and the key's hash, or of a keyed hash of the policy and the prefix.
 pub type SelectorHash = [u8; 16];
 
 /// Sorted by their hashes, without gaps.
 #[derive(Debug, Default)]
 struct Table {
     entries: Vec<Entry>,
-    of_policies: SortedMap<String, OfPolicy>,
-}
-
-/// What there is of one policy.
-#[derive(Debug, Default)]
-struct OfPolicy {
-    mask: KeyHash,
-    /// How many overrides there are of each length; 0 is for those of one key.
-    lengths: SortedMap<u16, u32>,
+    /// Of each policy, how many overrides there are of each length; 0 is for those of one key.
+    lengths: SortedMap<String, SortedMap<u16, u32>>,
 }
 
 #[derive(Debug)]
@@ -212,7 +211,7 @@ struct Entry {
 impl Table {
     /// The most specific first.
     fn find(&self, hasher: &KeyHasher, policy: &str, key: &[u8]) -> Vec<(SelectorHash, &[u8])> {
-        let Some(OfPolicy { mask, lengths }) = self.of_policies.get(policy) else {
+        let Some(lengths) = self.lengths.get(policy) else {
             return Vec::new();
         };
         let mut found = Vec::new();
@@ -225,7 +224,7 @@ impl Table {
             (prefixes, rest, done) = (Some(longer), after, len.into());
         }
         if lengths.contains_key(&0) {
-            add(masked(hasher.hash(key), *mask));
+            add(hash_in(policy, hasher.hash(key)));
         }
         found.reverse();
         found
@@ -243,7 +242,7 @@ impl Table {
         records.dedup_by(|(_, (next, _)), (_, (first, _))| next.hash == first.hash);
         let mut new = Vec::new();
         let mut is_shorter = false;
-        for (_, (Selector { policy, prefix_len, hash }, history)) in records {
+        for (_, (Selector { policy, prefix_len, hash, .. }, history)) in records {
             let found = self.entries.binary_search_by(|entry| entry.hash.cmp(&hash));
             let more = match found {
                 Ok(index) => {
@@ -259,13 +258,9 @@ impl Table {
                     1
                 }
             };
-            if !self.of_policies.contains_key(&policy) {
-                let of_policy = OfPolicy { mask: mask_of(&policy), lengths: SortedMap::new() };
-                self.of_policies.insert(policy.clone(), of_policy);
-            }
-            if let Some(of_policy) = self.of_policies.get_mut(&policy) {
-                of_policy.lengths.change(prefix_len, |count| *count = count.saturating_add_signed(more));
-            }
+            self.lengths.change(policy, |lengths| {
+                lengths.change(prefix_len, |count| *count = count.saturating_add_signed(more));
+            });
         }
         if is_shorter {
             self.entries.retain(|entry| !entry.history.is_empty());
@@ -273,9 +268,9 @@ impl Table {
         if !new.is_empty() {
             self.insert(new);
         }
-        self.of_policies.retain(|_, of_policy| {
-            of_policy.lengths.retain(|_, count| *count > 0);
-            !of_policy.lengths.is_empty()
+        self.lengths.retain(|_, lengths| {
+            lengths.retain(|_, count| *count > 0);
+            !lengths.is_empty()
         });
     }
 
@@ -303,20 +298,18 @@ fn record<'a>(rest: &mut Rest<'a>) -> Option<(Selector, &'a [u8])> {
     let (policy, history) = (part()?, part()?);
     let policy = std::str::from_utf8(policy).ok()?.to_owned();
     let prefix_len = u16::try_from(rest.number()?).ok()?;
-    let hash = rest.slice(HASH_LEN)?.first_chunk().copied()?;
-    Some((Selector { policy, prefix_len, hash }, history))
+    let named = rest.slice(HASH_LEN)?.first_chunk().copied()?;
+    Some((Selector::of(policy, prefix_len, named), history))
 }
 
 const HASH_LEN: usize = 16;
 
-/// What tells the overrides of one policy from those of another for the same key.
-fn mask_of(policy: &str) -> KeyHash {
-    Sha256::digest(policy).first_chunk().copied().unwrap_or_default()
-}
-
-/// Masks a hash, or takes the mask off again.
-fn masked(hash: KeyHash, mask: KeyHash) -> KeyHash {
-    (u128::from_be_bytes(hash) ^ u128::from_be_bytes(mask)).to_be_bytes()
+/// Tells the overrides of one policy from those of another for the same key. One-way: an operator may give any hash as that of a key, and
+/// must not be able to choose one that is an override of a policy which is not theirs.
+fn hash_in(policy: &str, key: KeyHash) -> SelectorHash {
+    // No name has a zero.
+    let digest = Sha256::new().chain_update(policy).chain_update([0]).chain_update(key).finalize();
+    digest.first_chunk().copied().unwrap_or_default()
 }
 
 /// Hashes a policy's name and the beginning of a key.
@@ -598,9 +591,11 @@ mod tests {
         let hash = keyed(b"\xff\0api\0acme:");
         assert_eq!(bytes, [&[3, b'a', b'p', b'i', 2, 7, 8, 5][..], &hash].concat());
         let selector = Selector::key("api", keyed(b"acme:"));
-        let mask = Sha256::digest("api");
-        let expected: Vec<_> = keyed(b"acme:").iter().zip(mask).map(|(hash, mask)| hash ^ mask).collect();
-        assert_eq!(selector.hash()[..], expected);
+        let mut bytes = Vec::new();
+        selector.record(&[7, 8], &mut bytes);
+        assert_eq!(bytes, [&[3, b'a', b'p', b'i', 2, 7, 8, 0][..], &keyed(b"acme:")].concat());
+        assert_eq!(Selector::of_record(&bytes), Some((selector.clone(), &[7, 8][..])));
+        assert_eq!(selector.hash()[..], Sha256::digest([b"api\0", &keyed(b"acme:")[..]].concat())[..16]);
         assert_eq!(selector.key_hash(), Some(keyed(b"acme:")));
         assert_eq!(Selector::prefix(&KeyHasher::default(), "api", "acme:").key_hash(), None);
     }
