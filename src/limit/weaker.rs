@@ -24,11 +24,12 @@ impl Limit {
             _ => is_below(pace(own), pace(of_other)),
         };
         let slower = if is_slower { self } else { other };
-        if matches!(how, Carry::Proportional | Carry::Additive) {
-            return *slower;
+        match how {
+            Carry::Proportional => return slower.begun_with_share(self, other),
+            Carry::Additive => return slower.begun_missing(self, other),
+            Carry::AsIs | Carry::Reset => {}
         }
         let capacity = own.capacity.min(of_other.capacity);
-        let start = |config: &Config| config.initial.unwrap_or(config.capacity);
         let initial = Some(start(own).min(start(of_other))).filter(|&tokens| tokens < capacity);
         let max_debt = own.max_debt.max(of_other.max_debt);
         let config = Config { capacity, max_debt, initial, ..*slower.config() };
@@ -38,6 +39,38 @@ impl Limit {
             limit => limit,
         }
         .unwrap_or(*slower)
+    }
+
+    /// The same, with new buckets that have no larger share of the capacity than those of the two.
+    fn begun_with_share(&self, one: &Self, other: &Self) -> Self {
+        let capacity = self.config().capacity;
+        let of_own = |limit: &Self| {
+            let (start, whole) = (u128::from(start(limit.config())), u128::from(limit.config().capacity));
+            let tokens = start.saturating_mul(capacity.into()).checked_div(whole);
+            tokens.map_or(capacity, |tokens| u64::try_from(tokens).unwrap_or(capacity))
+        };
+        self.begun_with(capacity, of_own(one).min(of_own(other)))
+    }
+
+    /// The same, with new buckets in which no fewer tokens are missing than in those of the two, and with the room to miss them.
+    fn begun_missing(&self, one: &Self, other: &Self) -> Self {
+        let missing = |config: &Config| config.capacity.saturating_sub(start(config));
+        let most = missing(one.config()).max(missing(other.config()));
+        let capacity = self.config().capacity.max(most);
+        self.begun_with(capacity, capacity.saturating_sub(most))
+    }
+
+    /// The same with other new buckets, which are empty if there cannot be such.
+    fn begun_with(&self, capacity: u64, tokens: u64) -> Self {
+        let initial = Some(tokens).filter(|&tokens| tokens < capacity);
+        let with = |capacity, initial| Self::new(&Config { capacity, initial, ..*self.config() });
+        with(capacity, initial).or_else(|_| with(self.config().capacity, Some(0))).unwrap_or(*self)
+    }
+
+    /// Whether it refills more tokens in the same time.
+    #[must_use]
+    pub fn is_faster_than(&self, other: &Self) -> bool {
+        !is_below(pace(self.config()), pace(other.config()))
     }
 
     /// The same without refills.
@@ -51,6 +84,11 @@ impl Limit {
         let Config { period_ms, offset_ms, .. } = *other.config();
         Self::new(&Config { period_ms, offset_ms, ..*self.config() }).unwrap_or(*self)
     }
+}
+
+/// What a new bucket has.
+fn start(config: &Config) -> u64 {
+    config.initial.unwrap_or(config.capacity)
 }
 
 fn pace(config: &Config) -> (i64, i64) {
@@ -102,6 +140,25 @@ mod tests {
         let slow = limit(Config::token_bucket(1, 1 << 45));
         let config = *fast.weaker(&slow, Carry::AsIs).config();
         assert_eq!((config.rate, config.period_ms, config.capacity, config.max_debt), (1, 1 << 45, 1, 63));
+    }
+
+    /// Where levels are carried over as a share or as what is missing, too.
+    #[test]
+    fn a_new_bucket_begins_with_the_lesser_share_or_the_most_missing() {
+        let limit = |rate, capacity, initial| {
+            Limit::new(&Config { capacity, initial, ..Config::token_bucket(rate, 1_000) }).unwrap()
+        };
+        for (one, other, how, expected) in [
+            (limit(2, 100, Some(0)), limit(1, 100, None), Carry::Additive, limit(1, 100, Some(0))),
+            (limit(2, 100, Some(70)), limit(1, 50, None), Carry::Additive, limit(1, 50, Some(20))),
+            (limit(2, 100, Some(20)), limit(1, 50, None), Carry::Additive, limit(1, 80, Some(0))),
+            (limit(2, 100, Some(70)), limit(1, 50, Some(10)), Carry::Additive, limit(1, 50, Some(10))),
+            (limit(2, 100, Some(0)), limit(1, 100, None), Carry::Proportional, limit(1, 100, Some(0))),
+            (limit(2, 100, Some(33)), limit(1, 50, None), Carry::Proportional, limit(1, 50, Some(16))),
+            (limit(2, 100, Some(99)), limit(1, 50, Some(10)), Carry::Proportional, limit(1, 50, Some(10))),
+        ] {
+            assert_eq!((one.weaker(&other, how), other.weaker(&one, how)), (expected, expected), "{how:?}");
+        }
     }
 
     #[test]

@@ -173,7 +173,7 @@ impl Version {
 
 /// How long a bucket with that debt takes to fill, in milliseconds, rounded up; `None` if it never does. Of several shards, the
 /// last: its capacity may be rounded up.
-fn fill_ms(limit: &Limit, max_debt: u64, shards: u8) -> Option<u64> {
+pub(super) fn fill_ms(limit: &Limit, max_debt: u64, shards: u8) -> Option<u64> {
     let Config { kind, rate, period_ms, capacity, .. } = *limit.config();
     let rounded = u64::from(shards).saturating_sub(1);
     let tokens = u128::from(capacity.saturating_add(max_debt).saturating_add(rounded));

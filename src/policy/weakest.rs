@@ -13,7 +13,7 @@
 
 use std::cmp::Ordering;
 
-use super::timeline::{Timeline, Version};
+use super::timeline::{Timeline, Version, fill_ms};
 use crate::limit::{Carry, Config, Limit};
 
 /// The numbers of limits, by name.
@@ -45,35 +45,51 @@ impl Timeline {
         let price = |(index, three): (usize, &[Version])| {
             let [first, second, next] = three else { return None };
             let coarseness = Coarseness::of(first.since, next.since, self.since());
-            Some((Merger::of(first, second, next, index == 0).loss, coarseness, index))
+            let before = self.earlier.get(..index).unwrap_or_default();
+            Some((Merger::of(before, first, second, next).loss, coarseness, index))
         };
         self.earlier.windows(3).enumerate().filter_map(price).min().map(|(_, _, index)| index)
     }
 
     /// Puts one version in the place of this and the next.
     fn merge(&mut self, index: usize) {
-        let Some([first, second, next, ..]) = self.earlier.get_mut(index..) else { return };
-        let Merger { before, within, after, .. } = Merger::of(first, second, next, index == 0);
+        let Some((earlier, [first, second, later @ ..])) = self.earlier.split_at_mut_checked(index) else { return };
+        let Some(next) = later.first() else { return };
+        let Merger { before, within, after, mut limits, .. } = Merger::of(earlier, first, second, next);
         if second.begins_anew(first) {
             self.earlier.remove(index);
             return;
         }
-        next.carry = after;
-        *second = Version {
-            since: first.since,
-            carry: before,
-            limits: weakest(&first.limits, &second.after_reset(), within.unwrap_or_default()),
-            // Each shard goes on with its part: all of them together have no more than one bucket.
-            shards: first.shards.max(second.shards),
-            merged: within,
-        };
-        if second.shards > 1 {
-            for (_, limit) in &mut second.limits {
+        drop_left(&mut limits, second, later);
+        let shards = first.shards.max(second.shards);
+        if shards > 1 {
+            for (_, limit) in &mut limits {
                 // What shards cannot have.
                 *limit = Limit::new(&Config { max_debt: 0, initial: None, ..*limit.config() }).unwrap_or(*limit);
             }
         }
+        // Each shard goes on with its part: all of them together have no more than one bucket.
+        *second = Version { since: first.since, carry: before, limits, shards, merged: within };
+        if let Some(next) = later.first_mut() {
+            next.carry = after;
+        }
         self.earlier.remove(index);
+    }
+}
+
+/// The most names kept that no later version has: a bucket keeps as many dormant limits.
+const MAX_LEFT: usize = 8;
+
+/// Drops the limits that neither `second` nor a later version has, except those that take longest to fill.
+fn drop_left(limits: &mut Vec<(Option<String>, Limit)>, second: &Version, later: &[Version]) {
+    let is_left = |one: &(Option<String>, Limit)| {
+        find(&second.limits, one).is_none() && later.iter().all(|version| find(&version.limits, one).is_none())
+    };
+    let fill_ms = |limit: &Limit| fill_ms(limit, limit.config().max_debt, 1).unwrap_or(u64::MAX);
+    while limits.iter().filter(|one| is_left(one)).count() > MAX_LEFT {
+        let left = limits.iter().enumerate().filter(|(_, one)| is_left(one));
+        let Some((soonest, _)) = left.min_by_key(|(_, (_, limit))| fill_ms(limit)) else { return };
+        limits.remove(soonest);
     }
 }
 
@@ -107,6 +123,7 @@ struct Merger {
     within: Option<Carry>,
     /// How they come over to the next version.
     after: Carry,
+    limits: Vec<(Option<String>, Limit)>,
     loss: Loss,
 }
 
@@ -118,9 +135,32 @@ enum Loss {
     Numbers,
     /// How buckets came over, too.
     Carry,
+    /// A limit that the next version does not have refills more slowly from then on, too.
+    Dormant,
 }
 
 impl Merger {
+    fn of(earlier: &[Version], first: &Version, second: &Version, next: &Version) -> Self {
+        let Ways { before, within, after, loss } = Ways::of(first, second, next, earlier.is_empty());
+        let limits = merged(earlier, first, second, within.unwrap_or_default());
+        let is_slowed = |one: &(Option<String>, Limit)| {
+            let last = find(&second.limits, one).or_else(|| find(&first.limits, one));
+            find(&next.limits, one).is_none() && last.is_some_and(|last| last.is_faster_than(&one.1))
+        };
+        let loss = if loss != Loss::Nothing && limits.iter().any(is_slowed) { Loss::Dormant } else { loss };
+        Self { before, within, after, limits, loss }
+    }
+}
+
+/// How buckets come over to two merged versions, within them, and to the next: as in [`Merger`].
+struct Ways {
+    before: Carry,
+    within: Option<Carry>,
+    after: Carry,
+    loss: Loss,
+}
+
+impl Ways {
     fn of(first: &Version, second: &Version, next: &Version, is_oldest: bool) -> Self {
         let (before, after) = (first.carry, next.carry);
         let is_same = second.is_unchanged_from(first);
@@ -144,15 +184,24 @@ impl Merger {
     }
 }
 
-/// The weaker of the limits with the same name and kind. One that only one side has does not refill: while it is no limit of the
-/// policy, a bucket of it refills by the numbers that it had last, which may be slower.
+/// The limits of two merged versions after these earlier ones. One that only the first has keeps its numbers, which its buckets
+/// have from then on. One that only the second has does not refill, because it was not there all the time, unless a bucket of it was
+/// full when it came.
+fn merged(earlier: &[Version], first: &Version, second: &Version, how: Carry) -> Vec<(Option<String>, Limit)> {
+    let began_full = |one: &(Option<String>, Limit)| {
+        let Config { capacity, initial, .. } = *one.1.config();
+        initial.is_none_or(|tokens| tokens >= capacity)
+            && earlier.iter().all(|version| find(&version.limits, one).is_none())
+    };
+    let came = second.limits.iter().filter(|one| find(&first.limits, one).is_none());
+    let came = came.map(|one| (one.0.clone(), if began_full(one) { one.1 } else { one.1.frozen() }));
+    weakest(&first.limits, &second.after_reset(), how).into_iter().chain(came).collect()
+}
+
+/// The limits of the first, each the weaker of its own numbers and of those of the same name and kind.
 pub(super) fn weakest(first: &Limits, second: &Limits, how: Carry) -> Vec<(Option<String>, Limit)> {
-    let of_first = first.iter().map(|one| {
-        let weaker = find(second, one).map_or(one.1.frozen(), |other| one.1.weaker(other, how));
-        (one.0.clone(), weaker)
-    });
-    let only_second = second.iter().filter(|one| find(first, one).is_none()).map(|one| (one.0.clone(), one.1.frozen()));
-    of_first.chain(only_second).collect()
+    let weaker = |one: &(Option<String>, Limit)| find(second, one).map_or(one.1, |other| one.1.weaker(other, how));
+    first.iter().map(|one| (one.0.clone(), weaker(one))).collect()
 }
 
 /// The limit of that name and kind.

@@ -184,6 +184,72 @@ fn changes_of_every_kind_leave_a_full_bucket_full_and_none_in_debt() {
     }
 }
 
+/// What a `reset` begins with counts, however buckets go on from there.
+#[test]
+fn a_bucket_that_began_empty_before_many_changes_stays_so() {
+    for carry in [Carry::Additive, Carry::Proportional, Carry::AsIs] {
+        for row in [0, 100] {
+            let first = Arc::new(policy(r#"{"rate":2,"period":"1day","capacity":100}"#).in_force_since(START));
+            let mut world = world(&first);
+            world.decided(CONSUME, vec![row]);
+            let empty = policy(r#"{"rate":2,"period":"1day","capacity":100,"initial":0}"#);
+            let empty = empty.succeeding(&first, START + 1, Carry::Reset);
+            let versions = ["1", "2"].map(|rate| format!(r#"{{"rate":{rate},"period":"1day","capacity":100}}"#));
+            let latest = alternated([&versions[1], &versions[0]], 80, carry, &empty);
+            learn(&mut world, &Arc::new(latest));
+            world.now = START + 1_000;
+            assert_eq!(world.levels(), [0], "{carry:?}, {row} taken");
+        }
+    }
+}
+
+/// A limit that is renamed away before many changes: with its own numbers it is full in a while, and then forgotten.
+#[test]
+fn a_limit_that_left_before_many_changes_refills_and_is_forgotten() {
+    let versions = ["1", "2"].map(|rate| {
+        format!(r#"{{"limits":[{{"name":"a","rate":{rate},"period":"1s","capacity":10,"write_ahead":0}}]}}"#)
+    });
+    let both = r#"{"limits":[{"name":"a","rate":1,"period":"1s","capacity":10,"write_ahead":0},{"name":"b","rate":1,"period":"1s","capacity":100,"write_ahead":0}]}"#;
+    for (before, is_back) in (0..4).flat_map(|before| [(before, true), (before, false)]) {
+        let first = Arc::new(policy(both).in_force_since(START));
+        let mut world = world(&first);
+        world.decided(CONSUME, vec![0, 50]);
+        // It may have been absent for a while.
+        let away = alternated([&versions[0], &versions[1]], before, Carry::AsIs, &first);
+        let again = policy(both).succeeding(&away, away.timeline().since() + 1, Carry::AsIs);
+        let latest = Arc::new(alternated([&versions[0], &versions[1]], 100, Carry::AsIs, &again));
+        let back = Arc::new(policy(both).succeeding(&latest, START + 20_000, Carry::AsIs));
+        learn(&mut world, &latest);
+        world.now = START + 10_000;
+        world.decided(CONSUME, vec![1]);
+        if is_back {
+            world.now = START + 20_000;
+            learn(&mut world, &back);
+            assert_eq!(world.levels()[1], 70, "{before} changes");
+        }
+        world.now = START + 60_000;
+        world.crash(0);
+        world.clean();
+        assert!(!world.has_row(), "{before} changes");
+    }
+}
+
+/// Each change renames the limit.
+#[test]
+fn a_timeline_keeps_eight_names_that_no_later_version_has() {
+    let version = |index: i64| {
+        policy(&format!(r#"{{"limits":[{{"name":"n{index}","rate":1,"period":"1day","capacity":{}}}]}}"#, 10 + index))
+    };
+    let mut latest = version(0).in_force_since(START);
+    for index in 1..200 {
+        latest = version(index).succeeding(&latest, START + index, Carry::AsIs);
+        let most = latest.timeline().earlier().iter().map(|version| version.limits.len()).max();
+        assert!(most <= Some(9), "{most:?}");
+    }
+    let earlier = latest.timeline().earlier();
+    assert!(earlier.iter().flat_map(|version| &version.limits).all(|(_, limit)| limit.config().rate == 1));
+}
+
 /// A version that differs in nothing a bucket depends on, or that begins each bucket anew, makes room for itself.
 #[test]
 fn changes_that_leave_the_numbers_as_they_are_use_up_no_history() {
