@@ -94,7 +94,7 @@ describe("what the schemas of requests forbid is a 400", () => {
   const bad = {
     "/v1/consume": [
       { ...ask, policy: undefined },
-      ...["", 7, null, "k".repeat(513), [], [""], ["a", 7], Array(9).fill("a")].map((key) => ({ ...ask, key })),
+      ...["", 7, null, "k".repeat(513), [""], ["a", 7], Array(9).fill("a")].map((key) => ({ ...ask, key })),
       ...[{}, { ip: 7 }, { ip: "unknown" }, { ip: "192.0.2.1:80" }, { ip: "192.0.2.1", port: 80 }].map((key) => ({
         ...ask,
         key,
