@@ -62,7 +62,7 @@ pub(super) fn follow(
         at: version.since,
         carry: version.carry,
         limits: version.limits.iter().map(|(name, limit)| (name.as_deref(), limit)).collect(),
-        merged: version.merged,
+        merged: version.merged.map(|merged| merged.carry),
     });
     let last = Step { at: timeline.since(), carry: timeline.carry(), limits: current(), merged: None };
     let mut steps: Vec<_> = earlier.chain([last]).collect();

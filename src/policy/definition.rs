@@ -124,7 +124,7 @@ impl Policy {
             _ => return Err(unreadable()),
         };
         let mut policy = Self::new(&name, limits, OnError::CLOSED, ReservationTerms { ttl_ms, unsettled })
-            .with_shards(shards_in(&fields)?)
+            .with_shards(shards_in(&fields, "shards")?.unwrap_or(1))
             .with_off(off)
             .with_notify(notify(&fields))
             .with_timeline(timeline);

@@ -40,4 +40,4 @@ pub use parse::Policies;
 pub use reader::MAX_LIMITS;
 pub use shards::{MAX_SHARDS, Shard};
 pub use stored::{StoredConfigError, numbers_of, stored_limits};
-pub use timeline::{Timeline, Version};
+pub use timeline::{Merged, Timeline, Version};

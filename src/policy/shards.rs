@@ -12,7 +12,7 @@
 use std::sync::Arc;
 
 use super::named::{NamedLimit, Policy};
-use super::timeline::{Timeline, Version};
+use super::timeline::{Merged, Timeline, Version};
 use crate::limit::{Carry, Config, ConfigError, Kind, Limit};
 
 /// The most shards of a policy: each decision of a refused key may ask all of them.
@@ -55,7 +55,7 @@ impl Policy {
 }
 
 impl Timeline {
-    /// The same of one shard. A version in which it was not there has limits that hold nothing.
+    /// The same of one shard. A version in which it was not there, all the time, has limits that hold nothing.
     fn of_shard(&self, Shard { index, count }: Shard) -> Self {
         let counts = |version: &Version| count_of(version.shards, version.limits.iter().map(|(_, limit)| limit));
         let mut before = None;
@@ -66,11 +66,14 @@ impl Timeline {
         };
         let earlier = self.earlier().iter().map(|version| {
             let count = counts(version);
+            let fewest = version.merged.map_or(count, |merged| merged.fewest_shards.min(count));
             let limits = version.limits.iter().map(|(name, limit)| {
-                let part = if index < count { part(limit, index, count) } else { absent(limit) };
+                let part = if index < fewest { part(limit, index, count) } else { absent(limit) };
                 (name.clone(), part.unwrap_or(*limit))
             });
             let Version { since, carry, merged, .. } = *version;
+            let one_way = |merged: Merged| if count == 1 { merged.carry } else { Carry::AsIs };
+            let merged = merged.map(|merged| Merged { carry: one_way(merged), fewest_shards: 1 });
             Version { since, carry: carry_to(carry, count), limits: limits.collect(), shards: 1, merged }
         });
         let earlier = earlier.collect();

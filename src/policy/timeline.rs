@@ -34,8 +34,17 @@ pub struct Version {
     pub limits: Vec<(Option<String>, Limit)>,
     /// How many objects were to have the budget of a key.
     pub shards: u8,
-    /// How buckets came over from one to the next, if it stands for several: see `weakest.rs`.
-    pub merged: Option<Carry>,
+    /// If it stands for several: see `weakest.rs`.
+    pub merged: Option<Merged>,
+}
+
+/// What is known of the versions for which one stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Merged {
+    /// How buckets came over from one to the next.
+    pub carry: Carry,
+    /// The fewest objects that were to have the budget of a key; [`Version::shards`] is the most.
+    pub fewest_shards: u8,
 }
 
 impl Timeline {
@@ -161,12 +170,14 @@ impl Version {
     fn of(json: Json<'_>) -> Result<Self, StoredConfigError> {
         let unreadable = || StoredConfigError::Unreadable;
         let fields = json.fields().map_err(|_| unreadable())?;
+        let shards = shards_in(&fields, "shards")?.unwrap_or(1);
+        let fewest_shards = shards_in(&fields, "fewest_shards")?.unwrap_or(shards);
         Ok(Self {
             since: fields.get("since").and_then(moment).ok_or_else(unreadable)?,
             carry: carry_in(&fields, "carry")?.unwrap_or_default(),
             limits: limits_of(fields.get("numbers").ok_or_else(unreadable)?)?,
-            shards: shards_in(&fields)?,
-            merged: carry_in(&fields, "merged")?,
+            shards,
+            merged: carry_in(&fields, "merged")?.map(|carry| Merged { carry, fewest_shards }),
         })
     }
 }
@@ -198,11 +209,11 @@ fn carry_in(fields: &Fields<'_>, name: &str) -> Result<Option<Carry>, StoredConf
     word.string().and_then(|word| Carry::from_word(&word)).map(Some).ok_or(StoredConfigError::Unreadable)
 }
 
-/// In how many shards; 1 if that is not said.
-pub(super) fn shards_in(fields: &Fields<'_>) -> Result<u8, StoredConfigError> {
-    let Some(shards) = fields.get("shards") else { return Ok(1) };
+/// A number of shards; `None` if it is not said.
+pub(super) fn shards_in(fields: &Fields<'_>, name: &str) -> Result<Option<u8>, StoredConfigError> {
+    let Some(shards) = fields.get(name) else { return Ok(None) };
     let shards = shards.integer().and_then(|shards| u8::try_from(shards).ok()).filter(|shards| *shards > 0);
-    shards.ok_or(StoredConfigError::Unreadable)
+    shards.map(Some).ok_or(StoredConfigError::Unreadable)
 }
 
 /// [`Timeline`] with the names that are stored and sent.
@@ -223,6 +234,9 @@ struct VersionFields {
     shards: u8,
     #[serde(skip_serializing_if = "Option::is_none")]
     merged: Option<&'static str>,
+    /// `None` if it is `shards`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    fewest_shards: Option<u8>,
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks so")]
@@ -234,7 +248,9 @@ impl VersionFields {
     fn of(version: &Version) -> Self {
         let numbers = version.limits.iter().map(|(name, limit)| StoredConfig::new(name.as_deref(), limit)).collect();
         let Version { since, carry, shards, merged, .. } = *version;
-        Self { since, carry: carry.word(), numbers, shards, merged: merged.map(Carry::word) }
+        let fewest_shards = merged.map(|merged| merged.fewest_shards).filter(|&fewest| fewest != shards);
+        let merged = merged.map(|merged| merged.carry.word());
+        Self { since, carry: carry.word(), numbers, shards, merged, fewest_shards }
     }
 }
 
@@ -258,7 +274,12 @@ mod tests {
         assert_eq!(Timeline::from_json(json).as_ref(), Ok(three.timeline()));
         let merged = json.replacen("\"offset_ms\":null}]}", "\"offset_ms\":null}],\"merged\":\"additive\"}", 1);
         let read = Timeline::from_json(&merged).unwrap();
-        assert_eq!((read.earlier()[0].merged, read.to_json()), (Some(Carry::Additive), merged));
+        let of = |fewest_shards| Some(Merged { carry: Carry::Additive, fewest_shards });
+        assert_eq!((read.earlier()[0].merged, read.to_json()), (of(1), merged.clone()));
+        let shared = r#""shards":8,"merged":"additive","fewest_shards":3"#;
+        let shared = merged.replacen(r#""merged":"additive""#, shared, 1);
+        let read = Timeline::from_json(&shared).unwrap();
+        assert_eq!((read.earlier()[0].merged, read.to_json()), (of(3), shared));
         assert_eq!(Timeline::from_json("null"), Ok(Timeline::default()));
         for wrong in
             ["", "{}", r#"{"since":"7"}"#, r#"{"since":7,"carry":"x"}"#, &json.replace("\"rate\":4", "\"rate\":-4")]

@@ -3,17 +3,21 @@
 //! A bucket that was last asked before all of them, or under one of them, can no longer go through each. It goes through the weakest
 //! version instead: no bucket fares better under that than under those that it stands for. So it has no more than if each had
 //! been remembered. What it may lose is what came back faster than at the slowest of them, and what was above the smallest
-//! capacity. A full bucket stays full.
+//! capacity. A full bucket stays full. A shard that one of them did not have begins empty.
 //!
 //! Which are merged: first neighbours where it makes no difference, because their numbers are the same, or the second begins each bucket
 //! anew, or all buckets of both were full before a later change. Then those over which buckets came in one way, where the time of
 //! both is short beside the time since: the longer ago, the coarser. Only if none of these are left are changes with different
 //! `carry` merged. Then a bucket keeps its share of the capacity over all of them, so that it neither owes what was never taken nor has
-//! less for having done nothing.
+//! less for having done nothing. This is the one case in which a bucket may have more than if each had been remembered: 5 of 10
+//! tokens become 500 of 1000, although a change with `as_is` would have left 5.
+//!
+//! A limit that left the policy keeps its last numbers, which its dormant buckets refill by. For this, versions are not merged, if others
+//! can be, where a limit would be slowed and the next version does not have it.
 
 use std::cmp::Ordering;
 
-use super::timeline::{Timeline, Version, fill_ms};
+use super::timeline::{Merged, Timeline, Version, fill_ms};
 use crate::limit::{Carry, Config, Limit};
 
 /// The numbers of limits, by name.
@@ -68,8 +72,10 @@ impl Timeline {
                 *limit = Limit::new(&Config { max_debt: 0, initial: None, ..*limit.config() }).unwrap_or(*limit);
             }
         }
-        // Each shard goes on with its part: all of them together have no more than one bucket.
-        *second = Version { since: first.since, carry: before, limits, shards, merged: within };
+        // A shard that was there all the time goes on with its part, and others begin empty.
+        let fewest_shards = first.fewest_shards().min(second.fewest_shards());
+        let merged = within.map(|carry| Merged { carry, fewest_shards });
+        *second = Version { since: first.since, carry: before, limits, shards, merged };
         if let Some(next) = later.first_mut() {
             next.carry = after;
         }
@@ -94,6 +100,15 @@ fn drop_left(limits: &mut Vec<(Option<String>, Limit)>, second: &Version, later:
 }
 
 impl Version {
+    /// How buckets came over within it, if it stands for several.
+    fn way(&self) -> Option<Carry> {
+        self.merged.map(|merged| merged.carry)
+    }
+
+    fn fewest_shards(&self) -> u8 {
+        self.merged.map_or(self.shards, |merged| merged.fewest_shards)
+    }
+
     /// Whether the numbers are those of the version before, and buckets go on.
     fn is_unchanged_from(&self, before: &Self) -> bool {
         self.limits == before.limits && self.shards == before.shards && self.carry != Carry::Reset
@@ -135,19 +150,26 @@ enum Loss {
     Numbers,
     /// How buckets came over, too.
     Carry,
-    /// A limit that the next version does not have refills more slowly from then on, too.
+    /// A limit that was not there all the time is slowed after the time of both, too, or begins anew without a reset of its own.
     Dormant,
 }
 
 impl Merger {
     fn of(earlier: &[Version], first: &Version, second: &Version, next: &Version) -> Self {
         let Ways { before, within, after, loss } = Ways::of(first, second, next, earlier.is_empty());
-        let limits = merged(earlier, first, second, within.unwrap_or_default());
+        // Shards go on as they are.
+        let how = within.filter(|_| first.shards.max(second.shards) == 1).unwrap_or_default();
+        let limits = merged(earlier, first, second, how);
         let is_slowed = |one: &(Option<String>, Limit)| {
             let last = find(&second.limits, one).or_else(|| find(&first.limits, one));
             find(&next.limits, one).is_none() && last.is_some_and(|last| last.is_faster_than(&one.1))
         };
-        let loss = if loss != Loss::Nothing && limits.iter().any(is_slowed) { Loss::Dormant } else { loss };
+        let is_renewed = |one: &(Option<String>, Limit)| {
+            find(&first.limits, one).is_none() && earlier.iter().any(|version| find(&version.limits, one).is_some())
+        };
+        let changes_dormant =
+            limits.iter().any(is_slowed) || before == Carry::Reset && second.limits.iter().any(is_renewed);
+        let loss = if loss != Loss::Nothing && changes_dormant { Loss::Dormant } else { loss };
         Self { before, within, after, limits, loss }
     }
 }
@@ -165,7 +187,7 @@ impl Ways {
         let (before, after) = (first.carry, next.carry);
         let is_same = second.is_unchanged_from(first);
         let own = Some(if second.carry == Carry::Reset { Carry::AsIs } else { second.carry }).filter(|_| !is_same);
-        let within = [first.merged, second.merged, own].into_iter().flatten();
+        let within = [first.way(), second.way(), own].into_iter().flatten();
         let within = within.reduce(|one, other| if one == other { one } else { Carry::Proportional });
         if is_same || second.begins_anew(first) {
             return Self { before, within, after, loss: Loss::Nothing };
@@ -174,7 +196,7 @@ impl Ways {
         // There was none before the oldest.
         if is_suited(after) && (is_oldest || is_suited(before)) {
             let before = if before == Carry::Reset { before } else { within.unwrap_or(before) };
-            let inner = [first.merged, second.merged, Some(second.carry)];
+            let inner = [first.way(), second.way(), Some(second.carry)];
             let is_one_way = inner.into_iter().flatten().all(|carry| Some(carry) == within);
             let loss = if is_one_way && first.shards == second.shards { Loss::Numbers } else { Loss::Carry };
             return Self { before, within, after, loss };

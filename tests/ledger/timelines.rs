@@ -234,6 +234,46 @@ fn a_limit_that_left_before_many_changes_refills_and_is_forgotten() {
     }
 }
 
+/// A limit that was not in the policy when it began with a `reset`.
+#[test]
+fn a_reset_gives_nothing_to_a_limit_that_was_not_there() {
+    let both = ["1", "2"].map(|rate| {
+        format!(
+            r#"{{"limits":[{{"name":"a","rate":{rate},"period":"1s"}},{{"name":"b","rate":0,"period":"1s","capacity":9}}]}}"#
+        )
+    });
+    let first = Arc::new(policy(&both[0]).in_force_since(START - DAY_MS));
+    let mut world = world(&first);
+    world.decided(CONSUME, vec![0, 9]);
+    let alone = policy(r#"{"limits":[{"name":"a","rate":1,"period":"1s"}]}"#);
+    let alone = alone.succeeding(&first, START, Carry::Reset);
+    learn(&mut world, &Arc::new(alternated([&both[0], &both[1]], 100, Carry::AsIs, &alone)));
+    world.now = START + 1_000;
+    assert_eq!(world.levels()[1], 0);
+}
+
+/// A shard that was not there all the time begins empty, however many changes of `shards` there were.
+#[test]
+fn shards_that_come_and_go_bring_no_tokens() {
+    let versions = [1, 8].map(|shards| format!(r#"{{"rate":0,"period":"1day","capacity":800,"shards":{shards}}}"#));
+    for carry in [Carry::AsIs, Carry::Proportional, Carry::Additive] {
+        for times in [1, 3, 65, 67, 201] {
+            let first = policy(&versions[0]).in_force_since(START);
+            let latest = alternated([&versions[0], &versions[1]], times, carry, &first);
+            let shards = latest.shards();
+            assert_eq!(shards.len(), 8);
+            for shard in &shards[1..] {
+                let mut world = world(shard);
+                world.now = START + 1_000;
+                assert_eq!(world.levels(), [0], "{carry:?}, {times} changes");
+            }
+            let mut whole = world(&shards[0]);
+            whole.now = START + 1_000;
+            assert_eq!(whole.levels(), [100], "{carry:?}, {times} changes");
+        }
+    }
+}
+
 /// Each change renames the limit.
 #[test]
 fn a_timeline_keeps_eight_names_that_no_later_version_has() {

@@ -11,7 +11,7 @@ use super::history::{History, InForce, Step};
 use super::plan::Plan;
 use crate::limit::{Carry, Limit};
 use crate::policy::named::{NamedLimit, Policy, Standing};
-use crate::policy::timeline::{self, Timeline};
+use crate::policy::timeline::{self, Merged, Timeline};
 use crate::policy::weakest::weakest;
 use crate::sorted::sort_by;
 
@@ -70,8 +70,8 @@ pub(super) struct Version {
     pub(super) carry: Carry,
     pub(super) limits: Vec<NamedLimit>,
     pub(super) shards: u8,
-    /// How levels are carried over from one to the next, if it stands for several.
-    pub(super) merged: Option<Carry>,
+    /// If it stands for several.
+    pub(super) merged: Option<Merged>,
 }
 
 /// The versions of the limits under these overrides, the most specific first, where without any they are `base`: at least one,
@@ -95,7 +95,8 @@ pub(super) fn versions(base: &[Version], overrides: &[History], now: i64) -> Vec
         });
         let has_own_numbers = in_force.with_numbers.iter().any(|plan| matches!(plan, Plan::Limits(_)));
         let is_reset = own.since == moment && own.carry == Carry::Reset && !has_own_numbers;
-        let (shards, merged) = (own.shards, own.merged.or(in_force.is_merged.then_some(Carry::AsIs)));
+        let as_is = Merged { carry: Carry::AsIs, fewest_shards: own.shards };
+        let (shards, merged) = (own.shards, own.merged.or(in_force.is_merged.then_some(as_is)));
         let is_same = |last: &Version| {
             last.merged.or(merged).is_none() && last.shards == shards && are_same(&last.limits, &limits)
         };
