@@ -154,8 +154,8 @@ mod tests {
             (limit(2, 100, Some(20)), limit(1, 50, None), Carry::Additive, limit(1, 80, Some(0))),
             (limit(2, 100, Some(70)), limit(1, 50, Some(10)), Carry::Additive, limit(1, 50, Some(10))),
             (limit(2, 100, Some(0)), limit(1, 100, None), Carry::Proportional, limit(1, 100, Some(0))),
-            (limit(2, 100, Some(33)), limit(1, 50, None), Carry::Proportional, limit(1, 50, Some(16))),
-            (limit(2, 100, Some(99)), limit(1, 50, Some(10)), Carry::Proportional, limit(1, 50, Some(10))),
+            (limit(2, 100, Some(33)), limit(1, 60, None), Carry::Proportional, limit(1, 60, Some(19))),
+            (limit(2, 100, Some(99)), limit(1, 60, Some(10)), Carry::Proportional, limit(1, 60, Some(10))),
         ] {
             assert_eq!((one.weaker(&other, how), other.weaker(&one, how)), (expected, expected), "{how:?}");
         }
