@@ -260,6 +260,9 @@ fn shards_that_come_and_go_bring_no_tokens() {
         for times in [1, 3, 65, 67, 201] {
             let first = policy(&versions[0]).in_force_since(START);
             let latest = alternated([&versions[0], &versions[1]], times, carry, &first);
+            // After which there were always as many.
+            let slower = versions[1].replace("1day", "2days");
+            let latest = alternated([&versions[1], &slower], 101, carry, &latest);
             let shards = latest.shards();
             assert_eq!(shards.len(), 8);
             for shard in &shards[1..] {
