@@ -119,7 +119,7 @@ impl Isolate {
         let decided = (!is_refused).then(|| object.consume(policy, now));
         let is_granted = decided.as_ref().map(|decided| decided.decision().is_allow());
         if is_granted != Some(true) {
-            let key = u64::from_str_radix(&name[..16], 16).expect("hex digits");
+            let key = u128::from_str_radix(&name[..32], 16).expect("hex digits");
             self.counts.refused("p", key, || None);
         }
         if let (Some(is_granted), Some(decided)) = (is_granted, &decided) {

@@ -34,7 +34,7 @@ pub(crate) fn of_an_isolate() {
                     };
                     took[0] += timed(|| names.iter().for_each(keep)).0;
                     let refuse = |key| counts.refused("p", key, || None);
-                    took[1] += timed(|| (first as u64..(first + STEP) as u64).for_each(refuse)).0;
+                    took[1] += timed(|| (first as u128..(first + STEP) as u128).for_each(refuse)).0;
                 }
                 (local_state, counts)
             });

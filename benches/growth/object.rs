@@ -69,5 +69,5 @@ pub(crate) fn policy(fields: &str) -> Arc<Policy> {
 pub(crate) fn name(key: usize) -> String {
     // As evenly spread as the hashes that they are.
     let half = |salt: u64| crate::split_mix::Random(key as u64 ^ salt).next();
-    format!("{:016x}{:016x}{:032x}", half(0), half(1 << 40), 0)
+    format!("{:016x}{:016x}", half(0), half(1 << 40))
 }

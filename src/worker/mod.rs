@@ -16,6 +16,7 @@ mod live;
 mod local_state;
 mod metrics;
 mod registry;
+#[allow(clippy::float_cmp, reason = "what wasm_bindgen makes of an enum compares numbers of JavaScript")]
 mod route;
 mod settings;
 mod shards;

@@ -34,7 +34,7 @@ pub(super) struct Settings {
 /// How callers show who they are.
 pub(super) enum Callers {
     /// By a header.
-    WithCredentials(Credentials),
+    WithCredentials(Box<Credentials>),
     /// By a service binding, whose `props` say what they may do.
     Bound,
     /// Not at all: they have the service in their own program.
@@ -107,7 +107,7 @@ impl Settings {
                     sample,
                     receivers,
                     local_state: OwnState::default(),
-                    callers: Callers::WithCredentials(credentials),
+                    callers: Callers::WithCredentials(Box::new(credentials)),
                 })
             }
             (policies, names, credentials, sample, receivers, registry) => {

@@ -129,7 +129,6 @@ function errorsReportTheLargestValidNumber() {
     ["capacity", 1,       { rate: 1, periodMs: SPAN, capacity: 2 }],
     ["maxDebt",  0,       { rate: 1, periodMs: SPAN, maxDebt: 1 }],
     ["initial",  3,       { rate: 3, periodMs: 1000, initial: 4 }],
-    ["offsetMs", 999,     { kind: "fixed_window", rate: 3, periodMs: 1000, offsetMs: 1000 }],
   ];
   for (const [name, max, limit] of table) {
     let error;

@@ -81,6 +81,7 @@ async function wait(
       const granted = await use(reserved as Reserved);
       if (granted) return granted;
     } else {
+      if (tokensAt > deadline && tokensAt < Infinity) throw waitTooLong(tokensAt);
       const retryAt = Math.min(tokensAt, retryAtOf(reserved));
       if (retryAt === Infinity) throw refusal(reserved);
       if (retryAt > deadline) throw waitTooLong(retryAt);
