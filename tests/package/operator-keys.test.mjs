@@ -72,7 +72,7 @@ test("a key is named by its hash, and a text that looks like one is not taken fo
   await service.run(["reset", "bob", "--policy", "api"]);
   const acts = (await service.run(["audit", "--hash", hash])).stdout
     .split("\n")
-    .filter((line) => !line.startsWith("  "));
+    .filter((line) => line !== "" && !line.startsWith("  "));
   assert.equal(acts.length, 2);
   for (const line of acts) assert.match(line, new RegExp(`key ${hash}`));
   const removed = await service.run(["overrides", "remove", "--hash", hash, "--policy", "api"]);
