@@ -50,7 +50,7 @@ test("docs/policies.md: the same Worker whose class is declared by a migration, 
   const migration = /```toml\n(\[\[migrations\]\].*\n(?:.+\n)+?)```/.exec(
     readFileSync(join(root, "docs/policies.md"), "utf8"),
   )[1];
-  const files = { "wrangler.toml": config.replace(declared, migration), "index.js": embedded };
+  const files = { "wrangler.toml": config.replace(declared, migration), "index.ts": embedded };
   const older = await wranglerDev([write("readme-migrations", files)]);
   assert.equal((await spend(older)).last.status, 429, older.log);
   await older.kill();
