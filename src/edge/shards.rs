@@ -1,4 +1,4 @@
-//! A request about a budget that lies in several objects: see [`Policy::shards`].
+//! A request about a budget that lies in several objects: see [`Policy::shards`](crate::policy::Policy::shards).
 //!
 //! A cost is taken from one shard. The fuller of two at random is asked first ("power of two choices": Mitzenmacher, *The power of two
 //! choices in randomized load balancing*, 1996), then the others, the fullest first, as far as an isolate knows how they stand; only
