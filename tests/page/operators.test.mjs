@@ -460,7 +460,7 @@ test("overrides and acts are listed page by page, and again after something was 
     "test",
     "key.reset",
     "daily",
-    key,
+    `${key.slice(0, 16)}…`,
     "daily 2,500",
     "daily 2,500",
   ]);

@@ -93,10 +93,11 @@ export class Simulation extends Track {
     bucket.restore(states[limit]!);
     const remaining = bucket.remaining(now);
     const standing = { remaining, owed: bucket.owed(now), fullAt: bucket.fullAt(now) };
-    const asked = {
-      verb: verb === "settle" || verb === "cancel" || verb === "expired" ? "refund" : verb,
-      cost: amountOf(cost, this.policy.limits[limit]!.name),
-    } as const;
+    const amount = amountOf(cost, this.policy.limits[limit]!.name);
+    // A cost of zero beside one of another limit has no part in the decision: see `Budget`.
+    const hasNoSay = amount === 0 && this.policy.limits.some(({ name }) => amountOf(cost, name) > 0);
+    const isRefund = hasNoSay || verb === "settle" || verb === "cancel" || verb === "expired";
+    const asked = { verb: isRefund ? "refund" : verb, cost: amount } as const;
     // Where each limit may have a start of its own, it is asked again as before.
     const isAdvance = decision.allowed && mayWait(verb);
     if (isAdvance) bucket.decide(now, { verb: "refund", cost: asked.cost });
