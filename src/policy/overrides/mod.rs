@@ -39,7 +39,7 @@ pub struct Overrides {
 /// Which keys of a policy an override is for: one, or those of a prefix.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Selector {
-    policy: String,
+    policy: Box<str>,
     /// In bytes; 0 for one key.
     prefix_len: u16,
     /// The key's hash, or that of the prefix.
@@ -55,17 +55,17 @@ impl Selector {
     /// The override of the key with that hash.
     #[must_use]
     pub fn key(policy: &str, key: KeyHash) -> Self {
-        Self::of(policy.to_owned(), 0, key)
+        Self::of(policy.into(), 0, key)
     }
 
     /// The override of all text keys that begin so: 1 to [`MAX_PREFIX_LEN`] bytes.
     #[must_use]
     pub fn prefix(hasher: &KeyHasher, policy: &str, prefix: &str) -> Self {
         let prefix_len = u16::try_from(prefix.len()).unwrap_or(u16::MAX);
-        Self::of(policy.to_owned(), prefix_len, PrefixHasher::new(hasher, policy).after(prefix.as_bytes()).prefix())
+        Self::of(policy.into(), prefix_len, PrefixHasher::new(hasher, policy).after(prefix.as_bytes()).prefix())
     }
 
-    fn of(policy: String, prefix_len: u16, named: KeyHash) -> Self {
+    fn of(policy: Box<str>, prefix_len: u16, named: KeyHash) -> Self {
         let hash = if prefix_len == 0 { hash_in(&policy, named) } else { named };
         Self { policy, prefix_len, named, hash }
     }
@@ -258,7 +258,7 @@ impl Table {
                     1
                 }
             };
-            self.lengths.change(policy, |lengths| {
+            self.lengths.change(policy.into_string(), |lengths| {
                 lengths.change(prefix_len, |count| *count = count.saturating_add_signed(more));
             });
         }
@@ -296,7 +296,7 @@ fn record<'a>(rest: &mut Rest<'a>) -> Option<(Selector, &'a [u8])> {
         rest.slice(len)
     };
     let (policy, history) = (part()?, part()?);
-    let policy = std::str::from_utf8(policy).ok()?.to_owned();
+    let policy = std::str::from_utf8(policy).ok()?.into();
     let prefix_len = u16::try_from(rest.number()?).ok()?;
     let named = rest.slice(HASH_LEN)?.first_chunk().copied()?;
     Some((Selector::of(policy, prefix_len, named), history))
