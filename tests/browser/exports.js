@@ -104,7 +104,6 @@ export function tooLarge(exports) {
     [3, "capacity", 1, { rate: 1, period_ms: SPAN, capacity: 2 }],
     [4, "max_debt", 0, { rate: 1, period_ms: SPAN, max_debt: 1 }],
     [5, "initial", 3, { rate: 3, period_ms: 1000, initial: 4 }],
-    [6, "offset_ms", 999, { kind: "fixed_window", rate: 3, period_ms: 1000, offset_ms: 1000 }],
   ];
   for (const [position, name, largest, limit] of table) {
     equal(make(exports, 0, limit).refused, { position, largest }, name);
