@@ -94,7 +94,7 @@ mod tests {
         format!("{shard:032x}{:032x}", 0)
     }
 
-    /// The answer of a shard that has so many tokens to a cost of three.
+    /// The answer of a shard with this many tokens to a cost of three.
     fn decided(policy: &Policy, tokens: u64, now: i64) -> Decided {
         let limit = policy.limits()[0].limit();
         let snapshot = Snapshot { tokens: tokens.cast_signed(), drops: 0, at: now };

@@ -348,7 +348,7 @@ mod tests {
         vec![request; 4]
     }
 
-    /// The answer of a shard that has so many tokens to a cost of three.
+    /// The answer of a shard with this many tokens to a cost of three.
     fn decided(policy: &Policy, tokens: u64, now: i64) -> Decided {
         let limit = policy.limits()[0].limit();
         let snapshot = Snapshot { tokens: tokens.cast_signed(), drops: 0, at: now };
@@ -444,7 +444,7 @@ mod tests {
         assert_eq!(asked([overloaded(), failed, answer(9), answer(9)]), last, "it may have granted it");
     }
 
-    /// What becomes of the act when the shards have answered so, and what each was asked.
+    /// The outcome of the act after these answers of the shards, and what each was asked.
     fn act(
         action: Action,
         request_id: Option<RequestId>,

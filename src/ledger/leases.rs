@@ -223,7 +223,7 @@ impl Leases {
         self.open.extract_if(.., |lease| lease.is_over(now)).collect()
     }
 
-    /// Whether there is room for one of a policy with so many limits.
+    /// Whether there is room for a lease of a policy with this many limits.
     fn has_room(&self, limits: usize) -> bool {
         let absent = (limits..self.limits.len()).filter(|&position| self.of(position) > 0);
         self.open.len() < MAX_LEASES && absent.count() <= MAX_ABSENT

@@ -342,7 +342,7 @@ impl Replays {
         while self.weights.only_closed > MAX_CLOSED && self.forget_oldest_closed() {}
     }
 
-    /// Where the next replay goes that is kept for so long: to a new page if the current one is full or old.
+    /// Where the next replay of this lifetime goes: to a new page if the current one is full or old.
     fn next_place(&mut self, ttl_ms: u64, now: i64) -> Place {
         if let Some(page) = self.current_page(ttl_ms)
             && page.weight() < MAX_PAGE_WEIGHT

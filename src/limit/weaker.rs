@@ -1,4 +1,4 @@
-//! One limit in place of two that were in force one after the other, when nobody remembers which was when.
+//! One limit in place of two that were in force one after the other, when the moment of the change is no longer known.
 
 use super::arithmetic::Limit;
 use super::carry::Carry;

@@ -9,7 +9,7 @@
 //! anew, or all buckets of both were full before a later change. Then those over which buckets came in one way, where the time of
 //! both is short beside the time since: the longer ago, the coarser. Only if none of these are left are changes with different
 //! `carry` merged. Then a bucket keeps its share of the capacity over all of them, so that it neither owes what was never taken nor has
-//! less for having done nothing. This is the one case in which a bucket may have more than if each had been remembered: 5 of 10
+//! less for having done nothing. In this case a bucket may have more than if each had been remembered: 5 of 10
 //! tokens become 500 of 1000, although a change with `as_is` would have left 5.
 //!
 //! A limit that left the policy keeps its last numbers, which its dormant buckets refill by. For this, versions are not merged, if others
