@@ -61,7 +61,7 @@ class Tollgate {
   #settings;
   #runtime = new Runtime();
   #agent;
-  #sentAt;
+  #connectedAt;
 
   constructor(settings) {
     this.#settings = settings;
@@ -72,7 +72,7 @@ class Tollgate {
     this.#settings = { ...this.#settings, ...withExactPolicies(changes) };
     const { other, ...objects } = this.#settings;
     await this.#runtime.start(other ? rollOut({ objects, other: { ...objects, ...other } }) : tollgate(objects));
-    this.#sentAt = -Infinity;
+    this.#connectedAt = -Infinity;
   }
 
   /** Ends the process as a power cut would. All of its output is in `log` afterwards. */
@@ -137,10 +137,15 @@ class Tollgate {
     return answer;
   }
 
-  /** Connections that are kept, but new ones after a pause: the runtime closes one that was idle for 5 seconds. */
+  /**
+   * Connections that are kept, but new ones every 2 seconds: the runtime closes one that was idle for 5 seconds, and of many that
+   * were made together a few may be idle while others are used.
+   */
   #connections() {
-    if (performance.now() - this.#sentAt > 2_000) this.#agent = new Agent({ keepAlive: true });
-    this.#sentAt = performance.now();
+    if (performance.now() - this.#connectedAt > 2_000) {
+      this.#agent = new Agent({ keepAlive: true });
+      this.#connectedAt = performance.now();
+    }
     return this.#agent;
   }
 
