@@ -99,7 +99,7 @@ pub use system_time::unix_ms;
 #[cfg(all(test, target_family = "wasm"))]
 wasm_bindgen_test::wasm_bindgen_test_configure!(run_in_browser);
 
-/// The README's Rust is compiled and run with the other examples; it has a server with the `tower` layer.
-#[cfg(all(doctest, feature = "tower"))]
+/// The README's Rust is compiled and run with the other examples.
+#[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 mod readme {}

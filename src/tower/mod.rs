@@ -1,6 +1,24 @@
 //! A `tower` layer: a server in plain Rust limits its callers, and answers as the service does.
 //!
 //! The buckets are in this process's memory, in a [`KeyedLimiter`]; several processes do not share them.
+//!
+//! A server with axum that limits each address:
+//!
+//! ```rust,no_run
+//! use std::{net::SocketAddr, time::SystemTime};
+//! use axum::{Router, extract::{ConnectInfo, Request}, routing::get};
+//! use tollgate::{policy::Policies, tower::RateLimitLayer, unix_ms};
+//!
+//! #[tokio::main(flavor = "current_thread")]
+//! async fn main() {
+//!     let policies = Policies::parse(r#"{"api":{"rate":100,"period":"1m","capacity":200}}"#).unwrap();
+//!     let peer = |request: &Request| request.extensions().get().map(|ConnectInfo::<SocketAddr>(peer)| peer.ip());
+//!     let limit = RateLimitLayer::by_address(policies.get("api").unwrap(), 100_000, peer, || unix_ms(SystemTime::now()));
+//!     let app = Router::new().route("/", get(async || "Hello")).layer(limit.unwrap());
+//!     let listener = tokio::net::TcpListener::bind("127.0.0.1:3000").await.unwrap();
+//!     axum::serve(listener, app.into_make_service_with_connect_info::<SocketAddr>()).await.unwrap();
+//! }
+//! ```
 #![forbid(unsafe_code)]
 
 mod budgets;

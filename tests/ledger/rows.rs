@@ -9,7 +9,7 @@ use crate::world::{LONG_MS, World, policies};
 /// How long an object stays in memory without requests.
 const EVICTED_MS: i64 = 10_000;
 
-/// Rows written per thousand grants on one key, as in the README.
+/// Rows written per thousand grants on one key, as in docs/scale.md.
 #[test]
 fn a_row_lasts_a_block_a_minute_or_a_grant() {
     let json =
@@ -33,7 +33,7 @@ fn a_row_lasts_a_block_a_minute_or_a_grant() {
     }
 }
 
-/// On a quiet key, as in the README: deletions are rows too.
+/// On a quiet key, as in docs/scale.md: deletions are rows too.
 #[test]
 fn a_reservation_costs_four_rows_and_a_fifth_if_its_real_cost_differs() {
     let policies = policies();

@@ -1,5 +1,5 @@
-// Every snippet of TypeScript or JavaScript in the READMEs compiles under `strict`, as someone who pastes it would compile it: beside what
-// `wrangler types` writes in a Worker, and beside Node's types elsewhere.
+// Every snippet of TypeScript or JavaScript in the READMEs and docs/policies.md compiles under `strict`, as someone who pastes it would
+// compile it: beside what `wrangler types` writes in a Worker, and beside Node's types elsewhere.
 import assert from "node:assert/strict";
 import { mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
@@ -8,7 +8,7 @@ import { root, run, stranger } from "../package/stranger.mjs";
 
 const { folder } = await stranger({ beside: ["hono", "react", "@types/react", "@types/node", "wrangler"] });
 
-const DOCUMENTS = ["README.md", "www/package/README.md"];
+const DOCUMENTS = ["README.md", "docs/policies.md", "www/package/README.md"];
 
 const text = (document) => readFileSync(join(root, document), "utf8");
 
@@ -111,8 +111,8 @@ async function writeTypes(project) {
   await run("wrangler", ["types", "-c", "wrangler.json", "-c", "../my-limits/wrangler.json"], project);
 }
 
-test("a binding in README.md names the service that the line above it has made", () => {
+test("the binding in docs/policies.md names the service that the command in README.md makes", () => {
   const [, made] = text("README.md").match(/npx tollgate init ([\w-]+)/);
-  const [, bound] = text("README.md").match(/^service = "(.*)"$/m);
+  const [, bound] = text("docs/policies.md").match(/^service = "(.*)"$/m);
   assert.equal(bound, made);
 });

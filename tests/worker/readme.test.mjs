@@ -1,4 +1,4 @@
-// The examples of README.md and www/package/README.md that are Workers run as they are written.
+// The examples of README.md, docs/policies.md and www/package/README.md that are Workers run as they are written.
 import assert from "node:assert/strict";
 import { mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
@@ -9,7 +9,9 @@ import { folder, makeProject, wranglerDev } from "./stranger.mjs";
 /** The code of a section of a document, in one language. */
 function blocks(document, title, language) {
   const text = readFileSync(join(root, document), "utf8");
-  const [, section] = text.match(new RegExp(`^## ${title}\\n(.*?)(?=^## )`, "ms"));
+  const [heading, level] = text.match(new RegExp(`^(##+) ${title}\\n`, "m"));
+  const after = text.slice(text.indexOf(heading) + heading.length);
+  const [section] = after.split(new RegExp(`^#{2,${level.length}} `, "m"));
   return [...section.matchAll(new RegExp(`^\`\`\`${language}\\n(.*?)^\`\`\``, "gms"))].map(([, code]) => code);
 }
 
@@ -22,8 +24,10 @@ function write(name, files) {
 }
 
 const TITLE = "Inside your own Worker";
-const [config, services] = blocks("README.md", TITLE, "toml");
-const [embedded, service, caller] = blocks("README.md", TITLE, "ts");
+const [config] = blocks("README.md", TITLE, "toml");
+const [embedded, service] = blocks("README.md", TITLE, "ts");
+const [services] = blocks("docs/policies.md", "Service bindings", "toml");
+const [caller] = blocks("docs/policies.md", "Service bindings", "ts");
 const inPackage = blocks("www/package/README.md", TITLE, "ts");
 
 /** Asks until it is refused: the first answer, the last, and how many were granted. */
@@ -58,7 +62,7 @@ test("docs/policies.md: the same Worker whose class is declared by a migration, 
   assert.equal((await newer.post("/", {})).status, 429, "its objects keep what was spent");
 });
 
-test("README.md: a service, and a Worker that has a binding to it", async () => {
+test("README.md and docs/policies.md: a service, and a Worker that has a binding to it", async () => {
   const named = config.replace('"my-worker"', '"my-limits"');
   const own = write("readme-service", { "wrangler.toml": named, "index.ts": service });
   const head = config.slice(0, config.indexOf("[["));
