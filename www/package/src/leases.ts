@@ -31,8 +31,8 @@ export interface LeasedRefusal extends Refusal {
 /**
  * Decides for the keys of one policy, mostly without asking: a key that is asked for often has a *lease*, tokens that the
  * service keeps from everybody else, and the limiter spends them. It takes as many as are spent in the time of a lease, renews them
- * before they are spent, and returns what is left when nobody has asked for half of that time, or when it is closed. A server of
- * 10 000 decisions a second makes a few calls a second.
+ * before they are spent, and returns what is left halfway if there was no request in half of that time, when the lease ends, or when the limiter
+ * is closed. A server of 10 000 decisions a second makes a few calls a second.
  *
  * Never is more granted than the policy allows, whatever is lost: what this server does not return counts as spent three seconds
  * after the lease's end. So a server that crashes costs at most its leases.
